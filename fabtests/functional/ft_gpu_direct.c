@@ -3,8 +3,8 @@
 /*
  * GPU memory that the rails access directly. The machine needs neither a GPU
  * nor a NIC that can reach one: cuda_stand_in.h and nic_stand_in.h replace
- * both, over tcp. The test therefore checks which path is chosen, what is
- * refused, and that the bytes are correct. It does not test hardware.
+ * both, over tcp. The test therefore checks the choice of the path, the refused
+ * requests and the transferred bytes. It does not test hardware.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -338,7 +338,8 @@ static void unregistered_there(struct direct_rig *rig)
 		       !fx_ask(&rig->peer, "regpu") &&
 		       !syncSegmentCache(rig->engine);
 	}
-	ft_diag("%u completed, %u and %u failed", completed, failed, sure);
+	ft_diag("%u completed; failed: %u at random times, %u while queued",
+		completed, failed, sure);
 	ft_ok(sure, "some_were_under_way_when_it_was_unregistered");
 	ft_ok(good, "nothing_lands_once_it_is_unregistered");
 	ft_ok(direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),

@@ -166,15 +166,15 @@ static bool stage_either(const struct stage_rig *rig, uint64_t a, uint64_t b)
 		       rig->peer.mem.p[i] != is.p[STAGE_SIZE + i];
 	fx_buf_unmap(&is);
 	if (bad)
-		ft_diag("%llu bytes are of neither", (unsigned long long)bad);
+		ft_diag("%llu bytes belong to neither sequence",
+			(unsigned long long)bad);
 	return !bad;
 }
 
 /*
  * Cancels a write while its target is stopped, and reuses its slots for another
- * target. Data that still lands at the first target must be what was written:
- * the contents of GPU memory and slots at that time, not their present
- * contents.
+ * target. Data that still lands at the first target must be the bytes that GPU
+ * memory and slots held when the write was submitted.
  */
 static void cancelled_write_is_final(struct stage_rig *rig)
 {
@@ -515,8 +515,7 @@ static void no_way(struct stage_rig *rig)
 	      "registered_again_it_works");
 }
 
-/* --- a target that is silent, or dead, a GPU that hangs, an engine that is
- * destroyed ---------------------------------------------------------------- */
+/* --- silent and dead targets, hanging GPUs, destroyed engines ----------- */
 
 /*
  * The second of two tasks starts half a timeout after the first, which has all

@@ -253,7 +253,7 @@ static bool honest_series_beside(struct hostile_rig *rig, const char *address,
 	__atomic_store_n(&c.stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	ft_ok(good, "honest_transfers_beside_%s", name);
-	ft_diag("%u rounds of %s; %llu ms, calm %llu ms", c.rounds, name,
+	ft_diag("%u rounds of %s: %llu ms, undisturbed %llu ms", c.rounds, name,
 		(unsigned long long)(ns / 1000000),
 		(unsigned long long)(rig->calm_ns / 1000000));
 	return ns <= HOSTILE_FACTOR * rig->calm_ns + 500000000;

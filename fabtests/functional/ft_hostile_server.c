@@ -99,7 +99,7 @@ static bool server_start(struct hostile_server *s)
 static void server_end(struct hostile_server *s)
 {
 	if (write(s->stop[1], "", 1) != 1)
-		ft_diag("the server cannot be told to stop");
+		ft_diag("cannot signal the server to stop");
 	pthread_join(s->thread, NULL);
 	close(s->listener);
 	close(s->stop[0]);

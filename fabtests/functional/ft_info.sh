@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # timeout: 400
 #
-# te_info in network namespaces of its own: what it finds, its exit status,
-# its JSON and SVG by real parsers, and that strange surroundings do not crash
-# it. BUILD and SRC as run_tests.sh sets them.
+# Tests te_info in network namespaces: its findings and its exit status, its
+# JSON and SVG with real parsers, and that unusual systems do not crash it.
+# run_tests.sh sets BUILD and SRC.
 set -u
 
 if [ "${1:-}" = case ]; then
 	shift
 else
 	: "${BUILD:?}" "${SRC:?}"
-	# the plain one: others take ten times as long to start
+	# Prefer the system's Python: others take ten times as long to start.
 	python=/usr/bin/python3
 	[ -x "$python" ] || python=$(command -v python3) || {
 		echo 'needs python3 to parse what te_info prints'
@@ -42,7 +42,8 @@ ok()
 	fi
 }
 
-# run STATUS NAME OPTION…: te_info ends with that status; its output is kept.
+# run STATUS NAME OPTION…: runs te_info, which must exit with STATUS, and keeps
+# its output.
 run()
 {
 	want=$1 title=$2
@@ -58,8 +59,8 @@ run()
 	ok $? "$title"
 }
 
-# holds NAME EXPRESSION: true of the JSON document r. F(id, grade[, subject])
-# are the findings of that name.
+# holds NAME EXPRESSION: checks that the Python expression is true for the JSON
+# document r. F(id, grade[, subject]) returns the findings with that id.
 holds()
 {
 	"$python" -IS - "$tmp/out" "$2" <<-'PYTHON'
@@ -81,7 +82,8 @@ holds()
 	ok $? "$1"
 }
 
-# is_xml NAME: the output parses and is a picture.
+# is_xml NAME: checks that the output is a well-formed SVG picture whose boxes
+# lie inside it.
 is_xml()
 {
 	"$python" -IS - "$tmp/out" <<-'PYTHON'
@@ -96,7 +98,7 @@ is_xml()
 	ok $? "$1"
 }
 
-# veth NAME ADDRESS…: up, with its other end; an address may be missing.
+# veth NAME [ADDRESS]: creates a veth pair and brings up both ends.
 veth()
 {
 	ip link add "$1" type veth peer name "p$1" &&
@@ -111,7 +113,7 @@ loose()
 	done
 }
 
-# --- cases; those in namespaces are run by this script again ----------------
+# --- cases; for those in namespaces this script starts itself again ---------
 
 case_options()
 {
@@ -147,7 +149,7 @@ case_loopback()
 	ok $? 'rails, and settings with their source'
 	grep -q '^  GPU memory: through pinned host memory' "$tmp/out"
 	ok $? 'what way GPU memory goes'
-	# that of 1.17 does
+	# The shm provider of libfabric 1.17 offers FI_HMEM.
 	! grep -q '^moonrail .* libfabric 1.17,' "$tmp/out" ||
 		grep -q '^  shm .* hmem' "$tmp/out"
 	ok $? 'who offers to take device memory'
@@ -223,7 +225,8 @@ case_overlap()
 		'not F("routes", None, "a0") and not F("arp_flux")'
 }
 
-# nowhere NAME EXPRESSION: a rail without a way to its neighbours is bad.
+# nowhere NAME EXPRESSION: checks that a rail without a route to its own subnet
+# is reported as bad, with a cure.
 nowhere()
 {
 	run 2 "$1" --check --json --no_probe
@@ -264,7 +267,7 @@ case_nowhere()
 		'"leave by a1" in F("routes", "warn", "a0")[0]["what"] and F("routes", "ok", "a1")'
 }
 
-# Subnets of two addresses, and none.
+# Subnets of two addresses, and an address without a subnet.
 case_narrow()
 {
 	ip link set lo up
@@ -292,7 +295,7 @@ case_narrow()
 	unset MC_USE_IPV6
 }
 
-# A name server that takes questions and says nothing.
+# A name server that receives queries and never answers.
 case_resolver()
 {
 	ip link set lo up
@@ -382,7 +385,7 @@ case_down()
 	holds 'is a warning' 'F("mtu", "warn", "a0")'
 }
 
-# A NIC by a name that no descriptor can hold is left out, and nothing else.
+# Only the NIC is left out whose name cannot be written to a descriptor.
 case_names()
 {
 	odd=$(printf 'x\377')
@@ -411,8 +414,8 @@ case_names()
 	is_xml 'is one'
 }
 
-# tap NAME: an interface whose link settings can be chosen, with carrier until its
-# holder is killed.
+# tap NAME: creates an interface whose link settings can be set. It has carrier
+# until the process $holder is killed.
 tap()
 {
 	ip tuntap add dev "$1" mode tap || return 1
@@ -430,7 +433,7 @@ tap()
 	[ "$(head -n 1 "$tmp/pipe")" = up ]
 }
 
-# supports NAME BIT MBPS: a tap is told which link mode it supports, and its rate.
+# supports NAME BIT MBPS: sets the supported link mode and the rate of a tap.
 supports()
 {
 	"$python" -IS - "$@" <<-'PYTHON'
@@ -468,7 +471,7 @@ case_ethtool()
 	run 0 'a veth leaves those to its other end' --check --json --no_probe
 	holds 'which is not told' \
 		'not any("rx_checksum" in f["what"] for f in F("offloads"))'
-	# files in which it is a NIC
+	# files of a system in which a0 is a NIC
 	mkdir -p "$tmp/root/proc" "$tmp/root/sys/class/net/a0/device"
 	echo 'DRIVER=none' >"$tmp/root/sys/class/net/a0/device/uevent"
 	run 1 'a NIC that does not check them' --check --json --no_probe \
@@ -512,7 +515,7 @@ case_limits()
 	[ $? -eq 1 ]
 	ok $? 'a small memlock limit warns'
 	holds 'memlock' 'F("memlock", "warn") and "64 KiB" in F("memlock")[0]["what"]'
-	# a hard limit may be in the way
+	# This fails if the hard limit is lower.
 	prlimit --memlock=unlimited "$info" --check --json --no_probe \
 		>"$tmp/out" 2>/dev/null
 	[ ! -s "$tmp/out" ] || holds 'no memlock limit is fine' \
@@ -532,13 +535,13 @@ case_limits()
 	kill $!
 }
 
-# Two copies of one library in a process.
+# A process that has loaded two copies of one library.
 case_libraries()
 {
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	lib=$(ldd "$info" | sed -n 's/.*libfabric\.so[^ ]* => \([^ ]*\).*/\1/p')
-	# the second as a Python wheel names what it bundles
+	# the second copy named like a library in a Python wheel
 	wheel=$tmp/libfabric-1a2b3c4d.so.1
 	for copy in "$tmp/libfabric.so.1" "$wheel"; do
 		cp -L "$lib" "$copy"
@@ -569,7 +572,7 @@ sys.stdin.read()' "$lib" "$copy" <"$tmp/pipe" >"$tmp/ready" &
 	holds 'connections can be closed with the switch' 'F("closing", "ok")'
 	env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$info" --check --json \
 		--no_probe >"$tmp/out" 2>/dev/null
-	# Debian's libfabric is linked to it, others are not
+	# Only Debian's libfabric is linked to libinfinipath.
 	if ldd "$info" | grep -q libinfinipath; then
 		holds 'libinfinipath_without_variables_is_a_note' \
 			'len(F("handlers")) == 1 and "IPATH_NO_BACKTRACE=1" in F("handlers", "note")[0]["cure"]'
@@ -583,7 +586,7 @@ sys.stdin.read()' "$lib" "$copy" <"$tmp/pipe" >"$tmp/ready" &
 	fi
 }
 
-# Files of another machine.
+# The files of another machine.
 case_root()
 {
 	ip link set lo up
@@ -609,7 +612,7 @@ case_root()
 	echo '32768 32800' >"$r/proc/sys/net/ipv4/ip_local_port_range"
 	printf 'HugePages_Total:  12\nHugePages_Free: 4\nHugepagesize: 2048 kB\n' \
 		>"$r/proc/meminfo"
-	# a NIC, and with nothing but a link-local address
+	# a NIC that has only a link-local address
 	veth a1 169.254.3.1/16
 	mkdir -p "$r/sys/class/net/a1/device"
 	echo 'DRIVER=none' >"$r/sys/class/net/a1/device/uevent"
@@ -645,14 +648,14 @@ case_root()
 	holds 'and the report is whole' 'r["worst"] == "warn"'
 }
 
-# hidden NAME EXPRESSION: of the files in $r.
+# hidden NAME EXPRESSION: runs te_info on the files in $r and checks EXPRESSION.
 hidden()
 {
 	"$info" --check --json --no_probe --root="$r" >"$tmp/out" 2>/dev/null
 	holds "$1" "$2"
 }
 
-# Control groups of both versions, in files.
+# Memory limits of control groups, versions 1 and 2, from files.
 case_cgroup()
 {
 	ip link set lo up
@@ -686,7 +689,7 @@ case_cgroup()
 	hidden 'nor what is not there' "$unseen"
 }
 
-# The switches of /proc/sys: absent, and not to be read.
+# Settings of /proc/sys that are missing or cannot be read.
 case_unread()
 {
 	ip link set lo up
@@ -748,7 +751,8 @@ case_many()
 	is_xml 'which is one'
 }
 
-# door SEGMENT N: at port 17100, leads to it for N connections; then it is shut.
+# door SEGMENT N: forwards N connections from port 17100 to SEGMENT, and closes
+# the port.
 door()
 {
 	"$python" -IS - "$1" "$2" >"$tmp/pipe" <<-'PYTHON' &
@@ -835,7 +839,8 @@ case_files()
 	run 2 'one that was never registered' --segment=nvmeof/none
 }
 
-# turns NAME EXPRESSION: true of the JSON documents r, one a line.
+# turns NAME EXPRESSION: checks that the Python expression is true for the list
+# r of JSON documents, one per line.
 turns()
 {
 	"$python" -IS - "$tmp/out" "$2" <<-'PYTHON'
@@ -851,8 +856,8 @@ turns()
 	ok $? "$1"
 }
 
-# exposition PEER FILE: by the rules of the format, and with bytes written to it
-# by both rails.
+# exposition PEER FILE: checks that FILE obeys the rules of the Prometheus text
+# format, and that both rails have written bytes to PEER.
 exposition()
 {
 	"$python" -IS - "$@" <<'PYTHON'
@@ -965,7 +970,7 @@ case_watch()
 	run 3 'figures of nothing' --prometheus
 }
 
-# liar: at port 17200, a process that tells no good of itself.
+# liar: starts a process at port 17200 that answers with malicious values.
 liar()
 {
 	"$python" -IS - >"$tmp/pipe" <<-'PYTHON' &
@@ -1017,7 +1022,8 @@ liar()
 	[ "$(head -n 1 "$tmp/pipe")" = open ]
 }
 
-# plain NAME: what is printed is UTF-8 and has no control but newlines.
+# plain NAME: checks that the output is UTF-8 without control characters other
+# than newlines.
 plain()
 {
 	"$python" -IS - "$tmp/out" <<-'PYTHON'
@@ -1056,7 +1062,8 @@ case_liar()
 	kill "$pid"
 }
 
-# listens KIND: at port 2181, and never answers, or with noise.
+# listens KIND: starts a server at port 2181 that never answers (sleep) or
+# answers with data of another protocol (noise).
 listens()
 {
 	"$python" -IS - "$1" >"$tmp/pipe" <<-'PYTHON' &
@@ -1079,7 +1086,7 @@ case_zookeeper()
 {
 	ip link set lo up
 	veth a0 10.6.0.1/24
-	# nothing listens in a namespace of our own
+	# No process listens in this namespace.
 	run 2 'ZooKeeper servers that are away' --check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182/c
 	holds 'each is named' \
@@ -1104,7 +1111,7 @@ case_zookeeper()
 		--metadata_server=carrier-pigeon://x
 }
 
-# secret_owner SERVER: who lives and has a secret that te_info lacks.
+# secret_owner SERVER: queries a live process that has a secret, without it.
 secret_owner()
 {
 	echo 'a secret that is long enough' >"$tmp/secret"
@@ -1124,7 +1131,8 @@ secret_owner()
 	wait "$keeper" 2>/dev/null
 }
 
-# folders_open SERVER: where somebody without credentials came first.
+# folders_open SERVER: the nodes were created without credentials, so that
+# everyone may change them.
 folders_open()
 {
 	echo 'moon:secret' >"$tmp/auth"
@@ -1141,7 +1149,7 @@ folders_open()
 	unset MOONRAIL_ZK_AUTH_FILE
 }
 
-# zk_nodes: what the server counts.
+# zk_nodes: prints the number of nodes that the server reports.
 zk_nodes()
 {
 	"$python" -IS -c 'import socket
@@ -1185,8 +1193,8 @@ s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 	kill "$pid"
 }
 
-# gpu_target KIND: serves GPU memory of a driver that stands in for one, and,
-# with KIND mixed, host memory above it. Its name to $tmp/pipe.
+# gpu_target KIND: starts a target with GPU memory of a substitute driver, and,
+# if KIND is mixed, with host memory above it. Prints its name to $tmp/pipe.
 gpu_target()
 {
 	LD_LIBRARY_PATH=$BUILD/test:$LD_LIBRARY_PATH \
@@ -1255,7 +1263,8 @@ case_topology()
 	run 3 'noise' --svg --topology="$tmp/noise.xml"
 }
 
-# becomes NAME EXPRESSION: holds, once the kernel has done its part.
+# becomes NAME EXPRESSION: like holds, but waits until the kernel has applied
+# the change.
 becomes()
 {
 	before=$failed tries=0
@@ -1271,10 +1280,10 @@ becomes()
 	cat "$tmp/held"
 }
 
-# In a machine with rails 0 and 1 of run_in_vm.sh.
+# For a virtual machine with rails 0 and 1 of run_in_vm.sh.
 case_rdma()
 {
-	export MC_GID_INDEX=99		# unused, as 0, which is link-local
+	export MC_GID_INDEX=99		# no GID has this index; 0 is link-local
 	becomes 'a port with a GID that is an IP address is fine' \
 		'F("rdma_port", "ok", "rxe0") and F("gid", "ok", "rxe0")'
 	export MC_GID_INDEX=0
@@ -1295,7 +1304,8 @@ elif [ $# -gt 0 ]; then
 	exit "$failed"
 fi
 
-# in_namespaces CASE: with a folder, a fifo in it and a log of its own.
+# in_namespaces CASE: runs CASE in new namespaces, with its own folder, fifo
+# and log.
 in_namespaces()
 {
 	mkdir "$tmp/$1" && mkfifo "$tmp/$1/pipe" || exit 1
@@ -1303,7 +1313,7 @@ in_namespaces()
 		>"$tmp/$1.log" 2>&1 || echo "$1" >>"$tmp/failed"
 }
 
-# together CASE…: mostly they wait.
+# together CASE…: runs the cases concurrently, because they mostly wait.
 together()
 {
 	for c; do

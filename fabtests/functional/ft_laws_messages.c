@@ -228,7 +228,7 @@ static void law10_flood(struct law_rig *rig)
 	fx_peer_resume(&rig->target);
 	text = fx_heard(fd);
 	lines = fx_lines(text, "moonrail", "");
-	ft_diag("%u lines for one cause", lines);
+	ft_diag("%u log lines for one cause", lines);
 	ft_ok(lines >= 1 && lines <= 32, "law10_floods_are_limited");
 	free(text);
 	fx_peer_stop(&peer);
@@ -295,7 +295,7 @@ static void law10_kill_is_logged_once(void)
 	te_set_log(law10_take, &log);
 	law10_kill_during(&job, &mem, &peer);
 	if (job.n[STATUS_COMPLETED] == job.tasks)
-		ft_diag("all of it had arrived before");
+		ft_diag("the transfer completed before the kill");
 	else
 		ft_ok(ft_wait_until(law10_ended, &log, FX_LONG_MS),
 		      "law10_end_of_a_killed_target_is_logged");

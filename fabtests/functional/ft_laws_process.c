@@ -104,7 +104,7 @@ static void law6_footprint(void)
 	for (int s = 1; s < LAW6_SIGNALS; s++) {
 		if (before[s].sa_handler == after[s].sa_handler)
 			continue;
-		ft_diag("signal %d has another handler", s);
+		ft_diag("the handler of signal %d has changed", s);
 		same = false;
 	}
 	ft_ok(same, "law6_no_signal_handler_is_installed");
@@ -222,7 +222,7 @@ static void law7_fork(struct law_rig *rig, bool destroy)
 	code = law7_wait(pid);
 	ft_ok(!code, "law7_the_child_s_calls_are_errors");
 	if (code)
-		ft_diag("the child ended with %d", code);
+		ft_diag("the child exited with %d", code);
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_COMPLETED] == job.tasks &&
 	      fx_buf_check(&rig->target.mem, 0, LAW_MEM, 7) &&

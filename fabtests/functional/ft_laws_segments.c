@@ -288,7 +288,7 @@ static void uninstall_waits(struct law_rig *rig)
 	      "submit_without_a_transport_names_installTransport");
 	ft_diag("%s; %s", err.text, err.hint);
 	if (!ft_ok(code == 8, "without_a_transport_submit_is_8"))
-		ft_diag("it is %d", code);
+		ft_diag("submit returned %d", code);
 	ft_ok(fx_submit(rig->engine, &pieces, NULL) == -8 &&
 	      fx_submit(rig->engine, &atomic, NULL) == -8,
 	      "so_are_pieces_and_atomics");

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Many targets and few connections. An initiator writes to more targets than
- * MC_MAX_EP_PER_CTX lets it be connected to; then many initiators come to one
- * target at once.
+ * Tests many targets with few connections. An initiator writes to more targets
+ * than MC_MAX_EP_PER_CTX lets it connect to. Then many initiators connect to
+ * one target at once.
  *
  * Usage: ft_many [TARGETS CAP ROUNDS INITIATORS]. Without arguments the short
- * form; the long one is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP
- * [CACHED]" opens so many segments and compares the rates with that cap and
- * with no limit, over CACHED of them: as many as have places.
+ * form runs; the long form is "ft_many 300 64 20 64". "ft_many rate TARGETS CAP
+ * [CACHED]" opens TARGETS segments, writes to CACHED of them (default CAP), and
+ * compares the rate under that cap with the rate without a limit.
  *
- * A host process has several engines, each a target of its own; it prints
- * "NAME ADDRESS" for each, then obeys: "warm NAME", all of them at once,
- * answered by "warm MS" or "cold".
+ * A host process has several engines, each of them a target. It prints "NAME
+ * ADDRESS" for each engine and then reads commands. "warm NAME" warms up all
+ * engines at once; the answer is "warm MS" or "cold COUNT".
  */
 
 #include <dirent.h>
@@ -32,14 +32,14 @@
 #define MANY_PER_HOST 50
 #define MANY_START_MS 180000
 #define MANY_WARM_MS 3000
-#define MANY_SETTLE_MS 20000	/* what is idle is closed after some seconds */
+#define MANY_SETTLE_MS 20000	/* idle connections close within seconds */
 #define MANY_ROUNDS_MIN 6
 #define MANY_ROUNDS_MAX 1000
 #define MANY_FDS_SLACK 16
 #define MANY_HEAP_KIB 1024
 #define MANY_RSS_KIB (32 * 1024)
 
-/* The short form: targets, places, rounds, initiators. */
+/* the short form: targets, cap, rounds, initiators */
 #ifdef FX_SANITIZED
 #define MANY_SHORT 24, 8, 6, 16
 #define MANY_TELLS_MEMORY false
@@ -48,13 +48,13 @@
 #define MANY_TELLS_MEMORY true
 #endif
 
-/* --- a host -------------------------------------------------------------- */
+/* --- a host process ------------------------------------------------------ */
 
 struct many_engine {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	pthread_t thread;
-	const char *name;	/* whom to warm up */
+	const char *name;	/* the peer to warm up */
 	int code;
 };
 
@@ -76,7 +76,7 @@ static void *many_warm_one(void *arg)
 	struct many_engine *e = arg;
 
 	e->code = warmupEfaSegment(e->engine, e->name);
-	/* a second one finds all of it done */
+	/* The second warm-up finds everything connected. */
 	if (!e->code)
 		e->code = warmupEfaSegment(e->engine, e->name);
 	return NULL;
@@ -126,7 +126,7 @@ static int many_host(unsigned int n)
 	return 0;
 }
 
-/* --- all hosts ----------------------------------------------------------- */
+/* --- all host processes -------------------------------------------------- */
 
 struct many_target {
 	char name[128];
@@ -138,10 +138,10 @@ struct many_rig {
 	struct ft_proc *host;
 	unsigned int hosts;
 	struct many_target *target;
-	unsigned int targets;	/* that are there, */
-	unsigned int used;	/* and that are written to */
+	unsigned int targets;	/* started targets */
+	unsigned int used;	/* targets that are written to */
 	transfer_engine_t engine;
-	struct fx_buf mem;	/* two blocks per target: out and back */
+	struct fx_buf mem;	/* two blocks per target: sent and received */
 	uint64_t sequence;
 };
 
@@ -229,7 +229,7 @@ static void many_stop(struct many_rig *rig)
 	free(rig->target);
 }
 
-/* --- what is moved ------------------------------------------------------- */
+/* --- transfers ----------------------------------------------------------- */
 
 static bool many_move(struct many_rig *rig, int op, uint64_t off)
 {
@@ -264,7 +264,7 @@ static bool many_move(struct many_rig *rig, int op, uint64_t off)
 	return good;
 }
 
-/* To all targets at once and back, byte for byte. */
+/* Writes to all targets at once, reads back and compares every byte. */
 static bool many_round(struct many_rig *rig)
 {
 	uint64_t half = rig->targets * MANY_BLOCK, seq = ++rig->sequence;
@@ -291,7 +291,7 @@ static unsigned long many_rss_kib(void)
 	return kib;
 }
 
-/* What malloc has given out, apart from what it keeps for later. */
+/* Returns the memory in use. Memory that malloc caches is not included. */
 static unsigned long many_heap_kib(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -312,7 +312,7 @@ static unsigned int many_host_fds(const struct many_rig *rig)
 	return n;
 }
 
-/* What a process has for its connections, and what the targets have. */
+/* descriptors of this process, and of all host processes */
 struct many_fds {
 	const struct many_rig *rig;
 	unsigned int own, hosts;
@@ -332,7 +332,8 @@ static struct many_fds many_fds_now(const struct many_rig *rig)
 				  many_host_fds(rig) };
 }
 
-/* Sees that there are no more than that, and how many there are. */
+/* Waits until the descriptors are within the limits in *most, and returns the
+ * present numbers there. Returns false after MANY_SETTLE_MS. */
 static bool many_fds_bounded(const char *when, struct many_fds *most)
 {
 	struct many_fds now;
@@ -346,7 +347,7 @@ static bool many_fds_bounded(const char *when, struct many_fds *most)
 	return bounded;
 }
 
-/* The middle one of the rounds from first on, up to end. */
+/* Returns the median of the rounds from first up to, not including, end. */
 static double many_median(const double *kib, unsigned int first,
 			  unsigned int end)
 {
@@ -358,13 +359,14 @@ static double many_median(const double *kib, unsigned int first,
 }
 
 /*
- * The last third of the rounds against the third before, so that what is made
- * once is there. A connection that is not freed is 20 KiB: one per target and
- * round, or a task that is kept, are megabytes per round. What varies without
- * any growth is the connections that are just being made and closed.
+ * Compares the last third of the rounds with the second third, so that
+ * one-time allocations are not counted. A leaked connection is 20 KiB.
+ * One leak per target and round, or leaked tasks, are megabytes per round.
+ * Connections that are being opened and closed cause variation without growth.
  *
- * The resident size has more room, two endpoints: an allocator keeps what an
- * endpoint had that was closed, wherever it was opened next.
+ * The limit of the resident size leaves room for two endpoints, because an
+ * allocator may keep the memory of a closed endpoint although the next one uses
+ * other memory.
  */
 static void many_memory(const double *heap, const double *rss, unsigned int n)
 {
@@ -390,8 +392,9 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	uint64_t begin = ft_now_ns();
 	unsigned int i, good = 0;
 
-	/* two rails: each is connected to cap targets, and all answer us on
-	 * both; a few come and go with the segments' addresses */
+	/* There are two rails. Each one connects to at most cap targets, and
+	 * every target answers over both. A few more descriptors are open for a
+	 * short time while segment addresses are read. */
 	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	for (i = 0; i < rounds; i++) {
@@ -414,8 +417,7 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	if (MANY_TELLS_MEMORY)
 		many_memory(heap, rss, rounds);
 	else
-		ft_diag("memory is not looked at: a sanitizer keeps what is "
-			"freed");
+		ft_diag("memory not checked: a sanitizer keeps freed memory");
 }
 
 static void many_targets(unsigned int targets, unsigned int cap,
@@ -429,7 +431,7 @@ static void many_targets(unsigned int targets, unsigned int cap,
 	many_stop(&rig);
 }
 
-/* --- many at once to one ------------------------------------------------- */
+/* --- many initiators connect to one target ------------------------------- */
 
 static void many_initiators(unsigned int n)
 {
@@ -517,7 +519,8 @@ int main(int argc, char **argv)
 	unsigned int n[4] = { MANY_SHORT };
 	int i;
 
-	/* less memory per engine: a pool has 1024 buffers at least */
+	/* Reduce the memory per engine: a buffer pool has at least 1024
+	 * buffers. */
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
 	fx_init(argc, argv);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# te_meta on a folder of segments: what it does, undoes and refuses. BUILD as
-# run_tests.sh sets it.
+# Tests te_meta on a folder of segments: what it creates, removes and refuses.
+# BUILD is the build directory; run_tests.sh sets it.
 set -u
 : "${BUILD:?}"
 tmp=$(mktemp -d)
@@ -24,10 +24,11 @@ ok()
 	fi
 }
 
-# Capabilities that root gives up for it.
+# Capabilities that root drops before it runs te_meta.
 without=''
 
-# run STATUS NAME ARGUMENT…: te_meta ends with that status; output is kept.
+# run STATUS NAME ARGUMENT…: runs te_meta, which must exit with STATUS, and
+# keeps its output.
 run()
 {
 	want=$1 title=$2
@@ -43,7 +44,7 @@ run()
 	ok $? "$title"
 }
 
-# says NAME TEXT: standard error, or output, holds it.
+# says NAME TEXT: checks that standard error or standard output contains TEXT.
 says()
 {
 	cat "$tmp/err" "$tmp/out" | grep -qF -- "$2"

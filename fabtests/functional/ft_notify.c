@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Notifications between two processes: up to 1 MiB, over each transport; a full
- * receiver; stopped and killed peers.
+ * Tests notifications between two processes: up to 1 MiB, over each transport,
+ * with a full receiver, and with stopped and killed peers.
  *
- * The text of a notification is determined by its number and its length, which its
- * name contains as "NUMBER LENGTH". The peer obeys two more commands:
+ * The text of a notification is determined by its number and its length. Its
+ * name contains both as "NUMBER LENGTH". The peer has two more commands:
  *
- *	fetch FROM COUNT	fetches COUNT notifications, the first one with number
- *				FROM; how many were as they should be, in order
- *	hold			how many it fetches at once; their names, each with a
- *				semicolon behind it
+ * "fetch FROM COUNT" fetches COUNT notifications, the first of them with number
+ * FROM, and returns how many were correct and in order.
+ *
+ * "hold" fetches once. It returns the number of notifications, and their names,
+ * each followed by a semicolon.
  */
 
 #include <pthread.h>
@@ -24,9 +25,9 @@
 #include "fabtests/functional/fx.h"
 
 #define NOTE_MAX (1024 * 1024)	/* bytes of name and text */
-#define NOTE_WAIT_S (fx_ms(1000) / 1000) /* MC_HANDSHAKE_CONNECT_TIMEOUT */
+#define NOTE_WAIT_S (fx_ms(1000) / 1000) /* MC_HANDSHAKE_CONNECT_TIMEOUT, s */
 
-/* --- texts ----------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------- */
 
 static void note_fill(char *text, size_t len, unsigned int number)
 {
@@ -60,7 +61,7 @@ static bool note_is(const notify_msg_t *note, unsigned int number)
 	return good;
 }
 
-/* --- the peer -------------------------------------------------------------- */
+/* --- the peer ----------------------------------------------------------- */
 
 static int note_fetch(transfer_engine_t e, unsigned int from, int count)
 {
@@ -107,14 +108,14 @@ static int note_obey(transfer_engine_t e, struct fx_buf *mem, const char *verb,
 	return strcmp(verb, "hold") ? FX_NO_ANSWER : note_hold(e, text);
 }
 
-/* --- this side ------------------------------------------------------------- */
+/* --- this side ---------------------------------------------------------- */
 
 struct note_rig {
 	transfer_engine_t engine;
 	struct fx_peer peer;
 	struct fx_buf mem;
 	segment_id_t seg;
-	char *text;		/* NOTE_MAX + 1 */
+	char *text;		/* NOTE_MAX + 1 bytes */
 };
 
 static bool note_start(struct note_rig *rig, const char *transport,
@@ -137,7 +138,7 @@ static bool note_start(struct note_rig *rig, const char *transport,
 	    !fx_register(rig->engine, &rig->mem))
 		return false;
 	rig->seg = openSegment(rig->engine, rig->peer.name);
-	/* connected after that */
+	/* This write connects the two processes. */
 	return rig->seg > 0 &&
 	       fx_move_until(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p,
 			     rig->peer.mem.addr, 64, 0, FX_LONG_MS);
@@ -150,8 +151,8 @@ static void note_stop(struct note_rig *rig)
 	free(rig->text);
 }
 
-/* The notification of that number, with len bytes of name and text together if
- * whole. */
+/* Makes notification number. Its text has len bytes; if len is NOTE_MAX, name
+ * and text together have about NOTE_MAX bytes. */
 static notify_msg_t note_make(struct note_rig *rig, unsigned int number,
 			      size_t len, char name[32])
 {
@@ -172,7 +173,8 @@ static int note_send(struct note_rig *rig, unsigned int number, size_t len)
 	return genNotifyInEngine(rig->engine, (uint64_t)rig->seg, note);
 }
 
-/* A write of some bytes with a notification; true once the write is COMPLETED. */
+/* Submits a small write with a notification. Returns true once the write is
+ * COMPLETED. */
 static bool note_submit(struct note_rig *rig, unsigned int number, size_t len)
 {
 	struct transfer_request req = { OPCODE_WRITE, rig->mem.p, rig->seg,
@@ -199,11 +201,11 @@ static bool note_error(int code, uint32_t flags, const char *text)
 	return err.code == code && err.flags == flags && strstr(err.text, text);
 }
 
-/* --- cases ----------------------------------------------------------------- */
+/* --- cases -------------------------------------------------------------- */
 
 static void note_sizes(const char *transport)
 {
-	/* around one, two and nine messages of the rail */
+	/* sizes around one, two and nine messages of the rail */
 	static const size_t sizes[] = { 0, 1, 8192, 16000, 16250, 16260, 16270,
 					32520, 32540, 146000, 500000, NOTE_MAX };
 	const unsigned int n = sizeof(sizes) / sizeof(sizes[0]);
@@ -228,7 +230,7 @@ static void note_sizes(const char *transport)
 	note_stop(&rig);
 }
 
-/* The peer holds 1 MiB, and fetches nothing at first. */
+/* The peer holds up to 1 MiB of notifications and fetches none at first. */
 static void note_full(void)
 {
 	const size_t len = 300000;
@@ -255,7 +257,7 @@ static void note_full(void)
 	note_stop(&rig);
 }
 
-/* The time that a notification takes to fail is the limit, about. */
+/* Returns true if the notification failed at about the time limit. */
 static bool note_in_time(uint64_t begin_ns)
 {
 	uint64_t ms = (ft_now_ns() - begin_ns) / 1000000;
@@ -313,7 +315,7 @@ static void note_killed(void)
 struct note_waiter {
 	struct note_rig *rig;
 	int ret;
-	bool begun;			/* atomic */
+	bool begun;			/* accessed atomically */
 };
 
 static void *note_waits(void *arg)
@@ -327,7 +329,7 @@ static void *note_waits(void *arg)
 	return NULL;
 }
 
-/* The engine is destroyed while a thread waits for a peer that is stopped. */
+/* Destroys the engine while a thread waits for a stopped peer. */
 static void note_destroyed(void)
 {
 	struct note_waiter w = { .ret = 0 };
@@ -342,7 +344,8 @@ static void note_destroyed(void)
 		return;
 	while (!__atomic_load_n(&w.begun, __ATOMIC_ACQUIRE))
 		sched_yield();
-	/* most likely it waits by now; an invalid handle is an error as well */
+	/* The thread most likely waits in the call by now. If it calls later,
+	 * its handle is invalid, which is an error too. */
 	nanosleep(&nap, NULL);
 	destroyTransferEngine(rig.engine);
 	pthread_join(thread, NULL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * A machine of two NUMA nodes with a NIC and a disk each, nicN and /dev/nodeN,
- * and the disk that is memory, as run_in_vm.sh -fn makes it; skipped without.
+ * Tests on a machine with two NUMA nodes, each with a NIC (nicN) and a disk
+ * (/dev/nodeN), and with a disk in memory. run_in_vm.sh -fn provides them.
+ * Without them the test is skipped.
  */
 
 #include <dirent.h>
@@ -24,13 +25,13 @@
 
 static struct {
 	transfer_engine_t engine;
-	unsigned char *mem;		/* a half on each node */
-	struct fx_buf buf;		/* the same, without guards */
+	unsigned char *mem;		/* one half on each node */
+	struct fx_buf buf;		/* the same memory, no guards */
 	struct fx_peer target;
 	segment_id_t seg, own;
 } rig;
 
-/* Pages of the range come from the node, from nowhere else. */
+/* Binds the range to the node and allocates its pages there. */
 static bool on_node(void *mem, size_t len, int node)
 {
 	unsigned long bits = 1ul << node;
@@ -82,7 +83,8 @@ static bool halves_are_told_apart(void)
 	       is_buffer(&b[1], rig.mem + NUMA_HALF, NUMA_HALF, "cpu:1");
 }
 
-/* Ours: those of the node's NIC are near, and no others. */
+/* Returns true if, for memory of the node, only the paths over that node's NIC
+ * are near. */
 static bool ranked_for(int node)
 {
 	struct te_path paths[8];
@@ -116,7 +118,8 @@ static uint64_t carried(const char *rail)
 	return 0;
 }
 
-/* Of one block at a time from the node's half its NIC carries the most. */
+/* Returns true if the node's NIC carries most bytes of single-block writes from
+ * that node's half. */
 static bool goes_by(int node)
 {
 	char near[8], far[8];
@@ -141,7 +144,7 @@ static bool goes_by(int node)
 	       fx_buf_check(&rig.target.mem, 0, NUMA_HALF, 7);
 }
 
-/* Threads of this process that may run on the node's one processor only. */
+/* Counts this process's threads that may run only on the node's processor. */
 static unsigned int bound_to(int node)
 {
 	char path[300], want[64], line[256];
@@ -165,7 +168,8 @@ static unsigned int bound_to(int node)
 	return n;
 }
 
-/* Mappings that prefer the node and are on it, and elsewhere. */
+/* Counts mappings that prefer the node: those with pages there, and those with
+ * pages on the other node. */
 static void count_preferring(int node, unsigned int *there, unsigned int *else_)
 {
 	char policy[32], here[16], other[16], line[1024];
@@ -185,18 +189,18 @@ static void count_preferring(int node, unsigned int *there, unsigned int *else_)
 		fclose(f);
 }
 
-/* What messages were sent from and received into. */
+/* Returns true if all send and receive buffers for the node lie on it. */
 static bool buffers_near(int node)
 {
 	unsigned int there, elsewhere;
 
 	count_preferring(node, &there, &elsewhere);
-	ft_diag("buffers for node %d: %u there, %u elsewhere", node, there,
-		elsewhere);
+	ft_diag("mappings that prefer node %d: %u on it, %u elsewhere", node,
+		there, elsewhere);
 	return there > 0 && !elsewhere;
 }
 
-/* Pages on the node of mappings that prefer it. */
+/* Counts the pages on the node in mappings that prefer it. */
 static unsigned long pages_near(int node)
 {
 	char policy[32], here[16], line[1024], *at;
@@ -215,7 +219,8 @@ static unsigned long pages_near(int node)
 	return n;
 }
 
-/* What goes by that node's NIC, from GPU memory of a driver that stands in. */
+/* Writes GPU memory of the substitute driver over the node's NIC. Returns true
+ * if the bounce buffers lie on that node. */
 static bool staged_near(struct cuda_stand_in *cuda, int node)
 {
 	uint64_t gpu, pages = NUMA_HALF / (uint64_t)sysconf(_SC_PAGESIZE);
@@ -245,7 +250,7 @@ static bool staged_near(struct cuda_stand_in *cuda, int node)
 	return good && !cuda->free(gpu) && !cuda->ctx_destroy(context);
 }
 
-/* A segment of its name. */
+/* Registers a segment named after its disk. */
 static bool disk_register(const char *name)
 {
 	const char *build = getenv("BUILD");
@@ -256,7 +261,8 @@ static bool disk_register(const char *name)
 	return !system(line);
 }
 
-/* What a disk does not take itself, to that half of the memory. */
+/* Reads from the disk to an unaligned address in the given half of the memory,
+ * so that bounce buffers are needed. Returns true if these lie on node. */
 static bool bounced_near(const char *name, int half, int node)
 {
 	uint64_t pages = FX_MIB / (uint64_t)sysconf(_SC_PAGESIZE);
@@ -300,7 +306,7 @@ static void disks(void)
 	      bounced_near("node1", 0, 1) &&
 	      bounced_near("node1", 1, 1),
 	      "bytes_of_files_go_by_memory_near_their_disk");
-	/* which is on none */
+	/* The disk in memory belongs to no node. */
 	ft_ok(bounced_near("disk", 0, 0) && bounced_near("disk", 1, 1),
 	      "or_near_where_they_go_to");
 	snprintf(line, sizeof(line), "rm -r %s", dir);
@@ -309,7 +315,7 @@ static void disks(void)
 
 /* --- memory that the engine allocates ------------------------------------ */
 
-/* This thread on the node's processor, or on any: node -1. */
+/* Runs this thread on the node's processor, or on either one if node is -1. */
 static bool run_on(int node)
 {
 	cpu_set_t cpus;
@@ -321,7 +327,7 @@ static bool run_on(int node)
 	return !sched_setaffinity(0, sizeof(cpus), &cpus);
 }
 
-/* Every page of it, as the kernel says. */
+/* Returns true if the kernel reports all pages on the node. */
 static bool pages_on(const struct te_memory *m, int node)
 {
 	enum { MOST = 1024 };
@@ -342,7 +348,8 @@ static bool pages_on(const struct te_memory *m, int node)
 	return true;
 }
 
-/* From a processor of the other node, so that none comes there by itself. */
+/* Allocates from a processor of the other node, so that pages are not on the
+ * requested node by chance. */
 static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 {
 	struct te_memory m = { .addr = 0 };
@@ -361,7 +368,7 @@ static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 	return !ret && !te_free(rig.engine, (void *)(uintptr_t)m.addr) && good;
 }
 
-/* Huge pages of the node's pool: that many. */
+/* Sets the number of huge pages in the node's pool. */
 static bool node_pool(int node, int pages)
 {
 	char path[128];
@@ -376,7 +383,8 @@ static bool node_pool(int node, int pages)
 	return !fclose(f);
 }
 
-/* What both nodes have to give, nearly: more than either has. */
+/* Returns almost all available memory of both nodes, which is more than either
+ * node has. */
 static uint64_t nearly_all(void)
 {
 	FILE *f = fopen("/proc/meminfo", "re");
@@ -411,7 +419,8 @@ static void allocated(void)
 	      te_alloc(rig.engine, NUMA_MEM, "cpu:0",
 		       strict | TE_ALLOC_HUGE_PAGES, &m, sizeof(m)) == -302 &&
 	      node_pool(1, 0), "huge_ones_too");
-	/* the kernel would end this process */
+	/* An allocation that is not refused would make the kernel kill this
+	 * process. */
 	ft_ok(te_alloc(rig.engine, nearly_all(), "cpu:1", strict, &m,
 		       sizeof(m)) == -300 &&
 	      !te_last_error(&err, sizeof(err)) && strstr(err.text, "node 1"),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * A segment of two files, the second on NVMe over TCP: its mount, the target
- * and the controller go away, the first file goes on. run_in_vm.sh -f makes
- * mount, target and controller; without them this is skipped.
+ * Tests a segment of two files, the second of them on NVMe over TCP. Its mount,
+ * its target and its controller are removed in turn; the first file must stay
+ * usable. run_in_vm.sh -f provides mount, target and controller. Without them
+ * the test is skipped.
  */
 
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static bool write_text(const char *path, const char *text)
 	return good;
 }
 
-/* The kernel has found its target again. */
+/* Returns true if the kernel is connected to the target. */
 static bool connected(void)
 {
 	char state[16] = "";
@@ -54,7 +55,7 @@ static bool connects(void)
 	return connected();
 }
 
-/* The second file is on the mount. */
+/* Moves the second file to the mount. */
 static bool place(struct files_rig *rig)
 {
 	int fd;
@@ -95,7 +96,7 @@ static struct fx_job job(struct files_rig *rig, int op, uint64_t at,
 	return j;
 }
 
-/* The path leads elsewhere; the files that are open stay so. */
+/* Unmounts: the path no longer leads to the file. Open files stay usable. */
 static void mount_goes(struct files_rig *rig)
 {
 	struct te_error err = { 0 };
@@ -112,7 +113,8 @@ static void mount_goes(struct files_rig *rig)
 	      moves(rig, 0, FILES_SIZE), "mounted_and_opened_again_it_works");
 }
 
-/* What the kernel holds back for it fails after fast_io_fail_tmo. */
+/* Removes the target. Requests that the kernel holds back fail after
+ * fast_io_fail_tmo. */
 static void target_goes(struct files_rig *rig)
 {
 	struct fx_job reads = job(rig, OPCODE_READ, FILES_FIRST, FILES_SECOND);
@@ -140,7 +142,7 @@ static void target_goes(struct files_rig *rig)
 	      "when_it_is_back_it_works");
 }
 
-/* Tasks of the first file alone that are COMPLETED. */
+/* Returns true if all tasks that use only the first file are COMPLETED. */
 static bool first_completed(const struct fx_job *j)
 {
 	size_t i, n = FILES_FIRST / NVMEOF_BLOCK;

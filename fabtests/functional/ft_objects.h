@@ -2,7 +2,7 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_OBJECTS_H
 
-/* What moonrail.h offers on objects: each part in a file of its own. */
+/* The tests of the objects of moonrail.h, one file for each part. */
 
 void objects_abi(void);		/* ft_objects_abi.c */
 void objects_alloc(void);	/* ft_objects_alloc.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Programs built with an earlier or a later moonrail.h. */
+/* Tests programs that were built with an earlier or a later moonrail.h. */
 
 #include <pthread.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #define ABI_POISON 0x5a
 
-/* The structs as an earlier release might have had them. */
+/* the structs as an earlier release might define them */
 struct abi_old_error {
 	int32_t code;
 	int32_t prov_errno;
@@ -27,7 +27,7 @@ struct abi_old_buffer {
 	uint64_t addr;
 };
 
-/* And as a later one might have them. */
+/* the structs as a later release might define them */
 struct abi_new_error {
 	struct te_error known;
 	uint64_t more[3];
@@ -131,7 +131,7 @@ static void *abi_other_thread(void *arg)
 	return NULL;
 }
 
-/* The header that this was built with is the library's. */
+/* Checks that this test's header belongs to the library. */
 static void abi_versions(void)
 {
 	unsigned int major = 0, minor = 0;

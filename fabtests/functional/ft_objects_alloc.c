@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Memory that the engine allocates. */
+/* Tests memory that the engine allocates. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void alloc_flags(transfer_engine_t e)
 #define ALLOC_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 #define ALLOC_POOL_PAGES 4
 
-/* Of the kernel's pool of 2 MiB pages, or -1. */
+/* Returns a number of the kernel's pool of 2 MiB pages, or -1. */
 static long alloc_pool(const char *what)
 {
 	char path[128], line[32];
@@ -86,8 +86,9 @@ static long alloc_pool(const char *what)
 	return n;
 }
 
-/* So many more, or fewer: others may do the same. False: the pool is not ours
- * to change, or the kernel has no such pages to give. */
+/* Adds pages to the pool, or removes them, relative to the present number,
+ * because other processes may do the same. Returns false if this process may
+ * not change the pool or the kernel has no such pages free. */
 static bool alloc_pool_add(long pages)
 {
 	long want = alloc_pool("nr_hugepages") + pages;
@@ -99,7 +100,7 @@ static bool alloc_pool_add(long pages)
 	return good && alloc_pool("nr_hugepages") == want;
 }
 
-/* KiB of a page, as the kernel has it of the mapping there. */
+/* Returns the page size of the mapping in KiB, as the kernel reports it. */
 static unsigned long alloc_smaps(const struct te_memory *m)
 {
 	FILE *f = fopen("/proc/self/smaps", "re");
@@ -196,7 +197,8 @@ static void alloc_bad(transfer_engine_t e)
 	      "what_was_unregistered_is_freed_all_the_same");
 }
 
-/* Another process writes there; what is freed is not written any more. */
+/* Another process writes to memory of te_alloc, also while it is freed. Private
+ * memory cannot be written. */
 static void alloc_remote(transfer_engine_t e)
 {
 	struct te_memory m, mine;
@@ -227,7 +229,7 @@ static void alloc_remote(transfer_engine_t e)
 	      !fx_ask(&peer, "wait"), "it_can_be_freed_under_way");
 	ft_diag("%s", peer.text);
 	fx_peer_stop(&peer);
-	/* mine is freed with the engine */
+	/* the engine's end frees mine */
 }
 
 void objects_alloc(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Segment descriptors that the application carries itself. */
+/* Tests segment descriptors that the application carries itself. */
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,11 +16,11 @@
 #include "fabtests/functional/fx.h"
 
 #define BLOB_MEM (4 * FX_MIB)
-#define BLOB_AT (3 * FX_MIB)	/* where a target puts its blob */
+#define BLOB_AT (3 * FX_MIB)	/* offset of a target's blob */
 #define BLOB_HEAD 24
 #define BLOB_MAX 65536
 
-/* An engine of ours, a target, and the target's blob in private memory. */
+/* a local engine, a target, and a private copy of the target's blob */
 struct blob_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -88,7 +88,7 @@ static size_t blob_buffers(struct blob_rig *rig, segment_id_t seg)
 	       SIZE_MAX : n;
 }
 
-/* --- good ones ----------------------------------------------------------- */
+/* --- valid blobs --------------------------------------------------------- */
 
 static void blob_names(struct blob_rig *rig)
 {
@@ -117,7 +117,8 @@ static void blob_names(struct blob_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* The target's control channel is not asked: it may not even answer. */
+/* An import does not query the target's control channel, which may even be
+ * stopped. */
 static void blob_silent(struct blob_rig *rig)
 {
 	struct fx_peer quiet;
@@ -175,7 +176,7 @@ static void blob_own(struct blob_rig *rig)
 	      memmem(own, size, "\"rkey\":[0", 9), "a_blob_holds_no_keys");
 }
 
-/* --- dead ones ----------------------------------------------------------- */
+/* --- blobs of dead processes --------------------------------------------- */
 
 static void blob_dead(struct blob_rig *rig)
 {
@@ -228,22 +229,24 @@ static void blob_never_met(struct blob_rig *rig)
 	destroyTransferEngine(job.engine);
 }
 
-/* --- old ones ------------------------------------------------------------ */
+/* --- outdated blobs ------------------------------------------------------ */
 
-/* An engine that has but the blob of a target, which has moved its buffer. */
+/* an engine that knows a target only by its blob, which is outdated because the
+ * target has moved its buffer */
 struct blob_stale {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	struct fx_peer target;
 	segment_id_t seg;
-	uint64_t was, is;	/* addresses of the buffer */
+	uint64_t was, is;	/* old and new address of the buffer */
 };
 
 static int blob_say_as(struct blob_rig *rig, const char *name,
 		       transfer_engine_t engine);
 
-/* The target is known by its own name first: a look for one that is slow to answer
- * would find whoever has the other. */
+/* Imports the target under its own name first and connects to it. Otherwise a
+ * look-up of a target that answers slowly would reach the process that has the
+ * other name. */
 static bool blob_known(struct blob_rig *rig, const struct blob_stale *s)
 {
 	segment_id_t seg = blob_say_as(rig, s->target.name, s->engine);
@@ -252,7 +255,7 @@ static bool blob_known(struct blob_rig *rig, const struct blob_stale *s)
 				  s->target.mem.addr, 64, 0);
 }
 
-/* name: under which the target is imported; NULL: its own. */
+/* Imports the target under name, or under its own name if that is NULL. */
 static bool blob_stale_start(struct blob_stale *s, const char *transport,
 			     const char *name)
 {
@@ -298,7 +301,7 @@ static bool blob_has(const struct blob_stale *s, uint64_t addr)
 	       n == 1 && b.addr == addr;
 }
 
-/* Fails, and the record has these flags. */
+/* Returns true if the request fails and its record has these flags. */
 static bool blob_refused(const struct blob_stale *s, int op, uint64_t addr,
 			 uint32_t flags)
 {
@@ -355,8 +358,8 @@ static void blob_moved(const char *transport)
 	blob_stale_stop(&s);
 }
 
-/* Nobody answers there, or another process that has something newer: what is
- * known stays. */
+/* Imports the target under a name whose address has no process, or another
+ * process with newer data. The known descriptor must stay. */
 static void blob_astray(struct fx_peer *other, const char *name,
 			const char *title)
 {
@@ -381,7 +384,7 @@ static void blob_astray(struct fx_peer *other, const char *name,
 	blob_stale_stop(&s);
 }
 
-/* Those that have connected to it, and will not be answered. */
+/* Counts and closes the connections that wait at the listener. */
 static int blob_askers(int listener)
 {
 	int fd, n = 0;
@@ -394,8 +397,9 @@ static int blob_askers(int listener)
 }
 
 /*
- * Who takes the question and never answers is asked by one at a time; besides,
- * for its rails, where those are slow to answer.
+ * A control channel that accepts connections and never answers is queried by
+ * one thread at a time. A second connection may come from a query for the
+ * target's rails, if these are slow to answer.
  */
 static void blob_mute(void)
 {
@@ -418,7 +422,7 @@ static void blob_mute(void)
 	if (!blob_stale_start(&s, "tcp", name))
 		return;
 	blob_askers(fd);
-	/* for half a second, and no longer than one asks in vain */
+	/* Run for 0.5 s, and on until the first query arrives. */
 	from = ft_now_ns();
 	do {
 		good = good && blob_refused(&s, OPCODE_READ, s.was,
@@ -434,7 +438,7 @@ static void blob_mute(void)
 	blob_stale_stop(&s);
 }
 
-/* --- bad ones ------------------------------------------------------------ */
+/* --- invalid blobs ------------------------------------------------------- */
 
 static void blob_arguments(struct blob_rig *rig)
 {
@@ -469,7 +473,8 @@ static void blob_arguments(struct blob_rig *rig)
 	      blob_import(rig->engine, "moonrail", 8) == -104, "too_short_is_104");
 }
 
-/* As te_segment_export has it: over the whole, zeros where it stands. */
+/* Writes the checksum as te_segment_export does: over the whole blob, with
+ * zeros in the place of the checksum. */
 static void blob_seal(unsigned char *p, size_t size)
 {
 	uint32_t crc = ~0u;
@@ -485,7 +490,8 @@ static void blob_seal(unsigned char *p, size_t size)
 		p[20 + i] = (unsigned char)(crc >> (24 - 8 * i));
 }
 
-/* What is refused is said, thousands of times: not on the test's stderr. */
+/* Redirects stderr to /dev/null, because each of thousands of refused blobs is
+ * logged. Returns the saved descriptor. */
 static int blob_hush(void)
 {
 	int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
@@ -512,7 +518,7 @@ static void blob_flips(struct blob_rig *rig)
 		copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
 		wrong += blob_import(rig->engine, copy, rig->size) != -104;
 	}
-	/* without slack behind it, for the sanitizer */
+	/* The copy has no slack, so that a sanitizer finds reads behind it. */
 	for (size_t size = 0; size < rig->size; size++) {
 		unsigned char *exact = malloc(size ? size : 1);
 
@@ -558,7 +564,7 @@ static void blob_lengths(struct blob_rig *rig)
 	ft_ok(!memcmp(copy, rig->blob, rig->size), "the_checksum_is_crc32c");
 }
 
-/* A text of len bytes, with the right checksum. */
+/* Imports a text of len bytes with a correct checksum. */
 static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
 			 transfer_engine_t engine)
 {
@@ -573,13 +579,13 @@ static int blob_say_text(struct blob_rig *rig, const char *json, size_t len,
 	return blob_import(engine, copy, BLOB_HEAD + len);
 }
 
-/* A text of the stranger's own. */
+/* Imports a text that an attacker could choose. */
 static int blob_say(struct blob_rig *rig, const char *json)
 {
 	return blob_say_text(rig, json, strlen(json), rig->engine);
 }
 
-/* The target's, under another name. */
+/* Imports the target's text under another name. */
 static int blob_say_as(struct blob_rig *rig, const char *name,
 		       transfer_engine_t engine)
 {
@@ -631,7 +637,7 @@ static void blob_texts(struct blob_rig *rig)
 	      "one_without_an_incarnation_is_202");
 }
 
-/* Whoever made it must not choose what this process opens. */
+/* The author of a blob must not choose which files this process opens. */
 static void blob_files(struct blob_rig *rig)
 {
 	static const char *const names[] = { "10.0.0.9:15000", "nvmeof/mine" };
@@ -658,7 +664,8 @@ static void blob_files(struct blob_rig *rig)
 	destroyTransferEngine(engine);
 }
 
-/* Any byte of the text replaced, checksum right: refused, or harmless. */
+/* Replaces random bytes of the text, with a correct checksum. Each blob must be
+ * refused or harmless. */
 static void blob_hostile(struct blob_rig *rig)
 {
 	static const char alphabet[] = "0123456789\"{}[]:,-ax\\ue.";
@@ -681,7 +688,7 @@ static void blob_hostile(struct blob_rig *rig)
 		open += id > 0 && closeSegment(rig->engine, id);
 	}
 	blob_speak(saved);
-	ft_diag("%u of 20000 were taken", taken);
+	ft_diag("%u of 20000 blobs were accepted", taken);
 	ft_ok(!open, "hostile_texts_do_no_harm");
 	id = blob_import(rig->engine, rig->blob, rig->size);
 	ft_ok(id > 0 && blob_write_works(rig, id, &rig->target, 0, 6),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Which path a segment is on, and what went there. */
+/* Tests the reported paths of a segment and the counters of its traffic. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -167,7 +167,7 @@ static void paths_failures_of(struct paths_rig *rig)
 	      "it_goes_on_and_is_ready_again");
 }
 
-/* Of an engine that gives up sooner. */
+/* Uses an engine with a shorter timeout. */
 static void paths_failures(struct paths_rig *rig)
 {
 	struct paths_rig brisk = *rig;
@@ -193,7 +193,7 @@ static bool paths_cut(void *rig)
 	       !((p[0].flags | p[1].flags) & TE_PATH_CONNECTED);
 }
 
-/* Nothing is posted that could fail. */
+/* Kills the target while nothing is posted that could fail. */
 static void paths_idle_end(struct paths_rig *rig)
 {
 	ft_ok(!warmupEfaSegment(rig->engine, rig->target.name) &&
@@ -204,7 +204,7 @@ static void paths_idle_end(struct paths_rig *rig)
 	      "the_paths_to_a_killed_target_end_without_traffic");
 }
 
-/* --- all that tells of rails says the same ------------------------------- */
+/* --- all reports about rails agree --------------------------------------- */
 
 static bool paths_tells(const char *text, const char *before, uint64_t value,
 			const char *after)
@@ -217,7 +217,8 @@ static bool paths_tells(const char *text, const char *before, uint64_t value,
 	return strstr(text, want) != NULL;
 }
 
-/* showLinks, both ways: each rail with its numbers, the peer with its path. */
+/* Returns true if both forms of showLinks contain the rails with their numbers
+ * and the peer with its paths. */
 static bool paths_links(struct paths_rig *rig, const struct te_rail_stats s[2])
 {
 	struct te_peer_stats peer = paths_stats(rig, rig->seg);
@@ -274,7 +275,7 @@ static void paths_rails_true(struct paths_rig *rig)
 		       s[i].slices > 0 && !s[i].inflight_bytes &&
 		       s[i].inflight_max > 0 && s[i].rate > 1e6 &&
 		       s[i].rate < 1e12 &&
-		       /* what it moves in 8 ms, and more */
+		       /* The window is about 8 ms of data or more. */
 		       (double)s[i].window > s[i].rate * .002 &&
 		       s[i].inflight_max <= 16u << 20;
 	}
@@ -294,7 +295,7 @@ static void paths_local(void)
 		return;
 	if (paths_get(&rig, rig.seg, p) != 1 || p[0].kind != TE_PATH_PROCESS) {
 		ft_ok(p[0].why_not_local[0], "it_says_why_not_by_the_kernel");
-		ft_diag("not by the kernel: %s", p[0].why_not_local);
+		ft_diag("no kernel copies: %s", p[0].why_not_local);
 		paths_stop(&rig);
 		return;
 	}

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A small request beside a large one to the same target or to another, on one
- * rail and on two, between two network namespaces (it starts itself again in one
- * of them): how much longer it takes than alone, in the time that a slice of the
- * large one has on such a rail, measured in the same run. Half of them wait for
- * one slice at most. And a large one beside many small ones to another target.
+ * Measures the latency of a small request during a bulk request to the same
+ * target or to another, on one rail and on two, between two network namespaces.
+ * The test starts itself again in one of them. The extra latency is expressed
+ * in slice times of the bulk request, measured in the same run. The median
+ * request must wait for at most one slice. The test also measures a bulk
+ * request during many small ones to another target.
  *
- * A machine that has no time for the processes delays single requests, so that
- * the median counts, and a measurement is repeated, with what it found, before
- * it counts as a failure.
+ * A busy machine delays single requests. Therefore the median is used, and a
+ * bad measurement is reported and repeated before it counts as a failure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,32 +21,33 @@
 #define OVER_BULK	(64 * FX_MIB)
 #define OVER_SMALL	(4 * FX_KIB)
 #define OVER_SLICE	(64 * FX_KIB)	/* MC_SLICE_SIZE */
-#define OVER_WARM	20		/* requests that find out how */
+#define OVER_WARM	20		/* unmeasured first requests */
 #define OVER_ALONE	40
 #define OVER_MOST	2000
-#define OVER_LEAST	40		/* that tell something */
+#define OVER_LEAST	40		/* samples required */
 #define OVER_PAUSE_NS	5600000
 #define OVER_TRIES	3
-#define OVER_SLICES	1.0		/* the median waits for, at most, */
-#define OVER_SLOW	2.0		/* where a sanitizer slows all down; four
-					 * are posted without small ones */
-#define OVER_SHARE	0.2		/* of a large one beside many small */
+#define OVER_SLICES	1.0		/* median limit, in slices */
+#define OVER_SLOW	2.0		/* limit under a sanitizer, where four
+					 * slices are posted without small
+					 * requests */
+#define OVER_SHARE	0.2		/* minimum share of a bulk request */
 
 struct over_case {
 	const char *name;
 	const char *devices;
 	unsigned int rails;
 	int op;
-	bool aside;		/* the large one is another target's */
+	bool aside;		/* the bulk request has another target */
 };
 
-/* The other target. */
+/* the second target */
 struct over_other {
 	struct fx_peer target;
 	segment_id_t seg;
 };
 
-/* Latencies, sorted, in ms. */
+/* latencies in ms, sorted */
 struct over_lat {
 	double ms[OVER_MOST];
 	unsigned int n;
@@ -64,7 +65,8 @@ static double over_at(const struct over_lat *l, unsigned int percent)
 	return l->ms[(l->n - 1) * percent / 100];
 }
 
-/* One small request behind the large one's memory: ms; negative: it failed. */
+/* Moves one small request behind the bulk request's memory. Returns ms, or a
+ * negative number on failure. */
 static double over_small(const struct fx_links *l, int op)
 {
 	uint64_t from = ft_now_ns();
@@ -88,8 +90,8 @@ static bool over_alone(const struct fx_links *l, int op, struct over_lat *lat)
 
 static uint64_t over_random;
 
-/* For up to two slices' time, so that the requests don't fall into step with the
- * slices. */
+/* Sleeps for up to two slice times, so that the requests do not synchronize
+ * with the slices. */
 static void over_pause(void)
 {
 	struct timespec ts = { 0 };
@@ -98,8 +100,8 @@ static void over_pause(void)
 	nanosleep(&ts, NULL);
 }
 
-/* As long as there is enough of the large one left. bytes, ns: what that has
- * moved meanwhile, and in what time. */
+/* Measures small requests until most of the bulk request is done. Returns in
+ * *bytes and *ns what the bulk request moved, and in what time. */
 static bool over_beside(const struct fx_links *l, struct fx_job *bulk,
 			struct over_lat *lat, double *bytes, double *ns)
 {
@@ -127,7 +129,8 @@ static bool over_beside(const struct fx_links *l, struct fx_job *bulk,
 	return true;
 }
 
-/* True: as it should be; *failed: something is wrong but the time. */
+/* Returns true if the latency is within its limit. Sets *failed on any other
+ * error. */
 static bool over_once(struct fx_links *l, const struct over_other *other,
 		      const struct over_case *c, bool *failed)
 {
@@ -149,14 +152,14 @@ static bool over_once(struct fx_links *l, const struct over_other *other,
 		  bulk.n[STATUS_COMPLETED] != 1 || *failed;
 	*failed = !fx_job_free(&bulk) || *failed;
 	if (*failed || beside.n < OVER_LEAST || bytes <= 0) {
-		ft_diag("%s: %u requests beside the large one", c->name,
-			beside.n);
+		ft_diag("%s: only %u requests during the bulk request",
+			c->name, beside.n);
 		return false;
 	}
 	slice = ns / 1e6 * OVER_SLICE * c->rails / bytes;
 	half = (over_at(&beside, 50) - over_at(&alone, 50)) / slice;
 	most = (over_at(&beside, 90) - over_at(&alone, 50)) / slice;
-	ft_diag("%s: alone %.2f ms, %u beside 64 MiB %.2f (90 %%: %.2f); a slice takes %.2f: waits for %.2f slices (90 %%: %.2f)",
+	ft_diag("%s: median %.2f ms alone, %u requests during 64 MiB %.2f ms (90 %%: %.2f); a slice takes %.2f ms: waits for %.2f slices (90 %%: %.2f)",
 		c->name, over_at(&alone, 50), beside.n, over_at(&beside, 50),
 		over_at(&beside, 90), slice, half, most);
 	return half <= (fx_slow() ? OVER_SLOW : OVER_SLICES);
@@ -171,7 +174,7 @@ static void over_run(const struct over_case *c, struct fx_links *l,
 
 	for (i = 0; i < OVER_TRIES && !good && !failed; i++) {
 		if (i)
-			ft_diag("%s: more than that, once more", c->name);
+			ft_diag("%s: above the limit, measured again", c->name);
 		good = over_once(l, other, c, &failed);
 	}
 	snprintf(what, sizeof(what),
@@ -180,8 +183,8 @@ static void over_run(const struct over_case *c, struct fx_links *l,
 	ft_ok(good, "%s", what);
 }
 
-/* Many requests of a slice each to one target leave a large one to another its
- * share of the rail. */
+/* Many one-slice requests to one target must leave a bulk request to another
+ * target its share of the rail. */
 static void over_share(struct fx_links *l, const struct over_other *other)
 {
 	struct fx_job many = {
@@ -202,7 +205,7 @@ static void over_share(struct fx_links *l, const struct over_other *other)
 	       many.bytes < OVER_BULK / 4 * 3)
 		over_pause();
 	share = (double)large.bytes / (double)(large.bytes + many.bytes);
-	ft_diag("a large request beside %u of 64 KiB to another target: %.0f %% of the rail's bytes",
+	ft_diag("a bulk request during %u requests of 64 KiB to another target: %.0f %% of the rail's bytes",
 		(unsigned int)(OVER_BULK / OVER_SLICE), share * 100);
 	ft_ok(share >= OVER_SHARE,
 	      "many_small_requests_leave_a_large_one_to_another_target_its_share");
