@@ -4,7 +4,7 @@
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
-		/* it forks: before the others have had much memory */
+		/* first, because it forks and the others use much memory */
 		{ "shutdown", shutdown_cases },
 		{ "status", status_cases },
 		{ "alloc", alloc_cases },

@@ -9,10 +9,10 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-#define ALLOC_MOST	400	/* allocations of one opening, at most */
+#define ALLOC_MOST	400	/* most allocations of one opening */
 #define ALLOC_LEN	64u
 
-/* Allocations of this thread until one fails; 0: none does. */
+/* Number of allocations of this thread until one fails; 0: none fails. */
 static _Thread_local int alloc_left;
 
 void *__real_malloc(size_t len);
@@ -80,9 +80,9 @@ static int alloc_write(transfer_engine_t e, segment_id_t seg, char *from,
 }
 
 /*
- * Opens the name with the n-th allocation failing. An opening that succeeds leaves
- * a segment that works; one that fails says so, and the next one works. Returns
- * false if there were fewer allocations.
+ * Opens the name while the n-th allocation fails. If the opening succeeds, the
+ * segment must work. If it fails, there must be an error record, and the next
+ * opening must succeed. Returns false if there were fewer allocations.
  */
 static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 		       char *to)
@@ -91,7 +91,8 @@ static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 	segment_id_t seg;
 	bool failed;
 
-	/* the error of an earlier call must not pass for the one of this call */
+	/* the error of an earlier call must not pass for the one of this
+	 * call */
 	CU_ASSERT_EQUAL(openSegment(e, ""), -1);
 	alloc_left = n;
 	seg = openSegment(e, name);
@@ -121,7 +122,7 @@ static void failed_allocation_leaves_an_error_or_a_working_segment(void)
 
 	CU_ASSERT_EQUAL(registerLocalMemory(target, to, sizeof(to), "*", 1), 0);
 	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
-	/* an engine of its own each time: the peer is unknown at first */
+	/* a new engine each time, because the peer must be unknown */
 	for (n = 1; failed && n < ALLOC_MOST; n++) {
 		e = alloc_engine();
 		CU_ASSERT_EQUAL(registerLocalMemory(e, from, sizeof(from), "*",

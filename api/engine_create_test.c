@@ -22,7 +22,7 @@ static int create_with(const char *const *settings, size_t count,
 	return te_engine_create(&o, sizeof(o), engine);
 }
 
-/* True if the engine's settings contain that line. */
+/* Returns true if the engine's settings contain that line. */
 static bool create_shows(transfer_engine_t engine, const char *line)
 {
 	CU_ASSERT(te_settings_text(engine, create_text,
@@ -161,7 +161,7 @@ static void control_channel_binds_the_ip_and_port_given(void)
 	char at[64], want[64];
 	int tries;
 
-	/* the port of an engine that has gone, which another may take */
+	/* uses the port of a destroyed engine; another process may take it */
 	for (tries = 0; tries < 20; tries++) {
 		o.ip = NULL;
 		o.port = 0;
@@ -180,7 +180,7 @@ static void control_channel_binds_the_ip_and_port_given(void)
 	destroyTransferEngine(e);
 }
 
-/* The deadline of a batch after one copy, ns. */
+/* Returns the deadline of a batch after one copy, ns. */
 static uint64_t create_deadline(struct engine *e, batch_id_t id, char *mem)
 {
 	transfer_request_t req = { .opcode = OPCODE_WRITE, .source = mem,
@@ -261,12 +261,12 @@ static void forced_hca_without_device_is_an_error(void)
 	transfer_engine_t e;
 
 	CU_ASSERT_NOT_EQUAL(te_engine_create(&o, sizeof(o), &e), 0);
-	/* without MC_FORCE_HCA it would be transport tcp that is missing */
+	/* without MC_FORCE_HCA the error would name transport tcp */
 	CU_ASSERT(create_last_says("no device for transport rdma",
 				   "MC_TE_FILTERS=nosuchdevice"));
 }
 
-/* A machine that has such a device installs the transport. */
+/* On a machine that has such a device, the transport is installed. */
 static void provider_transport_without_device_says_so(void)
 {
 	static const char *const names[] = { "efa", "cxi" };
@@ -285,7 +285,7 @@ static void provider_transport_without_device_says_so(void)
 			CU_ASSERT(create_last_says(text, "fi_info -l"));
 		}
 		destroyTransferEngine(e);
-		/* the name wins: no rail of another provider is opened */
+		/* the name has precedence: no other provider is used */
 		CU_ASSERT_EQUAL_FATAL(create_with(other, 1, &e), 0);
 		CU_ASSERT_PTR_NULL(installTransport(e, names[i], NULL));
 		CU_ASSERT(create_last_says(text,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Files whose storage is silent, and what goes on meanwhile.
+ * Files whose storage does not answer, while other calls must continue.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,13 +18,14 @@
 #define FILES_COUNT	2
 #define FILES_LEN	65536u
 
-/* An engine and a segment of two files; the first may be silent. */
+/* An engine and a segment of two files. The storage of the first may stop
+ * answering. */
 struct files_rig {
 	struct engine *engine;
 	segment_id_t seg;
 	char dir[64];
 	char mem[2][FILES_LEN];
-	uint32_t kept, held;	/* atomics: requests, opens that wait */
+	uint32_t kept, held;	/* atomic: pending requests, waiting opens */
 
 	/* the context's lock */
 	bool silent;
@@ -65,7 +66,7 @@ static bool files_keep(void *arg, struct nvmeof_io *io)
 	return true;
 }
 
-/* Opens, looks and closes. */
+/* Lets the opening of the first file wait while r->opening is set. */
 static void files_hold(void *arg, const struct nvmeof_file *f)
 {
 	struct files_rig *r = arg;
@@ -111,7 +112,7 @@ static void files_descriptor(const struct files_rig *r)
 	files_put(r, "test.json", text, 0);
 }
 
-/* One request at a time is what the files are given. */
+/* The files accept one request at a time. */
 static struct files_rig *files_open(void)
 {
 	struct files_rig *r = calloc(1, sizeof(*r));
@@ -161,7 +162,7 @@ static void files_close(struct files_rig *r)
 	free(r);
 }
 
-/* A read of a file; what submitTransfer said. */
+/* Reads a file. Returns the result of submitTransfer. */
 static int files_read(struct files_rig *r, int file, void *local,
 		      batch_id_t *batch)
 {
@@ -201,8 +202,9 @@ static void files_until(const uint32_t *n, uint32_t least)
 	CU_ASSERT(__atomic_load_n(n, __ATOMIC_ACQUIRE) >= least);
 }
 
-/* The deadline's thread, and who asks for the batch, get on; what is behind the
- * silent request ends in time, and that one when it ends. */
+/* While a request is not answered, the deadline thread and status queries
+ * continue. A request queued behind it ends at its deadline. The unanswered one
+ * ends when its storage answers. */
 static void a_silent_file_holds_no_deadline_up(void)
 {
 	struct files_rig *r = files_open();
@@ -255,7 +257,7 @@ static void *files_other(void *arg)
 	return NULL;
 }
 
-/* A transport that comes has the segments' files opened anew. */
+/* Installing a transport opens the files of all segments again. */
 static void files_that_are_opened_hold_no_submit_up(void)
 {
 	struct files_rig *r = files_open();
@@ -277,10 +279,11 @@ static void files_that_are_opened_hold_no_submit_up(void)
 }
 
 static struct meta_store_ops files_ops;
-static struct files_rig *files_publishing;	/* NULL: that works */
+static struct files_rig *files_publishing;	/* NULL: publications succeed */
 static batch_id_t files_batch;
 
-/* Reads into what is to be published, and refuses that. */
+/* Begins a read into the memory that is being published, and refuses the
+ * publication. */
 static int files_refuse(struct tei_meta_store *store,
 			const struct tei_meta_desc *desc, const char *json,
 			size_t len, bool told, uint64_t deadline_ns,
@@ -310,14 +313,15 @@ static void files_refusing(struct files_rig *r)
 	r->engine->store->ops = &files_ops;
 	files_publishing = r;
 	tei_mutex_unlock(&r->engine->control);
-	/* a store that is known to refuse is asked before the call returns */
+	/* after a failure, a call publishes itself and waits for the result */
 	tei_mutex_lock(&r->engine->listing.lock);
 	r->engine->listing.failed = true;
 	tei_mutex_unlock(&r->engine->listing.lock);
 	files_silent(r, true);
 }
 
-/* It is known, unpublished, and goes when it is used no more. */
+/* The memory is registered but not published, and can be unregistered when the
+ * read has ended. */
 static void files_taken_back(struct files_rig *r)
 {
 	CU_ASSERT_EQUAL(r->engine->nregions, 2);
@@ -352,11 +356,11 @@ static void what_cannot_be_taken_back_stays_registered(void)
 }
 
 const struct tei_test_case files_cases[] = {
-	{ "a_silent_file_holds_no_deadline_up",
+	{ "deadline_with_unanswered_file_request_is_kept",
 	  a_silent_file_holds_no_deadline_up },
-	{ "files_that_are_opened_hold_no_submit_up",
+	{ "submit_while_files_are_opened_does_not_wait",
 	  files_that_are_opened_hold_no_submit_up },
-	{ "what_cannot_be_taken_back_stays_registered",
+	{ "memory_in_use_after_failed_registration_stays_registered",
 	  what_cannot_be_taken_back_stays_registered },
 	{ NULL, NULL },
 };

@@ -8,15 +8,16 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-#define FLUSH_STILL_NS	(200 * TEI_NS_PER_MS)	/* that it goes on waiting */
+#define FLUSH_STILL_NS	(200 * TEI_NS_PER_MS)	/* time of the check that both
+						 * wait */
 
-/* A call in a thread of its own. */
+/* A call in another thread. */
 struct flush_call {
 	transfer_engine_t engine;
 	int (*fn)(transfer_engine_t engine);
 	bool back;			/* atomic */
 	int ret;
-	int code;			/* of its thread's last error */
+	int code;			/* of the thread's last error */
 	pthread_t thread;
 };
 
@@ -65,7 +66,7 @@ static void flush_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Whether somebody is inside a wait, within a while. */
+/* Waits until a thread is inside a wait. Returns false after 10 s. */
 static bool flush_waits(struct engine *e)
 {
 	uint64_t until = tei_now_ns() + 10 * TEI_NS_PER_SEC;
@@ -85,7 +86,8 @@ static bool flush_stays(const struct flush_call *a, const struct flush_call *b)
 	return !flush_back(a) && !flush_back(b);
 }
 
-/* The flush stands where it looks at a batch, as ours is the batch's lock. */
+/* Destroys the engine during a flush, which waits for the lock of a batch that
+ * this function holds. */
 static void flush_beside_destroy(int (*fn)(transfer_engine_t engine))
 	TEI_NO_TSA
 {
@@ -128,7 +130,9 @@ static void an_engine_outlives_a_drain(void)
 }
 
 const struct tei_test_case flush_cases[] = {
-	{ "an_engine_outlives_a_flush", an_engine_outlives_a_flush },
-	{ "an_engine_outlives_a_drain", an_engine_outlives_a_drain },
+	{ "destruction_during_flush_waits_for_its_end",
+	  an_engine_outlives_a_flush },
+	{ "destruction_during_drain_waits_for_its_end",
+	  an_engine_outlives_a_drain },
 	{ NULL, NULL },
 };

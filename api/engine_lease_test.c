@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Leased slots, with an initiator that says by hand what it likes: engines of
- * one process, over tcp, and the driver that stands in for a real one.
+ * Remote bounce slots, with engines of one process over tcp and the stand-in
+ * for the CUDA driver. One initiator is "manual": the test sends its messages,
+ * in any order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@
 
 static struct cuda_stand_in driver;
 
-/* A target with GPU memory; one that asks by the book, one by hand. */
+/* A target with GPU memory, an ordinary initiator (user) and a manual one
+ * (hand). */
 struct lease_rig {
 	transfer_engine_t target, user;
 	struct engine *hand;
@@ -25,7 +27,7 @@ struct lease_rig {
 	void *context;
 	char *host;
 	segment_id_t seg;
-	struct tei_rail_peer *peer;	/* the target, as the hand knows it */
+	struct tei_rail_peer *peer;	/* the target, as a peer of hand */
 	uint32_t prefer;
 	uint64_t id;
 };
@@ -40,7 +42,7 @@ static transfer_engine_t lease_engine(void)
 	return e;
 }
 
-/* What the user moves to and from the target. */
+/* Registers the memory that the user moves to and from the target. */
 static bool lease_source(struct lease_rig *r, void *mem)
 {
 	return !registerLocalMemory(r->user, mem, LEASE_TEST_SIZE, "*", 1);
@@ -60,7 +62,8 @@ static bool lease_move(struct lease_rig *r, int op, uint64_t len)
 	return st.status == STATUS_COMPLETED;
 }
 
-/* The target as an engine knows it, for as long as the segment is open. */
+/* Returns the target as a peer of an engine; valid while the segment is
+ * open. */
 static struct tei_rail_peer *lease_peer(struct engine *e, segment_id_t id)
 {
 	struct tei_rail_peer *peer;
@@ -71,7 +74,7 @@ static struct tei_rail_peer *lease_peer(struct engine *e, segment_id_t id)
 	return peer;
 }
 
-/* MC_SLICE_TIMEOUT: of the target. */
+/* timeout: MC_SLICE_TIMEOUT of the target. */
 static struct lease_rig lease_open(const char *timeout)
 {
 	struct lease_rig r = { .id = 1000 };
@@ -140,8 +143,10 @@ static void *source_leave(void *arg)
 	return NULL;
 }
 
-/* Whoever unregisters what a task goes from finds it ended. Its end is held up
- * where it notifies; the copy before it has the notification come to us. */
+/* unregisterLocalMemory of a task's source returns only after the end of the
+ * task is published. The test delays that end by holding the lock that the
+ * task's notification needs; the copy before it makes this engine the
+ * receiver. */
 static void source_stays_until_the_end_is_told(void)
 {
 	struct lease_rig r = lease_open("30");
@@ -175,7 +180,7 @@ static void source_stays_until_the_end_is_told(void)
 	lease_close(&r);
 }
 
-/* How many slots of the target there are of a kind. */
+/* Returns the number of the target's slots of a kind. */
 static uint32_t lease_slots(const struct lease_rig *r,
 			    bool (*is)(const struct lend_slot *))
 {
@@ -244,8 +249,8 @@ static bool lease_until_graves(const struct lease_rig *r, uint32_t n)
 	return lease_graves(r) == n;
 }
 
-/* So many slots are lent to the hand, which says no more; what it says may be
- * lost. */
+/* Requests n slots for the manual initiator, which then stays silent. Repeats
+ * the requests, because messages may be lost. */
 static bool lease_keep(struct lease_rig *r, uint32_t n)
 {
 	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT, again = 0;
@@ -276,7 +281,8 @@ static void slot_without_memory_gets_some_later(void)
 	lease_close(&r);
 }
 
-/* Those of one that is silent stay as long as it may be late. */
+/* The addresses that a silent client was granted stay in quarantine while it
+ * may still use them. */
 static void addresses_are_kept_while_somebody_may_be_late(void)
 {
 	struct lease_rig r = lease_open("1");
@@ -284,10 +290,10 @@ static void addresses_are_kept_while_somebody_may_be_late(void)
 	CU_ASSERT(lease_keep(&r, 4));
 	CU_ASSERT(lease_until_graves(&r, 4));
 	CU_ASSERT(lease_until(&r, slot_ready, LEASE_SLOTS));
-	lease_say(&r, LEASE_ASK, r.id);	/* what it has read is not known */
+	lease_say(&r, LEASE_ASK, r.id);	/* does not acknowledge the grant */
 	lease_say(&r, LEASE_FREE, r.id - 1);
 	CU_ASSERT(lease_until_graves(&r, 3));
-	/* none that begins this number waits for one of those */
+	/* a client that begins this number waits for none of the others */
 	lease_say(&r, LEASE_FREE, r.id + LEASE_PIECES);
 	CU_ASSERT(lease_until_graves(&r, 0));
 	CU_ASSERT(lease_move(&r, OPCODE_READ, LEASE_TEST_SIZE));
@@ -306,7 +312,7 @@ static void addresses_are_given_back_when_it_has_gone(void)
 	lease_close(&r);
 }
 
-/* What a peer says comes in faster than it is read. */
+/* A thread that delivers messages of a peer faster than they are read. */
 struct lease_flood {
 	struct lease_rig *rig;
 	struct tei_rail_peer *from;
@@ -347,7 +353,7 @@ static void lease_leave(struct engine *e, struct tei_rail_peer *from)
 	engine_lease_message(e, m);
 }
 
-/* How many of its messages wait to be read, and they are freed. */
+/* Frees the unread messages of a peer and returns their number. */
 static uint32_t lease_waiting(struct engine_leasing *l,
 			      const struct tei_rail_peer *from)
 {
@@ -371,7 +377,7 @@ static uint32_t lease_waiting(struct engine_leasing *l,
 	return n;
 }
 
-/* Nobody reads here: each has room of its own, and no more. */
+/* No thread reads here. Each peer has its own room for messages. */
 static void one_that_floods_keeps_no_other_out(void)
 {
 	struct lease_rig r = lease_open("10");
@@ -426,7 +432,7 @@ static void leases_go_on_while_one_floods(void)
 
 /* --- time ---------------------------------------------------------------- */
 
-/* From now on the target says nothing. */
+/* Silences the target. */
 static void lease_silence(const struct lease_rig *r)
 {
 	struct engine_leasing *l = engine_leasing(r->target);
@@ -437,10 +443,10 @@ static void lease_silence(const struct lease_rig *r)
 	tei_mutex_unlock(&l->lock);
 }
 
-#define LEASE_HASTY_S	"4"		/* MC_SLICE_TIMEOUT that is awaited */
+#define LEASE_HASTY_S	"4"		/* MC_SLICE_TIMEOUT of the test */
 #define LEASE_HASTY_NS	(4 * TEI_NS_PER_SEC)
 
-/* The user has another engine, which does. */
+/* Gives the user another engine, with that timeout. */
 static void lease_hasty(struct lease_rig *r)
 {
 	char name[256];
@@ -468,7 +474,7 @@ static batch_id_t lease_start(struct lease_rig *r, void *mem, size_t n)
 	return id;
 }
 
-/* When the last of n has failed; 0: one has not. */
+/* Returns the time at which the last of n tasks failed, or 0 if one did not. */
 static uint64_t lease_failed(struct lease_rig *r, batch_id_t id, size_t n)
 {
 	uint64_t end = tei_now_ns() + LEASE_TEST_WAIT;
@@ -487,7 +493,7 @@ static uint64_t lease_failed(struct lease_rig *r, batch_id_t id, size_t n)
 	return failed ? end : 0;
 }
 
-/* n fill all places; half a second behind them comes one more. */
+/* Starts n tasks, which use all slots, and another one half a second later. */
 static void lease_behind(struct lease_rig *r, void *mem, size_t n)
 {
 	batch_id_t first = lease_start(r, mem, n), second;
@@ -499,7 +505,7 @@ static void lease_behind(struct lease_rig *r, void *mem, size_t n)
 	ended = lease_failed(r, first, n);
 	last = lease_failed(r, second, 1);
 	CU_ASSERT(ended && last);
-	/* what was lost before its turn counts */
+	/* the time that it waited for its turn counts */
 	CU_ASSERT(last - ended < LEASE_HASTY_NS / 4 * 3);
 }
 
@@ -528,9 +534,9 @@ static void from_gpu_memory_too(void)
 	CU_ASSERT(!driver.free(gpu) && !driver.ctx_destroy(context));
 }
 
-/* --- what is kept of a peer ---------------------------------------------- */
+/* --- records of a peer --------------------------------------------------- */
 
-/* However long it was silent: what it asked for once is over. */
+/* Requests that a client repeats after a long silence are not granted again. */
 static void one_that_asks_anew_gains_no_addresses(void)
 {
 	struct lease_rig r = lease_open("1");
@@ -539,7 +545,7 @@ static void one_that_asks_anew_gains_no_addresses(void)
 
 	CU_ASSERT(lease_keep(&r, 4));
 	CU_ASSERT(lease_until_graves(&r, 4));
-	/* as long as a peer is kept for what it said, and a look at it */
+	/* longer than the record of a peer is kept */
 	later = tei_now_ns() + 4 * TEI_NS_PER_SEC;
 	while (tei_now_ns() < later)
 		lease_nap();
@@ -553,13 +559,13 @@ static void one_that_asks_anew_gains_no_addresses(void)
 	lease_close(&r);
 }
 
-/* The target gave up one that has not read its READY: it hears that nobody
- * will. */
+/* The target has ended a piece whose READY the client has not read. The client
+ * answers DONE with FREE, which ends the quarantine. */
 static void one_told_done_while_it_asks_gives_the_addresses_back(void)
 {
 	struct lease_rig r = lease_open("1");
 	struct engine_leasing l = { .engine = r.hand };
-	/* a piece more of it is under way, so it does not end here */
+	/* the second piece keeps the task from ending */
 	struct engine_lease lease = { .peer = r.peer, .read = true,
 				      .length = 2, .running = 2 };
 	struct lease_target *t = calloc(1, sizeof(*t));
@@ -576,7 +582,7 @@ static void one_told_done_while_it_asks_gives_the_addresses_back(void)
 	tei_list_add_tail(&l.targets, &t->link);
 	l.now = t->heard_ns = tei_now_ns();
 	t->peer = r.peer;
-	/* one more: it is not freed here for want of pieces, whatever comes */
+	/* the second number keeps the target record from being freed */
 	t->used = 2;
 	t->running = 1;
 	p = &t->piece[r.id % LEASE_PIECES];
@@ -602,24 +608,25 @@ static void one_told_done_while_it_asks_gives_the_addresses_back(void)
 }
 
 const struct tei_test_case lease_cases[] = {
-	{ "behind_a_silent_target_one_waits_once",
+	{ "task_behind_silent_target_waits_only_once",
 	  behind_a_silent_target_one_waits_once },
-	{ "behind_a_silent_target_one_from_gpu_memory_does_too",
+	{ "gpu_task_behind_silent_target_waits_only_once",
 	  from_gpu_memory_too },
-	{ "source_stays_until_the_end_is_told",
+	{ "unregister_of_source_waits_for_published_end",
 	  source_stays_until_the_end_is_told },
-	{ "one_that_asks_anew_gains_no_addresses",
+	{ "repeated_request_after_silence_is_not_granted",
 	  one_that_asks_anew_gains_no_addresses },
-	{ "one_told_done_while_it_asks_gives_the_addresses_back",
+	{ "done_before_ready_is_answered_by_free",
 	  one_told_done_while_it_asks_gives_the_addresses_back },
-	{ "slot_without_memory_gets_some_later",
+	{ "slot_without_memory_gets_memory_later",
 	  slot_without_memory_gets_some_later },
-	{ "addresses_are_kept_while_somebody_may_be_late",
+	{ "addresses_of_unacknowledged_grant_stay_quarantined",
 	  addresses_are_kept_while_somebody_may_be_late },
-	{ "addresses_are_given_back_when_it_has_gone",
+	{ "addresses_of_gone_client_are_freed",
 	  addresses_are_given_back_when_it_has_gone },
-	{ "one_that_floods_keeps_no_other_out",
+	{ "flooding_peer_leaves_room_for_others",
 	  one_that_floods_keeps_no_other_out },
-	{ "leases_go_on_while_one_floods", leases_go_on_while_one_floods },
+	{ "transfers_continue_while_peer_floods",
+	  leases_go_on_while_one_floods },
 	{ NULL, NULL },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies inside this process: what became of their memory since they were
- * checked.
+ * Copies inside this process whose memory is unregistered after they were
+ * checked, and the counters and errors of copies.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-#define LOCAL_TEST_SIZE	(1u << 20)	/* more than is copied at once */
+#define LOCAL_TEST_SIZE	(1u << 20)	/* more than TEI_LOCAL_INLINE */
 
 struct local_rig {
 	struct engine *engine;
@@ -65,7 +65,7 @@ static bool local_failed(struct engine *e, batch_id_t id)
 	return !te_wait_batch(e, id, -1, &st) && st.status == STATUS_FAILED;
 }
 
-/* The source goes as the request was checked and has not begun. */
+/* Unregisters the source between the check and the start of the request. */
 static void local_source_goes(size_t length) TEI_NO_TSA
 {
 	struct local_rig r = local_open();
@@ -111,7 +111,7 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 	return !freeBatchID(r->engine, id) && good;
 }
 
-/* As the log does: one that is copied at once, one that is not, and pieces. */
+/* Checks an inline copy, a queued copy and a copy of several ranges. */
 static void a_record_says_which_memory_it_was(void)
 {
 	struct local_rig r = local_open();
@@ -132,7 +132,7 @@ static void a_record_says_which_memory_it_was(void)
 	local_close(&r);
 }
 
-/* --- what was copied ------------------------------------------------------ */
+/* --- counters ------------------------------------------------------------- */
 
 static uint64_t local_by_rails(struct engine *e)
 {
@@ -175,7 +175,7 @@ static void pieces_that_were_copied_before_one_failed_count(void)
 #define LOCAL_TEST_RUNS	50
 #define LOCAL_TEST_LOOKS 1000000
 
-/* Cancelled once something of it is there; what has become of it. */
+/* Cancels a copy after its first bytes were copied. Returns its status. */
 static int local_cancel_amid(struct engine *e, char *source, char *target)
 {
 	struct transfer_request rq = { OPCODE_WRITE, source, LOCAL_SEGMENT,
@@ -231,7 +231,7 @@ static void an_atomic_of_our_own_is_no_rail_s_bytes(void)
 	local_close(&r);
 }
 
-/* --- what a refusal says -------------------------------------------------- */
+/* --- errors --------------------------------------------------------------- */
 
 static bool local_last(int code, const char *text, const char *hint)
 {
@@ -252,7 +252,7 @@ static segment_id_t local_segment(struct engine *e, struct engine *target)
 	return openSegment(e, name);
 }
 
-/* rails: those of the target; we have none. */
+/* rails: the target has a rail; this engine has none. */
 static void local_atomic_refused(bool rails)
 {
 	struct local_rig r = local_open(), there = local_open();
@@ -307,21 +307,21 @@ static void a_deadline_that_has_passed_is_named(void)
 }
 
 const struct tei_test_case local_cases[] = {
-	{ "an_atomic_without_a_rail_says_what_it_needs",
+	{ "atomic_without_rail_error_names_the_rail",
 	  an_atomic_without_a_rail_says_what_it_needs },
-	{ "a_deadline_that_has_passed_is_named",
+	{ "submit_after_deadline_error_names_the_deadline",
 	  a_deadline_that_has_passed_is_named },
-	{ "pieces_that_were_copied_before_one_failed_count",
+	{ "ranges_copied_before_a_failure_are_counted",
 	  pieces_that_were_copied_before_one_failed_count },
-	{ "what_was_copied_before_a_cancel_counts",
+	{ "bytes_copied_before_a_cancel_are_counted",
 	  what_was_copied_before_a_cancel_counts },
-	{ "an_atomic_of_our_own_is_no_rail_s_bytes",
+	{ "atomic_to_own_segment_counts_no_rail_bytes",
 	  an_atomic_of_our_own_is_no_rail_s_bytes },
-	{ "a_record_says_which_memory_it_was",
+	{ "error_of_failed_copy_names_the_memory",
 	  a_record_says_which_memory_it_was },
-	{ "a_small_source_that_goes_is_not_read",
+	{ "small_source_unregistered_before_start_is_not_read",
 	  a_small_source_that_goes_is_not_read },
-	{ "a_large_source_that_goes_is_not_read",
+	{ "large_source_unregistered_before_start_is_not_read",
 	  a_large_source_that_goes_is_not_read },
 	{ NULL, NULL },
 };

@@ -14,13 +14,13 @@
 #include "meta/meta_store_int.h"
 
 #define MEMORY_MANY	10000u
-#define MEMORY_STEP	64u		/* from one to the next */
-#define MEMORY_SIZES	40u		/* lengths that there are */
+#define MEMORY_STEP	64u		/* bytes from one region to the next */
+#define MEMORY_SIZES	40u		/* number of different lengths */
 
 static struct meta_store_ops memory_ops;
-/* atomic: a worker publishes too */
-static uint32_t memory_publications;	/* of other buffers than before */
-static uint32_t memory_buffers;		/* in the last one */
+/* atomic, because a worker publishes, too */
+static uint32_t memory_publications;	/* with another number of buffers */
+static uint32_t memory_buffers;		/* buffers of the last one */
 static uint32_t memory_calls;		/* atomic: publications of any kind */
 
 static int memory_publish(struct tei_meta_store *store,
@@ -34,7 +34,8 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)told;
 	(void)deadline_ns;
 	(void)err;
-	/* a worker publishes the same once more, some time after the rails came */
+	/* a worker publishes the same again some time after the rails are
+	 * open */
 	if (desc->buffer_count !=
 	    __atomic_load_n(&memory_buffers, __ATOMIC_ACQUIRE))
 		__atomic_fetch_add(&memory_publications, 1, __ATOMIC_RELAXED);
@@ -61,7 +62,7 @@ struct memory_rig {
 	void **addr;
 };
 
-/* MEMORY_MANY regions, large ones and small ones mixed. */
+/* Prepares MEMORY_MANY regions, with large and small ones mixed. */
 static struct memory_rig memory_open(void)
 {
 	struct memory_rig r = { .engine = NULL };
@@ -72,7 +73,7 @@ static struct memory_rig memory_open(void)
 	CU_ASSERT_FATAL(r.engine != NULL);
 	CU_ASSERT_FATAL(installTransport(r.engine, "tcp", NULL) != NULL);
 	tei_mutex_lock(&r.engine->control);
-	/* this one leaves that to its control channel */
+	/* a P2PHANDSHAKE store does not publish: replace that */
 	memory_buffers = 0;
 	memory_ops = *r.engine->store->ops;
 	CU_ASSERT_FATAL(!memory_ops.publish);
@@ -139,7 +140,7 @@ static void ten_thousand_are_published_once(void)
 	memory_close(&r);
 }
 
-/* The largest, which comes last, overlaps another: nothing stays. */
+/* The largest region, which is registered last, overlaps another one. */
 static void one_that_is_refused_leaves_none_of_ten_thousand(void)
 {
 	struct memory_rig r = memory_open();
@@ -156,7 +157,8 @@ static void one_that_is_refused_leaves_none_of_ten_thousand(void)
 	memory_close(&r);
 }
 
-/* A worker tries a failed publication again up to a minute later. */
+/* A publication that is queued for later is done at once if another call needs
+ * it. */
 static void publication_that_waits_is_done_when_it_is_asked_for_again(void)
 {
 	struct memory_rig r = memory_open();
@@ -171,14 +173,14 @@ static void publication_that_waits_is_done_when_it_is_asked_for_again(void)
 		usleep(1000);
 	CU_ASSERT_NOT_EQUAL(__atomic_load_n(&memory_calls, __ATOMIC_RELAXED),
 			    calls);
-	/* an engine that leaves has no work any longer */
+	/* after the workers have stopped, no job is queued */
 	engine_work_store(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
 	engine_work_stop(r.engine);
 	engine_work_store(r.engine, 0);
 	memory_close(&r);
 }
 
-/* A registration that is under way has the region in the table already. */
+/* A registration in progress has its region in the table, but not its keys. */
 static void region_without_its_keys_is_not_described(void)
 {
 	struct memory_rig r = memory_open();
@@ -276,16 +278,17 @@ static void hole_in_a_range_is_refused_and_named(void)
 }
 
 const struct tei_test_case memory_cases[] = {
-	{ "addresses_of_nothing_are_refused",
+	{ "unmapped_address_is_refused",
 	  addresses_of_nothing_are_refused },
 	{ "hole_in_a_range_is_refused_and_named",
 	  hole_in_a_range_is_refused_and_named },
-	{ "publication_that_waits_is_done_when_it_is_asked_for_again",
+	{ "queued_publication_is_done_at_the_earlier_time",
 	  publication_that_waits_is_done_when_it_is_asked_for_again },
-	{ "region_without_its_keys_is_not_described",
+	{ "region_without_keys_is_not_in_descriptor",
 	  region_without_its_keys_is_not_described },
-	{ "ten_thousand_are_published_once", ten_thousand_are_published_once },
-	{ "one_that_is_refused_leaves_none_of_ten_thousand",
+	{ "batch_of_ten_thousand_is_published_once",
+	  ten_thousand_are_published_once },
+	{ "refused_batch_of_ten_thousand_registers_none",
 	  one_that_is_refused_leaves_none_of_ten_thousand },
 	{ NULL, NULL },
 };

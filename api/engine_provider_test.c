@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transports that pin a provider, on a host that does not have it: libfabric's
- * tcp provider appears under the wanted name. The program's own fi_getinfo and
- * fi_fabric are found before libfabric's, and the tables of the fabric and the
- * domain are replaced by copies, so that the provider gets its own name back.
+ * Transports that require a provider, on a host that does not have it:
+ * libfabric's tcp provider appears under the required name. The fi_getinfo and
+ * fi_fabric of this program are found before libfabric's. The function tables
+ * of the fabric and the domain are replaced by copies, so that the provider
+ * receives its own name.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,12 +22,13 @@
 #define PROVIDER_LEN	4096u
 #define EXPORT		__attribute__((visibility("default")))
 
-/* Name under which the real provider appears, or NULL. Set while no engine is
- * there. */
+/* Name under which the real provider appears, or NULL. Changed only while there
+ * is no engine. */
 static const char *provider_alias;
 
-/* Tables of calls; the copy comes first, since the object points to it. Objects may
- * refer to them until the process ends, so that they stay in lists. */
+/* Function tables. The copy is the first member, because the object points to
+ * it. Objects may use them until the process ends, so they are never freed;
+ * lists refer to them for leak checkers. */
 struct provider_fabric {
 	struct fi_ops_fabric ops;
 	struct fi_ops_fabric *real;
@@ -66,7 +68,7 @@ static bool provider_is_alias(const struct fi_fabric_attr *attr)
 	       !strcmp(attr->prov_name, provider_alias);
 }
 
-/* Returns a copy with the name that the provider knows; the caller frees it. */
+/* Returns a copy with the provider's real name; the caller frees it. */
 static struct fi_info *provider_plain(const struct fi_info *info)
 {
 	struct fi_info *plain = fi_dupinfo(info);
@@ -225,7 +227,7 @@ static int provider_write(transfer_engine_t e, transfer_engine_t target)
 	return status.status;
 }
 
-/* The name of the provider is that of the transport, whatever else there is. */
+/* The transport uses only its provider, even if other providers are there. */
 static void provider_run(const char *name)
 {
 	transfer_engine_t a, b;
@@ -259,7 +261,9 @@ static void cxi_is_rdma_with_that_provider(void)
 }
 
 const struct tei_test_case provider_cases[] = {
-	{ "efa_is_rdma_with_that_provider", efa_is_rdma_with_that_provider },
-	{ "cxi_is_rdma_with_that_provider", cxi_is_rdma_with_that_provider },
+	{ "transport_efa_is_rdma_with_provider_efa",
+	  efa_is_rdma_with_that_provider },
+	{ "transport_cxi_is_rdma_with_provider_cxi",
+	  cxi_is_rdma_with_that_provider },
 	{ NULL, NULL },
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Segments whose descriptor changes as something else happens.
+ * Segments whose descriptor or targets change during another call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,11 +14,12 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-/* What closes, when this thread is about to change the table; or NULL. */
+/* Engine that closes segment_closing when this thread is about to change the
+ * table of segments, or NULL. */
 static _Thread_local struct engine *segment_closer;
 static segment_id_t segment_closing;
 
-/* Stands before the system's. */
+/* Replaces the function of the C library. */
 int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 {
 	static int (*next)(pthread_rwlock_t *lock);	/* atomic */
@@ -39,7 +40,7 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 	return real(lock);
 }
 
-/* 1: the next probe stops there, 2: it has, 3: it may go on. Atomic. */
+/* Atomic. 1: the next probe must wait; 2: it waits; 3: it may continue. */
 static int segment_probe_held;
 
 static void segment_hold_probe(void)
@@ -55,12 +56,13 @@ static void segment_hold_probe(void)
 		usleep(1000);
 }
 
-/* The engine whose lock is looked at when its thread probes, or NULL. */
+/* Engine whose segments lock is checked during a probe by this thread, or
+ * NULL. */
 static _Thread_local struct engine *segment_prober;
 static uint32_t segment_probes, segment_probes_locked;
 
-/* Replaces the function of the C library. Every probe of a local process maps that
- * process's table, also if the peer is another engine of this process. */
+/* Replaces the function of the C library. Every probe of a local process maps
+ * that process's table, also if the peer is another engine of this process. */
 int mprotect(void *addr, size_t len, int prot)
 {
 	struct engine *e = segment_prober;
@@ -95,7 +97,7 @@ static segment_id_t segment_open_name(transfer_engine_t e,
 	return openSegmentNoCache(e, name);
 }
 
-/* Whether the id leads to a peer; *there: anywhere at all. */
+/* Returns true if the segment has a peer; *there: the segment is open. */
 static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 			  bool *there)
 {
@@ -111,7 +113,7 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 	return leads;
 }
 
-/* Submitters hold the lock of the segments, and a probe may take long. */
+/* Submissions need the lock of the segments, and a probe may take long. */
 static void local_process_is_probed_without_segments_lock(void)
 {
 	transfer_engine_t target = segment_engine("local");
@@ -124,7 +126,7 @@ static void local_process_is_probed_without_segments_lock(void)
 	seg = segment_open_name(e, target);
 	CU_ASSERT(seg > 0);
 	CU_ASSERT_EQUAL(segment_probes, 1);
-	/* the same by another way: local copies are switched off and on */
+	/* the same when local copies are switched off and on */
 	CU_ASSERT(!uninstallTransport(e, "local"));
 	CU_ASSERT(installTransport(e, "local", NULL) != NULL);
 	CU_ASSERT_EQUAL(segment_probes, 2);
@@ -169,7 +171,8 @@ static void *segment_opener(void *arg)
 	return NULL;
 }
 
-/* A local process that answers slowly delays only the opening of its own segment. */
+/* A local process that answers slowly delays only the opening of its own
+ * segment. */
 static void transfers_go_on_while_a_local_process_is_probed(void)
 {
 	transfer_engine_t near = segment_engine("local");
@@ -205,7 +208,7 @@ static void transfers_go_on_while_a_local_process_is_probed(void)
 	destroyTransferEngine(near);
 }
 
-/* There is room for one peer, which another one has at first. */
+/* MOONRAIL_MAX_PEERS allows one peer. First another segment has it. */
 static void a_peer_without_room_is_tried_again(void)
 {
 	transfer_engine_t bare = segment_engine(NULL);
@@ -270,15 +273,15 @@ static void probe_of_a_peer_tells_whether_it_answers(void)
 }
 
 const struct tei_test_case segment_cases[] = {
-	{ "a_peer_without_room_is_tried_again",
+	{ "segment_without_room_for_its_peer_gets_it_later",
 	  a_peer_without_room_is_tried_again },
-	{ "one_closed_as_it_is_renewed_stays_closed",
+	{ "segment_closed_during_refresh_stays_closed",
 	  one_closed_as_it_is_renewed_stays_closed },
-	{ "local_process_is_probed_without_segments_lock",
+	{ "probe_of_local_process_holds_no_segments_lock",
 	  local_process_is_probed_without_segments_lock },
-	{ "transfers_go_on_while_a_local_process_is_probed",
+	{ "transfers_continue_while_local_process_is_probed",
 	  transfers_go_on_while_a_local_process_is_probed },
-	{ "probe_of_a_peer_tells_whether_it_answers",
+	{ "probe_peer_returns_whether_it_answers",
 	  probe_of_a_peer_tells_whether_it_answers },
 	{ NULL, NULL },
 };

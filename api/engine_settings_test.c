@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What variables of Mooncake do in an engine that is given them as options.
+ * Effects of Mooncake's environment variables that are passed as options of an
+ * engine.
  */
 #include <dirent.h>
 #include <netinet/in.h>
@@ -39,8 +40,8 @@ static segment_id_t settings_open(transfer_engine_t e, transfer_engine_t target)
 	return openSegment(e, name);
 }
 
-/* A peer that was silent for long is looked up again whatever the settings say, so
- * that these bytes are moved first. */
+/* Moves some bytes. A peer that has been silent for long is looked up again
+ * with any setting; the transfer prevents that. */
 static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 {
 	static char from[64];
@@ -60,7 +61,8 @@ static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 	CU_ASSERT_EQUAL(unregisterLocalMemory(e, from), 0);
 }
 
-/* Returns how many buffers the segment has when its name is opened once more. */
+/* Returns how many buffers the segment has when its name is opened once
+ * more. */
 static size_t settings_buffers(transfer_engine_t e, transfer_engine_t target)
 {
 	segment_id_t seg = settings_open(e, target);
@@ -157,7 +159,7 @@ static int settings_backlog_of(int fd, uint16_t port)
 	    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &infolen) ||
 	    info.tcpi_state != TCP_LISTEN)
 		return -1;
-	/* of a socket that listens, the kernel puts its limit there */
+	/* for a listening socket the kernel stores its backlog there */
 	return (int)info.tcpi_sacked;
 }
 
@@ -199,7 +201,8 @@ static void disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 	destroyTransferEngine(e);
 }
 
-/* An option applies where the environment says something else, and the reverse. */
+/* Tests both: the option enables what the environment disables, and vice
+ * versa. */
 static void option_takes_precedence_over_the_environment(void)
 {
 	transfer_engine_t e, other;
@@ -219,7 +222,7 @@ const struct tei_test_case settings_cases[] = {
 	  disabled_metacache_fetches_the_descriptor_at_each_opening },
 	{ "handshake_max_length_limits_the_descriptor_of_a_peer",
 	  handshake_max_length_limits_the_descriptor_of_a_peer },
-	{ "listen_backlog_is_that_of_the_control_port",
+	{ "listen_backlog_applies_to_the_control_channel",
 	  listen_backlog_is_that_of_the_control_port },
 	{ "disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails",
 	  disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A signal that comes as an engine is destroyed.
+ * A signal that arrives while an engine is being destroyed.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -15,9 +15,10 @@
 #include "meta/meta_store_int.h"
 
 static struct meta_store_ops shutdown_ops;
-static int shutdown_fd;			/* where a withdrawal is told */
-static bool shutdown_held;		/* atomic: the destroyer stands */
-static _Thread_local bool shutdown_hold; /* this is the destroyer */
+static int shutdown_fd;			/* pipe that reports a withdrawal */
+static bool shutdown_held;		/* atomic: the destroying thread
+					 * waits */
+static _Thread_local bool shutdown_hold; /* true in the destroying thread */
 
 static void shutdown_nap(void)
 {
@@ -26,8 +27,8 @@ static void shutdown_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Stands before the system's: the destroyer comes to its first lock and no
- * further. */
+/* Replaces the function of the C library: stops the destroying thread at its
+ * first lock. */
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
 	static int (*next)(pthread_mutex_t *mutex);	/* atomic */
@@ -64,7 +65,7 @@ static void *shutdown_destroy(void *arg)
 	return NULL;
 }
 
-/* Ends by its own SIGTERM, with 1 if it cannot. */
+/* Ends by sending itself SIGTERM, or with status 1 after an error. */
 static void shutdown_child(void)
 {
 	struct engine *e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
@@ -85,7 +86,8 @@ static void shutdown_child(void)
 		shutdown_nap();
 }
 
-/* Either of the two ends it, neither leaves it to the other. */
+/* The signal or the destruction must withdraw the descriptor; neither may leave
+ * that to the other. */
 static void a_signal_as_it_is_destroyed_withdraws_it(void)
 {
 	int fds[2], status = 0;
@@ -105,7 +107,7 @@ static void a_signal_as_it_is_destroyed_withdraws_it(void)
 }
 
 const struct tei_test_case shutdown_cases[] = {
-	{ "a_signal_as_it_is_destroyed_withdraws_it",
+	{ "signal_during_destruction_withdraws_descriptor",
 	  a_signal_as_it_is_destroyed_withdraws_it },
 	{ NULL, NULL },
 };

@@ -39,7 +39,8 @@ static batch_id_t status_batch(transfer_engine_t engine, int status)
 	return id;
 }
 
-/* Returns what getTransferStatus reports; the other calls do not differ. */
+/* Returns the status that getTransferStatus reports. The other calls must not
+ * depend on the setting. */
 static int status_reported(const char *setting, int status)
 {
 	transfer_engine_t e = status_engine(setting);

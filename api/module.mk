@@ -64,5 +64,5 @@ TEST_SRCS_api = \
 
 UNIT_TESTS += api
 
-# engine_alloc_test.c has single allocations fail
+# engine_alloc_test.c makes single allocations fail
 LIBS_api_test = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup

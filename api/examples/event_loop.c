@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers in a program that sleeps in epoll: four batches are kept under
- * way to a target, a timer beside them stands for the rest of the program.
+ * Transfers in a program that sleeps in epoll: four batches to a target are
+ * kept in progress; a timer represents the rest of the program.
  *
  *	$ event_loop 127.0.0.1:15023
  */
@@ -41,7 +41,7 @@ static int submit(void)
 	return submitTransfer(engine, batch, &request, 1) ? -1 : 0;
 }
 
-/* Fetches what has ended until there is no more; a new one for each. */
+/* Fetches all ended batches and submits a new one for each. */
 static int on_ended(void)
 {
 	struct te_ended ended[DEPTH];
@@ -94,7 +94,7 @@ static int watch(void)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	struct epoll_event tick = { .events = EPOLLIN, .data.fd = timer };
-	/* The engine's descriptor: never read or closed by us. */
+	/* The descriptor belongs to the engine: do not close it. */
 	struct epoll_event ended = { .events = EPOLLIN };
 	int ret = -1;
 
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	    !te_segment_buffers(engine, segment, &target, sizeof(target),
 				&one) && target.length >= sizeof(memory))
 		ret = watch();
-	/* Waits for what is still under way after an error. */
+	/* Waits for the tasks that are still in progress after an error. */
 	te_drain(engine, -1);
 	unregisterLocalMemory(engine, memory);
 	destroyTransferEngine(engine);

@@ -5,8 +5,8 @@
  *	$ initiator 127.0.0.1:15023
  *	$ initiator storage-1 zookeeper://10.0.0.1:2181
  *
- * In a cluster a name belongs to one process: this one's is its host and pid,
- * so that any number of them run at once.
+ * In a cluster a name belongs to one process. The name of this process consists
+ * of its host and pid, so that several of them can run at the same time.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -43,7 +43,7 @@ static int transfer(transfer_engine_t engine, struct transfer_request *request)
 	if (submitTransfer(engine, batch, request, 1)) {
 		complain("submitTransfer");
 	} else if (te_wait_batch(engine, batch, WAIT_US, &status)) {
-		/* Still under way: cancelled, it ends soon. */
+		/* Not ended in time: cancels it and waits for its end. */
 		te_cancel_batch(engine, batch);
 		te_wait_batch(engine, batch, -1, &status);
 	}
@@ -62,7 +62,7 @@ static int there_and_back(transfer_engine_t engine, segment_id_t segment)
 	struct te_buffer buffer;
 	size_t count = 1;
 
-	/* Where the target's first buffer is, in its own addresses. */
+	/* Gets the address of the target's first buffer. */
 	if (te_segment_buffers(engine, segment, &buffer, sizeof(buffer),
 			       &count) || !count || buffer.length < LINE)
 		return complain("te_segment_buffers");
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
 				      name, "", 0, 1);
 	if (!engine)
 		return complain("createTransferEngine");
-	/* 0: for our own requests only, nothing is published. */
+	/* 0: only for requests of this process; not published. */
 	if (registerLocalMemory(engine, memory, sizeof(memory), "*", 0))
 		complain("registerLocalMemory");
 	else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data with a word to say that it is there. The receiver waits for a
- * notification, the sender writes and has it sent once the bytes are in place.
+ * Data with a notification. The receiver waits for the notification. The sender
+ * writes; the library sends the notification when all bytes have arrived.
  *
  *	$ notify
  *	127.0.0.1:15023
@@ -26,7 +26,7 @@ static int receive(transfer_engine_t engine)
 		return 1;
 	printf("%s\n", name);
 	fflush(stdout);
-	/* Readable while a notification is there that was not fetched. */
+	/* Readable while a notification waits to be fetched. */
 	arrived.fd = te_event_fd(engine);
 	if (arrived.fd < 0 || poll(&arrived, 1, 60000) != 1)
 		return 1;
@@ -58,7 +58,7 @@ static int send_to(transfer_engine_t engine, const char *name)
 	request.target_offset = buffer.addr;
 	request.length = strlen(memory) + 1;
 	batch = allocateBatchID(engine, 1);
-	/* Sent once, when every request of this call is COMPLETED. */
+	/* note is sent when all requests of this call are COMPLETED. */
 	if (batch == INVALID_BATCH ||
 	    submitTransferWithNotify(engine, batch, &request, 1, note))
 		return 1;

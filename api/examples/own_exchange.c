@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses by the application's own means, as MPI or a scheduler would do it:
- * no metadata server, no names. Two processes have a socket between them; one
- * sends its descriptor over it, the other opens what it was sent.
+ * The application exchanges the addresses itself, as MPI or a scheduler does:
+ * without a metadata server and without names. Two processes share a socket.
+ * One sends its descriptor over it, and the other opens the segment with that.
  *
  *	$ own_exchange
  */
@@ -38,7 +38,7 @@ static int receive_all(int sock, void *data, size_t size)
 	return recv(sock, data, size, MSG_WAITALL) == (ssize_t)size ? 0 : -1;
 }
 
-/* The target's side: its blob, behind its length. */
+/* The target: sends the length of its blob, then the blob. */
 static int tell(transfer_engine_t engine, int sock)
 {
 	size_t size = 0;
@@ -46,7 +46,7 @@ static int tell(transfer_engine_t engine, int sock)
 	char *blob, done;
 	int ret = -1;
 
-	/* Asks for the size first. */
+	/* Gets the size first. */
 	if (te_segment_export(engine, 0, NULL, &size))
 		return -1;
 	blob = malloc(size);
@@ -57,7 +57,7 @@ static int tell(transfer_engine_t engine, int sock)
 			ret = send_all(sock, blob, size);
 	}
 	free(blob);
-	/* The initiator says when it has written. */
+	/* The initiator sends a byte when it has written. */
 	if (!ret)
 		ret = receive_all(sock, &done, 1);
 	if (!ret)
@@ -65,7 +65,7 @@ static int tell(transfer_engine_t engine, int sock)
 	return ret;
 }
 
-/* The initiator's side. */
+/* The initiator: receives the blob and opens the segment. */
 static segment_id_t hear(transfer_engine_t engine, int sock)
 {
 	segment_id_t segment = -1;
@@ -107,7 +107,7 @@ static int write_to(transfer_engine_t engine, int sock)
 	return status.status == STATUS_COMPLETED ? send_all(sock, "", 1) : -1;
 }
 
-/* An engine is never taken across a fork: each process makes its own. */
+/* An engine cannot be used after a fork: each process creates its own. */
 static int run(int sock, int target)
 {
 	transfer_engine_t engine;

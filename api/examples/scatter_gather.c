@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One request for memory that lies in pieces, here and there: a column of a
- * matrix is written to a target's matrix and read back in reverse order.
+ * One request with many memory ranges on both sides: writes a column of a
+ * matrix to a column of the target's matrix, and reads it back in reverse
+ * order.
  *
  *	$ target
  *	127.0.0.1:15023
@@ -28,7 +29,7 @@ static int complain(const char *call)
 	return 1;
 }
 
-/* One task, however many pieces it has. */
+/* Submits one task, which may have many ranges, and waits for it. */
 static int transfer(transfer_engine_t engine, const struct te_request *request)
 {
 	struct transfer_status status = { STATUS_WAITING, 0 };
@@ -36,7 +37,7 @@ static int transfer(transfer_engine_t engine, const struct te_request *request)
 
 	if (batch == INVALID_BATCH)
 		return complain("allocateBatchID");
-	/* The lists of pieces are not used any more when it returns. */
+	/* The lists of ranges are not used after te_submit has returned. */
 	if (te_submit(engine, batch, request, sizeof(*request), 1, 0)) {
 		freeBatchID(engine, batch);
 		return complain("te_submit");
@@ -53,7 +54,7 @@ static int transfer(transfer_engine_t engine, const struct te_request *request)
 	return 0;
 }
 
-/* Gathers a column of ours; it goes into a column of the matrix at base. */
+/* Writes a column of this matrix to the same column of the matrix at base. */
 static int write_column(transfer_engine_t engine, segment_id_t target,
 			uint64_t base, size_t i)
 {
@@ -74,8 +75,8 @@ static int write_column(transfer_engine_t engine, segment_id_t target,
 	return transfer(engine, &request);
 }
 
-/* The same column, last row first, into one piece: both sides just have to add
- * up to the same length. */
+/* Reads the same column, last row first, into one range. The two sides need the
+ * same total length, not the same number of ranges. */
 static int read_column(transfer_engine_t engine, segment_id_t target,
 		       uint64_t base, size_t i)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A target: registers memory, tells its segment's name and waits. It takes no
- * part in what initiators read and write.
+ * A target: registers memory, prints the name of its segment and waits. It is
+ * not involved when initiators read and write.
  *
  *	$ target
  *	127.0.0.1:15023
  *
- * With two arguments, the segment's name and the metadata server, other
- * processes open the segment by that name:
+ * With two arguments, the name of the segment and the metadata server, other
+ * processes can open the segment by that name:
  *
  *	$ target storage-1 zookeeper://10.0.0.1:2181
  */
@@ -18,7 +18,7 @@
 
 #define SIZE (16u << 20)
 
-/* What the last call of this thread that failed has to say. */
+/* Prints the error of the last failed call of this thread. */
 static int complain(const char *call)
 {
 	struct te_error err = { 0 };
@@ -33,7 +33,7 @@ static int serve(transfer_engine_t engine, const char *name, char *memory)
 {
 	char address[300];
 
-	/* "*": on no NUMA node in particular. 1: peers may use it. */
+	/* "*": any NUMA node. 1: peers may access the memory. */
 	if (registerLocalMemory(engine, memory, SIZE, "*", 1))
 		return complain("registerLocalMemory");
 	if (!name && getLocalIpAndPort(engine, address, sizeof(address)))
@@ -42,7 +42,7 @@ static int serve(transfer_engine_t engine, const char *name, char *memory)
 	fflush(stdout);
 	getchar();
 	printf("memory begins with \"%.60s\"\n", memory);
-	/* From here on no peer can reach it; only then may it be freed. */
+	/* Afterwards no peer can access the memory, and it may be freed. */
 	if (unregisterLocalMemory(engine, memory))
 		return complain("unregisterLocalMemory");
 	return 0;
