@@ -11,7 +11,7 @@
 #include "fabtests/common/cuda_stand_in.h"
 #include "fabtests/functional/fx.h"
 
-#define GPU_SIZE (9 * FX_MIB + 17)	/* two of the driver copies */
+#define GPU_SIZE (9 * FX_MIB + 17)	/* needs two driver copies */
 
 struct gpu_rig {
 	struct cuda_stand_in cuda;

@@ -327,7 +327,7 @@ static void unregistered(struct lend_rig *rig)
 	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
 }
 
-/* --- unregistering here -------------------------------------------------- */
+/* --- unregistering at the initiator -------------------------------------- */
 
 /* Unregisters while the target is stopped, so no part of the task is posted on
  * a rail. */
@@ -345,7 +345,7 @@ static void source_unregistered(struct lend_rig *rig, int op)
 	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
 }
 
-/* --- initiators that stop or die ----------------------------------------- */
+/* --- initiators that are stopped or killed ------------------------------- */
 
 /* Starts another process that repeatedly writes to or reads from LEND_HALF
  * bytes of the GPU memory behind the first LEND_HALF bytes. */
@@ -422,7 +422,7 @@ static void stopped_initiators(struct lend_rig *rig)
 		fx_peer_stop(&other[i]);
 }
 
-/* --- a target that dies -------------------------------------------------- */
+/* --- a target that is killed --------------------------------------------- */
 
 static bool lend_target(struct lend_rig *rig)
 {

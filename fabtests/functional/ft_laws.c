@@ -35,7 +35,7 @@ bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence)
 	       fx_buf_check(&rig->target.mem, 0, len, sequence);
 }
 
-/* --- law 4: a failure never reads as success ----------------------------- */
+/* --- law 4: a failure is never reported as success ----------------------- */
 
 #define LAW4_TASKS 64
 

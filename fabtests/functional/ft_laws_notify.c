@@ -90,8 +90,8 @@ static void note_in_order(struct note_rig *rig)
 	ft_diag("%u of %u", seen, many);
 }
 
-/* Sends a second notification after the failed write. It must arrive first,
- * because notifications keep their order. */
+/* The failed write must not send its notification. Notifications keep their
+ * order, so the next one must arrive first. */
 static void note_not_after_failure(struct note_rig *rig)
 {
 	char text[64] = "";

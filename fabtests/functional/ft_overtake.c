@@ -20,7 +20,7 @@
 
 #define OVER_BULK	(64 * FX_MIB)
 #define OVER_SMALL	(4 * FX_KIB)
-#define OVER_SLICE	(64 * FX_KIB)	/* MC_SLICE_SIZE */
+#define OVER_SLICE	(64 * FX_KIB)	/* default of MC_SLICE_SIZE */
 #define OVER_WARM	20		/* unmeasured first requests */
 #define OVER_ALONE	40
 #define OVER_MOST	2000
