@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Engines that find each other by ZooKeeper, with servers and engines that
- * are killed, stopped and replaced. "--bench": 1 000 segments registered by 10
- * processes; how long that takes, and how long to open one.
+ * Engines that find each other through ZooKeeper, while servers and engines are
+ * killed, stopped and replaced. With --bench it measures the time in which 10
+ * processes register 1 000 segments, and the time to open a segment.
  */
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void zk_secret(struct zk_rig *rig)
 	zk_opening(rig);
 }
 
-/* With a shared secret. */
+/* Runs the tests that need a shared secret. */
 static void zk_run_secret(void)
 {
 	static const char text[] = "a secret of enough bytes\n";

@@ -10,48 +10,52 @@
 #include "fabtests/functional/fx.h"
 
 /*
- * An initiator and its targets, which find each other by real ZooKeeper
- * servers. One thread.
+ * An initiator and its targets, which find each other through real ZooKeeper
+ * servers. Except for struct zk_mover, only one thread uses these functions.
  */
 
 #define ZK_MEM (4 * FX_MIB)
-#define ZK_SESSION_MS 2000	/* of every engine here */
-#define ZK_LONG_SESSION_MS 60000	/* of a peer, never met */
-#define ZK_PATIENT_S 30		/* MC_HANDSHAKE_CONNECT_TIMEOUT: never met */
+#define ZK_SESSION_MS 2000	/* session timeout of most engines here */
+#define ZK_LONG_SESSION_MS 60000	/* session timeout that never expires */
+#define ZK_PATIENT_S 30		/* MC_HANDSHAKE_CONNECT_TIMEOUT of engines that
+				 * must not time out */
 
 struct zk_rig {
 	struct ft_zk zk;
 	transfer_engine_t engine;
 	struct fx_buf mem;
-	uint64_t sequence;
-	uint64_t slowest_ns;	/* look of the last zk_open_until */
-	char conn[160];
+	uint64_t sequence;	/* number of the last pattern */
+	uint64_t slowest_ns;	/* slowest open call of the last
+				 * zk_open_until() */
+	char conn[160];		/* connection string of the store */
 };
 
-/* MC_HANDSHAKE_CONNECT_TIMEOUT where it is awaited: limits that tell apart what
- * waited so long and what did not are parts of it. */
+/* Returns MC_HANDSHAKE_CONNECT_TIMEOUT of a hasty engine, ms. The limits that
+ * distinguish calls that waited so long from calls that did not are fractions
+ * of it. */
 unsigned int zk_hasty_ms(void);
 
-/* hasty: its own engine waits zk_hasty_ms for servers, and what it asks of them
- * has to be asked again where they are slow. */
+/* Starts the servers and the initiator. hasty: the initiator waits only
+ * zk_hasty_ms() for servers, so its calls have to be repeated if the servers
+ * are slow. */
 bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty);
 void zk_rig_close(struct zk_rig *rig);
 
-/* A peer of that name with all its memory registered. */
+/* Starts a peer with that segment name, and registers all its memory. */
 bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);
-/* With another session. */
+/* The same with another session timeout. */
 bool zk_target_for(struct fx_peer *peer, const char *name,
 		   unsigned int session_ms);
 
-/* Writes everything and looks at it in place. */
+/* Writes all the peer's memory and verifies it in place. */
 bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer);
 
 /*
- * A thread that writes len bytes to the peer again and again, from memory of
- * its own, and looks at them in place each time.
+ * A thread that repeatedly writes len bytes from memory of its own to the peer,
+ * and verifies them in place each time.
  */
 struct zk_mover {
-	/* fixed */
+	/* constant while the thread runs */
 	struct zk_rig *rig;
 	segment_id_t seg;
 	struct fx_peer *peer;
@@ -59,30 +63,31 @@ struct zk_mover {
 	pthread_t thread;
 	/* atomic */
 	bool stop, bad, moving;
-	uint32_t moves;
-	/* the thread's until it is stopped */
-	uint64_t longest_ns;
+	uint32_t moves;		/* finished writes */
+	/* used by the thread until it has been joined */
+	uint64_t longest_ns;	/* duration of the longest write */
 };
 
 bool zk_mover_start(struct zk_mover *m, struct zk_rig *rig, segment_id_t seg,
 		    struct fx_peer *peer, size_t len);
 uint32_t zk_mover_moves(struct zk_mover *m);
-/* Until n more were made, and all were right. */
+/* Waits for n more writes. Returns true if no write has failed so far. */
 bool zk_mover_more(struct zk_mover *m, uint32_t n);
-/* Returns in the middle of one. */
+/* Returns while a write is in progress. */
 void zk_mover_catch(struct zk_mover *m);
-/* True if all were right. */
+/* Stops the thread. Returns true if no write has failed. */
 bool zk_mover_stop(struct zk_mover *m);
 
-/* Opens afresh until it is there, or is not, which a server has to say; false
- * after ms. */
+/* Opens the segment again and again, without the cache, until it exists (there)
+ * or a server says that it does not exist. Returns false after ms. */
 bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
 		   unsigned int ms);
-/* As openSegment and registerLocalMemory, again until servers answer. */
+/* Call openSegment and registerLocalMemory, and repeat the call until the
+ * servers answer. */
 segment_id_t zk_open(struct zk_rig *rig, const char *name);
 bool zk_publish(struct zk_rig *rig, void *addr, size_t len);
 
-/* Text of the thread's last error. */
+/* Returns the text of the thread's last error, valid until the next call. */
 const char *zk_said(void);
 
 void zk_outages(struct zk_rig *rig);
@@ -95,9 +100,9 @@ void zk_unread(struct zk_rig *rig);
 void zk_opening(struct zk_rig *rig);
 void zk_crowd(struct zk_rig *rig);
 
-/* 1 000 segments of 10 processes; the exit code. */
+/* Measures 1 000 segments of 10 processes. Returns the exit code. */
 int zk_bench(struct zk_rig *rig);
-/* One of those processes. */
+/* Runs one of those processes. Returns the exit code. */
 int zk_bench_child(int argc, char **argv);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_ZOOKEEPER_H */

@@ -8,8 +8,8 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * Each process has BENCH_EACH engines, so that a segment costs what it costs
- * in a cluster: a session, a control channel, a claim.
+ * Each process has BENCH_EACH engines, so that a segment costs as much as in a
+ * cluster: a session, a control channel and a name registration.
  */
 
 #define BENCH_PROCESSES 10
@@ -28,7 +28,8 @@ static double bench_ms(uint64_t since)
 	return (double)(ft_now_ns() - since) / 1e6;
 }
 
-/* "--bench-child CONN FIRST": answers "go" with a time per engine. */
+/* Runs with "--bench-child CONN FIRST". It answers "go" with the time that each
+ * engine took to start, and destroys the engines on the next line. */
 int zk_bench_child(int argc, char **argv)
 {
 	static transfer_engine_t engine[BENCH_EACH];

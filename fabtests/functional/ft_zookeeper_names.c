@@ -6,7 +6,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Who has a name: claimed twice, orphaned, inherited, lost and found. */
+/* Ownership of segment names: two processes that want the same name, and owners
+ * that are killed, end, are stopped and are replaced. */
 
 static void claimed_twice(struct zk_rig *rig)
 {
@@ -39,15 +40,17 @@ static void killed_and_gone(struct zk_rig *rig)
 	good = zk_open_until(rig, "mortal", false, FX_LONG_MS);
 	ms = (unsigned int)((ft_now_ns() - start) / 1000000);
 	slow = (unsigned int)(rig->slowest_ns / 1000000);
-	ft_diag("gone %u ms after the kill, session %d ms, looks took up to %u ms",
+	ft_diag("gone %u ms after the kill, session %d ms, slowest open %u ms",
 		ms, ZK_SESSION_MS, slow);
-	/* the servers look once in a tick, 100 ms; the rest is for the load */
+	/* The servers check sessions once per tick of 100 ms; the remaining
+	 * 700 ms allow for the load. */
 	ft_ok(good && ms <= fx_ms(ZK_SESSION_MS + 800) + 4 * slow,
 	      "a_killed_process_segment_goes_with_its_session");
 	fx_peer_drop(&target);
 }
 
-/* Asked to end: its segment does not wait for the end of the session. */
+/* Ends a process with a signal. Its segment disappears at once, and not at the
+ * end of its session. */
 static void ended_gracefully(struct zk_rig *rig)
 {
 	struct fx_peer target;
@@ -68,7 +71,8 @@ struct zk_heir {
 	struct fx_peer *peer;
 };
 
-/* Through the segment that was opened when the other one lived. */
+/* Returns true if a write reaches the new owner through the segment that was
+ * opened while the previous owner lived. */
 static bool zk_heir_reached(void *arg)
 {
 	const struct zk_heir *h = arg;
@@ -89,13 +93,13 @@ static void killed_and_inherited(struct zk_rig *rig)
 	fx_peer_kill(&first);
 	start = ft_now_ns();
 	ft_ok(zk_target(rig, &heir, "crown"), "its_successor_starts_at_once");
-	ft_diag("it has the name %u ms after the kill",
+	ft_diag("the successor has the name %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	ft_ok(ft_wait_until(zk_heir_reached, &h, FX_LONG_MS),
 	      "and_is_reached_through_the_open_segment");
-	ft_diag("reached %u ms after the kill",
+	ft_diag("the successor is reached %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	/* past the end of the first one's session */
+	/* Wait until the first owner's session has ended. */
 	ft_ok(!zk_open_until(rig, "crown", false, 2 * ZK_SESSION_MS) &&
 	      zk_move(rig, h.seg, &heir),
 	      "the_first_ones_session_takes_nothing_with_it");
@@ -150,7 +154,7 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	start = ft_now_ns();
 	ft_ok(zk_target(rig, &second, "post"),
 	      "who_does_not_answer_is_replaced");
-	ft_diag("%u ms, the successor's start included",
+	ft_diag("replaced after %u ms, including the successor's start",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	fx_peer_resume(&first);
 	ft_ok(zk_refused_for_loss(&first) &&
@@ -164,7 +168,8 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	fx_peer_stop(&second);
 }
 
-/* An initiator with MC_SLICE_TIMEOUT=3 and a long fence: own is another rig. */
+/* Makes own a rig with an initiator that has MC_SLICE_TIMEOUT=3 and a long
+ * fence timeout. */
 static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
 {
 	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));
@@ -183,8 +188,8 @@ static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
 }
 
 /*
- * The name is another's and the process is not gone: what lies in its sockets
- * is written when it goes on.
+ * Replaces a stopped owner while writes to it are posted. The stopped process
+ * still exists, so the bytes in its sockets land when it is resumed.
  */
 static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
 				   segment_id_t seg)
@@ -211,7 +216,7 @@ static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
 	ft_ok(fx_job_failed_final(&job, &first->mem, before),
 	      "law2_what_failed_does_not_land_there");
 	ft_diag("%s", memcmp(before, first->mem.p, ZK_MEM) ?
-			      "what is unfenced landed" : "nothing landed");
+			      "unfenced writes landed" : "nothing landed");
 	fx_job_free(&job);
 	fx_peer_stop(&second);
 out:

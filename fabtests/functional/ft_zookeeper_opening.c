@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef THREADED
-#define THREADED			/* the library's calls that wait */
+#define THREADED			/* declares the synchronous calls */
 #endif
 #include <pthread.h>
 #include <stdio.h>
@@ -10,9 +10,11 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * A change that is told while the segment is only being opened: with a shared
- * secret its node is read first, and then the target asked, which is stopped
- * meanwhile. What is told then and not looked at would be the last thing told.
+ * A descriptor changes while the segment is being opened. With a shared secret
+ * the initiator first reads the segment's node and then asks the target for the
+ * descriptor; the target is stopped meanwhile. ZooKeeper notifies a watch only
+ * once. If the initiator ignored that notification, it would see no later
+ * change.
  */
 
 #define OPENING_TOUCHES 10
@@ -38,7 +40,8 @@ static bool opening_connected(void *zh)
 	return zoo_state(zh) == ZOO_CONNECTED_STATE;
 }
 
-/* The node is written as it is, which its watches are told of. */
+/* Writes the unchanged contents to the segment's node, so that ZooKeeper
+ * notifies the watches of the node. */
 static bool opening_touch(zhandle_t *zh, const char *name)
 {
 	char path[256], data[8192];
@@ -49,7 +52,9 @@ static bool opening_touch(zhandle_t *zh, const char *name)
 	       !zoo_set(zh, path, data, len, -1);
 }
 
-/* True if all of that could be done; c->seg is what the call has opened. */
+/* Opens the segment in a thread, with the target stopped, and writes the node
+ * several times meanwhile. Returns true if all steps were possible; c->seg is
+ * then the result of openSegment. */
 static bool opening_try(struct opening_call *c, struct fx_peer *target,
 			zhandle_t *zh)
 {
@@ -116,7 +121,7 @@ void zk_opening(struct zk_rig *rig)
 
 /* --- owners that are stopped ---------------------------------------------- */
 
-#define CROWD 6				/* more than there are workers */
+#define CROWD 6				/* more than the engine's workers */
 
 struct crowd {
 	struct fx_peer stopped[CROWD], lively;
@@ -129,7 +134,7 @@ static void crowd_name(char name[16], int i)
 	snprintf(name, 16, "stopped-%c", 'a' + i);
 }
 
-/* All are open, and all but one stopped. */
+/* Starts and opens all targets, and stops all but the lively one. */
 static bool crowd_start(struct crowd *c, struct opening_call *lively)
 {
 	char name[16];
@@ -162,8 +167,10 @@ static bool crowd_touch(zhandle_t *zh)
 }
 
 /*
- * The descriptors of all are to be had from themselves alone, and they are
- * waited for; what another one changes has to be seen long before that ends.
+ * The descriptors of the stopped targets have changed, and only the targets
+ * themselves can deliver them, so workers wait for the stopped targets. The
+ * initiator must notice a change of the lively target long before those waits
+ * end.
  */
 void zk_crowd(struct zk_rig *rig)
 {

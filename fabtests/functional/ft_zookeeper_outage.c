@@ -4,16 +4,16 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* What goes on while servers are killed. */
+/* Transfers and calls while servers are killed. */
 
-#define OUTAGE_MOVES 8	/* before, during and after */
+#define OUTAGE_MOVES 8	/* writes before, during and after the outage, each */
 
 struct zk_new_target {
 	struct zk_rig *rig;
 	const char *name;
 };
 
-/* Servers serve again: a segment can be looked up. */
+/* Returns true if the servers answer again, so that a segment can be opened. */
 static bool zk_serves_again(void *arg)
 {
 	const struct zk_new_target *t = arg;
@@ -24,7 +24,8 @@ static bool zk_serves_again(void *arg)
 	return seg >= 0;
 }
 
-/* The calls that need a server say so in time; those that don't, go on. */
+/* Checks that calls which need a server fail in time with a clear error, and
+ * that the others succeed. */
 static void zk_calls_meanwhile(struct zk_rig *rig, segment_id_t seg)
 {
 	static char more[65536];
@@ -74,7 +75,7 @@ void zk_outages(struct zk_rig *rig)
 	      zk_move(rig, zk_open(rig, "second"), &second),
 	      "afterwards_all_is_as_before");
 	fx_peer_stop(&second);
-	/* long before its session would end */
+	/* Long before its session would end. */
 	ft_ok(zk_open_until(rig, "second", false, fx_soon_ms(2000)),
 	      "what_an_ended_process_published_is_gone");
 	closeSegment(rig->engine, seg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #ifndef THREADED
-#define THREADED			/* the library's calls that wait */
+#define THREADED			/* declares the synchronous calls */
 #endif
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,14 +11,14 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * What peers learn while memory is registered piece by piece: buffers that the
- * descriptor they hold does not list, publications that come later and fail, and
- * te_probe_peer.
+ * Publication of registered memory: buffers that are newer than the descriptor
+ * which a peer has read, publications that a worker makes after the call and
+ * that fail, and te_probe_peer.
  */
 
 #define PUBLISH_PIECE	4096u
 #define PUBLISH_BURST	64	/* registrations in a row */
-#define PUBLISH_OPENED	8	/* the segment is opened after so many of them */
+#define PUBLISH_OPENED	8	/* registrations before the segment is opened */
 #define PUBLISH_TRIES	10
 
 static bool publish_reg(struct fx_peer *peer, unsigned int i)
@@ -71,8 +71,10 @@ static void publish_burst(struct zk_rig *rig)
 
 /* --- a publication that fails after the call ------------------------------ */
 
-/* The first registration is published by the call, the second one with a
- * reference to the control channel, and the third one by a worker. */
+/* Registers three buffers, the third one while the server is stopped. The call
+ * publishes the first buffer. The second call publishes a reference to the
+ * control channel. A worker publishes the third buffer later, so that call
+ * succeeds without the server. */
 static bool publish_deferred(struct zk_rig *rig, struct fx_peer *peer)
 {
 	bool good;
@@ -83,7 +85,8 @@ static bool publish_deferred(struct zk_rig *rig, struct fx_peer *peer)
 		ft_zk_pause(&rig->zk, 0);
 		if (good && publish_reg(peer, 2))
 			return true;
-		/* a busy machine: the worker has published in between */
+		/* On a busy machine the worker may publish the second buffer
+		 * before the third call, which then needs the server. */
 		ft_diag("%s", peer->text);
 		ft_zk_resume(&rig->zk, 0);
 		for (unsigned int n = 0; n < 3; n++)
@@ -168,7 +171,8 @@ static bool publish_says(const char *text, const char *hint)
 	return strstr(err.text, text) && strstr(err.hint, hint);
 }
 
-/* Another engine at the port of one that was killed. */
+/* Starts another engine at the port of one that was killed, and probes both
+ * names. */
 static void publish_probe_port(struct zk_rig *rig, struct fx_peer *dead)
 {
 	const char *port = strrchr(dead->name, ':');
@@ -182,7 +186,8 @@ static void publish_probe_port(struct zk_rig *rig, struct fx_peer *dead)
 	if (!ft_ok(fx_peer_start(&heir, ZK_MEM, "FX_NAME=heir", low, high, NULL),
 		   "a_process_of_another_name_has_its_port"))
 		return;
-	/* if its node lists no buffers, the port is asked for its descriptor first */
+	/* If the node lists no buffers, the engine first asks that port for the
+	 * descriptor, and the other process answers "no such segment". */
 	ft_ok(te_probe_peer(rig->engine, "probed", -1) == -104 &&
 	      (publish_says("probed", "another process has its port") ||
 	       publish_says("no such segment", "")),
@@ -197,7 +202,7 @@ static void publish_probe(struct zk_rig *rig)
 	struct fx_peer target;
 	uint64_t from;
 
-	/* its nodes stay when it is killed */
+	/* With a long session its nodes remain after the kill. */
 	if (!ft_ok(zk_target_for(&target, "probed", ZK_LONG_SESSION_MS),
 		   "a_target_publishes"))
 		return;

@@ -5,7 +5,8 @@
 
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* A server that has just started may be slower than a hasty one waits. */
+/* Creates the initiator; ft_wait_until() repeats it. A server that has just
+ * started may be slower than the timeout of a hasty initiator. */
 static bool zk_initiator(void *arg)
 {
 	struct zk_rig *rig = arg;
@@ -90,7 +91,7 @@ bool zk_move(struct zk_rig *rig, segment_id_t seg, struct fx_peer *peer)
 	       fx_buf_check(&peer->mem, 0, ZK_MEM, seq);
 }
 
-/* --- transfers beside everything else ------------------------------------- */
+/* --- transfers in the background ------------------------------------------ */
 
 static void *zk_mover_main(void *arg)
 {
@@ -164,7 +165,7 @@ bool zk_mover_stop(struct zk_mover *m)
 {
 	__atomic_store_n(&m->stop, true, __ATOMIC_RELAXED);
 	pthread_join(m->thread, NULL);
-	ft_diag("%u moves, the longest took %llu ms", m->moves,
+	ft_diag("%u writes, the longest took %llu ms", m->moves,
 		(unsigned long long)(m->longest_ns / 1000000));
 	unregisterLocalMemory(m->rig->engine, m->buf.p);
 	fx_buf_unmap(&m->buf);

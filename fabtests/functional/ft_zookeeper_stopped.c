@@ -5,21 +5,23 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * A server that is stopped: it has the connection and says nothing, so that
- * every call to it takes until its deadline. Transfers take none of that time,
- * before the loss is noticed or after it.
+ * A server that is stopped. The connection to it stays open and it does not
+ * answer, so every call that needs it waits until its deadline. Transfers are
+ * not delayed, neither before the client notices the loss nor after it.
  */
 
 #define STOPPED_BLOCK 65536
-#define STOPPED_MOVES 20	/* at least, beside each call that waits */
+#define STOPPED_MOVES 20	/* minimum of writes during a call that waits */
 
+/* A call that is being measured. */
 struct stopped_call {
 	struct zk_mover *mover;
-	uint64_t from;
-	uint32_t moves;
+	uint64_t from;		/* time at which the call began, ns */
+	uint32_t moves;		/* writes finished by then */
 };
 
-/* Each may have to let one go first. */
+/* Returns the time limit of a call that waits for the server, ms. A call may
+ * first have to wait for another one. */
 static unsigned int stopped_limit_ms(void)
 {
 	return 2 * zk_hasty_ms() + fx_ms(2000);
@@ -35,20 +37,20 @@ static struct stopped_call stopped_begin(struct zk_mover *m)
 	return c;
 }
 
-/* What the call took, and that the transfers did not wait with it. */
+/* Checks the duration of the call, and that the writes continued during it. */
 static void stopped_end(const struct stopped_call *c, const char *what,
 			unsigned int limit_ms)
 {
 	uint32_t moves = zk_mover_moves(c->mover) - c->moves;
 	unsigned int ms = (unsigned int)((ft_now_ns() - c->from) / 1000000);
 
-	ft_diag("%s: %u ms, %u moves meanwhile", what, ms, moves);
+	ft_diag("%s: %u ms, %u writes meanwhile", what, ms, moves);
 	ft_ok(ms <= limit_ms, "%s_ends_in_time", what);
 	ft_ok(ms < zk_hasty_ms() / 2 || moves >= STOPPED_MOVES,
 	      "transfers_go_on_beside_%s", what);
 }
 
-/* For these none is needed. */
+/* Checks that calls which need no server return at once. */
 static void stopped_at_once(struct zk_mover *m)
 {
 	struct stopped_call c = stopped_begin(m);
@@ -87,7 +89,8 @@ static void stopped_calls(struct zk_mover *m, void *published)
 	stopped_end(&c, "looking_a_name_up", stopped_limit_ms());
 }
 
-/* Afterwards what was asked for meanwhile is so. */
+/* Resumes the server, and checks that the memory which was unregistered
+ * meanwhile is no longer registered. */
 static void stopped_resumed(struct zk_rig *rig, void *published)
 {
 	segment_id_t seg;
@@ -122,7 +125,7 @@ void zk_stopped(struct zk_rig *rig)
 		   "a_segment_is_found_and_written"))
 		return;
 	ft_zk_pause(&rig->zk, 0);
-	/* the target was silent meanwhile */
+	/* Opening the segment again needs no server. */
 	ft_ok(openSegment(rig->engine, "target") == seg &&
 	      !closeSegment(rig->engine, seg), "it_is_opened_again");
 	stopped_at_once(&m);

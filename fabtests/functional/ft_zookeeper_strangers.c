@@ -7,7 +7,8 @@
 
 #include "fabtests/functional/ft_zookeeper.h"
 
-/* Who has no secret, or other credentials, where others have them. */
+/* Processes without the secret or the credentials that the other processes
+ * have. */
 
 static bool strangers_file(char path[64], const char *text)
 {
@@ -21,7 +22,8 @@ static bool strangers_file(char path[64], const char *text)
 	return !fchmod(fd, 0600) && !close(fd);
 }
 
-/* An engine that has every transport, this one kernel copies included. */
+/* Creates an engine with all transports, kernel copies included, and registers
+ * mem. Returns NULL on failure. */
 static transfer_engine_t strangers_engine(const char *conn, const char *name,
 					  const struct fx_buf *mem)
 {
@@ -47,7 +49,8 @@ static bool strangers_move(struct zk_rig *rig, transfer_engine_t e,
 	return moved && fx_buf_check(&target->mem, 0, FX_MIB, seq);
 }
 
-/* Descriptors that were handed on; the memory's end holds them. */
+/* Imports the descriptor that the target has exported to the second half of its
+ * memory. Returns the segment, or -1. */
 static segment_id_t strangers_import(transfer_engine_t e,
 				     struct fx_peer *target, int size)
 {
@@ -106,7 +109,8 @@ static transfer_engine_t strangers_engine_as(const char *file,
 	return e;
 }
 
-/* The rig's chroot was used without credentials, "/closed" never was. */
+/* Tests MOONRAIL_ZK_AUTH_FILE. The rig's own chroot was created without
+ * credentials; the chroot "/closed" is created with them. */
 static void strangers_with_credentials(struct zk_rig *rig, const char *file)
 {
 	char conn[192], own[96], meta[224];

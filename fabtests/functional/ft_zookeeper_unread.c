@@ -9,8 +9,9 @@
 #include "fabtests/functional/ft_zookeeper.h"
 
 /*
- * A change that is told and can't be read: with a shared secret ZooKeeper leads
- * to the target, for which there is no socket to be had for a while.
+ * ZooKeeper reports a change that cannot be read. With a shared secret the
+ * descriptor must be read from the target, and for a while this process cannot
+ * open a socket for that.
  */
 
 struct unread_look {
@@ -26,7 +27,7 @@ static bool unread_nothing_left(void *arg)
 	return !te_segment_buffers(l->rig->engine, l->seg, NULL, 0, &n) && !n;
 }
 
-/* Something was said. */
+/* Returns true once something was logged. */
 static bool unread_logged(void *arg)
 {
 	const int *fd = arg;
@@ -35,7 +36,8 @@ static bool unread_logged(void *arg)
 	return !fstat(*fd, &st) && st.st_size > 0;
 }
 
-/* No descriptor is to be had any more; *old: as it was. */
+/* Lowers the limit of file descriptors, so that no new one can be opened. Saves
+ * the previous limit in *old. */
 static bool unread_starve(struct rlimit *old)
 {
 	int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
@@ -49,8 +51,8 @@ static bool unread_starve(struct rlimit *old)
 	return !setrlimit(RLIMIT_NOFILE, &few);
 }
 
-/* The target's change while this process can't ask for it: true once that was
- * tried. */
+/* Makes the target unregister its memory while this process cannot open a
+ * socket. Returns true once the attempt to read the change was logged. */
 static bool unread_change(struct fx_peer *target)
 {
 	int log = memfd_create("log", MFD_CLOEXEC);
