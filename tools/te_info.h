@@ -262,8 +262,8 @@ void info_fabric_say(const struct info_opts *opts);
 int info_target_child(const struct info_opts *opts);
 int info_initiator_child(const struct info_opts *opts);
 int info_pair_child(const struct info_opts *opts);
-/* Returns the buffer that the child reads from, or NULL if a rail can read
- * none. */
+/* Returns the first buffer of the segment that is not GPU memory, from which
+ * the child reads; NULL if there is none. */
 struct tei_meta_desc;
 const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/moonrail/moonrail_test.h"
 
-/* Posts an atomic to a process that is not found, and handles an invented
- * answer. Returns the error of the operation. */
+/* Posts an atomic to an address at which no process listens, and then handles a
+ * forged answer with status n. Returns the error of the operation. */
 static int atomic_answered(struct test_end *t, fi_addr_t to, uint32_t n)
 {
 	struct moonrail_wire w = { .op = MOONRAIL_WIRE_ATOMIC_REP, .n = n };
@@ -37,7 +37,8 @@ static void atomic_with_invalid_answer_fails(void)
 	test_close(&t);
 }
 
-/* The number of elements overflows to 1, the count of the remote range. */
+/* The counts of the local ranges add up to 1 after the overflow, so without a
+ * check they would fit the remote range, whose count is 1. */
 static void atomic_with_overflowing_count_is_refused(void)
 {
 	uint64_t numbers[8] = { 0 };

@@ -219,8 +219,8 @@ static const struct tei_rail_ops domain_rail_ops = {
 
 /* --- opening and closing ------------------------------------------------- */
 
-/* Returns true if addr is a loopback address. Writes it without its port to
- * text, and its port. */
+/* Returns true if addr is a loopback address. Writes the IP address to text and
+ * the port number to *port. */
 static bool domain_loopback(const void *addr, size_t len, char text[64],
 			    uint16_t *port)
 {

@@ -677,8 +677,9 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->caps = info->caps;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
-	/* the initiator keeps the orders, so those that rx_attr names count
-	 * too: both ends have the same hints */
+	/* The initiator enforces the message order, also for the receiving
+	 * side. It therefore honours the order that its own rx_attr requests
+	 * too, and assumes that the peer was opened with the same hints. */
 	ep->order = MOONRAIL_ORDER_ASKED &
 		    ((info->tx_attr ? info->tx_attr->msg_order : 0) |
 		     (info->rx_attr ? info->rx_attr->msg_order : 0));

@@ -282,8 +282,10 @@ struct moonrail_domain {
 					 * dropped */
 
 	struct tei_mutex lock;		/* guards the fields below */
-	bool counts;			/* peers report their reads and writes
-					 * of its memory */
+	bool counts;			/* a counter of this domain counts
+					 * remote accesses: peers must report
+					 * their reads and writes of this
+					 * domain's memory */
 	struct tei_list peers;		/* moonrail_peer.link */
 	struct tei_list idle;		/* peers that may have become unused:
 					 * .idle_link */
@@ -1098,7 +1100,7 @@ void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the read-back check for the message that op has read.
- * moonrail_recv_sure follows. */
+ * moonrail_recv_sure is called when the answer arrives. */
 void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Sends an ACK: the next number that is expected, and the list of backpressured
  * endpoints. */

@@ -540,7 +540,8 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 }
 
 /* Executes all due atomics. The slots need no lock: only the progress thread
- * uses them, because it also receives these messages. */
+ * uses them, because only this thread handles the ATOMIC messages that fill
+ * them. */
 static void atomic_execute(struct tei_rail_peer *peer)
 {
 	struct atomic_job job[ATOMIC_BUNDLE];

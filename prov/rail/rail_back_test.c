@@ -111,9 +111,10 @@ static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
 	return !rail_back_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
-/* Sends a message of that type over the reverse path and retries until it is
- * posted: on a busy machine the path may have to be established again. Returns
- * the number of user messages that had arrived before. */
+/* Sends a message of that type over the reverse path and retries until the
+ * message is posted: on a busy machine the path may have to be established
+ * again. Returns the number of user messages that had arrived before the
+ * successful attempt. */
 static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

@@ -346,7 +346,8 @@ void rail_cache_favoured(struct rail_lane *lane)
 	rail_cache_of(lane)->first = NULL;
 }
 
-/* Returns true if no other connection precedes this one in the line. */
+/* Returns true if no other connection must get a place in the cache before this
+ * one. */
 static bool cache_its_turn(const struct rail_cache *c,
 			   const struct rail_path *path)
 {

@@ -81,9 +81,9 @@ static void contact_number(uint8_t *buf, size_t len, uint16_t number)
 	rail_wire_put(&w, number, 2);
 }
 
-/* Moves the window to the next pairs when its time is over. Restarts at the
- * first pair if the number of pairs has changed, because an address was refused
- * or a rail was opened. The pairs then have other indexes. */
+/* Selects the next group of pairs when the time of the current group is over.
+ * Restarts at the first pair if the number of pairs has changed (an address was
+ * refused, or a rail was opened), because the pairs then have other indexes. */
 static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
 {
 	if (c->until_ns && n != c->pairs) {

@@ -79,12 +79,13 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 /*
  * Ends tasks that have made no progress for MC_SLICE_TIMEOUT.
  *
- * Progress of an earlier task in the live list counts for the later ones too,
- * even if the earlier task has ended meanwhile. The lanes of a task that ran
- * into MC_SLICE_TIMEOUT are retired at once (*retire). The slices of a task
- * that ended in another way first get one fence timeout to complete, unless the
- * peer is silent. One fence timeout after that the fence of the slices is given
- * up (*give_up).
+ * Progress of an earlier unfinished task counts for the later ones too, even if
+ * the earlier task has ended meanwhile. If a task ends by MC_SLICE_TIMEOUT, the
+ * lanes that carry its slices must be retired at once (*retire). A task may
+ * also be cancelled or fail while its slices are still posted. These slices
+ * first get one fence timeout to complete; only then, or if the peer is silent,
+ * must their lanes be retired. One fence timeout after *retire, the fence of
+ * the slices must be abandoned (*give_up).
  */
 static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			   struct rail_done *done, bool *retire, bool *give_up)

@@ -294,7 +294,8 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 	bool worth;
 
 	rail_sched_enter(peer->dp);
-	/* after several new lanes the wire is more likely the cause */
+	/* if several new lanes have not connected either, the network is
+	 * probably at fault and not the lane */
 	if (!hopeless && fence_peer_lives(peer, since, now))
 		space = FENCE_LIVES_SPACE_NS;
 	/* an unused, silent peer does not justify a new lane */

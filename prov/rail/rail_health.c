@@ -221,7 +221,9 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		return;
 	f->others = f->stage != RAIL_FAULT_SUSPECT &&
 		    health_others(peer, rail, remote);
-	/* progress since the check began was that of other pairs */
+	/* This pair was not SUSPECT, so slices that completed until now may be
+	 * its own or those of other pairs: only later ones prove that the rail
+	 * works. */
 	if (f->stage != RAIL_FAULT_SUSPECT)
 		f->rail_slices = rail_moved(rail);
 	f->stage = RAIL_FAULT_DOWN;

@@ -67,7 +67,8 @@ struct rail_fault {
 					 * probe had been answered */
 	const char *why;		/* cause for the log; static string */
 	uint64_t since_ns;		/* time at which the stage began, ns */
-	uint32_t remote_gen;		/* DOWN: its lane generation then */
+	uint32_t remote_gen;		/* DOWN: lane generation of the remote
+					 * rail when the pair went down */
 	uint64_t rail_slices;		/* rail_moved() when the pair
 					 * went down; if it was
 					 * SUSPECT, when it was ASKED */

@@ -460,8 +460,8 @@ static bool info_is_address(const char *text)
 	       inet_pton(AF_INET6, plain, bin) == 1;
 }
 
-/* Adds the devices that are given as addresses. These need no interface with
- * that address. */
+/* Adds the devices that are given as addresses. An address is accepted even if
+ * no interface of this host has it. */
 static int info_take_addresses(const char *provider, const char *devices,
 			       uint64_t flags, const struct ifaddrs *ifs,
 			       struct info_lists *lists)

@@ -20,12 +20,12 @@
  *  - A slice no longer touches local memory once its completion (good or bad)
  *    was read, or once the lane that carried it was closed.
  *  - Tx lanes post RMA and send messages. Rx lanes receive, and only the
- *    progress thread opens and closes them. If another thread polls an rx lane,
- *    it leaves all messages to the progress thread that are not for the owner
- *    of the data plane. A contact lane belongs to a domain without
- *    registrations, so no RMA can land through it. Replies are sent over a tx
- *    lane of the replying process. The exception are user messages, which may
- *    go from an rx lane to a tx lane (rail_back.c).
+ *    progress thread opens and closes them. Another thread that polls an rx
+ *    lane handles only user messages, which are for the owner of the data
+ *    plane, and defers all other messages to the progress thread. A contact
+ *    lane belongs to a domain without registrations, so no RMA can land through
+ *    it. Replies are sent over a tx lane of the replying process. User messages
+ *    are the exception: an rx lane may send them to a tx lane (rail_back.c).
  *  - Only the progress thread runs the control state machines (hello, keys,
  *    fence, revocation). What other threads read of their state is guarded by
  *    dp->sched.
@@ -832,10 +832,12 @@ struct tei_rail_peer {
 	struct rail_contact {		/* rail_contact.c; RAIL_PEER_NEW only */
 		uint32_t pairs;		/* thread: pairs of rail and address
 					 * at the last count */
-		uint32_t from;		/* thread: first pair of the window */
-		uint64_t until_ns;	/* thread: end of the window, 0: none */
-		uint64_t sent;		/* thread: bits, pairs of the window
-					 * that have taken the hello */
+		uint32_t from;		/* thread: first pair of the current
+					 * group */
+		uint64_t until_ns;	/* thread: time at which the next group
+					 * follows, ns; 0: no group yet */
+		uint64_t sent;		/* thread: bit i: the hello was sent to
+					 * pair from + i */
 		uint32_t rounds;	/* thread: passes over all pairs */
 		uint64_t refused;	/* bits: contact addresses at which
 					 * another process answers */
@@ -1294,9 +1296,9 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_contact.c: the first hello to a peer ---------------------------- */
 /*
- * Sends the hello in buf (len bytes) to some contact addresses of a peer
- * without an answer so far. Returns 0 if the hello was sent to all addresses of
- * the current window, -FI_EAGAIN if some are not connected yet,
+ * Sends the hello in buf (len bytes) to the current group of contact addresses
+ * of a peer that has not answered yet. Returns 0 if the hello was sent to all
+ * addresses of the group, -FI_EAGAIN if some are not connected yet,
  * -FI_EHOSTUNREACH if no local rail can reach any address. The thread.
  */
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
@@ -2163,7 +2165,8 @@ enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_path **path);
-/* Does the same for a given remote rail; -1: the route. */
+/* Does what rail_msg_try_on does, but for a given remote rail; -1: the
+ * route. */
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t lane_index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **lane,

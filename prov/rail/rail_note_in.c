@@ -26,9 +26,11 @@ struct rail_note_part {
 #define MEMORY_WAYS	4
 
 /*
- * Positions in the streams of freed peers. With them an unacknowledged
- * notification is delivered only once although the peer was freed in between. A
- * set keeps its newest MEMORY_WAYS peers.
+ * The number of the next expected notification of each freed peer. With this
+ * number, a notification that the peer repeats is delivered only once, although
+ * the peer object was freed and created again in between. The table is
+ * set-associative: the incarnation selects a set, and each set keeps the
+ * MEMORY_WAYS peers that were freed last.
  */
 struct rail_note_memory {
 	struct rail_note_mark {
@@ -43,8 +45,9 @@ static uint32_t memory_set(uint64_t incarnation)
 	return (uint32_t)((incarnation ^ incarnation >> 32) % MEMORY_SETS);
 }
 
-/* Remembers the position in the peer's stream. A stream that a hello has
- * announced and that was not used is at its beginning. */
+/* Remembers the session of the peer's notifications and the number expected
+ * next. If a hello has announced a session in which no notification has arrived
+ * yet, that session is remembered, with number 1. */
 static void memory_store(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	bool unused = p->atomics.session > p->note_in.stream;

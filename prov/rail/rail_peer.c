@@ -881,9 +881,10 @@ bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
 
 /*
  * Returns true if no rail of the peer listens any longer, so that the process
- * has certainly ended. A name may also be taken from a process that is only
- * stopped. The sockets of such a process keep the bytes that are written when
- * it goes on, but its kernel still accepts connections for it.
+ * has certainly ended. That another process has taken the peer's name is no
+ * proof: the peer may only be stopped (SIGSTOP). Its kernel then still accepts
+ * connections, and when it continues, it writes the bytes that its sockets have
+ * received to its memory.
  */
 static bool peer_refuses(struct tei_rail_peer *p)
 {

@@ -511,8 +511,8 @@ static void test_bulk_share_is_independent_of_bulk_peers(void)
 }
 
 /* Peers 0 and 2 have bulk tasks, peer 1 has small ones, and peer 2 is slow or
- * stopped. Returns the bytes that peer 0 has posted on average, divided by the
- * bytes that it may have posted. */
+ * stopped. Returns the average number of bytes that peer 0 has in flight,
+ * divided by the limit of peer 0. */
 static double slice_beside_slow(uint64_t rate, uint32_t every)
 {
 	struct test_task bulk, slow, small;
@@ -733,7 +733,8 @@ static void test_idle_peers_lose_their_bulk_share(void)
 {
 	CU_ASSERT(slice_room_after(0) >= 0.9);
 	CU_ASSERT(slice_room_after(TEI_NS_PER_SEC) >= 0.9);
-	/* not at once: the count covers a whole window */
+	/* the share of an idle peer is kept until the accounting round, which
+	 * lasts for a whole window, has ended */
 	CU_ASSERT(slice_room_after(1) <= 0.2);
 }
 

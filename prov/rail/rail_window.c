@@ -147,8 +147,9 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 /*
- * Sets the window: twice the data in flight at this rate when nothing waits (so
- * that the window can grow if it has limited the rate), and WINDOW_NS's worth.
+ * Sets the window to the number of bytes that move at this rate in 2 * base_ns
+ * + WINDOW_NS. base_ns is the time of a slice on an idle rail; it counts twice,
+ * so that the window grows if it has limited the rate.
  */
 static void window_set(struct rail *rail, uint64_t rate)
 {

@@ -284,9 +284,9 @@ static void test_window_grows_with_round_trip_time(void)
 }
 
 /*
- * Simulates n rails of those rates, known to the scheduler or not, that share
- * one task. Returns the difference between the first and the last end of a
- * rail, divided by the last.
+ * Simulates n rails with these rates that share one task. known: the scheduler
+ * knows the rates. Returns the time between the moment when the first rail is
+ * idle and the moment when the last one is, divided by the total time.
  */
 static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 			  bool known)
