@@ -329,8 +329,9 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 	if (rail_dp_has(dp, found, transport))
 		return 0;
 	if (dp->nrails == TEI_RAIL_MAX)
-		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail", NULL,
-				    "%s: not opened: the limit is %d rails",
+		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
+				    RAIL_FULL_HINT,
+				    "%s: the engine has opened %d rails, which is the limit",
 				    found->name, TEI_RAIL_MAX);
 	ret = rail_open(dp, found, transport,
 			dp_failed(dp, found->name) < dp->failed.n, err, &rail);

@@ -1078,6 +1078,8 @@ struct tei_rail_dp {
 	uint64_t devices_seen;		/* guarded by admin: hash of the
 					 * interfaces at the last
 					 * tei_rail_dp_devices_changed */
+	bool told_full;			/* guarded by admin: a refresh has
+					 * logged that no rail is left */
 
 	struct tei_mutex sched;		/* guards the fields below */
 	struct tei_rail_mr **mrs;	/* sorted by address; changed only while
@@ -1236,6 +1238,11 @@ struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
 bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
 /* --- rail_dp.c ----------------------------------------------------------- */
+
+/* Advice for the limit TEI_RAIL_MAX. */
+#define RAIL_FULL_HINT \
+	"each device takes one, and so does each new address; create the engine again, or name fewer devices in MOONRAIL_DEVICES"
+
 /* Opens one more rail and registers all registered regions on it. Does nothing
  * if the device has a rail already. */
 int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,

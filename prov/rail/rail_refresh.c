@@ -13,6 +13,10 @@
  * the new address replaces the old one. The old one is closed at once, because
  * no route leads to it. If there is no other address, the rail stays, and
  * health checks find out when the address is back.
+ *
+ * The entry of a closed rail is not used again: peers, slices, fences and
+ * registrations refer to a rail by its index, also in messages that are still
+ * in transit. So a data plane opens at most TEI_RAIL_MAX rails in its life.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -174,6 +178,17 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 	}
 }
 
+/* Logs once that no rail can be opened any more. */
+static void refresh_full(struct tei_rail_dp *dp, const char *device)
+	TEI_REQUIRES(dp->admin)
+{
+	if (!dp->told_full)
+		TEI_WARN("rail",
+			 "%s: not used: the engine has opened %d rails, which is the limit; "
+			 RAIL_FULL_HINT, device, TEI_RAIL_MAX);
+	dp->told_full = true;
+}
+
 /* Opens a rail for the device if that is useful. Returns TEI_RAIL_REFRESHED,
  * TEI_RAIL_REFRESH_AGAIN or 0. */
 static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
@@ -187,6 +202,10 @@ static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 	if (!refresh_bindable(f->info)) {
 		/* makes the kernel's next report count as a change */
 		dp->devices_seen = 0;
+		return 0;
+	}
+	if (dp->nrails == TEI_RAIL_MAX) {
+		refresh_full(dp, f->name);
 		return 0;
 	}
 	return rail_dp_add(dp, f, transport, &err) ? TEI_RAIL_REFRESH_AGAIN :

@@ -164,6 +164,34 @@ static void rail_whose_address_is_gone_is_replaced(void)
 	test_plane_close(&p);
 }
 
+/* The address of the interface changes until no rail is left. */
+static void refresh_at_the_limit_of_rails_gives_up(void)
+{
+	struct test_plane p;
+	struct sockaddr_in *in;
+	struct tei_err err;
+	uint32_t i;
+
+	test_plane_init(&p);
+	test_plane_open(&p, REFRESH_ONE);
+	for (i = 1; i <= TEI_RAIL_MAX + 2; i++) {
+		in = (void *)rail_at(p.dp, tei_rail_count(p.dp) - 1)->own.bytes;
+		CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, "192.0.2.1",
+						&in->sin_addr), 1);
+		CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", REFRESH_ONE),
+				i < TEI_RAIL_MAX ? TEI_RAIL_REFRESHED : 0);
+	}
+	CU_ASSERT_EQUAL(tei_rail_count(p.dp), TEI_RAIL_MAX);
+	/* the last rail stays for the case that its address comes back */
+	CU_ASSERT(refresh_describe(p.dp, TEI_RAIL_MAX - 1).open);
+	CU_ASSERT(p.dp->told_full);
+	CU_ASSERT_EQUAL(tei_rail_dp_add_transport(p.dp, "tcp", "127.0.0.2",
+						  &err), TEI_ERR_TOO_MANY);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "64 rails"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "create the engine again"));
+	test_plane_close(&p);
+}
+
 static void interface_that_was_made_again_is_found(void)
 {
 	struct ifaddrs *ifs = NULL;
@@ -208,6 +236,8 @@ const struct tei_test_case rail_refresh_cases[] = {
 	  known_fallback_is_hidden_until_the_peer_has_gone },
 	{ "rail_whose_address_is_gone_is_replaced",
 	  rail_whose_address_is_gone_is_replaced },
+	{ "refresh_at_the_limit_of_rails_gives_up",
+	  refresh_at_the_limit_of_rails_gives_up },
 	{ "rail_finds_its_interface_after_it_was_made_again",
 	  interface_that_was_made_again_is_found },
 	{ "changed_devices_are_noticed",

@@ -33,7 +33,8 @@ struct tei_rail_outgoing;
 struct tei_rail_peer;
 struct tei_rail_task;
 
-#define TEI_RAIL_MAX		64	/* rails per process */
+#define TEI_RAIL_MAX		64	/* rails that a data plane opens in its
+					 * life, closed ones included */
 #define TEI_RAIL_ADDR_MAX	256	/* bytes of a fabric address */
 
 /*
