@@ -417,6 +417,7 @@ static void folders_that_others_made_since_are_refused(void)
 	struct zopen reader = { .b = &b, .never = true };
 	char file[64];
 	zhandle_t *zh;
+	int ret;
 
 	if (!ztrio(&a, &b, &c, "/swapped", file))
 		return;
@@ -428,7 +429,10 @@ static void folders_that_others_made_since_are_refused(void)
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
-	CU_ASSERT_EQUAL(zoo_delete(zh, nodes[0], -1), ZOK);
+	/* a publisher that has not received the event of its folders yet may
+	 * replace this node and then delete its own */
+	ret = zoo_delete(zh, nodes[0], -1);
+	CU_ASSERT(ret == ZOK || ret == ZNONODE);
 	zookeeper_close(zh);
 	zclose_folders("/swapped", 4);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
