@@ -117,7 +117,8 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	struct engine *e = engine_from(engine);
 	struct engine_batch *b = NULL;
 	struct engine_task *tasks;
-	size_t cap = batch_size ? batch_size : 1;	/* tasks is not NULL */
+	size_t cap = batch_size ? batch_size : 1;	/* so that tasks is not
+							 * NULL */
 	batch_id_t id;
 
 	if (!e || batch_size > ENGINE_BATCH_MAX) {
@@ -538,7 +539,7 @@ static void batch_start_local(struct engine *e, struct engine_task *t)
 			__atomic_add_fetch(&n->refs, 1, __ATOMIC_RELAXED);
 		ret = tei_local_submit(e->local, op);
 		if (!ret)
-			return;		/* task_local_done follows */
+			return;		/* task_local_done ends it */
 		if (n)
 			__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
 	}

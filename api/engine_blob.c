@@ -28,7 +28,7 @@
 #define BLOB_VERSION	1
 #define BLOB_HEAD	24
 #define BLOB_CRC_AT	20
-#define BLOB_CRC32C	0x82f63b78u	/* Castagnoli, reflected */
+#define BLOB_CRC32C	0x82f63b78u	/* polynomial, bits reversed */
 
 static const char blob_magic[8] = { 'm', 'o', 'o', 'n', 'r', 'a', 'i', 'l' };
 

@@ -228,7 +228,7 @@ void engine_files_start(struct engine *e, struct engine_task *t)
 	int ret = tei_nvmeof_submit(files_ctx(e), &t->u.file);
 
 	if (!ret)
-		return;			/* files_done follows */
+		return;			/* files_done will end it */
 	files_err(&err, ret);
 	engine_task_end(t, STATUS_FAILED, &err);
 }

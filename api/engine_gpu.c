@@ -262,7 +262,7 @@ void engine_gpu_start(struct engine *e, struct engine_task *t)
 	int ret = tei_gpu_submit(gpu_ctx(e), &t->u.gpu);
 
 	if (!ret)
-		return;			/* gpu_done follows */
+		return;			/* gpu_done will end it */
 	gpu_err(&err, ret);
 	gpu_end(t, STATUS_FAILED, &err);
 }

@@ -8,7 +8,7 @@
 
 #define HANDLE_MAX	1024	/* most engines of one process */
 
-static struct engine *handle_slots[HANDLE_MAX];	/* atomic entries */
+static struct engine *handle_slots[HANDLE_MAX];	/* entries are atomic */
 static uint32_t handle_used;			/* atomic: slots used so far */
 static uint32_t handle_forks;			/* atomic: fork generation */
 static pthread_once_t handle_once = PTHREAD_ONCE_INIT;

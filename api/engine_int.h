@@ -196,7 +196,7 @@ struct engine_batch {
 
 	struct tei_mutex lock;		/* guards this group */
 	uint32_t gen;			/* odd while allocated */
-	uint32_t size, count;		/* tasks allowed, submitted */
+	uint32_t size, count;		/* most tasks; submitted tasks */
 	struct engine_task *tasks;
 	uint32_t cap;			/* elements of tasks */
 	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
@@ -487,6 +487,7 @@ uint64_t engine_deadline(const struct engine *e);
 void engine_leave(struct engine *e);
 
 /* --- engine_publish.c: publication of the descriptor ---------------------- */
+/* Initialize the own descriptor, and free it. */
 void engine_publish_init(struct engine *e);
 void engine_publish_fini(struct engine *e);
 /* Returns true after the first publication. */
@@ -521,6 +522,7 @@ struct tei_meta_desc *engine_describe(struct engine *e);
 int engine_handle_add(struct engine *e);
 /* Returns false if the handle was not in the table. */
 bool engine_handle_remove(struct engine *e);
+/* Returns true if the handle is that of a live engine. */
 bool engine_handle_known(const void *handle);
 /* Returns the fork generation: every child of a fork has a higher one than its
  * parent. */
@@ -540,12 +542,15 @@ void engine_shutdown_leave(bool graceful);
 int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* Opens rails for devices that have appeared. Worker. */
 void engine_transport_devices(struct engine *e);
-/* ops->devices_changed. */
+/* Schedules the opening of rails; a tei_rail_ops.devices_changed, arg is the
+ * engine. */
 void engine_devices_changed(void *arg);
 
 /* --- engine_segment.c ---------------------------------------------------- */
 /* Returns NULL if no open segment has the id. segments must be held. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
+/* Frees all segments and closes all local processes. No other thread may use
+ * the engine. */
 void engine_segment_free_all(struct engine *e);
 /* Lists the ids of open segments, beginning with bucket *from, which it
  * advances. The listing is complete when *from is ENGINE_SEG_BUCKETS. Returns
@@ -617,8 +622,9 @@ int engine_local_format(struct engine *e, const struct tei_local_id *id,
  * tei_local_reason. 0: they do, or were not tried.
  */
 enum engine_not_local {
-	ENGINE_NOT_LOCAL_SECRET_THERE = 100,	/* only its process has one */
-	ENGINE_NOT_LOCAL_SECRET_HERE,		/* only this process has one */
+	ENGINE_NOT_LOCAL_SECRET_THERE = 100,	/* only the peer has a secret */
+	ENGINE_NOT_LOCAL_SECRET_HERE,		/* only this process has a
+						 * secret */
 	ENGINE_NOT_LOCAL_SECRET_OTHER,		/* the secrets differ */
 	ENGINE_NOT_LOCAL_UNREADABLE,		/* malformed identity */
 };
@@ -627,6 +633,8 @@ const char *engine_local_why(int not_local);
 /* Parses the identity in a descriptor. Returns 0, or enum engine_not_local. */
 int engine_local_parse(struct engine *e, const char *text,
 		       struct tei_local_id *out);
+/* Convert an address of the data plane to the form in a descriptor, and back.
+ * engine_addr_unpack returns false if there is no address. */
 void engine_addr_pack(const struct tei_rail_addr *in,
 		      struct tei_meta_address *out);
 bool engine_addr_unpack(const struct tei_meta_address *in,
@@ -671,6 +679,7 @@ bool engine_files_take(struct engine *e, const struct transfer_request *r,
 int engine_files_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 struct tei_nvmeof_seg *files);
+/* Starts a prepared task. */
 void engine_files_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_gpu.c -------------------------------------------------------- */
@@ -707,6 +716,7 @@ bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
 int engine_gpu_prepare(struct engine *e, struct engine_task *t,
 		       const struct transfer_request *r,
 		       const struct engine_target *target);
+/* Starts a prepared task. */
 void engine_gpu_start(struct engine *e, struct engine_task *t);
 
 /* --- engine_paths.c ------------------------------------------------------ */
@@ -736,6 +746,7 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 void engine_alloc_free_all(struct engine *e);
 
 /* --- engine_memory.c ----------------------------------------------------- */
+/* Frees the table of regions, without unregistering anything. */
 void engine_memory_free_all(struct engine *e);
 
 /* --- engine_batch.c ------------------------------------------------------ */
@@ -797,7 +808,9 @@ void engine_task_end(struct engine_task *t, int status,
  * error. bytes: bytes copied. why: error record, or NULL. */
 void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
 			   const struct tei_err *why);
+/* Frees all batches. No other thread may use the engine. */
 void engine_batch_free_all(struct engine *e);
+/* Receives the end of a rail task; a tei_rail_ops.task_done. */
 void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 		      const struct tei_err *err);
 /* Converts the data plane's end of a task to a status. */
@@ -814,6 +827,7 @@ static inline bool engine_task_ended(const struct engine_task *t)
 }
 
 /* --- engine_status.c ----------------------------------------------------- */
+/* Fills *status for one task. */
 void engine_task_status(const struct engine_task *t,
 			struct transfer_status *status);
 /* Computes the worst status and the sum of bytes. The lock must be held and
@@ -849,6 +863,7 @@ void engine_wait_freed(struct engine_batch *b);
 void engine_wait_shut(struct engine *e);
 
 /* --- engine_event.c ------------------------------------------------------ */
+/* Initialize the event descriptors, and close them. */
 void engine_event_init(struct engine *e);
 void engine_event_fini(struct engine *e);
 /* Do the same as the calls of engine_wait.c for a batch that is watched. */
@@ -863,6 +878,7 @@ void engine_event_freed(struct engine_batch *b);
 void engine_event_notes(struct engine *e);
 
 /* --- engine_deadline.c --------------------------------------------------- */
+/* Initialize the deadlines, and free them after engine_deadline_stop. */
 void engine_deadline_init(struct engine *e);
 /* Sets the deadline of MC_TRANSFER_TIMEOUT, unless te_batch_deadline has set
  * one; b->lock must be held. */
@@ -898,25 +914,35 @@ struct tei_rail_note *engine_note_own(struct engine *e,
 				      struct tei_err *err);
 /* Frees a notification that was not delivered, and its room. */
 void engine_note_discard(struct engine *e, struct tei_rail_note *note);
-/* Delivers a notification for which room is reserved, and takes it over. */
+/* Delivers a notification for which room is reserved, and takes it over. arg is
+ * the engine. */
 void engine_note_arrived(void *arg, struct tei_rail_note *note);
+/* Frees the notifications that were not fetched. */
 void engine_note_free_all(struct engine *e);
 
 /* --- engine_work.c ------------------------------------------------------- */
+/* All calls: if the same job is queued already, nothing is added. If memory is
+ * short, the job is dropped. */
+
+/* Queues a publication, because the rails have changed. */
 void engine_work_publish(struct engine *e);
 /* Queues a publication that brings the store up to date, not before due_ns. */
 void engine_work_store(struct engine *e, uint64_t due_ns);
 /* Queues a call of engine_transport_devices for due_ns. */
 void engine_work_devices(struct engine *e, uint64_t due_ns);
+/* Queues engine_segment_resolve. Takes over the reference to the peer. */
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
-/* tries: number of failed tries; each doubles the time that the next one may
- * take. */
+/* Queues engine_segment_refresh. tries: number of failed tries; each doubles
+ * the time that the next one may take. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
+/* Queue engine_segment_relist, and engine_segment_tell_end. */
 void engine_work_relist(struct engine *e, const char *name);
 void engine_work_ended(struct engine *e, const char *name);
 /* Queues new memory for a remote bounce slot. Returns false if that is not
  * possible now. */
 bool engine_work_renew(struct engine *e, struct lend_slot *slot);
+/* Drops the queued jobs and waits for the running ones. No job is queued
+ * afterwards. */
 void engine_work_stop(struct engine *e);
 
 #endif /* TEI_API_ENGINE_INT_H */

@@ -219,7 +219,7 @@ static void lease_move(struct engine_leasing *l, struct lease_piece *p,
 	lease_enter(l, p, LEASE_MOVING);
 	ret = tei_rail_submit(l->engine->dp, &task, 1);
 	if (!ret)
-		return;			/* piece_railed follows */
+		return;			/* piece_railed will end it */
 	lease_part(p);
 	lease_enter(l, p, LEASE_RETURNING);
 	lease_fail_code(l, lease, STATUS_FAILED, ret, tei_err_name(ret));
@@ -708,7 +708,7 @@ void engine_lease_start_task(struct engine *e, struct engine_task *t)
 	if (!ret)
 		ret = engine_lease_start(e, lease);
 	if (!ret)
-		return;			/* task_leased follows */
+		return;			/* task_leased will end it */
 	lease_err(&err, lease->peer, ret, ret == TEI_ERR_NOT_REGISTERED ?
 		  "the local memory is not registered for this access" :
 		  "the engine is being destroyed");

@@ -146,6 +146,7 @@ bool engine_lease_on(struct engine *e);
 int engine_lease_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 const struct engine_target *target);
+/* Starts a task prepared by engine_lease_prepare. */
 void engine_lease_start_task(struct engine *e, struct engine_task *t);
 
 /* Starts a task. Returns 0, and done will be called, or TEI_ERR_CONTEXT if the

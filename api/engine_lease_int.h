@@ -262,17 +262,25 @@ static inline void leasing_try_now(struct lease_trying *trying)
 }
 
 /* --- engine_lease.c: initiator; thread "tei-lease", no lock held ---------- */
+/* Handles a task that was started. */
 void lease_fresh(struct engine_leasing *l, struct engine_lease *lease);
+/* Handles a request to end a task early. */
 void lease_stopped(struct engine_leasing *l, struct engine_lease *lease);
+/* Handles the end of a rail task. */
 void lease_railed(struct engine_leasing *l, struct lease_piece *p);
+/* Handles READY and DONE. */
 void lease_heard(struct engine_leasing *l, const struct tei_rail_peer *peer,
 		 const struct lease_msg *m);
+/* Checks timeouts, repeats messages and begins pieces. */
 void lease_tick(struct engine_leasing *l);
 
 /* --- engine_lend.c: target; thread "tei-lease", no lock held -------------- */
+/* Handles the end of a copy. */
 void lend_copied(struct engine_leasing *l, struct lend_slot *slot);
+/* Handles ASK, GO and FREE. */
 void lend_heard(struct engine_leasing *l, struct tei_rail_peer *peer,
 		const struct lease_msg *m);
+/* Checks timeouts, repeats messages and grants slots. */
 void lend_tick(struct engine_leasing *l);
 /* Returns true if copies are in progress. */
 bool lend_busy(struct engine_leasing *l);
@@ -293,6 +301,7 @@ void lend_late_look(struct engine_leasing *l);
 bool lend_late_any(struct engine_leasing *l, const struct tei_rail_peer *peer);
 /* Ends all of them; the data plane is being closed. */
 void lend_late_forget(struct engine_leasing *l);
+/* Frees all pools, after the thread has ended. */
 void lend_pools_free(struct engine_leasing *l);
 
 #endif /* TEI_API_ENGINE_LEASE_INT_H */

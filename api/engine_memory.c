@@ -321,7 +321,8 @@ static int memory_add_local(struct engine *e, const struct engine_region *r)
 				    (r->read_only ? TEI_LOCAL_READ_ONLY : 0));
 }
 
-/* Registers without publishing. */
+/* Registers a buffer without publishing it. Undoes everything after an
+ * error. */
 static int memory_add(struct engine *e, void *addr, size_t length,
 		      const char *location, bool remote,
 		      const struct tei_topo_maps *maps, struct tei_err *err)
@@ -634,7 +635,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 		ret = engine_publish_regions(e, &err);
 	if (ret && there) {
 		memory_undo(e, &added, 1, &gone);
-		/* publishes the regions that are left */
+		/* publish the regions that are left */
 		engine_work_store(e, 0);
 	}
 	return ret;

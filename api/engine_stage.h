@@ -140,6 +140,7 @@ int engine_stage_files(struct engine *e, struct tei_nvmeof *ctx);
 int engine_stage_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 const struct engine_target *target);
+/* Starts a prepared task. */
 void engine_stage_start(struct engine *e, struct engine_task *t);
 /* Requests that a task ends early. The lock of its batch must be held, and the
  * task must not have ended. Does not block. */

@@ -345,7 +345,7 @@ static void group_start(struct engine *e, struct engine_task *t)
 		if (ret == TEI_ERR_TOO_MANY) {
 			ret = tei_local_submit(e->local, op);
 			if (!ret)
-				continue;	/* group_done follows */
+				continue;	/* group_done ends it */
 		}
 		/* after a refusal the record is this thread's last error */
 		group_step(g, ret, ret ? 0 : op->length, tei_err_last());

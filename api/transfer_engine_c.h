@@ -53,7 +53,7 @@ typedef int32_t segment_handle_t;
 typedef int32_t segment_id_t;
 typedef uint64_t batch_id_t;
 
-/* The caller's own segment. */
+/* The segment of the engine itself. */
 #define LOCAL_SEGMENT ((segment_id_t)0)
 #define INVALID_BATCH ((batch_id_t)UINT64_MAX)
 
@@ -65,7 +65,7 @@ typedef uint64_t batch_id_t;
  * the status does not change any more. getTransferStatus reports TIMEOUT only
  * if MC_SLICE_TIMEOUT is set; otherwise it reports FAILED instead.
  */
-#define STATUS_WAITING 0	/* queued or in progress */
+#define STATUS_WAITING 0	/* queued, or in progress */
 #define STATUS_PENDING 1	/* not reported by this library */
 #define STATUS_INVALID 2	/* not reported by this library */
 #define STATUS_CANCELED 3	/* cancelled; nothing further is written */
@@ -111,7 +111,7 @@ struct nic_load_stat {
 typedef struct nic_load_stat nic_load_stat_t;
 
 struct segment_desc {
-	int type;		/* 0 memory, 1 files */
+	int type;		/* 0: memory, 1: files */
 	union {
 		struct {
 			void *addr;
