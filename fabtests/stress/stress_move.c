@@ -18,7 +18,8 @@ static unsigned char *move_at(struct stress *s, const struct stress_move *m,
 	       m->slot[side] * STRESS_SLOT + m->off[side];
 }
 
-/* The memory that the side had when the move began is still there. */
+/* Returns true if the side's process, and thus its memory, is still the same as
+ * when the move began. */
 static bool move_lives(const struct stress *s, const struct stress_move *m,
 		       unsigned int side)
 {
@@ -32,7 +33,7 @@ static unsigned int move_source(const struct stress_move *m)
 	return m->op == OPCODE_WRITE ? 0 : 1;
 }
 
-/* --- beginning ----------------------------------------------------------- */
+/* --- begin of a move ----------------------------------------------------- */
 
 static bool move_take_slot(struct stress_worker *w, unsigned int *slot)
 {
@@ -46,7 +47,8 @@ static bool move_take_slot(struct stress_worker *w, unsigned int *slot)
 	return false;
 }
 
-/* True if the segment is open; else it is asked for. */
+/* Returns true if worker from has the segment of worker to open. Otherwise it
+ * requests that, unless a request is in progress or worker to is stopped. */
 static bool move_segment(struct stress *s, unsigned int from, unsigned int to)
 {
 	struct stress_worker *w = &s->worker[from], *t = &s->worker[to];
@@ -65,7 +67,8 @@ static bool move_segment(struct stress *s, unsigned int from, unsigned int to)
 	return false;
 }
 
-/* Of any size: each number of bits is as likely as the others. */
+/* Chooses the direction, size and offsets. Each number of bits of the size is
+ * equally likely, so that small and large sizes both occur. */
 static void move_shape(struct stress_move *m, uint64_t *random)
 {
 	unsigned int bits = (unsigned int)(ft_random(random) % 20);
@@ -100,7 +103,8 @@ static void move_send(struct stress *s, const struct stress_move *m)
 	ft_proc_send(proc, line);
 }
 
-/* The n-th move is the same whenever the seed is, but for who is free. */
+/* Begins the next move if both workers are ready and have a free slot. Its
+ * random choices depend only on the seed and its id. */
 static bool move_begin(struct stress *s, struct stress_move *m)
 {
 	uint64_t id = s->moves + 1, random = s->seed + (id << 20);
@@ -144,7 +148,7 @@ void stress_begin(struct stress *s)
 			s->move[i].id = 0;
 }
 
-/* --- looking at what came of it ------------------------------------------ */
+/* --- checks at the end of a move ----------------------------------------- */
 
 static void move_tell(const struct stress_move *m, const char *what)
 {
@@ -156,7 +160,7 @@ static void move_tell(const struct stress_move *m, const char *what)
 		(unsigned long long)m->off[1], what);
 }
 
-/* A byte is not what it should be, or who says so can't be believed. */
+/* Reports a wrong byte or an impossible answer of a worker. */
 static void move_bad(struct stress *s, const struct stress_move *m,
 		     const char *what)
 {
@@ -164,8 +168,8 @@ static void move_bad(struct stress *s, const struct stress_move *m,
 	move_tell(m, what);
 }
 
-/* It came to nothing; after so many seconds, so long after either process was
- * stopped, woken or killed, and what the initiator says of it. */
+/* Reports a move that failed without a cause: its duration, the time since the
+ * last fault of each worker, and the error that the initiator reported. */
 static void move_unexplained(struct stress *s, const struct stress_move *m,
 			     const char *what, const char *why)
 {
@@ -182,7 +186,8 @@ static void move_unexplained(struct stress *s, const struct stress_move *m,
 	stress_events(s);
 }
 
-/* What has arrived is right, and of what has not nothing else is there. */
+/* Checks the destination of one task. If it completed, all bytes must be right;
+ * otherwise each byte must be right or poison. */
 static void move_check_task(struct stress *s, const struct stress_move *m,
 			    const unsigned char *p, uint64_t from, int status)
 {
@@ -192,7 +197,7 @@ static void move_check_task(struct stress *s, const struct stress_move *m,
 	if (status == STATUS_COMPLETED) {
 		if (ft_pattern_check(p + from, from, len, s->seed, m->id) !=
 		    len)
-			move_bad(s, m, "COMPLETED and wrong");
+			move_bad(s, m, "COMPLETED, but the bytes are wrong");
 		return;
 	}
 	ft_pattern_fill(move_expected, from, len, s->seed, m->id);
@@ -200,10 +205,11 @@ static void move_check_task(struct stress *s, const struct stress_move *m,
 		if (p[from + i] != FX_POISON && p[from + i] != move_expected[i])
 			break;
 	if (i < len)
-		move_bad(s, m, "what is there was never sent");
+		move_bad(s, m, "the destination has bytes that were not sent");
 }
 
-/* Around it nothing has changed; then all is poison again. */
+/* Checks that the bytes around the range are unchanged, fills the slot with
+ * poison and frees it. */
 static void move_clear(struct stress *s, const struct stress_move *m,
 		       unsigned int side)
 {
@@ -213,11 +219,12 @@ static void move_clear(struct stress *s, const struct stress_move *m,
 
 	if (!fx_buf_poisoned(&w->mem, begin, m->off[side]) ||
 	    !fx_buf_poisoned(&w->mem, begin + end, STRESS_SLOT - end))
-		move_bad(s, m, "bytes beside it have changed");
+		move_bad(s, m, "bytes next to the range have changed");
 	fx_buf_poison(&w->mem, begin, STRESS_SLOT);
 	w->slot[m->slot[side]].state = STRESS_FREE;
 }
 
+/* Marks the target's slot as lost, because late bytes may land in it. */
 static void move_lose(struct stress *s, const struct stress_move *m,
 		      uint64_t calm_ns)
 {
@@ -231,7 +238,8 @@ static void move_lose(struct stress *s, const struct stress_move *m,
 	slot->calm_ns = calm_ns;
 }
 
-/* The only rail that a worker has is broken, or was after that time. */
+/* Returns true if the worker has only one rail, and that rail is broken or was
+ * repaired after since. */
 static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
 			 uint64_t since)
 {
@@ -242,8 +250,8 @@ static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
 	return false;
 }
 
-/* Either process was stopped, killed or cut off, from some time before it began
- * until now. */
+/* Returns true if either process was stopped, killed or cut off since some time
+ * before the move began. */
 static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 {
 	uint64_t calm = (STRESS_TIMEOUT_S + 2) * SEC;
@@ -259,8 +267,9 @@ static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 	return false;
 }
 
-/* It was canceled and a rail had just broken: MOONRAIL_FENCE_MS may be too short
- * for the fence, and TIMEOUT says so. */
+/* Returns true if the move was cancelled while a rail was broken or shortly
+ * after. MOONRAIL_FENCE_MS may then be too short for the fence, and tasks may
+ * end as TIMEOUT. */
 static bool move_unfenced(const struct stress *s, const struct stress_move *m)
 {
 	uint64_t since = m->begin_ns > SEC ? m->begin_ns - SEC : 0;
@@ -278,7 +287,8 @@ static struct stress_move *move_find(struct stress *s, unsigned int w,
 	return NULL;
 }
 
-/* A later one has completed: of what was given up before nothing lands now. */
+/* Frees lost slots after a later move between the same two processes has
+ * completed, because bytes of earlier moves cannot land any more. */
 static void move_regain(struct stress *s, const struct stress_move *m)
 {
 	struct stress_worker *w = &s->worker[m->worker[1]];
@@ -318,7 +328,7 @@ static void move_count(struct stress *s, const struct stress_move *m,
 	else if (!sum->n[STATUS_FAILED] && move_unfenced(s, m))
 		s->unfenced++;
 	else
-		move_unexplained(s, m, "failed though nobody disturbed it",
+		move_unexplained(s, m, "failed although it was not disturbed",
 				 why);
 }
 
@@ -354,16 +364,16 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 
 	if (!m) {
 		s->bad++;
-		ft_diag("worker %u ended move %llu, which is none", w,
+		ft_diag("worker %u ended the unknown move %llu", w,
 			(unsigned long long)id);
 		return;
 	}
 	if (*statuses == '!') {
-		/* nothing of it was taken */
+		/* The submission was refused; there are no tasks. */
 		s->refused++;
 		if (!move_disturbed(s, m))
-			move_unexplained(s, m, "refused though nobody "
-					 "disturbed it", why);
+			move_unexplained(s, m, "refused although it was not "
+					 "disturbed", why);
 		statuses = "";
 		memset(&sum, 0, sizeof(sum));
 	} else {
@@ -374,10 +384,11 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 	m->id = 0;
 }
 
-/* --- workers that die, moves that last ----------------------------------- */
+/* --- dead workers and moves that take too long --------------------------- */
 
-/* Not as long as the load would have it: the run makes that itself, and would be
- * out of slots. */
+/* Returns how long a slot stays lost after its writer died, ns. The time is not
+ * scaled with the load of the machine: this test itself causes the load, and
+ * would run out of slots. */
 static uint64_t move_calm_ns(void)
 {
 	return (fx_slow() ? 15 : 5) * SEC;
@@ -392,7 +403,7 @@ void stress_dead(struct stress *s, unsigned int w)
 
 		if (!m->id || m->worker[0] != w)
 			continue;
-		/* what the kernel has of it may still land, for a while */
+		/* Bytes that the kernel holds may still land for a while. */
 		if (move_lives(s, m, 1))
 			move_lose(s, m, calm_ns);
 		m->id = 0;
@@ -416,7 +427,8 @@ static void move_watch_slot(struct stress *s, struct stress_worker *w,
 	slot->state = STRESS_FREE;
 }
 
-/* With STRESS_HALT: it gets nowhere, and there is no reason. */
+/* With STRESS_HALT, returns true if the move has been in progress for that time
+ * without a disturbance. */
 static bool move_hangs(const struct stress *s, const struct stress_move *m,
 		       uint64_t now)
 {
@@ -444,7 +456,7 @@ void stress_watch(struct stress *s)
 		const struct stress_worker *w = &s->worker[m->worker[0]];
 
 		if (m->id && move_hangs(s, m, now)) {
-			move_tell(m, "gets nowhere");
+			move_tell(m, "makes no progress");
 			stress_events(s);
 			stress_halt(s);
 			return;

@@ -28,7 +28,8 @@ static void proc_port(const struct stress_worker *w, bool same_name)
 	}
 }
 
-/* Every other one on host b; we are on a. */
+/* Chooses the worker's address and host. Workers with odd numbers run on host
+ * b, the others on host a, as this process does. */
 static void proc_place(const struct stress *s, unsigned int i, char *host,
 		       char *netns, size_t len)
 {
@@ -110,7 +111,7 @@ bool stress_end(struct stress *s)
 	return good;
 }
 
-/* --- what they say ------------------------------------------------------- */
+/* --- answers of the workers ---------------------------------------------- */
 
 static void proc_said(struct stress *s, unsigned int i, const char *line)
 {
@@ -126,7 +127,7 @@ static void proc_said(struct stress *s, unsigned int i, const char *line)
 		w->opening[k] = false;
 		w->seg[k] = seg > 0 ? seg : 0;
 	} else {
-		ft_diag("worker %u said: %s", i, line);
+		ft_diag("worker %u: unknown answer: %s", i, line);
 		s->bad++;
 	}
 }
@@ -189,7 +190,8 @@ void stress_halt(struct stress *s)
 		ft_diag("worker %u is process %d", i, (int)s->worker[i].proc.pid);
 		kill(s->worker[i].proc.pid, SIGSTOP);
 	}
-	ft_diag("all stopped; to go on: kill -CONT %d", (int)getpid());
+	ft_diag("all processes are stopped; to continue: kill -CONT %d",
+		(int)getpid());
 	fflush(NULL);
 	raise(SIGSTOP);
 	for (unsigned int i = 0; i < STRESS_WORKERS; i++) {
@@ -219,7 +221,7 @@ static void proc_wake(struct stress *s)
 		if (!w->stopped || ft_now_ns() < w->wakes_ns)
 			continue;
 		kill(w->proc.pid, SIGCONT);
-		proc_event(s, "worker %u goes on", i);
+		proc_event(s, "worker %u resumed", i);
 		w->stopped = false;
 		w->fault_ns = ft_now_ns();
 	}
@@ -235,11 +237,11 @@ static bool proc_replace(struct stress *s, unsigned int i, bool same_name)
 	memset(w->seg, 0, sizeof(w->seg));
 	memset(w->opening, 0, sizeof(w->opening));
 	proc_event(s, "worker %u killed, and started again%s", i,
-		   same_name ? " by the same name" : "");
+		   same_name ? " with the same name" : "");
 	return stress_start(s, i, same_name);
 }
 
-/* One rail of the two, for a while. */
+/* Breaks one of the two rails for a while, unless one is broken already. */
 static bool proc_cut(struct stress *s, uint64_t *random)
 {
 	static const char *const how[] = {
@@ -275,7 +277,7 @@ static bool proc_mend(struct stress *s)
 	return fx_links_do(line);
 }
 
-/* The n-th fault is the same whenever the seed is. */
+/* The random choices of a fault depend only on the seed and its number. */
 bool stress_fault(struct stress *s)
 {
 	uint64_t random = s->seed ^ (s->faults * UINT64_C(0x9e3779b97f4a7c15));

@@ -65,7 +65,7 @@ static void worker_cancel(uint64_t id)
 			te_cancel_batch(worker_engine, worker_move[i].job.id);
 }
 
-/* Of the first task that failed, what its record says. */
+/* Prints the error record of the first task that failed or timed out. */
 static void worker_why_failed(const struct fx_job *job, const char *statuses)
 {
 	struct te_error err;
@@ -112,7 +112,8 @@ static bool worker_poll(void)
 	return any;
 }
 
-/* A segment to be opened, which may take as long as a rail is broken. */
+/* A thread that opens a segment, because opening may take as long as a rail is
+ * broken. */
 struct worker_opening {
 	pthread_t thread;
 	bool started;
@@ -130,7 +131,8 @@ static void *worker_open_main(void *arg)
 	return NULL;
 }
 
-/* One at a time for each of the others, the test makes sure of that. */
+/* Opens the segment of worker k in a thread. The test sends the next command
+ * for a worker only after the answer to the previous one. */
 static void worker_open(int k, const char *name)
 {
 	struct worker_opening *o = &worker_opening[k];
@@ -191,7 +193,7 @@ static int worker_loop(void)
 	}
 }
 
-/* Of r0 and r1, as bits, the rails that there were when the engine was made. */
+/* Returns the rails that the engine has: bit 0 for r0, bit 1 for r1. */
 static unsigned int worker_rails(void)
 {
 	struct te_rail_stats rail[8];

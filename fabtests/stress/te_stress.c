@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Several processes move bytes of random sizes between random offsets, in both
- * directions, while one or the other is stopped, killed or started again. Every
- * byte is looked at, where it arrives and around it.
+ * Several processes move ranges of random size between random offsets, in both
+ * directions, while some of them are stopped, killed or started again. The test
+ * checks every byte of each range and around it.
  *
- * Usage: te_stress [SECONDS], or te_stress links [SECONDS]: then on two rails
- * between two hosts (network namespaces), which break as well, one at a time;
- * or te_stress bare [SECONDS]: the same without another way between the hosts,
- * so that one of the rails that break has all first addresses.
- * FT_SEED=N repeats the moves and the faults of a run; how they meet is up to
- * the machine. STRESS_HALT=S stops all processes for a debugger where a move
- * takes S seconds and neither of its processes was disturbed meanwhile.
+ * Usage:
+ *	te_stress [SECONDS]		over the loopback
+ *	te_stress links [SECONDS]	over two rails between two hosts
+ *					(network namespaces); the rails break,
+ *					one at a time
+ *	te_stress bare [SECONDS]	the same without a control link, so that
+ *					all contact addresses are on one of the
+ *					rails that break
+ *
+ * FT_SEED=N repeats the moves and the faults of a run, but not their timing.
+ * STRESS_HALT=S stops all processes for a debugger if a move takes S seconds
+ * although neither of its processes was disturbed.
  */
 
 #include <stdio.h>
@@ -25,8 +30,8 @@ static void stress_report(const struct stress *s, double seconds)
 {
 	ft_diag("%.0f s: %llu tasks completed (%.1f MB/s verified), %llu "
 		"failed, %llu timed out, %llu canceled, %llu moves refused; "
-		"%llu stops, %llu kills, %llu broken rails, %llu cancels beside "
-		"one without a fence", seconds,
+		"%llu stops, %llu kills, %llu broken rails, %llu cancelled "
+		"moves unfenced because of a broken rail", seconds,
 		(unsigned long long)s->status[STATUS_COMPLETED],
 		(double)s->bytes / seconds / 1e6,
 		(unsigned long long)s->status[STATUS_FAILED],
@@ -53,7 +58,8 @@ static bool stress_wakes(const struct stress *s)
 	return s->mend_ns != 0;
 }
 
-/* Until the time is up; then until what is under way has ended. */
+/* Makes moves and faults until the time is up, then waits until all moves and
+ * faults have ended. Returns false if a step fails or after many errors. */
 static bool stress_run(struct stress *s, double seconds)
 {
 	uint64_t begin = ft_now_ns(), said = begin, now;
