@@ -119,11 +119,11 @@ void rail_note_received(struct tei_rail_peer *peer, uint16_t flags,
 /* Drops the assembly and the peer's place in the queue for room. */
 void rail_note_in_drop(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* As rail_note_in_drop, before the peer is freed. Also remembers the position
- * in its stream. */
+/* As rail_note_in_drop, before the peer is freed. Also remembers the number of
+ * the next expected notification. */
 void rail_note_in_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Restores the position in the stream of a new peer that was freed earlier. */
+/* Restores that number if the new peer was known earlier and has been freed. */
 void rail_note_recall(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

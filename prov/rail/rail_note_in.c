@@ -420,8 +420,11 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 	return RAIL_NOTE_OK;
 }
 
-/* Sets the position in a stream of which nothing is known, if the message shows
- * the position. Otherwise returns the code for the answer. */
+/* Finds the number of the next expected notification if it is not known. Only a
+ * message of the oldest notification that the sender still holds shows it,
+ * unless that notification may have been delivered earlier. Returns
+ * RAIL_NOTE_OK if the number is known now, otherwise the code for the
+ * answer. */
 static enum rail_note_code note_resume(struct rail_note_in *in,
 				       const struct note_msg *m)
 {
