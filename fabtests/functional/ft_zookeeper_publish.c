@@ -173,7 +173,8 @@ static bool publish_says(const char *text, const char *hint)
 
 /* Starts another engine at the port of one that was killed, and probes both
  * names. */
-static void publish_probe_port(struct zk_rig *rig, struct fx_peer *dead)
+static void publish_probe_port(struct zk_rig *rig, const char *name,
+			       struct fx_peer *dead)
 {
 	const char *port = strrchr(dead->name, ':');
 	char low[48], high[48];
@@ -188,9 +189,8 @@ static void publish_probe_port(struct zk_rig *rig, struct fx_peer *dead)
 		return;
 	/* If the node lists no buffers, the engine first asks that port for the
 	 * descriptor, and the other process answers "no such segment". */
-	ft_ok(te_probe_peer(rig->engine, "probed", -1) == -104 &&
-	      (publish_says("probed", "another process has its port") ||
-	       publish_says("no such segment", "")),
+	ft_ok(te_probe_peer(rig->engine, name, -1) == -104 &&
+	      publish_says(name, "another process has its port"),
 	      "probe_of_a_peer_whose_port_is_another_s_is_rejected");
 	ft_ok(!te_probe_peer(rig->engine, "heir", -1),
 	      "probe_by_the_name_of_that_process_succeeds");
@@ -219,15 +219,43 @@ static void publish_probe(struct zk_rig *rig)
 	ft_ok(!te_probe_peer(rig->engine, "probed", -1),
 	      "probe_of_a_resumed_peer_succeeds");
 	fx_peer_kill(&target);
-	ft_ok(te_probe_peer(rig->engine, "probed", -1) == -102,
+	ft_ok(te_probe_peer(rig->engine, "probed", -1) == -102 &&
+	      publish_says("probed", "is the process running"),
 	      "probe_of_a_killed_peer_fails");
-	publish_probe_port(rig, &target);
+	publish_probe_port(rig, "probed", &target);
+	fx_peer_drop(&target);
+}
+
+#define PUBLISH_SCRAP	2048u
+
+/* Probes a target with more buffers than its node has room for, so that the node
+ * refers to the control channel. */
+static void publish_probe_head(struct zk_rig *rig)
+{
+	struct fx_peer target;
+	bool good;
+
+	if (!ft_ok(zk_target_for(&target, "scattered", ZK_LONG_SESSION_MS),
+		   "a_target_with_a_node_without_buffers_publishes"))
+		return;
+	good = !fx_ask(&target, "unreg 0");
+	for (uint64_t at = 0; good && at < ZK_MEM; at += PUBLISH_SCRAP)
+		good = !fx_ask(&target, "reg %llu %u 1", (unsigned long long)at,
+			       PUBLISH_SCRAP);
+	ft_ok(good && !te_probe_peer(rig->engine, "scattered", -1),
+	      "probe_of_a_live_peer_whose_node_lists_no_buffers_succeeds");
+	fx_peer_kill(&target);
+	ft_ok(te_probe_peer(rig->engine, "scattered", -1) == -102 &&
+	      publish_says("scattered", "is the process running"),
+	      "probe_of_a_killed_peer_whose_node_lists_no_buffers_fails");
+	publish_probe_port(rig, "scattered", &target);
 	fx_peer_drop(&target);
 }
 
 void zk_publications(struct zk_rig *rig)
 {
 	publish_probe(rig);
+	publish_probe_head(rig);
 	publish_burst(rig);
 	publish_later(rig);
 }
