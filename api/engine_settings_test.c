@@ -201,8 +201,7 @@ static void disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 	destroyTransferEngine(e);
 }
 
-/* Tests both: the option enables what the environment disables, and vice
- * versa. */
+/* One engine has the option, and another one only the environment. */
 static void option_takes_precedence_over_the_environment(void)
 {
 	transfer_engine_t e, other;
