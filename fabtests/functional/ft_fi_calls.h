@@ -4,30 +4,31 @@
 
 #include "fabtests/functional/fi_rig.h"
 
-#define CALL_LARGE	200000u	/* not a small message anywhere */
-#define CALL_SILENT_S	2	/* MC_SLICE_TIMEOUT that silent ones meet, and a
-				 * busy one should not */
+#define CALL_LARGE	200000u	/* not a small message with any provider */
+#define CALL_SILENT_S	2	/* MC_SLICE_TIMEOUT: reached by silent peers,
+				 * not by busy ones */
 
 /* A second endpoint, which sends to itself. */
 struct call_ep {
-	struct fid_cntr *counts;	/* of what it sends and receives */
+	struct fid_cntr *counts;	/* of sends and receives */
 	struct fid_ep *ep;
-	struct fid_cq *cq[2];		/* of what it sends, and receives */
+	struct fid_cq *cq[2];		/* of sends; of receives */
 	fi_addr_t self;
 };
 
 bool call_moonrail(const struct fi_rig *r);
-/* The queue's next completion is one of success. */
+/* Returns true if the next completion of the queue is a success. */
 bool call_done(struct fi_rig *r, struct fid_cq *cq, struct fi_rig_done *d);
 bool call_sent(struct fi_rig *r);
 bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
 	       struct call_ep *e);
 bool call_close(struct fi_rig *r, struct call_ep *e);
-/* A fabric, a domain and an address vector of their own, with that source. */
+/* Opens a fabric, a domain and an address vector with that source. */
 bool call_domain(struct fi_rig *r, uint32_t format, const char *node,
 		 const char *service, struct fi_rig *own);
 bool call_domain_close(struct fi_rig *own);
-/* Its next completion comes in time. src: NULL, or gets its source. */
+/* Waits for the next completion of the queue. *src, if not NULL, is its
+ * source. */
 bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
 
 /* ft_fi_calls_addr.c */
@@ -42,7 +43,7 @@ void call_kinds(struct fi_rig *r);
 /* ft_fi_calls_cntr.c */
 void call_counter(struct fi_rig *r);
 void call_counter_errors(struct fi_rig *r);
-/* The other process ends. */
+/* Lets the other process end. */
 void call_gone(struct fi_rig *r);
 /* ft_fi_calls_cq.c */
 void call_formats(struct fi_rig *r);
@@ -53,7 +54,7 @@ void call_selective_look(struct fi_rig *r);
 void call_turns(struct fi_rig *r);
 void call_signal(struct fi_rig *r);
 void call_polled(struct fi_rig *r);
-/* There is nothing to read for a while. */
+/* Returns true if the queue stays empty for a while. */
 bool call_silent(struct fid_cq *cq);
 /* ft_fi_calls_ends.c */
 void call_bound_queue(struct fi_rig *r);
@@ -94,8 +95,8 @@ void call_room(struct fi_rig *r);
 void call_sought(struct fi_rig *r);
 void call_full(struct fi_rig *r);
 void call_own_full(struct fi_rig *r);
-/* With MC_SLICE_TIMEOUT=1: the other process is stopped for longer; nobody is
- * there until later. */
+/* With MC_SLICE_TIMEOUT=1. The other process is stopped for longer; in
+ * call_late it starts later. */
 void call_stopped(struct fi_rig *r);
 void call_late(struct fi_rig *r);
 void call_given_up(struct fi_rig *r);

@@ -3,12 +3,14 @@
 #define TEI_FABTESTS_FUNCTIONAL_FX_H
 
 /*
- * What the functional tests share: memory with guard zones, engines, a peer
- * process that obeys lines on its stdin, and jobs (batches of equal blocks).
+ * Shared by the functional tests: memory with guard zones, engines, a peer
+ * process that executes commands from its stdin, and jobs (batches of equal
+ * blocks).
  *
- * A peer's memory is a memfd that the test maps too, so that the test sees
- * every byte there at any time, also while the peer is stopped or dead. Times
- * are milliseconds. Functions that return bool print what went wrong.
+ * The memory of a peer is a memfd that the test maps, too. So the test can
+ * check every byte of it at any time, even while the peer is stopped or dead.
+ * Times are in milliseconds. Functions that return bool print the cause of a
+ * failure.
  */
 
 #include <stdbool.h>
@@ -22,14 +24,14 @@
 
 #define FX_KIB 1024ULL
 #define FX_MIB (FX_KIB * 1024)
-#define FX_GUARD (64 * FX_KIB)	/* bytes before and behind each buffer */
+#define FX_GUARD (64 * FX_KIB)	/* bytes before and after each buffer */
 #define FX_POISON 0xee
-#define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT: never met, whatever the load */
-#define FX_HASTY_S 2	/* the same, where a time-out is awaited */
-#define FX_BRISK_S 5	/* the same, where all before it must not meet it */
-#define FX_LONG_MS 120000	/* bound of what must not take long */
+#define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT that no load reaches */
+#define FX_HASTY_S 2	/* MC_SLICE_TIMEOUT of tests that wait for it */
+#define FX_BRISK_S 5	/* the same, if earlier steps must not reach it */
+#define FX_LONG_MS 120000	/* limit of steps that must not take long */
 
-/* gcc and clang say in different ways that a sanitizer is on. */
+/* gcc and clang announce sanitizers in different ways. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FX_SANITIZED
 #elif defined(__has_feature)
@@ -38,86 +40,90 @@
 #endif
 #endif
 
-/* Whether a sanitizer slows everything down. */
+/* Returns true if a sanitizer slows the test down. */
 bool fx_slow(void);
-/* Time limits are longer then, and on a machine with much else to do. */
+/* Returns a time limit, extended for sanitizers and for a loaded machine. */
 unsigned int fx_ms(unsigned int ms);
-/* The same where what ended by MC_SLICE_TIMEOUT is not to pass: it stays well
- * below FX_PATIENT_S. */
+/* Returns the same for a limit that must show that MC_SLICE_TIMEOUT did not end
+ * the step: it stays well below FX_PATIENT_S. */
 unsigned int fx_soon_ms(unsigned int ms);
 
 /*
- * First in every main. Runs the peer and never returns if this process was
- * started as one; else sets the environment that all tests share and turns
- * buffering of stdout off.
+ * Must be the first call of every main. If this process was started as a peer,
+ * runs it and does not return. Otherwise sets the environment of all tests and
+ * switches the buffering of stdout off.
  */
 void fx_init(int argc, char **argv);
 
 /*
- * Commands of a test's own, before fx_init: obey is called in the peer for those
- * that it does not know, and returns the code, with 4096 bytes for a text, or
- * FX_NO_ANSWER. The engine may have been destroyed: NULL.
+ * Adds commands of a test to its peers; must be called before fx_init. The peer
+ * calls obey for unknown commands. obey returns the code of the answer and
+ * writes its text, of at most 4096 bytes, or returns FX_NO_ANSWER. engine is
+ * NULL if it has been destroyed.
  */
 struct fx_buf;
 typedef int (*fx_obey_fn)(transfer_engine_t engine, struct fx_buf *mem,
 			  const char *verb, const char *args, char *text);
 void fx_extend(fx_obey_fn obey);
 
-/* A number that differs from run to run unless FT_SEED is set; printed. */
+/* Returns and prints a random number, which is FT_SEED if that is set. */
 uint64_t fx_seed(void);
 
 /* --- memory -------------------------------------------------------------- */
 
 struct fx_buf {
-	unsigned char *p;	/* len bytes, guards around them */
+	unsigned char *p;	/* len bytes between guard zones */
 	size_t len;
-	uint64_t addr;		/* of p, for the process that owns it */
+	uint64_t addr;		/* of p, in the process that owns it */
 };
 
-/* fd -1: private memory. The guards are filled. NULL p without memory. */
+/* Maps a buffer from fd, or private memory if fd is -1, and fills its guard
+ * zones. p is NULL if that fails. */
 struct fx_buf fx_buf_map(size_t len, int fd);
 void fx_buf_unmap(struct fx_buf *buf);
 bool fx_buf_guards(const struct fx_buf *buf);
 void fx_buf_fill(struct fx_buf *buf, uint64_t off, uint64_t len,
 		 uint64_t sequence);
-/* Bytes of the pattern that fx_buf_fill makes, whatever the offset. */
+/* Returns true if the range has the pattern of fx_buf_fill. */
 bool fx_buf_check(const struct fx_buf *buf, uint64_t off, uint64_t len,
 		  uint64_t sequence);
 void fx_buf_poison(struct fx_buf *buf, uint64_t off, uint64_t len);
 bool fx_buf_poisoned(const struct fx_buf *buf, uint64_t off, uint64_t len);
-/* True if nothing of [off, off + len) changes for that long. */
+/* Returns true if the range does not change for ms. */
 bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
 		  unsigned int ms);
 
 /* --- engines ------------------------------------------------------------- */
 
 /*
- * P2PHANDSHAKE on 127.0.0.1 with that transport; NULL: none is installed,
- * "auto": auto_discover. NULL on error.
+ * Creates an engine with P2PHANDSHAKE on 127.0.0.1 and that transport. NULL
+ * installs none; "auto" sets auto_discover. Returns NULL after an error.
  */
 transfer_engine_t fx_engine(const char *transport);
-/* On another address. */
+/* Creates the same on another address. */
 transfer_engine_t fx_engine_at(const char *host, const char *transport);
-/* Into that network namespace, as ip names it; before any thread is there. */
+/* Enters a network namespace of that name; before any thread is started. */
 void fx_netns(const char *name);
-/* The same with MC_SLICE_TIMEOUT=FX_HASTY_S; a peer has it as an option. On a
- * loaded machine its transfers may fail with nothing wrong at all. */
+/* Creates the same with MC_SLICE_TIMEOUT=FX_HASTY_S; for a peer there is the
+ * option FX_HASTY. On a loaded machine its transfers may fail without a
+ * fault. */
 transfer_engine_t fx_engine_hasty(const char *transport);
 #define FX_HASTY "MC_SLICE_TIMEOUT=2"
-/* The same with so many seconds. */
+/* Creates the same with MC_SLICE_TIMEOUT=s. */
 transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s);
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len);
 bool fx_register(transfer_engine_t engine, const struct fx_buf *buf);
 
-/* Sums of te_rail_stats over one transport. */
+/* Sums of te_rail_stats over the rails of a transport. */
 struct fx_rails {
 	unsigned int count;
-	unsigned int used;	/* rails that carried anything */
+	unsigned int used;	/* rails that carried any bytes */
 	uint64_t tx, rx;
 };
 struct fx_rails fx_rails(transfer_engine_t engine, const char *transport);
 
-/* Open descriptors and threads of this process. */
+/* Counts the entries of a folder: the descriptors or threads of this
+ * process. */
 unsigned int fx_count_dir(const char *path);
 
 /* --- peers --------------------------------------------------------------- */
@@ -125,45 +131,46 @@ unsigned int fx_count_dir(const char *path);
 struct fx_peer {
 	struct ft_proc proc;
 	struct fx_buf mem;	/* the test's mapping; addr is the peer's */
-	char name[128];		/* its segment */
-	char text[8192];	/* what followed the last answer's code */
+	char name[128];		/* of its segment */
+	char text[8192];	/* text after the code of the last answer */
 	bool stopped;
 };
 
 /*
- * Starts a peer with an engine and mem bytes, not yet registered. Options end
- * with NULL: "transport=tcp" (the default; "none", "auto"), "host=127.0.0.1",
- * "netns=NAME", a network namespace as ip names it,
- * "log=FD" for its stderr, "NAME=value" for its environment; FX_META is its
- * metadata server and FX_NAME its name there.
+ * Starts a peer with an engine and mem bytes that are not registered yet. The
+ * options end with NULL: "transport=tcp" (the default; or "none", "auto"),
+ * "host=127.0.0.1", "netns=NAME" (a network namespace), "log=FD" (its stderr)
+ * and "NAME=value" (its environment). FX_META is its metadata server and
+ * FX_NAME its name there.
  */
 bool fx_peer_start(struct fx_peer *peer, size_t mem, ...)
 	__attribute__((sentinel));
 
-/* Starts it and registers all of its memory. */
+/* Starts a peer and registers all of its memory. */
 bool fx_target_start(struct fx_peer *peer, size_t mem);
 
-/* Ends it; "not ok" unless it left with 0. */
+/* Ends the peer. The test fails unless it exits with 0. */
 bool fx_peer_stop(struct fx_peer *peer);
-/* kill -9; its memory stays mapped until fx_peer_drop. */
+/* Kills the peer with SIGKILL. Its memory stays mapped until fx_peer_drop. */
 void fx_peer_kill(struct fx_peer *peer);
 void fx_peer_drop(struct fx_peer *peer);
-/* SIGSTOP, returns when it has stopped; SIGCONT. */
+/* Stop the peer with SIGSTOP and wait until it has stopped; continue it. */
 bool fx_peer_pause(struct fx_peer *peer);
 void fx_peer_resume(struct fx_peer *peer);
 
-/* An option of fx_peer_start, into option, for its stderr: the descriptor. */
+/* Writes an option of fx_peer_start for the stderr of a peer to option. Returns
+ * the descriptor of the log. */
 int fx_log(char *option, size_t len);
-/* What is in it so far; freed by the caller. */
+/* Returns the text in the log so far; the caller frees it. */
 char *fx_heard(int fd);
-/* Lines that hold a and b. */
+/* Returns the number of lines that contain a and b. */
 unsigned int fx_lines(const char *text, const char *a, const char *b);
 
 #define FX_NO_ANSWER (-99999)
 
 /*
- * Sends a command and returns the code that it was answered with; what follows
- * the code is in peer->text. The commands are listed in fx_child.c.
+ * Sends a command and returns the code of the answer; the text of the answer is
+ * in peer->text. fx_child.c lists the commands.
  */
 int fx_ask(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -191,79 +198,83 @@ struct fx_job {
 	uint64_t bytes;		/* transferred, as of the last poll */
 };
 
-/* Allocates a batch and submits. The code; not 0: nothing is held. */
+/* Allocates a batch and submits the job. Returns submitTransfer's code; if it
+ * is not 0, the batch is freed. */
 int fx_job_start(struct fx_job *job);
-/* Starts it, and again where all has ended at once: true if it is under way. */
+/* Starts the job, and again if it ends at once. Returns true if it is in
+ * progress. */
 bool fx_job_under_way(struct fx_job *job);
-/* Reads all statuses; true once every task is terminal. */
+/* Reads all statuses. Returns true if every task is terminal. */
 bool fx_job_poll(struct fx_job *job);
-/* Polls until all are terminal; false after ms. */
+/* Polls until all tasks are terminal. Returns false after ms. */
 bool fx_job_wait(struct fx_job *job, unsigned int ms);
-/* Polls until that many bytes are transferred, or all are terminal. */
+/* Polls until that many bytes are transferred or all tasks are terminal. */
 bool fx_job_reach(struct fx_job *job, uint64_t bytes, unsigned int ms);
-/* All ended as where the target stopped amid it: what was posted TIMEOUT, with a
- * record that says unfenced; what never was may be FAILED, as nothing of it can
- * land. As of the last poll. */
+/* Returns true if all tasks ended as after a stop of the target: posted tasks
+ * as TIMEOUT with an unfenced record; tasks that were never posted may be
+ * FAILED, because none of their bytes can land. Uses the last poll. */
 bool fx_job_stopped(const struct fx_job *job);
-/* A write that arrives at the start of at, which was as before when it ended: of
- * a task that FAILED nothing has landed since. */
+/* Checks a write to the start of at, which had the content before when the
+ * write ended. Returns true if no byte of a FAILED task has landed since. */
 bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
 			 const unsigned char *before);
-/* Frees the batch. */
+/* Frees the batch. Returns true on success. */
 bool fx_job_free(struct fx_job *job);
-/* One job from start to end: true if all is COMPLETED in bounded time. */
+/* Runs a job. Returns true if all tasks are COMPLETED in time. */
 bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	     uint64_t remote, uint64_t len, uint64_t block);
-/* Again and again until it works, for what may fail at first. */
+/* Repeats a job until it completes, if it may fail at first. */
 bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
 		   void *local, uint64_t remote, uint64_t len, uint64_t block,
 		   unsigned int ms);
-/* Gives a task's status, which is STATUS_TIMEOUT if it is unfenced. 0 or 1. */
+/* Fills *status of a task; an unfenced one has STATUS_TIMEOUT. Returns 0 or
+ * 1. */
 int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
 	      struct transfer_status *status);
 int fx_task_status(const struct fx_job *job, size_t task);
-/* "completed 3, failed 1, …"; static buffer per thread. */
+/* Returns "completed 3, failed 1, …" in a static buffer of the thread. */
 const char *fx_job_text(const struct fx_job *job);
 
 /* --- te_submit ----------------------------------------------------------- */
 
-/* One request from start to end: its status, or minus te_submit's code. err
- * may be NULL. */
+/* Runs one request. Returns its status, or minus the code of te_submit. err may
+ * be NULL. */
 int fx_submit(transfer_engine_t engine, const struct te_request *req,
 	      struct te_error *err);
 
 #define FX_COUNT_THREADS 8
 
-/* Fetch-adds of 1 on one number, from several threads. */
+/* Fetch-adds of 1 to one number, by several threads. */
 struct fx_count {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
 	unsigned int width;		/* 4 or 8 */
 	unsigned int threads, rounds;
-	unsigned int depth;		/* per batch; 64 at most */
+	unsigned int depth;		/* tasks per batch, at most 64 */
 	uint64_t *results;		/* threads * depth, registered */
-	bool stop;			/* atomic: no more rounds */
+	bool stop;			/* atomic: begin no further rounds */
 };
 
+/* Tasks by result. */
 struct fx_counted {
 	unsigned int completed, failed, unknown, other;
-	uint64_t sum;			/* of what was found */
+	uint64_t sum;			/* of the old values */
 };
 
 void fx_count_run(struct fx_count *count, struct fx_counted *counted);
 
 /*
- * A lock by compare-swap at addr, which guards the number at addr + 64: that is
- * read, raised and written rounds times.
+ * A lock by compare-and-swap at addr. It guards the number at addr + 64, which
+ * is read, incremented and written in each round.
  */
 struct fx_lock {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
-	uint64_t who;			/* not 0 */
+	uint64_t who;			/* number of the holder, not 0 */
 	unsigned int rounds;
-	uint64_t *scratch;		/* 2, registered */
+	uint64_t *scratch;		/* 2 numbers, registered */
 };
 
 bool fx_lock_run(const struct fx_lock *lock);

@@ -1,44 +1,47 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * The peer: an engine that obeys. Each line on stdin is a command, answered by
- * "r CODE text". Offsets count from the start of the peer's memory.
+ * The peer: an engine that executes commands. Each line on stdin is a command;
+ * the answer is "r CODE text". Offsets count from the start of the peer's
+ * memory.
  *
  *	reg OFF LEN REMOTE [LOCATION]	registerLocalMemory
- *	protect OFF LEN		mprotect: it can be read only from then on
- *	copy OFF		makes room for a copy of what is registered there
- *	unreg OFF		unregisterLocalMemory, then at once that copy
- *	same			0 if that copy still equals the memory
+ *	protect OFF LEN		mprotect: the range is read-only afterwards
+ *	copy OFF		allocates a copy of the region registered there
+ *	unreg OFF		unregisterLocalMemory, then fills the copy
+ *	same			0 if the copy still equals the memory
  *	open NAME		openSegment
  *	close SEG		closeSegment
  *	start SEG OP OFF ADDR LEN BLOCK ROUNDS NAME
  *				transfers in the background, with a notification
  *				NAME unless it is "-"
- *	bytes			transferred so far, as text
- *	wait			for it: 0 or submit's code; statuses as text
+ *	bytes			bytes transferred so far, as text
+ *	wait			waits for it: 0 or submit's code, and statuses
  *	notify SEG NAME MSG	genNotifyInEngine
- *	notes N			waits for N: "NAME=MSG …"
- *	serve N			obeys N notifications "check": MSG is
+ *	notes N			waits for N notifications: "NAME=MSG …"
+ *	serve N			handles N notifications "check", whose MSG is
  *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
  *	rails			"TRANSPORT ADDRESS TX RX …"
- *	said			te_last_error: its code and text
+ *	said			code and text of te_last_error
  *	graceful		enableGracefulShutdown
- *	second			a second engine that does so too; its name
+ *	second			a second engine with enableGracefulShutdown; its
+ *				name
  *	destroy			destroyTransferEngine
- *	handler			a SIGTERM handler that writes 0x77 to byte 0
- *	fork			a child that only waits; its pid
+ *	handler			installs a SIGTERM handler that writes 0x77 to
+ *				byte 0
+ *	fork			forks a child that only waits; its pid
  *	ended			0 if SIGTERM has ended that child
  *	program			starts a program that outlives the peer; its pid
- *	exit CODE		exit(CODE), with a transfer under way or not
- *	paths SEG		how many; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
- *	export OFF		te_segment_export to OFF; how many bytes
+ *	exit CODE		exit(CODE), even if a transfer is in progress
+ *	paths SEG		number; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
+ *	export OFF		te_segment_export to OFF; number of bytes
  *	import OFF LEN		te_segment_import from OFF; the id
  *	count SEG ADDR WIDTH ROUNDS DEPTH THREADS
  *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
- *	lock SEG ADDR WHO ROUNDS	0 if all rounds worked
- *				both put results at the start of the memory
+ *	lock SEG ADDR HOLDER ROUNDS	0 if all rounds succeeded
+ *				both write results to the start of the memory
  *
- * and what the test adds by fx_extend.
+ * and the commands that the test adds with fx_extend.
  */
 
 #include <errno.h>
@@ -58,7 +61,8 @@
 
 #include "fabtests/functional/fx.h"
 
-/* fixed after start, but for what the mover's thread owns while it runs */
+/* constant after the start, except what the transfer thread uses while
+ * running */
 static struct {
 	transfer_engine_t engine;
 	struct fx_buf mem;

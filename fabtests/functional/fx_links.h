@@ -3,9 +3,9 @@
 #define TEI_FABTESTS_FUNCTIONAL_FX_LINKS_H
 
 /*
- * Two rails, r0 and r1, between two network namespaces: the test on host a,
- * targets on host b (fabtests/scripts/rails_lib.sh). There is no other way
- * between the two.
+ * Two rails, r0 and r1, between two network namespaces: the test runs on host
+ * a, the targets on host b (fabtests/scripts/rails_lib.sh). There is no other
+ * connection between the two.
  */
 
 #include "fabtests/functional/fx.h"
@@ -17,29 +17,31 @@ struct fx_links {
 	segment_id_t seg;
 };
 
-/* False: not on the rails yet, return fx_links_inside, which starts this
- * program again on host a with these arguments, or skips. control: "yes" or
- * "no", a pair of devices beside the rails. */
+/* Returns true if this process runs on host a. If not, main must return the
+ * result of fx_links_inside, which starts this program again on host a with
+ * these arguments, or skips the test. control: "yes" or "no", whether there is
+ * another pair of devices for the control channel. */
 bool fx_links_are(void);
 int fx_links_inside(char **argv, const char *control);
 
-/* The engine and one target; both rails carry. There are 2 MiB more memory, for
- * fx_links_mended. */
+/* Starts the engine and one target, and waits until both rails carry data.
+ * Allocates 2 MiB more than mem, for fx_links_mended. */
 bool fx_links_start(struct fx_links *links, size_t mem);
-/* Both of them by these devices, "r0" or "r0,r1". */
+/* Does the same with these devices at both ends: "r0" or "r0,r1". */
 bool fx_links_start_on(struct fx_links *links, const char *devices, size_t mem);
-/* One more target, of as much memory. */
+/* Starts another target with mem bytes. */
 bool fx_links_target(struct fx_peer *target, size_t mem);
 void fx_links_stop(struct fx_links *links);
 
-/* A function of rails_lib.sh, without its "rails_". */
+/* Calls a function of rails_lib.sh; what is its name without "rails_". */
 bool fx_links_do(const char *what);
-/* "r0": its counters; zeroes if they could not be read. */
+/* Returns the counters of a rail, such as "r0"; zeroes if that fails. */
 struct te_rail_stats fx_links_stats(const struct fx_links *links,
 				    const char *rail);
-/* Bytes that this host has sent over both rails, as the kernel counts them. */
+/* Returns the bytes that this host has sent over both rails, as counted by the
+ * kernel. */
 uint64_t fx_links_crossed(void);
-/* Moves other bytes until both rails carry again. */
+/* Moves other bytes until both rails carry data again. */
 bool fx_links_mended(struct fx_links *links);
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FX_LINKS_H */
