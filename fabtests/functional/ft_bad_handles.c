@@ -7,7 +7,7 @@
 
 static char handle_mem[4096];
 
-/* --- one call after the other, with an engine that is none --------------- */
+/* --- every call with a value that is no engine --------------------------- */
 
 static bool handle_setup_calls(transfer_engine_t e)
 {
@@ -78,11 +78,15 @@ static bool handle_other_calls(transfer_engine_t e)
 
 static void handle_no_engine(transfer_engine_t e, const char *what)
 {
-	ft_ok(handle_setup_calls(e), "law5_%s_engine_set_up_calls", what);
-	ft_ok(handle_segment_calls(e), "law5_%s_engine_segment_calls", what);
-	ft_ok(handle_memory_calls(e), "law5_%s_engine_memory_calls", what);
-	ft_ok(handle_transfer_calls(e), "law5_%s_engine_transfer_calls", what);
-	ft_ok(handle_other_calls(e), "law5_%s_engine_other_calls", what);
+	ft_ok(handle_setup_calls(e),
+	      "law5_set_up_calls_refuse_%s_engine", what);
+	ft_ok(handle_segment_calls(e),
+	      "law5_segment_calls_refuse_%s_engine", what);
+	ft_ok(handle_memory_calls(e),
+	      "law5_memory_calls_refuse_%s_engine", what);
+	ft_ok(handle_transfer_calls(e),
+	      "law5_transfer_calls_refuse_%s_engine", what);
+	ft_ok(handle_other_calls(e), "law5_other_calls_refuse_%s_engine", what);
 	destroyTransferEngine(e);
 }
 
@@ -99,7 +103,7 @@ static void handle_engines(void)
 	handle_no_engine(stale, "stale");
 }
 
-/* --- NULL in every other place ------------------------------------------- */
+/* --- NULL and invalid values in every other argument --------------------- */
 
 static void handle_settings_length(transfer_engine_t e)
 {
@@ -108,7 +112,8 @@ static void handle_settings_length(transfer_engine_t e)
 
 	ft_ok(length > 0 && text &&
 	      te_settings_text(e, text, (size_t)length + 1) == length &&
-	      strlen(text) == (size_t)length, "length_of_settings_to_null");
+	      strlen(text) == (size_t)length,
+	      "settings_without_buffer_return_their_length");
 	free(text);
 }
 
@@ -117,24 +122,28 @@ static void handle_null_setup(transfer_engine_t e)
 	size_t n = 4;
 	char c = 'x';
 
-	ft_ok(getLocalIpAndPort(e, NULL, 10) == -1, "address_to_null");
+	ft_ok(getLocalIpAndPort(e, NULL, 10) == -1,
+	      "address_without_buffer_is_refused");
 	ft_ok(getLocalIpAndPort(e, &c, 0) == -1 && c == 'x',
-	      "address_to_no_bytes_writes_none");
+	      "address_into_0_bytes_writes_nothing");
 	ft_ok(!getLocalIpAndPort(e, &c, 1) && c == '\0',
-	      "address_is_cut_to_its_terminator");
-	ft_ok(!installTransport(e, NULL, NULL), "transport_null");
-	ft_ok(!installTransport(e, "", NULL), "transport_empty");
+	      "address_into_1_byte_is_empty_text");
+	ft_ok(!installTransport(e, NULL, NULL), "transport_null_is_refused");
+	ft_ok(!installTransport(e, "", NULL),
+	      "transport_with_empty_name_is_refused");
 	ft_ok(!installTransport(e, "carrier-pigeon", NULL),
-	      "transport_unknown");
+	      "transport_with_unknown_name_is_refused");
 	ft_ok(uninstallTransport(e, NULL) < 0,
 	      "uninstall_without_a_name_is_refused");
-	ft_ok(getNicLoadStats(e, NULL, &n) == -1, "load_to_null");
+	ft_ok(getNicLoadStats(e, NULL, &n) == -1, "load_into_null_is_refused");
 	ft_ok(te_rail_stats(e, NULL, sizeof(struct te_rail_stats), &n) == -1,
-	      "rails_to_null");
-	ft_ok(showLinks(e, NULL, 10, 0) < 0, "links_to_null");
-	ft_ok(te_settings_text(e, NULL, 10) == -1, "settings_to_null");
+	      "rails_into_null_are_refused");
+	ft_ok(showLinks(e, NULL, 10, 0) < 0, "links_into_null_are_refused");
+	ft_ok(te_settings_text(e, NULL, 10) == -1,
+	      "settings_into_null_are_refused");
 	handle_settings_length(e);
-	ft_ok(te_last_error(NULL, 100) == -1, "last_error_to_null");
+	ft_ok(te_last_error(NULL, 100) == -1,
+	      "last_error_into_null_is_refused");
 }
 
 static void handle_null_counts(transfer_engine_t e)
@@ -144,23 +153,26 @@ static void handle_null_counts(transfer_engine_t e)
 	struct te_error err;
 	size_t n = 0;
 
-	ft_ok(getNicLoadStats(e, load, NULL) == -1, "load_count_null");
+	ft_ok(getNicLoadStats(e, load, NULL) == -1,
+	      "load_without_count_is_refused");
 	ft_ok(te_rail_stats(e, stats, sizeof(stats[0]), NULL) == -1,
-	      "rails_count_null");
-	ft_ok(te_last_error(&err, 0) == -1, "last_error_of_no_bytes");
+	      "rails_without_count_are_refused");
+	ft_ok(te_last_error(&err, 0) == -1,
+	      "last_error_into_0_bytes_is_refused");
 	memset(stats, 0x5a, sizeof(stats));
 	ft_ok(!te_rail_stats(e, stats, sizeof(stats[0]), &n) && n == 2 &&
-	      stats[0].name[0] == 0x5a, "rails_are_counted_without_room");
+	      stats[0].name[0] == 0x5a, "rails_into_0_elements_are_counted");
 	n = 0;
 	ft_ok(!te_rail_stats(e, NULL, 0, &n) && n == 2,
-	      "rails_are_counted_to_null");
+	      "rails_into_null_and_0_elements_are_counted");
 	n = 1;
 	ft_ok(!te_rail_stats(e, stats, sizeof(stats[0]), &n) && n == 2 &&
-	      stats[1].name[0] == 0x5a, "rails_fill_no_more_than_there_is");
+	      stats[1].name[0] == 0x5a, "rails_into_1_element_fill_only_that");
 	n = 4;
 	memset(stats, 0x5a, sizeof(stats));
 	ft_ok(!te_rail_stats(e, stats, 16, &n) && n == 2 &&
-	      stats[0].name[32] == 0x5a, "rails_fill_elements_of_the_size_given");
+	      stats[0].name[32] == 0x5a,
+	      "rails_into_short_elements_fill_only_their_size");
 }
 
 static void handle_null_segments(transfer_engine_t e)
@@ -170,31 +182,36 @@ static void handle_null_segments(transfer_engine_t e)
 	size_t n = 4;
 
 	ft_ok(openSegment(e, NULL) == -1 && openSegment(e, "") == -1 &&
-	      openSegment(e, "/") == -1, "open_of_no_name");
+	      openSegment(e, "/") == -1, "open_of_empty_name_is_refused");
 	ft_ok(openSegmentNoCache(e, NULL) == -1 &&
-	      openSegmentNoCache(e, "") == -1, "open_no_cache_of_no_name");
+	      openSegmentNoCache(e, "") == -1,
+	      "open_without_cache_of_empty_name_is_refused");
 	ft_ok(openSegment(e, "no colon here") == -1 &&
 	      openSegment(e, "127.0.0.1:") == -1 &&
 	      openSegment(e, "127.0.0.1:99999") == -1 &&
 	      openSegment(e, ":::::") == -1 && openSegment(e, "[::1") == -1,
-	      "open_of_names_that_are_none");
-	ft_ok(openSegment(e, "127.0.0.1:1") == -1, "open_where_nobody_listens");
+	      "open_of_malformed_name_is_refused");
+	ft_ok(openSegment(e, "127.0.0.1:1") == -1,
+	      "open_of_closed_port_is_refused");
 	ft_ok(!closeSegment(e, 12345) && !closeSegment(e, -1) &&
 	      !closeSegment(e, INT32_MIN) && !closeSegment(e, INT32_MAX),
-	      "close_of_invented_ids_returns_0");
+	      "close_of_invented_id_returns_0");
 	ft_ok(!uninstallTransport(e, "carrier-pigeon") &&
 	      !te_last_error(&err, sizeof(err)) &&
 	      strstr(err.text, "\"carrier-pigeon\" is not installed"),
 	      "uninstall_of_unknown_name_returns_0_with_a_record");
 	ft_ok(removeLocalSegment(e, "") == -1 &&
-	      removeLocalSegment(e, NULL) == -1, "remove_of_no_name");
-	ft_ok(!removeLocalSegment(e, "never.seen:1"), "remove_of_an_absent_one");
+	      removeLocalSegment(e, NULL) == -1,
+	      "remove_of_empty_name_is_refused");
+	ft_ok(!removeLocalSegment(e, "never.seen:1"),
+	      "remove_of_absent_segment_returns_0");
 	ft_ok(warmupEfaSegment(e, NULL) < 0 && warmupEfaSegment(e, "") < 0 &&
-	      warmupEfaSegment(e, "127.0.0.1:1") < 0, "warmup_of_no_segment");
+	      warmupEfaSegment(e, "127.0.0.1:1") < 0,
+	      "warmup_of_unknown_segment_is_refused");
 	ft_ok(te_segment_buffers(e, 77, bufs, sizeof(bufs[0]), &n) == -1 &&
 	      te_segment_buffers(e, -1, bufs, sizeof(bufs[0]), &n) == -1 &&
 	      te_segment_buffers(e, 0, bufs, sizeof(bufs[0]), NULL) == -1,
-	      "buffers_of_invented_segments");
+	      "buffers_of_invented_segment_are_refused");
 }
 
 static void handle_long_names(transfer_engine_t e)
@@ -206,14 +223,17 @@ static void handle_long_names(transfer_engine_t e)
 
 	memset(name, 'a', sizeof(name) - 1);
 	ft_ok(openSegment(e, name) == -1 && openSegmentNoCache(e, name) == -1,
-	      "open_of_an_endless_name");
-	ft_ok(!installTransport(e, name, NULL), "transport_with_endless_name");
+	      "open_of_70000_byte_name_is_refused");
+	ft_ok(!installTransport(e, name, NULL),
+	      "transport_with_70000_byte_name_is_refused");
 	genNotifyInEngine(e, 0, note);
 	got = getNotifsFromEngine(e, &size);
 	freeNotifsMsgBuf(got, size);
-	ft_ok(size == 0 || size == 1, "endless_notification_does_no_harm");
+	ft_ok(size == 0 || size == 1,
+	      "notification_of_70000_bytes_does_no_harm");
 	ft_ok(registerLocalMemory(e, handle_mem, 64, name, 1) < 0 ||
-	      !unregisterLocalMemory(e, handle_mem), "endless_location");
+	      !unregisterLocalMemory(e, handle_mem),
+	      "location_of_70000_bytes_does_no_harm");
 }
 
 static void handle_null_notes(transfer_engine_t e)
@@ -223,12 +243,14 @@ static void handle_null_notes(transfer_engine_t e)
 	struct notify_msg note = { text, text };
 
 	ft_ok(genNotifyInEngine(e, 0, no_name) < 0 &&
-	      genNotifyInEngine(e, 0, no_text) < 0, "notification_of_null");
+	      genNotifyInEngine(e, 0, no_text) < 0,
+	      "notification_without_name_or_text_is_refused");
 	ft_ok(genNotifyInEngine(e, 4711, note) < 0 &&
 	      genNotifyInEngine(e, UINT64_MAX, note) < 0 &&
 	      genNotifyInEngine(e, UINT64_C(1) << 32, note) < 0,
-	      "notification_to_invented_segments");
-	ft_ok(!getNotifsFromEngine(e, NULL), "notifications_without_a_size");
+	      "notification_to_invented_segment_is_refused");
+	ft_ok(!getNotifsFromEngine(e, NULL),
+	      "notifications_without_count_are_refused");
 	freeNotifsMsgBuf(NULL, 0);
 	freeNotifsMsgBuf(NULL, 5);
 }
@@ -254,7 +276,7 @@ static void handle_batches(transfer_engine_t e)
 		       getTransferStatus(e, id, 0, &st) == 1 &&
 		       freeBatchID(e, id) == 1;
 	}
-	ft_ok(good, "law5_invented_batch_ids_are_1");
+	ft_ok(good, "law5_invented_batch_id_is_refused");
 	good = !freeBatchID(e, stale);
 	for (int i = 0; i < 1000 && good; i++) {
 		batch_id_t id = allocateBatchID(e, 1);
@@ -262,13 +284,15 @@ static void handle_batches(transfer_engine_t e)
 		good = id != stale && getTransferStatus(e, stale, 0, &st) == 1
 		       && freeBatchID(e, stale) == 1 && !freeBatchID(e, id);
 	}
-	ft_ok(good, "law5_stale_batch_ids_are_1_whatever_came_after");
-	ft_ok(submitTransfer(e, live, NULL, 1) == 1, "requests_null");
+	ft_ok(good, "law5_stale_batch_id_stays_refused_after_new_batches");
+	ft_ok(submitTransfer(e, live, NULL, 1) == 1,
+	      "submit_of_null_requests_is_refused");
 	ft_ok(submitTransfer(e, live, &req, SIZE_MAX) == 2 ||
-	      submitTransfer(e, live, &req, SIZE_MAX) == 1, "requests_endless");
+	      submitTransfer(e, live, &req, SIZE_MAX) == 1,
+	      "submit_of_too_many_requests_is_refused");
 	ft_ok(allocateBatchID(e, SIZE_MAX) == INVALID_BATCH &&
 	      allocateBatchID(e, SIZE_MAX / 64) == INVALID_BATCH,
-	      "batch_of_endless_size");
+	      "batch_of_too_many_requests_is_refused");
 	freeBatchID(e, live);
 }
 

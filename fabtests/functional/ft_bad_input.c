@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Each call with what must not be passed: the right code, and no harm. */
+/* Passes invalid arguments to each call and checks that it returns the right
+ * code and does no harm. */
 
 #include "fabtests/functional/ft_bad_input.h"
 #include "fabtests/functional/fx.h"

@@ -9,19 +9,22 @@
 
 static void range_lengths(transfer_engine_t e, char *p)
 {
-	ft_ok(registerLocalMemory(e, p, 0, "*", 1) == -1, "length_0_is_1");
+	ft_ok(registerLocalMemory(e, p, 0, "*", 1) == -1,
+	      "register_with_length_0_is_refused");
 	ft_ok(registerLocalMemory(e, NULL, 4096, "*", 1) == -1,
-	      "address_null_is_1");
+	      "register_at_null_is_refused");
 	ft_ok(registerLocalMemory(e, p, SIZE_MAX, "*", 1) == -1 &&
 	      registerLocalMemory(e, p, (size_t)0 - (size_t)(uintptr_t)p + 1,
-				  "*", 1) == -1, "a_range_that_wraps_is_1");
+				  "*", 1) == -1,
+	      "register_past_the_last_address_is_refused");
 	ft_ok(registerLocalMemory(e, p, SIZE_MAX / 2, "*", 1) < 0 ||
-	      !unregisterLocalMemory(e, p), "a_huge_range_does_no_harm");
+	      !unregisterLocalMemory(e, p),
+	      "register_of_huge_range_does_no_harm");
 	ft_ok(!registerLocalMemory(e, p + 1, 13, NULL, 1) &&
 	      !registerLocalMemory(e, p + 14, 1, "*", 1) &&
 	      !unregisterLocalMemory(e, p + 1) &&
 	      !unregisterLocalMemory(e, p + 14),
-	      "unaligned_neighbours_are_taken");
+	      "register_of_adjacent_unaligned_ranges_works");
 }
 
 static void range_overlaps(transfer_engine_t e, char *p)
@@ -34,24 +37,26 @@ static void range_overlaps(transfer_engine_t e, char *p)
 		 (void *)(p + 4096));
 	ft_ok(registerLocalMemory(e, p + 5000, 10, "*", 1) == -7 &&
 	      !te_last_error(&err, sizeof(err)) && strstr(err.text, other),
-	      "overlap_names_the_other_buffer");
+	      "register_with_overlap_names_the_other_buffer");
 	ft_diag("%s", err.text);
 	ft_ok(registerLocalMemory(e, p + 4096, 4096, "*", 1) == -7,
-	      "overlap_the_same");
+	      "register_of_same_range_is_refused");
 	ft_ok(registerLocalMemory(e, p + 5000, 10, "*", 1) == -7,
-	      "overlap_inside");
+	      "register_inside_a_buffer_is_refused");
 	ft_ok(registerLocalMemory(e, p, 16384, "*", 1) == -7,
-	      "overlap_around");
+	      "register_around_a_buffer_is_refused");
 	ft_ok(registerLocalMemory(e, p + 4095, 2, "*", 1) == -7,
-	      "overlap_at_its_start");
+	      "register_over_first_byte_of_a_buffer_is_refused");
 	ft_ok(registerLocalMemory(e, p + 8191, 1, "*", 0) == -7,
-	      "overlap_at_its_last_byte");
+	      "register_over_last_byte_of_a_buffer_is_refused");
 	ft_ok(unregisterLocalMemory(e, p + 4097) == -3 &&
-	      unregisterLocalMemory(e, p) == -3, "unregister_of_no_start_is_3");
-	ft_ok(!unregisterLocalMemory(e, p + 4096), "unregister_is_0");
+	      unregisterLocalMemory(e, p) == -3,
+	      "unregister_of_other_address_is_refused");
+	ft_ok(!unregisterLocalMemory(e, p + 4096), "unregister_works");
 	ft_ok(unregisterLocalMemory(e, p + 4096) == -3,
-	      "unregister_twice_is_3");
-	ft_ok(unregisterLocalMemory(e, NULL) < 0, "unregister_of_null");
+	      "unregister_twice_is_refused");
+	ft_ok(unregisterLocalMemory(e, NULL) < 0,
+	      "unregister_of_null_is_refused");
 }
 
 static void range_batches(transfer_engine_t e, char *p)
@@ -63,22 +68,23 @@ static void range_batches(transfer_engine_t e, char *p)
 	void *addrs[3] = { p, p + 1, p + 4096 };
 
 	ft_ok(registerLocalMemoryBatch(e, bad, 3, "*") == -7,
-	      "a_batch_that_overlaps_itself_is_7");
+	      "register_batch_with_overlap_is_refused");
 	ft_ok(registerLocalMemoryBatch(e, zero, 2, "*") == -1,
-	      "a_batch_with_length_0_is_1");
+	      "register_batch_with_length_0_is_refused");
 	ft_ok(!registerLocalMemory(e, p, 100, "*", 1) &&
 	      !registerLocalMemory(e, p + 4096, 100, "*", 1),
-	      "a_failed_batch_is_rolled_back");
+	      "register_batch_that_fails_is_rolled_back");
 	ft_ok(unregisterLocalMemoryBatch(e, addrs, 3) == -3,
-	      "unregister_of_a_batch_gives_the_first_error");
+	      "unregister_batch_returns_the_first_error");
 	ft_ok(unregisterLocalMemory(e, p + 4096) == -3,
-	      "unregister_of_a_batch_goes_on_past_an_error");
+	      "unregister_batch_continues_after_an_error");
 	ft_ok(registerLocalMemoryBatch(e, NULL, 1, "*") == -1 &&
 	      unregisterLocalMemoryBatch(e, NULL, 1) == -1,
-	      "batches_of_null");
+	      "register_batch_of_null_is_refused");
 }
 
-/* Of two that overlap the longer one is refused: it comes later. */
+/* Returns true if, of two buffers that overlap, the longer one is refused. It
+ * is registered after the shorter one, whatever their order in the batch. */
 static bool range_longer_refused(transfer_engine_t e, struct buffer_entry a,
 			  struct buffer_entry b)
 {
@@ -97,7 +103,7 @@ static void range_order(transfer_engine_t e, char *p)
 
 	ft_ok(range_longer_refused(e, longer, shorter) &&
 	      range_longer_refused(e, shorter, longer),
-	      "a_batch_is_registered_the_shortest_first");
+	      "register_batch_registers_the_shortest_first");
 }
 
 static void range_locations(transfer_engine_t e, char *p)
@@ -112,7 +118,7 @@ static void range_locations(transfer_engine_t e, char *p)
 	for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++)
 		good = good && (registerLocalMemory(e, p, 8192, odd[i], 1) < 0 ||
 				!unregisterLocalMemory(e, p));
-	ft_ok(good, "odd_locations_do_no_harm");
+	ft_ok(good, "register_with_odd_location_does_no_harm");
 }
 
 void bad_memory(void)
@@ -137,14 +143,13 @@ void bad_memory(void)
 struct range_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
-	struct fx_peer target;	/* [0, half) open, [half, len) not remote */
+	struct fx_peer target;	/* first half remotely accessible, second half
+				 * not */
 	segment_id_t seg;
 };
 
-/*
- * One request that must not be carried out: refused with a code, or FAILED
- * with a record. A READ must not touch our memory either.
- */
+/* Submits one request that must not be carried out: it must be refused with a
+ * code, or FAIL with an error record. Sets *code to the code. */
 static bool range_refused(struct range_rig *rig, int op, void *source,
 			  segment_id_t seg, uint64_t remote, uint64_t len,
 			  int *code)
@@ -188,24 +193,25 @@ static void range_remote(struct range_rig *rig, const char *what, uint64_t at,
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, rig->mem.len) &&
 	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1) &&
 	      fx_buf_guards(&rig->target.mem) && fx_buf_guards(&rig->mem),
-	      "law8_%s_not_one_wrong_byte", what);
+	      "law8_%s_changes_no_byte", what);
 }
 
 static void range_remotes(struct range_rig *rig)
 {
 	uint64_t a = rig->target.mem.addr;
 
-	range_remote(rig, "outside_any_buffer", a - 8192, 64);
-	range_remote(rig, "address_0", 0, 64);
-	range_remote(rig, "one_byte_before", a - 1, 64);
-	range_remote(rig, "one_byte_behind", a + RANGE_LEN - 63, 64);
-	range_remote(rig, "starts_inside_ends_outside", a + RANGE_LEN - 4096,
+	range_remote(rig, "access_outside_any_buffer", a - 8192, 64);
+	range_remote(rig, "access_to_address_0", 0, 64);
+	range_remote(rig, "access_from_one_byte_before", a - 1, 64);
+	range_remote(rig, "access_to_one_byte_after", a + RANGE_LEN - 63, 64);
+	range_remote(rig, "access_that_ends_outside", a + RANGE_LEN - 4096,
 		     8192);
-	range_remote(rig, "around_a_buffer", a - 64, RANGE_LEN + 128);
-	range_remote(rig, "not_remotely_accessible", a + RANGE_LEN + 4096, 64);
-	range_remote(rig, "open_then_not_accessible", a + RANGE_LEN - 64, 128);
-	range_remote(rig, "that_wraps", UINT64_MAX - 31, 64);
-	range_remote(rig, "at_the_very_end", UINT64_MAX - 64, 64);
+	range_remote(rig, "access_around_a_buffer", a - 64, RANGE_LEN + 128);
+	range_remote(rig, "access_to_private_buffer", a + RANGE_LEN + 4096, 64);
+	range_remote(rig, "access_that_ends_in_private_buffer",
+		     a + RANGE_LEN - 64, 128);
+	range_remote(rig, "access_that_wraps", UINT64_MAX - 31, 64);
+	range_remote(rig, "access_to_the_last_address", UINT64_MAX - 64, 64);
 }
 
 static void range_locals(struct range_rig *rig)
@@ -216,27 +222,27 @@ static void range_locals(struct range_rig *rig)
 	int code;
 
 	ft_ok(range_refused(rig, OPCODE_WRITE, stray, rig->seg, a, 64, &code) &&
-	      code == 3, "a_source_not_registered_is_3");
+	      code == 3, "submit_from_unregistered_source_is_refused");
 	ft_ok(range_refused(rig, OPCODE_WRITE, p + rig->mem.len - 32, rig->seg,
 			    a, 64, &code) && code == 3,
-	      "a_source_that_ends_outside_is_3");
+	      "submit_from_source_that_ends_outside_is_refused");
 	ft_ok(range_refused(rig, OPCODE_READ, p - 1, rig->seg, a, 64, &code) &&
-	      code == 3, "a_source_that_starts_outside_is_3");
+	      code == 3, "submit_from_source_that_starts_outside_is_refused");
 	ft_ok(range_refused(rig, OPCODE_READ, NULL, rig->seg, a, 64, &code) &&
-	      (code == 1 || code == 3), "a_source_of_null");
+	      (code == 1 || code == 3), "submit_from_null_source_is_refused");
 	ft_ok(range_refused(rig, OPCODE_WRITE, p, rig->seg, a, 0, &code) &&
-	      code == 1, "length_0_of_a_request_is_1");
+	      code == 1, "submit_with_length_0_is_refused");
 	ft_ok(range_refused(rig, OPCODE_WRITE, p, rig->seg, a, UINT64_MAX,
 			    &code) && (code == 1 || code == 3),
-	      "endless_length_of_a_request");
+	      "submit_with_huge_length_is_refused");
 	ft_ok(range_refused(rig, 2, p, rig->seg, a, 64, &code) && code == 1 &&
 	      range_refused(rig, -1, p, rig->seg, a, 64, &code) && code == 1,
-	      "unknown_opcodes_are_1");
+	      "submit_with_unknown_opcode_is_refused");
 	ft_ok(range_refused(rig, OPCODE_WRITE, p, LOCAL_SEGMENT,
 			    (uint64_t)(uintptr_t)stray, 64, &code),
-	      "our_own_segment_has_ranges_too");
+	      "submit_outside_the_own_segment_is_refused");
 	ft_ok(fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1),
-	      "bad_requests_write_not_one_byte");
+	      "refused_requests_change_no_byte");
 }
 
 static void range_targets(struct range_rig *rig)
@@ -250,7 +256,7 @@ static void range_targets(struct range_rig *rig)
 		good = good && range_refused(rig, OPCODE_WRITE, rig->mem.p,
 					     invented[i], rig->target.mem.addr,
 					     64, &code) && code == 1;
-	ft_ok(good, "law5_invented_targets_are_1");
+	ft_ok(good, "law5_submit_to_invented_segment_is_refused");
 }
 
 /* Returns true if the call is refused with a text that contains `says`. */
@@ -294,7 +300,8 @@ static bool range_says_both(struct range_rig *rig,
 	       range_says(rig, true, reqs, 2, 2, text);
 }
 
-/* The text of a refusal names the call, the request, the field and the value. */
+/* Checks that the text of a refusal names the call, the request, the field and
+ * the value. */
 static void range_texts(struct range_rig *rig)
 {
 	static char stray[128];
@@ -338,7 +345,7 @@ static void range_texts(struct range_rig *rig)
 	      "submit_to_a_full_batch_says_how_full_it_is");
 }
 
-/* One bad request and good ones: none of them is taken. */
+/* Checks that one bad request makes the whole submission fail. */
 static void range_mixed(struct range_rig *rig)
 {
 	struct transfer_request reqs[3];
@@ -357,8 +364,9 @@ static void range_mixed(struct range_rig *rig)
 	ft_ok(submitTransfer(rig->engine, id, reqs, 3) == 1 &&
 	      getTransferStatus(rig->engine, id, 0, &st) == 1 &&
 	      fx_buf_check(&rig->target.mem, 0, 2 * RANGE_LEN, 1),
-	      "one_bad_request_and_none_is_taken");
-	ft_ok(!freeBatchID(rig->engine, id), "and_the_batch_is_free");
+	      "submit_with_one_bad_request_submits_none");
+	ft_ok(!freeBatchID(rig->engine, id),
+	      "submit_that_is_refused_leaves_the_batch_idle");
 }
 
 void bad_ranges(void)
@@ -371,7 +379,8 @@ void bad_ranges(void)
 		   fx_peer_start(&rig.target, 2 * RANGE_LEN, NULL) &&
 		   !fx_ask(&rig.target, "reg 0 %llu 1", RANGE_LEN) &&
 		   !fx_ask(&rig.target, "reg %llu %llu 0", RANGE_LEN,
-			   RANGE_LEN), "target_with_a_closed_buffer"))
+			   RANGE_LEN),
+			   "target_with_inaccessible_buffer_starts"))
 		return;
 	fx_buf_fill(&rig.target.mem, 0, 2 * RANGE_LEN, 1);
 	rig.seg = openSegment(rig.engine, rig.target.name);
@@ -383,7 +392,7 @@ void bad_ranges(void)
 	ft_ok(fx_move(rig.engine, rig.seg, OPCODE_WRITE, rig.mem.p,
 		      rig.target.mem.addr + RANGE_LEN - 64, 64, 0) &&
 	      fx_buf_poisoned(&rig.target.mem, RANGE_LEN - 64, 64),
-	      "the_last_bytes_of_a_buffer_can_be_written");
+	      "write_to_the_last_bytes_of_a_buffer_works");
 	range_targets(&rig);
 	destroyTransferEngine(rig.engine);
 	ft_ok(fx_peer_stop(&rig.target), "target_ends_well");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Memory that its process cannot write: peers and local writes read it, what
- * would write it is refused, and the process lives on. */
+/* Memory that its process may only read. Peers and local writes may read it.
+ * Requests that would write to it are refused, and the process must not
+ * crash. */
 
 #include <stdio.h>
 #include <string.h>
@@ -16,12 +17,13 @@ struct ro_rig {
 	transfer_engine_t engine;
 	const char *transport;
 	struct fx_buf mem;
-	struct fx_peer target;	/* [0, half) writable, [half, 2 half) not */
+	struct fx_peer target;	/* first half writable, second half not */
 	segment_id_t seg;
-	unsigned char *own;	/* registered, not writable */
+	unsigned char *own;	/* registered, read-only */
 };
 
-/* A request of n pieces at the target, from or to our memory's start. */
+/* Submits a request with n remote ranges of the target; the local range is at
+ * the start of our memory. Returns its status. */
 static int ro_submit(struct ro_rig *rig, uint32_t opcode,
 		     const struct te_remote *remote, uint32_t n,
 		     struct te_error *err)
@@ -46,7 +48,7 @@ static bool ro_refused(struct ro_rig *rig, const struct te_remote *remote,
 	int status = ro_submit(rig, TE_WRITE, remote, n, &err);
 
 	ft_diag("%d, error %d: %s", status, err.code, err.text);
-	/* of copies inside the host the log has the details */
+	/* for copies inside the host only the log has the details */
 	return status == STATUS_FAILED && err.code == -3 &&
 	       (strstr(err.text, "for reading only") ||
 		!strcmp(rig->transport, "local"));
@@ -67,14 +69,14 @@ static void ro_remote(struct ro_rig *rig)
 	      "read_of_read_only_completes_%s", rig->transport);
 	ft_ok(ro_refused(rig, &in, 1) && ro_refused(rig, &last, 1) &&
 	      ro_refused(rig, both, 2),
-	      "write_is_refused_with_the_key_at_hand_%s", rig->transport);
+	      "write_with_known_key_is_refused_%s", rig->transport);
 	ft_ok(ro_submit(rig, TE_READ, both, 2, &err) == STATUS_COMPLETED,
-	      "read_of_both_kinds_completes_%s", rig->transport);
+	      "read_of_writable_and_read_only_completes_%s", rig->transport);
 	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p,
 		      ro - RO_HALF, RO_HALF, 0) &&
 	      fx_ask(&rig->target, "rails") > 0 &&
 	      fx_buf_check(&rig->target.mem, RO_HALF, RO_HALF, 1),
-	      "the_target_lives_and_kept_its_bytes_%s", rig->transport);
+	      "target_survives_refused_writes_unchanged_%s", rig->transport);
 }
 
 static void ro_atomic(struct ro_rig *rig)
@@ -103,7 +105,7 @@ static void ro_local(struct ro_rig *rig)
 	      !memcmp(rig->own, rig->target.mem.p, RO_HALF),
 	      "write_from_read_only_completes_%s", rig->transport);
 	ft_ok(submitTransfer(rig->engine, id, &req, 1) == 3,
-	      "read_into_read_only_is_3_%s", rig->transport);
+	      "read_into_read_only_is_refused_%s", rig->transport);
 	freeBatchID(rig->engine, id);
 }
 
@@ -156,8 +158,8 @@ static bool ro_write_fails(struct ro_rig *rig, uint64_t at, uint64_t len)
 	return ro_refused(rig, &piece, 1);
 }
 
-/* Copies that the process does itself would kill it: small ones are the
- * caller's, large ones a thread's. */
+/* Checks copies inside the process, which would crash it if they were not
+ * refused. The caller does small copies, a thread does large ones. */
 static void ro_process(struct ro_rig *rig, const char *whose)
 {
 	uint64_t ro = (uint64_t)(uintptr_t)rig->own;
@@ -171,10 +173,10 @@ static void ro_process(struct ro_rig *rig, const char *whose)
 		      RO_HALF, 0) && rig->mem.p[RO_HALF - 1] == 0x5a,
 	      "read_of_read_only_of_%s_completes", whose);
 	ft_ok(submitTransfer(rig->engine, id, &req, 1) == 3,
-	      "read_into_read_only_from_%s_is_3", whose);
+	      "read_into_read_only_from_%s_is_refused", whose);
 	req.length = RO_HALF;
 	ft_ok(submitTransfer(rig->engine, id, &req, 1) == 3,
-	      "large_read_into_read_only_from_%s_is_3", whose);
+	      "large_read_into_read_only_from_%s_is_refused", whose);
 	freeBatchID(rig->engine, id);
 }
 
@@ -196,7 +198,7 @@ static void ro_own_atomic(struct ro_rig *rig)
 	r.local = &result;
 	r.local_count = 1;
 	ft_ok(te_submit(rig->engine, id, &r, sizeof(r), 1, 0) == 3,
-	      "atomic_result_into_read_only_is_3");
+	      "atomic_with_read_only_result_is_refused");
 	freeBatchID(rig->engine, id);
 }
 
@@ -218,7 +220,7 @@ static void ro_in_process(void)
 	ft_ok(!registerLocalMemory(rig.engine, rig.own, RO_HALF, "*", 1) &&
 	      !registerLocalMemory(other, rig.own, RO_HALF, "*", 1),
 	      "read_only_memory_is_registered_with_both");
-	ro_process(&rig, "ours");
+	ro_process(&rig, "own_engine");
 	ro_own_atomic(&rig);
 	fx_engine_name(other, name, sizeof(name));
 	rig.seg = openSegment(rig.engine, name);

@@ -10,7 +10,8 @@
 #include "fabtests/functional/ft_bad_input.h"
 #include "fabtests/functional/fx.h"
 
-/* What the library says on stderr during a call, in text. */
+/* Redirects stderr to a memfd, which it returns, until setup_heard is
+ * called. */
 static int setup_listen(int *saved)
 {
 	int fd = memfd_create("stderr", MFD_CLOEXEC);
@@ -20,6 +21,7 @@ static int setup_listen(int *saved)
 	return fd;
 }
 
+/* Restores stderr and copies what was written to it in the meantime to text. */
 static void setup_heard(int fd, int saved, char *text, size_t len)
 {
 	ssize_t n;
@@ -57,25 +59,26 @@ static void setup_schemes(void)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
 		if (!setup_create_fails(bad[i], "127.0.0.1", said,
 					sizeof(said)) || !*said) {
-			ft_diag("'%s': taken, or without a line", bad[i]);
+			ft_diag("'%s': accepted, or refused without a log "
+				"line", bad[i]);
 			good = false;
 		}
-	ft_ok(good, "unknown_schemes_are_null_with_a_line");
+	ft_ok(good, "create_with_unknown_scheme_is_refused_and_logged");
 	ft_ok(setup_create_fails("foo://h:1", "127.0.0.1", said,
 				 sizeof(said)) && strstr(said, "P2PHANDSHAKE"),
-	      "an_unknown_scheme_names_the_known_ones");
+	      "create_with_unknown_scheme_names_the_known_ones");
 	ft_ok(setup_create_fails("127.0.0.1:2379", "127.0.0.1", said,
 				 sizeof(said)) && strstr(said, "no scheme"),
-	      "a_bare_host_list_says_a_scheme_is_missing");
+	      "create_without_scheme_logs_that_it_is_missing");
 	ft_ok(setup_create_fails(NULL, "127.0.0.1", said, sizeof(said)),
-	      "metadata_null");
+	      "create_without_metadata_is_refused");
 	ft_ok(setup_create_fails("P2PHANDSHAKE", NULL, said, sizeof(said)),
-	      "name_null");
+	      "create_without_name_is_refused");
 	ft_ok(setup_create_fails("P2PHANDSHAKE", "", said, sizeof(said)),
-	      "name_empty");
+	      "create_with_empty_name_is_refused");
 	ft_ok(setup_create_fails("P2PHANDSHAKE", "203.0.113.77", said,
 				 sizeof(said)) && *said,
-	      "an_address_that_is_not_ours");
+	      "create_at_foreign_address_is_refused");
 }
 
 static void setup_environment(void)
@@ -108,7 +111,8 @@ static void setup_environment(void)
 		if (!setup_create_fails("P2PHANDSHAKE", "127.0.0.1", said,
 					sizeof(said)) ||
 		    !strstr(said, bad[i][0]) || !strstr(said, bad[i][2])) {
-			ft_diag("%s='%s': taken, or the line lacks %s: %s",
+			ft_diag("%s='%s': accepted, or the log line lacks %s: "
+				"%s",
 				bad[i][0], bad[i][1], bad[i][2], said);
 			good = false;
 		}
@@ -118,7 +122,7 @@ static void setup_environment(void)
 			unsetenv(bad[i][0]);
 		free(old);
 	}
-	ft_ok(good, "environment_out_of_range_is_null_and_states_the_range");
+	ft_ok(good, "create_with_setting_out_of_range_logs_the_range");
 }
 
 /* --- JSON ---------------------------------------------------------------- */
@@ -155,10 +159,12 @@ static void setup_transport_json(void)
 			ft_diag("%s: code %d", setup_bad_json[i], err.code);
 			good = false;
 		}
-	ft_ok(good, "malformed_topology_of_a_transport_is_103");
+	ft_ok(good, "transport_with_malformed_topology_is_refused");
 	memset(deep, '[', sizeof(deep) - 1);
-	ft_ok(setup_json_refused(e, deep), "deep_nesting_is_103");
-	ft_ok(installTransport(e, "tcp", args), "a_good_topology_is_taken");
+	ft_ok(setup_json_refused(e, deep),
+	      "transport_with_deeply_nested_topology_is_refused");
+	ft_ok(installTransport(e, "tcp", args),
+	      "transport_with_valid_topology_is_installed");
 	destroyTransferEngine(e);
 }
 
@@ -173,7 +179,8 @@ static bool setup_topo_file_refused(const char *path)
 		ret = discoverTopology(e);
 	unsetenv("MC_CUSTOM_TOPO_JSON");
 	if (e && ret >= 0)
-		ft_diag("a malformed %s is taken: discoverTopology gives %d",
+		ft_diag("malformed %s is accepted: discoverTopology returned "
+			"%d",
 			path, ret);
 	destroyTransferEngine(e);
 	return !e || ret == -103;
@@ -198,7 +205,8 @@ static void setup_topo_file(void)
 		close(fd);
 		unlink(path);
 	}
-	ft_ok(setup_topo_file_refused(path), "absent_MC_CUSTOM_TOPO_JSON");
+	ft_ok(setup_topo_file_refused(path),
+	      "absent_MC_CUSTOM_TOPO_JSON_is_refused");
 }
 
 /* --- leaks --------------------------------------------------------------- */
@@ -221,7 +229,8 @@ static bool setup_cycle(bool bad)
 	return true;
 }
 
-/* A thread that was joined may be in /proc for a moment. */
+/* Returns true if no more than that many threads are left. A joined thread may
+ * stay in /proc for a moment. */
 static bool setup_threads_left(void *arg)
 {
 	return fx_count_dir("/proc/self/task") <= *(unsigned int *)arg;
@@ -241,7 +250,7 @@ static void setup_leaks(void)
 	for (int i = 0; i < 20; i++)
 		good = good && setup_cycle(i % 2);
 	after = mallinfo2();
-	ft_ok(good, "engines_come_and_go");
+	ft_ok(good, "engines_are_created_and_destroyed");
 	ft_ok(fx_count_dir("/proc/self/fd") == fds, "no_descriptor_is_leaked");
 	ft_diag("%u descriptors, then %u", fds, fx_count_dir("/proc/self/fd"));
 	ft_ok(ft_wait_until(setup_threads_left, &threads, fx_ms(5000)),

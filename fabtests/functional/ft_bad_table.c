@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/*
- * The table of bad input: every function that is exported, with an engine that
- * is none and with another argument that is wrong. Each gives its error, and
- * the calling thread's record says what it was.
- */
+/* A table of bad input: every exported function with a value that is no engine,
+ * and with another invalid argument. Each call must return its error, and the
+ * calling thread's error record must state the cause. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +36,8 @@ static int table_size;
 
 #define NO_BATCH UINT64_C(0xdeadbeefdeadbeef)
 
-/* on_NAME: refused for its engine; in_NAME: for another argument. */
+/* on_NAME calls NAME with an invalid engine, in_NAME with another invalid
+ * argument. Both return true if the call was refused. */
 #define ON(name, call) \
 	static bool on_##name(transfer_engine_t e) { table_n = 1; return (call); }
 #define IN(name, call) \
@@ -50,7 +49,8 @@ static bool table_destroy(transfer_engine_t e)
 	return true;
 }
 
-/* An unknown id is no error, but there is a record of it. */
+/* Returns true if closeSegment succeeds for an unknown id and leaves an error
+ * record. */
 static bool table_close(transfer_engine_t e, segment_id_t id)
 {
 	struct te_error err;
@@ -172,7 +172,8 @@ ON(te_free, te_free(e, table_mem) == -1)
 IN(te_free, te_free(e, table_mem) == -3)
 
 #define BOTH(name) { #name, on_##name, in_##name }
-#define ONE(name) { #name, on_##name, NULL }	/* no other argument */
+#define ONE(name) { #name, on_##name, NULL }	/* no other argument can be
+						 * invalid */
 
 static const struct table_row {
 	const char *name;
@@ -203,13 +204,13 @@ static const struct table_row {
 
 #define TABLE_ROWS (sizeof(table_rows) / sizeof(table_rows[0]))
 
-/* Without an engine among their arguments; tested where they belong. */
+/* Exported functions without an engine argument; other tests check them. */
 static const char *const table_others[] = {
 	"createTransferEngine", "freeNotifsMsgBuf", "te_engine_create",
 	"te_fabric_version", "te_last_error", "te_set_log", "te_version",
 };
 
-/* One call in a thread of its own, whose record is empty before. */
+/* One call in a new thread, whose error record is empty at the beginning. */
 struct table_call {
 	bool (*fn)(transfer_engine_t e);
 	transfer_engine_t engine;
@@ -238,7 +239,8 @@ static bool table_refused(const char *name, bool (*fn)(transfer_engine_t e),
 	if (c.refused && c.err.code < 0 && c.err.text[0])
 		return true;
 	ft_diag("%s: %s, record %d '%s'", name,
-		c.refused ? "refused" : "not refused as it should be",
+		c.refused ?
+			"refused as expected" : "not refused as expected",
 		c.err.code, c.err.text);
 	return false;
 }
@@ -250,7 +252,7 @@ static void table_engine(transfer_engine_t engine, const char *what)
 	for (size_t i = 0; i < TABLE_ROWS; i++)
 		good = table_refused(table_rows[i].name, table_rows[i].on,
 				     engine) && good;
-	ft_ok(good, "law5_every_call_refuses_%s_engine_and_says_so", what);
+	ft_ok(good, "law5_every_call_refuses_%s_engine_with_a_record", what);
 }
 
 static bool table_has(const char *name)
@@ -265,7 +267,8 @@ static bool table_has(const char *name)
 	return false;
 }
 
-/* Against the list of what the library exports; known from a build only. */
+/* Compares the table with the list of exported functions, if the source tree is
+ * available. */
 static void table_is_complete(void)
 {
 	const char *src = getenv("SRC");
@@ -277,7 +280,8 @@ static void table_is_complete(void)
 	snprintf(path, sizeof(path), "%s/api/moonrail.map", src ? src : ".");
 	f = src ? fopen(path, "r") : NULL;
 	if (!f) {
-		ft_diag("no %s: the table's completeness is not checked", path);
+		ft_diag("%s not found: the table is not checked for "
+			"completeness", path);
 		return;
 	}
 	while (fgets(line, sizeof(line), f)) {
@@ -308,7 +312,7 @@ void bad_table(void)
 		if (table_rows[i].in)
 			good = table_refused(table_rows[i].name,
 					     table_rows[i].in, e) && good;
-	ft_ok(good, "every_call_refuses_a_bad_argument_and_says_so");
+	ft_ok(good, "every_call_refuses_a_bad_argument_with_a_record");
 	destroyTransferEngine(e);
 	table_engine(e, "a_stale");
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * First contact with a target that has addresses which lead nowhere, or to another
- * process. Host a is this process, the target is on host b; r0 and r1 connect them.
- * Each case opens the segment, writes, and compares every byte. te_info must then
- * tell which of the addresses answered.
+ * First contact with a target of which some addresses lead nowhere, or to
+ * another process. Host a is this process, the target is on host b; r0 and r1
+ * connect them. Each case opens the segment, writes, and compares every byte.
+ * te_info must then name the addresses that answered.
  *
  *	ft_contact		all cases, one after the other
- *	ft_contact CASE		that one
+ *	ft_contact CASE		one case
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,25 +15,25 @@
 #include "fabtests/functional/fx_links.h"
 
 #define CONTACT_LEN FX_MIB
-#define CONTACT_MS 3000		/* 100 to 300 on a quiet machine */
+#define CONTACT_MS 3000		/* a quiet machine takes 100 to 300 */
 #define CONTACT_SEED 11
-#define CONTACT_DECOYS 40	/* every second has the port */
+#define CONTACT_DECOYS 40	/* every second one gets the wanted port */
 
-/* One run: host a is this process. */
+/* One run; host a is this process. */
 struct contact {
 	const char *name;
-	const char *host;	/* of the target's control port */
-	const char *own;	/* of the initiator's */
-	const char *devices;	/* of the target, "": all */
+	const char *host;	/* address of the target's control port */
+	const char *own;	/* address of the initiator's control port */
+	const char *devices;	/* of the target; "": all */
 	const char *own_devices;
 	const char *ipv6;	/* MC_USE_IPV6, "0" or "1" */
 	const char *good[2];	/* addresses of the target that answer; none:
-				 * te_info is not asked */
-	const char *bad;	/* address that does not, or NULL */
-	bool check;		/* te_info looks at the whole machine as well */
+				 * te_info is not run */
+	const char *bad;	/* address that does not answer, or NULL */
+	bool check;		/* te_info also checks the whole machine */
 };
 
-/* --- the network ------------------------------------------------------------ */
+/* --- the network ---------------------------------------------------------- */
 
 static bool contact_sh(const char *line)
 {
@@ -44,7 +44,7 @@ static bool contact_sh(const char *line)
 	return !ret;
 }
 
-/* An interface of host b that no other host is connected to. */
+/* Adds an interface to host b that is connected to no other host. */
 static bool contact_private(const char *address)
 {
 	char line[256];
@@ -57,7 +57,7 @@ static bool contact_private(const char *address)
 	return contact_sh(line);
 }
 
-/* --- the target and the initiator ------------------------------------------- */
+/* --- the target and the initiator ----------------------------------------- */
 
 static bool contact_target(struct fx_peer *target, const struct contact *c)
 {
@@ -72,7 +72,8 @@ static bool contact_target(struct fx_peer *target, const struct contact *c)
 	       !fx_ask(target, "reg 0 %llu 1", CONTACT_LEN);
 }
 
-/* The text of "ADDRESS:PORT" of one of the peer's rails, or "". */
+/* Copies the text "ADDRESS:PORT" of one of the peer's rails to out, or "" if it
+ * has no such rail. */
 static void contact_address(struct fx_peer *peer, const char *address,
 			    char out[96])
 {
@@ -97,7 +98,7 @@ static bool contact_initiator(struct fx_links *l, const struct contact *c)
 	return l->engine && fx_register(l->engine, &l->mem);
 }
 
-/* Opens the segment and writes, once, in bounded time. */
+/* Opens the segment, writes once, and checks the bytes and the time taken. */
 static void contact_write(struct fx_links *l, const struct contact *c)
 {
 	uint64_t from = ft_now_ns();
@@ -115,12 +116,13 @@ static void contact_write(struct fx_links *l, const struct contact *c)
 				   CONTACT_SEED),
 	      "first_write_%s_completes", c->name);
 	ft_diag("after %.0f ms", ms);
-	ft_ok(ms < fx_ms(CONTACT_MS), "first_write_%s_takes_a_moment", c->name);
+	ft_ok(ms < fx_ms(CONTACT_MS), "first_write_%s_is_quick", c->name);
 }
 
-/* --- te_info ----------------------------------------------------------------- */
+/* --- te_info -------------------------------------------------------------- */
 
-/* Output of te_info about the segment, freed by the caller; or NULL. */
+/* Returns the output of te_info about the segment, which the caller frees, or
+ * NULL. */
 static char *contact_info(const struct fx_links *l, const struct contact *c)
 {
 	char line[512], *text = calloc(1, 1 << 20);
@@ -141,6 +143,8 @@ static char *contact_info(const struct fx_links *l, const struct contact *c)
 	return text;
 }
 
+/* Checks that te_info names the addresses that answer and the one that does
+ * not. */
 static void contact_told(struct fx_links *l, const struct contact *c)
 {
 	char *text = contact_info(l, c), at[96], wanted[192];
@@ -151,23 +155,23 @@ static void contact_told(struct fx_links *l, const struct contact *c)
 		snprintf(wanted, sizeof(wanted), "\"%s answers", at);
 		good = *at && strstr(text, wanted);
 		if (!good)
-			ft_diag("te_info does not say: %s", wanted);
+			ft_diag("te_info output lacks: %s", wanted);
 	}
 	ft_ok(good, "te_info_names_the_addresses_that_answer_%s", c->name);
 	if (good && c->bad) {
-		/* its port changes if the target renews the endpoint */
+		/* its port changes when the target renews the endpoint */
 		snprintf(wanted, sizeof(wanted), "gets an answer from %s:",
 			 c->bad);
 		good = strstr(text, wanted) != NULL;
 		ft_ok(good, "te_info_names_the_address_that_does_not_answer_%s",
 		      c->name);
 		if (!good)
-			ft_diag("te_info does not say: %s", wanted);
+			ft_diag("te_info output lacks: %s", wanted);
 	}
 	free(text);
 }
 
-/* Runs a case; the network is set up. */
+/* Runs a case after its network was set up. */
 static void contact_run(const struct contact *c)
 {
 	struct fx_links l;
@@ -182,7 +186,7 @@ static void contact_run(const struct contact *c)
 	fx_links_stop(&l);
 }
 
-/* --- cases ------------------------------------------------------------------- */
+/* --- cases ---------------------------------------------------------------- */
 
 static const struct contact contact_usual = {
 	.host = "10.77.0.2", .own = "10.77.0.1", .devices = "",
@@ -190,7 +194,7 @@ static const struct contact contact_usual = {
 	.bad = "172.30.5.1",
 };
 
-/* A private network of host b; host a has no route there. */
+/* Host b has a private network to which host a has no route. */
 static void contact_private_case(void)
 {
 	struct contact c = contact_usual;
@@ -202,8 +206,8 @@ static void contact_private_case(void)
 	contact_sh("ip -n \"$RAILS_PEER\" link del priv0");
 }
 
-/* The interface without a route is the first in the descriptor, and the initiator's
- * default route swallows what goes there. */
+/* The interface without a route is the first in the descriptor, and the
+ * initiator's default route accepts packets for it and loses them. */
 static void contact_first_case(void)
 {
 	struct contact c = contact_usual;
@@ -220,7 +224,8 @@ static void contact_first_case(void)
 	contact_sh("ip -n \"$RAILS_PEER\" link del priv0");
 }
 
-/* A process on host a that listens at the very address and port of the target's. */
+/* Starts a process on host a that listens at exactly the address and port of
+ * the target. */
 static bool contact_decoy(struct fx_peer *decoy, const char *at)
 {
 	unsigned int port = (unsigned int)atoi(strrchr(at, ':') + 1);
@@ -241,10 +246,9 @@ static bool contact_decoy(struct fx_peer *decoy, const char *at)
 	return false;
 }
 
-/*
- * Both hosts have 192.168.100.1, as management interfaces of network cards do. On
- * host a another process of moonrail answers there, at the port that the target has.
- */
+/* Both hosts have the address 192.168.100.1, as the management interfaces of
+ * network cards do. On host a another moonrail process answers at that address
+ * and at the port that the target has. */
 static void contact_same_case(void)
 {
 	struct contact c = contact_usual;
@@ -271,7 +275,7 @@ static void contact_same_case(void)
 		contact_write(&l, &c);
 		contact_told(&l, &c);
 		ft_ok(fx_buf_poisoned(&decoy.mem, 0, CONTACT_LEN),
-		      "other_process_at_the_same_address_gets_no_byte");
+		      "other_process_at_the_same_address_receives_no_byte");
 		fx_peer_stop(&decoy);
 		fx_links_stop(&l);
 	}
@@ -301,7 +305,7 @@ static void contact_local_case(void)
 			  "ip -n \"$RAILS_PEER\" addr add fe80::b/64 dev r1 nodad");
 	if (ft_ok(good, "link_local_addresses_are_made"))
 		contact_run(&c);
-	/* rails that are not named have no such address */
+	/* rails that no device list names have no link-local address */
 	c.name = "by_name_over_link_local_ipv6";
 	c.devices = c.own_devices = "";
 	c.ipv6 = "0";

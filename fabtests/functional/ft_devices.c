@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Network interfaces that cannot be used when an engine starts and can later, or
- * that change while it runs. Two network namespaces have the rails r0 and r1 and a
- * control pair, which is excluded from the rails. The initiator is this process, on
- * host a; targets are on host b.
+ * Network interfaces that become usable after an engine has started, or that
+ * change while it runs. Two network namespaces have the rails r0 and r1 and a
+ * control pair, which is excluded from the rails. The initiator is this
+ * process, on host a; targets are on host b.
  *
  *	ft_devices		all cases, one after the other
- *	ft_devices CASE		that one
+ *	ft_devices CASE		one case
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +25,10 @@
 
 struct devices {
 	struct fx_links links;
-	int log;		/* of the target */
+	int log;		/* memfd with the log of the target */
 };
 
-/* --- the network ----------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 /* Runs a command for iproute2 on host b. */
 static bool devices_ip(const char *what)
@@ -63,7 +63,7 @@ static bool devices_carrier(void *arg)
 	return !system(line);
 }
 
-/* Takes the carrier of one rail away at host b, whose interface stays up. */
+/* Removes the carrier of one rail at host b, whose interface stays up. */
 static bool devices_cut(const char *rail)
 {
 	char line[32];
@@ -84,7 +84,7 @@ static bool devices_mend(const char *rail)
 			     FX_LONG_MS);
 }
 
-/* --- engines ---------------------------------------------------------------- */
+/* --- engines -------------------------------------------------------------- */
 
 static bool devices_target(struct fx_peer *target, int *log)
 {
@@ -134,7 +134,7 @@ static bool devices_logged(const struct devices *d, const char *a, const char *b
 	return found;
 }
 
-/* What the rails of the target are to be: "lo", "r0", "r0 r1". */
+/* The rails that the target is expected to have: "lo", "r0", "r0 r1". */
 struct devices_want {
 	struct fx_peer *target;
 	const char *rails[3];
@@ -207,7 +207,7 @@ static bool devices_published(struct fx_peer *target, const char *has,
 	return ft_wait_until(devices_is_published, &p, FX_LONG_MS);
 }
 
-/* Writes until it works, and compares every byte. */
+/* Repeats a write until it succeeds, and compares every byte. */
 static bool devices_moves(struct fx_links *l)
 {
 	uint64_t was = fx_links_crossed();
@@ -228,9 +228,10 @@ static bool devices_open(struct fx_links *l)
 	return l->seg >= 0;
 }
 
-/* --- cases ------------------------------------------------------------------ */
+/* --- cases ---------------------------------------------------------------- */
 
-/* Both sides start without a carrier, and the segment is opened before it comes. */
+/* Both sides start without a carrier, and the segment is opened before the
+ * carrier appears. */
 static void devices_carrier_case(void)
 {
 	struct fx_links *l;
@@ -255,7 +256,8 @@ static void devices_carrier_case(void)
 	      "descriptor_names_the_interfaces_instead_of_loopback");
 	ft_ok(devices_moves(l),
 	      "buffers_and_segment_from_before_the_carrier_are_usable");
-	ft_ok(fx_links_mended(l), "both_interfaces_carry");
+	ft_ok(fx_links_mended(l),
+	      "both_interfaces_carry_after_their_carrier_appears");
 	devices_stop(&d);
 }
 
@@ -270,7 +272,8 @@ static void devices_one_case(void)
 	l = &d.links;
 	ft_ok(devices_become(&l->target, "10.77.0.2", NULL, NULL),
 	      "interface_with_carrier_is_the_only_rail");
-	ft_ok(devices_open(l) && devices_moves(l), "it_carries");
+	ft_ok(devices_open(l) && devices_moves(l),
+	      "interface_with_carrier_carries");
 	ft_ok(devices_mend("r1") && devices_become(&l->target, "10.77.0.2",
 						   "10.77.1.2", NULL),
 	      "second_interface_is_added_when_its_carrier_appears");
@@ -298,11 +301,11 @@ static void devices_address_case(void)
 	ft_ok(devices_ip("addr add 10.77.0.2/24 dev r0") &&
 		      devices_become(&l->target, "10.77.0.2", NULL, NULL),
 	      "interface_is_used_when_its_address_appears");
-	ft_ok(devices_open(l) && devices_moves(l), "its_address_is_reached");
+	ft_ok(devices_open(l) && devices_moves(l), "late_address_is_reached");
 	ft_ok(devices_ip("addr add 10.77.1.2/24 dev r1") &&
 		      devices_become(&l->target, "10.77.0.2", "10.77.1.2", NULL),
-	      "later_address_of_another_interface_is_used_too");
-	ft_ok(fx_links_mended(l), "both_addresses_are_reached");
+	      "second_late_address_is_used");
+	ft_ok(fx_links_mended(l), "both_late_addresses_are_reached");
 	ft_ok(devices_ip("addr del 10.77.0.2/24 dev r0") &&
 		      devices_ip("addr add 10.77.0.22/24 dev r0") &&
 		      devices_become(&l->target, "10.77.0.22", "10.77.1.2", NULL),
@@ -313,7 +316,8 @@ static void devices_address_case(void)
 	devices_ip("addr add 10.77.0.2/24 dev r0");
 }
 
-/* A process of the same host moves bytes over loopback when the carrier comes. */
+/* A process of the same host moves bytes over loopback when the carrier
+ * appears. */
 static void devices_neighbour_case(void)
 {
 	struct fx_peer target, other;
@@ -329,7 +333,7 @@ static void devices_neighbour_case(void)
 	ret = fx_ask(&other, "start %d %d 0 %llu %llu %llu %d -", seg,
 		     OPCODE_WRITE, (unsigned long long)target.mem.addr,
 		     DEVICES_MOVE, DEVICES_BLOCK, DEVICES_ROUNDS);
-	ft_ok(seg >= 0 && !ret, "they_move_bytes_over_loopback");
+	ft_ok(seg >= 0 && !ret, "processes_without_carrier_use_loopback");
 	good = devices_mend("r0") && devices_mend("r1") &&
 	       devices_published(&target, "r0", "lo");
 	ft_ok(good, "loopback_is_not_published_while_a_peer_uses_it");
@@ -351,7 +355,7 @@ static bool devices_r0_up(void *arg)
 	return fx_links_stats(arg, "r0").state == TE_RAIL_UP;
 }
 
-/* An interface is removed and made again with the same address. */
+/* An interface is removed and created again with the same address. */
 static void devices_again_case(void)
 {
 	struct fx_links *l;
@@ -368,22 +372,20 @@ static void devices_again_case(void)
 	       devices_ip("addr add 10.77.0.2/24 dev r0") &&
 	       devices_ip("link set r0 up");
 	ft_ok(good && ft_wait_until(devices_r0_up, l, FX_LONG_MS),
-	      "rail_of_an_interface_that_was_made_again_is_up");
-	ft_ok(fx_links_mended(l), "it_carries_again");
+	      "rail_of_recreated_interface_is_up");
+	ft_ok(fx_links_mended(l), "recreated_interface_carries");
 	devices_stop(&d);
 }
 
-/* --- the control channel with a metadata store -------------------------------- */
+/* --- the control channel with a metadata store ---------------------------- */
 
-/*
- * The hosts find each other by a ZooKeeper server on host a. They reach it over
- * the control pair, which has link-local addresses here: the control channel of
- * an engine does not choose such an address.
- */
+/* The hosts find each other through a ZooKeeper server on host a. They reach it
+ * over the control pair, which has link-local addresses here, because the
+ * control channel of an engine does not choose such an address. */
 struct devices_store {
 	struct ft_zk zk;
-	char secret[32];	/* file; with a secret, every opening needs the
-				 * control channel */
+	char secret[32];	/* path of the secret; with a secret, opening a
+				 * segment always uses the control channel */
 	char conn[192];
 };
 
@@ -424,7 +426,7 @@ static void devices_store_stop(struct devices_store *s)
 	unsetenv("MOONRAIL_SECRET_FILE");
 	if (system("ip addr flush dev ctl && "
 		   "ip addr add 10.77.200.1/24 dev ctl"))
-		ft_diag("the address of ctl is not restored");
+		ft_diag("ctl: address not restored");
 	devices_ip("addr flush dev ctl");
 	devices_ip("addr add 10.77.200.2/24 dev ctl");
 }
@@ -492,7 +494,8 @@ static void devices_control_case(void)
 	ft_ok(good && ft_wait_until(devices_is_reached, l, FX_LONG_MS),
 	      "control_channel_is_reached_when_an_address_appears");
 	ft_ok(ft_wait_until(devices_store_open, l, FX_LONG_MS) &&
-		      devices_moves(l), "its_segment_is_opened_and_carries");
+		      devices_moves(l),
+		      "segment_of_reached_control_channel_carries");
 	good = devices_ip("addr del 10.77.0.2/24 dev r0") &&
 	       devices_ip("addr add 10.77.0.22/24 dev r0");
 	ft_ok(good && ft_wait_until(devices_is_reached, l, FX_LONG_MS),
@@ -515,7 +518,8 @@ static const struct {
 	{ "address", devices_address_case },
 	{ "neighbour", devices_neighbour_case },
 	{ "control", devices_control_case },
-	{ "again", devices_again_case },	/* the last: r0 is not shaped then */
+	{ "again", devices_again_case },	/* must be last: afterwards r0
+						 * is no longer rate-limited */
 };
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Processes killed and stopped, memory taken back, in mid-transfer. */
+/* Kills and stops processes, and unregisters memory, in mid-transfer. */
 
 #include <stdio.h>
 #include <string.h>
@@ -86,15 +86,15 @@ bool fault_no_poison(const struct fx_buf *buf)
 	memset(run, FX_POISON, sizeof(run));
 	at = memmem(buf->p, buf->len, run, sizeof(run));
 	if (at)
-		ft_diag("at byte %zu is what was put there after the end",
+		ft_diag("byte %zu has the pattern written after the tasks had "
+			"ended",
 			(size_t)((unsigned char *)at - buf->p));
 	return !at;
 }
 
-/*
- * "ft_faults NAME" runs one part. Groups 1 to FAULT_GROUPS run side by side, as
- * mostly they wait; what measures comes afterwards.
- */
+/* "ft_faults NAME" runs one part. Groups 1 to FAULT_GROUPS run at the same
+ * time, because they mostly wait. Parts that measure (group 0) run
+ * afterwards. */
 #define FAULT_GROUPS 3
 
 static const struct fault_part {
@@ -120,7 +120,7 @@ static const struct fault_part {
 	{ "cost", fault_cost, false, 0 },
 };
 
-/* The parts of that name, or, if it is NULL, of that group. */
+/* Runs the part of that name, or all parts of the group if name is NULL. */
 static int fault_run(const char *name, int group)
 {
 	struct fault_rig rig = { 0 };
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (argc > 1)
 		return fault_run(argv[1], 0);
-	/* lines stay whole */
+	/* lines of different processes must not mix */
 	setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 	for (i = 0; i < FAULT_GROUPS; i++) {
 		pid[i] = fork();

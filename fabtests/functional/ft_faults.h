@@ -10,43 +10,44 @@
 #define FAULT_MEM (128 * FX_MIB)
 #define FAULT_BLOCK (4 * FX_MIB)
 
-/*
- * The surviving engines of all cases: the test itself. The hasty one is for
- * parts that await time-outs.
- */
+/* The engines of this test, which survive all cases. The hasty engine has a
+ * short MC_SLICE_TIMEOUT, for parts that wait for time-outs. */
 struct fault_rig {
 	transfer_engine_t patient, hasty;
-	transfer_engine_t engine;	/* of the part: one of the two */
+	transfer_engine_t engine;	/* engine of the current part */
 	struct fx_buf mem;
 	uint64_t sequence;
 	uint64_t random;
 };
 
-/* Time in which every task must be terminal after a fault. */
+/* Returns the time in ms in which every task must end after a fault. */
 unsigned int fault_limit_ms(void);
 
-/* A random number of bytes out of len, never near its end. */
+/* Returns a random number of bytes from 1 to 60 % of len. */
 uint64_t fault_point(struct fault_rig *rig, uint64_t len);
 
-/* All of our memory to or from the start of the target's, block by block. */
+/* Returns a job that moves len bytes between the starts of our memory and of
+ * the target's, block by block. */
 struct fx_job fault_job(const struct fault_rig *rig, const struct fx_peer *to,
 			segment_id_t seg, int op, uint64_t len);
 
-/* COMPLETED tasks of a write or a read that began with sequence: in place? */
+/* Returns true if the bytes of all COMPLETED tasks are in place. */
 bool fault_completed_is_true(const struct fault_rig *rig,
 			     const struct fx_peer *target,
 			     const struct fx_job *job);
 
-/* A verified write and read of a few MiB at off of the target. */
+/* Writes and reads a few MiB at offset off of the target. Returns true if both
+ * succeed and the bytes are right. */
 bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
 		      segment_id_t seg, uint64_t off);
 
-/* The same of the hasty engine, which may fail at first: it works again in
- * bounded time. */
+/* Does the same as fault_next_works but repeats failed transfers for a limited
+ * time, because those of the hasty engine may fail at first. */
 bool fault_works_again(struct fault_rig *rig, struct fx_peer *target,
 		       segment_id_t seg, uint64_t off);
 
-/* True if the bytes nobody may send any more are found nowhere. */
+/* Returns true if buf contains no poison, which overwrote a source after its
+ * tasks had ended. */
 bool fault_no_poison(const struct fx_buf *buf);
 
 /* ft_faults_cost.c */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* What a target that is stopped, or dead, costs the others. */
+/* Measures how much a stopped or dead target slows down transfers to others. */
 
 #include <stdlib.h>
 
@@ -9,12 +9,15 @@
 #include "fabtests/functional/fx.h"
 
 #define COST_TURNS 7
-#define COST_NS (FT_NS_PER_SEC / 4)	/* of one measurement */
+#define COST_NS (FT_NS_PER_SEC / 4)	/* duration of one measurement */
 #define COST_BYTES (16 * FX_MIB)	/* moved at a time */
-#define COST_QUEUED (64 * FX_MIB)	/* that the stopped one has to get */
-#define COST_LEAST 0.3			/* on any machine; 0.95 on a quiet one */
+#define COST_QUEUED (64 * FX_MIB)	/* queued for the stopped or dead
+					 * target */
+#define COST_LEAST 0.3			/* least ratio on any machine; a quiet
+					 * one reaches 0.95 */
 
-/* Bytes per second to a target that is well, 0 if any failed. */
+/* Returns the bytes per second to a healthy target, or 0 if a transfer
+ * failed. */
 static double cost_rate(struct fault_rig *rig, const struct fx_peer *other,
 			segment_id_t seg)
 {
@@ -40,14 +43,14 @@ static void cost_say(double *calm, double *beside, const char *how)
 {
 	double a = cost_median(calm), b = cost_median(beside);
 
-	ft_diag("%.0f MB/s (%.0f to %.0f) alone, %.0f MB/s (%.0f to %.0f) "
-		"beside a %s one: %.3f", a / 1e6, calm[1] / 1e6,
+	ft_diag("%.0f MB/s (%.0f to %.0f) alone, %.0f MB/s (%.0f to %.0f) with "
+		"a %s target: %.3f", a / 1e6, calm[1] / 1e6,
 		calm[COST_TURNS - 2] / 1e6, b / 1e6, beside[1] / 1e6,
 		beside[COST_TURNS - 2] / 1e6, how, b / a);
-	/* what else the machine does may hold up most turns, not all of them */
+	/* other load may slow down most measurements but not all of them */
 	ft_ok(calm[0] > 0 && beside[0] > 0 &&
 	      beside[COST_TURNS - 2] > COST_LEAST * a,
-	      "a_%s_target_costs_the_others_little", how);
+	      "%s_target_hardly_slows_down_others", how);
 }
 
 static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,
@@ -70,11 +73,12 @@ static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,
 		good = job.n[STATUS_COMPLETED] == job.tasks && good;
 		fx_job_free(&job);
 	}
-	if (ft_ok(good, "what_the_stopped_one_was_to_get_arrives_later"))
+	if (ft_ok(good, "tasks_of_stopped_target_complete_later"))
 		cost_say(calm, beside, "stopped");
 }
 
-/* Killed with its requests under way, and asked for again and again. */
+/* Measures with a target that was killed while requests were posted to it, and
+ * to which new requests are submitted again and again. */
 static void cost_of_dead(struct fault_rig *rig, struct fx_peer *target,
 			 segment_id_t seg, const struct fx_peer *other,
 			 segment_id_t seg2)

@@ -11,7 +11,7 @@
 
 #define KILL_ROUNDS 4
 
-/* The job's tasks are terminal, none of them in a way that a lie would need. */
+/* Returns true if all tasks have ended as COMPLETED, FAILED or TIMEOUT. */
 static bool kill_ended(const struct fx_job *job)
 {
 	unsigned int n = job->n[STATUS_COMPLETED] + job->n[STATUS_FAILED] +
@@ -56,9 +56,10 @@ out:
 	fx_peer_drop(&target);
 }
 
-/* --- a program that the target has started -------------------------------- */
+/* --- a program that the target has started ------------------------------- */
 
-/* Returns true if the program runs, and not only its start by fork. */
+/* Returns true if the child has executed its program and is not merely
+ * forked. */
 static bool kill_executed(void *arg)
 {
 	char path[64], name[32] = "";
@@ -74,7 +75,8 @@ static bool kill_executed(void *arg)
 	return !strncmp(name, "sleep", 5);
 }
 
-/* Every task that did not complete says that the process has probably ended. */
+/* Returns true if there are tasks that did not complete and the error hint of
+ * each says that the process has probably ended. */
 static bool kill_noticed(const struct fx_job *job)
 {
 	struct te_error err;
@@ -94,9 +96,10 @@ static bool kill_noticed(const struct fx_job *job)
 }
 
 /*
- * A connection that the program held would stay open after the kill, and the tasks
- * would wait for MC_SLICE_TIMEOUT instead. Returns true if some tasks were under
- * way when the target was killed, or if something else went wrong.
+ * Kills a target that has started a program. If the program had inherited a
+ * connection, the connection would stay open and the tasks would wait for
+ * MC_SLICE_TIMEOUT. Returns true if tasks were under way at the kill, or if
+ * something else failed.
  */
 static bool kill_parent_once(struct fault_rig *rig)
 {
@@ -126,8 +129,8 @@ static bool kill_parent_once(struct fault_rig *rig)
 	busy = !good || job.n[STATUS_COMPLETED] < job.tasks;
 	if (busy)
 		ft_ok(good && kill_noticed(&job),
-		      "target_killed_its_program_keeps_no_connection_open");
-	ft_ok(kill_executed(program), "the_program_outlives_the_target");
+		      "program_of_killed_target_keeps_no_connection_open");
+	ft_ok(kill_executed(program), "program_outlives_killed_target");
 	fx_job_free(&job);
 	if (atoi(program) > 1)
 		kill(atoi(program), SIGKILL);
@@ -170,7 +173,8 @@ static bool kill_listed(struct fault_rig *rig, segment_id_t seg,
 	       bufs[0].length == target->mem.len;
 }
 
-/* busy: killed in mid-transfer, else while nothing is under way. */
+/* Restarts a target under the same name. busy: it is killed in mid-transfer,
+ * otherwise while no transfer is under way. */
 static void restarted_target(struct fault_rig *rig, bool busy)
 {
 	const char *how = busy ? "in_mid_write" : "while_idle";
@@ -179,7 +183,7 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 	struct fx_job job;
 	segment_id_t seg, again;
 
-	if (!ft_ok(port, "a_port_is_free") ||
+	if (!ft_ok(port, "free_port_is_found") ||
 	    !ft_ok(kill_start_at(&target, port), "target_takes_a_given_port"))
 		return;
 	seg = openSegment(rig->engine, target.name);
@@ -194,23 +198,26 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 	}
 	fx_peer_kill(&target);
 	fx_peer_drop(&target);
-	if (!ft_ok(kill_start_at(&target, port), "restarts_under_its_name_%s",
+	if (!ft_ok(kill_start_at(&target, port),
+		   "target_killed_%s_restarts_under_its_name",
 		   how))
 		return;
 	ft_ok(fault_works_again(rig, &target, seg, 0),
-	      "restarted_%s_the_open_segment_is_the_new_one_by_itself", how);
+	      "target_killed_%s_open_segment_leads_to_the_new_one", how);
 	again = openSegment(rig->engine, target.name);
-	ft_ok(again > 0, "restarted_%s_opens_again", how);
+	ft_ok(again > 0, "target_killed_%s_is_opened_again", how);
 	ft_ok(fault_works_again(rig, &target, again, 0),
-	      "restarted_%s_next_transfer_works", how);
+	      "target_killed_%s_next_transfer_works", how);
 	ft_ok(kill_listed(rig, again, &target),
-	      "restarted_%s_buffers_are_the_new_ones", how);
+	      "target_killed_%s_lists_the_new_buffers", how);
 	ft_ok(fx_peer_stop(&target), "restarted_target_ends_well");
 	closeSegment(rig->engine, again);
 }
 
 /* --- the initiator dies -------------------------------------------------- */
 
+/* Makes the peer `from` write to the peer `to` and waits until bytes have
+ * moved. */
 static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 		       uint64_t off, uint64_t len)
 {
@@ -228,7 +235,8 @@ static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 	return before > 0;
 }
 
-/* What it handed to the kernel may still land, but not for ever. */
+/* Returns true if the range stops changing in time. Bytes that the killed
+ * initiator handed to the kernel may still land for a while. */
 static bool kill_comes_to_rest(const struct fx_peer *target, uint64_t off,
 			       uint64_t len)
 {
@@ -267,12 +275,13 @@ void fault_kill_initiator(struct fault_rig *rig)
 		good = fx_job_free(&job) && good &&
 		       fx_buf_check(&target.mem, 0, job.len, rig->sequence);
 		fx_peer_drop(&other);
-		ft_ok(good, "initiator_killed_in_mid_write_others_go_on");
+		ft_ok(good,
+		      "initiator_killed_in_mid_write_leaves_others_working");
 		ft_ok(kill_comes_to_rest(&target, 48 * FX_MIB, 16 * FX_MIB),
-		      "what_a_dead_initiator_had_sent_comes_to_rest");
+		      "bytes_of_killed_initiator_stop_landing");
 	}
 	ft_ok(fault_next_works(rig, &target, seg, 48 * FX_MIB),
-	      "initiator_killed_target_is_healthy");
+	      "initiator_killed_leaves_target_healthy");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, seg);
 }

@@ -8,9 +8,10 @@
 #include "fabtests/functional/fx.h"
 
 #define STOP_ROUNDS 3
-#define STOP_CALM_MS 300	/* how long nothing must change */
+#define STOP_CALM_MS 300	/* time in which no byte may change */
 
-/* Starts the job, stops the target at a random point, waits for the end. */
+/* Starts the job, stops the target at a random point and waits until all tasks
+ * have ended. */
 static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 			    struct fx_job *job)
 {
@@ -31,9 +32,10 @@ static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 }
 
 /*
- * What was posted may still land until the target has fenced it, but from the
- * source's memory nothing more is read, and once a later transfer has
- * completed nothing of the old ones lands.
+ * Checks a write whose target is stopped. Posted slices may land until the
+ * target has fenced them. No source byte may be read after the tasks have
+ * ended, and no byte of the old tasks may land after a later transfer has
+ * completed.
  */
 static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
 				 segment_id_t seg)
@@ -52,9 +54,9 @@ static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
 	if (!ended)
 		goto out;
 	ft_ok(fault_works_again(rig, target, seg, FAULT_MEM),
-	      "continued_after_mid_write_next_transfer_works");
+	      "target_resumed_after_mid_write_next_transfer_works");
 	ft_ok(fx_buf_still(&target->mem, 0, FAULT_MEM, STOP_CALM_MS),
-	      "law2_nothing_of_a_timed_out_write_lands_after_the_next_one");
+	      "law2_timed_out_write_lands_nothing_after_the_next_one");
 	ft_ok(fx_job_failed_final(&job, &target->mem, before),
 	      "law2_failed_is_final_at_the_target");
 	ft_ok(fault_no_poison(&target->mem),
@@ -81,13 +83,13 @@ static void stopped_in_mid_read(struct fault_rig *rig, struct fx_peer *target,
 	fx_job_free(&job);
 	ft_ok(fault_works_again(rig, target, seg,
 				fault_point(rig, 64 * FX_MIB)),
-	      "continued_after_mid_read_next_transfer_works");
+	      "target_resumed_after_mid_read_next_transfer_works");
 	ft_ok(fx_buf_still(&rig->mem, used, job.len - used, STOP_CALM_MS) &&
 	      fx_buf_poisoned(&rig->mem, used, job.len - used),
-	      "law2_no_local_byte_of_a_timed_out_read_changes");
+	      "law2_timed_out_read_changes_no_local_byte");
 }
 
-/* The other peers of an initiator do not wait for the one that stopped. */
+/* Checks that transfers to other peers continue while one target is stopped. */
 static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 				segment_id_t seg)
 {
@@ -107,23 +109,25 @@ static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 		good = fault_next_works(rig, &other, seg2, i);
 	fx_job_poll(&job);
 	ft_ok(good && job.n[STATUS_COMPLETED] == 0,
-	      "other_targets_go_on_beside_a_stopped_one");
+	      "other_targets_work_while_one_is_stopped");
 	fx_peer_resume(target);
 	good = fx_job_wait(&job, fault_limit_ms());
-	ft_ok(good, "tasks_of_the_stopped_one_end");
+	ft_ok(good, "tasks_of_stopped_target_end");
 	fx_job_wait(&job, FX_LONG_MS);
 	fx_job_free(&job);
-	ft_ok(fault_next_works(rig, target, seg, 0), "it_works_again");
+	ft_ok(fault_next_works(rig, target, seg, 0),
+	      "resumed_target_works_again");
 	ft_ok(fx_peer_stop(&other), "other_target_ends_well");
 	closeSegment(rig->engine, seg2);
 }
 
-/* With room for one connection with transfers: the stopped one has it. */
+/* An engine whose lanes have room for one connection with transfers, which the
+ * stopped target occupies. */
 struct stop_narrow {
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	struct fx_peer other;
-	struct fx_job job;		/* to the stopped one */
+	struct fx_job job;		/* job to the stopped target */
 	segment_id_t other_seg;
 };
 
@@ -144,7 +148,7 @@ static bool narrow_begin(struct stop_narrow *n, struct fx_peer *target)
 		.remote = target->mem.addr, .len = n->mem.len,
 		.block = FX_MIB,
 	};
-	/* by all rails */
+	/* uses all rails */
 	return fx_move(n->engine, n->other_seg, OPCODE_WRITE, n->mem.p,
 		       n->other.mem.addr, 16 * FX_MIB, FX_MIB) &&
 	       fx_move(n->engine, n->job.seg, OPCODE_WRITE, n->mem.p,
@@ -166,7 +170,8 @@ static void others_have_its_place(struct fault_rig *rig, struct fx_peer *target,
 	bool good;
 
 	(void)rig, (void)seg;
-	if (!ft_ok(narrow_begin(&n, target), "engine_with_two_places_works"))
+	if (!ft_ok(narrow_begin(&n, target),
+		   "engine_with_two_connections_works"))
 		return;
 	fx_buf_poison(&n.other.mem, 0, n.other.mem.len);
 	fx_peer_pause(target);
@@ -177,20 +182,20 @@ static void others_have_its_place(struct fault_rig *rig, struct fx_peer *target,
 			       n.other.mem.addr, FX_MIB, 0) &&
 	       fx_buf_check(&n.other.mem, 0, FX_MIB, 1);
 	took = (ft_now_ns() - from) / 1000000;
-	ft_diag("%llu ms beside a stopped one that had the only place",
+	ft_diag("%llu ms while a stopped target occupied the only connection",
 		(unsigned long long)took);
 	ft_ok(good && took <= fx_soon_ms(5000),
-	      "others_do_not_wait_for_the_place_of_a_stopped_one");
+	      "connection_of_stopped_target_is_given_to_others");
 	fx_peer_resume(target);
 	good = fx_job_wait(&n.job, FX_LONG_MS) &&
 	       n.job.n[STATUS_COMPLETED] == n.job.tasks &&
 	       fx_buf_check(&target->mem, 0, n.mem.len, 1);
-	ft_ok(good, "whose_tasks_complete_once_it_goes_on");
+	ft_ok(good, "tasks_of_resumed_target_complete");
 	fx_job_free(&n.job);
 	narrow_end(&n);
 }
 
-/* A target that stays stopped must not hold up the engine's end. */
+/* Checks that destroyTransferEngine does not wait for a stopped target. */
 static void destroy_beside_a_stopped_target(struct fault_rig *rig,
 					    struct fx_peer *target,
 					    segment_id_t seg)
@@ -213,12 +218,12 @@ static void destroy_beside_a_stopped_target(struct fault_rig *rig,
 	destroyTransferEngine(engine);
 	clock_gettime(CLOCK_MONOTONIC, &to);
 	ft_ok((to.tv_sec - from.tv_sec) * 1000 <= fault_limit_ms() + 1000,
-	      "law3_destroy_beside_a_stopped_target_is_bounded");
+	      "law3_destroy_with_a_stopped_target_ends_in_time");
 	fx_buf_unmap(&mem);
 	fx_peer_resume(target);
 }
 
-/* Runs fn on a fresh target, rounds times; the target survives it. */
+/* Runs fn `rounds` times with a new target, which must survive. */
 static void stop_rounds(struct fault_rig *rig, unsigned int rounds,
 			void (*fn)(struct fault_rig *rig,
 				   struct fx_peer *target, segment_id_t seg))
@@ -263,7 +268,7 @@ void fault_stop_destroy(struct fault_rig *rig)
 	stop_rounds(rig, 1, destroy_beside_a_stopped_target);
 }
 
-/* --- everybody is stopped -------------------------------------------------- */
+/* --- initiator and target are stopped ------------------------------------ */
 
 #define STOP_LEN	(24 * FX_MIB)
 
@@ -287,9 +292,10 @@ static bool both_start(struct fx_peer *from, struct fx_peer *to)
 }
 
 /*
- * As where the machine of an initiator stands still for longer than
- * MC_SLICE_TIMEOUT: nobody was silent to it meanwhile. The target is stopped
- * around that so that something is under way.
+ * Stops an initiator for longer than MC_SLICE_TIMEOUT, as if its machine were
+ * suspended. This time does not count as silence of the target. The target is
+ * stopped a little earlier and resumed later, so that transfers are under way.
+ * Sets *amid to true if they were.
  */
 static bool both_once(bool *amid)
 {
@@ -304,7 +310,8 @@ static bool both_once(bool *amid)
 	fx_peer_resume(&from);
 	fx_peer_resume(&to);
 	good = !fx_ask(&from, "wait") && good;
-	ft_diag("stopped %s: %s", *amid ? "amid" : "too late", from.text);
+	ft_diag("stopped %s: %s", *amid ?
+		"in mid-transfer" : "too late", from.text);
 	good = fx_buf_check(&to.mem, 0, STOP_LEN, 1) && good;
 	good = fx_peer_stop(&from) && good;
 	return fx_peer_stop(&to) && good;
@@ -318,5 +325,5 @@ void fault_stop_both(struct fault_rig *rig)
 	for (int i = 0; i < 10 && good && !amid; i++)
 		good = both_once(&amid);
 	ft_ok(good && amid,
-	      "law3_time_in_which_nobody_ran_is_no_silence");
+	      "law3_suspended_time_does_not_count_as_silence");
 }

@@ -8,8 +8,8 @@
 #include "fabtests/functional/fx.h"
 
 #define UNREG_ROUNDS 3
-#define UNREG_LEN (64 * FX_MIB)		/* bytes of buffer 0 */
-#define UNREG_OTHER (65 * FX_MIB)	/* where buffer 1 begins */
+#define UNREG_LEN (64 * FX_MIB)		/* length of buffer 0 */
+#define UNREG_OTHER (65 * FX_MIB)	/* offset of buffer 1 */
 #define UNREG_CALM_MS 1000
 
 static bool unreg_target(struct fx_peer *target)
@@ -20,13 +20,14 @@ static bool unreg_target(struct fx_peer *target)
 	       !fx_ask(target, "copy 0");
 }
 
-/* The snapshot that the target took when its call returned still holds. */
+/* Checks that buffer 0 still equals the snapshot that the target took when its
+ * call returned. */
 static void unreg_is_calm(struct fx_peer *target, const char *how)
 {
 	bool calm = fx_buf_still(&target->mem, 0, UNREG_LEN, UNREG_CALM_MS);
 
 	ft_ok(!fx_ask(target, "same") && calm,
-	      "law2_not_one_byte_after_unregister_%s", how);
+	      "law2_unregister_%s_ends_all_writes", how);
 }
 
 static bool unreg_in_time(struct fx_peer *target, const char *how)
@@ -38,10 +39,10 @@ static bool unreg_in_time(struct fx_peer *target, const char *how)
 		(unsigned long long)((ft_now_ns() - from) / 1000000));
 	return ft_ok(!ret && ft_now_ns() - from <=
 		     fx_soon_ms(10000) * UINT64_C(1000000),
-		     "unregister_%s_is_0_in_time", how);
+		     "unregister_%s_succeeds_in_time", how);
 }
 
-/* Every task FAILED, or COMPLETED before. */
+/* Checks that every task has FAILED, or had COMPLETED before. */
 static void unreg_tasks(struct fault_rig *rig, struct fx_peer *target,
 			struct fx_job *job)
 {
@@ -49,10 +50,10 @@ static void unreg_tasks(struct fault_rig *rig, struct fx_peer *target,
 
 	ft_diag("%s", fx_job_text(job));
 	ft_ok(in_time && job->n[STATUS_COMPLETED] + job->n[STATUS_FAILED] ==
-	      job->tasks, "unregister_in_mid_transfer_tasks_end_failed");
+	      job->tasks, "unregister_in_mid_transfer_fails_the_tasks");
 	if (job->op == OPCODE_WRITE)
 		ft_ok(fault_completed_is_true(rig, target, job),
-		      "law1_completed_before_unregister_is_true");
+		      "law1_tasks_completed_before_unregister_are_in_place");
 	fx_job_wait(job, FX_LONG_MS);
 	fx_job_free(job);
 }
@@ -63,53 +64,55 @@ static void unregister_in_mid_write(struct fault_rig *rig)
 	struct fx_job job;
 	segment_id_t seg;
 
-	if (!ft_ok(unreg_target(&target), "target_with_two_buffers"))
+	if (!ft_ok(unreg_target(&target), "target_with_two_buffers_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
 	job = fault_job(rig, &target, seg, OPCODE_WRITE, UNREG_LEN);
 	fx_buf_fill(&rig->mem, 0, job.len, ++rig->sequence);
 	fx_buf_poison(&target.mem, 0, job.len);
-	ft_ok(!fx_job_start(&job), "submit");
+	ft_ok(!fx_job_start(&job), "submit_succeeds");
 	fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);
 	if (unreg_in_time(&target, "in_mid_write"))
 		unreg_is_calm(&target, "in_mid_write");
 	unreg_tasks(rig, &target, &job);
 	ft_ok(fault_next_works(rig, &target, seg, UNREG_OTHER),
-	      "after_unregister_another_buffer_works");
+	      "unregister_leaves_the_other_buffer_usable");
 	ft_ok(!fx_ask(&target, "reg 0 %llu 1", UNREG_LEN) &&
 	      fault_next_works(rig, &target, seg, 0),
-	      "registered_again_the_same_range_works");
+	      "range_registered_again_works");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, seg);
 }
 
-/* What the target puts there after its call never reaches the reader. */
+/* Checks that bytes which the target writes after its call has returned never
+ * reach the reader. */
 static void unregister_in_mid_read(struct fault_rig *rig)
 {
 	struct fx_peer target;
 	struct fx_job job;
 	segment_id_t seg;
 
-	if (!ft_ok(unreg_target(&target), "target_with_two_buffers"))
+	if (!ft_ok(unreg_target(&target), "target_with_two_buffers_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
 	job = fault_job(rig, &target, seg, OPCODE_READ, UNREG_LEN);
 	fx_buf_fill(&target.mem, 0, job.len, ++rig->sequence);
 	memset(rig->mem.p, 0x22, rig->mem.len);
-	ft_ok(!fx_job_start(&job), "submit");
+	ft_ok(!fx_job_start(&job), "submit_succeeds");
 	fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);
 	unreg_in_time(&target, "in_mid_read");
 	fx_buf_poison(&target.mem, 0, UNREG_LEN);
 	unreg_tasks(rig, &target, &job);
 	ft_ok(fault_no_poison(&rig->mem),
-	      "law2_not_one_byte_is_read_after_unregister");
+	      "law2_unregister_in_mid_read_ends_all_reads");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, seg);
 }
 
-/* --- an initiator that has stopped in the middle of a message ------------ */
+/* --- an initiator that is stopped in the middle of a message ------------- */
 
-/* Slices as long as the buffer, so that it stops inside one. */
+/* Starts a writer with slices as long as the buffer, so that it stops inside
+ * one. */
 static bool unreg_writer(struct fx_peer *writer, const struct fx_peer *target,
 			 int *seg)
 {
@@ -130,8 +133,8 @@ static bool unreg_start(struct fx_peer *writer, const struct fx_peer *target,
 		       (unsigned long long)len, (unsigned long long)len);
 }
 
-/* Waits until a byte from there on has landed, which one of them alone does not
- * show: it may be as before. Then stops the writer. */
+/* Waits until one of 64 bytes at `at` has landed, then stops the writer. One
+ * byte alone could equal the poison. */
 static bool unreg_stop_at(struct fx_peer *writer, const struct fx_peer *target,
 			  uint64_t at)
 {
@@ -145,7 +148,7 @@ static bool unreg_stop_at(struct fx_peer *writer, const struct fx_peer *target,
 	return !none && fx_peer_pause(writer);
 }
 
-/* Bytes of the writer that have landed, in pages. */
+/* Returns how many MiB of the buffer have changed in their first page. */
 static unsigned int unreg_landed(const struct fx_peer *target)
 {
 	unsigned int n = 0;
@@ -164,7 +167,7 @@ static void unregister_from_a_stopped_writer(struct fault_rig *rig)
 	bool good;
 
 	good = unreg_target(&target) && unreg_writer(&writer, &target, &seg);
-	if (!ft_ok(good, "target_and_writer"))
+	if (!ft_ok(good, "target_and_writer_start"))
 		return;
 	own_seg = openSegment(rig->engine, target.name);
 	beside = fault_job(rig, &target, own_seg, OPCODE_WRITE, 32 * FX_MIB);
@@ -181,26 +184,26 @@ static void unregister_from_a_stopped_writer(struct fault_rig *rig)
 	ft_ok(fx_job_wait(&beside, FX_LONG_MS) &&
 	      beside.n[STATUS_COMPLETED] == beside.tasks &&
 	      fx_buf_check(&target.mem, UNREG_OTHER, beside.len, rig->sequence),
-	      "a_fence_harms_no_other_initiator");
+	      "fence_does_not_affect_other_initiators");
 	fx_job_free(&beside);
 	fx_peer_resume(&writer);
-	unreg_is_calm(&target, "when_the_writer_goes_on");
+	unreg_is_calm(&target, "after_the_writer_is_resumed");
 	good = !fx_ask(&writer, "wait");
 	ft_diag("the writer: %s", writer.text);
 	ft_ok(good && (strstr(writer.text, " 1 failed") ||
 		       strstr(writer.text, " 1 completed")),
-	      "the_writer_s_task_ends_failed_or_completed");
+	      "resumed_writer_s_task_ends_failed_or_completed");
 	good = unreg_start(&writer, &target, seg, UNREG_OTHER, 32 * FX_MIB) &&
 	       !fx_ask(&writer, "wait") && strstr(writer.text, " 1 completed");
 	ft_ok(good && fx_buf_check(&target.mem, UNREG_OTHER, 1024, 1) &&
 	      !memcmp(target.mem.p + UNREG_OTHER, writer.mem.p, 32 * FX_MIB),
-	      "the_writer_s_next_transfer_to_another_buffer_works");
+	      "resumed_writer_s_next_transfer_to_another_buffer_works");
 	ft_ok(fx_peer_stop(&writer), "writer_ends_well");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, own_seg);
 }
 
-/* Our own tasks on the range are waited for. */
+/* Checks that unregisterLocalMemory waits for the tasks of this engine. */
 void fault_unregister_own(struct fault_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(32 * FX_MIB, -1);
@@ -209,20 +212,21 @@ void fault_unregister_own(struct fault_rig *rig)
 	int ret;
 
 	if (!ft_ok(unreg_target(&target) && fx_register(rig->engine, &mem),
-		   "target_with_two_buffers"))
+		   "target_with_two_buffers_starts"))
 		return;
 	job = fault_job(rig, &target, openSegment(rig->engine, target.name),
 			OPCODE_WRITE, mem.len);
 	job.local = mem.p;
 	fx_buf_fill(&mem, 0, mem.len, ++rig->sequence);
-	ft_ok(!fx_job_start(&job), "submit");
+	ft_ok(!fx_job_start(&job), "submit_succeeds");
 	ret = unregisterLocalMemory(rig->engine, mem.p);
 	ft_ok(!ret && fx_job_poll(&job) &&
 	      job.n[STATUS_COMPLETED] == job.tasks &&
 	      fx_buf_check(&target.mem, 0, mem.len, rig->sequence),
-	      "unregister_waits_for_our_own_tasks");
+	      "unregister_waits_for_own_tasks");
 	fx_job_free(&job);
-	ft_ok(fx_job_start(&job) == 3, "unregistered_source_is_3");
+	ft_ok(fx_job_start(&job) == 3,
+	      "submit_from_unregistered_source_is_refused");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	fx_buf_unmap(&mem);
 }

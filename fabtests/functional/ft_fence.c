@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The fence, on two rails between two network namespaces (it starts itself
- * again in one of them). One rail is cut in mid-transfer, at a random byte, the
- * tasks end, by the other rail or early, their memory gets a new pattern, and
- * the rail is mended: not one byte may change any more, whatever the kernels
- * still hold. A cut loses the packets, which are then sent again, or holds
- * them, and then they go on at once. At last both rails are cut until
- * MC_SLICE_TIMEOUT ends the tasks. A cut that came too late, with nothing of the
- * job on the rail, shows nothing: it is counted and made again.
+ * The fence, on two rails between two network namespaces (the test starts
+ * itself again in one of them). One rail is cut in mid-transfer, at a random
+ * byte. The tasks complete over the other rail or are ended early. Then their
+ * memory gets a new pattern and the rail is restored. No byte may change any
+ * more, whatever the kernels still hold. A cut either drops packets, which TCP
+ * sends again, or holds them, so that they arrive as soon as the rail is
+ * restored. Finally both rails are cut until MC_SLICE_TIMEOUT ends the tasks. A
+ * cut that comes too late, when the job has nothing on the rail, proves
+ * nothing; it is counted and repeated.
  *
  *	ft_fence		one cut of most kinds
- *	ft_fence CUTS [WORD]	that many of each kind, or of those that have
- *				WORD in their names, as read, late, held
+ *	ft_fence CUTS [WORD]	CUTS cuts of each kind, or of those that have
+ *				WORD in their names, such as read, late, held
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,37 +22,42 @@
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx_links.h"
 
-#define FENCE_MEM (8 * FX_MIB)		/* of a job, 160 ms on two rails */
+#define FENCE_MEM (8 * FX_MIB)		/* bytes of a job; it takes 160 ms on
+					 * two rails */
 #define FENCE_BLOCK (512 * FX_KIB)
-#define FENCE_HELD_MS 400		/* what was held is through */
-#define FENCE_LOST_MS 2000		/* what was lost is sent again: TCP waits
-					 * for 200, 600, 1400 ms */
-#define FENCE_TRIES 20			/* until a cut hits something */
-/* Of the kinds without CUTS: where a task ends early, not both ways of losing a
- * rail for both operations, unless both rails go. */
+#define FENCE_HELD_MS 400		/* held packets have arrived */
+#define FENCE_LOST_MS 2000		/* lost packets are sent again: TCP
+					 * waits for 200, 600, 1400 ms */
+#define FENCE_TRIES 20			/* attempts until a cut hits posted
+					 * slices */
+/* Kinds that run without CUTS. If a task ends early and one rail stays, not
+ * every way to cut a rail is tested with both operations. */
 #define FENCE_FEW 0xf69f
 
-/* What ends the tasks. */
+/* The cause that ends the tasks. */
 enum fence_end {
-	FENCE_COMPLETE,		/* the other rail */
+	FENCE_COMPLETE,		/* the other rail carries them */
 	FENCE_CANCEL,
 	FENCE_DEADLINE,
-	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT, both rails being cut */
+	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT, with both rails cut */
 };
 
-/* Which kind it is: bit 0 the operation, bit 1 hold, above them the end. */
+/* One cut. In the number of its kind, bit 0 is the operation, bit 1 is hold,
+ * and the bits above them are the end. */
 struct fence_cut {
 	int op;
 	enum fence_end end;
-	bool hold;		/* packets are held, not lost */
-	uint64_t at;		/* bytes transferred until then */
+	bool hold;		/* packets are held and not lost */
+	uint64_t at;		/* bytes transferred before the cut */
 };
 
 struct fence_rig {
 	struct fx_links links;
 	uint64_t random, sequence;
-	unsigned int cuts;	/* of each kind; 0: a few */
-	const char *word;	/* in the names of kinds, "": all */
+	unsigned int cuts;	/* cuts of each kind; 0: one of the kinds in
+				 * FENCE_FEW */
+	const char *word;	/* text that the names of the kinds must
+				 * contain; "": all kinds */
 	unsigned int hits, misses;
 };
 
@@ -69,7 +75,7 @@ static struct fx_job fence_job(const struct fence_rig *rig, int op)
 	return job;
 }
 
-/* Where the tasks' bytes arrive. */
+/* Returns the memory at which the tasks' bytes arrive. */
 static struct fx_buf *fence_sink(struct fence_rig *rig, int op)
 {
 	return op == OPCODE_READ ? &rig->links.mem : &rig->links.target.mem;
@@ -93,7 +99,8 @@ static bool fence_make_end(const struct fx_job *job, enum fence_end end)
 	}
 }
 
-/* The tasks ended as they may. */
+/* Returns true if all tasks have ended with a status that this kind of end
+ * allows. */
 static bool fence_ended(const struct fx_job *job, enum fence_end end)
 {
 	unsigned int other[] = { 0, job->n[STATUS_CANCELED],
@@ -118,7 +125,8 @@ static bool fence_completed_is_true(struct fence_rig *rig,
 	return true;
 }
 
-/* Of these nothing may land any more: at the target, where it was fenced. */
+/* Returns true if no byte of the task may land any more. A write that ended as
+ * unfenced (TIMEOUT) may still land. */
 static bool fence_final(const struct fx_job *job, size_t i)
 {
 	return job->op == OPCODE_READ ||
@@ -157,30 +165,32 @@ static void fence_pause(unsigned int ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Moves may meet a short MC_SLICE_TIMEOUT on a busy machine. */
+/* Returns true if both rails carry again. It is called repeatedly, because a
+ * short MC_SLICE_TIMEOUT may end transfers on a busy machine. */
 static bool fence_mended(void *links)
 {
 	return fx_links_mended(links);
 }
 
-/* The job as it was when all of it had ended. True if all is as it should be. */
+/* Restores the rail after all tasks have ended. Returns true if COMPLETED tasks
+ * are in place and no byte changes within still_ms. */
 static bool fence_after(struct fence_rig *rig, struct fx_job *job,
 			const char *mend, unsigned int still_ms)
 {
 	bool good = fence_completed_is_true(rig, job);
 
-	/* nothing is read any more from there, either */
+	/* no source byte may be read any more either */
 	fx_buf_poison(fence_source(rig, job->op), 0, FENCE_MEM);
 	fence_renew(rig, job, true);
 	good = fx_links_do(mend) &&
 	       ft_wait_until(fence_mended, &rig->links, FX_LONG_MS) && good;
-	/* the target is in contact again: the rest is fenced as well */
+	/* the target answers again and has fenced the remaining tasks */
 	fence_renew(rig, job, false);
 	fence_pause(still_ms);
 	return fence_unchanged(rig, job, true) && good;
 }
 
-/* Begun, with that many bytes transferred. */
+/* Starts the job and waits until `at` bytes are transferred. */
 static bool fence_begin(struct fence_rig *rig, struct fx_job *job, uint64_t at)
 {
 	struct fx_buf *source = fence_source(rig, job->op);
@@ -211,8 +221,8 @@ static const char *fence_mending(const struct fence_cut *cut)
 	return cut->hold ? "restore" : "run b iptables -w 10 -D" FENCE_LOSE;
 }
 
-/* Nothing gets through any more, and there are slices on the rail, or on one of
- * both. */
+/* Returns true if slices are posted on the rail that was cut, or on one of
+ * two. */
 static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 {
 	return fx_links_stats(&rig->links, "r0").inflight_bytes > 0 ||
@@ -220,8 +230,8 @@ static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 		fx_links_stats(&rig->links, "r1").inflight_bytes > 0);
 }
 
-/* And by then they had not arrived: they went by the other one, or the tasks
- * ended early. */
+/* Returns true if the posted slices had not arrived by then: they were posted
+ * again on the other rail, or the tasks ended early. */
 static bool fence_told(const struct fence_rig *rig, const struct fx_job *job,
 		       enum fence_end end, uint64_t retries)
 {
@@ -237,7 +247,8 @@ static void fence_name(const struct fence_cut *cut, char *name, size_t len)
 		 fence_end_names[cut->end], cut->hold ? "held" : "lost");
 }
 
-/* True: it hit something, or it went wrong; false: it was made too late. */
+/* Makes one cut. Returns true if it hit posted slices or failed, and false if
+ * it came too late. */
 static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 		       const char *name)
 {
@@ -246,19 +257,20 @@ static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 	bool good, hit;
 
 	if (!fence_begin(rig, &job, cut->at))
-		return !ft_ok(false, "%s: begins", name);
+		return !ft_ok(false, "%s_starts", name);
 	good = fence_make(cut);
 	hit = fence_caught(rig, cut->end);
 	good = fence_make_end(&job, cut->end) && good &&
 	       fx_job_wait(&job, FX_LONG_MS);
 	hit = fence_told(rig, &job, cut->end, retries) && hit;
-	ft_diag("%s: cut at %llu: %s%s", name, (unsigned long long)cut->at,
-		fx_job_text(&job), hit ? "" : ": nothing was hit");
+	ft_diag("%s: cut at byte %llu: %s%s", name, (unsigned long long)cut->at,
+		fx_job_text(&job), hit ? "" :
+			": nothing was posted on the rail");
 	good = fence_ended(&job, cut->end) && good;
 	good = fence_after(rig, &job, fence_mending(cut), !hit ? 0 :
 			   cut->hold ? FENCE_HELD_MS : FENCE_LOST_MS) && good;
 	if (hit || !good)
-		ft_ok(good, "%s_stays_as_it_is", name);
+		ft_ok(good, "%s_changes_no_byte", name);
 	fx_job_free(&job);
 	rig->hits += hit;
 	rig->misses += !hit;
@@ -283,10 +295,10 @@ static void fence_cut(struct fence_rig *rig, unsigned int kind)
 		if (fence_once(rig, &cut, name))
 			return;
 	}
-	ft_ok(false, "%s: a cut hits something", name);
+	ft_ok(false, "%s_hits_posted_slices", name);
 }
 
-/* Those of these ends. */
+/* Makes the cuts of all kinds with these ends. */
 static void fence_cuts(struct fence_rig *rig, enum fence_end first,
 		       enum fence_end last)
 {
@@ -321,10 +333,11 @@ int main(int argc, char **argv)
 	fence_run(&rig, FENCE_COMPLETE, FENCE_DEADLINE);
 	setenv("MC_SLICE_TIMEOUT", "2", 1);
 	fence_run(&rig, FENCE_TIMEOUT, FENCE_TIMEOUT);
-	ft_diag("%u cuts hit something, %u did not and were made again",
+	ft_diag("%u cuts hit posted slices, %u did not and were repeated",
 		rig.hits, rig.misses);
-	ft_ok(rig.hits > 0, "cuts_hit_something");
-	/* the few may run on a machine that is busy with other tests */
-	ft_ok(!rig.cuts || rig.misses <= rig.hits, "and_most_of_them_do");
+	ft_ok(rig.hits > 0, "cuts_hit_posted_slices");
+	/* without CUTS the test may run while other tests load the machine */
+	ft_ok(!rig.cuts || rig.misses <= rig.hits,
+	      "most_cuts_hit_posted_slices");
 	return ft_result();
 }
