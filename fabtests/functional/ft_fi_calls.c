@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The libfabric provider: what fi_getinfo says to hints, and the forms of calls
- * that ft_fi_rdm and ft_fi_objects do not use, with moonrail's provider and
- * with the one below it.
- */
+/* The libfabric provider: the answers of fi_getinfo to hints, and the forms of
+ * calls that ft_fi_rdm and ft_fi_objects do not use, with moonrail's provider
+ * and with the one below it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +27,7 @@ bool call_sent(struct fi_rig *r)
 	return call_done(r, r->tx, &d);
 }
 
-/* --- a second endpoint, which sends to itself ------------------------------ */
+/* --- a second endpoint, which sends to itself ----------------------------- */
 
 bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
 	       struct call_ep *e)
@@ -139,8 +137,9 @@ static bool call_run(const char *provider, bool *missing)
 	return good;
 }
 
-/* Addresses or offsets, keys of the provider's or the program's, and who
- * registers all memory. */
+/* Runs the memory cases with each registration mode: virtual addresses or
+ * offsets, keys chosen by the provider or by the program, and local memory
+ * registered by the program or not. */
 static void call_models(void)
 {
 	static const int mode[] = {
@@ -156,10 +155,11 @@ static void call_models(void)
 		good = fi_rig_run("moonrail", 0, call_memory, &missing) && good;
 	}
 	fi_rig_mr_mode = 0;
-	ft_ok(good, "moonrail: all models of registration");
+	ft_ok(good, "moonrail_works_with_all_registration_modes");
 }
 
-/* Who is silent for longer than that. */
+/* Runs the cases in which a process is silent for longer than
+ * MC_SLICE_TIMEOUT. */
 static void call_silent_peers(void)
 {
 	char seconds[8];
@@ -168,12 +168,12 @@ static void call_silent_peers(void)
 	snprintf(seconds, sizeof(seconds), "%d", CALL_SILENT_S);
 	setenv("MC_SLICE_TIMEOUT", seconds, 1);
 	ft_ok(fi_rig_run("moonrail", 0, call_stopped, &missing) && !missing,
-	      "moonrail: a process is stopped");
+	      "moonrail_cases_with_stopped_process_end_well");
 	ft_ok(fi_rig_run("moonrail", FI_DIRECTED_RECV, call_late, &missing) &&
 		      !missing,
-	      "moonrail: a process comes late");
+	      "moonrail_cases_with_late_process_end_well");
 	ft_ok(fi_rig_run("moonrail", 0, call_given_up, &missing) && !missing,
-	      "moonrail: a large message is given up");
+	      "moonrail_cases_with_failed_large_message_end_well");
 	unsetenv("MC_SLICE_TIMEOUT");
 }
 
@@ -182,10 +182,10 @@ static void call_moonrail_only(void)
 	bool missing;
 
 	ft_ok(fi_rig_run("moonrail", 0, call_gone, &missing) && !missing,
-	      "moonrail: a process ends");
+	      "moonrail_cases_with_ended_process_end_well");
 	setenv("MOONRAIL_MAX_PEERS", "3", 1);
 	ft_ok(fi_rig_run("moonrail", 0, call_visitors, &missing) && !missing,
-	      "moonrail: processes come and go");
+	      "moonrail_cases_with_visiting_processes_end_well");
 	unsetenv("MOONRAIL_MAX_PEERS");
 	call_silent_peers();
 	call_models();
@@ -193,7 +193,7 @@ static void call_moonrail_only(void)
 	call_unclosed();
 }
 
-/* With an argument: that provider alone. */
+/* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
 	if (!fi_rig_path())

@@ -4,31 +4,31 @@
 
 #include "fabtests/functional/fi_rig.h"
 
-#define CALL_LARGE	200000u	/* not a small message with any provider */
-#define CALL_SILENT_S	2	/* MC_SLICE_TIMEOUT: reached by silent peers,
-				 * not by busy ones */
+#define CALL_LARGE	200000u	/* bytes of a message that no provider treats as
+				 * small */
+#define CALL_SILENT_S	2	/* MC_SLICE_TIMEOUT, s; a stopped process
+				 * exceeds it, and a busy one should not */
 
 /* A second endpoint, which sends to itself. */
 struct call_ep {
-	struct fid_cntr *counts;	/* of sends and receives */
+	struct fid_cntr *counts;	/* counts sends and receives */
 	struct fid_ep *ep;
-	struct fid_cq *cq[2];		/* of sends; of receives */
+	struct fid_cq *cq[2];		/* of sends, of receives */
 	fi_addr_t self;
 };
 
 bool call_moonrail(const struct fi_rig *r);
-/* Returns true if the next completion of the queue is a success. */
+/* Returns true if the queue's next completion is a success. */
 bool call_done(struct fi_rig *r, struct fid_cq *cq, struct fi_rig_done *d);
 bool call_sent(struct fi_rig *r);
 bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
 	       struct call_ep *e);
 bool call_close(struct fi_rig *r, struct call_ep *e);
-/* Opens a fabric, a domain and an address vector with that source. */
+/* Opens a new fabric, domain and address vector with that source address. */
 bool call_domain(struct fi_rig *r, uint32_t format, const char *node,
 		 const char *service, struct fi_rig *own);
 bool call_domain_close(struct fi_rig *own);
-/* Waits for the next completion of the queue. *src, if not NULL, is its
- * source. */
+/* Waits for the queue's next completion. src: NULL, or is set to its source. */
 bool call_await(struct fid_cq *cq, void *entry, fi_addr_t *src);
 
 /* ft_fi_calls_addr.c */
@@ -43,7 +43,7 @@ void call_kinds(struct fi_rig *r);
 /* ft_fi_calls_cntr.c */
 void call_counter(struct fi_rig *r);
 void call_counter_errors(struct fi_rig *r);
-/* Lets the other process end. */
+/* The other process ends during this case. */
 void call_gone(struct fi_rig *r);
 /* ft_fi_calls_cq.c */
 void call_formats(struct fi_rig *r);
@@ -54,7 +54,7 @@ void call_selective_look(struct fi_rig *r);
 void call_turns(struct fi_rig *r);
 void call_signal(struct fi_rig *r);
 void call_polled(struct fi_rig *r);
-/* Returns true if the queue stays empty for a while. */
+/* Returns true if there is nothing to read for a while. */
 bool call_silent(struct fid_cq *cq);
 /* ft_fi_calls_ends.c */
 void call_bound_queue(struct fi_rig *r);
@@ -65,13 +65,13 @@ void call_closed(struct fi_rig *r);
 void call_sender_gone(struct fi_rig *r);
 void call_cut_unread(struct fi_rig *r);
 void call_too_soon(struct fi_rig *r);
-/* With MOONRAIL_MAX_PEERS=3. */
+/* Runs with MOONRAIL_MAX_PEERS=3. */
 void call_visitors(struct fi_rig *r);
-/* Without a rig. */
+/* Runs without a rig. */
 void call_unclosed(void);
 /* ft_fi_calls_hints.c */
 struct fi_info *call_hints(const char *provider);
-/* Frees the hints. */
+/* Calls fi_getinfo and frees the hints. */
 int call_info(struct fi_info *h, const char *node, const char *service,
 	      uint64_t flags, struct fi_info **info);
 void call_hints_of(const char *provider);
@@ -95,8 +95,8 @@ void call_room(struct fi_rig *r);
 void call_sought(struct fi_rig *r);
 void call_full(struct fi_rig *r);
 void call_own_full(struct fi_rig *r);
-/* With MC_SLICE_TIMEOUT=1. The other process is stopped for longer; in
- * call_late it starts later. */
+/* These run with MC_SLICE_TIMEOUT=CALL_SILENT_S. The other process is stopped
+ * for longer, or starts later. */
 void call_stopped(struct fi_rig *r);
 void call_late(struct fi_rig *r);
 void call_given_up(struct fi_rig *r);

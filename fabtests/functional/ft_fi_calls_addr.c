@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses. */
+/* Addresses and address vectors. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* --- vectors of them ------------------------------------------------------ */
+/* --- address vectors ----------------------------------------------------- */
 
 void call_addresses(struct fi_rig *r)
 {
@@ -24,30 +24,34 @@ void call_addresses(struct fi_rig *r)
 	bool good;
 
 	if (!fi_rig_ok(r, !fi_av_open(r->domain, &attr, &av, NULL),
-		       "a table of addresses"))
+		       "address_table_is_opened"))
 		return;
 	good = !fi_getname(&r->ep->fid, name, &len) &&
 	       fi_av_insert(av, name, 1, &a[0], 0, NULL) == 1 && !a[0] &&
 	       !fi_av_lookup(av, a[0], again, &room) && room == len &&
 	       !memcmp(name, again, len) &&
 	       fi_av_straddr(av, name, text, &n) && strlen(text) > 4;
-	fi_rig_ok(r, good, "gives back what was put in, in words too");
+	fi_rig_ok(r, good,
+		  "address_table_returns_inserted_address_and_its_text");
 	good = !fi_av_remove(av, a, 1, 0);
 	if (call_moonrail(r)) {
 		room = sizeof(again);
 		good = fi_av_lookup(av, a[0], again, &room) == -FI_EINVAL &&
 		       fi_av_remove(av, a, 1, 0) == -FI_EINVAL && good;
 	}
-	fi_rig_ok(r, good && !fi_close(&av->fid), "until it is removed");
+	fi_rig_ok(r, good && !fi_close(&av->fid),
+		  "address_table_refuses_removed_address");
 	len = 1;
 	fi_rig_ok(r, fi_getname(&r->ep->fid, name, &len) == -FI_ETOOSMALL &&
-			     len > 1, "a name that finds no room says how much");
+			     len > 1,
+			     "getname_with_short_buffer_returns_the_length");
 }
 
-/* --- addresses as text ----------------------------------------------------- */
+/* --- addresses as text ---------------------------------------------------- */
 
-/* Returns true if that socket address is written as that text, and as much of the
- * text as there is room for, with the whole length. */
+/* Returns true if fi_av_straddr writes that socket address as that text, and if
+ * it fills a short buffer with a part of the text and returns the whole
+ * length. */
 static bool call_text(struct fid_av *av, const void *addr, const char *want)
 {
 	char text[64], less[8];
@@ -72,7 +76,7 @@ void call_texts(struct fi_rig *r)
 	size_t len = sizeof(name), n = sizeof(text);
 	bool good;
 
-	/* others only write addresses of their address vector's format */
+	/* other providers only write addresses of their own format */
 	if (!call_moonrail(r))
 		return;
 	in.sin_addr.s_addr = htonl(0x0a000002);
@@ -85,7 +89,7 @@ void call_texts(struct fi_rig *r)
 	fi_rig_ok(r, good, "straddr_of_a_name_is_the_address_of_its_rail");
 }
 
-/* --- many addresses -------------------------------------------------------- */
+/* --- many addresses ------------------------------------------------------- */
 
 #define CALL_MANY	40000u
 #define CALL_SOME	4000u
@@ -98,7 +102,8 @@ static uint64_t call_thread_ns(void)
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* As of all ranks of a large job. ns: of the first ones, of the last ones. */
+/* Inserts many addresses, as for all ranks of a large job. ns: CPU time of the
+ * first and of the last CALL_SOME insertions. */
 static bool call_insert_many(struct fid_av *av, const char *name,
 			     fi_addr_t *out, uint64_t ns[2])
 {
@@ -133,25 +138,27 @@ void call_many(struct fi_rig *r)
 	good = !fi_av_open(r->domain, &attr, &av, NULL) &&
 	       !fi_getname(&r->ep->fid, name, &len);
 	if (!fi_rig_ok(r, good && call_insert_many(av, name, a, ns),
-		       "many addresses are inserted"))
+		       "address_table_accepts_many_addresses"))
 		goto out;
 	fi_rig_ok(r, ns[1] < 5 * ns[0] + 20000000,
-		  "the last ones as fast as the first");
+		  "address_table_is_as_fast_for_the_last_as_for_the_first");
 	good = !fi_av_remove(av, &a[900], 1, 0) &&
 	       !fi_av_remove(av, &a[30], 1, 0);
 	for (i = 0; i < 3; i++)
 		good = fi_av_insert(av, name, 1, &got[i], 0, NULL) == 1 && good;
 	fi_rig_ok(r, good && got[0] == 30 && got[1] == 900 &&
 			     got[2] == CALL_MANY,
-		  "places that are free are taken first");
-	fi_rig_ok(r, !fi_close(&av->fid), "and all are closed");
+		  "address_table_reuses_free_entries_first");
+	fi_rig_ok(r, !fi_close(&av->fid),
+		  "address_table_with_many_addresses_closes");
 out:
 	free(a);
 }
 
 /* --- addresses of sockets ------------------------------------------------- */
 
-/* A message of an endpoint to itself, from whom alone it is taken. */
+/* Sends a message from an endpoint to itself, to a receive that accepts only
+ * this sender. */
 static bool call_to_itself(struct fi_rig *r)
 {
 	fi_addr_t src = FI_ADDR_NOTAVAIL;
@@ -171,20 +178,23 @@ static bool call_to_itself(struct fi_rig *r)
 	return call_close(r, &e) && good;
 }
 
-/* Their address says nothing of the endpoint: there may have been others. */
+/* Opens two endpoints one after the other at the same socket address, which
+ * does not identify the endpoint. */
 static void call_names_of(struct fi_rig *r, uint32_t format, const char *node)
 {
 	struct fi_rig own;
 
 	if (!fi_rig_ok(r, call_domain(r, format, node, NULL, &own),
-		       "a domain with addresses of sockets"))
+		       "domain_with_socket_addresses_is_opened"))
 		return;
 	fi_rig_ok(r, call_to_itself(&own) && call_to_itself(&own),
-		  "an endpoint that is opened again is reached");
-	fi_rig_ok(r, call_domain_close(&own), "and closes");
+		  "endpoint_opened_again_at_its_address_is_reached");
+	fi_rig_ok(r, call_domain_close(&own),
+		  "domain_with_socket_addresses_closes");
 }
 
-/* A name is of the kind that was asked for, or there is no domain. */
+/* Returns true if an endpoint's name has the length `want`, or if there is no
+ * domain and want is 0. */
 static bool call_kind(struct fi_rig *r, uint32_t format, const char *rails,
 		      size_t want)
 {
@@ -226,21 +236,22 @@ void call_kinds(struct fi_rig *r)
 		return;
 	fi_rig_ok(r, call_kind(r, FI_SOCKADDR_IN, "127.0.0.1", four) &&
 			     call_kind(r, FI_SOCKADDR_IN6, "127.0.0.1", 0),
-		  "names of rails are of the format, or there is no domain");
+		  "ipv4_rails_give_ipv4_names_only");
 	if (access("/proc/net/if_inet6", R_OK)) {
-		ft_diag("no IPv6 here: no such addresses");
+		ft_diag("IPv6 is not available: its addresses are not tested");
 		return;
 	}
 	fi_rig_ok(r, call_kind(r, FI_SOCKADDR_IN6, NULL, six) &&
 			     call_kind(r, FI_SOCKADDR_IN6, "::1", six) &&
 			     call_kind(r, FI_SOCKADDR_IN, "::1", 0),
-		  "also those of IPv6");
+		  "ipv6_rails_give_ipv6_names_only");
 }
 
-/* --- its own, and such as look like it ------------------------------------- */
+/* --- own addresses, and addresses similar to them ------------------------ */
 
-/* Whether a message goes from an endpoint of a domain with that address to
- * itself, where it is sent to another one with the same port. */
+/* Sends a message from an endpoint of a domain with address `node` to the same
+ * port of address `other`. Sets *comes to true if it arrives at this
+ * endpoint. */
 static bool call_goes(struct fi_rig *r, uint32_t format, const char *node,
 		      const char *other, bool *comes)
 {
@@ -262,7 +273,8 @@ static bool call_goes(struct fi_rig *r, uint32_t format, const char *node,
 	return call_close(&own, &e) && call_domain_close(&own);
 }
 
-/* They differ behind the first eight bytes of a socket's address. */
+/* The two addresses differ only after the first eight bytes of a socket
+ * address. */
 void call_other_host(struct fi_rig *r)
 {
 	bool comes;
@@ -270,12 +282,12 @@ void call_other_host(struct fi_rig *r)
 	if (!call_moonrail(r) || r->server)
 		return;
 	if (access("/proc/net/if_inet6", R_OK)) {
-		ft_diag("no IPv6 here: no such addresses");
+		ft_diag("IPv6 is not available: its addresses are not tested");
 		return;
 	}
 	fi_rig_ok(r, call_goes(r, FI_SOCKADDR_IN6, "::1", "2001:db8::77",
 			       &comes) && !comes,
-		  "another host's address with our port is not our own");
+		  "address_of_other_host_with_own_port_is_not_own");
 }
 
 static bool call_name_has(struct fi_rig *r, struct fid_ep *ep, const char *text)
@@ -287,7 +299,7 @@ static bool call_name_has(struct fi_rig *r, struct fid_ep *ep, const char *text)
 	       strstr(fi_av_straddr(r->av, name, words, &n), text);
 }
 
-/* Of two rails. */
+/* Tests a domain with two rails. */
 void call_own_rails(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -298,16 +310,17 @@ void call_own_rails(struct fi_rig *r)
 		return;
 	setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 1);
 	good = call_goes(r, FI_SOCKADDR_IN, "127.0.0.1", "127.0.0.2", &comes);
-	fi_rig_ok(r, good && comes, "what is sent to another own rail comes");
+	fi_rig_ok(r, good && comes, "message_to_another_own_rail_arrives");
 	good = call_domain(r, FI_SOCKADDR_IN, "127.0.0.2", NULL, &own) &&
 	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &e) &&
 	       call_name_has(&own, e.ep, "127.0.0.2") &&
 	       call_close(&own, &e) && call_domain_close(&own);
-	fi_rig_ok(r, good, "the source is the rail that has the name");
+	fi_rig_ok(r, good, "source_address_selects_the_rail_of_the_name");
 	unsetenv("FI_MOONRAIL_ADDR");
 }
 
-/* A socket's address of this domain, and then the name of another endpoint. */
+/* Inserts the socket address of this domain, and then the name of another
+ * endpoint. */
 static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
 			    struct fid_ep *other)
 {
@@ -323,7 +336,8 @@ static bool call_two_insert(struct fi_rig *r, struct fid_av *av,
 	       a[1] == 1;
 }
 
-/* From each of them, into the receive that is for it. */
+/* Sends a message. Returns true if it completes the receive that was posted for
+ * its sender, and no other. */
 static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
 			  struct fid_ep *from, fi_addr_t is)
 {
@@ -346,7 +360,8 @@ static bool call_two_come(struct fi_rig *r, struct call_ep *to, fi_addr_t addr,
 			     0) == 1;
 }
 
-/* The oldest endpoint by a socket's address, another one by its name. */
+/* Addresses the oldest endpoint by a socket address and another one by its
+ * name. */
 void call_two_names(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
@@ -365,22 +380,23 @@ void call_two_names(struct fi_rig *r)
 	       call_open(&own, FI_CQ_FORMAT_TAGGED, 0, &to) &&
 	       !fi_getname(&to.ep->fid, name, &len) &&
 	       fi_av_insert(r->av, name, 1, &addr, 0, NULL) == 1;
-	if (!fi_rig_ok(r, good, "an address of a socket and a name"))
+	if (!fi_rig_ok(r, good, "socket_address_and_name_are_inserted"))
 		return;
 	good = call_two_come(r, &to, addr, other.ep, 1) &&
 	       call_two_come(r, &to, addr, r->ep, 0);
 	fi_rig_ok(r, call_sent(r) && good,
-		  "which are not taken for each other");
+		  "socket_address_and_name_match_different_senders");
 	fi_rig_ok(r, call_close(&own, &to) && call_close(r, &other) &&
 			     !fi_av_remove(r->av, &addr, 1, 0) &&
-			     !fi_close(&own.av->fid), "and are closed");
+			     !fi_close(&own.av->fid),
+			     "endpoints_with_socket_address_and_name_close");
 }
 
 void call_socket_names(struct fi_rig *r)
 {
 	call_names_of(r, FI_SOCKADDR_IN, "127.0.0.1");
 	if (access("/proc/net/if_inet6", R_OK))
-		ft_diag("no IPv6 here: no such addresses");
+		ft_diag("IPv6 is not available: its addresses are not tested");
 	else
 		call_names_of(r, FI_SOCKADDR_IN6, "::1");
 }

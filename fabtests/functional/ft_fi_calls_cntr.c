@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Counters, and what they count of a process that ends. */
+/* Counters, also when a process ends. */
 #include <sys/socket.h>
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* --- by themselves -------------------------------------------------------- */
+/* --- counters alone ------------------------------------------------------ */
 
 void call_counter(struct fi_rig *r)
 {
@@ -18,21 +18,21 @@ void call_counter(struct fi_rig *r)
 	bool good;
 
 	if (!fi_rig_ok(r, !fi_cntr_open(r->domain, &attr, &c, NULL),
-		       "a counter"))
+		       "counter_is_opened"))
 		return;
 	good = !fi_cntr_set(c, 5) && fi_cntr_read(c) == 5 &&
 	       !fi_cntr_add(c, 2) && fi_cntr_read(c) == 7 &&
 	       !fi_cntr_wait(c, 7, 0);
-	fi_rig_ok(r, good, "is set, added to and waited for");
+	fi_rig_ok(r, good, "counter_is_set_increased_and_waited_for");
 	from = ft_now_ns();
 	good = fi_cntr_wait(c, 8, 30) == -FI_ETIMEDOUT;
 	end = ft_now_ns();
 	fi_rig_ok(r, good && end - from >= UINT64_C(25000000),
-		  "in vain, for as long as was said");
+		  "counter_wait_times_out_after_its_timeout");
 	good = !fi_cntr_adderr(c, 3) && fi_cntr_readerr(c) == 3 &&
 	       !fi_cntr_seterr(c, 1) && fi_cntr_readerr(c) == 1 &&
 	       fi_cntr_read(c) == 7 && !fi_close(&c->fid);
-	fi_rig_ok(r, good, "and its errors are a count of their own");
+	fi_rig_ok(r, good, "counter_counts_errors_separately");
 	while (fi_rig_again(r, fi_recv(r->ep, r->mem, 8, NULL, FI_ADDR_UNSPEC,
 				       NULL)))
 		;
@@ -42,7 +42,7 @@ void call_counter(struct fi_rig *r)
 	good = !fi_cntr_wait(r->sent, from + 1, FI_RIG_WAIT_MS) &&
 	       fi_cntr_read(r->sent) == from + 1 && call_sent(r);
 	fi_rig_ok(r, call_done(r, r->rx, &(struct fi_rig_done){ .err = 0 }) &&
-			     good, "a send is waited for by its counter");
+			     good, "counter_wait_ends_with_a_send");
 }
 
 static void call_message(struct fi_rig *r, size_t len, size_t room)
@@ -55,7 +55,8 @@ static void call_message(struct fi_rig *r, size_t len, size_t room)
 		;
 }
 
-/* Of what a program has been told by its queue it is not told again. */
+/* Checks that an error which the program has read from the queue does not end a
+ * later wait for the counter. */
 void call_counter_errors(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->got);
@@ -68,21 +69,21 @@ void call_counter_errors(struct fi_rig *r)
 	good = !fi_cancel(&r->ep->fid, &d) && fi_rig_next(r, r->rx, &d) &&
 	       d.err == FI_ECANCELED &&
 	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
-	fi_rig_ok(r, good, "a receive that is cancelled ends no later wait");
+	fi_rig_ok(r, good, "counter_wait_ignores_earlier_cancelled_receive");
 	call_message(r, 64, 8);
 	good = call_sent(r) && fi_rig_next(r, r->rx, &d) &&
 	       d.err == FI_ETRUNC &&
 	       fi_cntr_wait(r->got, was + 1, 20) == -FI_ETIMEDOUT;
-	fi_rig_ok(r, good, "nor does an error that has been read");
+	fi_rig_ok(r, good, "counter_wait_ignores_error_already_read");
 	call_message(r, 8, 8);
 	good = !fi_cntr_wait(r->got, was + 1, FI_RIG_WAIT_MS) && call_sent(r);
 	fi_rig_ok(r, call_done(r, r->rx, &d) && good,
-		  "which ends with the next message");
+		  "counter_wait_ends_with_the_next_message");
 }
 
-/* --- what cannot be done any more ----------------------------------------- */
+/* --- operations to a process that has ended ------------------------------ */
 
-/* Of each kind, to the peer. */
+/* Posts one operation of that kind to the peer. */
 static ssize_t call_of(struct fi_rig *r, int kind)
 {
 	static uint64_t one = 1;
@@ -103,8 +104,8 @@ static ssize_t call_of(struct fi_rig *r, int kind)
 	}
 }
 
-/* One of each kind to a process that has ended: none is left hanging, and none
- * is said to be done. */
+/* Posts an operation of that kind to a process that has ended. It must complete
+ * with an error in time. */
 static bool call_fails(struct fi_rig *r, int kind)
 {
 	uint64_t until = ft_now_ns() + UINT64_C(2000000000);
@@ -112,21 +113,21 @@ static bool call_fails(struct fi_rig *r, int kind)
 
 	while (fi_rig_again(r, call_of(r, kind)))
 		if (ft_now_ns() > until) {
-			ft_diag("operation %d is never taken", kind);
+			ft_diag("operation %d: still refused after 2 s", kind);
 			return false;
 		}
 	if (!fi_rig_next(r, r->tx, &d)) {
-		ft_diag("operation %d never ends", kind);
+		ft_diag("operation %d: no completion", kind);
 		return false;
 	}
 	if (d.err == FI_ECONNRESET && ft_now_ns() < until)
 		return true;
-	ft_diag("operation %d ends with %d", kind, d.err);
+	ft_diag("operation %d: completed with error %d", kind, d.err);
 	return false;
 }
 
-/* A message that the other takes to its end: who waits by a counter is told,
- * whichever of the two comes first; and once. */
+/* Checks a send whose peer ends: the wait for its counter ends with an error,
+ * and no later wait ends because of the same error. */
 static void call_counted(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->sent);
@@ -137,12 +138,13 @@ static void call_counted(struct fi_rig *r)
 	       fi_cntr_readerr(r->sent) == 1 && fi_cntr_read(r->sent) == was &&
 	       fi_rig_next(r, r->tx, &d) &&
 	       (d.err == FI_ECONNREFUSED || d.err == FI_ECONNRESET);
-	fi_rig_ok(r, good, "a wait for a send that fails ends");
+	fi_rig_ok(r, good, "counter_wait_ends_with_failed_send");
 	fi_rig_ok(r, fi_cntr_wait(r->sent, was + 1, 20) == -FI_ETIMEDOUT,
-		  "a wait after that does not end by it");
+		  "counter_wait_after_that_times_out");
 }
 
-/* As long as nobody has heard of it, a failure ends what begins after it. */
+/* Checks that a failure ends a later wait as long as it has been neither read
+ * nor reported by a wait. */
 static void call_counted_late(struct fi_rig *r)
 {
 	uint64_t was = fi_cntr_read(r->sent), errors;
@@ -151,24 +153,24 @@ static void call_counted_late(struct fi_rig *r)
 	int i;
 
 	errors = fi_cntr_readerr(r->sent);
-	/* each fails at once: the other is known to have ended */
+	/* both fail at once, because the peer is known to have ended */
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, call_of(r, 0)))
 			;
 	good = fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL;
 	while (fi_rig_again(r, call_of(r, 0)))
 		;
-	/* the first two are old, the third is new */
+	/* the first two were reported by a wait, the third was not */
 	good = fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET && good &&
 	       fi_rig_next(r, r->tx, &d) && d.err == FI_ECONNRESET &&
 	       fi_cntr_wait(r->sent, was + 1, FI_RIG_WAIT_MS) == -FI_EAVAIL &&
 	       fi_cntr_readerr(r->sent) == errors + 3 &&
 	       fi_rig_next(r, r->tx, &d);
-	fi_rig_ok(r, good, "so does one that begins when it has failed");
+	fi_rig_ok(r, good, "counter_wait_begun_after_a_new_failure_ends");
 }
 
-/* What fails at each end is in a queue of its own; that one of the two was read
- * says nothing of the other. */
+/* Makes a send and a receive fail, which report to different queues. Reads only
+ * the error of the receive. */
 static bool call_both_fail(struct fi_rig *r, struct call_ep *e)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
@@ -199,7 +201,8 @@ static void call_counted_apart(struct fi_rig *r)
 
 	good = !fi_cntr_open(r->domain, &attr, &e.counts, NULL) &&
 	       call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e);
-	if (!fi_rig_ok(r, good, "an endpoint of two queues and one counter"))
+	if (!fi_rig_ok(r, good,
+		       "endpoint_with_two_queues_and_one_counter_is_opened"))
 		return;
 	good = call_both_fail(r, &e);
 	was = fi_cntr_read(e.counts);
@@ -209,9 +212,9 @@ static void call_counted_apart(struct fi_rig *r)
 	       fi_cntr_wait(e.counts, was + 100, 20) == -FI_ETIMEDOUT &&
 	       fi_cntr_readerr(e.counts) == 2;
 	fi_rig_ok(r, good,
-		  "an error that was read hides none in another queue");
+		  "counter_wait_ends_with_unread_error_of_other_queue");
 	fi_rig_ok(r, call_close(r, &e) && !fi_close(&e.counts->fid),
-		  "which close");
+		  "endpoint_with_two_queues_and_one_counter_closes");
 }
 
 void call_gone(struct fi_rig *r)
@@ -222,11 +225,12 @@ void call_gone(struct fi_rig *r)
 
 	r->hasty = true;
 	if (!r->server) {
-		/* known to each other, and nothing is under way */
+		/* both processes know each other, and nothing is under way */
 		while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, r->peer,
 					       NULL)))
 			;
-		fi_rig_ok(r, call_sent(r), "a last message");
+		fi_rig_ok(r, call_sent(r),
+			  "last_message_of_ending_process_is_sent");
 		fi_rig_meet(r);
 		return;
 	}
@@ -234,7 +238,7 @@ void call_gone(struct fi_rig *r)
 				       NULL)))
 		;
 	good = call_done(r, r->rx, &d);
-	/* which the other does not ask for */
+	/* the other process posts no receive for it */
 	while (fi_rig_again(r, call_of(r, 0)))
 		;
 	fi_rig_meet(r);
@@ -243,7 +247,7 @@ void call_gone(struct fi_rig *r)
 		fi_rig_idle(r);
 	fi_rig_ok(r, good && call_fails(r, 0) && call_fails(r, 1) &&
 			     call_fails(r, 2) && call_fails(r, 3),
-		  "whatever is for one that has ended fails, soon");
+		  "operations_to_ended_process_fail_in_time");
 	call_counted_late(r);
 	call_counted_apart(r);
 }

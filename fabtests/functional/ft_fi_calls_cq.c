@@ -6,7 +6,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* Each format is the beginning of the next one. */
+/* Checks completions of one format. Each format is the beginning of the next
+ * larger one. */
 static bool call_format(struct fi_rig *r, enum fi_cq_format format)
 {
 	struct fi_cq_tagged_entry t[2];
@@ -34,7 +35,7 @@ static bool call_format(struct fi_rig *r, enum fi_cq_format format)
 		       t[0].flags & FI_REMOTE_CQ_DATA;
 	if (format >= FI_CQ_FORMAT_TAGGED)
 		good = good && t[0].tag == 55;
-	else	/* nothing is written beyond it */
+	else	/* no byte after the entry is written */
 		good = good && t[0].tag == UINT64_C(0xeeeeeeeeeeeeeeee);
 	return call_close(r, &e) && good;
 }
@@ -46,10 +47,11 @@ void call_formats(struct fi_rig *r)
 
 	for (i = FI_CQ_FORMAT_CONTEXT; i <= FI_CQ_FORMAT_TAGGED; i++)
 		good = call_format(r, (enum fi_cq_format)i) && good;
-	fi_rig_ok(r, good, "completions of all formats, and their source");
+	fi_rig_ok(r, good, "completions_of_all_formats_and_sources_are_right");
 }
 
-/* To itself: 24 bytes with data 98 and that tag, into len bytes. */
+/* Opens an endpoint that sends itself 24 bytes with data 98 and that tag, into
+ * a receive of len bytes. */
 static bool call_to_self(struct fi_rig *r, struct call_ep *e, uint64_t tag,
 			 size_t len)
 {
@@ -64,7 +66,8 @@ static bool call_to_self(struct fi_rig *r, struct call_ep *e, uint64_t tag,
 	return true;
 }
 
-/* Calls that wait for a completion return what there is, and from whom. */
+/* Checks that the blocking reads of a queue return a completion and its
+ * source. */
 void call_waits(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -75,15 +78,17 @@ void call_waits(struct fi_rig *r)
 	good = call_to_self(r, &e, 56, 64) &&
 	       fi_cq_sread(e.cq[0], &t, 1, NULL, FI_RIG_WAIT_MS) == 1 &&
 	       t.op_context == &e && t.flags & FI_SEND;
-	fi_rig_ok(r, good, "a wait for a completion returns it");
+	fi_rig_ok(r, good, "sread_returns_the_completion");
 	good = good && fi_cq_sreadfrom(e.cq[1], &t, 1, &src, NULL,
 				       FI_RIG_WAIT_MS) == 1 &&
 	       t.op_context == r && t.len == 24 && t.data == 98 &&
 	       t.tag == 56 && src == e.self;
-	fi_rig_ok(r, good && call_close(r, &e), "and whom it is from");
+	fi_rig_ok(r, good && call_close(r, &e),
+		  "sreadfrom_returns_the_completion_and_its_source");
 }
 
-/* What an error says of its message. Others may not survive one. */
+/* Checks the error entry of a truncated message. Other providers may not
+ * survive such an error. */
 void call_error_entry(struct fi_rig *r)
 {
 	struct fi_cq_err_entry err = { .err = 0 };
@@ -101,10 +106,10 @@ void call_error_entry(struct fi_rig *r)
 	       err.olen == 16 && err.tag == 57 && err.data == 98 &&
 	       err.flags & FI_REMOTE_CQ_DATA && err.flags & FI_TAGGED;
 	fi_rig_ok(r, good && call_close(r, &e),
-		  "an error says which message, and what came with it");
+		  "error_entry_describes_the_truncated_message");
 }
 
-/* What fi_cq_read says when there is nothing to read, after a while. */
+/* Returns true if fi_cq_read still finds nothing after 20 ms. */
 bool call_silent(struct fid_cq *cq)
 {
 	struct fi_cq_tagged_entry t;
@@ -131,7 +136,7 @@ void call_selective(struct fi_rig *r)
 
 	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED,
 				    FI_SELECTIVE_COMPLETION, &e),
-		       "an endpoint of selective completion"))
+		       "selective_endpoint_is_opened"))
 		return;
 	for (i = 0; i < 2; i++) {
 		msg.addr = FI_ADDR_UNSPEC;
@@ -151,12 +156,14 @@ void call_selective(struct fi_rig *r)
 		else
 			good = call_silent(e.cq[0]) && call_silent(e.cq[1]);
 	}
-	fi_rig_ok(r, good, "tells of what was asked for and of nothing else");
+	fi_rig_ok(r, good,
+		  "selective_endpoint_reports_only_requested_completions");
 	fi_rig_ok(r, call_silent(e.cq[0]) && call_silent(e.cq[1]) &&
-			     call_close(r, &e), "once");
+			     call_close(r, &e),
+			     "selective_endpoint_reports_each_completion_once");
 }
 
-/* Looks for a message until it has come. */
+/* Repeats a FI_PEEK receive until it finds a message. */
 static bool call_look(struct call_ep *e, struct fi_context *context,
 		      uint64_t flags)
 {
@@ -181,7 +188,8 @@ static bool call_look(struct call_ep *e, struct fi_context *context,
 	return false;
 }
 
-/* What was found is told to who asked, whatever else a queue is told. */
+/* Checks that FI_PEEK and FI_CLAIM receives report their result to a queue with
+ * selective completion. */
 void call_selective_look(struct fi_rig *r)
 {
 	struct fi_context context[2];
@@ -195,7 +203,7 @@ void call_selective_look(struct fi_rig *r)
 
 	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED,
 				    FI_SELECTIVE_COMPLETION, &e),
-		       "a selective queue for who looks"))
+		       "selective_endpoint_for_peeks_is_opened"))
 		return;
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, fi_tsend(e.ep, r->buf, 24, NULL, e.self,
@@ -206,13 +214,11 @@ void call_selective_look(struct fi_rig *r)
 	       call_await(e.cq[1], &t, NULL) && t.op_context == context &&
 	       call_look(&e, context, FI_PEEK | FI_DISCARD);
 	fi_rig_ok(r, good && call_close(r, &e),
-		  "who looks for a message is told by a selective queue too");
+		  "selective_endpoint_reports_results_of_peeks");
 }
 
-/*
- * What completed before an error is read before it. Only here is it certain
- * that a message to oneself has come when its call returns.
- */
+/* Checks that a completion which precedes an error is read before it. Only
+ * moonrail delivers a message to the same domain before fi_send returns. */
 void call_turns(struct fi_rig *r)
 {
 	struct fi_cq_tagged_entry t[2];
@@ -224,7 +230,7 @@ void call_turns(struct fi_rig *r)
 	if (!call_moonrail(r))
 		return;
 	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
-		       "an endpoint for one error"))
+		       "endpoint_for_an_error_is_opened"))
 		return;
 	for (i = 0; i < 2; i++)
 		while (fi_rig_again(r, fi_recv(e.ep, r->mem, 64, NULL,
@@ -239,10 +245,11 @@ void call_turns(struct fi_rig *r)
 	       fi_cq_read(e.cq[1], t, 2) == -FI_EAVAIL &&
 	       fi_cq_readerr(e.cq[1], &err, 0) == 1 &&
 	       err.err == FI_ECANCELED && err.op_context == &t[1];
-	fi_rig_ok(r, good && call_close(r, &e), "an error has its turn");
+	fi_rig_ok(r, good && call_close(r, &e),
+		  "error_is_read_after_earlier_completion");
 }
 
-/* A sleeper is woken by somebody who has nothing for him. */
+/* Checks that fi_cq_signal wakes a blocked reader without a completion. */
 void call_signal(struct fi_rig *r)
 {
 	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
@@ -252,19 +259,20 @@ void call_signal(struct fi_rig *r)
 	char text[128] = "";
 	bool good;
 
-	if (!fi_rig_ok(r, !fi_cq_open(r->domain, &attr, &cq, NULL), "a queue"))
+	if (!fi_rig_ok(r, !fi_cq_open(r->domain, &attr, &cq, NULL),
+		       "queue_is_opened"))
 		return;
 	good = !fi_cq_signal(cq) &&
 	       fi_cq_sread(cq, &e, 1, NULL, FI_RIG_WAIT_MS) < 0 &&
 	       ft_now_ns() - from < UINT64_C(10000000000);
-	fi_rig_ok(r, good, "is left when it is signalled");
+	fi_rig_ok(r, good, "sread_returns_when_the_queue_is_signalled");
 	fi_rig_ok(r, !fi_close(&cq->fid) &&
 			     fi_cq_strerror(r->rx, FI_EIO, NULL, text,
 					    sizeof(text)),
-		  "and puts errors into words");
+		  "queue_describes_errors");
 }
 
-/* --- two who look at one queue -------------------------------------------- */
+/* --- two threads that read one queue ------------------------------------- */
 
 #define POLLED		192u
 #define POLLED_SLOT	(FI_RIG_BUF / POLLED)
@@ -272,23 +280,25 @@ void call_signal(struct fi_rig *r)
 #define POLLERS		2
 
 enum call_polled_kind {
-	POLLED_SMALL,			/* one message */
-	POLLED_LONG,			/* read by the receiver */
-	POLLED_CUT,			/* too long for its buffer */
-	POLLED_CANCELLED,		/* nobody sends it */
+	POLLED_SMALL,			/* a message in one part */
+	POLLED_LONG,			/* a message that the receiver reads */
+	POLLED_CUT,			/* a message too long for its buffer */
+	POLLED_CANCELLED,		/* a receive that is cancelled */
 	POLLED_KINDS,
 };
 
 struct call_polled {
 	struct fi_rig *r;
-	/* atomic */
+	/* accessed atomically */
 	uint32_t done;
 	bool bad;
-	uint32_t times[POLLED];		/* that each was told of */
+	uint32_t times[POLLED];		/* completions reported for each
+					 * context */
 };
 
-/* libfabric's tcp before 2.0 leaves what is cut off in the socket, and takes it
- * for the next message: nothing comes after it. */
+/* Returns true if the provider survives truncated messages. libfabric's tcp
+ * before 2.0 leaves the rest of such a message in the socket and takes it for
+ * the next message, so that nothing arrives after it. */
 static bool call_polled_cuts(const struct fi_rig *r)
 {
 	return call_moonrail(r) ||
@@ -319,7 +329,8 @@ static bool call_polled_is(struct call_polled *p, const void *context, int err)
 	return true;
 }
 
-/* What one has found the other may have read. */
+/* Takes one entry from the queue, if there is one. Returns false if it is
+ * wrong. The other thread may have read the error that this one found. */
 static bool call_polled_take(struct call_polled *p)
 {
 	struct fi_cq_tagged_entry e;
@@ -408,13 +419,11 @@ static bool call_polled_got(struct fi_rig *r)
 	return good;
 }
 
-/*
- * Two threads look at a queue, of which neither waits for a lock while it is
- * empty; a third one and the peer fill it.
- */
+/* Two threads read a queue, and neither waits for a lock while it is empty. A
+ * third thread and the peer fill it. */
 void call_polled(struct fi_rig *r)
 {
 	fi_rig_ok(r, r->server ? call_polled_got(r) : call_polled_sent(r),
-		  "two threads read one queue, each of its entries once");
+		  "queue_read_by_two_threads_returns_each_entry_once");
 	fi_rig_meet(r);
 }

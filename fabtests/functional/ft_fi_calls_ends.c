@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Endpoints that are not ready, and what has ended. */
+/* Endpoints that are not ready yet, and closed endpoints and ended
+ * processes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +30,15 @@ void call_bound_queue(struct fi_rig *r)
 	       !fi_ep_bind(ep, &r->av->fid, 0) &&
 	       !fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) &&
 	       !fi_enable(ep);
-	if (!fi_rig_ok(r, good, "an event queue that an endpoint is bound to"))
+	if (!fi_rig_ok(r, good, "endpoint_is_bound_to_event_queue"))
 		return;
 	good = fi_close(&eq->fid) == -FI_EBUSY;
 	fi_rig_ok(r, !fi_close(&ep->fid) && good && !fi_close(&eq->fid) &&
-			     !fi_close(&cq->fid), "is closed after it");
+			     !fi_close(&cq->fid),
+			     "event_queue_closes_only_after_its_endpoint");
 }
 
-/* --- an endpoint that only sends, or only receives -------------------------- */
+/* --- an endpoint that only sends, or only receives ------------------------ */
 
 /* Opens an endpoint with one completion queue, bound with these flags. */
 static bool call_one_queue(struct fi_rig *r, uint64_t flags,
@@ -114,9 +116,9 @@ void call_one_way(struct fi_rig *r)
 		  "endpoint_without_transmit_queue_receives");
 }
 
-/* --- an endpoint without addresses yet ------------------------------------- */
+/* --- an endpoint without addresses yet ------------------------------------ */
 
-/* Whoever knows its address may write there. */
+/* Checks that a process which knows its address can write to it. */
 void call_early_data(struct fi_rig *r)
 {
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
@@ -135,20 +137,21 @@ void call_early_data(struct fi_rig *r)
 	       !fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) &&
 	       !fi_getname(&ep->fid, name, &len) &&
 	       fi_av_insert(r->av, name, 1, &addr, 0, NULL) == 1;
-	if (!fi_rig_ok(r, good, "an endpoint without an address vector"))
+	if (!fi_rig_ok(r, good, "endpoint_without_address_vector_is_opened"))
 		return;
 	while (fi_rig_again(r, fi_writedata(r->ep, r->buf, 64, NULL, 91, addr,
 					    0, fi_mr_key(r->mr), NULL)))
 		;
 	good = call_sent(r) && call_await(cq, &t, NULL) && t.data == 91 &&
 	       t.flags & FI_REMOTE_CQ_DATA;
-	fi_rig_ok(r, good, "is told of a write with data");
+	fi_rig_ok(r, good,
+		  "endpoint_without_address_vector_reports_write_with_data");
 	fi_rig_ok(r, !fi_close(&ep->fid) && !fi_close(&cq->fid) &&
 			     !fi_av_remove(r->av, &addr, 1, 0),
-		  "and is closed");
+		  "endpoint_without_address_vector_closes");
 }
 
-/* --- keys that are void ----------------------------------------------------- */
+/* --- invalid keys -------------------------------------------------------- */
 
 static bool call_two_keys(struct fi_rig *r, const uint64_t key[2], int err)
 {
@@ -179,7 +182,7 @@ void call_void_keys(struct fi_rig *r)
 		return;
 	if (!r->server)
 		fi_rig_ok(r, call_two_keys(r, none, FI_EACCES),
-			  "a write by two keys that nobody has given");
+			  "write_with_two_unknown_keys_is_refused");
 	for (i = 0, good = r->server; i < 2 && good; i++)
 		good = !fi_mr_reg(r->domain, r->mem + 64 * i, 64,
 				  FI_REMOTE_WRITE, 0, two[i], 0, &mr[i], NULL);
@@ -192,13 +195,14 @@ void call_void_keys(struct fi_rig *r)
 	fi_rig_meet(r);
 	if (!r->server)
 		good = call_two_keys(r, two, FI_EACCES) && good;
-	fi_rig_ok(r, good, "or by two that are given up at once");
+	fi_rig_ok(r, good, "write_with_two_closed_keys_is_refused");
 	fi_rig_meet(r);
 }
 
-/* --- room for peers --------------------------------------------------------- */
+/* --- room for peers ------------------------------------------------------- */
 
-/* Another process's address that is like this one. */
+/* Inserts and removes the address of an invented process, made from our own
+ * address. */
 static bool call_made_up(struct fi_rig *r, uint32_t i)
 {
 	struct {
@@ -214,7 +218,7 @@ static bool call_made_up(struct fi_rig *r, uint32_t i)
 	       !fi_av_remove(r->av, &a, 1, 0);
 }
 
-/* A process that comes, says something and leaves. */
+/* Opens a second domain, sends one message from it and closes it. */
 static bool call_visit(struct fi_rig *r, uint64_t tag)
 {
 	struct call_ep e = { .counts = NULL };
@@ -236,7 +240,7 @@ static bool call_visit(struct fi_rig *r, uint64_t tag)
 
 #define CALL_VISITS	6u
 
-/* Each has room for three others. */
+/* Both processes have room for three peers. */
 void call_visitors(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -245,7 +249,8 @@ void call_visitors(struct fi_rig *r)
 
 	for (i = 0; !r->server && good && i < 100; i++)
 		good = call_made_up(r, i);
-	fi_rig_ok(r, good, "addresses that come and go take no room");
+	fi_rig_ok(r, good,
+		  "removed_addresses_do_not_use_up_the_room_for_peers");
 	fi_rig_meet(r);
 	for (i = 0; good && i < CALL_VISITS; i++) {
 		if (r->server) {
@@ -259,12 +264,12 @@ void call_visitors(struct fi_rig *r)
 		}
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "nor do processes that have taken leave");
+	fi_rig_ok(r, good, "closed_processes_do_not_use_up_the_room_for_peers");
 }
 
-/* --- endpoints that are closed, or not open yet ------------------------------ */
+/* --- endpoints that are closed or not open yet --------------------------- */
 
-/* From the server to the client, of 512 bytes. */
+/* Moves 512 bytes from the server to the client. */
 static bool call_word(struct fi_rig *r, void *word)
 {
 	struct fi_rig_done d;
@@ -340,11 +345,12 @@ void call_closed(struct fi_rig *r)
 			       d.err == FI_ECONNREFUSED && good;
 		good = !fi_av_remove(r->av, &to, 1, 0) && good;
 	}
-	fi_rig_ok(r, good, "nothing is sent to an endpoint that was closed");
+	fi_rig_ok(r, good, "send_to_closed_endpoint_is_refused");
 	fi_rig_meet(r);
 }
 
-/* Its sender's endpoint and bytes have gone: there is no such message. */
+/* Checks that a message disappears together with its sender's endpoint and
+ * memory. */
 void call_sender_gone(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -365,15 +371,17 @@ void call_sender_gone(struct fi_rig *r)
 						FI_ADDR_UNSPEC, 77, 0, r)))
 		;
 	good = good && call_silent(r->rx) && !fi_cancel(&r->ep->fid, r);
-	fi_rig_ok(r, good, "what a closed endpoint sent to another of its domain is gone");
+	fi_rig_ok(r, good,
+		  "message_of_closed_endpoint_in_same_domain_is_dropped");
 	fi_rig_ok(r, good && fi_rig_next(r, r->rx, &d) &&
 			     d.err == FI_ECANCELED,
-		  "and its receive is cancelled");
+		  "receive_for_dropped_message_can_be_cancelled");
 	fi_rig_meet(r);
 }
 
-/* Bytes that can't be read any more are not told as a message cut short; of
- * those that were copied the first ones come. */
+/* Receives a part of a message whose sender's endpoint has closed. If its bytes
+ * can no longer be read, the receive must fail and not report a truncated
+ * message. If they were copied before, the first bytes must be right. */
 void call_cut_unread(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -400,11 +408,12 @@ void call_cut_unread(struct fi_rig *r)
 		good = call_close(r, &e) && good;
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "a message that can't be read is no short one");
+	fi_rig_ok(r, good, "unreadable_message_is_not_reported_as_truncated");
 	fi_rig_meet(r);
 }
 
-/* The domain is there, and its endpoint comes later. */
+/* Sends messages before an endpoint is opened in a domain and after it was
+ * closed. */
 void call_too_soon(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -437,7 +446,7 @@ void call_too_soon(struct fi_rig *r)
 				       NULL) == 1;
 		if (good)
 			call_post_to(r, to, FI_TRANSMIT_COMPLETE);
-		/* long enough for it to come there */
+		/* long enough for the message to arrive */
 		for (i = 0; i < 20; i++)
 			good = call_silent(r->tx) && good;
 		fi_rig_meet(r);
@@ -449,17 +458,18 @@ void call_too_soon(struct fi_rig *r)
 		good = !fi_av_remove(r->av, &to, 1, 0) && good;
 	}
 	fi_rig_ok(r, good,
-		  "a message before there is an endpoint waits for it, one after it is refused");
+		  "message_waits_for_endpoint_and_is_refused_after_it");
 	fi_rig_meet(r);
 }
 
-/* --- processes that close nothing ------------------------------------------- */
+/* --- processes that end without closing anything ------------------------- */
 
-#define CALL_UNCLOSED	20	/* the loss of a race is seen in some */
+#define CALL_UNCLOSED	20	/* a race would fail in some of these
+				 * processes */
 
 static int call_leave_open(void)
 {
-	static struct fi_rig own;	/* no leak */
+	static struct fi_rig own;	/* static, so that it is no leak */
 	struct fi_rig r = { .provider = "moonrail" };
 
 	ft_forked();
@@ -481,5 +491,5 @@ void call_unclosed(void)
 			good += !status;
 	}
 	ft_ok(good == CALL_UNCLOSED,
-	      "moonrail: processes end well that have closed nothing");
+	      "moonrail_process_that_closes_nothing_ends_well");
 }

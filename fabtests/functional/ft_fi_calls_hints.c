@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What fi_getinfo says to hints. */
+/* The answers of fi_getinfo to hints. */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* As fi_moonrail(7) states: a positive int. The second one is that of 0.1.0. */
+/* The protocol number that fi_moonrail(7) states, and the one of 0.1.0, which
+ * is negative as an int. */
 #define CALL_PROTOCOL		0x6d6f6f6e
 #define CALL_PROTOCOL_010	0xed6f6f6eu
 
@@ -63,7 +64,7 @@ static bool call_node(const char *provider, uint64_t flags)
 	return good;
 }
 
-/* What no provider here has. */
+/* Returns true if hints that no provider can meet are refused. */
 static bool call_unmet(const char *provider)
 {
 	struct fi_info *h = call_hints(provider);
@@ -82,23 +83,25 @@ void call_hints_of(const char *provider)
 	bool good;
 
 	good = !call_info(call_hints(provider), NULL, NULL, 0, &info);
-	if (!ft_ok(good, "%s: is found", provider))
+	if (!ft_ok(good, "%s_is_found", provider))
 		return;
 	good = info->caps & FI_TAGGED && info->caps & FI_RECV &&
 	       !(info->caps & (FI_RMA | FI_ATOMIC | FI_RMA_EVENT)) &&
 	       info->ep_attr->type == FI_EP_RDM && info->tx_attr->iov_limit &&
 	       info->tx_attr->size && info->rx_attr->size;
-	ft_ok(good, "%s: no more is given than is asked for", provider);
+	ft_ok(good, "%s_grants_only_requested_capabilities", provider);
 	ft_ok(strstr(fi_tostr(info, FI_TYPE_INFO), "FI_EP_RDM") &&
 		      strstr(fi_tostr(&info->caps, FI_TYPE_CAPS), "FI_TAGGED"),
-	      "%s: and can be read", provider);
+	      "%s_info_can_be_printed", provider);
 	fi_freeinfo(info);
-	ft_ok(call_unmet(provider), "%s: hints that cannot be met", provider);
+	ft_ok(call_unmet(provider),
+	      "%s_refuses_hints_that_cannot_be_met", provider);
 	ft_ok(call_node(provider, 0) && call_node(provider, FI_SOURCE),
-	      "%s: node and service, of the peer and of ourselves", provider);
+	      "%s_uses_node_and_service_of_peer_and_source", provider);
 }
 
-/* The model of registration that was asked for in two words before 1.5. */
+/* Returns true if hints with that registration mode are answered with the mode
+ * `is`. API versions before 1.5 know only two modes. */
 static bool call_old(uint32_t version, int mode, int is)
 {
 	struct fi_info *h = call_hints("moonrail"), *info;
@@ -116,7 +119,8 @@ static bool call_old(uint32_t version, int mode, int is)
 	return good;
 }
 
-/* libfabric answers some of that itself, for all providers that it knows. */
+/* Returns true if FI_PROV_ATTR_ONLY returns the attributes of moonrail alone.
+ * In some cases libfabric itself answers, for all providers that it knows. */
 static bool call_listed(uint64_t flags)
 {
 	struct fi_info *info = NULL, *i;
@@ -134,7 +138,8 @@ static bool call_listed(uint64_t flags)
 	return i;
 }
 
-/* Beyond what fi_getinfo says that there is. */
+/* Returns true if hints are refused that exceed the limits of fi_getinfo's
+ * answer. */
 static bool call_beyond(void)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -159,9 +164,9 @@ static bool call_beyond(void)
 #define CALL_ORDER_ATOMIC	(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | \
 				 FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
-/* Returns true if fi_getinfo grants exactly the order that the hints ask for and the
- * orders that cost nothing, with at least those sizes for ordered reads (raw) and
- * writes (waw). */
+/* Returns true if fi_getinfo grants exactly the order that the hints request
+ * and the orders that cost nothing, with at least those sizes for ordered reads
+ * (raw) and writes (waw). */
 static bool call_order(uint64_t order, size_t raw, size_t waw)
 {
 	const uint64_t want = order | FI_ORDER_SAS | CALL_ORDER_ATOMIC;
@@ -197,10 +202,11 @@ static void call_orders(void)
 		      call_order(FI_ORDER_RMA_WAW, 0, 1u << 30) &&
 		      call_order(FI_ORDER_ATOMIC_WAW | FI_ORDER_ATOMIC_RAW,
 				 8064, 8064),
-	      "message_orders_are_offered_to_hints_that_ask_for_them");
+	      "message_orders_are_offered_to_hints_that_request_them");
 }
 
-/* One of the domain's enumerations has a value that is none. */
+/* Returns true if hints with an invalid value of one domain attribute are
+ * refused. */
 static bool call_no_way(int which)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -234,8 +240,8 @@ static bool call_no_ways(void)
 	return good;
 }
 
-/* Returns true if fi_getinfo takes hints with that protocol and answers with the
- * documented one. */
+/* Returns true if fi_getinfo accepts hints with that protocol and answers with
+ * the documented one. */
 static bool call_protocol(struct fi_info *h, uint32_t protocol)
 {
 	struct fi_info *info;
@@ -249,8 +255,9 @@ static bool call_protocol(struct fi_info *h, uint32_t protocol)
 	return good;
 }
 
-/* fi_getinfo takes its own answer as hints, but not a later protocol.
- * libfabric has words for all of it except the protocol, which is moonrail's. */
+/* Checks that fi_getinfo accepts its own answer as hints but refuses a later
+ * protocol version. fi_tostr must have a name for every value except the
+ * protocol, which only moonrail knows. */
 static bool call_given(void)
 {
 	struct fi_info *h = call_hints("moonrail");
@@ -268,7 +275,7 @@ static bool call_given(void)
 	return call_refuses(h) && good;
 }
 
-/* An address that is kept for examples is nobody's. */
+/* Returns true if a source address that no host has is refused. */
 static bool call_elsewhere(void)
 {
 	struct fi_info *info;
@@ -278,8 +285,8 @@ static bool call_elsewhere(void)
 	       call_node("moonrail", FI_SOURCE);
 }
 
-/* Returns true if fi_getinfo offers moonrail for a loopback address. named: provider's
- * name in the hints, or NULL for hints without a name. */
+/* Returns true if fi_getinfo offers moonrail for a loopback address. named: the
+ * provider's name in the hints, or NULL for hints without a name. */
 static bool call_offered(const char *named)
 {
 	struct fi_info *h = call_hints(named ? named : ""), *info = NULL, *i;
@@ -297,7 +304,7 @@ static bool call_offered(const char *named)
 	return i;
 }
 
-/* As call_offered without a name, with a variable of the environment. */
+/* Does the same as call_offered(NULL) with an environment variable set. */
 static bool call_offered_with(const char *variable, const char *value)
 {
 	bool offered;
@@ -308,7 +315,8 @@ static bool call_offered_with(const char *variable, const char *value)
 	return offered;
 }
 
-/* libfabric has read FI_PROVIDER long before: only moonrail sees it here. */
+/* libfabric read FI_PROVIDER at its start, so only moonrail sees the change
+ * here. */
 static void call_unasked(void)
 {
 	ft_ok(call_offered("moonrail"), "hints_that_name_moonrail_find_it");
@@ -396,7 +404,7 @@ void call_own_hints(void)
 	bool good;
 
 	ft_ok(call_listed(0) && call_listed(FI_NUMERICHOST),
-	      "moonrail: attributes of the provider alone");
+	      "moonrail_provider_attributes_are_listed");
 	h = call_hints("moonrail");
 	h->caps |= FI_COLLECTIVE;
 	good = call_refuses(h);
@@ -417,18 +425,17 @@ void call_own_hints(void)
 	h->ep_attr->tx_ctx_cnt = 2;
 	good = call_refuses(h) && good;
 	ft_ok(call_beyond() && good,
-	      "moonrail: nothing is claimed that is not kept");
-	ft_ok(call_no_ways(), "moonrail: nor a way that is none");
+	      "moonrail_refuses_hints_that_it_cannot_meet");
+	ft_ok(call_no_ways(), "moonrail_refuses_invalid_domain_attributes");
 	call_unasked();
 	call_domain_names();
 	call_orders();
-	ft_ok(call_elsewhere(), "moonrail: a source that is elsewhere is refused");
-	ft_ok(call_given(), "moonrail: what is given has names, and is taken");
-	/* FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
+	ft_ok(call_elsewhere(), "moonrail_refuses_source_of_another_host");
+	ft_ok(call_given(), "moonrail_accepts_and_prints_its_own_info");
+	/* 1 and 2 are FI_MR_BASIC and FI_MR_SCALABLE, which 2.0 deprecates */
 	ft_ok(call_old(FI_VERSION(1, 4), 1, 1) &&
 		      call_old(FI_VERSION(1, 4), 0, 2) &&
 		      call_old(FI_VERSION(1, 5), 1, 1) &&
 		      call_old(FI_VERSION(1, 17), all, 0),
-	      "moonrail: versions, and a program that can do all that some "
-	      "want with registrations");
+	      "moonrail_grants_registration_mode_of_each_api_version");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registrations. */
+/* Memory registrations. */
 #include <stdlib.h>
 
 #include "fabtests/functional/ft_fi_calls.h"
@@ -13,7 +13,8 @@ void call_registrations(struct fi_rig *r)
 	struct fi_mr_attr attr = {
 		.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ,
 		.requested_key = 302, .context = r,
-		/* without FI_HMEM that says nothing, which not all know */
+		/* without FI_HMEM it has no meaning, but not all providers know
+		 * that */
 		.iface = call_moonrail(r) ? FI_HMEM_ZE : FI_HMEM_SYSTEM,
 	};
 	struct fid_mr *mr[3];
@@ -25,7 +26,7 @@ void call_registrations(struct fi_rig *r)
 	       !fi_mr_regattr(r->domain, &attr, 0, &mr[1]) &&
 	       mr[1]->fid.context == r &&
 	       fi_mr_key(mr[0]) != fi_mr_key(mr[1]);
-	if (!fi_rig_ok(r, good, "memory registered in two other ways"))
+	if (!fi_rig_ok(r, good, "regv_and_regattr_register_memory"))
 		return;
 	if (prov_key)
 		good = !fi_mr_reg(r->domain, r->buf, 64, FI_REMOTE_READ, 0,
@@ -36,17 +37,18 @@ void call_registrations(struct fi_rig *r)
 		       fi_mr_reg(r->domain, r->buf, 64, FI_REMOTE_READ, 0, 301,
 				 0, &mr[2], NULL) == -FI_ENOKEY;
 	fi_rig_ok(r, good,
-		  "a key is the program's choice, or never given twice");
+		  "key_is_the_requested_one_or_unique");
 	for (i = 0; i < 2 + prov_key; i++)
 		good = !fi_close(&mr[i]->fid) && good;
-	fi_rig_ok(r, good, "and given up");
+	fi_rig_ok(r, good, "registrations_close");
 	if (call_moonrail(r))
 		fi_rig_ok(r, fi_mr_regattr(r->domain, &attr, CALL_DMABUF,
 					   &mr[0]) == -FI_EOPNOTSUPP,
-			  "what a descriptor stands for is refused");
+			  "dmabuf_registration_is_refused");
 }
 
-/* Local memory that is registered and described, as some want it. */
+/* Transfers with registered local memory and its descriptor, as some providers
+ * require. */
 void call_described(struct fi_rig *r)
 {
 	uint8_t *back = r->buf + FI_RIG_BUF / 2;
@@ -57,7 +59,8 @@ void call_described(struct fi_rig *r)
 
 	if (!fi_rig_ok(r, !fi_mr_reg(r->domain, r->buf, FI_RIG_BUF,
 				     FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0,
-				     401, 0, &mr, NULL), "local memory"))
+				     401, 0, &mr, NULL),
+				     "local_memory_is_registered"))
 		return;
 	desc = fi_mr_desc(mr);
 	if (r->server) {
@@ -84,15 +87,17 @@ void call_described(struct fi_rig *r)
 		good = call_sent(r) && good &&
 		       fi_rig_same(back, CALL_LARGE, 14);
 	}
-	fi_rig_ok(r, good, "moves with its description");
+	fi_rig_ok(r, good, "transfers_with_descriptor_complete");
 	fi_rig_meet(r);
-	fi_rig_ok(r, !fi_close(&mr->fid), "and is given back");
+	fi_rig_ok(r, !fi_close(&mr->fid), "local_memory_is_closed");
 }
 
-#define CALL_BUFFERS	600u		/* more than are kept ready */
+#define CALL_BUFFERS	600u		/* more than the provider keeps
+					 * registered */
 #define CALL_BUFFER	20480u
 
-/* From and to ever new places, up and then down. */
+/* Sends from and receives into always different buffers, in ascending and then
+ * in descending order. */
 void call_many_buffers(struct fi_rig *r)
 {
 	uint8_t *all = malloc((size_t)CALL_BUFFERS * CALL_BUFFER), *at;
@@ -114,7 +119,7 @@ void call_many_buffers(struct fi_rig *r)
 		good = call_done(r, r->server ? r->rx : r->tx, &d) &&
 		       (!r->server || fi_rig_same(at, CALL_BUFFER, i));
 	}
-	fi_rig_ok(r, good, "large messages of ever new buffers");
+	fi_rig_ok(r, good, "large_messages_from_many_buffers_arrive");
 	fi_rig_meet(r);
 	free(all);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Pieces, flags and forms of what moves bytes. */
+/* Scatter/gather entries, flags and variants of the calls that move bytes. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 
 #define PIECES		4
 
-/* --- pieces -------------------------------------------------------------- */
+/* --- scatter/gather entries ---------------------------------------------- */
 
-/* Unequal ones, with room in between. */
+/* Cuts a buffer into n entries of unequal length, with gaps between them. */
 static void call_cut(uint8_t *buf, size_t len, size_t n, struct iovec *iov)
 {
 	size_t i, at = 0, part;
@@ -73,17 +73,19 @@ void call_pieces(struct fi_rig *r)
 			good = call_sent(r) && good;
 		}
 	}
-	fi_rig_ok(r, good, "messages in pieces that differ on both sides");
+	fi_rig_ok(r, good, "messages_with_different_iov_on_both_sides_arrive");
 	n = r->info->tx_attr->iov_limit + 1;
 	if (call_moonrail(r))
 		fi_rig_ok(r, fi_sendv(r->ep, iov, NULL, n, r->peer, NULL) ==
 				     -FI_EINVAL &&
 				     fi_recvv(r->ep, iov, NULL, n,
 					      FI_ADDR_UNSPEC, NULL) ==
-				     -FI_EINVAL, "more than the limit are refused");
+				     -FI_EINVAL,
+			  "message_with_too_many_iov_entries_is_refused");
 }
 
-/* Nothing of it is touched. The second is more than it seems. */
+/* Checks that lengths over the limit are refused before memory is touched. The
+ * lengths of the second call overflow when they are added. */
 void call_too_long(struct fi_rig *r)
 {
 	size_t max = r->info->ep_attr->max_msg_size;
@@ -112,12 +114,13 @@ void call_too_long(struct fi_rig *r)
 			r->key, NULL) == -FI_EMSGSIZE &&
 	       fi_readv(r->ep, iov, NULL, 2, r->peer, r->remote, r->key,
 			NULL) == -FI_EMSGSIZE;
-	fi_rig_ok(r, good, "what is too long is refused");
+	fi_rig_ok(r, good, "operation_over_the_length_limit_is_refused");
 	fi_rig_ok(r, fi_writemsg(r->ep, &msg, 0) == -FI_EINVAL,
-		  "as are places whose sum wraps");
+		  "write_with_overflowing_remote_lengths_is_refused");
 }
 
-/* Two places at the peer, written from pieces and read into others. */
+/* Writes local entries to two ranges of the peer and reads these back into
+ * different entries. */
 static bool call_places(struct fi_rig *r, size_t len, uint32_t seed)
 {
 	struct fi_rma_iov at[2] = {
@@ -175,15 +178,16 @@ void call_rma_pieces(struct fi_rig *r)
 		return;
 	}
 	fi_rig_ok(r, call_vectors(r, 900, 1) && call_vectors(r, CALL_LARGE, 2),
-		  "writes and reads in pieces");
+		  "writes_and_reads_with_local_iov_complete");
 	fi_rig_ok(r, call_places(r, 900, 3) && call_places(r, CALL_LARGE, 4),
-		  "of several places at the peer");
+		  "writes_and_reads_with_remote_iov_complete");
 	fi_rig_meet(r);
 }
 
 /* --- inject, data, flags ------------------------------------------------- */
 
-/* The buffer is the program's again when the call returns. */
+/* Sends injected messages. The buffer may be reused as soon as each call
+ * returns. */
 static bool call_injects(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 32 };
@@ -239,7 +243,7 @@ void call_inject(struct fi_rig *r)
 	struct fi_rig_done d;
 
 	fi_rig_ok(r, r->server ? call_injected(r) : call_injects(r),
-		  "injected messages, tagged and not, with data and without");
+		  "injected_messages_of_all_kinds_arrive");
 	if (!r->server) {
 		fi_rig_fill(r->buf, 48, 5);
 		while (fi_rig_again(r, fi_inject_writedata(r->ep, r->buf, 48,
@@ -253,11 +257,11 @@ void call_inject(struct fi_rig *r)
 	fi_rig_ok(r, call_done(r, r->rx, &d) && d.e.data == 79 &&
 			     d.e.flags & FI_REMOTE_WRITE &&
 			     fi_rig_same(r->mem, 48, 5),
-		  "an injected write with data");
+		  "injected_write_with_data_arrives");
 	fi_rig_meet(r);
 }
 
-/* More is to come, and comes in order. */
+/* Sends messages with FI_MORE, which must arrive in order. */
 void call_more(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
@@ -283,10 +287,10 @@ void call_more(struct fi_rig *r)
 			;
 		good = call_sent(r) && good;
 	}
-	fi_rig_ok(r, good, "messages after which more come");
+	fi_rig_ok(r, good, "messages_with_more_arrive_in_order");
 }
 
-/* Two receives of one tag, each for one sender. */
+/* Posts two receives with one tag, each for one sender. */
 void call_directed(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -299,7 +303,8 @@ void call_directed(struct fi_rig *r)
 		while (fi_rig_again(r, fi_tsend(r->ep, r->buf, 8, NULL,
 						r->peer, 9, NULL)))
 			;
-		fi_rig_ok(r, call_sent(r), "a message for one who waits for us");
+		fi_rig_ok(r, call_sent(r),
+			  "message_for_directed_receive_is_sent");
 		fi_rig_meet(r);
 		return;
 	}
@@ -318,14 +323,16 @@ void call_directed(struct fi_rig *r)
 		;
 	good = call_sent(r) && good && call_done(r, r->rx, &d) &&
 	       d.e.op_context == &i && r->buf[0] == 6;
-	fi_rig_ok(r, good, "a receive for one sender leaves the others alone");
+	fi_rig_ok(r, good,
+		  "directed_receive_takes_only_messages_of_its_sender");
 	fi_rig_meet(r);
 }
 
 /*
- * A receive is for who had the address when it was posted. What happens to it
- * when that is removed is up to the provider: here it is nobody else's who gets
- * the place, and his still.
+ * A receive belongs to the endpoint that had the address when it was posted.
+ * libfabric leaves open what happens when the address is removed. With moonrail
+ * it still receives from that endpoint, and not from the one that reuses the
+ * address.
  */
 void call_removed(struct fi_rig *r)
 {
@@ -340,7 +347,7 @@ void call_removed(struct fi_rig *r)
 	if (!call_moonrail(r))
 		return;
 	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
-		       "another endpoint"))
+		       "second_endpoint_is_opened"))
 		return;
 	while (fi_rig_again(r, fi_trecv(r->ep, r->buf, 8, NULL, e.self, 12, 0,
 					&e)))
@@ -349,7 +356,7 @@ void call_removed(struct fi_rig *r)
 	       !fi_getname(&r->ep->fid, name, &len) &&
 	       fi_av_insert(r->av, name, 1, &again, 0, NULL) == 1 &&
 	       again == e.self;
-	fi_rig_ok(r, good, "an address takes the place of one that is removed");
+	fi_rig_ok(r, good, "inserted_address_reuses_removed_one");
 	while (fi_rig_again(r, fi_trecv(r->ep, r->buf + 64, 8, NULL,
 					FI_ADDR_UNSPEC, 12, 0, &i)))
 		;
@@ -359,20 +366,20 @@ void call_removed(struct fi_rig *r)
 		;
 	good = call_sent(r) && call_done(r, r->rx, &d) &&
 	       d.e.op_context == &i && r->buf[64] == 3;
-	fi_rig_ok(r, good, "but not its receives");
+	fi_rig_ok(r, good, "receive_ignores_sender_that_reuses_its_address");
 	memset(r->mem, 4, 8);
 	while (fi_rig_again(r, fi_tsend(e.ep, r->mem, 8, NULL, r->self, 12,
 					NULL)))
 		;
 	good = call_done(r, r->rx, &d) && d.e.op_context == &e &&
 	       r->buf[0] == 4;
-	fi_rig_ok(r, good, "which are his who had the address, as before");
-	fi_rig_ok(r, call_close(r, &e), "the other endpoint is closed");
+	fi_rig_ok(r, good, "receive_still_takes_message_of_removed_address");
+	fi_rig_ok(r, call_close(r, &e), "second_endpoint_closes");
 }
 
-/* --- many long ones --------------------------------------------------------- */
+/* --- many long messages -------------------------------------------------- */
 
-#define LONGS		13u	/* that are read by the receiver */
+#define LONGS		13u	/* messages, which the receiver reads */
 #define LONGS_SLOT	(FI_RIG_BUF / LONGS)
 #define LONGS_TAG	3000u
 
@@ -381,7 +388,7 @@ static size_t call_long_length(size_t i)
 	return CALL_LARGE / 2 + i * 1000;
 }
 
-/* Each of those contexts once. */
+/* Returns true if each of the contexts in mark completes once. */
 static bool call_longs_done(struct fi_rig *r, struct fid_cq *cq, uint8_t *mark)
 {
 	struct fi_rig_done d;
@@ -402,7 +409,7 @@ static bool call_longs_got(struct fi_rig *r, uint8_t *mark)
 	bool good = true;
 	size_t i;
 
-	/* the other way round */
+	/* in the reverse order */
 	for (i = LONGS; i--;)
 		while (fi_rig_again(r, fi_trecv(r->ep, r->buf + i * LONGS_SLOT,
 						LONGS_SLOT, NULL,
@@ -432,23 +439,24 @@ static bool call_longs_sent(struct fi_rig *r, uint8_t *mark)
 	return call_longs_done(r, r->tx, mark);
 }
 
-/* The sender may hear of several at once, and hears of all, also of the last. */
+/* The sender may learn of several completions at once, and must learn of
+ * all. */
 void call_longs(struct fi_rig *r)
 {
 	uint8_t mark[LONGS] = { 0 };
 
 	fi_rig_ok(r, r->server ? call_longs_got(r, mark) :
 				 call_longs_sent(r, mark),
-		  "many long messages under way at once, each told once");
+		  "many_long_messages_complete_once_each");
 	fi_rig_meet(r);
 }
 
-/* --- room ----------------------------------------------------------------- */
+/* --- room in the queues -------------------------------------------------- */
 
 #define ROOM_SENDS	8
 #define ROOM_QUIET_NS	UINT64_C(20000000)
 
-/* The calls of that name are deprecated. */
+/* The functions fi_rx_size_left and fi_tx_size_left are deprecated. */
 static ssize_t call_rx_left(struct fid_ep *ep)
 {
 	return ep->ops->rx_size_left(ep);
@@ -459,7 +467,8 @@ static ssize_t call_tx_left(struct fid_ep *ep)
 	return ep->ops->tx_size_left(ep);
 }
 
-/* No receive fails that there is room for, and one more does. */
+/* Checks that as many receives can be posted as there is room for, and no
+ * more. */
 static bool call_room_received(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -490,7 +499,8 @@ static void call_room_send(struct fi_rig *r, uint64_t flags)
 		;
 }
 
-/* All of it, once nothing of what was sent before is in a queue any more. */
+/* Waits until all room for sends is free. Returns true if that happens in
+ * time. */
 static bool call_room_all(struct fi_rig *r)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -501,7 +511,7 @@ static bool call_room_all(struct fi_rig *r)
 	return call_tx_left(r->ep) == all;
 }
 
-/* Sends that are not delivered take room until they are. */
+/* Checks that sends occupy room until they are delivered. */
 static bool call_room_sent(struct fi_rig *r)
 {
 	ssize_t all = (ssize_t)r->info->tx_attr->size;
@@ -524,7 +534,8 @@ static bool call_room_sent(struct fi_rig *r)
 	return call_room_all(r) && good;
 }
 
-/* For who does not answer, until no more is taken for a while. */
+/* Sends to a peer that does not answer until no message has been accepted for a
+ * while. */
 static bool call_room_fill(struct fi_rig *r)
 {
 	uint64_t now = ft_now_ns(), taken = now, n = 0;
@@ -543,7 +554,8 @@ static bool call_room_fill(struct fi_rig *r)
 	return ret == -FI_EAGAIN && now < end;
 }
 
-/* The peer is stopped: who has no address of his is not held up. */
+/* Checks that a stopped peer does not block an endpoint whose address vector
+ * lacks the peer. */
 static bool call_room_apart(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE };
@@ -598,7 +610,7 @@ static bool call_room_stopped(struct fi_rig *r)
 	}
 }
 
-/* What others say they cannot tell. */
+/* Other providers do not report their room. */
 void call_room(struct fi_rig *r)
 {
 	bool good;
@@ -606,14 +618,14 @@ void call_room(struct fi_rig *r)
 	if (!call_moonrail(r)) {
 		fi_rig_ok(r, call_tx_left(r->ep) == -FI_ENOSYS &&
 				     call_rx_left(r->ep) == -FI_ENOSYS,
-			  "how much room there is, is not known");
+			  "room_is_not_reported");
 		return;
 	}
 	good = call_room_sent(r);
-	fi_rig_ok(r, good, "room for sends is what there is");
-	fi_rig_ok(r, call_room_received(r), "and so is room for receives");
+	fi_rig_ok(r, good, "room_for_sends_is_reported");
+	fi_rig_ok(r, call_room_received(r), "room_for_receives_is_reported");
 	good = r->server ? call_room_stopped(r) : call_room_apart(r);
-	fi_rig_ok(r, good, "who is stopped holds up who sends to him");
+	fi_rig_ok(r, good, "stopped_process_blocks_only_its_senders");
 	fi_rig_meet(r);
 }
 
@@ -621,7 +633,8 @@ void call_room(struct fi_rig *r)
 
 #define CANCELS		8
 
-/* Two messages and the end of the buffer, in any order. */
+/* Takes the completions of two messages and of the end of the buffer, in any
+ * order, and cancels the receive after the short message. */
 static bool call_cancelled(struct fi_rig *r, const void *context)
 {
 	bool ended = false;
@@ -637,7 +650,7 @@ static bool call_cancelled(struct fi_rig *r, const void *context)
 			got++;
 		if (d.err && d.err != FI_ECANCELED)
 			return false;
-		/* the long one, which came first, may still be read */
+		/* the long message arrived first and may still be read */
 		if (d.err || d.e.len != 64)
 			continue;
 		if (fi_cancel(&r->ep->fid, (void *)(uintptr_t)context))
@@ -674,6 +687,7 @@ void call_cancel_multi(struct fi_rig *r)
 			;
 		good = call_sent(r) && call_sent(r);
 	}
-	fi_rig_ok(r, good, "a multi-receive is cancelled while it takes one in");
+	fi_rig_ok(r, good,
+		  "multi_receive_cancelled_during_a_message_ends_well");
 	fi_rig_meet(r);
 }

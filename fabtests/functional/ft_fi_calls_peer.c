@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers: those that are found late, take no more, are stopped, or come late. */
+/* Peers that are inserted late, are backpressured, are stopped, or start
+ * late. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,11 +13,12 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
-/* --- a sender that is found when it has sent already ----------------------- */
+/* --- a sender whose address is inserted after its message ---------------- */
 
 #define SOUGHT_TAG	7
 
-/* A domain that knows nobody, in place of the rig's, and an endpoint there. */
+/* Opens a domain without known addresses, in place of the rig's, and an
+ * endpoint in it. */
 static bool call_stranger(struct fi_rig *r, const char *service,
 			  struct fi_rig *own, struct call_ep *e)
 {
@@ -46,7 +48,8 @@ static bool call_stranger_close(struct fi_rig *own, struct call_ep *e)
 	return good;
 }
 
-/* The other process, by the address of its socket. */
+/* Inserts the other process by its socket address. Other providers than
+ * moonrail use its name. */
 static bool call_by_socket(struct fi_rig *r, struct fid_av *av, fi_addr_t *out)
 {
 	char name[512], text[512], host[64], port[16];
@@ -61,7 +64,7 @@ static bool call_by_socket(struct fi_rig *r, struct fid_av *av, fi_addr_t *out)
 	       fi_av_insertsvc(av, host, port, out, 0, NULL) == 1;
 }
 
-/* A message is there that nobody has asked for. */
+/* Waits with FI_PEEK until an unexpected message has arrived. */
 static bool call_come(struct fi_rig *own, struct call_ep *e)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -100,7 +103,8 @@ static void call_sought_client(struct fi_rig *r)
 	struct fi_rig own;
 	fi_addr_t from;
 
-	if (!fi_rig_ok(r, call_stranger(r, NULL, &own, &e), "a domain of its own"))
+	if (!fi_rig_ok(r, call_stranger(r, NULL, &own, &e),
+		       "domain_without_addresses_is_opened"))
 		return;
 	good = late || call_by_socket(r, own.av, &from);
 	memset(r->buf, 0, len);
@@ -109,19 +113,20 @@ static void call_sought_client(struct fi_rig *r)
 				       NULL)))
 		;
 	good = call_sent(r) && good;
-	/* others cannot tell later whom it was from */
+	/* other providers cannot determine the sender later */
 	if (late)
 		good = call_come(&own, &e) &&
 		       call_by_socket(r, own.av, &from) && good;
 	fi_rig_ok(r, good && call_word(&own, &e, from, "one"),
-		  "what came from one who was found later is his");
+		  "message_of_sender_inserted_later_matches_its_receive");
 	while (fi_rig_again(r, fi_send(r->ep, r->buf, 8, NULL, r->peer, NULL)))
 		;
 	good = call_sent(r);
 	fi_rig_ok(r, good && call_word(&own, &e, from, "two"),
-		  "and is not overtaken");
+		  "later_message_of_that_sender_follows_in_order");
 	fi_rig_meet(r);
-	fi_rig_ok(r, call_stranger_close(&own, &e), "and all of it closes");
+	fi_rig_ok(r, call_stranger_close(&own, &e),
+		  "domain_without_addresses_closes");
 }
 
 static bool call_hear(struct fi_rig *r, size_t len)
@@ -155,16 +160,18 @@ void call_sought(struct fi_rig *r)
 	       fi_av_insert(r->av, r->buf, 1, &to, 0, NULL) == 1 &&
 	       call_say(r, to, "one") && call_hear(r, 8) &&
 	       call_say(r, to, "two");
-	fi_rig_ok(r, good, "words to one who does not know the sender");
+	fi_rig_ok(r, good,
+		  "messages_to_process_without_sender_address_are_sent");
 	fi_rig_meet(r);
 	fi_av_remove(r->av, &to, 1, 0);
 }
 
-/* --- an endpoint that holds as much as it can ------------------------------ */
+/* --- an endpoint that is backpressured ----------------------------------- */
 
 #define FULL_LEN	16000u
 #define FULL_QUIET_NS	UINT64_C(200000000)
-#define FULL_OTHERS	200u	/* messages, where there is no such limit */
+#define FULL_OTHERS	200u	/* messages for providers without such a
+				 * limit */
 #define FULL_WORDS	3
 
 static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
@@ -173,7 +180,8 @@ static void call_full_make(struct fi_rig *r, uint64_t i, uint64_t last)
 	memcpy(r->buf + sizeof(i), &last, sizeof(last));
 }
 
-/* Until no more is taken; how many. 0: that went wrong. */
+/* Sends until no message is accepted for a while. Returns their number, or 0 on
+ * failure. */
 static uint64_t call_full_fill(struct fi_rig *r)
 {
 	uint64_t taken = ft_now_ns(), n = 0;
@@ -195,7 +203,8 @@ static uint64_t call_full_fill(struct fi_rig *r)
 	return n;
 }
 
-/* Words of another domain, each before it is asked for. */
+/* Sends messages from another domain, each before a receive is posted for
+ * it. */
 static bool call_full_say(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -235,7 +244,7 @@ static void call_full_client(struct fi_rig *r)
 	fi_addr_t other;
 	bool good;
 
-	fi_rig_ok(r, n, "messages are sent until no more are taken");
+	fi_rig_ok(r, n, "messages_are_sent_until_the_endpoint_is_full");
 	while (fi_rig_again(r, fi_recv(r->ep, r->mem + 4096, 512, NULL, FI_ADDR_UNSPEC,
 				       NULL)))
 		;
@@ -246,10 +255,12 @@ static void call_full_client(struct fi_rig *r)
 					       NULL)))
 		;
 	fi_rig_ok(r, good && call_sent(r),
-		  "others of its process are sent to all the same");
+		  "other_endpoint_of_that_process_still_receives");
 	fi_rig_meet(r);
 	if (call_moonrail(r))
-		fi_rig_ok(r, call_full_say(r), "words of who has not filled it");
+		fi_rig_ok(r, call_full_say(r),
+			  "messages_of_another_domain_are_sent_to_full_"
+			  "endpoint");
 	call_full_make(r, n, 1);
 	while (fi_rig_again(r, fi_send(r->ep, r->buf, FULL_LEN, NULL, r->peer,
 				       NULL)))
@@ -257,10 +268,11 @@ static void call_full_client(struct fi_rig *r)
 	good = call_sent(r);
 	fi_rig_meet(r);
 	fi_rig_ok(r, good && !fi_av_remove(r->av, &other, 1, 0),
-		  "and it when it has room again");
+		  "full_endpoint_with_room_again_receives");
 }
 
-/* By an endpoint of its own: an atomic, and a message that comes. */
+/* Does an atomic and receives a message with a second endpoint, while the first
+ * one is full. */
 static bool call_full_other(struct fi_rig *r, struct call_ep *e)
 {
 	uint64_t one = 1, old;
@@ -277,7 +289,7 @@ static bool call_full_other(struct fi_rig *r, struct call_ep *e)
 						  NULL)))
 		;
 	if (!fi_rig_ok(r, call_done(&own, e->cq[0], &d),
-		       "while one endpoint is full, another has its answers"))
+		       "second_endpoint_does_atomics_while_first_is_full"))
 		return false;
 	if (fi_getname(&e->ep->fid, name, &len))
 		return false;
@@ -292,7 +304,7 @@ static bool call_full_other(struct fi_rig *r, struct call_ep *e)
 	       !strcmp((char *)r->mem, "other");
 }
 
-/* All of them, in their order. */
+/* Receives all messages and checks their order. */
 static bool call_full_all(struct fi_rig *r)
 {
 	uint64_t n = 0, head[2];
@@ -312,7 +324,8 @@ static bool call_full_all(struct fi_rig *r)
 	return true;
 }
 
-/* Nobody receives what comes for an endpoint: it waits, and nothing else. */
+/* No receive is posted for the messages to one endpoint. They must wait without
+ * blocking other endpoints. */
 void call_full(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -325,22 +338,25 @@ void call_full(struct fi_rig *r)
 	fi_rig_meet(r);
 	good = call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e) &&
 	       call_full_other(r, &e);
-	fi_rig_ok(r, good, "and its messages");
+	fi_rig_ok(r, good, "second_endpoint_receives_while_first_is_full");
 	fi_rig_meet(r);
 	if (call_moonrail(r))
 		fi_rig_ok(r, call_full_hear(r),
-			  "who has not filled it is heard while it is full");
+			  "full_endpoint_receives_from_other_domain");
 	fi_rig_fill(r->buf, FULL_LEN, 9);
-	fi_rig_ok(r, call_full_all(r), "what waited comes in order and whole");
+	fi_rig_ok(r, call_full_all(r),
+		  "messages_that_waited_arrive_in_order_and_intact");
 	fi_rig_meet(r);
-	fi_rig_ok(r, call_close(r, &e), "and the other endpoint closes");
+	fi_rig_ok(r, call_close(r, &e), "second_endpoint_closes");
 }
 
-/* --- one of the same domain -------------------------------------------------- */
+/* --- a full endpoint of the same domain ---------------------------------- */
 
-#define FULL_HOLD	(64u << 20)	/* bytes that an endpoint holds */
+#define FULL_HOLD	(64u << 20)	/* bytes of unexpected messages that an
+					 * endpoint buffers */
 
-/* Until no more is taken, or it is more than there is room for; how many. */
+/* Sends until no message is accepted. Returns their number, or 0 on failure or
+ * if more is accepted than the endpoint may buffer. */
 static uint64_t call_own_fill(struct fi_rig *r, fi_addr_t to)
 {
 	ssize_t ret = 0;
@@ -357,7 +373,8 @@ static uint64_t call_own_fill(struct fi_rig *r, fi_addr_t to)
 	return ret == -FI_EAGAIN ? n : 0;
 }
 
-/* Those that it holds, in order; after the first ones there is room again. */
+/* Receives the buffered messages and checks their order. After the first ones a
+ * further send must be accepted. */
 static bool call_own_drain(struct fi_rig *r, struct call_ep *e, uint64_t n)
 {
 	struct fi_rig own = *r;
@@ -387,7 +404,7 @@ static bool call_own_drain(struct fi_rig *r, struct call_ep *e, uint64_t n)
 	return !ret;
 }
 
-/* What is received at once needs no room. */
+/* Checks that a message with a posted receive needs no room. */
 static bool call_own_pass(struct fi_rig *r, struct call_ep *e)
 {
 	struct fi_rig own = *r;
@@ -414,7 +431,8 @@ static bool call_own_refused(struct fi_rig *r, fi_addr_t to, size_t len)
 	       fi_sendmsg(r->ep, &msg, FI_TRANSMIT_COMPLETE) == -FI_EAGAIN;
 }
 
-/* Nobody receives what another endpoint here sends. */
+/* No receive is posted for the messages that another endpoint of this domain
+ * sends. */
 void call_own_full(struct fi_rig *r)
 {
 	struct call_ep e = { .counts = NULL };
@@ -423,34 +441,37 @@ void call_own_full(struct fi_rig *r)
 	if (!call_moonrail(r) || r->server)
 		return;
 	if (!fi_rig_ok(r, call_open(r, FI_CQ_FORMAT_TAGGED, 0, &e),
-		       "another endpoint here"))
+		       "endpoint_of_same_domain_is_opened"))
 		return;
 	n = call_own_fill(r, e.self);
 	fi_rig_ok(r, n >= FULL_HOLD / 2 / FULL_LEN,
-		  "is sent to until it holds what it may");
+		  "endpoint_of_same_domain_buffers_up_to_its_limit");
 	fi_rig_ok(r, n && call_own_refused(r, e.self, 64) &&
 			     call_own_refused(r, e.self, CALL_LARGE) &&
-			     call_silent(r->tx), "however that ends");
-	fi_rig_ok(r, call_own_pass(r, &e), "but for what it waits for");
+			     call_silent(r->tx),
+			     "full_endpoint_of_same_domain_refuses_all_sends");
+	fi_rig_ok(r, call_own_pass(r, &e),
+		  "full_endpoint_of_same_domain_takes_expected_message");
 	fi_rig_ok(r, n && call_own_drain(r, &e, n),
-		  "and again when some has been received");
-	fi_rig_ok(r, call_close(r, &e), "and is closed");
+		  "endpoint_of_same_domain_with_room_again_receives");
+	fi_rig_ok(r, call_close(r, &e), "endpoint_of_same_domain_closes");
 }
 
-/* --- a process that is stopped ---------------------------------------------- */
+/* --- a process that is stopped -------------------------------------------- */
 
-#define STOP_SENDS	200u	/* more than go out unanswered */
+#define STOP_SENDS	200u	/* more than may be sent without an
+				 * acknowledgement */
 #define STOP_LAST	UINT64_MAX
 #define STOP_ADDS	8
 
-/* The next operation ends as expected. */
+/* Returns true if the next operation completes with that error. */
 static bool call_ends(struct fi_rig *r, int err)
 {
 	struct fi_rig_done d;
 
 	if (fi_rig_next(r, r->tx, &d) && d.err == err)
 		return true;
-	ft_diag("ends with %d, not with %d", d.err, err);
+	ft_diag("operation completed with error %d, expected %d", d.err, err);
 	return false;
 }
 
@@ -484,7 +505,7 @@ static bool call_stop_add(struct fi_rig *r, int err, uint64_t *old)
 	return call_ends(r, err);
 }
 
-/* All of it ends, none of it with success. */
+/* Checks that all operations to the stopped process time out. */
 static bool call_stop_all(struct fi_rig *r)
 {
 	bool good = call_stop_write(r, FI_ETIMEDOUT);
@@ -497,7 +518,8 @@ static bool call_stop_all(struct fi_rig *r)
 	return call_stop_add(r, FI_ETIMEDOUT, &old) && good;
 }
 
-/* On a busy machine it may take longer than the time-out to get going. */
+/* Inserts the address again and repeats a write until it succeeds. On a busy
+ * machine it may exceed the time-out at first. */
 static bool call_stop_again(struct fi_rig *r, const char *name)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -517,7 +539,8 @@ static bool call_stop_again(struct fi_rig *r, const char *name)
 	return !d.err;
 }
 
-/* It is stopped some time after the signal was sent. */
+/* Stops a process and waits until it has stopped, which happens some time after
+ * the signal. */
 static bool call_stop(pid_t pid)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -536,7 +559,8 @@ static bool call_stop(pid_t pid)
 	return state == 'T';
 }
 
-/* Both are, for longer than the time-out: nobody was silent to this one. */
+/* Stops both processes for longer than the time-out. This time must not count
+ * as silence of the peer. */
 static bool call_stop_both(struct fi_rig *r, pid_t pid)
 {
 	static uint64_t none, old;
@@ -553,7 +577,8 @@ static bool call_stop_both(struct fi_rig *r, pid_t pid)
 			;
 	child = fork();
 	if (!child) {
-		usleep(300000);		/* it is asked for a sign of life */
+		usleep(300000);		/* this process has requested a sign of
+					 * life by then */
 		call_stop(getppid());
 		sleep(CALL_SILENT_S + 2);
 		kill(getppid(), SIGCONT);
@@ -580,28 +605,32 @@ static void call_stop_client(struct fi_rig *r)
 	       !fi_av_lookup(r->av, r->peer, name, &len);
 	memcpy(&pid, r->buf, sizeof(pid));
 	fi_rig_meet(r);
-	if (!fi_rig_ok(r, good && !old, "a process that is there"))
+	if (!fi_rig_ok(r, good && !old,
+		       "operations_to_running_process_complete"))
 		return;
 	fi_rig_ok(r, call_stop_both(r, pid),
-		  "both are stopped, and go on where they were");
+		  "operations_survive_the_stop_of_both_processes");
 	good = call_stop(pid);
-	fi_rig_ok(r, call_stop_all(r) && good, "is stopped, and operations time out");
+	fi_rig_ok(r, call_stop_all(r) && good,
+		  "operations_to_stopped_process_time_out");
 	kill(pid, SIGCONT);
 	fi_rig_ok(r, call_stop_write(r, FI_ETIMEDOUT),
-		  "and fail when it goes on, until that is known");
+		  "operations_to_resumed_process_fail_until_reinserted");
 	fi_rig_ok(r, call_stop_again(r, name),
-		  "its address is removed and inserted: they work");
+		  "operations_after_reinsertion_complete");
 	for (i = 0; i < STOP_SENDS; i++)
 		call_stop_send(r, r->peer, STOP_SENDS + i);
 	for (i = 0; i < STOP_SENDS; i++)
 		good = call_ends(r, 0) && good;
 	fi_rig_ok(r, call_stop_add(r, 0, &old) && (old == 1 || old == 2) &&
-			     good, "messages and atomics too");
+			     good,
+			     "messages_and_atomics_after_reinsertion_complete");
 	call_stop_send(r, r->peer, STOP_LAST);
-	fi_rig_ok(r, call_ends(r, 0), "up to the last");
+	fi_rig_ok(r, call_ends(r, 0), "last_message_after_reinsertion_is_sent");
 }
 
-/* Those that had gone out may come, in order; then all the later ones. */
+/* Receives the messages that were sent before the time-out, as far as they
+ * arrive, in order, and then all later ones. */
 static bool call_stop_got(struct fi_rig *r)
 {
 	uint64_t next = 0, n;
@@ -615,8 +644,8 @@ static bool call_stop_got(struct fi_rig *r)
 		if (n != next && (n != STOP_SENDS || next == STOP_SENDS))
 			return false;
 		if (n == STOP_SENDS && next == n)
-			ft_diag("%llu of those that had failed came late",
-				(unsigned long long)next);
+			ft_diag("%llu messages arrived although their sends "
+				"had failed", (unsigned long long)next);
 		next = n + 1;
 	}
 }
@@ -643,10 +672,10 @@ void call_stopped(struct fi_rig *r)
 	good = call_tell_pid(r);
 	fi_rig_meet(r);
 	fi_rig_ok(r, good && call_stop_got(r),
-		  "what failed does not come after it was given up");
+		  "failed_messages_do_not_arrive_after_later_ones");
 }
 
-/* --- one that comes late ------------------------------------------------------ */
+/* --- a process that starts late ------------------------------------------ */
 
 static bool call_free_port(char port[8])
 {
@@ -656,7 +685,8 @@ static bool call_free_port(char port[8])
 	return n > 0;
 }
 
-/* With the time that a busy machine may take to connect. */
+/* Inserts the address again and repeats a send until it succeeds. A busy
+ * machine may take longer than the time-out to connect. */
 static bool call_late_again(struct fi_rig *r, const char *port, fi_addr_t *to)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -673,7 +703,8 @@ static bool call_late_again(struct fi_rig *r, const char *port, fi_addr_t *to)
 	return !d.err;
 }
 
-/* It opens where it is expected: the address works when it is inserted anew. */
+/* Opens a domain at the expected port. A send to the old address must fail with
+ * err; sends work after the address was inserted again. */
 static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
 			    int err)
 {
@@ -695,8 +726,9 @@ static bool call_late_comes(struct fi_rig *r, const char *port, fi_addr_t *to,
 	return call_stranger_close(&own, &e) && good;
 }
 
-/* From a domain at that port: what was asked for by its address is matched, and
- * what is sent to it fails as before. */
+/* Opens a domain at the given port and sends a message from it. The message
+ * must match the receive for this address. Sends to the old address must still
+ * fail. */
 static bool call_late_says(struct fi_rig *r, fi_addr_t to, const char *port,
 			   int *context)
 {
@@ -737,7 +769,7 @@ static void call_late_asked(struct fi_rig *r)
 		call_stop_send(r, to, 1);
 	good = good && call_ends(r, FI_ETIMEDOUT);
 	fi_rig_ok(r, good && call_late_says(r, to, port, &context),
-		  "a receive from one who comes after that was given up is his");
+		  "receive_for_address_matches_process_that_starts_late");
 }
 
 void call_late(struct fi_rig *r)
@@ -753,15 +785,15 @@ void call_late(struct fi_rig *r)
 	if (good)
 		call_stop_send(r, to, 1);
 	good = good && call_ends(r, FI_ETIMEDOUT);
-	fi_rig_ok(r, good, "nobody is there yet");
+	fi_rig_ok(r, good, "send_to_absent_process_times_out");
 	fi_rig_ok(r, good && call_late_comes(r, port, &to, FI_ETIMEDOUT),
-		  "then one is, at an address that is inserted anew");
+		  "late_process_is_reached_after_reinsertion");
 	fi_rig_ok(r, good && call_late_comes(r, port, &to, FI_ECONNRESET),
-		  "and then another in its place");
+		  "second_process_at_that_address_is_reached");
 	call_late_asked(r);
 }
 
-/* --- a large message that was given up ------------------------------------------ */
+/* --- a large message that has failed ------------------------------------- */
 
 static void call_given_send(struct fi_rig *r, uint32_t what)
 {
@@ -783,16 +815,18 @@ static void call_given_up_client(struct fi_rig *r)
 	call_given_send(r, 1);
 	fi_rig_meet(r);
 	good = call_stop(pid) && good && call_ends(r, FI_ETIMEDOUT);
-	/* it is the program's again */
+	/* the program may use the buffer again */
 	fi_rig_fill(r->buf, CALL_LARGE, 2);
 	kill(pid, SIGCONT);
-	fi_rig_ok(r, good, "a large message is given up");
+	fi_rig_ok(r, good, "large_message_to_stopped_process_times_out");
 	fi_rig_meet(r);
 	fi_rig_meet(r);
 	good = call_stop_again(r, name);
-	sleep(CALL_SILENT_S + 1); /* nobody has heard of anybody for long */
+	sleep(CALL_SILENT_S + 1); /* longer than the time-out without
+				   * messages */
 	call_given_send(r, 3);
-	fi_rig_ok(r, good && call_sent(r), "one after a pause is sent");
+	fi_rig_ok(r, good && call_sent(r),
+		  "large_message_after_a_pause_is_sent");
 }
 
 static int call_given_receive(struct fi_rig *r)
@@ -806,7 +840,8 @@ static int call_given_receive(struct fi_rig *r)
 	return fi_rig_next(r, r->rx, &d) ? d.err : -1;
 }
 
-/* Its receiver was stopped, and reads what is there by then. */
+/* The receiver was stopped. It finds the announcement of a large message whose
+ * send has failed. */
 void call_given_up(struct fi_rig *r)
 {
 	struct call_ep e = { .ep = r->ep, .cq = { r->tx, r->rx } };
@@ -819,13 +854,13 @@ void call_given_up(struct fi_rig *r)
 	good = call_tell_pid(r) && call_come(r, &e);
 	fi_rig_meet(r);
 	fi_rig_meet(r);
-	/* what has gone to and fro since makes it no better */
+	/* messages in the meantime must not make the old announcement valid */
 	call_stop_send(r, r->peer, 0);
 	good = call_ends(r, 0) && good;
 	fi_rig_ok(r, good && call_given_receive(r) == FI_ETIMEDOUT,
-		  "and fails where it is read later");
+		  "receive_of_failed_large_message_fails");
 	fi_rig_meet(r);
 	fi_rig_ok(r, !call_given_receive(r) &&
 			     fi_rig_same(r->mem, CALL_LARGE, 3),
-		  "and received as it is");
+		  "large_message_after_a_pause_is_received_intact");
 }
