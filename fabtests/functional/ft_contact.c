@@ -160,7 +160,7 @@ static void contact_told(struct fx_links *l, const struct contact *c)
 	ft_ok(good, "te_info_names_the_addresses_that_answer_%s", c->name);
 	if (good && c->bad) {
 		/* its port changes when the target renews the endpoint */
-		snprintf(wanted, sizeof(wanted), "gets an answer from %s:",
+		snprintf(wanted, sizeof(wanted), "received an answer from %s:",
 			 c->bad);
 		good = strstr(text, wanted) != NULL;
 		ft_ok(good, "te_info_names_the_address_that_does_not_answer_%s",
@@ -247,8 +247,8 @@ static bool contact_decoy(struct fx_peer *decoy, const char *at)
 }
 
 /* Both hosts have the address 192.168.100.1, as the management interfaces of
- * network cards do. On host a another moonrail process answers at that address
- * and at the port that the target has. */
+ * network cards do. Another moonrail process on host a answers at this address
+ * and at the port of the target. */
 static void contact_same_case(void)
 {
 	struct contact c = contact_usual;

@@ -2,30 +2,36 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # timeout: 400
 #
-# A rail of two breaks in mid-transfer, in several ways, and is mended:
-# no transfer fails, every byte is right, the other rail soon carries what it
-# can, and the broken one carries again. The rail that breaks is the one with
-# the first address, and there is no other way between the hosts, but for one
-# fault, which is made beside a control pair as well. How long it takes is only
-# bounded: a machine may be busy.
+# One of two rails breaks in mid-transfer, in several ways, and is repaired. No
+# transfer may fail and every byte must be right. The other rail must soon carry
+# as much as it can, and the repaired one must carry again. The rail that breaks
+# has the first address. The hosts have no other connection, except that one
+# fault is also tested with a control pair. The time limits are wide, because the
+# machine may be busy.
 #
-# FAILOVER_ALL=1 makes them one at a time and prints the times, in milliseconds,
+# FAILOVER_ALL=1 makes the faults one after the other and prints two times in ms:
 # from the fault until the other rail carries nine tenths of its rate, and from
-# the mending until both of theirs ("never": not within 2.5 s), each counted
-# from before the command that does it. Nothing is verified then, so that all
-# bytes go one way, of which they are counted. The other rail is looked at in
-# windows of 100 ms, and both in windows of 200 ms: of the 15 packets of 64 KiB
-# that cross it in 40 ms two miss now and then, and the last tenth of a window
-# may be part of a gap. A window that is not full ends later, by up to a fifth,
-# if it is so then: its end may be in a pause of a busy machine, which is made
-# up for at once. So what is not seen of a pause is 12 ms in 100 that are
-# lost, instead of 10; and a rail that lacks more than a tenth all the time is
-# seen, but for the windows that a burst fills.
-# FAILOVER_MS and RECOVERY_MS, if set, are limits of them; FAILOVER_OUT is how
-# long the rail stays broken, in seconds, 0.7; FAILOVER_RATE what one rail
-# carries, in bytes per second, as iperf3 says it; FAILOVER_WATCH a file for the
-# rails' counters over time. With arguments, as "rails_drop 0 both", only that
-# is tried. FAILOVER_CONTROL=yes: beside a control pair.
+# the repair until both rails carry nine tenths of theirs. Both start before the
+# command that makes the fault or the repair; "never" means: not within 2.5 s. No
+# byte is verified then, so that all bytes go in the direction that is counted.
+#
+# A rail recovers in the first window in which it carries nine tenths of its
+# rate. A window is 100 ms long for the other rail and 200 ms for both rails. Of
+# the 15 packets of 64 KiB that cross a rail in 40 ms, two are missing now and
+# then, and the last tenth of a window may belong to a gap. A window that is not
+# full is therefore extended by up to a fifth, because it may end in a pause of a
+# busy machine, whose bytes follow immediately. So a pause goes unnoticed if it
+# loses up to 12 ms in 100 ms, instead of 10 ms. A rail that constantly lacks more
+# than a tenth is noticed, except in windows that a burst fills.
+#
+# FAILOVER_MS, RECOVERY_MS	limits of the two times
+# FAILOVER_OUT			seconds until the repair, 0.7
+# FAILOVER_RATE			bytes per second that one rail carries, according
+#				to iperf3
+# FAILOVER_WATCH		file for the rails' counters over time
+# FAILOVER_CONTROL=yes		adds a control pair
+#
+# Arguments, such as "rails_drop 0 both", select the only fault.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -36,14 +42,15 @@ failover_ms=${FAILOVER_MS:-} recovery_ms=${RECOVERY_MS:-}
 all=${FAILOVER_ALL:-}
 [ $# -eq 0 ] || [ -n "${FAILOVER_ONE:-}" ] || all=1
 patience=90		# seconds
-# until the other rail has carried a third of a second's worth, and the mended
-# one a sixth: several times what a machine with all cores taken needs
+# seconds in which the other rail must carry the bytes of a third of a second, and
+# the repaired one those of a sixth: several times what a fully loaded machine needs
 soon=15
 [ "${SANITIZE:-no}" = no ] || soon=45
 [ -n "$all" ] || export MC_SLICE_TIMEOUT=60
 rate=${FAILOVER_RATE:-24000000}	# of data, at 200 Mbit/s
 
-# crossed RAIL SECONDS BYTES: that many bytes more cross it within the time.
+# crossed RAIL SECONDS BYTES: waits until the rail has carried that many more bytes.
+# Fails if that takes longer.
 crossed()
 {
 	was=$(($(rails_bytes b "$1" rx) + $(rails_bytes b "$1" tx)))
@@ -58,10 +65,9 @@ crossed()
 	return 1
 }
 
-# since OPERATION MS MADE WINDOW RAIL… : how long after MS these rails carry 0.9
-# of their rates, in any window of so many ms that begins in the next 200, and
-# until 200 after MADE, before which they may have carried it for want of a
-# fault.
+# since OPERATION MS MADE WINDOW RAIL…: prints how long after MS these rails carry
+# 0.9 of their rates, in every window of that many ms that begins within the next
+# 200 ms, and until 200 ms after MADE. Before MADE the fault may not exist yet.
 since()
 {
 	from=2		# rx
@@ -102,9 +108,9 @@ since()
 	}' "$rails_dir/watch.out"
 }
 
-# judged FROM TO BURST [PART UNTIL]: what since says of a fault at 500 where the
-# other rail carries nothing between these times, then so many bytes at once,
-# and until UNTIL that part of its rate only. "never" is 9999.
+# judged FROM TO BURST [PART UNTIL]: prints the result of since for a fault at
+# 500 ms. The other rail carries nothing between FROM and TO, then BURST bytes at
+# one time, and until UNTIL only PART of its rate. 9999 stands for "never".
 judged()
 {
 	awk -v from="$1" -v to="$2" -v burst="$3" -v part="${4:-1.04}" \
@@ -123,7 +129,7 @@ judged()
 	since read 500 500 100 1 | sed s/never/9999/
 }
 
-# judge_is TITLE LEAST MOST ARGUMENT…: what judged says of them.
+# judge_is TITLE LEAST MOST ARGUMENT…: checks the result of judged.
 judge_is()
 {
 	title=$1 least=$2 most=$3
@@ -137,21 +143,22 @@ judge_is()
 	fi
 }
 
-# judge: a pause later on is none of the failover, a gap is all of it.
+# judge: checks that a later pause does not count as failover time, and that a gap
+# counts fully.
 judge()
 {
-	judge_is 'a pause that is made up for is no failover' 0 0 \
+	judge_is 'pause_whose_bytes_follow_is_not_counted' 0 0 \
 		790 808 137344
-	judge_is 'a gap is all of it' 100 150 500 650 137344
-	judge_is 'so is a pause that is not made up for' 190 220 690 715 0
-	judge_is 'or of which much is missing' 190 220 690 715 137344
-	judge_is 'a rail that lacks 15 %, but for a burst' 9999 9999 \
+	judge_is 'gap_after_the_fault_is_counted' 100 150 500 650 137344
+	judge_is 'pause_whose_bytes_are_lost_is_counted' 190 220 690 715 0
+	judge_is 'pause_with_many_lost_bytes_is_counted' 190 220 690 715 137344
+	judge_is 'rail_at_85_percent_never_recovers' 9999 9999 \
 		700 700 137344 .85 2000
-	judge_is 'and one that does so for 400 ms' 300 330 \
+	judge_is 'rail_at_85_percent_for_400_ms_recovers_after_it' 300 330 \
 		600 600 137344 .85 900
 }
 
-# in_time WHAT MS LIMIT
+# in_time NAME MS LIMIT: fails with a line if MS exceeds LIMIT.
 in_time()
 {
 	[ -n "$3" ] || return 0
@@ -160,8 +167,8 @@ in_time()
 	return 1
 }
 
-# bench OPERATION SECONDS: two requests at a time, so that one that waits for a
-# broken rail stops the other rail, too.
+# bench OPERATION SECONDS: starts te_bench with two requests at one time, so that
+# a request that waits for the broken rail would also stop the other rail.
 bench()
 {
 	set -- --operation="$1" --duration="$2"
@@ -170,7 +177,8 @@ bench()
 		--batch_size=1 --threads=2 --warmup=0 "$@"
 }
 
-# over OPERATION FAULT…: the other rail goes on, and this one comes back.
+# over OPERATION FAULT…: makes the fault. The other rail must carry on, and the
+# broken one must carry again after its repair.
 over()
 {
 	export MC_LOG_LEVEL=info
@@ -207,7 +215,7 @@ over()
 		in_time recovery "$recovery" "$recovery_ms"
 }
 
-# check TITLE OPERATION FAULT…
+# check TITLE OPERATION FAULT…: runs over as one case.
 check()
 {
 	title=$1
@@ -227,7 +235,7 @@ check()
 	rails_stop t >"$rails_dir/log" 2>&1
 }
 
-# one OPERATION FAULT…: as a script of its own, beside the others.
+# one OPERATION FAULT…: starts this script in the background for one fault.
 one()
 {
 	n=$((n + 1)) op=$1
@@ -236,7 +244,7 @@ one()
 	eval "pid$n=\$!"
 }
 
-# some NUMBER…: waits for these.
+# some NUMBER…: waits for the faults with these numbers and prints their output.
 some()
 {
 	for i; do
@@ -264,15 +272,15 @@ fi
 
 rails_up -c "${FAILOVER_CONTROL:-no}" 200mbit 200mbit || exit 1
 if [ $# -gt 0 ]; then
-	check "$*, in mid-${FAILOVER_OP:-write}${FAILOVER_CONTROL:+, beside a control pair}" \
-		"${FAILOVER_OP:-write}" "$@"
+	title=${FAILOVER_OP:-write}_survives_$*${FAILOVER_CONTROL:+_with_control_pair}
+	check "$(echo "$title" | tr ' ' _)" "${FAILOVER_OP:-write}" "$@"
 	exit "$bad"
 fi
-check 'a link down, in mid-write' write rails_link 0 down
-check 'packets lost both ways, in mid-write' write rails_drop 0 both
-check 'connections refused, in mid-read' read rails_refuse 0
-check 'packets lost on the way there' write rails_drop 0 in
-check 'packets lost on the way back' read rails_drop 0 out
-check 'packets that do not leave' write rails_drop 0 out a
-check 'connections reset' write rails_reset 0
+check write_survives_link_down write rails_link 0 down
+check write_survives_packets_lost_both_ways write rails_drop 0 both
+check read_survives_refused_connections read rails_refuse 0
+check write_survives_packets_lost_to_target write rails_drop 0 in
+check read_survives_packets_lost_from_target read rails_drop 0 out
+check write_survives_packets_lost_at_initiator write rails_drop 0 out a
+check write_survives_reset_connections write rails_reset 0
 exit "$bad"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The libfabric provider's name of a process is good for as long as that lives,
- * although faults make it move: a and b, of one rail each (fabtests/scripts/
- * rails_lib.sh), move while they are cut off, so that neither knows the other's
- * addresses afterwards; c has only heard of b before that.
+ * The libfabric provider's name of a process is valid as long as the process
+ * lives, although faults change its addresses. a and b have one rail each
+ * (fabtests/scripts/rails_lib.sh) and are cut off from each other while they
+ * change their addresses, so that neither knows the other's new address. c
+ * knows only the old name of b.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -24,21 +25,22 @@
 #define FIRST_WAIT_NS	(FI_RIG_WAIT_MS * UINT64_C(1000000))
 #define FIRST_MEM	4096u
 #define FIRST_NAME	64u
-#define FIRST_KEY	1000u	/* of the first registration */
+#define FIRST_KEY	1000u	/* key of the first registration */
 
 enum first_do {
-	FIRST_OPEN,		/* says its name */
-	FIRST_INSERT,		/* the peer */
-	FIRST_INSERT_SOCKET,	/* the same by its address and port */
+	FIRST_OPEN,		/* opens an endpoint and returns its name */
+	FIRST_INSERT,		/* inserts the peer */
+	FIRST_INSERT_SOCKET,	/* inserts the peer by its address and port */
 	FIRST_AGAIN,		/* removes and inserts the peer */
-	FIRST_SEND,		/* to the peer; acknowledged */
-	FIRST_RECEIVE,		/* says what */
-	FIRST_REGISTER,		/* by that key */
+	FIRST_SEND,		/* sends to the peer and waits for its
+				 * acknowledgement */
+	FIRST_RECEIVE,		/* receives a number and returns it */
+	FIRST_REGISTER,		/* registers memory with the key `number` */
 	FIRST_CLOSE_MR,
-	FIRST_WRITE,		/* by that key */
+	FIRST_WRITE,		/* writes with the key `number` */
 };
 
-/* An order, and what comes of it. */
+/* An order to a process, and the result. */
 struct first_order {
 	enum first_do what;
 	int err;		/* FI_E…, or -1 */
@@ -46,7 +48,7 @@ struct first_order {
 	uint8_t name[FIRST_NAME];
 };
 
-/* --- one process ------------------------------------------------------------- */
+/* --- one process ---------------------------------------------------------- */
 
 struct first_host {
 	struct fi_info *info;
@@ -125,7 +127,8 @@ static int host_done(struct fid_cq *cq)
 	return n == 1 ? 0 : err.err;
 }
 
-/* The result of a call, whose completion follows. */
+/* Returns the error of a call, or waits for its completion and returns its
+ * error. */
 static int host_ends(ssize_t ret, struct fid_cq *cq)
 {
 	return ret ? (int)-ret : host_done(cq);
@@ -197,19 +200,21 @@ static int host_do(struct first_host *h, struct first_order *o)
 	return -1;
 }
 
-/* --- all of them --------------------------------------------------------------- */
+/* --- the test ------------------------------------------------------------ */
 
 struct first {
 	char host;
 	int sock, log;
 	pid_t pid;
-	uint64_t key;			/* of its memory */
+	uint64_t key;			/* key of its memory */
 	uint8_t name[FIRST_NAME];
 };
 
 static void host_enter(const struct first *f)
 {
-	const char *peer = getenv("RAILS_PEER");	/* ends in the host */
+	const char *peer = getenv("RAILS_PEER");	/* its name ends with
+							 * the letter of a
+							 * host */
 	char path[256], addr[32];
 	int fd;
 
@@ -284,7 +289,8 @@ static bool first_stop(struct first *f)
 	return !status;
 }
 
-/* The last target lane of it that was closed is of the generation before. */
+/* Returns true if the process has opened its rx lane with that generation,
+ * according to its log. */
 static bool first_moved(const struct first *f, unsigned int gen)
 {
 	static char log[1 << 20];
@@ -292,7 +298,7 @@ static bool first_moved(const struct first *f, unsigned int gen)
 	ssize_t n = pread(f->log, log, sizeof(log) - 1, 0);
 
 	log[n > 0 ? n : 0] = '\0';
-	snprintf(what, sizeof(what), "generation %u from now on", gen);
+	snprintf(what, sizeof(what), "its generation is now %u", gen);
 	return strstr(log, what);
 }
 
@@ -331,7 +337,7 @@ static bool first_begin(struct first *f)
 	return true;
 }
 
-/* From one to the other. */
+/* Sends a number from one process to the other and checks it. */
 static bool first_goes(struct first *from, struct first *to, uint64_t number)
 {
 	struct first_order o;
@@ -346,7 +352,8 @@ static bool first_goes(struct first *from, struct first *to, uint64_t number)
 	return !err && !o.err && o.number == number;
 }
 
-/* Memory that the other has the key of. */
+/* Registers memory and writes to it from the other process, which then knows
+ * its key. */
 static bool first_lends(struct first *f, struct first *to)
 {
 	f->key = f->key ? f->key + 1 : FIRST_KEY;
@@ -376,8 +383,9 @@ static bool first_both_moved(void *arg)
 	return first_moved(p->a, p->gen) && first_moved(p->b, p->gen);
 }
 
-/* Cut off, either takes back what the other has the key of, and does not hear of
- * it: so it closes its target lane. Both are cut off still. */
+/* Cuts the connection. Then both processes close registered memory whose key
+ * the other one has. The other one cannot answer, so each process closes its rx
+ * lane and opens a new one. The connection is still cut at the return. */
 static bool first_cut(struct first *a, struct first *b, unsigned int gen)
 {
 	struct first_pair p = { .a = a, .b = b, .gen = gen };
@@ -392,13 +400,14 @@ static bool first_cut(struct first *a, struct first *b, unsigned int gen)
 	       ft_wait_until(first_both_moved, &p, FI_RIG_WAIT_MS);
 }
 
-/* A message each way. */
+/* Sends a message in each direction. */
 static bool first_get_on(struct first *a, struct first *b, uint64_t number)
 {
 	return first_goes(a, b, number) && first_goes(b, a, number + 1);
 }
 
-/* As long as it is not known that the peer is there again operations end. */
+/* Inserts the peer again and sends until a send succeeds. Sends time out until
+ * the peer is known to be reachable again. */
 static bool first_again(struct first *from, struct first *to, uint64_t number)
 {
 	uint64_t end = ft_now_ns() + FIRST_WAIT_NS;
@@ -416,23 +425,26 @@ static bool first_again(struct first *from, struct first *to, uint64_t number)
 
 static void first_lost(struct first *a, struct first *b, struct first *c)
 {
-	if (!ft_ok(first_cut(a, b, 2), "two that are cut off move"))
+	if (!ft_ok(first_cut(a, b, 2),
+		   "two_processes_cut_off_from_each_other_move"))
 		return;
 	ft_ok(first_do("restore 0") && first_begin(c) &&
 		      !first(c, FIRST_INSERT, b, 0) && first_goes(c, b, 3),
-	      "one that has heard of it only before reaches a process by its name");
+	      "third_process_reaches_moved_one_by_its_old_name");
 	ft_ok(!first(c, FIRST_INSERT_SOCKET, a, 0) && first_goes(c, a, 4),
-	      "or by its address and port");
-	ft_ok(first_get_on(a, b, 5), "the two find each other");
-	if (!ft_ok(first_cut(a, b, 3), "they move once more"))
+	      "third_process_reaches_moved_one_by_address_and_port");
+	ft_ok(first_get_on(a, b, 5), "moved_processes_find_each_other");
+	if (!ft_ok(first_cut(a, b, 3),
+		   "two_processes_cut_off_again_move_again"))
 		return;
 	ft_ok(first(a, FIRST_SEND, NULL, 90) == FI_ETIMEDOUT &&
 		      first(b, FIRST_SEND, NULL, 91) == FI_ETIMEDOUT,
-	      "what is sent meanwhile times out");
+	      "sends_between_processes_cut_off_time_out");
 	ft_ok(first_do("restore 0") && first_again(a, b, 7) &&
 		      first_again(b, a, 8),
-	      "inserted anew they find each other");
-	ft_ok(first_lends(a, b) && first_lends(b, a), "for writes too");
+	      "processes_inserted_again_find_each_other");
+	ft_ok(first_lends(a, b) && first_lends(b, a),
+	      "processes_inserted_again_write_to_each_other");
 }
 
 static int first_inside(void)
@@ -458,19 +470,19 @@ int main(void)
 		return ft_skip("built without the provider");
 	if (!getenv("RAILS_ID"))
 		return first_inside();
-	/* longer than they are cut off at first */
+	/* longer than the first cut lasts */
 	setenv("MC_SLICE_TIMEOUT", "8", 1);
 	setenv("MC_LOG_LEVEL", "info", 1);
 	if (!ft_ok(first_start(&a, 'a') && first_start(&b, 'b') &&
-			   first_start(&c, 'c'), "three processes"))
+			   first_start(&c, 'c'), "three_processes_start"))
 		return ft_result();
 	if (ft_ok(first_begin(&a) && first_begin(&b) &&
 			  !first(&a, FIRST_INSERT, &b, 0) &&
 			  !first(&b, FIRST_INSERT, &a, 0) &&
-			  first_get_on(&a, &b, 1), "two of them meet"))
+			  first_get_on(&a, &b, 1), "two_processes_meet"))
 		first_lost(&a, &b, &c);
-	ft_ok(first_stop(&c), "the third ends well");
-	ft_ok(first_stop(&b), "the second ends well");
-	ft_ok(first_stop(&a), "the first ends well");
+	ft_ok(first_stop(&c), "third_process_ends_well");
+	ft_ok(first_stop(&b), "second_process_ends_well");
+	ft_ok(first_stop(&a), "first_process_ends_well");
 	return ft_result();
 }

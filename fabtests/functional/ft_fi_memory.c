@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Memory that a program has not registered, has registered, or has mapped anew,
- * over rails that want it registered: MOONRAIL_MR_LOCAL makes those of any
- * machine do so, and RDMA devices do by themselves.
- */
+/* Local memory that a program has not registered, has registered, or has mapped
+ * again, over rails that require registered local memory. MOONRAIL_MR_LOCAL
+ * makes any rail do so; RDMA devices do so themselves. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,12 +9,14 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
-#define FLIGHT	400u			/* at once */
-#define PLACE	((size_t)8192)		/* of each, on both sides */
-#define LONG	((size_t)3 << 20)	/* more than any block that is kept */
-#define PAGES	((size_t)256 << 10)	/* that are mapped anew */
+#define FLIGHT	400u			/* operations at one time */
+#define PLACE	((size_t)8192)		/* bytes for each operation, on both
+					 * sides */
+#define LONG	((size_t)3 << 20)	/* more than any bounce buffer */
+#define PAGES	((size_t)256 << 10)	/* bytes that are mapped again */
 #define ROUNDS	12u
-#define HUGE_LEN ((size_t)100 << 20)	/* more than what is kept for later */
+#define HUGE_LEN ((size_t)100 << 20)	/* more than the provider keeps
+					 * registered */
 
 static size_t memory_length(uint32_t i)
 {
@@ -51,7 +51,7 @@ static bool memory_send(struct fi_rig *r, const void *buf, size_t len)
 	return memory_ended(r);
 }
 
-/* Whether a message of that pattern comes into buf. */
+/* Receives a message into buf and returns true if it has that pattern. */
 static bool memory_gets(struct fi_rig *r, void *buf, size_t len, uint32_t seed)
 {
 	struct fi_rig_done d;
@@ -79,7 +79,7 @@ static bool memory_all(struct fi_rig *r, bool write)
 	return good;
 }
 
-/* More than there are blocks, of several sizes. */
+/* Posts more operations than there are bounce buffers, of different lengths. */
 static void memory_flight(struct fi_rig *r)
 {
 	bool good = true;
@@ -99,7 +99,7 @@ static void memory_flight(struct fi_rig *r)
 		good = good && memory_rma(r, false, r->buf, LONG, 0) &&
 		       memory_ended(r) && fi_rig_same(r->buf, LONG, 5);
 	}
-	fi_rig_ok(r, good, "many writes and reads of unregistered memory");
+	fi_rig_ok(r, good, "many_operations_with_unregistered_memory_complete");
 	fi_rig_meet(r);
 }
 
@@ -112,7 +112,8 @@ static uint8_t *memory_map(void *at, size_t len)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-/* One message from those pages, or into them, and a write to the other's. */
+/* Moves one message from or into the pages. rma: also writes them to the peer's
+ * memory. */
 static bool memory_round(struct fi_rig *r, uint8_t *p, uint32_t i, bool rma)
 {
 	if (r->server && !memory_gets(r, p, PAGES, i))
@@ -129,7 +130,7 @@ static bool memory_round(struct fi_rig *r, uint8_t *p, uint32_t i, bool rma)
 	return !r->server || !rma || fi_rig_same(r->mem, PAGES, i);
 }
 
-/* Other pages are at the same address each time. */
+/* Maps new pages at the same address in each round. */
 static void memory_remapped(struct fi_rig *r)
 {
 	bool same = !strcmp(r->provider, "moonrail"), good;
@@ -138,17 +139,19 @@ static void memory_remapped(struct fi_rig *r)
 
 	good = p;
 	for (i = 0; i < ROUNDS && good; i++) {
-		/* not every provider's write completes when it is there */
+		/* other providers complete a write before its bytes are in
+		 * place */
 		good = memory_round(r, p, i, same);
 		fi_rig_meet(r);
 		good = good && memory_map(p, PAGES);
 	}
-	fi_rig_ok(r, good, "pages that are mapped anew at an address");
+	fi_rig_ok(r, good, "pages_mapped_again_at_an_address_move");
 	if (p)
 		munmap(p, PAGES);
 }
 
-/* The same of memory that is registered in between, as a whole or a half. */
+/* Does the same with memory that is registered for a while, as a whole or by
+ * half. */
 static void memory_registered(struct fi_rig *r)
 {
 	uint8_t *p = memory_map(NULL, PAGES);
@@ -169,7 +172,7 @@ static void memory_registered(struct fi_rig *r)
 		good = good && memory_round(r, p, i + 100, false);
 		good = good && memory_map(p, PAGES);
 	}
-	fi_rig_ok(r, good, "memory that is registered for a while");
+	fi_rig_ok(r, good, "memory_registered_for_a_while_moves");
 	if (p)
 		munmap(p, PAGES);
 }
@@ -181,7 +184,8 @@ static int memory_reg(struct fi_rig *r, uint8_t *p, uint64_t key,
 			 mr, NULL);
 }
 
-/* One of two that overlap is closed, and what it alone had mapped anew. */
+/* Closes one of two overlapping registrations and maps again what only that one
+ * covered. */
 static void memory_overlap(struct fi_rig *r)
 {
 	bool ours = !strcmp(r->provider, "moonrail");
@@ -193,13 +197,14 @@ static void memory_overlap(struct fi_rig *r)
 	       !memory_reg(r, p + PAGES / 4, 8002, &b) && !fi_close(&a->fid) &&
 	       memory_map(p, PAGES / 4) && memory_round(r, p, 40, false) &&
 	       memory_round(r, p, 41, false);
-	fi_rig_ok(r, good, "memory of two registrations, one of them closed");
+	fi_rig_ok(r, good,
+		  "memory_of_two_registrations_moves_after_one_closes");
 	if (good && ours && getenv("MOONRAIL_MR_LOCAL")[0] == '1')
 		fi_rig_ok(r, memory_reg(r, p, 8003, &c) == -FI_EBUSY,
-			  "which is registered again when both are");
+			  "memory_of_open_overlapping_registration_is_refused");
 	good = good && !fi_close(&b->fid) && !memory_reg(r, p, 8003, &c) &&
 	       memory_round(r, p, 42, false) && !fi_close(&c->fid);
-	fi_rig_ok(r, good, "after that it is");
+	fi_rig_ok(r, good, "memory_is_registered_again_after_both_close");
 	if (p)
 		munmap(p, PAGES);
 }
@@ -218,7 +223,7 @@ static void memory_huge(struct fi_rig *r)
 			good = memory_send(r, p, HUGE_LEN);
 		}
 	}
-	fi_rig_ok(r, good, "messages larger than what is kept");
+	fi_rig_ok(r, good, "messages_larger_than_the_kept_memory_arrive");
 	if (p)
 		munmap(p, HUGE_LEN);
 }
@@ -235,7 +240,7 @@ static void memory_parts(struct fi_rig *r)
 		fi_rig_meet(r);
 		part[i](r);
 	}
-	/* emulated devices move some 10 MB in a second */
+	/* emulated devices move only some 10 MB per second */
 	if (!fi_rig_emulated())
 		memory_huge(r);
 }
@@ -245,7 +250,7 @@ static bool memory_run(const char *provider, bool *missing)
 	return fi_rig_run(provider, 0, memory_parts, missing);
 }
 
-/* With an argument: that provider alone. */
+/* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
 	(void)argc;

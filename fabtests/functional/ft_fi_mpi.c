@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ft_fi_mpi [long]: an MPI program of two to sixteen ranks that moves bytes in
- * the ways that programs do, and looks at every byte: ping-pong, storms with
- * receives from any source of any tag, a thousand sends at once, probing in all
- * forms, collectives, one-sided with fences and locks. ft_fi_mpi.sh runs it over
- * moonrail's libfabric provider. Each check prints one line, by rank 0; a rank
- * that finds a fault says what and ends the job.
+ * ft_fi_mpi [long]: an MPI program with two to sixteen ranks that moves bytes
+ * as MPI programs do, and checks every byte: ping-pong, storms with receives
+ * from any source and with any tag, a thousand sends at one time, all forms of
+ * probing, collectives, and one-sided operations with fences and locks.
+ * ft_fi_mpi.sh runs it over moonrail's libfabric provider. Rank 0 prints one
+ * line for each check. A rank that finds a fault prints it and aborts the job.
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -17,13 +17,13 @@
 
 #define MOVES_MAX	(16 << 20)
 #define MOVES_RANKS	16
-#define STORM_MAX	40000	/* bytes: messages that are announced too */
+#define STORM_MAX	40000	/* bytes; long messages are announced first */
 #define STORM_TAGS	7
 #define STORM_WINDOW	32
 
 static int rank, ranks;
 static bool is_long;
-static uint8_t *out, *in;	/* MOVES_MAX bytes each */
+static uint8_t *out, *in;	/* buffers of MOVES_MAX bytes */
 
 static void moves_fail(const char *text, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
@@ -125,10 +125,10 @@ static void pairs(void)
 	for (i = 0; i < n && other < ranks; i++)
 		for (round = 0; round < (size[i] > 65536 ? 2 : 20); round++)
 			pair_ping(other, size[i], round);
-	moves_ok("ping-pong of every size");
+	moves_ok("ping_pong_of_every_size_is_intact");
 }
 
-/* Both send before either receives. */
+/* Each rank sends to the next one in the ring while it receives. */
 static void exchange(void)
 {
 	int len = is_long ? 4 << 20 : 300000, to = (rank + 1) % ranks;
@@ -142,12 +142,12 @@ static void exchange(void)
 		moves_status(&s, from, 3, len, "exchange");
 		moves_same(in, (size_t)len, (uint32_t)(from + i), "exchange");
 	}
-	moves_ok("round the ring, all at once");
+	moves_ok("simultaneous_exchange_in_a_ring_is_intact");
 }
 
-/* --- storms ---------------------------------------------------------------- */
+/* --- storms --------------------------------------------------------------- */
 
-/* What message number i from one rank to another is. */
+/* Returns the length of message number i from one rank to another. */
 static int storm_len(int from, int to, int i)
 {
 	uint32_t x = (uint32_t)(from * 7919 + to * 104729 + i * 31337);
@@ -169,10 +169,12 @@ static void storm_check(const uint8_t *p, const MPI_Status *s,
 
 	memcpy(&h, p, sizeof(h));
 	if (h.from != s->MPI_SOURCE || h.from < 0 || h.from >= ranks)
-		moves_fail("storm: a message of %d's comes from %d", h.from,
+		moves_fail("storm: message of rank %d arrived from rank %d",
+			   h.from,
 			   s->MPI_SOURCE);
 	if (h.seq != next[h.from])
-		moves_fail("storm: message %d of %d's in place of %d", h.seq,
+		moves_fail("storm: message %d of rank %d arrived, expected "
+			   "message %d", h.seq,
 			   h.from, next[h.from]);
 	next[h.from]++;
 	moves_status(s, h.from, 10 + h.seq % STORM_TAGS,
@@ -182,14 +184,16 @@ static void storm_check(const uint8_t *p, const MPI_Status *s,
 		   (uint32_t)h.seq, "storm");
 }
 
-/* Of one rank's part in a storm. Slot i of the buffers is that of request i. */
+/* One rank's part in a storm. Slot i of the buffers belongs to request i. */
 struct storm {
 	MPI_Request sends[STORM_WINDOW], receives[STORM_WINDOW];
-	int32_t next[MOVES_RANKS];	/* the message expected of each */
+	int32_t next[MOVES_RANKS];	/* number of the next message from each
+					 * rank */
 	int total, sent, posted, got, window;
 };
 
-/* To everyone in turn. False: the slot is still in use. */
+/* Sends the next message to the next rank. Returns false if its slot is still
+ * in use. */
 static bool storm_send(struct storm *t)
 {
 	int to = (rank + 1 + t->sent % (ranks - 1)) % ranks, free;
@@ -218,8 +222,9 @@ static void storm_post(struct storm *t)
 		  &t->receives[slot]);
 }
 
-/* Receives are looked at in the order in which they were posted, in which each
- * sender's messages are to be found. False: the next one has none yet. */
+/* Checks the oldest posted receive. Receives complete in the order in which
+ * they were posted, so each sender's messages appear in order. Returns false if
+ * that receive has no message yet. */
 static bool storm_receive(struct storm *t)
 {
 	int slot = t->got % STORM_WINDOW, there;
@@ -233,8 +238,9 @@ static bool storm_receive(struct storm *t)
 	return true;
 }
 
-/* window: so many receives at once. Nobody waits for anything in particular,
- * so that none can wait for each other. */
+/* Runs a storm in which each rank posts at most `window` receives at one time.
+ * No rank waits for a particular message, so that the ranks cannot block each
+ * other. */
 static void storm(int each, int window)
 {
 	struct storm t = { .total = each * (ranks - 1), .window = window };
@@ -253,11 +259,12 @@ static void storm(int each, int window)
 	}
 	MPI_Waitall(STORM_WINDOW, t.sends, MPI_STATUSES_IGNORE);
 	moves_ok(window < STORM_WINDOW ?
-			 "a storm of messages, many before their receives" :
-			 "a storm of messages from any source of any tag");
+			 "storm_of_unexpected_messages_is_intact" :
+			 "storm_from_any_source_with_any_tag_is_intact");
 }
 
-/* Many that nobody waits for, then taken from the last tag to the first. */
+/* Sends many messages before their receives are posted, and receives them from
+ * the last tag to the first. */
 static void unexpected(void)
 {
 	int n = is_long ? 2000 : 300, len = 900, i;
@@ -281,10 +288,10 @@ static void unexpected(void)
 		}
 	}
 	free(r);
-	moves_ok("messages taken from the last to the first");
+	moves_ok("messages_received_from_last_to_first_are_intact");
 }
 
-/* All of them are sent before any is received, and each is answered. */
+/* Sends all messages synchronously before any receive is posted. */
 static void many_synchronous(int other, int n)
 {
 	MPI_Request *r = calloc(2 * (size_t)n, sizeof(*r));
@@ -305,7 +312,8 @@ static void many_synchronous(int other, int n)
 	free(r);
 }
 
-/* None is over before it is received, and both send first. */
+/* Both ranks send announced messages first. No send completes before its
+ * receive. */
 static void many_announced(int other, int n)
 {
 	MPI_Request *r = calloc((size_t)n, sizeof(*r));
@@ -332,7 +340,7 @@ static void many(void)
 		many_synchronous(other, 1000);
 		many_announced(other, is_long ? 2000 : 1200);
 	}
-	moves_ok("a thousand sends under way both ways");
+	moves_ok("thousand_sends_in_both_directions_are_intact");
 }
 
 static void cancel(void)
@@ -347,7 +355,7 @@ static void cancel(void)
 		MPI_Wait(&r, &s);
 		MPI_Test_cancelled(&s, &is);
 		if (!is)
-			moves_fail("a receive is not cancelled");
+			moves_fail("MPI_Cancel: the receive was not cancelled");
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (other < ranks) {
@@ -356,14 +364,14 @@ static void cancel(void)
 			     other, 98, MPI_COMM_WORLD, &s);
 		moves_same(in, 64, 5, "after a cancelled receive");
 	}
-	moves_ok("a receive is cancelled, the next one takes the message");
+	moves_ok("receive_after_a_cancelled_one_takes_the_message");
 }
 
-/* --- probing --------------------------------------------------------------- */
+/* --- probing -------------------------------------------------------------- */
 
 enum probe_form { PROBE, IPROBE, MPROBE, IMPROBE, PROBE_FORMS };
 
-/* Takes the next message to in. */
+/* Probes for the next message and receives it into `in`. */
 static void probe_take(enum probe_form form, MPI_Status *s)
 {
 	MPI_Message m = MPI_MESSAGE_NULL;
@@ -431,7 +439,9 @@ static void probe_all(enum probe_form form, int each)
 static void probes(void)
 {
 	static const char *const name[PROBE_FORMS] = {
-		"MPI_Probe", "MPI_Iprobe", "MPI_Mprobe", "MPI_Improbe",
+		"MPI_Probe_finds_each_message", "MPI_Iprobe_finds_each_message",
+		"MPI_Mprobe_finds_each_message",
+		"MPI_Improbe_finds_each_message",
 	};
 	int form;
 
@@ -441,7 +451,7 @@ static void probes(void)
 	}
 }
 
-/* --- collectives ------------------------------------------------------------ */
+/* --- collectives ---------------------------------------------------------- */
 
 static void coll_reduce(int n)
 {
@@ -494,14 +504,14 @@ static void collectives(void)
 		coll_alltoall(size[i]);
 		coll_spread(size[i], i % ranks);
 	}
-	moves_ok("allreduce, alltoall, bcast, allgather");
+	moves_ok("collectives_are_right");
 }
 
-/* --- one-sided -------------------------------------------------------------- */
+/* --- one-sided ------------------------------------------------------------ */
 
 #define WIN_BLOCK	100000	/* bytes for each rank */
 
-/* Each writes a block to everyone's window, then reads one from each. */
+/* Each rank puts a block into every window and then gets one from each. */
 static void win_fence(MPI_Win w, uint8_t *mem)
 {
 	int i;
@@ -522,7 +532,7 @@ static void win_fence(MPI_Win w, uint8_t *mem)
 	for (i = 0; i < ranks; i++)
 		moves_same(in + i * WIN_BLOCK, WIN_BLOCK,
 			   (uint32_t)((rank + i) % ranks), "get");
-	moves_ok("MPI_Put and MPI_Get with fences");
+	moves_ok("MPI_Put_and_MPI_Get_with_fences_are_right");
 }
 
 static void win_lock(MPI_Win w, uint8_t *mem, int rounds)
@@ -543,24 +553,25 @@ static void win_lock(MPI_Win w, uint8_t *mem, int rounds)
 		MPI_Fetch_and_op(&one, &was, MPI_INT64_T, to, 8, MPI_SUM, w);
 		MPI_Win_unlock(to, w);
 		if (was < 0 || was >= (int64_t)rounds * ranks)
-			moves_fail("fetched %lld", (long long)was);
+			moves_fail("MPI_Fetch_and_op: fetched %lld",
+				   (long long)was);
 	}
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, w);
 	got = 0;
-	for (i = 0; i < ranks * rounds; i++)	/* who sends to whom, as above */
+	for (i = 0; i < ranks * rounds; i++)	/* the same targets as above */
 		got += (i / rounds + i % rounds) % ranks == rank;
 	if (count[0] != got || count[1] != got)
-		moves_fail("accumulated %lld and %lld, not %lld",
+		moves_fail("accumulate: sums are %lld and %lld, expected %lld",
 			   (long long)count[0], (long long)count[1],
 			   (long long)got);
 	MPI_Win_unlock(rank, w);
-	moves_ok("MPI_Accumulate and MPI_Fetch_and_op with locks");
+	moves_ok("MPI_Accumulate_and_MPI_Fetch_and_op_with_locks_are_right");
 }
 
-/* A lock of our own of compare-and-swap, around a number that is read and
- * written, both at rank 0. That one stands aside: Open MPI 4.1.4 crashes when a
- * rank swaps with itself (osc/rdma). */
+/* Uses compare-and-swap as a lock around a number that is read and written;
+ * both lie at rank 0. Rank 0 does not take part, because Open MPI 4.1.4 crashes
+ * when a rank swaps with itself (osc/rdma). */
 static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 {
 	int64_t zero = 0, me = rank + 1, was, n;
@@ -585,7 +596,8 @@ static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 		MPI_Compare_and_swap(&zero, &me, &was, MPI_INT64_T, 0, 0, w);
 		MPI_Win_flush(0, w);
 		if (was != me)
-			moves_fail("the lock was %lld's", (long long)was);
+			moves_fail("compare-and-swap: the lock contained %lld",
+				   (long long)was);
 	}
 	MPI_Win_unlock_all(w);
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -593,12 +605,12 @@ static void win_swap(MPI_Win w, uint8_t *mem, int rounds)
 	MPI_Get(&n, 1, MPI_INT64_T, 0, 8, 1, MPI_INT64_T, w);
 	MPI_Win_unlock(0, w);
 	if (n != (int64_t)rounds * (ranks - 1))
-		moves_fail("counted %lld", (long long)n);
-	moves_ok("MPI_Compare_and_swap as a lock");
+		moves_fail("compare-and-swap: counter is %lld", (long long)n);
+	moves_ok("MPI_Compare_and_swap_works_as_a_lock");
 }
 
-/* In memory of our own: what MPI allocates is shared by the ranks of a host,
- * and nothing of it travels. */
+/* Uses memory that the program has allocated. Memory from MPI is shared by the
+ * ranks of a host, so that no bytes would be transferred. */
 static void one_sided(void)
 {
 	uint8_t *mem = calloc((size_t)ranks, WIN_BLOCK);
@@ -624,7 +636,7 @@ int main(int argc, char **argv)
 	out = malloc(MOVES_MAX);
 	in = malloc(MOVES_MAX);
 	if (!out || !in || ranks < 2 || ranks > MOVES_RANKS)
-		moves_fail("%d ranks, or no memory", ranks);
+		moves_fail("%d ranks (must be 2 to 16), or no memory", ranks);
 	pairs();
 	exchange();
 	storm(is_long ? 3000 : 300, STORM_WINDOW);

@@ -3,10 +3,11 @@
 #
 # ft_fi_mpi.sh [long]
 #
-# ft_fi_mpi.c, an MPI program, with two and with four ranks of Open MPI over the
-# libfabric provider: messages by its ofi MTL, one-sided by its ofi BTL. Neither
-# has another way, so that a provider that is not found fails. The loopback
-# interface is the rail (FT_FI_MPI_RAILS: others, "" for all).
+# Runs ft_fi_mpi.c, an MPI program, with two and with four ranks of Open MPI over
+# the libfabric provider: messages use the ofi MTL, one-sided operations the ofi
+# BTL. No other transport is allowed, so the test fails if the provider is not
+# found. The loopback interface is the rail; FT_FI_MPI_RAILS selects other rails,
+# "" all.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 
@@ -16,7 +17,7 @@ skip()
 	exit 77
 }
 
-# Which of the two on a Debian that has MPICH too.
+# Prints the path of Open MPI's tool. Debian may have MPICH's tool as well.
 tool()
 {
 	command -v "$1.openmpi" || command -v "$1"
@@ -29,19 +30,19 @@ libfabric_of()
 
 provider=$BUILD/lib/libfabric/libmoonrail-fi.so
 [ -e "$provider" ] || skip 'built without the provider'
-[ "${SANITIZE:-no}" = no ] || skip "MPI's programs are not sanitized"
+[ "${SANITIZE:-no}" = no ] || skip "MPI programs are not sanitized"
 mpicc=$(tool mpicc) mpirun=$(tool mpirun)
-# of the same installation
+# ompi_info of the same installation
 info=${mpirun%/*}/ompi_info
 [ -x "$info" ] || info=
 if [ -z "$mpicc" ] || [ -z "$mpirun" ] || [ -z "$info" ]; then
-	skip 'no Open MPI: mpicc, mpirun and ompi_info'
+	skip 'no Open MPI: mpicc, mpirun or ompi_info is missing'
 fi
-# it refuses root even its version
+# without this, mpirun refuses even --version to root
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
-"$mpirun" --version | grep -q 'Open' || skip "$mpirun is not Open MPI's"
-"$mpicc" --showme >/dev/null 2>&1 || skip "$mpicc is not Open MPI's"
+"$mpirun" --version | grep -q 'Open' || skip "$mpirun does not belong to Open MPI"
+"$mpicc" --showme >/dev/null 2>&1 || skip "$mpicc does not belong to Open MPI"
 tmp=$(mktemp -d) || exit
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -53,7 +54,7 @@ done
 mtl=$(sed -n 's/^path:pkglibdir://p' "$tmp/info" | sed 1q)/mca_mtl_ofi.so
 if [ -e "$mtl" ] && [ "$(libfabric_of "$mtl")" != "$(libfabric_of "$provider")" ]
 then
-	skip "Open MPI's libfabric is $(libfabric_of "$mtl"), not the provider's"
+	skip "Open MPI uses another libfabric: $(libfabric_of "$mtl")"
 fi
 
 OMPI_CC=${CC:-cc} "$mpicc" -std=c11 -O2 -Wall -Wextra -o "$tmp/ft_fi_mpi" \

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The libfabric provider: what is counted at the target, and its objects, with
- * moonrail's provider and with others that do the same.
- */
+/* The libfabric provider: counters of operations at the target, and objects,
+ * with moonrail's provider and with others that support the same. */
 #include <netinet/in.h>
 #include <poll.h>
 #include <rdma/fi_collective.h>
@@ -16,7 +14,7 @@
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
-/* poll sets are deprecated from 2.0 on, and there */
+/* poll sets are deprecated from 2.0 on */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 #define WRITES		4
@@ -35,7 +33,7 @@ static bool obj_sent(struct fi_rig *r, ssize_t ret)
 	return !fi_rig_again(r, ret) && fi_rig_next(r, r->tx, &d) && !d.err;
 }
 
-/* Counts to n and not beyond. */
+/* Waits until the counter is at least n. Returns true if it is exactly n. */
 static bool obj_counts(struct fi_rig *r, struct fid_cntr *c, uint64_t n)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -44,7 +42,8 @@ static bool obj_counts(struct fi_rig *r, struct fid_cntr *c, uint64_t n)
 		fi_rig_idle(r);
 	if (fi_cntr_read(c) == n)
 		return true;
-	ft_diag("%llu counted, not %llu", (unsigned long long)fi_cntr_read(c),
+	ft_diag("the counter is %llu, expected %llu",
+		(unsigned long long)fi_cntr_read(c),
 		(unsigned long long)n);
 	return false;
 }
@@ -55,7 +54,7 @@ static bool obj_write(struct fi_rig *r, size_t len, uint64_t at, uint64_t key)
 				    r->remote + at, key, NULL));
 }
 
-/* --- what is counted at the target --------------------------------------- */
+/* --- counters at the target ---------------------------------------------- */
 
 static bool obj_has_atomics(struct fi_rig *r)
 {
@@ -93,9 +92,10 @@ static void obj_events_client(struct fi_rig *r)
 		good = obj_sent(r, fi_read(r->ep, back, 100 + (size_t)i, NULL,
 					   r->peer, r->remote, r->key,
 					   NULL)) && good;
-	fi_rig_ok(r, good, "writes and reads that the target counts");
+	fi_rig_ok(r, good, "writes_and_reads_to_counting_target_complete");
 	if (obj_has_atomics(r))
-		fi_rig_ok(r, obj_atomics(r), "atomics that it counts");
+		fi_rig_ok(r, obj_atomics(r),
+			  "atomics_to_counting_target_complete");
 	fi_rig_meet(r);
 }
 
@@ -110,15 +110,15 @@ static void obj_events_server(struct fi_rig *r)
 		       fi_rig_same(r->mem + 4096, WRITE_LEN, i) && good;
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "a write is counted when its bytes are there");
+	fi_rig_ok(r, good, "target_counts_write_when_its_bytes_are_in_place");
 	fi_rig_meet(r);
-	/* an atomic that fetches is a read, if not for sockets */
+	/* moonrail counts a fetching atomic as a read, sockets as a write */
 	writes = WRITES + 1 + (obj_moonrail(r) ? more : 2 * more);
 	fi_rig_ok(r, obj_counts(r, r->counter[1], writes),
-		  "all that was written, injected and atomic, is counted");
+		  "target_counts_writes_injected_writes_and_atomics");
 	fi_rig_ok(r, obj_counts(r, r->counter[0],
 				READS + (obj_moonrail(r) ? more : 0)),
-		  "and all that was read");
+		  "target_counts_reads");
 }
 
 static void obj_events(struct fi_rig *r)
@@ -129,8 +129,8 @@ static void obj_events(struct fi_rig *r)
 		obj_events_client(r);
 }
 
-/* Posts one atomic of each kind to registration 170: a sum, a fetching sum, a
- * swap, a comparison and a read. */
+/* Posts one atomic to registration 170. kind: 0 a sum, 1 a fetching sum, 2 a
+ * swap, 3 a comparison, 4 a read. */
 static bool obj_atomic_kind(struct fi_rig *r, int kind)
 {
 	uint64_t one = 1, compare = 2, old;
@@ -175,7 +175,8 @@ static bool obj_atomics_counted(struct fi_rig *r, struct fid_cntr **c,
 			FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 170, 0, &mr, NULL);
 	for (k = 0; k < n && !ret; k++)
 		ret = fi_mr_bind(mr, &c[k]->fid, of[k]);
-	if (!fi_rig_ok(r, !ret, "counters of a registration for atomics"))
+	if (!fi_rig_ok(r, !ret,
+		       "counters_are_bound_to_registration_for_atomics"))
 		exit(FT_FAIL);
 	fi_rig_meet(r);
 	for (i = 0; i < 5; i++) {
@@ -212,7 +213,7 @@ static void obj_atomics_server(struct fi_rig *r)
 	good = obj_atomics_counted(r, c + 2, of + 2, want + 2, 1) && good;
 	for (i = 0; i < 3; i++)
 		good = !fi_close(&c[i]->fid) && good;
-	fi_rig_ok(r, good, "counters of a registration count fetching atomics");
+	fi_rig_ok(r, good, "counters_of_registration_count_all_atomics");
 }
 
 static void obj_atomics_client(struct fi_rig *r)
@@ -229,10 +230,11 @@ static void obj_atomics_client(struct fi_rig *r)
 		}
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "atomics of each kind");
+	fi_rig_ok(r, good, "atomics_of_each_kind_complete");
 }
 
-/* Those of one registration; before and after its key was given away. */
+/* Tests the counters of one registration, before and after the peer has used
+ * its key. */
 static void obj_mr_server(struct fi_rig *r)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
@@ -246,24 +248,24 @@ static void obj_mr_server(struct fi_rig *r)
 		ret = fi_mr_reg(r->domain, r->mem, 4096,
 				FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 160, 0,
 				&mr, NULL);
-	if (!fi_rig_ok(r, !ret, "counters of a registration"))
+	if (!fi_rig_ok(r, !ret, "registration_with_counters_is_opened"))
 		exit(FT_FAIL);
 	fi_rig_meet(r);
 	fi_rig_meet(r);
 	fi_rig_ok(r, !fi_mr_bind(mr, &c[0]->fid, FI_REMOTE_READ) &&
 			     !fi_mr_bind(mr, &c[1]->fid, FI_REMOTE_WRITE) &&
 			     fi_mr_bind(mr, &c[1]->fid, FI_REMOTE_WRITE),
-		  "are bound to it, once");
+		  "counters_are_bound_to_registration_only_once");
 	fi_rig_ok(r, fi_close(&c[1]->fid) == -FI_EBUSY,
-		  "and kept for it");
+		  "counter_of_registration_cannot_be_closed_before_it");
 	fi_rig_meet(r);
 	fi_rig_ok(r, obj_counts(r, c[1], 2) && obj_counts(r, c[0], 1),
-		  "they count what is done to it from then on");
+		  "counters_of_registration_count_from_the_binding_on");
 	fi_rig_meet(r);
 	ret = fi_close(&mr->fid);
 	for (i = 0; i < 2 && !ret; i++)
 		ret = fi_close(&c[i]->fid);
-	fi_rig_ok(r, !ret, "and close after it");
+	fi_rig_ok(r, !ret, "counters_close_after_their_registration");
 }
 
 static void obj_mr_client(struct fi_rig *r)
@@ -278,7 +280,7 @@ static void obj_mr_client(struct fi_rig *r)
 	       obj_write(r, 64, 0, r->key) && good;
 	good = obj_sent(r, fi_read(r->ep, r->buf, 99, NULL, r->peer, r->remote,
 				   160, NULL)) && good;
-	fi_rig_ok(r, good, "writes and reads of two registrations");
+	fi_rig_ok(r, good, "writes_and_reads_of_two_registrations_complete");
 	fi_rig_meet(r);
 }
 
@@ -323,12 +325,12 @@ static void obj_config(void)
 
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		all = obj_takes("FI_MOONRAIL_CONFIG", good[i]) && all;
-	ft_ok(all, "policies by size are taken");
+	ft_ok(all, "valid_policies_by_size_are_accepted");
 	for (i = 0, all = true; i < sizeof(bad) / sizeof(bad[0]); i++)
 		all = !obj_takes("FI_MOONRAIL_CONFIG", bad[i]) && all;
-	ft_ok(all, "those that make no sense are not");
+	ft_ok(all, "invalid_policies_by_size_are_refused");
 	ft_ok(!obj_takes("FI_OFI_MRAIL_CONFIG", "x"),
-	      "a variable of another name is read too");
+	      "policies_are_also_read_from_FI_OFI_MRAIL_CONFIG");
 }
 
 static bool obj_send(struct fi_rig *r, size_t len)
@@ -348,7 +350,8 @@ static bool obj_recv(struct fi_rig *r, size_t len)
 	       fi_rig_same(r->buf, len, (uint32_t)len);
 }
 
-/* Each of them is of another policy, and some are cut. */
+/* Moves messages and writes of different lengths, for which different policies
+ * apply; some are cut into slices. */
 static void obj_policies(struct fi_rig *r)
 {
 	static const size_t len[] = {
@@ -367,7 +370,7 @@ static void obj_policies(struct fi_rig *r)
 		good = fi_rig_same(there, len[i], (uint32_t)len[i]) && good;
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "messages and writes of all sizes by all policies");
+	fi_rig_ok(r, good, "messages_and_writes_by_all_policies_are_intact");
 }
 
 static void obj_two_rails(void)
@@ -378,7 +381,7 @@ static void obj_two_rails(void)
 	setenv("FI_MOONRAIL_CONFIG", "500:fixed,1000:striping,8000:adaptive,"
 	       "80000:round-robin,1500000:striping", 1);
 	ft_ok(fi_rig_run("moonrail", 0, obj_policies, &missing) && !missing,
-	      "two rails with policies");
+	      "two_rails_with_policies_pass");
 	unsetenv("FI_MOONRAIL_ADDR");
 	unsetenv("FI_MOONRAIL_CONFIG");
 }
@@ -396,7 +399,7 @@ static int obj_await_poll(struct fi_rig *r, struct fid_poll *set)
 		if (!n)
 			usleep(100);
 	} while (!n && ft_now_ns() < end);
-	return fi_rig_ok(r, n == 1, "a poll set tells of it") ? n : 0;
+	return fi_rig_ok(r, n == 1, "poll_set_reports_the_queue") ? n : 0;
 }
 
 static void obj_poll(struct fi_rig *r)
@@ -409,7 +412,7 @@ static void obj_poll(struct fi_rig *r)
 	if (!fi_rig_ok(r, !fi_poll_open(r->domain, &attr, &set) &&
 				  !fi_poll_add(set, &r->rx->fid, 0) &&
 				  !fi_poll(set, &context, 1),
-		       "a poll set of a queue with nothing in it"))
+		       "poll_set_of_empty_queue_reports_nothing"))
 		return;
 	while (fi_rig_again(r, fi_recv(r->ep, r->buf, 64, NULL, FI_ADDR_UNSPEC,
 				       NULL)))
@@ -422,7 +425,8 @@ static void obj_poll(struct fi_rig *r)
 			     fi_rig_next(r, r->tx, &d) && !d.err &&
 			     !fi_poll(set, &context, 1) &&
 			     !fi_poll_del(set, &r->rx->fid, 0) &&
-			     !fi_close(&set->fid), "and is empty after it");
+			     !fi_close(&set->fid),
+			     "poll_set_of_queue_read_empty_reports_nothing");
 }
 
 static void obj_poll_counter(struct fi_rig *r)
@@ -442,7 +446,7 @@ static void obj_poll_counter(struct fi_rig *r)
 	       fi_poll_del(set, &r->rx->fid, 0) == -FI_EINVAL &&
 	       fi_poll_add(set, &r->av->fid, 0) == -FI_EINVAL &&
 	       !fi_close(&set->fid) && !fi_close(&c->fid);
-	fi_rig_ok(r, good, "a poll set of a counter tells of a change once");
+	fi_rig_ok(r, good, "poll_set_of_counter_reports_each_change_once");
 }
 
 /* --- address vectors ----------------------------------------------------- */
@@ -465,18 +469,18 @@ static void obj_names(struct fi_rig *r)
 	bool good;
 
 	if (!fi_rig_ok(r, !fi_av_open(r->domain, &attr, &av, NULL),
-		       "one more address vector"))
+		       "second_address_vector_is_opened"))
 		return;
 	good = fi_av_insertsvc(av, "127.0.0.9", "4003", &one, 0, NULL) == 1 &&
 	       obj_is_at(av, one, 0x7f000009, 4003);
-	fi_rig_ok(r, good, "an address by its names");
+	fi_rig_ok(r, good, "address_is_inserted_by_node_and_service");
 	good = fi_av_insertsym(av, "127.0.0.254", 2, "5009", 3, a, 0, NULL) ==
 		       6 && obj_is_at(av, a[0], 0x7f0000fe, 5009) &&
 	       obj_is_at(av, a[2], 0x7f0000fe, 5011) &&
 	       obj_is_at(av, a[4], 0x7f0000ff, 5010);
-	fi_rig_ok(r, good, "a row of them");
+	fi_rig_ok(r, good, "row_of_addresses_is_inserted_by_insertsym");
 	good = !fi_av_remove(av, &a[4], 1, 0) && !fi_close(&av->fid);
-	fi_rig_ok(r, good, "one goes, and then all");
+	fi_rig_ok(r, good, "address_vector_closes_after_a_removal");
 }
 
 static bool obj_event(struct fid_eq *eq, uint64_t count, void *context)
@@ -489,7 +493,7 @@ static bool obj_event(struct fid_eq *eq, uint64_t count, void *context)
 	       e.context == context;
 }
 
-/* The second of two addresses is none. */
+/* Inserts two addresses of which the second is invalid. */
 static void obj_av_events(struct fi_rig *r)
 {
 	struct fi_av_attr attr = { .type = FI_AV_MAP, .flags = FI_EVENT };
@@ -513,7 +517,7 @@ static void obj_av_events(struct fi_rig *r)
 	good = !fi_eq_open(r->fabric, &eattr, &eq, NULL) &&
 	       !fi_av_open(r->domain, &attr, &av, NULL);
 	fi_rig_ok(r, good && fi_av_insert(av, in, 1, a, 0, NULL) == -FI_ENOEQ,
-		  "an address vector that tells of insertions wants a queue");
+		  "address_vector_with_events_needs_an_event_queue");
 	good = !fi_av_bind(av, &eq->fid, 0) &&
 	       !fi_av_insert(av, in, 2, a, 0, r) &&
 	       fi_eq_read(eq, &event, &e, sizeof(e), 0) == -FI_EAVAIL &&
@@ -521,9 +525,10 @@ static void obj_av_events(struct fi_rig *r)
 	       err.err && err.context == r && err.err_data == more &&
 	       !err.err_data_size && obj_event(eq, 1, r) &&
 	       a[0] != FI_ADDR_NOTAVAIL && a[1] == FI_ADDR_NOTAVAIL;
-	fi_rig_ok(r, good, "and then tells, of what failed first");
+	fi_rig_ok(r, good, "address_vector_reports_failed_insertions_first");
 	fi_rig_ok(r, fi_close(&eq->fid) == -FI_EBUSY && !fi_close(&av->fid) &&
-			     !fi_close(&eq->fid), "which is kept for it");
+			     !fi_close(&eq->fid),
+		  "event_queue_closes_only_after_its_address_vector");
 }
 
 /* --- descriptors --------------------------------------------------------- */
@@ -535,8 +540,8 @@ static bool obj_readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* As who sleeps on it does: nothing is there, and then the descriptor says
- * so too. */
+/* Calls fi_trywait until the queue is ready to sleep. Returns true if the
+ * descriptor is then not readable. */
 static bool obj_calm(struct fi_rig *r, struct fid *fid, int fd)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -560,18 +565,21 @@ static void obj_eq_descriptor(struct fi_rig *r)
 
 	good = !fi_eq_open(r->fabric, &attr, &eq, NULL);
 	if (!fi_rig_ok(r, good && !fi_control(&eq->fid, FI_GETWAIT, &fd) &&
-			       fd >= 0, "an event queue with a descriptor"))
+			       fd >= 0,
+			       "event_queue_with_descriptor_is_opened"))
 		return;
 	fid = &eq->fid;
-	fi_rig_ok(r, obj_calm(r, fid, fd), "which is calm while it is empty");
+	fi_rig_ok(r, obj_calm(r, fid, fd),
+		  "descriptor_of_empty_event_queue_is_not_readable");
 	good = fi_eq_write(eq, FI_AV_COMPLETE, &in, sizeof(in), 0) ==
 		       sizeof(in) && obj_readable(fd, FI_RIG_WAIT_MS) &&
 	       fi_trywait(r->fabric, &fid, 1) == -FI_EAGAIN;
-	fi_rig_ok(r, good, "is readable with an event");
+	fi_rig_ok(r, good, "descriptor_of_event_queue_with_event_is_readable");
 	good = fi_eq_read(eq, &event, &e, sizeof(e), 0) == sizeof(e) &&
 	       e.context == r && obj_calm(r, fid, fd);
-	fi_rig_ok(r, good, "and calm when that is read");
-	fi_rig_ok(r, !fi_close(fid), "and closes");
+	fi_rig_ok(r, good,
+		  "descriptor_of_event_queue_read_empty_is_not_readable");
+	fi_rig_ok(r, !fi_close(fid), "event_queue_with_descriptor_closes");
 }
 
 static bool obj_to_self(struct fi_rig *r)
@@ -587,7 +595,7 @@ static bool obj_to_self(struct fi_rig *r)
 	return fi_rig_next(r, r->tx, &d) && !d.err;
 }
 
-/* Read again and again without a sleep in between, too. */
+/* Also reads the queue several times without sleeping in between. */
 static void obj_cq_descriptor(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -598,14 +606,14 @@ static void obj_cq_descriptor(struct fi_rig *r)
 	for (i = 0; i < 3 && good; i++)
 		good = obj_to_self(r) && fi_rig_next(r, r->rx, &d) && !d.err;
 	fi_rig_ok(r, good && obj_calm(r, &r->rx->fid, fd),
-		  "a completion queue's is calm when all is read");
+		  "descriptor_of_queue_read_empty_is_not_readable");
 	good = obj_to_self(r) && obj_readable(fd, FI_RIG_WAIT_MS) &&
 	       fi_rig_next(r, r->rx, &d) && !d.err &&
 	       obj_calm(r, &r->rx->fid, fd);
-	fi_rig_ok(r, good, "and readable with a completion");
+	fi_rig_ok(r, good, "descriptor_of_queue_with_completion_is_readable");
 }
 
-/* --- what is asked of objects, and what is refused ----------------------- */
+/* --- attributes of objects, and refused calls ---------------------------- */
 
 static void obj_raw_key(struct fi_rig *r)
 {
@@ -619,7 +627,7 @@ static void obj_raw_key(struct fi_rig *r)
 			     !fi_mr_map_raw(r->domain, base, raw, len, &key,
 					    0) && key == fi_mr_key(r->mr) &&
 			     !fi_mr_unmap_key(r->domain, key),
-		  "a raw key");
+		  "raw_key_is_exported_and_mapped");
 }
 
 static void obj_options(struct fi_rig *r)
@@ -632,7 +640,7 @@ static void obj_options(struct fi_rig *r)
 	min = 0;
 	good = !fi_getopt(&r->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV,
 			  &min, &len) && min == 333 && good;
-	fi_rig_ok(r, good, "an option is set and read");
+	fi_rig_ok(r, good, "endpoint_option_is_set_and_read");
 }
 
 static void obj_flags(struct fi_rig *r)
@@ -646,10 +654,11 @@ static void obj_flags(struct fi_rig *r)
 	       flags & FI_TRANSMIT_COMPLETE && good;
 	flags = FI_TRANSMIT;
 	good = !fi_control(&r->ep->fid, FI_SETOPSFLAG, &flags) && good;
-	fi_rig_ok(r, good, "flags of operations are set and read");
+	fi_rig_ok(r, good, "operation_flags_are_set_and_read");
 }
 
-/* Nothing here is persistent memory. */
+/* Returns true if FI_COMMIT_COMPLETE is refused, because no memory here is
+ * persistent. */
 static bool obj_no_commits(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 8 };
@@ -662,7 +671,8 @@ static bool obj_no_commits(struct fi_rig *r)
 	return fi_writemsg(r->ep, &rma, FI_COMMIT_COMPLETE) == -FI_ENOSYS;
 }
 
-/* libfabric calls these whether they are there or not. */
+/* Returns true if collectives are refused. libfabric calls them without
+ * checking that they exist. */
 static bool obj_no_collectives(struct fi_rig *r)
 {
 	return fi_barrier(r->ep, r->peer, NULL) == -FI_ENOSYS &&
@@ -718,15 +728,15 @@ static void obj_refused(struct fi_rig *r)
 			     fi_srx_context(r->domain, NULL, &ep, NULL) ==
 				     -FI_ENOSYS &&
 			     fi_wait_open(r->fabric, &wait, &w) == -FI_ENOSYS,
-		  "what there is not is refused");
+		  "unsupported_objects_are_refused");
 	fi_rig_ok(r, fi_query_atomic(r->domain, FI_INT128, FI_SUM, &atomic,
 				     0) == -FI_EOPNOTSUPP &&
 			     fi_atomicvalid(r->ep, FI_UINT128, FI_SUM, &n) ==
 				     -FI_EOPNOTSUPP,
-		  "and so are atomics of 128 bits");
-	fi_rig_ok(r, obj_no_collectives(r), "and collectives");
-	fi_rig_ok(r, obj_no_triggers(r), "and triggered operations");
-	fi_rig_ok(r, obj_no_commits(r), "and completions of what is persistent");
+		  "atomics_of_128_bits_are_refused");
+	fi_rig_ok(r, obj_no_collectives(r), "collectives_are_refused");
+	fi_rig_ok(r, obj_no_triggers(r), "triggered_operations_are_refused");
+	fi_rig_ok(r, obj_no_commits(r), "commit_complete_is_refused");
 }
 
 /* --- counters alone ------------------------------------------------------- */
@@ -742,7 +752,7 @@ static bool obj_all_counted(struct fi_rig *r, struct fid_cntr *c)
 	return fi_cntr_read(c) == COUNTED && !fi_cntr_readerr(c);
 }
 
-/* An endpoint without completion queues, which tcp does not take. */
+/* Tests an endpoint without completion queues, which tcp does not support. */
 static void obj_counters(struct fi_rig *r)
 {
 	static const uint64_t of[3] = { FI_SEND, FI_RECV, FI_READ | FI_WRITE };
@@ -762,7 +772,7 @@ static void obj_counters(struct fi_rig *r)
 		       !fi_ep_bind(ep, &c[i]->fid, of[i]);
 	good = good && !fi_enable(ep) && !fi_getname(&ep->fid, name, &len) &&
 	       fi_av_insert(r->av, name, 1, &self, 0, NULL) == 1;
-	if (!fi_rig_ok(r, good, "an endpoint with counters alone"))
+	if (!fi_rig_ok(r, good, "endpoint_with_counters_only_is_opened"))
 		return;
 	for (i = 0; i < COUNTED; i++) {
 		while (fi_rig_again(r, fi_recv(ep, r->buf + 64 * i, 64, NULL,
@@ -779,11 +789,12 @@ static void obj_counters(struct fi_rig *r)
 			;
 	}
 	fi_rig_ok(r, obj_all_counted(r, c[0]) && obj_all_counted(r, c[1]) &&
-			     obj_all_counted(r, c[2]), "counts what it does");
+			     obj_all_counted(r, c[2]),
+			     "endpoint_with_counters_only_counts_operations");
 	good = !fi_close(&ep->fid) && !fi_av_remove(r->av, &self, 1, 0);
 	for (i = 0; i < 3; i++)
 		good = !fi_close(&c[i]->fid) && good;
-	fi_rig_ok(r, good, "and closes");
+	fi_rig_ok(r, good, "endpoint_with_counters_only_closes");
 	fi_rig_meet(r);
 }
 
@@ -812,9 +823,9 @@ static void obj_all(struct fi_rig *r)
 		obj_atomics_client(r);
 }
 
-/* --- a process that is not there ------------------------------------------ */
+/* --- a process that does not exist --------------------------------------- */
 
-/* An address of ours at which nobody listens. */
+/* Inserts a local address at which no process listens. */
 static bool obj_nobodys(struct fi_rig *r, fi_addr_t *out)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
@@ -825,7 +836,8 @@ static bool obj_nobodys(struct fi_rig *r, fi_addr_t *out)
 	return port > 0 && fi_av_insert(r->av, &in, 1, out, 0, NULL) == 1;
 }
 
-/* Operations for one that is still looked for are held, but not without end. */
+/* Checks that operations to an absent process are held, but not more than the
+ * announced queue size. */
 static void obj_nobody(struct fi_rig *r)
 {
 	size_t most = r->info->tx_attr->size, n[2] = { 0, 0 }, i, bad = 0;
@@ -840,23 +852,24 @@ static void obj_nobody(struct fi_rig *r)
 	       !fi_write(r->ep, r->buf, 64, NULL, nobody, 0, 5, NULL))
 		n[0]++;
 	good = good && n[0] && n[0] <= most;
-	/* what is sent is done when it is copied */
+	/* an injected message completes when it has been copied */
 	while (good && n[1] <= most && !fi_inject(r->ep, r->buf, 64, nobody))
 		n[1]++;
-	fi_rig_ok(r, good && n[1] <= most, "no more is taken than was said");
+	fi_rig_ok(r, good && n[1] <= most,
+		  "operations_to_absent_process_are_held_up_to_queue_size");
 	for (i = 0; i < n[0] && fi_rig_next(r, r->tx, &d); i++)
 		bad += d.err != 0;
 	fi_rig_ok(r, good && bad == n[0],
-		  "and what is taken for nobody ends as failed");
+		  "operations_to_absent_process_fail");
 }
 
 static void obj_alone(struct fi_rig *r)
 {
 	fi_rig_ok(r, r->server ? obj_recv(r, 70000) : obj_send(r, 70000),
-		  "a message where no other is named");
+		  "message_with_moonrail_alone_in_FI_PROVIDER_arrives");
 }
 
-/* The providers below it are not named there. */
+/* FI_PROVIDER does not name the provider below moonrail. */
 static void obj_named(void)
 {
 	bool missing, good;
@@ -864,30 +877,31 @@ static void obj_named(void)
 	setenv("FI_PROVIDER", "moonrail", 1);
 	good = fi_rig_run("moonrail", 0, obj_alone, &missing);
 	unsetenv("FI_PROVIDER");
-	ft_ok(good && !missing, "FI_PROVIDER=moonrail alone");
+	ft_ok(good && !missing, "moonrail_alone_in_FI_PROVIDER_passes");
 }
 
 static void obj_waited_for(void)
 {
 	bool missing, good;
 
-	/* none ends before no more is taken */
+	/* no operation may end before the queue is full */
 	setenv("MC_SLICE_TIMEOUT", "4", 1);
 	good = fi_rig_run("moonrail", 0, obj_nobody, &missing);
 	unsetenv("MC_SLICE_TIMEOUT");
-	ft_ok(good && !missing, "moonrail: nobody is there");
+	ft_ok(good && !missing, "moonrail_cases_with_absent_process_pass");
 }
 
-/* The other one may not be there. */
+/* Runs the cases with moonrail and with another provider, which may be
+ * missing. */
 static void obj_with(const char *other, uint64_t caps, fi_rig_fn fn,
 		     const char *what)
 {
 	bool missing = true;
 
 	ft_ok(fi_rig_run("moonrail", caps, fn, &missing) && !missing,
-	      "moonrail: %s", what);
+	      "moonrail_passes_%s", what);
 	if (!fi_rig_run(other, caps, fn, &missing) && !missing)
-		ft_ok(false, "%s: %s", other, what);
+		ft_ok(false, "%s_passes_%s", other, what);
 }
 
 static bool obj_run(const char *provider, bool *missing)
@@ -895,18 +909,20 @@ static bool obj_run(const char *provider, bool *missing)
 	return fi_rig_run(provider, 0, obj_all, missing);
 }
 
-/* With an argument: that provider alone. */
+/* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
 	if (argc > 1)
 		return fi_rig_main(argv[1], obj_run, "objects");
-	obj_named();			/* before anything asks libfabric */
+	obj_named();			/* before the first call of
+					 * fi_getinfo */
 	obj_config();
 	obj_waited_for();
 	obj_two_rails();
-	obj_with("sockets", FI_RMA_EVENT, obj_events, "events at the target");
-	obj_with("tcp", 0, obj_all, "objects");
+	obj_with("sockets", FI_RMA_EVENT, obj_events,
+		 "cases_of_events_at_the_target");
+	obj_with("tcp", 0, obj_all, "cases_of_objects");
 	return ft_result();
 }

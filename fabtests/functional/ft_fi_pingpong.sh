@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# fi_pingpong (libfabric-bin of Debian) between two hosts: over the provider and
-# over the one below it, all its sizes, with the bytes checked.
+# fi_pingpong (libfabric-bin of Debian) between two hosts, over moonrail's
+# provider and over the one below it, with all its sizes; it checks the bytes.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -13,7 +13,7 @@ command -v fi_pingpong >/dev/null || { echo 'no fi_pingpong'; exit 77; }
 rails_begin || exit
 export FI_PROVIDER_PATH="$BUILD/lib/libfabric"
 
-# pingpong PROVIDER
+# pingpong PROVIDER: runs a server on host b and a client on host a.
 pingpong()
 {
 	rails_up -c no 1gbit 1gbit || return
@@ -26,6 +26,6 @@ pingpong()
 		"$(rails_addr b 0)" && rails_wait server 10
 }
 
-rails_case 'fi_pingpong over moonrail' pingpong moonrail
-rails_case 'fi_pingpong over tcp;ofi_rxm' pingpong 'tcp;ofi_rxm'
+rails_case fi_pingpong_over_moonrail_works pingpong moonrail
+rails_case fi_pingpong_over_tcp_ofi_rxm_works pingpong 'tcp;ofi_rxm'
 rails_exit

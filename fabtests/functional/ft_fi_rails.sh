@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# The libfabric provider's messages and atomics both ways over two rails between
-# two hosts, while packets are lost, on both ways or one, links cut, connections
-# reset and the server stopped in turn, every 1.1 seconds for 0.6. FT_FI_SECONDS
-# (8) of it. Then message orders while rails are cut, and between hosts of one and two rails, writes of which the target
-# is told over rails of unequal rates, and a server that is killed.
+# Messages and atomics of the libfabric provider in both directions over two
+# rails between two hosts, for FT_FI_SECONDS (8) seconds. Every 1.1 s a fault
+# lasts for 0.6 s: packets are lost in both directions or one, a link is cut,
+# connections are reset, or the server is stopped. Then: message orders while
+# rails are cut, hosts with one and with two rails, writes with data over rails of
+# different rates, and a server that is killed.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -15,15 +16,15 @@ rails_begin || exit
 seconds=${FT_FI_SECONDS:-8}
 rails_up -c no 400mbit 400mbit || exit 1
 rails_fi
-# What is sent next is answered by a reset, by whichever rail: it is lost, and
-# what is on its way with it.
+# lose: answers the next packets of all rails with a reset. They are lost, together
+# with the bytes under way.
 lose()
 {
 	rails_refuse 0
 	rails_refuse 1
 }
 
-# server SIGNAL
+# server SIGNAL: sends the signal to the server.
 server()
 {
 	# shellcheck disable=SC2046
@@ -59,8 +60,8 @@ wait $traffic
 status=$?
 cat "$rails_dir/traffic"
 
-# Messages that are read by the receiver may be all that is on its way: then
-# nothing has to be sent again. Of short ones alone something has.
+# If only messages are under way that the receiver reads, nothing has to be sent
+# again. Short messages alone ensure that something has.
 was=$(arrived) n=0
 "$BUILD/fabtests/ft_fi_traffic" 2 5000 >"$rails_dir/traffic" 2>&1 &
 traffic=$!
@@ -74,7 +75,7 @@ rails_restore 1
 wait $traffic || status=1
 cat "$rails_dir/traffic"
 
-# Operations keep their order when slices of the first one are sent again by the
+# Operations keep their order when slices of the first one are sent again over the
 # other rail.
 "$BUILD/fabtests/ft_fi_traffic" orders 3 >"$rails_dir/traffic" 2>&1 &
 traffic=$!
@@ -90,7 +91,7 @@ rails_restore 1
 wait $traffic || status=1
 cat "$rails_dir/traffic"
 
-# traffic WHAT…: all of it goes well
+# traffic ARGUMENT…: runs ft_fi_traffic and prints its output.
 traffic()
 {
 	"$BUILD/fabtests/ft_fi_traffic" "$@" >"$rails_dir/traffic" 2>&1 ||
@@ -98,10 +99,10 @@ traffic()
 	cat "$rails_dir/traffic"
 }
 
-# as many rails on both sides there are not
+# the hosts have different numbers of rails
 (FT_FI_SERVER_RAILS=${FT_FI_SERVER_RAILS%%,*}; traffic 1; exit $status) || status=1
 (FT_FI_CLIENT_RAILS=${FT_FI_CLIENT_RAILS%%,*}; traffic 1; exit $status) || status=1
-# the last bytes come by the slow one
+# the last bytes arrive over the slow rail
 rails_rate 1 20mbit
 traffic data
 rails_restore 1

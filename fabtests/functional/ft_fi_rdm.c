@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The libfabric provider: messages, tagged messages and remote memory access
- * between two processes, with moonrail's provider and with the one below it.
- */
+/* The libfabric provider: messages, tagged messages and remote memory access
+ * between two processes, with moonrail's provider and with the one below it. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +14,7 @@
 
 #define COUNT	300
 #define LEAVES	25
-#define FENCED	900u	/* fewer than an endpoint holds */
+#define FENCED	900u	/* fewer messages than an endpoint buffers */
 
 static bool rdm_sent(struct fi_rig *r)
 {
@@ -44,7 +42,7 @@ static size_t rdm_length(uint32_t i)
 	return i * 61 % 20000;
 }
 
-/* Small and large ones mixed, so that they travel in different ways. */
+/* Sends small and large messages in turn, which use different protocols. */
 static void rdm_order(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -62,10 +60,11 @@ static void rdm_order(struct fi_rig *r)
 			good = rdm_send(r, r->buf, rdm_length(i));
 		}
 	}
-	fi_rig_ok(r, good, "messages of mixed sizes arrive in order, whole");
+	fi_rig_ok(r, good,
+		  "messages_of_mixed_sizes_arrive_in_order_and_intact");
 	if (!r->server)
 		fi_rig_ok(r, fi_cntr_read(r->sent) == COUNT,
-			  "a counter has counted the sends");
+			  "counter_counts_the_sends");
 }
 
 static void rdm_large(struct fi_rig *r)
@@ -76,7 +75,7 @@ static void rdm_large(struct fi_rig *r)
 	size_t i;
 
 	for (i = 0; i < sizeof(len) / sizeof(len[0]) && good; i++) {
-		/* every other one comes before it is asked for */
+		/* every other message arrives before its receive is posted */
 		if (r->server && i % 2)
 			rdm_post(r, r->buf, FI_RIG_BUF, NULL);
 		fi_rig_meet(r);
@@ -92,7 +91,7 @@ static void rdm_large(struct fi_rig *r)
 			good = rdm_send(r, r->buf, len[i]);
 		}
 	}
-	fi_rig_ok(r, good, "large messages, asked for or not yet");
+	fi_rig_ok(r, good, "large_messages_expected_and_unexpected_arrive");
 }
 
 static void rdm_trecv(struct fi_rig *r, uint64_t tag, uint64_t ignore)
@@ -118,13 +117,13 @@ static void rdm_tagged(struct fi_rig *r)
 		good = good && rdm_sent(r);
 	}
 	for (i = 0; i < 3 && r->server; i++) {
-		/* the last but one by a mask that fits both that are left */
+		/* the second mask matches both remaining messages */
 		rdm_trecv(r, order[i], i == 1 ? 3 : 0);
 		good = good && fi_rig_next(r, r->rx, &d) && !d.err &&
 		       d.e.tag == order[i] && d.e.len == 8 &&
 		       r->buf[7] == order[i] && d.e.flags & FI_TAGGED;
 	}
-	fi_rig_ok(r, good, "tags choose, and the oldest that fits is taken");
+	fi_rig_ok(r, good, "tagged_receive_takes_the_oldest_matching_message");
 }
 
 static int rdm_ask(struct fi_rig *r, uint64_t tag, uint64_t flags,
@@ -141,7 +140,8 @@ static int rdm_ask(struct fi_rig *r, uint64_t tag, uint64_t flags,
 	return fi_rig_next(r, r->rx, d) ? d->err : -1;
 }
 
-/* Asks until it is there. */
+/* Repeats a FI_PEEK receive until the message has arrived. Returns true if it
+ * has that tag and length. */
 static bool rdm_await(struct fi_rig *r, uint64_t tag, uint64_t flags,
 		      struct fi_context *context, size_t len)
 {
@@ -154,14 +154,15 @@ static bool rdm_await(struct fi_rig *r, uint64_t tag, uint64_t flags,
 			break;
 		fi_rig_idle(r);
 	}
-	/* the length of what is dropped is not always told */
+	/* not every provider reports the length of a discarded message */
 	return !err && d.e.tag == tag &&
 	       (d.e.len == len || (flags & FI_DISCARD && !d.e.len));
 }
 
 static void rdm_peek(struct fi_rig *r)
 {
-	/* ofi_rxm never tells the sender of a large one that is discarded */
+	/* ofi_rxm never completes the send of a large message that is
+	 * discarded */
 	size_t len[] = { 100, 30000,
 			 strcmp(r->provider, "moonrail") ? 200 : 20000, 50 };
 	struct fi_context context;
@@ -179,24 +180,24 @@ static void rdm_peek(struct fi_rig *r)
 	for (i = 0; i < 4 && !r->server; i++)
 		good = rdm_sent(r) && good;
 	if (!r->server) {
-		fi_rig_ok(r, good, "messages that are looked at first");
+		fi_rig_ok(r, good, "messages_for_peeks_are_sent");
 		return;
 	}
 	fi_rig_ok(r, rdm_await(r, 33, 0, &context, 50) &&
 			     rdm_await(r, 30, 0, &context, 100) &&
 			     rdm_ask(r, 99, FI_PEEK, &context, &d) == FI_ENOMSG,
-		  "a look finds what is there and nothing else");
+		  "peek_finds_only_messages_that_have_arrived");
 	good = rdm_await(r, 31, FI_CLAIM, &context, 30000) &&
 	       rdm_ask(r, 31, FI_PEEK, NULL, &d) == FI_ENOMSG &&
 	       !rdm_ask(r, 31, FI_CLAIM, &context, &d) &&
 	       fi_rig_same(r->buf, 30000, 1);
-	fi_rig_ok(r, good, "a message that is claimed is its finder's");
+	fi_rig_ok(r, good, "claimed_message_is_received_only_by_its_claimer");
 	good = rdm_await(r, 32, FI_DISCARD, &context, len[2]) &&
 	       rdm_ask(r, 32, FI_PEEK, &context, &d) == FI_ENOMSG;
-	fi_rig_ok(r, good, "one that is discarded is gone");
+	fi_rig_ok(r, good, "discarded_message_is_gone");
 	good = !rdm_ask(r, 33, 0, NULL, &d) && fi_rig_same(r->buf, 50, 3) &&
 	       !rdm_ask(r, 30, 0, NULL, &d) && fi_rig_same(r->buf, 100, 0);
-	fi_rig_ok(r, good, "one that was looked at is still there");
+	fi_rig_ok(r, good, "peeked_message_can_still_be_received");
 }
 
 static void rdm_data(struct fi_rig *r)
@@ -224,10 +225,10 @@ static void rdm_data(struct fi_rig *r)
 		if (!i)
 			good = rdm_sent(r);
 	}
-	fi_rig_ok(r, good, "remote CQ data, sent and injected");
+	fi_rig_ok(r, good, "remote_cq_data_sent_and_injected_arrives");
 }
 
-/* tcp;ofi_rxm of 1.17 is beyond help after that. */
+/* tcp;ofi_rxm of 1.17 does not recover from a truncated message. */
 static void rdm_truncated(struct fi_rig *r)
 {
 	static const size_t len[] = { 500, 50000 };
@@ -248,7 +249,7 @@ static void rdm_truncated(struct fi_rig *r)
 			       d.err == FI_ETRUNC && good;
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "a message longer than its buffer is an error there");
+	fi_rig_ok(r, good, "message_longer_than_its_buffer_is_an_error");
 }
 
 static void rdm_cancel(struct fi_rig *r)
@@ -258,10 +259,12 @@ static void rdm_cancel(struct fi_rig *r)
 	rdm_post(r, r->buf, 64, r);
 	fi_cancel(&r->ep->fid, r);
 	fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && d.err == FI_ECANCELED &&
-			     d.e.op_context == r, "a receive is cancelled");
+			     d.e.op_context == r,
+			     "cancelled_receive_is_reported");
 }
 
-/* 8 times 700 bytes do not fit into 4096 once 1024 are to be free. */
+/* Of messages of 700 bytes, five fit into 4096 bytes until fewer than 1024
+ * bytes are free. */
 static void rdm_multi(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 4096 };
@@ -278,7 +281,7 @@ static void rdm_multi(struct fi_rig *r)
 			memset(r->buf, (int)n + 1, 700);
 			good = rdm_send(r, r->buf, 700) && good;
 		}
-		fi_rig_ok(r, good, "messages into one large buffer");
+		fi_rig_ok(r, good, "messages_for_multi_receive_are_sent");
 		return;
 	}
 	fi_setopt(&r->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &min,
@@ -292,11 +295,11 @@ static void rdm_multi(struct fi_rig *r)
 		       r->buf[n * 700 + 699] == n + 1;
 		over = d.e.flags & FI_MULTI_RECV;
 	}
-	/* some say so in an entry of its own */
+	/* some providers report the end of the buffer in a separate entry */
 	if (good && n == 5 && !over)
 		over = fi_rig_next(r, r->rx, &d) && d.e.flags & FI_MULTI_RECV;
 	fi_rig_ok(r, good && over && n == 5,
-		  "a multi-receive takes what fits and then says so");
+		  "multi_receive_takes_fitting_messages_and_ends");
 }
 
 static bool rdm_rma(struct fi_rig *r, bool write, void *buf, size_t len,
@@ -327,7 +330,7 @@ static void rdm_write(struct fi_rig *r)
 				     d.e.flags & FI_REMOTE_CQ_DATA &&
 				     d.e.data == 99 &&
 				     fi_rig_same(r->mem + 4096, 1000000, 3),
-			  "the data of a remote write tells that it is there");
+			  "data_of_remote_write_arrives_after_its_bytes");
 		fi_rig_meet(r);
 		return;
 	}
@@ -336,11 +339,11 @@ static void rdm_write(struct fi_rig *r)
 					    r->peer, r->remote + 4096, r->key,
 					    NULL)))
 		;
-	fi_rig_ok(r, rdm_sent(r), "a remote write with data");
+	fi_rig_ok(r, rdm_sent(r), "remote_write_with_data_completes");
 	memset(r->buf, 0, 1000000);
 	fi_rig_ok(r, rdm_rma(r, false, r->buf, 1000000, 4096, r->key, &err) &&
 			     !err && fi_rig_same(r->buf, 1000000, 3),
-		  "a remote read brings it back");
+		  "remote_read_returns_written_bytes");
 	fi_rig_fill(r->buf, 64, 8);
 	while (fi_rig_again(r, fi_inject_write(r->ep, r->buf, 64, r->peer,
 					       r->remote, r->key)))
@@ -350,11 +353,12 @@ static void rdm_write(struct fi_rig *r)
 		if (!rdm_rma(r, false, r->buf, 64, 0, r->key, &err) || err)
 			break;
 	} while (r->buf[63] != fi_rig_byte(8, 63));
-	fi_rig_ok(r, !err && fi_rig_same(r->buf, 64, 8), "an injected write");
+	fi_rig_ok(r, !err && fi_rig_same(r->buf, 64, 8),
+		  "injected_write_arrives");
 	fi_rig_meet(r);
 }
 
-/* What the provider below does then ends the connection. */
+/* Checks refusals. With other providers a refusal ends the connection. */
 static void rdm_refused(struct fi_rig *r)
 {
 	int err = 0;
@@ -362,10 +366,10 @@ static void rdm_refused(struct fi_rig *r)
 	if (strcmp(r->provider, "moonrail") || r->server)
 		return;
 	fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, 0, 12345, &err) && err,
-		  "a key that nobody gave is refused");
+		  "write_with_unknown_key_is_refused");
 	fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, FI_RIG_BUF - 8, r->key,
 			     &err) && err == FI_EACCES,
-		  "a write beyond the end is refused");
+		  "write_beyond_the_end_is_refused");
 }
 
 static void rdm_overlap(struct fi_rig *r)
@@ -383,15 +387,17 @@ static void rdm_overlap(struct fi_rig *r)
 				FI_REMOTE_WRITE | FI_REMOTE_READ, 0, key + 1, 0,
 				&mr[1], NULL);
 
-		if (!fi_rig_ok(r, !bad, "registrations may overlap"))
+		if (!fi_rig_ok(r, !bad,
+			       "overlapping_registrations_are_accepted"))
 			exit(FT_FAIL);
 		fi_rig_meet(r);
 		fi_rig_meet(r);
-		/* not every provider's write completes when it is there */
+		/* other providers complete a write before its bytes are in
+		 * place */
 		for (i = 0; i < 5000 && memcmp(r->mem + 600, r->buf, 1000); i++)
 			fi_rig_idle(r);
 		fi_rig_ok(r, fi_rig_same(r->mem + 600, 1000, 4),
-			  "the bytes are there");
+			  "write_to_overlapping_registrations_arrives");
 		fi_close(&mr[0]->fid);
 		fi_rig_meet(r);
 		fi_rig_meet(r);
@@ -403,18 +409,20 @@ static void rdm_overlap(struct fi_rig *r)
 	if (r->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
 		key = 0;
 	fi_rig_ok(r, key && rdm_rma(r, true, r->buf, 1000, 0, key + 1, &err) &&
-			     !err, "a write over both of them");
+			     !err,
+			     "write_to_overlapping_registrations_completes");
 	fi_rig_meet(r);
 	fi_rig_meet(r);
 	fi_rig_ok(r, rdm_rma(r, false, r->buf, 1000, 0, key + 1, &err) && !err,
-		  "one of them lives on when the other is closed");
+		  "registration_stays_usable_when_overlapping_one_closes");
 	if (!strcmp(r->provider, "moonrail"))
 		fi_rig_ok(r, rdm_rma(r, false, r->buf, 100, 0, key, &err) &&
-				     err, "which is refused from then on");
+				     err, "closed_registration_is_refused");
 	fi_rig_meet(r);
 }
 
-/* A key is given to other memory: what is known of it is forgotten in time. */
+/* Registers other memory with the same key. The initiator must forget the old
+ * range in time. */
 static void rdm_key_again(struct fi_rig *r)
 {
 	bool good = true;
@@ -444,7 +452,7 @@ static void rdm_key_again(struct fi_rig *r)
 		}
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "a key is registered again for other memory");
+	fi_rig_ok(r, good, "key_registered_again_leads_to_the_new_memory");
 }
 
 static void rdm_self_rma(struct fi_rig *r)
@@ -460,16 +468,17 @@ static void rdm_self_rma(struct fi_rig *r)
 	fi_rig_fill(r->buf, 5000, 11);
 	fi_rig_ok(r, rdm_rma(r, true, r->buf, 5000, 9000, r->key, &err) &&
 			     !err && fi_rig_same(r->mem + 9000, 5000, 11),
-		  "a write to itself");
+		  "write_to_itself_arrives");
 	if (!strcmp(r->provider, "moonrail"))
 		fi_rig_ok(r, rdm_rma(r, true, r->buf, 64, 0, 54321, &err) &&
-				     err, "with a key that it never gave");
+				     err,
+			  "write_to_itself_with_unknown_key_is_refused");
 	r->peer = peer;
 	r->remote = at;
 	r->key = key;
 }
 
-#define ATOMICS		100	/* of each side */
+#define ATOMICS		100	/* atomics of each side */
 #define ATOMICS_AT	(1u << 20)
 
 static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
@@ -477,7 +486,8 @@ static bool rdm_wait_atomic(struct fi_rig *r, ssize_t ret)
 	return !fi_rig_again(r, ret) && rdm_sent(r);
 }
 
-/* Nobody asks for the large message before the fence has been seen to hold. */
+/* Tests FI_FENCE after a large message whose receive is posted only after the
+ * fence was seen to hold an operation back. */
 static void rdm_fence(struct fi_rig *r)
 {
 	uint64_t one = 1;
@@ -497,7 +507,7 @@ static void rdm_fence(struct fi_rig *r)
 		fi_rig_meet(r);
 		rdm_post(r, r->buf, 100000, NULL);
 		fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err,
-			  "a message that others wait for");
+			  "message_before_a_fence_arrives");
 		return;
 	}
 	while (fi_rig_again(r, fi_send(r->ep, r->buf, 100000, NULL, r->peer,
@@ -508,10 +518,11 @@ static void rdm_fence(struct fi_rig *r)
 	fi_rig_meet(r);
 	good = rdm_sent(r) && good &&
 	       rdm_wait_atomic(r, fi_atomicmsg(r->ep, &msg, FI_FENCE));
-	fi_rig_ok(r, good, "a fence holds back until what was before is over");
+	fi_rig_ok(r, good, "fence_waits_until_earlier_operations_complete");
 }
 
-/* Messages that are in place when a write after them is seen. */
+/* Returns true if all messages have been received when the fenced write is
+ * seen. */
 static bool rdm_fenced_seen(struct fi_rig *r, const volatile uint64_t *flag)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -525,11 +536,13 @@ static bool rdm_fenced_seen(struct fi_rig *r, const volatile uint64_t *flag)
 			got++;
 	} while (!seen && ft_now_ns() < end);
 	if (got != FENCED)
-		ft_diag("%u of %u messages were there", got, FENCED);
+		ft_diag("%u of %u messages had arrived before the fenced "
+			"write", got, FENCED);
 	return seen && got == FENCED;
 }
 
-/* Small messages, of which the sender is done before they are sent. */
+/* Tests FI_FENCE after small messages, whose sends complete before they are
+ * posted on a rail. */
 static void rdm_fence_messages(struct fi_rig *r)
 {
 	uint64_t one = 1;
@@ -552,7 +565,8 @@ static void rdm_fence_messages(struct fi_rig *r)
 	fi_rig_meet(r);
 	if (r->server) {
 		fi_rig_ok(r, rdm_fenced_seen(r, (void *)(r->mem + 8192)),
-			  "messages before a fence come before what is after it");
+			  "messages_before_a_fence_arrive_before_the_write_"
+			  "after_it");
 		fi_rig_meet(r);
 		return;
 	}
@@ -564,14 +578,16 @@ static void rdm_fence_messages(struct fi_rig *r)
 		;
 	for (i = 0; i < FENCED + 1 && good; i++)
 		good = rdm_sent(r);
-	fi_rig_ok(r, good, "a fenced write after many messages");
+	fi_rig_ok(r, good, "fenced_write_after_many_messages_completes");
 	fi_rig_meet(r);
 }
 
-#define FLOOD		256u	/* atomics under way to who fences */
-#define FLOODED		20u	/* fences */
+#define FLOOD		256u	/* atomics under way to the process that
+				 * fences */
+#define FLOODED		20u	/* number of fences */
 
-/* Keeps them coming until *flag has that value; whether it got there soon. */
+/* Keeps FLOOD atomics under way until *flag is FLOODED. Returns true if that
+ * happens within 10 s. */
 static bool rdm_flood(struct fi_rig *r, const volatile uint64_t *flag)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000);
@@ -598,7 +614,8 @@ static bool rdm_flood(struct fi_rig *r, const volatile uint64_t *flag)
 	return seen && good;
 }
 
-/* What the peer does to us holds no fence of ours back. */
+/* Checks that atomics of the peer to this process do not delay its own
+ * fences. */
 static void rdm_fence_flooded(struct fi_rig *r)
 {
 	uint64_t end = ft_now_ns() + UINT64_C(10000000000), i;
@@ -614,7 +631,7 @@ static void rdm_fence_flooded(struct fi_rig *r)
 	bool good = true;
 	ssize_t ret;
 
-	/* emulated devices are too slow for its limits */
+	/* emulated devices are too slow for the time limits */
 	if (strcmp(r->provider, "moonrail") || fi_rig_emulated())
 		return;
 	memset(r->mem + 8192, 0, sizeof(i));
@@ -623,10 +640,10 @@ static void rdm_fence_flooded(struct fi_rig *r)
 	fi_rig_meet(r);
 	if (r->server) {
 		good = rdm_flood(r, (void *)(r->mem + 8192));
-		fi_rig_ok(r, good, "atomics to one who fences what he sends");
+		fi_rig_ok(r, good, "atomics_to_fencing_process_complete");
 		for (i = 0; i < FLOODED && good; i++)
 			good = fi_rig_next(r, r->rx, &d) && !d.err;
-		fi_rig_ok(r, good, "and his messages");
+		fi_rig_ok(r, good, "messages_of_fencing_process_arrive");
 		fi_rig_meet(r);
 		return;
 	}
@@ -639,11 +656,11 @@ static void rdm_fence_flooded(struct fi_rig *r)
 		} while (fi_rig_again(r, ret) && ft_now_ns() < end);
 		good = !ret && rdm_sent(r) && rdm_sent(r);
 	}
-	fi_rig_ok(r, good, "a fence does not wait for answers to the peer");
+	fi_rig_ok(r, good, "fence_does_not_wait_for_atomics_of_the_peer");
 	fi_rig_meet(r);
 }
 
-/* Both sides add to one number of the server's. */
+/* Both processes add to one number at the server. */
 static void rdm_atomic_sum(struct fi_rig *r)
 {
 	uint64_t one = 1, old = 0, at = r->remote + ATOMICS_AT, key = r->key;
@@ -668,13 +685,14 @@ static void rdm_atomic_sum(struct fi_rig *r)
 			;
 		good = rdm_sent(r);
 	}
-	fi_rig_ok(r, good && old >= ATOMICS / 2, "numbers are added");
+	fi_rig_ok(r, good && old >= ATOMICS / 2, "atomic_sums_complete");
 	fi_rig_meet(r);
 	while (fi_rig_again(r, fi_fetch_atomic(r->ep, NULL, 1, NULL, &old, NULL,
 					       to, at, key, FI_UINT64,
 					       FI_ATOMIC_READ, NULL)))
 		;
-	fi_rig_ok(r, rdm_sent(r) && old == 2 * ATOMICS, "each of them once");
+	fi_rig_ok(r, rdm_sent(r) && old == 2 * ATOMICS,
+		  "atomic_sums_are_executed_exactly_once");
 }
 
 static bool rdm_swap(struct fi_rig *r, uint64_t at, int32_t to, int32_t from,
@@ -688,7 +706,8 @@ static bool rdm_swap(struct fi_rig *r, uint64_t at, int32_t to, int32_t from,
 	return rdm_sent(r);
 }
 
-/* The largest of each, then what that made. */
+/* Stores the maximum of three numbers each, then swaps them and returns the old
+ * ones in `was`. */
 static bool rdm_row(struct fi_rig *r, uint64_t at, double d[3], double was[3])
 {
 	while (fi_rig_again(r, fi_atomic(r->ep, d, 3, NULL, r->peer, at,
@@ -717,16 +736,16 @@ static void rdm_atomic(struct fi_rig *r)
 		return;
 	}
 	fi_rig_ok(r, rdm_swap(r, at, 7, 0, &old) && !old,
-		  "a swap that compares well");
+		  "compare_and_swap_with_equal_value_swaps");
 	fi_rig_ok(r, rdm_swap(r, at, 0, 0, &old) && old == 7,
-		  "and one that does not");
+		  "compare_and_swap_with_other_value_does_not_swap");
 	fi_rig_ok(r, rdm_row(r, at + 64, d, was) && was[0] == 1.5 &&
 			     was[1] == 0 && was[2] == 7,
-		  "a row of real numbers");
+		  "atomics_on_three_doubles_are_right");
 	fi_rig_ok(r, !fi_atomicvalid(r->ep, FI_INT32, FI_SUM, &n) && n &&
 		     fi_atomicvalid(r->ep, FI_DOUBLE, FI_BOR, &n) &&
 		     fi_fetch_atomicvalid(r->ep, FI_INT32, FI_CSWAP, &n),
-		  "what there is and what there is not");
+		  "atomicvalid_reports_supported_operations");
 	fi_rig_meet(r);
 }
 
@@ -741,13 +760,13 @@ static void rdm_atomic_refused(struct fi_rig *r)
 					 4711, FI_INT32, FI_SUM, NULL)))
 		;
 	fi_rig_ok(r, fi_rig_next(r, r->tx, &d) && d.err,
-		  "an atomic by a key that nobody gave is refused");
+		  "atomic_with_unknown_key_is_refused");
 	while (fi_rig_again(r, fi_atomic(r->ep, &a, 1, NULL, r->peer,
 					 r->remote + FI_RIG_BUF, r->key,
 					 FI_INT32, FI_SUM, NULL)))
 		;
 	fi_rig_ok(r, fi_rig_next(r, r->tx, &d) && d.err == FI_EACCES,
-		  "and one beyond the end");
+		  "atomic_beyond_the_end_is_refused");
 }
 
 static void rdm_delivered(struct fi_rig *r)
@@ -762,13 +781,13 @@ static void rdm_delivered(struct fi_rig *r)
 		rdm_post(r, r->buf, 300, NULL);
 		fi_rig_ok(r, fi_rig_next(r, r->rx, &d) && !d.err &&
 				     fi_rig_same(r->buf, 300, 6),
-			  "a message whose delivery is waited for");
+			  "message_with_delivery_complete_arrives");
 		return;
 	}
 	fi_rig_fill(r->buf, 300, 6);
 	while (fi_rig_again(r, fi_sendmsg(r->ep, &msg, FI_DELIVERY_COMPLETE)))
 		;
-	fi_rig_ok(r, rdm_sent(r), "it completes when it is there");
+	fi_rig_ok(r, rdm_sent(r), "send_with_delivery_complete_completes");
 }
 
 static bool rdm_sleep(struct fi_rig *r, int fd)
@@ -797,9 +816,9 @@ static void rdm_wait(struct fi_rig *r)
 	fi_rig_meet(r);
 	for (i = 0; i < 1000 && n == -FI_EAGAIN && rdm_sleep(r, fd); i++)
 		n = fi_cq_read(r->rx, &e, 1);
-	fi_rig_ok(r, n == 1 && e.len == 10, "a descriptor wakes the receiver");
+	fi_rig_ok(r, n == 1 && e.len == 10, "descriptor_wakes_the_receiver");
 	fi_rig_ok(r, fi_cq_sread(r->rx, &e, 1, NULL, 20) == -FI_EAGAIN,
-		  "a wait for nothing ends in time");
+		  "wait_without_completion_times_out");
 	fi_rig_meet(r);
 }
 
@@ -810,7 +829,7 @@ static void rdm_self(struct fi_rig *r)
 	bool good = true;
 	int i;
 
-	/* small enough for one buffer's two halves */
+	/* each message fits into half of the buffer */
 	for (i = 0; i < 2; i++) {
 		fi_rig_fill(r->buf, len[i], 9);
 		rdm_post(r, r->buf + FI_RIG_BUF / 2, 200000, NULL);
@@ -821,22 +840,24 @@ static void rdm_self(struct fi_rig *r)
 		       d.e.len == len[i] && rdm_sent(r) &&
 		       fi_rig_same(r->buf + FI_RIG_BUF / 2, len[i], 9);
 	}
-	fi_rig_ok(r, good, "messages to itself");
+	fi_rig_ok(r, good, "messages_to_itself_arrive");
 }
 
 /* --- several threads ------------------------------------------------------ */
 
 #define THREADS		4u
-#define TURNS		200u	/* of each; fewer than a queue takes */
+#define TURNS		200u	/* operations of each thread; fewer than a queue
+				 * holds */
 #define THREAD_BYTES	(FI_RIG_BUF / THREADS)
 
 struct rdm_thread {
 	struct fi_rig *r;
-	uint32_t id, *done;		/* atomic, of all threads */
+	uint32_t id, *done;		/* operations of all threads that have
+					 * completed; atomic */
 	bool bad;
 };
 
-/* Takes whatever has ended, of this thread or another. */
+/* Reads one completion, of this thread's operations or of another's. */
 static void rdm_take(struct rdm_thread *t)
 {
 	struct fid_cq *cq = t->r->server ? t->r->rx : t->r->tx;
@@ -880,7 +901,8 @@ static void *rdm_thread(void *arg)
 	return NULL;
 }
 
-/* FI_THREAD_SAFE: one endpoint and its queues, without a lock of our own. */
+/* FI_THREAD_SAFE: several threads use one endpoint and its queues without a
+ * lock. */
 static void rdm_threads(struct fi_rig *r)
 {
 	struct rdm_thread t[THREADS];
@@ -889,7 +911,8 @@ static void rdm_threads(struct fi_rig *r)
 	bool good = true;
 
 	if (r->info->domain_attr->threading != FI_THREAD_SAFE) {
-		ft_diag("%s is not for several threads", r->provider);
+		ft_diag("%s is not thread-safe: not tested with several "
+			"threads", r->provider);
 		return;
 	}
 	for (i = 0; i < THREADS; i++) {
@@ -900,7 +923,8 @@ static void rdm_threads(struct fi_rig *r)
 	for (n = 0; n < THREADS; n++)
 		if (pthread_create(&thread[n], NULL, rdm_thread, &t[n]))
 			break;
-	/* each takes what ends, of whichever thread: all first */
+	/* Each thread takes completions of all threads, so all must have ended
+	 * before the results are checked. */
 	for (i = 0; i < n; i++)
 		pthread_join(thread[i], NULL);
 	for (i = 0; i < n; i++) {
@@ -910,7 +934,7 @@ static void rdm_threads(struct fi_rig *r)
 						   rdm_length(TURNS - 1), i);
 	}
 	fi_rig_ok(r, good && n == THREADS && done == THREADS * TURNS,
-		  "four threads with one endpoint");
+		  "four_threads_share_one_endpoint");
 	fi_rig_meet(r);
 }
 
@@ -943,7 +967,8 @@ static bool rdm_transmit(struct fi_rig *r, size_t len)
 	return rdm_sent(r);
 }
 
-/* The client goes as soon as it has what was sent, and has sent nothing. */
+/* The client ends as soon as it has received the message, and has sent
+ * nothing. */
 static void rdm_leave(struct fi_rig *r)
 {
 	struct fi_rig_done d;
@@ -955,7 +980,8 @@ static void rdm_leave(struct fi_rig *r)
 	fi_rig_meet(r);
 	good = r->server ? rdm_transmit(r, 10) :
 			   fi_rig_next(r, r->rx, &d) && !d.err;
-	fi_rig_ok(r, good, "what is received by one that leaves has been sent");
+	fi_rig_ok(r, good,
+		  "send_to_process_that_ends_after_receiving_completes");
 }
 
 static bool rdm_run(const char *provider, bool *missing)
@@ -968,7 +994,7 @@ static bool rdm_run(const char *provider, bool *missing)
 	return good;
 }
 
-/* With an argument: that provider alone. */
+/* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
 	(void)argc;

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# The libfabric provider's policies (FI_MOONRAIL_CONFIG) over two rails of which
-# one is three times as fast as the other: how many percent of the bytes of
-# writes and of tagged messages, counted by the receiving host's links, really
-# come by the slow one.
+# The libfabric provider's policies (FI_MOONRAIL_CONFIG) over two rails, one three
+# times as fast as the other. Measures which percentage of the bytes of writes and
+# of tagged messages arrives over the slow rail, counted at the interfaces of the
+# receiving host.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh
@@ -14,11 +14,12 @@ rails_begin || exit
 rails_up -c no 150mbit 450mbit || exit 1
 rails_fi
 n=0 failed=0
-# percent of the CPUs' time that other programs may use before a share that is out
-# of range is measured again
+# percentage of the CPUs' time used by other programs from which a share outside its
+# range is measured again
 busy_limit=25
 
-# share CONFIG FIGURES: percent of the bytes that come by rail 0
+# share CONFIG FIGURES: prints the percentage of the bytes that arrive over rail 0,
+# or -1 if the benchmark moved too few.
 share()
 {
 	slow=$(rails_bytes b 0 rx) fast=$(rails_bytes b 1 rx)
@@ -26,13 +27,13 @@ share()
 		>"$rails_dir/bench" 2>&1 || cat "$rails_dir/bench" >&2
 	slow=$(($(rails_bytes b 0 rx) - slow))
 	fast=$(($(rails_bytes b 1 rx) - fast))
-	# no less than the operations of one figure before it is measured
+	# the operations before the measurement of one figure alone move more
 	[ $((slow + fast)) -gt 2000000 ] || { echo -1; return; }
 	echo $((100 * slow / (slow + fast)))
 }
 
-# Ticks of all CPUs that processes and the hypervisor used, ticks of all CPUs,
-# and ticks that this script and its children used.
+# Prints the ticks of all CPUs that processes and the hypervisor used, all ticks of
+# all CPUs, and the ticks that this script and its children used.
 cpu_ticks()
 {
 	awk '$1 == "cpu" { print $2 + $3 + $4 + $9,
@@ -40,8 +41,8 @@ cpu_ticks()
 	sed 's/.*) //' /proc/$$/stat | awk '{ print $12 + $13 + $14 + $15 }'
 }
 
-# measure CONFIG FIGURES: sets got, and busy to the percent of the CPUs' time
-# that other programs used meanwhile.
+# measure CONFIG FIGURES: sets got to the share, and busy to the percentage of the
+# CPUs' time that other programs used in the meantime.
 measure()
 {
 	before=$(cpu_ticks)
@@ -53,20 +54,21 @@ measure()
 		print (all > 0 ? int(100 * other / all) : 0) }')
 }
 
-# within LEAST MOST: the share that was measured last is between them.
+# within LEAST MOST: succeeds if the last share is between them.
 within()
 {
 	[ "$got" -ge "$1" ] && [ "$got" -le "$2" ]
 }
 
-# doubted LEAST MOST: the share is not within them, but the benchmark has moved
-# its bytes and other programs were busy.
+# doubted LEAST MOST: succeeds if the share is outside, although the benchmark has
+# moved its bytes, and other programs were busy.
 doubted()
 {
 	! within "$1" "$2" && [ "$got" -ge 0 ] && [ "$busy" -ge "$busy_limit" ]
 }
 
-# check CONFIG FIGURES LEAST MOST WHAT
+# check CONFIG FIGURES LEAST MOST TITLE: checks one share, and measures it again
+# if it is in doubt.
 check()
 {
 	n=$((n + 1)) verdict='ok' why=''
@@ -80,20 +82,20 @@ check()
 	if [ -z "$why" ] && ! within "$3" "$4"; then
 		verdict='not ok' failed=1
 	fi
-	echo "$verdict $n - $5: $got % by the slow rail ($3 to $4); others used $busy % of the CPUs$why"
+	echo "$verdict $n - $5: $got % over the slow rail (expected $3 to $4); other programs used $busy % of the CPUs$why"
 }
 
-# the only endpoint is the first one, and so is its rail
-check -1:fixed w2 97 100 'writes, fixed'
-check -1:round-robin w2 45 55 'writes, round-robin'
-check -1:striping w2 45 55 'writes, striping'
-check -1:adaptive w2 17 35 'writes, adaptive'
-check -1:fixed t2 97 100 'messages, fixed'
-check -1:round-robin t2 45 55 'messages, round-robin'
-check -1:striping t2 45 55 'messages, striping'
-check '' t2 17 35 'messages, none said'
-# what is larger than the last size is adaptive
-check 65536:striping t1 45 55 'messages of 64 KiB, striping up to there'
-check 65535:striping w2 17 35 'writes of 1 MiB, striping up to 64 KiB'
+# with "fixed" the first endpoint uses the first rail
+check -1:fixed w2 97 100 writes_with_fixed_use_the_first_rail
+check -1:round-robin w2 45 55 writes_with_round_robin_use_both_rails_equally
+check -1:striping w2 45 55 writes_with_striping_use_both_rails_equally
+check -1:adaptive w2 17 35 writes_with_adaptive_follow_the_rates
+check -1:fixed t2 97 100 messages_with_fixed_use_the_first_rail
+check -1:round-robin t2 45 55 messages_with_round_robin_use_both_rails_equally
+check -1:striping t2 45 55 messages_with_striping_use_both_rails_equally
+check '' t2 17 35 messages_without_policy_follow_the_rates
+# "adaptive" applies above the largest size of the policies
+check 65536:striping t1 45 55 messages_of_64_kib_with_striping_up_to_64_kib_are_striped
+check 65535:striping w2 17 35 writes_of_1_mib_with_striping_up_to_64_kib_are_adaptive
 rails_down
 exit $failed

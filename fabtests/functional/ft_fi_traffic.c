@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages of all sizes both ways, tagged ones among them, and atomics beside
- * them, over two rails for a while: none is lost, comes twice, is overtaken or
- * done twice. ft_fi_traffic [SECONDS [LONGEST]], the latter in bytes; between
- * namespaces (fi_rig.h) links may be cut meanwhile. Or of these:
- * data: writes of which the target is told; their bytes are there when it is.
- * killed: the other process is; what is for it ends, with the code for that.
- * orders [SECONDS]: pairs of operations of which the second must not overtake the
- * first, in message orders that the hints ask for.
+ * Sends messages of all sizes, tagged ones among them, and atomics in both
+ * directions over two rails for a while. No message may be lost, repeated or
+ * overtaken, and no atomic may be executed twice.
+ *
+ *	ft_fi_traffic [SECONDS [LONGEST]]
+ *			LONGEST: most bytes of a message
+ *	ft_fi_traffic data
+ *			writes with data; their bytes must be in place when
+ *			the target gets the data
+ *	ft_fi_traffic killed
+ *			the other process is killed; operations to it must
+ *			fail with the right code
+ *	ft_fi_traffic orders [SECONDS]
+ *			pairs of operations of which the second must not
+ *			overtake the first, in message orders that the hints
+ *			request
+ *
+ * Between network namespaces (fi_rig.h) links may be cut in the meantime.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -21,18 +31,18 @@
 #include "fabtests/functional/fi_rig.h"
 
 #define LONGEST		400000u
-#define SLOTS		8u		/* messages under way */
+#define SLOTS		8u		/* messages under way at one time */
 #define SLOT		(FI_RIG_BUF / SLOTS)
-#define ATOMICS		4u		/* under way */
+#define ATOMICS		4u		/* atomics under way at one time */
 #define LAST		UINT64_C(1)	/* flag of the last message */
-#define IN		(1u << 20)	/* of mem: where messages come */
-#define DATA		40u		/* writes */
+#define IN		(1u << 20)	/* offset of received messages in mem */
+#define DATA		40u		/* number of writes */
 #define DATA_LEN	(1u << 20)
 
 static unsigned int traffic_seconds = 1;
 static size_t traffic_longest = LONGEST;
 
-/* What each message begins with. */
+/* The beginning of each message. */
 struct traffic_head {
 	uint64_t number, flags;
 };
@@ -63,7 +73,7 @@ static bool traffic_is(const uint8_t *p, size_t len, uint64_t i, bool *last)
 	*last = h.flags & LAST;
 	if (h.number == i && len == traffic_length(i))
 		return fi_rig_same(p + sizeof(h), len - sizeof(h), (uint32_t)i);
-	ft_diag("message %llu of %zu bytes in place of %llu",
+	ft_diag("message %llu with %zu bytes arrived, expected message %llu",
 		(unsigned long long)h.number, len, (unsigned long long)i);
 	return false;
 }
@@ -75,22 +85,25 @@ static bool traffic_done(struct fi_rig *r, struct fid_cq *cq)
 	return fi_rig_next(r, cq, &d) && !d.err;
 }
 
-/* One side: what it has sent, and what has come. */
+/* The state of one side. */
 struct traffic {
 	struct fi_rig *r;
-	uint64_t end;			/* ns */
+	uint64_t end;			/* end of the sending, ns,
+					 * CLOCK_MONOTONIC */
 	uint64_t sent, got, adds, added;
 	bool last_sent, last_got, posted, bad;
 	struct fi_context slot[SLOTS], in, atomic[ATOMICS];
 	bool busy[SLOTS], adding[ATOMICS];
-	uint64_t old[ATOMICS], olds;	/* the sum of what the atomics found */
+	uint64_t old[ATOMICS], olds;	/* sum of the values that the atomics
+					 * fetched */
 };
 
-/* Goes wrong, or is to be called again. */
+/* Returns true if the call succeeded, and false if it must be repeated or has
+ * failed; then bad is set. */
 static bool traffic_taken(struct traffic *t, ssize_t ret)
 {
 	if (ret && ret != -FI_EAGAIN) {
-		ft_diag("a call: %s", fi_strerror((int)-ret));
+		ft_diag("posting failed: %s", fi_strerror((int)-ret));
 		t->bad = true;
 	}
 	return !ret;
@@ -132,7 +145,7 @@ static void traffic_post(struct traffic *t)
 	t->posted = traffic_taken(t, ret);
 }
 
-/* One more to a number of the other's, a few at a time. */
+/* Adds 1 to a number of the peer, with up to ATOMICS atomics at one time. */
 static void traffic_add(struct traffic *t)
 {
 	static const uint64_t one = 1;
@@ -216,12 +229,12 @@ static void traffic(struct fi_rig *r)
 		traffic_look(&t);
 	}
 	fi_rig_ok(r, traffic_over(&t) && !t.bad,
-		  "messages come once, in order and whole, atomics end");
-	ft_diag("%llu messages sent, %llu come, %llu atomics",
+		  "messages_arrive_once_in_order_and_intact");
+	ft_diag("%llu messages sent, %llu received, %llu atomics",
 		(unsigned long long)t.sent, (unsigned long long)t.got,
 		(unsigned long long)t.added);
 	fi_rig_ok(r, t.olds == t.added * (t.added - 1) / 2,
-		  "each atomic found what the one before it left");
+		  "atomics_fetch_the_result_of_their_predecessor");
 	memcpy(r->buf, &t.added, sizeof(t.added));
 	fi_rig_meet(r);
 	while (fi_rig_again(r, fi_send(r->ep, r->buf, sizeof(t.added), NULL,
@@ -232,10 +245,10 @@ static void traffic(struct fi_rig *r)
 		;
 	fi_rig_ok(r, traffic_done(r, r->tx) && traffic_done(r, r->rx) &&
 			     !memcmp(r->mem, r->mem + IN, sizeof(t.added)),
-		  "and none was done twice");
+		  "atomics_are_executed_exactly_once");
 }
 
-/* --- writes that the target is told of -------------------------------------- */
+/* --- writes with data ---------------------------------------------------- */
 
 static void traffic_data_client(struct fi_rig *r)
 {
@@ -251,7 +264,7 @@ static void traffic_data_client(struct fi_rig *r)
 		good = traffic_done(r, r->tx);
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "writes with data");
+	fi_rig_ok(r, good, "writes_with_data_complete");
 }
 
 static void traffic_data(struct fi_rig *r)
@@ -269,24 +282,27 @@ static void traffic_data(struct fi_rig *r)
 		       fi_rig_same(r->mem, DATA_LEN, i);
 		fi_rig_meet(r);
 	}
-	fi_rig_ok(r, good, "whose bytes are in place when the data comes");
+	fi_rig_ok(r, good, "write_bytes_are_in_place_when_the_data_arrives");
 }
 
-/* --- message orders --------------------------------------------------------- */
+/* --- message orders ------------------------------------------------------- */
 
 /*
- * Each round posts two operations without a pause and has its own byte pattern. The
- * target's memory starts with a number that the server increments, for the pair of
- * reads. The receive buffer is behind it, then the range that is written and read.
+ * Each round posts two operations without a pause and has its own byte pattern.
+ * The target's memory starts with a number that the server increments, for the
+ * pair of reads. The receive buffer follows, then the range that is written and
+ * read.
  */
 #define ORDER_ALL	(FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW | \
 			 FI_ORDER_WAS | FI_ORDER_RAW | FI_ORDER_RAR | \
 			 FI_ORDER_RAS)
 #define ORDER_MESSAGE	64u		/* offset of the receive buffer */
-#define ORDER_BULK	4096u		/* offset of the written and read bytes */
+#define ORDER_BULK	4096u		/* offset of the range */
 #define ORDER_LEN	(1u << 20)
-#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* offset of the last part in them */
-#define ORDER_PART	8192u		/* small enough to be sent at once */
+#define ORDER_TAIL	(ORDER_LEN - ORDER_PART) /* offset of the last part in
+						  * the range */
+#define ORDER_PART	8192u		/* bytes; small enough to be sent
+					 * immediately */
 
 enum order_pair {
 	ORDER_SAW, ORDER_WAW, ORDER_RAW, ORDER_RAR, ORDER_WAS, ORDER_RAS,
@@ -324,8 +340,8 @@ static void order_send(struct fi_rig *r, uint32_t i)
 		;
 }
 
-/* Posts the pair and waits for both. Returns true if the bytes that were read are in
- * order. */
+/* Posts the pair and waits for both. Returns true if the bytes that were read
+ * are in order. */
 static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
 {
 	uint8_t *one = r->buf, *two = r->buf + ORDER_LEN;
@@ -375,7 +391,8 @@ static bool order_client(struct fi_rig *r, enum order_pair pair, uint32_t i)
 	}
 }
 
-/* Counts the first number of mem up until the client has ended its round. */
+/* Increments the number at the start of mem until the client has ended its
+ * round. */
 static void order_count(struct fi_rig *r)
 {
 	uint64_t *number = (uint64_t *)(void *)r->mem;
@@ -394,8 +411,8 @@ static bool order_received(struct fi_rig *r, uint32_t i)
 	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
 }
 
-/* Waits until the 8 bytes have been written; the message that was sent before them
- * must have been received by then. */
+/* Waits until the 8 bytes have been written. Returns true if the message that
+ * was sent before them has been received by then. */
 static bool order_received_first(struct fi_rig *r, uint32_t i)
 {
 	uint64_t end = ft_now_ns() + FI_RIG_WAIT_MS * UINT64_C(1000000);
@@ -410,7 +427,7 @@ static bool order_received_first(struct fi_rig *r, uint32_t i)
 	       !memcmp(r->mem + ORDER_MESSAGE, &i, sizeof(i));
 }
 
-/* Returns whether the target has seen the pair in order. */
+/* Returns true if the target has seen the pair in order. */
 static bool order_server(struct fi_rig *r, enum order_pair pair, uint32_t i)
 {
 	switch (pair) {
@@ -475,7 +492,7 @@ static void traffic_orders(struct fi_rig *r)
 		fi_rig_ok(r, good[i], order_name[i]);
 }
 
-/* --- one that is killed ------------------------------------------------------ */
+/* --- a killed process ---------------------------------------------------- */
 
 static bool *traffic_good;		/* shared with the client */
 
@@ -506,8 +523,8 @@ static void traffic_killed(struct fi_rig *r)
 					       r->peer, r->remote, r->key,
 					       FI_UINT64, FI_SUM, NULL)) ==
 		       FI_ETIMEDOUT;
-	*traffic_good = fi_rig_ok(r, good, "what is for one that was killed "
-				  "times out");
+	*traffic_good = fi_rig_ok(r, good,
+				  "operations_to_killed_process_time_out");
 }
 
 static bool traffic_run(const char *what, bool *missing)
@@ -550,9 +567,9 @@ int main(int argc, char **argv)
 	if (!fi_rig_apart())
 		setenv("FI_MOONRAIL_ADDR", "127.0.0.1,127.0.0.2", 0);
 	good = traffic_run(argc > 1 ? argv[1] : "", &missing);
-	ft_ok(good && !missing, "moonrail");
+	ft_ok(good && !missing, "moonrail_traffic_is_right");
 	if (argc == 1)
 		ft_ok(traffic_run("orders", &missing) && !missing,
-		      "moonrail: message orders");
+		      "moonrail_message_orders_are_kept");
 	return ft_result();
 }

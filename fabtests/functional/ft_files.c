@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/*
- * File segments between processes: one registers and mounts, two engines read
- * and write, and every byte is compared. FT_FILES_DIR: the folder for the
- * files, such as a mount.
- */
+/* File segments between processes. One process registers and mounts the files,
+ * two engines read and write, and every byte is compared. FT_FILES_DIR: the
+ * folder for the files, such as a mount point. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +11,7 @@
 #include "fabtests/common/ft_zk.h"
 #include "fabtests/functional/ft_files.h"
 
-/* The peer moves all of its memory to or from the segment. */
+/* Lets the peer move all of its memory to or from the segment. */
 static bool peer_moves(struct fx_peer *peer, int op, uint64_t block)
 {
 	int seg = fx_ask(peer, "open %s", FILES_NAME);
@@ -39,7 +37,7 @@ static bool path_is(struct files_rig *rig, const char *provider)
 	       (!provider || !strcmp(path.provider, provider));
 }
 
-/* The files, each where it starts. */
+/* Returns true if the segment's buffers are the files, each at its offset. */
 static bool buffers_are_files(struct files_rig *rig)
 {
 	struct te_buffer b[FILES_COUNT + 1];
@@ -56,24 +54,25 @@ static void both_ways(struct files_rig *rig, struct fx_peer *peer)
 {
 	rig->seg = openSegment(rig->engine, FILES_NAME);
 	ft_ok(rig->seg > 0 && openSegment(rig->engine, "/" FILES_NAME) ==
-	      rig->seg, "opens");
-	ft_ok(buffers_are_files(rig), "its_buffers_are_the_files");
+	      rig->seg, "file_segment_is_opened");
+	ft_ok(buffers_are_files(rig),
+	      "file_segment_lists_its_files_as_buffers");
 	fx_buf_fill(&peer->mem, 0, FILES_SIZE, 1);
 	ft_ok(peer_moves(peer, OPCODE_WRITE, 70000) && files_check(rig, 1),
-	      "another_process_writes");
+	      "file_segment_is_written_by_another_process");
 	fx_buf_poison(&rig->mem, 0, FILES_MEM);
 	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_READ, rig->mem.p + 3, 0,
 		      FILES_SIZE, 0) &&
 	      !memcmp(rig->mem.p + 3, peer->mem.p, FILES_SIZE),
-	      "reads_all_of_it_across_files");
+	      "file_segment_is_read_across_its_files");
 	fx_buf_fill(&rig->mem, 0, FILES_SIZE, 2);
 	ft_ok(fx_move(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p, 0,
 		      FILES_SIZE, 4096) && files_check(rig, 2),
-	      "writes_in_blocks");
+	      "file_segment_is_written_in_blocks");
 	fx_buf_poison(&peer->mem, 0, FILES_MEM);
 	ft_ok(peer_moves(peer, OPCODE_READ, 1000000) &&
 	      fx_buf_check(&peer->mem, 0, FILES_SIZE, 2),
-	      "another_process_reads");
+	      "file_segment_is_read_by_another_process");
 }
 
 static void destroyed(struct files_rig *rig)
@@ -86,7 +85,7 @@ static void destroyed(struct files_rig *rig)
 	ft_ok(fx_job_under_way(&job), "writes_are_under_way");
 	destroyTransferEngine(rig->engine);
 	rig->engine = NULL;
-	ft_ok(files_check(rig, 3), "destroying_the_engine_waits_for_them");
+	ft_ok(files_check(rig, 3), "destroy_waits_for_writes_under_way");
 }
 
 static void with(const char *io, const char *sync, const char *provider)
@@ -101,13 +100,13 @@ static void with(const char *io, const char *sync, const char *provider)
 	    files_register(&rig) &&
 	    ft_ok(fx_peer_start(&peer, FILES_MEM, "transport=nvmeof", NULL) &&
 		  !fx_ask(&peer, "reg 0 %llu 0", (unsigned long long)FILES_MEM),
-		  "a_peer_starts")) {
+		  "peer_starts")) {
 		both_ways(&rig, &peer);
-		ft_ok(path_is(&rig, provider), "its_path_is_told");
+		ft_ok(path_is(&rig, provider), "file_segment_path_is_reported");
 		destroyed(&rig);
 		fx_peer_stop(&peer);
 	}
-	ft_ok(!files_meta(&rig, "remove test"), "removed");
+	ft_ok(!files_meta(&rig, "remove test"), "file_segment_is_removed");
 	files_close(&rig);
 	files_remove(&rig);
 	setenv("MOONRAIL_FILE_IO", "auto", 1);
@@ -124,7 +123,7 @@ static void with_zookeeper(void)
 		printf("skip - files_with_zookeeper: %s\n", ft_zk_missing());
 		return;
 	}
-	if (!ft_ok(ft_zk_start(&zk, 1), "a_zookeeper_server_starts"))
+	if (!ft_ok(ft_zk_start(&zk, 1), "zookeeper_server_starts"))
 		return;
 	files_make(&rig);
 	snprintf(rig.meta, sizeof(rig.meta), "zookeeper://%s/files", zk.hosts);
@@ -132,16 +131,18 @@ static void with_zookeeper(void)
 	setenv("FX_META", rig.meta, 1);
 	if (files_engine(&rig, "nvmeof") && files_register(&rig) &&
 	    ft_ok(!files_meta(&rig, "mount --server=writer test %s %s",
-			      rig.path[0], rig.path[1]), "mounted_for_the_peer") &&
+			      rig.path[0], rig.path[1]),
+			      "file_segment_is_mounted_for_the_peer") &&
 	    ft_ok(fx_peer_start(&peer, FILES_MEM, "transport=nvmeof",
 				"FX_NAME=writer", NULL) &&
 		  !fx_ask(&peer, "reg 0 %llu 0", (unsigned long long)FILES_MEM),
-		  "a_peer_starts")) {
+		  "peer_starts")) {
 		both_ways(&rig, &peer);
 		fx_peer_stop(&peer);
-		ft_ok(!files_meta(&rig, "remove test"), "removed");
+		ft_ok(!files_meta(&rig, "remove test"),
+		      "file_segment_is_removed");
 		ft_ok(openSegmentNoCache(rig.engine, FILES_NAME) == -1,
-		      "what_is_removed_cannot_be_opened");
+		      "removed_file_segment_cannot_be_opened");
 	}
 	unsetenv("FX_META");
 	files_close(&rig);
@@ -156,7 +157,7 @@ int main(int argc, char **argv)
 	with("auto", "dsync", NULL);
 	with("auto", "data", NULL);
 	files_bad();
-	/* whose folder would be there, too */
+	/* this case would use the same folder */
 	if (!getenv("FT_FILES_DIR"))
 		with_zookeeper();
 	return ft_result();

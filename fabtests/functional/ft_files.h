@@ -2,7 +2,7 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_FILES_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_FILES_H
 
-/* What the tests of file segments share: two files, one name, te_meta. */
+/* Common parts of the tests of file segments: two files, one name, te_meta. */
 
 #include "fabtests/functional/fx.h"
 
@@ -17,30 +17,31 @@ struct files_rig {
 	char dir[64];
 	char path[FILES_COUNT][96];
 	char meta[160];		/* metadata connection string */
-	char server[32];	/* by which the engine here is known */
+	char server[32];	/* name under which this process's engine is
+				 * known */
 	transfer_engine_t engine;
 	struct fx_buf mem;
 	segment_id_t seg;
 };
 
-/*
- * Files and a folder of segments, in FT_FILES_DIR if that is set, else TMPDIR;
- * MOONRAIL_SEGMENT_DIR is set.
- */
+/* Creates the files and a folder of segments, in FT_FILES_DIR if it is set,
+ * otherwise in TMPDIR. Sets MOONRAIL_SEGMENT_DIR. */
 bool files_make(struct files_rig *rig);
-/* The engine, with transport (NULL: none) and its memory. */
+/* Creates the engine with a transport (NULL: none) and registers its memory. */
 bool files_engine(struct files_rig *rig, const char *transport);
 void files_close(struct files_rig *rig);
-/* Takes the files away. */
+/* Removes the files. */
 void files_remove(struct files_rig *rig);
-/* te_meta's exit status; with the rig's metadata server. */
+/* Runs te_meta with the rig's metadata server. Returns its exit status, or
+ * -1. */
 int files_meta(const struct files_rig *rig, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* register and mount for the engine here. */
+/* Registers the segment and mounts its files for the engine of this process. */
 bool files_register(struct files_rig *rig);
-/* The files hold what fx_buf_fill makes of sequence. */
+/* Returns true if the files contain the pattern of that sequence. */
 bool files_check(const struct files_rig *rig, uint64_t sequence);
-/* One request: its status, or minus submitTransfer's code. err may be NULL. */
+/* Submits one request and waits. Returns its status, or minus the code of
+ * submitTransfer. err may be NULL. */
 int files_one(struct files_rig *rig, int op, uint64_t at, void *local,
 	      uint64_t len, struct te_error *err);
 

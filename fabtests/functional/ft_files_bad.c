@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* File segments: what is refused, and what fails while the rest goes on. */
+/* File segments: refused requests, and requests that fail while others
+ * succeed. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,24 +26,24 @@ static void bad_requests(struct files_rig *rig)
 	      -1 && files_one(rig, OPCODE_WRITE, FILES_SIZE - 1, rig->mem.p, 2,
 			      NULL) == -1 &&
 	      files_one(rig, OPCODE_WRITE, UINT64_MAX, rig->mem.p, 2, NULL) ==
-	      -1, "law8_outside_of_the_segment_is_refused");
+	      -1, "law8_request_outside_the_file_segment_is_refused");
 	ft_ok(files_one(rig, OPCODE_READ, 0, other, sizeof(other), NULL) == -3,
-	      "memory_that_is_not_registered_is_refused");
+	      "request_with_unregistered_memory_is_refused");
 	ft_ok(files_one(rig, 7, 0, rig->mem.p, 1, NULL) == -1,
-	      "an_unknown_opcode_is_refused");
+	      "request_with_unknown_opcode_is_refused");
 	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
-	      "several_pieces_are_refused");
+	      "request_with_two_local_ranges_is_refused");
 	req.local_count = 1;
 	remote.length = 8;
 	ft_ok(fx_submit(rig->engine, &req, NULL) == STATUS_COMPLETED,
-	      "one_piece_works");
+	      "request_with_one_local_range_completes");
 	req.opcode = TE_ATOMIC_ADD;
 	req.local_count = 0;
 	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
-	      "an_atomic_is_refused");
+	      "atomic_on_file_segment_is_refused");
 }
 
-/* The second file is away; the first one works all the time. */
+/* Moves the second file away. Requests to the first file must still succeed. */
 static void bad_file(struct files_rig *rig)
 {
 	struct te_error err = { 0 };
@@ -53,28 +54,29 @@ static void bad_file(struct files_rig *rig)
 	ft_ok(files_one(rig, OPCODE_WRITE, FILES_FIRST, rig->mem.p, 4096,
 			&err) == STATUS_FAILED &&
 	      strstr(err.text, rig->path[1]) && err.code == -6,
-	      "law10_a_file_that_went_away_fails_with_a_record");
+	      "law10_request_to_missing_file_fails_with_a_record");
 	ft_diag("%s", err.text);
 	ft_ok(files_one(rig, OPCODE_READ, FILES_FIRST - 10, rig->mem.p, 20,
 			NULL) == STATUS_FAILED,
-	      "law4_so_does_a_request_that_crosses_into_it");
+	      "law4_request_partly_in_missing_file_fails");
 	ft_ok(files_one(rig, OPCODE_WRITE, 5, rig->mem.p, 100000, NULL) ==
-	      STATUS_COMPLETED, "another_file_goes_on");
+	      STATUS_COMPLETED, "request_to_another_file_completes");
 	rename(away, rig->path[1]);
 	ft_ok(openSegment(rig->engine, FILES_NAME) == rig->seg &&
 	      files_one(rig, OPCODE_WRITE, FILES_FIRST, rig->mem.p, 4096,
 			NULL) == STATUS_COMPLETED,
-	      "opened_again_it_works");
+	      "request_after_file_reappears_completes");
 	ft_ok(!truncate(rig->path[0], 1000) &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 1001, &err) ==
 	      STATUS_FAILED &&
 	      files_one(rig, OPCODE_WRITE, 2000, rig->mem.p, 10, &err) ==
-	      STATUS_FAILED, "a_file_that_shrank_fails");
+	      STATUS_FAILED, "request_beyond_end_of_shrunk_file_fails");
 	ft_diag("%s", err.text);
 	ft_ok(!truncate(rig->path[0], FILES_FIRST) &&
 	      openSegmentNoCache(rig->engine, FILES_NAME) == rig->seg &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 1001, NULL) ==
-	      STATUS_COMPLETED, "as_long_as_it_was_it_works");
+	      STATUS_COMPLETED,
+	      "request_after_file_has_its_length_again_completes");
 }
 
 static void bad_mount(struct files_rig *rig)
@@ -85,28 +87,30 @@ static void bad_mount(struct files_rig *rig)
 	      openSegmentNoCache(rig->engine, FILES_NAME) == rig->seg &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, &err) ==
 	      STATUS_FAILED && strstr(err.hint, "te_meta mount"),
-	      "what_is_not_mounted_fails_and_says_how");
+	      "request_to_unmounted_file_fails_with_a_hint");
 	ft_diag("%s; %s", err.text, err.hint);
 	ft_ok(!files_meta(rig, "mount --server=%s test %s %s", rig->server,
 			  rig->path[0], rig->path[1]) &&
 	      openSegment(rig->engine, FILES_NAME) == rig->seg &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, NULL) ==
-	      STATUS_COMPLETED, "mounted_it_works");
+	      STATUS_COMPLETED, "request_to_mounted_file_completes");
 }
 
 static void bad_transport(struct files_rig *rig)
 {
 	ft_ok(!uninstallTransport(rig->engine, "nvmeof") &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, NULL) == -8,
-	      "uninstalled_it_is_refused");
+	      "request_after_transport_is_uninstalled_is_refused");
 	ft_ok(installTransport(rig->engine, "nvmeof", NULL) &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, NULL) ==
-	      STATUS_COMPLETED, "installed_again_it_works");
+	      STATUS_COMPLETED,
+	      "request_after_transport_is_installed_again_completes");
 	ft_ok(!unregisterLocalMemory(rig->engine, rig->mem.p) &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, NULL) == -3 &&
 	      fx_register(rig->engine, &rig->mem) &&
 	      files_one(rig, OPCODE_READ, 0, rig->mem.p, 10, NULL) ==
-	      STATUS_COMPLETED, "memory_unregistered_and_registered_again");
+	      STATUS_COMPLETED,
+	      "request_after_memory_is_registered_again_completes");
 }
 
 static void bad_settings(struct files_rig *rig)
@@ -116,7 +120,7 @@ static void bad_settings(struct files_rig *rig)
 	setenv("MOONRAIL_FILE_SYNC", "perhaps", 1);
 	e = createTransferEngine(rig->meta, rig->server, "", 0, 0);
 	ft_ok(e && !installTransport(e, "nvmeof", NULL),
-	      "a_setting_that_makes_no_sense_is_refused");
+	      "transport_with_invalid_setting_is_refused");
 	destroyTransferEngine(e);
 	setenv("MOONRAIL_FILE_SYNC", "data", 1);
 }
@@ -131,10 +135,11 @@ void files_bad(void)
 	rig.seg = openSegment(rig.engine, FILES_NAME);
 	ft_ok(rig.seg > 0 && files_one(&rig, OPCODE_READ, 0, rig.mem.p, 1,
 				       NULL) == -8,
-	      "without_the_transport_it_is_refused");
+	      "request_without_the_transport_is_refused");
 	ft_ok(installTransport(rig.engine, "nvmeof", NULL) != NULL &&
 	      files_one(&rig, OPCODE_READ, 0, rig.mem.p, 1, NULL) ==
-	      STATUS_COMPLETED, "installed_later_it_works");
+	      STATUS_COMPLETED,
+	      "request_after_transport_is_installed_completes");
 	bad_requests(&rig);
 	bad_file(&rig);
 	bad_mount(&rig);
@@ -142,7 +147,7 @@ void files_bad(void)
 	bad_settings(&rig);
 	ft_ok(!files_meta(&rig, "remove test") &&
 	      openSegmentNoCache(rig.engine, FILES_NAME) == -1,
-	      "removed_it_cannot_be_opened");
+	      "removed_file_segment_cannot_be_opened");
 	files_close(&rig);
 	files_remove(&rig);
 }

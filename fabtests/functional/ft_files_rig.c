@@ -19,7 +19,7 @@ bool files_make(struct files_rig *rig)
 
 	memset(rig, 0, sizeof(*rig));
 	tmp = tmp && *tmp ? tmp : getenv("TMPDIR");
-	/* not /tmp: that may be memory */
+	/* not /tmp, which may be in memory */
 	snprintf(rig->dir, sizeof(rig->dir), "%.40s/ft_files.XXXXXX",
 		 tmp && *tmp ? tmp : "/var/tmp");
 	good = mkdtemp(rig->dir) != NULL;
@@ -33,7 +33,7 @@ bool files_make(struct files_rig *rig)
 	setenv("MOONRAIL_SEGMENT_DIR", rig->dir, 1);
 	strcpy(rig->meta, "P2PHANDSHAKE");
 	strcpy(rig->server, "127.0.0.1");
-	return ft_ok(good, "files_are_made");
+	return ft_ok(good, "files_are_created");
 }
 
 bool files_engine(struct files_rig *rig, const char *transport)
@@ -43,7 +43,8 @@ bool files_engine(struct files_rig *rig, const char *transport)
 	return ft_ok(rig->engine && fx_register(rig->engine, &rig->mem) &&
 		     (!transport ||
 		      installTransport(rig->engine, transport, NULL)),
-		     "an_engine_with_%s", transport ? transport : "nothing");
+		     "engine_with_%s_starts",
+		     transport ? transport : "no_transport");
 }
 
 void files_close(struct files_rig *rig)
@@ -63,7 +64,7 @@ void files_remove(struct files_rig *rig)
 		unlink(rig->path[i]);
 	snprintf(path, sizeof(path), "%s/.lock", rig->dir);
 	unlink(path);
-	ft_ok(!rmdir(rig->dir), "nothing_is_left_behind");
+	ft_ok(!rmdir(rig->dir), "no_file_is_left_behind");
 }
 
 int files_meta(const struct files_rig *rig, const char *format, ...)
@@ -89,7 +90,7 @@ bool files_register(struct files_rig *rig)
 				 rig->path[0], rig->path[1]) &&
 		     !files_meta(rig, "mount --server=%s test %s %s",
 				 rig->server, rig->path[0], rig->path[1]),
-		     "registered_and_mounted");
+		     "file_segment_is_registered_and_mounted");
 }
 
 bool files_check(const struct files_rig *rig, uint64_t sequence)
