@@ -9,13 +9,15 @@
  * In comments on fields, "thread:" marks a field that only the progress thread
  * uses, "atomic:" a field that is also read without the lock that guards its
  * changes, and "fixed:" a field that never changes after initialization. "The
- * thread" in comments on functions is the progress thread of the data plane.
+ * thread" in comments on functions is the progress thread of the data plane; a
+ * comment that ends with "The thread." says that only this thread may call the
+ * function.
  *
  * Invariants
  *  - A slice is posted a second time only after its first posting was fenced.
  *    So no slice is in flight twice, and COMPLETED needs no further proof.
  *  - A task ends only when none of its slices is posted or awaits a fence, or
- *    when the data plane has stopped waiting for the fence. In the second case
+ *    when the data plane has stopped waiting for the fence. In the latter case
  *    the task ends as UNFENCED.
  *  - A slice no longer touches local memory once its completion (good or bad)
  *    was read, or once the lane that carried it was closed.
@@ -24,11 +26,11 @@
  *    lane handles only user messages, which are for the owner of the data
  *    plane, and defers all other messages to the progress thread. A contact
  *    lane belongs to a domain without registrations, so no RMA can land through
- *    it. Replies are sent over a tx lane of the replying process. User messages
- *    are the exception: an rx lane may send them to a tx lane (rail_back.c).
+ *    it. A process sends replies over its own tx lane. User messages are the
+ *    exception: an rx lane may send them to a tx lane (rail_back.c).
  *  - Only the progress thread runs the control state machines (hello, keys,
- *    fence, revocation). What other threads read of their state is guarded by
- *    dp->sched.
+ *    fence, revocation). State of these machines that other threads read is
+ *    guarded by dp->sched.
  */
 
 #include <pthread.h>
@@ -68,14 +70,15 @@
 #define RAIL_IOV_MAX		16	/* iov entries of one operation */
 #define RAIL_KEY_MAX		64	/* bytes of a key, raw keys included */
 #define RAIL_PONGS		8	/* unanswered probes per peer */
-#define RAIL_AUTH_WORDS		8	/* words of the window
-					 * of seen numbers */
+#define RAIL_AUTH_WORDS		8	/* 64-bit words of the bit map of
+					 * message numbers already received */
 #define RAIL_STRANGERS		4	/* unauthenticated peers at a time */
-#define RAIL_LANE_SLOTS		2	/* one active and one retiring lane */
+#define RAIL_LANE_SLOTS		2	/* one active and one retired lane */
 #define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
-#define RAIL_FAILED_MAX		8	/* device names remembered
-					 * after failures */
-#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* how long a
+#define RAIL_FAILED_MAX		8	/* names of devices that could not be
+					 * opened, remembered so that each
+					 * failure is logged once */
+#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which a
 						       * connection attempt
 						       * counts as recent */
 
@@ -108,22 +111,26 @@ struct rail_slice {
 	struct rail_path *path;
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
-	struct rail_rkey *rkey;		/* key used; counted in rkey->slices */
+	struct rail_rkey *rkey;		/* remote key that the slice uses;
+					 * counted in rkey->slices */
 	const struct tei_rail_extra *extra; /* task extension with several iov
 					     * entries, or NULL */
-	uint64_t off;			/* with extra: offset of the first
-					 * byte in the task */
+	uint64_t off;			/* with extra: offset of the slice's
+					 * first byte in the task */
 	char *local;
 	uint64_t remote;
 	uint64_t len;
-	uint64_t rma_addr, rma_key;	/* for the chosen remote rail */
-	uint32_t ntasks;		/* 1, or number of merged whole tasks */
+	uint64_t rma_addr, rma_key;	/* address and key for the chosen remote
+					 * rail */
+	uint32_t ntasks;		/* number of tasks: 1, or several whole
+					 * tasks that were merged */
 	int last_err;			/* FI_E* of the last
 					 * failure, positive */
 	int prov_err;			/* provider's own error code, or 0 */
-	uint64_t seq;			/* lane->posts when it was posted */
-	uint32_t remote_gen;		/* lane generation of the target
-					 * when it was posted */
+	uint64_t seq;			/* lane->posts when the slice was
+					 * posted */
+	uint32_t remote_gen;		/* lane generation of the target when
+					 * the slice was posted */
 	uint16_t remote_idx;		/* index into peer->remotes */
 	uint8_t retries;
 	bool read;
@@ -138,7 +145,8 @@ struct rail_mr_piece {
 	struct fid_mr *mr;
 	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes in native
 					 * order, or a raw key */
-	uint8_t key_len;		/* bytes of key; 0: not for peers */
+	uint8_t key_len;		/* bytes of key; 0: peers cannot use the
+					 * registration */
 };
 
 /*
@@ -159,19 +167,22 @@ struct rail_mr_part {
 
 /* The ranks of all rails for one NUMA range of a region. */
 struct rail_mr_place {
-	uint64_t end;			/* offset of its end in the region */
+	uint64_t end;			/* offset in the region at which the
+					 * range ends */
 	uint8_t rank[TEI_RAIL_MAX];	/* dp->sched: 0 preferred,
 					 * 1 accessible, 2 unused */
 };
 
 enum rail_mr_fence {
 	RAIL_MR_NO_FENCE,	/* no fence is needed, or it is complete */
-	RAIL_MR_FENCE_WANTED,	/* the thread has not started it */
-	RAIL_MR_FENCING,	/* the thread closes the rx lanes */
+	RAIL_MR_FENCE_WANTED,	/* the progress thread has not started the
+				 * fence */
+	RAIL_MR_FENCING,	/* the progress thread closes the rx lanes */
 };
 
 enum rail_mr_state {
-	RAIL_MR_REGISTERING,	/* in dp->mrs so that overlaps are found */
+	RAIL_MR_REGISTERING,	/* in dp->mrs, so that overlapping registrations
+				 * are refused */
 	RAIL_MR_READY,
 	RAIL_MR_REVOKING,	/* no new tasks, no new keys */
 	RAIL_MR_CLOSED,		/* unregistered; dp->admin guards it as well */
@@ -189,8 +200,9 @@ struct tei_rail_mr {
 	bool remote;			/* peers may access it */
 	bool read_only;			/* neither peers nor local
 					 * reads may write to it */
-	bool gpu;			/* GPU memory; rails that have not
-					 * registered it must not access it */
+	bool gpu;			/* GPU memory; a rail without a
+					 * registration of the region must not
+					 * access it */
 	struct tei_rail_device device;	/* closed together with the region */
 	char *location;
 	struct rail_mr_place *places;	/* NUMA ranges in ascending order */
@@ -201,13 +213,13 @@ struct tei_rail_mr {
 
 	/* guarded by dp->sched */
 	enum rail_mr_state state;
-	uint32_t tasks;			/* unfinished local tasks that use it */
-	uint64_t *holders;		/* incarnations that
-					 * were given the key */
+	uint32_t tasks;			/* unfinished local tasks that use the
+					 * region */
+	uint64_t *holders;		/* incarnations of the key holders */
 	uint32_t nholders, holders_cap;
-	uint32_t holders_left;		/* REVOKING: holders that
+	uint32_t holders_left;		/* REVOKING: number of key holders that
 					 * have not answered */
-	bool lost;			/* a forgotten peer may
+	bool lost;			/* a peer that is no longer known may
 					 * still hold the key */
 	struct tei_list revoking;	/* in dp->revoking, or unlinked */
 	enum rail_mr_fence fence;	/* REVOKING: whether the rx
@@ -217,20 +229,21 @@ struct tei_rail_mr {
 enum rail_lane_state {
 	RAIL_LANE_CLOSED,	/* no endpoint */
 	RAIL_LANE_ACTIVE,
-	RAIL_LANE_RETIRING,	/* drains or is being closed;
-				 * takes no new work */
+	RAIL_LANE_RETIRING,	/* retired: drains or is being closed; takes no
+				 * new work */
 };
 
 /*
- * State of a lane that a closer thread closes while the progress thread goes on
- * (rail_closing.c). Embedded in the lane and guarded by its lock, except that
- * fid belongs to the closer thread until `over` is set.
+ * State of a lane that a closer thread closes while the progress thread
+ * continues its work (rail_closing.c). Embedded in the lane and guarded by its
+ * lock, except that fid belongs to the closer thread until `over` is set.
  */
 #define RAIL_LANE_FIDS	8
 struct rail_closing {
 	struct fid *fid[RAIL_LANE_FIDS];
 	pthread_t closer;
-	bool started;			/* closer runs or was not joined yet */
+	bool started;			/* closer is running, or has ended and
+					 * was not joined yet */
 	bool under_way;			/* atomic: begun, and
 					 * not collected yet */
 	bool over;			/* atomic: everything has been closed */
@@ -251,12 +264,12 @@ struct rail_lane {
 	struct tei_mutex lock;		/* guards the fields below */
 	enum rail_lane_state state;	/* atomic */
 	uint32_t gen;			/* atomic: lane generation */
-	struct fid_fabric *fabric;	/* own fabric; NULL: it
-					 * uses the rail's */
-	struct fid_domain *domain;	/* own domain; NULL: it
-					 * uses the rail's */
-	struct fid_wait *wait;		/* wait object of the CQ;
-					 * NULL: built into it */
+	struct fid_fabric *fabric;	/* own fabric; NULL: the lane uses the
+					 * rail's fabric */
+	struct fid_domain *domain;	/* own domain; NULL: the lane uses the
+					 * rail's domain */
+	struct fid_wait *wait;		/* separate wait object of the CQ; NULL:
+					 * the CQ has its own */
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
@@ -273,42 +286,45 @@ struct rail_lane {
 	uint64_t tx_bytes, rx_bytes, slices; /* completed since the
 					      * lane was created */
 
-	uint64_t drained_ns;		/* RETIRING: time at which the
-					 * lane is closed even if
-					 * operations are posted */
+	uint64_t drained_ns;		/* RETIRING: time at which the lane is
+					 * closed even if operations are still
+					 * posted */
 	uint64_t busy_ns;		/* start of the current
 					 * measuring interval */
 	uint64_t served;		/* bytes completed since busy_ns */
-	bool whole;			/* nothing was posted before busy_ns */
+	bool whole;			/* the lane was idle before busy_ns */
 	uint64_t served_ns;		/* time of the last completion */
 	uint64_t posts;			/* slices posted since the
 					 * lane was created */
 	uint64_t mark_posts, mark_ns;	/* value of posts at time mark_ns */
 	uint64_t stuck_posts;		/* posts up to this number have not
 					 * completed for a long time */
-	uint64_t stuck;			/* bytes of those posts */
+	uint64_t stuck;			/* bytes of the posts up to stuck_posts
+					 * that are still posted */
 	uint64_t stuck_large;		/* the bulk part of stuck */
 	struct rail_slice *alone;	/* slice that was posted on the idle
 					 * lane, or NULL; never dereferenced */
-	uint64_t alone_ns;		/* time at which it was posted */
+	uint64_t alone_ns;		/* time at which alone was posted */
 	uint32_t msgs;			/* atomic: messages sent
 					 * and not completed */
 	uint64_t settle_ns;		/* atomic: after the loss of a
-					 * connection the lane is polled
-					 * until then; 0: none */
-	bool kick;			/* atomic: the lock's holder
-					 * must poll once more */
+					 * connection, time until which the lane
+					 * is polled; 0: no loss */
+	bool kick;			/* atomic: poll request: the holder of
+					 * the lock must poll once more */
 	bool visited;			/* rx lane: the application polls it */
-	bool hears;			/* atomic: tx lane: peers may send user
-					 * messages to it (BACK) */
-	struct tei_list aside;		/* rx lane: rail_aside, messages
-					 * left to the thread */
+	bool hears;			/* atomic: tx lane: a BACK was sent, so
+					 * peers may send user messages to this
+					 * lane */
+	struct tei_list aside;		/* rx lane: list of rail_aside, the
+					 * deferred control messages */
 	uint32_t naside;		/* atomic: entries of aside */
-	bool link_cut;			/* thread: cut when
-					 * the link went down */
+	bool link_cut;			/* thread: the lane's connections were
+					 * cut when the link went down */
 	struct rail_slice *look_head;	/* rail_stall.c: oldest posted slice
 					 * at the last check, */
-	uint64_t look_moves;		/* and moves of its connection then */
+	uint64_t look_moves;		/* and the progress counter of its
+					 * connection at that check */
 	struct rail_closing closing;
 	struct rail_rx *rx;		/* receive buffers, or NULL */
 	struct rail_rx *rx_idle;	/* receive buffers
@@ -318,15 +334,17 @@ struct rail_lane {
 };
 
 /*
- * A lane that an opener thread opens while the progress thread goes on
- * (rail_reopen.c). Embedded in its rail. Only the progress thread uses it;
+ * A lane that an opener thread opens while the progress thread continues its
+ * work (rail_reopen.c). Embedded in its rail. Only the progress thread uses it;
  * lane.lock protects it against tear-down.
  */
 struct rail_opening {
-	struct rail_lane lane;		/* the opening thread holds its lock */
-	struct rail_lane *place;	/* closed lane that it will replace */
+	struct rail_lane lane;		/* the opener thread holds lane.lock */
+	struct rail_lane *place;	/* closed lane that the new lane will
+					 * replace */
 	pthread_t opener;
-	bool started;			/* opener runs or was not joined yet */
+	bool started;			/* opener is running, or has ended and
+					 * was not joined yet */
 	bool under_way;			/* atomic: begun, and
 					 * not collected yet */
 	bool over;			/* atomic: the lane is open,
@@ -336,12 +354,13 @@ struct rail_opening {
 
 /* Which endpoint listens at the contact address of a rail (rail_first.c). */
 enum rail_first_state {
-	RAIL_FIRST_LEFT,	/* none, and none is wanted */
+	RAIL_FIRST_LEFT,	/* no endpoint, and none is wanted */
 	RAIL_FIRST_TARGET,	/* the first rx lane of the rail */
-	RAIL_FIRST_WANTED,	/* none, until the contact
-				 * lane has been opened */
+	RAIL_FIRST_WANTED,	/* no endpoint yet: the contact lane must be
+				 * opened */
 	RAIL_FIRST_HELD,	/* the contact lane */
-	RAIL_FIRST_TAKEN,	/* another process; opening is retried */
+	RAIL_FIRST_TAKEN,	/* no endpoint of ours: another process listens
+				 * there; the opening is retried */
 };
 
 /*
@@ -366,9 +385,11 @@ struct rail_tx {
 	struct rail_op op;
 	struct tei_list link;
 	struct rail *rail;
-	struct rail_lane *lane;		/* lane that it is posted on, or NULL */
-	struct rail_path *path;		/* counted in path->msgs, or NULL */
-	uint64_t incarnation;		/* of the receiving peer */
+	struct rail_lane *lane;		/* lane that the buffer is posted on, or
+					 * NULL */
+	struct rail_path *path;		/* connection that carries the message
+					 * (counted in path->msgs), or NULL */
+	uint64_t incarnation;		/* incarnation of the receiving peer */
 	uint16_t remote;		/* index into peer->remotes */
 	uint8_t *buf;
 };
@@ -387,32 +408,36 @@ struct rail {
 	char pci[32];
 	int numa;
 	uint64_t speed_bps;
-	uint8_t prefix;			/* prefix length of its
-					 * IP address, bits */
+	uint8_t prefix;			/* prefix length of the rail's IP
+					 * address, bits */
 	struct tei_rail_addr own;	/* address of the first rx lane;
 					 * all lanes have addresses in
 					 * the same network */
 	bool fallback;			/* opened only because no better device
 					 * was found (rail_found) */
-	bool quiet;			/* failures to open it are not logged */
+	bool quiet;			/* a failure to open the rail is not
+					 * logged */
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *init_domain;	/* for lanes that have no own domain */
-	struct fid_domain *target_domain; /* the same object if
-					   * domains are expensive */
+	struct fid_domain *init_domain;	/* domain for tx lanes that have no own
+					 * domain */
+	struct fid_domain *target_domain; /* domain for the rx lane; init_domain
+					   * itself if domains are expensive */
 	uint64_t mr_mode;
 	bool back;			/* tx lanes receive user messages as
 					 * well (rail_back.c) */
-	bool hmem;			/* may access GPU memory */
-	const char *no_hmem;		/* why not */
+	bool hmem;			/* the rail can access GPU memory */
+	const char *no_hmem;		/* reason why the rail cannot access GPU
+					 * memory, or NULL */
 	uint32_t tx_depth;		/* slices posted per lane, at most */
 	uint64_t max_slice;		/* largest message of
 					 * the provider, bytes */
 	uint8_t mr_shift;		/* dp->admin: log2 of the largest
-					 * registration that the device
-					 * took after a refusal */
-	bool addr_gone;			/* dp->admin: no interface had its IP
-					 * address at the last refresh */
+					 * registration that the device accepted
+					 * after it had refused a larger one */
+	bool addr_gone;			/* dp->admin: at the last refresh, no
+					 * interface had the rail's IP
+					 * address */
 	uint32_t iov_limit, rma_limit;	/* iov entries of one
 					 * operation, at least 1 */
 
@@ -423,12 +448,12 @@ struct rail {
 	struct rail_lane target;
 	struct rail_opening next_target;
 	struct rail_opening *next_init;	/* [ninit] */
-	struct rail_opening first;	/* contact lane; never
-					 * moved (rail_first.c) */
+	struct rail_opening first;	/* contact lane; stays in this object
+					 * (rail_first.c) */
 	struct fid_fabric *first_fabric; /* first.lane.lock guards it
 					  * and the next field */
-	struct fid_domain *first_domain; /* nothing is registered
-					  * in it for peers */
+	struct fid_domain *first_domain; /* domain of the contact lane; nothing
+					  * is registered in it for peers */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
@@ -436,30 +461,35 @@ struct rail {
 	/* guarded by dp->sched */
 	struct tei_list tx_free;
 	uint32_t tx_left;		/* entries of tx_free */
-	struct tei_list backs_left;	/* rail_back of freed peers */
-	uint64_t large_bytes;		/* bulk data cut and not
-					 * yet returned, bytes */
-	uint32_t beside_left;		/* whole slices of bulk data for which
-					 * the rail stays throttled; */
-	uint64_t beside_part;		/* bytes already cut of the next one */
+	struct tei_list backs_left;	/* rail_back objects of freed peers */
+	uint64_t large_bytes;		/* bulk data in slices that are cut and
+					 * have not returned, bytes */
+	uint32_t beside_left;		/* number of whole slices of bulk data
+					 * for which the rail stays
+					 * throttled; */
+	uint64_t beside_part;		/* bytes already cut of the next slice
+					 * of that number */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t takers, takers_before;	/* connections that took bulk data, in
-					 * this and the last round */
-	uint64_t taken;			/* bulk bytes cut in this round */
-	uint64_t turn_ns;		/* start of the round, by
-					 * served_ns of a lane */
+					 * this and in the last accounting
+					 * round */
+	uint64_t taken;			/* bulk bytes cut in this accounting
+					 * round */
+	uint64_t turn_ns;		/* start of the accounting round
+					 * (served_ns of a lane) */
 
 	/* atomic: */
 	bool open;
-	bool hidden;			/* replaced by another rail: only
-					 * peers that know it still use it.
-					 * Set under dp->sched */
+	bool hidden;			/* another rail has replaced this one:
+					 * only peers that already know this
+					 * rail still use it. Set under
+					 * dp->sched */
 	uint32_t state;			/* enum te_rail_state */
 	uint64_t inflight_max, window;
 	uint64_t window_max;
-	uint64_t stuck;			/* bytes posted that
-					 * have stopped moving, */
+	uint64_t stuck;			/* bytes posted that have stopped
+					 * moving, */
 	uint64_t stuck_large;		/* and the bulk part of them */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
 					 * lane, 0: unknown */
@@ -467,31 +497,36 @@ struct rail {
 	uint64_t rate_bps;		/* service rate, bytes/s */
 	uint64_t free_bps;		/* service rate while not
 					 * throttled, bytes/s */
-	bool beside;			/* rail_window_beside has
-					 * limited it recently */
-	bool link_down;			/* its interface has no carrier */
-	bool lost;			/* an endpoint could not be opened */
-	uint32_t away;			/* tx lanes that take no work: retired
-					 * and not yet open again */
+	bool beside;			/* rail_window_beside has limited the
+					 * rail recently */
+	bool link_down;			/* the rail's interface has no
+					 * carrier */
+	bool lost;			/* lost rail: an endpoint could not be
+					 * opened */
+	uint32_t away;			/* number of tx lanes that were retired
+					 * and not yet replaced by an open
+					 * lane */
 	uint64_t state_changes;
-	uint32_t ifindex;		/* index of its interface, 0: none. A
-					 * re-created interface has a new one */
-	bool wire;			/* fixed: an IP network
+	uint32_t ifindex;		/* index of the rail's interface, 0:
+					 * none. An interface that is deleted
+					 * and created again has a new index */
+	bool wire;			/* fixed: the rail is on an IP network
 					 * other than loopback */
-	uint64_t lost_next_ns;		/* thread: next attempt to
-					 * open it, if lost */
+	uint64_t lost_next_ns;		/* thread: lost rail: time of the next
+					 * attempt to open its lanes */
 	uint64_t stuck_ns;		/* thread: last time that a lane
 					 * was retired because a
 					 * connection was stuck */
-	struct rail_opening probe;	/* endpoint of the probes; never
-					 * moved (rail_probe.c) */
+	struct rail_opening probe;	/* endpoint of the probes; stays in this
+					 * object (rail_probe.c) */
 	uint32_t first_state;		/* enum rail_first_state */
 	uint64_t first_next_ns;		/* thread: TAKEN: time of
 					 * the next attempt */
 	uint32_t first_tries;		/* thread: attempts so far */
 	uint64_t probe_begin_ns;	/* thread: start of
 					 * the round of probes */
-	uint64_t probe_end_ns;		/* thread: end of it; 0: just opened */
+	uint64_t probe_end_ns;		/* thread: end of that round; 0: the
+					 * endpoint has just been opened */
 	bool probing;			/* thread: the probe endpoint
 					 * is open or opening */
 	struct tei_log_limit err_limit;
@@ -499,18 +534,21 @@ struct rail {
 };
 
 /*
- * Where an rx lane may send user messages to a peer (rail_back.c). Owned by the
- * peer. When the peer is freed, the rail takes it over until its address has
- * been removed from the address vector. Changes need dp->sched and the lock of
- * the rx lane; reading needs the latter.
+ * The address to which an rx lane may send user messages for a peer
+ * (rail_back.c). Owned by the peer. When the peer is freed, the rail owns this
+ * object until the address has been removed from the address vector. Changes
+ * need dp->sched and the lock of the rx lane; reading needs only the lock of
+ * the rx lane.
  */
 struct rail_back {
 	struct tei_list link;		/* in rail->backs_left */
-	fi_addr_t addr;			/* in the AV of the rx lane */
-	uint32_t gen;			/* generation of the rx lane, 0: none */
+	fi_addr_t addr;			/* the peer's address in the AV of the
+					 * rx lane */
+	uint32_t gen;			/* generation of the rx lane that addr
+					 * is valid for, 0: none */
 	struct tei_rail_addr to;
-	uint64_t heard_ns;		/* atomic: time of the last message
-					 * received by that lane */
+	uint64_t heard_ns;		/* atomic: time of the last message that
+					 * the rx lane received from the peer */
 	bool good;			/* atomic: usable */
 };
 
@@ -521,8 +559,8 @@ struct rail_raw {
 	uint64_t key64;
 };
 
-/* A remote key: the keys of a peer's region, or of a part of one, for each of
- * the peer's rails. Guarded by dp->sched. */
+/* A remote key: the keys of a peer's region, or of a part of a region, for each
+ * of the peer's rails. Guarded by dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* in peer->keys */
 	struct rail_rkey *same;		/* next in the bucket
@@ -530,37 +568,43 @@ struct rail_rkey {
 	struct rail_raw *raw;
 	uint32_t nraw;
 	uint64_t base, len, id;
-	uint32_t slices;		/* unfinished slices that use it */
+	uint32_t slices;		/* unfinished slices that use the remote
+					 * key */
 	bool read_only;			/* the region must not be written */
-	bool revoked;			/* withdrawn from the table; freed
-					 * when slices is 0 */
+	bool revoked;			/* the peer has revoked the key, so it
+					 * is not in peer->rkeys; freed when
+					 * slices is 0 */
 	uint16_t nparts;
 	struct rail_rkey_part {
-		uint16_t rail_id;	/* the peer's index of its rail */
-		uint8_t rank;		/* 0: near the memory at the peer */
+		uint16_t rail_id;	/* index of the rail at the peer */
+		uint8_t rank;		/* rank of the rail for the memory at
+					 * the peer; 0: preferred */
 		uint8_t key_len;
 		uint8_t key[RAIL_KEY_MAX];
 		uint64_t key64;		/* the key as a number,
 					 * unless it is raw */
-		uint64_t offset;	/* of base in the peer's registration */
+		uint64_t offset;	/* offset of base in the peer's
+					 * registration */
 	} part[];
 };
 
-/* The withdrawn keys of one region that slices still use. */
+/* The revoked keys of one region that slices still use. */
 struct rail_draining {
 	uint64_t id;			/* of the region */
 	uint32_t keys;
-	bool answer;			/* send REVOKED when keys reaches 0 */
+	bool answer;			/* REVOKED must be sent when keys
+					 * reaches 0 */
 };
 
 /* The fence of one remote rail. Guarded by dp->sched. */
 struct rail_fence {
-	bool wanted;			/* a FENCE must be sent
-					 * until it is answered */
-	bool unfenced;			/* abandoned once: nothing may be posted
-					 * to the peer until it succeeds */
-	uint32_t gen;			/* covers lane generations
-					 * up to this one */
+	bool wanted;			/* a FENCE must be sent repeatedly until
+					 * the peer has answered */
+	bool unfenced;			/* this fence was abandoned: nothing may
+					 * be posted to the peer until a later
+					 * attempt succeeds */
+	uint32_t gen;			/* the fence covers lane generations up
+					 * to this one */
 	uint32_t tries;
 	uint64_t next_ns;
 	uint64_t since_ns;		/* time of the first
@@ -570,17 +614,18 @@ struct rail_fence {
 /* A remote rail, as described by the peer's last HELLO or FENCED. Guarded by
  * dp->sched. */
 struct rail_remote {
-	uint16_t id;			/* the peer's index of it */
+	uint16_t id;			/* index of the rail at the peer */
 	uint8_t prefix;
 	bool virt_addr;			/* keys are used with
 					 * virtual addresses */
 	bool gen_keys;			/* a new generation has new keys */
 	uint32_t gen;
 	uint32_t serial;		/* changes with addr; never reused */
-	bool away;			/* closed and about to be reopened; has
-					 * no address meanwhile */
-	bool hint;			/* not a rail, but an address
-					 * where the peer was found;
+	bool away;			/* the peer has closed the rx lane and
+					 * is reopening it; the rail has no
+					 * address meanwhile */
+	bool hint;			/* this entry is not a rail, but an
+					 * address at which the peer was found;
 					 * used for hellos only */
 	char name[64];
 	struct tei_rail_addr addr;
@@ -595,8 +640,8 @@ struct rail_socket {
 };
 
 /*
- * A connection: a tx lane and a remote rail. Owned by the peer. Both slots of
- * the tx lane share it; it belongs to the slot that is active.
+ * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
+ * of the tx lane share the connection; it always belongs to the active slot.
  */
 struct rail_path {
 	/* fixed */
@@ -604,75 +649,87 @@ struct rail_path {
 	uint16_t remote;		/* index into peer->remotes */
 
 	/* guarded by the lock of the active lane */
-	uint32_t lane_gen, remote_serial; /* those that fi_addr is for */
+	uint32_t lane_gen, remote_serial; /* generation and remote serial that
+					   * fi_addr is valid for */
 	fi_addr_t fi_addr;
 	bool ready;			/* fi_addr is valid */
 	bool used;			/* something was posted to fi_addr */
-	bool cut;			/* a connection of lane_gen was cut and
-					 * may not have disappeared yet */
-	struct rail_socket old;		/* cut: the socket of that
-					 * connection, if known */
-	uint64_t old_ns;		/* cut: start of the wait for
-					 * it, 0: not waiting */
-	bool connected;			/* an operation has completed on it */
-	bool shunned;			/* just cut because of the peer: its
-					 * errors are not the rail's fault */
-	bool blocked_now;		/* blocked within the current bundle */
+	bool cut;			/* the provider's connection of lane_gen
+					 * was cut, and the provider may not
+					 * have closed it yet */
+	struct rail_socket old;		/* cut: its socket, if known */
+	uint64_t old_ns;		/* cut: start of the wait until the
+					 * provider has closed it, 0: not
+					 * waiting */
+	bool connected;			/* an operation has completed on this
+					 * connection */
+	bool shunned;			/* excluded: just cut because of the
+					 * peer, so that errors are not counted
+					 * against the rail */
+	bool blocked_now;		/* a post of the current bundle has
+					 * returned -FI_EAGAIN */
 	uint32_t posted;		/* slices posted on the
 					 * lane of lane_gen */
-	uint64_t moves;			/* atomic: changes while
-					 * operations complete */
-	uint64_t look_moves, look_ns;	/* thread: moves at the last change
-					 * seen, and its time, */
-	uint64_t looked_ns;		/* time of the check that
-					 * found it unchanged, */
-	struct rail_path *look_next;	/* and next in that check's
-					 * list (rail_stall.c) */
+	uint64_t moves;			/* atomic: progress counter: incremented
+					 * when a slice completes, or is posted
+					 * on the idle connection */
+	uint64_t look_moves, look_ns;	/* thread: value of moves at the last
+					 * change that a check has seen, and the
+					 * time of that check, */
+	uint64_t looked_ns;		/* time of the check that found moves
+					 * unchanged, */
+	struct rail_path *look_next;	/* and next entry in the list of that
+					 * check (rail_stall.c) */
 	uint64_t blocked_ns;		/* no post before this
 					 * time, 0: no limit */
 	uint64_t since_ns;		/* start of connecting,
 					 * 0: not connecting */
 	uint64_t asked_ns;		/* time of the last message, 0: none */
 	uint32_t backoff_us;
-	uint32_t vain;			/* atomic: lanes that were renewed
-					 * because it did not connect;
-					 * reset when it does */
+	uint32_t vain;			/* atomic: failed attempts: lanes that
+					 * were renewed because this connection
+					 * did not connect; set to 0 when it
+					 * connects */
 
-	bool suspect;			/* atomic: sending a message found it
-					 * stuck; the thread was not notified */
+	bool suspect;			/* atomic: a send has found that the
+					 * connection does not come up; the
+					 * progress thread was not notified */
 
 	/* guarded by dp->sched */
-	uint32_t inflight;		/* slices cut for it and
-					 * not yet returned */
+	uint32_t inflight;		/* slices cut for the connection and not
+					 * yet returned */
 	uint64_t bytes;			/* payload of those slices */
 	uint64_t large_bytes;		/* the bulk part of bytes */
-	uint32_t took_in;		/* last round (rail->turn) in which it
-					 * took bulk data, 0: none */
+	uint32_t took_in;		/* last accounting round (rail->turn) in
+					 * which the connection took bulk data,
+					 * 0: none */
 	uint32_t room;			/* slices that the provider accepts at a
 					 * time, 0: unknown */
 	uint32_t fits;			/* slices cut since room was set */
 	uint32_t msgs;			/* messages sent and not completed */
 	struct rail_conn *conn;		/* place in the endpoint
 					 * cache, or NULL */
-	struct rail_conn *leaving;	/* evicted connection to
-					 * be closed, or NULL */
+	struct rail_conn *leaving;	/* entry of the evicted connection that
+					 * is to be closed, or NULL */
 	struct tei_list wait_link;	/* in rail_cache.waiting, or unlinked */
 };
 
 enum rail_peer_state {
-	RAIL_PEER_NEW,		/* it has not answered a hello; only contact
-				 * addresses are known */
-	RAIL_PEER_READY,	/* its hello has arrived; its rails are known */
-	RAIL_PEER_GONE,		/* takes no new work; its tasks fail at once */
+	RAIL_PEER_NEW,		/* the peer has not answered a hello; only its
+				 * contact addresses are known */
+	RAIL_PEER_READY,	/* the peer's hello has arrived; its rails are
+				 * known */
+	RAIL_PEER_GONE,		/* the peer takes no new work; tasks for it fail
+				 * at once */
 };
 
 /* Knowledge about a peer in state RAIL_PEER_GONE. */
 enum rail_gone {
-	RAIL_GONE_PERHAPS,	/* it may be alive: posted slices may still land
-				 * and wait for their fence */
+	RAIL_GONE_PERHAPS,	/* the peer may be alive: posted slices may
+				 * still land and wait for their fence */
 	RAIL_GONE_OVER,		/* posted slices have landed or never will */
-	RAIL_GONE_LEFT,		/* it said BYE: it does not touch our
-				 * memory any more either */
+	RAIL_GONE_LEFT,		/* the peer has sent BYE: it no longer accesses
+				 * our memory either */
 };
 
 struct rail_key_want {
@@ -686,42 +743,48 @@ struct rail_key_want {
 
 /* Notifications to be sent to a peer (rail_note.c). Guarded by dp->sched. */
 struct rail_note_out {
-	struct tei_list list;		/* tei_rail_outgoing.link: not
-					 * acknowledged, in order; those
-					 * with a number first */
+	struct tei_list list;		/* tei_rail_outgoing.link:
+					 * unacknowledged notifications in
+					 * order; those that already have a
+					 * number come first */
 	uint32_t n;			/* entries of list */
-	uint64_t bytes;			/* total length of their texts */
+	uint64_t bytes;			/* total length of the texts in list */
 	uint64_t last;			/* newest number assigned, 0: none */
 	uint64_t turn;			/* of the newest message */
-	uint64_t gap_turn;		/* a gap reported for this or an older
-					 * turn has been handled */
-	uint32_t window;		/* limit of unacknowledged messages */
-	uint32_t tries;			/* messages since the last progress that
-					 * were repetitions or asked for room */
-	uint64_t since_ns;		/* start of waiting for an
-					 * answer, 0: none due */
-	uint64_t next_ns;		/* time of the next
-					 * repetition, 0: none */
-	bool full;			/* the peer has no room; it
-					 * is asked for room */
+	uint64_t gap_turn;		/* gaps that the peer reported for this
+					 * turn or an older one have been
+					 * handled */
+	uint32_t window;		/* limit of unacknowledged NOTIFY
+					 * messages */
+	uint32_t tries;			/* number of messages since the last
+					 * progress that were repetitions or
+					 * queries whether the peer has room */
+	uint64_t since_ns;		/* start of waiting for an answer, 0: no
+					 * answer is due */
+	uint64_t next_ns;		/* time of the next repetition, 0: no
+					 * repetition is due */
+	bool full;			/* the peer has no room; it is queried
+					 * until it has */
 };
 
 /* Notifications received from a peer (rail_note_in.c). Guarded by dp->sched. */
 struct rail_note_in {
-	uint64_t stream;		/* session that the sender
-					 * gave us, 0: none */
+	uint64_t stream;		/* session in which the peer numbers its
+					 * notifications, 0: none */
 	uint64_t next;			/* number expected next, 0: unknown */
-	uint64_t base;			/* oldest number that the
-					 * sender still holds */
+	uint64_t base;			/* oldest number that the peer still
+					 * holds */
 	struct rail_note_part *part;	/* notification assembly, or NULL */
-	bool owed;			/* an answer is due,
-					 * with these values: */
+	bool owed;			/* an answer with the next two values is
+					 * due: */
 	uint16_t code;			/* enum rail_note_code */
-	uint64_t turn;			/* of the message that is answered */
+	uint64_t turn;			/* turn of the NOTIFY that is
+					 * answered */
 	struct tei_list wait_link;	/* in dp->notes.waiting, or unlinked */
 	uint32_t wait_name, wait_msg;	/* lengths of the notification
 					 * that waits for room */
-	uint64_t wait_ns;		/* time of the sender's last request */
+	uint64_t wait_ns;		/* time of the peer's last request for
+					 * room */
 };
 
 /*
@@ -729,13 +792,15 @@ struct rail_note_in {
  * are being assembled. Guarded by dp->sched.
  */
 struct rail_note_budget {
-	uint64_t bytes;			/* held, reserved or being assembled */
+	uint64_t bytes;			/* bytes of notifications that are held,
+					 * reserved or being assembled */
 	uint32_t notes;
 	struct tei_list parts;		/* rail_note_part.link:
 					 * longest idle first */
 	struct tei_list waiting;	/* rail_note_in.wait_link:
 					 * longest wait first */
-	struct rail_note_memory *memory; /* streams of freed peers, or NULL */
+	struct rail_note_memory *memory; /* sessions of freed peers
+					  * (rail_note_in.c), or NULL */
 	bool shut;			/* set by tei_rail_notify_shut */
 	bool closed;			/* tear-down: no waiting
 					 * peer gets room */
@@ -749,17 +814,20 @@ struct rail_note_budget {
  */
 struct rail_atomics {
 	/* as the initiator */
-	struct tei_list tasks;		/* queue_link: not answered, in order */
+	struct tei_list tasks;		/* tei_rail_task.queue_link: unanswered
+					 * atomics in order */
 	uint64_t next_seq;
 	uint64_t session;		/* session that the peer
 					 * gave us, 0: none */
-	bool told;			/* session is known from its hello */
+	bool told;			/* the peer's hello has named the
+					 * session */
 	bool fresh;			/* some tasks may be unsent */
-	uint32_t round;			/* number of messages composed */
+	uint32_t round;			/* number of ATOMIC messages composed so
+					 * far */
 	uint32_t tries;
 	uint64_t next_ns;		/* time of the next repetition */
-	uint64_t since_ns;		/* time of the last
-					 * answer, 0: none due */
+	uint64_t since_ns;		/* time of the last answer, 0: no answer
+					 * is due */
 	/* as the target */
 	uint64_t own_session;
 	struct rail_atomic_book *book;	/* atomics executed for
@@ -783,31 +851,33 @@ struct tei_rail_peer {
 					 * outside the data plane */
 	enum rail_peer_state state;	/* atomic */
 	enum rail_gone gone;		/* only in state RAIL_PEER_GONE */
-	uint64_t gone_ns;		/* start of that state */
-	bool known_us;			/* it has answered, or said hello */
+	uint64_t gone_ns;		/* time at which the peer became GONE */
+	bool known_us;			/* the peer has answered or sent a
+					 * hello */
 
-	struct tei_rail_addr *firsts;	/* contact addresses from its last
-					 * hello; it listens there as long
-					 * as it lives */
+	struct tei_rail_addr *firsts;	/* contact addresses from the peer's
+					 * last hello; the peer listens there as
+					 * long as it lives */
 	uint16_t nfirsts;
 	uint16_t first_turn;
-	uint64_t first_next_ns;		/* none of them is tried
-					 * before this time */
-	uint64_t not_there_ns;		/* time at which one of them turned
-					 * out to belong to another
+	uint64_t first_next_ns;		/* no address of firsts is tried before
+					 * this time */
+	uint64_t not_there_ns;		/* time at which an address of firsts
+					 * turned out to belong to another
 					 * process; 0: never */
 	uint32_t table_seen;		/* newest rail table version received */
-	uint32_t table_acked;		/* newest version of our
-					 * table that it has */
-	uint64_t told_rails;		/* bits: our rails that were listed
-					 * in a hello to it */
-	bool want_hello;		/* a hello is needed to become READY */
+	uint32_t table_acked;		/* newest version of our rail table that
+					 * the peer has */
+	uint64_t told_rails;		/* bits: local rails that were listed in
+					 * a hello to the peer */
+	bool want_hello;		/* a hello must be sent so that the peer
+					 * becomes READY */
 	bool awake;			/* a sign of life after
 					 * silence must be handled */
 	uint32_t hello_tries;		/* thread: hellos since
 					 * the last answer */
 	uint64_t hello_next_ns;		/* thread: no hello before this time */
-	bool reply_hello;		/* its hello must be answered */
+	bool reply_hello;		/* the peer's hello must be answered */
 	uint64_t resolve_next_ns;	/* no call of ops->resolve
 					 * before this time */
 	uint64_t presumed_ns;		/* time at which the peer was
@@ -819,13 +889,14 @@ struct tei_rail_peer {
 	uint64_t presume_asked_ns;	/* time of the last such check */
 	struct tei_rail_addr found_at;	/* address that the owner found, to be
 					 * tried; len 0: none */
-	uint64_t found_ns;		/* time at which it was found, with the
-					 * same incarnation */
+	uint64_t found_ns;		/* time at which found_at was found with
+					 * the peer's incarnation */
 
 	uint32_t found_turn;		/* counter that selects the
 					 * address to try next */
 
-	/* Until the hello is answered, these are the contact addresses. */
+	/* The remote rails. Until the hello is answered, the entries are the
+	 * contact addresses. */
 	struct rail_remote *remotes;
 	uint16_t nremotes;
 	uint16_t remotes_room;		/* allocated entries */
@@ -846,30 +917,32 @@ struct tei_rail_peer {
 					 * hello, from 1; 0: none */
 	bool paths_short;		/* an allocation in rail_path_table
 					 * failed; it must be called again */
-	uint32_t serial;		/* last one given to a remote rail */
+	uint32_t serial;		/* last serial given to a remote rail */
 	int16_t route[TEI_RAIL_MAX];	/* local rail → index
 					 * into remotes, or -1 */
 	bool ranked;			/* the remote rails differ in rank for
 					 * some of the peer's memory */
 	bool choice;			/* rail_aim.c must select
 					 * the remote rail */
-	/* [(rail * lanes_per_rail + lane) * remotes_cap + remote]; an entry
-	 * does not move until the peer is freed */
+	/* paths: the connections, [(rail * lanes_per_rail + lane) * remotes_cap
+	 * + remote]; each rail_path keeps its address until the peer is
+	 * freed */
 	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
 	struct rail_path **paths;
-	uint32_t path_rails;		/* local rails that the
-					 * table has room for */
+	uint32_t path_rails;		/* number of local rails that paths has
+					 * room for */
 	uint16_t remotes_cap;
 
-	struct tei_list small;		/* small requests with bytes to cut, */
-	struct tei_list queue;		/* and bulk requests */
+	struct tei_list small;		/* small requests that are not
+					 * completely cut, */
+	struct tei_list queue;		/* and bulk requests that are not */
 	uint32_t overtaken;		/* small requests served since
 					 * the last bulk slice */
 	uint32_t queued;
 	struct tei_list live;		/* unfinished tasks, in order */
 	uint64_t moved_ns;		/* time of the last completion, or of
 					 * the first task after an idle time */
-	uint64_t still_ns;		/* last time that MC_SLICE_TIMEOUT
+	uint64_t still_ns;		/* last time at which MC_SLICE_TIMEOUT
 					 * ended a task */
 	struct tei_list retry;		/* retry list */
 	struct tei_list limbo;		/* awaiting-fence list */
@@ -884,15 +957,16 @@ struct tei_rail_peer {
 		char text[96];		/* text of the provider */
 	} broke;
 
-	struct tei_list keys;		/* all rail_rkey, withdrawn or not */
+	struct tei_list keys;		/* all rail_rkey objects, revoked ones
+					 * included */
 	struct rail_rkey **rkeys;	/* valid keys, sorted by base */
 	uint32_t nrkeys, rkeys_cap;
 	struct rail_rkey **key_ids;	/* hash table by region id,
 					 * rkeys_cap buckets */
-	uint32_t key_epoch;		/* an older KEY_REP is void */
+	uint32_t key_epoch;		/* a KEY_REP with a lower epoch is
+					 * void */
 	struct rail_key_want key_want;
-	struct rail_draining *draining;	/* withdrawn keys that
-					 * slices still use */
+	struct rail_draining *draining;	/* revoked keys that slices still use */
 	uint32_t ndraining, draining_cap;
 	uint64_t *owed;			/* region ids for which
 					 * REVOKED is due */
@@ -908,8 +982,8 @@ struct tei_rail_peer {
 		uint32_t gen;
 		bool owed;
 	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
-	uint64_t refuse;		/* thread: incarnation named in the
-					 * peer's hello, which must be
+	uint64_t refuse;		/* thread: incarnation that the peer's
+					 * hello names; the hello must be
 					 * refused; 0: none */
 	enum rail_refusal refusal;	/* thread: reason of the refusal */
 	uint8_t refuse_nonce[16];	/* thread: nonce of the refused hello */
@@ -956,25 +1030,28 @@ struct tei_rail_peer {
 					 * changed: send a hello */
 	bool stuck;			/* a connection does not come up */
 	uint64_t alive_ns;		/* time of the last sign of life */
-	uint64_t tried_ns;		/* time since which it has had a place
-					 * in an endpoint cache without a sign
-					 * of life; void if alive_ns is later */
-	bool rehello;			/* thread: say hello again */
+	uint64_t tried_ns;		/* time since which the peer has had a
+					 * place in an endpoint cache without
+					 * giving a sign of life; void if
+					 * alive_ns is later */
+	bool rehello;			/* thread: a hello must be sent again */
 	uint32_t hint_turn;		/* thread: alternates
 					 * between routes and hint */
 	bool probing;			/* a sign of life is requested */
-	bool evicted;			/* GONE, and not counted
-					 * in dp->npeers */
-	uint64_t probe_ns;		/* start of that request */
-	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last
-					   * completion, by our rail */
+	bool evicted;			/* the peer is GONE and no longer
+					 * counted in dp->npeers */
+	uint64_t probe_ns;		/* time of that request */
+	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last completion, by
+					   * local rail */
 	bool bye_sent;			/* tear-down only */
 	struct rail_renew {		/* lane renewals because of
 					 * stuck connections */
-		uint64_t next_ns;	/* thread: none before this time */
+		uint64_t next_ns;	/* thread: no renewal before this
+					 * time */
 		uint32_t tries;		/* thread: renewals since
 					 * the last success */
-		bool linked;		/* atomic: a connection has come up */
+		bool linked;		/* atomic: a connection of the new lane
+					 * has come up */
 	} renew[TEI_RAIL_MAX];		/* by our rail */
 	bool warm_wanted;		/* warm-up: connect every rail */
 	uint64_t warm_left;		/* thread: bits, rails
@@ -982,7 +1059,8 @@ struct tei_rail_peer {
 	struct tei_log_limit err_limit;
 	struct tei_log_repeat err_repeat, end_repeat;
 	struct rail_loss {		/* lost connections to be logged */
-		uint64_t rails;		/* bits: our rails that lost one */
+		uint64_t rails;		/* bits: local rails that lost a
+					 * connection */
 		uint64_t due_ns;	/* time of the log line, 0: none due */
 		uint64_t next_ns;	/* no other line before this time */
 		int err, prov;		/* of the first: FI_E*;
@@ -990,15 +1068,17 @@ struct tei_rail_peer {
 		char text[96];		/* of the first: text of the provider */
 	} loss;
 	struct tei_rail_peer_stats stats; /* counters */
-	uint64_t born_ns;		/* fixed: start of these counters */
+	uint64_t born_ns;		/* fixed: time since which stats
+					 * counts */
 	struct rail_served served;
 	bool routes_changed;		/* a log line about the routes is due */
-	uint64_t said;			/* thread: hash of the last such line */
+	uint64_t said;			/* thread: hash of the last log line
+					 * about the routes */
 	struct tei_log_limit report_limit;
 
 	struct tei_list faults;		/* rail_health.h */
-	int32_t heard;			/* atomic: our rail and the peer's rail
-					 * that carried its last message
+	int32_t heard;			/* atomic: local and remote rail that
+					 * carried the peer's last message
 					 * (rail_msg.c), -1: none */
 	struct rail_back *back[TEI_RAIL_MAX]; /* atomic: by our rail, or NULL */
 	uint64_t back_rails;		/* bits: our rails for which a
@@ -1097,15 +1177,15 @@ struct tei_rail_dp {
 	uint32_t table;			/* version of our rail table */
 	struct tei_list peers;		/* longest silent
 					 * first, approximately */
-	uint64_t bye_ns;		/* time limit for sending BYE, and again
-					 * for its completion */
-	uint64_t stuck_ns;		/* a task that names a rail may use any
-					 * rail after it and that rail have made
-					 * no progress for so long */
-	uint64_t probe_ns;		/* silence after which an unused
-					 * peer is asked for a sign of life;
-					 * it is forgotten after another
-					 * third of this time */
+	uint64_t bye_ns;		/* time limit for sending BYE; the same
+					 * time again is the limit for its
+					 * completion */
+	uint64_t stuck_ns;		/* time without progress of a task and
+					 * of the rail that it names, after
+					 * which the task may use any rail */
+	uint64_t probe_ns;		/* silence after which an unused peer is
+					 * pinged; the peer is dropped after
+					 * another third of this time */
 	uint32_t npeers;
 	struct tei_log_limit peer_limit;
 	uint32_t nstrangers;		/* unauthenticated peers;
@@ -1117,13 +1197,14 @@ struct tei_rail_dp {
 					 * machines must run */
 	struct tei_list active;		/* peers with slices to post */
 	uint32_t nactive;		/* atomic */
-	bool stirred;			/* tasks were submitted since the
-					 * thread last checked */
+	bool stirred;			/* tasks were submitted since the last
+					 * check of the progress thread */
 	uint64_t large_left;		/* bytes of bulk requests not yet cut */
 	uint32_t nlive;			/* atomic: unfinished
 					 * tasks of all peers */
-	uint32_t nheld;			/* atomic: those, and finished tasks not
-					 * yet handed back to the caller */
+	uint32_t nheld;			/* atomic: unfinished tasks, and
+					 * finished tasks not yet handed back to
+					 * the caller */
 	struct tei_list slices;		/* free slices */
 	struct rail_slice_chunk *chunks;
 	uint32_t nfencing;		/* atomic: regions that
@@ -1140,11 +1221,13 @@ struct tei_rail_dp {
 	uint32_t nseekers;		/* resolvers */
 	uint32_t driving;		/* callers that poll in a loop */
 	uint32_t dozing;		/* callers that sleep until tasks end */
-	uint64_t rests_ns;		/* end of the thread's current long
-					 * sleep, 0: not in one */
+	uint64_t rests_ns;		/* end of the progress thread's current
+					 * long sleep, 0: it does not sleep
+					 * long */
 	bool thread_trusts;		/* the thread sleeps and leaves lanes to
 					 * callers that poll */
-	uint32_t turn;			/* rail that is offered work first */
+	uint32_t turn;			/* index of the rail that is offered
+					 * work first */
 	bool wake_pending;
 	uint64_t open_ns;		/* recent time to open a lane, ns */
 	uint32_t nfaults;
@@ -1206,7 +1289,8 @@ struct rail_done {
 /* --- rail_info.c: discovery of devices ----------------------------------- */
 struct rail_found {
 	char name[64];
-	char ifname[64];		/* its interface, or "" */
+	char ifname[64];		/* network interface of the device, or
+					 * "" */
 	struct fi_info *info;		/* one entry, owned */
 	uint8_t prefix;
 	bool fallback;			/* opened only if nothing better is
@@ -1226,15 +1310,17 @@ struct rail_found *rail_info_find_again(const struct tei_settings *s,
 					const char *transport,
 					const char *devices, uint64_t flags);
 /* Logs a warning for each interface that could be a rail but lacks a link (or,
- * if the rails in list are fallback rails, an address). follow: the interface
- * is used as soon as it has what it lacks. */
+ * if the rails in list are fallback rails, an address). follow: the log line
+ * says that the interface will be used as soon as it has a link (or an
+ * address). */
 void rail_info_warn_lacking(const struct tei_settings *s,
 			    const struct rail_found *list, bool follow);
 void rail_info_free(struct rail_found *list);
-/* Returns an fi_info of the same device with support for GPU memory, or NULL if
- * the provider does not offer it. The caller frees it. */
+/* Returns an fi_info of the same device that also supports GPU memory, or NULL
+ * if the provider does not offer this. The caller frees it. */
 struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
-/* Returns true if neither is NULL and both have the same IP address. */
+/* Returns true if neither a nor b is NULL and both contain the same IP
+ * address. */
 bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
 /* --- rail_dp.c ----------------------------------------------------------- */
@@ -1248,7 +1334,7 @@ bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		const char *transport, struct tei_err *err)
 	TEI_REQUIRES(dp->admin);
-/* Returns true if the device has a rail that can stay. */
+/* Returns true if the device has a rail that need not be replaced. */
 bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 		 const char *transport) TEI_REQUIRES(dp->admin);
 /* Closes one rail while the data plane stays open. Slices posted on the rail
@@ -1273,8 +1359,9 @@ uint32_t rail_count(struct tei_rail_dp *dp);
 /* Writes a fabric address as text. */
 void rail_addr_text(const struct tei_rail_addr *addr, char *buf, size_t len);
 bool rail_any_open(struct tei_rail_dp *dp);
-/* Return approximate sums over all lanes of the rail: bytes posted, and slices
- * completed since the rail was opened. Any thread. */
+/* Return approximate sums over all lanes of the rail: rail_posted_bytes the
+ * bytes that are posted now, rail_moved the number of slices completed since
+ * the rail was opened. Any thread. */
 uint64_t rail_posted_bytes(const struct rail *rail);
 uint64_t rail_moved(const struct rail *rail);
 /* Returns true if a slice is posted on any rail, approximately. Any thread. */
@@ -1290,7 +1377,8 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
  * anything happened. */
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
-/* Returns true if the lane has receive buffers. This never changes. */
+/* Returns true if the lane has receive buffers. The result is the same in the
+ * lane's whole life. */
 bool rail_lane_receives(const struct rail_lane *lane);
 /* Returns true if the lane's descriptor will report everything that arrives
  * from now on, so that a thread may sleep on it. Returns false if something has
@@ -1310,9 +1398,9 @@ void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
  */
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
-/* Notes that another process answers at the contact address with that number
- * (from 1; 0: unknown). Returns true if other addresses are left to try, or if
- * the peer has answered meanwhile. */
+/* Records that another process answers at the contact address with that number
+ * (from 1; 0: unknown). Returns true if the peer has other addresses that must
+ * be tried, or if it has answered meanwhile. */
 bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 	TEI_REQUIRES(rail_sched_held);
 /* Logs the contact address at which the peer has answered. Must be called while
@@ -1321,19 +1409,19 @@ void rail_contact_answered(struct tei_rail_peer *peer, const struct rail *rail,
 			   uint16_t number) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_first.c: a rail's contact address ------------------------------ */
-/* Decides, when the rail is opened, whether its address can be held after a
- * fence. */
+/* Decides, when the rail is opened, whether this process can still listen at
+ * the rail's address after a fence. */
 void rail_first_init(struct rail *rail);
-/* Opens the contact lane, because the first rx lane of the rail was closed.
- * This function and the next three are called by the thread. */
+/* Opens the contact lane, because the first rx lane of the rail was closed. The
+ * thread calls this function and the next three. */
 void rail_first_left(struct rail *rail);
 /* Retries a failed opening of the contact lane when it is due. */
 void rail_first_run(struct rail *rail, uint64_t now);
-/* Handles the end of an opening, if one has ended, and announces the result to
- * the peers. */
+/* If the opening of a contact lane has ended, handles the result and announces
+ * it to the peers. */
 void rail_first_collect(struct rail *rail);
-/* Waits for an opening in progress. The thread, or another one after it has
- * stopped. */
+/* Waits until an opening in progress has ended. Called by the thread, or by
+ * another thread after the progress thread has stopped. */
 void rail_first_stop(struct rail *rail);
 /* Returns true if this process listens at the contact address, or is about to.
  * Any thread. */
@@ -1342,11 +1430,12 @@ bool rail_first_held(const struct rail *rail);
 /* --- rail_back.c: reverse-path sends ------------------------------------- */
 /* Returns true if the rail supports reverse-path sends. */
 bool rail_back_fits(const struct rail *rail);
-/* Notes that a user message arrived at the rx lane; if the peer could send over
- * the reverse path instead, a BACK is sent to it. */
+/* Records that a user message arrived at the rx lane. If the peer could have
+ * used the reverse path instead, a BACK is sent to the peer. */
 void rail_back_missed(struct tei_rail_peer *peer, const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
-/* Notes that a message arrived at the rx lane, so its connection is alive. */
+/* Records that a message arrived at the rx lane, which shows that the
+ * connection to this lane is alive. */
 void rail_back_heard(struct tei_rail_peer *peer, const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
 struct rail_wire;
@@ -1374,21 +1463,23 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 /* Cuts the connections of a lane without slices and closes it. The flag selects
  * an asynchronous close, like that of rail_closing_start. */
 void rail_lane_shut(struct rail_lane *lane, bool beside);
-/* Starts to close the lane in a thread of its own. The lane has no endpoint
- * from now on, and is RETIRING until rail_closing_collect has succeeded. */
+/* Starts a closer thread that closes the lane. From now on the lane has no
+ * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
 void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Returns true if closing has begun and was not collected yet. Any thread. */
+/* Returns true if the closing of the lane has begun and its end was not
+ * collected yet. Any thread. */
 bool rail_closing_under_way(const struct rail_lane *lane);
-/* Returns true if closing has ended: the lane is then CLOSED, and slices still
- * posted are moved to aborted. The closer thread wakes the progress thread when
- * this may be called. */
+/* Collects the end of a closing. Returns true if the closer thread has
+ * finished: the lane is then CLOSED, and slices still posted are moved to
+ * aborted. The closer thread wakes the progress thread when it has finished. */
 bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
 /* --- rail_cloexec.c: descriptors that programs must not inherit ---------- */
-/* Marks the descriptors of a lane that has just been opened. */
+/* Sets close-on-exec on the descriptors of a lane that has just been opened. */
 void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Marks those that were added since, and returns how many there were. */
+/* Sets close-on-exec on descriptors that the lane has opened since, and returns
+ * their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
 /* --- rail_cut.c: the sockets of a lane ----------------------------------- */
@@ -1400,17 +1491,19 @@ void rail_cut(struct rail_lane *lane, struct rail_done *done)
 enum rail_cut {
 	RAIL_CUT_NONE,		/* no connection to that address */
 	RAIL_CUT_SOME,
-	RAIL_CUT_UNKNOWN,	/* the provider shows no sockets, or one without
-				 * a peer yet, or one that a peer has made */
+	RAIL_CUT_UNKNOWN,	/* unknown: the provider's sockets cannot be
+				 * found, or a socket has no remote address yet,
+				 * or a socket was accepted from a peer */
 };
 /* Shuts down the lane's connections to that address (a sockaddr). If the result
- * is RAIL_CUT_SOME and which is not NULL, *which is set to one of them. */
+ * is RAIL_CUT_SOME and which is not NULL, *which is set to the socket of such a
+ * connection. */
 enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
 			   size_t len, struct rail_socket *which)
 	TEI_REQUIRES(lane->lock);
 /* Returns true if the provider has not closed the socket yet. */
 bool rail_cut_there(const struct rail_socket *which);
-/* Like rail_cut_one, but only looks. */
+/* Returns what rail_cut_one would return, but shuts down nothing. */
 enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
 			    size_t len) TEI_REQUIRES(lane->lock);
 /* The connections of a lane as one scan found them. A scan of a thousand
@@ -1422,14 +1515,14 @@ struct rail_cut_list {
 	uint32_t n, cap;
 };
 /* Scans the connections of a lane, which is locked only for a moment. The
- * caller is the thread, because only that closes lanes. */
+ * thread, because only the progress thread closes lanes. */
 void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list);
 void rail_cut_list_free(struct rail_cut_list *list);
 /*
  * Returns true if the kernel received anything from that address in the last ms
  * milliseconds, or knows that the process there does not read its sockets.
- * asked: a message was sent there just for this check, so it also counts as
- * true if everything has been acknowledged.
+ * asked: a message was sent to the address for this check, so the function also
+ * returns true if everything has been acknowledged.
  */
 bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
 		    size_t len, uint32_t ms, bool asked);
@@ -1438,17 +1531,17 @@ bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
  * acknowledged everything are not counted. */
 uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
 			size_t len);
-/* Like rail_cut_one, but faster if the connection is in list, which must be of
- * that lane. */
+/* Does what rail_cut_one does, but faster if list, a list of this lane,
+ * contains the connection. */
 void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		     const void *addr, size_t len) TEI_REQUIRES(lane->lock);
 /* Returns whether a connection to that address could still carry data.
- * RAIL_CUT_UNKNOWN: the provider shows no sockets at all, or one that a peer
- * has made. */
+ * RAIL_CUT_UNKNOWN: the provider's sockets cannot be found, or a socket was
+ * accepted from a peer. */
 enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 			     size_t len) TEI_REQUIRES(lane->lock);
-/* Returns true if the provider shows its sockets and reaches such addresses
- * through sockets. */
+/* Returns true if the provider's sockets can be found and it reaches addresses
+ * like this one through sockets. */
 bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 /* Returns true if a connection to that address awaits an answer
@@ -1459,18 +1552,18 @@ bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
  * connection is silent (rail_tcp_silent). */
 bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
-/* Returns the number of the lane's connections that the provider shows. */
+/* Returns the number of the lane's connections whose sockets can be found. */
 uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_tcp.c: the state of a TCP connection --------------------------- */
-/* Does what rail_cut_heard does, for one socket. ms 0: nothing counts as
- * recent. */
+/* Does what rail_cut_heard does, for one socket. ms 0: ignores what the kernel
+ * has received. */
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
 /* Returns the number of bytes that the other end has acknowledged since the
  * connection was made, or 0 if it has acknowledged everything. */
 uint64_t rail_tcp_acked(int fd);
 /* Returns true if the other end's kernel acknowledged everything some time ago,
- * but its process has not answered, or only a moment ago. */
+ * but the process there has not answered, or has answered only a moment ago. */
 bool rail_tcp_pending(int fd);
 /*
  * Returns true if the other end's kernel has acknowledged nothing through two
@@ -1508,18 +1601,18 @@ void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 /* Finds out, before the rail is opened, whether it accepts GPU memory. */
 void rail_hmem_ask(struct rail *rail);
 /* Returns the function that reports errors of opening the rail: tei_err_fail,
- * or, if the rail is or was to be opened with FI_HMEM or must be quiet, one
- * that only fills err. */
+ * or a function that only fills err, if the rail is quiet or if its opening
+ * with FI_HMEM is in progress or has failed. */
 typedef int (*rail_tell)(struct tei_err *err, int code, const char *subsys,
 			 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 rail_tell rail_tell_open(const struct rail *rail);
 /*
  * Report the steps of opening a rail with FI_HMEM: rail_hmem_leave marks that
- * it failed and the rail is opened again without FI_HMEM; rail_hmem_without
- * logs that the second attempt succeeded, with the error of the first;
- * rail_hmem_neither reports both errors, of the first attempt (why) and of the
- * second (err).
+ * the opening has failed and that the rail is now opened without FI_HMEM;
+ * rail_hmem_without logs that the second attempt succeeded, with the error of
+ * the first; rail_hmem_neither reports both errors, of the first attempt (why)
+ * and of the second (err).
  */
 void rail_hmem_leave(struct rail *rail);
 void rail_hmem_without(struct rail *rail, const struct tei_err *why);
@@ -1549,34 +1642,38 @@ int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 
 /* The failed attempts to register a region on a rail. */
 struct rail_reg_tried {
-	uint64_t most, least;		/* bytes per registration,
-					 * first and last try */
-	uint32_t done, pieces;		/* registrations made and needed
-					 * at the last size */
+	uint64_t most, least;		/* bytes per registration, at the first
+					 * and at the last attempt */
+	uint32_t done, pieces;		/* number of registrations made, and
+					 * number needed, at the last size */
 };
 
 /* Limits that a failed registration may have reached. */
 struct rail_limits {
 	uint64_t memlock;		/* locked memory, bytes;
 					 * UINT64_MAX: no limit */
-	uint64_t pinned_kib;		/* pinned by this process, KiB */
-	uint64_t count;			/* registrations on the rail */
-	uint64_t max_count;		/* of the device; 0: unknown */
-	uint64_t max_size;		/* bytes per registration; 0: unknown */
-	size_t key_size;		/* bytes of a key that we choose */
+	uint64_t pinned_kib;		/* memory pinned by this process, KiB */
+	uint64_t count;			/* number of registrations on the
+					 * rail */
+	uint64_t max_count;		/* limit of the device; 0: unknown */
+	uint64_t max_size;		/* limit of bytes per registration; 0:
+					 * unknown */
+	size_t key_size;		/* bytes of a key that moonrail
+					 * chooses */
 };
 
-/* Reads the limits. Reads nothing if the error ret is not about a limit. */
+/* Fills out with the limits; with zeros if the error ret is not about a
+ * limit. */
 void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out);
 
-/* Writes which limit the error ret stands for, and its value; "" if that is
- * unknown. */
+/* Writes to out which limit the error ret stands for, and the value of this
+ * limit; "" if the limit is unknown. */
 void rail_limits_text(const struct rail_limits *l,
 		      const struct rail_reg_tried *t, int ret, char *out,
 		      size_t cap);
 
-/* Writes the same for other memory that is pinned, such as the queues of an
- * endpoint. May be called with any lock held. */
+/* Does what rail_limits_text does, but for other pinned memory, such as the
+ * queues of an endpoint. May be called with any lock held. */
 void rail_limits_memory(int ret, char *out, size_t cap);
 
 /* Returns the number of bytes from addr to the end of the registration that
@@ -1594,13 +1691,12 @@ static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
 /* Returns the READY region that contains [addr, addr + len), or NULL. */
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 				 uint64_t len) TEI_REQUIRES(rail_sched_held);
-/* Does the same, but also finds a region that is being unregistered. For a
- * caller that holds the region (tei_rail_mr_hold). */
+/* Does what rail_mr_find does, but also finds a region that is being
+ * unregistered. For a caller that holds the region (tei_rail_mr_hold). */
 struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
 				      uint64_t len)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the shift of the smallest registrations that the region has on any
- * rail. */
+/* Returns the lowest rail_mr_part.shift of the region on any rail. */
 uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr);
 /* Computes the region's ranks again. */
 void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
@@ -1625,21 +1721,23 @@ bool rail_path_is_ready(const struct tei_rail_peer *peer,
 			const struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 /* Gives the connection an address handle for the current generations. gen:
- * generation of the remote rail that a slice was cut for; if it has changed,
- * -FI_EAGAIN is returned; 0: any. Returns 0 or -FI_E*. */
+ * generation of the remote rail for which a slice was cut, 0: any. Returns 0,
+ * -FI_EAGAIN if the remote rail no longer has generation gen, or another
+ * -FI_E*. */
 int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(lane->lock);
-/* Blocks posts to the connection for a while, after -FI_EAGAIN. busy: slices
- * are posted on it, so its queue is full. Returns true if the connection has
- * been connecting for a suspiciously long time. */
+/* Blocks posts to the connection for a while after a post has returned
+ * -FI_EAGAIN. busy: slices are posted on the connection, so the reason was a
+ * full queue. Returns true if the connection has been connecting for a
+ * suspiciously long time. */
 bool rail_path_block(struct rail_path *path, uint64_t now, bool busy);
-/* Returns true if the connection appears to be up. Checks its sockets, since a
- * connection that is lost while nothing is posted causes no completion. */
+/* Returns true if the connection appears to be up. Checks the connection's
+ * sockets, because the loss of an idle connection causes no completion. */
 bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 	TEI_REQUIRES(lane->lock);
-/* Notes that a slice was posted on the idle connection, or has completed. The
- * lane is locked. */
+/* Increments the progress counter, because a slice was posted on the idle
+ * connection, or a slice has completed. The lane's lock is held. */
 static inline void rail_path_moved(struct rail_path *path)
 {
 	__atomic_store_n(&path->moves, path->moves + 1, __ATOMIC_RELAXED);
@@ -1653,20 +1751,20 @@ int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
  * Called by the thread or during set-up. */
 int rail_path_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns how well a local rail fits a remote one: 0 not at all, 1 perhaps,
- * through a router, 2 same network, 3 same address. */
+/* Returns how well a local rail can reach a remote rail: 0 not at all or only a
+ * hint, 1 perhaps, through a router, 2 same network, 3 same address. */
 int rail_path_fit(const struct rail *rail, const struct rail_remote *remote);
-/* Returns the same, also if remote is a hint. */
+/* Returns what rail_path_fit returns, but also for a hint. */
 int rail_path_reach(const struct rail *rail, const struct rail_remote *remote);
 /* Decides whether remote rails must be selected per slice (rail_aim). Must be
  * called whenever routes or ranks have changed. */
 void rail_aim_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
- * Selects the remote rail for a slice that the lane will carry. key: of the
- * remote memory; ranks: of the local memory; length: of the whole request.
- * *now: the time, or 0 until it is needed. Returns -1 if no remote rail can be
- * reached.
+ * Selects the remote rail for a slice that the lane will carry. key: remote key
+ * of the remote memory; ranks: ranks of the rails for the local memory; length:
+ * bytes of the whole request. *now: the time, or 0 until it is needed. Returns
+ * -1 if no remote rail can be reached.
  */
 int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
 		 const struct rail_rkey *key, const uint8_t *ranks,
@@ -1678,30 +1776,34 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns an off-route remote rail that the local rail might reach, for
- * messages; turn selects one in rotation. A doubtful pair is returned only if
- * all others are doubtful as well, because the fence that it waits for may get
- * through no other way. Returns -1 if there is none.
+ * messages; turn selects one in rotation. A doubtful pair
+ * (rail_health_doubtful) is returned only if all other pairs are doubtful as
+ * well: it may then be the only way for the fence. Returns -1 if there is none.
  */
 int16_t rail_path_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Add a slice to the connection it was cut for, and remove it when it has
- * completed, failed or could not be posted. */
+/* rail_path_take counts a slice on the connection for which it was cut;
+ * rail_path_back removes the slice from the count when it has completed, failed
+ * or could not be posted. */
 void rail_path_take(struct rail_path *path, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_back(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
-/* Do the same for a message. tx->path may be NULL when the message returns. */
+/* Do what rail_path_take and rail_path_back do, for a message. rail_path_sent
+ * allows tx->path to be NULL. */
 void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_window.c (rail_sched.h) ---------------------------------------- */
 #define RAIL_WINDOW_MAX		(64u << 20)
-#define RAIL_WINDOW_FIRST	(1u << 20)	/* before the rate is known */
+#define RAIL_WINDOW_FIRST	(1u << 20)	/* window, bytes, while the rate
+						 * is unknown */
 void rail_window_init(struct rail *rail, uint64_t max);
-/* Returns the number of bytes that may be posted, not counting stuck ones. */
+/* Returns the number of bytes that may be posted on the rail; stuck bytes are
+ * not counted. */
 uint64_t rail_window(const struct rail *rail);
 /*
  * Returns the number of bytes of bulk data that may be posted on a rail while
@@ -1713,28 +1815,29 @@ uint64_t rail_window(const struct rail *rail);
  * Two slices of half the usual size are the minimum that keeps a wire busy: the
  * second one is in flight while the first one is acknowledged. So up to about 1
  * Gbit/s a small request waits for at most one slice of MC_SLICE_SIZE. On a
- * faster rail it waits for half a millisecond, or with MOONRAIL_SMALL_FIRST for
- * a quarter of one. The round-trip time is added.
+ * faster rail a small request waits for half a millisecond, or with
+ * MOONRAIL_SMALL_FIRST for a quarter of a millisecond. The round-trip time is
+ * added.
  *
  * Returns UINT64_MAX (no limit) on loopback, on networks other than IP, and
  * while the rate is unknown.
  */
 uint64_t rail_window_beside(const struct rail *rail);
-/* Return the bytes posted on the rail that are not stuck: all, and bulk data
- * only. */
+/* Return the number of bytes that are posted on the rail and not stuck:
+ * rail_window_held of all data, rail_window_large of bulk data only. */
 uint64_t rail_window_held(const struct rail *rail);
 uint64_t rail_window_large(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Updates the rail's service rate and its window after bytes have completed. */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(lane->lock);
-/* Note that a slice was posted on an idle lane, and that this slice has
- * completed. */
+/* Record that a slice was posted on an idle lane (rail_window_begin), and that
+ * this slice has completed (rail_window_alone). */
 void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 		       uint64_t now) TEI_REQUIRES(lane->lock);
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock);
-/* Notes that nothing is posted any longer. */
+/* Records that nothing is posted on the lane any longer. */
 void rail_window_empty(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_slice.c, _post.c, _end.c, _retry.c, _sched.c (rail_sched.h) ---- */
@@ -1766,22 +1869,24 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns the provider's text if it says more about the error err (FI_E*) than
- * err itself, otherwise "". Sets *prov, the provider's code, to 0 if it is an
- * errno that has nothing to do with a connection, such as ENOENT.
+ * err itself, otherwise "". Sets *prov, the provider's code, to 0 if the code
+ * is an errno that has nothing to do with a connection, such as ENOENT.
  */
 const char *rail_prov_text(int err, int *prov, const char *text);
-/* Remembers the provider's error of a slice that failed. */
+/* Stores the provider's error of a failed slice in peer->broke. */
 void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
 		      int err, int prov, const char *text)
 	TEI_REQUIRES(rail_sched_held);
 /*
- * Notes that a connection to the peer was lost or could not be made over the
- * rail. One log line for all rails follows a little later (rail_loss.c).
+ * Records that a connection to the peer over the rail was lost or could not be
+ * established. A log line for all rails is written a little later
+ * (rail_loss.c).
  */
 void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
 		   int prov, const char *text)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if a lost connection of the rail is in the next such line. */
+/* Returns true if the next log line of rail_loss.c reports a lost connection of
+ * this rail. */
 bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Copies the last error remembered by rail_sched_broke into the error record of
@@ -1806,17 +1911,18 @@ void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		       int code, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Fails the writes that wait for the key of [addr, addr + len), because the key
- * is for reading only. */
+/* Fails the writes that wait for the key of [addr, addr + len), because the
+ * peer allows only reads of the region. */
 void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
 			  uint64_t len, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles the fence of that remote rail up to gen: slices that waited for it
- * are posted again. */
+/* Handles the end of a fence of that remote rail for generations up to gen:
+ * slices that waited for this fence are posted again. */
 void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 		       uint32_t gen, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends a task as soon as nothing of it is posted. err is copied. */
+/* Ends a task at once or, if slices of the task are posted, as soon as they
+ * have returned. Copies err. */
 void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
@@ -1857,10 +1963,11 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 void rail_peer_ready(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
- * Moves the peer to RAIL_PEER_GONE. Its tasks end as FAILED; if slices of them
- * are posted, after these have been fenced, or as UNFENCED. Unless the peer is
- * RAIL_GONE_LEFT, unregistering a region that it has keys of needs a fence of
- * our rx lanes. May be called again when more is known.
+ * Moves the peer to RAIL_PEER_GONE. The peer's tasks end as FAILED. A task with
+ * posted slices ends only after these slices have been fenced, or as UNFENCED
+ * if they cannot be fenced. Unless the peer is RAIL_GONE_LEFT, a region whose
+ * keys the peer holds can be unregistered only with a fence of our rx lanes.
+ * May be called again when more is known about the peer.
  */
 void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
 			enum rail_gone gone, struct rail_done *done)
@@ -1890,7 +1997,8 @@ int rail_peer_set_contacts(struct tei_rail_peer *peer,
  * without any change. */
 int rail_peer_reserve(struct tei_rail_peer *peer, size_t n)
 	TEI_REQUIRES(rail_sched_held);
-/* Directs hellos to found_at as well, if that address is new. The thread. */
+/* Sends hellos to the address found_at as well, if this address is new (a
+ * hint). The thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Stores the n contact addresses that the peer sent in a hello. If memory is
@@ -1898,16 +2006,16 @@ void rail_peer_take_hint(struct tei_rail_peer *peer)
 void rail_peer_take_firsts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, uint16_t n)
 	TEI_REQUIRES(rail_sched_held);
-/* Drops the hint, because another process answers there. Returns true if other
- * contact addresses of the peer are left to try. */
+/* Drops the hint, because another process answers at that address. Returns true
+ * if the peer has other contact addresses that must be tried. */
 bool rail_peer_not_there(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Copies the next of those addresses to found_at, if it is due and found_at is
- * empty. */
+/* Copies the next address of peer->firsts to found_at, if an attempt is due and
+ * found_at is empty. */
 void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the number of peer->remotes. As long as they are contact addresses,
- * any thread may change the number. Takes sched. */
+/* Returns peer->nremotes. As long as peer->remotes holds contact addresses, any
+ * thread may change their number. Acquires dp->sched. */
 uint16_t rail_peer_remotes(const struct tei_rail_peer *peer);
 /* Returns true if hellos currently go to a hint. */
 bool rail_peer_searched(const struct tei_rail_peer *peer)
@@ -1926,8 +2034,8 @@ void rail_peer_announce(struct tei_rail_dp *dp);
 /* Returns true if a local rail reaches the address and that rail's provider
  * uses sockets that can be examined. */
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
-/* Sends BYE to the peers, during tear-down. Returns true if it was sent to
- * all. */
+/* Sends BYE to the peers, during tear-down. Returns true if BYE was sent to all
+ * peers. */
 bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Returns true if the peer is orphaned: it has never answered, and no user or
  * task refers to it. */
@@ -1937,7 +2045,8 @@ bool rail_peer_forsaken(const struct tei_rail_peer *peer);
 bool rail_peer_maybe_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Creates an unauthenticated peer, which exists until its hello has been
- * refused. first: its address. Returns NULL if there are too many. */
+ * refused. first: address to which the refusal is sent. Returns NULL if there
+ * are too many. */
 struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
 					 uint64_t incarnation,
 					 const struct tei_rail_addr *first,
@@ -1948,7 +2057,8 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 				       const struct tei_rail_addr *first)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the peer's tasks, because the peer has refused us. why: its text. */
+/* Ends the peer's tasks, because the peer has refused our hello. why: text of
+ * the refusal. */
 void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Runs the state machines of a peer. The thread, no lock held. Returns the time
@@ -1976,7 +2086,7 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
 		     bool read)
 	TEI_REQUIRES(rail_sched_held);
-/* Does the same; requests the first missing key. */
+/* Does what rail_key_covers does, and requests the first missing key. */
 bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 			     uint64_t len, bool read)
 	TEI_REQUIRES(rail_sched_held);
@@ -1991,7 +2101,7 @@ void rail_key_unmap(struct rail *rail);
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 /* Withdraws the keys of a region that the peer revokes. REVOKED is sent when no
- * slice uses them any more. */
+ * slice uses these keys any longer. */
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 /* Revokes our region at the peer. Returns 0 or TEI_ERR_MEMORY. */
@@ -2007,8 +2117,9 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
  * TEI_ERR_MEMORY. */
 int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
-/* Removes a process from the key holders of all regions. sure: it certainly
- * holds no key any more; otherwise it is only no longer known. */
+/* Removes a process from the key holders of all regions. sure: the process
+ * certainly holds no key any longer; otherwise it may still hold keys, but the
+ * data plane no longer knows it. */
 void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 			  bool sure) TEI_REQUIRES(rail_sched_held);
 /* Requests the keys of the range with KEY_REQ. */
@@ -2037,14 +2148,14 @@ void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 /* Completes the task's error record during tear-down. */
 void rail_atomic_abandon(struct tei_rail_task *task);
-/* Ends the atomics that were sent, because the peer executes nothing any more.
- * Their outcome is unknown. */
+/* Ends the atomics that were sent and not answered, because the peer is gone.
+ * Whether the peer has executed them is unknown. */
 void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Stops waiting for the answers of ended tasks. They end as UNFENCED. */
 void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Sets the session that the peer's hello contains, 0: none. */
+/* Stores the session that the peer's hello contains, 0: none. */
 void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Handle ATOMIC and ATOMIC_REP. The thread. */
@@ -2069,21 +2180,23 @@ bool rail_fence_wanted(const struct tei_rail_peer *peer)
  * connections; otherwise retires the lanes that carry the slices. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now);
 /* Renews the lane if the connection does not come up although the peer may be
- * alive: some providers refuse a reconnect from an address whose old connection
- * they still hold. Backs off as long as no connection comes up. */
+ * alive: some providers refuse a new connection from an address as long as they
+ * hold an old connection from it. Backs off as long as no connection comes
+ * up. */
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			    struct rail_path *path, uint64_t now);
-/* Does the same for all of the peer's connections that were tried recently. */
+/* Does what rail_fence_maybe_stuck does, for all connections to the peer that
+ * were tried recently. */
 void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
 /*
  * Replaces the lanes whose connections to the peer show no sign of life,
  * because a firewall or NAT may have dropped their state while new connections
- * would pass. Is called while requests or answers to the peer get lost, and
- * limits its own rate.
+ * would pass. Called while requests or answers to the peer get lost; does
+ * nothing if it was called a short time ago.
  */
 void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now);
-/* Retires the lane: new work uses a new endpoint, and the old one is closed
- * after drain_ns. */
+/* Renews the lane: retires it, so that new work uses the sibling lane, and
+ * closes its endpoint at the latest after drain_ns. */
 void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
 /* Opens the lanes of the rail that could not be opened before. */
 void rail_fence_reopen(struct rail *rail);
@@ -2095,9 +2208,9 @@ void rail_fence_reopened(struct rail *rail);
 uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now);
 /*
  * Closes the rail's rx lane if its generation is gen or older, and opens a
- * replacement. Returns the generation that is valid from then on. Returns 0 if
- * the lane is not closed yet; peers that wait for an answer are then attended
- * to when it is.
+ * replacement. Returns the lane generation of the replacement. Returns 0 if the
+ * lane is not closed yet; the answers to the peers are then sent when it is
+ * closed.
  */
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
 
@@ -2144,10 +2257,12 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
 /* Returns -FI_EHOSTUNREACH only if none of our rails fits any rail of the peer.
- * Otherwise that error is changed to -FI_EAGAIN, because a link, a route or a
- * lane may come back. Other values of ret are returned unchanged. */
+ * In all other cases changes -FI_EHOSTUNREACH to -FI_EAGAIN, because a link, a
+ * route or a lane may work again later. Other values of ret are returned
+ * unchanged. */
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
-/* Sends a message over that rail and lane number, on its route. */
+/* Sends a message over the route of that rail, through the lane with that
+ * number. */
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
 /* Returns the active lane of that number, or NULL. Any thread. */
@@ -2167,8 +2282,9 @@ enum rail_msg_link {
 };
 enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 				 uint32_t lane_index);
-/* Does what rail_msg_send_on does, but leaves the progress and the checks to
- * the caller: sets *lane and *path for rail_fence_maybe_stuck. Any thread. */
+/* Does what rail_msg_send_on does, but does not poll the lane and does not call
+ * rail_fence_maybe_stuck: sets *lane and *path with which the caller can do so.
+ * Any thread. */
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_path **path);
@@ -2247,7 +2363,8 @@ void rail_auth_sign(struct tei_rail_peer *peer, uint8_t *msg, size_t len);
 bool rail_auth_fits(const struct tei_rail_dp *dp,
 		    const struct tei_rail_peer *peer, const uint8_t *msg,
 		    size_t len);
-/* Returns false if the number was seen before, or is too old to tell. */
+/* Returns false if a message with this number was received before, or if the
+ * number is too old to know. */
 bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
 /* Returns false if a later hello has been received. */
 bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
@@ -2278,16 +2395,17 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
 /* Makes the thread run its peers and checks soon. Any thread. */
 void rail_progress_wake(struct tei_rail_dp *dp);
-/* Wakes the thread from a long sleep, because something was posted that must be
- * watched. Any thread. */
+/* Wakes the thread from a long sleep, because something was posted and must be
+ * checked for stalls. Any thread. */
 void rail_progress_stir(struct tei_rail_dp *dp);
 /* Wakes the threads that wait on dp->cond. */
 void rail_progress_signal(struct tei_rail_dp *dp);
 /* The thread's view of whether callers poll the lanes often enough. */
 struct rail_drive {
-	uint64_t seen;			/* looks->calls at the
-					 * last measurement, */
-	uint64_t looked_ns;		/* looks->took_ns then, */
+	uint64_t seen;			/* value of looks->calls at the last
+					 * measurement, */
+	uint64_t looked_ns;		/* value of looks->took_ns at that
+					 * time, */
 	uint64_t since_ns;		/* and the time of the measurement */
 	bool driven;
 };
@@ -2295,10 +2413,10 @@ struct rail_drive {
  * enough. */
 bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
 		     uint64_t now);
-/* Does the same for the rx lanes. */
+/* Does what rail_drive_look does, for the rx lanes. */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *drive,
 			     uint64_t now);
-/* Notes the start of a poll by a caller. */
+/* Records the start of a poll by a caller. */
 static inline void rail_look_begin(struct rail_looks *looks, uint64_t now)
 {
 	__atomic_store_n(&looks->since_ns, now, __ATOMIC_RELAXED);
@@ -2312,7 +2430,7 @@ static inline void rail_look_count(struct rail_looks *looks)
 	__atomic_store_n(&looks->calls, calls + 1, __ATOMIC_RELAXED);
 }
 
-/* Counts a poll that began at from. */
+/* Counts a poll that began at the time from. */
 static inline void rail_look_end(struct rail_looks *looks, uint64_t from,
 				 uint64_t now)
 {

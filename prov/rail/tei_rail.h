@@ -70,18 +70,19 @@ struct tei_rail_ops {
 	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
 			  const struct tei_err *err);
 	/*
-	 * Delivers a notification. The callee owns it. It counts against the
-	 * limits until tei_rail_note_release.
+	 * Delivers a notification. The callee owns it. The notification counts
+	 * against the limits until the callee calls tei_rail_note_release.
 	 */
 	void (*notify)(void *arg, struct tei_rail_note *note);
 	/*
 	 * Asks for the peer's contact addresses, because the peer does not
 	 * answer at the known ones. The callee looks them up on another thread
-	 * and calls tei_rail_peer_resolved, or nothing. It owns a reference to
-	 * peer, which it drops with tei_rail_peer_put.
+	 * and calls tei_rail_peer_resolved; if it finds nothing, it need not
+	 * call anything. The callee owns a reference to peer, which it drops
+	 * with tei_rail_peer_put.
 	 */
 	void (*resolve)(void *arg, struct tei_rail_peer *peer);
-	/* Reports that addresses of our rails have changed and must be
+	/* Reports that addresses of local rails have changed and must be
 	 * published again. */
 	void (*rails_changed)(void *arg);
 	/*
@@ -98,10 +99,10 @@ struct tei_rail_ops {
 	 */
 	void (*message)(void *arg, struct tei_rail_message *message);
 	/*
-	 * Lets the owner work for a peer, on the progress thread: because the
-	 * peer's state has changed, tei_rail_attend was called, or the time
-	 * returned by the last call has come. Returns the time of the next
-	 * call, 0: none.
+	 * Lets the owner of the data plane do its work for a peer. Is called on
+	 * the progress thread when the peer's state has changed, after
+	 * tei_rail_attend, or at the time that the last call returned. Returns
+	 * the time of the next call, 0: none.
 	 */
 	uint64_t (*attend)(void *arg, struct tei_rail_peer *peer, uint64_t now);
 };
@@ -144,8 +145,8 @@ void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
 /*
  * Waits up to drain_ns for the unfinished tasks, sends BYE to the peers, ends
  * the remaining tasks and stops the progress thread. Frees nothing: other calls
- * may still run, but nothing moves any longer. For a process that is about to
- * end; tei_rail_dp_close begins with it.
+ * may still run, but no data moves any longer. Meant for a process that is
+ * about to end; tei_rail_dp_close calls this function first.
  */
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
 
@@ -185,8 +186,7 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
  * another rail on the same device. The old rail is no longer published. It is
  * closed when no peer knows it, or at once if its address is gone.
  *
- * Returns flags. Logs a failure only if the previous attempt did not fail as
- * well.
+ * Returns flags. Does not log a failure if the previous attempt failed too.
  */
 #define TEI_RAIL_REFRESHED	1u	/* the set of published rails has changed */
 #define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do:
@@ -195,9 +195,9 @@ uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 			     const char *devices);
 
 /*
- * Returns true if a device of the transport exists: one of devices, or if that
- * is "", one of those named in the settings. Opens nothing. info_flags: for
- * fi_getinfo.
+ * Returns true if a device of the transport exists: a device of the list
+ * devices, or, if the list is "", a device that the settings name. Opens
+ * nothing. info_flags: for fi_getinfo.
  */
 bool tei_rail_transport_present(const struct tei_settings *settings,
 				const char *transport, const char *devices,
@@ -212,7 +212,7 @@ uint32_t tei_rail_wants(struct tei_rail_dp *dp);
 
 /* Waits up to drain_ns until all tasks have ended, then closes the transport's
  * rails. Returns 0, TEI_ERR_INVALID if it has no rail, or TEI_ERR_BUSY if tasks
- * still use it. */
+ * still use the transport. */
 int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				 uint64_t drain_ns, struct tei_err *err);
 
@@ -231,9 +231,10 @@ struct tei_rail_desc {
 	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
 	struct tei_rail_addr addr;	/* current address of its rx lane */
 	struct tei_rail_addr known;	/* address to publish: the contact
-					 * address if it is held, else addr. On
-					 * IP networks it is held, and takes
-					 * messages as long as the rail lives */
+					 * address if this process listens
+					 * there, else addr. On IP networks this
+					 * process listens at the contact
+					 * address as long as the rail exists */
 };
 
 /* Returns the number of rails. Indices are stable while the data plane
@@ -273,18 +274,19 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
 
 /*
  * Allocates zeroed pages that are not registered, for data that moves between
- * the rails and a device at location. They lie on the NUMA node of the nearest
- * NIC, if that is known and has room. The caller frees them with munmap.
- * Returns NULL if memory is short.
+ * the rails and a device at location. The pages lie on the NUMA node of the NIC
+ * that is nearest to location, if this node is known and has room. The caller
+ * frees them with munmap. Returns NULL if memory is short.
  */
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 			size_t size);
 
 /*
  * Registers [addr, addr + len) on every rail, including rails opened later.
- * Returns TEI_ERR_OVERLAP if the range overlaps another one, even one whose
- * registration is still in progress. location: text of tei_topo. access: flags
- * below; 0: for local tasks only. *mr stays owned by the data plane.
+ * Returns TEI_ERR_OVERLAP if the range overlaps another registered range, or a
+ * range whose registration is still in progress. location: a location such as
+ * "cpu:0" (tei_topo). access: the flags below; 0: only local tasks use the
+ * memory. *mr stays owned by the data plane.
  */
 #define TEI_RAIL_REMOTE		1u	/* peers may read and
 					 * write the memory */
@@ -311,19 +313,20 @@ struct tei_rail_device {
 };
 
 /*
- * Registers GPU memory on all open rails. On failure it fills err, but neither
- * logs it nor sets the thread's last error, since such memory can go through
- * host memory instead. Rails that are opened later and do not accept the region
- * do not access it; neither do scatter/gather and atomics. After success the
- * data plane owns the descriptor in device.
+ * Registers GPU memory on all open rails. On failure this function fills err,
+ * but neither logs the error nor sets the thread's last error, because the
+ * caller can use GPU staging instead. A rail that is opened later and does not
+ * accept the region is not used for it. Scatter/gather requests and atomics
+ * cannot use the region. After success the data plane owns the descriptor in
+ * device.
  */
 int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const char *location, uint32_t access,
 			const struct tei_rail_device *device,
 			struct tei_err *err, struct tei_rail_mr **mr);
 
-/* Returns false if an open rail is known not to accept GPU memory; err then has
- * the reason. Cheap: meant to be called before memory is prepared for NICs. */
+/* Returns false and fills err if an open rail is known not to accept GPU
+ * memory. Cheap: meant to be called before memory is prepared for NICs. */
 bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err);
 
 /* Returns true if the range is GPU memory that every open rail can access, and
@@ -335,34 +338,34 @@ bool tei_rail_mr_direct(struct tei_rail_dp *dp, const void *addr,
  * Unregisters the region that starts at addr. Returns 0 only when no peer can
  * access it any more: its keys were revoked, the key holders were asked to
  * drain, and those that did not answer within MOONRAIL_FENCE_MS were fenced.
- * Waits up to local_ns for local tasks that use the region; if they do not end,
- * returns TEI_ERR_BUSY and has changed nothing. Returns TEI_ERR_NOT_REGISTERED
- * if no region starts there.
+ * Waits up to local_ns for local tasks that use the region; if these tasks do
+ * not end, returns TEI_ERR_BUSY and the region stays registered. Returns
+ * TEI_ERR_NOT_REGISTERED if no region starts at addr.
  */
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 		      struct tei_err *err);
 
 /*
- * Holds registered local memory for a sequence of tasks that are marked as
- * held. Until tei_rail_mr_let_go, tei_rail_mr_dereg waits as it does for a
- * task. The range may span several adjacent regions. write: the tasks write
- * into the memory. Returns 0, or TEI_ERR_NOT_REGISTERED if a part is not
- * registered, or is read-only.
+ * Holds registered local memory for a sequence of tasks whose field held is
+ * set. Until tei_rail_mr_let_go is called, tei_rail_mr_dereg waits as if a task
+ * used the memory. The range may span several adjacent regions. write: the
+ * tasks write into the memory. Returns 0, or TEI_ERR_NOT_REGISTERED if a part
+ * is not registered, or is read-only.
  */
 int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
 		     bool write);
 void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr,
 			uint64_t len);
 
-/* Returns in *key the key of the registered byte at addr on one rail, for
- * descriptors. */
+/* Sets *key to the key with which one rail accesses the registered byte at
+ * addr; descriptors publish it. */
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
 		    uint64_t *key);
 
 /*
- * Returns the number of bytes from addr that have the same keys, 0 if the
- * address is not registered. A region has several keys per rail if it is larger
- * than one registration of the device can be.
+ * Returns the number of bytes from addr on that have the same keys as the byte
+ * at addr, or 0 if addr is not registered. A region has several keys per rail
+ * if it is larger than one registration of the device can be.
  */
 uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr);
 
@@ -387,45 +390,45 @@ uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
 
 /*
  * Answers ops->resolve with the current incarnation and contact addresses of
- * the process. May block for a moment. If the incarnation differs, later tasks
- * must use a new peer. The tasks of the old one end as FAILED if the old
- * process is found to be gone or fences the posted slices, otherwise as
- * UNFENCED.
+ * the process. May block for a moment. If the incarnation differs from the
+ * peer's, later tasks must use a new peer object. The tasks of this peer end as
+ * FAILED if its process is found to have ended or fences the posted slices,
+ * otherwise as UNFENCED.
  */
 void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *at, size_t n);
 
 /*
- * Answers ops->resolve: the peer's control port refuses connections. The peer's
- * tasks end as unfenced if its rails refuse connections as well and no
- * connection to the peer is left. Blocks for a moment.
+ * Answers ops->resolve with the fact that the peer's control port refuses
+ * connections. If the peer's rails refuse connections as well and no connection
+ * to the peer is left, the peer's tasks end as UNFENCED. Blocks for a moment.
  */
 void tei_rail_peer_no_control(struct tei_rail_peer *peer);
 
 /*
- * Reports that the process behind the peer seems to have ended. Since another
- * process may have been observed, the report is accepted only if none of the
- * peer's rails listens any longer; the peer's tasks then end as FAILED. Returns
+ * Reports that the process behind the peer seems to have ended. The caller may
+ * have observed another process, so the report is accepted only if none of the
+ * peer's rails listens any longer. The peer's tasks then end as FAILED. Returns
  * true if the peer is known to be gone. Blocks for a moment.
  */
 bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
 
-/* Returns true if one of our rails can reach the address. */
+/* Returns true if a local rail can reach the address. */
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr);
 
-/* Returns true if nothing is known to be wrong with the peer. It may not have
- * answered yet. */
+/* Returns true if the peer is not gone and no fence of its rails is outstanding
+ * or was abandoned. The peer may not have answered yet. */
 bool tei_rail_peer_sound(struct tei_rail_peer *peer);
 
 /*
- * Returns true if nothing is wrong with the peer and it gave a sign of life in
- * the last 5 milliseconds.
+ * Returns true if tei_rail_peer_sound does, the peer has answered and it gave a
+ * sign of life in the last 5 milliseconds.
  */
 bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
 
-/* A rail of ours with the remote rail it is routed to. The remote rail has no
- * name before the peer has answered. */
+/* A local rail and its route to a peer. The remote rail has no name before the
+ * peer has answered. */
 struct tei_rail_path_info {
 	char transport[16];
 	char provider[32];
@@ -433,18 +436,21 @@ struct tei_rail_path_info {
 	char address[96];		/* current address of the rx lane */
 	char remote_rail[64];
 	char remote_address[96];
-	int numa;			/* NUMA node of our rail, -1 unknown */
+	int numa;			/* NUMA node of the local rail, -1
+					 * unknown */
 	uint8_t rank;			/* enum tei_topo_rank */
 	bool connected;
 };
 
 /*
- * Fills out with the routes to a peer, at most one per rail of ours, and
- * returns their number. Ranks are for memory at location (NULL: anywhere).
+ * Fills the array out with the routes to a peer, at most one per local rail,
+ * and returns their number. The ranks are those for memory at location (NULL:
+ * anywhere).
  */
 size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
-/* Does the same, but leaves out ranks and the slow check of connections. */
+/* Does what tei_rail_peer_paths does, but without the ranks and without the
+ * slow check of the connections. */
 size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
 			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
 
@@ -458,8 +464,8 @@ enum tei_rail_peer_condition {
 /* Counters of a peer since it was created. */
 struct tei_rail_peer_stats {
 	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
-	uint64_t completed, failed, unfenced, canceled;	/* tasks that ended
-							 * so */
+	uint64_t completed, failed, unfenced, canceled;	/* tasks by the way in
+							 * which they ended */
 	uint64_t retries;		/* slices posted again */
 	uint64_t fences;		/* fences requested */
 	uint64_t alive_ns;		/* time of the last sign
@@ -481,16 +487,16 @@ struct tei_rail_served {
 	uint64_t tx_bytes, rx_bytes;	/* written and read by the peer */
 	uint64_t ns;			/* time of the last report */
 };
-/* Fills in up to room elements, the peers that sent a message last first. Returns
- * the number of peers that have reported bytes. */
+/* Fills up to room elements of out; the peers whose last message is newest come
+ * first. Returns the number of peers that have reported bytes. */
 size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
 		       size_t room);
 
 /* Returns true if the process of this incarnation is known to be gone. */
 bool tei_rail_peer_gone(struct tei_rail_peer *peer);
 
-/* Does the same by incarnation. Returns false if the peer is no longer
- * known. */
+/* Returns true if the process of this incarnation is known to be gone. Returns
+ * false if the incarnation is no longer known. */
 bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation);
 
 /* Connects every rail with the peer (warm-up). Blocks for up to timeout_ns. May
@@ -506,7 +512,8 @@ int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 struct tei_rail_note {
 	struct tei_list link;		/* for the owner's use */
 	char *name, *msg;		/* two allocations, for free() */
-	uint64_t bytes;			/* of both, without terminators */
+	uint64_t bytes;			/* length of both strings, without
+					 * terminators */
 };
 /* Copies both strings into a new notification. Returns NULL if memory is
  * short. */
@@ -518,9 +525,9 @@ void tei_rail_note_free(struct tei_rail_note *note);
  * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit the notifications held
  * for the owner of the data plane. tei_rail_note_reserve counts a notification
  * that this process sends to itself; it returns 0, or TEI_ERR_TOO_MANY if there
- * is no room now. tei_rail_note_release must be called for notifications that
- * the application has fetched, including those from ops->notify. It lets
- * waiting peers go on.
+ * is no room now. tei_rail_note_release must be called for all notifications
+ * that the application has fetched, including those from ops->notify. Peers
+ * whose notifications wait for room can then deliver them.
  */
 int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes);
 void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
@@ -528,17 +535,19 @@ void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
 
 /*
  * Creates a notification to be sent to the peer later. The peer must stay valid
- * until it is queued or freed. Returns 0; or, with err filled in,
- * TEI_ERR_INVALID if it is longer than TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if
- * too many notifications or bytes already wait for the peer, or TEI_ERR_MEMORY.
+ * until the notification is queued or freed. Returns 0; or, with err filled in,
+ * TEI_ERR_INVALID if the notification is longer than TEI_RAIL_NOTIFY_MAX,
+ * TEI_ERR_TOO_MANY if too many notifications or bytes already wait for the
+ * peer, or TEI_ERR_MEMORY.
  */
 int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 			  const char *msg, struct tei_err *err,
 			  struct tei_rail_outgoing **out);
 /*
- * Queues a notification and takes ownership of it. It is repeated until the
- * peer has acknowledged it, and delivered at most once and in order. If the
- * peer is lost before, the notification is dropped and the loss is logged.
+ * Queues a notification and takes ownership of it. The notification is sent
+ * repeatedly until the peer has acknowledged it, and the peer delivers it at
+ * most once and in order. If the peer is lost before it has acknowledged, the
+ * notification is dropped and the loss is logged.
  */
 void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
 /* Frees a notification that was not queued; NULL is ignored. */
@@ -549,26 +558,28 @@ void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
  * acknowledged it. Returns 0, or a code with err filled in: those of
  * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer has no room for it,
  * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail reaches the peer,
- * TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost. After an error it is
- * not sent again. err->unknown says that it may have arrived, or may still
- * arrive once.
+ * TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost. After an error the
+ * notification is not sent again. If err->unknown is set, the notification may
+ * have arrived, or may still arrive once.
  */
 int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
 		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
-/* Ends all current and future waits of tei_rail_notify. Queued notifications
- * are still sent. */
+/* Makes all current and future calls of tei_rail_notify return without waiting.
+ * Queued notifications are still sent. */
 void tei_rail_notify_shut(struct tei_rail_dp *dp);
 
 /* --- messages ------------------------------------------------------------ */
 
 /*
  * User messages: bytes to another process, delivered at most once and in no
- * order. They are lost with the lane that carries them; order and repetition
- * are left to the caller.
+ * order. If the lane that carries a message is closed, the message is lost. The
+ * caller must number and repeat messages itself if it needs order and
+ * reliability.
  */
 #define TEI_RAIL_MESSAGE_HEAD	56	/* bytes at the start of a buffer that
 					 * the data plane writes */
-#define TEI_RAIL_MESSAGE_MAX	16384	/* bytes of a buffer, including these */
+#define TEI_RAIL_MESSAGE_MAX	16384	/* bytes of a buffer,
+					 * TEI_RAIL_MESSAGE_HEAD included */
 
 /* A received user message, from ops->message until tei_rail_message_free. */
 struct tei_rail_message {
@@ -580,21 +591,22 @@ struct tei_rail_message {
 void tei_rail_message_free(struct tei_rail_message *message);
 
 /*
- * Sends the message in buf. Its first TEI_RAIL_MESSAGE_HEAD bytes are written
- * by this function; buf may be reused on return. *prefer, initially 0, is the
- * rail that took the last message; it is tried first. Returns 0; -FI_EAGAIN if
- * no rail takes it now (ops->attend may follow); -FI_EHOSTUNREACH if no rail
+ * Sends the message in buf. This function writes the first
+ * TEI_RAIL_MESSAGE_HEAD bytes of buf; the caller may reuse buf on return.
+ * *prefer, initially 0, is the rail that accepted the last message; this rail
+ * is tried first. Returns 0; -FI_EAGAIN if no rail accepts the message now
+ * (ops->attend may be called when to retry); -FI_EHOSTUNREACH if no rail
  * reaches the peer. back: a reverse-path send is allowed, so the message may
  * queue behind data that the peer is reading.
  */
 int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
-/* Stops reverse-path sends to the peer until it asks for them again; for a
- * caller that finds that messages get lost. */
+/* Stops reverse-path sends to the peer until the peer asks for them again.
+ * Meant for a caller that finds that messages get lost. */
 void tei_rail_no_way_back(struct tei_rail_peer *peer);
 
-/* Writes the indices of our rails that currently carry data to the peer, and
- * returns their number. */
+/* Writes the indices of the local rails that currently carry data to the peer,
+ * and returns their number. */
 uint32_t tei_rail_peer_rails(struct tei_rail_peer *peer,
 			     uint8_t rails[TEI_RAIL_MAX]);
 
@@ -607,8 +619,9 @@ void tei_rail_progress_all(struct tei_rail_dp *dp);
 /*
  * Creates a resolver for a process of which only an address is known, with a
  * reference for the caller. tei_rail_peer_found returns the incarnation of the
- * process, 0: not known yet; ops->attend is called when it is found. A resolver
- * may only be passed to tei_rail_peer_found and tei_rail_peer_put.
+ * process, or 0 if it is not known yet; ops->attend is called when the
+ * incarnation is known. A resolver may only be passed to tei_rail_peer_found
+ * and tei_rail_peer_put.
  */
 int tei_rail_peer_seek(struct tei_rail_dp *dp,
 		       const struct tei_rail_addr *first, struct tei_err *err,
@@ -624,9 +637,10 @@ struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
 /* An iov entry: a range of local or remote memory. */
 struct tei_rail_piece {
 	uint64_t addr, len;		/* len is at least 1 */
-	uint64_t off;			/* offset of its first
-					 * byte in the task */
-	struct tei_rail_mr *mr;		/* local: set by the data plane */
+	uint64_t off;			/* offset of the entry's first byte in
+					 * the task */
+	struct tei_rail_mr *mr;		/* region, of local entries only; set by
+					 * the data plane */
 };
 
 /*
@@ -639,7 +653,7 @@ struct tei_rail_extra {
 	uint32_t atomic;		/* enum tei_atomic_op,
 					 * 0: scatter/gather */
 	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
-	uint64_t operand, compare;	/* of the atomic */
+	uint64_t operand, compare;	/* operands of the atomic */
 
 	/* of atomics; guarded by dp->sched */
 	uint64_t seq;			/* number, 0: none yet */
@@ -669,20 +683,21 @@ struct tei_rail_task {
 	uint64_t remote;		/* address in the peer's memory */
 	uint64_t length;		/* bytes, at least 1 */
 	char *local;
-	/* If whole_length is not 0, this task is a part of that range at the
-	 * peer: no byte is moved before the whole range is known to be
-	 * accessible. */
+	/* If whole_length is not 0, this task is a part of a request for the
+	 * range [whole, whole + whole_length) at the peer: no byte is moved
+	 * before the whole range is known to be accessible. */
 	uint64_t whole, whole_length;
 	bool read;
-	bool held;			/* local is held by tei_rail_mr_hold
-					 * until the task has ended */
+	bool held;			/* the caller holds local with
+					 * tei_rail_mr_hold until the task has
+					 * ended */
 	/* If not 0, the time since which the submitter has been waiting.
-	 * MC_SLICE_TIMEOUT then counts from there, or from the last progress of
-	 * the peer if that is later. */
+	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
+	 * progress of the peer's tasks if that is later. */
 	uint64_t since_ns;
 	/*
-	 * 0, or 1 + index of the rail that must be used. Another rail is used
-	 * if that one does not reach the peer, or after half a second without
+	 * 0, or 1 + index of the rail that should be used. Other rails are used
+	 * if this rail does not reach the peer, or after half a second without
 	 * progress.
 	 */
 	uint8_t rail;
@@ -709,16 +724,17 @@ struct tei_rail_task {
 					 * local, or NULL */
 	uint64_t cut;			/* bytes cut into slices */
 	uint64_t progress_ns;		/* time of the last progress */
-	uint64_t ahead_ns;		/* last progress of an ended task that
-					 * was ahead of it, 0: none */
+	uint64_t ahead_ns;		/* last progress of an earlier task that
+					 * has ended, 0: none */
 	uint32_t slices;		/* slices cut and not yet finished */
 	bool keys_checked;		/* keys of the whole
 					 * target range are known */
 	bool unfenced;			/* a slice was dropped
 					 * without a fence */
 	uint8_t end_wanted;		/* 0, or 1 + enum tei_rail_end */
-	uint8_t end_stage;		/* 1: its lanes were retired */
-	uint64_t end_ns;		/* start of that stage */
+	uint8_t end_stage;		/* 1: the lanes that carry the task's
+					 * slices were retired */
+	uint64_t end_ns;		/* start of the current end_stage, ns */
 	struct tei_err *err;		/* cause of the end;
 					 * freed after task_done */
 
@@ -728,9 +744,9 @@ struct tei_rail_task {
 
 /*
  * Queues n tasks in order, then posts as much as the rails have room for.
- * Returns 0, or a code without having taken any task: TEI_ERR_NOT_REGISTERED if
- * local memory is not registered, TEI_ERR_TOO_MANY if a peer's queue is full,
- * TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
+ * Returns 0, or a code without having queued any task: TEI_ERR_NOT_REGISTERED
+ * if local memory is not registered, TEI_ERR_TOO_MANY if a peer's queue is
+ * full, TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
  */
 int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		    size_t n);
@@ -740,24 +756,26 @@ void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
  * Mark the start and the end of a loop in which a caller calls
- * tei_rail_progress. Meanwhile the progress thread leaves the tx lanes to it,
+ * tei_rail_progress. Meanwhile the progress thread does not poll the tx lanes,
  * unless another caller sleeps.
  */
 void tei_rail_drive_begin(struct tei_rail_dp *dp);
 void tei_rail_drive_end(struct tei_rail_dp *dp);
 
 /*
- * Announce that a caller goes to sleep until tasks end, and that it is awake
- * again. In between, the progress thread does not rely on callers that poll.
+ * Announce that a caller goes to sleep until tasks end (tei_rail_doze), and
+ * that it is awake again (tei_rail_awake). While a caller sleeps, the progress
+ * thread polls the lanes even if other callers do.
  */
 void tei_rail_doze(struct tei_rail_dp *dp);
 void tei_rail_awake(struct tei_rail_dp *dp);
 
 /*
  * End submitted tasks early: tei_rail_cancel as CANCELED, tei_rail_expire as
- * FAILED because of a deadline. If the peer cannot be fenced in time, the end
- * is UNFENCED. task_done follows, possibly before the function returns. Tasks
- * that have ended are left alone; their memory must still exist.
+ * FAILED because of a deadline. If the peer does not answer the fence in time,
+ * a task ends as UNFENCED. ops->task_done is called for each task, possibly
+ * before the function returns. Tasks that have already ended are not changed;
+ * their memory must still exist.
  */
 void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		     size_t n);
