@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# make bench: the engine side by side with what it is compared with, on this
-# host, in one run. BUILD is the build folder, SRC the sources; the arguments
-# are words that choose (bench.sh help). All of it runs in a network of its own
-# if that can be made (own_network.sh). Ends with 1 if a run failed, whatever the
-# figures.
+# make bench: compares the engine with other programs on this host, in one run.
+# BUILD is the build folder and SRC the source folder. The arguments are words
+# that select cases (bench.sh help). All programs run in a network namespace of
+# their own if one can be made (own_network.sh). The exit status is 1 if a run
+# failed; the measured values do not change it.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 LC_ALL=C

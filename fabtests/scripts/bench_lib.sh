@@ -1,21 +1,22 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Sourced by bench.sh: runs, what they gave, the report. In $out:
+# Sourced by bench.sh: runs the programs, records the results and prints the
+# report. Files in $out:
 #   runs.csv     every run: case,side,round,metric,value
-#   rows         what is compared: case|side|against|metric|operator|goal
-#   failures     runs that failed, and why
-#   skipped      what could not be run, and why
+#   rows         the comparisons: case|side|against|metric|operator|goal
+#   failures     failed runs, with the reason
+#   skipped      cases that could not be run, with the reason
 #   summary.csv  medians and ratios
-# Set by the caller:
+# The caller sets these variables:
 : "${out:=}" "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${scripts:=.}"
 
 te_bench=$BUILD/bin/te_bench
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-# Requests count one by one; merging is reported apart.
+# Without merging each request is one operation; merging has rows of its own.
 export MOONRAIL_MERGE=0
 
-# Only what is optimised and not instrumented is worth measuring.
+# Fails if the build is not optimised or is instrumented.
 bench_check_build()
 {
 	flags=$(cat "$BUILD/flags" 2>/dev/null)
@@ -49,7 +50,7 @@ bench_begin()
 		"$(sysctl -n net.ipv4.tcp_congestion_control 2>/dev/null)"
 }
 
-# skip WHAT WHY
+# skip WHAT WHY: records a case that cannot be run.
 skip()
 {
 	printf '%s: %s\n' "$1" "$2" >>"$out/skipped"
@@ -61,7 +62,8 @@ progress()
 	[ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2
 }
 
-# record CASE SIDE ROUND METRIC VALUE: what is no number is a run that failed.
+# record CASE SIDE ROUND METRIC VALUE: records a result. If VALUE is not a
+# number, it records a failed run.
 record()
 {
 	case $5 in
@@ -73,21 +75,22 @@ record()
 	printf '%s,%s,%s,%s,%s\n' "$1" "$2" "$3" "$4" "$5" >>"$out/runs.csv"
 }
 
-# row CASE SIDE AGAINST METRIC OPERATOR GOAL: AGAINST "" compares the value
-# itself; GOAL "" has none.
+# row CASE SIDE AGAINST METRIC OPERATOR GOAL: adds a comparison. If AGAINST is
+# empty, the value itself is compared with GOAL. If GOAL is empty, there is no
+# verdict.
 row()
 {
 	printf '%s|%s|%s|%s|%s|%s\n' "$@" >>"$out/rows"
 }
 
-# show FROM [YES]: the table from that row on; YES: there are more to come.
+# show FROM [YES]: prints the table from row FROM on. With YES more rows follow.
 show()
 {
 	awk -v summary="$out/summary.csv" -v from="$1" -v part="${2:-}" \
 		-f "$scripts/bench_report.awk" "$out/runs.csv" "$out/rows"
 }
 
-# row_now …: a row of which all is measured is shown at once.
+# row_now …: adds a row whose runs are complete, and prints it at once.
 row_now()
 {
 	row "$@"
@@ -95,20 +98,20 @@ row_now()
 	show "$(wc -l <"$out/rows")" yes
 }
 
-# fail CASE SIDE ROUND LOG
+# fail CASE SIDE ROUND LOG: records a failed run with the last line of LOG.
 fail()
 {
 	printf '%s, %s, run %s: %s\n' "$1" "$2" "$3" \
 		"$(tail -n 1 "$4" 2>/dev/null)" >>"$out/failures"
 }
 
-# field NAME: a number or word of the JSON object on standard input.
+# field NAME: prints a number or word of the JSON object on standard input.
 field()
 {
 	sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p" | tail -n 1
 }
 
-# run_te CASE SIDE ROUND OPTION…: one run of te_bench, its JSON in $json.
+# run_te CASE SIDE ROUND OPTION…: runs te_bench once and sets json to its output.
 run_te()
 {
 	run_case=$1 run_side=$2 run_round=$3
@@ -135,13 +138,13 @@ run_rate()
 }
 
 # alternate CASE COMMAND SIDE…: runs "COMMAND CASE SIDE ROUND" for all sides in
-# turn, and which of them is first goes round too.
+# each round. Each round begins with another side.
 alternate()
 {
 	alternate_often 1 "$@"
 }
 
-# alternate_often TIMES CASE COMMAND SIDE…: the same, TIMES the rounds.
+# alternate_often TIMES CASE COMMAND SIDE…: the same with TIMES as many rounds.
 alternate_often()
 {
 	alt_times=$1 alt_case=$2 alt_command=$3
@@ -183,7 +186,7 @@ bench_report()
 	[ ! -s "$out/failures" ]
 }
 
-# plot_side SIDE TRANSPORT OP: "size median min max" per line.
+# plot_side SIDE TRANSPORT OP: prints "size median min max" lines.
 plot_side()
 {
 	awk -F, -v side="$1" -v t="$2" -v op="$3" '

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# transfers.svg: throughput by block size, 128 requests per batch, one thread;
-# bars from the lowest to the highest run. `out` is the folder.
+# Plots transfers.svg: throughput by block size, for 128 requests per batch and
+# one thread. The bars reach from the lowest to the highest run. `out` is the
+# folder.
 set terminal svg size 1000,800 font 'sans,12' background 'white'
 set output out.'/transfers.svg'
 set multiplot layout 2,2

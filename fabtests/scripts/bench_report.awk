@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Reads runs.csv, then rows; prints the table and writes `summary`. With `from`
-# only rows from that one on are printed; with `part` there are more to come.
+# Reads runs.csv and then rows, prints the table and writes the file `summary`.
+# Only rows from number `from` on are printed. If `part` is set, more rows follow.
 
 function sort_values(v, n,	i, j, x)
 {
@@ -12,7 +12,8 @@ function sort_values(v, n,	i, j, x)
 	}
 }
 
-# Median, lowest, highest of a case's side; 0 where there is no run.
+# Sets median, lowest and highest value of a side of a case; returns 0 if there
+# is no run.
 function collect(key,	v, n, i)
 {
 	n = count[key]

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# make demo: two processes of this host move 2 GiB there and back over two tcp
-# rails, and compare every byte. BUILD is the build folder.
+# make demo: two processes on this host move 2 GiB in each direction over two tcp
+# rails, and verify every byte. BUILD is the build folder.
 set -eu
 
 build=${BUILD:-build}

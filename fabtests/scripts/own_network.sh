@@ -1,11 +1,11 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Sourced by what measures over loopback.
+# Sourced by scripts that measure over loopback.
 
-# own_network COMMAND…: in a network namespace of its own if that can be made,
-# where no congestion control spreads packets over time: bbr on loopback halves
-# or doubles a figure from run to run.
+# own_network COMMAND…: runs COMMAND in a network namespace of its own with reno,
+# or in the present one if no namespace can be made. With bbr, results over
+# loopback vary by a factor of two between runs, because bbr paces packets.
 # shellcheck disable=SC2016 # the inner shell's
 own_network()
 {

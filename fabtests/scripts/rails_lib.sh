@@ -1,12 +1,13 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Sourced: rails to test on. Two or more hosts (network namespaces) a, b, c, …
-# and rails 0, 1, … between them: on each host device r0, r1, … with address
-# 10.77.RAIL.HOST (10.77.0.1 is rail 0 of host a), each shaped to its rate by
-# tc tbf at every end. With a control pair there is a device ctl as well, not
-# shaped, 10.77.200.HOST. Several runs at a time don't meet; whatever a killed
-# run left behind goes away with the next one. Needs root, iproute2, iptables.
+# Sourced by tests that need several rails. Makes two or more hosts (network
+# namespaces) a, b, c, … and rails 0, 1, … between them. On each host, rail N is
+# device rN with the address 10.77.N.HOST (10.77.0.1 is rail 0 of host a). tc tbf
+# limits each rail to its rate at every end. An optional control link is device
+# ctl at 10.77.200.HOST, without a limit. Several runs may be active at the same
+# time. Each run removes what killed runs have left. Needs root, iproute2 and
+# iptables.
 #
 #	. "$SRC/fabtests/scripts/rails_lib.sh"
 #	rails_begin || exit		# 77 and the reason on standard output
@@ -16,67 +17,73 @@
 #	rails_bench a i "$rails_segment" --operation=write --duration=3 --verify
 #	rails_mark
 #	rails_at 1
-#	rails_drop 0 both b		# silent
+#	rails_drop 0 both b		# drops packets silently
 #	rails_at 2
 #	rails_restore 0
 #	rails_wait i 20 || echo failed
 #	rails_json i gb_per_s
 #
-# Processes are children of the shell that calls: no $(…) around what starts one.
-# All of it ends with the shell: rails_begin sets traps on EXIT, HUP, INT, TERM
-# (what else is to be done at the end goes into a function rails_at_end).
-# HOST is a letter, RAIL a number or ctl, NAME of a process what the caller
-# likes; without a HOST a fault is made on host b, a rate changed everywhere.
+# Processes are children of the calling shell, so a call that starts one must not
+# be inside $(…). All processes and hosts end with the shell: rails_begin sets
+# traps on EXIT, HUP, INT and TERM. If the caller defines a function
+# rails_at_end, the EXIT trap calls it first.
+# HOST is a letter, RAIL is a number or ctl, and NAME is a name that the caller
+# chooses for a process. Without HOST, faults affect host b, and a new rate
+# affects all hosts.
 #
-# rails_begin			checks, sweeps, makes $rails_dir; 77: can't
-# rails_up [-n HOSTS] [-c yes|no] RATE…	makes the hosts; -c yes is the default.
-#				RATE as tc takes it; more than two hosts are
-#				joined by one bridge per rail
-# rails_down			ends processes and hosts; another rails_up may
-#				follow
-# rails_addr HOST [RAIL]	the address; without RAIL that of the control
-#				pair, where there is none that of rail 0
-# rails_devices			r0,r1,…
+# rails_begin			checks the requirements, removes leftovers of killed
+#				runs and makes $rails_dir; 77 if it is impossible
+# rails_up [-n HOSTS] [-c yes|no] RATE…	makes the hosts (default: 2), the control
+#				link (-c, default: yes) and a rail per RATE, in the
+#				syntax of tc. One bridge per rail joins more than
+#				two hosts
+# rails_down			ends the processes and removes the hosts; another
+#				rails_up may follow
+# rails_addr HOST [RAIL]	prints the address; without RAIL the address of the
+#				control link, or of rail 0 if there is none
+# rails_devices			prints r0,r1,…
 #
-# rails_run HOST COMMAND…	in the foreground
-# rails_start HOST NAME COMMAND…	in the background; standard output and error
-#				in $rails_dir/NAME.out and NAME.err
-# rails_pid NAME
+# rails_run HOST COMMAND…	runs COMMAND in the foreground
+# rails_start HOST NAME COMMAND…	runs COMMAND in the background, with output in
+#				$rails_dir/NAME.out and errors in NAME.err
+# rails_pid NAME		prints the process ID
 # rails_line NAME [SECONDS]	waits for its first line (20 s) and prints it
-# rails_wait NAME [SECONDS]	until it has ended; its status, 124: it hasn't
-# rails_stop NAME [SIGNAL]	TERM, or that; its status
-# rails_signal NAME SIGNAL	as STOP and CONT
-# rails_target HOST NAME [OPTION…]	te_bench --mode=target on all rails (over
-#				tcp); $rails_segment is its name when it is up
-# rails_bench HOST NAME SEGMENT [OPTION…]	te_bench --mode=initiator --json
-# rails_json NAME FIELD		of its last line, the first of that name
+# rails_wait NAME [SECONDS]	waits for its end and returns its status, or 124 if
+#				it still runs
+# rails_stop NAME [SIGNAL]	sends TERM or SIGNAL, and returns its status
+# rails_signal NAME SIGNAL	sends a signal, for example STOP or CONT
+# rails_target HOST NAME [OPTION…]	starts te_bench --mode=target on all rails
+#				(tcp) and sets $rails_segment to its name
+# rails_bench HOST NAME SEGMENT [OPTION…]	starts te_bench --mode=initiator --json
+# rails_json NAME FIELD		prints the first FIELD of the last line of output
 #
-# rails_mark			time is counted from here
-# rails_at SECONDS		sleeps until then
-# rails_now			milliseconds since the mark
-# rails_rate RAIL RATE [HOST]	changes a rate, at all ends or those of HOST
-# rails_link RAIL down|up [HOST]	with two hosts both lose the carrier
-# rails_drop RAIL in|out|both [HOST]	loses packets, without a word
-# rails_forget RAIL [HOST]	the connections that are open lose all packets, as
-#				if a firewall had forgotten them; new ones pass
-# rails_hold [RAIL [HOST]]	packets wait at that end; without a HOST at all ends,
-#				without a RAIL on all rails. They go on when it
-#				is restored
-# rails_reset RAIL [HOST]	resets the connections that are open
-# rails_refuse RAIL [HOST]	answers every packet by a reset, from now on
-# rails_restore [RAIL]		link up, nothing lost, first rate; or all rails
+# rails_mark			sets the origin of rails_at and rails_now
+# rails_at SECONDS		sleeps until SECONDS after the mark
+# rails_now			prints the milliseconds since the mark
+# rails_rate RAIL RATE [HOST]	changes a rate, at all ends or at those of HOST
+# rails_link RAIL down|up [HOST]	sets a link; with two hosts both ends lose the
+#				carrier
+# rails_drop RAIL in|out|both [HOST]	drops packets silently
+# rails_forget RAIL [HOST]	drops all packets of the open connections, as if a
+#				firewall had forgotten them; new connections work
+# rails_hold [RAIL [HOST]]	delays packets until rails_restore; without HOST at
+#				all ends, without RAIL on all rails
+# rails_reset RAIL [HOST]	resets the open connections
+# rails_refuse RAIL [HOST]	answers each TCP packet with a reset from now on
+# rails_restore [RAIL]		ends all faults of RAIL (default: of all rails) and
+#				restores the first rate
 #
-# rails_fi			for the libfabric provider's programs: the client
-#				in a, the server in b, both over all the rails
-# rails_case TITLE COMMAND…	a case of a test: "ok" or, with what it and the
-#				programs said, "not ok"; down
-# rails_exit			1 if a case went wrong
+# rails_fi			sets the environment of the libfabric provider's
+#				programs: client on a, server on b, all rails
+# rails_case TITLE COMMAND…	runs a case of a test and prints "ok" or "not ok"
+#				(with the output), then calls rails_down
+# rails_exit			exits, with 1 if a case has failed
 #
-# rails_bytes HOST RAIL rx|tx	what has crossed it, of /sys/class/net
-# rails_watch HOST NAME [MS]	starts NAME: "ms,rx r0,tx r0,rx r1,…" to its .out
+# rails_bytes HOST RAIL rx|tx	prints the byte counter from /sys/class/net
+# rails_watch HOST NAME [MS]	starts NAME, which prints "ms,rx r0,tx r0,rx r1,…"
 #				every MS (20) from the mark; end it by rails_stop
-# rails_iperf			what iperf3 carries from a to b over all rails at a
-#				time, in Mbit/s: to $rails_dir/sum
+# rails_iperf			writes the rate of iperf3 from a to b, over all
+#				rails at the same time, to $rails_dir/sum, in Mbit/s
 : "${BUILD:?}" "${SRC:?}"
 
 rails_scripts=$SRC/fabtests/scripts
@@ -84,7 +91,8 @@ rails_hosts='' rails_n=0 rails_ctl=no rails_dir='' rails_id='' rails_segment=''
 rails_bad=0
 export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-# Of a process: when it started. Together with its number it is unique.
+# rails_born PID: prints the start time of the process. PID and start time
+# identify a process uniquely.
 rails_born()
 {
 	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20
@@ -124,7 +132,7 @@ rails_check()
 		head -n 1)"
 }
 
-# rails_ns_del NAMESPACE
+# rails_ns_del NAMESPACE: kills its processes and removes it.
 rails_ns_del()
 {
 	rails_pids=$(ip netns pids "$1" 2>/dev/null)
@@ -133,7 +141,7 @@ rails_ns_del()
 	ip netns del "$1" 2>/dev/null || :
 }
 
-# What is left of runs that were killed.
+# Removes the namespaces and folders of runs that were killed.
 rails_sweep()
 {
 	ip netns list 2>/dev/null | sed -n 's/^\(moonrail-[^ ]*\).*/\1/p' |
@@ -215,8 +223,9 @@ rails_devices()
 	seq -s , 0 $((rails_n - 1)) | sed 's/[0-9]\{1,\}/r&/g'
 }
 
-# rails_shape VERB NAMESPACE DEVICE RATE. A burst of 256 KiB lets whole TSO
-# packets through; a queue of 20 ms is what a switch has.
+# rails_shape VERB NAMESPACE DEVICE RATE: limits the rate of the device. A burst
+# of 256 KiB lets whole TSO packets pass; the queue of 20 ms is as long as that
+# of a switch.
 rails_shape()
 {
 	tc -n "$2" qdisc "$1" dev "$3" root tbf rate "$4" burst 256kb \
@@ -233,7 +242,7 @@ rails_host_new()
 			net.ipv6.conf.default.disable_ipv6=1
 }
 
-# rails_plug HOST RAIL: its address, and up.
+# rails_plug HOST RAIL: sets the address of the device and brings it up.
 rails_plug()
 {
 	ip -n "$(rails_ns "$1")" addr add "$(rails_addr "$1" "$2")/24" \
@@ -241,7 +250,8 @@ rails_plug()
 		ip -n "$(rails_ns "$1")" link set "$(rails_dev "$2")" up
 }
 
-# rails_wire RAIL: one cable, or one bridge in a namespace of its own.
+# rails_wire RAIL: connects the hosts by a veth pair, or by a bridge in a
+# namespace of its own if there are more than two.
 rails_wire()
 {
 	rails_d=$(rails_dev "$1")
@@ -266,7 +276,8 @@ rails_wire()
 	done
 }
 
-# rails_ends RAIL [HOST]: "NAMESPACE DEVICE" of everything that is shaped.
+# rails_ends RAIL [HOST]: prints "NAMESPACE DEVICE" for each device of the rail
+# with a rate limit.
 rails_ends()
 {
 	for rails_h in ${2:-$rails_hosts}; do
@@ -276,7 +287,7 @@ rails_ends()
 	done
 }
 
-# rails_rates VERB RAIL RATE [HOST]
+# rails_rates VERB RAIL RATE [HOST]: limits all ends of the rail to RATE.
 rails_rates()
 {
 	rails_ends "$2" "${4:-}" | while read -r rails_x rails_d; do
@@ -312,7 +323,7 @@ rails_up()
 	rails_carrier && rails_save
 }
 
-# The carrier comes a moment after the link.
+# Waits until all links have a carrier, which follows a moment after link up.
 rails_carrier()
 {
 	for rails_x in $(seq 200); do
@@ -325,7 +336,7 @@ rails_carrier()
 	return 1
 }
 
-# For another shell: see rails.sh.
+# Saves the state for another shell; rails.sh reads it.
 rails_save()
 {
 	printf '%s\n' "rails_hosts='$rails_hosts'" "rails_n=$rails_n" \
@@ -358,7 +369,7 @@ rails_pid()
 	cat "$rails_dir/$1.pid" 2>/dev/null || echo none
 }
 
-# rails_alive PID: there, and not only waiting to be waited for.
+# rails_alive PID: succeeds if the process exists and is not a zombie.
 rails_alive()
 {
 	rails_x=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null)
@@ -410,7 +421,7 @@ rails_stop()
 	return "$rails_status"
 }
 
-# rails_te HOST NAME OPTION…
+# rails_te HOST NAME OPTION…: starts te_bench on all rails.
 rails_te()
 {
 	rails_host=$1 rails_name=$2
@@ -515,7 +526,8 @@ rails_link()
 	ip -n "$(rails_ns "${3:-b}")" link set "$(rails_dev "$1")" "$2"
 }
 
-# rails_rule RAIL HOST RULE…: set, and noted for rails_restore.
+# rails_rule RAIL HOST RULE…: adds an iptables rule and records it for
+# rails_restore.
 rails_rule()
 {
 	rails_x=$(rails_ns "$2")
@@ -552,7 +564,7 @@ rails_forget()
 	done <"$rails_dir/forget"
 }
 
-# A packet may pass yet.
+# A packet may still pass after this call.
 rails_hold()
 {
 	for rails_one in ${1:-$(seq 0 $((rails_n - 1)))}; do
@@ -567,7 +579,8 @@ rails_reset()
 {
 	rails_run "${2:-b}" ss -K -H -t src "$(rails_addr "${2:-b}" "$1")" \
 		>"$rails_dir/reset" 2>&1
-	# a kernel that cannot: by a reset for whatever comes, for a moment
+	# If the kernel does not support ss -K, answer all packets with a reset
+	# for a moment.
 	if rails_run "${2:-b}" ss -H -t state established \
 			src "$(rails_addr "${2:-b}" "$1")" | grep -q .; then
 		rails_refuse "$1" "${2:-b}"
@@ -621,11 +634,11 @@ rails_watch()
 		"${3:-20}" "$rails_zero"
 }
 
-# --- what they carry ----------------------------------------------------------
+# --- rates ---------------------------------------------------------------------
 
 rails_iperf()
 {
-	# of a case with more rails before this one
+	# An earlier case with more rails may have left files.
 	rm -f "$rails_dir"/client?.out
 	for rails_rail in $(seq 0 $((rails_n - 1))); do
 		rails_start b "server$rails_rail" iperf3 -s -1 --forceflush -B "$(rails_addr b "$rails_rail")"

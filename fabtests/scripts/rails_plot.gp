@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# file.svg: Mbit/s of each of the n rails over time, from file.csv.
+# Plots file.svg: Mbit/s of each of the n rails over time, from file.csv.
 set terminal svg size 900,400 font 'sans,12' background 'white'
 set output file.'.svg'
 set datafile separator ','

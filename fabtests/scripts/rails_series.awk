@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# From rails_watch.sh's lines: seconds and each rail's Mbit/s, side rx or tx, in
-# steps of 100 ms.
+# Reads the lines of rails_watch.sh. Prints the time in seconds and the Mbit/s of
+# each rail in steps of 100 ms; `side` is rx or tx.
 
 NR == 1 { rails = (NF - 1) / 2; first = side == "tx" ? 3 : 2; next }
 NR == 2 || $1 - at >= 100 {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# From rails_watch.sh's lines and the time of a request, us: by how many percent
-# of that time the first rail ended before the last one. What trickles in at the
-# end (acknowledgements, keep-alives: below 16 KiB) is no transfer.
+# Reads the lines of rails_watch.sh. Prints how long before the last rail the
+# first rail ended, in percent of the duration of a request (in us). Less than
+# 16 KiB at the end is ignored: acknowledgements and keep-alives.
 
 NR == 1 { rails = (NF - 1) / 2; next }
 NF == 2 * rails + 1 {

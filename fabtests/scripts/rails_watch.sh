@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# rails_watch.sh RAILS MS ZERO: the byte counters of r0, r1, … of this network
-# namespace every MS milliseconds, as "ms,rx r0,tx r0,…" with the time since
-# ZERO (milliseconds since the epoch). Runs until it is killed, without a
-# process per sample.
+# rails_watch.sh RAILS MS ZERO: prints the byte counters of r0, r1, … in this
+# network namespace every MS milliseconds, as "ms,rx r0,tx r0,…". ms is the time
+# since ZERO, which is in milliseconds since the epoch. The script runs until it
+# is killed. It starts no process per sample.
 set -u
 rails=$1 zero=$3
 printf -v pause '%d.%03d' $(($2 / 1000)) $(($2 % 1000))
