@@ -3,22 +3,24 @@
 #
 # bench_files.sh [DEPTH [SECONDS [ROUNDS [WORD...]]]]
 #
-# A file segment beside fio's io_uring engine: the same file, block size and
-# depth, direct, sequential, with registered buffers, in turns, each as often
-# first as the other. Prints medians of both rates and of the processor time per
-# byte, and, since disks change their rate from one second to the next, of the
-# ratios of each round: with the interval in which the true median is by 98 %,
-# and whether that is beyond the goal (met), short of it (missed), or neither
-# (open). The goals are a rate of at least 0.95 of fio's, and of processor time
-# not more than fio's; what is missed makes the script fail. What durability
-# costs beside a fio without it has no goal.
-# The bytes come from, or go to, as many blocks of memory as the depth in both:
-# with more of them large blocks go past the processor's caches, at two thirds of
-# the rate. Words narrow it down: read, write, 4k, 128k, 1M.
+# Compares a file segment with fio's io_uring engine: the same file, block size
+# and depth, direct and sequential I/O, registered buffers. Both run once per
+# round and take turns at being first. The script prints the medians of both
+# rates and of the processor time per byte. The rate of a disk varies from one
+# second to the next, so the script also prints the median of the ratios of the
+# rounds, with the interval that contains the true median with a probability of
+# 98 %. The verdict is "met" if the whole interval is beyond the goal, "missed"
+# if all of it is short of the goal, and otherwise "open". The goals are at least
+# 0.95 of fio's rate, and at most fio's processor time. A missed goal makes the
+# script fail. The runs with durable writes have no goal, because fio runs
+# without durability.
+# Both use as many blocks of memory as the depth. With more memory, large blocks
+# would not fit the processor's caches, and the rate would fall to two thirds.
+# Words select cases: read, write, 4k, 128k, 1M.
 #
-# BUILD as the Makefile sets it. BENCH_DIR is where the file goes; without, and
-# as root, it is a loop device on memory, whose rate is the same all the time.
-# The loop device's threads copy there, and count for neither.
+# BUILD is set by the Makefile. BENCH_DIR is the folder of the file. Without it,
+# root uses a loop device on memory, whose rate is constant. The processor time
+# of the loop device's threads is not counted.
 set -u
 : "${BUILD:?}"
 depth=${1:-32} seconds=${2:-0.5} rounds=${3:-11}
@@ -48,15 +50,14 @@ MOONRAIL_SEGMENT_DIR=$tmp
 MOONRAIL_FILE_DEPTH=$depth
 export LD_LIBRARY_PATH MOONRAIL_SEGMENT_DIR MOONRAIL_FILE_DEPTH
 
-# field NAME FILE: the first number of that name in JSON.
+# field NAME FILE: prints the first number of that name in a JSON file.
 field()
 {
 	grep -o "\"$1\" *: *[0-9.e+-]*" "$2" | head -n 1 | sed 's/.*: *//'
 }
 
-# figures BYTES SECONDS CPU_SECONDS WHO: "bytes per second, CPU seconds per GB".
-# Of nothing there is no rate: what moved no byte, or took no time or CPU, was
-# not measured.
+# figures BYTES SECONDS CPU_SECONDS PROGRAM: prints bytes per second and CPU
+# seconds per GB. Fails if a value is 0, because then the run measured nothing.
 figures()
 {
 	awk -v bytes="$1" -v seconds="$2" -v cpu="$3" 'BEGIN {
@@ -69,16 +70,17 @@ figures()
 	return 1
 }
 
-# cpu_ns FILE: of all threads whose schedstat it holds
+# cpu_ns FILE: prints the sum of the CPU times in lines of schedstat, ns.
 cpu_ns()
 {
 	awk '{ sum += $1 } END { printf "%.0f\n", sum }' "$1"
 }
 
-# run_fio OP BLOCK: "bytes per second, CPU seconds per GB". What fio says of its
-# CPU leaves out the threads that the kernel makes for its requests, which take
-# up to a third more; so those of the job's process are read before and after.
-# Of threads that end meanwhile, as idle ones do after 5 s, nothing is counted.
+# run_fio OP BLOCK: runs fio and prints bytes per second and CPU seconds per GB.
+# fio's own CPU time leaves out the threads that the kernel makes for its
+# requests, which take up to a third more. So this function reads the CPU time of
+# all threads of the job's process before and after the run. Threads that end
+# during the run, such as those idle for 5 s, are not counted.
 run_fio()
 {
 	# shellcheck disable=SC2016 # for the shell that fio starts
@@ -100,7 +102,7 @@ run_fio()
 			'BEGIN { print (after - before) / 1e9 }')" fio
 }
 
-# run_files OP BLOCK SYNC
+# run_files OP BLOCK SYNC: the same with te_bench and a file segment.
 run_files()
 {
 	case $2 in 4k) batch=2048 ;; 128k) batch=512 ;; *) batch=128 ;; esac
@@ -118,20 +120,22 @@ run_files()
 		"$(field cpu_seconds "$tmp/te")" te_bench
 }
 
-# median FILE COLUMN
+# median FILE COLUMN: prints the median of a column.
 median()
 {
 	sort -g -k"$2,$2" "$1" | awk -v c="$2" '{ v[NR] = $c }
 		END { print v[int((NR + 1) / 2)] }'
 }
 
-# ratio COLUMN LEAST MOST: of the rounds, "median low high verdict". '-': no bound.
+# ratio COLUMN LEAST MOST: prints "median low high verdict" of the ratios of the
+# rounds. LEAST and MOST are the goal; "-" means no bound.
 ratio()
 {
 	paste "$tmp/a" "$tmp/b" | awk -v c="$1" '{ print $(c + 2) / $c }' |
 		sort -g | awk -v least="$2" -v most="$3" '{ v[NR] = $1 }
 		END {
-			# binomial: so many at either end are left out
+			# The binomial distribution gives the number of values
+			# to leave out at either end.
 			sum = p = 0.5 ^ NR
 			for (k = 0; sum < 0.01; sum += p) {
 				p *= (NR - k) / (k + 1)
@@ -152,7 +156,8 @@ ratio()
 		}'
 }
 
-# wanted OP BLOCK: no word, or one for each, names another.
+# wanted OP BLOCK: succeeds if the words select the case. If no word names an
+# operation, or no word names a block size, all of them are selected.
 wanted()
 {
 	case $words in
@@ -165,14 +170,14 @@ wanted()
 	esac
 }
 
-# compare OP BLOCK SYNC
+# compare OP BLOCK SYNC: runs a case and prints its row. Fails if a goal is missed.
 compare()
 {
 	wanted "$1" "$2" || return 0
 	: >"$tmp/a"
 	: >"$tmp/b"
 	for round in $(seq "$rounds"); do
-		# a disk that was idle may be faster for a while
+		# The order changes, because an idle disk may be faster at first.
 		[ $((round % 2)) -eq 1 ] || {
 			run_files "$1" "$2" "$3" >>"$tmp/b" || return 1
 		}
@@ -214,7 +219,7 @@ for block in 4k 128k 1M; do
 	compare read $block none || bad=1
 	compare write $block none || bad=1
 done
-# fio's rate without any flush: what durability costs
+# The cost of durable writes; fio does not flush.
 compare write 128k data || bad=1
 compare write 128k dsync || bad=1
 exit $bad

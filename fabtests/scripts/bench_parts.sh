@@ -1,16 +1,16 @@
 # shellcheck shell=sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Sourced by bench.sh: what is measured, part by part, and its goals. Lists of
-# words from the caller:
+# Sourced by bench.sh: the parts of the benchmark and their goals. The caller sets
+# these lists of words:
 : "${transports:=}" "${sizes:=}" "${ops:=}" "${batches:=}" "${threads:=}"
 : "${rounds:=5}" "${seconds:=1}" "${form:=quick}" "${segments:=1000}" "${out:=}"
 : "${te_bench:=}"
 
-# A buffer beyond the caches, with a block for each thread.
+# The buffer is larger than the caches and has a block for each thread.
 buffer=128M
 
-# device TRANSPORT: one rail, on the loopback.
+# device TRANSPORT: prints the option that selects one rail on the loopback.
 device()
 {
 	[ "$1" != tcp ] || echo --device_name=127.0.0.1
@@ -41,8 +41,8 @@ transfer_run()
 		$(transfer_options "$1")
 }
 
-# transfer_goal "TRANSPORT OP SIZE bBATCH tTHREADS": the row, with the goal
-# that the design has for it.
+# transfer_goal "TRANSPORT OP SIZE bBATCH tTHREADS": adds the row with the goal of
+# the design.
 transfer_goal()
 {
 	case $1 in
@@ -54,7 +54,8 @@ transfer_goal()
 	esac
 }
 
-# Blocks of 16 MiB in the quick form: a batch of 8, 128 MiB as with 1 MiB.
+# transfer_batch SIZE BATCH: prints the batch size. In the quick form a batch of
+# 16 MiB blocks has 8 of them, which is 128 MiB, as with blocks of 1 MiB.
 transfer_batch()
 {
 	if [ "$1" = 16M ] && [ "$2" = 128 ] && [ "$form" = quick ]; then
@@ -64,10 +65,13 @@ transfer_batch()
 	fi
 }
 
-# transfer_sides "TRANSPORT OP SIZE bBATCH tTHREADS": all that is run in turn.
-# merged: adjacent requests of small blocks as one, apart, since the plain loop
-# doesn't do it. raw-fd: the plain loop with a descriptor, for blocks where it
-# shows what of its lead is that nothing can sleep on its queues.
+# transfer_sides "TRANSPORT OP SIZE bBATCH tTHREADS": prints the programs to run:
+# engine  the engine without merging
+# raw     the plain libfabric loop
+# merged  the engine with adjacent small requests merged; not compared with raw,
+#         which does not merge
+# raw-fd  the plain loop with a wait descriptor for its queues, for small blocks;
+#         it shows how much of raw's lead comes from queues without one
 transfer_sides()
 {
 	sides='engine raw'
@@ -93,11 +97,12 @@ transfer_cases()
 	done
 }
 
-# transfer_times "TRANSPORT OP SIZE bBATCH tTHREADS": of the rounds. Large
-# blocks over tcp go at two to seven GB/s in phases of about a second, the plain
-# loop's too: where the processor has AMD's "rep movsb", the kernel's copy of a
-# block to between 1 and 16 bytes behind its own place, modulo 4096, takes six
-# times as long, and headers shift that place. Medians need more runs there.
+# transfer_times "TRANSPORT OP SIZE bBATCH tTHREADS": prints the factor by which
+# the case needs more rounds. The rate of large blocks over tcp varies between two
+# and seven GB/s in phases of about a second, with the plain loop too: on AMD
+# processors "rep movsb", the kernel's copy, takes six times as long if the
+# destination lies 1 to 16 bytes behind the source, modulo 4096, and headers shift
+# that distance. The medians of such cases need more runs.
 transfer_times()
 {
 	case $1 in
@@ -106,7 +111,7 @@ transfer_times()
 	esac
 }
 
-# transfer_aside SIDE CASE: its row, where it was run.
+# transfer_aside SIDE CASE: adds the row of merged or raw-fd if it was run.
 transfer_aside()
 {
 	case $1$(transfer_sides "$2")' '$2 in
@@ -173,9 +178,9 @@ part_copy()
 
 # --- the plain loop against fi_rma_bw ----------------------------------------
 #
-# With the very calls of fi_rma_bw -U, which ask for delivery complete by the
-# endpoint's default only: not every provider heeds that, and one that doesn't
-# completes earlier than the plain loop elsewhere.
+# The plain loop makes the same calls as fi_rma_bw -U, which requests
+# FI_DELIVERY_COMPLETE only as the default of the endpoint. Some providers ignore
+# that default and complete earlier than in the other parts.
 
 free_port()
 {
@@ -188,7 +193,8 @@ find_rma_bw()
 		command -v "${FABTESTS:+$FABTESTS/bin/}fi_rma_bw"
 }
 
-# Iterations for about $seconds at what a loopback does.
+# rma_iterations SIZE: prints the iterations that take about $seconds on a
+# loopback.
 rma_iterations()
 {
 	case $1 in
@@ -201,13 +207,13 @@ rma_iterations()
 	awk -v n=$n -v s="$seconds" 'BEGIN { n *= s; print int(n < 128 ? 128 : n) }'
 }
 
-# rma_theirs CASE ROUND PROVIDER OP SIZE: its own line is megabytes a second
-# in the fifth column. -j 0: every write has a completion.
+# rma_theirs CASE ROUND PROVIDER OP SIZE: runs fi_rma_bw, which prints megabytes
+# per second in the fifth column. With -j 0 every write has a completion.
 rma_theirs()
 {
 	free_port
 	case $3 in
-	# a port names each side's memory: the same on both is "busy"
+	# The port names the memory of each side, so both need different ports.
 	shm) here="-E=$port -B $port" there="-E=$port -B $((port + 9000))" ;;
 	*) here="-s 127.0.0.1 -B $port" there="-P $port" ;;
 	esac
@@ -267,7 +273,7 @@ part_rma_bw()
 	done
 }
 
-# raw_provider TRANSPORT: what the plain loop takes.
+# raw_provider TRANSPORT: prints the provider that the plain loop uses.
 raw_provider()
 {
 	# shellcheck disable=SC2046
@@ -279,7 +285,7 @@ raw_provider()
 
 # --- others ------------------------------------------------------------------
 
-# The best that one TCP stream does, for scale.
+# The rate of a single TCP stream, for comparison.
 part_iperf3()
 {
 	command -v iperf3 >/dev/null 2>&1 || {
@@ -333,7 +339,8 @@ ucx_iterations()
 	awk -v n=$n -v s="$seconds" 'BEGIN { n *= s; print int(n < 32 ? 32 : n) }'
 }
 
-# ucx_run CASE SIDE ROUND: the last CSV line's megabytes (2^20) a second.
+# ucx_run CASE SIDE ROUND: runs ucx_perftest, whose last CSV line has megabytes
+# (2^20) per second.
 ucx_run()
 {
 	if [ "$2" != ucx ]; then
@@ -364,8 +371,9 @@ ucx_run()
 	fi
 }
 
-# ucx_perftest can't flush per window: its small puts end when they are copied
-# out. So writes have no goal here; a get is there when it ends.
+# ucx_perftest cannot flush after each window, and its small puts complete as soon
+# as they are copied from the source. So writes have no goal. A get completes when
+# its bytes have arrived.
 part_ucx()
 {
 	command -v ucx_perftest >/dev/null 2>&1 || {
@@ -379,7 +387,7 @@ part_ucx()
 	done; done
 }
 
-# --- what it costs to be there -----------------------------------------------
+# --- the cost of idle targets and of open segments ---------------------------
 
 part_idle()
 {
@@ -404,8 +412,8 @@ part_idle()
 	done
 }
 
-# Targets of 1 000 segments are 1 000 engines: they get small receive buffers,
-# or they wouldn't fit. 6 MiB each.
+# 1 000 segments need 1 000 target engines. With small receive buffers each takes
+# 6 MiB; with the default they would not fit.
 part_segments()
 {
 	free=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
@@ -428,7 +436,7 @@ part_segments()
 	rm -f "$out/counts"
 }
 
-# segments_run ROUND
+# segments_run ROUND: runs te_bench --mode=segments and records its results.
 segments_run()
 {
 	# shellcheck disable=SC2046
@@ -446,8 +454,8 @@ segments_run()
 	segments_memory "$1"
 }
 
-# segments_memory ROUND: from the array "memory" of the JSON object; the counts
-# of segments are left in $out/counts.
+# segments_memory ROUND: records the array "memory" of the JSON object, and writes
+# the numbers of segments to $out/counts.
 segments_memory()
 {
 	echo "$json" | grep -o '{"segments":[^}]*}' >"$out/memory"

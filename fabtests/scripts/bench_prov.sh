@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# make bench-prov: the libfabric provider over one rail beside the provider
-# below it, in turns; then, where network namespaces can be made, over shaped
-# rails beside fi_mrail over the same ones and beside what iperf3 gets through
-# them all. Medians of ROUNDS (5), each of MS (300) milliseconds per figure.
-# The one rail is loopback, in a network of its own if that can be made
-# (own_network.sh), and at real-time priority if that is permitted.
-# BELOW names the other providers, PARTS (one equal 1+3) what is run, UNIT is
-# the slowest rail in Mbit/s (200). Ends with 1 if a run failed, whatever the
-# figures.
+# make bench-prov: compares the libfabric provider over one rail with the provider
+# below it, in alternate runs. If network namespaces can be made, it then compares
+# the provider over several rails of limited rate with fi_mrail and with iperf3
+# over the same rails. The results are medians of ROUNDS (5), with MS (300)
+# milliseconds for each value. The single rail is loopback, in a network namespace
+# of its own if one can be made (own_network.sh), at real-time priority if that is
+# permitted. BELOW names the other providers, PARTS (one equal 1+3) the parts to
+# run, and UNIT is the rate of the slowest rail in Mbit/s (200). The exit status
+# is 1 if a run failed; the measured values do not change it.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 LC_ALL=C
@@ -23,7 +23,8 @@ below=${BELOW:-'tcp;ofi_rxm tcp'} mrail=${MRAIL:-'tcp;ofi_rxm;ofi_mrail'}
 dir=$(mktemp -d) || exit 2
 trap 'rm -rf "$dir"' EXIT
 
-# run PROVIDER FIGURES [COMMAND…]: the latter before that of the measurement.
+# run PROVIDER FIGURES [COMMAND…]: measures and prints the values. COMMAND is a
+# prefix of the command that measures.
 run()
 {
 	who=$1 what=$2
@@ -39,14 +40,14 @@ run()
 	return $status
 }
 
-# median FILE COLUMN
+# median FILE COLUMN: prints the median of a column.
 median()
 {
 	cut -d ' ' -f "$2" "$dir/$1" | sort -n |
 		sed -n "$((($(grep -c . "$dir/$1") + 1) / 2))p"
 }
 
-# row TEXT A B
+# row TEXT A B: prints a row with A, B and A / B.
 row()
 {
 	awk -v what="$1" -v a="$2" -v b="$3" 'BEGIN {
@@ -55,7 +56,8 @@ row()
 
 # --- one rail -----------------------------------------------------------------
 
-# quietly COMMAND…: as said above, in so far as it works.
+# quietly COMMAND…: runs COMMAND in a network of its own and at real-time
+# priority, as far as that is possible.
 quietly()
 {
 	set -- chrt -r 1 "$@"
@@ -88,7 +90,7 @@ one()
 
 # --- shaped rails -------------------------------------------------------------
 
-# crossed: bytes that have come in at b, rail by rail.
+# crossed: prints the bytes that b has received on each rail.
 crossed()
 {
 	for rail in $(seq 0 $((rails_n - 1))); do
@@ -96,7 +98,7 @@ crossed()
 	done | paste -s -d ' '
 }
 
-# shaped NAME RATE…: in Mbit/s.
+# shaped NAME RATE…: measures over rails with these rates, in Mbit/s.
 shaped()
 {
 	name=$1 rates='' n=0

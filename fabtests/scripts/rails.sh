@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # rails.sh up [-n HOSTS] [-c yes|no] RATE… [-- COMMAND…]
-#	makes hosts and rails as rails_lib.sh says, then runs COMMAND (in a
-#	shell that knows its functions), or waits for the end of its input; the
-#	first line says the ID, as does $RAILS_ID; $RAILS_PEER is the network
-#	namespace of host b
+#	makes hosts and rails (see rails_up in rails_lib.sh), prints the ID of
+#	the run and sets $RAILS_ID to it and $RAILS_PEER to the network namespace
+#	of host b; then runs COMMAND, which may be a function of rails_lib.sh,
+#	or waits for the end of standard input
 # rails.sh on ID FUNCTION ARGUMENT…
-#	meanwhile, from elsewhere: a function without its "rails_", as
-#	on ID drop 0 both, or on ID run b te_bench …
+#	calls a function of rails_lib.sh, without "rails_", in a run that another
+#	shell has made: on ID drop 0 both, or on ID run b te_bench …
 # rails.sh sweep
-#	what killed runs left behind
-# BUILD is the build folder, SRC the sources.
+#	removes what killed runs have left
+# BUILD is the build folder, SRC the source folder.
 set -u
 : "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${BUILD:=$SRC/build}"
 export SRC BUILD

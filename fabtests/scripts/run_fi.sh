@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Runs libfabric's installed test programs, and our own, over one provider or
-# several, on this host, and prints a table of what each made of them. Options
-# have the letters of libfabric's runner; run_fi.sh -h lists them. Ends with 1
-# where the first provider failed in what another one did, or, where it is the
-# only one, failed in anything.
+# Runs libfabric's installed test programs, and those of moonrail, over one or
+# several providers on this host, and prints a table of the results. The options
+# have the same letters as those of libfabric's runner; run_fi.sh -h lists them.
+# The exit status is 1 if the first provider failed a test that another provider
+# passed, or, without another provider, any test.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -76,7 +76,8 @@ shift $((OPTIND - 1))
 [ $# -gt 0 ] || { usage >&2; exit 2; }
 case ,$sets, in
 *,all,*) sets=unit,functional,short,standard,own
-	# 1.17's would fail for unknown options; this one came last
+	# The programs of libfabric 1.17 do not know the options of these tests.
+	# fi_rdm_bw_mt is the newest program, so it shows that all of them exist.
 	command -v "${bins}fi_rdm_bw_mt" >/dev/null && sets=$sets,newer ;;
 *,quick,*) sets=$sets,unit,functional,short ;;
 esac
@@ -86,7 +87,8 @@ server=''
 trap 'rm -rf "$dir"' EXIT
 trap 'kill $server 2>/dev/null; exit 130' HUP INT TERM
 
-# wanted FILE of lines "PATTERN # REASON" > one "PATTERN" a line; checks it.
+# patterns FILE: prints the patterns of a file with lines "PATTERN # REASON".
+# Fails if a reason is missing.
 patterns()
 {
 	awk -F ' # ' '/^#/ || /^$/ { next }
@@ -96,7 +98,7 @@ patterns()
 		END { exit bad }' "$1"
 }
 
-# excluded PROVIDER COMMAND
+# excluded PROVIDER COMMAND: succeeds if the command is excluded.
 excluded()
 {
 	[ -n "$exclude" ] && printf '%s\n' "$2" | grep -Eq -e "$exclude" &&
@@ -105,7 +107,8 @@ excluded()
 		printf '%s\n' "$2" | grep -Eq -f "$dir/exclude.$1"
 }
 
-# What a pair of exit codes says. 61 ENODATA, 38 ENOSYS, of the programs' own.
+# verdict CODE CODE: prints the result for a pair of exit codes. The programs end
+# with 61 (ENODATA) or 38 (ENOSYS) if the provider lacks a feature.
 verdict()
 {
 	if [ "$1" -eq 0 ] && [ "$2" -eq 0 ]; then
@@ -118,14 +121,14 @@ verdict()
 	fi
 }
 
-# listening PORT, TCP or UDP
+# listening PORT: succeeds if a TCP or UDP socket has the port.
 listening()
 {
 	cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp 2>/dev/null |
 		grep -q "$(printf ':%04X 0' "$1")"
 }
 
-# Until the server of that port is there, for a second at most.
+# await PORT: waits for the server at the port, for about a second at most.
 await()
 {
 	n=0
@@ -137,7 +140,7 @@ await()
 	sleep 0.1
 }
 
-# pair PROVIDER COMMAND
+# pair PROVIDER COMMAND: runs a program as server and client.
 pair()
 {
 	port=$((20000 + (port - 19999) % 20000))
@@ -163,7 +166,7 @@ pair()
 	verdict $? $c
 }
 
-# unit PROVIDER COMMAND
+# unit PROVIDER COMMAND: runs a program that needs no second process.
 unit()
 {
 	: >"$dir/client"
@@ -173,7 +176,7 @@ unit()
 	verdict $s $s
 }
 
-# own PROVIDER COMMAND: a program of ours, which makes its own two processes
+# own PROVIDER COMMAND: runs a program of moonrail, which starts both processes
 own()
 {
 	: >"$dir/client"
@@ -187,7 +190,7 @@ own()
 	fi
 }
 
-# run PROVIDER KIND COMMAND
+# run PROVIDER KIND COMMAND: runs a test of that kind and prints its result.
 run()
 {
 	command=$(printf %s "$3" | sed "s/GOOD/$good/g; s/HERE/$here/g")
@@ -204,7 +207,7 @@ run()
 	fi
 }
 
-# tell PROVIDER RESULT
+# tell PROVIDER RESULT: prints the output of a test if -v requests it.
 tell()
 {
 	case $verbose$2 in
@@ -231,7 +234,7 @@ while read -r set kind command; do
 	for p; do
 		: >"$dir/server"
 		: >"$dir/client"
-		# not in a subshell: the server is a child of this one
+		# No subshell, because the server is a child of this shell.
 		run "$p" "$kind" "$command" </dev/null >"$dir/result"
 		result=$(tail -n 1 "$dir/result")
 		line="$line $(printf %-9s "$result")"
