@@ -47,7 +47,7 @@ int fx_submit(transfer_engine_t engine, const struct te_request *req,
 
 struct atomic_counter {
 	struct fx_count *count;
-	uint64_t *results;		/* depth of them, registered */
+	uint64_t *results;		/* [depth], registered */
 	struct fx_counted got;
 };
 
@@ -159,7 +159,7 @@ static bool lock_swap(const struct fx_lock *l, uint64_t from, uint64_t to,
 	return true;
 }
 
-/* What the lock guards is changed by plain transfers. */
+/* Increments the guarded number with plain transfers. */
 static bool lock_round(const struct fx_lock *l)
 {
 	uint64_t found = 1;

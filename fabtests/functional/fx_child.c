@@ -124,7 +124,7 @@ static uint64_t child_reg_len(uint64_t off)
 	return 0;
 }
 
-/* Room for the copy, touched, so that taking it is quick. */
+/* Allocates the copy and touches its pages, so that filling it is quick. */
 static int child_copy(const char *args)
 {
 	uint64_t off = strtoull(args, NULL, 10), len = child_reg_len(off);
@@ -165,7 +165,7 @@ static int child_same(void)
 				    peer.copy_len);
 }
 
-/* One round with a notification; the requests are the job's. */
+/* Submits a round of the job with a notification. */
 static int child_submit_noted(struct fx_job *job)
 {
 	struct notify_msg note = { peer.note, peer.note };
@@ -195,7 +195,7 @@ static int child_round(void)
 	while (!fx_job_reach(&job, 1 + job.bytes, 1000) ||
 	       job.n[STATUS_WAITING])
 		__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
-	/* all of it may have ended at the first look */
+	/* the job may have ended before the first poll */
 	__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
 	for (int i = 0; i < 8; i++)
 		peer.sum[i] += job.n[i];
@@ -259,7 +259,8 @@ static int child_notify(const char *args)
 	return genNotifyInEngine(peer.engine, (uint64_t)seg, note);
 }
 
-/* Calls take for each until n have come or time is up; how many came. */
+/* Calls take for each notification until n have arrived or the time is up.
+ * Returns the number that arrived. */
 static int child_receive(int n, void (*take)(notify_msg_t *msg, void *arg),
 			 void *arg)
 {
@@ -360,7 +361,7 @@ static int child_import(const char *args)
 	return ret ? ret : id;
 }
 
-/* --- ways to end --------------------------------------------------------- */
+/* --- ends of the peer ----------------------------------------------------- */
 
 static int child_second(char *text)
 {
@@ -399,7 +400,7 @@ static int child_fork(char *text)
 	return child_forked < 0;
 }
 
-/* The program sleeps for a minute, unless it is killed before. */
+/* Starts a program that sleeps for a minute, unless it is killed before. */
 static int child_program(char *text)
 {
 	pid_t pid = fork();
@@ -526,8 +527,8 @@ static int child_obey(const char *verb, const char *args, char *text)
 }
 
 /*
- * The next line, without its end. It waits in poll(2): ThreadSanitizer holds
- * signals back while a thread waits in read or in stdio.
+ * Reads the next line, without its end. Waits in poll(2), because
+ * ThreadSanitizer delays signals while a thread waits in read or in stdio.
  */
 static bool child_line(char *line, size_t len)
 {
@@ -577,7 +578,7 @@ void fx_netns(const char *name)
 		close(fd);
 }
 
-/* Before any thread is there. */
+/* Must be called before any thread is started. */
 static void child_option(const char *arg, const char **transport,
 			 const char **host)
 {
@@ -641,16 +642,17 @@ void fx_init(int argc, char **argv)
 	char text[16], timeout[16], fence[16];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* peers have the same limits */
+	/* the peers use the same limits */
 	snprintf(text, sizeof(text), "%u", load);
 	setenv("FT_LOAD", text, 0);
 	snprintf(timeout, sizeof(timeout), "%d", FX_PATIENT_S);
 	setenv("MC_SLICE_TIMEOUT", timeout, 0);
-	/* a target that runs is to answer in time: 500 is the default */
+	/* a running target must answer in time; the default is 500 */
 	snprintf(fence, sizeof(fence), "%u", 500 * (load < 4 ? load : 4));
 	setenv("MOONRAIL_FENCE_MS", fence, 0);
 	setenv("MOONRAIL_DEVICES", "127.0.0.1,127.0.0.2", 0);
-	/* 70 MB for each endpoint take 50 ms, or seconds of a sanitizer */
+	/* the default, 70 MB per endpoint, takes 50 ms, or seconds with a
+	 * sanitizer */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	if (argc > 1 && !strcmp(argv[1], "--peer"))
 		exit(child_main(argc, argv));

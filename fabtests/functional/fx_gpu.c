@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#define GPU_QUEUE	8	/* jobs: more than any rail posts at a time */
+#define GPU_QUEUE	8	/* jobs: more than a rail posts at one time */
 
-/* --- the peer's side ----------------------------------------------------- */
+/* --- in the peer ---------------------------------------------------------- */
 
 static int gpu_register(const struct fx_gpu *gpu, transfer_engine_t engine,
 			size_t len, int remote)
@@ -50,7 +50,7 @@ int fx_gpu_obey(struct fx_gpu *gpu, bool (*make)(struct fx_gpu *, size_t),
 	return FX_NO_ANSWER;
 }
 
-/* --- the test's ---------------------------------------------------------- */
+/* --- in the test ---------------------------------------------------------- */
 
 uint64_t fx_gpu_target(struct fx_peer *peer, size_t len, const char *option)
 {
@@ -86,7 +86,7 @@ bool fx_gpu_has(struct fx_peer *peer, uint64_t off, uint64_t len,
 {
 	if (!len)
 		return true;
-	/* neither of the two, should nothing come */
+	/* neither pattern nor poison, in case nothing is copied */
 	memset(peer->mem.p + off, 0x11, len);
 	if (fx_ask(peer, "store %llu %llu", (unsigned long long)off,
 		   (unsigned long long)len))
@@ -103,13 +103,14 @@ void fx_nap(unsigned int us)
 	nanosleep(&nap, NULL);
 }
 
-/* --- unregistering in flight --------------------------------------------- */
+/* --- unregistration during transfers -------------------------------------- */
 
 struct gpu_leaver {
 	const struct fx_job *job;
 	const struct fx_buf *read;
 	uint64_t sequence;
-	bool good;			/* all was in place on its return */
+	bool good;			/* all bytes were in place on its
+					 * return */
 	bool back;			/* atomic: it has returned */
 	int ret;
 };
@@ -153,8 +154,8 @@ void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
 	fx_job_free(job);
 }
 
-/* What is asked for comes before most of what is queued: the target is slower
- * to take that than to read a line. */
+/* Unregisters the peer's GPU memory. The command arrives before most of the
+ * queued requests, because the target handles those more slowly than a line. */
 static bool gpu_unregister(struct fx_peer *peer, bool stopped)
 {
 	bool sent = fx_send(peer, "ungpu");

@@ -6,7 +6,8 @@
 
 #include "fabtests/functional/fx_links.h"
 
-#define LINKS_MOVE (2 * FX_MIB)		/* to see that both rails carry */
+#define LINKS_MOVE (2 * FX_MIB)		/* bytes of the check that both rails
+					 * carry data */
 #define LINKS_BLOCK (512 * FX_KIB)
 
 bool fx_links_are(void)
@@ -101,7 +102,8 @@ bool fx_links_mended(struct fx_links *links)
 	return good && both;
 }
 
-/* A short deadline may be met while the first connections are made. */
+/* Returns true if both rails carry data. A move may time out while the first
+ * connections are made. */
 static bool links_carry(void *links)
 {
 	return fx_links_mended(links);

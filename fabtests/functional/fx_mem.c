@@ -20,8 +20,8 @@
 #define MEM_SLOW 1
 #endif
 
-/* libfabric's destructor gives a mutex back that its constructor took out of
- * ThreadSanitizer's sight. */
+/* libfabric's destructor unlocks a mutex that its constructor has locked, which
+ * ThreadSanitizer does not see. */
 const char *__tsan_default_suppressions(void)
 	__attribute__((visibility("default")));
 const char *__tsan_default_suppressions(void)

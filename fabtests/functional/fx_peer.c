@@ -25,7 +25,8 @@ static bool peer_ready(struct fx_peer *peer)
 	return true;
 }
 
-/* The memory is handed over by descriptor; only this child is to get it. */
+/* Passes the memory to the child as a descriptor that no other child
+ * inherits. */
 static bool peer_memory(struct fx_peer *peer, size_t mem, int *fd)
 {
 	*fd = memfd_create("fx_peer", 0);
@@ -119,8 +120,8 @@ void fx_peer_resume(struct fx_peer *peer)
 	peer->stopped = false;
 }
 
-/* A peer that is gone must not end the test by SIGPIPE, nor may the test
- * change how the process as a whole takes it. */
+/* Writes a line without raising SIGPIPE if the peer is gone, and without
+ * changing the signal's handling in the process. */
 static bool peer_write(struct fx_peer *peer, const char *line)
 {
 	struct timespec none = { 0 };
@@ -188,7 +189,7 @@ int fx_ask(struct fx_peer *peer, const char *format, ...)
 	return good ? fx_answer(peer, FX_LONG_MS) : FX_NO_ANSWER;
 }
 
-/* --- what it says -------------------------------------------------------- */
+/* --- log of a peer -------------------------------------------------------- */
 
 char *fx_heard(int fd)
 {
