@@ -33,7 +33,8 @@ bool fx_links_start_on(struct fx_links *links, const char *devices, size_t mem);
 bool fx_links_target(struct fx_peer *target, size_t mem);
 void fx_links_stop(struct fx_links *links);
 
-/* Calls a function of rails_lib.sh; what is its name without "rails_". */
+/* Calls the function "rails_" + what of rails_lib.sh. Returns true on
+ * success. */
 bool fx_links_do(const char *what);
 /* Returns the counters of a rail, such as "r0"; zeroes if that fails. */
 struct te_rail_stats fx_links_stats(const struct fx_links *links,
