@@ -153,8 +153,8 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	b->deadline_ns = 0;
 	b->deadline_set = false;
 	b->gen++;
-	/* all ones is INVALID_BATCH; 0 is excluded because it is a likely
-	 * invented id */
+	/* never 0, because gen is odd; never INVALID_BATCH, because index is
+	 * smaller */
 	id = engine_batch_id(b);
 	tei_mutex_unlock(&b->lock);
 	return id;
@@ -277,8 +277,8 @@ static void task_local_count(struct engine_task *t, uint64_t bytes, int status)
 	engine_traffic_count(traffic, t->read, bytes, status);
 }
 
-/* Records the target range in err->absent if the target, and not this process,
- * has not registered its range. */
+/* Records the target range in err->absent if it is the target, and not this
+ * process, that has not registered the memory. */
 static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 {
 	const struct tei_local_op *op = &t->u.op;

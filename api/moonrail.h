@@ -347,7 +347,7 @@ struct te_remote {
 /*
  * One task. Set the struct to zero before filling it in. te_submit does not use
  * the arrays after it has returned. The memory that they describe must stay
- * unchanged until the task has ended.
+ * registered until the task has ended; a source must also keep its content.
  *
  * TE_READ and TE_WRITE move the concatenation of the local ranges from or to
  * the concatenation of the remote ranges. Both sides have the same total
