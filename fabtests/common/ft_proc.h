@@ -12,7 +12,7 @@ struct ft_proc {
 	pid_t pid;		/* 0 after it was waited for */
 	int to;			/* its stdin, -1 if closed */
 	int from;		/* its stdout */
-	size_t held;		/* bytes in line */
+	size_t held;		/* number of bytes in `line` */
 	char line[65536];	/* read and not yet returned */
 };
 

@@ -104,7 +104,8 @@ static unsigned int test_load(void)
 
 unsigned int ft_load(void)
 {
-	static unsigned int most;	/* atomic */
+	static unsigned int most;	/* highest factor so far; accessed
+					 * atomically */
 	unsigned int load = test_load();
 	unsigned int seen = __atomic_load_n(&most, __ATOMIC_RELAXED);
 

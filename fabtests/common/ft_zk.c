@@ -100,7 +100,8 @@ bool ft_zk_wait(const struct ft_zk *zk, int i)
 
 	if (ft_wait_until(zk_serves, &w, ZK_WAIT_MS * ft_load()))
 		return true;
-	ft_diag("ZooKeeper server %d does not serve; see %s/%d/log", i + 1,
+	ft_diag("ZooKeeper server %d does not serve clients; see "
+		"%s/%d/log", i + 1,
 		zk->dir, i + 1);
 	return false;
 }
@@ -187,7 +188,7 @@ static bool zk_remove(const char *dir)
 	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
 	if (!system(command))
 		return true;
-	ft_diag("%s is left behind", dir);
+	ft_diag("%s: cannot be removed", dir);
 	return false;
 }
 

@@ -156,7 +156,8 @@ static void setup_transport_json(void)
 			struct te_error err = { 0 };
 
 			te_last_error(&err, sizeof(err));
-			ft_diag("%s: code %d", setup_bad_json[i], err.code);
+			ft_diag("topology %s: code %d, expected -103",
+				setup_bad_json[i], err.code);
 			good = false;
 		}
 	ft_ok(good, "transport_with_malformed_topology_is_refused");
@@ -198,7 +199,7 @@ static void setup_topo_file(void)
 			      0) > 0 &&
 		       setup_topo_file_refused(path);
 		if (!good)
-			ft_diag("text: %s", setup_bad_json[i]);
+			ft_diag("topology: %s", setup_bad_json[i]);
 	}
 	ft_ok(good, "malformed_MC_CUSTOM_TOPO_JSON_is_refused");
 	if (fd >= 0) {
@@ -252,13 +253,14 @@ static void setup_leaks(void)
 	after = mallinfo2();
 	ft_ok(good, "engines_are_created_and_destroyed");
 	ft_ok(fx_count_dir("/proc/self/fd") == fds, "no_descriptor_is_leaked");
-	ft_diag("%u descriptors, then %u", fds, fx_count_dir("/proc/self/fd"));
+	ft_diag("%u descriptors before, %u after", fds,
+		fx_count_dir("/proc/self/fd"));
 	ft_ok(ft_wait_until(setup_threads_left, &threads, fx_ms(5000)),
 	      "no_thread_is_leaked");
 	ft_ok(after.uordblks + after.hblkhd <=
 	      before.uordblks + before.hblkhd + 256 * FX_KIB,
 	      "no_memory_is_leaked");
-	ft_diag("%zu bytes in use, then %zu",
+	ft_diag("%zu bytes in use before, %zu after",
 		before.uordblks + before.hblkhd,
 		after.uordblks + after.hblkhd);
 }

@@ -40,7 +40,7 @@ static bool contact_sh(const char *line)
 	int ret = system(line);
 
 	if (ret)
-		ft_diag("%s: %d", line, ret);
+		ft_diag("%s: exit status %d", line, ret);
 	return !ret;
 }
 
@@ -115,7 +115,7 @@ static void contact_write(struct fx_links *l, const struct contact *c)
 	ft_ok(good && fx_buf_check(&l->target.mem, 0, CONTACT_LEN,
 				   CONTACT_SEED),
 	      "first_write_%s_completes", c->name);
-	ft_diag("after %.0f ms", ms);
+	ft_diag("the first write took %.0f ms", ms);
 	ft_ok(ms < fx_ms(CONTACT_MS), "first_write_%s_is_quick", c->name);
 }
 

@@ -39,7 +39,7 @@ static bool devices_ip(const char *what)
 	snprintf(line, sizeof(line), "ip -n \"$RAILS_PEER\" %s", what);
 	ret = system(line);
 	if (ret)
-		ft_diag("%s: %d", what, ret);
+		ft_diag("ip %s: exit status %d", what, ret);
 	return !ret;
 }
 

@@ -43,7 +43,8 @@ bool fault_completed_is_true(const struct fault_rig *rig,
 		if (fx_task_status(job, i) != STATUS_COMPLETED)
 			continue;
 		if (memcmp(rig->mem.p + off, target->mem.p + off, job->block)) {
-			ft_diag("task %zu is COMPLETED but not in place", i);
+			ft_diag("task %zu is COMPLETED but its bytes are not "
+				"in place", i);
 			return false;
 		}
 	}

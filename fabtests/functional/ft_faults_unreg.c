@@ -35,7 +35,7 @@ static bool unreg_in_time(struct fx_peer *target, const char *how)
 	uint64_t from = ft_now_ns();
 	int ret = fx_ask(target, "unreg 0");
 
-	ft_diag("unregister %s: %d after %llu ms", how, ret,
+	ft_diag("unregister %s: returned %d after %llu ms", how, ret,
 		(unsigned long long)((ft_now_ns() - from) / 1000000));
 	return ft_ok(!ret && ft_now_ns() - from <=
 		     fx_soon_ms(10000) * UINT64_C(1000000),

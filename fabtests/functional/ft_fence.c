@@ -119,7 +119,8 @@ static bool fence_completed_is_true(struct fence_rig *rig,
 		if (fx_task_status(job, i) == STATUS_COMPLETED &&
 		    memcmp(rig->links.mem.p + i * FENCE_BLOCK,
 			   rig->links.target.mem.p + i * FENCE_BLOCK, FENCE_BLOCK)) {
-			ft_diag("task %zu is COMPLETED but not in place", i);
+			ft_diag("task %zu is COMPLETED but its bytes are not "
+				"in place", i);
 			return false;
 		}
 	return true;

@@ -17,12 +17,17 @@ struct call_ep {
 	fi_addr_t self;
 };
 
+/* Returns true if the rig uses moonrail's provider. */
 bool call_moonrail(const struct fi_rig *r);
 /* Returns true if the queue's next completion is a success. */
 bool call_done(struct fi_rig *r, struct fid_cq *cq, struct fi_rig_done *d);
+/* Returns true if the next send completes with success. */
 bool call_sent(struct fi_rig *r);
+/* Opens the endpoint *e with queues of that format, bound with these flags, and
+ * inserts its address. Sends and receives count in e->counts, if not NULL. */
 bool call_open(struct fi_rig *r, enum fi_cq_format format, uint64_t flags,
 	       struct call_ep *e);
+/* Closes the endpoint and its queues and removes its address. */
 bool call_close(struct fi_rig *r, struct call_ep *e);
 /* Opens a new fabric, domain and address vector with that source address. */
 bool call_domain(struct fi_rig *r, uint32_t format, const char *node,
@@ -70,6 +75,7 @@ void call_visitors(struct fi_rig *r);
 /* Runs without a rig. */
 void call_unclosed(void);
 /* ft_fi_calls_hints.c */
+/* Allocates hints for an RDM endpoint of the provider with messages. */
 struct fi_info *call_hints(const char *provider);
 /* Calls fi_getinfo and frees the hints. */
 int call_info(struct fi_info *h, const char *node, const char *service,

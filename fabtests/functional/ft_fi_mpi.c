@@ -71,7 +71,7 @@ static void moves_same(const uint8_t *p, size_t len, uint32_t seed,
 
 	for (i = 0; i < len; i++)
 		if (p[i] != moves_byte(seed, i))
-			moves_fail("%s: byte %zu of %zu is %02x, not %02x",
+			moves_fail("%s: byte %zu of %zu is %02x, expected %02x",
 				   where, i, len, p[i], moves_byte(seed, i));
 }
 
@@ -82,7 +82,8 @@ static void moves_status(const MPI_Status *s, int source, int tag, int len,
 
 	MPI_Get_count(s, MPI_BYTE, &n);
 	if (s->MPI_SOURCE != source || s->MPI_TAG != tag || n != len)
-		moves_fail("%s: %d bytes from %d with tag %d, not %d from %d with %d",
+		moves_fail("%s: received %d bytes from rank %d with tag %d, "
+			   "expected %d bytes from rank %d with tag %d",
 			   where, n, s->MPI_SOURCE, s->MPI_TAG, len, source,
 			   tag);
 }
@@ -170,8 +171,7 @@ static void storm_check(const uint8_t *p, const MPI_Status *s,
 	memcpy(&h, p, sizeof(h));
 	if (h.from != s->MPI_SOURCE || h.from < 0 || h.from >= ranks)
 		moves_fail("storm: message of rank %d arrived from rank %d",
-			   h.from,
-			   s->MPI_SOURCE);
+			   h.from, s->MPI_SOURCE);
 	if (h.seq != next[h.from])
 		moves_fail("storm: message %d of rank %d arrived, expected "
 			   "message %d", h.seq,
@@ -396,7 +396,7 @@ static void probe_take(enum probe_form form, MPI_Status *s)
 	}
 	MPI_Get_count(s, MPI_BYTE, &n);
 	if (n > MOVES_MAX)
-		moves_fail("probe: %d bytes", n);
+		moves_fail("probe: message of %d bytes is too long", n);
 	if (form == MPROBE || form == IMPROBE)
 		MPI_Mrecv(in, n, MPI_BYTE, &m, s);
 	else
@@ -427,8 +427,8 @@ static void probe_all(enum probe_form form, int each)
 		MPI_Get_count(&s, MPI_BYTE, &len);
 		to = s.MPI_TAG - 200;
 		if (len != (to % 5 == 4 ? 70000 + to : 100 + to))
-			moves_fail("probe: %d bytes with tag %d", len,
-				   s.MPI_TAG);
+			moves_fail("probe: wrong length: %d bytes with tag %d",
+				   len, s.MPI_TAG);
 		moves_same(in, (size_t)len, (uint32_t)(s.MPI_SOURCE + to),
 			   "probe");
 	}
@@ -464,7 +464,8 @@ static void coll_reduce(int n)
 	for (i = 0; i < n; i++)
 		if (b[i] != (int64_t)ranks * (ranks - 1) / 2 * 1000 +
 				    (int64_t)ranks * i)
-			moves_fail("allreduce: number %d of %d is %lld", i, n,
+			moves_fail("allreduce: wrong sum: number %d of %d is "
+				   "%lld", i, n,
 				   (long long)b[i]);
 }
 
@@ -617,7 +618,7 @@ static void one_sided(void)
 	MPI_Win w;
 
 	if (!mem)
-		moves_fail("no memory");
+		moves_fail("out of memory");
 	MPI_Win_create(mem, (MPI_Aint)ranks * WIN_BLOCK, 1, MPI_INFO_NULL,
 		       MPI_COMM_WORLD, &w);
 	win_fence(w, mem);

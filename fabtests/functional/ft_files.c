@@ -31,7 +31,7 @@ static bool path_is(struct files_rig *rig, const char *provider)
 	if (te_segment_paths(rig->engine, rig->seg, NULL, &path, sizeof(path),
 			     &n) || n != 1)
 		return false;
-	ft_diag("%s by %s", path.transport, path.provider);
+	ft_diag("transport %s, provider %s", path.transport, path.provider);
 	return path.kind == TE_PATH_FILE &&
 	       !strcmp(path.transport, "nvmeof") &&
 	       (!provider || !strcmp(path.provider, provider));
