@@ -277,8 +277,8 @@ static void task_local_count(struct engine_task *t, uint64_t bytes, int status)
 	engine_traffic_count(traffic, t->read, bytes, status);
 }
 
-/* Records the target range in err->absent if it is the target, and not this
- * process, that has not registered the memory. */
+/* Records the target range in err->absent if the unregistered memory is that of
+ * the target and not the local memory. */
 static void task_local_absent(const struct engine_task *t, struct tei_err *err)
 {
 	const struct tei_local_op *op = &t->u.op;
