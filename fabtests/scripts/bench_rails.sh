@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# make bench-rails: the engine on several shaped rails against iperf3 on the
-# same rails, in one run (rails_lib.sh). BUILD is the build folder, SRC the
-# sources; the arguments are words that choose (bench_rails.sh help). A row is
-# shown as soon as it is measured, and so is what fails. Ends with 1 if a run
-# failed or a goal was missed; 77 where there can be no rails.
+# make bench-rails: compares the engine on several rails of limited rate with
+# iperf3 on the same rails, in one run (rails_lib.sh). BUILD is the build folder
+# and SRC the source folder. The arguments are words that select cases
+# (bench_rails.sh help). Rows and failures are printed as soon as they are known.
+# The exit status is 1 if a run failed or a goal was missed, and 77 if no rails
+# can be made.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 LC_ALL=C
@@ -81,7 +82,7 @@ done
 flaps frozen dead initiators cached calm}"
 : "${requests:=256M 32x1M}" "${ops:=write read}"
 
-# missed CASE SIDE ROUND LOG: a run that failed, shown at once.
+# missed CASE SIDE ROUND LOG: records a failed run and prints it at once.
 missed()
 {
 	fail "$@"
@@ -89,7 +90,8 @@ missed()
 	echo "FAILED: $(tail -n 1 "$out/failures")"
 }
 
-# in_time CASE: there is time left to begin with it.
+# in_time CASE: succeeds if the time limit has not been reached; otherwise records
+# the case as skipped.
 in_time()
 {
 	[ $(($(date +%s) - begun)) -lt "$limit" ] && return
@@ -99,9 +101,9 @@ in_time()
 	return 1
 }
 
-# --- rails, and what iperf3 says they carry -----------------------------------
+# --- rails, and the rate that iperf3 reaches on them --------------------------
 
-# rates WORD: of a part, in Mbit/s.
+# rates PART: prints the rates of the rails of a part, in Mbit/s.
 rates()
 {
 	case $1 in
@@ -112,7 +114,8 @@ rates()
 	esac
 }
 
-# begin CASE RATE…: rails and a target, $sum of iperf3, $nominal.
+# begin CASE RATE…: makes rails and a target. Sets sum to the rate of iperf3 and
+# nominal to the sum of the rates, in Mbit/s.
 begin()
 {
 	case_name=$1
@@ -139,7 +142,7 @@ end()
 	rails_down
 }
 
-# crossed HOST: bytes that have come in there on all rails.
+# crossed HOST: sets total to the bytes that HOST has received on all rails.
 crossed()
 {
 	total=0
@@ -148,8 +151,8 @@ crossed()
 	done
 }
 
-# all_crossed HOST: what the initiator says it moved has come in there since
-# $total was $was.
+# all_crossed HOST: succeeds if HOST has received as many bytes as the initiator
+# reports, since total had the value of was.
 all_crossed()
 {
 	crossed "$1"
@@ -159,7 +162,8 @@ all_crossed()
 	return 1
 }
 
-# finish SECONDS: the initiator's end, or what it said.
+# finish SECONDS: waits for the end of the initiator. Records a failure if it
+# fails or still runs.
 finish()
 {
 	rails_wait i "$1" && return
@@ -178,7 +182,7 @@ options()
 	esac
 }
 
-# verified OP OPTION…: every byte of a short run of the same kind is right.
+# verified OP OPTION…: verifies every byte of a short run of the same kind.
 verified()
 {
 	verified_op=$1
@@ -188,7 +192,7 @@ verified()
 	finish 120
 }
 
-# steady PART OP REQUEST GOAL
+# steady PART OP REQUEST GOAL: compares the engine with iperf3 at constant rates.
 steady()
 {
 	# shellcheck disable=SC2046
@@ -218,8 +222,8 @@ steady()
 
 # --- changing -----------------------------------------------------------------
 
-# Rates over time: "second rail rate" per line on standard input, until $1
-# seconds. $carried: what the rails could have carried, in bytes of goodput.
+# change SECONDS: changes the rates as the lines "second rail rate" on standard
+# input say, and returns after SECONDS. The file changes gets the real times.
 change()
 {
 	while read -r at rail rate; do
@@ -230,7 +234,8 @@ change()
 	rails_at "$1"
 }
 
-# area FIRST LAST: Mbit that the rates allowed between these milliseconds.
+# area FIRST LAST: prints the Mbit that the rates allowed between these times, in
+# milliseconds.
 area()
 {
 	awk -v from="$1" -v to="$2" -v rates="$shaped" '
@@ -251,8 +256,9 @@ area()
 	END { print (area + now * (to - at)) / 1000 }' "$rails_dir/changes"
 }
 
-# changing PART OP SECONDS GOAL <CHANGES: what the engine says it moved from its
-# first byte on, against iperf3's goodput per bit of rate in that time.
+# changing PART OP SECONDS GOAL <CHANGES: compares the engine's rate from its first
+# byte on with the capacity: the rates over that time, multiplied by the share of
+# them that iperf3 reaches.
 changing()
 {
 	cat >"$out/plan"
@@ -273,7 +279,7 @@ changing()
 		crossed "$host"
 		tries=$((tries + 1))
 	done
-	# the first byte crossed as long ago as these took
+	# The received bytes and the rate give the time of the first byte.
 	first=$(($(rails_now) - $(awk -v b=$((total - was)) -v s="$sum" \
 		'BEGIN { printf "%d", b * 8 / 1000 / s }')))
 	rails_zero=$((rails_zero + first))
@@ -308,8 +314,8 @@ random_plan()
 
 # --- the tail -----------------------------------------------------------------
 
-# tail_of PART: the rails' ends of the last of some requests of 64 MiB, as part
-# of a request's time.
+# tail_of PART: measures how long before the last rail the first rail ends in the
+# last request of a run with requests of 64 MiB, in percent of its duration.
 tail_of()
 {
 	# shellcheck disable=SC2046
@@ -339,9 +345,9 @@ tail_of()
 
 # --- a small request ----------------------------------------------------------
 
-# small_once ROUND SECONDS [OPTION…]: writes of 4 KiB, one at a time, first alone
-# and then beside requests of 128 MiB. What it takes longer then is what it waits:
-# half of them (wait), and all but one in a hundred (late).
+# small_once ROUND SECONDS [OPTION…]: measures single writes of 4 KiB, first alone
+# and then together with requests of 128 MiB. It records the additional time: the
+# median (wait) and the 99th percentile (late).
 small_once()
 {
 	crossed b
@@ -366,9 +372,9 @@ small_once()
 		"$(rails_json i gb_per_s | awk '{ print $1 * 8000 }')"
 }
 
-# small_beside CASE PART GOAL SECONDS [OPTION…]: against the time of a slice of
-# 64 KiB on a rail, by iperf3, and of its own 4 KiB: alone they cross at once, by
-# the burst that tbf allows.
+# small_beside CASE PART GOAL SECONDS [OPTION…]: compares the times of small_once
+# with the time of 64 KiB (a slice) and 4 KiB on a rail at the rate of iperf3. A
+# small write alone takes less, because tbf allows bursts.
 small_beside()
 {
 	small_case=$1 small_part=$2 small_goal=$3
@@ -392,9 +398,10 @@ small_beside()
 	end
 }
 
-# small: they come all the time; one a second, which finds that no room is left
-# for them any more, and the same where it always is. Those that come seldom are
-# slept on: where programs keep all processors busy that is what they wait for.
+# small: runs three cases: small requests all the time; one per second, when no
+# part of the rails is reserved for them; and one per second with
+# MOONRAIL_SMALL_FIRST=1, which always reserves it. With one request per second
+# the waiting thread sleeps, so it also waits for a processor if all are busy.
 small()
 {
 	small_beside small equal2 1 "$seconds"
@@ -404,9 +411,9 @@ small()
 	unset MOONRAIL_SMALL_FIRST
 }
 
-# --- the figures --------------------------------------------------------------
+# --- plots --------------------------------------------------------------------
 
-# series [tx]: throughput of each rail over time, from the watch, and its plot.
+# series [tx]: writes and plots the rate of each rail over time.
 series()
 {
 	file=$out/$(echo "$case_name" | tr ' ' _)
@@ -420,9 +427,9 @@ series()
 		missed "$case_name" plot 1 "$out/stderr"
 }
 
-# --- faults, many peers: programs of their own --------------------------------
+# --- faults and many peers, measured by other programs ------------------------
 
-# part_of CASE SECONDS COMMAND…: its output in $rails_dir/part.
+# part_of CASE SECONDS COMMAND…: runs COMMAND with output in $rails_dir/part.
 part_of()
 {
 	case_name=$1
@@ -430,7 +437,7 @@ part_of()
 	shift 2
 	in_time "$case_name" || return
 	progress "$case_name"
-	# the rails are its own
+	# COMMAND makes its own rails.
 	timeout "$most" env -u MOONRAIL_MERGE "$@" >"$rails_dir/part" \
 		2>"$out/stderr" && return
 	grep '^not ok' "$rails_dir/part" >>"$out/stderr"
@@ -438,14 +445,14 @@ part_of()
 	return 1
 }
 
-# said PATTERN: the number in \(…\) of the last line that has it.
+# said PATTERN: prints the group \(…\) of PATTERN in the last line that matches.
 said()
 {
 	sed -n "s/^.*$1.*/\1/p" "$rails_dir/part" | tail -n 1
 }
 
-# fault_begin CASE: $fault_rate, what iperf3 says one of the rails of the faults
-# carries, in bytes per second.
+# fault_begin CASE: sets fault_rate to the rate of iperf3 on one of the rails, in
+# bytes per second.
 fault_begin()
 {
 	[ -z "${fault_rate:-}" ] || return 0
@@ -461,9 +468,10 @@ fault_begin()
 	rails_down
 }
 
-# fault GOAL OPERATION FAULT…: ms until the other rail carries nine tenths of
-# its rate, and until both do when it is mended; a "never" is 2500. $fault_out:
-# how long it lasts, in seconds, said in the name; "": not long.
+# fault GOAL OPERATION FAULT…: measures the time from the fault until the other
+# rail carries nine tenths of its rate, and from the repair until both rails do,
+# in ms; "never" counts as 2500. fault_out is the duration of the fault in
+# seconds and part of the name of the case; if it is empty, the fault is short.
 fault()
 {
 	fault_goal=$1 fault_op=$2
@@ -487,7 +495,7 @@ fault()
 			"$(said 'after \([0-9]*\) ms')"
 		progress ''
 		sed -n 's/^ok - /  /p' "$rails_dir/part"
-		# what is left in the end is of the last round
+		# Each round replaces the plot of the round before.
 		case $fault_op in
 		read) series tx ;;
 		*) series ;;
@@ -508,11 +516,11 @@ faults()
 	fault 250 write rails_drop 0 in
 	fault 250 read rails_drop 0 out
 	fault 250 write rails_drop 0 out a
-	# mended at once
+	# This fault ends at once.
 	fault 100 write rails_reset 0
 }
 
-# The other rail is carrying, and probes have become rare.
+# Faults that last so long that probes have become rare.
 lasting()
 {
 	fault_out=$lasting_s
@@ -521,8 +529,9 @@ lasting()
 	fault 250 read rails_drop 0 out
 }
 
-# Medians of four flaps each: moves of 4 MiB, of 90 ms each, until one goes by
-# both rails. A move more or less in the second of them is a quarter.
+# Measures the recovery after the first and the last of ten flaps, as medians of
+# four flaps each. ft_links makes moves of 4 MiB, of about 90 ms each, until one
+# uses both rails. One move more or less changes the result by a quarter.
 flaps()
 {
 	for round in $(seq "$times"); do
@@ -535,8 +544,8 @@ flaps()
 	row_now "$case_name" last first ms '<=' 1.25
 }
 
-# beside CASE ARGUMENT…: a target's rate while another one is gone, beside that
-# alone, by ft_links.
+# Compares the rate of a target while another target is stopped or dead with its
+# rate alone, measured by ft_links. Arguments: CASE and the arguments of ft_links.
 beside()
 {
 	beside_case=$1
@@ -611,7 +620,7 @@ for part in $parts; do
 	esac
 done
 progress ''
-# all of it has been shown
+# All rows have been printed, so print only the totals.
 show $(($(wc -l <"$out/rows") + 1)) || exit 1
 if command -v gnuplot >/dev/null 2>&1; then
 	made='a plot and a table'

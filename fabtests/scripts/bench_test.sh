@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# What make bench is made of: the modes of te_bench that it uses, the choice
-# of what to run, the medians and verdicts. The figures are not looked at.
+# Tests the parts of make bench: the modes of te_bench that it uses, the selection
+# of cases, the medians and the verdicts. Measured values are not checked.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 scripts=$SRC/fabtests/scripts
@@ -12,7 +12,7 @@ export LD_LIBRARY_PATH="$BUILD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MOONRAIL_SEGMENT_DIR="$tmp/dir"
 bad=0
 
-# check TITLE COMMAND…
+# check TITLE COMMAND…: runs COMMAND and prints "ok" or "not ok".
 check()
 {
 	title=$1
@@ -26,7 +26,8 @@ check()
 	fi
 }
 
-# mode NAME FIELD OPTION…: its JSON object has that field.
+# mode NAME FIELD OPTION…: runs te_bench in that mode. Succeeds if its JSON object
+# has a number FIELD.
 mode()
 {
 	name=$1 member=$2
@@ -43,7 +44,8 @@ report()
 		"$tmp/runs" "$tmp/rows"
 }
 
-# Medians of an odd and an even number, a goal met, one missed, one unknown.
+# Tests medians of an odd and of an even number of runs, and goals that are met,
+# missed and not measured.
 medians()
 {
 	cat >"$tmp/runs" <<-TEXT
@@ -70,7 +72,7 @@ medians()
 		grep -q '^2 goals met, 1 not met' "$tmp/table"
 }
 
-# The last of them by itself, with more to come.
+# Tests a table that begins at a later row and is not complete.
 rows_from()
 {
 	medians || return
@@ -83,7 +85,7 @@ rows_from()
 		! grep -q 'goals met' "$tmp/table"
 }
 
-# A figure that is not there doesn't count as 0, which would meet a goal.
+# Tests that a missing value does not count as 0, which would meet a goal.
 figures()
 {
 	out=$tmp/figures
@@ -117,7 +119,7 @@ small()
 		grep -q '^tcp write 64 b1 t1,engine,raw-fd,us,' "$tmp/bench/summary.csv"
 }
 
-# in_turn SIDE…: these ran one after the other, over small's rounds.
+# in_turn SIDE…: succeeds if the rounds of small() ran these sides in this order.
 in_turn()
 {
 	sed -n 's/^tcp write 64 b1 t1,\([a-z-]*\),.,us,.*/\1/p' \
@@ -126,7 +128,7 @@ in_turn()
 	printf '%s\n' "$@" | cmp -s - "$tmp/sides"
 }
 
-# Its batch is a shorter one in the quick form; the goal is the same.
+# In the quick form the batch of large blocks is smaller; the goal is the same.
 large()
 {
 	bench tcp 16M write b128 rounds=1 seconds=0.02 || return 1
@@ -134,7 +136,7 @@ large()
 		"$tmp/bench/summary.csv"
 }
 
-# A row with a spread: as many runs as of anything else.
+# The rows of memory have as many runs as other rows, and print their spread.
 memory()
 {
 	bench segments segments=2 rounds=2 seconds=0.02 || return 1
@@ -143,7 +145,7 @@ memory()
 		[ "$(grep -c '^cost with 2 open,ratio,.,' "$tmp/bench/runs.csv")" = 2 ]
 }
 
-# Too short for a verdict, which is said; every request is answered.
+# The run is too short for a verdict, which the table says. All requests succeed.
 security()
 {
 	"$BUILD/fabtests/te_security_bench" out="$tmp" seconds=0.1 "$1"
@@ -161,7 +163,8 @@ unknown_word()
 	[ $? -eq 2 ]
 }
 
-# refuses STATUS PATTERN OPTION…: it ends so, and a line says why
+# refuses STATUS PATTERN OPTION…: succeeds if te_bench exits with STATUS and prints
+# a line that matches PATTERN.
 refuses()
 {
 	status=$1 pattern=$2
@@ -219,7 +222,7 @@ huge_or_refused()
 			--pages=huge
 }
 
-# A file segment, written with each choice.
+# Writes a file segment with each choice of --file_sync and --file_io.
 files_asked()
 {
 	mkdir "$tmp/dir" && truncate -s 1M "$tmp/file" || return 1
@@ -240,10 +243,11 @@ files_asked()
 	done
 }
 
-# More than io_uring may lock goes without, or there is no io_uring.
+# If the memlock limit is too low for io_uring's buffers, te_bench works without
+# registered buffers, or with threads if there is no io_uring.
 files_unlocked()
 (
-	# shellcheck disable=SC3045 # where it is not known nothing is limited
+	# shellcheck disable=SC3045 # a shell without -l sets no limit
 	ulimit -l 64
 	MC_LOG_LEVEL=info setpriv --bounding-set=-ipc_lock \
 		"$BUILD/bin/te_bench" \
@@ -255,14 +259,14 @@ files_unlocked()
 	return 1
 )
 
-# The driver is one that stands in for a GPU's.
+# Uses a substitute for the CUDA driver.
 gpu()
 {
 	LD_LIBRARY_PATH="$BUILD/test${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
 		mode "$@" --buffer_size=4M
 }
 
-# The target's, which a host's memory does not do for.
+# Tests --target_gpu, which --mode=self refuses.
 gpu_target()
 {
 	for operation in write read; do
@@ -276,7 +280,7 @@ gpu_target()
 	fi
 }
 
-# Or 77 for want of a driver, and why.
+# Without a driver te_bench exits with 77 and prints the reason.
 gpu_or_skip()
 {
 	"$BUILD/bin/te_bench" --mode=self --gpu=0 --buffer_size=4M \
@@ -288,8 +292,8 @@ gpu_or_skip()
 	}
 }
 
-# files BYTES CPU: bench-files beside a fio that says it moved so many bytes in
-# a second, with so many ns of CPU.
+# files BYTES CPU: runs bench_files.sh with a substitute for fio, which reports
+# BYTES in one second and CPU ns of processor time.
 files()
 {
 	mkdir -p "$tmp/bin"
@@ -308,7 +312,7 @@ files()
 		sh "$scripts/bench_files.sh" 8 0.02 1 read 4k
 }
 
-# ours is faster than 1 MB/s and takes less than 500 s/GB
+# The engine is faster than 1 MB/s and takes less than 500 s/GB.
 files_of_something()
 {
 	files 1000000 500000000 >"$tmp/table" || return
@@ -317,7 +321,8 @@ files_of_something()
 		"$tmp/table"
 }
 
-# files_missed BYTES CPU PATTERN: fails, and says which goal it was
+# files_missed BYTES CPU PATTERN: succeeds if the script fails and its row matches
+# PATTERN.
 files_missed()
 {
 	if files "$1" "$2" >"$tmp/table"; then

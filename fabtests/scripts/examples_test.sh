@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# The programs of api/examples, started as their users would.
+# Runs the programs of api/examples as their users would.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 examples=$BUILD/examples
@@ -18,7 +18,7 @@ end_waiting()
 }
 trap 'end_waiting; [ -z "$server" ] || kill -KILL "$server"; rm -rf "$tmp"' EXIT
 
-# check TITLE COMMAND…
+# check TITLE COMMAND…: runs COMMAND and prints "ok" or "not ok".
 check()
 {
 	title=$1
@@ -33,8 +33,8 @@ check()
 	end_waiting
 }
 
-# start PROGRAM [ARGUMENT…]: in the background, its stdin held open as
-# descriptor 3; its first line is $name.
+# start PROGRAM [ARGUMENT…]: starts a program in the background, with its stdin
+# open as descriptor 3. Sets name to its first line of output.
 start()
 {
 	mkfifo "$tmp/in" || return 1
@@ -53,7 +53,8 @@ start()
 	done
 }
 
-# finish TEXT: the waiting one ends well, having said that.
+# finish TEXT: ends the waiting program. Succeeds if it exits with 0 and has
+# printed TEXT.
 finish()
 {
 	(echo >&3) 2>/dev/null
@@ -103,8 +104,9 @@ exchanged()
 	grep -q '^the target has "no name was needed"$' "$tmp/exchanged"
 }
 
-# A server on a port that is free; it says so by serving the target. That has
-# a name that all initiators together must not want.
+# Tests target and initiator with a ZooKeeper server. The port is free if the
+# target can use the server; otherwise another port is tried. The target registers
+# the name "initiator", so the initiators must not register that name.
 cluster()
 {
 	tries=0
@@ -137,7 +139,7 @@ short()
 	done
 }
 
-# Each says itself what of POSIX it needs.
+# Each example compiles as strict C11; it defines the POSIX macros it needs.
 strict()
 {
 	for file in "$SRC"/api/examples/*.c; do

@@ -3,22 +3,23 @@
 #
 # run_tests.sh PATTERNS TEST[=SECONDS]…
 #
-# Runs the tests, those whose name holds one of PATTERNS ("": all), JOBS of them
-# at a time (if that is empty one for each CPU, but no more than 4), and then
-# those named in ALONE one after the other: they look at time, at shares, or at
-# what all of the machine has. A test is a program, or a shell script that may
-# say "# timeout: N" near its top. Exit 0 is a pass, 77 a skip (its last line is
-# the reason), anything else, a timeout included, a failure. Each "ok - NAME",
-# "not ok - NAME" and "skip - NAME: REASON" line that a test prints counts as
-# one; a test that prints none counts as one itself.
+# Runs the tests whose names contain one of PATTERNS ("": all tests), JOBS of them
+# at the same time (default: one per CPU, at most 4). The tests named in ALONE run
+# afterwards, one after the other, because they measure times or shares, or use
+# resources of the whole machine. A test is a program or a shell script; a script
+# may have a line "# timeout: N" near its top. Exit status 0 is a pass, 77 is a
+# skip (the last line of output is the reason), and all others, including a
+# timeout, are failures. Each line "ok - NAME", "not ok - NAME" and
+# "skip - NAME: REASON" that a test prints counts as one case. A test that prints
+# no such line counts as one case.
 #
-# A test is spoken of when it ends. Of a failed test the lines that say so are
-# printed, then the end of its log, and all such lines again when all is over: a
-# log that was cut off somewhere still shows what failed.
+# The result of a test is printed when the test ends. For a failed test, the lines
+# that show the failure are printed, then the end of its log. At the end all these
+# lines are printed again, so that a truncated log still shows the failures.
 #
-# BUILD (logs go to BUILD/test-logs) and SRC are handed on to the tests. The
-# last line is "N passed, N failed, N skipped"; exit 1 if any failed or none
-# passed (MAY_SKIP=yes: none was even skipped).
+# BUILD and SRC are exported to the tests; logs go to BUILD/test-logs. The last
+# line is "N passed, N failed, N skipped". The exit status is 1 if a case failed,
+# or if none passed (with MAY_SKIP=yes: if none passed or was skipped).
 set -u
 
 patterns=$1
@@ -43,7 +44,8 @@ passed=0 failed=0 skipped=0
 running=''		# " PID=NAME" of each test's shell
 free=$jobs
 
-# What ends says so here; without any who could it is at its end.
+# The shells of the tests write a line to this pipe when their test has ended. The
+# pipe is at its end if no shell has it open.
 tmp=$(mktemp -d) || exit
 trap 'rm -rf "$tmp"' EXIT
 mkfifo "$tmp/ended" || exit
@@ -59,7 +61,7 @@ if [ "${SANITIZE:-no}" = yes ]; then
 	sanitized="sh $SRC/fabtests/scripts/sanitized.sh"
 fi
 
-# Each shell kills its test.
+# Ends the shells of the running tests. Each shell kills its test.
 stop_running()
 {
 	for one in $running; do
@@ -91,9 +93,9 @@ limit_of()
 	echo $((${limit:-300} * slower))
 }
 
-# run_one NAME FILE SECONDS: in a shell of its own, which says "NAME STATUS
-# BEGUN SECONDS" at the end. timeout(1) makes a process group of the test; what
-# is left of it afterwards is killed.
+# run_one NAME FILE SECONDS: runs a test in a shell of its own, which writes "NAME
+# STATUS BEGUN SECONDS" to the pipe at the end. timeout(1) makes a process group
+# for the test; processes that remain in the group afterwards are killed.
 run_one()
 {
 	name=$1 seconds=$3 begun=$(date +%s) group='' stopped=''
@@ -114,7 +116,7 @@ run_one()
 	echo "$name $status $begun $seconds" >&3
 }
 
-# timeout(1) may not have made the group yet.
+# Kills the test, also if timeout(1) has not made the process group yet.
 stop_one()
 {
 	kill -s KILL -- "-$group" 2>/dev/null || kill -KILL "$group" 2>/dev/null
@@ -125,7 +127,7 @@ count()
 	grep -c "$1" "$2" || :
 }
 
-# tally NAME STATUS SECONDS LOG
+# tally NAME STATUS SECONDS LOG: counts the cases of a test.
 tally()
 {
 	ok=$(count '^ok - ' "$4")
@@ -147,8 +149,8 @@ tally()
 	skipped=$((skipped + left))
 }
 
-# What a failed test says of it: its checks, sanitizers, assertions, and how it
-# ended.
+# reasons LOG: prints why a test failed: how it ended, and its lines of failed
+# checks, sanitizers and assertions.
 reasons()
 {
 	[ -z "$why" ] || printf '%s\n' "$why"
@@ -156,8 +158,8 @@ reasons()
 		-e 'runtime error:' -e '[Aa]ssert' "$1" | head -n 40 || :
 }
 
-# The end of a log. Lines of the library that differ in numbers only are said
-# once, with how often.
+# log_end LOG: prints the end of a log. Consecutive lines of the library that
+# differ only in numbers are printed once, with their count.
 log_end()
 {
 	tail -n 2000 "$1" | awk '
@@ -182,7 +184,7 @@ log_end()
 	END { say() }' | tail -n 200
 }
 
-# report NAME START LOG
+# report NAME START LOG: prints the result of a test.
 report()
 {
 	took=$(($(date +%s) - $2))
@@ -200,7 +202,7 @@ report()
 	fi
 }
 
-# start NAME FILE SECONDS: when there is a place for it.
+# start NAME FILE SECONDS: waits for a free job and starts the test.
 start()
 {
 	[ "$free" -gt 0 ] || await
@@ -215,7 +217,8 @@ start()
 	exec 3>&-
 }
 
-# await: until a test has ended. A shell that ended without a word was killed.
+# await: waits until a test has ended, and reports it. If a shell ended without
+# a line in the pipe, it was killed.
 await()
 {
 	if read -r name status begun seconds <&4; then
@@ -251,7 +254,7 @@ alone()
 	return 1
 }
 
-# run_those yes|no TEST…: those that run alone, or the others.
+# run_those yes|no TEST…: runs the tests that run alone, or the others.
 run_those()
 {
 	those=$1

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # timeout: 1260
 #
-# make check-vm: what needs RDMA devices, NVMe-oF or two NUMA nodes, in one
-# machine that has them all. What is emulated is slow, so two go side by side;
-# what is told apart by which of two NICs carries more has it for itself.
+# make check-vm: runs the tests that need RDMA devices, NVMe-oF or two NUMA nodes,
+# in one virtual machine that has all of them. Emulation is slow, so two tests run
+# at the same time. A test that measures which of two NICs carries more bytes runs
+# alone.
 set -u
 : "${SRC:?}" "${BUILD:?}"
 if [ "${SANITIZE:-no}" = yes ]; then
@@ -12,7 +13,7 @@ if [ "${SANITIZE:-no}" = yes ]; then
 	exit 77
 fi
 if [ "${1:-}" != inside ]; then
-	# a fault of that kernel says nothing about what runs on it: once more
+	# If the kernel of the machine fails, the tests have no result; run again.
 	log=$(mktemp "${TMPDIR:-/tmp}/moonrail-vm-log.XXXXXX") || exit 1
 	trap 'rm -f "$log"' EXIT
 	for turn in 1 2; do
@@ -79,9 +80,9 @@ traffic()
 	return "$status"
 }
 
-# The libfabric provider on the same rails. rxm of libfabric 1.17 needs the
-# first variable where a peer leaves, this machine's memory the second, and the
-# queues of these devices the third.
+# Tests the libfabric provider on the same rails. rxm of libfabric 1.17 needs
+# FI_OFI_RXM_USE_SRX if a peer leaves. The small memory of the machine requires
+# FI_OFI_RXM_MSG_RX_SIZE, and the queues of its devices require FI_UNIVERSE_SIZE.
 provider()
 {
 	[ -e "$BUILD/lib/libfabric" ] || {
@@ -96,7 +97,7 @@ provider()
 	traffic
 }
 
-# What te_info has to find out about ports takes one down: last.
+# The test of te_info runs last, because it takes a port down.
 devices()
 {
 	"$BUILD/fabtests/ft_verbs"
@@ -109,7 +110,7 @@ devices()
 	return "$a"
 }
 
-# Memory of te_bench is where it is asked to be, and crosses nodes.
+# te_bench allocates memory on the requested nodes, and moves it between nodes.
 places()
 {
 	for mode in loopback self memcpy; do

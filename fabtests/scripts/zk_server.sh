@@ -3,10 +3,11 @@
 #
 # zk_server.sh [-a ADDRESS] DIR ID CLIENT_PORT [PEER_PORT ELECTION_PORT]…
 #
-# Becomes ZooKeeper server ID (from 1), with its data in DIR and its clients
-# on CLIENT_PORT of ADDRESS (127.0.0.1). One pair of ports for each server of an ensemble;
-# none for a server alone. Exit 77 where there is no Java or no ZooKeeper.
-# ZK_FORCE_SYNC=yes writes through to the disk.
+# Runs ZooKeeper server number ID (from 1) in this process, with its data in DIR.
+# It accepts clients on CLIENT_PORT of ADDRESS (127.0.0.1). The other arguments are
+# a pair of ports for each server of an ensemble; a single server needs none. The
+# exit status is 77 if Java or ZooKeeper is missing. ZK_FORCE_SYNC=yes makes each
+# write durable on the disk.
 set -eu
 
 address=127.0.0.1
