@@ -20,30 +20,33 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-/* A connection that is not established after this time is stuck. NICs have a
- * connection manager, which needs longer. The time is at least that of opening
- * FENCE_STUCK_OPENS lanes. */
+/* A connection that is not established after this time is stuck. RDMA devices
+ * have a connection manager, which needs longer. If opening a lane is slow, the
+ * time is that of opening FENCE_STUCK_OPENS lanes. */
 #define FENCE_STUCK_NS	(400 * TEI_NS_PER_MS)
 #define FENCE_STUCK_NIC_NS	(4000 * TEI_NS_PER_MS)
 /* Longest wait for a process whose kernel has accepted the connection. */
 #define FENCE_ANSWER_NS	(4000 * TEI_NS_PER_MS)
-/* The interval between new lanes for one peer doubles FENCE_STUCK_TRIES
- * times. */
+/* The interval between new lanes for one peer is doubled after each of the
+ * first FENCE_STUCK_TRIES new lanes. */
 #define FENCE_STUCK_TRIES	4
 /* Shortest time between two new lanes of a rail while the old lane serves other
- * peers: peers whose last sign of life is at most FENCE_SERVES_NS old. */
+ * peers. A peer counts as served if its last sign of life is at most
+ * FENCE_SERVES_NS old. */
 #define FENCE_SPACE_NS	(15 * TEI_NS_PER_SEC)
 #define FENCE_SERVES_NS	TEI_NS_PER_SEC
-/* The same if the peer to be connected lives: its last sign of life is at most
- * FENCE_LIVES_NS old. */
+/* Shortest time between two new lanes of a rail if the peer to be connected is
+ * alive: its last sign of life is at most FENCE_LIVES_NS old. */
 #define FENCE_LIVES_NS	(2 * TEI_NS_PER_SEC)
 #define FENCE_LIVES_SPACE_NS TEI_NS_PER_SEC
-/* Silence of a connection, about two retransmissions; interval of the checks
- * for it, which may use one part in FENCE_SILENT_PART of the time. */
+/* Interval at which connections are checked for silence, about two TCP
+ * retransmissions. The checks may use one part in FENCE_SILENT_PART of the
+ * time. */
 #define FENCE_SILENT_NS	(600 * TEI_NS_PER_MS)
 #define FENCE_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)
 #define FENCE_SILENT_PART 8
-/* After FENCE_HOPELESS new lanes without success the wire is checked. */
+/* After this number of new lanes without success, the network is assumed to be
+ * at fault. */
 #define FENCE_HOPELESS	2u
 #define FENCE_STUCK_OPENS	4
 
@@ -89,8 +92,8 @@ void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	rail_done_run(dp, &done);
 }
 
-/* Closes the lane on a closer thread. wait: closes it here, because its slot is
- * needed at once. */
+/* Closes the lane on a closer thread. wait: closes the lane on the calling
+ * thread, because its slot is needed at once. */
 static void fence_close(struct rail_lane *lane, bool wait)
 {
 	struct tei_list aborted;
@@ -136,8 +139,8 @@ static struct rail_lane *fence_sibling(struct rail_lane *lane)
 	return lane == base ? base + 1 : base;
 }
 
-/* Returns the usual time for which the slices of a retired lane may complete,
- * ns. */
+/* Returns the usual time for which the slices of a retired lane may still
+ * complete before it is closed, ns. */
 static uint64_t fence_drain(const struct rail_lane *lane)
 {
 	return lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
@@ -187,9 +190,10 @@ static bool fence_carries(struct rail_lane *lane,
 	return found;
 }
 
-/* Gets back the slices that are posted to a peer. If the peer is silent, only
- * its connections are cut, so that other peers can still use the lanes.
- * Otherwise all lanes that carry its slices are retired and drain. */
+/* Makes all slices that are posted to a peer return. If the peer is silent,
+ * only the connections to this peer are cut, so that other peers can still use
+ * the lanes. Otherwise all lanes that carry slices for the peer are retired and
+ * drain. */
 void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 {
 	struct tei_rail_dp *dp = peer->dp;
@@ -217,11 +221,12 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 /*
  * Returns the time in which a connection should be established, ns.
  *
- * If the NIC moves the data, a connection manager repeats its requests itself
- * and reports when it gives up. Closing the lane earlier would only restart
- * that. If opening a lane is slow (a provider may fill tens of megabytes with
- * receive buffers), a peer that opens one answers just as late. Replacing the
- * lane before that would only add to the delay.
+ * The connection manager of an RDMA device repeats its requests itself and
+ * reports when it gives up. Closing the lane earlier would only start the
+ * requests from the beginning. If opening a lane is slow (a provider may fill
+ * tens of megabytes with receive buffers), a peer that is opening a lane
+ * answers just as late. Replacing our lane before the answer arrives would only
+ * add to the delay.
  */
 static uint64_t fence_patience(const struct rail *rail)
 {
@@ -234,7 +239,8 @@ static uint64_t fence_patience(const struct rail *rail)
 }
 
 /* Returns true if the connection has been tried recently but has not been
- * established within the time patience. *since: time of the first try, ns. */
+ * established within the time patience. *since is set to the time of the first
+ * attempt, ns. */
 static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
 			     uint64_t now, uint64_t patience, uint64_t *since)
 {
@@ -272,9 +278,9 @@ static bool fence_serves(struct rail_lane *lane,
 
 /*
  * Returns true if the peer has given a sign of life since the connection has
- * been tried. Such a peer may still hold an old connection that was reset only
- * on this side and on which nothing is under way there. It then refuses a new
- * connection of this lane.
+ * been tried. Such a peer may still hold an old connection: the connection was
+ * reset only on this side, and the peer sends nothing over it and therefore
+ * does not notice. The peer then refuses a new connection from this lane.
  */
 static bool fence_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 			     uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -285,8 +291,9 @@ static bool fence_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 	return seen > since && now < seen + FENCE_LIVES_NS;
 }
 
-/* Returns true if a connection that has not been established since that time
- * justifies a new lane now. hopeless: new lanes have not helped before. */
+/* Returns true if it is worth opening a new lane now because of a connection
+ * that has not been established. since: time of the first attempt to establish
+ * it. hopeless: earlier new lanes have not helped. */
 static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint64_t since, bool hopeless, uint64_t now)
 {
@@ -351,10 +358,11 @@ static void fence_others_stuck(struct rail_lane *lane,
 
 /*
  * Returns true if the provider only copies between processes of this host
- * (shm). A connection then waits until the peer polls its endpoint, and a new
- * lane would have to wait as well. If the old lane is closed before the peer
- * has polled, the peer crashes: libfabric 1.17 reads the connection request and
- * maps the memory of an endpoint that no longer exists, without a check.
+ * (shm). A connection is then established only when the peer polls its
+ * endpoint, so a new lane would have to wait as well. If the old lane is closed
+ * before the peer has polled, the peer crashes: libfabric 1.17 reads the
+ * connection request and maps the memory of an endpoint that no longer exists,
+ * without a check.
  */
 static bool fence_waits_for_poll(const struct rail *rail)
 {
@@ -368,8 +376,8 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	uint64_t patience = fence_patience(lane->rail);
 	uint64_t since;
 
-	/* if this connection has failed before, success of others does not
-	 * reset its back-off */
+	/* if this connection has failed before, the success of other
+	 * connections does not reset the back-off */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
 	    !__atomic_load_n(&path->vain, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
@@ -488,7 +496,7 @@ void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes_per_rail; j++)
 			fence_renew_silent(peer, rail_at(dp, i), j, now);
-	/* a thousand connections take milliseconds to check */
+	/* the check of a thousand connections takes milliseconds */
 	dp->silent_next_ns = now + FENCE_SILENT_PART * (tei_now_ns() - from);
 }
 
@@ -503,7 +511,7 @@ static void fence_renew_worn(struct rail_lane *lane)
 			     "too many of its evicted connections could not be closed");
 }
 
-/* Called when the rail's rx lane has been closed: opens the next one and
+/* Called when the rail's rx lane has been closed: opens the next rx lane and
  * answers the peers that wait for the fence. */
 static void fence_target_closed(struct rail *rail)
 {
@@ -570,9 +578,9 @@ static bool fence_reopen_lane(struct rail_lane *lane)
 
 /*
  * Replaces the rx lane of a rail with FI_MR_ENDPOINT, whose registrations are
- * bound to the endpoint and must be renewed with it. Takes dp->admin, and so
- * may wait for a registration by another thread; this happens only for such
- * devices, and only after a failure.
+ * bound to the endpoint and must be renewed with it. Acquires dp->admin, so it
+ * may wait for a registration by another thread. Only devices with
+ * FI_MR_ENDPOINT have this delay, and only after a failure.
  */
 static void fence_renew_bound(struct rail *rail)
 {
@@ -618,7 +626,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 		return 0;
 	}
 	fence_renew_bound(rail);
-	/* a lane that is still to be opened gets the next number */
+	/* a lane that must still be opened gets the next generation */
 	now = rail->target.gen + !rail->target.ep;
 	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, now);

@@ -50,14 +50,15 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
  * Returns true if the lane gets a domain of its own.
  *
  * xnet (provider tcp of libfabric 2.x, net of 1.17) progresses all sockets of a
- * domain at once, and each queue of the domain shows all of them through its
- * wait object. Code that cuts a lane or a probe would therefore cut every lane
- * of the domain. If posts need no registered memory, lanes need not share a
+ * domain at once, and the wait object of each queue contains all sockets of the
+ * domain. Code that cuts the sockets of one lane would therefore cut every lane
+ * of the domain. If posts need no registered memory, each lane can have its own
  * domain.
  *
  * A thread that reads an event queue also touches all domains of the same
- * fabric, even one that another thread is opening or closing. So each of these
- * domains has a fabric of its own, and so has the contact lane.
+ * fabric, even one that another thread is opening or closing. So each domain
+ * that belongs to one lane has its own fabric, and the contact lane has one
+ * too.
  */
 static bool lane_has_domain(const struct rail_lane *lane)
 {
@@ -67,7 +68,7 @@ static bool lane_has_domain(const struct rail_lane *lane)
 	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
-/* Opens a domain in a fabric of its own. The fabric may be left over from a
+/* Opens a domain in a fabric of its own. *fabric may already be open, from a
  * failed attempt. */
 static int lane_open_own(const struct rail *rail, struct fid_fabric **fabric,
 			 struct fid_domain **domain)
@@ -165,8 +166,9 @@ static int lane_open_queues(struct rail_lane *lane)
 }
 
 /*
- * Opens a counter of the operations of peers, if the rx lane has no descriptor
- * to sleep on. Without such a counter the lane is polled, ever less often.
+ * Opens a counter of the peers' reads and writes, if the rx lane has no
+ * descriptor to sleep on. A change of the counter shows that peers are active;
+ * without the counter, the progress thread polls the lane less and less often.
  */
 static void lane_open_cntr(struct rail_lane *lane)
 {
@@ -381,8 +383,8 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
 	return lane_open_rx(lane);
 }
 
-/* Updates the estimate of how long opening a lane takes: the maximum, which
- * decays. */
+/* Updates the estimate of the time that opening a lane takes: the longest
+ * recent time, which decays. */
 static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 {
 	uint64_t old = __atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
@@ -484,8 +486,8 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 {
 	tei_list_del(&slice->link);
-	/* on a retiring lane, the connection already belongs to the lane's
-	 * successor */
+	/* if the lane is retired, the connection already belongs to its sibling
+	 * lane */
 	if (lane->state == RAIL_LANE_ACTIVE) {
 		slice->path->posted--;
 		slice->path->blocked_ns = 0;
@@ -519,8 +521,9 @@ static void lane_repost(struct rail_lane *lane)
 		lane->rx_idle = lane->rx_idle->next;
 }
 
-/* Notes whether the connection is established, after an operation on it has
- * completed. A connection belongs to the active lane only. */
+/* Records, after an operation on the connection has completed, whether the
+ * connection is established. Does nothing if the lane is retired, because the
+ * connection then belongs to the sibling lane. */
 static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 			 bool connected)
 {
@@ -553,7 +556,8 @@ static bool lane_err_ends(int err)
 	}
 }
 
-/* Returns true if the error means that the connection (path) has ended. */
+/* Returns true if the error means that this connection (path) of the lane has
+ * ended. */
 static bool lane_path_broke(const struct rail_lane *lane,
 			    const struct rail_path *path, int err)
 {
@@ -565,11 +569,11 @@ static bool lane_path_broke(const struct rail_lane *lane,
  * Drops the connection's place in the endpoint cache, and keeps the lane polled
  * for LANE_SETTLE_NS.
  *
- * ofi_rxm notices in two steps that a connection has ended. The second step is
- * a poll of the empty queue some milliseconds after the first one. In between,
- * ofi_rxm accepts posts to the peer, and all of them fail. If the lane were not
- * polled in between, this state would last for as long as messages are sent
- * from time to time.
+ * ofi_rxm notices in two steps that a connection has ended. The second step
+ * happens in a poll of the empty queue, some milliseconds after the first step.
+ * Between the two steps, ofi_rxm accepts posts to the peer, and all of them
+ * fail. Without polls of the lane, this state would last as long as messages
+ * are sent only from time to time.
  */
 static void lane_drop(struct rail_lane *lane, struct rail_path *path)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
@@ -646,9 +650,9 @@ static void lane_handle_ok(struct rail_lane *lane,
 }
 
 /*
- * Counts and logs an error completion. what: "write to" and the like. peer: the
- * peer concerned, or NULL. text: the provider's description. A lost connection
- * to a peer is logged for all rails together (rail_loss.c).
+ * Counts and logs an error completion. what: the operation, such as "write to".
+ * peer: the peer of the operation, or NULL. text: the provider's description. A
+ * lost connection to a peer is logged for all rails together (rail_loss.c).
  */
 static void lane_log_error(struct rail_lane *lane,
 			   const struct fi_cq_err_entry *e, const char *what,
@@ -734,8 +738,8 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	}
 }
 
-/* Reads one batch of completions and handles it. Returns true if there was
- * any. */
+/* Reads and handles one batch of completions. Returns true if a completion was
+ * read. */
 static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
 {
@@ -761,8 +765,8 @@ static bool lane_read_cq(struct rail_lane *lane, struct rail_done *done)
 	return false;
 }
 
-/* Returns true if peers have read or written since the last call, as far as the
- * counter shows. */
+/* Returns true if the counter shows that peers have read or written since the
+ * last call. */
 static bool lane_count_changed(struct rail_lane *lane)
 {
 	uint64_t now;
@@ -798,8 +802,8 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
-/* Pulls new slices, if there are any, before it polls: polling an empty queue
- * costs as much as a post. */
+/* Polls the lane once. If there are new slices, posts them first, because
+ * polling an empty queue costs as much as a post. */
 static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 		      struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
@@ -810,8 +814,9 @@ static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 	return rail_lane_poll(lane, done);
 }
 
-/* Polls the lane, and polls again while other threads have requested it
- * (lane->kick). work: there are new slices. now: as in rail_sched_pull. */
+/* Polls the lane, and polls again as long as other threads have made a poll
+ * request (lane->kick). work: there are new slices. now: as in
+ * rail_sched_pull. */
 static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
@@ -822,10 +827,10 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 	do {
 		if (!tei_mutex_trylock(&lane->lock)) {
 			/*
-			 * The thread that holds the lock polls the lane for
-			 * this one. If there are more callers than CPUs, that
-			 * thread, or the peer's process, may be waiting for
-			 * this CPU.
+			 * The thread that holds the lock polls the lane for the
+			 * calling thread. If there are more callers than CPUs,
+			 * the other thread, or the peer's process, may be
+			 * waiting for the CPU of the calling thread.
 			 */
 			if (!work) {
 				sched_yield();

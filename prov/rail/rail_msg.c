@@ -16,7 +16,7 @@
 
 #define MSG_PAIR_SHIFT	8	/* in peer->heard: shift of the remote's index
 				 * plus 1 */
-#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* how long peer->heard is used to
+#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* time for which peer->heard is used to
 					 * choose a route */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
 #define MSG_TX_SPARE	8	/* buffers reserved for connections that use
@@ -76,8 +76,8 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
  * A connection may use at most twice as many buffers as are left, so that a
  * peer that accepts nothing does not take all of them: dynamic thresholds,
  * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several
- * such peers still take more and more of the rest, so the last buffers are
- * reserved for connections that use none.
+ * such peers could still use up the remaining buffers step by step, so the last
+ * buffers are reserved for connections that use none.
  */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held)
@@ -116,14 +116,16 @@ void rail_msg_tx_put(struct rail_tx *tx)
 
 /* The result of msg_admit. */
 struct msg_path {
-	bool busy;			/* slices are in flight on it */
+	bool busy;			/* slices are in flight on the
+					 * connection */
 	bool ready;
 	struct rail_tx *tx;		/* send buffer if ready; NULL: all are
 					 * in use */
 };
 
 /* Requests a place in the endpoint cache for the connection, and takes a send
- * buffer if its address is known. Returns false if no place is free now. */
+ * buffer if the connection has an address handle. Returns false if no place is
+ * free now. */
 static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote, struct rail_path *path, uint64_t now,
 		      struct msg_path *is) TEI_REQUIRES(lane->lock)
@@ -254,7 +256,7 @@ int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
 	int16_t remote;
 	ssize_t ret;
 
-	/* the buffer is counted in the connection of the route */
+	/* the buffer is counted on the connection to the route's remote rail */
 	rail_sched_enter(peer->dp);
 	remote = peer->route[lane->rail->index];
 	if (forth && remote >= 0)
@@ -370,9 +372,9 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	return works;
 }
 
-/* Sends the message over the first rail that accepts it, of the rails whose
- * route works, or of those whose route does not. first: the rail to start
- * at. */
+/* Sends the message over the first rail that accepts it. works: uses only rails
+ * whose route works; otherwise only rails whose route does not. first: index of
+ * the rail to start at. */
 static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, uint32_t first, bool works)
 {
@@ -415,8 +417,9 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 }
 
 /* Sends the message over a rail pair that is not a route. Uses only local rails
- * whose route fails, or all rails if all is set. The peer may be reachable over
- * such a pair, and its answer shows whether the route works. */
+ * whose route fails, or all local rails if all is set. The peer may be
+ * reachable over such a pair, and the peer's answer shows whether the route
+ * works. */
 static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 			  size_t len, bool all)
 {
@@ -454,8 +457,9 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Returns true if some local rail can reach a rail of the peer, whatever its
- * state is, or may reach one whose address is not known yet. */
+/* Returns true if some local rail can reach a rail of the peer, in whatever
+ * state that rail is, or if a rail of the peer has no address at present, so
+ * that it may be reachable later. */
 static bool msg_fits(struct tei_rail_peer *peer)
 {
 	bool fits = false;
@@ -479,8 +483,8 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
 }
 
 /* Sends the message over the rail pair of the peer's last message, if that pair
- * is not a route. The peer used it because its routes fail. Fails if the pair
- * has become doubtful since. */
+ * is not a route. The peer used this pair because its own routes fail. Returns
+ * an error if the pair has become doubtful since. */
 static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, int32_t heard)
 {
@@ -706,7 +710,8 @@ static bool msg_take_remote(struct tei_rail_peer *peer,
 		  (r->gen == in->gen && (r->addr.len || !in->addr.len))))
 		return true;
 	if (!r) {
-		/* keys that were received earlier lack a key for this rail */
+		/* remote keys that were received earlier contain no key for
+		 * this rail */
 		rail_key_drop_all(peer);
 		if (rail_peer_reserve(peer, peer->nremotes + 1u))
 			return false;
@@ -806,9 +811,9 @@ static bool msg_parse_hello(struct rail_wire *w, struct msg_hello *h)
 	return !w->bad;
 }
 
-/* Handles a hello. for_us: the hello names this process as its receiver, or no
- * process. to_us: it names this process. If the hello is for another process,
- * its nonce is not meant for this one. */
+/* Handles a hello. for_us: the hello names this process as its receiver, or
+ * names no receiver. to_us: the hello names this process. If the hello names
+ * another process, its nonce is not meant for this process. */
 static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
 			 const struct msg_hello *h, uint16_t flags, uint32_t table, bool for_us,
 			 bool to_us, struct rail_done *done)
@@ -863,8 +868,8 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
  * Handles a REFUSE. Such a message carries the nonce of the refused hello, so
  * that an attacker cannot replay the refusal of another hello. The nonce is
  * enough proof as long as the peer has not answered, because an attacker able
- * to read the hello can also keep the two processes from connecting. Later the
- * message must be signed.
+ * to read the hello can also keep the two processes from connecting. Once the
+ * peer has answered, the refusal must be signed.
  */
 static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 			  bool proven, struct rail_done *done)
@@ -889,8 +894,8 @@ static void msg_on_refuse(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
-	/* another process at one address proves nothing while the peer may have
-	 * another address */
+	/* that another process answers at one address proves nothing, because
+	 * the peer may have another address */
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_contact_refused(peer, contact) &&
@@ -942,7 +947,7 @@ static struct rail_rkey *msg_get_region(struct rail_wire *w)
 	return k;
 }
 
-/* Returns true if the rails have different ranks for the region. */
+/* Returns true if the peer's rails differ in rank for the region. */
 static bool msg_ranked(const struct rail_rkey *k)
 {
 	uint16_t i;
@@ -963,8 +968,9 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	struct rail_rkey *k;
 
-	/* A reply that is older than a revocation that has been answered, or
-	 * than the rail table, is void. The request is repeated. */
+	/* A reply is void if it is older than a revocation that has been
+	 * answered, or older than the peer's rail table. The KEY_REQ is then
+	 * repeated. */
 	if (w->bad || epoch < peer->key_epoch || table < peer->table_seen)
 		return;
 	for (i = 0; i < n; i++) {
@@ -1196,8 +1202,8 @@ const char *rail_msg_refusal_text(enum rail_refusal why)
 	return "no reason given";
 }
 
-/* Returns the reason to refuse messages of this sender, RAIL_REFUSE_NONE if
- * there is none. */
+/* Returns the reason why messages of this sender are refused, or
+ * RAIL_REFUSE_NONE. */
 static enum rail_refusal msg_stranger(struct tei_rail_dp *dp,
 				      const struct msg_head *h,
 				      const uint8_t *buf, size_t len)
@@ -1255,10 +1261,10 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
 }
 
 /*
- * Returns false if a signed message is a repetition or, for a hello, older than
- * the last one. Unsigned messages always pass. The sender numbers its messages
- * separately for each receiver, so the number of a message for another process
- * is ignored.
+ * Returns false if a signed message was received before, or if it is a hello
+ * and a later hello has been received. Unsigned messages always pass. The
+ * sender numbers its messages separately for each receiver, so the number of a
+ * message for another process is ignored.
  */
 static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 {
@@ -1272,7 +1278,8 @@ static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 	return rail_auth_once(peer, h->number);
 }
 
-/* Refuses a hello for a process that had this address earlier. */
+/* Refuses a hello that names another process, which had this address
+ * earlier. */
 static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 		       const struct msg_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -1286,8 +1293,8 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 	rail_peer_attend(peer);
 }
 
-/* Reports the addresses in a hello to the resolvers, one of which may be
- * looking for this process. */
+/* Reports the addresses in a hello to the resolvers, because a resolver may
+ * search for the sender. */
 static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 		     const struct msg_hello *hello)
 	TEI_REQUIRES(rail_sched_held)
@@ -1301,10 +1308,11 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 }
 
 /*
- * Returns the rail pair over which the message arrived, for peer->heard. A
- * hello to the only known address may arrive over any rail, which does not mean
- * that a route failed. A hello to one of several contact addresses shows which
- * pair works, so the answer uses that pair.
+ * Returns the rail pair over which the message arrived, for peer->heard. A peer
+ * that knows only one contact address may send a hello over any of its rails,
+ * so such a hello does not mean that a route has failed. A hello to one of
+ * several contact addresses shows which pair works, so the answer uses that
+ * pair.
  */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
 			const struct rail *rail, const struct msg_head *h,
@@ -1375,9 +1383,10 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	}
 }
 
-/* Stores a control message for the thread if a caller reads the lane. Returns
- * true if the message needs no further handling. If memory is short the message
- * is dropped, and its sender repeats it. */
+/* Defers a control message to the progress thread if a caller of the data plane
+ * reads the lane (lane->visited). Returns true if the reading thread must not
+ * handle the message. If memory is short the message is dropped, and its sender
+ * repeats it. */
 static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
 			  const uint8_t *buf, size_t len)
 	TEI_REQUIRES(lane->lock)

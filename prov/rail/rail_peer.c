@@ -52,16 +52,17 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	       !p->fences_owed && !p->key_reply.owed;
 }
 
-/* Returns true if something is still wanted from the peer: a fence, or the
- * answer to a revocation. */
+/* Returns true if an answer of the peer is outstanding: to a fence or to a
+ * revocation. */
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return p->unfenced || p->nrevokes;
 }
 
-/* Returns the evictable peer that has been silent for longest, among those that
- * owe an answer or among the others; NULL if there is none. */
+/* Returns the evictable peer that has been silent for longest, or NULL. owes:
+ * considers only peers that owe an answer; otherwise only peers that owe
+ * none. */
 static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -74,9 +75,10 @@ static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 }
 
 /*
- * Evicts the peer that has been silent for longest. The thread frees it,
- * because the thread may be using it now. If the process is alive, it sends a
- * hello again as soon as it misses an answer.
+ * Evicts the peer that has been silent for longest. The progress thread frees
+ * the peer object later, because it may be using the object now. If the process
+ * behind the peer is alive, it sends a hello again as soon as it misses an
+ * answer.
  */
 static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
@@ -158,9 +160,9 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 }
 
 /*
- * Limits for unauthenticated peers. The address that such a peer claims takes
- * an entry of an address vector, so their rate and their total number are
- * limited.
+ * Limits for unauthenticated peers. The address that an unauthenticated peer
+ * claims needs an entry in an address vector, so the rate and the total number
+ * of such peers are limited.
  */
 #define PEER_STRANGER_NS	(100 * TEI_NS_PER_MS)
 #define PEER_STRANGER_TRY_NS	TEI_NS_PER_SEC
@@ -195,8 +197,8 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
 
-/* Makes a resolver: a peer object that sends a hello to the address and does
- * not know the incarnation. */
+/* Creates a resolver: a peer object that sends a hello to the address without
+ * knowing the incarnation of the process there. */
 struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 				       const struct tei_rail_addr *first)
 {
@@ -294,9 +296,9 @@ void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 }
 
 /*
- * The death of a process without BYE is noticed when a user wants something
- * from it. The other peers are pinged one after the other. The list is in the
- * order of the last sign of life.
+ * If a process ends without BYE, a peer that is in use notices it by missing
+ * answers. Unused peers are therefore pinged, one after the other. dp->peers is
+ * in the order of the last sign of life.
  */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 {
@@ -344,8 +346,8 @@ bool rail_peer_over(const struct tei_rail_peer *p)
 	return p->state == RAIL_PEER_GONE && p->gone != RAIL_GONE_PERHAPS;
 }
 
-/* Handles that the process has certainly ended: it writes nothing and executes
- * nothing from now on. */
+/* Handles the certain end of the peer's process: the process writes nothing and
+ * executes nothing from now on. */
 static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 		      const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -360,9 +362,9 @@ static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 }
 
 /*
- * Ends the peer and its tasks. why: the error of the tasks. If the process may
- * be alive, tasks with posted slices still wait for a fence, as all tasks do
- * that end early.
+ * Moves the peer to GONE and ends its tasks. why: the error of the tasks. If
+ * the process may be alive, tasks with posted slices wait for a fence before
+ * they end.
  */
 static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 		     enum rail_gone gone, struct rail_done *done)
@@ -388,8 +390,8 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_progress_signal(dp);
 }
 
-/* Handles news about a peer of state RAIL_GONE_PERHAPS: it has certainly
- * ended. */
+/* Moves a peer from RAIL_GONE_PERHAPS to a state in which its process has
+ * certainly ended. */
 static void peer_known_gone(struct tei_rail_peer *p, const char *why,
 			    enum rail_gone gone, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -433,7 +435,7 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
 		 why);
 	TEI_ERROR("rail", "%s: %s", p->name, err.text);
-	/* the process is alive, and may have received what was posted before */
+	/* the process is alive, and posted slices may still land */
 	peer_end(p, &err, RAIL_GONE_PERHAPS, done);
 }
 
@@ -624,10 +626,11 @@ static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 }
 
 /*
- * Makes hellos go to an address at which the peer was found. If both processes
- * have opened their lanes again at the same time, neither knows a valid address
- * of the other, and no announcement arrives. The control channel still returns
- * an address; the answer to a hello there lists the rails.
+ * Sends hellos to an address at which the peer was found. If both processes
+ * have opened their lanes again at the same time, neither process knows a valid
+ * address of the other, and no announcement arrives. The peer's control channel
+ * still returns an address; the answer to a hello sent to this address lists
+ * the peer's rails.
  */
 static void peer_hint_at(struct tei_rail_peer *p,
 			 const struct tei_rail_addr *at)
@@ -825,9 +828,9 @@ static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
 	return true;
 }
 
-/* Lists the listening addresses of all rails of the peer, and its contact
- * addresses. Returns their number, or 0 if one of them cannot be reached or has
- * no address at present. */
+/* Lists the listening addresses of all rails of the peer, and the peer's
+ * contact addresses. Returns their number, or 0 if an address cannot be reached
+ * or a rail has no address at present. */
 static uint32_t peer_doors(struct tei_rail_peer *p,
 			   struct peer_door door[PEER_DOORS])
 {
@@ -854,8 +857,8 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 	return good ? n : 0;
 }
 
-/* Returns true if the provider of the door's rail uses sockets that can be
- * seen. */
+/* Returns true if the provider of the local rail reaches the address through
+ * sockets that can be examined. */
 static bool peer_by_socket(const struct peer_door *d)
 {
 	bool shown = false;
@@ -916,7 +919,8 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		rail_peer_set_gone(p, "its name now belongs to a new process",
 				   gone, &done);
 	} else {
-		/* if memory is short, the addresses known so far are tried */
+		/* if memory is short, the peer keeps the addresses that are
+		 * known so far */
 		rail_peer_set_contacts(p, at, n);
 		p->found_at = at[p->found_turn++ % n];
 		p->found_ns = tei_now_ns();
