@@ -15,9 +15,11 @@
 #include "fabtests/functional/fx_links.h"
 
 #define CONTACT_LEN FX_MIB
-#define CONTACT_MS 3000		/* a quiet machine takes 100 to 300 */
+#define CONTACT_MS 3000		/* limit, ms; a quiet machine takes 100 to
+				 * 300 */
 #define CONTACT_SEED 11
-#define CONTACT_DECOYS 40	/* every second one gets the wanted port */
+#define CONTACT_DECOYS 40	/* attempts; every second process gets the
+				 * wanted port */
 
 /* One run; host a is this process. */
 struct contact {

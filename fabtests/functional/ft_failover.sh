@@ -15,23 +15,24 @@
 # command that makes the fault or the repair; "never" means: not within 2.5 s. No
 # byte is verified then, so that all bytes go in the direction that is counted.
 #
-# A rail recovers in the first window in which it carries nine tenths of its
-# rate. A window is 100 ms long for the other rail and 200 ms for both rails. Of
-# the 15 packets of 64 KiB that cross a rail in 40 ms, two are missing now and
-# then, and the last tenth of a window may belong to a gap. A window that is not
-# full is therefore extended by up to a fifth, because it may end in a pause of a
-# busy machine, whose bytes follow immediately. So a pause goes unnoticed if it
-# loses up to 12 ms in 100 ms, instead of 10 ms. A rail that constantly lacks more
-# than a tenth is noticed, except in windows that a burst fills.
+# The rails have reached nine tenths of their rates at the time from which every
+# window that begins within 200 ms contains so many bytes. A window is 100 ms
+# long for the other rail and 200 ms for both rails. Of the 15 packets of 64 KiB
+# that cross a rail in 40 ms, two are missing now and then, and the last tenth
+# of a window may belong to a gap. A window that is not full is therefore
+# extended by up to a fifth, because it may end in a pause of a busy machine,
+# whose bytes follow immediately. So a pause goes unnoticed if it loses up to 12
+# ms in 100 ms, instead of 10 ms. A rail that constantly lacks more than a tenth
+# is noticed, except in windows that a burst fills.
 #
 # FAILOVER_MS, RECOVERY_MS	limits of the two times
-# FAILOVER_OUT			seconds until the repair, 0.7
+# FAILOVER_OUT			seconds until the repair (default 0.7)
 # FAILOVER_RATE			bytes per second that one rail carries, according
 #				to iperf3
 # FAILOVER_WATCH		file for the rails' counters over time
 # FAILOVER_CONTROL=yes		adds a control pair
 #
-# Arguments, such as "rails_drop 0 both", select the only fault.
+# Arguments, such as "rails_drop 0 both", name a fault; only that one is made.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 # shellcheck source=fabtests/scripts/rails_lib.sh

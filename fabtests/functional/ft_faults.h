@@ -46,8 +46,8 @@ bool fault_next_works(struct fault_rig *rig, struct fx_peer *target,
 bool fault_works_again(struct fault_rig *rig, struct fx_peer *target,
 		       segment_id_t seg, uint64_t off);
 
-/* Returns true if buf contains no poison, which overwrote a source after its
- * tasks had ended. */
+/* Returns true if buf contains no poison. A source is filled with poison when
+ * its tasks have ended, so poison in buf was read too late. */
 bool fault_no_poison(const struct fx_buf *buf);
 
 /* ft_faults_cost.c */

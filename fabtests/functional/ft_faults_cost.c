@@ -11,7 +11,7 @@
 #define COST_TURNS 7
 #define COST_NS (FT_NS_PER_SEC / 4)	/* duration of one measurement */
 #define COST_BYTES (16 * FX_MIB)	/* bytes of one transfer */
-#define COST_QUEUED (64 * FX_MIB)	/* queued for the stopped or dead
+#define COST_QUEUED (64 * FX_MIB)	/* bytes queued for the stopped or dead
 					 * target */
 #define COST_LEAST 0.3			/* least ratio on any machine; a quiet
 					 * one reaches 0.95 */

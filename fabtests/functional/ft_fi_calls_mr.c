@@ -13,8 +13,8 @@ void call_registrations(struct fi_rig *r)
 	struct fi_mr_attr attr = {
 		.mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ,
 		.requested_key = 302, .context = r,
-		/* without FI_HMEM it has no meaning, but not all providers know
-		 * that */
+		/* iface has no meaning without FI_HMEM, but not all providers
+		 * ignore it then */
 		.iface = call_moonrail(r) ? FI_HMEM_ZE : FI_HMEM_SYSTEM,
 	};
 	struct fid_mr *mr[3];

@@ -379,7 +379,8 @@ void call_removed(struct fi_rig *r)
 
 /* --- many long messages -------------------------------------------------- */
 
-#define LONGS		13u	/* messages, which the receiver reads */
+#define LONGS		13u	/* number of messages; the receiver reads their
+				 * bytes */
 #define LONGS_SLOT	(FI_RIG_BUF / LONGS)
 #define LONGS_TAG	3000u
 

@@ -312,8 +312,8 @@ static void many_synchronous(int other, int n)
 	free(r);
 }
 
-/* Both ranks send announced messages first. No send completes before its
- * receive. */
+/* Both ranks first send messages that are announced. No such send completes
+ * before its receive. */
 static void many_announced(int other, int n)
 {
 	MPI_Request *r = calloc((size_t)n, sizeof(*r));
