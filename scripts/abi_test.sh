@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# check_abi is able to fail: each change that breaks programs is found, and
-# what only grows is told apart.
+# Tests check_abi: it finds each change that breaks programs, and distinguishes
+# changes that only add to the ABI.
 set -u
 : "${SRC:?}" "${BUILD:?}" "${SANITIZE:=no}"
 CC=${CC:-cc}
@@ -11,7 +11,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 status=0
 
-# fresh: the tree's headers, map and scripts, to be changed, and their record.
+# fresh: copies the headers, the map and the scripts, to be changed by a case.
 fresh()
 {
 	rm -rf "$tmp/src"
@@ -31,7 +31,7 @@ result()
 	fi
 }
 
-# change FILE EXPRESSION: by sed; a change that changes nothing is a fault.
+# change FILE EXPRESSION: changes FILE by sed. Fails if nothing changes.
 change()
 {
 	sed "$2" "$tmp/src/api/$1" >"$tmp/changed"
@@ -40,7 +40,8 @@ change()
 	cp "$tmp/changed" "$tmp/src/api/$1"
 }
 
-# compared CASE EXIT TEXT: as the record is with the changed headers.
+# compared CASE EXIT TEXT: compares the record with the changed headers, and expects
+# this exit status and output.
 compared()
 {
 	sh "$SRC/scripts/abi_lines" "$tmp/src/api/transfer_engine_c.h" \
@@ -53,7 +54,7 @@ compared()
 	result "$good" "$1"
 }
 
-# checked CASE TEXT [PROVIDER]: the whole check finds it.
+# checked CASE TEXT [PROVIDER]: expects that check_abi fails and prints TEXT.
 checked()
 {
 	good=no
@@ -89,7 +90,8 @@ compared a_frozen_struct_may_not_grow 2 'broken: size transfer_status'
 fresh
 change transfer_engine_c.h 's/uint64_t target_offset;/uint32_t target_offset;/'
 compared a_frozen_field_may_not_shrink 2 'broken: field transfer_request'
-# retyped HEADER EXPRESSION LINE: a type of the same size is another one too.
+# retyped HEADER EXPRESSION LINE: changes a type to another one of the same size,
+# which the check must find.
 retyped()
 {
 	fresh

@@ -9,7 +9,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 status=0
 
-# check CASE COMMAND…
+# check CASE COMMAND…: runs COMMAND and prints "ok" or "not ok".
 check()
 {
 	case=$1
@@ -30,7 +30,8 @@ fresh()
 	cd "$tmp/build" || exit 1
 }
 
-# refuses WORD OPTION…: ends with a message that holds WORD.
+# refuses WORD OPTION…: succeeds if configure fails with a message that contains
+# WORD.
 refuses()
 {
 	word=$1
@@ -94,7 +95,7 @@ compiler_talks_to_the_log_only()
 		! grep -q 'unrecognized\|unknown argument' "$tmp/said"
 }
 
-# The message names the compiler and no library.
+# If the compiler is missing, the message names the compiler and no library.
 absent_compiler_is_the_only_fault()
 {
 	refuses "no C compiler: the command 'no-such-compiler' was not found" \
@@ -115,7 +116,7 @@ results_are_apart_from_their_names()
 	grep -q 'zookeeper.jar *\(yes\|no\)$' "$tmp/said"
 }
 
-# A folder that holds another file stays.
+# Removing pages keeps a folder that contains another file.
 removed_pages_leave_no_empty_folders()
 {
 	mkdir -p "$tmp/man/man3"

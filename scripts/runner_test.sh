@@ -9,14 +9,15 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 status=0
 
-# test_is NAME: the rest of standard input is the program.
+# test_is NAME: makes a test from the shell script on standard input.
 test_is()
 {
 	{ printf '#!/bin/sh\n'; cat; } >"$tmp/$1"
 	chmod +x "$tmp/$1"
 }
 
-# expect CASE EXIT LASTLINE PATTERNS TEST…
+# expect CASE EXIT LASTLINE PATTERNS TEST…: runs the tests and expects this exit
+# status and last line.
 expect()
 {
 	case=$1 code=$2 last=$3 patterns=$4
@@ -33,7 +34,7 @@ expect()
 	fi
 }
 
-# shows CASE TEXT: in the output of the last expect.
+# shows CASE TEXT: expects TEXT in the output of the last expect.
 shows()
 {
 	if grep -qF "$2" "$tmp/out"; then
@@ -44,7 +45,7 @@ shows()
 	fi
 }
 
-# last_shows CASE TEXT: the same, of its last six lines.
+# last_shows CASE TEXT: the same for the last six lines of the output.
 last_shows()
 {
 	tail -n 6 "$tmp/out" >"$tmp/end"
@@ -133,7 +134,8 @@ expect none_selected_fails 1 '0 passed, 0 failed, 0 skipped' nothing "$tmp/good"
 expect timeout_is_a_failure 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/slow.sh"
 shows timeout_is_named 'its limit'
 expect own_limit_wins 1 '0 passed, 1 failed, 0 skipped' '' "$tmp/slow.sh=2"
-# A child that was stopped is dead, or soon: it gets its signal now.
+# gone PID: waits until the process is dead. A stopped child may die a moment
+# later, because it must first receive its signal.
 gone()
 {
 	tries=50
@@ -143,7 +145,7 @@ gone()
 		sleep 0.1
 	done
 }
-# pids_gone CASE FILE…
+# pids_gone CASE FILE…: expects that the processes in the files are dead.
 pids_gone()
 {
 	case=$1
@@ -166,7 +168,7 @@ expect a_test_may_leave_a_child 0 '1 passed, 0 failed, 0 skipped' '' \
 	"$tmp/leaver"
 pids_gone children_left_are_killed "$tmp/pid"
 
-# there FILE: soon.
+# there FILE: waits until FILE is not empty.
 there()
 {
 	tries=300
@@ -176,7 +178,7 @@ there()
 		sleep 0.1
 	done
 }
-# Each waits for the other, and the third runs only if nothing else does.
+# Tests one and two wait for each other. The third test runs alone.
 for i in one two; do
 	test_is "$i.sh" <<-TEST
 	# timeout: 30
@@ -214,7 +216,7 @@ export JOBS=none
 expect jobs_is_a_number 2 "JOBS is a number from 1 on, not 'none'" '' \
 	"$tmp/good"
 
-# The end of the runner is that of the tests and their children.
+# If a signal ends the runner, the tests and their children end too.
 for i in left right; do
 	test_is "$i" <<-TEST
 	sleep 1000 &
@@ -223,7 +225,7 @@ for i in left right; do
 	wait
 	TEST
 done
-# What is ignored from the start can't be trapped: HUP under nohup.
+# A shell cannot trap a signal that is ignored from the start: HUP under nohup.
 signals='HUP TERM'
 case $(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status) in
 [13579bdf]) signals=TERM
@@ -246,7 +248,7 @@ for signal in $signals; do
 	fi
 done
 
-# A test's shell may be killed, by the kernel for want of memory.
+# The shell of a test may be killed, for example by the kernel if memory is short.
 test_is orphan <<'TEST'
 read -r _ _ _ parent _ <"/proc/$PPID/stat"
 kill -KILL "$parent"

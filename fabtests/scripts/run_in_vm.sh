@@ -2,24 +2,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # run_in_vm.sh [-fn] [-r RAILS] [-t SECONDS] [-m MIB] [-c CPUS] COMMAND…
-#	runs COMMAND as root under Debian's kernel in an emulated machine that
-#	sees this one's files, read-only under a layer that is thrown away, in
-#	the same folder with the same environment. RAILS: so many rails of
-#	software RDMA devices, rxeN at 10.77.N.1 on veN and rxpN at 10.77.N.2
-#	on vpN, which are the two ends of a veth pair and talk across it.
-#	-f: a file system on NVMe over TCP, mounted on /mnt/nvmeof; its target,
-#	subsystem and port 1 of nvmet, is this machine, too. -n: two NUMA nodes,
-#	with half of the processors and memory each, nicN at 10.78.N.1 and
-#	/dev/nodeN, an NVMe disk of zeros, behind a bridge of node N.
+#	runs COMMAND as root in an emulated machine with Debian's kernel, in the
+#	same folder and with the same environment. The machine sees the files of
+#	the host; its changes to them are discarded. -r: RAILS rails of software
+#	RDMA devices, rxeN at 10.77.N.1 on veN and rxpN at 10.77.N.2 on vpN; veN
+#	and vpN are the ends of a veth pair. -f: a file system on NVMe over TCP
+#	at /mnt/nvmeof; its target (subsystem and port 1 of nvmet) is the same
+#	machine. -n: two NUMA nodes, each with half of the processors and memory;
+#	nicN at 10.78.N.1 and /dev/nodeN, an NVMe disk of zeros, are behind a
+#	bridge of node N.
 #
-# Exit status: COMMAND's; 77, with the reason, where no such machine can be
-# had; 124 when SECONDS (300) are over; 125 when it died, 126 by a fault of its
-# own kernel.
+# The exit status is that of COMMAND; 77 (with the reason) if no machine can be
+# made; 124 after SECONDS (300); 125 if the machine died; 126 if its kernel
+# failed.
 #
-# MOONRAIL_VM_KERNEL is a folder that holds boot/vmlinuz-VERSION and
-# lib/modules/VERSION; else the kernel package is downloaded by apt-get, once,
-# to BUILD/vm. Of hosts with working nested virtualisation MOONRAIL_VM_ACCEL=kvm
-# makes use; the default, emulation, is slow but works everywhere.
+# MOONRAIL_VM_KERNEL is a folder with boot/vmlinuz-VERSION and
+# lib/modules/VERSION. Without it, apt-get downloads the kernel package once, to
+# BUILD/vm. MOONRAIL_VM_ACCEL=kvm uses the virtualisation of the host; the
+# default is emulation, which is slow but works everywhere.
 set -u
 : "${SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${BUILD:=$SRC/build}"
 PATH=$PATH:/usr/sbin:/sbin
@@ -62,7 +62,7 @@ need_tools()
 	done
 }
 
-# What the tests need of the package, whose whole is 400 MB.
+# Unpacks only the files that the tests need; the whole package has 400 MB.
 unpack_kernel()
 {
 	dpkg-deb --fsys-tarfile "$1" | tar -x -C "$2" --wildcards \
@@ -98,11 +98,11 @@ fetch_kernel()
 	) >"$1.log" 2>&1 && mv "$1.new" "$1"
 }
 
-# One that was made before, or one that apt-get has.
+# Sets kernel to the folder of an earlier run, or gets the package by apt-get.
 find_kernel()
 {
 	kernel=${MOONRAIL_VM_KERNEL:-$BUILD/vm/kernel}
-	# an older one may lack some
+	# A folder of an older version may lack these modules.
 	! ls "$kernel"/lib/modules/*/kernel/drivers/nvme >/dev/null 2>&1 ||
 		return 0
 	[ -z "${MOONRAIL_VM_KERNEL:-}" ] || skip \
@@ -114,14 +114,14 @@ find_kernel()
 	} || skip "no kernel image to be had: $(tail -n 1 "$kernel.log")"
 }
 
-# number FILE OFFSET SIZE: little endian, unsigned.
+# number FILE OFFSET SIZE: prints an unsigned little-endian number.
 number()
 {
 	od -An "-tu$3" -j "$2" -N "$3" "$1" | tr -d ' '
 }
 
-# The kernel itself, out of what a boot loader takes: emulated, unpacking it
-# would be a good part of the start. The header says where it is.
+# Unpacks the kernel from the boot image, because the emulated machine would need
+# a large part of its start for that. The header of the image has the position.
 unpack_image()
 {
 	image=$kernel/boot/vmlinuz-$version elf=$kernel/boot/vmlinux-$version
@@ -144,7 +144,7 @@ prepare_kernel()
 	unpack_image
 }
 
-# --- what runs first: it makes this machine's files the machine's own --------
+# --- the initrd, which mounts the files of the host --------------------------
 
 make_initrd()
 {
@@ -185,7 +185,7 @@ make_initrd()
 		die "cpio failed"
 }
 
-# --- what runs then, as process 1 -------------------------------------------
+# --- process 1, which runs after the initrd ---------------------------------
 
 guest_script()
 {
@@ -212,8 +212,8 @@ guest_script()
 		echo "run_in_vm.sh: failed: $*" >"$out"
 		finish 125
 	}
-	# rail N: two devices, and routes by source address, so that what
-	# one sends to the other crosses the pair
+	# rail N: makes two devices, and routes by source address, so that
+	# packets from one to the other cross the veth pair
 	rail()
 	{
 		try ip link add "ve$1" type veth peer name "vp$1"
@@ -254,7 +254,7 @@ guest_script()
 		try ip rule del pref 0
 		await links_are_up
 	}
-	# await COMMAND…: until it works
+	# await COMMAND…: repeats COMMAND until it succeeds
 	await()
 	{
 		tries=0
@@ -278,7 +278,7 @@ guest_script()
 			try ip link set "nic$n" up
 		done
 	}
-	# after those over TCP, whose names are known
+	# runs after make_files, which relies on the name nvme0n1
 	make_disks()
 	{
 		try modprobe nvme
@@ -290,8 +290,8 @@ guest_script()
 			try ln -s "${disk##*/}n1" "/dev/node$n"
 		done
 	}
-	# a disk of 128 MiB of this machine's memory, over TCP to itself; that
-	# it is slow is no reason to give it up
+	# makes a disk of 128 MiB in memory and connects to it over TCP; the
+	# timeouts are long because the disk is slow
 	make_files()
 	{
 		try modprobe nvme_core io_timeout=250 admin_timeout=250
@@ -323,7 +323,7 @@ guest_script()
 		try mkdir -p /mnt/nvmeof
 		try mount -o noatime /dev/nvme0n1 /mnt/nvmeof
 	}
-	# tell [-n] WORD FILE
+	# tell [-n] WORD FILE: writes WORD to FILE, without a newline with -n
 	tell()
 	{
 		if [ "$1" = -n ]; then
@@ -336,10 +336,10 @@ guest_script()
 	ln -s fd/0 /dev/stdin
 	ln -s fd/1 /dev/stdout
 	ln -s fd/2 /dev/stderr
-	# the kernel loads some by itself
+	# the kernel loads some modules by itself
 	mkdir -p /lib/modules
 	ln -s "$kernel/lib/modules/$(uname -r)" /lib/modules/
-	# libibverbs and the like search its four megabytes at every start
+	# libibverbs and others search the four megabytes of kallsyms at start
 	try mount --bind /dev/null /proc/kallsyms
 	hostname vm
 	try ip link set lo up
@@ -360,8 +360,9 @@ guest_script()
 
 # --- the machine ------------------------------------------------------------
 
-# node N: its memory and processors, and behind a bridge of its own a NIC and an
-# NVMe disk, which forgets what is written to it. The NICs are on one hub.
+# node N: prints the options for its memory and processors, and for a NIC and an
+# NVMe disk behind a bridge of its own. The disk discards writes. The NICs are on
+# one hub.
 node()
 {
 	from=$(($1 * cpus / 2))
@@ -428,7 +429,7 @@ start_machine
 wait "$machine"
 result=$?
 machine=''
-# the reader sees its end also where the machine never opened the pipe
+# Give the reader its end of file even if the machine never opened the pipe.
 : <>"$tmp/out"
 wait "$reader"
 reader=''
