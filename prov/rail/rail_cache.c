@@ -26,10 +26,11 @@
 #define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)
 #define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)
 #define CACHE_ALIVE_NS		TEI_NS_PER_SEC
-/* A peer that got a place is silent if it gives no sign of life for so long. */
+/* Time after which a peer that has got a place, but gives no sign of life,
+ * counts as silent. */
 #define CACHE_SILENT_NS		TEI_NS_PER_SEC
-/* A connection is served for at least CACHE_TURN_NS before it is asked to yield.
- * One connection is asked per CACHE_YIELD_NS. */
+/* A connection keeps its place for at least CACHE_TURN_NS before it is asked to
+ * yield. In each CACHE_YIELD_NS one connection is asked. */
 #define CACHE_TURN_NS		(10 * TEI_NS_PER_MS)
 #define CACHE_YIELD_NS		TEI_NS_PER_MS
 /* Off-route connections: interval of the checks; idle time before eviction. */
@@ -46,7 +47,7 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Removes the references from struct rail_path to the place. */
+/* Clears the pointers of struct rail_path to the place. */
 static void cache_unhold(struct rail_conn *conn)
 {
 	if (conn->path)
@@ -105,7 +106,7 @@ static bool cache_grow(struct rail_cache *c)
 	return true;
 }
 
-/* Gives the connection a free place. There must be one. */
+/* Gives the connection a free place. The cache must have a free place. */
 static void cache_hold(struct rail_cache *c, struct rail_path *path,
 		       uint64_t now)
 {
@@ -126,8 +127,8 @@ static void cache_hold(struct rail_cache *c, struct rail_path *path,
 	tei_sieve_insert(&c->held, &conn->entry);
 }
 
-/* Links the place on the closing list with the path that had it. When the
- * socket is closed, the path is given its number. */
+/* Links the place, which is on the closing list, with its former path, so that
+ * the socket to be closed can be recorded in the path. */
 static void cache_leave(struct rail_conn *conn, struct rail_path *path)
 {
 	if (path->leaving)
@@ -156,7 +157,8 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	} else {
 		tei_list_add_tail(&c->free, &conn->link);
 	}
-	/* otherwise cut may stay set for an earlier connection */
+	/* if nothing was posted, cut may still be set because of an earlier
+	 * connection */
 	if (path->ready && path->used) {
 		path->cut = true;
 		path->old.fd = -1;
@@ -169,8 +171,8 @@ static void cache_part(struct rail_cache *c, struct rail_conn *conn)
 	path->backoff_us = 0;
 }
 
-/* Returns true if tasks wait for the answer to a message. Their slices would
- * find the connection closed and would have to make it again. */
+/* Returns true if tasks wait for the answer to a message. If the connection
+ * were closed, the slices of these tasks would have to establish it again. */
 static bool cache_awaits(const struct rail_path *p, uint64_t now)
 {
 	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
@@ -179,9 +181,9 @@ static bool cache_awaits(const struct rail_path *p, uint64_t now)
 
 /*
  * Returns true while the connection is being established. If many connections
- * are established at the same time, each one is slow and must keep its place to
- * succeed. If no post has been tried for a while, the connection does not
- * count.
+ * are established at the same time, each of them is slow and must keep its
+ * place to succeed. If no post has been tried for a while, the connection does
+ * not count as being established.
  */
 static bool cache_connects(const struct rail_conn *conn, uint64_t now)
 {
@@ -192,8 +194,9 @@ static bool cache_connects(const struct rail_conn *conn, uint64_t now)
 	       now < p->blocked_ns + CACHE_TRIED_NS;
 }
 
-/* Returns true if a fence is awaited over the connection. This does not count
- * for a silent peer, because other peers must not wait for it without limit. */
+/* Returns true if the answer to a fence is awaited over the connection. Returns
+ * false for a silent peer, because other peers must not wait for a silent peer
+ * without limit. */
 static bool cache_fences(const struct rail_path *p, uint64_t now)
 {
 	return p->remote < p->peer->nremotes &&
@@ -212,7 +215,7 @@ static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
 /* Parameters of a search for a place. */
 struct cache_look {
 	uint64_t now;
-	bool of_silent;		/* only places of silent peers */
+	bool of_silent;		/* consider only places of silent peers */
 	bool press;		/* also silent peers that are being connected */
 };
 
@@ -231,8 +234,8 @@ static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 	       (!(look->press && silent) && cache_connects(conn, look->now));
 }
 
-/* Returns true if silent peers, which may be dead, have as many places as they
- * may. */
+/* Returns true if silent peers, which may be dead, have reached their limit of
+ * places. */
 static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 {
 	uint32_t n = 0, most = cache_places(c) / 4;
@@ -246,9 +249,9 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 
 /*
  * Returns true if there is a free place for the connection; evicts another one
- * if necessary. Peers that answer have priority. Silent peers get only a part
- * of the places. Otherwise they would take all places by turns without ever
- * connecting.
+ * if necessary. Peers that answer have priority, and silent peers get only a
+ * part of the places. Otherwise silent peers could occupy all places by turns
+ * without ever connecting.
  */
 static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 			    uint64_t now)
@@ -277,8 +280,9 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 
 /* --- the waiting line ---------------------------------------------------- */
 
-/* Called while a connection waits. Asks the connection that has been served for
- * longest, and long enough, to yield; one at a time. */
+/* Called while a connection waits for a place. Asks the connection that has had
+ * its place for the longest time to yield, if that time is long enough; only
+ * one connection is asked at a time. */
 static void cache_press(struct rail_cache *c, uint64_t now)
 {
 	struct rail_conn *conn, *oldest = NULL;
@@ -307,8 +311,8 @@ bool rail_cache_coveted(const struct rail_path *path)
 	       !tei_list_empty(&conn->cache->waiting);
 }
 
-/* Puts the connection into the waiting line, at the front if it was its turn.
- * Returns false. */
+/* Puts the connection on the waiting list, at the front if it was the next to
+ * get a place. Returns false. */
 static bool cache_wait(struct rail_cache *c, struct rail_path *path,
 		       uint64_t now)
 {
@@ -392,7 +396,7 @@ static bool cache_idle(struct rail_conn *conn, uint64_t now)
 }
 
 /* Evicts the idle off-route connections of the lane. Returns true if other
- * off-route ones remain. */
+ * off-route connections remain. */
 static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
@@ -451,8 +455,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 
 /* --- admission ----------------------------------------------------------- */
 
-/* Returns true if a connection that has a place may post more slices now.
- * Otherwise others must be served first. */
+/* Returns true if a connection that has a place may post more slices now; false
+ * if waiting connections must be served first. */
 static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
 			uint64_t *now)
 {
@@ -486,8 +490,8 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 	if (!*now)
 		*now = tei_now_ns();
 	if (cache_silent(path->peer, *now)) {
-		/* a silent peer does not join the line, and no connection
-		 * yields to it */
+		/* a silent peer does not join the waiting list, and no
+		 * connection yields to it */
 		tei_list_del(&path->wait_link);
 		if (c->busy + 1 >= cache_places(c) ||
 		    !cache_make_room(c, path, *now))

@@ -136,7 +136,8 @@ static void note_back_to(struct tei_rail_outgoing *o, uint32_t offset)
 	o->whole = false;
 }
 
-/* Sends all notifications again, from byte offset of the first one on. */
+/* Prepares to send all notifications again, the first one from byte offset
+ * on. */
 static void note_go_back(struct tei_rail_peer *p, uint32_t offset)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -170,7 +171,7 @@ static uint32_t note_messages(const struct tei_rail_outgoing *o)
 }
 
 /* Returns the notification to which the next message belongs. Returns NULL if
- * there is none or the window is full. */
+ * there is none, or if the limit of unacknowledged messages is reached. */
 static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -191,7 +192,8 @@ static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 /* A composed message. note_unsend undoes it if it cannot be sent. */
 struct note_sending {
 	uint64_t number;
-	uint32_t from;			/* offset of its first byte */
+	uint32_t from;			/* offset of the message's first byte in
+					 * the notification */
 	bool ask, whole;
 };
 
@@ -243,7 +245,8 @@ static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o
 	return len;
 }
 
-/* Composes a message that requests room for the head. */
+/* Composes a message that queries whether the peer has room for the first
+ * notification. */
 static size_t note_ask(struct tei_rail_peer *p, uint8_t *buf,
 		       struct note_sending *s) TEI_REQUIRES(rail_sched_held)
 {
@@ -277,8 +280,8 @@ static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 	}
 }
 
-/* Returns true if an answer is overdue. Then one message is sent again, and the
- * window grows again with the answers. */
+/* Returns true if an answer is overdue. One message is then sent again, and the
+ * limit of unacknowledged messages starts at one and grows with the answers. */
 static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -294,8 +297,8 @@ static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	return true;
 }
 
-/* Composes the message that is to be sent now. Returns its length, 0 if there
- * is none. */
+/* Composes the message that must be sent now. Returns the length of the
+ * message, 0 if none must be sent. */
 static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 			struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -311,8 +314,8 @@ static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 	return o ? note_fragment(p, o, buf, s) : 0;
 }
 
-/* Handles the result of sending a message. Returns when to call rail_ctl_notes
- * again. */
+/* Handles the result of sending a message. Returns the time at which
+ * rail_ctl_notes must be called again. */
 static uint64_t note_sent(struct tei_rail_peer *p, int ret, uint64_t now,
 			  const struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -400,14 +403,16 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- acknowledgements ---------------------------------------------------- */
 
-/* The receiver has no room for the head and has kept no byte of it. */
+/* Handles the answer that the receiver has no room for the first notification
+ * and has kept no byte of it. */
 static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_note_out *out = &p->note_out;
 	struct tei_rail_outgoing *o = note_head(p);
 
-	/* the only message that could have delivered the head was refused */
+	/* the only message that could have delivered the first notification was
+	 * refused */
 	if (o->wholes == 1 && o->whole_turn == turn)
 		o->wholes = 0;
 	note_go_back(p, 0);
@@ -415,12 +420,12 @@ static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 		out->tries = 0;
 	out->full = true;
 	out->since_ns = 0;
-	/* then the sender requests room */
+	/* the next message then queries whether the peer has room */
 	out->next_ns = rail_ctl_sent(p, 0, now, &out->tries);
 }
 
-/* The receiver waits for byte offset of the head but received another
- * fragment. */
+/* Handles the answer that the receiver expects byte offset of the first
+ * notification but has received another fragment. */
 static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -433,8 +438,8 @@ static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	out->window = (out->window + 1) / 2;
 }
 
-/* The receiver does not know whether it has delivered the head, so the head
- * fails. */
+/* Handles the answer that the receiver does not know whether it has delivered
+ * the first notification, which therefore fails. */
 static void note_forgotten(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -452,8 +457,8 @@ static void note_forgotten(struct tei_rail_peer *p)
 	note_end(o, &err);
 }
 
-/* The receiver has accepted something new: resets the repetition and widens the
- * window. */
+/* Handles progress of the receiver: resets the repetition timer and raises the
+ * limit of unacknowledged messages. */
 static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -467,7 +472,8 @@ static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	out->next_ns = out->n ? rail_ctl_sent(p, 0, now, &out->tries) : 0;
 }
 
-/* Handles a NOTE_ACK: completes what it acknowledges, then handles its code. */
+/* Handles a NOTE_ACK: completes the notifications that it acknowledges, then
+ * handles its code. */
 static void note_answer(struct tei_rail_peer *p, uint64_t number,
 			uint32_t offset, uint64_t turn, uint16_t code)
 	TEI_REQUIRES(rail_sched_held)
@@ -484,8 +490,8 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 	if (o && o->number == number && offset <= note_len(o)) {
 		if (code == RAIL_NOTE_OK &&
 		    (out->full || offset > o->acked)) {
-			/* bytes that were sent before the offset was set back
-			 * count too */
+			/* bytes that were sent before the counts were set back
+			 * are acknowledged too */
 			o->acked = offset > o->acked ? offset : o->acked;
 			o->sent = o->sent > o->acked ? o->sent : o->acked;
 			progress = true;
@@ -582,7 +588,8 @@ void tei_rail_outgoing_free(struct tei_rail_outgoing *o)
 	free(o);
 }
 
-/* Returns false, and changes nothing, if the peer is gone. */
+/* Queues the notification. Returns false, and changes nothing, if the peer is
+ * gone. */
 static bool note_queue(struct tei_rail_outgoing *o)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -657,8 +664,8 @@ static void note_shut(struct tei_rail_outgoing *o)
 	note_end(o, &err);
 }
 
-/* Waits until o has ended, by an acknowledgement, an error, the timeout or the
- * shutdown. */
+/* Waits until o is acknowledged or has failed, until the timeout, or until
+ * tei_rail_notify_shut is called. */
 static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -688,7 +695,8 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
 	if (ret)
 		return ret;
 	o->waited = true;
-	/* while it sleeps, this thread does not poll the lanes */
+	/* this thread does not poll the lanes while it sleeps, so the progress
+	 * thread must */
 	tei_rail_doze(dp);
 	rail_sched_enter(dp);
 	queued = note_queue(o);

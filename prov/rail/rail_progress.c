@@ -21,8 +21,8 @@
 #include "util/hint.h"
 #include "util/thread.h"
 
-/* Interval at which the thread checks whether callers poll. It grows to the
- * second value while they do. */
+/* Interval at which the progress thread checks whether callers poll. The
+ * interval grows to the second value while callers poll. */
 #define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS
 #define PROGRESS_TRUST_NS	(4 * PROGRESS_DRIVEN_NS)
 /* Longest average time between two polls of callers, at tx lanes and at rx
@@ -43,14 +43,15 @@
 #define PROGRESS_DENSE		4	/* traffic is dense if sleeps last less
 					 * than this many spins */
 #define PROGRESS_SPIN_MAX	32	/* longest spin, in usual ones */
-/* Pauses between two checks for new descriptors. */
+/* Shortest and longest pause between two checks for new descriptors. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
 /* Longest sleep with live tasks. */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
-/* Longer than any iteration takes. */
+/* A longer time between two iterations means that the process was suspended. */
 #define PROGRESS_STILL_NS	(1000 * TEI_NS_PER_MS)
-/* Longest sleeps without live tasks, and after a long time without activity. */
+/* Longest sleep without live tasks, and longest sleep after a long time without
+ * activity. */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
 #define PROGRESS_QUIET_SLEEP_NS	(4000 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
@@ -68,14 +69,14 @@ struct progress {
 	uint64_t spin_ns;		/* how long to spin after target_ns */
 	uint64_t stirred_ns;		/* last wake-up, submission or live task */
 	uint64_t seen_ns;		/* start of the last iteration */
-	uint64_t slept_ns;		/* intended sleep since then */
+	uint64_t slept_ns;		/* total sleep intended since then */
 	uint64_t deadline_ns;		/* last check of deadlines */
 	uint64_t probe_ns;		/* last check for silent peers */
 	uint64_t served_ns;		/* last check of the reports of moved
 					 * bytes */
 	bool served_live;		/* tasks were live then */
 	uint64_t cloexec_ns;		/* last check for new descriptors */
-	uint64_t cloexec_wait_ns;	/* pause before the next one */
+	uint64_t cloexec_wait_ns;	/* pause before the next check */
 	uint64_t idle_sleep_ns;		/* sleep if a lane has no descriptor */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
@@ -90,7 +91,8 @@ void rail_progress_wake(struct tei_rail_dp *dp)
 	if (__atomic_exchange_n(&dp->wake_pending, true, __ATOMIC_SEQ_CST))
 		return;
 	ret = write(dp->wake_fd, &one, sizeof(one));
-	(void)ret;	/* a full counter means that a wake-up is pending */
+	(void)ret;	/* the write fails only if the counter is full, and then
+			 * a wake-up is pending already */
 }
 
 void rail_progress_stir(struct tei_rail_dp *dp)
@@ -112,9 +114,9 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 }
 
 /*
- * Returns how long callers have been polling in total. A poll that takes longer
- * than PROGRESS_LOOK_NS counts no further, because its caller is stuck or
- * stopped.
+ * Returns the total time that callers have been polling, ns. Of a poll that
+ * takes longer than PROGRESS_LOOK_NS only this time is counted, because its
+ * caller is stuck or stopped.
  */
 static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 {
@@ -162,9 +164,9 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 }
 
 /*
- * Does the same for rx lanes. Only callers of tei_rail_progress_all read rx
- * lanes. While callers are away, the connections fill up, so callers that poll
- * only now and then do not get these lanes.
+ * Updates drive for the rx lanes, which only callers of tei_rail_progress_all
+ * read. The progress thread leaves the rx lanes to callers only if they poll
+ * often: between two polls the connections fill up.
  */
 bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 			     uint64_t now)
@@ -190,8 +192,9 @@ static bool progress_target(struct rail_lane *lane)
 	return any;
 }
 
-/* Handles messages that callers read from the lane and left to the thread, or
- * that arrived while another thread closed the lane. */
+/* Handles the deferred control messages of the lane: those that callers have
+ * read from the lane, and those that arrived while another thread closed the
+ * lane. */
 static void progress_aside(struct rail_lane *lane)
 {
 	struct rail_done done;
@@ -206,8 +209,8 @@ static void progress_aside(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 }
 
-/* Polls a tx lane. If it receives user messages and callers do not read rx
- * lanes, activity on it counts as that of an rx lane. */
+/* Polls a tx lane. If the tx lane receives user messages and callers do not
+ * read rx lanes, its activity counts as activity of an rx lane. */
 static bool progress_initiating(const struct progress *pr,
 				struct rail_lane *lane, bool *target)
 {
@@ -238,8 +241,8 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
-/* Polls the lanes. Returns true if anything happened. *target: set if it
- * happened at an rx lane. */
+/* Polls the lanes. Returns true if any lane had activity. *target: set if an rx
+ * lane had activity. */
 static bool progress_lanes(struct progress *pr, bool *target)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -270,8 +273,8 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	return any | *target;
 }
 
-/* Runs the peers that are due. Returns when the next one is due, 0 if none
- * is. */
+/* Runs the state machines of the peers that are due. Returns the time at which
+ * the next peer is due, 0: none. */
 static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_list todo;
@@ -317,8 +320,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 	return next;
 }
 
-/* Puts the peers with live tasks on the attention list at intervals, so that
- * deadlines are checked. */
+/* Puts the peers with unfinished tasks on the attention list at intervals, so
+ * that deadlines are checked. */
 static void progress_deadlines(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -354,8 +357,8 @@ static void progress_fences(struct tei_rail_dp *dp)
 
 	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
 		return;
-	/* a region that is withdrawn later needs the lanes closed that are open
-	 * then */
+	/* a region that is withdrawn after this point needs a later fence, of
+	 * the lanes that are open at that time */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++) {
 		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)
@@ -379,7 +382,7 @@ static void progress_fences(struct tei_rail_dp *dp)
 }
 
 /* Adds the lane's descriptor to fds if the lane is ready to sleep. Returns
- * false if there is work. */
+ * false if the lane has work to do. */
 static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 			 bool *blind)
 {
@@ -401,7 +404,8 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* Arms the tx lanes that receive user messages (hears), or the others. */
+/* Arms either the tx lanes that receive user messages (hears), or the other tx
+ * lanes. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool hears, int *n, bool *blind)
 {
@@ -427,8 +431,9 @@ static bool progress_arm_target(struct progress *pr, struct rail *rail, int *n,
 	       progress_arm_initiating(pr, rail, true, n, blind);
 }
 
-/* Arms the lanes that the thread is to sleep on. *n: number of entries in fds.
- * *blind: set if a lane has no descriptor. Returns false if there is work. */
+/* Arms the lanes on which the thread will sleep. *n: number of entries in fds.
+ * *blind: set if a lane has no descriptor. Returns false if a lane has work to
+ * do. */
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 {
 	struct rail *rail;
@@ -463,7 +468,8 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	return true;
 }
 
-/* A lane's descriptor has ended the sleep. Adapts the spin. */
+/* Handles that a lane's descriptor has ended the sleep: adapts the time for
+ * which the thread spins. */
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
@@ -478,9 +484,9 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		return;
 	/*
 	 * Remote writes and reads leave no completion at the target. The only
-	 * sign of them is that its descriptor became readable. If that happens
-	 * soon after going to sleep, traffic is dense, and a longer spin saves
-	 * wake-ups.
+	 * sign of them is that the lane's descriptor becomes readable. If it
+	 * becomes readable soon after the thread fell asleep, traffic is dense,
+	 * and a longer spin saves wake-ups.
 	 */
 	pr->target_ns = now;
 	if (now - slept_ns > PROGRESS_DENSE * spin)
@@ -489,8 +495,8 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		pr->spin_ns *= 2;
 }
 
-/* Returns how long to sleep while callers poll: up to wait, and longer each
- * time. */
+/* Returns how long the thread sleeps while callers poll: at most wait, and
+ * longer after each such sleep. */
 static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 {
 	if (wait > pr->trust_ns)
@@ -503,8 +509,8 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
 /*
  * Returns true if no rail waits for a repair that only an iteration of this
  * thread starts: an endpoint that could not be opened, a link that is down, or
- * a contact address that another process holds. Everything else wakes the
- * thread through a descriptor or has a due time.
+ * a contact address that another process holds. All other events wake the
+ * thread through a descriptor or have a due time.
  */
 static bool progress_calm(struct tei_rail_dp *dp)
 {
@@ -523,10 +529,11 @@ static bool progress_calm(struct tei_rail_dp *dp)
 }
 
 /*
- * Returns how long an engine without live tasks sleeps: twice as long as it has
- * been quiet so far, within limits. A sleep of more than PROGRESS_IDLE_SLEEP_NS
- * is announced in dp->rests_ns. The next submission or message then wakes the
- * thread, which checks that posted bytes arrive.
+ * Returns how long the thread sleeps without unfinished tasks: twice as long as
+ * the data plane has been idle so far, within limits. A sleep of more than
+ * PROGRESS_IDLE_SLEEP_NS is announced in dp->rests_ns, so that the next
+ * submission or message wakes the thread; the thread must then check for
+ * stalls.
  */
 static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 {
@@ -584,8 +591,8 @@ static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 	}
 }
 
-/* Sleeps until a lane, a peer that is due, a wake-up or a link needs the
- * thread. next: when the next step is due, 0: none. */
+/* Sleeps until a lane or a link has an event, a peer is due or another thread
+ * wakes this thread. next: time at which the next step is due, 0: none. */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -619,7 +626,8 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	    wait > TEI_NS_PER_MS / 4)
 		wait = TEI_NS_PER_MS / 4;	/* retry a post */
 	if (blind) {
-		/* no descriptor to sleep on: poll ever less often */
+		/* a lane has no descriptor to sleep on: poll less and less
+		 * often */
 		pr->idle_sleep_ns = pr->idle_sleep_ns ?
 				    pr->idle_sleep_ns * 5 / 4 : 20000;
 		if (pr->idle_sleep_ns > 2 * TEI_NS_PER_MS)
@@ -632,8 +640,9 @@ out:
 	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
 }
 
-/* Returns true if the thread goes on polling without sleeping. If nothing is
- * posted, only activity that counts as that of an rx lane matters. */
+/* Returns true if the thread continues to poll without sleeping. If nothing is
+ * posted, only activity that counts as activity of an rx lane makes it
+ * continue. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -646,8 +655,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 }
 
 /*
- * Detects that this process was suspended, alone or with its machine, and
- * extends all deadlines by that time.
+ * Detects that this process, or the whole machine, was suspended, and extends
+ * all deadlines by the length of the suspension.
  */
 static void progress_stood_still(struct progress *pr, uint64_t now)
 {
@@ -663,7 +672,7 @@ static void progress_stood_still(struct progress *pr, uint64_t now)
 	rail_deadline_stood_still(pr->dp, still, now);
 }
 
-/* Notes the result of polling the lanes at time now. */
+/* Records the result of polling the lanes at time now. */
 static void progress_saw(struct progress *pr, bool any, bool target,
 			 uint64_t now)
 {
@@ -678,8 +687,8 @@ static void progress_saw(struct progress *pr, bool any, bool target,
 /*
  * Polls the lanes a few more times before the next iteration, because the rest
  * of an iteration takes longer than a poll that finds nothing. Stops when a
- * poll finds something or the polls take long. Messages that arrived are
- * answered at once.
+ * poll finds activity, so that messages are answered at once, or when the polls
+ * take long.
  */
 static void progress_more_looks(struct progress *pr, uint64_t now)
 {
@@ -715,9 +724,9 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 
 /*
  * Marks the descriptors of new connections close-on-exec. Connections appear
- * only while lanes are active, so one check after that is the last one. Checks
- * that find nothing are repeated at growing intervals. Returns when the next
- * check is due, 0 if none is.
+ * only while lanes are active, so one check after the last activity is enough.
+ * After a check that has found nothing, the interval grows. Returns the time at
+ * which the next check is due, 0: none.
  */
 static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 {
@@ -741,9 +750,9 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 }
 
 /*
- * Marks the peers about once a second, so that they are notified how many bytes
- * were moved. Returns when it must be called again, 0 if nothing has been active
- * since the last time.
+ * Marks the peers about once a second, so that the totals of moved bytes are
+ * sent to them. Returns the time at which this function must be called again, 0
+ * if nothing has been active since the last call.
  */
 static uint64_t progress_served(struct progress *pr, uint64_t now)
 {

@@ -26,7 +26,8 @@
 					       * time of four windows */
 #define SLICE_LOOK	64		      /* entries for other rails
 					       * that are skipped */
-#define SLICE_PAGE	UINT64_C(4096)	      /* lengths are multiples of it, */
+#define SLICE_PAGE	UINT64_C(4096)	      /* slice lengths are multiples of
+					       * it, */
 #define SLICE_GRAIN	UINT64_C(1024)	      /* or of this one
 					       * while throttled */
 
@@ -89,9 +90,9 @@ static bool slice_beside(const struct rail *rail)
 
 /*
  * Returns the number of bytes of bulk data that the rail may hold while
- * throttled, whichever peers the small requests are for. Small requests wait
- * for each other as well, so bulk data may always have three eighths of the
- * bytes that they have posted. bytes: posted on the rail.
+ * throttled, whichever peers the small requests are for. Small requests delay
+ * each other as well, so the limit is at least three eighths of the bytes that
+ * small requests have posted. bytes: all bytes posted on the rail.
  */
 static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
@@ -114,9 +115,9 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
  * Returns the number of bytes of bulk data that a connection may hold while the
  * rail is throttled. The limit of the rail is divided equally among the
  * connections that have taken bulk data recently, with at least one page for
- * each. A connection to a slow or stopped target rarely takes any and so is not
- * counted; its data is not on the wire and does not reduce the share of the
- * others.
+ * each. A connection to a slow or stopped target rarely takes bulk data and so
+ * is not counted; its data is not on the wire and does not reduce the share of
+ * the other connections.
  */
 static uint64_t slice_path_beside(const struct rail *rail,
 				  const struct rail_path *p, uint64_t bytes)
@@ -146,10 +147,10 @@ static bool slice_nearer(const struct tei_rail_peer *peer,
 
 /*
  * Returns true if nearer rails still have room for the peer. A nearer rail that
- * holds all the bulk data it may hold while throttled still counts with the
- * rest of its window, because it would take that if there were no small
- * requests, and the choice of the rail must not depend on those. Bulk data that
- * exceeds these remainders goes to other rails.
+ * is throttled and has used up its limit of bulk data still counts with the
+ * rest of its window. It would use this rest if there were no small requests,
+ * and the choice of the rail must not depend on small requests. Bulk data that
+ * exceeds the rests of the nearer rails goes to other rails.
  */
 static bool slice_near_has_room(const struct tei_rail_peer *peer,
 				const struct tei_rail_mr *mr,
@@ -168,7 +169,8 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		/* full shares, even of one page each, are more than half */
+		/* if all connections have used their shares, even of one page
+		 * each, the rail holds more than half of its limit */
 		if (rail_window_large(r) <= slice_window_beside(r, bytes) / 2)
 			return true;
 		later += window - bytes;
@@ -189,9 +191,9 @@ static bool slice_near_exists(const struct tei_rail_peer *peer,
 	return false;
 }
 
-/* Returns true if this rail must leave the task to others: because it must not
- * access the memory, or because the task names another rail, and that rail or
- * the task makes progress. */
+/* Returns true if this rail must leave the task to other rails: because this
+ * rail cannot access the memory, or because the task names another rail, and
+ * the named rail or the task makes progress. */
 static bool slice_of_other(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *t)
@@ -209,7 +211,8 @@ static bool slice_of_other(const struct rail *rail,
 						     t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
-	/* the rail may serve other tasks but have no key for this one */
+	/* the named rail may serve other tasks but have no remote key for this
+	 * task */
 	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
 }
 
@@ -259,8 +262,8 @@ static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 	return slice_look_retry(peer, rail, &passed);
 }
 
-/* If none of the first SLICE_LOOK slices is for this rail, moves them to the
- * end of the list, so that the next call sees the others. */
+/* If none of the first SLICE_LOOK slices is for this rail, moves these slices
+ * to the end of the list, so that the next call examines the following ones. */
 static void slice_turn_retry(struct tei_rail_peer *peer,
 			     const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
@@ -277,8 +280,9 @@ static void slice_turn_retry(struct tei_rail_peer *peer,
 	}
 }
 
-/* Returns true if the rail may serve the task. Near rails come first. Far ones
- * help if those are full or down, and the task is large enough. */
+/* Returns true if the rail may serve the task. Near rails come first. A far
+ * rail helps if the nearer rails are full or down and the task is large
+ * enough. */
 static bool slice_may_take(const struct rail *rail,
 			   const struct tei_rail_peer *peer,
 			   const struct tei_rail_task *task)
@@ -310,8 +314,8 @@ static uint64_t slice_usual(const struct rail *rail)
 	return len < s->slice_max ? len : s->slice_max;
 }
 
-/* Returns the minimum length of a slice. It is halved for bulk data while the
- * rail is throttled, because small requests wait for it. */
+/* Returns the minimum length of a slice. For bulk data on a throttled rail the
+ * minimum is halved, because small requests wait for each posted slice. */
 static uint64_t slice_floor(const struct rail *rail, bool large)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -328,8 +332,8 @@ static uint64_t slice_whole(const struct rail *rail)
 	return len > floor ? len : floor;
 }
 
-/* Starts a new accounting round. before: number of connections to remember for
- * the last round. */
+/* Starts a new accounting round. before: number of connections that took bulk
+ * data in the last round. */
 static void slice_turn(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -340,9 +344,9 @@ static void slice_turn(struct rail *rail, uint32_t before)
 		rail->turn = 1;
 }
 
-/* Ends a round that lasts too long because few connections still take bulk
- * data. After twice that time, the count of connections is outdated and
- * dropped. */
+/* Ends an accounting round in which the rail could have sent four windows,
+ * because few connections still take bulk data. After twice this time, the
+ * count of connections is outdated and set to 0. */
 static void slice_turn_ages(struct rail *rail, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -358,8 +362,8 @@ static void slice_turn_ages(struct rail *rail, uint64_t now)
 
 /*
  * Accounts for len bytes of bulk data cut for the connection while the rail is
- * throttled. A round ends when the bytes taken reach the rail's window. now:
- * last completion on the lane.
+ * throttled. The accounting round ends when the bulk bytes taken reach the
+ * rail's window. now: time of the last completion on the lane.
  */
 static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
 		       uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -383,8 +387,9 @@ static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
 }
 
 /*
- * Returns the maximum length of a bulk slice for the connection now: while
- * throttled, an even part of its share. Returns 0 if the share is used up.
+ * Returns the present maximum length of a bulk slice for the connection; on a
+ * throttled rail, an even part of the connection's share. Returns 0 if the
+ * share is used up.
  */
 static uint64_t slice_most(struct rail *rail, const struct rail_path *p,
 			   uint64_t bytes) TEI_REQUIRES(rail_sched_held)
@@ -464,9 +469,9 @@ static uint64_t slice_local_room(const struct rail_slice *s,
 }
 
 /*
- * Splits a slice on the retry list that one operation cannot cover any more,
- * for example because the memory is now registered as two regions. A slice with
- * several tasks is split after the first task, any other one after len bytes.
+ * Splits a slice on the retry list that one operation can no longer cover, for
+ * example because the memory is now registered as two regions. A slice with
+ * several tasks is split after the first task, any other slice after len bytes.
  * Returns false if memory is short.
  */
 static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
@@ -520,7 +525,7 @@ static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 }
 
 /* Finds the remote key for the start of the slice. Returns false, and requests
- * keys, if a part of the slice has none. */
+ * keys, if the key of a part of the slice is not known. */
 static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -565,7 +570,8 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 	return s;
 }
 
-/* Adds following small tasks that are adjacent on both sides to the slice. */
+/* Merges the next small tasks into the slice as long as they are adjacent to it
+ * in local and in remote memory. */
 static void slice_merge(struct rail_slice *s, const struct tei_list *queue,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
@@ -647,8 +653,8 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_piece_aim(s);
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey || !slice_aim(s, rail, remote)) {
-		t->keys_checked = s->rkey != NULL; /* false: revoked
-						    * meanwhile */
+		t->keys_checked = s->rkey != NULL; /* if there is no key, it was
+						    * revoked after the check */
 		rail_slice_put(peer->dp, s);
 		return NULL;
 	}
@@ -758,7 +764,7 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	peer->overtaken += slice_large_waits(peer, rail);
 	if (!peer->dp->large_left)
 		return s;
-	/* the counts of the last round are outdated */
+	/* the counts of the last accounting round are outdated */
 	if (!rail->beside_left)
 		slice_turn(rail, 0);
 	rail->beside_left = SLICE_BESIDE + SLICE_LATER;
@@ -767,9 +773,10 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 
 /*
  * Returns the value of peer->overtaken after a bulk slice of len bytes was cut,
- * with limit most. With 0, SLICE_OVERTAKE small requests go before the next
- * bulk slice. If the limit has made the slice short, fewer of them go, in
- * proportion to its length, but at least one.
+ * with limit most. If the value is 0, SLICE_OVERTAKE small requests are served
+ * before the next bulk slice. If the limit has made the slice short, fewer
+ * small requests are served, in proportion to the slice's length, but at least
+ * one.
  */
 static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
 				uint64_t most) TEI_REQUIRES(rail_sched_held)
@@ -784,10 +791,11 @@ static uint32_t slice_overtaken(const struct rail *rail, uint64_t len,
 
 /*
  * Takes the next slice. Small requests go first, so that they wait only for
- * slices already posted. After SLICE_OVERTAKE of them comes a bulk slice or a
- * retried one, if this rail can carry it. small: the connection may take small
- * requests. most: limit for a bulk slice, or 0. full: the connection has used
- * up its share of bulk data, so that no bulk slice could be cut now.
+ * slices already posted. After SLICE_OVERTAKE small requests, a bulk slice or a
+ * slice of the retry list is taken, if this rail can carry it. small: the
+ * connection may take small requests. most: maximum length of a bulk slice; 0:
+ * none may be cut. full: the connection has used up its share of bulk data, so
+ * that no bulk slice could be cut now.
  */
 static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     struct rail *rail,
@@ -812,12 +820,12 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true if the connection may take another slice. Of the part that other
- * connections have not used, it must leave half of the lane's depth and a
- * quarter of the rail's window. So a stopped peer cannot block the others.
- * Small requests may use half of that reserve. Whatever the window, a
- * connection may have one slice (bulk data: in two halves), as far as the depth
- * allows. bytes: posted on the rail or just cut.
+ * Returns true if the connection may take another slice. The connection must
+ * leave free half of the lane's depth and a quarter of the rail's window that
+ * other connections have not used, so that a stopped peer cannot block other
+ * peers. Small requests may use half of this reserve. If the lane's depth
+ * allows it, a connection may always have one slice (of bulk data: two halves),
+ * however small the window is. bytes: bytes posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_path *p, uint64_t bytes,
@@ -842,8 +850,8 @@ static bool slice_has_share(const struct rail_lane *lane,
 				   (window - others) / 8 * 7);
 }
 
-/* Returns true if the rail may carry something of the queue now, so that the
- * connection is worth a place in the endpoint cache. */
+/* Returns true if the rail may carry a task of the queue now, so that the
+ * connection should get a place in the endpoint cache. */
 static bool slice_wanted_of(struct tei_rail_peer *peer,
 			    const struct tei_list *queue,
 			    const struct rail *rail)
@@ -855,7 +863,8 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 	if (!t)
 		return false;
 	if (t->extra)
-		return true;	/* checked per iov entry when a slice is cut */
+		return true;	/* the ranks are checked for each iov entry when
+				 * a slice is cut */
 	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);
 }
 
@@ -1009,7 +1018,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 			break;
 	}
 	rail_cache_favoured(lane);
-	/* the first peer goes to the end of the list */
+	/* move the first peer to the end of the list */
 	if (n && !tei_list_empty(&dp->active)) {
 		peer = tei_list_first(&dp->active, struct tei_rail_peer,
 				      active_link);
