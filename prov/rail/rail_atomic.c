@@ -28,9 +28,9 @@
 
 #define ATOMIC_BUNDLE 32 /* atomics executed per lock acquisition */
 
-/* A slot of the target, which holds one number. */
+/* A slot of the target, which holds the atomic with one number. */
 struct rail_atomic_slot {
-	uint64_t seq; /* 0: none yet */
+	uint64_t seq; /* number of the atomic, 0: none yet */
 	uint64_t addr, operand, compare;
 	uint64_t old;
 	int32_t code;
@@ -51,8 +51,8 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 
 	tei_list_init(&a->tasks);
 	a->own_session = ++peer->dp->sessions;
-	/* if the peer is freed and created again, its numbers start above the
-	 * old ones */
+	/* if the peer object is freed and created again, the new numbers are
+	 * higher than the old ones */
 	a->next_seq = a->own_session << 40 | 1;
 }
 
@@ -100,7 +100,7 @@ void rail_atomic_end(struct tei_rail_task *t)
 		atomic_take(t);
 }
 
-/* Fails a task that was sent and whose outcome cannot be known any more. */
+/* Fails a task that was sent and whose outcome can no longer be found out. */
 static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
 			   const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
@@ -185,7 +185,7 @@ void rail_atomic_enqueue(struct tei_rail_task *t)
 {
 	struct tei_rail_peer *peer = t->peer;
 
-	t->cut = t->length; /* no slices are cut for it */
+	t->cut = t->length; /* no slices are cut for an atomic */
 	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
 	peer->atomics.fresh = true;
 	if (peer->state == RAIL_PEER_NEW)
@@ -236,8 +236,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 		if (n == RAIL_ATOMICS || !atomic_number(a, t))
 			break;
 		if (!t->extra->sent) {
-			/* marked before the send: from now on it may be
-			 * executed */
+			/* set before the message is sent: from now on the
+			 * target may execute the atomic */
 			t->extra->sent = true;
 			t->extra->round = a->round;
 			t->slices = 1;
@@ -248,8 +248,8 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 	return n;
 }
 
-/* Marks the atomics of a message that could not be sent as unsent again. They
- * can still be cancelled then. */
+/* Marks the atomics of a message that could not be sent as unsent again, so
+ * that they can still be cancelled. */
 static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -285,8 +285,8 @@ static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
 }
 
-/* Composes a message with all atomics that are due. Returns its length, 0 if
- * there are none. */
+/* Composes a message with all atomics that are due. Returns the length of the
+ * message, 0 if no atomic is due. */
 static size_t atomic_compose(struct tei_rail_peer *peer, uint8_t *buf,
 			     bool again) TEI_REQUIRES(rail_sched_held)
 {
@@ -325,7 +325,8 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	since = a->since_ns;
 	next = since ? a->next_ns : 0;
 	if (ready && !a->told) {
-		/* the hello is sent at the peer's next run */
+		/* the hello is sent when the state machines of the peer run
+		 * next */
 		peer->rehello = true;
 		next = now + RAIL_CTL_RETRY_NS;
 	} else if (ready && !a->session) {
@@ -439,13 +440,13 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 			return;
 		atomic_answer(peer, seq, code, old, now, done);
 	}
-	/* restart the timeout of the remaining atomics */
+	/* restart the repetition timer for the remaining atomics */
 	a->tries = 0;
 	a->since_ns = tei_list_empty(&a->tasks) ? 0 : now;
 	a->next_ns = now + RAIL_CTL_RESEND_NS;
 	if (tei_list_empty(&a->tasks))
 		return;
-	/* the tasks behind it have made progress too */
+	/* an answer counts as progress of the later tasks too */
 	tei_list_first(&a->tasks, struct tei_rail_task, queue_link)
 		->progress_ns = now;
 	rail_peer_attend(peer);
@@ -505,7 +506,8 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 /* An atomic to be executed without a lock held. */
 struct atomic_job {
 	struct rail_atomic_slot *slot;
-	struct tei_rail_mr *mr;		/* kept registered by mr->tasks */
+	struct tei_rail_mr *mr;		/* cannot be unregistered while
+					 * mr->tasks counts this job */
 };
 
 static uint32_t atomic_collect(struct tei_rail_peer *peer,
@@ -527,7 +529,7 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 			continue;
 		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
 				  s->width);
-		/* the CPU executes it, so GPU memory is refused */
+		/* the CPU executes atomics, so GPU memory is refused */
 		if (!mr || !mr->remote || mr->read_only || mr->gpu) {
 			s->code = TEI_ERR_NOT_REGISTERED;
 			continue;
@@ -615,8 +617,8 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	rail_sched_leave(dp);
 	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
 		return rail_ctl_again(peer, now);
-	/* sent, or dropped: if the answer is lost, the initiator repeats the
-	 * request */
+	/* the answer was sent, or it is dropped: if an answer is lost, the
+	 * initiator repeats the request */
 	rail_sched_enter(dp);
 	for (i = 0; i < b->nowed; i++)
 		b->slot[b->owed[i]].owed = false;

@@ -33,23 +33,25 @@
 
 #define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
-#define CUT_QUIET	8			/* polls without an
-						 * event that end it */
+#define CUT_QUIET	8			/* number of polls without an
+						 * event after which rail_cut
+						 * ends */
 #define CUT_FOUND	4			/* connections handled
 						 * per address */
 
 /* A search among a lane's sockets, and its result. */
 struct cut {
-	bool shut;			/* shut the matching sockets down */
+	bool shut;			/* matching sockets must be shut down */
 	const struct sockaddr *peer;	/* matching address, NULL: all match */
 	const struct rail_lane *lane;	/* lane whose accepted sockets are
 					 * counted apart, or NULL */
 	struct rail_cut_list *list;	/* gets all connected ones, or NULL */
 	uint32_t meant, others, nameless, listening;
-	uint32_t accepted;		/* not matching, but
-					 * made by some peer */
+	uint32_t accepted;		/* number of sockets that do not match
+					 * but were accepted from a peer */
 	uint32_t silent;		/* matching and rail_tcp_silent */
-	bool lives, pending;		/* for any matching socket */
+	bool lives, pending;		/* true if it holds for any matching
+					 * socket */
 	struct rail_socket which;	/* first matching socket */
 };
 
@@ -86,7 +88,7 @@ static bool cut_lives(int fd)
 	       info.tcpi_state == TCP_ESTABLISHED;
 }
 
-/* Counts a socket without another end: it listens, is connecting or is
+/* Counts a socket that has no remote address: it listens, is connecting or is
  * broken. */
 static void cut_nameless(int fd, struct cut *c)
 {
@@ -133,7 +135,8 @@ static int cut_order(const void *a, const void *b)
 	return memcmp(&x->key, &y->key, sizeof(x->key));
 }
 
-/* Adds a connection to the list. Leaves it out if memory is short. */
+/* Adds a connection to the list. If memory is short, the connection is left
+ * out. */
 static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 		     int fd, unsigned long ino)
 {
@@ -153,7 +156,8 @@ static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 }
 
 /* Returns the first connection in the list with that address and sets *n to the
- * number of adjacent ones, at most CUT_FOUND. Returns NULL if there is none. */
+ * number of connections with that address, at most CUT_FOUND. Returns NULL if
+ * there is none. */
 static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
 				      const void *addr, size_t len, uint32_t *n)
 {
@@ -200,7 +204,8 @@ static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
 	return mine.port && mine.port == its.port;
 }
 
-/* Compares one socket with the search and updates the result. */
+/* Compares one socket with the address that is searched for and updates the
+ * result. */
 static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
 	struct sockaddr_storage own, sa;
@@ -238,7 +243,8 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 }
 
 /* Searches a descriptor and the descriptors that it watches. ino: expected
- * inode number, 0: any; the number may meanwhile belong to another file. */
+ * inode number, 0: any; it is checked because the descriptor may meanwhile
+ * belong to another file. */
 static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
 	char path[64], line[256];
@@ -284,8 +290,8 @@ void rail_cut(struct rail_lane *lane, struct rail_done *done)
 		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
 }
 
-/* Returns true if the lane may have sockets and one of them may have the
- * address c->peer. */
+/* Returns true if the lane may have sockets and a socket may be connected to
+ * the address c->peer. */
 static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 		    size_t len)
 {
@@ -294,8 +300,8 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 		c->peer->sa_family == AF_INET6);
 }
 
-/* Searches the lane's connections to that address. *which: the first one, if
- * any. */
+/* Searches the lane's connections for that address. *which is set to the first
+ * match, if any. */
 static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 			      size_t len, bool shut, struct rail_socket *which)
 {
@@ -347,8 +353,9 @@ void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list)
 	tei_mutex_unlock(&lane->lock);
 	if (fd < 0)
 		return;
-	/* A thousand connections take milliseconds. The lock is not held, so
-	 * sockets may be closed meanwhile; therefore the search only reads. */
+	/* The search of a thousand connections takes milliseconds, so the lock
+	 * is not held. Sockets may be closed meanwhile; therefore the search
+	 * only reads. */
 	cut_watched(fd, 0, CUT_DEPTH, &c);
 	close(fd);
 	if (list->n)
@@ -362,9 +369,8 @@ void rail_cut_list_free(struct rail_cut_list *list)
 	list->n = 0;
 }
 
-/* Returns true if an entry of a list is still the same connection: its number
- * may meanwhile belong to another file. shut: also shuts the connection
- * down. */
+/* Returns true if the descriptor of a list entry still belongs to the same
+ * connection and not to another file. shut: also shuts the connection down. */
 static bool cut_again(const struct rail_cut_seen *seen, const void *addr,
 		      bool shut)
 {
@@ -418,7 +424,7 @@ void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 	seen = cut_seen(list, addr, len, &n);
 	for (i = 0; i < n; i++)
 		found |= cut_again(&seen[i], addr, true);
-	/* the connection may be newer than the list */
+	/* the connection may have been made after the scan */
 	if (!found)
 		rail_cut_one(lane, addr, len, NULL);
 }
@@ -438,7 +444,7 @@ enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
 	if (c.lives)
 		return RAIL_CUT_SOME;
-	/* no socket at all: the provider has none */
+	/* no socket was found at all: the provider's sockets cannot be seen */
 	return !c.accepted && cut_any(&c) ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 

@@ -158,8 +158,8 @@ static void dp_say_bye(struct tei_rail_dp *dp)
 			dp_run_lanes(rail_at(dp, i));
 }
 
-/* Ends the remaining tasks. The endpoints are closed, so that local memory does
- * not change any more. */
+/* Ends the remaining tasks. The endpoints are already closed, so local memory
+ * no longer changes. */
 static void dp_end_tasks(struct tei_rail_dp *dp)
 {
 	struct tei_err err = { .code = TEI_ERR_CONTEXT };
@@ -178,7 +178,8 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	rail_done_run(dp, &done);
 }
 
-/* Frees all faults and stops the probes. The progress thread has stopped. */
+/* Frees all faults and stops the probes. The progress thread must have
+ * stopped. */
 static void dp_end_health(struct tei_rail_dp *dp)
 {
 	struct tei_rail_peer *p;
@@ -250,8 +251,8 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 	return false;
 }
 
-/* Returns the index of a device in the list of those that could not be opened,
- * or the length of the list. */
+/* Returns the index of a device in the list of devices that could not be
+ * opened, or the length of the list. */
 static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 	TEI_REQUIRES(dp->admin)
 {
@@ -280,8 +281,8 @@ static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool faile
 }
 
 /* Registers a region on a new rail. If the rail cannot register GPU memory,
- * this is no error: the memory is then moved through host memory, if GPU
- * staging is on. */
+ * this is no error: GPU staging, if enabled, then moves the memory through host
+ * memory. */
 static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 			   struct tei_err *err)
 {
@@ -296,8 +297,8 @@ static int dp_register_one(struct tei_rail_mr *mr, struct rail *rail,
 	return 0;
 }
 
-/* Registers all regions on a new rail. If one cannot be registered, unregisters
- * the others again. */
+/* Registers all regions on a new rail. If a region cannot be registered,
+ * unregisters the regions that were registered on this rail before it. */
 static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 			  struct tei_err *err) TEI_REQUIRES(dp->admin)
 {

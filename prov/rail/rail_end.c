@@ -18,8 +18,9 @@ void rail_done_init(struct rail_done *done)
 	tei_list_init(&done->messages);
 }
 
-/* Releases regions after their tasks have been reported. A thread that
- * unregisters a region, or drains the data plane, waits for this. */
+/* Releases the regions of tasks after these tasks have been reported. A thread
+ * that unregisters a region, or drains the data plane, waits until the regions
+ * are released. */
 static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 {
 	bool signal = false;
@@ -119,8 +120,9 @@ static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 	}
 }
 
-/* Passes the progress of a task that leaves the live list to the task behind
- * it, so that MC_SLICE_TIMEOUT counts the progress of all earlier tasks. */
+/* Copies the progress time of a task that ends to the next unfinished task of
+ * the peer, so that MC_SLICE_TIMEOUT counts the progress of all earlier
+ * tasks. */
 static void end_pass_progress(const struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -166,7 +168,8 @@ bool rail_slice_dead(const struct rail_slice *s)
 	return true;
 }
 
-/* Drops a slice that will not be posted. Its tasks may end by that. */
+/* Drops a slice that will not be posted. If this was the last slice of a task,
+ * the task may end. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 		     bool unfenced, struct rail_done *done)
 {
@@ -221,7 +224,7 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		rail_task_finish(dp, task, done);
 }
 
-/* Returns what the user can do about that error of the provider. */
+/* Returns a hint: what the user can do about this error of the provider. */
 static const char *end_hint(int fi_err)
 {
 	const char *hint;

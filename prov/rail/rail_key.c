@@ -9,7 +9,8 @@
 
 #include "prov/rail/rail_int.h"
 
-/* Returns the index of the first key that ends at addr or above it. */
+/* Returns the index of the first remote key whose range ends at addr or above
+ * it. */
 static uint32_t key_index(const struct tei_rail_peer *peer, uint64_t addr)
 {
 	uint32_t lo = 0, hi = peer->nrkeys, mid;
@@ -33,8 +34,8 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 	return peer->rkeys[i];
 }
 
-/* Advances *addr and *len to the first byte for which the peer has given no
- * such key. Returns false if there is no such byte. */
+/* Advances *addr and *len to the first byte for which no remote key is known
+ * that allows the access. Returns false if all bytes have such a key. */
 static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 			uint64_t *len, bool read)
 	TEI_REQUIRES(rail_sched_held)
@@ -67,8 +68,8 @@ bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 {
 	if (!key_missing(peer, &addr, &len, read))
 		return true;
-	/* one reply may not hold all keys, so the rest is requested from here
-	 * on */
+	/* one KEY_REP may not contain all keys, so the remaining keys are
+	 * requested from this address on */
 	rail_key_want(peer, addr, len);
 	return false;
 }
@@ -79,8 +80,8 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* if several tasks take turns, none of them has been answered since
-	 * then */
+	/* if several tasks request keys in turn, none of the requests has been
+	 * answered since since_ns */
 	if (!w->active)
 		w->since_ns = 0;
 	w->active = true;
@@ -111,7 +112,8 @@ static bool key_push(uint64_t **list, uint32_t *n, uint32_t *cap, uint64_t v)
 	return true;
 }
 
-/* Removes v from the list, which is unordered. Returns true if it was there. */
+/* Removes v from the list, which is unordered. Returns true if the list
+ * contained v. */
 static bool key_pull(uint64_t *list, uint32_t *n, uint64_t v)
 {
 	uint32_t i;
@@ -170,7 +172,7 @@ static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 	d->answer = false;
 }
 
-/* Counts one key of a withdrawn region as no longer in use. After the last one,
+/* Counts one key of a withdrawn region as no longer in use. After the last key,
  * sends REVOKED if the peer has revoked the region. */
 static void key_drained(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held)
@@ -323,7 +325,7 @@ static bool key_grow(struct tei_rail_peer *peer)
 }
 
 /* Removes the key at index i from the table. A key that slices still use is
- * freed after the last of them. */
+ * freed after the last of these slices. */
 static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 {
 	struct rail_rkey *k = peer->rkeys[i];

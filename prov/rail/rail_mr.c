@@ -26,8 +26,8 @@ uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 
 /* --- NUMA ranges --------------------------------------------------------- */
 
-/* Makes one range for each part of the location that has NUMA nodes of its
- * own. */
+/* Creates one NUMA range for each part of the location that lies on its own
+ * NUMA node. */
 static int mr_make_places(struct tei_rail_mr *mr)
 {
 	char name[TEI_TOPO_NAME];
@@ -132,8 +132,9 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 }
 
 /*
- * Makes room for one more entry at either end of the table. Registrations and
- * their removal in ascending or descending order then move no other entry.
+ * Makes room for one more entry at either end of the table. If regions are
+ * registered or unregistered in ascending or descending order, no other entry
+ * must then be moved.
  */
 static bool mr_table_room(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held)
@@ -157,8 +158,8 @@ static bool mr_table_room(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Adds the region to the table. Returns TEI_ERR_OVERLAP if it overlaps another
- * one. */
+/* Adds the region to the table. Returns TEI_ERR_OVERLAP if the region overlaps
+ * another region. */
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -268,7 +269,8 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	return 0;
 }
 
-/* Writes why mr_insert refused a region, with the region that it overlaps. */
+/* Writes to err why mr_insert refused a region; names the other region if the
+ * two overlap. */
 static void mr_refused(const struct tei_rail_dp *dp,
 		       const struct tei_rail_mr *mr, int code,
 		       char out[TEI_ERR_TEXT]) TEI_REQUIRES(rail_sched_held)
@@ -325,8 +327,8 @@ static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	return 0;
 err_mr:
 	tei_mutex_unlock(&dp->admin);
-	mr->device.dmabuf = -1;		/* the descriptor belongs to the caller
-					 * again */
+	mr->device.dmabuf = -1;		/* after a failure the descriptor
+					 * belongs to the caller */
 	mr_free(mr);
 	return ret;
 }
@@ -423,8 +425,9 @@ uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr)
 
 /* --- holding regions ----------------------------------------------------- */
 
-/* Returns how many regions, from index i on, together hold all len bytes at a.
- * Returns 0 if they do not, or if write is set and one of them is read-only. */
+/* Returns how many adjacent regions, from index i on, together contain all len
+ * bytes at a. Returns 0 if the regions do not contain all bytes, or if write is
+ * set and a region is read-only. */
 static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
 			    const char *a, uint64_t len, bool write)
 {
@@ -482,8 +485,8 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 
 /* --- unregistering ------------------------------------------------------- */
 
-/* Waits on dp->cond until *what is 0. Returns false if the time is over
- * first. */
+/* Waits on dp->cond until *what is 0. Returns false if the time limit is
+ * reached first. */
 static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 			 uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
 {
@@ -520,9 +523,9 @@ static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 }
 
 /*
- * Makes the thread close the rx lanes, and waits for that. The provider goes on
- * with writes that were started under the key even after the registration has
- * been closed.
+ * Makes the progress thread close the rx lanes, and waits until they are
+ * closed. This is necessary because the provider continues writes that were
+ * started with the key even after the registration has been closed.
  */
 static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
@@ -586,8 +589,8 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	/* Peers that have not answered are still sent REVOKE. Otherwise they
-	 * would use their key for whatever is registered at this address
-	 * next. */
+	 * would use their old key for memory that is registered at this address
+	 * later. */
 	mr_remove(dp, mr);
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);

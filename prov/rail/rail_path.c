@@ -107,7 +107,8 @@ int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	return -1;
 }
 
-/* Returns one of the remotes that fit best, the turn-th one, or -1. */
+/* Returns one of the remote rails that fit best, or -1. turn selects one in
+ * rotation. */
 static int16_t path_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)
 {
@@ -132,7 +133,8 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 	return -1;
 }
 
-/* Returns one of all remotes that fit, the turn-th one, or -1. */
+/* Returns one of all remote rails that fit, or -1. turn selects one in
+ * rotation. */
 static int16_t path_in_turn(const struct tei_rail_peer *peer,
 			    const struct rail *rail, uint32_t turn)
 {
@@ -164,10 +166,11 @@ static bool path_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 }
 
 /*
- * Returns the remote that the rail uses: base, which the addresses suggest,
- * unless that pair is broken and another one is not. A remote in the same
- * network is preferred. A remote behind a router is used only if no other local
- * rail works, because the way there may lead over the wire of another rail.
+ * Returns the remote rail that the local rail uses: base, which the addresses
+ * suggest, unless the pair with base is broken and another pair is not. A
+ * remote rail in the same network is preferred. A remote rail behind a router
+ * is used only if no other local rail works, because packets to it may pass the
+ * wire of another local rail.
  */
 static int16_t path_detour(const struct tei_rail_peer *peer,
 			   const struct rail *rail, int16_t base)
@@ -210,7 +213,8 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 			continue;
 		peer->route[i] = route;
 		peer->routes_changed = true;
-		/* connections of the former route may be left */
+		/* connections of the former route may still have places in the
+		 * endpoint caches */
 		__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
 	}
 	rail_aim_table(peer);
@@ -276,8 +280,8 @@ int rail_path_table(struct tei_rail_peer *peer)
 	peer->routes_changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->route[i] = -1;
-	/* set all of them before any detour, which depends on the other
-	 * routes */
+	/* set all routes before a detour is chosen, because a detour depends on
+	 * the other routes */
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
@@ -324,7 +328,8 @@ void rail_path_free_all(struct tei_rail_peer *peer)
 	uint32_t i, j;
 	struct rail *rail;
 
-	/* drop the references of messages that may still be under way */
+	/* messages may still be under way: clear their pointers to the
+	 * connections */
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
 		for (j = 0; j < RAIL_TX_MSGS; j++)
@@ -355,9 +360,9 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 
 /*
  * Returns true while the provider has not closed the connection that was cut,
- * because a post would use that connection and fail. Its socket shows whether
- * it is closed, even if the peer and its address are gone. After
- * PATH_CLOSES_NS, returns false in any case.
+ * because a post would use that connection and fail. Examines the socket, which
+ * shows whether the connection is closed, even if the peer and its address are
+ * gone. Returns false in any case after PATH_CLOSES_NS.
  */
 static bool path_closes(struct rail_path *path, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)
@@ -426,11 +431,11 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
 	path_set_zone(&addr, lane->rail);
-	/* the peer's lane is closed, and the peer will announce another one */
+	/* the peer's rx lane is closed, and the peer will announce a new one */
 	if (!addr.len)
 		return -FI_EAGAIN;
-	/* otherwise the connection that is being closed would be taken for the
-	 * new one */
+	/* the provider would use the connection that is being closed instead of
+	 * a new one */
 	if (path->cut && path->lane_gen == lane->gen &&
 	    path_closes(path, lane, &addr))
 		return -FI_EAGAIN;
@@ -478,9 +483,10 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
 
 /*
  * Returns true if no message is under way on the connection and the provider
- * still accepts nothing. Then the provider has lost the connection while it was
- * idle, which produces no completion, and connects again. The socket that is
- * visible belongs to the new connection, which the peer may never answer.
+ * still accepts nothing. In this case the provider has lost the idle
+ * connection, which produces no completion, and is connecting again. The socket
+ * that can be found belongs to the new connection, which the peer may never
+ * answer.
  */
 static bool path_refuses(struct rail_path *path)
 {

@@ -9,8 +9,8 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-/* A registration costs something only if the NIC makes a key or a descriptor
- * for it. */
+/* A registration is expensive only if the NIC creates a key or a descriptor for
+ * it. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
@@ -101,7 +101,8 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	if (ret)
 		goto err_domain;
 	rail->init_domain = rail->target_domain;
-	/* posts from GPU memory carry a descriptor of their domain */
+	/* posts from GPU memory carry a descriptor that belongs to one domain,
+	 * so all lanes share this domain */
 	if (!(rail->mr_mode & RAIL_COSTLY_MR) && !rail->hmem) {
 		ret = fi_domain(rail->fabric, rail->info, &rail->init_domain,
 				NULL);
@@ -211,8 +212,8 @@ static uint64_t rail_max_slice(const struct rail *rail)
 	return max ? max : UINT64_MAX;
 }
 
-/* Returns the number of iov entries of one operation. provider: the provider's
- * limit. */
+/* Returns the largest number of iov entries of one operation. provider: the
+ * provider's limit. */
 static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 {
 	uint32_t max = rail->dp->settings->max_sge;
@@ -225,9 +226,9 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 }
 
 /*
- * Warns about libfabric 1.17: when a connection ends, it returns receive
- * buffers to a queue pair that it has freed already, unless all connections
- * share one receive queue.
+ * Warns about a fault of libfabric 1.17: when a connection ends, ofi_rxm
+ * returns receive buffers to a queue pair that is already freed, unless all
+ * connections share one receive queue.
  */
 static void rail_warn_rxm(const struct rail *rail)
 {
@@ -364,14 +365,14 @@ static void rail_close_lane(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	/* nothing new is posted from here on */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
-	/* the thread handles the messages that still arrive */
+	/* defer the messages that still arrive to the progress thread */
 	lane->visited = lane->target;
 	rail_cut(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->visited = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
-	/* slices that were posted since the caller polled, and have not
+	/* these slices were posted after the last poll and have not
 	 * completed */
 	rail_fence_abort(lane->rail->dp, &aborted);
 }
@@ -395,7 +396,8 @@ static void rail_close_caches(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
-/* Closes the contact lane. No thread opens it any longer. */
+/* Closes the contact lane. Must be called when no thread can open the contact
+ * lane any longer. */
 static void rail_close_first(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->first.lane;

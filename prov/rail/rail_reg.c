@@ -28,8 +28,8 @@
 #include "prov/rail/rail_int.h"
 
 #define REG_KEY_TRIES	16
-#define REG_SHIFT_MIN	20	/* log2 of the smallest size that halving leads
-				 * to */
+#define REG_SHIFT_MIN	20	/* log2 of the smallest registration; the size
+				 * is halved until the device accepts it */
 #define REG_SHIFT_SET	12	/* log2 of the smallest size that MC_MAX_MR_SIZE
 				 * leads to */
 
@@ -49,8 +49,8 @@ static int reg_random_key(const struct rail *rail, uint64_t *key)
 	return 0;
 }
 
-/* Returns the flags of a registration. FI_RMA_EVENT makes it disabled until
- * reg_enable. */
+/* Returns the flags of a registration. With FI_RMA_EVENT the registration is
+ * disabled until reg_enable. */
 static uint64_t reg_flags(const struct rail *rail)
 {
 	return rail->mr_mode & FI_MR_RMA_EVENT &&
@@ -150,8 +150,8 @@ static bool reg_shared(const struct rail *rail)
 
 /*
  * Returns the access bits of the region, 0 if no registration is needed on this
- * rail. Devices refuse to pin memory with write access, for peers or for local
- * reads, if the process itself cannot write it.
+ * rail. If the process itself cannot write the memory, devices refuse a
+ * registration with write access for peers or for local reads.
  */
 static uint64_t reg_access(const struct tei_rail_mr *mr,
 			   const struct rail *rail)
@@ -226,7 +226,7 @@ static uint8_t reg_log2(uint64_t v)
 	return (uint8_t)(63 - __builtin_clzll(v));
 }
 
-/* Returns the shift to begin with. */
+/* Returns the shift of the first attempt. */
 static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 			       const struct rail *rail)
 {
@@ -252,7 +252,8 @@ static bool reg_too_large(enum tei_rail_way way, int ret)
 	       (ret == -FI_EINVAL && way != TEI_RAIL_WAY_DMABUF);
 }
 
-/* Notes that a registration in parts of 1 << shift bytes is tried. */
+/* Records in *tried the sizes of an attempt to register in parts of 1 << shift
+ * bytes. */
 static void reg_note(const struct tei_rail_mr *mr, uint8_t shift,
 		     struct rail_reg_tried *tried)
 {
@@ -350,8 +351,8 @@ static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
 			    fi_strerror(-ret));
 }
 
-/* Exchanges the region's registration on the rail with *part, which becomes the
- * old one. */
+/* Exchanges the region's registration on the rail with *part; on return *part
+ * is the old registration. */
 static void reg_publish(struct tei_rail_mr *mr, struct rail *rail,
 			struct rail_mr_part *part)
 {
@@ -397,9 +398,9 @@ void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail)
 }
 
 /*
- * Closes the registrations of the rail. The parts stay, so that rail_mr_rebind
- * knows what to register again. Until then the regions have no keys on this
- * rail.
+ * Closes the registrations of the rail, but keeps their rail_mr_part objects,
+ * so that rail_mr_rebind can register the same parts again. In between, the
+ * regions have no keys on this rail.
  */
 void rail_mr_unbind(struct rail *rail)
 {
