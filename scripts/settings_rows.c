@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Prints the settings table for check_man, one row per line, its fields
- * separated by tabs: name, type (n: number, b: boolean, s: string), least,
- * greatest, default. After them one line for each ignored variable of
- * Mooncake: name and type i.
+ * Prints the table of the settings for check_man, one row per line, with tabs
+ * between the fields: name, type (n: number, b: boolean, s: string), minimum,
+ * maximum, default. One line for each ignored variable of Mooncake follows,
+ * with its name and type i.
  */
 
 #include <stdio.h>

@@ -238,8 +238,8 @@ static void stale_handles(struct submit_rig *rig)
 	freeBatchID(rig->engine, id);
 }
 
-/* Submits elements of a later, longer struct, as a program would that was built
- * with a newer header. */
+/* Submits elements that are longer than struct te_request, as a program that is
+ * built with a newer header does. */
 static void longer_elements(struct submit_rig *rig)
 {
 	struct te_local local = { rig->mem.p, 8 };

@@ -95,8 +95,8 @@ static void law1(struct xfer_rig *rig)
 }
 
 /*
- * Returns the number of bytes that are in place. If they are counted after the
- * status was read, there must be at least transferred_bytes of them.
+ * Returns the number of bytes that are in place. If a status was read before the
+ * count, the count must be at least the transferred_bytes of that status.
  */
 static uint64_t xfer_in_place(const struct xfer_rig *rig, uint64_t len)
 {

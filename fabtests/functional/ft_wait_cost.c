@@ -38,7 +38,7 @@ void wait_cpu(struct wait_rig *rig)
 
 	fx_peer_pause(&rig->target);
 	job = wait_job(rig, OPCODE_WRITE, 0, 4 * FX_MIB, FX_MIB);
-	/* Exclude the time in which the socket is filled. */
+	/* Until the socket is full, the engine still sends. */
 	te_wait_batch(rig->engine, job.id, 100 * WAIT_MS, NULL);
 	share = cost_waiting(rig, &job);
 	for (i = 1; i < COST_ROUNDS && share >= COST_ASLEEP; i++)

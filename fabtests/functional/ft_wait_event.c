@@ -265,8 +265,8 @@ void wait_levels(struct wait_rig *rig)
 	event_child(rig);
 }
 
-/* Fetches into shorter and into longer elements, as a program would that was
- * built with an older or a newer header. */
+/* Fetches into shorter and into longer elements, as programs that are built with
+ * an older or a newer header do. */
 void wait_element_sizes(struct wait_rig *rig)
 {
 	struct {

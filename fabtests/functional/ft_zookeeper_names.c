@@ -129,7 +129,7 @@ static void stopped_past_its_session(struct zk_rig *rig)
 }
 
 /* Returns true once a change of registrations fails because the name was lost.
- * The process may not have noticed the loss when it goes on. */
+ * After it is resumed, the process may need a moment to notice the loss. */
 static bool zk_refused_for_loss(struct fx_peer *p)
 {
 	uint64_t end = ft_now_ns() + fx_ms(FX_LONG_MS) * UINT64_C(1000000);

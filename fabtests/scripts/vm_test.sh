@@ -51,8 +51,8 @@ renew()
 	done
 }
 
-# Messages and atomics of the provider go on while the rail that carries more of
-# them has no link.
+# Tests that messages and atomics of the provider continue while the rail that
+# carries more of them has no link.
 traffic()
 {
 	zero=$(sent 0) one=$(sent 1) n=0
