@@ -31,7 +31,9 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* validity after a message */
+#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* time for which a reverse path
+						 * is valid after the last
+						 * message */
 #define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* between two BACK messages */
 
 bool rail_back_fits(const struct rail *rail)
@@ -48,7 +50,8 @@ bool rail_back_fits(const struct rail *rail)
 	}
 }
 
-/* Returns true if this process, and not the peer, receives on its tx lanes. */
+/* Returns true if this process receives user messages on its tx lanes. Of two
+ * processes, only one does so. */
 static bool back_is_ours(const struct tei_rail_peer *p)
 {
 	return p->dp->incarnation < p->incarnation;
@@ -243,7 +246,8 @@ void rail_back_free(struct tei_rail_peer *p)
 			tei_list_add_tail(&rail_at(p->dp, i)->backs_left,
 					  &p->back[i]->link);
 		else
-			free(p->back[i]);	/* its rail has been freed */
+			free(p->back[i]);	/* the rail of this reverse path
+						 * has been freed */
 		p->back[i] = NULL;
 	}
 }

@@ -46,8 +46,9 @@ struct cloexec {
 	uint32_t marked;
 };
 
-/* Returns 1 if the number is the file that the epoll descriptor watches, 0 if
- * it is not, -1 if the kernel does not say. */
+/* Returns 1 if the descriptor number belongs to the file that the epoll
+ * descriptor watches, 0 if it belongs to another file, -1 if the kernel does
+ * not tell. */
 static int cloexec_compare(const struct cloexec_fd *f)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)f->epoll,
@@ -63,7 +64,8 @@ static int cloexec_compare(const struct cloexec_fd *f)
 	       errno == EOPNOTSUPP ? -1 : 0;
 }
 
-/* Returns true if the lane's wait object still reaches that very file. */
+/* Returns true if the descriptor, and all epoll descriptors between it and the
+ * lane's wait object, still belong to the same files. */
 static bool cloexec_is(const struct cloexec_fd *f)
 {
 	struct statx st;
@@ -91,7 +93,8 @@ static bool cloexec_missing(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
-/* Marks the descriptor if it lacks the flag and still is the listed file. */
+/* Sets close-on-exec on the descriptor if the flag is missing and the
+ * descriptor still belongs to the listed file. */
 static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 	TEI_NO_TSA
 {
@@ -106,8 +109,8 @@ static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 		tei_mutex_unlock(&c->lane->lock);
 }
 
-/* Marks the descriptors that the epoll descriptor watches. Files of other types
- * list none. */
+/* Sets close-on-exec on the descriptors that the epoll descriptor watches. Does
+ * nothing if epoll is a file of another type. */
 static void cloexec_watched(struct cloexec *c, int epoll,
 			    const struct cloexec_fd *parent, int depth)
 {

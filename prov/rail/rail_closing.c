@@ -18,8 +18,8 @@
 
 /* --- on the closer thread ------------------------------------------------ */
 
-/* Moves the lane's libfabric objects to lane->closing. The endpoint is the
- * first to be closed: after that it does not access memory any more. */
+/* Moves the lane's libfabric objects to lane->closing. The endpoint is closed
+ * first: a closed endpoint no longer accesses memory. */
 static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 {
 	struct fid **fid = lane->closing.fid;
@@ -45,7 +45,7 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 }
 
 /* Closes the lane's libfabric objects. Runs on the closer thread, or on the
- * caller's if none could be started. */
+ * calling thread if no closer thread could be started. */
 static void closing_close(struct rail_lane *lane)
 {
 	static const char *const what[RAIL_LANE_FIDS] = {

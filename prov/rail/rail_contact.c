@@ -37,7 +37,7 @@ static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 	return p->contact.refused >> r & 1;
 }
 
-/* Adds the pairs whose addresses fit to that degree (rail_path_fit). */
+/* Adds the pairs for which rail_path_fit returns fit. */
 static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			    struct contact_pair *pair, uint32_t n)
 	TEI_REQUIRES(rail_sched_held)
@@ -46,7 +46,7 @@ static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 	struct rail *rail;
 	uint16_t r;
 
-	/* pairs of the same address are not adjacent */
+	/* in this order, pairs of the same address are not adjacent */
 	for (i = 0; i < nrails; i++)
 		for (r = 0; r < p->nremotes && n < CONTACT_PAIRS; r++) {
 			rail = rail_at(p->dp, (i + r) % nrails);

@@ -9,7 +9,8 @@
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 #define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
 #define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
-#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* retry of an allocation */
+#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* pause before a failed
+						 * allocation is retried */
 
 static uint64_t ctl_resend(uint64_t now, uint32_t tries)
 {
@@ -26,10 +27,10 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 }
 
 /*
- * The interval grows with the time for which no message could be sent, so that
- * it costs little in proportion. If hundreds of processes connect to one
- * process, more frequent attempts would take the time that it needs. now may be
- * older than p->again_ns.
+ * The interval of the attempts grows with the time for which no message could
+ * be sent, so that an attempt comes at most a fixed part of this time too late.
+ * If hundreds of processes connect to one process, more frequent attempts would
+ * take the CPU time that this process needs. now may be older than p->again_ns.
  */
 uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {
@@ -115,8 +116,8 @@ void rail_ctl_awake(struct tei_rail_peer *p)
 
 /*
  * Resets the retry state of a peer that gave a sign of life after a silence.
- * Requests sent during the silence may be lost, and the number of their tries
- * no longer matters.
+ * Requests that were sent during the silence may be lost, so they are sent
+ * again at once, and earlier attempts are no longer counted.
  */
 static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
@@ -134,9 +135,9 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	}
 }
 
-/* Returns true if a peer that is gone need not be answered any more: it has
- * certainly ended, or it has been silent for a while. If it was only presumed
- * dead it will send a hello again. */
+/* Returns true if a peer that is gone need no longer be answered: it has
+ * certainly ended, or it has been silent for a while. If the peer is alive, it
+ * will send a hello again. */
 static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -167,7 +168,7 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 }
 
 /* Handles requests that other threads have left for the progress thread.
- * Returns the time at which it must run again, 0 if it need not. */
+ * Returns the time at which the function must be called again, 0: never. */
 static uint64_t ctl_noted(struct tei_rail_peer *p, uint64_t now)
 {
 	bool short_of;

@@ -11,7 +11,7 @@
 
 /*
  * Returns true if the peer has given a sign of life in the second half of the
- * time in which no task progressed. Then small messages get through and bulk
+ * time in which no task progressed. In this case small messages arrive and bulk
  * data does not.
  */
 static bool deadline_heard(const struct tei_rail_peer *p, uint64_t since,
@@ -32,9 +32,10 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
 
-/* Fills in the error of a task that has not progressed since that time. Also
- * names the last error of the peer if it is at most MC_SLICE_TIMEOUT older:
- * another rail may have worked for a while after it. */
+/* Fills in the error of a task that has made no progress since the time since.
+ * Also names the last error of the peer, if it occurred at most
+ * MC_SLICE_TIMEOUT before since: another rail may have worked for a while after
+ * the error. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)
@@ -141,8 +142,8 @@ uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
 	return t->progress_ns > t->ahead_ns ? t->progress_ns : t->ahead_ns;
 }
 
-/* Ends the tasks that waited for a peer when it was presumed dead. Nothing is
- * posted to it, so that their slices need not be awaited. */
+/* Ends the tasks that waited for the peer when it was presumed dead. Does not
+ * wait for their slices, because nothing is posted to the peer. */
 static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 			      struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)

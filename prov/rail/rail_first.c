@@ -22,8 +22,9 @@
  */
 #include "prov/rail/rail_health.h"
 
-#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries; it
-						 * doubles this often: */
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries;
+						 * the interval doubles this
+						 * many times: */
 #define FIRST_DOUBLES	6
 
 static enum rail_first_state first_state(const struct rail *rail)
@@ -39,7 +40,7 @@ static void first_set(struct rail *rail, enum rail_first_state state)
 
 void rail_first_init(struct rail *rail)
 {
-	/* only an IP address can be requested again */
+	/* only an IP address can be requested for another endpoint */
 	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_FIRST_TARGET :
 						      RAIL_FIRST_LEFT);
 }
@@ -102,8 +103,8 @@ static void first_taken(struct rail *rail)
 	rail_peer_announce(rail->dp);
 }
 
-/* Closes the contact lane because the provider has chosen another address for
- * it. */
+/* Closes the contact lane because the provider has not opened it at the
+ * requested address. */
 static void first_give_up(struct rail *rail)
 {
 	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",

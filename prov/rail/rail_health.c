@@ -8,8 +8,8 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_health.h"
 
-/* A ramp-up begins with HEALTH_SHARE bytes in flight. Without traffic it ends
- * after HEALTH_RAMP_NS. */
+/* A ramp-up begins with HEALTH_SHARE bytes in flight. If there is no traffic,
+ * the ramp-up ends after HEALTH_RAMP_NS. */
 #define HEALTH_SHARE	(512u << 10)
 #define HEALTH_RAMP_NS	TEI_NS_PER_SEC
 /* Time in which cut connections must return their slices: a base, and more for
@@ -18,7 +18,8 @@
 #define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)
 /* Time that the slices of other pairs get when a lane is renewed. */
 #define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)
-/* Time in which other pairs must make progress, or the rail is DOWN. */
+/* Time in which other pairs of the rail must make progress; otherwise the whole
+ * rail is DOWN. */
 #define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)
 /* A contended connection is cut after HEALTH_IN_THE_WAY_NS of silence and
  * HEALTH_ASKS pings, if the peer's TCP stack has acknowledged nothing for
@@ -158,8 +159,8 @@ static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 
 /*
  * Returns true if the rail itself counts as broken. One broken pair does not
- * make the rail DOWN while other pairs make progress, or may do so in the next
- * moments.
+ * make the rail DOWN while other pairs make progress, or until they have had
+ * HEALTH_OTHERS_NS to make progress.
  */
 static bool health_alone(const struct rail_fault *f, uint64_t slices)
 {
@@ -252,8 +253,8 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 
 /*
  * Returns true if the error may come from the wire. An error that the target
- * has answered does not, nor does an error of a lane that one of the two sides
- * has closed.
+ * has reported does not come from the wire, nor does an error that arises
+ * because one of the two sides has closed a lane.
  */
 static bool health_of_wire(int err)
 {
@@ -276,7 +277,7 @@ void rail_health_error(struct rail_slice *s, int err)
 }
 
 /* Returns true if the provider refused a post because of the wire. Any other
- * error is a shortage on this host. */
+ * error means that this host is short of a resource. */
 static bool health_no_way(int err)
 {
 	switch (err) {
@@ -326,8 +327,8 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 
 /*
  * Renews the active tx lanes of a rail whose wire works again. If the peer has
- * not closed its side meanwhile, it still holds the old connection and may
- * refuse another one from the same endpoint.
+ * not noticed the failure, it still holds the old connection and may refuse a
+ * new connection from the same endpoint.
  */
 static void health_renew(struct rail *rail)
 {
@@ -384,9 +385,9 @@ struct health_todo {
 
 /*
  * Returns true if the connection may be cut because it is contended: the peer
- * has been pinged and is silent on all rails, and it keeps a place in the
- * endpoint cache for which others wait. Its silence has no limit in time, so
- * they might wait for ever.
+ * has been pinged and is silent on all rails, and the connection has a place in
+ * the endpoint cache for which other connections wait. Without this rule they
+ * might wait forever, because a silent peer's slices stay posted.
  */
 static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -402,8 +403,8 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	return path && rail_cache_coveted(path);
 }
 
-/* Moves the fault on if it is due. Returns true if *todo is to be done without
- * the lock. */
+/* Moves the fault to its next stage if this is due. Returns true if the action
+ * *todo must be taken after the lock has been released. */
 static bool health_step(struct rail_fault *f, uint64_t now,
 			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
 {
@@ -458,8 +459,8 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 
 /* --- cutting ------------------------------------------------------------- */
 
-/* Polls the lane until nothing is posted on the connections any more. Returns
- * false after a timeout. */
+/* Polls the lane until nothing is posted on the n connections any longer.
+ * Returns false after a timeout. */
 static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 			 int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)
@@ -480,8 +481,8 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 	return true;
 }
 
-/* Cuts the connection. Its address is taken from the address vector, because
- * the peer may have a newer one. */
+/* Cuts the connection. Takes the address from the address vector, because the
+ * peer may have got a new address since. */
 static void health_cut_path(struct rail_lane *lane,
 			    const struct rail_path *path,
 			    const struct rail_cut_list *list)
@@ -495,7 +496,7 @@ static void health_cut_path(struct rail_lane *lane,
 }
 
 /* Replaces the connections that have no slices posted on the lane by NULL.
- * Returns false if none is left. */
+ * Returns false if no connection is left. */
 static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 			  int n) TEI_REQUIRES(lane->lock)
 {
@@ -513,7 +514,7 @@ static bool health_posted(struct rail_lane *lane, struct rail_path **path,
 }
 
 /* Cuts n connections of the lane and polls until their slices have returned.
- * Renews the lane if they do not return in time. */
+ * Renews the lane if the slices do not return in time. */
 static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 			    int n, bool shuns)
 {
@@ -581,9 +582,9 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 	health_cut(&pair, 1, shuns);
 }
 
-/* Confirms the verdict on a pair after its TCP stack has been queried, and
- * moves it to SUSPECT or DOWN. Otherwise the check begins again, or the fault
- * is freed if the pair is idle. */
+/* Queries the TCP stack about a pair that seems to make no progress. If this
+ * confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise restarts the
+ * check, or frees the fault if the pair is idle. */
 static void health_confirm(const struct health_todo *t,
 			   const struct rail_cut_list *list)
 {
@@ -619,7 +620,7 @@ static void health_confirm(const struct health_todo *t,
 	rail_sched_leave(t->peer->dp);
 }
 
-/* Returns true if both entries can be handled together. */
+/* Returns true if the actions a and b can be taken together. */
 static bool health_alike(const struct health_todo *a,
 			 const struct health_todo *b)
 {
@@ -651,7 +652,8 @@ static bool health_still(const struct health_todo *t,
 	return still;
 }
 
-/* Cuts those of n pairs of one lane whose peers are silent and contended. */
+/* Cuts, of n pairs of one lane, those that are contended and whose peers are
+ * still silent. */
 static void health_shun(struct health_todo **pair, int n)
 {
 	struct rail_cut_list list;
@@ -668,9 +670,10 @@ static void health_shun(struct health_todo **pair, int n)
 		health_cut(pair, k, true);
 }
 
-/* Takes the action of the first entry for all entries of the same kind: peers
- * often become silent together, and finding one connection among hundreds takes
- * long. Keeps the other entries in todo and returns their number. */
+/* Takes the action of the first entry, together with all entries that need the
+ * same action: peers often become silent together, and one scan finds the
+ * connections of all of them. Keeps the other entries in todo and returns their
+ * number. */
 static int health_do(struct health_todo **todo, int n)
 {
 	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];

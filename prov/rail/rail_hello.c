@@ -14,8 +14,8 @@
 /*
  * Returns true if an unused peer has been silent for long enough to be
  * forgotten. If a fence of the peer was abandoned, the peer must be fenced when
- * it answers again. So it is remembered until no TCP stack can still hold any
- * data for it.
+ * it answers again. Such a peer is kept until no TCP stack can still hold data
+ * for it.
  */
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -27,8 +27,8 @@ static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 }
 
 /* Forgets an unused peer that no longer answers. Returns true if the peer was
- * forgotten. Slices under way to it may still land, so they still wait for a
- * fence. */
+ * forgotten. Slices that were posted to the peer may still land, so they still
+ * wait for a fence. */
 static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
 {
 	struct rail_done done;
@@ -72,8 +72,8 @@ static void hello_no_route(struct tei_rail_peer *p)
 }
 
 /* Returns true if a peer that is in use has no address at present: all its
- * rails are being opened again. It may have announced the new addresses to an
- * old address of this process, and there is no connection left whose loss would
+ * rails are being opened again. The peer may have announced its new addresses
+ * to an old address of this process, and no connection is left whose loss would
  * be noticed. */
 static bool hello_nowhere(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
@@ -123,8 +123,8 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 }
 
 /* Sends the hello alternately over the known routes and to the address at which
- * the peer was found. Only one of them may work, and the other one need not
- * report an error. */
+ * the peer was found. It is possible that only one of the two ways works and
+ * that the other one reports no error. */
 static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		      uint64_t now, uint32_t attempt)
 {
@@ -189,7 +189,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return p->hello_next_ns;
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
-	/* a repeated hello means that the answers are lost */
+	/* the peer repeats its hello, so our answers to it are lost */
 	if (reply && p->state == RAIL_PEER_READY)
 		rail_fence_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
@@ -235,9 +235,9 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 }
 
 /*
- * Returns true if the route of the rail is not connected yet; if so, sends a
- * hello over it. A successful send does not prove that it is connected: the
- * connection may have been lost before.
+ * Returns true if the rail's route is not connected yet; in this case sends a
+ * hello over the route. A successful send does not prove that the route is
+ * connected, because the connection may have been lost before.
  */
 static bool hello_warm(struct tei_rail_peer *p, struct rail *rail, uint32_t index,
 		       const uint8_t *buf, size_t len)
@@ -296,8 +296,8 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	return undrained;
 }
 
-/* Sends BYE to every peer that knows this process. Returns true when all have
- * been sent. For tear-down. */
+/* Sends BYE to every peer that knows this process. Returns true when BYE has
+ * been sent to all of these peers. For tear-down. */
 bool rail_peer_bye(struct tei_rail_dp *dp)
 {
 	uint8_t buf[RAIL_MSG_MAX];

@@ -68,9 +68,10 @@ static struct fi_info *info_hints(const char *provider)
 }
 
 /*
- * Removes from the list what layered providers offer, if the provider itself
- * offers something. If hidden devices are requested, libfabric 2.x lists its
- * layers in the same list, even at its head. Returns the rest of the list.
+ * Removes the entries of layered providers from the list if the list has an
+ * entry of the provider itself. (If hidden devices are requested, libfabric 2.x
+ * puts layered providers into the same list, even at its head.) Returns the
+ * remaining list.
  */
 static struct fi_info *info_own(struct fi_info *list, const char *provider)
 {
@@ -92,8 +93,8 @@ static struct fi_info *info_own(struct fi_info *list, const char *provider)
 	return list;
 }
 
-/* Returns the list that a provider offers, restricted to the address node if
- * node is not NULL. The caller frees the list. */
+/* Returns the list of endpoints that a provider offers, restricted to the
+ * address node if node is not NULL. The caller frees the list. */
 static struct fi_info *info_query(const char *provider, const char *node,
 				  uint64_t flags)
 {
@@ -339,8 +340,8 @@ static void info_nic_name(const struct fi_info *info, char name[64])
 		snprintf(name, 64, "%s", info->domain_attr->name);
 }
 
-/* Returns true if the list names the interface or the RDMA device that is on
- * it. */
+/* Returns true if the list names the interface or the RDMA device that belongs
+ * to it. */
 static bool info_names(const char *list, const struct fi_info *info,
 		       const struct ifaddrs *ifa)
 {
@@ -365,7 +366,8 @@ static bool info_is_gid(const struct fi_info *info)
 	       !strcmp(nic->link_attr->network_type, "Ethernet");
 }
 
-/* Returns true if no filter is set and the list of excluded names applies. */
+/* Returns true if the list of excluded names applies, because the user has set
+ * no filter. */
 static bool info_excludes(const struct tei_settings *s)
 {
 	return !*s->filters && *s->filters_exclude;
@@ -486,7 +488,7 @@ static int info_take_addresses(const char *provider, const char *devices,
 	return ret;
 }
 
-/* Returns true if the settings leave out the interface whatever its state is. */
+/* Returns true if the settings exclude the interface, whatever its state is. */
 static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *ifa)
 {
 	return ifa->ifa_flags & IFF_LOOPBACK || info_is_bridge(ifa->ifa_name) ||
@@ -495,7 +497,7 @@ static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *if
 		info_listed(s->filters_exclude, ifa->ifa_name));
 }
 
-/* Returns true if the address could be that of a rail. */
+/* Returns true if a rail could have this address. */
 static bool info_fit_address(const struct sockaddr *sa)
 {
 	return sa && (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
@@ -512,9 +514,9 @@ static bool info_has_address(const struct ifaddrs *ifs, const char *ifname)
 }
 
 /*
- * Returns what the interface lacks to be a rail, or NULL. Next to interfaces
- * with an address, one without an address is usual (a part of a bond, for
- * example), so it is reported only if all rails are a fallback.
+ * Returns what the interface lacks to be a rail, or NULL. An interface without
+ * an address is usual (a part of a bond, for example), so the missing address
+ * is reported only if all rails are fallback rails.
  */
 static const char *info_lacks(const struct tei_settings *s,
 			      const struct ifaddrs *ifs,
@@ -567,8 +569,9 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 	freeifaddrs(ifs);
 }
 
-/* Searches the devices of one provider: addresses in devices, then other
- * devices of the preferred IP version, then of the other one, then loopback. */
+/* Searches the devices of one provider: first the addresses in devices, then
+ * other devices of the preferred IP version, then those of the other IP
+ * version, then loopback. */
 static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
 		    struct info_lists *lists)
@@ -641,7 +644,7 @@ static void info_warn_unfit(const struct rail_found *list)
 	}
 }
 
-/* Returns true if the transport's name is that of its only provider. */
+/* Returns true if the transport has the name of its only provider. */
 static bool info_names_provider(const char *transport)
 {
 	return !strcmp(transport, "efa") || !strcmp(transport, "cxi");
@@ -652,8 +655,8 @@ const char *tei_rail_transport_of(const char *name)
 	return info_names_provider(name) ? "rdma" : name;
 }
 
-/* Returns true if that row of info_providers belongs to the transport and to
- * the provider that the settings require. */
+/* Returns true if that row of info_providers belongs to the transport and the
+ * settings require no other provider (pinned: the required provider, or ""). */
 static bool info_wanted(const char *transport, const char *pinned, size_t row)
 {
 	if (strcmp(info_providers[row].transport, transport))
@@ -695,7 +698,7 @@ static const char *info_excluded(const struct tei_settings *s,
 	return out;
 }
 
-/* Fills err with the error that no device was found. Returns its code. */
+/* Fills err with the error that no device was found. Returns the error code. */
 static int info_none(const struct tei_settings *s, const char *transport,
 		     const char *devices, struct tei_err *err)
 {

@@ -30,7 +30,8 @@
 
 /* --- the limits ---------------------------------------------------------- */
 
-/* Functions of libibverbs, found if the provider has loaded it. */
+/* Functions of libibverbs, which are found if the provider has loaded the
+ * library. */
 struct limits_verbs {
 	void *library;
 	struct ibv_device **(*list)(int *n);
@@ -204,8 +205,8 @@ static void limits_registrations(const struct rail_limits *l,
 			 (unsigned long long)l->max_count);
 }
 
-/* Describes the sizes that were tried. The error may mean that a registration
- * was too large. */
+/* Describes the sizes that were tried, for an error that may mean that a
+ * registration was too large. */
 static void limits_sizes(const struct rail_limits *l,
 			 const struct rail_reg_tried *t, char *out, size_t cap)
 {

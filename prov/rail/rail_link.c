@@ -20,7 +20,9 @@
 #include "prov/rail/rail_health.h"
 
 #define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
-#define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* without a socket */
+#define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* interval of the checks for
+						 * changes, if there is no
+						 * netlink socket */
 
 void rail_link_open(struct tei_rail_dp *dp)
 {
@@ -124,8 +126,8 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
 	return i;
 }
 
-/* The link is down. Cuts the connections of the tx lanes, so that posted slices
- * return at once and go to the fence. */
+/* Handles that the link is down: cuts the connections of the tx lanes, so that
+ * posted slices return at once and go to the fence. */
 static void link_lost(struct rail *rail)
 {
 	struct rail_done done;
@@ -152,8 +154,8 @@ static void link_lost(struct rail *rail)
 }
 
 /*
- * The link is up again. Opens the tx lanes again with new addresses, because a
- * peer may still hold connections of the old addresses.
+ * Handles that the link is up again: opens the tx lanes again with new
+ * addresses, because a peer may still hold connections from the old addresses.
  */
 static void link_back(struct rail *rail)
 {
@@ -192,8 +194,8 @@ static void link_look(struct rail *rail, int fd)
 	rail_sched_kick(rail->dp, 0);
 }
 
-/* Returns true if a link is down and due to be checked again, because it may
- * have come up without a report. */
+/* Returns true if a link is down and must be checked again now, because it may
+ * be up again without a report. */
 static bool link_again(struct tei_rail_dp *dp)
 {
 	uint64_t now = tei_now_ns();
@@ -216,7 +218,8 @@ static void link_notify(struct tei_rail_dp *dp)
 		dp->ops->devices_changed(dp->arg);
 }
 
-/* Returns true if the user is to be notified although nothing was reported. */
+/* Returns true if ops->devices_changed must be called although the kernel
+ * reported nothing. */
 static bool link_devices_due(struct tei_rail_dp *dp)
 {
 	uint64_t now = tei_now_ns();
@@ -227,8 +230,8 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Returns true if the socket had any report. A lost report (ENOBUFS) counts
- * too. */
+/* Reads the reports from the socket. Returns true if there was a report, or if
+ * a report was lost (ENOBUFS). */
 static bool link_heard(int fd)
 {
 	char buf[8192];

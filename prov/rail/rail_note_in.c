@@ -166,7 +166,8 @@ static void part_drop(struct rail_note_part *part)
 }
 
 /* Begins the assembly of a notification of these lengths. The caller has
- * checked that it fits. Returns false if memory is short. */
+ * checked that there is room for the notification. Returns false if memory is
+ * short. */
 static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -190,8 +191,8 @@ static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 	return true;
 }
 
-/* Drops idle assemblies until a notification of that many bytes fits. Returns
- * true if it does. */
+/* Drops idle assemblies until there is room for a notification of that many
+ * bytes. Returns true if there is room. */
 static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -254,8 +255,8 @@ static void note_log_full(struct tei_rail_dp *dp)
 				 (unsigned long long)dp->settings->notify_bytes);
 }
 
-/* Begins an assembly, or makes the peer wait for room. Returns true if there is
- * an assembly. */
+/* Begins an assembly, or makes the peer wait for room. Returns true if an
+ * assembly has begun. */
 static bool note_admit(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -379,7 +380,7 @@ static void part_copy(struct rail_note_part *part, const struct note_msg *m)
 		       m->bytes + n, m->n - n);
 }
 
-/* Handles a fragment of the notification that is awaited. Returns the code for
+/* Handles a fragment of the next expected notification. Returns the code for
  * the answer. */
 static enum rail_note_code note_take(struct tei_rail_peer *p,
 				     const struct note_msg *m, uint64_t now,
@@ -421,9 +422,9 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 }
 
 /* Finds the number of the next expected notification if it is not known. Only a
- * message of the oldest notification that the sender still holds shows it,
- * unless that notification may have been delivered earlier. Returns
- * RAIL_NOTE_OK if the number is known now, otherwise the code for the
+ * message of the oldest notification that the sender still holds shows this
+ * number; it does not if this notification may have been delivered earlier.
+ * Returns RAIL_NOTE_OK if the number is known now, otherwise the code for the
  * answer. */
 static enum rail_note_code note_resume(struct rail_note_in *in,
 				       const struct note_msg *m)
@@ -436,7 +437,7 @@ static enum rail_note_code note_resume(struct rail_note_in *in,
 	return RAIL_NOTE_OK;
 }
 
-/* Handles a NOTIFY of the present stream. Returns the code for the answer. */
+/* Handles a NOTIFY of the present session. Returns the code for the answer. */
 static enum rail_note_code note_handle(struct tei_rail_peer *p,
 				       const struct note_msg *m,
 				       struct rail_done *done)
@@ -452,7 +453,7 @@ static enum rail_note_code note_handle(struct tei_rail_peer *p,
 		if (code != RAIL_NOTE_OK)
 			return code;
 	}
-	/* the sender has withdrawn the ones in between */
+	/* the sender has withdrawn the notifications before m->base */
 	if (m->base > in->next) {
 		if (in->part)
 			part_drop(in->part);

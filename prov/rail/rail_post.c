@@ -75,7 +75,8 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	return 0;
 }
 
-/* Takes back a slice that could not be posted. None of its bytes were sent. */
+/* Undoes the accounting of a slice that could not be posted. No byte of the
+ * slice was sent. */
 static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -104,7 +105,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	rail_sched_again(peer, s, done);
 }
 
-/* Blocks the connections of slices that could not be posted for a while. */
+/* Blocks, for a while, the connections of slices that could not be posted. */
 static void post_block(struct rail_path **path, int n)
 	TEI_REQUIRES(rail_sched_held)
 {

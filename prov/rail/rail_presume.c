@@ -27,12 +27,13 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_note.h"
 
-/* Silence before the first check; then the pause between two checks, and the
- * pause while the control port does not refuse. */
+/* Silence before the first check; pause between two checks; pause while the
+ * control port does not refuse connections. */
 #define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)
 #define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)
 #define PRESUME_RARELY_NS TEI_NS_PER_SEC
-#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* timeout of a port */
+#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* longest wait for the answer
+						 * of one port */
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 
 bool rail_presumed(const struct tei_rail_peer *p)
@@ -62,8 +63,8 @@ static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
 	return linked;
 }
 
-/* Returns true if a connection to the peer may be left. Any thread that holds a
- * reference to the peer. */
+/* Returns true if a connection to the peer may still exist. May be called by
+ * any thread that holds a reference to the peer. */
 static bool presume_linked(struct tei_rail_peer *p)
 {
 	struct rail *rail;
@@ -190,8 +191,8 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 		return;
 	if (presume_linked(p))
 		return;
-	/* if the port does not refuse, this occupies a worker thread for a
-	 * second */
+	/* if the control port does not refuse, the check occupies a worker
+	 * thread for a second */
 	rail_sched_enter(p->dp);
 	p->presume_asked_ns = now;
 	p->presume_next_ns = now + PRESUME_RARELY_NS;

@@ -11,22 +11,25 @@
 #include "prov/rail/rail_wire.h"
 
 #define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
-/* Added to a round per try, at most seven times. */
+/* Time by which a round of probes is longer after each unanswered probe, at
+ * most seven times. */
 #define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)
-#define PROBE_PAIR_BITS	16	/* of a probe number; they identify the pair */
+#define PROBE_PAIR_BITS	16	/* low bits of a probe number, which identify
+				 * the pair */
 #define PROBE_POLL_NS	TEI_NS_PER_MS
 #define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
-#define PROBE_OPENS	3	/* longest pause, in times that an endpoint
-				 * takes to open, */
+#define PROBE_OPENS	3	/* longest pause, as a multiple of the time for
+				 * opening an endpoint, */
 #define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* but at most this; see
 						 * probe_backoff */
 #define PROBE_GEN	0x80000000u	/* no connection has this generation */
 
 /*
  * Returns the pause before the next round. Each round opens an endpoint. If
- * opening takes long, the machine may be busy with nothing but the probes of
- * hundreds of processes, which all probe a peer that has no time to answer.
+ * opening an endpoint takes long, hundreds of processes may be probing one
+ * peer, so that the machine is busy with probes only and the peer has no time
+ * to answer.
  */
 static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
@@ -41,8 +44,9 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 	return tei_jitter(ns < most ? ns : most);
 }
 
-/* Returns when to poll a round again. The interval grows with the duration of
- * the round. All faults are checked every RAIL_HEALTH_NS anyway. */
+/* Returns the time at which a round must be polled again, ns. The interval
+ * grows with the duration of the round. All faults are checked every
+ * RAIL_HEALTH_NS anyway. */
 static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
 	uint64_t wait = (now - rail->probe_begin_ns) / 8;
@@ -57,8 +61,8 @@ static uint64_t probe_pair(const struct rail_fault *f)
 	return (uint64_t)f->rail->index << 8 | f->remote;
 }
 
-/* Returns true if the fault is to be probed now. A fence of that remote rail
- * must have been answered first. */
+/* Returns true if the pair must be probed now. A pair whose remote rail waits
+ * for a fence is not probed. */
 static bool probe_due(const struct rail_fault *f, uint64_t now)
 {
 	const struct rail_remote *r = &f->peer->remotes[f->remote];
@@ -281,7 +285,8 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 	if (seq && !lane->first && p->npongs < RAIL_PONGS)
 		p->pongs[p->npongs++] = seq;
 	p->pong |= !seq;
-	/* the probe got through, so a probe in the other direction may too */
+	/* the peer's probe has arrived, so our own probes of this pair may
+	 * arrive too */
 	if (seq)
 		rail_probe_soon(lane->rail, p);
 	rail_peer_attend(p);
@@ -304,7 +309,7 @@ void rail_msg_on_pong(struct tei_rail_peer *p, struct rail_wire *w)
 }
 
 /* Sends a PONG. seq: number of the probe, which is answered over all rails, or
- * 0. Returns as rail_msg_send. */
+ * 0 for a PING without a number. Returns what rail_msg_send returns. */
 static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
 {
 	struct rail_wire w;
@@ -317,7 +322,7 @@ static int pong_send(struct tei_rail_peer *p, uint64_t seq, uint8_t *buf)
 	len = rail_msg_end(&w);
 	if (!seq)
 		return rail_msg_send(p, buf, len, 0);
-	/* over every local rail that works */
+	/* send the PONG over every local rail that works */
 	for (i = 0; i < rail_count(p->dp); i++) {
 		ret = rail_msg_send_on(p, rail_at(p->dp, i), 0, buf, len);
 		if (!ret || (ret == -FI_EAGAIN && best))

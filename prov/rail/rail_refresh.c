@@ -86,9 +86,9 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
 }
 
 /*
- * Returns false if no socket can be bound to the address of the device yet, as
- * with an IPv6 address while the kernel looks for duplicates. The kernel sends
- * a report when the address can be used.
+ * Returns false if no socket can be bound to the address of the device yet, for
+ * example because the kernel still checks a new IPv6 address for duplicates.
+ * The kernel sends a report when the address can be used.
  */
 static bool refresh_bindable(const struct fi_info *info)
 {
@@ -131,8 +131,8 @@ static bool refresh_hidden(const struct rail *rail)
 	return __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
 }
 
-/* Returns true if there is a rail that is not a fallback and has its
- * address. */
+/* Returns true if there is a rail that is not a fallback rail and whose address
+ * exists on this host. */
 static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	TEI_REQUIRES(dp->admin)
 {
@@ -148,7 +148,8 @@ static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	return false;
 }
 
-/* Returns true if another rail of the same device has an address. */
+/* Returns true if another rail of the same device exists and its address exists
+ * on this host. */
 static bool refresh_replaced(struct tei_rail_dp *dp, const struct rail *rail)
 	TEI_REQUIRES(dp->admin)
 {
@@ -178,7 +179,7 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 	}
 }
 
-/* Logs once that no rail can be opened any more. */
+/* Logs once that no further rail can be opened. */
 static void refresh_full(struct tei_rail_dp *dp, const char *device)
 	TEI_REQUIRES(dp->admin)
 {
@@ -237,7 +238,7 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 }
 
 /* Hides the rail if a better one has replaced it, and closes a hidden rail that
- * is no longer needed. Returns as refresh_open. */
+ * is no longer needed. Returns the same flags as refresh_open. */
 static uint32_t refresh_replace(struct tei_rail_dp *dp, struct rail *rail,
 				bool better) TEI_REQUIRES(dp->admin)
 {

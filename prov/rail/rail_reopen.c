@@ -15,13 +15,14 @@
 #include "prov/rail/rail_health.h"
 #include "util/thread.h"
 
-#define OPENING_TRIES	8	/* tries to get a new address */
+#define OPENING_TRIES	8	/* number of attempts to open an rx lane at a
+				 * new address */
 
 /* --- opening ------------------------------------------------------------- */
 
 /* Returns true if the new rx lane listens at the address of its predecessor or
- * at the rail's contact address. Then operations that were posted to the
- * predecessor could reach it. */
+ * at the rail's contact address. Operations that were posted to the predecessor
+ * could then reach the new lane. */
 static bool opening_repeats(struct rail_opening *o)
 	TEI_REQUIRES(o->lane.lock)
 {
@@ -36,7 +37,8 @@ static bool opening_repeats(struct rail_opening *o)
 	return repeats || rail_addr_same(addr, &o->lane.rail->own);
 }
 
-/* Opens the lane, for an rx lane at an address that was not used before. */
+/* Opens the lane. An rx lane is opened at an address that was not used
+ * before. */
 static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 {
 	uint32_t gen = o->lane.gen + 1;
@@ -116,7 +118,7 @@ static struct rail_opening *reopen_of(const struct rail_lane *lane)
 			      &lane->rail->next_init[lane->index];
 }
 
-/* Moves the receive buffers. The lane to which they were posted is closed. */
+/* Moves the receive buffers of a closed lane to another lane. */
 static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 {
 	if (!from->rx)
@@ -137,7 +139,7 @@ void rail_reopen_start(struct rail_lane *lane)
 	uint32_t gen;
 	bool closed;
 
-	/* the thread that opens a lane holds the lock */
+	/* while the opening is under way, the opener thread holds the lock */
 	if (__atomic_load_n(&o->under_way, __ATOMIC_RELAXED))
 		return;
 	tei_mutex_lock(&o->lane.lock);
@@ -199,7 +201,8 @@ static void reopen_renew_cache(struct rail_lane *lane)
 	rail_sched_leave(lane->rail->dp);
 }
 
-/* Moves a finished lane to its place. Returns true if the lane is open. */
+/* Moves a lane whose opening has ended to its place in the rail. Returns true
+ * if the lane is open. */
 static bool reopen_take(struct rail_opening *o)
 {
 	struct rail *rail = o->lane.rail;

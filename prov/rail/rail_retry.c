@@ -57,7 +57,8 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 	tei_list_add_tail(&peer->limbo, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
-		/* fenced already, or the process has ended */
+		/* the remote rail is already fenced, or the process has
+		 * ended */
 		rail_sched_again(peer, s, done);
 		return;
 	}
@@ -174,7 +175,8 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	/* one line for all of them: rail_slice_refuse logs nothing */
+	/* this is the only log line for all these tasks: rail_slice_refuse logs
+	 * nothing */
 	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
 			 peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))

@@ -85,9 +85,9 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	uint64_t limit = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t since = t->since_ns;
 
-	/* An idle peer makes no progress, which means nothing. But shortly
-	 * after a timeout, a task that has waited since before it inherits the
-	 * lack of progress. */
+	/* An idle peer makes no progress, but this is no sign of a fault. Only
+	 * a task that was waiting before a timeout, and is submitted shortly
+	 * after it, counts the time without progress before the timeout. */
 	if (tei_list_empty(&peer->live) &&
 	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
 	     since > peer->still_ns || now > peer->still_ns + limit))
@@ -194,7 +194,7 @@ static void sched_end_early(struct tei_rail_dp *dp,
 			continue;
 		snprintf(err->peer, sizeof(err->peer), "%.95s",
 			 tasks[i]->peer->name);
-		/* the state machines track the posted slices from here on */
+		/* from here on the state machines watch the posted slices */
 		if (tasks[i]->slices)
 			rail_peer_attend(tasks[i]->peer);
 		rail_task_end(dp, tasks[i], end, err, &done);

@@ -18,10 +18,12 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_wire.h"
 
-/* extra time of a pair after the peer's sign of life, at least and at most */
+/* shortest and longest time that a pair may make no progress after the peer's
+ * sign of life */
 #define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
 #define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
-#define STALL_LOOKS	3	/* checks that must fall into that time */
+#define STALL_LOOKS	3	/* number of checks that must be made in that
+				 * time */
 /* maximum age of a sign of life of the peer's kernel; a delayed acknowledgement
  * takes 40 ms */
 #define STALL_HEARD_MS	45
@@ -29,8 +31,8 @@
 #define STALL_ASKS	8u	/* attempts to ping over the suspect pair */
 #define STALL_SILENT_TRIES 3u	/* unanswered pings before connections are
 				 * checked for signs of life */
-#define STALL_MSGS	2u	/* messages waiting on a connection that rule
-				 * out another ping */
+#define STALL_MSGS	2u	/* number of messages waiting on a connection
+				 * from which on no further ping is sent */
 /* signs of life of the peer's kernel delay the verdict for at most this time, or
  * for STALL_OPENS times the opening of a lane, if that is longer */
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)
@@ -59,8 +61,8 @@ static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
 	return list;
 }
 
-/* Returns the same list, but scans the lane only if its oldest slice has not
- * changed since the last check. */
+/* Returns what stall_walk returns, but scans the lane only if its oldest slice
+ * has not changed since the last check; otherwise returns NULL. */
 static struct rail_path *stall_lane(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_slice *head = NULL;
@@ -143,7 +145,7 @@ uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 /*
  * Decides whether the fault must move to its next stage. The longer the peer
- * has taken for its sign of life, the longer this pair may take.
+ * has taken to give a sign of life, the longer this pair may make no progress.
  */
 bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 {
@@ -154,7 +156,8 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		return false;
 	}
 	if (!f->alive_ns) {
-		/* this iteration may have begun before the fault was found */
+		/* now may be older than since_ns, because this iteration began
+		 * earlier */
 		f->alive_ns = now > f->since_ns ? now : f->since_ns;
 		f->looks = 0;
 	}
@@ -186,10 +189,10 @@ bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * Returns how long signs of life of the peer's kernel delay the verdict. If
- * opening a lane is slow here, it may be slow at the peer too, and the peer's
- * kernel acknowledges while its lane is being renewed. At most half of
- * MC_SLICE_TIMEOUT, so that time is left for other rails.
+ * Returns for how long signs of life of the peer's kernel may delay the next
+ * stage, ns. If opening a lane is slow here, it may be slow at the peer too,
+ * and the peer's kernel acknowledges data while the peer renews its lane. The
+ * limit is half of MC_SLICE_TIMEOUT, so that time is left for other rails.
  */
 static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 {
@@ -205,7 +208,7 @@ static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 /*
  * Returns the address that the connection goes to. The peer may have a newer
  * address if it has renewed its lane, but the waiting slices were posted to the
- * old one.
+ * old address.
  */
 static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
 		       uint16_t remote, struct tei_rail_addr *addr)
@@ -282,8 +285,8 @@ static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 	return least;
 }
 
-/* Returns true if earlier messages still wait on the connection, so that
- * another one would not help. */
+/* Returns true if earlier messages still wait on the connection, so that a
+ * further message would not help. */
 static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
 	TEI_REQUIRES(rail_sched_held)
 {

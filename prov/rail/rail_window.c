@@ -9,13 +9,17 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* in addition to the
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
+					     * in addition to the data of the
 					     * round-trip time */
 #define WINDOW_SLICES	4		    /* smallest slices, at least */
-#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* for throttled bulk data */
+#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* time whose data the window of
+					      * throttled bulk data holds */
 #define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* the same with
 					     * MOONRAIL_SMALL_FIRST */
-#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* without a completion */
+#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
+					       * which posted bytes count as
+					       * stuck */
 #define WINDOW_WHOLE	(256u << 10)	    /* bytes that suffice
 					     * to measure a rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
@@ -53,7 +57,8 @@ uint64_t rail_window_beside(const struct rail *rail)
 
 	if (!rail->wire || !rate)
 		return UINT64_MAX;
-	/* round-trip time, if the slice on the idle lane was a whole one */
+	/* subtract the transfer time of the slice, to get the round-trip
+	 * time */
 	slice = (uint64_t)((double)min / (double)rate * 1e9);
 	base = base > slice ? base - slice : 0;
 	base += s->small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
@@ -63,8 +68,8 @@ uint64_t rail_window_beside(const struct rail *rail)
 
 /*
  * Updates the unthrottled rate. A rate that was measured while the rail was
- * throttled may raise it, but not lower it: with a target that answers slowly,
- * the limit would shrink from round to round.
+ * throttled may raise the unthrottled rate, but not lower it: otherwise, with a
+ * target that answers slowly, the limit would shrink more and more.
  */
 static void window_free(struct rail *rail, uint64_t rate)
 {
@@ -179,9 +184,9 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 
 /*
  * Measures the service rate: completed bytes per busy time, averaged. An
- * interval lasts at least 1 ms. A shorter one counts only if the lane has
- * become idle and a rate is known, or, if it is the whole busy time, if it has
- * WINDOW_WHOLE bytes.
+ * interval lasts at least 1 ms. A shorter interval counts only in two cases:
+ * the lane has become idle and a rate is known; or the interval is the whole
+ * busy time of the lane and at least WINDOW_WHOLE bytes have completed in it.
  */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
@@ -263,11 +268,11 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true if the rail must leave the last bytes to others. All data in
- * flight and all remaining data is shared by the rails in proportion to their
- * rates; a rail that holds more than its share would finish last. A rail
- * without data in flight always takes a slice, so a wrong estimate costs only
- * time.
+ * Returns true if the rail must leave the last bytes of a task to other rails.
+ * All data in flight and all remaining data is shared by the rails in
+ * proportion to their rates; a rail that holds more than its share would finish
+ * last. A rail without data in flight always takes a slice, so a wrong estimate
+ * costs only time.
  */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len)
