@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomics: requests are messages of the stream, which the target executes in
- * the order of the stream, and so once. The answers are messages of the stream
- * too.
+ * Atomics: requests are messages of the stream. The target executes them in the
+ * order of the stream, and each only once. The answers are messages of the
+ * stream too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -193,8 +193,8 @@ struct atomic_call {
 	bool silent;
 };
 
-/* Returns true if the iov entries hold exactly total elements. Subtracts,
- * because a sum could overflow. */
+/* Returns true if the iov entries hold exactly total elements. Subtracts the
+ * counts from total, because their sum could overflow. */
 static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 {
 	size_t i;
@@ -375,8 +375,8 @@ static uint64_t atomic_flags(struct fid_ep *fid)
 	return tei_container_of(fid, struct moonrail_ep, fid)->tx_flags;
 }
 
-/* Returns the number of elements. It may overflow: atomic_check checks each
- * entry. */
+/* Returns the number of elements. The sum may overflow, so atomic_check checks
+ * each entry. */
 static uint64_t atomic_sum(const struct fi_ioc *iov, size_t n)
 {
 	uint64_t total = 0;

@@ -133,8 +133,8 @@ static int bounce_kind(uint64_t len)
 	return -1;
 }
 
-/* Registers a slab of blocks of one size. Only in the bounce thread, without
- * the lock. Returns NULL if memory is short. */
+/* Registers a slab of blocks of one size. Called only by the bounce thread,
+ * without the lock. Returns NULL if memory is short. */
 static struct bounce_slab *bounce_new_slab(struct moonrail_domain *d, int kind)
 {
 	const struct bounce_size *s = &bounce_sizes[kind];
@@ -168,8 +168,8 @@ static void bounce_add_slab(struct moonrail_bounces *b,
 		tei_list_add_tail(&b->idle[kind], &slab->block[i].link);
 }
 
-/* Registers a separate block. In the bounce thread without the lock, or in a
- * call of the application. Returns NULL if memory is short. */
+/* Registers a separate block. Called by the bounce thread without the lock, or
+ * by a thread of the application. Returns NULL if memory is short. */
 static struct moonrail_block *bounce_new(struct moonrail_domain *d,
 					 uint64_t len)
 {
@@ -202,8 +202,8 @@ static void bounce_add_alone(struct moonrail_bounces *b,
 	b->alone_bytes += block->size;
 }
 
-/* Unregisters and frees a separate block that is in no list. If it cannot be
- * unregistered, it becomes dirty. */
+/* Unregisters and frees a separate block that is in no list. If the block
+ * cannot be unregistered, it becomes dirty. */
 static void bounce_drop(struct moonrail_domain *d, struct moonrail_block *block)
 {
 	struct tei_err err;
@@ -272,7 +272,7 @@ void moonrail_bounce_put(struct moonrail_domain *d,
 /* --- sends and moves ----------------------------------------------------- */
 
 /* Copies len bytes between the iov entries of an operation and its block. out:
- * from the block. */
+ * copies from the block to the iov entries. */
 static void bounce_copy(const struct moonrail_op *op, uint64_t len, bool out)
 {
 	char *at = op->block->mem;
@@ -376,7 +376,8 @@ int moonrail_bounce_move(struct moonrail_op *op,
 	if (!op->block) {
 		if (bounce_registered(d, op->iov, op->niov))
 			return 0;
-		/* the order of the waiting moves is kept */
+		/* start no move while others wait, so that their order is
+		 * kept */
 		if (tei_list_empty(&d->bounces->later))
 			op->block = bounce_take(d->bounces, len);
 		if (!op->block)
@@ -397,8 +398,8 @@ void moonrail_bounce_read(const struct moonrail_op *op)
 /* --- the bounce thread --------------------------------------------------- */
 
 /* Starts the first waiting move if a block is free. Returns 0 if the move was
- * started or has failed, otherwise the size of the block that it needs. last:
- * fail the move if no block is free. */
+ * started or has failed, otherwise the size of the block that the move needs.
+ * last: fail the move if no block is free. */
 static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -416,7 +417,7 @@ static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 		op->lost = true;
 		moonrail_move_done(op);
 	} else if (op->kind == MOONRAIL_RMA) {
-		/* its keys may have been revoked in the meantime */
+		/* the keys of the move may have been revoked in the meantime */
 		moonrail_rma_go(op);
 	} else {
 		moonrail_move(op, l->at, l->n, l->read);
@@ -474,8 +475,8 @@ static bool bounce_feed(struct moonrail_bounces *b)
 	}
 }
 
-/* Takes a block to unregister, or returns NULL: the least recently used idle
- * one if there are too many, or a dirty one. */
+/* Takes a block that must be unregistered: the least recently used idle block
+ * if there are too many, or a dirty block. Returns NULL if there is none. */
 static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
 {
 	uint64_t now = tei_now_ns();

@@ -12,8 +12,9 @@
 #include "prov/moonrail/moonrail_int.h"
 #include "util/secret.h"
 
-#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* retry of domain_attend if the
-						 * lock is taken */
+#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* time after which
+						 * domain_attend is called again
+						 * if the lock is taken */
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* drain of the lanes in
 						 * fi_close */
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
@@ -138,7 +139,7 @@ static void domain_message(void *arg, struct tei_rail_message *m)
 		return;
 	}
 	if (domain_try_enter(d)) {
-		moonrail_drain(d);	/* earlier messages */
+		moonrail_drain(d);	/* handle earlier messages first */
 		moonrail_stream_in(d, m);
 		moonrail_leave(d);
 		return;
@@ -195,8 +196,8 @@ static void domain_notify(void *arg, struct tei_rail_note *note)
 	tei_rail_note_free(note);
 }
 
-/* Ignores the request to resolve a peer: the data plane already has all
- * addresses, the contact addresses of the peer. */
+/* Ignores the request to resolve a peer, because the data plane already has all
+ * contact addresses of the peer that are known. */
 static void domain_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;
@@ -287,8 +288,8 @@ static void domain_choose_family(struct moonrail_domain *d,
 		d->settings.use_ipv6 = true;
 }
 
-/* Takes the source address of the info if it names one rail. An unspecified IP
- * address names none. */
+/* Sets the domain's source to the source address of the info, if this address
+ * belongs to one rail and is not the unspecified IP address. */
 static void domain_set_source(struct moonrail_domain *d,
 			      const struct fi_info *info)
 {
@@ -310,9 +311,9 @@ static void domain_set_source(struct moonrail_domain *d,
 		d->source.len = 0;
 }
 
-/* Returns a text that names the missing address, or NULL if none is missing.
- * Rails that the environment names need not have the source address, but the
- * rail that the domain is named after must have it. */
+/* Returns a text that names the missing address, or NULL if none is missing. If
+ * the environment names the rails, none of them needs to have the source
+ * address; the rail that the domain is named after must have it. */
 static const char *domain_lacks(struct moonrail_domain *d, bool named)
 {
 	char list[TEI_SETTING_TEXT];
@@ -359,8 +360,8 @@ static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 	struct tei_err err;
 	int ret = -FI_ENODEV;
 
-	/* each data plane has an incarnation of its own, so that peers do not
-	 * confuse two of them */
+	/* each data plane has its own incarnation, so that peers do not confuse
+	 * two data planes */
 	do
 		if (!tei_random(&attr->incarnation, sizeof(attr->incarnation)))
 			return -FI_EIO;
@@ -388,9 +389,9 @@ err_close:
 	return ret;
 }
 
-/* Chooses the rail that the domain is named after; otherwise the rails that the
- * environment names; otherwise loopback, if the source or the destination is a
- * loopback address; otherwise all. */
+/* Chooses the rails, in this order of precedence: the rail that the domain is
+ * named after; the rails that the environment names; loopback, if the source or
+ * the destination is a loopback address; all rails. */
 static void domain_choose_rails(const struct fi_info *info,
 				struct domain_rails *r)
 {
@@ -435,8 +436,8 @@ bool moonrail_domain_rdma(const struct tei_settings *s,
 	return domain_has_rdma(s, &r);
 }
 
-/* Opens a data plane with RDMA devices, or, if there are none or they cannot be
- * used, with tcp. */
+/* Opens a data plane with RDMA devices, or with tcp if there are no RDMA
+ * devices or they cannot be used. */
 static int domain_add_rails(struct moonrail_domain *d,
 			    struct tei_rail_dp_attr *attr,
 			    const struct domain_rails *r)

@@ -99,7 +99,7 @@ void moonrail_op_free(struct moonrail_op *op)
 		moonrail_peer_unuse(op->peer);
 	if (op->from)
 		moonrail_peer_unuse(op->from);
-	/* clean unless the peer may still read the message */
+	/* the block is clean unless the peer may still read the message */
 	if (op->block)
 		moonrail_bounce_put(d, op->block,
 				    op->kind != MOONRAIL_SEND || op->heard);
@@ -450,7 +450,7 @@ static int ep_bind_av(struct moonrail_ep *ep, struct moonrail_av *av)
 	return 0;
 }
 
-/* Binds an event queue. An endpoint never reports an event. */
+/* Binds an event queue, to which the endpoint never reports an event. */
 static int ep_bind_eq(struct moonrail_ep *ep, struct moonrail_eq *eq)
 {
 	if (eq->fabric != ep->domain->fabric || ep->eq)
@@ -600,9 +600,8 @@ static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	}
 }
 
-/* Waits until the tasks of the endpoint have ended and its messages are
- * acknowledged, for the messages at most EP_FLUSH_NS. Returns with the lock
- * held. */
+/* Waits until the tasks of the endpoint have ended, and for at most EP_FLUSH_NS
+ * until its messages are acknowledged. Returns with the lock held. */
 static void ep_settle(struct moonrail_ep *ep) TEI_ACQUIRE(moonrail_held)
 {
 	struct moonrail_domain *d = ep->domain;

@@ -6,19 +6,19 @@
  * The libfabric provider "moonrail": FI_EP_RDM endpoints over all rails of the
  * host.
  *
- * A domain is one data plane (prov/rail) with an incarnation of its own. An
- * endpoint is a number within its domain. Each pair of domains has one stream
- * of messages in each direction (moonrail_wire.h, moonrail_peer.c). The
+ * A domain is one data plane (prov/rail) with its own incarnation. An endpoint
+ * is identified by a number within its domain. Each pair of domains has one
+ * stream of messages in each direction (moonrail_wire.h, moonrail_peer.c). The
  * messages of the data plane may be lost, repeated or reordered; the stream
  * delivers them in order and exactly once. A message for a backpressured
  * endpoint waits at its sender (moonrail_flow.c).
  *
  * Two-sided operations: if the bytes fit into one message, they are its payload
- * (DATA). If they do not fit, the sender announces them (RTS), and the receiver
- * reads them with tasks of the data plane, so all rails carry them. The
- * receiver acknowledges them (FIN); one FIN can acknowledge several messages.
- * The order of messages is the order of the stream, which is FI_ORDER_SAS.
- * moonrail_order.c keeps the other orders.
+ * (DATA). If they do not fit, the sender announces the message (RTS), and the
+ * receiver reads the bytes with tasks of the data plane, so all rails carry
+ * them. The receiver acknowledges the message with a FIN; one FIN can
+ * acknowledge several messages. The order of messages is the order of the
+ * stream, which is FI_ORDER_SAS. moonrail_order.c enforces the other orders.
  *
  * One-sided operations: a write or read also consists of tasks of the data
  * plane. A task needs an address and a key of the data plane, so the initiator
@@ -32,12 +32,12 @@
  * memory, the bytes pass through bounce buffers (moonrail_bounce.c).
  *
  * Atomics are messages of the stream (ATOMIC, ATOMIC_REP). The target executes
- * them, so each is executed once.
+ * each atomic when its message is delivered, and so exactly once.
  *
  * An address is a struct moonrail_name: the incarnation, the endpoint number
  * and the fabric address of one rail. The hello of the data plane brings the
- * addresses of the other rails. It also brings the incarnation if the
- * application knows only a socket address.
+ * addresses of the other rails. If the application knows only a socket address,
+ * the hello also brings the incarnation.
  *
  * Progress is automatic: the progress thread of the data plane polls the lanes.
  * While the application reads a completion queue, its calls poll the lanes, and
@@ -122,7 +122,8 @@
 /* Protocol of endpoints. Programs such as Mercury store it in an int and reject
  * values that are not positive. The numbers that libfabric assigns are below
  * 100. */
-#define MOONRAIL_PROTO	0x6d6f6f6eu	/* decimal 1836019566 */
+#define MOONRAIL_PROTO	0x6d6f6f6eu	/* protocol number; decimal
+					 * 1836019566 */
 #define MOONRAIL_PROTO_010 (MOONRAIL_OWN | MOONRAIL_PROTO) /* protocol of
 							    * release 0.1.0;
 							    * accepted in
@@ -131,14 +132,14 @@
 #define MOONRAIL_OBJECTS 65536	/* limit reported for each kind of object */
 
 /* Flag of the fi_getinfo calls that libfabric itself makes. With it,
- * FI_PROVIDER does not filter the result. FI_PROVIDER may name moonrail alone,
- * and the rails need other providers. */
+ * FI_PROVIDER does not filter the result. This is necessary because FI_PROVIDER
+ * may name only moonrail, while the rails need other providers. */
 #define MOONRAIL_INFO_FLAGS (UINT64_C(1) << 60)
 
 /* MOONRAIL_ORDER_FREE: message orders that cost nothing, because messages and
  * atomics are executed in the order of their stream. MOONRAIL_ORDER_ASKED:
- * message orders for which operations wait (moonrail_order.c); an endpoint
- * keeps them only if its hints ask for them. */
+ * message orders for which operations must wait (moonrail_order.c); an endpoint
+ * enforces them only if its hints request them. */
 #define MOONRAIL_ORDER_FREE (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | \
 			     FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | \
 			     FI_ORDER_ATOMIC_WAW)
@@ -269,7 +270,7 @@ struct moonrail_domain {
 	struct moonrail_policies policies;
 	struct tei_rail_dp *dp;
 	uint64_t incarnation;
-	bool virt_addr, prov_key;	/* properties of its keys, from
+	bool virt_addr, prov_key;	/* properties of the domain's keys, from
 					 * mr_mode */
 	uint32_t format;		/* addr_format of its addresses */
 	struct moonrail_name source;	/* address of the only local rail to
@@ -289,8 +290,9 @@ struct moonrail_domain {
 	struct tei_list peers;		/* moonrail_peer.link */
 	struct tei_list idle;		/* peers that may have become unused:
 					 * .idle_link */
-	struct tei_list known[MOONRAIL_HASH]; /* peers by incarnation, once it
-					       * is known: .hash_link */
+	struct tei_list known[MOONRAIL_HASH]; /* peers whose incarnation is
+					       * known, hashed by it:
+					       * moonrail_peer.hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
 	struct tei_list cntrs;		/* moonrail_cntr.link */
 	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
@@ -298,8 +300,9 @@ struct moonrail_domain {
 					      * moonrail_key.hash_link */
 	struct moonrail_pin **pins;	/* sorted by address */
 	uint32_t npins, pins_cap;
-	uint32_t ngoing;		/* pinned ranges that are off pins and
-					 * not unregistered yet */
+	uint32_t ngoing;		/* number of pinned ranges that were
+					 * removed from pins and are not
+					 * unregistered yet */
 	uint64_t pin_clock;
 	uint64_t next_id;
 	uint32_t next_ep;
@@ -366,8 +369,8 @@ struct moonrail_cntr {
 	uint64_t value, errors;
 	/* domain->lock */
 	struct tei_list link;		/* domain->cntrs */
-	uint64_t told;			/* errors that the application has been
-					 * notified of */
+	uint64_t told;			/* number of errors that the application
+					 * already knows */
 	uint64_t failed, past;		/* failed: operations that have failed,
 					 * in total; past: failed when the
 					 * application last read all errors */
@@ -384,7 +387,7 @@ struct moonrail_av_entry {
 	uint32_t index, ep;
 	struct moonrail_name name;	/* as inserted */
 	bool socket;			/* inserted as a sockaddr */
-	bool refused;			/* the endpoint has been closed */
+	bool refused;			/* the peer has closed the endpoint */
 	int err;			/* FI_E* with which the search for the
 					 * process failed; ends each operation
 					 * until the address is inserted
@@ -442,9 +445,9 @@ struct moonrail_pin {
 	uint32_t mrs;			/* number of refs that are registrations
 					 * of the application */
 	bool coming;			/* is being registered */
-	bool old;			/* some of it belongs to no open
-					 * registration and may have been
-					 * unmapped; only if a rail pins
+	bool old;			/* a part of the range belongs to no
+					 * open registration and may have been
+					 * unmapped; used only if a rail pins
 					 * memory */
 };
 
@@ -503,18 +506,18 @@ struct moonrail_op {
 	void *copy;			/* copy of injected bytes, or NULL */
 	struct moonrail_block *block;	/* bounce buffer that its bytes pass
 					 * through, or NULL */
-	uint32_t left;			/* tasks under way */
+	uint32_t left;			/* number of tasks under way */
 	bool lost;			/* a task has failed */
-	bool heard;			/* the peer does not read its bytes any
-					 * more */
+	bool heard;			/* the peer no longer reads the bytes of
+					 * this operation */
 	struct moonrail_task *tasks;
 	/* receive */
 	struct moonrail_peer *from;	/* expected sender; NULL: any */
 	uint32_t from_ep;		/* number of the expected endpoint */
 	struct moonrail_op *multi;	/* the multi-receive that this is a part
 					 * of */
-	uint32_t parts;			/* of a multi-receive: its parts under
-					 * way */
+	uint32_t parts;			/* of a multi-receive: number of its
+					 * parts under way */
 	uint64_t tag, ignore, data, got, cut;
 	uint64_t rts_ack;		/* acknowledged number in the RTS of the
 					 * message that is being read */
@@ -564,7 +567,7 @@ struct moonrail_ep {
 	struct moonrail_cntr *cntr[MOONRAIL_CNTRS];
 	uint64_t tx_flags, rx_flags, caps;
 	uint64_t order;			/* the orders of MOONRAIL_ORDER_ASKED
-					 * that the hints asked for; fixed */
+					 * that the hints request; fixed */
 	bool enabled, closing;
 	size_t min_multi;
 	uint32_t ntx, nrx;		/* operations under way */
@@ -578,8 +581,8 @@ struct moonrail_ep {
 	struct tei_list claimed;	/* moonrail_surplus, claimed with
 					 * FI_CLAIM */
 	uint64_t held;			/* bytes of the unexpected messages */
-	uint32_t stops;			/* peers for which the endpoint is
-					 * backpressured */
+	uint32_t stops;			/* number of peers for which the
+					 * endpoint is backpressured */
 };
 
 /* A message of the stream. Kept until it is acknowledged. */
@@ -606,18 +609,19 @@ struct moonrail_early {
  * (peer->stopped). */
 struct moonrail_full {
 	uint32_t ep;
-	uint32_t n;			/* in full: messages parked for it; in
-					 * stopped: messages accepted over the
-					 * limit */
+	uint32_t n;			/* in peer->full: number of messages
+					 * parked for the endpoint; in
+					 * peer->stopped: number of messages
+					 * accepted over the limit */
 	uint64_t since;			/* in stopped: stop_change when it was
 					 * added */
 };
 
 /*
  * Another domain, or this domain itself. Created when the domain is first
- * mentioned. moonrail_leave frees it when nothing uses it and its streams are
- * not needed any more (peer_needless); otherwise it is freed with the domain.
- * domain->lock guards all fields.
+ * mentioned. moonrail_leave frees the peer when nothing uses it and its streams
+ * are no longer needed (peer_needless); otherwise the peer is freed with the
+ * domain. domain->lock guards all fields.
  */
 struct moonrail_peer {
 	struct tei_list link;
@@ -628,11 +632,12 @@ struct moonrail_peer {
 					 * messages, and peers whose same is
 					 * this one */
 	struct moonrail_domain *domain;
-	struct tei_rail_peer *rail;	/* a reference; NULL: this domain
+	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
+					 * reference; NULL: this domain
 					 * itself */
 	uint64_t incarnation;		/* 0: not known yet */
-	struct moonrail_peer *same;	/* the peer that this one turned out to
-					 * be, or NULL */
+	struct moonrail_peer *same;	/* the known peer that this resolver has
+					 * found, or NULL */
 	int err;			/* FI_E* of each operation, or 0 */
 	bool resumes;			/* err is a timeout: the streams are
 					 * kept, and operations may follow */
@@ -641,24 +646,26 @@ struct moonrail_peer {
 	/* outgoing stream */
 	uint64_t next_seq;		/* number of the next message; 1 at
 					 * first */
-	uint64_t acked;			/* acknowledged number: the peer has all
-					 * messages below it */
+	uint64_t acked;			/* acknowledged number: the peer has
+					 * received all messages with lower
+					 * numbers */
 	uint64_t posted_seq;		/* number of the last message that
 					 * carries an operation of this domain;
 					 * 0: none */
-	uint64_t asked_seq;		/* posted_seq when its acknowledgement
-					 * was last requested */
+	uint64_t asked_seq;		/* value of posted_seq at the last
+					 * request for an acknowledgement */
 	uint64_t key_seq;		/* number of the last message about a
 					 * key that a caller waits for, or 0 */
 	uint32_t ntx;			/* operations under way */
 	uint32_t under[MOONRAIL_CLASSES]; /* operations under way, by class */
 	enum moonrail_class turn_class;	/* class of the last operation that was
-					 * refused to keep an order; it has
-					 * precedence */
+					 * refused because of an order; this
+					 * class has precedence */
 	uint64_t turn_ns;		/* time until which other classes are
 					 * refused, ns, CLOCK_MONOTONIC; 0:
 					 * none */
-	struct tei_list entries;	/* its entries in address vectors */
+	struct tei_list entries;	/* the peer's entries in address
+					 * vectors */
 	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
 					 * acknowledged yet */
 	uint32_t nqueue, nsent;
@@ -866,19 +873,20 @@ static inline int moonrail_av_err(const struct moonrail_av_entry *e)
 {
 	return e->peer->err ? e->peer->err : e->err;
 }
-/* Moves all entries of one peer to another, which is the same process. */
+/* Moves all entries of the peer from to the peer to, which is the same
+ * process. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);
 /* Marks the addresses of an endpoint that has been closed. */
 void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
-/* Returns the address of a peer's endpoint, or FI_ADDR_NOTAVAIL. av: NULL
- * before one is bound. */
+/* Returns the address of a peer's endpoint, or FI_ADDR_NOTAVAIL. av: NULL if no
+ * address vector is bound yet. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep) TEI_REQUIRES(moonrail_held);
-/* Returns true if endpoint ep of the peer is the one that an address of the
- * peer stands for. named: the endpoint number in that address; MOONRAIL_EP_ANY
- * stands for every endpoint that has no address of its own. */
+/* Returns true if an address of the peer with endpoint number named stands for
+ * the peer's endpoint ep. named may be MOONRAIL_EP_ANY, which stands for every
+ * endpoint that has no address of its own. */
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
 /* Converts a sockaddr or a name to a name. Returns false if addr is neither. */
@@ -890,8 +898,8 @@ sa_family_t moonrail_name_family(const struct moonrail_name *n);
  * too. */
 bool moonrail_name_ours(struct moonrail_domain *d,
 			const struct moonrail_name *n, bool port);
-/* Writes the address of an endpoint of this domain: that of the domain's source
- * rail, or of any rail. Returns 0 or -FI_EADDRNOTAVAIL. */
+/* Writes the address of an endpoint of this domain, with the fabric address of
+ * the domain's source rail, or of any rail. Returns 0 or -FI_EADDRNOTAVAIL. */
 int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
 		     struct moonrail_name *n);
 /* Returns the length of a sockaddr, or 0 if its family is not IP. */
@@ -920,15 +928,16 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
  * the other open registrations cover only a part (moonrail_pin.old). */
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len) TEI_REQUIRES(moonrail_held);
-/* Drops a reference to each pinned range in the range. gone: receives the
- * pinned ranges without references, for moonrail_pin_drop. NULL: they stay
- * registered, because they will probably be used again; if rails pin memory,
- * the bounce thread unregisters them. */
+/* Drops a reference to each pinned range within the given range. gone: receives
+ * the pinned ranges without references, for moonrail_pin_drop. If gone is NULL,
+ * these pinned ranges stay registered, because they will probably be used
+ * again; if rails pin memory, the bounce thread unregisters them. */
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		    struct tei_list *gone) TEI_REQUIRES(moonrail_held);
 /* Unregisters the pinned ranges of the list; afterwards no peer can access
- * them. Waits for peers, one of which may be suspended, so only threads of the
- * application and the bounce thread call it, without the lock. */
+ * them. Waits for peers, and a peer may be suspended. Therefore only threads of
+ * the application and the bounce thread may call this function, without the
+ * lock. */
 void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
 /* Unregisters the pinned range that has been unused for longest if too many are
  * unused. Waits as moonrail_pin_drop does. */
@@ -941,13 +950,13 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 /* Returns the open registration with that key, or NULL. */
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
-/* Sends the peer a KEY_IS for the key: the registration that has this key, or
- * none. Returns false if memory is short. */
+/* Sends the peer a KEY_IS that describes the registration with this key, or
+ * says that there is none. Returns false if memory is short. */
 bool moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Requests all peers to report their reads and writes of this domain's memory.
- * Waits up to 2 s for their acknowledgements and releases the lock meanwhile;
- * only threads of the application call it. */
+ * Waits up to 2 s for the peers' acknowledgements and releases the lock
+ * meanwhile. Only threads of the application may call this function. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 /*
@@ -966,8 +975,8 @@ void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
 /* Starts the bounce thread if a rail needs it. Called after the rails were
  * opened. Returns 0 or -FI_ENOMEM. */
 int moonrail_bounce_open(struct moonrail_domain *d);
-/* Stops the bounce thread, before the data plane is closed; frees everything,
- * after it was closed. */
+/* moonrail_bounce_stop stops the bounce thread before the data plane is closed;
+ * moonrail_bounce_free frees everything after the data plane was closed. */
 void moonrail_bounce_stop(struct moonrail_domain *d);
 void moonrail_bounce_free(struct moonrail_domain *d);
 /* Prepares the buffer that the peer reads for a message. Returns 0 if the peer
@@ -1021,16 +1030,16 @@ static inline int moonrail_ep_ready(const struct moonrail_ep *ep, bool recv)
 	return ep->tx_cq || c[MOONRAIL_CNTR_SEND] || c[MOONRAIL_CNTR_READ] ||
 	       c[MOONRAIL_CNTR_WRITE] ? 0 : -FI_ENOCQ;
 }
-/* begin counts an operation as under way at its endpoint and its peer; undo
- * reverses that. */
+/* moonrail_op_begin counts an operation as under way at its endpoint and its
+ * peer; moonrail_op_undo reverses the count. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Returns true if the peer has acknowledged all messages that carry operations
  * of this domain. Otherwise requests an acknowledgement from the peer. */
 bool moonrail_peer_settled(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Returns true if an operation with these flags must wait for those that are
- * under way (FI_FENCE). */
+/* Returns true if an operation with these flags must wait for the operations
+ * that are under way (FI_FENCE). */
 static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -1071,10 +1080,11 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 void moonrail_peer_use(struct moonrail_peer *peer) TEI_REQUIRES(moonrail_held);
 void moonrail_peer_unuse(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Frees the peers that are not needed any more. */
+/* Frees the peers that are no longer needed. */
 void moonrail_peer_sweep(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
-/* Returns the peer that this one turned out to be. */
+/* Returns the known peer if this peer is a resolver that has found one;
+ * otherwise the peer itself. */
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
 /* Creates a message of the stream with room for len bytes of payload. The
  * caller fills in wire, except version, seq and ack. Returns NULL if memory is
@@ -1084,8 +1094,8 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
 	return o->buf + MOONRAIL_HEAD;
 }
-/* Returns true if the peer still receives what is sent to it, as far as is
- * known. */
+/* Returns true if, as far as is known, the peer still receives the messages
+ * that are sent to it. */
 static inline bool moonrail_peer_hears(const struct moonrail_peer *peer)
 {
 	return !peer->err || (peer->resumes && !peer->silent);
@@ -1095,8 +1105,8 @@ void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 /* Returns true if an announced message that has been read now was certainly
  * valid during the read, because its sender cannot have timed out since the
- * announcement. ack: the acknowledged number in its RTS. If false, a read-back
- * check is needed. */
+ * announcement. ack: the acknowledged number in the RTS of the message. If the
+ * function returns false, a read-back check is needed. */
 bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the read-back check for the message that op has read.
@@ -1106,15 +1116,15 @@ void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
  * endpoints. */
 void moonrail_peer_tell(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Queues or parks a message and sends as many as the window allows. Takes
- * ownership of out. Returns 0, or -FI_EAGAIN if the peer is this domain itself
- * and has no room; the operation is then unchanged. */
+/* Queues or parks a message and sends as many messages as MOONRAIL_WINDOW
+ * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
+ * domain itself and has no room; the operation is then unchanged. */
 int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 /* Handles a message from the data plane and frees it. */
 void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held);
-/* Runs the peer's timer within 5 ms. */
+/* Makes the peer's timer run within 5 ms. */
 void moonrail_peer_soon(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Fails all operations under way with the peer. If err is FI_ETIMEDOUT, the
@@ -1144,8 +1154,8 @@ static inline bool moonrail_flow_counts(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS;
 }
-/* Parks a message if its endpoint is backpressured. Returns false if it is
- * not. */
+/* Parks a message if its endpoint is backpressured. Returns false if the
+ * endpoint is not backpressured. */
 bool moonrail_flow_park(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 /* Returns the number of messages that a new message to that endpoint of the
@@ -1168,8 +1178,8 @@ bool moonrail_flow_heard(struct moonrail_peer *peer,
  * moonrail_flow_left. */
 uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Returns true if the peer is this domain itself and its endpoint accepts no
- * more unexpected messages. */
+/* Returns true if the peer is this domain itself and the endpoint accepts no
+ * further unexpected messages. */
 bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
 /* Handles the departure of an unexpected message. over: from
@@ -1191,7 +1201,7 @@ static inline int moonrail_wire_err(uint64_t err)
 	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
 }
 /* Handles a message of the stream. Returns false if there is no room or memory
- * for it now; the sender repeats it. */
+ * for the message now; the sender repeats the message. */
 bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		      const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
@@ -1225,7 +1235,8 @@ extern struct fi_ops_atomic moonrail_atomic_ops;
 int moonrail_atomic_query(struct fid_domain *domain, enum fi_datatype type,
 			  enum fi_op op, struct fi_atomic_attr *attr,
 			  uint64_t flags);
-/* Handles a request. Returns false if memory is short; the peer repeats it. */
+/* Handles an ATOMIC. Returns false if memory is short; the peer repeats the
+ * message. */
 bool moonrail_atomic_in(struct moonrail_peer *peer,
 			const struct moonrail_wire *w, const uint8_t *payload,
 			uint32_t len) TEI_REQUIRES(moonrail_held);
@@ -1239,8 +1250,8 @@ void moonrail_atomic_answer(struct moonrail_peer *peer,
 extern struct fi_ops_rma moonrail_rma_ops;
 /*
  * Moves bytes between op->iov and n ranges of the peer's memory, up to the
- * shorter of the two. moonrail_move_done follows when no task is left; if
- * nothing needs to be moved, it is called before this function returns.
+ * shorter of the two. moonrail_move_done is called when no task is left; if no
+ * bytes must be moved, it is called before this function returns.
  */
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
@@ -1251,11 +1262,12 @@ void moonrail_task_done(struct moonrail_task *task)
 	TEI_REQUIRES(moonrail_held);
 /* Handles the end of the last task of an operation. */
 void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Returns the key, known or requested, or NULL. */
+/* Returns the peer's key if it is known or has been requested, else NULL. */
 struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
 					   uint64_t key)
 	TEI_REQUIRES(moonrail_held);
-/* Adds a key that is in no list to a peer; unlinks and frees a key. */
+/* moonrail_rma_add_key adds a key that is in no list to a peer;
+ * moonrail_rma_drop_key unlinks and frees a key. */
 void moonrail_rma_add_key(struct moonrail_peer *peer, struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_rma_drop_key(struct moonrail_key *key)
@@ -1272,8 +1284,8 @@ void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
  * valid. */
 void moonrail_recv_sure(struct moonrail_op *op, int err)
 	TEI_REQUIRES(moonrail_held);
-/* For the peer that is this domain itself: drops an unexpected message whose
- * sender closes its endpoint. */
+/* Drops an unexpected message of this domain itself, whose sending endpoint is
+ * being closed. */
 void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the FIN that is pending for the peer, if any. */

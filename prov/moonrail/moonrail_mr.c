@@ -11,7 +11,8 @@
 #include "util/secret.h"
 
 #define MR_TELL_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for
-						 * acknowledgements */
+						 * acknowledgements of messages
+						 * about keys */
 #define MR_OVERLAP_NS	(TEI_NS_PER_MS / 5)	/* interval of retries while an
 						 * overlapping range is being
 						 * unregistered */
@@ -155,8 +156,8 @@ static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Sends all known keys again, with the flag that requests DONE, and waits until
- * the peers have them. */
+/* Sends all keys that peers know again, with the flag that requests DONE, and
+ * waits until the peers have received the messages. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 {
 	struct moonrail_mr *mr;

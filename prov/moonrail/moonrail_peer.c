@@ -39,17 +39,19 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* first PING interval; doubles
-						 * up to PEER_PING_MAX */
+#define PEER_PING_NS	(5 * TEI_NS_PER_MS)	/* first PING interval; it
+						 * doubles up to
+						 * PEER_PING_MAX */
 #define PEER_PING_MAX	(200 * TEI_NS_PER_MS)
-#define PEER_LOST_NS	(8 * PEER_PING_NS)	/* at this PING interval,
-						 * unacknowledged messages are
-						 * lost and not only late */
+#define PEER_LOST_NS	(8 * PEER_PING_NS)	/* from this PING interval on,
+						 * unacknowledged messages count
+						 * as lost and not only late */
 #define PEER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* the timer is so late only if
 						 * this process was suspended */
-#define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* contact within this time
-						 * proves that the peer has not
-						 * timed out; shorter than every
+#define PEER_SURE_NS	(750 * TEI_NS_PER_MS)	/* a message exchanged within
+						 * this time proves that the
+						 * peer has not timed out;
+						 * shorter than every
 						 * MC_SLICE_TIMEOUT */
 #define PEER_UNSURE_NS	(1000 * TEI_NS_PER_MS)	/* PEER_SURE_NS, and time for a
 						 * read to end */
@@ -66,7 +68,7 @@ struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
 
 /* --- references ---------------------------------------------------------- */
 
-/* Schedules a check whether the peer can be freed. */
+/* Schedules the check that frees the peer if it is no longer needed. */
 static void peer_look_at(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	if (tei_list_empty(&p->idle_link))
@@ -126,8 +128,8 @@ static void peer_end_outs(struct tei_list *l, int err)
 	}
 }
 
-/* Returns true for messages that carry an operation of this domain. Answers to
- * operations of the peer do not count: they may follow each other without
+/* Returns true for messages that carry an operation of this domain. Returns
+ * false for answers to operations of the peer, because their sequence may never
  * end. */
 static bool peer_is_posted(uint8_t op)
 {
@@ -179,8 +181,8 @@ static void peer_empty_outs(struct tei_list *l, int err)
 	}
 }
 
-/* Drops the keys that were requested and not answered: the requests have been
- * dropped. */
+/* Drops the keys that were requested and not answered, because the requests
+ * have been dropped. */
 static void peer_forget_keys(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -224,8 +226,8 @@ static void peer_end_waiting(struct moonrail_peer *p)
 }
 
 /* Returns true if the peer may still be reading announced messages without a
- * read-back check. A peer that has said BYE, or that has been silent for
- * MC_SLICE_TIMEOUT, cannot. */
+ * read-back check. Returns false for a peer that has sent BYE or has been
+ * silent for MC_SLICE_TIMEOUT. */
 static bool peer_is_unsure(const struct moonrail_peer *p, int err)
 {
 	return !tei_list_empty(&p->waiting) && p->rail &&
@@ -286,9 +288,10 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 	return o;
 }
 
-/* Posts a message once. back: it may use the reverse path, a connection that
- * the peer has made. Announced messages forbid that, because the peer reads
- * their bytes over that connection and the message would queue behind them. */
+/* Posts a message once. back: the message may use the reverse path, a
+ * connection that the peer has made. The reverse path is not used while
+ * messages are announced, because the peer reads their bytes over that
+ * connection and the message would queue behind them. */
 static int peer_post(struct moonrail_peer *p, struct moonrail_out *o, bool back)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -357,7 +360,8 @@ static void peer_flush(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 
 /*
  * Starts the timer of a peer if it is not running, and wakes the progress
- * thread for it. While the timer runs, the progress thread wakes by itself.
+ * thread so that it notices. While the timer runs, the progress thread wakes by
+ * itself.
  */
 static void peer_start_timer(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
@@ -428,8 +432,8 @@ static void peer_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	free(o);
 }
 
-/* Resumes the streams of a peer that has timed out: it was inserted again, or
- * has shown a sign of life. */
+/* Resumes the streams of a peer that has timed out, because the peer was
+ * inserted again or has given a sign of life. */
 static void peer_wake(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	if (!p->resumes)
@@ -492,15 +496,15 @@ void moonrail_peer_ask(struct moonrail_op *op)
 	}
 	o->wire.id = op->id;
 	tei_list_add_tail(&p->unsure, &op->link);
-	if (p->silent)			/* a read of its memory has just
+	if (p->silent)			/* a read of the peer's memory has just
 					 * succeeded */
 		peer_wake(p);
 	moonrail_stream_send(p, o);
 }
 
-/* The request is an empty message at the end of the stream, so its
- * acknowledgement covers all earlier messages. One request is sent per value of
- * posted_seq. */
+/* The function requests an acknowledgement with an empty message at the end of
+ * the stream; its acknowledgement covers all earlier messages. One request is
+ * sent per value of posted_seq. */
 bool moonrail_peer_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
@@ -520,7 +524,8 @@ bool moonrail_peer_settled(struct moonrail_peer *p)
 
 /* --- receiving ----------------------------------------------------------- */
 
-/* Handles an acknowledged number: the peer has all messages below ack. */
+/* Handles an acknowledged number: the peer has received all messages with
+ * numbers below ack. */
 static void peer_acked(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -647,8 +652,8 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 	peer_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
-			/* not over the reverse path, which may be what loses
-			 * messages */
+			/* not over the reverse path, because it may be the
+			 * reverse path that loses messages */
 			peer_post_loose(p, MOONRAIL_WIRE_ACK,
 					MOONRAIL_WIRE_ECHO, false);
 		else if (w->flags & MOONRAIL_WIRE_ECHO)
@@ -794,7 +799,7 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	if (!p) {
 		tei_rail_peer_hold(m->peer);
 		p = peer_new(d, inc, m->peer);
-		/* the peer may have said BYE in the meantime */
+		/* the peer may have sent BYE in the meantime */
 		tei_rail_attend(m->peer);
 	}
 	if (!p || !peer_lives(p))
@@ -872,9 +877,9 @@ static void peer_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_peer_fail(to, to->err);
 }
 
-/* Handles the hello of the process that a resolver looks for. Returns false if
- * that process has left or was dropped in the meantime; the search then
- * continues. */
+/* Handles that a resolver has found its process, with incarnation inc. Returns
+ * false if this process has left or was dropped in the meantime; the search
+ * then continues. */
 static bool peer_found(struct moonrail_peer *p, uint64_t inc)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -929,8 +934,8 @@ static bool peer_moves(struct moonrail_peer *p, bool owed)
 
 /*
  * Handles the BYE of a peer. Messages from before the BYE may still arrive over
- * another rail, or a thread may have read them and not handled them yet. They
- * count, so the peer fails only PEER_LAST_NS later.
+ * another rail, or a thread may have read them and not handled them yet. These
+ * messages are still accepted: the peer fails only PEER_LAST_NS later.
  */
 static uint64_t peer_gone(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
@@ -953,8 +958,8 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	moonrail_recv_tell(p);
 	if (p->incarnation)
 		peer_flush(p);
-	/* if an answer that is owed does not arrive, the operations must time
-	 * out */
+	/* the operations must time out if the peer does not send an answer that
+	 * it owes */
 	owed = !p->silent && (p->nends || !tei_list_empty(&p->queue) ||
 			   !tei_list_empty(&p->sent) || p->nparked ||
 			   !tei_list_empty(&p->waiting) ||
@@ -1041,7 +1046,7 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 		if (!p->unacked || !moonrail_peer_hears(p) ||
 		    tei_rail_peer_gone(p->rail))
 			continue;
-		/* must be sent before the BYE of this domain */
+		/* the ACK must be sent before the BYE of this domain */
 		peer_post_loose(p, MOONRAIL_WIRE_ACK, 0, false);
 		all = all && !p->unacked;
 	}

@@ -34,8 +34,8 @@ static bool recv_matches(const struct moonrail_op *op,
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
 
-/* Fails a send that completes on acknowledgement: the peer has refused its
- * message. */
+/* Fails a send that has waited for the acknowledgement of its message, because
+ * the peer has refused the message. */
 static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -102,7 +102,8 @@ static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
 		recv_end_is(p, id, err);
 		return;
 	}
-	if (p->nends == MOONRAIL_ENDS)	/* an earlier FIN could not be sent */
+	if (p->nends == MOONRAIL_ENDS)	/* the next FIN is full, because an
+					 * earlier FIN could not be sent */
 		moonrail_recv_tell(p);
 	if (p->nends == MOONRAIL_ENDS)
 		moonrail_peer_fail(p, FI_ENOMEM);
@@ -287,11 +288,11 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 }
 
 /*
- * Handles the end of an announced message. A FIN of its own costs both sides a
- * good part of the time that 64 KiB take, so it may wait for the FINs of the
- * next messages. It waits only while at least twice as many messages are being
- * read, so that the sender always has messages under way, and at most until the
- * peer's timer runs.
+ * Handles the end of an announced message. Sending one FIN per message takes
+ * both sides a good part of the time of moving 64 KiB, so the FIN may wait and
+ * be combined with the FINs of the next messages. It waits only while at least
+ * twice as many messages are being read, so that the sender always has messages
+ * under way, and at most until the peer's timer runs.
  */
 static void recv_end(struct moonrail_op *op, bool may_wait)
 	TEI_REQUIRES(moonrail_held)
@@ -308,8 +309,8 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 }
 
 /* Returns true if the message is short. Only the FINs of short messages are
- * combined: for a long message, a FIN of its own costs little, and its sender
- * should not wait. */
+ * combined: for a long message, the cost of a separate FIN does not matter, and
+ * the sender should not wait. */
 static bool recv_is_brief(const struct moonrail_op *op)
 {
 	return op->got + op->cut <= RECV_BRIEF;
@@ -486,8 +487,8 @@ static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Answers a read-back check. Returns false if memory is short; the peer repeats
- * the question. */
+/* Answers a read-back check. Returns false if memory is short; the peer then
+ * repeats the check. */
 static bool recv_still(struct moonrail_peer *p, uint64_t id)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -576,7 +577,8 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 	case MOONRAIL_WIRE_DONE:
 		return recv_done(&in);
 	case MOONRAIL_WIRE_KEY:
-		/* the peer repeats a question that was not answered */
+		/* if memory is short, there is no answer, and the peer repeats
+		 * its KEY */
 		return moonrail_mr_tell(peer, w->id);
 	case MOONRAIL_WIRE_KEY_IS:
 	case MOONRAIL_WIRE_KEY_NOT:
@@ -639,7 +641,8 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 		if (!s)
 			break;
 		recv_unqueue(ep, s, &in);
-		/* a multi-receive with room can take the next message too */
+		/* a multi-receive that has room left can take the next message
+		 * too */
 		multi = multi && op->total > s->wire.len &&
 			op->total - s->wire.len >= ep->min_multi;
 		if (!recv_give(op, &in, tagged)) {

@@ -66,8 +66,8 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	return k;
 }
 
-/* Returns true if the operation need not wait for keys: all are known, or one
- * is void, which decides the result. *bad: memory is short. */
+/* Returns true if the operation need not wait for keys: all keys are known, or
+ * a key is void, so that the operation fails. *bad: memory is short. */
 static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -296,8 +296,8 @@ static int rma_fill(struct moonrail_op *op, const struct rma_call *c)
 	for (i = 0; i < c->nrma; i++) {
 		op->rma[i] = c->rma[i];
 		if (c->rma[i].len > op->total - far)
-			return -FI_EINVAL;	/* also if the sum would
-						 * overflow */
+			return -FI_EINVAL;	/* the sum would overflow or be
+						 * too large */
 		far += c->rma[i].len;
 	}
 	if (far != op->total)
