@@ -255,8 +255,8 @@ static void amo_load(const void *addr, size_t step, size_t size,
 	}
 }
 
-/* Replaces *old by *to. Returns false if the element was not *old any more;
- * *old is then its present value. */
+/* Replaces *old by *to. Returns false if the element was no longer *old; *old
+ * is then set to the present value. */
 static bool amo_replace(void *addr, size_t step, size_t size,
 			union amo_number *old, const union amo_number *to)
 {

@@ -15,8 +15,8 @@
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
 
-/* Returns the capabilities to offer. Hints without a modifier (FI_SEND,
- * FI_READ, …) ask for all modifiers of their capabilities. */
+/* Returns the capabilities that are offered. Hints without a modifier (FI_SEND,
+ * FI_READ, …) request all modifiers of their capabilities. */
 static uint64_t attr_caps(uint64_t caps)
 {
 	/* FI_RMA_EVENT costs a message per operation */
@@ -30,16 +30,16 @@ static uint64_t attr_caps(uint64_t caps)
 	return caps | MOONRAIL_DOMAIN_CAPS;
 }
 
-/* Returns the message orders that the hints ask for, of both directions. */
+/* Returns the message orders that the hints request, for both directions. */
 static uint64_t attr_order(const struct fi_info *h)
 {
 	return (h && h->tx_attr ? h->tx_attr->msg_order : 0) |
 	       (h && h->rx_attr ? h->rx_attr->msg_order : 0);
 }
 
-/* Returns the largest transfer, in bytes, whose bytes keep an order. rma: the
- * flags of that order for all operations or for reads and writes; atomic: its
- * flag for atomics. */
+/* Returns the largest transfer, in bytes, for which the data order is
+ * guaranteed. rma: the flags of this order for all operations or for reads and
+ * writes; atomic: its flag for atomics. */
 static size_t attr_order_size(uint64_t order, uint64_t rma, uint64_t atomic)
 {
 	return order & rma    ? MOONRAIL_MESSAGE :

@@ -31,8 +31,7 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	return __atomic_load_n(&c->value, __ATOMIC_ACQUIRE);
 }
 
-/* Returns the number of errors and notes that the application has been notified
- * of them. */
+/* Returns the number of errors, and records that the application knows them. */
 static uint64_t cntr_tell(struct moonrail_cntr *c)
 {
 	uint64_t errors;
@@ -96,8 +95,8 @@ static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
 	return cntr_change(fid, &cntr_of(fid)->errors, value, true);
 }
 
-/* Sets the number of errors. The application knows it, but threads in
- * fi_cntr_wait are notified. */
+/* Sets the number of errors. The application knows these errors, but threads in
+ * fi_cntr_wait are woken. */
 static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
 	struct moonrail_cntr *c = cntr_of(fid);

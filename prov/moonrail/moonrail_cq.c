@@ -129,7 +129,7 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 
 /* Notifies the data plane that a thread is going to sleep on the descriptor, so
  * that the progress thread polls the lanes even if callers have done so until
- * now. The next read of the queue takes that back. */
+ * now. The next read of the queue revokes this. */
 static void cq_doze(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
@@ -161,8 +161,8 @@ static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
 /*
  * Reads completions. After many empty polls, yields the processor, because the
  * thread that the caller waits for may need it. A large message takes several
- * iterations at both sides, and each is a time slice if more threads poll than
- * there are processors.
+ * iterations at both sides, and if more threads poll than there are processors,
+ * each iteration can cost a time slice of the scheduler.
  */
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
 			   fi_addr_t *src)

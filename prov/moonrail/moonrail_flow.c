@@ -26,7 +26,8 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define FLOW_MOST	1024u		/* endpoints in one list */
+#define FLOW_MOST	1024u		/* largest number of endpoints in one
+					 * list */
 
 static struct moonrail_full *flow_find(struct moonrail_full *f, uint32_t n,
 				       uint32_t ep)
@@ -75,7 +76,7 @@ void moonrail_flow_dropped(struct moonrail_peer *p)
 	p->nparked = 0;
 }
 
-/* Queues the parked messages whose endpoint is not in the list any more. */
+/* Queues the parked messages whose endpoint is no longer in the list. */
 static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o, *tmp;
@@ -97,8 +98,8 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	struct tei_list queue;
 	struct moonrail_out *o;
 
-	if (p->posted_seq >= first)	/* any earlier number will do: all of
-					 * these messages were sent */
+	if (p->posted_seq >= first)	/* all messages before first were
+					 * sent */
 		p->posted_seq = first - 1;
 	p->asked_seq = 0;
 	p->next_seq = first;

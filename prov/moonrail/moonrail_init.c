@@ -291,7 +291,7 @@ static int init_add_hints(struct fi_info *info, const struct fi_info *h,
 }
 
 /* Returns true if a list of providers, as in FI_PROVIDER or in hints, names
- * moonrail. A list that begins with ^ names the providers to leave out. */
+ * moonrail. A list that begins with ^ names the providers that are excluded. */
 static bool init_names_moonrail(const char *list)
 {
 	size_t len;
@@ -352,9 +352,9 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		ret = -FI_ENODATA;
 	if (!ret)
 		ret = init_check_domain(info, &settings);
-	/* Over IP interfaces alone, another provider, such as shm between
-	 * processes of one host, may suit a program better that takes the first
-	 * provider offered. */
+	/* A program may take the first provider that is offered. If moonrail
+	 * has only IP interfaces, another provider may suit such a program
+	 * better, such as shm between processes of one host. */
 	if (!ret && !init_asked(hints) && !moonrail_domain_rdma(&settings, info))
 		ret = -FI_ENODATA;
 	if (ret) {

@@ -758,8 +758,8 @@ static inline void moonrail_domain_unref(struct moonrail_domain *d)
 /* Counts a completion or another change and wakes the threads in
  * moonrail_sleep. */
 void moonrail_notify(struct moonrail_domain *d);
-/* Sleeps until the event counter differs from seen, at most ns, while the
- * progress thread polls the lanes. Call without a lock. */
+/* Sleeps until the event counter differs from seen, but at most ns nanoseconds,
+ * while the progress thread polls the lanes. Must be called without a lock. */
 void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns);
 static inline uint64_t moonrail_events(const struct moonrail_domain *d)
 {
@@ -773,7 +773,7 @@ extern struct fi_provider moonrail_provider;
 int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		     uint64_t flags, const struct fi_info *hints,
 		     struct fi_info **info);
-/* Creates one info; the caller frees it. Returns -FI_ENODATA if the hints
+/* Creates one fi_info; the caller frees it. Returns -FI_ENODATA if the hints
  * cannot be met, or -FI_ENOMEM. */
 int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
@@ -813,7 +813,8 @@ int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 /* Appends an error event; drops it if memory is short. */
 void moonrail_eq_add_error(struct moonrail_eq *eq,
 			   const struct fi_eq_err_entry *error);
-/* Calls that an object does not support: return -FI_ENOSYS. */
+/* Functions for the calls that an object does not support; they return
+ * -FI_ENOSYS. */
 int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int moonrail_no_control(struct fid *fid, int command, void *arg);
 int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
@@ -847,8 +848,8 @@ int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 /* Counts a success or an error. */
 void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
 	TEI_REQUIRES(moonrail_held);
-/* Notes that the application has read error number nth of the counter with that
- * id, if the counter is still open. */
+/* Records that the application has read error number nth of the counter with
+ * that id, if the counter is still open. */
 void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 	TEI_REQUIRES(moonrail_held);
 

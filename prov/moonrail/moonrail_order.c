@@ -16,8 +16,8 @@
  */
 #include "prov/moonrail/moonrail_int.h"
 
-/* Time for which a refused operation keeps operations of other classes from
- * starting, unless it is tried again. */
+/* Time for which a refused operation prevents operations of other classes from
+ * starting; each new attempt of the operation restarts this time. */
 #define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
 
 /* Returns true if an atomic could overtake a message. Parked messages get their
@@ -27,7 +27,8 @@ static bool order_unposted(const struct moonrail_peer *p)
 	return p->nparked || p->nqueue;
 }
 
-/* Returns true if an operation of that class must wait for one under way. */
+/* Returns true if an operation of that class must wait for an operation that is
+ * under way. */
 static bool order_blocked(uint64_t order, struct moonrail_peer *p,
 			  enum moonrail_class class) TEI_REQUIRES(moonrail_held)
 {
@@ -63,7 +64,8 @@ bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
 	if (!ep->order || p->err)
 		return false;
 	now = tei_now_ns();
-	/* without this, other threads could keep posting what it waits for */
+	/* without this check, other threads could post operations without end
+	 * for which the refused operation must wait */
 	if (class != p->turn_class && now < p->turn_ns)
 		return true;
 	if (order_blocked(ep->order, p, class)) {

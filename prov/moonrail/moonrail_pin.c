@@ -57,7 +57,8 @@ static void pin_take_out(struct moonrail_domain *d, uint32_t i,
 /*
  * Handles the result of an attempt to unregister. A range that stays registered
  * returns to the table, which has kept room for it, and can be used again. But
- * if rails pin memory, the bounce thread tries to unregister it once more.
+ * if rails pin memory, the bounce thread tries to unregister the range once
+ * more.
  */
 static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
 		     bool stays)
@@ -218,7 +219,8 @@ static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		i = pin_index(d, at);
 	}
 	p = d->pins[i];
-	/* the operations that still use a closed registration will end */
+	/* the range will become usable, because operations that still use a
+	 * closed registration will end */
 	if (p->coming || (d->bounces && p->refs && !p->mrs))
 		return -FI_EAGAIN;
 	if (p->old)
@@ -261,7 +263,7 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 	struct tei_list spent;
 
 	tei_list_init(&spent);
-	/* if rails pin memory, it must not stay registered after its use
+	/* if rails pin memory, the range must not stay registered after its use
 	 * (moonrail_bounce.c) */
 	if (!gone && d->bounces)
 		gone = &spent;

@@ -8,11 +8,11 @@
  * are little-endian.
  *
  * Two domains have one stream in each direction. The messages of a stream are
- * numbered from 1 and are delivered in that order and once, whichever rail or
- * lane carries them. The receiver keeps out-of-order messages, drops repeated
- * ones, and states in ack the number that it expects next. The sender keeps
- * each message until it is acknowledged. ACK and PING are loose messages: they
- * have no number and may be lost or repeated.
+ * numbered from 1 and are delivered in this order and exactly once, whichever
+ * rail or lane carries them. The receiver keeps out-of-order messages, drops
+ * repeated ones, and states in ack the number that it expects next. The sender
+ * keeps each message until it is acknowledged. ACK and PING are loose messages:
+ * they have no number and may be lost or repeated.
  */
 
 #include <endian.h>
@@ -31,8 +31,9 @@ enum moonrail_wire_op {
 	 * messages (moonrail_wire_end). src_ep, if not 0: n is FI_ECONNREFUSED
 	 * because this endpoint has been closed. */
 	MOONRAIL_WIRE_FIN,
-	/* A write is in place, or a read has ended. len: its bytes; payload:
-	 * the keys, if the owner of the memory counts operations. */
+	/* A write is in place, or a read has ended. len: bytes of the
+	 * operation; payload: the keys, if the owner of the memory counts
+	 * operations. */
 	MOONRAIL_WIRE_DONE,
 	MOONRAIL_WIRE_KEY,	/* queries the registration of key id */
 	MOONRAIL_WIRE_KEY_IS,	/* key id; n: access, 0: nothing is registered;
@@ -58,7 +59,7 @@ enum moonrail_wire_op {
 #define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: the key is used with
 					 * addresses */
 #define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is required */
-#define MOONRAIL_WIRE_READ	128u	/* DONE: of a read */
+#define MOONRAIL_WIRE_READ	128u	/* DONE: the operation is a read */
 
 #define MOONRAIL_WIRE_VERSION	3
 

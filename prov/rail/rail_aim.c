@@ -23,8 +23,9 @@
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
 
-/* Counts the remote rails in the network of the local rail (*theirs), and the
- * routed local rails in the network of the first of these (*ours). */
+/* Sets *theirs to the number of remote rails in the network of the local rail,
+ * and *ours to the number of local rails with a route in the network of the
+ * first of these remote rails. */
 static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 		      uint32_t *ours, uint32_t *theirs)
 	TEI_REQUIRES(rail_sched_held)
@@ -97,8 +98,9 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 	return n;
 }
 
-/* Returns the position of the rail among the routed local rails that are as
- * near to the local memory, and sets *of to the number of these rails. */
+/* Returns the position of the rail among the local rails that have a route and
+ * the same rank for the local memory, and sets *of to the number of these
+ * rails. */
 static uint32_t aim_place(const struct tei_rail_peer *peer,
 			  const struct rail *rail, const uint8_t *ranks,
 			  uint32_t *of)

@@ -21,8 +21,8 @@
 #include "prov/rail/rail_int.h"
 #include "prov/rail/rail_wire.h"
 
-/* How far a message number may be behind the newest one. One word less than the
- * table holds, because the newest word is only partly filled. */
+/* How far a message number may be behind the newest one. This is one word less
+ * than the table holds, because the newest word is only partly filled. */
 #define AUTH_WINDOW	(64 * (RAIL_AUTH_WORDS - 1))
 
 static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE, "cut to this length");

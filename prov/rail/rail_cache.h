@@ -5,7 +5,7 @@
 /*
  * The endpoint cache: limits the connections of a tx lane. A connection gets a
  * place in the cache when it is first used. When all MC_MAX_EP_PER_CTX places
- * are taken, SIEVE chooses the connection to evict, and the evicted one is
+ * are taken, SIEVE chooses the connection to evict, and this connection is
  * closed.
  *
  * Busy connections are not evicted. A connection is busy while slices are
@@ -18,18 +18,18 @@
  *
  * One place is never given to slices, so that FENCE messages and their answers
  * can always be sent. A connection that finds no place for its slices joins a
- * waiting line. While the line is not empty, connections that have been served
- * for long enough are asked to yield: they take no new slices until they have
- * been idle once. Silent peers together get at most a quarter of the places,
- * but at least one. Otherwise their attempts to connect would leave no place
- * for peers that answer.
+ * waiting list. While the list is not empty, connections that have had their
+ * place for long enough are asked to yield: they take no new slices until they
+ * have been idle once. Silent peers together get at most a quarter of the
+ * places, but at least one. Otherwise their attempts to connect would leave no
+ * place for peers that answer.
  *
  * Closing: the socket of the connection is shut down, which the provider
  * handles as a lost connection. If the socket cannot be found (the provider has
  * none), the connection stays open as a leftover, which counts towards the
  * limit. When a quarter of the places are leftovers, the lane is retired, and
- * the new lane connects again to the peers in use. While the old lane drains,
- * its connections come on top of the limit.
+ * the new lane connects again to the peers in use. The connections of the old
+ * lane, while it drains, are not counted towards the limit.
  *
  * An off-route connection (one that was used while the route was in doubt, for
  * example) is evicted after it has been idle for a while. Otherwise, if no
@@ -43,7 +43,7 @@
 #include "prov/rail/rail_int.h"
 #include "util/sieve.h"
 
-/* A place in the cache. Owned by the cache until that is freed. A place is
+/* A place in the cache. Owned by the cache until the cache is freed. A place is
  * assigned to a connection (struct rail_path), or it is on the closing list or
  * the free list. */
 struct rail_conn {
@@ -52,13 +52,13 @@ struct rail_conn {
 	struct rail_cache *cache;
 	struct rail_path *path;		/* NULL on the lists closing and free */
 	uint64_t since_ns;		/* start of its current turn, ns */
-	bool yield;			/* no slices until it
-					 * has been idle once */
+	bool yield;			/* the connection gets no slices until
+					 * it has been idle once */
 	uint64_t moves;			/* path->moves at the last check */
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
-	struct rail_path *was;		/* connection that had
-					 * it, NULL: freed */
+	struct rail_path *was;		/* connection that had the place, NULL:
+					 * it was freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
@@ -73,14 +73,17 @@ struct rail_cache {
 	uint32_t cap;			/* fixed: places */
 	bool retires_only;		/* fixed: sockets are never shut down */
 	struct tei_sieve held;
-	struct tei_list waiting;	/* rail_path.wait_link:
-					 * the waiting line */
+	struct tei_list waiting;	/* rail_path.wait_link: connections that
+					 * wait for a place */
 	struct rail_path *first;	/* next to be served, from waiting */
 	uint64_t yield_ns;		/* last request to yield, ns */
 	uint32_t busy;			/* places whose paths have slices */
-	struct tei_list closing;	/* evicted, to be closed */
+	struct tei_list closing;	/* places whose evicted connection must
+					 * be closed */
 	uint32_t nclosing;		/* length of closing; atomic */
-	uint32_t leftovers;		/* evicted, cannot be closed; atomic */
+	uint32_t leftovers;		/* number of leftovers: evicted
+					 * connections that cannot be closed;
+					 * atomic */
 	bool wears;			/* there have been leftovers; atomic */
 	struct tei_list free;
 	struct rail_conn_chunk *chunks;
@@ -101,10 +104,9 @@ void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
  * Returns true if the connection path has a place or gets one, and may post
  * slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane.
  *
- * If rail_cache_admit() returns false, the connection waits in line for a
- * place, unless its peer is silent. If rail_cache_admit_msg() returns false,
- * the caller must try again later. *now: the time, or 0 to read it when it is
- * needed.
+ * If rail_cache_admit() returns false, the connection waits for a place, unless
+ * its peer is silent. If rail_cache_admit_msg() returns false, the caller must
+ * try again later. *now: the time, or 0 to read it when it is needed.
  */
 bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 		      uint64_t *now)
@@ -113,14 +115,15 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 			  uint64_t now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 
-/* Returns true if the connection is contended: others wait in line and it has
- * been asked to yield, but its posted slices keep the place. */
+/* Returns true if the connection is contended: other connections wait for a
+ * place, and this one has been asked to yield, but keeps its place because
+ * slices are posted on it. */
 bool rail_cache_coveted(const struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Called before a bundle of slices is cut: moves the peer of the first
- * connection in line to the front of dp->active. rail_cache_favoured() ends
- * this preference after the bundle. */
+/* Called before a bundle of slices is cut: moves the peer of the first waiting
+ * connection to the front of dp->active. rail_cache_favoured() ends this
+ * preference after the bundle. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 void rail_cache_favoured(struct rail_lane *lane)
@@ -130,15 +133,16 @@ void rail_cache_favoured(struct rail_lane *lane)
  * then closes the connection. */
 void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
-/* As rail_cache_drop(), for a path object that is about to be freed. */
+/* Does what rail_cache_drop() does, for a path object that is about to be
+ * freed. */
 void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
 
 /* Closes the evicted connections. Must be called before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* Returns true if a connection of the lane, other than but, has this address.
  * Two peers may have the same address for a while: a resolver may lead to a
- * rail that is already known. The provider makes only one connection for
- * both. */
+ * rail that is already known. The provider then makes only one connection for
+ * both peers. */
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 		       const struct rail_path *but) TEI_REQUIRES(lane->lock);
 
@@ -150,8 +154,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
 /* Returns true if the lane is degraded: it has so many leftovers that it must
  * be retired. */
 bool rail_cache_worn(const struct rail_cache *cache);
-/* Resets the number of leftovers after the lane has been replaced: they end
- * with the old lane. */
+/* Resets the number of leftovers after the lane has been replaced, because the
+ * leftovers end with the old lane. */
 void rail_cache_renewed(struct rail_cache *cache)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -24,19 +24,19 @@
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
 /* Returns the time at which a send that returned -FI_EAGAIN is tried again. */
 uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
-/* Turns the result of a send into the time of the next one. Increments *tries
- * unless the result is -FI_EAGAIN. */
+/* Returns the time of the next attempt after a send with result ret. Increments
+ * *tries unless ret is -FI_EAGAIN. */
 uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
 		       uint32_t *tries);
-/* Returns true if the peer is silent and unused. Such a peer is asked for a
- * sign of life, but nothing waits for its answer. */
+/* Returns true if the peer is silent and unused. Such a peer is pinged, but
+ * nothing waits for its answer. */
 bool rail_ctl_left(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the time at which a silent and unused peer is asked again, ns. The
- * interval grows with the duration of its silence. */
+/* Returns the time at which a silent and unused peer is pinged again, ns. The
+ * interval grows with the duration of the silence. */
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
-/* Makes the progress thread treat the peer as one that has just ended a
- * silence. Any thread. */
+/* Makes the progress thread treat the peer as if it had just ended a silence.
+ * Any thread. */
 void rail_ctl_awake(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* If since is some time ago, tries the peer's next contact address and asks the
@@ -65,7 +65,7 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *peer, uint64_t now,
 /* Requests the keys of a target range that a task needs. */
 uint64_t rail_ctl_key_want(struct tei_rail_peer *peer, uint64_t now,
 			   uint8_t *buf);
-/* Sends REVOKED, the answer to the peer's revocations. */
+/* Sends REVOKED, the answer to revocations by the peer. */
 uint64_t rail_ctl_revoked(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 /* Sends REVOKE to the peer while it must drain regions. */
@@ -118,8 +118,8 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
  * the tasks that were ahead of it. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Called after this process did not run for still ns up to now: moves all
- * deadlines by that time. */
+/* Extends all deadlines by still, the time, in ns up to now, for which this
+ * process was suspended. */
 void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 			       uint64_t now);
 

@@ -6,8 +6,8 @@
 #include "prov/rail/rail_wire.h"
 
 /* Returns true if a fence is no longer needed: the peer has been gone for a
- * while and no task or slice waits for it. While the owner of the data plane
- * refers to the peer, the fence is requested for longer. */
+ * while and no task or slice waits for it. If the owner of the data plane
+ * refers to the peer, the fence is requested for a longer time. */
 static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -23,8 +23,8 @@ static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 
 /*
  * Appends len bytes of the region from offset off on, with their keys. Returns
- * false if they did not fit. A rail's registration may be larger than this
- * part.
+ * false if they did not fit. The registration of a rail may extend beyond these
+ * bytes.
  */
 static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 			  const struct tei_rail_mr *mr, uint64_t off,
@@ -59,8 +59,8 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 	return false;
 }
 
-/* Appends the parts of the region from the one that holds offset off on, as
- * many as fit. Returns true if all did. */
+/* Appends the parts of the region, starting with the part that holds offset
+ * off, as many as fit. Returns true if all parts fitted. */
 static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 			   const struct tei_rail_mr *mr, uint64_t off,
 			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
@@ -82,8 +82,8 @@ static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 
 /*
  * Appends the regions that cover [addr, addr + len). Returns 0 or an error code
- * if some byte is in no region. The peer requests later what did not fit into
- * the message.
+ * if some byte is in no region. The peer later requests the keys that did not
+ * fit into the message.
  */
 static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			   uint64_t addr, uint64_t len, uint16_t *count)
@@ -226,8 +226,8 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 					 * tries, */
 #define KEY_RARELY_HALVES 4		/* at most this many times */
 
-/* Returns when to repeat REVOKE. A peer that has long been silent gets it
- * rarely. */
+/* Returns the time at which REVOKE is sent again. The interval is long for a
+ * peer that has been silent for a long time. */
 static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
 {
 	uint32_t halves;

@@ -107,7 +107,9 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	for (i = 0; i < o.n; i++)
 		rail_mr_close_on(mr, o.rails[i]);
 	*err = o.err;
-	if (!mr->gpu)			/* may come from another thread */
+	if (!mr->gpu)			/* the error may have occurred on
+					 * another thread, so set it as the last
+					 * error of this thread */
 		tei_err_set_last(&o.err);
 	return o.ret;
 }

@@ -85,8 +85,8 @@ int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err)
 	return 0;
 }
 
-/* Returns in *out the CPUs of the rails' nodes, or all CPUs of the process if
- * no node is known. */
+/* Sets *out to the CPUs of the rails' NUMA nodes, or to all CPUs of the process
+ * if no node is known. */
 static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 {
 	cpu_set_t node, near;

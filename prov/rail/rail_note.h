@@ -13,29 +13,32 @@
  *    be withdrawn without a trace.
  *  - A notification is sent in fragments, one per message. A message carries
  *    the number and the offset. The receiver accepts only the fragment that it
- *    waits for, and answers with the number and offset that it waits for next.
- *    The sender may have a window of unanswered messages. After a timeout or a
- *    gap it goes back to the fragment that the receiver waits for.
+ *    expects, and answers with the number and offset that it expects next. The
+ *    sender may have up to RAIL_NOTE_WINDOW unanswered messages. After a
+ *    timeout or a gap it continues with the fragment that the receiver expects.
  *  - Each message carries the number of the oldest notification that the sender
- *    still holds. If the receiver waits for a lower one, the sender has
- *    withdrawn that one, and the receiver goes on with the oldest.
- *  - A number below the one that the receiver waits for is a duplicate.
+ *    still holds. If the receiver expects a lower number, the sender has
+ *    withdrawn that notification, and the receiver continues with the oldest
+ *    one that the sender holds.
+ *  - A number below the expected one is a duplicate.
  *
  * Sessions
- *  - A stream is identified by the session that the sender gave the receiver. A
- *    sender that forgets the receiver begins a new and higher one.
+ *  - The numbers belong to the session that the sender gave the receiver. A
+ *    sender that has freed the receiver's peer object begins a new session,
+ *    with a higher number.
  *  - A message contains the session that the receiver gave the sender. If the
- *    receiver has forgotten the sender meanwhile, it answers with a hello. Its
- *    memory of the stream (rail_note_memory) holds in the new session too. If
- *    it has no memory of the stream, it refuses a notification that the sender
- *    has sent as a whole in an earlier session (flag AGAIN), because that
- *    notification may have been delivered.
+ *    receiver has forgotten the sender meanwhile, it answers with a hello. What
+ *    the receiver remembers of the sender's session (rail_note_memory) is still
+ *    valid then. If it remembers nothing, it refuses a notification that the
+ *    sender has sent as a whole in an earlier session (flag AGAIN), because
+ *    that notification may have been delivered.
  *
  * Limits
  *  - A receiver reserves room for a whole notification before it stores a byte
  *    of it. If there is no room, it answers FULL and puts the peer at the end
- *    of a queue. The sender then asks with messages without bytes until it gets
- *    room. Room that becomes free goes to the head of the queue.
+ *    of a queue. The sender then sends messages without bytes until the
+ *    receiver grants it room. Room that becomes free goes to the head of the
+ *    queue.
  *  - Each peer has at most one notification under assembly. An assembly that
  *    has not grown for a while is dropped if its room is needed.
  *
@@ -73,9 +76,9 @@ struct tei_rail_outgoing {
 					 * note_go_back */
 	uint32_t acked;			/* bytes acknowledged */
 	bool whole;			/* the last byte is among those sent */
-	uint32_t wholes;		/* how often the last byte was sent,
-					 * without a message that was certainly
-					 * refused */
+	uint32_t wholes;		/* how often the last byte was sent;
+					 * messages that were certainly refused
+					 * are not counted */
 	uint64_t whole_turn;		/* turn of the newest such message */
 	uint64_t session;		/* the receiver's session when the last
 					 * byte was sent first */

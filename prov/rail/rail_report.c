@@ -39,8 +39,8 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 	return route >= 0;
 }
 
-/* Returns true if one of the connections is established. They are not freed
- * while there is a reference to the peer. */
+/* Returns true if a connection of the rail to the peer is established. The
+ * connections are not freed while the caller has a reference to the peer. */
 static bool report_connected(const struct rail *rail, struct rail_path **paths)
 {
 	uint32_t i, lanes = rail->dp->settings->lanes_per_rail;

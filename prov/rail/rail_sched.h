@@ -18,10 +18,11 @@
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Returns true for a bulk request: a task that is longer than MC_SLICE_SIZE, or
- * a part of such a range. Small requests are served before it. */
+ * a task that is a part of a longer request. Small requests are served before
+ * bulk requests. */
 bool rail_task_large(const struct tei_rail_task *task);
-/* Removes the task from its queue, because it is completely cut or must not be
- * cut any more. */
+/* Removes the task from its queue, because the task is completely cut or must
+ * not be cut any further. */
 void rail_task_unqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 /* Ends the task if nothing of it is in progress. */
@@ -31,15 +32,16 @@ void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 bool rail_slice_none(const struct tei_rail_peer *peer);
 /* Returns true if all tasks of the slice have been ended. */
 bool rail_slice_dead(const struct rail_slice *slice);
-/* Drops a slice that will not be posted. Its tasks may end. unfenced: its bytes
- * may still land. */
+/* Drops a slice that will not be posted; tasks whose last slice this was end.
+ * unfenced: bytes of the slice may still land. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 		     bool unfenced, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 /* Fails all tasks of the slice, and so drops the slice. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* Does the same with the code, text, hint and absent range of why. */
+/* Does what rail_slice_fail does, with the code, text, hint and absent range of
+ * the error why. */
 void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* --- rail_piece.c: scatter/gather requests ------------------------------- */
@@ -52,7 +54,7 @@ int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra,
  * holds. */
 void rail_piece_hold(struct tei_rail_extra *extra)
 	TEI_REQUIRES(rail_sched_held);
-/* Releases them. No lock is held. */
+/* Releases the regions that rail_piece_hold holds. No lock is held. */
 void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
 /* Returns the ranks of the rails for byte off of the task. */
 const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
@@ -60,11 +62,12 @@ const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
 /* Sets local and remote of the slice to its first byte. */
 void rail_piece_aim(struct rail_slice *slice);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
- * Requests the first missing one. read: keys for reading suffice. */
+ * Requests the first missing key. read: keys for reading suffice. */
 bool rail_piece_keys(struct tei_rail_peer *peer,
 		     const struct tei_rail_extra *extra, uint64_t off,
 		     uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
-/* Returns true if one of these entries contains [addr, addr + alen). */
+/* Returns true if a remote entry of bytes [off, off + len) of the task contains
+ * [addr, addr + alen). */
 bool rail_piece_names(const struct tei_rail_extra *extra, uint64_t off,
 		      uint64_t len, uint64_t addr, uint64_t alen);
 /* Returns the number of bytes from the slice's first byte that one operation
@@ -74,7 +77,8 @@ uint64_t rail_piece_fit(const struct rail_slice *slice,
 ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
 	TEI_REQUIRES(lane->lock);
 
-/* Counts a retry for the slice's peer and the rail that carried it. */
+/* Counts a retry for the slice's peer and for the rail that carried the
+ * slice. */
 void rail_sched_count(const struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 /* Moves the slice to the retry list. Fails it instead if it was retried too
@@ -97,8 +101,8 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		     const struct tei_rail_mr *mr, const uint8_t *ranks,
 		     uint64_t bytes, struct rail_window_sum *sum)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if the rail would finish after the others if it took len of the
- * last left bytes. bytes: posted on the rail. */
+/* Returns true if the rail would finish after the other rails if it took len
+ * bytes of the last left bytes. bytes: bytes posted on the rail. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);
 

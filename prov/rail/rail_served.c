@@ -7,7 +7,8 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define SERVED_TRIES	8	/* repetitions of a report that no rail takes */
+#define SERVED_TRIES	8	/* number of attempts to send a report that no
+				 * rail accepts */
 
 /* --- initiator ------------------------------------------------------------ */
 
@@ -28,8 +29,9 @@ void rail_served_mark(struct tei_rail_dp *dp)
 	rail_sched_leave(dp);
 }
 
-/* A report that no rail takes for some time is dropped: after the next transfer,
- * rail_served_mark finds the difference again. */
+/* A report that no rail accepts is dropped after SERVED_TRIES attempts. After
+ * the next transfer, rail_served_mark finds that the totals still differ from
+ * the last report. */
 uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct rail_served *s = &p->served;
@@ -63,8 +65,9 @@ uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- target --------------------------------------------------------------- */
 
-/* The totals of a peer only grow, also if its counters begin again, or if an older
- * report arrives after a newer one. */
+/* Makes sure that the totals of a peer never decrease, even if the peer's
+ * counters start from 0 again, or if an older report arrives after a newer
+ * one. */
 void rail_served_reported(struct tei_rail_peer *p, struct rail_wire *w)
 {
 	uint64_t since = rail_wire_get(w, 8);
@@ -93,7 +96,7 @@ size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
 	size_t n = 0;
 
 	rail_sched_enter(dp);
-	/* the peers that sent a message last are at the end */
+	/* the peers whose last message is newest are at the end of the list */
 	for (l = dp->peers.prev; l != &dp->peers; l = l->prev) {
 		p = tei_container_of(l, struct tei_rail_peer, link);
 		if (!p->served.ns)

@@ -6,10 +6,10 @@
  * Bytes that peers write to and read from this process.
  *
  * A target has no part in one-sided transfers and cannot count their bytes. So
- * each initiator counts them and sends its totals to the target (BYTES): at most
- * once a second, and only if they have changed. The totals are cumulative, so the
- * next message makes up for one that was lost. The target believes them, but
- * shows each peer's totals separately.
+ * each initiator counts the bytes and sends its totals to the target (BYTES):
+ * at most once a second, and only if they have changed. The totals are
+ * cumulative, so the next message makes up for a lost one. The target does not
+ * verify the totals, but shows those of each peer separately.
  */
 
 #include "util/lock.h"
@@ -26,13 +26,14 @@ struct tei_rail_peer;
 struct rail_served {
 	/* Initiator: the progress thread only. */
 	uint64_t sent_tx, sent_rx;	/* totals of the last report, bytes */
-	bool due;			/* a report is to be sent */
+	bool due;			/* a report must be sent */
 	uint32_t tries;			/* repetitions of that report */
 
 	/* Target: guarded by dp->sched. */
 	uint64_t since;			/* start of the peer's counters, 0: none
 					 * reported */
-	uint64_t base_tx, base_rx;	/* totals of its earlier counters, bytes */
+	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
+					 * counters, bytes */
 	uint64_t tx, rx;		/* bytes written and read by the peer */
 	uint64_t ns;			/* time of the last report */
 };
@@ -41,7 +42,8 @@ struct rail_served {
  * thread, no lock held. */
 void rail_served_mark(struct tei_rail_dp *dp);
 
-/* Sends the report that is due. As the other steps of rail_ctl.h. */
+/* Sends the report that is due. Returns the time of the next call like the
+ * other functions of rail_ctl.h. */
 uint64_t rail_ctl_served(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* Handles a report of the peer. */

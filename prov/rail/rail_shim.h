@@ -23,7 +23,8 @@ struct rail_shim {
 					  * and enabled so far */
 	_Atomic uint32_t made;		/* registrations made so far */
 	_Atomic uint32_t refused;
-	_Atomic uint32_t late;		/* closed after their lane */
+	_Atomic uint32_t late;		/* registrations that were closed after
+					 * their lane */
 	_Atomic uint32_t mapped;	/* raw keys mapped now */
 	_Atomic uint32_t maps;		/* raw keys mapped so far */
 	_Atomic uint32_t bad_maps;	/* raw keys that no shim has issued */
@@ -36,8 +37,8 @@ struct rail_shim {
 	struct rail_shim *next;
 };
 
-/* Installs the shim before anything is registered. mode: FI_MR_… bits to add to
- * the rail's. */
+/* Installs the shim before anything is registered. mode: FI_MR_… bits that are
+ * added to the rail's mr_mode. */
 void rail_shim_install(struct rail_shim *shim, struct rail *rail,
 		       uint64_t mode);
 /* Removes the shim after the data plane was closed. */

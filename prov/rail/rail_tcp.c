@@ -18,16 +18,18 @@
 /* TCP_ESTABLISHED of netinet/tcp.h */
 enum { TCP_IS_ESTABLISHED = 1 };
 
-#define TCP_SLOW_MS	100	/* an answer that takes longer is pending */
+#define TCP_SLOW_MS	100	/* time after which a missing answer counts as
+				 * pending */
 #define TCP_ANSWERED_MS	100	/* newer answers may not have been read yet */
-#define TCP_SILENT_RETRIES 2	/* consecutive retransmission timeouts, 600
-				 * ms on a fast link */
+#define TCP_SILENT_RETRIES 2	/* number of consecutive retransmission timeouts
+				 * after which a connection is silent; 600 ms on
+				 * a fast link */
 
 /*
- * Returns true if the other end's receive window is closed: its kernel has
- * acknowledged everything it had room for, more data waits, and no window probe
- * is unanswered (RFC 9293, 3.8.6.1). If packets are dropped before they leave
- * this host, data waits although the window is open.
+ * Returns true if the other end's receive window is closed: the kernel there
+ * has acknowledged everything that it had room for, more data waits here, and
+ * no window probe is unanswered (RFC 9293, 3.8.6.1). If packets are dropped
+ * before they leave this host, data waits although the window is open.
  */
 static bool tcp_full(const struct tcp_info *info)
 {
@@ -51,7 +53,8 @@ bool rail_tcp_pending(int fd)
 	memset(&info, 0, sizeof(info));
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 		return false;
-	/* a refused connection is made again at each attempt */
+	/* a refused connection never waits long, because it is made again at
+	 * each attempt */
 	return tcp_taken(&info) && info.tcpi_last_data_sent >= TCP_SLOW_MS &&
 	       (!info.tcpi_bytes_received ||
 		info.tcpi_last_data_recv < TCP_ANSWERED_MS);

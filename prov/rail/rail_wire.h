@@ -124,8 +124,8 @@ enum rail_refusal {
 
 /* Codes in the answer to a NOTIFY. */
 enum rail_note_code {
-	RAIL_NOTE_OK,			/* received, or room
-					 * is reserved for it */
+	RAIL_NOTE_OK,			/* the fragment was received, or room is
+					 * reserved for the notification */
 	RAIL_NOTE_FULL,			/* no room; the fragment was not kept */
 	RAIL_NOTE_GAP,			/* an earlier fragment is missing */
 	RAIL_NOTE_FORGOTTEN,		/* possibly delivered in an earlier
@@ -239,7 +239,8 @@ static inline size_t rail_wire_get_bytes(struct rail_wire *w, void *dst,
 	return n;
 }
 
-/* Does the same and terminates the text; a null byte inside is malformed. */
+/* Does what rail_wire_get_bytes does, and terminates the text; a null byte in
+ * the text is malformed. */
 static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
 				      size_t cap)
 {
