@@ -590,7 +590,7 @@ struct rail_rkey {
 
 /* The revoked keys of one region that slices still use. */
 struct rail_draining {
-	uint64_t id;			/* of the region */
+	uint64_t id;			/* id of the region */
 	uint32_t keys;
 	bool answer;			/* REVOKED must be sent when keys
 					 * reaches 0 */
@@ -750,7 +750,7 @@ struct rail_note_out {
 	uint32_t n;			/* entries of list */
 	uint64_t bytes;			/* total length of the texts in list */
 	uint64_t last;			/* newest number assigned, 0: none */
-	uint64_t turn;			/* of the newest message */
+	uint64_t turn;			/* turn of the newest NOTIFY */
 	uint64_t gap_turn;		/* gaps that the peer reported for this
 					 * turn or an older one have been
 					 * handled */

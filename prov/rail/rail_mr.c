@@ -533,9 +533,9 @@ static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	mr->fence = RAIL_MR_FENCE_WANTED;
 	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
-	/* This wait has no time limit: the thread does not wait for any peer,
-	 * and if this function returned early, a late write could still reach
-	 * the memory. */
+	/* This wait has no time limit: the progress thread closes the lanes
+	 * without waiting for any peer, and if this function returned early, a
+	 * late write could still reach the memory. */
 	while (mr->fence != RAIL_MR_NO_FENCE)
 		rail_sched_wait(dp, TEI_NS_PER_SEC);
 	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);

@@ -496,7 +496,8 @@ static void test_fuzzed_messages_do_no_harm(void)
 
 	msg_begin(&rig);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
-	/* in use, so that an unauthenticated peer cannot evict it */
+	/* this peer is in use, so that an unauthenticated peer cannot evict
+	 * it */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	for (tei_fuzz_begin(&f, "messages"); tei_fuzz_next(&f, MSG_MUTATIONS);) {
@@ -616,7 +617,7 @@ static void test_a_forgotten_holder_makes_its_region_lost(void)
 	for (i = 1; i <= 3; i++)
 		rail_key_note_holder(mr, 0x10000 + i);
 	rail_sched_leave(rig.plane.dp);
-	/* this peer says BYE, and that nothing is under way */
+	/* this peer sends BYE and states that nothing is under way */
 	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
 	CU_ASSERT_EQUAL(mr->nholders, 2);
 	CU_ASSERT_FALSE(mr->lost);

@@ -231,8 +231,8 @@ static void note_queue(struct note_rig *rig, uint64_t number, size_t name_len,
 	free(msg);
 }
 
-/* Fetches and releases the next notification that b holds. Returns true if it
- * has that number and these lengths. */
+/* Fetches and releases the next notification that b holds. Returns true if the
+ * notification has that number and strings of these lengths. */
 static bool note_next_is(struct note_rig *rig, uint64_t number, size_t name_len,
 			 size_t msg_len)
 {

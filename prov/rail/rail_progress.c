@@ -61,7 +61,7 @@
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
-	struct rail_drive targets;	/* the same for rx lanes */
+	struct rail_drive targets;	/* whether callers poll rx lanes */
 	uint64_t trust_ns;		/* longest sleep while callers poll */
 	uint64_t active_ns;		/* last activity of tx lanes */
 	uint64_t target_ns;		/* last activity of rx lanes */

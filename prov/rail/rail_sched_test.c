@@ -249,7 +249,7 @@ static void test_small_tasks_do_not_starve_large_task(void)
 	rig.from.settings.merge = false;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* two threads call back, and one of them may be late */
+	/* two threads make callbacks, and one thread may be late */
 	for (i = 0; i < 20 && !fair; i++)
 		fair = sched_behind_large(&rig, t) > SCHED_MANY / 2;
 	CU_ASSERT(fair);
@@ -588,7 +588,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	rail = rail_at(rig.from.dp, 0);
 	CU_ASSERT_EQUAL_FATAL(rail->ninit, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
-	/* so small that one lane is soon full */
+	/* a depth so small that one lane is soon full */
 	rail->tx_depth = 4;
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 11);

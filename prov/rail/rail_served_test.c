@@ -51,7 +51,7 @@ static void served_move(struct served_rig *rig, bool read, uint64_t len)
 				 rig->dst, len), TEI_RAIL_END_COMPLETED);
 }
 
-/* Waits until the target shows these totals. */
+/* Waits until the target shows the totals tx and rx. */
 static bool served_shows(struct served_rig *rig, uint64_t tx, uint64_t rx)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

@@ -37,8 +37,8 @@ struct rail_shim {
 	struct rail_shim *next;
 };
 
-/* Installs the shim before anything is registered. mode: FI_MR_… bits that are
- * added to the rail's mr_mode. */
+/* Installs the shim before anything is registered. mode: FI_MR_… bits that
+ * are added to the rail's mr_mode. */
 void rail_shim_install(struct rail_shim *shim, struct rail *rail,
 		       uint64_t mode);
 /* Removes the shim after the data plane was closed. */

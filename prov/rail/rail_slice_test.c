@@ -70,7 +70,7 @@ static void slice_lanes(const struct slice_rig *rig,
 }
 
 /* Opens rails on those addresses and creates peers that they reach. The first
- * rail gets the given rate and is the one under test. */
+ * rail gets the given rate and is the rail under test. */
 static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 			   uint64_t rate)
 {
@@ -285,9 +285,10 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 
 /*
  * Submits small tasks of peer 1 now and then, while n other peers have bulk
- * tasks. Returns the most bytes that were served before one of them. *first:
- * the same for the first one, which is not included. With several bulk peers,
- * the tasks before the rail has counted these are not included either.
+ * tasks. Returns the largest number of bytes that were served before a small
+ * task. Sets *first to this number for the first small task, which is not
+ * included in the result. With several bulk peers, small tasks that were
+ * submitted before the rail had counted these peers are not included either.
  */
 static uint64_t slice_worst(uint64_t rate, uint32_t n, uint32_t burst,
 			    uint64_t *first)
@@ -467,8 +468,8 @@ static void test_many_small_tasks_leave_bulk_task_its_share(void)
 	CU_ASSERT(slice_share(SLICE_FAST) >= 0.24);
 }
 
-/* Does the same with n peers that have both kinds of tasks. Returns the bulk
- * share of the posted bytes. */
+/* Keeps the small queues of n peers filled while these peers also have bulk
+ * tasks. Returns the bulk part of the posted bytes. */
 static double slice_share_own(uint32_t n)
 {
 	static struct test_task bulk[4], small[4][SLICE_TASKS];
@@ -652,7 +653,8 @@ static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 	slice_end(&rig, all, SLICE_TASKS + 1);
 }
 
-/* It is the bulk task's turn, but its peer has used up its bulk share. */
+/* The next slice should be of the bulk task, but the task's peer has used up
+ * its share of bulk data. */
 static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 {
 	struct test_task bulk, small[40], *all[41];
@@ -810,7 +812,8 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 		CU_ASSERT_EQUAL(slice_far(&rig), 0);
 		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
 	}
-	/* the near rail alone is not enough for more than its window */
+	/* two tasks that are together longer than the window of the near rail
+	 * also use the far rail */
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &bulk);
 	slice_submit(&rig, 0, 8 * SLICE_MIB, &more);
 	slice_fill(&rig, 0, NULL);
@@ -839,7 +842,7 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	rail_done_init(&done);
 	tei_mutex_lock(&rig.lane->lock);
-	/* as after -FI_EAGAIN for the slice before */
+	/* as if the previous post had returned -FI_EAGAIN */
 	slice_path(&rig, 0)->blocked_now = true;
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);

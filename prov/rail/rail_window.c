@@ -12,16 +12,17 @@
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
 					     * in addition to the data of the
 					     * round-trip time */
-#define WINDOW_SLICES	4		    /* smallest slices, at least */
+#define WINDOW_SLICES	4		    /* smallest window, in slices of
+					     * MC_SLICE_SIZE */
 #define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* time whose data the window of
 					      * throttled bulk data holds */
-#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* the same with
+#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* WINDOW_BESIDE_NS with
 					     * MOONRAIL_SMALL_FIRST */
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
 					       * which posted bytes count as
 					       * stuck */
-#define WINDOW_WHOLE	(256u << 10)	    /* bytes that suffice
-					     * to measure a rate */
+#define WINDOW_WHOLE	(256u << 10)	    /* number of completed bytes that
+					     * suffice to measure a rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
 
 static uint64_t window_min(const struct rail *rail)

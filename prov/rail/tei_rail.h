@@ -584,7 +584,7 @@ void tei_rail_notify_shut(struct tei_rail_dp *dp);
 /* A received user message, from ops->message until tei_rail_message_free. */
 struct tei_rail_message {
 	struct tei_list link;		/* for the owner's use */
-	struct tei_rail_peer *peer;	/* with a reference */
+	struct tei_rail_peer *peer;	/* the sender, with a reference */
 	uint32_t len;
 	uint8_t data[];
 };
