@@ -4,10 +4,10 @@
  * messages as they may.
  *
  * The receiver: messages that the stream has delivered are still accepted, up
- * to two windows of each sender. So the messages behind them arrive: answers,
- * and messages to other endpoints. Each ACK (moonrail_wire.h) has the list of
- * the backpressured endpoints. The list has a version number, because ACKs may
- * be lost or reordered.
+ * to two windows of each sender. So later messages of the stream can arrive:
+ * answers, and messages to other endpoints. Each ACK (moonrail_wire.h) has the
+ * list of the backpressured endpoints. The list has a version number, because
+ * ACKs may be lost or reordered.
  *
  * The sender parks messages for the endpoints of the list. Parked messages keep
  * their order and have no number in the stream. They are queued when a list

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Message orders that the data plane does not keep by itself.
+ * Enforces the message orders that the data plane does not guarantee by itself.
  *
  * Messages and atomics to a process use one stream and are executed in its
  * order. Reads and writes are tasks of the data plane: several rails carry them
  * at the same time, outside the stream, so each may overtake any other. The
- * initiator keeps the orders that an endpoint was opened with: it refuses an
+ * initiator enforces the orders that an endpoint was opened with: it refuses an
  * operation with -FI_EAGAIN while an operation that must not be overtaken is
  * under way to the same process. A write that has completed is in place at the
  * target, and a read that has completed has its bytes, even if rails failed

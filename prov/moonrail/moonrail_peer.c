@@ -29,10 +29,10 @@
  * pause, a receiver may start to read an announced message whose source buffer
  * has been reused. So the receiver asks after the read whether the message was
  * still valid (STILL). It need not ask if the sender cannot have timed out
- * since it announced the message, because it has heard from the receiver
+ * since it announced the message, because the two have exchanged messages
  * without a pause (moonrail_peer_waits). A sender that fails a peer for another
  * reason than silence keeps the announced buffers until no receiver can rely on
- * this rule any more (PEER_UNSURE_NS).
+ * this rule any longer (PEER_UNSURE_NS).
  */
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,10 @@
  * the target executes each number once and remembers the result.
  *
  * Each atomic is executed at most once, because of these rules:
- * - The target keeps number n in slot n % RAIL_ATOMICS. A number above the one
- *   in the slot replaces it and is executed. The same number is answered with
- *   the remembered result. A lower number is an old repetition and is ignored.
+ * - The target keeps number n in slot n % RAIL_ATOMICS. An atomic whose number
+ *   is higher than the slot's replaces the content of the slot and is
+ *   executed. An atomic with the slot's number is answered with the remembered
+ *   result. A lower number is an old repetition and is ignored.
  * - The initiator sends number n only when all numbers up to n - RAIL_ATOMICS
  *   have been answered or dropped. So the target never overwrites a result that
  *   the initiator still needs.

@@ -9,19 +9,19 @@
  * acknowledgement is part of the answer.
  *
  * So of two processes, the one with the lower incarnation also receives user
- * messages on its tx lanes. When a user message has arrived at its rx lane, it
- * sends BACK over its own connection to the peer. From then on the peer sends
- * user messages from its rx lane over that connection. If this is not possible,
- * the peer uses a connection of its own as before. A message that is lost on
- * the reverse path is not repeated here: the owner of the data plane repeats
- * it, over the normal path.
+ * messages on its tx lanes. When a user message has arrived at the rx lane of
+ * this process, the process sends BACK over its own connection to the peer.
+ * From then on the peer sends user messages from its rx lane over that
+ * connection. If this is not possible, the peer uses a connection of its own as
+ * before. A message that is lost on the reverse path is not repeated here: the
+ * owner of the data plane repeats it, over the normal path.
  *
  * If the connection has ended meanwhile, the provider would make a new one from
  * the rx lane to the tx lane, and a search for the connection by its address
  * would not find it. The reverse path is therefore valid only for one second
  * after the last message that arrived over the connection. It also becomes
- * invalid when a message cannot be posted. A connection made in this way ends
- * with either lane.
+ * invalid when a message cannot be posted. A connection that the provider has
+ * made in this way ends when either lane is closed.
  *
  * Only user messages use the reverse path; reads and writes never do.
  */

@@ -5,20 +5,21 @@
  *
  * A fence closes the rx lane, and the next rx lane intentionally has another
  * address. Operations posted to the old address, including those that a
- * provider holds back until it has connected, must find nothing there. But then
- * a process that has not been in contact before finds nothing there either, and
- * the control channel may not be available to get the new address. Two
- * processes that move their rx lanes at the same time would lose each other.
+ * provider holds back until it has connected, must not find an endpoint there.
+ * But then a process that makes its first contact finds no endpoint there
+ * either, and the control channel may not be available to get the new address.
+ * Two processes that move their rx lanes at the same time would lose each
+ * other.
  *
  * So after the first rx lane has been closed, an endpoint that only receives
- * messages is opened at its address, in a domain of its own. No memory is
+ * messages is opened at the lane's address, in its own domain. No memory is
  * registered in this domain, so no remote key is valid there. Reads and writes
  * posted to the old lane fail as if no process listened, and the fence remains
  * effective. A hello to the contact lane is answered with the current rail
  * table.
  *
  * As with other lanes, a separate thread opens the contact lane. The progress
- * thread polls it. Nothing is ever sent from it.
+ * thread polls the contact lane. Nothing is ever sent from a contact lane.
  */
 #include "prov/rail/rail_health.h"
 

@@ -4,7 +4,7 @@
  *
  * When a process is killed, the connections of all its rails break, and every
  * slice and message posted on them fails. These failures are one event, so one
- * line names the rails and the first error. The progress thread logs it
+ * line names the rails and the first error. The progress thread logs this line
  * LOSS_GATHER_NS after the first error. Further losses of the same peer are
  * logged at most once in LOSS_AGAIN_NS.
  *

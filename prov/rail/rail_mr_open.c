@@ -11,7 +11,7 @@
 #include "prov/rail/rail_int.h"
 #include "util/thread.h"
 
-#define MR_AT_A_TIME	4		/* rails that are registered in parallel */
+#define MR_AT_A_TIME	4		/* rails used in parallel */
 #define MR_LARGE	(64u << 20)	/* bytes that justify a thread */
 
 struct mr_opening {

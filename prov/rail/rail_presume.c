@@ -7,19 +7,19 @@
  *
  *  - Nothing is posted to the peer, and no connection to it is left.
  *  - The peer has given no sign of life since its oldest task last progressed.
- *  - Its control port refuses connections. The owner of the data plane tests
- *    this on a thread that may block.
- *  - One of the ports at which its rails listen refuses too, and none accepts.
- *    Rails without TCP ports are not tested.
+ *  - The peer's control port refuses connections. The owner of the data plane
+ *    tests this on a thread that may block.
+ *  - At least one port at which the peer's rails listen refuses connections
+ *    too, and no port accepts one. Rails without TCP ports are not tested.
  *
- * A stopped process does not meet them, because its kernel accepts connections
- * for it. A process behind a filter that drops packets does not meet them
- * either, because its ports do not answer. The same holds for a peer that still
+ * A stopped process does not meet these conditions, because its kernel accepts
+ * connections for it. A process behind a filter that drops packets does not
+ * meet them either, because its ports do not answer. Nor does a peer that still
  * has a working rail. A peer without a control channel is never presumed dead.
  *
- * The presumption is void as soon as the peer gives a sign of life. It affects
- * only the tasks that were submitted before it was made. For later tasks the
- * ports are tested again.
+ * The presumption is void as soon as the peer gives a sign of life. The
+ * presumption ends only the tasks that were submitted before it. For later
+ * tasks the ports are tested again.
  */
 #include <stdio.h>
 #include <string.h>

@@ -3,16 +3,16 @@
  * Devices that appear while the engine runs.
  *
  * An interface may get its carrier or its address after the engine has started.
- * Its rail is opened then, as if tei_rail_dp_add_transport were called later.
- * The fallback rails, such as loopback, are then hidden: they are no longer
- * published, and peers that do not know them yet are not notified of them. A
- * hidden rail stays open as long as a peer that knows it is alive, because that
- * peer may have no other route. Then it is closed.
+ * The rail of this interface is then opened, as if tei_rail_dp_add_transport
+ * were called later. The fallback rails, such as loopback, are then hidden:
+ * they are no longer published, and peers that do not know them yet are not
+ * notified of them. A hidden rail stays open as long as a peer that knows it is
+ * alive, because that peer may have no other route. Then it is closed.
  *
- * If the address of a rail is gone and its device has another one, a rail with
- * the new address replaces the old one. The old one is closed at once, because
- * no route leads to it. If there is no other address, the rail stays, and
- * health checks find out when the address is back.
+ * If the address of a rail is gone and the rail's device has another address, a
+ * rail with the new address replaces the old rail. The old rail is closed at
+ * once, because no route leads to it. If there is no other address, the rail
+ * stays, and health checks find out when the address is back.
  *
  * The entry of a closed rail is not used again: peers, slices, fences and
  * registrations refer to a rail by its index, also in messages that are still

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opens a lane again that was closed or retired, on a thread of its own. A
+ * Opens a lane again that was closed or retired, on a separate thread. A
  * provider may fill tens of megabytes with receive buffers first, which takes
- * up to a third of a second, and the other rails go on meanwhile.
+ * up to a third of a second, and the other rails continue to work meanwhile.
  *
  * The new lane is separate (struct rail_opening) until the progress thread
- * moves it to the place of the old one. So only that thread changes lanes. The
- * lock of the new lane protects against a concurrent close; it is taken before
- * the lock of the old one.
+ * moves it to the place of the old lane. So only the progress thread changes
+ * lanes. The lock of the new lane protects against a concurrent close; it is
+ * acquired before the lock of the old lane.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Cutting of slices, and the pool of free slices. Slices are cut only when a
- * lane has room. So a faster rail takes more of them, and the speed of a slower
- * one need not be estimated.
+ * lane has room. So a faster rail takes more slices, and the speed of the rails
+ * need not be estimated.
  */
 #include <stdlib.h>
 

@@ -3,14 +3,15 @@
  * Detection of stalls. If the oldest slice of a lane is the same as at the last
  * check, the lane's connections are checked one by one. A connection on which
  * nothing has completed for a while becomes a fault in stage ASKED. The posted
- * slices themselves serve as the probe: if the peer has shown life over another
- * rail since then, it must also have received the data that reached it over
- * this one.
+ * slices themselves serve as the probe: if the peer has given a sign of life
+ * over another rail since then, it should also have received the data that was
+ * posted on this connection.
  *
  * This conclusion is not safe if hosts are busy: the peer's process may not
- * have run between the two. Its kernel acknowledges what arrives all the time.
- * So a ping is also sent over the suspect pair. If the peer's kernel has
- * acknowledged everything on that connection, the pair is not blamed.
+ * have run after the data arrived. The peer's kernel, however, acknowledges
+ * arriving data all the time. So a ping is also sent over the suspect pair. If
+ * the peer's kernel has acknowledged everything on that connection, the pair is
+ * not blamed.
  */
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * User messages, which the calling thread posts and any thread that polls a
- * lane receives. Also resolvers: processes of which only an address is known.
+ * lane receives. This file also contains the resolvers, for processes of which
+ * only an address is known.
  */
 #include <netinet/in.h>
 #include <stdlib.h>

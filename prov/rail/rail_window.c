@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many bytes may be posted on a rail. The rails take slices as they have
- * room, which balances the load by itself. But a slice that a rail has taken
- * stays with it to the end. So the window is a few milliseconds' worth of data
- * at the rail's rate. That keeps the rail busy, lets all rails of a task finish
- * together, and keeps the queue short that a small request finds.
+ * Computes the window: how many bytes may be posted on a rail. The rails take
+ * slices as they have room, which balances the load by itself. But a slice that
+ * a rail has taken stays with it to the end. So the window is a few
+ * milliseconds' worth of data at the rail's rate. This size keeps the rail
+ * busy, lets all rails of a task finish together, and keeps the queue short in
+ * which a small request must wait.
  */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
