@@ -402,11 +402,11 @@ case_names()
 	holds 'which are rails' \
 		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
 	holds 'and is told of, once' \
-		'len([l for l in r["log"] if "x\\xff: not UTF-8" in l]) == 1'
+		'len([l for l in r["log"] if "x\\xff: name is not UTF-8" in l]) == 1'
 	run 2 'nor does it carry when it is the only one asked for' \
 		--check --json --no_probe --device_name="$odd"
 	holds 'and the log says why' \
-		'any("x\\xff: not UTF-8" in l for l in r["log"]) and not any("no such device" in l for l in r["log"])'
+		'any("x\\xff: name is not UTF-8" in l for l in r["log"]) and not any("no such device" in l for l in r["log"])'
 	"$BUILD/bin/te_bench" --mode=loopback --duration=0.1 >"$tmp/out" 2>&1
 	ok $? 'engines of a benchmark are made'
 	run 0 'text'

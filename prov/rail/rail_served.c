@@ -7,8 +7,11 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define SERVED_TRIES	8	/* number of attempts to send a report that no
-				 * rail accepts */
+#define SERVED_TRIES	8	/* repetitions of a report that cannot be sent */
+#define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before a repetition */
+#define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer with unfinished tasks
+						 * that was silent for longer
+						 * gets no report */
 
 /* --- initiator ------------------------------------------------------------ */
 
@@ -29,21 +32,47 @@ void rail_served_mark(struct tei_rail_dp *dp)
 	rail_sched_leave(dp);
 }
 
-/* A report that no rail accepts is dropped after SERVED_TRIES attempts. After
+/* Returns true if a message to the peer would probably not be written to the
+ * connection at once, because the peer has unfinished tasks and has been silent
+ * for a moment. A message that waits keeps the connection from being evicted. */
+static bool served_stalls(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return !tei_list_empty(&p->live) &&
+	       now > p->alive_ns + SERVED_ALIVE_NS;
+}
+
+/* Sends the message over the first rail that has a connection to the peer. A
+ * report does not open a connection, because other peers may need the place. */
+static int served_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
+{
+	struct rail *rail;
+	uint32_t i;
+	int ret = -FI_EHOSTUNREACH;
+
+	for (i = 0; ret && i < rail_count(p->dp); i++) {
+		rail = rail_at(p->dp, i);
+		if (rail_msg_link(p, rail, 0) == RAIL_MSG_LINKED)
+			ret = rail_msg_send_on(p, rail, 0, buf, len);
+	}
+	return ret;
+}
+
+/* A report that cannot be sent is dropped after SERVED_TRIES attempts. After
  * the next transfer, rail_served_mark finds that the totals still differ from
  * the last report. */
 uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct rail_served *s = &p->served;
+	bool ready, stalls;
 	struct rail_wire w;
 	uint64_t tx, rx;
-	bool ready;
-	int ret;
 
 	if (!s->due)
 		return 0;
 	rail_sched_enter(p->dp);
 	ready = p->state == RAIL_PEER_READY;
+	stalls = served_stalls(p, now);
 	tx = p->stats.tx_bytes;
 	rx = p->stats.rx_bytes;
 	rail_sched_leave(p->dp);
@@ -54,13 +83,13 @@ uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, p->born_ns, 8);
 	rail_wire_put(&w, tx, 8);
 	rail_wire_put(&w, rx, 8);
-	ret = rail_msg_send(p, buf, rail_msg_end(&w), 0);
-	if (!ret) {
+	if (!stalls && !served_send(p, buf, rail_msg_end(&w))) {
 		s->sent_tx = tx;
 		s->sent_rx = rx;
+		return 0;
 	}
-	s->due = ret == -FI_EAGAIN && s->tries++ < SERVED_TRIES;
-	return s->due ? now + RAIL_CTL_RARELY_NS : 0;
+	s->due = s->tries++ < SERVED_TRIES;
+	return s->due ? now + SERVED_AGAIN_NS : 0;
 }
 
 /* --- target --------------------------------------------------------------- */
