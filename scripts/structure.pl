@@ -43,7 +43,7 @@ my %limit = (
 	'struct rail_lane'                      => 52,
 	'struct tei_meta_server'                => 46,
 	'struct tei_nvmeof'                     => 41,
-	'struct tei_rail_dp'                    => 83,
+	'struct tei_rail_dp'                    => 84,
 	'struct tei_rail_peer'                  => 136,
 	'struct tei_settings'                   => 65,
 );
