@@ -709,9 +709,9 @@ static int health_do(struct health_todo **todo, int n)
 	return left;
 }
 
-/* Handles all faults that are due. Only the progress thread frees peers and
- * faults, so they stay valid without the lock, unless rail_done_run() frees
- * them. */
+/* Handles all faults that are due. Only the progress thread frees peers, so the
+ * peers of the entries stay valid without the lock. Any thread that evicts a
+ * peer frees its faults, so a fault is looked up again under the lock. */
 static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct health_todo todo[HEALTH_BATCH], *list[HEALTH_BATCH];

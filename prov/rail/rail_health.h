@@ -37,8 +37,9 @@
  * arrives only if both directions of the pair work; the answer may use any
  * rail.
  *
- * Locking: fault objects are guarded by dp->sched. Any thread creates them; the
- * progress thread frees them. Any thread moves a pair to DOWN; only the
+ * Locking: fault objects are guarded by dp->sched. Any thread creates them. The
+ * progress thread frees them, and so does any thread that evicts their peer; so
+ * a fault is looked up again after dp->sched was released. Any thread moves a pair to DOWN; only the
  * progress thread makes the other changes of stage.
  */
 
