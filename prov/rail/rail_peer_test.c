@@ -7,7 +7,10 @@
 #include "prov/rail/rail_test.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
 #define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)
@@ -399,6 +402,75 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 	test_pair_close(&pair);
 }
 
+/* No port is tested here, so only the connection counts. */
+static void test_connection_alone_disproves_that_a_peer_has_ended(void)
+{
+	struct tei_rail_peer *p;
+	struct test_pair pair;
+	uint16_t nfirsts;
+	uint32_t len;
+
+	test_pair_open(&pair);
+	p = pair.peer;
+	CU_ASSERT_EQUAL_FATAL(p->nremotes, 1);
+	len = p->remotes[0].addr.len;
+	nfirsts = p->nfirsts;
+	p->remotes[0].addr.len = 0;	/* there is no port to test */
+	p->nfirsts = 0;
+	CU_ASSERT_FALSE(peer_presumed(p));
+	p->remotes[0].addr.len = len;
+	p->nfirsts = nfirsts;
+	test_pair_close(&pair);
+}
+
+/* Makes a copy of the address that leads to a new listening socket. Returns the
+ * socket. */
+static int peer_listen(const struct tei_rail_addr *from,
+		       struct tei_rail_addr *to)
+{
+	struct sockaddr_in sin;
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*to = *from;
+	CU_ASSERT_EQUAL_FATAL(to->len, sizeof(sin));
+	memcpy(&sin, to->bytes, sizeof(sin));
+	sin.sin_port = 0;
+	CU_ASSERT_FATAL(!bind(fd, (struct sockaddr *)&sin, len) &&
+			!listen(fd, 1) &&
+			!getsockname(fd, (struct sockaddr *)&sin, &len));
+	memcpy(to->bytes, &sin, sizeof(sin));
+	return fd;
+}
+
+/* One port of the peer refuses connections, and no connection is left, but
+ * another port accepts connections. */
+static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
+{
+	struct tei_rail_addr other, *firsts;
+	struct tei_rail_peer *p;
+	struct peer_rig rig;
+	uint16_t nfirsts;
+	int fd;
+
+	p = peer_kill(&rig);
+	firsts = p->firsts;
+	nfirsts = p->nfirsts;
+	fd = peer_listen(&p->remotes[0].addr, &other);
+	p->presumed_ns = 0;
+	p->firsts = &other;
+	p->nfirsts = 1;
+	CU_ASSERT_FALSE(peer_presumed(p));
+	p->firsts = firsts;
+	p->nfirsts = nfirsts;
+	close(fd);
+	CU_ASSERT(peer_presumed(p));
+	rail_peer_run(p, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
+	test_plane_open(&rig.pair.to, "127.0.0.2");
+	peer_end(&rig);
+}
+
 /* --- this process was suspended ------------------------------------------ */
 
 /* The target reads nothing. A task that had not ended before the suspension has
@@ -592,6 +664,10 @@ const struct tei_test_case rail_peer_cases[] = {
 	  test_peer_with_a_connection_is_not_presumed_to_have_ended },
 	{ "peer_that_listens_is_not_presumed_to_have_ended",
 	  test_peer_that_listens_is_not_presumed_to_have_ended },
+	{ "connection_alone_disproves_that_a_peer_has_ended",
+	  test_connection_alone_disproves_that_a_peer_has_ended },
+	{ "one_listening_port_disproves_that_a_peer_has_ended",
+	  test_one_listening_port_disproves_that_a_peer_has_ended },
 	{ "a_fence_without_waiting_tasks_is_dropped_after_a_while",
 	  test_a_fence_that_nobody_waits_for_is_let_go },
 	{ "law2_a_peer_silent_amid_writes_is_not_forgotten",
