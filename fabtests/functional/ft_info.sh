@@ -608,7 +608,8 @@ case_root()
 	echo 16 >"$r/proc/sys/net/core/somaxconn"
 	echo 4096 >"$r/proc/sys/net/core/rmem_max"
 	echo '4096 8192 16384' >"$r/proc/sys/net/ipv4/tcp_rmem"
-	echo '4096 65536 1048576' >"$r/proc/sys/net/ipv4/tcp_wmem"
+	# enough for any speed: that of a0 is only known while it has a carrier
+	echo '4096 65536 33554432' >"$r/proc/sys/net/ipv4/tcp_wmem"
 	echo '32768 32800' >"$r/proc/sys/net/ipv4/ip_local_port_range"
 	printf 'HugePages_Total:  12\nHugePages_Free: 4\nHugepagesize: 2048 kB\n' \
 		>"$r/proc/meminfo"
