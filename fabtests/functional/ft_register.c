@@ -24,7 +24,7 @@
 #define REG_LEN 4096
 #define REG_STEP (2 * REG_LEN)	/* distance of two buffers, so that they are
 				 * never adjacent */
-#define REG_ROUNDS 4		/* the best round counts, because other
+#define REG_ROUNDS 8		/* the best round counts, because other
 				 * processes use the cores too */
 
 /* Duration of each call, µs. */
@@ -112,6 +112,13 @@ static void reg_compare(struct reg_ratios *best)
 		best->unreg = full / bare;
 }
 
+/* Returns the limit for a ratio. In a slow build, the thread that publishes the
+ * descriptor takes most of the processor time next to the calls. */
+static double reg_limit(double ratio)
+{
+	return fx_slow() ? 2 * ratio : ratio;
+}
+
 static void reg_layout(const char *store, transfer_engine_t engine, bool apart)
 {
 	const char *how = apart ? "in_mappings_of_their_own" : "in_one_mapping";
@@ -124,15 +131,16 @@ static void reg_layout(const char *store, transfer_engine_t engine, bool apart)
 		good = reg_round(engine, mem);
 		if (good)
 			reg_compare(&best);
-		if (best.reg <= REG_RATIO && best.unreg <= REG_GONE_RATIO)
+		if (best.reg <= reg_limit(REG_RATIO) &&
+		    best.unreg <= reg_limit(REG_GONE_RATIO))
 			break;
 	}
 	ft_ok(good, "%s: %d_buffers_%s_are_registered_and_unregistered", store,
 	      REG_COUNT, how);
-	ft_ok(good && best.reg <= REG_RATIO,
+	ft_ok(good && best.reg <= reg_limit(REG_RATIO),
 	      "%s: registering_one_buffer_%s_costs_as_much_when_many_are (%.2f)",
 	      store, how, best.reg);
-	ft_ok(good && best.unreg <= REG_GONE_RATIO,
+	ft_ok(good && best.unreg <= reg_limit(REG_GONE_RATIO),
 	      "%s: unregistering_one_buffer_%s_costs_as_much_when_many_are (%.2f)",
 	      store, how, best.unreg);
 	if (mem)
