@@ -73,12 +73,15 @@ static struct memory_rig memory_open(void)
 	CU_ASSERT_FATAL(r.engine != NULL);
 	CU_ASSERT_FATAL(installTransport(r.engine, "tcp", NULL) != NULL);
 	tei_mutex_lock(&r.engine->control);
+	/* a worker may be publishing the rails that were just opened */
+	tei_mutex_lock(&r.engine->listing.store);
 	/* a P2PHANDSHAKE store does not publish: replace that */
 	memory_buffers = 0;
 	memory_ops = *r.engine->store->ops;
 	CU_ASSERT_FATAL(!memory_ops.publish);
 	memory_ops.publish = memory_publish;
 	r.engine->store->ops = &memory_ops;
+	tei_mutex_unlock(&r.engine->listing.store);
 	tei_mutex_unlock(&r.engine->control);
 	r.mem = calloc(MEMORY_MANY, MEMORY_STEP);
 	r.list = calloc(MEMORY_MANY, sizeof(*r.list));
