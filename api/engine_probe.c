@@ -5,7 +5,6 @@
 #include "api/engine_int.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -31,25 +30,6 @@ static int probe_published(struct engine *e, const char *name,
 	return 0;
 }
 
-#define PROBE_ENDED "the peer has ended, and another process has its port"
-
-/*
- * Adds the peer's name to an error of its control port, which names the address
- * only. If the port belongs to a process that does not know the segment, adds
- * the hint too.
- */
-static int probe_failed(const char *name, int code, struct tei_err *err)
-{
-	struct tei_err e = *err;
-
-	if (!strstr(e.text, name))
-		snprintf(err->text, sizeof(err->text), "segment %.64s: %.85s",
-			 name, e.text);
-	if (code == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)
-		snprintf(err->hint, sizeof(err->hint), "%s", PROBE_ENDED);
-	return code;
-}
-
 static int probe_peer(struct engine *e, const char *name, uint64_t deadline_ns,
 		      struct tei_err *err)
 {
@@ -61,15 +41,18 @@ static int probe_peer(struct engine *e, const char *name, uint64_t deadline_ns,
 	if (!ret)
 		ret = tei_meta_store_resolve(e->store, name, deadline_ns,
 					     endpoint, err);
-	if (!ret)
-		ret = tei_meta_ping(endpoint, tei_meta_store_secret(e->store),
-				    deadline_ns, &answered, err);
 	if (ret)
-		return probe_failed(name, ret, err);
-	if (!wanted || wanted == answered)
-		return 0;
-	return tei_err_fail(err, TEI_ERR_REJECTED, "engine", PROBE_ENDED,
-			    "segment %.64s: incarnation %" PRIx64
+		return ret;
+	ret = tei_meta_ping(endpoint, tei_meta_store_secret(e->store),
+			    deadline_ns, &answered, err);
+	/* with P2PHANDSHAKE, the address in the text is the name */
+	if (ret && !tei_meta_store_p2p(e->store))
+		tei_err_prefix(err, "segment '%.64s'", name);
+	if (ret || !wanted || wanted == answered)
+		return ret;
+	return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
+			    TEI_META_PEER_ENDED,
+			    "segment '%.64s': incarnation %" PRIx64
 			    " answers at %.64s, not %" PRIx64,
 			    name, answered, endpoint, wanted);
 }

@@ -23,6 +23,7 @@
 
 #include "api/engine_int.h"
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 #define REPORT_RAILS	(TEI_RAIL_MAX + 1)
 #define REPORT_SERVED	1024	/* initiators that are listed, at most */
@@ -147,16 +148,14 @@ static void report_peers(struct engine *e, cJSON *list)
 	free(paths);
 }
 
-/* A peer chooses its name freely, so control characters are replaced. */
+/* A peer chooses its name freely, so control characters are escaped. */
 static void report_initiator(cJSON *list, struct tei_rail_served *s)
 {
 	cJSON *o = report_object(list);
-	char incarnation[32], *c;
+	char incarnation[32], name[4 * sizeof(s->name)];
 
-	for (c = s->name; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	cJSON_AddStringToObject(o, "name", s->name);
+	tei_text_escape(s->name, name, sizeof(name));
+	cJSON_AddStringToObject(o, "name", name);
 	snprintf(incarnation, sizeof(incarnation), "0x%016" PRIx64,
 		 s->incarnation);
 	cJSON_AddStringToObject(o, "incarnation", incarnation);

@@ -8,6 +8,7 @@
 #include "util/err.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/text.h"
 #include "util/thread.h"
 
 /*
@@ -72,15 +73,6 @@ struct tei_meta_cache {
 	uint32_t free_first, free_last, free_count;	/* 0: none */
 };
 
-static uint32_t cache_hash(const char *name)
-{
-	uint32_t h = 2166136261u;
-
-	for (; *name; name++)
-		h = (h ^ (uint8_t)*name) * 16777619u;
-	return h;
-}
-
 static const char *cache_plain(const char *name)
 {
 	return name && *name == '/' ? name + 1 : name;
@@ -92,7 +84,7 @@ static struct cache_segment *cache_named(struct tei_meta_cache *c,
 					 const char *name)
 	TEI_REQUIRES(c->lock)
 {
-	struct tei_list *b = &c->buckets[cache_hash(name) &
+	struct tei_list *b = &c->buckets[tei_text_hash(name) &
 					 (c->bucket_count - 1)];
 	struct cache_segment *s;
 
@@ -125,7 +117,7 @@ static void cache_rehash(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
 		tei_list_foreach_safe(s, tmp, &c->buckets[i],
 				      struct cache_segment, link) {
 			tei_list_del(&s->link);
-			tei_list_add_tail(&b[cache_hash(s->name) &
+			tei_list_add_tail(&b[tei_text_hash(s->name) &
 					     (count - 1)], &s->link);
 		}
 	}
@@ -148,7 +140,7 @@ static struct cache_segment *cache_add(struct tei_meta_cache *c,
 	}
 	if (c->segment_count >= 2 * c->bucket_count)
 		cache_rehash(c);
-	tei_list_add_head(&c->buckets[cache_hash(name) &
+	tei_list_add_head(&c->buckets[tei_text_hash(name) &
 				      (c->bucket_count - 1)], &s->link);
 	c->segment_count++;
 	return s;

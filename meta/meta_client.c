@@ -16,6 +16,7 @@
 #include "util/err.h"
 #include "util/hint.h"
 #include "util/log.h"
+#include "util/text.h"
 
 #define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first attempt */
 
@@ -462,14 +463,12 @@ static int client_exchange(struct client_call *c)
 static struct tei_log_repeat *client_limit(const char *endpoint)
 {
 	static struct tei_log_repeat limits[CLIENT_LIMITS];
-	uint32_t hash = 2166136261u;
+	struct tei_log_repeat *limit =
+		&limits[tei_text_hash(endpoint) % CLIENT_LIMITS];
 
-	for (; *endpoint; endpoint++)
-		hash = (hash ^ (uint8_t)*endpoint) * 16777619u;
-	hash = (hash >> 16 ^ hash) % CLIENT_LIMITS;
-	__atomic_store_n(&limits[hash].pause_max_ns, CLIENT_PAUSE_NS,
+	__atomic_store_n(&limit->pause_max_ns, CLIENT_PAUSE_NS,
 			 __ATOMIC_RELAXED);
-	return &limits[hash];
+	return limit;
 }
 
 static int client_report(const struct client_call *c, int code,

@@ -8,6 +8,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 #include "util/settings.h"
+#include "util/text.h"
 
 /*
  * Segments that this process reads. Reading a segment sets a watch on its node,
@@ -34,11 +35,7 @@
 
 static struct tei_list *zk_bucket(struct zk *zk, const char *path)
 {
-	uint32_t h = 2166136261u;
-
-	for (; *path; path++)
-		h = (h ^ (uint8_t)*path) * 16777619u;
-	return &zk->watches[h % ZK_WATCH_BUCKETS];
+	return &zk->watches[tei_text_hash(path) % ZK_WATCH_BUCKETS];
 }
 
 static struct zk_watch *zk_watch_find(struct zk *zk, const char *path)
@@ -497,6 +494,7 @@ static int zk_fetch_whole(const struct tei_meta_store *store,
 			  struct tei_err *err)
 {
 	char at[TEI_META_ENDPOINT_MAX], *text;
+	struct tei_err e;
 	uint64_t inc;
 	size_t n;
 	int rc;
@@ -504,9 +502,17 @@ static int zk_fetch_whole(const struct tei_meta_store *store,
 	*again = false;
 	rc = tei_meta_get_desc_max(endpoint, store->secret, name, false,
 				   store->settings->handshake_max, deadline_ns,
-				   &text, &n, err);
-	if (rc)
+				   &text, &n, &e);
+	if (rc) {
+		/* that process does not know the name */
+		if (rc == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)
+			snprintf(e.hint, sizeof(e.hint),
+				 TEI_META_PEER_ENDED);
+		tei_err_prefix(&e, "segment '%.64s'", name);
+		if (err)
+			*err = e;
 		return rc;
+	}
 	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
 		*json = text;		/* decode reports invalid text */
 		*len = n;

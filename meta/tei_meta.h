@@ -442,6 +442,10 @@ void tei_meta_server_stats(struct tei_meta_server *server,
 
 /* --- control channel: client --------------------------------------------- */
 
+/* Hint of an error: the control port of a peer belongs to another process. */
+#define TEI_META_PEER_ENDED \
+	"the peer has ended, and another process has its port"
+
 /*
  * Sends one request to the control channel at endpoint ("host:port"). Blocks
  * until deadline_ns at most, name resolution included. Returns TEI_ERR_DNS;

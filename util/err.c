@@ -65,7 +65,7 @@ const struct tei_err *tei_err_last(void)
 	return &err_last;
 }
 
-/* repeat: NULL, or limits the lines in the log. */
+/* Fills the record and logs it. repeat: limit of the lines in the log, or NULL. */
 __attribute__((format(printf, 7, 0)))
 static void err_tell(struct tei_log_repeat *repeat, struct tei_err *err,
 		     enum tei_log_level level, int code, const char *subsys,
@@ -79,14 +79,9 @@ static void err_tell(struct tei_log_repeat *repeat, struct tei_err *err,
 	vsnprintf(e.text, sizeof(e.text), fmt, ap);
 	if (hint)
 		snprintf(e.hint, sizeof(e.hint), "%s", hint);
-	if (repeat)
-		tei_log_repeated(repeat, level, subsys, "%s (%s)%s%s", e.text,
-				 tei_err_name(code), hint ? "; " : "",
-				 hint ? hint : "");
-	else
-		TEI_LOG(level, subsys, "%s (%s)%s%s", e.text,
-			tei_err_name(code), hint ? "; " : "",
-			hint ? hint : "");
+	tei_log_repeated(repeat, level, subsys, "%s (%s)%s%s", e.text,
+			 tei_err_name(code), hint ? "; " : "",
+			 hint ? hint : "");
 	tei_err_set_last(&e);
 	if (err)
 		*err = e;
@@ -124,4 +119,20 @@ int tei_err_note(struct tei_err *err, int code, const char *subsys,
 	err_tell(NULL, err, TEI_LOG_INFO, code, subsys, hint, fmt, ap);
 	va_end(ap);
 	return code;
+}
+
+int tei_err_prefix(struct tei_err *err, const char *fmt, ...)
+{
+	char text[2 * TEI_ERR_TEXT];
+	size_t used;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, TEI_ERR_TEXT, fmt, ap);
+	va_end(ap);
+	used = strlen(text);
+	snprintf(text + used, sizeof(text) - used, ": %s", err->text);
+	memcpy(err->text, text, sizeof(err->text) - 1);
+	tei_err_set_last(err);
+	return err->code;
 }

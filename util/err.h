@@ -100,4 +100,12 @@ int tei_err_note(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
+/*
+ * Puts the formatted text and ": " before the text of an error that a function
+ * below has reported, and sets it as the thread's last error again. Cuts the end
+ * of the text if it becomes too long. Logs nothing. Returns err->code.
+ */
+int tei_err_prefix(struct tei_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 #endif /* TEI_UTIL_ERR_H */

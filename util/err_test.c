@@ -97,6 +97,25 @@ static void last_error_is_the_threads_own(void)
 	CU_ASSERT_EQUAL(other, 0);
 }
 
+static void prefix_precedes_the_text_and_cuts_its_end(void)
+{
+	char name[TEI_ERR_TEXT];
+	struct tei_err err = { .code = TEI_ERR_SOCKET, .prov_errno = 5,
+			       .text = "refused", .hint = "is it running?" };
+
+	CU_ASSERT_EQUAL(tei_err_prefix(&err, "segment '%s'", "x"),
+			TEI_ERR_SOCKET);
+	CU_ASSERT_STRING_EQUAL(err.text, "segment 'x': refused");
+	CU_ASSERT_STRING_EQUAL(err.hint, "is it running?");
+	CU_ASSERT_EQUAL(err.prov_errno, 5);
+	CU_ASSERT_STRING_EQUAL(tei_err_last()->text, err.text);
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = 0;
+	tei_err_prefix(&err, "%s", name);
+	CU_ASSERT_EQUAL(strlen(err.text), sizeof(err.text) - 1);
+	CU_ASSERT_EQUAL(strncmp(err.text, name, sizeof(err.text) - 1), 0);
+}
+
 static void hints_fit_into_the_record(void)
 {
 	int place, e;
@@ -120,6 +139,8 @@ const struct tei_test_case err_cases[] = {
 	{ "every_code_has_a_name", every_code_has_a_name },
 	{ "fail_fills_logs_and_remembers", fail_fills_logs_and_remembers },
 	{ "long_texts_are_cut", long_texts_are_cut },
+	{ "prefix_precedes_the_text_and_cuts_its_end",
+	  prefix_precedes_the_text_and_cuts_its_end },
 	{ "last_error_is_the_threads_own", last_error_is_the_threads_own },
 	{ NULL, NULL },
 };

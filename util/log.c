@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "util/clock.h"
+#include "util/text.h"
 
 #define LOG_LINE_MAX	1024
 #define LOG_PREFIX_MAX	96	/* bytes in front of the text */
@@ -274,16 +275,6 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 	log_line(level, subsys, text);
 }
 
-/* FNV-1a */
-static uint64_t log_hash(const char *text)
-{
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	for (; *text; text++)
-		h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-	return h;
-}
-
 /* Returns the entry of the line, or the oldest entry, which it replaces. */
 static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 					    uint64_t text)
@@ -345,9 +336,13 @@ void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	errno = saved;
+	if (!repeat) {
+		log_line(level, subsys, text);
+		return;
+	}
 	while (__atomic_exchange_n(&repeat->busy, true, __ATOMIC_ACQUIRE))
 		sched_yield();
-	due = log_repeat_due(repeat, log_hash(text), &repeated, &left_out);
+	due = log_repeat_due(repeat, tei_text_hash(text), &repeated, &left_out);
 	__atomic_store_n(&repeat->busy, false, __ATOMIC_RELEASE);
 	if (!due)
 		return;

@@ -103,7 +103,7 @@ struct tei_log_repeat {
 
 /*
  * Logs a line, unless the object remembers the same line and logged it less
- * than 10 seconds before. That pause doubles with each repeated line, up to
+ * than 10 seconds before. If repeat is NULL, nothing is left out. That pause doubles with each repeated line, up to
  * pause_max_ns. A line that is logged again ends with the number of its repetitions.
  * At most 8 different lines per second are logged, as with tei_log_limited.
  */

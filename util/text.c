@@ -72,3 +72,17 @@ void tei_text_escape(const char *text, char *out, size_t size)
 	}
 	out[used] = '\0';
 }
+
+uint64_t tei_hash_add(uint64_t hash, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	while (len--)
+		hash = (hash ^ *p++) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+uint64_t tei_text_hash(const char *text)
+{
+	return tei_hash_add(TEI_HASH_INIT, text, strlen(text));
+}

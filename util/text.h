@@ -2,7 +2,7 @@
 #ifndef TEI_UTIL_TEXT_H
 #define TEI_UTIL_TEXT_H
 
-/* Checks of text that leaves the process: valid UTF-8, fit for publication. */
+/* Text: validity of what leaves the process (UTF-8), display, hashes. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +31,16 @@ bool tei_text_valid(const char *text, size_t max);
  * terminated and cut at a character so that it fits into size bytes.
  */
 void tei_text_escape(const char *text, char *out, size_t size);
+
+/*
+ * FNV-1a hash with 64 bits (Fowler, Noll, Vo). Adds len bytes to the hash of the
+ * bytes before them; the first call gets TEI_HASH_INIT. Not for hostile input
+ * that may choose its hash.
+ */
+#define TEI_HASH_INIT UINT64_C(0xcbf29ce484222325)
+uint64_t tei_hash_add(uint64_t hash, const void *data, size_t len);
+
+/* Returns the FNV-1a hash of a string. */
+uint64_t tei_text_hash(const char *text);
 
 #endif /* TEI_UTIL_TEXT_H */

@@ -35,9 +35,20 @@ static void shows_what_is_no_text(void)
 	CU_ASSERT_STRING_EQUAL(out, "x");
 }
 
+/* Values of the authors' list of test vectors. */
+static void hash_equals_published_values(void)
+{
+	CU_ASSERT_EQUAL(tei_text_hash(""), UINT64_C(0xcbf29ce484222325));
+	CU_ASSERT_EQUAL(tei_text_hash("a"), UINT64_C(0xaf63dc4c8601ec8c));
+	CU_ASSERT_EQUAL(tei_text_hash("foobar"), UINT64_C(0x85944171f73967e8));
+	CU_ASSERT_EQUAL(tei_hash_add(tei_text_hash("foo"), "bar", 3),
+			tei_text_hash("foobar"));
+}
+
 const struct tei_test_case text_cases[] = {
 	{ "takes_text_of_any_language", takes_text_of_any_language },
 	{ "refuses_what_is_no_text", refuses_what_is_no_text },
 	{ "shows_what_is_no_text", shows_what_is_no_text },
+	{ "hash_equals_published_values", hash_equals_published_values },
 	{ NULL, NULL },
 };

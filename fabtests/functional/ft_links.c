@@ -38,7 +38,7 @@
 #define LINKS_COST_LEAST 0.3		/* 0.95 on a quiet machine */
 #define LINKS_SLOW_PART 0.5		/* r0's rate of r1's, where it is a
 					 * twentieth */
-#define LINKS_RATE_LEAST 0.2		/* a rail's rate, as part of what it moved */
+#define LINKS_RATE_LEAST 0.2		/* reported rate of a rail / rate of a move */
 #define LINKS_RATE_MOST 4.0
 #define LINKS_CALM_S 8
 #define LINKS_HASTY "2"

@@ -248,6 +248,9 @@ static void publish_probe_head(struct zk_rig *rig)
 	ft_ok(te_probe_peer(rig->engine, "scattered", -1) == -102 &&
 	      publish_says("scattered", "is the process running"),
 	      "probe_of_a_killed_peer_whose_node_lists_no_buffers_fails");
+	ft_ok((int)openSegment(rig->engine, "scattered") < 0 &&
+	      publish_says("scattered", "is the process running"),
+	      "open_of_a_killed_peer_whose_node_lists_no_buffers_names_it");
 	publish_probe_port(rig, "scattered", &target);
 	fx_peer_drop(&target);
 }

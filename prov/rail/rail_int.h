@@ -322,9 +322,9 @@ struct rail_lane {
 	bool link_cut;			/* thread: the lane's connections were
 					 * cut when the link went down */
 	struct rail_slice *look_head;	/* rail_stall.c: oldest posted slice
-					 * at the last check, */
-	uint64_t look_moves;		/* and the progress counter of its
-					 * connection at that check */
+					 * at the last check */
+	uint64_t look_moves;		/* progress counter of the connection of
+					 * look_head at the last check */
 	struct rail_closing closing;
 	struct rail_rx *rx;		/* receive buffers, or NULL */
 	struct rail_rx *rx_idle;	/* receive buffers
@@ -2006,7 +2006,7 @@ void rail_peer_take_hint(struct tei_rail_peer *peer)
 void rail_peer_take_firsts(struct tei_rail_peer *peer,
 			   const struct tei_rail_addr *at, uint16_t n)
 	TEI_REQUIRES(rail_sched_held);
-/* Drops the hint, because another process answers at that address. Returns true
+/* Drops the hint, because another process answers at its address. Returns true
  * if the peer has other contact addresses that must be tried. */
 bool rail_peer_not_there(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
@@ -2403,10 +2403,9 @@ void rail_progress_signal(struct tei_rail_dp *dp);
 /* The thread's view of whether callers poll the lanes often enough. */
 struct rail_drive {
 	uint64_t seen;			/* value of looks->calls at the last
-					 * measurement, */
-	uint64_t looked_ns;		/* value of looks->took_ns at that
-					 * time, */
-	uint64_t since_ns;		/* and the time of the measurement */
+					 * measurement */
+	uint64_t looked_ns;		/* value of looks->took_ns then */
+	uint64_t since_ns;		/* time of the last measurement */
 	bool driven;
 };
 /* Updates drive for the tx lanes. Returns true if callers poll them often

@@ -238,8 +238,8 @@ static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 	const struct tei_rail_piece *p = piece_remotes(s->extra);
 	uint64_t off = s->off, left = s->len, len;
 	uint32_t i = piece_at(p, s->extra->nremote, off);
-	/* difference between addresses of the peer and what the provider
-	 * expects (addresses or offsets), as for the slice */
+	/* difference between addresses of the peer and the addresses or
+	 * offsets that the provider expects, as for the slice */
 	uint64_t bias = s->remote - s->rma_addr;
 	size_t n;
 

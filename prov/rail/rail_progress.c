@@ -358,7 +358,7 @@ static void progress_fences(struct tei_rail_dp *dp)
 	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
 		return;
 	/* a region that is withdrawn after this point needs a later fence, of
-	 * the lanes that are open at that time */
+	 * the lanes that are then open */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->nmrs; i++) {
 		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "prov/rail/rail_health.h"
+#include "util/text.h"
 
 /* --- interfaces ----------------------------------------------------------- */
 
@@ -38,20 +39,10 @@ static size_t refresh_length(const struct sockaddr *sa)
 	return sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-/* Adds bytes to an FNV-1a hash. */
-static uint64_t refresh_hash_add(uint64_t hash, const void *data, size_t len)
-{
-	const uint8_t *p = data;
-
-	while (len--)
-		hash = (hash ^ *p++) * UINT64_C(0x100000001b3);
-	return hash;
-}
-
 /* Returns a hash of the interfaces that have an IP address. */
 static uint64_t refresh_hash(const struct ifaddrs *ifs)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	uint64_t hash = TEI_HASH_INIT;
 	unsigned int flags;
 	size_t len;
 
@@ -60,10 +51,10 @@ static uint64_t refresh_hash(const struct ifaddrs *ifs)
 		if (!len)
 			continue;
 		flags = ifs->ifa_flags & (IFF_UP | IFF_RUNNING);
-		hash = refresh_hash_add(hash, ifs->ifa_name,
+		hash = tei_hash_add(hash, ifs->ifa_name,
 					strlen(ifs->ifa_name));
-		hash = refresh_hash_add(hash, &flags, sizeof(flags));
-		hash = refresh_hash_add(hash, ifs->ifa_addr, len);
+		hash = tei_hash_add(hash, &flags, sizeof(flags));
+		hash = tei_hash_add(hash, ifs->ifa_addr, len);
 	}
 	return hash;
 }

@@ -8,6 +8,7 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
+#include "util/text.h"
 
 #define REPORT_LINE	896	/* bytes of the text in the log line */
 #define REPORT_LANES	16	/* greatest number of lanes per rail */
@@ -162,15 +163,6 @@ static void report_text(const struct tei_rail_path_info *o, size_t n,
 		snprintf(text, REPORT_LINE, "no local rail reaches it");
 }
 
-static uint64_t report_hash(const char *text)
-{
-	uint64_t h = UINT64_C(14695981039346656037);
-
-	for (; *text; text++)
-		h = (h ^ (uint8_t)*text) * UINT64_C(1099511628211);
-	return h;
-}
-
 void rail_ctl_report(struct tei_rail_peer *p)
 {
 	struct tei_rail_path_info out[TEI_RAIL_MAX];
@@ -189,7 +181,7 @@ void rail_ctl_report(struct tei_rail_peer *p)
 		return;
 	n = report_paths(p, NULL, out);
 	report_text(out, n, text);
-	hash = report_hash(text);
+	hash = tei_text_hash(text);
 	if (hash == p->said)
 		return;
 	p->said = hash;
