@@ -5,6 +5,7 @@
 /* Helpers of the module's unit tests: several data planes in this process. */
 
 #include "prov/rail/rail_int.h"
+#include "util/log.h"
 #include "util/tei_test.h"
 
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
@@ -122,6 +123,12 @@ enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
  * takes. */
 void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 		  void *local, const void *remote);
+
+/*
+ * Passes all lines of level warn and error to fn, or, if fn is NULL, only errors
+ * to stderr (all lines if MC_LOG_LEVEL is set). A test that sets fn resets it.
+ */
+void test_log(tei_log_fn fn, void *arg);
 
 uint64_t test_random(uint64_t *state);
 void test_fill(void *p, size_t len, uint64_t seed);
