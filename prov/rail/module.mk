@@ -1,5 +1,4 @@
 SRCS += \
-	prov/rail/rail_aim.c \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
 	prov/rail/rail_back.c \
@@ -46,6 +45,7 @@ SRCS += \
 	prov/rail/rail_report.c \
 	prov/rail/rail_retry.c \
 	prov/rail/rail_sched.c \
+	prov/rail/rail_select.c \
 	prov/rail/rail_served.c \
 	prov/rail/rail_slice.c \
 	prov/rail/rail_stall.c \
@@ -55,7 +55,6 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_rail = \
-	prov/rail/rail_aim_test.c \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_back_test.c \
 	prov/rail/rail_cache_test.c \
@@ -79,6 +78,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_reopen_test.c \
 	prov/rail/rail_sched_test.c \
+	prov/rail/rail_select_test.c \
 	prov/rail/rail_served_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_slice_test.c \

@@ -922,7 +922,7 @@ struct tei_rail_peer {
 					 * into remotes, or -1 */
 	bool ranked;			/* the remote rails differ in rank for
 					 * some of the peer's memory */
-	bool choice;			/* rail_aim.c must select
+	bool choice;			/* rail_select_remote.c must select
 					 * the remote rail */
 	/* paths: the connections, [(rail * lanes_per_rail + lane) * remotes_cap
 	 * + remote]; each rail_path keeps its address until the peer is
@@ -1756,9 +1756,9 @@ int rail_path_table(struct tei_rail_peer *peer)
 int rail_path_fit(const struct rail *rail, const struct rail_remote *remote);
 /* Returns what rail_path_fit returns, but also for a hint. */
 int rail_path_reach(const struct rail *rail, const struct rail_remote *remote);
-/* Decides whether remote rails must be selected per slice (rail_aim). Must be
- * called whenever routes or ranks have changed. */
-void rail_aim_table(struct tei_rail_peer *peer)
+/* Decides whether remote rails must be selected per slice (rail_select_remote).
+ * Must be called whenever routes or ranks have changed. */
+void rail_select_table(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Selects the remote rail for a slice that the lane will carry. key: remote key
@@ -1766,9 +1766,9 @@ void rail_aim_table(struct tei_rail_peer *peer)
  * bytes of the whole request. *now: the time, or 0 until it is needed. Returns
  * -1 if no remote rail can be reached.
  */
-int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
-		 const struct rail_rkey *key, const uint8_t *ranks,
-		 uint64_t length, uint64_t *now)
+int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
+			   const struct rail_rkey *key, const uint8_t *ranks,
+			   uint64_t length, uint64_t *now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Chooses the routes again after a pair has failed or recovered: the affected
  * local rails are routed to another remote rail, or back to their usual one. */

@@ -979,7 +979,7 @@ static void msg_on_key_rep(struct tei_rail_peer *peer, struct rail_wire *w,
 			return;
 		if (msg_ranked(k) && !peer->ranked) {
 			peer->ranked = true;
-			rail_aim_table(peer);
+			rail_select_table(peer);
 		}
 		if (!rail_key_add(peer, k))
 			return;

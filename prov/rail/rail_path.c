@@ -217,7 +217,7 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 		 * endpoint caches */
 		__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
 	}
-	rail_aim_table(peer);
+	rail_select_table(peer);
 }
 
 int16_t rail_path_other(const struct tei_rail_peer *peer,

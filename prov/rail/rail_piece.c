@@ -105,7 +105,7 @@ const uint8_t *rail_piece_ranks(const struct tei_rail_extra *x, uint64_t off)
 							(off - p->off)));
 }
 
-void rail_piece_aim(struct rail_slice *s)
+void rail_piece_select(struct rail_slice *s)
 {
 	const struct tei_rail_extra *x = s->extra;
 	const struct tei_rail_piece *p;

@@ -60,7 +60,7 @@ void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
 const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
 				uint64_t off) TEI_REQUIRES(rail_sched_held);
 /* Sets local and remote of the slice to its first byte. */
-void rail_piece_aim(struct rail_slice *slice);
+void rail_piece_select(struct rail_slice *slice);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
  * Requests the first missing key. read: keys for reading suffice. */
 bool rail_piece_keys(struct tei_rail_peer *peer,

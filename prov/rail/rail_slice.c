@@ -504,7 +504,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	rest->off = s->off + len;
 	rest->large = s->large;
 	if (rest->extra)
-		rail_piece_aim(rest);
+		rail_piece_select(rest);
 	rest->len = s->len - len;
 	s->len = len;
 	tei_list_insert_after(&s->link, &rest->link);
@@ -650,7 +650,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	s->mr = t->mr;
 	s->extra = t->extra;
 	s->off = t->cut;
-	rail_piece_aim(s);
+	rail_piece_select(s);
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey || !slice_aim(s, rail, remote)) {
 		t->keys_checked = s->rkey != NULL; /* if there is no key, it was
@@ -892,18 +892,20 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 	s = slice_first_retry(peer, lane->rail);
 	if (s) {
 		k = s->extra ? NULL : rail_key_find(peer, s->remote);
-		return k ? rail_aim(peer, lane, k,
-				    rail_mr_ranks(s->mr, s->local),
-				    s->first->length, now) : route;
+		return k ? rail_select_remote(peer, lane, k,
+					      rail_mr_ranks(s->mr, s->local),
+					      s->first->length, now)
+			 : route;
 	}
 	t = slice_first(&peer->small, lane->rail, peer);
 	if (!t)
 		t = slice_first(&peer->queue, lane->rail, peer);
 	if (t && !t->extra)
 		k = rail_key_find(peer, t->remote + t->cut);
-	return k ? rail_aim(peer, lane, k,
-			    rail_mr_ranks(t->mr, t->local + t->cut),
-			    t->length, now) : route;
+	return k ? rail_select_remote(peer, lane, k,
+				      rail_mr_ranks(t->mr, t->local + t->cut),
+				      t->length, now)
+		 : route;
 }
 
 /* Cuts the next slice of the peer for this lane. Returns NULL if there is

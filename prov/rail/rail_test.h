@@ -10,7 +10,7 @@
 
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 
-extern const struct tei_test_case rail_aim_cases[];
+extern const struct tei_test_case rail_select_cases[];
 extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_back_cases[];
 extern const struct tei_test_case rail_cache_cases[];

@@ -364,7 +364,7 @@ void test_log(tei_log_fn fn, void *arg)
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
-		{ "rail_aim", rail_aim_cases },
+		{ "rail_aim", rail_select_cases },
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_back", rail_back_cases },
 		{ "rail_cache", rail_cache_cases },

@@ -18,7 +18,7 @@
  *
  * No selection is needed if each rail is in a network of its own, or if both
  * sides have the same number of rails and no remote rail is nearer than the
- * others. peer->choice is then false, and rail_aim() is not called.
+ * others. peer->choice is then false, and rail_select_remote() is not called.
  */
 #include "prov/rail/rail_health.h"
 #include "prov/rail/rail_sched.h"
@@ -47,7 +47,7 @@ static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 			 rail_path_fit(rail_at(peer->dp, i), one) == 2;
 }
 
-void rail_aim_table(struct tei_rail_peer *peer)
+void rail_select_table(struct tei_rail_peer *peer)
 {
 	uint32_t i, ours, theirs;
 
@@ -131,9 +131,9 @@ static bool aim_blocked(const struct rail_path *p, uint64_t *now)
 	return *now < p->blocked_ns;
 }
 
-int16_t rail_aim(struct tei_rail_peer *peer, struct rail_lane *lane,
-		 const struct rail_rkey *key, const uint8_t *ranks,
-		 uint64_t length, uint64_t *now)
+int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
+			   const struct rail_rkey *key, const uint8_t *ranks,
+			   uint64_t length, uint64_t *now)
 {
 	const struct rail *rail = lane->rail;
 	int16_t best = peer->route[rail->index];

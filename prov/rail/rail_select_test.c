@@ -91,7 +91,8 @@ static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
 
 	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(&rig->dp);
-	remote = rail_aim(&rig->peer, lane, rig->key, rig->ranks, length, &now);
+	remote = rail_select_remote(&rig->peer, lane, rig->key, rig->ranks,
+				    length, &now);
 	rail_sched_leave(&rig->dp);
 	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT_TRUE(remote >= 0);
@@ -145,7 +146,7 @@ static void test_far_rails_serve_where_no_near_one_can(void)
 	aim_end(rig);
 }
 
-const struct tei_test_case rail_aim_cases[] = {
+const struct tei_test_case rail_select_cases[] = {
 	{ "aim_uses_far_remote_rails_for_large_requests",
 	  test_far_rails_of_the_target_help_with_large_requests },
 	{ "aim_from_single_rail_takes_least_loaded_near_remote",
