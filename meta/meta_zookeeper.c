@@ -82,7 +82,7 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
 	if (rc)
 		zk_free(zk);
 	else
-		store->back_end = zk;
+		store->reverse_end = zk;
 	return rc;
 }
 
@@ -92,7 +92,7 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
  */
 static void zk_close(struct tei_meta_store *store)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 
 	tei_mutex_lock(&zk->lock);
 	zk->stop = true;

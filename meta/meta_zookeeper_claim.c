@@ -664,7 +664,7 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *text;
 	size_t n;
 	int rc;
@@ -689,7 +689,7 @@ size_t zk_inline_max(const struct tei_meta_store *store)
 
 bool zk_sound(struct tei_meta_store *store, const char *name)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	struct zk_entry *e;
 	bool sound = false;
 
@@ -705,7 +705,7 @@ bool zk_sound(struct tei_meta_store *store, const char *name)
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	uint64_t until;
 	struct zk_entry *e;
 	bool ours = false;

@@ -26,7 +26,7 @@ int zk_kept_read(struct tei_meta_store *store, const char *name,
 		 uint64_t deadline_ns, char **json, size_t *len,
 		 int64_t *version, struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *path = zk_kept_path(zk, name, err);
 	struct zk_reply r;
 	int rc;
@@ -83,7 +83,7 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 		  const char *json, size_t len, int64_t version,
 		  uint64_t deadline_ns, struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *path = zk_kept_path(zk, name, err);
 	int rc;
 
@@ -108,7 +108,7 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		 struct meta_names *names, struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *path = zk_kept_path(zk, TEI_META_KEPT "x", err), *end;
 	int rc;
 

@@ -136,7 +136,7 @@ int zlisten(const char *endpoint)
 
 struct zk *zrig_zk(struct zrig *r)
 {
-	return r->store->back_end;
+	return r->store->reverse_end;
 }
 
 static uint64_t zrig_deadline(const struct zrig *r)

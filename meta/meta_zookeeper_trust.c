@@ -216,7 +216,7 @@ static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
 int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
 	     struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *paths[] = {
 		zk_path_ram(zk, "x"), zk_path_rpc(zk, "x"),
 		zk_path_guard(zk, "x", 0), zk_path_ram(zk, TEI_META_KEPT "x"),

@@ -130,7 +130,7 @@ void zk_watches_free(struct zk *zk) TEI_NO_TSA
 
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 
 	tei_mutex_lock(&zk->lock);
 	zk->fn = fn;
@@ -195,7 +195,7 @@ static uint64_t zk_unread_pause(uint32_t tries)
 
 void zk_unread(struct tei_meta_store *store, const char *name)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *path = zk_path_ram(zk, name);
 	struct zk_watch *w;
 
@@ -548,7 +548,7 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 	     uint64_t deadline_ns, char **json, size_t *len,
 	     struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char at[TEI_META_ENDPOINT_MAX];
 	char *path = zk_path_ram(zk, name);
 	struct zk_reply r;
@@ -585,7 +585,7 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err)
 {
-	struct zk *zk = store->back_end;
+	struct zk *zk = store->reverse_end;
 	char *path = server && *server ? zk_path_rpc(zk, server) : NULL;
 	struct zk_reply r;
 	uint64_t inc;

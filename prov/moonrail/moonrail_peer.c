@@ -570,7 +570,7 @@ static void peer_send_again(struct moonrail_peer *p, uint64_t ack)
 		if (o->wire.seq < ack)
 			continue;
 		if (late)
-			tei_rail_no_way_back(p->rail);
+			tei_rail_no_reverse_path(p->rail);
 		late = false;
 		if (peer_post(p, o, false))
 			return;

@@ -208,7 +208,7 @@ struct nvmeof_side {
 struct tei_nvmeof {
 	/* constant after init */
 	const struct nvmeof_backend *backend;
-	void *back_end;			/* state of the back end */
+	void *reverse_end; /* state of the back end */
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;

@@ -92,7 +92,7 @@ static bool pool_step(struct tei_nvmeof *ctx, struct pool *p)
 static void *pool_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
-	struct pool *p = ctx->back_end;
+	struct pool *p = ctx->reverse_end;
 	bool some;
 
 	tei_mutex_lock(&ctx->lock);
@@ -111,7 +111,7 @@ static void *pool_main(void *arg)
 
 static void pool_stop(struct tei_nvmeof *ctx)
 {
-	struct pool *p = ctx->back_end;
+	struct pool *p = ctx->reverse_end;
 	uint32_t i;
 
 	tei_mutex_lock(&ctx->lock);
@@ -121,7 +121,7 @@ static void pool_stop(struct tei_nvmeof *ctx)
 	for (i = 0; i < p->count; i++)
 		pthread_join(p->thread[i], NULL);
 	free(p);
-	ctx->back_end = NULL;
+	ctx->reverse_end = NULL;
 }
 
 static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
@@ -129,7 +129,7 @@ static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	uint32_t max = ctx->threads * NVMEOF_CROWD + 1;
 	struct pool *p = calloc(1, sizeof(*p) + max * sizeof(p->thread[0]));
 
-	ctx->back_end = p;
+	ctx->reverse_end = p;
 	if (p) {
 		p->max = max;
 		tei_mutex_lock(&ctx->lock);

@@ -1,7 +1,6 @@
 SRCS += \
 	prov/rail/rail_atomic.c \
 	prov/rail/rail_auth.c \
-	prov/rail/rail_back.c \
 	prov/rail/rail_cache.c \
 	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
@@ -44,6 +43,7 @@ SRCS += \
 	prov/rail/rail_reopen.c \
 	prov/rail/rail_report.c \
 	prov/rail/rail_retry.c \
+	prov/rail/rail_reverse.c \
 	prov/rail/rail_sched.c \
 	prov/rail/rail_select.c \
 	prov/rail/rail_served.c \
@@ -56,7 +56,6 @@ SRCS += \
 
 TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
-	prov/rail/rail_back_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \
 	prov/rail/rail_contact_test.c \
@@ -77,6 +76,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_reopen_test.c \
+	prov/rail/rail_reverse_test.c \
 	prov/rail/rail_sched_test.c \
 	prov/rail/rail_select_test.c \
 	prov/rail/rail_served_test.c \

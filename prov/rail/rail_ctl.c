@@ -208,7 +208,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	next = rail_ctl_sooner(next, rail_ctl_atomics(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_note_answer(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_back(p, now, buf));
+	next = rail_ctl_sooner(next, rail_ctl_reverse(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_served(p, now, buf));
 	if (p->dp->ops->attend && !p->stranger)
 		next = rail_ctl_sooner(next,

@@ -99,9 +99,11 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
 /* Sends the queued notifications. */
 uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
-/* --- rail_back.c --------------------------------------------------------- */
+/* --- rail_reverse.c ---------------------------------------------------------
+ */
 /* Sends BACK, which permits reverse-path sends, over the rails that are due. */
-uint64_t rail_ctl_back(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
 
 /* --- rail_report.c ------------------------------------------------------- */
 /* Logs the routes to the peer, once per change. */

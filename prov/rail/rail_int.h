@@ -27,7 +27,7 @@
  *    plane, and defers all other messages to the progress thread. A contact
  *    lane belongs to a domain without registrations, so no RMA can land through
  *    it. A process sends replies over its own tx lane. User messages are the
- *    exception: an rx lane may send them to a tx lane (rail_back.c).
+ *    exception: an rx lane may send them to a tx lane (rail_reverse.c).
  *  - Only the progress thread runs the control state machines (hello, keys,
  *    fence, revocation). State of these machines that other threads read is
  *    guarded by dp->sched.
@@ -425,7 +425,7 @@ struct rail {
 					   * itself if domains are expensive */
 	uint64_t mr_mode;
 	bool back;			/* tx lanes receive user messages as
-					 * well (rail_back.c) */
+					 * well (rail_reverse.c) */
 	bool hmem;			/* the rail can access GPU memory */
 	const char *no_hmem;		/* reason why the rail cannot access GPU
 					 * memory, or NULL */
@@ -461,7 +461,7 @@ struct rail {
 	/* guarded by dp->sched */
 	struct tei_list tx_free;
 	uint32_t tx_left;		/* entries of tx_free */
-	struct tei_list backs_left;	/* rail_back objects of freed peers */
+	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
 	uint64_t large_bytes;		/* bulk data in slices that are cut and
 					 * have not returned, bytes */
 	uint32_t beside_left;		/* number of whole slices of bulk data
@@ -535,13 +535,13 @@ struct rail {
 
 /*
  * The address to which an rx lane may send user messages for a peer
- * (rail_back.c). Owned by the peer. When the peer is freed, the rail owns this
- * object until the address has been removed from the address vector. Changes
- * need dp->sched and the lock of the rx lane; reading needs only the lock of
- * the rx lane.
+ * (rail_reverse.c). Owned by the peer. When the peer is freed, the rail owns
+ * this object until the address has been removed from the address vector.
+ * Changes need dp->sched and the lock of the rx lane; reading needs only the
+ * lock of the rx lane.
  */
-struct rail_back {
-	struct tei_list link;		/* in rail->backs_left */
+struct rail_reverse {
+	struct tei_list link;		/* in rail->reverse_left */
 	fi_addr_t addr;			/* the peer's address in the AV of the
 					 * rx lane */
 	uint32_t gen;			/* generation of the rx lane that addr
@@ -1080,10 +1080,11 @@ struct tei_rail_peer {
 	int32_t heard;			/* atomic: local and remote rail that
 					 * carried the peer's last message
 					 * (rail_msg.c), -1: none */
-	struct rail_back *back[TEI_RAIL_MAX]; /* atomic: by our rail, or NULL */
-	uint64_t back_rails;		/* bits: our rails for which a
+	struct rail_reverse
+		*back[TEI_RAIL_MAX];	/* atomic: by our rail, or NULL */
+	uint64_t reverse_rails;		/* bits: our rails for which a
 					 * BACK must be sent */
-	uint64_t back_next_ns;		/* no BACK before this time */
+	uint64_t reverse_next_ns;	/* no BACK before this time */
 	uint64_t pongs[RAIL_PONGS];	/* numbers of probes to answer */
 	uint32_t npongs;
 	bool pong;			/* a PING without a number
@@ -1122,7 +1123,7 @@ struct tei_rail_dp {
 	bool signs;			/* messages are signed
 					 * with a shared secret */
 	bool back;			/* reverse-path sends are
-					 * wanted (rail_back.c) */
+					 * wanted (rail_reverse.c) */
 	bool reports;			/* peers get the totals of moved
 					 * bytes (rail_served.h) */
 	uint64_t info_flags;		/* for fi_getinfo */
@@ -1427,33 +1428,37 @@ void rail_first_stop(struct rail *rail);
  * Any thread. */
 bool rail_first_held(const struct rail *rail);
 
-/* --- rail_back.c: reverse-path sends ------------------------------------- */
+/* --- rail_reverse.c: reverse-path sends -------------------------------------
+ */
 /* Returns true if the rail supports reverse-path sends. */
-bool rail_back_fits(const struct rail *rail);
+bool rail_reverse_fits(const struct rail *rail);
 /* Records that a user message arrived at the rx lane. If the peer could have
  * used the reverse path instead, a BACK is sent to the peer. */
-void rail_back_missed(struct tei_rail_peer *peer, const struct rail_lane *lane)
+void rail_reverse_missed(struct tei_rail_peer *peer,
+			 const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
 /* Records that a message arrived at the rx lane, which shows that the
  * connection to this lane is alive. */
-void rail_back_heard(struct tei_rail_peer *peer, const struct rail_lane *lane)
+void rail_reverse_received(struct tei_rail_peer *peer,
+			   const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
 struct rail_wire;
 /* Handles a BACK that the peer sent to that rx lane. */
-void rail_back_told(struct tei_rail_peer *peer, struct rail_lane *lane,
-		    struct rail_wire *w)
-	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+void rail_reverse_notified(struct tei_rail_peer *peer, struct rail_lane *lane,
+			   struct rail_wire *w) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held);
 /* Sends a user message over the reverse path. Returns 0, -FI_EAGAIN if there
  * is no buffer, or another error if there is no usable reverse path. Any
  * thread. */
-int rail_back_send(struct tei_rail_peer *peer, struct rail *rail,
-		   const void *msg, size_t len);
+int rail_reverse_send(struct tei_rail_peer *peer, struct rail *rail,
+		      const void *msg, size_t len);
 /* Marks the reverse path unusable, because a message on it failed. */
-void rail_back_broke(struct tei_rail_peer *peer, const struct rail *rail)
+void rail_reverse_broke(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Releases the reverse path before the peer, or the rail, is freed. */
-void rail_back_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
-void rail_back_fini(struct rail *rail);
+void rail_reverse_free(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+void rail_reverse_fini(struct rail *rail);
 
 /* --- rail_closing.c: closing lanes --------------------------------------- */
 /* Closes the lane; waits if a closer thread is already closing it. Slices still
@@ -1786,13 +1791,13 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 void rail_path_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* rail_path_take counts a slice on the connection for which it was cut;
- * rail_path_back removes the slice from the count when it has completed, failed
- * or could not be posted. */
+ * rail_path_reverse removes the slice from the count when it has completed,
+ * failed or could not be posted. */
 void rail_path_take(struct rail_path *path, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
-void rail_path_back(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
-/* Do what rail_path_take and rail_path_back do, for a message. rail_path_sent
- * allows tx->path to be NULL. */
+void rail_path_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+/* Do what rail_path_take and rail_path_reverse do, for a message.
+ * rail_path_sent allows tx->path to be NULL. */
 void rail_path_send(struct rail_path *path, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
@@ -2216,8 +2221,8 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
 
 /* --- rail_msg.c: the peer protocol --------------------------------------- */
 enum rail_msg_type {
-	RAIL_MSG_HELLO = 1,	/* our rail table; flag: a reply is wanted */
-	RAIL_MSG_REFUSE = 2,	/* refuses a hello: enum rail_refusal */
+	RAIL_MSG_HELLO = 1,  /* our rail table; flag: a reply is wanted */
+	RAIL_MSG_REFUSE = 2, /* refuses a hello: enum rail_refusal */
 	RAIL_MSG_KEY_REQ = 3,
 	RAIL_MSG_KEY_REP = 4,
 	RAIL_MSG_FENCE = 5,
@@ -2228,12 +2233,12 @@ enum rail_msg_type {
 	RAIL_MSG_BYE = 10,
 	RAIL_MSG_ATOMIC = 11,
 	RAIL_MSG_ATOMIC_REP = 12,
-	RAIL_MSG_USER = 13,	/* the bytes of tei_rail_send */
-	RAIL_MSG_PING = 14,	/* asks for a sign of life, or probes a pair */
+	RAIL_MSG_USER = 13, /* the bytes of tei_rail_send */
+	RAIL_MSG_PING = 14, /* asks for a sign of life, or probes a pair */
 	RAIL_MSG_PONG = 15,
-	RAIL_MSG_BACK = 16,	/* reverse path for RAIL_MSG_USER */
+	RAIL_MSG_REVERSE = 16, /* reverse path for RAIL_MSG_USER */
 	RAIL_MSG_NOTE_ACK = 17,
-	RAIL_MSG_BYTES = 18,	/* totals of the sender: rail_served.h */
+	RAIL_MSG_BYTES = 18, /* totals of the sender: rail_served.h */
 };
 /* The functions below are called by the thread without a lock unless they say
  * otherwise. */
@@ -2270,8 +2275,8 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
 /* Sends a message from an rx lane to an address of its AV. Returns 0,
  * -FI_EAGAIN if there is no buffer, or another error if there is no connection.
  * Any thread. */
-int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
-		       fi_addr_t addr, const void *msg, size_t len)
+int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
+			  fi_addr_t addr, const void *msg, size_t len)
 	TEI_REQUIRES(lane->lock);
 /* Returns the state of the connection on the rail's route to the peer. Checks
  * all sockets of the lane. Any thread. */

@@ -593,7 +593,7 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	rail_sched_enter(lane->rail->dp);
 	if (tx->path && lane->target) {
 		if (err)
-			rail_back_broke(tx->path->peer, lane->rail);
+			rail_reverse_broke(tx->path->peer, lane->rail);
 	} else if (tx->path) {
 		lane_path_is(lane, tx->path, !err);
 		if (err && lane_path_broke(lane, tx->path, err))

@@ -247,8 +247,8 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
-int rail_msg_post_back(struct tei_rail_peer *peer, struct rail_lane *lane,
-		       fi_addr_t addr, const void *msg, size_t len)
+int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
+			  fi_addr_t addr, const void *msg, size_t len)
 {
 	struct rail_lane *forth = rail_msg_lane(lane->rail, 0);
 	struct rail_path *path = NULL;
@@ -1121,7 +1121,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		rail_atomic_answered(peer, w, done);
 		break;
 	case RAIL_MSG_USER:
-		rail_back_missed(peer, lane);
+		rail_reverse_missed(peer, lane);
 		rail_user_received(peer, w, done);
 		break;
 	case RAIL_MSG_PING:
@@ -1130,8 +1130,8 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 	case RAIL_MSG_PONG:
 		rail_msg_on_pong(peer, w);
 		break;
-	case RAIL_MSG_BACK:
-		rail_back_told(peer, lane, w);
+	case RAIL_MSG_REVERSE:
+		rail_reverse_notified(peer, lane, w);
 		break;
 	case RAIL_MSG_BYTES:
 		rail_served_reported(peer, w);
@@ -1378,7 +1378,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 	} else if (to_us) {
 		if (lane->first)
 			msg_came_first(peer);
-		rail_back_heard(peer, lane);
+		rail_reverse_received(peer, lane);
 		msg_dispatch(peer, lane, h->type, h->flags, h->table, w, done);
 	}
 }

@@ -537,7 +537,7 @@ void rail_path_take(struct rail_path *path, struct rail_slice *s)
 	}
 }
 
-void rail_path_back(struct rail_slice *s)
+void rail_path_reverse(struct rail_slice *s)
 {
 	struct rail_path *path = s->path;
 

@@ -226,7 +226,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	rail_atomic_free(p);
 	rail_key_free_all(p);
 	rail_path_free_all(p);
-	rail_back_free(p);
+	rail_reverse_free(p);
 	free(p->rkeys);
 	free(p->key_ids);
 	free(p->draining);

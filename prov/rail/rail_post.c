@@ -83,7 +83,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	struct tei_rail_peer *peer = s->peer;
 
 	peer->posted--;
-	rail_path_back(s);
+	rail_path_reverse(s);
 	if (err != -FI_EAGAIN) {
 		s->last_err = (int)-err;
 		s->prov_err = 0;

@@ -260,7 +260,7 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	}
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
-	tei_list_init(&rail->backs_left);
+	tei_list_init(&rail->reverse_left);
 	rail_lane_init(&rail->target, rail, true, 0);
 	rail_lane_init(&rail->next_target.lane, rail, true, 0);
 	rail_lane_init(&rail->probe.lane, rail, false, 0);
@@ -300,7 +300,7 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail_read_nic(rail);
 	rail->numa = rail_near_node(rail);
 	rail_warn_rxm(rail);
-	rail->back = rail_back_fits(rail);
+	rail->back = rail_reverse_fits(rail);
 	ret = rail_check_mode(rail, err);
 	if (!ret)
 		ret = rail_open_domains(rail, err);
@@ -474,7 +474,7 @@ void rail_free(struct rail *rail)
 	free(rail->first.lane.rx);
 	rail_near_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
 	rail_near_free(rail->tx_mem, RAIL_TX_SIZE);
-	rail_back_fini(rail);
+	rail_reverse_fini(rail);
 	fi_freeinfo(rail->info);
 	free(rail);
 }

@@ -973,7 +973,7 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 		tei_list_del(&s->link);
 		rig->lane->inflight--;
 		rig->lane->inflight_bytes -= s->len;
-		rail_path_back(s);
+		rail_path_reverse(s);
 		rig->peer[0]->posted--;
 		tei_list_add_tail(&rig->peer[0]->retry, &s->link);
 		if (!tei_list_empty(&rig->lane->posted))

@@ -12,7 +12,7 @@
 
 extern const struct tei_test_case rail_select_cases[];
 extern const struct tei_test_case rail_auth_cases[];
-extern const struct tei_test_case rail_back_cases[];
+extern const struct tei_test_case rail_reverse_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_contact_cases[];

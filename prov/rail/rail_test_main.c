@@ -366,7 +366,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "rail_aim", rail_select_cases },
 		{ "rail_auth", rail_auth_cases },
-		{ "rail_back", rail_back_cases },
+		{ "rail_back", rail_reverse_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_contact", rail_contact_cases },

@@ -64,11 +64,11 @@ static bool user_send_back(struct tei_rail_peer *p, uint32_t index,
 			   const uint8_t *buf, size_t len)
 {
 	struct rail *rail = rail_at(p->dp, index);
-	int ret = rail_back_send(p, rail, buf, len);
+	int ret = rail_reverse_send(p, rail, buf, len);
 
 	if (ret == -FI_EAGAIN) {
 		user_poll_target(rail);
-		ret = rail_back_send(p, rail, buf, len);
+		ret = rail_reverse_send(p, rail, buf, len);
 	}
 	return !ret;
 }

@@ -603,7 +603,7 @@ int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		  bool back, uint32_t *prefer);
 /* Stops reverse-path sends to the peer until the peer asks for them again.
  * Meant for a caller that finds that messages get lost. */
-void tei_rail_no_way_back(struct tei_rail_peer *peer);
+void tei_rail_no_reverse_path(struct tei_rail_peer *peer);
 
 /* Writes the indices of the local rails that currently carry data to the peer,
  * and returns their number. */

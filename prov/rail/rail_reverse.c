@@ -31,12 +31,14 @@
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_wire.h"
 
-#define BACK_HEARD_NS	TEI_NS_PER_SEC		/* time for which a reverse path
-						 * is valid after the last
-						 * message */
-#define BACK_TELL_NS	(200 * TEI_NS_PER_MS)	/* between two BACK messages */
+#define REVERSE_RECEIVED_NS                             \
+	TEI_NS_PER_SEC /* time for which a reverse path \
+			* is valid after the last       \
+			* message */
+#define REVERSE_NOTIFY_NS (200 * TEI_NS_PER_MS) /* between two BACK messages \
+						 */
 
-bool rail_back_fits(const struct rail *rail)
+bool rail_reverse_fits(const struct rail *rail)
 {
 	switch (rail->info->addr_format) {
 	case FI_SOCKADDR:
@@ -52,26 +54,27 @@ bool rail_back_fits(const struct rail *rail)
 
 /* Returns true if this process receives user messages on its tx lanes. Of two
  * processes, only one does so. */
-static bool back_is_ours(const struct tei_rail_peer *p)
+static bool reverse_is_ours(const struct tei_rail_peer *p)
 {
 	return p->dp->incarnation < p->incarnation;
 }
 
 /* --- receiver of user messages ------------------------------------------- */
 
-void rail_back_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
+void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
 	if (!lane->target || lane->first || !lane->rail->back ||
-	    !back_is_ours(p) || p->alive_ns < p->back_next_ns)
+	    !reverse_is_ours(p) || p->alive_ns < p->reverse_next_ns)
 		return;
-	p->back_next_ns = p->alive_ns + BACK_TELL_NS;
-	p->back_rails |= UINT64_C(1) << lane->rail->index;
+	p->reverse_next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
+	p->reverse_rails |= UINT64_C(1) << lane->rail->index;
 	rail_peer_attend(p);
 }
 
 /* Sends BACK over the rail. BACK is not repeated if it is lost: the next user
  * message causes another one. */
-static void back_tell(struct tei_rail_peer *p, struct rail *rail, uint8_t *buf)
+static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
+			   uint8_t *buf)
 {
 	struct rail_lane *lane = rail_msg_lane(rail, 0);
 	struct tei_rail_addr addr;
@@ -91,33 +94,34 @@ static void back_tell(struct tei_rail_peer *p, struct rail *rail, uint8_t *buf)
 	addr = lane->addr;
 	__atomic_store_n(&lane->hears, lane->ep != NULL, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&lane->lock);
-	rail_msg_begin(p, &w, buf, RAIL_MSG_BACK, 0);
+	rail_msg_begin(p, &w, buf, RAIL_MSG_REVERSE, 0);
 	rail_wire_put(&w, gen, 4);
 	rail_msg_put_addr(&w, &addr);
 	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &path);
 }
 
-uint64_t rail_ctl_back(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+uint64_t rail_ctl_reverse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	uint64_t rails;
 	uint32_t i;
 
 	(void)now;
 	rail_sched_enter(p->dp);
-	rails = p->state == RAIL_PEER_READY ? p->back_rails : 0;
-	p->back_rails = 0;
+	rails = p->state == RAIL_PEER_READY ? p->reverse_rails : 0;
+	p->reverse_rails = 0;
 	rail_sched_leave(p->dp);
 	for (i = 0; rails >> i; i++)
 		if (rails >> i & 1)
-			back_tell(p, rail_at(p->dp, i), buf);
+			reverse_notify(p, rail_at(p->dp, i), buf);
 	return 0;
 }
 
 /* --- sender of user messages --------------------------------------------- */
 
-void rail_back_heard(struct tei_rail_peer *p, const struct rail_lane *lane)
+void rail_reverse_received(struct tei_rail_peer *p,
+			   const struct rail_lane *lane)
 {
-	struct rail_back *b = p->back[lane->rail->index];
+	struct rail_reverse *b = p->back[lane->rail->index];
 
 	if (b && lane->target && !lane->first)
 		__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
@@ -127,11 +131,11 @@ void rail_back_heard(struct tei_rail_peer *p, const struct rail_lane *lane)
 static void back_sweep(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
-	struct tei_list *left = &lane->rail->backs_left;
-	struct rail_back *b;
+	struct tei_list *left = &lane->rail->reverse_left;
+	struct rail_reverse *b;
 
 	while (!tei_list_empty(left)) {
-		b = tei_list_first(left, struct rail_back, link);
+		b = tei_list_first(left, struct rail_reverse, link);
 		tei_list_del(&b->link);
 		if (b->gen == lane->gen)
 			fi_av_remove(lane->av, &b->addr, 1, 0);
@@ -151,10 +155,10 @@ static bool back_is_like(const struct tei_rail_addr *own,
 
 /* Returns the reverse path to the peer on that rail, created if necessary.
  * Returns NULL if memory is short. */
-static struct rail_back *back_of(struct tei_rail_peer *p, uint32_t rail)
+static struct rail_reverse *back_of(struct tei_rail_peer *p, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_back *b = p->back[rail];
+	struct rail_reverse *b = p->back[rail];
 
 	if (b)
 		return b;
@@ -164,16 +168,16 @@ static struct rail_back *back_of(struct tei_rail_peer *p, uint32_t rail)
 	return b;
 }
 
-void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
-		    struct rail_wire *w)
+void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
+			   struct rail_wire *w)
 {
 	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
 	struct tei_rail_addr addr;
-	struct rail_back *b;
+	struct rail_reverse *b;
 
-	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back || !lane->target ||
-	    lane->first || gen != lane->gen || !lane->ep || back_is_ours(p) ||
-	    !back_is_like(&lane->addr, &addr))
+	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back ||
+	    !lane->target || lane->first || gen != lane->gen || !lane->ep ||
+	    reverse_is_ours(p) || !back_is_like(&lane->addr, &addr))
 		return;
 	b = back_of(p, lane->rail->index);
 	if (!b)
@@ -195,55 +199,55 @@ void rail_back_told(struct tei_rail_peer *p, struct rail_lane *lane,
 
 /* Invalidates the reverse path until the peer sends BACK again. b may be
  * NULL. */
-static void back_fails(struct rail_back *b)
+static void reverse_fails(struct rail_reverse *b)
 {
 	if (b)
 		__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
 }
 
-int rail_back_send(struct tei_rail_peer *p, struct rail *rail, const void *msg,
-		   size_t len)
+int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
+		      const void *msg, size_t len)
 {
-	struct rail_back *b = __atomic_load_n(&p->back[rail->index],
-					      __ATOMIC_ACQUIRE);
+	struct rail_reverse *b =
+		__atomic_load_n(&p->back[rail->index], __ATOMIC_ACQUIRE);
 	struct rail_lane *lane = &rail->target;
 	int ret;
 
 	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED) ||
-	    tei_now_about_ns() > __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
-				   BACK_HEARD_NS)
+	    tei_now_about_ns() >
+		    __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
+			    REVERSE_RECEIVED_NS)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
-	ret = lane->state == RAIL_LANE_ACTIVE && lane->ep &&
-			      b->gen == lane->gen ?
-		      rail_msg_post_back(p, lane, b->addr, msg, len) :
-		      -FI_EHOSTUNREACH;
+	ret = lane->state == RAIL_LANE_ACTIVE && lane->ep && b->gen == lane->gen
+		      ? rail_msg_post_reverse(p, lane, b->addr, msg, len)
+		      : -FI_EHOSTUNREACH;
 	tei_mutex_unlock(&lane->lock);
 	if (ret && ret != -FI_EAGAIN)
-		back_fails(b);
+		reverse_fails(b);
 	return ret;
 }
 
-void tei_rail_no_way_back(struct tei_rail_peer *p)
+void tei_rail_no_reverse_path(struct tei_rail_peer *p)
 {
 	uint32_t i;
 
 	for (i = 0; i < rail_count(p->dp); i++)
-		back_fails(__atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE));
+		reverse_fails(__atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE));
 }
 
-void rail_back_broke(struct tei_rail_peer *p, const struct rail *rail)
+void rail_reverse_broke(struct tei_rail_peer *p, const struct rail *rail)
 {
-	back_fails(p->back[rail->index]);
+	reverse_fails(p->back[rail->index]);
 }
 
-void rail_back_free(struct tei_rail_peer *p)
+void rail_reverse_free(struct tei_rail_peer *p)
 {
 	uint32_t i;
 
 	for (i = 0; i < TEI_RAIL_MAX; i++) {
 		if (p->back[i] && i < rail_count(p->dp))
-			tei_list_add_tail(&rail_at(p->dp, i)->backs_left,
+			tei_list_add_tail(&rail_at(p->dp, i)->reverse_left,
 					  &p->back[i]->link);
 		else
 			free(p->back[i]);	/* the rail of this reverse path
@@ -252,11 +256,12 @@ void rail_back_free(struct tei_rail_peer *p)
 	}
 }
 
-void rail_back_fini(struct rail *rail)
+void rail_reverse_fini(struct rail *rail)
 {
-	struct rail_back *b, *tmp;
+	struct rail_reverse *b, *tmp;
 
-	tei_list_foreach_safe(b, tmp, &rail->backs_left, struct rail_back, link)
+	tei_list_foreach_safe (b, tmp, &rail->reverse_left, struct rail_reverse,
+			       link)
 		free(b);
-	tei_list_init(&rail->backs_left);
+	tei_list_init(&rail->reverse_left);
 }

@@ -7,7 +7,7 @@
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
 
-struct back_rig {
+struct reverse_rig {
 	struct test_plane from, to;
 	struct tei_rail_peer *of_from;	/* plane to, as plane from knows it */
 	struct tei_rail_peer *of_to;
@@ -15,7 +15,7 @@ struct back_rig {
 	uint32_t prefer;
 };
 
-static void back_open(struct back_rig *rig)
+static void reverse_open(struct reverse_rig *rig)
 {
 	memset(rig, 0, sizeof(*rig));
 	test_plane_init(&rig->from);
@@ -27,7 +27,7 @@ static void back_open(struct back_rig *rig)
 	rig->rail = rail_at(rig->to.dp, 0);
 }
 
-static void back_close(struct back_rig *rig)
+static void reverse_close(struct reverse_rig *rig)
 {
 	tei_rail_peer_put(rig->of_from);
 	tei_rail_peer_put(rig->of_to);
@@ -36,7 +36,7 @@ static void back_close(struct back_rig *rig)
 }
 
 /* Sends a user message from plane to, and retries until it is posted. */
-static void back_send(struct back_rig *rig)
+static void reverse_send(struct reverse_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
@@ -50,7 +50,7 @@ static void back_send(struct back_rig *rig)
 	CU_ASSERT_EQUAL(ret, 0);
 }
 
-static bool back_arrives(uint32_t before)
+static bool reverse_arrives(uint32_t before)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
@@ -59,39 +59,39 @@ static bool back_arrives(uint32_t before)
 	return test_messages() > before;
 }
 
-static bool back_is_told(const struct rail_back *b)
+static bool reverse_is_told(const struct rail_reverse *b)
 {
 	return b && __atomic_load_n(&b->good, __ATOMIC_RELAXED);
 }
 
 /* Returns true if the reverse path stays valid for at least half a second
  * without another message. */
-static bool back_is_good(struct back_rig *rig)
+static bool reverse_is_good(struct reverse_rig *rig)
 {
-	struct rail_back *b = __atomic_load_n(&rig->of_to->back[0],
-					      __ATOMIC_ACQUIRE);
+	struct rail_reverse *b =
+		__atomic_load_n(&rig->of_to->back[0], __ATOMIC_ACQUIRE);
 
-	return back_is_told(b) &&
+	return reverse_is_told(b) &&
 	       tei_now_ns() < __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
-			      TEI_NS_PER_SEC / 2;
+				      TEI_NS_PER_SEC / 2;
 }
 
 /* Sends user messages until the reverse path is valid. Messages over a valid
  * reverse path cause no BACK, so normal sends are used. */
-static void back_find(struct back_rig *rig)
+static void reverse_find(struct reverse_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint32_t before;
 
-	while (!back_is_good(rig) && tei_now_ns() < end) {
+	while (!reverse_is_good(rig) && tei_now_ns() < end) {
 		before = test_messages();
-		back_send(rig);
-		CU_ASSERT(back_arrives(before));
+		reverse_send(rig);
+		CU_ASSERT(reverse_arrives(before));
 	}
-	CU_ASSERT_FATAL(back_is_good(rig));
+	CU_ASSERT_FATAL(reverse_is_good(rig));
 }
 
-static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
+static bool reverse_goes(struct reverse_rig *rig, enum rail_msg_type type)
 {
 	uint8_t buf[RAIL_MSG_MAX];
 	struct rail_wire w;
@@ -108,14 +108,15 @@ static bool back_goes(struct back_rig *rig, enum rail_msg_type type)
 		rail_wire_put(&w, 0, 4);
 		rail_wire_put_bytes(&w, "nametext", 8);
 	}
-	return !rail_back_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
+	return !rail_reverse_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
 /* Sends a message of that type over the reverse path and retries until the
  * message is posted: on a busy machine the path may have to be established
  * again. Returns the number of user messages that had arrived before the
  * successful attempt. */
-static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
+static uint32_t reverse_must_go(struct reverse_rig *rig,
+				enum rail_msg_type type)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint32_t before;
@@ -124,63 +125,63 @@ static uint32_t back_must_go(struct back_rig *rig, enum rail_msg_type type)
 	do {
 		/* polling frees the send buffers */
 		tei_rail_progress_all(rig->to.dp);
-		back_find(rig);
+		reverse_find(rig);
 		before = test_messages();
-		goes = back_goes(rig, type);
+		goes = reverse_goes(rig, type);
 	} while (!goes && tei_now_ns() < end);
 	CU_ASSERT_FATAL(goes);
 	return before;
 }
 
 /* Returns true if a user message over the reverse path arrives. */
-static bool back_passes(struct back_rig *rig)
+static bool reverse_passes(struct reverse_rig *rig)
 {
-	return back_arrives(back_must_go(rig, RAIL_MSG_USER));
+	return reverse_arrives(reverse_must_go(rig, RAIL_MSG_USER));
 }
 
 static void test_a_message_comes_by_our_own_connection(void)
 {
-	struct back_rig rig;
+	struct reverse_rig rig;
 	uint32_t i;
 
-	back_open(&rig);
-	CU_ASSERT(!back_goes(&rig, RAIL_MSG_USER));
+	reverse_open(&rig);
+	CU_ASSERT(!reverse_goes(&rig, RAIL_MSG_USER));
 	for (i = 0; i < 1000; i++)
-		CU_ASSERT_FATAL(back_passes(&rig));
+		CU_ASSERT_FATAL(reverse_passes(&rig));
 	/* the plane with the lower incarnation has no reverse path itself */
 	CU_ASSERT_PTR_NULL(rig.of_from->back[0]);
-	back_close(&rig);
+	reverse_close(&rig);
 }
 
 static void test_only_messages_of_the_user_come_back(void)
 {
-	struct back_rig rig;
+	struct reverse_rig rig;
 	uint32_t notes;
 
-	back_open(&rig);
+	reverse_open(&rig);
 	notes = test_notified();
-	back_must_go(&rig, RAIL_MSG_NOTIFY);
-	CU_ASSERT(back_passes(&rig));
+	reverse_must_go(&rig, RAIL_MSG_NOTIFY);
+	CU_ASSERT(reverse_passes(&rig));
 	CU_ASSERT_EQUAL(test_notified(), notes);
-	back_close(&rig);
+	reverse_close(&rig);
 }
 
 static void test_a_way_that_loses_messages_is_found_again(void)
 {
 	bool goes = true;
-	struct back_rig rig;
+	struct reverse_rig rig;
 	int i;
 
-	back_open(&rig);
+	reverse_open(&rig);
 	/* a BACK that is already on its way may validate the path again */
 	for (i = 0; goes && i < 10; i++) {
-		back_find(&rig);
-		tei_rail_no_way_back(rig.of_to);
-		goes = back_goes(&rig, RAIL_MSG_USER);
+		reverse_find(&rig);
+		tei_rail_no_reverse_path(rig.of_to);
+		goes = reverse_goes(&rig, RAIL_MSG_USER);
 	}
 	CU_ASSERT(!goes);
-	CU_ASSERT(back_passes(&rig));
-	back_close(&rig);
+	CU_ASSERT(reverse_passes(&rig));
+	reverse_close(&rig);
 }
 
 /* The messages under way are lost with the connection; their sender must
@@ -188,14 +189,14 @@ static void test_a_way_that_loses_messages_is_found_again(void)
 static void test_messages_outlive_the_connection_of_the_way_back(void)
 {
 	struct rail_lane *lane;
-	struct back_rig rig;
+	struct reverse_rig rig;
 	struct rail_done done;
 	uint32_t before, i;
 	uint64_t end;
 
-	back_open(&rig);
+	reverse_open(&rig);
 	for (i = 0; i < 5; i++) {
-		back_find(&rig);
+		reverse_find(&rig);
 		lane = rail_msg_lane(rail_at(rig.from.dp, 0), 0);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
 		rail_done_init(&done);
@@ -206,15 +207,15 @@ static void test_messages_outlive_the_connection_of_the_way_back(void)
 		before = test_messages();
 		end = tei_now_ns() + TEST_WAIT_NS;
 		while (test_messages() < before + 10 && tei_now_ns() < end)
-			back_send(&rig);
+			reverse_send(&rig);
 		CU_ASSERT(test_messages() >= before + 10);
 	}
-	back_close(&rig);
+	reverse_close(&rig);
 }
 
 /* Handles a BACK from plane from, with these values in the message. */
-static void back_tell(struct back_rig *rig, uint32_t gen, uint32_t protocol,
-		      uint32_t format, size_t len)
+static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
+			   uint32_t protocol, uint32_t format, size_t len)
 {
 	const struct tei_rail_addr *addr = &rail_at(rig->from.dp, 0)->own;
 	uint8_t buf[256] = { 0 };
@@ -229,7 +230,7 @@ static void back_tell(struct back_rig *rig, uint32_t gen, uint32_t protocol,
 	w.pos = 0;
 	tei_mutex_lock(&rig->rail->target.lock);
 	rail_sched_enter(rig->to.dp);
-	rail_back_told(rig->of_to, &rig->rail->target, &w);
+	rail_reverse_notified(rig->of_to, &rig->rail->target, &w);
 	rail_sched_leave(rig->to.dp);
 	tei_mutex_unlock(&rig->rail->target.lock);
 }
@@ -237,24 +238,26 @@ static void back_tell(struct back_rig *rig, uint32_t gen, uint32_t protocol,
 static void test_what_is_told_wrongly_is_no_way(void)
 {
 	const struct tei_rail_addr *addr;
-	struct back_rig rig;
+	struct reverse_rig rig;
 	uint32_t gen;
 
-	back_open(&rig);
+	reverse_open(&rig);
 	addr = &rail_at(rig.from.dp, 0)->own;
 	gen = rig.rail->target.gen;
-	back_tell(&rig, gen + 1, addr->protocol, addr->addr_format, addr->len);
-	back_tell(&rig, gen, addr->protocol + 1, addr->addr_format, addr->len);
-	back_tell(&rig, gen, addr->protocol, FI_ADDR_STR, addr->len);
-	back_tell(&rig, gen, addr->protocol, addr->addr_format, 2);
-	back_tell(&rig, gen, addr->protocol, addr->addr_format, 0);
+	reverse_notify(&rig, gen + 1, addr->protocol, addr->addr_format,
+		       addr->len);
+	reverse_notify(&rig, gen, addr->protocol + 1, addr->addr_format,
+		       addr->len);
+	reverse_notify(&rig, gen, addr->protocol, FI_ADDR_STR, addr->len);
+	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, 2);
+	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, 0);
 	CU_ASSERT_PTR_NULL(rig.of_to->back[0]);
-	back_tell(&rig, gen, addr->protocol, addr->addr_format, addr->len);
-	CU_ASSERT(back_is_told(rig.of_to->back[0]));
-	back_close(&rig);
+	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, addr->len);
+	CU_ASSERT(reverse_is_told(rig.of_to->back[0]));
+	reverse_close(&rig);
 }
 
-const struct tei_test_case rail_back_cases[] = {
+const struct tei_test_case rail_reverse_cases[] = {
 	{ "reverse_send_arrives_over_own_connection",
 	  test_a_message_comes_by_our_own_connection },
 	{ "reverse_path_after_loss_is_established_again",
