@@ -26,9 +26,9 @@ SRCS += \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_mr_open.c \
 	prov/rail/rail_msg.c \
-	prov/rail/rail_near.c \
 	prov/rail/rail_note.c \
 	prov/rail/rail_note_in.c \
+	prov/rail/rail_numa.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \

@@ -77,14 +77,14 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	rail_link_open(dp);
 	ret = attr->any_local ? rail_mr_open_anywhere(dp, err) : 0;
 	if (!ret)
-		ret = rail_near_check(dp, err);
+		ret = rail_numa_check(dp, err);
 	if (!ret)
 		ret = rail_progress_start(dp, err);
 	if (ret) {
 		dp_free(dp);
 		return ret;
 	}
-	rail_near_bind(dp);
+	rail_numa_bind(dp);
 	tei_settings_log_unused(dp->settings);
 	*out = dp;
 	return 0;
@@ -381,7 +381,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			opened++;
 	}
 	if (opened)
-		rail_near_bind(dp);
+		rail_numa_bind(dp);
 	tei_mutex_unlock(&dp->admin);
 	if (!*dp->settings->devices && !(devices && *devices) &&
 	    !strcmp(transport, "tcp"))

@@ -2380,19 +2380,19 @@ bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
 		       uint8_t ranks[TEI_RAIL_MAX]);
 
-/* --- rail_near.c --------------------------------------------------------- */
+/* --- rail_numa.c --------------------------------------------------------- */
 
 /* Returns the NUMA node of the rail's NIC, -1 if unknown. */
-int rail_near_node(const struct rail *rail);
+int rail_numa_node(const struct rail *rail);
 /* Allocates zeroed pages, on the rail's node if that has room. Returns NULL if
- * memory is short. rail_near_free releases them. */
-void *rail_near_alloc(const struct rail *rail, size_t size);
-void rail_near_free(void *mem, size_t size);	/* NULL is allowed */
+ * memory is short. rail_numa_free releases them. */
+void *rail_numa_alloc(const struct rail *rail, size_t size);
+void rail_numa_free(void *mem, size_t size); /* NULL is allowed */
 /* Checks MOONRAIL_PROGRESS_CPUS before the thread is started. Returns 0 or
  * TEI_ERR_INVALID. */
-int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err);
+int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err);
 /* Binds the thread to its CPUs; called again when rails were added. */
-void rail_near_bind(struct tei_rail_dp *dp);
+void rail_numa_bind(struct tei_rail_dp *dp);
 
 /* --- rail_progress.c ----------------------------------------------------- */
 

@@ -238,10 +238,10 @@ static int lane_open_rx(struct rail_lane *lane)
 	int i, ret;
 
 	if (!lane->rx_mem) {
-		lane->rx_mem = rail_near_alloc(lane->rail, size);
+		lane->rx_mem = rail_numa_alloc(lane->rail, size);
 		lane->rx = calloc(RAIL_RX_DEPTH, sizeof(*lane->rx));
 		if (!lane->rx_mem || !lane->rx) {
-			rail_near_free(lane->rx_mem, size);
+			rail_numa_free(lane->rx_mem, size);
 			free(lane->rx);
 			lane->rx_mem = NULL;
 			lane->rx = NULL;

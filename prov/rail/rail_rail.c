@@ -136,7 +136,7 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 	char hint[TEI_ERR_TEXT];
 	int i, ret;
 
-	rail->tx_mem = rail_near_alloc(rail, size);
+	rail->tx_mem = rail_numa_alloc(rail, size);
 	if (!rail->tx_mem)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for send buffers",
@@ -298,7 +298,7 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail_window_init(rail, RAIL_WINDOW_MAX);
 	rail->ninit = s->lanes_per_rail;
 	rail_read_nic(rail);
-	rail->numa = rail_near_node(rail);
+	rail->numa = rail_numa_node(rail);
 	rail_warn_rxm(rail);
 	rail->back = rail_reverse_fits(rail);
 	ret = rail_check_mode(rail, err);
@@ -449,7 +449,7 @@ static void rail_free_lane(struct rail_lane *lane)
 {
 	tei_mutex_fini(&lane->lock);
 	free(lane->rx);
-	rail_near_free(lane->rx_mem, RAIL_RX_SIZE);
+	rail_numa_free(lane->rx_mem, RAIL_RX_SIZE);
 }
 
 void rail_free(struct rail *rail)
@@ -470,10 +470,10 @@ void rail_free(struct rail *rail)
 	free(rail->next_init);
 	free(rail->cache);
 	free(rail->target.rx);
-	rail_near_free(rail->target.rx_mem, RAIL_RX_SIZE);
+	rail_numa_free(rail->target.rx_mem, RAIL_RX_SIZE);
 	free(rail->first.lane.rx);
-	rail_near_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
-	rail_near_free(rail->tx_mem, RAIL_TX_SIZE);
+	rail_numa_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
+	rail_numa_free(rail->tx_mem, RAIL_TX_SIZE);
 	rail_reverse_fini(rail);
 	fi_freeinfo(rail->info);
 	free(rail);

@@ -271,7 +271,7 @@ uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 		if (refresh_in_use(dp->rails[i], transport))
 			did |= refresh_replace(dp, dp->rails[i], better);
 	if (did & TEI_RAIL_REFRESHED)
-		rail_near_bind(dp);
+		rail_numa_bind(dp);
 	tei_mutex_unlock(&dp->admin);
 	rail_info_free(list);
 	freeifaddrs(ifs);

@@ -14,7 +14,7 @@
 
 /* --- memory -------------------------------------------------------------- */
 
-int rail_near_node(const struct rail *rail)
+int rail_numa_node(const struct rail *rail)
 {
 	int node = tei_topo_nic_node(rail->name, rail->pci);
 
@@ -23,7 +23,7 @@ int rail_near_node(const struct rail *rail)
 	return node;
 }
 
-void *rail_near_alloc(const struct rail *rail, size_t size)
+void *rail_numa_alloc(const struct rail *rail, size_t size)
 {
 	return tei_topo_map(rail->numa, size);
 }
@@ -49,7 +49,7 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 	return tei_topo_map(node, size);
 }
 
-void rail_near_free(void *mem, size_t size)
+void rail_numa_free(void *mem, size_t size)
 {
 	if (mem)
 		munmap(mem, size);
@@ -66,7 +66,7 @@ static int near_fail(const struct tei_rail_dp *dp, const char *why,
 			    dp->settings->progress_cpus, why);
 }
 
-int rail_near_check(struct tei_rail_dp *dp, struct tei_err *err)
+int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 {
 	const char *text = dp->settings->progress_cpus;
 	cpu_set_t may;
@@ -101,7 +101,7 @@ static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 	*out = CPU_COUNT(&near) ? near : dp->cpus;
 }
 
-void rail_near_bind(struct tei_rail_dp *dp)
+void rail_numa_bind(struct tei_rail_dp *dp)
 {
 	cpu_set_t cpus = dp->cpus;
 	int ret;
