@@ -5,6 +5,7 @@ SRCS += \
 	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
 	prov/rail/rail_contact.c \
+	prov/rail/rail_contact_lane.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \
@@ -12,7 +13,6 @@ SRCS += \
 	prov/rail/rail_end.c \
 	prov/rail/rail_fence.c \
 	prov/rail/rail_fence_ctl.c \
-	prov/rail/rail_first.c \
 	prov/rail/rail_health.c \
 	prov/rail/rail_hello.c \
 	prov/rail/rail_hmem.c \
@@ -58,9 +58,9 @@ TEST_SRCS_rail = \
 	prov/rail/rail_auth_test.c \
 	prov/rail/rail_cache_test.c \
 	prov/rail/rail_closing_test.c \
+	prov/rail/rail_contact_lane_test.c \
 	prov/rail/rail_contact_test.c \
 	prov/rail/rail_cut_test.c \
-	prov/rail/rail_first_test.c \
 	prov/rail/rail_health_test.c \
 	prov/rail/rail_hello_test.c \
 	prov/rail/rail_key_test.c \

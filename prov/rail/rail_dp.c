@@ -187,7 +187,7 @@ static void dp_end_health(struct tei_rail_dp *dp)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail_probe_stop(rail_at(dp, i));
-		rail_first_stop(rail_at(dp, i));
+		rail_contact_lane_stop(rail_at(dp, i));
 	}
 	rail_sched_enter(dp);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
@@ -512,7 +512,7 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 	if (rail->target.ep)
 		d->addr = rail->target.addr;
 	tei_mutex_unlock(&rail->target.lock);
-	d->known = rail_first_held(rail) ? rail->own : d->addr;
+	d->known = rail_contact_lane_held(rail) ? rail->own : d->addr;
 	rail_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
 	return 0;
 }

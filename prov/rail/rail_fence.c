@@ -520,7 +520,7 @@ static void fence_target_closed(struct rail *rail)
 	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, rail->target.gen + 1);
 	rail_reopen_start(&rail->target);
-	rail_first_left(rail);
+	rail_contact_lane_left(rail);
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
 		if (p->fences_owed)
@@ -587,7 +587,7 @@ static void fence_renew_bound(struct rail *rail)
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
 	rail_lane_shut(&rail->target, false);
-	rail_first_left(rail);
+	rail_contact_lane_left(rail);
 	if (fence_reopen_lane(&rail->target))
 		rail_mr_rebind(rail);
 	else

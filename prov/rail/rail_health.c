@@ -746,7 +746,7 @@ static void health_reopened(struct tei_rail_dp *dp)
 	for (i = 0; i < rail_count(dp); i++) {
 		if (rail_reopen_collect(rail_at(dp, i)))
 			rail_fence_reopened(rail_at(dp, i));
-		rail_first_collect(rail_at(dp, i));
+		rail_contact_lane_collect(rail_at(dp, i));
 	}
 }
 
@@ -758,7 +758,7 @@ static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		rail_first_run(rail, now);
+		rail_contact_lane_run(rail, now);
 		if (!__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
 		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
 		    now < rail->lost_next_ns)

@@ -352,15 +352,16 @@ struct rail_opening {
 	struct tei_err err;		/* cause of the failure */
 };
 
-/* Which endpoint listens at the contact address of a rail (rail_first.c). */
-enum rail_first_state {
-	RAIL_FIRST_LEFT,	/* no endpoint, and none is wanted */
-	RAIL_FIRST_TARGET,	/* the first rx lane of the rail */
-	RAIL_FIRST_WANTED,	/* no endpoint yet: the contact lane must be
-				 * opened */
-	RAIL_FIRST_HELD,	/* the contact lane */
-	RAIL_FIRST_TAKEN,	/* no endpoint of ours: another process listens
-				 * there; the opening is retried */
+/* Which endpoint listens at the contact address of a rail
+ * (rail_contact_lane.c). */
+enum rail_contact_lane_state {
+	RAIL_CONTACT_LANE_LEFT,	  /* no endpoint, and none is wanted */
+	RAIL_CONTACT_LANE_TARGET, /* the first rx lane of the rail */
+	RAIL_CONTACT_LANE_WANTED, /* no endpoint yet: the contact lane must be
+				   * opened */
+	RAIL_CONTACT_LANE_HELD,	  /* the contact lane */
+	RAIL_CONTACT_LANE_TAKEN, /* no endpoint of ours: another process listens
+				  * there; the opening is retried */
 };
 
 /*
@@ -449,11 +450,12 @@ struct rail {
 	struct rail_opening next_target;
 	struct rail_opening *next_init;	/* [ninit] */
 	struct rail_opening first;	/* contact lane; stays in this object
-					 * (rail_first.c) */
-	struct fid_fabric *first_fabric; /* first.lane.lock guards it
-					  * and the next field */
-	struct fid_domain *first_domain; /* domain of the contact lane; nothing
-					  * is registered in it for peers */
+					 * (rail_contact_lane.c) */
+	struct fid_fabric *contact_fabric; /* first.lane.lock guards it
+					    * and the next field */
+	struct fid_domain
+		*contact_domain; /* domain of the contact lane; nothing
+				  * is registered in it for peers */
 
 	struct rail_tx tx[RAIL_TX_MSGS];
 	void *tx_mem;
@@ -519,7 +521,7 @@ struct rail {
 					 * connection was stuck */
 	struct rail_opening probe;	/* endpoint of the probes; stays in this
 					 * object (rail_probe.c) */
-	uint32_t first_state;		/* enum rail_first_state */
+	uint32_t first_state;		/* enum rail_contact_lane_state */
 	uint64_t first_next_ns;		/* thread: TAKEN: time of
 					 * the next attempt */
 	uint32_t first_tries;		/* thread: attempts so far */
@@ -1409,24 +1411,25 @@ bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 void rail_contact_answered(struct tei_rail_peer *peer, const struct rail *rail,
 			   uint16_t number) TEI_REQUIRES(rail_sched_held);
 
-/* --- rail_first.c: a rail's contact address ------------------------------ */
+/* --- rail_contact_lane.c: a rail's contact address
+ * ------------------------------ */
 /* Decides, when the rail is opened, whether this process can still listen at
  * the rail's address after a fence. */
-void rail_first_init(struct rail *rail);
+void rail_contact_lane_init(struct rail *rail);
 /* Opens the contact lane, because the first rx lane of the rail was closed. The
  * thread calls this function and the next three. */
-void rail_first_left(struct rail *rail);
+void rail_contact_lane_left(struct rail *rail);
 /* Retries a failed opening of the contact lane when it is due. */
-void rail_first_run(struct rail *rail, uint64_t now);
+void rail_contact_lane_run(struct rail *rail, uint64_t now);
 /* If the opening of a contact lane has ended, handles the result and announces
  * it to the peers. */
-void rail_first_collect(struct rail *rail);
+void rail_contact_lane_collect(struct rail *rail);
 /* Waits until an opening in progress has ended. Called by the thread, or by
  * another thread after the progress thread has stopped. */
-void rail_first_stop(struct rail *rail);
+void rail_contact_lane_stop(struct rail *rail);
 /* Returns true if this process listens at the contact address, or is about to.
  * Any thread. */
-bool rail_first_held(const struct rail *rail);
+bool rail_contact_lane_held(const struct rail *rail);
 
 /* --- rail_reverse.c: reverse-path sends -------------------------------------
  */

@@ -33,7 +33,7 @@ struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
 {
 	if (lane->fabric)
 		return lane->fabric;
-	return lane->first ? lane->rail->first_fabric : lane->rail->fabric;
+	return lane->first ? lane->rail->contact_fabric : lane->rail->fabric;
 }
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
@@ -41,7 +41,7 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
 	if (lane->domain)
 		return lane->domain;
 	if (lane->first)
-		return lane->rail->first_domain;
+		return lane->rail->contact_domain;
 	return lane->target ? lane->rail->target_domain :
 			      lane->rail->init_domain;
 }
@@ -84,9 +84,10 @@ static int lane_open_domain(struct rail_lane *lane)
 
 	if (lane_has_domain(lane))
 		return lane_open_own(rail, &lane->fabric, &lane->domain);
-	if (!lane->first || rail->first_domain)
+	if (!lane->first || rail->contact_domain)
 		return 0;
-	return lane_open_own(rail, &rail->first_fabric, &rail->first_domain);
+	return lane_open_own(rail, &rail->contact_fabric,
+			     &rail->contact_domain);
 }
 
 /*

@@ -623,7 +623,7 @@ static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
 	uint32_t i, all = 0;
 
 	for (i = 0; i < n; i++) {
-		held[i] = lists[i] && rail_first_held(rail_at(dp, i));
+		held[i] = lists[i] && rail_contact_lane_held(rail_at(dp, i));
 		all += held[i];
 	}
 	rail_wire_put(w, all, 2);

@@ -522,7 +522,7 @@ static bool progress_calm(struct tei_rail_dp *dp)
 		if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&rail->first_state, __ATOMIC_RELAXED) ==
-			    RAIL_FIRST_TAKEN)
+			    RAIL_CONTACT_LANE_TAKEN)
 			return false;
 	}
 	return true;

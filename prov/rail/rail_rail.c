@@ -340,7 +340,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	if (ret)
 		goto err_rail;
 	rail->own = rail->target.addr;
-	rail_first_init(rail);
+	rail_contact_lane_init(rail);
 	rail_link_find(rail);
 	if (rail->link_down)
 		rail->state = TEI_RAIL_DOWN;
@@ -407,12 +407,12 @@ static void rail_close_first(struct rail *rail)
 	if (lane->rx_mr)
 		fi_close(&lane->rx_mr->fid);
 	lane->rx_mr = NULL;
-	if (rail->first_domain)
-		fi_close(&rail->first_domain->fid);
-	rail->first_domain = NULL;
-	if (rail->first_fabric)
-		fi_close(&rail->first_fabric->fid);
-	rail->first_fabric = NULL;
+	if (rail->contact_domain)
+		fi_close(&rail->contact_domain->fid);
+	rail->contact_domain = NULL;
+	if (rail->contact_fabric)
+		fi_close(&rail->contact_fabric->fid);
+	rail->contact_fabric = NULL;
 	tei_mutex_unlock(&lane->lock);
 }
 

@@ -68,7 +68,7 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
 	pair.from.dp->port = ntohs(sin->sin_port);
-	pair.rail->first_state = RAIL_FIRST_LEFT;	/* not held */
+	pair.rail->first_state = RAIL_CONTACT_LANE_LEFT; /* not held */
 	rail_fence_target(pair.rail, lane->gen);
 	/* as for the first opening, which is the only one that uses that
 	 * port */

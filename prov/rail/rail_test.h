@@ -17,7 +17,7 @@ extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_contact_cases[];
 extern const struct tei_test_case rail_cut_cases[];
-extern const struct tei_test_case rail_first_cases[];
+extern const struct tei_test_case rail_contact_lane_cases[];
 extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];

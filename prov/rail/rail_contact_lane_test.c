@@ -31,9 +31,9 @@ static struct rail *first_rail(struct test_plane *p)
 	return rail_at(p->dp, 0);
 }
 
-static enum rail_first_state first_is(struct test_plane *p)
+static enum rail_contact_lane_state first_is(struct test_plane *p)
 {
-	return (enum rail_first_state)first_rail(p)->first_state;
+	return (enum rail_contact_lane_state)first_rail(p)->first_state;
 }
 
 /* Does the work of the progress thread for the lanes, but not for the peers. */
@@ -50,8 +50,8 @@ static void first_lanes(struct test_plane *p)
 	rail_fence_retiring(p->dp, now);
 	if (rail_reopen_collect(rail))
 		rail_fence_reopened(rail);
-	rail_first_run(rail, now);
-	rail_first_collect(rail);
+	rail_contact_lane_run(rail, now);
+	rail_contact_lane_collect(rail);
 	sched_yield();
 }
 
@@ -71,7 +71,7 @@ static bool first_moved(struct test_plane *p, uint32_t gen)
 	struct rail *rail = first_rail(p);
 
 	return rail->target.gen > gen && rail->target.ep &&
-	       first_is(p) == RAIL_FIRST_HELD;
+	       first_is(p) == RAIL_CONTACT_LANE_HELD;
 }
 
 /* Moves the rx lane of a plane to another address without informing any
@@ -131,7 +131,7 @@ static void test_who_knows_the_first_address_is_told_the_others(void)
 	first_open(&guest, "127.0.0.2");
 	first_describe(&home, &first);
 	CU_ASSERT(rail_addr_same(&first.known, &first.addr));
-	CU_ASSERT_PTR_NULL(first_rail(&home)->first_domain);
+	CU_ASSERT_PTR_NULL(first_rail(&home)->contact_domain);
 	first_still(&home);
 	first_move(&home);
 	first_describe(&home, &now);
@@ -247,7 +247,7 @@ static void test_no_write_lands_by_the_first_address(void)
 	/* a write to the rx lane lands */
 	CU_ASSERT_EQUAL(first_write(&guest, &home, &now.addr, src), 0);
 	CU_ASSERT_EQUAL(memcmp(first_dst, src, FIRST_LEN), 0);
-	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_HELD);
+	CU_ASSERT_EQUAL(first_is(&home), RAIL_CONTACT_LANE_HELD);
 	test_plane_close(&guest);
 	test_plane_close(&home);
 }
@@ -399,7 +399,8 @@ static int first_take(const struct tei_rail_addr *at)
 	return fd;
 }
 
-static void first_await(struct test_plane *p, enum rail_first_state state)
+static void first_await(struct test_plane *p,
+			enum rail_contact_lane_state state)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
@@ -426,7 +427,7 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 		sched_yield();
 	fd = first_take(&first.addr);
 	from = tei_now_ns();
-	first_await(&home, RAIL_FIRST_TAKEN);
+	first_await(&home, RAIL_CONTACT_LANE_TAKEN);
 	while (!rail->target.ep && tei_now_ns() < end)
 		first_lanes(&home);
 	first_describe(&home, &now);
@@ -438,9 +439,9 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	while (rail->first_tries < 2 && tei_now_ns() < end)
 		first_lanes(&home);
 	CU_ASSERT(rail->first_tries >= 2);
-	CU_ASSERT_EQUAL(first_is(&home), RAIL_FIRST_TAKEN);
+	CU_ASSERT_EQUAL(first_is(&home), RAIL_CONTACT_LANE_TAKEN);
 	close(fd);
-	first_await(&home, RAIL_FIRST_HELD);
+	first_await(&home, RAIL_CONTACT_LANE_HELD);
 	first_describe(&home, &now);
 	CU_ASSERT(rail_addr_same(&now.known, &first.addr));
 	test_plane_close(&home);
@@ -481,22 +482,24 @@ static void test_a_rail_is_removed_while_it_opens(void)
 	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(home.dp, "tcp", 0, NULL),
 			0);
 	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
-	CU_ASSERT_PTR_NULL(rail->first_domain);
-	CU_ASSERT(!rail_first_held(rail));
-	rail_first_stop(rail);
+	CU_ASSERT_PTR_NULL(rail->contact_domain);
+	CU_ASSERT(!rail_contact_lane_held(rail));
+	rail_contact_lane_stop(rail);
 	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
 	test_plane_close(&home);
 }
 
-const struct tei_test_case rail_first_cases[] = {
+const struct tei_test_case rail_contact_lane_cases[] = {
 	{ "contact_address_of_other_process_is_left_out",
 	  test_a_first_address_of_another_is_left_out },
-	{ "plane_with_opening_contact_lane_closes", test_a_plane_closes_while_it_opens },
+	{ "plane_with_opening_contact_lane_closes",
+	  test_a_plane_closes_while_it_opens },
 	{ "rail_with_opening_contact_lane_is_removed",
 	  test_a_rail_is_removed_while_it_opens },
 	{ "contact_lane_at_used_address_is_retried",
 	  test_an_address_that_is_taken_is_waited_for },
-	{ "contact_addresses_are_tried_in_turn", test_first_addresses_take_turns },
+	{ "contact_addresses_are_tried_in_turn",
+	  test_first_addresses_take_turns },
 	{ "write_to_contact_lane_fails",
 	  test_no_write_lands_by_the_first_address },
 	{ "two_planes_that_move_together_reconnect",

@@ -28,35 +28,35 @@
 						 * many times: */
 #define FIRST_DOUBLES	6
 
-static enum rail_first_state first_state(const struct rail *rail)
+static enum rail_contact_lane_state first_state(const struct rail *rail)
 {
-	return (enum rail_first_state)__atomic_load_n(&rail->first_state,
-						      __ATOMIC_ACQUIRE);
+	return (enum rail_contact_lane_state)__atomic_load_n(&rail->first_state,
+							     __ATOMIC_ACQUIRE);
 }
 
-static void first_set(struct rail *rail, enum rail_first_state state)
+static void first_set(struct rail *rail, enum rail_contact_lane_state state)
 {
 	__atomic_store_n(&rail->first_state, state, __ATOMIC_RELEASE);
 }
 
-void rail_first_init(struct rail *rail)
+void rail_contact_lane_init(struct rail *rail)
 {
 	/* only an IP address can be requested for another endpoint */
-	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_FIRST_TARGET :
-						      RAIL_FIRST_LEFT);
+	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_CONTACT_LANE_TARGET
+						    : RAIL_CONTACT_LANE_LEFT);
 }
 
-bool rail_first_held(const struct rail *rail)
+bool rail_contact_lane_held(const struct rail *rail)
 {
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return false;
 	switch (first_state(rail)) {
-	case RAIL_FIRST_TARGET:
-	case RAIL_FIRST_WANTED:
-	case RAIL_FIRST_HELD:
+	case RAIL_CONTACT_LANE_TARGET:
+	case RAIL_CONTACT_LANE_WANTED:
+	case RAIL_CONTACT_LANE_HELD:
 		return true;
-	case RAIL_FIRST_LEFT:
-	case RAIL_FIRST_TAKEN:
+	case RAIL_CONTACT_LANE_LEFT:
+	case RAIL_CONTACT_LANE_TAKEN:
 		break;
 	}
 	return false;
@@ -70,17 +70,17 @@ static void first_open(struct rail *rail)
 	tei_mutex_unlock(&rail->first.lane.lock);
 }
 
-void rail_first_left(struct rail *rail)
+void rail_contact_lane_left(struct rail *rail)
 {
-	if (first_state(rail) != RAIL_FIRST_TARGET)
+	if (first_state(rail) != RAIL_CONTACT_LANE_TARGET)
 		return;
-	first_set(rail, RAIL_FIRST_WANTED);
+	first_set(rail, RAIL_CONTACT_LANE_WANTED);
 	first_open(rail);
 }
 
-void rail_first_run(struct rail *rail, uint64_t now)
+void rail_contact_lane_run(struct rail *rail, uint64_t now)
 {
-	if (first_state(rail) == RAIL_FIRST_TAKEN &&
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN &&
 	    !__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) &&
 	    now >= rail->first_next_ns)
 		first_open(rail);
@@ -96,11 +96,11 @@ static void first_taken(struct rail *rail)
 		tei_now_ns() +
 		tei_jitter(FIRST_AGAIN_NS
 			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
-	if (first_state(rail) == RAIL_FIRST_TAKEN)
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN)
 		return;
 	TEI_WARN("rail", "%s; processes that know only this address cannot connect until it is free",
 		 rail->first.err.text);
-	first_set(rail, RAIL_FIRST_TAKEN);
+	first_set(rail, RAIL_CONTACT_LANE_TAKEN);
 	rail_peer_announce(rail->dp);
 }
 
@@ -111,11 +111,11 @@ static void first_give_up(struct rail *rail)
 	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",
 		 rail->name, rail->provider);
 	rail_lane_shut(&rail->first.lane, false);
-	first_set(rail, RAIL_FIRST_LEFT);
+	first_set(rail, RAIL_CONTACT_LANE_LEFT);
 	rail_peer_announce(rail->dp);
 }
 
-void rail_first_collect(struct rail *rail)
+void rail_contact_lane_collect(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->first.lane;
 	bool there, same;
@@ -139,14 +139,14 @@ void rail_first_collect(struct rail *rail)
 	TEI_INFO("rail", "%s: contact lane open at the rail's original address",
 		 rail->name);
 	rail->first_tries = 0;
-	if (first_state(rail) == RAIL_FIRST_TAKEN) {
-		first_set(rail, RAIL_FIRST_HELD);
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN) {
+		first_set(rail, RAIL_CONTACT_LANE_HELD);
 		rail_peer_announce(rail->dp);
 	}
-	first_set(rail, RAIL_FIRST_HELD);
+	first_set(rail, RAIL_CONTACT_LANE_HELD);
 }
 
-void rail_first_stop(struct rail *rail)
+void rail_contact_lane_stop(struct rail *rail)
 {
 	rail_opening_stop(&rail->first);
 }
