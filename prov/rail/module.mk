@@ -7,8 +7,8 @@ SRCS += \
 	prov/rail/rail_contact.c \
 	prov/rail/rail_contact_lane.c \
 	prov/rail/rail_ctl.c \
-	prov/rail/rail_cut.c \
 	prov/rail/rail_deadline.c \
+	prov/rail/rail_disconnect.c \
 	prov/rail/rail_dp.c \
 	prov/rail/rail_end.c \
 	prov/rail/rail_fence.c \
@@ -60,7 +60,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_closing_test.c \
 	prov/rail/rail_contact_lane_test.c \
 	prov/rail/rail_contact_test.c \
-	prov/rail/rail_cut_test.c \
+	prov/rail/rail_disconnect_test.c \
 	prov/rail/rail_health_test.c \
 	prov/rail/rail_hello_test.c \
 	prov/rail/rail_key_test.c \

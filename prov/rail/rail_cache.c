@@ -589,8 +589,8 @@ static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn
 	if (!closed && cache_addr(lane, fi_addr, &addr))
 		closed = rail_cache_shares(lane, &addr, NULL) ||
 			 (!rail_cache_of(lane)->retires_only &&
-			  rail_cut_one(lane, addr.bytes, addr.len, which) !=
-				  RAIL_CUT_UNKNOWN);
+			  rail_disconnect_one(lane, addr.bytes, addr.len,
+					      which) != RAIL_CUT_UNKNOWN);
 	fi_av_remove(lane->av, &fi_addr, 1, 0);
 	return closed;
 }

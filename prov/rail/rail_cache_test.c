@@ -91,7 +91,7 @@ static uint32_t cache_connections(struct cache_rig *rig)
 	for (i = 0; i < RAIL_LANE_SLOTS; i++) {
 		tei_mutex_lock(&rail->init[i].lock);
 		if (rail->init[i].ep)
-			n += rail_cut_count(&rail->init[i]);
+			n += rail_disconnect_count(&rail->init[i]);
 		tei_mutex_unlock(&rail->init[i].lock);
 	}
 	return n;
@@ -349,7 +349,8 @@ static void what_still_closes_is_not_posted_on(void)
 	rail_cache_drop(path);
 	rail_sched_leave(rig->from.dp);
 	rail_cache_close(lane);
-	while (rail_cut_look(lane, &addr, sizeof(addr)) == RAIL_CUT_SOME &&
+	while (rail_disconnect_look(lane, &addr, sizeof(addr)) ==
+		       RAIL_CUT_SOME &&
 	       tei_now_ns() < end)
 		;
 	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, 0),

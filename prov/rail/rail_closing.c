@@ -159,7 +159,7 @@ void rail_lane_shut(struct rail_lane *lane, bool beside)
 	tei_list_init(&none);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
-	rail_cut(lane, &done);
+	rail_disconnect(lane, &done);
 	if (beside)
 		rail_closing_start(lane);
 	else

@@ -103,7 +103,7 @@ static void fence_close(struct rail_lane *lane, bool wait)
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted))
-		rail_cut(lane, &done);
+		rail_disconnect(lane, &done);
 	if (wait)
 		rail_lane_close(lane, &aborted);
 	else
@@ -329,7 +329,7 @@ static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 	pending = lane->ep && path->ready && path->lane_gen == lane->gen &&
 		  now < path->since_ns + FENCE_ANSWER_NS &&
 		  !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
-		  rail_cut_pending(lane, addr, len);
+		  rail_disconnect_pending(lane, addr, len);
 	tei_mutex_unlock(&lane->lock);
 	return pending;
 }
@@ -452,7 +452,7 @@ static bool fence_path_silent(struct rail_lane *lane,
 	silent = lane->state == RAIL_LANE_ACTIVE && path->ready &&
 		 path->connected && path->lane_gen == lane->gen &&
 		 !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
-		 rail_cut_silent(lane, addr, len);
+		 rail_disconnect_silent(lane, addr, len);
 	tei_mutex_unlock(&lane->lock);
 	return silent;
 }

@@ -485,14 +485,14 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
  * peer may have got a new address since. */
 static void health_cut_path(struct rail_lane *lane,
 			    const struct rail_path *path,
-			    const struct rail_cut_list *list)
+			    const struct rail_disconnect_list *list)
 	TEI_REQUIRES(lane->lock)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
 
 	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
-		rail_cut_listed(lane, list, addr, len);
+		rail_disconnect_listed(lane, list, addr, len);
 }
 
 /* Replaces the connections that have no slices posted on the lane by NULL.
@@ -519,7 +519,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 			    int n, bool shuns)
 {
 	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	struct rail_done done;
 	bool any, clean;
 	int i;
@@ -529,7 +529,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 	tei_mutex_unlock(&lane->lock);
 	if (!any)
 		return;
-	rail_cut_list(lane, &list);
+	rail_disconnect_list(lane, &list);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	health_posted(lane, path, n);
@@ -544,7 +544,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 		if (path[i])
 			path[i]->shunned = false;
 	tei_mutex_unlock(&lane->lock);
-	rail_cut_list_free(&list);
+	rail_disconnect_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
 	if (!clean)
 		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
@@ -586,7 +586,7 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
  * confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise restarts the
  * check, or frees the fault if the pair is idle. */
 static void health_confirm(const struct health_todo *t,
-			   const struct rail_cut_list *list)
+			   const struct rail_disconnect_list *list)
 {
 	bool idles = rail_stall_idles(t->peer, t->lane, t->remote);
 	bool still = !idles && rail_stall_confirm(list, t->peer, t->remote,
@@ -632,7 +632,7 @@ static bool health_alike(const struct health_todo *a,
 /* Returns true if the silent peer has acknowledged nothing for HEALTH_STILL_NS,
  * not even in its TCP stack. */
 static bool health_still(const struct health_todo *t,
-			 const struct rail_cut_list *list)
+			 const struct rail_disconnect_list *list)
 {
 	uint64_t acked = rail_stall_acked(list, t->peer, t->remote);
 	uint64_t now = tei_now_ns();
@@ -656,16 +656,16 @@ static bool health_still(const struct health_todo *t,
  * still silent. */
 static void health_shun(struct health_todo **pair, int n)
 {
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	int i, k = 0;
 
 	/* read completions that have already arrived */
 	rail_lane_run(pair[0]->lane);
-	rail_cut_list(pair[0]->lane, &list);
+	rail_disconnect_list(pair[0]->lane, &list);
 	for (i = 0; i < n; i++)
 		if (health_still(pair[i], &list))
 			pair[k++] = pair[i];
-	rail_cut_list_free(&list);
+	rail_disconnect_list_free(&list);
 	if (k)
 		health_cut(pair, k, true);
 }
@@ -677,7 +677,7 @@ static void health_shun(struct health_todo **pair, int n)
 static int health_do(struct health_todo **todo, int n)
 {
 	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	int i, k = 0, left = 0;
 
 	for (i = 0; i < n; i++) {
@@ -688,10 +688,10 @@ static int health_do(struct health_todo **todo, int n)
 	}
 	switch (first->what) {
 	case HEALTH_CONFIRM:
-		rail_cut_list(first->lane, &list);
+		rail_disconnect_list(first->lane, &list);
 		for (i = 0; i < k; i++)
 			health_confirm(alike[i], &list);
-		rail_cut_list_free(&list);
+		rail_disconnect_list_free(&list);
 		break;
 	case HEALTH_CUT:
 		health_cut(alike, k, false);

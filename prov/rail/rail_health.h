@@ -195,16 +195,16 @@ bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
  * stack still responds on the pair. list: connections of the pair's lane.
  * moves: progress counter when the check began. asked: a ping was sent over the
  * pair. */
-bool rail_stall_confirm(const struct rail_cut_list *list,
+bool rail_stall_confirm(const struct rail_disconnect_list *list,
 			struct tei_rail_peer *peer, uint16_t remote,
 			uint64_t moves, uint64_t doubt_ns, bool asked);
 /* Returns true if nothing is posted on the pair and the pair is connected, so
  * that no stall can be suspected. Progress thread, no lock held. */
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote);
-/* Returns rail_cut_acked() for the address to which the pair's connection goes.
- * Progress thread, no lock held. */
-uint64_t rail_stall_acked(const struct rail_cut_list *list,
+/* Returns rail_disconnect_acked() for the address to which the pair's
+ * connection goes. Progress thread, no lock held. */
+uint64_t rail_stall_acked(const struct rail_disconnect_list *list,
 			  struct tei_rail_peer *peer, uint16_t remote);
 /* Returns the progress counter of the pair's connection on the lane. */
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,

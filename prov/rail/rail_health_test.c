@@ -454,7 +454,7 @@ static void health_renew(struct test_pair *pair)
 static void test_the_connection_that_carries_it_is_asked(void)
 {
 	uint64_t end = tei_now_ns() + 5 * TEI_NS_PER_SEC, moves;
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	struct rail_lane *lane;
 	struct test_pair pair;
 	bool still;
@@ -466,10 +466,10 @@ static void test_the_connection_that_carries_it_is_asked(void)
 	rail_sched_leave(pair.from.dp);
 	health_renew(&pair);
 	do {
-		rail_cut_list(lane, &list);
+		rail_disconnect_list(lane, &list);
 		still = rail_stall_confirm(&list, pair.peer, 0, moves,
 					   tei_now_ns(), true);
-		rail_cut_list_free(&list);
+		rail_disconnect_list_free(&list);
 	} while (still && tei_now_ns() < end);
 	/* the peer's TCP stack has acknowledged everything */
 	CU_ASSERT(!still);
@@ -482,17 +482,17 @@ static void test_the_connection_that_carries_it_is_asked(void)
 static bool health_recent(struct test_pair *pair)
 {
 	struct rail_lane *lane = &pair->rail->init[0];
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	struct tei_rail_addr addr;
 	bool heard;
 
 	rail_sched_enter(pair->from.dp);
 	addr = pair->peer->remotes[0].addr;
 	rail_sched_leave(pair->from.dp);
-	rail_cut_list(lane, &list);
-	heard = rail_cut_heard(&list, addr.bytes, addr.len,
-			       HEALTH_HEARD_NS / TEI_NS_PER_MS, false);
-	rail_cut_list_free(&list);
+	rail_disconnect_list(lane, &list);
+	heard = rail_disconnect_heard(&list, addr.bytes, addr.len,
+				      HEALTH_HEARD_NS / TEI_NS_PER_MS, false);
+	rail_disconnect_list_free(&list);
 	return heard;
 }
 

@@ -290,15 +290,15 @@ static void test_two_of_one_address_share_a_connection(void)
 	CU_ASSERT_EQUAL(hello_ready(seeker, lane), 0);
 	/* after the peer has lost its place, it gets it again */
 	hello_lose(pair.peer, lane);
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
 	CU_ASSERT_EQUAL(hello_ready(pair.peer, lane), 0);
 	hello_lose(seeker, lane);
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
 	/* the last one closes the connection */
 	hello_lose(pair.peer, lane);
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, addr.bytes, addr.len),
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_NONE);
 	tei_mutex_unlock(&lane->lock);
 	tei_rail_peer_put(seeker);

@@ -1490,82 +1490,90 @@ void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
  * their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
-/* --- rail_cut.c: the sockets of a lane ----------------------------------- */
+/* --- rail_disconnect.c: the sockets of a lane
+ * ----------------------------------- */
 /* Shuts down all connections of the lane and polls it until the errors have
  * been read, so that its endpoint can be closed. Returns after a bounded
  * time. */
-void rail_cut(struct rail_lane *lane, struct rail_done *done)
+void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
-enum rail_cut {
-	RAIL_CUT_NONE,		/* no connection to that address */
+enum rail_disconnect {
+	RAIL_CUT_NONE, /* no connection to that address */
 	RAIL_CUT_SOME,
-	RAIL_CUT_UNKNOWN,	/* unknown: the provider's sockets cannot be
-				 * found, or a socket has no remote address yet,
-				 * or a socket was accepted from a peer */
+	RAIL_CUT_UNKNOWN, /* unknown: the provider's sockets cannot be
+			   * found, or a socket has no remote address yet,
+			   * or a socket was accepted from a peer */
 };
 /* Shuts down the lane's connections to that address (a sockaddr). If the result
  * is RAIL_CUT_SOME and which is not NULL, *which is set to the socket of such a
  * connection. */
-enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr,
-			   size_t len, struct rail_socket *which)
+enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
+					 const void *addr, size_t len,
+					 struct rail_socket *which)
 	TEI_REQUIRES(lane->lock);
 /* Returns true if the provider has not closed the socket yet. */
-bool rail_cut_there(const struct rail_socket *which);
-/* Returns what rail_cut_one would return, but shuts down nothing. */
-enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
-			    size_t len) TEI_REQUIRES(lane->lock);
+bool rail_disconnect_there(const struct rail_socket *which);
+/* Returns what rail_disconnect_one would return, but shuts down nothing. */
+enum rail_disconnect rail_disconnect_look(struct rail_lane *lane,
+					  const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* The connections of a lane as one scan found them. A scan of a thousand
  * connections takes milliseconds. Only the thread makes, uses and frees such
  * lists. */
-struct rail_cut_list {
+struct rail_disconnect_list {
 	struct rail_lane *lane;
-	struct rail_cut_seen *seen;	/* sorted by address */
+	struct rail_disconnect_seen *seen; /* sorted by address */
 	uint32_t n, cap;
 };
 /* Scans the connections of a lane, which is locked only for a moment. The
  * thread, because only the progress thread closes lanes. */
-void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list);
-void rail_cut_list_free(struct rail_cut_list *list);
+void rail_disconnect_list(struct rail_lane *lane,
+			  struct rail_disconnect_list *list);
+void rail_disconnect_list_free(struct rail_disconnect_list *list);
 /*
  * Returns true if the kernel received anything from that address in the last ms
  * milliseconds, or knows that the process there does not read its sockets.
  * asked: a message was sent to the address for this check, so the function also
  * returns true if everything has been acknowledged.
  */
-bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
-		    size_t len, uint32_t ms, bool asked);
+bool rail_disconnect_heard(const struct rail_disconnect_list *list,
+			   const void *addr, size_t len, uint32_t ms,
+			   bool asked);
 /* Returns the number of bytes that the other end's kernel has acknowledged on
  * the connections of the list to that address. Connections on which it has
  * acknowledged everything are not counted. */
-uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
-			size_t len);
-/* Does what rail_cut_one does, but faster if list, a list of this lane,
+uint64_t rail_disconnect_acked(const struct rail_disconnect_list *list,
+			       const void *addr, size_t len);
+/* Does what rail_disconnect_one does, but faster if list, a list of this lane,
  * contains the connection. */
-void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
-		     const void *addr, size_t len) TEI_REQUIRES(lane->lock);
+void rail_disconnect_listed(struct rail_lane *lane,
+			    const struct rail_disconnect_list *list,
+			    const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* Returns whether a connection to that address could still carry data.
  * RAIL_CUT_UNKNOWN: the provider's sockets cannot be found, or a socket was
  * accepted from a peer. */
-enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
-			     size_t len) TEI_REQUIRES(lane->lock);
+enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
+					   const void *addr, size_t len)
+	TEI_REQUIRES(lane->lock);
 /* Returns true if the provider's sockets can be found and it reaches addresses
  * like this one through sockets. */
-bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
+bool rail_disconnect_shows(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 /* Returns true if a connection to that address awaits an answer
  * (rail_tcp_pending). */
-bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
-	TEI_REQUIRES(lane->lock);
+bool rail_disconnect_pending(struct rail_lane *lane, const void *addr,
+			     size_t len) TEI_REQUIRES(lane->lock);
 /* Returns true if the lane has a connection to that address and every such
  * connection is silent (rail_tcp_silent). */
-bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
-	TEI_REQUIRES(lane->lock);
+bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
+			    size_t len) TEI_REQUIRES(lane->lock);
 /* Returns the number of the lane's connections whose sockets can be found. */
-uint32_t rail_cut_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+uint32_t rail_disconnect_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_tcp.c: the state of a TCP connection --------------------------- */
-/* Does what rail_cut_heard does, for one socket. ms 0: ignores what the kernel
- * has received. */
+/* Does what rail_disconnect_heard does, for one socket. ms 0: ignores what the
+ * kernel has received. */
 bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
 /* Returns the number of bytes that the other end has acknowledged since the
  * connection was made, or 0 if it has acknowledged everything. */

@@ -142,7 +142,7 @@ static void link_lost(struct rail *rail)
 		clean = tei_list_empty(&lane->posted);
 		if (!clean) {
 			lane->link_cut = true;
-			rail_cut(lane, &done);
+			rail_disconnect(lane, &done);
 			clean = tei_list_empty(&lane->posted);
 		}
 		tei_mutex_unlock(&lane->lock);

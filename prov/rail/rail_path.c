@@ -370,11 +370,11 @@ static bool path_closes(struct rail_path *path, struct rail_lane *lane,
 {
 	uint64_t now;
 
-	if (path->old.fd < 0 ?
-		    rail_cut_look(lane, addr->bytes, addr->len) !=
-				    RAIL_CUT_SOME ||
-			    rail_cache_shares(lane, addr, path) :
-		    !rail_cut_there(&path->old))
+	if (path->old.fd < 0
+		    ? rail_disconnect_look(lane, addr->bytes, addr->len) !=
+				      RAIL_CUT_SOME ||
+			      rail_cache_shares(lane, addr, path)
+		    : !rail_disconnect_there(&path->old))
 		return false;
 	now = tei_now_ns();
 	if (!path->old_ns)
@@ -505,13 +505,13 @@ bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
-	enum rail_cut lives;
+	enum rail_disconnect lives;
 
 	if (lane->state != RAIL_LANE_ACTIVE || !path->connected ||
 	    path->lane_gen != lane->gen)
 		return false;
 	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len)) {
-		lives = rail_cut_lives(lane, addr, len);
+		lives = rail_disconnect_lives(lane, addr, len);
 		path->connected = lives != RAIL_CUT_NONE && !path_refuses(path);
 	}
 	return path->connected;

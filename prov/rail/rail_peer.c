@@ -869,7 +869,7 @@ static bool peer_by_socket(const struct peer_door *d)
 		lane = &d->rail->init[j];
 		tei_mutex_lock(&lane->lock);
 		shown = lane->ep &&
-			rail_cut_shows(lane, d->addr.bytes, d->addr.len);
+			rail_disconnect_shows(lane, d->addr.bytes, d->addr.len);
 		tei_mutex_unlock(&lane->lock);
 	}
 	return shown;

@@ -87,16 +87,16 @@ static void test_rounds_without_answer_grow_rarer(void)
 }
 
 /* Returns the state of the lane's connection, as far as its sockets show it. */
-static enum rail_cut probe_others(struct test_pair *pair)
+static enum rail_disconnect probe_others(struct test_pair *pair)
 {
 	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
 	const struct tei_rail_addr *to = &pair->peer->remotes[0].addr;
-	enum rail_cut lives;
+	enum rail_disconnect lives;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
 	rail_lane_run(lane);
 	tei_mutex_lock(&lane->lock);
-	lives = rail_cut_lives(lane, to->bytes, to->len);
+	lives = rail_disconnect_lives(lane, to->bytes, to->len);
 	tei_mutex_unlock(&lane->lock);
 	return lives;
 }
@@ -107,7 +107,7 @@ static enum rail_cut probe_others(struct test_pair *pair)
 static void probe_check_others(const char *provider)
 {
 	struct test_pair pair;
-	enum rail_cut lives;
+	enum rail_disconnect lives;
 
 	if (!test_pair_open_by(&pair, provider))
 		return;

@@ -427,7 +427,7 @@ static void test_connect_in_vain(struct rail_lane *lane, int listener,
 		tei_mutex_lock(&lane->lock);
 		CU_ASSERT_EQUAL(fi_send(lane->ep, "", 1, NULL, *addr, NULL),
 				-FI_EAGAIN);
-		pending = rail_cut_pending(lane, &sa, len);
+		pending = rail_disconnect_pending(lane, &sa, len);
 		tei_mutex_unlock(&lane->lock);
 		rail_lane_run(lane);
 	}
@@ -559,8 +559,9 @@ static void progress_lose(struct progress_rig *rig)
 
 	tei_rail_drive_begin(rig->from.dp);
 	tei_mutex_lock(&lane->lock);
-	CU_ASSERT_EQUAL(rail_cut_one(lane, to->addr.bytes, to->addr.len, NULL),
-			RAIL_CUT_SOME);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_one(lane, to->addr.bytes, to->addr.len, NULL),
+		RAIL_CUT_SOME);
 	tei_mutex_unlock(&lane->lock);
 }
 

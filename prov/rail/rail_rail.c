@@ -367,7 +367,7 @@ static void rail_close_lane(struct rail_lane *lane)
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	/* defer the messages that still arrive to the progress thread */
 	lane->visited = lane->target;
-	rail_cut(lane, &done);
+	rail_disconnect(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->visited = false;
 	tei_mutex_unlock(&lane->lock);

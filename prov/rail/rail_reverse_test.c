@@ -201,7 +201,7 @@ static void test_messages_outlive_the_connection_of_the_way_back(void)
 		CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
 		rail_done_init(&done);
 		tei_mutex_lock(&lane->lock);
-		rail_cut(lane, &done);
+		rail_disconnect(lane, &done);
 		tei_mutex_unlock(&lane->lock);
 		rail_done_run(rig.from.dp, &done);
 		before = test_messages();

@@ -233,7 +233,7 @@ static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tei_mutex_unlock(&lane->lock);
 }
 
-bool rail_stall_confirm(const struct rail_cut_list *list,
+bool rail_stall_confirm(const struct rail_disconnect_list *list,
 			struct tei_rail_peer *peer, uint16_t remote,
 			uint64_t moves, uint64_t doubt_ns, bool asked)
 {
@@ -250,17 +250,17 @@ bool rail_stall_confirm(const struct rail_cut_list *list,
 	if (moved || tei_now_ns() - doubt_ns > stall_doubt(dp))
 		return !moved;
 	stall_addr(peer, lane, remote, &addr);
-	return !rail_cut_heard(list, addr.bytes, addr.len, STALL_HEARD_MS,
-			       asked);
+	return !rail_disconnect_heard(list, addr.bytes, addr.len,
+				      STALL_HEARD_MS, asked);
 }
 
-uint64_t rail_stall_acked(const struct rail_cut_list *list,
+uint64_t rail_stall_acked(const struct rail_disconnect_list *list,
 			  struct tei_rail_peer *peer, uint16_t remote)
 {
 	struct tei_rail_addr addr;
 
 	stall_addr(peer, list->lane, remote, &addr);
-	return rail_cut_acked(list, addr.bytes, addr.len);
+	return rail_disconnect_acked(list, addr.bytes, addr.len);
 }
 
 static size_t stall_ping(struct tei_rail_peer *p, uint8_t *buf)

@@ -16,7 +16,7 @@ extern const struct tei_test_case rail_reverse_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_contact_cases[];
-extern const struct tei_test_case rail_cut_cases[];
+extern const struct tei_test_case rail_disconnect_cases[];
 extern const struct tei_test_case rail_contact_lane_cases[];
 extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_hello_cases[];

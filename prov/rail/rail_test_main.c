@@ -370,7 +370,7 @@ int main(int argc, char **argv)
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_contact", rail_contact_cases },
-		{ "rail_cut", rail_cut_cases },
+		{ "rail_cut", rail_disconnect_cases },
 		{ "rail_first", rail_contact_lane_cases },
 		{ "rail_health", rail_health_cases },
 		{ "rail_hello", rail_hello_cases },

@@ -64,13 +64,13 @@ static bool cut_works(int fd)
 	return send(fd, "x", 1, MSG_NOSIGNAL) == 1;
 }
 
-static enum rail_cut cut_one(struct cut_rig *rig)
+static enum rail_disconnect cut_one(struct cut_rig *rig)
 {
-	enum rail_cut cut;
+	enum rail_disconnect cut;
 
 	tei_mutex_lock(&rig->lane.lock);
-	cut = rail_cut_one(&rig->lane, &rig->addr, sizeof(rig->addr),
-			   &rig->cut);
+	cut = rail_disconnect_one(&rig->lane, &rig->addr, sizeof(rig->addr),
+				  &rig->cut);
 	tei_mutex_unlock(&rig->lane.lock);
 	return cut;
 }
@@ -94,27 +94,28 @@ static void test_what_was_cut_is_there_until_it_is_closed(void)
 	cut_begin(&rig);
 	CU_ASSERT_EQUAL(cut_one(&rig), RAIL_CUT_SOME);
 	CU_ASSERT_EQUAL(rig.cut.fd, rig.watched);
-	CU_ASSERT(rail_cut_there(&rig.cut));
+	CU_ASSERT(rail_disconnect_there(&rig.cut));
 	CU_ASSERT_EQUAL(dup2(rig.other, rig.watched), rig.watched);
-	CU_ASSERT(!rail_cut_there(&rig.cut));
+	CU_ASSERT(!rail_disconnect_there(&rig.cut));
 	cut_end(&rig);
 }
 
-static void cut_listed(struct cut_rig *rig, const struct rail_cut_list *list)
+static void cut_listed(struct cut_rig *rig,
+		       const struct rail_disconnect_list *list)
 {
 	tei_mutex_lock(&rig->lane.lock);
-	rail_cut_listed(&rig->lane, list, &rig->addr, sizeof(rig->addr));
+	rail_disconnect_listed(&rig->lane, list, &rig->addr, sizeof(rig->addr));
 	tei_mutex_unlock(&rig->lane.lock);
 }
 
 static void test_one_of_a_list_is_cut_if_it_is_still_that(void)
 {
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	struct cut_rig rig;
 	int child;
 
 	cut_begin(&rig);
-	rail_cut_list(&rig.lane, &list);
+	rail_disconnect_list(&rig.lane, &list);
 	CU_ASSERT_EQUAL(list.n, 1);
 	cut_listed(&rig, &list);
 	CU_ASSERT(!cut_works(rig.watched));
@@ -124,25 +125,25 @@ static void test_one_of_a_list_is_cut_if_it_is_still_that(void)
 	cut_listed(&rig, &list);
 	CU_ASSERT(cut_works(rig.other));
 	close(child);
-	rail_cut_list_free(&list);
+	rail_disconnect_list_free(&list);
 	cut_end(&rig);
 }
 
 static void test_one_that_is_newer_than_the_list_is_cut(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	struct rail_cut_list list;
+	struct rail_disconnect_list list;
 	struct cut_rig rig;
 
 	cut_begin(&rig);
 	epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_DEL, rig.watched, NULL);
-	rail_cut_list(&rig.lane, &list);
+	rail_disconnect_list(&rig.lane, &list);
 	CU_ASSERT_EQUAL(list.n, 0);
 	epoll_ctl(rig.lane.wait_fd, EPOLL_CTL_ADD, rig.watched, &ev);
 	cut_listed(&rig, &list);
 	CU_ASSERT(!cut_works(rig.watched));
 	CU_ASSERT(cut_works(rig.other));
-	rail_cut_list_free(&list);
+	rail_disconnect_list_free(&list);
 	cut_end(&rig);
 }
 
@@ -162,26 +163,32 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 	elsewhere.sin_port = htons(1);
 	elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	tei_mutex_lock(&lane->lock);
-	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
-			RAIL_CUT_NONE);
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, &elsewhere, sizeof(elsewhere)),
-			RAIL_CUT_NONE);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		RAIL_CUT_NONE);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_lives(lane, &elsewhere, sizeof(elsewhere)),
+		RAIL_CUT_NONE);
 	made = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(made >= 0);
 	CU_ASSERT_EQUAL_FATAL(epoll_ctl(lane->wait_fd, EPOLL_CTL_ADD, made,
 					&ev), 0);
-	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
-			RAIL_CUT_NONE);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		RAIL_CUT_NONE);
 	memcpy(lane->addr.bytes, &rig.addr, sizeof(rig.addr));
 	lane->addr.len = sizeof(rig.addr);
-	CU_ASSERT_EQUAL(rail_cut_look(lane, &elsewhere, sizeof(elsewhere)),
-			RAIL_CUT_UNKNOWN);
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, &elsewhere, sizeof(elsewhere)),
-			RAIL_CUT_UNKNOWN);
-	CU_ASSERT(rail_cut_shows(lane, &elsewhere, sizeof(elsewhere)));
+	CU_ASSERT_EQUAL(
+		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		RAIL_CUT_UNKNOWN);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_lives(lane, &elsewhere, sizeof(elsewhere)),
+		RAIL_CUT_UNKNOWN);
+	CU_ASSERT(rail_disconnect_shows(lane, &elsewhere, sizeof(elsewhere)));
 	/* a connection to that address exists */
-	CU_ASSERT_EQUAL(rail_cut_lives(lane, &rig.addr, sizeof(rig.addr)),
-			RAIL_CUT_SOME);
+	CU_ASSERT_EQUAL(
+		rail_disconnect_lives(lane, &rig.addr, sizeof(rig.addr)),
+		RAIL_CUT_SOME);
 	tei_mutex_unlock(&lane->lock);
 	close(made);
 	cut_end(&rig);
@@ -310,10 +317,11 @@ static void lane_descriptors_are_marked_close_on_exec(void)
 	cut_end(&rig);
 }
 
-const struct tei_test_case rail_cut_cases[] = {
+const struct tei_test_case rail_disconnect_cases[] = {
 	{ "cut_socket_is_present_until_closed",
 	  test_what_was_cut_is_there_until_it_is_closed },
-	{ "connection_of_busy_peer_is_pending", test_a_busy_peer_is_waited_for },
+	{ "connection_of_busy_peer_is_pending",
+	  test_a_busy_peer_is_waited_for },
 	{ "cut_leaves_sockets_that_lane_does_not_watch",
 	  test_only_what_the_lane_watches_is_cut },
 	{ "listed_connection_with_reused_number_is_not_cut",

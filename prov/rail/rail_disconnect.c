@@ -33,8 +33,9 @@
 
 #define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
-#define CUT_QUIET	8			/* number of polls without an
-						 * event after which rail_cut
+#define CUT_QUIET                                                                    \
+	8					/* number of polls without an        \
+						 * event after which rail_disconnect \
 						 * ends */
 #define CUT_FOUND	4			/* connections handled
 						 * per address */
@@ -45,7 +46,8 @@ struct cut {
 	const struct sockaddr *peer;	/* matching address, NULL: all match */
 	const struct rail_lane *lane;	/* lane whose accepted sockets are
 					 * counted apart, or NULL */
-	struct rail_cut_list *list;	/* gets all connected ones, or NULL */
+	struct rail_disconnect_list
+		*list; /* gets all connected ones, or NULL */
 	uint32_t meant, others, nameless, listening;
 	uint32_t accepted;		/* number of sockets that do not match
 					 * but were accepted from a peer */
@@ -106,7 +108,7 @@ struct cut_key {
 	uint8_t ip[16];
 };
 
-struct rail_cut_seen {
+struct rail_disconnect_seen {
 	struct cut_key key;
 	int fd;
 	unsigned long ino;
@@ -130,18 +132,18 @@ static void cut_key(const struct sockaddr *sa, struct cut_key *key)
 
 static int cut_order(const void *a, const void *b)
 {
-	const struct rail_cut_seen *x = a, *y = b;
+	const struct rail_disconnect_seen *x = a, *y = b;
 
 	return memcmp(&x->key, &y->key, sizeof(x->key));
 }
 
 /* Adds a connection to the list. If memory is short, the connection is left
  * out. */
-static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
-		     int fd, unsigned long ino)
+static void cut_note(struct rail_disconnect_list *list,
+		     const struct sockaddr *sa, int fd, unsigned long ino)
 {
 	uint32_t cap = list->cap ? 2 * list->cap : 64;
-	struct rail_cut_seen *more;
+	struct rail_disconnect_seen *more;
 
 	if (list->n == list->cap) {
 		more = realloc(list->seen, cap * sizeof(*more));
@@ -158,8 +160,9 @@ static void cut_note(struct rail_cut_list *list, const struct sockaddr *sa,
 /* Returns the first connection in the list with that address and sets *n to the
  * number of connections with that address, at most CUT_FOUND. Returns NULL if
  * there is none. */
-static struct rail_cut_seen *cut_seen(const struct rail_cut_list *list,
-				      const void *addr, size_t len, uint32_t *n)
+static struct rail_disconnect_seen *
+cut_seen(const struct rail_disconnect_list *list, const void *addr, size_t len,
+	 uint32_t *n)
 {
 	uint32_t from = 0, to = list->n, mid;
 	const struct sockaddr *sa = addr;
@@ -276,7 +279,7 @@ static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 	fclose(f);
 }
 
-void rail_cut(struct rail_lane *lane, struct rail_done *done)
+void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 {
 	struct cut all = { .shut = true };
 	uint64_t end = tei_now_ns() + CUT_NS;
@@ -302,8 +305,9 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
 
 /* Searches the lane's connections for that address. *which is set to the first
  * match, if any. */
-static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
-			      size_t len, bool shut, struct rail_socket *which)
+static enum rail_disconnect cut_find(struct rail_lane *lane, const void *addr,
+				     size_t len, bool shut,
+				     struct rail_socket *which)
 {
 	struct cut c = { .shut = shut, .peer = addr, .lane = lane };
 
@@ -318,13 +322,14 @@ static enum rail_cut cut_find(struct rail_lane *lane, const void *addr,
 							RAIL_CUT_UNKNOWN;
 }
 
-enum rail_cut rail_cut_one(struct rail_lane *lane, const void *addr, size_t len,
-			   struct rail_socket *which)
+enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
+					 const void *addr, size_t len,
+					 struct rail_socket *which)
 {
 	return cut_find(lane, addr, len, true, which);
 }
 
-bool rail_cut_there(const struct rail_socket *which)
+bool rail_disconnect_there(const struct rail_socket *which)
 {
 	struct statx st;
 
@@ -334,13 +339,14 @@ bool rail_cut_there(const struct rail_socket *which)
 	       S_ISSOCK(st.stx_mode) && st.stx_ino == which->ino;
 }
 
-enum rail_cut rail_cut_look(struct rail_lane *lane, const void *addr,
-			    size_t len)
+enum rail_disconnect rail_disconnect_look(struct rail_lane *lane,
+					  const void *addr, size_t len)
 {
 	return cut_find(lane, addr, len, false, NULL);
 }
 
-void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list)
+void rail_disconnect_list(struct rail_lane *lane,
+			  struct rail_disconnect_list *list)
 {
 	struct cut c = { .list = list };
 	int fd = -1;
@@ -362,7 +368,7 @@ void rail_cut_list(struct rail_lane *lane, struct rail_cut_list *list)
 		qsort(list->seen, list->n, sizeof(*list->seen), cut_order);
 }
 
-void rail_cut_list_free(struct rail_cut_list *list)
+void rail_disconnect_list_free(struct rail_disconnect_list *list)
 {
 	free(list->seen);
 	list->seen = NULL;
@@ -371,7 +377,7 @@ void rail_cut_list_free(struct rail_cut_list *list)
 
 /* Returns true if the descriptor of a list entry still belongs to the same
  * connection and not to another file. shut: also shuts the connection down. */
-static bool cut_again(const struct rail_cut_seen *seen, const void *addr,
+static bool cut_again(const struct rail_disconnect_seen *seen, const void *addr,
 		      bool shut)
 {
 	struct cut c = { .peer = addr, .shut = shut };
@@ -380,11 +386,12 @@ static bool cut_again(const struct rail_cut_seen *seen, const void *addr,
 	return c.meant;
 }
 
-bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
-		    size_t len, uint32_t ms, bool asked)
+bool rail_disconnect_heard(const struct rail_disconnect_list *list,
+			   const void *addr, size_t len, uint32_t ms,
+			   bool asked)
 {
 	struct rail_lane *lane = list->lane;
-	struct rail_cut_seen *seen;
+	struct rail_disconnect_seen *seen;
 	bool heard = false;
 	uint32_t i, n;
 
@@ -397,11 +404,11 @@ bool rail_cut_heard(const struct rail_cut_list *list, const void *addr,
 	return heard;
 }
 
-uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
-			size_t len)
+uint64_t rail_disconnect_acked(const struct rail_disconnect_list *list,
+			       const void *addr, size_t len)
 {
 	struct rail_lane *lane = list->lane;
-	struct rail_cut_seen *seen;
+	struct rail_disconnect_seen *seen;
 	uint64_t acked = 0;
 	uint32_t i, n;
 
@@ -414,10 +421,11 @@ uint64_t rail_cut_acked(const struct rail_cut_list *list, const void *addr,
 	return acked;
 }
 
-void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
-		     const void *addr, size_t len)
+void rail_disconnect_listed(struct rail_lane *lane,
+			    const struct rail_disconnect_list *list,
+			    const void *addr, size_t len)
 {
-	struct rail_cut_seen *seen;
+	struct rail_disconnect_seen *seen;
 	bool found = false;
 	uint32_t i, n;
 
@@ -426,7 +434,7 @@ void rail_cut_listed(struct rail_lane *lane, const struct rail_cut_list *list,
 		found |= cut_again(&seen[i], addr, true);
 	/* the connection may have been made after the scan */
 	if (!found)
-		rail_cut_one(lane, addr, len, NULL);
+		rail_disconnect_one(lane, addr, len, NULL);
 }
 
 static bool cut_any(const struct cut *c)
@@ -434,8 +442,8 @@ static bool cut_any(const struct cut *c)
 	return c->meant || c->others || c->nameless || c->listening;
 }
 
-enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
-			     size_t len)
+enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
+					   const void *addr, size_t len)
 {
 	struct cut c = { .peer = addr, .lane = lane };
 
@@ -448,7 +456,7 @@ enum rail_cut rail_cut_lives(struct rail_lane *lane, const void *addr,
 	return !c.accepted && cut_any(&c) ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 
-bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
+bool rail_disconnect_shows(struct rail_lane *lane, const void *addr, size_t len)
 {
 	struct cut c = { .peer = addr };
 
@@ -458,7 +466,8 @@ bool rail_cut_shows(struct rail_lane *lane, const void *addr, size_t len)
 	return cut_any(&c);
 }
 
-bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
+bool rail_disconnect_pending(struct rail_lane *lane, const void *addr,
+			     size_t len)
 {
 	struct cut c = { .peer = addr };
 
@@ -468,7 +477,8 @@ bool rail_cut_pending(struct rail_lane *lane, const void *addr, size_t len)
 	return c.pending;
 }
 
-bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
+bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
+			    size_t len)
 {
 	struct cut c = { .peer = addr };
 
@@ -478,7 +488,7 @@ bool rail_cut_silent(struct rail_lane *lane, const void *addr, size_t len)
 	return c.meant && c.silent == c.meant;
 }
 
-uint32_t rail_cut_count(struct rail_lane *lane)
+uint32_t rail_disconnect_count(struct rail_lane *lane)
 {
 	struct sockaddr_in none = { .sin_family = AF_INET };
 	struct cut c = { .peer = (const void *)&none };
