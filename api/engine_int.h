@@ -110,8 +110,8 @@ struct engine_submission {
 	bool failed;			/* atomic */
 	struct tei_rail_peer *peer;	/* one reference; NULL: this engine */
 	struct tei_rail_outgoing *out;	/* to the peer, or NULL */
-	struct tei_rail_note *note;	/* to this engine, with room reserved
-					 * for it, or NULL */
+	struct tei_rail_notification *note; /* to this engine, with room
+					     * reserved for it, or NULL */
 };
 
 struct engine_group;
@@ -909,14 +909,14 @@ void engine_group_cancel(struct engine *e, struct engine_task *t);
  * Returns NULL if it is too long, if there is no room or if memory is short;
  * err is filled and is the thread's last error.
  */
-struct tei_rail_note *engine_note_own(struct engine *e,
-				      const struct notify_msg *msg,
-				      struct tei_err *err);
+struct tei_rail_notification *engine_note_own(struct engine *e,
+					      const struct notify_msg *msg,
+					      struct tei_err *err);
 /* Frees a notification that was not delivered, and its room. */
-void engine_note_discard(struct engine *e, struct tei_rail_note *note);
+void engine_note_discard(struct engine *e, struct tei_rail_notification *note);
 /* Delivers a notification for which room is reserved, and takes it over. arg is
  * the engine. */
-void engine_note_arrived(void *arg, struct tei_rail_note *note);
+void engine_note_arrived(void *arg, struct tei_rail_notification *note);
 /* Frees the notifications that were not fetched. */
 void engine_note_free_all(struct engine *e);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void engine_note_arrived(void *arg, struct tei_rail_note *note)
+void engine_note_arrived(void *arg, struct tei_rail_notification *note)
 {
 	struct engine *e = arg;
 
@@ -28,12 +28,12 @@ static int note_refused(struct engine *e, const struct tei_err *err)
 	return err->code;
 }
 
-struct tei_rail_note *engine_note_own(struct engine *e,
-				      const struct notify_msg *msg,
-				      struct tei_err *err)
+struct tei_rail_notification *engine_note_own(struct engine *e,
+					      const struct notify_msg *msg,
+					      struct tei_err *err)
 {
 	size_t len = strlen(msg->name) + strlen(msg->msg);
-	struct tei_rail_note *note;
+	struct tei_rail_notification *note;
 
 	if (len > TEI_RAIL_NOTIFY_MAX) {
 		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
@@ -41,13 +41,13 @@ struct tei_rail_note *engine_note_own(struct engine *e,
 			     TEI_RAIL_NOTIFY_MAX);
 		return NULL;
 	}
-	note = tei_rail_note_new(msg->name, msg->msg);
+	note = tei_rail_notification_new(msg->name, msg->msg);
 	if (!note) {
 		tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 			     "no memory for a notification of %zu bytes", len);
 		return NULL;
 	}
-	if (!tei_rail_note_reserve(e->dp, note->bytes))
+	if (!tei_rail_notification_reserve(e->dp, note->bytes))
 		return note;
 	tei_err_note(err, TEI_ERR_TOO_MANY, "engine",
 		     "fetch them with getNotifsFromEngine",
@@ -55,28 +55,29 @@ struct tei_rail_note *engine_note_own(struct engine *e,
 		     e->settings.max_notifies,
 		     (unsigned long long)e->settings.notify_bytes);
 	note_refused(e, err);
-	tei_rail_note_free(note);
+	tei_rail_notification_free(note);
 	return NULL;
 }
 
-void engine_note_discard(struct engine *e, struct tei_rail_note *note)
+void engine_note_discard(struct engine *e, struct tei_rail_notification *note)
 {
-	tei_rail_note_release(e->dp, 1, note->bytes);
-	tei_rail_note_free(note);
+	tei_rail_notification_release(e->dp, 1, note->bytes);
+	tei_rail_notification_free(note);
 }
 
 void engine_note_free_all(struct engine *e)
 {
-	struct tei_rail_note *n, *tmp;
+	struct tei_rail_notification *n, *tmp;
 
-	tei_list_foreach_safe(n, tmp, &e->notes, struct tei_rail_note, link)
-		tei_rail_note_free(n);
+	tei_list_foreach_safe (n, tmp, &e->notes, struct tei_rail_notification,
+			       link)
+		tei_rail_notification_free(n);
 }
 
 notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 {
 	struct engine *e = engine_from(engine);
-	struct tei_rail_note *n;
+	struct tei_rail_notification *n;
 	uint64_t bytes = 0;
 	notify_msg_t *out;
 	uint32_t i, count;
@@ -91,14 +92,15 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 	count = e->nnotes;
 	out = count ? calloc(count, sizeof(*out)) : NULL;
 	for (i = 0; out && i < count; i++) {
-		n = tei_list_first(&e->notes, struct tei_rail_note, link);
+		n = tei_list_first(&e->notes, struct tei_rail_notification,
+				   link);
 		tei_list_del(&n->link);
 		/* the strings go to the caller, the rest is freed here */
 		out[i].name = n->name;
 		out[i].msg = n->msg;
 		n->name = n->msg = NULL;
 		bytes += n->bytes;
-		tei_rail_note_free(n);
+		tei_rail_notification_free(n);
 	}
 	if (out) {
 		__atomic_store_n(&e->nnotes, 0, __ATOMIC_SEQ_CST);
@@ -106,7 +108,7 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 	}
 	tei_mutex_unlock(&e->notes_lock);
 	if (out)
-		tei_rail_note_release(e->dp, count, bytes);
+		tei_rail_notification_release(e->dp, count, bytes);
 	engine_event_notes(e);
 	return out;
 }
@@ -157,7 +159,7 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 {
 	struct engine *e = engine_from(engine);
 	struct tei_rail_peer *peer = NULL;
-	struct tei_rail_note *note;
+	struct tei_rail_notification *note;
 	struct engine_segment *s;
 	bool ended = false;
 	struct tei_err err;

@@ -188,12 +188,12 @@ static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
 
 /* Drops a notification. Domains of the provider send none, but other peers
  * may. */
-static void domain_notify(void *arg, struct tei_rail_note *note)
+static void domain_notify(void *arg, struct tei_rail_notification *note)
 {
 	struct moonrail_domain *d = arg;
 
-	tei_rail_note_release(d->dp, 1, note->bytes);
-	tei_rail_note_free(note);
+	tei_rail_notification_release(d->dp, 1, note->bytes);
+	tei_rail_notification_free(note);
 }
 
 /* Ignores the request to resolve a peer, because the data plane already has all

@@ -26,8 +26,8 @@ SRCS += \
 	prov/rail/rail_mr.c \
 	prov/rail/rail_mr_open.c \
 	prov/rail/rail_msg.c \
-	prov/rail/rail_note.c \
-	prov/rail/rail_note_in.c \
+	prov/rail/rail_notify.c \
+	prov/rail/rail_notify_recv.c \
 	prov/rail/rail_numa.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
@@ -69,7 +69,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_loss_test.c \
 	prov/rail/rail_mr_test.c \
 	prov/rail/rail_msg_test.c \
-	prov/rail/rail_note_test.c \
+	prov/rail/rail_notify_test.c \
 	prov/rail/rail_peer_test.c \
 	prov/rail/rail_ports_test.c \
 	prov/rail/rail_probe_test.c \
@@ -89,7 +89,7 @@ TEST_SRCS_rail = \
 
 UNIT_TESTS += rail
 
-# rail_contact_test.c has single allocations fail; rail_note_test.c takes messages
+# rail_contact_test.c has single allocations fail; rail_notify_test.c takes messages
 LIBS_rail_test = -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
 LIBS_rail_test += -Wl,--wrap=rail_msg_send
 

@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_sched.h"
 #include "prov/rail/rail_wire.h"
 #include "util/atomic.h"
@@ -177,7 +177,7 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 		atomic_unknown_all(peer, "the target has forgotten this process",
 				   done);
 	a->session = session;
-	rail_note_session(peer);
+	rail_notify_session(peer);
 }
 
 /* --- initiator: requests ------------------------------------------------- */

@@ -92,7 +92,8 @@ uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 /* Answers the peer's probes. */
 uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
-/* --- rail_note.c, rail_note_in.c ------------------------------------------ */
+/* --- rail_notify.c, rail_notify_recv.c
+ * ------------------------------------------ */
 /* Acknowledges the notifications that have arrived. */
 uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "util/hint.h"
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
@@ -166,7 +166,7 @@ static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 	}
 	if (give_up && !p->posted)
 		rail_sched_give_up(p, done);
-	rail_note_presumed(p, &err);
+	rail_notify_presumed(p, &err);
 }
 
 static uint64_t deadline_later(uint64_t at, uint64_t by, uint64_t now)
@@ -209,7 +209,7 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 	deadline_check(p, now, &done, &retire, &give_up);
 	if (give_up)
 		rail_sched_give_up(p, &done);
-	live = !tei_list_empty(&p->live) || rail_note_waited_ns(p);
+	live = !tei_list_empty(&p->live) || rail_notify_waited_ns(p);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	if (retire)

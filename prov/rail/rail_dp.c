@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "prov/rail/rail_health.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
@@ -26,7 +26,7 @@ static void dp_free(struct tei_rail_dp *dp)
 		free(c);
 	}
 	rail_mr_close_anywhere(dp);
-	rail_note_dp_fini(dp);
+	rail_notify_dp_fini(dp);
 	tei_wipe(&dp->auth, sizeof(dp->auth));
 	pthread_cond_destroy(&dp->cond);
 	tei_mutex_fini(&dp->sched);
@@ -71,7 +71,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	tei_list_init(&dp->active);
 	tei_list_init(&dp->slices);
 	tei_list_init(&dp->faults);
-	rail_note_dp_init(dp);
+	rail_notify_dp_init(dp);
 	for (i = 0; i < RAIL_PEER_HASH; i++)
 		tei_list_init(&dp->hash[i]);
 	rail_link_open(dp);

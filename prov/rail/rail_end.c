@@ -64,7 +64,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 	struct tei_rail_extra *extra;
 	struct tei_rail_message *m;
 	struct tei_rail_task *task;
-	struct tei_rail_note *note;
+	struct tei_rail_notification *note;
 	struct tei_err *err;
 
 	while (!tei_list_empty(&done->messages)) {
@@ -74,7 +74,8 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		dp->ops->message(dp->arg, m);
 	}
 	while (!tei_list_empty(&done->heard)) {
-		note = tei_list_first(&done->heard, struct tei_rail_note, link);
+		note = tei_list_first(&done->heard,
+				      struct tei_rail_notification, link);
 		tei_list_del(&note->link);
 		/* the callee owns the note from now on */
 		dp->ops->notify(dp->arg, note);

@@ -5,7 +5,7 @@
 
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_wire.h"
 
 #define HELLO_SILENT_TRIES 120
@@ -66,7 +66,7 @@ static void hello_no_route(struct tei_rail_peer *p)
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 			       live_link)
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
-	rail_note_fail(p, &err);
+	rail_notify_fail(p, &err);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 }

@@ -743,8 +743,8 @@ struct rail_key_want {
 					 * attempt, 0: none yet */
 };
 
-/* Notifications to be sent to a peer (rail_note.c). Guarded by dp->sched. */
-struct rail_note_out {
+/* Notifications to be sent to a peer (rail_notify.c). Guarded by dp->sched. */
+struct rail_notify_out {
 	struct tei_list list;		/* tei_rail_outgoing.link:
 					 * unacknowledged notifications in
 					 * order; those that already have a
@@ -769,17 +769,18 @@ struct rail_note_out {
 					 * until it has */
 };
 
-/* Notifications received from a peer (rail_note_in.c). Guarded by dp->sched. */
-struct rail_note_in {
+/* Notifications received from a peer (rail_notify_recv.c). Guarded by
+ * dp->sched. */
+struct rail_notify_recv {
 	uint64_t stream;		/* session in which the peer numbers its
 					 * notifications, 0: none */
 	uint64_t next;			/* number expected next, 0: unknown */
 	uint64_t base;			/* oldest number that the peer still
 					 * holds */
-	struct rail_note_part *part;	/* notification assembly, or NULL */
+	struct rail_notify_part *part;	/* notification assembly, or NULL */
 	bool owed;			/* an answer with the next two values is
 					 * due: */
-	uint16_t code;			/* enum rail_note_code */
+	uint16_t code;			/* enum rail_notify_code */
 	uint64_t turn;			/* turn of the NOTIFY that is
 					 * answered */
 	struct tei_list wait_link;	/* in dp->notes.waiting, or unlinked */
@@ -793,16 +794,16 @@ struct rail_note_in {
  * Counts the notifications that are queued for the owner of the data plane or
  * are being assembled. Guarded by dp->sched.
  */
-struct rail_note_budget {
+struct rail_notify_budget {
 	uint64_t bytes;			/* bytes of notifications that are held,
 					 * reserved or being assembled */
 	uint32_t notes;
-	struct tei_list parts;		/* rail_note_part.link:
-					 * longest idle first */
-	struct tei_list waiting;	/* rail_note_in.wait_link:
-					 * longest wait first */
-	struct rail_note_memory *memory; /* sessions of freed peers
-					  * (rail_note_in.c), or NULL */
+	struct tei_list parts;		   /* rail_notify_part.link:
+					    * longest idle first */
+	struct tei_list waiting;	   /* rail_notify_recv.wait_link:
+					    * longest wait first */
+	struct rail_notify_memory *memory; /* sessions of freed peers
+					    * (rail_notify_recv.c), or NULL */
 	bool shut;			/* set by tei_rail_notify_shut */
 	bool closed;			/* tear-down: no waiting
 					 * peer gets room */
@@ -1015,8 +1016,8 @@ struct tei_rail_peer {
 	} key_reply;
 
 	struct rail_atomics atomics;
-	struct rail_note_out note_out;
-	struct rail_note_in note_in;
+	struct rail_notify_out note_out;
+	struct rail_notify_recv note_in;
 	uint64_t due_ns;		/* when it must run,
 					 * while in dp->attn */
 	uint64_t asked_ns;		/* start of waiting for the
@@ -1216,7 +1217,7 @@ struct tei_rail_dp {
 					 * peer in attn is due */
 	struct tei_list faults;		/* rail_health.h */
 	uint64_t probe_seq;		/* number of the newest probe */
-	struct rail_note_budget notes;
+	struct rail_notify_budget notes;
 
 	/* atomic: */
 	struct rail_looks looks;	/* polls of tx lanes by callers */
@@ -1283,7 +1284,7 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 struct rail_done {
 	struct tei_list tasks;		/* tei_rail_task.live_link:
 					 * tasks that ended */
-	struct tei_list heard;		/* tei_rail_note.link,
+	struct tei_list heard;		/* tei_rail_notification.link,
 					 * for ops->notify */
 	struct tei_list messages;	/* tei_rail_message.link,
 					 * for ops->message */

@@ -11,7 +11,7 @@
 #include "prov/rail/rail_cache.h"
 #include "prov/rail/rail_ctl.h"
 #include "prov/rail/rail_health.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_wire.h"
 
 #define MSG_PAIR_SHIFT	8	/* in peer->heard: shift of the remote's index
@@ -1109,10 +1109,10 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 		msg_on_revoked(peer, w);
 		break;
 	case RAIL_MSG_NOTIFY:
-		rail_note_received(peer, flags, w, done);
+		rail_notify_received(peer, flags, w, done);
 		break;
 	case RAIL_MSG_NOTE_ACK:
-		rail_note_answered(peer, w);
+		rail_notify_answered(peer, w);
 		break;
 	case RAIL_MSG_ATOMIC:
 		rail_atomic_asked(peer, w);

@@ -279,7 +279,7 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
 		rail_wire_put(w, 1, 8);
 		rail_wire_put(w, 0, 4);
 		rail_wire_put(w, 0, 8);
-		rail_wire_put(w, RAIL_NOTE_OK, 2);
+		rail_wire_put(w, RAIL_NOTIFY_OK, 2);
 		break;
 	default:
 		break;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_health.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
@@ -123,7 +123,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->live);
 	tei_list_init(&p->retry);
 	tei_list_init(&p->limbo);
-	rail_note_init(p);
+	rail_notify_init(p);
 	tei_list_init(&p->keys);
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
@@ -155,7 +155,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 		return NULL;
 	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
 	dp->npeers++;
-	rail_note_recall(p);
+	rail_notify_recall(p);
 	return p;
 }
 
@@ -222,7 +222,7 @@ struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 
 static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
-	rail_note_free(p);
+	rail_notify_free(p);
 	rail_atomic_free(p);
 	rail_key_free_all(p);
 	rail_path_free_all(p);
@@ -378,7 +378,7 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	rail_health_forget(p);
 	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
-	rail_note_gone(p, why);
+	rail_notify_gone(p, why);
 	if (gone != RAIL_GONE_PERHAPS)
 		peer_over(p, gone, why->text, done);
 	rail_key_holder_gone(dp, p->incarnation, gone == RAIL_GONE_LEFT);

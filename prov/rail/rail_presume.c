@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 
 /* Silence before the first check; pause between two checks; pause while the
  * control port does not refuse connections. */
@@ -175,12 +175,12 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 
 	rail_sched_enter(p->dp);
 	/* a refusal that is older than the last sign of life proves nothing */
-	ask = (!tei_list_empty(&p->live) || rail_note_waited_ns(p)) &&
+	ask = (!tei_list_empty(&p->live) || rail_notify_waited_ns(p)) &&
 	      !p->posted && p->state != RAIL_PEER_GONE &&
 	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
 	if (ask)
-		since = tei_list_empty(&p->live) ? rail_note_waited_ns(p) :
-						   rail_deadline_oldest(p);
+		since = tei_list_empty(&p->live) ? rail_notify_waited_ns(p)
+						 : rail_deadline_oldest(p);
 	if (since < p->alive_ns)
 		since = p->alive_ns;
 	ask = ask && now >= since + PRESUME_WAIT_NS;

@@ -26,7 +26,7 @@ extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_loss_cases[];
 extern const struct tei_test_case rail_mr_cases[];
 extern const struct tei_test_case rail_msg_cases[];
-extern const struct tei_test_case rail_note_cases[];
+extern const struct tei_test_case rail_notify_cases[];
 extern const struct tei_test_case rail_peer_cases[];
 extern const struct tei_test_case rail_ports_cases[];
 extern const struct tei_test_case rail_probe_cases[];
@@ -48,7 +48,7 @@ struct test_plane {
 	bool reports;			/* attr.reports */
 	bool hold;			/* notifications stay in notes and count
 					 * against the limits */
-	struct tei_list notes;		/* list of tei_rail_note.link */
+	struct tei_list notes;		/* list of tei_rail_notification.link */
 };
 
 void test_plane_init(struct test_plane *p);
@@ -61,8 +61,9 @@ void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
 /* Takes the oldest notification off the list. Returns NULL if there is none. It
  * counts against the limits until test_plane_release, which frees it. */
-struct tei_rail_note *test_plane_note(struct test_plane *p);
-void test_plane_release(struct test_plane *p, struct tei_rail_note *note);
+struct tei_rail_notification *test_plane_note(struct test_plane *p);
+void test_plane_release(struct test_plane *p,
+			struct tei_rail_notification *note);
 /* Returns a reference to the peer that stands for `to` in data plane `of`. A
  * failure ends the test. */
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,

@@ -31,7 +31,7 @@ static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 	pthread_mutex_unlock(&test_lock);
 }
 
-static void test_notify(void *arg, struct tei_rail_note *note)
+static void test_notify(void *arg, struct tei_rail_notification *note)
 {
 	struct test_plane *p = arg;
 	bool hold = p->hold;
@@ -43,27 +43,29 @@ static void test_notify(void *arg, struct tei_rail_note *note)
 	pthread_mutex_unlock(&test_lock);
 	if (hold)
 		return;
-	tei_rail_note_release(p->dp, 1, note->bytes);
-	tei_rail_note_free(note);
+	tei_rail_notification_release(p->dp, 1, note->bytes);
+	tei_rail_notification_free(note);
 }
 
-struct tei_rail_note *test_plane_note(struct test_plane *p)
+struct tei_rail_notification *test_plane_note(struct test_plane *p)
 {
-	struct tei_rail_note *note = NULL;
+	struct tei_rail_notification *note = NULL;
 
 	pthread_mutex_lock(&test_lock);
 	if (!tei_list_empty(&p->notes)) {
-		note = tei_list_first(&p->notes, struct tei_rail_note, link);
+		note = tei_list_first(&p->notes, struct tei_rail_notification,
+				      link);
 		tei_list_del(&note->link);
 	}
 	pthread_mutex_unlock(&test_lock);
 	return note;
 }
 
-void test_plane_release(struct test_plane *p, struct tei_rail_note *note)
+void test_plane_release(struct test_plane *p,
+			struct tei_rail_notification *note)
 {
-	tei_rail_note_release(p->dp, 1, note->bytes);
-	tei_rail_note_free(note);
+	tei_rail_notification_release(p->dp, 1, note->bytes);
+	tei_rail_notification_free(note);
 }
 
 /* Drops the reference without an answer, as if the peer had not moved. */
@@ -154,12 +156,12 @@ void test_plane_still(struct test_plane *p)
 
 void test_plane_close(struct test_plane *p)
 {
-	struct tei_rail_note *note;
+	struct tei_rail_notification *note;
 
 	tei_rail_dp_close(p->dp, 0);
 	p->dp = NULL;
 	while ((note = test_plane_note(p)))
-		tei_rail_note_free(note);
+		tei_rail_notification_free(note);
 }
 
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
@@ -380,7 +382,7 @@ int main(int argc, char **argv)
 		{ "rail_loss", rail_loss_cases },
 		{ "rail_mr", rail_mr_cases },
 		{ "rail_msg", rail_msg_cases },
-		{ "rail_note", rail_note_cases },
+		{ "rail_note", rail_notify_cases },
 		{ "rail_peer", rail_peer_cases },
 		{ "rail_ports", rail_ports_cases },
 		{ "rail_probe", rail_probe_cases },

@@ -55,7 +55,7 @@
  *	NOTE_ACK	stream 8, number 8 of the notification expected next
  *		(those below it have been delivered), bytes 4 received of it,
  *		turn 8 of the message that is answered, code 2 (enum
- *		rail_note_code)
+ *		rail_notify_code)
  *	BYE	nothing
  *	ATOMIC	session 8, operations 2, per operation: number 8, operation 1
  *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
@@ -67,9 +67,8 @@
  *		protocol 4, protocol version 4, format 4, address bytes: user
  *		messages may be sent there over the connection that carried
  *		this message
- *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes 8
- *		that the sender has written to the receiver since then, bytes 8 read
- *		from it
+ *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes
+ *8 that the sender has written to the receiver since then, bytes 8 read from it
  *
  * USER has no format: its body is the bytes of tei_rail_send.
  *
@@ -123,13 +122,13 @@ enum rail_refusal {
 #define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are valid */
 
 /* Codes in the answer to a NOTIFY. */
-enum rail_note_code {
-	RAIL_NOTE_OK,			/* the fragment was received, or room is
-					 * reserved for the notification */
-	RAIL_NOTE_FULL,			/* no room; the fragment was not kept */
-	RAIL_NOTE_GAP,			/* an earlier fragment is missing */
-	RAIL_NOTE_FORGOTTEN,		/* possibly delivered in an earlier
-					 * session, so not accepted */
+enum rail_notify_code {
+	RAIL_NOTIFY_OK,	       /* the fragment was received, or room is
+				* reserved for the notification */
+	RAIL_NOTIFY_FULL,      /* no room; the fragment was not kept */
+	RAIL_NOTIFY_GAP,       /* an earlier fragment is missing */
+	RAIL_NOTIFY_FORGOTTEN, /* possibly delivered in an earlier
+				* session, so not accepted */
 };
 
 /* How a rail's keys are used. */

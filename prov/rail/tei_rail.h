@@ -28,7 +28,7 @@ struct tei_topo;
 struct tei_rail_dp;
 struct tei_rail_message;
 struct tei_rail_mr;
-struct tei_rail_note;
+struct tei_rail_notification;
 struct tei_rail_outgoing;
 struct tei_rail_peer;
 struct tei_rail_task;
@@ -71,9 +71,10 @@ struct tei_rail_ops {
 			  const struct tei_err *err);
 	/*
 	 * Delivers a notification. The callee owns it. The notification counts
-	 * against the limits until the callee calls tei_rail_note_release.
+	 * against the limits until the callee calls
+	 * tei_rail_notification_release.
 	 */
-	void (*notify)(void *arg, struct tei_rail_note *note);
+	void (*notify)(void *arg, struct tei_rail_notification *note);
 	/*
 	 * Asks for the peer's contact addresses, because the peer does not
 	 * answer at the known ones. The callee looks them up on another thread
@@ -509,7 +510,7 @@ int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
 #define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and text together */
 
 /* A notification that was received, or that this process sends to itself. */
-struct tei_rail_note {
+struct tei_rail_notification {
 	struct tei_list link;		/* for the owner's use */
 	char *name, *msg;		/* two allocations, for free() */
 	uint64_t bytes;			/* length of both strings, without
@@ -517,21 +518,23 @@ struct tei_rail_note {
 };
 /* Copies both strings into a new notification. Returns NULL if memory is
  * short. */
-struct tei_rail_note *tei_rail_note_new(const char *name, const char *msg);
+struct tei_rail_notification *tei_rail_notification_new(const char *name,
+							const char *msg);
 /* Frees the notification and those of its strings that are not NULL. */
-void tei_rail_note_free(struct tei_rail_note *note);
+void tei_rail_notification_free(struct tei_rail_notification *note);
 
 /*
  * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit the notifications held
- * for the owner of the data plane. tei_rail_note_reserve counts a notification
- * that this process sends to itself; it returns 0, or TEI_ERR_TOO_MANY if there
- * is no room now. tei_rail_note_release must be called for all notifications
- * that the application has fetched, including those from ops->notify. Peers
- * whose notifications wait for room can then deliver them.
+ * for the owner of the data plane. tei_rail_notification_reserve counts a
+ * notification that this process sends to itself; it returns 0, or
+ * TEI_ERR_TOO_MANY if there is no room now. tei_rail_notification_release must
+ * be called for all notifications that the application has fetched, including
+ * those from ops->notify. Peers whose notifications wait for room can then
+ * deliver them.
  */
-int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes);
-void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
-			   uint64_t bytes);
+int tei_rail_notification_reserve(struct tei_rail_dp *dp, uint64_t bytes);
+void tei_rail_notification_release(struct tei_rail_dp *dp, uint32_t notes,
+				   uint64_t bytes);
 
 /*
  * Creates a notification to be sent to the peer later. The peer must stay valid

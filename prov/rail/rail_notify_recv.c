@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Notifications from peers: assembles, limits and acknowledges them.
- * rail_note.h describes the protocol.
+ * rail_notify.h describes the protocol.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_wire.h"
 
 /* A notification under assembly. Owned by its peer, and counted in dp->notes. */
-struct rail_note_part {
+struct rail_notify_part {
 	struct tei_list link;		/* in dp->notes.parts */
 	struct tei_rail_peer *peer;
-	struct tei_rail_note *note;
+	struct tei_rail_notification *note;
 	uint32_t name_len, msg_len;
 	uint32_t got;			/* bytes received, without gaps */
 	uint64_t grown_ns;		/* when bytes were added last */
@@ -32,8 +32,8 @@ struct rail_note_part {
  * set-associative: the incarnation selects a set, and each set keeps the
  * MEMORY_WAYS peers that were freed last.
  */
-struct rail_note_memory {
-	struct rail_note_mark {
+struct rail_notify_memory {
+	struct rail_notify_mark {
 		uint64_t incarnation;	/* 0: none */
 		uint64_t stream, next;
 	} mark[MEMORY_SETS][MEMORY_WAYS];
@@ -51,9 +51,9 @@ static uint32_t memory_set(uint64_t incarnation)
 static void memory_store(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	bool unused = p->atomics.session > p->note_in.stream;
-	struct rail_note_budget *b = &p->dp->notes;
+	struct rail_notify_budget *b = &p->dp->notes;
 	uint32_t set = memory_set(p->incarnation);
-	struct rail_note_mark *m;
+	struct rail_notify_mark *m;
 
 	if (!b->memory)
 		b->memory = calloc(1, sizeof(*b->memory));
@@ -65,10 +65,10 @@ static void memory_store(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	m->next = unused ? 1 : p->note_in.next;
 }
 
-void rail_note_recall(struct tei_rail_peer *p)
+void rail_notify_recall(struct tei_rail_peer *p)
 {
-	struct rail_note_memory *memory = p->dp->notes.memory;
-	struct rail_note_mark *m;
+	struct rail_notify_memory *memory = p->dp->notes.memory;
+	struct rail_notify_mark *m;
 	uint32_t i;
 
 	for (i = 0; memory && i < MEMORY_WAYS; i++) {
@@ -84,18 +84,18 @@ void rail_note_recall(struct tei_rail_peer *p)
 
 /* --- room ---------------------------------------------------------------- */
 
-void rail_note_dp_init(struct tei_rail_dp *dp)
+void rail_notify_dp_init(struct tei_rail_dp *dp)
 {
 	tei_list_init(&dp->notes.parts);
 	tei_list_init(&dp->notes.waiting);
 }
 
-void rail_note_dp_fini(struct tei_rail_dp *dp)
+void rail_notify_dp_fini(struct tei_rail_dp *dp)
 {
 	free(dp->notes.memory);
 }
 
-void tei_rail_note_free(struct tei_rail_note *note)
+void tei_rail_notification_free(struct tei_rail_notification *note)
 {
 	free(note->name);
 	free(note->msg);
@@ -103,16 +103,16 @@ void tei_rail_note_free(struct tei_rail_note *note)
 }
 
 /* Allocates a note for strings of these lengths, without their contents. */
-static struct tei_rail_note *note_alloc(size_t name_len, size_t msg_len)
+static struct tei_rail_notification *note_alloc(size_t name_len, size_t msg_len)
 {
-	struct tei_rail_note *note = calloc(1, sizeof(*note));
+	struct tei_rail_notification *note = calloc(1, sizeof(*note));
 
 	if (!note)
 		return NULL;
 	note->name = malloc(name_len + 1);
 	note->msg = malloc(msg_len + 1);
 	if (!note->name || !note->msg) {
-		tei_rail_note_free(note);
+		tei_rail_notification_free(note);
 		return NULL;
 	}
 	note->name[name_len] = '\0';
@@ -122,10 +122,11 @@ static struct tei_rail_note *note_alloc(size_t name_len, size_t msg_len)
 	return note;
 }
 
-struct tei_rail_note *tei_rail_note_new(const char *name, const char *msg)
+struct tei_rail_notification *tei_rail_notification_new(const char *name,
+							const char *msg)
 {
 	size_t a = strlen(name), b = strlen(msg);
-	struct tei_rail_note *note = note_alloc(a, b);
+	struct tei_rail_notification *note = note_alloc(a, b);
 
 	if (!note)
 		return NULL;
@@ -155,13 +156,13 @@ static void budget_give(struct tei_rail_dp *dp, uint32_t notes, uint64_t bytes)
 	dp->notes.bytes -= bytes;
 }
 
-static void part_drop(struct rail_note_part *part)
+static void part_drop(struct rail_notify_part *part)
 	TEI_REQUIRES(rail_sched_held)
 {
 	budget_give(part->peer->dp, 1, part->note->bytes);
 	part->peer->note_in.part = NULL;
 	tei_list_del(&part->link);
-	tei_rail_note_free(part->note);
+	tei_rail_notification_free(part->note);
 	free(part);
 }
 
@@ -172,7 +173,7 @@ static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_part *part = calloc(1, sizeof(*part));
+	struct rail_notify_part *part = calloc(1, sizeof(*part));
 
 	if (!part)
 		return false;
@@ -196,14 +197,14 @@ static bool part_begin(struct tei_rail_peer *p, uint32_t name_len,
 static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_part *part;
+	struct rail_notify_part *part;
 
 	while (!budget_fits(dp, bytes)) {
 		if (tei_list_empty(&dp->notes.parts))
 			return false;
-		part = tei_list_first(&dp->notes.parts, struct rail_note_part,
+		part = tei_list_first(&dp->notes.parts, struct rail_notify_part,
 				      link);
-		if (now < part->grown_ns + RAIL_NOTE_IDLE_NS)
+		if (now < part->grown_ns + RAIL_NOTIFY_IDLE_NS)
 			return false;
 		part_drop(part);
 	}
@@ -212,7 +213,7 @@ static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 
 /* --- peers that wait for room ---------------------------------------------- */
 
-static void note_owe(struct tei_rail_peer *p, enum rail_note_code code)
+static void note_owe(struct tei_rail_peer *p, enum rail_notify_code code)
 	TEI_REQUIRES(rail_sched_held)
 {
 	p->note_in.owed = true;
@@ -222,24 +223,24 @@ static void note_owe(struct tei_rail_peer *p, enum rail_note_code code)
 
 /* Begins assemblies for waiting peers, longest wait first, as far as there is
  * room. A peer no longer waits if its last request is older than
- * RAIL_NOTE_IDLE_NS. */
+ * RAIL_NOTIFY_IDLE_NS. */
 static void budget_grant(struct tei_rail_dp *dp, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_in *in;
+	struct rail_notify_recv *in;
 	struct tei_rail_peer *p;
 	uint64_t bytes;
 
 	while (!dp->notes.closed && !tei_list_empty(&dp->notes.waiting)) {
-		in = tei_list_first(&dp->notes.waiting, struct rail_note_in,
+		in = tei_list_first(&dp->notes.waiting, struct rail_notify_recv,
 				    wait_link);
 		p = tei_container_of(in, struct tei_rail_peer, note_in);
 		bytes = (uint64_t)in->wait_name + in->wait_msg;
-		if (now < in->wait_ns + RAIL_NOTE_IDLE_NS) {
+		if (now < in->wait_ns + RAIL_NOTIFY_IDLE_NS) {
 			if (!budget_reclaim(dp, bytes, now) ||
 			    !part_begin(p, in->wait_name, in->wait_msg, now))
 				return;
-			note_owe(p, RAIL_NOTE_OK);
+			note_owe(p, RAIL_NOTIFY_OK);
 		}
 		tei_list_del(&in->wait_link);
 	}
@@ -261,7 +262,7 @@ static bool note_admit(struct tei_rail_peer *p, uint32_t name_len,
 		       uint32_t msg_len, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_in *in = &p->note_in;
+	struct rail_notify_recv *in = &p->note_in;
 	struct tei_rail_dp *dp = p->dp;
 
 	bool waited = !tei_list_empty(&in->wait_link);
@@ -277,7 +278,7 @@ static bool note_admit(struct tei_rail_peer *p, uint32_t name_len,
 	return in->part != NULL;
 }
 
-int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes)
+int tei_rail_notification_reserve(struct tei_rail_dp *dp, uint64_t bytes)
 {
 	bool fits;
 
@@ -289,8 +290,8 @@ int tei_rail_note_reserve(struct tei_rail_dp *dp, uint64_t bytes)
 	return fits ? 0 : TEI_ERR_TOO_MANY;
 }
 
-void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
-			   uint64_t bytes)
+void tei_rail_notification_release(struct tei_rail_dp *dp, uint32_t notes,
+				   uint64_t bytes)
 {
 	rail_sched_enter(dp);
 	budget_give(dp, notes, bytes);
@@ -298,9 +299,9 @@ void tei_rail_note_release(struct tei_rail_dp *dp, uint32_t notes,
 	rail_sched_leave(dp);
 }
 
-void rail_note_in_drop(struct tei_rail_peer *p)
+void rail_notify_recv_drop(struct tei_rail_peer *p)
 {
-	struct rail_note_in *in = &p->note_in;
+	struct rail_notify_recv *in = &p->note_in;
 
 	tei_list_del(&in->wait_link);
 	if (!in->part)
@@ -309,12 +310,12 @@ void rail_note_in_drop(struct tei_rail_peer *p)
 	budget_grant(p->dp, tei_now_ns());
 }
 
-void rail_note_in_free(struct tei_rail_peer *p)
+void rail_notify_recv_free(struct tei_rail_peer *p)
 {
 	if (p->atomics.session && p->gone != RAIL_GONE_LEFT &&
 	    !p->dp->notes.closed)
 		memory_store(p);
-	rail_note_in_drop(p);
+	rail_notify_recv_drop(p);
 }
 
 /* --- messages -------------------------------------------------------------- */
@@ -359,14 +360,14 @@ static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
 static void note_new_stream(struct tei_rail_peer *p, uint64_t stream)
 	TEI_REQUIRES(rail_sched_held)
 {
-	rail_note_in_drop(p);
+	rail_notify_recv_drop(p);
 	p->note_in.stream = stream;
 	p->note_in.next = 0;
 	p->note_in.turn = 0;
 }
 
 /* Appends the fragment to the assembly. */
-static void part_copy(struct rail_note_part *part, const struct note_msg *m)
+static void part_copy(struct rail_notify_part *part, const struct note_msg *m)
 {
 	uint32_t n = 0;
 
@@ -382,13 +383,13 @@ static void part_copy(struct rail_note_part *part, const struct note_msg *m)
 
 /* Handles a fragment of the next expected notification. Returns the code for
  * the answer. */
-static enum rail_note_code note_take(struct tei_rail_peer *p,
-				     const struct note_msg *m, uint64_t now,
-				     struct rail_done *done)
+static enum rail_notify_code note_take(struct tei_rail_peer *p,
+				       const struct note_msg *m, uint64_t now,
+				       struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_in *in = &p->note_in;
-	struct rail_note_part *part = in->part;
+	struct rail_notify_recv *in = &p->note_in;
+	struct rail_notify_part *part = in->part;
 
 	/* the sender contradicts its earlier fragments */
 	if (part &&
@@ -397,60 +398,60 @@ static enum rail_note_code note_take(struct tei_rail_peer *p,
 		part = NULL;
 	}
 	if (!part && m->offset && !m->ask)
-		return RAIL_NOTE_GAP;
+		return RAIL_NOTIFY_GAP;
 	if (!part && !note_admit(p, m->name_len, m->msg_len, now))
-		return RAIL_NOTE_FULL;
+		return RAIL_NOTIFY_FULL;
 	part = in->part;
 	if (m->ask)
-		return RAIL_NOTE_OK;
+		return RAIL_NOTIFY_OK;
 	if (m->offset != part->got)
-		return m->offset > part->got ? RAIL_NOTE_GAP : RAIL_NOTE_OK;
+		return m->offset > part->got ? RAIL_NOTIFY_GAP : RAIL_NOTIFY_OK;
 	part_copy(part, m);
 	part->got += m->n;
 	part->grown_ns = now;
 	tei_list_del(&part->link);
 	tei_list_add_tail(&p->dp->notes.parts, &part->link);
 	if (part->got < part->name_len + part->msg_len)
-		return RAIL_NOTE_OK;
+		return RAIL_NOTIFY_OK;
 	/* the note stays counted until the user has fetched it */
 	tei_list_del(&part->link);
 	tei_list_add_tail(&done->heard, &part->note->link);
 	free(part);
 	in->part = NULL;
 	in->next++;
-	return RAIL_NOTE_OK;
+	return RAIL_NOTIFY_OK;
 }
 
 /* Finds the number of the next expected notification if it is not known. Only a
  * message of the oldest notification that the sender still holds shows this
  * number; it does not if this notification may have been delivered earlier.
- * Returns RAIL_NOTE_OK if the number is known now, otherwise the code for the
+ * Returns RAIL_NOTIFY_OK if the number is known now, otherwise the code for the
  * answer. */
-static enum rail_note_code note_resume(struct rail_note_in *in,
-				       const struct note_msg *m)
+static enum rail_notify_code note_resume(struct rail_notify_recv *in,
+					 const struct note_msg *m)
 {
 	if (m->number != m->base)
-		return RAIL_NOTE_GAP;
+		return RAIL_NOTIFY_GAP;
 	if (m->again)
-		return RAIL_NOTE_FORGOTTEN;
+		return RAIL_NOTIFY_FORGOTTEN;
 	in->next = m->number;
-	return RAIL_NOTE_OK;
+	return RAIL_NOTIFY_OK;
 }
 
 /* Handles a NOTIFY of the present session. Returns the code for the answer. */
-static enum rail_note_code note_handle(struct tei_rail_peer *p,
-				       const struct note_msg *m,
-				       struct rail_done *done)
+static enum rail_notify_code note_handle(struct tei_rail_peer *p,
+					 const struct note_msg *m,
+					 struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_in *in = &p->note_in;
-	enum rail_note_code code;
+	struct rail_notify_recv *in = &p->note_in;
+	enum rail_notify_code code;
 
 	if (m->base > in->base)
 		in->base = m->base;
 	if (!in->next) {
 		code = note_resume(in, m);
-		if (code != RAIL_NOTE_OK)
+		if (code != RAIL_NOTIFY_OK)
 			return code;
 	}
 	/* the sender has withdrawn the notifications before m->base */
@@ -460,15 +461,15 @@ static enum rail_note_code note_handle(struct tei_rail_peer *p,
 		in->next = m->base;
 	}
 	if (m->number != in->next)
-		return m->number > in->next ? RAIL_NOTE_GAP : RAIL_NOTE_OK;
+		return m->number > in->next ? RAIL_NOTIFY_GAP : RAIL_NOTIFY_OK;
 	return note_take(p, m, tei_now_ns(), done);
 }
 
-void rail_note_received(struct tei_rail_peer *p, uint16_t flags,
-			struct rail_wire *w, struct rail_done *done)
+void rail_notify_received(struct tei_rail_peer *p, uint16_t flags,
+			  struct rail_wire *w, struct rail_done *done)
 {
-	struct rail_note_in *in = &p->note_in;
-	enum rail_note_code code;
+	struct rail_notify_recv *in = &p->note_in;
+	enum rail_notify_code code;
 	struct note_msg m;
 
 	if (!note_parse(w, flags, &m) || rail_peer_over(p))
@@ -487,7 +488,7 @@ void rail_note_received(struct tei_rail_peer *p, uint16_t flags,
 	}
 	code = note_handle(p, &m, done);
 	/* a refusal must be reported before the gap that it causes */
-	if (code == RAIL_NOTE_GAP && in->owed && in->code == RAIL_NOTE_FULL)
+	if (code == RAIL_NOTIFY_GAP && in->owed && in->code == RAIL_NOTIFY_FULL)
 		return;
 	in->turn = m.turn;
 	note_owe(p, code);
@@ -496,7 +497,7 @@ void rail_note_received(struct tei_rail_peer *p, uint16_t flags,
 uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 			      uint8_t *buf)
 {
-	struct rail_note_in *in = &p->note_in;
+	struct rail_notify_recv *in = &p->note_in;
 	struct rail_wire w;
 	bool owed;
 

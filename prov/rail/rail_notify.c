@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Notifications to peers. Any thread queues them. The progress thread sends
- * them in order and repeats them until they are acknowledged. rail_note.h
+ * them in order and repeats them until they are acknowledged. rail_notify.h
  * describes the protocol.
  */
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_wire.h"
 #include "util/hint.h"
 
@@ -23,7 +23,7 @@ static uint32_t note_len(const struct tei_rail_outgoing *o)
 static struct tei_rail_outgoing *note_head(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	const struct rail_note_out *out = &p->note_out;
+	const struct rail_notify_out *out = &p->note_out;
 
 	return tei_list_empty(&out->list) ? NULL :
 	       tei_list_first(&out->list, struct tei_rail_outgoing, link);
@@ -34,7 +34,7 @@ static struct tei_rail_outgoing *note_head(const struct tei_rail_peer *p)
 static void note_end(struct tei_rail_outgoing *o, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &o->peer->note_out;
+	struct rail_notify_out *out = &o->peer->note_out;
 
 	tei_list_del(&o->link);
 	out->n--;
@@ -70,7 +70,7 @@ static void note_log_lost(struct tei_rail_peer *p, uint32_t lost,
 				why);
 }
 
-void rail_note_fail(struct tei_rail_peer *p, const struct tei_err *why)
+void rail_notify_fail(struct tei_rail_peer *p, const struct tei_err *why)
 {
 	struct tei_rail_outgoing *o;
 	uint32_t lost = 0;
@@ -82,13 +82,13 @@ void rail_note_fail(struct tei_rail_peer *p, const struct tei_err *why)
 	note_log_lost(p, lost, why->text);
 }
 
-void rail_note_gone(struct tei_rail_peer *p, const struct tei_err *why)
+void rail_notify_gone(struct tei_rail_peer *p, const struct tei_err *why)
 {
-	rail_note_fail(p, why);
-	rail_note_in_drop(p);
+	rail_notify_fail(p, why);
+	rail_notify_recv_drop(p);
 }
 
-uint64_t rail_note_waited_ns(const struct tei_rail_peer *p)
+uint64_t rail_notify_waited_ns(const struct tei_rail_peer *p)
 {
 	const struct tei_rail_outgoing *o;
 
@@ -98,7 +98,7 @@ uint64_t rail_note_waited_ns(const struct tei_rail_peer *p)
 	return 0;
 }
 
-void rail_note_presumed(struct tei_rail_peer *p, const struct tei_err *why)
+void rail_notify_presumed(struct tei_rail_peer *p, const struct tei_err *why)
 {
 	struct tei_rail_outgoing *o, *tmp;
 
@@ -108,21 +108,21 @@ void rail_note_presumed(struct tei_rail_peer *p, const struct tei_err *why)
 			note_end(o, why);
 }
 
-void rail_note_init(struct tei_rail_peer *p)
+void rail_notify_init(struct tei_rail_peer *p)
 {
 	tei_list_init(&p->note_out.list);
-	p->note_out.window = RAIL_NOTE_WINDOW;
+	p->note_out.window = RAIL_NOTIFY_WINDOW;
 	tei_list_init(&p->note_in.wait_link);
 }
 
-void rail_note_free(struct tei_rail_peer *p)
+void rail_notify_free(struct tei_rail_peer *p)
 {
 	struct tei_rail_outgoing *o, *tmp;
 
 	tei_list_foreach_safe(o, tmp, &p->note_out.list,
 			      struct tei_rail_outgoing, link)
 		free(o);
-	rail_note_in_free(p);
+	rail_notify_recv_free(p);
 }
 
 /* --- choosing and sending messages --------------------------------------- */
@@ -151,7 +151,7 @@ static void note_go_back(struct tei_rail_peer *p, uint32_t offset)
 	}
 }
 
-void rail_note_session(struct tei_rail_peer *p)
+void rail_notify_session(struct tei_rail_peer *p)
 {
 	note_go_back(p, 0);
 	p->note_out.full = false;
@@ -167,7 +167,7 @@ static uint32_t note_messages(const struct tei_rail_outgoing *o)
 
 	if (!bytes)
 		return o->whole;
-	return (bytes + RAIL_NOTE_FRAGMENT - 1) / RAIL_NOTE_FRAGMENT;
+	return (bytes + RAIL_NOTIFY_FRAGMENT - 1) / RAIL_NOTIFY_FRAGMENT;
 }
 
 /* Returns the notification to which the next message belongs. Returns NULL if
@@ -175,7 +175,7 @@ static uint32_t note_messages(const struct tei_rail_outgoing *o)
 static struct tei_rail_outgoing *note_next(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	struct tei_rail_outgoing *o;
 	uint32_t n = 0;
 
@@ -224,7 +224,7 @@ static size_t note_fragment(struct tei_rail_peer *p, struct tei_rail_outgoing *o
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t left = note_len(o) - o->sent;
-	uint32_t n = left < RAIL_NOTE_FRAGMENT ? left : RAIL_NOTE_FRAGMENT;
+	uint32_t n = left < RAIL_NOTIFY_FRAGMENT ? left : RAIL_NOTIFY_FRAGMENT;
 	size_t len;
 
 	if (!o->number)
@@ -285,7 +285,7 @@ static void note_unsend(struct tei_rail_peer *p, const struct note_sending *s)
 static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 
 	if (!out->next_ns || now < out->next_ns)
 		return false;
@@ -303,7 +303,7 @@ static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 			struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	struct tei_rail_outgoing *o;
 
 	if (p->state != RAIL_PEER_READY || !p->atomics.session || !out->n)
@@ -320,7 +320,7 @@ static uint64_t note_sent(struct tei_rail_peer *p, int ret, uint64_t now,
 			  const struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	uint32_t tries;
 
 	if (!out->n)
@@ -350,13 +350,13 @@ static void note_no_rail(struct tei_rail_peer *p)
 	snprintf(err.hint, sizeof(err.hint),
 		 "install the same transport on both sides");
 	rail_sched_enter(p->dp);
-	rail_note_fail(p, &err);
+	rail_notify_fail(p, &err);
 	rail_sched_leave(p->dp);
 }
 
 uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	uint64_t next = 0, since;
 	struct note_sending s;
 	uint32_t tries;
@@ -408,7 +408,7 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	struct tei_rail_outgoing *o = note_head(p);
 
 	/* the only message that could have delivered the first notification was
@@ -429,7 +429,7 @@ static void note_full(struct tei_rail_peer *p, uint64_t turn, uint64_t now)
 static void note_gap(struct tei_rail_peer *p, uint32_t offset, uint64_t turn)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 
 	if (out->full || turn <= out->gap_turn)
 		return;
@@ -462,12 +462,12 @@ static void note_forgotten(struct tei_rail_peer *p)
 static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 
 	out->tries = 0;
 	out->full = false;
-	out->window = out->window < RAIL_NOTE_WINDOW / 2 ? 2 * out->window :
-							  RAIL_NOTE_WINDOW;
+	out->window = out->window < RAIL_NOTIFY_WINDOW / 2 ? 2 * out->window
+							   : RAIL_NOTIFY_WINDOW;
 	out->since_ns = out->n ? now : 0;
 	out->next_ns = out->n ? rail_ctl_sent(p, 0, now, &out->tries) : 0;
 }
@@ -478,7 +478,7 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 			uint32_t offset, uint64_t turn, uint16_t code)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_note_out *out = &p->note_out;
+	struct rail_notify_out *out = &p->note_out;
 	uint64_t now = tei_now_ns();
 	struct tei_rail_outgoing *o;
 	bool progress = false;
@@ -488,7 +488,7 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 		progress = true;
 	}
 	if (o && o->number == number && offset <= note_len(o)) {
-		if (code == RAIL_NOTE_OK &&
+		if (code == RAIL_NOTIFY_OK &&
 		    (out->full || offset > o->acked)) {
 			/* bytes that were sent before the counts were set back
 			 * are acknowledged too */
@@ -498,11 +498,11 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 		}
 		if (progress)
 			note_progress(p, now);
-		if (code == RAIL_NOTE_FULL)
+		if (code == RAIL_NOTIFY_FULL)
 			note_full(p, turn, now);
-		else if (code == RAIL_NOTE_GAP)
+		else if (code == RAIL_NOTIFY_GAP)
 			note_gap(p, offset, turn);
-		else if (code == RAIL_NOTE_FORGOTTEN)
+		else if (code == RAIL_NOTIFY_FORGOTTEN)
 			note_forgotten(p);
 	} else if (progress) {
 		note_progress(p, now);
@@ -511,7 +511,7 @@ static void note_answer(struct tei_rail_peer *p, uint64_t number,
 		rail_peer_attend(p);
 }
 
-void rail_note_answered(struct tei_rail_peer *p, struct rail_wire *w)
+void rail_notify_answered(struct tei_rail_peer *p, struct rail_wire *w)
 {
 	uint64_t stream = rail_wire_get(w, 8), number = rail_wire_get(w, 8);
 	uint32_t offset = (uint32_t)rail_wire_get(w, 4);
@@ -621,7 +621,7 @@ void tei_rail_outgoing_queue(struct tei_rail_outgoing *o)
 }
 
 /* Returns true if the peer said within the last second that it has no room. */
-static bool note_is_full(const struct rail_note_out *out, uint64_t now)
+static bool note_is_full(const struct rail_notify_out *out, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return out->full &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef TEI_PROV_RAIL_RAIL_NOTE_H
-#define TEI_PROV_RAIL_RAIL_NOTE_H
+#ifndef TEI_PROV_RAIL_RAIL_NOTIFY_H
+#define TEI_PROV_RAIL_RAIL_NOTIFY_H
 
 /*
  * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together. They
@@ -14,7 +14,7 @@
  *  - A notification is sent in fragments, one per message. A message carries
  *    the number and the offset. The receiver accepts only the fragment that it
  *    expects, and answers with the number and offset that it expects next. The
- *    sender may have up to RAIL_NOTE_WINDOW unanswered messages. After a
+ *    sender may have up to RAIL_NOTIFY_WINDOW unanswered messages. After a
  *    timeout or a gap it continues with the fragment that the receiver expects.
  *  - Each message carries the number of the oldest notification that the sender
  *    still holds. If the receiver expects a lower number, the sender has
@@ -28,8 +28,8 @@
  *    with a higher number.
  *  - A message contains the session that the receiver gave the sender. If the
  *    receiver has forgotten the sender meanwhile, it answers with a hello. What
- *    the receiver remembers of the sender's session (rail_note_memory) is still
- *    valid then. If it remembers nothing, it refuses a notification that the
+ *    the receiver remembers of the sender's session (rail_notify_memory) is
+ * still valid then. If it remembers nothing, it refuses a notification that the
  *    sender has sent as a whole in an earlier session (flag AGAIN), because
  *    that notification may have been delivered.
  *
@@ -48,12 +48,13 @@
 
 #include "prov/rail/rail_int.h"
 
-#define RAIL_NOTE_FRAGMENT	(RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
-#define RAIL_NOTE_WINDOW	16	/* greatest number of unanswered
-					 * messages */
+#define RAIL_NOTIFY_FRAGMENT (RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
+#define RAIL_NOTIFY_WINDOW                  \
+	16 /* greatest number of unanswered \
+	    * messages */
 /* Idle time after which an assembly may be dropped, and after which a peer that
  * has not repeated its request no longer waits for room. */
-#define RAIL_NOTE_IDLE_NS	(2 * TEI_NS_PER_SEC)
+#define RAIL_NOTIFY_IDLE_NS (2 * TEI_NS_PER_SEC)
 
 /*
  * An outgoing notification. Created by tei_rail_outgoing_new and put into the
@@ -88,46 +89,48 @@ struct tei_rail_outgoing {
 	char text[];			/* name, then message; no terminators */
 };
 
-/* --- rail_note.c: sending ------------------------------------------------- */
-void rail_note_init(struct tei_rail_peer *peer);
-/* Frees the queued notifications, and calls rail_note_in_free. */
-void rail_note_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+/* --- rail_notify.c: sending -------------------------------------------------
+ */
+void rail_notify_init(struct tei_rail_peer *peer);
+/* Frees the queued notifications, and calls rail_notify_recv_free. */
+void rail_notify_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 /* Handles a NOTE_ACK. */
-void rail_note_answered(struct tei_rail_peer *peer, struct rail_wire *w)
+void rail_notify_answered(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 /* Sends everything again, because the receiver has a new session. */
-void rail_note_session(struct tei_rail_peer *peer)
+void rail_notify_session(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Fails all queued notifications. */
-void rail_note_fail(struct tei_rail_peer *peer, const struct tei_err *why)
+void rail_notify_fail(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* Handles the loss of the peer: fails all queued notifications and drops the
  * assembly. */
-void rail_note_gone(struct tei_rail_peer *peer, const struct tei_err *why)
+void rail_notify_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* The peer is presumed dead: ends the waits that began before that. */
-void rail_note_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
+void rail_notify_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns when the oldest wait began, 0 if no thread waits. */
-uint64_t rail_note_waited_ns(const struct tei_rail_peer *peer)
+uint64_t rail_notify_waited_ns(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* --- rail_note_in.c: receiving -------------------------------------------- */
-void rail_note_dp_init(struct tei_rail_dp *dp);
-void rail_note_dp_fini(struct tei_rail_dp *dp);
+/* --- rail_notify_recv.c: receiving
+ * -------------------------------------------- */
+void rail_notify_dp_init(struct tei_rail_dp *dp);
+void rail_notify_dp_fini(struct tei_rail_dp *dp);
 /* Handles a NOTIFY. flags: those of the message. */
-void rail_note_received(struct tei_rail_peer *peer, uint16_t flags,
-			struct rail_wire *w, struct rail_done *done)
+void rail_notify_received(struct tei_rail_peer *peer, uint16_t flags,
+			  struct rail_wire *w, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 /* Drops the assembly and the peer's place in the queue for room. */
-void rail_note_in_drop(struct tei_rail_peer *peer)
+void rail_notify_recv_drop(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* As rail_note_in_drop, before the peer is freed. Also remembers the number of
- * the next expected notification. */
-void rail_note_in_free(struct tei_rail_peer *peer)
+/* As rail_notify_recv_drop, before the peer is freed. Also remembers the number
+ * of the next expected notification. */
+void rail_notify_recv_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Restores that number if the new peer was known earlier and has been freed. */
-void rail_note_recall(struct tei_rail_peer *peer)
+void rail_notify_recall(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-#endif /* TEI_PROV_RAIL_RAIL_NOTE_H */
+#endif /* TEI_PROV_RAIL_RAIL_NOTIFY_H */

@@ -6,7 +6,7 @@
  * at all.
  */
 #include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_note.h"
+#include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/rail_wire.h"
 
@@ -130,7 +130,7 @@ static void note_close(struct note_rig *rig)
 /* Checks that the queue at b is within its limits. */
 static void note_check_limit(const struct note_rig *rig)
 {
-	const struct rail_note_budget *held = &rig->b.dp->notes;
+	const struct rail_notify_budget *held = &rig->b.dp->notes;
 
 	CU_ASSERT(held->bytes <= rig->b.settings.notify_bytes);
 	CU_ASSERT(held->notes <= rig->b.settings.max_notifies);
@@ -145,9 +145,9 @@ static void note_handle(struct tei_rail_peer *at, uint8_t *msg, size_t len)
 	rail_done_init(&done);
 	rail_sched_enter(at->dp);
 	if (msg[5] == RAIL_MSG_NOTIFY)
-		rail_note_received(at, flags, &w, &done);
+		rail_notify_received(at, flags, &w, &done);
 	else if (msg[5] == RAIL_MSG_NOTE_ACK)
-		rail_note_answered(at, &w);
+		rail_notify_answered(at, &w);
 	rail_sched_leave(at->dp);
 	rail_done_run(at->dp, &done);
 }
@@ -236,7 +236,7 @@ static void note_queue(struct note_rig *rig, uint64_t number, size_t name_len,
 static bool note_next_is(struct note_rig *rig, uint64_t number, size_t name_len,
 			 size_t msg_len)
 {
-	struct tei_rail_note *note = test_plane_note(&rig->b);
+	struct tei_rail_notification *note = test_plane_note(&rig->b);
 	char *name = malloc(name_len + 1), *msg = malloc(msg_len + 1);
 	bool good;
 
@@ -337,13 +337,13 @@ static void note_of_1_mib_arrives_whole(void)
 	note_queue(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0);
 	note_queue(&rig, 3, 0, 0);
 	/* the name ends at the end of a fragment */
-	note_queue(&rig, 4, RAIL_NOTE_FRAGMENT, RAIL_NOTE_FRAGMENT);
+	note_queue(&rig, 4, RAIL_NOTIFY_FRAGMENT, RAIL_NOTIFY_FRAGMENT);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100));
 	CU_ASSERT(note_next_is(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0));
 	CU_ASSERT(note_next_is(&rig, 3, 0, 0));
-	CU_ASSERT(note_next_is(&rig, 4, RAIL_NOTE_FRAGMENT,
-			       RAIL_NOTE_FRAGMENT));
+	CU_ASSERT(note_next_is(&rig, 4, RAIL_NOTIFY_FRAGMENT,
+			       RAIL_NOTIFY_FRAGMENT));
 	CU_ASSERT(note_idle(&rig));
 	note_close(&rig);
 }
@@ -567,14 +567,15 @@ static void own_notes_share_the_limit(void)
 	note_open(&rig, 2, 50000);
 	note_queue(&rig, 1, 0, 40000);
 	note_settle(&rig);
-	CU_ASSERT_EQUAL(tei_rail_note_reserve(rig.b.dp, 10001),
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 10001),
 			TEI_ERR_TOO_MANY);
-	CU_ASSERT_EQUAL(tei_rail_note_reserve(rig.b.dp, 10000), 0);
-	CU_ASSERT_EQUAL(tei_rail_note_reserve(rig.b.dp, 0), TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 10000), 0);
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 0),
+			TEI_ERR_TOO_MANY);
 	note_queue(&rig, 2, 0, 0);
 	note_settle(&rig);
 	CU_ASSERT(rig.to->note_out.full);
-	tei_rail_note_release(rig.b.dp, 1, 10000);
+	tei_rail_notification_release(rig.b.dp, 1, 10000);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 1, 0, 40000));
 	CU_ASSERT(note_next_is(&rig, 2, 0, 0));
@@ -960,14 +961,14 @@ static void contradicting_fragments_are_not_joined(void)
 	f.name_len = 500;
 	note_forge(&rig, &f);
 	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 0);
-	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTE_GAP);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
 	f.offset = 0;
 	note_forge(&rig, &f);
 	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 507);
 	f.number = 2;
 	f.offset = 10;
 	note_forge(&rig, &f);
-	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTE_GAP);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
 	/* a complete one with a higher number is assembled */
 	f.base = 2;
 	f.offset = 0;
@@ -996,7 +997,7 @@ static void announced_bytes_count_against_the_limit(void)
 		parts += rig.from->note_in.part != NULL;
 	}
 	CU_ASSERT_EQUAL(parts, 3);
-	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTE_FULL);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_FULL);
 	note_close(&rig);
 }
 
@@ -1048,14 +1049,15 @@ static void fuzzed_fragments_do_no_harm(void)
 	note_close(&rig);
 }
 
-const struct tei_test_case rail_note_cases[] = {
+const struct tei_test_case rail_notify_cases[] = {
 	{ "note_of_1_mib_arrives_whole", note_of_1_mib_arrives_whole },
 	{ "note_above_1_mib_is_refused", note_above_1_mib_is_refused },
 	{ "note_arrives_once_over_a_lossy_wire",
 	  note_arrives_once_whatever_the_wire_does },
 	{ "note_arrives_once_if_the_receiver_forgets_the_sender",
 	  note_arrives_once_though_the_sender_is_forgotten },
-	{ "full_receiver_makes_senders_wait", full_receiver_makes_senders_wait },
+	{ "full_receiver_makes_senders_wait",
+	  full_receiver_makes_senders_wait },
 	{ "room_goes_to_the_peer_that_waits_longest",
 	  room_goes_to_the_peer_that_waits_longest },
 	{ "idle_assembly_is_dropped_if_room_is_needed",
@@ -1073,7 +1075,8 @@ const struct tei_test_case rail_note_cases[] = {
 	  late_note_is_dropped_after_the_next },
 	{ "wait_for_a_full_receiver_fails_as_not_delivered",
 	  full_receiver_fails_the_wait_for_certain },
-	{ "wait_ends_when_the_peer_has_gone", wait_ends_when_the_peer_has_gone },
+	{ "wait_ends_when_the_peer_has_gone",
+	  wait_ends_when_the_peer_has_gone },
 	{ "wait_ends_when_the_engine_is_closed",
 	  wait_ends_when_the_engine_is_closed },
 	{ "note_is_delivered_once_although_its_sender_was_forgotten",
