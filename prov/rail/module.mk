@@ -4,13 +4,13 @@ SRCS += \
 	prov/rail/rail_cache.c \
 	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
+	prov/rail/rail_complete.c \
 	prov/rail/rail_contact.c \
 	prov/rail/rail_contact_lane.c \
 	prov/rail/rail_ctl.c \
 	prov/rail/rail_deadline.c \
 	prov/rail/rail_disconnect.c \
 	prov/rail/rail_dp.c \
-	prov/rail/rail_end.c \
 	prov/rail/rail_fence.c \
 	prov/rail/rail_fence_ctl.c \
 	prov/rail/rail_health.c \

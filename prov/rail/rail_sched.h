@@ -4,7 +4,7 @@
 
 /*
  * Internal functions of the scheduler: rail_slice.c cuts, rail_post.c posts,
- * rail_end.c ends tasks, rail_retry.c retries, rail_sched.c has the public
+ * rail_complete.c ends tasks, rail_retry.c retries, rail_sched.c has the public
  * functions.
  */
 
