@@ -29,6 +29,7 @@ SRCS += \
 	prov/rail/rail_notify.c \
 	prov/rail/rail_notify_recv.c \
 	prov/rail/rail_numa.c \
+	prov/rail/rail_open.c \
 	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \
@@ -37,7 +38,6 @@ SRCS += \
 	prov/rail/rail_presume.c \
 	prov/rail/rail_probe.c \
 	prov/rail/rail_progress.c \
-	prov/rail/rail_rail.c \
 	prov/rail/rail_refresh.c \
 	prov/rail/rail_reg.c \
 	prov/rail/rail_reopen.c \

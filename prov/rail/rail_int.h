@@ -1347,7 +1347,7 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	TEI_REQUIRES(dp->admin);
 
-/* --- rail_rail.c: one rail ----------------------------------------------- */
+/* --- rail_open.c: one rail ----------------------------------------------- */
 /* Opens a rail. quiet: a failure fills err and is not logged. */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, bool quiet, struct tei_err *err,
