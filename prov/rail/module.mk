@@ -50,7 +50,7 @@ SRCS += \
 	prov/rail/rail_slice.c \
 	prov/rail/rail_stall.c \
 	prov/rail/rail_tcp.c \
-	prov/rail/rail_user.c \
+	prov/rail/rail_user_msg.c \
 	prov/rail/rail_window.c \
 	# EOL
 

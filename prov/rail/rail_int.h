@@ -2335,7 +2335,8 @@ void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 void rail_msg_drop_aside(struct rail_lane *lane);
 
-/* --- rail_user.c: user messages ------------------------------------------ */
+/* --- rail_user_msg.c: user messages ------------------------------------------
+ */
 /* Returns true if both are the same address. */
 bool rail_addr_same(const struct tei_rail_addr *a,
 		    const struct tei_rail_addr *b);
