@@ -33,14 +33,14 @@
  *   client, input does not wake the thread.
  *
  * - One event reads at most one request and writes at most CONN_SEND_MAX bytes,
- *   and is charged to the client's address (meta_share.c), so that other
+ *   and is charged to the client's address (meta_rate_limit.c), so that other
  *   clients are served too. The unsent bytes in a socket are limited as well.
  *
  * - A connection is closed at once but freed in meta_conn_reap, because the
  *   current round of epoll events may still refer to it.
  */
 
-#define CONN_SEND_MAX	META_SHARE_STEP_BYTES
+#define CONN_SEND_MAX	META_RATE_LIMIT_STEP_BYTES
 #define CONN_SOCKET_MAX	(256 << 10)		/* bytes unsent in a socket */
 #define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
 #define CONN_PART_READS	16			/* for input that is thrown
@@ -68,7 +68,7 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 	tei_wipe(&c->session, sizeof(c->session));
 	tei_list_del(&c->ip_link);
 	tei_list_del(&c->held_link);
-	meta_share_leave(s, c->ip);
+	meta_rate_limit_leave(s, c->ip);
 	tei_list_del(&c->link);
 	tei_list_add_tail(&s->dead, &c->link);
 	s->clients--;
@@ -125,8 +125,9 @@ void meta_conn_refuse(struct tei_meta_server *s, struct meta_conn *c,
 {
 	uint32_t id = c->used >= META_CONN_HEAD ? meta_wire_get32(c->head.id) : 0;
 
-	meta_share_charge(s, c->ip, conn_refuse_socket(c->fd, id, code, text),
-			  tei_now_ns());
+	meta_rate_limit_charge(s, c->ip,
+			       conn_refuse_socket(c->fd, id, code, text),
+			       tei_now_ns());
 	meta_conn_close(s, c);
 }
 
@@ -201,7 +202,7 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 {
 	char host[TEI_META_HOST_MAX];
 
-	meta_share_text(ip, host);
+	meta_rate_limit_text(ip, host);
 	META_COUNT(s, evicted);
 	TEI_LOG_LIMITED(&s->full_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s refused: %s",
@@ -314,8 +315,9 @@ static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
 		c->sent += (size_t)n;
 		budget -= (size_t)n;
 	}
-	meta_share_charge(s, c->ip, (CONN_SEND_MAX - budget) /
-			  META_SHARE_STEP_BYTES, now_ns);
+	meta_rate_limit_charge(
+		s, c->ip, (CONN_SEND_MAX - budget) / META_RATE_LIMIT_STEP_BYTES,
+		now_ns);
 	if (!len) {
 		conn_next_request(s, c, now_ns);
 	} else if (c->state == META_CONN_READING) {
@@ -352,7 +354,7 @@ void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 
 	if (c->session.on)
 		conn_sign(c);
-	meta_share_charge(s, c->ip, CONN_REPLY_STEPS, now_ns);
+	meta_rate_limit_charge(s, c->ip, CONN_REPLY_STEPS, now_ns);
 	META_COUNT(s, served);
 	c->sent = 0;
 	conn_due(s, c, now_ns + s->config.frame_timeout_ns +
@@ -380,12 +382,12 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 			meta_conn_close(s, c);
 		return;
 	}
-	if (!c->let_go && meta_share_spent(s, c->ip, now_ns)) {
-		meta_share_hold(s, c, now_ns);
+	if (!c->let_go && meta_rate_limit_spent(s, c->ip, now_ns)) {
+		meta_rate_limit_throttle(s, c, now_ns);
 		return;
 	}
 	c->let_go = false;
-	meta_share_charge(s, c->ip, 1, now_ns);
+	meta_rate_limit_charge(s, c->ip, 1, now_ns);
 	if (c->state == META_CONN_WRITING)
 		conn_write(s, c, now_ns);
 	else if (events & EPOLLPRI)
@@ -411,11 +413,11 @@ static void conn_options(struct tei_meta_server *s, int fd)
 static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)
 {
-	meta_share_charge(s, c->ip, CONN_TAKE_STEPS, now_ns);
-	if (!meta_share_spent(s, c->ip, now_ns))
+	meta_rate_limit_charge(s, c->ip, CONN_TAKE_STEPS, now_ns);
+	if (!meta_rate_limit_spent(s, c->ip, now_ns))
 		return;
-	meta_share_shut(s, c->ip, now_ns);
-	meta_share_hold(s, c, now_ns);
+	meta_rate_limit_block(s, c->ip, now_ns);
+	meta_rate_limit_throttle(s, c, now_ns);
 }
 
 void meta_conn_add(struct tei_meta_server *s, int fd,
@@ -428,7 +430,7 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 	tei_list_init(&c->link);
 	tei_list_init(&c->ip_link);
 	tei_list_init(&c->held_link);
-	c->ip = meta_share_join(s, peer, now_ns);
+	c->ip = meta_rate_limit_join(s, peer, now_ns);
 	if (!c->ip)
 		goto err_free;
 	c->fd = fd;
@@ -446,7 +448,7 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 	conn_pay(s, c, now_ns);
 	return;
 err_leave:
-	meta_share_leave(s, c->ip);
+	meta_rate_limit_leave(s, c->ip);
 err_free:
 	free(c);
 err_close:
@@ -456,7 +458,7 @@ err_close:
 void meta_conn_turn_away(struct tei_meta_server *s, int fd,
 			 const struct sockaddr *peer, uint64_t now_ns)
 {
-	struct meta_ip *ip = meta_share_join(s, peer, now_ns);
+	struct meta_ip *ip = meta_rate_limit_join(s, peer, now_ns);
 	static const char why[] = "too many clients";
 	uint64_t steps;
 
@@ -465,7 +467,7 @@ void meta_conn_turn_away(struct tei_meta_server *s, int fd,
 	if (!ip)
 		return;
 	conn_full(s, ip, why);
-	meta_share_charge(s, ip, CONN_TAKE_STEPS + steps, now_ns);
-	meta_share_shut(s, ip, now_ns);
-	meta_share_leave(s, ip);
+	meta_rate_limit_charge(s, ip, CONN_TAKE_STEPS + steps, now_ns);
+	meta_rate_limit_block(s, ip, now_ns);
+	meta_rate_limit_leave(s, ip);
 }

@@ -49,7 +49,7 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 	cpu_ns = tei_cpu_ns() - cpu_ns;
 	/* charge the creation of a text; a look-up is part of the step */
 	if (cpu_ns >= REQUEST_MADE_NS)
-		meta_share_charge_cpu(s, c->ip, cpu_ns, now_ns);
+		meta_rate_limit_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
 				      "no such segment", now_ns);
@@ -100,7 +100,7 @@ static void request_get_stats(struct tei_meta_server *s, struct meta_conn *c,
 	}
 	cpu_ns = tei_cpu_ns();
 	c->snapshot = meta_server_report(s);
-	meta_share_charge_cpu(s, c->ip, tei_cpu_ns() - cpu_ns, now_ns);
+	meta_rate_limit_charge_cpu(s, c->ip, tei_cpu_ns() - cpu_ns, now_ns);
 	if (!c->snapshot) {
 		meta_conn_reply_error(s, c, TEI_ERR_METADATA,
 				      "no statistics", now_ns);
@@ -118,7 +118,7 @@ static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
 {
 	char host[TEI_META_HOST_MAX];
 
-	meta_share_text(c->ip, host);
+	meta_rate_limit_text(c->ip, host);
 	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s dropped: %s",
 			tei_meta_server_address(s), host, why);
@@ -160,7 +160,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 		meta_request_reject(s, c, "out of turn");
 		return;
 	}
-	meta_share_charge(s, c->ip, REQUEST_AUTH_STEPS, now_ns);
+	meta_rate_limit_charge(s, c->ip, REQUEST_AUTH_STEPS, now_ns);
 	meta_session_derive(&s->auth, c->body, nonce, &c->session);
 	c->challenged = true;
 	meta_wire_fill(&h, META_WIRE_CHALLENGE, 0, meta_wire_get32(c->head.id),

@@ -399,7 +399,7 @@ static void server_woken(struct tei_meta_server *s)
 	if (s->listener[1] >= 0)
 		close(s->listener[1]);
 	s->listener[1] = fd;
-	meta_share_cover(s, fd);
+	meta_rate_limit_cover(s, fd);
 }
 
 static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
@@ -409,7 +409,7 @@ static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 	if (tei_list_empty(&s->waiting) && !s->shut_count)
 		s->share_due_ns = 0;
 	else if (now_ns >= s->share_due_ns)
-		s->share_due_ns = meta_share_release(s, now_ns);
+		s->share_due_ns = meta_rate_limit_release(s, now_ns);
 	if (s->resume_ns && now_ns >= s->resume_ns) {
 		s->resume_ns = 0;
 		server_listen(s, true);
@@ -504,7 +504,7 @@ server_new(const struct tei_meta_server_config *config)
 	tei_list_init(&s->snapshots);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
-	meta_share_init(s);
+	meta_rate_limit_init(s);
 	return s;
 }
 
@@ -536,7 +536,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 		s->all = b->next;
 		free(b);
 	}
-	meta_share_fini(s);
+	meta_rate_limit_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
 	tei_mutex_fini(&s->report_lock);
 	tei_mutex_fini(&s->source_lock);

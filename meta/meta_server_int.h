@@ -171,60 +171,64 @@ int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 		     struct meta_bound *out, struct tei_err *err);
 
 /*
- * meta_share.c: the rate limit of a client address (token bucket). Work is
+ * meta_rate_limit.c: the rate limit of a client address (token bucket). Work is
  * counted in steps. A step is about one system call with the work around it, or
  * 64 KiB sent. An address may use about a thousand steps per second, which is
  * less than 1 % of a CPU.
  */
-#define META_SHARE_STEP_BYTES	((size_t)64 << 10)
-#define META_SHARE_STEP_NS	(10 * TEI_NS_PER_US)
-#define META_SHARE_TICK_NS	(8 * TEI_NS_PER_MS) /* interval of releases */
+#define META_RATE_LIMIT_STEP_BYTES ((size_t)64 << 10)
+#define META_RATE_LIMIT_STEP_NS	   (10 * TEI_NS_PER_US)
+#define META_RATE_LIMIT_TICK_NS	   (8 * TEI_NS_PER_MS) /* interval of releases */
 
-void meta_share_init(struct tei_meta_server *server);
-void meta_share_fini(struct tei_meta_server *server);
+void meta_rate_limit_init(struct tei_meta_server *server);
+void meta_rate_limit_fini(struct tei_meta_server *server);
 
 /* Makes a new listener drop the packets of blocked addresses as well. */
-void meta_share_cover(const struct tei_meta_server *server, int fd);
+void meta_rate_limit_cover(const struct tei_meta_server *server, int fd);
 
 /*
  * Returns the entry of the address with its client count increased, or NULL if
  * memory is short.
  */
-struct meta_ip *meta_share_join(struct tei_meta_server *server,
-				const struct sockaddr *sa, uint64_t now_ns);
-void meta_share_leave(struct tei_meta_server *server, struct meta_ip *ip);
-void meta_share_charge(struct tei_meta_server *server, struct meta_ip *ip,
-		       uint64_t steps, uint64_t now_ns);
+struct meta_ip *meta_rate_limit_join(struct tei_meta_server *server,
+				     const struct sockaddr *sa,
+				     uint64_t now_ns);
+void meta_rate_limit_leave(struct tei_meta_server *server, struct meta_ip *ip);
+void meta_rate_limit_charge(struct tei_meta_server *server, struct meta_ip *ip,
+			    uint64_t steps, uint64_t now_ns);
 /* Charges work whose cost varies by the CPU time that it took. */
-void meta_share_charge_cpu(struct tei_meta_server *server, struct meta_ip *ip,
-			   uint64_t cpu_ns, uint64_t now_ns);
+void meta_rate_limit_charge_cpu(struct tei_meta_server *server,
+				struct meta_ip *ip, uint64_t cpu_ns,
+				uint64_t now_ns);
 
 /* Returns true if the address has used up its rate limit. */
-bool meta_share_spent(const struct tei_meta_server *server,
-		      const struct meta_ip *ip, uint64_t now_ns);
+bool meta_rate_limit_spent(const struct tei_meta_server *server,
+			   const struct meta_ip *ip, uint64_t now_ns);
 
 /*
- * Throttles a client: it is not served until meta_share_release lets it
+ * Throttles a client: it is not served until meta_rate_limit_release lets it
  * continue.
  */
-void meta_share_hold(struct tei_meta_server *server, struct meta_conn *conn,
-		     uint64_t now_ns);
+void meta_rate_limit_throttle(struct tei_meta_server *server,
+			      struct meta_conn *conn, uint64_t now_ns);
 
 /*
  * Lets the throttled clients continue that are due. Returns the time at which
  * the next one is due, or 0.
  */
-uint64_t meta_share_release(struct tei_meta_server *server, uint64_t now_ns);
+uint64_t meta_rate_limit_release(struct tei_meta_server *server,
+				 uint64_t now_ns);
 
 /*
  * Blocks an address that connects too often: the kernel drops its packets for a
  * while.
  */
-void meta_share_shut(struct tei_meta_server *server, struct meta_ip *ip,
-		     uint64_t now_ns);
+void meta_rate_limit_block(struct tei_meta_server *server, struct meta_ip *ip,
+			   uint64_t now_ns);
 
 /* Writes the address as numeric text. */
-void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX]);
+void meta_rate_limit_text(const struct meta_ip *ip,
+			  char out[TEI_META_HOST_MAX]);
 
 /* meta_conn.c */
 

@@ -12,10 +12,10 @@ SRCS += \
 	meta/meta_kept_dir.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
+	meta/meta_rate_limit.c \
 	meta/meta_request.c \
 	meta/meta_resolve.c \
 	meta/meta_server.c \
-	meta/meta_share.c \
 	meta/meta_store.c \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
@@ -40,8 +40,8 @@ TEST_SRCS_meta = \
 	meta/meta_json_test.c \
 	meta/meta_kept_test.c \
 	meta/meta_name_test.c \
+	meta/meta_rate_limit_test.c \
 	meta/meta_server_test.c \
-	meta/meta_share_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
 	meta/meta_zookeeper_claim_test.c \

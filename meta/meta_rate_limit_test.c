@@ -22,8 +22,8 @@
 #define SHARE_START	(1000 * TEI_NS_PER_SEC)
 
 /*
- * Creates a server without a thread. Only the members that meta_share.c uses
- * are set.
+ * Creates a server without a thread. Only the members that meta_rate_limit.c
+ * uses are set.
  */
 static struct tei_meta_server *share_server(void)
 {
@@ -43,13 +43,13 @@ static struct tei_meta_server *share_server(void)
 	CU_ASSERT_EQUAL(listen(s->listener[0], 16), 0);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
-	meta_share_init(s);
+	meta_rate_limit_init(s);
 	return s;
 }
 
 static void share_end(struct tei_meta_server *s)
 {
-	meta_share_fini(s);
+	meta_rate_limit_fini(s);
 	CU_ASSERT_EQUAL(s->ip_count, 0);
 	CU_ASSERT_EQUAL(s->shut_count, 0);
 	close(s->epoll_fd);
@@ -69,7 +69,7 @@ static struct meta_ip *share_of(struct tei_meta_server *s, const char *text,
 		inet_pton(AF_INET6, text, &v6->sin6_addr);
 	else
 		inet_pton(AF_INET, text, &v4->sin_addr);
-	return meta_share_join(s, (struct sockaddr *)&ss, now);
+	return meta_rate_limit_join(s, (struct sockaddr *)&ss, now);
 }
 
 /* Adds a client of ip whose descriptor never has an event. */
@@ -94,16 +94,16 @@ static void time_pays_for_steps(void)
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
 	uint64_t now = SHARE_START;
 
-	meta_share_charge(s, ip, SHARE_CREDIT, now);
-	CU_ASSERT_FALSE(meta_share_spent(s, ip, now));
-	meta_share_charge(s, ip, 1, now);
-	CU_ASSERT(meta_share_spent(s, ip, now));
+	meta_rate_limit_charge(s, ip, SHARE_CREDIT, now);
+	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
+	meta_rate_limit_charge(s, ip, 1, now);
+	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
 	now += SHARE_STEP;
-	CU_ASSERT_FALSE(meta_share_spent(s, ip, now));
+	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
 	/* unused time beyond the burst is not saved */
 	now += 1000 * TEI_NS_PER_SEC;
-	meta_share_charge(s, ip, SHARE_CREDIT + 1, now);
-	CU_ASSERT(meta_share_spent(s, ip, now));
+	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 1, now);
+	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
 	share_end(s);
 }
 
@@ -113,8 +113,8 @@ static void each_address_pays_for_itself(void)
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
 	char text[TEI_META_HOST_MAX];
 
-	meta_share_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
-	CU_ASSERT_FALSE(meta_share_spent(
+	meta_rate_limit_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	CU_ASSERT_FALSE(meta_rate_limit_spent(
 		s, share_of(s, "10.0.0.2", SHARE_START), SHARE_START));
 	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
 	/* addresses of one IPv6 /64 count as one */
@@ -123,7 +123,7 @@ static void each_address_pays_for_itself(void)
 	CU_ASSERT_PTR_NOT_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
 				share_of(s, "2001:db8:0:1::1", SHARE_START));
 	CU_ASSERT_EQUAL(s->ip_count, 4);
-	meta_share_text(ip, text);
+	meta_rate_limit_text(ip, text);
 	CU_ASSERT_STRING_EQUAL(text, "10.0.0.1");
 	share_end(s);
 }
@@ -138,17 +138,17 @@ static void what_is_owed_outlives_the_connection(void)
 	char text[32];
 	int i;
 
-	meta_share_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
-	meta_share_leave(s, ip);
+	meta_rate_limit_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	meta_rate_limit_leave(s, ip);
 	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
-	meta_share_leave(s, ip);
+	meta_rate_limit_leave(s, ip);
 	for (i = 0; i < 5000; i++) {
 		snprintf(text, sizeof(text), "10.1.%d.%d", i / 250, i % 250);
-		meta_share_leave(s, share_of(s, text, SHARE_START));
+		meta_rate_limit_leave(s, share_of(s, text, SHARE_START));
 	}
 	CU_ASSERT(s->ip_count <= 4096);
 	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
-	CU_ASSERT(meta_share_spent(s, ip, SHARE_START));
+	CU_ASSERT(meta_rate_limit_spent(s, ip, SHARE_START));
 	share_end(s);
 }
 
@@ -162,28 +162,28 @@ static void held_clients_go_on_in_order(void)
 
 	for (i = 0; i < 3; i++)
 		share_client(s, &c[i], ip, now + TEI_NS_PER_SEC);
-	meta_share_charge(s, ip, SHARE_CREDIT + 10, now);
+	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 10, now);
 	for (i = 0; i < 3; i++)
-		meta_share_hold(s, &c[i], now);
-	CU_ASSERT_EQUAL(meta_share_release(s, now), now + 10 * SHARE_STEP);
+		meta_rate_limit_throttle(s, &c[i], now);
+	CU_ASSERT_EQUAL(meta_rate_limit_release(s, now), now + 10 * SHARE_STEP);
 	CU_ASSERT(c[0].held_ns && c[1].held_ns && c[2].held_ns);
 	now += 10 * SHARE_STEP;
-	next = meta_share_release(s, now);
+	next = meta_rate_limit_release(s, now);
 	CU_ASSERT(!c[0].held_ns && c[1].held_ns && c[2].held_ns);
-	CU_ASSERT_EQUAL(next, now + META_SHARE_TICK_NS);
+	CU_ASSERT_EQUAL(next, now + META_RATE_LIMIT_TICK_NS);
 	/* its deadline is extended by the time that it was throttled */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
 	/* it is charged for its request and for being throttled */
-	meta_share_charge(s, ip, 1, now);
+	meta_rate_limit_charge(s, ip, 1, now);
 	now += 2 * SHARE_STEP;
-	meta_share_release(s, now);
+	meta_rate_limit_release(s, now);
 	CU_ASSERT(c[1].held_ns != 0);
 	now += SHARE_STEP;
-	meta_share_release(s, now);
+	meta_rate_limit_release(s, now);
 	CU_ASSERT(!c[1].held_ns && c[2].held_ns);
 	now += 1000 * SHARE_STEP;
-	CU_ASSERT_EQUAL(meta_share_release(s, now), 0);
+	CU_ASSERT_EQUAL(meta_rate_limit_release(s, now), 0);
 	CU_ASSERT(!c[2].held_ns && tei_list_empty(&s->waiting));
 	for (i = 0; i < 3; i++)
 		close(c[i].fd);
@@ -216,18 +216,18 @@ static void a_shut_address_gets_in_no_more_for_a_while(void)
 	struct meta_ip *ip = share_of(s, "127.0.0.66", SHARE_START);
 	uint64_t now = SHARE_START, next;
 
-	meta_share_charge(s, ip, SHARE_CREDIT + 100, now);
-	meta_share_shut(s, ip, now);	/* throttling is enough */
+	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 100, now);
+	meta_rate_limit_block(s, ip, now); /* throttling is enough */
 	CU_ASSERT_EQUAL(s->shut_count, 0);
-	meta_share_charge(s, ip, 100, now);
-	meta_share_shut(s, ip, now);
-	meta_share_shut(s, ip, now);
+	meta_rate_limit_charge(s, ip, 100, now);
+	meta_rate_limit_block(s, ip, now);
+	meta_rate_limit_block(s, ip, now);
 	CU_ASSERT_EQUAL(s->shut_count, 1);
 	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.66", 20));
 	CU_ASSERT(share_gets_in(s, "127.0.0.67", 20000));
-	next = meta_share_release(s, now);
+	next = meta_rate_limit_release(s, now);
 	CU_ASSERT_EQUAL(next, now + 200 * SHARE_STEP);
-	meta_share_release(s, next);
+	meta_rate_limit_release(s, next);
 	CU_ASSERT_EQUAL(s->shut_count, 0);
 	CU_ASSERT(share_gets_in(s, "127.0.0.66", 20000));
 	share_end(s);
@@ -249,14 +249,14 @@ static void many_addresses_may_be_shut(void)
 		snprintf(text, sizeof(text), i % 2 ? "127.0.0.%d" :
 			 "2001:db8:0:%d::1", 100 + i);
 		ip = share_of(s, text, SHARE_START);
-		meta_share_charge(s, ip, SHARE_CREDIT + 1000, SHARE_START);
-		meta_share_shut(s, ip, SHARE_START);
+		meta_rate_limit_charge(s, ip, SHARE_CREDIT + 1000, SHARE_START);
+		meta_rate_limit_block(s, ip, SHARE_START);
 	}
 	meta_test_hush(false);
 	CU_ASSERT_EQUAL(s->shut_count, 32);
 	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.131", 20));
 	CU_ASSERT(share_gets_in(s, "127.0.0.1", 20000));
-	meta_share_release(s, SHARE_START + 10 * TEI_NS_PER_SEC);
+	meta_rate_limit_release(s, SHARE_START + 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->shut_count, 0);
 	CU_ASSERT(share_gets_in(s, "127.0.0.131", 20000));
 	share_end(s);

@@ -39,7 +39,7 @@
 #define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
 #define SHARE_SHUT_MAX	32 /* addresses in the filter */
 
-void meta_share_init(struct tei_meta_server *s)
+void meta_rate_limit_init(struct tei_meta_server *s)
 {
 	uint32_t rate =
 		s->config.client_rate ? s->config.client_rate : SHARE_RATE;
@@ -63,7 +63,7 @@ static void share_forget(struct tei_meta_server *s, struct meta_ip *ip)
 	free(ip);
 }
 
-void meta_share_fini(struct tei_meta_server *s)
+void meta_rate_limit_fini(struct tei_meta_server *s)
 {
 	struct meta_ip *ip, *tmp;
 
@@ -94,7 +94,7 @@ static bool share_is_v4(const uint8_t key[16])
 	return !memcmp(key, mapped, sizeof(mapped));
 }
 
-void meta_share_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
+void meta_rate_limit_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
 {
 	if (share_is_v4(ip->key))
 		inet_ntop(AF_INET, ip->key + 12, out, TEI_META_HOST_MAX);
@@ -125,8 +125,8 @@ static void share_sweep(struct tei_meta_server *s, uint64_t now_ns)
 		share_forget(s, idle);
 }
 
-struct meta_ip *meta_share_join(struct tei_meta_server *s,
-				const struct sockaddr *sa, uint64_t now_ns)
+struct meta_ip *meta_rate_limit_join(struct tei_meta_server *s,
+				     const struct sockaddr *sa, uint64_t now_ns)
 {
 	struct tei_list *bucket;
 	struct meta_ip *ip;
@@ -159,7 +159,7 @@ found:
 	return ip;
 }
 
-void meta_share_leave(struct tei_meta_server *s, struct meta_ip *ip)
+void meta_rate_limit_leave(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	(void)s;
 	ip->clients--; /* share_sweep frees the entry */
@@ -167,32 +167,32 @@ void meta_share_leave(struct tei_meta_server *s, struct meta_ip *ip)
 
 /* --- steps --------------------------------------------------------------- */
 
-void meta_share_charge(struct tei_meta_server *s, struct meta_ip *ip,
-		       uint64_t steps, uint64_t now_ns)
+void meta_rate_limit_charge(struct tei_meta_server *s, struct meta_ip *ip,
+			    uint64_t steps, uint64_t now_ns)
 {
 	if (ip->paid_ns < now_ns)
 		ip->paid_ns = now_ns;
 	ip->paid_ns += steps * s->step_ns;
 }
 
-void meta_share_charge_cpu(struct tei_meta_server *s, struct meta_ip *ip,
-			   uint64_t cpu_ns, uint64_t now_ns)
+void meta_rate_limit_charge_cpu(struct tei_meta_server *s, struct meta_ip *ip,
+				uint64_t cpu_ns, uint64_t now_ns)
 {
-	meta_share_charge(s, ip, cpu_ns / META_SHARE_STEP_NS, now_ns);
+	meta_rate_limit_charge(s, ip, cpu_ns / META_RATE_LIMIT_STEP_NS, now_ns);
 }
 
-bool meta_share_spent(const struct tei_meta_server *s, const struct meta_ip *ip,
-		      uint64_t now_ns)
+bool meta_rate_limit_spent(const struct tei_meta_server *s,
+			   const struct meta_ip *ip, uint64_t now_ns)
 {
 	return ip->paid_ns > now_ns + s->burst_ns;
 }
 
-void meta_share_hold(struct tei_meta_server *s, struct meta_conn *c,
-		     uint64_t now_ns)
+void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
+			      uint64_t now_ns)
 {
 	char host[TEI_META_HOST_MAX];
 
-	meta_share_text(c->ip, host);
+	meta_rate_limit_text(c->ip, host);
 	TEI_LOG_LIMITED(&s->held_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: %s exceeds its rate limit and is throttled",
 			tei_meta_server_address(s), host);
@@ -223,7 +223,7 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 		if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 			s->next_due_ns = c->deadline_ns;
 		meta_conn_watch(s, c);
-		meta_share_charge(s, ip, SHARE_HOLDING, now_ns);
+		meta_rate_limit_charge(s, ip, SHARE_HOLDING, now_ns);
 		left += (SHARE_HOLDING + 1) * s->step_ns;
 	}
 	if (tei_list_empty(&ip->held))
@@ -273,7 +273,7 @@ static unsigned int share_program(const struct tei_meta_server *s,
 	return n;
 }
 
-void meta_share_cover(const struct tei_meta_server *s, int fd)
+void meta_rate_limit_cover(const struct tei_meta_server *s, int fd)
 {
 	struct sock_filter code[SHARE_SHUT_MAX * 5 + 1];
 	struct sock_fprog program = { .filter = code };
@@ -294,18 +294,18 @@ static void share_filter(const struct tei_meta_server *s)
 
 	for (i = 0; i < META_LISTENERS; i++)
 		if (s->listener[i] >= 0)
-			meta_share_cover(s, s->listener[i]);
+			meta_rate_limit_cover(s, s->listener[i]);
 }
 
-void meta_share_shut(struct tei_meta_server *s, struct meta_ip *ip,
-		     uint64_t now_ns)
+void meta_rate_limit_block(struct tei_meta_server *s, struct meta_ip *ip,
+			   uint64_t now_ns)
 {
 	char host[TEI_META_HOST_MAX];
 
 	if (ip->shut || s->shut_count == SHARE_SHUT_MAX ||
 	    ip->paid_ns < now_ns + s->burst_ns + SHARE_SLACK_NS)
 		return;
-	meta_share_text(ip, host);
+	meta_rate_limit_text(ip, host);
 	TEI_LOG_LIMITED(&s->shut_limit, TEI_LOG_WARN, "meta",
 			"control channel %s: too many connections from %s, which is blocked for a while",
 			tei_meta_server_address(s), host);
@@ -341,7 +341,7 @@ static uint64_t share_open(struct tei_meta_server *s, uint64_t now_ns)
 	return next;
 }
 
-uint64_t meta_share_release(struct tei_meta_server *s, uint64_t now_ns)
+uint64_t meta_rate_limit_release(struct tei_meta_server *s, uint64_t now_ns)
 {
 	uint64_t next = share_open(s, now_ns), due;
 	struct meta_ip *ip, *tmp;
@@ -352,7 +352,7 @@ uint64_t meta_share_release(struct tei_meta_server *s, uint64_t now_ns)
 		if (!tei_list_empty(&ip->held) && (!next || due < next))
 			next = due;
 	}
-	if (next && next < now_ns + META_SHARE_TICK_NS)
-		next = now_ns + META_SHARE_TICK_NS;
+	if (next && next < now_ns + META_RATE_LIMIT_TICK_NS)
+		next = now_ns + META_RATE_LIMIT_TICK_NS;
 	return next;
 }
