@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # prov/nvmeof: files segments
 SRCS += \
+	prov/nvmeof/nvmeof_blocking.c \
 	prov/nvmeof/nvmeof_bounce.c \
 	prov/nvmeof/nvmeof_ctx.c \
 	prov/nvmeof/nvmeof_cufile.c \
@@ -8,7 +9,6 @@ SRCS += \
 	prov/nvmeof/nvmeof_mem.c \
 	prov/nvmeof/nvmeof_op.c \
 	prov/nvmeof/nvmeof_pool.c \
-	prov/nvmeof/nvmeof_side.c \
 	prov/nvmeof/nvmeof_uring.c \
 	# EOL
 

@@ -34,7 +34,7 @@ static void ctx_lists(struct tei_nvmeof *ctx)
 	tei_mutex_init(&ctx->lock);
 	tei_cond_init(&ctx->work);
 	tei_cond_init(&ctx->ended);
-	nvmeof_side_init(ctx);
+	nvmeof_blocking_init(ctx);
 }
 
 static void ctx_free(struct tei_nvmeof *ctx)
@@ -42,7 +42,7 @@ static void ctx_free(struct tei_nvmeof *ctx)
 	uint32_t i;
 
 	nvmeof_bounce_fini(ctx);
-	nvmeof_side_fini(ctx);
+	nvmeof_blocking_fini(ctx);
 	pthread_cond_destroy(&ctx->work);
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
@@ -135,7 +135,7 @@ void tei_nvmeof_fini(struct tei_nvmeof *ctx)
 	if (!ctx)
 		return;
 	nvmeof_cancel_all(ctx);
-	nvmeof_side_stop(ctx);
+	nvmeof_blocking_stop(ctx);
 	ctx->backend->stop(ctx);
 	nvmeof_cufile_stop(ctx);
 	ctx_free(ctx);

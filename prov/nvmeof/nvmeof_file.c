@@ -367,7 +367,7 @@ struct tei_nvmeof_seg *tei_nvmeof_seg_hold(struct tei_nvmeof_seg *seg)
 void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg)
 {
 	if (seg && !__atomic_sub_fetch(&seg->refs, 1, __ATOMIC_ACQ_REL) &&
-	    !nvmeof_side_close(seg->ctx, seg))
+	    !nvmeof_blocking_close(seg->ctx, seg))
 		nvmeof_seg_free(seg);
 }
 

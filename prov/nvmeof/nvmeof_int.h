@@ -194,7 +194,7 @@ extern const struct nvmeof_backend nvmeof_pool;
 extern const struct nvmeof_backend nvmeof_uring;
 
 /* Threads that check and close files of network file systems. ctx->lock. */
-struct nvmeof_side {
+struct nvmeof_blocking {
 	pthread_cond_t work;
 	struct tei_list looks;		/* files to check, look_node */
 	struct tei_list closes;		/* segments to close, node */
@@ -239,7 +239,7 @@ struct tei_nvmeof {
 	uint32_t nbounces;		/* all bounce buffers, at most depth */
 	uint32_t misses;		/* bounce buffers used on a wrong
 					 * node */
-	struct nvmeof_side side;
+	struct nvmeof_blocking side;
 	struct nvmeof_cufile *cufile;	/* set once; NULL: not in use */
 	struct nvmeof_mem *mem;
 	uint32_t nmem, mem_room;
@@ -341,22 +341,23 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
 void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
-/* --- nvmeof_side.c ------------------------------------------------------- */
+/* --- nvmeof_blocking.c -------------------------------------------------------
+ */
 
 /* Makes a side thread call nvmeof_file_settle and sets f->looking. Returns
  * false if the file is local or no thread can be started; then the caller does
  * it. */
-bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+bool nvmeof_blocking_check(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock);
 /*
  * Makes a side thread call nvmeof_seg_free. Returns false if all files are
  * local or no thread can be started; then the caller does it.
  */
-bool nvmeof_side_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg);
-void nvmeof_side_init(struct tei_nvmeof *ctx);
+bool nvmeof_blocking_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg);
+void nvmeof_blocking_init(struct tei_nvmeof *ctx);
 /* Joins the threads after their work is done. No operation may be live. */
-void nvmeof_side_stop(struct tei_nvmeof *ctx);
-void nvmeof_side_fini(struct tei_nvmeof *ctx);
+void nvmeof_blocking_stop(struct tei_nvmeof *ctx);
+void nvmeof_blocking_fini(struct tei_nvmeof *ctx);
 
 /* --- nvmeof_op.c --------------------------------------------------------- */
 

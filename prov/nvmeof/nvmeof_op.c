@@ -692,7 +692,7 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 		tei_list_del(&f->look_node);
 		file_sync(ctx, f);
 		if (!tei_list_empty(&f->ended)) {
-			if (nvmeof_side_look(ctx, f))
+			if (nvmeof_blocking_check(ctx, f))
 				continue;
 			nvmeof_file_settle(ctx, f);
 			any = true;

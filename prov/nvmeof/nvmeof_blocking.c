@@ -15,7 +15,7 @@
 static void *side_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
-	struct nvmeof_side *s = &ctx->side;
+	struct nvmeof_blocking *s = &ctx->side;
 	struct tei_nvmeof_seg *seg;
 	struct nvmeof_file *f;
 
@@ -55,7 +55,7 @@ static void *side_main(void *arg)
  */
 static bool side_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
-	struct nvmeof_side *s = &ctx->side;
+	struct nvmeof_blocking *s = &ctx->side;
 
 	if (s->idle <= s->waiting && s->count < NVMEOF_SIDE_MAX &&
 	    !tei_thread_start(&s->thread[s->count], false, side_main, ctx))
@@ -67,7 +67,7 @@ static bool side_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 	return true;
 }
 
-bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
+bool nvmeof_blocking_check(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
 	if (!f->remote || !side_call(ctx))
 		return false;
@@ -78,7 +78,7 @@ bool nvmeof_side_look(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return true;
 }
 
-bool nvmeof_side_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg)
+bool nvmeof_blocking_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg)
 {
 	bool some = false, taken = false;
 	uint32_t i;
@@ -95,16 +95,16 @@ bool nvmeof_side_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg)
 	return taken;
 }
 
-void nvmeof_side_init(struct tei_nvmeof *ctx)
+void nvmeof_blocking_init(struct tei_nvmeof *ctx)
 {
 	tei_list_init(&ctx->side.looks);
 	tei_list_init(&ctx->side.closes);
 	tei_cond_init(&ctx->side.work);
 }
 
-void nvmeof_side_stop(struct tei_nvmeof *ctx)
+void nvmeof_blocking_stop(struct tei_nvmeof *ctx)
 {
-	struct nvmeof_side *s = &ctx->side;
+	struct nvmeof_blocking *s = &ctx->side;
 	uint32_t i;
 
 	tei_mutex_lock(&ctx->lock);
@@ -115,7 +115,7 @@ void nvmeof_side_stop(struct tei_nvmeof *ctx)
 		pthread_join(s->thread[i], NULL);
 }
 
-void nvmeof_side_fini(struct tei_nvmeof *ctx)
+void nvmeof_blocking_fini(struct tei_nvmeof *ctx)
 {
 	pthread_cond_destroy(&ctx->side.work);
 }
