@@ -90,7 +90,7 @@ struct engine_segment {
 	int why_not_local;		/* enum engine_not_local */
 	bool gpu;			/* desc lists GPU memory, and this
 					 * engine can use remote bounce slots */
-	bool astray;			/* the last change of the targets
+	bool off_route;			/* the last change of the targets
 					 * failed; they belong to an earlier
 					 * desc */
 	uint64_t asked_ns;		/* atomic: earliest time of the next

@@ -269,7 +269,7 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
-	return s && !s->astray && tei_meta_desc_equal(s->desc, desc) &&
+	return s && !s->off_route && tei_meta_desc_equal(s->desc, desc) &&
 	       !(s->files && tei_nvmeof_seg_broken(s->files));
 }
 
@@ -331,7 +331,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	if (segment_contacts(e, desc, &contacts))
 		ret = tei_rail_peer_get(e->dp, desc->name, desc->incarnation,
 					contacts.at, contacts.n, err, &peer);
-	s->astray = ret;
+	s->off_route = ret;
 	if (ret)
 		return ret;
 	if (!segment_same_local(e, s, desc)) {

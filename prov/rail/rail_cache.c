@@ -260,7 +260,7 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 	struct cache_look look = { .now = now };
 	struct tei_sieve_entry *e;
 
-	if (rail_cache_worn(c))
+	if (rail_cache_degraded(c))
 		return false;
 	look.of_silent = silent && cache_silent_enough(c, now);
 	while (look.of_silent || c->held.count >= cache_places(c)) {
@@ -303,7 +303,7 @@ static void cache_press(struct rail_cache *c, uint64_t now)
 		oldest->yield = true;
 }
 
-bool rail_cache_coveted(const struct rail_path *path)
+bool rail_cache_contended(const struct rail_path *path)
 {
 	const struct rail_conn *conn = path->conn;
 
@@ -363,7 +363,8 @@ static bool cache_its_turn(const struct rail_cache *c,
 
 /* Returns true if the connection is off-route. With remote rail selection or
  * round-robin, all pairs are in use and none is off-route. */
-static bool cache_astray(const struct rail *rail, const struct rail_path *path)
+static bool cache_off_route(const struct rail *rail,
+			    const struct rail_path *path)
 {
 	const struct tei_rail_peer *peer = path->peer;
 
@@ -373,11 +374,11 @@ static bool cache_astray(const struct rail *rail, const struct rail_path *path)
 }
 
 /* Has rail_cache_tidy() check the connection if it is off-route. */
-static void cache_note_astray(const struct rail_lane *lane,
-			      const struct rail_path *path)
+static void cache_note_off_route(const struct rail_lane *lane,
+				 const struct rail_path *path)
 {
-	if (cache_astray(lane->rail, path))
-		__atomic_store_n(&lane->rail->dp->astray, true,
+	if (cache_off_route(lane->rail, path))
+		__atomic_store_n(&lane->rail->dp->off_route, true,
 				 __ATOMIC_RELAXED);
 }
 
@@ -413,7 +414,7 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	tei_list_foreach_safe(e, next, &c->held.order, struct tei_sieve_entry,
 			      link) {
 		conn = tei_container_of(e, struct rail_conn, entry);
-		if (!cache_astray(lane->rail, conn->path))
+		if (!cache_off_route(lane->rail, conn->path))
 			continue;
 		if (cache_idle(conn, now))
 			cache_part(c, conn);
@@ -432,12 +433,12 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 	bool left = false;
 	uint32_t i, j;
 
-	if (!__atomic_load_n(&dp->astray, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&dp->off_route, __ATOMIC_RELAXED))
 		return 0;
 	if (now < dp->tidy_ns)
 		return dp->tidy_ns;
 	dp->tidy_ns = now + CACHE_TIDY_NS;
-	__atomic_store_n(&dp->astray, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->off_route, false, __ATOMIC_RELAXED);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
@@ -449,7 +450,7 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 	}
 	if (!left)
 		return 0;
-	__atomic_store_n(&dp->astray, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->off_route, true, __ATOMIC_RELAXED);
 	return dp->tidy_ns;
 }
 
@@ -502,7 +503,7 @@ bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
 		return cache_wait(c, path, *now);
 	}
 	cache_hold(c, path, *now);
-	cache_note_astray(lane, path);
+	cache_note_off_route(lane, path);
 	return true;
 }
 
@@ -518,7 +519,7 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 	if (!cache_make_room(c, path, now))
 		return false;
 	cache_hold(c, path, now);
-	cache_note_astray(lane, path);
+	cache_note_off_route(lane, path);
 	return true;
 }
 
@@ -628,13 +629,13 @@ void rail_cache_close(struct rail_lane *lane)
 		}
 		tei_list_add_tail(&c->free, &conn->link);
 	}
-	left = rail_cache_worn(c);
+	left = rail_cache_degraded(c);
 	rail_sched_leave(dp);
 	if (left)
 		rail_progress_wake(dp);
 }
 
-bool rail_cache_worn(const struct rail_cache *c)
+bool rail_cache_degraded(const struct rail_cache *c)
 {
 	return __atomic_load_n(&c->leftovers, __ATOMIC_RELAXED) >=
 	       cache_spare(c);

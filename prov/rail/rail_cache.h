@@ -13,8 +13,8 @@
  * awaited from a peer that still gives signs of life. There is one exception:
  * if other peers wait for a place, and the peer of a busy connection has not
  * answered requests for a sign of life for a while, the connection is cut and
- * its slices wait for a fence. Slices on the awaiting-fence list (peer->limbo)
- * need no place.
+ * its slices wait for a fence. Slices on the awaiting-fence list
+ * (peer->awaiting_fence) need no place.
  *
  * One place is never given to slices, so that FENCE messages and their answers
  * can always be sent. A connection that finds no place for its slices joins a
@@ -118,7 +118,7 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
 /* Returns true if the connection is contended: other connections wait for a
  * place, and this one has been asked to yield, but keeps its place because
  * slices are posted on it. */
-bool rail_cache_coveted(const struct rail_path *path)
+bool rail_cache_contended(const struct rail_path *path)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Called before a bundle of slices is cut: moves the peer of the first waiting
@@ -153,7 +153,7 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns true if the lane is degraded: it has so many leftovers that it must
  * be retired. */
-bool rail_cache_worn(const struct rail_cache *cache);
+bool rail_cache_degraded(const struct rail_cache *cache);
 /* Resets the number of leftovers after the lane has been replaced, because the
  * leftovers end with the old lane. */
 void rail_cache_renewed(struct rail_cache *cache)

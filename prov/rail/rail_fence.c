@@ -350,7 +350,8 @@ static void fence_others_stuck(struct rail_lane *lane,
 		p = tei_container_of(e, struct rail_conn, entry)->path;
 		if (p != path && p->since_ns && !p->connected &&
 		    now > p->since_ns + patience)
-			__atomic_fetch_add(&p->vain, 1, __ATOMIC_RELAXED);
+			__atomic_fetch_add(&p->failed_attempts, 1,
+					   __ATOMIC_RELAXED);
 	}
 	rail_sched_leave(lane->rail->dp);
 	tei_mutex_unlock(&lane->lock);
@@ -379,15 +380,16 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	/* if this connection has failed before, the success of other
 	 * connections does not reset the back-off */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
-	    !__atomic_load_n(&path->vain, __ATOMIC_RELAXED)) {
+	    !__atomic_load_n(&path->failed_attempts, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
 		renew->next_ns = 0;
 	}
 	if (now < renew->next_ns || fence_waits_for_poll(lane->rail) ||
 	    !fence_path_stuck(lane, path, now, patience, &since) ||
 	    !fence_worth(peer, lane, since,
-			 __atomic_load_n(&path->vain, __ATOMIC_RELAXED) >=
-				 FENCE_HOPELESS, now))
+			 __atomic_load_n(&path->failed_attempts,
+					 __ATOMIC_RELAXED) >= FENCE_HOPELESS,
+			 now))
 		return;
 	if (fence_pending(lane, path, now)) {
 		renew->next_ns = now + FENCE_STUCK_NS;
@@ -400,7 +402,7 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	fence_others_stuck(lane, path, now, patience);
 	fence_retire(lane, fence_drain(lane),
 		     "a connection is not established in time");
-	if (__atomic_add_fetch(&path->vain, 1, __ATOMIC_RELAXED) >=
+	if (__atomic_add_fetch(&path->failed_attempts, 1, __ATOMIC_RELAXED) >=
 	    FENCE_HOPELESS)
 		rail_stall_ask(peer, fence_sibling(lane), path->remote,
 			       __atomic_load_n(&path->moves, __ATOMIC_RELAXED),
@@ -502,9 +504,9 @@ void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now)
 
 /* Retires a degraded lane, which has many evicted connections that could not be
  * closed one by one, unless its sibling still drains. */
-static void fence_renew_worn(struct rail_lane *lane)
+static void fence_renew_degraded(struct rail_lane *lane)
 {
-	if (rail_cache_worn(rail_cache_of(lane)) &&
+	if (rail_cache_degraded(rail_cache_of(lane)) &&
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) ==
 		    RAIL_LANE_CLOSED)
 		fence_retire(lane, fence_drain(lane),
@@ -544,7 +546,7 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 			lane = &rail->init[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
-				fence_renew_worn(lane);
+				fence_renew_degraded(lane);
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 				    RAIL_LANE_RETIRING ||
 			    fence_collect(lane) || rail_closing_under_way(lane))

@@ -271,7 +271,7 @@ void rail_health_error(struct rail_slice *s, int err)
 	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
 	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
 		    RAIL_LANE_ACTIVE &&
-	    !(s->path && s->path->shunned))
+	    !(s->path && s->path->excluded))
 		rail_health_down(peer, s->lane->rail, s->remote_idx,
 				 "its connection was lost", false);
 }
@@ -400,7 +400,7 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
 		return false;
 	path = rail_path_get(f->peer, f->lane, f->remote);
-	return path && rail_cache_coveted(path);
+	return path && rail_cache_contended(path);
 }
 
 /* Moves the fault to its next stage if this is due. Returns true if the action
@@ -536,13 +536,13 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 	for (i = 0; i < n; i++) {
 		if (!path[i])
 			continue;
-		path[i]->shunned = shuns;
+		path[i]->excluded = shuns;
 		health_cut_path(lane, path[i], &list);
 	}
 	clean = health_drain(lane, path, n, &done);
 	for (i = 0; i < n; i++)
 		if (path[i])
-			path[i]->shunned = false;
+			path[i]->excluded = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_disconnect_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);

@@ -617,7 +617,7 @@ static void health_look(struct test_pair *pair, uint64_t now)
  * silence began. wait: another connection waits for the place. looks: number of
  * further checks. left: slices still posted after them. The test chooses the
  * times, so that a slow machine does not matter. */
-static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
+static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_path *path, other = { .remote = 0 };
@@ -664,17 +664,17 @@ static void health_coveted(uint64_t age, bool wait, int looks, uint32_t left)
 static void test_a_silent_peer_leaves_its_place_to_who_waits(void)
 {
 	/* its TCP stack may have acknowledged the last bytes only now */
-	health_coveted(2 * TEI_NS_PER_SEC, true, 2, 0);
+	health_contended(2 * TEI_NS_PER_SEC, true, 2, 0);
 }
 
 static void test_but_keeps_it_where_nobody_waits(void)
 {
-	health_coveted(2 * TEI_NS_PER_SEC, false, 2, 1);
+	health_contended(2 * TEI_NS_PER_SEC, false, 2, 1);
 }
 
 static void test_and_for_a_while(void)
 {
-	health_coveted(TEI_NS_PER_SEC / 20, true, 1, 1);
+	health_contended(TEI_NS_PER_SEC / 20, true, 1, 1);
 }
 
 /* Nothing is posted on the pair, and it is connected. */

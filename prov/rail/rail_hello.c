@@ -291,7 +291,8 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	bool undrained;
 
 	rail_sched_enter(p->dp);
-	undrained = p->posted || p->unfenced || !tei_list_empty(&p->limbo);
+	undrained =
+		p->posted || p->unfenced || !tei_list_empty(&p->awaiting_fence);
 	rail_sched_leave(p->dp);
 	return undrained;
 }

@@ -100,8 +100,8 @@ struct rail;
 /*
  * One posted operation: a part of a task, or several adjacent small tasks. The
  * memory belongs to dp->slices (free list). A slice in use is owned by exactly
- * one of: lane->posted (lane lock), peer->retry, peer->limbo (sched lock), the
- * stack of a thread that is posting.
+ * one of: lane->posted (lane lock), peer->retry, peer->awaiting_fence (sched
+ * lock), the stack of a thread that is posting.
  */
 struct rail_slice {
 	struct rail_op op;
@@ -665,7 +665,7 @@ struct rail_path {
 					 * waiting */
 	bool connected;			/* an operation has completed on this
 					 * connection */
-	bool shunned;			/* excluded: just cut because of the
+	bool excluded;			/* excluded: just cut because of the
 					 * peer, so that errors are not counted
 					 * against the rail */
 	bool blocked_now;		/* a post of the current bundle has
@@ -688,10 +688,10 @@ struct rail_path {
 					 * 0: not connecting */
 	uint64_t asked_ns;		/* time of the last message, 0: none */
 	uint32_t backoff_us;
-	uint32_t vain;			/* atomic: failed attempts: lanes that
-					 * were renewed because this connection
-					 * did not connect; set to 0 when it
-					 * connects */
+	uint32_t failed_attempts; /* atomic: failed attempts: lanes that
+				   * were renewed because this connection
+				   * did not connect; set to 0 when it
+				   * connects */
 
 	bool suspect;			/* atomic: a send has found that the
 					 * connection does not come up; the
@@ -948,7 +948,7 @@ struct tei_rail_peer {
 	uint64_t still_ns;		/* last time at which MC_SLICE_TIMEOUT
 					 * ended a task */
 	struct tei_list retry;		/* retry list */
-	struct tei_list limbo;		/* awaiting-fence list */
+	struct tei_list awaiting_fence; /* awaiting-fence list */
 	uint32_t posted;		/* slices posted on lanes */
 	uint32_t unfenced;		/* remote rails with an
 					 * abandoned fence; nothing is
@@ -1238,7 +1238,7 @@ struct tei_rail_dp {
 	bool health_soon;		/* a probe was answered: run
 					 * the health checks */
 	bool reopened;			/* a lane has been reopened */
-	bool astray;			/* an off-route connection has a
+	bool off_route;			/* an off-route connection has a
 					 * place in a cache */
 
 	/* thread: */

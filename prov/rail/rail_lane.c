@@ -534,7 +534,7 @@ static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
 	if (connected && !path->connected) {
 		__atomic_store_n(&path->peer->renew[lane->rail->index].linked,
 				 true, __ATOMIC_RELAXED);
-		__atomic_store_n(&path->vain, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&path->failed_attempts, 0, __ATOMIC_RELAXED);
 	}
 	path->connected = connected;
 }

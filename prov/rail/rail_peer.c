@@ -33,7 +33,8 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 
 bool rail_peer_busy(const struct tei_rail_peer *p)
 {
-	return !tei_list_empty(&p->live) || !tei_list_empty(&p->limbo) ||
+	return !tei_list_empty(&p->live) ||
+	       !tei_list_empty(&p->awaiting_fence) ||
 	       !tei_list_empty(&p->retry) || p->posted;
 }
 
@@ -122,7 +123,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->queue);
 	tei_list_init(&p->live);
 	tei_list_init(&p->retry);
-	tei_list_init(&p->limbo);
+	tei_list_init(&p->awaiting_fence);
 	rail_notify_init(p);
 	tei_list_init(&p->keys);
 	rail_atomic_init(p);

@@ -54,7 +54,7 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 	peer->posted--;
 	rail_path_reverse(s);
 	s->last_err = err;
-	tei_list_add_tail(&peer->limbo, &s->link);
+	tei_list_add_tail(&peer->awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
 		/* the remote rail is already fenced, or the process has
@@ -79,7 +79,8 @@ void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 			peer->unfenced--;
 		}
 	}
-	tei_list_foreach_safe(s, tmp, &peer->limbo, struct rail_slice, link)
+	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
+			       link)
 		if (s->remote_idx == remote && s->remote_gen <= gen)
 			rail_sched_again(peer, s, done);
 	rail_peer_activate(peer);
@@ -111,7 +112,8 @@ void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	struct rail_slice *s, *tmp;
 	struct rail_fence *f;
 
-	tei_list_foreach_safe(s, tmp, &peer->limbo, struct rail_slice, link) {
+	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
+			       link) {
 		if (!rail_slice_dead(s))
 			continue;
 		f = &peer->remotes[s->remote_idx].fence;

@@ -384,7 +384,7 @@ static void sched_look(struct sched_rig *rig)
 		rail_sched_enter(rig->from.dp);
 		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
 			twice |= sched_meets(s, &lane->posted) ||
-				 sched_meets(s, &rig->peer->limbo) ||
+				 sched_meets(s, &rig->peer->awaiting_fence) ||
 				 sched_meets(s, &rig->peer->retry);
 		rail_sched_leave(rig->from.dp);
 		tei_mutex_unlock(&lane->lock);

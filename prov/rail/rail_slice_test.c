@@ -891,7 +891,7 @@ static void test_failed_slice_is_not_counted_as_posted(void)
 	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
 	slice_counted(&rig, 0);
 	slice_break(&rig);
-	CU_ASSERT(!tei_list_empty(&rig.peer[0]->limbo));
+	CU_ASSERT(!tei_list_empty(&rig.peer[0]->awaiting_fence));
 	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
 	slice_counted(&rig, 0);
 	rail_done_init(&done);
