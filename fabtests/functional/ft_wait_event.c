@@ -212,10 +212,10 @@ static void event_refused(struct wait_rig *rig, int fd)
 	batch_id_t id = allocateBatchID(rig->engine, 4);
 	int own = te_batch_event_fd(rig->engine, id);
 	struct te_ended list[3];
-	char stranger[4096];
+	char unauthenticated[4096];
 	uint64_t count;
 
-	bad.source = stranger;
+	bad.source = unauthenticated;
 	ft_ok(submitTransfer(rig->engine, id, &bad, 1) == 3 &&
 	      !event_up(fd, 0) && !event_up(own, 0),
 	      "refused_at_first_it_has_not_ended");

@@ -9,14 +9,14 @@ static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 {
 	struct moonrail_av *av = tei_container_of(t->av, struct moonrail_av,
 						  fid);
-	struct tei_rail_peer *seeker;
+	struct tei_rail_peer *resolver;
 
 	moonrail_enter(t->domain);
-	seeker = moonrail_av_get(av, at)->peer->rail;
-	rail_sched_enter(seeker->dp);
-	seeker->found = UINT64_MAX;
-	seeker->want_hello = false;
-	rail_sched_leave(seeker->dp);
+	resolver = moonrail_av_get(av, at)->peer->rail;
+	rail_sched_enter(resolver->dp);
+	resolver->found = UINT64_MAX;
+	resolver->want_hello = false;
+	rail_sched_leave(resolver->dp);
 	moonrail_leave(t->domain);
 }
 

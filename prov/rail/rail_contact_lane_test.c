@@ -156,7 +156,7 @@ static void test_who_is_looked_for_at_the_first_address_is_found(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_plane home, guest;
-	struct tei_rail_peer *seeker;
+	struct tei_rail_peer *resolver;
 	struct tei_rail_desc first;
 
 	first_open(&home, "127.0.0.1");
@@ -164,12 +164,12 @@ static void test_who_is_looked_for_at_the_first_address_is_found(void)
 	first_describe(&home, &first);
 	first_still(&home);
 	first_move(&home);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_seek(guest.dp, &first.addr, NULL,
-						 &seeker), 0);
-	while (!tei_rail_peer_found(seeker) && tei_now_ns() < end)
+	CU_ASSERT_EQUAL_FATAL(
+		tei_rail_peer_seek(guest.dp, &first.addr, NULL, &resolver), 0);
+	while (!tei_rail_peer_found(resolver) && tei_now_ns() < end)
 		first_turn(&home);
-	CU_ASSERT_EQUAL(tei_rail_peer_found(seeker), home.dp->incarnation);
-	tei_rail_peer_put(seeker);
+	CU_ASSERT_EQUAL(tei_rail_peer_found(resolver), home.dp->incarnation);
+	tei_rail_peer_put(resolver);
 	test_plane_close(&guest);
 	test_plane_close(&home);
 }

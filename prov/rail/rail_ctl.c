@@ -141,7 +141,7 @@ static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (p->state != RAIL_PEER_GONE || p->stranger)
+	if (p->state != RAIL_PEER_GONE || p->unauthenticated)
 		return false;
 	if (rail_peer_over(p) && p->alive_ns <= p->gone_ns)
 		return true;
@@ -210,7 +210,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_reverse(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_served(p, now, buf));
-	if (p->dp->ops->attend && !p->stranger)
+	if (p->dp->ops->attend && !p->unauthenticated)
 		next = rail_ctl_sooner(next,
 				       p->dp->ops->attend(p->dp->arg, p, now));
 	return rail_ctl_sooner(next, rail_ctl_deadlines(p, now));

@@ -92,7 +92,7 @@ static bool hello_nowhere(const struct tei_rail_peer *p)
 static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return p->rehello && !rail_peer_forsaken(p) &&
+	return p->rehello && !rail_peer_orphaned(p) &&
 	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 
@@ -142,7 +142,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	size_t len;
 	int ret;
 
-	if (p->stranger)
+	if (p->unauthenticated)
 		return 0;
 	/* the rail table would lack the lane that is being opened */
 	if (rail_reopen_any(dp))
@@ -163,7 +163,8 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	}
 	left = rail_ctl_left(p);
 	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
-	       !rail_peer_forsaken(p)) || (!left && hello_again(p));
+	       !rail_peer_orphaned(p)) ||
+	      (!left && hello_again(p));
 	nowhere = !ask && !left && hello_nowhere(p);
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
 		   p->table_acked < dp->table;
@@ -228,7 +229,8 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, p->refuse_contact, 2);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, 0);
-	if (ret == -FI_EAGAIN && !(p->stranger && now > p->stranger_ns))
+	if (ret == -FI_EAGAIN &&
+	    !(p->unauthenticated && now > p->unauthenticated_ns))
 		return rail_ctl_sent(p, ret, now, &tries);
 	p->refuse = 0;
 	return 0;

@@ -275,7 +275,7 @@ static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
  * evicted. */
 static void test_two_of_one_address_share_a_connection(void)
 {
-	struct tei_rail_peer *seeker;
+	struct tei_rail_peer *resolver;
 	struct tei_rail_addr addr;
 	struct rail_lane *lane;
 	struct test_pair pair;
@@ -284,16 +284,16 @@ static void test_two_of_one_address_share_a_connection(void)
 	test_pair_open(&pair);
 	lane = &pair.rail->init[0];
 	addr = pair.peer->remotes[0].addr;
-	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_seek(pair.from.dp, &addr, &err,
-						 &seeker), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		tei_rail_peer_seek(pair.from.dp, &addr, &err, &resolver), 0);
 	tei_mutex_lock(&lane->lock);
-	CU_ASSERT_EQUAL(hello_ready(seeker, lane), 0);
+	CU_ASSERT_EQUAL(hello_ready(resolver, lane), 0);
 	/* after the peer has lost its place, it gets it again */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
 	CU_ASSERT_EQUAL(hello_ready(pair.peer, lane), 0);
-	hello_lose(seeker, lane);
+	hello_lose(resolver, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
 	/* the last one closes the connection */
@@ -301,7 +301,7 @@ static void test_two_of_one_address_share_a_connection(void)
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_NONE);
 	tei_mutex_unlock(&lane->lock);
-	tei_rail_peer_put(seeker);
+	tei_rail_peer_put(resolver);
 	test_pair_close(&pair);
 }
 

@@ -992,15 +992,15 @@ struct tei_rail_peer {
 	uint8_t refuse_nonce[16];	/* thread: nonce of the refused hello */
 	uint16_t refuse_contact;	/* thread: contact
 					 * number in that hello */
-	bool seeker;			/* resolver: finds the process that
+	bool resolver;			/* resolver: finds the process that
 					 * has an address; incarnation 0, not
 					 * in the hash table */
 	uint64_t found;			/* resolver: incarnation
 					 * found, 0: none yet */
-	bool stranger;			/* unauthenticated peer: exists only
+	bool unauthenticated;		/* unauthenticated peer: exists only
 					 * to be refused; always GONE, not
 					 * in the hash table */
-	uint64_t stranger_ns;		/* end of the attempts to refuse it */
+	uint64_t unauthenticated_ns;	/* end of the attempts to refuse it */
 
 	/* thread: what authenticates messages from and to the peer */
 	uint8_t nonce[16];
@@ -1195,7 +1195,7 @@ struct tei_rail_dp {
 	uint32_t nstrangers;		/* unauthenticated peers;
 					 * not among npeers */
 	uint32_t strangers_ever;
-	uint64_t stranger_next_ns;
+	uint64_t unauthenticated_next_ns;
 	struct tei_list hash[RAIL_PEER_HASH];
 	struct tei_list attn;		/* peers whose state
 					 * machines must run */
@@ -2056,7 +2056,7 @@ bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
 bool rail_peer_bye(struct tei_rail_dp *dp);
 /* Returns true if the peer is orphaned: it has never answered, and no user or
  * task refers to it. */
-bool rail_peer_forsaken(const struct tei_rail_peer *peer);
+bool rail_peer_orphaned(const struct tei_rail_peer *peer);
 /* Frees a peer that is unused and either gone or orphaned. Returns true if it
  * was freed. */
 bool rail_peer_maybe_free(struct tei_rail_peer *peer)
@@ -2064,15 +2064,14 @@ bool rail_peer_maybe_free(struct tei_rail_peer *peer)
 /* Creates an unauthenticated peer, which exists until its hello has been
  * refused. first: address to which the refusal is sent. Returns NULL if there
  * are too many. */
-struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp,
-					 uint64_t incarnation,
-					 const struct tei_rail_addr *first,
-					 enum rail_refusal why)
-	TEI_REQUIRES(rail_sched_held);
+struct tei_rail_peer *
+rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t incarnation,
+			  const struct tei_rail_addr *first,
+			  enum rail_refusal why) TEI_REQUIRES(rail_sched_held);
 /* Creates a resolver for the process that has that address. The caller owns a
  * reference to it. Returns NULL if memory is short. */
-struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
-				       const struct tei_rail_addr *first)
+struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
+					 const struct tei_rail_addr *first)
 	TEI_REQUIRES(rail_sched_held);
 /* Ends the peer's tasks, because the peer has refused our hello. why: text of
  * the refusal. */

@@ -349,7 +349,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 	if (ret == -FI_EAGAIN && lane) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane);
-		if (!peer->stranger)
+		if (!peer->unauthenticated)
 			rail_fence_maybe_stuck(peer, lane, path, now);
 	}
 	return ret;
@@ -451,7 +451,7 @@ static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
 		if (ret != -FI_EAGAIN || !lane)
 			continue;
 		rail_lane_run(lane);
-		if (all && !peer->stranger)
+		if (all && !peer->unauthenticated)
 			rail_fence_maybe_stuck(peer, lane, path, tei_now_ns());
 	}
 	return -FI_EHOSTUNREACH;
@@ -1204,9 +1204,9 @@ const char *rail_msg_refusal_text(enum rail_refusal why)
 
 /* Returns the reason why messages of this sender are refused, or
  * RAIL_REFUSE_NONE. */
-static enum rail_refusal msg_stranger(struct tei_rail_dp *dp,
-				      const struct msg_head *h,
-				      const uint8_t *buf, size_t len)
+static enum rail_refusal msg_unauthenticated(struct tei_rail_dp *dp,
+					     const struct msg_head *h,
+					     const uint8_t *buf, size_t len)
 	TEI_REQUIRES(rail_sched_held)
 {
 	bool is_signed = h->flags & RAIL_WIRE_SIGNED;
@@ -1235,7 +1235,7 @@ static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 		i++;
 	if (i == hello->n)
 		return;
-	p = rail_peer_stranger(dp, h->src, &hello->remotes[i].addr, why);
+	p = rail_peer_unauthenticated(dp, h->src, &hello->remotes[i].addr, why);
 	if (p)
 		memcpy(p->refuse_nonce, hello->nonce,
 		       sizeof(p->refuse_nonce));
@@ -1453,7 +1453,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		return;
 	}
 	rail_sched_enter(dp);
-	refusal = msg_stranger(dp, &h, buf, len);
+	refusal = msg_unauthenticated(dp, &h, buf, len);
 	if (h.type == RAIL_MSG_REFUSE && h.dst == dp->incarnation)
 		msg_on_refuse(dp, &w, refusal == RAIL_REFUSE_NONE, done);
 	else if (refusal != RAIL_REFUSE_NONE)

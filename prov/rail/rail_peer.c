@@ -165,18 +165,20 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
  * claims needs an entry in an address vector, so the rate and the total number
  * of such peers are limited.
  */
-#define PEER_STRANGER_NS	(100 * TEI_NS_PER_MS)
-#define PEER_STRANGER_TRY_NS	TEI_NS_PER_SEC
+#define PEER_UNAUTHENTICATED_NS	    (100 * TEI_NS_PER_MS)
+#define PEER_UNAUTHENTICATED_TRY_NS TEI_NS_PER_SEC
 #define PEER_STRANGERS_EVER	4096
 
-struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
-					 const struct tei_rail_addr *first,
-					 enum rail_refusal why)
+struct tei_rail_peer *
+rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
+			  const struct tei_rail_addr *first,
+			  enum rail_refusal why)
 {
 	uint64_t now = tei_now_ns();
 	struct tei_rail_peer *p;
 
-	if (dp->nstrangers >= RAIL_STRANGERS || now < dp->stranger_next_ns ||
+	if (dp->nstrangers >= RAIL_STRANGERS ||
+	    now < dp->unauthenticated_next_ns ||
 	    dp->strangers_ever >= PEER_STRANGERS_EVER)
 		return NULL;
 	p = peer_make(dp, "an unauthenticated process", inc);
@@ -184,12 +186,12 @@ struct tei_rail_peer *rail_peer_stranger(struct tei_rail_dp *dp, uint64_t inc,
 		return NULL;
 	dp->nstrangers++;
 	dp->strangers_ever++;
-	dp->stranger_next_ns = now + PEER_STRANGER_NS;
+	dp->unauthenticated_next_ns = now + PEER_UNAUTHENTICATED_NS;
 	/* if memory is short, the refusal is not sent */
 	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
-	p->stranger = true;
-	p->stranger_ns = now + PEER_STRANGER_TRY_NS;
+	p->unauthenticated = true;
+	p->unauthenticated_ns = now + PEER_UNAUTHENTICATED_TRY_NS;
 	p->refuse = dp->incarnation;
 	p->refusal = why;
 	rail_peer_attend(p);
@@ -200,8 +202,8 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
 
 /* Creates a resolver: a peer object that sends a hello to the address without
  * knowing the incarnation of the process there. */
-struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
-				       const struct tei_rail_addr *first)
+struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
+					 const struct tei_rail_addr *first)
 {
 	struct tei_rail_peer *p = peer_make(dp, "a process known by its address", 0);
 
@@ -213,7 +215,7 @@ struct tei_rail_peer *rail_peer_seeker(struct tei_rail_dp *dp,
 		peer_free(p);
 		return NULL;
 	}
-	p->seeker = true;
+	p->resolver = true;
 	p->refs = 1;
 	p->want_hello = true;
 	dp->nseekers++;
@@ -238,7 +240,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	free(p);
 }
 
-bool rail_peer_forsaken(const struct tei_rail_peer *p)
+bool rail_peer_orphaned(const struct tei_rail_peer *p)
 {
 	return !p->refs && p->state == RAIL_PEER_NEW && !p->known_us &&
 	       tei_list_empty(&p->live) && !p->note_out.n;
@@ -250,7 +252,7 @@ static bool peer_idle(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return rail_peer_unused(p) &&
-	       (p->state == RAIL_PEER_GONE || rail_peer_forsaken(p)) &&
+	       (p->state == RAIL_PEER_GONE || rail_peer_orphaned(p)) &&
 	       !p->nrevokes && !p->refuse;
 }
 
@@ -266,9 +268,9 @@ bool rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
-	if (p->seeker)
+	if (p->resolver)
 		p->dp->nseekers--;
-	else if (p->stranger)
+	else if (p->unauthenticated)
 		p->dp->nstrangers--;
 	else if (!p->evicted)
 		p->dp->npeers--;

@@ -301,7 +301,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 		if (tei_list_empty(&p->attn_link)) {
 			/* a resolver to which no user refers need not be
 			 * queried either */
-			if (((!due || p->seeker) && rail_peer_maybe_free(p)) ||
+			if (((!due || p->resolver) &&
+			     rail_peer_maybe_free(p)) ||
 			    !due)
 				continue;
 			p->due_ns = due;

@@ -242,7 +242,7 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 	struct tei_rail_peer *p;
 
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
-		if (!p->seeker || p->found || !p->nremotes ||
+		if (!p->resolver || p->found || !p->nremotes ||
 		    !rail_addr_same(&p->remotes[0].addr, addr))
 			continue;
 		p->found = inc;
@@ -262,7 +262,7 @@ int tei_rail_peer_seek(struct tei_rail_dp *dp,
 		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
 				    "cannot look for a process: its address is empty or too long");
 	rail_sched_enter(dp);
-	p = rail_peer_seeker(dp, first);
+	p = rail_peer_resolver(dp, first);
 	rail_sched_leave(dp);
 	if (!p)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,

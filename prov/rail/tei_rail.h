@@ -628,8 +628,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp);
  */
 int tei_rail_peer_seek(struct tei_rail_dp *dp,
 		       const struct tei_rail_addr *first, struct tei_err *err,
-		       struct tei_rail_peer **seeker);
-uint64_t tei_rail_peer_found(struct tei_rail_peer *seeker);
+		       struct tei_rail_peer **resolver);
+uint64_t tei_rail_peer_found(struct tei_rail_peer *resolver);
 /* Returns a reference to the peer with that incarnation, or NULL if it is
  * unknown. */
 struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
