@@ -174,7 +174,7 @@ void engine_event_freed(struct engine_batch *b)
 	if (b->event_fd >= 0) {
 		close(b->event_fd);
 		b->event_fd = -1;
-		tei_rail_awake(e->dp);
+		tei_rail_sleep_end(e->dp);
 	}
 	b->event_level = false;
 	event_settle(e, false);
@@ -264,7 +264,7 @@ int te_event_fd(transfer_engine_t engine)
 	if (ret || !first)
 		return ret ? ret : fd;
 	/* a program that polls the descriptor does not drive progress */
-	tei_rail_doze(e->dp);
+	tei_rail_sleep_begin(e->dp);
 	engine_batch_each(e, event_adopt, e);
 	engine_event_notes(e);
 	return fd;
@@ -307,7 +307,7 @@ int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id)
 	first = b->event_fd < 0;
 	ret = event_watch(b);
 	if (first && ret >= 0)
-		tei_rail_doze(e->dp);
+		tei_rail_sleep_begin(e->dp);
 	engine_batch_unlock(b);
 	return ret;
 }

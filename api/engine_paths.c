@@ -151,8 +151,8 @@ static void paths_rail(const struct tei_rail_path_info *in,
 }
 
 /* Fills *p and returns true if copies or files are used instead of rails. */
-static bool paths_aside(const struct engine *e, const struct paths_target *t,
-			struct te_path *p)
+static bool paths_deferred(const struct engine *e, const struct paths_target *t,
+			   struct te_path *p)
 {
 	if (!t->local && t->peer)
 		return false;
@@ -171,7 +171,7 @@ static size_t paths_list(const struct engine *e, const struct paths_target *t,
 	struct te_path p;
 	size_t i, n;
 
-	if (paths_aside(e, t, &p)) {
+	if (paths_deferred(e, t, &p)) {
 		if (room)
 			engine_out(paths, elem_size, &p, sizeof(p));
 		return 1;
@@ -277,7 +277,7 @@ static size_t paths_routes(const struct engine *e, segment_id_t id,
 
 	if (paths_none(id, t))
 		return 0;
-	if (paths_aside(e, t, &paths[0]))
+	if (paths_deferred(e, t, &paths[0]))
 		return 1;
 	n = tei_rail_peer_routes(t->peer, info);
 	for (i = 0; i < n; i++)

@@ -486,15 +486,15 @@ static struct engine_stage *pool_pick(struct stage_pool *pool)
 {
 	struct engine_stage *stage, *tmp;
 
-	stage = tei_list_first(&pool->aside, struct engine_stage, queue);
-	if (!tei_list_empty(&pool->aside) && !pool_full(pool, stage))
+	stage = tei_list_first(&pool->deferred, struct engine_stage, queue);
+	if (!tei_list_empty(&pool->deferred) && !pool_full(pool, stage))
 		return stage;
 	tei_list_foreach_safe(stage, tmp, &pool->queue, struct engine_stage,
 			      queue) {
 		if (!pool_full(pool, stage))
 			return stage;
 		tei_list_del(&stage->queue);
-		tei_list_add_tail(&pool->aside, &stage->queue);
+		tei_list_add_tail(&pool->deferred, &stage->queue);
 	}
 	return NULL;
 }
@@ -525,7 +525,7 @@ static bool pool_give_up(struct engine_staging *s, struct stage_pool *pool)
 
 	stage_err(&err, TEI_ERR_CONTEXT,
 		  "no free bounce buffer: the GPU has not completed any of its copies");
-	tei_list_splice_tail(&pool->queue, &pool->aside);
+	tei_list_splice_tail(&pool->queue, &pool->deferred);
 	tei_list_foreach_safe(stage, tmp, &pool->queue, struct engine_stage,
 			      queue) {
 		if (!stage_waited(s, stage))
@@ -544,7 +544,7 @@ static bool pool_begin(struct engine_staging *s, struct stage_pool *pool)
 	struct stage_slot *slot;
 	bool hopeless;
 
-	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->aside))
+	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->deferred))
 		return false;
 	slot = pool_idle(s, pool, &hopeless);
 	if (!slot && hopeless) {

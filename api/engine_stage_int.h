@@ -55,7 +55,7 @@ struct stage_pool {
 	uint32_t tasks;			/* tasks that hold the pool */
 	bool leaving;			/* accepts no further tasks */
 	struct tei_list queue;		/* engine_stage.queue: tasks in turn */
-	struct tei_list aside;		/* engine_stage.queue: tasks whose
+	struct tei_list deferred;	/* engine_stage.queue: tasks whose
 					 * target had its share of the slots;
 					 * they come first */
 	struct stage_slot slot[STAGE_SLOTS];

@@ -35,7 +35,7 @@ static struct stage_pool *pool_new(struct engine_staging *s, const void *gpu,
 		return NULL;
 	}
 	tei_list_init(&pool->queue);
-	tei_list_init(&pool->aside);
+	tei_list_init(&pool->deferred);
 	for (i = 0; i < STAGE_SLOTS; i++) {
 		pool->slot[i].staging = s;
 		pool->slot[i].mem = pool->mem + (size_t)i * STAGE_PIECE;

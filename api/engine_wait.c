@@ -3,8 +3,8 @@
  * Waiting for tasks without a busy loop.
  *
  * A waiter drives progress itself for MOONRAIL_SPIN_US. Then it announces to
- * the data plane that it will sleep (tei_rail_doze), and sleeps on the futex of
- * its batch slot.
+ * the data plane that it will sleep (tei_rail_sleep_begin), and sleeps on the
+ * futex of its batch slot.
  *
  * No wake-up is lost: the waiter first counts itself in batch->pending and then
  * checks the status. The end of a task first publishes the status and then
@@ -215,14 +215,14 @@ static enum wait_state wait_sleep(struct wait *w)
 	enum wait_state state;
 	uint32_t seen;
 
-	tei_rail_doze(w->e->dp);
+	tei_rail_sleep_begin(w->e->dp);
 	__atomic_fetch_add(&b->pending, me, __ATOMIC_SEQ_CST);
 	do {
 		seen = __atomic_load_n(&b->wakes, __ATOMIC_SEQ_CST);
 		state = wait_look(w);
 	} while (state == WAIT_ON && !wait_closed(w->e) && wait_nap(w, seen));
 	__atomic_fetch_sub(&b->pending, me, __ATOMIC_SEQ_CST);
-	tei_rail_awake(w->e->dp);
+	tei_rail_sleep_end(w->e->dp);
 	return state;
 }
 

@@ -38,7 +38,7 @@ struct over_case {
 	const char *devices;
 	unsigned int rails;
 	int op;
-	bool aside;		/* the bulk request has another target */
+	bool deferred; /* the bulk request has another target */
 };
 
 /* the second target */
@@ -136,11 +136,13 @@ static bool over_once(struct fx_links *l, const struct over_other *other,
 {
 	static struct over_lat alone, beside;
 	struct fx_job bulk = {
-		.engine = l->engine, .op = c->op, .len = OVER_BULK,
-		.seg = c->aside ? other->seg : l->seg,
+		.engine = l->engine,
+		.op = c->op,
+		.len = OVER_BULK,
+		.seg = c->deferred ? other->seg : l->seg,
 		.local = l->mem.p,
-		.remote = c->aside ? other->target.mem.addr :
-				     l->target.mem.addr,
+		.remote = c->deferred ? other->target.mem.addr
+				      : l->target.mem.addr,
 	};
 	double bytes = 0, ns = 0, slice, half, most;
 

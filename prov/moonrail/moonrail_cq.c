@@ -130,18 +130,18 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 /* Notifies the data plane that a thread is going to sleep on the descriptor, so
  * that the progress thread polls the lanes even if callers have done so until
  * now. The next read of the queue revokes this. */
-static void cq_doze(struct moonrail_cq *cq)
+static void cq_sleep_begin(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
 	    !__atomic_exchange_n(&cq->dozes, true, __ATOMIC_RELAXED))
-		tei_rail_doze(cq->domain->dp);
+		tei_rail_sleep_begin(cq->domain->dp);
 }
 
-static void cq_awake(struct moonrail_cq *cq)
+static void cq_sleep_end(struct moonrail_cq *cq)
 {
 	if (__atomic_load_n(&cq->dozes, __ATOMIC_RELAXED) &&
 	    __atomic_exchange_n(&cq->dozes, false, __ATOMIC_RELAXED))
-		tei_rail_awake(cq->domain->dp);
+		tei_rail_sleep_end(cq->domain->dp);
 }
 
 /* Reads completions; polls the lanes if there are none. */
@@ -150,7 +150,7 @@ static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
 {
 	ssize_t ret;
 
-	cq_awake(cq);
+	cq_sleep_end(cq);
 	ret = cq_take_now(cq, buf, count, src);
 	if (ret != -FI_EAGAIN)
 		return ret;
@@ -297,7 +297,7 @@ int moonrail_cq_trywait(struct moonrail_cq *cq)
 	ret = cq->n ? -FI_EAGAIN : 0;
 	moonrail_leave(cq->domain);
 	if (!ret)
-		cq_doze(cq);
+		cq_sleep_begin(cq);
 	return ret;
 }
 
@@ -321,7 +321,7 @@ static int cq_close(struct fid *fid)
 		return -FI_EBUSY;
 	}
 	moonrail_leave(d);
-	cq_awake(cq);
+	cq_sleep_end(cq);
 	moonrail_domain_unref(d);
 	moonrail_wait_close(&cq->wait);
 	free(cq->ring);

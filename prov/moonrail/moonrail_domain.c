@@ -106,14 +106,14 @@ void moonrail_notify(struct moonrail_domain *d)
 
 void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns)
 {
-	tei_rail_doze(d->dp);
+	tei_rail_sleep_begin(d->dp);
 	tei_mutex_lock(&d->inbox);
 	__atomic_fetch_add(&d->sleepers, 1, __ATOMIC_SEQ_CST);
 	if (moonrail_events(d) == seen)
 		tei_mutex_wait(&d->cond, &d->inbox, ns);
 	__atomic_fetch_sub(&d->sleepers, 1, __ATOMIC_SEQ_CST);
 	tei_mutex_unlock(&d->inbox);
-	tei_rail_awake(d->dp);
+	tei_rail_sleep_end(d->dp);
 }
 
 void moonrail_progress(struct moonrail_domain *d)

@@ -1097,7 +1097,7 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 }
 /* Returns true if, as far as is known, the peer still receives the messages
  * that are sent to it. */
-static inline bool moonrail_peer_hears(const struct moonrail_peer *peer)
+static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
 {
 	return !peer->err || (peer->resumes && !peer->silent);
 }

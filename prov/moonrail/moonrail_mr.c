@@ -119,7 +119,7 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->same && moonrail_peer_hears(p) &&
+		if (!p->same && moonrail_peer_receives(p) &&
 		    p->key_seq >= p->acked)
 			return false;
 	return true;

@@ -1031,8 +1031,8 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (moonrail_peer_hears(p) && (p->nqueue || p->nsent ||
-					       p->nparked || p->nends))
+		if (moonrail_peer_receives(p) &&
+		    (p->nqueue || p->nsent || p->nparked || p->nends))
 			return false;
 	return true;
 }
@@ -1043,7 +1043,7 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	bool all = true;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (!p->unacked || !moonrail_peer_hears(p) ||
+		if (!p->unacked || !moonrail_peer_receives(p) ||
 		    tei_rail_peer_gone(p->rail))
 			continue;
 		/* the ACK must be sent before the BYE of this domain */

@@ -460,7 +460,7 @@ static void what_is_on_no_route_leaves_when_idle(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	struct timespec nap = { .tv_nsec = 10000000 };
-	struct rail_path *aside, *route;
+	struct rail_path *deferred, *route;
 	uint64_t end;
 	struct rail_lane *lane;
 	struct tei_err err;
@@ -474,14 +474,14 @@ static void what_is_on_no_route_leaves_when_idle(void)
 	CU_ASSERT_EQUAL_FATAL(rig->peer[0]->nremotes, 2);
 	r = (uint16_t)rig->peer[0]->route[0];
 	route = cache_path(rig, r, &lane);
-	aside = cache_path(rig, 1 - r, &lane);
+	deferred = cache_path(rig, 1 - r, &lane);
 	CU_ASSERT(cache_send_by(rig, r));
 	CU_ASSERT(cache_send_by(rig, 1 - r));
-	CU_ASSERT(cache_has_place(rig, aside));
+	CU_ASSERT(cache_has_place(rig, deferred));
 	end = tei_now_ns() + TEST_WAIT_NS / 4;
-	while (cache_has_place(rig, aside) && tei_now_ns() < end)
+	while (cache_has_place(rig, deferred) && tei_now_ns() < end)
 		nanosleep(&nap, NULL);
-	CU_ASSERT(!cache_has_place(rig, aside));
+	CU_ASSERT(!cache_has_place(rig, deferred));
 	CU_ASSERT(cache_has_place(rig, route));
 	CU_ASSERT(cache_settles(cache_connections, rig, 1));
 	cache_end(rig);

@@ -41,7 +41,7 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	lane->domain = NULL;
 	lane->fabric = NULL;
 	lane->wait_fd = -1;
-	__atomic_store_n(&lane->hears, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->receives, false, __ATOMIC_RELAXED);
 }
 
 /* Closes the lane's libfabric objects. Runs on the closer thread, or on the

@@ -108,7 +108,7 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 	rail_ctl_look(p, now, since);
 }
 
-void rail_ctl_awake(struct tei_rail_peer *p)
+void rail_ctl_sleep_end(struct tei_rail_peer *p)
 {
 	p->awake = true;
 	rail_peer_attend(p);

@@ -37,7 +37,7 @@ bool rail_ctl_left(const struct tei_rail_peer *peer)
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
 /* Makes the progress thread treat the peer as if it had just ended a silence.
  * Any thread. */
-void rail_ctl_awake(struct tei_rail_peer *peer)
+void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* If since is some time ago, tries the peer's next contact address and asks the
  * owner of the data plane to resolve the peer again, at most once a second. */

@@ -313,10 +313,10 @@ struct rail_lane {
 	bool kick;			/* atomic: poll request: the holder of
 					 * the lock must poll once more */
 	bool visited;			/* rx lane: the application polls it */
-	bool hears;			/* atomic: tx lane: a BACK was sent, so
+	bool receives;			/* atomic: tx lane: a BACK was sent, so
 					 * peers may send user messages to this
 					 * lane */
-	struct tei_list aside;		/* rx lane: list of rail_aside, the
+	struct tei_list deferred;	/* rx lane: list of rail_deferred, the
 					 * deferred control messages */
 	uint32_t naside;		/* atomic: entries of aside */
 	bool link_cut;			/* thread: the lane's connections were
@@ -368,7 +368,7 @@ enum rail_contact_lane_state {
  * A message that a caller has read from an rx lane and that the progress thread
  * must handle. Owned by the lane.
  */
-struct rail_aside {
+struct rail_deferred {
 	struct tei_list link;
 	uint32_t len;
 	uint8_t buf[];
@@ -1223,7 +1223,7 @@ struct tei_rail_dp {
 	struct rail_looks looks;	/* polls of tx lanes by callers */
 	struct rail_looks target_looks;	/* polls that included the rx lanes */
 	uint32_t nseekers;		/* resolvers */
-	uint32_t driving;		/* callers that poll in a loop */
+	uint32_t app_driving;		/* callers that poll in a loop */
 	uint32_t dozing;		/* callers that sleep until tasks end */
 	uint64_t rests_ns;		/* end of the progress thread's current
 					 * long sleep, 0: it does not sleep
@@ -2328,11 +2328,11 @@ void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
 
-/* rail_msg_aside handles the messages that were deferred to the thread,
- * rail_msg_drop_aside discards them. The thread. */
-void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
+/* rail_msg_defer handles the messages that were deferred to the thread,
+ * rail_msg_drop_deferred discards them. The thread. */
+void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
-void rail_msg_drop_aside(struct rail_lane *lane);
+void rail_msg_drop_deferred(struct rail_lane *lane);
 
 /* --- rail_user_msg.c: user messages ------------------------------------------
  */
@@ -2423,7 +2423,7 @@ struct rail_drive {
 					 * measurement */
 	uint64_t looked_ns;		/* value of looks->took_ns then */
 	uint64_t since_ns;		/* time of the last measurement */
-	bool driven;
+	bool app_driven;
 };
 /* Updates drive for the tx lanes. Returns true if callers poll them often
  * enough. */

@@ -26,7 +26,7 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 	lane->wait_fd = -1;
 	tei_mutex_init(&lane->lock);
 	tei_list_init(&lane->posted);
-	tei_list_init(&lane->aside);
+	tei_list_init(&lane->deferred);
 }
 
 struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
@@ -788,7 +788,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	if (!lane->ep)
 		return false;
 	if (!lane->visited)
-		rail_msg_aside(lane, done);
+		rail_msg_defer(lane, done);
 	/* the receive buffers that the previous poll used are free by now */
 	lane_repost(lane);
 	any = lane_read_cq(lane, done);

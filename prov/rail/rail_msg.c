@@ -420,8 +420,8 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
  * whose route fails, or all local rails if all is set. The peer may be
  * reachable over such a pair, and the peer's answer shows whether the route
  * works. */
-static int msg_send_aside(struct tei_rail_peer *peer, const void *msg,
-			  size_t len, bool all)
+static int msg_send_deferred(struct tei_rail_peer *peer, const void *msg,
+			     size_t len, bool all)
 {
 	uint32_t i, n = rail_count(peer->dp);
 	struct rail_lane *lane;
@@ -537,12 +537,12 @@ int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 	if (!(attempt % 2) && !msg_send_back(peer, msg, len, heard))
 		return 0;
 	if (msg_is_lost(peer, attempt) &&
-	    !msg_send_aside(peer, msg, len, true))
+	    !msg_send_deferred(peer, msg, len, true))
 		return 0;
 	ret = msg_send_over(peer, msg, len, first, true);
 	if (ret == -FI_EHOSTUNREACH && !(attempt % 2))
 		ret = msg_send_over(peer, msg, len, first, false);
-	if (ret && !msg_send_aside(peer, msg, len, false))
+	if (ret && !msg_send_deferred(peer, msg, len, false))
 		return 0;
 	if (ret == -FI_EHOSTUNREACH && attempt % 2)
 		ret = msg_send_over(peer, msg, len, first, false);
@@ -1361,7 +1361,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		return;
 	now = tei_now_ns();
 	if (now - peer->alive_ns > MSG_SILENT_NS)
-		rail_ctl_awake(peer);
+		rail_ctl_sleep_end(peer);
 	rail_peer_alive(peer, now);
 	if (h->type != RAIL_MSG_HELLO)
 		__atomic_store_n(&peer->heard, msg_pair(peer, rail, h, 0),
@@ -1387,11 +1387,11 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
  * reads the lane (lane->visited). Returns true if the reading thread must not
  * handle the message. If memory is short the message is dropped, and its sender
  * repeats it. */
-static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
-			  const uint8_t *buf, size_t len)
+static bool msg_set_deferred(struct rail_lane *lane, enum rail_msg_type type,
+			     const uint8_t *buf, size_t len)
 	TEI_REQUIRES(lane->lock)
 {
-	struct rail_aside *a;
+	struct rail_deferred *a;
 
 	if (!lane->visited || type == RAIL_MSG_USER)
 		return false;
@@ -1399,7 +1399,7 @@ static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
 	if (a) {
 		a->len = (uint32_t)len;
 		memcpy(a->buf, buf, len);
-		tei_list_add_tail(&lane->aside, &a->link);
+		tei_list_add_tail(&lane->deferred, &a->link);
 		__atomic_store_n(&lane->naside, lane->naside + 1,
 				 __ATOMIC_RELAXED);
 		rail_progress_wake(lane->rail->dp);
@@ -1407,12 +1407,12 @@ static bool msg_set_aside(struct rail_lane *lane, enum rail_msg_type type,
 	return true;
 }
 
-void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
+void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
 {
-	struct rail_aside *a;
+	struct rail_deferred *a;
 
-	while (!tei_list_empty(&lane->aside)) {
-		a = tei_list_first(&lane->aside, struct rail_aside, link);
+	while (!tei_list_empty(&lane->deferred)) {
+		a = tei_list_first(&lane->deferred, struct rail_deferred, link);
 		tei_list_del(&a->link);
 		rail_msg_received(lane, a->buf, a->len, done);
 		free(a);
@@ -1420,13 +1420,14 @@ void rail_msg_aside(struct rail_lane *lane, struct rail_done *done)
 	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
 }
 
-void rail_msg_drop_aside(struct rail_lane *lane)
+void rail_msg_drop_deferred(struct rail_lane *lane)
 {
-	struct rail_aside *a, *tmp;
+	struct rail_deferred *a, *tmp;
 
-	tei_list_foreach_safe(a, tmp, &lane->aside, struct rail_aside, link)
+	tei_list_foreach_safe (a, tmp, &lane->deferred, struct rail_deferred,
+			       link)
 		free(a);
-	tei_list_init(&lane->aside);
+	tei_list_init(&lane->deferred);
 	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
 }
 
@@ -1442,7 +1443,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 
 	if (!why && !lane->target && h.type != RAIL_MSG_USER)
 		why = "type not allowed at a tx lane";
-	if (!why && msg_set_aside(lane, h.type, buf, len))
+	if (!why && msg_set_deferred(lane, h.type, buf, len))
 		return;
 	/* parse the hello before anything is stored about an unauthenticated
 	 * peer */

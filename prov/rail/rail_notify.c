@@ -697,13 +697,13 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
 	o->waited = true;
 	/* this thread does not poll the lanes while it sleeps, so the progress
 	 * thread must */
-	tei_rail_doze(dp);
+	tei_rail_sleep_begin(dp);
 	rail_sched_enter(dp);
 	queued = note_queue(o);
 	if (queued)
 		note_wait(o, timeout_ns);
 	rail_sched_leave(dp);
-	tei_rail_awake(dp);
+	tei_rail_sleep_end(dp);
 	if (!queued) {
 		free(o);
 		return tei_err_note(err, TEI_ERR_ENDPOINT, "rail",

@@ -459,13 +459,13 @@ void rail_free(struct rail *rail)
 	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
 		rail_free_lane(&rail->init[i]);
 	tei_mutex_fini(&rail->target.lock);
-	rail_msg_drop_aside(&rail->target);
+	rail_msg_drop_deferred(&rail->target);
 	for (i = 0; rail->next_init && i < rail->ninit; i++)
 		rail_free_lane(&rail->next_init[i].lane);
 	tei_mutex_fini(&rail->next_target.lane.lock);
 	tei_mutex_fini(&rail->probe.lane.lock);
 	tei_mutex_fini(&rail->first.lane.lock);
-	rail_msg_drop_aside(&rail->first.lane);
+	rail_msg_drop_deferred(&rail->first.lane);
 	free(rail->init);
 	free(rail->next_init);
 	free(rail->cache);

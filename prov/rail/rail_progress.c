@@ -23,16 +23,16 @@
 
 /* Interval at which the progress thread checks whether callers poll. The
  * interval grows to the second value while callers poll. */
-#define PROGRESS_DRIVEN_NS	TEI_NS_PER_MS
-#define PROGRESS_TRUST_NS	(4 * PROGRESS_DRIVEN_NS)
+#define PROGRESS_APP_DRIVEN_NS TEI_NS_PER_MS
+#define PROGRESS_TRUST_NS      (4 * PROGRESS_APP_DRIVEN_NS)
 /* Longest average time between two polls of callers, at tx lanes and at rx
  * lanes. */
-#define PROGRESS_AWAY_NS	(PROGRESS_DRIVEN_NS / 4)
-#define PROGRESS_TARGETS_AWAY_NS	(PROGRESS_DRIVEN_NS / 32)
+#define PROGRESS_AWAY_NS	 (PROGRESS_APP_DRIVEN_NS / 4)
+#define PROGRESS_TARGETS_AWAY_NS (PROGRESS_APP_DRIVEN_NS / 32)
 #define PROGRESS_LITTLE		6	/* callers may be away for one sixth of
 					 * the time */
 /* Longest poll that counts. */
-#define PROGRESS_LOOK_NS	(4 * PROGRESS_DRIVEN_NS)
+#define PROGRESS_LOOK_NS (4 * PROGRESS_APP_DRIVEN_NS)
 #define PROGRESS_RARELY		64	/* iterations between two polls of idle
 					 * tx lanes */
 #define PROGRESS_SELDOM		16	/* iterations between two polls of
@@ -129,10 +129,10 @@ static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
 }
 
 /*
- * Sets d->driven if, since the last measurement, callers were away for at most
- * away_ns at a time on average, or for a small part of the time. A long poll
- * moves bytes, so only the time before, between and after the polls counts as
- * away.
+ * Sets d->app_driven if, since the last measurement, callers were away for at
+ * most away_ns at a time on average, or for a small part of the time. A long
+ * poll moves bytes, so only the time before, between and after the polls counts
+ * as away.
  */
 static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 			  uint64_t away_ns, uint64_t now)
@@ -141,12 +141,12 @@ static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 	uint64_t ns = now - d->since_ns;
 	int64_t away;
 
-	if (ns < PROGRESS_DRIVEN_NS)
+	if (ns < PROGRESS_APP_DRIVEN_NS)
 		return;
 	calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
 	away = (int64_t)ns - (int64_t)(looked - d->looked_ns);
-	d->driven = away <= (int64_t)((calls - d->seen + 1) * away_ns) ||
-		    away <= (int64_t)(ns / PROGRESS_LITTLE);
+	d->app_driven = away <= (int64_t)((calls - d->seen + 1) * away_ns) ||
+			away <= (int64_t)(ns / PROGRESS_LITTLE);
 	d->looked_ns = looked;
 	d->seen = calls;
 	d->since_ns = now;
@@ -155,12 +155,12 @@ static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 {
 	if (progress_relied_on(dp))
-		d->driven = false;
-	else if (__atomic_load_n(&dp->driving, __ATOMIC_RELAXED))
-		d->driven = true;
+		d->app_driven = false;
+	else if (__atomic_load_n(&dp->app_driving, __ATOMIC_RELAXED))
+		d->app_driven = true;
 	else
 		drive_measure(d, &dp->looks, PROGRESS_AWAY_NS, now);
-	return d->driven;
+	return d->app_driven;
 }
 
 /*
@@ -172,11 +172,11 @@ bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 			     uint64_t now)
 {
 	if (progress_relied_on(dp))
-		d->driven = false;
+		d->app_driven = false;
 	else
 		drive_measure(d, &dp->target_looks, PROGRESS_TARGETS_AWAY_NS,
 			      now);
-	return d->driven;
+	return d->app_driven;
 }
 
 static bool progress_target(struct rail_lane *lane)
@@ -195,7 +195,7 @@ static bool progress_target(struct rail_lane *lane)
 /* Handles the deferred control messages of the lane: those that callers have
  * read from the lane, and those that arrived while another thread closed the
  * lane. */
-static void progress_aside(struct rail_lane *lane)
+static void progress_deferred(struct rail_lane *lane)
 {
 	struct rail_done done;
 
@@ -204,7 +204,7 @@ static void progress_aside(struct rail_lane *lane)
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	if (!lane->visited)
-		rail_msg_aside(lane, &done);
+		rail_msg_defer(lane, &done);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 }
@@ -216,8 +216,8 @@ static bool progress_initiating(const struct progress *pr,
 {
 	bool any = rail_lane_run(lane);
 
-	*target |= any && !pr->targets.driven &&
-		   __atomic_load_n(&lane->hears, __ATOMIC_RELAXED);
+	*target |= any && !pr->targets.app_driven &&
+		   __atomic_load_n(&lane->receives, __ATOMIC_RELAXED);
 	return any;
 }
 
@@ -230,11 +230,11 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (__atomic_load_n(&lane->settle_ns, __ATOMIC_RELAXED))
 		return true;
 	/* callers that read rx lanes poll the receiving tx lanes too */
-	if (!pr->targets.driven &&
+	if (!pr->targets.app_driven &&
 	    (__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
-	     __atomic_load_n(&lane->hears, __ATOMIC_RELAXED)))
+	     __atomic_load_n(&lane->receives, __ATOMIC_RELAXED)))
 		return true;
-	if (pr->drive.driven)
+	if (pr->drive.app_driven)
 		return false;
 	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
 	       __atomic_load_n(&pr->dp->nactive, __ATOMIC_RELAXED) ||
@@ -254,14 +254,14 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
-			progress_aside(&rail->target);
-			progress_aside(&rail->first.lane);
+			progress_deferred(&rail->target);
+			progress_deferred(&rail->first.lane);
 			continue;
 		}
-		if (!pr->targets.driven)
+		if (!pr->targets.app_driven)
 			*target |= progress_target(&rail->target);
 		else
-			progress_aside(&rail->target);
+			progress_deferred(&rail->target);
 		if (!(pr->turns % PROGRESS_SELDOM) &&
 		    rail_lane_active(&rail->first.lane))
 			any |= progress_target(&rail->first.lane);
@@ -408,7 +408,7 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 /* Arms either the tx lanes that receive user messages (hears), or the other tx
  * lanes. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
-				    bool hears, int *n, bool *blind)
+				    bool receives, int *n, bool *blind)
 {
 	struct rail_lane *lane;
 	uint32_t i;
@@ -417,7 +417,8 @@ static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 		lane = &rail->init[i];
 		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED &&
-		    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED) == hears &&
+		    __atomic_load_n(&lane->receives, __ATOMIC_RELAXED) ==
+			    receives &&
 		    !progress_arm(pr, lane, n, blind))
 			return false;
 	}
@@ -443,7 +444,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	for (i = 0; i < rail_count(pr->dp); i++) {
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    !pr->targets.driven &&
+		    !pr->targets.app_driven &&
 		    !progress_arm_target(pr, rail, n, blind))
 			return false;
 	}
@@ -455,13 +456,13 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 		    !progress_arm(pr, &rail->first.lane, n, blind))
 			return false;
 	}
-	for (i = 0; i < rail_count(pr->dp) && !pr->drive.driven; i++) {
+	for (i = 0; i < rail_count(pr->dp) && !pr->drive.app_driven; i++) {
 		rail = rail_at(pr->dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			continue;
 		/* tx lanes that receive messages were armed with the rx
 		 * lanes */
-		if ((pr->targets.driven &&
+		if ((pr->targets.app_driven &&
 		     !progress_arm_initiating(pr, rail, true, n, blind)) ||
 		    !progress_arm_initiating(pr, rail, false, n, blind))
 			return false;
@@ -605,12 +606,12 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	pr->fds[0].events = POLLIN;
 	pr->fds[1].fd = dp->link_fd;	/* poll ignores a descriptor of -1 */
 	pr->fds[1].events = POLLIN;
-	if (pr->drive.driven || pr->targets.driven) {
+	if (pr->drive.app_driven || pr->targets.app_driven) {
 		/* a caller that goes to sleep from here on sees the flag and
 		 * wakes this thread */
 		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
-			pr->drive.driven = pr->targets.driven = false;
+			pr->drive.app_driven = pr->targets.app_driven = false;
 	}
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
@@ -620,9 +621,9 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		wait = progress_idle_sleep(pr, now);
 	if (next && next < now + wait)
 		wait = next > now ? next - now : 0;
-	if (pr->drive.driven || pr->targets.driven)
+	if (pr->drive.app_driven || pr->targets.app_driven)
 		wait = progress_trusted(pr, wait);
-	if (!pr->drive.driven &&
+	if (!pr->drive.app_driven &&
 	    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
 		wait = TEI_NS_PER_MS / 4;	/* retry a post */
@@ -648,9 +649,9 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
 
-	if (!pr->targets.driven && now - pr->target_ns < pr->spin_ns)
+	if (!pr->targets.app_driven && now - pr->target_ns < pr->spin_ns)
 		return true;
-	return !pr->drive.driven &&
+	return !pr->drive.app_driven &&
 	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US &&
 	       rail_posted_any(dp);
 }
@@ -735,7 +736,8 @@ static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 							pr->target_ns;
 	uint32_t i, marked = 0;
 
-	if (last < pr->cloexec_ns && !pr->drive.driven && !pr->targets.driven)
+	if (last < pr->cloexec_ns && !pr->drive.app_driven &&
+	    !pr->targets.app_driven)
 		return 0;
 	if (now < pr->cloexec_ns + pr->cloexec_wait_ns)
 		return pr->cloexec_ns + pr->cloexec_wait_ns;
@@ -763,7 +765,7 @@ static uint64_t progress_served(struct progress *pr, uint64_t now)
 	if (last < pr->stirred_ns)
 		last = pr->stirred_ns;
 	if (!pr->dp->reports ||
-	    (last < pr->served_ns && !pr->served_live && !pr->drive.driven))
+	    (last < pr->served_ns && !pr->served_live && !pr->drive.app_driven))
 		return 0;
 	if (now < pr->served_ns + RAIL_SERVED_NS)
 		return pr->served_ns + RAIL_SERVED_NS;
@@ -782,8 +784,8 @@ static void progress_turn(struct progress *pr)
 	now = tei_now_ns();
 	rail_drive_look(dp, &pr->drive, now);
 	rail_drive_look_targets(dp, &pr->targets, now);
-	if (!pr->drive.driven && !pr->targets.driven)
-		pr->trust_ns = PROGRESS_DRIVEN_NS;
+	if (!pr->drive.app_driven && !pr->targets.app_driven)
+		pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	any = progress_lanes(pr, &target);
 	now = tei_now_ns();	/* the time for all deadlines of this
 				 * iteration */
@@ -834,7 +836,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "no memory for the progress thread");
 	pr->dp = dp;
-	pr->trust_ns = PROGRESS_DRIVEN_NS;
+	pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	pr->stirred_ns = tei_now_ns();
 	pr->spin_ns = dp->settings->spin_us * TEI_NS_PER_US;
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

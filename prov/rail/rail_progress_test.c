@@ -102,9 +102,9 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 	for (i = 0; i < 200; i++)
 		tei_rail_progress_all(dp);
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	tei_rail_doze(dp);
+	tei_rail_sleep_begin(dp);
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
-	tei_rail_awake(dp);
+	tei_rail_sleep_end(dp);
 	free(dp);
 }
 
@@ -196,12 +196,12 @@ static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
 
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
-	tei_rail_doze(dp);
+	tei_rail_sleep_begin(dp);
 	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
-	tei_rail_doze(dp);
-	tei_rail_awake(dp);
+	tei_rail_sleep_begin(dp);
+	tei_rail_sleep_end(dp);
 	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
-	tei_rail_awake(dp);
+	tei_rail_sleep_end(dp);
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
 	free(dp);
@@ -221,11 +221,11 @@ static void test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him(void)
 
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	CU_ASSERT_FATAL(dp->wake_fd >= 0);
-	tei_rail_doze(dp);
+	tei_rail_sleep_begin(dp);
 	CU_ASSERT_FALSE(progress_readable(dp->wake_fd));
-	tei_rail_awake(dp);
+	tei_rail_sleep_end(dp);
 	dp->thread_trusts = true;
-	tei_rail_doze(dp);
+	tei_rail_sleep_begin(dp);
 	CU_ASSERT_TRUE(progress_readable(dp->wake_fd));
 	close(dp->wake_fd);
 	free(dp);
@@ -291,9 +291,9 @@ static void test_the_thread_takes_over_from_a_sleeper(void)
 		CU_ASSERT_FATAL(progress_trusts(rig.from.dp));
 		test_task_init(&t, rig.peer, i & 1, rig.src, rig.dst, 64);
 		CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, &t, 1), 0);
-		tei_rail_doze(rig.from.dp);
+		tei_rail_sleep_begin(rig.from.dp);
 		CU_ASSERT_FATAL(test_wait(&t, 1));
-		tei_rail_awake(rig.from.dp);
+		tei_rail_sleep_end(rig.from.dp);
 		CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	}
 	tei_rail_drive_end(rig.from.dp);

@@ -92,7 +92,7 @@ static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 		return;
 	tei_mutex_lock(&lane->lock);
 	addr = lane->addr;
-	__atomic_store_n(&lane->hears, lane->ep != NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->receives, lane->ep != NULL, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&lane->lock);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REVERSE, 0);
 	rail_wire_put(&w, gen, 4);

@@ -229,22 +229,22 @@ void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 
 void tei_rail_drive_begin(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_add(&dp->driving, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&dp->app_driving, 1, __ATOMIC_RELAXED);
 }
 
 void tei_rail_drive_end(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_sub(&dp->driving, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&dp->app_driving, 1, __ATOMIC_RELAXED);
 }
 
-void tei_rail_doze(struct tei_rail_dp *dp)
+void tei_rail_sleep_begin(struct tei_rail_dp *dp)
 {
 	__atomic_fetch_add(&dp->dozing, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
 		rail_progress_wake(dp);
 }
 
-void tei_rail_awake(struct tei_rail_dp *dp)
+void tei_rail_sleep_end(struct tei_rail_dp *dp)
 {
 	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
 }

@@ -177,7 +177,7 @@ static void user_poll_initiating(struct rail *rail, bool work)
 	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
 		lane = &rail->init[j];
 		if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
-		    __atomic_load_n(&lane->hears, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&lane->receives, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
 		    (work && __atomic_load_n(&lane->state, __ATOMIC_RELAXED) ==
 				     RAIL_LANE_ACTIVE))

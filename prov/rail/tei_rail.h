@@ -766,12 +766,12 @@ void tei_rail_drive_begin(struct tei_rail_dp *dp);
 void tei_rail_drive_end(struct tei_rail_dp *dp);
 
 /*
- * Announce that a caller goes to sleep until tasks end (tei_rail_doze), and
- * that it is awake again (tei_rail_awake). While a caller sleeps, the progress
- * thread polls the lanes even if other callers do.
+ * Announce that a caller goes to sleep until tasks end (tei_rail_sleep_begin),
+ * and that it is awake again (tei_rail_sleep_end). While a caller sleeps, the
+ * progress thread polls the lanes even if other callers do.
  */
-void tei_rail_doze(struct tei_rail_dp *dp);
-void tei_rail_awake(struct tei_rail_dp *dp);
+void tei_rail_sleep_begin(struct tei_rail_dp *dp);
+void tei_rail_sleep_end(struct tei_rail_dp *dp);
 
 /*
  * End submitted tasks early: tei_rail_cancel as CANCELED, tei_rail_expire as
