@@ -358,7 +358,7 @@ void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
 static void task_local_done(struct tei_local_op *op, int code, uint64_t bytes)
 {
 	struct engine_task *t = tei_container_of(op, struct engine_task, u.op);
-	struct engine_neighbour *n = t->local;
+	struct engine_local_process *n = t->local;
 
 	engine_task_local_end(t, code, bytes, op->why);
 	if (n)
@@ -386,7 +386,7 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 		return 1;
 	t->valid = true;
 	t->local = s->local != NULL;
-	t->neighbour = s->local;
+	t->local_process = s->local;
 	t->peer = s->peer;
 	t->files = s->files;
 	t->gpu = s->gpu ? s->desc : NULL;
@@ -462,8 +462,9 @@ static void batch_by_copy(struct engine *e, struct engine_task *t,
 			  const struct engine_target *target)
 {
 	engine_batch_task(e, t, r, ENGINE_BY_COPY);
-	t->local = target->neighbour;
-	t->u.op.peer = target->neighbour ? target->neighbour->peer : NULL;
+	t->local = target->local_process;
+	t->u.op.peer =
+		target->local_process ? target->local_process->peer : NULL;
 	t->u.op.opcode = r->opcode == OPCODE_READ ? TEI_LOCAL_READ :
 						    TEI_LOCAL_WRITE;
 	t->u.op.local = r->source;
@@ -529,7 +530,7 @@ static int batch_check(struct engine *e, const char *call,
 static void batch_start_local(struct engine *e, struct engine_task *t)
 {
 	struct tei_local_op *op = &t->u.op;
-	struct engine_neighbour *n = t->local;
+	struct engine_local_process *n = t->local;
 	int ret = TEI_ERR_TOO_MANY;
 
 	if (op->length <= TEI_LOCAL_INLINE)

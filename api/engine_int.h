@@ -67,13 +67,13 @@ struct engine_traffic {
  * progress. Without a reference it is closed by a later call, because the end
  * of a task must not close it.
  */
-struct engine_neighbour {
+struct engine_local_process {
 	struct tei_local_peer *peer;
 	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic */
 	uint64_t told_ns;		/* atomic: earliest time of the next
 					 * report that the process has ended */
-	struct engine_neighbour *next;	/* engine->neighbours */
+	struct engine_local_process *next; /* engine->neighbours */
 };
 
 /*
@@ -85,7 +85,8 @@ struct engine_segment {
 	segment_id_t id;
 	struct tei_meta_desc *desc;	/* one reference */
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
-	struct engine_neighbour *local;	/* target of kernel copies, or NULL */
+	struct engine_local_process
+		*local;			/* target of kernel copies, or NULL */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
 	int why_not_local;		/* enum engine_not_local */
 	bool gpu;			/* desc lists GPU memory, and this
@@ -138,7 +139,7 @@ struct engine_task {
 	struct engine *engine;
 	struct engine_batch *batch;
 	struct engine_submission *sub;	/* or NULL */
-	struct engine_neighbour *local;	/* one reference, or NULL */
+	struct engine_local_process *local; /* one reference, or NULL */
 	struct tei_err *err;		/* owned, set before status */
 	uint64_t length;
 	int status;			/* atomic: STATUS_… */
@@ -416,9 +417,9 @@ struct engine {
 					 * engine_segment_absent() */
 
 	struct tei_mutex neighbours_lock; /* held while one is closed */
-	struct engine_neighbour *neighbours; /* all, also those without a
-					      * reference that are to be
-					      * closed */
+	struct engine_local_process *neighbours; /* all, also those without a
+						  * reference that are to be
+						  * closed */
 
 	struct tei_mutex batches;	/* leaf */
 	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS]; /* set once: atomic */
@@ -597,7 +598,7 @@ void engine_segment_relist(struct engine *e, const char *name);
  * caller must hold a reference to n, or segments.
  */
 bool engine_segment_ended(struct engine *e, segment_id_t id,
-			  struct engine_neighbour *n);
+			  struct engine_local_process *n);
 /* Returns true if the segment with that name is open, belongs to that
  * incarnation and its local process has ended. */
 bool engine_segment_ended_as(struct engine *e, const char *name,
@@ -764,7 +765,7 @@ struct engine_target {
 	bool valid;			/* the other fields are those of id */
 	segment_id_t id;
 	bool local;			/* copy by the kernel or memcpy */
-	struct engine_neighbour *neighbour; /* NULL: this process */
+	struct engine_local_process *local_process; /* NULL: this process */
 	bool asked, ended;		/* the neighbour was checked; it has
 					 * ended */
 	struct tei_rail_peer *peer;

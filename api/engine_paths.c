@@ -58,7 +58,7 @@ static void traffic_out(const struct engine_traffic *t, struct te_peer_stats *s)
 struct paths_target {
 	struct tei_meta_desc *desc;
 	struct tei_rail_peer *peer;	/* or NULL */
-	struct engine_neighbour *local;	/* or NULL */
+	struct engine_local_process *local; /* or NULL */
 	struct tei_nvmeof_seg *files;	/* or NULL */
 	int why_not_local;		/* enum engine_not_local */
 };

@@ -118,7 +118,7 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 /* Closes the local processes without references, or all of them. */
 static void segment_close_neighbours(struct engine *e, bool all)
 {
-	struct engine_neighbour **p, *n;
+	struct engine_local_process **p, *n;
 
 	tei_mutex_lock(&e->neighbours_lock);
 	for (p = &e->neighbours; (n = *p);) {
@@ -133,10 +133,10 @@ static void segment_close_neighbours(struct engine *e, bool all)
 	tei_mutex_unlock(&e->neighbours_lock);
 }
 
-static struct engine_neighbour *
-segment_neighbour(struct engine *e, struct tei_local_peer *peer)
+static struct engine_local_process *
+segment_local_process(struct engine *e, struct tei_local_peer *peer)
 {
-	struct engine_neighbour *n = calloc(1, sizeof(*n));
+	struct engine_local_process *n = calloc(1, sizeof(*n));
 
 	if (!n) {
 		tei_local_peer_close(e->local, peer);
@@ -160,7 +160,7 @@ segment_neighbour(struct engine *e, struct tei_local_peer *peer)
  */
 struct segment_targets {
 	struct tei_rail_peer *peer;
-	struct engine_neighbour *local;
+	struct engine_local_process *local;
 	struct tei_nvmeof_seg *files;
 	bool opened;
 	bool kept;			/* the segment keeps its local
@@ -228,9 +228,8 @@ static bool segment_has_gpu(const struct tei_meta_desc *desc)
  * the kernel allow that. *why is the reason why the last try failed; it is set
  * to the reason of this try, or 0. A reason is logged when it changes.
  */
-static struct engine_neighbour *segment_try_local(struct engine *e,
-						  const struct tei_meta_desc *d,
-						  int *why)
+static struct engine_local_process *
+segment_try_local(struct engine *e, const struct tei_meta_desc *d, int *why)
 {
 	struct tei_local_peer *peer = NULL;
 	struct tei_local_id id;
@@ -246,7 +245,7 @@ static struct engine_neighbour *segment_try_local(struct engine *e,
 		TEI_INFO("engine", "peer %s: local (%s)", d->name,
 			 tei_local_peer_is_self(peer) ? "memcpy" :
 							"process_vm");
-		return segment_neighbour(e, peer);
+		return segment_local_process(e, peer);
 	}
 	if (*why != before)
 		TEI_INFO("engine", "peer %s: no local copies: %s",
@@ -323,7 +322,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 		       struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
-	struct engine_neighbour *local = s->local;
+	struct engine_local_process *local = s->local;
 	struct tei_nvmeof_seg *files = s->files;
 	struct engine_contacts contacts;
 	int ret = 0;
@@ -826,7 +825,7 @@ void engine_segment_bare(struct engine *e, struct engine_segment *s)
 /* --- local processes that end --------------------------------------------- */
 
 static void segment_say_ended(struct engine *e, segment_id_t id,
-			      struct engine_neighbour *n)
+			      struct engine_local_process *n)
 {
 	struct tei_meta_desc *desc;
 
@@ -839,7 +838,7 @@ static void segment_say_ended(struct engine *e, segment_id_t id,
 }
 
 bool engine_segment_ended(struct engine *e, segment_id_t id,
-			  struct engine_neighbour *n)
+			  struct engine_local_process *n)
 {
 	if (!tei_local_peer_ended(n->peer))
 		return false;

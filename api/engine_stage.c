@@ -71,7 +71,7 @@ static void stage_to_put(struct engine_task *t)
 		tei_nvmeof_seg_put(stage->to.files);
 		break;
 	case STAGE_BY_KERNEL:
-		__atomic_sub_fetch(&stage->to.neighbour->refs, 1,
+		__atomic_sub_fetch(&stage->to.local_process->refs, 1,
 				   __ATOMIC_RELEASE);
 		break;
 	}
@@ -102,10 +102,10 @@ static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	if (stage->moved == t->length && status != STATUS_TIMEOUT)
 		status = 0;		/* complete before it was cancelled */
 	if (stage->far == STAGE_BY_KERNEL)
-		engine_traffic_count(&stage->to.neighbour->traffic, t->read,
-				     __atomic_load_n(&stage->copied,
-						     __ATOMIC_RELAXED),
-				     status ? status : STATUS_COMPLETED);
+		engine_traffic_count(
+			&stage->to.local_process->traffic, t->read,
+			__atomic_load_n(&stage->copied, __ATOMIC_RELAXED),
+			status ? status : STATUS_COMPLETED);
 	stage_to_put(t);
 	engine_task_end(t, status ? status : STATUS_COMPLETED,
 			status ? err : NULL);	/* the batch owns t again */
@@ -278,7 +278,7 @@ static int slot_kernel(struct stage_slot *slot)
 {
 	struct tei_local_op *op = &slot->far.local;
 
-	op->peer = slot->stage->to.neighbour->peer;
+	op->peer = slot->stage->to.local_process->peer;
 	/* moves nothing if another piece of the task would be refused */
 	if (!tei_local_peer_covers(op->peer, slot->stage->remote,
 				   stage_length(slot->stage),
@@ -598,7 +598,7 @@ static void stage_aim(struct engine_stage *stage,
 		stage->to.files = target->files;
 	} else if (target->local && !engine_batch_gpu(target, stage->remote)) {
 		stage->far = STAGE_BY_KERNEL;
-		stage->to.neighbour = target->neighbour;
+		stage->to.local_process = target->local_process;
 	} else {
 		stage->far = STAGE_BY_RAIL;
 		stage->to.peer = target->peer;
@@ -672,7 +672,7 @@ static void stage_to_hold(struct engine_stage *stage)
 		tei_nvmeof_seg_hold(stage->to.files);
 		break;
 	case STAGE_BY_KERNEL:
-		__atomic_add_fetch(&stage->to.neighbour->refs, 1,
+		__atomic_add_fetch(&stage->to.local_process->refs, 1,
 				   __ATOMIC_RELAXED);
 		break;
 	}

@@ -71,7 +71,7 @@
 #include "util/list.h"
 
 struct engine;
-struct engine_neighbour;
+struct engine_local_process;
 struct engine_target;
 struct engine_task;
 struct stage_pool;
@@ -99,7 +99,7 @@ struct engine_stage {
 		const void *any;
 		struct tei_rail_peer *peer;
 		struct tei_nvmeof_seg *files;
-		struct engine_neighbour *neighbour;
+		struct engine_local_process *local_process;
 	} to;				/* one reference while started */
 	uint64_t gpu, remote;
 	struct stage_pool *pool;

@@ -227,7 +227,7 @@ static void group_step(struct engine_group *g, int code, uint64_t bytes,
 		       const struct tei_err *why)
 {
 	struct engine_task *t = g->task;
-	struct engine_neighbour *n = t->local;
+	struct engine_local_process *n = t->local;
 	struct tei_err *first;
 
 	if (code)
@@ -316,13 +316,13 @@ static int submit_pieces_local(struct engine *e, struct engine_task *t,
 					   sizeof(g->op[0]));
 	if (!g)
 		return 302;
-	like.peer = target->neighbour ? target->neighbour->peer : NULL;
+	like.peer = target->local_process ? target->local_process->peer : NULL;
 	like.opcode = r->opcode == TE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
 	group_lay(g, r, &like);
 	g->task = t;
 	t->by = ENGINE_BY_GROUP;
 	t->read = r->opcode == TE_READ;
-	t->local = target->neighbour;
+	t->local = target->local_process;
 	t->u.group = g;
 	return 0;
 }
@@ -419,7 +419,7 @@ static int submit_atomic_ended(struct engine *e, struct engine_task *t,
 	if (!submit_registered(e, r))
 		return 3;
 	t->by = ENGINE_BY_CALLER;
-	t->local = target->neighbour;
+	t->local = target->local_process;
 	return 0;
 }
 
@@ -493,10 +493,10 @@ static bool submit_on_gpu(const struct te_request *r,
  * for all atomics of a submission to the same target. */
 static bool submit_ended(struct engine *e, struct engine_target *target)
 {
-	if (target->neighbour && !target->asked) {
+	if (target->local_process && !target->asked) {
 		target->asked = true;
 		target->ended = engine_segment_ended(e, target->id,
-						     target->neighbour);
+						     target->local_process);
 	}
 	return target->ended;
 }

@@ -437,7 +437,7 @@ static void by_blob(struct direct_rig *rig)
 
 /* Uses a target of the same host, where host memory is reached by kernel
  * copies. */
-static void neighbour(struct direct_rig *rig)
+static void local_process(struct direct_rig *rig)
 {
 	struct direct_rig other = *rig;
 
@@ -507,7 +507,7 @@ int main(int argc, char **argv)
 		     "or_no_endpoint");
 	other_target(&rig, "NIC_HMEM=mr-endpoint", BY_COPY_THERE,
 		     "and_where_it_would_be_bound_to_one");
-	neighbour(&rig);
+	local_process(&rig);
 	ft_ok(!nic_stand_in.stale && !fx_ask(&rig.peer, "stale"),
 	      "nothing_was_posted_with_what_is_unregistered");
 	fx_peer_stop(&rig.peer);

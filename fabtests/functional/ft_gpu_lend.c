@@ -595,7 +595,7 @@ static bool by_other(struct lend_rig *rig, const char *transport)
 
 /* Uses a target of the same host, where host memory is reached by kernel
  * copies. */
-static void neighbour(struct lend_rig *rig)
+static void local_process(struct lend_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 
@@ -692,7 +692,7 @@ int main(int argc, char **argv)
 	no_way(&rig);
 	destroyed(&rig);
 	fx_peer_stop(&rig.peer);
-	neighbour(&rig);
+	local_process(&rig);
 	one_message_at_a_time(&rig);
 	destroyTransferEngine(rig.engine);
 	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");

@@ -158,7 +158,7 @@ static void agent_law8_ranges_outside_are_refused(void)
 	CU_ASSERT(agent_write_at(&f, end - 1, 2) == TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, end, 1) == TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, 0, 1) == TEI_ERR_NOT_REGISTERED);
-	CU_ASSERT(agent_write_at(&f, f.id.cookie_addr, 8) ==
+	CU_ASSERT(agent_write_at(&f, f.id.magic_addr, 8) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
 	/* several pieces, one of them outside */
@@ -257,12 +257,12 @@ static void agent_restart_is_noticed(void)
 	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
 		  TEI_LOCAL_RESTARTED);
 	id = f.id;
-	id.cookie_addr = f.remote;
+	id.magic_addr = f.remote;
 	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
-		  TEI_LOCAL_BAD_COOKIE);
-	id.cookie_addr = 4096;
+		  TEI_LOCAL_BAD_MAGIC);
+	id.magic_addr = 4096;
 	CU_ASSERT(tei_local_peer_open(f.ctx, &id, NULL, &peer) ==
-		  TEI_LOCAL_BAD_COOKIE);
+		  TEI_LOCAL_BAD_MAGIC);
 	agent_teardown(&f);
 }
 

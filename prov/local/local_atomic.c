@@ -27,9 +27,10 @@ static int atomic_guarded(struct tei_local *ctx, const struct tei_local_atom *a,
 	uint64_t result = (uint64_t)(uintptr_t)a->result, old = 0;
 	int ret = 0;
 
-	if (!local_board_covers(ctx->own, a->addr, a->width, LOCAL_WRITABLE) ||
-	    (result && !local_board_covers(ctx->own, result, a->width,
-					   LOCAL_WRITABLE)))
+	if (!local_shared_table_covers(ctx->own, a->addr, a->width,
+				       LOCAL_WRITABLE) ||
+	    (result && !local_shared_table_covers(ctx->own, result, a->width,
+						  LOCAL_WRITABLE)))
 		ret = TEI_ERR_NOT_REGISTERED;
 	if (!ret)
 		ret = tei_atomic_run(a->op, a->width, a->addr, a->operand,

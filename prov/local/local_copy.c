@@ -65,22 +65,21 @@ static int copy_explain(const struct local_piece *p, uint64_t done,
 	}
 }
 
-static int copy_bad_cookie(const struct local_piece *p, struct tei_err *err)
+static int copy_bad_magic(const struct local_piece *p, struct tei_err *err)
 {
 	return local_fail(p->ctx, err, TEI_ERR_CONTEXT, p->peer, 0,
 			  "the process no longer holds the verified context");
 }
 
-static bool copy_cookie_right(const struct local_piece *p,
-			      const uint64_t cookie[2])
+static bool copy_magic_right(const struct local_piece *p,
+			     const uint64_t magic[2])
 {
-	return cookie[0] == LOCAL_MAGIC &&
-	       cookie[1] == p->peer->id.incarnation;
+	return magic[0] == LOCAL_MAGIC && magic[1] == p->peer->id.incarnation;
 }
 
-static struct iovec copy_cookie_at(const struct local_piece *p)
+static struct iovec copy_magic_at(const struct local_piece *p)
 {
-	return (struct iovec){ (void *)(uintptr_t)p->peer->id.cookie_addr,
+	return (struct iovec){ (void *)(uintptr_t)p->peer->id.magic_addr,
 			       2 * sizeof(uint64_t) };
 }
 
@@ -93,39 +92,39 @@ static struct iovec copy_cookie_at(const struct local_piece *p)
 static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
 			      int *code, struct tei_err *err)
 {
-	uint64_t cookie[2] = { 0, 0 };
-	struct iovec local[2] = { { cookie, sizeof(cookie) },
+	uint64_t magic[2] = { 0, 0 };
+	struct iovec local[2] = { { magic, sizeof(magic) },
 				  { p->local + done, p->length - done } };
-	struct iovec remote[2] = { copy_cookie_at(p),
+	struct iovec remote[2] = { copy_magic_at(p),
 				   { (void *)(uintptr_t)(p->remote + done),
 				     p->length - done } };
 	ssize_t n = process_vm_readv(p->peer->id.pid, local, 2, remote, 2, 0);
 
 	if (n < 0 && errno != EFAULT)
 		*code = copy_explain(p, done, errno, err);
-	else if (n < (ssize_t)sizeof(cookie) || !copy_cookie_right(p, cookie))
-		*code = copy_bad_cookie(p, err);
-	else if (n == (ssize_t)sizeof(cookie) && p->length > done)
+	else if (n < (ssize_t)sizeof(magic) || !copy_magic_right(p, magic))
+		*code = copy_bad_magic(p, err);
+	else if (n == (ssize_t)sizeof(magic) && p->length > done)
 		*code = copy_explain(p, done, EFAULT, err);
 	else
-		return n - (ssize_t)sizeof(cookie);
+		return n - (ssize_t)sizeof(magic);
 	return -1;
 }
 
 static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
 			       int *code, struct tei_err *err)
 {
-	uint64_t cookie[2] = { 0, 0 };
-	struct iovec local = { cookie, sizeof(cookie) };
-	struct iovec remote = copy_cookie_at(p);
+	uint64_t magic[2] = { 0, 0 };
+	struct iovec local = { magic, sizeof(magic) };
+	struct iovec remote = copy_magic_at(p);
 	ssize_t n = process_vm_readv(p->peer->id.pid, &local, 1, &remote, 1, 0);
 
 	if (n < 0 && errno != EFAULT) {
 		*code = copy_explain(p, done, errno, err);
 		return -1;
 	}
-	if (n != (ssize_t)sizeof(cookie) || !copy_cookie_right(p, cookie)) {
-		*code = copy_bad_cookie(p, err);
+	if (n != (ssize_t)sizeof(magic) || !copy_magic_right(p, magic)) {
+		*code = copy_bad_magic(p, err);
 		return -1;
 	}
 	local = (struct iovec){ p->local + done, p->length - done };
@@ -165,7 +164,8 @@ bool local_piece_enter(struct local_piece *p)
 	uint64_t base[2] = { p->remote, 0 };
 	uint64_t end[2] = { p->remote + p->length, 0 };
 
-	p->slot = local_slot_enter(p->peer->board, p->ctx->owner, base, end);
+	p->slot = local_slot_enter(p->peer->shared_table, p->ctx->owner, base,
+				   end);
 	return p->slot;
 }
 
@@ -185,9 +185,10 @@ static bool copy_writes(const struct local_piece *p)
 static bool copy_covered(const struct local_piece *p, bool write)
 {
 	return p->peer ? tei_local_peer_covers(p->peer, p->remote, p->length,
-					       write) :
-			 local_board_covers(p->ctx->own, p->remote, p->length,
-					    write ? LOCAL_WRITABLE : 0);
+					       write)
+		       : local_shared_table_covers(p->ctx->own, p->remote,
+						   p->length,
+						   write ? LOCAL_WRITABLE : 0);
 }
 
 static int copy_refused(const struct local_piece *p, struct tei_err *err)
@@ -279,7 +280,7 @@ static int copy_args(struct tei_local *ctx, const struct local_piece *p,
 static int copy_peer(struct local_piece *p, struct tei_err *err)
 {
 	if (!local_piece_enter(p)) {
-		local_slots_reclaim(p->peer->board);
+		local_slots_reclaim(p->peer->shared_table);
 		if (!local_piece_enter(p))
 			return local_fail(p->ctx, err, TEI_ERR_TOO_MANY,
 					  p->peer, 0,
@@ -291,8 +292,9 @@ static int copy_peer(struct local_piece *p, struct tei_err *err)
 /* Returns true if the local range is in a region of this context. */
 static bool copy_local_covered(const struct local_piece *p, bool write)
 {
-	return local_board_covers(p->ctx->own, (uint64_t)(uintptr_t)p->local,
-				  p->length, write ? LOCAL_WRITABLE : 0);
+	return local_shared_table_covers(p->ctx->own,
+					 (uint64_t)(uintptr_t)p->local,
+					 p->length, write ? LOCAL_WRITABLE : 0);
 }
 
 static int copy_local_refused(const struct local_piece *p, struct tei_err *err)
@@ -327,10 +329,13 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 		      struct tei_err *err)
 {
 	struct tei_local_peer *peer = op->peer;
-	struct local_piece p = { .ctx = ctx, .opcode = op->opcode,
+	struct local_piece p = { .ctx = ctx,
+				 .opcode = op->opcode,
 				 .local = op->local,
-				 .peer = peer && peer->board ? peer : NULL,
-				 .remote = op->remote, .length = op->length };
+				 .peer = peer && peer->shared_table ? peer
+								    : NULL,
+				 .remote = op->remote,
+				 .length = op->length };
 	struct local_reach reach = local_reach(op);
 	uint64_t base[2] = { reach.local, p.peer ? 0 : reach.far };
 	uint64_t end[2] = { base[0] + op->length,

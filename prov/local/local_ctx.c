@@ -89,7 +89,8 @@ bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	return rc != ETIMEDOUT;
 }
 
-static void ctx_fill_board(struct local_board *b, uint64_t incarnation)
+static void ctx_fill_shared_table(struct local_shared_table *b,
+				  uint64_t incarnation)
 {
 	atomic_store(&b->head.incarnation, incarnation);
 	atomic_store(&b->head.layout, local_layout());
@@ -106,13 +107,13 @@ static void ctx_share(struct tei_local *ctx)
 	ctx->shared_fd = -1;
 	if (!ctx->host.usable)
 		return;
-	ctx->shared = local_board_shared(&ctx->shared_fd);
+	ctx->shared = local_shared_table_shared(&ctx->shared_fd);
 	if (!ctx->shared) {
 		ctx->host.usable = false;
 		ctx->host.missing = "sealed memfd";
 		return;
 	}
-	ctx_fill_board(ctx->shared, ctx->incarnation);
+	ctx_fill_shared_table(ctx->shared, ctx->incarnation);
 }
 
 static void ctx_random(struct tei_local *ctx)
@@ -158,11 +159,11 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 		goto err_ctx;
 	if (!local_table_init(&ctx->table))
 		goto err_threads;
-	ctx->own = local_board_private(&ctx->wiped);
+	ctx->own = local_shared_table_private(&ctx->wiped);
 	if (!ctx->own)
 		goto err_table;
 	ctx_random(ctx);
-	ctx_fill_board(ctx->own, ctx->incarnation);
+	ctx_fill_shared_table(ctx->own, ctx->incarnation);
 	ctx_share(ctx);
 	ctx->owner = local_owner(ctx->host.pid, ctx->host.start_time);
 	ctx_init_sync(ctx);
@@ -204,7 +205,7 @@ static void ctx_withdraw(struct tei_local *ctx)
  */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {
-	local_board_unmap(ctx->own);
+	local_shared_table_unmap(ctx->own);
 	local_table_fini(&ctx->table);
 	free(ctx->threads);
 	free(ctx);
@@ -221,7 +222,7 @@ void tei_local_fini(struct tei_local *ctx)
 	local_pool_join(ctx);
 	ctx_withdraw(ctx);
 	if (ctx->shared) {
-		local_board_unmap(ctx->shared);
+		local_shared_table_unmap(ctx->shared);
 		close(ctx->shared_fd);
 	}
 	pthread_cond_destroy(&ctx->work);

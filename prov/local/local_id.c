@@ -23,19 +23,21 @@ int tei_local_identity(struct tei_local *ctx, struct tei_local_id *out)
 	memcpy(out->boot_id, ctx->host.boot_id, sizeof(out->boot_id));
 	out->pid_ns = ctx->host.pid_ns;
 	out->pid = ctx->host.pid;
-	out->cookie_fd = ctx->shared_fd;
+	out->magic_fd = ctx->shared_fd;
 	out->start_time = ctx->host.start_time;
-	out->cookie_addr = (uint64_t)(uintptr_t)ctx->shared;
+	out->magic_addr = (uint64_t)(uintptr_t)ctx->shared;
 	out->incarnation = ctx->incarnation;
 	return 0;
 }
 
 int tei_local_id_format(const struct tei_local_id *id, char *buf, size_t len)
 {
-	int n = snprintf(buf, len, ID_PREFIX "%.39s:%" PRIx64 ":%x:%x:%" PRIx64
-			 ":%" PRIx64 ":%" PRIx64, id->boot_id, id->pid_ns,
-			 (unsigned int)id->pid, (unsigned int)id->cookie_fd,
-			 id->start_time, id->cookie_addr, id->incarnation);
+	int n = snprintf(buf, len,
+			 ID_PREFIX "%.39s:%" PRIx64 ":%x:%x:%" PRIx64
+				   ":%" PRIx64 ":%" PRIx64,
+			 id->boot_id, id->pid_ns, (unsigned int)id->pid,
+			 (unsigned int)id->magic_fd, id->start_time,
+			 id->magic_addr, id->incarnation);
 
 	return n < 0 || (size_t)n >= len ? TEI_ERR_INVALID : 0;
 }
@@ -86,9 +88,9 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out)
 		return TEI_ERR_INVALID;
 	id.pid_ns = v[0];
 	id.pid = (int32_t)v[1];
-	id.cookie_fd = (int32_t)v[2];
+	id.magic_fd = (int32_t)v[2];
 	id.start_time = v[3];
-	id.cookie_addr = v[4];
+	id.magic_addr = v[4];
 	id.incarnation = v[5];
 	*out = id;
 	return 0;

@@ -37,7 +37,7 @@ static void id_refuses_garbage(void)
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		CU_ASSERT(tei_local_id_parse(bad[i], &id) == TEI_ERR_INVALID);
 	CU_ASSERT(!tei_local_id_parse("local1:ab:1:2:3:4:5:6", &id));
-	CU_ASSERT(id.pid == 2 && id.cookie_fd == 3 && id.incarnation == 6);
+	CU_ASSERT(id.pid == 2 && id.magic_fd == 3 && id.incarnation == 6);
 }
 
 static void id_differs_between_contexts(void)
@@ -48,7 +48,7 @@ static void id_differs_between_contexts(void)
 	CU_ASSERT_FATAL(!tei_local_identity(a, &x));
 	CU_ASSERT_FATAL(!tei_local_identity(b, &y));
 	CU_ASSERT(x.incarnation != y.incarnation);
-	CU_ASSERT(x.cookie_addr != y.cookie_addr);
+	CU_ASSERT(x.magic_addr != y.magic_addr);
 	CU_ASSERT(x.start_time == y.start_time);
 	tei_local_fini(a);
 	tei_local_fini(b);

@@ -28,7 +28,8 @@
 #define LOCAL_CUT_MIN	(64u << 10)	/* smallest piece of a larger
 					 * operation */
 
-/* ---- registration tables: design notes in local_board.c ----------------- */
+/* ---- registration tables: design notes in local_shared_table.c
+ * ----------------- */
 
 struct local_slot {
 	_Atomic uint64_t owner;		/* local_owner() of the owner, 0:
@@ -69,7 +70,7 @@ struct local_entry_block {
  */
 #define LOCAL_SECTION	65536u
 
-struct local_board {
+struct local_shared_table {
 	union {
 		struct local_head head;
 		char head_room[LOCAL_SECTION];
@@ -86,9 +87,10 @@ struct local_board {
 };
 
 _Static_assert(sizeof(struct local_slot) == 64, "one cache line");
-_Static_assert(offsetof(struct local_board, slots) == LOCAL_SECTION, "");
-_Static_assert(offsetof(struct local_board, index) == 2 * LOCAL_SECTION, "");
-_Static_assert(sizeof(struct local_board) % LOCAL_SECTION == 0, "");
+_Static_assert(offsetof(struct local_shared_table, slots) == LOCAL_SECTION, "");
+_Static_assert(offsetof(struct local_shared_table, index) == 2 * LOCAL_SECTION,
+	       "");
+_Static_assert(sizeof(struct local_shared_table) % LOCAL_SECTION == 0, "");
 
 /*
  * Owned by the context's table, which is sorted by base. Regions are disjoint.
@@ -168,7 +170,8 @@ void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)
 {
-	return (uint64_t)LOCAL_VERSION << 32 | sizeof(struct local_board);
+	return (uint64_t)LOCAL_VERSION << 32 |
+	       sizeof(struct local_shared_table);
 }
 
 static inline bool local_overlaps(uint64_t b1, uint64_t e1, uint64_t b2,
@@ -182,42 +185,43 @@ static inline bool local_overlaps(uint64_t b1, uint64_t e1, uint64_t b2,
  * *wiped_by_fork tells whether a child finds it zeroed. Returns NULL if memory
  * is short.
  */
-struct local_board *local_board_private(bool *wiped_by_fork);
+struct local_shared_table *local_shared_table_private(bool *wiped_by_fork);
 
 /*
  * Maps a registration table in a sealed memfd, whose descriptor goes to *fd.
  * Returns NULL with errno set on failure.
  */
-struct local_board *local_board_shared(int *fd);
+struct local_shared_table *local_shared_table_shared(int *fd);
 
 /*
  * Maps a peer's registration table: the region tables read-only, the slots
  * writable. Checks the descriptor and returns the reason if it is unsuitable.
  * Does not read the content yet.
  */
-enum tei_local_reason local_board_attach(pid_t pid, int fd,
-					 struct local_board **out);
-void local_board_unmap(struct local_board *b);
+enum tei_local_reason
+local_shared_table_attach(pid_t pid, int fd, struct local_shared_table **out);
+void local_shared_table_unmap(struct local_shared_table *b);
 
 /*
  * Publishes the regions that are not hidden, as the given generation. Dirty
  * blocks must have new places (local_table_renew).
  */
-void local_board_publish(struct local_board *b, uint64_t generation,
-			 const struct local_table *table);
+void local_shared_table_publish(struct local_shared_table *b,
+				uint64_t generation,
+				const struct local_table *table);
 
 /*
  * Returns true if one published region that has all of the flags holds the
  * range.
  */
-bool local_board_covers(struct local_board *b, uint64_t addr, uint64_t len,
-			uint64_t flags);
+bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
+			       uint64_t len, uint64_t flags);
 
 /*
  * Claims a slot and arms it for both ranges. Returns NULL if no slot is free.
  */
-struct local_slot *local_slot_enter(struct local_board *b, uint64_t owner,
-				    const uint64_t base[2],
+struct local_slot *local_slot_enter(struct local_shared_table *b,
+				    uint64_t owner, const uint64_t base[2],
 				    const uint64_t end[2]);
 void local_slot_leave(struct local_slot *s);
 
@@ -226,11 +230,11 @@ void local_slot_leave(struct local_slot *s);
  * was seen once without a live owner on the range. Returns false at the
  * deadline.
  */
-bool local_slots_drain(struct local_board *b, uint64_t base, uint64_t end,
-		       uint64_t deadline_ns);
+bool local_slots_drain(struct local_shared_table *b, uint64_t base,
+		       uint64_t end, uint64_t deadline_ns);
 
 /* Frees the slots of owners that have ended. */
-void local_slots_reclaim(struct local_board *b);
+void local_slots_reclaim(struct local_shared_table *b);
 
 /* ---- this host --------------------------------------------------------- */
 
@@ -267,9 +271,9 @@ bool local_owner_alive(uint64_t owner);
 struct tei_local {
 	/* constant after init */
 	struct local_host host;
-	struct local_board *own;	/* private, for copies within this
-					 * process */
-	struct local_board *shared;	/* memfd, or NULL */
+	struct local_shared_table *own;	   /* private, for copies within this
+					    * process */
+	struct local_shared_table *shared; /* memfd, or NULL */
 	int shared_fd;
 	bool wiped;			/* own is zeroed in a forked child */
 	uint64_t owner;
@@ -312,7 +316,7 @@ struct tei_local {
 /* Created by tei_local_peer_open, freed by tei_local_peer_close, constant. */
 struct tei_local_peer {
 	struct tei_local_id id;
-	struct local_board *board;	/* NULL: the context itself */
+	struct local_shared_table *shared_table; /* NULL: the context itself */
 	int pidfd;			/* -1: this process */
 	bool self;			/* this process: memcpy */
 };
@@ -329,7 +333,7 @@ static inline struct local_reach local_reach(const struct tei_local_op *op)
 
 	return (struct local_reach){
 		.local = local,
-		.far = op->peer && op->peer->board ? local : op->remote,
+		.far = op->peer && op->peer->shared_table ? local : op->remote,
 		.length = op->length,
 	};
 }

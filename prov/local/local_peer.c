@@ -15,13 +15,16 @@ static const char *const peer_reasons[] = {
 	[TEI_LOCAL_BAD_ID] = "invalid identity",
 	[TEI_LOCAL_OTHER_HOST] = "other host, or other boot of this host",
 	[TEI_LOCAL_OTHER_PIDNS] = "other pid namespace",
-	[TEI_LOCAL_NO_KERNEL] = "this system does not support copies between processes",
+	[TEI_LOCAL_NO_KERNEL] =
+		"this system does not support copies between processes",
 	[TEI_LOCAL_GONE] = "the process has ended",
 	[TEI_LOCAL_RESTARTED] = "replaced by another process or context",
-	[TEI_LOCAL_NO_PERMISSION] = "the kernel or a seccomp filter refuses access to the process",
-	[TEI_LOCAL_BAD_COOKIE] = "its shared registration table is invalid",
+	[TEI_LOCAL_NO_PERMISSION] =
+		"the kernel or a seccomp filter refuses access to the process",
+	[TEI_LOCAL_BAD_MAGIC] = "its shared registration table is invalid",
 	[TEI_LOCAL_NO_RESOURCE] = "out of memory or descriptors",
-	[TEI_LOCAL_FORKED] = "a forked child cannot use the context of its parent",
+	[TEI_LOCAL_FORKED] =
+		"a forked child cannot use the context of its parent",
 };
 
 const char *tei_local_reason_text(enum tei_local_reason reason)
@@ -38,8 +41,8 @@ static enum tei_local_reason peer_check_id(struct tei_local *ctx,
 {
 	if (local_guard(ctx))
 		return TEI_LOCAL_FORKED;
-	if (id->pid <= 0 || id->pid > PEER_MAX_PID || id->cookie_fd < 0 ||
-	    !id->incarnation || !id->cookie_addr ||
+	if (id->pid <= 0 || id->pid > PEER_MAX_PID || id->magic_fd < 0 ||
+	    !id->incarnation || !id->magic_addr ||
 	    !memchr(id->boot_id, '\0', sizeof(id->boot_id)))
 		return TEI_LOCAL_BAD_ID;
 	if (!ctx->shared)
@@ -97,34 +100,36 @@ static enum tei_local_reason peer_probe_reason(int err)
 	case ENOMEM:
 		return TEI_LOCAL_NO_RESOURCE;
 	default:
-		return TEI_LOCAL_BAD_COOKIE;
+		return TEI_LOCAL_BAD_MAGIC;
 	}
 }
 
 /*
- * Checks that the memory at cookie_addr in the process is the mapped
+ * Checks that the memory at magic_addr in the process is the mapped
  * registration table, and is readable and writable.
  */
 static enum tei_local_reason peer_probe(const struct tei_local_peer *peer)
 {
-	uint64_t cookie[2] = { 0, 0 }, scratch = 0;
+	uint64_t magic[2] = { 0, 0 }, scratch = 0;
 	ssize_t n;
-	struct iovec local = { cookie, sizeof(cookie) };
-	struct iovec remote = { (void *)(uintptr_t)peer->id.cookie_addr,
-				sizeof(cookie) };
+	struct iovec local = { magic, sizeof(magic) };
+	struct iovec remote = { (void *)(uintptr_t)peer->id.magic_addr,
+				sizeof(magic) };
 
 	n = process_vm_readv(peer->id.pid, &local, 1, &remote, 1, 0);
-	if (n != (ssize_t)sizeof(cookie))
+	if (n != (ssize_t)sizeof(magic))
 		return peer_probe_reason(n < 0 ? errno : EFAULT);
-	if (cookie[0] != LOCAL_MAGIC)
-		return TEI_LOCAL_BAD_COOKIE;
-	if (cookie[1] != peer->id.incarnation)
+	if (magic[0] != LOCAL_MAGIC)
+		return TEI_LOCAL_BAD_MAGIC;
+	if (magic[1] != peer->id.incarnation)
 		return TEI_LOCAL_RESTARTED;
 	local = (struct iovec){ &scratch, sizeof(scratch) };
 	remote = (struct iovec){
-		(void *)(uintptr_t)(peer->id.cookie_addr +
-				    offsetof(struct local_board, scratch)),
-		sizeof(scratch) };
+		(void *)(uintptr_t)(peer->id.magic_addr +
+				    offsetof(struct local_shared_table,
+					     scratch)),
+		sizeof(scratch)
+	};
 	n = process_vm_writev(peer->id.pid, &local, 1, &remote, 1, 0);
 	if (n != (ssize_t)sizeof(scratch))
 		return peer_probe_reason(n < 0 ? errno : EFAULT);
@@ -136,15 +141,15 @@ static enum tei_local_reason peer_attach(struct tei_local_peer *peer)
 	enum tei_local_reason reason;
 	struct local_head *head;
 
-	reason = local_board_attach(peer->id.pid, peer->id.cookie_fd,
-				    &peer->board);
+	reason = local_shared_table_attach(peer->id.pid, peer->id.magic_fd,
+					   &peer->shared_table);
 	if (reason != TEI_LOCAL_OK)
 		return !peer->self && local_pidfd_ended(peer->pidfd) ?
 			TEI_LOCAL_GONE : reason;
-	head = &peer->board->head;
+	head = &peer->shared_table->head;
 	if (atomic_load(&head->magic) != LOCAL_MAGIC ||
 	    atomic_load(&head->layout) != local_layout())
-		return TEI_LOCAL_BAD_COOKIE;
+		return TEI_LOCAL_BAD_MAGIC;
 	if (atomic_load(&head->incarnation) != peer->id.incarnation)
 		return TEI_LOCAL_RESTARTED;
 	return peer->self ? TEI_LOCAL_OK : peer_probe(peer);
@@ -170,8 +175,8 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
 /* Frees the contents. A forked child has no mapping: see MADV_DONTFORK. */
 static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
 {
-	if (peer->board && !local_guard(ctx))
-		local_board_unmap(peer->board);
+	if (peer->shared_table && !local_guard(ctx))
+		local_shared_table_unmap(peer->shared_table);
 	if (peer->pidfd >= 0)
 		close(peer->pidfd);
 }
@@ -231,12 +236,14 @@ void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer)
 
 enum tei_local_reason local_peer_check(struct tei_local_peer *peer)
 {
-	if (!peer->board)
+	if (!peer->shared_table)
 		return TEI_LOCAL_OK;
 	if (tei_local_peer_ended(peer))
 		return TEI_LOCAL_GONE;
-	return atomic_load(&peer->board->head.incarnation) ==
-	       peer->id.incarnation ? TEI_LOCAL_OK : TEI_LOCAL_RESTARTED;
+	return atomic_load(&peer->shared_table->head.incarnation) ==
+			       peer->id.incarnation
+		       ? TEI_LOCAL_OK
+		       : TEI_LOCAL_RESTARTED;
 }
 
 bool tei_local_peer_alive(struct tei_local_peer *peer)
@@ -259,8 +266,8 @@ bool tei_local_peer_is_self(const struct tei_local_peer *peer)
 bool tei_local_peer_covers(const struct tei_local_peer *peer, uint64_t addr,
 			   uint64_t len, bool write)
 {
-	return !peer->board ||
-	       local_board_covers(peer->board, addr, len,
-				  (peer->self ? 0 : LOCAL_ACCESSIBLE) |
-				  (write ? LOCAL_WRITABLE : 0));
+	return !peer->shared_table ||
+	       local_shared_table_covers(peer->shared_table, addr, len,
+					 (peer->self ? 0 : LOCAL_ACCESSIBLE) |
+						 (write ? LOCAL_WRITABLE : 0));
 }

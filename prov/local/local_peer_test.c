@@ -179,31 +179,32 @@ static void peer_refuses_other_descriptors(void)
 	peer_setup(&f);
 	id = f.id;
 	CU_ASSERT(!pipe(fds));
-	id.cookie_fd = fds[0];
-	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
+	id.magic_fd = fds[0];
+	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
 	close(fds[0]);
 	close(fds[1]);
-	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
-	id.cookie_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
-	close(id.cookie_fd);
+	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
+	id.magic_fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
+	close(id.magic_fd);
 	for (i = 0; i < 3; i++) {
 		fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-		CU_ASSERT(!ftruncate(fd, sizeof(struct local_board)));
+		CU_ASSERT(!ftruncate(fd, sizeof(struct local_shared_table)));
 		CU_ASSERT(!seals[i] || !fcntl(fd, F_ADD_SEALS, seals[i]));
-		id.cookie_fd = fd;
-		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
+		id.magic_fd = fd;
+		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
 		close(fd);
 	}
 	/* sealed, with the right size, but empty; then too short */
 	for (i = 0; i < 2; i++) {
 		fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-		CU_ASSERT(!ftruncate(fd, (off_t)(sizeof(struct local_board) -
-						 i * LOCAL_SECTION)));
+		CU_ASSERT(!ftruncate(fd,
+				     (off_t)(sizeof(struct local_shared_table) -
+					     i * LOCAL_SECTION)));
 		CU_ASSERT(!fcntl(fd, F_ADD_SEALS,
 				 F_SEAL_GROW | F_SEAL_SHRINK));
-		id.cookie_fd = fd;
-		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_COOKIE);
+		id.magic_fd = fd;
+		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
 		close(fd);
 	}
 	peer_teardown(&f);

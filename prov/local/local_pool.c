@@ -164,7 +164,7 @@ static struct local_piece pool_cut(struct tei_local *ctx,
 {
 	return (struct local_piece){
 		.ctx = ctx,
-		.peer = op->peer && op->peer->board ? op->peer : NULL,
+		.peer = op->peer && op->peer->shared_table ? op->peer : NULL,
 		.opcode = op->opcode,
 		.local = (char *)op->local + op->next,
 		.remote = op->remote + op->next,
@@ -198,7 +198,7 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 		return;
 	op->running++;
 	tei_mutex_unlock(&ctx->lock);
-	local_slots_reclaim(op->peer->board);
+	local_slots_reclaim(op->peer->shared_table);
 	nanosleep(&ts, NULL);
 	tei_mutex_lock(&ctx->lock);
 	op->running--;

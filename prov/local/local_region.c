@@ -16,9 +16,9 @@ static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 	ctx->generation++;
 	ctx->unpublished = false;
 	local_table_renew(t, ctx->generation & 1);
-	local_board_publish(ctx->own, ctx->generation, t);
+	local_shared_table_publish(ctx->own, ctx->generation, t);
 	if (ctx->shared)
-		local_board_publish(ctx->shared, ctx->generation, t);
+		local_shared_table_publish(ctx->shared, ctx->generation, t);
 	local_table_settle(t, ctx->generation & 1);
 }
 
@@ -301,9 +301,10 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 
 	if (rc)
 		return rc;
-	return local_board_covers(ctx->own, (uint64_t)(uintptr_t)addr, len,
-				  write ? LOCAL_WRITABLE : 0) ?
-		       0 : TEI_ERR_NOT_REGISTERED;
+	return local_shared_table_covers(ctx->own, (uint64_t)(uintptr_t)addr,
+					 len, write ? LOCAL_WRITABLE : 0)
+		       ? 0
+		       : TEI_ERR_NOT_REGISTERED;
 }
 
 /* Returns true if the range overlaps a region that is being removed. */
@@ -343,7 +344,7 @@ bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 	    !region_holds(ctx, local, local + op->length,
 			  op->opcode == TEI_LOCAL_READ))
 		return false;
-	if (op->peer && op->peer->board)
+	if (op->peer && op->peer->shared_table)
 		return true;
 	return region_holds(ctx, op->remote, op->remote + op->length,
 			    op->opcode == TEI_LOCAL_WRITE);

@@ -165,9 +165,9 @@ static void region_table_follows_random_changes(void)
 		k = (int)(test_random(&state) % N);
 		rc = tei_local_region_check(ctx, region_mem + k * STEP, STEP, false);
 		CU_ASSERT(!rc == there[k]);
-		rc = local_board_covers(ctx->shared,
-					test_addr(region_mem + k * STEP), STEP,
-					LOCAL_ACCESSIBLE);
+		rc = local_shared_table_covers(ctx->shared,
+					       test_addr(region_mem + k * STEP),
+					       STEP, LOCAL_ACCESSIBLE);
 		CU_ASSERT(rc == (there[k] && (k & 1)));
 	}
 	tei_local_fini(ctx);

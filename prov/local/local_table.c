@@ -2,8 +2,8 @@
 /*
  * The table of the context's regions: blocks of up to LOCAL_BLOCK regions,
  * sorted by address, in an array that is sorted as well. A change moves the
- * regions of one block and the array's elements, not all regions. local_board.c
- * publishes the table block by block.
+ * regions of one block and the array's elements, not all regions.
+ * local_shared_table.c publishes the table block by block.
  */
 #include <stdlib.h>
 #include <string.h>

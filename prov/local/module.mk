@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
 	prov/local/local_atomic.c \
-	prov/local/local_board.c \
 	prov/local/local_copy.c \
 	prov/local/local_ctx.c \
 	prov/local/local_host.c \
@@ -9,6 +8,7 @@ SRCS += \
 	prov/local/local_peer.c \
 	prov/local/local_pool.c \
 	prov/local/local_region.c \
+	prov/local/local_shared_table.c \
 	prov/local/local_table.c \
 	# EOL
 

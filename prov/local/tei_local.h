@@ -76,10 +76,10 @@ struct tei_local_id {
 	char boot_id[40];	/* terminated */
 	uint64_t pid_ns;	/* inode number of the pid namespace */
 	int32_t pid;
-	int32_t cookie_fd;	/* descriptor of the registration table's
+	int32_t magic_fd;	/* descriptor of the registration table's
 				 * memfd */
 	uint64_t start_time;	/* of the process, clock ticks since boot */
-	uint64_t cookie_addr;	/* address of the registration table */
+	uint64_t magic_addr;	/* address of the registration table */
 	uint64_t incarnation;	/* random number of the context */
 };
 
@@ -170,16 +170,16 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 /* Reasons why a peer cannot be reached by kernel copies. */
 enum tei_local_reason {
 	TEI_LOCAL_OK = 0,
-	TEI_LOCAL_BAD_ID,	/* the identity is invalid */
-	TEI_LOCAL_OTHER_HOST,	/* another boot id */
-	TEI_LOCAL_OTHER_PIDNS,	/* same host, another pid namespace */
-	TEI_LOCAL_NO_KERNEL,	/* a system call or /proc is missing */
-	TEI_LOCAL_GONE,		/* the process does not exist or has ended */
-	TEI_LOCAL_RESTARTED,	/* other start time or incarnation */
+	TEI_LOCAL_BAD_ID,	 /* the identity is invalid */
+	TEI_LOCAL_OTHER_HOST,	 /* another boot id */
+	TEI_LOCAL_OTHER_PIDNS,	 /* same host, another pid namespace */
+	TEI_LOCAL_NO_KERNEL,	 /* a system call or /proc is missing */
+	TEI_LOCAL_GONE,		 /* the process does not exist or has ended */
+	TEI_LOCAL_RESTARTED,	 /* other start time or incarnation */
 	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
-	TEI_LOCAL_BAD_COOKIE,	/* memfd, seals, magic or layout are wrong */
-	TEI_LOCAL_NO_RESOURCE,	/* this process lacks memory or descriptors */
-	TEI_LOCAL_FORKED,	/* the calling process is a forked child */
+	TEI_LOCAL_BAD_MAGIC,	 /* memfd, seals, magic or layout are wrong */
+	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or descriptors */
+	TEI_LOCAL_FORKED,	 /* the calling process is a forked child */
 };
 
 /* Returns a short text, never NULL, static. */

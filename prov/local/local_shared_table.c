@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * REGISTRATION TABLES (struct local_board): memory through which both ends of a
- * copy coordinate without messages.
+ * REGISTRATION TABLES (struct local_shared_table): memory through which both
+ *ends of a copy coordinate without messages.
  *
  * A context has two with the same layout: a private one for copies within its
  * process, and a shared one in a memfd for other processes. The latter is
@@ -73,17 +73,18 @@
 #include "prov/local/local_int.h"
 #include "util/clock.h"
 
-#define BOARD_NAME		"moonrail-local"
-#define BOARD_SEALS		(F_SEAL_SHRINK | F_SEAL_GROW)
-#define BOARD_TRIES		1024	/* attempts of a reader while the table
-					 * changes */
-#define BOARD_YIELDS		64	/* yields of a drain before it sleeps */
-#define BOARD_SLEEP_NS		(50 * 1000)
-#define BOARD_CHECK_EVERY	16	/* sleeps between checks of the owner */
+#define SHARED_TABLE_NAME  "moonrail-local"
+#define SHARED_TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define SHARED_TABLE_TRIES                                                  \
+	1024			    /* attempts of a reader while the table \
+				     * changes */
+#define SHARED_TABLE_YIELDS	 64 /* yields of a drain before it sleeps */
+#define SHARED_TABLE_SLEEP_NS	 (50 * 1000)
+#define SHARED_TABLE_CHECK_EVERY 16 /* sleeps between checks of the owner */
 
-struct local_board *local_board_private(bool *wiped_by_fork)
+struct local_shared_table *local_shared_table_private(bool *wiped_by_fork)
 {
-	struct local_board *b;
+	struct local_shared_table *b;
 
 	b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -93,9 +94,9 @@ struct local_board *local_board_private(bool *wiped_by_fork)
 	return b;
 }
 
-static struct local_board *board_map(int fd, int prot)
+static struct local_shared_table *shared_table_map(int fd, int prot)
 {
-	struct local_board *b;
+	struct local_shared_table *b;
 	int err;
 
 	b = mmap(NULL, sizeof(*b), prot, MAP_SHARED, fd, 0);
@@ -110,18 +111,18 @@ static struct local_board *board_map(int fd, int prot)
 	return b;
 }
 
-struct local_board *local_board_shared(int *out_fd)
+struct local_shared_table *local_shared_table_shared(int *out_fd)
 {
-	struct local_board *b;
+	struct local_shared_table *b;
 	int fd, err;
 
-	fd = memfd_create(BOARD_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = memfd_create(SHARED_TABLE_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return NULL;
 	if (ftruncate(fd, sizeof(*b)) ||
-	    fcntl(fd, F_ADD_SEALS, BOARD_SEALS | F_SEAL_SEAL))
+	    fcntl(fd, F_ADD_SEALS, SHARED_TABLE_SEALS | F_SEAL_SEAL))
 		goto err_close;
-	b = board_map(fd, PROT_READ | PROT_WRITE);
+	b = shared_table_map(fd, PROT_READ | PROT_WRITE);
 	if (!b)
 		goto err_close;
 	*out_fd = fd;
@@ -134,12 +135,12 @@ err_close:
 	return NULL;
 }
 
-void local_board_unmap(struct local_board *b)
+void local_shared_table_unmap(struct local_shared_table *b)
 {
 	munmap(b, sizeof(*b));
 }
 
-static enum tei_local_reason board_reason(int err)
+static enum tei_local_reason shared_table_reason(int err)
 {
 	switch (err) {
 	case EACCES:
@@ -150,7 +151,7 @@ static enum tei_local_reason board_reason(int err)
 	case ENOMEM:
 		return TEI_LOCAL_NO_RESOURCE;
 	default:
-		return TEI_LOCAL_BAD_COOKIE;
+		return TEI_LOCAL_BAD_MAGIC;
 	}
 }
 
@@ -158,13 +159,13 @@ static enum tei_local_reason board_reason(int err)
  * Returns true for a file of the right size that can neither block, have side
  * effects nor fault.
  */
-static bool board_file_fits(int fd)
+static bool shared_table_file_fits(int fd)
 {
 	struct statfs fs;
 	struct stat st;
 
 	return !fstat(fd, &st) && S_ISREG(st.st_mode) &&
-	       st.st_size == (off_t)sizeof(struct local_board) &&
+	       st.st_size == (off_t)sizeof(struct local_shared_table) &&
 	       !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
 }
 
@@ -172,27 +173,27 @@ static bool board_file_fits(int fd)
  * Opens a peer's memfd. The number may be any descriptor, such as a device, so
  * the file is checked with O_PATH before it is opened.
  */
-static enum tei_local_reason board_open(pid_t pid, int number, int *out)
+static enum tei_local_reason shared_table_open(pid_t pid, int number, int *out)
 {
-	enum tei_local_reason reason = TEI_LOCAL_BAD_COOKIE;
+	enum tei_local_reason reason = TEI_LOCAL_BAD_MAGIC;
 	char path[64];
 	int look, fd, seals;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, number);
 	look = open(path, O_PATH | O_CLOEXEC);
 	if (look < 0)
-		return board_reason(errno);
-	if (!board_file_fits(look))
+		return shared_table_reason(errno);
+	if (!shared_table_file_fits(look))
 		goto out_look;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", look);
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0) {
-		reason = board_reason(errno);
+		reason = shared_table_reason(errno);
 		goto out_look;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & BOARD_SEALS) != BOARD_SEALS ||
-	    !board_file_fits(fd)) {
+	if (seals < 0 || (seals & SHARED_TABLE_SEALS) != SHARED_TABLE_SEALS ||
+	    !shared_table_file_fits(fd)) {
 		close(fd);
 		goto out_look;
 	}
@@ -203,30 +204,30 @@ out_look:
 	return reason;
 }
 
-enum tei_local_reason local_board_attach(pid_t pid, int number,
-					 struct local_board **out)
+enum tei_local_reason local_shared_table_attach(pid_t pid, int number,
+						struct local_shared_table **out)
 {
 	enum tei_local_reason reason;
-	struct local_board *b;
+	struct local_shared_table *b;
 	int fd = -1;
 
-	reason = board_open(pid, number, &fd);
+	reason = shared_table_open(pid, number, &fd);
 	if (reason != TEI_LOCAL_OK)
 		return reason;
-	b = board_map(fd, PROT_READ);
+	b = shared_table_map(fd, PROT_READ);
 	if (b && mprotect(b->slots, sizeof(b->slot_room),
 			  PROT_READ | PROT_WRITE)) {
-		local_board_unmap(b);
+		local_shared_table_unmap(b);
 		b = NULL;
 	}
-	reason = b ? TEI_LOCAL_OK : board_reason(errno);
+	reason = b ? TEI_LOCAL_OK : shared_table_reason(errno);
 	close(fd);
 	if (b)
 		*out = b;
 	return reason;
 }
 
-static uint64_t board_flags(uint32_t access)
+static uint64_t shared_table_flags(uint32_t access)
 {
 	return (access & TEI_LOCAL_REMOTE ? LOCAL_ACCESSIBLE : 0) |
 	       (access & TEI_LOCAL_READ_ONLY ? 0 : LOCAL_WRITABLE);
@@ -234,13 +235,13 @@ static uint64_t board_flags(uint32_t access)
 
 /* ---- tables ------------------------------------------------------------ */
 
-static void board_put(_Atomic uint64_t *word, uint64_t value)
+static void shared_table_put(_Atomic uint64_t *word, uint64_t value)
 {
 	atomic_store_explicit(word, value, memory_order_release);
 }
 
-static void board_write_block(struct local_entry *e,
-			      const struct local_block *from)
+static void shared_table_write_block(struct local_entry *e,
+				     const struct local_block *from)
 {
 	const struct local_region *r;
 	uint32_t i;
@@ -249,15 +250,16 @@ static void board_write_block(struct local_entry *e,
 		r = &from->in->r[i];
 		if (r->hidden)
 			continue;
-		board_put(&e->base, r->base);
-		board_put(&e->end, r->end);
-		board_put(&e->flags, board_flags(r->access));
+		shared_table_put(&e->base, r->base);
+		shared_table_put(&e->end, r->end);
+		shared_table_put(&e->flags, shared_table_flags(r->access));
 		e++;
 	}
 }
 
-void local_board_publish(struct local_board *b, uint64_t generation,
-			 const struct local_table *table)
+void local_shared_table_publish(struct local_shared_table *b,
+				uint64_t generation,
+				const struct local_table *table)
 {
 	unsigned int which = generation & 1;
 	struct local_entry_block *x = b->index[which];
@@ -268,55 +270,59 @@ void local_board_publish(struct local_board *b, uint64_t generation,
 	     i < table->stale[which].to && i < table->nblocks; i++) {
 		from = &table->blocks[i];
 		if (from->dirty)
-			board_write_block(b->block[from->place - 1], from);
-		board_put(&x[i].base, from->in->r[0].base);
-		board_put(&x[i].place, (uint64_t)from->visible << 32 |
-					       (uint64_t)(from->place - 1));
+			shared_table_write_block(b->block[from->place - 1],
+						 from);
+		shared_table_put(&x[i].base, from->in->r[0].base);
+		shared_table_put(&x[i].place,
+				 (uint64_t)from->visible << 32 |
+					 (uint64_t)(from->place - 1));
 	}
-	board_put(&b->head.count[which], table->nblocks);
+	shared_table_put(&b->head.count[which], table->nblocks);
 	atomic_store(&b->head.generation, generation);
 }
 
-static uint64_t board_get(_Atomic uint64_t *word)
+static uint64_t shared_table_get(_Atomic uint64_t *word)
 {
 	return atomic_load_explicit(word, memory_order_acquire);
 }
 
 /* Returns the block that may hold addr, with its number of regions, or NULL. */
-static struct local_entry *board_block(struct local_board *b,
-				       unsigned int which, uint64_t addr,
-				       uint64_t *count)
+static struct local_entry *shared_table_block(struct local_shared_table *b,
+					      unsigned int which, uint64_t addr,
+					      uint64_t *count)
 {
 	struct local_entry_block *x = b->index[which];
-	uint64_t lo = 0, hi = board_get(&b->head.count[which]), mid, place;
+	uint64_t lo = 0, hi = shared_table_get(&b->head.count[which]), mid,
+		 place;
 
 	if (hi > LOCAL_INDEX)
 		hi = LOCAL_INDEX;
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (board_get(&x[mid].base) <= addr)
+		if (shared_table_get(&x[mid].base) <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
 	if (!lo)
 		return NULL;
-	place = board_get(&x[lo - 1].place);
+	place = shared_table_get(&x[lo - 1].place);
 	*count = place >> 32;
 	if (*count > LOCAL_BLOCK)
 		*count = LOCAL_BLOCK;
 	return b->block[(uint32_t)place % LOCAL_BLOCKS];
 }
 
-static bool board_search(struct local_board *b, unsigned int which,
-			 uint64_t addr, uint64_t end, uint64_t flags)
+static bool shared_table_search(struct local_shared_table *b,
+				unsigned int which, uint64_t addr, uint64_t end,
+				uint64_t flags)
 {
 	uint64_t lo = 0, hi = 0, mid;
-	struct local_entry *e = board_block(b, which, addr, &hi);
+	struct local_entry *e = shared_table_block(b, which, addr, &hi);
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (board_get(&e[mid].base) <= addr)
+		if (shared_table_get(&e[mid].base) <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -324,12 +330,13 @@ static bool board_search(struct local_board *b, unsigned int which,
 	if (!lo)
 		return false;
 	e += lo - 1;
-	return board_get(&e->base) <= addr && end <= board_get(&e->end) &&
-	       (board_get(&e->flags) & flags) == flags;
+	return shared_table_get(&e->base) <= addr &&
+	       end <= shared_table_get(&e->end) &&
+	       (shared_table_get(&e->flags) & flags) == flags;
 }
 
-bool local_board_covers(struct local_board *b, uint64_t addr, uint64_t len,
-			uint64_t flags)
+bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
+			       uint64_t len, uint64_t flags)
 {
 	uint64_t generation;
 	bool found;
@@ -337,10 +344,10 @@ bool local_board_covers(struct local_board *b, uint64_t addr, uint64_t len,
 
 	if (addr > UINT64_MAX - len)
 		return false;
-	for (i = 0; i < BOARD_TRIES; i++) {
+	for (i = 0; i < SHARED_TABLE_TRIES; i++) {
 		generation = atomic_load(&b->head.generation);
-		found = board_search(b, generation & 1, addr, addr + len,
-				     flags);
+		found = shared_table_search(b, generation & 1, addr, addr + len,
+					    flags);
 		if (atomic_load(&b->head.generation) == generation)
 			return found;
 	}
@@ -369,8 +376,8 @@ static uint32_t slot_hint(uint64_t owner)
 	return (uint32_t)((h * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
 }
 
-struct local_slot *local_slot_enter(struct local_board *b, uint64_t owner,
-				    const uint64_t base[2],
+struct local_slot *local_slot_enter(struct local_shared_table *b,
+				    uint64_t owner, const uint64_t base[2],
 				    const uint64_t end[2])
 {
 	uint32_t i, at = slot_hint(owner);
@@ -406,9 +413,9 @@ static uint64_t slot_holder(struct local_slot *s, uint64_t base, uint64_t end)
 	if (!owner)
 		return 0;
 	e0 = atomic_load(&s->end[0]);
-	e1 = board_get(&s->end[1]);
-	b0 = board_get(&s->base[0]);
-	b1 = board_get(&s->base[1]);
+	e1 = shared_table_get(&s->end[1]);
+	b0 = shared_table_get(&s->base[0]);
+	b1 = shared_table_get(&s->base[1]);
 	return local_overlaps(b0, e0, base, end) ||
 	       local_overlaps(b1, e1, base, end) ? owner : 0;
 }
@@ -421,9 +428,9 @@ static void slot_free_dead(struct local_slot *s, uint64_t owner)
 
 static void slot_pause(unsigned int round)
 {
-	struct timespec ts = { .tv_nsec = BOARD_SLEEP_NS };
+	struct timespec ts = { .tv_nsec = SHARED_TABLE_SLEEP_NS };
 
-	if (round < BOARD_YIELDS)
+	if (round < SHARED_TABLE_YIELDS)
 		sched_yield();
 	else
 		nanosleep(&ts, NULL);
@@ -438,7 +445,8 @@ static bool slot_drain(struct local_slot *s, uint64_t base, uint64_t end,
 	for (round = 0; (owner = slot_holder(s, base, end)); round++) {
 		if (atomic_load(&s->uses) != uses)
 			return true;
-		if (round % BOARD_CHECK_EVERY == BOARD_CHECK_EVERY - 1)
+		if (round % SHARED_TABLE_CHECK_EVERY ==
+		    SHARED_TABLE_CHECK_EVERY - 1)
 			slot_free_dead(s, owner);
 		if (tei_now_ns() >= deadline_ns) {
 			slot_free_dead(s, owner);
@@ -449,8 +457,8 @@ static bool slot_drain(struct local_slot *s, uint64_t base, uint64_t end,
 	return true;
 }
 
-bool local_slots_drain(struct local_board *b, uint64_t base, uint64_t end,
-		       uint64_t deadline_ns)
+bool local_slots_drain(struct local_shared_table *b, uint64_t base,
+		       uint64_t end, uint64_t deadline_ns)
 {
 	uint32_t i;
 
@@ -461,7 +469,7 @@ bool local_slots_drain(struct local_board *b, uint64_t base, uint64_t end,
 	return true;
 }
 
-void local_slots_reclaim(struct local_board *b)
+void local_slots_reclaim(struct local_shared_table *b)
 {
 	uint64_t owner;
 	uint32_t i;
