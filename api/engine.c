@@ -458,7 +458,7 @@ static int engine_start(struct engine *e, const char *conn,
 	if (ret)
 		return ret;
 	tei_mutex_lock(&e->control);
-	ret = engine_relist(e, err);
+	ret = engine_republish(e, err);
 	tei_mutex_unlock(&e->control);
 	return ret ? ret : engine_publish(e, true, err);
 }

@@ -392,7 +392,7 @@ int engine_batch_target(struct engine *e, segment_id_t id,
 	t->gpu = s->gpu ? s->desc : NULL;
 	if (s->local || s->peer || s->files)
 		return 0;
-	engine_segment_bare(e, s);
+	engine_segment_unresolved(e, s);
 	return 8;
 }
 

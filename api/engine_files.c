@@ -58,7 +58,7 @@ void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 
 	/* files that were opened before cuFile must be opened again */
 	if (ctx && e->settings.gpu_direct && files_gpu_add(ctx, r))
-		engine_segment_relocal(e);
+		engine_segment_reevaluate(e);
 }
 
 /* --- the transport ------------------------------------------------------- */
@@ -107,12 +107,12 @@ int engine_files_off(struct engine *e, struct tei_err *err)
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
 	__atomic_store_n(&e->files_on, false, __ATOMIC_RELAXED);
-	engine_segment_relocal(e);
+	engine_segment_reevaluate(e);
 	if (engine_stage_drain(e, STAGE_BY_FILE, until) &&
 	    tei_nvmeof_drain(e->nvmeof, until))
 		return 0;
 	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
-	engine_segment_relocal(e);
+	engine_segment_reevaluate(e);
 	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
 			    "nvmeof: requests are still in progress");
 }

@@ -95,7 +95,7 @@ struct engine_segment {
 					 * failed; they belong to an earlier
 					 * desc */
 	uint64_t asked_ns;		/* atomic: earliest time of the next
-					 * refresh by engine_segment_bare() */
+					 * refresh by engine_segment_unresolved() */
 	struct engine_segment *next;	/* same bucket */
 };
 
@@ -320,17 +320,17 @@ struct engine_listing {
 };
 
 enum engine_work_kind {
-	ENGINE_WORK_PUBLISH,		/* rails have changed: publish */
-	ENGINE_WORK_STORE,		/* the store is not up to date:
-					 * publish */
-	ENGINE_WORK_DEVICES,		/* interfaces changed: open rails */
-	ENGINE_WORK_RESOLVE,		/* a peer does not answer: look it up */
-	ENGINE_WORK_REFRESH,		/* a descriptor has changed: read it */
-	ENGINE_WORK_RELIST,		/* a target does not have memory that a
-					 * request named: read its descriptor */
-	ENGINE_WORK_ENDED,		/* a local process has ended: notify the
-					 * data plane */
-	ENGINE_WORK_RENEW,		/* a remote bounce slot needs memory */
+	ENGINE_WORK_PUBLISH, /* rails have changed: publish */
+	ENGINE_WORK_STORE,   /* the store is not up to date:
+			      * publish */
+	ENGINE_WORK_DEVICES, /* interfaces changed: open rails */
+	ENGINE_WORK_RESOLVE, /* a peer does not answer: look it up */
+	ENGINE_WORK_REFRESH, /* a descriptor has changed: read it */
+	ENGINE_WORK_RELOAD,  /* a target does not have memory that a
+			      * request named: read its descriptor */
+	ENGINE_WORK_ENDED,   /* a local process has ended: notify the
+			      * data plane */
+	ENGINE_WORK_RENEW,   /* a remote bounce slot needs memory */
 };
 
 /* A job of the workers. */
@@ -497,7 +497,7 @@ bool engine_published(struct engine *e);
  * Reads the description of all rails and regions again. The caller must call
  * engine_publish afterwards, without the control lock.
  */
-int engine_relist(struct engine *e, struct tei_err *err)
+int engine_republish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 /*
  * Writes the descriptor to the store and waits for the result. told: the result
@@ -574,28 +574,28 @@ void engine_segment_refresh(struct engine *e, const char *name,
 /*
  * Handles a request that finds no transport to s: its descriptor was read
  * before its process had rails. Without a store nothing reports the change, so
- * a worker reads the descriptor again, at most every ENGINE_BARE_NS. segments
- * must be held.
+ * a worker reads the descriptor again, at most every ENGINE_UNRESOLVED_NS.
+ * segments must be held.
  */
-void engine_segment_bare(struct engine *e, struct engine_segment *s);
-#define ENGINE_BARE_NS		(50 * TEI_NS_PER_MS)
+void engine_segment_unresolved(struct engine *e, struct engine_segment *s);
+#define ENGINE_UNRESOLVED_NS (50 * TEI_NS_PER_MS)
 
 /*
  * Handles a task that failed because its target has not registered err->absent.
  * Sets err->stale if the cached descriptor lists that memory. A worker then
- * reads a newer descriptor, at most every ENGINE_BARE_NS, unless the memory is
- * GPU memory that is reached through remote bounce slots.
+ * reads a newer descriptor, at most every ENGINE_UNRESOLVED_NS, unless the
+ * memory is GPU memory that is reached through remote bounce slots.
  */
 void engine_segment_absent(struct engine *e, segment_id_t id,
 			   struct tei_err *err);
 /* Takes over a newer descriptor of the same process, if there is one.
  * Worker. */
-void engine_segment_relist(struct engine *e, const char *name);
+void engine_segment_reload(struct engine *e, const char *name);
 
 /*
  * Returns true if the local process n, which id's segment leads to, has ended.
- * A worker then notifies the data plane, at most every ENGINE_BARE_NS. The
- * caller must hold a reference to n, or segments.
+ * A worker then notifies the data plane, at most every ENGINE_UNRESOLVED_NS.
+ * The caller must hold a reference to n, or segments.
  */
 bool engine_segment_ended(struct engine *e, segment_id_t id,
 			  struct engine_local_process *n);
@@ -607,7 +607,7 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 void engine_segment_tell_end(struct engine *e, const char *name);
 /* Re-evaluates the local path of all segments after local copies or file
  * segments were switched on or off. */
-void engine_segment_relocal(struct engine *e);
+void engine_segment_reevaluate(struct engine *e);
 /* Waits until no segment and no task uses a local process any more, after local
  * copies were switched off. Returns false if one still does at until_ns. */
 bool engine_segment_part(struct engine *e, uint64_t until_ns);
@@ -936,8 +936,8 @@ void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* Queues engine_segment_refresh. tries: number of failed tries; each doubles
  * the time that the next one may take. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
-/* Queue engine_segment_relist, and engine_segment_tell_end. */
-void engine_work_relist(struct engine *e, const char *name);
+/* Queue engine_segment_reload, and engine_segment_tell_end. */
+void engine_work_reload(struct engine *e, const char *name);
 void engine_work_ended(struct engine *e, const char *name);
 /* Queues new memory for a remote bounce slot. Returns false if that is not
  * possible now. */

@@ -205,7 +205,7 @@ static bool slot_ready(const struct lend_slot *slot)
 	return slot->mem && !slot->doubtful;
 }
 
-static bool slot_bare(const struct lend_slot *slot)
+static bool slot_unresolved(const struct lend_slot *slot)
 {
 	return !slot->mem;
 }
@@ -275,7 +275,7 @@ static void slot_without_memory_gets_some_later(void)
 
 	CU_ASSERT(lease_keep(&r, 1));
 	driver.fail("cuMemHostRegister", 0, 2);
-	CU_ASSERT(lease_until(&r, slot_bare, 1));
+	CU_ASSERT(lease_until(&r, slot_unresolved, 1));
 	CU_ASSERT(lease_until(&r, slot_ready, LEASE_SLOTS));
 	CU_ASSERT(lease_move(&r, OPCODE_READ, LEASE_TEST_SIZE));
 	lease_close(&r);

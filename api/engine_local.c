@@ -73,7 +73,7 @@ int engine_local_parse(struct engine *e, const char *text,
 		       struct tei_local_id *out)
 {
 	const struct tei_secret *secret = tei_meta_store_secret(e->store);
-	char bare[TEI_META_LOCAL_MAX], seal[2 * SEAL_BYTES + 1];
+	char unresolved[TEI_META_LOCAL_MAX], seal[2 * SEAL_BYTES + 1];
 	size_t n = strcspn(text, "~");
 
 	if (!secret && text[n])
@@ -86,6 +86,7 @@ int engine_local_parse(struct engine *e, const char *text,
 		    !tei_mac_equal(text + n + 1, seal, 2 * SEAL_BYTES))
 			return ENGINE_NOT_LOCAL_SECRET_OTHER;
 	}
-	snprintf(bare, sizeof(bare), "%.*s", (int)n, text);
-	return tei_local_id_parse(bare, out) ? ENGINE_NOT_LOCAL_UNREADABLE : 0;
+	snprintf(unresolved, sizeof(unresolved), "%.*s", (int)n, text);
+	return tei_local_id_parse(unresolved, out) ? ENGINE_NOT_LOCAL_UNREADABLE
+						   : 0;
 }

@@ -184,7 +184,7 @@ static void publish_head(struct engine *e, struct tei_meta_desc *head,
 	tei_meta_desc_unref(old);
 }
 
-int engine_relist(struct engine *e, struct tei_err *err)
+int engine_republish(struct engine *e, struct tei_err *err)
 {
 	uint32_t i, n = e->nregions;
 	struct engine_desc_rails rails;

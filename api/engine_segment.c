@@ -612,7 +612,7 @@ static bool segment_reaim(struct engine *e, segment_id_t id,
 	return done;
 }
 
-static void segment_relocal(struct engine *e, segment_id_t id)
+static void segment_reevaluate(struct engine *e, segment_id_t id)
 {
 	struct segment_targets t;
 	struct tei_meta_desc *desc;
@@ -634,7 +634,7 @@ static void segment_relocal(struct engine *e, segment_id_t id)
 	}
 }
 
-void engine_segment_relocal(struct engine *e)
+void engine_segment_reevaluate(struct engine *e)
 {
 	segment_id_t ids[ENGINE_IDS];
 	int i, n, from = 0;
@@ -642,7 +642,7 @@ void engine_segment_relocal(struct engine *e)
 	do {
 		n = engine_segment_ids(e, &from, ids);
 		for (i = 0; i < n; i++)
-			segment_relocal(e, ids[i]);
+			segment_reevaluate(e, ids[i]);
 	} while (from < ENGINE_SEG_BUCKETS);
 }
 
@@ -803,20 +803,20 @@ void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 		tei_meta_store_unread(e->store, name);
 }
 
-/* Returns true for one of the calling threads every ENGINE_BARE_NS. *next is
- * the earliest time of the next one. */
+/* Returns true for one of the calling threads every ENGINE_UNRESOLVED_NS. *next
+ * is the earliest time of the next one. */
 static bool segment_due(uint64_t *next)
 {
 	uint64_t from = __atomic_load_n(next, __ATOMIC_RELAXED);
 	uint64_t now = tei_now_ns();
 
 	return now >= from &&
-	       __atomic_compare_exchange_n(next, &from, now + ENGINE_BARE_NS,
-					   false, __ATOMIC_RELAXED,
-					   __ATOMIC_RELAXED);
+	       __atomic_compare_exchange_n(next, &from,
+					   now + ENGINE_UNRESOLVED_NS, false,
+					   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-void engine_segment_bare(struct engine *e, struct engine_segment *s)
+void engine_segment_unresolved(struct engine *e, struct engine_segment *s)
 {
 	if (tei_meta_store_p2p(e->store) && segment_due(&s->asked_ns))
 		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
@@ -917,7 +917,7 @@ static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 static void segment_ask(struct engine *e, segment_id_t id, const char *name)
 {
 	if (segment_due(segment_absent_at(e, id)))
-		engine_work_relist(e, name);
+		engine_work_reload(e, name);
 }
 
 void engine_segment_absent(struct engine *e, segment_id_t id,
@@ -963,7 +963,7 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 		segment_detach(e, id);
 }
 
-void engine_segment_relist(struct engine *e, const char *name)
+void engine_segment_reload(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
 	struct tei_meta_desc *known, *desc;

@@ -211,7 +211,7 @@ static void transfers_go_on_while_a_local_process_is_probed(void)
 /* MOONRAIL_MAX_PEERS allows one peer. First another segment has it. */
 static void a_peer_without_room_is_tried_again(void)
 {
-	transfer_engine_t bare = segment_engine(NULL);
+	transfer_engine_t unresolved = segment_engine(NULL);
 	transfer_engine_t other = segment_engine("tcp"), e;
 	segment_id_t seg, place;
 	bool there;
@@ -219,19 +219,19 @@ static void a_peer_without_room_is_tried_again(void)
 	setenv("MOONRAIL_MAX_PEERS", "1", 1);
 	e = segment_engine("tcp");
 	unsetenv("MOONRAIL_MAX_PEERS");
-	seg = segment_open_name(e, bare);
+	seg = segment_open_name(e, unresolved);
 	place = segment_open_name(e, other);
 	CU_ASSERT_FATAL(seg > 0 && place > 0);
 	CU_ASSERT(!segment_leads(e, seg, &there) && there);
-	CU_ASSERT_FATAL(installTransport(bare, "tcp", NULL) != NULL);
-	CU_ASSERT_EQUAL(segment_open_name(e, bare), -1);
+	CU_ASSERT_FATAL(installTransport(unresolved, "tcp", NULL) != NULL);
+	CU_ASSERT_EQUAL(segment_open_name(e, unresolved), -1);
 	CU_ASSERT(!segment_leads(e, seg, &there) && there);
 	CU_ASSERT(!closeSegment(e, place));
-	CU_ASSERT_EQUAL(segment_open_name(e, bare), seg);
+	CU_ASSERT_EQUAL(segment_open_name(e, unresolved), seg);
 	CU_ASSERT(segment_leads(e, seg, &there));
 	destroyTransferEngine(e);
 	destroyTransferEngine(other);
-	destroyTransferEngine(bare);
+	destroyTransferEngine(unresolved);
 }
 
 static void one_closed_as_it_is_renewed_stays_closed(void)

@@ -181,13 +181,13 @@ static int transport_open(struct engine *e, const char *proto,
 
 	if (!strcmp(proto, "local")) {
 		__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
-		engine_segment_relocal(e);
+		engine_segment_reevaluate(e);
 		return 0;
 	}
 	if (!strcmp(proto, "nvmeof")) {
 		ret = engine_files_on(e, err);
 		if (!ret)
-			engine_segment_relocal(e);
+			engine_segment_reevaluate(e);
 		return ret;
 	}
 	ret = tei_rail_dp_add_transport(e->dp, proto, "", err);
@@ -281,7 +281,7 @@ transport_t installTransport(transfer_engine_t engine, const char *proto,
 	}
 	tei_mutex_lock(&e->control);
 	t = transport_install(e, proto, args ? args[0] : NULL, &news, &err);
-	news = news && !engine_relist(e, &err);
+	news = news && !engine_republish(e, &err);
 	tei_mutex_unlock(&e->control);
 	if (news)
 		engine_publish(e, false, &err);
@@ -314,12 +314,12 @@ static int transport_local(struct engine *e, struct tei_err *err)
 	uint64_t until = transport_patience(e);
 
 	__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
-	engine_segment_relocal(e);
+	engine_segment_reevaluate(e);
 	if (engine_stage_drain(e, STAGE_BY_KERNEL, until) &&
 	    engine_segment_part(e, until))
 		return 0;
 	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
-	engine_segment_relocal(e);
+	engine_segment_reevaluate(e);
 	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
 			    "local: copies are still in progress");
 }
@@ -350,7 +350,7 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 	}
 	if (!ret) {
 		t->installed = false;
-		ret = engine_relist(e, &err);
+		ret = engine_republish(e, &err);
 	}
 	tei_mutex_unlock(&e->control);
 	return ret ? ret : engine_publish(e, true, &err);

@@ -30,7 +30,7 @@ static void work_publish(struct engine *e)
 	if (!engine_published(e))
 		return;
 	tei_mutex_lock(&e->control);
-	ret = engine_relist(e, &err);
+	ret = engine_republish(e, &err);
 	tei_mutex_unlock(&e->control);
 	if (!ret)
 		engine_publish(e, false, &err);
@@ -54,8 +54,8 @@ static void work_run(struct engine *e, struct engine_work *w)
 	case ENGINE_WORK_REFRESH:
 		engine_segment_refresh(e, w->name, w->tries);
 		break;
-	case ENGINE_WORK_RELIST:
-		engine_segment_relist(e, w->name);
+	case ENGINE_WORK_RELOAD:
+		engine_segment_reload(e, w->name);
 		break;
 	case ENGINE_WORK_ENDED:
 		engine_segment_tell_end(e, w->name);
@@ -318,9 +318,9 @@ void engine_work_refresh(struct engine *e, const char *name, uint32_t tries)
 	work_add_named(e, ENGINE_WORK_REFRESH, name, tries);
 }
 
-void engine_work_relist(struct engine *e, const char *name)
+void engine_work_reload(struct engine *e, const char *name)
 {
-	work_add_named(e, ENGINE_WORK_RELIST, name, 0);
+	work_add_named(e, ENGINE_WORK_RELOAD, name, 0);
 }
 
 void engine_work_ended(struct engine *e, const char *name)

@@ -22,7 +22,7 @@ static void connection_strings_open_or_say_why(void)
 		{ "://", TEI_ERR_METADATA },
 		{ "P2PHANDSHAKE://", TEI_ERR_METADATA },
 	};
-	static const char *const bare[] = {
+	static const char *const unresolved[] = {
 		"127.0.0.1:2181", "zookeeper:h:1", "zookeeper:/h:1", "h",
 		"p2phandshake",
 	};
@@ -30,8 +30,8 @@ static void connection_strings_open_or_say_why(void)
 	struct tei_err err;
 	size_t i;
 
-	for (i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
-		CU_ASSERT_EQUAL(tei_meta_store_open(bare[i],
+	for (i = 0; i < sizeof(unresolved) / sizeof(unresolved[0]); i++) {
+		CU_ASSERT_EQUAL(tei_meta_store_open(unresolved[i],
 						    meta_test_settings(),
 						    &store, &err),
 				TEI_ERR_NOT_IMPLEMENTED);

@@ -451,17 +451,17 @@ static int zk_head_desc(const struct tei_meta_desc *desc, bool closed,
 int zk_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		   bool closed, char **text, size_t *len, struct tei_err *err)
 {
-	struct tei_meta_desc *bare;
+	struct tei_meta_desc *unresolved;
 	struct meta_buf b = { 0 };
 	char *json;
 	size_t n;
 	int rc;
 
-	rc = zk_head_desc(desc, closed, &bare, err);
+	rc = zk_head_desc(desc, closed, &unresolved, err);
 	if (rc)
 		return rc;
-	rc = tei_meta_desc_encode(bare, &json, &n, err);
-	tei_meta_desc_unref(bare);
+	rc = tei_meta_desc_encode(unresolved, &json, &n, err);
+	tei_meta_desc_unref(unresolved);
 	if (rc)
 		return rc;
 	meta_buf_text(&b, "{\"buffers_at\":");

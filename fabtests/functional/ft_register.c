@@ -131,14 +131,15 @@ static void reg_compare(struct reg_ratios *best)
 	double few = first < next ? first : next;
 	double many = reg_mean(&reg_took, REG_COUNT - REG_LAST, REG_LAST);
 	double full = reg_mean(&reg_gone, 0, REG_LAST);
-	double bare = reg_mean(&reg_gone, REG_COUNT - REG_LAST, REG_LAST);
+	double unresolved = reg_mean(&reg_gone, REG_COUNT - REG_LAST, REG_LAST);
 
-	ft_diag("register: %.1f us with few buffers, %.1f us with many; unregister: %.1f us with many, %.1f us with few",
-		few, many, full, bare);
+	ft_diag("register: %.1f us with few buffers, %.1f us with many; "
+		"unregister: %.1f us with many, %.1f us with few",
+		few, many, full, unresolved);
 	if (!best->reg || many / few < best->reg)
 		best->reg = many / few;
-	if (!best->unreg || full / bare < best->unreg)
-		best->unreg = full / bare;
+	if (!best->unreg || full / unresolved < best->unreg)
+		best->unreg = full / unresolved;
 }
 
 static void reg_layout(const char *store, transfer_engine_t engine, bool apart)

@@ -103,7 +103,7 @@ struct stress {
 	uint64_t halt_ns;	/* if an undisturbed move takes so long, stop
 				 * all processes for a debugger; 0: never */
 	bool links;		/* the workers use two rails that break */
-	bool bare;		/* no control link: rail 0 has all contact
+	bool unresolved;	/* no control link: rail 0 has all contact
 				 * addresses */
 	unsigned int rail;	/* number of the broken rail */
 	uint64_t mend_ns;	/* time of its repair; 0: no rail is broken */

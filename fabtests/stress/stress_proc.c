@@ -33,7 +33,7 @@ static void proc_port(const struct stress_worker *w, bool same_name)
 static void proc_place(const struct stress *s, unsigned int i, char *host,
 		       char *netns, size_t len)
 {
-	sprintf(host, "10.77.%u.%u", s->bare ? 0 : 200, i % 2 + 1);
+	sprintf(host, "10.77.%u.%u", s->unresolved ? 0 : 200, i % 2 + 1);
 	if (i % 2)
 		snprintf(netns, len, "%s", getenv("RAILS_PEER"));
 }

@@ -111,8 +111,8 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (argc > 1 && !strcmp(argv[1], "--worker"))
 		return stress_worker(argc, argv);
-	s.bare = argc > 1 && !strcmp(argv[1], "bare");
-	s.links = s.bare || (argc > 1 && !strcmp(argv[1], "links"));
+	s.unresolved = argc > 1 && !strcmp(argv[1], "bare");
+	s.links = s.unresolved || (argc > 1 && !strcmp(argv[1], "links"));
 	if ((argc > 1 + s.links &&
 	     ft_parse_seconds(argv[1 + s.links], &seconds)) ||
 	    (halt && ft_parse_seconds(halt, &halt_s))) {
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
 	}
 	s.halt_ns = (uint64_t)(halt_s * 1e9);
 	if (s.links && !fx_links_are())
-		return fx_links_inside(argv, s.bare ? "no" : "yes");
+		return fx_links_inside(argv, s.unresolved ? "no" : "yes");
 	if (s.links)
 		setenv("MOONRAIL_DEVICES", "r0,r1", 1);
 	s.seed = fx_seed();

@@ -25,7 +25,7 @@
 
 /* Returns a data plane without a thread, to test the decisions of the
  * thread. */
-static struct tei_rail_dp *progress_bare(struct rail_drive *d)
+static struct tei_rail_dp *progress_unresolved(struct rail_drive *d)
 {
 	struct tei_rail_dp *dp = calloc(1, sizeof(*dp));
 
@@ -38,7 +38,7 @@ static struct tei_rail_dp *progress_bare(struct rail_drive *d)
 static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
 {
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
@@ -54,7 +54,7 @@ static void test_a_caller_who_asks_often_has_the_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 	int i;
 
 	for (i = 0; i < 2; i++)
@@ -90,7 +90,7 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
@@ -112,7 +112,7 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 {
 	uint64_t now = PROGRESS_START, at;
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
@@ -145,7 +145,7 @@ static void test_few_long_looks_have_the_target_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
 	/* three polls have four pauses next to them */
@@ -167,7 +167,7 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	/* two polls, of which the second one goes on: the caller is never away
 	 * for long */
@@ -192,7 +192,7 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
 {
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
@@ -217,7 +217,7 @@ static bool progress_readable(int fd)
 static void test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him(void)
 {
 	struct rail_drive d;
-	struct tei_rail_dp *dp = progress_bare(&d);
+	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	CU_ASSERT_FATAL(dp->wake_fd >= 0);
