@@ -129,18 +129,19 @@ static void completed_is_true(struct gpu_rig *rig)
 			      .op = OPCODE_READ, .local = rig->mem.p,
 			      .remote = rig->gpu[0], .len = 4096 };
 	struct timespec nap = { .tv_nsec = 1000000 };
-	bool early = false;
+	bool out_of_order = false;
 	int i;
 
 	rig->cuda.hold(1);
 	if (!ft_ok(!fx_job_start(&job), "copy_starts"))
 		return;
 	for (i = 0; i < 20; i++) {
-		early |= fx_job_poll(&job);
+		out_of_order |= fx_job_poll(&job);
 		nanosleep(&nap, NULL);
 	}
 	rig->cuda.hold(0);
-	ft_ok(!early, "law1_nothing_is_completed_before_the_copys_event");
+	ft_ok(!out_of_order,
+	      "law1_nothing_is_completed_before_the_copys_event");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
 	      "and_then_it_is");
 	fx_job_free(&job);

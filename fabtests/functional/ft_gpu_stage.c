@@ -447,7 +447,7 @@ static void unregister(struct stage_rig *rig, int op)
 	const char *what = op == OPCODE_READ ? "read" : "write";
 	struct stage_leave leave = { .rig = rig };
 	pthread_t thread;
-	bool early;
+	bool out_of_order;
 
 	stage_source(rig, op);
 	fx_peer_pause(&rig->peer);
@@ -455,8 +455,8 @@ static void unregister(struct stage_rig *rig, int op)
 	fx_nap(50000);
 	pthread_create(&thread, NULL, leave_main, &leave);
 	fx_nap(200000);
-	early = __atomic_load_n(&leave.done, __ATOMIC_ACQUIRE);
-	ft_ok(!early && fx_job_start(&late),
+	out_of_order = __atomic_load_n(&leave.done, __ATOMIC_ACQUIRE);
+	ft_ok(!out_of_order && fx_job_start(&late),
 	      "unregister_waits_for_the_%s_and_lets_no_more_begin", what);
 	fx_peer_resume(&rig->peer);
 	pthread_join(thread, NULL);
@@ -650,17 +650,17 @@ static bool stage_away(struct stage_rig *rig, struct fx_job *job,
 	struct stage_away away = { .engine = job->engine,
 				   .transport = transport };
 	pthread_t thread;
-	bool good, early;
+	bool good, out_of_order;
 
 	rig->cuda.hold(1);
 	good = !fx_job_start(job);
 	fx_nap(100000);
 	pthread_create(&thread, NULL, away_main, &away);
 	fx_nap(300000);
-	early = __atomic_load_n(&away.done, __ATOMIC_ACQUIRE);
+	out_of_order = __atomic_load_n(&away.done, __ATOMIC_ACQUIRE);
 	rig->cuda.hold(0);
 	pthread_join(thread, NULL);
-	return good && !early && !away.ret;
+	return good && !out_of_order && !away.ret;
 }
 
 static void drained(struct stage_rig *rig)

@@ -685,7 +685,7 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->min_multi = 64;
 	for (i = 0; i < 2; i++) {
 		tei_list_init(&ep->recvs[i]);
-		tei_list_init(&ep->surplus[i]);
+		tei_list_init(&ep->unexpected[i]);
 	}
 	tei_list_init(&ep->claimed);
 	ep->fid.fid.fclass = FI_CLASS_EP;

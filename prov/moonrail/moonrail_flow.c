@@ -29,8 +29,8 @@
 #define FLOW_MOST	1024u		/* largest number of endpoints in one
 					 * list */
 
-static struct moonrail_full *flow_find(struct moonrail_full *f, uint32_t n,
-				       uint32_t ep)
+static struct moonrail_backpressured *
+flow_find(struct moonrail_backpressured *f, uint32_t n, uint32_t ep)
 {
 	uint32_t i;
 
@@ -42,15 +42,15 @@ static struct moonrail_full *flow_find(struct moonrail_full *f, uint32_t n,
 
 /* --- the sender ---------------------------------------------------------- */
 
-static struct moonrail_full *flow_full(const struct moonrail_peer *p,
-				       uint32_t ep)
+static struct moonrail_backpressured *flow_full(const struct moonrail_peer *p,
+						uint32_t ep)
 {
 	return flow_find(p->full, p->nfull, ep);
 }
 
 bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
 {
-	struct moonrail_full *f = flow_full(p, o->wire.dst_ep);
+	struct moonrail_backpressured *f = flow_full(p, o->wire.dst_ep);
 
 	if (!f || !moonrail_flow_counts(o->wire.op))
 		return false;
@@ -62,7 +62,7 @@ bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
 
 uint32_t moonrail_flow_waiting(const struct moonrail_peer *p, uint32_t ep)
 {
-	const struct moonrail_full *f = flow_full(p, ep);
+	const struct moonrail_backpressured *f = flow_full(p, ep);
 
 	return f && f->n > p->nqueue ? f->n : p->nqueue;
 }
@@ -121,7 +121,7 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 			 const uint8_t *payload, uint32_t len)
 {
 	uint32_t n = w->n, i, ep;
-	struct moonrail_full *full = NULL, *f;
+	struct moonrail_backpressured *full = NULL, *f;
 
 	if (w->id <= p->full_change || n > FLOW_MOST || len / sizeof(ep) < n)
 		return false;
@@ -173,16 +173,17 @@ bool moonrail_flow_refuses(const struct moonrail_peer *p, uint32_t ep)
 {
 	const struct moonrail_ep *e = p->rail ? NULL :
 				      moonrail_ep_find(p->domain, ep);
-	const struct moonrail_full *f = e ? flow_find(p->stopped, p->nstopped,
-						      e->id) : NULL;
+	const struct moonrail_backpressured *f =
+		e ? flow_find(p->stopped, p->nstopped, e->id) : NULL;
 
 	return f && f->n == MOONRAIL_OVER && e->held > MOONRAIL_HOLD;
 }
 
 uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 {
-	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
-	struct moonrail_full *grown;
+	struct moonrail_backpressured *f =
+		flow_find(p->stopped, p->nstopped, ep->id);
+	struct moonrail_backpressured *grown;
 
 	if (!f) {
 		grown = realloc(p->stopped, (p->nstopped + 1) * sizeof(*grown));
@@ -206,7 +207,8 @@ uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 static void flow_go(struct moonrail_peer *p, uint32_t ep)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep);
+	struct moonrail_backpressured *f =
+		flow_find(p->stopped, p->nstopped, ep);
 
 	if (!f)
 		return;
@@ -219,7 +221,8 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *p,
 			uint64_t over)
 {
-	struct moonrail_full *f = flow_find(p->stopped, p->nstopped, ep->id);
+	struct moonrail_backpressured *f =
+		flow_find(p->stopped, p->nstopped, ep->id);
 
 	if (!over || !f || f->since != over || --f->n)
 		return;

@@ -533,7 +533,7 @@ struct moonrail_op {
 };
 
 /* An unexpected message. Owned by its endpoint. */
-struct moonrail_surplus {
+struct moonrail_unexpected {
 	struct tei_list link;
 	struct moonrail_peer *peer;
 	struct moonrail_wire wire;
@@ -576,9 +576,9 @@ struct moonrail_ep {
 					 * completing */
 	struct tei_list recvs[2];	/* posted receives: [0] untagged, [1]
 					 * tagged */
-	struct tei_list surplus[2];	/* unexpected messages: [0] untagged,
+	struct tei_list unexpected[2];	/* unexpected messages: [0] untagged,
 					 * [1] tagged */
-	struct tei_list claimed;	/* moonrail_surplus, claimed with
+	struct tei_list claimed;	/* moonrail_unexpected, claimed with
 					 * FI_CLAIM */
 	uint64_t held;			/* bytes of the unexpected messages */
 	uint32_t stops;			/* number of peers for which the
@@ -599,15 +599,15 @@ struct moonrail_out {
 };
 
 /* An out-of-order message. */
-struct moonrail_early {
-	struct tei_list link;		/* peer->early, in order of seq */
+struct moonrail_out_of_order {
+	struct tei_list link; /* peer->out_of_order, in order of seq */
 	struct tei_rail_message *message;
 	uint64_t seq;
 };
 
 /* A backpressured endpoint: one of the peer (peer->full), or one of this domain
  * (peer->stopped). */
-struct moonrail_full {
+struct moonrail_backpressured {
 	uint32_t ep;
 	uint32_t n;			/* in peer->full: number of messages
 					 * parked for the endpoint; in
@@ -672,8 +672,8 @@ struct moonrail_peer {
 	struct tei_list parked;		/* moonrail_out without a number, for
 					 * backpressured endpoints */
 	uint32_t nparked, nfull;
-	struct moonrail_full *full;	/* backpressured endpoints of the
-					 * peer */
+	struct moonrail_backpressured *full; /* backpressured endpoints of the
+					      * peer */
 	uint64_t full_change;		/* version of full, as the peer counts
 					 * it */
 	uint32_t prefer;		/* rail that carried the last message */
@@ -707,14 +707,14 @@ struct moonrail_peer {
 	struct tei_list keys;
 	/* incoming stream */
 	uint64_t expected;		/* number of the next message */
-	struct tei_list early;		/* out-of-order messages,
-					 * moonrail_early.link */
+	struct tei_list out_of_order;	/* out-of-order messages,
+					 * moonrail_out_of_order.link */
 	uint32_t nearly;		/* length of early */
 	uint32_t unacked;		/* messages received since the last
 					 * ACK */
 	uint32_t nstopped;
-	struct moonrail_full *stopped;	/* backpressured endpoints of this
-					 * domain */
+	struct moonrail_backpressured *stopped; /* backpressured endpoints of
+						 * this domain */
 	uint64_t stop_change;		/* version of stopped; 0: never
 					 * changed */
 	uint32_t reading;		/* short announced messages that are

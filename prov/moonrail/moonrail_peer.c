@@ -57,7 +57,7 @@
 						 * read to end */
 #define PEER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
 						 * a BYE */
-#define PEER_EARLY_MAX	(2 * MOONRAIL_WINDOW)
+#define PEER_OUT_OF_ORDER_MAX (2 * MOONRAIL_WINDOW)
 
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
 {
@@ -577,21 +577,22 @@ static void peer_send_again(struct moonrail_peer *p, uint64_t ack)
 	}
 }
 
-static void peer_keep_early(struct moonrail_peer *p, uint64_t seq,
-			    struct tei_rail_message *m)
+static void peer_keep_out_of_order(struct moonrail_peer *p, uint64_t seq,
+				   struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_early *e, *at;
-	struct tei_list *pos = &p->early;
+	struct moonrail_out_of_order *e, *at;
+	struct tei_list *pos = &p->out_of_order;
 
-	tei_list_foreach(at, &p->early, struct moonrail_early, link) {
+	tei_list_foreach (at, &p->out_of_order, struct moonrail_out_of_order,
+			  link) {
 		if (at->seq == seq)
 			goto out_drop;
 		if (at->seq > seq)
 			break;
 		pos = &at->link;
 	}
-	e = p->nearly < PEER_EARLY_MAX ? malloc(sizeof(*e)) : NULL;
+	e = p->nearly < PEER_OUT_OF_ORDER_MAX ? malloc(sizeof(*e)) : NULL;
 	if (!e)
 		goto out_drop;
 	e->seq = seq;
@@ -623,13 +624,14 @@ static bool peer_take(struct moonrail_peer *p, const struct tei_rail_message *m)
 	return true;
 }
 
-static void peer_take_early(struct moonrail_peer *p)
+static void peer_take_out_of_order(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_early *e;
+	struct moonrail_out_of_order *e;
 
-	while (!tei_list_empty(&p->early)) {
-		e = tei_list_first(&p->early, struct moonrail_early, link);
+	while (!tei_list_empty(&p->out_of_order)) {
+		e = tei_list_first(&p->out_of_order,
+				   struct moonrail_out_of_order, link);
 		if (e->seq > p->expected)
 			return;
 		if (e->seq == p->expected && !peer_take(p, e->message))
@@ -662,11 +664,11 @@ static void peer_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 		return;
 	}
 	if (w->seq > p->expected) {
-		peer_keep_early(p, w->seq, m);
+		peer_keep_out_of_order(p, w->seq, m);
 		return;
 	}
 	if (w->seq == p->expected && peer_take(p, m))
-		peer_take_early(p);
+		peer_take_out_of_order(p);
 	tei_rail_message_free(m);
 	if (p->unacked >= MOONRAIL_ACK_EVERY ||
 	    w->flags & MOONRAIL_WIRE_WANT_ACK)
@@ -721,7 +723,7 @@ static struct moonrail_peer *peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->unsure);
 	tei_list_init(&p->rma);
 	tei_list_init(&p->keys);
-	tei_list_init(&p->early);
+	tei_list_init(&p->out_of_order);
 	tei_list_add_tail(&d->peers, &p->link);
 	tei_list_init(&p->hash_link);
 	tei_list_init(&p->idle_link);
@@ -1055,11 +1057,12 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 
 static void peer_free(struct moonrail_peer *p)
 {
-	struct moonrail_early *e, *etmp;
+	struct moonrail_out_of_order *e, *etmp;
 	struct moonrail_key *k, *ktmp;
 	struct moonrail_out *o, *otmp;
 
-	tei_list_foreach_safe(e, etmp, &p->early, struct moonrail_early, link) {
+	tei_list_foreach_safe (e, etmp, &p->out_of_order,
+			       struct moonrail_out_of_order, link) {
 		tei_rail_message_free(e->message);
 		free(e);
 	}

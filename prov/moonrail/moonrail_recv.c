@@ -159,7 +159,7 @@ static bool recv_too_soon(const struct recv_in *in,
 	       !in->peer->domain->next_ep;
 }
 
-static void recv_drop(struct moonrail_ep *ep, struct moonrail_surplus *s)
+static void recv_drop(struct moonrail_ep *ep, struct moonrail_unexpected *s)
 	TEI_REQUIRES(moonrail_held)
 {
 	moonrail_flow_left(ep, s->peer, s->over);
@@ -169,7 +169,7 @@ static void recv_drop(struct moonrail_ep *ep, struct moonrail_surplus *s)
 
 /* Drops an unexpected message that was discarded. tell: send a FIN if the
  * sender waits for it. */
-static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s,
+static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 bool tell) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
@@ -182,13 +182,12 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_surplus *s,
 }
 
 /* Returns the announced message of that sender in the list, or NULL. */
-static struct moonrail_surplus *recv_find(struct tei_list *list,
-					  const struct moonrail_peer *p,
-					  uint64_t id)
+static struct moonrail_unexpected *
+recv_find(struct tei_list *list, const struct moonrail_peer *p, uint64_t id)
 {
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 
-	tei_list_foreach(s, list, struct moonrail_surplus, link)
+	tei_list_foreach (s, list, struct moonrail_unexpected, link)
 		if (s->peer == p && s->wire.id == id &&
 		    s->wire.op == MOONRAIL_WIRE_RTS)
 			return s;
@@ -197,13 +196,13 @@ static struct moonrail_surplus *recv_find(struct tei_list *list,
 
 void moonrail_recv_void(struct moonrail_peer *p, uint64_t id)
 {
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 	struct moonrail_ep *ep;
 
 	tei_list_foreach(ep, &p->domain->eps, struct moonrail_ep, link) {
-		s = recv_find(&ep->surplus[0], p, id);
+		s = recv_find(&ep->unexpected[0], p, id);
 		if (!s)
-			s = recv_find(&ep->surplus[1], p, id);
+			s = recv_find(&ep->unexpected[1], p, id);
 		if (!s)
 			s = recv_find(&ep->claimed, p, id);
 		if (!s)
@@ -421,7 +420,7 @@ static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_surplus *s = malloc(sizeof(*s) + in->len);
+	struct moonrail_unexpected *s = malloc(sizeof(*s) + in->len);
 
 	if (!s)
 		return false;
@@ -440,7 +439,7 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 	if (in->len)
 		memcpy(s->bytes, in->payload, in->len);
 	ep->held += sizeof(*s) + in->len;
-	tei_list_add_tail(&ep->surplus[tagged], &s->link);
+	tei_list_add_tail(&ep->unexpected[tagged], &s->link);
 	return true;
 }
 
@@ -602,13 +601,14 @@ bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
 /* --- posting ------------------------------------------------------------- */
 
 /* Returns the first unexpected message that matches the receive, or NULL. */
-static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
+static struct moonrail_unexpected *recv_first(struct moonrail_op *op,
+					      bool tagged)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 
-	tei_list_foreach(s, &op->ep->surplus[tagged], struct moonrail_surplus,
-			 link)
+	tei_list_foreach (s, &op->ep->unexpected[tagged],
+			  struct moonrail_unexpected, link)
 		if (recv_matches(op, s->peer, &s->wire, tagged))
 			return s;
 	return NULL;
@@ -616,7 +616,7 @@ static struct moonrail_surplus *recv_first(struct moonrail_op *op, bool tagged)
 
 /* Unlinks an unexpected message and describes it in *in. The caller still owns
  * s. */
-static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_surplus *s,
+static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
@@ -633,7 +633,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 {
 	bool multi = op->flags & FI_MULTI_RECV;
 	struct moonrail_ep *ep = op->ep;
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 	struct recv_in in;
 
 	do {
@@ -647,7 +647,7 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 			op->total - s->wire.len >= ep->min_multi;
 		if (!recv_give(op, &in, tagged)) {
 			ep->held += sizeof(*s) + s->len;
-			tei_list_add_head(&ep->surplus[tagged], &s->link);
+			tei_list_add_head(&ep->unexpected[tagged], &s->link);
 			break;
 		}
 		recv_drop(ep, s);
@@ -679,7 +679,7 @@ void moonrail_recv_known(struct moonrail_peer *p)
 /* --- FI_PEEK, FI_CLAIM and FI_DISCARD ------------------------------------ */
 
 static void recv_describe(struct moonrail_op *op,
-			  const struct moonrail_surplus *s)
+			  const struct moonrail_unexpected *s)
 	TEI_REQUIRES(moonrail_held)
 {
 	moonrail_op_with(op, s->peer);
@@ -693,7 +693,7 @@ static void recv_describe(struct moonrail_op *op,
 
 /* Completes a peek that has found a message: the message stays, is claimed, or
  * is discarded. */
-static void recv_found(struct moonrail_op *op, struct moonrail_surplus *s,
+static void recv_found(struct moonrail_op *op, struct moonrail_unexpected *s,
 		       uint64_t flags) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_ep *ep = op->ep;
@@ -709,12 +709,12 @@ static void recv_found(struct moonrail_op *op, struct moonrail_surplus *s,
 	moonrail_op_done(op);
 }
 
-static struct moonrail_surplus *recv_claimed(struct moonrail_ep *ep,
-					     const struct fi_context *context)
+static struct moonrail_unexpected *
+recv_claimed(struct moonrail_ep *ep, const struct fi_context *context)
 {
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 
-	tei_list_foreach(s, &ep->claimed, struct moonrail_surplus, link)
+	tei_list_foreach (s, &ep->claimed, struct moonrail_unexpected, link)
 		if (context && context->internal[0] == s)
 			return s;
 	return NULL;
@@ -723,7 +723,7 @@ static struct moonrail_surplus *recv_claimed(struct moonrail_ep *ep,
 int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 {
 	struct moonrail_ep *ep = op->ep;
-	struct moonrail_surplus *s;
+	struct moonrail_unexpected *s;
 	struct recv_in in;
 
 	op->peek = flags & (FI_PEEK | FI_DISCARD);
@@ -780,23 +780,23 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 
 void moonrail_recv_free_all(struct moonrail_ep *ep)
 {
-	struct moonrail_surplus *s, *stmp;
+	struct moonrail_unexpected *s, *stmp;
 	struct moonrail_op *op, *tmp;
 	int i;
 
-	tei_list_splice_tail(&ep->surplus[0], &ep->claimed);
+	tei_list_splice_tail(&ep->unexpected[0], &ep->claimed);
 	for (i = 0; i < 2; i++) {
 		tei_list_foreach_safe(op, tmp, &ep->recvs[i],
 				      struct moonrail_op, link) {
 			tei_list_del(&op->link);
 			moonrail_op_free(op);
 		}
-		tei_list_foreach_safe(s, stmp, &ep->surplus[i],
-				      struct moonrail_surplus, link) {
+		tei_list_foreach_safe (s, stmp, &ep->unexpected[i],
+				       struct moonrail_unexpected, link) {
 			recv_refuse(s->peer, &s->wire);
 			recv_drop(ep, s);
 		}
-		tei_list_init(&ep->surplus[i]);
+		tei_list_init(&ep->unexpected[i]);
 	}
 	ep->held = 0;
 	moonrail_flow_room(ep);

@@ -261,7 +261,7 @@ static void test_slices_that_wait_let_go_of_a_revoked_region(void)
 
 static void test_regions_dropped_in_use_are_owed_after_their_slices(void)
 {
-	uint32_t early, late;
+	uint32_t out_of_order, late;
 	struct rail_rkey *k;
 	struct key_rig rig;
 
@@ -271,17 +271,17 @@ static void test_regions_dropped_in_use_are_owed_after_their_slices(void)
 	/* as happens when the peer gets another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
-	early = rig.peer->nowed;
+	out_of_order = rig.peer->nowed;
 	rail_key_slice_done(rig.peer, k);
 	late = rig.peer->nowed;
 	key_end(&rig);
-	CU_ASSERT_EQUAL(early, 0);
+	CU_ASSERT_EQUAL(out_of_order, 0);
 	CU_ASSERT_EQUAL(late, 1);
 }
 
 static void test_a_region_told_again_is_owed_after_its_old_slices(void)
 {
-	uint32_t early, late;
+	uint32_t out_of_order, late;
 	struct rail_rkey *k;
 	struct key_rig rig;
 
@@ -291,11 +291,11 @@ static void test_a_region_told_again_is_owed_after_its_old_slices(void)
 	rail_key_drop_all(rig.peer);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	rail_key_revoked(rig.peer, 1);
-	early = rig.peer->nowed;
+	out_of_order = rig.peer->nowed;
 	rail_key_slice_done(rig.peer, k);
 	late = rig.peer->nowed;
 	key_end(&rig);
-	CU_ASSERT_EQUAL(early, 0);
+	CU_ASSERT_EQUAL(out_of_order, 0);
 	CU_ASSERT_EQUAL(late, 1);
 }
 
