@@ -299,7 +299,7 @@ static bool json_fixed(struct json_decoder *t, char *out, size_t size)
 	return true;
 }
 
-static bool json_kept(struct json_decoder *t, char **out)
+static bool json_persistent(struct json_decoder *t, char **out)
 {
 	if (!meta_json_string(&t->j))
 		return false;
@@ -521,7 +521,7 @@ static bool json_local_path_map(struct json_decoder *t)
 		server = meta_desc_copy(t->d, t->j.text, t->j.text_len);
 		if (!server)
 			return json_refuse(t, TEI_ERR_MEMORY, "no memory");
-		if (!json_kept(t, &path) || !json_local_room(t))
+		if (!json_persistent(t, &path) || !json_local_room(t))
 			return false;
 		t->local[t->file.local_count].server = server;
 		t->local[t->file.local_count].path = path;
@@ -596,17 +596,17 @@ static bool json_buffers(struct json_decoder *t)
 
 static bool json_name(struct json_decoder *t)
 {
-	return json_kept(t, &t->name);
+	return json_persistent(t, &t->name);
 }
 
 static bool json_server_name(struct json_decoder *t)
 {
-	return json_kept(t, &t->server_name);
+	return json_persistent(t, &t->server_name);
 }
 
 static bool json_protocol(struct json_decoder *t)
 {
-	return json_kept(t, &t->protocol);
+	return json_persistent(t, &t->protocol);
 }
 
 static bool json_version(struct json_decoder *t)

@@ -12,14 +12,14 @@
  * meanwhile.
  */
 
-#define KEPT_PREFIX	(sizeof(TEI_META_KEPT) - 1)
+#define PERSISTENT_PREFIX (sizeof(TEI_META_PERSISTENT) - 1)
 
-bool tei_meta_kept_name(const char *name)
+bool tei_meta_persistent_name(const char *name)
 {
-	return name && !strncmp(name, TEI_META_KEPT, KEPT_PREFIX) &&
-	       name[KEPT_PREFIX] && name[KEPT_PREFIX] != '.' &&
-	       !strchr(name + KEPT_PREFIX, '/') &&
-	       strlen(name) - KEPT_PREFIX < 200;
+	return name && !strncmp(name, TEI_META_PERSISTENT, PERSISTENT_PREFIX) &&
+	       name[PERSISTENT_PREFIX] && name[PERSISTENT_PREFIX] != '.' &&
+	       !strchr(name + PERSISTENT_PREFIX, '/') &&
+	       strlen(name) - PERSISTENT_PREFIX < 200;
 }
 
 bool meta_names_add(struct meta_names *names, const char *name)
@@ -48,14 +48,14 @@ void meta_names_free(struct meta_names *names)
 	memset(names, 0, sizeof(*names));
 }
 
-static int kept_check(const struct tei_meta_store *s, const char *name,
-		      struct tei_err *err)
+static int persistent_check(const struct tei_meta_store *s, const char *name,
+			    struct tei_err *err)
 {
-	if (!s->ops->kept_read)
+	if (!s->ops->persistent_read)
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta", NULL,
 				    "%s keeps no file segments",
 				    s->ops->scheme);
-	if (name && !tei_meta_kept_name(name))
+	if (name && !tei_meta_persistent_name(name))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				    "write nvmeof/NAME, without a further slash",
 				    "'%.64s' is no name of a file segment",
@@ -63,9 +63,9 @@ static int kept_check(const struct tei_meta_store *s, const char *name,
 	return 0;
 }
 
-static int kept_write(struct tei_meta_store *s, const char *name,
-		      const struct tei_meta_desc *next, int64_t version,
-		      uint64_t deadline_ns, struct tei_err *err)
+static int persistent_write(struct tei_meta_store *s, const char *name,
+			    const struct tei_meta_desc *next, int64_t version,
+			    uint64_t deadline_ns, struct tei_err *err)
 {
 	char *json = NULL;
 	size_t len = 0;
@@ -73,22 +73,23 @@ static int kept_write(struct tei_meta_store *s, const char *name,
 
 	if (next)
 		rc = tei_meta_desc_encode(next, &json, &len, err);
-	if (!rc && len > TEI_META_KEPT_MAX)
-		rc = tei_err_fail(err, TEI_ERR_TOO_MANY, "meta",
-				  "register fewer files under one name",
-				  "segment '%.64s': descriptor of %zu bytes, at most %u",
-				  name, len, TEI_META_KEPT_MAX);
+	if (!rc && len > TEI_META_PERSISTENT_MAX)
+		rc = tei_err_fail(
+			err, TEI_ERR_TOO_MANY, "meta",
+			"register fewer files under one name",
+			"segment '%.64s': descriptor of %zu bytes, at most %u",
+			name, len, TEI_META_PERSISTENT_MAX);
 	if (!rc)
-		rc = s->ops->kept_write(s, name, json, len, version,
-					deadline_ns, err);
+		rc = s->ops->persistent_write(s, name, json, len, version,
+					      deadline_ns, err);
 	free(json);
 	return rc;
 }
 
 /* Makes one attempt. */
-static int kept_try(struct tei_meta_store *s, const char *name,
-		    tei_meta_change_fn fn, void *arg, uint64_t deadline_ns,
-		    struct tei_err *err)
+static int persistent_try(struct tei_meta_store *s, const char *name,
+			  tei_meta_change_fn fn, void *arg,
+			  uint64_t deadline_ns, struct tei_err *err)
 {
 	struct tei_meta_desc *now = NULL, *next = NULL;
 	int64_t version;
@@ -96,8 +97,8 @@ static int kept_try(struct tei_meta_store *s, const char *name,
 	size_t len;
 	int rc;
 
-	rc = s->ops->kept_read(s, name, deadline_ns, &json, &len, &version,
-			       err);
+	rc = s->ops->persistent_read(s, name, deadline_ns, &json, &len,
+				     &version, err);
 	if (rc)
 		return rc;
 	if (json)
@@ -106,34 +107,35 @@ static int kept_try(struct tei_meta_store *s, const char *name,
 	if (!rc)
 		rc = fn(arg, now, &next, err);
 	if (!rc && (next || now))
-		rc = kept_write(s, name, next, version, deadline_ns, err);
+		rc = persistent_write(s, name, next, version, deadline_ns, err);
 	tei_meta_desc_unref(now);
 	tei_meta_desc_unref(next);
 	return rc;
 }
 
 /* Makes one attempt to remove the record, whatever its content. */
-static int kept_try_remove(struct tei_meta_store *s, const char *name,
-			   bool *found, uint64_t deadline_ns,
-			   struct tei_err *err)
+static int persistent_try_remove(struct tei_meta_store *s, const char *name,
+				 bool *found, uint64_t deadline_ns,
+				 struct tei_err *err)
 {
 	int64_t version;
 	char *json;
 	size_t len;
 	int rc;
 
-	rc = s->ops->kept_read(s, name, deadline_ns, &json, &len, &version,
-			       err);
+	rc = s->ops->persistent_read(s, name, deadline_ns, &json, &len,
+				     &version, err);
 	if (rc)
 		return rc;
 	*found = json != NULL;
 	free(json);
-	return *found ? kept_write(s, name, NULL, version, deadline_ns, err) :
-			0;
+	return *found ? persistent_write(s, name, NULL, version, deadline_ns,
+					 err)
+		      : 0;
 }
 
 /* Converts the result of the last attempt. */
-static int kept_tried(const char *name, int rc, struct tei_err *err)
+static int persistent_tried(const char *name, int rc, struct tei_err *err)
 {
 	return rc != META_CONFLICT ? rc :
 	       tei_err_fail(err, TEI_ERR_SOCKET, "meta", NULL,
@@ -145,50 +147,51 @@ int tei_meta_store_change(struct tei_meta_store *s, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err)
 {
-	int rc = kept_check(s, name ? name : "", err);
+	int rc = persistent_check(s, name ? name : "", err);
 
 	if (rc)
 		return rc;
 	do
-		rc = kept_try(s, name, fn, arg, deadline_ns, err);
+		rc = persistent_try(s, name, fn, arg, deadline_ns, err);
 	while (rc == META_CONFLICT && tei_now_ns() < deadline_ns);
-	return kept_tried(name, rc, err);
+	return persistent_tried(name, rc, err);
 }
 
 int tei_meta_store_remove(struct tei_meta_store *s, const char *name,
 			  uint64_t deadline_ns, bool *found,
 			  struct tei_err *err)
 {
-	int rc = kept_check(s, name ? name : "", err);
+	int rc = persistent_check(s, name ? name : "", err);
 	bool was = false;
 
 	if (rc)
 		return rc;
 	do
-		rc = kept_try_remove(s, name, &was, deadline_ns, err);
+		rc = persistent_try_remove(s, name, &was, deadline_ns, err);
 	while (rc == META_CONFLICT && tei_now_ns() < deadline_ns);
 	if (!rc)
 		*found = was;
-	return kept_tried(name, rc, err);
+	return persistent_tried(name, rc, err);
 }
 
-static int kept_by_name(const void *a, const void *b)
+static int persistent_by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Copies the names with their prefix; skips invalid names. */
-static bool kept_names(const struct meta_names *from, struct meta_names *to)
+static bool persistent_names(const struct meta_names *from,
+			     struct meta_names *to)
 {
 	char name[TEI_META_NAME_MAX];
 	size_t i;
 
 	for (i = 0; i < from->count; i++) {
-		if (strlen(from->name[i]) + KEPT_PREFIX >= sizeof(name))
+		if (strlen(from->name[i]) + PERSISTENT_PREFIX >= sizeof(name))
 			continue;
-		strcpy(name, TEI_META_KEPT);
+		strcpy(name, TEI_META_PERSISTENT);
 		strcat(name, from->name[i]);
-		if (tei_meta_kept_name(name) && !meta_names_add(to, name))
+		if (tei_meta_persistent_name(name) && !meta_names_add(to, name))
 			return false;
 	}
 	return true;
@@ -198,11 +201,11 @@ int tei_meta_store_list(struct tei_meta_store *s, uint64_t deadline_ns,
 			char ***names, size_t *count, struct tei_err *err)
 {
 	struct meta_names found = { 0 }, out = { 0 };
-	int rc = kept_check(s, NULL, err);
+	int rc = persistent_check(s, NULL, err);
 
 	if (!rc)
-		rc = s->ops->kept_list(s, deadline_ns, &found, err);
-	if (!rc && !kept_names(&found, &out))
+		rc = s->ops->persistent_list(s, deadline_ns, &found, err);
+	if (!rc && !persistent_names(&found, &out))
 		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				  "out of memory for the names of segments");
 	meta_names_free(&found);
@@ -211,7 +214,8 @@ int tei_meta_store_list(struct tei_meta_store *s, uint64_t deadline_ns,
 		return rc;
 	}
 	if (out.count)
-		qsort(out.name, out.count, sizeof(*out.name), kept_by_name);
+		qsort(out.name, out.count, sizeof(*out.name),
+		      persistent_by_name);
 	*names = out.name;
 	*count = out.count;
 	return 0;

@@ -49,8 +49,9 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta",
 				    "MOONRAIL_SEGMENT_DIR names a folder that all processes share",
 				    "P2PHANDSHAKE without a folder for file segments");
-	if (!strncmp(name, TEI_META_KEPT, sizeof(TEI_META_KEPT) - 1))
-		name += sizeof(TEI_META_KEPT) - 1;
+	if (!strncmp(name, TEI_META_PERSISTENT,
+		     sizeof(TEI_META_PERSISTENT) - 1))
+		name += sizeof(TEI_META_PERSISTENT) - 1;
 	if (asprintf(out, "%s/%s%s", dir, name, suffix) >= 0)
 		return 0;
 	return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
@@ -71,12 +72,13 @@ static bool dir_read_all(int fd, struct dir_text *t)
 {
 	ssize_t n = 1;
 
-	t->data = malloc(TEI_META_KEPT_MAX + 2);
+	t->data = malloc(TEI_META_PERSISTENT_MAX + 2);
 	if (!t->data)
 		return false;
-	for (t->len = 0; n > 0 && t->len <= TEI_META_KEPT_MAX;
+	for (t->len = 0; n > 0 && t->len <= TEI_META_PERSISTENT_MAX;
 	     t->len += n > 0 ? (size_t)n : 0)
-		n = read(fd, t->data + t->len, TEI_META_KEPT_MAX + 1 - t->len);
+		n = read(fd, t->data + t->len,
+			 TEI_META_PERSISTENT_MAX + 1 - t->len);
 	t->data[t->len] = 0;
 	if (n < 0)
 		free(t->data);

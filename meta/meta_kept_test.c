@@ -111,7 +111,7 @@ static int kchange_run(struct krig *r, const char *name, struct kchange *c,
 				     meta_test_deadline(), err);
 }
 
-static size_t kept_count(struct krig *r)
+static size_t persistent_count(struct krig *r)
 {
 	char **names;
 	size_t n, i;
@@ -126,7 +126,7 @@ static size_t kept_count(struct krig *r)
 	return n;
 }
 
-static uint64_t kept_size(struct krig *r)
+static uint64_t persistent_size(struct krig *r)
 {
 	struct tei_meta_desc *d;
 	uint64_t size;
@@ -141,31 +141,31 @@ static uint64_t kept_size(struct krig *r)
 	return size;
 }
 
-static void kept_life(struct krig *r)
+static void persistent_life(struct krig *r)
 {
 	struct kchange add = { .length = 4096 }, gone = { .length = 0 };
 	struct kchange refuse = { .refuse = TEI_ERR_REJECTED };
 	struct tei_err err;
 
-	CU_ASSERT_EQUAL(kept_count(r), 0);
-	CU_ASSERT_EQUAL(kept_size(r), 0);
+	CU_ASSERT_EQUAL(persistent_count(r), 0);
+	CU_ASSERT_EQUAL(persistent_size(r), 0);
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &refuse, &err),
 			TEI_ERR_REJECTED);
-	CU_ASSERT_EQUAL(kept_count(r), 0);
+	CU_ASSERT_EQUAL(persistent_count(r), 0);
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, &err), 0);
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &add, &err), 0);
-	CU_ASSERT_EQUAL(kept_count(r), 1);
-	CU_ASSERT_EQUAL(kept_size(r), 4096);
+	CU_ASSERT_EQUAL(persistent_count(r), 1);
+	CU_ASSERT_EQUAL(persistent_size(r), 4096);
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &add, &err), 0);
 	CU_ASSERT_EQUAL(add.saw, 1);
-	CU_ASSERT_EQUAL(kept_size(r), 8192);
+	CU_ASSERT_EQUAL(persistent_size(r), 8192);
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, &err), 0);
 	CU_ASSERT_EQUAL(gone.saw, 2);
-	CU_ASSERT_EQUAL(kept_count(r), 0);
+	CU_ASSERT_EQUAL(persistent_count(r), 0);
 }
 
 /* No change is lost if two processes change one segment at the same time. */
-static void kept_conflict(struct krig *r)
+static void persistent_conflict(struct krig *r)
 {
 	struct kchange other = { .length = 100 }, gone = { .length = 0 };
 	struct kchange mine = { .length = 1, .meanwhile = &other };
@@ -173,20 +173,20 @@ static void kept_conflict(struct krig *r)
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
 	CU_ASSERT_EQUAL(mine.calls, 2);
 	CU_ASSERT_EQUAL(mine.saw, 1);
-	CU_ASSERT_EQUAL(kept_size(r), 101);
+	CU_ASSERT_EQUAL(persistent_size(r), 101);
 	mine.calls = 0;
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
 	CU_ASSERT_EQUAL(mine.calls, 2);
-	CU_ASSERT_EQUAL(kept_size(r), 202);
+	CU_ASSERT_EQUAL(persistent_size(r), 202);
 	mine.calls = 0;
 	mine.meanwhile = &gone;
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &mine, NULL), 0);
-	CU_ASSERT_EQUAL(kept_size(r), 1);
+	CU_ASSERT_EQUAL(persistent_size(r), 1);
 	gone.meanwhile = NULL;
 	CU_ASSERT_EQUAL(kchange_run(r, "nvmeof/a", &gone, NULL), 0);
 }
 
-static void kept_bad_names(struct krig *r)
+static void persistent_bad_names(struct krig *r)
 {
 	static const char *const bad[] = {
 		"", "a", "nvmeof", "nvmeof/", "/nvmeof/a", "nvmeof/a/b",
@@ -204,15 +204,15 @@ static void kept_bad_names(struct krig *r)
 	CU_ASSERT_EQUAL(kchange_run(r, longer, &add, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(kchange_run(r, NULL, &add, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(add.calls, 0);
-	CU_ASSERT_EQUAL(kept_count(r), 0);
+	CU_ASSERT_EQUAL(persistent_count(r), 0);
 }
 
-static void kept_all(struct krig *r)
+static void persistent_all(struct krig *r)
 {
 	meta_test_hush(true);
-	kept_life(r);
-	kept_conflict(r);
-	kept_bad_names(r);
+	persistent_life(r);
+	persistent_conflict(r);
+	persistent_bad_names(r);
 	meta_test_hush(false);
 	krig_end(r);
 }
@@ -222,7 +222,7 @@ static void folder_keeps_segments(void)
 	struct krig r;
 
 	if (krig_dir(&r))
-		kept_all(&r);
+		persistent_all(&r);
 }
 
 static void zookeeper_keeps_segments(void)
@@ -230,10 +230,10 @@ static void zookeeper_keeps_segments(void)
 	struct krig r;
 
 	if (krig_zookeeper(&r))
-		kept_all(&r);
+		persistent_all(&r);
 }
 
-static void kept_put(const char *path, const char *text)
+static void persistent_put(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
@@ -252,7 +252,7 @@ static void folder_with_nonsense_is_told(void)
 	krig_dir(&r);
 	meta_test_hush(true);
 	snprintf(path, sizeof(path), "%s/a.json", r.dir);
-	kept_put(path, "{");
+	persistent_put(path, "{");
 	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
 			TEI_ERR_JSON);
 	CU_ASSERT_EQUAL(kchange_run(&r, "nvmeof/a", &add, NULL), TEI_ERR_JSON);
@@ -268,7 +268,7 @@ static void folder_with_nonsense_is_told(void)
 	CU_ASSERT_EQUAL(tei_meta_store_remove(r.store, "nvmeof/a/b",
 					      meta_test_deadline(), &found,
 					      NULL), TEI_ERR_INVALID);
-	kept_put(path, "");
+	persistent_put(path, "");
 	CU_ASSERT_EQUAL(tei_meta_store_fetch(r.store, "nvmeof/a", 0, &d, NULL),
 			TEI_ERR_JSON);
 	unlink(path);
@@ -303,7 +303,7 @@ static void without_a_folder_p2p_keeps_nothing(void)
 	meta_test_hush(false);
 }
 
-const struct tei_test_case kept_cases[] = {
+const struct tei_test_case persistent_cases[] = {
 	{ "folder_keeps_segments", folder_keeps_segments },
 	{ "zookeeper_keeps_segments", zookeeper_keeps_segments },
 	{ "folder_with_nonsense_is_told", folder_with_nonsense_is_told },

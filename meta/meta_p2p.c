@@ -31,9 +31,9 @@ static int p2p_resolve(struct tei_meta_store *store, const char *server,
 	return 0;
 }
 
-static int p2p_fetch_kept(struct tei_meta_store *store, const char *name,
-			  uint64_t deadline_ns, char **json, size_t *len,
-			  struct tei_err *err)
+static int p2p_fetch_persistent(struct tei_meta_store *store, const char *name,
+				uint64_t deadline_ns, char **json, size_t *len,
+				struct tei_err *err)
 {
 	int64_t version;
 	int rc;
@@ -54,9 +54,9 @@ static int p2p_fetch(struct tei_meta_store *store, const char *name,
 	char endpoint[TEI_META_ENDPOINT_MAX];
 	int rc;
 
-	if (tei_meta_kept_name(name))
-		return p2p_fetch_kept(store, name, deadline_ns, json, len,
-				      err);
+	if (tei_meta_persistent_name(name))
+		return p2p_fetch_persistent(store, name, deadline_ns, json, len,
+					    err);
 	rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
 	return rc ? rc : tei_meta_get_desc_max(endpoint, store->secret, name,
 					       true,
@@ -69,7 +69,7 @@ const struct meta_store_ops meta_p2p_ops = {
 	.p2p = true,
 	.fetch = p2p_fetch,
 	.resolve = p2p_resolve,
-	.kept_read = meta_dir_read,
-	.kept_write = meta_dir_write,
-	.kept_list = meta_dir_list,
+	.persistent_read = meta_dir_read,
+	.persistent_write = meta_dir_write,
+	.persistent_list = meta_dir_list,
 };

@@ -335,7 +335,7 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 static int store_files(const char *name, const struct tei_meta_desc *desc,
 		       struct tei_err *err)
 {
-	if (!desc->file_count || tei_meta_kept_name(name))
+	if (!desc->file_count || tei_meta_persistent_name(name))
 		return 0;
 	return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
 			    "only segments nvmeof/NAME, created by te_meta register, may name files",

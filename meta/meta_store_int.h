@@ -52,16 +52,17 @@ struct meta_store_ops {
 	 * Persistent segment records. read: *json is NULL if there is none;
 	 * *version distinguishes states. write: json NULL removes; returns
 	 * META_CONFLICT if version is not the current one. list: names without
-	 * TEI_META_KEPT.
+	 * TEI_META_PERSISTENT.
 	 */
-	int (*kept_read)(struct tei_meta_store *store, const char *name,
-			 uint64_t deadline_ns, char **json, size_t *len,
-			 int64_t *version, struct tei_err *err);
-	int (*kept_write)(struct tei_meta_store *store, const char *name,
-			  const char *json, size_t len, int64_t version,
-			  uint64_t deadline_ns, struct tei_err *err);
-	int (*kept_list)(struct tei_meta_store *store, uint64_t deadline_ns,
-			 struct meta_names *names, struct tei_err *err);
+	int (*persistent_read)(struct tei_meta_store *store, const char *name,
+			       uint64_t deadline_ns, char **json, size_t *len,
+			       int64_t *version, struct tei_err *err);
+	int (*persistent_write)(struct tei_meta_store *store, const char *name,
+				const char *json, size_t len, int64_t version,
+				uint64_t deadline_ns, struct tei_err *err);
+	int (*persistent_list)(struct tei_meta_store *store,
+			       uint64_t deadline_ns, struct meta_names *names,
+			       struct tei_err *err);
 };
 
 #define META_ABSENT	(-1)		/* version of a missing record */

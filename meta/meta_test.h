@@ -19,7 +19,7 @@ extern const struct tei_test_case server_cases[];
 extern const struct tei_test_case abuse_cases[];
 extern const struct tei_test_case share_cases[];
 extern const struct tei_test_case auth_cases[];
-extern const struct tei_test_case kept_cases[];
+extern const struct tei_test_case persistent_cases[];
 extern const struct tei_test_case store_cases[];
 extern const struct tei_test_case cache_cases[];
 extern const struct tei_test_case zookeeper_cases[];

@@ -169,7 +169,7 @@ int main(int argc, char **argv)
 		{ "share", share_cases },
 		{ "abuse", abuse_cases },
 		{ "auth", auth_cases },
-		{ "kept", kept_cases },
+		{ "kept", persistent_cases },
 		{ "store", store_cases },
 		{ "cache", cache_cases },
 		{ "zookeeper", zookeeper_cases },

@@ -116,7 +116,7 @@ const struct meta_store_ops meta_zookeeper_ops = {
 	.watch = zk_watch,
 	.unread = zk_unread,
 	.check = zk_check,
-	.kept_read = zk_kept_read,
-	.kept_write = zk_kept_write,
-	.kept_list = zk_kept_list,
+	.persistent_read = zk_persistent_read,
+	.persistent_write = zk_persistent_write,
+	.persistent_list = zk_persistent_list,
 };

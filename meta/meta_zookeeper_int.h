@@ -343,14 +343,14 @@ int zk_children(struct zk *zk, const char *path, uint64_t deadline_ns,
 
 /* --- meta_zookeeper_kept.c: persistent segment records ------------------- */
 
-int zk_kept_read(struct tei_meta_store *store, const char *name,
-		 uint64_t deadline_ns, char **json, size_t *len,
-		 int64_t *version, struct tei_err *err);
-int zk_kept_write(struct tei_meta_store *store, const char *name,
-		  const char *json, size_t len, int64_t version,
-		  uint64_t deadline_ns, struct tei_err *err);
-int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		 struct meta_names *names, struct tei_err *err);
+int zk_persistent_read(struct tei_meta_store *store, const char *name,
+		       uint64_t deadline_ns, char **json, size_t *len,
+		       int64_t *version, struct tei_err *err);
+int zk_persistent_write(struct tei_meta_store *store, const char *name,
+			const char *json, size_t len, int64_t version,
+			uint64_t deadline_ns, struct tei_err *err);
+int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
+		       struct meta_names *names, struct tei_err *err);
 
 /* --- meta_zookeeper_trust.c: nodes that only this user can have created --- */
 

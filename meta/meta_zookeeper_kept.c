@@ -11,8 +11,8 @@
  * and its write is not distinguished from the one that was read.
  */
 
-static char *zk_kept_path(const struct zk *zk, const char *name,
-			  struct tei_err *err)
+static char *zk_persistent_path(const struct zk *zk, const char *name,
+				struct tei_err *err)
 {
 	char *path = zk_path_ram(zk, name);
 
@@ -22,12 +22,12 @@ static char *zk_kept_path(const struct zk *zk, const char *name,
 	return path;
 }
 
-int zk_kept_read(struct tei_meta_store *store, const char *name,
-		 uint64_t deadline_ns, char **json, size_t *len,
-		 int64_t *version, struct tei_err *err)
+int zk_persistent_read(struct tei_meta_store *store, const char *name,
+		       uint64_t deadline_ns, char **json, size_t *len,
+		       int64_t *version, struct tei_err *err)
 {
 	struct zk *zk = store->reverse_end;
-	char *path = zk_kept_path(zk, name, err);
+	char *path = zk_persistent_path(zk, name, err);
 	struct zk_reply r;
 	int rc;
 
@@ -50,8 +50,8 @@ int zk_kept_read(struct tei_meta_store *store, const char *name,
 }
 
 /* Makes one attempt to change the node. */
-static int zk_kept_step(struct zk *zk, const char *path, const char *json,
-			size_t len, int64_t version, uint64_t deadline_ns)
+static int zk_persistent_step(struct zk *zk, const char *path, const char *json,
+			      size_t len, int64_t version, uint64_t deadline_ns)
 {
 	zoo_op_t op;
 
@@ -69,22 +69,22 @@ static int zk_kept_step(struct zk *zk, const char *path, const char *json,
  * Checks the folders after a node was created in them, and deletes the node if
  * other users may change the folders.
  */
-static int zk_kept_made(struct zk *zk, const char *path, const char *name,
-			uint64_t deadline_ns, struct tei_err *err)
+static int zk_persistent_made(struct zk *zk, const char *path, const char *name,
+			      uint64_t deadline_ns, struct tei_err *err)
 {
 	int rc = zk_folders_ours(zk, path, name, deadline_ns, err);
 
 	if (rc == ZK_SAID)
-		zk_kept_step(zk, path, NULL, 0, -1, deadline_ns);
+		zk_persistent_step(zk, path, NULL, 0, -1, deadline_ns);
 	return rc;
 }
 
-int zk_kept_write(struct tei_meta_store *store, const char *name,
-		  const char *json, size_t len, int64_t version,
-		  uint64_t deadline_ns, struct tei_err *err)
+int zk_persistent_write(struct tei_meta_store *store, const char *name,
+			const char *json, size_t len, int64_t version,
+			uint64_t deadline_ns, struct tei_err *err)
 {
 	struct zk *zk = store->reverse_end;
-	char *path = zk_kept_path(zk, name, err);
+	char *path = zk_persistent_path(zk, name, err);
 	int rc;
 
 	if (!path)
@@ -92,9 +92,10 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 	rc = version == META_ABSENT ?
 	     zk_folders_make(zk, path, name, deadline_ns, err) : ZOK;
 	if (rc == ZOK)
-		rc = zk_kept_step(zk, path, json, len, version, deadline_ns);
+		rc = zk_persistent_step(zk, path, json, len, version,
+					deadline_ns);
 	if (rc == ZOK && json)
-		rc = zk_kept_made(zk, path, name, deadline_ns, err);
+		rc = zk_persistent_made(zk, path, name, deadline_ns, err);
 	free(path);
 	if (rc == ZOK)
 		return 0;
@@ -105,11 +106,11 @@ int zk_kept_write(struct tei_meta_store *store, const char *name,
 	return zk_fail(zk, rc, "segment", name, err);
 }
 
-int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		 struct meta_names *names, struct tei_err *err)
+int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
+		       struct meta_names *names, struct tei_err *err)
 {
 	struct zk *zk = store->reverse_end;
-	char *path = zk_kept_path(zk, TEI_META_KEPT "x", err), *end;
+	char *path = zk_persistent_path(zk, TEI_META_PERSISTENT "x", err), *end;
 	int rc;
 
 	if (!path)
@@ -119,9 +120,10 @@ int zk_kept_list(struct tei_meta_store *store, uint64_t deadline_ns,
 	rc = zk_children(zk, path, deadline_ns, names);
 	*end = '/';
 	if (rc == ZOK || rc == ZNONODE)
-		rc = zk_folders_ours(zk, path, TEI_META_KEPT, deadline_ns, err);
+		rc = zk_folders_ours(zk, path, TEI_META_PERSISTENT, deadline_ns,
+				     err);
 	free(path);
 	if (rc == ZOK || rc == ZNONODE)
 		return 0;
-	return zk_fail(zk, rc, "segments", TEI_META_KEPT, err);
+	return zk_fail(zk, rc, "segments", TEI_META_PERSISTENT, err);
 }

@@ -462,12 +462,14 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 			 struct tei_err *err)
 {
 	if (rc == ZNONODE)
-		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-				    tei_meta_kept_name(name) ?
-				    "te_meta register makes it" :
-				    "is that process running, in the same chroot and cluster?",
-				    "segment '%.48s' is not in ZooKeeper %s%.32s",
-				    name, zk->where, zk->chroot);
+		return tei_err_fail(
+			err, TEI_ERR_METADATA, "meta",
+			tei_meta_persistent_name(name)
+				? "te_meta register makes it"
+				: "is that process running, in the same chroot "
+				  "and cluster?",
+			"segment '%.48s' is not in ZooKeeper %s%.32s", name,
+			zk->where, zk->chroot);
 	return zk_fail(zk, rc, "segment", name, err);
 }
 
@@ -532,7 +534,7 @@ static int zk_fetch_inline(const struct tei_meta_store *store,
 			   const char *name, struct zk_reply *r, char **json,
 			   size_t *len, struct tei_err *err)
 {
-	if (store->secret && !tei_meta_kept_name(name)) {
+	if (store->secret && !tei_meta_persistent_name(name)) {
 		free(r->data);
 		return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
 				    "give all processes the same MOONRAIL_SECRET_FILE",

@@ -643,10 +643,10 @@ void tei_meta_store_unread(struct tei_meta_store *store, const char *name);
  * the folder MOONRAIL_SEGMENT_DIR; without that folder, calls return
  * TEI_ERR_UNSUPPORTED.
  */
-#define TEI_META_KEPT		"nvmeof/"
+#define TEI_META_PERSISTENT "nvmeof/"
 
 /* Returns true if name is the name of a persistent segment record. */
-bool tei_meta_kept_name(const char *name);
+bool tei_meta_persistent_name(const char *name);
 
 /*
  * Creates *next, which the store then owns, from the current descriptor (NULL:
@@ -660,10 +660,10 @@ typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
 /*
  * Changes a persistent segment record atomically: the descriptor that fn saw is
  * the one that is replaced. Returns fn's code, TEI_ERR_INVALID for another kind
- * of name, TEI_ERR_TOO_MANY for a descriptor of more than TEI_META_KEPT_MAX
- * bytes, or a code of the store's other calls. Blocks.
+ * of name, TEI_ERR_TOO_MANY for a descriptor of more than
+ * TEI_META_PERSISTENT_MAX bytes, or a code of the store's other calls. Blocks.
  */
-#define TEI_META_KEPT_MAX	(900u << 10)	/* bytes of JSON */
+#define TEI_META_PERSISTENT_MAX (900u << 10) /* bytes of JSON */
 int tei_meta_store_change(struct tei_meta_store *store, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err);

@@ -121,7 +121,7 @@ static int option_check(const struct option_verb *v, const struct meta_opts *o)
 		return option_wrong(v->word, "does not take --server");
 	if (o->size && v->verb != META_REGISTER)
 		return option_wrong(v->word, "does not take --size");
-	if (o->name && !tei_meta_kept_name(o->name))
+	if (o->name && !tei_meta_persistent_name(o->name))
 		return option_wrong(o->name, "not the name of a file segment (NAME or nvmeof/NAME)");
 	return 0;
 }
@@ -132,7 +132,7 @@ static void option_name(struct meta_opts *o, const char *word)
 	static char full[TEI_META_NAME_MAX];
 
 	snprintf(full, sizeof(full), "%s%s",
-		 strchr(word, '/') ? "" : TEI_META_KEPT, word);
+		 strchr(word, '/') ? "" : TEI_META_PERSISTENT, word);
 	o->name = full;
 }
 
