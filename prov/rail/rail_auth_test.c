@@ -115,7 +115,7 @@ static void test_a_secret_is_not_answered_by_one_without(void)
 
 static void auth_arrive(struct test_plane *at, const uint8_t *msg, size_t len)
 {
-	struct rail_lane *lane = &rail_at(at->dp, 0)->target;
+	struct rail_lane *lane = &rail_at(at->dp, 0)->rx_lane;
 	struct rail_done done;
 
 	rail_done_init(&done);

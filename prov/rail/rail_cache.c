@@ -441,8 +441,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 	__atomic_store_n(&dp->off_route, false, __ATOMIC_RELAXED);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->init[j];
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
 			tei_mutex_lock(&lane->lock);
 			left |= cache_tidy(lane, now);
 			tei_mutex_unlock(&lane->lock);

@@ -89,10 +89,10 @@ static uint32_t cache_connections(struct cache_rig *rig)
 	uint32_t n = 0, i;
 
 	for (i = 0; i < RAIL_LANE_SLOTS; i++) {
-		tei_mutex_lock(&rail->init[i].lock);
-		if (rail->init[i].ep)
-			n += rail_disconnect_count(&rail->init[i]);
-		tei_mutex_unlock(&rail->init[i].lock);
+		tei_mutex_lock(&rail->tx_lanes[i].lock);
+		if (rail->tx_lanes[i].ep)
+			n += rail_disconnect_count(&rail->tx_lanes[i]);
+		tei_mutex_unlock(&rail->tx_lanes[i].lock);
 	}
 	return n;
 }
@@ -320,8 +320,8 @@ static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
 	struct rail *rail = rig->from.dp->rails[0];
 	struct rail_path *path;
 
-	*lane = rail_lane_active(&rail->init[0]) ? &rail->init[0] :
-						   &rail->init[1];
+	*lane = rail_lane_active(&rail->tx_lanes[0]) ? &rail->tx_lanes[0]
+						     : &rail->tx_lanes[1];
 	rail_sched_enter(rig->from.dp);
 	path = rail_path_get(rig->peer[0], *lane, remote);
 	rail_sched_leave(rig->from.dp);

@@ -67,7 +67,7 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	uint32_t gen;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->target;
+	lane = &pair.rail->rx_lane;
 	gen = lane->gen;
 	closing_hold(lane);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
@@ -90,11 +90,11 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
 	/* no lane is opened in its place */
 	rail_fence_reopen(pair.rail);
-	CU_ASSERT(!pair.rail->next_target.under_way);
+	CU_ASSERT(!pair.rail->next_rx.under_way);
 	closing_let();
 	CU_ASSERT_FATAL(closing_collects(pair.rail, lane));
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
-	CU_ASSERT(pair.rail->next_target.under_way);
+	CU_ASSERT(pair.rail->next_rx.under_way);
 	test_pair_close(&pair);
 }
 
@@ -108,7 +108,7 @@ static void test_what_was_posted_is_final_when_that_is_over(void)
 	bool over;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->init[0];
+	lane = &pair.rail->tx_lanes[0];
 	tei_list_init(&aborted);
 	tei_mutex_lock(&lane->lock);
 	tei_list_add_tail(&lane->posted, &s.link);
@@ -151,10 +151,10 @@ static void test_a_plane_closes_while_its_lanes_do(void)
 	pthread_t thread;
 
 	test_pair_open(&pair);
-	closing_hold(&pair.rail->target);
-	rail_fence_target(pair.rail, pair.rail->target.gen);
-	rail_lane_shut(&pair.rail->init[0], true);
-	CU_ASSERT(rail_closing_under_way(&pair.rail->target));
+	closing_hold(&pair.rail->rx_lane);
+	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
+	rail_lane_shut(&pair.rail->tx_lanes[0], true);
+	CU_ASSERT(rail_closing_under_way(&pair.rail->rx_lane));
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, closing_let_soon, NULL));
 	test_pair_close(&pair);
 	pthread_join(thread, NULL);

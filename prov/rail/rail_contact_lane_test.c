@@ -43,9 +43,9 @@ static void first_lanes(struct test_plane *p)
 	uint64_t now = tei_now_ns();
 	uint32_t i;
 
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_run(&rail->init[i]);
-	rail_lane_run(&rail->target);
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
+		rail_lane_run(&rail->tx_lanes[i]);
+	rail_lane_run(&rail->rx_lane);
 	rail_lane_run(&rail->first.lane);
 	rail_fence_retiring(p->dp, now);
 	if (rail_reopen_collect(rail))
@@ -70,7 +70,7 @@ static bool first_moved(struct test_plane *p, uint32_t gen)
 {
 	struct rail *rail = first_rail(p);
 
-	return rail->target.gen > gen && rail->target.ep &&
+	return rail->rx_lane.gen > gen && rail->rx_lane.ep &&
 	       first_is(p) == RAIL_CONTACT_LANE_HELD;
 }
 
@@ -79,7 +79,7 @@ static bool first_moved(struct test_plane *p, uint32_t gen)
 static void first_move(struct test_plane *p)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	uint32_t gen = first_rail(p)->target.gen;
+	uint32_t gen = first_rail(p)->rx_lane.gen;
 
 	rail_fence_target(first_rail(p), gen);
 	while (!first_moved(p, gen) && tei_now_ns() < end)
@@ -421,14 +421,15 @@ static void test_an_address_that_is_taken_is_waited_for(void)
 	first_describe(&home, &first);
 	first_still(&home);
 	rail = first_rail(&home);
-	rail_fence_target(rail, rail->target.gen);
-	while (!__atomic_load_n(&rail->target.closing.over, __ATOMIC_ACQUIRE) &&
+	rail_fence_target(rail, rail->rx_lane.gen);
+	while (!__atomic_load_n(&rail->rx_lane.closing.over,
+				__ATOMIC_ACQUIRE) &&
 	       tei_now_ns() < end)
 		sched_yield();
 	fd = first_take(&first.addr);
 	from = tei_now_ns();
 	first_await(&home, RAIL_CONTACT_LANE_TAKEN);
-	while (!rail->target.ep && tei_now_ns() < end)
+	while (!rail->rx_lane.ep && tei_now_ns() < end)
 		first_lanes(&home);
 	first_describe(&home, &now);
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
@@ -458,7 +459,7 @@ static struct rail *first_opening(struct test_plane *home)
 	first_open(home, "127.0.0.1");
 	first_still(home);
 	rail = first_rail(home);
-	rail_fence_target(rail, rail->target.gen);
+	rail_fence_target(rail, rail->rx_lane.gen);
 	while (!rail->first.under_way && tei_now_ns() < end)
 		rail_fence_retiring(home->dp, tei_now_ns());
 	CU_ASSERT(rail->first.under_way);

@@ -227,7 +227,7 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 	rail_sched_leave(rig.from.dp);
 	while (!contact_known(&rig) && tei_now_ns() < end) {
 		rail_contact_hello(p, buf, rail_msg_hello(p, true, buf), now, 0);
-		rail_lane_run(&rail_at(rig.from.dp, 0)->init[0]);
+		rail_lane_run(&rail_at(rig.from.dp, 0)->tx_lanes[0]);
 	}
 	CU_ASSERT(contact_known(&rig));
 	tei_rail_peer_put(p);

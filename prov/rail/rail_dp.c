@@ -132,8 +132,8 @@ static void dp_run_lanes(struct rail *rail)
 {
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		rail_lane_run(&rail->init[j]);
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		rail_lane_run(&rail->tx_lanes[j]);
 }
 
 /* Sends BYE to all peers. Runs on the caller's thread after the progress thread
@@ -508,10 +508,10 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 		 rail->info->fabric_attr->name : "");
 	d->numa = rail->numa;
 	d->speed_bps = rail->speed_bps;
-	tei_mutex_lock(&rail->target.lock);
-	if (rail->target.ep)
-		d->addr = rail->target.addr;
-	tei_mutex_unlock(&rail->target.lock);
+	tei_mutex_lock(&rail->rx_lane.lock);
+	if (rail->rx_lane.ep)
+		d->addr = rail->rx_lane.addr;
+	tei_mutex_unlock(&rail->rx_lane.lock);
 	d->known = rail_contact_lane_held(rail) ? rail->own : d->addr;
 	rail_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
 	return 0;
@@ -530,8 +530,8 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 	memset(s, 0, sizeof(*s));
 	s->state = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
 		   __atomic_load_n(&rail->state, __ATOMIC_RELAXED) : 2;
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		lane = &rail->init[j];
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->tx_lanes[j];
 		s->lanes += __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED;
 		s->tx_bytes += __atomic_load_n(&lane->tx_bytes,
@@ -539,7 +539,7 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		s->rx_bytes += __atomic_load_n(&lane->rx_bytes,
 					       __ATOMIC_RELAXED);
 	}
-	s->lanes += __atomic_load_n(&rail->target.state, __ATOMIC_ACQUIRE) !=
+	s->lanes += __atomic_load_n(&rail->rx_lane.state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED;
 	s->slices = rail_moved(rail);
 	s->retries = __atomic_load_n(&rail->retries, __ATOMIC_RELAXED);

@@ -134,7 +134,7 @@ static bool fence_collect(struct rail_lane *lane)
 static struct rail_lane *fence_sibling(struct rail_lane *lane)
 {
 	struct rail_lane *base =
-		&lane->rail->init[lane->index * RAIL_LANE_SLOTS];
+		&lane->rail->tx_lanes[lane->index * RAIL_LANE_SLOTS];
 
 	return lane == base ? base + 1 : base;
 }
@@ -210,11 +210,12 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now)
 		rail = rail_at(dp, i);
 		for (r = 0; silent && r < remotes; r++)
 			rail_health_cut(peer, rail, r, true);
-		for (j = 0; !silent && j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			if (fence_carries(&rail->init[j], peer))
-				fence_retire(&rail->init[j],
-					     fence_drain(&rail->init[j]),
-					     "slices of a peer do not complete");
+		for (j = 0; !silent && j < rail->ntx * RAIL_LANE_SLOTS; j++)
+			if (fence_carries(&rail->tx_lanes[j], peer))
+				fence_retire(
+					&rail->tx_lanes[j],
+					fence_drain(&rail->tx_lanes[j]),
+					"slices of a peer do not complete");
 	}
 }
 
@@ -435,8 +436,8 @@ void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
 
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			fence_unstick_lane(peer, &rail->init[j], now);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+			fence_unstick_lane(peer, &rail->tx_lanes[j], now);
 	}
 }
 
@@ -520,8 +521,8 @@ static void fence_target_closed(struct rail *rail)
 	struct tei_rail_peer *p;
 
 	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
-		 rail->name, rail->target.gen + 1);
-	rail_reopen_start(&rail->target);
+		 rail->name, rail->rx_lane.gen + 1);
+	rail_reopen_start(&rail->rx_lane);
 	rail_contact_lane_left(rail);
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
@@ -539,11 +540,11 @@ uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (fence_collect(&rail->target))
+		if (fence_collect(&rail->rx_lane))
 			fence_target_closed(rail);
 		fence_collect(&rail->probe.lane);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->init[j];
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
 				fence_renew_degraded(lane);
@@ -588,9 +589,9 @@ static void fence_renew_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
-	rail_lane_shut(&rail->target, false);
+	rail_lane_shut(&rail->rx_lane, false);
 	rail_contact_lane_left(rail);
-	if (fence_reopen_lane(&rail->target))
+	if (fence_reopen_lane(&rail->rx_lane))
 		rail_mr_rebind(rail);
 	else
 		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
@@ -603,33 +604,33 @@ static void fence_renew_bound(struct rail *rail)
 static void fence_reopen_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
-	if (fence_reopen_lane(&rail->target))
+	if (fence_reopen_lane(&rail->rx_lane))
 		rail_mr_rebind(rail);
 	else
 		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&rail->dp->admin);
-	if (rail->target.ep)
+	if (rail->rx_lane.ep)
 		rail_peer_announce(rail->dp);
 }
 
 uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 {
 	/* only the progress thread changes the rx lane */
-	uint32_t now = rail->target.gen;
+	uint32_t now = rail->rx_lane.gen;
 
 	if (now > gen)
 		return now;
-	if (rail_closing_under_way(&rail->target))
+	if (rail_closing_under_way(&rail->rx_lane))
 		return 0;
-	if (!rail->target.ep)
+	if (!rail->rx_lane.ep)
 		return gen + 1;
 	if (!(rail->mr_mode & FI_MR_ENDPOINT)) {
-		rail_lane_shut(&rail->target, true);
+		rail_lane_shut(&rail->rx_lane, true);
 		return 0;
 	}
 	fence_renew_bound(rail);
 	/* a lane that must still be opened gets the next generation */
-	now = rail->target.gen + !rail->target.ep;
+	now = rail->rx_lane.gen + !rail->rx_lane.ep;
 	TEI_INFO("rail", "%s: rx lane fenced: its generation is now %u",
 		 rail->name, now);
 	return now;
@@ -638,7 +639,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 void rail_fence_reopened(struct rail *rail)
 {
 	TEI_DEBUG_LOG("rail", "%s: rx lane opened again, generation %u",
-		      rail->name, rail->target.gen);
+		      rail->name, rail->rx_lane.gen);
 	rail_peer_announce(rail->dp);
 }
 
@@ -648,17 +649,17 @@ void rail_fence_reopen(struct rail *rail)
 	struct rail_lane *lane;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit; j++) {
-		lane = &rail->init[j * RAIL_LANE_SLOTS];
+	for (j = 0; j < rail->ntx; j++) {
+		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
 		if (lane[0].state != RAIL_LANE_ACTIVE &&
 		    lane[1].state != RAIL_LANE_ACTIVE)
 			rail_reopen_start(lane[0].state == RAIL_LANE_CLOSED ?
 						  lane : &lane[1]);
 	}
-	if (!rail->target.ep && rail->mr_mode & FI_MR_ENDPOINT)
+	if (!rail->rx_lane.ep && rail->mr_mode & FI_MR_ENDPOINT)
 		fence_reopen_bound(rail);
-	else if (!rail->target.ep)
-		rail_reopen_start(&rail->target);
+	else if (!rail->rx_lane.ep)
+		rail_reopen_start(&rail->rx_lane);
 	rail_reopen_whole(rail);
 	rail_sched_enter(rail->dp);
 	rail_health_state(rail);

@@ -97,7 +97,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 			rail_sched_leave(dp);
 			continue;
 		}
-		a = &rail_at(dp, i)->target.addr;
+		a = &rail_at(dp, i)->rx_lane.addr;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
 		rail_wire_put(&w, i, 2);
 		rail_wire_put(&w, reply[i].gen, 4);
@@ -106,7 +106,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		rail_wire_put(&w, a->protocol, 4);
 		rail_wire_put(&w, a->protocol_version, 4);
 		rail_wire_put_bytes(&w, a->bytes,
-				    rail_at(dp, i)->target.ep ? a->len : 0);
+				    rail_at(dp, i)->rx_lane.ep ? a->len : 0);
 		len = rail_msg_end(&w);
 		ret = rail_msg_send(p, buf, len, 0);
 		rail_sched_enter(dp);

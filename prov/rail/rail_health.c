@@ -55,7 +55,7 @@ bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	const struct rail *r = rail_at(peer->dp, rail);
 	uint32_t away = __atomic_load_n(&r->away, __ATOMIC_RELAXED);
 
-	return peer->route[rail] >= 0 && (!away || away < r->ninit) &&
+	return peer->route[rail] >= 0 && (!away || away < r->ntx) &&
 	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
 	       (tei_list_empty(&peer->faults) ||
 		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
@@ -147,10 +147,10 @@ static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 	const struct rail_path *path;
 	uint32_t j, posted = 0, cut = 0;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		posted += __atomic_load_n(&rail->init[j].inflight,
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		posted += __atomic_load_n(&rail->tx_lanes[j].inflight,
 					  __ATOMIC_RELAXED);
-		path = rail_path_get(peer, &rail->init[j], remote);
+		path = rail_path_get(peer, &rail->tx_lanes[j], remote);
 		if (path && j % RAIL_LANE_SLOTS == 0)
 			cut += path->inflight;
 	}
@@ -334,10 +334,11 @@ static void health_renew(struct rail *rail)
 {
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		if (__atomic_load_n(&rail->init[j].state, __ATOMIC_ACQUIRE) ==
-		    RAIL_LANE_ACTIVE)
-			rail_fence_renew_lane(&rail->init[j], HEALTH_DRAIN_NS);
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		if (__atomic_load_n(&rail->tx_lanes[j].state,
+				    __ATOMIC_ACQUIRE) == RAIL_LANE_ACTIVE)
+			rail_fence_renew_lane(&rail->tx_lanes[j],
+					      HEALTH_DRAIN_NS);
 }
 
 /* Starts the ramp-up of a pair whose probe was answered. */
@@ -559,8 +560,8 @@ static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 	uint32_t j;
 	int i;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		lane = &rail->init[j];
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->tx_lanes[j];
 		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_ACTIVE)
 			continue;

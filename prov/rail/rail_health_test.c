@@ -96,7 +96,7 @@ static void test_a_burst_of_errors_is_one_fault(void)
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	uint32_t was = lane->state, n;
 	struct rail_slice s;
 
@@ -137,13 +137,15 @@ static uint32_t health_run(struct test_pair *pair)
 /* Simulates a completed slice of another pair on the same rail. */
 static void health_carried(struct test_pair *pair)
 {
-	__atomic_fetch_add(&pair->rail->init[0].slices, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pair->rail->tx_lanes[0].slices, 1,
+			   __ATOMIC_RELAXED);
 }
 
 /* Simulates n posted slices of other pairs on the same rail. */
 static void health_others(struct test_pair *pair, uint32_t n)
 {
-	__atomic_store_n(&pair->rail->init[0].inflight, n, __ATOMIC_RELAXED);
+	__atomic_store_n(&pair->rail->tx_lanes[0].inflight, n,
+			 __ATOMIC_RELAXED);
 }
 
 static void test_a_rail_that_carries_by_other_pairs_is_up(void)
@@ -210,7 +212,7 @@ static void test_a_share_doubles_until_it_is_full(void)
 	share = f->share;
 	for (turns = 0; pair.from.dp->nfaults && turns < 20; turns++) {
 		CU_ASSERT_EQUAL(f->share, share << turns);
-		__atomic_fetch_add(&pair.rail->init[0].slices, 1,
+		__atomic_fetch_add(&pair.rail->tx_lanes[0].slices, 1,
 				   __ATOMIC_RELAXED);
 		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	}
@@ -250,7 +252,7 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	f = rail_health_ask(pair->peer, pair->rail, 0);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
 	CU_ASSERT_PTR_NULL(rail_health_ask(pair->peer, pair->rail, 0));
-	f->lane = &pair->rail->init[0];
+	f->lane = &pair->rail->tx_lanes[0];
 	f->since_ns = now;
 	pair->peer->alive_ns = now - 1;
 	/* silent on all rails: this pair is not at fault */
@@ -298,7 +300,7 @@ struct health_full {
 /* Exchanges the peer's connection and the full one. */
 static void health_swap(struct test_pair *pair, struct health_full *full)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	struct tei_rail_addr addr;
 	struct rail_path *path;
 	int fd;
@@ -367,7 +369,7 @@ static struct rail_fault *health_silent(struct test_pair *pair,
 	f = rail_health_ask(pair->peer, pair->rail, 0);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
 	f->stage = stage;
-	f->lane = &pair->rail->init[0];
+	f->lane = &pair->rail->tx_lanes[0];
 	f->moves = rail_stall_moves(pair->peer, f->lane, 0);
 	f->looks = 100;
 	f->since_ns = now - since_ns;
@@ -460,7 +462,7 @@ static void test_the_connection_that_carries_it_is_asked(void)
 	bool still;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->init[0];
+	lane = &pair.rail->tx_lanes[0];
 	rail_sched_enter(pair.from.dp);
 	moves = rail_stall_moves(pair.peer, lane, 0);
 	rail_sched_leave(pair.from.dp);
@@ -481,7 +483,7 @@ static void test_the_connection_that_carries_it_is_asked(void)
  * HEALTH_HEARD_NS. */
 static bool health_recent(struct test_pair *pair)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	struct rail_disconnect_list list;
 	struct tei_rail_addr addr;
 	bool heard;
@@ -499,7 +501,7 @@ static bool health_recent(struct test_pair *pair)
 /* Simulates n slices posted on the pair. */
 static void health_posted(struct test_pair *pair, uint32_t n)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	struct rail_path *path;
 
 	rail_sched_enter(pair->from.dp);
@@ -552,8 +554,8 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	uint32_t gen;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->init[0];
-	there = &rail_at(pair.to.dp, 0)->target;
+	lane = &pair.rail->tx_lanes[0];
+	there = &rail_at(pair.to.dp, 0)->rx_lane;
 	gen = lane->gen;
 	tei_mutex_lock(&there->lock);
 	test_task_init(&task, pair.peer, false, pair.src, pair.dst, 64);
@@ -583,7 +585,7 @@ static struct rail_path *health_freeze(struct test_pair *pair,
 				       struct test_task *task, uint64_t age,
 				       uint64_t *since)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_path *path;
 	struct rail_fault *f;
@@ -628,8 +630,8 @@ static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 	uint64_t since;
 
 	test_pair_open(&pair);
-	there = &rail_at(pair.to.dp, 0)->target;
-	c = rail_cache_of(&pair.rail->init[0]);
+	there = &rail_at(pair.to.dp, 0)->rx_lane;
+	c = rail_cache_of(&pair.rail->tx_lanes[0]);
 	tei_list_init(&other.wait_link);
 	tei_mutex_lock(&there->lock);
 	path = health_freeze(&pair, &task, age, &since);
@@ -647,7 +649,7 @@ static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 		health_look(&pair, since + age);
 	}
 	CU_ASSERT_EQUAL(path->posted, left);
-	CU_ASSERT_EQUAL(pair.rail->init[0].state, RAIL_LANE_ACTIVE);
+	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(test_ends(&task), 0);
 	/* the wire is not at fault */
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
@@ -762,7 +764,7 @@ static void health_swap_fd(struct rail_lane *lane, int *fd)
 static void health_post_many(struct test_pair *pair, struct health_many *m,
 			     bool post)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	uint32_t i;
 
 	tei_mutex_lock(&lane->lock);
@@ -780,7 +782,7 @@ static void health_post_many(struct test_pair *pair, struct health_many *m,
 
 static void health_begin_many(struct test_pair *pair, struct health_many *m)
 {
-	struct rail_lane *lane = &pair->rail->init[0];
+	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct sockaddr_in sin;
 	uint32_t i;
@@ -812,7 +814,7 @@ static void health_end_many(struct test_pair *pair, struct health_many *m)
 {
 	uint32_t i;
 
-	health_swap_fd(&pair->rail->init[0], &m->wait_fd);
+	health_swap_fd(&pair->rail->tx_lanes[0], &m->wait_fd);
 	close(m->wait_fd);
 	for (i = 0; i < HEALTH_MANY; i++) {
 		rail_sched_enter(pair->from.dp);
@@ -902,8 +904,8 @@ static void health_refuse(struct rail *rail, bool refuse)
 	struct rail_lane *lane;
 	uint32_t i;
 
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
-		lane = &rail->init[i];
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->tx_lanes[i];
 		tei_mutex_lock(&lane->lock);
 		if (lane->ep && refuse) {
 			health_rma = lane->ep->rma;

@@ -194,7 +194,7 @@ static void test_a_wrong_hint_does_no_harm(void)
 	uint32_t gen;
 
 	test_pair_open(&pair);
-	gen = pair.rail->init[0].gen;
+	gen = pair.rail->tx_lanes[0].gen;
 	wrong = pair.peer->remotes[0].addr;
 	at->sin_port = htons(HELLO_NOBODY);
 	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &wrong, 1);
@@ -206,7 +206,7 @@ static void test_a_wrong_hint_does_no_harm(void)
 	     pair.peer->rehello && tei_now_ns() < end;)
 		test_pair_turn(&pair, tei_now_ns());
 	CU_ASSERT_FALSE(pair.peer->rehello);
-	CU_ASSERT_EQUAL(pair.rail->init[0].gen, gen);
+	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].gen, gen);
 	test_pair_close(&pair);
 }
 
@@ -282,7 +282,7 @@ static void test_two_of_one_address_share_a_connection(void)
 	struct tei_err err;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->init[0];
+	lane = &pair.rail->tx_lanes[0];
 	addr = pair.peer->remotes[0].addr;
 	CU_ASSERT_EQUAL_FATAL(
 		tei_rail_peer_seek(pair.from.dp, &addr, &err, &resolver), 0);

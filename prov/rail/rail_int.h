@@ -256,7 +256,7 @@ struct rail_closing {
  */
 struct rail_lane {
 	struct rail *rail;		/* fixed */
-	bool target;			/* fixed: an rx lane */
+	bool is_rx;			/* fixed: an rx lane */
 	bool first;			/* fixed: a contact lane;
 					 * target is set as well */
 	uint16_t index;			/* fixed: lane number on the rail */
@@ -420,10 +420,10 @@ struct rail {
 					 * logged */
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *init_domain;	/* domain for tx lanes that have no own
-					 * domain */
-	struct fid_domain *target_domain; /* domain for the rx lane; init_domain
-					   * itself if domains are expensive */
+	struct fid_domain *tx_domain; /* domain for tx lanes that have no own
+				       * domain */
+	struct fid_domain *rx_domain; /* domain for the rx lane; tx_domain
+				       * itself if domains are expensive */
 	uint64_t mr_mode;
 	bool back;			/* tx lanes receive user messages as
 					 * well (rail_reverse.c) */
@@ -442,13 +442,13 @@ struct rail {
 	uint32_t iov_limit, rma_limit;	/* iov entries of one
 					 * operation, at least 1 */
 
-	struct rail_lane *init;		/* tx lanes, [ninit *
+	struct rail_lane *tx_lanes;	/* tx lanes, [ninit *
 					 * RAIL_LANE_SLOTS] */
 	struct rail_cache *cache;	/* endpoint caches, [ninit] */
-	uint32_t ninit;
-	struct rail_lane target;
-	struct rail_opening next_target;
-	struct rail_opening *next_init;	/* [ninit] */
+	uint32_t ntx;
+	struct rail_lane rx_lane;
+	struct rail_opening next_rx;
+	struct rail_opening *next_tx;	/* [ninit] */
 	struct rail_opening first;	/* contact lane; stays in this object
 					 * (rail_contact_lane.c) */
 	struct fid_fabric *contact_fabric; /* first.lane.lock guards it
@@ -1221,7 +1221,7 @@ struct tei_rail_dp {
 
 	/* atomic: */
 	struct rail_looks looks;	/* polls of tx lanes by callers */
-	struct rail_looks target_looks;	/* polls that included the rx lanes */
+	struct rail_looks rx_polls;	/* polls that included the rx lanes */
 	uint32_t nseekers;		/* resolvers */
 	uint32_t app_driving;		/* callers that poll in a loop */
 	uint32_t dozing;		/* callers that sleep until tasks end */

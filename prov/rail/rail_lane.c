@@ -21,7 +21,7 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
 {
 	lane->rail = rail;
-	lane->target = target;
+	lane->is_rx = target;
 	lane->index = index;
 	lane->wait_fd = -1;
 	tei_mutex_init(&lane->lock);
@@ -42,8 +42,7 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
 		return lane->domain;
 	if (lane->first)
 		return lane->rail->contact_domain;
-	return lane->target ? lane->rail->target_domain :
-			      lane->rail->init_domain;
+	return lane->is_rx ? lane->rail->rx_domain : lane->rail->tx_domain;
 }
 
 /*
@@ -64,7 +63,7 @@ static bool lane_has_domain(const struct rail_lane *lane)
 {
 	const struct rail *rail = lane->rail;
 
-	return !lane->target && rail->init_domain != rail->target_domain &&
+	return !lane->is_rx && rail->tx_domain != rail->rx_domain &&
 	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
@@ -179,7 +178,7 @@ static void lane_open_cntr(struct rail_lane *lane)
 
 	int ret;
 
-	if (!lane->target || lane->wait_fd >= 0)
+	if (!lane->is_rx || lane->wait_fd >= 0)
 		return;
 	ret = fi_cntr_open(lane_domain(lane), &attr, &lane->cntr, NULL);
 	if (!ret)
@@ -229,7 +228,7 @@ bool rail_lane_receives(const struct rail_lane *lane)
 {
 	const struct rail *rail = lane->rail;
 
-	return lane->target ||
+	return lane->is_rx ||
 	       (rail->back && !lane->index && lane != &rail->probe.lane);
 }
 
@@ -308,7 +307,7 @@ static struct fi_info *lane_info_first(const struct rail_lane *lane,
 /* Returns true if the creator of the data plane has chosen the port. */
 static bool lane_port_given(const struct rail_lane *lane)
 {
-	return lane->rail->dp->port && lane->target && !lane->gen;
+	return lane->rail->dp->port && lane->is_rx && !lane->gen;
 }
 
 /* Returns the rail's info, with the port that was chosen for the lane. */
@@ -399,7 +398,7 @@ static const char *lane_kind(const struct rail_lane *lane)
 {
 	if (lane->first)
 		return "contact";
-	return lane->target ? "rx" : "tx";
+	return lane->is_rx ? "rx" : "tx";
 }
 
 /* Fills err without logging. The caller logs the error. */
@@ -592,7 +591,7 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
 	rail_sched_enter(lane->rail->dp);
-	if (tx->path && lane->target) {
+	if (tx->path && lane->is_rx) {
 		if (err)
 			rail_reverse_broke(tx->path->peer, lane->rail);
 	} else if (tx->path) {
@@ -792,7 +791,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	/* the receive buffers that the previous poll used are free by now */
 	lane_repost(lane);
 	any = lane_read_cq(lane, done);
-	if (lane->target) {
+	if (lane->is_rx) {
 		any |= lane_count_changed(lane);
 	} else if (lane->state == RAIL_LANE_ACTIVE) {
 		rail_cache_close(lane);

@@ -91,9 +91,9 @@ void rail_link_find(struct rail *rail)
 	struct ifaddrs *list;
 	int fd;
 
-	if (!link_is_ip(&rail->target.addr) || getifaddrs(&list))
+	if (!link_is_ip(&rail->rx_lane.addr) || getifaddrs(&list))
 		return;
-	i = link_interface(list, &rail->target.addr);
+	i = link_interface(list, &rail->rx_lane.addr);
 	if (i) {
 		rail->ifindex = if_nametoindex(i->ifa_name);
 		rail->wire = rail->ifindex && !(i->ifa_flags & IFF_LOOPBACK);
@@ -135,8 +135,8 @@ static void link_lost(struct rail *rail)
 	bool clean;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		lane = &rail->init[j];
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->tx_lanes[j];
 		rail_done_init(&done);
 		tei_mutex_lock(&lane->lock);
 		clean = tei_list_empty(&lane->posted);
@@ -160,10 +160,10 @@ static void link_lost(struct rail *rail)
 static void link_back(struct rail *rail)
 {
 	struct rail_lane *lane;
-	uint32_t j, n = rail->ninit * RAIL_LANE_SLOTS;
+	uint32_t j, n = rail->ntx * RAIL_LANE_SLOTS;
 
 	for (j = 0; j < n; j++) {
-		lane = &rail->init[j];
+		lane = &rail->tx_lanes[j];
 		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE && lane->link_cut) {
 			lane->link_cut = false;

@@ -16,7 +16,7 @@
 static void link_address(struct rail *rail, const char *ip)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
-	struct tei_rail_addr *a = &rail->target.addr;
+	struct tei_rail_addr *a = &rail->rx_lane.addr;
 
 	CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, ip, &in.sin_addr), 1);
 	memset(a, 0, sizeof(*a));
@@ -42,7 +42,7 @@ static void test_the_interface_is_that_of_the_address(void)
 	CU_ASSERT_EQUAL(rail.ifindex, 0);
 	CU_ASSERT(!rail.link_down);
 	/* not an IP address */
-	rail.target.addr.addr_format = FI_ADDR_STR;
+	rail.rx_lane.addr.addr_format = FI_ADDR_STR;
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.ifindex, 0);
 }

@@ -56,7 +56,7 @@ static int mr_open(struct test_plane *p, const char *address, int mode)
 	return ret;
 }
 
-static void mr_init(struct mr_rig *rig)
+static void mr_tx(struct mr_rig *rig)
 {
 	memset(rig, 0, sizeof(*rig));
 	test_plane_init(&rig->from);
@@ -156,7 +156,7 @@ static void mr_check_mode(const char *provider, int mode)
 	struct mr_rig rig;
 	bool usable;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	snprintf(rig.from.settings.provider, sizeof(rig.from.settings.provider),
 		 "%s", provider);
 	rig.to.settings = rig.from.settings;
@@ -226,7 +226,7 @@ static void mr_check_split(int mode)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.from.settings.max_mr_size = MR_PIECE + 4096;
 	rig.to.settings.max_mr_size = 2 * MR_PIECE;
 	if (mode > 0)
@@ -268,7 +268,7 @@ static void test_small_tasks_across_pieces_complete(void)
 	struct mr_rig rig;
 	uint32_t i;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.from.settings.max_mr_size = 4096;
 	mr_begin(&rig, FI_MR_LOCAL);
 	mr_reg_both(&rig);
@@ -288,7 +288,7 @@ static void test_keys_of_very_many_pieces_are_fetched(void)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.to.settings.max_mr_size = 1;	/* rounded up to 4096 */
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
@@ -313,7 +313,7 @@ static void mr_check_uneven(int mode)
 	struct mr_rig rig;
 
 	memset(&second, 0, sizeof(second));
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.to.settings.slice_max = rig.from.settings.slice_max = 65536;
 	if (mode > 0)
 		mr_use_sockets(&rig);
@@ -347,7 +347,7 @@ static void mr_check_refusal(int refusal)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	rig.to_shim.max_len = (2u << 20) + 4096;
@@ -371,7 +371,7 @@ static void test_a_device_refuses_a_size_once(void)
 	uint32_t refused;
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	rig.to_shim.max_len = 2u << 20;
@@ -393,7 +393,7 @@ static void test_limits_of_a_gpu_are_not_the_hosts(void)
 	struct tei_err err;
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	rail_at(rig.to.dp, 0)->hmem = true;
@@ -461,7 +461,7 @@ static void test_a_hopeless_registration_ends(void)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	/* no size is small enough */
@@ -508,7 +508,7 @@ static void mr_fence(struct mr_rig *rig)
 
 static uint32_t mr_target_gen(struct test_plane *p)
 {
-	return __atomic_load_n(&rail_at(p->dp, 0)->target.gen,
+	return __atomic_load_n(&rail_at(p->dp, 0)->rx_lane.gen,
 			       __ATOMIC_ACQUIRE);
 }
 
@@ -536,7 +536,7 @@ static void test_bound_regions_are_made_anew_with_their_lane(void)
 	uint32_t gen, made;
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.to.settings.max_mr_size = 1u << 20;
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_ENDPOINT);
@@ -567,7 +567,7 @@ static void test_a_device_that_binds_local_memory_is_refused(void)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	CU_ASSERT_EQUAL(mr_open(&rig.to, "127.0.0.2",
 				FI_MR_LOCAL | FI_MR_ENDPOINT),
 			TEI_ERR_UNSUPPORTED);
@@ -579,7 +579,7 @@ static void test_counted_regions_are_enabled(void)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_RMA_EVENT);
 	mr_reg_both(&rig);
@@ -595,7 +595,7 @@ static void test_raw_keys_are_mapped_and_unmapped(void)
 {
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	rig.to.settings.max_mr_size = 1u << 20;
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_RAW);
@@ -624,7 +624,7 @@ static void test_raw_keys_are_mapped_for_each_pair_of_rails(void)
 	struct mr_rig rig;
 
 	memset(&second, 0, sizeof(second));
-	mr_init(&rig);
+	mr_tx(&rig);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", -1),
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2", -1), 0);
@@ -674,7 +674,7 @@ static void test_rails_are_ranked_by_the_part_of_a_region(void)
 	struct tei_err err;
 	struct mr_rig rig;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", -1),
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.to, "127.0.0.2", -1), 0);
@@ -709,7 +709,7 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	struct tei_rail_mr *mr;
 	struct tei_err err;
 
-	mr_init(rig);
+	mr_tx(rig);
 	/* many slices, so that the far rail finds some left to take */
 	rig->from.settings.slice_size = MR_PIECE;
 	rig->from.settings.slice_max = MR_PIECE;
@@ -735,13 +735,13 @@ static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 	struct rail *near = rail_at(rig->from.dp, 0);
 	uint64_t was[2] = { mr_sent(&rig->from, 0), mr_sent(&rig->from, 1) };
 
-	tei_mutex_lock(&near->init[0].lock);
+	tei_mutex_lock(&near->tx_lanes[0].lock);
 	near->window_max = window;
 	__atomic_store_n(&near->window, window, __ATOMIC_RELAXED);
 	/* a large rate, so that measurements do not change the window
 	 * meanwhile */
 	__atomic_store_n(&near->rate_bps, UINT64_C(1) << 40, __ATOMIC_RELAXED);
-	tei_mutex_unlock(&near->init[0].lock);
+	tei_mutex_unlock(&near->tx_lanes[0].lock);
 	mr_run(rig, false, 0, len);
 	CU_ASSERT_EQUAL(mr_sent(&rig->from, 0) - was[0] +
 			mr_sent(&rig->from, 1) - was[1], len);
@@ -820,7 +820,7 @@ static void mr_two_begin(struct mr_rig *rig, struct rail_shim *second,
 			 struct tei_topo *topo)
 {
 	memset(second, 0, sizeof(*second));
-	mr_init(rig);
+	mr_tx(rig);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", -1), 0);
@@ -903,7 +903,7 @@ static void test_the_error_names_the_limit_and_its_value(void)
 	struct mr_rig rig;
 	char value[64];
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	rig.from_shim.max_len = 1;
@@ -948,7 +948,7 @@ static void test_every_bit_of_a_key_changes(void)
 	struct mr_rig rig;
 	size_t size, i;
 
-	mr_init(&rig);
+	mr_tx(&rig);
 	mr_use_sockets(&rig);
 	mr_begin(&rig, 0);
 	CU_ASSERT_FALSE(rail_at(rig.from.dp, 0)->mr_mode & FI_MR_PROV_KEY);

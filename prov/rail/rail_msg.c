@@ -60,7 +60,7 @@ size_t rail_msg_end(struct rail_wire *w)
 
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 {
-	struct rail_lane *lane = &rail->init[index * RAIL_LANE_SLOTS];
+	struct rail_lane *lane = &rail->tx_lanes[index * RAIL_LANE_SLOTS];
 	int i;
 
 	for (i = 0; i < RAIL_LANE_SLOTS; i++)
@@ -556,7 +556,7 @@ bool rail_msg_idle(struct rail *rail)
 
 	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
-		idle &= !rail->tx[i].lane || rail->tx[i].lane->target;
+		idle &= !rail->tx[i].lane || rail->tx[i].lane->is_rx;
 	rail_sched_leave(rail->dp);
 	return idle;
 }
@@ -594,7 +594,7 @@ static uint8_t msg_key_flags(const struct rail *rail)
 
 static void msg_put_rail(struct rail_wire *w, struct rail *rail)
 {
-	struct rail_lane *lane = &rail->target;
+	struct rail_lane *lane = &rail->rx_lane;
 
 	rail_wire_put(w, rail->index, 2);
 	rail_wire_put(w, lane->gen, 4);
@@ -644,7 +644,8 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	 * being closed, so they are read without their lock. */
 	for (i = 0; i < n; i++) {
 		lists[i] = msg_lists_rail(peer, rail_at(dp, i));
-		there[i] = lists[i] && rail_lane_active(&rail_at(dp, i)->target);
+		there[i] =
+			lists[i] && rail_lane_active(&rail_at(dp, i)->rx_lane);
 		open += there[i];
 		if (there[i])
 			peer->told_rails |= UINT64_C(1) << i;
@@ -1016,7 +1017,7 @@ static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 
 	/* a future generation cannot be fenced */
 	if (w->bad || id >= rail_count(peer->dp) ||
-	    gen > rail_at(peer->dp, id)->target.gen)
+	    gen > rail_at(peer->dp, id)->rx_lane.gen)
 		return;
 	peer->fence_reply[id].gen = gen;
 	peer->fence_reply[id].owed = true;
@@ -1441,7 +1442,7 @@ void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 	struct msg_head h;
 	const char *why = msg_parse_head(&w, &h);
 
-	if (!why && !lane->target && h.type != RAIL_MSG_USER)
+	if (!why && !lane->is_rx && h.type != RAIL_MSG_USER)
 		why = "type not allowed at a tx lane";
 	if (!why && msg_set_deferred(lane, h.type, buf, len))
 		return;

@@ -36,7 +36,7 @@ static void msg_begin(struct msg_rig *rig)
 	test_plane_still(&rig->plane);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(rig->sink.dp, 0, &desc), 0);
 	rig->addr = desc.addr;
-	rig->lane = &rail_at(rig->plane.dp, 0)->target;
+	rig->lane = &rail_at(rig->plane.dp, 0)->rx_lane;
 }
 
 static void msg_end(struct msg_rig *rig)
@@ -74,8 +74,8 @@ static void msg_turn(struct msg_rig *rig)
 		rail_peer_run(p, tei_now_ns());
 	for (r = 0; r < rail_count(rig->plane.dp); r++) {
 		rail = rail_at(rig->plane.dp, r);
-		for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-			rail_lane_run(&rail->init[i]);
+		for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
+			rail_lane_run(&rail->tx_lanes[i]);
 	}
 }
 
@@ -1065,7 +1065,8 @@ static struct rail_path *msg_path(struct msg_rig *rig, uint32_t rail,
 	struct rail_path *path;
 
 	rail_sched_enter(rig->plane.dp);
-	path = rail_path_get(p, &rail_at(rig->plane.dp, rail)->init[0], remote);
+	path = rail_path_get(p, &rail_at(rig->plane.dp, rail)->tx_lanes[0],
+			     remote);
 	rail_sched_leave(rig->plane.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
 	return path;
@@ -1157,7 +1158,7 @@ static void msg_drained(struct test_pair *pair)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
 	while (!rail_msg_idle(pair->rail) && tei_now_ns() < end)
-		rail_lane_run(&pair->rail->init[0]);
+		rail_lane_run(&pair->rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(pair->rail->tx_left, RAIL_TX_MSGS);
 }
 
@@ -1176,7 +1177,7 @@ static void test_no_peers_take_all_buffers(void)
 		test_plane_open(&to[i], "127.0.0.4");
 		peer[i] = test_plane_peer(&pair.from, &to[i]);
 		while (!msg_fill(&pair, peer[i]) && tei_now_ns() < end)
-			rail_lane_run(&pair.rail->init[0]);
+			rail_lane_run(&pair.rail->tx_lanes[0]);
 		msg_drained(&pair);
 	}
 	for (i = 0; i < MSG_GREEDY; i++) {

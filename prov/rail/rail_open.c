@@ -39,8 +39,8 @@ uint64_t rail_posted_bytes(const struct rail *rail)
 	uint64_t bytes = 0;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		bytes += __atomic_load_n(&rail->init[j].inflight_bytes,
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		bytes += __atomic_load_n(&rail->tx_lanes[j].inflight_bytes,
 					 __ATOMIC_RELAXED);
 	return bytes;
 }
@@ -50,8 +50,8 @@ uint64_t rail_moved(const struct rail *rail)
 	uint64_t slices = 0;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-		slices += __atomic_load_n(&rail->init[j].slices,
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		slices += __atomic_load_n(&rail->tx_lanes[j].slices,
 					  __ATOMIC_RELAXED);
 	return slices;
 }
@@ -63,8 +63,8 @@ bool rail_posted_any(struct tei_rail_dp *dp)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			if (__atomic_load_n(&rail->init[j].inflight,
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+			if (__atomic_load_n(&rail->tx_lanes[j].inflight,
 					    __ATOMIC_RELAXED))
 				return true;
 	}
@@ -97,14 +97,14 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 		return rail_tell_open(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
 					    "%s: fi_fabric: %s", rail->name,
 					    fi_strerror(-ret));
-	ret = fi_domain(rail->fabric, rail->info, &rail->target_domain, NULL);
+	ret = fi_domain(rail->fabric, rail->info, &rail->rx_domain, NULL);
 	if (ret)
 		goto err_domain;
-	rail->init_domain = rail->target_domain;
+	rail->tx_domain = rail->rx_domain;
 	/* posts from GPU memory carry a descriptor that belongs to one domain,
 	 * so all lanes share this domain */
 	if (!(rail->mr_mode & RAIL_COSTLY_MR) && !rail->hmem) {
-		ret = fi_domain(rail->fabric, rail->info, &rail->init_domain,
+		ret = fi_domain(rail->fabric, rail->info, &rail->tx_domain,
 				NULL);
 		if (ret)
 			goto err_domain;
@@ -142,7 +142,7 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 				    "%s: no memory for send buffers",
 				    rail->name);
 	if (rail->mr_mode & FI_MR_LOCAL) {
-		ret = rail_reg_own(rail, rail->init_domain, rail->tx_mem, size,
+		ret = rail_reg_own(rail, rail->tx_domain, rail->tx_mem, size,
 				   FI_SEND, &rail->tx_mr);
 		if (ret) {
 			rail_limits_memory(ret, hint, sizeof(hint));
@@ -170,32 +170,32 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	uint32_t i;
 	int ret;
 
-	rail->init = calloc((size_t)rail->ninit * RAIL_LANE_SLOTS,
-			    sizeof(*rail->init));
-	rail->next_init = calloc(rail->ninit, sizeof(*rail->next_init));
-	rail->cache = calloc(rail->ninit, sizeof(*rail->cache));
-	if (!rail->init || !rail->next_init || !rail->cache) {
-		free(rail->init);
-		free(rail->next_init);
+	rail->tx_lanes = calloc((size_t)rail->ntx * RAIL_LANE_SLOTS,
+				sizeof(*rail->tx_lanes));
+	rail->next_tx = calloc(rail->ntx, sizeof(*rail->next_tx));
+	rail->cache = calloc(rail->ntx, sizeof(*rail->cache));
+	if (!rail->tx_lanes || !rail->next_tx || !rail->cache) {
+		free(rail->tx_lanes);
+		free(rail->next_tx);
 		free(rail->cache);
-		rail->init = NULL;
-		rail->next_init = NULL;
+		rail->tx_lanes = NULL;
+		rail->next_tx = NULL;
 		rail->cache = NULL;
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for lanes", rail->name);
 	}
-	for (i = 0; i < rail->ninit; i++)
+	for (i = 0; i < rail->ntx; i++)
 		rail_cache_init(&rail->cache[i],
-				rail->dp->settings->max_paths / rail->ninit);
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_init(&rail->init[i], rail, false,
+				rail->dp->settings->max_paths / rail->ntx);
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
+		rail_lane_init(&rail->tx_lanes[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS));
-	for (i = 0; i < rail->ninit; i++)
-		rail_lane_init(&rail->next_init[i].lane, rail, false,
+	for (i = 0; i < rail->ntx; i++)
+		rail_lane_init(&rail->next_tx[i].lane, rail, false,
 			       (uint16_t)i);
-	for (i = 0; i <= rail->ninit; i++) {
-		lane = i == rail->ninit ? &rail->target :
-					  &rail->init[i * RAIL_LANE_SLOTS];
+	for (i = 0; i <= rail->ntx; i++) {
+		lane = i == rail->ntx ? &rail->rx_lane
+				      : &rail->tx_lanes[i * RAIL_LANE_SLOTS];
 		tei_mutex_lock(&lane->lock);
 		ret = rail_lane_open(lane, err);
 		tei_mutex_unlock(&lane->lock);
@@ -261,8 +261,8 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->dp = dp;
 	tei_list_init(&rail->tx_free);
 	tei_list_init(&rail->reverse_left);
-	rail_lane_init(&rail->target, rail, true, 0);
-	rail_lane_init(&rail->next_target.lane, rail, true, 0);
+	rail_lane_init(&rail->rx_lane, rail, true, 0);
+	rail_lane_init(&rail->next_rx.lane, rail, true, 0);
 	rail_lane_init(&rail->probe.lane, rail, false, 0);
 	rail_lane_init(&rail->first.lane, rail, true, 0);
 	rail->first.lane.first = true;
@@ -296,7 +296,7 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail->rma_limit =
 		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
 	rail_window_init(rail, RAIL_WINDOW_MAX);
-	rail->ninit = s->lanes_per_rail;
+	rail->ntx = s->lanes_per_rail;
 	rail_read_nic(rail);
 	rail->numa = rail_numa_node(rail);
 	rail_warn_rxm(rail);
@@ -339,7 +339,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	}
 	if (ret)
 		goto err_rail;
-	rail->own = rail->target.addr;
+	rail->own = rail->rx_lane.addr;
 	rail_contact_lane_init(rail);
 	rail_link_find(rail);
 	if (rail->link_down)
@@ -366,7 +366,7 @@ static void rail_close_lane(struct rail_lane *lane)
 	/* nothing new is posted from here on */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	/* defer the messages that still arrive to the progress thread */
-	lane->visited = lane->target;
+	lane->visited = lane->is_rx;
 	rail_disconnect(lane, &done);
 	rail_lane_close(lane, &aborted);
 	lane->visited = false;
@@ -382,8 +382,8 @@ void rail_close_initiating(struct rail *rail)
 	uint32_t i;
 
 	rail_reopen_stop(rail, false);
-	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_close_lane(&rail->init[i]);
+	for (i = 0; rail->tx_lanes && i < rail->ntx * RAIL_LANE_SLOTS; i++)
+		rail_close_lane(&rail->tx_lanes[i]);
 }
 
 static void rail_close_caches(struct rail *rail)
@@ -391,7 +391,7 @@ static void rail_close_caches(struct rail *rail)
 	uint32_t i;
 
 	rail_sched_enter(rail->dp);
-	for (i = 0; rail->cache && i < rail->ninit; i++)
+	for (i = 0; rail->cache && i < rail->ntx; i++)
 		rail_cache_fini(&rail->cache[i]);
 	rail_sched_leave(rail->dp);
 }
@@ -424,22 +424,22 @@ void rail_close(struct rail *rail)
 	rail_close_initiating(rail);
 	rail_close_lane(&rail->probe.lane);
 	rail_reopen_stop(rail, true);
-	rail_close_lane(&rail->target);
+	rail_close_lane(&rail->rx_lane);
 	rail_close_first(rail);
 	rail_close_caches(rail);
-	if (rail->target.rx_mr)
-		fi_close(&rail->target.rx_mr->fid);
-	rail->target.rx_mr = NULL;
+	if (rail->rx_lane.rx_mr)
+		fi_close(&rail->rx_lane.rx_mr->fid);
+	rail->rx_lane.rx_mr = NULL;
 	if (rail->tx_mr)
 		fi_close(&rail->tx_mr->fid);
 	rail->tx_mr = NULL;
 	rail_key_unmap(rail);
-	if (rail->init_domain && rail->init_domain != rail->target_domain)
-		fi_close(&rail->init_domain->fid);
-	if (rail->target_domain)
-		fi_close(&rail->target_domain->fid);
-	rail->init_domain = NULL;
-	rail->target_domain = NULL;
+	if (rail->tx_domain && rail->tx_domain != rail->rx_domain)
+		fi_close(&rail->tx_domain->fid);
+	if (rail->rx_domain)
+		fi_close(&rail->rx_domain->fid);
+	rail->tx_domain = NULL;
+	rail->rx_domain = NULL;
 	if (rail->fabric)
 		fi_close(&rail->fabric->fid);
 	rail->fabric = NULL;
@@ -456,21 +456,21 @@ void rail_free(struct rail *rail)
 {
 	uint32_t i;
 
-	for (i = 0; rail->init && i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_free_lane(&rail->init[i]);
-	tei_mutex_fini(&rail->target.lock);
-	rail_msg_drop_deferred(&rail->target);
-	for (i = 0; rail->next_init && i < rail->ninit; i++)
-		rail_free_lane(&rail->next_init[i].lane);
-	tei_mutex_fini(&rail->next_target.lane.lock);
+	for (i = 0; rail->tx_lanes && i < rail->ntx * RAIL_LANE_SLOTS; i++)
+		rail_free_lane(&rail->tx_lanes[i]);
+	tei_mutex_fini(&rail->rx_lane.lock);
+	rail_msg_drop_deferred(&rail->rx_lane);
+	for (i = 0; rail->next_tx && i < rail->ntx; i++)
+		rail_free_lane(&rail->next_tx[i].lane);
+	tei_mutex_fini(&rail->next_rx.lane.lock);
 	tei_mutex_fini(&rail->probe.lane.lock);
 	tei_mutex_fini(&rail->first.lane.lock);
 	rail_msg_drop_deferred(&rail->first.lane);
-	free(rail->init);
-	free(rail->next_init);
+	free(rail->tx_lanes);
+	free(rail->next_tx);
 	free(rail->cache);
-	free(rail->target.rx);
-	rail_numa_free(rail->target.rx_mem, RAIL_RX_SIZE);
+	free(rail->rx_lane.rx);
+	rail_numa_free(rail->rx_lane.rx_mem, RAIL_RX_SIZE);
 	free(rail->first.lane.rx);
 	rail_numa_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
 	rail_numa_free(rail->tx_mem, RAIL_TX_SIZE);

@@ -868,8 +868,8 @@ static bool peer_by_socket(const struct peer_door *d)
 	struct rail_lane *lane;
 	uint32_t j;
 
-	for (j = 0; j < d->rail->ninit * RAIL_LANE_SLOTS && !shown; j++) {
-		lane = &d->rail->init[j];
+	for (j = 0; j < d->rail->ntx * RAIL_LANE_SLOTS && !shown; j++) {
+		lane = &d->rail->tx_lanes[j];
 		tei_mutex_lock(&lane->lock);
 		shown = lane->ep &&
 			rail_disconnect_shows(lane, d->addr.bytes, d->addr.len);

@@ -64,7 +64,7 @@ static bool peer_lands(struct peer_rig *rig)
 
 	while (memcmp(pair->src, pair->dst, sizeof(pair->src)) &&
 	       tei_now_ns() < end)
-		rail_lane_run(&rail->target);
+		rail_lane_run(&rail->rx_lane);
 	return !memcmp(pair->src, pair->dst, sizeof(pair->src));
 }
 
@@ -200,7 +200,7 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	p = rig.pair.peer;
 	test_plane_close(&rig.pair.to);
 	while (p->posted && tei_now_ns() < end)
-		rail_lane_run(&rig.pair.rail->init[0]);
+		rail_lane_run(&rig.pair.rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	peer_replace(&rig);
 	/* the task ends at once */
@@ -228,7 +228,7 @@ static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	test_plane_close(&rig.pair.to);
 	while (p->posted && tei_now_ns() < end)
-		rail_lane_run(&rig.pair.rail->init[0]);
+		rail_lane_run(&rig.pair.rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	CU_ASSERT(tei_rail_peer_ended(p, "it has ended"));
 	CU_ASSERT(tei_rail_peer_gone(p));
@@ -258,7 +258,7 @@ static void test_a_death_that_is_found_later_ends_what_waits(void)
 	rail_done_run(rig.pair.from.dp, &done);
 	test_plane_close(&rig.pair.to);
 	while (!test_ends(&rig.task) && tei_now_ns() < end)
-		rail_lane_run(&rig.pair.rail->init[0]);
+		rail_lane_run(&rig.pair.rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
 	test_plane_open(&rig.pair.to, "127.0.0.2");
@@ -314,7 +314,7 @@ static struct tei_rail_peer *peer_kill(struct peer_rig *rig)
 	p = rig->pair.peer;
 	test_plane_close(&rig->pair.to);
 	while (p->posted && tei_now_ns() < end)
-		rail_lane_run(&rig->pair.rail->init[0]);
+		rail_lane_run(&rig->pair.rail->tx_lanes[0]);
 	CU_ASSERT(peer_presumed(p));
 	return p;
 }
@@ -393,7 +393,7 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 
 	test_pair_open(&pair);
 	rail_sched_enter(pair.from.dp);
-	path = rail_path_get(pair.peer, &pair.rail->init[0],
+	path = rail_path_get(pair.peer, &pair.rail->tx_lanes[0],
 			     (uint16_t)pair.peer->route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
@@ -641,7 +641,7 @@ static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
 	CU_ASSERT(peer_owes_nothing(pair.peer));
 	CU_ASSERT_NOT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
 	while (!rail_msg_idle(pair.rail) && tei_now_ns() < end)
-		rail_lane_run(&pair.rail->init[0]);
+		rail_lane_run(&pair.rail->tx_lanes[0]);
 	CU_ASSERT(rail_msg_idle(pair.rail));
 	peer_owe_all(pair.peer);
 	CU_ASSERT_EQUAL(rail_peer_run(pair.peer,

@@ -89,12 +89,13 @@ static void all_lanes_listen_inside_the_range(void)
 	struct rail_lane *lane;
 	uint32_t i;
 
-	CU_ASSERT(ports_inside(&p, &rail->target));
-	for (i = 0; i < rail->ninit; i++)
-		CU_ASSERT(ports_inside(&p, &rail->init[i * RAIL_LANE_SLOTS]));
+	CU_ASSERT(ports_inside(&p, &rail->rx_lane));
+	for (i = 0; i < rail->ntx; i++)
+		CU_ASSERT(
+			ports_inside(&p, &rail->tx_lanes[i * RAIL_LANE_SLOTS]));
 	/* the replacement after a fence, and a probe, are opened in the same
 	 * way */
-	lane = &rail->target;
+	lane = &rail->rx_lane;
 	rail_lane_shut(lane, false);
 	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
@@ -117,7 +118,7 @@ static void port_of_the_contact_address_is_not_given_away(void)
 	struct fi_info *info;
 	uint32_t i;
 
-	rail_lane_shut(&rail->target, false);
+	rail_lane_shut(&rail->rx_lane, false);
 	info = fi_dupinfo(rail->info);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(info);
 	for (i = 0; i < 2 * PORTS_RANGE; i++) {

@@ -176,8 +176,8 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 		first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, (first + i) % n);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->init[j];
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE)
 				rail_lane_kick(lane, now);

@@ -76,8 +76,8 @@ static bool presume_linked(struct tei_rail_peer *p)
 	rail_sched_leave(p->dp);
 	for (i = 0; i < rail_count(p->dp) && !linked; i++) {
 		rail = rail_at(p->dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS && !linked; j++)
-			linked = presume_lane_linked(p, &rail->init[j]);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS && !linked; j++)
+			linked = presume_lane_linked(p, &rail->tx_lanes[j]);
 	}
 	return linked;
 }

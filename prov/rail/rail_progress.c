@@ -174,12 +174,11 @@ bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
 	if (progress_relied_on(dp))
 		d->app_driven = false;
 	else
-		drive_measure(d, &dp->target_looks, PROGRESS_TARGETS_AWAY_NS,
-			      now);
+		drive_measure(d, &dp->rx_polls, PROGRESS_TARGETS_AWAY_NS, now);
 	return d->app_driven;
 }
 
-static bool progress_target(struct rail_lane *lane)
+static bool progress_rx(struct rail_lane *lane)
 {
 	struct rail_done done;
 	bool any;
@@ -254,21 +253,21 @@ static bool progress_lanes(struct progress *pr, bool *target)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
-			progress_deferred(&rail->target);
+			progress_deferred(&rail->rx_lane);
 			progress_deferred(&rail->first.lane);
 			continue;
 		}
 		if (!pr->targets.app_driven)
-			*target |= progress_target(&rail->target);
+			*target |= progress_rx(&rail->rx_lane);
 		else
-			progress_deferred(&rail->target);
+			progress_deferred(&rail->rx_lane);
 		if (!(pr->turns % PROGRESS_SELDOM) &&
 		    rail_lane_active(&rail->first.lane))
-			any |= progress_target(&rail->first.lane);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++)
-			if (progress_wanted(pr, &rail->init[j]))
-				any |= progress_initiating(pr, &rail->init[j],
-							   target);
+			any |= progress_rx(&rail->first.lane);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+			if (progress_wanted(pr, &rail->tx_lanes[j]))
+				any |= progress_initiating(
+					pr, &rail->tx_lanes[j], target);
 	}
 	return any | *target;
 }
@@ -345,7 +344,7 @@ static bool progress_closing(struct tei_rail_dp *dp)
 	uint32_t i;
 
 	for (i = 0; i < rail_count(dp); i++)
-		if (rail_closing_under_way(&rail_at(dp, i)->target))
+		if (rail_closing_under_way(&rail_at(dp, i)->rx_lane))
 			return true;
 	return false;
 }
@@ -369,9 +368,9 @@ static void progress_fences(struct tei_rail_dp *dp)
 	}
 	rail_sched_leave(dp);
 	for (i = 0; wanted && i < rail_count(dp); i++)
-		if (rail_at(dp, i)->target.ep)
+		if (rail_at(dp, i)->rx_lane.ep)
 			rail_fence_target(rail_at(dp, i),
-					  rail_at(dp, i)->target.gen);
+					  rail_at(dp, i)->rx_lane.gen);
 	if (progress_closing(dp))
 		return;
 	rail_sched_enter(dp);
@@ -413,8 +412,8 @@ static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 	struct rail_lane *lane;
 	uint32_t i;
 
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
-		lane = &rail->init[i];
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->tx_lanes[i];
 		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED &&
 		    __atomic_load_n(&lane->receives, __ATOMIC_RELAXED) ==
@@ -426,10 +425,10 @@ static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 }
 
 /* Arms all lanes of the rail at which messages arrive. */
-static bool progress_arm_target(struct progress *pr, struct rail *rail, int *n,
-				bool *blind)
+static bool progress_arm_rx(struct progress *pr, struct rail *rail, int *n,
+			    bool *blind)
 {
-	return progress_arm(pr, &rail->target, n, blind) &&
+	return progress_arm(pr, &rail->rx_lane, n, blind) &&
 	       progress_arm_initiating(pr, rail, true, n, blind);
 }
 
@@ -445,7 +444,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
 		    !pr->targets.app_driven &&
-		    !progress_arm_target(pr, rail, n, blind))
+		    !progress_arm_rx(pr, rail, n, blind))
 			return false;
 	}
 	pr->ntargets = *n - PROGRESS_LANES;
@@ -714,13 +713,13 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return 0;
-	marked = rail_cloexec_lane(&rail->target);
+	marked = rail_cloexec_lane(&rail->rx_lane);
 	if (rail_lane_active(&rail->first.lane))
 		marked += rail_cloexec_lane(&rail->first.lane);
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++)
-		if (__atomic_load_n(&rail->init[i].state, __ATOMIC_ACQUIRE) !=
-		    RAIL_LANE_CLOSED)
-			marked += rail_cloexec_lane(&rail->init[i]);
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
+		if (__atomic_load_n(&rail->tx_lanes[i].state,
+				    __ATOMIC_ACQUIRE) != RAIL_LANE_CLOSED)
+			marked += rail_cloexec_lane(&rail->tx_lanes[i]);
 	return marked;
 }
 

@@ -79,9 +79,9 @@ static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 {
 	for (; n > 0; n--) {
 		begin += away_ns;
-		rail_look_begin(&dp->target_looks, begin);
+		rail_look_begin(&dp->rx_polls, begin);
 		begin += took_ns;
-		rail_look_end(&dp->target_looks, begin - took_ns, begin);
+		rail_look_end(&dp->rx_polls, begin - took_ns, begin);
 	}
 	return begin;
 }
@@ -119,22 +119,23 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	/* four polls without a pause, of which the last one goes on */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
-		rail_look_begin(&dp->target_looks, at);
+		rail_look_begin(&dp->rx_polls, at);
 		if (i < 3)
-			rail_look_end(&dp->target_looks, at, at + 300 * TEI_NS_PER_US);
+			rail_look_end(&dp->rx_polls, at,
+				      at + 300 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
 	/* the poll goes on for the whole next millisecond */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	rail_look_end(&dp->target_looks, at, now);
+	rail_look_end(&dp->rx_polls, at, now);
 	/* the caller is away for half of the time, longer than connections can
 	 * wait */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
-		rail_look_begin(&dp->target_looks, at);
-		rail_look_end(&dp->target_looks, at, at + 100 * TEI_NS_PER_US);
+		rail_look_begin(&dp->rx_polls, at);
+		rail_look_end(&dp->rx_polls, at, at + 100 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
@@ -396,7 +397,7 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
 	CU_ASSERT(rig.from.dp->open_ns > 0);
-	lane = &rig.from.dp->rails[0]->init[0];
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	path.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
@@ -457,7 +458,7 @@ static void progress_unanswered(bool before)
 	CU_ASSERT_EQUAL_FATAL(listen(listener, 1), 0);
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	lane = &rig.from.dp->rails[0]->init[0];
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	path.peer = rig.peer;
 	path.lane_gen = lane->gen;
@@ -501,8 +502,8 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	to = &rig.to.dp->rails[0]->target;
-	lane = &rig.from.dp->rails[0]->init[0];
+	to = &rig.to.dp->rails[0]->rx_lane;
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	path.peer = rig.peer;
 	path.lane_gen = lane->gen;
@@ -537,7 +538,7 @@ static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
 
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	lane = &rig.from.dp->rails[0]->init[0];
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(tei_rail_send(rig.peer, buf, sizeof(buf), false,
 					    &prefer), 0);
 	CU_ASSERT(__atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) > 0);
@@ -554,8 +555,8 @@ static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
  * lanes. */
 static void progress_lose(struct progress_rig *rig)
 {
-	const struct rail_lane *to = &rig->to.dp->rails[0]->target;
-	struct rail_lane *lane = &rig->from.dp->rails[0]->init[0];
+	const struct rail_lane *to = &rig->to.dp->rails[0]->rx_lane;
+	struct rail_lane *lane = &rig->from.dp->rails[0]->tx_lanes[0];
 
 	tei_rail_drive_begin(rig->from.dp);
 	tei_mutex_lock(&lane->lock);
@@ -626,7 +627,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	lane = &rig.from.dp->rails[0]->init[0];
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	path.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
@@ -665,7 +666,7 @@ static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	lane = &rig.from.dp->rails[0]->init[0];
+	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	cache = rail_cache_of(lane);
 	path.lane_gen = lane->gen;
@@ -871,8 +872,8 @@ static void test_descriptors_are_calm_after_traffic(void)
 		if (!test_pair_open_by(&pair, provider[i]))
 			continue;
 		test_plane_still(&pair.to);
-		CU_ASSERT(progress_calm(&pair.rail->init[0]));
-		CU_ASSERT(progress_calm(&rail_at(pair.to.dp, 0)->target));
+		CU_ASSERT(progress_calm(&pair.rail->tx_lanes[0]));
+		CU_ASSERT(progress_calm(&rail_at(pair.to.dp, 0)->rx_lane));
 		test_pair_close(&pair);
 	}
 }
@@ -1058,7 +1059,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	peer = test_plane_peer(&from, &to);
 	test_task_init(&t, peer, false, src, dst, sizeof(src));
 	CU_ASSERT_EQUAL_FATAL(test_submit(from.dp, &t, 1), 0);
-	lane = &rail_at(from.dp, 0)->init[0];
+	lane = &rail_at(from.dp, 0)->tx_lanes[0];
 	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
 	/* longer than a connection of another provider may take */
 	while ((!since || tei_now_ns() < since + 5 * from.dp->open_ns +

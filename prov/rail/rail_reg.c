@@ -64,7 +64,7 @@ static int reg_enable(struct rail *rail, struct fid_mr *mr)
 	int ret = 0;
 
 	if (rail->mr_mode & FI_MR_ENDPOINT)
-		ret = fi_mr_bind(mr, &rail->target.ep->fid, 0);
+		ret = fi_mr_bind(mr, &rail->rx_lane.ep->fid, 0);
 	if (!ret && (rail->mr_mode & FI_MR_ENDPOINT || reg_flags(rail)))
 		ret = fi_mr_enable(mr);
 	return ret;
@@ -79,7 +79,7 @@ static int reg_one(struct rail *rail, struct fid_domain *domain,
 	struct fid_mr *mr;
 	uint64_t key = 0;
 
-	if (rail->mr_mode & FI_MR_ENDPOINT && !rail->target.ep)
+	if (rail->mr_mode & FI_MR_ENDPOINT && !rail->rx_lane.ep)
 		return -FI_EOPBADSTATE;
 	for (i = 0; i < REG_KEY_TRIES && ret == -FI_ENOKEY; i++) {
 		if (!(rail->mr_mode & FI_MR_PROV_KEY)) {
@@ -145,7 +145,7 @@ static void reg_close_part(const struct rail *rail, struct rail_mr_part *part)
 
 static bool reg_shared(const struct rail *rail)
 {
-	return rail->init_domain == rail->target_domain;
+	return rail->tx_domain == rail->rx_domain;
 }
 
 /*
@@ -179,7 +179,7 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 	struct rail_mr_piece *piece = &part->piece[i];
 	int ret;
 
-	ret = reg_one(rail, rail->target_domain, mr->gpu ? mr : NULL, part->way,
+	ret = reg_one(rail, rail->rx_domain, mr->gpu ? mr : NULL, part->way,
 		      mr->addr + off, left < len ? left : len,
 		      reg_access(mr, rail), &piece->mr);
 	if (!ret && mr->remote)

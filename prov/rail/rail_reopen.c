@@ -29,7 +29,7 @@ static bool opening_repeats(struct rail_opening *o)
 	const struct tei_rail_addr *addr = &o->lane.addr;
 	bool repeats;
 
-	if (!o->place || !o->place->target || !rail_addr_is_ip(addr))
+	if (!o->place || !o->place->is_rx || !rail_addr_is_ip(addr))
 		return false;
 	tei_mutex_lock(&o->place->lock);
 	repeats = rail_addr_same(addr, &o->place->addr);
@@ -114,8 +114,8 @@ bool rail_opening_over(struct rail_opening *o)
 
 static struct rail_opening *reopen_of(const struct rail_lane *lane)
 {
-	return lane->target ? &lane->rail->next_target :
-			      &lane->rail->next_init[lane->index];
+	return lane->is_rx ? &lane->rail->next_rx
+			   : &lane->rail->next_tx[lane->index];
 }
 
 /* Moves the receive buffers of a closed lane to another lane. */
@@ -215,7 +215,7 @@ static bool reopen_take(struct rail_opening *o)
 	if (o->under_way && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
 		lane = o->place;
 		tei_mutex_lock(&lane->lock);
-		if (o->lane.ep && !lane->target)
+		if (o->lane.ep && !lane->is_rx)
 			reopen_renew_cache(lane);
 		reopen_move(lane, &o->lane);
 		there = lane->ep != NULL;
@@ -223,7 +223,7 @@ static bool reopen_take(struct rail_opening *o)
 		if (!there)
 			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
 		rail_opening_stop(o);
-		if (there && !lane->target)
+		if (there && !lane->is_rx)
 			__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
 	}
 	tei_mutex_unlock(&o->lane.lock);
@@ -235,10 +235,10 @@ void rail_reopen_whole(struct rail *rail)
 	struct rail_lane *lane;
 	uint32_t j;
 
-	if (!rail_lane_active(&rail->target))
+	if (!rail_lane_active(&rail->rx_lane))
 		return;
-	for (j = 0; j < rail->ninit; j++) {
-		lane = &rail->init[j * RAIL_LANE_SLOTS];
+	for (j = 0; j < rail->ntx; j++) {
+		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
 		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
 			return;
 	}
@@ -250,9 +250,9 @@ bool rail_reopen_collect(struct rail *rail)
 	bool target, any;
 	uint32_t j;
 
-	target = any = reopen_take(&rail->next_target);
-	for (j = 0; j < rail->ninit; j++)
-		any |= reopen_take(&rail->next_init[j]);
+	target = any = reopen_take(&rail->next_rx);
+	for (j = 0; j < rail->ntx; j++)
+		any |= reopen_take(&rail->next_tx[j]);
 	if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
 		rail_reopen_whole(rail);
 	if (any) {
@@ -271,9 +271,8 @@ bool rail_reopen_any(struct tei_rail_dp *dp)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (rail_closing_under_way(&rail->target) ||
-		    __atomic_load_n(&rail->next_target.under_way,
-				    __ATOMIC_RELAXED))
+		if (rail_closing_under_way(&rail->rx_lane) ||
+		    __atomic_load_n(&rail->next_rx.under_way, __ATOMIC_RELAXED))
 			return true;
 	}
 	return false;
@@ -309,7 +308,7 @@ void rail_reopen_stop(struct rail *rail, bool target)
 	uint32_t j;
 
 	if (target)
-		reopen_stop(&rail->next_target);
-	for (j = 0; !target && rail->next_init && j < rail->ninit; j++)
-		reopen_stop(&rail->next_init[j]);
+		reopen_stop(&rail->next_rx);
+	for (j = 0; !target && rail->next_tx && j < rail->ntx; j++)
+		reopen_stop(&rail->next_tx[j]);
 }

@@ -28,7 +28,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	uint32_t gen;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->target;
+	lane = &pair.rail->rx_lane;
 	gen = lane->gen;
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
 	CU_ASSERT_PTR_NULL(lane->ep);
@@ -63,7 +63,7 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	lane = &pair.rail->target;
+	lane = &pair.rail->rx_lane;
 	before = lane->addr;
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
@@ -87,10 +87,10 @@ static void test_a_plane_closes_while_a_lane_opens(void)
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	rail_fence_target(pair.rail, pair.rail->target.gen);
-	while (!pair.rail->next_target.under_way && tei_now_ns() < end)
+	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
+	while (!pair.rail->next_rx.under_way && tei_now_ns() < end)
 		rail_fence_retiring(pair.from.dp, tei_now_ns());
-	CU_ASSERT(pair.rail->next_target.under_way);
+	CU_ASSERT(pair.rail->next_rx.under_way);
 	test_pair_close(&pair);
 }
 
@@ -100,8 +100,8 @@ static struct rail_lane *reopen_active(struct rail *rail)
 	int i;
 
 	for (i = 0; i < RAIL_LANE_SLOTS; i++)
-		if (rail->init[i].state == RAIL_LANE_ACTIVE)
-			return &rail->init[i];
+		if (rail->tx_lanes[i].state == RAIL_LANE_ACTIVE)
+			return &rail->tx_lanes[i];
 	return NULL;
 }
 
@@ -158,7 +158,7 @@ static void test_a_plane_closes_while_an_initiating_lane_opens(void)
 
 	test_pair_open(&pair);
 	rail_fence_renew_lane(reopen_active(pair.rail), 0);
-	CU_ASSERT(pair.rail->next_init[0].under_way);
+	CU_ASSERT(pair.rail->next_tx[0].under_way);
 	test_pair_close(&pair);
 }
 
@@ -172,7 +172,7 @@ static void test_who_leaves_while_his_lane_opens_says_so(void)
 	peer = test_plane_peer(&pair.to, &pair.from);
 	pair.from.dp->bye_ns = TEST_WAIT_NS;
 	rail_fence_renew_lane(reopen_active(pair.rail), 0);
-	CU_ASSERT(pair.rail->next_init[0].under_way);
+	CU_ASSERT(pair.rail->next_tx[0].under_way);
 	__atomic_store_n(&pair.from.dp->stop, true, __ATOMIC_RELEASE);
 	tei_rail_peer_put(pair.peer);
 	test_plane_close(&pair.from);

@@ -32,9 +32,9 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 		rail_addr_text(&remote->addr, out->remote_address,
 			       sizeof(out->remote_address));
 		for (i = 0; i < lanes; i++)
-			paths[i] = rail_path_get(p, &rail->init[i *
-							RAIL_LANE_SLOTS],
-						 (uint16_t)route);
+			paths[i] = rail_path_get(
+				p, &rail->tx_lanes[i * RAIL_LANE_SLOTS],
+				(uint16_t)route);
 	}
 	rail_sched_leave(p->dp);
 	return route >= 0;
@@ -51,7 +51,8 @@ static bool report_connected(const struct rail *rail, struct rail_path **paths)
 
 	for (i = 0; i < lanes; i++) {
 		for (k = 0; paths[i] && k < RAIL_LANE_SLOTS; k++) {
-			lane = &rail->init[i * RAIL_LANE_SLOTS + (uint32_t)k];
+			lane = &rail->tx_lanes[i * RAIL_LANE_SLOTS +
+					       (uint32_t)k];
 			tei_mutex_lock(&lane->lock);
 			connected |= rail_path_lives(lane, paths[i]);
 			tei_mutex_unlock(&lane->lock);

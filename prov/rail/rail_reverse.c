@@ -63,7 +63,7 @@ static bool reverse_is_ours(const struct tei_rail_peer *p)
 
 void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
-	if (!lane->target || lane->first || !lane->rail->back ||
+	if (!lane->is_rx || lane->first || !lane->rail->back ||
 	    !reverse_is_ours(p) || p->alive_ns < p->reverse_next_ns)
 		return;
 	p->reverse_next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
@@ -123,7 +123,7 @@ void rail_reverse_received(struct tei_rail_peer *p,
 {
 	struct rail_reverse *b = p->back[lane->rail->index];
 
-	if (b && lane->target && !lane->first)
+	if (b && lane->is_rx && !lane->first)
 		__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
 }
 
@@ -175,8 +175,8 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	struct tei_rail_addr addr;
 	struct rail_reverse *b;
 
-	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back ||
-	    !lane->target || lane->first || gen != lane->gen || !lane->ep ||
+	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back || !lane->is_rx ||
+	    lane->first || gen != lane->gen || !lane->ep ||
 	    reverse_is_ours(p) || !back_is_like(&lane->addr, &addr))
 		return;
 	b = back_of(p, lane->rail->index);
@@ -210,7 +210,7 @@ int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
 {
 	struct rail_reverse *b =
 		__atomic_load_n(&p->back[rail->index], __ATOMIC_ACQUIRE);
-	struct rail_lane *lane = &rail->target;
+	struct rail_lane *lane = &rail->rx_lane;
 	int ret;
 
 	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED) ||

@@ -228,11 +228,11 @@ static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 	rail_wire_put_bytes(&w, addr->bytes, len);
 	w.cap = w.pos;
 	w.pos = 0;
-	tei_mutex_lock(&rig->rail->target.lock);
+	tei_mutex_lock(&rig->rail->rx_lane.lock);
 	rail_sched_enter(rig->to.dp);
-	rail_reverse_notified(rig->of_to, &rig->rail->target, &w);
+	rail_reverse_notified(rig->of_to, &rig->rail->rx_lane, &w);
 	rail_sched_leave(rig->to.dp);
-	tei_mutex_unlock(&rig->rail->target.lock);
+	tei_mutex_unlock(&rig->rail->rx_lane.lock);
 }
 
 static void test_what_is_told_wrongly_is_no_way(void)
@@ -243,7 +243,7 @@ static void test_what_is_told_wrongly_is_no_way(void)
 
 	reverse_open(&rig);
 	addr = &rail_at(rig.from.dp, 0)->own;
-	gen = rig.rail->target.gen;
+	gen = rig.rail->rx_lane.gen;
 	reverse_notify(&rig, gen + 1, addr->protocol, addr->addr_format,
 		       addr->len);
 	reverse_notify(&rig, gen, addr->protocol + 1, addr->addr_format,

@@ -269,8 +269,8 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->init[j];
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
 			if (!__atomic_load_n(&lane->inflight,
 					     __ATOMIC_RELAXED) &&
 			    (!work ||

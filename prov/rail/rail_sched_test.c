@@ -378,8 +378,8 @@ static void sched_look(struct sched_rig *rig)
 	bool twice = false;
 	uint32_t i;
 
-	for (i = 0; i < rail->ninit * RAIL_LANE_SLOTS; i++) {
-		lane = &rail->init[i];
+	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++) {
+		lane = &rail->tx_lanes[i];
 		tei_mutex_lock(&lane->lock);
 		rail_sched_enter(rig->from.dp);
 		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
@@ -434,11 +434,11 @@ static void sched_round(struct sched_rig *rig, int value,
 static uint32_t sched_target_gen(struct test_plane *p)
 {
 	struct rail *rail = rail_at(p->dp, 0);
-	struct rail_opening *next = &rail->next_target;
+	struct rail_opening *next = &rail->next_rx;
 	uint32_t gen;
 
 	tei_mutex_lock(&next->lane.lock);
-	gen = __atomic_load_n(&rail->target.gen, __ATOMIC_ACQUIRE) +
+	gen = __atomic_load_n(&rail->rx_lane.gen, __ATOMIC_ACQUIRE) +
 	      next->under_way;
 	tei_mutex_unlock(&next->lane.lock);
 	return gen;
@@ -586,7 +586,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	rig.from.settings.lanes_per_rail = 3;
 	sched_begin(&rig);
 	rail = rail_at(rig.from.dp, 0);
-	CU_ASSERT_EQUAL_FATAL(rail->ninit, 3);
+	CU_ASSERT_EQUAL_FATAL(rail->ntx, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
 	/* a depth so small that one lane is soon full */
 	rail->tx_depth = 4;
@@ -601,8 +601,8 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	test_plane_still(&rig.from);
 	rail_sched_enter(rig.from.dp);
 	for (i = 0; i < 3; i++) {
-		path = rail_path_get(rig.peer, &rail->init[i * RAIL_LANE_SLOTS],
-				     0);
+		path = rail_path_get(rig.peer,
+				     &rail->tx_lanes[i * RAIL_LANE_SLOTS], 0);
 		CU_ASSERT_FATAL(path != NULL);
 		CU_ASSERT(path->connected);
 		CU_ASSERT_EQUAL(path->inflight, 0);

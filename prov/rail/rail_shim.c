@@ -47,7 +47,7 @@ static int shim_mr_close(struct fid *fid)
 	struct rail_shim *s = shim_of_mr(fid);
 
 	s->live--;
-	if (s->rail->mr_mode & FI_MR_ENDPOINT && !s->rail->target.ep)
+	if (s->rail->mr_mode & FI_MR_ENDPOINT && !s->rail->rx_lane.ep)
 		s->late++;
 	fid->ops = s->real_mr;
 	return fi_close(fid);
@@ -57,7 +57,7 @@ static int shim_mr_bind(struct fid *fid, struct fid *to, uint64_t flags)
 {
 	struct rail_shim *s = shim_of_mr(fid);
 
-	if (to == &s->rail->target.ep->fid && !flags)
+	if (to == &s->rail->rx_lane.ep->fid && !flags)
 		s->bound++;
 	return 0;
 }
@@ -163,18 +163,18 @@ void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 {
 	s->rail = rail;
 	rail->mr_mode |= mode;
-	s->real_reg = rail->target_domain->mr;
+	s->real_reg = rail->rx_domain->mr;
 	s->reg = *s->real_reg;
 	s->reg.reg = shim_reg;
 	s->reg.regattr = shim_regattr;
-	rail->target_domain->mr = &s->reg;
+	rail->rx_domain->mr = &s->reg;
 	/* keys are registered in the rx domain and mapped in the tx domain */
-	s->real_domain = rail->init_domain->fid.ops;
+	s->real_domain = rail->tx_domain->fid.ops;
 	s->domain = *s->real_domain;
 	s->domain.control = shim_domain_control;
-	rail->init_domain->fid.ops = &s->domain;
-	if (rail->init_domain != rail->target_domain)
-		rail->target_domain->fid.ops = &s->domain;
+	rail->tx_domain->fid.ops = &s->domain;
+	if (rail->tx_domain != rail->rx_domain)
+		rail->rx_domain->fid.ops = &s->domain;
 	pthread_mutex_lock(&shim_lock);
 	s->next = shims;
 	shims = s;

@@ -65,7 +65,7 @@ static void slice_lanes(const struct slice_rig *rig,
 	uint32_t i;
 
 	for (i = 0; i < rail_count(rig->plane.dp); i++)
-		__atomic_store_n(&rail_at(rig->plane.dp, i)->init[0].state,
+		__atomic_store_n(&rail_at(rig->plane.dp, i)->tx_lanes[0].state,
 				 state, __ATOMIC_RELEASE);
 }
 
@@ -88,7 +88,7 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 					      SLICE_BULK, "*", 0, &err, &mr),
 			      0);
 	rig->rail = rail_at(rig->plane.dp, 0);
-	rig->lane = &rig->rail->init[0];
+	rig->lane = &rig->rail->tx_lanes[0];
 	rig->rail->wire = rate != SLICE_LOCAL;
 	rig->rail->free_bps = rate;
 	rig->rail->rate_bps = rate;
@@ -787,7 +787,7 @@ static uint64_t slice_far(struct slice_rig *rig)
 	struct rail_lane *near = rig->lane;
 	uint64_t held;
 
-	rig->lane = &rail_at(rig->plane.dp, 1)->init[0];
+	rig->lane = &rail_at(rig->plane.dp, 1)->tx_lanes[0];
 	slice_fill(rig, 0, NULL);
 	held = slice_held(rig, 0);
 	while (slice_serve(rig, ~0u))

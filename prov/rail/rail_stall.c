@@ -128,8 +128,8 @@ void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-			lane = &rail->init[j];
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED))
 				stall_look(lane, now);
 		}

@@ -317,9 +317,9 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 	uint32_t i;
 
 	rail_peer_run(pair->peer, now);
-	for (i = 0; i < pair->rail->ninit * RAIL_LANE_SLOTS; i++)
-		rail_lane_run(&pair->rail->init[i]);
-	rail_lane_run(&pair->rail->target);
+	for (i = 0; i < pair->rail->ntx * RAIL_LANE_SLOTS; i++)
+		rail_lane_run(&pair->rail->tx_lanes[i]);
+	rail_lane_run(&pair->rail->rx_lane);
 	rail_fence_retiring(pair->from.dp, now);
 	rail_reopen_collect(pair->rail);
 }

@@ -44,9 +44,9 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
 }
 
-static void user_poll_target(struct rail *rail)
+static void user_poll_rx(struct rail *rail)
 {
-	struct rail_lane *lane = &rail->target;
+	struct rail_lane *lane = &rail->rx_lane;
 	struct rail_done done;
 
 	if (!tei_mutex_trylock(&lane->lock))
@@ -67,7 +67,7 @@ static bool user_send_back(struct tei_rail_peer *p, uint32_t index,
 	int ret = rail_reverse_send(p, rail, buf, len);
 
 	if (ret == -FI_EAGAIN) {
-		user_poll_target(rail);
+		user_poll_rx(rail);
 		ret = rail_reverse_send(p, rail, buf, len);
 	}
 	return !ret;
@@ -174,8 +174,8 @@ static void user_poll_initiating(struct rail *rail, bool work)
 	struct rail_lane *lane;
 	uint32_t j;
 
-	for (j = 0; j < rail->ninit * RAIL_LANE_SLOTS; j++) {
-		lane = &rail->init[j];
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->tx_lanes[j];
 		if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->receives, __ATOMIC_RELAXED) ||
 		    __atomic_load_n(&lane->msgs, __ATOMIC_RELAXED) ||
@@ -192,16 +192,16 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 	uint64_t from = tei_now_ns(), now;
 
 	rail_look_begin(&dp->looks, from);
-	rail_look_begin(&dp->target_looks, from);
+	rail_look_begin(&dp->rx_polls, from);
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;
-		user_poll_target(rail_at(dp, i));
+		user_poll_rx(rail_at(dp, i));
 		user_poll_initiating(rail_at(dp, i), work);
 	}
 	now = tei_now_ns();
 	rail_look_end(&dp->looks, from, now);
-	rail_look_end(&dp->target_looks, from, now);
+	rail_look_end(&dp->rx_polls, from, now);
 }
 
 /* --- resolvers ----------------------------------------------------------- */

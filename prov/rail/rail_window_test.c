@@ -43,8 +43,8 @@ static struct window_rig *window_begin(uint32_t n)
 		rig->rail[i].index = (uint16_t)i;
 		rig->dp.rails[i] = &rig->rail[i];
 		rail_window_init(&rig->rail[i], 8 * WINDOW_MIB);
-		rig->rail[i].init = rig->lane[i];
-		rig->rail[i].ninit = 1;
+		rig->rail[i].tx_lanes = rig->lane[i];
+		rig->rail[i].ntx = 1;
 		rail_lane_init(window_lane(rig, i), &rig->rail[i], false, 0);
 	}
 	rig->dp.nrails = n;
