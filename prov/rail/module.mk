@@ -5,6 +5,7 @@ SRCS += \
 	prov/rail/rail_cloexec.c \
 	prov/rail/rail_closing.c \
 	prov/rail/rail_complete.c \
+	prov/rail/rail_conn.c \
 	prov/rail/rail_contact.c \
 	prov/rail/rail_contact_lane.c \
 	prov/rail/rail_ctl.c \
@@ -30,7 +31,6 @@ SRCS += \
 	prov/rail/rail_notify_recv.c \
 	prov/rail/rail_numa.c \
 	prov/rail/rail_open.c \
-	prov/rail/rail_path.c \
 	prov/rail/rail_peer.c \
 	prov/rail/rail_piece.c \
 	prov/rail/rail_ports.c \

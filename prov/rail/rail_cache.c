@@ -47,29 +47,29 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Clears the pointers of struct rail_path to the place. */
-static void cache_unhold(struct rail_conn *conn)
+/* Clears the pointers of struct rail_conn to the place. */
+static void cache_unhold(struct rail_cache_slot *slot)
 {
-	if (conn->path)
-		conn->path->conn = NULL;
-	if (conn->was)
-		conn->was->leaving = NULL;
+	if (slot->conn)
+		slot->conn->slot = NULL;
+	if (slot->was)
+		slot->was->leaving = NULL;
 }
 
 void rail_cache_fini(struct rail_cache *c)
 {
-	struct rail_conn_chunk *chunk;
-	struct rail_path *p;
+	struct rail_cache_chunk *chunk;
+	struct rail_conn *p;
 	size_t i;
 
 	while (!tei_list_empty(&c->waiting)) {
-		p = tei_list_first(&c->waiting, struct rail_path, wait_link);
+		p = tei_list_first(&c->waiting, struct rail_conn, wait_link);
 		tei_list_del(&p->wait_link);
 	}
 	while ((chunk = c->chunks)) {
 		c->chunks = chunk->next;
-		for (i = 0; i < sizeof(chunk->conn) / sizeof(*chunk->conn); i++)
-			cache_unhold(&chunk->conn[i]);
+		for (i = 0; i < sizeof(chunk->slot) / sizeof(*chunk->slot); i++)
+			cache_unhold(&chunk->slot[i]);
 		free(chunk);
 	}
 }
@@ -92,88 +92,88 @@ static uint32_t cache_places(const struct rail_cache *c)
 
 static bool cache_grow(struct rail_cache *c)
 {
-	struct rail_conn_chunk *chunk = calloc(1, sizeof(*chunk));
+	struct rail_cache_chunk *chunk = calloc(1, sizeof(*chunk));
 	size_t i;
 
 	if (!chunk)
 		return false;
 	chunk->next = c->chunks;
 	c->chunks = chunk;
-	for (i = 0; i < sizeof(chunk->conn) / sizeof(*chunk->conn); i++) {
-		chunk->conn[i].cache = c;
-		tei_list_add_tail(&c->free, &chunk->conn[i].link);
+	for (i = 0; i < sizeof(chunk->slot) / sizeof(*chunk->slot); i++) {
+		chunk->slot[i].cache = c;
+		tei_list_add_tail(&c->free, &chunk->slot[i].link);
 	}
 	return true;
 }
 
 /* Gives the connection a free place. The cache must have a free place. */
-static void cache_hold(struct rail_cache *c, struct rail_path *path,
+static void cache_hold(struct rail_cache *c, struct rail_conn *conn,
 		       uint64_t now)
 {
-	struct rail_conn *conn = tei_list_first(&c->free, struct rail_conn,
-						link);
+	struct rail_cache_slot *slot =
+		tei_list_first(&c->free, struct rail_cache_slot, link);
 
-	tei_list_del(&conn->link);
-	tei_list_del(&path->wait_link);
-	if (path->peer->tried_ns <= path->peer->alive_ns)
-		path->peer->tried_ns = now;
-	conn->path = path;
-	conn->since_ns = now;
-	conn->yield = false;
-	conn->moves = UINT64_MAX;
-	path->conn = conn;
-	c->busy += path->inflight != 0;
+	tei_list_del(&slot->link);
+	tei_list_del(&conn->wait_link);
+	if (conn->peer->tried_ns <= conn->peer->alive_ns)
+		conn->peer->tried_ns = now;
+	slot->conn = conn;
+	slot->since_ns = now;
+	slot->yield = false;
+	slot->moves = UINT64_MAX;
+	conn->slot = slot;
+	c->busy += conn->inflight != 0;
 	c->made++;
-	tei_sieve_insert(&c->held, &conn->entry);
+	tei_sieve_insert(&c->held, &slot->entry);
 }
 
 /* Links the place, which is on the closing list, with its former path, so that
  * the socket to be closed can be recorded in the path. */
-static void cache_leave(struct rail_conn *conn, struct rail_path *path)
+static void cache_leave(struct rail_cache_slot *slot, struct rail_conn *conn)
 {
-	if (path->leaving)
-		path->leaving->was = NULL;
-	path->leaving = conn;
-	conn->was = path;
+	if (conn->leaving)
+		conn->leaving->was = NULL;
+	conn->leaving = slot;
+	slot->was = conn;
 }
 
 /* Takes the place from its connection. The connection is closed later by a
  * thread that holds the lane's lock. */
-static void cache_part(struct rail_cache *c, struct rail_conn *conn)
+static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 {
-	struct rail_path *path = conn->path;
+	struct rail_conn *conn = slot->conn;
 
-	tei_sieve_remove(&c->held, &conn->entry);
-	c->busy -= path->inflight != 0;
-	conn->path = NULL;
-	conn->fi_addr = path->fi_addr;
-	conn->lane_gen = path->lane_gen;
-	conn->used = path->used;
-	path->conn = NULL;
-	if (path->ready) {
-		cache_leave(conn, path);
-		tei_list_add_tail(&c->closing, &conn->link);
+	tei_sieve_remove(&c->held, &slot->entry);
+	c->busy -= conn->inflight != 0;
+	slot->conn = NULL;
+	slot->fi_addr = conn->fi_addr;
+	slot->lane_gen = conn->lane_gen;
+	slot->used = conn->used;
+	conn->slot = NULL;
+	if (conn->ready) {
+		cache_leave(slot, conn);
+		tei_list_add_tail(&c->closing, &slot->link);
 		__atomic_fetch_add(&c->nclosing, 1, __ATOMIC_RELAXED);
 	} else {
-		tei_list_add_tail(&c->free, &conn->link);
+		tei_list_add_tail(&c->free, &slot->link);
 	}
 	/* if nothing was posted, cut may still be set because of an earlier
 	 * connection */
-	if (path->ready && path->used) {
-		path->cut = true;
-		path->old.fd = -1;
-		path->old_ns = 0;
+	if (conn->ready && conn->used) {
+		conn->cut = true;
+		conn->old.fd = -1;
+		conn->old_ns = 0;
 	}
-	path->ready = false;
-	path->connected = false;
-	path->since_ns = 0;
-	path->asked_ns = 0;
-	path->backoff_us = 0;
+	conn->ready = false;
+	conn->connected = false;
+	conn->since_ns = 0;
+	conn->asked_ns = 0;
+	conn->backoff_us = 0;
 }
 
 /* Returns true if tasks wait for the answer to a message. If the connection
  * were closed, the slices of these tasks would have to establish it again. */
-static bool cache_awaits(const struct rail_path *p, uint64_t now)
+static bool cache_awaits(const struct rail_conn *p, uint64_t now)
 {
 	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
 	       !tei_list_empty(&p->peer->live);
@@ -185,19 +185,19 @@ static bool cache_awaits(const struct rail_path *p, uint64_t now)
  * place to succeed. If no post has been tried for a while, the connection does
  * not count as being established.
  */
-static bool cache_connects(const struct rail_conn *conn, uint64_t now)
+static bool cache_connects(const struct rail_cache_slot *slot, uint64_t now)
 {
-	const struct rail_path *p = conn->path;
+	const struct rail_conn *p = slot->conn;
 
 	return p->since_ns && !p->connected &&
-	       now < conn->since_ns + CACHE_CONNECT_NS &&
+	       now < slot->since_ns + CACHE_CONNECT_NS &&
 	       now < p->blocked_ns + CACHE_TRIED_NS;
 }
 
 /* Returns true if the answer to a fence is awaited over the connection. Returns
  * false for a silent peer, because other peers must not wait for a silent peer
  * without limit. */
-static bool cache_fences(const struct rail_path *p, uint64_t now)
+static bool cache_fences(const struct rail_conn *p, uint64_t now)
 {
 	return p->remote < p->peer->nremotes &&
 	       p->peer->remotes[p->remote].fence.wanted &&
@@ -222,16 +222,16 @@ struct cache_look {
 /* Returns true if the place must not be evicted. */
 static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 {
-	const struct rail_conn *conn =
-		tei_container_of(e, const struct rail_conn, entry);
-	const struct rail_path *p = conn->path;
+	const struct rail_cache_slot *slot =
+		tei_container_of(e, const struct rail_cache_slot, entry);
+	const struct rail_conn *p = slot->conn;
 	const struct cache_look *look = arg;
 	bool silent = (look->of_silent || look->press) &&
 		      cache_silent(p->peer, look->now);
 
 	return (look->of_silent && !silent) || p->inflight || p->msgs ||
 	       cache_awaits(p, look->now) || cache_fences(p, look->now) ||
-	       (!(look->press && silent) && cache_connects(conn, look->now));
+	       (!(look->press && silent) && cache_connects(slot, look->now));
 }
 
 /* Returns true if silent peers, which may be dead, have reached their limit of
@@ -242,8 +242,10 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 	struct tei_sieve_entry *e;
 
 	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link)
-		n += cache_silent(tei_container_of(e, struct rail_conn,
-						   entry)->path->peer, now);
+		n += cache_silent(
+			tei_container_of(e, struct rail_cache_slot, entry)
+				->conn->peer,
+			now);
 	return n >= (most ? most : 1);
 }
 
@@ -253,10 +255,10 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
  * part of the places. Otherwise silent peers could occupy all places by turns
  * without ever connecting.
  */
-static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
+static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 			    uint64_t now)
 {
-	bool silent = cache_silent(path->peer, now);
+	bool silent = cache_silent(conn->peer, now);
 	struct cache_look look = { .now = now };
 	struct tei_sieve_entry *e;
 
@@ -273,7 +275,8 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
 			return false;
 		look.of_silent = false;
 		c->evicted++;
-		cache_part(c, tei_container_of(e, struct rail_conn, entry));
+		cache_part(c,
+			   tei_container_of(e, struct rail_cache_slot, entry));
 	}
 	return !tei_list_empty(&c->free) || cache_grow(c);
 }
@@ -285,42 +288,42 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_path *path,
  * one connection is asked at a time. */
 static void cache_press(struct rail_cache *c, uint64_t now)
 {
-	struct rail_conn *conn, *oldest = NULL;
+	struct rail_cache_slot *slot, *oldest = NULL;
 	struct tei_sieve_entry *e;
 
 	if (now < c->yield_ns + CACHE_YIELD_NS)
 		return;
 	c->yield_ns = now;
 	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
-		conn = tei_container_of(e, struct rail_conn, entry);
-		if (conn->yield || !conn->path->inflight ||
-		    now < conn->since_ns + CACHE_TURN_NS)
+		slot = tei_container_of(e, struct rail_cache_slot, entry);
+		if (slot->yield || !slot->conn->inflight ||
+		    now < slot->since_ns + CACHE_TURN_NS)
 			continue;
-		if (!oldest || conn->since_ns < oldest->since_ns)
-			oldest = conn;
+		if (!oldest || slot->since_ns < oldest->since_ns)
+			oldest = slot;
 	}
 	if (oldest)
 		oldest->yield = true;
 }
 
-bool rail_cache_contended(const struct rail_path *path)
+bool rail_cache_contended(const struct rail_conn *conn)
 {
-	const struct rail_conn *conn = path->conn;
+	const struct rail_cache_slot *slot = conn->slot;
 
-	return conn && conn->yield && path->inflight &&
-	       !tei_list_empty(&conn->cache->waiting);
+	return slot && slot->yield && conn->inflight &&
+	       !tei_list_empty(&slot->cache->waiting);
 }
 
 /* Puts the connection on the waiting list, at the front if it was the next to
  * get a place. Returns false. */
-static bool cache_wait(struct rail_cache *c, struct rail_path *path,
+static bool cache_wait(struct rail_cache *c, struct rail_conn *conn,
 		       uint64_t now)
 {
-	if (c->first == path) {
-		tei_list_del(&path->wait_link);
-		tei_list_add_head(&c->waiting, &path->wait_link);
-	} else if (tei_list_empty(&path->wait_link)) {
-		tei_list_add_tail(&c->waiting, &path->wait_link);
+	if (c->first == conn) {
+		tei_list_del(&conn->wait_link);
+		tei_list_add_head(&c->waiting, &conn->wait_link);
+	} else if (tei_list_empty(&conn->wait_link)) {
+		tei_list_add_tail(&c->waiting, &conn->wait_link);
 	}
 	cache_press(c, now);
 	return false;
@@ -330,10 +333,10 @@ void rail_cache_favour(struct rail_lane *lane)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 	struct tei_rail_peer *peer;
-	struct rail_path *p;
+	struct rail_conn *p;
 
 	while (!tei_list_empty(&c->waiting)) {
-		p = tei_list_first(&c->waiting, struct rail_path, wait_link);
+		p = tei_list_first(&c->waiting, struct rail_conn, wait_link);
 		tei_list_del(&p->wait_link);
 		peer = p->peer;
 		if (tei_list_empty(&peer->active_link))
@@ -353,10 +356,9 @@ void rail_cache_favoured(struct rail_lane *lane)
 /* Returns true if no other connection must get a place in the cache before this
  * one. */
 static bool cache_its_turn(const struct rail_cache *c,
-			   const struct rail_path *path)
+			   const struct rail_conn *conn)
 {
-	return c->first == path ||
-	       (!c->first && tei_list_empty(&c->waiting));
+	return c->first == conn || (!c->first && tei_list_empty(&c->waiting));
 }
 
 /* --- off-route connections ----------------------------------------------- */
@@ -364,36 +366,36 @@ static bool cache_its_turn(const struct rail_cache *c,
 /* Returns true if the connection is off-route. With remote rail selection or
  * round-robin, all pairs are in use and none is off-route. */
 static bool cache_off_route(const struct rail *rail,
-			    const struct rail_path *path)
+			    const struct rail_conn *conn)
 {
-	const struct tei_rail_peer *peer = path->peer;
+	const struct tei_rail_peer *peer = conn->peer;
 
 	return peer->route[rail->index] >= 0 &&
-	       peer->route[rail->index] != path->remote && !peer->choice &&
+	       peer->route[rail->index] != conn->remote && !peer->choice &&
 	       !rail->dp->settings->path_roundrobin;
 }
 
 /* Has rail_cache_tidy() check the connection if it is off-route. */
 static void cache_note_off_route(const struct rail_lane *lane,
-				 const struct rail_path *path)
+				 const struct rail_conn *conn)
 {
-	if (cache_off_route(lane->rail, path))
+	if (cache_off_route(lane->rail, conn))
 		__atomic_store_n(&lane->rail->dp->off_route, true,
 				 __ATOMIC_RELAXED);
 }
 
 /* Returns true if the connection has not been used for CACHE_IDLE_NS. */
-static bool cache_idle(struct rail_conn *conn, uint64_t now)
+static bool cache_idle(struct rail_cache_slot *slot, uint64_t now)
 {
-	uint64_t moves = __atomic_load_n(&conn->path->moves, __ATOMIC_RELAXED);
+	uint64_t moves = __atomic_load_n(&slot->conn->moves, __ATOMIC_RELAXED);
 	const struct cache_look look = { .now = now };
 
-	if (conn->moves != moves || conn->path->asked_ns > conn->moved_ns ||
-	    cache_busy(&conn->entry, (void *)(uintptr_t)&look)) {
-		conn->moves = moves;
-		conn->moved_ns = now;
+	if (slot->moves != moves || slot->conn->asked_ns > slot->moved_ns ||
+	    cache_busy(&slot->entry, (void *)(uintptr_t)&look)) {
+		slot->moves = moves;
+		slot->moved_ns = now;
 	}
-	return now >= conn->moved_ns + CACHE_IDLE_NS;
+	return now >= slot->moved_ns + CACHE_IDLE_NS;
 }
 
 /* Evicts the idle off-route connections of the lane. Returns true if other
@@ -403,7 +405,7 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 	struct tei_sieve_entry *e, *next;
-	struct rail_conn *conn;
+	struct rail_cache_slot *slot;
 	bool left = false;
 
 	/* keep connections that cannot be closed */
@@ -413,11 +415,11 @@ static bool cache_tidy(struct rail_lane *lane, uint64_t now)
 	rail_sched_enter(lane->rail->dp);
 	tei_list_foreach_safe(e, next, &c->held.order, struct tei_sieve_entry,
 			      link) {
-		conn = tei_container_of(e, struct rail_conn, entry);
-		if (!cache_off_route(lane->rail, conn->path))
+		slot = tei_container_of(e, struct rail_cache_slot, entry);
+		if (!cache_off_route(lane->rail, slot->conn))
 			continue;
-		if (cache_idle(conn, now))
-			cache_part(c, conn);
+		if (cache_idle(slot, now))
+			cache_part(c, slot);
 		else
 			left = true;
 	}
@@ -458,84 +460,83 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 
 /* Returns true if a connection that has a place may post more slices now; false
  * if waiting connections must be served first. */
-static bool cache_go_on(struct rail_cache *c, struct rail_path *path,
+static bool cache_go_on(struct rail_cache *c, struct rail_conn *conn,
 			uint64_t *now)
 {
-	struct rail_conn *conn = path->conn;
+	struct rail_cache_slot *slot = conn->slot;
 
-	if (path->inflight)
-		return !conn->yield;
-	if (!conn->yield && c->busy + 1 < cache_places(c)) {
-		tei_list_del(&path->wait_link);
+	if (conn->inflight)
+		return !slot->yield;
+	if (!slot->yield && c->busy + 1 < cache_places(c)) {
+		tei_list_del(&conn->wait_link);
 		return true;
 	}
 	if (!*now)
 		*now = tei_now_ns();
-	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, path))
-		return cache_wait(c, path, *now);
-	tei_list_del(&path->wait_link);
-	conn->since_ns = *now;
-	conn->yield = false;
+	if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, conn))
+		return cache_wait(c, conn, *now);
+	tei_list_del(&conn->wait_link);
+	slot->since_ns = *now;
+	slot->yield = false;
 	return true;
 }
 
-bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
+bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
 		      uint64_t *now)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 
-	if (path->conn) {
-		tei_sieve_visit(&path->conn->entry);
-		return cache_go_on(c, path, now);
+	if (conn->slot) {
+		tei_sieve_visit(&conn->slot->entry);
+		return cache_go_on(c, conn, now);
 	}
 	if (!*now)
 		*now = tei_now_ns();
-	if (cache_silent(path->peer, *now)) {
+	if (cache_silent(conn->peer, *now)) {
 		/* a silent peer does not join the waiting list, and no
 		 * connection yields to it */
-		tei_list_del(&path->wait_link);
+		tei_list_del(&conn->wait_link);
 		if (c->busy + 1 >= cache_places(c) ||
-		    !cache_make_room(c, path, *now))
+		    !cache_make_room(c, conn, *now))
 			return false;
-	} else if (c->busy + 1 >= cache_places(c) ||
-		   !cache_its_turn(c, path) ||
-		   !cache_make_room(c, path, *now)) {
-		return cache_wait(c, path, *now);
+	} else if (c->busy + 1 >= cache_places(c) || !cache_its_turn(c, conn) ||
+		   !cache_make_room(c, conn, *now)) {
+		return cache_wait(c, conn, *now);
 	}
-	cache_hold(c, path, *now);
-	cache_note_off_route(lane, path);
+	cache_hold(c, conn, *now);
+	cache_note_off_route(lane, conn);
 	return true;
 }
 
-bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
+bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
 			  uint64_t now)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 
-	if (path->conn) {
-		tei_sieve_visit(&path->conn->entry);
+	if (conn->slot) {
+		tei_sieve_visit(&conn->slot->entry);
 		return true;
 	}
-	if (!cache_make_room(c, path, now))
+	if (!cache_make_room(c, conn, now))
 		return false;
-	cache_hold(c, path, now);
-	cache_note_off_route(lane, path);
+	cache_hold(c, conn, now);
+	cache_note_off_route(lane, conn);
 	return true;
 }
 
-void rail_cache_drop(struct rail_path *path)
+void rail_cache_drop(struct rail_conn *conn)
 {
-	tei_list_del(&path->wait_link);
-	if (path->conn)
-		cache_part(path->conn->cache, path->conn);
+	tei_list_del(&conn->wait_link);
+	if (conn->slot)
+		cache_part(conn->slot->cache, conn->slot);
 }
 
-void rail_cache_forget(struct rail_path *path)
+void rail_cache_forget(struct rail_conn *conn)
 {
-	rail_cache_drop(path);
-	if (path->leaving)
-		path->leaving->was = NULL;
-	path->leaving = NULL;
+	rail_cache_drop(conn);
+	if (conn->leaving)
+		conn->leaving->was = NULL;
+	conn->leaving = NULL;
 }
 
 /* --- closing ------------------------------------------------------------- */
@@ -554,17 +555,17 @@ static bool cache_addr(struct rail_lane *lane, fi_addr_t fi_addr,
 }
 
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
-		       const struct rail_path *but)
+		       const struct rail_conn *but)
 {
 	const struct rail_cache *c = rail_cache_of(lane);
-	const struct rail_path *p;
+	const struct rail_conn *p;
 	struct tei_rail_addr other;
 	struct tei_sieve_entry *e;
 	bool shares = false;
 
 	rail_sched_enter(lane->rail->dp);
 	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
-		p = tei_container_of(e, struct rail_conn, entry)->path;
+		p = tei_container_of(e, struct rail_cache_slot, entry)->conn;
 		if (p == but || !p->ready || p->lane_gen != lane->gen ||
 		    !cache_addr(lane, p->fi_addr, &other))
 			continue;
@@ -579,13 +580,13 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
 
 /* Shuts the evicted connection down, unless another peer uses it too. Returns
  * false if the connection may be left open. */
-static bool cache_close_one(struct rail_lane *lane, const struct rail_conn *conn,
-			    struct rail_socket *which)
-	TEI_REQUIRES(lane->lock)
+static bool cache_close_one(struct rail_lane *lane,
+			    const struct rail_cache_slot *slot,
+			    struct rail_socket *which) TEI_REQUIRES(lane->lock)
 {
-	fi_addr_t fi_addr = conn->fi_addr;
+	fi_addr_t fi_addr = slot->fi_addr;
 	struct tei_rail_addr addr;
-	bool closed = !conn->used;
+	bool closed = !slot->used;
 
 	if (!closed && cache_addr(lane, fi_addr, &addr))
 		closed = rail_cache_shares(lane, &addr, NULL) ||
@@ -601,33 +602,34 @@ void rail_cache_close(struct rail_lane *lane)
 	struct rail_cache *c = rail_cache_of(lane);
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_socket which;
-	struct rail_conn *conn;
+	struct rail_cache_slot *slot;
 	bool left;
 
 	if (!__atomic_load_n(&c->nclosing, __ATOMIC_RELAXED))
 		return;
 	rail_sched_enter(dp);
 	while (!tei_list_empty(&c->closing)) {
-		conn = tei_list_first(&c->closing, struct rail_conn, link);
-		tei_list_del(&conn->link);
+		slot = tei_list_first(&c->closing, struct rail_cache_slot,
+				      link);
+		tei_list_del(&slot->link);
 		__atomic_fetch_sub(&c->nclosing, 1, __ATOMIC_RELAXED);
 		rail_sched_leave(dp);
 		which.fd = -1;
 		/* a connection of an older lane generation ends with that
 		 * lane */
-		left = lane->ep && conn->lane_gen == lane->gen &&
-		       !cache_close_one(lane, conn, &which);
+		left = lane->ep && slot->lane_gen == lane->gen &&
+		       !cache_close_one(lane, slot, &which);
 		rail_sched_enter(dp);
-		if (conn->was) {
-			conn->was->old = which;
-			conn->was->leaving = NULL;
-			conn->was = NULL;
+		if (slot->was) {
+			slot->was->old = which;
+			slot->was->leaving = NULL;
+			slot->was = NULL;
 		}
 		if (left) {
 			__atomic_store_n(&c->wears, true, __ATOMIC_RELAXED);
 			__atomic_fetch_add(&c->leftovers, 1, __ATOMIC_RELAXED);
 		}
-		tei_list_add_tail(&c->free, &conn->link);
+		tei_list_add_tail(&c->free, &slot->link);
 	}
 	left = rail_cache_degraded(c);
 	rail_sched_leave(dp);

@@ -44,38 +44,38 @@
 #include "util/sieve.h"
 
 /* A place in the cache. Owned by the cache until the cache is freed. A place is
- * assigned to a connection (struct rail_path), or it is on the closing list or
+ * assigned to a connection (struct rail_conn), or it is on the closing list or
  * the free list. */
-struct rail_conn {
+struct rail_cache_slot {
 	struct tei_sieve_entry entry;	/* rail_cache.held */
 	struct tei_list link;		/* rail_cache.closing or free */
 	struct rail_cache *cache;
-	struct rail_path *path;		/* NULL on the lists closing and free */
+	struct rail_conn *conn;		/* NULL on the lists closing and free */
 	uint64_t since_ns;		/* start of its current turn, ns */
 	bool yield;			/* the connection gets no slices until
 					 * it has been idle once */
 	uint64_t moves;			/* path->moves at the last check */
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
-	struct rail_path *was;		/* connection that had the place, NULL:
-					 * it was freed */
+	struct rail_conn *was; /* connection that had the place, NULL:
+				* it was freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
 };
 
-struct rail_conn_chunk {
-	struct rail_conn_chunk *next;
-	struct rail_conn conn[64];
+struct rail_cache_chunk {
+	struct rail_cache_chunk *next;
+	struct rail_cache_slot slot[64];
 };
 
 struct rail_cache {
 	uint32_t cap;			/* fixed: places */
 	bool retires_only;		/* fixed: sockets are never shut down */
 	struct tei_sieve held;
-	struct tei_list waiting;	/* rail_path.wait_link: connections that
+	struct tei_list waiting;	/* rail_conn.wait_link: connections that
 					 * wait for a place */
-	struct rail_path *first;	/* next to be served, from waiting */
+	struct rail_conn *first;	/* next to be served, from waiting */
 	uint64_t yield_ns;		/* last request to yield, ns */
 	uint32_t busy;			/* places whose paths have slices */
 	struct tei_list closing;	/* places whose evicted connection must
@@ -86,7 +86,7 @@ struct rail_cache {
 					 * atomic */
 	bool wears;			/* there have been leftovers; atomic */
 	struct tei_list free;
-	struct rail_conn_chunk *chunks;
+	struct rail_cache_chunk *chunks;
 	uint64_t made, evicted;
 };
 
@@ -108,17 +108,17 @@ void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
  * its peer is silent. If rail_cache_admit_msg() returns false, the caller must
  * try again later. *now: the time, or 0 to read it when it is needed.
  */
-bool rail_cache_admit(struct rail_lane *lane, struct rail_path *path,
-		      uint64_t *now)
-	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
-bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_path *path,
-			  uint64_t now)
-	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
+		      uint64_t *now) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held);
+bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
+			  uint64_t now) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held);
 
 /* Returns true if the connection is contended: other connections wait for a
  * place, and this one has been asked to yield, but keeps its place because
  * slices are posted on it. */
-bool rail_cache_contended(const struct rail_path *path)
+bool rail_cache_contended(const struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Called before a bundle of slices is cut: moves the peer of the first waiting
@@ -131,11 +131,11 @@ void rail_cache_favoured(struct rail_lane *lane)
 
 /* Takes the place from the connection, even if it is busy. rail_cache_close()
  * then closes the connection. */
-void rail_cache_drop(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
+void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
 /* Does what rail_cache_drop() does, for a path object that is about to be
  * freed. */
-void rail_cache_forget(struct rail_path *path) TEI_REQUIRES(rail_sched_held);
+void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
 /* Closes the evicted connections. Must be called before anything is posted. */
 void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
@@ -144,7 +144,7 @@ void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
  * rail that is already known. The provider then makes only one connection for
  * both peers. */
 bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
-		       const struct rail_path *but) TEI_REQUIRES(lane->lock);
+		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
 
 /* Evicts off-route connections that have been idle for long. Runs on the
  * progress thread without a lock; cheap if there are none. Returns the time at

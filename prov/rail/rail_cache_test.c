@@ -314,19 +314,19 @@ static void peers_that_fall_silent_do_too(void)
 
 /* Returns the connection from the first local rail to that remote rail of the
  * first target. */
-static struct rail_path *cache_path(struct cache_rig *rig, uint16_t remote,
+static struct rail_conn *cache_conn(struct cache_rig *rig, uint16_t remote,
 				    struct rail_lane **lane)
 {
 	struct rail *rail = rig->from.dp->rails[0];
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	*lane = rail_lane_active(&rail->tx_lanes[0]) ? &rail->tx_lanes[0]
 						     : &rail->tx_lanes[1];
 	rail_sched_enter(rig->from.dp);
-	path = rail_path_get(rig->peer[0], *lane, remote);
+	conn = rail_conn_get(rig->peer[0], *lane, remote);
 	rail_sched_leave(rig->from.dp);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-	return path;
+	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
+	return conn;
 }
 
 /* A connection is evicted, gets a place and is evicted again before it was
@@ -337,23 +337,23 @@ static void what_still_closes_is_not_posted_on(void)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct sockaddr_in addr;
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	cache_round(rig, 1, 1);
-	path = cache_path(rig, 0, &lane);
+	conn = cache_conn(rig, 0, &lane);
 	memcpy(&addr, rig->peer[0]->remotes[0].addr.bytes, sizeof(addr));
 	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(rig->from.dp);
-	rail_cache_drop(path);
-	CU_ASSERT(rail_cache_admit_msg(lane, path, tei_now_ns()));
-	rail_cache_drop(path);
+	rail_cache_drop(conn);
+	CU_ASSERT(rail_cache_admit_msg(lane, conn, tei_now_ns()));
+	rail_cache_drop(conn);
 	rail_sched_leave(rig->from.dp);
 	rail_cache_close(lane);
 	while (rail_disconnect_look(lane, &addr, sizeof(addr)) ==
 		       RAIL_CUT_SOME &&
 	       tei_now_ns() < end)
 		;
-	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, 0),
+	CU_ASSERT_EQUAL(rail_conn_ready(rig->peer[0], conn, lane, 0, 0),
 			-FI_EAGAIN);
 	tei_mutex_unlock(&lane->lock);
 	cache_round(rig, 1, 2);
@@ -369,21 +369,21 @@ static void another_generation_is_not_posted_to(void)
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	struct rail_remote *remote;
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	uint32_t gen;
 
 	cache_round(rig, 1, 1);
-	path = cache_path(rig, 0, &lane);
+	conn = cache_conn(rig, 0, &lane);
 	remote = &rig->peer[0]->remotes[0];
 	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(rig->from.dp);
 	gen = remote->gen++;
 	remote->serial = ++rig->peer[0]->serial;
 	rail_sched_leave(rig->from.dp);
-	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, gen),
+	CU_ASSERT_EQUAL(rail_conn_ready(rig->peer[0], conn, lane, 0, gen),
 			-FI_EAGAIN);
-	CU_ASSERT(!rail_path_ready(rig->peer[0], path, lane, 0, gen + 1));
-	CU_ASSERT_EQUAL(rail_path_ready(rig->peer[0], path, lane, 0, gen),
+	CU_ASSERT(!rail_conn_ready(rig->peer[0], conn, lane, 0, gen + 1));
+	CU_ASSERT_EQUAL(rail_conn_ready(rig->peer[0], conn, lane, 0, gen),
 			-FI_EAGAIN);
 	rail_sched_enter(rig->from.dp);
 	remote->gen--;
@@ -393,12 +393,12 @@ static void another_generation_is_not_posted_to(void)
 	cache_end(rig);
 }
 
-static bool cache_has_place(struct cache_rig *rig, const struct rail_path *path)
+static bool cache_has_place(struct cache_rig *rig, const struct rail_conn *conn)
 {
 	bool has;
 
 	rail_sched_enter(rig->from.dp);
-	has = path->conn != NULL;
+	has = conn->slot != NULL;
 	rail_sched_leave(rig->from.dp);
 	return has;
 }
@@ -408,14 +408,14 @@ static void what_is_used_again_stays(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	uint32_t i, r, gone = 0;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail_lane *lane;
 
 	cache_round(rig, CACHE_CAP, 1);
-	path = cache_path(rig, 0, &lane);
+	conn = cache_conn(rig, 0, &lane);
 	for (r = 0; r < 4; r++)
 		for (i = 1; i < CACHE_TARGETS; i++) {
-			gone += !cache_has_place(rig, path);
+			gone += !cache_has_place(rig, conn);
 			cache_round(rig, 1, r);
 			CU_ASSERT_EQUAL(test_run(rig->from.dp, rig->peer[i],
 						 false, rig->src, rig->dst[i],
@@ -434,7 +434,7 @@ static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 	struct tei_rail_peer *peer = rig->peer[0];
 	uint8_t buf[RAIL_MSG_MAX];
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail_wire w;
 	size_t len;
 	int ret;
@@ -447,7 +447,7 @@ static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 	do {
 		ret = rail_msg_try_pair(peer, rig->from.dp->rails[0], 0,
 					(int16_t)remote, buf, len, &lane,
-					&path);
+					&conn);
 		if (ret == -FI_EAGAIN && lane)
 			rail_lane_run(lane);
 	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
@@ -460,7 +460,7 @@ static void what_is_on_no_route_leaves_when_idle(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	struct timespec nap = { .tv_nsec = 10000000 };
-	struct rail_path *deferred, *route;
+	struct rail_conn *deferred, *route;
 	uint64_t end;
 	struct rail_lane *lane;
 	struct tei_err err;
@@ -473,8 +473,8 @@ static void what_is_on_no_route_leaves_when_idle(void)
 	cache_round(rig, 1, 1);
 	CU_ASSERT_EQUAL_FATAL(rig->peer[0]->nremotes, 2);
 	r = (uint16_t)rig->peer[0]->route[0];
-	route = cache_path(rig, r, &lane);
-	deferred = cache_path(rig, 1 - r, &lane);
+	route = cache_conn(rig, r, &lane);
+	deferred = cache_conn(rig, 1 - r, &lane);
 	CU_ASSERT(cache_send_by(rig, r));
 	CU_ASSERT(cache_send_by(rig, 1 - r));
 	CU_ASSERT(cache_has_place(rig, deferred));

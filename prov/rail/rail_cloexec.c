@@ -115,14 +115,14 @@ static void cloexec_watched(struct cloexec *c, int epoll,
 			    const struct cloexec_fd *parent, int depth)
 {
 	struct cloexec_fd f = { .parent = parent, .epoll = epoll };
-	char path[64], line[256];
+	char conn[64], line[256];
 	FILE *list;
 	int n;
 
 	if (!depth)
 		return;
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epoll);
-	list = fopen(path, "re");
+	snprintf(conn, sizeof(conn), "/proc/self/fdinfo/%d", epoll);
+	list = fopen(conn, "re");
 	if (!list)
 		return;
 	while (fgets(line, sizeof(line), list)) {

@@ -371,7 +371,7 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
 	uint64_t bytes;
 
 	s->peer->posted--;
-	rail_path_reverse(s);
+	rail_conn_reverse(s);
 	s->peer->alive_ns = now;
 	s->peer->moved_ns = now;
 	s->peer->served_ns[s->lane->rail->index] = now;

@@ -37,7 +37,7 @@ static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 	return p->contact.refused >> r & 1;
 }
 
-/* Adds the pairs for which rail_path_fit returns fit. */
+/* Adds the pairs for which rail_conn_fit returns fit. */
 static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			    struct contact_pair *pair, uint32_t n)
 	TEI_REQUIRES(rail_sched_held)
@@ -52,7 +52,7 @@ static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			rail = rail_at(p->dp, (i + r) % nrails);
 			if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
 			    contact_is_refused(p, r) ||
-			    rail_path_fit(rail, &p->remotes[r]) != fit)
+			    rail_conn_fit(rail, &p->remotes[r]) != fit)
 				continue;
 			pair[n].rail = rail;
 			pair[n++].remote = r;
@@ -109,11 +109,11 @@ static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair
 			uint8_t *buf, size_t len)
 {
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	contact_number(buf, len, (uint16_t)(pair->remote + 1));
-	if (!rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf, len,
-			       &lane, &path))
+	if (!rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf,
+			       len, &lane, &conn))
 		return true;
 	/* connecting needs progress on the lane */
 	if (lane)
@@ -168,7 +168,7 @@ bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
 		p->contact.refused |= UINT64_C(1) << (number - 1);
 	for (r = 0; r < p->nremotes; r++)
 		if (!contact_is_refused(p, r) &&
-		    rail_path_fit_any(p->dp, &p->remotes[r].addr) >= 0)
+		    rail_conn_fit_any(p->dp, &p->remotes[r].addr) >= 0)
 			return true;
 	return false;
 }

@@ -180,9 +180,9 @@ static uint64_t ctl_noted(struct tei_rail_peer *p, uint64_t now)
 		ctl_woken(p);
 	if (p->found_at.len)
 		rail_peer_take_hint(p);
-	if (p->paths_short && !rail_path_table(p))
+	if (p->conns_short && !rail_conn_table(p))
 		rail_peer_activate(p);
-	short_of = p->paths_short;
+	short_of = p->conns_short;
 	rail_sched_leave(p->dp);
 	return short_of ? now + CTL_MEMORY_NS : 0;
 }

@@ -250,7 +250,7 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
  * belong to another file. */
 static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
-	char path[64], line[256];
+	char conn[64], line[256];
 	struct statx st;
 	FILE *f;
 	int target, n;
@@ -265,8 +265,8 @@ static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 		cut_socket(fd, st.stx_ino, c);
 		return;
 	}
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = fopen(path, "re");
+	snprintf(conn, sizeof(conn), "/proc/self/fdinfo/%d", fd);
+	f = fopen(conn, "re");
 	if (!f)
 		return;
 	while (fgets(line, sizeof(line), f)) {

@@ -242,18 +242,18 @@ static uint64_t fence_patience(const struct rail *rail)
 /* Returns true if the connection has been tried recently but has not been
  * established within the time patience. *since is set to the time of the first
  * attempt, ns. */
-static bool fence_path_stuck(struct rail_lane *lane, struct rail_path *path,
+static bool fence_conn_stuck(struct rail_lane *lane, struct rail_conn *conn,
 			     uint64_t now, uint64_t patience, uint64_t *since)
 {
 	bool stuck;
 
 	tei_mutex_lock(&lane->lock);
 	stuck = lane->state == RAIL_LANE_ACTIVE &&
-		path->lane_gen == lane->gen && path->since_ns &&
-		now > path->since_ns + patience &&
-		now < path->blocked_ns + RAIL_TRIED_NS &&
-		!rail_path_lives(lane, path);
-	*since = path->since_ns;
+		conn->lane_gen == lane->gen && conn->since_ns &&
+		now > conn->since_ns + patience &&
+		now < conn->blocked_ns + RAIL_TRIED_NS &&
+		!rail_conn_lives(lane, conn);
+	*since = conn->since_ns;
 	tei_mutex_unlock(&lane->lock);
 	return stuck;
 }
@@ -265,11 +265,11 @@ static bool fence_serves(struct rail_lane *lane,
 	TEI_REQUIRES(rail_sched_held)
 {
 	const struct rail_cache *c = &lane->rail->cache[lane->index];
-	const struct rail_path *p;
+	const struct rail_conn *p;
 	struct tei_sieve_entry *e;
 
 	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
-		p = tei_container_of(e, struct rail_conn, entry)->path;
+		p = tei_container_of(e, struct rail_cache_slot, entry)->conn;
 		if (p->peer != peer &&
 		    now < p->peer->alive_ns + FENCE_SERVES_NS)
 			return true;
@@ -319,7 +319,7 @@ static bool fence_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
  * process has not handled it yet. A new lane would be one more connection to
  * handle, and it would take time to open.
  */
-static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
+static bool fence_pending(struct rail_lane *lane, const struct rail_conn *conn,
 			  uint64_t now)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
@@ -327,9 +327,9 @@ static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 	bool pending;
 
 	tei_mutex_lock(&lane->lock);
-	pending = lane->ep && path->ready && path->lane_gen == lane->gen &&
-		  now < path->since_ns + FENCE_ANSWER_NS &&
-		  !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
+	pending = lane->ep && conn->ready && conn->lane_gen == lane->gen &&
+		  now < conn->since_ns + FENCE_ANSWER_NS &&
+		  !fi_av_lookup(lane->av, conn->fi_addr, addr, &len) &&
 		  rail_disconnect_pending(lane, addr, len);
 	tei_mutex_unlock(&lane->lock);
 	return pending;
@@ -338,18 +338,18 @@ static bool fence_pending(struct rail_lane *lane, const struct rail_path *path,
 /* Counts the new lane as a failed attempt of all other connections of the old
  * lane that have not been established in time. */
 static void fence_others_stuck(struct rail_lane *lane,
-			       const struct rail_path *path, uint64_t now,
+			       const struct rail_conn *conn, uint64_t now,
 			       uint64_t patience)
 {
 	const struct rail_cache *c = &lane->rail->cache[lane->index];
 	struct tei_sieve_entry *e;
-	struct rail_path *p;
+	struct rail_conn *p;
 
 	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(lane->rail->dp);
 	tei_list_foreach(e, &c->held.order, struct tei_sieve_entry, link) {
-		p = tei_container_of(e, struct rail_conn, entry)->path;
-		if (p != path && p->since_ns && !p->connected &&
+		p = tei_container_of(e, struct rail_cache_slot, entry)->conn;
+		if (p != conn && p->since_ns && !p->connected &&
 		    now > p->since_ns + patience)
 			__atomic_fetch_add(&p->failed_attempts, 1,
 					   __ATOMIC_RELAXED);
@@ -372,7 +372,7 @@ static bool fence_waits_for_poll(const struct rail *rail)
 }
 
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    struct rail_path *path, uint64_t now)
+			    struct rail_conn *conn, uint64_t now)
 {
 	struct rail_renew *renew = &peer->renew[lane->rail->index];
 	uint64_t patience = fence_patience(lane->rail);
@@ -381,18 +381,18 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	/* if this connection has failed before, the success of other
 	 * connections does not reset the back-off */
 	if (__atomic_exchange_n(&renew->linked, false, __ATOMIC_RELAXED) &&
-	    !__atomic_load_n(&path->failed_attempts, __ATOMIC_RELAXED)) {
+	    !__atomic_load_n(&conn->failed_attempts, __ATOMIC_RELAXED)) {
 		renew->tries = 0;
 		renew->next_ns = 0;
 	}
 	if (now < renew->next_ns || fence_waits_for_poll(lane->rail) ||
-	    !fence_path_stuck(lane, path, now, patience, &since) ||
+	    !fence_conn_stuck(lane, conn, now, patience, &since) ||
 	    !fence_worth(peer, lane, since,
-			 __atomic_load_n(&path->failed_attempts,
+			 __atomic_load_n(&conn->failed_attempts,
 					 __ATOMIC_RELAXED) >= FENCE_HOPELESS,
 			 now))
 		return;
-	if (fence_pending(lane, path, now)) {
+	if (fence_pending(lane, conn, now)) {
 		renew->next_ns = now + FENCE_STUCK_NS;
 		return;
 	}
@@ -400,13 +400,13 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 		renew->tries++;
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->stuck_ns = now;
-	fence_others_stuck(lane, path, now, patience);
+	fence_others_stuck(lane, conn, now, patience);
 	fence_retire(lane, fence_drain(lane),
 		     "a connection is not established in time");
-	if (__atomic_add_fetch(&path->failed_attempts, 1, __ATOMIC_RELAXED) >=
+	if (__atomic_add_fetch(&conn->failed_attempts, 1, __ATOMIC_RELAXED) >=
 	    FENCE_HOPELESS)
-		rail_stall_ask(peer, fence_sibling(lane), path->remote,
-			       __atomic_load_n(&path->moves, __ATOMIC_RELAXED),
+		rail_stall_ask(peer, fence_sibling(lane), conn->remote,
+			       __atomic_load_n(&conn->moves, __ATOMIC_RELAXED),
 			       now);
 }
 
@@ -414,19 +414,19 @@ void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 static void fence_unstick_lane(struct tei_rail_peer *peer,
 			       struct rail_lane *lane, uint64_t now)
 {
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 	bool hint = false;
 	uint16_t r = 0;
 
 	do {
 		rail_sched_enter(peer->dp);
-		path = rail_path_get(peer, lane, r);
+		conn = rail_conn_get(peer, lane, r);
 		hint = r < peer->nremotes && peer->remotes[r].hint;
 		r++;
 		rail_sched_leave(peer->dp);
-		if (path && !hint)
-			rail_fence_maybe_stuck(peer, lane, path, now);
-	} while (path);
+		if (conn && !hint)
+			rail_fence_maybe_stuck(peer, lane, conn, now);
+	} while (conn);
 }
 
 void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
@@ -444,17 +444,17 @@ void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now)
 /* --- connections that show no sign of life ------------------------------- */
 
 /* Returns true if the TCP connection of the path shows no sign of life. */
-static bool fence_path_silent(struct rail_lane *lane,
-			      const struct rail_path *path)
+static bool fence_conn_silent(struct rail_lane *lane,
+			      const struct rail_conn *conn)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
 	bool silent;
 
 	tei_mutex_lock(&lane->lock);
-	silent = lane->state == RAIL_LANE_ACTIVE && path->ready &&
-		 path->connected && path->lane_gen == lane->gen &&
-		 !fi_av_lookup(lane->av, path->fi_addr, addr, &len) &&
+	silent = lane->state == RAIL_LANE_ACTIVE && conn->ready &&
+		 conn->connected && conn->lane_gen == lane->gen &&
+		 !fi_av_lookup(lane->av, conn->fi_addr, addr, &len) &&
 		 rail_disconnect_silent(lane, addr, len);
 	tei_mutex_unlock(&lane->lock);
 	return silent;
@@ -466,17 +466,17 @@ static void fence_renew_silent(struct tei_rail_peer *peer, struct rail *rail,
 			       uint32_t index, uint64_t now)
 {
 	struct rail_lane *lane = rail_msg_lane(rail, index);
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 	int16_t remote;
 
 	rail_sched_enter(peer->dp);
 	remote = peer->route[rail->index];
 	if (lane && remote >= 0)
-		path = rail_path_get(peer, lane, (uint16_t)remote);
+		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
 	/* if the sibling still drains, retiring the lane would have to wait for
 	 * it */
-	if (!path || !fence_path_silent(lane, path) ||
+	if (!conn || !fence_conn_silent(lane, conn) ||
 	    __atomic_load_n(&fence_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||
 	    !fence_worth(peer, lane, now - FENCE_SILENT_NS, false, now))

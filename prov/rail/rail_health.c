@@ -123,7 +123,7 @@ static void health_free(struct rail_fault *f) TEI_REQUIRES(rail_sched_held)
 	tei_list_del(&f->link);
 	tei_list_del(&f->peer_link);
 	__atomic_fetch_sub(&rail->dp->nfaults, 1, __ATOMIC_RELAXED);
-	rail_path_reroute(f->peer);
+	rail_conn_reroute(f->peer);
 	rail_peer_activate(f->peer);
 	free(f);
 	rail_health_state(rail);
@@ -144,15 +144,15 @@ void rail_health_forget(struct tei_rail_peer *peer)
 static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 			  uint16_t remote) TEI_REQUIRES(rail_sched_held)
 {
-	const struct rail_path *path;
+	const struct rail_conn *conn;
 	uint32_t j, posted = 0, cut = 0;
 
 	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 		posted += __atomic_load_n(&rail->tx_lanes[j].inflight,
 					  __ATOMIC_RELAXED);
-		path = rail_path_get(peer, &rail->tx_lanes[j], remote);
-		if (path && j % RAIL_LANE_SLOTS == 0)
-			cut += path->inflight;
+		conn = rail_conn_get(peer, &rail->tx_lanes[j], remote);
+		if (conn && j % RAIL_LANE_SLOTS == 0)
+			cut += conn->inflight;
 	}
 	return posted > cut;
 }
@@ -245,7 +245,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		tei_log_repeated(&peer->err_repeat, TEI_LOG_WARN, "rail",
 				 "%s to %s at %s: down: %s", rail->name,
 				 peer->remotes[remote].name, peer->name, why);
-	rail_path_reroute(peer);
+	rail_conn_reroute(peer);
 	rail_peer_activate(peer);
 	rail_health_state(rail);
 	rail_progress_wake(peer->dp);
@@ -271,7 +271,7 @@ void rail_health_error(struct rail_slice *s, int err)
 	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
 	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
 		    RAIL_LANE_ACTIVE &&
-	    !(s->path && s->path->excluded))
+	    !(s->conn && s->conn->excluded))
 		rail_health_down(peer, s->lane->rail, s->remote_idx,
 				 "its connection was lost", false);
 }
@@ -393,15 +393,15 @@ struct health_todo {
 static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	const struct rail_path *path;
+	const struct rail_conn *conn;
 
 	if (f->stage != RAIL_FAULT_ASKED || f->alive_ns ||
 	    f->peer->alive_ns > f->since_ns ||
 	    (!f->asked && f->peer->life_tries < HEALTH_ASKS) ||
 	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
 		return false;
-	path = rail_path_get(f->peer, f->lane, f->remote);
-	return path && rail_cache_contended(path);
+	conn = rail_conn_get(f->peer, f->lane, f->remote);
+	return conn && rail_cache_contended(conn);
 }
 
 /* Moves the fault to its next stage if this is due. Returns true if the action
@@ -462,16 +462,15 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 
 /* Polls the lane until nothing is posted on the n connections any longer.
  * Returns false after a timeout. */
-static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
-			 int n, struct rail_done *done)
-	TEI_REQUIRES(lane->lock)
+static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
+			 int n, struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
 	uint64_t end = tei_now_ns() + HEALTH_CUT_NS +
 		       (uint64_t)n * HEALTH_CUT_MORE_NS;
 	int i = 0;
 
 	while (i < n) {
-		if (!path[i] || !path[i]->posted) {
+		if (!conn[i] || !conn[i]->posted) {
 			i++;
 		} else {
 			if (tei_now_ns() >= end)
@@ -484,39 +483,39 @@ static bool health_drain(struct rail_lane *lane, struct rail_path *const *path,
 
 /* Cuts the connection. Takes the address from the address vector, because the
  * peer may have got a new address since. */
-static void health_cut_path(struct rail_lane *lane,
-			    const struct rail_path *path,
+static void health_cut_conn(struct rail_lane *lane,
+			    const struct rail_conn *conn,
 			    const struct rail_disconnect_list *list)
 	TEI_REQUIRES(lane->lock)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
 
-	if (path->ready && !fi_av_lookup(lane->av, path->fi_addr, addr, &len))
+	if (conn->ready && !fi_av_lookup(lane->av, conn->fi_addr, addr, &len))
 		rail_disconnect_listed(lane, list, addr, len);
 }
 
 /* Replaces the connections that have no slices posted on the lane by NULL.
  * Returns false if no connection is left. */
-static bool health_posted(struct rail_lane *lane, struct rail_path **path,
+static bool health_posted(struct rail_lane *lane, struct rail_conn **conn,
 			  int n) TEI_REQUIRES(lane->lock)
 {
 	bool any = false;
 	int i;
 
 	for (i = 0; i < n; i++) {
-		if (path[i] && lane->ep && path[i]->posted &&
-		    path[i]->lane_gen == lane->gen)
+		if (conn[i] && lane->ep && conn[i]->posted &&
+		    conn[i]->lane_gen == lane->gen)
 			any = true;
 		else
-			path[i] = NULL;
+			conn[i] = NULL;
 	}
 	return any;
 }
 
 /* Cuts n connections of the lane and polls until their slices have returned.
  * Renews the lane if the slices do not return in time. */
-static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
+static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 			    int n, bool shuns)
 {
 	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
@@ -526,24 +525,24 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 	int i;
 
 	tei_mutex_lock(&lane->lock);
-	any = health_posted(lane, path, n);
+	any = health_posted(lane, conn, n);
 	tei_mutex_unlock(&lane->lock);
 	if (!any)
 		return;
 	rail_disconnect_list(lane, &list);
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
-	health_posted(lane, path, n);
+	health_posted(lane, conn, n);
 	for (i = 0; i < n; i++) {
-		if (!path[i])
+		if (!conn[i])
 			continue;
-		path[i]->excluded = shuns;
-		health_cut_path(lane, path[i], &list);
+		conn[i]->excluded = shuns;
+		health_cut_conn(lane, conn[i], &list);
 	}
-	clean = health_drain(lane, path, n, &done);
+	clean = health_drain(lane, conn, n, &done);
 	for (i = 0; i < n; i++)
-		if (path[i])
-			path[i]->excluded = false;
+		if (conn[i])
+			conn[i]->excluded = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_disconnect_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
@@ -554,7 +553,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_path **path,
 /* Cuts the connections of n pairs of one rail. */
 static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 {
-	struct rail_path *path[HEALTH_BATCH];
+	struct rail_conn *conn[HEALTH_BATCH];
 	struct rail *rail = pair[0]->rail;
 	struct rail_lane *lane;
 	uint32_t j;
@@ -567,10 +566,10 @@ static void health_cut(struct health_todo *const *pair, int n, bool shuns)
 			continue;
 		rail_sched_enter(rail->dp);
 		for (i = 0; i < n; i++)
-			path[i] = rail_path_get(pair[i]->peer, lane,
+			conn[i] = rail_conn_get(pair[i]->peer, lane,
 						pair[i]->remote);
 		rail_sched_leave(rail->dp);
-		health_cut_lane(lane, path, n, shuns);
+		health_cut_lane(lane, conn, n, shuns);
 	}
 }
 
@@ -601,7 +600,7 @@ static void health_confirm(const struct health_todo *t,
 		health_free(f);
 	} else if (f && still && f->stage == RAIL_FAULT_ASKED) {
 		f->stage = RAIL_FAULT_SUSPECT;
-		rail_path_reroute(f->peer);
+		rail_conn_reroute(f->peer);
 		rail_peer_activate(f->peer);
 		rail_health_state(t->rail);
 	} else if (f && still && f->stage == RAIL_FAULT_SUSPECT) {
@@ -614,7 +613,7 @@ static void health_confirm(const struct health_todo *t,
 		f->alive_ns = 0;
 		f->asked = false;
 		f->asks = 0;
-		rail_path_reroute(f->peer);
+		rail_conn_reroute(f->peer);
 		rail_peer_attend(f->peer);
 		rail_health_state(t->rail);
 	}

@@ -26,7 +26,7 @@
  *		 until it is full.
  *
  * While a pair is SUSPECT, DOWN or RAMPING, its local rail is routed to another
- * rail of the peer if one is reachable (rail_path.c).
+ * rail of the peer if one is reachable (rail_conn.c).
  *
  * If a peer is silent on all rails, no single rail is at fault: the slices for
  * this peer stay posted until their deadline. Many error completions of one
@@ -39,8 +39,8 @@
  *
  * Locking: fault objects are guarded by dp->sched. Any thread creates them. The
  * progress thread frees them, and so does any thread that evicts their peer; so
- * a fault is looked up again after dp->sched was released. Any thread moves a pair to DOWN; only the
- * progress thread makes the other changes of stage.
+ * a fault is looked up again after dp->sched was released. Any thread moves a
+ *pair to DOWN; only the progress thread makes the other changes of stage.
  */
 
 #include "prov/rail/rail_int.h"

@@ -302,17 +302,17 @@ static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	struct tei_rail_addr addr;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	int fd;
 
 	rail_sched_enter(pair->from.dp);
 	addr = pair->peer->remotes[0].addr;
 	pair->peer->remotes[0].addr = full->addr;
 	full->addr = addr;
-	path = rail_path_get(pair->peer, lane, 0);
+	conn = rail_conn_get(pair->peer, lane, 0);
 	rail_sched_leave(pair->from.dp);
 	tei_mutex_lock(&lane->lock);
-	path->ready = !path->ready;
+	conn->ready = !conn->ready;
 	fd = lane->wait_fd;
 	lane->wait_fd = full->wait_fd;
 	full->wait_fd = fd;
@@ -502,13 +502,13 @@ static bool health_recent(struct test_pair *pair)
 static void health_posted(struct test_pair *pair, uint32_t n)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	rail_sched_enter(pair->from.dp);
-	path = rail_path_get(pair->peer, lane, 0);
+	conn = rail_conn_get(pair->peer, lane, 0);
 	rail_sched_leave(pair->from.dp);
 	tei_mutex_lock(&lane->lock);
-	path->posted = n;
+	conn->posted = n;
 	tei_mutex_unlock(&lane->lock);
 }
 
@@ -548,7 +548,7 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *lane, *there;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct test_task task;
 	struct test_pair pair;
 	uint32_t gen;
@@ -561,13 +561,13 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 	test_task_init(&task, pair.peer, false, pair.src, pair.dst, 64);
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair.from.dp, &task, 1), 0);
 	rail_sched_enter(pair.from.dp);
-	path = rail_path_get(pair.peer, lane, 0);
+	conn = rail_conn_get(pair.peer, lane, 0);
 	rail_sched_leave(pair.from.dp);
-	while (!path->posted && tei_now_ns() < end)
+	while (!conn->posted && tei_now_ns() < end)
 		rail_lane_run(lane);
-	CU_ASSERT_EQUAL(path->posted, 1);
+	CU_ASSERT_EQUAL(conn->posted, 1);
 	rail_fence_retire_peer(pair.peer, UINT64_MAX);
-	CU_ASSERT_EQUAL(path->posted, 0);
+	CU_ASSERT_EQUAL(conn->posted, 0);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(lane->gen, gen);
 	CU_ASSERT(health_works(&pair));
@@ -581,24 +581,24 @@ static void test_a_silent_peer_leaves_the_lane_to_others(void)
 
 /* Posts one slice to a peer that does not poll, and creates a fault of that
  * age. *since: time at which the silence began, ns. */
-static struct rail_path *health_freeze(struct test_pair *pair,
+static struct rail_conn *health_freeze(struct test_pair *pair,
 				       struct test_task *task, uint64_t age,
 				       uint64_t *since)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail_fault *f;
 
 	test_task_init(task, pair->peer, false, pair->src, pair->dst, 64);
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, task, 1), 0);
 	rail_sched_enter(pair->from.dp);
-	path = rail_path_get(pair->peer, lane, 0);
+	conn = rail_conn_get(pair->peer, lane, 0);
 	rail_sched_leave(pair->from.dp);
-	while (!path->posted && tei_now_ns() < end)
+	while (!conn->posted && tei_now_ns() < end)
 		rail_lane_run(lane);
-	CU_ASSERT_EQUAL_FATAL(path->posted, 1);
-	rail_stall_ask(pair->peer, lane, 0, path->moves, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(conn->posted, 1);
+	rail_stall_ask(pair->peer, lane, 0, conn->moves, tei_now_ns());
 	rail_sched_enter(pair->from.dp);
 	f = tei_list_first(&pair->peer->faults, struct rail_fault, peer_link);
 	f->since_ns -= age;
@@ -606,7 +606,7 @@ static struct rail_path *health_freeze(struct test_pair *pair,
 	pair->peer->life_tries = 2;
 	*since = f->since_ns;
 	rail_sched_leave(pair->from.dp);
-	return path;
+	return conn;
 }
 
 static void health_look(struct test_pair *pair, uint64_t now)
@@ -622,7 +622,7 @@ static void health_look(struct test_pair *pair, uint64_t now)
 static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	struct rail_path *path, other = { .remote = 0 };
+	struct rail_conn *conn, other = { .remote = 0 };
 	struct rail_lane *there;
 	struct rail_cache *c;
 	struct test_task task;
@@ -634,21 +634,21 @@ static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 	c = rail_cache_of(&pair.rail->tx_lanes[0]);
 	tei_list_init(&other.wait_link);
 	tei_mutex_lock(&there->lock);
-	path = health_freeze(&pair, &task, age, &since);
+	conn = health_freeze(&pair, &task, age, &since);
 	rail_sched_enter(pair.from.dp);
-	path->conn->yield = true;
+	conn->slot->yield = true;
 	if (wait)
 		tei_list_add_tail(&c->waiting, &other.wait_link);
 	rail_sched_leave(pair.from.dp);
 	health_look(&pair, since + age);
 	/* nothing is cut by the first check */
-	CU_ASSERT_EQUAL(path->posted, 1);
+	CU_ASSERT_EQUAL(conn->posted, 1);
 	for (int i = 0; i < looks; i++) {
 		usleep(450 * 1000);
 		age += 450 * TEI_NS_PER_MS;
 		health_look(&pair, since + age);
 	}
-	CU_ASSERT_EQUAL(path->posted, left);
+	CU_ASSERT_EQUAL(conn->posted, left);
 	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(test_ends(&task), 0);
 	/* the wire is not at fault */
@@ -703,7 +703,7 @@ static void test_a_pair_that_idles_is_no_fault(void)
 
 struct health_many {
 	struct tei_rail_peer *peer[HEALTH_MANY];
-	struct rail_path *path[HEALTH_MANY];
+	struct rail_conn *conn[HEALTH_MANY];
 	struct rail_slice slice[HEALTH_MANY];
 	int listener[HEALTH_MANY], fd[HEALTH_MANY], wait_fd;
 };
@@ -723,7 +723,7 @@ static struct tei_rail_peer *health_peer(struct test_pair *pair, uint32_t i,
 	memcpy(p->remotes[0].addr.bytes, sin, sizeof(*sin));
 	p->state = RAIL_PEER_READY;
 	p->refs = 1;
-	CU_ASSERT_EQUAL_FATAL(rail_path_table(p), 0);
+	CU_ASSERT_EQUAL_FATAL(rail_conn_table(p), 0);
 	rail_sched_leave(pair->from.dp);
 	return p;
 }
@@ -769,8 +769,8 @@ static void health_post_many(struct test_pair *pair, struct health_many *m,
 
 	tei_mutex_lock(&lane->lock);
 	for (i = 0; i < HEALTH_MANY; i++) {
-		m->path[i]->posted = post;
-		m->path[i]->moves++;
+		m->conn[i]->posted = post;
+		m->conn[i]->moves++;
 		if (post)
 			tei_list_add_tail(&lane->posted, &m->slice[i].link);
 		else
@@ -792,12 +792,12 @@ static void health_begin_many(struct test_pair *pair, struct health_many *m)
 		health_connect(m, i, &sin);
 		m->peer[i] = health_peer(pair, i, &sin);
 		rail_sched_enter(pair->from.dp);
-		m->path[i] = rail_path_get(m->peer[i], lane, 0);
+		m->conn[i] = rail_conn_get(m->peer[i], lane, 0);
 		rail_sched_leave(pair->from.dp);
-		CU_ASSERT_PTR_NOT_NULL_FATAL(m->path[i]);
-		m->path[i]->lane_gen = lane->gen;
+		CU_ASSERT_PTR_NOT_NULL_FATAL(m->conn[i]);
+		m->conn[i]->lane_gen = lane->gen;
 		m->slice[i] = (struct rail_slice){ .peer = m->peer[i],
-						   .path = m->path[i],
+						   .conn = m->conn[i],
 						   .lane = lane };
 	}
 	/* wait until the TCP stack has received nothing from the peers for a

@@ -104,7 +104,7 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 	uint32_t i, n = rail_count(p->dp);
 	int16_t at[TEI_RAIL_MAX];
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	rail_sched_enter(p->dp);
 	for (i = 0; i < n; i++)
@@ -114,7 +114,7 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 		if (at[i] < 0)
 			continue;
 		if (!rail_msg_try_pair(p, rail_at(p->dp, i), 0, at[i], buf, len,
-				       &lane, &path))
+				       &lane, &conn))
 			return 0;
 		if (lane)
 			rail_lane_run(lane);

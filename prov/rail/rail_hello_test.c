@@ -38,7 +38,7 @@ static void hello_away(struct tei_rail_peer *p)
 	p->remotes[0].away = true;
 	p->remotes[0].serial = ++p->serial;
 	p->table_seen = 0;
-	rail_path_table(p);
+	rail_conn_table(p);
 	rail_sched_leave(p->dp);
 }
 
@@ -233,16 +233,16 @@ static void test_an_address_that_is_to_come_is_waited_for(void)
 
 /* --- two peers with the same address ------------------------------------- */
 
-static struct rail_path *hello_path(struct tei_rail_peer *p,
+static struct rail_conn *hello_conn(struct tei_rail_peer *p,
 				    struct rail_lane *lane)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	rail_sched_enter(p->dp);
-	path = rail_path_get(p, lane, 0);
+	conn = rail_conn_get(p, lane, 0);
 	rail_sched_leave(p->dp);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-	return path;
+	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
+	return conn;
 }
 
 /* Gives the connection to p a place in the endpoint cache and an address handle
@@ -250,22 +250,22 @@ static struct rail_path *hello_path(struct tei_rail_peer *p,
 static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock)
 {
-	struct rail_path *path = hello_path(p, lane);
+	struct rail_conn *conn = hello_conn(p, lane);
 
 	rail_sched_enter(p->dp);
-	CU_ASSERT(rail_cache_admit_msg(lane, path, tei_now_ns()));
+	CU_ASSERT(rail_cache_admit_msg(lane, conn, tei_now_ns()));
 	rail_sched_leave(p->dp);
-	return rail_path_ready(p, path, lane, 0, 0);
+	return rail_conn_ready(p, conn, lane, 0, 0);
 }
 
 static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock)
 {
-	struct rail_path *path = hello_path(p, lane);
+	struct rail_conn *conn = hello_conn(p, lane);
 
-	path->used = true;
+	conn->used = true;
 	rail_sched_enter(p->dp);
-	rail_cache_drop(path);
+	rail_cache_drop(conn);
 	rail_sched_leave(p->dp);
 	rail_cache_close(lane);
 }

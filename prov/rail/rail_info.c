@@ -250,11 +250,11 @@ static const struct ifaddrs *info_interface(const struct ifaddrs *ifs,
 
 static bool info_is_bridge(const char *ifname)
 {
-	char path[128];
+	char conn[128];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "/sys/class/net/%.32s/bridge", ifname);
-	return !stat(path, &st);
+	snprintf(conn, sizeof(conn), "/sys/class/net/%.32s/bridge", ifname);
+	return !stat(conn, &st);
 }
 
 /* Returns true if the list, separated by commas or spaces, contains the

@@ -108,7 +108,7 @@ struct rail_slice {
 	struct tei_list link;
 	struct tei_rail_peer *peer;
 	struct rail_lane *lane;		/* lane of the last posting */
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
 	struct rail_rkey *rkey;		/* remote key that the slice uses;
@@ -136,7 +136,7 @@ struct rail_slice {
 	bool read;
 	bool large;			/* part of a bulk request
 					 * (rail_task_large) */
-	bool path_fresh;		/* address handle must be
+	bool conn_fresh;		/* address handle must be
 					 * inserted before posting */
 };
 
@@ -388,7 +388,7 @@ struct rail_tx {
 	struct rail *rail;
 	struct rail_lane *lane;		/* lane that the buffer is posted on, or
 					 * NULL */
-	struct rail_path *path;		/* connection that carries the message
+	struct rail_conn *conn;		/* connection that carries the message
 					 * (counted in path->msgs), or NULL */
 	uint64_t incarnation;		/* incarnation of the receiving peer */
 	uint16_t remote;		/* index into peer->remotes */
@@ -645,7 +645,7 @@ struct rail_socket {
  * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
  * of the tx lane share the connection; it always belongs to the active slot.
  */
-struct rail_path {
+struct rail_conn {
 	/* fixed */
 	struct tei_rail_peer *peer;
 	uint16_t remote;		/* index into peer->remotes */
@@ -680,7 +680,7 @@ struct rail_path {
 					 * time of that check, */
 	uint64_t looked_ns;		/* time of the check that found moves
 					 * unchanged, */
-	struct rail_path *look_next;	/* and next entry in the list of that
+	struct rail_conn *look_next;	/* and next entry in the list of that
 					 * check (rail_stall.c) */
 	uint64_t blocked_ns;		/* no post before this
 					 * time, 0: no limit */
@@ -709,10 +709,10 @@ struct rail_path {
 					 * time, 0: unknown */
 	uint32_t fits;			/* slices cut since room was set */
 	uint32_t msgs;			/* messages sent and not completed */
-	struct rail_conn *conn;		/* place in the endpoint
+	struct rail_cache_slot *slot;	/* place in the endpoint
 					 * cache, or NULL */
-	struct rail_conn *leaving;	/* entry of the evicted connection that
-					 * is to be closed, or NULL */
+	struct rail_cache_slot *leaving; /* entry of the evicted connection that
+					  * is to be closed, or NULL */
 	struct tei_list wait_link;	/* in rail_cache.waiting, or unlinked */
 };
 
@@ -918,7 +918,7 @@ struct tei_rail_peer {
 	} contact;
 	uint16_t its_contact;		/* contact number of the peer's last
 					 * hello, from 1; 0: none */
-	bool paths_short;		/* an allocation in rail_path_table
+	bool conns_short;		/* an allocation in rail_conn_table
 					 * failed; it must be called again */
 	uint32_t serial;		/* last serial given to a remote rail */
 	int16_t route[TEI_RAIL_MAX];	/* local rail → index
@@ -928,10 +928,10 @@ struct tei_rail_peer {
 	bool choice;			/* rail_select_remote.c must select
 					 * the remote rail */
 	/* paths: the connections, [(rail * lanes_per_rail + lane) * remotes_cap
-	 * + remote]; each rail_path keeps its address until the peer is
+	 * + remote]; each rail_conn keeps its address until the peer is
 	 * freed */
 	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
-	struct rail_path **paths;
+	struct rail_conn **conns;
 	uint32_t path_rails;		/* number of local rails that paths has
 					 * room for */
 	uint16_t remotes_cap;
@@ -1725,54 +1725,53 @@ void rail_mr_free_all(struct tei_rail_dp *dp);
 int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_mr_close_anywhere(struct tei_rail_dp *dp);
 
-/* --- rail_path.c: connections and routes --------------------------------- */
+/* --- rail_conn.c: connections and routes --------------------------------- */
 /* Returns the connection of this lane to that remote rail, or NULL before
- * rail_path_table. */
-struct rail_path *rail_path_get(struct tei_rail_peer *peer,
+ * rail_conn_table. */
+struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if the connection has an address handle for the current
  * generations. The lane's lock is held too. */
-bool rail_path_is_ready(const struct tei_rail_peer *peer,
-			const struct rail_path *path,
+bool rail_conn_is_ready(const struct tei_rail_peer *peer,
+			const struct rail_conn *conn,
 			const struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 /* Gives the connection an address handle for the current generations. gen:
  * generation of the remote rail for which a slice was cut, 0: any. Returns 0,
  * -FI_EAGAIN if the remote rail no longer has generation gen, or another
  * -FI_E*. */
-int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
+int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(lane->lock);
 /* Blocks posts to the connection for a while after a post has returned
  * -FI_EAGAIN. busy: slices are posted on the connection, so the reason was a
  * full queue. Returns true if the connection has been connecting for a
  * suspiciously long time. */
-bool rail_path_block(struct rail_path *path, uint64_t now, bool busy);
+bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy);
 /* Returns true if the connection appears to be up. Checks the connection's
  * sockets, because the loss of an idle connection causes no completion. */
-bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
+bool rail_conn_lives(struct rail_lane *lane, struct rail_conn *conn)
 	TEI_REQUIRES(lane->lock);
 /* Increments the progress counter, because a slice was posted on the idle
  * connection, or a slice has completed. The lane's lock is held. */
-static inline void rail_path_moved(struct rail_path *path)
+static inline void rail_conn_moved(struct rail_conn *conn)
 {
-	__atomic_store_n(&path->moves, path->moves + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&conn->moves, conn->moves + 1, __ATOMIC_RELAXED);
 }
 /* Returns the index of a local rail that can reach addr, or -1. */
-int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
+int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
 /* Returns the remote rail for the next slice of a local rail, or -1. */
-int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
+int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Allocates the connections of every pair of rails and chooses the routes.
  * Called by the thread or during set-up. */
-int rail_path_table(struct tei_rail_peer *peer)
-	TEI_REQUIRES(rail_sched_held);
+int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 /* Returns how well a local rail can reach a remote rail: 0 not at all or only a
  * hint, 1 perhaps, through a router, 2 same network, 3 same address. */
-int rail_path_fit(const struct rail *rail, const struct rail_remote *remote);
-/* Returns what rail_path_fit returns, but also for a hint. */
-int rail_path_reach(const struct rail *rail, const struct rail_remote *remote);
+int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote);
+/* Returns what rail_conn_fit returns, but also for a hint. */
+int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote);
 /* Decides whether remote rails must be selected per slice (rail_select_remote).
  * Must be called whenever routes or ranks have changed. */
 void rail_select_table(struct tei_rail_peer *peer)
@@ -1789,7 +1788,7 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Chooses the routes again after a pair has failed or recovered: the affected
  * local rails are routed to another remote rail, or back to their usual one. */
-void rail_path_reroute(struct tei_rail_peer *peer)
+void rail_conn_reroute(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns an off-route remote rail that the local rail might reach, for
@@ -1797,22 +1796,22 @@ void rail_path_reroute(struct tei_rail_peer *peer)
  * (rail_health_doubtful) is returned only if all other pairs are doubtful as
  * well: it may then be the only way for the fence. Returns -1 if there is none.
  */
-int16_t rail_path_other(const struct tei_rail_peer *peer,
+int16_t rail_conn_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
 	TEI_REQUIRES(rail_sched_held);
-void rail_path_free_all(struct tei_rail_peer *peer)
+void rail_conn_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* rail_path_take counts a slice on the connection for which it was cut;
- * rail_path_reverse removes the slice from the count when it has completed,
+/* rail_conn_take counts a slice on the connection for which it was cut;
+ * rail_conn_reverse removes the slice from the count when it has completed,
  * failed or could not be posted. */
-void rail_path_take(struct rail_path *path, struct rail_slice *slice)
+void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
-void rail_path_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
-/* Do what rail_path_take and rail_path_reverse do, for a message.
- * rail_path_sent allows tx->path to be NULL. */
-void rail_path_send(struct rail_path *path, struct rail_tx *tx)
+void rail_conn_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+/* Do what rail_conn_take and rail_conn_reverse do, for a message.
+ * rail_conn_sent allows tx->conn to be NULL. */
+void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
-void rail_path_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
+void rail_conn_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
 
 /* --- rail_window.c (rail_sched.h) ---------------------------------------- */
 #define RAIL_WINDOW_MAX		(64u << 20)
@@ -2200,7 +2199,7 @@ void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now);
  * hold an old connection from it. Backs off as long as no connection comes
  * up. */
 void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    struct rail_path *path, uint64_t now);
+			    struct rail_conn *conn, uint64_t now);
 /* Does what rail_fence_maybe_stuck does, for all connections to the peer that
  * were tried recently. */
 void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
@@ -2303,13 +2302,13 @@ enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
  * Any thread. */
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
-		    struct rail_lane **lane, struct rail_path **path);
+		    struct rail_lane **lane, struct rail_conn **conn);
 /* Does what rail_msg_try_on does, but for a given remote rail; -1: the
  * route. */
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t lane_index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **lane,
-		      struct rail_path **path);
+		      struct rail_conn **conn);
 /* Returns true if nothing is known to be wrong with the rail's route to the
  * peer. */
 bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);

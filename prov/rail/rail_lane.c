@@ -489,10 +489,10 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 	/* if the lane is retired, the connection already belongs to its sibling
 	 * lane */
 	if (lane->state == RAIL_LANE_ACTIVE) {
-		slice->path->posted--;
-		slice->path->blocked_ns = 0;
+		slice->conn->posted--;
+		slice->conn->blocked_ns = 0;
 	}
-	rail_path_moved(slice->path);
+	rail_conn_moved(slice->conn);
 	__atomic_store_n(&lane->inflight, lane->inflight - 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->inflight_bytes,
 			 lane->inflight_bytes - slice->len, __ATOMIC_RELAXED);
@@ -524,18 +524,18 @@ static void lane_repost(struct rail_lane *lane)
 /* Records, after an operation on the connection has completed, whether the
  * connection is established. Does nothing if the lane is retired, because the
  * connection then belongs to the sibling lane. */
-static void lane_path_is(const struct rail_lane *lane, struct rail_path *path,
+static void lane_conn_is(const struct rail_lane *lane, struct rail_conn *conn,
 			 bool connected)
 {
-	if (lane->state != RAIL_LANE_ACTIVE || !path->ready ||
-	    path->lane_gen != lane->gen)
+	if (lane->state != RAIL_LANE_ACTIVE || !conn->ready ||
+	    conn->lane_gen != lane->gen)
 		return;
-	if (connected && !path->connected) {
-		__atomic_store_n(&path->peer->renew[lane->rail->index].linked,
+	if (connected && !conn->connected) {
+		__atomic_store_n(&conn->peer->renew[lane->rail->index].linked,
 				 true, __ATOMIC_RELAXED);
-		__atomic_store_n(&path->failed_attempts, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&conn->failed_attempts, 0, __ATOMIC_RELAXED);
 	}
-	path->connected = connected;
+	conn->connected = connected;
 }
 
 /* Returns true if the error means that the connection has ended. */
@@ -558,11 +558,11 @@ static bool lane_err_ends(int err)
 
 /* Returns true if the error means that this connection (path) of the lane has
  * ended. */
-static bool lane_path_broke(const struct rail_lane *lane,
-			    const struct rail_path *path, int err)
+static bool lane_conn_broke(const struct rail_lane *lane,
+			    const struct rail_conn *conn, int err)
 {
 	return lane_err_ends(err) && lane->state == RAIL_LANE_ACTIVE &&
-	       path->ready && path->lane_gen == lane->gen;
+	       conn->ready && conn->lane_gen == lane->gen;
 }
 
 /*
@@ -575,10 +575,10 @@ static bool lane_path_broke(const struct rail_lane *lane,
  * fail. Without polls of the lane, this state would last as long as messages
  * are sent only from time to time.
  */
-static void lane_drop(struct rail_lane *lane, struct rail_path *path)
+static void lane_drop(struct rail_lane *lane, struct rail_conn *conn)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
-	rail_cache_drop(path);
+	rail_cache_drop(conn);
 	__atomic_store_n(&lane->settle_ns, tei_now_ns() + LANE_SETTLE_NS,
 			 __ATOMIC_RELAXED);
 }
@@ -591,13 +591,13 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	struct rail_tx *tx = tei_container_of(op, struct rail_tx, op);
 
 	rail_sched_enter(lane->rail->dp);
-	if (tx->path && lane->is_rx) {
+	if (tx->conn && lane->is_rx) {
 		if (err)
-			rail_reverse_broke(tx->path->peer, lane->rail);
-	} else if (tx->path) {
-		lane_path_is(lane, tx->path, !err);
-		if (err && lane_path_broke(lane, tx->path, err))
-			lane_drop(lane, tx->path);
+			rail_reverse_broke(tx->conn->peer, lane->rail);
+	} else if (tx->conn) {
+		lane_conn_is(lane, tx->conn, !err);
+		if (err && lane_conn_broke(lane, tx->conn, err))
+			lane_drop(lane, tx->conn);
 	}
 	rail_msg_tx_put(tx);
 	rail_sched_leave(lane->rail->dp);
@@ -622,7 +622,7 @@ static void lane_handle_ok(struct rail_lane *lane,
 		case RAIL_OP_SLICE:
 			slices[ns] = tei_container_of(op, struct rail_slice, op);
 			lane_unpost(lane, slices[ns]);
-			lane_path_is(lane, slices[ns]->path, true);
+			lane_conn_is(lane, slices[ns]->conn, true);
 			lane_count_ok(lane, slices[ns]);
 			bytes += slices[ns++]->len;
 			break;
@@ -687,10 +687,10 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 	struct tei_rail_dp *dp = lane->rail->dp;
 
 	lane_unpost(lane, slice);
-	lane_path_is(lane, slice->path, false);
+	lane_conn_is(lane, slice->conn, false);
 	rail_sched_enter(dp);
-	if (lane_path_broke(lane, slice->path, e->err))
-		lane_drop(lane, slice->path);
+	if (lane_conn_broke(lane, slice->conn, e->err))
+		lane_drop(lane, slice->conn);
 	slice->prov_err = e->prov_errno;
 	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
 	rail_health_error(slice, e->err);
@@ -729,7 +729,7 @@ static void lane_handle_error(struct rail_lane *lane, struct rail_done *done)
 	case RAIL_OP_SEND:
 		tx = tei_container_of(op, struct rail_tx, op);
 		lane_log_error(lane, &e, "message to",
-			       tx->path ? tx->path->peer : NULL, text);
+			       tx->conn ? tx->conn->peer : NULL, text);
 		lane_tx_done(lane, op, e.err);
 		break;
 	case RAIL_OP_RECV:

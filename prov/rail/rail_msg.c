@@ -79,28 +79,28 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
  * such peers could still use up the remaining buffers step by step, so the last
  * buffers are reserved for connections that use none.
  */
-static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_path *path)
+static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_tx *tx;
 
-	if (!rail->tx_left || (path && path->msgs &&
-			       (path->msgs >= 2 * rail->tx_left ||
+	if (!rail->tx_left || (conn && conn->msgs &&
+			       (conn->msgs >= 2 * rail->tx_left ||
 				rail->tx_left <= MSG_TX_SPARE)))
 		return NULL;
 	tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
 	tei_list_del(&tx->link);
 	rail->tx_left--;
-	rail_path_send(path, tx);
+	rail_conn_send(conn, tx);
 	return tx;
 }
 
-static struct rail_tx *msg_tx_get(struct rail *rail, struct rail_path *path)
+static struct rail_tx *msg_tx_get(struct rail *rail, struct rail_conn *conn)
 {
 	struct rail_tx *tx;
 
 	rail_sched_enter(rail->dp);
-	tx = msg_tx_take(rail, path);
+	tx = msg_tx_take(rail, conn);
 	rail_sched_leave(rail->dp);
 	return tx;
 }
@@ -109,13 +109,13 @@ void rail_msg_tx_put(struct rail_tx *tx)
 {
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
-	rail_path_sent(tx);
+	rail_conn_sent(tx);
 	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
 	tx->rail->tx_left++;
 }
 
 /* The result of msg_admit. */
-struct msg_path {
+struct msg_conn {
 	bool busy;			/* slices are in flight on the
 					 * connection */
 	bool ready;
@@ -127,18 +127,18 @@ struct msg_path {
  * buffer if the connection has an address handle. Returns false if no place is
  * free now. */
 static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
-		      uint16_t remote, struct rail_path *path, uint64_t now,
-		      struct msg_path *is) TEI_REQUIRES(lane->lock)
+		      uint16_t remote, struct rail_conn *conn, uint64_t now,
+		      struct msg_conn *is) TEI_REQUIRES(lane->lock)
 {
 	bool good;
 
 	is->tx = NULL;
 	rail_sched_enter(lane->rail->dp);
-	good = rail_cache_admit_msg(lane, path, now);
-	is->busy = path->inflight != 0;
-	is->ready = good && rail_path_is_ready(peer, path, lane, remote);
+	good = rail_cache_admit_msg(lane, conn, now);
+	is->busy = conn->inflight != 0;
+	is->ready = good && rail_conn_is_ready(peer, conn, lane, remote);
 	if (is->ready)
-		is->tx = msg_tx_take(lane->rail, path);
+		is->tx = msg_tx_take(lane->rail, conn);
 	rail_sched_leave(lane->rail->dp);
 	return good;
 }
@@ -176,60 +176,60 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 /* The provider found no route. Marks the rail pair faulty only if it is the
  * peer's current route; other pairs were only tried. */
 static void msg_refused(struct tei_rail_peer *peer, struct rail_lane *lane,
-			struct rail_path *path, int err, uint64_t now)
+			struct rail_conn *conn, int err, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
-	rail_path_block(path, now, false);
-	path->since_ns = 0;	/* the connection is not being established */
-	__atomic_store_n(&path->suspect, true, __ATOMIC_RELAXED);
+	rail_conn_block(conn, now, false);
+	conn->since_ns = 0; /* the connection is not being established */
+	__atomic_store_n(&conn->suspect, true, __ATOMIC_RELAXED);
 	rail_sched_enter(peer->dp);
-	if (path->remote == peer->route[lane->rail->index])
-		rail_health_refused(peer, lane->rail, path->remote, err);
+	if (conn->remote == peer->route[lane->rail->index])
+		rail_health_refused(peer, lane->rail, conn->remote, err);
 	rail_sched_leave(peer->dp);
 }
 
 /* Posts the message on the connection, establishing it if necessary. Returns 0,
  * -FI_EAGAIN, or -FI_EHOSTUNREACH if the provider refused the message. */
 static ssize_t msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
-			uint16_t remote, struct rail_path *path,
+			uint16_t remote, struct rail_conn *conn,
 			const void *msg, size_t len, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
-	struct msg_path is;
+	struct msg_conn is;
 	ssize_t ret = 0;
 
-	if (lane->state != RAIL_LANE_ACTIVE || path->blocked_ns > now ||
-	    !msg_admit(peer, lane, remote, path, now, &is))
+	if (lane->state != RAIL_LANE_ACTIVE || conn->blocked_ns > now ||
+	    !msg_admit(peer, lane, remote, conn, now, &is))
 		return -FI_EAGAIN;
 	rail_cache_close(lane);
 	if (!is.ready)
-		ret = rail_path_ready(peer, path, lane, remote, 0);
+		ret = rail_conn_ready(peer, conn, lane, remote, 0);
 	if (ret == -FI_EAGAIN)
 		return ret;
 	if (!ret) {
-		path->used = true;
+		conn->used = true;
 		if (!is.ready)
-			is.tx = msg_tx_get(lane->rail, path);
-		ret = msg_post_to(peer, lane, remote, is.tx, path->fi_addr, msg,
+			is.tx = msg_tx_get(lane->rail, conn);
+		ret = msg_post_to(peer, lane, remote, is.tx, conn->fi_addr, msg,
 				  len);
 	}
 	switch (ret) {
 	case 0:
-		path->since_ns = 0;
-		path->asked_ns = now;
-		path->backoff_us = 0;
-		__atomic_store_n(&path->suspect, false, __ATOMIC_RELAXED);
+		conn->since_ns = 0;
+		conn->asked_ns = now;
+		conn->backoff_us = 0;
+		__atomic_store_n(&conn->suspect, false, __ATOMIC_RELAXED);
 		return 0;
 	case -FI_EAGAIN:
-		__atomic_store_n(&path->suspect,
-				 rail_path_block(path, now, is.busy),
+		__atomic_store_n(&conn->suspect,
+				 rail_conn_block(conn, now, is.busy),
 				 __ATOMIC_RELAXED);
 		return ret;
 	case -FI_ENOMEM:	/* no buffer is free; the connection is not at
 				 * fault */
 		return -FI_EAGAIN;
 	default:
-		msg_refused(peer, lane, path, (int)-ret, now);
+		msg_refused(peer, lane, conn, (int)-ret, now);
 		return -FI_EHOSTUNREACH;
 	}
 }
@@ -251,7 +251,7 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  fi_addr_t addr, const void *msg, size_t len)
 {
 	struct rail_lane *forth = rail_msg_lane(lane->rail, 0);
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 	struct rail_tx *tx = NULL;
 	int16_t remote;
 	ssize_t ret;
@@ -260,9 +260,9 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_enter(peer->dp);
 	remote = peer->route[lane->rail->index];
 	if (forth && remote >= 0)
-		path = rail_path_get(peer, forth, (uint16_t)remote);
-	if (path)
-		tx = msg_tx_take(lane->rail, path);
+		conn = rail_conn_get(peer, forth, (uint16_t)remote);
+	if (conn)
+		tx = msg_tx_take(lane->rail, conn);
 	rail_sched_leave(peer->dp);
 	if (!tx)
 		return -FI_EAGAIN;
@@ -273,10 +273,10 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t index, int16_t remote, const void *msg,
 		      size_t len, struct rail_lane **which,
-		      struct rail_path **way)
+		      struct rail_conn **way)
 {
 	struct rail_lane *lane = rail_msg_lane(rail, index);
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 	ssize_t ret;
 
 	*which = NULL;
@@ -290,16 +290,16 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 	if (remote < 0)
 		remote = peer->route[rail->index];
 	if (remote >= 0)
-		path = rail_path_get(peer, lane, (uint16_t)remote);
+		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	if (!path)
+	if (!conn)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
-	ret = msg_post(peer, lane, (uint16_t)remote, path, msg, len,
+	ret = msg_post(peer, lane, (uint16_t)remote, conn, msg, len,
 		       tei_now_ns());
 	tei_mutex_unlock(&lane->lock);
 	*which = lane;
-	*way = path;
+	*way = conn;
 	return (int)ret;
 }
 
@@ -308,19 +308,19 @@ enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 {
 	struct rail_lane *lane = rail_msg_lane(rail, index);
 	enum rail_msg_link link = RAIL_MSG_UNLINKED;
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 
 	rail_sched_enter(peer->dp);
 	if (lane && peer->route[rail->index] >= 0)
-		path = rail_path_get(peer, lane,
+		conn = rail_conn_get(peer, lane,
 				     (uint16_t)peer->route[rail->index]);
-	if (path && path->msgs)
+	if (conn && conn->msgs)
 		link = RAIL_MSG_LINKING;
 	rail_sched_leave(peer->dp);
-	if (!path)
+	if (!conn)
 		return link;
 	tei_mutex_lock(&lane->lock);
-	if (rail_path_lives(lane, path))
+	if (rail_conn_lives(lane, conn))
 		link = RAIL_MSG_LINKED;
 	tei_mutex_unlock(&lane->lock);
 	return link;
@@ -328,7 +328,7 @@ enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t index, const void *msg, size_t len,
-		    struct rail_lane **which, struct rail_path **way)
+		    struct rail_lane **which, struct rail_conn **way)
 {
 	return rail_msg_try_pair(peer, rail, index, -1, msg, len, which, way);
 }
@@ -338,10 +338,10 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 {
 	uint64_t now = tei_now_ns();
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	int ret;
 
-	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &path);
+	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &conn);
 	if (!ret)
 		peer->again_ns = 0;
 	else if (ret == -FI_EAGAIN && !peer->again_ns)
@@ -350,7 +350,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane);
 		if (!peer->unauthenticated)
-			rail_fence_maybe_stuck(peer, lane, path, now);
+			rail_fence_maybe_stuck(peer, lane, conn, now);
 	}
 	return ret;
 }
@@ -399,7 +399,7 @@ static int msg_send_over(struct tei_rail_peer *peer, const void *msg,
  * doubt. */
 static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 {
-	const struct rail_path *path = NULL;
+	const struct rail_conn *conn = NULL;
 	struct rail_lane *lane;
 	int16_t remote;
 	bool fails;
@@ -410,10 +410,10 @@ static bool msg_route_fails(struct tei_rail_peer *peer, const struct rail *rail)
 	fails = remote >= 0 &&
 		rail_health_doubtful(peer, rail, (uint16_t)remote);
 	if (remote >= 0 && lane)
-		path = rail_path_get(peer, lane, (uint16_t)remote);
+		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
 	return fails ||
-	       (path && __atomic_load_n(&path->suspect, __ATOMIC_RELAXED));
+	       (conn && __atomic_load_n(&conn->suspect, __ATOMIC_RELAXED));
 }
 
 /* Sends the message over a rail pair that is not a route. Uses only local rails
@@ -425,7 +425,7 @@ static int msg_send_deferred(struct tei_rail_peer *peer, const void *msg,
 {
 	uint32_t i, n = rail_count(peer->dp);
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail *rail;
 	int16_t remote;
 	uint32_t turn;
@@ -440,19 +440,19 @@ static int msg_send_deferred(struct tei_rail_peer *peer, const void *msg,
 		    (!all && !msg_route_fails(peer, rail)))
 			continue;
 		rail_sched_enter(peer->dp);
-		remote = rail_path_other(peer, rail, turn / n);
+		remote = rail_conn_other(peer, rail, turn / n);
 		rail_sched_leave(peer->dp);
 		if (remote < 0)
 			continue;
 		ret = rail_msg_try_pair(peer, rail, 0, remote, msg, len, &lane,
-					&path);
+					&conn);
 		if (!ret)
 			return 0;
 		if (ret != -FI_EAGAIN || !lane)
 			continue;
 		rail_lane_run(lane);
 		if (all && !peer->unauthenticated)
-			rail_fence_maybe_stuck(peer, lane, path, tei_now_ns());
+			rail_fence_maybe_stuck(peer, lane, conn, tei_now_ns());
 	}
 	return -FI_EHOSTUNREACH;
 }
@@ -490,7 +490,7 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 {
 	int16_t remote = (int16_t)((heard >> MSG_PAIR_SHIFT) - 1);
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail *rail;
 	bool elsewhere;
 
@@ -504,7 +504,8 @@ static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
 		    tei_now_ns() < peer->alive_ns + MSG_HEARD_NS;
 	rail_sched_leave(peer->dp);
 	return elsewhere ? rail_msg_try_pair(peer, rail, 0, remote, msg, len,
-					     &lane, &path) : -FI_EHOSTUNREACH;
+					     &lane, &conn)
+			 : -FI_EHOSTUNREACH;
 }
 
 /* Returns true if the message should use other rail pairs: it was sent several
@@ -852,7 +853,7 @@ static void msg_on_hello(struct tei_rail_peer *peer, const struct rail *rail,
 		msg_drop_missing(peer, h->listed, done);
 		rail_peer_take_firsts(peer, h->firsts, h->nfirsts);
 		rail_peer_drop_hint(peer);
-		if (rail_path_table(peer))
+		if (rail_conn_table(peer))
 			return;
 		peer->table_seen = table;
 		if (peer->state == RAIL_PEER_NEW)
@@ -1232,7 +1233,7 @@ static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 	if (h->type != RAIL_MSG_HELLO || h->dst != dp->incarnation)
 		return;
 	while (i < hello->n &&
-	       rail_path_fit_any(dp, &hello->remotes[i].addr) < 0)
+	       rail_conn_fit_any(dp, &hello->remotes[i].addr) < 0)
 		i++;
 	if (i == hello->n)
 		return;

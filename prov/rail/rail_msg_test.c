@@ -1058,18 +1058,18 @@ static void test_a_fence_closes_a_generation_once(void)
 
 /* --- the rail pair of a message ------------------------------------------ */
 
-static struct rail_path *msg_path(struct msg_rig *rig, uint32_t rail,
+static struct rail_conn *msg_conn(struct msg_rig *rig, uint32_t rail,
 				  uint16_t remote)
 {
 	struct tei_rail_peer *p = msg_peer(rig, MSG_GOOD);
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	rail_sched_enter(rig->plane.dp);
-	path = rail_path_get(p, &rail_at(rig->plane.dp, rail)->tx_lanes[0],
+	conn = rail_conn_get(p, &rail_at(rig->plane.dp, rail)->tx_lanes[0],
 			     remote);
 	rail_sched_leave(rig->plane.dp);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-	return path;
+	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
+	return conn;
 }
 
 /* Sends over that pair until it accepts a message: then it is connected. */
@@ -1079,11 +1079,11 @@ static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 	uint8_t buf[RAIL_MSG_MAX];
 	size_t len = msg_valid(rig, buf, RAIL_MSG_NOTIFY, MSG_GOOD);
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	while (rail_msg_try_pair(msg_peer(rig, MSG_GOOD),
 				 rail_at(rig->plane.dp, rail), 0, remote, buf,
-				 len, &lane, &path) &&
+				 len, &lane, &conn) &&
 	       tei_now_ns() < end)
 		msg_turn(rig);
 	CU_ASSERT(tei_now_ns() < end);
@@ -1113,8 +1113,8 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 	p->alive_ns = tei_now_ns();
 	rail_fence_want(p, 0, 1);
 	rail_sched_leave(dp);
-	asked = msg_path(&rig, 0, 0)->asked_ns;
-	msg_path(&rig, 0, 1)->asked_ns = 0;
+	asked = msg_conn(&rig, 0, 0)->asked_ns;
+	msg_conn(&rig, 0, 1)->asked_ns = 0;
 	while (wanted && tei_now_ns() < end) {
 		msg_turn(&rig);
 		rail_sched_enter(dp);
@@ -1122,8 +1122,8 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 		rail_sched_leave(dp);
 	}
 	CU_ASSERT(!wanted);
-	CU_ASSERT_EQUAL(msg_path(&rig, 0, 0)->asked_ns, asked);
-	CU_ASSERT(msg_path(&rig, 0, 1)->asked_ns > 0);
+	CU_ASSERT_EQUAL(msg_conn(&rig, 0, 0)->asked_ns, asked);
+	CU_ASSERT(msg_conn(&rig, 0, 1)->asked_ns > 0);
 	__atomic_store_n(&dp->stop, true, __ATOMIC_RELEASE);
 	msg_end(&rig);
 }
@@ -1136,7 +1136,7 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
  * the number of messages. */
 static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail_lane *lane;
 	struct rail_wire w;
 	uint8_t buf[RAIL_MSG_MAX];
@@ -1146,9 +1146,8 @@ static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_PING, 0);
 	rail_wire_put(&w, 0, 8);
 	len = rail_msg_end(&w);
-	while (n <= RAIL_TX_MSGS &&
-	       !rail_msg_try_pair(peer, pair->rail, 0, -1, buf, len,
-				  &lane, &path))
+	while (n <= RAIL_TX_MSGS && !rail_msg_try_pair(peer, pair->rail, 0, -1,
+						       buf, len, &lane, &conn))
 		n++;
 	return n;
 }

@@ -228,7 +228,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	rail_notify_free(p);
 	rail_atomic_free(p);
 	rail_key_free_all(p);
-	rail_path_free_all(p);
+	rail_conn_free_all(p);
 	rail_reverse_free(p);
 	free(p->rkeys);
 	free(p->key_ids);
@@ -460,7 +460,7 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
 		if (p->state == RAIL_PEER_GONE)
 			continue;
-		rail_path_table(p);
+		rail_conn_table(p);
 		p->announce = true;
 		rail_peer_attend(p);
 		rail_peer_activate(p);
@@ -554,7 +554,7 @@ int rail_peer_set_contacts(struct tei_rail_peer *p,
 		p->contact.refused &= ~(UINT64_C(1) << i);
 	}
 	p->nremotes = (uint16_t)n;
-	return rail_path_table(p);
+	return rail_conn_table(p);
 }
 
 uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
@@ -594,7 +594,7 @@ int16_t rail_peer_hint(const struct tei_rail_peer *p, const struct rail *rail)
 {
 	const struct rail_remote *r = peer_hint(p);
 
-	return r && rail_path_reach(rail, r) ? (int16_t)(r - p->remotes) : -1;
+	return r && rail_conn_reach(rail, r) ? (int16_t)(r - p->remotes) : -1;
 }
 
 void rail_peer_drop_hint(struct tei_rail_peer *p)
@@ -622,7 +622,7 @@ static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 	memset(r, 0, sizeof(*r));
 	r->id = UINT16_MAX;
 	r->hint = true;
-	if (!rail_path_table(p))
+	if (!rail_conn_table(p))
 		return r;
 	p->nremotes--;
 	return NULL;
@@ -749,7 +749,7 @@ uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *p)
 bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 			const struct tei_rail_addr *addr)
 {
-	return rail_path_fit_any(dp, addr) >= 0;
+	return rail_conn_fit_any(dp, addr) >= 0;
 }
 
 static bool rail_peer_sound(const struct tei_rail_peer *p)
@@ -822,7 +822,7 @@ struct peer_door {
 static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
 		      struct peer_door *door)
 {
-	int i = at->len ? rail_path_fit_any(dp, at) : -1;
+	int i = at->len ? rail_conn_fit_any(dp, at) : -1;
 
 	if (i < 0)
 		return false;

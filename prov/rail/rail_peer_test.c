@@ -388,16 +388,16 @@ static void test_peer_with_a_connection_is_not_presumed_to_have_ended(void)
 
 static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct test_pair pair;
 
 	test_pair_open(&pair);
 	rail_sched_enter(pair.from.dp);
-	path = rail_path_get(pair.peer, &pair.rail->tx_lanes[0],
+	conn = rail_conn_get(pair.peer, &pair.rail->tx_lanes[0],
 			     (uint16_t)pair.peer->route[0]);
 	rail_sched_leave(pair.from.dp);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(path);
-	path->connected = false;	/* as if it had broken */
+	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
+	conn->connected = false; /* as if it had broken */
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }
@@ -575,9 +575,9 @@ static void test_an_address_without_an_end_reaches_nobody(void)
 	rail.own.addr_format = FI_ADDR_STR;
 	memset(at.addr.bytes, 'x', sizeof(at.addr.bytes));
 	at.addr.len = sizeof(at.addr.bytes);
-	CU_ASSERT_EQUAL(rail_path_reach(&rail, &at), 0);
+	CU_ASSERT_EQUAL(rail_conn_reach(&rail, &at), 0);
 	at.addr.bytes[at.addr.len - 1] = '\0';
-	CU_ASSERT(rail_path_reach(&rail, &at));
+	CU_ASSERT(rail_conn_reach(&rail, &at));
 }
 
 /* --- messages to a peer that is gone ------------------------------------- */

@@ -262,7 +262,7 @@ ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *s)
 		.msg_iov = iov,
 		.desc = desc,
 		.iov_count = piece_local(s, lane->rail, iov, desc),
-		.addr = s->path->fi_addr,
+		.addr = s->conn->fi_addr,
 		.rma_iov = rma,
 		.rma_iov_count = piece_remote(s, rma),
 		.context = &s->op.ctx,

@@ -17,7 +17,7 @@ static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
 		.msg_iov = &iov,
 		.desc = desc,
 		.iov_count = 1,
-		.addr = s->path->fi_addr,
+		.addr = s->conn->fi_addr,
 		.rma_iov = &rma,
 		.rma_iov_count = 1,
 		.context = &s->op.ctx,
@@ -38,9 +38,9 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	void *desc = NULL;
 	ssize_t ret;
 
-	if (s->path_fresh) {
+	if (s->conn_fresh) {
 		/* if the post fails later, exactly this generation is fenced */
-		ret = rail_path_ready(s->peer, s->path, lane, s->remote_idx,
+		ret = rail_conn_ready(s->peer, s->conn, lane, s->remote_idx,
 				      s->remote_gen);
 		if (ret)
 			return ret;
@@ -49,17 +49,17 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	if (part->desc)
 		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
 				  part->shift];
-	s->path->used = true;
+	s->conn->used = true;
 	ret = s->extra ? rail_piece_post(lane, s) : post_write(lane, s, &desc);
 	if (ret)
 		return ret;
 	if (!lane->inflight)
 		rail_window_begin(lane, s, now ? now : tei_now_ns());
-	if (!s->path->posted)
-		rail_path_moved(s->path);
-	s->path->posted++;
-	s->path->since_ns = 0;
-	s->path->backoff_us = 0;
+	if (!s->conn->posted)
+		rail_conn_moved(s->conn);
+	s->conn->posted++;
+	s->conn->since_ns = 0;
+	s->conn->backoff_us = 0;
 	s->seq = ++lane->posts;
 	tei_list_add_tail(&lane->posted, &s->link);
 	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
@@ -83,7 +83,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	struct tei_rail_peer *peer = s->peer;
 
 	peer->posted--;
-	rail_path_reverse(s);
+	rail_conn_reverse(s);
 	if (err != -FI_EAGAIN) {
 		s->last_err = (int)-err;
 		s->prov_err = 0;
@@ -106,21 +106,21 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 }
 
 /* Blocks, for a while, the connections of slices that could not be posted. */
-static void post_block(struct rail_path **path, int n)
+static void post_block(struct rail_conn **conn, int n)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t now = tei_now_ns();
 	int i;
 
 	for (i = 0; i < n; i++) {
-		if (!path[i] || !path[i]->blocked_now)
+		if (!conn[i] || !conn[i]->blocked_now)
 			continue;
-		path[i]->blocked_now = false;
-		if (!rail_path_block(path[i], now, path[i]->inflight != 0) ||
-		    path[i]->peer->stuck)
+		conn[i]->blocked_now = false;
+		if (!rail_conn_block(conn[i], now, conn[i]->inflight != 0) ||
+		    conn[i]->peer->stuck)
 			continue;
-		path[i]->peer->stuck = true;
-		rail_peer_attend(path[i]->peer);
+		conn[i]->peer->stuck = true;
+		rail_peer_attend(conn[i]->peer);
 	}
 }
 
@@ -129,7 +129,7 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_slice *s[RAIL_BUNDLE];
-	struct rail_path *path[RAIL_BUNDLE];
+	struct rail_conn *conn[RAIL_BUNDLE];
 	ssize_t ret[RAIL_BUNDLE];
 	bool any = false, blocked = false;
 	int i, n;
@@ -142,8 +142,8 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 		rail_sched_leave(dp);
 		rail_cache_close(lane);
 		for (i = 0; i < n; i++) {
-			path[i] = NULL;
-			ret[i] = s[i]->path->blocked_now
+			conn[i] = NULL;
+			ret[i] = s[i]->conn->blocked_now
 					 ? -FI_EAGAIN
 					 : post_slice(lane, s[i], now);
 			if (!ret[i]) {
@@ -151,8 +151,8 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 				continue;
 			}
 			blocked = true;
-			path[i] = s[i]->path;
-			path[i]->blocked_now = true;
+			conn[i] = s[i]->conn;
+			conn[i]->blocked_now = true;
 		}
 		if (!blocked)
 			continue;
@@ -160,7 +160,7 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 		for (i = n - 1; i >= 0; i--)
 			if (ret[i])
 				post_undo(s[i], ret[i], done);
-		post_block(path, n);
+		post_block(conn, n);
 		rail_sched_leave(dp);
 	} while (n == RAIL_BUNDLE && !blocked);
 	return any;

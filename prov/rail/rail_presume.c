@@ -46,18 +46,18 @@ bool rail_presumed(const struct tei_rail_peer *p)
 /* Returns true if the lane has a connection to some rail of the peer. */
 static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 	bool linked = false;
 	uint16_t r = 0;
 
 	do {
 		rail_sched_enter(p->dp);
-		path = rail_path_get(p, lane, r++);
+		conn = rail_conn_get(p, lane, r++);
 		rail_sched_leave(p->dp);
-		if (!path)
+		if (!conn)
 			break;
 		tei_mutex_lock(&lane->lock);
-		linked = rail_path_lives(lane, path);
+		linked = rail_conn_lives(lane, conn);
 		tei_mutex_unlock(&lane->lock);
 	} while (!linked);
 	return linked;
@@ -95,10 +95,10 @@ static uint32_t presume_doors(struct tei_rail_peer *p,
 	rail_sched_enter(p->dp);
 	for (i = 0; i < p->nremotes && n < PRESUME_DOORS; i++)
 		if (p->remotes[i].addr.len &&
-		    rail_path_fit_any(p->dp, &p->remotes[i].addr) >= 0)
+		    rail_conn_fit_any(p->dp, &p->remotes[i].addr) >= 0)
 			door[n++] = p->remotes[i].addr;
 	for (i = 0; i < p->nfirsts && n < PRESUME_DOORS; i++)
-		if (rail_path_fit_any(p->dp, &p->firsts[i]) >= 0)
+		if (rail_conn_fit_any(p->dp, &p->firsts[i]) >= 0)
 			door[n++] = p->firsts[i];
 	rail_sched_leave(p->dp);
 	return n;

@@ -376,11 +376,11 @@ static void test_a_path_that_was_just_tried_is_not_stuck(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
 	/* another thread tried the connection and read the clock later */
-	struct rail_path path = { .since_ns = now + 1 };
+	struct rail_conn conn = { .since_ns = now + 1 };
 
-	CU_ASSERT_FALSE(rail_path_block(&path, now, false));
-	CU_ASSERT_FALSE(rail_path_block(&path, now + 2, false));
-	CU_ASSERT(rail_path_block(&path, now + TEI_NS_PER_SEC, false));
+	CU_ASSERT_FALSE(rail_conn_block(&conn, now, false));
+	CU_ASSERT_FALSE(rail_conn_block(&conn, now + 2, false));
+	CU_ASSERT(rail_conn_block(&conn, now + TEI_NS_PER_SEC, false));
 }
 
 /* --- lanes that are slow to open or to connect --------------------------- */
@@ -388,8 +388,9 @@ static void test_a_path_that_was_just_tried_is_not_stuck(void)
 static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	struct rail_path path = {
-		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	struct rail_conn conn = {
+		.since_ns = now - TEI_NS_PER_SEC,
+		.blocked_ns = now,
 	};
 	struct progress_rig rig;
 	struct rail_lane *lane;
@@ -399,12 +400,12 @@ static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
 	CU_ASSERT(rig.from.dp->open_ns > 0);
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
-	path.lane_gen = lane->gen;
+	conn.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
 }
@@ -442,10 +443,11 @@ static void progress_unanswered(bool before)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
 	uint64_t now = tei_now_ns();
-	struct rail_path path = {
+	struct rail_conn conn = {
 		.since_ns = now - TEI_NS_PER_SEC,
-		.blocked_ns = now + TEST_WAIT_NS,	/* all the time */
-		.ready = true, .connected = before,
+		.blocked_ns = now + TEST_WAIT_NS, /* all the time */
+		.ready = true,
+		.connected = before,
 	};
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct progress_rig rig;
@@ -460,16 +462,16 @@ static void progress_unanswered(bool before)
 	test_plane_still(&rig.from);
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
-	path.peer = rig.peer;
-	path.lane_gen = lane->gen;
-	test_connect_in_vain(lane, listener, &path.fi_addr);
+	conn.peer = rig.peer;
+	conn.lane_gen = lane->gen;
+	test_connect_in_vain(lane, listener, &conn.fi_addr);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	/* but the lane is not kept forever */
-	path.since_ns -= 5 * TEI_NS_PER_SEC;
+	conn.since_ns -= 5 * TEI_NS_PER_SEC;
 	now += TEI_NS_PER_SEC;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
 	close(listener);
@@ -490,10 +492,12 @@ static void test_nor_is_one_kept_for_ever_that_was_connected_before(void)
 static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 {
 	uint64_t now = tei_now_ns();
-	struct rail_path path = {
+	struct rail_conn conn = {
 		.since_ns = now - TEI_NS_PER_SEC,
-		.blocked_ns = now + TEST_WAIT_NS,	/* all the time */
-		.ready = true, .connected = true, .msgs = 1,
+		.blocked_ns = now + TEST_WAIT_NS, /* all the time */
+		.ready = true,
+		.connected = true,
+		.msgs = 1,
 	};
 	const struct rail_lane *to;
 	struct progress_rig rig;
@@ -505,20 +509,21 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	to = &rig.to.dp->rails[0]->rx_lane;
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
-	path.peer = rig.peer;
-	path.lane_gen = lane->gen;
+	conn.peer = rig.peer;
+	conn.lane_gen = lane->gen;
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL_FATAL(fi_av_insert(lane->av, to->addr.bytes, 1,
-					   &path.fi_addr, 0, NULL), 1);
+					   &conn.fi_addr, 0, NULL),
+			      1);
 	fd = lane->wait_fd;
 	lane->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	tei_mutex_unlock(&lane->lock);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
 	/* the message that is under way may be all that the provider accepts */
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	path.msgs = 0;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	conn.msgs = 0;
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	tei_mutex_lock(&lane->lock);
 	close(lane->wait_fd);
@@ -618,8 +623,9 @@ static void test_a_warm_up_ends_when_there_are_connections(void)
 static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	struct rail_path path = {
-		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	struct rail_conn conn = {
+		.since_ns = now - TEI_NS_PER_SEC,
+		.blocked_ns = now,
 	};
 	struct rail_renew *renew;
 	struct progress_rig rig;
@@ -629,18 +635,18 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	test_plane_still(&rig.from);
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
-	path.lane_gen = lane->gen;
+	conn.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
 	renew = rig.peer->renew;
 	renew[0].linked = false;
 	renew[0].next_ns = now + 1;
 	renew[1].linked = true;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	/* nor does the pause of another rail delay this one */
 	renew[0].linked = true;
 	renew[1].next_ns = now + 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(renew[0].next_ns > now);
 	progress_end(&rig);
@@ -654,12 +660,13 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
-	struct rail_path path = {
-		.since_ns = now - TEI_NS_PER_SEC, .blocked_ns = now,
+	struct rail_conn conn = {
+		.since_ns = now - TEI_NS_PER_SEC,
+		.blocked_ns = now,
 	};
 	struct tei_rail_peer served = { .alive_ns = now };
-	struct rail_path way = { .peer = &served };
-	struct rail_conn conn = { .path = &way };
+	struct rail_conn way = { .peer = &served };
+	struct rail_cache_slot slot = { .conn = &way };
 	struct progress_rig rig;
 	struct rail_cache *cache;
 	struct rail_lane *lane;
@@ -669,17 +676,17 @@ static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	cache = rail_cache_of(lane);
-	path.lane_gen = lane->gen;
+	conn.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
 	lane->rail->stuck_ns = now - 2 * TEI_NS_PER_SEC;
-	tei_sieve_insert(&cache->held, &conn.entry);
-	rig.peer->alive_ns = path.since_ns - 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	tei_sieve_insert(&cache->held, &slot.entry);
+	rig.peer->alive_ns = conn.since_ns - 1;
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	*seen(rig.peer) = now - 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &path, now);
+	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
-	tei_sieve_remove(&cache->held, &conn.entry);
+	tei_sieve_remove(&cache->held, &slot.entry);
 	progress_end(&rig);
 }
 
@@ -967,7 +974,7 @@ static void test_submission_wakes_the_sleeping_thread(void)
  * not known. */
 static long progress_others_switches(void)
 {
-	char path[300], line[128];
+	char conn[300], line[128];
 	struct dirent *e;
 	long sum = 0, n;
 	FILE *f;
@@ -978,9 +985,9 @@ static long progress_others_switches(void)
 	while ((e = readdir(d))) {
 		if (e->d_name[0] == '.' || atoi(e->d_name) == gettid())
 			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%s/status",
+		snprintf(conn, sizeof(conn), "/proc/self/task/%s/status",
 			 e->d_name);
-		f = fopen(path, "r");
+		f = fopen(conn, "r");
 		while (f && fgets(line, sizeof(line), f))
 			if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
 				sum += n;
@@ -1068,7 +1075,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 		poll(NULL, 0, 1);
 		tei_mutex_lock(&lane->lock);
 		if (!since)
-			since = peer->paths[0]->since_ns;
+			since = peer->conns[0]->since_ns;
 		tei_mutex_unlock(&lane->lock);
 	}
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);

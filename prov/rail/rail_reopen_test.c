@@ -119,7 +119,7 @@ static void test_an_initiating_lane_opens_beside_the_thread(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *old, *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct test_pair pair;
 	uint32_t gen;
 
@@ -133,8 +133,9 @@ static void test_an_initiating_lane_opens_beside_the_thread(void)
 	CU_ASSERT_EQUAL(old->state, RAIL_LANE_RETIRING);
 	CU_ASSERT_PTR_NULL(reopen_active(pair.rail));
 	CU_ASSERT(!reopen_works(&pair));
-	CU_ASSERT_EQUAL(rail_msg_try_on(pair.peer, pair.rail, 0, "", 1, &lane,
-					&path), -FI_EAGAIN);
+	CU_ASSERT_EQUAL(
+		rail_msg_try_on(pair.peer, pair.rail, 0, "", 1, &lane, &conn),
+		-FI_EAGAIN);
 	CU_ASSERT_PTR_NULL(lane);
 	/* an opening that is under way is not started again */
 	rail_fence_reopen(pair.rail);
@@ -187,12 +188,13 @@ static int reopen_send(struct test_pair *pair)
 {
 	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	uint32_t prefer = 0;
 	int ret;
 
-	CU_ASSERT_EQUAL(rail_msg_try_on(pair->peer, pair->rail, 0, "", 1, &lane,
-					&path), -FI_EHOSTUNREACH);
+	CU_ASSERT_EQUAL(
+		rail_msg_try_on(pair->peer, pair->rail, 0, "", 1, &lane, &conn),
+		-FI_EHOSTUNREACH);
 	ret = rail_msg_send(pair->peer, "", 1, 0);
 	CU_ASSERT_EQUAL(tei_rail_send(pair->peer, buf, sizeof(buf), true,
 				       &prefer),

@@ -17,7 +17,7 @@
  * route to the peer. */
 static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct tei_rail_path_info *out,
-			 struct rail_path **paths)
+			 struct rail_conn **conns)
 {
 	const struct rail_remote *remote;
 	uint32_t i, lanes = p->dp->settings->lanes_per_rail;
@@ -32,7 +32,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 		rail_addr_text(&remote->addr, out->remote_address,
 			       sizeof(out->remote_address));
 		for (i = 0; i < lanes; i++)
-			paths[i] = rail_path_get(
+			conns[i] = rail_conn_get(
 				p, &rail->tx_lanes[i * RAIL_LANE_SLOTS],
 				(uint16_t)route);
 	}
@@ -42,7 +42,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 
 /* Returns true if a connection of the rail to the peer is established. The
  * connections are not freed while the caller has a reference to the peer. */
-static bool report_connected(const struct rail *rail, struct rail_path **paths)
+static bool report_connected(const struct rail *rail, struct rail_conn **conns)
 {
 	uint32_t i, lanes = rail->dp->settings->lanes_per_rail;
 	struct rail_lane *lane;
@@ -50,11 +50,11 @@ static bool report_connected(const struct rail *rail, struct rail_path **paths)
 	int k;
 
 	for (i = 0; i < lanes; i++) {
-		for (k = 0; paths[i] && k < RAIL_LANE_SLOTS; k++) {
+		for (k = 0; conns[i] && k < RAIL_LANE_SLOTS; k++) {
 			lane = &rail->tx_lanes[i * RAIL_LANE_SLOTS +
 					       (uint32_t)k];
 			tei_mutex_lock(&lane->lock);
-			connected |= rail_path_lives(lane, paths[i]);
+			connected |= rail_conn_lives(lane, conns[i]);
 			tei_mutex_unlock(&lane->lock);
 		}
 	}
@@ -99,7 +99,7 @@ void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {
-	struct rail_path *paths[REPORT_LANES];
+	struct rail_conn *conns[REPORT_LANES];
 	struct tei_rail_path_info *o;
 	struct rail *rail;
 	size_t n = 0;
@@ -109,13 +109,13 @@ static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 		rail = rail_at(p->dp, i);
 		o = &out[n];
 		memset(o, 0, sizeof(*o));
-		memset(paths, 0, sizeof(paths));
-		if (!report_route(p, rail, o, paths))
+		memset(conns, 0, sizeof(conns));
+		if (!report_route(p, rail, o, conns))
 			continue;
 		report_rail(rail, o);
 		if (ranks) {
 			o->rank = ranks[i];
-			o->connected = report_connected(rail, paths);
+			o->connected = report_connected(rail, conns);
 		}
 		n++;
 	}

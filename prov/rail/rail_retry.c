@@ -52,7 +52,7 @@ void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
 
 	(void)dp;
 	peer->posted--;
-	rail_path_reverse(s);
+	rail_conn_reverse(s);
 	s->last_err = err;
 	tei_list_add_tail(&peer->awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||

@@ -78,7 +78,7 @@ static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 {
 	struct rail_lane *lane = rail_msg_lane(rail, 0);
 	struct tei_rail_addr addr;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct rail_wire w;
 	uint32_t gen = 0;
 	int16_t remote;
@@ -97,7 +97,7 @@ static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REVERSE, 0);
 	rail_wire_put(&w, gen, 4);
 	rail_msg_put_addr(&w, &addr);
-	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &path);
+	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &conn);
 }
 
 uint64_t rail_ctl_reverse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)

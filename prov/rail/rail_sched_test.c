@@ -261,23 +261,23 @@ static void test_small_tasks_do_not_starve_large_task(void)
  * tried. */
 static void test_full_provider_queue_limits_later_slices(void) TEI_NO_TSA
 {
-	struct rail_path path = { .posted = 3 };
+	struct rail_conn conn = { .posted = 3 };
 	struct rail_slice slice = { .len = SCHED_SMALL };
 	uint32_t i;
 
-	CU_ASSERT(!rail_path_block(&path, 1, true));
-	CU_ASSERT_EQUAL(path.room, 3);
+	CU_ASSERT(!rail_conn_block(&conn, 1, true));
+	CU_ASSERT_EQUAL(conn.room, 3);
 	for (i = 0; i < 64; i++) {
-		CU_ASSERT_EQUAL(path.room, 3);
-		rail_path_take(&path, &slice);
+		CU_ASSERT_EQUAL(conn.room, 3);
+		rail_conn_take(&conn, &slice);
 	}
-	CU_ASSERT_EQUAL(path.room, 6);
-	path.posted = 4;
-	CU_ASSERT(!rail_path_block(&path, 1, true));
-	CU_ASSERT_EQUAL(path.room, 4);
+	CU_ASSERT_EQUAL(conn.room, 6);
+	conn.posted = 4;
+	CU_ASSERT(!rail_conn_block(&conn, 1, true));
+	CU_ASSERT_EQUAL(conn.room, 4);
 	for (i = 0; i < 64 * 8; i++)
-		rail_path_take(&path, &slice);
-	CU_ASSERT_EQUAL(path.room, 0);
+		rail_conn_take(&conn, &slice);
+	CU_ASSERT_EQUAL(conn.room, 0);
 }
 
 static void test_task_across_adjacent_regions_completes(void)
@@ -577,7 +577,7 @@ static void test_silent_key_holder_is_fenced_during_writes(void)
 
 static void test_lanes_of_a_rail_share_a_task(void)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 	struct sched_rig rig;
 	struct rail *rail;
 	uint32_t i;
@@ -601,11 +601,11 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	test_plane_still(&rig.from);
 	rail_sched_enter(rig.from.dp);
 	for (i = 0; i < 3; i++) {
-		path = rail_path_get(rig.peer,
+		conn = rail_conn_get(rig.peer,
 				     &rail->tx_lanes[i * RAIL_LANE_SLOTS], 0);
-		CU_ASSERT_FATAL(path != NULL);
-		CU_ASSERT(path->connected);
-		CU_ASSERT_EQUAL(path->inflight, 0);
+		CU_ASSERT_FATAL(conn != NULL);
+		CU_ASSERT(conn->connected);
+		CU_ASSERT_EQUAL(conn->inflight, 0);
 	}
 	rail_sched_leave(rig.from.dp);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).inflight_bytes, 0);

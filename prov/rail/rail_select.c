@@ -36,7 +36,7 @@ static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 
 	*ours = *theirs = 0;
 	for (r = 0; r < peer->nremotes; r++) {
-		if (rail_path_fit(rail, &peer->remotes[r]) != 2)
+		if (rail_conn_fit(rail, &peer->remotes[r]) != 2)
 			continue;
 		if (!one)
 			one = &peer->remotes[r];
@@ -44,7 +44,7 @@ static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 	}
 	for (i = 0; one && i < peer->path_rails; i++)
 		*ours += peer->route[i] >= 0 &&
-			 rail_path_fit(rail_at(peer->dp, i), one) == 2;
+			 rail_conn_fit(rail_at(peer->dp, i), one) == 2;
 }
 
 void rail_select_table(struct tei_rail_peer *peer)
@@ -87,7 +87,7 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 		if (rank > least || rank == UINT8_MAX || n == TEI_RAIL_MAX ||
 		    !peer->remotes[r].addr.len ||
 		    peer->remotes[r].fence.wanted ||
-		    rail_path_fit(rail, &peer->remotes[r]) != 2 ||
+		    rail_conn_fit(rail, &peer->remotes[r]) != 2 ||
 		    rail_health_broken(peer, rail, r))
 			continue;
 		if (rank < least)
@@ -122,7 +122,7 @@ static uint32_t aim_place(const struct tei_rail_peer *peer,
 /* Returns true if nothing can be posted on the connection at present, because
  * it is being established or its queue is full. *now: the time, or 0 to read it
  * here. */
-static bool aim_blocked(const struct rail_path *p, uint64_t *now)
+static bool aim_blocked(const struct rail_conn *p, uint64_t *now)
 {
 	if (!p->blocked_ns)
 		return false;
@@ -140,10 +140,10 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 	uint32_t i, n, place, of;
 	uint16_t near[TEI_RAIL_MAX];
 	uint64_t least = UINT64_MAX;
-	struct rail_path *p;
+	struct rail_conn *p;
 
 	if (best < 0 || rail->index >= peer->path_rails ||
-	    rail_path_fit(rail, &peer->remotes[best]) != 2)
+	    rail_conn_fit(rail, &peer->remotes[best]) != 2)
 		return best;
 	n = aim_near(peer, rail, key, near);
 	place = aim_place(peer, rail, ranks, &of);
@@ -151,7 +151,7 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 		return best;
 	best = (int16_t)near[place % n];
 	for (i = place % n; i < n; i += of) {
-		p = rail_path_get(peer, lane, near[i]);
+		p = rail_conn_get(peer, lane, near[i]);
 		if (!p || p->bytes >= least || aim_blocked(p, now))
 			continue;
 		least = p->bytes;

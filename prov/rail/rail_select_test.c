@@ -19,8 +19,8 @@ struct aim_rig {
 	struct rail rail[AIM_RAILS];
 	struct rail_lane lane[AIM_RAILS];
 	struct rail_remote remote[AIM_RAILS];
-	struct rail_path path[AIM_RAILS][AIM_RAILS];
-	struct rail_path *paths[AIM_RAILS * AIM_RAILS];
+	struct rail_conn conn[AIM_RAILS][AIM_RAILS];
+	struct rail_conn *conns[AIM_RAILS * AIM_RAILS];
 	uint8_t ranks[AIM_RAILS];	/* of the local rails: all near */
 	struct rail_rkey *key;
 };
@@ -55,7 +55,7 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 	rig->peer.dp = &rig->dp;
 	tei_list_init(&rig->peer.faults);
 	rig->peer.remotes = rig->remote;
-	rig->peer.paths = rig->paths;
+	rig->peer.conns = rig->conns;
 	rig->peer.nremotes = rig->peer.remotes_cap = AIM_RAILS;
 	rig->peer.path_rails = AIM_RAILS;
 	rig->key->nparts = AIM_RAILS;
@@ -72,7 +72,7 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 		rig->key->part[i].rail_id = (uint16_t)i;
 		rig->key->part[i].rank = i >= nnear;
 		for (r = 0; r < AIM_RAILS; r++)
-			rig->paths[i * AIM_RAILS + r] = &rig->path[i][r];
+			rig->conns[i * AIM_RAILS + r] = &rig->conn[i][r];
 	}
 	return rig;
 }
@@ -118,13 +118,13 @@ static void test_one_of_few_rails_takes_turns_at_the_near_ones(void)
 	/* only rail 0 has a route */
 	rig->peer.route[1] = rig->peer.route[2] = rig->peer.route[3] = -1;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
-	rig->path[0][0].bytes = 2;
-	rig->path[0][1].bytes = 2;
-	rig->path[0][2].bytes = 1;
-	rig->path[0][3].bytes = 2;
+	rig->conn[0][0].bytes = 2;
+	rig->conn[0][1].bytes = 2;
+	rig->conn[0][2].bytes = 1;
+	rig->conn[0][3].bytes = 2;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 2);
 	/* a connection that takes nothing now is skipped */
-	rig->path[0][2].blocked_ns = UINT64_MAX;
+	rig->conn[0][2].blocked_ns = UINT64_MAX;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
 	aim_end(rig);
 }

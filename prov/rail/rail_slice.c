@@ -59,7 +59,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	s->last_err = 0;
 	s->prov_err = 0;
 	s->rkey = NULL;
-	s->path = NULL;
+	s->conn = NULL;
 	s->extra = NULL;
 	s->large = false;
 	return s;
@@ -119,8 +119,8 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
  * is not counted; its data is not on the wire and does not reduce the share of
  * the other connections.
  */
-static uint64_t slice_path_beside(const struct rail *rail,
-				  const struct rail_path *p, uint64_t bytes)
+static uint64_t slice_conn_throttled(const struct rail *rail,
+				     const struct rail_conn *p, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t most = slice_window_beside(rail, bytes);
@@ -365,7 +365,7 @@ static void slice_turn_ages(struct rail *rail, uint64_t now)
  * throttled. The accounting round ends when the bulk bytes taken reach the
  * rail's window. now: time of the last completion on the lane.
  */
-static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
+static void slice_took(struct rail *rail, struct rail_conn *p, uint64_t len,
 		       uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t whole = slice_whole(rail), n;
@@ -391,10 +391,10 @@ static void slice_took(struct rail *rail, struct rail_path *p, uint64_t len,
  * throttled rail, an even part of the connection's share. Returns 0 if the
  * share is used up.
  */
-static uint64_t slice_most(struct rail *rail, const struct rail_path *p,
+static uint64_t slice_most(struct rail *rail, const struct rail_conn *p,
 			   uint64_t bytes) TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t part = slice_path_beside(rail, p, bytes), len;
+	uint64_t part = slice_conn_throttled(rail, p, bytes), len;
 
 	if (part == UINT64_MAX)
 		return part;
@@ -828,7 +828,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
  * however small the window is. bytes: bytes posted on the rail or just cut.
  */
 static bool slice_has_share(const struct rail_lane *lane,
-			    const struct rail_path *p, uint64_t bytes,
+			    const struct rail_conn *p, uint64_t bytes,
 			    bool large) TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
@@ -882,7 +882,7 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 			    uint64_t *now)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
 {
-	int16_t route = rail_path_route(peer, lane->rail);
+	int16_t route = rail_conn_route(peer, lane->rail);
 	const struct rail_rkey *k = NULL;
 	struct tei_rail_task *t;
 	struct rail_slice *s;
@@ -918,7 +918,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	int16_t r = slice_aim_at(lane, peer, now);
 	struct rail_remote *remote;
 	struct rail_slice *s;
-	struct rail_path *p;
+	struct rail_conn *p;
 	uint64_t most = 0;
 	bool small, full = false;
 
@@ -927,7 +927,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	remote = &peer->remotes[r];
 	if (remote->fence.wanted || !remote->addr.len)
 		return NULL;
-	p = rail_path_get(peer, lane, (uint16_t)r);
+	p = rail_conn_get(peer, lane, (uint16_t)r);
 	if (!p)
 		return NULL;
 	small = slice_has_share(lane, p, bytes, false);
@@ -960,12 +960,12 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 		return NULL;
 	s->lane = lane;
 	s->large = rail_task_large(s->first);
-	rail_path_take(p, s);
+	rail_conn_take(p, s);
 	if (s->large && slice_beside_left(lane->rail))
 		slice_took(lane->rail, p, s->len, lane->served_ns);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;
-	s->path_fresh = !(p->ready && p->lane_gen == lane->gen &&
+	s->conn_fresh = !(p->ready && p->lane_gen == lane->gen &&
 			  p->remote_serial == remote->serial);
 	peer->posted++;
 	return s;

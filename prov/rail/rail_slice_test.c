@@ -48,7 +48,7 @@ static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
 	p->nremotes = 1;
 	p->remotes[0].addr = rig->rail->own;
 	p->state = RAIL_PEER_READY;
-	CU_ASSERT_EQUAL_FATAL(rail_path_table(p), 0);
+	CU_ASSERT_EQUAL_FATAL(rail_conn_table(p), 0);
 	k->base = SLICE_MIB;
 	k->len = SLICE_BULK;
 	k->id = 1;
@@ -204,15 +204,15 @@ static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 	return first != NULL;
 }
 
-static struct rail_path *slice_path(const struct slice_rig *rig, uint32_t peer)
-	TEI_NO_TSA
+static struct rail_conn *slice_conn(const struct slice_rig *rig,
+				    uint32_t peer) TEI_NO_TSA
 {
-	return rail_path_get(rig->peer[peer], rig->lane, 0);
+	return rail_conn_get(rig->peer[peer], rig->lane, 0);
 }
 
 static uint64_t slice_held(const struct slice_rig *rig, uint32_t peer)
 {
-	return slice_path(rig, peer)->bytes;
+	return slice_conn(rig, peer)->bytes;
 }
 
 /* Completes all slices that were cut, cancels the remaining tasks and
@@ -236,7 +236,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
 	for (i = 0; i < SLICE_PEERS; i++) {
-		CU_ASSERT_EQUAL(slice_path(rig, (uint32_t)i)->large_bytes, 0);
+		CU_ASSERT_EQUAL(slice_conn(rig, (uint32_t)i)->large_bytes, 0);
 		CU_ASSERT_EQUAL(slice_held(rig, (uint32_t)i), 0);
 		CU_ASSERT_EQUAL(rig->peer[i]->queued, 0);
 		tei_rail_peer_put(rig->peer[i]);
@@ -827,7 +827,7 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 /* Checks that all posted bytes of the peer are counted as bulk data. */
 static void slice_counted(const struct slice_rig *rig, uint32_t peer)
 {
-	CU_ASSERT_EQUAL(slice_path(rig, peer)->large_bytes,
+	CU_ASSERT_EQUAL(slice_conn(rig, peer)->large_bytes,
 			slice_held(rig, peer));
 	CU_ASSERT_EQUAL(rig->rail->large_bytes, slice_held(rig, peer));
 }
@@ -843,14 +843,14 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	rail_done_init(&done);
 	tei_mutex_lock(&rig.lane->lock);
 	/* as if the previous post had returned -FI_EAGAIN */
-	slice_path(&rig, 0)->blocked_now = true;
+	slice_conn(&rig, 0)->blocked_now = true;
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);
 	rail_done_run(rig.plane.dp, &done);
 	CU_ASSERT(!tei_list_empty(&rig.peer[0]->retry));
 	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
 	slice_counted(&rig, 0);
-	slice_path(&rig, 0)->blocked_ns = 0;
+	slice_conn(&rig, 0)->blocked_ns = 0;
 	slice_fill(&rig, 0, NULL);
 	CU_ASSERT(tei_list_empty(&rig.peer[0]->retry));
 	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
@@ -973,7 +973,7 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 		tei_list_del(&s->link);
 		rig->lane->inflight--;
 		rig->lane->inflight_bytes -= s->len;
-		rail_path_reverse(s);
+		rail_conn_reverse(s);
 		rig->peer[0]->posted--;
 		tei_list_add_tail(&rig->peer[0]->retry, &s->link);
 		if (!tei_list_empty(&rig->lane->posted))

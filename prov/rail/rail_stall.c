@@ -41,14 +41,14 @@
 
 /* Returns the list of connections of the lane on which nothing has completed
  * for RAIL_STALL_NS, linked by look_next. */
-static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
+static struct rail_conn *stall_walk(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
-	struct rail_path *p, *list = NULL;
+	struct rail_conn *p, *list = NULL;
 	struct rail_slice *s;
 
 	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
-		p = s->path;
+		p = s->conn;
 		if (p->moves != p->look_moves) {
 			p->look_moves = p->moves;
 			p->look_ns = now;
@@ -64,16 +64,16 @@ static struct rail_path *stall_walk(struct rail_lane *lane, uint64_t now)
 
 /* Returns what stall_walk returns, but scans the lane only if its oldest slice
  * has not changed since the last check; otherwise returns NULL. */
-static struct rail_path *stall_lane(struct rail_lane *lane, uint64_t now)
+static struct rail_conn *stall_lane(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_slice *head = NULL;
-	struct rail_path *list = NULL;
+	struct rail_conn *list = NULL;
 	uint64_t moves = 0;
 
 	tei_mutex_lock(&lane->lock);
 	if (!tei_list_empty(&lane->posted)) {
 		head = tei_list_first(&lane->posted, struct rail_slice, link);
-		moves = head->path->moves;
+		moves = head->conn->moves;
 	}
 	if (head && head == lane->look_head && moves == lane->look_moves)
 		list = stall_walk(lane, now);
@@ -110,7 +110,7 @@ void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
  * their peers. */
 static void stall_look(struct rail_lane *lane, uint64_t now)
 {
-	struct rail_path *p = stall_lane(lane, now);
+	struct rail_conn *p = stall_lane(lane, now);
 
 	if (!p)
 		return;
@@ -139,7 +139,7 @@ void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
 uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  uint16_t remote)
 {
-	const struct rail_path *p = rail_path_get(peer, lane, remote);
+	const struct rail_conn *p = rail_conn_get(peer, lane, remote);
 
 	return p ? __atomic_load_n(&p->moves, __ATOMIC_RELAXED) : UINT64_MAX;
 }
@@ -177,14 +177,14 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      uint16_t remote)
 {
-	struct rail_path *path;
+	struct rail_conn *conn;
 	bool idles;
 
 	rail_sched_enter(peer->dp);
-	path = rail_path_get(peer, lane, remote);
+	conn = rail_conn_get(peer, lane, remote);
 	rail_sched_leave(peer->dp);
 	tei_mutex_lock(&lane->lock);
-	idles = path && !path->posted && rail_path_lives(lane, path);
+	idles = conn && !conn->posted && rail_conn_lives(lane, conn);
 	tei_mutex_unlock(&lane->lock);
 	return idles;
 }
@@ -216,16 +216,16 @@ static void stall_addr(struct tei_rail_peer *peer, struct rail_lane *lane,
 {
 	uint8_t bytes[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(bytes);
-	struct rail_path *path;
+	struct rail_conn *conn;
 
 	rail_sched_enter(peer->dp);
-	path = rail_path_get(peer, lane, remote);
+	conn = rail_conn_get(peer, lane, remote);
 	*addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
 	tei_mutex_lock(&lane->lock);
-	if (path && lane->state == RAIL_LANE_ACTIVE && path->ready &&
-	    path->lane_gen == lane->gen &&
-	    !fi_av_lookup(lane->av, path->fi_addr, bytes, &len) &&
+	if (conn && lane->state == RAIL_LANE_ACTIVE && conn->ready &&
+	    conn->lane_gen == lane->gen &&
+	    !fi_av_lookup(lane->av, conn->fi_addr, bytes, &len) &&
 	    len <= sizeof(bytes)) {
 		memcpy(addr->bytes, bytes, len);
 		addr->len = (uint32_t)len;
@@ -291,16 +291,16 @@ static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 static bool stall_clogged(struct tei_rail_peer *p, const struct rail_fault *f)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_path *path = rail_path_get(p, f->lane, f->remote);
+	struct rail_conn *conn = rail_conn_get(p, f->lane, f->remote);
 
-	return path && path->msgs >= STALL_MSGS;
+	return conn && conn->msgs >= STALL_MSGS;
 }
 
 /* Pings over the next suspect pair. Returns true if another pair must be
  * pinged. */
 static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 {
-	struct rail_path *path = NULL;
+	struct rail_conn *conn = NULL;
 	struct rail_lane *lane = NULL, *by = NULL;
 	struct rail_fault *f;
 	int16_t remote = 0;
@@ -315,8 +315,9 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	}
 	more = stall_unasked(p) != NULL;
 	rail_sched_leave(p->dp);
-	if (!lane || rail_msg_try_pair(p, lane->rail, lane->index, remote, buf,
-				       stall_ping(p, buf), &by, &path) ||
+	if (!lane ||
+	    rail_msg_try_pair(p, lane->rail, lane->index, remote, buf,
+			      stall_ping(p, buf), &by, &conn) ||
 	    by != lane)
 		return more;
 	rail_sched_enter(p->dp);

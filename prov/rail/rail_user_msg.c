@@ -17,9 +17,9 @@ _Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");
 /* --- sending ------------------------------------------------------------- */
 
 /* Makes the progress thread check a connection that does not come up. */
-static void user_doubt(struct tei_rail_peer *p, struct rail_path *path)
+static void user_doubt(struct tei_rail_peer *p, struct rail_conn *conn)
 {
-	if (!__atomic_exchange_n(&path->suspect, false, __ATOMIC_RELAXED))
+	if (!__atomic_exchange_n(&conn->suspect, false, __ATOMIC_RELAXED))
 		return;
 	rail_sched_enter(p->dp);
 	p->stuck = true;
@@ -32,16 +32,16 @@ static int user_send_on(struct tei_rail_peer *p, uint32_t index,
 {
 	struct rail *rail = rail_at(p->dp, index);
 	struct rail_lane *lane;
-	struct rail_path *path;
+	struct rail_conn *conn;
 	int ret;
 
-	ret = rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
+	ret = rail_msg_try_on(p, rail, 0, buf, len, &lane, &conn);
 	if (ret != -FI_EAGAIN || !lane)
 		return ret;
-	user_doubt(p, path);
+	user_doubt(p, conn);
 	/* polling lets connections come up and frees send buffers */
 	rail_lane_run(lane);
-	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &path);
+	return rail_msg_try_on(p, rail, 0, buf, len, &lane, &conn);
 }
 
 static void user_poll_rx(struct rail *rail)

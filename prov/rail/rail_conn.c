@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections (struct rail_path): which remote rail each local rail reaches,
+ * Connections (struct rail_conn): which remote rail each local rail reaches,
  * and its address in the lane's address vector.
  */
 #include <arpa/inet.h>
@@ -60,13 +60,13 @@ static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 
 /* Returns true if a provider may read the address to its end. A text address
  * from a peer may lack its terminator. */
-static bool path_ends(const struct tei_rail_addr *a)
+static bool conn_ends(const struct tei_rail_addr *a)
 {
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
 }
 
 /* The result 3 means that both sides have the same IP address. */
-int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
+int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->own;
 	const struct tei_rail_addr *its = &remote->addr;
@@ -75,7 +75,7 @@ int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 
 	if (!its->len || mine->protocol != its->protocol ||
 	    mine->protocol_version != its->protocol_version ||
-	    mine->addr_format != its->addr_format || !path_ends(its))
+	    mine->addr_format != its->addr_format || !conn_ends(its))
 		return 0;
 	a = path_ip(mine, &na);
 	b = path_ip(its, &nb);
@@ -88,12 +88,12 @@ int rail_path_reach(const struct rail *rail, const struct rail_remote *remote)
 	return path_same_net(a, b, na, rail->prefix) ? 2 : 1;
 }
 
-int rail_path_fit(const struct rail *rail, const struct rail_remote *remote)
+int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote)
 {
-	return remote->hint ? 0 : rail_path_reach(rail, remote);
+	return remote->hint ? 0 : rail_conn_reach(rail, remote);
 }
 
-int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
+int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 {
 	struct rail_remote remote;
 	uint32_t i;
@@ -102,7 +102,7 @@ int rail_path_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	remote.addr = *addr;
 	for (i = 0; i < rail_count(dp); i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE) &&
-		    rail_path_fit(rail_at(dp, i), &remote))
+		    rail_conn_fit(rail_at(dp, i), &remote))
 			return (int)i;
 	return -1;
 }
@@ -116,7 +116,7 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 	uint16_t r;
 
 	for (r = 0; r < peer->nremotes; r++) {
-		fit = rail_path_fit(rail, &peer->remotes[r]);
+		fit = rail_conn_fit(rail, &peer->remotes[r]);
 		if (fit > best) {
 			best = fit;
 			n = 0;
@@ -128,25 +128,25 @@ static int16_t path_choose(const struct tei_rail_peer *peer,
 		return -1;
 	turn %= (uint32_t)n;
 	for (r = 0; r < peer->nremotes; r++)
-		if (rail_path_fit(rail, &peer->remotes[r]) == best && !turn--)
+		if (rail_conn_fit(rail, &peer->remotes[r]) == best && !turn--)
 			return (int16_t)r;
 	return -1;
 }
 
 /* Returns one of all remote rails that fit, or -1. turn selects one in
  * rotation. */
-static int16_t path_in_turn(const struct tei_rail_peer *peer,
+static int16_t conn_in_turn(const struct tei_rail_peer *peer,
 			    const struct rail *rail, uint32_t turn)
 {
 	uint16_t r, n = 0;
 
 	for (r = 0; r < peer->nremotes; r++)
-		n += rail_path_fit(rail, &peer->remotes[r]) != 0;
+		n += rail_conn_fit(rail, &peer->remotes[r]) != 0;
 	if (!n)
 		return -1;
 	turn %= n;
 	for (r = 0; r < peer->nremotes; r++)
-		if (rail_path_fit(rail, &peer->remotes[r]) && !turn--)
+		if (rail_conn_fit(rail, &peer->remotes[r]) && !turn--)
 			return (int16_t)r;
 	return -1;
 }
@@ -154,7 +154,7 @@ static int16_t path_in_turn(const struct tei_rail_peer *peer,
 /* --- detours around broken pairs ----------------------------------------- */
 
 /* Returns true if another local rail carries slices to the peer. */
-static bool path_others_work(const struct tei_rail_peer *peer, uint32_t rail)
+static bool conn_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i;
@@ -182,11 +182,11 @@ static int16_t path_detour(const struct tei_rail_peer *peer,
 
 	if (base < 0 || !rail_health_broken(peer, rail, (uint16_t)base))
 		return base;
-	had = rail_path_fit(rail, &peer->remotes[base]);
-	least = had > 1 && path_others_work(peer, rail->index) ? 2 : 1;
+	had = rail_conn_fit(rail, &peer->remotes[base]);
+	least = had > 1 && conn_others_work(peer, rail->index) ? 2 : 1;
 	for (i = 1; i < peer->nremotes; i++) {
 		r = (uint16_t)((base + i) % peer->nremotes);
-		fit = rail_path_fit(rail, &peer->remotes[r]);
+		fit = rail_conn_fit(rail, &peer->remotes[r]);
 		if (fit < least || fit <= best ||
 		    rail_health_broken(peer, rail, r))
 			continue;
@@ -196,7 +196,7 @@ static int16_t path_detour(const struct tei_rail_peer *peer,
 	return found;
 }
 
-void rail_path_reroute(struct tei_rail_peer *peer)
+void rail_conn_reroute(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	struct rail *rail;
@@ -220,7 +220,7 @@ void rail_path_reroute(struct tei_rail_peer *peer)
 	rail_select_table(peer);
 }
 
-int16_t rail_path_other(const struct tei_rail_peer *peer,
+int16_t rail_conn_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
 {
 	uint16_t r, i, n = peer->nremotes;
@@ -229,7 +229,7 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 	for (i = 0; i < n; i++) {
 		r = (uint16_t)((turn + i) % n);
 		if (r == peer->route[rail->index] ||
-		    !rail_path_fit(rail, &peer->remotes[r]))
+		    !rail_conn_fit(rail, &peer->remotes[r]))
 			continue;
 		if (!rail_health_doubtful(peer, rail, r))
 			return (int16_t)r;
@@ -239,17 +239,17 @@ int16_t rail_path_other(const struct tei_rail_peer *peer,
 	return last;
 }
 
-int16_t rail_path_route(struct tei_rail_peer *peer, const struct rail *rail)
+int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	if (!peer->dp->settings->path_roundrobin ||
 	    peer->route[rail->index] < 0)
 		return peer->route[rail->index];
-	return path_in_turn(peer, rail, peer->turn++);
+	return conn_in_turn(peer, rail, peer->turn++);
 }
 
-static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
+static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
 {
-	struct rail_path *p = calloc(1, sizeof(*p));
+	struct rail_conn *p = calloc(1, sizeof(*p));
 
 	if (!p)
 		return NULL;
@@ -260,21 +260,21 @@ static struct rail_path *path_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
-/* Makes the thread call rail_path_table again. */
-static int path_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
+/* Makes the thread call rail_conn_table again. */
+static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 {
-	peer->paths_short = true;
+	peer->conns_short = true;
 	rail_peer_attend(peer);
 	return TEI_ERR_MEMORY;
 }
 
-int rail_path_table(struct tei_rail_peer *peer)
+int rail_conn_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	uint32_t nrails = rail_count(dp), L = dp->settings->lanes_per_rail;
 	uint16_t cap = peer->nremotes > peer->remotes_cap ? peer->nremotes :
 							    peer->remotes_cap;
-	struct rail_path **tab;
+	struct rail_conn **tab;
 	uint32_t i, j, r;
 
 	peer->routes_changed = true;
@@ -285,32 +285,31 @@ int rail_path_table(struct tei_rail_peer *peer)
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
-	rail_path_reroute(peer);
+	rail_conn_reroute(peer);
 	if (nrails <= peer->path_rails && cap == peer->remotes_cap) {
-		peer->paths_short = false;
+		peer->conns_short = false;
 		return 0;
 	}
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
 	if (!tab)
-		return path_short(peer);
+		return conn_short(peer);
 	for (i = 0; i < nrails * L; i++)
 		for (j = 0; j < cap; j++) {
 			r = i / L;
 			if (r < peer->path_rails && j < peer->remotes_cap)
 				tab[i * cap + j] =
-					peer->paths[i * peer->remotes_cap + j];
+					peer->conns[i * peer->remotes_cap + j];
 			else
-				tab[i * cap + j] =
-					path_new(peer, (uint16_t)j);
+				tab[i * cap + j] = conn_new(peer, (uint16_t)j);
 			if (!tab[i * cap + j])
 				goto err_tab;
 		}
-	free(peer->paths);
-	peer->paths = tab;
+	free(peer->conns);
+	peer->conns = tab;
 	peer->path_rails = nrails;
 	peer->remotes_cap = cap;
-	peer->paths_short = false;
-	rail_path_reroute(peer);
+	peer->conns_short = false;
+	rail_conn_reroute(peer);
 	return 0;
 err_tab:
 	for (i = 0; i < nrails * L; i++)
@@ -318,10 +317,10 @@ err_tab:
 			if (i / L >= peer->path_rails || j >= peer->remotes_cap)
 				free(tab[i * cap + j]);
 	free(tab);
-	return path_short(peer);
+	return conn_short(peer);
 }
 
-void rail_path_free_all(struct tei_rail_peer *peer)
+void rail_conn_free_all(struct tei_rail_peer *peer)
 {
 	uint32_t n = peer->path_rails * peer->dp->settings->lanes_per_rail *
 		     peer->remotes_cap;
@@ -333,20 +332,20 @@ void rail_path_free_all(struct tei_rail_peer *peer)
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
 		for (j = 0; j < RAIL_TX_MSGS; j++)
-			if (rail->tx[j].path && rail->tx[j].path->peer == peer)
-				rail->tx[j].path = NULL;
+			if (rail->tx[j].conn && rail->tx[j].conn->peer == peer)
+				rail->tx[j].conn = NULL;
 	}
 	for (i = 0; i < n; i++) {
-		rail_cache_forget(peer->paths[i]);
-		free(peer->paths[i]);
+		rail_cache_forget(peer->conns[i]);
+		free(peer->conns[i]);
 	}
-	free(peer->paths);
-	peer->paths = NULL;
+	free(peer->conns);
+	peer->conns = NULL;
 	peer->path_rails = 0;
 	peer->remotes_cap = 0;
 }
 
-struct rail_path *rail_path_get(struct tei_rail_peer *peer,
+struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 {
 	uint32_t L = peer->dp->settings->lanes_per_rail;
@@ -354,8 +353,9 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
 	if (lane->rail->index >= peer->path_rails ||
 	    remote >= peer->remotes_cap)
 		return NULL;
-	return peer->paths[(lane->rail->index * L + lane->index) *
-				   peer->remotes_cap + remote];
+	return peer->conns[(lane->rail->index * L + lane->index) *
+				   peer->remotes_cap +
+			   remote];
 }
 
 /*
@@ -364,37 +364,37 @@ struct rail_path *rail_path_get(struct tei_rail_peer *peer,
  * shows whether the connection is closed, even if the peer and its address are
  * gone. Returns false in any case after PATH_CLOSES_NS.
  */
-static bool path_closes(struct rail_path *path, struct rail_lane *lane,
+static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)
 	TEI_REQUIRES(lane->lock)
 {
 	uint64_t now;
 
-	if (path->old.fd < 0
+	if (conn->old.fd < 0
 		    ? rail_disconnect_look(lane, addr->bytes, addr->len) !=
 				      RAIL_CUT_SOME ||
-			      rail_cache_shares(lane, addr, path)
-		    : !rail_disconnect_there(&path->old))
+			      rail_cache_shares(lane, addr, conn)
+		    : !rail_disconnect_there(&conn->old))
 		return false;
 	now = tei_now_ns();
-	if (!path->old_ns)
-		path->old_ns = now;
-	return now < path->old_ns + PATH_CLOSES_NS;
+	if (!conn->old_ns)
+		conn->old_ns = now;
+	return now < conn->old_ns + PATH_CLOSES_NS;
 }
 
-bool rail_path_is_ready(const struct tei_rail_peer *peer,
-			const struct rail_path *path,
+bool rail_conn_is_ready(const struct tei_rail_peer *peer,
+			const struct rail_conn *conn,
 			const struct rail_lane *lane, uint16_t remote)
 {
-	return remote < peer->nremotes && path->ready &&
-	       path->lane_gen == lane->gen &&
-	       path->remote_serial == peer->remotes[remote].serial;
+	return remote < peer->nremotes && conn->ready &&
+	       conn->lane_gen == lane->gen &&
+	       conn->remote_serial == peer->remotes[remote].serial;
 }
 
 /* Replaces the zone in a link-local IPv6 address. The zone is the number of an
  * interface of the host that uses the address, so the peer's number is of no
  * use here. */
-static void path_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
+static void conn_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
 {
 	struct sockaddr_in6 in6;
 
@@ -407,7 +407,7 @@ static void path_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
 	memcpy(addr->bytes, &in6, sizeof(in6));
 }
 
-int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
+int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 {
 	struct tei_rail_addr addr;
@@ -424,61 +424,61 @@ int rail_path_ready(struct tei_rail_peer *peer, struct rail_path *path,
 		rail_sched_leave(peer->dp);
 		return -FI_EAGAIN;
 	}
-	if (rail_path_is_ready(peer, path, lane, remote)) {
+	if (rail_conn_is_ready(peer, conn, lane, remote)) {
 		rail_sched_leave(peer->dp);
 		return 0;
 	}
 	addr = peer->remotes[remote].addr;
 	rail_sched_leave(peer->dp);
-	path_set_zone(&addr, lane->rail);
+	conn_set_zone(&addr, lane->rail);
 	/* the peer's rx lane is closed, and the peer will announce a new one */
 	if (!addr.len)
 		return -FI_EAGAIN;
 	/* the provider would use the connection that is being closed instead of
 	 * a new one */
-	if (path->cut && path->lane_gen == lane->gen &&
-	    path_closes(path, lane, &addr))
+	if (conn->cut && conn->lane_gen == lane->gen &&
+	    conn_closes(conn, lane, &addr))
 		return -FI_EAGAIN;
-	path->cut = false;
-	path->old.fd = -1;
-	path->old_ns = 0;
-	if (path->ready && path->lane_gen == lane->gen && !path->posted)
-		fi_av_remove(lane->av, &path->fi_addr, 1, 0);
-	path->ready = false;
-	ret = fi_av_insert(lane->av, addr.bytes, 1, &path->fi_addr, 0, NULL);
+	conn->cut = false;
+	conn->old.fd = -1;
+	conn->old_ns = 0;
+	if (conn->ready && conn->lane_gen == lane->gen && !conn->posted)
+		fi_av_remove(lane->av, &conn->fi_addr, 1, 0);
+	conn->ready = false;
+	ret = fi_av_insert(lane->av, addr.bytes, 1, &conn->fi_addr, 0, NULL);
 	if (ret != 1)
 		return ret < 0 ? ret : -FI_EADDRNOTAVAIL;
-	path->ready = true;
-	path->used = false;
-	path->connected = false;
-	if (path->lane_gen != lane->gen)
-		path->posted = 0;
-	path->lane_gen = lane->gen;
-	path->remote_serial = serial;
-	path->blocked_ns = 0;
-	path->since_ns = 0;
-	path->backoff_us = 0;
+	conn->ready = true;
+	conn->used = false;
+	conn->connected = false;
+	if (conn->lane_gen != lane->gen)
+		conn->posted = 0;
+	conn->lane_gen = lane->gen;
+	conn->remote_serial = serial;
+	conn->blocked_ns = 0;
+	conn->since_ns = 0;
+	conn->backoff_us = 0;
 	return 0;
 }
 
-bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
+bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy)
 {
 	if (busy) {
 		/* the queue is full until the next completion */
-		path->room = path->posted ? path->posted : 1;
-		path->fits = 0;
-		path->blocked_ns = now + TEI_NS_PER_MS;
+		conn->room = conn->posted ? conn->posted : 1;
+		conn->fits = 0;
+		conn->blocked_ns = now + TEI_NS_PER_MS;
 		return false;
 	}
-	if (!path->since_ns)
-		path->since_ns = now;
-	path->backoff_us = path->backoff_us ? path->backoff_us * 2 :
-					      PATH_BACKOFF_MIN_US;
-	if (path->backoff_us > PATH_BACKOFF_MAX_US)
-		path->backoff_us = PATH_BACKOFF_MAX_US;
-	path->blocked_ns = now + path->backoff_us * TEI_NS_PER_US;
+	if (!conn->since_ns)
+		conn->since_ns = now;
+	conn->backoff_us =
+		conn->backoff_us ? conn->backoff_us * 2 : PATH_BACKOFF_MIN_US;
+	if (conn->backoff_us > PATH_BACKOFF_MAX_US)
+		conn->backoff_us = PATH_BACKOFF_MAX_US;
+	conn->blocked_ns = now + conn->backoff_us * TEI_NS_PER_US;
 	/* another thread may have set since_ns to a time later than now */
-	return now > path->since_ns + PATH_STUCK_NS;
+	return now > conn->since_ns + PATH_STUCK_NS;
 }
 
 /*
@@ -488,78 +488,79 @@ bool rail_path_block(struct rail_path *path, uint64_t now, bool busy)
  * that can be found belongs to the new connection, which the peer may never
  * answer.
  */
-static bool path_refuses(struct rail_path *path)
+static bool conn_refuses(struct rail_conn *conn)
 {
 	uint64_t now = tei_now_ns();
 	uint32_t msgs;
 
-	rail_sched_enter(path->peer->dp);
-	msgs = path->msgs;
-	rail_sched_leave(path->peer->dp);
-	return path->since_ns && !msgs &&
-	       now > path->since_ns + PATH_STUCK_NS &&
-	       now < path->blocked_ns + RAIL_TRIED_NS;
+	rail_sched_enter(conn->peer->dp);
+	msgs = conn->msgs;
+	rail_sched_leave(conn->peer->dp);
+	return conn->since_ns && !msgs &&
+	       now > conn->since_ns + PATH_STUCK_NS &&
+	       now < conn->blocked_ns + RAIL_TRIED_NS;
 }
 
-bool rail_path_lives(struct rail_lane *lane, struct rail_path *path)
+bool rail_conn_lives(struct rail_lane *lane, struct rail_conn *conn)
 {
 	uint8_t addr[TEI_RAIL_ADDR_MAX];
 	size_t len = sizeof(addr);
 	enum rail_disconnect lives;
 
-	if (lane->state != RAIL_LANE_ACTIVE || !path->connected ||
-	    path->lane_gen != lane->gen)
+	if (lane->state != RAIL_LANE_ACTIVE || !conn->connected ||
+	    conn->lane_gen != lane->gen)
 		return false;
-	if (!path->posted && !fi_av_lookup(lane->av, path->fi_addr, addr, &len)) {
+	if (!conn->posted &&
+	    !fi_av_lookup(lane->av, conn->fi_addr, addr, &len)) {
 		lives = rail_disconnect_lives(lane, addr, len);
-		path->connected = lives != RAIL_CUT_NONE && !path_refuses(path);
+		conn->connected = lives != RAIL_CUT_NONE && !conn_refuses(conn);
 	}
-	return path->connected;
+	return conn->connected;
 }
 
 /* --- slices and messages of a connection --------------------------------- */
 
-void rail_path_take(struct rail_path *path, struct rail_slice *s)
+void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 {
-	s->path = path;
-	if (!path->inflight++ && path->conn)
-		path->conn->cache->busy++;
-	path->bytes += s->len;
+	s->conn = conn;
+	if (!conn->inflight++ && conn->slot)
+		conn->slot->cache->busy++;
+	conn->bytes += s->len;
 	if (s->large) {
-		path->large_bytes += s->len;
+		conn->large_bytes += s->len;
 		s->lane->rail->large_bytes += s->len;
 	}
 	/* from time to time, more slices are tried than the provider accepted
 	 * before */
-	if (path->room && ++path->fits == PATH_FITS) {
-		path->fits = 0;
-		path->room = path->room < PATH_ROOM_MAX ? path->room * 2 : 0;
+	if (conn->room && ++conn->fits == PATH_FITS) {
+		conn->fits = 0;
+		conn->room = conn->room < PATH_ROOM_MAX ? conn->room * 2 : 0;
 	}
 }
 
-void rail_path_reverse(struct rail_slice *s)
+void rail_conn_reverse(struct rail_slice *s)
 {
-	struct rail_path *path = s->path;
+	struct rail_conn *conn = s->conn;
 
-	path->bytes -= s->len;
+	conn->bytes -= s->len;
 	if (s->large) {
-		path->large_bytes -= s->len;
+		conn->large_bytes -= s->len;
 		s->lane->rail->large_bytes -= s->len;
 	}
-	if (!--path->inflight && path->conn)
-		path->conn->cache->busy--;
+	if (!--conn->inflight && conn->slot)
+		conn->slot->cache->busy--;
 }
 
-void rail_path_send(struct rail_path *path, struct rail_tx *tx)
+void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 {
-	tx->path = path;
-	if (path)
-		path->msgs++;
+	tx->conn = conn;
+	if (conn)
+		conn->msgs++;
 }
 
-void rail_path_sent(struct rail_tx *tx)
+void rail_conn_sent(struct rail_tx *tx)
 {
-	if (tx->path)
-		tx->path->msgs--;
-	tx->path = NULL;
+	if (tx->conn)
+		tx->conn->msgs--;
+	tx->conn = NULL;
 }
