@@ -526,9 +526,9 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 	if (!conn->inflight++ && conn->slot)
 		conn->slot->cache->busy++;
 	conn->bytes += s->len;
-	if (s->large) {
-		conn->large_bytes += s->len;
-		s->lane->rail->large_bytes += s->len;
+	if (s->bulk) {
+		conn->bulk_bytes += s->len;
+		s->lane->rail->bulk_bytes += s->len;
 	}
 	/* from time to time, more slices are tried than the provider accepted
 	 * before */
@@ -543,9 +543,9 @@ void rail_conn_reverse(struct rail_slice *s)
 	struct rail_conn *conn = s->conn;
 
 	conn->bytes -= s->len;
-	if (s->large) {
-		conn->large_bytes -= s->len;
-		s->lane->rail->large_bytes -= s->len;
+	if (s->bulk) {
+		conn->bulk_bytes -= s->len;
+		s->lane->rail->bulk_bytes -= s->len;
 	}
 	if (!--conn->inflight && conn->slot)
 		conn->slot->cache->busy--;

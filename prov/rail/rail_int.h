@@ -134,8 +134,8 @@ struct rail_slice {
 	uint16_t remote_idx;		/* index into peer->remotes */
 	uint8_t retries;
 	bool read;
-	bool large;			/* part of a bulk request
-					 * (rail_task_large) */
+	bool bulk;			/* part of a bulk request
+					 * (rail_task_bulk) */
 	bool conn_fresh;		/* address handle must be
 					 * inserted before posting */
 };
@@ -301,7 +301,7 @@ struct rail_lane {
 					 * completed for a long time */
 	uint64_t stuck;			/* bytes of the posts up to stuck_posts
 					 * that are still posted */
-	uint64_t stuck_large;		/* the bulk part of stuck */
+	uint64_t stuck_bulk;		/* the bulk part of stuck */
 	struct rail_slice *alone;	/* slice that was posted on the idle
 					 * lane, or NULL; never dereferenced */
 	uint64_t alone_ns;		/* time at which alone was posted */
@@ -464,8 +464,8 @@ struct rail {
 	struct tei_list tx_free;
 	uint32_t tx_left;		/* entries of tx_free */
 	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
-	uint64_t large_bytes;		/* bulk data in slices that are cut and
-					 * have not returned, bytes */
+	uint64_t bulk_bytes;	      /* bulk data in slices that are cut and
+				       * have not returned, bytes */
 	uint32_t beside_left;		/* number of whole slices of bulk data
 					 * for which the rail stays
 					 * throttled; */
@@ -473,7 +473,8 @@ struct rail {
 					 * of that number */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
-	uint32_t takers, takers_before;	/* connections that took bulk data, in
+	uint32_t participants,
+		participants_before;	/* connections that took bulk data, in
 					 * this and in the last accounting
 					 * round */
 	uint64_t taken;			/* bulk bytes cut in this accounting
@@ -492,7 +493,7 @@ struct rail {
 	uint64_t window_max;
 	uint64_t stuck;			/* bytes posted that have stopped
 					 * moving, */
-	uint64_t stuck_large;		/* and the bulk part of them */
+	uint64_t stuck_bulk;		/* and the bulk part of them */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
 					 * lane, 0: unknown */
 	uint64_t retries, errors;
@@ -701,7 +702,7 @@ struct rail_conn {
 	uint32_t inflight;		/* slices cut for the connection and not
 					 * yet returned */
 	uint64_t bytes;			/* payload of those slices */
-	uint64_t large_bytes;		/* the bulk part of bytes */
+	uint64_t bulk_bytes;		/* the bulk part of bytes */
 	uint32_t took_in;		/* last accounting round (rail->turn) in
 					 * which the connection took bulk data,
 					 * 0: none */
@@ -1203,7 +1204,7 @@ struct tei_rail_dp {
 	uint32_t nactive;		/* atomic */
 	bool stirred;			/* tasks were submitted since the last
 					 * check of the progress thread */
-	uint64_t large_left;		/* bytes of bulk requests not yet cut */
+	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */
 	uint32_t nlive;			/* atomic: unfinished
 					 * tasks of all peers */
 	uint32_t nheld;			/* atomic: unfinished tasks, and
@@ -1840,9 +1841,9 @@ uint64_t rail_window(const struct rail *rail);
  */
 uint64_t rail_window_beside(const struct rail *rail);
 /* Return the number of bytes that are posted on the rail and not stuck:
- * rail_window_held of all data, rail_window_large of bulk data only. */
+ * rail_window_held of all data, rail_window_bulk of bulk data only. */
 uint64_t rail_window_held(const struct rail *rail);
-uint64_t rail_window_large(const struct rail *rail)
+uint64_t rail_window_bulk(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Updates the rail's service rate and its window after bytes have completed. */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)

@@ -97,7 +97,7 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	return since > peer->moved_ns ? since : peer->moved_ns;
 }
 
-bool rail_task_large(const struct tei_rail_task *t)
+bool rail_task_bulk(const struct tei_rail_task *t)
 {
 	uint32_t slice = t->peer->dp->settings->slice_size;
 
@@ -110,7 +110,7 @@ void rail_task_unqueue(struct tei_rail_task *t)
 
 	tei_list_del(&t->queue_link);
 	t->peer->queued--;
-	dp->large_left -= rail_task_large(t) ? t->length - t->cut : 0;
+	dp->bulk_left -= rail_task_bulk(t) ? t->length - t->cut : 0;
 }
 
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
@@ -133,8 +133,8 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			return;
 		}
 	}
-	dp->large_left += rail_task_large(t) ? t->length : 0;
-	tei_list_add_tail(rail_task_large(t) ? &peer->queue : &peer->small,
+	dp->bulk_left += rail_task_bulk(t) ? t->length : 0;
+	tei_list_add_tail(rail_task_bulk(t) ? &peer->queue : &peer->small,
 			  &t->queue_link);
 	rail_peer_activate(peer);
 }

@@ -20,7 +20,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 /* Returns true for a bulk request: a task that is longer than MC_SLICE_SIZE, or
  * a task that is a part of a longer request. Small requests are served before
  * bulk requests. */
-bool rail_task_large(const struct tei_rail_task *task);
+bool rail_task_bulk(const struct tei_rail_task *task);
 /* Removes the task from its queue, because the task is completely cut or must
  * not be cut any further. */
 void rail_task_unqueue(struct tei_rail_task *task)

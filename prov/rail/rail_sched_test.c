@@ -219,7 +219,7 @@ enum { SCHED_MANY = 250 };
 
 /* Submits a large task and then many small ones. Returns how many of the small
  * ones ended after it. */
-static uint32_t sched_behind_large(struct sched_rig *rig, struct test_task *t)
+static uint32_t sched_behind_bulk(struct sched_rig *rig, struct test_task *t)
 {
 	uint32_t i, later = 0;
 
@@ -251,7 +251,7 @@ static void test_small_tasks_do_not_starve_large_task(void)
 	sched_warm(&rig);
 	/* two threads make callbacks, and one thread may be late */
 	for (i = 0; i < 20 && !fair; i++)
-		fair = sched_behind_large(&rig, t) > SCHED_MANY / 2;
+		fair = sched_behind_bulk(&rig, t) > SCHED_MANY / 2;
 	CU_ASSERT(fair);
 	sched_end(&rig);
 	free(t);

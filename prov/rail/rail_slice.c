@@ -61,7 +61,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	s->rkey = NULL;
 	s->conn = NULL;
 	s->extra = NULL;
-	s->large = false;
+	s->bulk = false;
 	return s;
 }
 
@@ -98,15 +98,15 @@ static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t left = slice_beside_left(rail);
-	uint64_t large, most, small;
+	uint64_t bulk, most, small;
 
 	if (!left)
 		return UINT64_MAX;
-	large = rail_window_large(rail);
+	bulk = rail_window_bulk(rail);
 	most = rail_window_beside(rail);
 	if (most == UINT64_MAX || left <= SLICE_LATER)
 		most = SLICE_LATER_BYTES;
-	small = bytes > large ? bytes - large : 0;
+	small = bytes > bulk ? bytes - bulk : 0;
 	small = small / 8 * 3;
 	return most > small ? most : small;
 }
@@ -124,12 +124,12 @@ static uint64_t slice_conn_throttled(const struct rail *rail,
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t most = slice_window_beside(rail, bytes);
-	uint32_t n = rail->takers + (p->took_in != rail->turn);
+	uint32_t n = rail->participants + (p->took_in != rail->turn);
 
 	if (most == UINT64_MAX)
 		return most;
-	if (n < rail->takers_before)
-		n = rail->takers_before;
+	if (n < rail->participants_before)
+		n = rail->participants_before;
 	most = most / n & ~(SLICE_GRAIN - 1);
 	return most > SLICE_PAGE ? most : SLICE_PAGE;
 }
@@ -171,11 +171,11 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 			continue;
 		/* if all connections have used their shares, even of one page
 		 * each, the rail holds more than half of its limit */
-		if (rail_window_large(r) <= slice_window_beside(r, bytes) / 2)
+		if (rail_window_bulk(r) <= slice_window_beside(r, bytes) / 2)
 			return true;
 		later += window - bytes;
 	}
-	return later > peer->dp->large_left;
+	return later > peer->dp->bulk_left;
 }
 
 static bool slice_near_exists(const struct tei_rail_peer *peer,
@@ -316,12 +316,12 @@ static uint64_t slice_usual(const struct rail *rail)
 
 /* Returns the minimum length of a slice. For bulk data on a throttled rail the
  * minimum is halved, because small requests wait for each posted slice. */
-static uint64_t slice_floor(const struct rail *rail, bool large)
+static uint64_t slice_floor(const struct rail *rail, bool bulk)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t floor = rail->dp->settings->slice_size;
 
-	return large && slice_beside(rail) ? floor / 2 : floor;
+	return bulk && slice_beside(rail) ? floor / 2 : floor;
 }
 
 static uint64_t slice_whole(const struct rail *rail)
@@ -337,8 +337,8 @@ static uint64_t slice_whole(const struct rail *rail)
 static void slice_turn(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
-	rail->takers_before = before;
-	rail->takers = 0;
+	rail->participants_before = before;
+	rail->participants = 0;
 	rail->taken = 0;
 	if (!++rail->turn)
 		rail->turn = 1;
@@ -356,7 +356,7 @@ static void slice_turn_ages(struct rail *rail, uint64_t now)
 
 	if (ns * (double)rate < most)
 		return;
-	slice_turn(rail, ns * (double)rate < 2 * most ? rail->takers : 0);
+	slice_turn(rail, ns * (double)rate < 2 * most ? rail->participants : 0);
 	rail->turn_ns = now;
 }
 
@@ -376,12 +376,12 @@ static void slice_took(struct rail *rail, struct rail_conn *p, uint64_t len,
 	rail->beside_part -= n * whole;
 	rail->beside_left -= n < rail->beside_left ? (uint32_t)n :
 						     rail->beside_left;
-	rail->takers += p->took_in != rail->turn;
+	rail->participants += p->took_in != rail->turn;
 	p->took_in = rail->turn;
 	rail->taken += len;
 	if (rail->taken < rail_window(rail))
 		return;
-	slice_turn(rail, rail->takers);
+	slice_turn(rail, rail->participants);
 	if (now > rail->turn_ns)
 		rail->turn_ns = now;
 }
@@ -402,7 +402,7 @@ static uint64_t slice_most(struct rail *rail, const struct rail_conn *p,
 	len = part / ((part + len - 1) / len) & ~(SLICE_GRAIN - 1);
 	if (len < SLICE_PAGE)
 		len = SLICE_PAGE;
-	if (!p->large_bytes || p->large_bytes + len <= part)
+	if (!p->bulk_bytes || p->bulk_bytes + len <= part)
 		return len;
 	if (rail->wire && bytes < rail_window(rail))
 		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
@@ -502,7 +502,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	rest->remote = s->remote + len;
 	rest->extra = s->extra;
 	rest->off = s->off + len;
-	rest->large = s->large;
+	rest->bulk = s->bulk;
 	if (rest->extra)
 		rail_piece_select(rest);
 	rest->len = s->len - len;
@@ -618,8 +618,8 @@ static void slice_count(struct tei_rail_task *t, uint64_t len)
 	t->merge_next = NULL;
 	t->slices++;
 	t->cut += len;
-	if (rail_task_large(t))
-		t->peer->dp->large_left -= len;
+	if (rail_task_bulk(t))
+		t->peer->dp->bulk_left -= len;
 }
 
 /* Does the work of slice_take_queue for a task with iov entries. */
@@ -662,7 +662,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	rail_window_sum(rail, peer, t->mr, rail_mr_ranks(t->mr, s->local),
 			bytes, &sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
-			   slice_floor(rail, rail_task_large(t)), most);
+			   slice_floor(rail, rail_task_bulk(t)), most);
 	fit = rail_piece_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
@@ -697,8 +697,8 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	left = t->length - t->cut;
 	rail_window_sum(rail, peer, t->mr,
 			rail_mr_ranks(t->mr, t->local + t->cut), bytes, &sum);
-	len = slice_len(rail, &sum, left,
-			slice_floor(rail, rail_task_large(t)), most);
+	len = slice_len(rail, &sum, left, slice_floor(rail, rail_task_bulk(t)),
+			most);
 	if (t->queue_link.next == queue && t->cut && !t->rail &&
 	    rail_window_over(&sum, bytes, left, len))
 		return NULL;
@@ -742,8 +742,8 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	return s;
 }
 
-static bool slice_large_waits(const struct tei_rail_peer *peer,
-			      const struct rail *rail)
+static bool slice_bulk_waits(const struct tei_rail_peer *peer,
+			     const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return !tei_list_empty(&peer->queue) || slice_first_retry(peer, rail);
@@ -761,8 +761,8 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 			     UINT64_MAX);
 	if (!s)
 		return NULL;
-	peer->overtaken += slice_large_waits(peer, rail);
-	if (!peer->dp->large_left)
+	peer->overtaken += slice_bulk_waits(peer, rail);
+	if (!peer->dp->bulk_left)
 		return s;
 	/* the counts of the last accounting round are outdated */
 	if (!rail->beside_left)
@@ -803,7 +803,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
 				     uint64_t bytes, bool small, uint64_t most,
 				     bool full) TEI_REQUIRES(rail_sched_held)
 {
-	bool turn = !full && slice_large_waits(peer, rail) &&
+	bool turn = !full && slice_bulk_waits(peer, rail) &&
 		    peer->overtaken >= SLICE_OVERTAKE;
 	struct rail_slice *s = NULL;
 
@@ -829,7 +829,7 @@ static struct rail_slice *slice_take(struct tei_rail_peer *peer,
  */
 static bool slice_has_share(const struct rail_lane *lane,
 			    const struct rail_conn *p, uint64_t bytes,
-			    bool large) TEI_REQUIRES(rail_sched_held)
+			    bool bulk) TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
 	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
@@ -839,15 +839,15 @@ static bool slice_has_share(const struct rail_lane *lane,
 		return true;
 	if (p->room && p->inflight >= p->room)
 		return false;
-	if (p->inflight >= (large ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
+	if (p->inflight >= (bulk ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
 		return false;
-	if (large && slice_beside(lane->rail) &&
+	if (bulk && slice_beside(lane->rail) &&
 	    p->bytes < lane->rail->dp->settings->slice_size)
 		return true;
 	if (bytes >= window || others >= window)
 		return false;
-	return p->bytes < (large ? (window - others) / 4 * 3 :
-				   (window - others) / 8 * 7);
+	return p->bytes <
+	       (bulk ? (window - others) / 4 * 3 : (window - others) / 8 * 7);
 }
 
 /* Returns true if the rail may carry a task of the queue now, so that the
@@ -869,12 +869,11 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 }
 
 static bool slice_wanted(struct tei_rail_peer *peer, const struct rail *rail,
-			 bool small, bool large)
-	TEI_REQUIRES(rail_sched_held)
+			 bool small, bool bulk) TEI_REQUIRES(rail_sched_held)
 {
-	return (large && slice_first_retry(peer, rail)) ||
+	return (bulk && slice_first_retry(peer, rail)) ||
 	       (small && slice_wanted_of(peer, &peer->small, rail)) ||
-	       (large && slice_wanted_of(peer, &peer->queue, rail));
+	       (bulk && slice_wanted_of(peer, &peer->queue, rail));
 }
 
 /* Returns the remote rail for the slice that is probably cut next. */
@@ -931,7 +930,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (!p)
 		return NULL;
 	small = slice_has_share(lane, p, bytes, false);
-	if (slice_large_waits(peer, lane->rail) &&
+	if (slice_bulk_waits(peer, lane->rail) &&
 	    slice_has_share(lane, p, bytes, true)) {
 		most = slice_most(lane->rail, p, bytes);
 		full = !most;
@@ -959,9 +958,9 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	if (!s)
 		return NULL;
 	s->lane = lane;
-	s->large = rail_task_large(s->first);
+	s->bulk = rail_task_bulk(s->first);
 	rail_conn_take(p, s);
-	if (s->large && slice_beside_left(lane->rail))
+	if (s->bulk && slice_beside_left(lane->rail))
 		slice_took(lane->rail, p, s->len, lane->served_ns);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;

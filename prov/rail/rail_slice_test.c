@@ -231,12 +231,12 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 		;
 	for (i = 0; i < n; i++)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
-	CU_ASSERT_EQUAL(rig->rail->large_bytes, 0);
-	CU_ASSERT_EQUAL(rig->plane.dp->large_left, 0);
+	CU_ASSERT_EQUAL(rig->rail->bulk_bytes, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->bulk_left, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
 	for (i = 0; i < SLICE_PEERS; i++) {
-		CU_ASSERT_EQUAL(slice_conn(rig, (uint32_t)i)->large_bytes, 0);
+		CU_ASSERT_EQUAL(slice_conn(rig, (uint32_t)i)->bulk_bytes, 0);
 		CU_ASSERT_EQUAL(slice_held(rig, (uint32_t)i), 0);
 		CU_ASSERT_EQUAL(rig->peer[i]->queued, 0);
 		tei_rail_peer_put(rig->peer[i]);
@@ -474,7 +474,7 @@ static double slice_share_own(uint32_t n)
 {
 	static struct test_task bulk[4], small[4][SLICE_TASKS];
 	static struct test_task *all[4 * (SLICE_TASKS + 1)];
-	uint64_t large = 0, bytes = 0;
+	uint64_t bulk_bytes = 0, bytes = 0;
 	struct slice_rig rig;
 	uint32_t i, j, k;
 
@@ -490,7 +490,7 @@ static double slice_share_own(uint32_t n)
 		slice_more(&rig, n, bulk);
 		slice_fill(&rig, 1, NULL);
 		if (k >= 500) {
-			large += rig.rail->large_bytes;
+			bulk_bytes += rig.rail->bulk_bytes;
 			bytes += rig.lane->inflight_bytes;
 		}
 		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
@@ -501,7 +501,7 @@ static double slice_share_own(uint32_t n)
 			all[k++] = &small[i][j];
 	}
 	slice_end(&rig, all, k);
-	return (double)large / (double)bytes;
+	return (double)bulk_bytes / (double)bytes;
 }
 
 /* With more peers the bulk slices are shorter, so they must be cut more
@@ -668,7 +668,7 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 	slice_fill(&rig, 0, NULL);
 	all[0] = &small[0];
 	all[40] = &bulk;
-	CU_ASSERT_EQUAL(rig.rail->large_bytes, SLICE_MIN);
+	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, SLICE_MIN);
 	for (i = 1; i < 40; i++) {
 		all[i] = &small[i];
 		held = slice_held(&rig, 0);
@@ -677,10 +677,10 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 		CU_ASSERT_EQUAL(slice_held(&rig, 0), held + 64);
 	}
 	/* the bulk task gets its turn when it may be cut */
-	while (rig.rail->large_bytes == SLICE_MIN)
+	while (rig.rail->bulk_bytes == SLICE_MIN)
 		CU_ASSERT_FATAL(slice_serve(&rig, 1));
 	slice_fill(&rig, 0, NULL);
-	CU_ASSERT_EQUAL(rig.rail->large_bytes, SLICE_MIN);
+	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, SLICE_MIN);
 	slice_end(&rig, all, 41);
 }
 
@@ -777,7 +777,7 @@ static void test_part_of_bulk_request_is_not_small(void)
 	slice_fill(&rig, 1, &ahead);
 	CU_ASSERT_EQUAL(rig.rail->beside_left, 0);
 	CU_ASSERT(slice_held(&rig, 1) > 2 * SLICE_MIN);
-	CU_ASSERT_EQUAL(rig.rail->large_bytes, slice_held(&rig, 1));
+	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, slice_held(&rig, 1));
 	slice_end(&rig, all, 2);
 }
 
@@ -827,9 +827,9 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 /* Checks that all posted bytes of the peer are counted as bulk data. */
 static void slice_counted(const struct slice_rig *rig, uint32_t peer)
 {
-	CU_ASSERT_EQUAL(slice_conn(rig, peer)->large_bytes,
+	CU_ASSERT_EQUAL(slice_conn(rig, peer)->bulk_bytes,
 			slice_held(rig, peer));
-	CU_ASSERT_EQUAL(rig->rail->large_bytes, slice_held(rig, peer));
+	CU_ASSERT_EQUAL(rig->rail->bulk_bytes, slice_held(rig, peer));
 }
 
 static void test_refused_slice_is_not_counted_as_posted(void)

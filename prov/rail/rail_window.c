@@ -90,11 +90,11 @@ uint64_t rail_window_held(const struct rail *rail)
 	return held > stuck ? held - stuck : 0;
 }
 
-uint64_t rail_window_large(const struct rail *rail)
+uint64_t rail_window_bulk(const struct rail *rail)
 {
-	uint64_t stuck = __atomic_load_n(&rail->stuck_large, __ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->stuck_bulk, __ATOMIC_RELAXED);
 
-	return rail->large_bytes > stuck ? rail->large_bytes - stuck : 0;
+	return rail->bulk_bytes > stuck ? rail->bulk_bytes - stuck : 0;
 }
 
 /*
@@ -102,21 +102,21 @@ uint64_t rail_window_large(const struct rail *rail)
  * posted; it does not count against the window, so other peers are not
  * affected.
  */
-static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t large)
+static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 {
 	__atomic_fetch_add(&lane->rail->stuck, bytes - lane->stuck,
 			   __ATOMIC_RELAXED);
-	__atomic_fetch_add(&lane->rail->stuck_large, large - lane->stuck_large,
+	__atomic_fetch_add(&lane->rail->stuck_bulk, bulk - lane->stuck_bulk,
 			   __ATOMIC_RELAXED);
 	lane->stuck = bytes;
-	lane->stuck_large = large;
+	lane->stuck_bulk = bulk;
 }
 
 /* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
 static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
-	uint64_t bytes = 0, large = 0;
+	uint64_t bytes = 0, bulk = 0;
 	struct rail_slice *s;
 
 	if (now - lane->mark_ns >= WINDOW_STUCK_NS + 4 * base) {
@@ -128,10 +128,10 @@ static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 		if (s->seq > lane->stuck_posts)
 			break;
 		bytes += s->len;
-		large += s->large ? s->len : 0;
+		bulk += s->bulk ? s->len : 0;
 	}
-	if (bytes != lane->stuck || large != lane->stuck_large)
-		window_stuck(lane, bytes, large);
+	if (bytes != lane->stuck || bulk != lane->stuck_bulk)
+		window_stuck(lane, bytes, bulk);
 }
 
 void rail_window_empty(struct rail_lane *lane)
