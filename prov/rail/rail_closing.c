@@ -151,7 +151,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 
 /* --- with the lane's connections ----------------------------------------- */
 
-void rail_lane_shut(struct rail_lane *lane, bool beside)
+void rail_lane_shut(struct rail_lane *lane, bool throttled)
 {
 	struct rail_done done;
 	struct tei_list none;
@@ -160,7 +160,7 @@ void rail_lane_shut(struct rail_lane *lane, bool beside)
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	rail_disconnect(lane, &done);
-	if (beside)
+	if (throttled)
 		rail_closing_start(lane);
 	else
 		rail_lane_close(lane, &none);

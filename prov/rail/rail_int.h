@@ -466,11 +466,11 @@ struct rail {
 	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
 	uint64_t bulk_bytes;	      /* bulk data in slices that are cut and
 				       * have not returned, bytes */
-	uint32_t beside_left;		/* number of whole slices of bulk data
-					 * for which the rail stays
-					 * throttled; */
-	uint64_t beside_part;		/* bytes already cut of the next slice
-					 * of that number */
+	uint32_t throttled_left;      /* number of whole slices of bulk data
+				       * for which the rail stays
+				       * throttled; */
+	uint64_t throttled_part;      /* bytes already cut of the next slice
+				       * of that number */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t participants,
@@ -500,7 +500,7 @@ struct rail {
 	uint64_t rate_bps;		/* service rate, bytes/s */
 	uint64_t free_bps;		/* service rate while not
 					 * throttled, bytes/s */
-	bool beside;			/* rail_window_beside has limited the
+	bool throttled;			/* rail_window_throttle has limited the
 					 * rail recently */
 	bool link_down;			/* the rail's interface has no
 					 * carrier */
@@ -1472,7 +1472,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 /* Cuts the connections of a lane without slices and closes it. The flag selects
  * an asynchronous close, like that of rail_closing_start. */
-void rail_lane_shut(struct rail_lane *lane, bool beside);
+void rail_lane_shut(struct rail_lane *lane, bool throttled);
 /* Starts a closer thread that closes the lane. From now on the lane has no
  * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
 void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
@@ -1839,7 +1839,7 @@ uint64_t rail_window(const struct rail *rail);
  * Returns UINT64_MAX (no limit) on loopback, on networks other than IP, and
  * while the rate is unknown.
  */
-uint64_t rail_window_beside(const struct rail *rail);
+uint64_t rail_window_throttle(const struct rail *rail);
 /* Return the number of bytes that are posted on the rail and not stuck:
  * rail_window_held of all data, rail_window_bulk of bulk data only. */
 uint64_t rail_window_held(const struct rail *rail);

@@ -15,7 +15,7 @@
 					       * per bulk slice */
 /*
  * Throttling of bulk data after a small request. For the first SLICE_BESIDE
- * slices of bulk data, the limit is rail_window_beside. For the next
+ * slices of bulk data, the limit is rail_window_throttle. For the next
  * SLICE_LATER slices, and on rails without a known rate, the limit is
  * SLICE_LATER_BYTES.
  */
@@ -73,19 +73,19 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 /* --- cutting ------------------------------------------------------------- */
 
 /* Returns the number of bulk slices for which the rail stays throttled. */
-static uint32_t slice_beside_left(const struct rail *rail)
+static uint32_t slice_throttled_left(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return rail->dp->settings->small_first ? SLICE_BESIDE + SLICE_LATER :
-						 rail->beside_left;
+	return rail->dp->settings->small_first ? SLICE_BESIDE + SLICE_LATER
+					       : rail->throttled_left;
 }
 
 /* Returns true if bulk data must leave room on the rail for small requests. */
-static bool slice_beside(const struct rail *rail)
+static bool slice_throttled(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return slice_beside_left(rail) > SLICE_LATER &&
-	       rail_window_beside(rail) < UINT64_MAX;
+	return slice_throttled_left(rail) > SLICE_LATER &&
+	       rail_window_throttle(rail) < UINT64_MAX;
 }
 
 /*
@@ -94,16 +94,16 @@ static bool slice_beside(const struct rail *rail)
  * each other as well, so the limit is at least three eighths of the bytes that
  * small requests have posted. bytes: all bytes posted on the rail.
  */
-static uint64_t slice_window_beside(const struct rail *rail, uint64_t bytes)
+static uint64_t slice_window_throttled(const struct rail *rail, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint32_t left = slice_beside_left(rail);
+	uint32_t left = slice_throttled_left(rail);
 	uint64_t bulk, most, small;
 
 	if (!left)
 		return UINT64_MAX;
 	bulk = rail_window_bulk(rail);
-	most = rail_window_beside(rail);
+	most = rail_window_throttle(rail);
 	if (most == UINT64_MAX || left <= SLICE_LATER)
 		most = SLICE_LATER_BYTES;
 	small = bytes > bulk ? bytes - bulk : 0;
@@ -123,7 +123,7 @@ static uint64_t slice_conn_throttled(const struct rail *rail,
 				     const struct rail_conn *p, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t most = slice_window_beside(rail, bytes);
+	uint64_t most = slice_window_throttled(rail, bytes);
 	uint32_t n = rail->participants + (p->took_in != rail->turn);
 
 	if (most == UINT64_MAX)
@@ -171,7 +171,7 @@ static bool slice_near_has_room(const struct tei_rail_peer *peer,
 			continue;
 		/* if all connections have used their shares, even of one page
 		 * each, the rail holds more than half of its limit */
-		if (rail_window_bulk(r) <= slice_window_beside(r, bytes) / 2)
+		if (rail_window_bulk(r) <= slice_window_throttled(r, bytes) / 2)
 			return true;
 		later += window - bytes;
 	}
@@ -321,7 +321,7 @@ static uint64_t slice_floor(const struct rail *rail, bool bulk)
 {
 	uint64_t floor = rail->dp->settings->slice_size;
 
-	return bulk && slice_beside(rail) ? floor / 2 : floor;
+	return bulk && slice_throttled(rail) ? floor / 2 : floor;
 }
 
 static uint64_t slice_whole(const struct rail *rail)
@@ -371,11 +371,11 @@ static void slice_took(struct rail *rail, struct rail_conn *p, uint64_t len,
 	uint64_t whole = slice_whole(rail), n;
 
 	slice_turn_ages(rail, now);
-	rail->beside_part += len;
-	n = rail->beside_part / whole;
-	rail->beside_part -= n * whole;
-	rail->beside_left -= n < rail->beside_left ? (uint32_t)n :
-						     rail->beside_left;
+	rail->throttled_part += len;
+	n = rail->throttled_part / whole;
+	rail->throttled_part -= n * whole;
+	rail->throttled_left -=
+		n < rail->throttled_left ? (uint32_t)n : rail->throttled_left;
 	rail->participants += p->took_in != rail->turn;
 	p->took_in = rail->turn;
 	rail->taken += len;
@@ -405,7 +405,7 @@ static uint64_t slice_most(struct rail *rail, const struct rail_conn *p,
 	if (!p->bulk_bytes || p->bulk_bytes + len <= part)
 		return len;
 	if (rail->wire && bytes < rail_window(rail))
-		__atomic_store_n(&rail->beside, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&rail->throttled, true, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -765,9 +765,9 @@ static struct rail_slice *slice_take_small(struct tei_rail_peer *peer,
 	if (!peer->dp->bulk_left)
 		return s;
 	/* the counts of the last accounting round are outdated */
-	if (!rail->beside_left)
+	if (!rail->throttled_left)
 		slice_turn(rail, 0);
-	rail->beside_left = SLICE_BESIDE + SLICE_LATER;
+	rail->throttled_left = SLICE_BESIDE + SLICE_LATER;
 	return s;
 }
 
@@ -841,7 +841,7 @@ static bool slice_has_share(const struct rail_lane *lane,
 		return false;
 	if (p->inflight >= (bulk ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
 		return false;
-	if (bulk && slice_beside(lane->rail) &&
+	if (bulk && slice_throttled(lane->rail) &&
 	    p->bytes < lane->rail->dp->settings->slice_size)
 		return true;
 	if (bytes >= window || others >= window)
@@ -960,7 +960,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	s->lane = lane;
 	s->bulk = rail_task_bulk(s->first);
 	rail_conn_take(p, s);
-	if (s->bulk && slice_beside_left(lane->rail))
+	if (s->bulk && slice_throttled_left(lane->rail))
 		slice_took(lane->rail, p, s->len, lane->served_ns);
 	s->remote_idx = (uint16_t)r;
 	s->remote_gen = remote->gen;

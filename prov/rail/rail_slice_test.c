@@ -514,7 +514,7 @@ static void test_bulk_share_is_independent_of_bulk_peers(void)
 /* Peers 0 and 2 have bulk tasks, peer 1 has small ones, and peer 2 is slow or
  * stopped. Returns the average number of bytes that peer 0 has in flight,
  * divided by the limit of peer 0. */
-static double slice_beside_slow(uint64_t rate, uint32_t every)
+static double slice_throttled_slow(uint64_t rate, uint32_t every)
 {
 	struct test_task bulk, slow, small;
 	struct test_task *all[] = { &bulk, &slow, &small };
@@ -531,7 +531,7 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 	 * active */
 	while (!small.ends && slice_serve(&rig, 6))
 		slice_fill(&rig, 1, NULL);
-	CU_ASSERT(slice_held(&rig, 2) > rail_window_beside(rig.rail) / 8 * 7);
+	CU_ASSERT(slice_held(&rig, 2) > rail_window_throttle(rig.rail) / 8 * 7);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	for (i = 1; i < 400 && !bulk.ends; i++) {
 		slice_fill(&rig, 1, NULL);
@@ -554,11 +554,11 @@ static double slice_beside_slow(uint64_t rate, uint32_t every)
 
 static void test_slow_target_does_not_reduce_share_of_others(void)
 {
-	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 0) >= 0.9);
-	CU_ASSERT(slice_beside_slow(SLICE_SLOW, 10) >= 0.45);
+	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 0) >= 0.9);
+	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 10) >= 0.45);
 	/* three slices, of which one is missing at a third of the samples */
-	CU_ASSERT(slice_beside_slow(SLICE_FAST, 0) >= 0.88);
-	CU_ASSERT(slice_beside_slow(SLICE_FAST, 10) >= 0.45);
+	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 0) >= 0.88);
+	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 10) >= 0.45);
 }
 
 /* Peer 0 has stopped with many small tasks, while peer 2 has a bulk task: the
@@ -580,7 +580,7 @@ static void test_stopped_target_leaves_room_for_small_task(void)
 	slice_fill(&rig, 1, NULL);
 	while (!small.ends && slice_serve(&rig, ~0u))
 		slice_fill(&rig, 1, NULL);
-	CU_ASSERT(rig.rail->beside_left > 0);
+	CU_ASSERT(rig.rail->throttled_left > 0);
 	for (i = 0; i < SLICE_MANY; i++) {
 		all[i] = &many[i];
 		slice_submit(&rig, 0, 64, &many[i]);
@@ -716,7 +716,7 @@ static double slice_room_after(uint64_t after)
 		;
 	rail_sched_enter(rig.plane.dp);
 	if (!after)
-		rig.rail->beside_left = 0;
+		rig.rail->throttled_left = 0;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk[0]);
 	slice_ahead(&rig, &small, 1);
@@ -775,7 +775,7 @@ static void test_part_of_bulk_request_is_not_small(void)
 	part.task.whole_length = SLICE_MIB;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(rig.plane.dp, &list, 1), 0);
 	slice_fill(&rig, 1, &ahead);
-	CU_ASSERT_EQUAL(rig.rail->beside_left, 0);
+	CU_ASSERT_EQUAL(rig.rail->throttled_left, 0);
 	CU_ASSERT(slice_held(&rig, 1) > 2 * SLICE_MIN);
 	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, slice_held(&rig, 1));
 	slice_end(&rig, all, 2);
@@ -803,7 +803,7 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 
 	slice_begin_two(&rig, SLICE_FAST, 0);
 	rail_sched_enter(rig.plane.dp);
-	rig.rail->beside_left = 8192;
+	rig.rail->throttled_left = 8192;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, 4 * SLICE_MIB, &bulk);
 	while (!bulk.ends) {

@@ -50,7 +50,7 @@ uint64_t rail_window(const struct rail *rail)
 	return window < most ? window : most;
 }
 
-uint64_t rail_window_beside(const struct rail *rail)
+uint64_t rail_window_throttle(const struct rail *rail)
 {
 	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
 	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
@@ -77,7 +77,7 @@ static void window_free(struct rail *rail, uint64_t rate)
 {
 	uint64_t free = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
 
-	if (!__atomic_exchange_n(&rail->beside, false, __ATOMIC_RELAXED) ||
+	if (!__atomic_exchange_n(&rail->throttled, false, __ATOMIC_RELAXED) ||
 	    rate > free)
 		__atomic_store_n(&rail->free_bps, rate, __ATOMIC_RELAXED);
 }

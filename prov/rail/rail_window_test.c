@@ -125,33 +125,33 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	int i;
 
 	rail->wire = true;
-	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
+	CU_ASSERT_EQUAL(rail_window_throttle(rail), UINT64_MAX);
 	window_serve(rig, 25000000, 50);
-	CU_ASSERT_EQUAL(rail_window_beside(rail), WINDOW_SLICE);
-	CU_ASSERT(rail_window_beside(rail) < rail_window(rail) / 3);
+	CU_ASSERT_EQUAL(rail_window_throttle(rail), WINDOW_SLICE);
+	CU_ASSERT(rail_window_throttle(rail) < rail_window(rail) / 3);
 	window_serve(rig, 1000000000, 500);
-	CU_ASSERT(rail_window_beside(rail) > 450000);
-	CU_ASSERT(rail_window_beside(rail) <= 500000);
+	CU_ASSERT(rail_window_throttle(rail) > 450000);
+	CU_ASSERT(rail_window_throttle(rail) <= 500000);
 	/* a rate that this limit has caused does not lower the limit */
 	for (i = 0; i < 50; i++) {
-		rail->beside = true;
+		rail->throttled = true;
 		window_serve(rig, 300000000, 1);
 	}
 	CU_ASSERT(rail->rate_bps < 500000000);
-	CU_ASSERT(rail_window_beside(rail) > 450000);
+	CU_ASSERT(rail_window_throttle(rail) > 450000);
 	window_serve(rig, 300000000, 2);
-	CU_ASSERT(rail_window_beside(rail) < 250000);
+	CU_ASSERT(rail_window_throttle(rail) < 250000);
 	window_serve(rig, 1000000000, 500);
 	/* with MOONRAIL_SMALL_FIRST, about one slice */
 	rig->settings.small_first = true;
-	CU_ASSERT(rail_window_beside(rail) > 225000);
-	CU_ASSERT(rail_window_beside(rail) <= 250000);
+	CU_ASSERT(rail_window_throttle(rail) > 225000);
+	CU_ASSERT(rail_window_throttle(rail) <= 250000);
 	rig->settings.small_first = false;
 	/* with a long round-trip time, more data is in flight */
 	rail->base_ns = 20 * TEI_NS_PER_MS;
-	CU_ASSERT(rail_window_beside(rail) > 19000000);
+	CU_ASSERT(rail_window_throttle(rail) > 19000000);
 	rail->wire = false;
-	CU_ASSERT_EQUAL(rail_window_beside(rail), UINT64_MAX);
+	CU_ASSERT_EQUAL(rail_window_throttle(rail), UINT64_MAX);
 	free(rig);
 }
 
