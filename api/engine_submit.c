@@ -180,10 +180,10 @@ static int submit_check_atomic(const struct te_request *r, size_t i)
 static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
 			      const struct engine_target *target)
 {
-	struct tei_rail_extra *x;
+	struct tei_rail_task_ext *x;
 	uint32_t i;
 
-	x = tei_rail_extra_new(r->local_count, r->remote_count);
+	x = tei_rail_task_ext_new(r->local_count, r->remote_count);
 	if (!x)
 		return 302;
 	for (i = 0; i < r->local_count; i++) {
@@ -194,15 +194,15 @@ static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
 		x->piece[r->local_count + i].addr = r->remote[i].addr;
 		x->piece[r->local_count + i].len = r->remote[i].length;
 	}
-	tei_rail_extra_lay(x->piece, r->local_count);
-	tei_rail_extra_lay(x->piece + r->local_count, r->remote_count);
+	tei_rail_task_ext_lay(x->piece, r->local_count);
+	tei_rail_task_ext_lay(x->piece + r->local_count, r->remote_count);
 	t->by = ENGINE_BY_RAIL;
 	t->u.rail.peer = target->peer;
 	t->u.rail.remote = r->remote->addr;
 	t->u.rail.length = t->length;
 	t->u.rail.local = r->local->addr;
 	t->u.rail.read = r->opcode == TE_READ;
-	t->u.rail.extra = x;
+	t->u.rail.ext = x;
 	return 0;
 }
 
@@ -379,7 +379,7 @@ static unsigned int submit_atomic_op(uint32_t opcode)
 static int submit_atomic_rail(struct engine_task *t, const struct te_request *r,
 			      const struct engine_target *target)
 {
-	struct tei_rail_extra *x = tei_rail_extra_new(0, 0);
+	struct tei_rail_task_ext *x = tei_rail_task_ext_new(0, 0);
 
 	if (!x)
 		return 302;
@@ -392,7 +392,7 @@ static int submit_atomic_rail(struct engine_task *t, const struct te_request *r,
 	t->u.rail.length = t->length;
 	t->u.rail.local = r->local_count ? r->local->addr : NULL;
 	t->u.rail.read = true;
-	t->u.rail.extra = x;
+	t->u.rail.ext = x;
 	return 0;
 }
 
@@ -657,7 +657,7 @@ static void submit_undo(struct engine_task *tasks, size_t n)
 
 	for (i = 0; i < n; i++) {
 		if (tasks[i].by == ENGINE_BY_RAIL)
-			free(tasks[i].u.rail.extra);
+			free(tasks[i].u.rail.ext);
 		else if (tasks[i].by == ENGINE_BY_GROUP)
 			free(tasks[i].u.group);
 	}

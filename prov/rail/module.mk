@@ -18,6 +18,7 @@ SRCS += \
 	prov/rail/rail_hello.c \
 	prov/rail/rail_hmem.c \
 	prov/rail/rail_info.c \
+	prov/rail/rail_iov.c \
 	prov/rail/rail_key.c \
 	prov/rail/rail_key_ctl.c \
 	prov/rail/rail_lane.c \
@@ -32,7 +33,6 @@ SRCS += \
 	prov/rail/rail_numa.c \
 	prov/rail/rail_open.c \
 	prov/rail/rail_peer.c \
-	prov/rail/rail_piece.c \
 	prov/rail/rail_ports.c \
 	prov/rail/rail_post.c \
 	prov/rail/rail_presume.c \

@@ -97,7 +97,7 @@ static void atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
 
 void rail_atomic_end(struct tei_rail_task *t)
 {
-	if (!t->extra->sent)
+	if (!t->ext->sent)
 		atomic_take(t);
 }
 
@@ -135,7 +135,7 @@ static void atomic_unknown_all(struct tei_rail_peer *peer, const char *why,
 
 	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
 			      struct tei_rail_task, queue_link)
-		if (t->extra->sent)
+		if (t->ext->sent)
 			atomic_unknown(t, TEI_RAIL_END_FAILED, why, done);
 }
 
@@ -151,14 +151,14 @@ void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 
 	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
 			      struct tei_rail_task, queue_link)
-		if (t->extra->sent && t->end_wanted)
+		if (t->ext->sent && t->end_wanted)
 			atomic_unknown(t, TEI_RAIL_END_UNFENCED,
 				       "the target does not answer", done);
 }
 
 void rail_atomic_abandon(struct tei_rail_task *t)
 {
-	if (t->extra->sent && t->err) {
+	if (t->ext->sent && t->err) {
 		t->err->unknown = true;
 		snprintf(t->err->text, sizeof(t->err->text),
 			 "outcome unknown: the engine was closed");
@@ -202,22 +202,22 @@ static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
 	const struct tei_rail_task *first =
 		tei_list_first(&a->tasks, struct tei_rail_task, queue_link);
 
-	if (t->extra->seq)
+	if (t->ext->seq)
 		return true;
-	if (t != first && a->next_seq - first->extra->seq >= RAIL_ATOMICS)
+	if (t != first && a->next_seq - first->ext->seq >= RAIL_ATOMICS)
 		return false;
-	t->extra->seq = a->next_seq++;
+	t->ext->seq = a->next_seq++;
 	return true;
 }
 
 static void atomic_put(struct rail_wire *w, const struct tei_rail_task *t)
 {
-	rail_wire_put(w, t->extra->seq, 8);
-	rail_wire_put(w, t->extra->atomic, 1);
+	rail_wire_put(w, t->ext->seq, 8);
+	rail_wire_put(w, t->ext->atomic, 1);
 	rail_wire_put(w, t->length, 1);
 	rail_wire_put(w, t->remote, 8);
-	rail_wire_put(w, t->extra->operand, 8);
-	rail_wire_put(w, t->extra->compare, 8);
+	rail_wire_put(w, t->ext->operand, 8);
+	rail_wire_put(w, t->ext->compare, 8);
 }
 
 /* Writes all atomics that have not been sent and, if again is true, those that
@@ -232,15 +232,15 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 	a->round++;
 	a->fresh = false;
 	tei_list_foreach(t, &a->tasks, struct tei_rail_task, queue_link) {
-		if (t->extra->sent && !again)
+		if (t->ext->sent && !again)
 			continue;
 		if (n == RAIL_ATOMICS || !atomic_number(a, t))
 			break;
-		if (!t->extra->sent) {
+		if (!t->ext->sent) {
 			/* set before the message is sent: from now on the
 			 * target may execute the atomic */
-			t->extra->sent = true;
-			t->extra->round = a->round;
+			t->ext->sent = true;
+			t->ext->round = a->round;
 			t->slices = 1;
 		}
 		atomic_put(w, t);
@@ -259,9 +259,9 @@ static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 
 	tei_list_foreach_safe(t, tmp, &a->tasks, struct tei_rail_task,
 			      queue_link) {
-		if (!t->extra->sent || t->extra->round != a->round)
+		if (!t->ext->sent || t->ext->round != a->round)
 			continue;
-		t->extra->sent = false;
+		t->ext->sent = false;
 		t->slices = 0;
 		a->fresh = true;
 		if (!t->end_wanted)
@@ -389,7 +389,7 @@ static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
 			    struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
-	t->extra->old = old;
+	t->ext->old = old;
 	t->progress_ns = now;
 	__atomic_store_n(&t->done_bytes, t->length, __ATOMIC_RELAXED);
 	if (t->end_wanted) {
@@ -409,9 +409,9 @@ static void atomic_answer(struct tei_rail_peer *peer, uint64_t seq, int code,
 
 	tei_list_foreach(t, &peer->atomics.tasks, struct tei_rail_task,
 			 queue_link) {
-		if (!t->extra->sent || t->extra->seq > seq)
+		if (!t->ext->sent || t->ext->seq > seq)
 			return;
-		if (t->extra->seq != seq)
+		if (t->ext->seq != seq)
 			continue;
 		atomic_take(t);
 		if (code)

@@ -40,28 +40,28 @@ static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 /* Stores the old value of an atomic at the address that the caller gave. */
 static void end_deliver(const struct tei_rail_task *task)
 {
-	uint32_t narrow = (uint32_t)task->extra->old;
+	uint32_t narrow = (uint32_t)task->ext->old;
 
-	if (!task->extra->atomic || !task->local ||
+	if (!task->ext->atomic || !task->local ||
 	    task->end_wanted != TEI_RAIL_END_COMPLETED + 1)
 		return;
 	if (task->length == sizeof(narrow))
 		memcpy(task->local, &narrow, sizeof(narrow));
 	else
-		memcpy(task->local, &task->extra->old, sizeof(uint64_t));
+		memcpy(task->local, &task->ext->old, sizeof(uint64_t));
 }
 
-static void end_extra(struct tei_rail_dp *dp, struct tei_rail_extra *extra)
+static void complete_ext(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext)
 {
-	rail_piece_release(dp, extra);
-	free(extra);
+	rail_iov_release(dp, ext);
+	free(ext);
 }
 
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 {
 	struct tei_rail_mr *mrs[END_RELEASE];
 	int n = 0;
-	struct tei_rail_extra *extra;
+	struct tei_rail_task_ext *ext;
 	struct tei_rail_message *m;
 	struct tei_rail_task *task;
 	struct tei_rail_notification *note;
@@ -87,15 +87,15 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		tei_list_del(&task->live_link);
 		err = task->err;
 		mrs[n++] = task->mr;
-		extra = task->extra;
-		if (extra)
+		ext = task->ext;
+		if (ext)
 			end_deliver(task);
 		/* the caller owns the task again from now on */
 		(task->done ? task->done : dp->ops->task_done)(
 			task, (enum tei_rail_end)(task->end_wanted - 1), err);
 		free(err);
-		if (extra)
-			end_extra(dp, extra);
+		if (ext)
+			complete_ext(dp, ext);
 		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
 			end_release(dp, mrs, n);
 			n = 0;
@@ -216,7 +216,7 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 	}
 	if (task->cut < task->length) {
 		rail_task_unqueue(task);
-	} else if (task->extra && task->extra->atomic) {
+	} else if (task->ext && task->ext->atomic) {
 		rail_atomic_end(task);
 	}
 	if (task->slices)

@@ -113,8 +113,8 @@ struct rail_slice {
 	struct tei_rail_mr *mr;
 	struct rail_rkey *rkey;		/* remote key that the slice uses;
 					 * counted in rkey->slices */
-	const struct tei_rail_extra *extra; /* task extension with several iov
-					     * entries, or NULL */
+	const struct tei_rail_task_ext *ext; /* task extension with several iov
+					      * entries, or NULL */
 	uint64_t off;			/* with extra: offset of the slice's
 					 * first byte in the task */
 	char *local;
@@ -166,7 +166,7 @@ struct rail_mr_part {
 };
 
 /* The ranks of all rails for one NUMA range of a region. */
-struct rail_mr_place {
+struct rail_numa_range {
 	uint64_t end;			/* offset in the region at which the
 					 * range ends */
 	uint8_t rank[TEI_RAIL_MAX];	/* dp->sched: 0 preferred,
@@ -205,7 +205,7 @@ struct tei_rail_mr {
 					 * access it */
 	struct tei_rail_device device;	/* closed together with the region */
 	char *location;
-	struct rail_mr_place *places;	/* NUMA ranges in ascending order */
+	struct rail_numa_range *places; /* NUMA ranges in ascending order */
 	uint32_t nplaces;
 
 	/* guarded by dp->admin */

@@ -28,7 +28,7 @@ uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 
 /* Creates one NUMA range for each part of the location that lies on its own
  * NUMA node. */
-static int mr_make_places(struct tei_rail_mr *mr)
+static int mr_make_numa_ranges(struct tei_rail_mr *mr)
 {
 	char name[TEI_TOPO_NAME];
 	struct tei_topo_where w;
@@ -259,7 +259,7 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	mr->remote = access & TEI_RAIL_REMOTE;
 	mr->read_only = access & TEI_RAIL_READ_ONLY;
 	mr->location = strdup(location ? location : "*");
-	ret = mr->location ? mr_make_places(mr) : TEI_ERR_MEMORY;
+	ret = mr->location ? mr_make_numa_ranges(mr) : TEI_ERR_MEMORY;
 	if (ret) {
 		mr_free(mr);
 		return tei_err_fail(err, ret, "rail", NULL,

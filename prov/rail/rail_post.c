@@ -50,7 +50,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
 				  part->shift];
 	s->conn->used = true;
-	ret = s->extra ? rail_piece_post(lane, s) : post_write(lane, s, &desc);
+	ret = s->ext ? rail_iov_post(lane, s) : post_write(lane, s, &desc);
 	if (ret)
 		return ret;
 	if (!lane->inflight)

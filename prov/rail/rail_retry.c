@@ -98,7 +98,7 @@ void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 		if (t->err)
 			*t->err = *err;
 	}
-	if (t->extra && t->extra->atomic)
+	if (t->ext && t->ext->atomic)
 		rail_atomic_abandon(t);
 	t->end_wanted =
 		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
@@ -126,12 +126,12 @@ void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	rail_atomic_give_up(peer, done);
 }
 
-static bool retry_names(const struct tei_rail_extra *x, uint64_t off,
+static bool retry_names(const struct tei_rail_task_ext *x, uint64_t off,
 			uint64_t len, uint64_t remote, uint64_t addr,
 			uint64_t alen)
 {
 	if (x)
-		return rail_piece_names(x, off, len, addr, alen);
+		return rail_iov_names(x, off, len, addr, alen);
 	return remote <= addr && remote + (len - 1) >= addr + (alen - 1);
 }
 
@@ -143,7 +143,7 @@ static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
 
 	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
 		if (!s->rkey && (reads || !s->read) &&
-		    retry_names(s->extra, s->off, s->len, s->remote, addr, len))
+		    retry_names(s->ext, s->off, s->len, s->remote, addr, len))
 			return s;
 	return NULL;
 }
@@ -158,11 +158,10 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 
 	tei_list_foreach_safe(t, next, queue, struct tei_rail_task, queue_link)
 		if (!t->keys_checked && (reads || !t->read) &&
-		    (t->whole_length ?
-		     retry_names(NULL, 0, t->whole_length, t->whole, addr,
-				 len) :
-		     retry_names(t->extra, 0, t->length, t->remote, addr,
-				 len)))
+		    (t->whole_length ? retry_names(NULL, 0, t->whole_length,
+						   t->whole, addr, len)
+				     : retry_names(t->ext, 0, t->length,
+						   t->remote, addr, len)))
 			rail_task_end(t->peer->dp, t, TEI_RAIL_END_FAILED, err,
 				      done);
 }

@@ -24,16 +24,16 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 }
 
 /* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
-static int sched_check_extra(struct tei_rail_dp *dp, struct tei_rail_task *t,
-			     struct tei_rail_mr **mr)
+static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,
+			   struct tei_rail_mr **mr)
 	TEI_REQUIRES(rail_sched_held)
 {
 	int ret;
 
 	*mr = NULL;
-	if (t->extra->nlocal) {
-		ret = rail_piece_check(dp, t->extra, t->read);
-		*mr = t->extra->piece[0].mr;
+	if (t->ext->nlocal) {
+		ret = rail_iov_check(dp, t->ext, t->read);
+		*mr = t->ext->piece[0].mr;
 		return ret;
 	}
 	if (!t->local)
@@ -52,8 +52,8 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	for (i = 0; i < n; i++) {
 		if (tasks[i]->peer->queued + n > RAIL_PEER_QUEUE_MAX)
 			return TEI_ERR_TOO_MANY;
-		if (tasks[i]->extra) {
-			if (sched_check_extra(dp, tasks[i], &tasks[i]->mr))
+		if (tasks[i]->ext) {
+			if (sched_check_ext(dp, tasks[i], &tasks[i]->mr))
 				return TEI_ERR_NOT_REGISTERED;
 			continue;
 		}
@@ -126,9 +126,9 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	__atomic_store_n(&dp->nheld, dp->nheld + 1, __ATOMIC_RELAXED);
 	if (t->mr)
 		t->mr->tasks++;
-	if (t->extra) {
-		rail_piece_hold(t->extra);
-		if (t->extra->atomic) {
+	if (t->ext) {
+		rail_iov_hold(t->ext);
+		if (t->ext->atomic) {
 			rail_atomic_enqueue(t);
 			return;
 		}

@@ -44,37 +44,34 @@ void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
  * the error why. */
 void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* --- rail_piece.c: scatter/gather requests ------------------------------- */
+/* --- rail_iov.c: scatter/gather requests ------------------------------- */
 /* Finds the regions of the local iov entries, for reading into them or writing
  * from them. Returns 0 or TEI_ERR_NOT_REGISTERED. */
-int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *extra,
-		     bool read)
-	TEI_REQUIRES(rail_sched_held);
+int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
+		   bool read) TEI_REQUIRES(rail_sched_held);
 /* Holds the regions of all local entries but the first, which the task
  * holds. */
-void rail_piece_hold(struct tei_rail_extra *extra)
-	TEI_REQUIRES(rail_sched_held);
-/* Releases the regions that rail_piece_hold holds. No lock is held. */
-void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *extra);
+void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
+/* Releases the regions that rail_iov_hold holds. No lock is held. */
+void rail_iov_release(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext);
 /* Returns the ranks of the rails for byte off of the task. */
-const uint8_t *rail_piece_ranks(const struct tei_rail_extra *extra,
-				uint64_t off) TEI_REQUIRES(rail_sched_held);
+const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
+	TEI_REQUIRES(rail_sched_held);
 /* Sets local and remote of the slice to its first byte. */
-void rail_piece_select(struct rail_slice *slice);
+void rail_iov_select(struct rail_slice *slice);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
  * Requests the first missing key. read: keys for reading suffice. */
-bool rail_piece_keys(struct tei_rail_peer *peer,
-		     const struct tei_rail_extra *extra, uint64_t off,
-		     uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
+bool rail_iov_keys(struct tei_rail_peer *peer,
+		   const struct tei_rail_task_ext *ext, uint64_t off,
+		   uint64_t len, bool read) TEI_REQUIRES(rail_sched_held);
 /* Returns true if a remote entry of bytes [off, off + len) of the task contains
  * [addr, addr + alen). */
-bool rail_piece_names(const struct tei_rail_extra *extra, uint64_t off,
-		      uint64_t len, uint64_t addr, uint64_t alen);
+bool rail_iov_names(const struct tei_rail_task_ext *ext, uint64_t off,
+		    uint64_t len, uint64_t addr, uint64_t alen);
 /* Returns the number of bytes from the slice's first byte that one operation
  * can cover. */
-uint64_t rail_piece_fit(const struct rail_slice *slice,
-			const struct rail *rail);
-ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *slice)
+uint64_t rail_iov_fit(const struct rail_slice *slice, const struct rail *rail);
+ssize_t rail_iov_post(struct rail_lane *lane, struct rail_slice *slice)
 	TEI_REQUIRES(lane->lock);
 
 /* Counts a retry for the slice's peer and for the rail that carried the

@@ -60,7 +60,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 	s->prov_err = 0;
 	s->rkey = NULL;
 	s->conn = NULL;
-	s->extra = NULL;
+	s->ext = NULL;
 	s->bulk = false;
 	return s;
 }
@@ -289,8 +289,8 @@ static bool slice_may_take(const struct rail *rail,
 	TEI_REQUIRES(rail_sched_held)
 {
 	const uint8_t *ranks =
-		task->extra ? rail_piece_ranks(task->extra, task->cut) :
-			      rail_mr_ranks(task->mr, task->local + task->cut);
+		task->ext ? rail_iov_ranks(task->ext, task->cut)
+			  : rail_mr_ranks(task->mr, task->local + task->cut);
 	uint8_t rank = ranks[rail->index];
 
 	if (!rank || task->rail)
@@ -500,11 +500,11 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	}
 	rest->local = s->local + len;
 	rest->remote = s->remote + len;
-	rest->extra = s->extra;
+	rest->ext = s->ext;
 	rest->off = s->off + len;
 	rest->bulk = s->bulk;
-	if (rest->extra)
-		rail_piece_select(rest);
+	if (rest->ext)
+		rail_iov_select(rest);
 	rest->len = s->len - len;
 	s->len = len;
 	tei_list_insert_after(&s->link, &rest->link);
@@ -515,7 +515,7 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 static bool slice_find_keys(struct tei_rail_peer *peer, struct rail_slice *s)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (!rail_piece_keys(peer, s->extra, s->off, s->len, s->read))
+	if (!rail_iov_keys(peer, s->ext, s->off, s->len, s->read))
 		return false;
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey)
@@ -534,7 +534,7 @@ static bool slice_find_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	if (s->rkey)
 		rail_key_slice_done(peer, s->rkey);
 	s->rkey = NULL;
-	if (s->extra)
+	if (s->ext)
 		return slice_find_keys(peer, s);
 	if (!rail_key_covers_or_want(peer, s->remote, s->len, s->read))
 		return false;
@@ -557,8 +557,8 @@ static struct rail_slice *slice_take_retry(struct tei_rail_peer *peer,
 	if (!slice_find_key(peer, s) || !slice_aim(s, rail, remote))
 		return NULL;
 	room = slice_local_room(s, rail);
-	if (s->extra)
-		room = rail_piece_fit(s, rail);
+	if (s->ext)
+		room = rail_iov_fit(s, rail);
 	else if (room > s->rkey->base + s->rkey->len - s->remote)
 		room = s->rkey->base + s->rkey->len - s->remote;
 	if (room > rail->max_slice)
@@ -580,11 +580,12 @@ static void slice_merge(struct rail_slice *s, const struct tei_list *queue,
 
 	while (!tei_list_empty(queue)) {
 		t = tei_list_first(queue, struct tei_rail_task, queue_link);
-		if (t->extra || t->whole_length || t->read != s->read || t->cut ||
+		if (t->ext || t->whole_length || t->read != s->read || t->cut ||
 		    t->mr != s->mr || t->rail != s->first->rail ||
 		    t->local != s->local + s->len ||
 		    t->remote != s->remote + s->len ||
-		    s->len + t->length > max || t->remote + (t->length - 1) > end)
+		    s->len + t->length > max ||
+		    t->remote + (t->length - 1) > end)
 			return;
 		t->keys_checked = true;
 		t->cut = t->length;
@@ -623,19 +624,17 @@ static void slice_count(struct tei_rail_task *t, uint64_t len)
 }
 
 /* Does the work of slice_take_queue for a task with iov entries. */
-static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
-					    struct tei_rail_task *t,
-					    struct rail *rail,
-					    const struct rail_remote *remote,
-					    uint64_t bytes, uint64_t most)
-	TEI_REQUIRES(rail_sched_held)
+static struct rail_slice *
+slice_take_iov(struct tei_rail_peer *peer, struct tei_rail_task *t,
+	       struct rail *rail, const struct rail_remote *remote,
+	       uint64_t bytes, uint64_t most) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_window_sum sum;
 	struct rail_slice *s;
 	uint64_t fit;
 
 	if (!t->keys_checked &&
-	    !rail_piece_keys(peer, t->extra, 0, t->length, t->read))
+	    !rail_iov_keys(peer, t->ext, 0, t->length, t->read))
 		return NULL;
 	t->keys_checked = true;
 	if (!slice_may_take(rail, peer, t))
@@ -648,9 +647,9 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 	s->ntasks = 1;
 	s->read = t->read;
 	s->mr = t->mr;
-	s->extra = t->extra;
+	s->ext = t->ext;
 	s->off = t->cut;
-	rail_piece_select(s);
+	rail_iov_select(s);
 	s->rkey = rail_key_find(peer, s->remote);
 	if (!s->rkey || !slice_aim(s, rail, remote)) {
 		t->keys_checked = s->rkey != NULL; /* if there is no key, it was
@@ -663,7 +662,7 @@ static struct rail_slice *slice_take_pieces(struct tei_rail_peer *peer,
 			bytes, &sum);
 	s->len = slice_len(rail, &sum, t->length - t->cut,
 			   slice_floor(rail, rail_task_bulk(t)), most);
-	fit = rail_piece_fit(s, rail);
+	fit = rail_iov_fit(s, rail);
 	if (s->len > fit)
 		s->len = fit;
 	slice_count(t, s->len);
@@ -690,8 +689,8 @@ static struct rail_slice *slice_take_queue(struct tei_rail_peer *peer,
 	t = slice_first(queue, rail, peer);
 	if (!t)
 		return NULL;
-	if (t->extra)
-		return slice_take_pieces(peer, t, rail, remote, bytes, most);
+	if (t->ext)
+		return slice_take_iov(peer, t, rail, remote, bytes, most);
 	if (!slice_keys_ready(peer, t) || !slice_may_take(rail, peer, t))
 		return NULL;
 	left = t->length - t->cut;
@@ -862,7 +861,7 @@ static bool slice_wanted_of(struct tei_rail_peer *peer,
 	t = slice_first(queue, rail, peer);
 	if (!t)
 		return false;
-	if (t->extra)
+	if (t->ext)
 		return true;	/* the ranks are checked for each iov entry when
 				 * a slice is cut */
 	return slice_keys_ready(peer, t) && slice_may_take(rail, peer, t);
@@ -890,7 +889,7 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 		return route;
 	s = slice_first_retry(peer, lane->rail);
 	if (s) {
-		k = s->extra ? NULL : rail_key_find(peer, s->remote);
+		k = s->ext ? NULL : rail_key_find(peer, s->remote);
 		return k ? rail_select_remote(peer, lane, k,
 					      rail_mr_ranks(s->mr, s->local),
 					      s->first->length, now)
@@ -899,7 +898,7 @@ static int16_t slice_aim_at(struct rail_lane *lane, struct tei_rail_peer *peer,
 	t = slice_first(&peer->small, lane->rail, peer);
 	if (!t)
 		t = slice_first(&peer->queue, lane->rail, peer);
-	if (t && !t->extra)
+	if (t && !t->ext)
 		k = rail_key_find(peer, t->remote + t->cut);
 	return k ? rail_select_remote(peer, lane, k,
 				      rail_mr_ranks(t->mr, t->local + t->cut),

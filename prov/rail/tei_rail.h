@@ -638,7 +638,7 @@ struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
 /* --- transfers ----------------------------------------------------------- */
 
 /* An iov entry: a range of local or remote memory. */
-struct tei_rail_piece {
+struct tei_rail_iov {
 	uint64_t addr, len;		/* len is at least 1 */
 	uint64_t off;			/* offset of the entry's first byte in
 					 * the task */
@@ -651,7 +651,7 @@ struct tei_rail_piece {
  * operation. Created by the caller. After a successful tei_rail_submit the data
  * plane owns it, and frees it after task_done.
  */
-struct tei_rail_extra {
+struct tei_rail_task_ext {
 	/* set by the caller */
 	uint32_t atomic;		/* enum tei_atomic_op,
 					 * 0: scatter/gather */
@@ -666,14 +666,15 @@ struct tei_rail_extra {
 	bool sent;			/* the target may have executed it */
 
 	/* local entries, then remote ones */
-	struct tei_rail_piece piece[];
+	struct tei_rail_iov piece[];
 };
 
 /* Allocates a zeroed extension. Returns NULL if memory is short. The caller
  * frees it with free() if it was not submitted. */
-struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote);
+struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
+						uint32_t nremote);
 /* Sets off of n entries and returns their total length. */
-uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n);
+uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n);
 
 /*
  * One transfer request. Embedded in a task of the caller, which zeroes it and
@@ -713,7 +714,7 @@ struct tei_rail_task {
 	 * width, 4 or 8, remote a multiple of it; local receives the old value,
 	 * or is NULL.
 	 */
-	struct tei_rail_extra *extra;
+	struct tei_rail_task_ext *ext;
 	/* called instead of ops->task_done, or NULL */
 	void (*done)(struct tei_rail_task *task, enum tei_rail_end end,
 		     const struct tei_err *err);

@@ -9,9 +9,10 @@
 
 #include "prov/rail/rail_sched.h"
 
-struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote)
+struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
+						uint32_t nremote)
 {
-	struct tei_rail_extra *x;
+	struct tei_rail_task_ext *x;
 
 	x = calloc(1, sizeof(*x) +
 			      ((size_t)nlocal + nremote) * sizeof(x->piece[0]));
@@ -22,7 +23,7 @@ struct tei_rail_extra *tei_rail_extra_new(uint32_t nlocal, uint32_t nremote)
 	return x;
 }
 
-uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n)
+uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n)
 {
 	uint64_t off = 0;
 	uint32_t i;
@@ -34,8 +35,8 @@ uint64_t tei_rail_extra_lay(struct tei_rail_piece *piece, uint32_t n)
 	return off;
 }
 
-int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x,
-		     bool read)
+int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *x,
+		   bool read)
 {
 	struct tei_rail_mr *mr;
 	uint32_t i;
@@ -50,7 +51,7 @@ int rail_piece_check(struct tei_rail_dp *dp, struct tei_rail_extra *x,
 	return 0;
 }
 
-void rail_piece_hold(struct tei_rail_extra *x)
+void rail_iov_hold(struct tei_rail_task_ext *x)
 {
 	uint32_t i;
 
@@ -59,7 +60,7 @@ void rail_piece_hold(struct tei_rail_extra *x)
 		x->piece[i].mr->tasks++;
 }
 
-void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *x)
+void rail_iov_release(struct tei_rail_dp *dp, struct tei_rail_task_ext *x)
 {
 	bool signal = false;
 	uint32_t i;
@@ -76,7 +77,7 @@ void rail_piece_release(struct tei_rail_dp *dp, struct tei_rail_extra *x)
 }
 
 /* Returns the index of the entry that contains byte off. */
-static uint32_t piece_at(const struct tei_rail_piece *piece, uint32_t n,
+static uint32_t piece_at(const struct tei_rail_iov *piece, uint32_t n,
 			 uint64_t off)
 {
 	uint32_t lo = 0, hi = n - 1, mid;
@@ -91,24 +92,24 @@ static uint32_t piece_at(const struct tei_rail_piece *piece, uint32_t n,
 	return lo;
 }
 
-static struct tei_rail_piece *piece_remotes(const struct tei_rail_extra *x)
+static struct tei_rail_iov *piece_remotes(const struct tei_rail_task_ext *x)
 {
-	return (struct tei_rail_piece *)&x->piece[x->nlocal];
+	return (struct tei_rail_iov *)&x->piece[x->nlocal];
 }
 
-const uint8_t *rail_piece_ranks(const struct tei_rail_extra *x, uint64_t off)
+const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *x, uint64_t off)
 {
-	const struct tei_rail_piece *p;
+	const struct tei_rail_iov *p;
 
 	p = &x->piece[piece_at(x->piece, x->nlocal, off)];
 	return rail_mr_ranks(p->mr, (char *)(uintptr_t)(p->addr +
 							(off - p->off)));
 }
 
-void rail_piece_select(struct rail_slice *s)
+void rail_iov_select(struct rail_slice *s)
 {
-	const struct tei_rail_extra *x = s->extra;
-	const struct tei_rail_piece *p;
+	const struct tei_rail_task_ext *x = s->ext;
+	const struct tei_rail_iov *p;
 
 	p = &x->piece[piece_at(x->piece, x->nlocal, s->off)];
 	s->local = (char *)(uintptr_t)(p->addr + (s->off - p->off));
@@ -117,10 +118,11 @@ void rail_piece_select(struct rail_slice *s)
 	s->remote = p->addr + (s->off - p->off);
 }
 
-bool rail_piece_keys(struct tei_rail_peer *peer, const struct tei_rail_extra *x,
-		     uint64_t off, uint64_t len, bool read)
+bool rail_iov_keys(struct tei_rail_peer *peer,
+		   const struct tei_rail_task_ext *x, uint64_t off,
+		   uint64_t len, bool read)
 {
-	const struct tei_rail_piece *p = piece_remotes(x);
+	const struct tei_rail_iov *p = piece_remotes(x);
 	uint32_t i;
 
 	for (i = piece_at(p, x->nremote, off);
@@ -130,10 +132,10 @@ bool rail_piece_keys(struct tei_rail_peer *peer, const struct tei_rail_extra *x,
 	return true;
 }
 
-bool rail_piece_names(const struct tei_rail_extra *x, uint64_t off,
-		      uint64_t len, uint64_t addr, uint64_t alen)
+bool rail_iov_names(const struct tei_rail_task_ext *x, uint64_t off,
+		    uint64_t len, uint64_t addr, uint64_t alen)
 {
-	const struct tei_rail_piece *p = piece_remotes(x);
+	const struct tei_rail_iov *p = piece_remotes(x);
 	uint32_t i;
 
 	for (i = piece_at(p, x->nremote, off);
@@ -148,7 +150,7 @@ bool rail_piece_names(const struct tei_rail_extra *x, uint64_t off,
  * Returns the number of bytes from off that at most limit entries cover. Local
  * entries end where a registration of the rail ends.
  */
-static uint64_t piece_run(const struct tei_rail_piece *p, uint32_t n,
+static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 			  uint32_t limit, uint64_t off, const struct rail *rail)
 {
 	uint32_t i = piece_at(p, n, off), end = i + limit < n ? i + limit : n;
@@ -173,7 +175,7 @@ static uint64_t piece_run(const struct tei_rail_piece *p, uint32_t n,
 
 /* Returns the number of bytes from off whose remote entries lie in the key's
  * region. */
-static uint64_t piece_in_region(const struct tei_rail_piece *p, uint32_t n,
+static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 				uint64_t off, const struct rail_rkey *k)
 {
 	uint32_t i = piece_at(p, n, off);
@@ -192,9 +194,9 @@ static uint64_t piece_in_region(const struct tei_rail_piece *p, uint32_t n,
 	return run;
 }
 
-uint64_t rail_piece_fit(const struct rail_slice *s, const struct rail *rail)
+uint64_t rail_iov_fit(const struct rail_slice *s, const struct rail *rail)
 {
-	const struct tei_rail_extra *x = s->extra;
+	const struct tei_rail_task_ext *x = s->ext;
 	uint64_t len, max;
 
 	len = piece_run(x->piece, x->nlocal, rail->iov_limit, s->off, rail);
@@ -210,9 +212,9 @@ uint64_t rail_piece_fit(const struct rail_slice *s, const struct rail *rail)
 static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 			  struct iovec *iov, void **desc)
 {
-	const struct tei_rail_piece *p = s->extra->piece;
+	const struct tei_rail_iov *p = s->ext->piece;
 	uint64_t off = s->off, left = s->len, len;
-	uint32_t i = piece_at(p, s->extra->nlocal, off);
+	uint32_t i = piece_at(p, s->ext->nlocal, off);
 	const struct rail_mr_part *part;
 	char *addr;
 	size_t n;
@@ -235,9 +237,9 @@ static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
 /* Fills rma with the remote entries. Returns their number. */
 static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 {
-	const struct tei_rail_piece *p = piece_remotes(s->extra);
+	const struct tei_rail_iov *p = piece_remotes(s->ext);
 	uint64_t off = s->off, left = s->len, len;
-	uint32_t i = piece_at(p, s->extra->nremote, off);
+	uint32_t i = piece_at(p, s->ext->nremote, off);
 	/* difference between addresses of the peer and the addresses or
 	 * offsets that the provider expects, as for the slice */
 	uint64_t bias = s->remote - s->rma_addr;
@@ -253,7 +255,7 @@ static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 	return n;
 }
 
-ssize_t rail_piece_post(struct rail_lane *lane, struct rail_slice *s)
+ssize_t rail_iov_post(struct rail_lane *lane, struct rail_slice *s)
 {
 	struct iovec iov[RAIL_IOV_MAX];
 	struct fi_rma_iov rma[RAIL_IOV_MAX];
