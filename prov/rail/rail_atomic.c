@@ -123,7 +123,7 @@ static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
 		*t->err = err;
 	atomic_take(t);
 	t->unfenced = end == TEI_RAIL_END_UNFENCED;
-	t->end_wanted = (uint8_t)(end + 1);
+	t->complete_wanted = (uint8_t)(end + 1);
 	rail_task_finish(peer->dp, t, done);
 }
 
@@ -151,12 +151,12 @@ void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 
 	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
 			      struct tei_rail_task, queue_link)
-		if (t->ext->sent && t->end_wanted)
+		if (t->ext->sent && t->complete_wanted)
 			atomic_unknown(t, TEI_RAIL_END_UNFENCED,
 				       "the target does not answer", done);
 }
 
-void rail_atomic_abandon(struct tei_rail_task *t)
+void rail_atomic_drop(struct tei_rail_task *t)
 {
 	if (t->ext->sent && t->err) {
 		t->err->unknown = true;
@@ -264,7 +264,7 @@ static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 		t->ext->sent = false;
 		t->slices = 0;
 		a->fresh = true;
-		if (!t->end_wanted)
+		if (!t->complete_wanted)
 			continue;
 		atomic_take(t);
 		rail_task_finish(peer->dp, t, done);
@@ -369,7 +369,7 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 	struct tei_rail_peer *peer = t->peer;
 	struct tei_err err;
 
-	if (t->end_wanted) {
+	if (t->complete_wanted) {
 		rail_task_finish(peer->dp, t, done);
 		return;
 	}
@@ -392,10 +392,10 @@ static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
 	t->ext->old = old;
 	t->progress_ns = now;
 	__atomic_store_n(&t->done_bytes, t->length, __ATOMIC_RELAXED);
-	if (t->end_wanted) {
+	if (t->complete_wanted) {
 		free(t->err);
 		t->err = NULL;
-		t->end_wanted = TEI_RAIL_END_COMPLETED + 1;
+		t->complete_wanted = TEI_RAIL_END_COMPLETED + 1;
 	}
 	rail_task_finish(t->peer->dp, t, done);
 }

@@ -21,7 +21,8 @@ void rail_done_init(struct rail_done *done)
 /* Releases the regions of tasks after these tasks have been reported. A thread
  * that unregisters a region, or drains the data plane, waits until the regions
  * are released. */
-static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
+static void complete_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
+			     int n)
 {
 	bool signal = false;
 	int i;
@@ -38,12 +39,12 @@ static void end_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs, int n)
 }
 
 /* Stores the old value of an atomic at the address that the caller gave. */
-static void end_deliver(const struct tei_rail_task *task)
+static void complete_deliver(const struct tei_rail_task *task)
 {
 	uint32_t narrow = (uint32_t)task->ext->old;
 
 	if (!task->ext->atomic || !task->local ||
-	    task->end_wanted != TEI_RAIL_END_COMPLETED + 1)
+	    task->complete_wanted != TEI_RAIL_END_COMPLETED + 1)
 		return;
 	if (task->length == sizeof(narrow))
 		memcpy(task->local, &narrow, sizeof(narrow));
@@ -89,21 +90,22 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		mrs[n++] = task->mr;
 		ext = task->ext;
 		if (ext)
-			end_deliver(task);
+			complete_deliver(task);
 		/* the caller owns the task again from now on */
 		(task->done ? task->done : dp->ops->task_done)(
-			task, (enum tei_rail_end)(task->end_wanted - 1), err);
+			task, (enum tei_rail_end)(task->complete_wanted - 1),
+			err);
 		free(err);
 		if (ext)
 			complete_ext(dp, ext);
 		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
-			end_release(dp, mrs, n);
+			complete_release(dp, mrs, n);
 			n = 0;
 		}
 	}
 }
 
-static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
+static void complete_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 {
 	switch (end) {
 	case TEI_RAIL_END_COMPLETED:
@@ -124,7 +126,7 @@ static void end_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 /* Copies the progress time of a task that ends to the next unfinished task of
  * the peer, so that MC_SLICE_TIMEOUT counts the progress of all earlier
  * tasks. */
-static void end_pass_progress(const struct tei_rail_task *task)
+static void complete_pass_progress(const struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t newest = task->progress_ns > task->ahead_ns ?
@@ -144,15 +146,16 @@ void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 {
 	if (task->slices)
 		return;
-	if (!task->end_wanted) {
+	if (!task->complete_wanted) {
 		if (task->done_bytes < task->length)
 			return;
-		task->end_wanted = TEI_RAIL_END_COMPLETED + 1;
+		task->complete_wanted = TEI_RAIL_END_COMPLETED + 1;
 	} else if (task->unfenced) {
-		task->end_wanted = TEI_RAIL_END_UNFENCED + 1;
+		task->complete_wanted = TEI_RAIL_END_UNFENCED + 1;
 	}
-	end_count(&task->peer->stats, (enum tei_rail_end)(task->end_wanted - 1));
-	end_pass_progress(task);
+	complete_count(&task->peer->stats,
+		       (enum tei_rail_end)(task->complete_wanted - 1));
+	complete_pass_progress(task);
 	tei_list_del(&task->live_link);
 	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &task->live_link);
@@ -164,7 +167,7 @@ bool rail_slice_dead(const struct rail_slice *s)
 	uint32_t i;
 
 	for (i = 0; i < s->ntasks; i++, t = t->merge_next)
-		if (!t->end_wanted)
+		if (!t->complete_wanted)
 			return false;
 	return true;
 }
@@ -190,7 +193,7 @@ void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
 }
 
 /* Drops the slices of the retry list whose tasks have all ended. */
-static void end_purge(struct tei_rail_peer *peer, struct rail_done *done)
+static void complete_purge(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s, *tmp;
@@ -206,9 +209,9 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 {
 	struct tei_rail_peer *peer = task->peer;
 
-	if (task->end_wanted)
+	if (task->complete_wanted)
 		return;
-	task->end_wanted = (uint8_t)(end + 1);
+	task->complete_wanted = (uint8_t)(end + 1);
 	if (err) {
 		task->err = malloc(sizeof(*task->err));
 		if (task->err)
@@ -220,13 +223,13 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		rail_atomic_end(task);
 	}
 	if (task->slices)
-		end_purge(peer, done);
+		complete_purge(peer, done);
 	else
 		rail_task_finish(dp, task, done);
 }
 
 /* Returns a hint: what the user can do about this error of the provider. */
-static const char *end_hint(int fi_err)
+static const char *complete_hint(int fi_err)
 {
 	const char *hint;
 
@@ -243,7 +246,7 @@ static const char *end_hint(int fi_err)
  * or a lack of resources. Any other errno of a provider may be left from an
  * earlier call.
  */
-static bool end_errno_says(int error)
+static bool complete_errno_says(int error)
 {
 	static const int says[] = {
 		ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT, EPIPE,
@@ -270,16 +273,17 @@ const char *rail_prov_text(int err, int *prov, const char *text)
 		return text;
 	if (code == err)
 		return "";
-	if (end_errno_says(code))
+	if (complete_errno_says(code))
 		return text;
 	*prov = 0;
 	return "";
 }
 
-void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
-		      int err, int prov, const char *text)
+void rail_peer_remember_failure(struct tei_rail_peer *peer,
+				const struct rail *rail, int err, int prov,
+				const char *text)
 {
-	struct rail_broke *b = &peer->broke;
+	struct rail_failure *b = &peer->last_failure;
 
 	b->rail = rail;
 	b->ns = tei_now_ns();
@@ -288,19 +292,21 @@ void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
 	snprintf(b->text, sizeof(b->text), "%s", text);
 }
 
-void rail_end_broke(const struct tei_rail_peer *peer, struct tei_err *err)
+void rail_peer_last_failure(const struct tei_rail_peer *peer,
+			    struct tei_err *err)
 {
-	const struct rail_broke *b = &peer->broke;
+	const struct rail_failure *b = &peer->last_failure;
 
 	err->prov_errno = b->prov ? b->prov : b->err;
 	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);
 	snprintf(err->provider, sizeof(err->provider), "%s",
 		 b->rail->provider);
-	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(b->err));
+	snprintf(err->hint, sizeof(err->hint), "%s", complete_hint(b->err));
 }
 
-static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
-			 int code, const char *what, struct tei_err *err)
+static void complete_fill_err(const struct tei_rail_peer *peer,
+			      struct rail_slice *s, int code, const char *what,
+			      struct tei_err *err)
 {
 	const char *text = "";
 
@@ -314,14 +320,15 @@ static void end_fill_err(const struct tei_rail_peer *peer, struct rail_slice *s,
 			 s->lane->rail->name);
 		snprintf(err->provider, sizeof(err->provider), "%s",
 			 s->lane->rail->provider);
-		if (s->prov_err && s->prov_err == peer->broke.prov)
-			text = peer->broke.text;
+		if (s->prov_err && s->prov_err == peer->last_failure.prov)
+			text = peer->last_failure.text;
 	}
 	snprintf(err->text, sizeof(err->text), "%s%s%s%s%s%s", what,
 		 s->last_err ? ": " : "",
 		 s->last_err ? fi_strerror(s->last_err) : "",
 		 text[0] ? " (" : "", text, text[0] ? ")" : "");
-	snprintf(err->hint, sizeof(err->hint), "%s", end_hint(s->last_err));
+	snprintf(err->hint, sizeof(err->hint), "%s",
+		 complete_hint(s->last_err));
 }
 
 /* Fails all tasks of the slice. */
@@ -345,9 +352,9 @@ void rail_slice_fail(struct rail_slice *s, int code, const char *what,
 {
 	struct tei_err err;
 
-	end_fill_err(s->peer, s, code, what, &err);
-	tei_log_repeated(&s->peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
-			 s->peer->name, err.text);
+	complete_fill_err(s->peer, s, code, what, &err);
+	tei_log_repeated(&s->peer->complete_repeat, TEI_LOG_WARN, "rail",
+			 "%s: %s", s->peer->name, err.text);
 	slice_fail(s, &err, done);
 }
 
@@ -356,15 +363,15 @@ void rail_slice_refuse(struct rail_slice *s, const struct tei_err *why,
 {
 	struct tei_err err;
 
-	end_fill_err(s->peer, s, why->code, "", &err);
+	complete_fill_err(s->peer, s, why->code, "", &err);
 	memcpy(err.text, why->text, sizeof(err.text));
 	memcpy(err.hint, why->hint, sizeof(err.hint));
 	err.absent = why->absent;
 	slice_fail(s, &err, done);
 }
 
-void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *s, uint64_t now,
-		   struct rail_done *done)
+void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *s,
+			 uint64_t now, struct rail_done *done)
 {
 	struct tei_rail_task *t = s->first, *next;
 	uint32_t i, n = s->ntasks;

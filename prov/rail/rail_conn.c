@@ -180,7 +180,7 @@ static int16_t path_detour(const struct tei_rail_peer *peer,
 	int16_t found = base;
 	uint16_t r, i;
 
-	if (base < 0 || !rail_health_broken(peer, rail, (uint16_t)base))
+	if (base < 0 || !rail_health_faulty(peer, rail, (uint16_t)base))
 		return base;
 	had = rail_conn_fit(rail, &peer->remotes[base]);
 	least = had > 1 && conn_others_work(peer, rail->index) ? 2 : 1;
@@ -188,7 +188,7 @@ static int16_t path_detour(const struct tei_rail_peer *peer,
 		r = (uint16_t)((base + i) % peer->nremotes);
 		fit = rail_conn_fit(rail, &peer->remotes[r]);
 		if (fit < least || fit <= best ||
-		    rail_health_broken(peer, rail, r))
+		    rail_health_faulty(peer, rail, r))
 			continue;
 		best = fit;
 		found = (int16_t)r;

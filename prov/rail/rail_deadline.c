@@ -59,15 +59,17 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			snprintf(err->text + used, sizeof(err->text) - used,
 				 " %s", dp->rails[i]->name);
 	}
-	if (p->broke.ns && p->broke.ns + limit > since) {
+	if (p->last_failure.ns && p->last_failure.ns + limit > since) {
 		used = strlen(err->text);
 		snprintf(err->text + used, sizeof(err->text) - used,
-			 "; the last error: %s%s%s", fi_strerror(p->broke.err),
-			 p->broke.text[0] ? ", " : "", p->broke.text);
-		rail_end_broke(p, err);
+			 "; the last error: %s%s%s",
+			 fi_strerror(p->last_failure.err),
+			 p->last_failure.text[0] ? ", " : "",
+			 p->last_failure.text);
+		rail_peer_last_failure(p, err);
 		/* slices are also cancelled when they make no progress */
 		if (p->state == RAIL_PEER_READY &&
-		    p->broke.err == FI_ECANCELED &&
+		    p->last_failure.err == FI_ECANCELED &&
 		    deadline_heard(p, since, now))
 			snprintf(err->hint, sizeof(err->hint), "%s",
 				 tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL));
@@ -105,30 +107,31 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			newest = t->ahead_ns;
 		if (t->progress_ns > newest)
 			newest = t->progress_ns;
-		if (!t->end_wanted) {
+		if (!t->complete_wanted) {
 			if (now < newest + limit)
 				continue;
 			deadline_err(p, newest, now, &err);
-			tei_log_repeated(&p->end_repeat, TEI_LOG_WARN, "rail",
-					 "%s: %s", p->name, err.text);
+			tei_log_repeated(&p->complete_repeat, TEI_LOG_WARN,
+					 "rail", "%s: %s", p->name, err.text);
 			t->silent = true;
 			p->still_ns = now;
-			t->end_stage = 1;
-			t->end_ns = now;
+			t->complete_stage = 1;
+			t->complete_ns = now;
 			*retire = true;
 			rail_task_end(dp, t, TEI_RAIL_END_FAILED, &err, done);
-		} else if (!t->end_ns) {
-			t->end_ns = now;
+		} else if (!t->complete_ns) {
+			t->complete_ns = now;
 			/* the peer is silent: its slices will not complete */
 			if (now > newest + fence && now > p->alive_ns + fence) {
-				t->end_stage = 1;
+				t->complete_stage = 1;
 				*retire = true;
 			}
-		} else if (now >= t->end_ns + fence && !t->end_stage) {
-			t->end_stage = 1;
-			t->end_ns = now;
+		} else if (now >= t->complete_ns + fence &&
+			   !t->complete_stage) {
+			t->complete_stage = 1;
+			t->complete_ns = now;
 			*retire = true;
-		} else if (now >= t->end_ns + fence) {
+		} else if (now >= t->complete_ns + fence) {
 			*give_up = true;
 		}
 	}
@@ -158,14 +161,14 @@ static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 		if (t->progress_ns > p->presumed_ns)
 			continue;
 		give_up |= t->slices != 0;
-		if (t->end_wanted)
+		if (t->complete_wanted)
 			continue;
 		t->silent = true;
-		t->end_ns = now;
+		t->complete_ns = now;
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, done);
 	}
 	if (give_up && !p->posted)
-		rail_sched_give_up(p, done);
+		rail_peer_fail_unfenced(p, done);
 	rail_notify_presumed(p, &err);
 }
 
@@ -190,7 +193,8 @@ void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 			t->progress_ns = deadline_later(t->progress_ns, still,
 							now);
 			t->ahead_ns = deadline_later(t->ahead_ns, still, now);
-			t->end_ns = deadline_later(t->end_ns, still, now);
+			t->complete_ns =
+				deadline_later(t->complete_ns, still, now);
 		}
 	}
 	rail_sched_leave(dp);
@@ -208,7 +212,7 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 		deadline_presumed(p, now, &done);
 	deadline_check(p, now, &done, &retire, &give_up);
 	if (give_up)
-		rail_sched_give_up(p, &done);
+		rail_peer_fail_unfenced(p, &done);
 	live = !tei_list_empty(&p->live) || rail_notify_waited_ns(p);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);

@@ -173,7 +173,7 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
 		tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 				      live_link)
-			rail_sched_abandon(t, &err, &done);
+			rail_task_drop(t, &err, &done);
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);
 }

@@ -86,7 +86,7 @@ void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted)
 	tei_list_foreach_safe(s, tmp, aborted, struct rail_slice, link) {
 		tei_list_del(&s->link);
 		s->prov_err = 0;
-		rail_sched_broken(dp, s, FI_ECANCELED, &done);
+		rail_slice_handle_error(dp, s, FI_ECANCELED, &done);
 	}
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);

@@ -61,7 +61,7 @@ bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
 }
 
-bool rail_health_broken(const struct tei_rail_peer *peer,
+bool rail_health_faulty(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint16_t remote)
 {
 	const struct rail_fault *f = health_find(peer, rail, remote);

@@ -126,7 +126,7 @@ bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if the pair is SUSPECT, DOWN or RAMPING. */
-bool rail_health_broken(const struct tei_rail_peer *peer,
+bool rail_health_faulty(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if messages should use another pair: it is ASKED, SUSPECT or

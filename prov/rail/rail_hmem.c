@@ -99,7 +99,7 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 	return code;
 }
 
-rail_tell rail_tell_open(const struct rail *rail)
+rail_err_fn rail_open_err_fn(const struct rail *rail)
 {
 	return (rail->quiet || rail->hmem || rail->no_hmem == hmem_left) &&
 		       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?

@@ -954,12 +954,12 @@ struct tei_rail_peer {
 	uint32_t unfenced;		/* remote rails with an
 					 * abandoned fence; nothing is
 					 * posted while this is not 0 */
-	struct rail_broke {		/* the last slice that failed */
+	struct rail_failure {		/* the last slice that failed */
 		const struct rail *rail;
 		uint64_t ns;		/* time, 0: none */
 		int err, prov;		/* FI_E*; the provider's code or 0 */
 		char text[96];		/* text of the provider */
-	} broke;
+	} last_failure;
 
 	struct tei_list keys;		/* all rail_rkey objects, revoked ones
 					 * included */
@@ -1061,7 +1061,7 @@ struct tei_rail_peer {
 	uint64_t warm_left;		/* thread: bits, rails
 					 * still to connect */
 	struct tei_log_limit err_limit;
-	struct tei_log_repeat err_repeat, end_repeat;
+	struct tei_log_repeat err_repeat, complete_repeat;
 	struct rail_loss {		/* lost connections to be logged */
 		uint64_t rails;		/* bits: local rails that lost a
 					 * connection */
@@ -1458,7 +1458,7 @@ void rail_reverse_notified(struct tei_rail_peer *peer, struct rail_lane *lane,
 int rail_reverse_send(struct tei_rail_peer *peer, struct rail *rail,
 		      const void *msg, size_t len);
 /* Marks the reverse path unusable, because a message on it failed. */
-void rail_reverse_broke(struct tei_rail_peer *peer, const struct rail *rail)
+void rail_reverse_fail(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Releases the reverse path before the peer, or the rail, is freed. */
 void rail_reverse_free(struct tei_rail_peer *peer)
@@ -1621,10 +1621,10 @@ void rail_hmem_ask(struct rail *rail);
 /* Returns the function that reports errors of opening the rail: tei_err_fail,
  * or a function that only fills err, if the rail is quiet or if its opening
  * with FI_HMEM is in progress or has failed. */
-typedef int (*rail_tell)(struct tei_err *err, int code, const char *subsys,
-			 const char *hint, const char *fmt, ...)
+typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
+			   const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
-rail_tell rail_tell_open(const struct rail *rail);
+rail_err_fn rail_open_err_fn(const struct rail *rail);
 /*
  * Report the steps of opening a rail with FI_HMEM: rail_hmem_leave marks that
  * the opening has failed and that the rail is now opened without FI_HMEM;
@@ -1881,8 +1881,8 @@ void rail_lane_kick(struct rail_lane *lane, uint64_t now);
  * at once. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
 /* Handles the successful completion of a slice. */
-void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
-		   uint64_t now, struct rail_done *done)
+void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *slice,
+			 uint64_t now, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns the provider's text if it says more about the error err (FI_E*) than
@@ -1890,10 +1890,10 @@ void rail_sched_ok(struct tei_rail_dp *dp, struct rail_slice *slice,
  * is an errno that has nothing to do with a connection, such as ENOENT.
  */
 const char *rail_prov_text(int err, int *prov, const char *text);
-/* Stores the provider's error of a failed slice in peer->broke. */
-void rail_sched_broke(struct tei_rail_peer *peer, const struct rail *rail,
-		      int err, int prov, const char *text)
-	TEI_REQUIRES(rail_sched_held);
+/* Stores the provider's error of a failed slice in peer->last_failure. */
+void rail_peer_remember_failure(struct tei_rail_peer *peer,
+				const struct rail *rail, int err, int prov,
+				const char *text) TEI_REQUIRES(rail_sched_held);
 /*
  * Records that a connection to the peer over the rail was lost or could not be
  * established. A log line for all rails is written a little later
@@ -1906,22 +1906,21 @@ void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
  * this rail. */
 bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
-/* Copies the last error remembered by rail_sched_broke into the error record of
- * a task. */
-void rail_end_broke(const struct tei_rail_peer *peer, struct tei_err *err)
-	TEI_REQUIRES(rail_sched_held);
+/* Copies the last error remembered by rail_peer_remember_failure into the error
+ * record of a task. */
+void rail_peer_last_failure(const struct tei_rail_peer *peer,
+			    struct tei_err *err) TEI_REQUIRES(rail_sched_held);
 /* Handles a slice that failed with err (FI_E*) or whose lane was closed. The
  * slice waits for a fence and is then posted again, on any rail. */
-void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *slice,
-		       int err, struct rail_done *done)
+void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
+			     int err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 /* Ends a task during tear-down, even if slices of it are posted. */
-void rail_sched_abandon(struct tei_rail_task *task, const struct tei_err *err,
-			struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held);
+void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
+		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Stops waiting for the fences of ended tasks: their slices are dropped and the
  * tasks end as UNFENCED. */
-void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 /* Fails the slices and tasks that wait for the key of [addr, addr + len),
  * because the peer refused it with code. */
@@ -2163,7 +2162,7 @@ void rail_atomic_enqueue(struct tei_rail_task *task)
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 /* Completes the task's error record during tear-down. */
-void rail_atomic_abandon(struct tei_rail_task *task);
+void rail_atomic_drop(struct tei_rail_task *task);
 /* Ends the atomics that were sent and not answered, because the peer is gone.
  * Whether the peer has executed them is unknown. */
 void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,

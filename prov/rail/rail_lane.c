@@ -418,7 +418,8 @@ static int lane_keep(struct tei_err *err, int code, const char *subsys,
 
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 {
-	rail_tell tell = lane->first ? lane_keep : rail_tell_open(lane->rail);
+	rail_err_fn report =
+		lane->first ? lane_keep : rail_open_err_fn(lane->rail);
 	uint64_t from = tei_now_ns();
 	char hint[TEI_ERR_TEXT];
 	const char *what = "";
@@ -438,9 +439,9 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	if (ret) {
 		rail_limits_memory(ret, hint, sizeof(hint));
 		rail_ports_hint(lane, ret, hint, sizeof(hint));
-		return tell(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
-			    "%s: %s lane: %s: %s", lane->rail->name,
-			    lane_kind(lane), what, fi_strerror(-ret));
+		return report(err, TEI_ERR_CONTEXT, "rail", *hint ? hint : NULL,
+			      "%s: %s lane: %s: %s", lane->rail->name,
+			      lane_kind(lane), what, fi_strerror(-ret));
 	}
 	rail_cloexec_opened(lane);
 	__atomic_store_n(&lane->gen, lane->gen + 1, __ATOMIC_RELEASE);
@@ -558,8 +559,8 @@ static bool lane_err_ends(int err)
 
 /* Returns true if the error means that this connection (path) of the lane has
  * ended. */
-static bool lane_conn_broke(const struct rail_lane *lane,
-			    const struct rail_conn *conn, int err)
+static bool lane_conn_fail(const struct rail_lane *lane,
+			   const struct rail_conn *conn, int err)
 {
 	return lane_err_ends(err) && lane->state == RAIL_LANE_ACTIVE &&
 	       conn->ready && conn->lane_gen == lane->gen;
@@ -593,10 +594,10 @@ static void lane_tx_done(struct rail_lane *lane, struct rail_op *op, int err)
 	rail_sched_enter(lane->rail->dp);
 	if (tx->conn && lane->is_rx) {
 		if (err)
-			rail_reverse_broke(tx->conn->peer, lane->rail);
+			rail_reverse_fail(tx->conn->peer, lane->rail);
 	} else if (tx->conn) {
 		lane_conn_is(lane, tx->conn, !err);
-		if (err && lane_conn_broke(lane, tx->conn, err))
+		if (err && lane_conn_fail(lane, tx->conn, err))
 			lane_drop(lane, tx->conn);
 	}
 	rail_msg_tx_put(tx);
@@ -645,7 +646,7 @@ static void lane_handle_ok(struct rail_lane *lane,
 	rail_window_measure(lane, bytes, now);
 	rail_sched_enter(dp);
 	for (i = 0; i < ns; i++)
-		rail_sched_ok(dp, slices[i], now, done);
+		rail_slice_complete(dp, slices[i], now, done);
 	rail_sched_leave(dp);
 }
 
@@ -689,12 +690,13 @@ static void lane_slice_error(struct rail_lane *lane, struct rail_slice *slice,
 	lane_unpost(lane, slice);
 	lane_conn_is(lane, slice->conn, false);
 	rail_sched_enter(dp);
-	if (lane_conn_broke(lane, slice->conn, e->err))
+	if (lane_conn_fail(lane, slice->conn, e->err))
 		lane_drop(lane, slice->conn);
 	slice->prov_err = e->prov_errno;
-	rail_sched_broke(slice->peer, lane->rail, e->err, e->prov_errno, text);
+	rail_peer_remember_failure(slice->peer, lane->rail, e->err,
+				   e->prov_errno, text);
 	rail_health_error(slice, e->err);
-	rail_sched_broken(dp, slice, e->err, done);
+	rail_slice_handle_error(dp, slice, e->err, done);
 	rail_sched_leave(dp);
 }
 

@@ -422,13 +422,13 @@ static void test_a_rail_that_opens_neither_way_says_why_of_both(void)
 	tei_err_set_last(&(struct tei_err){ .code = TEI_ERR_CANCELED });
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail->hmem = true;
-	CU_ASSERT_EQUAL(rail_tell_open(rail)(&with, TEI_ERR_CONTEXT, "rail",
-					     NULL, "lo: no domain"),
+	CU_ASSERT_EQUAL(rail_open_err_fn(rail)(&with, TEI_ERR_CONTEXT, "rail",
+					       NULL, "lo: no domain"),
 			TEI_ERR_CONTEXT);
 	rail->hmem = false;
 	rail_hmem_leave(rail);
-	CU_ASSERT_EQUAL(rail_tell_open(rail)(&without, TEI_ERR_MEMORY, "rail",
-					     "buy some", "lo: no memory"),
+	CU_ASSERT_EQUAL(rail_open_err_fn(rail)(&without, TEI_ERR_MEMORY, "rail",
+					       "buy some", "lo: no memory"),
 			TEI_ERR_MEMORY);
 	CU_ASSERT_EQUAL(tei_err_last()->code, TEI_ERR_CANCELED);
 	rail_hmem_neither(&with, &without);

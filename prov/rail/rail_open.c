@@ -94,9 +94,9 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 
 	ret = fi_fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 	if (ret)
-		return rail_tell_open(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
-					    "%s: fi_fabric: %s", rail->name,
-					    fi_strerror(-ret));
+		return rail_open_err_fn(rail)(err, TEI_ERR_CONTEXT, "rail",
+					      NULL, "%s: fi_fabric: %s",
+					      rail->name, fi_strerror(-ret));
 	ret = fi_domain(rail->fabric, rail->info, &rail->rx_domain, NULL);
 	if (ret)
 		goto err_domain;
@@ -111,9 +111,9 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	}
 	return 0;
 err_domain:
-	return rail_tell_open(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
-				    "%s: fi_domain: %s", rail->name,
-				    fi_strerror(-ret));
+	return rail_open_err_fn(rail)(err, TEI_ERR_CONTEXT, "rail", NULL,
+				      "%s: fi_domain: %s", rail->name,
+				      fi_strerror(-ret));
 }
 
 /* Refuses a provider that would need local memory to be bound to every tx
@@ -124,10 +124,10 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 
 	if ((rail->mr_mode & both) != both)
 		return 0;
-	return rail_tell_open(rail)(
-		err, TEI_ERR_UNSUPPORTED, "rail", NULL,
-		"%s: %s requires both FI_MR_LOCAL and FI_MR_ENDPOINT, which is not supported",
-		rail->name, rail->provider);
+	return rail_open_err_fn(rail)(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
+				      "%s: %s requires both FI_MR_LOCAL and "
+				      "FI_MR_ENDPOINT, which is not supported",
+				      rail->name, rail->provider);
 }
 
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
@@ -146,11 +146,11 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 				   FI_SEND, &rail->tx_mr);
 		if (ret) {
 			rail_limits_memory(ret, hint, sizeof(hint));
-			return rail_tell_open(rail)(
+			return rail_open_err_fn(rail)(
 				err, TEI_ERR_CONTEXT, "rail",
 				*hint ? hint : NULL,
-				"%s: fi_mr_reg of send buffers: %s",
-				rail->name, fi_strerror(-ret));
+				"%s: fi_mr_reg of send buffers: %s", rail->name,
+				fi_strerror(-ret));
 		}
 	}
 	for (i = 0; i < RAIL_TX_MSGS; i++) {

@@ -489,14 +489,14 @@ static void test_who_stood_still_does_not_blame_the_peer(void)
 	CU_ASSERT(rig.task.task.progress_ns <= now);
 	test_pair_turn(&rig.pair, now);
 	test_pair_turn(&rig.pair, now + limit / 2);
-	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
+	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);
 	/* only a part of the time */
 	rail_deadline_stood_still(dp, limit / 4, now + limit / 2);
 	test_pair_turn(&rig.pair, now + limit + limit / 8);
-	CU_ASSERT_EQUAL(rig.task.task.end_ns, 0);
+	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	test_pair_turn(&rig.pair, now + 2 * limit);
-	CU_ASSERT_NOT_EQUAL(rig.task.task.end_ns, 0);
+	CU_ASSERT_NOT_EQUAL(rig.task.task.complete_ns, 0);
 	peer_turns(&rig, 3 * limit);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	peer_end(&rig);
@@ -519,7 +519,7 @@ static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
 	rig->pair.peer->alive_ns = now - quarters * (limit / 4);
 	rail_sched_leave(dp);
 	test_pair_turn(&rig->pair, now);
-	CU_ASSERT_NOT_EQUAL(rig->task.task.end_ns, 0);
+	CU_ASSERT_NOT_EQUAL(rig->task.task.complete_ns, 0);
 	peer_turns(rig, 3 * limit);
 	CU_ASSERT_EQUAL(test_ends(&rig->task), 1);
 	peer_end(rig);

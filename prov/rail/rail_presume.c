@@ -157,8 +157,8 @@ out:
 void rail_presume_err(const struct tei_rail_peer *p, struct tei_err *err)
 {
 	memset(err, 0, sizeof(*err));
-	if (p->broke.ns)
-		rail_end_broke(p, err);
+	if (p->last_failure.ns)
+		rail_peer_last_failure(p, err);
 	err->code = TEI_ERR_ENDPOINT;
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);

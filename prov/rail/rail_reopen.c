@@ -55,10 +55,11 @@ static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 		tei_list_init(&none);
 		rail_lane_close(&o->lane, &none);
 	}
-	rail_tell_open(o->lane.rail)(&o->err, TEI_ERR_CONTEXT, "rail",
-		    "leave the provider more ports to choose from",
-		    "%s: rx lane: %s returns only addresses that were used before",
-		    o->lane.rail->name, o->lane.rail->provider);
+	rail_open_err_fn(o->lane.rail)(
+		&o->err, TEI_ERR_CONTEXT, "rail",
+		"leave the provider more ports to choose from",
+		"%s: rx lane: %s returns only addresses that were used before",
+		o->lane.rail->name, o->lane.rail->provider);
 }
 
 static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)

@@ -45,8 +45,8 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 	rail_peer_activate(peer);
 }
 
-void rail_sched_broken(struct tei_rail_dp *dp, struct rail_slice *s, int err,
-		       struct rail_done *done)
+void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
+			     int err, struct rail_done *done)
 {
 	struct tei_rail_peer *peer = s->peer;
 
@@ -86,12 +86,12 @@ void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 	rail_peer_activate(peer);
 }
 
-void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
-			struct rail_done *done)
+void rail_task_drop(struct tei_rail_task *t, const struct tei_err *err,
+		    struct rail_done *done)
 {
 	struct tei_rail_dp *dp = t->peer->dp;
 
-	if (t->cut < t->length && !t->end_wanted)
+	if (t->cut < t->length && !t->complete_wanted)
 		rail_task_unqueue(t);
 	if (!t->err) {
 		t->err = malloc(sizeof(*t->err));
@@ -99,15 +99,15 @@ void rail_sched_abandon(struct tei_rail_task *t, const struct tei_err *err,
 			*t->err = *err;
 	}
 	if (t->ext && t->ext->atomic)
-		rail_atomic_abandon(t);
-	t->end_wanted =
+		rail_atomic_drop(t);
+	t->complete_wanted =
 		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
 	tei_list_del(&t->live_link);
 	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &t->live_link);
 }
 
-void rail_sched_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 {
 	struct rail_slice *s, *tmp;
 	struct rail_fence *f;
@@ -178,7 +178,7 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
 	/* this is the only log line for all these tasks: rail_slice_refuse logs
 	 * nothing */
-	tei_log_repeated(&peer->end_repeat, TEI_LOG_WARN, "rail", "%s: %s",
+	tei_log_repeated(&peer->complete_repeat, TEI_LOG_WARN, "rail", "%s: %s",
 			 peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))
 		rail_slice_refuse(s, err, done);

@@ -236,7 +236,7 @@ void tei_rail_no_reverse_path(struct tei_rail_peer *p)
 		reverse_fails(__atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE));
 }
 
-void rail_reverse_broke(struct tei_rail_peer *p, const struct rail *rail)
+void rail_reverse_fail(struct tei_rail_peer *p, const struct rail *rail)
 {
 	reverse_fails(p->back[rail->index]);
 }

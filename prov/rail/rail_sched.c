@@ -190,7 +190,7 @@ static void sched_end_early(struct tei_rail_dp *dp,
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	for (i = 0; i < n; i++) {
-		if (tasks[i]->end_wanted)
+		if (tasks[i]->complete_wanted)
 			continue;
 		snprintf(err->peer, sizeof(err->peer), "%.95s",
 			 tasks[i]->peer->name);

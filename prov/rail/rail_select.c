@@ -88,7 +88,7 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 		    !peer->remotes[r].addr.len ||
 		    peer->remotes[r].fence.wanted ||
 		    rail_conn_fit(rail, &peer->remotes[r]) != 2 ||
-		    rail_health_broken(peer, rail, r))
+		    rail_health_faulty(peer, rail, r))
 			continue;
 		if (rank < least)
 			n = 0;

@@ -196,7 +196,7 @@ static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 		lane->inflight_bytes -= first->len;
 		rig->served[slice_index(rig, first->peer)] += first->len;
 		rail_sched_enter(rig->plane.dp);
-		rail_sched_ok(rig->plane.dp, first, tei_now_ns(), &done);
+		rail_slice_complete(rig->plane.dp, first, tei_now_ns(), &done);
 		rail_sched_leave(rig->plane.dp);
 	}
 	tei_mutex_unlock(&lane->lock);
@@ -872,7 +872,7 @@ static void slice_break(struct slice_rig *rig)
 		tei_list_del(&s->link);
 		rig->lane->inflight--;
 		rig->lane->inflight_bytes -= s->len;
-		rail_sched_broken(rig->plane.dp, s, FI_ECANCELED, &done);
+		rail_slice_handle_error(rig->plane.dp, s, FI_ECANCELED, &done);
 	}
 	rail_sched_leave(rig->plane.dp);
 	tei_mutex_unlock(&rig->lane->lock);
@@ -919,8 +919,8 @@ static void test_abandoned_task_leaves_the_queue(void)
 	CU_ASSERT_EQUAL(rig.peer[0]->queued, 2);
 	rail_done_init(&done);
 	rail_sched_enter(rig.plane.dp);
-	rail_sched_abandon(&bulk.task, &err, &done);
-	rail_sched_abandon(&small.task, &err, &done);
+	rail_task_drop(&bulk.task, &err, &done);
+	rail_task_drop(&small.task, &err, &done);
 	rail_sched_leave(rig.plane.dp);
 	rail_done_run(rig.plane.dp, &done);
 	slice_fill(&rig, 0, NULL);

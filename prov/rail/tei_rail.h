@@ -735,10 +735,10 @@ struct tei_rail_task {
 					 * target range are known */
 	bool unfenced;			/* a slice was dropped
 					 * without a fence */
-	uint8_t end_wanted;		/* 0, or 1 + enum tei_rail_end */
-	uint8_t end_stage;		/* 1: the lanes that carry the task's
+	uint8_t complete_wanted;	/* 0, or 1 + enum tei_rail_end */
+	uint8_t complete_stage;		/* 1: the lanes that carry the task's
 					 * slices were retired */
-	uint64_t end_ns;		/* start of the current end_stage, ns */
+	uint64_t complete_ns; /* start of the current complete_stage, ns */
 	struct tei_err *err;		/* cause of the end;
 					 * freed after task_done */
 
