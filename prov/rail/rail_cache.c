@@ -213,7 +213,7 @@ static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
 }
 
 /* Parameters of a search for a place. */
-struct cache_look {
+struct cache_check {
 	uint64_t now;
 	bool of_silent;		/* consider only places of silent peers */
 	bool press;		/* also silent peers that are being connected */
@@ -225,7 +225,7 @@ static bool cache_busy(const struct tei_sieve_entry *e, void *arg)
 	const struct rail_cache_slot *slot =
 		tei_container_of(e, const struct rail_cache_slot, entry);
 	const struct rail_conn *p = slot->conn;
-	const struct cache_look *look = arg;
+	const struct cache_check *look = arg;
 	bool silent = (look->of_silent || look->press) &&
 		      cache_silent(p->peer, look->now);
 
@@ -259,7 +259,7 @@ static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 			    uint64_t now)
 {
 	bool silent = cache_silent(conn->peer, now);
-	struct cache_look look = { .now = now };
+	struct cache_check look = { .now = now };
 	struct tei_sieve_entry *e;
 
 	if (rail_cache_degraded(c))
@@ -388,7 +388,7 @@ static void cache_note_off_route(const struct rail_lane *lane,
 static bool cache_idle(struct rail_cache_slot *slot, uint64_t now)
 {
 	uint64_t moves = __atomic_load_n(&slot->conn->moves, __ATOMIC_RELAXED);
-	const struct cache_look look = { .now = now };
+	const struct cache_check look = { .now = now };
 
 	if (slot->moves != moves || slot->conn->asked_ns > slot->moved_ns ||
 	    cache_busy(&slot->entry, (void *)(uintptr_t)&look)) {

@@ -349,7 +349,7 @@ static void what_still_closes_is_not_posted_on(void)
 	rail_cache_drop(conn);
 	rail_sched_leave(rig->from.dp);
 	rail_cache_close(lane);
-	while (rail_disconnect_look(lane, &addr, sizeof(addr)) ==
+	while (rail_disconnect_find(lane, &addr, sizeof(addr)) ==
 		       RAIL_CUT_SOME &&
 	       tei_now_ns() < end)
 		;

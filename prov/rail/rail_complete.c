@@ -14,7 +14,7 @@
 void rail_done_init(struct rail_done *done)
 {
 	tei_list_init(&done->tasks);
-	tei_list_init(&done->heard);
+	tei_list_init(&done->received);
 	tei_list_init(&done->messages);
 }
 
@@ -74,8 +74,8 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		tei_list_del(&m->link);
 		dp->ops->message(dp->arg, m);
 	}
-	while (!tei_list_empty(&done->heard)) {
-		note = tei_list_first(&done->heard,
+	while (!tei_list_empty(&done->received)) {
+		note = tei_list_first(&done->received,
 				      struct tei_rail_notification, link);
 		tei_list_del(&note->link);
 		/* the callee owns the note from now on */

@@ -371,7 +371,7 @@ static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 	uint64_t now;
 
 	if (conn->old.fd < 0
-		    ? rail_disconnect_look(lane, addr->bytes, addr->len) !=
+		    ? rail_disconnect_find(lane, addr->bytes, addr->len) !=
 				      RAIL_CUT_SOME ||
 			      rail_cache_shares(lane, addr, conn)
 		    : !rail_disconnect_there(&conn->old))

@@ -89,7 +89,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	dp->ops->resolve(dp->arg, p);
 }
 
-void rail_ctl_look(struct tei_rail_peer *p, uint64_t now, uint64_t since)
+void rail_ctl_check(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
 	if (now - since < CTL_UNANSWERED_NS)
 		return;
@@ -105,7 +105,7 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 		p->rehello = true;
 		rail_fence_silent(p, now);
 	}
-	rail_ctl_look(p, now, since);
+	rail_ctl_check(p, now, since);
 }
 
 void rail_ctl_sleep_end(struct tei_rail_peer *p)

@@ -41,7 +41,7 @@ void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* If since is some time ago, tries the peer's next contact address and asks the
  * owner of the data plane to resolve the peer again, at most once a second. */
-void rail_ctl_look(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
+void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
 /* If a request has been unanswered for a while, checks by a hello and a new
  * look-up whether the peer is still the same process. since: time of the first
  * attempt, ns. */

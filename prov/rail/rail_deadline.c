@@ -14,7 +14,7 @@
  * time in which no task progressed. In this case small messages arrive and bulk
  * data does not.
  */
-static bool deadline_heard(const struct tei_rail_peer *p, uint64_t since,
+static bool deadline_alive(const struct tei_rail_peer *p, uint64_t since,
 			   uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
 	return now > since && p->alive_ns > since + (now - since) / 2;
@@ -27,7 +27,7 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 {
 	if (p->state == RAIL_PEER_NEW)
 		return tei_hint(TEI_HINT_DATA, TEI_HINT_NO_ANSWER);
-	if (deadline_heard(p, since, now))
+	if (deadline_alive(p, since, now))
 		return tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL);
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
@@ -70,7 +70,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 		/* slices are also cancelled when they make no progress */
 		if (p->state == RAIL_PEER_READY &&
 		    p->last_failure.err == FI_ECANCELED &&
-		    deadline_heard(p, since, now))
+		    deadline_alive(p, since, now))
 			snprintf(err->hint, sizeof(err->hint), "%s",
 				 tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL));
 		return;

@@ -339,7 +339,7 @@ bool rail_disconnect_there(const struct rail_socket *which)
 	       S_ISSOCK(st.stx_mode) && st.stx_ino == which->ino;
 }
 
-enum rail_disconnect rail_disconnect_look(struct rail_lane *lane,
+enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
 					  const void *addr, size_t len)
 {
 	return cut_find(lane, addr, len, false, NULL);
@@ -386,22 +386,22 @@ static bool cut_again(const struct rail_disconnect_seen *seen, const void *addr,
 	return c.meant;
 }
 
-bool rail_disconnect_heard(const struct rail_disconnect_list *list,
-			   const void *addr, size_t len, uint32_t ms,
-			   bool asked)
+bool rail_disconnect_received(const struct rail_disconnect_list *list,
+			      const void *addr, size_t len, uint32_t ms,
+			      bool asked)
 {
 	struct rail_lane *lane = list->lane;
 	struct rail_disconnect_seen *seen;
-	bool heard = false;
+	bool received = false;
 	uint32_t i, n;
 
 	seen = cut_seen(list, addr, len, &n);
 	tei_mutex_lock(&lane->lock);
 	for (i = 0; lane->ep && i < n; i++)
-		heard |= cut_again(&seen[i], addr, false) &&
-			 rail_tcp_heard(seen[i].fd, ms, asked);
+		received |= cut_again(&seen[i], addr, false) &&
+			    rail_tcp_received(seen[i].fd, ms, asked);
 	tei_mutex_unlock(&lane->lock);
-	return heard;
+	return received;
 }
 
 uint64_t rail_disconnect_acked(const struct rail_disconnect_list *list,

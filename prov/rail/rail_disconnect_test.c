@@ -164,7 +164,7 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 	elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL(
-		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		rail_disconnect_find(lane, &elsewhere, sizeof(elsewhere)),
 		RAIL_CUT_NONE);
 	CU_ASSERT_EQUAL(
 		rail_disconnect_lives(lane, &elsewhere, sizeof(elsewhere)),
@@ -174,12 +174,12 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 	CU_ASSERT_EQUAL_FATAL(epoll_ctl(lane->wait_fd, EPOLL_CTL_ADD, made,
 					&ev), 0);
 	CU_ASSERT_EQUAL(
-		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		rail_disconnect_find(lane, &elsewhere, sizeof(elsewhere)),
 		RAIL_CUT_NONE);
 	memcpy(lane->addr.bytes, &rig.addr, sizeof(rig.addr));
 	lane->addr.len = sizeof(rig.addr);
 	CU_ASSERT_EQUAL(
-		rail_disconnect_look(lane, &elsewhere, sizeof(elsewhere)),
+		rail_disconnect_find(lane, &elsewhere, sizeof(elsewhere)),
 		RAIL_CUT_UNKNOWN);
 	CU_ASSERT_EQUAL(
 		rail_disconnect_lives(lane, &elsewhere, sizeof(elsewhere)),
@@ -217,7 +217,7 @@ static bool cut_await(struct cut_rig *rig, int other, bool full)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	static char junk[1 << 16];
 
-	while (rail_tcp_heard(rig->watched, 0, false) != full) {
+	while (rail_tcp_received(rig->watched, 0, false) != full) {
 		if (tei_now_ns() > end)
 			return false;
 		if (full)
@@ -237,10 +237,10 @@ static void test_who_does_not_read_is_heard_of(void)
 	cut_begin(&rig);
 	other = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(other >= 0);
-	CU_ASSERT(!rail_tcp_heard(rig.watched, 0, false));
+	CU_ASSERT(!rail_tcp_received(rig.watched, 0, false));
 	/* with nothing under way, the peer counts as alive only if it was
 	 * pinged */
-	CU_ASSERT(rail_tcp_heard(rig.watched, 0, true));
+	CU_ASSERT(rail_tcp_received(rig.watched, 0, true));
 	CU_ASSERT(cut_await(&rig, other, true));
 	CU_ASSERT(cut_await(&rig, other, false));
 	close(other);

@@ -799,7 +799,7 @@ uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
 		rail_link_read(dp);
 		health_reopen(dp, now);
 		if (inflight)
-			rail_stall_look(dp, now);
+			rail_stall_check(dp, now);
 	}
 	if (!inflight && !faults && !dp->probing)
 		return 0;

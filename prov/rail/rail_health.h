@@ -95,7 +95,7 @@ struct rail_fault {
 					 * last check */
 	uint64_t alive_ns;		/* time of the first check after the
 					 * peer's first sign of life, or 0 */
-	uint32_t looks;			/* checks since alive_ns */
+	uint32_t polls;			/* checks since alive_ns */
 	bool asked;			/* a ping was sent over this pair, */
 	uint64_t asked_ns;		/* at this time, ns */
 	uint32_t asks;			/* attempts to send this ping */
@@ -180,7 +180,7 @@ void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 /* --- rail_stall.c -------------------------------------------------------- */
 /* Creates faults for connections with posted slices of which none has completed
  * for a while. Progress thread. */
-void rail_stall_look(struct tei_rail_dp *dp, uint64_t now);
+void rail_stall_check(struct tei_rail_dp *dp, uint64_t now);
 /* Creates a fault in stage ASKED unless the pair has a fault already. moves:
  * value of the connection's progress counter at which the stall was found.
  * Progress thread, no lock held. */

@@ -339,7 +339,7 @@ static void health_fill(struct test_pair *pair, struct health_full *full)
 	CU_ASSERT_EQUAL_FATAL(connect(full->fd, (void *)&sin, len), 0);
 	CU_ASSERT_EQUAL_FATAL(epoll_ctl(full->wait_fd, EPOLL_CTL_ADD, full->fd,
 					&ev), 0);
-	while (!rail_tcp_heard(full->fd, 0, false) && tei_now_ns() < end)
+	while (!rail_tcp_received(full->fd, 0, false) && tei_now_ns() < end)
 		send(full->fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT);
 	memset(&full->addr, 0, sizeof(full->addr));
 	full->addr.len = sizeof(sin);
@@ -371,7 +371,7 @@ static struct rail_fault *health_silent(struct test_pair *pair,
 	f->stage = stage;
 	f->lane = &pair->rail->tx_lanes[0];
 	f->moves = rail_stall_moves(pair->peer, f->lane, 0);
-	f->looks = 100;
+	f->polls = 100;
 	f->since_ns = now - since_ns;
 	f->doubt_ns = now - since_ns;
 	f->alive_ns = now - since_ns + 1;
@@ -486,16 +486,17 @@ static bool health_recent(struct test_pair *pair)
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
 	struct rail_disconnect_list list;
 	struct tei_rail_addr addr;
-	bool heard;
+	bool received;
 
 	rail_sched_enter(pair->from.dp);
 	addr = pair->peer->remotes[0].addr;
 	rail_sched_leave(pair->from.dp);
 	rail_disconnect_list(lane, &list);
-	heard = rail_disconnect_heard(&list, addr.bytes, addr.len,
-				      HEALTH_HEARD_NS / TEI_NS_PER_MS, false);
+	received = rail_disconnect_received(&list, addr.bytes, addr.len,
+					    HEALTH_HEARD_NS / TEI_NS_PER_MS,
+					    false);
 	rail_disconnect_list_free(&list);
-	return heard;
+	return received;
 }
 
 /* Simulates n slices posted on the pair. */
@@ -609,7 +610,7 @@ static struct rail_conn *health_freeze(struct test_pair *pair,
 	return conn;
 }
 
-static void health_look(struct test_pair *pair, uint64_t now)
+static void health_check(struct test_pair *pair, uint64_t now)
 {
 	pair->from.dp->health_ns = 0;
 	rail_health_run(pair->from.dp, now);
@@ -619,7 +620,7 @@ static void health_look(struct test_pair *pair, uint64_t now)
  * silence began. wait: another connection waits for the place. looks: number of
  * further checks. left: slices still posted after them. The test chooses the
  * times, so that a slow machine does not matter. */
-static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
+static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_conn *conn, other = { .remote = 0 };
@@ -640,13 +641,13 @@ static void health_contended(uint64_t age, bool wait, int looks, uint32_t left)
 	if (wait)
 		tei_list_add_tail(&c->waiting, &other.wait_link);
 	rail_sched_leave(pair.from.dp);
-	health_look(&pair, since + age);
+	health_check(&pair, since + age);
 	/* nothing is cut by the first check */
 	CU_ASSERT_EQUAL(conn->posted, 1);
-	for (int i = 0; i < looks; i++) {
+	for (int i = 0; i < polls; i++) {
 		usleep(450 * 1000);
 		age += 450 * TEI_NS_PER_MS;
-		health_look(&pair, since + age);
+		health_check(&pair, since + age);
 	}
 	CU_ASSERT_EQUAL(conn->posted, left);
 	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].state, RAIL_LANE_ACTIVE);
@@ -802,8 +803,8 @@ static void health_begin_many(struct test_pair *pair, struct health_many *m)
 	}
 	/* wait until the TCP stack has received nothing from the peers for a
 	 * while */
-	while (rail_tcp_heard(m->fd[HEALTH_MANY - 1],
-			      HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
+	while (rail_tcp_received(m->fd[HEALTH_MANY - 1],
+				 HEALTH_HEARD_NS / TEI_NS_PER_MS, false) &&
 	       tei_now_ns() < end)
 		sched_yield();
 	health_swap_fd(lane, &m->wait_fd);
@@ -862,10 +863,10 @@ static void test_all_that_falls_silent_is_found_together(void)
 	test_pair_open(&pair);
 	health_begin_many(&pair, &many);
 	now = tei_now_ns() - TEI_NS_PER_SEC;
-	rail_stall_look(pair.from.dp, now);
-	rail_stall_look(pair.from.dp, now += RAIL_HEALTH_NS);
+	rail_stall_check(pair.from.dp, now);
+	rail_stall_check(pair.from.dp, now += RAIL_HEALTH_NS);
 	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
-	rail_stall_look(pair.from.dp, now += RAIL_STALL_NS);
+	rail_stall_check(pair.from.dp, now += RAIL_STALL_NS);
 	CU_ASSERT_EQUAL(pair.from.dp->nfaults, HEALTH_MANY);
 	since = now;
 	health_live_many(&pair, &many, now + 1);

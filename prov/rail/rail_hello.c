@@ -181,7 +181,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
 		p->hello_next_ns = now;
 	if (nowhere) {			/* the peer has no address */
-		rail_ctl_look(p, now, p->asked_ns);
+		rail_ctl_check(p, now, p->asked_ns);
 		return rail_ctl_again(p, now);
 	}
 	if (!reply && !ask && !announce && !probe)

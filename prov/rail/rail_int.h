@@ -321,10 +321,10 @@ struct rail_lane {
 	uint32_t naside;		/* atomic: entries of aside */
 	bool link_cut;			/* thread: the lane's connections were
 					 * cut when the link went down */
-	struct rail_slice *look_head;	/* rail_stall.c: oldest posted slice
+	struct rail_slice *check_head;	/* rail_stall.c: oldest posted slice
 					 * at the last check */
-	uint64_t look_moves;		/* progress counter of the connection of
-					 * look_head at the last check */
+	uint64_t check_moves;		/* progress counter of the connection of
+					 * check_head at the last check */
 	struct rail_closing closing;
 	struct rail_rx *rx;		/* receive buffers, or NULL */
 	struct rail_rx *rx_idle;	/* receive buffers
@@ -550,7 +550,7 @@ struct rail_reverse {
 	uint32_t gen;			/* generation of the rx lane that addr
 					 * is valid for, 0: none */
 	struct tei_rail_addr to;
-	uint64_t heard_ns;		/* atomic: time of the last message that
+	uint64_t received_ns;		/* atomic: time of the last message that
 					 * the rx lane received from the peer */
 	bool good;			/* atomic: usable */
 };
@@ -676,12 +676,12 @@ struct rail_conn {
 	uint64_t moves;			/* atomic: progress counter: incremented
 					 * when a slice completes, or is posted
 					 * on the idle connection */
-	uint64_t look_moves, look_ns;	/* thread: value of moves at the last
+	uint64_t check_moves, check_ns; /* thread: value of moves at the last
 					 * change that a check has seen, and the
 					 * time of that check, */
 	uint64_t looked_ns;		/* time of the check that found moves
 					 * unchanged, */
-	struct rail_conn *look_next;	/* and next entry in the list of that
+	struct rail_conn *check_next;	/* and next entry in the list of that
 					 * check (rail_stall.c) */
 	uint64_t blocked_ns;		/* no post before this
 					 * time, 0: no limit */
@@ -1081,7 +1081,7 @@ struct tei_rail_peer {
 	struct tei_log_limit report_limit;
 
 	struct tei_list faults;		/* rail_health.h */
-	int32_t heard;			/* atomic: local and remote rail that
+	int32_t received;		/* atomic: local and remote rail that
 					 * carried the peer's last message
 					 * (rail_msg.c), -1: none */
 	struct rail_reverse
@@ -1109,7 +1109,7 @@ struct rail_slice_chunk {
 
 /* Approximate accounting of polls by callers: if two callers poll at once, one
  * may not be counted. All fields are atomic. */
-struct rail_looks {
+struct rail_polls {
 	uint64_t calls;
 	uint64_t took_ns;		/* total duration of the polls */
 	uint64_t since_ns;		/* start of the poll
@@ -1221,8 +1221,8 @@ struct tei_rail_dp {
 	struct rail_notify_budget notes;
 
 	/* atomic: */
-	struct rail_looks looks;	/* polls of tx lanes by callers */
-	struct rail_looks rx_polls;	/* polls that included the rx lanes */
+	struct rail_polls polls;	/* polls of tx lanes by callers */
+	struct rail_polls rx_polls;	/* polls that included the rx lanes */
 	uint32_t nseekers;		/* resolvers */
 	uint32_t app_driving;		/* callers that poll in a loop */
 	uint32_t dozing;		/* callers that sleep until tasks end */
@@ -1285,7 +1285,7 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 struct rail_done {
 	struct tei_list tasks;		/* tei_rail_task.live_link:
 					 * tasks that ended */
-	struct tei_list heard;		/* tei_rail_notification.link,
+	struct tei_list received;	/* tei_rail_notification.link,
 					 * for ops->notify */
 	struct tei_list messages;	/* tei_rail_message.link,
 					 * for ops->message */
@@ -1388,7 +1388,7 @@ bool rail_lane_receives(const struct rail_lane *lane);
 /* Returns true if the lane's descriptor will report everything that arrives
  * from now on, so that a thread may sleep on it. Returns false if something has
  * arrived. */
-bool rail_lane_calm(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+bool rail_lane_sleep_ready(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 /* Returns the fabric of the lane's queues. lane->lock is held. */
 struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
 /* Reads and discards the events of the EQ; logs errors. */
@@ -1516,7 +1516,7 @@ enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 /* Returns true if the provider has not closed the socket yet. */
 bool rail_disconnect_there(const struct rail_socket *which);
 /* Returns what rail_disconnect_one would return, but shuts down nothing. */
-enum rail_disconnect rail_disconnect_look(struct rail_lane *lane,
+enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
 					  const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 /* The connections of a lane as one scan found them. A scan of a thousand
@@ -1538,9 +1538,9 @@ void rail_disconnect_list_free(struct rail_disconnect_list *list);
  * asked: a message was sent to the address for this check, so the function also
  * returns true if everything has been acknowledged.
  */
-bool rail_disconnect_heard(const struct rail_disconnect_list *list,
-			   const void *addr, size_t len, uint32_t ms,
-			   bool asked);
+bool rail_disconnect_received(const struct rail_disconnect_list *list,
+			      const void *addr, size_t len, uint32_t ms,
+			      bool asked);
 /* Returns the number of bytes that the other end's kernel has acknowledged on
  * the connections of the list to that address. Connections on which it has
  * acknowledged everything are not counted. */
@@ -1574,9 +1574,9 @@ bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
 uint32_t rail_disconnect_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* --- rail_tcp.c: the state of a TCP connection --------------------------- */
-/* Does what rail_disconnect_heard does, for one socket. ms 0: ignores what the
- * kernel has received. */
-bool rail_tcp_heard(int fd, uint32_t ms, bool asked);
+/* Does what rail_disconnect_received does, for one socket. ms 0: ignores what
+ * the kernel has received. */
+bool rail_tcp_received(int fd, uint32_t ms, bool asked);
 /* Returns the number of bytes that the other end has acknowledged since the
  * connection was made, or 0 if it has acknowledged everything. */
 uint64_t rail_tcp_acked(int fd);
@@ -2426,34 +2426,34 @@ struct rail_drive {
 };
 /* Updates drive for the tx lanes. Returns true if callers poll them often
  * enough. */
-bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *drive,
+bool rail_drive_poll(struct tei_rail_dp *dp, struct rail_drive *drive,
 		     uint64_t now);
-/* Does what rail_drive_look does, for the rx lanes. */
-bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *drive,
-			     uint64_t now);
+/* Does what rail_drive_poll does, for the rx lanes. */
+bool rail_drive_poll_rx(struct tei_rail_dp *dp, struct rail_drive *drive,
+			uint64_t now);
 /* Records the start of a poll by a caller. */
-static inline void rail_look_begin(struct rail_looks *looks, uint64_t now)
+static inline void rail_polls_begin(struct rail_polls *polls, uint64_t now)
 {
-	__atomic_store_n(&looks->since_ns, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&polls->since_ns, now, __ATOMIC_RELAXED);
 }
 
 /* Counts a poll that took no measurable time. */
-static inline void rail_look_count(struct rail_looks *looks)
+static inline void rail_polls_count(struct rail_polls *polls)
 {
-	uint64_t calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
+	uint64_t calls = __atomic_load_n(&polls->calls, __ATOMIC_RELAXED);
 
-	__atomic_store_n(&looks->calls, calls + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&polls->calls, calls + 1, __ATOMIC_RELAXED);
 }
 
 /* Counts a poll that began at the time from. */
-static inline void rail_look_end(struct rail_looks *looks, uint64_t from,
-				 uint64_t now)
+static inline void rail_polls_end(struct rail_polls *polls, uint64_t from,
+				  uint64_t now)
 {
-	uint64_t took = __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED);
+	uint64_t took = __atomic_load_n(&polls->took_ns, __ATOMIC_RELAXED);
 
-	rail_look_count(looks);
-	__atomic_store_n(&looks->took_ns, took + now - from, __ATOMIC_RELAXED);
-	__atomic_store_n(&looks->since_ns, 0, __ATOMIC_RELAXED);
+	rail_polls_count(polls);
+	__atomic_store_n(&polls->took_ns, took + now - from, __ATOMIC_RELAXED);
+	__atomic_store_n(&polls->since_ns, 0, __ATOMIC_RELAXED);
 }
 
 #endif /* TEI_PROV_RAIL_RAIL_INT_H */

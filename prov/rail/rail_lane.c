@@ -110,7 +110,7 @@ static int lane_open_wait(struct rail_lane *lane, struct fi_cq_attr *cq)
 	return 0;
 }
 
-bool rail_lane_calm(struct rail_lane *lane)
+bool rail_lane_sleep_ready(struct rail_lane *lane)
 {
 	struct fid *fid = &lane->cq->fid;
 

@@ -177,7 +177,7 @@ static void link_back(struct rail *rail)
 
 /* Reads the state of the rail's link and handles a change. fd: any socket, for
  * the ioctl. */
-static void link_look(struct rail *rail, int fd)
+static void link_check(struct rail *rail, int fd)
 {
 	bool down = !link_up(rail, fd);
 
@@ -232,10 +232,10 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 
 /* Reads the reports from the socket. Returns true if there was a report, or if
  * a report was lost (ENOBUFS). */
-static bool link_heard(int fd)
+static bool link_received(int fd)
 {
 	char buf[8192];
-	bool heard = false;
+	bool received = false;
 	ssize_t n;
 	int i;
 
@@ -243,21 +243,21 @@ static bool link_heard(int fd)
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && errno != ENOBUFS)
 			break;
-		heard = true;
+		received = true;
 	}
-	return heard;
+	return received;
 }
 
 void rail_link_read(struct tei_rail_dp *dp)
 {
-	bool heard = dp->link_fd >= 0 && link_heard(dp->link_fd);
+	bool received = dp->link_fd >= 0 && link_received(dp->link_fd);
 	struct rail *rail;
 	uint32_t i;
 	int fd;
 
-	if (heard || link_devices_due(dp))
+	if (received || link_devices_due(dp))
 		link_notify(dp);
-	if (!heard && !link_again(dp))
+	if (!received && !link_again(dp))
 		return;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -266,7 +266,7 @@ void rail_link_read(struct tei_rail_dp *dp)
 		rail = rail_at(dp, i);
 		if (link_index(rail) &&
 		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			link_look(rail, fd);
+			link_check(rail, fd);
 	}
 	close(fd);
 }

@@ -14,10 +14,12 @@
 #include "prov/rail/rail_notify.h"
 #include "prov/rail/rail_wire.h"
 
-#define MSG_PAIR_SHIFT	8	/* in peer->heard: shift of the remote's index
-				 * plus 1 */
-#define MSG_HEARD_NS	TEI_NS_PER_SEC	/* time for which peer->heard is used to
-					 * choose a route */
+#define MSG_PAIR_SHIFT                                      \
+	8 /* in peer->received: shift of the remote's index \
+	   * plus 1 */
+#define MSG_HEARD_NS                                               \
+	TEI_NS_PER_SEC /* time for which peer->received is used to \
+			* choose a route */
 #define MSG_SILENT_NS	(200 * TEI_NS_PER_MS)
 #define MSG_TX_SPARE	8	/* buffers reserved for connections that use
 				 * none */
@@ -486,17 +488,17 @@ int rail_msg_verdict(struct tei_rail_peer *peer, int ret)
  * is not a route. The peer used this pair because its own routes fail. Returns
  * an error if the pair has become doubtful since. */
 static int msg_send_back(struct tei_rail_peer *peer, const void *msg,
-			 size_t len, int32_t heard)
+			 size_t len, int32_t received)
 {
-	int16_t remote = (int16_t)((heard >> MSG_PAIR_SHIFT) - 1);
+	int16_t remote = (int16_t)((received >> MSG_PAIR_SHIFT) - 1);
 	struct rail_lane *lane;
 	struct rail_conn *conn;
 	struct rail *rail;
 	bool elsewhere;
 
-	if (heard < 0 || remote < 0)
+	if (received < 0 || remote < 0)
 		return -FI_EHOSTUNREACH;
-	rail = rail_at(peer->dp, (uint32_t)heard & 0xff);
+	rail = rail_at(peer->dp, (uint32_t)received & 0xff);
 	rail_sched_enter(peer->dp);
 	elsewhere = remote < peer->nremotes &&
 		    remote != peer->route[rail->index] &&
@@ -531,11 +533,12 @@ static bool msg_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {
-	int32_t heard = __atomic_load_n(&peer->heard, __ATOMIC_RELAXED);
-	uint32_t first = attempt + (heard > 0 ? (uint32_t)heard & 0xff : 0);
+	int32_t received = __atomic_load_n(&peer->received, __ATOMIC_RELAXED);
+	uint32_t first =
+		attempt + (received > 0 ? (uint32_t)received & 0xff : 0);
 	int ret;
 
-	if (!(attempt % 2) && !msg_send_back(peer, msg, len, heard))
+	if (!(attempt % 2) && !msg_send_back(peer, msg, len, received))
 		return 0;
 	if (msg_is_lost(peer, attempt) &&
 	    !msg_send_deferred(peer, msg, len, true))
@@ -1310,10 +1313,10 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 }
 
 /*
- * Returns the rail pair over which the message arrived, for peer->heard. A peer
- * that knows only one contact address may send a hello over any of its rails,
- * so such a hello does not mean that a route has failed. A hello to one of
- * several contact addresses shows which pair works, so the answer uses that
+ * Returns the rail pair over which the message arrived, for peer->received. A
+ * peer that knows only one contact address may send a hello over any of its
+ * rails, so such a hello does not mean that a route has failed. A hello to one
+ * of several contact addresses shows which pair works, so the answer uses that
  * pair.
  */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
@@ -1366,7 +1369,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		rail_ctl_sleep_end(peer);
 	rail_peer_alive(peer, now);
 	if (h->type != RAIL_MSG_HELLO)
-		__atomic_store_n(&peer->heard, msg_pair(peer, rail, h, 0),
+		__atomic_store_n(&peer->received, msg_pair(peer, rail, h, 0),
 				 __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
 		msg_seen(dp, h, hello);
@@ -1374,7 +1377,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 			     to_us || !h->dst, to_us, done);
 		/* the hello has added the peer's rails, so the pair can be
 		 * found now */
-		__atomic_store_n(&peer->heard,
+		__atomic_store_n(&peer->received,
 				 msg_pair(peer, rail, h, hello->contact),
 				 __ATOMIC_RELAXED);
 	} else if (to_us) {

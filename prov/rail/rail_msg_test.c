@@ -1109,7 +1109,7 @@ static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
 	rail_sched_enter(dp);
 	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
 	CU_ASSERT_EQUAL(p->route[0], 1);
-	__atomic_store_n(&p->heard, 1 << 8, __ATOMIC_RELAXED);
+	__atomic_store_n(&p->received, 1 << 8, __ATOMIC_RELAXED);
 	p->alive_ns = tei_now_ns();
 	rail_fence_want(p, 0, 1);
 	rail_sched_leave(dp);

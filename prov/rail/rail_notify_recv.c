@@ -415,7 +415,7 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 		return RAIL_NOTIFY_OK;
 	/* the note stays counted until the user has fetched it */
 	tei_list_del(&part->link);
-	tei_list_add_tail(&done->heard, &part->note->link);
+	tei_list_add_tail(&done->received, &part->note->link);
 	free(part);
 	in->part = NULL;
 	in->next++;

@@ -128,7 +128,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	tei_list_init(&p->keys);
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
-	p->heard = -1;
+	p->received = -1;
 	tei_list_add_tail(&dp->peers, &p->link);
 	return p;
 }

@@ -198,5 +198,5 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	p->presume_next_ns = now + PRESUME_RARELY_NS;
 	p->resolve_next_ns = 0;
 	rail_sched_leave(p->dp);
-	rail_ctl_look(p, now, since);
+	rail_ctl_check(p, now, since);
 }

@@ -118,14 +118,14 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
  * takes longer than PROGRESS_LOOK_NS only this time is counted, because its
  * caller is stuck or stopped.
  */
-static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
+static uint64_t drive_looked(const struct rail_polls *polls, uint64_t now)
 {
-	uint64_t since = __atomic_load_n(&looks->since_ns, __ATOMIC_RELAXED);
+	uint64_t since = __atomic_load_n(&polls->since_ns, __ATOMIC_RELAXED);
 	uint64_t open = since && now > since ? now - since : 0;
 
 	if (open > PROGRESS_LOOK_NS)
 		open = PROGRESS_LOOK_NS;
-	return __atomic_load_n(&looks->took_ns, __ATOMIC_RELAXED) + open;
+	return __atomic_load_n(&polls->took_ns, __ATOMIC_RELAXED) + open;
 }
 
 /*
@@ -134,16 +134,16 @@ static uint64_t drive_looked(const struct rail_looks *looks, uint64_t now)
  * poll moves bytes, so only the time before, between and after the polls counts
  * as away.
  */
-static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
+static void drive_measure(struct rail_drive *d, const struct rail_polls *polls,
 			  uint64_t away_ns, uint64_t now)
 {
-	uint64_t looked = drive_looked(looks, now), calls;
+	uint64_t looked = drive_looked(polls, now), calls;
 	uint64_t ns = now - d->since_ns;
 	int64_t away;
 
 	if (ns < PROGRESS_APP_DRIVEN_NS)
 		return;
-	calls = __atomic_load_n(&looks->calls, __ATOMIC_RELAXED);
+	calls = __atomic_load_n(&polls->calls, __ATOMIC_RELAXED);
 	away = (int64_t)ns - (int64_t)(looked - d->looked_ns);
 	d->app_driven = away <= (int64_t)((calls - d->seen + 1) * away_ns) ||
 			away <= (int64_t)(ns / PROGRESS_LITTLE);
@@ -152,14 +152,14 @@ static void drive_measure(struct rail_drive *d, const struct rail_looks *looks,
 	d->since_ns = now;
 }
 
-bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
+bool rail_drive_poll(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 {
 	if (progress_relied_on(dp))
 		d->app_driven = false;
 	else if (__atomic_load_n(&dp->app_driving, __ATOMIC_RELAXED))
 		d->app_driven = true;
 	else
-		drive_measure(d, &dp->looks, PROGRESS_AWAY_NS, now);
+		drive_measure(d, &dp->polls, PROGRESS_AWAY_NS, now);
 	return d->app_driven;
 }
 
@@ -168,8 +168,8 @@ bool rail_drive_look(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
  * read. The progress thread leaves the rx lanes to callers only if they poll
  * often: between two polls the connections fill up.
  */
-bool rail_drive_look_targets(struct tei_rail_dp *dp, struct rail_drive *d,
-			     uint64_t now)
+bool rail_drive_poll_rx(struct tei_rail_dp *dp, struct rail_drive *d,
+			uint64_t now)
 {
 	if (progress_relied_on(dp))
 		d->app_driven = false;
@@ -393,7 +393,7 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 		rail_lane_drain_eq(lane);
 		if (lane->wait_fd < 0)
 			*blind = true;
-		else if (!rail_lane_calm(lane))
+		else if (!rail_lane_sleep_ready(lane))
 			ok = false;
 		else if (*n < PROGRESS_MAX_FDS) {
 			pr->fds[*n].fd = lane->wait_fd;
@@ -513,7 +513,7 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
  * a contact address that another process holds. All other events wake the
  * thread through a descriptor or have a due time.
  */
-static bool progress_calm(struct tei_rail_dp *dp)
+static bool progress_sleep_ready(struct tei_rail_dp *dp)
 {
 	struct rail *rail;
 	uint32_t i;
@@ -552,7 +552,7 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	quiet = now > last ? 2 * (now - last) : 0;
 	if (quiet > PROGRESS_QUIET_SLEEP_NS)
 		quiet = PROGRESS_QUIET_SLEEP_NS;
-	if (quiet <= PROGRESS_IDLE_SLEEP_NS || !progress_calm(dp))
+	if (quiet <= PROGRESS_IDLE_SLEEP_NS || !progress_sleep_ready(dp))
 		quiet = PROGRESS_IDLE_SLEEP_NS;
 	else
 		__atomic_store_n(&dp->rests_ns, now + quiet, __ATOMIC_RELAXED);
@@ -781,8 +781,8 @@ static void progress_turn(struct progress *pr)
 	bool any, target = false;
 
 	now = tei_now_ns();
-	rail_drive_look(dp, &pr->drive, now);
-	rail_drive_look_targets(dp, &pr->targets, now);
+	rail_drive_poll(dp, &pr->drive, now);
+	rail_drive_poll_rx(dp, &pr->targets, now);
 	if (!pr->drive.app_driven && !pr->targets.app_driven)
 		pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	any = progress_lanes(pr, &target);

@@ -31,7 +31,7 @@ static struct tei_rail_dp *progress_unresolved(struct rail_drive *d)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(dp);
 	memset(d, 0, sizeof(*d));
-	CU_ASSERT_FALSE(rail_drive_look(dp, d, PROGRESS_START));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, d, PROGRESS_START));
 	return dp;
 }
 
@@ -41,12 +41,12 @@ static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	tei_rail_drive_begin(dp);
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
 	/* the next loop may follow, but it must come soon */
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d,
-					PROGRESS_START + PROGRESS_LATER));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
+	CU_ASSERT_FALSE(
+		rail_drive_poll(dp, &d, PROGRESS_START + PROGRESS_LATER));
 	free(dp);
 }
 
@@ -60,14 +60,14 @@ static void test_a_caller_who_asks_often_has_the_lanes(void)
 	for (i = 0; i < 2; i++)
 		tei_rail_progress(dp);
 	now += PROGRESS_LATER;
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	for (i = 0; i < 100; i++)
 		tei_rail_progress(dp);
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	now += PROGRESS_LATER;
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
 	now += PROGRESS_LATER;
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	free(dp);
 }
 
@@ -79,9 +79,9 @@ static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 {
 	for (; n > 0; n--) {
 		begin += away_ns;
-		rail_look_begin(&dp->rx_polls, begin);
+		rail_polls_begin(&dp->rx_polls, begin);
 		begin += took_ns;
-		rail_look_end(&dp->rx_polls, begin - took_ns, begin);
+		rail_polls_end(&dp->rx_polls, begin - took_ns, begin);
 	}
 	return begin;
 }
@@ -93,17 +93,17 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 	int i;
 
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	/* a caller that sleeps for 100 us before each poll */
 	now = progress_looks(dp, now, 10, 0, 100 * TEI_NS_PER_US);
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	now += TEI_NS_PER_MS;
 	/* a caller that does little else */
 	for (i = 0; i < 200; i++)
 		tei_rail_progress_all(dp);
-	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	tei_rail_sleep_end(dp);
 	free(dp);
 }
@@ -115,30 +115,30 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 	int i;
 
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	/* four polls without a pause, of which the last one goes on */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
-		rail_look_begin(&dp->rx_polls, at);
+		rail_polls_begin(&dp->rx_polls, at);
 		if (i < 3)
-			rail_look_end(&dp->rx_polls, at,
-				      at + 300 * TEI_NS_PER_US);
+			rail_polls_end(&dp->rx_polls, at,
+				       at + 300 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	/* the poll goes on for the whole next millisecond */
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
-	rail_look_end(&dp->rx_polls, at, now);
+	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
+	rail_polls_end(&dp->rx_polls, at, now);
 	/* the caller is away for half of the time, longer than connections can
 	 * wait */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
-		rail_look_begin(&dp->rx_polls, at);
-		rail_look_end(&dp->rx_polls, at, at + 100 * TEI_NS_PER_US);
+		rail_polls_begin(&dp->rx_polls, at);
+		rail_polls_end(&dp->rx_polls, at, at + 100 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	free(dp);
 }
 
@@ -148,19 +148,19 @@ static void test_few_long_looks_have_the_target_lanes(void)
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	/* three polls have four pauses next to them */
 	progress_looks(dp, now, 3, 300 * TEI_NS_PER_US, 25 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	/* away for longer, but for a small part of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     90 * TEI_NS_PER_US);
-	CU_ASSERT_TRUE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	/* away for a fifth of the time */
 	now = progress_looks(dp, now, 3, 500 * TEI_NS_PER_US,
 			     125 * TEI_NS_PER_US);
-	CU_ASSERT_FALSE(rail_drive_look_targets(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
 	free(dp);
 }
 
@@ -172,21 +172,21 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 
 	/* two polls, of which the second one goes on: the caller is never away
 	 * for long */
-	rail_look_begin(&dp->looks, now);
-	rail_look_end(&dp->looks, now, now + 600 * TEI_NS_PER_US);
-	rail_look_begin(&dp->looks, now + 700 * TEI_NS_PER_US);
+	rail_polls_begin(&dp->polls, now);
+	rail_polls_end(&dp->polls, now, now + 600 * TEI_NS_PER_US);
+	rail_polls_begin(&dp->polls, now + 700 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
 	/* the caller is stuck in the poll, so the thread takes over */
 	now += 3 * TEI_NS_PER_MS;
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
 	now += 2 * TEI_NS_PER_MS;
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	/* the poll has ended, and the caller is away for the rest of the
 	 * time */
-	rail_look_end(&dp->looks, now, now + 100 * TEI_NS_PER_US);
+	rail_polls_end(&dp->polls, now, now + 100 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, now));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	free(dp);
 }
 
@@ -196,14 +196,14 @@ static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
 	tei_rail_drive_begin(dp);
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_sleep_begin(dp);
 	tei_rail_sleep_end(dp);
-	CU_ASSERT_FALSE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_sleep_end(dp);
-	CU_ASSERT_TRUE(rail_drive_look(dp, &d, PROGRESS_START));
+	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
 	free(dp);
 }
@@ -853,19 +853,19 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 
 /* Returns true if the lane's descriptor can be slept on after everything that
  * arrived has been read. */
-static bool progress_calm(struct rail_lane *lane)
+static bool progress_sleep_ready(struct rail_lane *lane)
 {
 	struct pollfd p = { .fd = lane->wait_fd, .events = POLLIN };
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	bool calm;
+	bool sleep_ready;
 
 	do {
 		rail_lane_run(lane);
 		tei_mutex_lock(&lane->lock);
-		calm = rail_lane_calm(lane) && !poll(&p, 1, 0);
+		sleep_ready = rail_lane_sleep_ready(lane) && !poll(&p, 1, 0);
 		tei_mutex_unlock(&lane->lock);
-	} while (!calm && tei_now_ns() < end);
-	return calm;
+	} while (!sleep_ready && tei_now_ns() < end);
+	return sleep_ready;
 }
 
 /* Otherwise the thread of an idle process would never sleep. */
@@ -879,8 +879,9 @@ static void test_descriptors_are_calm_after_traffic(void)
 		if (!test_pair_open_by(&pair, provider[i]))
 			continue;
 		test_plane_still(&pair.to);
-		CU_ASSERT(progress_calm(&pair.rail->tx_lanes[0]));
-		CU_ASSERT(progress_calm(&rail_at(pair.to.dp, 0)->rx_lane));
+		CU_ASSERT(progress_sleep_ready(&pair.rail->tx_lanes[0]));
+		CU_ASSERT(
+			progress_sleep_ready(&rail_at(pair.to.dp, 0)->rx_lane));
 		test_pair_close(&pair);
 	}
 }

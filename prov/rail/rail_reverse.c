@@ -124,7 +124,8 @@ void rail_reverse_received(struct tei_rail_peer *p,
 	struct rail_reverse *b = p->back[lane->rail->index];
 
 	if (b && lane->is_rx && !lane->first)
-		__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
+		__atomic_store_n(&b->received_ns, p->alive_ns,
+				 __ATOMIC_RELAXED);
 }
 
 /* Removes the addresses of freed peers from the lane's address vector. */
@@ -193,7 +194,7 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 		b->gen = gen;
 		b->to = addr;
 	}
-	__atomic_store_n(&b->heard_ns, p->alive_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&b->received_ns, p->alive_ns, __ATOMIC_RELAXED);
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
@@ -215,7 +216,7 @@ int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
 
 	if (!b || !__atomic_load_n(&b->good, __ATOMIC_RELAXED) ||
 	    tei_now_about_ns() >
-		    __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
+		    __atomic_load_n(&b->received_ns, __ATOMIC_RELAXED) +
 			    REVERSE_RECEIVED_NS)
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);

@@ -72,8 +72,9 @@ static bool reverse_is_good(struct reverse_rig *rig)
 		__atomic_load_n(&rig->of_to->back[0], __ATOMIC_ACQUIRE);
 
 	return reverse_is_told(b) &&
-	       tei_now_ns() < __atomic_load_n(&b->heard_ns, __ATOMIC_RELAXED) +
-				      TEI_NS_PER_SEC / 2;
+	       tei_now_ns() <
+		       __atomic_load_n(&b->received_ns, __ATOMIC_RELAXED) +
+			       TEI_NS_PER_SEC / 2;
 }
 
 /* Sends user messages until the reverse path is valid. Messages over a valid

@@ -253,7 +253,7 @@ void tei_rail_sleep_end(struct tei_rail_dp *dp)
 #define SCHED_LOOK_BYTES	(256u << 10)
 
 /* Returns true if polling the lane may take so long that it must be timed. */
-static bool sched_look_is_long(const struct rail_lane *lane, bool work)
+static bool sched_poll_is_long(const struct rail_lane *lane, bool work)
 {
 	return work || __atomic_load_n(&lane->inflight_bytes,
 				       __ATOMIC_RELAXED) >= SCHED_LOOK_BYTES;
@@ -277,15 +277,15 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) !=
 				     RAIL_LANE_ACTIVE))
 				continue;
-			if (!from && sched_look_is_long(lane, work)) {
+			if (!from && sched_poll_is_long(lane, work)) {
 				from = tei_now_ns();
-				rail_look_begin(&dp->looks, from);
+				rail_polls_begin(&dp->polls, from);
 			}
 			rail_lane_run(lane);
 		}
 	}
 	if (from)
-		rail_look_end(&dp->looks, from, tei_now_ns());
+		rail_polls_end(&dp->polls, from, tei_now_ns());
 	else
-		rail_look_count(&dp->looks);
+		rail_polls_count(&dp->polls);
 }

@@ -370,7 +370,7 @@ static bool sched_meets(const struct rail_slice *a, const struct tei_list *list)
 
 /* Checks at one moment that no byte is posted twice, or both posted and waiting
  * to be posted. */
-static void sched_look(struct sched_rig *rig)
+static void sched_poll(struct sched_rig *rig)
 {
 	struct rail *rail = rail_at(rig->from.dp, 0);
 	struct rail_lane *lane;
@@ -415,7 +415,7 @@ static void sched_round(struct sched_rig *rig, int value,
 	memset(rig->src, value, SCHED_BIG);
 	sched_submit_all(rig, t, 0);
 	while (!sched_all_ended(t) && tei_now_ns() < end) {
-		sched_look(rig);
+		sched_poll(rig);
 		if (each)
 			each(rig, arg);
 		sched_yield();

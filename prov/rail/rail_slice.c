@@ -236,9 +236,9 @@ static struct tei_rail_task *slice_first(const struct tei_list *queue,
 
 /* Returns the first slice on the retry list that this rail may post, or NULL.
  * *passed: number of slices skipped, at most SLICE_LOOK. */
-static struct rail_slice *slice_look_retry(const struct tei_rail_peer *peer,
-					   const struct rail *rail,
-					   uint32_t *passed)
+static struct rail_slice *slice_check_retry(const struct tei_rail_peer *peer,
+					    const struct rail *rail,
+					    uint32_t *passed)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_slice *s;
@@ -259,7 +259,7 @@ static struct rail_slice *slice_first_retry(const struct tei_rail_peer *peer,
 {
 	uint32_t passed;
 
-	return slice_look_retry(peer, rail, &passed);
+	return slice_check_retry(peer, rail, &passed);
 }
 
 /* If none of the first SLICE_LOOK slices is for this rail, moves these slices
@@ -271,7 +271,7 @@ static void slice_turn_retry(struct tei_rail_peer *peer,
 	struct rail_slice *s;
 	uint32_t n;
 
-	if (slice_look_retry(peer, rail, &n) || n < SLICE_LOOK)
+	if (slice_check_retry(peer, rail, &n) || n < SLICE_LOOK)
 		return;
 	while (n--) {
 		s = tei_list_first(&peer->retry, struct rail_slice, link);

@@ -40,7 +40,7 @@
 #define STALL_OPENS	8
 
 /* Returns the list of connections of the lane on which nothing has completed
- * for RAIL_STALL_NS, linked by look_next. */
+ * for RAIL_STALL_NS, linked by check_next. */
 static struct rail_conn *stall_walk(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock)
 {
@@ -49,14 +49,14 @@ static struct rail_conn *stall_walk(struct rail_lane *lane, uint64_t now)
 
 	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
 		p = s->conn;
-		if (p->moves != p->look_moves) {
-			p->look_moves = p->moves;
-			p->look_ns = now;
+		if (p->moves != p->check_moves) {
+			p->check_moves = p->moves;
+			p->check_ns = now;
 		}
-		if (now - p->look_ns < RAIL_STALL_NS || p->looked_ns == now)
+		if (now - p->check_ns < RAIL_STALL_NS || p->looked_ns == now)
 			continue;
 		p->looked_ns = now;
-		p->look_next = list;
+		p->check_next = list;
 		list = p;
 	}
 	return list;
@@ -75,10 +75,10 @@ static struct rail_conn *stall_lane(struct rail_lane *lane, uint64_t now)
 		head = tei_list_first(&lane->posted, struct rail_slice, link);
 		moves = head->conn->moves;
 	}
-	if (head && head == lane->look_head && moves == lane->look_moves)
+	if (head && head == lane->check_head && moves == lane->check_moves)
 		list = stall_walk(lane, now);
-	lane->look_head = head;
-	lane->look_moves = moves;
+	lane->check_head = head;
+	lane->check_moves = moves;
 	tei_mutex_unlock(&lane->lock);
 	return list;
 }
@@ -108,19 +108,19 @@ void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 /* Checks one lane. The connections stay valid, because only this thread frees
  * their peers. */
-static void stall_look(struct rail_lane *lane, uint64_t now)
+static void stall_check(struct rail_lane *lane, uint64_t now)
 {
 	struct rail_conn *p = stall_lane(lane, now);
 
 	if (!p)
 		return;
 	rail_sched_enter(lane->rail->dp);
-	for (; p; p = p->look_next)
-		stall_ask(p->peer, lane, p->remote, p->look_moves, now);
+	for (; p; p = p->check_next)
+		stall_ask(p->peer, lane, p->remote, p->check_moves, now);
 	rail_sched_leave(lane->rail->dp);
 }
 
-void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
+void rail_stall_check(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct rail_lane *lane;
 	struct rail *rail;
@@ -131,7 +131,7 @@ void rail_stall_look(struct tei_rail_dp *dp, uint64_t now)
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->inflight, __ATOMIC_RELAXED))
-				stall_look(lane, now);
+				stall_check(lane, now);
 		}
 	}
 }
@@ -160,17 +160,17 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		/* now may be older than since_ns, because this iteration began
 		 * earlier */
 		f->alive_ns = now > f->since_ns ? now : f->since_ns;
-		f->looks = 0;
+		f->polls = 0;
 	}
 	grace = STALL_GRACE_NS + (f->alive_ns - f->since_ns);
 	if (grace > STALL_GRACE_MAX)
 		grace = STALL_GRACE_MAX;
-	f->looks++;
+	f->polls++;
 	if (f->stage == RAIL_FAULT_ASKED)
 		return now >= f->alive_ns + grace / 2 &&
 		       now >= f->since_ns + STALL_HEARD_NS &&
 		       (!f->asked || now >= f->asked_ns + STALL_HEARD_NS) &&
-		       f->looks >= STALL_LOOKS;
+		       f->polls >= STALL_LOOKS;
 	return now >= f->alive_ns + grace;
 }
 
@@ -250,8 +250,8 @@ bool rail_stall_confirm(const struct rail_disconnect_list *list,
 	if (moved || tei_now_ns() - doubt_ns > stall_doubt(dp))
 		return !moved;
 	stall_addr(peer, lane, remote, &addr);
-	return !rail_disconnect_heard(list, addr.bytes, addr.len,
-				      STALL_HEARD_MS, asked);
+	return !rail_disconnect_received(list, addr.bytes, addr.len,
+					 STALL_HEARD_MS, asked);
 }
 
 uint64_t rail_stall_acked(const struct rail_disconnect_list *list,

@@ -72,7 +72,7 @@ uint64_t rail_tcp_acked(int fd)
 	return info.tcpi_bytes_acked;
 }
 
-bool rail_tcp_heard(int fd, uint32_t ms, bool asked)
+bool rail_tcp_received(int fd, uint32_t ms, bool asked)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof(info);

@@ -191,8 +191,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 	uint32_t n = rail_count(dp), i;
 	uint64_t from = tei_now_ns(), now;
 
-	rail_look_begin(&dp->looks, from);
-	rail_look_begin(&dp->rx_polls, from);
+	rail_polls_begin(&dp->polls, from);
+	rail_polls_begin(&dp->rx_polls, from);
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;
@@ -200,8 +200,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 		user_poll_initiating(rail_at(dp, i), work);
 	}
 	now = tei_now_ns();
-	rail_look_end(&dp->looks, from, now);
-	rail_look_end(&dp->rx_polls, from, now);
+	rail_polls_end(&dp->polls, from, now);
+	rail_polls_end(&dp->rx_polls, from, now);
 }
 
 /* --- resolvers ----------------------------------------------------------- */
