@@ -386,7 +386,7 @@ static void engine_stop(struct engine *e)
 	if (e->store)
 		tei_meta_store_watch(e->store, NULL, NULL);
 	if (e->dp)
-		tei_rail_notify_shut(e->dp);
+		tei_rail_notify_stop(e->dp);
 	engine_wait_shut(e);
 	/* before the withdrawal, because a worker may be publishing */
 	engine_work_stop(e);

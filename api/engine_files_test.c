@@ -286,7 +286,7 @@ static batch_id_t files_batch;
  * publication. */
 static int files_refuse(struct tei_meta_store *store,
 			const struct tei_meta_desc *desc, const char *json,
-			size_t len, bool told, uint64_t deadline_ns,
+			size_t len, bool notified, uint64_t deadline_ns,
 			struct tei_err *err)
 {
 	struct files_rig *r = files_publishing;
@@ -295,7 +295,7 @@ static int files_refuse(struct tei_meta_store *store,
 	(void)desc;
 	(void)json;
 	(void)len;
-	(void)told;
+	(void)notified;
 	(void)deadline_ns;
 	if (!r)
 		return 0;

@@ -504,7 +504,7 @@ int engine_republish(struct engine *e, struct tei_err *err)
  * is returned to the application; the store then also registers the name again
  * if another process has taken it. Blocks. No lock may be held.
  */
-int engine_publish(struct engine *e, bool told, struct tei_err *err);
+int engine_publish(struct engine *e, bool notified, struct tei_err *err);
 /*
  * Publishes a registration or the removal of one. If the store refers peers to
  * the control channel for the buffers and the last publication succeeded,

@@ -317,7 +317,7 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 		       int code)
 {
 	struct engine_lease *lease = p->lease;
-	bool told = p->state == LEASE_TELLING;
+	bool notified = p->state == LEASE_TELLING;
 
 	if (p->state == LEASE_MOVING) {
 		p->over = true;
@@ -333,13 +333,15 @@ static void lease_done(struct engine_leasing *l, struct lease_piece *p,
 						     LEASE_NONE);
 	if (!lease)
 		return;
-	if (told && !code)
+	if (notified && !code)
 		lease_moved(l, lease, p);
 	else
-		lease_fail_code(l, lease, told && code == TEI_ERR_TIMED_OUT ?
-				STATUS_TIMEOUT : STATUS_FAILED,
-				code ? code : TEI_ERR_CONTEXT,
-				code ? tei_err_name(code) : "no slot was granted");
+		lease_fail_code(
+			l, lease,
+			notified && code == TEI_ERR_TIMED_OUT ? STATUS_TIMEOUT
+							      : STATUS_FAILED,
+			code ? code : TEI_ERR_CONTEXT,
+			code ? tei_err_name(code) : "no slot was granted");
 	lease_try_end(l, lease);
 }
 
@@ -496,7 +498,7 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 {
 	uint64_t heard = p->target->heard_ns;
 	uint64_t fence = l->engine->settings.fence_ms * TEI_NS_PER_MS;
-	bool told = p->state == LEASE_TELLING;
+	bool notified = p->state == LEASE_TELLING;
 	uint64_t since = p->state == LEASE_ASKING ? p->lease->waits_ns :
 						    p->since_ns;
 
@@ -507,7 +509,7 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 			lease_enter(l, p, LEASE_NONE);
 		return false;
 	}
-	if (told && p->lease->stop_ns &&
+	if (notified && p->lease->stop_ns &&
 	    l->now - p->lease->stop_ns > fence) {
 		lease_lose(l, p, STATUS_TIMEOUT, TEI_ERR_TIMED_OUT,
 			   "the target does not report the end of its copy",
@@ -518,10 +520,13 @@ static bool lease_age(struct engine_leasing *l, struct lease_piece *p,
 		return false;
 	p->lease->silent = true;
 	p->target->silent = true;
-	lease_lose(l, p, told ? STATUS_TIMEOUT : STATUS_FAILED,
-		   TEI_ERR_ENDPOINT, told ?
-		   "the target made no progress for MC_SLICE_TIMEOUT; its copy may still run" :
-		   "the target granted no bounce slot for MC_SLICE_TIMEOUT", false);
+	lease_lose(l, p, notified ? STATUS_TIMEOUT : STATUS_FAILED,
+		   TEI_ERR_ENDPOINT,
+		   notified ? "the target made no progress for "
+			      "MC_SLICE_TIMEOUT; its copy may still run"
+			    : "the target granted no bounce slot for "
+			      "MC_SLICE_TIMEOUT",
+		   false);
 	return true;
 }
 

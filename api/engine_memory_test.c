@@ -25,13 +25,13 @@ static uint32_t memory_calls;		/* atomic: publications of any kind */
 
 static int memory_publish(struct tei_meta_store *store,
 			  const struct tei_meta_desc *desc, const char *json,
-			  size_t len, bool told, uint64_t deadline_ns,
+			  size_t len, bool notified, uint64_t deadline_ns,
 			  struct tei_err *err)
 {
 	(void)store;
 	(void)json;
 	(void)len;
-	(void)told;
+	(void)notified;
 	(void)deadline_ns;
 	(void)err;
 	/* a worker publishes the same again some time after the rails are

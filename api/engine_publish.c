@@ -216,13 +216,12 @@ err_pieces:
 
 /* Writes the descriptor to the store. head: without the buffers. told: a call
  * of the application gets the result. */
-static int publish_locked(struct engine *e, bool told, bool head,
-			  struct tei_err *err)
-	TEI_REQUIRES(e->listing.store)
+static int publish_locked(struct engine *e, bool notified, bool head,
+			  struct tei_err *err) TEI_REQUIRES(e->listing.store)
 {
 	struct engine_listing *l = &e->listing;
-	uint32_t flags = (told ? TEI_META_TOLD : 0) |
-			 (head ? TEI_META_HEAD : 0);
+	uint32_t flags =
+		(notified ? TEI_META_TOLD : 0) | (head ? TEI_META_HEAD : 0);
 	struct tei_meta_desc *desc = NULL;
 	bool listed = true;
 	int ret;
@@ -251,7 +250,7 @@ static int publish_locked(struct engine *e, bool told, bool head,
 }
 
 /* Publishes for a call of the application and waits for the store's lock. */
-static int publish_store(struct engine *e, bool told, bool head,
+static int publish_store(struct engine *e, bool notified, bool head,
 			 struct tei_err *err)
 {
 	struct engine_listing *l = &e->listing;
@@ -261,7 +260,7 @@ static int publish_store(struct engine *e, bool told, bool head,
 	l->waiting++;
 	tei_mutex_unlock(&l->lock);
 	tei_mutex_lock(&e->listing.store);
-	ret = publish_locked(e, told, head, err);
+	ret = publish_locked(e, notified, head, err);
 	tei_mutex_unlock(&e->listing.store);
 	tei_mutex_lock(&l->lock);
 	l->waiting--;
@@ -292,9 +291,9 @@ static bool publish_for_worker(struct engine *e, bool head)
 	return !yields && !ret;
 }
 
-int engine_publish(struct engine *e, bool told, struct tei_err *err)
+int engine_publish(struct engine *e, bool notified, struct tei_err *err)
 {
-	return publish_store(e, told, false, err);
+	return publish_store(e, notified, false, err);
 }
 
 int engine_publish_regions(struct engine *e, struct tei_err *err)

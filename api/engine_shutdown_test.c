@@ -91,7 +91,7 @@ static void shutdown_child(void)
 static void a_signal_as_it_is_destroyed_withdraws_it(void)
 {
 	int fds[2], status = 0;
-	char told = 0;
+	char notified = 0;
 	pid_t pid;
 
 	CU_ASSERT_FATAL(!pipe(fds));
@@ -102,7 +102,7 @@ static void a_signal_as_it_is_destroyed_withdraws_it(void)
 	close(fds[1]);
 	CU_ASSERT_FATAL(pid > 0 && waitpid(pid, &status, 0) == pid);
 	CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM);
-	CU_ASSERT(read(fds[0], &told, 1) == 1 && told == 'w');
+	CU_ASSERT(read(fds[0], &notified, 1) == 1 && notified == 'w');
 	close(fds[0]);
 }
 

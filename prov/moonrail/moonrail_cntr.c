@@ -37,7 +37,7 @@ static uint64_t cntr_tell(struct moonrail_cntr *c)
 	uint64_t errors;
 
 	moonrail_enter(c->domain);
-	errors = c->told = c->errors;
+	errors = c->notified = c->errors;
 	c->past = c->failed;
 	moonrail_leave(c->domain);
 	return errors;
@@ -59,8 +59,8 @@ void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 		if (c->id != id)
 			continue;
 		/* the errors of one counter may be in several queues */
-		if (nth > c->past && c->told < c->errors)
-			c->told++;
+		if (nth > c->past && c->notified < c->errors)
+			c->notified++;
 		return;
 	}
 }
@@ -102,7 +102,7 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 	struct moonrail_cntr *c = cntr_of(fid);
 
 	moonrail_enter(c->domain);
-	c->told = value;
+	c->notified = value;
 	c->past = c->failed;
 	__atomic_store_n(&c->errors, value, __ATOMIC_RELEASE);
 	moonrail_notify(c->domain);
@@ -112,12 +112,12 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 
 static uint64_t cntr_known(struct moonrail_cntr *c)
 {
-	uint64_t told;
+	uint64_t notified;
 
 	moonrail_enter(c->domain);
-	told = c->told;
+	notified = c->notified;
 	moonrail_leave(c->domain);
-	return told;
+	return notified;
 }
 
 /*
@@ -130,7 +130,7 @@ static uint64_t cntr_known(struct moonrail_cntr *c)
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
-	uint64_t from = tei_now_ns(), now, end, seen, told = cntr_known(c);
+	uint64_t from = tei_now_ns(), now, end, seen, notified = cntr_known(c);
 
 	end = timeout < 0 ? UINT64_MAX :
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
@@ -138,7 +138,7 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		seen = moonrail_events(c->domain);
 		if (cntr_read(fid) >= threshold)
 			return 0;
-		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != told) {
+		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != notified) {
 			cntr_tell(c);
 			return -FI_EAVAIL;
 		}

@@ -369,7 +369,7 @@ struct moonrail_cntr {
 	uint64_t value, errors;
 	/* domain->lock */
 	struct tei_list link;		/* domain->cntrs */
-	uint64_t told;			/* number of errors that the application
+	uint64_t notified;		/* number of errors that the application
 					 * already knows */
 	uint64_t failed, past;		/* failed: operations that have failed,
 					 * in total; past: failed when the
@@ -430,7 +430,7 @@ struct moonrail_mr {
 	struct tei_list link;
 	char *addr;
 	/* told: number of peers that the key was sent to. */
-	uint64_t len, key, access, told;
+	uint64_t len, key, access, notified;
 	struct moonrail_cntr *cntr[2];	/* counters of remote reads and remote
 					 * writes */
 };

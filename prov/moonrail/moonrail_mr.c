@@ -44,7 +44,7 @@ bool moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 			o->wire.flags |= MOONRAIL_WIRE_VIRTUAL;
 		if (p->domain->counts)
 			o->wire.flags |= MOONRAIL_WIRE_EVENTS;
-		mr->told++;
+		mr->notified++;
 	}
 	moonrail_stream_send(p, o);
 	return true;
@@ -98,7 +98,7 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 	struct moonrail_out *o;
 
-	if (!mr->told)
+	if (!mr->notified)
 		return;
 	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
 		if (!mr_reaches(p))
@@ -168,7 +168,7 @@ void moonrail_mr_want_events(struct moonrail_domain *d)
 	d->counts = true;
 	for (i = 0; i < MOONRAIL_HASH; i++)
 		tei_list_foreach(mr, &d->mrs[i], struct moonrail_mr, link)
-			if (mr->told)
+			if (mr->notified)
 				mr_tell_all(mr);
 	mr_wait_known(d);
 }
@@ -188,7 +188,7 @@ static int mr_close(struct fid *fid)
 		if (mr->cntr[i])
 			mr->cntr[i]->refs--;
 	mr_withdraw(mr);
-	if (mr->told)
+	if (mr->notified)
 		mr_wait_known(d);
 	if (mr->len) {
 		moonrail_pin_closed(d, mr->addr, mr->len);

@@ -922,12 +922,12 @@ static bool peer_too_long(struct moonrail_peer *p, uint64_t now)
 
 /* Returns true if no PING is needed: messages have been acknowledged since the
  * last run, or nothing is owed and new messages were sent. */
-static bool peer_moves(struct moonrail_peer *p, bool owed)
+static bool peer_moves(struct moonrail_peer *p, bool answer_pending)
 {
 	bool moves = p->acked != p->look_acked ||
-		     (!owed && p->next_seq != p->look_seq);
+		     (!answer_pending && p->next_seq != p->look_seq);
 
-	if (!owed)
+	if (!answer_pending)
 		p->since_ns = 0;
 	p->look_acked = p->acked;
 	p->look_seq = p->next_seq;
@@ -953,7 +953,7 @@ static uint64_t peer_gone(struct moonrail_peer *p, uint64_t now)
 static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
-	bool owed;
+	bool answer_pending;
 
 	if (p->incarnation && tei_rail_peer_gone(p->rail))
 		return peer_gone(p, now);
@@ -962,19 +962,21 @@ static uint64_t peer_run(struct moonrail_peer *p, uint64_t now)
 		peer_flush(p);
 	/* the operations must time out if the peer does not send an answer that
 	 * it owes */
-	owed = !p->silent && (p->nends || !tei_list_empty(&p->queue) ||
-			   !tei_list_empty(&p->sent) || p->nparked ||
-			   !tei_list_empty(&p->waiting) ||
-			   !tei_list_empty(&p->unsure) ||
-			   !tei_list_empty(&p->rma));
+	answer_pending =
+		!p->silent &&
+		(p->nends || !tei_list_empty(&p->queue) ||
+		 !tei_list_empty(&p->sent) || p->nparked ||
+		 !tei_list_empty(&p->waiting) || !tei_list_empty(&p->unsure) ||
+		 !tei_list_empty(&p->rma));
 	if (!p->ping_ns || now < p->ping_ns)
-		return p->ping_ns || !owed ? p->ping_ns : now + PEER_PING_NS;
-	if (peer_moves(p, owed)) {
+		return p->ping_ns || !answer_pending ? p->ping_ns
+						     : now + PEER_PING_NS;
+	if (peer_moves(p, answer_pending)) {
 		p->ping_wait_ns = PEER_PING_NS;
 		p->ping_ns = now + p->ping_wait_ns;
 		return p->ping_ns;
 	}
-	if (!owed) {
+	if (!answer_pending) {
 		p->ping_ns = 0;
 		return 0;
 	}

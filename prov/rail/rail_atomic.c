@@ -37,12 +37,12 @@ struct rail_atomic_slot {
 	int32_t code;
 	uint8_t op, width;
 	bool executed;
-	bool owed; /* in rail_atomic_book.owed */
+	bool answer_pending; /* in rail_atomic_book.answer_pending */
 };
 
 struct rail_atomic_book {
 	struct rail_atomic_slot slot[RAIL_ATOMICS];
-	uint16_t owed[RAIL_ATOMICS];
+	uint16_t answer_pending[RAIL_ATOMICS];
 	uint32_t nowed;
 };
 
@@ -170,7 +170,7 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 {
 	struct rail_atomics *a = &peer->atomics;
 
-	a->told = true;
+	a->notified = true;
 	if (session <= a->session)
 		return;
 	if (a->session)
@@ -325,7 +325,7 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	again = a->since_ns && now >= a->next_ns;
 	since = a->since_ns;
 	next = since ? a->next_ns : 0;
-	if (ready && !a->told) {
+	if (ready && !a->notified) {
 		/* the hello is sent when the state machines of the peer run
 		 * next */
 		peer->rehello = true;
@@ -470,10 +470,10 @@ static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
 /* Adds the slot to the list of answers to be sent. */
 static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
 {
-	if (b->slot[place].owed)
+	if (b->slot[place].answer_pending)
 		return;
-	b->slot[place].owed = true;
-	b->owed[b->nowed++] = place;
+	b->slot[place].answer_pending = true;
+	b->answer_pending[b->nowed++] = place;
 }
 
 void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
@@ -497,7 +497,7 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 		if (in.seq < s->seq)
 			continue;
 		if (in.seq > s->seq) {
-			in.owed = s->owed;
+			in.answer_pending = s->answer_pending;
 			*s = in;
 		}
 		atomic_owe(a->book, (uint16_t)(in.seq % RAIL_ATOMICS));
@@ -521,7 +521,7 @@ static uint32_t atomic_collect(struct tei_rail_peer *peer,
 	uint32_t i, n = 0;
 
 	for (i = 0; i < b->nowed && n < ATOMIC_BUNDLE; i++) {
-		s = &b->slot[b->owed[i]];
+		s = &b->slot[b->answer_pending[i]];
 		if (s->executed)
 			continue;
 		s->executed = true;
@@ -587,7 +587,7 @@ static size_t atomic_compose_answer(struct tei_rail_peer *peer, uint8_t *buf)
 	rail_wire_put(&w, peer->atomics.own_session, 8);
 	rail_wire_put(&w, b->nowed, 2);
 	for (i = 0; i < b->nowed; i++) {
-		s = &b->slot[b->owed[i]];
+		s = &b->slot[b->answer_pending[i]];
 		rail_wire_put(&w, s->seq, 8);
 		rail_wire_put(&w, (uint32_t)s->code, 4);
 		rail_wire_put(&w, s->old, 8);
@@ -622,7 +622,7 @@ static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
 	 * initiator repeats the request */
 	rail_sched_enter(dp);
 	for (i = 0; i < b->nowed; i++)
-		b->slot[b->owed[i]].owed = false;
+		b->slot[b->answer_pending[i]].answer_pending = false;
 	b->nowed = 0;
 	rail_sched_leave(dp);
 	return 0;

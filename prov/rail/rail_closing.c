@@ -151,7 +151,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 
 /* --- with the lane's connections ----------------------------------------- */
 
-void rail_lane_shut(struct rail_lane *lane, bool throttled)
+void rail_lane_shutdown(struct rail_lane *lane, bool throttled)
 {
 	struct rail_done done;
 	struct tei_list none;

@@ -153,7 +153,7 @@ static void test_a_plane_closes_while_its_lanes_do(void)
 	test_pair_open(&pair);
 	closing_hold(&pair.rail->rx_lane);
 	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
-	rail_lane_shut(&pair.rail->tx_lanes[0], true);
+	rail_lane_shutdown(&pair.rail->tx_lanes[0], true);
 	CU_ASSERT(rail_closing_under_way(&pair.rail->rx_lane));
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, closing_let_soon, NULL));
 	test_pair_close(&pair);

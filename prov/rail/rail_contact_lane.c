@@ -110,7 +110,7 @@ static void first_give_up(struct rail *rail)
 {
 	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",
 		 rail->name, rail->provider);
-	rail_lane_shut(&rail->first.lane, false);
+	rail_lane_shutdown(&rail->first.lane, false);
 	first_set(rail, RAIL_CONTACT_LANE_LEFT);
 	rail_peer_announce(rail->dp);
 }

@@ -156,11 +156,11 @@ static void ctl_owe_nothing(struct tei_rail_peer *p)
 	uint32_t i;
 
 	for (i = 0; i < TEI_RAIL_MAX; i++)
-		p->fence_reply[i].owed = false;
-	p->fences_owed = false;
-	p->key_reply.owed = false;
+		p->fence_reply[i].answer_pending = false;
+	p->fences_pending = false;
+	p->key_reply.answer_pending = false;
 	p->reply_hello = false;
-	p->note_in.owed = false;
+	p->note_in.answer_pending = false;
 	p->pong = false;
 	p->npongs = 0;
 	p->nowed = 0;

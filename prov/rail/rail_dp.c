@@ -25,7 +25,7 @@ static void dp_free(struct tei_rail_dp *dp)
 		next = c->next;
 		free(c);
 	}
-	rail_mr_close_anywhere(dp);
+	rail_mr_close_placeholder(dp);
 	rail_notify_dp_fini(dp);
 	tei_wipe(&dp->auth, sizeof(dp->auth));
 	pthread_cond_destroy(&dp->cond);
@@ -75,7 +75,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	for (i = 0; i < RAIL_PEER_HASH; i++)
 		tei_list_init(&dp->hash[i]);
 	rail_link_open(dp);
-	ret = attr->any_local ? rail_mr_open_anywhere(dp, err) : 0;
+	ret = attr->any_local ? rail_mr_open_placeholder(dp, err) : 0;
 	if (!ret)
 		ret = rail_numa_check(dp, err);
 	if (!ret)
@@ -138,7 +138,7 @@ static void dp_run_lanes(struct rail *rail)
 
 /* Sends BYE to all peers. Runs on the caller's thread after the progress thread
  * has stopped. */
-static void dp_say_bye(struct tei_rail_dp *dp)
+static void dp_send_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->bye_ns;
 	struct timespec nap = { .tv_nsec = 200000 };
@@ -208,7 +208,7 @@ void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)
 	dp_drain(dp, drain_ns);
 	rail_progress_stop(dp);
 	dp_end_health(dp);
-	dp_say_bye(dp);
+	dp_send_bye(dp);
 	for (i = 0; i < rail_count(dp); i++)
 		rail_close_initiating(rail_at(dp, i));
 	dp_end_tasks(dp);

@@ -526,7 +526,7 @@ static void fence_target_closed(struct rail *rail)
 	rail_contact_lane_left(rail);
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
-		if (p->fences_owed)
+		if (p->fences_pending)
 			rail_peer_attend(p);
 	rail_sched_leave(rail->dp);
 }
@@ -589,7 +589,7 @@ static void fence_renew_bound(struct rail *rail)
 {
 	tei_mutex_lock(&rail->dp->admin);
 	rail_mr_unbind(rail);
-	rail_lane_shut(&rail->rx_lane, false);
+	rail_lane_shutdown(&rail->rx_lane, false);
 	rail_contact_lane_left(rail);
 	if (fence_reopen_lane(&rail->rx_lane))
 		rail_mr_rebind(rail);
@@ -625,7 +625,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 	if (!rail->rx_lane.ep)
 		return gen + 1;
 	if (!(rail->mr_mode & FI_MR_ENDPOINT)) {
-		rail_lane_shut(&rail->rx_lane, true);
+		rail_lane_shutdown(&rail->rx_lane, true);
 		return 0;
 	}
 	fence_renew_bound(rail);

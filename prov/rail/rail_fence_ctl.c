@@ -80,20 +80,20 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 	int ret;
 
 	rail_sched_enter(dp);
-	if (!p->fences_owed) {
+	if (!p->fences_pending) {
 		rail_sched_leave(dp);
 		return 0;
 	}
 	memcpy(reply, p->fence_reply, sizeof(reply));
-	p->fences_owed = false;
+	p->fences_pending = false;
 	rail_sched_leave(dp);
 	for (i = 0; i < rail_count(dp); i++) {
-		if (!reply[i].owed)
+		if (!reply[i].answer_pending)
 			continue;
 		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
 		if (!gen) {
 			rail_sched_enter(dp);
-			p->fences_owed = true;
+			p->fences_pending = true;
 			rail_sched_leave(dp);
 			continue;
 		}
@@ -111,10 +111,10 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		ret = rail_msg_send(p, buf, len, 0);
 		rail_sched_enter(dp);
 		if (ret == -FI_EAGAIN) {
-			p->fences_owed = true;
+			p->fences_pending = true;
 			next = rail_ctl_sent(p, ret, now, &tries);
 		} else if (p->fence_reply[i].gen == reply[i].gen) {
-			p->fence_reply[i].owed = false;
+			p->fence_reply[i].answer_pending = false;
 		}
 		rail_sched_leave(dp);
 	}

@@ -47,7 +47,7 @@ static const char *hmem_pointless(const struct rail *rail)
 {
 	if (!rail->dp->settings->gpu_direct)
 		return "MOONRAIL_GPU_DIRECT is 0";
-	if (rail->dp->anywhere)
+	if (rail->dp->placeholder)
 		return "its data plane registers no application memory";
 	if (!tei_cuda_present())
 		return "no CUDA driver was loaded when the rail was opened";

@@ -779,7 +779,7 @@ struct rail_notify_recv {
 	uint64_t base;			/* oldest number that the peer still
 					 * holds */
 	struct rail_notify_part *part;	/* notification assembly, or NULL */
-	bool owed;			/* an answer with the next two values is
+	bool answer_pending;		/* an answer with the next two values is
 					 * due: */
 	uint16_t code;			/* enum rail_notify_code */
 	uint64_t turn;			/* turn of the NOTIFY that is
@@ -805,7 +805,7 @@ struct rail_notify_budget {
 					    * longest wait first */
 	struct rail_notify_memory *memory; /* sessions of freed peers
 					    * (rail_notify_recv.c), or NULL */
-	bool shut;			/* set by tei_rail_notify_shut */
+	bool shut;			   /* set by tei_rail_notify_stop */
 	bool closed;			/* tear-down: no waiting
 					 * peer gets room */
 	struct tei_log_repeat full_repeat;
@@ -823,7 +823,7 @@ struct rail_atomics {
 	uint64_t next_seq;
 	uint64_t session;		/* session that the peer
 					 * gave us, 0: none */
-	bool told;			/* the peer's hello has named the
+	bool notified;			/* the peer's hello has named the
 					 * session */
 	bool fresh;			/* some tasks may be unsent */
 	uint32_t round;			/* number of ATOMIC messages composed so
@@ -872,7 +872,7 @@ struct tei_rail_peer {
 	uint32_t table_seen;		/* newest rail table version received */
 	uint32_t table_acked;		/* newest version of our rail table that
 					 * the peer has */
-	uint64_t told_rails;		/* bits: local rails that were listed in
+	uint64_t notified_rails;	/* bits: local rails that were listed in
 					 * a hello to the peer */
 	bool want_hello;		/* a hello must be sent so that the peer
 					 * becomes READY */
@@ -972,19 +972,19 @@ struct tei_rail_peer {
 	struct rail_key_want key_want;
 	struct rail_draining *draining;	/* revoked keys that slices still use */
 	uint32_t ndraining, draining_cap;
-	uint64_t *owed;			/* region ids for which
-					 * REVOKED is due */
-	uint32_t nowed, owed_cap;
+	uint64_t *answer_pending; /* region ids for which
+				   * REVOKED is due */
+	uint32_t nowed, answer_pending_cap;
 
 	/* as the target */
 	uint64_t *revokes;		/* region ids that the
 					 * peer must drain */
 	uint32_t nrevokes, revokes_cap;
 	uint64_t revoke_next_ns;
-	bool fences_owed;
+	bool fences_pending;
 	struct rail_fence_reply {
 		uint32_t gen;
-		bool owed;
+		bool answer_pending;
 	} fence_reply[TEI_RAIL_MAX];	/* by our rail */
 	uint64_t refuse;		/* thread: incarnation that the peer's
 					 * hello names; the hello must be
@@ -1013,7 +1013,7 @@ struct tei_rail_peer {
 	uint64_t seen[RAIL_AUTH_WORDS];
 	struct rail_key_reply {
 		uint64_t addr, len;
-		bool owed;
+		bool answer_pending;
 	} key_reply;
 
 	struct rail_atomics atomics;
@@ -1134,8 +1134,8 @@ struct tei_rail_dp {
 	uint16_t port;			/* port of the first rx lanes, 0: any */
 	uint32_t next_port;		/* atomic: next index in the range of
 					 * MOONRAIL_DATA_PORTS */
-	struct tei_rail_mr *anywhere;	/* placeholder region for unregistered
-					 * local memory, or NULL */
+	struct tei_rail_mr *placeholder; /* placeholder region for unregistered
+					  * local memory, or NULL */
 	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
 	struct tei_mac_key auth;
 	int wake_fd;
@@ -1163,7 +1163,7 @@ struct tei_rail_dp {
 	uint64_t devices_seen;		/* guarded by admin: hash of the
 					 * interfaces at the last
 					 * tei_rail_dp_devices_changed */
-	bool told_full;			/* guarded by admin: a refresh has
+	bool warned_full;		/* guarded by admin: a refresh has
 					 * logged that no rail is left */
 
 	struct tei_mutex sched;		/* guards the fields below */
@@ -1472,7 +1472,7 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 /* Cuts the connections of a lane without slices and closes it. The flag selects
  * an asynchronous close, like that of rail_closing_start. */
-void rail_lane_shut(struct rail_lane *lane, bool throttled);
+void rail_lane_shutdown(struct rail_lane *lane, bool throttled);
 /* Starts a closer thread that closes the lane. From now on the lane has no
  * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
 void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
@@ -1723,8 +1723,8 @@ void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
 	TEI_REQUIRES(rail_sched_held);
 void rail_mr_free_all(struct tei_rail_dp *dp);
-int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err);
-void rail_mr_close_anywhere(struct tei_rail_dp *dp);
+int rail_mr_open_placeholder(struct tei_rail_dp *dp, struct tei_err *err);
+void rail_mr_close_placeholder(struct tei_rail_dp *dp);
 
 /* --- rail_conn.c: connections and routes --------------------------------- */
 /* Returns the connection of this lane to that remote rail, or NULL before
@@ -2130,7 +2130,7 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 /* Records that the process was given the key of the region. Returns 0 or
  * TEI_ERR_MEMORY. */
-int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation)
+int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
 /* Removes a process from the key holders of all regions. sure: the process
  * certainly holds no key any longer; otherwise it may still hold keys, but the

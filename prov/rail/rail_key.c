@@ -382,7 +382,8 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 {
-	key_push(&peer->owed, &peer->nowed, &peer->owed_cap, id);
+	key_push(&peer->answer_pending, &peer->nowed, &peer->answer_pending_cap,
+		 id);
 	rail_peer_attend(peer);
 }
 
@@ -421,7 +422,7 @@ void rail_key_free_all(struct tei_rail_peer *peer)
 
 /* --- target side --------------------------------------------------------- */
 
-int rail_key_note_holder(struct tei_rail_mr *mr, uint64_t incarnation)
+int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 {
 	return key_push(&mr->holders, &mr->nholders, &mr->holders_cap,
 			incarnation) ? 0 : TEI_ERR_MEMORY;

@@ -100,7 +100,7 @@ static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 		mr = rail_mr_find(dp, (void *)(uintptr_t)addr, 1);
 		if (!mr || !mr->remote)
 			return TEI_ERR_NOT_REGISTERED;
-		if (room && rail_key_note_holder(mr, p->incarnation))
+		if (room && rail_key_add_holder(mr, p->incarnation))
 			return TEI_ERR_MEMORY;
 		off = addr - (uintptr_t)mr->addr;
 		room = room && key_put_region(w, dp, mr, off, count);
@@ -122,13 +122,13 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	int code, ret;
 
 	rail_sched_enter(dp);
-	if (!p->key_reply.owed) {
+	if (!p->key_reply.answer_pending) {
 		rail_sched_leave(dp);
 		return 0;
 	}
 	addr = p->key_reply.addr;
 	want = p->key_reply.len;
-	p->key_reply.owed = false;
+	p->key_reply.answer_pending = false;
 	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REP, 0);
 	rail_wire_put(&w, addr, 8);
 	rail_wire_put(&w, want, 8);
@@ -155,10 +155,10 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (ret != -FI_EAGAIN)
 		return 0;
 	rail_sched_enter(dp);
-	if (!p->key_reply.owed) {
+	if (!p->key_reply.answer_pending) {
 		p->key_reply.addr = addr;
 		p->key_reply.len = want;
-		p->key_reply.owed = true;
+		p->key_reply.answer_pending = true;
 	}
 	rail_sched_leave(dp);
 	return rail_ctl_sent(p, ret, now, &tries);
@@ -249,7 +249,7 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_enter(p->dp);
 	n = p->nowed < KEY_IDS ? p->nowed : KEY_IDS;
 	if (n)
-		memcpy(ids, p->owed + p->nowed - n, n * sizeof(*ids));
+		memcpy(ids, p->answer_pending + p->nowed - n, n * sizeof(*ids));
 	p->nowed -= n;
 	more = p->nowed != 0;
 	rail_sched_leave(p->dp);

@@ -197,7 +197,7 @@ static void test_an_idle_region_is_given_back_at_once(void)
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x2000), 2);
 	CU_ASSERT_EQUAL_FATAL(rig.peer->nowed, 1);
-	CU_ASSERT_EQUAL(rig.peer->owed[0], 1);
+	CU_ASSERT_EQUAL(rig.peer->answer_pending[0], 1);
 	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
 	key_end(&rig);
 }
@@ -233,7 +233,7 @@ static void test_a_region_in_use_is_given_back_with_its_last_slice(void)
 	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
 	rail_key_slice_done(rig.peer, k);
 	CU_ASSERT_EQUAL_FATAL(rig.peer->nowed, 1);
-	CU_ASSERT_EQUAL(rig.peer->owed[0], 1);
+	CU_ASSERT_EQUAL(rig.peer->answer_pending[0], 1);
 	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
 	key_end(&rig);
 }
@@ -336,7 +336,7 @@ static void test_a_holder_is_noted_once(void) TEI_NO_TSA
 
 	memset(&mr, 0, sizeof(mr));
 	for (i = 0; i < 100; i++) {
-		CU_ASSERT_EQUAL(rail_key_note_holder(&mr, i % 50 + 1), 0);
+		CU_ASSERT_EQUAL(rail_key_add_holder(&mr, i % 50 + 1), 0);
 		CU_ASSERT_EQUAL(mr.nholders, i < 50 ? i + 1 : 50);
 	}
 	free(mr.holders);
@@ -394,7 +394,7 @@ static void test_who_did_not_give_a_region_back_is_asked_on(void)
 			      0);
 	id = mr->id;
 	rail_sched_enter(rig.plane.dp);
-	CU_ASSERT_EQUAL(rail_key_note_holder(mr, rig.peer->incarnation), 0);
+	CU_ASSERT_EQUAL(rail_key_add_holder(mr, rig.peer->incarnation), 0);
 	rail_sched_leave(rig.plane.dp);
 	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.plane.dp, mem, 0, NULL), 0);
 	rail_sched_enter(rig.plane.dp);

@@ -7,7 +7,7 @@
 #define LIMITS_KIB UINT64_C(1024)
 #define LIMITS_MIB (LIMITS_KIB << 10)
 
-static void limits_say(const struct rail_limits *l,
+static void limits_log(const struct rail_limits *l,
 		       const struct rail_reg_tried *t, int ret,
 		       const char *want)
 {
@@ -26,19 +26,23 @@ static void test_too_little_memory_is_memlock_or_a_full_table(void)
 		.memlock = 8192 * LIMITS_KIB, .pinned_kib = 8000, .count = 3,
 	};
 
-	limits_say(&l, &t, -FI_ENOMEM, "the memlock limit is 8192 KiB "
+	limits_log(&l, &t, -FI_ENOMEM,
+		   "the memlock limit is 8192 KiB "
 		   "(ulimit -l), 8000 KiB are pinned; there are 3 "
 		   "registrations");
 	l.memlock = UINT64_MAX;
 	l.max_count = 4096;
-	limits_say(&l, &t, -FI_EAGAIN, "memlock is not limited; there are 3 "
+	limits_log(&l, &t, -FI_EAGAIN,
+		   "memlock is not limited; there are 3 "
 		   "registrations, the device takes 4096");
-	limits_say(&l, &t, -FI_ENOSPC, "there are 3 registrations, the device "
+	limits_log(&l, &t, -FI_ENOSPC,
+		   "there are 3 registrations, the device "
 		   "takes 4096");
-	limits_say(&l, &t, -FI_EPERM, "");
+	limits_log(&l, &t, -FI_EPERM, "");
 	l.memlock = 0;
 	l.pinned_kib = 0;
-	limits_say(&l, &t, -FI_EPERM, "the memlock limit is 0 KiB (ulimit -l), "
+	limits_log(&l, &t, -FI_EPERM,
+		   "the memlock limit is 0 KiB (ulimit -l), "
 		   "0 KiB are pinned; there are 3 registrations, the device "
 		   "takes 4096");
 }
@@ -48,17 +52,21 @@ static void test_a_refused_size_is_named_with_the_devices(void)
 	struct rail_reg_tried t = { 8 * LIMITS_MIB, LIMITS_MIB, 0, 8 };
 	struct rail_limits l = { .max_size = 0 };
 
-	limits_say(&l, &t, -FI_E2BIG, "refused from 8 MiB down to 1 MiB; "
+	limits_log(&l, &t, -FI_E2BIG,
+		   "refused from 8 MiB down to 1 MiB; "
 		   "the provider does not say how much it takes at once");
 	l.max_size = 512 * LIMITS_KIB;
-	limits_say(&l, &t, -FI_EINVAL, "refused from 8 MiB down to 1 MiB; "
+	limits_log(&l, &t, -FI_EINVAL,
+		   "refused from 8 MiB down to 1 MiB; "
 		   "the device takes 512 KiB at once");
 	l.max_size = UINT64_C(1) << 40;
-	limits_say(&l, &t, -FI_EINVAL, "refused from 8 MiB down to 1 MiB; "
+	limits_log(&l, &t, -FI_EINVAL,
+		   "refused from 8 MiB down to 1 MiB; "
 		   "the device takes 1 TiB at once, so the size is not the "
 		   "cause");
 	t.most = t.least = 100;
-	limits_say(&l, &t, -FI_EINVAL, "refused at 100 bytes; the device takes "
+	limits_log(&l, &t, -FI_EINVAL,
+		   "refused at 100 bytes; the device takes "
 		   "1 TiB at once, so the size is not the cause");
 }
 
@@ -67,7 +75,8 @@ static void test_pieces_that_were_taken_are_counted(void)
 	const struct rail_reg_tried t = { LIMITS_MIB, LIMITS_MIB, 5, 8 };
 	const struct rail_limits l = { .count = 7, .max_count = 12 };
 
-	limits_say(&l, &t, -FI_EINVAL, "5 of 8 parts were registered; there are 7 "
+	limits_log(&l, &t, -FI_EINVAL,
+		   "5 of 8 parts were registered; there are 7 "
 		   "registrations, the device takes 12");
 }
 
@@ -76,9 +85,10 @@ static void test_a_key_is_named_with_its_size(void)
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };
 	const struct rail_limits l = { .count = 250, .key_size = 1 };
 
-	limits_say(&l, &t, -FI_ENOKEY, "no key of 1 bytes is free; there are "
+	limits_log(&l, &t, -FI_ENOKEY,
+		   "no key of 1 bytes is free; there are "
 		   "250 registrations");
-	limits_say(&l, &t, -FI_EACCES, "");
+	limits_log(&l, &t, -FI_EACCES, "");
 }
 
 static void test_queues_that_cannot_be_pinned_name_memlock(void)

@@ -47,7 +47,7 @@ static void test_the_interface_is_that_of_the_address(void)
 	CU_ASSERT_EQUAL(rail.ifindex, 0);
 }
 
-static void link_say(int fd)
+static void link_log(int fd)
 {
 	CU_ASSERT_EQUAL(send(fd, "x", 1, MSG_NOSIGNAL), 1);
 }
@@ -75,12 +75,12 @@ static void test_a_link_goes_and_comes_back(void)
 	pair.rail->ifindex = LINK_NONE;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);
-	link_say(s[1]);
+	link_log(s[1]);
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_DOWN);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
 	/* a repeated report changes nothing */
-	link_say(s[1]);
+	link_log(s[1]);
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
 	/* the link comes back without a report */

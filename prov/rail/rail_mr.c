@@ -210,7 +210,7 @@ static void mr_free(struct tei_rail_mr *mr)
 
 /* The placeholder region is in no table and on no rail, so peers cannot use
  * it. */
-int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err)
+int rail_mr_open_placeholder(struct tei_rail_dp *dp, struct tei_err *err)
 {
 	struct tei_rail_mr *mr = calloc(1, sizeof(*mr));
 	int i;
@@ -228,14 +228,14 @@ int rail_mr_open_anywhere(struct tei_rail_dp *dp, struct tei_err *err)
 	mr->state = RAIL_MR_READY;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		mr->part[i].shift = RAIL_MR_WHOLE;
-	dp->anywhere = mr;
+	dp->placeholder = mr;
 	return 0;
 }
 
-void rail_mr_close_anywhere(struct tei_rail_dp *dp)
+void rail_mr_close_placeholder(struct tei_rail_dp *dp)
 {
-	if (dp->anywhere)
-		mr_free(dp->anywhere);
+	if (dp->placeholder)
+		mr_free(dp->placeholder);
 }
 
 static int mr_make(void *addr, uint64_t len, const char *location,

@@ -617,7 +617,7 @@ static bool msg_lists_rail(const struct tei_rail_peer *peer, const struct rail *
 	TEI_REQUIRES(rail_sched_held)
 {
 	return !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) ||
-	       peer->told_rails >> rail->index & 1;
+	       peer->notified_rails >> rail->index & 1;
 }
 
 static void msg_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
@@ -652,7 +652,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 			lists[i] && rail_lane_active(&rail_at(dp, i)->rx_lane);
 		open += there[i];
 		if (there[i])
-			peer->told_rails |= UINT64_C(1) << i;
+			peer->notified_rails |= UINT64_C(1) << i;
 	}
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
@@ -1009,7 +1009,7 @@ static void msg_on_key_req(struct tei_rail_peer *peer, struct rail_wire *w)
 		return;
 	peer->key_reply.addr = addr;
 	peer->key_reply.len = len;
-	peer->key_reply.owed = true;
+	peer->key_reply.answer_pending = true;
 	rail_peer_attend(peer);
 }
 
@@ -1024,8 +1024,8 @@ static void msg_on_fence(struct tei_rail_peer *peer, struct rail_wire *w)
 	    gen > rail_at(peer->dp, id)->rx_lane.gen)
 		return;
 	peer->fence_reply[id].gen = gen;
-	peer->fence_reply[id].owed = true;
-	peer->fences_owed = true;
+	peer->fence_reply[id].answer_pending = true;
+	peer->fences_pending = true;
 	rail_peer_attend(peer);
 }
 

@@ -464,8 +464,8 @@ static void test_truncated_messages_do_nothing(void)
 		msg_truncate(&rig, type);
 	msg_truncate(&rig, RAIL_MSG_NOTE_ACK);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
-	CU_ASSERT_FALSE(p->key_reply.owed);
-	CU_ASSERT_FALSE(p->fences_owed);
+	CU_ASSERT_FALSE(p->key_reply.answer_pending);
+	CU_ASSERT_FALSE(p->fences_pending);
 	CU_ASSERT_EQUAL(p->remotes[0].gen, 1);
 	CU_ASSERT_EQUAL(test_notified(), before);
 	msg_check_good(&rig);
@@ -531,8 +531,8 @@ static void test_messages_to_another_incarnation_are_not_for_us(void)
 		msg_arrive(&rig, buf, len);
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
-	CU_ASSERT_FALSE(p->key_reply.owed);
-	CU_ASSERT_FALSE(p->fences_owed);
+	CU_ASSERT_FALSE(p->key_reply.answer_pending);
+	CU_ASSERT_FALSE(p->fences_pending);
 	CU_ASSERT_EQUAL(p->nrkeys, 0);
 	CU_ASSERT_EQUAL(p->refuse, 0);
 	msg_check_good(&rig);
@@ -615,7 +615,7 @@ static void test_a_forgotten_holder_makes_its_region_lost(void)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 	rail_sched_enter(rig.plane.dp);
 	for (i = 1; i <= 3; i++)
-		rail_key_note_holder(mr, 0x10000 + i);
+		rail_key_add_holder(mr, 0x10000 + i);
 	rail_sched_leave(rig.plane.dp);
 	/* this peer sends BYE and states that nothing is under way */
 	msg_send(&rig, RAIL_MSG_BYE, 0x10001);
@@ -642,7 +642,7 @@ static void test_a_leave_amid_writes_is_no_promise(void)
 					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	rail_sched_enter(rig.plane.dp);
-	rail_key_note_holder(mr, MSG_GOOD);
+	rail_key_add_holder(mr, MSG_GOOD);
 	rail_sched_leave(rig.plane.dp);
 	w = msg_head(&rig, buf, RAIL_MSG_BYE, RAIL_WIRE_UNDRAINED, MSG_GOOD);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
@@ -872,10 +872,10 @@ static void test_a_key_that_is_asked_for_is_answered(void)
 	rail_wire_put(&w, (uintptr_t)mem, 8);
 	rail_wire_put(&w, sizeof(mem), 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
-	CU_ASSERT(p->key_reply.owed);
-	while (p->key_reply.owed && tei_now_ns() < end)
+	CU_ASSERT(p->key_reply.answer_pending);
+	while (p->key_reply.answer_pending && tei_now_ns() < end)
 		msg_turn(&rig);
-	CU_ASSERT_FALSE(p->key_reply.owed);
+	CU_ASSERT_FALSE(p->key_reply.answer_pending);
 	CU_ASSERT_EQUAL_FATAL(mr->nholders, 1);
 	CU_ASSERT_EQUAL(mr->holders[0], MSG_GOOD);
 	msg_end(&rig);
@@ -1024,13 +1024,13 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	rail_wire_put(&w, rail, 2);
 	rail_wire_put(&w, gen, 4);
 	msg_arrive(rig, buf, rail_msg_end(&w));
-	while ((p->fences_owed || rail_reopen_any(rig->lane->rail->dp)) &&
+	while ((p->fences_pending || rail_reopen_any(rig->lane->rail->dp)) &&
 	       tei_now_ns() < end) {
 		msg_turn(rig);
 		rail_fence_retiring(rig->lane->rail->dp, tei_now_ns());
 		rail_reopen_collect(rig->lane->rail);
 	}
-	CU_ASSERT_FALSE(p->fences_owed);
+	CU_ASSERT_FALSE(p->fences_pending);
 }
 
 static void test_a_fence_closes_a_generation_once(void)

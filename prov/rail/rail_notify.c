@@ -652,7 +652,7 @@ static void note_timed_out(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	note_end(o, &err);
 }
 
-static void note_shut(struct tei_rail_outgoing *o)
+static void notify_stop(struct tei_rail_outgoing *o)
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_err err;
@@ -665,7 +665,7 @@ static void note_shut(struct tei_rail_outgoing *o)
 }
 
 /* Waits until o is acknowledged or has failed, until the timeout, or until
- * tei_rail_notify_shut is called. */
+ * tei_rail_notify_stop is called. */
 static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -675,7 +675,7 @@ static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	while (!o->ended) {
 		now = tei_now_ns();
 		if (dp->notes.shut)
-			note_shut(o);
+			notify_stop(o);
 		else if (now >= end)
 			note_timed_out(o, timeout_ns);
 		else
@@ -720,7 +720,7 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
 	return ret;
 }
 
-void tei_rail_notify_shut(struct tei_rail_dp *dp)
+void tei_rail_notify_stop(struct tei_rail_dp *dp)
 {
 	rail_sched_enter(dp);
 	dp->notes.shut = true;

@@ -216,7 +216,7 @@ static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 static void note_owe(struct tei_rail_peer *p, enum rail_notify_code code)
 	TEI_REQUIRES(rail_sched_held)
 {
-	p->note_in.owed = true;
+	p->note_in.answer_pending = true;
 	p->note_in.code = (uint16_t)code;
 	rail_peer_attend(p);
 }
@@ -488,7 +488,8 @@ void rail_notify_received(struct tei_rail_peer *p, uint16_t flags,
 	}
 	code = note_handle(p, &m, done);
 	/* a refusal must be reported before the gap that it causes */
-	if (code == RAIL_NOTIFY_GAP && in->owed && in->code == RAIL_NOTIFY_FULL)
+	if (code == RAIL_NOTIFY_GAP && in->answer_pending &&
+	    in->code == RAIL_NOTIFY_FULL)
 		return;
 	in->turn = m.turn;
 	note_owe(p, code);
@@ -499,12 +500,12 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 {
 	struct rail_notify_recv *in = &p->note_in;
 	struct rail_wire w;
-	bool owed;
+	bool answer_pending;
 
 	rail_sched_enter(p->dp);
-	owed = in->owed;
-	in->owed = false;
-	if (owed) {
+	answer_pending = in->answer_pending;
+	in->answer_pending = false;
+	if (answer_pending) {
 		rail_msg_begin(p, &w, buf, RAIL_MSG_NOTE_ACK, 0);
 		rail_wire_put(&w, in->stream, 8);
 		rail_wire_put(&w, in->next ? in->next : in->base, 8);
@@ -513,11 +514,12 @@ uint64_t rail_ctl_note_answer(struct tei_rail_peer *p, uint64_t now,
 		rail_wire_put(&w, in->code, 2);
 	}
 	rail_sched_leave(p->dp);
-	if (!owed || rail_msg_send(p, buf, rail_msg_end(&w), 0) != -FI_EAGAIN)
+	if (!answer_pending ||
+	    rail_msg_send(p, buf, rail_msg_end(&w), 0) != -FI_EAGAIN)
 		return 0;
 	/* if the answer is lost, the sender repeats its message */
 	rail_sched_enter(p->dp);
-	in->owed = true;
+	in->answer_pending = true;
 	rail_sched_leave(p->dp);
 	return rail_ctl_again(p, now);
 }

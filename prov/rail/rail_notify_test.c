@@ -175,18 +175,18 @@ static void note_lose(uint32_t i)
 }
 
 /* Lets both sides send what they have to send. */
-static void note_say(struct note_rig *rig, uint64_t now)
+static void notify_send(struct note_rig *rig, uint64_t now)
 {
 	rail_ctl_notes(rig->to, now, rig->buf);
 	rail_ctl_note_answer(rig->from, now, rig->buf);
 }
 
-/* As note_say, at the time at which a repeats unanswered messages. */
-static void note_say_later(struct note_rig *rig)
+/* As notify_send, at the time at which a repeats unanswered messages. */
+static void notify_send_later(struct note_rig *rig)
 {
 	uint64_t next = rig->to->note_out.next_ns;
 
-	note_say(rig, next ? next : tei_now_ns());
+	notify_send(rig, next ? next : tei_now_ns());
 }
 
 /* Lets both sides send, and delivers everything in order, until both are
@@ -194,10 +194,10 @@ static void note_say_later(struct note_rig *rig)
 static void note_settle(struct note_rig *rig)
 {
 	do {
-		note_say(rig, tei_now_ns());
+		notify_send(rig, tei_now_ns());
 		while (note_wire.n)
 			note_arrive(rig, 0, false);
-		note_say(rig, tei_now_ns());
+		notify_send(rig, tei_now_ns());
 	} while (note_wire.n);
 }
 
@@ -402,9 +402,9 @@ static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 
 	if (!note_wire.n) {
 		if (dice < 4)
-			note_say_later(rig);
+			notify_send_later(rig);
 		else
-			note_say(rig, tei_now_ns());
+			notify_send(rig, tei_now_ns());
 		return;
 	}
 	i = dice < 8 ? 0 : (uint32_t)(test_random(&c->state) % note_wire.n);
@@ -413,7 +413,7 @@ static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 	else
 		note_arrive(rig, i, dice == 11);
 	if (dice > 11)
-		note_say(rig, tei_now_ns());
+		notify_send(rig, tei_now_ns());
 }
 
 /* Makes b forget a and meet it again. */
@@ -482,7 +482,7 @@ static void full_receiver_makes_senders_wait(void)
 	CU_ASSERT(rig.to->note_out.full);
 	/* asking again changes nothing and carries no bytes of the
 	 * notification */
-	note_say_later(&rig);
+	notify_send_later(&rig);
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	CU_ASSERT(note_wire.msg[0].len < 200);
 	note_settle(&rig);
@@ -543,7 +543,7 @@ static void idle_assembly_gives_its_room_back(void)
 
 	note_open(&rig, 100, 50000);
 	note_queue(&rig, 1, 0, 40000);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	note_arrive(&rig, 0, false);
 	note_clear();
 	CU_ASSERT_EQUAL_FATAL(rig.b.dp->notes.bytes, 40000);
@@ -653,7 +653,7 @@ static void half_sent_note_is_withdrawn(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_begin(&c, &rig, TEI_RAIL_NOTIFY_MAX - 10, 100 * TEI_NS_PER_MS);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	while (note_wire.n)
 		note_arrive(&rig, 0, false);
 	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_TIMED_OUT);
@@ -676,13 +676,13 @@ static void late_note_arrives_at_most_once(bool late)
 
 	note_open(&rig, 8, 8 << 20);
 	note_begin(&c, &rig, 100, 100 * TEI_NS_PER_MS);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_TIMED_OUT);
 	CU_ASSERT(c.err.unknown);
 	CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "not acknowledged"));
 	note_queue(&rig, 2, 3, 4);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 2);
 	if (late)
 		note_arrive(&rig, 1, false);
@@ -738,7 +738,7 @@ static void wait_ends_when_the_peer_has_gone(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_begin(&c, &rig, 100, TEST_WAIT_NS);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	rail_done_init(&done);
 	rail_sched_enter(rig.a.dp);
 	rail_peer_set_gone(rig.to, "for the test", RAIL_GONE_OVER, &done);
@@ -758,7 +758,7 @@ static void wait_ends_when_the_engine_is_closed(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_begin(&c, &rig, 100, TEST_WAIT_NS);
-	tei_rail_notify_shut(rig.a.dp);
+	tei_rail_notify_stop(rig.a.dp);
 	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL(rig.to->note_out.n, 0);
 	note_close(&rig);
@@ -774,7 +774,7 @@ static void forgotten_sender_is_not_heard_twice(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_queue(&rig, 1, 3, 4);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	note_arrive(&rig, 0, false);
 	note_clear();
 	note_forget(&rig);
@@ -796,7 +796,7 @@ static void forgotten_stream_is_resumed_behind_the_doubt(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_begin(&c, &rig, 10, TEST_WAIT_NS);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	note_arrive(&rig, 0, false);
 	note_clear();
 	note_forget(&rig);
@@ -819,14 +819,14 @@ static void old_stream_is_ignored(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_queue(&rig, 1, 3, 4);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	/* the sender forgets the receiver and meets it again */
 	old = rig.to;
 	rig.to = note_peer(&rig.a, rig.b.dp->incarnation);
 	note_meet(rig.to, rig.from);
 	note_queue(&rig, 2, 5, 6);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 2);
 	note_arrive(&rig, 1, false);
 	note_arrive(&rig, 0, false);
@@ -843,7 +843,7 @@ static void message_of_an_earlier_session_asks_for_a_hello(void)
 
 	note_open(&rig, 8, 8 << 20);
 	note_queue(&rig, 1, 3, 4);
-	note_say(&rig, tei_now_ns());
+	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	note_forget(&rig);
 	rig.from->reply_hello = false;
@@ -939,7 +939,7 @@ static void malformed_fragments_do_nothing(void)
 		note_forge(&rig, &f[i]);
 	CU_ASSERT_EQUAL(rig.from->note_in.stream, 0);
 	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 0);
-	CU_ASSERT_FALSE(rig.from->note_in.owed);
+	CU_ASSERT_FALSE(rig.from->note_in.answer_pending);
 	CU_ASSERT(note_none(&rig));
 	note_forge(&rig, &good);
 	CU_ASSERT_FALSE(note_none(&rig));
@@ -1041,7 +1041,7 @@ static void fuzzed_fragments_do_no_harm(void)
 		note_handle(ack ? rig.to : rig.from, exact, len);
 		free(exact);
 		note_check_limit(&rig);
-		note_say_later(&rig);
+		notify_send_later(&rig);
 		note_clear();
 		while (z.rounds % 8 == 7 && !note_none(&rig))
 			test_plane_release(&rig.b, test_plane_note(&rig.b));

@@ -49,8 +49,8 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
-	       !p->note_out.n && !p->note_in.owed && !p->nowed &&
-	       !p->fences_owed && !p->key_reply.owed;
+	       !p->note_out.n && !p->note_in.answer_pending && !p->nowed &&
+	       !p->fences_pending && !p->key_reply.answer_pending;
 }
 
 /* Returns true if an answer of the peer is outstanding: to a fence or to a
@@ -233,7 +233,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	free(p->rkeys);
 	free(p->key_ids);
 	free(p->draining);
-	free(p->owed);
+	free(p->answer_pending);
 	free(p->revokes);
 	free(p->remotes);
 	free(p->firsts);
@@ -813,21 +813,22 @@ bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
 
 /* An address at which a rail of the peer listened, and a local rail that
  * reaches it. */
-struct peer_door {
+struct peer_listen_addr {
 	struct tei_rail_addr addr;
 	struct rail *rail;
 };
 
 /* Returns false if no local rail reaches the address. */
-static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
-		      struct peer_door *door)
+static bool peer_listen_addr(struct tei_rail_dp *dp,
+			     const struct tei_rail_addr *at,
+			     struct peer_listen_addr *listen_addr)
 {
 	int i = at->len ? rail_conn_fit_any(dp, at) : -1;
 
 	if (i < 0)
 		return false;
-	door->addr = *at;
-	door->rail = rail_at(dp, (uint32_t)i);
+	listen_addr->addr = *at;
+	listen_addr->rail = rail_at(dp, (uint32_t)i);
 	return true;
 }
 
@@ -835,7 +836,7 @@ static bool peer_door(struct tei_rail_dp *dp, const struct tei_rail_addr *at,
  * contact addresses. Returns their number, or 0 if an address cannot be reached
  * or a rail has no address at present. */
 static uint32_t peer_doors(struct tei_rail_peer *p,
-			   struct peer_door door[PEER_DOORS])
+			   struct peer_listen_addr listen_addr[PEER_DOORS])
 {
 	const struct rail_remote *at;
 	bool good = true;
@@ -848,12 +849,12 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 		if (at->hint || (!at->addr.len && !at->away))
 			continue;
 		good = n < PEER_DOORS &&
-		       peer_door(p->dp, &at->addr, &door[n]);
+		       peer_listen_addr(p->dp, &at->addr, &listen_addr[n]);
 		n++;
 	}
 	for (i = 0; i < p->nfirsts && good; i++) {
 		good = n < PEER_DOORS &&
-		       peer_door(p->dp, &p->firsts[i], &door[n]);
+		       peer_listen_addr(p->dp, &p->firsts[i], &listen_addr[n]);
 		n++;
 	}
 	rail_sched_leave(p->dp);
@@ -862,7 +863,7 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 
 /* Returns true if the provider of the local rail reaches the address through
  * sockets that can be examined. */
-static bool peer_by_socket(const struct peer_door *d)
+static bool peer_by_socket(const struct peer_listen_addr *d)
 {
 	bool shown = false;
 	struct rail_lane *lane;
@@ -880,9 +881,10 @@ static bool peer_by_socket(const struct peer_door *d)
 
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
 {
-	struct peer_door door;
+	struct peer_listen_addr listen_addr;
 
-	return peer_door(dp, at, &door) && peer_by_socket(&door);
+	return peer_listen_addr(dp, at, &listen_addr) &&
+	       peer_by_socket(&listen_addr);
 }
 
 /*
@@ -894,12 +896,13 @@ bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
  */
 static bool peer_refuses(struct tei_rail_peer *p)
 {
-	struct peer_door door[PEER_DOORS];
-	uint32_t i, n = peer_doors(p, door);
+	struct peer_listen_addr listen_addr[PEER_DOORS];
+	uint32_t i, n = peer_doors(p, listen_addr);
 
 	for (i = 0; i < n; i++)
-		if (!peer_by_socket(&door[i]) ||
-		    rail_tcp_ask(door[i].addr.bytes, door[i].addr.len,
+		if (!peer_by_socket(&listen_addr[i]) ||
+		    rail_tcp_ask(listen_addr[i].addr.bytes,
+				 listen_addr[i].addr.len,
 				 PEER_REFUSED_NS) != RAIL_TCP_REFUSED)
 			return false;
 	return n;

@@ -585,24 +585,24 @@ static void test_an_address_without_an_end_reaches_nobody(void)
 static void peer_owe_all(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
-	p->key_reply.owed = true;
+	p->key_reply.answer_pending = true;
 	p->reply_hello = true;
 	p->pong = true;
 	p->pongs[0] = 1;
 	p->npongs = 1;
 	rail_key_owe(p, 1);
-	p->fence_reply[0].owed = true;
+	p->fence_reply[0].answer_pending = true;
 	p->fence_reply[0].gen = 0;
-	p->fences_owed = true;
+	p->fences_pending = true;
 	rail_peer_attend(p);
 	rail_sched_leave(p->dp);
 }
 
 static bool peer_owes_nothing(const struct tei_rail_peer *p)
 {
-	return !p->key_reply.owed && !p->reply_hello && !p->pong &&
-	       !p->npongs && !p->nowed && !p->fence_reply[0].owed &&
-	       !p->fences_owed;
+	return !p->key_reply.answer_pending && !p->reply_hello && !p->pong &&
+	       !p->npongs && !p->nowed && !p->fence_reply[0].answer_pending &&
+	       !p->fences_pending;
 }
 
 static void peer_goes(struct tei_rail_peer *p, enum rail_gone how)

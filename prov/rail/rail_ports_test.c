@@ -96,14 +96,14 @@ static void all_lanes_listen_inside_the_range(void)
 	/* the replacement after a fence, and a probe, are opened in the same
 	 * way */
 	lane = &rail->rx_lane;
-	rail_lane_shut(lane, false);
+	rail_lane_shutdown(lane, false);
 	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
 	CU_ASSERT_NOT_EQUAL(ports_of(&lane->addr), ports_of(&rail->own));
 	lane = &rail->probe.lane;
 	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
-	rail_lane_shut(lane, false);
+	rail_lane_shutdown(lane, false);
 	test_plane_close(&p);
 	close(fd);
 }
@@ -118,7 +118,7 @@ static void port_of_the_contact_address_is_not_given_away(void)
 	struct fi_info *info;
 	uint32_t i;
 
-	rail_lane_shut(&rail->rx_lane, false);
+	rail_lane_shutdown(&rail->rx_lane, false);
 	info = fi_dupinfo(rail->info);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(info);
 	for (i = 0; i < 2 * PORTS_RANGE; i++) {

@@ -86,8 +86,9 @@ static bool presume_linked(struct tei_rail_peer *p)
 
 /* Copies the addresses at which the peer's rails listen. Returns their
  * number. */
-static uint32_t presume_doors(struct tei_rail_peer *p,
-			      struct tei_rail_addr door[PRESUME_DOORS])
+static uint32_t
+presume_listen_addrs(struct tei_rail_peer *p,
+		     struct tei_rail_addr listen_addr[PRESUME_DOORS])
 {
 	uint32_t n = 0;
 	uint16_t i;
@@ -96,10 +97,10 @@ static uint32_t presume_doors(struct tei_rail_peer *p,
 	for (i = 0; i < p->nremotes && n < PRESUME_DOORS; i++)
 		if (p->remotes[i].addr.len &&
 		    rail_conn_fit_any(p->dp, &p->remotes[i].addr) >= 0)
-			door[n++] = p->remotes[i].addr;
+			listen_addr[n++] = p->remotes[i].addr;
 	for (i = 0; i < p->nfirsts && n < PRESUME_DOORS; i++)
 		if (rail_conn_fit_any(p->dp, &p->firsts[i]) >= 0)
-			door[n++] = p->firsts[i];
+			listen_addr[n++] = p->firsts[i];
 	rail_sched_leave(p->dp);
 	return n;
 }
@@ -108,14 +109,15 @@ static uint32_t presume_doors(struct tei_rail_peer *p,
  * accepts one, or if its rails do not listen at TCP ports. Blocks. */
 static bool presume_refuses(struct tei_rail_peer *p)
 {
-	struct tei_rail_addr door[PRESUME_DOORS];
-	uint32_t i, n = presume_doors(p, door), refused = 0, tcp = 0;
+	struct tei_rail_addr listen_addr[PRESUME_DOORS];
+	uint32_t i, n = presume_listen_addrs(p, listen_addr), refused = 0,
+		    tcp = 0;
 
 	for (i = 0; i < n; i++) {
-		if (!rail_peer_by_socket(p->dp, &door[i]))
+		if (!rail_peer_by_socket(p->dp, &listen_addr[i]))
 			continue;
 		tcp++;
-		switch (rail_tcp_ask(door[i].bytes, door[i].len,
+		switch (rail_tcp_ask(listen_addr[i].bytes, listen_addr[i].len,
 				     PRESUME_DOOR_NS)) {
 		case RAIL_TCP_ACCEPTED:
 			return false;

@@ -221,7 +221,7 @@ void rail_probe_stop(struct rail *rail)
 	rail_opening_stop(&rail->probe);
 	probe_retire(&rail->probe.lane);
 	rail->probing = false;
-	rail_lane_shut(&rail->probe.lane, true);
+	rail_lane_shutdown(&rail->probe.lane, true);
 	rail->dp->probing--;
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {

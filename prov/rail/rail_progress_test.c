@@ -804,30 +804,30 @@ static void test_no_cpus_for_the_thread_is_an_error(void)
 
 /* --- waiting until the ends of tasks are reported ------------------------ */
 
-struct progress_told {
+struct progress_notified {
 	struct tei_rail_task task;
-	bool begun, told;			/* atomics */
+	bool begun, notified; /* atomics */
 };
 
 /* The callback of a task that takes its time. */
-static void progress_tell(struct tei_rail_task *task, enum tei_rail_end end,
-			  const struct tei_err *err)
+static void progress_notify(struct tei_rail_task *task, enum tei_rail_end end,
+			    const struct tei_err *err)
 {
-	struct progress_told *t =
-		tei_container_of(task, struct progress_told, task);
+	struct progress_notified *t =
+		tei_container_of(task, struct progress_notified, task);
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 
 	(void)err;
 	CU_ASSERT_EQUAL(end, TEI_RAIL_END_COMPLETED);
 	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
 	nanosleep(&nap, NULL);
-	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->notified, true, __ATOMIC_RELEASE);
 }
 
 static void test_a_transport_goes_when_its_tasks_are_told(void)
 {
-	struct progress_told told = { .begun = false };
-	struct tei_rail_task *list = &told.task;
+	struct progress_notified notified = { .begun = false };
+	struct tei_rail_task *list = &notified.task;
 	struct timespec nap = { .tv_nsec = 100000 };
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
@@ -835,18 +835,18 @@ static void test_a_transport_goes_when_its_tasks_are_told(void)
 
 	test_pair_open(&pair);
 	CU_ASSERT_EQUAL_FATAL(rail_progress_start(pair.from.dp, &err), 0);
-	told.task.peer = pair.peer;
-	told.task.local = pair.src;
-	told.task.remote = (uint64_t)(uintptr_t)pair.dst;
-	told.task.length = sizeof(pair.src);
-	told.task.done = progress_tell;
+	notified.task.peer = pair.peer;
+	notified.task.local = pair.src;
+	notified.task.remote = (uint64_t)(uintptr_t)pair.dst;
+	notified.task.length = sizeof(pair.src);
+	notified.task.done = progress_notify;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(pair.from.dp, &list, 1), 0);
-	while (!__atomic_load_n(&told.begun, __ATOMIC_ACQUIRE) &&
+	while (!__atomic_load_n(&notified.begun, __ATOMIC_ACQUIRE) &&
 	       tei_now_ns() < end)
 		nanosleep(&nap, NULL);
 	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(pair.from.dp, "tcp",
 						     TEST_WAIT_NS, &err), 0);
-	CU_ASSERT_TRUE(__atomic_load_n(&told.told, __ATOMIC_ACQUIRE));
+	CU_ASSERT_TRUE(__atomic_load_n(&notified.notified, __ATOMIC_ACQUIRE));
 	rail_progress_stop(pair.from.dp);
 	test_pair_close(&pair);
 }

@@ -174,11 +174,11 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 static void refresh_full(struct tei_rail_dp *dp, const char *device)
 	TEI_REQUIRES(dp->admin)
 {
-	if (!dp->told_full)
+	if (!dp->warned_full)
 		TEI_WARN("rail",
 			 "%s: not used: the engine has opened %d rails, which is the limit; "
 			 RAIL_FULL_HINT, device, TEI_RAIL_MAX);
-	dp->told_full = true;
+	dp->warned_full = true;
 }
 
 /* Opens a rail for the device if that is useful. Returns TEI_RAIL_REFRESHED,
@@ -223,7 +223,7 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 	rail_sched_enter(dp);
 	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
 		known |= p->state != RAIL_PEER_GONE &&
-			 p->told_rails >> rail->index & 1;
+			 p->notified_rails >> rail->index & 1;
 	rail_sched_leave(dp);
 	return known;
 }

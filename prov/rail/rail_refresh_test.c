@@ -184,7 +184,7 @@ static void refresh_at_the_limit_of_rails_gives_up(void)
 	CU_ASSERT_EQUAL(tei_rail_count(p.dp), TEI_RAIL_MAX);
 	/* the last rail stays for the case that its address comes back */
 	CU_ASSERT(refresh_describe(p.dp, TEI_RAIL_MAX - 1).open);
-	CU_ASSERT(p.dp->told_full);
+	CU_ASSERT(p.dp->warned_full);
 	CU_ASSERT_EQUAL(tei_rail_dp_add_transport(p.dp, "tcp", "127.0.0.2",
 						  &err), TEI_ERR_TOO_MANY);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "64 rails"));

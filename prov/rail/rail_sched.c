@@ -64,12 +64,13 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 				return TEI_ERR_NOT_REGISTERED;
 			continue;
 		}
-		if (!mr || mr == dp->anywhere || tasks[i]->local < mr->addr ||
+		if (!mr || mr == dp->placeholder ||
+		    tasks[i]->local < mr->addr ||
 		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
 			mr = rail_mr_find(dp, tasks[i]->local,
 					  tasks[i]->length);
 		if (!mr && !(tei_rail_wants(dp) & TEI_RAIL_WANTS_LOCAL))
-			mr = dp->anywhere;
+			mr = dp->placeholder;
 		if (!mr || (tasks[i]->read && mr->read_only))
 			return TEI_ERR_NOT_REGISTERED;
 		tasks[i]->mr = mr;

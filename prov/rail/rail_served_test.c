@@ -125,7 +125,7 @@ static void plane_without_reports_sends_none(void)
 }
 
 /* As if the peer had sent that; the message has len bytes of its body. */
-static void served_told(struct tei_rail_peer *p, uint64_t since, uint64_t tx,
+static void served_sent(struct tei_rail_peer *p, uint64_t since, uint64_t tx,
 			uint64_t rx, size_t len)
 {
 	uint8_t body[24];
@@ -153,20 +153,20 @@ static void totals_of_a_peer_only_grow(void)
 
 	served_open(&rig, false);
 	p = rig.peer;
-	served_told(p, 7, 100, 10, 24);
+	served_sent(p, 7, 100, 10, 24);
 	CU_ASSERT(served_has(p, 100, 10));
 	/* an older report that arrives late */
-	served_told(p, 7, 90, 10, 24);
+	served_sent(p, 7, 90, 10, 24);
 	CU_ASSERT(served_has(p, 100, 10));
 	/* the peer has evicted this process and counts from 0 again */
-	served_told(p, 9, 5, 1, 24);
+	served_sent(p, 9, 5, 1, 24);
 	CU_ASSERT(served_has(p, 105, 11));
-	served_told(p, 7, 200, 20, 24);
+	served_sent(p, 7, 200, 20, 24);
 	CU_ASSERT(served_has(p, 105, 11));
 	/* numbers that overflow */
-	served_told(p, 9, UINT64_MAX, 2, 24);
+	served_sent(p, 9, UINT64_MAX, 2, 24);
 	CU_ASSERT(served_has(p, 105, 11));
-	served_told(p, 9, 6, 2, 24);
+	served_sent(p, 9, 6, 2, 24);
 	CU_ASSERT(served_has(p, 106, 12));
 	served_close(&rig);
 }
@@ -180,8 +180,8 @@ static void malformed_report_is_ignored(void)
 	served_open(&rig, false);
 	p = rig.peer;
 	for (len = 0; len < 24; len++)
-		served_told(p, 7, 100, 10, len);
-	served_told(p, 0, 100, 10, 24);
+		served_sent(p, 7, 100, 10, len);
+	served_sent(p, 0, 100, 10, 24);
 	CU_ASSERT(served_has(p, 0, 0));
 	CU_ASSERT_EQUAL(p->served.ns, 0);
 	CU_ASSERT_EQUAL(tei_rail_served(rig.from.dp, NULL, 0), 0);

@@ -569,7 +569,7 @@ int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
 		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
 /* Makes all current and future calls of tei_rail_notify return without waiting.
  * Queued notifications are still sent. */
-void tei_rail_notify_shut(struct tei_rail_dp *dp);
+void tei_rail_notify_stop(struct tei_rail_dp *dp);
 
 /* --- messages ------------------------------------------------------------ */
 
