@@ -72,7 +72,7 @@ static bool event_has_ended(const struct engine_batch *b)
 }
 
 /* Reports the end of the batch if it is armed and has ended. */
-static void event_tell(struct engine *e, struct engine_batch *b)
+static void event_notify(struct engine *e, struct engine_batch *b)
 	TEI_REQUIRES(e->events.lock)
 {
 	if (!b->event_armed || !event_has_ended(b))
@@ -145,7 +145,7 @@ void engine_event_unexpect(struct engine_batch *b, uint32_t n)
 	tei_mutex_lock(&e->events.lock);
 	__atomic_fetch_sub(&b->pending, n, __ATOMIC_SEQ_CST);
 	event_restore(e, b);
-	event_tell(e, b);
+	event_notify(e, b);
 	tei_mutex_unlock(&e->events.lock);
 }
 
@@ -154,7 +154,7 @@ void engine_event_ended(struct engine_batch *b)
 	struct engine *e = b->engine;
 
 	tei_mutex_lock(&e->events.lock);
-	event_tell(e, b);
+	event_notify(e, b);
 	tei_mutex_unlock(&e->events.lock);
 }
 
@@ -238,7 +238,7 @@ static void event_adopt(struct engine_batch *b, void *arg)
 			event_watched(b);
 			b->event_armed = true;
 			b->event_adopted = true;
-			event_tell(e, b);
+			event_notify(e, b);
 		}
 		tei_mutex_unlock(&e->events.lock);
 	}
@@ -285,7 +285,7 @@ static int event_watch(struct engine_batch *b)
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
 		event_batch_raise(b);	/* reported, but not to this
 					 * descriptor */
-	event_tell(e, b);
+	event_notify(e, b);
 	if (!ret)
 		ret = b->event_fd;
 	tei_mutex_unlock(&e->events.lock);

@@ -604,13 +604,13 @@ bool engine_segment_ended(struct engine *e, segment_id_t id,
 bool engine_segment_ended_as(struct engine *e, const char *name,
 			     uint64_t incarnation);
 /* Notifies the data plane that the local process has ended. Worker. */
-void engine_segment_tell_end(struct engine *e, const char *name);
+void engine_segment_notify_end(struct engine *e, const char *name);
 /* Re-evaluates the local path of all segments after local copies or file
  * segments were switched on or off. */
 void engine_segment_reevaluate(struct engine *e);
 /* Waits until no segment and no task uses a local process any more, after local
  * copies were switched off. Returns false if one still does at until_ns. */
-bool engine_segment_part(struct engine *e, uint64_t until_ns);
+bool engine_segment_drain(struct engine *e, uint64_t until_ns);
 
 /* --- engine_local.c: identities for copies inside a host ----------------- */
 
@@ -936,7 +936,7 @@ void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
 /* Queues engine_segment_refresh. tries: number of failed tries; each doubles
  * the time that the next one may take. */
 void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
-/* Queue engine_segment_reload, and engine_segment_tell_end. */
+/* Queue engine_segment_reload, and engine_segment_notify_end. */
 void engine_work_reload(struct engine *e, const char *name);
 void engine_work_ended(struct engine *e, const char *name);
 /* Queues new memory for a remote bounce slot. Returns false if that is not

@@ -155,7 +155,7 @@ segment_local_process(struct engine *e, struct tei_local_peer *peer)
  * The peer, the local process and the files to which the requests to a segment
  * go. They are opened without engine->segments, because the kernel, the other
  * process and a file server may take long to answer, and submissions hold that
- * lock. segment_aim() exchanges them with those of the segment. The caller
+ * lock. segment_select() exchanges them with those of the segment. The caller
  * closes the previous ones after it has released the lock.
  */
 struct segment_targets {
@@ -269,7 +269,7 @@ static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
 	return s && !s->off_route && tei_meta_desc_equal(s->desc, desc) &&
-	       !(s->files && tei_nvmeof_seg_broken(s->files));
+	       !(s->files && tei_nvmeof_seg_failed(s->files));
 }
 
 /*
@@ -317,9 +317,9 @@ static bool segment_targets_fit(struct engine *e,
  * segments must be held for writing. t gets the previous targets. After an
  * error the segment is unchanged, and the next call tries again.
  */
-static int segment_aim(struct engine *e, struct engine_segment *s,
-		       struct tei_meta_desc *desc, struct segment_targets *t,
-		       struct tei_err *err)
+static int segment_select(struct engine *e, struct engine_segment *s,
+			  struct tei_meta_desc *desc, struct segment_targets *t,
+			  struct tei_err *err)
 {
 	struct tei_rail_peer *peer = NULL;
 	struct engine_local_process *local = s->local;
@@ -349,7 +349,7 @@ static int segment_aim(struct engine *e, struct engine_segment *s,
 	return 0;
 }
 
-bool engine_segment_part(struct engine *e, uint64_t until_ns)
+bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 {
 	struct timespec nap = { .tv_nsec = 200000 };
 	bool alone;
@@ -379,7 +379,7 @@ static int segment_make(struct engine *e, segment_id_t id,
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory for segment %.64s", desc->name);
 	s->id = id;
-	ret = segment_aim(e, s, desc, t, err);
+	ret = segment_select(e, s, desc, t, err);
 	if (ret) {
 		free(s);
 		return ret;
@@ -411,7 +411,7 @@ static bool segment_attach_as(struct engine *e, segment_id_t id,
 	done = now == desc && (segment_fine(s, desc) ||
 			       segment_targets_fit(e, s, t, desc));
 	if (done && s && !segment_fine(s, desc))
-		*ret = segment_aim(e, s, desc, t, err);
+		*ret = segment_select(e, s, desc, t, err);
 	else if (done && !s)
 		*ret = segment_make(e, id, desc, t, err);
 	pthread_rwlock_unlock(&e->segments);
@@ -606,7 +606,7 @@ static bool segment_reaim(struct engine *e, segment_id_t id,
 	s = engine_segment_find(e, id);
 	done = !s || (s->desc == desc && segment_targets_fit(e, s, t, desc));
 	if (s && done)
-		segment_aim(e, s, desc, t, &err);
+		segment_select(e, s, desc, t, &err);
 	pthread_rwlock_unlock(&e->segments);
 	segment_put_targets(e, t);
 	return done;
@@ -824,7 +824,7 @@ void engine_segment_unresolved(struct engine *e, struct engine_segment *s)
 
 /* --- local processes that end --------------------------------------------- */
 
-static void segment_say_ended(struct engine *e, segment_id_t id,
+static void segment_log_ended(struct engine *e, segment_id_t id,
 			      struct engine_local_process *n)
 {
 	struct tei_meta_desc *desc;
@@ -842,7 +842,7 @@ bool engine_segment_ended(struct engine *e, segment_id_t id,
 {
 	if (!tei_local_peer_ended(n->peer))
 		return false;
-	segment_say_ended(e, id, n);
+	segment_log_ended(e, id, n);
 	return true;
 }
 
@@ -863,7 +863,7 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 	return ended;
 }
 
-void engine_segment_tell_end(struct engine *e, const char *name)
+void engine_segment_notify_end(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
 	struct tei_rail_peer *peer = NULL;

@@ -316,7 +316,7 @@ static int transport_local(struct engine *e, struct tei_err *err)
 	__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
 	engine_segment_reevaluate(e);
 	if (engine_stage_drain(e, STAGE_BY_KERNEL, until) &&
-	    engine_segment_part(e, until))
+	    engine_segment_drain(e, until))
 		return 0;
 	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
 	engine_segment_reevaluate(e);

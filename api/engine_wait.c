@@ -93,7 +93,7 @@ void engine_wait_unexpect(struct engine_batch *b, uint32_t n)
 }
 
 /* Wakes the threads that wait for this end. was: pending before the end. */
-static void wait_tell(struct engine_batch *b, uint64_t was, size_t task)
+static void wait_notify(struct engine_batch *b, uint64_t was, size_t task)
 {
 	bool last = (was & ENGINE_PENDING_LEFT) == 1;
 	uint32_t bits = 0;
@@ -113,7 +113,7 @@ void engine_wait_ended(struct engine_batch *b, size_t task)
 	uint64_t was = __atomic_fetch_sub(&b->pending, 1, __ATOMIC_SEQ_CST);
 
 	if (was > ENGINE_PENDING_LEFT)
-		wait_tell(b, was, task);
+		wait_notify(b, was, task);
 }
 
 void engine_wait_freed(struct engine_batch *b)
@@ -130,7 +130,7 @@ static bool wait_closed(struct engine *e)
 	return __atomic_load_n(&e->closing, __ATOMIC_SEQ_CST);
 }
 
-static enum wait_state wait_look_task(struct wait *w, struct engine_batch *b)
+static enum wait_state wait_check_task(struct wait *w, struct engine_batch *b)
 {
 	if (w->task >= b->count) {
 		tei_err_set_last(&wait_no_task);
@@ -141,7 +141,7 @@ static enum wait_state wait_look_task(struct wait *w, struct engine_batch *b)
 }
 
 /* Sums up only after the end, because a batch may have a million tasks. */
-static enum wait_state wait_look_all(struct wait *w, struct engine_batch *b)
+static enum wait_state wait_check_all(struct wait *w, struct engine_batch *b)
 {
 	if (!b->count) {
 		tei_err_set_last(&wait_no_task);
@@ -154,7 +154,7 @@ static enum wait_state wait_look_all(struct wait *w, struct engine_batch *b)
 	return WAIT_ENDED;
 }
 
-static enum wait_state wait_look(struct wait *w)
+static enum wait_state wait_check(struct wait *w)
 {
 	struct engine_batch *b = engine_batch_lock(w->e, w->id);
 	enum wait_state state;
@@ -162,8 +162,8 @@ static enum wait_state wait_look(struct wait *w)
 	if (!b)
 		return WAIT_REFUSED;
 	w->slot = b;
-	state = w->task == ENGINE_WAIT_ALL ? wait_look_all(w, b) :
-					     wait_look_task(w, b);
+	state = w->task == ENGINE_WAIT_ALL ? wait_check_all(w, b)
+					   : wait_check_task(w, b);
 	engine_batch_unlock(b);
 	return state;
 }
@@ -181,7 +181,7 @@ static enum wait_state wait_spin(struct wait *w)
 		/* the time that this thread spends copying does not count */
 		if (tei_local_progress(e->local))
 			until = tei_now_ns() + spin;
-		state = wait_look(w);
+		state = wait_check(w);
 		now = tei_now_ns();
 	} while (state == WAIT_ON && now < until && now < w->deadline_ns &&
 		 !wait_closed(e));
@@ -219,7 +219,7 @@ static enum wait_state wait_sleep(struct wait *w)
 	__atomic_fetch_add(&b->pending, me, __ATOMIC_SEQ_CST);
 	do {
 		seen = __atomic_load_n(&b->wakes, __ATOMIC_SEQ_CST);
-		state = wait_look(w);
+		state = wait_check(w);
 	} while (state == WAIT_ON && !wait_closed(w->e) && wait_nap(w, seen));
 	__atomic_fetch_sub(&b->pending, me, __ATOMIC_SEQ_CST);
 	tei_rail_sleep_end(w->e->dp);
@@ -229,7 +229,7 @@ static enum wait_state wait_sleep(struct wait *w)
 static enum wait_state wait_run(struct wait *w)
 {
 	struct engine *e = w->e;
-	enum wait_state state = wait_look(w);
+	enum wait_state state = wait_check(w);
 	uint32_t spinning;
 
 	if (state != WAIT_ON)

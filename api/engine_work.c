@@ -58,7 +58,7 @@ static void work_run(struct engine *e, struct engine_work *w)
 		engine_segment_reload(e, w->name);
 		break;
 	case ENGINE_WORK_ENDED:
-		engine_segment_tell_end(e, w->name);
+		engine_segment_notify_end(e, w->name);
 		break;
 	case ENGINE_WORK_RENEW:
 		engine_lend_renew(e, w->slot);

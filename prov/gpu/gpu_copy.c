@@ -83,7 +83,7 @@ void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 }
 
 /* Calls the done callback of one operation; releases the lock meanwhile. */
-static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
+static void op_notify(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct gpu_ending ending = { op->dst, op->src, op->length };
@@ -105,13 +105,13 @@ static void op_tell(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	pthread_cond_broadcast(&ctx->ended);
 }
 
-static bool copy_tell_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
+static bool copy_notify_all(struct tei_gpu *ctx) TEI_REQUIRES(ctx->lock)
 {
 	bool any = false;
 
 	while (!tei_list_empty(&ctx->over)) {
-		op_tell(ctx, tei_list_first(&ctx->over, struct tei_gpu_op,
-					    node));
+		op_notify(ctx,
+			  tei_list_first(&ctx->over, struct tei_gpu_op, node));
 		any = true;
 	}
 	return any;
@@ -422,7 +422,7 @@ void *gpu_main(void *arg)
 		any = false;
 		for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 			any |= copy_turn(ctx, &ctx->contexts[i]);
-		any |= copy_tell_all(ctx);
+		any |= copy_notify_all(ctx);
 		rounds = any ? 0 : rounds + 1;
 		if (!any && !(ctx->stopping && tei_list_empty(&ctx->live)))
 			copy_rest(ctx, rounds);

@@ -74,15 +74,16 @@ static void memory_in_use_stays(void)
 	gpu_test_close(ctx);
 }
 
-struct mem_told {
+struct mem_notified {
 	struct tei_gpu_op op;
 	bool begun, told;			/* atomics */
 };
 
 /* A done callback that takes a while. */
-static void mem_tell(struct tei_gpu_op *op, int code, const struct tei_err *err)
+static void mem_notify(struct tei_gpu_op *op, int code,
+		       const struct tei_err *err)
 {
-	struct mem_told *t = tei_container_of(op, struct mem_told, op);
+	struct mem_notified *t = tei_container_of(op, struct mem_notified, op);
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 
 	(void)err;
@@ -98,16 +99,18 @@ static void memory_stays_until_ends_are_told(void)
 	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
 	void *side[] = { mem_host, (void *)(uintptr_t)m.addr };
 	struct tei_err err;
-	struct mem_told t;
+	struct mem_notified t;
 	uint64_t end;
 	int i;
 
 	for (i = 0; i < 2; i++) {
 		CU_ASSERT(!tei_gpu_mem_add(ctx, mem_host, sizeof(mem_host),
 					   &err));
-		t = (struct mem_told){
-			.op = { .dst = m.addr, .src = (uintptr_t)mem_host,
-				.length = 100, .done = mem_tell },
+		t = (struct mem_notified){
+			.op = { .dst = m.addr,
+				.src = (uintptr_t)mem_host,
+				.length = 100,
+				.done = mem_notify },
 		};
 		CU_ASSERT_FATAL(!tei_gpu_submit(ctx, &t.op));
 		end = tei_now_ns() + GPU_TEST_WAIT_NS;

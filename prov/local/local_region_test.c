@@ -281,15 +281,16 @@ static void region_remove_waits_for_own_operations(void)
 	test_op_fini(&t);
 }
 
-struct region_told {
+struct region_notified {
 	struct tei_local_op op;
 	_Atomic bool begun, told;
 };
 
 /* A done callback that takes a while. */
-static void region_tell(struct tei_local_op *op, int code, uint64_t bytes)
+static void region_notify(struct tei_local_op *op, int code, uint64_t bytes)
 {
-	struct region_told *t = tei_container_of(op, struct region_told, op);
+	struct region_notified *t =
+		tei_container_of(op, struct region_notified, op);
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 
 	CU_ASSERT(!code && bytes == 64);
@@ -302,17 +303,19 @@ static void region_remove_waits_until_ends_are_told(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[64] = "x", *side[] = { m, local };
-	struct region_told t;
+	struct region_notified t;
 	uint64_t end;
 	int i;
 
 	for (i = 0; i < 2; i++) {
 		tei_local_region_add(ctx, m, 4096, TEI_LOCAL_REMOTE);
 		tei_local_region_add(ctx, local, sizeof(local), TEI_LOCAL_REMOTE);
-		t = (struct region_told){
-			.op = { .opcode = TEI_LOCAL_WRITE, .local = local,
-				.remote = test_addr(m), .length = 64,
-				.done = region_tell },
+		t = (struct region_notified){
+			.op = { .opcode = TEI_LOCAL_WRITE,
+				.local = local,
+				.remote = test_addr(m),
+				.length = 64,
+				.done = region_notify },
 		};
 		CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
 		end = tei_now_ns() + TEST_WAIT_NS;

@@ -184,22 +184,22 @@ static enum tei_local_reason shared_table_open(pid_t pid, int number, int *out)
 	if (look < 0)
 		return shared_table_reason(errno);
 	if (!shared_table_file_fits(look))
-		goto out_look;
+		goto out_check;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", look);
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0) {
 		reason = shared_table_reason(errno);
-		goto out_look;
+		goto out_check;
 	}
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SHARED_TABLE_SEALS) != SHARED_TABLE_SEALS ||
 	    !shared_table_file_fits(fd)) {
 		close(fd);
-		goto out_look;
+		goto out_check;
 	}
 	*out = fd;
 	reason = TEI_LOCAL_OK;
-out_look:
+out_check:
 	close(look);
 	return reason;
 }

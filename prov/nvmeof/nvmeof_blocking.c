@@ -12,7 +12,7 @@
  * calls, so that other files do not wait. They are started on demand.
  */
 
-static void *side_main(void *arg)
+static void *blocking_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
 	struct nvmeof_blocking *s = &ctx->side;
@@ -53,12 +53,12 @@ static void *side_main(void *arg)
  * Announces one more entry of the lists, and starts a thread if none is idle.
  * Returns false if there is no thread.
  */
-static bool side_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
+static bool blocking_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_blocking *s = &ctx->side;
 
 	if (s->idle <= s->waiting && s->count < NVMEOF_SIDE_MAX &&
-	    !tei_thread_start(&s->thread[s->count], false, side_main, ctx))
+	    !tei_thread_start(&s->thread[s->count], false, blocking_main, ctx))
 		s->count++;
 	if (!s->count)
 		return false;
@@ -69,7 +69,7 @@ static bool side_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 
 bool nvmeof_blocking_check(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
-	if (!f->remote || !side_call(ctx))
+	if (!f->remote || !blocking_call(ctx))
 		return false;
 	f->looking = true;
 	tei_list_del(&f->look_node);	/* remove it from ctx->looks, if it is
@@ -88,7 +88,7 @@ bool nvmeof_blocking_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg)
 	if (!some)
 		return false;
 	tei_mutex_lock(&ctx->lock);
-	taken = side_call(ctx);
+	taken = blocking_call(ctx);
 	if (taken)
 		tei_list_add_tail(&ctx->side.closes, &seg->node);
 	tei_mutex_unlock(&ctx->lock);

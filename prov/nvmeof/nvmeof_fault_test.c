@@ -35,7 +35,7 @@ static void fault_only(struct rig *r, int i, const char *why)
 	/* an operation on this file and others */
 	CU_ASSERT_EQUAL(run_op(r, &t, true, 0, r->mem, r->size),
 			TEI_ERR_NO_DEVICE);
-	CU_ASSERT(tei_nvmeof_seg_broken(r->seg));
+	CU_ASSERT(tei_nvmeof_seg_failed(r->seg));
 }
 
 static uint64_t fault_length(const char *path)
@@ -57,7 +57,7 @@ static void fault_shrunk(const char *io)
 							 * extended */
 	CU_ASSERT_EQUAL(truncate(r.path[1], 4096), 0);
 	rig_reopen(&r);
-	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	CU_ASSERT_EQUAL(truncate(r.path[2], 2999999), 0);
 	fault_only(&r, 2, "2999999 bytes, not 3000000");
 	rig_stop(&r);
@@ -75,7 +75,7 @@ static void fault_vanished(const char *io)
 	fault_only(&r, 0, "no longer exists");
 	CU_ASSERT_EQUAL(rename(other, r.path[0]), 0);
 	rig_reopen(&r);
-	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	CU_ASSERT_EQUAL(unlink(r.path[1]), 0);
 	fault_only(&r, 1, "");
 	r.file[2].path = NULL;		/* not mounted */
@@ -157,7 +157,7 @@ static void fault_read_only(const char *io)
 		return;
 	r.file[1].path = "/proc/self/exe";
 	rig_reopen(&r);
-	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, SECOND, r.mem, 4096), 0);
 	CU_ASSERT(!memcmp(r.mem, "\177ELF", 4));
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, SECOND, r.mem, 4096),
@@ -171,7 +171,7 @@ static void fault_read_only(const char *io)
 			TEI_ERR_CONTEXT);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 0, r.mem, 4096), 0);
 	CU_ASSERT_EQUAL(r.mem[0], 0);
-	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	rig_stop(&r);
 }
 
@@ -237,7 +237,7 @@ static void fault_errors(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 9, r.mem, 5), 0);
 	spoil_set(&r, &s, NVMEOF_READ, -EINTR, 0, UINT32_MAX);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 9, r.mem, 5), TEI_ERR_CONTEXT);
-	CU_ASSERT(!tei_nvmeof_seg_broken(r.seg));
+	CU_ASSERT(!tei_nvmeof_seg_failed(r.seg));
 	rig_stop(&r);
 }
 

@@ -217,8 +217,8 @@ static void file_close(struct nvmeof_file *f)
 
 /* --- checking ------------------------------------------------------------ */
 
-static int file_look_stat(const struct nvmeof_file *f, const struct stat *st,
-			  struct tei_err *err)
+static int file_check_stat(const struct nvmeof_file *f, const struct stat *st,
+			   struct tei_err *err)
 {
 	if (f->device)
 		return 0;
@@ -235,10 +235,10 @@ int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err)
 	if (fstat(f->cached, &st))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, errno,
 				      "cannot be checked");
-	return file_look_stat(f, &st, err);
+	return file_check_stat(f, &st, err);
 }
 
-int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err)
+int nvmeof_file_check(const struct nvmeof_file *f, struct tei_err *err)
 {
 	struct stat st;
 
@@ -251,7 +251,7 @@ int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err)
 	    f->device != S_ISBLK(st.st_mode))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
 				      "was replaced by another file");
-	return file_look_stat(f, &st, err);
+	return file_check_stat(f, &st, err);
 }
 
 /* --- segments ------------------------------------------------------------ */
@@ -377,7 +377,7 @@ bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,
 	return length && offset < seg->size && length <= seg->size - offset;
 }
 
-bool tei_nvmeof_seg_broken(const struct tei_nvmeof_seg *seg)
+bool tei_nvmeof_seg_failed(const struct tei_nvmeof_seg *seg)
 {
 	uint32_t i;
 

@@ -277,7 +277,7 @@ int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
 	__attribute__((format(printf, 5, 6)));
 /* Checks that the file is at its path with its full length. Returns 0, or a
  * code with *err filled. Blocks as long as the file server does. */
-int nvmeof_file_look(const struct nvmeof_file *f, struct tei_err *err);
+int nvmeof_file_check(const struct nvmeof_file *f, struct tei_err *err);
 /*
  * Checks that the opened file has its full length and was not removed. Does not
  * look up the path. Returns 0, or a code with *err filled.

@@ -191,7 +191,7 @@ static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 /*
  * Selects the descriptor that bypasses the page cache, or the one that uses it.
  */
-static void io_aim(struct nvmeof_io *io, bool direct)
+static void io_select(struct nvmeof_io *io, bool direct)
 {
 	io->direct = direct;
 	io->fd = direct ? io->file->direct : io->file->cached;
@@ -235,7 +235,7 @@ static void piece_memory(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 	m = nvmeof_mem_find(ctx, io->local, io->length);
 	if (io->direct && (uintptr_t)io->local & (io->file->mem_align - 1)) {
 		if (!io_bounce(ctx, io, m))
-			io_aim(io, false);
+			io_select(io, false);
 		return;
 	}
 	if (m)
@@ -267,7 +267,7 @@ static void piece_cut(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op,
 					left : TEI_NVMEOF_PIECE);
 		direct = true;
 	}
-	io_aim(io, direct);
+	io_select(io, direct);
 	io->local = (char *)op->local + op->next;
 	piece_memory(ctx, io);
 	if (io->direct)
@@ -509,7 +509,7 @@ static void io_again(struct tei_nvmeof *ctx, struct nvmeof_io *io)
 {
 	if (io->direct && !io->gpu.context &&
 	    io->done & (io->file->block - 1))
-		io_aim(io, false);
+		io_select(io, false);
 	io_ready(ctx, io, true);
 }
 
@@ -562,7 +562,7 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	/* a file size limit may have cut a direct request to an unaligned
 	 * length */
 	if (res == -EINVAL && io->direct && !io->gpu.context) {
-		io_aim(io, false);
+		io_select(io, false);
 		io_ready(ctx, io, true);
 		return;
 	}
@@ -611,7 +611,7 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io->tries = 0;
 	io->op = NULL;
 	io->gpu.context = NULL;
-	io_aim(io, false);
+	io_select(io, false);
 	ctx->counters.syncs++;
 	io_ready(ctx, io, false);
 }
@@ -628,7 +628,7 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	tei_list_splice_tail(&list, &f->ended);
 	f->looking = true;
 	tei_mutex_unlock(&ctx->lock);
-	bad = nvmeof_file_look(f, &err);
+	bad = nvmeof_file_check(f, &err);
 	tei_mutex_lock(&ctx->lock);
 	f->looking = false;
 	if (bad)
@@ -648,7 +648,7 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 }
 
 /* Calls the done callback of one operation; releases the lock meanwhile. */
-static void op_tell(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
+static void op_notify(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct nvmeof_ending ending = {
@@ -702,8 +702,8 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 		}
 	}
 	while (!tei_list_empty(&ctx->over)) {
-		op_tell(ctx, tei_list_first(&ctx->over, struct tei_nvmeof_op,
-					    node));
+		op_notify(ctx, tei_list_first(&ctx->over, struct tei_nvmeof_op,
+					      node));
 		any = true;
 	}
 	return any;

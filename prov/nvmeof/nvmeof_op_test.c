@@ -770,7 +770,7 @@ static void a_silent_file_leaves_the_others_their_room(void)
 }
 
 /* A file server that answers neither a check nor a close. */
-static void op_silent_look(const char *io)
+static void op_silent_check(const char *io)
 {
 	struct tei_nvmeof_seg *seg;
 	struct silence s;
@@ -800,7 +800,7 @@ static void op_silent_look(const char *io)
 
 static void a_look_or_close_that_hangs_holds_nobody_up(void)
 {
-	rig_each(op_silent_look);
+	rig_each(op_silent_check);
 }
 
 static void op_remove(const char *io)
@@ -829,16 +829,16 @@ static void removing_memory_waits_for_its_operations(void)
 	rig_each(op_remove);
 }
 
-struct op_told {
+struct op_notified {
 	struct tei_nvmeof_op op;
 	bool begun, told;			/* atomics */
 };
 
 /* A done callback that takes a while. */
-static void op_tell_late(struct tei_nvmeof_op *op, int code,
-			 const struct tei_err *err)
+static void op_notify_late(struct tei_nvmeof_op *op, int code,
+			   const struct tei_err *err)
 {
-	struct op_told *t = tei_container_of(op, struct op_told, op);
+	struct op_notified *t = tei_container_of(op, struct op_notified, op);
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 
 	(void)err;
@@ -848,17 +848,19 @@ static void op_tell_late(struct tei_nvmeof_op *op, int code,
 	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
 }
 
-static void op_remove_told(const char *io)
+static void op_remove_notified(const char *io)
 {
 	struct timespec nap = { .tv_nsec = 100000 };
-	struct op_told t;
+	struct op_notified t;
 	struct rig r;
 
 	if (!rig_start(&r, io, "none", true))
 		return;
-	t = (struct op_told){ .op = { .seg = r.seg, .local = r.mem,
-				      .length = 4096, .read = true,
-				      .done = op_tell_late } };
+	t = (struct op_notified){ .op = { .seg = r.seg,
+					  .local = r.mem,
+					  .length = 4096,
+					  .read = true,
+					  .done = op_notify_late } };
 	CU_ASSERT_EQUAL_FATAL(tei_nvmeof_submit(r.ctx, &t.op), 0);
 	while (!__atomic_load_n(&t.begun, __ATOMIC_ACQUIRE))
 		nanosleep(&nap, NULL);
@@ -871,7 +873,7 @@ static void op_remove_told(const char *io)
 
 static void removing_memory_waits_until_ends_are_told(void)
 {
-	rig_each(op_remove_told);
+	rig_each(op_remove_notified);
 }
 
 static void op_fini(const char *io)

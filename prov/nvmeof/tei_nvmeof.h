@@ -144,7 +144,7 @@ bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,
  * Returns true if one of the files cannot be used; opening the segment again
  * may help.
  */
-bool tei_nvmeof_seg_broken(const struct tei_nvmeof_seg *seg);
+bool tei_nvmeof_seg_failed(const struct tei_nvmeof_seg *seg);
 
 /* --- operations ---------------------------------------------------------- */
 
