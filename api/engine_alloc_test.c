@@ -112,7 +112,7 @@ static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 	return failed;
 }
 
-static void failed_allocation_leaves_an_error_or_a_working_segment(void)
+static void test_failed_allocation_leaves_an_error_or_a_working_segment(void)
 {
 	transfer_engine_t target = alloc_engine(), e;
 	static char from[ALLOC_LEN], to[ALLOC_LEN];
@@ -137,7 +137,7 @@ static void failed_allocation_leaves_an_error_or_a_working_segment(void)
 }
 
 const struct tei_test_case alloc_cases[] = {
-	{ "failed_allocation_leaves_an_error_or_a_working_segment",
-	  failed_allocation_leaves_an_error_or_a_working_segment },
+	{ "test_failed_allocation_leaves_an_error_or_a_working_segment",
+	  test_failed_allocation_leaves_an_error_or_a_working_segment },
 	{ NULL, NULL },
 };

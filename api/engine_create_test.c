@@ -39,7 +39,7 @@ static bool create_last_says(const char *text, const char *hint)
 	       strstr(last.text, text) && strstr(last.hint, hint);
 }
 
-static void two_engines_have_settings_of_their_own(void)
+static void test_two_engines_have_settings_of_their_own(void)
 {
 	const char *const one[] = { "MOONRAIL_DEVICES=127.0.0.1",
 				    "MC_SLICE_SIZE=128K",
@@ -66,7 +66,7 @@ static void two_engines_have_settings_of_their_own(void)
 	destroyTransferEngine(b);
 }
 
-static void bad_setting_is_refused_by_name(void)
+static void test_bad_setting_is_refused_by_name(void)
 {
 	static const char *const rows[][3] = {
 		{ "MC_SLICE_SISE=1", "MC_SLICE_SISE", "MC_SLICE_SIZE" },
@@ -94,7 +94,7 @@ static void bad_setting_is_refused_by_name(void)
 	}
 }
 
-static void variable_without_effect_is_accepted(void)
+static void test_variable_without_effect_is_accepted(void)
 {
 	const char *const ignored = "MC_IB_TC=96";
 	transfer_engine_t e;
@@ -103,7 +103,7 @@ static void variable_without_effect_is_accepted(void)
 	destroyTransferEngine(e);
 }
 
-static void options_of_another_size_are_understood(void)
+static void test_options_of_another_size_are_understood(void)
 {
 	struct {
 		struct te_engine_options o;
@@ -131,7 +131,7 @@ static void options_of_another_size_are_understood(void)
 			TEI_ERR_INVALID);
 }
 
-static void incomplete_options_are_refused(void)
+static void test_incomplete_options_are_refused(void)
 {
 	struct te_engine_options o = { .server_name = "127.0.0.1" };
 	static char longest[2048];
@@ -153,7 +153,7 @@ static void incomplete_options_are_refused(void)
 	CU_ASSERT_EQUAL(te_engine_create(&o, sizeof(o), &e), TEI_ERR_INVALID);
 }
 
-static void control_channel_binds_the_ip_and_port_given(void)
+static void test_control_channel_binds_the_ip_and_port_given(void)
 {
 	struct te_engine_options o = { .metadata = "P2PHANDSHAKE",
 				       .server_name = "127.0.0.1" };
@@ -198,7 +198,7 @@ static uint64_t create_deadline(struct engine *e, batch_id_t id, char *mem)
 	return deadline;
 }
 
-static void transfer_timeout_is_the_deadline_of_batches(void)
+static void test_transfer_timeout_is_the_deadline_of_batches(void)
 {
 	const char *const settings[] = { "MC_TRANSFER_TIMEOUT=3600" };
 	const uint64_t limit = 3600 * TEI_NS_PER_SEC;
@@ -223,7 +223,7 @@ static void transfer_timeout_is_the_deadline_of_batches(void)
 	destroyTransferEngine(e);
 }
 
-static void excluded_devices_do_not_become_rails(void)
+static void test_excluded_devices_do_not_become_rails(void)
 {
 	const char *const settings[] = { "MC_TE_FILTERS_EXCLUDE=lo,eth0" };
 	const char *const both[] = { "MC_TE_FILTERS_EXCLUDE=lo",
@@ -250,7 +250,7 @@ static void excluded_devices_do_not_become_rails(void)
 	destroyTransferEngine(e);
 }
 
-static void forced_hca_without_device_is_an_error(void)
+static void test_forced_hca_without_device_is_an_error(void)
 {
 	const char *const settings[] = { "MC_FORCE_HCA=1",
 					 "MC_TE_FILTERS=nosuchdevice" };
@@ -267,7 +267,7 @@ static void forced_hca_without_device_is_an_error(void)
 }
 
 /* On a machine that has such a device, the transport is installed. */
-static void provider_transport_without_device_says_so(void)
+static void test_provider_transport_without_device_says_so(void)
 {
 	static const char *const names[] = { "efa", "cxi" };
 	const char *const other[] = { "MOONRAIL_PROVIDER=tcp;ofi_rxm" };
@@ -295,7 +295,7 @@ static void provider_transport_without_device_says_so(void)
 }
 
 /* MOONRAIL_PROVIDER makes rails of transport rdma without an RDMA device. */
-static void provider_transport_with_other_rdma_is_refused(void)
+static void test_provider_transport_with_other_rdma_is_refused(void)
 {
 	const char *const tcp[] = { "MOONRAIL_PROVIDER=tcp;ofi_rxm",
 				    "MOONRAIL_DEVICES=127.0.0.1" };
@@ -316,25 +316,27 @@ static void provider_transport_with_other_rdma_is_refused(void)
 }
 
 const struct tei_test_case create_cases[] = {
-	{ "provider_transport_without_device_says_so",
-	  provider_transport_without_device_says_so },
-	{ "provider_transport_with_other_rdma_is_refused",
-	  provider_transport_with_other_rdma_is_refused },
-	{ "two_engines_have_settings_of_their_own",
-	  two_engines_have_settings_of_their_own },
-	{ "bad_setting_is_refused_by_name", bad_setting_is_refused_by_name },
-	{ "variable_without_effect_is_accepted",
-	  variable_without_effect_is_accepted },
-	{ "options_of_another_size_are_understood",
-	  options_of_another_size_are_understood },
-	{ "incomplete_options_are_refused", incomplete_options_are_refused },
-	{ "control_channel_binds_the_ip_and_port_given",
-	  control_channel_binds_the_ip_and_port_given },
-	{ "transfer_timeout_is_the_deadline_of_batches",
-	  transfer_timeout_is_the_deadline_of_batches },
-	{ "excluded_devices_do_not_become_rails",
-	  excluded_devices_do_not_become_rails },
-	{ "forced_hca_without_device_is_an_error",
-	  forced_hca_without_device_is_an_error },
+	{ "test_provider_transport_without_device_says_so",
+	  test_provider_transport_without_device_says_so },
+	{ "test_provider_transport_with_other_rdma_is_refused",
+	  test_provider_transport_with_other_rdma_is_refused },
+	{ "test_two_engines_have_settings_of_their_own",
+	  test_two_engines_have_settings_of_their_own },
+	{ "test_bad_setting_is_refused_by_name",
+	  test_bad_setting_is_refused_by_name },
+	{ "test_variable_without_effect_is_accepted",
+	  test_variable_without_effect_is_accepted },
+	{ "test_options_of_another_size_are_understood",
+	  test_options_of_another_size_are_understood },
+	{ "test_incomplete_options_are_refused",
+	  test_incomplete_options_are_refused },
+	{ "test_control_channel_binds_the_ip_and_port_given",
+	  test_control_channel_binds_the_ip_and_port_given },
+	{ "test_transfer_timeout_is_the_deadline_of_batches",
+	  test_transfer_timeout_is_the_deadline_of_batches },
+	{ "test_excluded_devices_do_not_become_rails",
+	  test_excluded_devices_do_not_become_rails },
+	{ "test_forced_hca_without_device_is_an_error",
+	  test_forced_hca_without_device_is_an_error },
 	{ NULL, NULL },
 };

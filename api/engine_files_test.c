@@ -205,7 +205,7 @@ static void files_until(const uint32_t *n, uint32_t least)
 /* While a request is not answered, the deadline thread and status queries
  * continue. A request queued behind it ends at its deadline. The unanswered one
  * ends when its storage answers. */
-static void a_silent_file_holds_no_deadline_up(void)
+static void test_deadline_with_unanswered_file_request_is_kept(void)
 {
 	struct files_rig *r = files_open();
 	uint64_t from = tei_now_ns();
@@ -258,7 +258,7 @@ static void *files_other(void *arg)
 }
 
 /* Installing a transport opens the files of all segments again. */
-static void files_that_are_opened_hold_no_submit_up(void)
+static void test_submit_while_files_are_opened_does_not_wait(void)
 {
 	struct files_rig *r = files_open();
 	pthread_t installs, reads;
@@ -336,7 +336,7 @@ static void files_taken_back(struct files_rig *r)
 	CU_ASSERT_EQUAL(unregisterLocalMemory(r->engine, r->mem[1]), 0);
 }
 
-static void what_cannot_be_taken_back_stays_registered(void)
+static void test_memory_in_use_after_failed_registration_stays_registered(void)
 {
 	struct files_rig *r = files_open();
 	buffer_entry_t list[] = {
@@ -357,10 +357,10 @@ static void what_cannot_be_taken_back_stays_registered(void)
 
 const struct tei_test_case files_cases[] = {
 	{ "deadline_with_unanswered_file_request_is_kept",
-	  a_silent_file_holds_no_deadline_up },
+	  test_deadline_with_unanswered_file_request_is_kept },
 	{ "submit_while_files_are_opened_does_not_wait",
-	  files_that_are_opened_hold_no_submit_up },
+	  test_submit_while_files_are_opened_does_not_wait },
 	{ "memory_in_use_after_failed_registration_stays_registered",
-	  what_cannot_be_taken_back_stays_registered },
+	  test_memory_in_use_after_failed_registration_stays_registered },
 	{ NULL, NULL },
 };

@@ -119,20 +119,20 @@ static void flush_beside_destroy(int (*fn)(transfer_engine_t engine))
 	CU_ASSERT_EQUAL(flush.code, TEI_ERR_INVALID);
 }
 
-static void an_engine_outlives_a_flush(void)
+static void test_destruction_during_flush_waits_for_its_end(void)
 {
 	flush_beside_destroy(flush_local);
 }
 
-static void an_engine_outlives_a_drain(void)
+static void test_destruction_during_drain_waits_for_its_end(void)
 {
 	flush_beside_destroy(flush_all);
 }
 
 const struct tei_test_case flush_cases[] = {
 	{ "destruction_during_flush_waits_for_its_end",
-	  an_engine_outlives_a_flush },
+	  test_destruction_during_flush_waits_for_its_end },
 	{ "destruction_during_drain_waits_for_its_end",
-	  an_engine_outlives_a_drain },
+	  test_destruction_during_drain_waits_for_its_end },
 	{ NULL, NULL },
 };

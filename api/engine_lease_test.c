@@ -147,7 +147,7 @@ static void *source_leave(void *arg)
  * task is published. The test delays that end by holding the lock that the
  * task's notification needs; the copy before it makes this engine the
  * receiver. */
-static void source_stays_until_the_end_is_told(void)
+static void test_unregister_of_source_waits_for_published_end(void)
 {
 	struct lease_rig r = lease_open("30");
 	struct engine *e = r.user;
@@ -269,7 +269,7 @@ static bool lease_keep(struct lease_rig *r, uint32_t n)
 
 /* --- cases --------------------------------------------------------------- */
 
-static void slot_without_memory_gets_some_later(void)
+static void test_slot_without_memory_gets_memory_later(void)
 {
 	struct lease_rig r = lease_open("1");
 
@@ -283,7 +283,7 @@ static void slot_without_memory_gets_some_later(void)
 
 /* The addresses that a silent client was granted stay in quarantine while it
  * may still use them. */
-static void addresses_are_kept_while_somebody_may_be_late(void)
+static void test_addresses_of_unacknowledged_grant_stay_quarantined(void)
 {
 	struct lease_rig r = lease_open("1");
 
@@ -300,7 +300,7 @@ static void addresses_are_kept_while_somebody_may_be_late(void)
 	lease_close(&r);
 }
 
-static void addresses_are_given_back_when_it_has_gone(void)
+static void test_addresses_of_gone_client_are_freed(void)
 {
 	struct lease_rig r = lease_open("1");
 
@@ -378,7 +378,7 @@ static uint32_t lease_waiting(struct engine_leasing *l,
 }
 
 /* No thread reads here. Each peer has its own room for messages. */
-static void one_that_floods_keeps_no_other_out(void)
+static void test_flooding_peer_leaves_room_for_others(void)
 {
 	struct lease_rig r = lease_open("10");
 	struct tei_rail_peer *other;
@@ -404,7 +404,7 @@ static void one_that_floods_keeps_no_other_out(void)
 	lease_close(&r);
 }
 
-static void leases_go_on_while_one_floods(void)
+static void test_transfers_continue_while_peer_floods(void)
 {
 	struct lease_rig r = lease_open("10");
 	struct engine_leasing *l = engine_leasing(r.target);
@@ -509,7 +509,7 @@ static void lease_behind(struct lease_rig *r, void *mem, size_t n)
 	CU_ASSERT(last - ended < LEASE_HASTY_NS / 4 * 3);
 }
 
-static void behind_a_silent_target_one_waits_once(void)
+static void test_task_behind_silent_target_waits_only_once(void)
 {
 	struct lease_rig r = lease_open("10");
 
@@ -519,7 +519,7 @@ static void behind_a_silent_target_one_waits_once(void)
 	lease_close(&r);
 }
 
-static void from_gpu_memory_too(void)
+static void test_gpu_task_behind_silent_target_waits_only_once(void)
 {
 	struct lease_rig r = lease_open("10");
 	void *context;
@@ -537,7 +537,7 @@ static void from_gpu_memory_too(void)
 /* --- records of a peer --------------------------------------------------- */
 
 /* Requests that a client repeats after a long silence are not granted again. */
-static void one_that_asks_anew_gains_no_addresses(void)
+static void test_repeated_request_after_silence_is_not_granted(void)
 {
 	struct lease_rig r = lease_open("1");
 	uint64_t later;
@@ -561,7 +561,7 @@ static void one_that_asks_anew_gains_no_addresses(void)
 
 /* The target has ended a piece whose READY the client has not read. The client
  * answers DONE with FREE, which ends the quarantine. */
-static void one_told_done_while_it_asks_gives_the_addresses_back(void)
+static void test_done_before_ready_is_answered_by_free(void)
 {
 	struct lease_rig r = lease_open("1");
 	struct engine_leasing l = { .engine = r.hand };
@@ -609,24 +609,24 @@ static void one_told_done_while_it_asks_gives_the_addresses_back(void)
 
 const struct tei_test_case lease_cases[] = {
 	{ "task_behind_silent_target_waits_only_once",
-	  behind_a_silent_target_one_waits_once },
+	  test_task_behind_silent_target_waits_only_once },
 	{ "gpu_task_behind_silent_target_waits_only_once",
-	  from_gpu_memory_too },
+	  test_gpu_task_behind_silent_target_waits_only_once },
 	{ "unregister_of_source_waits_for_published_end",
-	  source_stays_until_the_end_is_told },
+	  test_unregister_of_source_waits_for_published_end },
 	{ "repeated_request_after_silence_is_not_granted",
-	  one_that_asks_anew_gains_no_addresses },
+	  test_repeated_request_after_silence_is_not_granted },
 	{ "done_before_ready_is_answered_by_free",
-	  one_told_done_while_it_asks_gives_the_addresses_back },
+	  test_done_before_ready_is_answered_by_free },
 	{ "slot_without_memory_gets_memory_later",
-	  slot_without_memory_gets_some_later },
+	  test_slot_without_memory_gets_memory_later },
 	{ "addresses_of_unacknowledged_grant_stay_quarantined",
-	  addresses_are_kept_while_somebody_may_be_late },
+	  test_addresses_of_unacknowledged_grant_stay_quarantined },
 	{ "addresses_of_gone_client_are_freed",
-	  addresses_are_given_back_when_it_has_gone },
+	  test_addresses_of_gone_client_are_freed },
 	{ "flooding_peer_leaves_room_for_others",
-	  one_that_floods_keeps_no_other_out },
+	  test_flooding_peer_leaves_room_for_others },
 	{ "transfers_continue_while_peer_floods",
-	  leases_go_on_while_one_floods },
+	  test_transfers_continue_while_peer_floods },
 	{ NULL, NULL },
 };

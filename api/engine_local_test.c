@@ -87,12 +87,12 @@ static void local_source_goes(size_t length) TEI_NO_TSA
 	local_close(&r);
 }
 
-static void a_small_source_that_goes_is_not_read(void)
+static void test_small_source_unregistered_before_start_is_not_read(void)
 {
 	local_source_goes(4096);
 }
 
-static void a_large_source_that_goes_is_not_read(void)
+static void test_large_source_unregistered_before_start_is_not_read(void)
 {
 	local_source_goes(LOCAL_TEST_SIZE);
 }
@@ -112,7 +112,7 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 }
 
 /* Checks an inline copy, a queued copy and a copy of several ranges. */
-static void a_record_says_which_memory_it_was(void)
+static void test_error_of_failed_copy_names_the_memory(void)
 {
 	struct local_rig r = local_open();
 	char *gone = r.target + LOCAL_TEST_SIZE;
@@ -154,7 +154,7 @@ static uint64_t local_by_peers(struct engine *e)
 	return s.tx_bytes;
 }
 
-static void pieces_that_were_copied_before_one_failed_count(void)
+static void test_ranges_copied_before_a_failure_are_counted(void)
 {
 	struct local_rig r = local_open_as(1);
 	char *gone = r.target + LOCAL_TEST_SIZE;
@@ -193,7 +193,7 @@ static int local_cancel_amid(struct engine *e, char *source, char *target)
 	return st.status;
 }
 
-static void what_was_copied_before_a_cancel_counts(void)
+static void test_bytes_copied_before_a_cancel_are_counted(void)
 {
 	struct local_rig r = local_open_as(1);
 	char *mem = calloc(2, LOCAL_TEST_LONG);
@@ -213,7 +213,7 @@ static void what_was_copied_before_a_cancel_counts(void)
 	free(mem);
 }
 
-static void an_atomic_of_our_own_is_no_rail_s_bytes(void)
+static void test_atomic_to_own_segment_counts_no_rail_bytes(void)
 {
 	struct local_rig r = local_open_as(1);
 	struct te_remote to = { (uintptr_t)r.target, 8 };
@@ -276,13 +276,13 @@ static void local_atomic_refused(bool rails)
 	local_close(&there);
 }
 
-static void an_atomic_without_a_rail_says_what_it_needs(void)
+static void test_atomic_without_rail_error_names_the_rail(void)
 {
 	local_atomic_refused(false);
 	local_atomic_refused(true);
 }
 
-static void a_deadline_that_has_passed_is_named(void)
+static void test_submit_after_deadline_error_names_the_deadline(void)
 {
 	struct local_rig r = local_open();
 	struct transfer_request plain = { OPCODE_WRITE, r.source, LOCAL_SEGMENT,
@@ -308,20 +308,20 @@ static void a_deadline_that_has_passed_is_named(void)
 
 const struct tei_test_case local_cases[] = {
 	{ "atomic_without_rail_error_names_the_rail",
-	  an_atomic_without_a_rail_says_what_it_needs },
+	  test_atomic_without_rail_error_names_the_rail },
 	{ "submit_after_deadline_error_names_the_deadline",
-	  a_deadline_that_has_passed_is_named },
+	  test_submit_after_deadline_error_names_the_deadline },
 	{ "ranges_copied_before_a_failure_are_counted",
-	  pieces_that_were_copied_before_one_failed_count },
+	  test_ranges_copied_before_a_failure_are_counted },
 	{ "bytes_copied_before_a_cancel_are_counted",
-	  what_was_copied_before_a_cancel_counts },
+	  test_bytes_copied_before_a_cancel_are_counted },
 	{ "atomic_to_own_segment_counts_no_rail_bytes",
-	  an_atomic_of_our_own_is_no_rail_s_bytes },
+	  test_atomic_to_own_segment_counts_no_rail_bytes },
 	{ "error_of_failed_copy_names_the_memory",
-	  a_record_says_which_memory_it_was },
+	  test_error_of_failed_copy_names_the_memory },
 	{ "small_source_unregistered_before_start_is_not_read",
-	  a_small_source_that_goes_is_not_read },
+	  test_small_source_unregistered_before_start_is_not_read },
 	{ "large_source_unregistered_before_start_is_not_read",
-	  a_large_source_that_goes_is_not_read },
+	  test_large_source_unregistered_before_start_is_not_read },
 	{ NULL, NULL },
 };

@@ -123,7 +123,7 @@ static struct memory_state memory_state(struct engine *e)
 	return s;
 }
 
-static void ten_thousand_are_published_once(void)
+static void test_batch_of_ten_thousand_is_published_once(void)
 {
 	struct memory_rig r = memory_open();
 	struct memory_state was = memory_state(r.engine), is;
@@ -144,7 +144,7 @@ static void ten_thousand_are_published_once(void)
 }
 
 /* The largest region, which is registered last, overlaps another one. */
-static void one_that_is_refused_leaves_none_of_ten_thousand(void)
+static void test_refused_batch_of_ten_thousand_registers_none(void)
 {
 	struct memory_rig r = memory_open();
 	struct memory_state is;
@@ -162,7 +162,7 @@ static void one_that_is_refused_leaves_none_of_ten_thousand(void)
 
 /* A publication that is queued for later is done at once if another call needs
  * it. */
-static void publication_that_waits_is_done_when_it_is_asked_for_again(void)
+static void test_queued_publication_is_done_at_the_earlier_time(void)
 {
 	struct memory_rig r = memory_open();
 	uint64_t end = tei_now_ns() + 20 * TEI_NS_PER_SEC;
@@ -184,7 +184,7 @@ static void publication_that_waits_is_done_when_it_is_asked_for_again(void)
 }
 
 /* A registration in progress has its region in the table, but not its keys. */
-static void region_without_its_keys_is_not_described(void)
+static void test_region_without_keys_is_not_in_descriptor(void)
 {
 	struct memory_rig r = memory_open();
 	struct engine *e = r.engine;
@@ -238,7 +238,7 @@ static void memory_expect_hole(struct engine *e, uintptr_t addr, size_t len,
 	memory_expect_refusal(e, p, len, why);
 }
 
-static void addresses_of_nothing_are_refused(void)
+static void test_unmapped_address_is_refused(void)
 {
 	struct engine *e = memory_engine();
 
@@ -249,7 +249,7 @@ static void addresses_of_nothing_are_refused(void)
 	destroyTransferEngine(e);
 }
 
-static void hole_in_a_range_is_refused_and_named(void)
+static void test_hole_in_a_range_is_refused_and_named(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct engine *e = memory_engine();
@@ -281,17 +281,16 @@ static void hole_in_a_range_is_refused_and_named(void)
 }
 
 const struct tei_test_case memory_cases[] = {
-	{ "unmapped_address_is_refused",
-	  addresses_of_nothing_are_refused },
-	{ "hole_in_a_range_is_refused_and_named",
-	  hole_in_a_range_is_refused_and_named },
+	{ "unmapped_address_is_refused", test_unmapped_address_is_refused },
+	{ "test_hole_in_a_range_is_refused_and_named",
+	  test_hole_in_a_range_is_refused_and_named },
 	{ "queued_publication_is_done_at_the_earlier_time",
-	  publication_that_waits_is_done_when_it_is_asked_for_again },
+	  test_queued_publication_is_done_at_the_earlier_time },
 	{ "region_without_keys_is_not_in_descriptor",
-	  region_without_its_keys_is_not_described },
+	  test_region_without_keys_is_not_in_descriptor },
 	{ "batch_of_ten_thousand_is_published_once",
-	  ten_thousand_are_published_once },
+	  test_batch_of_ten_thousand_is_published_once },
 	{ "refused_batch_of_ten_thousand_registers_none",
-	  one_that_is_refused_leaves_none_of_ten_thousand },
+	  test_refused_batch_of_ten_thousand_registers_none },
 	{ NULL, NULL },
 };

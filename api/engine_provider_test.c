@@ -250,20 +250,20 @@ static void provider_run(const char *name)
 	provider_alias = NULL;
 }
 
-static void efa_is_rdma_with_that_provider(void)
+static void test_transport_efa_is_rdma_with_provider_efa(void)
 {
 	provider_run("efa");
 }
 
-static void cxi_is_rdma_with_that_provider(void)
+static void test_transport_cxi_is_rdma_with_provider_cxi(void)
 {
 	provider_run("cxi");
 }
 
 const struct tei_test_case provider_cases[] = {
 	{ "transport_efa_is_rdma_with_provider_efa",
-	  efa_is_rdma_with_that_provider },
+	  test_transport_efa_is_rdma_with_provider_efa },
 	{ "transport_cxi_is_rdma_with_provider_cxi",
-	  cxi_is_rdma_with_that_provider },
+	  test_transport_cxi_is_rdma_with_provider_cxi },
 	{ NULL, NULL },
 };

@@ -114,7 +114,7 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 }
 
 /* Submissions need the lock of the segments, and a probe may take long. */
-static void local_process_is_probed_without_segments_lock(void)
+static void test_probe_of_local_process_holds_no_segments_lock(void)
 {
 	transfer_engine_t target = segment_engine("local");
 	transfer_engine_t e = segment_engine("local");
@@ -173,7 +173,7 @@ static void *segment_opener(void *arg)
 
 /* A local process that answers slowly delays only the opening of its own
  * segment. */
-static void transfers_go_on_while_a_local_process_is_probed(void)
+static void test_transfers_continue_while_local_process_is_probed(void)
 {
 	transfer_engine_t near = segment_engine("local");
 	struct segment_opening o = { .engine = segment_engine("local"),
@@ -209,7 +209,7 @@ static void transfers_go_on_while_a_local_process_is_probed(void)
 }
 
 /* MOONRAIL_MAX_PEERS allows one peer. First another segment has it. */
-static void a_peer_without_room_is_tried_again(void)
+static void test_segment_without_room_for_its_peer_gets_it_later(void)
 {
 	transfer_engine_t unresolved = segment_engine(NULL);
 	transfer_engine_t other = segment_engine("tcp"), e;
@@ -234,7 +234,7 @@ static void a_peer_without_room_is_tried_again(void)
 	destroyTransferEngine(unresolved);
 }
 
-static void one_closed_as_it_is_renewed_stays_closed(void)
+static void test_segment_closed_during_refresh_stays_closed(void)
 {
 	transfer_engine_t target = segment_engine("tcp");
 	transfer_engine_t e = segment_engine("tcp");
@@ -251,7 +251,7 @@ static void one_closed_as_it_is_renewed_stays_closed(void)
 	destroyTransferEngine(target);
 }
 
-static void probe_of_a_peer_tells_whether_it_answers(void)
+static void test_probe_peer_returns_whether_it_answers(void)
 {
 	transfer_engine_t target = segment_engine("tcp");
 	transfer_engine_t e = segment_engine("tcp");
@@ -274,14 +274,14 @@ static void probe_of_a_peer_tells_whether_it_answers(void)
 
 const struct tei_test_case segment_cases[] = {
 	{ "segment_without_room_for_its_peer_gets_it_later",
-	  a_peer_without_room_is_tried_again },
+	  test_segment_without_room_for_its_peer_gets_it_later },
 	{ "segment_closed_during_refresh_stays_closed",
-	  one_closed_as_it_is_renewed_stays_closed },
+	  test_segment_closed_during_refresh_stays_closed },
 	{ "probe_of_local_process_holds_no_segments_lock",
-	  local_process_is_probed_without_segments_lock },
+	  test_probe_of_local_process_holds_no_segments_lock },
 	{ "transfers_continue_while_local_process_is_probed",
-	  transfers_go_on_while_a_local_process_is_probed },
+	  test_transfers_continue_while_local_process_is_probed },
 	{ "probe_peer_returns_whether_it_answers",
-	  probe_of_a_peer_tells_whether_it_answers },
+	  test_probe_peer_returns_whether_it_answers },
 	{ NULL, NULL },
 };

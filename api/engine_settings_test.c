@@ -73,7 +73,7 @@ static size_t settings_buffers(transfer_engine_t e, transfer_engine_t target)
 	return n;
 }
 
-static void disabled_metacache_fetches_the_descriptor_at_each_opening(void)
+static void test_disabled_metacache_fetches_the_descriptor_at_each_opening(void)
 {
 	transfer_engine_t cached = settings_engine(NULL);
 	transfer_engine_t fresh = settings_engine("MC_DISABLE_METACACHE=1");
@@ -119,7 +119,7 @@ static void settings_register(transfer_engine_t e, char *mem)
 	free(list);
 }
 
-static void handshake_max_length_limits_the_descriptor_of_a_peer(void)
+static void test_handshake_max_length_limits_the_descriptor_of_a_peer(void)
 {
 	char *mem = calloc(SETTINGS_MANY, SETTINGS_STEP);
 	transfer_engine_t narrow, wide, target;
@@ -181,7 +181,7 @@ static int settings_backlog(transfer_engine_t e)
 	return backlog;
 }
 
-static void listen_backlog_is_that_of_the_control_port(void)
+static void test_listen_backlog_applies_to_the_control_channel(void)
 {
 	transfer_engine_t e = settings_engine("MC_HANDSHAKE_LISTEN_BACKLOG=17");
 
@@ -189,7 +189,7 @@ static void listen_backlog_is_that_of_the_control_port(void)
 	destroyTransferEngine(e);
 }
 
-static void disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
+static void test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 {
 	struct engine *e;
 
@@ -202,7 +202,7 @@ static void disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 }
 
 /* One engine has the option, and another one only the environment. */
-static void option_takes_precedence_over_the_environment(void)
+static void test_option_takes_precedence_over_the_environment(void)
 {
 	transfer_engine_t e, other;
 
@@ -217,15 +217,15 @@ static void option_takes_precedence_over_the_environment(void)
 }
 
 const struct tei_test_case settings_cases[] = {
-	{ "disabled_metacache_fetches_the_descriptor_at_each_opening",
-	  disabled_metacache_fetches_the_descriptor_at_each_opening },
-	{ "handshake_max_length_limits_the_descriptor_of_a_peer",
-	  handshake_max_length_limits_the_descriptor_of_a_peer },
+	{ "test_disabled_metacache_fetches_the_descriptor_at_each_opening",
+	  test_disabled_metacache_fetches_the_descriptor_at_each_opening },
+	{ "test_handshake_max_length_limits_the_descriptor_of_a_peer",
+	  test_handshake_max_length_limits_the_descriptor_of_a_peer },
 	{ "listen_backlog_applies_to_the_control_channel",
-	  listen_backlog_is_that_of_the_control_port },
-	{ "disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails",
-	  disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails },
-	{ "option_takes_precedence_over_the_environment",
-	  option_takes_precedence_over_the_environment },
+	  test_listen_backlog_applies_to_the_control_channel },
+	{ "test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails",
+	  test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails },
+	{ "test_option_takes_precedence_over_the_environment",
+	  test_option_takes_precedence_over_the_environment },
 	{ NULL, NULL },
 };

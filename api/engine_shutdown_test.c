@@ -88,7 +88,7 @@ static void shutdown_child(void)
 
 /* The signal or the destruction must withdraw the descriptor; neither may leave
  * that to the other. */
-static void a_signal_as_it_is_destroyed_withdraws_it(void)
+static void test_signal_during_destruction_withdraws_descriptor(void)
 {
 	int fds[2], status = 0;
 	char notified = 0;
@@ -108,6 +108,6 @@ static void a_signal_as_it_is_destroyed_withdraws_it(void)
 
 const struct tei_test_case shutdown_cases[] = {
 	{ "signal_during_destruction_withdraws_descriptor",
-	  a_signal_as_it_is_destroyed_withdraws_it },
+	  test_signal_during_destruction_withdraws_descriptor },
 	{ NULL, NULL },
 };

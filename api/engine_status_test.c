@@ -60,20 +60,20 @@ static int status_reported(const char *setting, int status)
 	return st.status;
 }
 
-static void unfenced_task_is_failed_by_default(void)
+static void test_unfenced_task_is_failed_by_default(void)
 {
 	/* an empty value overrides the environment by the default */
 	CU_ASSERT_EQUAL(status_reported("MC_SLICE_TIMEOUT=", STATUS_TIMEOUT),
 			STATUS_FAILED);
 }
 
-static void unfenced_task_is_timeout_if_slice_timeout_is_set(void)
+static void test_unfenced_task_is_timeout_if_slice_timeout_is_set(void)
 {
 	CU_ASSERT_EQUAL(status_reported("MC_SLICE_TIMEOUT=10", STATUS_TIMEOUT),
 			STATUS_TIMEOUT);
 }
 
-static void other_statuses_are_reported_as_they_are(void)
+static void test_other_statuses_are_reported_as_they_are(void)
 {
 	CU_ASSERT_EQUAL(status_reported("MC_SLICE_TIMEOUT=", STATUS_FAILED),
 			STATUS_FAILED);
@@ -84,11 +84,11 @@ static void other_statuses_are_reported_as_they_are(void)
 }
 
 const struct tei_test_case status_cases[] = {
-	{ "unfenced_task_is_failed_by_default",
-	  unfenced_task_is_failed_by_default },
-	{ "unfenced_task_is_timeout_if_slice_timeout_is_set",
-	  unfenced_task_is_timeout_if_slice_timeout_is_set },
-	{ "other_statuses_are_reported_as_they_are",
-	  other_statuses_are_reported_as_they_are },
+	{ "test_unfenced_task_is_failed_by_default",
+	  test_unfenced_task_is_failed_by_default },
+	{ "test_unfenced_task_is_timeout_if_slice_timeout_is_set",
+	  test_unfenced_task_is_timeout_if_slice_timeout_is_set },
+	{ "test_other_statuses_are_reported_as_they_are",
+	  test_other_statuses_are_reported_as_they_are },
 	{ NULL, NULL },
 };

@@ -137,7 +137,7 @@ static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 	return n >= (ssize_t)sizeof(h) ? h.type : 0;
 }
 
-static void strangers_get_no_statistics(void)
+static void test_strangers_get_no_statistics(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 
@@ -158,7 +158,7 @@ static bool abuse_alive(struct tei_meta_server *s)
 			      &v, NULL);
 }
 
-static void malformed_frames_are_refused(void)
+static void test_malformed_frames_are_refused(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct tei_meta_server_stats stats;
@@ -195,7 +195,7 @@ static void malformed_frames_are_refused(void)
 	tei_meta_server_stop(s);
 }
 
-static void truncated_frames_cost_nothing(void)
+static void test_truncated_frames_cost_nothing(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct meta_wire_header h;
@@ -212,7 +212,7 @@ static void truncated_frames_cost_nothing(void)
 	tei_meta_server_stop(s);
 }
 
-static void requests_may_share_a_connection(void)
+static void test_requests_may_share_a_connection(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct meta_wire_header h[50], got;
@@ -240,7 +240,7 @@ static void requests_may_share_a_connection(void)
 	tei_meta_server_stop(s);
 }
 
-static void silent_and_dripping_clients_are_dropped(void)
+static void test_silent_and_dripping_clients_are_dropped(void)
 {
 	struct tei_meta_server *s;
 	struct tei_meta_server_stats stats;
@@ -280,7 +280,7 @@ static void silent_and_dripping_clients_are_dropped(void)
  * Single bytes do not wake the server: only connections and requests are
  * charged.
  */
-static void a_dripped_request_costs_what_a_whole_one_does(void)
+static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 {
 	struct tei_meta_server_config config = {
 		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
@@ -314,7 +314,7 @@ static void a_dripped_request_costs_what_a_whole_one_does(void)
 }
 
 /* 60 answers cost more than the burst of 128 steps; 60 steps would not. */
-static void answers_are_paid_for(void)
+static void test_answers_are_paid_for(void)
 {
 	struct tei_meta_server_config config = {
 		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
@@ -393,7 +393,7 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
  * A burst of 384 steps: at three for each connection and event, it suffices for
  * 128.
  */
-static void refusals_are_paid_for(void)
+static void test_refusals_are_paid_for(void)
 {
 	struct tei_meta_server *s = abuse_frugal(64);
 
@@ -405,7 +405,7 @@ static void refusals_are_paid_for(void)
  * A client that is turned away is charged too. The only place is taken by a
  * client that does not read.
  */
-static void those_turned_away_pay_too(void)
+static void test_those_turned_away_pay_too(void)
 {
 	const size_t len = (size_t)6 << 20;
 	struct tei_meta_server *s = abuse_frugal(1);
@@ -425,7 +425,7 @@ static void those_turned_away_pay_too(void)
 }
 
 /* Each urgent byte would wake the server, whatever the server waits for. */
-static void urgent_bytes_are_refused(void)
+static void test_urgent_bytes_are_refused(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct tei_meta_server_stats stats;
@@ -459,7 +459,7 @@ static char *abuse_report_slowly(void *arg)
  * The first report takes more than the burst of 384 steps, so the next request
  * is throttled.
  */
-static void statistics_cost_what_they_take(void)
+static void test_statistics_cost_what_they_take(void)
 {
 	uint64_t until = meta_test_deadline();
 	struct tei_meta_server_stats stats;
@@ -523,7 +523,7 @@ static void abuse_timed_out(struct tei_meta_server *s)
 	CU_ASSERT_EQUAL(stats.timed_out, 1);
 }
 
-static void a_client_that_never_reads_is_dropped(void)
+static void test_a_client_that_never_reads_is_dropped(void)
 {
 	struct sockaddr_in sa;
 	struct meta_wire_header h;
@@ -554,7 +554,7 @@ static void a_client_that_never_reads_is_dropped(void)
  * The client reads a few bytes now and then, which does not extend its
  * deadline.
  */
-static void a_client_that_reads_slowly_is_dropped(void)
+static void test_a_client_that_reads_slowly_is_dropped(void)
 {
 	const size_t len = (size_t)6 << 20;
 	struct tei_meta_server_stats stats;
@@ -611,7 +611,7 @@ static void abuse_measure(struct tei_meta_server *s, double *median,
 	*worst = t[100];
 }
 
-static void bad_clients_delay_nobody(void)
+static void test_bad_clients_delay_nobody(void)
 {
 	struct tei_meta_server *s = abuse_patient(0);
 	double median, worst, alone, alone_worst;
@@ -664,7 +664,7 @@ static bool abuse_log_end(int fd, int saved, const char *text)
 	return strstr(said, text) != NULL;
 }
 
-static void a_flood_meets_the_limit_and_others_get_through(void)
+static void test_a_flood_meets_the_limit_and_others_get_through(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
 	struct tei_meta_server_stats stats;
@@ -698,7 +698,7 @@ static void a_flood_meets_the_limit_and_others_get_through(void)
 }
 
 /* An address has a quarter of the places, so it only takes them from itself. */
-static void an_address_has_its_share_of_the_places(void)
+static void test_an_address_has_its_share_of_the_places(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
 	struct tei_meta_server_stats stats;
@@ -728,7 +728,7 @@ static void an_address_has_its_share_of_the_places(void)
 	tei_meta_server_stop(s);
 }
 
-static void out_of_descriptors_is_survived(void)
+static void test_out_of_descriptors_is_survived(void)
 {
 	struct tei_meta_server *s = abuse_patient(0);
 	struct rlimit old, tight;
@@ -762,7 +762,7 @@ static void out_of_descriptors_is_survived(void)
 	tei_meta_server_stop(s);
 }
 
-static void stop_with_clients_leaves_no_descriptor(void)
+static void test_stop_with_clients_leaves_no_descriptor(void)
 {
 	unsigned int before = meta_test_fds();
 	struct tei_meta_server *s;
@@ -848,7 +848,7 @@ static struct tei_meta_server *abuse_server_of(const struct tei_secret *secret)
 	return s;
 }
 
-static void fuzzed_requests_never_hurt(void)
+static void test_fuzzed_requests_never_hurt(void)
 {
 	struct tei_meta_server *s = abuse_server_of(NULL);
 
@@ -858,7 +858,7 @@ static void fuzzed_requests_never_hurt(void)
 }
 
 /* Without the secret, no fuzzed request gets an answer. */
-static void fuzzed_requests_get_nothing_without_the_secret(void)
+static void test_fuzzed_requests_get_nothing_without_the_secret(void)
 {
 	struct tei_secret *secret = NULL;
 	struct tei_meta_server *s;
@@ -992,7 +992,7 @@ static uint64_t abuse_connects_after(void)
 }
 
 /* The kernel repeats the lost packet only after a second. */
-static void clients_connect_soon_after_a_loss(void)
+static void test_clients_connect_soon_after_a_loss(void)
 {
 	uint64_t took = UINT64_MAX;
 
@@ -1001,7 +1001,7 @@ static void clients_connect_soon_after_a_loss(void)
 	CU_ASSERT(took <= 900 * TEI_NS_PER_MS);
 }
 
-static void clients_survive_bad_servers(void)
+static void test_clients_survive_bad_servers(void)
 {
 	struct meta_wire_header h;
 	uint8_t frame[sizeof(h) + 8] = "";
@@ -1034,7 +1034,7 @@ static void clients_survive_bad_servers(void)
 			TEI_ERR_REJECTED);
 }
 
-static void fuzzed_replies_never_hurt(void)
+static void test_fuzzed_replies_never_hurt(void)
 {
 	static const uint8_t types[] = {
 		META_WIRE_DESC, META_WIRE_PONG, META_WIRE_CHALLENGE,
@@ -1063,38 +1063,44 @@ static void fuzzed_replies_never_hurt(void)
 }
 
 const struct tei_test_case abuse_cases[] = {
-	{ "malformed_frames_are_refused", malformed_frames_are_refused },
-	{ "strangers_get_no_statistics", strangers_get_no_statistics },
-	{ "truncated_frames_cost_nothing", truncated_frames_cost_nothing },
-	{ "requests_may_share_a_connection",
-	  requests_may_share_a_connection },
-	{ "silent_and_dripping_clients_are_dropped",
-	  silent_and_dripping_clients_are_dropped },
-	{ "a_dripped_request_costs_what_a_whole_one_does",
-	  a_dripped_request_costs_what_a_whole_one_does },
-	{ "answers_are_paid_for", answers_are_paid_for },
-	{ "refusals_are_paid_for", refusals_are_paid_for },
-	{ "those_turned_away_pay_too", those_turned_away_pay_too },
-	{ "urgent_bytes_are_refused", urgent_bytes_are_refused },
-	{ "statistics_cost_what_they_take", statistics_cost_what_they_take },
-	{ "a_client_that_never_reads_is_dropped",
-	  a_client_that_never_reads_is_dropped },
-	{ "a_client_that_reads_slowly_is_dropped",
-	  a_client_that_reads_slowly_is_dropped },
-	{ "bad_clients_delay_nobody", bad_clients_delay_nobody },
-	{ "a_flood_meets_the_limit_and_others_get_through",
-	  a_flood_meets_the_limit_and_others_get_through },
-	{ "out_of_descriptors_is_survived", out_of_descriptors_is_survived },
-	{ "an_address_has_its_share_of_the_places",
-	  an_address_has_its_share_of_the_places },
-	{ "stop_with_clients_leaves_no_descriptor",
-	  stop_with_clients_leaves_no_descriptor },
-	{ "fuzzed_requests_never_hurt", fuzzed_requests_never_hurt },
-	{ "fuzzed_requests_get_nothing_without_the_secret",
-	  fuzzed_requests_get_nothing_without_the_secret },
-	{ "clients_connect_soon_after_a_loss",
-	  clients_connect_soon_after_a_loss },
-	{ "clients_survive_bad_servers", clients_survive_bad_servers },
-	{ "fuzzed_replies_never_hurt", fuzzed_replies_never_hurt },
+	{ "test_malformed_frames_are_refused",
+	  test_malformed_frames_are_refused },
+	{ "test_strangers_get_no_statistics",
+	  test_strangers_get_no_statistics },
+	{ "test_truncated_frames_cost_nothing",
+	  test_truncated_frames_cost_nothing },
+	{ "test_requests_may_share_a_connection",
+	  test_requests_may_share_a_connection },
+	{ "test_silent_and_dripping_clients_are_dropped",
+	  test_silent_and_dripping_clients_are_dropped },
+	{ "test_a_dripped_request_costs_what_a_whole_one_does",
+	  test_a_dripped_request_costs_what_a_whole_one_does },
+	{ "test_answers_are_paid_for", test_answers_are_paid_for },
+	{ "test_refusals_are_paid_for", test_refusals_are_paid_for },
+	{ "test_those_turned_away_pay_too", test_those_turned_away_pay_too },
+	{ "test_urgent_bytes_are_refused", test_urgent_bytes_are_refused },
+	{ "test_statistics_cost_what_they_take",
+	  test_statistics_cost_what_they_take },
+	{ "test_a_client_that_never_reads_is_dropped",
+	  test_a_client_that_never_reads_is_dropped },
+	{ "test_a_client_that_reads_slowly_is_dropped",
+	  test_a_client_that_reads_slowly_is_dropped },
+	{ "test_bad_clients_delay_nobody", test_bad_clients_delay_nobody },
+	{ "test_a_flood_meets_the_limit_and_others_get_through",
+	  test_a_flood_meets_the_limit_and_others_get_through },
+	{ "test_out_of_descriptors_is_survived",
+	  test_out_of_descriptors_is_survived },
+	{ "test_an_address_has_its_share_of_the_places",
+	  test_an_address_has_its_share_of_the_places },
+	{ "test_stop_with_clients_leaves_no_descriptor",
+	  test_stop_with_clients_leaves_no_descriptor },
+	{ "test_fuzzed_requests_never_hurt", test_fuzzed_requests_never_hurt },
+	{ "test_fuzzed_requests_get_nothing_without_the_secret",
+	  test_fuzzed_requests_get_nothing_without_the_secret },
+	{ "test_clients_connect_soon_after_a_loss",
+	  test_clients_connect_soon_after_a_loss },
+	{ "test_clients_survive_bad_servers",
+	  test_clients_survive_bad_servers },
+	{ "test_fuzzed_replies_never_hurt", test_fuzzed_replies_never_hurt },
 	{ NULL, NULL },
 };

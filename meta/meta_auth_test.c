@@ -63,7 +63,7 @@ static char *auth_report(void *arg)
 	return strdup("{}");
 }
 
-static void the_same_secret_opens_everything(void)
+static void test_the_same_secret_opens_everything(void)
 {
 	struct tei_secret *secret = auth_secret("a secret of enough bytes");
 	struct tei_meta_server *s = auth_server(secret);
@@ -119,7 +119,7 @@ static void auth_denied(struct tei_meta_server *s,
 	CU_ASSERT_EQUAL(inc, 0);
 }
 
-static void two_sides_that_differ_say_how(void)
+static void test_two_sides_that_differ_say_how(void)
 {
 	struct tei_secret *one = auth_secret("a secret of enough bytes");
 	struct tei_secret *two = auth_secret("another one, as long as that");
@@ -139,7 +139,7 @@ static void two_sides_that_differ_say_how(void)
 	tei_secret_free(two);
 }
 
-static void a_store_reads_it_from_its_file(void)
+static void test_a_store_reads_it_from_its_file(void)
 {
 	struct tei_settings settings = *meta_test_settings();
 	char path[] = "/tmp/meta_auth_test.XXXXXX";
@@ -266,7 +266,7 @@ static bool auth_ignored(size_t at, bool to_server)
 	return in >= 8 && in < 12 && at < (to_server ? 96u : 48u);
 }
 
-static void no_byte_can_be_changed_on_the_way(void)
+static void test_no_byte_can_be_changed_on_the_way(void)
 {
 	struct tei_secret *secret = auth_secret("a secret of enough bytes");
 	struct tei_meta_server *s = auth_server(secret);
@@ -287,7 +287,7 @@ static void no_byte_can_be_changed_on_the_way(void)
 	tei_secret_free(secret);
 }
 
-static void a_tag_fits_one_frame_once(void)
+static void test_a_tag_fits_one_frame_once(void)
 {
 	const uint8_t nonce[2][META_WIRE_NONCE] = { { 1 }, { 2 } };
 	const char body[] = "payload";
@@ -313,12 +313,14 @@ static void a_tag_fits_one_frame_once(void)
 }
 
 const struct tei_test_case auth_cases[] = {
-	{ "the_same_secret_opens_everything",
-	  the_same_secret_opens_everything },
-	{ "two_sides_that_differ_say_how", two_sides_that_differ_say_how },
-	{ "a_store_reads_it_from_its_file", a_store_reads_it_from_its_file },
-	{ "no_byte_can_be_changed_on_the_way",
-	  no_byte_can_be_changed_on_the_way },
-	{ "a_tag_fits_one_frame_once", a_tag_fits_one_frame_once },
+	{ "test_the_same_secret_opens_everything",
+	  test_the_same_secret_opens_everything },
+	{ "test_two_sides_that_differ_say_how",
+	  test_two_sides_that_differ_say_how },
+	{ "test_a_store_reads_it_from_its_file",
+	  test_a_store_reads_it_from_its_file },
+	{ "test_no_byte_can_be_changed_on_the_way",
+	  test_no_byte_can_be_changed_on_the_way },
+	{ "test_a_tag_fits_one_frame_once", test_a_tag_fits_one_frame_once },
 	{ NULL, NULL },
 };

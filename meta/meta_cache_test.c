@@ -71,7 +71,7 @@ static int32_t cache_open(struct cache_setup *t, const char *name)
 	return id;
 }
 
-static void same_name_same_id(void)
+static void test_same_name_same_id(void)
 {
 	struct tei_meta_desc *desc;
 	struct cache_setup t;
@@ -106,7 +106,7 @@ static void same_name_same_id(void)
 	cache_teardown(&t);
 }
 
-static void invented_ids_and_names_are_refused(void)
+static void test_invented_ids_and_names_are_refused(void)
 {
 	static const int32_t ids[] = { -1, 2, 77, INT32_MAX, INT32_MIN,
 				       1 << 20, (1 << 20) + 1 };
@@ -142,7 +142,7 @@ static void invented_ids_and_names_are_refused(void)
 	cache_teardown(&t);
 }
 
-static void own_name_is_zero(void)
+static void test_own_name_is_zero(void)
 {
 	struct tei_meta_desc *own, *got;
 	struct cache_setup t;
@@ -184,7 +184,7 @@ static void cache_restart(struct cache_setup *t, unsigned int i,
 	meta_test_publish(t->peer[i], 2);
 }
 
-static void restarted_peer_is_noticed(void)
+static void test_restarted_peer_is_noticed(void)
 {
 	struct cache_setup t;
 	const char *name;
@@ -218,7 +218,7 @@ static void restarted_peer_is_noticed(void)
 	cache_teardown(&t);
 }
 
-static void sync_refreshes_all_past_errors(void)
+static void test_sync_refreshes_all_past_errors(void)
 {
 	struct cache_setup t;
 	struct tei_meta_desc *desc;
@@ -244,7 +244,7 @@ static void sync_refreshes_all_past_errors(void)
 	cache_teardown(&t);
 }
 
-static void failed_open_leaves_nothing(void)
+static void test_failed_open_leaves_nothing(void)
 {
 	struct cache_setup t;
 	struct tei_err err;
@@ -265,7 +265,7 @@ static void failed_open_leaves_nothing(void)
 	cache_teardown(&t);
 }
 
-static void closed_ids_stay_stale_for_long(void)
+static void test_closed_ids_stay_stale_for_long(void)
 {
 	struct cache_setup t;
 	const char *name;
@@ -311,7 +311,7 @@ static void *cache_worker(void *arg)
 	return NULL;
 }
 
-static void threads_share_it(void)
+static void test_threads_share_it(void)
 {
 	pthread_t threads[6];
 	struct cache_setup t;
@@ -343,7 +343,7 @@ static void *cache_open_thread(void *arg)
 	return NULL;
 }
 
-static void one_fetch_serves_all_that_wait(void)
+static void test_one_fetch_serves_all_that_wait(void)
 {
 	struct tei_meta_server_stats stats;
 	struct cache_opener opener;
@@ -394,7 +394,7 @@ static uint64_t cache_serial(struct cache_setup *t, int32_t id)
 	return serial;
 }
 
-static void what_is_put_needs_no_fetch(void)
+static void test_what_is_put_needs_no_fetch(void)
 {
 	struct cache_setup t;
 	bool last;
@@ -422,16 +422,19 @@ static void what_is_put_needs_no_fetch(void)
 }
 
 const struct tei_test_case cache_cases[] = {
-	{ "same_name_same_id", same_name_same_id },
-	{ "invented_ids_and_names_are_refused",
-	  invented_ids_and_names_are_refused },
-	{ "own_name_is_zero", own_name_is_zero },
-	{ "what_is_put_needs_no_fetch", what_is_put_needs_no_fetch },
-	{ "restarted_peer_is_noticed", restarted_peer_is_noticed },
-	{ "sync_refreshes_all_past_errors", sync_refreshes_all_past_errors },
-	{ "failed_open_leaves_nothing", failed_open_leaves_nothing },
-	{ "closed_ids_stay_stale_for_long", closed_ids_stay_stale_for_long },
-	{ "threads_share_it", threads_share_it },
-	{ "one_fetch_serves_all_that_wait", one_fetch_serves_all_that_wait },
+	{ "test_same_name_same_id", test_same_name_same_id },
+	{ "test_invented_ids_and_names_are_refused",
+	  test_invented_ids_and_names_are_refused },
+	{ "test_own_name_is_zero", test_own_name_is_zero },
+	{ "test_what_is_put_needs_no_fetch", test_what_is_put_needs_no_fetch },
+	{ "test_restarted_peer_is_noticed", test_restarted_peer_is_noticed },
+	{ "test_sync_refreshes_all_past_errors",
+	  test_sync_refreshes_all_past_errors },
+	{ "test_failed_open_leaves_nothing", test_failed_open_leaves_nothing },
+	{ "test_closed_ids_stay_stale_for_long",
+	  test_closed_ids_stay_stale_for_long },
+	{ "test_threads_share_it", test_threads_share_it },
+	{ "test_one_fetch_serves_all_that_wait",
+	  test_one_fetch_serves_all_that_wait },
 	{ NULL, NULL },
 };

@@ -12,7 +12,7 @@ static int desc_decode(const char *text, struct tei_meta_desc **out,
 	return tei_meta_desc_decode(text, strlen(text), out, err);
 }
 
-static void round_trip_keeps_everything(void)
+static void test_round_trip_keeps_everything(void)
 {
 	struct tei_meta_desc *a, *b;
 	char *json;
@@ -39,7 +39,7 @@ static void round_trip_keeps_everything(void)
 	tei_meta_desc_unref(b);
 }
 
-static void raw_keys_and_files_survive(void)
+static void test_raw_keys_and_files_survive(void)
 {
 	static const uint8_t key[32] = { 1, 2, 3, [31] = 0xff };
 	static const struct tei_meta_file_path local[] = {
@@ -83,7 +83,7 @@ static void raw_keys_and_files_survive(void)
 	tei_meta_desc_unref(b);
 }
 
-static void reads_what_mooncake_writes(void)
+static void test_reads_what_mooncake_writes(void)
 {
 	static const char text[] =
 		"{ \"name\" : \"node1\", \"protocol\" : \"rdma\","
@@ -109,7 +109,7 @@ static void reads_what_mooncake_writes(void)
 #define DESC_HEAD "{\"name\":\"n\",\"protocol\":\"tcp\","
 #define DESC_BUFFERS DESC_HEAD "\"devices\":[{\"name\":\"e\"}],\"buffers\":["
 
-static void refuses_bad_descriptors(void)
+static void test_refuses_bad_descriptors(void)
 {
 	static const struct {
 		int code;
@@ -168,7 +168,7 @@ static void refuses_bad_descriptors(void)
 	}
 }
 
-static void order_of_fields_is_free(void)
+static void test_order_of_fields_is_free(void)
 {
 	struct tei_meta_desc *d;
 
@@ -186,7 +186,7 @@ static void order_of_fields_is_free(void)
 	tei_meta_desc_unref(d);
 }
 
-static void too_much_is_refused(void)
+static void test_too_much_is_refused(void)
 {
 	size_t len = TEI_META_TEXT_MAX + 1;
 	char *text = malloc(len);
@@ -210,7 +210,7 @@ static void too_much_is_refused(void)
 	free(text);
 }
 
-static void finds_by_address(void)
+static void test_finds_by_address(void)
 {
 	struct tei_meta_desc *d;
 
@@ -235,7 +235,7 @@ static void finds_by_address(void)
 	tei_meta_desc_unref(d);
 }
 
-static void builder_refuses_bad_values(void)
+static void test_builder_refuses_bad_values(void)
 {
 	struct tei_meta_desc *d;
 	struct tei_meta_rail rail = { .name = "" };
@@ -278,7 +278,7 @@ static void builder_refuses_bad_values(void)
 	tei_meta_desc_unref(d);
 }
 
-static void ten_thousand_buffers_take_no_time(void)
+static void test_ten_thousand_buffers_take_no_time(void)
 {
 	struct tei_meta_desc *a = meta_test_desc("n", 1, 8, 10000), *b;
 	uint64_t start = tei_now_ns(), took;
@@ -327,7 +327,7 @@ static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 	return len;
 }
 
-static void fuzzed_text_never_hurts(void)
+static void test_fuzzed_text_never_hurts(void)
 {
 	struct tei_meta_desc *d = meta_test_desc("n", 1, 2, 3), *got;
 	struct tei_fuzz f;
@@ -362,16 +362,17 @@ static void fuzzed_text_never_hurts(void)
 }
 
 const struct tei_test_case desc_cases[] = {
-	{ "round_trip_keeps_everything", round_trip_keeps_everything },
-	{ "raw_keys_and_files_survive", raw_keys_and_files_survive },
-	{ "reads_what_mooncake_writes", reads_what_mooncake_writes },
-	{ "refuses_bad_descriptors", refuses_bad_descriptors },
-	{ "order_of_fields_is_free", order_of_fields_is_free },
-	{ "too_much_is_refused", too_much_is_refused },
-	{ "finds_by_address", finds_by_address },
-	{ "builder_refuses_bad_values", builder_refuses_bad_values },
-	{ "ten_thousand_buffers_take_no_time",
-	  ten_thousand_buffers_take_no_time },
-	{ "fuzzed_text_never_hurts", fuzzed_text_never_hurts },
+	{ "test_round_trip_keeps_everything",
+	  test_round_trip_keeps_everything },
+	{ "test_raw_keys_and_files_survive", test_raw_keys_and_files_survive },
+	{ "test_reads_what_mooncake_writes", test_reads_what_mooncake_writes },
+	{ "test_refuses_bad_descriptors", test_refuses_bad_descriptors },
+	{ "test_order_of_fields_is_free", test_order_of_fields_is_free },
+	{ "test_too_much_is_refused", test_too_much_is_refused },
+	{ "test_finds_by_address", test_finds_by_address },
+	{ "test_builder_refuses_bad_values", test_builder_refuses_bad_values },
+	{ "test_ten_thousand_buffers_take_no_time",
+	  test_ten_thousand_buffers_take_no_time },
+	{ "test_fuzzed_text_never_hurts", test_fuzzed_text_never_hurts },
 	{ NULL, NULL },
 };

@@ -28,7 +28,7 @@ static bool json_number(const char *text, uint64_t *v)
 	return good;
 }
 
-static void integers_are_exact(void)
+static void test_integers_are_exact(void)
 {
 	static const struct {
 		const char *text;
@@ -57,7 +57,7 @@ static void integers_are_exact(void)
 		CU_ASSERT_FALSE(json_number(bad[i], &v));
 }
 
-static void grammar_is_strict(void)
+static void test_grammar_is_strict(void)
 {
 	static const char *const good[] = {
 		"{}", "[]", " [ ] ", "{\"a\":[1,-2.5e+7,true,false,null,\"x\"]}",
@@ -81,7 +81,7 @@ static void grammar_is_strict(void)
 		CU_ASSERT_FALSE(json_good(bad[i]));
 }
 
-static void depth_is_limited(void)
+static void test_depth_is_limited(void)
 {
 	char text[2 * 100000 + 1];
 	size_t i;
@@ -98,7 +98,7 @@ static void depth_is_limited(void)
 	CU_ASSERT_FALSE(json_good(text));
 }
 
-static void strings_survive(void)
+static void test_strings_survive(void)
 {
 	static const char text[] = "a\"b\\c\n\x01\x7f \xc3\xa9";
 	struct meta_buf b = { 0 };
@@ -113,7 +113,7 @@ static void strings_survive(void)
 	free(b.text);
 }
 
-static void hex_is_checked(void)
+static void test_hex_is_checked(void)
 {
 	uint8_t out[2];
 	uint32_t len = 9;
@@ -129,10 +129,10 @@ static void hex_is_checked(void)
 }
 
 const struct tei_test_case json_cases[] = {
-	{ "integers_are_exact", integers_are_exact },
-	{ "grammar_is_strict", grammar_is_strict },
-	{ "depth_is_limited", depth_is_limited },
-	{ "strings_survive", strings_survive },
-	{ "hex_is_checked", hex_is_checked },
+	{ "test_integers_are_exact", test_integers_are_exact },
+	{ "test_grammar_is_strict", test_grammar_is_strict },
+	{ "test_depth_is_limited", test_depth_is_limited },
+	{ "test_strings_survive", test_strings_survive },
+	{ "test_hex_is_checked", test_hex_is_checked },
 	{ NULL, NULL },
 };

@@ -217,7 +217,7 @@ static void persistent_all(struct krig *r)
 	krig_end(r);
 }
 
-static void folder_keeps_segments(void)
+static void test_folder_keeps_segments(void)
 {
 	struct krig r;
 
@@ -225,7 +225,7 @@ static void folder_keeps_segments(void)
 		persistent_all(&r);
 }
 
-static void zookeeper_keeps_segments(void)
+static void test_zookeeper_keeps_segments(void)
 {
 	struct krig r;
 
@@ -241,7 +241,7 @@ static void persistent_put(const char *path, const char *text)
 	close(fd);
 }
 
-static void folder_with_nonsense_is_told(void)
+static void test_folder_with_nonsense_is_told(void)
 {
 	struct kchange add = { .length = 1 };
 	struct tei_meta_desc *d;
@@ -280,7 +280,7 @@ static void folder_with_nonsense_is_told(void)
 	meta_test_hush(false);
 }
 
-static void without_a_folder_p2p_keeps_nothing(void)
+static void test_without_a_folder_p2p_keeps_nothing(void)
 {
 	struct kchange add = { .length = 1 };
 	struct tei_meta_store *store;
@@ -304,10 +304,11 @@ static void without_a_folder_p2p_keeps_nothing(void)
 }
 
 const struct tei_test_case persistent_cases[] = {
-	{ "folder_keeps_segments", folder_keeps_segments },
-	{ "zookeeper_keeps_segments", zookeeper_keeps_segments },
-	{ "folder_with_nonsense_is_told", folder_with_nonsense_is_told },
-	{ "without_a_folder_p2p_keeps_nothing",
-	  without_a_folder_p2p_keeps_nothing },
+	{ "test_folder_keeps_segments", test_folder_keeps_segments },
+	{ "test_zookeeper_keeps_segments", test_zookeeper_keeps_segments },
+	{ "test_folder_with_nonsense_is_told",
+	  test_folder_with_nonsense_is_told },
+	{ "test_without_a_folder_p2p_keeps_nothing",
+	  test_without_a_folder_p2p_keeps_nothing },
 	{ NULL, NULL },
 };

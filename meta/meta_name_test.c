@@ -6,7 +6,7 @@
 #include "meta/meta_test.h"
 #include "util/settings.h"
 
-static void splits_and_joins(void)
+static void test_splits_and_joins(void)
 {
 	static const struct {
 		const char *text, *host;
@@ -52,7 +52,7 @@ static void splits_and_joins(void)
 	CU_ASSERT_STRING_EQUAL(text, "h:65535");
 }
 
-static void keys_follow_mooncake(void)
+static void test_keys_follow_mooncake(void)
 {
 	char key[64];
 
@@ -69,7 +69,7 @@ static void keys_follow_mooncake(void)
 			TEI_ERR_INVALID);
 }
 
-static void own_host_follows_the_rules(void)
+static void test_own_host_follows_the_rules(void)
 {
 	struct tei_settings s = *meta_test_settings();
 	char host[TEI_META_HOST_MAX], chosen[TEI_META_HOST_MAX];
@@ -111,15 +111,15 @@ static void own_host_follows_the_rules(void)
 	CU_ASSERT_STRING_EQUAL(host, "127.0.0.2");
 }
 
-static void incarnations_differ(void)
+static void test_incarnations_differ(void)
 {
 	CU_ASSERT(tei_meta_incarnation() != tei_meta_incarnation());
 }
 
 const struct tei_test_case name_cases[] = {
-	{ "splits_and_joins", splits_and_joins },
-	{ "keys_follow_mooncake", keys_follow_mooncake },
-	{ "own_host_follows_the_rules", own_host_follows_the_rules },
-	{ "incarnations_differ", incarnations_differ },
+	{ "test_splits_and_joins", test_splits_and_joins },
+	{ "test_keys_follow_mooncake", test_keys_follow_mooncake },
+	{ "test_own_host_follows_the_rules", test_own_host_follows_the_rules },
+	{ "test_incarnations_differ", test_incarnations_differ },
 	{ NULL, NULL },
 };

@@ -88,7 +88,7 @@ static void share_client(struct tei_meta_server *s, struct meta_conn *c,
 	CU_ASSERT_EQUAL(epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, c->fd, &ev), 0);
 }
 
-static void time_pays_for_steps(void)
+static void test_time_pays_for_steps(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
@@ -107,7 +107,7 @@ static void time_pays_for_steps(void)
 	share_end(s);
 }
 
-static void each_address_pays_for_itself(void)
+static void test_each_address_pays_for_itself(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
@@ -131,7 +131,7 @@ static void each_address_pays_for_itself(void)
 /*
  * A client that reconnects still has its used steps. Idle addresses make room.
  */
-static void what_is_owed_outlives_the_connection(void)
+static void test_what_is_owed_outlives_the_connection(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
@@ -152,7 +152,7 @@ static void what_is_owed_outlives_the_connection(void)
 	share_end(s);
 }
 
-static void held_clients_go_on_in_order(void)
+static void test_held_clients_go_on_in_order(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
@@ -210,7 +210,7 @@ static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
 	return in;
 }
 
-static void a_shut_address_gets_in_no_more_for_a_while(void)
+static void test_a_shut_address_gets_in_no_more_for_a_while(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip = share_of(s, "127.0.0.66", SHARE_START);
@@ -237,7 +237,7 @@ static void a_shut_address_gets_in_no_more_for_a_while(void)
  * The filter has room for a limited number of addresses; the others are only
  * throttled.
  */
-static void many_addresses_may_be_shut(void)
+static void test_many_addresses_may_be_shut(void)
 {
 	struct tei_meta_server *s = share_server();
 	struct meta_ip *ip;
@@ -263,13 +263,15 @@ static void many_addresses_may_be_shut(void)
 }
 
 const struct tei_test_case share_cases[] = {
-	{ "time_pays_for_steps", time_pays_for_steps },
-	{ "each_address_pays_for_itself", each_address_pays_for_itself },
-	{ "what_is_owed_outlives_the_connection",
-	  what_is_owed_outlives_the_connection },
-	{ "held_clients_go_on_in_order", held_clients_go_on_in_order },
-	{ "a_shut_address_gets_in_no_more_for_a_while",
-	  a_shut_address_gets_in_no_more_for_a_while },
-	{ "many_addresses_may_be_shut", many_addresses_may_be_shut },
+	{ "test_time_pays_for_steps", test_time_pays_for_steps },
+	{ "test_each_address_pays_for_itself",
+	  test_each_address_pays_for_itself },
+	{ "test_what_is_owed_outlives_the_connection",
+	  test_what_is_owed_outlives_the_connection },
+	{ "test_held_clients_go_on_in_order",
+	  test_held_clients_go_on_in_order },
+	{ "test_a_shut_address_gets_in_no_more_for_a_while",
+	  test_a_shut_address_gets_in_no_more_for_a_while },
+	{ "test_many_addresses_may_be_shut", test_many_addresses_may_be_shut },
 	{ NULL, NULL },
 };

@@ -48,22 +48,22 @@ static void server_exchange(const char *host)
 	tei_meta_server_stop(s);
 }
 
-static void answers_over_ipv4(void)
+static void test_answers_over_ipv4(void)
 {
 	server_exchange("127.0.0.1");
 }
 
-static void answers_over_ipv6(void)
+static void test_answers_over_ipv6(void)
 {
 	server_exchange("::1");
 }
 
-static void answers_to_a_host_name(void)
+static void test_answers_to_a_host_name(void)
 {
 	server_exchange("localhost");
 }
 
-static void unknown_name_is_refused_unless_any_will_do(void)
+static void test_unknown_name_is_refused_unless_any_will_do(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct tei_err err;
@@ -115,7 +115,7 @@ static int server_stats(struct tei_meta_server *s, const char *want)
 	return rc;
 }
 
-static void statistics_are_those_of_who_is_asked_now(void)
+static void test_statistics_are_those_of_who_is_asked_now(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	char one[] = "{\"n\":1}", two[] = "{\"n\":2}";
@@ -142,7 +142,7 @@ static char *server_count(void *arg)
 }
 
 /* Requests in quick succession get the same report, later ones a new report. */
-static void statistics_are_made_every_100_ms_at_most(void)
+static void test_statistics_are_made_every_100_ms_at_most(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	uint64_t from = tei_now_ns(), until = from + 500 * TEI_NS_PER_MS;
@@ -168,7 +168,7 @@ static void statistics_are_made_every_100_ms_at_most(void)
 	tei_meta_server_stop(s);
 }
 
-static void large_text_arrives_whole(void)
+static void test_large_text_arrives_whole(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	size_t len = (size_t)9 << 20, got = 0, i, wrong = 0;
@@ -192,7 +192,7 @@ static void large_text_arrives_whole(void)
 	tei_meta_server_stop(s);
 }
 
-static void ports_come_from_the_range(void)
+static void test_ports_come_from_the_range(void)
 {
 	struct tei_meta_server *first = meta_test_server("127.0.0.1", 1, 0, 0);
 	struct tei_meta_server_config config = { .host = "127.0.0.1" };
@@ -224,7 +224,7 @@ static void ports_come_from_the_range(void)
 	tei_meta_server_stop(NULL);
 }
 
-static void defaults_come_from_the_settings(void)
+static void test_defaults_come_from_the_settings(void)
 {
 	struct tei_settings *settings = meta_test_settings();
 	struct tei_meta_server_config config;
@@ -237,7 +237,7 @@ static void defaults_come_from_the_settings(void)
 	CU_ASSERT_EQUAL(config.incarnation, 9);
 }
 
-static void client_errors_have_their_codes(void)
+static void test_client_errors_have_their_codes(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	char endpoint[TEI_META_ENDPOINT_MAX];
@@ -295,7 +295,7 @@ static void *server_reader(void *arg)
 	return NULL;
 }
 
-static void readers_see_whole_texts_while_it_changes(void)
+static void test_readers_see_whole_texts_while_it_changes(void)
 {
 	struct server_load load = { meta_test_server("127.0.0.1", 1, 0, 0),
 				    0 };
@@ -358,7 +358,7 @@ static unsigned int fork_watched(const struct tei_meta_server *s)
 }
 
 /* A child of fork has all sockets too and keeps them open. */
-static void child_holds_no_dead_connection_in_the_set(void)
+static void test_child_holds_no_dead_connection_in_the_set(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 	uint64_t incarnation;
@@ -410,7 +410,7 @@ static bool server_hints(const char *endpoint, const char *text,
 	return good;
 }
 
-static void failed_connections_say_what_to_do(void)
+static void test_failed_connections_say_what_to_do(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };
 	socklen_t len = sizeof(sa);
@@ -454,7 +454,7 @@ static bool server_is_gone(void *arg)
 	return !server_is_at(g->host, g->port, INCARNATION);
 }
 
-static void moved_server_answers_at_both_addresses(void)
+static void test_moved_server_answers_at_both_addresses(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", INCARNATION,
 						     0, 0);
@@ -487,7 +487,7 @@ static void moved_server_answers_at_both_addresses(void)
 	CU_ASSERT(!server_is_at("127.0.0.3", port, INCARNATION));
 }
 
-static void moved_server_takes_another_port_if_its_own_is_taken(void)
+static void test_moved_server_takes_another_port_if_its_own_is_taken(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", INCARNATION,
 						     0, 0);
@@ -544,7 +544,8 @@ static uint32_t server_logs(const char *endpoint, uint32_t pings,
 	return lines.n;
 }
 
-static void repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
+static void
+test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
 {
 	struct sockaddr_in sa[2] = { { .sin_family = AF_INET } };
 	socklen_t len = sizeof(sa[0]);
@@ -572,31 +573,33 @@ static void repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void
 }
 
 const struct tei_test_case server_cases[] = {
-	{ "moved_server_answers_at_both_addresses",
-	  moved_server_answers_at_both_addresses },
-	{ "moved_server_takes_another_port_if_its_own_is_taken",
-	  moved_server_takes_another_port_if_its_own_is_taken },
-	{ "repeated_failures_of_an_endpoint_are_logged_once_for_each_cause",
-	  repeated_failures_of_an_endpoint_are_logged_once_for_each_cause },
-	{ "failed_connections_say_what_to_do",
-	  failed_connections_say_what_to_do },
-	{ "child_holds_no_dead_connection_in_the_set",
-	  child_holds_no_dead_connection_in_the_set },
-	{ "answers_over_ipv4", answers_over_ipv4 },
-	{ "answers_over_ipv6", answers_over_ipv6 },
-	{ "answers_to_a_host_name", answers_to_a_host_name },
-	{ "unknown_name_is_refused_unless_any_will_do",
-	  unknown_name_is_refused_unless_any_will_do },
-	{ "statistics_are_those_of_who_is_asked_now",
-	  statistics_are_those_of_who_is_asked_now },
-	{ "statistics_are_made_every_100_ms_at_most",
-	  statistics_are_made_every_100_ms_at_most },
-	{ "large_text_arrives_whole", large_text_arrives_whole },
-	{ "ports_come_from_the_range", ports_come_from_the_range },
-	{ "defaults_come_from_the_settings",
-	  defaults_come_from_the_settings },
-	{ "client_errors_have_their_codes", client_errors_have_their_codes },
-	{ "readers_see_whole_texts_while_it_changes",
-	  readers_see_whole_texts_while_it_changes },
+	{ "test_moved_server_answers_at_both_addresses",
+	  test_moved_server_answers_at_both_addresses },
+	{ "test_moved_server_takes_another_port_if_its_own_is_taken",
+	  test_moved_server_takes_another_port_if_its_own_is_taken },
+	{ "test_repeated_failures_of_an_endpoint_are_logged_once_for_each_"
+	  "cause",
+	  test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause },
+	{ "test_failed_connections_say_what_to_do",
+	  test_failed_connections_say_what_to_do },
+	{ "test_child_holds_no_dead_connection_in_the_set",
+	  test_child_holds_no_dead_connection_in_the_set },
+	{ "test_answers_over_ipv4", test_answers_over_ipv4 },
+	{ "test_answers_over_ipv6", test_answers_over_ipv6 },
+	{ "test_answers_to_a_host_name", test_answers_to_a_host_name },
+	{ "test_unknown_name_is_refused_unless_any_will_do",
+	  test_unknown_name_is_refused_unless_any_will_do },
+	{ "test_statistics_are_those_of_who_is_asked_now",
+	  test_statistics_are_those_of_who_is_asked_now },
+	{ "test_statistics_are_made_every_100_ms_at_most",
+	  test_statistics_are_made_every_100_ms_at_most },
+	{ "test_large_text_arrives_whole", test_large_text_arrives_whole },
+	{ "test_ports_come_from_the_range", test_ports_come_from_the_range },
+	{ "test_defaults_come_from_the_settings",
+	  test_defaults_come_from_the_settings },
+	{ "test_client_errors_have_their_codes",
+	  test_client_errors_have_their_codes },
+	{ "test_readers_see_whole_texts_while_it_changes",
+	  test_readers_see_whole_texts_while_it_changes },
 	{ NULL, NULL },
 };

@@ -4,7 +4,7 @@
 #include "meta/meta_test.h"
 #include "util/settings.h"
 
-static void connection_strings_open_or_say_why(void)
+static void test_connection_strings_open_or_say_why(void)
 {
 	static const struct {
 		const char *text;
@@ -57,7 +57,7 @@ static void connection_strings_open_or_say_why(void)
 	tei_meta_store_close(NULL);
 }
 
-static void p2p_publishes_and_fetches(void)
+static void test_p2p_publishes_and_fetches(void)
 {
 	struct tei_meta_server *server = meta_test_server("127.0.0.1", 5, 0,
 							  0);
@@ -108,7 +108,7 @@ static void p2p_publishes_and_fetches(void)
 	tei_meta_server_stop(server);
 }
 
-static void bad_text_from_a_peer_is_refused(void)
+static void test_bad_text_from_a_peer_is_refused(void)
 {
 	struct tei_meta_server *server = meta_test_server("127.0.0.1", 5, 0,
 							  0);
@@ -133,7 +133,7 @@ static void bad_text_from_a_peer_is_refused(void)
 	tei_meta_server_stop(server);
 }
 
-static void passwords_in_connection_strings_are_not_repeated(void)
+static void test_passwords_in_connection_strings_are_not_repeated(void)
 {
 	static const char *const bad[] = {
 		"etcd://user:geheim@h:1", "user:geheim@h:1",
@@ -155,11 +155,12 @@ static void passwords_in_connection_strings_are_not_repeated(void)
 }
 
 const struct tei_test_case store_cases[] = {
-	{ "passwords_in_connection_strings_are_not_repeated",
-	  passwords_in_connection_strings_are_not_repeated },
-	{ "connection_strings_open_or_say_why",
-	  connection_strings_open_or_say_why },
-	{ "p2p_publishes_and_fetches", p2p_publishes_and_fetches },
-	{ "bad_text_from_a_peer_is_refused", bad_text_from_a_peer_is_refused },
+	{ "test_passwords_in_connection_strings_are_not_repeated",
+	  test_passwords_in_connection_strings_are_not_repeated },
+	{ "test_connection_strings_open_or_say_why",
+	  test_connection_strings_open_or_say_why },
+	{ "test_p2p_publishes_and_fetches", test_p2p_publishes_and_fetches },
+	{ "test_bad_text_from_a_peer_is_refused",
+	  test_bad_text_from_a_peer_is_refused },
 	{ NULL, NULL },
 };

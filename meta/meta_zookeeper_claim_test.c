@@ -13,7 +13,7 @@
  * error that names the owner.
  */
 
-static void a_living_holder_is_named(void)
+static void test_a_living_holder_is_named(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -39,7 +39,7 @@ static void a_living_holder_is_named(void)
 }
 
 /* The session of a is alive, but its address no longer answers. */
-static void a_dead_holder_is_replaced_at_once(void)
+static void test_a_dead_holder_is_replaced_at_once(void)
 {
 	struct zrig a, b, c;
 	uint64_t start;
@@ -93,7 +93,7 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 }
 
 /* c answers at the address of an owner that was killed. */
-static void another_process_at_its_address_is_no_holder(void)
+static void test_another_process_at_its_address_is_no_holder(void)
 {
 	struct tei_meta_desc *desc;
 	struct zrig b, c;
@@ -119,7 +119,7 @@ static void another_process_at_its_address_is_no_holder(void)
 	zrig_close(&b);
 }
 
-static void other_software_is_asked_too(void)
+static void test_other_software_is_asked_too(void)
 {
 	struct zplant p;
 	struct zrig a, b;
@@ -158,7 +158,7 @@ static void *zclaim_t(void *arg)
  * the nodes disappear and a third process registers the name: all nodes have
  * version 0, but the ownership node differs.
  */
-static void a_third_is_not_run_over(void)
+static void test_a_third_is_not_run_over(void)
 {
 	struct zclaimer z;
 	struct zrig a, b, c;
@@ -215,7 +215,7 @@ static void *zfickle_t(void *arg)
 
 /* A name that is withdrawn and registered again and again: it is free, or has
  * an owner that the error can name. */
-static void a_holder_who_leaves_is_no_riddle(void)
+static void test_a_holder_who_leaves_is_no_riddle(void)
 {
 	struct zfickle f;
 	struct tei_err err;
@@ -286,7 +286,7 @@ static void *zcontend(void *arg)
 	return NULL;
 }
 
-static void a_name_has_one_owner(void)
+static void test_a_name_has_one_owner(void)
 {
 	struct zcontender z[ZCONTENDERS];
 	uint32_t owners = 0, had = 0, slow = 0, twice = 0;
@@ -326,7 +326,7 @@ static void a_name_has_one_owner(void)
  * and c registers the name: all versions are 0, and there was no ownership node
  * to distinguish them.
  */
-static void who_comes_after_other_software_is_not_run_over(void)
+static void test_who_comes_after_other_software_is_not_run_over(void)
 {
 	struct zrig a, b, c;
 	struct zclaimer z;
@@ -391,7 +391,7 @@ static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
  * about the loss of its name. Only a caller that has received this error
  * registers the name again.
  */
-static void two_that_do_not_meet_do_not_contend(void)
+static void test_two_that_do_not_meet_do_not_contend(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -420,7 +420,7 @@ static void two_that_do_not_meet_do_not_contend(void)
 }
 
 /* The time in which an owner may answer is added to the caller's time. */
-static void a_short_time_is_enough_to_replace_a_holder(void)
+static void test_a_short_time_is_enough_to_replace_a_holder(void)
 {
 	struct zrig a, b;
 	char at[TEI_META_ENDPOINT_MAX];
@@ -443,7 +443,7 @@ static void a_short_time_is_enough_to_replace_a_holder(void)
 }
 
 /* Names with a slash create folders, which belong to no process. */
-static void folders_of_names_are_told_from_holders(void)
+static void test_folders_of_names_are_told_from_holders(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -505,7 +505,7 @@ static void zpublish_once(struct zrig *a)
 	tei_meta_store_withdraw(a->store, "n", meta_test_deadline(), NULL);
 }
 
-static void damaged_persistent_node_is_replaced(void)
+static void test_damaged_persistent_node_is_replaced(void)
 {
 	zhandle_t *zh;
 	struct zrig a;
@@ -521,7 +521,7 @@ static void damaged_persistent_node_is_replaced(void)
 	zrig_close(&a);
 }
 
-static void damaged_ephemeral_node_is_refused_with_its_path(void)
+static void test_damaged_ephemeral_node_is_refused_with_its_path(void)
 {
 	struct tei_err err;
 	zhandle_t *zh;
@@ -547,7 +547,7 @@ static void damaged_ephemeral_node_is_refused_with_its_path(void)
 
 /* The descriptor is damaged, and its node belongs to another session than the
  * node with the address. */
-static void damaged_node_of_second_session_is_refused(void)
+static void test_damaged_node_of_second_session_is_refused(void)
 {
 	struct tei_err err;
 	struct zplant p;
@@ -576,7 +576,7 @@ static bool zn_is_readable(void *arg)
 }
 
 /* Each damage is of both nodes, so that neither tells what the other was. */
-static void damaged_nodes_of_running_engine_are_published_again(void)
+static void test_damaged_nodes_of_running_engine_are_published_again(void)
 {
 	static const char *const paths[] = { "/damaged/mooncake/ram/n",
 					     "/damaged/mooncake/rpc_meta/n" };
@@ -620,7 +620,7 @@ static void damaged_nodes_of_running_engine_are_published_again(void)
 	zrig_close(&a);
 }
 
-static void moved_control_channel_is_published_with_the_name(void)
+static void test_moved_control_channel_is_published_with_the_name(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX];
 	struct zrig a, b;
@@ -646,33 +646,34 @@ static void moved_control_channel_is_published_with_the_name(void)
 }
 
 const struct tei_test_case zookeeper_claim_cases[] = {
-	{ "moved_control_channel_is_published_with_the_name",
-	  moved_control_channel_is_published_with_the_name },
-	{ "a_living_holder_is_named", a_living_holder_is_named },
-	{ "a_dead_holder_is_replaced_at_once",
-	  a_dead_holder_is_replaced_at_once },
-	{ "another_process_at_its_address_is_no_holder",
-	  another_process_at_its_address_is_no_holder },
-	{ "other_software_is_asked_too", other_software_is_asked_too },
-	{ "a_third_is_not_run_over", a_third_is_not_run_over },
-	{ "a_holder_who_leaves_is_no_riddle",
-	  a_holder_who_leaves_is_no_riddle },
-	{ "a_name_has_one_owner", a_name_has_one_owner },
-	{ "who_comes_after_other_software_is_not_run_over",
-	  who_comes_after_other_software_is_not_run_over },
-	{ "two_that_do_not_meet_do_not_contend",
-	  two_that_do_not_meet_do_not_contend },
-	{ "a_short_time_is_enough_to_replace_a_holder",
-	  a_short_time_is_enough_to_replace_a_holder },
-	{ "folders_of_names_are_told_from_holders",
-	  folders_of_names_are_told_from_holders },
-	{ "damaged_persistent_node_is_replaced",
-	  damaged_persistent_node_is_replaced },
-	{ "damaged_ephemeral_node_is_refused_with_its_path",
-	  damaged_ephemeral_node_is_refused_with_its_path },
-	{ "damaged_node_of_second_session_is_refused",
-	  damaged_node_of_second_session_is_refused },
-	{ "damaged_nodes_of_running_engine_are_published_again",
-	  damaged_nodes_of_running_engine_are_published_again },
+	{ "test_moved_control_channel_is_published_with_the_name",
+	  test_moved_control_channel_is_published_with_the_name },
+	{ "test_a_living_holder_is_named", test_a_living_holder_is_named },
+	{ "test_a_dead_holder_is_replaced_at_once",
+	  test_a_dead_holder_is_replaced_at_once },
+	{ "test_another_process_at_its_address_is_no_holder",
+	  test_another_process_at_its_address_is_no_holder },
+	{ "test_other_software_is_asked_too",
+	  test_other_software_is_asked_too },
+	{ "test_a_third_is_not_run_over", test_a_third_is_not_run_over },
+	{ "test_a_holder_who_leaves_is_no_riddle",
+	  test_a_holder_who_leaves_is_no_riddle },
+	{ "test_a_name_has_one_owner", test_a_name_has_one_owner },
+	{ "test_who_comes_after_other_software_is_not_run_over",
+	  test_who_comes_after_other_software_is_not_run_over },
+	{ "test_two_that_do_not_meet_do_not_contend",
+	  test_two_that_do_not_meet_do_not_contend },
+	{ "test_a_short_time_is_enough_to_replace_a_holder",
+	  test_a_short_time_is_enough_to_replace_a_holder },
+	{ "test_folders_of_names_are_told_from_holders",
+	  test_folders_of_names_are_told_from_holders },
+	{ "test_damaged_persistent_node_is_replaced",
+	  test_damaged_persistent_node_is_replaced },
+	{ "test_damaged_ephemeral_node_is_refused_with_its_path",
+	  test_damaged_ephemeral_node_is_refused_with_its_path },
+	{ "test_damaged_node_of_second_session_is_refused",
+	  test_damaged_node_of_second_session_is_refused },
+	{ "test_damaged_nodes_of_running_engine_are_published_again",
+	  test_damaged_nodes_of_running_engine_are_published_again },
 	{ NULL, NULL },
 };

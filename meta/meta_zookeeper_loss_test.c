@@ -66,7 +66,7 @@ static bool zexpire(struct zrig *r)
 	return false;
 }
 
-static void an_expired_session_is_made_good(void)
+static void test_an_expired_session_is_made_good(void)
 {
 	struct zwhose wa, wb;
 	struct zrig a, b;
@@ -166,7 +166,7 @@ static bool zx_is_found(void *arg)
  * learn of its end when it is closed; then its nodes disappear and are created
  * again.
  */
-static void a_session_that_ends_during_a_look_is_made_good(void)
+static void test_a_session_that_ends_during_a_look_is_made_good(void)
 {
 	struct zwhose w;
 	struct zrig a;
@@ -192,7 +192,7 @@ static void a_session_that_ends_during_a_look_is_made_good(void)
 }
 
 /* The keeper waits for another writer, which waits for the next session. */
-static void a_session_that_ends_during_a_write_is_made_good(void)
+static void test_a_session_that_ends_during_a_write_is_made_good(void)
 {
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 	struct zwhose w;
@@ -223,7 +223,7 @@ static void a_session_that_ends_during_a_write_is_made_good(void)
 	zrig_close(&a);
 }
 
-static void an_owner_that_loses_its_name_is_told(void)
+static void test_an_owner_that_loses_its_name_is_told(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -260,7 +260,7 @@ static bool zdisconnected(void *arg)
 	return off;
 }
 
-static void without_servers_calls_end_in_time(void)
+static void test_without_servers_calls_end_in_time(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -374,7 +374,7 @@ static bool zsessionless(void *arg)
 }
 
 /* Such servers refuse clients that have seen newer data, without a reason. */
-static void servers_that_lost_their_data_are_used_again(void)
+static void test_servers_that_lost_their_data_are_used_again(void)
 {
 	struct zwhose wa, wb;
 	struct zrig a, b;
@@ -392,7 +392,7 @@ static void servers_that_lost_their_data_are_used_again(void)
 }
 
 /* The servers return late, and with the nodes of the old sessions. */
-static void servers_that_stay_away_cost_one_session(void)
+static void test_servers_that_stay_away_cost_one_session(void)
 {
 	struct zwhose wa, wb;
 	struct zrig a, b;
@@ -435,7 +435,7 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 /*
  * The watch has fired, so only the repeated notification can report the change.
  */
-static void a_change_that_a_loss_kept_from_being_read_is_told_again(void)
+static void test_a_change_that_a_loss_kept_from_being_read_is_told_again(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -461,7 +461,7 @@ static void a_change_that_a_loss_kept_from_being_read_is_told_again(void)
  * Without a loss of connection. A segment that is gone is only notified when it
  * returns.
  */
-static void a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
+static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -547,7 +547,7 @@ static void zguard_delete(struct zrig *r)
 }
 
 /* All servers move with their data, so no old server can report it. */
-static void servers_that_come_back_elsewhere_are_found(void)
+static void test_servers_that_come_back_elsewhere_are_found(void)
 {
 	char file[64], hosts[64];
 	struct ft_zk zk;
@@ -634,7 +634,7 @@ static bool zlookup_hangs(void *arg)
 	return hangs == *(bool *)arg;
 }
 
-static void the_end_of_a_store_does_not_wait_for_a_lookup(void)
+static void test_the_end_of_a_store_does_not_wait_for_a_lookup(void)
 {
 	bool yes = true, no = false;
 	char hosts[64];
@@ -660,7 +660,7 @@ static void the_end_of_a_store_does_not_wait_for_a_lookup(void)
 }
 
 /* A server that accepts connections and never answers. */
-static void a_stopped_server_holds_up_nobody(void)
+static void test_a_stopped_server_holds_up_nobody(void)
 {
 	struct zrig a;
 	struct tei_err err;
@@ -712,7 +712,7 @@ static int zsilent_calls(int fd)
  * Each open begins with a random one of the two servers, so it is almost
  * certain that some begin with the silent one.
  */
-static void a_silent_server_beside_others_holds_up_no_open(void)
+static void test_a_silent_server_beside_others_holds_up_no_open(void)
 {
 	char hosts[192];
 	struct zrig a;
@@ -762,7 +762,7 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 /* The open ends at its limit, after it has tried all servers. The first one
  * gets an eighth of a second; on a busy machine the test repeats with a longer
  * limit. */
-static void silent_servers_alone_are_said_in_time(void)
+static void test_silent_servers_alone_are_said_in_time(void)
 {
 	int i, fd[3], port[3];
 	bool good = false;
@@ -859,7 +859,7 @@ static bool zmany_settled(void *arg)
 	return settled;
 }
 
-static void many_watches_outlive_a_connection(void)
+static void test_many_watches_outlive_a_connection(void)
 {
 	char name[ZMANY_NAME + 1], path[ZMANY_NAME + 64];
 	struct zrig a;
@@ -897,34 +897,35 @@ static void many_watches_outlive_a_connection(void)
 }
 
 const struct tei_test_case zookeeper_loss_cases[] = {
-	{ "an_expired_session_is_made_good", an_expired_session_is_made_good },
-	{ "a_session_that_ends_during_a_look_is_made_good",
-	  a_session_that_ends_during_a_look_is_made_good },
-	{ "a_session_that_ends_during_a_write_is_made_good",
-	  a_session_that_ends_during_a_write_is_made_good },
-	{ "an_owner_that_loses_its_name_is_told",
-	  an_owner_that_loses_its_name_is_told },
-	{ "without_servers_calls_end_in_time",
-	  without_servers_calls_end_in_time },
-	{ "servers_that_lost_their_data_are_used_again",
-	  servers_that_lost_their_data_are_used_again },
-	{ "servers_that_stay_away_cost_one_session",
-	  servers_that_stay_away_cost_one_session },
-	{ "a_change_that_a_loss_kept_from_being_read_is_told_again",
-	  a_change_that_a_loss_kept_from_being_read_is_told_again },
-	{ "a_change_that_could_not_be_read_is_told_until_it_is_gone",
-	  a_change_that_could_not_be_read_is_told_until_it_is_gone },
-	{ "servers_that_come_back_elsewhere_are_found",
-	  servers_that_come_back_elsewhere_are_found },
-	{ "the_end_of_a_store_does_not_wait_for_a_lookup",
-	  the_end_of_a_store_does_not_wait_for_a_lookup },
-	{ "many_watches_outlive_a_connection",
-	  many_watches_outlive_a_connection },
-	{ "a_silent_server_beside_others_holds_up_no_open",
-	  a_silent_server_beside_others_holds_up_no_open },
-	{ "silent_servers_alone_are_said_in_time",
-	  silent_servers_alone_are_said_in_time },
-	{ "a_stopped_server_holds_up_nobody",
-	  a_stopped_server_holds_up_nobody },
+	{ "test_an_expired_session_is_made_good",
+	  test_an_expired_session_is_made_good },
+	{ "test_a_session_that_ends_during_a_look_is_made_good",
+	  test_a_session_that_ends_during_a_look_is_made_good },
+	{ "test_a_session_that_ends_during_a_write_is_made_good",
+	  test_a_session_that_ends_during_a_write_is_made_good },
+	{ "test_an_owner_that_loses_its_name_is_told",
+	  test_an_owner_that_loses_its_name_is_told },
+	{ "test_without_servers_calls_end_in_time",
+	  test_without_servers_calls_end_in_time },
+	{ "test_servers_that_lost_their_data_are_used_again",
+	  test_servers_that_lost_their_data_are_used_again },
+	{ "test_servers_that_stay_away_cost_one_session",
+	  test_servers_that_stay_away_cost_one_session },
+	{ "test_a_change_that_a_loss_kept_from_being_read_is_told_again",
+	  test_a_change_that_a_loss_kept_from_being_read_is_told_again },
+	{ "test_a_change_that_could_not_be_read_is_told_until_it_is_gone",
+	  test_a_change_that_could_not_be_read_is_told_until_it_is_gone },
+	{ "test_servers_that_come_back_elsewhere_are_found",
+	  test_servers_that_come_back_elsewhere_are_found },
+	{ "test_the_end_of_a_store_does_not_wait_for_a_lookup",
+	  test_the_end_of_a_store_does_not_wait_for_a_lookup },
+	{ "test_many_watches_outlive_a_connection",
+	  test_many_watches_outlive_a_connection },
+	{ "test_a_silent_server_beside_others_holds_up_no_open",
+	  test_a_silent_server_beside_others_holds_up_no_open },
+	{ "test_silent_servers_alone_are_said_in_time",
+	  test_silent_servers_alone_are_said_in_time },
+	{ "test_a_stopped_server_holds_up_nobody",
+	  test_a_stopped_server_holds_up_nobody },
 	{ NULL, NULL },
 };

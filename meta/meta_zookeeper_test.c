@@ -11,7 +11,7 @@
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
 
-static void connection_strings_are_checked(void)
+static void test_connection_strings_are_checked(void)
 {
 	static const struct {
 		const char *text, *servers, *chroot;
@@ -68,7 +68,7 @@ static void connection_strings_are_checked(void)
  * The longest names and clusters fit, whatever characters except slashes they
  * consist of.
  */
-static void the_longest_chroot_has_room_for_names(void)
+static void test_the_longest_chroot_has_room_for_names(void)
 {
 	char name[TEI_META_NAME_MAX], chroot[1025];
 	struct tei_settings settings = *meta_test_settings();
@@ -88,7 +88,7 @@ static void the_longest_chroot_has_room_for_names(void)
 	}
 }
 
-static void one_server_stands_for_all_in_texts(void)
+static void test_one_server_stands_for_all_in_texts(void)
 {
 	static const struct {
 		const char *servers, *where;
@@ -113,7 +113,7 @@ static void one_server_stands_for_all_in_texts(void)
  * With several servers, messages show the first and a sign that there are
  * others.
  */
-static void several_servers_are_not_cut_off_in_texts(void)
+static void test_several_servers_are_not_cut_off_in_texts(void)
 {
 	char hosts[2 * sizeof(zserver()->hosts)], want[80];
 	struct tei_err err;
@@ -133,7 +133,7 @@ static void several_servers_are_not_cut_off_in_texts(void)
 	zrig_close(&a);
 }
 
-static void servers_take_turns(void)
+static void test_servers_take_turns(void)
 {
 	char one[] = "h:1", three[] = "h:1,::1:22,g:3";
 
@@ -145,7 +145,7 @@ static void servers_take_turns(void)
 	CU_ASSERT_STRING_EQUAL(three, "g:3,h:1,::1:22");
 }
 
-static void nobody_there_is_said_in_time(void)
+static void test_nobody_there_is_said_in_time(void)
 {
 	struct tei_settings settings = *meta_test_settings();
 	uint64_t start = tei_now_ns();
@@ -161,7 +161,7 @@ static void nobody_there_is_said_in_time(void)
 						TEI_NS_PER_SEC);
 }
 
-static void servers_of_ipv6_are_reached(void)
+static void test_servers_of_ipv6_are_reached(void)
 {
 	char hosts[160];
 	struct zrig a, b;
@@ -202,7 +202,7 @@ static bool zget(zhandle_t *zh, const char *path, char *buf, int len,
 	return true;
 }
 
-static void keys_are_mooncakes(void)
+static void test_keys_are_mooncakes(void)
 {
 	struct zrig a, b;
 	char endpoint[TEI_META_ENDPOINT_MAX], text[8192];
@@ -252,7 +252,7 @@ static void keys_are_mooncakes(void)
 	zrig_close(&b);
 }
 
-static void names_no_node_can_have_are_refused(void)
+static void test_names_no_node_can_have_are_refused(void)
 {
 	struct zrig a;
 
@@ -288,7 +288,7 @@ static ssize_t zlogged(struct zrig *r, const char *name)
 	return n > 0 ? n : 0;
 }
 
-static void a_change_is_told_without_asking(void)
+static void test_a_change_is_told_without_asking(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -324,7 +324,7 @@ static void a_change_is_told_without_asking(void)
 	zrig_close(&a);
 }
 
-static void a_long_descriptor_leaves_its_buffers_at_home(void)
+static void test_a_long_descriptor_leaves_its_buffers_at_home(void)
 {
 	struct tei_meta_desc *desc, *got = NULL;
 	struct zrig a, b;
@@ -361,7 +361,7 @@ static void a_long_descriptor_leaves_its_buffers_at_home(void)
 	zrig_close(&a);
 }
 
-static void strangers_neither_read_nor_change(void)
+static void test_strangers_neither_read_nor_change(void)
 {
 	static const char *const paths[] = {
 		"/closed/mooncake/ram/s", "/closed/mooncake/rpc_meta/s",
@@ -412,7 +412,7 @@ static void strangers_neither_read_nor_change(void)
  * secret can get keys and addresses from its nodes, and these processes trust
  * no other nodes.
  */
-static void a_secret_keeps_keys_out_of_zookeeper(void)
+static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 {
 	static const char *const hidden[] = {
 		"rkey", "devices\":[{", "buffers\":[{", "tcp;ofi_rxm",
@@ -457,7 +457,7 @@ static void a_secret_keeps_keys_out_of_zookeeper(void)
 	zrig_close(&a);
 }
 
-static void bad_credentials_files_are_refused(void)
+static void test_bad_credentials_files_are_refused(void)
 {
 	static const char *const bad[] = { "", "\n", "user", ":x", "user:\n" };
 	struct tei_settings settings = *meta_test_settings();
@@ -482,27 +482,31 @@ static void bad_credentials_files_are_refused(void)
 }
 
 const struct tei_test_case zookeeper_cases[] = {
-	{ "connection_strings_are_checked", connection_strings_are_checked },
-	{ "the_longest_chroot_has_room_for_names",
-	  the_longest_chroot_has_room_for_names },
-	{ "one_server_stands_for_all_in_texts",
-	  one_server_stands_for_all_in_texts },
-	{ "several_servers_are_not_cut_off_in_texts",
-	  several_servers_are_not_cut_off_in_texts },
-	{ "bad_credentials_files_are_refused",
-	  bad_credentials_files_are_refused },
-	{ "servers_take_turns", servers_take_turns },
-	{ "nobody_there_is_said_in_time", nobody_there_is_said_in_time },
-	{ "servers_of_ipv6_are_reached", servers_of_ipv6_are_reached },
-	{ "keys_are_mooncakes", keys_are_mooncakes },
-	{ "names_no_node_can_have_are_refused",
-	  names_no_node_can_have_are_refused },
-	{ "a_change_is_told_without_asking", a_change_is_told_without_asking },
-	{ "a_long_descriptor_leaves_its_buffers_at_home",
-	  a_long_descriptor_leaves_its_buffers_at_home },
-	{ "strangers_neither_read_nor_change",
-	  strangers_neither_read_nor_change },
-	{ "a_secret_keeps_keys_out_of_zookeeper",
-	  a_secret_keeps_keys_out_of_zookeeper },
+	{ "test_connection_strings_are_checked",
+	  test_connection_strings_are_checked },
+	{ "test_the_longest_chroot_has_room_for_names",
+	  test_the_longest_chroot_has_room_for_names },
+	{ "test_one_server_stands_for_all_in_texts",
+	  test_one_server_stands_for_all_in_texts },
+	{ "test_several_servers_are_not_cut_off_in_texts",
+	  test_several_servers_are_not_cut_off_in_texts },
+	{ "test_bad_credentials_files_are_refused",
+	  test_bad_credentials_files_are_refused },
+	{ "test_servers_take_turns", test_servers_take_turns },
+	{ "test_nobody_there_is_said_in_time",
+	  test_nobody_there_is_said_in_time },
+	{ "test_servers_of_ipv6_are_reached",
+	  test_servers_of_ipv6_are_reached },
+	{ "test_keys_are_mooncakes", test_keys_are_mooncakes },
+	{ "test_names_no_node_can_have_are_refused",
+	  test_names_no_node_can_have_are_refused },
+	{ "test_a_change_is_told_without_asking",
+	  test_a_change_is_told_without_asking },
+	{ "test_a_long_descriptor_leaves_its_buffers_at_home",
+	  test_a_long_descriptor_leaves_its_buffers_at_home },
+	{ "test_strangers_neither_read_nor_change",
+	  test_strangers_neither_read_nor_change },
+	{ "test_a_secret_keeps_keys_out_of_zookeeper",
+	  test_a_secret_keeps_keys_out_of_zookeeper },
 	{ NULL, NULL },
 };

@@ -53,7 +53,7 @@ static void zclose_folders(const char *chroot, size_t count)
 	zookeeper_close(zh);
 }
 
-static void open_folders_are_refused_with_credentials(void)
+static void test_open_folders_are_refused_with_credentials(void)
 {
 	struct zrig a, b, c;
 	struct tei_err err;
@@ -86,7 +86,7 @@ static void open_folders_are_refused_with_credentials(void)
 }
 
 /* A process that only reads gets the error too, even if there is no node. */
-static void open_folders_are_noticed_where_nothing_is(void)
+static void test_open_folders_are_noticed_where_nothing_is(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
 	struct tei_meta_desc *desc;
@@ -134,7 +134,7 @@ static void open_folders_are_noticed_where_nothing_is(void)
 }
 
 /* A folder that is closed with another user's credentials is refused. */
-static void a_strangers_folders_are_refused(void)
+static void test_a_strangers_folders_are_refused(void)
 {
 	struct zrig a, b, c;
 	struct tei_err err;
@@ -155,7 +155,7 @@ static void a_strangers_folders_are_refused(void)
 }
 
 /* A wrong password gives its own error, not that of open folders. */
-static void a_wrong_password_is_said_to_be_one(void)
+static void test_a_wrong_password_is_said_to_be_one(void)
 {
 	struct zrig a, b, c, d;
 	char file[64], wrong[64];
@@ -229,7 +229,7 @@ static bool zshows(void *arg)
 	return zrig_fetch(s->reader, "s", NULL) == s->buffers;
 }
 
-static void an_owner_sees_what_others_take_away(void)
+static void test_an_owner_sees_what_others_take_away(void)
 {
 	static const char ram[] = "/taken/mooncake/ram/s";
 	static const char rpc[] = "/taken/mooncake/rpc_meta/s";
@@ -319,7 +319,7 @@ static int zkeep(struct zrig *r, int *calls)
 }
 
 /* a publishes; b does not, but has a persistent segment record. */
-static void folders_that_are_deleted_are_made_anew(void)
+static void test_folders_that_are_deleted_are_made_anew(void)
 {
 	static const char *const all[] = {
 		"/wiped/mooncake/ram/s", "/wiped/mooncake/rpc_meta/s",
@@ -402,7 +402,7 @@ static bool zopen_is_told(void *arg)
 	return strstr(err.text, "may change /swapped/mooncake") != NULL;
 }
 
-static void folders_that_others_made_since_are_refused(void)
+static void test_folders_that_others_made_since_are_refused(void)
 {
 	static const char *const nodes[] = {
 		"/swapped/mooncake/ram/s", "/swapped/mooncake/rpc_meta/s",
@@ -440,7 +440,7 @@ static void folders_that_others_made_since_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-static void a_bad_descriptor_is_named(void)
+static void test_a_bad_descriptor_is_named(void)
 {
 	struct tei_err err;
 	zhandle_t *zh;
@@ -460,19 +460,20 @@ static void a_bad_descriptor_is_named(void)
 }
 
 const struct tei_test_case zookeeper_trust_cases[] = {
-	{ "open_folders_are_refused_with_credentials",
-	  open_folders_are_refused_with_credentials },
-	{ "open_folders_are_noticed_where_nothing_is",
-	  open_folders_are_noticed_where_nothing_is },
-	{ "a_strangers_folders_are_refused", a_strangers_folders_are_refused },
-	{ "a_wrong_password_is_said_to_be_one",
-	  a_wrong_password_is_said_to_be_one },
-	{ "an_owner_sees_what_others_take_away",
-	  an_owner_sees_what_others_take_away },
-	{ "folders_that_are_deleted_are_made_anew",
-	  folders_that_are_deleted_are_made_anew },
-	{ "folders_that_others_made_since_are_refused",
-	  folders_that_others_made_since_are_refused },
-	{ "a_bad_descriptor_is_named", a_bad_descriptor_is_named },
+	{ "test_open_folders_are_refused_with_credentials",
+	  test_open_folders_are_refused_with_credentials },
+	{ "test_open_folders_are_noticed_where_nothing_is",
+	  test_open_folders_are_noticed_where_nothing_is },
+	{ "test_a_strangers_folders_are_refused",
+	  test_a_strangers_folders_are_refused },
+	{ "test_a_wrong_password_is_said_to_be_one",
+	  test_a_wrong_password_is_said_to_be_one },
+	{ "test_an_owner_sees_what_others_take_away",
+	  test_an_owner_sees_what_others_take_away },
+	{ "test_folders_that_are_deleted_are_made_anew",
+	  test_folders_that_are_deleted_are_made_anew },
+	{ "test_folders_that_others_made_since_are_refused",
+	  test_folders_that_others_made_since_are_refused },
+	{ "test_a_bad_descriptor_is_named", test_a_bad_descriptor_is_named },
 	{ NULL, NULL },
 };

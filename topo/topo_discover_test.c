@@ -38,7 +38,7 @@ static const char *const mlx8[] = {
 	"mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7", NULL,
 };
 
-static void two_sockets_with_infiniband(void)
+static void test_two_sockets_with_infiniband(void)
 {
 	static const char *const names[] = { "eth0", "mlx4_0", "ib0", NULL };
 	struct tei_topo *topo = discover("24em64t-2n6c2t-pci.xml", names);
@@ -56,7 +56,7 @@ static void two_sockets_with_infiniband(void)
 	tei_topo_free(topo);
 }
 
-static void the_matrix_tells_far_from_near(void)
+static void test_the_matrix_tells_far_from_near(void)
 {
 	static const char *const names[] = { "eth0", "mlx4_0", NULL };
 	struct tei_topo *topo = discover("24em64t-2n6c2t-pci.xml", names);
@@ -73,7 +73,7 @@ static void the_matrix_tells_far_from_near(void)
 	tei_topo_free(topo);
 }
 
-static void gpu_beside_its_nic(void)
+static void test_gpu_beside_its_nic(void)
 {
 	static const char *const names[] = { "eth0", "mlx5_0", "lo", NULL };
 	struct tei_topo *topo = discover("32em64t-2n8c2t-pci-wholeio.xml",
@@ -88,7 +88,7 @@ static void gpu_beside_its_nic(void)
 	tei_topo_free(topo);
 }
 
-static void gpus_prefer_nics_of_their_switch(void)
+static void test_gpus_prefer_nics_of_their_switch(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
 	char location[32], expected[64];
@@ -132,7 +132,7 @@ static void matrix_row(char *text, const char *location, int first, int n)
 	strcat(text, "]]");
 }
 
-static void the_matrix_of_eight_gpus_and_eight_nics(void)
+static void test_the_matrix_of_eight_gpus_and_eight_nics(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8), *again;
 	char expected[4096] = "", location[32], whole[4096 + 8];
@@ -159,7 +159,7 @@ static void the_matrix_of_eight_gpus_and_eight_nics(void)
 	tei_topo_free(topo);
 }
 
-static void nics_of_both_sockets_have_their_node(void)
+static void test_nics_of_both_sockets_have_their_node(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
 	size_t i;
@@ -172,7 +172,7 @@ static void nics_of_both_sockets_have_their_node(void)
 	tei_topo_free(topo);
 }
 
-static void locations_have_a_place(void)
+static void test_locations_have_a_place(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
 	struct tei_topo_place place = { .numa_node = 77 };
@@ -189,7 +189,7 @@ static void locations_have_a_place(void)
 	tei_topo_free(topo);
 }
 
-static void off_nics_are_no_competition(void)
+static void test_off_nics_are_no_competition(void)
 {
 	struct tei_topo_opts opts = {
 		.xml_path = topo_test_data("gpu8-nic8.xml"),
@@ -208,7 +208,7 @@ static void off_nics_are_no_competition(void)
 	tei_topo_free(topo);
 }
 
-static void driver_numbers_win(void)
+static void test_driver_numbers_win(void)
 {
 	static const struct tei_topo_gpu gpus[] = {
 		{ 0, { true, 0, 0xb5, 0, 0 } },
@@ -235,7 +235,7 @@ static void driver_numbers_win(void)
 	tei_topo_free(topo);
 }
 
-static void rails_are_found_by_device_or_pci_address(void)
+static void test_rails_are_found_by_device_or_pci_address(void)
 {
 	struct tei_topo_opts opts = {
 		.xml_path = topo_test_data("gpu8-nic8.xml"),
@@ -259,7 +259,7 @@ static void rails_are_found_by_device_or_pci_address(void)
 	tei_topo_free(topo);
 }
 
-static void one_node_is_near_to_everything(void)
+static void test_one_node_is_near_to_everything(void)
 {
 	static const char *const names[] = { "eth1", "lo", "eth0", NULL };
 	struct tei_topo *topo = discover("vm-small.xml", names);
@@ -269,7 +269,7 @@ static void one_node_is_near_to_everything(void)
 	tei_topo_free(topo);
 }
 
-static void without_pci_all_are_preferred(void)
+static void test_without_pci_all_are_preferred(void)
 {
 	static const char *const names[] = { "eth0", "eth1", NULL };
 	struct tei_topo *topo = discover("nopci.xml", names);
@@ -285,7 +285,7 @@ static void without_pci_all_are_preferred(void)
 	tei_topo_free(topo);
 }
 
-static void broken_topology_is_unknown_distance(void)
+static void test_broken_topology_is_unknown_distance(void)
 {
 	static const char *const names[] = { "eth0", "eth1", NULL };
 	struct tei_topo *topo = discover("no-such-file.xml", names);
@@ -298,7 +298,7 @@ static void broken_topology_is_unknown_distance(void)
 	tei_topo_free(topo);
 }
 
-static void environment_names_the_machine(void)
+static void test_environment_names_the_machine(void)
 {
 	struct tei_topo *topo = NULL;
 
@@ -312,7 +312,7 @@ static void environment_names_the_machine(void)
 	tei_topo_free(topo);
 }
 
-static void this_machine_keeps_its_nics(void)
+static void test_this_machine_keeps_its_nics(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "lo" }, { .name = "no/such" }, { .name = ".." },
@@ -409,7 +409,7 @@ static void sys_make(void)
 	sys_file("class/infiniband/rxe1/parent", "../../x\n");
 }
 
-static void sysfs_fills_the_gaps(void)
+static void test_sysfs_fills_the_gaps(void)
 {
 	static const char *const names[] = {
 		"eth0", "eth1", "vlan5", "bond0", "bond1", "rxe0", "rxe1",
@@ -444,7 +444,7 @@ static void sysfs_fills_the_gaps(void)
 	tei_topo_free(topo);
 }
 
-static void sysfs_serves_where_hwloc_fails(void)
+static void test_sysfs_serves_where_hwloc_fails(void)
 {
 	struct tei_topo_opts opts = {
 		.xml_path = "/no/such/file.xml", .sysfs = sys_root,
@@ -464,7 +464,7 @@ static void sysfs_serves_where_hwloc_fails(void)
 	tei_topo_free(topo);
 }
 
-static void sysfs_tells_a_nic_s_node_and_a_node_s_cpus(void)
+static void test_sysfs_tells_a_nic_s_node_and_a_node_s_cpus(void)
 {
 	cpu_set_t cpus;
 
@@ -496,7 +496,7 @@ static void sys_disk(unsigned int major, unsigned int minor, const char *folder)
  * Disks with a node, behind a device with a node, next to two controllers with
  * nodes, and on other disks.
  */
-static void sysfs_tells_a_disk_s_node(void)
+static void test_sysfs_tells_a_disk_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
 	char path[128];
@@ -574,7 +574,7 @@ static void sys_loop(unsigned int minor, const char *file)
  * A loop device has the node of the disk that holds its file, if there is such
  * a disk.
  */
-static void sysfs_tells_a_loop_device_s_node(void)
+static void test_sysfs_tells_a_loop_device_s_node(void)
 {
 	const char *near = "devices/pci0000:80/0000:80:01.0/0000:81:00.0";
 	char path[512];
@@ -630,7 +630,7 @@ static void *topo_worker(void *arg)
 	return (void *)bad;
 }
 
-static void many_threads_may_read(void)
+static void test_many_threads_may_read(void)
 {
 	struct tei_topo *topo = discover("gpu8-nic8.xml", mlx8);
 	pthread_t threads[4];
@@ -650,33 +650,41 @@ static void many_threads_may_read(void)
 }
 
 const struct tei_test_case discover_cases[] = {
-	{ "two_sockets_with_infiniband", two_sockets_with_infiniband },
-	{ "the_matrix_tells_far_from_near", the_matrix_tells_far_from_near },
-	{ "gpu_beside_its_nic", gpu_beside_its_nic },
-	{ "gpus_prefer_nics_of_their_switch",
-	  gpus_prefer_nics_of_their_switch },
-	{ "the_matrix_of_eight_gpus_and_eight_nics",
-	  the_matrix_of_eight_gpus_and_eight_nics },
-	{ "nics_of_both_sockets_have_their_node",
-	  nics_of_both_sockets_have_their_node },
-	{ "locations_have_a_place", locations_have_a_place },
-	{ "off_nics_are_no_competition", off_nics_are_no_competition },
-	{ "driver_numbers_win", driver_numbers_win },
-	{ "rails_are_found_by_device_or_pci_address",
-	  rails_are_found_by_device_or_pci_address },
-	{ "one_node_is_near_to_everything", one_node_is_near_to_everything },
-	{ "without_pci_all_are_preferred", without_pci_all_are_preferred },
-	{ "broken_topology_is_unknown_distance",
-	  broken_topology_is_unknown_distance },
-	{ "environment_names_the_machine", environment_names_the_machine },
-	{ "this_machine_keeps_its_nics", this_machine_keeps_its_nics },
-	{ "sysfs_fills_the_gaps", sysfs_fills_the_gaps },
-	{ "sysfs_serves_where_hwloc_fails", sysfs_serves_where_hwloc_fails },
-	{ "sysfs_tells_a_nic_s_node_and_a_node_s_cpus",
-	  sysfs_tells_a_nic_s_node_and_a_node_s_cpus },
-	{ "sysfs_tells_a_disk_s_node", sysfs_tells_a_disk_s_node },
-	{ "sysfs_tells_a_loop_device_s_node",
-	  sysfs_tells_a_loop_device_s_node },
-	{ "many_threads_may_read", many_threads_may_read },
+	{ "test_two_sockets_with_infiniband",
+	  test_two_sockets_with_infiniband },
+	{ "test_the_matrix_tells_far_from_near",
+	  test_the_matrix_tells_far_from_near },
+	{ "test_gpu_beside_its_nic", test_gpu_beside_its_nic },
+	{ "test_gpus_prefer_nics_of_their_switch",
+	  test_gpus_prefer_nics_of_their_switch },
+	{ "test_the_matrix_of_eight_gpus_and_eight_nics",
+	  test_the_matrix_of_eight_gpus_and_eight_nics },
+	{ "test_nics_of_both_sockets_have_their_node",
+	  test_nics_of_both_sockets_have_their_node },
+	{ "test_locations_have_a_place", test_locations_have_a_place },
+	{ "test_off_nics_are_no_competition",
+	  test_off_nics_are_no_competition },
+	{ "test_driver_numbers_win", test_driver_numbers_win },
+	{ "test_rails_are_found_by_device_or_pci_address",
+	  test_rails_are_found_by_device_or_pci_address },
+	{ "test_one_node_is_near_to_everything",
+	  test_one_node_is_near_to_everything },
+	{ "test_without_pci_all_are_preferred",
+	  test_without_pci_all_are_preferred },
+	{ "test_broken_topology_is_unknown_distance",
+	  test_broken_topology_is_unknown_distance },
+	{ "test_environment_names_the_machine",
+	  test_environment_names_the_machine },
+	{ "test_this_machine_keeps_its_nics",
+	  test_this_machine_keeps_its_nics },
+	{ "test_sysfs_fills_the_gaps", test_sysfs_fills_the_gaps },
+	{ "test_sysfs_serves_where_hwloc_fails",
+	  test_sysfs_serves_where_hwloc_fails },
+	{ "test_sysfs_tells_a_nic_s_node_and_a_node_s_cpus",
+	  test_sysfs_tells_a_nic_s_node_and_a_node_s_cpus },
+	{ "test_sysfs_tells_a_disk_s_node", test_sysfs_tells_a_disk_s_node },
+	{ "test_sysfs_tells_a_loop_device_s_node",
+	  test_sysfs_tells_a_loop_device_s_node },
+	{ "test_many_threads_may_read", test_many_threads_may_read },
 	{ NULL, NULL },
 };

@@ -33,7 +33,7 @@ static void json_expect(const char *text, const struct tei_topo *base,
 	tei_topo_free(topo);
 }
 
-static void round_trip(void)
+static void test_round_trip(void)
 {
 	struct tei_topo *base = topo_test_letters(3);
 
@@ -44,7 +44,7 @@ static void round_trip(void)
 	tei_topo_free(base);
 }
 
-static void order_is_stable(void)
+static void test_order_is_stable(void)
 {
 	json_expect(" {\n\"cuda:1\" : [ [\"b\"], [] ],\t\"cpu:10\":[[\"a\"],[]"
 		    "],\"cuda:0\":[[],[\"b\"]],\"cpu:9\":[[\"b\",\"a\"],[]]}\n",
@@ -53,7 +53,7 @@ static void order_is_stable(void)
 		    "\"cuda:0\":[[],[\"b\"]],\"cuda:1\":[[\"b\"],[]]}");
 }
 
-static void builds_the_nic_list_from_the_names(void)
+static void test_builds_the_nic_list_from_the_names(void)
 {
 	struct tei_topo *topo = json_good(
 		"{\"cuda:0\":[[\"n1\"],[\"n0\"]],\"cpu:0\":[[\"n2\",\"n1\"],"
@@ -68,7 +68,7 @@ static void builds_the_nic_list_from_the_names(void)
 	tei_topo_free(topo);
 }
 
-static void nics_without_a_place_are_under_any(void)
+static void test_nics_without_a_place_are_under_any(void)
 {
 	struct tei_topo *base = topo_test_letters(2);
 
@@ -79,7 +79,7 @@ static void nics_without_a_place_are_under_any(void)
 	tei_topo_free(base);
 }
 
-static void nics_never_named_are_off(void)
+static void test_nics_never_named_are_off(void)
 {
 	struct tei_topo *base = topo_test_letters(4), *topo;
 
@@ -95,7 +95,7 @@ static void nics_never_named_are_off(void)
 	tei_topo_free(base);
 }
 
-static void off_stays_off(void)
+static void test_off_stays_off(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "a", .off = true }, { .name = "b", .speed = 7 },
@@ -112,7 +112,7 @@ static void off_stays_off(void)
 	tei_topo_free(base);
 }
 
-static void unknown_names_are_left_out(void)
+static void test_unknown_names_are_left_out(void)
 {
 	static const char some[] = "{\"cpu:0\":[[\"x\",\"a\"],[\"y\"]]}";
 	static const char none[] = "{\"cpu:0\":[[\"x\"],[\"y\"]]}";
@@ -129,13 +129,13 @@ static void unknown_names_are_left_out(void)
 	tei_topo_free(base);
 }
 
-static void a_name_twice_counts_once(void)
+static void test_a_name_twice_counts_once(void)
 {
 	json_expect("{\"cpu:0\":[[\"a\",\"b\",\"a\"],[\"b\",\"c\",\"c\"]]}",
 		    NULL, "{\"cpu:0\":[[\"a\",\"b\"],[\"c\"]]}");
 }
 
-static void refuses_malformed_text(void)
+static void test_refuses_malformed_text(void)
 {
 	static const struct {
 		const char *text, *says;
@@ -219,7 +219,7 @@ static void json_refused(char *text)
 	free(text);
 }
 
-static void bounds_hold(void)
+static void test_bounds_hold(void)
 {
 	struct tei_topo *topo = NULL;
 	char *text;
@@ -264,7 +264,7 @@ static char *json_numbered(unsigned int locations, unsigned int nics)
 	return text;
 }
 
-static void counts_are_bounded(void)
+static void test_counts_are_bounded(void)
 {
 	struct tei_topo *topo = NULL;
 	char *text, *out;
@@ -334,7 +334,7 @@ static bool json_fixpoint(const char *text)
 	return true;
 }
 
-static void survives_random_mutations(void)
+static void test_survives_random_mutations(void)
 {
 	char text[2 * sizeof(json_sample)];
 	unsigned int state = 42, parsed = 0, i, k;
@@ -353,19 +353,19 @@ static void survives_random_mutations(void)
 }
 
 const struct tei_test_case json_cases[] = {
-	{ "round_trip", round_trip },
-	{ "order_is_stable", order_is_stable },
-	{ "builds_the_nic_list_from_the_names",
-	  builds_the_nic_list_from_the_names },
-	{ "nics_without_a_place_are_under_any",
-	  nics_without_a_place_are_under_any },
-	{ "nics_never_named_are_off", nics_never_named_are_off },
-	{ "off_stays_off", off_stays_off },
-	{ "unknown_names_are_left_out", unknown_names_are_left_out },
-	{ "a_name_twice_counts_once", a_name_twice_counts_once },
-	{ "refuses_malformed_text", refuses_malformed_text },
-	{ "bounds_hold", bounds_hold },
-	{ "counts_are_bounded", counts_are_bounded },
-	{ "survives_random_mutations", survives_random_mutations },
+	{ "test_round_trip", test_round_trip },
+	{ "test_order_is_stable", test_order_is_stable },
+	{ "test_builds_the_nic_list_from_the_names",
+	  test_builds_the_nic_list_from_the_names },
+	{ "test_nics_without_a_place_are_under_any",
+	  test_nics_without_a_place_are_under_any },
+	{ "test_nics_never_named_are_off", test_nics_never_named_are_off },
+	{ "test_off_stays_off", test_off_stays_off },
+	{ "test_unknown_names_are_left_out", test_unknown_names_are_left_out },
+	{ "test_a_name_twice_counts_once", test_a_name_twice_counts_once },
+	{ "test_refuses_malformed_text", test_refuses_malformed_text },
+	{ "test_bounds_hold", test_bounds_hold },
+	{ "test_counts_are_bounded", test_counts_are_bounded },
+	{ "test_survives_random_mutations", test_survives_random_mutations },
 	{ NULL, NULL },
 };

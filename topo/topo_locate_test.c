@@ -59,7 +59,7 @@ static int node_mostly_one(uintptr_t page)
 	return page % 4 == 0 ? 0 : page % 4 == 1 ? -ENOENT : 1;
 }
 
-static void samples_first_and_last_page(void)
+static void test_samples_first_and_last_page(void)
 {
 	CU_ASSERT_EQUAL(fake_locate(0x10fff, 1, node_three), 3);
 	CU_ASSERT_EQUAL(fake.n, 1);
@@ -81,7 +81,7 @@ static void samples_first_and_last_page(void)
 	CU_ASSERT(fake.pages[7] < fake.pages[8]);
 }
 
-static void majority_of_present_pages_decides(void)
+static void test_majority_of_present_pages_decides(void)
 {
 	CU_ASSERT_EQUAL(fake_locate(0x10000, 8 * 4096, node_mostly_one), 1);
 	CU_ASSERT_EQUAL(fake_locate(0x10000, 8 * 4096, node_half), -1);
@@ -123,7 +123,7 @@ static bool fake_parts(size_t pages, int (*node)(uintptr_t), char *text)
 				 fake_query, text);
 }
 
-static void several_nodes_are_told_apart_by_parts(void)
+static void test_several_nodes_are_told_apart_by_parts(void)
 {
 	char text[TEI_TOPO_NAME];
 
@@ -140,7 +140,7 @@ static void several_nodes_are_told_apart_by_parts(void)
 	CU_ASSERT((uintptr_t)fake.pages[63] < 0x10000 + 1000 * 4096UL);
 }
 
-static void what_parts_do_not_tell_apart_is_left(void)
+static void test_what_parts_do_not_tell_apart_is_left(void)
 {
 	char text[TEI_TOPO_NAME];
 
@@ -166,7 +166,7 @@ static int node_of(void *page)
 	return move_pages(0, 1, &page, NULL, &status, 0) ? -1 : status;
 }
 
-static void finds_touched_memory(void)
+static void test_finds_touched_memory(void)
 {
 	size_t len = 64 * (size_t)sysconf(_SC_PAGESIZE);
 	char *mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
@@ -184,7 +184,7 @@ static void finds_touched_memory(void)
 	munmap(mem, len);
 }
 
-static void untouched_memory_stays_untouched(void)
+static void test_untouched_memory_stays_untouched(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), len = 64 * page, i;
 	char *mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
@@ -209,7 +209,7 @@ static void untouched_memory_stays_untouched(void)
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);
 }
 
-static void refuses_empty_and_wrapping_ranges(void)
+static void test_refuses_empty_and_wrapping_ranges(void)
 {
 	char location[TEI_TOPO_NAME] = "?";
 
@@ -222,7 +222,7 @@ static void refuses_empty_and_wrapping_ranges(void)
 
 /* --- location strings ---------------------------------------------------- */
 
-static void reads_every_kind(void)
+static void test_reads_every_kind(void)
 {
 	struct tei_topo_where w;
 
@@ -245,7 +245,7 @@ static void reads_every_kind(void)
 	CU_ASSERT_EQUAL(w.nodes[2], 1);
 }
 
-static void refuses_bad_locations(void)
+static void test_refuses_bad_locations(void)
 {
 	static const char *const bad[] = {
 		"", " ", "cpu", "cpu:", "cpu:-1", "cpu:+1", "cpu: 1", "cpu:1 ",
@@ -273,7 +273,7 @@ static void refuses_bad_locations(void)
 			TEI_ERR_INVALID);
 }
 
-static void parts_are_bounded(void)
+static void test_parts_are_bounded(void)
 {
 	char text[4096] = "segments:65536:0";
 	struct tei_topo_where w;
@@ -300,7 +300,7 @@ static void part_is(const struct tei_topo_where *w, uint64_t length,
 	CU_ASSERT_EQUAL(got_end, end);
 }
 
-static void parts_of_a_region_are_equal(void)
+static void test_parts_of_a_region_are_equal(void)
 {
 	struct tei_topo_where w;
 
@@ -318,7 +318,7 @@ static void parts_of_a_region_are_equal(void)
 	part_is(&w, 10, 5, 0, "*", 10);
 }
 
-static void a_part_begins_with_a_page(void)
+static void test_a_part_begins_with_a_page(void)
 {
 	const uint64_t huge = UINT64_C(2) << 20;
 	struct tei_topo_where w;
@@ -350,7 +350,7 @@ static void a_part_begins_with_a_page(void)
 	part_is(&w, 5 * huge, 4 * huge, 0, "cpu:0", 5 * huge);
 }
 
-static void a_byte_has_its_parts_node(void)
+static void test_a_byte_has_its_parts_node(void)
 {
 	struct tei_topo_where w;
 
@@ -371,23 +371,25 @@ static void a_byte_has_its_parts_node(void)
 }
 
 const struct tei_test_case locate_cases[] = {
-	{ "samples_first_and_last_page", samples_first_and_last_page },
-	{ "a_byte_has_its_parts_node", a_byte_has_its_parts_node },
-	{ "a_part_begins_with_a_page", a_part_begins_with_a_page },
-	{ "majority_of_present_pages_decides",
-	  majority_of_present_pages_decides },
-	{ "several_nodes_are_told_apart_by_parts",
-	  several_nodes_are_told_apart_by_parts },
-	{ "what_parts_do_not_tell_apart_is_left",
-	  what_parts_do_not_tell_apart_is_left },
-	{ "finds_touched_memory", finds_touched_memory },
-	{ "untouched_memory_stays_untouched",
-	  untouched_memory_stays_untouched },
-	{ "refuses_empty_and_wrapping_ranges",
-	  refuses_empty_and_wrapping_ranges },
-	{ "reads_every_kind", reads_every_kind },
-	{ "refuses_bad_locations", refuses_bad_locations },
-	{ "parts_are_bounded", parts_are_bounded },
-	{ "parts_of_a_region_are_equal", parts_of_a_region_are_equal },
+	{ "test_samples_first_and_last_page",
+	  test_samples_first_and_last_page },
+	{ "test_a_byte_has_its_parts_node", test_a_byte_has_its_parts_node },
+	{ "test_a_part_begins_with_a_page", test_a_part_begins_with_a_page },
+	{ "test_majority_of_present_pages_decides",
+	  test_majority_of_present_pages_decides },
+	{ "test_several_nodes_are_told_apart_by_parts",
+	  test_several_nodes_are_told_apart_by_parts },
+	{ "test_what_parts_do_not_tell_apart_is_left",
+	  test_what_parts_do_not_tell_apart_is_left },
+	{ "test_finds_touched_memory", test_finds_touched_memory },
+	{ "test_untouched_memory_stays_untouched",
+	  test_untouched_memory_stays_untouched },
+	{ "test_refuses_empty_and_wrapping_ranges",
+	  test_refuses_empty_and_wrapping_ranges },
+	{ "test_reads_every_kind", test_reads_every_kind },
+	{ "test_refuses_bad_locations", test_refuses_bad_locations },
+	{ "test_parts_are_bounded", test_parts_are_bounded },
+	{ "test_parts_of_a_region_are_equal",
+	  test_parts_of_a_region_are_equal },
 	{ NULL, NULL },
 };

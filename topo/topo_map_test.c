@@ -41,7 +41,7 @@ static int map_wanted(char *mem)
 	return -1;
 }
 
-static void map_is_memory_of_that_node(void)
+static void test_map_is_memory_of_that_node(void)
 {
 	char *mem = tei_topo_map(0, MAP_TEST_SIZE);
 	int mode;
@@ -55,7 +55,7 @@ static void map_is_memory_of_that_node(void)
 	CU_ASSERT_EQUAL(munmap(mem, MAP_TEST_SIZE), 0);
 }
 
-static void map_without_a_node_is_memory_anywhere(void)
+static void test_map_without_a_node_is_memory_anywhere(void)
 {
 	char *mem = tei_topo_map(-1, MAP_TEST_SIZE);
 
@@ -64,7 +64,7 @@ static void map_without_a_node_is_memory_anywhere(void)
 	CU_ASSERT_EQUAL(munmap(mem, MAP_TEST_SIZE), 0);
 }
 
-static void map_of_a_node_that_is_not_there_is_memory_all_the_same(void)
+static void test_map_of_a_node_that_is_not_there_is_memory_all_the_same(void)
 {
 	static const int nodes[] = { MAP_TEST_NODES - 2, MAP_TEST_NODES - 1,
 				     MAP_TEST_NODES, 1 << 30 };
@@ -78,19 +78,19 @@ static void map_of_a_node_that_is_not_there_is_memory_all_the_same(void)
 	}
 }
 
-static void map_of_too_much_or_nothing_is_none(void)
+static void test_map_of_too_much_or_nothing_is_none(void)
 {
 	CU_ASSERT_PTR_NULL(tei_topo_map(0, 0));
 	CU_ASSERT_PTR_NULL(tei_topo_map(0, SIZE_MAX / 2));
 }
 
 const struct tei_test_case map_cases[] = {
-	{ "map_is_memory_of_that_node", map_is_memory_of_that_node },
-	{ "map_without_a_node_is_memory_anywhere",
-	  map_without_a_node_is_memory_anywhere },
-	{ "map_of_a_node_that_is_not_there_is_memory_all_the_same",
-	  map_of_a_node_that_is_not_there_is_memory_all_the_same },
-	{ "map_of_too_much_or_nothing_is_none",
-	  map_of_too_much_or_nothing_is_none },
+	{ "test_map_is_memory_of_that_node", test_map_is_memory_of_that_node },
+	{ "test_map_without_a_node_is_memory_anywhere",
+	  test_map_without_a_node_is_memory_anywhere },
+	{ "test_map_of_a_node_that_is_not_there_is_memory_all_the_same",
+	  test_map_of_a_node_that_is_not_there_is_memory_all_the_same },
+	{ "test_map_of_too_much_or_nothing_is_none",
+	  test_map_of_too_much_or_nothing_is_none },
 	{ NULL, NULL },
 };

@@ -5,7 +5,7 @@
 
 #include "util/err.h"
 
-static void every_nic_is_preferred_without_a_matrix(void)
+static void test_every_nic_is_preferred_without_a_matrix(void)
 {
 	struct tei_topo *topo = topo_test_letters(3);
 
@@ -21,7 +21,7 @@ static void every_nic_is_preferred_without_a_matrix(void)
 	tei_topo_free(NULL);
 }
 
-static void off_keeps_its_index(void)
+static void test_off_keeps_its_index(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "a" }, { .name = "b", .off = true }, { .name = "c" },
@@ -41,7 +41,7 @@ static void off_keeps_its_index(void)
 	tei_topo_free(topo);
 }
 
-static void ranks_follow_the_matrix(void)
+static void test_ranks_follow_the_matrix(void)
 {
 	struct tei_topo *topo, *base = topo_test_letters(4);
 	uint8_t ranks[4];
@@ -64,7 +64,7 @@ static void ranks_follow_the_matrix(void)
 	tei_topo_free(base);
 }
 
-static void without_a_near_nic_the_others_are_preferred(void)
+static void test_without_a_near_nic_the_others_are_preferred(void)
 {
 	struct tei_topo *topo;
 
@@ -75,7 +75,7 @@ static void without_a_near_nic_the_others_are_preferred(void)
 	tei_topo_free(topo);
 }
 
-static void lookup_says_whether_it_knew(void)
+static void test_lookup_says_whether_it_knew(void)
 {
 	const uint32_t *near, *other;
 	size_t n_near, n_other;
@@ -92,7 +92,7 @@ static void lookup_says_whether_it_knew(void)
 	tei_topo_free(topo);
 }
 
-static void refuses_bad_nic_lists(void)
+static void test_refuses_bad_nic_lists(void)
 {
 	static const struct tei_topo_nic_desc many[TEI_TOPO_MAX_NICS + 1];
 	char longer[TEI_TOPO_NAME + 1];
@@ -130,7 +130,7 @@ static void refuses_bad_nic_lists(void)
 	tei_topo_free(topo);
 }
 
-static void no_nics_at_all_is_no_error(void)
+static void test_no_nics_at_all_is_no_error(void)
 {
 	struct tei_topo *topo;
 
@@ -140,14 +140,15 @@ static void no_nics_at_all_is_no_error(void)
 }
 
 const struct tei_test_case table_cases[] = {
-	{ "every_nic_is_preferred_without_a_matrix",
-	  every_nic_is_preferred_without_a_matrix },
-	{ "off_keeps_its_index", off_keeps_its_index },
-	{ "ranks_follow_the_matrix", ranks_follow_the_matrix },
-	{ "without_a_near_nic_the_others_are_preferred",
-	  without_a_near_nic_the_others_are_preferred },
-	{ "lookup_says_whether_it_knew", lookup_says_whether_it_knew },
-	{ "refuses_bad_nic_lists", refuses_bad_nic_lists },
-	{ "no_nics_at_all_is_no_error", no_nics_at_all_is_no_error },
+	{ "test_every_nic_is_preferred_without_a_matrix",
+	  test_every_nic_is_preferred_without_a_matrix },
+	{ "test_off_keeps_its_index", test_off_keeps_its_index },
+	{ "test_ranks_follow_the_matrix", test_ranks_follow_the_matrix },
+	{ "test_without_a_near_nic_the_others_are_preferred",
+	  test_without_a_near_nic_the_others_are_preferred },
+	{ "test_lookup_says_whether_it_knew",
+	  test_lookup_says_whether_it_knew },
+	{ "test_refuses_bad_nic_lists", test_refuses_bad_nic_lists },
+	{ "test_no_nics_at_all_is_no_error", test_no_nics_at_all_is_no_error },
 	{ NULL, NULL },
 };

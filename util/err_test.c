@@ -9,7 +9,7 @@
 #include "util/hint.h"
 #include "util/util_test.h"
 
-static void transfer_codes_are_positive(void)
+static void test_transfer_codes_are_positive(void)
 {
 	CU_ASSERT_EQUAL(tei_err_transfer_code(TEI_OK), 0);
 	CU_ASSERT_EQUAL(tei_err_transfer_code(TEI_ERR_INVALID), 1);
@@ -19,7 +19,7 @@ static void transfer_codes_are_positive(void)
 	CU_ASSERT_EQUAL(tei_err_transfer_code(TEI_ERR_NOT_IMPLEMENTED), 999);
 }
 
-static void every_code_has_a_name(void)
+static void test_every_code_has_a_name(void)
 {
 	CU_ASSERT_STRING_EQUAL(tei_err_name(TEI_OK), "success");
 	CU_ASSERT_STRING_EQUAL(tei_err_name(TEI_ERR_BUSY), "busy");
@@ -35,7 +35,7 @@ static void fail_out(void *arg)
 				     "port %d", 7), TEI_ERR_SOCKET);
 }
 
-static void fail_fills_logs_and_remembers(void)
+static void test_fail_fills_logs_and_remembers(void)
 {
 	struct tei_err err;
 	uint64_t before = tei_now_ns();
@@ -66,7 +66,7 @@ static void fail_long(void *arg)
 	tei_err_fail(NULL, TEI_ERR_JSON, "test", text, "%s", text);
 }
 
-static void long_texts_are_cut(void)
+static void test_long_texts_are_cut(void)
 {
 	char out[4096];
 
@@ -82,7 +82,7 @@ static void *err_read_last(void *arg)
 	return NULL;
 }
 
-static void last_error_is_the_threads_own(void)
+static void test_last_error_is_the_threads_own(void)
 {
 	struct tei_err err = { .code = TEI_ERR_NUMA };
 	pthread_t thread;
@@ -97,7 +97,7 @@ static void last_error_is_the_threads_own(void)
 	CU_ASSERT_EQUAL(other, 0);
 }
 
-static void prefix_precedes_the_text_and_cuts_its_end(void)
+static void test_prefix_precedes_the_text_and_cuts_its_end(void)
 {
 	char name[TEI_ERR_TEXT];
 	struct tei_err err = { .code = TEI_ERR_SOCKET, .prov_errno = 5,
@@ -116,7 +116,7 @@ static void prefix_precedes_the_text_and_cuts_its_end(void)
 	CU_ASSERT_EQUAL(strncmp(err.text, name, sizeof(err.text) - 1), 0);
 }
 
-static void hints_fit_into_the_record(void)
+static void test_hints_fit_into_the_record(void)
 {
 	int place, e;
 	const char *hint;
@@ -134,13 +134,16 @@ static void hints_fit_into_the_record(void)
 }
 
 const struct tei_test_case err_cases[] = {
-	{ "hints_fit_into_the_record", hints_fit_into_the_record },
-	{ "transfer_codes_are_positive", transfer_codes_are_positive },
-	{ "every_code_has_a_name", every_code_has_a_name },
-	{ "fail_fills_logs_and_remembers", fail_fills_logs_and_remembers },
-	{ "long_texts_are_cut", long_texts_are_cut },
-	{ "prefix_precedes_the_text_and_cuts_its_end",
-	  prefix_precedes_the_text_and_cuts_its_end },
-	{ "last_error_is_the_threads_own", last_error_is_the_threads_own },
+	{ "test_hints_fit_into_the_record", test_hints_fit_into_the_record },
+	{ "test_transfer_codes_are_positive",
+	  test_transfer_codes_are_positive },
+	{ "test_every_code_has_a_name", test_every_code_has_a_name },
+	{ "test_fail_fills_logs_and_remembers",
+	  test_fail_fills_logs_and_remembers },
+	{ "test_long_texts_are_cut", test_long_texts_are_cut },
+	{ "test_prefix_precedes_the_text_and_cuts_its_end",
+	  test_prefix_precedes_the_text_and_cuts_its_end },
+	{ "test_last_error_is_the_threads_own",
+	  test_last_error_is_the_threads_own },
 	{ NULL, NULL },
 };

@@ -45,7 +45,7 @@ static bool heap_sorted(struct tei_heap *h, uint32_t expect)
 	return sorted && count == expect;
 }
 
-static void smallest_key_is_first(void)
+static void test_smallest_key_is_first(void)
 {
 	struct tei_heap h = { .nodes = NULL };
 
@@ -55,7 +55,7 @@ static void smallest_key_is_first(void)
 	tei_heap_fini(&h);
 }
 
-static void any_node_may_leave(void)
+static void test_any_node_may_leave(void)
 {
 	struct tei_heap h = { .nodes = NULL };
 	uint32_t i, left = HEAP_NODES;
@@ -67,7 +67,7 @@ static void any_node_may_leave(void)
 	tei_heap_fini(&h);
 }
 
-static void second_removal_is_harmless(void)
+static void test_second_removal_is_harmless(void)
 {
 	struct tei_heap h = { .nodes = NULL };
 
@@ -79,7 +79,7 @@ static void second_removal_is_harmless(void)
 	tei_heap_fini(&h);
 }
 
-static void equal_keys_all_come_out(void)
+static void test_equal_keys_all_come_out(void)
 {
 	struct tei_heap h = { .nodes = NULL };
 	uint32_t i;
@@ -93,9 +93,9 @@ static void equal_keys_all_come_out(void)
 }
 
 const struct tei_test_case heap_cases[] = {
-	{ "smallest_key_is_first", smallest_key_is_first },
-	{ "any_node_may_leave", any_node_may_leave },
-	{ "second_removal_is_harmless", second_removal_is_harmless },
-	{ "equal_keys_all_come_out", equal_keys_all_come_out },
+	{ "test_smallest_key_is_first", test_smallest_key_is_first },
+	{ "test_any_node_may_leave", test_any_node_may_leave },
+	{ "test_second_removal_is_harmless", test_second_removal_is_harmless },
+	{ "test_equal_keys_all_come_out", test_equal_keys_all_come_out },
 	{ NULL, NULL },
 };

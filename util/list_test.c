@@ -30,7 +30,7 @@ static void list_fill(struct tei_list *l, struct item *items, int from, int to)
 	}
 }
 
-static void keeps_order(void)
+static void test_keeps_order(void)
 {
 	struct item items[4], head = { .value = 9 };
 	struct tei_list l;
@@ -44,7 +44,7 @@ static void keeps_order(void)
 	CU_ASSERT_PTR_EQUAL(tei_list_first(&l, struct item, link), &head);
 }
 
-static void second_del_is_harmless(void)
+static void test_second_del_is_harmless(void)
 {
 	struct item items[4];
 	struct tei_list l;
@@ -56,7 +56,7 @@ static void second_del_is_harmless(void)
 	CU_ASSERT(tei_list_empty(&items[2].link));
 }
 
-static void safe_walk_may_unlink(void)
+static void test_safe_walk_may_unlink(void)
 {
 	struct item items[5], *it, *next;
 	struct tei_list l;
@@ -71,7 +71,7 @@ static void safe_walk_may_unlink(void)
 	CU_ASSERT(tei_list_empty(&l));
 }
 
-static void splice_moves_everything(void)
+static void test_splice_moves_everything(void)
 {
 	struct item items[7];
 	struct tei_list a, b;
@@ -89,9 +89,9 @@ static void splice_moves_everything(void)
 }
 
 const struct tei_test_case list_cases[] = {
-	{ "keeps_order", keeps_order },
-	{ "second_del_is_harmless", second_del_is_harmless },
-	{ "safe_walk_may_unlink", safe_walk_may_unlink },
-	{ "splice_moves_everything", splice_moves_everything },
+	{ "test_keeps_order", test_keeps_order },
+	{ "test_second_del_is_harmless", test_second_del_is_harmless },
+	{ "test_safe_walk_may_unlink", test_safe_walk_may_unlink },
+	{ "test_splice_moves_everything", test_splice_moves_everything },
 	{ NULL, NULL },
 };

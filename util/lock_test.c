@@ -37,7 +37,7 @@ static void *lock_count(void *arg)
 	return NULL;
 }
 
-static void excludes_threads(void)
+static void test_excludes_threads(void)
 {
 	struct counter c = { .value = 0 };
 	pthread_t threads[LOCK_THREADS];
@@ -72,7 +72,7 @@ static void lock_try_elsewhere(struct counter *c)
 	pthread_join(thread, NULL);
 }
 
-static void trylock_fails_while_held(void)
+static void test_trylock_fails_while_held(void)
 {
 	struct counter c = { .value = 0 };
 
@@ -119,7 +119,7 @@ static void *lock_assert_elsewhere(void *arg)
 	return NULL;
 }
 
-static void owner_is_known_in_debug(void)
+static void test_owner_is_known_in_debug(void)
 {
 	struct tei_mutex l;
 	pthread_t thread;
@@ -153,7 +153,7 @@ static void *lock_open_gate(void *arg)
 	return NULL;
 }
 
-static void wait_ends_by_signal_or_in_time(void)
+static void test_wait_ends_by_signal_or_in_time(void)
 {
 	struct gate g = { .open = false };
 	pthread_t thread;
@@ -179,9 +179,10 @@ static void wait_ends_by_signal_or_in_time(void)
 }
 
 const struct tei_test_case lock_cases[] = {
-	{ "excludes_threads", excludes_threads },
-	{ "trylock_fails_while_held", trylock_fails_while_held },
-	{ "owner_is_known_in_debug", owner_is_known_in_debug },
-	{ "wait_ends_by_signal_or_in_time", wait_ends_by_signal_or_in_time },
+	{ "test_excludes_threads", test_excludes_threads },
+	{ "test_trylock_fails_while_held", test_trylock_fails_while_held },
+	{ "test_owner_is_known_in_debug", test_owner_is_known_in_debug },
+	{ "test_wait_ends_by_signal_or_in_time",
+	  test_wait_ends_by_signal_or_in_time },
 	{ NULL, NULL },
 };

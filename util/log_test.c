@@ -21,7 +21,7 @@ static void log_one(void *arg)
 	CU_ASSERT_EQUAL(errno, EXDEV);
 }
 
-static void one_line_to_stderr(void)
+static void test_one_line_to_stderr(void)
 {
 	char out[256];
 
@@ -40,7 +40,7 @@ static time_t log_time_of(const char *out)
 	return timegm(&tm);
 }
 
-static void line_has_the_time_and_the_process(void)
+static void test_line_has_the_time_and_the_process(void)
 {
 	char out[256], prefix[64];
 	time_t before = time(NULL), said;
@@ -80,7 +80,7 @@ static void log_take(int level, const char *subsys, const char *text, void *arg)
 	s->refused = tei_log_set(NULL, NULL);
 }
 
-static void callback_gets_the_line_and_stderr_does_not(void)
+static void test_callback_gets_the_line_and_stderr_does_not(void)
 {
 	struct log_seen s = { .nest = true };
 	char out[256];
@@ -111,7 +111,7 @@ static void *log_lines(void *arg)
 	return NULL;
 }
 
-static void callback_that_was_replaced_is_not_called(void)
+static void test_callback_that_was_replaced_is_not_called(void)
 {
 	struct log_seen seen[64];
 	pthread_t threads[3];
@@ -149,7 +149,7 @@ static void log_set_held(int level, const char *subsys, const char *text,
 }
 
 /* The thread that runs the callback does not exist in the child. */
-static void callback_can_be_removed_in_a_child(void)
+static void test_callback_can_be_removed_in_a_child(void)
 {
 	pthread_t thread;
 	bool held = false;
@@ -178,7 +178,7 @@ static void callback_can_be_removed_in_a_child(void)
 
 /* --- levels --------------------------------------------------------------- */
 
-static void nothing_to_stdout(void)
+static void test_nothing_to_stdout(void)
 {
 	char out[256];
 
@@ -186,7 +186,7 @@ static void nothing_to_stdout(void)
 	CU_ASSERT_STRING_EQUAL(out, "");
 }
 
-static void long_line_is_cut(void)
+static void test_long_line_is_cut(void)
 {
 	char text[4096], out[8192];
 
@@ -225,7 +225,7 @@ int log_test_level(void)
 	return level;
 }
 
-static void level_comes_from_environment(void)
+static void test_level_comes_from_environment(void)
 {
 	static const struct {
 		const char *level, *verbose;
@@ -261,7 +261,7 @@ static int log_permitted(struct tei_log_limit *limit, int n, uint32_t *left_out)
 	return yes;
 }
 
-static void flood_is_limited_and_counted(void)
+static void test_flood_is_limited_and_counted(void)
 {
 	struct tei_log_limit limit = { 0 };
 	uint32_t left_out = 1234;
@@ -281,7 +281,7 @@ static void log_flood_line(void *arg)
 	tei_log_limited(arg, TEI_LOG_WARN, "test", "line");
 }
 
-static void lines_left_out_are_in_the_next_line(void)
+static void test_lines_left_out_are_in_the_next_line(void)
 {
 	struct tei_log_limit limit = { 0 };
 	char out[2048];
@@ -317,7 +317,7 @@ static void log_repeat_lines(void *arg)
 				 a->text);
 }
 
-static void same_line_is_logged_once_with_a_count_later(void)
+static void test_same_line_is_logged_once_with_a_count_later(void)
 {
 	struct log_again a = { .text = "refused", .times = 100 };
 	char out[4096];
@@ -349,7 +349,7 @@ static void same_line_is_logged_once_with_a_count_later(void)
 	CU_ASSERT_EQUAL(a.repeat.texts[1].pause_ns, 10 * TEI_NS_PER_SEC);
 }
 
-static void pause_between_equal_lines_is_at_most_the_longest_pause(void)
+static void test_pause_between_equal_lines_is_at_most_the_longest_pause(void)
 {
 	struct log_again a = { .text = "refused", .times = 1,
 			       .repeat.pause_max_ns = 30 * TEI_NS_PER_SEC };
@@ -388,7 +388,7 @@ static size_t log_count(const char *out)
 	return n;
 }
 
-static void lines_that_alternate_are_each_logged_once(void)
+static void test_lines_that_alternate_are_each_logged_once(void)
 {
 	struct tei_log_repeat repeat = { 0 };
 	char out[4096];
@@ -407,7 +407,7 @@ static void log_different_lines(void *arg)
 }
 
 /* The limit is per second, and the test may take several on a busy machine. */
-static void flood_of_different_lines_is_limited(void)
+static void test_flood_of_different_lines_is_limited(void)
 {
 	struct tei_log_repeat repeat = { 0 };
 	uint64_t start = tei_now_ns();
@@ -429,7 +429,7 @@ static void log_info(void *arg)
 	tei_log_repeated(arg, TEI_LOG_INFO, "test", "detail");
 }
 
-static void repeated_line_below_the_level_is_not_logged(void)
+static void test_repeated_line_below_the_level_is_not_logged(void)
 {
 	struct tei_log_repeat repeat = { 0 };
 	char out[256];
@@ -453,7 +453,7 @@ static void *log_flood_run(void *arg)
 	return NULL;
 }
 
-static void flood_of_threads_is_limited(void)
+static void test_flood_of_threads_is_limited(void)
 {
 	struct log_flood f = { .permitted = 0 };
 	pthread_t threads[4];
@@ -472,31 +472,34 @@ static void flood_of_threads_is_limited(void)
 }
 
 const struct tei_test_case log_cases[] = {
-	{ "one_line_to_stderr", one_line_to_stderr },
-	{ "line_has_the_time_and_the_process",
-	  line_has_the_time_and_the_process },
-	{ "callback_gets_the_line_and_stderr_does_not",
-	  callback_gets_the_line_and_stderr_does_not },
-	{ "callback_that_was_replaced_is_not_called",
-	  callback_that_was_replaced_is_not_called },
-	{ "callback_can_be_removed_in_a_child",
-	  callback_can_be_removed_in_a_child },
-	{ "lines_left_out_are_in_the_next_line",
-	  lines_left_out_are_in_the_next_line },
-	{ "lines_that_alternate_are_each_logged_once",
-	  lines_that_alternate_are_each_logged_once },
-	{ "flood_of_different_lines_is_limited",
-	  flood_of_different_lines_is_limited },
-	{ "repeated_line_below_the_level_is_not_logged",
-	  repeated_line_below_the_level_is_not_logged },
-	{ "pause_between_equal_lines_is_at_most_the_longest_pause",
-	  pause_between_equal_lines_is_at_most_the_longest_pause },
-	{ "same_line_is_logged_once_with_a_count_later",
-	  same_line_is_logged_once_with_a_count_later },
-	{ "nothing_to_stdout", nothing_to_stdout },
-	{ "long_line_is_cut", long_line_is_cut },
-	{ "level_comes_from_environment", level_comes_from_environment },
-	{ "flood_is_limited_and_counted", flood_is_limited_and_counted },
-	{ "flood_of_threads_is_limited", flood_of_threads_is_limited },
+	{ "test_one_line_to_stderr", test_one_line_to_stderr },
+	{ "test_line_has_the_time_and_the_process",
+	  test_line_has_the_time_and_the_process },
+	{ "test_callback_gets_the_line_and_stderr_does_not",
+	  test_callback_gets_the_line_and_stderr_does_not },
+	{ "test_callback_that_was_replaced_is_not_called",
+	  test_callback_that_was_replaced_is_not_called },
+	{ "test_callback_can_be_removed_in_a_child",
+	  test_callback_can_be_removed_in_a_child },
+	{ "test_lines_left_out_are_in_the_next_line",
+	  test_lines_left_out_are_in_the_next_line },
+	{ "test_lines_that_alternate_are_each_logged_once",
+	  test_lines_that_alternate_are_each_logged_once },
+	{ "test_flood_of_different_lines_is_limited",
+	  test_flood_of_different_lines_is_limited },
+	{ "test_repeated_line_below_the_level_is_not_logged",
+	  test_repeated_line_below_the_level_is_not_logged },
+	{ "test_pause_between_equal_lines_is_at_most_the_longest_pause",
+	  test_pause_between_equal_lines_is_at_most_the_longest_pause },
+	{ "test_same_line_is_logged_once_with_a_count_later",
+	  test_same_line_is_logged_once_with_a_count_later },
+	{ "test_nothing_to_stdout", test_nothing_to_stdout },
+	{ "test_long_line_is_cut", test_long_line_is_cut },
+	{ "test_level_comes_from_environment",
+	  test_level_comes_from_environment },
+	{ "test_flood_is_limited_and_counted",
+	  test_flood_is_limited_and_counted },
+	{ "test_flood_of_threads_is_limited",
+	  test_flood_of_threads_is_limited },
 	{ NULL, NULL },
 };

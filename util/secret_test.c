@@ -50,7 +50,7 @@ static int secret_of_file(const void *bytes, size_t len, mode_t mode,
  * The expected value comes from another implementation. Peers must compute the
  * same hashes, so they must never change.
  */
-static void keyed_hashes_are_what_they_were(void)
+static void test_keyed_hashes_are_what_they_were(void)
 {
 	static const char want[] =
 		"31bed3ed1476679e7f0f07c8462039f46e38b1a398ca78af7d71879f8133aabd";
@@ -67,7 +67,7 @@ static void keyed_hashes_are_what_they_were(void)
 	tei_secret_free(s);
 }
 
-static void keys_differ_by_secret_label_and_cut(void)
+static void test_keys_differ_by_secret_label_and_cut(void)
 {
 	const struct tei_mac_part a[] = { { "ab", 2 }, { "c", 1 } };
 	const struct tei_mac_part b[] = { { "a", 1 }, { "bc", 2 } };
@@ -93,7 +93,7 @@ static void keys_differ_by_secret_label_and_cut(void)
 	tei_secret_free(other);
 }
 
-static void a_line_end_is_no_part_of_it(void)
+static void test_a_line_end_is_no_part_of_it(void)
 {
 	uint8_t plain[TEI_MAC_SIZE], line[TEI_MAC_SIZE];
 	struct tei_err err;
@@ -108,7 +108,7 @@ static void a_line_end_is_no_part_of_it(void)
 	CU_ASSERT_FALSE(tei_mac_equal(plain, line, TEI_MAC_SIZE));
 }
 
-static void a_file_that_others_may_read_is_refused(void)
+static void test_a_file_that_others_may_read_is_refused(void)
 {
 	static const mode_t bad[] = { 0640, 0604, 0620, 0602, 0610, 0601 };
 	uint8_t mac[TEI_MAC_SIZE];
@@ -124,7 +124,7 @@ static void a_file_that_others_may_read_is_refused(void)
 	}
 }
 
-static void its_length_has_limits(void)
+static void test_its_length_has_limits(void)
 {
 	char *text = malloc(TEI_SECRET_MAX + 100);
 	uint8_t mac[TEI_MAC_SIZE];
@@ -147,7 +147,7 @@ static void its_length_has_limits(void)
 	free(text);
 }
 
-static void what_is_no_file_is_refused(void)
+static void test_what_is_no_file_is_refused(void)
 {
 	char path[] = "/tmp/secret_test.XXXXXX", fifo[64];
 	struct tei_secret *s = NULL;
@@ -168,13 +168,15 @@ static void what_is_no_file_is_refused(void)
 }
 
 const struct tei_test_case secret_cases[] = {
-	{ "keyed_hashes_are_what_they_were", keyed_hashes_are_what_they_were },
-	{ "keys_differ_by_secret_label_and_cut",
-	  keys_differ_by_secret_label_and_cut },
-	{ "a_line_end_is_no_part_of_it", a_line_end_is_no_part_of_it },
-	{ "a_file_that_others_may_read_is_refused",
-	  a_file_that_others_may_read_is_refused },
-	{ "its_length_has_limits", its_length_has_limits },
-	{ "what_is_no_file_is_refused", what_is_no_file_is_refused },
+	{ "test_keyed_hashes_are_what_they_were",
+	  test_keyed_hashes_are_what_they_were },
+	{ "test_keys_differ_by_secret_label_and_cut",
+	  test_keys_differ_by_secret_label_and_cut },
+	{ "test_a_line_end_is_no_part_of_it",
+	  test_a_line_end_is_no_part_of_it },
+	{ "test_a_file_that_others_may_read_is_refused",
+	  test_a_file_that_others_may_read_is_refused },
+	{ "test_its_length_has_limits", test_its_length_has_limits },
+	{ "test_what_is_no_file_is_refused", test_what_is_no_file_is_refused },
 	{ NULL, NULL },
 };

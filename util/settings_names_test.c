@@ -21,7 +21,7 @@ static void names_check(const char *name, char log[1024])
 	unsetenv(name);
 }
 
-static void unknown_variable_gives_a_warning_with_the_closest_name(void)
+static void test_unknown_variable_gives_a_warning_with_the_closest_name(void)
 {
 	static const char *const rows[][2] = {
 		{ "MC_SLICE_SISE", "MC_SLICE_SIZE" },
@@ -43,7 +43,7 @@ static void unknown_variable_gives_a_warning_with_the_closest_name(void)
 	}
 }
 
-static void known_variable_gives_no_warning(void)
+static void test_known_variable_gives_no_warning(void)
 {
 	static const char *const names[] = {
 		"MC_SLICE_SIZE", "MC_MIN_PRC_PORT", "MC_IB_TC", "MC_STORE_ANY",
@@ -58,7 +58,7 @@ static void known_variable_gives_no_warning(void)
 	}
 }
 
-static void closest_name_of_a_long_text_is_a_setting(void)
+static void test_closest_name_of_a_long_text_is_a_setting(void)
 {
 	char text[4096];
 
@@ -68,7 +68,7 @@ static void closest_name_of_a_long_text_is_a_setting(void)
 }
 
 /* A name is either a setting or an ignored variable. */
-static void ignored_names_are_not_in_the_table(void)
+static void test_ignored_names_are_not_in_the_table(void)
 {
 	const struct tei_setting_row *rows;
 	size_t i, n;
@@ -82,7 +82,7 @@ static void ignored_names_are_not_in_the_table(void)
 }
 
 /* The manual says so of them, and of no others. */
-static void unused_settings_are_flagged(void)
+static void test_unused_settings_are_flagged(void)
 {
 	static const char says[] = "accepted for compatibility; ";
 	const struct tei_setting_row *rows;
@@ -98,13 +98,15 @@ static void unused_settings_are_flagged(void)
 }
 
 const struct tei_test_case settings_names_cases[] = {
-	{ "unknown_variable_gives_a_warning_with_the_closest_name",
-	  unknown_variable_gives_a_warning_with_the_closest_name },
-	{ "known_variable_gives_no_warning", known_variable_gives_no_warning },
-	{ "closest_name_of_a_long_text_is_a_setting",
-	  closest_name_of_a_long_text_is_a_setting },
-	{ "ignored_names_are_not_in_the_table",
-	  ignored_names_are_not_in_the_table },
-	{ "unused_settings_are_flagged", unused_settings_are_flagged },
+	{ "test_unknown_variable_gives_a_warning_with_the_closest_name",
+	  test_unknown_variable_gives_a_warning_with_the_closest_name },
+	{ "test_known_variable_gives_no_warning",
+	  test_known_variable_gives_no_warning },
+	{ "test_closest_name_of_a_long_text_is_a_setting",
+	  test_closest_name_of_a_long_text_is_a_setting },
+	{ "test_ignored_names_are_not_in_the_table",
+	  test_ignored_names_are_not_in_the_table },
+	{ "test_unused_settings_are_flagged",
+	  test_unused_settings_are_flagged },
 	{ NULL, NULL },
 };

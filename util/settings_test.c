@@ -65,7 +65,7 @@ static bool settings_untouched(const struct tei_settings *s)
 	return true;
 }
 
-static void defaults_are_valid(void)
+static void test_defaults_are_valid(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -83,7 +83,7 @@ static void defaults_are_valid(void)
 	}
 }
 
-static void rows_are_complete_and_distinct(void)
+static void test_rows_are_complete_and_distinct(void)
 {
 	const struct tei_setting_row *rows;
 	size_t i, j, n;
@@ -108,7 +108,7 @@ static bool settings_row_depends(const struct tei_setting_row *row)
 	return strstr(row->name, "RPC_PORT") != NULL;
 }
 
-static void numbers_are_checked_against_their_range(void)
+static void test_numbers_are_checked_against_their_range(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -146,7 +146,7 @@ static void numbers_are_checked_against_their_range(void)
 	}
 }
 
-static void what_is_no_number_is_refused(void)
+static void test_what_is_no_number_is_refused(void)
 {
 	static const char *const bad[] = {
 		"x", "1x", "1 ", " 1", "+1", "1.0", "0x10", "1e3", "-", "--1",
@@ -165,7 +165,7 @@ static void what_is_no_number_is_refused(void)
 	CU_ASSERT_EQUAL(t.s.slice_timeout_s, 7);
 }
 
-static void data_ports_are_a_range(void)
+static void test_data_ports_are_a_range(void)
 {
 	static const char *const bad[] = {
 		"4000", "4000-", "-4000", "4000-3999", "0-10", "1-65536",
@@ -188,7 +188,7 @@ static void data_ports_are_a_range(void)
 	}
 }
 
-static void sizes_have_suffixes(void)
+static void test_sizes_have_suffixes(void)
 {
 	static const struct {
 		const char *text;
@@ -219,7 +219,7 @@ static void sizes_have_suffixes(void)
 			TEI_ERR_INVALID);
 }
 
-static void booleans_have_eight_spellings(void)
+static void test_booleans_have_eight_spellings(void)
 {
 	static const char *const yes[] = { "1", "true", "YES", "On" };
 	static const char *const no[] = { "0", "False", "no", "OFF" };
@@ -241,7 +241,7 @@ static void booleans_have_eight_spellings(void)
 				TEI_ERR_INVALID);
 }
 
-static void strings_are_bounded(void)
+static void test_strings_are_bounded(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -269,7 +269,7 @@ static void strings_are_bounded(void)
 	}
 }
 
-static void levels_have_names_and_numbers(void)
+static void test_levels_have_names_and_numbers(void)
 {
 	static const char *const good[] = { "error", "WARN", "Info", "debug",
 					    "warning", "trace", "0", "3" };
@@ -293,7 +293,7 @@ static void levels_have_names_and_numbers(void)
 	}
 }
 
-static void empty_counts_as_unset(void)
+static void test_empty_counts_as_unset(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -311,7 +311,7 @@ static void empty_counts_as_unset(void)
 	}
 }
 
-static void source_of_a_value_is_told(void)
+static void test_source_of_a_value_is_told(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -331,7 +331,7 @@ static void source_of_a_value_is_told(void)
 			TEI_SETTING_ENVIRONMENT);
 }
 
-static void values_are_checked_against_each_other(void)
+static void test_values_are_checked_against_each_other(void)
 {
 	struct settings_try t;
 
@@ -346,19 +346,23 @@ static void values_are_checked_against_each_other(void)
 }
 
 const struct tei_test_case settings_cases[] = {
-	{ "defaults_are_valid", defaults_are_valid },
-	{ "rows_are_complete_and_distinct", rows_are_complete_and_distinct },
-	{ "numbers_are_checked_against_their_range",
-	  numbers_are_checked_against_their_range },
-	{ "what_is_no_number_is_refused", what_is_no_number_is_refused },
-	{ "data_ports_are_a_range", data_ports_are_a_range },
-	{ "sizes_have_suffixes", sizes_have_suffixes },
-	{ "booleans_have_eight_spellings", booleans_have_eight_spellings },
-	{ "strings_are_bounded", strings_are_bounded },
-	{ "levels_have_names_and_numbers", levels_have_names_and_numbers },
-	{ "empty_counts_as_unset", empty_counts_as_unset },
-	{ "source_of_a_value_is_told", source_of_a_value_is_told },
-	{ "values_are_checked_against_each_other",
-	  values_are_checked_against_each_other },
+	{ "test_defaults_are_valid", test_defaults_are_valid },
+	{ "test_rows_are_complete_and_distinct",
+	  test_rows_are_complete_and_distinct },
+	{ "test_numbers_are_checked_against_their_range",
+	  test_numbers_are_checked_against_their_range },
+	{ "test_what_is_no_number_is_refused",
+	  test_what_is_no_number_is_refused },
+	{ "test_data_ports_are_a_range", test_data_ports_are_a_range },
+	{ "test_sizes_have_suffixes", test_sizes_have_suffixes },
+	{ "test_booleans_have_eight_spellings",
+	  test_booleans_have_eight_spellings },
+	{ "test_strings_are_bounded", test_strings_are_bounded },
+	{ "test_levels_have_names_and_numbers",
+	  test_levels_have_names_and_numbers },
+	{ "test_empty_counts_as_unset", test_empty_counts_as_unset },
+	{ "test_source_of_a_value_is_told", test_source_of_a_value_is_told },
+	{ "test_values_are_checked_against_each_other",
+	  test_values_are_checked_against_each_other },
 	{ NULL, NULL },
 };

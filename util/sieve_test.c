@@ -209,21 +209,21 @@ static void pair_run(unsigned int cap, uint64_t seed, double skew, bool disturb)
 	free(p);
 }
 
-static void random_trace_is_the_references(void)
+static void test_random_trace_is_the_references(void)
 {
 	pair_run(1, 1, 0, false);
 	pair_run(64, 2, 0, false);
 	pair_run(SIEVE_KEYS / 2, 3, 0, false);
 }
 
-static void zipf_trace_is_the_references(void)
+static void test_zipf_trace_is_the_references(void)
 {
 	pair_run(16, 4, 1.0, false);
 	pair_run(64, 5, 0.8, false);
 	pair_run(200, 6, 1.2, false);
 }
 
-static void busy_and_removed_ones_are_the_references(void)
+static void test_busy_and_removed_ones_are_the_references(void)
 {
 	pair_run(2, 7, 1.0, true);
 	pair_run(64, 8, 1.0, true);
@@ -239,7 +239,7 @@ static struct sieve_item *sieve_gone(struct tei_sieve *sv)
 	return e ? tei_container_of(e, struct sieve_item, entry) : NULL;
 }
 
-static void hand_goes_from_old_to_new_and_stays(void)
+static void test_hand_goes_from_old_to_new_and_stays(void)
 {
 	struct sieve_item a[5] = { 0 };
 	struct tei_sieve sv;
@@ -261,7 +261,7 @@ static void hand_goes_from_old_to_new_and_stays(void)
 	CU_ASSERT_EQUAL(sv.count, 0);
 }
 
-static void all_busy_changes_nothing(void)
+static void test_all_busy_changes_nothing(void)
 {
 	struct sieve_item a[3] = { 0 };
 	struct tei_sieve sv;
@@ -280,7 +280,7 @@ static void all_busy_changes_nothing(void)
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[1]);
 }
 
-static void the_one_at_the_hand_may_be_removed(void)
+static void test_the_one_at_the_hand_may_be_removed(void)
 {
 	struct sieve_item a[3] = { 0 };
 	struct tei_sieve sv;
@@ -297,14 +297,16 @@ static void the_one_at_the_hand_may_be_removed(void)
 }
 
 const struct tei_test_case sieve_cases[] = {
-	{ "random_trace_is_the_references", random_trace_is_the_references },
-	{ "zipf_trace_is_the_references", zipf_trace_is_the_references },
-	{ "busy_and_removed_ones_are_the_references",
-	  busy_and_removed_ones_are_the_references },
-	{ "hand_goes_from_old_to_new_and_stays",
-	  hand_goes_from_old_to_new_and_stays },
-	{ "all_busy_changes_nothing", all_busy_changes_nothing },
-	{ "the_one_at_the_hand_may_be_removed",
-	  the_one_at_the_hand_may_be_removed },
+	{ "test_random_trace_is_the_references",
+	  test_random_trace_is_the_references },
+	{ "test_zipf_trace_is_the_references",
+	  test_zipf_trace_is_the_references },
+	{ "test_busy_and_removed_ones_are_the_references",
+	  test_busy_and_removed_ones_are_the_references },
+	{ "test_hand_goes_from_old_to_new_and_stays",
+	  test_hand_goes_from_old_to_new_and_stays },
+	{ "test_all_busy_changes_nothing", test_all_busy_changes_nothing },
+	{ "test_the_one_at_the_hand_may_be_removed",
+	  test_the_one_at_the_hand_may_be_removed },
 	{ NULL, NULL },
 };

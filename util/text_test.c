@@ -3,14 +3,14 @@
 
 #include "util/text.h"
 
-static void takes_text_of_any_language(void)
+static void test_takes_text_of_any_language(void)
 {
 	CU_ASSERT_TRUE(tei_text_valid("", 0));
 	CU_ASSERT_TRUE(tei_text_valid("eth0", 4));
 	CU_ASSERT_TRUE(tei_text_valid("\xc3\xa9\xe2\x82\xac\xf0\x9f\x9a\x9d", 63));
 }
 
-static void refuses_what_is_no_text(void)
+static void test_refuses_what_is_no_text(void)
 {
 	CU_ASSERT_FALSE(tei_text_valid("eth0", 3));
 	CU_ASSERT_FALSE(tei_text_valid("x\xff", 63));
@@ -22,7 +22,7 @@ static void refuses_what_is_no_text(void)
 	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
 }
 
-static void shows_what_is_no_text(void)
+static void test_shows_what_is_no_text(void)
 {
 	char out[16];
 
@@ -36,7 +36,7 @@ static void shows_what_is_no_text(void)
 }
 
 /* Values of the authors' list of test vectors. */
-static void hash_equals_published_values(void)
+static void test_hash_equals_published_values(void)
 {
 	CU_ASSERT_EQUAL(tei_text_hash(""), UINT64_C(0xcbf29ce484222325));
 	CU_ASSERT_EQUAL(tei_text_hash("a"), UINT64_C(0xaf63dc4c8601ec8c));
@@ -46,9 +46,10 @@ static void hash_equals_published_values(void)
 }
 
 const struct tei_test_case text_cases[] = {
-	{ "takes_text_of_any_language", takes_text_of_any_language },
-	{ "refuses_what_is_no_text", refuses_what_is_no_text },
-	{ "shows_what_is_no_text", shows_what_is_no_text },
-	{ "hash_equals_published_values", hash_equals_published_values },
+	{ "test_takes_text_of_any_language", test_takes_text_of_any_language },
+	{ "test_refuses_what_is_no_text", test_refuses_what_is_no_text },
+	{ "test_shows_what_is_no_text", test_shows_what_is_no_text },
+	{ "test_hash_equals_published_values",
+	  test_hash_equals_published_values },
 	{ NULL, NULL },
 };

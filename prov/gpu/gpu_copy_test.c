@@ -55,7 +55,7 @@ static uint64_t copy_host(const struct copy_rig *r, int i)
 	return (uintptr_t)r->host[i];
 }
 
-static void bytes_go_all_ways(void)
+static void test_bytes_go_all_ways(void)
 {
 	struct copy_rig r = copy_open(30, COPY_SIZE);
 
@@ -71,7 +71,7 @@ static void bytes_go_all_ways(void)
 	copy_close(&r);
 }
 
-static void what_makes_no_sense_is_refused(void)
+static void test_what_makes_no_sense_is_refused(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -89,7 +89,7 @@ static void what_makes_no_sense_is_refused(void)
 	copy_close(&r);
 }
 
-static void without_a_thread_it_is_refused(void)
+static void test_without_a_thread_it_is_refused(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -105,7 +105,7 @@ static void without_a_thread_it_is_refused(void)
 	copy_close(&r);
 }
 
-static void ends_after_the_copies_event(void)
+static void test_ends_after_the_copies_event(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	unsigned int before = r.driver->copies(), i;
@@ -126,7 +126,7 @@ static void ends_after_the_copies_event(void)
 	copy_close(&r);
 }
 
-static void draining_waits_for_what_was_begun(void)
+static void test_draining_waits_for_what_was_begun(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -163,7 +163,7 @@ static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
  * A cancelled operation ends when its copies in flight have ended; none is
  * started any more.
  */
-static void cancelled_one_ends_once_its_copies_have(void)
+static void test_cancelled_one_ends_once_its_copies_have(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op[40];
@@ -190,7 +190,7 @@ static void cancelled_one_ends_once_its_copies_have(void)
 	copy_close(&r);
 }
 
-static void failed_call_fails_the_operation(void)
+static void test_failed_call_fails_the_operation(void)
 {
 	static const char *const calls[] = {
 		"cuMemcpyAsync", "cuEventRecord", "cuEventQuery",
@@ -217,7 +217,7 @@ static void failed_call_fails_the_operation(void)
 }
 
 /* A graph capture of the program is not disturbed by copies. */
-static void capture_elsewhere_is_left_alone(void)
+static void test_capture_elsewhere_is_left_alone(void)
 {
 	struct copy_rig r = copy_open(30, COPY_SIZE);
 	struct gpu_test_op op;
@@ -235,7 +235,7 @@ static void capture_elsewhere_is_left_alone(void)
 }
 
 /* A failed copy may still be running. */
-static void failed_copy_that_hangs_keeps_its_memory(void)
+static void test_failed_copy_that_hangs_keeps_its_memory(void)
 {
 	static const char *const calls[] = { "cuEventRecord", "cuEventQuery" };
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
@@ -263,7 +263,7 @@ static void failed_copy_that_hangs_keeps_its_memory(void)
 }
 
 /* If the driver cannot push a context, the copies in it have not ended. */
-static void context_that_cannot_be_had_ends_no_copy(void)
+static void test_context_that_cannot_be_had_ends_no_copy(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op, queued;
@@ -286,7 +286,7 @@ static void context_that_cannot_be_had_ends_no_copy(void)
 	copy_close(&r);
 }
 
-static void context_that_is_gone_fails_the_operation(void)
+static void test_context_that_is_gone_fails_the_operation(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -312,7 +312,7 @@ static void context_that_is_gone_fails_the_operation(void)
  * Copies in flight may still access memory: they time out, and their memory
  * stays registered.
  */
-static void gpu_that_hangs_holds_nobody_up(void)
+static void test_gpu_that_hangs_holds_nobody_up(void)
 {
 	struct copy_rig r = copy_open(1, 4096);
 	void *addr = (void *)(uintptr_t)r.gpu[0].addr;
@@ -353,7 +353,7 @@ static void gpu_that_hangs_holds_nobody_up(void)
  * An operation that is submitted while the GPU hangs has its own timeout,
  * because the GPU may recover.
  */
-static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
+static void test_who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 {
 	/* half of a timeout, as the test may be off the CPU for a while */
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
@@ -382,7 +382,7 @@ static void who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
 /*
  * A cancelled operation whose copies may still access memory ends as timed out.
  */
-static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
+static void test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 {
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct gpu_test_op op;
@@ -399,26 +399,32 @@ static void cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 }
 
 const struct tei_test_case copy_cases[] = {
-	{ "bytes_go_all_ways", bytes_go_all_ways },
-	{ "what_makes_no_sense_is_refused", what_makes_no_sense_is_refused },
-	{ "without_a_thread_it_is_refused", without_a_thread_it_is_refused },
-	{ "ends_after_the_copies_event", ends_after_the_copies_event },
-	{ "draining_waits_for_what_was_begun",
-	  draining_waits_for_what_was_begun },
-	{ "cancelled_one_ends_once_its_copies_have",
-	  cancelled_one_ends_once_its_copies_have },
-	{ "failed_call_fails_the_operation", failed_call_fails_the_operation },
-	{ "capture_elsewhere_is_left_alone", capture_elsewhere_is_left_alone },
-	{ "failed_copy_that_hangs_keeps_its_memory",
-	  failed_copy_that_hangs_keeps_its_memory },
-	{ "context_that_cannot_be_had_ends_no_copy",
-	  context_that_cannot_be_had_ends_no_copy },
-	{ "gpu_that_hangs_holds_nobody_up", gpu_that_hangs_holds_nobody_up },
-	{ "who_comes_to_a_gpu_that_hangs_has_its_own_time",
-	  who_comes_to_a_gpu_that_hangs_has_its_own_time },
-	{ "cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
-	  cancelled_copy_of_a_gpu_that_hangs_is_timed_out },
-	{ "context_that_is_gone_fails_the_operation",
-	  context_that_is_gone_fails_the_operation },
+	{ "test_bytes_go_all_ways", test_bytes_go_all_ways },
+	{ "test_what_makes_no_sense_is_refused",
+	  test_what_makes_no_sense_is_refused },
+	{ "test_without_a_thread_it_is_refused",
+	  test_without_a_thread_it_is_refused },
+	{ "test_ends_after_the_copies_event",
+	  test_ends_after_the_copies_event },
+	{ "test_draining_waits_for_what_was_begun",
+	  test_draining_waits_for_what_was_begun },
+	{ "test_cancelled_one_ends_once_its_copies_have",
+	  test_cancelled_one_ends_once_its_copies_have },
+	{ "test_failed_call_fails_the_operation",
+	  test_failed_call_fails_the_operation },
+	{ "test_capture_elsewhere_is_left_alone",
+	  test_capture_elsewhere_is_left_alone },
+	{ "test_failed_copy_that_hangs_keeps_its_memory",
+	  test_failed_copy_that_hangs_keeps_its_memory },
+	{ "test_context_that_cannot_be_had_ends_no_copy",
+	  test_context_that_cannot_be_had_ends_no_copy },
+	{ "test_gpu_that_hangs_holds_nobody_up",
+	  test_gpu_that_hangs_holds_nobody_up },
+	{ "test_who_comes_to_a_gpu_that_hangs_has_its_own_time",
+	  test_who_comes_to_a_gpu_that_hangs_has_its_own_time },
+	{ "test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
+	  test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out },
+	{ "test_context_that_is_gone_fails_the_operation",
+	  test_context_that_is_gone_fails_the_operation },
 	{ NULL, NULL },
 };

@@ -4,7 +4,7 @@
 #include "prov/gpu/gpu_test.h"
 
 /* Must run first, before another case loads the driver. */
-static void nothing_is_loaded_for_nothing(void)
+static void test_nothing_is_loaded_for_nothing(void)
 {
 	struct tei_settings settings;
 	struct tei_cuda *cuda = NULL;
@@ -40,7 +40,7 @@ static struct tei_cuda *cuda_open(void)
 	return cuda;
 }
 
-static void pointer_tells_its_device(void)
+static void test_pointer_tells_its_device(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_cuda *cuda = cuda_open();
@@ -70,7 +70,7 @@ static void pointer_tells_its_device(void)
 }
 
 /* The first and the last byte are not in GPU memory. */
-static void gpu_memory_in_the_midst_of_a_range_is_seen(void)
+static void test_gpu_memory_in_the_midst_of_a_range_is_seen(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_cuda *cuda = cuda_open();
@@ -93,7 +93,7 @@ static void gpu_memory_in_the_midst_of_a_range_is_seen(void)
 	tei_cuda_close(cuda);
 }
 
-static void error_is_in_the_drivers_words(void)
+static void test_error_is_in_the_drivers_words(void)
 {
 	struct tei_cuda *cuda = cuda_open();
 	struct tei_err err;
@@ -115,7 +115,7 @@ static void error_is_in_the_drivers_words(void)
  * Simulates a program that initialises the driver after the library's first
  * query.
  */
-static void uninitialised_driver_has_host_memory_only(void)
+static void test_uninitialised_driver_has_host_memory_only(void)
 {
 	struct tei_cuda *cuda = cuda_open();
 	struct tei_cuda_mem where;
@@ -135,12 +135,14 @@ static void uninitialised_driver_has_host_memory_only(void)
 }
 
 const struct tei_test_case cuda_cases[] = {
-	{ "nothing_is_loaded_for_nothing", nothing_is_loaded_for_nothing },
-	{ "pointer_tells_its_device", pointer_tells_its_device },
-	{ "gpu_memory_in_the_midst_of_a_range_is_seen",
-	  gpu_memory_in_the_midst_of_a_range_is_seen },
-	{ "error_is_in_the_drivers_words", error_is_in_the_drivers_words },
-	{ "uninitialised_driver_has_host_memory_only",
-	  uninitialised_driver_has_host_memory_only },
+	{ "test_nothing_is_loaded_for_nothing",
+	  test_nothing_is_loaded_for_nothing },
+	{ "test_pointer_tells_its_device", test_pointer_tells_its_device },
+	{ "test_gpu_memory_in_the_midst_of_a_range_is_seen",
+	  test_gpu_memory_in_the_midst_of_a_range_is_seen },
+	{ "test_error_is_in_the_drivers_words",
+	  test_error_is_in_the_drivers_words },
+	{ "test_uninitialised_driver_has_host_memory_only",
+	  test_uninitialised_driver_has_host_memory_only },
 	{ NULL, NULL },
 };

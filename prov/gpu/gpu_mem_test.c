@@ -9,7 +9,7 @@
 
 static char mem_host[65536];
 
-static void ranges_are_of_one_kind_and_apart(void)
+static void test_ranges_are_of_one_kind_and_apart(void)
 {
 	struct tei_gpu *ctx = gpu_test_open(30);
 	struct gpu_test_mem m = gpu_test_mem(ctx, 1, 65536);
@@ -48,7 +48,7 @@ static void ranges_are_of_one_kind_and_apart(void)
 	gpu_test_close(ctx);
 }
 
-static void memory_in_use_stays(void)
+static void test_memory_in_use_stays(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_gpu *ctx = gpu_test_open(30);
@@ -93,7 +93,7 @@ static void mem_notify(struct tei_gpu_op *op, int code,
 	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
 }
 
-static void memory_stays_until_ends_are_told(void)
+static void test_memory_stays_until_ends_are_told(void)
 {
 	struct tei_gpu *ctx = gpu_test_open(30);
 	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
@@ -144,7 +144,7 @@ static void *mem_leave(void *arg)
  * While a thread waits to remove held memory, only copies of the holder are
  * accepted.
  */
-static void held_memory_stays_until_let_go(void)
+static void test_held_memory_stays_until_let_go(void)
 {
 	struct tei_gpu *ctx = gpu_test_open(30);
 	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
@@ -182,7 +182,7 @@ static void held_memory_stays_until_let_go(void)
 	CU_ASSERT(!gpu_test_driver()->free(m.addr));
 }
 
-static void pinned_memory_keeps_its_context(void)
+static void test_pinned_memory_keeps_its_context(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_gpu *ctx = gpu_test_open(30);
@@ -219,7 +219,7 @@ static void pinned_memory_keeps_its_context(void)
 }
 
 /* A graph capture of the program is not disturbed by a registration. */
-static void capture_elsewhere_goes_on(void)
+static void test_capture_elsewhere_goes_on(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_gpu *ctx = gpu_test_open(30);
@@ -247,7 +247,7 @@ static void capture_elsewhere_goes_on(void)
  * Memory from cuMemMap has no synchronisation attribute; a flag of its context
  * is set instead.
  */
-static void mapped_memory_is_shared_too(void)
+static void test_mapped_memory_is_shared_too(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct tei_gpu *ctx = gpu_test_open(30);
@@ -270,7 +270,7 @@ static void mapped_memory_is_shared_too(void)
 	gpu_test_close(ctx);
 }
 
-static void contexts_are_bounded_and_used_again(void)
+static void test_contexts_are_bounded_and_used_again(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	struct gpu_test_mem m[TEI_GPU_CONTEXTS];
@@ -296,7 +296,7 @@ static void contexts_are_bounded_and_used_again(void)
 	gpu_test_close(ctx);
 }
 
-static void half_made_context_is_undone(void)
+static void test_half_made_context_is_undone(void)
 {
 	const struct cuda_stand_in *driver = gpu_test_driver();
 	static const char *const calls[] = {
@@ -324,17 +324,21 @@ static void half_made_context_is_undone(void)
 }
 
 const struct tei_test_case mem_cases[] = {
-	{ "ranges_are_of_one_kind_and_apart",
-	  ranges_are_of_one_kind_and_apart },
-	{ "memory_in_use_stays", memory_in_use_stays },
-	{ "memory_stays_until_ends_are_told",
-	  memory_stays_until_ends_are_told },
-	{ "held_memory_stays_until_let_go", held_memory_stays_until_let_go },
-	{ "pinned_memory_keeps_its_context", pinned_memory_keeps_its_context },
-	{ "capture_elsewhere_goes_on", capture_elsewhere_goes_on },
-	{ "mapped_memory_is_shared_too", mapped_memory_is_shared_too },
-	{ "contexts_are_bounded_and_used_again",
-	  contexts_are_bounded_and_used_again },
-	{ "half_made_context_is_undone", half_made_context_is_undone },
+	{ "test_ranges_are_of_one_kind_and_apart",
+	  test_ranges_are_of_one_kind_and_apart },
+	{ "test_memory_in_use_stays", test_memory_in_use_stays },
+	{ "test_memory_stays_until_ends_are_told",
+	  test_memory_stays_until_ends_are_told },
+	{ "test_held_memory_stays_until_let_go",
+	  test_held_memory_stays_until_let_go },
+	{ "test_pinned_memory_keeps_its_context",
+	  test_pinned_memory_keeps_its_context },
+	{ "test_capture_elsewhere_goes_on", test_capture_elsewhere_goes_on },
+	{ "test_mapped_memory_is_shared_too",
+	  test_mapped_memory_is_shared_too },
+	{ "test_contexts_are_bounded_and_used_again",
+	  test_contexts_are_bounded_and_used_again },
+	{ "test_half_made_context_is_undone",
+	  test_half_made_context_is_undone },
 	{ NULL, NULL },
 };

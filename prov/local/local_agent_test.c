@@ -106,7 +106,7 @@ static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
 	return rc;
 }
 
-static void agent_copies_both_ways(void)
+static void test_copies_both_ways(void)
 {
 	unsigned char *shadow = malloc(AGENT_MEM);
 	struct agent_fixture f;
@@ -144,7 +144,7 @@ static int agent_write_at(struct agent_fixture *f, uint64_t remote,
 	return queued;
 }
 
-static void agent_law8_ranges_outside_are_refused(void)
+static void test_law8_ranges_outside_are_refused(void)
 {
 	struct agent_fixture f;
 	unsigned char *zero = calloc(1, AGENT_MEM);
@@ -172,7 +172,7 @@ static void agent_law8_ranges_outside_are_refused(void)
 	free(zero);
 }
 
-static void agent_inaccessible_region_is_refused(void)
+static void test_inaccessible_region_is_refused(void)
 {
 	struct agent_fixture f;
 	unsigned char *zero = calloc(1, AGENT_MEM);
@@ -202,7 +202,7 @@ static void agent_wait_bytes(struct tei_local *ctx)
 	CU_ASSERT(c.tx_bytes > 0);
 }
 
-static void agent_killed_in_mid_copy(void)
+static void test_killed_in_mid_copy(void)
 {
 	enum { N = 2000 };
 	struct test_op *t = calloc(N, sizeof(*t));
@@ -241,7 +241,7 @@ static void agent_killed_in_mid_copy(void)
 	free(t);
 }
 
-static void agent_restart_is_noticed(void)
+static void test_restart_is_noticed(void)
 {
 	struct tei_local_peer *peer = NULL;
 	struct agent_fixture f;
@@ -270,7 +270,7 @@ static void agent_restart_is_noticed(void)
  * After an exec, pid, start time and the mapped registration table are the
  * same, but the memory is replaced.
  */
-static void agent_exec_is_noticed(void)
+static void test_exec_is_noticed(void)
 {
 	struct agent_fixture f;
 
@@ -289,7 +289,7 @@ static void agent_exec_is_noticed(void)
  * The incarnation in the process's memory changes, as after an exec that maps
  * other memory at the same address.
  */
-static void agent_other_memory_is_noticed(void)
+static void test_other_memory_is_noticed(void)
 {
 	unsigned char *zero = calloc(1, AGENT_MEM);
 	struct agent_fixture f;
@@ -305,7 +305,7 @@ static void agent_other_memory_is_noticed(void)
 	free(zero);
 }
 
-static void agent_stopped_target_takes_bytes(void)
+static void test_stopped_target_takes_bytes(void)
 {
 	struct agent_fixture f;
 
@@ -321,7 +321,7 @@ static void agent_stopped_target_takes_bytes(void)
 	agent_teardown(&f);
 }
 
-static void agent_unmapped_memory_is_an_error(void)
+static void test_unmapped_memory_is_an_error(void)
 {
 	struct agent_fixture f;
 	struct tei_err err;
@@ -344,7 +344,7 @@ static void agent_unmapped_memory_is_an_error(void)
 	agent_teardown(&f);
 }
 
-static void agent_without_permission(void)
+static void test_without_permission(void)
 {
 	struct agent_fixture f;
 
@@ -366,7 +366,7 @@ static void agent_without_permission(void)
 
 /* ---- removal against the other process ---------------------------------- */
 
-static void agent_remove_waits_for_a_stopped_initiator(void)
+static void test_remove_waits_for_a_stopped_initiator(void)
 {
 	unsigned char *before = malloc(AGENT_MEM);
 	struct agent_fixture f;
@@ -396,7 +396,7 @@ static void agent_remove_waits_for_a_stopped_initiator(void)
 	free(before);
 }
 
-static void agent_remove_outlives_a_dead_initiator(void)
+static void test_remove_outlives_a_dead_initiator(void)
 {
 	struct agent_fixture f;
 
@@ -413,7 +413,7 @@ static void agent_remove_outlives_a_dead_initiator(void)
 	agent_teardown(&f);
 }
 
-static void agent_remove_during_a_storm(void)
+static void test_remove_during_a_storm(void)
 {
 	unsigned char *before = malloc(AGENT_MEM);
 	volatile unsigned char *mem;
@@ -444,7 +444,7 @@ static void agent_remove_during_a_storm(void)
 	free(before);
 }
 
-static void agent_scribbled_cookie_is_survived(void)
+static void test_scribbled_cookie_is_survived(void)
 {
 	struct agent_fixture f;
 	int i;
@@ -462,23 +462,23 @@ static void agent_scribbled_cookie_is_survived(void)
 }
 
 const struct tei_test_case local_agent_cases[] = {
-	{ "copies_both_ways", agent_copies_both_ways },
+	{ "copies_both_ways", test_copies_both_ways },
 	{ "law8_ranges_outside_are_refused",
-	  agent_law8_ranges_outside_are_refused },
+	  test_law8_ranges_outside_are_refused },
 	{ "inaccessible_region_is_refused",
-	  agent_inaccessible_region_is_refused },
-	{ "killed_in_mid_copy", agent_killed_in_mid_copy },
-	{ "restart_is_noticed", agent_restart_is_noticed },
-	{ "exec_is_noticed", agent_exec_is_noticed },
-	{ "other_memory_is_noticed", agent_other_memory_is_noticed },
-	{ "stopped_target_takes_bytes", agent_stopped_target_takes_bytes },
-	{ "unmapped_memory_is_an_error", agent_unmapped_memory_is_an_error },
-	{ "without_permission", agent_without_permission },
+	  test_inaccessible_region_is_refused },
+	{ "killed_in_mid_copy", test_killed_in_mid_copy },
+	{ "restart_is_noticed", test_restart_is_noticed },
+	{ "exec_is_noticed", test_exec_is_noticed },
+	{ "other_memory_is_noticed", test_other_memory_is_noticed },
+	{ "stopped_target_takes_bytes", test_stopped_target_takes_bytes },
+	{ "unmapped_memory_is_an_error", test_unmapped_memory_is_an_error },
+	{ "without_permission", test_without_permission },
 	{ "remove_waits_for_a_stopped_initiator",
-	  agent_remove_waits_for_a_stopped_initiator },
+	  test_remove_waits_for_a_stopped_initiator },
 	{ "remove_outlives_a_dead_initiator",
-	  agent_remove_outlives_a_dead_initiator },
-	{ "remove_during_a_storm", agent_remove_during_a_storm },
-	{ "scribbled_cookie_is_survived", agent_scribbled_cookie_is_survived },
+	  test_remove_outlives_a_dead_initiator },
+	{ "remove_during_a_storm", test_remove_during_a_storm },
+	{ "scribbled_cookie_is_survived", test_scribbled_cookie_is_survived },
 	{ NULL, NULL },
 };

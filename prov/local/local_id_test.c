@@ -4,7 +4,7 @@
 
 #include "prov/local/local_test.h"
 
-static void id_survives_text(void)
+static void test_survives_text(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	struct tei_local_id id, back;
@@ -19,7 +19,7 @@ static void id_survives_text(void)
 	tei_local_fini(ctx);
 }
 
-static void id_refuses_garbage(void)
+static void test_refuses_garbage(void)
 {
 	static const char *const bad[] = {
 		"", "local1:", "local1:ab", "local2:ab:1:1:1:1:1:1",
@@ -40,7 +40,7 @@ static void id_refuses_garbage(void)
 	CU_ASSERT(id.pid == 2 && id.magic_fd == 3 && id.incarnation == 6);
 }
 
-static void id_differs_between_contexts(void)
+static void test_differs_between_contexts(void)
 {
 	struct tei_local *a = test_ctx(1), *b = test_ctx(1);
 	struct tei_local_id x, y;
@@ -54,7 +54,7 @@ static void id_differs_between_contexts(void)
 	tei_local_fini(b);
 }
 
-static void id_every_reason_has_text(void)
+static void test_every_reason_has_text(void)
 {
 	int i;
 
@@ -64,9 +64,9 @@ static void id_every_reason_has_text(void)
 }
 
 const struct tei_test_case local_id_cases[] = {
-	{ "survives_text", id_survives_text },
-	{ "refuses_garbage", id_refuses_garbage },
-	{ "differs_between_contexts", id_differs_between_contexts },
-	{ "every_reason_has_text", id_every_reason_has_text },
+	{ "survives_text", test_survives_text },
+	{ "refuses_garbage", test_refuses_garbage },
+	{ "differs_between_contexts", test_differs_between_contexts },
+	{ "every_reason_has_text", test_every_reason_has_text },
 	{ NULL, NULL },
 };

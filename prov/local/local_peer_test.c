@@ -34,7 +34,7 @@ static void peer_teardown(struct peer_fixture *f)
 	tei_local_fini(f->there);
 }
 
-static void peer_other_context_of_this_process(void)
+static void test_other_context_of_this_process(void)
 {
 	struct peer_fixture f;
 	uint64_t at;
@@ -56,7 +56,7 @@ static void peer_other_context_of_this_process(void)
 	peer_teardown(&f);
 }
 
-static void peer_own_identity_is_self(void)
+static void test_own_identity_is_self(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	struct tei_local_peer *peer = NULL;
@@ -76,7 +76,7 @@ static void peer_own_identity_is_self(void)
 	tei_local_fini(ctx);
 }
 
-static void peer_closed_context_is_refused(void)
+static void test_closed_context_is_refused(void)
 {
 	struct peer_fixture f;
 
@@ -90,7 +90,7 @@ static void peer_closed_context_is_refused(void)
 	peer_teardown(&f);
 }
 
-static void peer_needs_a_free_slot(void)
+static void test_needs_a_free_slot(void)
 {
 	struct peer_fixture f;
 	uint64_t dead;
@@ -136,7 +136,7 @@ static enum tei_local_reason peer_try(struct peer_fixture *f,
 	return r;
 }
 
-static void peer_refuses_senseless_identities(void)
+static void test_refuses_senseless_identities(void)
 {
 	struct tei_local_id id;
 	struct peer_fixture f;
@@ -168,7 +168,7 @@ static void peer_refuses_senseless_identities(void)
  * Descriptors that would block, fault or have side effects if they were opened
  * without a check.
  */
-static void peer_refuses_other_descriptors(void)
+static void test_refuses_other_descriptors(void)
 {
 	static const unsigned int seals[] = { 0, F_SEAL_GROW, F_SEAL_SHRINK };
 	struct peer_fixture f;
@@ -210,7 +210,7 @@ static void peer_refuses_other_descriptors(void)
 	peer_teardown(&f);
 }
 
-static void peer_leaves_no_descriptor_behind(void)
+static void test_leaves_no_descriptor_behind(void)
 {
 	struct peer_fixture f;
 	struct tei_local_id id;
@@ -230,13 +230,12 @@ static void peer_leaves_no_descriptor_behind(void)
 }
 
 const struct tei_test_case local_peer_cases[] = {
-	{ "other_context_of_this_process",
-	  peer_other_context_of_this_process },
-	{ "own_identity_is_self", peer_own_identity_is_self },
-	{ "closed_context_is_refused", peer_closed_context_is_refused },
-	{ "needs_a_free_slot", peer_needs_a_free_slot },
-	{ "refuses_senseless_identities", peer_refuses_senseless_identities },
-	{ "refuses_other_descriptors", peer_refuses_other_descriptors },
-	{ "leaves_no_descriptor_behind", peer_leaves_no_descriptor_behind },
+	{ "other_context_of_this_process", test_other_context_of_this_process },
+	{ "own_identity_is_self", test_own_identity_is_self },
+	{ "closed_context_is_refused", test_closed_context_is_refused },
+	{ "needs_a_free_slot", test_needs_a_free_slot },
+	{ "refuses_senseless_identities", test_refuses_senseless_identities },
+	{ "refuses_other_descriptors", test_refuses_other_descriptors },
+	{ "leaves_no_descriptor_behind", test_leaves_no_descriptor_behind },
 	{ NULL, NULL },
 };

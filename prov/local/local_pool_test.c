@@ -32,7 +32,7 @@ static void pool_teardown(struct pool_fixture *f)
 	free(f->target);
 }
 
-static void pool_copies_every_size(void)
+static void test_copies_every_size(void)
 {
 	static const uint64_t sizes[] = { 0, 1, 63, 4096, 65536, 65537,
 		TEI_LOCAL_PIECE - 1, TEI_LOCAL_PIECE, TEI_LOCAL_PIECE + 1,
@@ -60,7 +60,7 @@ static void pool_copies_every_size(void)
 	}
 }
 
-static void pool_refuses_bad_operations(void)
+static void test_refuses_bad_operations(void)
 {
 	struct pool_fixture f;
 	struct test_op t;
@@ -96,7 +96,7 @@ static void pool_refuses_bad_operations(void)
 }
 
 /* One thread is enough, and failures to start more are not errors. */
-static void pool_lives_with_threads_it_cannot_have(void)
+static void test_lives_with_threads_it_cannot_have(void)
 {
 	struct pool_fixture f;
 	struct test_op t;
@@ -149,7 +149,7 @@ static void pool_gate_open(struct pool_gate *g)
 		sem_post(&g->go);
 }
 
-static void pool_small_one_waits_for_one_piece(void)
+static void test_small_one_waits_for_one_piece(void)
 {
 	struct pool_fixture f;
 	struct pool_gate g;
@@ -181,7 +181,7 @@ static void pool_small_one_waits_for_one_piece(void)
 	test_op_fini(&small);
 }
 
-static void pool_large_one_is_spread(void)
+static void test_large_one_is_spread(void)
 {
 	struct pool_fixture f;
 	struct pool_gate g;
@@ -204,7 +204,7 @@ static void pool_large_one_is_spread(void)
 	test_op_fini(&bulk);
 }
 
-static void pool_waiters_can_copy(void)
+static void test_waiters_can_copy(void)
 {
 	struct pool_fixture f;
 	struct test_op t;
@@ -228,7 +228,7 @@ static void pool_waiters_can_copy(void)
 
 /* ---- end of an operation ----------------------------------------------- */
 
-static void pool_cancel_drops_what_has_not_started(void)
+static void test_cancel_drops_what_has_not_started(void)
 {
 	struct pool_fixture f;
 	struct pool_gate g;
@@ -257,7 +257,7 @@ static void pool_cancel_drops_what_has_not_started(void)
 	test_op_fini(&queued);
 }
 
-static void pool_fini_ends_everything(void)
+static void test_fini_ends_everything(void)
 {
 	struct pool_fixture f;
 	const uint64_t part = POOL_MEM / 64;
@@ -295,7 +295,7 @@ static void pool_again_done(struct tei_local_op *op, int code, uint64_t bytes)
 	sem_post(&a->end);
 }
 
-static void pool_done_may_submit_again(void)
+static void test_done_may_submit_again(void)
 {
 	struct pool_fixture f;
 	struct pool_again a;
@@ -364,7 +364,7 @@ static void *pool_storm_main(void *arg)
 	return NULL;
 }
 
-static void pool_storm_of_submits_and_cancels(void)
+static void test_storm_of_submits_and_cancels(void)
 {
 	struct pool_storm s[4];
 	struct pool_fixture f;
@@ -389,17 +389,17 @@ static void pool_storm_of_submits_and_cancels(void)
 }
 
 const struct tei_test_case local_pool_cases[] = {
-	{ "copies_every_size", pool_copies_every_size },
+	{ "copies_every_size", test_copies_every_size },
 	{ "lives_with_threads_it_cannot_have",
-	  pool_lives_with_threads_it_cannot_have },
-	{ "refuses_bad_operations", pool_refuses_bad_operations },
-	{ "small_one_waits_for_one_piece", pool_small_one_waits_for_one_piece },
-	{ "large_one_is_spread", pool_large_one_is_spread },
-	{ "waiters_can_copy", pool_waiters_can_copy },
+	  test_lives_with_threads_it_cannot_have },
+	{ "refuses_bad_operations", test_refuses_bad_operations },
+	{ "small_one_waits_for_one_piece", test_small_one_waits_for_one_piece },
+	{ "large_one_is_spread", test_large_one_is_spread },
+	{ "waiters_can_copy", test_waiters_can_copy },
 	{ "cancel_drops_what_has_not_started",
-	  pool_cancel_drops_what_has_not_started },
-	{ "fini_ends_everything", pool_fini_ends_everything },
-	{ "done_may_submit_again", pool_done_may_submit_again },
-	{ "storm_of_submits_and_cancels", pool_storm_of_submits_and_cancels },
+	  test_cancel_drops_what_has_not_started },
+	{ "fini_ends_everything", test_fini_ends_everything },
+	{ "done_may_submit_again", test_done_may_submit_again },
+	{ "storm_of_submits_and_cancels", test_storm_of_submits_and_cancels },
 	{ NULL, NULL },
 };

@@ -18,7 +18,7 @@ static uint64_t region_soon(void)
 	return tei_now_ns() + TEST_WAIT_NS;
 }
 
-static void region_refuses_bad_ranges(void)
+static void test_refuses_bad_ranges(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem;
@@ -47,7 +47,7 @@ static void region_refuses_bad_ranges(void)
 	tei_local_fini(ctx);
 }
 
-static void region_overlap_names_the_other_region(void)
+static void test_overlap_names_the_other_region(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, other[64];
@@ -64,7 +64,7 @@ static void region_overlap_names_the_other_region(void)
 }
 
 /* Regions added between on and off are published together, and not before. */
-static void region_adding_is_made_known_once(void)
+static void test_adding_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[16] = "";
@@ -94,7 +94,7 @@ static void region_adding_is_made_known_once(void)
  * Regions removed in one call are withdrawn by one publication. A missing
  * region gets its own code.
  */
-static void region_removing_is_made_known_once(void)
+static void test_removing_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[16] = "";
@@ -126,7 +126,7 @@ static void region_removing_is_made_known_once(void)
 	tei_local_fini(ctx);
 }
 
-static void region_check_knows_the_edges(void)
+static void test_check_knows_the_edges(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem;
@@ -144,7 +144,7 @@ static void region_check_knows_the_edges(void)
 }
 
 /* Compares the table with a plain array of flags. */
-static void region_table_follows_random_changes(void)
+static void test_table_follows_random_changes(void)
 {
 	enum { N = 512, STEP = 64 };
 	struct tei_local *ctx = test_ctx(1);
@@ -173,7 +173,7 @@ static void region_table_follows_random_changes(void)
 	tei_local_fini(ctx);
 }
 
-static void region_table_is_bounded(void)
+static void test_table_is_bounded(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	uintptr_t base = 0x10000;
@@ -197,7 +197,7 @@ static void region_table_is_bounded(void)
  * splits blocks and leaves them almost empty. The remaining regions must be
  * found, and no others.
  */
-static void region_table_holds_what_stays_of_many(void)
+static void test_table_holds_what_stays_of_many(void)
 {
 	enum { N = 20000, STAYS = 61 };
 	struct tei_local *ctx = test_ctx(1);
@@ -253,7 +253,7 @@ static void region_gate_init(struct region_gate *g, struct tei_local *ctx)
 	ctx->before_copy_arg = g;
 }
 
-static void region_remove_waits_for_own_operations(void)
+static void test_remove_waits_for_own_operations(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[64] = "x";
@@ -299,7 +299,7 @@ static void region_notify(struct tei_local_op *op, int code, uint64_t bytes)
 	atomic_store(&t->told, true);
 }
 
-static void region_remove_waits_until_ends_are_told(void)
+static void test_remove_waits_until_ends_are_told(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[64] = "x", *side[] = { m, local };
@@ -345,7 +345,7 @@ static void *region_copy_main(void *arg)
 	return NULL;
 }
 
-static void region_remove_waits_for_inline_copies(void)
+static void test_remove_waits_for_inline_copies(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char local[64];
@@ -401,7 +401,7 @@ static void *region_hammer_main(void *arg)
 	return NULL;
 }
 
-static void region_no_byte_changes_after_removal(void)
+static void test_no_byte_changes_after_removal(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	unsigned char target[512];
@@ -431,7 +431,7 @@ static void region_no_byte_changes_after_removal(void)
 	tei_local_fini(ctx);
 }
 
-static void region_forked_child_is_refused(void)
+static void test_forked_child_is_refused(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char buf[8];
@@ -465,7 +465,7 @@ static void region_forked_child_is_refused(void)
 	test_op_fini(&t);
 }
 
-static void region_scribbled_cookie_of_ours_is_survived(void)
+static void test_scribbled_cookie_of_ours_is_survived(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char buf[64] = "", *m = region_mem;
@@ -512,7 +512,7 @@ static int region_copies(struct tei_local *ctx, struct test_op *t)
 }
 
 /* Only operations with registered set need a registered local range. */
-static void region_local_side_must_be_one_where_asked(void)
+static void test_local_side_must_be_one_where_asked(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char from[4096] = { 1 }, to[4096] = { 0 };
@@ -543,26 +543,26 @@ static void region_local_side_must_be_one_where_asked(void)
 
 const struct tei_test_case local_region_cases[] = {
 	{ "overlap_names_the_other_region",
-	  region_overlap_names_the_other_region },
-	{ "refuses_bad_ranges", region_refuses_bad_ranges },
-	{ "adding_is_made_known_once", region_adding_is_made_known_once },
-	{ "removing_is_made_known_once", region_removing_is_made_known_once },
-	{ "check_knows_the_edges", region_check_knows_the_edges },
-	{ "table_follows_random_changes", region_table_follows_random_changes },
-	{ "table_is_bounded", region_table_is_bounded },
-	{ "table_holds_what_stays_of_many", region_table_holds_what_stays_of_many },
+	  test_overlap_names_the_other_region },
+	{ "refuses_bad_ranges", test_refuses_bad_ranges },
+	{ "adding_is_made_known_once", test_adding_is_made_known_once },
+	{ "removing_is_made_known_once", test_removing_is_made_known_once },
+	{ "check_knows_the_edges", test_check_knows_the_edges },
+	{ "table_follows_random_changes", test_table_follows_random_changes },
+	{ "table_is_bounded", test_table_is_bounded },
+	{ "table_holds_what_stays_of_many",
+	  test_table_holds_what_stays_of_many },
 	{ "remove_waits_for_own_operations",
-	  region_remove_waits_for_own_operations },
+	  test_remove_waits_for_own_operations },
 	{ "remove_waits_until_ends_are_told",
-	  region_remove_waits_until_ends_are_told },
+	  test_remove_waits_until_ends_are_told },
 	{ "remove_waits_for_inline_copies",
-	  region_remove_waits_for_inline_copies },
-	{ "no_byte_changes_after_removal",
-	  region_no_byte_changes_after_removal },
+	  test_remove_waits_for_inline_copies },
+	{ "no_byte_changes_after_removal", test_no_byte_changes_after_removal },
 	{ "local_side_must_be_one_where_asked",
-	  region_local_side_must_be_one_where_asked },
-	{ "forked_child_is_refused", region_forked_child_is_refused },
+	  test_local_side_must_be_one_where_asked },
+	{ "forked_child_is_refused", test_forked_child_is_refused },
 	{ "scribbled_cookie_of_ours_is_survived",
-	  region_scribbled_cookie_of_ours_is_survived },
+	  test_scribbled_cookie_of_ours_is_survived },
 	{ NULL, NULL },
 };

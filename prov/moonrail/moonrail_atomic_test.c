@@ -21,7 +21,7 @@ static int atomic_answered(struct test_end *t, fi_addr_t to, uint32_t n)
 	return test_ends(t);
 }
 
-static void atomic_with_invalid_answer_fails(void)
+static void test_atomic_with_invalid_answer_fails(void)
 {
 	struct test_end t;
 	fi_addr_t to;
@@ -39,7 +39,7 @@ static void atomic_with_invalid_answer_fails(void)
 
 /* The counts of the local ranges add up to 1 after the overflow, so without a
  * check they would fit the remote range, whose count is 1. */
-static void atomic_with_overflowing_count_is_refused(void)
+static void test_atomic_with_overflowing_count_is_refused(void)
 {
 	uint64_t numbers[8] = { 0 };
 	struct fi_ioc wraps[2] = {
@@ -70,9 +70,9 @@ static void atomic_with_overflowing_count_is_refused(void)
 }
 
 const struct tei_test_case moonrail_atomic_cases[] = {
-	{ "atomic_with_invalid_answer_fails",
-	  atomic_with_invalid_answer_fails },
-	{ "atomic_with_overflowing_count_is_refused",
-	  atomic_with_overflowing_count_is_refused },
+	{ "test_atomic_with_invalid_answer_fails",
+	  test_atomic_with_invalid_answer_fails },
+	{ "test_atomic_with_overflowing_count_is_refused",
+	  test_atomic_with_overflowing_count_is_refused },
 	{ NULL, NULL },
 };

@@ -9,7 +9,7 @@ static uint32_t cq_asleep(const struct test_end *t)
 
 /* Until the queue is read again, the progress thread polls the lanes, even if
  * callers have polled them often before. */
-static void trywait_leaves_lanes_to_progress_thread(void)
+static void test_trywait_leaves_lanes_to_progress_thread(void)
 {
 	struct fi_cq_attr attr = {
 		.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD,
@@ -39,7 +39,7 @@ static void trywait_leaves_lanes_to_progress_thread(void)
 }
 
 const struct tei_test_case moonrail_cq_cases[] = {
-	{ "trywait_leaves_lanes_to_progress_thread",
-	  trywait_leaves_lanes_to_progress_thread },
+	{ "test_trywait_leaves_lanes_to_progress_thread",
+	  test_trywait_leaves_lanes_to_progress_thread },
 	{ NULL, NULL },
 };

@@ -56,7 +56,7 @@ static void *fabric_leave(void *arg)
 
 /* fi_close of an object must see all changes that other threads made to it
  * before they closed its users. */
-static void close_sees_changes_of_last_user(void)
+static void test_close_sees_changes_of_last_user(void)
 {
 	struct fi_av_attr av = { .type = FI_AV_TABLE };
 	pthread_t thread, last;
@@ -82,7 +82,7 @@ static void close_sees_changes_of_last_user(void)
 
 /* Two pages: the first one can be registered, but not together with the second
  * one. */
-static void registration_of_unmapped_memory_is_refused(void)
+static void test_registration_of_unmapped_memory_is_refused(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -110,9 +110,9 @@ static void registration_of_unmapped_memory_is_refused(void)
 }
 
 const struct tei_test_case moonrail_fabric_cases[] = {
-	{ "registration_of_unmapped_memory_is_refused",
-	  registration_of_unmapped_memory_is_refused },
-	{ "close_sees_changes_of_last_user",
-	  close_sees_changes_of_last_user },
+	{ "test_registration_of_unmapped_memory_is_refused",
+	  test_registration_of_unmapped_memory_is_refused },
+	{ "test_close_sees_changes_of_last_user",
+	  test_close_sees_changes_of_last_user },
 	{ NULL, NULL },
 };

@@ -48,7 +48,7 @@ static int init_getinfo(const char *provider)
 	return ret;
 }
 
-static void ip_interfaces_are_offered_only_on_request(void)
+static void test_ip_interfaces_are_offered_only_on_request(void)
 {
 	init_stands_in = true;
 	init_rdma = false;
@@ -62,7 +62,7 @@ static void ip_interfaces_are_offered_only_on_request(void)
 	init_stands_in = false;
 }
 
-static void rdma_devices_are_offered_to_all_callers(void)
+static void test_rdma_devices_are_offered_to_all_callers(void)
 {
 	init_stands_in = true;
 	init_rdma = true;
@@ -72,9 +72,9 @@ static void rdma_devices_are_offered_to_all_callers(void)
 }
 
 const struct tei_test_case moonrail_init_cases[] = {
-	{ "ip_interfaces_are_offered_only_on_request",
-	  ip_interfaces_are_offered_only_on_request },
-	{ "rdma_devices_are_offered_to_all_callers",
-	  rdma_devices_are_offered_to_all_callers },
+	{ "test_ip_interfaces_are_offered_only_on_request",
+	  test_ip_interfaces_are_offered_only_on_request },
+	{ "test_rdma_devices_are_offered_to_all_callers",
+	  test_rdma_devices_are_offered_to_all_callers },
 	{ NULL, NULL },
 };

@@ -20,7 +20,7 @@ static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 	moonrail_leave(t->domain);
 }
 
-static void send_to_process_that_left_times_out(void)
+static void test_send_to_process_that_left_times_out(void)
 {
 	struct iovec iov = { .iov_base = "x", .iov_len = 1 };
 	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1 };
@@ -37,7 +37,7 @@ static void send_to_process_that_left_times_out(void)
 }
 
 /* The peer does not answer the read-back check. */
-static void read_back_check_without_answer_times_out(void)
+static void test_read_back_check_without_answer_times_out(void)
 {
 	struct moonrail_av *av;
 	struct moonrail_op *op;
@@ -62,7 +62,7 @@ static void read_back_check_without_answer_times_out(void)
 }
 
 /* A peer that cannot be reached may still be reading the announced message. */
-static void announced_message_to_failed_peer_is_kept_for_reader(void)
+static void test_announced_message_to_failed_peer_is_kept_for_reader(void)
 {
 	struct moonrail_peer *p;
 	struct moonrail_op *op;
@@ -90,11 +90,11 @@ static void announced_message_to_failed_peer_is_kept_for_reader(void)
 }
 
 const struct tei_test_case moonrail_peer_cases[] = {
-	{ "announced_message_to_failed_peer_is_kept_for_reader",
-	  announced_message_to_failed_peer_is_kept_for_reader },
-	{ "read_back_check_without_answer_times_out",
-	  read_back_check_without_answer_times_out },
-	{ "send_to_process_that_left_times_out",
-	  send_to_process_that_left_times_out },
+	{ "test_announced_message_to_failed_peer_is_kept_for_reader",
+	  test_announced_message_to_failed_peer_is_kept_for_reader },
+	{ "test_read_back_check_without_answer_times_out",
+	  test_read_back_check_without_answer_times_out },
+	{ "test_send_to_process_that_left_times_out",
+	  test_send_to_process_that_left_times_out },
 	{ NULL, NULL },
 };

@@ -106,22 +106,22 @@ static void fault_replaced(const char *io)
 	rig_stop(&r);
 }
 
-static void a_shrunk_file_fails_and_stays_so(void)
+static void test_a_shrunk_file_fails_and_stays_so(void)
 {
 	rig_each(fault_shrunk);
 }
 
-static void a_vanished_file_fails(void)
+static void test_a_vanished_file_fails(void)
 {
 	rig_each(fault_vanished);
 }
 
-static void a_replaced_file_fails(void)
+static void test_a_replaced_file_fails(void)
 {
 	rig_each(fault_replaced);
 }
 
-static void what_is_no_file_fails(void)
+static void test_what_is_no_file_fails(void)
 {
 	struct rig r;
 	char path[112];
@@ -175,7 +175,7 @@ static void fault_read_only(const char *io)
 	rig_stop(&r);
 }
 
-static void what_may_only_be_read_is_read(void)
+static void test_what_may_only_be_read_is_read(void)
 {
 	rig_each(fault_read_only);
 }
@@ -266,12 +266,12 @@ static void fault_short(const char *io)
 	rig_stop(&r);
 }
 
-static void errors_fail_and_the_next_works(void)
+static void test_errors_fail_and_the_next_works(void)
 {
 	rig_each(fault_errors);
 }
 
-static void short_answers_are_continued(void)
+static void test_short_answers_are_continued(void)
 {
 	rig_each(fault_short);
 }
@@ -302,7 +302,7 @@ static void fault_sync_shared(const char *io)
 	rig_stop(&r);
 }
 
-static void a_failed_sync_fails_all_that_wrote(void)
+static void test_a_failed_sync_fails_all_that_wrote(void)
 {
 	rig_each(fault_sync_shared);
 }
@@ -328,7 +328,7 @@ static void fault_limit(const char *io)
 	rig_stop(&r);
 }
 
-static void a_size_limit_is_an_error_not_the_end(void)
+static void test_a_size_limit_is_an_error_not_the_end(void)
 {
 	signal(SIGXFSZ, SIG_IGN);	/* for this thread only, which checks */
 	rig_each(fault_limit);
@@ -370,25 +370,28 @@ static void fault_full(const char *io)
 	rig_stop(&r);
 }
 
-static void a_full_and_an_unmounted_file_system_fail(void)
+static void test_a_full_and_an_unmounted_file_system_fail(void)
 {
 	rig_each(fault_full);
 }
 
 const struct tei_test_case nvmeof_fault_cases[] = {
-	{ "what_may_only_be_read_is_read", what_may_only_be_read_is_read },
-	{ "a_shrunk_file_fails_and_stays_so",
-	  a_shrunk_file_fails_and_stays_so },
-	{ "a_vanished_file_fails", a_vanished_file_fails },
-	{ "a_replaced_file_fails", a_replaced_file_fails },
-	{ "what_is_no_file_fails", what_is_no_file_fails },
-	{ "errors_fail_and_the_next_works", errors_fail_and_the_next_works },
-	{ "short_answers_are_continued", short_answers_are_continued },
-	{ "a_failed_sync_fails_all_that_wrote",
-	  a_failed_sync_fails_all_that_wrote },
-	{ "a_size_limit_is_an_error_not_the_end",
-	  a_size_limit_is_an_error_not_the_end },
-	{ "a_full_and_an_unmounted_file_system_fail",
-	  a_full_and_an_unmounted_file_system_fail },
+	{ "test_what_may_only_be_read_is_read",
+	  test_what_may_only_be_read_is_read },
+	{ "test_a_shrunk_file_fails_and_stays_so",
+	  test_a_shrunk_file_fails_and_stays_so },
+	{ "test_a_vanished_file_fails", test_a_vanished_file_fails },
+	{ "test_a_replaced_file_fails", test_a_replaced_file_fails },
+	{ "test_what_is_no_file_fails", test_what_is_no_file_fails },
+	{ "test_errors_fail_and_the_next_works",
+	  test_errors_fail_and_the_next_works },
+	{ "test_short_answers_are_continued",
+	  test_short_answers_are_continued },
+	{ "test_a_failed_sync_fails_all_that_wrote",
+	  test_a_failed_sync_fails_all_that_wrote },
+	{ "test_a_size_limit_is_an_error_not_the_end",
+	  test_a_size_limit_is_an_error_not_the_end },
+	{ "test_a_full_and_an_unmounted_file_system_fail",
+	  test_a_full_and_an_unmounted_file_system_fail },
 	{ NULL, NULL },
 };

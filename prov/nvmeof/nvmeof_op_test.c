@@ -126,7 +126,7 @@ static int op_parts(struct rig *r, uint64_t part)
  * Memory above 1 GiB is registered in parts, because the kernel does not accept
  * more in one buffer.
  */
-static void uring_registers_memory_in_parts(void)
+static void test_uring_registers_memory_in_parts(void)
 {
 	uint64_t state = 0xbf58476d1ce4e5b9;
 	struct tei_nvmeof_counters n;
@@ -158,7 +158,7 @@ static void uring_registers_memory_in_parts(void)
 }
 
 /* Requests use the registered file, even if its descriptor is replaced. */
-static void uring_goes_by_registered_files(void)
+static void test_uring_goes_by_registered_files(void)
 {
 	struct run t;
 	struct rig r;
@@ -241,7 +241,7 @@ static void op_register_meanwhile(const char *io)
 	rig_stop(&r);
 }
 
-static void registers_while_bytes_move(void)
+static void test_registers_while_bytes_move(void)
 {
 	rig_each(op_register_meanwhile);
 }
@@ -288,13 +288,13 @@ static void op_submit_meanwhile(const char *io)
 	rig_stop(&r);
 }
 
-static void ends_what_comes_while_memory_is_registered(void)
+static void test_ends_what_comes_while_memory_is_registered(void)
 {
 	rig_each(op_submit_meanwhile);
 }
 
 /* Fewer threads than requested are enough, and not an error. */
-static void lives_with_threads_it_cannot_have(void)
+static void test_lives_with_threads_it_cannot_have(void)
 {
 	struct tei_settings settings;
 	struct tei_nvmeof *ctx = NULL;
@@ -318,14 +318,14 @@ static void lives_with_threads_it_cannot_have(void)
 	tei_test_threads(UINT_MAX);
 }
 
-static void threads_move_every_byte(void)
+static void test_threads_move_every_byte(void)
 {
 	op_every_byte("threads", "data", true);
 	op_every_byte("threads", "dsync", true);
 	op_every_byte("threads", "none", false);
 }
 
-static void uring_moves_every_byte(void)
+static void test_uring_moves_every_byte(void)
 {
 	op_every_byte("uring", "data", true);
 	op_every_byte("uring", "dsync", true);
@@ -466,12 +466,12 @@ static void op_near(const char *io)
 	rig_stop(&r);
 }
 
-static void bytes_go_by_memory_near_the_file_or_else_their_own(void)
+static void test_bytes_go_by_memory_near_the_file_or_else_their_own(void)
 {
 	rig_each(op_near);
 }
 
-static void memory_near_is_bound_to_its_node(void)
+static void test_memory_near_is_bound_to_its_node(void)
 {
 	int own, bound;
 	struct rig r;
@@ -523,12 +523,12 @@ static void op_bad_input(const char *io)
 	rig_stop(&r);
 }
 
-static void refuses_bad_input(void)
+static void test_refuses_bad_input(void)
 {
 	rig_each(op_bad_input);
 }
 
-static void settings_that_make_no_sense_are_refused(void)
+static void test_settings_that_make_no_sense_are_refused(void)
 {
 	struct tei_settings s;
 	struct tei_nvmeof *ctx;
@@ -600,7 +600,7 @@ static void op_threads(const char *io)
 	rig_stop(&r);
 }
 
-static void threads_may_end_before_their_operations(void)
+static void test_threads_may_end_before_their_operations(void)
 {
 	rig_each(op_threads);
 }
@@ -643,7 +643,7 @@ static void op_cancel(const char *io)
 	rig_stop(&r);
 }
 
-static void what_is_cancelled_ends_once(void)
+static void test_what_is_cancelled_ends_once(void)
 {
 	rig_each(op_cancel);
 }
@@ -679,7 +679,7 @@ static void op_cancel_silent(const char *io)
 	rig_stop(&r);
 }
 
-static void cancel_does_not_wait_for_the_storage(void)
+static void test_cancel_does_not_wait_for_the_storage(void)
 {
 	rig_each(op_cancel_silent);
 }
@@ -764,7 +764,7 @@ static void op_silent(const char *io)
 	free(t);
 }
 
-static void a_silent_file_leaves_the_others_their_room(void)
+static void test_a_silent_file_leaves_the_others_their_room(void)
 {
 	rig_each(op_silent);
 }
@@ -798,7 +798,7 @@ static void op_silent_check(const char *io)
 	rig_stop(&r);
 }
 
-static void a_look_or_close_that_hangs_holds_nobody_up(void)
+static void test_a_look_or_close_that_hangs_holds_nobody_up(void)
 {
 	rig_each(op_silent_check);
 }
@@ -824,7 +824,7 @@ static void op_remove(const char *io)
 	rig_stop(&r);
 }
 
-static void removing_memory_waits_for_its_operations(void)
+static void test_removing_memory_waits_for_its_operations(void)
 {
 	rig_each(op_remove);
 }
@@ -871,7 +871,7 @@ static void op_remove_notified(const char *io)
 	rig_stop(&r);
 }
 
-static void removing_memory_waits_until_ends_are_told(void)
+static void test_removing_memory_waits_until_ends_are_told(void)
 {
 	rig_each(op_remove_notified);
 }
@@ -898,41 +898,45 @@ static void op_fini(const char *io)
 	rig_stop(&r);
 }
 
-static void fini_ends_what_is_under_way(void)
+static void test_fini_ends_what_is_under_way(void)
 {
 	rig_each(op_fini);
 }
 
 const struct tei_test_case nvmeof_op_cases[] = {
-	{ "threads_move_every_byte", threads_move_every_byte },
-	{ "lives_with_threads_it_cannot_have",
-	  lives_with_threads_it_cannot_have },
-	{ "uring_goes_by_registered_files", uring_goes_by_registered_files },
-	{ "uring_registers_memory_in_parts", uring_registers_memory_in_parts },
-	{ "uring_moves_every_byte", uring_moves_every_byte },
-	{ "registers_while_bytes_move", registers_while_bytes_move },
-	{ "ends_what_comes_while_memory_is_registered",
-	  ends_what_comes_while_memory_is_registered },
-	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
-	  bytes_go_by_memory_near_the_file_or_else_their_own },
-	{ "memory_near_is_bound_to_its_node",
-	  memory_near_is_bound_to_its_node },
-	{ "refuses_bad_input", refuses_bad_input },
-	{ "settings_that_make_no_sense_are_refused",
-	  settings_that_make_no_sense_are_refused },
-	{ "threads_may_end_before_their_operations",
-	  threads_may_end_before_their_operations },
-	{ "what_is_cancelled_ends_once", what_is_cancelled_ends_once },
-	{ "cancel_does_not_wait_for_the_storage",
-	  cancel_does_not_wait_for_the_storage },
-	{ "a_silent_file_leaves_the_others_their_room",
-	  a_silent_file_leaves_the_others_their_room },
-	{ "a_look_or_close_that_hangs_holds_nobody_up",
-	  a_look_or_close_that_hangs_holds_nobody_up },
-	{ "removing_memory_waits_for_its_operations",
-	  removing_memory_waits_for_its_operations },
-	{ "removing_memory_waits_until_ends_are_told",
-	  removing_memory_waits_until_ends_are_told },
-	{ "fini_ends_what_is_under_way", fini_ends_what_is_under_way },
+	{ "test_threads_move_every_byte", test_threads_move_every_byte },
+	{ "test_lives_with_threads_it_cannot_have",
+	  test_lives_with_threads_it_cannot_have },
+	{ "test_uring_goes_by_registered_files",
+	  test_uring_goes_by_registered_files },
+	{ "test_uring_registers_memory_in_parts",
+	  test_uring_registers_memory_in_parts },
+	{ "test_uring_moves_every_byte", test_uring_moves_every_byte },
+	{ "test_registers_while_bytes_move", test_registers_while_bytes_move },
+	{ "test_ends_what_comes_while_memory_is_registered",
+	  test_ends_what_comes_while_memory_is_registered },
+	{ "test_bytes_go_by_memory_near_the_file_or_else_their_own",
+	  test_bytes_go_by_memory_near_the_file_or_else_their_own },
+	{ "test_memory_near_is_bound_to_its_node",
+	  test_memory_near_is_bound_to_its_node },
+	{ "test_refuses_bad_input", test_refuses_bad_input },
+	{ "test_settings_that_make_no_sense_are_refused",
+	  test_settings_that_make_no_sense_are_refused },
+	{ "test_threads_may_end_before_their_operations",
+	  test_threads_may_end_before_their_operations },
+	{ "test_what_is_cancelled_ends_once",
+	  test_what_is_cancelled_ends_once },
+	{ "test_cancel_does_not_wait_for_the_storage",
+	  test_cancel_does_not_wait_for_the_storage },
+	{ "test_a_silent_file_leaves_the_others_their_room",
+	  test_a_silent_file_leaves_the_others_their_room },
+	{ "test_a_look_or_close_that_hangs_holds_nobody_up",
+	  test_a_look_or_close_that_hangs_holds_nobody_up },
+	{ "test_removing_memory_waits_for_its_operations",
+	  test_removing_memory_waits_for_its_operations },
+	{ "test_removing_memory_waits_until_ends_are_told",
+	  test_removing_memory_waits_until_ends_are_told },
+	{ "test_fini_ends_what_is_under_way",
+	  test_fini_ends_what_is_under_way },
 	{ NULL, NULL },
 };

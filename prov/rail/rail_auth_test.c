@@ -72,7 +72,7 @@ static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
 	return t.end;
 }
 
-static void test_the_same_secret_lets_bytes_through(void)
+static void test_write_with_same_secret_completes(void)
 {
 	struct auth_rig rig;
 	int code;
@@ -95,18 +95,18 @@ static void auth_refused(const char *one, const char *two)
 	auth_end(&rig);
 }
 
-static void test_a_stranger_gets_no_key(void)
+static void test_peer_without_secret_is_rejected(void)
 {
 	auth_refused(NULL, "a secret of enough bytes");
 }
 
-static void test_another_secret_gets_no_key(void)
+static void test_peer_with_other_secret_is_rejected(void)
 {
 	auth_refused("another one, as long as that",
 		     "a secret of enough bytes");
 }
 
-static void test_a_secret_is_not_answered_by_one_without(void)
+static void test_peer_with_secret_is_rejected_by_plane_without(void)
 {
 	auth_refused("a secret of enough bytes", NULL);
 }
@@ -180,7 +180,7 @@ static void auth_still(struct auth_rig *rig)
 	       RAIL_WIRE_NONCE);
 }
 
-static void test_a_message_counts_once(void)
+static void test_replayed_message_is_dropped(void)
 {
 	uint8_t note[RAIL_MSG_MAX], late[RAIL_MSG_MAX], hello[RAIL_MSG_MAX];
 	uint32_t before = test_notified();
@@ -207,7 +207,7 @@ static void test_a_message_counts_once(void)
 	auth_end(&rig);
 }
 
-static void test_a_recording_is_worthless_to_a_new_acquaintance(void)
+static void test_recorded_message_is_dropped_by_new_peer_object(void)
 {
 	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
 	uint32_t before = test_notified();
@@ -266,7 +266,7 @@ static void auth_set_length(uint8_t *buf, size_t len)
 
 /* Checks that a message which differs in any bit from the signed one has no
  * effect. */
-static void test_fuzzed_signed_messages_do_nothing(void)
+static void test_fuzzed_signed_messages_are_dropped(void)
 {
 	uint8_t msg[2][RAIL_MSG_MAX], buf[RAIL_MSG_MAX + 64] = { 0 };
 	uint32_t before = test_notified();
@@ -306,7 +306,7 @@ static void test_fuzzed_signed_messages_do_nothing(void)
 
 /* Plane two has taken over the address of another process. Checks that it
  * refuses a hello for that process and that its own state does not change. */
-static void test_a_hello_for_another_process_changes_nothing(void)
+static void test_hello_for_another_process_is_refused(void)
 {
 	uint8_t hello[RAIL_MSG_MAX], note[RAIL_MSG_MAX];
 	uint32_t before = test_notified();
@@ -360,7 +360,7 @@ static void auth_refuse(struct auth_rig *rig, const uint8_t *nonce)
 	auth_arrive(&rig->one, buf, len);
 }
 
-static void test_a_refusal_fits_one_hello(void)
+static void test_refusal_with_other_nonce_is_ignored(void)
 {
 	uint8_t old[RAIL_WIRE_NONCE];
 	struct auth_rig rig;
@@ -375,7 +375,7 @@ static void test_a_refusal_fits_one_hello(void)
 	auth_end(&rig);
 }
 
-static void test_numbers_are_taken_once_within_the_window(void)
+static void test_message_number_within_window_is_taken_once(void)
 {
 	struct tei_rail_peer *p = calloc(1, sizeof(*p));
 	uint64_t base = UINT64_C(1) << 40, i;
@@ -398,22 +398,25 @@ static void test_numbers_are_taken_once_within_the_window(void)
 
 const struct tei_test_case rail_auth_cases[] = {
 	{ "write_with_same_secret_completes",
-	  test_the_same_secret_lets_bytes_through },
-	{ "peer_without_secret_is_rejected", test_a_stranger_gets_no_key },
-	{ "peer_with_other_secret_is_rejected", test_another_secret_gets_no_key },
+	  test_write_with_same_secret_completes },
+	{ "peer_without_secret_is_rejected",
+	  test_peer_without_secret_is_rejected },
+	{ "peer_with_other_secret_is_rejected",
+	  test_peer_with_other_secret_is_rejected },
 	{ "peer_with_secret_is_rejected_by_plane_without",
-	  test_a_secret_is_not_answered_by_one_without },
-	{ "replayed_message_is_dropped", test_a_message_counts_once },
+	  test_peer_with_secret_is_rejected_by_plane_without },
+	{ "replayed_message_is_dropped", test_replayed_message_is_dropped },
 	{ "recorded_message_is_dropped_by_new_peer_object",
-	  test_a_recording_is_worthless_to_a_new_acquaintance },
+	  test_recorded_message_is_dropped_by_new_peer_object },
 	{ "altered_unsigned_and_reflected_messages_are_dropped",
 	  test_altered_unsigned_and_reflected_messages_are_dropped },
 	{ "fuzzed_signed_messages_are_dropped",
-	  test_fuzzed_signed_messages_do_nothing },
+	  test_fuzzed_signed_messages_are_dropped },
 	{ "hello_for_another_process_is_refused",
-	  test_a_hello_for_another_process_changes_nothing },
-	{ "refusal_with_other_nonce_is_ignored", test_a_refusal_fits_one_hello },
+	  test_hello_for_another_process_is_refused },
+	{ "refusal_with_other_nonce_is_ignored",
+	  test_refusal_with_other_nonce_is_ignored },
 	{ "message_number_within_window_is_taken_once",
-	  test_numbers_are_taken_once_within_the_window },
+	  test_message_number_within_window_is_taken_once },
 	{ NULL, NULL },
 };

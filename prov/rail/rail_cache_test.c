@@ -215,17 +215,17 @@ static void cache_check_bounded(bool retires_only, uint32_t most)
 	cache_end(rig);
 }
 
-static void connections_are_bounded(void)
+static void test_connections_are_bounded(void)
 {
 	cache_check_bounded(false, CACHE_CAP);
 }
 
-static void connections_are_bounded_by_retiring_lanes(void)
+static void test_connections_are_bounded_by_retiring_lanes(void)
 {
 	cache_check_bounded(true, CACHE_CAP);
 }
 
-static void what_is_cached_is_not_made_again(void)
+static void test_cached_connection_is_used_again(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	uint64_t made;
@@ -240,7 +240,7 @@ static void what_is_cached_is_not_made_again(void)
 	cache_end(rig);
 }
 
-static void more_busy_peers_than_places_take_turns(void)
+static void test_more_busy_peers_than_places_take_turns(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 
@@ -250,7 +250,7 @@ static void more_busy_peers_than_places_take_turns(void)
 	cache_end(rig);
 }
 
-static void two_places_are_enough(void)
+static void test_flood_with_two_places_completes(void)
 {
 	struct cache_rig *rig = cache_begin(1, false);
 
@@ -301,13 +301,13 @@ static void cache_check_silent(uint32_t cap, bool met)
 	cache_end(rig);
 }
 
-static void silent_peers_leave_places_to_others(void)
+static void test_silent_peers_leave_places_to_others(void)
 {
 	cache_check_silent(1, false);
 }
 
 /* Silent peers with slices to post do not join the waiting line. */
-static void peers_that_fall_silent_do_too(void)
+static void test_peers_that_become_silent_leave_places_to_others(void)
 {
 	cache_check_silent(CACHE_CAP, true);
 }
@@ -331,7 +331,7 @@ static struct rail_conn *cache_conn(struct cache_rig *rig, uint16_t remote,
 
 /* A connection is evicted, gets a place and is evicted again before it was
  * used. Its socket has no other end any more, but the provider still has it. */
-static void what_still_closes_is_not_posted_on(void)
+static void test_post_on_closing_connection_is_deferred(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -364,7 +364,7 @@ static void what_still_closes_is_not_posted_on(void)
 
 /* A slice that was cut for one lane generation must not be posted to the next
  * one: its fence closes only the first of them. */
-static void another_generation_is_not_posted_to(void)
+static void test_post_to_other_lane_generation_is_deferred(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	struct rail_remote *remote;
@@ -404,7 +404,7 @@ static bool cache_has_place(struct cache_rig *rig, const struct rail_conn *conn)
 }
 
 /* Writes to one peer again before each write to one of many others. */
-static void what_is_used_again_stays(void)
+static void test_cache_keeps_connection_in_frequent_use(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	uint32_t i, r, gone = 0;
@@ -456,7 +456,7 @@ static bool cache_send_by(struct cache_rig *rig, uint16_t remote)
 
 /* Each side has two rails. A message goes over the first local rail to the
  * remote rail that is not its route. */
-static void what_is_on_no_route_leaves_when_idle(void)
+static void test_off_route_connection_when_idle_is_evicted(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	struct timespec nap = { .tv_nsec = 10000000 };
@@ -487,7 +487,7 @@ static void what_is_on_no_route_leaves_when_idle(void)
 	cache_end(rig);
 }
 
-static void a_peer_that_is_freed_leaves_no_connection(void)
+static void test_freed_peer_leaves_no_connection(void)
 {
 	struct cache_rig *rig = cache_begin(CACHE_CAP, false);
 	uint32_t i;
@@ -507,25 +507,28 @@ static void a_peer_that_is_freed_leaves_no_connection(void)
 }
 
 const struct tei_test_case rail_cache_cases[] = {
-	{ "connections_are_bounded", connections_are_bounded },
-	{ "connections_are_bounded_by_retiring_lanes",
-	  connections_are_bounded_by_retiring_lanes },
+	{ "test_connections_are_bounded", test_connections_are_bounded },
+	{ "test_connections_are_bounded_by_retiring_lanes",
+	  test_connections_are_bounded_by_retiring_lanes },
 	{ "cached_connection_is_used_again",
-	  what_is_cached_is_not_made_again },
-	{ "cache_keeps_connection_in_frequent_use", what_is_used_again_stays },
-	{ "more_busy_peers_than_places_take_turns",
-	  more_busy_peers_than_places_take_turns },
-	{ "flood_with_two_places_completes", two_places_are_enough },
-	{ "silent_peers_leave_places_to_others",
-	  silent_peers_leave_places_to_others },
-	{ "peers_that_become_silent_leave_places_to_others", peers_that_fall_silent_do_too },
+	  test_cached_connection_is_used_again },
+	{ "cache_keeps_connection_in_frequent_use",
+	  test_cache_keeps_connection_in_frequent_use },
+	{ "test_more_busy_peers_than_places_take_turns",
+	  test_more_busy_peers_than_places_take_turns },
+	{ "flood_with_two_places_completes",
+	  test_flood_with_two_places_completes },
+	{ "test_silent_peers_leave_places_to_others",
+	  test_silent_peers_leave_places_to_others },
+	{ "peers_that_become_silent_leave_places_to_others",
+	  test_peers_that_become_silent_leave_places_to_others },
 	{ "post_on_closing_connection_is_deferred",
-	  what_still_closes_is_not_posted_on },
+	  test_post_on_closing_connection_is_deferred },
 	{ "post_to_other_lane_generation_is_deferred",
-	  another_generation_is_not_posted_to },
+	  test_post_to_other_lane_generation_is_deferred },
 	{ "off_route_connection_when_idle_is_evicted",
-	  what_is_on_no_route_leaves_when_idle },
+	  test_off_route_connection_when_idle_is_evicted },
 	{ "freed_peer_leaves_no_connection",
-	  a_peer_that_is_freed_leaves_no_connection },
+	  test_freed_peer_leaves_no_connection },
 	{ NULL, NULL },
 };

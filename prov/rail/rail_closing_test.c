@@ -57,7 +57,7 @@ static bool closing_collects(struct rail *rail, struct rail_lane *lane)
 	return !rail_closing_under_way(lane);
 }
 
-static void test_a_fence_is_answered_when_the_lane_is_closed(void)
+static void test_fence_is_answered_after_lane_is_closed(void)
 {
 	struct rail_lane *lane;
 	struct test_pair pair;
@@ -98,7 +98,7 @@ static void test_a_fence_is_answered_when_the_lane_is_closed(void)
 	test_pair_close(&pair);
 }
 
-static void test_what_was_posted_is_final_when_that_is_over(void)
+static void test_posted_slice_is_final_after_lane_is_closed(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_slice s = { .len = 4096 };
@@ -145,7 +145,7 @@ static void *closing_let_soon(void *arg)
 }
 
 /* Checks that tear-down waits for lanes that are being closed. */
-static void test_a_plane_closes_while_its_lanes_do(void)
+static void test_plane_with_closing_lanes_closes(void)
 {
 	struct test_pair pair;
 	pthread_t thread;
@@ -162,10 +162,10 @@ static void test_a_plane_closes_while_its_lanes_do(void)
 
 const struct tei_test_case rail_closing_cases[] = {
 	{ "fence_is_answered_after_lane_is_closed",
-	  test_a_fence_is_answered_when_the_lane_is_closed },
+	  test_fence_is_answered_after_lane_is_closed },
 	{ "plane_with_closing_lanes_closes",
-	  test_a_plane_closes_while_its_lanes_do },
+	  test_plane_with_closing_lanes_closes },
 	{ "posted_slice_is_final_after_lane_is_closed",
-	  test_what_was_posted_is_final_when_that_is_over },
+	  test_posted_slice_is_final_after_lane_is_closed },
 	{ NULL, NULL },
 };

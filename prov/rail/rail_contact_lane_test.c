@@ -120,7 +120,7 @@ static bool first_ready(struct tei_rail_peer *p)
 	return ready;
 }
 
-static void test_who_knows_the_first_address_is_told_the_others(void)
+static void test_hello_at_contact_address_returns_rail_table(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct tei_rail_desc first, now;
@@ -152,7 +152,7 @@ static void test_who_knows_the_first_address_is_told_the_others(void)
 	test_plane_close(&home);
 }
 
-static void test_who_is_looked_for_at_the_first_address_is_found(void)
+static void test_resolver_at_contact_address_finds_process(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_plane home, guest;
@@ -220,7 +220,7 @@ static int first_write(struct test_plane *by, struct test_plane *to,
 	return ret == 1 ? 0 : e.err;
 }
 
-static void test_no_write_lands_by_the_first_address(void)
+static void test_write_to_contact_lane_fails(void)
 {
 	char src[FIRST_LEN], was[FIRST_LEN] = { 0 };
 	struct test_plane home, guest;
@@ -294,7 +294,7 @@ static void first_meet(struct test_plane *home, struct test_plane *guest,
 	CU_ASSERT_EQUAL(memcmp(first_src, first_dst, FIRST_LEN), 0);
 }
 
-static void test_two_that_move_at_a_time_meet_again(void)
+static void test_two_planes_that_move_together_reconnect(void)
 {
 	struct test_plane home, guest;
 	struct tei_rail_peer *peer;
@@ -317,7 +317,7 @@ static void test_two_that_move_at_a_time_meet_again(void)
 
 /* Checks that each contact address is tried for some time: any of them may be
  * the one that works. */
-static void test_first_addresses_take_turns(void)
+static void test_contact_addresses_are_tried_in_turn(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
 	struct test_plane home;
@@ -357,7 +357,7 @@ static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
 
 /* Checks that a contact address is left out after another process has answered
  * there repeatedly. */
-static void test_a_first_address_of_another_is_left_out(void)
+static void test_contact_address_of_other_process_is_left_out(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };
 	struct test_plane home, guest;
@@ -409,7 +409,7 @@ static void first_await(struct test_plane *p,
 	CU_ASSERT_EQUAL_FATAL(first_is(p), state);
 }
 
-static void test_an_address_that_is_taken_is_waited_for(void)
+static void test_contact_lane_at_used_address_is_retried(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, from;
 	struct tei_rail_desc first, now;
@@ -466,7 +466,7 @@ static struct rail *first_opening(struct test_plane *home)
 	return rail;
 }
 
-static void test_a_plane_closes_while_it_opens(void)
+static void test_plane_with_opening_contact_lane_closes(void)
 {
 	struct test_plane home;
 
@@ -474,7 +474,7 @@ static void test_a_plane_closes_while_it_opens(void)
 	test_plane_close(&home);
 }
 
-static void test_a_rail_is_removed_while_it_opens(void)
+static void test_rail_with_opening_contact_lane_is_removed(void)
 {
 	struct test_plane home;
 	struct rail *rail;
@@ -492,22 +492,21 @@ static void test_a_rail_is_removed_while_it_opens(void)
 
 const struct tei_test_case rail_contact_lane_cases[] = {
 	{ "contact_address_of_other_process_is_left_out",
-	  test_a_first_address_of_another_is_left_out },
+	  test_contact_address_of_other_process_is_left_out },
 	{ "plane_with_opening_contact_lane_closes",
-	  test_a_plane_closes_while_it_opens },
+	  test_plane_with_opening_contact_lane_closes },
 	{ "rail_with_opening_contact_lane_is_removed",
-	  test_a_rail_is_removed_while_it_opens },
+	  test_rail_with_opening_contact_lane_is_removed },
 	{ "contact_lane_at_used_address_is_retried",
-	  test_an_address_that_is_taken_is_waited_for },
+	  test_contact_lane_at_used_address_is_retried },
 	{ "contact_addresses_are_tried_in_turn",
-	  test_first_addresses_take_turns },
-	{ "write_to_contact_lane_fails",
-	  test_no_write_lands_by_the_first_address },
+	  test_contact_addresses_are_tried_in_turn },
+	{ "write_to_contact_lane_fails", test_write_to_contact_lane_fails },
 	{ "two_planes_that_move_together_reconnect",
-	  test_two_that_move_at_a_time_meet_again },
+	  test_two_planes_that_move_together_reconnect },
 	{ "resolver_at_contact_address_finds_process",
-	  test_who_is_looked_for_at_the_first_address_is_found },
+	  test_resolver_at_contact_address_finds_process },
 	{ "hello_at_contact_address_returns_rail_table",
-	  test_who_knows_the_first_address_is_told_the_others },
+	  test_hello_at_contact_address_returns_rail_table },
 	{ NULL, NULL },
 };

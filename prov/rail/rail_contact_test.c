@@ -126,7 +126,7 @@ static enum tei_rail_end contact_write(struct contact_rig *rig,
 	return end;
 }
 
-static void test_contact_without_listener_is_passed_over(void)
+static void test_contact_without_listener_is_skipped(void)
 {
 	struct tei_rail_addr at[2];
 	struct contact_rig rig;
@@ -174,7 +174,7 @@ static void test_contact_of_another_process_is_no_answer(void)
 	contact_close(&rig);
 }
 
-static void test_peer_refused_at_all_contacts_has_gone(void)
+static void test_peer_refused_at_all_contacts_is_gone(void)
 {
 	struct tei_rail_addr at[2];
 	struct test_plane more;
@@ -297,13 +297,13 @@ static void test_any_failed_allocation_leaves_an_error_or_a_working_peer(void)
 
 const struct tei_test_case rail_contact_cases[] = {
 	{ "contact_without_listener_is_skipped",
-	  test_contact_without_listener_is_passed_over },
+	  test_contact_without_listener_is_skipped },
 	{ "more_contacts_than_a_window_are_all_tried",
 	  test_more_contacts_than_a_window_are_all_tried },
 	{ "contact_of_another_process_is_no_answer",
 	  test_contact_of_another_process_is_no_answer },
 	{ "peer_refused_at_all_contacts_is_gone",
-	  test_peer_refused_at_all_contacts_has_gone },
+	  test_peer_refused_at_all_contacts_is_gone },
 	{ "refused_contact_does_not_hide_the_next_one",
 	  test_refused_contact_does_not_hide_the_next_one },
 	{ "any_failed_allocation_leaves_an_error_or_a_working_peer",

@@ -75,7 +75,7 @@ static enum rail_disconnect cut_one(struct cut_rig *rig)
 	return cut;
 }
 
-static void test_only_what_the_lane_watches_is_cut(void)
+static void test_cut_leaves_sockets_that_lane_does_not_watch(void)
 {
 	struct cut_rig rig;
 
@@ -87,7 +87,7 @@ static void test_only_what_the_lane_watches_is_cut(void)
 }
 
 /* Checks that a socket is not taken for another one that has got its number. */
-static void test_what_was_cut_is_there_until_it_is_closed(void)
+static void test_cut_socket_is_present_until_closed(void)
 {
 	struct cut_rig rig;
 
@@ -108,7 +108,7 @@ static void cut_listed(struct cut_rig *rig,
 	tei_mutex_unlock(&rig->lane.lock);
 }
 
-static void test_one_of_a_list_is_cut_if_it_is_still_that(void)
+static void test_listed_connection_with_reused_number_is_not_cut(void)
 {
 	struct rail_disconnect_list list;
 	struct cut_rig rig;
@@ -129,7 +129,7 @@ static void test_one_of_a_list_is_cut_if_it_is_still_that(void)
 	cut_end(&rig);
 }
 
-static void test_one_that_is_newer_than_the_list_is_cut(void)
+static void test_connection_newer_than_list_is_cut(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	struct rail_disconnect_list list;
@@ -150,7 +150,7 @@ static void test_one_that_is_newer_than_the_list_is_cut(void)
 /* Checks that a connection which a peer has made may belong to any peer,
  * because a reverse-path send may use it. A connection accepted by another lane
  * does not count. */
-static void test_one_that_a_peer_made_may_go_anywhere(void)
+static void test_accepted_connection_makes_look_up_unknown(void)
 {
 	struct sockaddr_in elsewhere = { .sin_family = AF_INET };
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -196,7 +196,7 @@ static void test_one_that_a_peer_made_may_go_anywhere(void)
 
 /* As after a fork: the file stays open, but its number belongs to another
  * file. */
-static void test_a_number_that_was_given_away_is_not_cut(void)
+static void test_cut_of_reused_number_is_skipped(void)
 {
 	struct cut_rig rig;
 	int child;
@@ -229,7 +229,7 @@ static bool cut_await(struct cut_rig *rig, int other, bool full)
 	return true;
 }
 
-static void test_who_does_not_read_is_heard_of(void)
+static void test_peer_that_does_not_read_counts_as_alive(void)
 {
 	struct cut_rig rig;
 	int other;
@@ -249,7 +249,7 @@ static void test_who_does_not_read_is_heard_of(void)
 
 /* Checks that a connection is pending until the process of the peer has
  * answered. */
-static void test_a_busy_peer_is_waited_for(void)
+static void test_connection_of_busy_peer_is_pending(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct cut_rig rig;
@@ -276,7 +276,7 @@ static bool cut_marked(int fd)
 }
 
 /* The lane watches an epoll descriptor that watches a socket. */
-static void lane_descriptors_are_marked_close_on_exec(void)
+static void test_lane_descriptors_are_marked_close_on_exec(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	int nested, inner, stale, child, other;
@@ -319,22 +319,22 @@ static void lane_descriptors_are_marked_close_on_exec(void)
 
 const struct tei_test_case rail_disconnect_cases[] = {
 	{ "cut_socket_is_present_until_closed",
-	  test_what_was_cut_is_there_until_it_is_closed },
+	  test_cut_socket_is_present_until_closed },
 	{ "connection_of_busy_peer_is_pending",
-	  test_a_busy_peer_is_waited_for },
+	  test_connection_of_busy_peer_is_pending },
 	{ "cut_leaves_sockets_that_lane_does_not_watch",
-	  test_only_what_the_lane_watches_is_cut },
+	  test_cut_leaves_sockets_that_lane_does_not_watch },
 	{ "listed_connection_with_reused_number_is_not_cut",
-	  test_one_of_a_list_is_cut_if_it_is_still_that },
+	  test_listed_connection_with_reused_number_is_not_cut },
 	{ "connection_newer_than_list_is_cut",
-	  test_one_that_is_newer_than_the_list_is_cut },
+	  test_connection_newer_than_list_is_cut },
 	{ "accepted_connection_makes_look_up_unknown",
-	  test_one_that_a_peer_made_may_go_anywhere },
+	  test_accepted_connection_makes_look_up_unknown },
 	{ "cut_of_reused_number_is_skipped",
-	  test_a_number_that_was_given_away_is_not_cut },
+	  test_cut_of_reused_number_is_skipped },
 	{ "peer_that_does_not_read_counts_as_alive",
-	  test_who_does_not_read_is_heard_of },
-	{ "lane_descriptors_are_marked_close_on_exec",
-	  lane_descriptors_are_marked_close_on_exec },
+	  test_peer_that_does_not_read_counts_as_alive },
+	{ "test_lane_descriptors_are_marked_close_on_exec",
+	  test_lane_descriptors_are_marked_close_on_exec },
 	{ NULL, NULL },
 };

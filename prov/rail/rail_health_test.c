@@ -65,7 +65,7 @@ static struct tei_rail_stats health_stats(struct test_pair *pair)
 	return s;
 }
 
-static void test_a_burst_of_errors_is_one_fault(void)
+static void test_burst_of_errors_makes_one_fault(void)
 {
 	struct test_pair pair;
 	int i;
@@ -114,7 +114,7 @@ static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 	return n;
 }
 
-static void test_what_was_closed_on_purpose_is_no_fault(void)
+static void test_error_of_closed_lane_makes_no_fault(void)
 {
 	struct test_pair pair;
 
@@ -148,7 +148,7 @@ static void health_others(struct test_pair *pair, uint32_t n)
 			 __ATOMIC_RELAXED);
 }
 
-static void test_a_rail_that_carries_by_other_pairs_is_up(void)
+static void test_rail_with_progress_on_other_pairs_is_up(void)
 {
 	struct test_pair pair;
 	struct rail_fault *f;
@@ -183,7 +183,7 @@ static void test_a_rail_that_carries_by_other_pairs_is_up(void)
 	test_pair_close(&pair);
 }
 
-static void test_a_share_doubles_until_it_is_full(void)
+static void test_share_of_ramp_up_doubles_until_full(void)
 {
 	struct test_pair pair;
 	struct rail_fault *f;
@@ -221,7 +221,7 @@ static void test_a_share_doubles_until_it_is_full(void)
 	test_pair_close(&pair);
 }
 
-static void test_a_ramp_without_traffic_ends(void)
+static void test_ramp_up_without_traffic_ends(void)
 {
 	struct test_pair pair;
 	uint64_t now;
@@ -272,7 +272,7 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	return ns - RAIL_HEALTH_NS;
 }
 
-static void test_silence_counts_from_a_sign_of_life_on(void)
+static void test_stall_is_measured_from_sign_of_life(void)
 {
 	uint64_t quick, slow, never;
 	struct test_pair pair;
@@ -414,7 +414,7 @@ static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 	CU_ASSERT(pair->peer->alive_ns <= f->since_ns);
 }
 
-static void test_nobody_is_suspected_whose_kernel_waits(void)
+static void test_pair_with_full_tcp_window_is_not_suspect(void)
 {
 	struct health_full full;
 	struct test_pair pair;
@@ -453,7 +453,7 @@ static void health_renew(struct test_pair *pair)
 	rail_sched_leave(pair->from.dp);
 }
 
-static void test_the_connection_that_carries_it_is_asked(void)
+static void test_stall_check_uses_connection_that_carries_slices(void)
 {
 	uint64_t end = tei_now_ns() + 5 * TEI_NS_PER_SEC, moves;
 	struct rail_disconnect_list list;
@@ -513,7 +513,7 @@ static void health_posted(struct test_pair *pair, uint32_t n)
 	tei_mutex_unlock(&lane->lock);
 }
 
-static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
+static void test_pair_with_acknowledged_ping_is_not_suspect(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	enum rail_fault_stage after = RAIL_FAULT_DOWN;
@@ -545,7 +545,7 @@ static void test_what_a_kernel_took_is_not_held_against_the_wire(void)
 /* Checks that the slices posted to a silent peer are returned without closing
  * the lane, which other peers use, and that the lane then serves the peer
  * again. */
-static void test_a_silent_peer_leaves_the_lane_to_others(void)
+static void test_cut_of_silent_peer_keeps_lane_open(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *lane, *there;
@@ -664,24 +664,24 @@ static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 	test_pair_close(&pair);
 }
 
-static void test_a_silent_peer_leaves_its_place_to_who_waits(void)
+static void test_silent_peer_with_contended_place_is_cut(void)
 {
 	/* its TCP stack may have acknowledged the last bytes only now */
 	health_contended(2 * TEI_NS_PER_SEC, true, 2, 0);
 }
 
-static void test_but_keeps_it_where_nobody_waits(void)
+static void test_silent_peer_without_waiters_keeps_place(void)
 {
 	health_contended(2 * TEI_NS_PER_SEC, false, 2, 1);
 }
 
-static void test_and_for_a_while(void)
+static void test_silent_peer_at_first_keeps_contended_place(void)
 {
 	health_contended(TEI_NS_PER_SEC / 20, true, 1, 1);
 }
 
 /* Nothing is posted on the pair, and it is connected. */
-static void test_a_pair_that_idles_is_no_fault(void)
+static void test_idle_pair_is_no_fault(void)
 {
 	struct test_pair pair;
 
@@ -853,7 +853,7 @@ static uint32_t health_count(struct test_pair *pair,
 }
 
 /* The test chooses the times. They begin one second ago. */
-static void test_all_that_falls_silent_is_found_together(void)
+static void test_many_silent_peers_are_found_together(void)
 {
 	static struct health_many many;
 	uint64_t now, since;
@@ -939,7 +939,7 @@ static void health_counts(struct test_pair *pair)
 	CU_ASSERT_EQUAL(health_stats(pair).errors, 0);
 }
 
-static void test_what_is_refused_at_once_is_counted(void)
+static void test_refused_posts_are_counted_as_retries(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
@@ -971,33 +971,34 @@ static void test_what_is_refused_at_once_is_counted(void)
 
 const struct tei_test_case rail_health_cases[] = {
 	{ "burst_of_errors_makes_one_fault",
-	  test_a_burst_of_errors_is_one_fault },
+	  test_burst_of_errors_makes_one_fault },
 	{ "error_of_closed_lane_makes_no_fault",
-	  test_what_was_closed_on_purpose_is_no_fault },
+	  test_error_of_closed_lane_makes_no_fault },
 	{ "rail_with_progress_on_other_pairs_is_up",
-	  test_a_rail_that_carries_by_other_pairs_is_up },
+	  test_rail_with_progress_on_other_pairs_is_up },
 	{ "share_of_ramp_up_doubles_until_full",
-	  test_a_share_doubles_until_it_is_full },
-	{ "ramp_up_without_traffic_ends", test_a_ramp_without_traffic_ends },
+	  test_share_of_ramp_up_doubles_until_full },
+	{ "ramp_up_without_traffic_ends", test_ramp_up_without_traffic_ends },
 	{ "stall_check_uses_connection_that_carries_slices",
-	  test_the_connection_that_carries_it_is_asked },
+	  test_stall_check_uses_connection_that_carries_slices },
 	{ "pair_with_full_tcp_window_is_not_suspect",
-	  test_nobody_is_suspected_whose_kernel_waits },
+	  test_pair_with_full_tcp_window_is_not_suspect },
 	{ "stall_is_measured_from_sign_of_life",
-	  test_silence_counts_from_a_sign_of_life_on },
+	  test_stall_is_measured_from_sign_of_life },
 	{ "pair_with_acknowledged_ping_is_not_suspect",
-	  test_what_a_kernel_took_is_not_held_against_the_wire },
+	  test_pair_with_acknowledged_ping_is_not_suspect },
 	{ "cut_of_silent_peer_keeps_lane_open",
-	  test_a_silent_peer_leaves_the_lane_to_others },
+	  test_cut_of_silent_peer_keeps_lane_open },
 	{ "silent_peer_with_contended_place_is_cut",
-	  test_a_silent_peer_leaves_its_place_to_who_waits },
+	  test_silent_peer_with_contended_place_is_cut },
 	{ "silent_peer_without_waiters_keeps_place",
-	  test_but_keeps_it_where_nobody_waits },
-	{ "silent_peer_at_first_keeps_contended_place", test_and_for_a_while },
-	{ "idle_pair_is_no_fault", test_a_pair_that_idles_is_no_fault },
+	  test_silent_peer_without_waiters_keeps_place },
+	{ "silent_peer_at_first_keeps_contended_place",
+	  test_silent_peer_at_first_keeps_contended_place },
+	{ "idle_pair_is_no_fault", test_idle_pair_is_no_fault },
 	{ "many_silent_peers_are_found_together",
-	  test_all_that_falls_silent_is_found_together },
+	  test_many_silent_peers_are_found_together },
 	{ "refused_posts_are_counted_as_retries",
-	  test_what_is_refused_at_once_is_counted },
+	  test_refused_posts_are_counted_as_retries },
 	{ NULL, NULL },
 };

@@ -113,7 +113,7 @@ static void hello_lost(enum hello_knows what)
 }
 
 /* No request is pending, and there is no connection that could be lost. */
-static void test_one_that_is_nowhere_is_looked_up(void)
+static void test_peer_without_address_is_resolved(void)
 {
 	struct tei_rail_addr real;
 	struct test_pair pair;
@@ -140,13 +140,13 @@ static void test_one_that_is_nowhere_is_looked_up(void)
 	test_pair_close(&pair);
 }
 
-static void test_two_that_moved_at_a_time_meet_again(void)
+static void test_two_peers_with_wrong_addresses_reconnect(void)
 {
 	hello_lost(HELLO_MOVED);
 }
 
 /* Neither plane is given the address of the other one. */
-static void test_first_addresses_bring_together_who_is_nowhere(void)
+static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 {
 	struct test_pair pair;
 	struct test_task t;
@@ -173,18 +173,18 @@ static void test_first_addresses_bring_together_who_is_nowhere(void)
 	test_pair_close(&pair);
 }
 
-static void test_two_that_are_away_at_a_time_meet_again(void)
+static void test_two_peers_with_reopening_rails_reconnect(void)
 {
 	hello_lost(HELLO_AWAY);
 }
 
-static void test_one_whose_rails_were_closed_is_met_again(void)
+static void test_peer_with_closed_rails_is_connected_again(void)
 {
 	hello_lost(HELLO_CLOSED);
 }
 
 /* The resolved address may be out of date. */
-static void test_a_wrong_hint_does_no_harm(void)
+static void test_wrong_resolved_address_is_harmless(void)
 {
 	struct tei_rail_addr wrong;
 	struct sockaddr_in *at = (void *)wrong.bytes;
@@ -212,7 +212,7 @@ static void test_a_wrong_hint_does_no_harm(void)
 
 /* The peer has announced that its rail will have an address again. A peer that
  * has closed its rails has not. */
-static void test_an_address_that_is_to_come_is_waited_for(void)
+static void test_announced_address_is_awaited(void)
 {
 	struct test_pair pair;
 	struct test_task t;
@@ -273,7 +273,7 @@ static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
 /* A resolver has the address of a rail of a known peer. The provider makes only
  * one connection for both, which must stay open until the last of them is
  * evicted. */
-static void test_two_of_one_address_share_a_connection(void)
+static void test_peers_with_same_address_share_connection(void)
 {
 	struct tei_rail_peer *resolver;
 	struct tei_rail_addr addr;
@@ -307,19 +307,19 @@ static void test_two_of_one_address_share_a_connection(void)
 
 const struct tei_test_case rail_hello_cases[] = {
 	{ "peers_with_same_address_share_connection",
-	  test_two_of_one_address_share_a_connection },
+	  test_peers_with_same_address_share_connection },
 	{ "two_peers_with_wrong_addresses_reconnect",
-	  test_two_that_moved_at_a_time_meet_again },
+	  test_two_peers_with_wrong_addresses_reconnect },
 	{ "two_peers_with_reopening_rails_reconnect",
-	  test_two_that_are_away_at_a_time_meet_again },
+	  test_two_peers_with_reopening_rails_reconnect },
 	{ "peer_with_closed_rails_is_connected_again",
-	  test_one_whose_rails_were_closed_is_met_again },
+	  test_peer_with_closed_rails_is_connected_again },
 	{ "peers_without_addresses_reconnect_at_contact_addresses",
-	  test_first_addresses_bring_together_who_is_nowhere },
+	  test_peers_without_addresses_reconnect_at_contact_addresses },
 	{ "peer_without_address_is_resolved",
-	  test_one_that_is_nowhere_is_looked_up },
-	{ "wrong_resolved_address_is_harmless", test_a_wrong_hint_does_no_harm },
-	{ "announced_address_is_awaited",
-	  test_an_address_that_is_to_come_is_waited_for },
+	  test_peer_without_address_is_resolved },
+	{ "wrong_resolved_address_is_harmless",
+	  test_wrong_resolved_address_is_harmless },
+	{ "announced_address_is_awaited", test_announced_address_is_awaited },
 	{ NULL, NULL },
 };

@@ -186,7 +186,7 @@ static void test_a_replaced_region_lives_until_its_slices_are_back(void)
 	key_end(&rig);
 }
 
-static void test_an_idle_region_is_given_back_at_once(void)
+static void test_revoking_an_idle_region_is_answered_at_once(void)
 {
 	struct key_rig rig;
 
@@ -202,7 +202,7 @@ static void test_an_idle_region_is_given_back_at_once(void)
 	key_end(&rig);
 }
 
-static void test_an_unknown_region_is_given_back_once(void)
+static void test_revoking_an_unknown_region_is_answered_once(void)
 {
 	struct key_rig rig;
 
@@ -213,7 +213,7 @@ static void test_an_unknown_region_is_given_back_once(void)
 	key_end(&rig);
 }
 
-static void test_a_region_in_use_is_given_back_with_its_last_slice(void)
+static void test_revoking_a_region_in_use_is_answered_after_its_last_slice(void)
 {
 	struct rail_rkey *k;
 	struct key_rig rig;
@@ -238,7 +238,7 @@ static void test_a_region_in_use_is_given_back_with_its_last_slice(void)
 	key_end(&rig);
 }
 
-static void test_slices_that_wait_let_go_of_a_revoked_region(void)
+static void test_slices_in_the_retry_list_release_a_revoked_region(void)
 {
 	struct rail_slice *s;
 	struct rail_rkey *k;
@@ -259,7 +259,7 @@ static void test_slices_that_wait_let_go_of_a_revoked_region(void)
 	key_end(&rig);
 }
 
-static void test_regions_dropped_in_use_are_owed_after_their_slices(void)
+static void test_dropped_regions_in_use_are_answered_after_their_slices(void)
 {
 	uint32_t out_of_order, late;
 	struct rail_rkey *k;
@@ -279,7 +279,7 @@ static void test_regions_dropped_in_use_are_owed_after_their_slices(void)
 	CU_ASSERT_EQUAL(late, 1);
 }
 
-static void test_a_region_told_again_is_owed_after_its_old_slices(void)
+static void test_a_region_added_again_is_answered_after_its_old_slices(void)
 {
 	uint32_t out_of_order, late;
 	struct rail_rkey *k;
@@ -302,7 +302,7 @@ static void test_a_region_told_again_is_owed_after_its_old_slices(void)
 /* --- target side --------------------------------------------------------- */
 
 /* Each key in use has a reserved draining entry. */
-static void test_giving_back_what_is_in_use_takes_no_memory(void)
+static void test_withdrawing_keys_in_use_takes_no_memory(void)
 {
 	const struct rail_draining *room;
 	struct rail_rkey *k[100];
@@ -342,7 +342,7 @@ static void test_a_holder_is_noted_once(void) TEI_NO_TSA
 	free(mr.holders);
 }
 
-static void test_a_region_is_asked_back_until_it_is_drained(void)
+static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 {
 	struct tei_rail_mr *mr = NULL;
 	static char mem[4096];
@@ -374,7 +374,8 @@ static void test_a_region_is_asked_back_until_it_is_drained(void)
 }
 
 /* The peer may still hold the key, and the memory may be registered again. */
-static void test_who_did_not_give_a_region_back_is_asked_on(void)
+static void
+test_a_holder_that_did_not_answer_is_asked_after_unregistration(void)
 {
 	struct tei_rail_mr *mr = NULL;
 	static char mem[4096];
@@ -405,7 +406,7 @@ static void test_who_did_not_give_a_region_back_is_asked_on(void)
 	key_end(&rig);
 }
 
-static void test_asking_for_the_same_key_again_changes_nothing(void)
+static void test_requesting_the_same_key_again_changes_nothing(void)
 {
 	struct rail_key_want *w;
 	struct key_rig rig;
@@ -442,25 +443,25 @@ const struct tei_test_case rail_key_cases[] = {
 	{ "a_replaced_region_lives_until_its_slices_are_back",
 	  test_a_replaced_region_lives_until_its_slices_are_back },
 	{ "revoking_an_idle_region_is_answered_at_once",
-	  test_an_idle_region_is_given_back_at_once },
+	  test_revoking_an_idle_region_is_answered_at_once },
 	{ "revoking_an_unknown_region_is_answered_once",
-	  test_an_unknown_region_is_given_back_once },
+	  test_revoking_an_unknown_region_is_answered_once },
 	{ "revoking_a_region_in_use_is_answered_after_its_last_slice",
-	  test_a_region_in_use_is_given_back_with_its_last_slice },
+	  test_revoking_a_region_in_use_is_answered_after_its_last_slice },
 	{ "slices_in_the_retry_list_release_a_revoked_region",
-	  test_slices_that_wait_let_go_of_a_revoked_region },
+	  test_slices_in_the_retry_list_release_a_revoked_region },
 	{ "dropped_regions_in_use_are_answered_after_their_slices",
-	  test_regions_dropped_in_use_are_owed_after_their_slices },
+	  test_dropped_regions_in_use_are_answered_after_their_slices },
 	{ "a_region_added_again_is_answered_after_its_old_slices",
-	  test_a_region_told_again_is_owed_after_its_old_slices },
+	  test_a_region_added_again_is_answered_after_its_old_slices },
 	{ "withdrawing_keys_in_use_takes_no_memory",
-	  test_giving_back_what_is_in_use_takes_no_memory },
+	  test_withdrawing_keys_in_use_takes_no_memory },
 	{ "a_holder_is_noted_once", test_a_holder_is_noted_once },
 	{ "a_region_is_revoked_until_its_holder_has_drained_it",
-	  test_a_region_is_asked_back_until_it_is_drained },
+	  test_a_region_is_revoked_until_its_holder_has_drained_it },
 	{ "requesting_the_same_key_again_changes_nothing",
-	  test_asking_for_the_same_key_again_changes_nothing },
+	  test_requesting_the_same_key_again_changes_nothing },
 	{ "a_holder_that_did_not_answer_is_asked_after_unregistration",
-	  test_who_did_not_give_a_region_back_is_asked_on },
+	  test_a_holder_that_did_not_answer_is_asked_after_unregistration },
 	{ NULL, NULL },
 };

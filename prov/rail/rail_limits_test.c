@@ -19,7 +19,7 @@ static void limits_log(const struct rail_limits *l,
 		fprintf(stderr, "\"%s\", not \"%s\"\n", text, want);
 }
 
-static void test_too_little_memory_is_memlock_or_a_full_table(void)
+static void test_enomem_names_memlock_and_the_number_of_registrations(void)
 {
 	const struct rail_reg_tried t = { LIMITS_MIB, LIMITS_MIB, 0, 1 };
 	struct rail_limits l = {
@@ -47,7 +47,7 @@ static void test_too_little_memory_is_memlock_or_a_full_table(void)
 		   "takes 4096");
 }
 
-static void test_a_refused_size_is_named_with_the_devices(void)
+static void test_a_refused_size_is_named_with_the_limit_of_the_device(void)
 {
 	struct rail_reg_tried t = { 8 * LIMITS_MIB, LIMITS_MIB, 0, 8 };
 	struct rail_limits l = { .max_size = 0 };
@@ -80,7 +80,7 @@ static void test_pieces_that_were_taken_are_counted(void)
 		   "registrations, the device takes 12");
 }
 
-static void test_a_key_is_named_with_its_size(void)
+static void test_an_exhausted_key_space_is_named_with_the_size_of_a_key(void)
 {
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };
 	const struct rail_limits l = { .count = 250, .key_size = 1 };
@@ -107,7 +107,7 @@ static void test_queues_that_cannot_be_pinned_name_memlock(void)
 }
 
 /* The longest text. */
-static void test_what_does_not_fit_is_cut(void)
+static void test_a_text_that_does_not_fit_is_truncated(void)
 {
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };
 	const struct rail_limits l = {
@@ -145,17 +145,17 @@ static void test_a_rails_limits_are_read(void)
 
 const struct tei_test_case rail_limits_cases[] = {
 	{ "enomem_names_memlock_and_the_number_of_registrations",
-	  test_too_little_memory_is_memlock_or_a_full_table },
+	  test_enomem_names_memlock_and_the_number_of_registrations },
 	{ "a_refused_size_is_named_with_the_limit_of_the_device",
-	  test_a_refused_size_is_named_with_the_devices },
+	  test_a_refused_size_is_named_with_the_limit_of_the_device },
 	{ "pieces_that_were_taken_are_counted",
 	  test_pieces_that_were_taken_are_counted },
 	{ "an_exhausted_key_space_is_named_with_the_size_of_a_key",
-	  test_a_key_is_named_with_its_size },
+	  test_an_exhausted_key_space_is_named_with_the_size_of_a_key },
 	{ "queues_that_cannot_be_pinned_name_memlock",
 	  test_queues_that_cannot_be_pinned_name_memlock },
 	{ "a_text_that_does_not_fit_is_truncated",
-	  test_what_does_not_fit_is_cut },
+	  test_a_text_that_does_not_fit_is_truncated },
 	{ "a_rails_limits_are_read", test_a_rails_limits_are_read },
 	{ NULL, NULL },
 };

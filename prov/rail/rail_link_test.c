@@ -25,7 +25,7 @@ static void link_address(struct rail *rail, const char *ip)
 	memcpy(a->bytes, &in, sizeof(in));
 }
 
-static void test_the_interface_is_that_of_the_address(void)
+static void test_the_interface_of_a_rail_is_found_by_its_address(void)
 {
 	struct rail rail;
 
@@ -61,7 +61,7 @@ static struct tei_rail_stats link_stats(struct test_pair *pair)
 	return s;
 }
 
-static void test_a_link_goes_and_comes_back(void)
+static void test_a_rail_follows_its_link_down_and_up(void)
 {
 	struct test_pair pair;
 	int s[2];
@@ -95,8 +95,8 @@ static void test_a_link_goes_and_comes_back(void)
 
 const struct tei_test_case rail_link_cases[] = {
 	{ "the_interface_of_a_rail_is_found_by_its_address",
-	  test_the_interface_is_that_of_the_address },
+	  test_the_interface_of_a_rail_is_found_by_its_address },
 	{ "a_rail_follows_its_link_down_and_up",
-	  test_a_link_goes_and_comes_back },
+	  test_a_rail_follows_its_link_down_and_up },
 	{ NULL, NULL },
 };

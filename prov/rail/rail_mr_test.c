@@ -192,22 +192,22 @@ static void mr_check_mode_everywhere(int mode)
 		mr_check_mode(mr_providers[i], mode);
 }
 
-static void test_memory_works_as_each_provider_likes_it(void)
+static void test_memory_works_in_the_mode_of_each_provider(void)
 {
 	mr_check_mode_everywhere(-1);
 }
 
-static void test_keys_are_the_providers(void)
+static void test_memory_works_with_keys_of_the_provider(void)
 {
 	mr_check_mode_everywhere(FI_MR_PROV_KEY);
 }
 
-static void test_keys_go_with_addresses(void)
+static void test_memory_works_with_virtual_addresses(void)
 {
 	mr_check_mode_everywhere(FI_MR_VIRT_ADDR);
 }
 
-static void test_keys_are_of_the_verbs_kind(void)
+static void test_memory_works_in_the_mode_of_verbs(void)
 {
 	mr_check_mode_everywhere(FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
 				 FI_MR_ALLOCATED);
@@ -215,7 +215,7 @@ static void test_keys_are_of_the_verbs_kind(void)
 
 /* In this mode both domains are one, and moonrail's message buffers are
  * registered too. */
-static void test_local_memory_has_descriptors(void)
+static void test_memory_works_with_local_descriptors(void)
 {
 	mr_check_mode_everywhere(FI_MR_LOCAL);
 }
@@ -251,13 +251,13 @@ static void test_a_large_region_is_registered_in_pieces(void)
 	mr_check_split(-1);
 }
 
-static void test_pieces_have_addresses_and_descriptors(void)
+static void test_a_split_region_works_with_addresses_and_descriptors(void)
 {
 	mr_check_split(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY |
 		       FI_MR_ALLOCATED);
 }
 
-static void test_pieces_have_offsets_and_descriptors(void)
+static void test_a_split_region_works_with_offsets_and_descriptors(void)
 {
 	mr_check_split(FI_MR_LOCAL);
 }
@@ -284,7 +284,7 @@ static void test_small_tasks_across_pieces_complete(void)
 }
 
 /* The keys do not fit into one KEY_REP. */
-static void test_keys_of_very_many_pieces_are_fetched(void)
+static void test_keys_that_need_several_replies_are_fetched(void)
 {
 	struct mr_rig rig;
 
@@ -337,7 +337,7 @@ static void mr_check_uneven(int mode)
 	rail_shim_remove(&second);
 }
 
-static void test_rails_may_have_pieces_of_different_sizes(void)
+static void test_rails_may_split_a_region_into_different_sizes(void)
 {
 	mr_check_uneven(-1);
 	mr_check_uneven(FI_MR_VIRT_ADDR);
@@ -386,7 +386,7 @@ static void test_a_device_refuses_a_size_once(void)
 }
 
 /* A refusal of GPU memory sets no limit for host memory. */
-static void test_limits_of_a_gpu_are_not_the_hosts(void)
+static void test_a_refused_size_of_gpu_memory_does_not_limit_host_memory(void)
 {
 	const struct tei_rail_device device = { .dmabuf = -1 };
 	struct tei_rail_mr *mr;
@@ -410,7 +410,7 @@ static void test_limits_of_a_gpu_are_not_the_hosts(void)
 }
 
 /* The rail can be opened neither with FI_HMEM nor without. */
-static void test_a_rail_that_opens_neither_way_says_why_of_both(void)
+static void test_a_rail_that_fails_to_open_names_both_errors(void)
 {
 	struct tei_err with, without;
 	struct test_plane plane;
@@ -457,7 +457,7 @@ static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
 	shim->refused = 0;
 }
 
-static void test_a_hopeless_registration_ends(void)
+static void test_a_registration_that_cannot_succeed_fails_soon(void)
 {
 	struct mr_rig rig;
 
@@ -531,7 +531,7 @@ static void mr_await_gen(struct mr_rig *rig, uint32_t gen)
 	CU_ASSERT(known);
 }
 
-static void test_bound_regions_are_made_anew_with_their_lane(void)
+static void test_bound_regions_are_registered_again_with_their_lane(void)
 {
 	uint32_t gen, made;
 	struct mr_rig rig;
@@ -666,7 +666,7 @@ static uint64_t mr_sent(struct test_plane *p, size_t rail)
 	return s.tx_bytes;
 }
 
-static void test_rails_are_ranked_by_the_part_of_a_region(void)
+static void test_rails_are_ranked_for_each_numa_range_of_a_region(void)
 {
 	struct tei_topo *topo = mr_topo();
 	struct tei_rail_mr *mr = NULL;
@@ -767,7 +767,7 @@ static void test_far_rails_help_when_near_ones_are_full(void)
 	tei_topo_free(topo);
 }
 
-static void test_far_rails_keep_off_while_near_ones_have_room(void)
+static void test_far_rails_are_unused_while_near_ones_have_room(void)
 {
 	struct tei_topo *topo = mr_topo();
 	struct mr_rig rig;
@@ -798,7 +798,7 @@ static uint64_t mr_far_alone(struct mr_rig *rig, uint64_t len)
 	return 0;
 }
 
-static void test_far_rails_stand_in_when_near_ones_are_down(void)
+static void test_far_rails_replace_near_ones_that_are_down(void)
 {
 	struct tei_topo *topo = mr_topo();
 	struct mr_rig rig;
@@ -837,7 +837,7 @@ static void mr_two_end(struct mr_rig *rig, struct rail_shim *second,
 	tei_topo_free(topo);
 }
 
-static void test_near_rails_are_registered_on_first(void)
+static void test_a_region_is_registered_on_near_rails_first(void)
 {
 	struct tei_topo *topo = mr_topo();
 	struct rail_shim second;
@@ -860,7 +860,7 @@ static void test_near_rails_are_registered_on_first(void)
 
 /* The region is large enough for one thread per rail. Its pages are never
  * touched. */
-static void test_a_large_region_is_on_all_rails_or_on_none(void)
+static void test_a_large_region_is_registered_on_all_rails_or_none(void)
 {
 	struct tei_topo *topo = mr_topo();
 	struct rail_shim second;
@@ -895,7 +895,7 @@ static void test_a_large_region_is_on_all_rails_or_on_none(void)
 	munmap(mem, len);
 }
 
-static void test_the_error_names_the_limit_and_its_value(void)
+static void test_a_refused_registration_names_the_limit_and_its_value(void)
 {
 	struct tei_rail_mr *mr;
 	struct rlimit limit;
@@ -968,47 +968,48 @@ const struct tei_test_case rail_mr_cases[] = {
 	{ "far_rails_help_when_near_ones_are_full",
 	  test_far_rails_help_when_near_ones_are_full },
 	{ "far_rails_are_unused_while_near_ones_have_room",
-	  test_far_rails_keep_off_while_near_ones_have_room },
+	  test_far_rails_are_unused_while_near_ones_have_room },
 	{ "far_rails_replace_near_ones_that_are_down",
-	  test_far_rails_stand_in_when_near_ones_are_down },
+	  test_far_rails_replace_near_ones_that_are_down },
 	{ "every_bit_of_a_key_changes", test_every_bit_of_a_key_changes },
 	{ "a_region_is_registered_on_near_rails_first",
-	  test_near_rails_are_registered_on_first },
+	  test_a_region_is_registered_on_near_rails_first },
 	{ "a_large_region_is_registered_on_all_rails_or_none",
-	  test_a_large_region_is_on_all_rails_or_on_none },
+	  test_a_large_region_is_registered_on_all_rails_or_none },
 	{ "a_refused_registration_names_the_limit_and_its_value",
-	  test_the_error_names_the_limit_and_its_value },
+	  test_a_refused_registration_names_the_limit_and_its_value },
 	{ "memory_works_in_the_mode_of_each_provider",
-	  test_memory_works_as_each_provider_likes_it },
+	  test_memory_works_in_the_mode_of_each_provider },
 	{ "memory_works_with_keys_of_the_provider",
-	  test_keys_are_the_providers },
-	{ "memory_works_with_virtual_addresses", test_keys_go_with_addresses },
+	  test_memory_works_with_keys_of_the_provider },
+	{ "memory_works_with_virtual_addresses",
+	  test_memory_works_with_virtual_addresses },
 	{ "memory_works_in_the_mode_of_verbs",
-	  test_keys_are_of_the_verbs_kind },
+	  test_memory_works_in_the_mode_of_verbs },
 	{ "memory_works_with_local_descriptors",
-	  test_local_memory_has_descriptors },
+	  test_memory_works_with_local_descriptors },
 	{ "a_refused_size_of_gpu_memory_does_not_limit_host_memory",
-	  test_limits_of_a_gpu_are_not_the_hosts },
+	  test_a_refused_size_of_gpu_memory_does_not_limit_host_memory },
 	{ "a_rail_that_fails_to_open_names_both_errors",
-	  test_a_rail_that_opens_neither_way_says_why_of_both },
+	  test_a_rail_that_fails_to_open_names_both_errors },
 	{ "a_large_region_is_registered_in_pieces",
 	  test_a_large_region_is_registered_in_pieces },
 	{ "a_split_region_works_with_addresses_and_descriptors",
-	  test_pieces_have_addresses_and_descriptors },
+	  test_a_split_region_works_with_addresses_and_descriptors },
 	{ "a_split_region_works_with_offsets_and_descriptors",
-	  test_pieces_have_offsets_and_descriptors },
+	  test_a_split_region_works_with_offsets_and_descriptors },
 	{ "small_tasks_across_pieces_complete",
 	  test_small_tasks_across_pieces_complete },
 	{ "keys_that_need_several_replies_are_fetched",
-	  test_keys_of_very_many_pieces_are_fetched },
+	  test_keys_that_need_several_replies_are_fetched },
 	{ "rails_may_split_a_region_into_different_sizes",
-	  test_rails_may_have_pieces_of_different_sizes },
+	  test_rails_may_split_a_region_into_different_sizes },
 	{ "a_refused_size_is_halved", test_a_refused_size_is_halved },
 	{ "a_device_refuses_a_size_once", test_a_device_refuses_a_size_once },
 	{ "a_registration_that_cannot_succeed_fails_soon",
-	  test_a_hopeless_registration_ends },
+	  test_a_registration_that_cannot_succeed_fails_soon },
 	{ "bound_regions_are_registered_again_with_their_lane",
-	  test_bound_regions_are_made_anew_with_their_lane },
+	  test_bound_regions_are_registered_again_with_their_lane },
 	{ "a_device_that_binds_local_memory_is_refused",
 	  test_a_device_that_binds_local_memory_is_refused },
 	{ "counted_regions_are_enabled", test_counted_regions_are_enabled },
@@ -1017,6 +1018,6 @@ const struct tei_test_case rail_mr_cases[] = {
 	{ "raw_keys_are_mapped_for_each_pair_of_rails",
 	  test_raw_keys_are_mapped_for_each_pair_of_rails },
 	{ "rails_are_ranked_for_each_numa_range_of_a_region",
-	  test_rails_are_ranked_by_the_part_of_a_region },
+	  test_rails_are_ranked_for_each_numa_range_of_a_region },
 	{ NULL, NULL },
 };

@@ -349,7 +349,7 @@ static void test_a_hello_introduces_a_peer(void)
 	msg_end(&rig);
 }
 
-static void test_strangers_are_not_listened_to(void)
+static void test_messages_of_unknown_senders_are_dropped(void)
 {
 	uint32_t before = test_notified();
 	struct msg_rig rig;
@@ -511,7 +511,7 @@ static void test_fuzzed_messages_do_no_harm(void)
 	msg_end(&rig);
 }
 
-static void test_messages_to_another_incarnation_are_not_for_us(void)
+static void test_messages_to_another_incarnation_are_ignored(void)
 {
 	uint32_t before = test_notified();
 	uint8_t buf[RAIL_MSG_MAX];
@@ -567,7 +567,7 @@ static void msg_hold_all(struct msg_rig *rig, bool hold)
 	rail_sched_leave(rig->plane.dp);
 }
 
-static void test_the_longest_silent_peer_makes_room(void)
+static void test_the_peer_silent_for_longest_is_evicted(void)
 {
 	struct msg_rig rig;
 	uint64_t i;
@@ -600,7 +600,7 @@ static void test_the_longest_silent_peer_makes_room(void)
 	msg_end(&rig);
 }
 
-static void test_a_forgotten_holder_makes_its_region_lost(void)
+static void test_a_region_of_a_forgotten_key_holder_is_fenced(void)
 {
 	static char mem[4096];
 	struct tei_rail_mr *mr = NULL;
@@ -628,7 +628,7 @@ static void test_a_forgotten_holder_makes_its_region_lost(void)
 	msg_end(&rig);
 }
 
-static void test_a_leave_amid_writes_is_no_promise(void)
+static void test_a_region_of_a_peer_that_left_amid_writes_is_fenced(void)
 {
 	static char mem[4096];
 	struct tei_rail_mr *mr = NULL;
@@ -690,7 +690,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	msg_end(&rig);
 }
 
-static void test_peers_beyond_the_limit_are_not_taken(void)
+static void test_peers_beyond_the_limit_are_not_accepted(void)
 {
 	struct tei_rail_peer *p;
 	struct msg_rig rig;
@@ -722,7 +722,7 @@ static void test_peers_beyond_the_limit_are_not_taken(void)
 	msg_end(&rig);
 }
 
-static void test_a_malformed_hello_takes_no_room(void)
+static void test_a_malformed_hello_creates_no_peer(void)
 {
 	uint8_t buf[RAIL_MSG_MAX];
 	struct msg_rig rig;
@@ -852,7 +852,7 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	msg_end(&rig);
 }
 
-static void test_a_key_that_is_asked_for_is_answered(void)
+static void test_a_key_request_is_answered(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	static char mem[4096];
@@ -1090,7 +1090,7 @@ static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 }
 
 /* The last message of the peer arrived over the pair that is to be fenced. */
-static void test_a_fence_is_asked_for_by_no_pair_that_is_down(void)
+static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, asked;
 	struct tei_rail_dp *dp;
@@ -1162,7 +1162,7 @@ static void msg_drained(struct test_pair *pair)
 }
 
 /* All peers are connected first. Then each one sends as much as it may. */
-static void test_no_peers_take_all_buffers(void)
+static void test_peers_cannot_take_all_send_buffers(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct tei_rail_peer *peer[MSG_GREEDY];
@@ -1199,33 +1199,32 @@ static void test_no_peers_take_all_buffers(void)
 const struct tei_test_case rail_msg_cases[] = {
 	{ "a_hello_introduces_a_peer", test_a_hello_introduces_a_peer },
 	{ "messages_of_unknown_senders_are_dropped",
-	  test_strangers_are_not_listened_to },
+	  test_messages_of_unknown_senders_are_dropped },
 	{ "garbage_is_dropped", test_garbage_is_dropped },
 	{ "a_wrong_header_is_refused", test_a_wrong_header_is_refused },
 	{ "truncated_messages_do_nothing", test_truncated_messages_do_nothing },
 	{ "fuzzed_messages_do_no_harm", test_fuzzed_messages_do_no_harm },
 	{ "messages_to_another_incarnation_are_ignored",
-	  test_messages_to_another_incarnation_are_not_for_us },
+	  test_messages_to_another_incarnation_are_ignored },
 	{ "peers_beyond_the_limit_are_not_accepted",
-	  test_peers_beyond_the_limit_are_not_taken },
+	  test_peers_beyond_the_limit_are_not_accepted },
 	{ "the_peer_silent_for_longest_is_evicted",
-	  test_the_longest_silent_peer_makes_room },
+	  test_the_peer_silent_for_longest_is_evicted },
 	{ "a_region_of_a_forgotten_key_holder_is_fenced",
-	  test_a_forgotten_holder_makes_its_region_lost },
+	  test_a_region_of_a_forgotten_key_holder_is_fenced },
 	{ "a_region_of_a_peer_that_left_amid_writes_is_fenced",
-	  test_a_leave_amid_writes_is_no_promise },
+	  test_a_region_of_a_peer_that_left_amid_writes_is_fenced },
 	{ "a_silent_peer_is_asked_and_forgotten",
 	  test_a_silent_peer_is_asked_and_forgotten },
 	{ "a_malformed_hello_creates_no_peer",
-	  test_a_malformed_hello_takes_no_room },
+	  test_a_malformed_hello_creates_no_peer },
 	{ "refusal_is_judged_by_its_code_and_not_by_its_text",
 	  test_refusal_is_judged_by_its_code_and_not_by_its_text },
 	{ "a_refusal_ends_the_peer_that_it_names",
 	  test_a_refusal_ends_the_peer_that_it_names },
 	{ "keys_older_than_a_revocation_are_void",
 	  test_keys_older_than_a_revocation_are_void },
-	{ "a_key_request_is_answered",
-	  test_a_key_that_is_asked_for_is_answered },
+	{ "a_key_request_is_answered", test_a_key_request_is_answered },
 	{ "law13_an_atomic_is_executed_once",
 	  test_law13_an_atomic_is_executed_once },
 	{ "hostile_atomics_change_nothing",
@@ -1233,8 +1232,8 @@ const struct tei_test_case rail_msg_cases[] = {
 	{ "a_fence_closes_a_generation_once",
 	  test_a_fence_closes_a_generation_once },
 	{ "a_fence_request_avoids_a_pair_that_is_down",
-	  test_a_fence_is_asked_for_by_no_pair_that_is_down },
+	  test_a_fence_request_avoids_a_pair_that_is_down },
 	{ "peers_cannot_take_all_send_buffers",
-	  test_no_peers_take_all_buffers },
+	  test_peers_cannot_take_all_send_buffers },
 	{ NULL, NULL },
 };

@@ -328,7 +328,7 @@ static int note_end(struct note_caller *c)
 
 /* --- cases: a notification arrives as a whole, and once ------------------ */
 
-static void note_of_1_mib_arrives_whole(void)
+static void test_note_of_1_mib_arrives_whole(void)
 {
 	struct note_rig rig;
 
@@ -348,7 +348,7 @@ static void note_of_1_mib_arrives_whole(void)
 	note_close(&rig);
 }
 
-static void note_above_1_mib_is_refused(void)
+static void test_note_above_1_mib_is_refused(void)
 {
 	char *big = malloc(TEI_RAIL_NOTIFY_MAX + 2);
 	struct tei_rail_outgoing *out;
@@ -457,19 +457,19 @@ static void note_chaos(bool forget)
 	note_close(&rig);
 }
 
-static void note_arrives_once_whatever_the_wire_does(void)
+static void test_note_arrives_once_over_a_lossy_wire(void)
 {
 	note_chaos(false);
 }
 
-static void note_arrives_once_though_the_sender_is_forgotten(void)
+static void test_note_arrives_once_if_the_receiver_forgets_the_sender(void)
 {
 	note_chaos(true);
 }
 
 /* --- cases: limits ---------------------------------------------------------- */
 
-static void full_receiver_makes_senders_wait(void)
+static void test_full_receiver_makes_senders_wait(void)
 {
 	struct note_rig rig;
 	uint64_t i, got = 0;
@@ -510,7 +510,7 @@ static void note_second(const struct note_rig *rig, struct note_rig *two)
 	note_meet(two->to, two->from);
 }
 
-static void room_goes_to_the_peer_that_waits_longest(void)
+static void test_room_goes_to_the_peer_that_waits_longest(void)
 {
 	struct note_rig rig, two;
 
@@ -536,7 +536,7 @@ static void room_goes_to_the_peer_that_waits_longest(void)
 
 /* A sender that begins a notification and never ends it must not keep the room
  * forever. */
-static void idle_assembly_gives_its_room_back(void)
+static void test_idle_assembly_is_dropped_if_room_is_needed(void)
 {
 	struct note_rig rig, two;
 	uint64_t end;
@@ -560,7 +560,7 @@ static void idle_assembly_gives_its_room_back(void)
 	note_close(&rig);
 }
 
-static void own_notes_share_the_limit(void)
+static void test_notes_reserved_by_the_user_count_against_the_limit(void)
 {
 	struct note_rig rig;
 
@@ -583,7 +583,7 @@ static void own_notes_share_the_limit(void)
 	note_close(&rig);
 }
 
-static void sender_queue_is_limited(void)
+static void test_sender_queue_is_limited(void)
 {
 	struct tei_rail_outgoing *out;
 	struct note_rig rig;
@@ -612,7 +612,7 @@ static void sender_queue_is_limited(void)
 
 /* --- cases: waiting --------------------------------------------------------- */
 
-static void wait_ends_with_the_acknowledgement(void)
+static void test_wait_ends_with_the_acknowledgement(void)
 {
 	struct note_caller c;
 	struct note_rig rig;
@@ -627,7 +627,7 @@ static void wait_ends_with_the_acknowledgement(void)
 }
 
 /* No byte of the notification was sent, so it is withdrawn without a trace. */
-static void unsent_note_is_withdrawn(void)
+static void test_unsent_note_is_withdrawn(void)
 {
 	struct tei_err err;
 	struct note_rig rig;
@@ -646,7 +646,7 @@ static void unsent_note_is_withdrawn(void)
 }
 
 /* The last byte was not sent, so the receiver drops what it has. */
-static void half_sent_note_is_withdrawn(void)
+static void test_half_sent_note_is_withdrawn(void)
 {
 	struct note_caller c;
 	struct note_rig rig;
@@ -694,17 +694,17 @@ static void late_note_arrives_at_most_once(bool late)
 	note_close(&rig);
 }
 
-static void late_note_arrives_before_the_next(void)
+static void test_late_note_arrives_before_the_next(void)
 {
 	late_note_arrives_at_most_once(false);
 }
 
-static void late_note_is_dropped_after_the_next(void)
+static void test_late_note_is_dropped_after_the_next(void)
 {
 	late_note_arrives_at_most_once(true);
 }
 
-static void full_receiver_fails_the_wait_for_certain(void)
+static void test_wait_for_a_full_receiver_fails_as_not_delivered(void)
 {
 	struct note_caller c;
 	struct note_rig rig;
@@ -730,7 +730,7 @@ static void full_receiver_fails_the_wait_for_certain(void)
 	note_close(&rig);
 }
 
-static void wait_ends_when_the_peer_has_gone(void)
+static void test_wait_ends_when_the_peer_has_gone(void)
 {
 	struct rail_done done;
 	struct note_caller c;
@@ -751,7 +751,7 @@ static void wait_ends_when_the_peer_has_gone(void)
 	note_close(&rig);
 }
 
-static void wait_ends_when_the_engine_is_closed(void)
+static void test_wait_ends_when_the_engine_is_closed(void)
 {
 	struct note_caller c;
 	struct note_rig rig;
@@ -768,7 +768,7 @@ static void wait_ends_when_the_engine_is_closed(void)
 
 /* The notification is delivered, but the answer is lost and the receiver
  * forgets the sender. */
-static void forgotten_sender_is_not_heard_twice(void)
+static void test_note_is_delivered_once_although_its_sender_was_forgotten(void)
 {
 	struct note_rig rig;
 
@@ -789,7 +789,7 @@ static void forgotten_sender_is_not_heard_twice(void)
 /* As before, but the receiver has also lost the memory of freed peers. Neither
  * side knows whether the notification was delivered, so it is not delivered
  * again. */
-static void forgotten_stream_is_resumed_behind_the_doubt(void)
+static void test_forgotten_stream_resumes_after_the_doubtful_note(void)
 {
 	struct note_caller c;
 	struct note_rig rig;
@@ -812,7 +812,7 @@ static void forgotten_stream_is_resumed_behind_the_doubt(void)
 	note_close(&rig);
 }
 
-static void old_stream_is_ignored(void)
+static void test_old_stream_is_ignored(void)
 {
 	struct tei_rail_peer *old;
 	struct note_rig rig;
@@ -837,7 +837,7 @@ static void old_stream_is_ignored(void)
 	note_close(&rig);
 }
 
-static void message_of_an_earlier_session_asks_for_a_hello(void)
+static void test_message_of_an_earlier_session_asks_for_a_hello(void)
 {
 	struct note_rig rig;
 
@@ -908,7 +908,7 @@ static void note_forge(struct note_rig *rig, const struct note_forged *f)
 	note_check_limit(rig);
 }
 
-static void malformed_fragments_do_nothing(void)
+static void test_malformed_fragments_do_nothing(void)
 {
 	struct note_forged good, f[16];
 	struct note_rig rig;
@@ -947,7 +947,7 @@ static void malformed_fragments_do_nothing(void)
 }
 
 /* The second fragment has other lengths, or belongs to another notification. */
-static void contradicting_fragments_are_not_joined(void)
+static void test_contradicting_fragments_are_not_joined(void)
 {
 	struct note_forged f;
 	struct note_rig rig;
@@ -981,7 +981,7 @@ static void contradicting_fragments_are_not_joined(void)
 
 /* Many processes announce more bytes than there is room for, and send none of
  * them. */
-static void announced_bytes_count_against_the_limit(void)
+static void test_announced_bytes_count_against_the_limit(void)
 {
 	struct note_forged f;
 	struct note_rig rig;
@@ -1001,7 +1001,7 @@ static void announced_bytes_count_against_the_limit(void)
 	note_close(&rig);
 }
 
-static void fuzzed_fragments_do_no_harm(void)
+static void test_fuzzed_fragments_do_no_harm(void)
 {
 	uint8_t msg[RAIL_MSG_MAX], *exact;
 	struct note_forged f;
@@ -1050,47 +1050,52 @@ static void fuzzed_fragments_do_no_harm(void)
 }
 
 const struct tei_test_case rail_notify_cases[] = {
-	{ "note_of_1_mib_arrives_whole", note_of_1_mib_arrives_whole },
-	{ "note_above_1_mib_is_refused", note_above_1_mib_is_refused },
+	{ "test_note_of_1_mib_arrives_whole",
+	  test_note_of_1_mib_arrives_whole },
+	{ "test_note_above_1_mib_is_refused",
+	  test_note_above_1_mib_is_refused },
 	{ "note_arrives_once_over_a_lossy_wire",
-	  note_arrives_once_whatever_the_wire_does },
+	  test_note_arrives_once_over_a_lossy_wire },
 	{ "note_arrives_once_if_the_receiver_forgets_the_sender",
-	  note_arrives_once_though_the_sender_is_forgotten },
-	{ "full_receiver_makes_senders_wait",
-	  full_receiver_makes_senders_wait },
-	{ "room_goes_to_the_peer_that_waits_longest",
-	  room_goes_to_the_peer_that_waits_longest },
+	  test_note_arrives_once_if_the_receiver_forgets_the_sender },
+	{ "test_full_receiver_makes_senders_wait",
+	  test_full_receiver_makes_senders_wait },
+	{ "test_room_goes_to_the_peer_that_waits_longest",
+	  test_room_goes_to_the_peer_that_waits_longest },
 	{ "idle_assembly_is_dropped_if_room_is_needed",
-	  idle_assembly_gives_its_room_back },
+	  test_idle_assembly_is_dropped_if_room_is_needed },
 	{ "notes_reserved_by_the_user_count_against_the_limit",
-	  own_notes_share_the_limit },
-	{ "sender_queue_is_limited", sender_queue_is_limited },
-	{ "wait_ends_with_the_acknowledgement",
-	  wait_ends_with_the_acknowledgement },
-	{ "unsent_note_is_withdrawn", unsent_note_is_withdrawn },
-	{ "half_sent_note_is_withdrawn", half_sent_note_is_withdrawn },
-	{ "late_note_arrives_before_the_next",
-	  late_note_arrives_before_the_next },
-	{ "late_note_is_dropped_after_the_next",
-	  late_note_is_dropped_after_the_next },
+	  test_notes_reserved_by_the_user_count_against_the_limit },
+	{ "test_sender_queue_is_limited", test_sender_queue_is_limited },
+	{ "test_wait_ends_with_the_acknowledgement",
+	  test_wait_ends_with_the_acknowledgement },
+	{ "test_unsent_note_is_withdrawn", test_unsent_note_is_withdrawn },
+	{ "test_half_sent_note_is_withdrawn",
+	  test_half_sent_note_is_withdrawn },
+	{ "test_late_note_arrives_before_the_next",
+	  test_late_note_arrives_before_the_next },
+	{ "test_late_note_is_dropped_after_the_next",
+	  test_late_note_is_dropped_after_the_next },
 	{ "wait_for_a_full_receiver_fails_as_not_delivered",
-	  full_receiver_fails_the_wait_for_certain },
-	{ "wait_ends_when_the_peer_has_gone",
-	  wait_ends_when_the_peer_has_gone },
-	{ "wait_ends_when_the_engine_is_closed",
-	  wait_ends_when_the_engine_is_closed },
+	  test_wait_for_a_full_receiver_fails_as_not_delivered },
+	{ "test_wait_ends_when_the_peer_has_gone",
+	  test_wait_ends_when_the_peer_has_gone },
+	{ "test_wait_ends_when_the_engine_is_closed",
+	  test_wait_ends_when_the_engine_is_closed },
 	{ "note_is_delivered_once_although_its_sender_was_forgotten",
-	  forgotten_sender_is_not_heard_twice },
+	  test_note_is_delivered_once_although_its_sender_was_forgotten },
 	{ "forgotten_stream_resumes_after_the_doubtful_note",
-	  forgotten_stream_is_resumed_behind_the_doubt },
-	{ "old_stream_is_ignored", old_stream_is_ignored },
-	{ "message_of_an_earlier_session_asks_for_a_hello",
-	  message_of_an_earlier_session_asks_for_a_hello },
-	{ "malformed_fragments_do_nothing", malformed_fragments_do_nothing },
-	{ "contradicting_fragments_are_not_joined",
-	  contradicting_fragments_are_not_joined },
-	{ "announced_bytes_count_against_the_limit",
-	  announced_bytes_count_against_the_limit },
-	{ "fuzzed_fragments_do_no_harm", fuzzed_fragments_do_no_harm },
+	  test_forgotten_stream_resumes_after_the_doubtful_note },
+	{ "test_old_stream_is_ignored", test_old_stream_is_ignored },
+	{ "test_message_of_an_earlier_session_asks_for_a_hello",
+	  test_message_of_an_earlier_session_asks_for_a_hello },
+	{ "test_malformed_fragments_do_nothing",
+	  test_malformed_fragments_do_nothing },
+	{ "test_contradicting_fragments_are_not_joined",
+	  test_contradicting_fragments_are_not_joined },
+	{ "test_announced_bytes_count_against_the_limit",
+	  test_announced_bytes_count_against_the_limit },
+	{ "test_fuzzed_fragments_do_no_harm",
+	  test_fuzzed_fragments_do_no_harm },
 	{ NULL, NULL },
 };

@@ -86,7 +86,7 @@ static void peer_replace(struct peer_rig *rig)
 	CU_ASSERT(tei_rail_peer_gone(rig->pair.peer));
 }
 
-static void test_law2_who_lost_its_name_may_still_be_written(void)
+static void test_law2_a_peer_that_lost_its_name_may_still_be_written(void)
 {
 	struct peer_rig rig;
 	struct test_task later;
@@ -104,7 +104,7 @@ static void test_law2_who_lost_its_name_may_still_be_written(void)
 	peer_end(&rig);
 }
 
-static void test_law2_who_lost_its_name_and_goes_on_is_fenced(void)
+static void test_law2_a_peer_that_lost_its_name_and_continues_is_fenced(void)
 {
 	struct peer_rig rig;
 	struct tei_err err;
@@ -118,7 +118,7 @@ static void test_law2_who_lost_its_name_and_goes_on_is_fenced(void)
 	peer_end(&rig);
 }
 
-static void test_law2_who_refuses_us_may_still_be_written(void)
+static void test_law2_a_peer_that_refuses_us_may_still_be_written(void)
 {
 	struct rail_done done;
 	struct peer_rig rig;
@@ -136,7 +136,7 @@ static void test_law2_who_refuses_us_may_still_be_written(void)
 }
 
 /* The only user of the peer has closed the segment. */
-static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
+static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 {
 	struct tei_rail_peer *p;
 	struct peer_rig rig;
@@ -173,7 +173,7 @@ static void test_law2_who_is_silent_amid_writes_is_not_forgotten(void)
 	peer_end(&rig);
 }
 
-static void test_nor_is_one_that_is_used_asked_for_a_sign_of_life(void)
+static void test_a_peer_in_use_is_not_asked_for_a_sign_of_life(void)
 {
 	struct tei_rail_peer *p;
 	struct peer_rig rig;
@@ -215,7 +215,7 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 }
 
 /* The process that was seen to end may not be the one that the rails know. */
-static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
+static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 {
 	struct peer_rig rig;
 	struct tei_rail_peer *p;
@@ -242,7 +242,7 @@ static void test_who_was_seen_to_end_is_gone_when_nothing_listens(void)
 }
 
 /* The peer has lost its name first, and is found to have ended later. */
-static void test_a_death_that_is_found_later_ends_what_waits(void)
+static void test_a_death_found_later_ends_waiting_tasks(void)
 {
 	struct rail_done done;
 	struct peer_rig rig;
@@ -267,7 +267,7 @@ static void test_a_death_that_is_found_later_ends_what_waits(void)
 
 /* The fence of a peer that may be alive is requested for as long as the peer
  * may answer. */
-static void test_a_fence_that_nobody_waits_for_is_let_go(void)
+static void test_a_fence_without_waiting_tasks_is_dropped_after_a_while(void)
 {
 	struct tei_rail_peer *p;
 	struct peer_rig rig;
@@ -339,7 +339,7 @@ static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
 	peer_end(&rig);
 }
 
-static void test_tasks_submitted_after_the_presumption_wait_for_another_look(void)
+static void test_tasks_submitted_after_the_presumption_need_another_check(void)
 {
 	struct test_task later;
 	struct tei_rail_peer *p;
@@ -475,7 +475,7 @@ static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 
 /* The target reads nothing. A task that had not ended before the suspension has
  * the same time left after it. */
-static void test_who_stood_still_does_not_blame_the_peer(void)
+static void test_a_suspended_process_does_not_blame_the_peer(void)
 {
 	struct peer_rig rig;
 	struct tei_rail_dp *dp;
@@ -566,7 +566,7 @@ static void test_provider_text_that_misleads_is_left_out(void)
 
 /* --- addresses of a peer ------------------------------------------------- */
 
-static void test_an_address_without_an_end_reaches_nobody(void)
+static void test_an_address_without_a_terminator_is_unreachable(void)
 {
 	struct rail_remote at = { .addr = { .addr_format = FI_ADDR_STR } };
 	struct rail rail;
@@ -616,7 +616,7 @@ static void peer_goes(struct tei_rail_peer *p, enum rail_gone how)
 	rail_done_run(p->dp, &done);
 }
 
-static void test_who_has_gone_is_owed_nothing(void)
+static void test_a_peer_that_ended_is_not_answered(void)
 {
 	struct test_pair pair;
 
@@ -629,7 +629,7 @@ static void test_who_has_gone_is_owed_nothing(void)
 	test_pair_close(&pair);
 }
 
-static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
+static void test_a_peer_that_may_be_alive_is_answered_for_a_while(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
@@ -653,11 +653,11 @@ static void test_who_has_gone_perhaps_is_answered_for_a_while(void)
 
 const struct tei_test_case rail_peer_cases[] = {
 	{ "a_death_found_later_ends_waiting_tasks",
-	  test_a_death_that_is_found_later_ends_what_waits },
+	  test_a_death_found_later_ends_waiting_tasks },
 	{ "killed_peer_ends_its_tasks_at_once_and_unfenced",
 	  test_killed_peer_ends_its_tasks_at_once_and_unfenced },
 	{ "tasks_submitted_after_the_presumption_need_another_check",
-	  test_tasks_submitted_after_the_presumption_wait_for_another_look },
+	  test_tasks_submitted_after_the_presumption_need_another_check },
 	{ "stopped_peer_is_not_presumed_to_have_ended",
 	  test_stopped_peer_is_not_presumed_to_have_ended },
 	{ "peer_with_a_connection_is_not_presumed_to_have_ended",
@@ -669,29 +669,29 @@ const struct tei_test_case rail_peer_cases[] = {
 	{ "one_listening_port_disproves_that_a_peer_has_ended",
 	  test_one_listening_port_disproves_that_a_peer_has_ended },
 	{ "a_fence_without_waiting_tasks_is_dropped_after_a_while",
-	  test_a_fence_that_nobody_waits_for_is_let_go },
+	  test_a_fence_without_waiting_tasks_is_dropped_after_a_while },
 	{ "law2_a_peer_silent_amid_writes_is_not_forgotten",
-	  test_law2_who_is_silent_amid_writes_is_not_forgotten },
+	  test_law2_a_peer_silent_amid_writes_is_not_forgotten },
 	{ "law2_a_peer_that_lost_its_name_and_continues_is_fenced",
-	  test_law2_who_lost_its_name_and_goes_on_is_fenced },
+	  test_law2_a_peer_that_lost_its_name_and_continues_is_fenced },
 	{ "law2_a_peer_that_lost_its_name_may_still_be_written",
-	  test_law2_who_lost_its_name_may_still_be_written },
+	  test_law2_a_peer_that_lost_its_name_may_still_be_written },
 	{ "law2_a_peer_that_refuses_us_may_still_be_written",
-	  test_law2_who_refuses_us_may_still_be_written },
+	  test_law2_a_peer_that_refuses_us_may_still_be_written },
 	{ "a_peer_in_use_is_not_asked_for_a_sign_of_life",
-	  test_nor_is_one_that_is_used_asked_for_a_sign_of_life },
+	  test_a_peer_in_use_is_not_asked_for_a_sign_of_life },
 	{ "tasks_of_a_dead_process_end_when_that_is_found",
 	  test_tasks_of_a_dead_process_end_when_that_is_found },
 	{ "a_peer_seen_to_end_is_gone_when_nothing_listens",
-	  test_who_was_seen_to_end_is_gone_when_nothing_listens },
+	  test_a_peer_seen_to_end_is_gone_when_nothing_listens },
 	{ "an_address_without_a_terminator_is_unreachable",
-	  test_an_address_without_an_end_reaches_nobody },
+	  test_an_address_without_a_terminator_is_unreachable },
 	{ "a_suspended_process_does_not_blame_the_peer",
-	  test_who_stood_still_does_not_blame_the_peer },
+	  test_a_suspended_process_does_not_blame_the_peer },
 	{ "a_peer_that_ended_is_not_answered",
-	  test_who_has_gone_is_owed_nothing },
+	  test_a_peer_that_ended_is_not_answered },
 	{ "a_peer_that_may_be_alive_is_answered_for_a_while",
-	  test_who_has_gone_perhaps_is_answered_for_a_while },
+	  test_a_peer_that_may_be_alive_is_answered_for_a_while },
 	{ "silent_peer_gets_no_hint_about_the_mtu",
 	  test_silent_peer_gets_no_hint_about_the_mtu },
 	{ "peer_heard_from_recently_gets_the_hint_about_the_mtu",

@@ -81,7 +81,7 @@ static int ports_plane(struct test_plane *p)
 	return fd;
 }
 
-static void all_lanes_listen_inside_the_range(void)
+static void test_all_lanes_listen_inside_the_range(void)
 {
 	struct test_plane p;
 	int fd = ports_plane(&p);
@@ -110,7 +110,7 @@ static void all_lanes_listen_inside_the_range(void)
 
 /* While the lane at the contact address is closed, no other lane gets its
  * port. */
-static void port_of_the_contact_address_is_not_given_away(void)
+static void test_port_of_the_contact_address_is_reserved(void)
 {
 	struct test_plane p;
 	int fd = ports_plane(&p);
@@ -133,7 +133,7 @@ static void port_of_the_contact_address_is_not_given_away(void)
 	close(fd);
 }
 
-static void used_up_range_is_an_error_that_names_it(void)
+static void test_range_without_a_free_port_is_named_in_the_error(void)
 {
 	struct test_plane p;
 	struct tei_err err;
@@ -151,11 +151,11 @@ static void used_up_range_is_an_error_that_names_it(void)
 }
 
 const struct tei_test_case rail_ports_cases[] = {
-	{ "all_lanes_listen_inside_the_range",
-	  all_lanes_listen_inside_the_range },
+	{ "test_all_lanes_listen_inside_the_range",
+	  test_all_lanes_listen_inside_the_range },
 	{ "port_of_the_contact_address_is_reserved",
-	  port_of_the_contact_address_is_not_given_away },
+	  test_port_of_the_contact_address_is_reserved },
 	{ "range_without_a_free_port_is_named_in_the_error",
-	  used_up_range_is_an_error_that_names_it },
+	  test_range_without_a_free_port_is_named_in_the_error },
 	{ NULL, NULL },
 };

@@ -18,7 +18,7 @@ static struct rail_fault *probe_fault(struct test_pair *pair)
 	return f;
 }
 
-static void test_a_pair_that_works_is_found_to(void)
+static void test_a_pair_that_works_again_is_ramped_up(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
@@ -67,7 +67,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	return f->next_ns - now;
 }
 
-static void test_rounds_without_answer_grow_rarer(void)
+static void test_rounds_without_an_answer_back_off(void)
 {
 	struct test_pair pair;
 	struct rail_fault *f;
@@ -149,7 +149,7 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 
 /* Otherwise all processes that lost a rail at one time would probe it at one
  * time. */
-static void test_pauses_are_spread(void)
+static void test_pauses_have_a_jitter(void)
 {
 	const uint64_t base = 250 * TEI_NS_PER_MS;
 	uint64_t pause, least = UINT64_MAX, most = 0;
@@ -175,7 +175,7 @@ static void test_pauses_are_spread(void)
 }
 
 /* Hundreds of processes may probe a peer that has no time to answer. */
-static void test_where_opening_is_slow_rounds_are_rare(void)
+static void test_rounds_are_rare_if_opening_is_slow(void)
 {
 	struct test_pair pair;
 	struct rail_fault *f;
@@ -232,14 +232,14 @@ static void test_only_answers_to_this_pair_count(void)
 
 const struct tei_test_case rail_probe_cases[] = {
 	{ "a_pair_that_works_again_is_ramped_up",
-	  test_a_pair_that_works_is_found_to },
+	  test_a_pair_that_works_again_is_ramped_up },
 	{ "rounds_without_an_answer_back_off",
-	  test_rounds_without_answer_grow_rarer },
+	  test_rounds_without_an_answer_back_off },
 	{ "a_round_that_ends_leaves_other_connections",
 	  test_a_round_that_ends_leaves_other_connections },
-	{ "pauses_have_a_jitter", test_pauses_are_spread },
+	{ "pauses_have_a_jitter", test_pauses_have_a_jitter },
 	{ "rounds_are_rare_if_opening_is_slow",
-	  test_where_opening_is_slow_rounds_are_rare },
+	  test_rounds_are_rare_if_opening_is_slow },
 	{ "only_answers_to_this_pair_count",
 	  test_only_answers_to_this_pair_count },
 	{ NULL, NULL },

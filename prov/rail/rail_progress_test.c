@@ -35,7 +35,7 @@ static struct tei_rail_dp *progress_unresolved(struct rail_drive *d)
 	return dp;
 }
 
-static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
+static void test_a_caller_that_polls_in_a_loop_gets_the_lanes_at_once(void)
 {
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
@@ -50,7 +50,7 @@ static void test_a_caller_in_a_loop_has_the_lanes_at_once(void)
 	free(dp);
 }
 
-static void test_a_caller_who_asks_often_has_the_lanes(void)
+static void test_a_caller_that_polls_often_gets_the_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
@@ -86,7 +86,7 @@ static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 	return begin;
 }
 
-static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
+static void test_a_caller_that_polls_rarely_does_not_get_the_rx_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
@@ -108,7 +108,7 @@ static void test_a_caller_who_looks_now_and_then_has_no_target_lanes(void)
 	free(dp);
 }
 
-static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
+static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 {
 	uint64_t now = PROGRESS_START, at;
 	struct rail_drive d;
@@ -142,7 +142,7 @@ static void test_a_caller_whose_looks_are_long_has_the_target_lanes(void)
 	free(dp);
 }
 
-static void test_few_long_looks_have_the_target_lanes(void)
+static void test_a_caller_with_few_long_polls_gets_the_rx_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
@@ -164,7 +164,7 @@ static void test_few_long_looks_have_the_target_lanes(void)
 	free(dp);
 }
 
-static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
+static void test_a_caller_with_long_polls_gets_the_tx_lanes(void)
 {
 	uint64_t now = PROGRESS_START;
 	struct rail_drive d;
@@ -190,7 +190,7 @@ static void test_a_caller_whose_looks_are_long_has_the_lanes(void)
 	free(dp);
 }
 
-static void test_while_a_caller_sleeps_the_thread_has_the_lanes(void)
+static void test_the_thread_has_the_lanes_while_a_caller_sleeps(void)
 {
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
@@ -215,7 +215,7 @@ static bool progress_readable(int fd)
 	return poll(&p, 1, 0) == 1;
 }
 
-static void test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him(void)
+static void test_a_caller_that_goes_to_sleep_wakes_the_thread(void)
 {
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
@@ -280,7 +280,7 @@ static bool progress_trusts(struct tei_rail_dp *dp)
 }
 
 /* A caller announces that it polls, and then sleeps instead. */
-static void test_the_thread_takes_over_from_a_sleeper(void)
+static void test_the_thread_takes_over_from_a_sleeping_caller(void)
 {
 	struct progress_rig rig;
 	struct test_task t;
@@ -323,7 +323,7 @@ static long progress_sleeps(void)
 #endif
 
 /* Two data planes have two threads. Earlier activity may last for a while. */
-static void test_planes_without_work_sleep(void)
+static void test_idle_data_planes_sleep(void)
 {
 	long before, slept, least = LONG_MAX;
 	struct progress_rig rig;
@@ -352,7 +352,7 @@ static void test_planes_without_work_sleep(void)
  * A process that does not accept connections, as when hundreds of processes
  * connect to it at once, is tried ever less often.
  */
-static void test_who_does_not_connect_is_tried_ever_less_often(void)
+static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 {
 	struct tei_rail_peer peer = { .state = RAIL_PEER_NEW };
 	uint64_t now = 100 * TEI_NS_PER_SEC, begin = now;
@@ -385,7 +385,7 @@ static void test_a_path_that_was_just_tried_is_not_stuck(void)
 
 /* --- lanes that are slow to open or to connect --------------------------- */
 
-static void test_a_lane_may_take_as_long_to_connect_as_some_to_open(void)
+static void test_a_lane_that_is_slow_to_open_gets_longer_to_connect(void)
 {
 	uint64_t now = 100 * TEI_NS_PER_SEC;
 	struct rail_conn conn = {
@@ -477,12 +477,12 @@ static void progress_unanswered(bool before)
 	close(listener);
 }
 
-static void test_a_lane_is_kept_while_a_busy_process_does_not_answer(void)
+static void test_a_lane_is_kept_while_a_busy_peer_does_not_accept(void)
 {
 	progress_unanswered(false);
 }
 
-static void test_nor_is_one_kept_for_ever_that_was_connected_before(void)
+static void test_a_lane_that_was_connected_before_is_not_kept_forever(void)
 {
 	progress_unanswered(true);
 }
@@ -533,7 +533,7 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 }
 
 /* Law 3: the thread leaves such lanes to the caller. */
-static void test_who_reads_the_target_lanes_ends_messages_under_way(void)
+static void test_a_caller_that_reads_rx_lanes_completes_messages(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
@@ -604,7 +604,7 @@ static void test_a_lost_connection_breaks_few_messages(void)
 
 /* The warm-up does not end as soon as the lost connection has accepted a
  * message. */
-static void test_a_warm_up_ends_when_there_are_connections(void)
+static void test_a_warm_up_ends_when_the_pairs_are_connected(void)
 {
 	struct progress_rig rig;
 	struct tei_err err;
@@ -700,12 +700,12 @@ static uint64_t *progress_found(struct tei_rail_peer *peer)
 	return &peer->found_ns;
 }
 
-static void test_one_that_is_heard_of_soon_has_a_new_lane(void)
+static void test_a_peer_with_a_sign_of_life_gets_a_new_lane_soon(void)
 {
 	progress_not_so_soon(progress_alive);
 }
 
-static void test_one_that_was_found_soon_has_a_new_lane(void)
+static void test_a_peer_that_was_resolved_gets_a_new_lane_soon(void)
 {
 	progress_not_so_soon(progress_found);
 }
@@ -741,7 +741,7 @@ static cpu_set_t test_cpus_of(const char *text)
 
 /* A wake-up must not be lost if it comes while the thread handles earlier
  * ones. */
-static void test_the_thread_hears_every_wake_up(void)
+static void test_the_thread_loses_no_wake_up(void)
 {
 	struct timespec nap = { .tv_nsec = 1000000 };
 	uint64_t end = tei_now_ns() + 2 * TEI_NS_PER_SEC;
@@ -764,7 +764,7 @@ static void test_the_thread_hears_every_wake_up(void)
 	tei_rail_dp_close(dp, 0);
 }
 
-static void test_the_thread_runs_where_it_is_told_to(void)
+static void test_the_thread_runs_on_the_configured_cpus(void)
 {
 	int first = test_first_cpu();
 	cpu_set_t all, got;
@@ -824,7 +824,7 @@ static void progress_notify(struct tei_rail_task *task, enum tei_rail_end end,
 	__atomic_store_n(&t->notified, true, __ATOMIC_RELEASE);
 }
 
-static void test_a_transport_goes_when_its_tasks_are_told(void)
+static void test_a_transport_is_removed_after_its_tasks_were_reported(void)
 {
 	struct progress_notified notified = { .begun = false };
 	struct tei_rail_task *list = &notified.task;
@@ -869,7 +869,7 @@ static bool progress_sleep_ready(struct rail_lane *lane)
 }
 
 /* Otherwise the thread of an idle process would never sleep. */
-static void test_descriptors_are_calm_after_traffic(void)
+static void test_descriptors_can_be_slept_on_after_traffic(void)
 {
 	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
 	struct test_pair pair;
@@ -1103,57 +1103,56 @@ const struct tei_test_case rail_progress_cases[] = {
 	{ "shm_lane_is_kept_until_a_stopped_peer_polls",
 	  test_shm_lane_is_kept_until_a_stopped_peer_polls },
 	{ "a_caller_that_polls_in_a_loop_gets_the_lanes_at_once",
-	  test_a_caller_in_a_loop_has_the_lanes_at_once },
+	  test_a_caller_that_polls_in_a_loop_gets_the_lanes_at_once },
 	{ "a_caller_that_polls_often_gets_the_lanes",
-	  test_a_caller_who_asks_often_has_the_lanes },
+	  test_a_caller_that_polls_often_gets_the_lanes },
 	{ "a_caller_that_polls_rarely_does_not_get_the_rx_lanes",
-	  test_a_caller_who_looks_now_and_then_has_no_target_lanes },
+	  test_a_caller_that_polls_rarely_does_not_get_the_rx_lanes },
 	{ "a_caller_with_long_polls_gets_the_rx_lanes",
-	  test_a_caller_whose_looks_are_long_has_the_target_lanes },
+	  test_a_caller_with_long_polls_gets_the_rx_lanes },
 	{ "a_caller_with_few_long_polls_gets_the_rx_lanes",
-	  test_few_long_looks_have_the_target_lanes },
+	  test_a_caller_with_few_long_polls_gets_the_rx_lanes },
 	{ "a_caller_with_long_polls_gets_the_tx_lanes",
-	  test_a_caller_whose_looks_are_long_has_the_lanes },
+	  test_a_caller_with_long_polls_gets_the_tx_lanes },
 	{ "the_thread_has_the_lanes_while_a_caller_sleeps",
-	  test_while_a_caller_sleeps_the_thread_has_the_lanes },
+	  test_the_thread_has_the_lanes_while_a_caller_sleeps },
 	{ "a_caller_that_goes_to_sleep_wakes_the_thread",
-	  test_who_goes_to_sleep_wakes_a_thread_that_counts_on_him },
+	  test_a_caller_that_goes_to_sleep_wakes_the_thread },
 	{ "a_caller_that_reads_rx_lanes_completes_messages",
-	  test_who_reads_the_target_lanes_ends_messages_under_way },
+	  test_a_caller_that_reads_rx_lanes_completes_messages },
 	{ "the_thread_takes_over_from_a_sleeping_caller",
-	  test_the_thread_takes_over_from_a_sleeper },
-	{ "idle_data_planes_sleep", test_planes_without_work_sleep },
+	  test_the_thread_takes_over_from_a_sleeping_caller },
+	{ "idle_data_planes_sleep", test_idle_data_planes_sleep },
 	{ "each_rail_has_its_own_pause_before_a_new_lane",
 	  test_each_rail_has_its_own_pause_before_a_new_lane },
 	{ "a_peer_with_a_sign_of_life_gets_a_new_lane_soon",
-	  test_one_that_is_heard_of_soon_has_a_new_lane },
+	  test_a_peer_with_a_sign_of_life_gets_a_new_lane_soon },
 	{ "a_peer_that_was_resolved_gets_a_new_lane_soon",
-	  test_one_that_was_found_soon_has_a_new_lane },
+	  test_a_peer_that_was_resolved_gets_a_new_lane_soon },
 	{ "a_peer_that_does_not_connect_is_tried_ever_less_often",
-	  test_who_does_not_connect_is_tried_ever_less_often },
+	  test_a_peer_that_does_not_connect_is_tried_ever_less_often },
 	{ "a_path_that_was_just_tried_is_not_stuck",
 	  test_a_path_that_was_just_tried_is_not_stuck },
 	{ "a_lane_that_is_slow_to_open_gets_longer_to_connect",
-	  test_a_lane_may_take_as_long_to_connect_as_some_to_open },
+	  test_a_lane_that_is_slow_to_open_gets_longer_to_connect },
 	{ "a_lane_is_kept_while_a_busy_peer_does_not_accept",
-	  test_a_lane_is_kept_while_a_busy_process_does_not_answer },
+	  test_a_lane_is_kept_while_a_busy_peer_does_not_accept },
 	{ "a_lane_that_was_connected_before_is_not_kept_forever",
-	  test_nor_is_one_kept_for_ever_that_was_connected_before },
+	  test_a_lane_that_was_connected_before_is_not_kept_forever },
 	{ "an_idle_connection_that_is_lost_gets_a_new_lane",
 	  test_an_idle_connection_that_is_lost_gets_a_new_lane },
 	{ "a_lost_connection_breaks_few_messages",
 	  test_a_lost_connection_breaks_few_messages },
 	{ "a_warm_up_ends_when_the_pairs_are_connected",
-	  test_a_warm_up_ends_when_there_are_connections },
-	{ "the_thread_loses_no_wake_up",
-	  test_the_thread_hears_every_wake_up },
+	  test_a_warm_up_ends_when_the_pairs_are_connected },
+	{ "the_thread_loses_no_wake_up", test_the_thread_loses_no_wake_up },
 	{ "the_thread_runs_on_the_configured_cpus",
-	  test_the_thread_runs_where_it_is_told_to },
+	  test_the_thread_runs_on_the_configured_cpus },
 	{ "no_cpus_for_the_thread_is_an_error",
 	  test_no_cpus_for_the_thread_is_an_error },
 	{ "a_transport_is_removed_after_its_tasks_were_reported",
-	  test_a_transport_goes_when_its_tasks_are_told },
+	  test_a_transport_is_removed_after_its_tasks_were_reported },
 	{ "descriptors_can_be_slept_on_after_traffic",
-	  test_descriptors_are_calm_after_traffic },
+	  test_descriptors_can_be_slept_on_after_traffic },
 	{ NULL, NULL },
 };

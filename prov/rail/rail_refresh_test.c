@@ -20,7 +20,7 @@ static struct tei_rail_desc refresh_describe(struct tei_rail_dp *dp, size_t i)
 	return d;
 }
 
-static void refresh_without_new_devices_does_nothing(void)
+static void test_refresh_without_new_devices_does_nothing(void)
 {
 	struct test_plane p;
 	uint32_t table;
@@ -34,7 +34,7 @@ static void refresh_without_new_devices_does_nothing(void)
 	test_plane_close(&p);
 }
 
-static void refresh_of_unknown_device_does_nothing(void)
+static void test_refresh_of_unknown_device_does_nothing(void)
 {
 	struct test_plane p;
 
@@ -47,7 +47,7 @@ static void refresh_of_unknown_device_does_nothing(void)
 	test_plane_close(&p);
 }
 
-static void new_device_gets_the_registered_memory(void)
+static void test_new_device_gets_the_registered_memory(void)
 {
 	static char mem[4096];
 	struct tei_rail_mr *mr;
@@ -70,7 +70,7 @@ static void new_device_gets_the_registered_memory(void)
 	test_plane_close(&p);
 }
 
-static void fallback_is_closed_when_no_peer_knows_it(void)
+static void test_fallback_is_closed_when_no_peer_knows_it(void)
 {
 	struct test_plane p;
 
@@ -85,7 +85,7 @@ static void fallback_is_closed_when_no_peer_knows_it(void)
 	test_plane_close(&p);
 }
 
-static void fallback_stays_without_a_better_rail(void)
+static void test_fallback_stays_without_a_better_rail(void)
 {
 	struct test_plane p;
 
@@ -99,7 +99,7 @@ static void fallback_stays_without_a_better_rail(void)
 }
 
 /* A peer that knows the rail may have no other route. */
-static void known_fallback_is_hidden_until_the_peer_has_gone(void)
+static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 {
 	uint8_t buf[RAIL_MSG_MAX];
 	struct tei_rail_peer *other;
@@ -141,7 +141,7 @@ static void known_fallback_is_hidden_until_the_peer_has_gone(void)
 	test_pair_close(&pair);
 }
 
-static void rail_whose_address_is_gone_is_replaced(void)
+static void test_rail_whose_address_is_gone_is_replaced(void)
 {
 	struct test_plane p;
 	struct sockaddr_in *in;
@@ -165,7 +165,7 @@ static void rail_whose_address_is_gone_is_replaced(void)
 }
 
 /* The address of the interface changes until no rail is left. */
-static void refresh_at_the_limit_of_rails_gives_up(void)
+static void test_refresh_at_the_limit_of_rails_gives_up(void)
 {
 	struct test_plane p;
 	struct sockaddr_in *in;
@@ -192,7 +192,7 @@ static void refresh_at_the_limit_of_rails_gives_up(void)
 	test_plane_close(&p);
 }
 
-static void interface_that_was_made_again_is_found(void)
+static void test_rail_finds_its_interface_after_it_was_made_again(void)
 {
 	struct ifaddrs *ifs = NULL;
 	struct test_plane p;
@@ -209,7 +209,7 @@ static void interface_that_was_made_again_is_found(void)
 	test_plane_close(&p);
 }
 
-static void devices_differ_only_after_a_change(void)
+static void test_changed_devices_are_noticed(void)
 {
 	struct test_plane p;
 
@@ -222,25 +222,24 @@ static void devices_differ_only_after_a_change(void)
 }
 
 const struct tei_test_case rail_refresh_cases[] = {
-	{ "refresh_without_new_devices_does_nothing",
-	  refresh_without_new_devices_does_nothing },
-	{ "refresh_of_unknown_device_does_nothing",
-	  refresh_of_unknown_device_does_nothing },
-	{ "new_device_gets_the_registered_memory",
-	  new_device_gets_the_registered_memory },
-	{ "fallback_is_closed_when_no_peer_knows_it",
-	  fallback_is_closed_when_no_peer_knows_it },
-	{ "fallback_stays_without_a_better_rail",
-	  fallback_stays_without_a_better_rail },
-	{ "known_fallback_is_hidden_until_the_peer_has_gone",
-	  known_fallback_is_hidden_until_the_peer_has_gone },
-	{ "rail_whose_address_is_gone_is_replaced",
-	  rail_whose_address_is_gone_is_replaced },
-	{ "refresh_at_the_limit_of_rails_gives_up",
-	  refresh_at_the_limit_of_rails_gives_up },
+	{ "test_refresh_without_new_devices_does_nothing",
+	  test_refresh_without_new_devices_does_nothing },
+	{ "test_refresh_of_unknown_device_does_nothing",
+	  test_refresh_of_unknown_device_does_nothing },
+	{ "test_new_device_gets_the_registered_memory",
+	  test_new_device_gets_the_registered_memory },
+	{ "test_fallback_is_closed_when_no_peer_knows_it",
+	  test_fallback_is_closed_when_no_peer_knows_it },
+	{ "test_fallback_stays_without_a_better_rail",
+	  test_fallback_stays_without_a_better_rail },
+	{ "test_known_fallback_is_hidden_until_the_peer_has_gone",
+	  test_known_fallback_is_hidden_until_the_peer_has_gone },
+	{ "test_rail_whose_address_is_gone_is_replaced",
+	  test_rail_whose_address_is_gone_is_replaced },
+	{ "test_refresh_at_the_limit_of_rails_gives_up",
+	  test_refresh_at_the_limit_of_rails_gives_up },
 	{ "rail_finds_its_interface_after_it_was_made_again",
-	  interface_that_was_made_again_is_found },
-	{ "changed_devices_are_noticed",
-	  devices_differ_only_after_a_change },
+	  test_rail_finds_its_interface_after_it_was_made_again },
+	{ "changed_devices_are_noticed", test_changed_devices_are_noticed },
 	{ NULL, NULL },
 };

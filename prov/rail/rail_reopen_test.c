@@ -55,7 +55,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 
 /* The first port that the provider is is to use is that of the previous
  * lane. */
-static void test_the_next_target_lane_has_an_address_of_its_own(void)
+static void test_the_next_rx_lane_gets_a_new_address(void)
 {
 	const struct sockaddr_in *sin;
 	struct tei_rail_addr before;
@@ -81,7 +81,7 @@ static void test_the_next_target_lane_has_an_address_of_its_own(void)
 	test_pair_close(&pair);
 }
 
-static void test_a_plane_closes_while_a_lane_opens(void)
+static void test_a_data_plane_can_close_while_an_rx_lane_opens(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_pair pair;
@@ -115,7 +115,7 @@ static bool reopen_works(struct test_pair *pair)
 	return works;
 }
 
-static void test_an_initiating_lane_opens_beside_the_thread(void)
+static void test_a_tx_lane_is_opened_by_another_thread(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *old, *lane;
@@ -153,7 +153,7 @@ static void test_an_initiating_lane_opens_beside_the_thread(void)
 	test_pair_close(&pair);
 }
 
-static void test_a_plane_closes_while_an_initiating_lane_opens(void)
+static void test_a_data_plane_can_close_while_a_tx_lane_opens(void)
 {
 	struct test_pair pair;
 
@@ -163,7 +163,7 @@ static void test_a_plane_closes_while_an_initiating_lane_opens(void)
 	test_pair_close(&pair);
 }
 
-static void test_who_leaves_while_his_lane_opens_says_so(void)
+static void test_a_process_that_leaves_while_a_lane_opens_sends_bye(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct tei_rail_peer *peer;
@@ -203,7 +203,7 @@ static int reopen_send(struct test_pair *pair)
 }
 
 /* An opening that failed is tried again. */
-static void test_a_lost_rail_is_waited_for(void)
+static void test_tasks_wait_for_a_lost_rail(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail_lane *lane;
@@ -236,16 +236,16 @@ static void test_a_lost_rail_is_waited_for(void)
 const struct tei_test_case rail_reopen_cases[] = {
 	{ "a_fence_is_answered_before_the_next_lane_is_open",
 	  test_a_fence_is_answered_before_the_next_lane_is_open },
-	{ "tasks_wait_for_a_lost_rail", test_a_lost_rail_is_waited_for },
+	{ "tasks_wait_for_a_lost_rail", test_tasks_wait_for_a_lost_rail },
 	{ "a_data_plane_can_close_while_an_rx_lane_opens",
-	  test_a_plane_closes_while_a_lane_opens },
+	  test_a_data_plane_can_close_while_an_rx_lane_opens },
 	{ "a_data_plane_can_close_while_a_tx_lane_opens",
-	  test_a_plane_closes_while_an_initiating_lane_opens },
+	  test_a_data_plane_can_close_while_a_tx_lane_opens },
 	{ "a_tx_lane_is_opened_by_another_thread",
-	  test_an_initiating_lane_opens_beside_the_thread },
+	  test_a_tx_lane_is_opened_by_another_thread },
 	{ "the_next_rx_lane_gets_a_new_address",
-	  test_the_next_target_lane_has_an_address_of_its_own },
+	  test_the_next_rx_lane_gets_a_new_address },
 	{ "a_process_that_leaves_while_a_lane_opens_sends_bye",
-	  test_who_leaves_while_his_lane_opens_says_so },
+	  test_a_process_that_leaves_while_a_lane_opens_sends_bye },
 	{ NULL, NULL },
 };

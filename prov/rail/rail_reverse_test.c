@@ -140,7 +140,7 @@ static bool reverse_passes(struct reverse_rig *rig)
 	return reverse_arrives(reverse_must_go(rig, RAIL_MSG_USER));
 }
 
-static void test_a_message_comes_by_our_own_connection(void)
+static void test_reverse_send_arrives_over_own_connection(void)
 {
 	struct reverse_rig rig;
 	uint32_t i;
@@ -154,7 +154,7 @@ static void test_a_message_comes_by_our_own_connection(void)
 	reverse_close(&rig);
 }
 
-static void test_only_messages_of_the_user_come_back(void)
+static void test_notification_over_reverse_path_is_dropped(void)
 {
 	struct reverse_rig rig;
 	uint32_t notes;
@@ -167,7 +167,7 @@ static void test_only_messages_of_the_user_come_back(void)
 	reverse_close(&rig);
 }
 
-static void test_a_way_that_loses_messages_is_found_again(void)
+static void test_reverse_path_after_loss_is_established_again(void)
 {
 	bool goes = true;
 	struct reverse_rig rig;
@@ -187,7 +187,7 @@ static void test_a_way_that_loses_messages_is_found_again(void)
 
 /* The messages under way are lost with the connection; their sender must
  * notice. */
-static void test_messages_outlive_the_connection_of_the_way_back(void)
+static void test_messages_after_cut_reverse_connection_arrive(void)
 {
 	struct rail_lane *lane;
 	struct reverse_rig rig;
@@ -236,7 +236,7 @@ static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 	tei_mutex_unlock(&rig->rail->rx_lane.lock);
 }
 
-static void test_what_is_told_wrongly_is_no_way(void)
+static void test_back_message_with_wrong_values_is_ignored(void)
 {
 	const struct tei_rail_addr *addr;
 	struct reverse_rig rig;
@@ -260,14 +260,14 @@ static void test_what_is_told_wrongly_is_no_way(void)
 
 const struct tei_test_case rail_reverse_cases[] = {
 	{ "reverse_send_arrives_over_own_connection",
-	  test_a_message_comes_by_our_own_connection },
+	  test_reverse_send_arrives_over_own_connection },
 	{ "reverse_path_after_loss_is_established_again",
-	  test_a_way_that_loses_messages_is_found_again },
+	  test_reverse_path_after_loss_is_established_again },
 	{ "messages_after_cut_reverse_connection_arrive",
-	  test_messages_outlive_the_connection_of_the_way_back },
+	  test_messages_after_cut_reverse_connection_arrive },
 	{ "notification_over_reverse_path_is_dropped",
-	  test_only_messages_of_the_user_come_back },
+	  test_notification_over_reverse_path_is_dropped },
 	{ "back_message_with_wrong_values_is_ignored",
-	  test_what_is_told_wrongly_is_no_way },
+	  test_back_message_with_wrong_values_is_ignored },
 	{ NULL, NULL },
 };

@@ -99,7 +99,7 @@ static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
 	return (uint32_t)remote;
 }
 
-static void test_far_rails_of_the_target_help_with_large_requests(void)
+static void test_aim_uses_far_remote_rails_for_large_requests(void)
 {
 	struct aim_rig *rig = aim_begin(2);
 	uint32_t i;
@@ -111,7 +111,7 @@ static void test_far_rails_of_the_target_help_with_large_requests(void)
 	aim_end(rig);
 }
 
-static void test_one_of_few_rails_takes_turns_at_the_near_ones(void)
+static void test_aim_from_single_rail_takes_least_loaded_near_remote(void)
 {
 	struct aim_rig *rig = aim_begin(4);
 
@@ -129,7 +129,7 @@ static void test_one_of_few_rails_takes_turns_at_the_near_ones(void)
 	aim_end(rig);
 }
 
-static void test_far_rails_serve_where_no_near_one_can(void)
+static void test_aim_without_usable_near_remote_takes_far_one(void)
 {
 	struct aim_rig *rig = aim_begin(1);
 
@@ -148,10 +148,10 @@ static void test_far_rails_serve_where_no_near_one_can(void)
 
 const struct tei_test_case rail_select_cases[] = {
 	{ "aim_uses_far_remote_rails_for_large_requests",
-	  test_far_rails_of_the_target_help_with_large_requests },
+	  test_aim_uses_far_remote_rails_for_large_requests },
 	{ "aim_from_single_rail_takes_least_loaded_near_remote",
-	  test_one_of_few_rails_takes_turns_at_the_near_ones },
+	  test_aim_from_single_rail_takes_least_loaded_near_remote },
 	{ "aim_without_usable_near_remote_takes_far_one",
-	  test_far_rails_serve_where_no_near_one_can },
+	  test_aim_without_usable_near_remote_takes_far_one },
 	{ NULL, NULL },
 };

@@ -71,7 +71,7 @@ static bool served_shows(struct served_rig *rig, uint64_t tx, uint64_t rx)
 	return false;
 }
 
-static void target_shows_the_bytes_that_a_peer_moved(void)
+static void test_target_shows_the_bytes_that_a_peer_moved(void)
 {
 	static struct served_rig rig;
 
@@ -94,7 +94,7 @@ static bool served_due(struct served_rig *rig)
 	return rig->peer->served.due;
 }
 
-static void totals_that_did_not_change_are_not_reported_again(void)
+static void test_totals_that_did_not_change_are_not_reported_again(void)
 {
 	static struct served_rig rig;
 	uint8_t buf[RAIL_MSG_MAX];
@@ -111,7 +111,7 @@ static void totals_that_did_not_change_are_not_reported_again(void)
 	served_close(&rig);
 }
 
-static void plane_without_reports_sends_none(void)
+static void test_plane_without_reports_sends_none(void)
 {
 	static struct served_rig rig;
 
@@ -146,7 +146,7 @@ static bool served_has(const struct tei_rail_peer *p, uint64_t tx, uint64_t rx)
 	return p->served.tx == tx && p->served.rx == rx;
 }
 
-static void totals_of_a_peer_only_grow(void)
+static void test_totals_of_a_peer_only_grow(void)
 {
 	struct tei_rail_peer *p;
 	static struct served_rig rig;
@@ -171,7 +171,7 @@ static void totals_of_a_peer_only_grow(void)
 	served_close(&rig);
 }
 
-static void malformed_report_is_ignored(void)
+static void test_malformed_report_is_ignored(void)
 {
 	struct tei_rail_peer *p;
 	static struct served_rig rig;
@@ -189,13 +189,14 @@ static void malformed_report_is_ignored(void)
 }
 
 const struct tei_test_case rail_served_cases[] = {
-	{ "target_shows_the_bytes_that_a_peer_moved",
-	  target_shows_the_bytes_that_a_peer_moved },
-	{ "totals_that_did_not_change_are_not_reported_again",
-	  totals_that_did_not_change_are_not_reported_again },
-	{ "plane_without_reports_sends_none",
-	  plane_without_reports_sends_none },
-	{ "totals_of_a_peer_only_grow", totals_of_a_peer_only_grow },
-	{ "malformed_report_is_ignored", malformed_report_is_ignored },
+	{ "test_target_shows_the_bytes_that_a_peer_moved",
+	  test_target_shows_the_bytes_that_a_peer_moved },
+	{ "test_totals_that_did_not_change_are_not_reported_again",
+	  test_totals_that_did_not_change_are_not_reported_again },
+	{ "test_plane_without_reports_sends_none",
+	  test_plane_without_reports_sends_none },
+	{ "test_totals_of_a_peer_only_grow", test_totals_of_a_peer_only_grow },
+	{ "test_malformed_report_is_ignored",
+	  test_malformed_report_is_ignored },
 	{ NULL, NULL },
 };
