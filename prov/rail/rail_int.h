@@ -442,13 +442,13 @@ struct rail {
 	uint32_t iov_limit, rma_limit;	/* iov entries of one
 					 * operation, at least 1 */
 
-	struct rail_lane *tx_lanes;	/* tx lanes, [ninit *
+	struct rail_lane *tx_lanes;	/* tx lanes, [ntx *
 					 * RAIL_LANE_SLOTS] */
-	struct rail_cache *cache;	/* endpoint caches, [ninit] */
+	struct rail_cache *cache;	/* endpoint caches, [ntx] */
 	uint32_t ntx;
 	struct rail_lane rx_lane;
 	struct rail_opening next_rx;
-	struct rail_opening *next_tx;	/* [ninit] */
+	struct rail_opening *next_tx;	/* [ntx] */
 	struct rail_opening first;	/* contact lane; stays in this object
 					 * (rail_contact_lane.c) */
 	struct fid_fabric *contact_fabric; /* first.lane.lock guards it
