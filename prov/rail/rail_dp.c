@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_health.h"
-#include "prov/rail/rail_notify.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_notify.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)

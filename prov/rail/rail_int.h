@@ -44,9 +44,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "prov/rail/rail_served.h"
-#include "prov/rail/rail_wire.h"
+#include "prov/rail/peer/rail_served.h"
 #include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/list.h"

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_cache.h"
-#include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_health.h"
-#include "prov/rail/rail_notify.h"
-#include "prov/rail/rail_wire.h"
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/wire/rail_wire.h"
 
 #define MSG_PAIR_SHIFT                                      \
 	8 /* in peer->received: shift of the remote's index \

@@ -4,9 +4,9 @@
  * progress thread is stopped; the test acts as the thread. A second data plane
  * receives the answers.
  */
+#include "prov/rail/health/rail_health.h"
 #include "prov/rail/rail_test.h"
-#include "prov/rail/rail_health.h"
-#include "prov/rail/rail_wire.h"
+#include "prov/rail/wire/rail_wire.h"
 #include "util/atomic.h"
 
 #include <stdio.h>

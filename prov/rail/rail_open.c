@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_cache.h"
-#include "prov/rail/rail_health.h"
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
 
 /* A registration is expensive only if the NIC creates a key or a descriptor for
  * it. */

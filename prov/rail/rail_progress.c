@@ -15,9 +15,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_cache.h"
-#include "prov/rail/rail_ctl.h"
-#include "prov/rail/rail_health.h"
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_ctl.h"
 #include "util/hint.h"
 #include "util/thread.h"
 

@@ -4,8 +4,8 @@
  * there is nothing to do. Also tests how long a lane may take to connect, and
  * the long sleeps of an idle thread.
  */
-#include "prov/rail/rail_cache.h"
-#include "prov/rail/rail_ctl.h"
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
 #include <dirent.h>

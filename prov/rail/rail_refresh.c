@@ -27,7 +27,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_health.h"
+#include "prov/rail/health/rail_health.h"
 #include "util/text.h"
 
 /* --- interfaces ----------------------------------------------------------- */

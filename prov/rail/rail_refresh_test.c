@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of devices that appear later. Loopback addresses stand for
  * interfaces. */
-#include "prov/rail/rail_health.h"
+#include "prov/rail/health/rail_health.h"
 #include "prov/rail/rail_test.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "prov/rail/rail_ctl.h"
+#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
 #include "util/text.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/rail_health.h"
+#include "prov/rail/health/rail_health.h"
 #include "prov/rail/rail_test.h"
 
 #include <stdlib.h>

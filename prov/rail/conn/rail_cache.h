@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CONN_RAIL_CACHE_H
+#define TEI_PROV_RAIL_CONN_RAIL_CACHE_H
+
+/*
+ * The endpoint cache: limits the connections of a tx lane. A connection gets a
+ * place in the cache when it is first used. When all MC_MAX_EP_PER_CTX places
+ * are taken, SIEVE chooses the connection to evict, and this connection is
+ * closed.
+ *
+ * Busy connections are not evicted. A connection is busy while slices are
+ * posted on it, a message is under way, it is being established, or a fence is
+ * awaited from a peer that still gives signs of life. There is one exception:
+ * if other peers wait for a place, and the peer of a busy connection has not
+ * answered requests for a sign of life for a while, the connection is cut and
+ * its slices wait for a fence. Slices on the awaiting-fence list
+ * (peer->awaiting_fence) need no place.
+ *
+ * One place is never given to slices, so that FENCE messages and their answers
+ * can always be sent. A connection that finds no place for its slices joins a
+ * waiting list. While the list is not empty, connections that have had their
+ * place for long enough are asked to yield: they take no new slices until they
+ * have been idle once. Silent peers together get at most a quarter of the
+ * places, but at least one. Otherwise their attempts to connect would leave no
+ * place for peers that answer.
+ *
+ * Closing: the socket of the connection is shut down, which the provider
+ * handles as a lost connection. If the socket cannot be found (the provider has
+ * none), the connection stays open as a leftover, which counts towards the
+ * limit. When a quarter of the places are leftovers, the lane is retired, and
+ * the new lane connects again to the peers in use. The connections of the old
+ * lane, while it drains, are not counted towards the limit.
+ *
+ * An off-route connection (one that was used while the route was in doubt, for
+ * example) is evicted after it has been idle for a while. Otherwise, if no
+ * other peer needs its place, every rail pair would keep a connection for ever.
+ *
+ * There is one cache for each lane number of a rail; it serves both slots of
+ * the lane. All fields are guarded by dp->sched unless marked. Fields of a path
+ * may also need the lock of the active lane.
+ */
+
+#include "prov/rail/rail_int.h"
+#include "util/sieve.h"
+
+/* A place in the cache. Owned by the cache until the cache is freed. A place is
+ * assigned to a connection (struct rail_conn), or it is on the closing list or
+ * the free list. */
+struct rail_cache_slot {
+	struct tei_sieve_entry entry;	/* rail_cache.held */
+	struct tei_list link;		/* rail_cache.closing or free */
+	struct rail_cache *cache;
+	struct rail_conn *conn;		/* NULL on the lists closing and free */
+	uint64_t since_ns;		/* start of its current turn, ns */
+	bool yield;			/* the connection gets no slices until
+					 * it has been idle once */
+	uint64_t moves;			/* path->moves at the last check */
+	uint64_t moved_ns;		/* time at which moves last changed */
+	/* on the closing list: the connection to close */
+	struct rail_conn *was; /* connection that had the place, NULL:
+				* it was freed */
+	fi_addr_t fi_addr;
+	uint32_t lane_gen;
+	bool used;
+};
+
+struct rail_cache_chunk {
+	struct rail_cache_chunk *next;
+	struct rail_cache_slot slot[64];
+};
+
+struct rail_cache {
+	uint32_t cap;			/* fixed: places */
+	bool retires_only;		/* fixed: sockets are never shut down */
+	struct tei_sieve held;
+	struct tei_list waiting;	/* rail_conn.wait_link: connections that
+					 * wait for a place */
+	struct rail_conn *first;	/* next to be served, from waiting */
+	uint64_t yield_ns;		/* last request to yield, ns */
+	uint32_t busy;			/* places whose paths have slices */
+	struct tei_list closing;	/* places whose evicted connection must
+					 * be closed */
+	uint32_t nclosing;		/* length of closing; atomic */
+	uint32_t leftovers;		/* number of leftovers: evicted
+					 * connections that cannot be closed;
+					 * atomic */
+	bool wears;			/* there have been leftovers; atomic */
+	struct tei_list free;
+	struct rail_cache_chunk *chunks;
+	uint64_t made, evicted;
+};
+
+static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
+{
+	return &lane->rail->cache[lane->index];
+}
+
+/* Initializes an empty cache of cap places, but at least two. */
+void rail_cache_init(struct rail_cache *cache, uint32_t cap);
+/* Frees all places. Connections that have one lose it. */
+void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
+
+/*
+ * Returns true if the connection path has a place or gets one, and may post
+ * slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane.
+ *
+ * If rail_cache_admit() returns false, the connection waits for a place, unless
+ * its peer is silent. If rail_cache_admit_msg() returns false, the caller must
+ * try again later. *now: the time, or 0 to read it when it is needed.
+ */
+bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
+		      uint64_t *now) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held);
+bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
+			  uint64_t now) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if the connection is contended: other connections wait for a
+ * place, and this one has been asked to yield, but keeps its place because
+ * slices are posted on it. */
+bool rail_cache_contended(const struct rail_conn *conn)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Called before a bundle of slices is cut: moves the peer of the first waiting
+ * connection to the front of dp->active. rail_cache_favoured() ends this
+ * preference after the bundle. */
+void rail_cache_favour(struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+void rail_cache_favoured(struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+
+/* Takes the place from the connection, even if it is busy. rail_cache_close()
+ * then closes the connection. */
+void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
+
+/* Does what rail_cache_drop() does, for a path object that is about to be
+ * freed. */
+void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
+
+/* Closes the evicted connections. Must be called before anything is posted. */
+void rail_cache_close(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Returns true if a connection of the lane, other than but, has this address.
+ * Two peers may have the same address for a while: a resolver may lead to a
+ * rail that is already known. The provider then makes only one connection for
+ * both peers. */
+bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
+		       const struct rail_conn *but) TEI_REQUIRES(lane->lock);
+
+/* Evicts off-route connections that have been idle for long. Runs on the
+ * progress thread without a lock; cheap if there are none. Returns the time at
+ * which it must run again, ns, 0 if it need not. */
+uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now);
+
+/* Returns true if the lane is degraded: it has so many leftovers that it must
+ * be retired. */
+bool rail_cache_degraded(const struct rail_cache *cache);
+/* Resets the number of leftovers after the lane has been replaced, because the
+ * leftovers end with the old lane. */
+void rail_cache_renewed(struct rail_cache *cache)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_CONN_RAIL_CACHE_H */

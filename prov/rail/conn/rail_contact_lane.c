@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Contact lanes: keep a rail's original address in use for as long as the rail
+ * exists.
+ *
+ * A fence closes the rx lane, and the next rx lane intentionally has another
+ * address. Operations posted to the old address, including those that a
+ * provider holds back until it has connected, must not find an endpoint there.
+ * But then a process that makes its first contact finds no endpoint there
+ * either, and the control channel may not be available to get the new address.
+ * Two processes that move their rx lanes at the same time would lose each
+ * other.
+ *
+ * So after the first rx lane has been closed, an endpoint that only receives
+ * messages is opened at the lane's address, in its own domain. No memory is
+ * registered in this domain, so no remote key is valid there. Reads and writes
+ * posted to the old lane fail as if no process listened, and the fence remains
+ * effective. A hello to the contact lane is answered with the current rail
+ * table.
+ *
+ * As with other lanes, a separate thread opens the contact lane. The progress
+ * thread polls the contact lane. Nothing is ever sent from a contact lane.
+ */
+#include "prov/rail/health/rail_health.h"
+
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries;
+						 * the interval doubles this
+						 * many times: */
+#define FIRST_DOUBLES	6
+
+static enum rail_contact_lane_state first_state(const struct rail *rail)
+{
+	return (enum rail_contact_lane_state)__atomic_load_n(&rail->first_state,
+							     __ATOMIC_ACQUIRE);
+}
+
+static void first_set(struct rail *rail, enum rail_contact_lane_state state)
+{
+	__atomic_store_n(&rail->first_state, state, __ATOMIC_RELEASE);
+}
+
+void rail_contact_lane_init(struct rail *rail)
+{
+	/* only an IP address can be requested for another endpoint */
+	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_CONTACT_LANE_TARGET
+						    : RAIL_CONTACT_LANE_LEFT);
+}
+
+bool rail_contact_lane_held(const struct rail *rail)
+{
+	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return false;
+	switch (first_state(rail)) {
+	case RAIL_CONTACT_LANE_TARGET:
+	case RAIL_CONTACT_LANE_WANTED:
+	case RAIL_CONTACT_LANE_HELD:
+		return true;
+	case RAIL_CONTACT_LANE_LEFT:
+	case RAIL_CONTACT_LANE_TAKEN:
+		break;
+	}
+	return false;
+}
+
+static void first_open(struct rail *rail)
+{
+	tei_mutex_lock(&rail->first.lane.lock);
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		rail_opening_start(&rail->first, 0);
+	tei_mutex_unlock(&rail->first.lane.lock);
+}
+
+void rail_contact_lane_left(struct rail *rail)
+{
+	if (first_state(rail) != RAIL_CONTACT_LANE_TARGET)
+		return;
+	first_set(rail, RAIL_CONTACT_LANE_WANTED);
+	first_open(rail);
+}
+
+void rail_contact_lane_run(struct rail *rail, uint64_t now)
+{
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN &&
+	    !__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) &&
+	    now >= rail->first_next_ns)
+		first_open(rail);
+}
+
+/* Schedules another attempt after the contact lane could not be opened. Logs
+ * the first failure and announces that the rail has no contact address. */
+static void first_taken(struct rail *rail)
+{
+	uint32_t tries = rail->first_tries++;
+
+	rail->first_next_ns =
+		tei_now_ns() +
+		tei_jitter(FIRST_AGAIN_NS
+			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN)
+		return;
+	TEI_WARN("rail", "%s; processes that know only this address cannot connect until it is free",
+		 rail->first.err.text);
+	first_set(rail, RAIL_CONTACT_LANE_TAKEN);
+	rail_peer_announce(rail->dp);
+}
+
+/* Closes the contact lane because the provider has not opened it at the
+ * requested address. */
+static void first_give_up(struct rail *rail)
+{
+	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",
+		 rail->name, rail->provider);
+	rail_lane_shutdown(&rail->first.lane, false);
+	first_set(rail, RAIL_CONTACT_LANE_LEFT);
+	rail_peer_announce(rail->dp);
+}
+
+void rail_contact_lane_collect(struct rail *rail)
+{
+	struct rail_lane *lane = &rail->first.lane;
+	bool there, same;
+
+	if (!__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) ||
+	    !rail_opening_over(&rail->first) ||
+	    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		return;
+	tei_mutex_lock(&lane->lock);
+	there = lane->ep != NULL;
+	same = there && rail_addr_same(&lane->addr, &rail->own);
+	tei_mutex_unlock(&lane->lock);
+	if (!there) {
+		first_taken(rail);
+		return;
+	}
+	if (!same) {
+		first_give_up(rail);
+		return;
+	}
+	TEI_INFO("rail", "%s: contact lane open at the rail's original address",
+		 rail->name);
+	rail->first_tries = 0;
+	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN) {
+		first_set(rail, RAIL_CONTACT_LANE_HELD);
+		rail_peer_announce(rail->dp);
+	}
+	first_set(rail, RAIL_CONTACT_LANE_HELD);
+}
+
+void rail_contact_lane_stop(struct rail *rail)
+{
+	rail_opening_stop(&rail->first);
+}

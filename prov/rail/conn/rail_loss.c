@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The log line about lost connections to a peer.
+ *
+ * When a process is killed, the connections of all its rails break, and every
+ * slice and message posted on them fails. These failures are one event, so one
+ * line names the rails and the first error. The progress thread logs this line
+ * LOSS_GATHER_NS after the first error. Further losses of the same peer are
+ * logged at most once in LOSS_AGAIN_NS.
+ *
+ * Two cases are not logged here: a peer that has closed its engine and said so,
+ * and a peer that is presumed dead (rail_presume.c logs that).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/peer/rail_ctl.h"
+
+#define LOSS_GATHER_NS	(50 * TEI_NS_PER_MS)
+#define LOSS_AGAIN_NS	TEI_NS_PER_SEC
+#define LOSS_NAMES	400		/* bytes for the names of the rails */
+
+void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,
+		   int prov, const char *text)
+{
+	struct rail_loss *l = &p->loss;
+	uint64_t due;
+
+	if (p->state == RAIL_PEER_GONE ||
+	    __atomic_load_n(&p->dp->stop, __ATOMIC_ACQUIRE))
+		return;
+	l->rails |= UINT64_C(1) << rail->index;
+	if (l->due_ns)
+		return;
+	due = tei_now_ns() + LOSS_GATHER_NS;
+	l->due_ns = due > l->next_ns ? due : l->next_ns;
+	l->err = err;
+	l->prov = prov;
+	snprintf(l->text, sizeof(l->text), "%s", text);
+	rail_peer_attend(p);
+}
+
+bool rail_loss_noted(const struct tei_rail_peer *p, const struct rail *rail)
+{
+	return p->loss.due_ns && p->loss.rails >> rail->index & 1;
+}
+
+/* Lists the names of the rails whose bits are set. */
+static void loss_names(struct tei_rail_dp *dp, uint64_t rails, char *out,
+		       size_t len)
+{
+	size_t used = 0;
+	uint32_t i;
+
+	for (i = 0; i < TEI_RAIL_MAX && used < len; i++)
+		if (rails >> i & 1)
+			used += (size_t)snprintf(out + used, len - used,
+						 "%s%s", used ? ", " : "",
+						 rail_at(dp, i)->name);
+}
+
+static void loss_log(struct tei_rail_peer *p, const struct rail_loss *l)
+{
+	char names[LOSS_NAMES] = "", prov[128] = "";
+
+	loss_names(p->dp, l->rails, names, sizeof(names));
+	if (l->text[0])
+		snprintf(prov, sizeof(prov), " (provider: %d, %s)", l->prov,
+			 l->text);
+	tei_log_repeated(&p->err_repeat, TEI_LOG_WARN, "rail",
+			 "peer %s: no connection over %s: %s%s", p->name,
+			 names, fi_strerror(l->err), prov);
+}
+
+uint64_t rail_ctl_loss(struct tei_rail_peer *p, uint64_t now)
+{
+	struct rail_loss l;
+	bool known, due;
+
+	rail_sched_enter(p->dp);
+	l = p->loss;
+	known = rail_presumed(p) || p->gone == RAIL_GONE_LEFT;
+	due = l.due_ns && (now >= l.due_ns || p->state == RAIL_PEER_GONE);
+	if (due) {
+		p->loss.rails = 0;
+		p->loss.due_ns = 0;
+		p->loss.next_ns = now + LOSS_AGAIN_NS;
+	}
+	rail_sched_leave(p->dp);
+	if (!due)
+		return l.due_ns;
+	if (!known)
+		loss_log(p, &l);
+	return 0;
+}

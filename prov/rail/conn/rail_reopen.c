@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Opens a lane again that was closed or retired, on a separate thread. A
+ * provider may fill tens of megabytes with receive buffers first, which takes
+ * up to a third of a second, and the other rails continue to work meanwhile.
+ *
+ * The new lane is separate (struct rail_opening) until the progress thread
+ * moves it to the place of the old lane. So only the progress thread changes
+ * lanes. The lock of the new lane protects against a concurrent close; it is
+ * acquired before the lock of the old lane.
+ */
+#include <string.h>
+
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+#include "util/thread.h"
+
+#define OPENING_TRIES	8	/* number of attempts to open an rx lane at a
+				 * new address */
+
+/* --- opening ------------------------------------------------------------- */
+
+/* Returns true if the new rx lane listens at the address of its predecessor or
+ * at the rail's contact address. Operations that were posted to the predecessor
+ * could then reach the new lane. */
+static bool opening_repeats(struct rail_opening *o)
+	TEI_REQUIRES(o->lane.lock)
+{
+	const struct tei_rail_addr *addr = &o->lane.addr;
+	bool repeats;
+
+	if (!o->place || !o->place->is_rx || !rail_addr_is_ip(addr))
+		return false;
+	tei_mutex_lock(&o->place->lock);
+	repeats = rail_addr_same(addr, &o->place->addr);
+	tei_mutex_unlock(&o->place->lock);
+	return repeats || rail_addr_same(addr, &o->lane.rail->own);
+}
+
+/* Opens the lane. An rx lane is opened at an address that was not used
+ * before. */
+static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
+{
+	uint32_t gen = o->lane.gen + 1;
+	struct tei_list none;
+	int i;
+
+	for (i = 0; i < OPENING_TRIES; i++) {
+		if (rail_lane_open(&o->lane, &o->err))
+			return;
+		if (!opening_repeats(o)) {
+			__atomic_store_n(&o->lane.gen, gen, __ATOMIC_RELEASE);
+			return;
+		}
+		tei_list_init(&none);
+		rail_lane_close(&o->lane, &none);
+	}
+	rail_open_err_fn(o->lane.rail)(
+		&o->err, TEI_ERR_CONTEXT, "rail",
+		"leave the provider more ports to choose from",
+		"%s: rx lane: %s returns only addresses that were used before",
+		o->lane.rail->name, o->lane.rail->provider);
+}
+
+static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
+{
+	struct rail *rail = o->lane.rail;
+
+	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
+		opening_try(o);
+	__atomic_store_n(&o->over, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&rail->dp->reopened, true, __ATOMIC_RELEASE);
+}
+
+static void *opening_main(void *arg)
+{
+	struct rail_opening *o = arg;
+
+	tei_mutex_lock(&o->lane.lock);
+	opening_open(o);
+	tei_mutex_unlock(&o->lane.lock);
+	rail_progress_wake(o->lane.rail->dp);
+	return NULL;
+}
+
+void rail_opening_start(struct rail_opening *o, uint32_t gen)
+{
+	__atomic_store_n(&o->lane.gen, gen, __ATOMIC_RELEASE);
+	__atomic_store_n(&o->over, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&o->under_way, true, __ATOMIC_RELAXED);
+	o->started = !tei_thread_start(&o->opener, false, opening_main, o);
+	if (o->started)
+		return;
+	opening_open(o);
+	rail_progress_wake(o->lane.rail->dp);
+}
+
+void rail_opening_stop(struct rail_opening *o)
+{
+	if (o->started)
+		pthread_join(o->opener, NULL);
+	o->started = false;
+	__atomic_store_n(&o->under_way, false, __ATOMIC_RELAXED);
+}
+
+bool rail_opening_over(struct rail_opening *o)
+{
+	if (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE))
+		return false;
+	rail_opening_stop(o);
+	return true;
+}
+
+/* --- replacing a lane ---------------------------------------------------- */
+
+static struct rail_opening *reopen_of(const struct rail_lane *lane)
+{
+	return lane->is_rx ? &lane->rail->next_rx
+			   : &lane->rail->next_tx[lane->index];
+}
+
+/* Moves the receive buffers of a closed lane to another lane. */
+static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
+{
+	if (!from->rx)
+		return;
+	to->rx = from->rx;
+	to->rx_idle = from->rx_idle;
+	to->rx_mem = from->rx_mem;
+	to->rx_mr = from->rx_mr;
+	from->rx = NULL;
+	from->rx_idle = NULL;
+	from->rx_mem = NULL;
+	from->rx_mr = NULL;
+}
+
+void rail_reopen_start(struct rail_lane *lane)
+{
+	struct rail_opening *o = reopen_of(lane);
+	uint32_t gen;
+	bool closed;
+
+	/* while the opening is under way, the opener thread holds the lock */
+	if (__atomic_load_n(&o->under_way, __ATOMIC_RELAXED))
+		return;
+	tei_mutex_lock(&o->lane.lock);
+	if (o->under_way ||
+	    !__atomic_load_n(&lane->rail->open, __ATOMIC_ACQUIRE)) {
+		tei_mutex_unlock(&o->lane.lock);
+		return;
+	}
+	tei_mutex_lock(&lane->lock);
+	closed = !lane->ep && !lane->closing.under_way;
+	if (closed)
+		reopen_lend(&o->lane, lane);
+	gen = lane->gen;
+	tei_mutex_unlock(&lane->lock);
+	if (closed) {
+		o->place = lane;
+		rail_opening_start(o, gen);
+	}
+	tei_mutex_unlock(&o->lane.lock);
+}
+
+static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(fresh->lock)
+{
+	reopen_lend(lane, fresh);
+	if (!fresh->ep)
+		return;
+	lane->ep = fresh->ep;
+	lane->cq = fresh->cq;
+	lane->wait = fresh->wait;
+	lane->fabric = fresh->fabric;
+	lane->domain = fresh->domain;
+	lane->av = fresh->av;
+	lane->eq = fresh->eq;
+	lane->cntr = fresh->cntr;
+	lane->cntr_seen = fresh->cntr_seen;
+	lane->wait_fd = fresh->wait_fd;
+	lane->addr = fresh->addr;
+	__atomic_store_n(&lane->gen, fresh->gen, __ATOMIC_RELEASE);
+	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
+	fresh->ep = NULL;
+	fresh->cq = NULL;
+	fresh->wait = NULL;
+	fresh->fabric = NULL;
+	fresh->domain = NULL;
+	fresh->av = NULL;
+	fresh->eq = NULL;
+	fresh->cntr = NULL;
+	fresh->wait_fd = -1;
+	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
+}
+
+/* Prepares the endpoint cache of the lane, before a connection is made over
+ * it. */
+static void reopen_renew_cache(struct rail_lane *lane)
+{
+	rail_sched_enter(lane->rail->dp);
+	rail_cache_renewed(&lane->rail->cache[lane->index]);
+	rail_sched_leave(lane->rail->dp);
+}
+
+/* Moves a lane whose opening has ended to its place in the rail. Returns true
+ * if the lane is open. */
+static bool reopen_take(struct rail_opening *o)
+{
+	struct rail *rail = o->lane.rail;
+	struct rail_lane *lane;
+	bool there = false;
+
+	if (!__atomic_load_n(&o->over, __ATOMIC_ACQUIRE))
+		return false;
+	tei_mutex_lock(&o->lane.lock);
+	if (o->under_way && __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
+		lane = o->place;
+		tei_mutex_lock(&lane->lock);
+		if (o->lane.ep && !lane->is_rx)
+			reopen_renew_cache(lane);
+		reopen_move(lane, &o->lane);
+		there = lane->ep != NULL;
+		tei_mutex_unlock(&lane->lock);
+		if (!there)
+			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+		rail_opening_stop(o);
+		if (there && !lane->is_rx)
+			__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
+	}
+	tei_mutex_unlock(&o->lane.lock);
+	return there;
+}
+
+void rail_reopen_whole(struct rail *rail)
+{
+	struct rail_lane *lane;
+	uint32_t j;
+
+	if (!rail_lane_active(&rail->rx_lane))
+		return;
+	for (j = 0; j < rail->ntx; j++) {
+		lane = &rail->tx_lanes[j * RAIL_LANE_SLOTS];
+		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
+			return;
+	}
+	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
+}
+
+bool rail_reopen_collect(struct rail *rail)
+{
+	bool target, any;
+	uint32_t j;
+
+	target = any = reopen_take(&rail->next_rx);
+	for (j = 0; j < rail->ntx; j++)
+		any |= reopen_take(&rail->next_tx[j]);
+	if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+		rail_reopen_whole(rail);
+	if (any) {
+		rail_sched_enter(rail->dp);
+		rail_health_state(rail);
+		rail_sched_leave(rail->dp);
+		rail_sched_kick(rail->dp, 0);
+	}
+	return target;
+}
+
+bool rail_reopen_any(struct tei_rail_dp *dp)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		if (rail_closing_under_way(&rail->rx_lane) ||
+		    __atomic_load_n(&rail->next_rx.under_way, __ATOMIC_RELAXED))
+			return true;
+	}
+	return false;
+}
+
+/* Waits for an opening that is under way and closes the lane that it has
+ * opened. */
+static void reopen_stop(struct rail_opening *o)
+{
+	struct rail_lane *lane;
+	struct tei_list none;
+	bool mine;
+
+	tei_mutex_lock(&o->lane.lock);
+	mine = o->under_way;
+	__atomic_store_n(&o->under_way, false, __ATOMIC_RELAXED);
+	lane = o->place;
+	tei_mutex_unlock(&o->lane.lock);
+	if (!mine)
+		return;
+	rail_opening_stop(o);
+	tei_list_init(&none);
+	tei_mutex_lock(&o->lane.lock);
+	rail_lane_close(&o->lane, &none);
+	tei_mutex_lock(&lane->lock);
+	reopen_lend(lane, &o->lane);
+	tei_mutex_unlock(&lane->lock);
+	tei_mutex_unlock(&o->lane.lock);
+}
+
+void rail_reopen_stop(struct rail *rail, bool target)
+{
+	uint32_t j;
+
+	if (target)
+		reopen_stop(&rail->next_rx);
+	for (j = 0; !target && rail->next_tx && j < rail->ntx; j++)
+		reopen_stop(&rail->next_tx[j]);
+}

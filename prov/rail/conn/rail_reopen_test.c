@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tests of lanes that are opened again. The test acts as the progress
+ * thread. */
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/rail_test.h"
+
+#include <netinet/in.h>
+#include <sched.h>
+
+static bool reopen_await(struct rail *rail)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+
+	while (tei_now_ns() < end) {
+		rail_fence_retiring(rail->dp, tei_now_ns());
+		if (rail_reopen_collect(rail))
+			return true;
+		sched_yield();
+	}
+	return false;
+}
+
+static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	uint32_t gen;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->rx_lane;
+	gen = lane->gen;
+	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
+	CU_ASSERT_PTR_NULL(lane->ep);
+	CU_ASSERT(rail_reopen_any(pair.from.dp));
+	while (rail_closing_under_way(lane) && tei_now_ns() < end) {
+		rail_fence_retiring(pair.from.dp, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT(rail_reopen_any(pair.from.dp));
+	/* a further request gets the same answer, and nothing is closed for
+	 * it */
+	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_FATAL(reopen_await(pair.rail));
+	CU_ASSERT(!rail_reopen_any(pair.from.dp));
+	CU_ASSERT_PTR_NOT_NULL(lane->ep);
+	CU_ASSERT_EQUAL(lane->gen, gen + 1);
+	/* an older generation is closed already */
+	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_PTR_NOT_NULL(lane->ep);
+	CU_ASSERT(!rail_reopen_collect(pair.rail));
+	test_pair_close(&pair);
+}
+
+/* The first port that the provider is is to use is that of the previous
+ * lane. */
+static void test_the_next_rx_lane_gets_a_new_address(void)
+{
+	const struct sockaddr_in *sin;
+	struct tei_rail_addr before;
+	struct rail_lane *lane;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->rx_lane;
+	before = lane->addr;
+	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
+	sin = (const void *)before.bytes;
+	pair.from.dp->port = ntohs(sin->sin_port);
+	pair.rail->first_state = RAIL_CONTACT_LANE_LEFT; /* not held */
+	rail_fence_target(pair.rail, lane->gen);
+	/* as for the first opening, which is the only one that uses that
+	 * port */
+	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);
+	CU_ASSERT_FATAL(reopen_await(pair.rail));
+	CU_ASSERT_PTR_NOT_NULL(lane->ep);
+	CU_ASSERT_EQUAL(lane->gen, 1);
+	CU_ASSERT(rail_addr_is_ip(&lane->addr));
+	CU_ASSERT(!rail_addr_same(&lane->addr, &before));
+	test_pair_close(&pair);
+}
+
+static void test_a_data_plane_can_close_while_an_rx_lane_opens(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
+	while (!pair.rail->next_rx.under_way && tei_now_ns() < end)
+		rail_fence_retiring(pair.from.dp, tei_now_ns());
+	CU_ASSERT(pair.rail->next_rx.under_way);
+	test_pair_close(&pair);
+}
+
+/* Returns the first lane of the rail that takes work, or NULL. */
+static struct rail_lane *reopen_active(struct rail *rail)
+{
+	int i;
+
+	for (i = 0; i < RAIL_LANE_SLOTS; i++)
+		if (rail->tx_lanes[i].state == RAIL_LANE_ACTIVE)
+			return &rail->tx_lanes[i];
+	return NULL;
+}
+
+static bool reopen_works(struct test_pair *pair)
+{
+	bool works;
+
+	rail_sched_enter(pair->from.dp);
+	works = rail_health_works(pair->peer, 0);
+	rail_sched_leave(pair->from.dp);
+	return works;
+}
+
+static void test_a_tx_lane_is_opened_by_another_thread(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_lane *old, *lane;
+	struct rail_conn *conn;
+	struct test_pair pair;
+	uint32_t gen;
+
+	test_pair_open(&pair);
+	old = reopen_active(pair.rail);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(old);
+	gen = old->gen;
+	CU_ASSERT(reopen_works(&pair));
+	rail_fence_renew_lane(old, 0);
+	/* the new lane is not in its place yet */
+	CU_ASSERT_EQUAL(old->state, RAIL_LANE_RETIRING);
+	CU_ASSERT_PTR_NULL(reopen_active(pair.rail));
+	CU_ASSERT(!reopen_works(&pair));
+	CU_ASSERT_EQUAL(
+		rail_msg_try_on(pair.peer, pair.rail, 0, "", 1, &lane, &conn),
+		-FI_EAGAIN);
+	CU_ASSERT_PTR_NULL(lane);
+	/* an opening that is under way is not started again */
+	rail_fence_reopen(pair.rail);
+	while (!reopen_active(pair.rail) && tei_now_ns() < end)
+		CU_ASSERT(!rail_reopen_collect(pair.rail));
+	lane = reopen_active(pair.rail);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
+	CU_ASSERT(lane != old);
+	CU_ASSERT_EQUAL(lane->gen, gen + 1);
+	CU_ASSERT(reopen_works(&pair));
+	CU_ASSERT(!pair.rail->lost);
+	while (old->state != RAIL_LANE_CLOSED && tei_now_ns() < end)
+		test_pair_turn(&pair, tei_now_ns());
+	CU_ASSERT_EQUAL(old->state, RAIL_LANE_CLOSED);
+	test_pair_close(&pair);
+}
+
+static void test_a_data_plane_can_close_while_a_tx_lane_opens(void)
+{
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	rail_fence_renew_lane(reopen_active(pair.rail), 0);
+	CU_ASSERT(pair.rail->next_tx[0].under_way);
+	test_pair_close(&pair);
+}
+
+static void test_a_process_that_leaves_while_a_lane_opens_sends_bye(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct tei_rail_peer *peer;
+	struct test_pair pair;
+
+	test_pair_open(&pair);
+	peer = test_plane_peer(&pair.to, &pair.from);
+	pair.from.dp->bye_ns = TEST_WAIT_NS;
+	rail_fence_renew_lane(reopen_active(pair.rail), 0);
+	CU_ASSERT(pair.rail->next_tx[0].under_way);
+	__atomic_store_n(&pair.from.dp->stop, true, __ATOMIC_RELEASE);
+	tei_rail_peer_put(pair.peer);
+	test_plane_close(&pair.from);
+	while (!tei_rail_peer_gone(peer) && tei_now_ns() < end)
+		sched_yield();
+	CU_ASSERT(tei_rail_peer_gone(peer));
+	tei_rail_peer_put(peer);
+	test_plane_close(&pair.to);
+}
+
+static int reopen_send(struct test_pair *pair)
+{
+	uint8_t buf[TEI_RAIL_MESSAGE_HEAD];
+	struct rail_lane *lane;
+	struct rail_conn *conn;
+	uint32_t prefer = 0;
+	int ret;
+
+	CU_ASSERT_EQUAL(
+		rail_msg_try_on(pair->peer, pair->rail, 0, "", 1, &lane, &conn),
+		-FI_EHOSTUNREACH);
+	ret = rail_msg_send(pair->peer, "", 1, 0);
+	CU_ASSERT_EQUAL(tei_rail_send(pair->peer, buf, sizeof(buf), true,
+				       &prefer),
+			ret);
+	return ret;
+}
+
+/* An opening that failed is tried again. */
+static void test_tasks_wait_for_a_lost_rail(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	lane = reopen_active(pair.rail);
+	lane->state = RAIL_LANE_RETIRING;
+	pair.rail->lost = true;
+	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EAGAIN);
+	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
+	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
+	pair.peer->rehello = true;
+	rail_peer_run(pair.peer, tei_now_ns());
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	pair.rail->open = false;
+	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EHOSTUNREACH);
+	pair.rail->open = true;
+	pair.rail->lost = false;
+	lane->state = RAIL_LANE_ACTIVE;
+	while (!test_ends(&t) && tei_now_ns() < end) {
+		rail_sched_kick(pair.from.dp, 0);
+		test_pair_turn(&pair, tei_now_ns());
+	}
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_reopen_cases[] = {
+	{ "a_fence_is_answered_before_the_next_lane_is_open",
+	  test_a_fence_is_answered_before_the_next_lane_is_open },
+	{ "tasks_wait_for_a_lost_rail", test_tasks_wait_for_a_lost_rail },
+	{ "a_data_plane_can_close_while_an_rx_lane_opens",
+	  test_a_data_plane_can_close_while_an_rx_lane_opens },
+	{ "a_data_plane_can_close_while_a_tx_lane_opens",
+	  test_a_data_plane_can_close_while_a_tx_lane_opens },
+	{ "a_tx_lane_is_opened_by_another_thread",
+	  test_a_tx_lane_is_opened_by_another_thread },
+	{ "the_next_rx_lane_gets_a_new_address",
+	  test_the_next_rx_lane_gets_a_new_address },
+	{ "a_process_that_leaves_while_a_lane_opens_sends_bye",
+	  test_a_process_that_leaves_while_a_lane_opens_sends_bye },
+	{ NULL, NULL },
+};

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Computes the window: how many bytes may be posted on a rail. The rails take
+ * slices as they have room, which balances the load by itself. But a slice that
+ * a rail has taken stays with it to the end. So the window is a few
+ * milliseconds' worth of data at the rail's rate. This size keeps the rail
+ * busy, lets all rails of a task finish together, and keeps the queue short in
+ * which a small request must wait.
+ */
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/sched/rail_sched.h"
+
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
+					     * in addition to the data of the
+					     * round-trip time */
+#define WINDOW_SLICES	4		    /* smallest window, in slices of
+					     * MC_SLICE_SIZE */
+#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* time whose data the window of
+					      * throttled bulk data holds */
+#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* WINDOW_BESIDE_NS with
+					     * MOONRAIL_SMALL_FIRST */
+#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
+					       * which posted bytes count as
+					       * stuck */
+#define WINDOW_WHOLE	(256u << 10)	    /* number of completed bytes that
+					     * suffice to measure a rate */
+#define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
+
+static uint64_t window_min(const struct rail *rail)
+{
+	return WINDOW_SLICES * (uint64_t)rail->dp->settings->slice_size;
+}
+
+void rail_window_init(struct rail *rail, uint64_t max)
+{
+	rail->window_max = max;
+	rail->window = RAIL_WINDOW_FIRST < max ? RAIL_WINDOW_FIRST : max;
+	rail->turn = 1;
+}
+
+uint64_t rail_window(const struct rail *rail)
+{
+	uint64_t window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+	uint64_t min = window_min(rail);
+	uint64_t most = rail->window_max > stuck + min
+				? rail->window_max - stuck
+				: min;
+
+	return window < most ? window : most;
+}
+
+uint64_t rail_window_throttle(const struct rail *rail)
+{
+	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
+	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
+	const struct tei_settings *s = rail->dp->settings;
+	uint64_t min = s->slice_size, bytes, slice;
+
+	if (!rail->wire || !rate)
+		return UINT64_MAX;
+	/* subtract the transfer time of the slice, to get the round-trip
+	 * time */
+	slice = (uint64_t)((double)min / (double)rate * 1e9);
+	base = base > slice ? base - slice : 0;
+	base += s->small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
+	bytes = (uint64_t)((double)rate * 1e-9 * (double)base);
+	return bytes > min ? bytes : min;
+}
+
+/*
+ * Updates the unthrottled rate. A rate that was measured while the rail was
+ * throttled may raise the unthrottled rate, but not lower it: otherwise, with a
+ * target that answers slowly, the limit would shrink more and more.
+ */
+static void window_free(struct rail *rail, uint64_t rate)
+{
+	uint64_t free = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
+
+	if (!__atomic_exchange_n(&rail->throttled, false, __ATOMIC_RELAXED) ||
+	    rate > free)
+		__atomic_store_n(&rail->free_bps, rate, __ATOMIC_RELAXED);
+}
+
+uint64_t rail_window_held(const struct rail *rail)
+{
+	uint64_t held = rail_posted_bytes(rail);
+	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+
+	return held > stuck ? held - stuck : 0;
+}
+
+uint64_t rail_window_bulk(const struct rail *rail)
+{
+	uint64_t stuck = __atomic_load_n(&rail->stuck_bulk, __ATOMIC_RELAXED);
+
+	return rail->bulk_bytes > stuck ? rail->bulk_bytes - stuck : 0;
+}
+
+/*
+ * Sets the number of stuck bytes of a lane. Data of a stopped peer stays
+ * posted; it does not count against the window, so other peers are not
+ * affected.
+ */
+static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
+{
+	__atomic_fetch_add(&lane->rail->stuck, bytes - lane->stuck,
+			   __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lane->rail->stuck_bulk, bulk - lane->stuck_bulk,
+			   __ATOMIC_RELAXED);
+	lane->stuck = bytes;
+	lane->stuck_bulk = bulk;
+}
+
+/* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
+static void window_count_stuck(struct rail_lane *lane, uint64_t now)
+{
+	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t bytes = 0, bulk = 0;
+	struct rail_slice *s;
+
+	if (now - lane->mark_ns >= WINDOW_STUCK_NS + 4 * base) {
+		lane->stuck_posts = lane->mark_posts;
+		lane->mark_posts = lane->posts;
+		lane->mark_ns = now;
+	}
+	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
+		if (s->seq > lane->stuck_posts)
+			break;
+		bytes += s->len;
+		bulk += s->bulk ? s->len : 0;
+	}
+	if (bytes != lane->stuck || bulk != lane->stuck_bulk)
+		window_stuck(lane, bytes, bulk);
+}
+
+void rail_window_empty(struct rail_lane *lane)
+{
+	lane->alone = NULL;
+	if (lane->stuck)
+		window_stuck(lane, 0, 0);
+}
+
+void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
+		       uint64_t now)
+{
+	rail_window_empty(lane);
+	lane->busy_ns = now;
+	lane->served_ns = now;
+	lane->served = 0;
+	lane->whole = true;
+	lane->alone = slice;
+	lane->alone_ns = now;
+}
+
+/*
+ * Sets the window to the number of bytes that move at this rate in 2 * base_ns
+ * + WINDOW_NS. base_ns is the time of a slice on an idle rail; it counts twice,
+ * so that the window grows if it has limited the rate.
+ */
+static void window_set(struct rail *rail, uint64_t rate)
+{
+	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t min = window_min(rail);
+	uint64_t window = (uint64_t)((double)rate * 1e-9 *
+				     (double)(2 * base + WINDOW_NS));
+
+	if (window < min)
+		window = min;
+	if (window > rail->window_max)
+		window = rail->window_max;
+	__atomic_store_n(&rail->window, window, __ATOMIC_RELAXED);
+}
+
+/*
+ * Averages the rate, weighted by time. Completions arrive in batches, so a
+ * short interval alone says little.
+ */
+static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
+{
+	double mean = old ? (double)WINDOW_MEAN_NS : 0;
+
+	return (uint64_t)(((double)old * mean + (double)bytes * 1e9) /
+			  (mean + (double)ns));
+}
+
+/*
+ * Measures the service rate: completed bytes per busy time, averaged. An
+ * interval lasts at least 1 ms. A shorter interval counts only in two cases:
+ * the lane has become idle and a rate is known; or the interval is the whole
+ * busy time of the lane and at least WINDOW_WHOLE bytes have completed in it.
+ */
+void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
+{
+	struct rail *rail = lane->rail;
+	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
+	uint64_t old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t rate;
+
+	lane->served_ns = now;
+	lane->served += bytes;
+	if (rest >= WINDOW_STUCK_NS) {
+		/* only stuck slices were posted for a while */
+		lane->served = 0;
+		lane->busy_ns = now;
+		lane->whole = false;
+		return;
+	}
+	if (ns < TEI_NS_PER_MS &&
+	    (!ns || lane->inflight ||
+	     (lane->whole ? lane->served < WINDOW_WHOLE : !old)))
+		return;
+	rate = window_mean(old, lane->served, ns);
+	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
+	if (rail->wire)
+		window_free(rail, rate);
+	lane->served = 0;
+	lane->busy_ns = now;
+	lane->whole = false;
+	window_set(rail, rate);
+	window_count_stuck(lane, now);
+}
+
+/* Updates the shortest time that a slice on an idle lane has taken. */
+void rail_window_alone(struct rail_lane *lane, uint64_t now)
+{
+	uint64_t ns = now - lane->alone_ns;
+	uint64_t base;
+
+	lane->alone = NULL;
+	base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	if (!base || ns < base)
+		__atomic_store_n(&lane->rail->base_ns, ns ? ns : 1,
+				 __ATOMIC_RELAXED);
+}
+
+/* --- shares, and the tail ------------------------------------------------ */
+
+static uint64_t window_rate(const struct rail *rail, uint64_t unknown)
+{
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+
+	return rate ? rate : unknown;
+}
+
+void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
+		     const struct tei_rail_mr *mr, const uint8_t *ranks,
+		     uint64_t bytes, struct rail_window_sum *sum)
+{
+	uint64_t own = window_rate(rail, 0);
+	struct rail *r;
+	uint32_t i;
+
+	sum->rails = 1;
+	sum->bytes = bytes;
+	sum->share = 1;
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		if (i == rail->index || !rail_health_works(peer, i) ||
+		    ranks[i] > ranks[rail->index])
+			continue;
+		r = rail_at(peer->dp, i);
+		if (rail_hmem_foreign(mr, r))
+			continue;
+		sum->rails++;
+		sum->bytes += rail_window_held(r);
+		sum->share += own ? (double)window_rate(r, own) / (double)own :
+				    1;
+	}
+	sum->share = 1 / sum->share;
+}
+
+/*
+ * Returns true if the rail must leave the last bytes of a task to other rails.
+ * All data in flight and all remaining data is shared by the rails in
+ * proportion to their rates; a rail that holds more than its share would finish
+ * last. A rail without data in flight always takes a slice, so a wrong estimate
+ * costs only time.
+ */
+bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
+		      uint64_t left, uint64_t len)
+{
+	return bytes && sum->rails > 1 &&
+	       (double)bytes + (double)len / 2 >
+		       sum->share * (double)(sum->bytes + left);
+}

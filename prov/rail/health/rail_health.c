@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Faults of rail pairs: creates them, changes their stage and frees them;
+ * derives the state of each rail from them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+
+/* A ramp-up begins with HEALTH_SHARE bytes in flight. If there is no traffic,
+ * the ramp-up ends after HEALTH_RAMP_NS. */
+#define HEALTH_SHARE	(512u << 10)
+#define HEALTH_RAMP_NS	TEI_NS_PER_SEC
+/* Time in which cut connections must return their slices: a base, and more for
+ * each pair. */
+#define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
+#define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)
+/* Time that the slices of other pairs get when a lane is renewed. */
+#define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)
+/* Time in which other pairs of the rail must make progress; otherwise the whole
+ * rail is DOWN. */
+#define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)
+/* A contended connection is cut after HEALTH_IN_THE_WAY_NS of silence and
+ * HEALTH_ASKS pings, if the peer's TCP stack has acknowledged nothing for
+ * HEALTH_STILL_NS. */
+#define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS)
+#define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)
+#define HEALTH_ASKS	2
+#define HEALTH_BATCH	256		/* faults handled in one iteration */
+#define HEALTH_PROBE_NS	TEI_NS_PER_MS	/* interval of the probe checks */
+
+static struct rail_fault *health_find(const struct tei_rail_peer *peer,
+				      const struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f;
+
+	tei_list_foreach(f, &peer->faults, struct rail_fault, peer_link)
+		if (f->rail == rail && f->remote == remote)
+			return f;
+	return NULL;
+}
+
+bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint16_t remote, uint64_t bytes)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return !f || f->stage == RAIL_FAULT_ASKED ||
+	       (f->stage == RAIL_FAULT_RAMPING && bytes < f->share);
+}
+
+bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
+{
+	const struct rail *r = rail_at(peer->dp, rail);
+	uint32_t away = __atomic_load_n(&r->away, __ATOMIC_RELAXED);
+
+	return peer->route[rail] >= 0 && (!away || away < r->ntx) &&
+	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
+	       (tei_list_empty(&peer->faults) ||
+		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
+}
+
+bool rail_health_faulty(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint16_t remote)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return f && f->stage != RAIL_FAULT_ASKED;
+}
+
+bool rail_health_doubtful(const struct tei_rail_peer *peer,
+			  const struct rail *rail, uint16_t remote)
+{
+	const struct rail_fault *f = health_find(peer, rail, remote);
+
+	return f && f->stage != RAIL_FAULT_RAMPING;
+}
+
+static struct rail_fault *health_make(struct tei_rail_peer *peer,
+				      struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->peer = peer;
+	f->rail = rail;
+	f->remote = remote;
+	tei_list_add_tail(&peer->dp->faults, &f->link);
+	tei_list_add_tail(&peer->faults, &f->peer_link);
+	__atomic_fetch_add(&peer->dp->nfaults, 1, __ATOMIC_RELAXED);
+	return f;
+}
+
+struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
+				   struct rail *rail, uint16_t remote)
+{
+	struct rail_fault *f = health_find(peer, rail, remote);
+
+	/* during tear-down a stall is no fault */
+	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
+	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+		return NULL;
+	if (!f)
+		f = health_make(peer, rail, remote);
+	else if (f->stage != RAIL_FAULT_RAMPING)
+		return NULL;
+	if (f) {
+		f->stage = RAIL_FAULT_ASKED;
+		f->rail_slices = rail_moved(rail);
+		f->alive_ns = 0;
+		f->asked = false;
+		f->asks = 0;
+	}
+	return f;
+}
+
+static void health_free(struct rail_fault *f) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail *rail = f->rail;
+
+	tei_list_del(&f->link);
+	tei_list_del(&f->peer_link);
+	__atomic_fetch_sub(&rail->dp->nfaults, 1, __ATOMIC_RELAXED);
+	rail_conn_reroute(f->peer);
+	rail_peer_activate(f->peer);
+	free(f);
+	rail_health_state(rail);
+}
+
+void rail_health_forget(struct tei_rail_peer *peer)
+{
+	struct rail_fault *f, *tmp;
+
+	tei_list_foreach_safe(f, tmp, &peer->faults, struct rail_fault,
+			       peer_link)
+		health_free(f);
+}
+
+/* --- the state of a rail ------------------------------------------------- */
+
+/* Returns true if other pairs of the rail have slices posted. */
+static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
+			  uint16_t remote) TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_conn *conn;
+	uint32_t j, posted = 0, cut = 0;
+
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		posted += __atomic_load_n(&rail->tx_lanes[j].inflight,
+					  __ATOMIC_RELAXED);
+		conn = rail_conn_get(peer, &rail->tx_lanes[j], remote);
+		if (conn && j % RAIL_LANE_SLOTS == 0)
+			cut += conn->inflight;
+	}
+	return posted > cut;
+}
+
+/*
+ * Returns true if the rail itself counts as broken. One broken pair does not
+ * make the rail DOWN while other pairs make progress, or until they have had
+ * HEALTH_OTHERS_NS to make progress.
+ */
+static bool health_alone(const struct rail_fault *f, uint64_t slices)
+{
+	return f->rail_slices == slices &&
+	       (!f->others || tei_now_ns() >= f->since_ns + HEALTH_OTHERS_NS);
+}
+
+static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t slices = rail_moved(rail);
+	bool ramping = false, suspect = false;
+	struct rail_fault *f;
+
+	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+		return TEI_RAIL_DOWN;
+	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+		if (f->rail != rail)
+			continue;
+		if (f->stage == RAIL_FAULT_DOWN && health_alone(f, slices))
+			return TEI_RAIL_DOWN;
+		ramping |= f->stage == RAIL_FAULT_RAMPING && f->all;
+		suspect |= f->stage == RAIL_FAULT_SUSPECT &&
+			   f->rail_slices == slices;
+	}
+	return ramping ? TEI_RAIL_PROBING : suspect ? TEI_RAIL_SUSPECT :
+						      TEI_RAIL_UP;
+}
+
+void rail_health_state(struct rail *rail)
+{
+	static const char *const name[] = { "up", "suspect", "down",
+					    "recovering" };
+	uint32_t state = health_judge(rail);
+
+	if (state == __atomic_load_n(&rail->state, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&rail->state, state, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->state_changes, 1, __ATOMIC_RELAXED);
+	TEI_INFO("rail", "%s: %s", rail->name, name[state]);
+}
+
+/* --- down ---------------------------------------------------------------- */
+
+void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
+		      uint16_t remote, const char *why, bool cut)
+{
+	struct rail_fault *f = health_find(peer, rail, remote);
+
+	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
+	    (f && f->stage == RAIL_FAULT_DOWN))
+		return;
+	/* during tear-down an error is no fault */
+	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+		return;
+	if (!f)
+		f = health_make(peer, rail, remote);
+	if (!f)
+		return;
+	f->others = f->stage != RAIL_FAULT_SUSPECT &&
+		    health_others(peer, rail, remote);
+	/* This pair was not SUSPECT, so slices that completed until now may be
+	 * its own or those of other pairs: only later ones prove that the rail
+	 * works. */
+	if (f->stage != RAIL_FAULT_SUSPECT)
+		f->rail_slices = rail_moved(rail);
+	f->stage = RAIL_FAULT_DOWN;
+	f->why = why;
+	f->cut = cut;
+	f->refused = false;
+	f->since_ns = tei_now_ns();
+	f->next_ns = f->since_ns;
+	f->tries = 0;
+	f->seq = 0;
+	f->seq_first = 0;
+	f->remote_gen = peer->remotes[remote].gen;
+	/* lost connections are logged together in one line per peer */
+	if (rail_loss_noted(peer, rail))
+		TEI_INFO("rail", "%s to %s at %s: down: %s", rail->name,
+			 peer->remotes[remote].name, peer->name, why);
+	else
+		tei_log_repeated(&peer->err_repeat, TEI_LOG_WARN, "rail",
+				 "%s to %s at %s: down: %s", rail->name,
+				 peer->remotes[remote].name, peer->name, why);
+	rail_conn_reroute(peer);
+	rail_peer_activate(peer);
+	rail_health_state(rail);
+	rail_progress_wake(peer->dp);
+}
+
+/*
+ * Returns true if the error may come from the wire. An error that the target
+ * has reported does not come from the wire, nor does an error that arises
+ * because one of the two sides has closed a lane.
+ */
+static bool health_of_wire(int err)
+{
+	return err != FI_EACCES && err != FI_EPERM && err != FI_EINVAL &&
+	       err != FI_EMSGSIZE && err != FI_EKEYREJECTED &&
+	       err != FI_ENOKEY && err != FI_ETRUNC && err != FI_ENOMEM;
+}
+
+void rail_health_error(struct rail_slice *s, int err)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	if (s->remote_idx < peer->nremotes && health_of_wire(err) &&
+	    peer->remotes[s->remote_idx].gen <= s->remote_gen &&
+	    __atomic_load_n(&s->lane->state, __ATOMIC_RELAXED) ==
+		    RAIL_LANE_ACTIVE &&
+	    !(s->conn && s->conn->excluded))
+		rail_health_down(peer, s->lane->rail, s->remote_idx,
+				 "its connection was lost", false);
+}
+
+/* Returns true if the provider refused a post because of the wire. Any other
+ * error means that this host is short of a resource. */
+static bool health_no_way(int err)
+{
+	switch (err) {
+	case FI_ENETUNREACH:
+	case FI_EHOSTUNREACH:
+	case FI_ENETDOWN:
+	case FI_EHOSTDOWN:
+	case FI_EADDRNOTAVAIL:
+	case FI_ENODEV:
+	case FI_ECONNREFUSED:
+	case FI_ECONNRESET:
+	case FI_ECONNABORTED:
+	case FI_ENOTCONN:
+	case FI_ESHUTDOWN:
+	case FI_ETIMEDOUT:
+	case EPIPE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
+			 uint16_t remote, int err)
+{
+	struct rail_fault *f = health_find(peer, rail, remote);
+	uint32_t again = f && f->stage == RAIL_FAULT_RAMPING ? f->again + 1 : 0;
+
+	if (!health_no_way(err) || peer->state != RAIL_PEER_READY ||
+	    remote >= peer->nremotes)
+		return false;
+	rail_loss_add(peer, rail, err, 0, "");
+	rail_health_down(peer, rail, remote, "the provider refuses to post",
+			 false);
+	f = health_find(peer, rail, remote);
+	if (!f || f->stage != RAIL_FAULT_DOWN)
+		return true;
+	f->refused = true;
+	f->again = again;
+	if (again)
+		f->next_ns = f->since_ns +
+			     (RAIL_HEALTH_NS << (again < 6 ? again : 6));
+	return true;
+}
+
+/* --- recovery ------------------------------------------------------------ */
+
+/*
+ * Renews the active tx lanes of a rail whose wire works again. If the peer has
+ * not noticed the failure, it still holds the old connection and may refuse a
+ * new connection from the same endpoint.
+ */
+static void health_renew(struct rail *rail)
+{
+	uint32_t j;
+
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
+		if (__atomic_load_n(&rail->tx_lanes[j].state,
+				    __ATOMIC_ACQUIRE) == RAIL_LANE_ACTIVE)
+			rail_fence_renew_lane(&rail->tx_lanes[j],
+					      HEALTH_DRAIN_NS);
+}
+
+/* Starts the ramp-up of a pair whose probe was answered. */
+static void health_ramp(struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	f->stage = RAIL_FAULT_RAMPING;
+	f->all = __atomic_load_n(&f->rail->state, __ATOMIC_RELAXED) !=
+		 TEI_RAIL_UP;
+	f->since_ns = now;
+	f->share = HEALTH_SHARE;
+	f->lane = NULL;
+	f->moves = 0;
+	rail_peer_activate(f->peer);
+	rail_health_state(f->rail);
+}
+
+/* Doubles the share of a pair after progress. Frees the fault when the share is
+ * full. */
+static void health_grow(struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t moves = rail_moved(f->rail);
+
+	if (moves != f->moves)
+		f->share *= 2;
+	f->moves = moves;
+	if (f->share >= __atomic_load_n(&f->rail->window, __ATOMIC_RELAXED) ||
+	    now - f->since_ns > HEALTH_RAMP_NS)
+		health_free(f);
+}
+
+/* --- one iteration ------------------------------------------------------- */
+
+/* An action to be taken without the lock. */
+struct health_todo {
+	struct tei_rail_peer *peer;
+	struct rail *rail;
+	struct rail_lane *lane;
+	uint64_t moves, doubt_ns;
+	uint16_t remote;
+	bool asked;
+	enum { HEALTH_CONFIRM, HEALTH_CUT, HEALTH_SHUN, HEALTH_RENEW } what;
+};
+
+/*
+ * Returns true if the connection may be cut because it is contended: the peer
+ * has been pinged and is silent on all rails, and the connection has a place in
+ * the endpoint cache for which other connections wait. Without this rule they
+ * might wait forever, because a silent peer's slices stay posted.
+ */
+static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_conn *conn;
+
+	if (f->stage != RAIL_FAULT_ASKED || f->alive_ns ||
+	    f->peer->alive_ns > f->since_ns ||
+	    (!f->asked && f->peer->life_tries < HEALTH_ASKS) ||
+	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
+		return false;
+	conn = rail_conn_get(f->peer, f->lane, f->remote);
+	return conn && rail_cache_contended(conn);
+}
+
+/* Moves the fault to its next stage if this is due. Returns true if the action
+ * *todo must be taken after the lock has been released. */
+static bool health_step(struct rail_fault *f, uint64_t now,
+			struct health_todo *todo) TEI_REQUIRES(rail_sched_held)
+{
+	if (!__atomic_load_n(&f->rail->open, __ATOMIC_ACQUIRE)) {
+		health_free(f);
+		return false;
+	}
+	todo->peer = f->peer;
+	todo->rail = f->rail;
+	todo->remote = f->remote;
+	switch (f->stage) {
+	case RAIL_FAULT_ASKED:
+	case RAIL_FAULT_SUSPECT:
+		if (rail_stall_moves(f->peer, f->lane, f->remote) != f->moves) {
+			health_free(f);
+			return false;
+		}
+		todo->what = HEALTH_SHUN;
+		todo->lane = f->lane;
+		todo->moves = f->moves;
+		if (health_in_the_way(f, now))
+			return true;
+		if (!rail_stall_judge(f, now))
+			return false;
+		todo->what = HEALTH_CONFIRM;
+		todo->lane = f->lane;
+		todo->moves = f->moves;
+		todo->doubt_ns = f->doubt_ns;
+		todo->asked = f->asked;
+		return true;
+	case RAIL_FAULT_DOWN:
+		if (f->answered) {
+			f->answered = false;
+			todo->what = HEALTH_RENEW;
+			todo->moves = !f->refused &&
+				      f->peer->remotes[f->remote].gen ==
+					      f->remote_gen;
+			health_ramp(f, now);
+			return true;
+		}
+		todo->what = HEALTH_CUT;
+		if (!f->cut)
+			return false;
+		f->cut = false;
+		return true;
+	case RAIL_FAULT_RAMPING:
+		health_grow(f, now);
+		break;
+	}
+	return false;
+}
+
+/* --- cutting ------------------------------------------------------------- */
+
+/* Polls the lane until nothing is posted on the n connections any longer.
+ * Returns false after a timeout. */
+static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
+			 int n, struct rail_done *done) TEI_REQUIRES(lane->lock)
+{
+	uint64_t end = tei_now_ns() + HEALTH_CUT_NS +
+		       (uint64_t)n * HEALTH_CUT_MORE_NS;
+	int i = 0;
+
+	while (i < n) {
+		if (!conn[i] || !conn[i]->posted) {
+			i++;
+		} else {
+			if (tei_now_ns() >= end)
+				return false;
+			rail_lane_poll(lane, done);
+		}
+	}
+	return true;
+}
+
+/* Cuts the connection. Takes the address from the address vector, because the
+ * peer may have got a new address since. */
+static void health_cut_conn(struct rail_lane *lane,
+			    const struct rail_conn *conn,
+			    const struct rail_disconnect_list *list)
+	TEI_REQUIRES(lane->lock)
+{
+	uint8_t addr[TEI_RAIL_ADDR_MAX];
+	size_t len = sizeof(addr);
+
+	if (conn->ready && !fi_av_lookup(lane->av, conn->fi_addr, addr, &len))
+		rail_disconnect_listed(lane, list, addr, len);
+}
+
+/* Replaces the connections that have no slices posted on the lane by NULL.
+ * Returns false if no connection is left. */
+static bool health_posted(struct rail_lane *lane, struct rail_conn **conn,
+			  int n) TEI_REQUIRES(lane->lock)
+{
+	bool any = false;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		if (conn[i] && lane->ep && conn[i]->posted &&
+		    conn[i]->lane_gen == lane->gen)
+			any = true;
+		else
+			conn[i] = NULL;
+	}
+	return any;
+}
+
+/* Cuts n connections of the lane and polls until their slices have returned.
+ * Renews the lane if the slices do not return in time. */
+static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
+			    int n, bool shuns)
+{
+	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+	struct rail_disconnect_list list;
+	struct rail_done done;
+	bool any, clean;
+	int i;
+
+	tei_mutex_lock(&lane->lock);
+	any = health_posted(lane, conn, n);
+	tei_mutex_unlock(&lane->lock);
+	if (!any)
+		return;
+	rail_disconnect_list(lane, &list);
+	rail_done_init(&done);
+	tei_mutex_lock(&lane->lock);
+	health_posted(lane, conn, n);
+	for (i = 0; i < n; i++) {
+		if (!conn[i])
+			continue;
+		conn[i]->excluded = shuns;
+		health_cut_conn(lane, conn[i], &list);
+	}
+	clean = health_drain(lane, conn, n, &done);
+	for (i = 0; i < n; i++)
+		if (conn[i])
+			conn[i]->excluded = false;
+	tei_mutex_unlock(&lane->lock);
+	rail_disconnect_list_free(&list);
+	rail_done_run(lane->rail->dp, &done);
+	if (!clean)
+		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
+}
+
+/* Cuts the connections of n pairs of one rail. */
+static void health_cut(struct health_todo *const *pair, int n, bool shuns)
+{
+	struct rail_conn *conn[HEALTH_BATCH];
+	struct rail *rail = pair[0]->rail;
+	struct rail_lane *lane;
+	uint32_t j;
+	int i;
+
+	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+		lane = &rail->tx_lanes[j];
+		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
+		    RAIL_LANE_ACTIVE)
+			continue;
+		rail_sched_enter(rail->dp);
+		for (i = 0; i < n; i++)
+			conn[i] = rail_conn_get(pair[i]->peer, lane,
+						pair[i]->remote);
+		rail_sched_leave(rail->dp);
+		health_cut_lane(lane, conn, n, shuns);
+	}
+}
+
+void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
+		     uint16_t remote, bool shuns)
+{
+	struct health_todo one = { .peer = peer, .rail = rail,
+				   .remote = remote }, *pair = &one;
+
+	health_cut(&pair, 1, shuns);
+}
+
+/* Queries the TCP stack about a pair that seems to make no progress. If this
+ * confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise restarts the
+ * check, or frees the fault if the pair is idle. */
+static void health_confirm(const struct health_todo *t,
+			   const struct rail_disconnect_list *list)
+{
+	bool idles = rail_stall_idles(t->peer, t->lane, t->remote);
+	bool still = !idles && rail_stall_confirm(list, t->peer, t->remote,
+						  t->moves, t->doubt_ns,
+						  t->asked);
+	struct rail_fault *f;
+
+	rail_sched_enter(t->peer->dp);
+	f = health_find(t->peer, t->rail, t->remote);
+	if (f && idles && f->stage <= RAIL_FAULT_SUSPECT) {
+		health_free(f);
+	} else if (f && still && f->stage == RAIL_FAULT_ASKED) {
+		f->stage = RAIL_FAULT_SUSPECT;
+		rail_conn_reroute(f->peer);
+		rail_peer_activate(f->peer);
+		rail_health_state(t->rail);
+	} else if (f && still && f->stage == RAIL_FAULT_SUSPECT) {
+		rail_health_down(t->peer, t->rail, t->remote,
+				 "nothing gets through", true);
+	} else if (f && f->stage <= RAIL_FAULT_SUSPECT) {
+		f->stage = RAIL_FAULT_ASKED;
+		f->rail_slices = rail_moved(t->rail);
+		f->since_ns = tei_now_ns();
+		f->alive_ns = 0;
+		f->asked = false;
+		f->asks = 0;
+		rail_conn_reroute(f->peer);
+		rail_peer_attend(f->peer);
+		rail_health_state(t->rail);
+	}
+	rail_sched_leave(t->peer->dp);
+}
+
+/* Returns true if the actions a and b can be taken together. */
+static bool health_alike(const struct health_todo *a,
+			 const struct health_todo *b)
+{
+	return a->what == b->what && a->rail == b->rail &&
+	       ((a->what != HEALTH_CONFIRM && a->what != HEALTH_SHUN) ||
+		a->lane == b->lane);
+}
+
+/* Returns true if the silent peer has acknowledged nothing for HEALTH_STILL_NS,
+ * not even in its TCP stack. */
+static bool health_still(const struct health_todo *t,
+			 const struct rail_disconnect_list *list)
+{
+	uint64_t acked = rail_stall_acked(list, t->peer, t->remote);
+	uint64_t now = tei_now_ns();
+	struct rail_fault *f;
+	bool still;
+
+	rail_sched_enter(t->peer->dp);
+	f = health_find(t->peer, t->rail, t->remote);
+	still = f && health_in_the_way(f, now) &&
+		rail_stall_moves(t->peer, t->lane, t->remote) == t->moves;
+	if (still && (!f->acked_ns || f->acked != acked)) {
+		f->acked = acked;
+		f->acked_ns = now;
+	}
+	still = still && now >= f->acked_ns + HEALTH_STILL_NS;
+	rail_sched_leave(t->peer->dp);
+	return still;
+}
+
+/* Cuts, of n pairs of one lane, those that are contended and whose peers are
+ * still silent. */
+static void health_shun(struct health_todo **pair, int n)
+{
+	struct rail_disconnect_list list;
+	int i, k = 0;
+
+	/* read completions that have already arrived */
+	rail_lane_run(pair[0]->lane);
+	rail_disconnect_list(pair[0]->lane, &list);
+	for (i = 0; i < n; i++)
+		if (health_still(pair[i], &list))
+			pair[k++] = pair[i];
+	rail_disconnect_list_free(&list);
+	if (k)
+		health_cut(pair, k, true);
+}
+
+/* Takes the action of the first entry, together with all entries that need the
+ * same action: peers often become silent together, and one scan finds the
+ * connections of all of them. Keeps the other entries in todo and returns their
+ * number. */
+static int health_do(struct health_todo **todo, int n)
+{
+	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];
+	struct rail_disconnect_list list;
+	int i, k = 0, left = 0;
+
+	for (i = 0; i < n; i++) {
+		if (health_alike(first, todo[i]))
+			alike[k++] = todo[i];
+		else
+			todo[left++] = todo[i];
+	}
+	switch (first->what) {
+	case HEALTH_CONFIRM:
+		rail_disconnect_list(first->lane, &list);
+		for (i = 0; i < k; i++)
+			health_confirm(alike[i], &list);
+		rail_disconnect_list_free(&list);
+		break;
+	case HEALTH_CUT:
+		health_cut(alike, k, false);
+		break;
+	case HEALTH_SHUN:
+		health_shun(alike, k);
+		break;
+	case HEALTH_RENEW:
+		for (i = 0; i < k; i++)
+			if (alike[i]->moves)
+				health_renew(alike[i]->rail);
+		rail_sched_kick(first->peer->dp, 0);
+		break;
+	}
+	return left;
+}
+
+/* Handles all faults that are due. Only the progress thread frees peers, so the
+ * peers of the entries stay valid without the lock. Any thread that evicts a
+ * peer frees its faults, so a fault is looked up again under the lock. */
+static void health_faults(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct health_todo todo[HEALTH_BATCH], *list[HEALTH_BATCH];
+	struct rail_fault *f, *tmp;
+	uint32_t r;
+	int i, n = 0;
+
+	rail_sched_enter(dp);
+	tei_list_foreach_safe(f, tmp, &dp->faults, struct rail_fault, link) {
+		n += health_step(f, now, &todo[n]);
+		if (n == HEALTH_BATCH)
+			break;
+	}
+	rail_sched_leave(dp);
+	for (i = 0; i < n; i++)
+		list[i] = &todo[i];
+	while (n)
+		n = health_do(list, n);
+	/* the progress of other pairs may have changed the state */
+	rail_sched_enter(dp);
+	for (r = 0; r < rail_count(dp); r++)
+		if (__atomic_load_n(&rail_at(dp, r)->open, __ATOMIC_ACQUIRE))
+			rail_health_state(rail_at(dp, r));
+	rail_sched_leave(dp);
+}
+
+/* Puts lanes into service that opener threads have opened. */
+static void health_reopened(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		if (rail_reopen_collect(rail_at(dp, i)))
+			rail_fence_reopened(rail_at(dp, i));
+		rail_contact_lane_collect(rail_at(dp, i));
+	}
+}
+
+/* Tries again to open contact lanes and the lanes of lost rails. */
+static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct rail *rail;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail = rail_at(dp, i);
+		rail_contact_lane_run(rail, now);
+		if (!__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
+		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+		    now < rail->lost_next_ns)
+			continue;
+		rail->lost_next_ns = now + 25 * RAIL_HEALTH_NS;
+		rail_fence_reopen(rail);
+	}
+}
+
+static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint64_t next = 0, due;
+	uint32_t i;
+
+	if (now < dp->probe_next_ns)
+		return dp->probe_next_ns;
+	dp->probe_next_ns = now + HEALTH_PROBE_NS;
+	for (i = 0; i < rail_count(dp); i++) {
+		due = rail_probe_run(rail_at(dp, i), now);
+		if (due && (!next || due < next))
+			next = due;
+	}
+	return next;
+}
+
+uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
+{
+	bool inflight = rail_posted_any(dp);
+	bool faults = __atomic_load_n(&dp->nfaults, __ATOMIC_RELAXED);
+	bool due = now - dp->health_ns >= RAIL_HEALTH_NS;
+	uint64_t next, probe = 0;
+
+	if (__atomic_load_n(&dp->reopened, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dp->reopened, false, __ATOMIC_ACQUIRE))
+		health_reopened(dp);
+	if (due) {
+		dp->health_ns = now;
+		rail_link_read(dp);
+		health_reopen(dp, now);
+		if (inflight)
+			rail_stall_check(dp, now);
+	}
+	if (!inflight && !faults && !dp->probing)
+		return 0;
+	if (faults && (due || __atomic_exchange_n(&dp->health_soon, false,
+						  __ATOMIC_RELAXED)))
+		health_faults(dp, now);
+	if (faults || dp->probing)
+		probe = health_probes(dp, now);
+	next = dp->health_ns + RAIL_HEALTH_NS;
+	return probe && probe < next ? probe : next;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_HEALTH_RAIL_HEALTH_H
+#define TEI_PROV_RAIL_HEALTH_RAIL_HEALTH_H
+
+/*
+ * Faults of rail pairs.
+ *
+ * A rail pair is one local rail and one rail of a peer. A fault object exists
+ * from the moment when a pair looks broken until the pair carries its full
+ * share of the data again. While nothing fails there are no fault objects and
+ * no cost.
+ *
+ * Stages:
+ *
+ *	ASKED	 Slices are posted, and none has completed for RAIL_STALL_NS.
+ *		 The peer is pinged over the other rails, to learn whether it is
+ *		 alive, and over this pair, to see whether its TCP stack still
+ *		 acknowledges what this pair sends.
+ *	SUSPECT	 The peer is alive, but this pair makes no progress. The pair
+ *		 gets no new slices.
+ *	DOWN	 The stall went on, a completion reported an error, or the link
+ *		 is down. The connection is cut, so that posted slices return
+ *		 with an error and go to the fence (rail_fence.c). The pair is
+ *		 probed with exponential back-off.
+ *	RAMPING	 A probe was answered. The pair carries a share that doubles
+ *		 until it is full.
+ *
+ * While a pair is SUSPECT, DOWN or RAMPING, its local rail is routed to another
+ * rail of the peer if one is reachable (rail_conn.c).
+ *
+ * If a peer is silent on all rails, no single rail is at fault: the slices for
+ * this peer stay posted until their deadline. Many error completions of one
+ * pair make one fault.
+ *
+ * A probe is a message over a new endpoint, because an old connection may be
+ * waiting for its retransmission timer although the wire works again. The probe
+ * arrives only if both directions of the pair work; the answer may use any
+ * rail.
+ *
+ * Locking: fault objects are guarded by dp->sched. Any thread creates them. The
+ * progress thread frees them, and so does any thread that evicts their peer; so
+ * a fault is looked up again after dp->sched was released. Any thread moves a
+ *pair to DOWN; only the progress thread makes the other changes of stage.
+ */
+
+#include "prov/rail/rail_int.h"
+
+#define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* time without a completion
+						 * after which a pair is
+						 * checked */
+#define RAIL_HEALTH_NS	(10 * TEI_NS_PER_MS)	/* interval of the checks */
+
+enum rail_fault_stage {
+	RAIL_FAULT_ASKED,
+	RAIL_FAULT_SUSPECT,
+	RAIL_FAULT_DOWN,
+	RAIL_FAULT_RAMPING,
+};
+
+/* The fault of one rail pair. Created by rail_health_ask() and
+ * rail_health_down(). Freed by the progress thread when the pair carries its
+ * full share, or with its peer. Guarded by dp->sched. */
+struct rail_fault {
+	struct tei_list link;		/* dp->faults */
+	struct tei_list peer_link;	/* peer->faults */
+	struct tei_rail_peer *peer;
+	struct rail *rail;
+	uint16_t remote;		/* index in peer->remotes */
+	enum rail_fault_stage stage;
+	bool cut;			/* DOWN: the connections must be cut */
+	bool refused;			/* DOWN: the provider refused posts, so
+					 * the pair has no connection that must
+					 * be replaced */
+	uint32_t again;			/* number of times that posts were
+					 * refused although a probe had been
+					 * answered */
+	const char *why;		/* cause for the log; static string */
+	uint64_t since_ns;		/* time at which the stage began, ns */
+	uint32_t remote_gen;		/* DOWN: lane generation of the remote
+					 * rail when the pair went down */
+	uint64_t rail_slices;		/* rail_moved() when the pair became
+					 * ASKED; if the pair was not SUSPECT
+					 * before it went DOWN, when it went
+					 * DOWN */
+	bool others;			/* DOWN: other pairs of the rail had
+					 * slices posted when this pair went
+					 * DOWN */
+	bool all;			/* RAMPING: the whole rail was not UP
+					 * when the probe was answered */
+	/* ASKED, SUSPECT, RAMPING */
+	struct rail_lane *lane;
+	uint64_t moves;			/* ASKED, SUSPECT: progress counter of
+					 * the pair's connection when the check
+					 * began; RAMPING: rail_moved() at the
+					 * last check */
+	uint64_t alive_ns;		/* time of the first check after the
+					 * peer's first sign of life, or 0 */
+	uint32_t polls;			/* checks since alive_ns */
+	bool asked;			/* a ping was sent over this pair, */
+	uint64_t asked_ns;		/* at this time, ns */
+	uint32_t asks;			/* attempts to send this ping */
+	uint64_t doubt_ns;		/* start of the doubt, ns; vetoes by the
+					 * TCP stack do not reset it */
+	uint64_t acked, acked_ns;	/* for a contended connection to a
+					 * silent peer: rail_stall_acked(), and
+					 * the time of its last change, ns */
+	uint64_t share;			/* RAMPING: bytes allowed in flight */
+	/* DOWN */
+	uint32_t tries;			/* unanswered probes */
+	uint64_t next_ns;		/* earliest time of the next probe */
+	uint64_t seq;			/* number of the pending probe, or 0 */
+	uint64_t seq_first;		/* number of the first probe */
+	bool sent;
+	bool answered;
+	fi_addr_t fi_addr;
+};
+
+/* --- rail_health.c ------------------------------------------------------- */
+/* Returns true if a slice may be cut for the pair. bytes: payload in flight on
+ * the connection. */
+bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint16_t remote, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if local rail number rail currently carries slices to the
+ * peer. */
+bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if the pair is SUSPECT, DOWN or RAMPING. */
+bool rail_health_faulty(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if messages should use another pair: it is ASKED, SUSPECT or
+ * DOWN. */
+bool rail_health_doubtful(const struct tei_rail_peer *peer,
+			  const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Creates a fault in stage ASKED, or sets a fault in stage RAMPING back to
+ * ASKED, and returns the fault. Returns NULL if the pair has a fault in another
+ * stage, if the peer is GONE, if the remote rail is only a hint, during
+ * tear-down, or if memory is short. */
+struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
+				   struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Moves the pair to stage DOWN because of an error or because the checks have
+ * found that nothing gets through. why: static string for the log. cut: the
+ * progress thread also cuts the pair's connections. Any thread. */
+void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
+		      uint16_t remote, const char *why, bool cut)
+	TEI_REQUIRES(rail_sched_held);
+/* Handles an error completion of a slice: moves the slice's pair to DOWN,
+ * unless the error says nothing about the wire. */
+void rail_health_error(struct rail_slice *slice, int err)
+	TEI_REQUIRES(rail_sched_held);
+/* Handles a slice or message that the provider refused with err before anything
+ * of it was sent. Returns true if err means that the wire is broken (no route,
+ * link down): the pair is then DOWN, and the attempt does not count as a retry.
+ * Returns false if err is local (no memory, no descriptors). If posts keep
+ * failing although probes are answered, probing backs off. */
+bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
+			 uint16_t remote, int err)
+	TEI_REQUIRES(rail_sched_held);
+/* Frees all faults of the peer, because the peer is gone or because its remote
+ * rails get other indexes. */
+void rail_health_forget(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Runs all checks that are due. Progress thread, no lock held, called in every
+ * iteration; cheap if nothing is due. Returns the time at which it must run
+ * again, ns, 0 if nothing is pending. */
+uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now);
+/* Makes the slices that are posted on the pair return with an error: cuts the
+ * pair's connections or, if the slices do not return in time, renews the tx
+ * lanes. shuns: the connections are cut because of the peer, so the errors do
+ * not count as a fault of the pair. Progress thread, no lock held. */
+void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
+		     uint16_t remote, bool shuns);
+/* Derives the rail's published state from the state of the link and from the
+ * faults of the rail's pairs, and logs a change. */
+void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_stall.c -------------------------------------------------------- */
+/* Creates faults for connections with posted slices of which none has completed
+ * for a while. Progress thread. */
+void rail_stall_check(struct tei_rail_dp *dp, uint64_t now);
+/* Creates a fault in stage ASKED unless the pair has a fault already. moves:
+ * value of the connection's progress counter at which the stall was found.
+ * Progress thread, no lock held. */
+void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
+		    uint16_t remote, uint64_t moves, uint64_t now);
+/* Returns true if a fault in stage ASKED or SUSPECT is due for its next stage,
+ * which rail_stall_confirm() must then confirm. */
+bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if a last check, made without the lock, confirms that the pair
+ * makes no progress. Returns false, within a time limit, while the peer's TCP
+ * stack still responds on the pair. list: connections of the pair's lane.
+ * moves: progress counter when the check began. asked: a ping was sent over the
+ * pair. */
+bool rail_stall_confirm(const struct rail_disconnect_list *list,
+			struct tei_rail_peer *peer, uint16_t remote,
+			uint64_t moves, uint64_t doubt_ns, bool asked);
+/* Returns true if nothing is posted on the pair and the pair is connected, so
+ * that no stall can be suspected. Progress thread, no lock held. */
+bool rail_stall_idles(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      uint16_t remote);
+/* Returns rail_disconnect_acked() for the address to which the pair's
+ * connection goes. Progress thread, no lock held. */
+uint64_t rail_stall_acked(const struct rail_disconnect_list *list,
+			  struct tei_rail_peer *peer, uint16_t remote);
+/* Returns the progress counter of the pair's connection on the lane. */
+uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
+			  uint16_t remote) TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_probe.c -------------------------------------------------------- */
+/* Sends the probes that are due on the rail. Progress thread. Returns the time
+ * at which this function must be called again, ns, or 0 if no probe is
+ * pending. */
+uint64_t rail_probe_run(struct rail *rail, uint64_t now);
+/* Ends all probes under way on the rail. Progress thread or tear-down. */
+void rail_probe_stop(struct rail *rail);
+/* Makes all probes of the rail's DOWN pairs with the peer (NULL: with all
+ * peers) due at once. */
+void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_reopen.c ------------------------------------------------------- */
+/* Opens the lane on an opener thread. The lane gets the generation gen + 1. */
+void rail_opening_start(struct rail_opening *opening, uint32_t gen)
+	TEI_REQUIRES(opening->lane.lock);
+/* Returns true once the lane is open or has failed and the opener thread has
+ * ended. */
+bool rail_opening_over(struct rail_opening *opening);
+/* Waits until the opener thread has ended. */
+void rail_opening_stop(struct rail_opening *opening);
+/* Starts to open a closed rx or tx lane, unless it is already being opened.
+ * Progress thread. */
+void rail_reopen_start(struct rail_lane *lane);
+/* Puts the rail's newly opened lanes into service. Returns true if the rx lane
+ * is among them. Progress thread. */
+bool rail_reopen_collect(struct rail *rail);
+/* Returns true if the rx lane of some local rail is closed and will be opened
+ * again. */
+bool rail_reopen_any(struct tei_rail_dp *dp);
+/* Marks the rail as no longer lost if all its lanes are open. */
+void rail_reopen_whole(struct rail *rail);
+/* Waits, during tear-down, until the opener threads of the rail's tx lanes
+ * (target: of its rx lane) have ended. No thread may start or collect openings
+ * any longer. */
+void rail_reopen_stop(struct rail *rail, bool target);
+
+/* --- rail_link.c --------------------------------------------------------- */
+/* Starts to listen for changes of links and addresses. If this fails, a failed
+ * link is found later, by stalled slices. */
+void rail_link_open(struct tei_rail_dp *dp);
+/* Stops listening. */
+void rail_link_close(struct tei_rail_dp *dp);
+/* Finds the rail's network interface and the state of the link. */
+void rail_link_find(struct rail *rail);
+/* Returns false if the rail belongs to a network interface and none of the
+ * interfaces in ifs has the rail's address. If an interface with the address
+ * was deleted and created again, the rail uses the new interface from now on.
+ * Any thread. */
+struct ifaddrs;
+bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
+/* Handles the changes that have been reported. Progress thread, no lock
+ * held. */
+void rail_link_read(struct tei_rail_dp *dp);
+
+#endif /* TEI_PROV_RAIL_HEALTH_RAIL_HEALTH_H */

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tests of probes. The test acts as the progress thread. */
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/wire/rail_wire.h"
+
+#include <sched.h>
+#include <string.h>
+
+static struct rail_fault *probe_fault(struct test_pair *pair)
+{
+	struct rail_fault *f;
+
+	rail_sched_enter(pair->from.dp);
+	rail_health_down(pair->peer, pair->rail, 0, "by test", false);
+	f = tei_list_first(&pair->from.dp->faults, struct rail_fault, link);
+	rail_sched_leave(pair->from.dp);
+	return f;
+}
+
+static void test_a_pair_that_works_again_is_ramped_up(void)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	f = probe_fault(&pair);
+	while (f->stage == RAIL_FAULT_DOWN && tei_now_ns() < end) {
+		rail_health_run(pair.from.dp, tei_now_ns());
+		test_pair_turn(&pair, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
+	/* the endpoint of the probe is closed again */
+	while (pair.rail->probing && tei_now_ns() < end) {
+		rail_health_run(pair.from.dp, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_EQUAL(pair.from.dp->probing, 0);
+	CU_ASSERT_PTR_NULL(pair.rail->probe.lane.ep);
+	test_pair_close(&pair);
+}
+
+/* Runs one round without an answer. Returns the pause after it. */
+static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
+{
+	uint64_t end = tei_now_ns() + TEST_WAIT_NS, now;
+	uint32_t tries = f->tries;
+
+	f->next_ns = 0;
+	/* run until the probe is sent, then let it time out */
+	while (!f->seq && tei_now_ns() < end) {
+		rail_fence_retiring(pair->from.dp, tei_now_ns());
+		rail_probe_run(pair->rail, tei_now_ns());
+		sched_yield();
+	}
+	CU_ASSERT_FATAL(f->seq != 0);
+	now = tei_now_ns();
+	rail_probe_run(pair->rail, now + 100 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(f->tries, tries + 1);
+	CU_ASSERT_EQUAL(f->seq, 0);
+	CU_ASSERT(!pair->rail->probing);
+	/* no probe is sent before the pause is over */
+	CU_ASSERT_EQUAL(rail_probe_run(pair->rail, f->next_ns - 1), 0);
+	CU_ASSERT(!pair->rail->probing);
+	return f->next_ns - now;
+}
+
+static void test_rounds_without_an_answer_back_off(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+	uint64_t first, later;
+
+	test_pair_open(&pair);
+	/* the target does not answer */
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	first = probe_pause(&pair, f);
+	f->tries = 20;
+	later = probe_pause(&pair, f);
+	/* these include the time that closing took */
+	CU_ASSERT(first >= 7 * TEI_NS_PER_MS);
+	CU_ASSERT(later >= 187 * TEI_NS_PER_MS);
+	test_pair_close(&pair);
+}
+
+/* Returns the state of the lane's connection, as far as its sockets show it. */
+static enum rail_disconnect probe_others(struct test_pair *pair)
+{
+	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
+	const struct tei_rail_addr *to = &pair->peer->remotes[0].addr;
+	enum rail_disconnect lives;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
+	rail_lane_run(lane);
+	tei_mutex_lock(&lane->lock);
+	lives = rail_disconnect_lives(lane, to->bytes, to->len);
+	tei_mutex_unlock(&lane->lock);
+	return lives;
+}
+
+/* Closing the endpoint of a probe must close only the connections of the probe.
+ * Otherwise a pair that was found to work would break at once and be probed
+ * again. */
+static void probe_check_others(const char *provider)
+{
+	struct test_pair pair;
+	enum rail_disconnect lives;
+
+	if (!test_pair_open_by(&pair, provider))
+		return;
+	lives = probe_others(&pair);
+	CU_ASSERT_NOT_EQUAL(lives, RAIL_CUT_NONE);
+	test_plane_still(&pair.to);
+	probe_pause(&pair, probe_fault(&pair));
+	CU_ASSERT_EQUAL(probe_others(&pair), lives);
+	test_pair_close(&pair);
+}
+
+static void test_a_round_that_ends_leaves_other_connections(void)
+{
+	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
+	size_t i;
+
+	for (i = 0; i < sizeof(provider) / sizeof(provider[0]); i++)
+		probe_check_others(provider[i]);
+}
+
+/* Ends a round without an answer. Returns the pause after it, or 0 if the pause
+ * differs from base by more than a quarter. */
+static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
+			      uint32_t tries, uint64_t base)
+{
+	uint64_t from, pause;
+
+	f->tries = tries;
+	f->seq = 1;
+	pair->rail->probing = true;
+	pair->from.dp->probing++;
+	from = tei_now_ns();
+	rail_probe_stop(pair->rail);
+	pause = f->next_ns - from;
+	/* the pause began a moment later */
+	return pause >= base - base / 4 &&
+	       f->next_ns <= tei_now_ns() + base + base / 4 ? pause : 0;
+}
+
+/* Otherwise all processes that lost a rail at one time would probe it at one
+ * time. */
+static void test_pauses_have_a_jitter(void)
+{
+	const uint64_t base = 250 * TEI_NS_PER_MS;
+	uint64_t pause, least = UINT64_MAX, most = 0;
+	struct test_pair pair;
+	struct rail_fault *f;
+	int i;
+
+	test_pair_open(&pair);
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	pair.from.dp->open_ns = 0;
+	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
+	for (i = 0; i < 32; i++) {
+		pause = probe_backoff(&pair, f, 20, base);
+		CU_ASSERT(pause);
+		least = pause < least ? pause : least;
+		most = pause > most ? pause : most;
+	}
+	/* out of a range of 125 ms; a smaller spread occurs once in 10^13
+	 * runs */
+	CU_ASSERT(most - least > base / 6);
+	test_pair_close(&pair);
+}
+
+/* Hundreds of processes may probe a peer that has no time to answer. */
+static void test_rounds_are_rare_if_opening_is_slow(void)
+{
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	test_plane_still(&pair.to);
+	f = probe_fault(&pair);
+	pair.from.dp->open_ns = 400 * TEI_NS_PER_MS;
+	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
+	/* the first rounds are as frequent as before */
+	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
+	pair.from.dp->open_ns = 10 * TEI_NS_PER_SEC;
+	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
+	test_pair_close(&pair);
+}
+
+static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
+			uint64_t seq)
+{
+	uint8_t buf[8];
+	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
+
+	rail_wire_put(&w, seq, 8);
+	w.pos = 0;
+	f->answered = false;
+	rail_sched_enter(pair->from.dp);
+	rail_msg_on_pong(pair->peer, &w);
+	rail_sched_leave(pair->from.dp);
+	return f->answered;
+}
+
+static void test_only_answers_to_this_pair_count(void)
+{
+	uint64_t one = UINT64_C(1) << 16;	/* from rail 0 to remote 0 */
+	struct test_pair pair;
+	struct rail_fault *f;
+
+	test_pair_open(&pair);
+	f = probe_fault(&pair);
+	/* no probe was sent yet */
+	CU_ASSERT(!probe_takes(&pair, f, one));
+	f->seq_first = 5 * one;
+	f->seq = 7 * one;
+	CU_ASSERT(!probe_takes(&pair, f, 4 * one));
+	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 1));
+	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 256));
+	CU_ASSERT(!probe_takes(&pair, f, 0));
+	/* a late answer proves as much */
+	CU_ASSERT(probe_takes(&pair, f, 6 * one));
+	CU_ASSERT_EQUAL(f->seq, 0);
+	f->answered = false;
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_probe_cases[] = {
+	{ "a_pair_that_works_again_is_ramped_up",
+	  test_a_pair_that_works_again_is_ramped_up },
+	{ "rounds_without_an_answer_back_off",
+	  test_rounds_without_an_answer_back_off },
+	{ "a_round_that_ends_leaves_other_connections",
+	  test_a_round_that_ends_leaves_other_connections },
+	{ "pauses_have_a_jitter", test_pauses_have_a_jitter },
+	{ "rounds_are_rare_if_opening_is_slow",
+	  test_rounds_are_rare_if_opening_is_slow },
+	{ "only_answers_to_this_pair_count",
+	  test_only_answers_to_this_pair_count },
+	{ NULL, NULL },
+};

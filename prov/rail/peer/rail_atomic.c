@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Atomic operations.
+ *
+ * The initiator numbers its atomics and sends them as messages, which it
+ * repeats over any working rail until they are answered. The progress thread of
+ * the target executes each number once and remembers the result.
+ *
+ * Each atomic is executed at most once, because of these rules:
+ * - The target keeps number n in slot n % RAIL_ATOMICS. An atomic whose number
+ *   is higher than the slot's replaces the content of the slot and is
+ *   executed. An atomic with the slot's number is answered with the remembered
+ *   result. A lower number is an old repetition and is ignored.
+ * - The initiator sends number n only when all numbers up to n - RAIL_ATOMICS
+ *   have been answered or dropped. So the target never overwrites a result that
+ *   the initiator still needs.
+ * - A target that has forgotten a peer gives it a new session number. Atomics
+ *   sent under the old session are not repeated; their outcome is unknown.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/atomic.h"
+
+#define ATOMIC_BUNDLE 32 /* atomics executed per lock acquisition */
+
+/* A slot of the target, which holds the atomic with one number. */
+struct rail_atomic_slot {
+	uint64_t seq; /* number of the atomic, 0: none yet */
+	uint64_t addr, operand, compare;
+	uint64_t old;
+	int32_t code;
+	uint8_t op, width;
+	bool executed;
+	bool answer_pending; /* in rail_atomic_book.answer_pending */
+};
+
+struct rail_atomic_book {
+	struct rail_atomic_slot slot[RAIL_ATOMICS];
+	uint16_t answer_pending[RAIL_ATOMICS];
+	uint32_t nowed;
+};
+
+void rail_atomic_init(struct tei_rail_peer *peer)
+{
+	struct rail_atomics *a = &peer->atomics;
+
+	tei_list_init(&a->tasks);
+	a->own_session = ++peer->dp->sessions;
+	/* if the peer object is freed and created again, the new numbers are
+	 * higher than the old ones */
+	a->next_seq = a->own_session << 40 | 1;
+}
+
+void rail_atomic_free(struct tei_rail_peer *peer)
+{
+	free(peer->atomics.book);
+}
+
+/* --- initiator: completion ----------------------------------------------- */
+
+/* Fills in an error of the peer, with the first rail that has a route to it. */
+static void atomic_err(const struct tei_rail_peer *peer, int code,
+		       struct tei_err *err)
+{
+	const struct tei_rail_dp *dp = peer->dp;
+	uint32_t i;
+
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
+	for (i = 0; i < dp->nrails; i++) {
+		if (peer->route[i] < 0)
+			continue;
+		snprintf(err->rail, sizeof(err->rail), "%s",
+			 dp->rails[i]->name);
+		snprintf(err->provider, sizeof(err->provider), "%s",
+			 dp->rails[i]->provider);
+		return;
+	}
+}
+
+/* Removes a task from the list of unanswered atomics. */
+static void atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
+{
+	tei_list_del(&t->queue_link);
+	t->peer->queued--;
+	t->peer->atomics.fresh = true; /* a later atomic may now be sent */
+	t->slices = 0;
+}
+
+void rail_atomic_end(struct tei_rail_task *t)
+{
+	if (!t->ext->sent)
+		atomic_take(t);
+}
+
+/* Fails a task that was sent and whose outcome can no longer be found out. */
+static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
+			   const char *why, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = t->peer;
+	struct tei_err err, *kept = t->err;
+
+	atomic_err(peer, TEI_ERR_CONTEXT, &err);
+	if (kept)
+		err.code = kept->code;
+	err.unknown = true;
+	snprintf(err.text, sizeof(err.text), "outcome unknown: %.140s",
+		 kept ? kept->text : why);
+	snprintf(err.hint, sizeof(err.hint),
+		 "the atomic was executed once or not at all");
+	if (!kept)
+		t->err = malloc(sizeof(*t->err));
+	if (t->err)
+		*t->err = err;
+	atomic_take(t);
+	t->unfenced = end == TEI_RAIL_END_UNFENCED;
+	t->complete_wanted = (uint8_t)(end + 1);
+	rail_task_finish(peer->dp, t, done);
+}
+
+static void atomic_unknown_all(struct tei_rail_peer *peer, const char *why,
+			       struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *tmp;
+
+	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
+			      struct tei_rail_task, queue_link)
+		if (t->ext->sent)
+			atomic_unknown(t, TEI_RAIL_END_FAILED, why, done);
+}
+
+void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
+		      struct rail_done *done)
+{
+	atomic_unknown_all(peer, why, done);
+}
+
+void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+{
+	struct tei_rail_task *t, *tmp;
+
+	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
+			      struct tei_rail_task, queue_link)
+		if (t->ext->sent && t->complete_wanted)
+			atomic_unknown(t, TEI_RAIL_END_UNFENCED,
+				       "the target does not answer", done);
+}
+
+void rail_atomic_drop(struct tei_rail_task *t)
+{
+	if (t->ext->sent && t->err) {
+		t->err->unknown = true;
+		snprintf(t->err->text, sizeof(t->err->text),
+			 "outcome unknown: the engine was closed");
+	}
+}
+
+void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
+			 struct rail_done *done)
+{
+	struct rail_atomics *a = &peer->atomics;
+
+	a->notified = true;
+	if (session <= a->session)
+		return;
+	if (a->session)
+		atomic_unknown_all(peer, "the target has forgotten this process",
+				   done);
+	a->session = session;
+	rail_notify_session(peer);
+}
+
+/* --- initiator: requests ------------------------------------------------- */
+
+void rail_atomic_enqueue(struct tei_rail_task *t)
+{
+	struct tei_rail_peer *peer = t->peer;
+
+	t->cut = t->length; /* no slices are cut for an atomic */
+	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
+	peer->atomics.fresh = true;
+	if (peer->state == RAIL_PEER_NEW)
+		peer->want_hello = true;
+	rail_peer_attend(peer);
+}
+
+/* Gives the task a number if it has none. Returns false if it must not be sent
+ * yet. */
+static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct tei_rail_task *first =
+		tei_list_first(&a->tasks, struct tei_rail_task, queue_link);
+
+	if (t->ext->seq)
+		return true;
+	if (t != first && a->next_seq - first->ext->seq >= RAIL_ATOMICS)
+		return false;
+	t->ext->seq = a->next_seq++;
+	return true;
+}
+
+static void atomic_put(struct rail_wire *w, const struct tei_rail_task *t)
+{
+	rail_wire_put(w, t->ext->seq, 8);
+	rail_wire_put(w, t->ext->atomic, 1);
+	rail_wire_put(w, t->length, 1);
+	rail_wire_put(w, t->remote, 8);
+	rail_wire_put(w, t->ext->operand, 8);
+	rail_wire_put(w, t->ext->compare, 8);
+}
+
+/* Writes all atomics that have not been sent and, if again is true, those that
+ * have been sent but not answered. Returns their number. */
+static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
+			       bool again) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_atomics *a = &peer->atomics;
+	struct tei_rail_task *t;
+	uint32_t n = 0;
+
+	a->round++;
+	a->fresh = false;
+	tei_list_foreach(t, &a->tasks, struct tei_rail_task, queue_link) {
+		if (t->ext->sent && !again)
+			continue;
+		if (n == RAIL_ATOMICS || !atomic_number(a, t))
+			break;
+		if (!t->ext->sent) {
+			/* set before the message is sent: from now on the
+			 * target may execute the atomic */
+			t->ext->sent = true;
+			t->ext->round = a->round;
+			t->slices = 1;
+		}
+		atomic_put(w, t);
+		n++;
+	}
+	return n;
+}
+
+/* Marks the atomics of a message that could not be sent as unsent again, so
+ * that they can still be cancelled. */
+static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_atomics *a = &peer->atomics;
+	struct tei_rail_task *t, *tmp;
+
+	tei_list_foreach_safe(t, tmp, &a->tasks, struct tei_rail_task,
+			      queue_link) {
+		if (!t->ext->sent || t->ext->round != a->round)
+			continue;
+		t->ext->sent = false;
+		t->slices = 0;
+		a->fresh = true;
+		if (!t->complete_wanted)
+			continue;
+		atomic_take(t);
+		rail_task_finish(peer->dp, t, done);
+	}
+}
+
+/* Fails all atomics for a target whose version does not execute them. */
+static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *tmp;
+	struct tei_err err;
+
+	atomic_err(peer, TEI_ERR_NOT_IMPLEMENTED, &err);
+	snprintf(err.text, sizeof(err.text),
+		 "the target's version does not execute atomics");
+	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
+			      struct tei_rail_task, queue_link)
+		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
+}
+
+/* Composes a message with all atomics that are due. Returns the length of the
+ * message, 0 if no atomic is due. */
+static size_t atomic_compose(struct tei_rail_peer *peer, uint8_t *buf,
+			     bool again) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_wire w;
+	size_t count_at;
+	uint32_t n;
+
+	rail_msg_begin(peer, &w, buf, RAIL_MSG_ATOMIC, 0);
+	rail_wire_put(&w, peer->atomics.session, 8);
+	count_at = w.pos;
+	rail_wire_put(&w, 0, 2);
+	n = atomic_put_all(peer, &w, again);
+	if (!n)
+		return 0;
+	rail_wire_set(&w, count_at, n, 2);
+	return rail_msg_end(&w);
+}
+
+static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
+			   uint8_t *buf)
+{
+	struct rail_atomics *a = &peer->atomics;
+	struct tei_rail_dp *dp = peer->dp;
+	struct rail_done done;
+	uint64_t next, since;
+	bool again, ready;
+	size_t len = 0;
+	int ret;
+
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	ready = peer->state == RAIL_PEER_READY && !tei_list_empty(&a->tasks);
+	if (!ready)
+		a->since_ns = 0;
+	again = a->since_ns && now >= a->next_ns;
+	since = a->since_ns;
+	next = since ? a->next_ns : 0;
+	if (ready && !a->notified) {
+		/* the hello is sent when the state machines of the peer run
+		 * next */
+		peer->rehello = true;
+		next = now + RAIL_CTL_RETRY_NS;
+	} else if (ready && !a->session) {
+		atomic_refuse(peer, &done);
+	} else if (ready && (again || a->fresh)) {
+		len = atomic_compose(peer, buf, again);
+	}
+	rail_sched_leave(dp);
+	rail_done_run(dp, &done);
+	if (!len)
+		return next;
+	if (again)
+		rail_ctl_unanswered(peer, now, since);
+	ret = rail_msg_send(peer, buf, len, a->tries);
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	if (ret) {
+		atomic_unsend(peer, &done);
+		a->next_ns = ret == -FI_EAGAIN ? rail_ctl_again(peer, now) :
+						 now + RAIL_CTL_RESEND_NS;
+	} else if (again || !a->since_ns) {
+		a->next_ns = rail_ctl_sent(peer, ret, now, &a->tries);
+	}
+	if (!a->since_ns)
+		a->since_ns = now;
+	next = a->next_ns;
+	rail_sched_leave(dp);
+	rail_done_run(dp, &done);
+	return next;
+}
+
+/* --- initiator: answers -------------------------------------------------- */
+
+/* Fails an atomic that the target has refused with code. */
+static void atomic_refused(struct tei_rail_task *t, int code,
+			   struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = t->peer;
+	struct tei_err err;
+
+	if (t->complete_wanted) {
+		rail_task_finish(peer->dp, t, done);
+		return;
+	}
+	atomic_err(peer, code, &err);
+	snprintf(err.text, sizeof(err.text),
+		 "atomic at 0x%llx, %u bytes: refused by the target: %s",
+		 (unsigned long long)t->remote, (unsigned int)t->length,
+		 tei_err_name(code));
+	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",
+			peer->name, err.text);
+	rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
+}
+
+/* Completes a task that the target has executed, even if it has been cancelled
+ * or timed out meanwhile. */
+static void atomic_executed(struct tei_rail_task *t, uint64_t old, uint64_t now,
+			    struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	t->ext->old = old;
+	t->progress_ns = now;
+	__atomic_store_n(&t->done_bytes, t->length, __ATOMIC_RELAXED);
+	if (t->complete_wanted) {
+		free(t->err);
+		t->err = NULL;
+		t->complete_wanted = TEI_RAIL_END_COMPLETED + 1;
+	}
+	rail_task_finish(t->peer->dp, t, done);
+}
+
+/* Ends the task with number seq, if it is still waiting for its answer. */
+static void atomic_answer(struct tei_rail_peer *peer, uint64_t seq, int code,
+			  uint64_t old, uint64_t now, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t;
+
+	tei_list_foreach(t, &peer->atomics.tasks, struct tei_rail_task,
+			 queue_link) {
+		if (!t->ext->sent || t->ext->seq > seq)
+			return;
+		if (t->ext->seq != seq)
+			continue;
+		atomic_take(t);
+		if (code)
+			atomic_refused(t, code < 0 ? code : TEI_ERR_ENDPOINT,
+				       done);
+		else
+			atomic_executed(t, old, now, done);
+		return;
+	}
+}
+
+void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
+			  struct rail_done *done)
+{
+	uint64_t session = rail_wire_get(w, 8), now = tei_now_ns(), seq, old;
+	struct rail_atomics *a = &peer->atomics;
+	uint32_t i, n = (uint32_t)rail_wire_get(w, 2);
+	int32_t code;
+
+	if (w->bad || session != a->session)
+		return;
+	for (i = 0; i < n; i++) {
+		seq = rail_wire_get(w, 8);
+		code = (int32_t)rail_wire_get(w, 4);
+		old = rail_wire_get(w, 8);
+		if (w->bad)
+			return;
+		atomic_answer(peer, seq, code, old, now, done);
+	}
+	/* restart the repetition timer for the remaining atomics */
+	a->tries = 0;
+	a->since_ns = tei_list_empty(&a->tasks) ? 0 : now;
+	a->next_ns = now + RAIL_CTL_RESEND_NS;
+	if (tei_list_empty(&a->tasks))
+		return;
+	/* an answer counts as progress of the later tasks too */
+	tei_list_first(&a->tasks, struct tei_rail_task, queue_link)
+		->progress_ns = now;
+	rail_peer_attend(peer);
+}
+
+/* --- target -------------------------------------------------------------- */
+
+static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->seq = rail_wire_get(w, 8);
+	s->op = (uint8_t)rail_wire_get(w, 1);
+	s->width = (uint8_t)rail_wire_get(w, 1);
+	s->addr = rail_wire_get(w, 8);
+	s->operand = rail_wire_get(w, 8);
+	s->compare = rail_wire_get(w, 8);
+	return !w->bad && s->seq;
+}
+
+/* Adds the slot to the list of answers to be sent. */
+static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
+{
+	if (b->slot[place].answer_pending)
+		return;
+	b->slot[place].answer_pending = true;
+	b->answer_pending[b->nowed++] = place;
+}
+
+void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
+{
+	uint64_t session = rail_wire_get(w, 8);
+	uint32_t i, n = (uint32_t)rail_wire_get(w, 2);
+	struct rail_atomics *a = &peer->atomics;
+	struct rail_atomic_slot in, *s;
+
+	if (w->bad || peer->state == RAIL_PEER_GONE)
+		return;
+	rail_peer_attend(peer);
+	if (session != a->own_session) {
+		peer->reply_hello = true;
+		return;
+	}
+	if (!a->book)
+		a->book = calloc(1, sizeof(*a->book));
+	for (i = 0; a->book && i < n && atomic_get(w, &in); i++) {
+		s = &a->book->slot[in.seq % RAIL_ATOMICS];
+		if (in.seq < s->seq)
+			continue;
+		if (in.seq > s->seq) {
+			in.answer_pending = s->answer_pending;
+			*s = in;
+		}
+		atomic_owe(a->book, (uint16_t)(in.seq % RAIL_ATOMICS));
+	}
+}
+
+/* An atomic to be executed without a lock held. */
+struct atomic_job {
+	struct rail_atomic_slot *slot;
+	struct tei_rail_mr *mr;		/* cannot be unregistered while
+					 * mr->tasks counts this job */
+};
+
+static uint32_t atomic_collect(struct tei_rail_peer *peer,
+			       struct atomic_job *job)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_atomic_book *b = peer->atomics.book;
+	struct rail_atomic_slot *s;
+	struct tei_rail_mr *mr;
+	uint32_t i, n = 0;
+
+	for (i = 0; i < b->nowed && n < ATOMIC_BUNDLE; i++) {
+		s = &b->slot[b->answer_pending[i]];
+		if (s->executed)
+			continue;
+		s->executed = true;
+		s->code = tei_atomic_check(s->op, s->width, s->addr);
+		if (s->code)
+			continue;
+		mr = rail_mr_find(peer->dp, (void *)(uintptr_t)s->addr,
+				  s->width);
+		/* the CPU executes atomics, so GPU memory is refused */
+		if (!mr || !mr->remote || mr->read_only || mr->gpu) {
+			s->code = TEI_ERR_NOT_REGISTERED;
+			continue;
+		}
+		mr->tasks++;
+		job[n].slot = s;
+		job[n++].mr = mr;
+	}
+	return n;
+}
+
+/* Executes all due atomics. The slots need no lock: only the progress thread
+ * uses them, because only this thread handles the ATOMIC messages that fill
+ * them. */
+static void atomic_execute(struct tei_rail_peer *peer)
+{
+	struct atomic_job job[ATOMIC_BUNDLE];
+	struct tei_rail_dp *dp = peer->dp;
+	struct rail_atomic_slot *s;
+	bool signal = false;
+	uint32_t i, n;
+
+	do {
+		rail_sched_enter(dp);
+		n = atomic_collect(peer, job);
+		rail_sched_leave(dp);
+		for (i = 0; i < n; i++) {
+			s = job[i].slot;
+			s->code = tei_atomic_run(s->op, s->width, s->addr,
+						 s->operand, s->compare,
+						 &s->old);
+		}
+		if (!n)
+			break;
+		rail_sched_enter(dp);
+		for (i = 0; i < n; i++)
+			signal |= !--job[i].mr->tasks &&
+				  job[i].mr->state == RAIL_MR_REVOKING;
+		rail_sched_leave(dp);
+	} while (n == ATOMIC_BUNDLE);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
+static size_t atomic_compose_answer(struct tei_rail_peer *peer, uint8_t *buf)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_atomic_book *b = peer->atomics.book;
+	const struct rail_atomic_slot *s;
+	struct rail_wire w;
+	uint32_t i;
+
+	rail_msg_begin(peer, &w, buf, RAIL_MSG_ATOMIC_REP, 0);
+	rail_wire_put(&w, peer->atomics.own_session, 8);
+	rail_wire_put(&w, b->nowed, 2);
+	for (i = 0; i < b->nowed; i++) {
+		s = &b->slot[b->answer_pending[i]];
+		rail_wire_put(&w, s->seq, 8);
+		rail_wire_put(&w, (uint32_t)s->code, 4);
+		rail_wire_put(&w, s->old, 8);
+	}
+	return rail_msg_end(&w);
+}
+
+/* Executes the atomics that have been received, and answers them. */
+static uint64_t atomic_serve(struct tei_rail_peer *peer, uint64_t now,
+			     uint8_t *buf)
+{
+	struct rail_atomic_book *b = peer->atomics.book;
+	struct tei_rail_dp *dp = peer->dp;
+	size_t len;
+	uint32_t i;
+
+	if (!b || !b->nowed)
+		return 0;
+	rail_sched_enter(dp);
+	if (peer->state == RAIL_PEER_GONE)
+		b->nowed = 0;
+	rail_sched_leave(dp);
+	if (!b->nowed)
+		return 0;
+	atomic_execute(peer);
+	rail_sched_enter(dp);
+	len = atomic_compose_answer(peer, buf);
+	rail_sched_leave(dp);
+	if (rail_msg_send(peer, buf, len, 0) == -FI_EAGAIN)
+		return rail_ctl_again(peer, now);
+	/* the answer was sent, or it is dropped: if an answer is lost, the
+	 * initiator repeats the request */
+	rail_sched_enter(dp);
+	for (i = 0; i < b->nowed; i++)
+		b->slot[b->answer_pending[i]].answer_pending = false;
+	b->nowed = 0;
+	rail_sched_leave(dp);
+	return 0;
+}
+
+uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf)
+{
+	uint64_t next = atomic_serve(peer, now, buf);
+
+	return rail_ctl_sooner(next, atomic_ask(peer, now, buf));
+}

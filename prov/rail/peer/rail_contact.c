@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * First contact: the hello to a peer of which only contact addresses are known.
+ *
+ * Some of the addresses may lead nowhere or to another host: a container
+ * bridge, a private network, an address that both hosts have. So the hello is
+ * sent to all of them, from every local rail that can reach them, a few pairs
+ * of rail and address at a time. The order of the pairs follows from their
+ * addresses: the same address and the same network first, routed addresses
+ * last. When CONTACT_WINDOW_NS has passed without an answer, the next pairs are
+ * tried. Connections that are still being established are kept, so that an
+ * address that answers slowly is found in a later round.
+ *
+ * Each hello carries the number of the address that it was sent to, and the
+ * answer and the refusal repeat the number. If another process has one of the
+ * addresses, it refuses the hello, and the address is then left out. The peer
+ * counts as gone only when all addresses are refused.
+ */
+#include <string.h>
+
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/wire/rail_wire.h"
+
+#define CONTACT_WINDOW		4	/* rail and address pairs at a time */
+#define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
+#define CONTACT_PAIRS		256	/* pairs tried at most */
+#define CONTACT_USUAL		8	/* every eighth round also checks the
+					 * lanes, as for a known peer */
+
+struct contact_pair {
+	struct rail *rail;
+	uint16_t remote;		/* index in peer->remotes */
+};
+
+static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
+{
+	return p->contact.refused >> r & 1;
+}
+
+/* Adds the pairs for which rail_conn_fit returns fit. */
+static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
+			    struct contact_pair *pair, uint32_t n)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i, nrails = rail_count(p->dp);
+	struct rail *rail;
+	uint16_t r;
+
+	/* in this order, pairs of the same address are not adjacent */
+	for (i = 0; i < nrails; i++)
+		for (r = 0; r < p->nremotes && n < CONTACT_PAIRS; r++) {
+			rail = rail_at(p->dp, (i + r) % nrails);
+			if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+			    contact_is_refused(p, r) ||
+			    rail_conn_fit(rail, &p->remotes[r]) != fit)
+				continue;
+			pair[n].rail = rail;
+			pair[n++].remote = r;
+		}
+	return n;
+}
+
+static uint32_t contact_pairs(struct tei_rail_peer *p,
+			      struct contact_pair pair[CONTACT_PAIRS])
+{
+	uint32_t n = 0;
+	int fit;
+
+	rail_sched_enter(p->dp);
+	for (fit = 3; fit; fit--)
+		n = contact_add(p, fit, pair, n);
+	rail_sched_leave(p->dp);
+	return n;
+}
+
+/* Writes the contact number, which is the last field of a hello. */
+static void contact_number(uint8_t *buf, size_t len, uint16_t number)
+{
+	struct rail_wire w = { .p = buf, .pos = len - 2, .cap = len };
+
+	rail_wire_put(&w, number, 2);
+}
+
+/* Selects the next group of pairs when the time of the current group is over.
+ * Restarts at the first pair if the number of pairs has changed (an address was
+ * refused, or a rail was opened), because the pairs then have other indexes. */
+static void contact_turn(struct rail_contact *c, uint32_t n, uint64_t now)
+{
+	if (c->until_ns && n != c->pairs) {
+		c->from = 0;
+		c->sent = 0;
+		c->until_ns = now + CONTACT_WINDOW_NS;
+	}
+	c->pairs = n;
+	if (now < c->until_ns)
+		return;
+	if (c->until_ns)
+		c->from += CONTACT_WINDOW;
+	if (c->from >= n) {
+		c->from = 0;
+		c->rounds++;
+	}
+	c->sent = 0;
+	c->until_ns = now + CONTACT_WINDOW_NS;
+}
+
+/* Sends the hello over the pair. Returns true if it was sent. */
+static bool contact_try(struct tei_rail_peer *p, const struct contact_pair *pair,
+			uint8_t *buf, size_t len)
+{
+	struct rail_lane *lane;
+	struct rail_conn *conn;
+
+	contact_number(buf, len, (uint16_t)(pair->remote + 1));
+	if (!rail_msg_try_pair(p, pair->rail, 0, (int16_t)pair->remote, buf,
+			       len, &lane, &conn))
+		return true;
+	/* connecting needs progress on the lane */
+	if (lane)
+		rail_lane_run(lane);
+	return false;
+}
+
+int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
+		       uint64_t now, uint32_t attempt)
+{
+	struct contact_pair pair[CONTACT_PAIRS];
+	struct rail_contact *c = &p->contact;
+	uint32_t i, n = contact_pairs(p, pair);
+	bool waits = false;
+
+	/* if one of several pairs is left, the route may still be a refused
+	 * address */
+	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
+		return rail_msg_send(p, buf, len, attempt);
+	contact_turn(c, n, now);
+	for (i = 0; i < CONTACT_WINDOW && c->from + i < n; i++) {
+		if (c->sent >> i & 1)
+			continue;
+		if (contact_try(p, &pair[c->from + i], buf, len))
+			c->sent |= UINT64_C(1) << i;
+		else
+			waits = true;
+	}
+	contact_number(buf, len, 0);
+	if (waits && c->rounds && !(c->rounds % CONTACT_USUAL))
+		return rail_msg_send(p, buf, len, attempt);
+	if (!waits) {
+		p->again_ns = 0;
+		return 0;
+	}
+	if (!p->again_ns)
+		p->again_ns = now;
+	return -FI_EAGAIN;
+}
+
+bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
+{
+	uint16_t r;
+
+	/* This refusal of a first hello is late: the peer has meanwhile
+	 * answered at another address. */
+	if (p->state == RAIL_PEER_READY && number)
+		return true;
+	if (p->state != RAIL_PEER_NEW || p->nremotes < 2)
+		return false;
+	if (number && number <= p->nremotes)
+		p->contact.refused |= UINT64_C(1) << (number - 1);
+	for (r = 0; r < p->nremotes; r++)
+		if (!contact_is_refused(p, r) &&
+		    rail_conn_fit_any(p->dp, &p->remotes[r].addr) >= 0)
+			return true;
+	return false;
+}
+
+void rail_contact_answered(struct tei_rail_peer *p, const struct rail *rail,
+			   uint16_t number)
+{
+	char text[128];
+
+	if (!number || number > p->nremotes)
+		return;
+	rail_addr_text(&p->remotes[number - 1].addr, text, sizeof(text));
+	/* At the level info, law 9 allows one line per peer, which lists all
+	 * rails. */
+	TEI_DEBUG_LOG("rail", "first contact: %s answers at %s, by rail %s", p->name,
+		      text, rail->name);
+}

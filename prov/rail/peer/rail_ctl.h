@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_PEER_RAIL_CTL_H
+#define TEI_PROV_RAIL_PEER_RAIL_CTL_H
+
+/*
+ * The control state machines of a peer. Each of them sends a message again with
+ * back-off until it is answered.
+ *
+ * All functions run on the progress thread and without a lock unless marked. A
+ * step (rail_ctl_*) returns the time at which it must run again, ns, or 0 if it
+ * need not. buf: RAIL_MSG_MAX bytes for composing messages.
+ */
+
+#include "prov/rail/rail_int.h"
+
+/* First intervals of retries, which grow: after -FI_EAGAIN; for an unanswered
+ * request; for requests to a silent and unused peer. */
+#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS
+#define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
+#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)
+
+/* --- rail_ctl.c ---------------------------------------------------------- */
+/* Returns the earlier of two times to run again; 0 stands for never. */
+uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
+/* Returns the time at which a send that returned -FI_EAGAIN is tried again. */
+uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
+/* Returns the time of the next attempt after a send with result ret. Increments
+ * *tries unless ret is -FI_EAGAIN. */
+uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
+		       uint32_t *tries);
+/* Returns true if the peer is silent and unused. Such a peer is pinged, but
+ * nothing waits for its answer. */
+bool rail_ctl_left(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns the time at which a silent and unused peer is pinged again, ns. The
+ * interval grows with the duration of the silence. */
+uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
+/* Makes the progress thread treat the peer as if it had just ended a silence.
+ * Any thread. */
+void rail_ctl_sleep_end(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* If since is some time ago, tries the peer's next contact address and asks the
+ * owner of the data plane to resolve the peer again, at most once a second. */
+void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
+/* If a request has been unanswered for a while, checks by a hello and a new
+ * look-up whether the peer is still the same process. since: time of the first
+ * attempt, ns. */
+void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
+			 uint64_t since);
+
+/* --- rail_hello.c -------------------------------------------------------- */
+/* Sends a hello if one is due: as an answer, to introduce this process, to
+ * announce a new rail table, or to ask a silent peer for a sign of life. */
+uint64_t rail_ctl_hello(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+/* Sends the refusal of a hello that the peer has sent. */
+uint64_t rail_ctl_refuse(struct tei_rail_peer *peer, uint64_t now,
+			 uint8_t *buf);
+/* Connects the rail pairs that a warm-up still waits for. */
+uint64_t rail_ctl_warm(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* --- rail_key_ctl.c ------------------------------------------------------ */
+/* Answers the peer's last request for keys. */
+uint64_t rail_ctl_key_reply(struct tei_rail_peer *peer, uint64_t now,
+			    uint8_t *buf);
+/* Requests the keys of a target range that a task needs. */
+uint64_t rail_ctl_key_want(struct tei_rail_peer *peer, uint64_t now,
+			   uint8_t *buf);
+/* Sends REVOKED, the answer to revocations by the peer. */
+uint64_t rail_ctl_revoked(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+/* Sends REVOKE to the peer while it must drain regions. */
+uint64_t rail_ctl_revokes(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+
+/* --- rail_fence_ctl.c ---------------------------------------------------- */
+/* Sends FENCE for each rail of the peer that awaits a fence. */
+uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
+			 uint8_t *buf);
+/* Target: closes the lanes that the peer wants fenced, then answers. */
+uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
+			      uint8_t *buf);
+
+/* --- rail_atomic.c ------------------------------------------------------- */
+/* Executes and answers the peer's atomics, and sends the local ones. */
+uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+
+/* --- rail_stall.c, rail_probe.c ------------------------------------------ */
+/* Sends PING to the peer while a fault in stage ASKED waits for a sign of
+ * life. */
+uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+/* Answers the peer's probes. */
+uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* --- rail_notify.c, rail_notify_recv.c
+ * ------------------------------------------ */
+/* Acknowledges the notifications that have arrived. */
+uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
+			      uint8_t *buf);
+/* Sends the queued notifications. */
+uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* --- rail_reverse.c ---------------------------------------------------------
+ */
+/* Sends BACK, which permits reverse-path sends, over the rails that are due. */
+uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
+			  uint8_t *buf);
+
+/* --- rail_report.c ------------------------------------------------------- */
+/* Logs the routes to the peer, once per change. */
+void rail_ctl_report(struct tei_rail_peer *peer);
+
+/* --- rail_loss.c --------------------------------------------------------- */
+/* Logs lost connections to the peer when they are due. */
+uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
+
+/* --- rail_deadline.c ----------------------------------------------------- */
+/* Ends the tasks of the peer whose deadline has passed. */
+uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
+/* Returns the time of the last progress of the peer's oldest live task, or of
+ * the tasks that were ahead of it. The peer must have a live task. */
+uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Extends all deadlines by still, the time, in ns up to now, for which this
+ * process was suspended. */
+void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
+			       uint64_t now);
+
+#endif /* TEI_PROV_RAIL_PEER_RAIL_CTL_H */

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Messages of the fence: FENCE from the initiator, FENCED from the target. */
+#include <string.h>
+
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/wire/rail_wire.h"
+
+/* Returns true if a fence is no longer needed: the peer has been gone for a
+ * while and no task or slice waits for it. If the owner of the data plane
+ * refers to the peer, the fence is requested for a longer time. */
+static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t some = 2 * p->dp->settings->fence_ms * TEI_NS_PER_MS;
+
+	return p->state == RAIL_PEER_GONE && !rail_peer_busy(p) &&
+	       now > p->gone_ns + (p->refs ? p->dp->probe_ns : some);
+}
+
+static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
+			  uint8_t *buf)
+{
+	struct rail_fence f;
+	struct rail_wire w;
+	uint16_t id;
+	size_t len;
+	bool left;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	if (fence_forlorn(p, now))
+		p->remotes[r].fence.wanted = false;
+	f = p->remotes[r].fence;
+	id = p->remotes[r].id;
+	left = rail_ctl_left(p);
+	rail_sched_leave(p->dp);
+	if (!f.wanted)
+		return 0;
+	if (now < f.next_ns)
+		return f.next_ns;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_FENCE, 0);
+	rail_wire_put(&w, id, 2);
+	rail_wire_put(&w, f.gen, 4);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, f.tries);
+	f.next_ns = rail_ctl_sent(p, ret, now, &f.tries);
+	f.since_ns = f.since_ns ? f.since_ns : now;
+	if (left)
+		f.next_ns = rail_ctl_rarely(p, now);
+	else
+		rail_ctl_unanswered(p, now, f.since_ns);
+	rail_sched_enter(p->dp);
+	p->remotes[r].fence.next_ns = f.next_ns;
+	p->remotes[r].fence.tries = f.tries;
+	p->remotes[r].fence.since_ns = f.since_ns;
+	rail_sched_leave(p->dp);
+	return f.next_ns;
+}
+
+uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint16_t r, n = rail_peer_remotes(p);
+	uint64_t next = 0;
+
+	for (r = 0; r < n; r++)
+		next = rail_ctl_sooner(next, fence_ask(p, r, now, buf));
+	return next;
+}
+
+uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
+			      uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	struct rail_fence_reply reply[TEI_RAIL_MAX];
+	uint32_t i, gen, tries = 1;
+	const struct tei_rail_addr *a;
+	struct rail_wire w;
+	uint64_t next = 0;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(dp);
+	if (!p->fences_pending) {
+		rail_sched_leave(dp);
+		return 0;
+	}
+	memcpy(reply, p->fence_reply, sizeof(reply));
+	p->fences_pending = false;
+	rail_sched_leave(dp);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!reply[i].answer_pending)
+			continue;
+		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
+		if (!gen) {
+			rail_sched_enter(dp);
+			p->fences_pending = true;
+			rail_sched_leave(dp);
+			continue;
+		}
+		a = &rail_at(dp, i)->rx_lane.addr;
+		rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
+		rail_wire_put(&w, i, 2);
+		rail_wire_put(&w, reply[i].gen, 4);
+		rail_wire_put(&w, gen, 4);
+		rail_wire_put(&w, a->addr_format, 4);
+		rail_wire_put(&w, a->protocol, 4);
+		rail_wire_put(&w, a->protocol_version, 4);
+		rail_wire_put_bytes(&w, a->bytes,
+				    rail_at(dp, i)->rx_lane.ep ? a->len : 0);
+		len = rail_msg_end(&w);
+		ret = rail_msg_send(p, buf, len, 0);
+		rail_sched_enter(dp);
+		if (ret == -FI_EAGAIN) {
+			p->fences_pending = true;
+			next = rail_ctl_sent(p, ret, now, &tries);
+		} else if (p->fence_reply[i].gen == reply[i].gen) {
+			p->fence_reply[i].answer_pending = false;
+		}
+		rail_sched_leave(dp);
+	}
+	return next;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Sends hellos, refusals and BYE, and connects rail pairs for a warm-up. */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/wire/rail_wire.h"
+
+#define HELLO_SILENT_TRIES 120
+#define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)
+
+/*
+ * Returns true if an unused peer has been silent for long enough to be
+ * forgotten. If a fence of the peer was abandoned, the peer must be fenced when
+ * it answers again. Such a peer is kept until no TCP stack can still hold data
+ * for it.
+ */
+static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (p->unfenced)
+		return p->probing && now > p->probe_ns + HELLO_UNFENCED_NS;
+	return p->hello_tries > HELLO_SILENT_TRIES ||
+	       (p->probing && now > p->probe_ns + p->dp->probe_ns / 3);
+}
+
+/* Forgets an unused peer that no longer answers. Returns true if the peer was
+ * forgotten. Slices that were posted to the peer may still land, so they still
+ * wait for a fence. */
+static bool hello_forget_silent(struct tei_rail_peer *p, uint64_t now)
+{
+	struct rail_done done;
+	bool forget;
+
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	forget = rail_peer_unused(p) && hello_too_silent(p, now);
+	if (forget)
+		rail_peer_forget(p, "it does not answer", &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+	return forget;
+}
+
+/* Fails the tasks of a peer that no local rail can reach. */
+static void hello_no_route(struct tei_rail_peer *p)
+{
+	struct tei_rail_task *t, *tmp;
+	struct rail_done done;
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_NO_DEVICE;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text),
+		 "no rail here fits the peer's provider and address");
+	snprintf(err.hint, sizeof(err.hint),
+		 "install the same transport on both sides");
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	if (!tei_list_empty(&p->live))
+		TEI_ERROR("rail", "%s: %s", p->name, err.text);
+	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+			       live_link)
+		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
+	rail_notify_fail(p, &err);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+}
+
+/* Returns true if a peer that is in use has no address at present: all its
+ * rails are being opened again. The peer may have announced its new addresses
+ * to an old address of this process, and no connection is left whose loss would
+ * be noticed. */
+static bool hello_nowhere(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (p->remotes[i].addr.len)
+			return false;
+	return p->refs && p->state == RAIL_PEER_READY;
+}
+
+/* Returns true if the peer does not seem to know this process, so that a hello
+ * must be sent again. A peer that may have gone is contacted only for a
+ * fence. */
+static bool hello_again(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return p->rehello && !rail_peer_orphaned(p) &&
+	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
+}
+
+/* Sends the hello to the address at which the peer was found, over any rail
+ * that reaches it. A failure is not counted as a fault of the rails, because
+ * the address may be wrong. */
+static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
+{
+	uint32_t i, n = rail_count(p->dp);
+	int16_t at[TEI_RAIL_MAX];
+	struct rail_lane *lane;
+	struct rail_conn *conn;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < n; i++)
+		at[i] = rail_peer_hint(p, rail_at(p->dp, i));
+	rail_sched_leave(p->dp);
+	for (i = 0; i < n; i++) {
+		if (at[i] < 0)
+			continue;
+		if (!rail_msg_try_pair(p, rail_at(p->dp, i), 0, at[i], buf, len,
+				       &lane, &conn))
+			return 0;
+		if (lane)
+			rail_lane_run(lane);
+	}
+	return -FI_EAGAIN;
+}
+
+/* Sends the hello alternately over the known routes and to the address at which
+ * the peer was found. It is possible that only one of the two ways works and
+ * that the other one reports no error. */
+static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
+		      uint64_t now, uint32_t attempt)
+{
+	if (p->state == RAIL_PEER_NEW && !p->known_us)
+		return rail_contact_hello(p, buf, len, now, attempt);
+	if (p->rehello && p->hint_turn++ % 2 && !hello_to_hint(p, buf, len))
+		return 0;
+	return rail_msg_send(p, buf, len, attempt);
+}
+
+uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	bool reply, ask, announce, probe, stuck, left, nowhere;
+	size_t len;
+	int ret;
+
+	if (p->unauthenticated)
+		return 0;
+	/* the rail table would lack the lane that is being opened */
+	if (rail_reopen_any(dp))
+		return now + RAIL_CTL_RETRY_NS;
+	rail_sched_enter(dp);
+	if (p->announce) {
+		p->announce = false;
+		p->hello_tries = 0;
+		p->hello_next_ns = 0;
+	}
+	reply = p->reply_hello;
+	stuck = p->stuck;
+	if (stuck) {
+		TEI_DEBUG_LOG("rail", "peer %s: a connection is not established",
+			      p->name);
+		p->stuck = false;
+		p->rehello = true;
+	}
+	left = rail_ctl_left(p);
+	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
+	       !rail_peer_orphaned(p)) ||
+	      (!left && hello_again(p));
+	nowhere = !ask && !left && hello_nowhere(p);
+	announce = p->state == RAIL_PEER_READY && p->known_us &&
+		   p->table_acked < dp->table;
+	p->reply_hello = nowhere && reply;
+	probe = p->probing && p->state == RAIL_PEER_READY;
+	rail_sched_leave(dp);
+	if (stuck)
+		rail_fence_unstick(p, now);
+	if (!ask && !nowhere)
+		p->asked_ns = 0;
+	else if (!p->asked_ns)
+		p->asked_ns = now;
+	/* the peer is in use again */
+	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
+		p->hello_next_ns = now;
+	if (nowhere) {			/* the peer has no address */
+		rail_ctl_check(p, now, p->asked_ns);
+		return rail_ctl_again(p, now);
+	}
+	if (!reply && !ask && !announce && !probe)
+		return 0;
+	if (!reply && now < p->hello_next_ns)
+		return p->hello_next_ns;
+	if ((announce || probe) && !ask && hello_forget_silent(p, now))
+		return 0;
+	/* the peer repeats its hello, so our answers to it are lost */
+	if (reply && p->state == RAIL_PEER_READY)
+		rail_fence_silent(p, now);
+	len = rail_msg_hello(p, ask || announce || probe, buf);
+	ret = hello_send(p, buf, len, now, reply ? 0 : p->hello_tries);
+	if (ret && reply) {
+		rail_sched_enter(dp);
+		p->reply_hello = true;
+		rail_sched_leave(dp);
+	}
+	if (ask)
+		rail_ctl_unanswered(p, now, p->asked_ns);
+	if (ask && ret == -FI_EHOSTUNREACH)
+		hello_no_route(p);
+	p->hello_next_ns = rail_ctl_sent(p, ret, now, &p->hello_tries);
+	if (left && p->hello_next_ns < rail_ctl_rarely(p, now))
+		p->hello_next_ns = rail_ctl_rarely(p, now);
+	return p->hello_next_ns;
+}
+
+uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct rail_wire w;
+	uint32_t tries = 1;
+	const char *said;
+	size_t len;
+	int ret;
+
+	if (!p->refuse)
+		return 0;
+	said = rail_msg_refusal_text(p->refusal);
+	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
+	rail_wire_put(&w, p->refuse, 8);
+	rail_wire_put(&w, p->refusal, 2);
+	rail_wire_put_bytes(&w, said, strlen(said));
+	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
+	rail_wire_put(&w, p->refuse_contact, 2);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, 0);
+	if (ret == -FI_EAGAIN &&
+	    !(p->unauthenticated && now > p->unauthenticated_ns))
+		return rail_ctl_sent(p, ret, now, &tries);
+	p->refuse = 0;
+	return 0;
+}
+
+/*
+ * Returns true if the rail's route is not connected yet; in this case sends a
+ * hello over the route. A successful send does not prove that the route is
+ * connected, because the connection may have been lost before.
+ */
+static bool hello_warm(struct tei_rail_peer *p, struct rail *rail, uint32_t index,
+		       const uint8_t *buf, size_t len)
+{
+	enum rail_msg_link link = rail_msg_link(p, rail, index);
+
+	if (link == RAIL_MSG_LINKED)
+		return false;
+	return link == RAIL_MSG_LINKING ||
+	       rail_msg_send_on(p, rail, index, buf, len) != -FI_EHOSTUNREACH;
+}
+
+uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint32_t i, l, cold, L = dp->settings->lanes_per_rail;
+	size_t len;
+	bool left = false;
+
+	rail_sched_enter(dp);
+	left = p->warm_wanted && p->state == RAIL_PEER_READY;
+	rail_sched_leave(dp);
+	if (!left)
+		return 0;
+	/* the rail table would lack the lane that is being opened */
+	if (rail_reopen_any(dp))
+		return now + RAIL_CTL_RETRY_NS;
+	left = false;
+	len = rail_msg_hello(p, false, buf);
+	for (i = 0; i < rail_count(dp); i++) {
+		if (!(p->warm_left & (UINT64_C(1) << i)))
+			continue;
+		for (l = 0, cold = 0; l < L; l++)
+			cold += hello_warm(p, rail_at(dp, i), l, buf, len);
+		if (!cold)
+			p->warm_left &= ~(UINT64_C(1) << i);
+		left |= cold != 0;
+	}
+	if (left)
+		return rail_ctl_again(p, now);
+	rail_sched_enter(dp);
+	p->warm_wanted = false;
+	rail_sched_leave(dp);
+	rail_progress_signal(dp);
+	return 0;
+}
+
+/* Returns true if writes to the peer may still be under way. */
+static bool hello_undrained(struct tei_rail_peer *p)
+{
+	bool undrained;
+
+	rail_sched_enter(p->dp);
+	undrained =
+		p->posted || p->unfenced || !tei_list_empty(&p->awaiting_fence);
+	rail_sched_leave(p->dp);
+	return undrained;
+}
+
+/* Sends BYE to every peer that knows this process. Returns true when BYE has
+ * been sent to all of these peers. For tear-down. */
+bool rail_peer_bye(struct tei_rail_dp *dp)
+{
+	uint8_t buf[RAIL_MSG_MAX];
+	struct tei_rail_peer *p;
+	struct rail_wire w;
+	bool all = true;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (p->state != RAIL_PEER_READY || !p->known_us || p->bye_sent)
+			continue;
+		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE,
+			       hello_undrained(p) ? RAIL_WIRE_UNDRAINED : 0);
+		if (rail_msg_send(p, buf, rail_msg_end(&w), 0) == -FI_EAGAIN)
+			all = false;
+		else
+			p->bye_sent = true;
+	}
+	return all;
+}
+
+int tei_rail_peer_warmup(struct tei_rail_peer *p, uint64_t timeout_ns,
+			 struct tei_err *err)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t end = tei_now_ns() + timeout_ns, now;
+	bool warm;
+
+	rail_sched_enter(dp);
+	p->want_hello = true;
+	p->warm_wanted = true;
+	p->warm_left = UINT64_MAX;
+	rail_peer_attend(p);
+	for (;;) {
+		now = tei_now_ns();
+		warm = !p->warm_wanted;
+		if (warm || now >= end || p->state == RAIL_PEER_GONE)
+			break;
+		rail_sched_wait(dp, end - now);
+	}
+	rail_sched_leave(dp);
+	if (warm)
+		return 0;
+	return tei_err_fail(err, TEI_ERR_ENDPOINT, "rail", NULL,
+			    "%s: not all rails could be connected in time",
+			    p->name);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tests contact with peers whose address is wrong, or not known at present. */
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/rail_test.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
+#define HELLO_TURNS	50
+#define HELLO_LOOKED	2000	/* turns; resolved once a second */
+#define HELLO_NOBODY	1	/* a port at which no rail listens */
+
+/* Sets the address of the peer's only rail to one at which nothing listens,
+ * with the generation before. */
+static void hello_moved(struct tei_rail_peer *p)
+{
+	struct sockaddr_in *at = (void *)p->remotes[0].addr.bytes;
+
+	rail_sched_enter(p->dp);
+	at->sin_port = htons(HELLO_NOBODY);
+	p->nfirsts = 0;		/* it has no contact lanes */
+	p->remotes[0].gen--;
+	p->remotes[0].serial = ++p->serial;
+	p->table_seen = 0;
+	rail_sched_leave(p->dp);
+}
+
+/* Marks the peer's only rail as being opened again. */
+static void hello_away(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	memset(&p->remotes[0].addr, 0, sizeof(p->remotes[0].addr));
+	p->nfirsts = 0;
+	p->remotes[0].away = true;
+	p->remotes[0].serial = ++p->serial;
+	p->table_seen = 0;
+	rail_conn_table(p);
+	rail_sched_leave(p->dp);
+}
+
+static struct tei_rail_peer *hello_of(struct test_plane *of,
+				      struct test_plane *who)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(of->dp);
+	p = rail_peer_find(of->dp, who->dp->incarnation);
+	rail_sched_leave(of->dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	return p;
+}
+
+static void hello_write(struct test_pair *pair, struct test_task *t)
+{
+	test_fill(pair->src, sizeof(pair->src), 3);
+	test_task_init(t, pair->peer, false, pair->src, pair->dst,
+		       sizeof(pair->src));
+	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
+}
+
+/* Runs both planes until the task has ended, at most for that many turns. */
+static void hello_turns(struct test_pair *pair, struct test_task *t,
+			unsigned int most)
+{
+	struct timespec nap = { .tv_nsec = 1000000 };
+	uint64_t end = tei_now_ns() + HELLO_WAIT_NS;
+
+	while (most-- && !test_ends(t) && tei_now_ns() < end) {
+		test_pair_turn(pair, tei_now_ns());
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* What a plane knows about the address of the other one. */
+enum hello_knows {
+	HELLO_MOVED,	/* an address at which nothing listens */
+	HELLO_AWAY,	/* none: its rail is being opened again */
+	HELLO_CLOSED,	/* none: its rail is closed */
+};
+
+/* Neither plane knows the address of the other one. Checks that a write
+ * completes after the writing plane has been given the address. */
+static void hello_lost(enum hello_knows what)
+{
+	struct tei_rail_addr real;
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	real = pair.peer->remotes[0].addr;
+	hello_away(hello_of(&pair.to, &pair.from));
+	if (what == HELLO_MOVED)
+		hello_moved(pair.peer);
+	else
+		hello_away(pair.peer);
+	pair.peer->remotes[0].away = what == HELLO_AWAY;
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real, 1);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
+	/* the old address is not used any more */
+	CU_ASSERT_EQUAL(pair.peer->nremotes, 2);
+	CU_ASSERT_EQUAL(pair.peer->remotes[1].addr.len, 0);
+	test_pair_close(&pair);
+}
+
+/* No request is pending, and there is no connection that could be lost. */
+static void test_peer_without_address_is_resolved(void)
+{
+	struct tei_rail_addr real;
+	struct test_pair pair;
+	struct test_task t;
+	uint32_t before, i;
+
+	test_pair_open(&pair);
+	hello_write(&pair, &t);		/* gets the keys */
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	real = pair.peer->remotes[0].addr;
+	hello_away(hello_of(&pair.to, &pair.from));
+	hello_away(pair.peer);
+	before = test_resolved();
+	rail_peer_announce(pair.from.dp);
+	hello_write(&pair, &t);
+	for (i = 0; i < HELLO_LOOKED && test_resolved() == before; i++)
+		hello_turns(&pair, &t, 1);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	CU_ASSERT(test_resolved() > before);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &real, 1);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	test_pair_close(&pair);
+}
+
+static void test_two_peers_with_wrong_addresses_reconnect(void)
+{
+	hello_lost(HELLO_MOVED);
+}
+
+/* Neither plane is given the address of the other one. */
+static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
+{
+	struct test_pair pair;
+	struct test_task t;
+	struct tei_rail_addr its, ours;
+	struct tei_rail_peer *us;
+
+	test_pair_open(&pair);
+	its = pair.peer->firsts[0];
+	ours = hello_of(&pair.to, &pair.from)->firsts[0];
+	hello_away(hello_of(&pair.to, &pair.from));
+	hello_away(pair.peer);
+	rail_sched_enter(pair.from.dp);
+	rail_peer_take_firsts(pair.peer, &its, 1);
+	rail_sched_leave(pair.from.dp);
+	us = hello_of(&pair.to, &pair.from);
+	rail_sched_enter(pair.to.dp);
+	rail_peer_take_firsts(us, &ours, 1);
+	rail_sched_leave(pair.to.dp);
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	CU_ASSERT_EQUAL(memcmp(pair.src, pair.dst, sizeof(pair.src)), 0);
+	test_pair_close(&pair);
+}
+
+static void test_two_peers_with_reopening_rails_reconnect(void)
+{
+	hello_lost(HELLO_AWAY);
+}
+
+static void test_peer_with_closed_rails_is_connected_again(void)
+{
+	hello_lost(HELLO_CLOSED);
+}
+
+/* The resolved address may be out of date. */
+static void test_wrong_resolved_address_is_harmless(void)
+{
+	struct tei_rail_addr wrong;
+	struct sockaddr_in *at = (void *)wrong.bytes;
+	struct test_pair pair;
+	struct test_task t;
+	uint64_t end;
+	uint32_t gen;
+
+	test_pair_open(&pair);
+	gen = pair.rail->tx_lanes[0].gen;
+	wrong = pair.peer->remotes[0].addr;
+	at->sin_port = htons(HELLO_NOBODY);
+	tei_rail_peer_resolved(pair.peer, pair.to.dp->incarnation, &wrong, 1);
+	hello_write(&pair, &t);
+	hello_turns(&pair, &t, UINT_MAX);
+	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
+	/* the known route is tried as well, and the lane is not renewed */
+	for (end = tei_now_ns() + HELLO_WAIT_NS;
+	     pair.peer->rehello && tei_now_ns() < end;)
+		test_pair_turn(&pair, tei_now_ns());
+	CU_ASSERT_FALSE(pair.peer->rehello);
+	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].gen, gen);
+	test_pair_close(&pair);
+}
+
+/* The peer has announced that its rail will have an address again. A peer that
+ * has closed its rails has not. */
+static void test_announced_address_is_awaited(void)
+{
+	struct test_pair pair;
+	struct test_task t;
+
+	test_pair_open(&pair);
+	hello_away(pair.peer);
+	hello_write(&pair, &t);
+	pair.peer->rehello = true;
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 0);
+	pair.peer->remotes[0].away = false;
+	pair.peer->hello_next_ns = 0;
+	hello_turns(&pair, &t, HELLO_TURNS);
+	CU_ASSERT_EQUAL(test_ends(&t), 1);
+	CU_ASSERT_EQUAL(t.code, TEI_ERR_NO_DEVICE);
+	test_pair_close(&pair);
+}
+
+/* --- two peers with the same address ------------------------------------- */
+
+static struct rail_conn *hello_conn(struct tei_rail_peer *p,
+				    struct rail_lane *lane)
+{
+	struct rail_conn *conn;
+
+	rail_sched_enter(p->dp);
+	conn = rail_conn_get(p, lane, 0);
+	rail_sched_leave(p->dp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
+	return conn;
+}
+
+/* Gives the connection to p a place in the endpoint cache and an address handle
+ * of the lane. */
+static int hello_ready(struct tei_rail_peer *p, struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_conn *conn = hello_conn(p, lane);
+
+	rail_sched_enter(p->dp);
+	CU_ASSERT(rail_cache_admit_msg(lane, conn, tei_now_ns()));
+	rail_sched_leave(p->dp);
+	return rail_conn_ready(p, conn, lane, 0, 0);
+}
+
+static void hello_lose(struct tei_rail_peer *p, struct rail_lane *lane)
+	TEI_REQUIRES(lane->lock)
+{
+	struct rail_conn *conn = hello_conn(p, lane);
+
+	conn->used = true;
+	rail_sched_enter(p->dp);
+	rail_cache_drop(conn);
+	rail_sched_leave(p->dp);
+	rail_cache_close(lane);
+}
+
+/* A resolver has the address of a rail of a known peer. The provider makes only
+ * one connection for both, which must stay open until the last of them is
+ * evicted. */
+static void test_peers_with_same_address_share_connection(void)
+{
+	struct tei_rail_peer *resolver;
+	struct tei_rail_addr addr;
+	struct rail_lane *lane;
+	struct test_pair pair;
+	struct tei_err err;
+
+	test_pair_open(&pair);
+	lane = &pair.rail->tx_lanes[0];
+	addr = pair.peer->remotes[0].addr;
+	CU_ASSERT_EQUAL_FATAL(
+		tei_rail_peer_seek(pair.from.dp, &addr, &err, &resolver), 0);
+	tei_mutex_lock(&lane->lock);
+	CU_ASSERT_EQUAL(hello_ready(resolver, lane), 0);
+	/* after the peer has lost its place, it gets it again */
+	hello_lose(pair.peer, lane);
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_SOME);
+	CU_ASSERT_EQUAL(hello_ready(pair.peer, lane), 0);
+	hello_lose(resolver, lane);
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_SOME);
+	/* the last one closes the connection */
+	hello_lose(pair.peer, lane);
+	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
+			RAIL_CUT_NONE);
+	tei_mutex_unlock(&lane->lock);
+	tei_rail_peer_put(resolver);
+	test_pair_close(&pair);
+}
+
+const struct tei_test_case rail_hello_cases[] = {
+	{ "peers_with_same_address_share_connection",
+	  test_peers_with_same_address_share_connection },
+	{ "two_peers_with_wrong_addresses_reconnect",
+	  test_two_peers_with_wrong_addresses_reconnect },
+	{ "two_peers_with_reopening_rails_reconnect",
+	  test_two_peers_with_reopening_rails_reconnect },
+	{ "peer_with_closed_rails_is_connected_again",
+	  test_peer_with_closed_rails_is_connected_again },
+	{ "peers_without_addresses_reconnect_at_contact_addresses",
+	  test_peers_without_addresses_reconnect_at_contact_addresses },
+	{ "peer_without_address_is_resolved",
+	  test_peer_without_address_is_resolved },
+	{ "wrong_resolved_address_is_harmless",
+	  test_wrong_resolved_address_is_harmless },
+	{ "announced_address_is_awaited", test_announced_address_is_awaited },
+	{ NULL, NULL },
+};

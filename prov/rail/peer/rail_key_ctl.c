@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sends the messages about keys: KEY_REQ, KEY_REP, REVOKE and REVOKED.
+ */
+#include <string.h>
+
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/wire/rail_wire.h"
+
+/* Returns the rail's registration that holds the byte at offset off of the
+ * region, or NULL. */
+static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
+					     uint32_t rail, uint64_t off)
+{
+	const struct rail_mr_part *part = &mr->part[rail];
+	const struct rail_mr_piece *piece;
+
+	if (!part->n)
+		return NULL;
+	piece = &part->piece[off >> part->shift];
+	return piece->key_len ? piece : NULL;
+}
+
+/*
+ * Appends len bytes of the region from offset off on, with their keys. Returns
+ * false if they did not fit. The registration of a rail may extend beyond these
+ * bytes.
+ */
+static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
+			  const struct tei_rail_mr *mr, uint64_t off,
+			  uint64_t len) TEI_REQUIRES(rail_sched_held)
+{
+	const uint8_t *ranks = rail_mr_ranks(mr, mr->addr + off);
+	const struct rail_mr_piece *piece;
+	uint32_t i, n = 0;
+	size_t start = w->pos;
+
+	for (i = 0; i < rail_count(dp); i++)
+		n += key_piece(mr, i, off) != NULL;
+	rail_wire_put(w, (uintptr_t)mr->addr + off, 8);
+	rail_wire_put(w, len, 8);
+	rail_wire_put(w, mr->id, 8);
+	rail_wire_put(w, mr->read_only ? RAIL_WIRE_READ_ONLY : 0, 1);
+	rail_wire_put(w, n, 2);
+	for (i = 0; i < rail_count(dp); i++) {
+		piece = key_piece(mr, i, off);
+		if (!piece)
+			continue;
+		rail_wire_put(w, i, 1);
+		rail_wire_put(w, ranks[i], 1);
+		rail_wire_put(w, off & ((UINT64_C(1) << mr->part[i].shift) - 1),
+			      8);
+		rail_wire_put_bytes(w, piece->key, piece->key_len);
+	}
+	if (!w->bad)
+		return true;
+	w->bad = false;
+	w->pos = start;
+	return false;
+}
+
+/* Appends the parts of the region, starting with the part that holds offset
+ * off, as many as fit. Returns true if all parts fitted. */
+static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
+			   const struct tei_rail_mr *mr, uint64_t off,
+			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
+{
+	uint8_t shift = rail_mr_shift(dp, mr);
+	uint64_t len;
+
+	for (off = off >> shift << shift; off < mr->len; off += len) {
+		len = UINT64_C(1) << shift;
+		if (len > mr->len - off)
+			len = mr->len - off;
+		if (*count == UINT16_MAX ||
+		    !key_put_piece(w, dp, mr, off, len))
+			return false;
+		(*count)++;
+	}
+	return true;
+}
+
+/*
+ * Appends the regions that cover [addr, addr + len). Returns 0 or an error code
+ * if some byte is in no region. The peer later requests the keys that did not
+ * fit into the message.
+ */
+static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
+			   uint64_t addr, uint64_t len, uint16_t *count)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = p->dp;
+	struct tei_rail_mr *mr;
+	uint64_t have, off;
+	bool room = true;
+
+	if (!len || addr + (len - 1) < addr)
+		return TEI_ERR_NOT_REGISTERED;
+	while (len) {
+		mr = rail_mr_find(dp, (void *)(uintptr_t)addr, 1);
+		if (!mr || !mr->remote)
+			return TEI_ERR_NOT_REGISTERED;
+		if (room && rail_key_add_holder(mr, p->incarnation))
+			return TEI_ERR_MEMORY;
+		off = addr - (uintptr_t)mr->addr;
+		room = room && key_put_region(w, dp, mr, off, count);
+		have = mr->len - off;
+		addr += have < len ? have : len;
+		len -= have < len ? have : len;
+	}
+	return 0;
+}
+
+uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct tei_rail_dp *dp = p->dp;
+	size_t code_at, count_at, start, len;
+	uint64_t addr, want;
+	struct rail_wire w;
+	uint16_t count = 0;
+	uint32_t tries = 1;
+	int code, ret;
+
+	rail_sched_enter(dp);
+	if (!p->key_reply.answer_pending) {
+		rail_sched_leave(dp);
+		return 0;
+	}
+	addr = p->key_reply.addr;
+	want = p->key_reply.len;
+	p->key_reply.answer_pending = false;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REP, 0);
+	rail_wire_put(&w, addr, 8);
+	rail_wire_put(&w, want, 8);
+	code_at = w.pos;
+	rail_wire_put(&w, 0, 4);
+	rail_wire_put(&w, dp->key_epoch, 4);
+	count_at = w.pos;
+	rail_wire_put(&w, 0, 2);
+	start = w.pos;
+	code = key_put_regions(p, &w, addr, want, &count);
+	rail_sched_leave(dp);
+	if (code) {
+		w.pos = start;
+		count = 0;
+	}
+	len = w.pos;
+	w.pos = code_at;
+	rail_wire_put(&w, (uint32_t)code, 4);
+	w.pos = count_at;
+	rail_wire_put(&w, count, 2);
+	w.pos = len;
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, 0);
+	if (ret != -FI_EAGAIN)
+		return 0;
+	rail_sched_enter(dp);
+	if (!p->key_reply.answer_pending) {
+		p->key_reply.addr = addr;
+		p->key_reply.len = want;
+		p->key_reply.answer_pending = true;
+	}
+	rail_sched_leave(dp);
+	return rail_ctl_sent(p, ret, now, &tries);
+}
+
+uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	struct rail_key_want want;
+	struct rail_wire w;
+	size_t len;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	want = p->key_want;
+	if (p->state != RAIL_PEER_READY)
+		want.active = false;
+	rail_sched_leave(p->dp);
+	if (!want.active)
+		return 0;
+	if (now < want.next_ns)
+		return want.next_ns;
+	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REQ, 0);
+	rail_wire_put(&w, want.addr, 8);
+	rail_wire_put(&w, want.len, 8);
+	len = rail_msg_end(&w);
+	ret = rail_msg_send(p, buf, len, want.tries);
+	want.next_ns = rail_ctl_sent(p, ret, now, &want.tries);
+	want.since_ns = want.since_ns ? want.since_ns : now;
+	rail_ctl_unanswered(p, now, want.since_ns);
+	rail_sched_enter(p->dp);
+	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
+		p->key_want.next_ns = want.next_ns;
+		p->key_want.tries = want.tries;
+	}
+	if (!p->key_want.since_ns)
+		p->key_want.since_ns = want.since_ns;
+	rail_sched_leave(p->dp);
+	return want.next_ns;
+}
+
+/* Sends n region ids. type is REVOKE, which also carries the epoch, or
+ * REVOKED. */
+static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
+			uint32_t epoch, const uint64_t *ids, uint32_t n,
+			uint8_t *buf, uint32_t attempt)
+{
+	struct rail_wire w;
+	uint32_t i;
+
+	rail_msg_begin(p, &w, buf, type, 0);
+	if (type == RAIL_MSG_REVOKE)
+		rail_wire_put(&w, epoch, 4);
+	rail_wire_put(&w, n, 2);
+	for (i = 0; i < n; i++)
+		rail_wire_put(&w, ids[i], 8);
+	return rail_msg_send(p, buf, rail_msg_end(&w), attempt);
+}
+
+#define KEY_IDS 512
+#define KEY_EAGER 50			/* tries at the short interval, about
+					 * one second */
+#define KEY_RARELY_NS (250 * TEI_NS_PER_MS)
+#define KEY_RARELY_TIMES 8		/* tries at this interval; then it
+					 * doubles after the same number of
+					 * tries, */
+#define KEY_RARELY_HALVES 4		/* at most this many times */
+
+/* Returns the time at which REVOKE is sent again. The interval is long for a
+ * peer that has been silent for a long time. */
+static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
+{
+	uint32_t halves;
+
+	if (p->revoke_tries < KEY_EAGER)
+		return now + RAIL_CTL_RESEND_NS;
+	halves = (p->revoke_tries - KEY_EAGER) / KEY_RARELY_TIMES;
+	return now + (KEY_RARELY_NS << (halves < KEY_RARELY_HALVES ?
+					halves : KEY_RARELY_HALVES));
+}
+
+uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t ids[KEY_IDS];
+	uint32_t n, tries = 1;
+	bool more;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	n = p->nowed < KEY_IDS ? p->nowed : KEY_IDS;
+	if (n)
+		memcpy(ids, p->answer_pending + p->nowed - n, n * sizeof(*ids));
+	p->nowed -= n;
+	more = p->nowed != 0;
+	rail_sched_leave(p->dp);
+	if (!n)
+		return 0;
+	ret = key_send_ids(p, RAIL_MSG_REVOKED, 0, ids, n, buf, 0);
+	if (ret != -FI_EAGAIN)
+		return more ? now : 0;
+	rail_sched_enter(p->dp);
+	while (n--)
+		rail_key_owe(p, ids[n]);
+	rail_sched_leave(p->dp);
+	return rail_ctl_sent(p, ret, now, &tries);
+}
+
+uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
+{
+	uint64_t ids[KEY_IDS], next;
+	uint32_t n, epoch;
+	int ret;
+
+	rail_sched_enter(p->dp);
+	n = p->nrevokes < KEY_IDS ? p->nrevokes : KEY_IDS;
+	if (n)
+		memcpy(ids, p->revokes, n * sizeof(*ids));
+	epoch = p->dp->key_epoch;
+	next = p->revoke_next_ns;
+	rail_sched_leave(p->dp);
+	if (!n)
+		return 0;
+	if (now < next)
+		return next;
+	if (!next)
+		p->revoke_tries = 0;
+	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
+			   p->revoke_tries);
+	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) : key_again(p, now);
+	/* the rail that took the message may be broken, so the next try uses
+	 * another one */
+	p->revoke_tries += !ret;
+	rail_sched_enter(p->dp);
+	p->revoke_next_ns = next;
+	rail_sched_leave(p->dp);
+	return next;
+}

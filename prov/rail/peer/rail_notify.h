@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_PEER_RAIL_NOTIFY_H
+#define TEI_PROV_RAIL_PEER_RAIL_NOTIFY_H
+
+/*
+ * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together. They
+ * are delivered to the user of the peer's data plane exactly once, or at most
+ * once if the peer is lost or the sender stops waiting.
+ *
+ * Protocol (rail_wire.h: NOTIFY, NOTE_ACK)
+ *  - The sender numbers its notifications to a peer from 1. A notification gets
+ *    its number when its first message is sent, so one that was never sent can
+ *    be withdrawn without a trace.
+ *  - A notification is sent in fragments, one per message. A message carries
+ *    the number and the offset. The receiver accepts only the fragment that it
+ *    expects, and answers with the number and offset that it expects next. The
+ *    sender may have up to RAIL_NOTIFY_WINDOW unanswered messages. After a
+ *    timeout or a gap it continues with the fragment that the receiver expects.
+ *  - Each message carries the number of the oldest notification that the sender
+ *    still holds. If the receiver expects a lower number, the sender has
+ *    withdrawn that notification, and the receiver continues with the oldest
+ *    one that the sender holds.
+ *  - A number below the expected one is a duplicate.
+ *
+ * Sessions
+ *  - The numbers belong to the session that the sender gave the receiver. A
+ *    sender that has freed the receiver's peer object begins a new session,
+ *    with a higher number.
+ *  - A message contains the session that the receiver gave the sender. If the
+ *    receiver has forgotten the sender meanwhile, it answers with a hello. What
+ *    the receiver remembers of the sender's session (rail_notify_memory) is
+ * still valid then. If it remembers nothing, it refuses a notification that the
+ *    sender has sent as a whole in an earlier session (flag AGAIN), because
+ *    that notification may have been delivered.
+ *
+ * Limits
+ *  - A receiver reserves room for a whole notification before it stores a byte
+ *    of it. If there is no room, it answers FULL and puts the peer at the end
+ *    of a queue. The sender then sends messages without bytes until the
+ *    receiver grants it room. Room that becomes free goes to the head of the
+ *    queue.
+ *  - Each peer has at most one notification under assembly. An assembly that
+ *    has not grown for a while is dropped if its room is needed.
+ *
+ * Threads: the progress thread sends and handles the messages. dp->sched guards
+ * everything.
+ */
+
+#include "prov/rail/rail_int.h"
+
+#define RAIL_NOTIFY_FRAGMENT (RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
+#define RAIL_NOTIFY_WINDOW                  \
+	16 /* greatest number of unanswered \
+	    * messages */
+/* Idle time after which an assembly may be dropped, and after which a peer that
+ * has not repeated its request no longer waits for room. */
+#define RAIL_NOTIFY_IDLE_NS (2 * TEI_NS_PER_SEC)
+
+/*
+ * An outgoing notification. Created by tei_rail_outgoing_new and put into the
+ * list of its peer by tei_rail_outgoing_queue. If a thread waits for the
+ * notification, that thread frees it. Otherwise it is freed when it is
+ * acknowledged or dropped.
+ */
+struct tei_rail_outgoing {
+	/* fixed */
+	struct tei_rail_peer *peer;
+	uint32_t name_len, msg_len;
+	bool waited;			/* a thread waits for it */
+
+	/* dp->sched */
+	struct tei_list link;		/* in peer->note_out.list, or
+					 * unlinked */
+	uint64_t queued_ns;
+	uint64_t number;		/* 0: no byte was sent */
+	uint32_t sent;			/* bytes sent; set back by
+					 * note_go_back */
+	uint32_t acked;			/* bytes acknowledged */
+	bool whole;			/* the last byte is among those sent */
+	uint32_t wholes;		/* how often the last byte was sent;
+					 * messages that were certainly refused
+					 * are not counted */
+	uint64_t whole_turn;		/* turn of the newest such message */
+	uint64_t session;		/* the receiver's session when the last
+					 * byte was sent first */
+	bool ended;			/* if waited: err holds the result */
+	struct tei_err err;
+
+	char text[];			/* name, then message; no terminators */
+};
+
+/* --- rail_notify.c: sending -------------------------------------------------
+ */
+void rail_notify_init(struct tei_rail_peer *peer);
+/* Frees the queued notifications, and calls rail_notify_recv_free. */
+void rail_notify_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+/* Handles a NOTE_ACK. */
+void rail_notify_answered(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held);
+/* Sends everything again, because the receiver has a new session. */
+void rail_notify_session(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Fails all queued notifications. */
+void rail_notify_fail(struct tei_rail_peer *peer, const struct tei_err *why)
+	TEI_REQUIRES(rail_sched_held);
+/* Handles the loss of the peer: fails all queued notifications and drops the
+ * assembly. */
+void rail_notify_gone(struct tei_rail_peer *peer, const struct tei_err *why)
+	TEI_REQUIRES(rail_sched_held);
+/* The peer is presumed dead: ends the waits that began before that. */
+void rail_notify_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns when the oldest wait began, 0 if no thread waits. */
+uint64_t rail_notify_waited_ns(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_notify_recv.c: receiving
+ * -------------------------------------------- */
+void rail_notify_dp_init(struct tei_rail_dp *dp);
+void rail_notify_dp_fini(struct tei_rail_dp *dp);
+/* Handles a NOTIFY. flags: those of the message. */
+void rail_notify_received(struct tei_rail_peer *peer, uint16_t flags,
+			  struct rail_wire *w, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+/* Drops the assembly and the peer's place in the queue for room. */
+void rail_notify_recv_drop(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* As rail_notify_recv_drop, before the peer is freed. Also remembers the number
+ * of the next expected notification. */
+void rail_notify_recv_free(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Restores that number if the new peer was known earlier and has been freed. */
+void rail_notify_recall(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_PEER_RAIL_NOTIFY_H */

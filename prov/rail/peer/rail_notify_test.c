@@ -1,0 +1,1101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Tests of notifications between two data planes whose progress threads are
+ * stopped. The test calls the state machines, intercepts what they send
+ * (__wrap_rail_msg_send) and delivers it late, twice, in another order, or not
+ * at all.
+ */
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/wire/rail_wire.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOTE_FLIGHT	512		/* greatest number of messages under
+					 * way */
+
+/* --- the wire -------------------------------------------------------------- */
+
+struct note_flight {
+	const struct tei_rail_dp *from;
+	size_t len;
+	uint8_t *buf;
+};
+
+static struct {
+	bool on;			/* atomic: messages are intercepted */
+	uint32_t n;
+	struct note_flight msg[NOTE_FLIGHT];
+} note_wire;
+
+int __real_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
+			 size_t len, uint32_t attempt);
+int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
+			 size_t len, uint32_t attempt);
+
+int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
+			 size_t len, uint32_t attempt)
+{
+	struct note_flight *f;
+
+	if (!__atomic_load_n(&note_wire.on, __ATOMIC_RELAXED))
+		return __real_rail_msg_send(peer, msg, len, attempt);
+	CU_ASSERT_FATAL(len && len <= RAIL_MSG_MAX);
+	if (note_wire.n == NOTE_FLIGHT)
+		return -FI_EAGAIN;
+	f = &note_wire.msg[note_wire.n++];
+	f->from = peer->dp;
+	f->len = len;
+	/* a buffer of exactly the message's size, for the sanitizers */
+	f->buf = malloc(len);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f->buf);
+	memcpy(f->buf, msg, len);
+	return 0;
+}
+
+/* --- two planes ------------------------------------------------------------ */
+
+struct note_rig {
+	struct test_plane a, b;		/* a sends; b receives and holds the
+					 * notifications */
+	struct tei_rail_peer *to, *from; /* the peer objects: b at a, and a at
+					  * b */
+	uint8_t buf[RAIL_MSG_MAX];
+};
+
+static struct tei_rail_peer *note_peer(struct test_plane *of, uint64_t inc)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(of->dp);
+	p = rail_peer_new(of->dp, "peer", inc);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	p->refs = 1;
+	p->state = RAIL_PEER_READY;
+	p->known_us = true;
+	rail_sched_leave(of->dp);
+	return p;
+}
+
+/* Does what hellos do: each side learns the session that the other one gave
+ * it. */
+static void note_meet(struct tei_rail_peer *one, struct tei_rail_peer *two)
+{
+	struct rail_done done;
+
+	rail_done_init(&done);
+	rail_sched_enter(one->dp);
+	rail_atomic_session(one, two->atomics.own_session, &done);
+	rail_sched_leave(one->dp);
+	rail_sched_enter(two->dp);
+	rail_atomic_session(two, one->atomics.own_session, &done);
+	rail_sched_leave(two->dp);
+}
+
+static void note_open(struct note_rig *rig, uint32_t notes, uint64_t bytes)
+{
+	test_plane_init(&rig->a);
+	test_plane_init(&rig->b);
+	rig->b.settings.max_notifies = notes;
+	rig->b.settings.notify_bytes = bytes;
+	rig->b.hold = true;
+	test_plane_open(&rig->a, NULL);
+	test_plane_open(&rig->b, NULL);
+	test_plane_still(&rig->a);
+	test_plane_still(&rig->b);
+	rig->to = note_peer(&rig->a, rig->b.dp->incarnation);
+	rig->from = note_peer(&rig->b, rig->a.dp->incarnation);
+	note_meet(rig->to, rig->from);
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 0);
+	note_wire.on = true;
+}
+
+static void note_clear(void)
+{
+	while (note_wire.n)
+		free(note_wire.msg[--note_wire.n].buf);
+}
+
+static void note_close(struct note_rig *rig)
+{
+	note_clear();
+	note_wire.on = false;
+	test_plane_close(&rig->a);
+	test_plane_close(&rig->b);
+}
+
+/* Checks that the queue at b is within its limits. */
+static void note_check_limit(const struct note_rig *rig)
+{
+	const struct rail_notify_budget *held = &rig->b.dp->notes;
+
+	CU_ASSERT(held->bytes <= rig->b.settings.notify_bytes);
+	CU_ASSERT(held->notes <= rig->b.settings.max_notifies);
+}
+
+static void note_handle(struct tei_rail_peer *at, uint8_t *msg, size_t len)
+{
+	struct rail_wire w = { .p = msg, .pos = RAIL_WIRE_HEADER, .cap = len };
+	uint16_t flags = (uint16_t)(msg[6] | msg[7] << 8);
+	struct rail_done done;
+
+	rail_done_init(&done);
+	rail_sched_enter(at->dp);
+	if (msg[5] == RAIL_MSG_NOTIFY)
+		rail_notify_received(at, flags, &w, &done);
+	else if (msg[5] == RAIL_MSG_NOTE_ACK)
+		rail_notify_answered(at, &w);
+	rail_sched_leave(at->dp);
+	rail_done_run(at->dp, &done);
+}
+
+/* Delivers message i. twice: also keeps it, to be delivered again. */
+static void note_arrive(struct note_rig *rig, uint32_t i, bool twice)
+{
+	struct note_flight f = note_wire.msg[i];
+
+	if (!twice)
+		memmove(&note_wire.msg[i], &note_wire.msg[i + 1],
+			(--note_wire.n - i) * sizeof(f));
+	note_handle(f.from == rig->a.dp ? rig->from : rig->to, f.buf,
+		    f.len);
+	if (!twice)
+		free(f.buf);
+	note_check_limit(rig);
+}
+
+static void note_lose(uint32_t i)
+{
+	free(note_wire.msg[i].buf);
+	memmove(&note_wire.msg[i], &note_wire.msg[i + 1],
+		(--note_wire.n - i) * sizeof(note_wire.msg[0]));
+}
+
+/* Lets both sides send what they have to send. */
+static void notify_send(struct note_rig *rig, uint64_t now)
+{
+	rail_ctl_notes(rig->to, now, rig->buf);
+	rail_ctl_note_answer(rig->from, now, rig->buf);
+}
+
+/* As notify_send, at the time at which a repeats unanswered messages. */
+static void notify_send_later(struct note_rig *rig)
+{
+	uint64_t next = rig->to->note_out.next_ns;
+
+	notify_send(rig, next ? next : tei_now_ns());
+}
+
+/* Lets both sides send, and delivers everything in order, until both are
+ * idle. */
+static void note_settle(struct note_rig *rig)
+{
+	do {
+		notify_send(rig, tei_now_ns());
+		while (note_wire.n)
+			note_arrive(rig, 0, false);
+		notify_send(rig, tei_now_ns());
+	} while (note_wire.n);
+}
+
+/* --- notifications --------------------------------------------------------- */
+
+/* Fills text with bytes that depend on the number and are not 0. */
+static void note_fill(char *text, size_t len, uint64_t number)
+{
+	uint64_t state = number * 2654435761u + 1;
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		text[i] = (char)(1 + test_random(&state) % 255);
+	text[len] = '\0';
+}
+
+static void note_queue(struct note_rig *rig, uint64_t number, size_t name_len,
+		       size_t msg_len)
+{
+	char *name = malloc(name_len + 1), *msg = malloc(msg_len + 1);
+	struct tei_rail_outgoing *out;
+	struct tei_err err;
+
+	CU_ASSERT_FATAL(name && msg);
+	note_fill(name, name_len, number);
+	note_fill(msg, msg_len, ~number);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_outgoing_new(rig->to, name, msg, &err,
+						    &out), 0);
+	tei_rail_outgoing_queue(out);
+	free(name);
+	free(msg);
+}
+
+/* Fetches and releases the next notification that b holds. Returns true if the
+ * notification has that number and strings of these lengths. */
+static bool note_next_is(struct note_rig *rig, uint64_t number, size_t name_len,
+			 size_t msg_len)
+{
+	struct tei_rail_notification *note = test_plane_note(&rig->b);
+	char *name = malloc(name_len + 1), *msg = malloc(msg_len + 1);
+	bool good;
+
+	CU_ASSERT_FATAL(name && msg);
+	note_fill(name, name_len, number);
+	note_fill(msg, msg_len, ~number);
+	good = note && !strcmp(note->name, name) && !strcmp(note->msg, msg);
+	free(name);
+	free(msg);
+	if (note)
+		test_plane_release(&rig->b, note);
+	return good;
+}
+
+static bool note_none(struct note_rig *rig)
+{
+	return tei_list_empty(&rig->b.notes);
+}
+
+/* Returns true if neither side holds a notification. */
+static bool note_idle(const struct note_rig *rig)
+{
+	return !rig->to->note_out.n && !rig->b.dp->notes.bytes &&
+	       !rig->b.dp->notes.notes && !rig->from->note_in.part;
+}
+
+/* --- a caller that waits --------------------------------------------------- */
+
+struct note_caller {
+	struct note_rig *rig;
+	pthread_t thread;
+	size_t len;
+	uint64_t timeout_ns;
+	int ret;
+	struct tei_err err;
+	bool back;			/* atomic */
+};
+
+static void *note_call(void *arg)
+{
+	struct note_caller *c = arg;
+	char *msg = malloc(c->len + 1);
+
+	memset(msg, 'm', c->len);
+	msg[c->len] = '\0';
+	c->ret = tei_rail_notify(c->rig->to, "called", msg, c->timeout_ns,
+				 &c->err);
+	free(msg);
+	__atomic_store_n(&c->back, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static bool note_is_back(const struct note_caller *c)
+{
+	return __atomic_load_n(&c->back, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t note_queued(struct note_rig *rig)
+{
+	uint32_t n;
+
+	rail_sched_enter(rig->a.dp);
+	n = rig->to->note_out.n;
+	rail_sched_leave(rig->a.dp);
+	return n;
+}
+
+/* Starts a thread that sends a notification and waits. Returns when the
+ * notification is queued. */
+static void note_begin(struct note_caller *c, struct note_rig *rig, size_t len,
+		       uint64_t timeout_ns)
+{
+	uint32_t before = note_queued(rig);
+
+	memset(c, 0, sizeof(*c));
+	c->rig = rig;
+	c->len = len;
+	c->timeout_ns = timeout_ns;
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&c->thread, NULL, note_call, c), 0);
+	while (note_queued(rig) == before && !note_is_back(c))
+		sched_yield();
+}
+
+static int note_end(struct note_caller *c)
+{
+	pthread_join(c->thread, NULL);
+	return c->ret;
+}
+
+/* --- cases: a notification arrives as a whole, and once ------------------ */
+
+static void test_note_of_1_mib_arrives_whole(void)
+{
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_queue(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100);
+	note_queue(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0);
+	note_queue(&rig, 3, 0, 0);
+	/* the name ends at the end of a fragment */
+	note_queue(&rig, 4, RAIL_NOTIFY_FRAGMENT, RAIL_NOTIFY_FRAGMENT);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 1, 100, TEI_RAIL_NOTIFY_MAX - 100));
+	CU_ASSERT(note_next_is(&rig, 2, TEI_RAIL_NOTIFY_MAX, 0));
+	CU_ASSERT(note_next_is(&rig, 3, 0, 0));
+	CU_ASSERT(note_next_is(&rig, 4, RAIL_NOTIFY_FRAGMENT,
+			       RAIL_NOTIFY_FRAGMENT));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+static void test_note_above_1_mib_is_refused(void)
+{
+	char *big = malloc(TEI_RAIL_NOTIFY_MAX + 2);
+	struct tei_rail_outgoing *out;
+	struct note_rig rig;
+	struct tei_err err;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(big);
+	note_open(&rig, 8, 8 << 20);
+	note_fill(big, TEI_RAIL_NOTIFY_MAX + 1, 1);
+	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, big, "", &err, &out),
+			TEI_ERR_INVALID);
+	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "x", big + 1, &err,
+					      &out), TEI_ERR_INVALID);
+	note_close(&rig);
+	free(big);
+}
+
+struct note_chaos {
+	uint64_t state;
+	uint64_t queued, fetched;
+	size_t name[64], msg[64];
+};
+
+static void note_chaos_queue(struct note_rig *rig, struct note_chaos *c)
+{
+	uint64_t i = c->queued % 64;
+
+	if (c->queued - c->fetched == 64)
+		return;
+	c->name[i] = test_random(&c->state) % 40;
+	c->msg[i] = test_random(&c->state) %
+		    (test_random(&c->state) % 4 ? 200 : 100000);
+	note_queue(rig, c->queued++, c->name[i], c->msg[i]);
+}
+
+static void note_chaos_fetch(struct note_rig *rig, struct note_chaos *c)
+{
+	uint64_t i = c->fetched % 64;
+
+	if (note_none(rig))
+		return;
+	CU_ASSERT(note_next_is(rig, c->fetched, c->name[i], c->msg[i]));
+	c->fetched++;
+}
+
+/* Does one random thing with the messages under way. */
+static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
+{
+	uint64_t dice = test_random(&c->state) % 16;
+	uint32_t i;
+
+	if (!note_wire.n) {
+		if (dice < 4)
+			notify_send_later(rig);
+		else
+			notify_send(rig, tei_now_ns());
+		return;
+	}
+	i = dice < 8 ? 0 : (uint32_t)(test_random(&c->state) % note_wire.n);
+	if (dice == 9 || dice == 10)
+		note_lose(i);
+	else
+		note_arrive(rig, i, dice == 11);
+	if (dice > 11)
+		notify_send(rig, tei_now_ns());
+}
+
+/* Makes b forget a and meet it again. */
+static void note_forget(struct note_rig *rig)
+{
+	struct tei_rail_dp *dp = rig->b.dp;
+	struct rail_done done;
+
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	rail_peer_forget(rig->from, "for the test", &done);
+	rig->from->refs = 0;
+	CU_ASSERT_FATAL(rail_peer_maybe_free(rig->from));
+	rail_sched_leave(dp);
+	rig->from = note_peer(&rig->b, rig->a.dp->incarnation);
+	note_meet(rig->to, rig->from);
+}
+
+/* Messages are lost, duplicated and reordered, and the receiver is full at
+ * times. Every notification must arrive once, in order and unchanged. */
+static void note_chaos(bool forget)
+{
+	struct note_chaos c = { .state = tei_now_ns() | 1 };
+	uint64_t want = 1000, steps = 0;
+	struct note_rig rig;
+
+	printf("# notifications: seed %llu\n", (unsigned long long)c.state);
+	note_open(&rig, 5, 150000);
+	while (c.fetched < want && steps++ < 10000000) {
+		if (c.queued < want && !(test_random(&c.state) % 8))
+			note_chaos_queue(&rig, &c);
+		if (!(test_random(&c.state) % 32))
+			note_chaos_fetch(&rig, &c);
+		if (forget && !(test_random(&c.state) % 2048))
+			note_forget(&rig);
+		note_chaos_step(&rig, &c);
+	}
+	CU_ASSERT_EQUAL(c.fetched, want);
+	note_settle(&rig);
+	CU_ASSERT(note_none(&rig));
+	note_close(&rig);
+}
+
+static void test_note_arrives_once_over_a_lossy_wire(void)
+{
+	note_chaos(false);
+}
+
+static void test_note_arrives_once_if_the_receiver_forgets_the_sender(void)
+{
+	note_chaos(true);
+}
+
+/* --- cases: limits ---------------------------------------------------------- */
+
+static void test_full_receiver_makes_senders_wait(void)
+{
+	struct note_rig rig;
+	uint64_t i, got = 0;
+
+	note_open(&rig, 4, 50000);
+	for (i = 0; i < 20; i++)
+		note_queue(&rig, i, 4, i % 3 ? 30000 : 10);
+	note_settle(&rig);
+	CU_ASSERT(rig.b.dp->notes.notes < 20);
+	CU_ASSERT(rig.to->note_out.full);
+	/* asking again changes nothing and carries no bytes of the
+	 * notification */
+	notify_send_later(&rig);
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
+	CU_ASSERT(note_wire.msg[0].len < 200);
+	note_settle(&rig);
+	while (got < 20) {
+		CU_ASSERT_FATAL(note_next_is(&rig, got, 4,
+					     got % 3 ? 30000 : 10));
+		got++;
+		/* the receiver reports by itself that there is room */
+		note_settle(&rig);
+	}
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+/* Makes another process that sends to b. It shares the wire and the buffers of
+ * rig. */
+static void note_second(const struct note_rig *rig, struct note_rig *two)
+{
+	*two = *rig;
+	test_plane_init(&two->a);
+	test_plane_open(&two->a, NULL);
+	test_plane_still(&two->a);
+	two->to = note_peer(&two->a, rig->b.dp->incarnation);
+	two->from = note_peer(&two->b, two->a.dp->incarnation);
+	note_meet(two->to, two->from);
+}
+
+static void test_room_goes_to_the_peer_that_waits_longest(void)
+{
+	struct note_rig rig, two;
+
+	note_open(&rig, 100, 50000);
+	note_queue(&rig, 1, 0, 30000);
+	note_queue(&rig, 2, 0, 40000);	/* must wait for room */
+	note_settle(&rig);
+	CU_ASSERT(rig.to->note_out.full);
+	/* a small notification of another process would fit */
+	note_second(&rig, &two);
+	note_queue(&two, 3, 0, 100);
+	note_settle(&two);
+	CU_ASSERT(two.to->note_out.full);
+	CU_ASSERT(note_next_is(&rig, 1, 0, 30000));
+	note_settle(&two);
+	note_settle(&rig);
+	note_settle(&two);
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 40100);
+	CU_ASSERT_FALSE(two.to->note_out.n || rig.to->note_out.n);
+	test_plane_close(&two.a);
+	note_close(&rig);
+}
+
+/* A sender that begins a notification and never ends it must not keep the room
+ * forever. */
+static void test_idle_assembly_is_dropped_if_room_is_needed(void)
+{
+	struct note_rig rig, two;
+	uint64_t end;
+
+	note_open(&rig, 100, 50000);
+	note_queue(&rig, 1, 0, 40000);
+	notify_send(&rig, tei_now_ns());
+	note_arrive(&rig, 0, false);
+	note_clear();
+	CU_ASSERT_EQUAL_FATAL(rig.b.dp->notes.bytes, 40000);
+	note_second(&rig, &two);
+	note_queue(&two, 2, 0, 45000);
+	end = tei_now_ns() + TEST_WAIT_NS;
+	while (two.to->note_out.n && tei_now_ns() < end) {
+		note_settle(&two);
+		sched_yield();
+	}
+	CU_ASSERT(note_next_is(&rig, 2, 0, 45000));
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 0);
+	test_plane_close(&two.a);
+	note_close(&rig);
+}
+
+static void test_notes_reserved_by_the_user_count_against_the_limit(void)
+{
+	struct note_rig rig;
+
+	note_open(&rig, 2, 50000);
+	note_queue(&rig, 1, 0, 40000);
+	note_settle(&rig);
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 10001),
+			TEI_ERR_TOO_MANY);
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 10000), 0);
+	CU_ASSERT_EQUAL(tei_rail_notification_reserve(rig.b.dp, 0),
+			TEI_ERR_TOO_MANY);
+	note_queue(&rig, 2, 0, 0);
+	note_settle(&rig);
+	CU_ASSERT(rig.to->note_out.full);
+	tei_rail_notification_release(rig.b.dp, 1, 10000);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 1, 0, 40000));
+	CU_ASSERT(note_next_is(&rig, 2, 0, 0));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+static void test_sender_queue_is_limited(void)
+{
+	struct tei_rail_outgoing *out;
+	struct note_rig rig;
+	struct tei_err err;
+
+	note_open(&rig, 100, 1 << 20);
+	rig.a.settings.max_notifies = 3;
+	rig.a.settings.notify_bytes = 1000;
+	note_queue(&rig, 1, 0, 600);
+	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out), 0);
+	tei_rail_outgoing_free(out);
+	rig.a.settings.notify_bytes = 600;
+	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out),
+			TEI_ERR_TOO_MANY);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "MOONRAIL_NOTIFY_BYTES=600"));
+	rig.a.settings.notify_bytes = 1000;
+	note_queue(&rig, 2, 0, 1);
+	note_queue(&rig, 3, 0, 1);
+	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out),
+			TEI_ERR_TOO_MANY);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "MOONRAIL_MAX_NOTIFIES=3"));
+	note_settle(&rig);
+	CU_ASSERT_EQUAL(rig.to->note_out.n, 0);
+	note_close(&rig);
+}
+
+/* --- cases: waiting --------------------------------------------------------- */
+
+static void test_wait_ends_with_the_acknowledgement(void)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, 500000, TEST_WAIT_NS);
+	while (!note_is_back(&c))
+		note_settle(&rig);
+	CU_ASSERT_EQUAL(note_end(&c), 0);
+	CU_ASSERT_FALSE(note_none(&rig));
+	note_close(&rig);
+}
+
+/* No byte of the notification was sent, so it is withdrawn without a trace. */
+static void test_unsent_note_is_withdrawn(void)
+{
+	struct tei_err err;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, "a", "b", 1, &err),
+			TEI_ERR_TIMED_OUT);
+	CU_ASSERT_FALSE(err.unknown);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "withdrawn"));
+	CU_ASSERT_EQUAL(rig.to->note_out.n, 0);
+	note_queue(&rig, 2, 3, 4);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+/* The last byte was not sent, so the receiver drops what it has. */
+static void test_half_sent_note_is_withdrawn(void)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, TEI_RAIL_NOTIFY_MAX - 10, 100 * TEI_NS_PER_MS);
+	notify_send(&rig, tei_now_ns());
+	while (note_wire.n)
+		note_arrive(&rig, 0, false);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_TIMED_OUT);
+	CU_ASSERT_FALSE(c.err.unknown);
+	CU_ASSERT_PTR_NOT_NULL(rig.from->note_in.part);
+	note_clear();
+	note_queue(&rig, 2, 3, 4);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+/* The notification was sent, and no answer came. It may arrive before the next
+ * one, or after it (late). */
+static void late_note_arrives_at_most_once(bool late)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, 100, 100 * TEI_NS_PER_MS);
+	notify_send(&rig, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_TIMED_OUT);
+	CU_ASSERT(c.err.unknown);
+	CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "not acknowledged"));
+	note_queue(&rig, 2, 3, 4);
+	notify_send(&rig, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 2);
+	if (late)
+		note_arrive(&rig, 1, false);
+	note_settle(&rig);
+	if (!late)
+		test_plane_release(&rig.b, test_plane_note(&rig.b));
+	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+static void test_late_note_arrives_before_the_next(void)
+{
+	late_note_arrives_at_most_once(false);
+}
+
+static void test_late_note_is_dropped_after_the_next(void)
+{
+	late_note_arrives_at_most_once(true);
+}
+
+static void test_wait_for_a_full_receiver_fails_as_not_delivered(void)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 1, 8 << 20);
+	note_queue(&rig, 1, 1, 1);
+	note_settle(&rig);
+	note_begin(&c, &rig, 100, 200 * TEI_NS_PER_MS);
+	while (!note_is_back(&c))
+		note_settle(&rig);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_TOO_MANY);
+	CU_ASSERT_FALSE(c.err.unknown);
+	CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "holds as many as it may"));
+	CU_ASSERT(note_next_is(&rig, 1, 1, 1));
+	note_settle(&rig);
+	CU_ASSERT(note_none(&rig));
+	/* room that the receiver may have reserved for the withdrawn one goes
+	 * to the next one */
+	note_queue(&rig, 2, 3, 4);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+static void test_wait_ends_when_the_peer_has_gone(void)
+{
+	struct rail_done done;
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, 100, TEST_WAIT_NS);
+	notify_send(&rig, tei_now_ns());
+	rail_done_init(&done);
+	rail_sched_enter(rig.a.dp);
+	rail_peer_set_gone(rig.to, "for the test", RAIL_GONE_OVER, &done);
+	rail_sched_leave(rig.a.dp);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_CONTEXT);
+	CU_ASSERT(c.err.unknown);
+	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, "a", "b", TEST_WAIT_NS, &c.err),
+			TEI_ERR_ENDPOINT);
+	CU_ASSERT_FALSE(c.err.unknown);
+	note_close(&rig);
+}
+
+static void test_wait_ends_when_the_engine_is_closed(void)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, 100, TEST_WAIT_NS);
+	tei_rail_notify_stop(rig.a.dp);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_CONTEXT);
+	CU_ASSERT_EQUAL(rig.to->note_out.n, 0);
+	note_close(&rig);
+}
+
+/* --- cases: sessions and streams -------------------------------------------- */
+
+/* The notification is delivered, but the answer is lost and the receiver
+ * forgets the sender. */
+static void test_note_is_delivered_once_although_its_sender_was_forgotten(void)
+{
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_queue(&rig, 1, 3, 4);
+	notify_send(&rig, tei_now_ns());
+	note_arrive(&rig, 0, false);
+	note_clear();
+	note_forget(&rig);
+	note_queue(&rig, 2, 5, 6);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 1, 3, 4));
+	CU_ASSERT(note_next_is(&rig, 2, 5, 6));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+/* As before, but the receiver has also lost the memory of freed peers. Neither
+ * side knows whether the notification was delivered, so it is not delivered
+ * again. */
+static void test_forgotten_stream_resumes_after_the_doubtful_note(void)
+{
+	struct note_caller c;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_begin(&c, &rig, 10, TEST_WAIT_NS);
+	notify_send(&rig, tei_now_ns());
+	note_arrive(&rig, 0, false);
+	note_clear();
+	note_forget(&rig);
+	rig.from->note_in.stream = 0;
+	rig.from->note_in.next = 0;
+	note_queue(&rig, 2, 5, 6);
+	note_settle(&rig);
+	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_CONTEXT);
+	CU_ASSERT(c.err.unknown);
+	test_plane_release(&rig.b, test_plane_note(&rig.b));
+	CU_ASSERT(note_next_is(&rig, 2, 5, 6));
+	CU_ASSERT(note_idle(&rig));
+	note_close(&rig);
+}
+
+static void test_old_stream_is_ignored(void)
+{
+	struct tei_rail_peer *old;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_queue(&rig, 1, 3, 4);
+	notify_send(&rig, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
+	/* the sender forgets the receiver and meets it again */
+	old = rig.to;
+	rig.to = note_peer(&rig.a, rig.b.dp->incarnation);
+	note_meet(rig.to, rig.from);
+	note_queue(&rig, 2, 5, 6);
+	notify_send(&rig, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 2);
+	note_arrive(&rig, 1, false);
+	note_arrive(&rig, 0, false);
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 2, 5, 6));
+	CU_ASSERT(note_none(&rig));
+	CU_ASSERT_EQUAL(old->note_out.n, 1);
+	note_close(&rig);
+}
+
+static void test_message_of_an_earlier_session_asks_for_a_hello(void)
+{
+	struct note_rig rig;
+
+	note_open(&rig, 8, 8 << 20);
+	note_queue(&rig, 1, 3, 4);
+	notify_send(&rig, tei_now_ns());
+	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
+	note_forget(&rig);
+	rig.from->reply_hello = false;
+	note_arrive(&rig, 0, false);
+	CU_ASSERT(rig.from->reply_hello);
+	CU_ASSERT(note_none(&rig));
+	note_settle(&rig);
+	CU_ASSERT(note_next_is(&rig, 1, 3, 4));
+	note_close(&rig);
+}
+
+/* --- cases: hostile senders ------------------------------------------------- */
+
+/* The fields of a valid NOTIFY message, which a test spoils one by one. */
+struct note_forged {
+	uint64_t session, stream, base, number;
+	uint32_t name_len, msg_len, offset;
+	uint16_t n;			/* length of the fragment as the message
+					 * states it */
+	size_t bytes;			/* bytes that follow */
+	uint16_t flags;
+	char fill;
+};
+
+static struct note_forged note_good(const struct note_rig *rig)
+{
+	struct note_forged f = {
+		.session = rig->from->atomics.own_session,
+		.stream = rig->to->atomics.own_session,
+		.base = 1, .number = 1,
+		.name_len = 3, .msg_len = 7, .n = 10, .bytes = 10, .fill = 'x',
+	};
+
+	return f;
+}
+
+static void note_forge(struct note_rig *rig, const struct note_forged *f)
+{
+	struct rail_wire w;
+	uint8_t *exact;
+	size_t len;
+
+	rail_msg_begin(rig->to, &w, rig->buf, RAIL_MSG_NOTIFY, f->flags);
+	rail_wire_put(&w, f->session, 8);
+	rail_wire_put(&w, f->stream, 8);
+	rail_wire_put(&w, f->base, 8);
+	rail_wire_put(&w, f->number, 8);
+	rail_wire_put(&w, 1, 8);
+	rail_wire_put(&w, f->name_len, 4);
+	rail_wire_put(&w, f->msg_len, 4);
+	rail_wire_put(&w, f->offset, 4);
+	rail_wire_put(&w, f->n, 2);
+	CU_ASSERT_FATAL(rail_wire_room(&w, f->bytes));
+	memset(w.p + w.pos, f->fill, f->bytes);
+	w.pos += f->bytes;
+	len = rail_msg_end(&w);
+	exact = malloc(len);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(exact);
+	memcpy(exact, rig->buf, len);
+	note_handle(rig->from, exact, len);
+	free(exact);
+	note_check_limit(rig);
+}
+
+static void test_malformed_fragments_do_nothing(void)
+{
+	struct note_forged good, f[16];
+	struct note_rig rig;
+	size_t i, n;
+
+	note_open(&rig, 8, 1 << 20);
+	good = note_good(&rig);
+	for (i = 0; i < 16; i++)
+		f[i] = good;
+	n = 0;
+	f[n++].name_len = UINT32_MAX;			/* the sum overflows */
+	f[n++].msg_len = UINT32_MAX - 2;
+	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2;	/* one byte too long */
+	f[n++].offset = 1;				/* beyond the end */
+	f[n++].offset = UINT32_MAX;
+	f[n++].offset = UINT32_MAX - 5;
+	f[n++].n = 11;					/* more than there are */
+	f[n++].bytes = 11;				/* more than stated */
+	f[n++].fill = 0;				/* not a string */
+	f[n++].stream = 0;
+	f[n++].base = 0;
+	f[n++].base = 2;				/* above the number */
+	f[n++].number = 0;
+	f[n++].session ^= 1;
+	f[n].n = 0;					/* makes no progress */
+	f[n++].bytes = 0;
+	for (i = 0; i < n; i++)
+		note_forge(&rig, &f[i]);
+	CU_ASSERT_EQUAL(rig.from->note_in.stream, 0);
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 0);
+	CU_ASSERT_FALSE(rig.from->note_in.answer_pending);
+	CU_ASSERT(note_none(&rig));
+	note_forge(&rig, &good);
+	CU_ASSERT_FALSE(note_none(&rig));
+	note_close(&rig);
+}
+
+/* The second fragment has other lengths, or belongs to another notification. */
+static void test_contradicting_fragments_are_not_joined(void)
+{
+	struct note_forged f;
+	struct note_rig rig;
+
+	note_open(&rig, 8, 1 << 20);
+	f = note_good(&rig);
+	f.name_len = 1000;
+	note_forge(&rig, &f);
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 1007);
+	f.offset = 10;
+	f.name_len = 500;
+	note_forge(&rig, &f);
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 0);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
+	f.offset = 0;
+	note_forge(&rig, &f);
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 507);
+	f.number = 2;
+	f.offset = 10;
+	note_forge(&rig, &f);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
+	/* a complete one with a higher number is assembled */
+	f.base = 2;
+	f.offset = 0;
+	f.name_len = 3;
+	note_forge(&rig, &f);
+	CU_ASSERT_FALSE(note_none(&rig));
+	CU_ASSERT_EQUAL(rig.b.dp->notes.bytes, 10);
+	note_close(&rig);
+}
+
+/* Many processes announce more bytes than there is room for, and send none of
+ * them. */
+static void test_announced_bytes_count_against_the_limit(void)
+{
+	struct note_forged f;
+	struct note_rig rig;
+	uint32_t i, parts = 0;
+
+	note_open(&rig, 1000, 3 << 20);
+	for (i = 0; i < 40; i++) {
+		rig.from = note_peer(&rig.b, 0x5000 + i);
+		f = note_good(&rig);
+		f.name_len = TEI_RAIL_NOTIFY_MAX - 7;
+		f.flags = i % 2 ? RAIL_WIRE_NOTE_ASK : 0;
+		note_forge(&rig, &f);
+		parts += rig.from->note_in.part != NULL;
+	}
+	CU_ASSERT_EQUAL(parts, 3);
+	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_FULL);
+	note_close(&rig);
+}
+
+static void test_fuzzed_fragments_do_no_harm(void)
+{
+	uint8_t msg[RAIL_MSG_MAX], *exact;
+	struct note_forged f;
+	struct note_rig rig;
+	struct rail_wire w;
+	struct tei_fuzz z;
+	size_t len;
+	bool ack;
+
+	note_open(&rig, 8, 1 << 20);
+	note_queue(&rig, 1, 3, 40000);
+	f = note_good(&rig);
+	for (tei_fuzz_begin(&z, "fragments"); tei_fuzz_next(&z, 20000);) {
+		ack = tei_fuzz_random(&z) % 2;
+		rail_msg_begin(ack ? rig.from : rig.to, &w, msg,
+			       ack ? RAIL_MSG_NOTE_ACK : RAIL_MSG_NOTIFY, 0);
+		if (!ack)
+			rail_wire_put(&w, f.session, 8);
+		rail_wire_put(&w, f.stream, 8);
+		rail_wire_put(&w, z.rounds % 100, 8);
+		if (!ack)
+			rail_wire_put(&w, z.rounds % 100, 8);
+		rail_wire_put(&w, ack ? 16264 : 1, ack ? 4 : 8);
+		rail_wire_put(&w, 3, ack ? 8 : 4);
+		rail_wire_put(&w, z.rounds % 4, ack ? 2 : 4);
+		if (!ack) {
+			rail_wire_put(&w, 0, 4);
+			rail_wire_put_bytes(&w, "nametexttext",
+					    3 + z.rounds % 4);
+		}
+		len = rail_msg_end(&w);
+		tei_fuzz_bytes(&z, msg + RAIL_WIRE_HEADER,
+			       len - RAIL_WIRE_HEADER, 0);
+		exact = malloc(len);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(exact);
+		memcpy(exact, msg, len);
+		note_handle(ack ? rig.to : rig.from, exact, len);
+		free(exact);
+		note_check_limit(&rig);
+		notify_send_later(&rig);
+		note_clear();
+		while (z.rounds % 8 == 7 && !note_none(&rig))
+			test_plane_release(&rig.b, test_plane_note(&rig.b));
+	}
+	note_close(&rig);
+}
+
+const struct tei_test_case rail_notify_cases[] = {
+	{ "test_note_of_1_mib_arrives_whole",
+	  test_note_of_1_mib_arrives_whole },
+	{ "test_note_above_1_mib_is_refused",
+	  test_note_above_1_mib_is_refused },
+	{ "note_arrives_once_over_a_lossy_wire",
+	  test_note_arrives_once_over_a_lossy_wire },
+	{ "note_arrives_once_if_the_receiver_forgets_the_sender",
+	  test_note_arrives_once_if_the_receiver_forgets_the_sender },
+	{ "test_full_receiver_makes_senders_wait",
+	  test_full_receiver_makes_senders_wait },
+	{ "test_room_goes_to_the_peer_that_waits_longest",
+	  test_room_goes_to_the_peer_that_waits_longest },
+	{ "idle_assembly_is_dropped_if_room_is_needed",
+	  test_idle_assembly_is_dropped_if_room_is_needed },
+	{ "notes_reserved_by_the_user_count_against_the_limit",
+	  test_notes_reserved_by_the_user_count_against_the_limit },
+	{ "test_sender_queue_is_limited", test_sender_queue_is_limited },
+	{ "test_wait_ends_with_the_acknowledgement",
+	  test_wait_ends_with_the_acknowledgement },
+	{ "test_unsent_note_is_withdrawn", test_unsent_note_is_withdrawn },
+	{ "test_half_sent_note_is_withdrawn",
+	  test_half_sent_note_is_withdrawn },
+	{ "test_late_note_arrives_before_the_next",
+	  test_late_note_arrives_before_the_next },
+	{ "test_late_note_is_dropped_after_the_next",
+	  test_late_note_is_dropped_after_the_next },
+	{ "wait_for_a_full_receiver_fails_as_not_delivered",
+	  test_wait_for_a_full_receiver_fails_as_not_delivered },
+	{ "test_wait_ends_when_the_peer_has_gone",
+	  test_wait_ends_when_the_peer_has_gone },
+	{ "test_wait_ends_when_the_engine_is_closed",
+	  test_wait_ends_when_the_engine_is_closed },
+	{ "note_is_delivered_once_although_its_sender_was_forgotten",
+	  test_note_is_delivered_once_although_its_sender_was_forgotten },
+	{ "forgotten_stream_resumes_after_the_doubtful_note",
+	  test_forgotten_stream_resumes_after_the_doubtful_note },
+	{ "test_old_stream_is_ignored", test_old_stream_is_ignored },
+	{ "test_message_of_an_earlier_session_asks_for_a_hello",
+	  test_message_of_an_earlier_session_asks_for_a_hello },
+	{ "test_malformed_fragments_do_nothing",
+	  test_malformed_fragments_do_nothing },
+	{ "test_contradicting_fragments_are_not_joined",
+	  test_contradicting_fragments_are_not_joined },
+	{ "test_announced_bytes_count_against_the_limit",
+	  test_announced_bytes_count_against_the_limit },
+	{ "test_fuzzed_fragments_do_no_harm",
+	  test_fuzzed_fragments_do_no_harm },
+	{ NULL, NULL },
+};

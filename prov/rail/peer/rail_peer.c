@@ -1,0 +1,957 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Peers: the table of peers, their life, and the functions of tei_rail.h that
+ * concern one peer.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_notify.h"
+
+#define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
+#define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
+#define PEER_NOT_THERE_NS	(200 * TEI_NS_PER_MS)
+#define PEER_PROBE_LOOK		16	/* peers examined per probe */
+
+static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
+{
+	return &dp->hash[(inc ^ (inc >> 32)) % RAIL_PEER_HASH];
+}
+
+struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
+{
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, peer_bucket(dp, inc), struct tei_rail_peer,
+			 hash_link)
+		if (p->incarnation == inc)
+			return p;
+	return NULL;
+}
+
+bool rail_peer_busy(const struct tei_rail_peer *p)
+{
+	return !tei_list_empty(&p->live) ||
+	       !tei_list_empty(&p->awaiting_fence) ||
+	       !tei_list_empty(&p->retry) || p->posted;
+}
+
+bool rail_peer_unused(const struct tei_rail_peer *p)
+{
+	return !p->refs && !rail_peer_busy(p);
+}
+
+/* Returns true if the peer may be evicted: no user refers to it and no answer
+ * to it is pending. The process may be alive. */
+static bool peer_evictable(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
+	       !p->note_out.n && !p->note_in.answer_pending && !p->nowed &&
+	       !p->fences_pending && !p->key_reply.answer_pending;
+}
+
+/* Returns true if an answer of the peer is outstanding: to a fence or to a
+ * revocation. */
+static bool peer_owes(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return p->unfenced || p->nrevokes;
+}
+
+/* Returns the evictable peer that has been silent for longest, or NULL. owes:
+ * considers only peers that owe an answer; otherwise only peers that owe
+ * none. */
+static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p;
+
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+		if (peer_evictable(p) && peer_owes(p) == owes)
+			return p;
+	return NULL;
+}
+
+/*
+ * Evicts the peer that has been silent for longest. The progress thread frees
+ * the peer object later, because it may be using the object now. If the process
+ * behind the peer is alive, it sends a hello again as soon as it misses an
+ * answer.
+ */
+static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *p = peer_spare(dp, false);
+	struct rail_done done;
+
+	p = p ? p : peer_spare(dp, true);
+	if (!p)
+		return;
+	rail_done_init(&done);
+	/* the peer has no tasks, so there is nothing to report */
+	rail_peer_forget(p, "evicted to make room for another peer", &done);
+	p->evicted = true;
+	dp->npeers--;
+}
+
+static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
+				       const char *name, uint64_t inc)
+{
+	struct tei_rail_peer *p = calloc(1, sizeof(*p));
+	int i;
+
+	if (!p)
+		return NULL;
+	if (!tei_random(p->nonce, sizeof(p->nonce))) {
+		free(p);
+		return NULL;
+	}
+	p->dp = dp;
+	p->incarnation = inc;
+	p->sent = tei_now_ns();
+	p->alive_ns = tei_now_ns();
+	p->born_ns = p->alive_ns;
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	for (i = 0; i < TEI_RAIL_MAX; i++)
+		p->route[i] = -1;
+	tei_list_init(&p->hash_link);
+	tei_list_init(&p->attn_link);
+	tei_list_init(&p->active_link);
+	tei_list_init(&p->small);
+	tei_list_init(&p->queue);
+	tei_list_init(&p->live);
+	tei_list_init(&p->retry);
+	tei_list_init(&p->awaiting_fence);
+	rail_notify_init(p);
+	tei_list_init(&p->keys);
+	rail_atomic_init(p);
+	tei_list_init(&p->faults);
+	p->received = -1;
+	tei_list_add_tail(&dp->peers, &p->link);
+	return p;
+}
+
+bool rail_peer_no_room(const struct tei_rail_dp *dp)
+{
+	return dp->npeers >= dp->settings->max_peers;
+}
+
+struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
+				    uint64_t inc)
+{
+	struct tei_rail_peer *p;
+
+	if (rail_peer_no_room(dp))
+		peer_evict(dp);
+	if (rail_peer_no_room(dp)) {
+		TEI_LOG_LIMITED(&dp->peer_limit, TEI_LOG_WARN, "rail",
+				"peer refused: MOONRAIL_MAX_PEERS=%u reached",
+				dp->settings->max_peers);
+		return NULL;
+	}
+	p = peer_make(dp, name, inc);
+	if (!p)
+		return NULL;
+	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
+	dp->npeers++;
+	rail_notify_recall(p);
+	return p;
+}
+
+/*
+ * Limits for unauthenticated peers. The address that an unauthenticated peer
+ * claims needs an entry in an address vector, so the rate and the total number
+ * of such peers are limited.
+ */
+#define PEER_UNAUTHENTICATED_NS	    (100 * TEI_NS_PER_MS)
+#define PEER_UNAUTHENTICATED_TRY_NS TEI_NS_PER_SEC
+#define PEER_STRANGERS_EVER	4096
+
+struct tei_rail_peer *
+rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
+			  const struct tei_rail_addr *first,
+			  enum rail_refusal why)
+{
+	uint64_t now = tei_now_ns();
+	struct tei_rail_peer *p;
+
+	if (dp->nstrangers >= RAIL_STRANGERS ||
+	    now < dp->unauthenticated_next_ns ||
+	    dp->strangers_ever >= PEER_STRANGERS_EVER)
+		return NULL;
+	p = peer_make(dp, "an unauthenticated process", inc);
+	if (!p)
+		return NULL;
+	dp->nstrangers++;
+	dp->strangers_ever++;
+	dp->unauthenticated_next_ns = now + PEER_UNAUTHENTICATED_NS;
+	/* if memory is short, the refusal is not sent */
+	rail_peer_set_contacts(p, first, 1);
+	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
+	p->unauthenticated = true;
+	p->unauthenticated_ns = now + PEER_UNAUTHENTICATED_TRY_NS;
+	p->refuse = dp->incarnation;
+	p->refusal = why;
+	rail_peer_attend(p);
+	return p;
+}
+
+static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held);
+
+/* Creates a resolver: a peer object that sends a hello to the address without
+ * knowing the incarnation of the process there. */
+struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
+					 const struct tei_rail_addr *first)
+{
+	struct tei_rail_peer *p = peer_make(dp, "a process known by its address", 0);
+
+	if (!p)
+		return NULL;
+	if (rail_peer_set_contacts(p, first, 1)) {
+		tei_list_del(&p->attn_link);
+		tei_list_del(&p->link);
+		peer_free(p);
+		return NULL;
+	}
+	p->resolver = true;
+	p->refs = 1;
+	p->want_hello = true;
+	dp->nseekers++;
+	rail_peer_attend(p);
+	return p;
+}
+
+static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
+{
+	rail_notify_free(p);
+	rail_atomic_free(p);
+	rail_key_free_all(p);
+	rail_conn_free_all(p);
+	rail_reverse_free(p);
+	free(p->rkeys);
+	free(p->key_ids);
+	free(p->draining);
+	free(p->answer_pending);
+	free(p->revokes);
+	free(p->remotes);
+	free(p->firsts);
+	free(p);
+}
+
+bool rail_peer_orphaned(const struct tei_rail_peer *p)
+{
+	return !p->refs && p->state == RAIL_PEER_NEW && !p->known_us &&
+	       tei_list_empty(&p->live) && !p->note_out.n;
+}
+
+/* Returns true if the peer can be freed: it is gone or orphaned, unused, and no
+ * revocation or refusal is under way. */
+static bool peer_idle(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail_peer_unused(p) &&
+	       (p->state == RAIL_PEER_GONE || rail_peer_orphaned(p)) &&
+	       !p->nrevokes && !p->refuse;
+}
+
+bool rail_peer_maybe_free(struct tei_rail_peer *p)
+{
+	if (!peer_idle(p))
+		return false;
+	if (!tei_list_empty(&p->active_link))
+		__atomic_store_n(&p->dp->nactive, p->dp->nactive - 1,
+				 __ATOMIC_RELAXED);
+	rail_health_forget(p);
+	tei_list_del(&p->active_link);
+	tei_list_del(&p->attn_link);
+	tei_list_del(&p->hash_link);
+	tei_list_del(&p->link);
+	if (p->resolver)
+		p->dp->nseekers--;
+	else if (p->unauthenticated)
+		p->dp->nstrangers--;
+	else if (!p->evicted)
+		p->dp->npeers--;
+	peer_free(p);
+	return true;
+}
+
+void rail_peer_free_all(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p, *tmp;
+
+	rail_sched_enter(dp);
+	dp->notes.closed = true;
+	tei_list_foreach_safe(p, tmp, &dp->peers, struct tei_rail_peer, link)
+		peer_free(p);
+	tei_list_init(&dp->peers);
+	rail_sched_leave(dp);
+}
+
+void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
+{
+	p->alive_ns = now;
+	p->probing = false;
+	tei_list_del(&p->link);
+	tei_list_add_tail(&p->dp->peers, &p->link);
+}
+
+/*
+ * If a process ends without BYE, a peer that is in use notices it by missing
+ * answers. Unused peers are therefore pinged, one after the other. dp->peers is
+ * in the order of the last sign of life.
+ */
+void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
+{
+	struct tei_rail_peer *p;
+	int i;
+
+	rail_sched_enter(dp);
+	for (i = 0; i < PEER_PROBE_LOOK && !tei_list_empty(&dp->peers); i++) {
+		p = tei_list_first(&dp->peers, struct tei_rail_peer, link);
+		if (now < p->alive_ns + dp->probe_ns)
+			break;
+		tei_list_del(&p->link);
+		tei_list_add_tail(&dp->peers, &p->link);
+		if (!rail_peer_unused(p) || p->probing ||
+		    p->state != RAIL_PEER_READY)
+			continue;
+		p->probing = true;
+		p->probe_ns = now;
+		rail_peer_attend(p);
+		break;
+	}
+	rail_sched_leave(dp);
+}
+
+void rail_peer_attend(struct tei_rail_peer *p)
+{
+	p->due_ns = 0;
+	if (tei_list_empty(&p->attn_link))
+		tei_list_add_tail(&p->dp->attn, &p->attn_link);
+	__atomic_store_n(&p->dp->attn_next_ns, 1, __ATOMIC_RELAXED);
+	rail_progress_wake(p->dp);
+}
+
+void rail_peer_ready(struct tei_rail_peer *p)
+{
+	rail_health_forget(p);
+	__atomic_store_n(&p->state, RAIL_PEER_READY, __ATOMIC_RELEASE);
+	p->want_hello = false;
+	p->hello_tries = 0;
+	p->routes_changed = true;
+}
+
+bool rail_peer_over(const struct tei_rail_peer *p)
+{
+	return p->state == RAIL_PEER_GONE && p->gone != RAIL_GONE_PERHAPS;
+}
+
+/* Handles the certain end of the peer's process: the process writes nothing and
+ * executes nothing from now on. */
+static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
+		      const char *why, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	p->gone = gone;
+	rail_atomic_gone(p, why, done);
+	for (i = 0; i < p->nremotes; i++)
+		rail_sched_fenced(p, i, UINT32_MAX, done);
+	p->unfenced = 0;
+}
+
+/*
+ * Moves the peer to GONE and ends its tasks. why: the error of the tasks. If
+ * the process may be alive, tasks with posted slices wait for a fence before
+ * they end.
+ */
+static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
+		     enum rail_gone gone, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_dp *dp = p->dp;
+	struct tei_rail_task *t, *tmp;
+
+	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
+	p->gone_ns = tei_now_ns();
+	rail_health_forget(p);
+	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
+		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
+	rail_notify_gone(p, why);
+	if (gone != RAIL_GONE_PERHAPS)
+		peer_over(p, gone, why->text, done);
+	rail_key_holder_gone(dp, p->incarnation, gone == RAIL_GONE_LEFT);
+	while (p->nrevokes)
+		rail_key_drained(p, p->revokes[0]);
+	rail_key_drop_all(p);
+	p->key_want.active = false;
+	rail_peer_attend(p);
+	rail_progress_signal(dp);
+}
+
+/* Moves a peer from RAIL_GONE_PERHAPS to a state in which its process has
+ * certainly ended. */
+static void peer_known_gone(struct tei_rail_peer *p, const char *why,
+			    enum rail_gone gone, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (gone == RAIL_GONE_PERHAPS || rail_peer_over(p))
+		return;
+	peer_over(p, gone, why, done);
+	rail_peer_attend(p);
+}
+
+void rail_peer_set_gone(struct tei_rail_peer *p, const char *why,
+			enum rail_gone gone, struct rail_done *done)
+{
+	struct tei_err err;
+
+	if (p->state == RAIL_PEER_GONE) {
+		peer_known_gone(p, why, gone, done);
+		return;
+	}
+	TEI_INFO("rail", "peer %s: gone: %s", p->name, why);
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_CONTEXT;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text), "stale incarnation: %.128s", why);
+	snprintf(err.hint, sizeof(err.hint), "open the segment again");
+	peer_end(p, &err, gone, done);
+}
+
+void rail_peer_refused(struct tei_rail_peer *p, const char *why,
+		       struct rail_done *done)
+{
+	struct tei_err err;
+
+	if (p->state == RAIL_PEER_GONE)
+		return;
+	memset(&err, 0, sizeof(err));
+	err.code = TEI_ERR_REJECTED;
+	err.when_ns = tei_now_ns();
+	snprintf(err.peer, sizeof(err.peer), "%.95s", p->name);
+	snprintf(err.text, sizeof(err.text), "refused by the peer: %.128s",
+		 why);
+	TEI_ERROR("rail", "%s: %s", p->name, err.text);
+	/* the process is alive, and posted slices may still land */
+	peer_end(p, &err, RAIL_GONE_PERHAPS, done);
+}
+
+void rail_peer_forget(struct tei_rail_peer *p, const char *why,
+		      struct rail_done *done)
+{
+	/* no slice is under way */
+	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
+	/* if the process is alive and sends a hello, it becomes a new peer */
+	tei_list_del(&p->hash_link);
+}
+
+void rail_peer_announce(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(dp);
+	__atomic_store_n(&dp->table, dp->table + 1, __ATOMIC_RELAXED);
+	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+		if (p->state == RAIL_PEER_GONE)
+			continue;
+		rail_conn_table(p);
+		p->announce = true;
+		rail_peer_attend(p);
+		rail_peer_activate(p);
+	}
+	rail_sched_leave(dp);
+	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+		dp->ops->rails_changed(dp->arg);
+}
+
+/* --- the functions of tei_rail.h ----------------------------------------- */
+
+/* Drops the reference that a failed tei_rail_peer_get took. */
+static void peer_unget(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
+{
+	if (!--p->refs)
+		rail_peer_attend(p);
+}
+
+int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name, uint64_t inc,
+		      const struct tei_rail_addr *at, size_t n,
+		      struct tei_err *err, struct tei_rail_peer **out)
+{
+	struct tei_rail_peer *p;
+	int ret = 0;
+
+	if (!inc || !n || !at->len || at->len > sizeof(at->bytes))
+		return tei_err_fail(err, TEI_ERR_METADATA, "rail", NULL,
+				    "%s: its descriptor has no contact address",
+				    name);
+	rail_sched_enter(dp);
+	p = rail_peer_find(dp, inc);
+	if (!p)
+		p = rail_peer_new(dp, name, inc);
+	if (p) {
+		p->refs++;
+		if (!*p->name)
+			snprintf(p->name, sizeof(p->name), "%s", name);
+		ret = rail_peer_set_contacts(p, at, n);
+		if (ret)
+			peer_unget(p);
+	} else {
+		ret = rail_peer_no_room(dp) ? TEI_ERR_TOO_MANY : TEI_ERR_MEMORY;
+	}
+	rail_sched_leave(dp);
+	if (ret == TEI_ERR_TOO_MANY)
+		return tei_err_fail(err, TEI_ERR_TOO_MANY, "rail",
+				    "raise MOONRAIL_MAX_PEERS",
+				    "%s: no room for another peer", name);
+	if (ret)
+		return tei_err_fail(err, ret, "rail", NULL,
+				    "%s: no memory for its addresses", name);
+	*out = p;
+	return 0;
+}
+
+int rail_peer_reserve(struct tei_rail_peer *p, size_t n)
+{
+	struct rail_remote *grown;
+
+	if (n <= p->remotes_room)
+		return 0;
+	grown = realloc(p->remotes, n * sizeof(*grown));
+	if (!grown)
+		return TEI_ERR_MEMORY;
+	p->remotes = grown;
+	p->remotes_room = (uint16_t)n;
+	return 0;
+}
+
+int rail_peer_set_contacts(struct tei_rail_peer *p,
+			   const struct tei_rail_addr *at, size_t n)
+{
+	struct rail_remote *r;
+	uint16_t i;
+
+	if (p->state != RAIL_PEER_NEW)
+		return 0;
+	if (n > TEI_RAIL_CONTACTS)
+		n = TEI_RAIL_CONTACTS;
+	if (rail_peer_reserve(p, n))
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < n; i++) {
+		r = &p->remotes[i];
+		if (i < p->nremotes && r->id == UINT16_MAX && r->serial &&
+		    !memcmp(&r->addr, &at[i], sizeof(at[i])))
+			continue;
+		memset(r, 0, sizeof(*r));
+		r->id = UINT16_MAX;
+		r->addr = at[i];
+		r->serial = ++p->serial;
+		p->contact.refused &= ~(UINT64_C(1) << i);
+	}
+	p->nremotes = (uint16_t)n;
+	return rail_conn_table(p);
+}
+
+uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
+{
+	uint16_t n;
+
+	rail_sched_enter(p->dp);
+	n = p->nremotes;
+	rail_sched_leave(p->dp);
+	return n;
+}
+
+/* --- finding a peer again ------------------------------------------------ */
+
+static struct rail_remote *peer_hint(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (p->remotes[i].hint)
+			return &p->remotes[i];
+	return NULL;
+}
+
+bool rail_peer_searched(const struct tei_rail_peer *p)
+{
+	uint16_t r;
+
+	for (r = 0; r < p->nremotes; r++)
+		if (p->remotes[r].hint && p->remotes[r].addr.len)
+			return true;
+	return false;
+}
+
+int16_t rail_peer_hint(const struct tei_rail_peer *p, const struct rail *rail)
+{
+	const struct rail_remote *r = peer_hint(p);
+
+	return r && rail_conn_reach(rail, r) ? (int16_t)(r - p->remotes) : -1;
+}
+
+void rail_peer_drop_hint(struct tei_rail_peer *p)
+{
+	struct rail_remote *r = peer_hint(p);
+
+	if (!r)
+		return;
+	memset(&r->addr, 0, sizeof(r->addr));
+	r->serial = ++p->serial;
+}
+
+/* Returns the entry for a hint, and makes it if necessary. Returns NULL if
+ * memory is short. */
+static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_remote *r = peer_hint(p);
+
+	if (r)
+		return r;
+	if (rail_peer_reserve(p, p->nremotes + 1u))
+		return NULL;
+	r = &p->remotes[p->nremotes++];
+	memset(r, 0, sizeof(*r));
+	r->id = UINT16_MAX;
+	r->hint = true;
+	if (!rail_conn_table(p))
+		return r;
+	p->nremotes--;
+	return NULL;
+}
+
+/*
+ * Sends hellos to an address at which the peer was found. If both processes
+ * have opened their lanes again at the same time, neither process knows a valid
+ * address of the other, and no announcement arrives. The peer's control channel
+ * still returns an address; the answer to a hello sent to this address lists
+ * the peer's rails.
+ */
+static void peer_hint_at(struct tei_rail_peer *p,
+			 const struct tei_rail_addr *at)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_remote *r;
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		if (!memcmp(&p->remotes[i].addr, at, sizeof(*at)))
+			return;
+	r = peer_make_hint(p);
+	if (!r)
+		return;
+	r->addr = *at;
+	r->serial = ++p->serial;
+	p->rehello = true;
+	p->hint_turn = 1;
+	p->hello_tries = 0;
+	p->hello_next_ns = 0;
+	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
+	TEI_DEBUG_LOG("rail", "peer %s: sending a hello to another address",
+		      p->name);
+}
+
+void rail_peer_take_hint(struct tei_rail_peer *p)
+{
+	struct tei_rail_addr at = p->found_at;
+
+	p->found_at.len = 0;
+	if (p->state == RAIL_PEER_READY)
+		peer_hint_at(p, &at);
+}
+
+void rail_peer_take_firsts(struct tei_rail_peer *p,
+			   const struct tei_rail_addr *at, uint16_t n)
+{
+	struct tei_rail_addr *more = p->firsts;
+
+	if (n > p->nfirsts) {
+		more = realloc(p->firsts, n * sizeof(*more));
+		if (!more)
+			return;
+		p->firsts = more;
+	}
+	p->nfirsts = n;
+	if (n)
+		memcpy(p->firsts, at, n * sizeof(*at));
+}
+
+bool rail_peer_not_there(struct tei_rail_peer *p)
+{
+	const struct rail_remote *r = peer_hint(p);
+	uint64_t now = tei_now_ns();
+	uint16_t i = 0;
+
+	/* more than one hello was sent to that address */
+	if (p->nfirsts && p->not_there_ns &&
+	    now < p->not_there_ns + PEER_NOT_THERE_NS)
+		return true;
+	while (r && r->addr.len && i < p->nfirsts &&
+	       !rail_addr_same(&p->firsts[i], &r->addr))
+		i++;
+	if (!r || !r->addr.len || i >= p->nfirsts)
+		return false;
+	p->firsts[i] = p->firsts[--p->nfirsts];
+	if (!p->nfirsts)
+		return false;
+	rail_peer_drop_hint(p);
+	p->first_next_ns = 0;
+	p->not_there_ns = now;
+	rail_peer_attend(p);
+	return true;
+}
+
+void rail_peer_next_first(struct tei_rail_peer *p, uint64_t now)
+{
+	if (!p->nfirsts || p->found_at.len || now < p->first_next_ns)
+		return;
+	p->found_at = p->firsts[p->first_turn++ % p->nfirsts];
+	p->first_next_ns = now + PEER_FIRST_NS;
+}
+
+/* --- references ----------------------------------------------------------- */
+
+void tei_rail_peer_hold(struct tei_rail_peer *p)
+{
+	rail_sched_enter(p->dp);
+	p->refs++;
+	rail_sched_leave(p->dp);
+}
+
+void tei_rail_peer_put(struct tei_rail_peer *p)
+{
+	struct tei_rail_dp *dp = p->dp;
+
+	rail_sched_enter(dp);
+	if (!--p->refs)
+		rail_peer_attend(p);
+	rail_sched_leave(dp);
+}
+
+const char *tei_rail_peer_name(const struct tei_rail_peer *p)
+{
+	return p->name;
+}
+
+uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *p)
+{
+	return p->incarnation;
+}
+
+bool tei_rail_addr_fits(struct tei_rail_dp *dp,
+			const struct tei_rail_addr *addr)
+{
+	return rail_conn_fit_any(dp, addr) >= 0;
+}
+
+static bool rail_peer_sound(const struct tei_rail_peer *p)
+{
+	bool ok = p->state != RAIL_PEER_GONE && !p->unfenced;
+	uint16_t i;
+
+	for (i = 0; i < p->nremotes; i++)
+		ok = ok && !p->remotes[i].fence.wanted;
+	return ok;
+}
+
+bool tei_rail_peer_sound(struct tei_rail_peer *p)
+{
+	bool ok;
+
+	rail_sched_enter(p->dp);
+	ok = rail_peer_sound(p);
+	rail_sched_leave(p->dp);
+	return ok;
+}
+
+bool tei_rail_peer_healthy(struct tei_rail_peer *p)
+{
+	bool ok;
+
+	rail_sched_enter(p->dp);
+	ok = rail_peer_sound(p) && p->state == RAIL_PEER_READY &&
+	     tei_now_ns() - p->alive_ns < PEER_ALIVE_NS;
+	rail_sched_leave(p->dp);
+	return ok;
+}
+
+bool tei_rail_peer_gone(struct tei_rail_peer *p)
+{
+	bool gone;
+
+	rail_sched_enter(p->dp);
+	gone = p->state == RAIL_PEER_GONE;
+	rail_sched_leave(p->dp);
+	return gone;
+}
+
+bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation)
+{
+	struct tei_rail_peer *p;
+	bool gone;
+
+	rail_sched_enter(dp);
+	p = rail_peer_find(dp, incarnation);
+	gone = p && p->state == RAIL_PEER_GONE;
+	rail_sched_leave(dp);
+	return gone;
+}
+
+/* --- a peer whose name was taken, or that was seen to end ---------------- */
+
+#define PEER_REFUSED_NS	(250 * TEI_NS_PER_MS)
+
+#define PEER_DOORS (2 * TEI_RAIL_MAX)
+
+/* An address at which a rail of the peer listened, and a local rail that
+ * reaches it. */
+struct peer_listen_addr {
+	struct tei_rail_addr addr;
+	struct rail *rail;
+};
+
+/* Returns false if no local rail reaches the address. */
+static bool peer_listen_addr(struct tei_rail_dp *dp,
+			     const struct tei_rail_addr *at,
+			     struct peer_listen_addr *listen_addr)
+{
+	int i = at->len ? rail_conn_fit_any(dp, at) : -1;
+
+	if (i < 0)
+		return false;
+	listen_addr->addr = *at;
+	listen_addr->rail = rail_at(dp, (uint32_t)i);
+	return true;
+}
+
+/* Lists the listening addresses of all rails of the peer, and the peer's
+ * contact addresses. Returns their number, or 0 if an address cannot be reached
+ * or a rail has no address at present. */
+static uint32_t peer_doors(struct tei_rail_peer *p,
+			   struct peer_listen_addr listen_addr[PEER_DOORS])
+{
+	const struct rail_remote *at;
+	bool good = true;
+	uint32_t n = 0;
+	uint16_t i;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < p->nremotes && good; i++) {
+		at = &p->remotes[i];
+		if (at->hint || (!at->addr.len && !at->away))
+			continue;
+		good = n < PEER_DOORS &&
+		       peer_listen_addr(p->dp, &at->addr, &listen_addr[n]);
+		n++;
+	}
+	for (i = 0; i < p->nfirsts && good; i++) {
+		good = n < PEER_DOORS &&
+		       peer_listen_addr(p->dp, &p->firsts[i], &listen_addr[n]);
+		n++;
+	}
+	rail_sched_leave(p->dp);
+	return good ? n : 0;
+}
+
+/* Returns true if the provider of the local rail reaches the address through
+ * sockets that can be examined. */
+static bool peer_by_socket(const struct peer_listen_addr *d)
+{
+	bool shown = false;
+	struct rail_lane *lane;
+	uint32_t j;
+
+	for (j = 0; j < d->rail->ntx * RAIL_LANE_SLOTS && !shown; j++) {
+		lane = &d->rail->tx_lanes[j];
+		tei_mutex_lock(&lane->lock);
+		shown = lane->ep &&
+			rail_disconnect_shows(lane, d->addr.bytes, d->addr.len);
+		tei_mutex_unlock(&lane->lock);
+	}
+	return shown;
+}
+
+bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at)
+{
+	struct peer_listen_addr listen_addr;
+
+	return peer_listen_addr(dp, at, &listen_addr) &&
+	       peer_by_socket(&listen_addr);
+}
+
+/*
+ * Returns true if no rail of the peer listens any longer, so that the process
+ * has certainly ended. That another process has taken the peer's name is no
+ * proof: the peer may only be stopped (SIGSTOP). Its kernel then still accepts
+ * connections, and when it continues, it writes the bytes that its sockets have
+ * received to its memory.
+ */
+static bool peer_refuses(struct tei_rail_peer *p)
+{
+	struct peer_listen_addr listen_addr[PEER_DOORS];
+	uint32_t i, n = peer_doors(p, listen_addr);
+
+	for (i = 0; i < n; i++)
+		if (!peer_by_socket(&listen_addr[i]) ||
+		    rail_tcp_ask(listen_addr[i].addr.bytes,
+				 listen_addr[i].addr.len,
+				 PEER_REFUSED_NS) != RAIL_TCP_REFUSED)
+			return false;
+	return n;
+}
+
+void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
+			    const struct tei_rail_addr *at, size_t n)
+{
+	struct tei_rail_dp *dp = p->dp;
+	enum rail_gone gone = RAIL_GONE_PERHAPS;
+	struct rail_done done;
+
+	if (!n)
+		return;
+	if (inc != p->incarnation && peer_refuses(p))
+		gone = RAIL_GONE_OVER;
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	if (inc != p->incarnation) {
+		rail_peer_set_gone(p, "its name now belongs to a new process",
+				   gone, &done);
+	} else {
+		/* if memory is short, the peer keeps the addresses that are
+		 * known so far */
+		rail_peer_set_contacts(p, at, n);
+		p->found_at = at[p->found_turn++ % n];
+		p->found_ns = tei_now_ns();
+		rail_peer_attend(p);
+	}
+	rail_sched_leave(dp);
+	rail_done_run(dp, &done);
+}
+
+bool tei_rail_peer_ended(struct tei_rail_peer *p, const char *why)
+{
+	struct rail_done done;
+	bool over;
+
+	rail_sched_enter(p->dp);
+	over = rail_peer_over(p);
+	rail_sched_leave(p->dp);
+	if (over)
+		return true;
+	if (!peer_refuses(p))
+		return tei_rail_peer_gone(p);
+	rail_done_init(&done);
+	rail_sched_enter(p->dp);
+	rail_peer_set_gone(p, why, RAIL_GONE_OVER, &done);
+	rail_sched_leave(p->dp);
+	rail_done_run(p->dp, &done);
+	return true;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Peers that are presumed dead. A process that was killed leaves its tasks
+ * without an answer, and nothing proves that it is gone. Its tasks end early if
+ * all of the following conditions hold. Tasks with posted slices are reported
+ * as unfenced.
+ *
+ *  - Nothing is posted to the peer, and no connection to it is left.
+ *  - The peer has given no sign of life since its oldest task last progressed.
+ *  - The peer's control port refuses connections. The owner of the data plane
+ *    tests this on a thread that may block.
+ *  - At least one port at which the peer's rails listen refuses connections
+ *    too, and no port accepts one. Rails without TCP ports are not tested.
+ *
+ * A stopped process does not meet these conditions, because its kernel accepts
+ * connections for it. A process behind a filter that drops packets does not
+ * meet them either, because its ports do not answer. Nor does a peer that still
+ * has a working rail. A peer without a control channel is never presumed dead.
+ *
+ * The presumption is void as soon as the peer gives a sign of life. The
+ * presumption ends only the tasks that were submitted before it. For later
+ * tasks the ports are tested again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+
+/* Silence before the first check; pause between two checks; pause while the
+ * control port does not refuse connections. */
+#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)
+#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)
+#define PRESUME_RARELY_NS TEI_NS_PER_SEC
+#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* longest wait for the answer
+						 * of one port */
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
+
+bool rail_presumed(const struct tei_rail_peer *p)
+{
+	return p->presumed_ns > p->alive_ns;
+}
+
+/* --- connections --------------------------------------------------------- */
+
+/* Returns true if the lane has a connection to some rail of the peer. */
+static bool presume_lane_linked(struct tei_rail_peer *p, struct rail_lane *lane)
+{
+	struct rail_conn *conn;
+	bool linked = false;
+	uint16_t r = 0;
+
+	do {
+		rail_sched_enter(p->dp);
+		conn = rail_conn_get(p, lane, r++);
+		rail_sched_leave(p->dp);
+		if (!conn)
+			break;
+		tei_mutex_lock(&lane->lock);
+		linked = rail_conn_lives(lane, conn);
+		tei_mutex_unlock(&lane->lock);
+	} while (!linked);
+	return linked;
+}
+
+/* Returns true if a connection to the peer may still exist. May be called by
+ * any thread that holds a reference to the peer. */
+static bool presume_linked(struct tei_rail_peer *p)
+{
+	struct rail *rail;
+	bool linked;
+	uint32_t i, j;
+
+	rail_sched_enter(p->dp);
+	linked = p->posted != 0;
+	rail_sched_leave(p->dp);
+	for (i = 0; i < rail_count(p->dp) && !linked; i++) {
+		rail = rail_at(p->dp, i);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS && !linked; j++)
+			linked = presume_lane_linked(p, &rail->tx_lanes[j]);
+	}
+	return linked;
+}
+
+/* --- ports --------------------------------------------------------------- */
+
+/* Copies the addresses at which the peer's rails listen. Returns their
+ * number. */
+static uint32_t
+presume_listen_addrs(struct tei_rail_peer *p,
+		     struct tei_rail_addr listen_addr[PRESUME_DOORS])
+{
+	uint32_t n = 0;
+	uint16_t i;
+
+	rail_sched_enter(p->dp);
+	for (i = 0; i < p->nremotes && n < PRESUME_DOORS; i++)
+		if (p->remotes[i].addr.len &&
+		    rail_conn_fit_any(p->dp, &p->remotes[i].addr) >= 0)
+			listen_addr[n++] = p->remotes[i].addr;
+	for (i = 0; i < p->nfirsts && n < PRESUME_DOORS; i++)
+		if (rail_conn_fit_any(p->dp, &p->firsts[i]) >= 0)
+			listen_addr[n++] = p->firsts[i];
+	rail_sched_leave(p->dp);
+	return n;
+}
+
+/* Returns true if a port of the peer's rails refuses connections and none
+ * accepts one, or if its rails do not listen at TCP ports. Blocks. */
+static bool presume_refuses(struct tei_rail_peer *p)
+{
+	struct tei_rail_addr listen_addr[PRESUME_DOORS];
+	uint32_t i, n = presume_listen_addrs(p, listen_addr), refused = 0,
+		    tcp = 0;
+
+	for (i = 0; i < n; i++) {
+		if (!rail_peer_by_socket(p->dp, &listen_addr[i]))
+			continue;
+		tcp++;
+		switch (rail_tcp_ask(listen_addr[i].bytes, listen_addr[i].len,
+				     PRESUME_DOOR_NS)) {
+		case RAIL_TCP_ACCEPTED:
+			return false;
+		case RAIL_TCP_REFUSED:
+			refused++;
+			break;
+		case RAIL_TCP_SILENT:
+			break;
+		}
+	}
+	return refused || !tcp;
+}
+
+/* --- the verdict --------------------------------------------------------- */
+
+void tei_rail_peer_no_control(struct tei_rail_peer *p)
+{
+	struct tei_rail_dp *dp = p->dp;
+	uint64_t now = tei_now_ns();
+	bool good, news = false;
+
+	good = !presume_linked(p) && presume_refuses(p);
+	rail_sched_enter(dp);
+	if (p->state == RAIL_PEER_GONE)
+		goto out;
+	if (good && p->alive_ns + PRESUME_WAIT_NS / 2 < now && !p->posted) {
+		news = !rail_presumed(p);
+		p->presumed_ns = now;
+		rail_peer_attend(p);
+	}
+	p->presume_next_ns = now + PRESUME_AGAIN_NS;
+out:
+	rail_sched_leave(dp);
+	if (news)
+		TEI_WARN("rail", "peer %s: has probably ended: its control port and its rails refuse connections",
+			 p->name);
+}
+
+void rail_presume_err(const struct tei_rail_peer *p, struct tei_err *err)
+{
+	memset(err, 0, sizeof(*err));
+	if (p->last_failure.ns)
+		rail_peer_last_failure(p, err);
+	err->code = TEI_ERR_ENDPOINT;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);
+	snprintf(err->text, sizeof(err->text),
+		 "the peer's control port and its rails refuse connections, and no connection to it is left");
+	snprintf(err->hint, sizeof(err->hint),
+		 "the process has probably ended; open the segment again once it has been restarted");
+}
+
+void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
+{
+	uint64_t since = 0;
+	bool ask;
+
+	rail_sched_enter(p->dp);
+	/* a refusal that is older than the last sign of life proves nothing */
+	ask = (!tei_list_empty(&p->live) || rail_notify_waited_ns(p)) &&
+	      !p->posted && p->state != RAIL_PEER_GONE &&
+	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
+	if (ask)
+		since = tei_list_empty(&p->live) ? rail_notify_waited_ns(p)
+						 : rail_deadline_oldest(p);
+	if (since < p->alive_ns)
+		since = p->alive_ns;
+	ask = ask && now >= since + PRESUME_WAIT_NS;
+	if (ask)
+		p->presume_next_ns = now + PRESUME_AGAIN_NS;
+	rail_sched_leave(p->dp);
+	if (!ask)
+		return;
+	if (presume_linked(p))
+		return;
+	/* if the control port does not refuse, the check occupies a worker
+	 * thread for a second */
+	rail_sched_enter(p->dp);
+	p->presume_asked_ns = now;
+	p->presume_next_ns = now + PRESUME_RARELY_NS;
+	p->resolve_next_ns = 0;
+	rail_sched_leave(p->dp);
+	rail_ctl_check(p, now, since);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_PEER_RAIL_SERVED_H
+#define TEI_PROV_RAIL_PEER_RAIL_SERVED_H
+
+/*
+ * Bytes that peers write to and read from this process.
+ *
+ * A target has no part in one-sided transfers and cannot count their bytes. So
+ * each initiator counts the bytes and sends its totals to the target (BYTES):
+ * at most once a second, and only if they have changed. The totals are
+ * cumulative, so the next message makes up for a lost one. The target does not
+ * verify the totals, but shows those of each peer separately.
+ */
+
+#include "util/lock.h"
+
+#include <stdint.h>
+
+#define RAIL_SERVED_NS	1000000000	/* shortest interval of reports, ns */
+
+struct rail_wire;
+struct tei_rail_dp;
+struct tei_rail_peer;
+
+/* Part of each peer. */
+struct rail_served {
+	/* Initiator: the progress thread only. */
+	uint64_t sent_tx, sent_rx;	/* totals of the last report, bytes */
+	bool due;			/* a report must be sent */
+	uint32_t tries;			/* repetitions of that report */
+
+	/* Target: guarded by dp->sched. */
+	uint64_t since;			/* start of the peer's counters, 0: none
+					 * reported */
+	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
+					 * counters, bytes */
+	uint64_t tx, rx;		/* bytes written and read by the peer */
+	uint64_t ns;			/* time of the last report */
+};
+
+/* Marks the peers whose totals have changed since their last report. The progress
+ * thread, no lock held. */
+void rail_served_mark(struct tei_rail_dp *dp);
+
+/* Sends the report that is due. Returns the time of the next call like the
+ * other functions of rail_ctl.h. */
+uint64_t rail_ctl_served(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
+/* Handles a report of the peer. */
+extern struct tei_mutex rail_sched_held;
+void rail_served_reported(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_PEER_RAIL_SERVED_H */

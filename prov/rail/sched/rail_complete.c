@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completes, fails and drops slices and their tasks, and reports ended
+ * tasks. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/sched/rail_sched.h"
+#include "util/hint.h"
+
+#define END_RELEASE 32 /* tasks released per lock acquisition */
+
+void rail_done_init(struct rail_done *done)
+{
+	tei_list_init(&done->tasks);
+	tei_list_init(&done->received);
+	tei_list_init(&done->messages);
+}
+
+/* Releases the regions of tasks after these tasks have been reported. A thread
+ * that unregisters a region, or drains the data plane, waits until the regions
+ * are released. */
+static void complete_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
+			     int n)
+{
+	bool signal = false;
+	int i;
+
+	rail_sched_enter(dp);
+	__atomic_store_n(&dp->nheld, dp->nheld - (uint32_t)n,
+			 __ATOMIC_RELEASE);
+	for (i = 0; i < n; i++)
+		signal |= mrs[i] && !--mrs[i]->tasks &&
+			  mrs[i]->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
+/* Stores the old value of an atomic at the address that the caller gave. */
+static void complete_deliver(const struct tei_rail_task *task)
+{
+	uint32_t narrow = (uint32_t)task->ext->old;
+
+	if (!task->ext->atomic || !task->local ||
+	    task->complete_wanted != TEI_RAIL_END_COMPLETED + 1)
+		return;
+	if (task->length == sizeof(narrow))
+		memcpy(task->local, &narrow, sizeof(narrow));
+	else
+		memcpy(task->local, &task->ext->old, sizeof(uint64_t));
+}
+
+static void complete_ext(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext)
+{
+	rail_iov_release(dp, ext);
+	free(ext);
+}
+
+void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
+{
+	struct tei_rail_mr *mrs[END_RELEASE];
+	int n = 0;
+	struct tei_rail_task_ext *ext;
+	struct tei_rail_message *m;
+	struct tei_rail_task *task;
+	struct tei_rail_notification *note;
+	struct tei_err *err;
+
+	while (!tei_list_empty(&done->messages)) {
+		m = tei_list_first(&done->messages, struct tei_rail_message,
+				   link);
+		tei_list_del(&m->link);
+		dp->ops->message(dp->arg, m);
+	}
+	while (!tei_list_empty(&done->received)) {
+		note = tei_list_first(&done->received,
+				      struct tei_rail_notification, link);
+		tei_list_del(&note->link);
+		/* the callee owns the note from now on */
+		dp->ops->notify(dp->arg, note);
+	}
+
+	while (!tei_list_empty(&done->tasks)) {
+		task = tei_list_first(&done->tasks, struct tei_rail_task,
+				      live_link);
+		tei_list_del(&task->live_link);
+		err = task->err;
+		mrs[n++] = task->mr;
+		ext = task->ext;
+		if (ext)
+			complete_deliver(task);
+		/* the caller owns the task again from now on */
+		(task->done ? task->done : dp->ops->task_done)(
+			task, (enum tei_rail_end)(task->complete_wanted - 1),
+			err);
+		free(err);
+		if (ext)
+			complete_ext(dp, ext);
+		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
+			complete_release(dp, mrs, n);
+			n = 0;
+		}
+	}
+}
+
+static void complete_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
+{
+	switch (end) {
+	case TEI_RAIL_END_COMPLETED:
+		s->completed++;
+		break;
+	case TEI_RAIL_END_FAILED:
+		s->failed++;
+		break;
+	case TEI_RAIL_END_UNFENCED:
+		s->unfenced++;
+		break;
+	case TEI_RAIL_END_CANCELED:
+		s->canceled++;
+		break;
+	}
+}
+
+/* Copies the progress time of a task that ends to the next unfinished task of
+ * the peer, so that MC_SLICE_TIMEOUT counts the progress of all earlier
+ * tasks. */
+static void complete_pass_progress(const struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t newest = task->progress_ns > task->ahead_ns ?
+				  task->progress_ns : task->ahead_ns;
+	struct tei_rail_task *next;
+
+	if (task->live_link.next == &task->peer->live)
+		return;
+	next = tei_list_first(&task->live_link, struct tei_rail_task,
+			      live_link);
+	if (next->ahead_ns < newest)
+		next->ahead_ns = newest;
+}
+
+void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		      struct rail_done *done)
+{
+	if (task->slices)
+		return;
+	if (!task->complete_wanted) {
+		if (task->done_bytes < task->length)
+			return;
+		task->complete_wanted = TEI_RAIL_END_COMPLETED + 1;
+	} else if (task->unfenced) {
+		task->complete_wanted = TEI_RAIL_END_UNFENCED + 1;
+	}
+	complete_count(&task->peer->stats,
+		       (enum tei_rail_end)(task->complete_wanted - 1));
+	complete_pass_progress(task);
+	tei_list_del(&task->live_link);
+	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
+	tei_list_add_tail(&done->tasks, &task->live_link);
+}
+
+bool rail_slice_dead(const struct rail_slice *s)
+{
+	struct tei_rail_task *t = s->first;
+	uint32_t i;
+
+	for (i = 0; i < s->ntasks; i++, t = t->merge_next)
+		if (!t->complete_wanted)
+			return false;
+	return true;
+}
+
+/* Drops a slice that will not be posted. If this was the last slice of a task,
+ * the task may end. */
+void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *s,
+		     bool unfenced, struct rail_done *done)
+{
+	struct tei_rail_task *t = s->first, *next;
+	uint32_t i, n = s->ntasks;
+
+	tei_list_del(&s->link);
+	if (s->rkey)
+		rail_key_slice_done(s->peer, s->rkey);
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		t->slices--;
+		t->unfenced |= unfenced;
+		rail_task_finish(dp, t, done);
+	}
+	rail_slice_put(dp, s);
+}
+
+/* Drops the slices of the retry list whose tasks have all ended. */
+static void complete_purge(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s, *tmp;
+
+	tei_list_foreach_safe(s, tmp, &peer->retry, struct rail_slice, link)
+		if (rail_slice_dead(s))
+			rail_slice_drop(peer->dp, s, false, done);
+}
+
+void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		   enum tei_rail_end end, const struct tei_err *err,
+		   struct rail_done *done)
+{
+	struct tei_rail_peer *peer = task->peer;
+
+	if (task->complete_wanted)
+		return;
+	task->complete_wanted = (uint8_t)(end + 1);
+	if (err) {
+		task->err = malloc(sizeof(*task->err));
+		if (task->err)
+			*task->err = *err;
+	}
+	if (task->cut < task->length) {
+		rail_task_unqueue(task);
+	} else if (task->ext && task->ext->atomic) {
+		rail_atomic_end(task);
+	}
+	if (task->slices)
+		complete_purge(peer, done);
+	else
+		rail_task_finish(dp, task, done);
+}
+
+/* Returns a hint: what the user can do about this error of the provider. */
+static const char *complete_hint(int fi_err)
+{
+	const char *hint;
+
+	if (!fi_err)
+		return "";
+	if (fi_err == FI_EKEYREJECTED || fi_err == FI_ENOKEY)
+		fi_err = FI_EACCES;
+	hint = tei_hint(TEI_HINT_DATA, fi_err);
+	return hint ? hint : "run with FI_LOG_LEVEL=warn to see the provider's own messages";
+}
+
+/*
+ * Returns true for a system error that describes a lost or refused connection,
+ * or a lack of resources. Any other errno of a provider may be left from an
+ * earlier call.
+ */
+static bool complete_errno_says(int error)
+{
+	static const int says[] = {
+		ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT, EPIPE,
+		EHOSTUNREACH, EHOSTDOWN, ENETUNREACH, ENETDOWN, ENETRESET,
+		ENOTCONN, ESHUTDOWN, EADDRNOTAVAIL, EMSGSIZE, EACCES, EPERM,
+		ENOMEM, ENOBUFS, EMFILE, ENFILE, EFAULT,
+	};
+
+	for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++)
+		if (says[i] == error)
+			return true;
+	return false;
+}
+
+const char *rail_prov_text(int err, int *prov, const char *text)
+{
+	int code = abs(*prov);
+
+	if (!text || !*text)
+		return "";
+	/* a text of the device (verbs has such texts) is not the text of an
+	 * errno */
+	if (strcmp(text, fi_strerror(code)))
+		return text;
+	if (code == err)
+		return "";
+	if (complete_errno_says(code))
+		return text;
+	*prov = 0;
+	return "";
+}
+
+void rail_peer_remember_failure(struct tei_rail_peer *peer,
+				const struct rail *rail, int err, int prov,
+				const char *text)
+{
+	struct rail_failure *b = &peer->last_failure;
+
+	b->rail = rail;
+	b->ns = tei_now_ns();
+	b->err = err;
+	b->prov = prov;
+	snprintf(b->text, sizeof(b->text), "%s", text);
+}
+
+void rail_peer_last_failure(const struct tei_rail_peer *peer,
+			    struct tei_err *err)
+{
+	const struct rail_failure *b = &peer->last_failure;
+
+	err->prov_errno = b->prov ? b->prov : b->err;
+	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);
+	snprintf(err->provider, sizeof(err->provider), "%s",
+		 b->rail->provider);
+	snprintf(err->hint, sizeof(err->hint), "%s", complete_hint(b->err));
+}
+
+static void complete_fill_err(const struct tei_rail_peer *peer,
+			      struct rail_slice *s, int code, const char *what,
+			      struct tei_err *err)
+{
+	const char *text = "";
+
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	err->prov_errno = s->prov_err ? s->prov_err : s->last_err;
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
+	if (s->lane) {
+		snprintf(err->rail, sizeof(err->rail), "%s",
+			 s->lane->rail->name);
+		snprintf(err->provider, sizeof(err->provider), "%s",
+			 s->lane->rail->provider);
+		if (s->prov_err && s->prov_err == peer->last_failure.prov)
+			text = peer->last_failure.text;
+	}
+	snprintf(err->text, sizeof(err->text), "%s%s%s%s%s%s", what,
+		 s->last_err ? ": " : "",
+		 s->last_err ? fi_strerror(s->last_err) : "",
+		 text[0] ? " (" : "", text, text[0] ? ")" : "");
+	snprintf(err->hint, sizeof(err->hint), "%s",
+		 complete_hint(s->last_err));
+}
+
+/* Fails all tasks of the slice. */
+static void slice_fail(struct rail_slice *s, const struct tei_err *err,
+		       struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t = s->first, *next;
+	struct tei_rail_peer *peer = s->peer;
+	uint32_t i, n = s->ntasks;
+
+	/* the slice is dropped with the last of its tasks */
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, err, done);
+	}
+}
+
+void rail_slice_fail(struct rail_slice *s, int code, const char *what,
+		     struct rail_done *done)
+{
+	struct tei_err err;
+
+	complete_fill_err(s->peer, s, code, what, &err);
+	tei_log_repeated(&s->peer->complete_repeat, TEI_LOG_WARN, "rail",
+			 "%s: %s", s->peer->name, err.text);
+	slice_fail(s, &err, done);
+}
+
+void rail_slice_refuse(struct rail_slice *s, const struct tei_err *why,
+		       struct rail_done *done)
+{
+	struct tei_err err;
+
+	complete_fill_err(s->peer, s, why->code, "", &err);
+	memcpy(err.text, why->text, sizeof(err.text));
+	memcpy(err.hint, why->hint, sizeof(err.hint));
+	err.absent = why->absent;
+	slice_fail(s, &err, done);
+}
+
+void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *s,
+			 uint64_t now, struct rail_done *done)
+{
+	struct tei_rail_task *t = s->first, *next;
+	uint32_t i, n = s->ntasks;
+	uint64_t bytes;
+
+	s->peer->posted--;
+	rail_conn_reverse(s);
+	s->peer->alive_ns = now;
+	s->peer->moved_ns = now;
+	s->peer->served_ns[s->lane->rail->index] = now;
+	if (s->read)
+		s->peer->stats.rx_bytes += s->len;
+	else
+		s->peer->stats.tx_bytes += s->len;
+	if (s->rkey)
+		rail_key_slice_done(s->peer, s->rkey);
+	for (i = 0; i < n; i++, t = next) {
+		next = t->merge_next;
+		bytes = n == 1 ? s->len : t->length;
+		t->slices--;
+		t->progress_ns = now;
+		__atomic_store_n(&t->done_bytes, t->done_bytes + bytes,
+				 __ATOMIC_RELAXED);
+		rail_task_finish(dp, t, done);
+	}
+	rail_slice_put(dp, s);
+}

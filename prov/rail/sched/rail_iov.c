@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Scatter/gather requests. The bytes of such a task are numbered across all iov
+ * entries. A slice is a range of these bytes in one region of the peer. It
+ * spans at most as many local and remote entries as the rail accepts in one
+ * operation.
+ */
+#include <stdlib.h>
+
+#include "prov/rail/sched/rail_sched.h"
+
+struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
+						uint32_t nremote)
+{
+	struct tei_rail_task_ext *x;
+
+	x = calloc(1, sizeof(*x) +
+			      ((size_t)nlocal + nremote) * sizeof(x->piece[0]));
+	if (!x)
+		return NULL;
+	x->nlocal = nlocal;
+	x->nremote = nremote;
+	return x;
+}
+
+uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n)
+{
+	uint64_t off = 0;
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		piece[i].off = off;
+		off += piece[i].len;
+	}
+	return off;
+}
+
+int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *x,
+		   bool read)
+{
+	struct tei_rail_mr *mr;
+	uint32_t i;
+
+	for (i = 0; i < x->nlocal; i++) {
+		mr = rail_mr_find(dp, (void *)(uintptr_t)x->piece[i].addr,
+				  x->piece[i].len);
+		if (!mr || mr->gpu || (read && mr->read_only))
+			return TEI_ERR_NOT_REGISTERED;
+		x->piece[i].mr = mr;
+	}
+	return 0;
+}
+
+void rail_iov_hold(struct tei_rail_task_ext *x)
+{
+	uint32_t i;
+
+	/* the task itself holds the region of the first entry */
+	for (i = 1; i < x->nlocal; i++)
+		x->piece[i].mr->tasks++;
+}
+
+void rail_iov_release(struct tei_rail_dp *dp, struct tei_rail_task_ext *x)
+{
+	bool signal = false;
+	uint32_t i;
+
+	if (x->nlocal < 2)
+		return;
+	rail_sched_enter(dp);
+	for (i = 1; i < x->nlocal; i++)
+		signal |= !--x->piece[i].mr->tasks &&
+			  x->piece[i].mr->state == RAIL_MR_REVOKING;
+	rail_sched_leave(dp);
+	if (signal)
+		rail_progress_signal(dp);
+}
+
+/* Returns the index of the entry that contains byte off. */
+static uint32_t piece_at(const struct tei_rail_iov *piece, uint32_t n,
+			 uint64_t off)
+{
+	uint32_t lo = 0, hi = n - 1, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi + 1) / 2;
+		if (piece[mid].off <= off)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo;
+}
+
+static struct tei_rail_iov *piece_remotes(const struct tei_rail_task_ext *x)
+{
+	return (struct tei_rail_iov *)&x->piece[x->nlocal];
+}
+
+const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *x, uint64_t off)
+{
+	const struct tei_rail_iov *p;
+
+	p = &x->piece[piece_at(x->piece, x->nlocal, off)];
+	return rail_mr_ranks(p->mr, (char *)(uintptr_t)(p->addr +
+							(off - p->off)));
+}
+
+void rail_iov_select(struct rail_slice *s)
+{
+	const struct tei_rail_task_ext *x = s->ext;
+	const struct tei_rail_iov *p;
+
+	p = &x->piece[piece_at(x->piece, x->nlocal, s->off)];
+	s->local = (char *)(uintptr_t)(p->addr + (s->off - p->off));
+	p = piece_remotes(x);
+	p += piece_at(p, x->nremote, s->off);
+	s->remote = p->addr + (s->off - p->off);
+}
+
+bool rail_iov_keys(struct tei_rail_peer *peer,
+		   const struct tei_rail_task_ext *x, uint64_t off,
+		   uint64_t len, bool read)
+{
+	const struct tei_rail_iov *p = piece_remotes(x);
+	uint32_t i;
+
+	for (i = piece_at(p, x->nremote, off);
+	     i < x->nremote && p[i].off < off + len; i++)
+		if (!rail_key_covers_or_want(peer, p[i].addr, p[i].len, read))
+			return false;
+	return true;
+}
+
+bool rail_iov_names(const struct tei_rail_task_ext *x, uint64_t off,
+		    uint64_t len, uint64_t addr, uint64_t alen)
+{
+	const struct tei_rail_iov *p = piece_remotes(x);
+	uint32_t i;
+
+	for (i = piece_at(p, x->nremote, off);
+	     i < x->nremote && p[i].off < off + len; i++)
+		if (p[i].addr <= addr &&
+		    p[i].addr + (p[i].len - 1) >= addr + (alen - 1))
+			return true;
+	return false;
+}
+
+/*
+ * Returns the number of bytes from off that at most limit entries cover. Local
+ * entries end where a registration of the rail ends.
+ */
+static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
+			  uint32_t limit, uint64_t off, const struct rail *rail)
+{
+	uint32_t i = piece_at(p, n, off), end = i + limit < n ? i + limit : n;
+	uint64_t skip = off - p[i].off, run = 0, len, room;
+	const struct rail_mr_part *part;
+
+	for (; i < end; i++, skip = 0) {
+		len = p[i].len - skip;
+		run += len;
+		if (!p[i].mr)
+			continue;
+		part = &p[i].mr->part[rail->index];
+		room = part->desc ? rail_mr_room(p[i].mr, part,
+						 (char *)(uintptr_t)(p[i].addr +
+								     skip)) :
+				    len;
+		if (room < len)
+			return run - len + room;
+	}
+	return run;
+}
+
+/* Returns the number of bytes from off whose remote entries lie in the key's
+ * region. */
+static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
+				uint64_t off, const struct rail_rkey *k)
+{
+	uint32_t i = piece_at(p, n, off);
+	uint64_t skip = off - p[i].off, run = 0, addr, len, room;
+
+	for (; i < n; i++, skip = 0) {
+		addr = p[i].addr + skip;
+		len = p[i].len - skip;
+		if (addr < k->base || addr - k->base >= k->len)
+			break;
+		room = k->len - (addr - k->base);
+		run += len < room ? len : room;
+		if (len > room)
+			break;
+	}
+	return run;
+}
+
+uint64_t rail_iov_fit(const struct rail_slice *s, const struct rail *rail)
+{
+	const struct tei_rail_task_ext *x = s->ext;
+	uint64_t len, max;
+
+	len = piece_run(x->piece, x->nlocal, rail->iov_limit, s->off, rail);
+	max = piece_run(piece_remotes(x), x->nremote, rail->rma_limit, s->off,
+			rail);
+	if (len > max)
+		len = max;
+	max = piece_in_region(piece_remotes(x), x->nremote, s->off, s->rkey);
+	return len < max ? len : max;
+}
+
+/* Fills iov and desc with the local entries. Returns their number. */
+static size_t piece_local(const struct rail_slice *s, const struct rail *rail,
+			  struct iovec *iov, void **desc)
+{
+	const struct tei_rail_iov *p = s->ext->piece;
+	uint64_t off = s->off, left = s->len, len;
+	uint32_t i = piece_at(p, s->ext->nlocal, off);
+	const struct rail_mr_part *part;
+	char *addr;
+	size_t n;
+
+	for (n = 0; left; n++, i++, off += len, left -= len) {
+		len = p[i].off + p[i].len - off;
+		len = len < left ? len : left;
+		addr = (char *)(uintptr_t)(p[i].addr + (off - p[i].off));
+		iov[n].iov_base = addr;
+		iov[n].iov_len = len;
+		part = &p[i].mr->part[rail->index];
+		desc[n] = part->desc ? part->desc[(uint64_t)(addr -
+							     p[i].mr->addr) >>
+						  part->shift] :
+				       NULL;
+	}
+	return n;
+}
+
+/* Fills rma with the remote entries. Returns their number. */
+static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
+{
+	const struct tei_rail_iov *p = piece_remotes(s->ext);
+	uint64_t off = s->off, left = s->len, len;
+	uint32_t i = piece_at(p, s->ext->nremote, off);
+	/* difference between addresses of the peer and the addresses or
+	 * offsets that the provider expects, as for the slice */
+	uint64_t bias = s->remote - s->rma_addr;
+	size_t n;
+
+	for (n = 0; left; n++, i++, off += len, left -= len) {
+		len = p[i].off + p[i].len - off;
+		len = len < left ? len : left;
+		rma[n].addr = p[i].addr + (off - p[i].off) - bias;
+		rma[n].len = len;
+		rma[n].key = s->rma_key;
+	}
+	return n;
+}
+
+ssize_t rail_iov_post(struct rail_lane *lane, struct rail_slice *s)
+{
+	struct iovec iov[RAIL_IOV_MAX];
+	struct fi_rma_iov rma[RAIL_IOV_MAX];
+	void *desc[RAIL_IOV_MAX];
+	struct fi_msg_rma msg = {
+		.msg_iov = iov,
+		.desc = desc,
+		.iov_count = piece_local(s, lane->rail, iov, desc),
+		.addr = s->conn->fi_addr,
+		.rma_iov = rma,
+		.rma_iov_count = piece_remote(s, rma),
+		.context = &s->op.ctx,
+	};
+
+	if (s->read)
+		return fi_readmsg(lane->ep, &msg, FI_COMPLETION);
+	return fi_writemsg(lane->ep, &msg,
+			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}

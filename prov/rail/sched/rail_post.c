@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Posting: a lane with room takes slices and posts them to its endpoint. */
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/sched/rail_sched.h"
+
+static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
+			  void **desc)
+{
+	struct iovec iov = { .iov_base = s->local, .iov_len = s->len };
+	struct fi_rma_iov rma = {
+		.addr = s->rma_addr,
+		.len = s->len,
+		.key = s->rma_key,
+	};
+	struct fi_msg_rma msg = {
+		.msg_iov = &iov,
+		.desc = desc,
+		.iov_count = 1,
+		.addr = s->conn->fi_addr,
+		.rma_iov = &rma,
+		.rma_iov_count = 1,
+		.context = &s->op.ctx,
+	};
+
+	if (s->read)
+		return fi_readmsg(lane->ep, &msg, FI_COMPLETION);
+	return fi_writemsg(lane->ep, &msg,
+			   FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
+static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
+			  uint64_t now) TEI_REQUIRES(lane->lock)
+{
+	struct rail *rail = lane->rail;
+	const struct rail_mr_part *part;
+	uint64_t total, max;
+	void *desc = NULL;
+	ssize_t ret;
+
+	if (s->conn_fresh) {
+		/* if the post fails later, exactly this generation is fenced */
+		ret = rail_conn_ready(s->peer, s->conn, lane, s->remote_idx,
+				      s->remote_gen);
+		if (ret)
+			return ret;
+	}
+	part = &s->mr->part[rail->index];
+	if (part->desc)
+		desc = part->desc[(uint64_t)(s->local - s->mr->addr) >>
+				  part->shift];
+	s->conn->used = true;
+	ret = s->ext ? rail_iov_post(lane, s) : post_write(lane, s, &desc);
+	if (ret)
+		return ret;
+	if (!lane->inflight)
+		rail_window_begin(lane, s, now ? now : tei_now_ns());
+	if (!s->conn->posted)
+		rail_conn_moved(s->conn);
+	s->conn->posted++;
+	s->conn->since_ns = 0;
+	s->conn->backoff_us = 0;
+	s->seq = ++lane->posts;
+	tei_list_add_tail(&lane->posted, &s->link);
+	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->inflight_bytes, lane->inflight_bytes + s->len,
+			 __ATOMIC_RELAXED);
+	total = rail_posted_bytes(rail);
+	max = __atomic_load_n(&rail->inflight_max, __ATOMIC_RELAXED);
+	while (total > max &&
+	       !__atomic_compare_exchange_n(&rail->inflight_max, &max, total,
+					    true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		;
+	return 0;
+}
+
+/* Undoes the accounting of a slice that could not be posted. No byte of the
+ * slice was sent. */
+static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	peer->posted--;
+	rail_conn_reverse(s);
+	if (err != -FI_EAGAIN) {
+		s->last_err = (int)-err;
+		s->prov_err = 0;
+	}
+	if (err == -FI_EAGAIN ||
+	    rail_health_refused(peer, s->lane->rail, s->remote_idx,
+				s->last_err)) {
+		tei_list_add_head(&peer->retry, &s->link);
+		if (rail_slice_dead(s)) {
+			rail_slice_drop(peer->dp, s, false, done);
+			return;
+		}
+		if (err != -FI_EAGAIN)
+			rail_sched_count(s);
+		rail_peer_activate(peer);
+		return;
+	}
+	tei_list_init(&s->link);
+	rail_sched_again(peer, s, done);
+}
+
+/* Blocks, for a while, the connections of slices that could not be posted. */
+static void post_block(struct rail_conn **conn, int n)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t now = tei_now_ns();
+	int i;
+
+	for (i = 0; i < n; i++) {
+		if (!conn[i] || !conn[i]->blocked_now)
+			continue;
+		conn[i]->blocked_now = false;
+		if (!rail_conn_block(conn[i], now, conn[i]->inflight != 0) ||
+		    conn[i]->peer->stuck)
+			continue;
+		conn[i]->peer->stuck = true;
+		rail_peer_attend(conn[i]->peer);
+	}
+}
+
+bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
+		     struct rail_done *done)
+{
+	struct tei_rail_dp *dp = lane->rail->dp;
+	struct rail_slice *s[RAIL_BUNDLE];
+	struct rail_conn *conn[RAIL_BUNDLE];
+	ssize_t ret[RAIL_BUNDLE];
+	bool any = false, blocked = false;
+	int i, n;
+
+	if (!__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
+		return false;
+	do {
+		rail_sched_enter(dp);
+		n = rail_slice_cut(lane, s);
+		rail_sched_leave(dp);
+		rail_cache_close(lane);
+		for (i = 0; i < n; i++) {
+			conn[i] = NULL;
+			ret[i] = s[i]->conn->blocked_now
+					 ? -FI_EAGAIN
+					 : post_slice(lane, s[i], now);
+			if (!ret[i]) {
+				any = true;
+				continue;
+			}
+			blocked = true;
+			conn[i] = s[i]->conn;
+			conn[i]->blocked_now = true;
+		}
+		if (!blocked)
+			continue;
+		rail_sched_enter(dp);
+		for (i = n - 1; i >= 0; i--)
+			if (ret[i])
+				post_undo(s[i], ret[i], done);
+		post_block(conn, n);
+		rail_sched_leave(dp);
+	} while (n == RAIL_BUNDLE && !blocked);
+	return any;
+}
+
+void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint32_t n = rail_count(dp), first = 0, i, j;
+	struct rail_lane *lane;
+	struct rail *rail;
+
+	if (n > 1)
+		first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		rail = rail_at(dp, (first + i) % n);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
+			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_ACTIVE)
+				rail_lane_kick(lane, now);
+		}
+	}
+}

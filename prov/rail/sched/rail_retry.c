@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Failed slices. A failed slice stays in its peer's awaiting-fence list until
+ * the target has fenced the generation that it was posted to. Then it moves to
+ * the retry list, which is served before new work. So no slice is ever posted
+ * twice at the same time.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/sched/rail_sched.h"
+
+void rail_sched_count(const struct rail_slice *s)
+{
+	s->peer->stats.retries++;
+	if (s->lane)
+		__atomic_fetch_add(&s->lane->rail->retries, 1,
+				   __ATOMIC_RELAXED);
+}
+
+void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
+		      struct rail_done *done)
+{
+	struct tei_rail_dp *dp = peer->dp;
+
+	tei_list_del(&s->link);
+	tei_list_add_tail(&peer->retry, &s->link);
+	if (rail_slice_dead(s)) {
+		rail_slice_drop(dp, s, false, done);
+		return;
+	}
+	if (peer->state == RAIL_PEER_GONE) {
+		rail_slice_fail(s, TEI_ERR_CONTEXT,
+				"the peer's process has gone", done);
+		return;
+	}
+	if (s->retries >= dp->settings->retry_cnt) {
+		rail_slice_fail(s, TEI_ERR_ENDPOINT,
+				"failed after MC_RETRY_CNT retries", done);
+		return;
+	}
+	s->retries++;
+	rail_sched_count(s);
+	rail_peer_activate(peer);
+}
+
+void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
+			     int err, struct rail_done *done)
+{
+	struct tei_rail_peer *peer = s->peer;
+
+	(void)dp;
+	peer->posted--;
+	rail_conn_reverse(s);
+	s->last_err = err;
+	tei_list_add_tail(&peer->awaiting_fence, &s->link);
+	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
+	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
+		/* the remote rail is already fenced, or the process has
+		 * ended */
+		rail_sched_again(peer, s, done);
+		return;
+	}
+	rail_fence_want(peer, s->remote_idx, s->remote_gen);
+}
+
+void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
+		       uint32_t gen, struct rail_done *done)
+{
+	struct rail_fence *f = &peer->remotes[remote].fence;
+	struct rail_slice *s, *tmp;
+
+	if (f->gen <= gen) {
+		f->wanted = false;
+		f->tries = 0;
+		if (f->unfenced) {
+			f->unfenced = false;
+			peer->unfenced--;
+		}
+	}
+	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
+			       link)
+		if (s->remote_idx == remote && s->remote_gen <= gen)
+			rail_sched_again(peer, s, done);
+	rail_peer_activate(peer);
+}
+
+void rail_task_drop(struct tei_rail_task *t, const struct tei_err *err,
+		    struct rail_done *done)
+{
+	struct tei_rail_dp *dp = t->peer->dp;
+
+	if (t->cut < t->length && !t->complete_wanted)
+		rail_task_unqueue(t);
+	if (!t->err) {
+		t->err = malloc(sizeof(*t->err));
+		if (t->err)
+			*t->err = *err;
+	}
+	if (t->ext && t->ext->atomic)
+		rail_atomic_drop(t);
+	t->complete_wanted =
+		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
+	tei_list_del(&t->live_link);
+	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
+	tei_list_add_tail(&done->tasks, &t->live_link);
+}
+
+void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
+{
+	struct rail_slice *s, *tmp;
+	struct rail_fence *f;
+
+	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
+			       link) {
+		if (!rail_slice_dead(s))
+			continue;
+		f = &peer->remotes[s->remote_idx].fence;
+		if (!f->unfenced) {
+			f->unfenced = true;
+			peer->unfenced++;
+		}
+		rail_slice_drop(peer->dp, s, true, done);
+	}
+	rail_atomic_give_up(peer, done);
+}
+
+static bool retry_names(const struct tei_rail_task_ext *x, uint64_t off,
+			uint64_t len, uint64_t remote, uint64_t addr,
+			uint64_t alen)
+{
+	if (x)
+		return rail_iov_names(x, off, len, addr, alen);
+	return remote <= addr && remote + (len - 1) >= addr + (alen - 1);
+}
+
+static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
+					uint64_t addr, uint64_t len,
+					bool reads)
+{
+	struct rail_slice *s;
+
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
+		if (!s->rkey && (reads || !s->read) &&
+		    retry_names(s->ext, s->off, s->len, s->remote, addr, len))
+			return s;
+	return NULL;
+}
+
+static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
+			       uint64_t len, bool reads,
+			       const struct tei_err *err,
+			       struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t, *next;
+
+	tei_list_foreach_safe(t, next, queue, struct tei_rail_task, queue_link)
+		if (!t->keys_checked && (reads || !t->read) &&
+		    (t->whole_length ? retry_names(NULL, 0, t->whole_length,
+						   t->whole, addr, len)
+				     : retry_names(t->ext, 0, t->length,
+						   t->remote, addr, len)))
+			rail_task_end(t->peer->dp, t, TEI_RAIL_END_FAILED, err,
+				      done);
+}
+
+/* Fails the writes that wait for the key of [addr, addr + len), and with reads
+ * set also the reads. The caller has filled err except for time and peer. */
+static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
+			 uint64_t len, bool reads, struct tei_err *err,
+			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+
+	err->when_ns = tei_now_ns();
+	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
+	/* this is the only log line for all these tasks: rail_slice_refuse logs
+	 * nothing */
+	tei_log_repeated(&peer->complete_repeat, TEI_LOG_WARN, "rail", "%s: %s",
+			 peer->name, err->text);
+	while ((s = retry_keyless(peer, addr, len, reads)))
+		rail_slice_refuse(s, err, done);
+	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
+	retry_fail_keyless(&peer->queue, addr, len, reads, err, done);
+}
+
+void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		       int code, struct rail_done *done)
+{
+	struct tei_err err = { .code = code };
+
+	if (code == TEI_ERR_NOT_REGISTERED) {
+		err.absent.addr = addr;
+		err.absent.length = len;
+	}
+	snprintf(err.text, sizeof(err.text),
+		 "target range 0x%llx, %llu bytes: the peer has not registered it "
+		 "for remote access",
+		 (unsigned long long)addr, (unsigned long long)len);
+	snprintf(err.hint, sizeof(err.hint),
+		 "target_offset must be an address of the target process; if it is GPU memory, open the segment after the memory was registered");
+	retry_refuse(peer, addr, len, true, &err, done);
+	rail_peer_activate(peer);
+}
+
+void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
+			  uint64_t len, struct rail_done *done)
+{
+	struct tei_err err = { .code = TEI_ERR_NOT_REGISTERED };
+
+	snprintf(err.text, sizeof(err.text),
+		 "target range 0x%llx, %llu bytes: the peer has registered it for reading only",
+		 (unsigned long long)addr, (unsigned long long)len);
+	snprintf(err.hint, sizeof(err.hint),
+		 "the target process could not write to the whole buffer when it registered it; see mprotect(2)");
+	retry_refuse(peer, addr, len, false, &err, done);
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The public functions of the scheduler. A task waits in its peer's queue until
+ * a lane with room takes slices from it (rail_slice.c, rail_post.c).
+ */
+#include <stdio.h>
+
+#include "prov/rail/sched/rail_sched.h"
+
+void rail_peer_activate(struct tei_rail_peer *peer)
+{
+	if (rail_slice_none(peer))
+		return;
+	if (peer->state != RAIL_PEER_READY) {
+		peer->want_hello = true;
+		rail_peer_attend(peer);
+		return;
+	}
+	if (tei_list_empty(&peer->active_link)) {
+		tei_list_add_tail(&peer->dp->active, &peer->active_link);
+		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive + 1,
+				 __ATOMIC_RELAXED);
+	}
+}
+
+/* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
+static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,
+			   struct tei_rail_mr **mr)
+	TEI_REQUIRES(rail_sched_held)
+{
+	int ret;
+
+	*mr = NULL;
+	if (t->ext->nlocal) {
+		ret = rail_iov_check(dp, t->ext, t->read);
+		*mr = t->ext->piece[0].mr;
+		return ret;
+	}
+	if (!t->local)
+		return 0;
+	*mr = rail_mr_find(dp, t->local, t->length);
+	return *mr && !(*mr)->gpu && !(t->read && (*mr)->read_only) ?
+		       0 : TEI_ERR_NOT_REGISTERED;
+}
+
+static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		       size_t n) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_mr *mr = NULL;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		if (tasks[i]->peer->queued + n > RAIL_PEER_QUEUE_MAX)
+			return TEI_ERR_TOO_MANY;
+		if (tasks[i]->ext) {
+			if (sched_check_ext(dp, tasks[i], &tasks[i]->mr))
+				return TEI_ERR_NOT_REGISTERED;
+			continue;
+		}
+		if (tasks[i]->held) {
+			tasks[i]->mr = rail_mr_find_held(dp, tasks[i]->local,
+							 tasks[i]->length);
+			if (!tasks[i]->mr)
+				return TEI_ERR_NOT_REGISTERED;
+			continue;
+		}
+		if (!mr || mr == dp->placeholder ||
+		    tasks[i]->local < mr->addr ||
+		    tasks[i]->local + tasks[i]->length > mr->addr + mr->len)
+			mr = rail_mr_find(dp, tasks[i]->local,
+					  tasks[i]->length);
+		if (!mr && !(tei_rail_wants(dp) & TEI_RAIL_WANTS_LOCAL))
+			mr = dp->placeholder;
+		if (!mr || (tasks[i]->read && mr->read_only))
+			return TEI_ERR_NOT_REGISTERED;
+		tasks[i]->mr = mr;
+	}
+	return 0;
+}
+
+/* Returns the time from which MC_SLICE_TIMEOUT counts for a new task. */
+static uint64_t sched_since(struct tei_rail_peer *peer,
+			    const struct tei_rail_task *t, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t limit = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t since = t->since_ns;
+
+	/* An idle peer makes no progress, but this is no sign of a fault. Only
+	 * a task that was waiting before a timeout, and is submitted shortly
+	 * after it, counts the time without progress before the timeout. */
+	if (tei_list_empty(&peer->live) &&
+	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
+	     since > peer->still_ns || now > peer->still_ns + limit))
+		peer->moved_ns = now;
+	if (!since || since > now)
+		return now;
+	return since > peer->moved_ns ? since : peer->moved_ns;
+}
+
+bool rail_task_bulk(const struct tei_rail_task *t)
+{
+	uint32_t slice = t->peer->dp->settings->slice_size;
+
+	return t->length > slice || t->whole_length > slice;
+}
+
+void rail_task_unqueue(struct tei_rail_task *t)
+{
+	struct tei_rail_dp *dp = t->peer->dp;
+
+	tei_list_del(&t->queue_link);
+	t->peer->queued--;
+	dp->bulk_left -= rail_task_bulk(t) ? t->length - t->cut : 0;
+}
+
+static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
+			  uint64_t now) TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_peer *peer = t->peer;
+
+	t->progress_ns = sched_since(peer, t, now);
+	t->ahead_ns = 0;
+	tei_list_add_tail(&peer->live, &t->live_link);
+	peer->queued++;
+	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->nheld, dp->nheld + 1, __ATOMIC_RELAXED);
+	if (t->mr)
+		t->mr->tasks++;
+	if (t->ext) {
+		rail_iov_hold(t->ext);
+		if (t->ext->atomic) {
+			rail_atomic_enqueue(t);
+			return;
+		}
+	}
+	dp->bulk_left += rail_task_bulk(t) ? t->length : 0;
+	tei_list_add_tail(rail_task_bulk(t) ? &peer->queue : &peer->small,
+			  &t->queue_link);
+	rail_peer_activate(peer);
+}
+
+int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		    size_t n)
+{
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+	uint64_t now = tei_now_ns();
+	struct rail_done done;
+	uint64_t rests_ns;
+	size_t i;
+	int ret;
+
+	if (!rail_any_open(dp))
+		return TEI_ERR_NO_DEVICE;
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	ret = sched_check(dp, tasks, n);
+	dp->stirred = true;
+	rests_ns = __atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED);
+	for (i = 0; i < n && !ret; i++) {
+		sched_enqueue(dp, tasks[i], now);
+		if (tasks[i]->peer->state != RAIL_PEER_GONE)
+			continue;
+		snprintf(err.text, sizeof(err.text),
+			 "the process behind this segment has gone");
+		snprintf(err.peer, sizeof(err.peer), "%.95s",
+			 tasks[i]->peer->name);
+		rail_task_end(dp, tasks[i], TEI_RAIL_END_FAILED, &err, &done);
+	}
+	rail_sched_leave(dp);
+	if (ret)
+		return ret;
+	rail_sched_kick(dp, now);
+	/* No completion will wake the thread for queued tasks. During a long
+	 * sleep, the thread would notice too late that a completion is
+	 * missing. */
+	if (rests_ns || (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
+			 !rail_posted_any(dp)))
+		rail_progress_wake(dp);
+	rail_done_run(dp, &done);
+	return 0;
+}
+
+static void sched_end_early(struct tei_rail_dp *dp,
+			    struct tei_rail_task **tasks, size_t n,
+			    enum tei_rail_end end, struct tei_err *err)
+{
+	struct rail_done done;
+	size_t i;
+
+	rail_done_init(&done);
+	rail_sched_enter(dp);
+	for (i = 0; i < n; i++) {
+		if (tasks[i]->complete_wanted)
+			continue;
+		snprintf(err->peer, sizeof(err->peer), "%.95s",
+			 tasks[i]->peer->name);
+		/* from here on the state machines watch the posted slices */
+		if (tasks[i]->slices)
+			rail_peer_attend(tasks[i]->peer);
+		rail_task_end(dp, tasks[i], end, err, &done);
+	}
+	rail_sched_leave(dp);
+	rail_done_run(dp, &done);
+}
+
+void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n)
+{
+	struct tei_err err = {
+		.code = TEI_ERR_CANCELED,
+		.when_ns = tei_now_ns(),
+		.text = "cancelled by the caller",
+	};
+
+	sched_end_early(dp, tasks, n, TEI_RAIL_END_CANCELED, &err);
+}
+
+void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n)
+{
+	struct tei_err err = {
+		.code = TEI_ERR_TIMED_OUT,
+		.when_ns = tei_now_ns(),
+		.text = "the batch's deadline has passed",
+	};
+
+	sched_end_early(dp, tasks, n, TEI_RAIL_END_FAILED, &err);
+}
+
+void tei_rail_drive_begin(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_add(&dp->app_driving, 1, __ATOMIC_RELAXED);
+}
+
+void tei_rail_drive_end(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_sub(&dp->app_driving, 1, __ATOMIC_RELAXED);
+}
+
+void tei_rail_sleep_begin(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_add(&dp->dozing, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
+		rail_progress_wake(dp);
+}
+
+void tei_rail_sleep_end(struct tei_rail_dp *dp)
+{
+	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Polling a lane with fewer bytes in flight takes a negligible time. */
+#define SCHED_LOOK_BYTES	(256u << 10)
+
+/* Returns true if polling the lane may take so long that it must be timed. */
+static bool sched_poll_is_long(const struct rail_lane *lane, bool work)
+{
+	return work || __atomic_load_n(&lane->inflight_bytes,
+				       __ATOMIC_RELAXED) >= SCHED_LOOK_BYTES;
+}
+
+void tei_rail_progress(struct tei_rail_dp *dp)
+{
+	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
+	uint32_t n = rail_count(dp), i, j;
+	struct rail_lane *lane;
+	struct rail *rail;
+	uint64_t from = 0;
+
+	for (i = 0; i < n; i++) {
+		rail = rail_at(dp, i);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
+			if (!__atomic_load_n(&lane->inflight,
+					     __ATOMIC_RELAXED) &&
+			    (!work ||
+			     __atomic_load_n(&lane->state, __ATOMIC_RELAXED) !=
+				     RAIL_LANE_ACTIVE))
+				continue;
+			if (!from && sched_poll_is_long(lane, work)) {
+				from = tei_now_ns();
+				rail_polls_begin(&dp->polls, from);
+			}
+			rail_lane_run(lane);
+		}
+	}
+	if (from)
+		rail_polls_end(&dp->polls, from, tei_now_ns());
+	else
+		rail_polls_count(&dp->polls);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Remote rail selection: chooses the remote rail of a slice if the local rail
+ * reaches several remote rails in its own network.
+ *
+ * The choice is made among the remote rails that are nearest to the target's
+ * memory; the peer sends their ranks with its keys. Local rails that are
+ * equally near to the local memory divide these remote rails among themselves:
+ *
+ * - If both sides have the same number of rails, each local rail uses one
+ *   remote rail of its own.
+ * - If the local side has fewer rails, each of them uses several remote rails.
+ *   It always takes the one with the fewest bytes in flight, so that no remote
+ *   rail stays idle.
+ * - If the local side has more rails than there are near remote rails, small
+ *   requests still go to a near remote rail. Requests of at least
+ *   RAIL_FAR_BYTES use the far ones too.
+ *
+ * No selection is needed if each rail is in a network of its own, or if both
+ * sides have the same number of rails and no remote rail is nearer than the
+ * others. peer->choice is then false, and rail_select_remote() is not called.
+ */
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/sched/rail_sched.h"
+
+/* Sets *theirs to the number of remote rails in the network of the local rail,
+ * and *ours to the number of local rails with a route in the network of the
+ * first of these remote rails. */
+static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint32_t *ours, uint32_t *theirs)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_remote *one = NULL;
+	uint16_t r;
+	uint32_t i;
+
+	*ours = *theirs = 0;
+	for (r = 0; r < peer->nremotes; r++) {
+		if (rail_conn_fit(rail, &peer->remotes[r]) != 2)
+			continue;
+		if (!one)
+			one = &peer->remotes[r];
+		(*theirs)++;
+	}
+	for (i = 0; one && i < peer->path_rails; i++)
+		*ours += peer->route[i] >= 0 &&
+			 rail_conn_fit(rail_at(peer->dp, i), one) == 2;
+}
+
+void rail_select_table(struct tei_rail_peer *peer)
+{
+	uint32_t i, ours, theirs;
+
+	peer->choice = false;
+	for (i = 0; i < peer->path_rails; i++) {
+		if (peer->route[i] < 0)
+			continue;
+		aim_count(peer, rail_at(peer->dp, i), &ours, &theirs);
+		peer->choice |= theirs > 1 && (peer->ranked || theirs > ours);
+	}
+}
+
+static uint8_t aim_rank(const struct rail_rkey *k,
+			const struct rail_remote *remote)
+{
+	uint16_t i;
+
+	for (i = 0; i < k->nparts; i++)
+		if (k->part[i].rail_id == remote->id)
+			return k->part[i].rank;
+	return UINT8_MAX;
+}
+
+/* Lists the usable remote rails in the local rail's network that are nearest to
+ * the target's memory. Returns their number. */
+static uint32_t aim_near(const struct tei_rail_peer *peer,
+			 const struct rail *rail, const struct rail_rkey *k,
+			 uint16_t near[TEI_RAIL_MAX])
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint8_t rank, least = UINT8_MAX;
+	uint32_t n = 0;
+	uint16_t r;
+
+	for (r = 0; r < peer->nremotes; r++) {
+		rank = aim_rank(k, &peer->remotes[r]);
+		if (rank > least || rank == UINT8_MAX || n == TEI_RAIL_MAX ||
+		    !peer->remotes[r].addr.len ||
+		    peer->remotes[r].fence.wanted ||
+		    rail_conn_fit(rail, &peer->remotes[r]) != 2 ||
+		    rail_health_faulty(peer, rail, r))
+			continue;
+		if (rank < least)
+			n = 0;
+		least = rank;
+		near[n++] = r;
+	}
+	return n;
+}
+
+/* Returns the position of the rail among the local rails that have a route and
+ * the same rank for the local memory, and sets *of to the number of these
+ * rails. */
+static uint32_t aim_place(const struct tei_rail_peer *peer,
+			  const struct rail *rail, const uint8_t *ranks,
+			  uint32_t *of)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i, place = 0;
+
+	*of = 0;
+	for (i = 0; i < peer->path_rails; i++) {
+		if (peer->route[i] < 0 || ranks[i] != ranks[rail->index])
+			continue;
+		if (i < rail->index)
+			place++;
+		(*of)++;
+	}
+	return place;
+}
+
+/* Returns true if nothing can be posted on the connection at present, because
+ * it is being established or its queue is full. *now: the time, or 0 to read it
+ * here. */
+static bool aim_blocked(const struct rail_conn *p, uint64_t *now)
+{
+	if (!p->blocked_ns)
+		return false;
+	if (!*now)
+		*now = tei_now_ns();
+	return *now < p->blocked_ns;
+}
+
+int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
+			   const struct rail_rkey *key, const uint8_t *ranks,
+			   uint64_t length, uint64_t *now)
+{
+	const struct rail *rail = lane->rail;
+	int16_t best = peer->route[rail->index];
+	uint32_t i, n, place, of;
+	uint16_t near[TEI_RAIL_MAX];
+	uint64_t least = UINT64_MAX;
+	struct rail_conn *p;
+
+	if (best < 0 || rail->index >= peer->path_rails ||
+	    rail_conn_fit(rail, &peer->remotes[best]) != 2)
+		return best;
+	n = aim_near(peer, rail, key, near);
+	place = aim_place(peer, rail, ranks, &of);
+	if (!n || (place >= n && length >= RAIL_FAR_BYTES))
+		return best;
+	best = (int16_t)near[place % n];
+	for (i = place % n; i < n; i += of) {
+		p = rail_conn_get(peer, lane, near[i]);
+		if (!p || p->bytes >= least || aim_blocked(p, now))
+			continue;
+		least = p->bytes;
+		best = (int16_t)near[i];
+	}
+	return best;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Tests remote rail selection on data structures without real devices: each
+ * side has four rails, all in one network. */
+#include "prov/rail/rail_test.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/sched/rail_sched.h"
+
+#define AIM_RAILS	4u
+
+struct aim_rig {
+	struct tei_settings settings;
+	struct tei_rail_dp dp;
+	struct tei_rail_peer peer;
+	struct rail rail[AIM_RAILS];
+	struct rail_lane lane[AIM_RAILS];
+	struct rail_remote remote[AIM_RAILS];
+	struct rail_conn conn[AIM_RAILS][AIM_RAILS];
+	struct rail_conn *conns[AIM_RAILS * AIM_RAILS];
+	uint8_t ranks[AIM_RAILS];	/* of the local rails: all near */
+	struct rail_rkey *key;
+};
+
+static void aim_address(struct tei_rail_addr *addr, uint8_t host)
+{
+	struct sockaddr_in *sa = (void *)addr->bytes;
+
+	addr->addr_format = FI_SOCKADDR_IN;
+	addr->len = sizeof(*sa);
+	sa->sin_family = AF_INET;
+	sa->sin_addr.s_addr = htonl(UINT32_C(0x0a4d0000) + host);
+}
+
+/* Creates the rig. The first nnear remote rails are near the target's
+ * memory. */
+static struct aim_rig *aim_begin(uint32_t nnear)
+{
+	struct aim_rig *rig = calloc(1, sizeof(*rig));
+	struct tei_err err;
+	uint32_t i, r;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rig);
+	rig->key = calloc(1, sizeof(*rig->key) +
+				     AIM_RAILS * sizeof(rig->key->part[0]));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rig->key);
+	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&rig->settings, &err), 0);
+	rig->settings.lanes_per_rail = 1;
+	rig->dp.settings = &rig->settings;
+	rig->dp.nrails = AIM_RAILS;
+	tei_mutex_init(&rig->dp.sched);
+	rig->peer.dp = &rig->dp;
+	tei_list_init(&rig->peer.faults);
+	rig->peer.remotes = rig->remote;
+	rig->peer.conns = rig->conns;
+	rig->peer.nremotes = rig->peer.remotes_cap = AIM_RAILS;
+	rig->peer.path_rails = AIM_RAILS;
+	rig->key->nparts = AIM_RAILS;
+	for (i = 0; i < AIM_RAILS; i++) {
+		rig->rail[i].dp = &rig->dp;
+		rig->rail[i].index = (uint16_t)i;
+		rig->rail[i].prefix = 24;
+		aim_address(&rig->rail[i].own, (uint8_t)(1 + i));
+		rig->dp.rails[i] = &rig->rail[i];
+		rail_lane_init(&rig->lane[i], &rig->rail[i], false, 0);
+		rig->remote[i].id = (uint16_t)i;
+		aim_address(&rig->remote[i].addr, (uint8_t)(101 + i));
+		rig->peer.route[i] = (int16_t)i;
+		rig->key->part[i].rail_id = (uint16_t)i;
+		rig->key->part[i].rank = i >= nnear;
+		for (r = 0; r < AIM_RAILS; r++)
+			rig->conns[i * AIM_RAILS + r] = &rig->conn[i][r];
+	}
+	return rig;
+}
+
+static void aim_end(struct aim_rig *rig)
+{
+	free(rig->key);
+	free(rig);
+}
+
+static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
+{
+	struct rail_lane *lane = &rig->lane[rail];
+	uint64_t now = 0;
+	int16_t remote;
+
+	tei_mutex_lock(&lane->lock);
+	rail_sched_enter(&rig->dp);
+	remote = rail_select_remote(&rig->peer, lane, rig->key, rig->ranks,
+				    length, &now);
+	rail_sched_leave(&rig->dp);
+	tei_mutex_unlock(&lane->lock);
+	CU_ASSERT_TRUE(remote >= 0);
+	return (uint32_t)remote;
+}
+
+static void test_aim_uses_far_remote_rails_for_large_requests(void)
+{
+	struct aim_rig *rig = aim_begin(2);
+	uint32_t i;
+
+	for (i = 0; i < AIM_RAILS; i++) {
+		CU_ASSERT_EQUAL(aim(rig, i, RAIL_FAR_BYTES - 1), i % 2);
+		CU_ASSERT_EQUAL(aim(rig, i, RAIL_FAR_BYTES), i);
+	}
+	aim_end(rig);
+}
+
+static void test_aim_from_single_rail_takes_least_loaded_near_remote(void)
+{
+	struct aim_rig *rig = aim_begin(4);
+
+	/* only rail 0 has a route */
+	rig->peer.route[1] = rig->peer.route[2] = rig->peer.route[3] = -1;
+	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
+	rig->conn[0][0].bytes = 2;
+	rig->conn[0][1].bytes = 2;
+	rig->conn[0][2].bytes = 1;
+	rig->conn[0][3].bytes = 2;
+	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 2);
+	/* a connection that takes nothing now is skipped */
+	rig->conn[0][2].blocked_ns = UINT64_MAX;
+	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
+	aim_end(rig);
+}
+
+static void test_aim_without_usable_near_remote_takes_far_one(void)
+{
+	struct aim_rig *rig = aim_begin(1);
+
+	CU_ASSERT_EQUAL(aim(rig, 1, 1), 0);
+	/* an awaited fence or a closed rail excludes the near remote rail */
+	rig->remote[0].fence.wanted = true;
+	CU_ASSERT_EQUAL(aim(rig, 2, 1), 3);
+	rig->remote[0].fence.wanted = false;
+	rig->remote[0].addr.len = 0;
+	CU_ASSERT_EQUAL(aim(rig, 1, 1), 2);
+	/* the key names no rail: the route is used */
+	rig->key->nparts = 0;
+	CU_ASSERT_EQUAL(aim(rig, 1, 1), 1);
+	aim_end(rig);
+}
+
+const struct tei_test_case rail_select_cases[] = {
+	{ "aim_uses_far_remote_rails_for_large_requests",
+	  test_aim_uses_far_remote_rails_for_large_requests },
+	{ "aim_from_single_rail_takes_least_loaded_near_remote",
+	  test_aim_from_single_rail_takes_least_loaded_near_remote },
+	{ "aim_without_usable_near_remote_takes_far_one",
+	  test_aim_without_usable_near_remote_takes_far_one },
+	{ NULL, NULL },
+};

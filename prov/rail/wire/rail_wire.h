@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_WIRE_RAIL_WIRE_H
+#define TEI_PROV_RAIL_WIRE_RAIL_WIRE_H
+
+/*
+ * The peer protocol on the wire, version 4; docs/PROTOCOL.md describes it
+ * together with the other formats. Each message is one FI_MSG of at most
+ * RAIL_MSG_MAX bytes. All numbers are little-endian and unaligned. Every
+ * message begins with this header (sizes in bytes):
+ *
+ *	magic	4	"MRP1"
+ *	version	1	4
+ *	type	1	enum rail_msg_type
+ *	flags	2	RAIL_WIRE_…
+ *	length	4	of the whole message
+ *	table	4	version of the sender's rail table
+ *	src	8	incarnation of the sender, not 0
+ *	dst	8	incarnation of the receiver; 0 only in a first hello
+ *	number	8	grows with each message to that receiver, if signed
+ *	mac	16	if signed: HMAC-SHA-256, truncated to this length, of
+ *			the receiver's nonce (HELLO, REFUSE: none), the header
+ *			and the body
+ *
+ * followed by the body:
+ *
+ *	HELLO	nonce 16 of the sender for this receiver,
+ *		ack 4 (newest rail table of the receiver that the sender has),
+ *		name text, rails 2, per rail: id 2, generation 4, key flags 1,
+ *		prefix length 1, protocol 4, protocol version 4, format 4,
+ *		address bytes, name text; then session 8 that the sender gives
+ *		the receiver (absent: none); then number 2 of contact addresses
+ *		(absent: none), per address: protocol 4, protocol version 4,
+ *		format 4, address bytes; then contact number 2 of the hello that
+ *		is answered, 0: none, and contact number 2 of this hello, 0:
+ *		none (both absent: none)
+ *	REFUSE	refused incarnation 8, code 2 (enum rail_refusal), reason text
+ *		for the log, nonce 16 of the refused hello, its contact number 2
+ *		(absent: none)
+ *	KEY_REQ	address 8, length 8
+ *	KEY_REP	address 8, length 8, code 4, key epoch 4, regions 2, per region:
+ *		base 8, length 8, id 8, access 1 (flags), keys 2, per key:
+ *		rail 1, rank 1 of the rail (0: near the memory), offset 8 of
+ *		base in that rail's registration, key bytes
+ *	FENCE	rail 2, generation 4
+ *	FENCED	rail 2, generation 4 that was asked for, current generation 4,
+ *		format 4, protocol 4, protocol version 4, address bytes (empty:
+ *		the rail is closed for now)
+ *	REVOKE	key epoch 4, regions 2, per region: id 8
+ *	REVOKED	regions 2, per region: id 8
+ *	NOTIFY	session 8 that the receiver gave the sender, stream 8 (session
+ *		that the sender gave the receiver), number 8 of the oldest
+ *		notification that the sender still holds, number 8 of this one,
+ *		turn 8 of this message, name length 4, text length 4, offset 4
+ *		in name and text, bytes of the fragment (ASK: none)
+ *	NOTE_ACK	stream 8, number 8 of the notification expected next
+ *		(those below it have been delivered), bytes 4 received of it,
+ *		turn 8 of the message that is answered, code 2 (enum
+ *		rail_notify_code)
+ *	BYE	nothing
+ *	ATOMIC	session 8, operations 2, per operation: number 8, operation 1
+ *		(enum tei_atomic_op), width 1, address 8, operand 8, compare 8
+ *	ATOMIC_REP	session 8, answers 2, per answer: number 8, code 4,
+ *		old value 8
+ *	PING	number 8 of a probe; 0: only a sign of life is wanted
+ *	PONG	number 8 of the PING that is answered
+ *	BACK	generation 4 of the receiver's rx lane, as the sender knows it,
+ *		protocol 4, protocol version 4, format 4, address bytes: user
+ *		messages may be sent there over the connection that carried
+ *		this message
+ *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes
+ *8 that the sender has written to the receiver since then, bytes 8 read from it
+ *
+ * USER has no format: its body is the bytes of tei_rail_send.
+ *
+ * "text" and "bytes" are a length of 2 followed by that many bytes. A contact
+ * number is the position, from 1, of the address to which a hello was sent, in
+ * the list of contact addresses of the sender of that hello. 0: the hello was
+ * not sent to a contact address, or it answers none.
+ */
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
+#define RAIL_WIRE_VERSION	4
+#define RAIL_WIRE_HEADER	56
+#define RAIL_WIRE_FLAGS_AT	6
+#define RAIL_WIRE_MAC_AT	40
+#define RAIL_WIRE_MAC		16
+#define RAIL_WIRE_NONCE		16
+
+/*
+ * Reasons for which a process refuses a hello. Only the code decides what the
+ * receiver of a REFUSE does; the text next to it is for people. A peer treats
+ * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
+ */
+enum rail_refusal {
+	RAIL_REFUSE_NONE,		/* not refused; never sent */
+	RAIL_REFUSE_STALE,		/* the hello names an incarnation that
+					 * the receiver does not have */
+	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has
+					 * no shared secret */
+	RAIL_REFUSE_UNSIGNED,		/* unsigned, but the receiver
+					 * has a shared secret */
+	RAIL_REFUSE_SECRETS_DIFFER,
+	RAIL_REFUSE_TOO_MANY_PEERS,	/* MOONRAIL_MAX_PEERS is reached */
+};
+
+/* Flags in the header. */
+#define RAIL_WIRE_REPLY		1u		/* HELLO: a reply is wanted */
+#define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
+#define RAIL_WIRE_NOTE_ASK	1u		/* NOTIFY: asks for room only */
+#define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier
+						 * session of the receiver
+						 * may have received it */
+#define RAIL_WIRE_BY_SHIFT	8		/* 1 + the sender's rail
+						 * that carried the
+						 * message; 0: unknown */
+#define RAIL_WIRE_BY_MASK	0x7fu
+#define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are valid */
+
+/* Codes in the answer to a NOTIFY. */
+enum rail_notify_code {
+	RAIL_NOTIFY_OK,	       /* the fragment was received, or room is
+				* reserved for the notification */
+	RAIL_NOTIFY_FULL,      /* no room; the fragment was not kept */
+	RAIL_NOTIFY_GAP,       /* an earlier fragment is missing */
+	RAIL_NOTIFY_FORGOTTEN, /* possibly delivered in an earlier
+				* session, so not accepted */
+};
+
+/* How a rail's keys are used. */
+#define RAIL_WIRE_VIRT_ADDR	1u		/* with virtual addresses */
+#define RAIL_WIRE_GEN_KEYS	2u		/* a new generation
+						 * has new keys */
+
+/* Access to a region. */
+#define RAIL_WIRE_READ_ONLY	1u		/* writes are not allowed */
+
+/* A bounded cursor for reading or writing. After an access beyond the end, bad
+ * is set and stays set, and reads return 0. */
+struct rail_wire {
+	uint8_t *p;
+	size_t pos, cap;
+	bool bad;
+};
+
+static inline bool rail_wire_room(struct rail_wire *w, size_t n)
+{
+	if (w->bad || w->cap - w->pos < n) {
+		w->bad = true;
+		return false;
+	}
+	return true;
+}
+
+/* Writes the low n bytes of v, n up to 8. */
+static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
+{
+	if (!rail_wire_room(w, n))
+		return;
+	v = htole64(v);
+	memcpy(w->p + w->pos, &v, n);
+	w->pos += n;
+}
+
+/* Reads a number of n bytes, n up to 8. */
+static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
+{
+	uint64_t v = 0;
+
+	if (!rail_wire_room(w, n))
+		return 0;
+	memcpy(&v, w->p + w->pos, n);
+	w->pos += n;
+	return le64toh(v);
+}
+
+/* Overwrites a number that was written at position at. */
+static inline void rail_wire_set(struct rail_wire *w, size_t at, uint64_t v,
+				 size_t n)
+{
+	size_t pos = w->pos;
+
+	w->pos = at;
+	rail_wire_put(w, v, n);
+	w->pos = pos;
+}
+
+/* Writes the length as 2 bytes, then n bytes. */
+static inline void rail_wire_put_bytes(struct rail_wire *w, const void *src,
+				       size_t n)
+{
+	rail_wire_put(w, n, 2);
+	if (n > UINT16_MAX || !rail_wire_room(w, n)) {
+		w->bad = true;
+		return;
+	}
+	memcpy(w->p + w->pos, src, n);
+	w->pos += n;
+}
+
+/* Writes n bytes without a length. */
+static inline void rail_wire_put_raw(struct rail_wire *w, const void *src,
+				     size_t n)
+{
+	if (!rail_wire_room(w, n))
+		return;
+	memcpy(w->p + w->pos, src, n);
+	w->pos += n;
+}
+
+static inline void rail_wire_get_raw(struct rail_wire *w, void *dst, size_t n)
+{
+	if (!rail_wire_room(w, n)) {
+		memset(dst, 0, n);
+		return;
+	}
+	memcpy(dst, w->p + w->pos, n);
+	w->pos += n;
+}
+
+/* Reads a length of 2 bytes, then up to cap bytes into dst; a greater length is
+ * malformed. Returns the length. */
+static inline size_t rail_wire_get_bytes(struct rail_wire *w, void *dst,
+					 size_t cap)
+{
+	size_t n = (size_t)rail_wire_get(w, 2);
+
+	if (n > cap || !rail_wire_room(w, n)) {
+		w->bad = true;
+		return 0;
+	}
+	memcpy(dst, w->p + w->pos, n);
+	w->pos += n;
+	return n;
+}
+
+/* Does what rail_wire_get_bytes does, and terminates the text; a null byte in
+ * the text is malformed. */
+static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
+				      size_t cap)
+{
+	size_t n = rail_wire_get_bytes(w, dst, cap - 1);
+
+	dst[n] = '\0';
+	if (memchr(dst, 0, n))
+		w->bad = true;
+}
+
+#endif /* TEI_PROV_RAIL_WIRE_RAIL_WIRE_H */
