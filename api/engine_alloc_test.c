@@ -137,7 +137,7 @@ static void test_failed_allocation_leaves_an_error_or_a_working_segment(void)
 }
 
 const struct tei_test_case alloc_cases[] = {
-	{ "test_failed_allocation_leaves_an_error_or_a_working_segment",
+	{ "failed_allocation_leaves_an_error_or_a_working_segment",
 	  test_failed_allocation_leaves_an_error_or_a_working_segment },
 	{ NULL, NULL },
 };

@@ -282,7 +282,7 @@ static void test_hole_in_a_range_is_refused_and_named(void)
 
 const struct tei_test_case memory_cases[] = {
 	{ "unmapped_address_is_refused", test_unmapped_address_is_refused },
-	{ "test_hole_in_a_range_is_refused_and_named",
+	{ "hole_in_a_range_is_refused_and_named",
 	  test_hole_in_a_range_is_refused_and_named },
 	{ "queued_publication_is_done_at_the_earlier_time",
 	  test_queued_publication_is_done_at_the_earlier_time },

@@ -217,15 +217,15 @@ static void test_option_takes_precedence_over_the_environment(void)
 }
 
 const struct tei_test_case settings_cases[] = {
-	{ "test_disabled_metacache_fetches_the_descriptor_at_each_opening",
+	{ "disabled_metacache_fetches_the_descriptor_at_each_opening",
 	  test_disabled_metacache_fetches_the_descriptor_at_each_opening },
-	{ "test_handshake_max_length_limits_the_descriptor_of_a_peer",
+	{ "handshake_max_length_limits_the_descriptor_of_a_peer",
 	  test_handshake_max_length_limits_the_descriptor_of_a_peer },
 	{ "listen_backlog_applies_to_the_control_channel",
 	  test_listen_backlog_applies_to_the_control_channel },
-	{ "test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails",
+	{ "disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails",
 	  test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails },
-	{ "test_option_takes_precedence_over_the_environment",
+	{ "option_takes_precedence_over_the_environment",
 	  test_option_takes_precedence_over_the_environment },
 	{ NULL, NULL },
 };

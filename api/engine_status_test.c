@@ -84,11 +84,11 @@ static void test_other_statuses_are_reported_as_they_are(void)
 }
 
 const struct tei_test_case status_cases[] = {
-	{ "test_unfenced_task_is_failed_by_default",
+	{ "unfenced_task_is_failed_by_default",
 	  test_unfenced_task_is_failed_by_default },
-	{ "test_unfenced_task_is_timeout_if_slice_timeout_is_set",
+	{ "unfenced_task_is_timeout_if_slice_timeout_is_set",
 	  test_unfenced_task_is_timeout_if_slice_timeout_is_set },
-	{ "test_other_statuses_are_reported_as_they_are",
+	{ "other_statuses_are_reported_as_they_are",
 	  test_other_statuses_are_reported_as_they_are },
 	{ NULL, NULL },
 };

@@ -313,14 +313,13 @@ static void test_a_tag_fits_one_frame_once(void)
 }
 
 const struct tei_test_case auth_cases[] = {
-	{ "test_the_same_secret_opens_everything",
+	{ "the_same_secret_opens_everything",
 	  test_the_same_secret_opens_everything },
-	{ "test_two_sides_that_differ_say_how",
-	  test_two_sides_that_differ_say_how },
-	{ "test_a_store_reads_it_from_its_file",
+	{ "two_sides_that_differ_say_how", test_two_sides_that_differ_say_how },
+	{ "a_store_reads_it_from_its_file",
 	  test_a_store_reads_it_from_its_file },
-	{ "test_no_byte_can_be_changed_on_the_way",
+	{ "no_byte_can_be_changed_on_the_way",
 	  test_no_byte_can_be_changed_on_the_way },
-	{ "test_a_tag_fits_one_frame_once", test_a_tag_fits_one_frame_once },
+	{ "a_tag_fits_one_frame_once", test_a_tag_fits_one_frame_once },
 	{ NULL, NULL },
 };

@@ -362,17 +362,16 @@ static void test_fuzzed_text_never_hurts(void)
 }
 
 const struct tei_test_case desc_cases[] = {
-	{ "test_round_trip_keeps_everything",
-	  test_round_trip_keeps_everything },
-	{ "test_raw_keys_and_files_survive", test_raw_keys_and_files_survive },
-	{ "test_reads_what_mooncake_writes", test_reads_what_mooncake_writes },
-	{ "test_refuses_bad_descriptors", test_refuses_bad_descriptors },
-	{ "test_order_of_fields_is_free", test_order_of_fields_is_free },
-	{ "test_too_much_is_refused", test_too_much_is_refused },
-	{ "test_finds_by_address", test_finds_by_address },
-	{ "test_builder_refuses_bad_values", test_builder_refuses_bad_values },
-	{ "test_ten_thousand_buffers_take_no_time",
+	{ "round_trip_keeps_everything", test_round_trip_keeps_everything },
+	{ "raw_keys_and_files_survive", test_raw_keys_and_files_survive },
+	{ "reads_what_mooncake_writes", test_reads_what_mooncake_writes },
+	{ "refuses_bad_descriptors", test_refuses_bad_descriptors },
+	{ "order_of_fields_is_free", test_order_of_fields_is_free },
+	{ "too_much_is_refused", test_too_much_is_refused },
+	{ "finds_by_address", test_finds_by_address },
+	{ "builder_refuses_bad_values", test_builder_refuses_bad_values },
+	{ "ten_thousand_buffers_take_no_time",
 	  test_ten_thousand_buffers_take_no_time },
-	{ "test_fuzzed_text_never_hurts", test_fuzzed_text_never_hurts },
+	{ "fuzzed_text_never_hurts", test_fuzzed_text_never_hurts },
 	{ NULL, NULL },
 };

@@ -129,10 +129,10 @@ static void test_hex_is_checked(void)
 }
 
 const struct tei_test_case json_cases[] = {
-	{ "test_integers_are_exact", test_integers_are_exact },
-	{ "test_grammar_is_strict", test_grammar_is_strict },
-	{ "test_depth_is_limited", test_depth_is_limited },
-	{ "test_strings_survive", test_strings_survive },
-	{ "test_hex_is_checked", test_hex_is_checked },
+	{ "integers_are_exact", test_integers_are_exact },
+	{ "grammar_is_strict", test_grammar_is_strict },
+	{ "depth_is_limited", test_depth_is_limited },
+	{ "strings_survive", test_strings_survive },
+	{ "hex_is_checked", test_hex_is_checked },
 	{ NULL, NULL },
 };

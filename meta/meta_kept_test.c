@@ -304,11 +304,10 @@ static void test_without_a_folder_p2p_keeps_nothing(void)
 }
 
 const struct tei_test_case persistent_cases[] = {
-	{ "test_folder_keeps_segments", test_folder_keeps_segments },
-	{ "test_zookeeper_keeps_segments", test_zookeeper_keeps_segments },
-	{ "test_folder_with_nonsense_is_told",
-	  test_folder_with_nonsense_is_told },
-	{ "test_without_a_folder_p2p_keeps_nothing",
+	{ "folder_keeps_segments", test_folder_keeps_segments },
+	{ "zookeeper_keeps_segments", test_zookeeper_keeps_segments },
+	{ "folder_with_nonsense_is_told", test_folder_with_nonsense_is_told },
+	{ "without_a_folder_p2p_keeps_nothing",
 	  test_without_a_folder_p2p_keeps_nothing },
 	{ NULL, NULL },
 };

@@ -117,9 +117,9 @@ static void test_incarnations_differ(void)
 }
 
 const struct tei_test_case name_cases[] = {
-	{ "test_splits_and_joins", test_splits_and_joins },
-	{ "test_keys_follow_mooncake", test_keys_follow_mooncake },
-	{ "test_own_host_follows_the_rules", test_own_host_follows_the_rules },
-	{ "test_incarnations_differ", test_incarnations_differ },
+	{ "splits_and_joins", test_splits_and_joins },
+	{ "keys_follow_mooncake", test_keys_follow_mooncake },
+	{ "own_host_follows_the_rules", test_own_host_follows_the_rules },
+	{ "incarnations_differ", test_incarnations_differ },
 	{ NULL, NULL },
 };

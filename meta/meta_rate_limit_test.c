@@ -263,15 +263,13 @@ static void test_many_addresses_may_be_shut(void)
 }
 
 const struct tei_test_case share_cases[] = {
-	{ "test_time_pays_for_steps", test_time_pays_for_steps },
-	{ "test_each_address_pays_for_itself",
-	  test_each_address_pays_for_itself },
-	{ "test_what_is_owed_outlives_the_connection",
+	{ "time_pays_for_steps", test_time_pays_for_steps },
+	{ "each_address_pays_for_itself", test_each_address_pays_for_itself },
+	{ "what_is_owed_outlives_the_connection",
 	  test_what_is_owed_outlives_the_connection },
-	{ "test_held_clients_go_on_in_order",
-	  test_held_clients_go_on_in_order },
-	{ "test_a_shut_address_gets_in_no_more_for_a_while",
+	{ "held_clients_go_on_in_order", test_held_clients_go_on_in_order },
+	{ "a_shut_address_gets_in_no_more_for_a_while",
 	  test_a_shut_address_gets_in_no_more_for_a_while },
-	{ "test_many_addresses_may_be_shut", test_many_addresses_may_be_shut },
+	{ "many_addresses_may_be_shut", test_many_addresses_may_be_shut },
 	{ NULL, NULL },
 };

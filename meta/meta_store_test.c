@@ -155,12 +155,12 @@ static void test_passwords_in_connection_strings_are_not_repeated(void)
 }
 
 const struct tei_test_case store_cases[] = {
-	{ "test_passwords_in_connection_strings_are_not_repeated",
+	{ "passwords_in_connection_strings_are_not_repeated",
 	  test_passwords_in_connection_strings_are_not_repeated },
-	{ "test_connection_strings_open_or_say_why",
+	{ "connection_strings_open_or_say_why",
 	  test_connection_strings_open_or_say_why },
-	{ "test_p2p_publishes_and_fetches", test_p2p_publishes_and_fetches },
-	{ "test_bad_text_from_a_peer_is_refused",
+	{ "p2p_publishes_and_fetches", test_p2p_publishes_and_fetches },
+	{ "bad_text_from_a_peer_is_refused",
 	  test_bad_text_from_a_peer_is_refused },
 	{ NULL, NULL },
 };

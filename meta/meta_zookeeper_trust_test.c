@@ -460,20 +460,20 @@ static void test_a_bad_descriptor_is_named(void)
 }
 
 const struct tei_test_case zookeeper_trust_cases[] = {
-	{ "test_open_folders_are_refused_with_credentials",
+	{ "open_folders_are_refused_with_credentials",
 	  test_open_folders_are_refused_with_credentials },
-	{ "test_open_folders_are_noticed_where_nothing_is",
+	{ "open_folders_are_noticed_where_nothing_is",
 	  test_open_folders_are_noticed_where_nothing_is },
-	{ "test_a_strangers_folders_are_refused",
+	{ "a_strangers_folders_are_refused",
 	  test_a_strangers_folders_are_refused },
-	{ "test_a_wrong_password_is_said_to_be_one",
+	{ "a_wrong_password_is_said_to_be_one",
 	  test_a_wrong_password_is_said_to_be_one },
-	{ "test_an_owner_sees_what_others_take_away",
+	{ "an_owner_sees_what_others_take_away",
 	  test_an_owner_sees_what_others_take_away },
-	{ "test_folders_that_are_deleted_are_made_anew",
+	{ "folders_that_are_deleted_are_made_anew",
 	  test_folders_that_are_deleted_are_made_anew },
-	{ "test_folders_that_others_made_since_are_refused",
+	{ "folders_that_others_made_since_are_refused",
 	  test_folders_that_others_made_since_are_refused },
-	{ "test_a_bad_descriptor_is_named", test_a_bad_descriptor_is_named },
+	{ "a_bad_descriptor_is_named", test_a_bad_descriptor_is_named },
 	{ NULL, NULL },
 };

@@ -85,12 +85,12 @@ static void test_map_of_too_much_or_nothing_is_none(void)
 }
 
 const struct tei_test_case map_cases[] = {
-	{ "test_map_is_memory_of_that_node", test_map_is_memory_of_that_node },
-	{ "test_map_without_a_node_is_memory_anywhere",
+	{ "map_is_memory_of_that_node", test_map_is_memory_of_that_node },
+	{ "map_without_a_node_is_memory_anywhere",
 	  test_map_without_a_node_is_memory_anywhere },
-	{ "test_map_of_a_node_that_is_not_there_is_memory_all_the_same",
+	{ "map_of_a_node_that_is_not_there_is_memory_all_the_same",
 	  test_map_of_a_node_that_is_not_there_is_memory_all_the_same },
-	{ "test_map_of_too_much_or_nothing_is_none",
+	{ "map_of_too_much_or_nothing_is_none",
 	  test_map_of_too_much_or_nothing_is_none },
 	{ NULL, NULL },
 };

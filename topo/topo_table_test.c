@@ -140,15 +140,14 @@ static void test_no_nics_at_all_is_no_error(void)
 }
 
 const struct tei_test_case table_cases[] = {
-	{ "test_every_nic_is_preferred_without_a_matrix",
+	{ "every_nic_is_preferred_without_a_matrix",
 	  test_every_nic_is_preferred_without_a_matrix },
-	{ "test_off_keeps_its_index", test_off_keeps_its_index },
-	{ "test_ranks_follow_the_matrix", test_ranks_follow_the_matrix },
-	{ "test_without_a_near_nic_the_others_are_preferred",
+	{ "off_keeps_its_index", test_off_keeps_its_index },
+	{ "ranks_follow_the_matrix", test_ranks_follow_the_matrix },
+	{ "without_a_near_nic_the_others_are_preferred",
 	  test_without_a_near_nic_the_others_are_preferred },
-	{ "test_lookup_says_whether_it_knew",
-	  test_lookup_says_whether_it_knew },
-	{ "test_refuses_bad_nic_lists", test_refuses_bad_nic_lists },
-	{ "test_no_nics_at_all_is_no_error", test_no_nics_at_all_is_no_error },
+	{ "lookup_says_whether_it_knew", test_lookup_says_whether_it_knew },
+	{ "refuses_bad_nic_lists", test_refuses_bad_nic_lists },
+	{ "no_nics_at_all_is_no_error", test_no_nics_at_all_is_no_error },
 	{ NULL, NULL },
 };

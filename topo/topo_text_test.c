@@ -83,8 +83,8 @@ static void test_filter_is_a_whitelist(void)
 }
 
 const struct tei_test_case text_cases[] = {
-	{ "test_shows_nics_and_matrix", test_shows_nics_and_matrix },
-	{ "test_truncates_at_every_length", test_truncates_at_every_length },
-	{ "test_filter_is_a_whitelist", test_filter_is_a_whitelist },
+	{ "shows_nics_and_matrix", test_shows_nics_and_matrix },
+	{ "truncates_at_every_length", test_truncates_at_every_length },
+	{ "filter_is_a_whitelist", test_filter_is_a_whitelist },
 	{ NULL, NULL },
 };

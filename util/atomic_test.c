@@ -99,12 +99,11 @@ static void test_a_bad_page_is_a_code_and_no_fault(void)
 }
 
 const struct tei_test_case atomic_cases[] = {
-	{ "test_adds_swaps_and_compares_64_bits",
+	{ "adds_swaps_and_compares_64_bits",
 	  test_adds_swaps_and_compares_64_bits },
-	{ "test_works_on_32_bits_alone", test_works_on_32_bits_alone },
-	{ "test_refuses_what_makes_no_sense",
-	  test_refuses_what_makes_no_sense },
-	{ "test_a_bad_page_is_a_code_and_no_fault",
+	{ "works_on_32_bits_alone", test_works_on_32_bits_alone },
+	{ "refuses_what_makes_no_sense", test_refuses_what_makes_no_sense },
+	{ "a_bad_page_is_a_code_and_no_fault",
 	  test_a_bad_page_is_a_code_and_no_fault },
 	{ NULL, NULL },
 };

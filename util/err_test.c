@@ -134,16 +134,13 @@ static void test_hints_fit_into_the_record(void)
 }
 
 const struct tei_test_case err_cases[] = {
-	{ "test_hints_fit_into_the_record", test_hints_fit_into_the_record },
-	{ "test_transfer_codes_are_positive",
-	  test_transfer_codes_are_positive },
-	{ "test_every_code_has_a_name", test_every_code_has_a_name },
-	{ "test_fail_fills_logs_and_remembers",
-	  test_fail_fills_logs_and_remembers },
-	{ "test_long_texts_are_cut", test_long_texts_are_cut },
-	{ "test_prefix_precedes_the_text_and_cuts_its_end",
+	{ "hints_fit_into_the_record", test_hints_fit_into_the_record },
+	{ "transfer_codes_are_positive", test_transfer_codes_are_positive },
+	{ "every_code_has_a_name", test_every_code_has_a_name },
+	{ "fail_fills_logs_and_remembers", test_fail_fills_logs_and_remembers },
+	{ "long_texts_are_cut", test_long_texts_are_cut },
+	{ "prefix_precedes_the_text_and_cuts_its_end",
 	  test_prefix_precedes_the_text_and_cuts_its_end },
-	{ "test_last_error_is_the_threads_own",
-	  test_last_error_is_the_threads_own },
+	{ "last_error_is_the_threads_own", test_last_error_is_the_threads_own },
 	{ NULL, NULL },
 };

@@ -93,9 +93,9 @@ static void test_equal_keys_all_come_out(void)
 }
 
 const struct tei_test_case heap_cases[] = {
-	{ "test_smallest_key_is_first", test_smallest_key_is_first },
-	{ "test_any_node_may_leave", test_any_node_may_leave },
-	{ "test_second_removal_is_harmless", test_second_removal_is_harmless },
-	{ "test_equal_keys_all_come_out", test_equal_keys_all_come_out },
+	{ "smallest_key_is_first", test_smallest_key_is_first },
+	{ "any_node_may_leave", test_any_node_may_leave },
+	{ "second_removal_is_harmless", test_second_removal_is_harmless },
+	{ "equal_keys_all_come_out", test_equal_keys_all_come_out },
 	{ NULL, NULL },
 };

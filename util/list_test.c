@@ -89,9 +89,9 @@ static void test_splice_moves_everything(void)
 }
 
 const struct tei_test_case list_cases[] = {
-	{ "test_keeps_order", test_keeps_order },
-	{ "test_second_del_is_harmless", test_second_del_is_harmless },
-	{ "test_safe_walk_may_unlink", test_safe_walk_may_unlink },
-	{ "test_splice_moves_everything", test_splice_moves_everything },
+	{ "keeps_order", test_keeps_order },
+	{ "second_del_is_harmless", test_second_del_is_harmless },
+	{ "safe_walk_may_unlink", test_safe_walk_may_unlink },
+	{ "splice_moves_everything", test_splice_moves_everything },
 	{ NULL, NULL },
 };

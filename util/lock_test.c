@@ -179,10 +179,10 @@ static void test_wait_ends_by_signal_or_in_time(void)
 }
 
 const struct tei_test_case lock_cases[] = {
-	{ "test_excludes_threads", test_excludes_threads },
-	{ "test_trylock_fails_while_held", test_trylock_fails_while_held },
-	{ "test_owner_is_known_in_debug", test_owner_is_known_in_debug },
-	{ "test_wait_ends_by_signal_or_in_time",
+	{ "excludes_threads", test_excludes_threads },
+	{ "trylock_fails_while_held", test_trylock_fails_while_held },
+	{ "owner_is_known_in_debug", test_owner_is_known_in_debug },
+	{ "wait_ends_by_signal_or_in_time",
 	  test_wait_ends_by_signal_or_in_time },
 	{ NULL, NULL },
 };

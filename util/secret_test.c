@@ -168,15 +168,14 @@ static void test_what_is_no_file_is_refused(void)
 }
 
 const struct tei_test_case secret_cases[] = {
-	{ "test_keyed_hashes_are_what_they_were",
+	{ "keyed_hashes_are_what_they_were",
 	  test_keyed_hashes_are_what_they_were },
-	{ "test_keys_differ_by_secret_label_and_cut",
+	{ "keys_differ_by_secret_label_and_cut",
 	  test_keys_differ_by_secret_label_and_cut },
-	{ "test_a_line_end_is_no_part_of_it",
-	  test_a_line_end_is_no_part_of_it },
-	{ "test_a_file_that_others_may_read_is_refused",
+	{ "a_line_end_is_no_part_of_it", test_a_line_end_is_no_part_of_it },
+	{ "a_file_that_others_may_read_is_refused",
 	  test_a_file_that_others_may_read_is_refused },
-	{ "test_its_length_has_limits", test_its_length_has_limits },
-	{ "test_what_is_no_file_is_refused", test_what_is_no_file_is_refused },
+	{ "its_length_has_limits", test_its_length_has_limits },
+	{ "what_is_no_file_is_refused", test_what_is_no_file_is_refused },
 	{ NULL, NULL },
 };

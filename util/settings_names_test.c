@@ -98,15 +98,14 @@ static void test_unused_settings_are_flagged(void)
 }
 
 const struct tei_test_case settings_names_cases[] = {
-	{ "test_unknown_variable_gives_a_warning_with_the_closest_name",
+	{ "unknown_variable_gives_a_warning_with_the_closest_name",
 	  test_unknown_variable_gives_a_warning_with_the_closest_name },
-	{ "test_known_variable_gives_no_warning",
+	{ "known_variable_gives_no_warning",
 	  test_known_variable_gives_no_warning },
-	{ "test_closest_name_of_a_long_text_is_a_setting",
+	{ "closest_name_of_a_long_text_is_a_setting",
 	  test_closest_name_of_a_long_text_is_a_setting },
-	{ "test_ignored_names_are_not_in_the_table",
+	{ "ignored_names_are_not_in_the_table",
 	  test_ignored_names_are_not_in_the_table },
-	{ "test_unused_settings_are_flagged",
-	  test_unused_settings_are_flagged },
+	{ "unused_settings_are_flagged", test_unused_settings_are_flagged },
 	{ NULL, NULL },
 };

@@ -297,16 +297,15 @@ static void test_the_one_at_the_hand_may_be_removed(void)
 }
 
 const struct tei_test_case sieve_cases[] = {
-	{ "test_random_trace_is_the_references",
+	{ "random_trace_is_the_references",
 	  test_random_trace_is_the_references },
-	{ "test_zipf_trace_is_the_references",
-	  test_zipf_trace_is_the_references },
-	{ "test_busy_and_removed_ones_are_the_references",
+	{ "zipf_trace_is_the_references", test_zipf_trace_is_the_references },
+	{ "busy_and_removed_ones_are_the_references",
 	  test_busy_and_removed_ones_are_the_references },
-	{ "test_hand_goes_from_old_to_new_and_stays",
+	{ "hand_goes_from_old_to_new_and_stays",
 	  test_hand_goes_from_old_to_new_and_stays },
-	{ "test_all_busy_changes_nothing", test_all_busy_changes_nothing },
-	{ "test_the_one_at_the_hand_may_be_removed",
+	{ "all_busy_changes_nothing", test_all_busy_changes_nothing },
+	{ "the_one_at_the_hand_may_be_removed",
 	  test_the_one_at_the_hand_may_be_removed },
 	{ NULL, NULL },
 };

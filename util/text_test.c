@@ -46,10 +46,9 @@ static void test_hash_equals_published_values(void)
 }
 
 const struct tei_test_case text_cases[] = {
-	{ "test_takes_text_of_any_language", test_takes_text_of_any_language },
-	{ "test_refuses_what_is_no_text", test_refuses_what_is_no_text },
-	{ "test_shows_what_is_no_text", test_shows_what_is_no_text },
-	{ "test_hash_equals_published_values",
-	  test_hash_equals_published_values },
+	{ "takes_text_of_any_language", test_takes_text_of_any_language },
+	{ "refuses_what_is_no_text", test_refuses_what_is_no_text },
+	{ "shows_what_is_no_text", test_shows_what_is_no_text },
+	{ "hash_equals_published_values", test_hash_equals_published_values },
 	{ NULL, NULL },
 };

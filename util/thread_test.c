@@ -34,8 +34,8 @@ static void test_refuses_what_is_no_list_of_cpus(void)
 }
 
 const struct tei_test_case thread_cases[] = {
-	{ "test_reads_lists_of_cpus", test_reads_lists_of_cpus },
-	{ "test_refuses_what_is_no_list_of_cpus",
+	{ "reads_lists_of_cpus", test_reads_lists_of_cpus },
+	{ "refuses_what_is_no_list_of_cpus",
 	  test_refuses_what_is_no_list_of_cpus },
 	{ NULL, NULL },
 };

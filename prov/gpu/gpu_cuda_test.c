@@ -135,14 +135,12 @@ static void test_uninitialised_driver_has_host_memory_only(void)
 }
 
 const struct tei_test_case cuda_cases[] = {
-	{ "test_nothing_is_loaded_for_nothing",
-	  test_nothing_is_loaded_for_nothing },
-	{ "test_pointer_tells_its_device", test_pointer_tells_its_device },
-	{ "test_gpu_memory_in_the_midst_of_a_range_is_seen",
+	{ "nothing_is_loaded_for_nothing", test_nothing_is_loaded_for_nothing },
+	{ "pointer_tells_its_device", test_pointer_tells_its_device },
+	{ "gpu_memory_in_the_midst_of_a_range_is_seen",
 	  test_gpu_memory_in_the_midst_of_a_range_is_seen },
-	{ "test_error_is_in_the_drivers_words",
-	  test_error_is_in_the_drivers_words },
-	{ "test_uninitialised_driver_has_host_memory_only",
+	{ "error_is_in_the_drivers_words", test_error_is_in_the_drivers_words },
+	{ "uninitialised_driver_has_host_memory_only",
 	  test_uninitialised_driver_has_host_memory_only },
 	{ NULL, NULL },
 };

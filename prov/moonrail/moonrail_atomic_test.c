@@ -70,9 +70,9 @@ static void test_atomic_with_overflowing_count_is_refused(void)
 }
 
 const struct tei_test_case moonrail_atomic_cases[] = {
-	{ "test_atomic_with_invalid_answer_fails",
+	{ "atomic_with_invalid_answer_fails",
 	  test_atomic_with_invalid_answer_fails },
-	{ "test_atomic_with_overflowing_count_is_refused",
+	{ "atomic_with_overflowing_count_is_refused",
 	  test_atomic_with_overflowing_count_is_refused },
 	{ NULL, NULL },
 };

@@ -39,7 +39,7 @@ static void test_trywait_leaves_lanes_to_progress_thread(void)
 }
 
 const struct tei_test_case moonrail_cq_cases[] = {
-	{ "test_trywait_leaves_lanes_to_progress_thread",
+	{ "trywait_leaves_lanes_to_progress_thread",
 	  test_trywait_leaves_lanes_to_progress_thread },
 	{ NULL, NULL },
 };

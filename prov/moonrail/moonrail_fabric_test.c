@@ -110,9 +110,9 @@ static void test_registration_of_unmapped_memory_is_refused(void)
 }
 
 const struct tei_test_case moonrail_fabric_cases[] = {
-	{ "test_registration_of_unmapped_memory_is_refused",
+	{ "registration_of_unmapped_memory_is_refused",
 	  test_registration_of_unmapped_memory_is_refused },
-	{ "test_close_sees_changes_of_last_user",
+	{ "close_sees_changes_of_last_user",
 	  test_close_sees_changes_of_last_user },
 	{ NULL, NULL },
 };

@@ -72,9 +72,9 @@ static void test_rdma_devices_are_offered_to_all_callers(void)
 }
 
 const struct tei_test_case moonrail_init_cases[] = {
-	{ "test_ip_interfaces_are_offered_only_on_request",
+	{ "ip_interfaces_are_offered_only_on_request",
 	  test_ip_interfaces_are_offered_only_on_request },
-	{ "test_rdma_devices_are_offered_to_all_callers",
+	{ "rdma_devices_are_offered_to_all_callers",
 	  test_rdma_devices_are_offered_to_all_callers },
 	{ NULL, NULL },
 };

@@ -90,11 +90,11 @@ static void test_announced_message_to_failed_peer_is_kept_for_reader(void)
 }
 
 const struct tei_test_case moonrail_peer_cases[] = {
-	{ "test_announced_message_to_failed_peer_is_kept_for_reader",
+	{ "announced_message_to_failed_peer_is_kept_for_reader",
 	  test_announced_message_to_failed_peer_is_kept_for_reader },
-	{ "test_read_back_check_without_answer_times_out",
+	{ "read_back_check_without_answer_times_out",
 	  test_read_back_check_without_answer_times_out },
-	{ "test_send_to_process_that_left_times_out",
+	{ "send_to_process_that_left_times_out",
 	  test_send_to_process_that_left_times_out },
 	{ NULL, NULL },
 };

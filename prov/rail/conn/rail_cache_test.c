@@ -507,18 +507,18 @@ static void test_freed_peer_leaves_no_connection(void)
 }
 
 const struct tei_test_case rail_cache_cases[] = {
-	{ "test_connections_are_bounded", test_connections_are_bounded },
-	{ "test_connections_are_bounded_by_retiring_lanes",
+	{ "connections_are_bounded", test_connections_are_bounded },
+	{ "connections_are_bounded_by_retiring_lanes",
 	  test_connections_are_bounded_by_retiring_lanes },
 	{ "cached_connection_is_used_again",
 	  test_cached_connection_is_used_again },
 	{ "cache_keeps_connection_in_frequent_use",
 	  test_cache_keeps_connection_in_frequent_use },
-	{ "test_more_busy_peers_than_places_take_turns",
+	{ "more_busy_peers_than_places_take_turns",
 	  test_more_busy_peers_than_places_take_turns },
 	{ "flood_with_two_places_completes",
 	  test_flood_with_two_places_completes },
-	{ "test_silent_peers_leave_places_to_others",
+	{ "silent_peers_leave_places_to_others",
 	  test_silent_peers_leave_places_to_others },
 	{ "peers_that_become_silent_leave_places_to_others",
 	  test_peers_that_become_silent_leave_places_to_others },

@@ -334,7 +334,7 @@ const struct tei_test_case rail_disconnect_cases[] = {
 	  test_cut_of_reused_number_is_skipped },
 	{ "peer_that_does_not_read_counts_as_alive",
 	  test_peer_that_does_not_read_counts_as_alive },
-	{ "test_lane_descriptors_are_marked_close_on_exec",
+	{ "lane_descriptors_are_marked_close_on_exec",
 	  test_lane_descriptors_are_marked_close_on_exec },
 	{ NULL, NULL },
 };

@@ -151,7 +151,7 @@ static void test_range_without_a_free_port_is_named_in_the_error(void)
 }
 
 const struct tei_test_case rail_ports_cases[] = {
-	{ "test_all_lanes_listen_inside_the_range",
+	{ "all_lanes_listen_inside_the_range",
 	  test_all_lanes_listen_inside_the_range },
 	{ "port_of_the_contact_address_is_reserved",
 	  test_port_of_the_contact_address_is_reserved },

@@ -189,14 +189,13 @@ static void test_malformed_report_is_ignored(void)
 }
 
 const struct tei_test_case rail_served_cases[] = {
-	{ "test_target_shows_the_bytes_that_a_peer_moved",
+	{ "target_shows_the_bytes_that_a_peer_moved",
 	  test_target_shows_the_bytes_that_a_peer_moved },
-	{ "test_totals_that_did_not_change_are_not_reported_again",
+	{ "totals_that_did_not_change_are_not_reported_again",
 	  test_totals_that_did_not_change_are_not_reported_again },
-	{ "test_plane_without_reports_sends_none",
+	{ "plane_without_reports_sends_none",
 	  test_plane_without_reports_sends_none },
-	{ "test_totals_of_a_peer_only_grow", test_totals_of_a_peer_only_grow },
-	{ "test_malformed_report_is_ignored",
-	  test_malformed_report_is_ignored },
+	{ "totals_of_a_peer_only_grow", test_totals_of_a_peer_only_grow },
+	{ "malformed_report_is_ignored", test_malformed_report_is_ignored },
 	{ NULL, NULL },
 };
