@@ -30,6 +30,28 @@ static bool create_shows(transfer_engine_t engine, const char *line)
 	return strstr(create_text, line) != NULL;
 }
 
+static void test_topology_text_names_the_rails_of_a_location(void)
+{
+	const char *const one[] = { "MOONRAIL_DEVICES=127.0.0.1" };
+	char small[4];
+	transfer_engine_t e;
+	int n;
+
+	CU_ASSERT_EQUAL_FATAL(create_with(one, 1, &e), 0);
+	CU_ASSERT_EQUAL(te_topology_text(e, create_text, 3), 2);
+	CU_ASSERT_STRING_EQUAL(create_text, "{}");
+	CU_ASSERT_PTR_NOT_NULL(installTransport(e, "tcp", NULL));
+	n = te_topology_text(e, create_text, sizeof(create_text));
+	CU_ASSERT(n > 2 && create_text[0] == '{' && create_text[n - 1] == '}');
+	CU_ASSERT_PTR_NOT_NULL(strstr(create_text, "\"cpu:0\":[["));
+	CU_ASSERT_EQUAL(te_topology_text(e, small, sizeof(small)), n);
+	CU_ASSERT_EQUAL(strlen(small), sizeof(small) - 1);
+	CU_ASSERT_EQUAL(te_topology_text(e, NULL, 0), n);
+	CU_ASSERT_EQUAL(te_topology_text(e, NULL, 1), -1);
+	destroyTransferEngine(e);
+	CU_ASSERT_EQUAL(te_topology_text(e, create_text, 1), -1);
+}
+
 /* Returns true if the last error's text and hint contain these words. */
 static bool create_last_says(const char *text, const char *hint)
 {
@@ -316,6 +338,8 @@ static void test_provider_transport_with_other_rdma_is_refused(void)
 }
 
 const struct tei_test_case create_cases[] = {
+	{ "topology_text_names_the_rails_of_a_location",
+	  test_topology_text_names_the_rails_of_a_location },
 	{ "provider_transport_without_device_says_so",
 	  test_provider_transport_without_device_says_so },
 	{ "provider_transport_with_other_rdma_is_refused",

@@ -214,6 +214,23 @@ static char *links_topo(struct engine *e, bool json)
 	return text;
 }
 
+int te_topology_text(transfer_engine_t engine, char *buf, size_t len)
+{
+	struct engine *e = engine_from(engine);
+	char *text;
+	int n;
+
+	if (!e || (len && !buf))
+		return engine_bad(e, __func__, NULL);
+	text = e->topo ? links_topo(e, true) : strdup("{}");
+	if (!text)
+		return tei_err_fail(NULL, TEI_ERR_MEMORY, "engine", NULL,
+				    "te_topology_text: out of memory");
+	n = snprintf(buf, len, "%s", text);
+	free(text);
+	return n;
+}
+
 static const char *links_get(const cJSON *o, const char *key)
 {
 	const char *s = cJSON_GetStringValue(

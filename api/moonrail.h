@@ -429,6 +429,14 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
  */
 int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
 
+/*
+ * Writes the topology that the engine uses to buf as JSON, an object that maps
+ * each location to [[preferred rails], [other rails]], truncated as above. Returns
+ * the length of the complete text without its terminator, -1, or -302 if memory
+ * is short. An engine without a transport has the topology {}.
+ */
+int te_topology_text(transfer_engine_t engine, char *buf, size_t len);
+
 /* --- objects: descriptors as blobs ---------------------------------------- */
 
 /* Maximum length of a blob, bytes. */

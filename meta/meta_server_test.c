@@ -577,7 +577,7 @@ const struct tei_test_case server_cases[] = {
 	  test_moved_server_answers_at_both_addresses },
 	{ "moved_server_takes_another_port_if_its_own_is_taken",
 	  test_moved_server_takes_another_port_if_its_own_is_taken },
-	{ "test_repeated_failures_of_an_endpoint_are_logged_once_for_each_"
+	{ "repeated_failures_of_an_endpoint_are_logged_once_for_each_"
 	  "cause",
 	  test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause },
 	{ "failed_connections_say_what_to_do",
