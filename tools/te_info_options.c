@@ -55,26 +55,25 @@ static const struct ft_option option_table[] = {
 	{ "child", FT_TEXT, FIELD(child), 0, 0, NULL, NULL, NULL },
 	{ "rail", FT_TEXT, FIELD(rail), 0, 0, NULL, NULL, NULL },
 	{ "remote", FT_TEXT, FIELD(remote), 0, 0, NULL, NULL, NULL },
-	{ "help", FT_FLAG, FIELD(help), 0, 0, NULL, "", "this text" },
 	{ "version", FT_FLAG, FIELD(version), 0, 0, NULL, "",
 	  "versions of moonrail and libfabric" },
 };
 
 static const struct ft_options option_all = {
-	"te_info", option_table, sizeof(option_table) / sizeof(*option_table),
-	24,
+	.program = "te_info",
+	.usage = "[--OPTION[=VALUE] ...]",
+	.about = "Shows the rails, providers, topology and settings that an engine\n"
+		 "would use here. A semicolon precedes the default of an option.",
+	.rows = option_table,
+	.n = sizeof(option_table) / sizeof(*option_table),
+	.width = 24,
+	.notes = "Exit status: 0 no finding, or notes only; 1 a warning; 2 a fault;\n"
+		 "3 wrong options, or the output cannot be written.",
 };
 
 void info_help(void)
 {
-	puts("usage: te_info [--OPTION[=VALUE] ...]\n"
-	     "\n"
-	     "Shows the rails, providers, topology and settings that an engine\n"
-	     "would use here. A semicolon precedes the default of an option.\n");
 	ft_options_help(&option_all);
-	puts("\n"
-	     "Exit status: 0 no finding, or notes only; 1 a warning; 2 a fault;\n"
-	     "3 wrong options, or the output cannot be written.");
 }
 
 static int options_refuse(const char *why)
@@ -162,14 +161,18 @@ static int options_check(const struct info_opts *opts)
 
 int info_parse(int argc, char **argv, struct info_opts *opts)
 {
+	int first;
+
 	memset(opts, 0, sizeof(*opts));
 	opts->metadata_server = "P2PHANDSHAKE";
 	opts->protocol = "auto";
 	opts->root = "";
 	opts->expected_peers = 64;
 	opts->probe_time = 0.2;
-	if (ft_options_read(&option_all, argc, argv, opts))
+	first = ft_options_read(&option_all, argc, argv, opts);
+	if (first < 0)
 		return INFO_EXIT_USAGE;
+	opts->help = !first;
 	if (opts->help || opts->version || opts->child)
 		return 0;
 	return options_check(opts);

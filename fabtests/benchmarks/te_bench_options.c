@@ -129,14 +129,30 @@ static const struct ft_option option_table[] = {
 	{ "json", FT_FLAG, FIELD(json), 0, 0, NULL, "",
 	  "print one JSON object as the last line" },
 	{ "child", FT_FLAG, FIELD(child), 0, 0, NULL, NULL, NULL },
-	{ "help", FT_FLAG, FIELD(help), 0, 0, NULL, "", "this text" },
 	{ "version", FT_FLAG, FIELD(version), 0, 0, NULL, "",
 	  "versions of moonrail and libfabric" },
 };
 
 static const struct ft_options option_all = {
-	"te_bench", option_table, sizeof(option_table) / sizeof(*option_table),
-	28,
+	.program = "te_bench",
+	.usage = "[--mode=MODE] [--OPTION=VALUE ...]",
+	.about = "Measures transfers between two processes. A semicolon precedes\n"
+		 "the default of an option. Sizes take K, M, G (powers of\n"
+		 "1024).",
+	.rows = option_table,
+	.n = sizeof(option_table) / sizeof(*option_table),
+	.width = 28,
+	.notes = "Example, on one host and on two:\n"
+		 "  te_bench --mode=loopback --protocol=tcp --operation=write \\\n"
+		 "           --block_size=1M --batch_size=16 --verify --json\n"
+		 "\n"
+		 "  target$     te_bench --mode=target --protocol=tcp\n"
+		 "  10.0.0.2:15023\n"
+		 "  initiator$  te_bench --mode=initiator --protocol=tcp \\\n"
+		 "                       --segment_id=10.0.0.2:15023\n"
+		 "\n"
+		 "Exit status: 0 success; 1 a failed set-up, transfer or comparison;\n"
+		 "2 wrong options.",
 };
 
 const char *bench_mode_name(int mode)
@@ -156,24 +172,7 @@ const char *bench_pages_name(int pages)
 
 void bench_help(void)
 {
-	puts("usage: te_bench [--mode=MODE] [--OPTION=VALUE ...]\n"
-	     "\n"
-	     "Measures transfers between two processes. A semicolon precedes\n"
-	     "the default of an option. Sizes take K, M, G (powers of\n"
-	     "1024).\n");
 	ft_options_help(&option_all);
-	puts("\n"
-	     "Example, on one host and on two:\n"
-	     "  te_bench --mode=loopback --protocol=tcp --operation=write \\\n"
-	     "           --block_size=1M --batch_size=16 --verify --json\n"
-	     "\n"
-	     "  target$     te_bench --mode=target --protocol=tcp\n"
-	     "  10.0.0.2:15023\n"
-	     "  initiator$  te_bench --mode=initiator --protocol=tcp \\\n"
-	     "                       --segment_id=10.0.0.2:15023\n"
-	     "\n"
-	     "Exit status: 0 success; 1 a failed set-up, transfer or comparison;\n"
-	     "2 wrong options.");
 }
 
 static int options_refuse(const char *why)
@@ -366,6 +365,8 @@ static void options_by_mode(struct bench_opts *opts)
 
 int bench_parse(int argc, char **argv, struct bench_opts *opts)
 {
+	int first;
+
 	memset(opts, 0, sizeof(*opts));
 	opts->metadata_server = "P2PHANDSHAKE";
 	opts->threads = 1;
@@ -374,8 +375,10 @@ int bench_parse(int argc, char **argv, struct bench_opts *opts)
 	opts->engines = 1;
 	opts->warmup = 1;
 	opts->max_errors = 1;
-	if (ft_options_read(&option_all, argc, argv, opts))
+	first = ft_options_read(&option_all, argc, argv, opts);
+	if (first < 0)
 		return BENCH_USAGE;
+	opts->help = !first;
 	options_by_mode(opts);
 	if (options_places(opts))
 		return BENCH_USAGE;

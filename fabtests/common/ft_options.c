@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fabtests/common/ft_num.h"
 #include "fabtests/common/ft_options.h"
 
-/* The option being read: the program, its row and the text of its value. */
+/* The option or operand that is being read. */
 struct option_at {
 	const char *program;
+	const char *dashes;		/* before the name: "--", or "" before an
+					 * operand */
 	const struct ft_option *row;
 	const char *value;
 };
@@ -16,8 +20,8 @@ struct option_at {
 /* Prints why the value is refused and returns -1. */
 static int option_wrong(const struct option_at *at, const char *why)
 {
-	fprintf(stderr, "%s: --%s=%s: %s\n", at->program, at->row->name,
-		at->value, why);
+	fprintf(stderr, "%s: %s%s=%s: %s\n", at->program, at->dashes,
+		at->row->name, at->value, why);
 	return -1;
 }
 
@@ -117,67 +121,164 @@ static int option_set(const struct option_at *at, void *field)
 	return -1;
 }
 
-static const struct ft_option *option_find(const struct ft_options *options,
-					   const char *name, size_t len)
-{
-	for (size_t i = 0; i < options->n; i++) {
-		const char *want = options->rows[i].name;
-		size_t at = 0;
+/* --- getopt ---------------------------------------------------------------- */
 
-		while (at < len && want[at] &&
-		       (name[at] == want[at] ||
-			(name[at] == '-' && want[at] == '_')))
-			at++;
-		if (at == len && !want[at])
-			return &options->rows[i];
+#define OPTION_FIRST	256		/* value of the first row; a character is
+					 * below */
+#define OPTION_NAME	48		/* bytes of a name */
+
+/* The table for getopt: each row, again with "-" for "_", --help, and the end. */
+struct option_table {
+	struct option rows[2 * FT_OPTIONS_MAX + 2];
+	char dashed[FT_OPTIONS_MAX][OPTION_NAME];
+};
+
+static void option_table_fill(struct option_table *t,
+			      const struct ft_options *options)
+{
+	size_t used = 0;
+
+	memset(t, 0, sizeof(*t));
+	for (size_t i = 0; i < options->n && i < FT_OPTIONS_MAX; i++) {
+		const struct ft_option *row = &options->rows[i];
+		struct option *o = &t->rows[used++];
+		char *at = t->dashed[i];
+
+		o->name = row->name;
+		o->has_arg = row->kind == FT_FLAG ? optional_argument :
+						    required_argument;
+		o->val = OPTION_FIRST + (int)i;
+		if (!strchr(row->name, '_'))
+			continue;
+		snprintf(at, OPTION_NAME, "%s", row->name);
+		while ((at = strchr(at, '_')))
+			*at = '-';
+		t->rows[used] = *o;
+		t->rows[used++].name = t->dashed[i];
 	}
-	return NULL;
+	t->rows[used] = (struct option){ "help", no_argument, NULL, 'h' };
+}
+
+/* Reports an argument that getopt refuses, and returns -1. */
+static int option_refused(const struct ft_options *options, int c,
+			  const char *arg)
+{
+	if (c == ':')
+		fprintf(stderr, "%s: %s needs a value\n", options->program, arg);
+	else
+		fprintf(stderr, "%s: unknown argument %s; see %s --help\n",
+			options->program, arg, options->program);
+	return -1;
+}
+
+/* Reads the operands that have rows. Returns as ft_options_read. */
+static int option_operands(const struct ft_options *options, int argc,
+			   char **argv, void *into)
+{
+	size_t i;
+
+	for (i = 0; i < options->operand_count && optind < argc; i++)
+		if (ft_options_operand(options->program, &options->operands[i],
+				       argv[optind++], into))
+			return -1;
+	if (optind < argc && !options->more)
+		return option_refused(options, '?', argv[optind]);
+	return optind;
 }
 
 int ft_options_read(const struct ft_options *options, int argc, char **argv,
 		    void *into)
 {
-	struct option_at at = { .program = options->program };
+	struct option_at at = { .program = options->program, .dashes = "--" };
+	struct option_table table;
+	int c;
 
-	for (int i = 1; i < argc; i++) {
-		const char *name = argv[i] + strspn(argv[i], "-");
-		size_t dashes = (size_t)(name - argv[i]);
-		size_t len = strcspn(name, "=");
-
-		at.row = option_find(options, name, len);
-		at.value = name[len] ? name + len + 1 : NULL;
-		if (!dashes || dashes > 2 || !at.row) {
-			fprintf(stderr, "%s: unknown argument %s; see "
-				"%s --help\n", at.program, argv[i], at.program);
-			return -1;
-		}
-		if (!at.value && at.row->kind != FT_FLAG)
-			at.value = argv[++i];
-		if (!at.value && at.row->kind != FT_FLAG) {
-			fprintf(stderr, "%s: --%s needs a value\n", at.program,
-				at.row->name);
-			return -1;
-		}
+	option_table_fill(&table, options);
+	opterr = 0;
+	optind = 0;		/* restarts getopt */
+	while ((c = getopt_long_only(argc, argv, ":", table.rows, NULL)) >= 0) {
+		if (c == 'h')
+			return 0;
+		if (c < OPTION_FIRST)
+			return option_refused(options, c, argv[optind - 1]);
+		at.row = &options->rows[c - OPTION_FIRST];
+		at.value = optarg;
 		if (option_set(&at, (char *)into + at.row->field))
 			return -1;
 	}
-	return 0;
+	return option_operands(options, argc, argv, into);
+}
+
+int ft_options_operand(const char *program, const struct ft_option *row,
+		       const char *value, void *into)
+{
+	const struct option_at at = { program, "", row, value };
+
+	return option_set(&at, (char *)into + row->field);
+}
+
+int ft_options_take(const struct ft_options *options, int argc, char **argv,
+		    void *into)
+{
+	int first = ft_options_read(options, argc, argv, into);
+
+	if (first < 0)
+		exit(2);
+	if (!first) {
+		ft_options_help(options);
+		exit(fflush(stdout) ? 2 : 0);
+	}
+	return first;
+}
+
+const char *ft_options_word(int argc, char **argv, const char *operand,
+			    const char *help)
+{
+	const struct ft_option row = { operand, FT_TEXT, 0, 0, 0, NULL, "", help };
+	const char *slash = strrchr(argv[0], '/'), *word = NULL;
+	char usage[64];
+	const struct ft_options options = {
+		.program = slash ? slash + 1 : argv[0], .usage = usage,
+		.operands = &row, .operand_count = 1, .width = 12,
+	};
+
+	snprintf(usage, sizeof(usage), "[%s]", operand);
+	ft_options_take(&options, argc, argv, &word);
+	return word;
+}
+
+/* --- help ------------------------------------------------------------------ */
+
+/* Prints a row: the head, and the lines of the text below each other. */
+static void option_help(int width, const char *head, const char *text)
+{
+	const char *end;
+
+	for (; (end = strchr(text, '\n')); text = end + 1, head = "")
+		printf("  %-*s %.*s\n", width, head, (int)(end - text), text);
+	printf("  %-*s %s\n", width, head, text);
 }
 
 void ft_options_help(const struct ft_options *options)
 {
+	char head[64];
+
+	printf("usage: %s %s\n\n", options->program, options->usage);
+	if (options->about)
+		printf("%s\n\n", options->about);
+	for (size_t i = 0; i < options->operand_count; i++)
+		option_help(options->width, options->operands[i].name,
+			    options->operands[i].help);
 	for (size_t i = 0; i < options->n; i++) {
 		const struct ft_option *row = &options->rows[i];
-		const char *text = row->help, *end;
-		char head[64];
 
 		if (!row->arg)
 			continue;
 		snprintf(head, sizeof(head), "--%s%s%s", row->name,
 			 *row->arg ? "=" : "", row->arg);
-		for (; (end = strchr(text, '\n')); text = end + 1, *head = '\0')
-			printf("  %-*s %.*s\n", options->width, head,
-			       (int)(end - text), text);
-		printf("  %-*s %s\n", options->width, head, text);
+		option_help(options->width, head, row->help);
 	}
+	option_help(options->width, "--help", "this text");
+	if (options->notes)
+		printf("\n%s\n", options->notes);
 }
