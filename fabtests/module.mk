@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 FABTESTS_COMMON_SRCS = \
 	fabtests/common/ft_hist.c \
-	fabtests/common/ft_json.c \
 	fabtests/common/ft_num.c \
 	fabtests/common/ft_options.c \
 	fabtests/common/ft_pattern.c \
@@ -31,6 +30,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_engine.c \
 	fabtests/benchmarks/te_bench_idle.c \
 	fabtests/benchmarks/te_bench_initiator.c \
+	fabtests/benchmarks/te_bench_json.c \
 	fabtests/benchmarks/te_bench_memory.c \
 	fabtests/benchmarks/te_bench_options.c \
 	fabtests/benchmarks/te_bench_raw.c \
@@ -43,7 +43,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_target.c \
 	# EOL
 
-LIBS_te_bench = -lfabric -lnuma
+LIBS_te_bench = -lfabric -lnuma -lcjson
 
 FX_SRCS = \
 	fabtests/functional/fx_atomic.c \

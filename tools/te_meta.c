@@ -2,6 +2,7 @@
 /*
  * te_meta: edits the descriptors of file segments in a metadata store.
  */
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabtests/common/ft_json.h"
 #include "moonrail.h"
 #include "tools/te_meta.h"
 #include "util/clock.h"
@@ -30,41 +30,55 @@ static int main_list(struct tei_meta_store *store, uint64_t deadline_ns)
 	return META_EXIT_OK;
 }
 
-static void main_file(const struct tei_meta_file *f)
+/* Adds all 64 bits of a number; cJSON's own numbers have 53. */
+static void show_number(cJSON *object, const char *key, uint64_t value)
 {
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	cJSON_AddRawToObject(object, key, text);
+}
+
+static void show_file(cJSON *list, const struct tei_meta_file *f)
+{
+	cJSON *o = cJSON_CreateObject(), *paths;
 	uint32_t i;
 
-	printf("    { \"file_path\": ");
-	ft_json_text(stdout, f->path);
-	printf(", \"length\": %" PRIu64 ", \"local_path_map\": {", f->length);
-	for (i = 0; i < f->local_count; i++) {
-		printf(i ? ", " : " ");
-		ft_json_text(stdout, f->local[i].server);
-		printf(": ");
-		ft_json_text(stdout, f->local[i].path);
+	if (!cJSON_AddItemToArray(list, o)) {
+		cJSON_Delete(o);
+		return;
 	}
-	printf(f->local_count ? " } }" : "} }");
+	cJSON_AddStringToObject(o, "file_path", f->path);
+	show_number(o, "length", f->length);
+	paths = cJSON_AddObjectToObject(o, "local_path_map");
+	for (i = 0; i < f->local_count; i++)
+		cJSON_AddStringToObject(paths, f->local[i].server,
+					f->local[i].path);
 }
 
 static int main_show(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns)
 {
+	cJSON *doc = cJSON_CreateObject(), *list;
 	struct tei_meta_desc *d;
+	char *text;
 	uint32_t i;
 
-	if (tei_meta_store_fetch(store, name, deadline_ns, &d, NULL))
+	if (tei_meta_store_fetch(store, name, deadline_ns, &d, NULL)) {
+		cJSON_Delete(doc);
 		return META_EXIT_FAILED;
-	printf("{ \"server_name\": ");
-	ft_json_text(stdout, d->name);
-	printf(", \"protocol\": ");
-	ft_json_text(stdout, d->protocol);
-	printf(", \"size\": %" PRIu64 ",\n  \"buffers\": [\n", d->size);
-	for (i = 0; i < d->file_count; i++) {
-		main_file(&d->files[i]);
-		printf(i + 1 < d->file_count ? ",\n" : "\n");
 	}
-	printf("  ] }\n");
+	cJSON_AddStringToObject(doc, "server_name", d->name);
+	cJSON_AddStringToObject(doc, "protocol", d->protocol);
+	show_number(doc, "size", d->size);
+	list = cJSON_AddArrayToObject(doc, "buffers");
+	for (i = 0; i < d->file_count; i++)
+		show_file(list, &d->files[i]);
 	tei_meta_desc_unref(d);
+	text = cJSON_Print(doc);
+	cJSON_Delete(doc);
+	puts(text ? text : "{}");
+	cJSON_free(text);
 	return META_EXIT_OK;
 }
 

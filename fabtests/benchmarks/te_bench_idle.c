@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/benchmarks/te_bench_json.h"
 #include "fabtests/common/ft_clock.h"
-#include "fabtests/common/ft_json.h"
 
 enum { IDLE_SETTLE_MS = 500 };	/* wait until the work after a transfer is
 				 * done */
@@ -74,7 +74,7 @@ static int idle_measure(struct idle *idle)
 
 static void idle_report(const struct idle *idle)
 {
-	struct ft_json json = { .out = stdout };
+	cJSON *json;
 	double mine = 100 * idle->cpu_seconds / idle->seconds;
 	double its = 100 * idle->target_cpu_seconds / idle->seconds;
 
@@ -82,14 +82,13 @@ static void idle_report(const struct idle *idle)
 	       "initiator %.3f %%\n", idle->seconds, its, mine);
 	if (!idle->opts->json)
 		return;
-	ft_json_open(&json, NULL, '{');
-	ft_json_str(&json, "mode", "idle");
-	ft_json_str(&json, "transport", idle->opts->protocol);
-	ft_json_num(&json, "seconds", idle->seconds);
-	ft_json_num(&json, "cpu_percent", mine);
-	ft_json_num(&json, "target_cpu_percent", its);
-	ft_json_close(&json, '}');
-	putchar('\n');
+	json = cJSON_CreateObject();
+	cJSON_AddStringToObject(json, "mode", "idle");
+	cJSON_AddStringToObject(json, "transport", idle->opts->protocol);
+	bench_json_num(json, "seconds", idle->seconds);
+	bench_json_num(json, "cpu_percent", mine);
+	bench_json_num(json, "target_cpu_percent", its);
+	bench_json_print(json);
 }
 
 static int idle_with_engine(struct idle *idle, const char *name)

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/benchmarks/te_bench_json.h"
 #include "fabtests/benchmarks/te_bench_raw.h"
 #include "fabtests/common/ft_clock.h"
-#include "fabtests/common/ft_json.h"
 #include "fabtests/common/ft_num.h"
 
 enum { REG_ROUNDS = 7, REG_APART = 4096 };
@@ -118,23 +118,21 @@ static void reg_report(void)
 
 static void reg_json(void)
 {
-	struct ft_json json = { .out = stdout };
+	cJSON *json = cJSON_CreateObject();
 
-	ft_json_open(&json, NULL, '{');
-	ft_json_str(&json, "mode", "register");
-	ft_json_u64(&json, "buffers", reg.n);
-	ft_json_u64(&json, "block_size", reg.opts->block_size);
-	ft_json_str(&json, "location", reg.opts->location ? reg.opts->location :
-							    "*");
-	ft_json_str(&json, "pages", bench_pages_name(reg.opts->pages));
-	ft_json_num(&json, "register_us", reg_median(reg.engine_us.reg));
-	ft_json_num(&json, "register_plain_us",
-		    reg_median(reg.plain_us.reg));
-	ft_json_num(&json, "unregister_us", reg_median(reg.engine_us.dereg));
-	ft_json_num(&json, "unregister_plain_us",
-		    reg_median(reg.plain_us.dereg));
-	ft_json_close(&json, '}');
-	putchar('\n');
+	cJSON_AddStringToObject(json, "mode", "register");
+	bench_json_u64(json, "buffers", reg.n);
+	bench_json_u64(json, "block_size", reg.opts->block_size);
+	cJSON_AddStringToObject(json, "location",
+				reg.opts->location ? reg.opts->location : "*");
+	cJSON_AddStringToObject(json, "pages",
+				bench_pages_name(reg.opts->pages));
+	bench_json_num(json, "register_us", reg_median(reg.engine_us.reg));
+	bench_json_num(json, "register_plain_us", reg_median(reg.plain_us.reg));
+	bench_json_num(json, "unregister_us", reg_median(reg.engine_us.dereg));
+	bench_json_num(json, "unregister_plain_us",
+		       reg_median(reg.plain_us.dereg));
+	bench_json_print(json);
 }
 
 /* --- start and end ------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fabtests/benchmarks/te_bench.h"
-#include "fabtests/common/ft_json.h"
+#include "fabtests/benchmarks/te_bench_json.h"
 #include "fabtests/common/ft_num.h"
 
 static double report_us(const struct bench_result *result, double part)
@@ -96,68 +96,66 @@ static void report_text(const struct bench_opts *opts,
 	printf("  %-12s %llu\n", "errors", (unsigned long long)result->errors);
 }
 
-static void report_json_rails(struct ft_json *json,
-			      const struct bench_opts *opts,
+static void report_json_rails(cJSON *json, const struct bench_opts *opts,
 			      const struct bench_result *result)
 {
-	ft_json_open(json, "rails", '[');
+	cJSON *rails = cJSON_AddArrayToObject(json, "rails");
+
 	for (size_t i = 0; i < result->n_rails; i++) {
 		const struct te_rail_stats *rail = &result->rails[i];
+		cJSON *o = bench_json_append(rails);
 
-		ft_json_open(json, NULL, '{');
-		ft_json_str(json, "name", rail->name);
-		ft_json_str(json, "provider", rail->provider);
-		ft_json_u64(json, "bytes", report_rail_bytes(opts, rail));
-		ft_json_u64(json, "errors", rail->errors);
-		ft_json_close(json, '}');
+		cJSON_AddStringToObject(o, "name", rail->name);
+		cJSON_AddStringToObject(o, "provider", rail->provider);
+		bench_json_u64(o, "bytes", report_rail_bytes(opts, rail));
+		bench_json_u64(o, "errors", rail->errors);
 	}
-	ft_json_close(json, ']');
 }
 
-static void report_json_latency(struct ft_json *json,
-				const struct bench_result *result)
+static void report_json_latency(cJSON *json, const struct bench_result *result)
 {
-	ft_json_open(json, "latency_us", '{');
-	ft_json_num(json, "p50", report_us(result, .5));
-	ft_json_num(json, "p90", report_us(result, .9));
-	ft_json_num(json, "p99", report_us(result, .99));
-	ft_json_num(json, "max", (double)result->latency.max / 1e3);
-	ft_json_close(json, '}');
+	cJSON *o = cJSON_AddObjectToObject(json, "latency_us");
+
+	bench_json_num(o, "p50", report_us(result, .5));
+	bench_json_num(o, "p90", report_us(result, .9));
+	bench_json_num(o, "p99", report_us(result, .99));
+	bench_json_num(o, "max", (double)result->latency.max / 1e3);
 }
 
 static void report_json(const struct bench_opts *opts,
 			const struct bench_result *result)
 {
-	struct ft_json json = { .out = stdout };
+	cJSON *json = cJSON_CreateObject();
 
-	ft_json_open(&json, NULL, '{');
-	ft_json_str(&json, "mode", bench_mode_name(opts->mode));
-	ft_json_str(&json, "operation", bench_operation_name(opts->operation));
-	ft_json_str(&json, "transport", result->transport);
-	ft_json_u64(&json, "block_size", opts->block_size);
-	ft_json_u64(&json, "batch_size", opts->batch_size);
-	ft_json_u64(&json, "window", opts->window);
-	ft_json_u64(&json, "threads", opts->threads);
-	ft_json_u64(&json, "buffer_size", opts->buffer_size);
-	ft_json_str(&json, "location", opts->location ? opts->location : "*");
-	ft_json_str(&json, "target_location",
-		    opts->target_location ? opts->target_location : "*");
-	ft_json_str(&json, "pages", bench_pages_name(opts->pages));
-	ft_json_num(&json, "seconds", result->seconds);
-	ft_json_u64(&json, "bytes", result->bytes);
-	ft_json_u64(&json, "operations", result->operations);
-	ft_json_num(&json, "gb_per_s", result->rate / 1e9);
-	ft_json_num(&json, "ops_per_s", report_ops(opts, result));
-	report_json_latency(&json, result);
-	ft_json_u64(&json, "errors", result->errors);
-	ft_json_u64(&json, "verified_bytes", result->verified);
-	ft_json_num(&json, "cpu_seconds", result->cpu_seconds);
+	cJSON_AddStringToObject(json, "mode", bench_mode_name(opts->mode));
+	cJSON_AddStringToObject(json, "operation",
+				bench_operation_name(opts->operation));
+	cJSON_AddStringToObject(json, "transport", result->transport);
+	bench_json_u64(json, "block_size", opts->block_size);
+	bench_json_u64(json, "batch_size", opts->batch_size);
+	bench_json_u64(json, "window", opts->window);
+	bench_json_u64(json, "threads", opts->threads);
+	bench_json_u64(json, "buffer_size", opts->buffer_size);
+	cJSON_AddStringToObject(json, "location",
+				opts->location ? opts->location : "*");
+	cJSON_AddStringToObject(json, "target_location",
+				opts->target_location ? opts->target_location
+						      : "*");
+	cJSON_AddStringToObject(json, "pages", bench_pages_name(opts->pages));
+	bench_json_num(json, "seconds", result->seconds);
+	bench_json_u64(json, "bytes", result->bytes);
+	bench_json_u64(json, "operations", result->operations);
+	bench_json_num(json, "gb_per_s", result->rate / 1e9);
+	bench_json_num(json, "ops_per_s", report_ops(opts, result));
+	report_json_latency(json, result);
+	bench_json_u64(json, "errors", result->errors);
+	bench_json_u64(json, "verified_bytes", result->verified);
+	bench_json_num(json, "cpu_seconds", result->cpu_seconds);
 	if (result->target_cpu_seconds >= 0)
-		ft_json_num(&json, "target_cpu_seconds",
-			    result->target_cpu_seconds);
-	report_json_rails(&json, opts, result);
-	ft_json_close(&json, '}');
-	putchar('\n');
+		bench_json_num(json, "target_cpu_seconds",
+			       result->target_cpu_seconds);
+	report_json_rails(json, opts, result);
+	bench_json_print(json);
 }
 
 int bench_report(const struct bench_opts *opts,

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "fabtests/benchmarks/te_bench.h"
+#include "fabtests/benchmarks/te_bench_json.h"
 #include "fabtests/common/ft_clock.h"
-#include "fabtests/common/ft_json.h"
 #include "fabtests/common/ft_num.h"
 
 enum {
@@ -278,31 +278,28 @@ static void segments_text(void)
 
 static void segments_json(void)
 {
-	struct ft_json json = { .out = stdout };
+	cJSON *json = cJSON_CreateObject(), *memory, *o;
 
-	ft_json_open(&json, NULL, '{');
-	ft_json_str(&json, "mode", "segments");
-	ft_json_str(&json, "transport", segments.opts->protocol);
-	ft_json_u64(&json, "segments", segments.opts->segments);
-	ft_json_num(&json, "one_us", segments_us(&segments.hist_one));
-	ft_json_num(&json, "many_us", segments_us(&segments.hist_many));
-	ft_json_num(&json, "around_us", segments_us(&segments.hist_around));
-	ft_json_num(&json, "ratio", segments.ratios[SEGMENTS_ROUNDS / 2]);
-	ft_json_num(&json, "ratio_min", segments.ratios[0]);
-	ft_json_num(&json, "ratio_max", segments.ratios[SEGMENTS_ROUNDS - 1]);
-	ft_json_open(&json, "memory", '[');
+	cJSON_AddStringToObject(json, "mode", "segments");
+	cJSON_AddStringToObject(json, "transport", segments.opts->protocol);
+	bench_json_u64(json, "segments", segments.opts->segments);
+	bench_json_num(json, "one_us", segments_us(&segments.hist_one));
+	bench_json_num(json, "many_us", segments_us(&segments.hist_many));
+	bench_json_num(json, "around_us", segments_us(&segments.hist_around));
+	bench_json_num(json, "ratio", segments.ratios[SEGMENTS_ROUNDS / 2]);
+	bench_json_num(json, "ratio_min", segments.ratios[0]);
+	bench_json_num(json, "ratio_max", segments.ratios[SEGMENTS_ROUNDS - 1]);
+	memory = cJSON_AddArrayToObject(json, "memory");
 	for (size_t i = 0; i < segments.n_steps; i++) {
-		ft_json_open(&json, NULL, '{');
-		ft_json_u64(&json, "segments", segments.steps[i].count);
-		ft_json_num(&json, "open_kib", segments.steps[i].open_kib);
-		ft_json_num(&json, "used_kib", segments.steps[i].open_kib +
-					       segments.steps[i].used_kib);
-		ft_json_num(&json, "open_ms", segments.steps[i].open_ms);
-		ft_json_close(&json, '}');
+		o = bench_json_append(memory);
+		bench_json_u64(o, "segments", segments.steps[i].count);
+		bench_json_num(o, "open_kib", segments.steps[i].open_kib);
+		bench_json_num(o, "used_kib",
+			       segments.steps[i].open_kib +
+				       segments.steps[i].used_kib);
+		bench_json_num(o, "open_ms", segments.steps[i].open_ms);
 	}
-	ft_json_close(&json, ']');
-	ft_json_close(&json, '}');
-	putchar('\n');
+	bench_json_print(json);
 }
 
 static void segments_report(void)
