@@ -178,6 +178,25 @@ refuses()
 	return 1
 }
 
+# Names take "-" for "_", one dash for two, and abbreviations. A wrong value is
+# refused with its option and the allowed range.
+options_read()
+{
+	mode memcpy gb_per_s --buffer-size 1M -block_size=4K --verif=false ||
+		return 1
+	refuses 2 '^te_bench: --threads=0: must be a number from 1 to 1024$' \
+		--threads=0 &&
+		refuses 2 '^te_bench: --block_size=1Q: must be a size .* from 1 ' \
+			--block-size 1Q &&
+		refuses 2 '^te_bench: --mode=x: must be one of initiator ' -mode=x &&
+		refuses 2 '^te_bench: --verify=2: must be true or false$' \
+			--verify=2 &&
+		refuses 2 '^te_bench: --seed needs a value$' --seed &&
+		refuses 2 '^te_bench: unknown argument --t; see' --t=1 &&
+		refuses 2 '^te_bench: unknown argument word; see' word &&
+		refuses 0 '^usage: te_bench ' --help --threads=0
+}
+
 registers()
 {
 	mode register register_us --device_name=127.0.0.1 --batch_size=8 \
@@ -341,6 +360,7 @@ files_of_nothing()
 	grep -q '^bench-files: fio: .* no figures$' "$tmp/said"
 }
 
+check 'options are read, or refused with the range' options_read
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
