@@ -7,17 +7,23 @@ SRCS += \
 	prov/rail/conn/rail_loss.c \
 	prov/rail/conn/rail_reopen.c \
 	prov/rail/conn/rail_tcp.c \
+	prov/rail/core/rail_addr.c \
 	prov/rail/core/rail_cloexec.c \
 	prov/rail/core/rail_closing.c \
+	prov/rail/core/rail_done.c \
+	prov/rail/core/rail_failure.c \
 	prov/rail/core/rail_hmem.c \
 	prov/rail/core/rail_info.c \
 	prov/rail/core/rail_lane.c \
 	prov/rail/core/rail_limits.c \
+	prov/rail/core/rail_list.c \
 	prov/rail/core/rail_mr.c \
 	prov/rail/core/rail_mr_open.c \
 	prov/rail/core/rail_numa.c \
+	prov/rail/core/rail_peer_state.c \
 	prov/rail/core/rail_ports.c \
 	prov/rail/core/rail_reg.c \
+	prov/rail/core/rail_wake.c \
 	prov/rail/core/rail_window.c \
 	prov/rail/health/rail_health.c \
 	prov/rail/health/rail_link.c \
@@ -50,8 +56,11 @@ SRCS += \
 	prov/rail/sched/rail_retry.c \
 	prov/rail/sched/rail_sched.c \
 	prov/rail/sched/rail_select.c \
+	prov/rail/sched/rail_share.c \
 	prov/rail/sched/rail_slice.c \
 	prov/rail/wire/rail_auth.c \
+	prov/rail/wire/rail_resend.c \
+	prov/rail/wire/rail_wire.c \
 	# EOL
 
 TEST_SRCS_rail = \

@@ -358,11 +358,6 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 	return 0;
 }
 
-uint32_t tei_rail_wants(struct tei_rail_dp *dp)
-{
-	return __atomic_load_n(&dp->wants, __ATOMIC_RELAXED);
-}
-
 int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 			      const char *devices, struct tei_err *err)
 {
@@ -459,33 +454,6 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 size_t tei_rail_count(struct tei_rail_dp *dp)
 {
 	return rail_count(dp);
-}
-
-void rail_addr_text(const struct tei_rail_addr *a, char *buf, size_t len)
-{
-	const struct sockaddr *sa = (const void *)a->bytes;
-	char ip[INET6_ADDRSTRLEN] = "?";
-	size_t i, used = 0;
-
-	*buf = '\0';
-	if ((a->addr_format == FI_SOCKADDR_IN ||
-	     a->addr_format == FI_SOCKADDR) && sa->sa_family == AF_INET) {
-		const struct sockaddr_in *in = (const void *)sa;
-
-		inet_ntop(AF_INET, &in->sin_addr, ip, sizeof(ip));
-		snprintf(buf, len, "%s:%u", ip, ntohs(in->sin_port));
-	} else if (a->addr_format == FI_SOCKADDR_IN6) {
-		const struct sockaddr_in6 *in6 = (const void *)sa;
-
-		inet_ntop(AF_INET6, &in6->sin6_addr, ip, sizeof(ip));
-		snprintf(buf, len, "[%s]:%u", ip, ntohs(in6->sin6_port));
-	} else if (a->addr_format == FI_ADDR_STR) {
-		snprintf(buf, len, "%.*s", (int)a->len, (const char *)a->bytes);
-	} else {
-		for (i = 0; i < a->len && used + 3 < len; i++)
-			used += (size_t)snprintf(buf + used, len - used,
-						 "%02x", a->bytes[i]);
-	}
 }
 
 int tei_rail_describe(struct tei_rail_dp *dp, size_t index,

@@ -1890,6 +1890,9 @@ void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *slice,
  * is an errno that has nothing to do with a connection, such as ENOENT.
  */
 const char *rail_prov_text(int err, int *prov, const char *text);
+/* Returns a hint: what the user can do about the error fi_err (FI_E*), "" for
+ * 0. */
+const char *rail_failure_hint(int fi_err);
 /* Stores the provider's error of a failed slice in peer->last_failure. */
 void rail_peer_remember_failure(struct tei_rail_peer *peer,
 				const struct rail *rail, int err, int prov,
@@ -1947,6 +1950,8 @@ void rail_done_init(struct rail_done *done);
 /* Reports the collected tasks, notifications and messages through ops. No lock
  * may be held. */
 void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
+/* Returns true if the peer has nothing to cut and nothing to retry. */
+bool rail_slice_none(const struct tei_rail_peer *peer);
 /* Puts the peer on dp->active if it has slices to post, or requests a hello if
  * the peer is not READY yet. */
 void rail_peer_activate(struct tei_rail_peer *peer)

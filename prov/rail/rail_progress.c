@@ -83,29 +83,6 @@ struct progress {
 	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
 };
 
-void rail_progress_wake(struct tei_rail_dp *dp)
-{
-	uint64_t one = 1;
-	ssize_t ret;
-
-	if (__atomic_exchange_n(&dp->wake_pending, true, __ATOMIC_SEQ_CST))
-		return;
-	ret = write(dp->wake_fd, &one, sizeof(one));
-	(void)ret;	/* the write fails only if the counter is full, and then
-			 * a wake-up is pending already */
-}
-
-void rail_progress_stir(struct tei_rail_dp *dp)
-{
-	if (__atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED))
-		rail_progress_wake(dp);
-}
-
-void rail_progress_signal(struct tei_rail_dp *dp)
-{
-	pthread_cond_broadcast(&dp->cond);
-}
-
 /* Returns true if a caller sleeps until its tasks end and relies on this
  * thread. */
 static bool progress_relied_on(struct tei_rail_dp *dp)

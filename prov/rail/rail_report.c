@@ -74,26 +74,6 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 	out->numa = d.numa;
 }
 
-void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
-		       uint8_t ranks[TEI_RAIL_MAX])
-{
-	uint8_t nics[TEI_RAIL_MAX];
-	uint32_t i;
-	int nic;
-
-	memset(ranks, 0, TEI_RAIL_MAX);
-	tei_mutex_lock(&dp->admin);
-	if (dp->topo) {
-		tei_topo_ranks(dp->topo, location, nics, TEI_RAIL_MAX);
-		for (i = 0; i < rail_count(dp); i++) {
-			nic = tei_topo_find_nic(dp->topo, rail_at(dp, i)->name);
-			if (nic >= 0 && nic < TEI_RAIL_MAX)
-				ranks[i] = nics[nic];
-		}
-	}
-	tei_mutex_unlock(&dp->admin);
-}
-
 /* Fills out for each rail that has a route. ranks: NULL if only rails and
  * addresses are needed. Returns the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,

@@ -564,3 +564,40 @@ void rail_conn_sent(struct rail_tx *tx)
 		tx->conn->msgs--;
 	tx->conn = NULL;
 }
+
+/* Sets *theirs to the number of remote rails in the network of the local rail,
+ * and *ours to the number of local rails with a route in the network of the
+ * first of these remote rails. */
+static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint32_t *ours, uint32_t *theirs)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_remote *one = NULL;
+	uint16_t r;
+	uint32_t i;
+
+	*ours = *theirs = 0;
+	for (r = 0; r < peer->nremotes; r++) {
+		if (rail_conn_fit(rail, &peer->remotes[r]) != 2)
+			continue;
+		if (!one)
+			one = &peer->remotes[r];
+		(*theirs)++;
+	}
+	for (i = 0; one && i < peer->path_rails; i++)
+		*ours += peer->route[i] >= 0 &&
+			 rail_conn_fit(rail_at(peer->dp, i), one) == 2;
+}
+
+void rail_select_table(struct tei_rail_peer *peer)
+{
+	uint32_t i, ours, theirs;
+
+	peer->choice = false;
+	for (i = 0; i < peer->path_rails; i++) {
+		if (peer->route[i] < 0)
+			continue;
+		aim_count(peer, rail_at(peer->dp, i), &ours, &theirs);
+		peer->choice |= theirs > 1 && (peer->ranked || theirs > ours);
+	}
+}

@@ -3,68 +3,11 @@
  * progress thread. */
 #include "prov/rail/peer/rail_ctl.h"
 
-#define CTL_RESEND_MAX_NS (250 * TEI_NS_PER_MS)
-#define CTL_AGAIN_MAX_NS  (50 * TEI_NS_PER_MS)
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 #define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
-#define CTL_RARELY_MAX_NS (5 * TEI_NS_PER_SEC)
 #define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* pause before a failed
 						 * allocation is retried */
-
-static uint64_t ctl_resend(uint64_t now, uint32_t tries)
-{
-	uint64_t wait = RAIL_CTL_RESEND_NS << (tries < 6 ? tries : 6);
-
-	return now + (wait < CTL_RESEND_MAX_NS ? wait : CTL_RESEND_MAX_NS);
-}
-
-uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
-{
-	if (!a || !b)
-		return a ? a : b;
-	return a < b ? a : b;
-}
-
-/*
- * The interval of the attempts grows with the time for which no message could
- * be sent, so that an attempt comes at most a fixed part of this time too late.
- * If hundreds of processes connect to one process, more frequent attempts would
- * take the CPU time that this process needs. now may be older than p->again_ns.
- */
-uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
-{
-	uint64_t since = p->again_ns;
-	uint64_t wait = since && now > since ? (now - since) / 4 : 0;
-
-	if (wait < RAIL_CTL_RETRY_NS)
-		wait = RAIL_CTL_RETRY_NS;
-	return now + (wait < CTL_AGAIN_MAX_NS ? wait : CTL_AGAIN_MAX_NS);
-}
-
-uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
-		       uint32_t *tries)
-{
-	if (ret == -FI_EAGAIN)
-		return rail_ctl_again(p, now);
-	(*tries)++;
-	return ctl_resend(now, *tries);
-}
-
-bool rail_ctl_left(const struct tei_rail_peer *p)
-{
-	return p->probing && p->state == RAIL_PEER_READY &&
-	       rail_peer_unused(p);
-}
-
-uint64_t rail_ctl_rarely(const struct tei_rail_peer *p, uint64_t now)
-{
-	uint64_t wait = now > p->probe_ns ? (now - p->probe_ns) / 16 : 0;
-
-	if (wait < RAIL_CTL_RARELY_NS)
-		wait = RAIL_CTL_RARELY_NS;
-	return now + (wait < CTL_RARELY_MAX_NS ? wait : CTL_RARELY_MAX_NS);
-}
 
 /* Asks the owner of the data plane to resolve the peer's address again. The
  * owner gets a reference to the peer. */

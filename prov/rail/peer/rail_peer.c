@@ -31,18 +31,6 @@ struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
 	return NULL;
 }
 
-bool rail_peer_busy(const struct tei_rail_peer *p)
-{
-	return !tei_list_empty(&p->live) ||
-	       !tei_list_empty(&p->awaiting_fence) ||
-	       !tei_list_empty(&p->retry) || p->posted;
-}
-
-bool rail_peer_unused(const struct tei_rail_peer *p)
-{
-	return !p->refs && !rail_peer_busy(p);
-}
-
 /* Returns true if the peer may be evicted: no user refers to it and no answer
  * to it is pending. The process may be alive. */
 static bool peer_evictable(const struct tei_rail_peer *p)
@@ -326,15 +314,6 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 	rail_sched_leave(dp);
 }
 
-void rail_peer_attend(struct tei_rail_peer *p)
-{
-	p->due_ns = 0;
-	if (tei_list_empty(&p->attn_link))
-		tei_list_add_tail(&p->dp->attn, &p->attn_link);
-	__atomic_store_n(&p->dp->attn_next_ns, 1, __ATOMIC_RELAXED);
-	rail_progress_wake(p->dp);
-}
-
 void rail_peer_ready(struct tei_rail_peer *p)
 {
 	rail_health_forget(p);
@@ -342,11 +321,6 @@ void rail_peer_ready(struct tei_rail_peer *p)
 	p->want_hello = false;
 	p->hello_tries = 0;
 	p->routes_changed = true;
-}
-
-bool rail_peer_over(const struct tei_rail_peer *p)
-{
-	return p->state == RAIL_PEER_GONE && p->gone != RAIL_GONE_PERHAPS;
 }
 
 /* Handles the certain end of the peer's process: the process writes nothing and
@@ -555,16 +529,6 @@ int rail_peer_set_contacts(struct tei_rail_peer *p,
 	}
 	p->nremotes = (uint16_t)n;
 	return rail_conn_table(p);
-}
-
-uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
-{
-	uint16_t n;
-
-	rail_sched_enter(p->dp);
-	n = p->nremotes;
-	rail_sched_leave(p->dp);
-	return n;
 }
 
 /* --- finding a peer again ------------------------------------------------ */

@@ -36,11 +36,6 @@
 						 * of one port */
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 
-bool rail_presumed(const struct tei_rail_peer *p)
-{
-	return p->presumed_ns > p->alive_ns;
-}
-
 /* --- connections --------------------------------------------------------- */
 
 /* Returns true if the lane has a connection to some rail of the peer. */

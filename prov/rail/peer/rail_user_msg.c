@@ -206,36 +206,6 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 
 /* --- resolvers ----------------------------------------------------------- */
 
-bool rail_addr_same(const struct tei_rail_addr *a,
-		    const struct tei_rail_addr *b)
-{
-	const struct sockaddr_in *x = (const void *)a->bytes;
-	const struct sockaddr_in *y = (const void *)b->bytes;
-	const struct sockaddr_in6 *x6 = (const void *)a->bytes;
-	const struct sockaddr_in6 *y6 = (const void *)b->bytes;
-
-	if (a->addr_format != b->addr_format || a->len != b->len)
-		return false;
-	if (x->sin_family != y->sin_family)
-		return false;
-	if (x->sin_family == AF_INET)
-		return x->sin_port == y->sin_port &&
-		       x->sin_addr.s_addr == y->sin_addr.s_addr;
-	if (x->sin_family == AF_INET6)
-		return x6->sin6_port == y6->sin6_port &&
-		       !memcmp(&x6->sin6_addr, &y6->sin6_addr, 16);
-	return !memcmp(a->bytes, b->bytes, a->len);
-}
-
-bool rail_addr_is_ip(const struct tei_rail_addr *a)
-{
-	const struct sockaddr_in *in = (const void *)a->bytes;
-
-	return (in->sin_family == AF_INET && a->len == sizeof(*in)) ||
-	       (in->sin_family == AF_INET6 &&
-		a->len == sizeof(struct sockaddr_in6));
-}
-
 void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 		    const struct tei_rail_addr *addr)
 {

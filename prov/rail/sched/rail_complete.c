@@ -9,102 +9,6 @@
 #include "prov/rail/sched/rail_sched.h"
 #include "util/hint.h"
 
-#define END_RELEASE 32 /* tasks released per lock acquisition */
-
-void rail_done_init(struct rail_done *done)
-{
-	tei_list_init(&done->tasks);
-	tei_list_init(&done->received);
-	tei_list_init(&done->messages);
-}
-
-/* Releases the regions of tasks after these tasks have been reported. A thread
- * that unregisters a region, or drains the data plane, waits until the regions
- * are released. */
-static void complete_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
-			     int n)
-{
-	bool signal = false;
-	int i;
-
-	rail_sched_enter(dp);
-	__atomic_store_n(&dp->nheld, dp->nheld - (uint32_t)n,
-			 __ATOMIC_RELEASE);
-	for (i = 0; i < n; i++)
-		signal |= mrs[i] && !--mrs[i]->tasks &&
-			  mrs[i]->state == RAIL_MR_REVOKING;
-	rail_sched_leave(dp);
-	if (signal)
-		rail_progress_signal(dp);
-}
-
-/* Stores the old value of an atomic at the address that the caller gave. */
-static void complete_deliver(const struct tei_rail_task *task)
-{
-	uint32_t narrow = (uint32_t)task->ext->old;
-
-	if (!task->ext->atomic || !task->local ||
-	    task->complete_wanted != TEI_RAIL_END_COMPLETED + 1)
-		return;
-	if (task->length == sizeof(narrow))
-		memcpy(task->local, &narrow, sizeof(narrow));
-	else
-		memcpy(task->local, &task->ext->old, sizeof(uint64_t));
-}
-
-static void complete_ext(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext)
-{
-	rail_iov_release(dp, ext);
-	free(ext);
-}
-
-void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
-{
-	struct tei_rail_mr *mrs[END_RELEASE];
-	int n = 0;
-	struct tei_rail_task_ext *ext;
-	struct tei_rail_message *m;
-	struct tei_rail_task *task;
-	struct tei_rail_notification *note;
-	struct tei_err *err;
-
-	while (!tei_list_empty(&done->messages)) {
-		m = tei_list_first(&done->messages, struct tei_rail_message,
-				   link);
-		tei_list_del(&m->link);
-		dp->ops->message(dp->arg, m);
-	}
-	while (!tei_list_empty(&done->received)) {
-		note = tei_list_first(&done->received,
-				      struct tei_rail_notification, link);
-		tei_list_del(&note->link);
-		/* the callee owns the note from now on */
-		dp->ops->notify(dp->arg, note);
-	}
-
-	while (!tei_list_empty(&done->tasks)) {
-		task = tei_list_first(&done->tasks, struct tei_rail_task,
-				      live_link);
-		tei_list_del(&task->live_link);
-		err = task->err;
-		mrs[n++] = task->mr;
-		ext = task->ext;
-		if (ext)
-			complete_deliver(task);
-		/* the caller owns the task again from now on */
-		(task->done ? task->done : dp->ops->task_done)(
-			task, (enum tei_rail_end)(task->complete_wanted - 1),
-			err);
-		free(err);
-		if (ext)
-			complete_ext(dp, ext);
-		if (n == END_RELEASE || tei_list_empty(&done->tasks)) {
-			complete_release(dp, mrs, n);
-			n = 0;
-		}
-	}
-}
-
 static void complete_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 {
 	switch (end) {
@@ -228,82 +132,6 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		rail_task_finish(dp, task, done);
 }
 
-/* Returns a hint: what the user can do about this error of the provider. */
-static const char *complete_hint(int fi_err)
-{
-	const char *hint;
-
-	if (!fi_err)
-		return "";
-	if (fi_err == FI_EKEYREJECTED || fi_err == FI_ENOKEY)
-		fi_err = FI_EACCES;
-	hint = tei_hint(TEI_HINT_DATA, fi_err);
-	return hint ? hint : "run with FI_LOG_LEVEL=warn to see the provider's own messages";
-}
-
-/*
- * Returns true for a system error that describes a lost or refused connection,
- * or a lack of resources. Any other errno of a provider may be left from an
- * earlier call.
- */
-static bool complete_errno_says(int error)
-{
-	static const int says[] = {
-		ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT, EPIPE,
-		EHOSTUNREACH, EHOSTDOWN, ENETUNREACH, ENETDOWN, ENETRESET,
-		ENOTCONN, ESHUTDOWN, EADDRNOTAVAIL, EMSGSIZE, EACCES, EPERM,
-		ENOMEM, ENOBUFS, EMFILE, ENFILE, EFAULT,
-	};
-
-	for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++)
-		if (says[i] == error)
-			return true;
-	return false;
-}
-
-const char *rail_prov_text(int err, int *prov, const char *text)
-{
-	int code = abs(*prov);
-
-	if (!text || !*text)
-		return "";
-	/* a text of the device (verbs has such texts) is not the text of an
-	 * errno */
-	if (strcmp(text, fi_strerror(code)))
-		return text;
-	if (code == err)
-		return "";
-	if (complete_errno_says(code))
-		return text;
-	*prov = 0;
-	return "";
-}
-
-void rail_peer_remember_failure(struct tei_rail_peer *peer,
-				const struct rail *rail, int err, int prov,
-				const char *text)
-{
-	struct rail_failure *b = &peer->last_failure;
-
-	b->rail = rail;
-	b->ns = tei_now_ns();
-	b->err = err;
-	b->prov = prov;
-	snprintf(b->text, sizeof(b->text), "%s", text);
-}
-
-void rail_peer_last_failure(const struct tei_rail_peer *peer,
-			    struct tei_err *err)
-{
-	const struct rail_failure *b = &peer->last_failure;
-
-	err->prov_errno = b->prov ? b->prov : b->err;
-	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);
-	snprintf(err->provider, sizeof(err->provider), "%s",
-		 b->rail->provider);
-	snprintf(err->hint, sizeof(err->hint), "%s", complete_hint(b->err));
-}
-
 static void complete_fill_err(const struct tei_rail_peer *peer,
 			      struct rail_slice *s, int code, const char *what,
 			      struct tei_err *err)
@@ -328,7 +156,7 @@ static void complete_fill_err(const struct tei_rail_peer *peer,
 		 s->last_err ? fi_strerror(s->last_err) : "",
 		 text[0] ? " (" : "", text, text[0] ? ")" : "");
 	snprintf(err->hint, sizeof(err->hint), "%s",
-		 complete_hint(s->last_err));
+		 rail_failure_hint(s->last_err));
 }
 
 /* Fails all tasks of the slice. */

@@ -60,22 +60,6 @@ void rail_iov_hold(struct tei_rail_task_ext *x)
 		x->piece[i].mr->tasks++;
 }
 
-void rail_iov_release(struct tei_rail_dp *dp, struct tei_rail_task_ext *x)
-{
-	bool signal = false;
-	uint32_t i;
-
-	if (x->nlocal < 2)
-		return;
-	rail_sched_enter(dp);
-	for (i = 1; i < x->nlocal; i++)
-		signal |= !--x->piece[i].mr->tasks &&
-			  x->piece[i].mr->state == RAIL_MR_REVOKING;
-	rail_sched_leave(dp);
-	if (signal)
-		rail_progress_signal(dp);
-}
-
 /* Returns the index of the entry that contains byte off. */
 static uint32_t piece_at(const struct tei_rail_iov *piece, uint32_t n,
 			 uint64_t off)

@@ -7,22 +7,6 @@
 
 #include "prov/rail/sched/rail_sched.h"
 
-void rail_peer_activate(struct tei_rail_peer *peer)
-{
-	if (rail_slice_none(peer))
-		return;
-	if (peer->state != RAIL_PEER_READY) {
-		peer->want_hello = true;
-		rail_peer_attend(peer);
-		return;
-	}
-	if (tei_list_empty(&peer->active_link)) {
-		tei_list_add_tail(&peer->dp->active, &peer->active_link);
-		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive + 1,
-				 __ATOMIC_RELAXED);
-	}
-}
-
 /* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
 static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			   struct tei_rail_mr **mr)

@@ -28,8 +28,6 @@ void rail_task_unqueue(struct tei_rail_task *task)
 /* Ends the task if nothing of it is in progress. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* Returns true if the peer has nothing to cut and nothing to retry. */
-bool rail_slice_none(const struct tei_rail_peer *peer);
 /* Returns true if all tasks of the slice have been ended. */
 bool rail_slice_dead(const struct rail_slice *slice);
 /* Drops a slice that will not be posted; tasks whose last slice this was end.
@@ -49,11 +47,9 @@ void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
  * from them. Returns 0 or TEI_ERR_NOT_REGISTERED. */
 int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
 		   bool read) TEI_REQUIRES(rail_sched_held);
-/* Holds the regions of all local entries but the first, which the task
- * holds. */
+/* Holds the regions of all local entries but the first, which the task holds.
+ * rail_done_run releases them. */
 void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
-/* Releases the regions that rail_iov_hold holds. No lock is held. */
-void rail_iov_release(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext);
 /* Returns the ranks of the rails for byte off of the task. */
 const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
 	TEI_REQUIRES(rail_sched_held);

@@ -969,12 +969,6 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	return s;
 }
 
-bool rail_slice_none(const struct tei_rail_peer *peer)
-{
-	return tei_list_empty(&peer->queue) && tei_list_empty(&peer->small) &&
-	       tei_list_empty(&peer->retry);
-}
-
 static void slice_rest(struct tei_rail_peer *peer)
 {
 	if (rail_slice_none(peer)) {

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* When a message is sent again: after -FI_EAGAIN, or without an answer. */
+#include "prov/rail/peer/rail_ctl.h"
+
+#define RESEND_MAX_NS	(250 * TEI_NS_PER_MS)
+#define RESEND_AGAIN_MAX_NS	(50 * TEI_NS_PER_MS)
+#define RESEND_RARELY_MAX_NS	(5 * TEI_NS_PER_SEC)
+
+static uint64_t resend_at(uint64_t now, uint32_t tries)
+{
+	uint64_t wait = RAIL_CTL_RESEND_NS << (tries < 6 ? tries : 6);
+
+	return now + (wait < RESEND_MAX_NS ? wait : RESEND_MAX_NS);
+}
+
+uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
+{
+	if (!a || !b)
+		return a ? a : b;
+	return a < b ? a : b;
+}
+
+/*
+ * The interval of the attempts grows with the time for which no message could
+ * be sent, so that an attempt comes at most a fixed part of this time too late.
+ * If hundreds of processes connect to one process, more frequent attempts would
+ * take the CPU time that this process needs. now may be older than p->again_ns.
+ */
+uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
+{
+	uint64_t since = p->again_ns;
+	uint64_t wait = since && now > since ? (now - since) / 4 : 0;
+
+	if (wait < RAIL_CTL_RETRY_NS)
+		wait = RAIL_CTL_RETRY_NS;
+	return now + (wait < RESEND_AGAIN_MAX_NS ? wait : RESEND_AGAIN_MAX_NS);
+}
+
+uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
+		       uint32_t *tries)
+{
+	if (ret == -FI_EAGAIN)
+		return rail_ctl_again(p, now);
+	(*tries)++;
+	return resend_at(now, *tries);
+}
+
+bool rail_ctl_left(const struct tei_rail_peer *p)
+{
+	return p->probing && p->state == RAIL_PEER_READY &&
+	       rail_peer_unused(p);
+}
+
+uint64_t rail_ctl_rarely(const struct tei_rail_peer *p, uint64_t now)
+{
+	uint64_t wait = now > p->probe_ns ? (now - p->probe_ns) / 16 : 0;
+
+	if (wait < RAIL_CTL_RARELY_NS)
+		wait = RAIL_CTL_RARELY_NS;
+	return now + (wait < RESEND_RARELY_MAX_NS ? wait : RESEND_RARELY_MAX_NS);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The parts that messages of the peer protocol have in common: the header, and
+ * addresses. */
+#include <string.h>
+
+#include "prov/rail/rail_int.h"
+
+void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
+		    uint8_t *buf, enum rail_msg_type type, uint16_t flags)
+{
+	w->p = buf;
+	w->pos = 0;
+	w->cap = RAIL_MSG_MAX;
+	w->bad = false;
+	rail_wire_put(w, RAIL_WIRE_MAGIC, 4);
+	rail_wire_put(w, RAIL_WIRE_VERSION, 1);
+	rail_wire_put(w, type, 1);
+	rail_wire_put(w, flags, 2);
+	rail_wire_put(w, 0, 4);
+	rail_wire_put(w, __atomic_load_n(&peer->dp->table, __ATOMIC_RELAXED),
+		      4);
+	rail_wire_put(w, peer->dp->incarnation, 8);
+	rail_wire_put(w, peer->incarnation, 8);
+	rail_wire_put(w, 0, 8);		/* filled in by rail_auth_sign */
+	rail_wire_put(w, 0, 8);
+	rail_wire_put(w, 0, 8);
+}
+
+size_t rail_msg_end(struct rail_wire *w)
+{
+	size_t len = w->pos;
+
+	if (w->bad)
+		return 0;
+	w->pos = 8;
+	rail_wire_put(w, len, 4);
+	return len;
+}
+
+void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *a)
+{
+	rail_wire_put(w, a->protocol, 4);
+	rail_wire_put(w, a->protocol_version, 4);
+	rail_wire_put(w, a->addr_format, 4);
+	rail_wire_put_bytes(w, a->bytes, a->len);
+}
+
+bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->protocol = (uint32_t)rail_wire_get(w, 4);
+	a->protocol_version = (uint32_t)rail_wire_get(w, 4);
+	a->addr_format = (uint32_t)rail_wire_get(w, 4);
+	a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes, sizeof(a->bytes));
+	return !w->bad && a->len;
+}
