@@ -28,6 +28,7 @@ SRCS += \
 	prov/rail/health/rail_health.c \
 	prov/rail/health/rail_link.c \
 	prov/rail/health/rail_probe.c \
+	prov/rail/health/rail_renew.c \
 	prov/rail/health/rail_stall.c \
 	prov/rail/peer/rail_atomic.c \
 	prov/rail/peer/rail_contact.c \

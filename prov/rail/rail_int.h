@@ -1025,7 +1025,7 @@ struct tei_rail_peer {
 					 * answer to a hello */
 	uint32_t msg_turn;		/* thread: counter of
 					 * off-route pairs tried */
-	uint64_t silent_next_ns;	/* thread: no rail_fence_silent
+	uint64_t silent_next_ns;	/* thread: no rail_renew_silent
 					 * before this */
 	uint64_t again_ns;		/* thread: since when no rail
 					 * has taken a message, 0: the
@@ -1250,7 +1250,7 @@ struct tei_rail_dp {
 	uint64_t health_ns;		/* last health check */
 	uint64_t tidy_ns;		/* no check of off-route
 					 * connections before this */
-	uint64_t silent_next_ns;	/* no rail_fence_silent before this */
+	uint64_t silent_next_ns;	/* no rail_renew_silent before this */
 	uint64_t probe_next_ns;
 	uint32_t probing;		/* rails whose probe endpoint is open */
 };
@@ -1918,6 +1918,9 @@ void rail_peer_last_failure(const struct tei_rail_peer *peer,
 void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
 			     int err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
+/* Fails all slices in aborted, which were posted on a lane that has been
+ * closed. No lock is held. */
+void rail_slice_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
 /* Ends a task during tear-down, even if slices of it are posted. */
 void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
 		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
@@ -2185,47 +2188,20 @@ void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,
 			  struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* --- rail_fence.c: fences and retired lanes ------------------------------ */
+/* --- rail_fence.c: the fence --------------------------------------------- */
 /* Requests a fence of the remote rail for generations up to gen. */
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(rail_sched_held);
-/* Fails all slices in aborted, which were posted on a lane that has been
- * closed. */
-void rail_fence_abort(struct tei_rail_dp *dp, struct tei_list *aborted);
 /* Returns true if a fence of one of the peer's rails is outstanding. */
 bool rail_fence_wanted(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* The functions below are called by the thread without a lock. */
-/* Recovers the slices posted to the peer. If the peer is silent, cuts its
- * connections; otherwise retires the lanes that carry the slices. */
-void rail_fence_retire_peer(struct tei_rail_peer *peer, uint64_t now);
-/* Renews the lane if the connection does not come up although the peer may be
- * alive: some providers refuse a new connection from an address as long as they
- * hold an old connection from it. Backs off as long as no connection comes
- * up. */
-void rail_fence_maybe_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
-			    struct rail_conn *conn, uint64_t now);
-/* Does what rail_fence_maybe_stuck does, for all connections to the peer that
- * were tried recently. */
-void rail_fence_unstick(struct tei_rail_peer *peer, uint64_t now);
-/*
- * Replaces the lanes whose connections to the peer show no sign of life,
- * because a firewall or NAT may have dropped their state while new connections
- * would pass. Called while requests or answers to the peer get lost; does
- * nothing if it was called a short time ago.
- */
-void rail_fence_silent(struct tei_rail_peer *peer, uint64_t now);
-/* Renews the lane: retires it, so that new work uses the sibling lane, and
- * closes its endpoint at the latest after drain_ns. */
-void rail_fence_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
-/* Opens the lanes of the rail that could not be opened before. */
+/* Opens the rail's rx lane if it could not be opened before. */
 void rail_fence_reopen(struct rail *rail);
 /* Announces to the peers that the rail's rx lane is open again. */
 void rail_fence_reopened(struct rail *rail);
-/* Closes retiring lanes that are idle or whose time is over, and collects
- * lanes that have been closed. Returns when it must run again, 0: nothing is
- * pending. */
-uint64_t rail_fence_retiring(struct tei_rail_dp *dp, uint64_t now);
+/* Collects the rx lanes that have been closed, and opens the next ones. */
+void rail_fence_run(struct tei_rail_dp *dp);
 /*
  * Closes the rail's rx lane if its generation is gen or older, and opens a
  * replacement. Returns the lane generation of the replacement. Returns 0 if the
@@ -2303,7 +2279,7 @@ enum rail_msg_link {
 enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 				 uint32_t lane_index);
 /* Does what rail_msg_send_on does, but does not poll the lane and does not call
- * rail_fence_maybe_stuck: sets *lane and *path with which the caller can do so.
+ * rail_renew_if_stuck: sets *lane and *path with which the caller can do so.
  * Any thread. */
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,

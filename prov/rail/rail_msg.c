@@ -10,6 +10,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "prov/rail/wire/rail_wire.h"
@@ -320,7 +321,7 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane);
 		if (!peer->unauthenticated)
-			rail_fence_maybe_stuck(peer, lane, conn, now);
+			rail_renew_if_stuck(peer, lane, conn, now);
 	}
 	return ret;
 }
@@ -422,7 +423,7 @@ static int msg_send_deferred(struct tei_rail_peer *peer, const void *msg,
 			continue;
 		rail_lane_run(lane);
 		if (all && !peer->unauthenticated)
-			rail_fence_maybe_stuck(peer, lane, conn, tei_now_ns());
+			rail_renew_if_stuck(peer, lane, conn, tei_now_ns());
 	}
 	return -FI_EHOSTUNREACH;
 }

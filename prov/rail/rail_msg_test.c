@@ -1027,7 +1027,7 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	while ((p->fences_pending || rail_reopen_any(rig->lane->rail->dp)) &&
 	       tei_now_ns() < end) {
 		msg_turn(rig);
-		rail_fence_retiring(rig->lane->rail->dp, tei_now_ns());
+		rail_fence_run(rig->lane->rail->dp);
 		rail_reopen_collect(rig->lane->rail);
 	}
 	CU_ASSERT_FALSE(p->fences_pending);

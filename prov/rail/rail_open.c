@@ -317,7 +317,7 @@ static void rail_close_lane(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 	/* these slices were posted after the last poll and have not
 	 * completed */
-	rail_fence_abort(lane->rail->dp, &aborted);
+	rail_slice_abort_all(lane->rail->dp, &aborted);
 }
 
 void rail_close_initiating(struct rail *rail)

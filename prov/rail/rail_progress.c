@@ -17,6 +17,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "util/hint.h"
 #include "util/thread.h"
@@ -774,7 +775,8 @@ static void progress_turn(struct progress *pr)
 	}
 	served = progress_served(pr, now);
 	next = rail_ctl_sooner(served, progress_peers(dp, now));
-	due = rail_fence_retiring(dp, now);
+	rail_fence_run(dp);
+	due = rail_renew_run(dp, now);
 	if (due && (!next || due < next))
 		next = due;
 	due = rail_cache_tidy(dp, now);

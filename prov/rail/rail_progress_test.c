@@ -5,6 +5,7 @@
  * the long sleeps of an idle thread.
  */
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 
@@ -402,10 +403,10 @@ static void test_a_lane_that_is_slow_to_open_gets_longer_to_connect(void)
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
 }
@@ -466,12 +467,12 @@ static void progress_unanswered(bool before)
 	conn.lane_gen = lane->gen;
 	test_connect_in_vain(lane, listener, &conn.fi_addr);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	/* but the lane is not kept forever */
 	conn.since_ns -= 5 * TEI_NS_PER_SEC;
 	now += TEI_NS_PER_SEC;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
 	close(listener);
@@ -520,10 +521,10 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	tei_mutex_unlock(&lane->lock);
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
 	/* the message that is under way may be all that the provider accepts */
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.msgs = 0;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	tei_mutex_lock(&lane->lock);
 	close(lane->wait_fd);
@@ -641,12 +642,12 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	renew[0].linked = false;
 	renew[0].next_ns = now + 1;
 	renew[1].linked = true;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	/* nor does the pause of another rail delay this one */
 	renew[0].linked = true;
 	renew[1].next_ns = now + 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(renew[0].next_ns > now);
 	progress_end(&rig);
@@ -681,10 +682,10 @@ static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 	lane->rail->stuck_ns = now - 2 * TEI_NS_PER_SEC;
 	tei_sieve_insert(&cache->held, &slot.entry);
 	rig.peer->alive_ns = conn.since_ns - 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	*seen(rig.peer) = now - 1;
-	rail_fence_maybe_stuck(rig.peer, lane, &conn, now);
+	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	tei_sieve_remove(&cache->held, &slot.entry);
 	progress_end(&rig);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
@@ -320,7 +321,8 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 	for (i = 0; i < pair->rail->ntx * RAIL_LANE_SLOTS; i++)
 		rail_lane_run(&pair->rail->tx_lanes[i]);
 	rail_lane_run(&pair->rail->rx_lane);
-	rail_fence_retiring(pair->from.dp, now);
+	rail_fence_run(pair->from.dp);
+	rail_renew_run(pair->from.dp, now);
 	rail_reopen_collect(pair->rail);
 }
 

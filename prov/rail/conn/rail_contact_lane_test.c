@@ -2,6 +2,7 @@
 /* Tests rails whose rx lanes have moved, and their contact lanes. The test acts
  * as the progress thread. */
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
@@ -47,7 +48,8 @@ static void first_lanes(struct test_plane *p)
 		rail_lane_run(&rail->tx_lanes[i]);
 	rail_lane_run(&rail->rx_lane);
 	rail_lane_run(&rail->first.lane);
-	rail_fence_retiring(p->dp, now);
+	rail_fence_run(p->dp);
+	rail_renew_run(p->dp, now);
 	if (rail_reopen_collect(rail))
 		rail_fence_reopened(rail);
 	rail_contact_lane_run(rail, now);
@@ -461,7 +463,7 @@ static struct rail *first_opening(struct test_plane *home)
 	rail = first_rail(home);
 	rail_fence_target(rail, rail->rx_lane.gen);
 	while (!rail->first.under_way && tei_now_ns() < end)
-		rail_fence_retiring(home->dp, tei_now_ns());
+		rail_fence_run(home->dp);
 	CU_ASSERT(rail->first.under_way);
 	return rail;
 }

@@ -2,6 +2,7 @@
 /* Tests of lanes that are opened again. The test acts as the progress
  * thread. */
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
@@ -12,7 +13,8 @@ static bool reopen_await(struct rail *rail)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
 	while (tei_now_ns() < end) {
-		rail_fence_retiring(rail->dp, tei_now_ns());
+		rail_fence_run(rail->dp);
+		rail_renew_run(rail->dp, tei_now_ns());
 		if (rail_reopen_collect(rail))
 			return true;
 		sched_yield();
@@ -34,7 +36,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	CU_ASSERT_PTR_NULL(lane->ep);
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
 	while (rail_closing_under_way(lane) && tei_now_ns() < end) {
-		rail_fence_retiring(pair.from.dp, tei_now_ns());
+		rail_fence_run(pair.from.dp);
 		sched_yield();
 	}
 	CU_ASSERT(rail_reopen_any(pair.from.dp));
@@ -89,7 +91,7 @@ static void test_a_data_plane_can_close_while_an_rx_lane_opens(void)
 	test_pair_open(&pair);
 	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
 	while (!pair.rail->next_rx.under_way && tei_now_ns() < end)
-		rail_fence_retiring(pair.from.dp, tei_now_ns());
+		rail_fence_run(pair.from.dp);
 	CU_ASSERT(pair.rail->next_rx.under_way);
 	test_pair_close(&pair);
 }
@@ -128,7 +130,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(old);
 	gen = old->gen;
 	CU_ASSERT(reopen_works(&pair));
-	rail_fence_renew_lane(old, 0);
+	rail_renew_lane(old, 0);
 	/* the new lane is not in its place yet */
 	CU_ASSERT_EQUAL(old->state, RAIL_LANE_RETIRING);
 	CU_ASSERT_PTR_NULL(reopen_active(pair.rail));
@@ -138,6 +140,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 		-FI_EAGAIN);
 	CU_ASSERT_PTR_NULL(lane);
 	/* an opening that is under way is not started again */
+	rail_renew_reopen(pair.rail);
 	rail_fence_reopen(pair.rail);
 	while (!reopen_active(pair.rail) && tei_now_ns() < end)
 		CU_ASSERT(!rail_reopen_collect(pair.rail));
@@ -158,7 +161,7 @@ static void test_a_data_plane_can_close_while_a_tx_lane_opens(void)
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	rail_fence_renew_lane(reopen_active(pair.rail), 0);
+	rail_renew_lane(reopen_active(pair.rail), 0);
 	CU_ASSERT(pair.rail->next_tx[0].under_way);
 	test_pair_close(&pair);
 }
@@ -172,7 +175,7 @@ static void test_a_process_that_leaves_while_a_lane_opens_sends_bye(void)
 	test_pair_open(&pair);
 	peer = test_plane_peer(&pair.to, &pair.from);
 	pair.from.dp->bye_ns = TEST_WAIT_NS;
-	rail_fence_renew_lane(reopen_active(pair.rail), 0);
+	rail_renew_lane(reopen_active(pair.rail), 0);
 	CU_ASSERT(pair.rail->next_tx[0].under_way);
 	__atomic_store_n(&pair.from.dp->stop, true, __ATOMIC_RELEASE);
 	tei_rail_peer_put(pair.peer);

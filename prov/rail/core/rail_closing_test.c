@@ -51,7 +51,7 @@ static bool closing_collects(struct rail *rail, struct rail_lane *lane)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
 	while (rail_closing_under_way(lane) && tei_now_ns() < end) {
-		rail_fence_retiring(rail->dp, tei_now_ns());
+		rail_fence_run(rail->dp);
 		sched_yield();
 	}
 	return !rail_closing_under_way(lane);

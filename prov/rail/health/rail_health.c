@@ -7,6 +7,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 
 /* A ramp-up begins with HEALTH_SHARE bytes in flight. If there is no traffic,
  * the ramp-up ends after HEALTH_RAMP_NS. */
@@ -337,8 +338,7 @@ static void health_renew(struct rail *rail)
 	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
 		if (__atomic_load_n(&rail->tx_lanes[j].state,
 				    __ATOMIC_ACQUIRE) == RAIL_LANE_ACTIVE)
-			rail_fence_renew_lane(&rail->tx_lanes[j],
-					      HEALTH_DRAIN_NS);
+			rail_renew_lane(&rail->tx_lanes[j], HEALTH_DRAIN_NS);
 }
 
 /* Starts the ramp-up of a pair whose probe was answered. */
@@ -547,7 +547,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 	rail_disconnect_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
 	if (!clean)
-		rail_fence_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
+		rail_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
 }
 
 /* Cuts the connections of n pairs of one rail. */
@@ -764,7 +764,12 @@ static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
 		    now < rail->lost_next_ns)
 			continue;
 		rail->lost_next_ns = now + 25 * RAIL_HEALTH_NS;
+		rail_renew_reopen(rail);
 		rail_fence_reopen(rail);
+		rail_reopen_whole(rail);
+		rail_sched_enter(dp);
+		rail_health_state(rail);
+		rail_sched_leave(dp);
 	}
 }
 

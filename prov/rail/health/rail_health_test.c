@@ -3,6 +3,7 @@
  * chooses the times. */
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
@@ -567,7 +568,7 @@ static void test_cut_of_silent_peer_keeps_lane_open(void)
 	while (!conn->posted && tei_now_ns() < end)
 		rail_lane_run(lane);
 	CU_ASSERT_EQUAL(conn->posted, 1);
-	rail_fence_retire_peer(pair.peer, UINT64_MAX);
+	rail_renew_for_peer(pair.peer, UINT64_MAX);
 	CU_ASSERT_EQUAL(conn->posted, 0);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(lane->gen, gen);

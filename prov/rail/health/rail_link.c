@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 
 #define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
 #define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* interval of the checks for
@@ -149,7 +150,7 @@ static void link_lost(struct rail *rail)
 		rail_done_run(rail->dp, &done);
 		if (!clean && __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 				      RAIL_LANE_ACTIVE)
-			rail_fence_renew_lane(lane, 0);
+			rail_renew_lane(lane, 0);
 	}
 }
 
@@ -167,7 +168,7 @@ static void link_back(struct rail *rail)
 		if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
 			    RAIL_LANE_ACTIVE && lane->link_cut) {
 			lane->link_cut = false;
-			rail_fence_renew_lane(lane, 0);
+			rail_renew_lane(lane, 0);
 		}
 	}
 	rail_sched_enter(rail->dp);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of probes. The test acts as the progress thread. */
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/wire/rail_wire.h"
 
@@ -51,7 +52,7 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	f->next_ns = 0;
 	/* run until the probe is sent, then let it time out */
 	while (!f->seq && tei_now_ns() < end) {
-		rail_fence_retiring(pair->from.dp, tei_now_ns());
+		rail_renew_run(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());
 		sched_yield();
 	}

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/wire/rail_wire.h"
 
@@ -356,7 +357,7 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		ret = rail_msg_send(p, buf, stall_ping(p, buf), p->life_tries);
 		p->life_next_ns = rail_ctl_sent(p, ret, now, &p->life_tries);
 		if (p->life_tries >= STALL_SILENT_TRIES)
-			rail_fence_silent(p, now);
+			rail_renew_silent(p, now);
 	}
 	return rail_ctl_sooner(there, p->life_next_ns);
 }

@@ -2,6 +2,7 @@
 /* Runs the control state machines of a peer, one after the other, on the
  * progress thread. */
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/health/rail_renew.h"
 
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
@@ -46,7 +47,7 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
 	if (now - since >= CTL_UNANSWERED_NS) {
 		p->rehello = true;
-		rail_fence_silent(p, now);
+		rail_renew_silent(p, now);
 	}
 	rail_ctl_check(p, now, since);
 }

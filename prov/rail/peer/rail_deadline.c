@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "util/hint.h"
@@ -217,6 +218,6 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	if (retire)
-		rail_fence_retire_peer(p, now);
+		rail_renew_for_peer(p, now);
 	return live ? now + DEADLINE_NS : 0;
 }

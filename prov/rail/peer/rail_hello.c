@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "prov/rail/wire/rail_wire.h"
@@ -172,7 +173,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	probe = p->probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
 	if (stuck)
-		rail_fence_unstick(p, now);
+		rail_renew_stuck(p, now);
 	if (!ask && !nowhere)
 		p->asked_ns = 0;
 	else if (!p->asked_ns)
@@ -192,7 +193,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		return 0;
 	/* the peer repeats its hello, so our answers to it are lost */
 	if (reply && p->state == RAIL_PEER_READY)
-		rail_fence_silent(p, now);
+		rail_renew_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
 	ret = hello_send(p, buf, len, now, reply ? 0 : p->hello_tries);
 	if (ret && reply) {

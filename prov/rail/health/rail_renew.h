@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H
+#define TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H
+
+/*
+ * Renewal of tx lanes. A tx lane has two slots. Renewing the lane retires the
+ * active slot, so that it takes no new work, and opens the other slot, its
+ * sibling, in its place.
+ *
+ * The progress thread calls all functions, without a lock. None of them can
+ * fail: a lane that cannot be opened marks its rail as lost, and
+ * rail_renew_reopen tries again.
+ */
+
+#include "prov/rail/rail_int.h"
+
+/* Renews the lane: retires it, so that new work uses the sibling lane, and
+ * closes its endpoint at the latest after drain_ns. */
+void rail_renew_lane(struct rail_lane *lane, uint64_t drain_ns);
+/* Recovers the slices posted to the peer. If the peer is silent, cuts its
+ * connections; otherwise retires the lanes that carry the slices. */
+void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now);
+/* Renews the lane if the connection does not come up although the peer may be
+ * alive: some providers refuse a new connection from an address as long as they
+ * hold an old connection from it. Backs off as long as no connection comes
+ * up. */
+void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
+			 struct rail_conn *conn, uint64_t now);
+/* Does what rail_renew_if_stuck does, for all connections to the peer that were
+ * tried recently. */
+void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now);
+/*
+ * Replaces the lanes whose connections to the peer show no sign of life,
+ * because a firewall or NAT may have dropped their state while new connections
+ * would pass. Called while requests or answers to the peer get lost; does
+ * nothing if it was called a short time ago.
+ */
+void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now);
+/* Closes retired lanes that are idle or whose time is over, and collects tx
+ * lanes and probe endpoints that have been closed. Returns when it must run
+ * again, 0: nothing is pending. */
+uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now);
+/* Opens the tx lanes of the rail that could not be opened before. */
+void rail_renew_reopen(struct rail *rail);
+
+#endif /* TEI_PROV_RAIL_HEALTH_RAIL_RENEW_H */
