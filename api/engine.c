@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "api/engine_transport.h"
+#include "api/transport_rail.h"
 #include "topo/tei_topo.h"
 
 struct engine *engine_from(transfer_engine_t handle)
@@ -230,8 +232,7 @@ static const char *engine_protocol(const struct engine *e)
 
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		if (e->transports[i].installed &&
-		    strcmp(e->transports[i].name, "local") &&
-		    strcmp(e->transports[i].name, "nvmeof"))
+		    e->transports[i].by == &transport_rail)
 			return e->transports[i].name;
 	return "local";
 }
@@ -265,7 +266,7 @@ static void engine_rails_changed(void *arg)
 }
 
 static const struct tei_rail_ops engine_rail_ops = {
-	.task_done = engine_task_done,
+	.task_done = transport_rail_done,
 	.notify = engine_note_arrived,
 	.resolve = engine_resolve,
 	.rails_changed = engine_rails_changed,
@@ -363,19 +364,7 @@ static void engine_quiesce(struct engine *e)
 	uint64_t until = tei_now_ns() +
 			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
 
-	/* GPU staging first, because its tasks submit to the data plane */
-	engine_stage_drain(e, STAGE_BY_RAIL, until);
-	engine_stage_drain(e, STAGE_BY_LEASE, until);
-	engine_lease_drain(e, until);
-	engine_stage_drain(e, STAGE_BY_FILE, until);
-	engine_stage_drain(e, STAGE_BY_KERNEL, until);
-	if (e->nvmeof)
-		tei_nvmeof_drain(e->nvmeof, until);
-	if (e->gpu)
-		tei_gpu_drain(e->gpu, until);
-	if (e->local)
-		tei_local_drain(e->local, until);
-	tei_rail_dp_quiesce(e->dp, tei_ns_left(until));
+	engine_transports_drain(e, NULL, until);
 }
 
 /* Stops the engine without freeing anything; parts of it may be missing. */

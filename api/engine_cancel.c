@@ -5,59 +5,27 @@
  * so the memory does not change after its end, as after every other end.
  */
 #include "api/engine_int.h"
-
-#define CANCEL_CHUNK	64
-
-static void cancel_rail(struct engine *e, struct tei_rail_task **list, size_t n,
-			bool deadline)
-{
-	if (n && deadline)
-		tei_rail_expire(e->dp, list, n);
-	else if (n)
-		tei_rail_cancel(e->dp, list, n);
-}
-
-static void cancel_local(struct engine *e, struct engine_task *t, bool deadline)
-{
-	if (deadline)
-		__atomic_store_n(&t->expired, true, __ATOMIC_RELAXED);
-	if (t->by == ENGINE_BY_GROUP)
-		engine_group_cancel(e, t);
-	else if (t->by == ENGINE_BY_FILE)
-		tei_nvmeof_cancel(e->nvmeof, &t->u.file);
-	else if (t->by == ENGINE_BY_GPU)
-		tei_gpu_cancel(e->gpu, &t->u.gpu);
-	else if (t->by == ENGINE_BY_STAGE)
-		engine_stage_cancel(e, t, deadline);
-	else if (t->by == ENGINE_BY_LEASE)
-		engine_lease_cancel(e, &t->u.lease, deadline);
-	else
-		tei_local_cancel(e->local, &t->u.op);
-}
+#include "api/engine_transport.h"
 
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline)
 {
-	struct tei_rail_task *list[CANCEL_CHUNK];
-	struct engine_task *t;
-	size_t i, k = 0;
+	const struct engine_transport_ops *run = NULL;
+	struct engine_task *t, *end = &b->tasks[first + n];
 
-	/* tasks by rail first: a copy's present part may take a while */
-	for (i = first; i < first + n; i++) {
-		t = &b->tasks[i];
-		if (t->by != ENGINE_BY_RAIL || engine_task_ended(t))
+	/* those that do not wait come first: a copy's present part may take a
+	 * while */
+	for (t = &b->tasks[first]; t < end && !run; t++)
+		if (t->by->cancel_run && !engine_task_ended(t))
+			run = t->by;
+	if (run)
+		run->cancel_run(b->engine, &b->tasks[first], n, deadline);
+	for (t = &b->tasks[first]; t < end; t++) {
+		if (t->by->cancel_run || engine_task_ended(t))
 			continue;
-		list[k++] = &t->u.rail;
-		if (k == CANCEL_CHUNK) {
-			cancel_rail(b->engine, list, k, deadline);
-			k = 0;
-		}
-	}
-	cancel_rail(b->engine, list, k, deadline);
-	for (i = first; i < first + n; i++) {
-		t = &b->tasks[i];
-		if (t->by != ENGINE_BY_RAIL && !engine_task_ended(t))
-			cancel_local(b->engine, t, deadline);
+		if (deadline)
+			__atomic_store_n(&t->expired, true, __ATOMIC_RELAXED);
+		t->by->cancel(b->engine, t, deadline);
 	}
 }
 

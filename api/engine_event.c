@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 static void event_raise(int fd)
 {
@@ -174,7 +175,7 @@ void engine_event_freed(struct engine_batch *b)
 	if (b->event_fd >= 0) {
 		close(b->event_fd);
 		b->event_fd = -1;
-		tei_rail_sleep_end(e->dp);
+		engine_transports_waiter(e, ENGINE_WAITER_WAKES);
 	}
 	b->event_level = false;
 	event_settle(e, false);
@@ -264,7 +265,7 @@ int te_event_fd(transfer_engine_t engine)
 	if (ret || !first)
 		return ret ? ret : fd;
 	/* a program that polls the descriptor does not drive progress */
-	tei_rail_sleep_begin(e->dp);
+	engine_transports_waiter(e, ENGINE_WAITER_SLEEPS);
 	engine_batch_each(e, event_adopt, e);
 	engine_event_notes(e);
 	return fd;
@@ -307,7 +308,7 @@ int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id)
 	first = b->event_fd < 0;
 	ret = event_watch(b);
 	if (first && ret >= 0)
-		tei_rail_sleep_begin(e->dp);
+		engine_transports_waiter(e, ENGINE_WAITER_SLEEPS);
 	engine_batch_unlock(b);
 	return ret;
 }

@@ -7,6 +7,7 @@
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 #define FLUSH_STILL_NS	(200 * TEI_NS_PER_MS)	/* time of the check that both
 						 * wait */
@@ -105,7 +106,8 @@ static void flush_beside_destroy(int (*fn)(transfer_engine_t engine))
 	CU_ASSERT_FATAL(b != NULL);
 	/* a task that never ends */
 	b->tasks[0] = (struct engine_task){ .engine = e, .batch = b,
-					    .target = LOCAL_SEGMENT };
+					    .target = LOCAL_SEGMENT,
+					    .by = &transport_local };
 	b->count = 1;
 	engine_wait_expect(b, 1);
 	flush_call(&flush, engine, fn);

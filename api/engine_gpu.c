@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory: detection, registration, and copies inside this process by the
- * driver. A program that has such memory has loaded the driver. Without the
- * driver none of this runs.
+ * GPU memory: detection and registration. A program that has such memory has
+ * loaded the driver. Without the driver none of this runs.
  */
 #include "api/engine_int.h"
 
@@ -160,109 +159,19 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
-/* --- tasks --------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------ */
 
-bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r)
+bool engine_gpu_memory(struct engine *e, uint64_t addr, uint64_t len)
 {
 	struct tei_gpu *ctx = gpu_ctx(e);
 
-	if (!ctx || !tei_gpu_any(ctx))
-		return false;
-	return tei_gpu_kind(ctx, (uintptr_t)r->source, r->length) ==
-		       TEI_GPU_DEVICE ||
+	return ctx && tei_gpu_any(ctx) &&
+	       tei_gpu_kind(ctx, addr, len) == TEI_GPU_DEVICE;
+}
+
+bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r)
+{
+	return engine_gpu_memory(e, (uintptr_t)r->source, r->length) ||
 	       (r->target_id == LOCAL_SEGMENT &&
-		tei_gpu_kind(ctx, r->target_offset, r->length) ==
-			TEI_GPU_DEVICE);
-}
-
-static void gpu_err(struct tei_err *err, int code)
-{
-	memset(err, 0, sizeof(*err));
-	err->code = code;
-	err->when_ns = tei_now_ns();
-	snprintf(err->provider, sizeof(err->provider), "cuda");
-	snprintf(err->text, sizeof(err->text), "copy of GPU memory: %s",
-		 tei_err_name(code));
-}
-
-static void gpu_end(struct engine_task *t, int status,
-		    const struct tei_err *err)
-{
-	engine_traffic_count(&t->engine->own, t->read,
-			     status == STATUS_COMPLETED ? t->length : 0,
-			     status);
-	engine_task_end(t, status, err);
-}
-
-static void gpu_done(struct tei_gpu_op *op, int code, const struct tei_err *err)
-{
-	struct engine_task *t = tei_container_of(op, struct engine_task,
-						 u.gpu);
-	struct tei_err ended;
-
-	if (code != TEI_GPU_CANCELLED) {
-		gpu_end(t, !code ? STATUS_COMPLETED :
-			   code == TEI_ERR_TIMED_OUT ? STATUS_TIMEOUT :
-						       STATUS_FAILED, err);
-		return;
-	}
-	gpu_err(&ended, __atomic_load_n(&t->expired, __ATOMIC_RELAXED) ?
-			TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED);
-	gpu_end(t, ended.code == TEI_ERR_CANCELED ? STATUS_CANCELED :
-						    STATUS_FAILED, &ended);
-}
-
-static bool gpu_overlap(const struct transfer_request *r)
-{
-	uint64_t source = (uintptr_t)r->source, target = r->target_offset;
-
-	return source < target + r->length && target < source + r->length;
-}
-
-/* Returns true if the rails can move the request's memory on both sides, and no
- * other transport has precedence. */
-static bool gpu_by_rail(struct engine *e, const struct transfer_request *r,
-			const struct engine_target *target)
-{
-	return target->peer && !target->files &&
-	       (!target->local || engine_batch_gpu(target, r->target_offset)) &&
-	       !engine_batch_lent(target, r->target_offset, r->length) &&
-	       tei_rail_mr_direct(e->dp, r->source, r->length);
-}
-
-int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target)
-{
-	if (r->target_id != LOCAL_SEGMENT && target->files &&
-	    engine_files_take(e, r, target))
-		return engine_files_prepare(e, t, r, target->files);
-	if (r->target_id != LOCAL_SEGMENT && gpu_by_rail(e, r, target)) {
-		engine_batch_by_rail(e, t, r, target);
-		return 0;
-	}
-	if (r->target_id != LOCAL_SEGMENT)
-		return engine_stage_prepare(e, t, r, target);
-	if (tei_gpu_kind(gpu_ctx(e), (uintptr_t)r->source, r->length) ==
-	    TEI_GPU_NOT_REGISTERED)
-		return 3;
-	if (gpu_overlap(r))
-		return 1;		/* the driver's order is undefined */
-	engine_batch_task(e, t, r, ENGINE_BY_GPU);
-	t->u.gpu.dst = t->read ? (uintptr_t)r->source : r->target_offset;
-	t->u.gpu.src = t->read ? r->target_offset : (uintptr_t)r->source;
-	t->u.gpu.length = r->length;
-	t->u.gpu.done = gpu_done;
-	return 0;
-}
-
-void engine_gpu_start(struct engine *e, struct engine_task *t)
-{
-	struct tei_err err;
-	int ret = tei_gpu_submit(gpu_ctx(e), &t->u.gpu);
-
-	if (!ret)
-		return;			/* gpu_done will end it */
-	gpu_err(&err, ret);
-	gpu_end(t, STATUS_FAILED, &err);
+		engine_gpu_memory(e, r->target_offset, r->length));
 }

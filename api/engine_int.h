@@ -43,6 +43,9 @@ struct tei_topo_where;
 #define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
 #define ENGINE_BATCH_CHUNKS	4096
 #define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
+#define ENGINE_TASK_ROOM                                                \
+	208				/* bytes of a task that are its \
+					 * transport's */
 #define ENGINE_KEEP_TASKS	1024	/* longest task array that a freed slot
 					 * keeps */
 
@@ -51,6 +54,7 @@ struct engine_transport {
 	struct engine *engine;
 	char name[16];
 	char proto[16];			/* name passed to installTransport */
+	const struct engine_transport_ops *by;
 	bool installed;			/* engine->control */
 };
 
@@ -115,21 +119,10 @@ struct engine_submission {
 					     * reserved for it, or NULL */
 };
 
-struct engine_group;
 struct engine_leasing;
 struct engine_staging;
-
-/* The transport of a task. */
-enum engine_task_by {
-	ENGINE_BY_COPY,			/* u.op */
-	ENGINE_BY_RAIL,			/* u.rail */
-	ENGINE_BY_GROUP,		/* u.group: several copies */
-	ENGINE_BY_CALLER,		/* u.atom: executed by the submission */
-	ENGINE_BY_FILE,			/* u.file */
-	ENGINE_BY_GPU,			/* u.gpu */
-	ENGINE_BY_STAGE,		/* u.stage */
-	ENGINE_BY_LEASE,		/* u.lease */
-};
+struct engine_target;
+struct engine_transport_ops;
 
 /*
  * A task of a batch. It belongs to the batch, and from its submission to its
@@ -139,25 +132,38 @@ struct engine_task {
 	struct engine *engine;
 	struct engine_batch *batch;
 	struct engine_submission *sub;	/* or NULL */
-	struct engine_local_process *local; /* one reference, or NULL */
 	struct tei_err *err;		/* owned, set before status */
 	uint64_t length;
+	const struct engine_transport_ops *by; /* set by prepare */
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
-	enum engine_task_by by;
 	bool read;			/* only if the task has one range */
 	bool expired;			/* atomic: ended by a deadline */
-	union {
-		struct tei_rail_task rail;
-		struct tei_local_op op;
-		struct engine_group *group;
-		struct tei_local_atom atom;
-		struct tei_nvmeof_op file;
-		struct tei_gpu_op gpu;
-		struct engine_stage stage;
-		struct engine_lease lease;
-	} u;
+	uint64_t room[ENGINE_TASK_ROOM / 8]; /* the transport's */
 };
+
+/* Return the room of a task, and the task of a room. */
+static inline void *engine_task_room(struct engine_task *t)
+{
+	return t->room;
+}
+
+static inline const void *engine_task_room_const(const struct engine_task *t)
+{
+	return t->room;
+}
+
+static inline struct engine_task *engine_task_from(void *room)
+{
+	return (struct engine_task *)((char *)room -
+				      offsetof(struct engine_task, room));
+}
+
+static inline const struct engine_task *engine_task_from_const(const void *room)
+{
+	return (const struct engine_task *)((const char *)room -
+					    offsetof(struct engine_task, room));
+}
 
 /*
  * engine_batch.pending: one word, so that the end of a task and the arrival of
@@ -542,7 +548,7 @@ void engine_shutdown_leave(bool graceful);
 /* Installs the transports that fit. */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* Opens rails for devices that have appeared. Worker. */
-void engine_transport_devices(struct engine *e);
+void engine_devices_open(struct engine *e);
 /* Schedules the opening of rails; a tei_rail_ops.devices_changed, arg is the
  * engine. */
 void engine_devices_changed(void *arg);
@@ -550,6 +556,8 @@ void engine_devices_changed(void *arg);
 /* --- engine_segment.c ---------------------------------------------------- */
 /* Returns NULL if no open segment has the id. segments must be held. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
+/* Returns true if a transport leads to the segment. */
+bool engine_segment_reached(const struct engine_segment *s);
 /* Frees all segments and closes all local processes. No other thread may use
  * the engine. */
 void engine_segment_free_all(struct engine *e);
@@ -652,12 +660,8 @@ void engine_out(void *out, size_t size, const void *ours, size_t len);
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
 
-/* --- engine_files.c ------------------------------------------------------ */
-/* Switches the transport of file segments on or off. */
-int engine_files_on(struct engine *e, struct tei_err *err)
-	TEI_REQUIRES(e->control);
-int engine_files_off(struct engine *e, struct tei_err *err)
-	TEI_REQUIRES(e->control);
+/* --- transport_file.c ------------------------------------------------------
+ */
 /* Opens the files of a descriptor at the paths that this server has for them.
  * Returns NULL if it is no file segment, without the transport, or if memory is
  * short. Blocks. */
@@ -669,19 +673,11 @@ int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
 /* Registers GPU memory for cuFile if possible. */
 struct engine_region;
-struct engine_target;
 void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 	TEI_REQUIRES(e->control);
 /* Returns true if cuFile handles this request from or to GPU memory. */
 bool engine_files_take(struct engine *e, const struct transfer_request *r,
-		       const struct engine_target *target);
-/* Prepares a request to a file segment. Returns 0 or the code of
- * submitTransfer. */
-int engine_files_prepare(struct engine *e, struct engine_task *t,
-			 const struct transfer_request *r,
-			 struct tei_nvmeof_seg *files);
-/* Starts a prepared task. */
-void engine_files_start(struct engine *e, struct engine_task *t);
+		       struct tei_nvmeof_seg *files);
 
 /* --- engine_gpu.c -------------------------------------------------------- */
 /*
@@ -713,12 +709,8 @@ int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
 			  bool remote, struct tei_err *err);
 /* Returns true if one side of the request is GPU memory of this process. */
 bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
-/* Prepares such a request. Returns 0 or the code of submitTransfer. */
-int engine_gpu_prepare(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       const struct engine_target *target);
-/* Starts a prepared task. */
-void engine_gpu_start(struct engine *e, struct engine_task *t);
+/* Returns true if the range begins in registered GPU memory of this process. */
+bool engine_gpu_memory(struct engine *e, uint64_t addr, uint64_t len);
 
 /* --- engine_paths.c ------------------------------------------------------ */
 /* Fills *s. paths, if not NULL, has TEI_RAIL_MAX elements; their rank and
@@ -759,63 +751,53 @@ void engine_batch_unlock(struct engine_batch *b);
 void engine_batch_each(struct engine *e,
 		       void (*fn)(struct engine_batch *b, void *arg),
 		       void *arg);
-/* Where a request goes. Reused for the requests of a submission with the same
- * target. */
-struct engine_target {
-	bool valid;			/* the other fields are those of id */
-	segment_id_t id;
-	bool local;			/* copy by the kernel or memcpy */
-	struct engine_local_process *local_process; /* NULL: this process */
-	bool asked, ended;		/* the neighbour was checked; it has
-					 * ended */
-	struct tei_rail_peer *peer;
-	struct tei_nvmeof_seg *files;
-	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
-};
+/* Frees all batches. No other thread may use the engine. */
+void engine_batch_free_all(struct engine *e);
 
+/* --- engine_target.c ------------------------------------------------------ */
 /* Fills *t for id, unless it is filled for id already. segments must be held.
  * Returns 0 or the code of submitTransfer. */
-int engine_batch_target(struct engine *e, segment_id_t id,
-			struct engine_target *t);
+int engine_target_set(struct engine *e, segment_id_t id,
+		      struct engine_target *t);
 /* Returns true if the target's memory at addr is GPU memory. */
-bool engine_batch_gpu(const struct engine_target *target, uint64_t addr);
+bool engine_target_gpu(const struct engine_target *target, uint64_t addr);
 /* Returns true if the range includes GPU memory that no rail of the target has
  * a key for: it is reached through remote bounce slots. */
-bool engine_batch_lent(const struct engine_target *target, uint64_t addr,
-		       uint64_t len);
-/* Prepares a task by rail, even if another transport leads to the target. */
-void engine_batch_by_rail(struct engine *e, struct engine_task *t,
-			  const struct transfer_request *r,
-			  const struct engine_target *target);
-/* Fills the fields that all tasks with one range have; the rest is 0. */
-void engine_batch_task(struct engine *e, struct engine_task *t,
-		       const struct transfer_request *r,
-		       enum engine_task_by by);
+bool engine_target_lent(const struct engine_target *target, uint64_t addr,
+			uint64_t len);
+
+/* --- engine_request.c ----------------------------------------------------- */
+/* Return true if local range k, or all local ranges, are registered; for
+ * writing, if the request writes them. */
+bool engine_range_registered(struct engine *e, const struct te_request *r,
+			     uint32_t k);
+bool engine_ranges_registered(struct engine *e, const struct te_request *r);
+/* Converts the opcode of an atomic to an enum tei_atomic_op. */
+unsigned int engine_atomic_op(uint32_t opcode);
+
+/* --- engine_submit.c ------------------------------------------------------ */
 /* Checks a request and prepares its task. Returns 0 or the code of
  * submitTransfer. */
-int engine_batch_prepare(struct engine *e, struct engine_task *t,
-			 const struct transfer_request *r,
-			 struct engine_target *target);
-/* Error text if engine_batch_start returns TE_TIMED_OUT. */
+int engine_submit_prepare(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  struct engine_target *target);
+/* Error text if engine_submit_start returns TE_TIMED_OUT. */
 #define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"
 /* Starts the n tasks that were prepared after b->count. b->lock and segments
  * must be held. */
-int engine_batch_start(struct engine *e, struct engine_batch *b, size_t n);
+int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n);
+
+/* --- engine_task.c -------------------------------------------------------- */
+/* Zeroes a task and fills the fields that all tasks with one range have. */
+void engine_task_init(struct engine *e, struct engine_task *t,
+		      const struct transfer_request *r,
+		      const struct engine_transport_ops *by);
 /* Ends a task. Publishes the status last; from then on the task belongs to the
  * caller of the API. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
-/* Ends a task of copies inside this host. code: 0, TEI_LOCAL_CANCELLED or an
- * error. bytes: bytes copied. why: error record, or NULL. */
-void engine_task_local_end(struct engine_task *t, int code, uint64_t bytes,
-			   const struct tei_err *why);
-/* Frees all batches. No other thread may use the engine. */
-void engine_batch_free_all(struct engine *e);
-/* Receives the end of a rail task; a tei_rail_ops.task_done. */
-void engine_task_done(struct tei_rail_task *task, enum tei_rail_end end,
-		      const struct tei_err *err);
-/* Converts the data plane's end of a task to a status. */
-int engine_rail_status(enum tei_rail_end end);
+/* Frees a submission of which no task has started. */
+void engine_submission_free(struct engine *e, struct engine_submission *sub);
 
 static inline batch_id_t engine_batch_id(const struct engine_batch *b)
 {
@@ -897,13 +879,6 @@ void engine_deadline_freed(struct engine_batch *b);
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
 
-/* --- engine_submit.c ----------------------------------------------------- */
-/* Starts a task of ENGINE_BY_GROUP or ENGINE_BY_CALLER. */
-void engine_submit_start(struct engine *e, struct engine_task *t);
-/* Cancels the copies of a task of ENGINE_BY_GROUP; its batch's lock must be
- * held. */
-void engine_group_cancel(struct engine *e, struct engine_task *t);
-
 /* --- engine_notify.c ----------------------------------------------------- */
 /*
  * Creates a notification of the engine to itself and reserves room for it.
@@ -929,7 +904,7 @@ void engine_note_free_all(struct engine *e);
 void engine_work_publish(struct engine *e);
 /* Queues a publication that brings the store up to date, not before due_ns. */
 void engine_work_store(struct engine *e, uint64_t due_ns);
-/* Queues a call of engine_transport_devices for due_ns. */
+/* Queues a call of engine_devices_open for due_ns. */
 void engine_work_devices(struct engine *e, uint64_t due_ns);
 /* Queues engine_segment_resolve. Takes over the reference to the peer. */
 void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/engine_transport.h"
+#include "api/transport_rail.h"
+
 static void lease_err(struct tei_err *err, const struct tei_rail_peer *peer,
 		      int code, const char *text)
 {
@@ -664,8 +667,7 @@ bool engine_lease_drain(struct engine *e, uint64_t until_ns)
 static void task_leased(struct engine_lease *lease, int status,
 			const struct tei_err *err)
 {
-	struct engine_task *t = tei_container_of(lease, struct engine_task,
-						 u.lease);
+	struct engine_task *t = engine_task_from(lease);
 	struct tei_rail_dp *dp = t->engine->dp;
 	uint64_t length = lease->length;
 	char *held = lease->held ? lease->local : NULL;
@@ -682,26 +684,29 @@ int engine_lease_prepare(struct engine *e, struct engine_task *t,
 			 const struct transfer_request *r,
 			 const struct engine_target *target)
 {
-	if (!target->peer || !engine_leasing(e))
+	struct tei_rail_peer *peer = engine_target_at(target, &transport_rail);
+	struct engine_lease *lease = engine_task_room(t);
+
+	if (!peer || !engine_leasing(e))
 		return 8;
 	if (tei_local_region_check(e->local, r->source, r->length,
 				   r->opcode == OPCODE_READ))
 		return 3;
-	engine_batch_task(e, t, r, ENGINE_BY_LEASE);
-	t->u.lease.peer = target->peer;
-	t->u.lease.local = r->source;
-	t->u.lease.remote = r->target_offset;
-	t->u.lease.length = r->length;
-	t->u.lease.base = r->target_offset;
-	t->u.lease.extent = r->length;
-	t->u.lease.read = t->read;
-	t->u.lease.done = task_leased;
+	engine_task_init(e, t, r, &transport_lease);
+	lease->peer = peer;
+	lease->local = r->source;
+	lease->remote = r->target_offset;
+	lease->length = r->length;
+	lease->base = r->target_offset;
+	lease->extent = r->length;
+	lease->read = t->read;
+	lease->done = task_leased;
 	return 0;
 }
 
 void engine_lease_start_task(struct engine *e, struct engine_task *t)
 {
-	struct engine_lease *lease = &t->u.lease;
+	struct engine_lease *lease = engine_task_room(t);
 	struct tei_err err;
 	int ret;
 

@@ -9,6 +9,7 @@
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 #define LOCAL_TEST_SIZE	(1u << 20)	/* more than TEI_LOCAL_INLINE */
 
@@ -76,9 +77,9 @@ static void local_source_goes(size_t length) TEI_NO_TSA
 	struct engine_batch *b = engine_batch_lock(r.engine, id);
 
 	CU_ASSERT_FATAL(b != NULL);
-	CU_ASSERT(!engine_batch_prepare(r.engine, b->tasks, &rq, &target));
+	CU_ASSERT(!engine_submit_prepare(r.engine, b->tasks, &rq, &target));
 	CU_ASSERT(!unregisterLocalMemory(r.engine, r.source));
-	CU_ASSERT(!engine_batch_start(r.engine, b, 1));
+	CU_ASSERT(!engine_submit_start(r.engine, b, 1));
 	engine_batch_unlock(b);
 	CU_ASSERT(local_failed(r.engine, id));
 	CU_ASSERT(local_says(r.engine, id, "not registered"));

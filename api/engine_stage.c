@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/engine_transport.h"
+#include "api/transport_rail.h"
+
 static void stage_err(struct tei_err *err, int code, const char *text)
 {
 	memset(err, 0, sizeof(*err));
@@ -26,12 +29,12 @@ static void stage_err(struct tei_err *err, int code, const char *text)
 
 static uint64_t stage_length(const struct engine_stage *stage)
 {
-	return tei_container_of(stage, struct engine_task, u.stage)->length;
+	return engine_task_from_const(stage)->length;
 }
 
 static bool stage_reads(const struct engine_stage *stage)
 {
-	return tei_container_of(stage, struct engine_task, u.stage)->read;
+	return engine_task_from_const(stage)->read;
 }
 
 /* --- the ends of tasks --------------------------------------------------- */
@@ -60,7 +63,7 @@ static void stage_fail(struct engine_staging *s, struct engine_stage *stage,
 
 static void stage_to_put(struct engine_task *t)
 {
-	struct engine_stage *stage = &t->u.stage;
+	struct engine_stage *stage = engine_task_room(t);
 
 	switch (stage->far) {
 	case STAGE_BY_RAIL:
@@ -82,8 +85,7 @@ static void stage_to_put(struct engine_task *t)
 static bool stage_try_end(struct engine_staging *s, struct engine_stage *stage)
 	TEI_REQUIRES(s->lock)
 {
-	struct engine_task *t = tei_container_of(stage, struct engine_task,
-						 u.stage);
+	struct engine_task *t = engine_task_from(stage);
 	struct tei_err *err = stage->err;
 	enum engine_stage_far far = stage->far;
 	uint64_t gpu = stage->gpu;
@@ -353,8 +355,7 @@ static void slot_begin(struct engine_staging *s, struct stage_slot *slot,
 static void stage_stop(struct engine_staging *s, struct engine_stage *stage)
 	TEI_REQUIRES(s->lock)
 {
-	struct engine_task *t = tei_container_of(stage, struct engine_task,
-						 u.stage);
+	struct engine_task *t = engine_task_from(stage);
 	struct tei_rail_task *list[STAGE_SLOTS];
 	struct tei_gpu_op *copy[STAGE_SLOTS];
 	struct engine_lease *lease[STAGE_SLOTS];
@@ -590,18 +591,22 @@ void *engine_stage_main(void *arg)
 static void stage_aim(struct engine_stage *stage,
 		      const struct engine_target *target, uint64_t len)
 {
-	if (engine_batch_lent(target, stage->remote, len)) {
+	struct tei_rail_peer *peer = engine_target_at(target, &transport_rail);
+	void *files = engine_target_at(target, &transport_file);
+	void *process = engine_target_at(target, &transport_local);
+
+	if (engine_target_lent(target, stage->remote, len)) {
 		stage->far = STAGE_BY_LEASE;
-		stage->to.peer = target->peer;
-	} else if (target->files) {
+		stage->to.peer = peer;
+	} else if (files) {
 		stage->far = STAGE_BY_FILE;
-		stage->to.files = target->files;
-	} else if (target->local && !engine_batch_gpu(target, stage->remote)) {
+		stage->to.files = files;
+	} else if (process && !engine_target_gpu(target, stage->remote)) {
 		stage->far = STAGE_BY_KERNEL;
-		stage->to.local_process = target->local_process;
+		stage->to.local_process = process;
 	} else {
 		stage->far = STAGE_BY_RAIL;
-		stage->to.peer = target->peer;
+		stage->to.peer = peer;
 	}
 }
 
@@ -641,20 +646,20 @@ int engine_stage_prepare(struct engine *e, struct engine_task *t,
 			 const struct engine_target *target)
 {
 	struct engine_staging *s = engine_staging(e);
-	struct engine_stage *stage = &t->u.stage;
+	struct engine_stage *stage = engine_task_room(t);
+	void *files = engine_target_at(target, &transport_file);
 	struct stage_pool *pool;
 
-	if (target->files && !tei_nvmeof_seg_covers(target->files,
-						    r->target_offset,
-						    r->length))
+	if (files && !tei_nvmeof_seg_covers(files, r->target_offset, r->length))
 		return 1;
-	if (engine_batch_gpu(target, r->target_offset) && !target->peer)
+	if (engine_target_gpu(target, r->target_offset) &&
+	    !engine_target_at(target, &transport_rail))
 		return 8;
 	pool = stage_hold(s, (uintptr_t)r->source, r->length);
 	if (!pool)
 		return 8;
 	stage_release(s, pool, (uintptr_t)r->source);
-	engine_batch_task(e, t, r, ENGINE_BY_STAGE);
+	engine_task_init(e, t, r, &transport_stage);
 	stage->gpu = (uintptr_t)r->source;
 	stage->remote = r->target_offset;
 	stage_aim(stage, target, r->length);
@@ -681,7 +686,7 @@ static void stage_to_hold(struct engine_stage *stage)
 void engine_stage_start(struct engine *e, struct engine_task *t)
 {
 	struct engine_staging *s = engine_staging(e);
-	struct engine_stage *stage = &t->u.stage;
+	struct engine_stage *stage = engine_task_room(t);
 	struct tei_err err;
 
 	stage->pool = stage_hold(s, stage->gpu, t->length);
@@ -705,7 +710,7 @@ void engine_stage_start(struct engine *e, struct engine_task *t)
 void engine_stage_cancel(struct engine *e, struct engine_task *t, bool deadline)
 {
 	struct engine_staging *s = engine_staging(e);
-	struct engine_stage *stage = &t->u.stage;
+	struct engine_stage *stage = engine_task_room(t);
 	struct tei_err err;
 
 	stage_err(&err, deadline ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED,

@@ -3,6 +3,7 @@
  * Status of tasks and batches.
  */
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 /* Orders the statuses for the worst one of a batch. */
 static int status_rank(int status)
@@ -29,22 +30,8 @@ void engine_task_status(const struct engine_task *t,
 	status->status = now;
 	if (now == STATUS_COMPLETED)
 		status->transferred_bytes = t->length;
-	else if (t->by == ENGINE_BY_RAIL)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.rail.done_bytes,
-					__ATOMIC_RELAXED);
-	else if (t->by == ENGINE_BY_FILE)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.file.moved, __ATOMIC_RELAXED);
-	else if (t->by == ENGINE_BY_GPU)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.gpu.moved, __ATOMIC_RELAXED);
-	else if (t->by == ENGINE_BY_STAGE)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.stage.moved, __ATOMIC_RELAXED);
-	else if (t->by == ENGINE_BY_LEASE)
-		status->transferred_bytes =
-			__atomic_load_n(&t->u.lease.moved, __ATOMIC_RELAXED);
+	else if (t->by->moved)
+		status->transferred_bytes = t->by->moved(t);
 	else
 		status->transferred_bytes = 0;
 }
@@ -98,11 +85,10 @@ int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id,
 	}
 	t = &b->tasks[task_id];
 	if (!engine_task_ended(t)) {
-		if (t->by == ENGINE_BY_RAIL || t->by == ENGINE_BY_STAGE ||
-		    t->by == ENGINE_BY_LEASE)
-			tei_rail_progress(e->dp);
+		if (t->by->progress)
+			t->by->progress(e);
 		else
-			tei_local_progress(e->local);
+			engine_transports_progress(e);
 	}
 	engine_task_status(t, status);
 	engine_batch_unlock(b);
@@ -126,10 +112,8 @@ int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 		return -engine_bad(e, __func__, "nothing was submitted");
 	}
 	if (__atomic_load_n(&b->pending, __ATOMIC_ACQUIRE) &
-	    ENGINE_PENDING_LEFT) {
-		tei_rail_progress(e->dp);
-		tei_local_progress(e->local);
-	}
+	    ENGINE_PENDING_LEFT)
+		engine_transports_progress(e);
 	engine_batch_sum(b, status);
 	engine_batch_unlock(b);
 	return 0;

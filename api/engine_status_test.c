@@ -4,6 +4,7 @@
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 static transfer_engine_t status_engine(const char *setting)
 {
@@ -27,7 +28,7 @@ static batch_id_t status_batch(transfer_engine_t engine, int status)
 	memset(b->tasks, 0, sizeof(*b->tasks));
 	b->tasks->engine = engine;
 	b->tasks->batch = b;
-	b->tasks->by = ENGINE_BY_CALLER;
+	b->tasks->by = &transport_local;
 	b->tasks->status = status;
 	if (status != STATUS_COMPLETED) {
 		b->tasks->err = calloc(1, sizeof(*b->tasks->err));

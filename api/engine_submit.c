@@ -1,724 +1,235 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_submit: scatter/gather requests and atomics. All requests are checked and
- * prepared first; then the tasks start like those of submitTransfer.
+ * Submission: submitTransfer and submitTransferWithNotify. All requests are
+ * checked and prepared by the transports that take them; then all tasks start.
  */
 #include "api/engine_int.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/engine_refusal.h"
-#include "util/atomic.h"
+#include "api/engine_transport.h"
 
-#define SUBMIT_ELEM_MAX 4096	/* greatest size of one element, bytes */
-
-/*
- * The copies inside this host that make up one task. Created by te_submit and
- * freed with the batch, so it may be accessed while the batch's lock is held.
- */
-struct engine_group {
-	struct engine_task *task;
-	uint32_t left;			/* atomic: copies that have not ended,
-					 * plus one until all are started */
-	int code;			/* atomic: the first failure */
-	uint64_t moved;			/* atomic: bytes copied */
-	struct tei_err *why;		/* of code, or NULL; written by the
-					 * thread that has set code, before it
-					 * lowers left */
-	uint32_t n;			/* constant */
-	struct tei_local_op op[];
-};
-
-#define SUBMIT_CALL ENGINE_REFUSE_CALL
-
-static int submit_fail(size_t i, int code, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-/* Stores the refusal as the thread's last error. Returns code. */
-static int submit_fail(size_t i, int code, const char *fmt, ...)
+static bool submit_bad_request(const struct transfer_request *r)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	engine_refuse_v("te_submit", i, code, NULL, fmt, ap);
-	va_end(ap);
-	return code;
+	return (r->opcode != OPCODE_READ && r->opcode != OPCODE_WRITE) ||
+	       !r->source || !r->length ||
+	       (uintptr_t)r->source + r->length < (uintptr_t)r->source ||
+	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-/* --- checks -------------------------------------------------------------- */
-
-static bool submit_bad_range(uint64_t addr, uint64_t length)
-{
-	return !length || addr + (length - 1) < addr;
-}
-
-static int submit_fail_piece(size_t i, const char *side, uint32_t at,
-			     uint64_t addr, uint64_t length)
-{
-	return submit_fail(i, 1, "%s[%u], 0x%llx, %llu bytes: length 0, or the range or the total length overflows 64 bits",
-			   side, at, (unsigned long long)addr,
-			   (unsigned long long)length);
-}
-
-/* Checks the local ranges; *sum is their total length. */
-static int submit_local_bytes(const struct te_request *r, size_t i,
-			      uint64_t *sum)
-{
-	const struct te_local *p = r->local;
-	uint32_t k;
-
-	if (!r->local_count)
-		return submit_fail(i, 1, "local_count 0 (must be at least 1)");
-	for (k = 0, *sum = 0; k < r->local_count; *sum += p[k++].length)
-		if (!p[k].addr ||
-		    submit_bad_range((uintptr_t)p[k].addr, p[k].length) ||
-		    *sum + p[k].length < *sum)
-			return submit_fail_piece(i, "local", k,
-						 (uintptr_t)p[k].addr,
-						 p[k].length);
-	return 0;
-}
-
-static int submit_remote_bytes(const struct te_request *r, size_t i,
-			       uint64_t *sum)
-{
-	const struct te_remote *p = r->remote;
-	uint32_t k;
-
-	if (!r->remote_count)
-		return submit_fail(i, 1, "remote_count 0 (must be at least 1)");
-	for (k = 0, *sum = 0; k < r->remote_count; *sum += p[k++].length)
-		if (submit_bad_range(p[k].addr, p[k].length) ||
-		    *sum + p[k].length < *sum)
-			return submit_fail_piece(i, "remote", k, p[k].addr,
-						 p[k].length);
-	return 0;
-}
-
-static int submit_check_form(const struct te_request *r, size_t i)
-{
-	if (r->opcode > TE_ATOMIC_CAS)
-		return submit_fail(i, 1, "opcode %u is unknown", r->opcode);
-	if (r->flags)
-		return submit_fail(i, 1, "flags 0x%x of the request (must be 0)",
-				   r->flags);
-	if (r->reserved)
-		return submit_fail(i, 1, "reserved is %u (must be 0)",
-				   r->reserved);
-	if (r->local_count > TE_PIECES_MAX || r->remote_count > TE_PIECES_MAX)
-		return submit_fail(i, 1, "local_count %u, remote_count %u (at most %u)",
-				   r->local_count, r->remote_count,
-				   TE_PIECES_MAX);
-	if (r->local_count && !r->local)
-		return submit_fail(i, 1, "local is NULL, but local_count is %u",
-				   r->local_count);
-	if (r->remote_count && !r->remote)
-		return submit_fail(i, 1, "remote is NULL, but remote_count is %u",
-				   r->remote_count);
-	if (r->compare && r->opcode != TE_ATOMIC_CAS)
-		return submit_fail(i, 1, "compare is %llu (must be 0 for opcode %u)",
-				   (unsigned long long)r->compare, r->opcode);
-	return 0;
-}
-
-static int submit_check_pieces(const struct te_request *r, size_t i,
-			       uint64_t *length)
-{
-	uint64_t local = 0, remote = 0;
-	int ret;
-
-	if (r->operand)
-		return submit_fail(i, 1, "operand is %llu (must be 0 for opcode %u)",
-				   (unsigned long long)r->operand, r->opcode);
-	ret = submit_local_bytes(r, i, &local);
-	if (!ret)
-		ret = submit_remote_bytes(r, i, &remote);
-	if (ret)
-		return ret;
-	if (local != remote)
-		return submit_fail(i, 1,
-				   "local ranges have %llu bytes, remote ranges %llu (must be equal)",
-				   (unsigned long long)local,
-				   (unsigned long long)remote);
-	*length = local;
-	return 0;
-}
-
-static int submit_check_atomic(const struct te_request *r, size_t i)
-{
-	uint32_t want = r->opcode == TE_ATOMIC_ADD ? 0 : 1;
-	uint64_t width;
-
-	if (r->remote_count != 1 || r->local_count != want)
-		return submit_fail(i, 1,
-				   "%u local and %u remote ranges (this atomic needs %u and 1)",
-				   r->local_count, r->remote_count, want);
-	width = r->remote->length;
-	if ((width != 4 && width != 8) || r->remote->addr % width)
-		return submit_fail(i, 1,
-				   "atomic: %llu bytes at 0x%llx (must be 4 or 8 bytes, aligned to their length)",
-				   (unsigned long long)width,
-				   (unsigned long long)r->remote->addr);
-	if (want && (!r->local->addr || r->local->length != width ||
-		     (uintptr_t)r->local->addr % width))
-		return submit_fail(i, 1,
-				   "atomic: result of %llu bytes at %p (must have the length and alignment of the remote range)",
-				   (unsigned long long)r->local->length,
-				   r->local->addr);
-	if (width == 4 && (r->operand | r->compare) > UINT32_MAX)
-		return submit_fail(i, 1, "operand 0x%llx, compare 0x%llx (must fit into the 4 bytes of the atomic)",
-				   (unsigned long long)r->operand,
-				   (unsigned long long)r->compare);
-	return 0;
-}
-
-/* --- several ranges by rail ---------------------------------------------- */
-
-static int submit_pieces_rail(struct engine_task *t, const struct te_request *r,
-			      const struct engine_target *target)
-{
-	struct tei_rail_task_ext *x;
-	uint32_t i;
-
-	x = tei_rail_task_ext_new(r->local_count, r->remote_count);
-	if (!x)
-		return 302;
-	for (i = 0; i < r->local_count; i++) {
-		x->piece[i].addr = (uintptr_t)r->local[i].addr;
-		x->piece[i].len = r->local[i].length;
-	}
-	for (i = 0; i < r->remote_count; i++) {
-		x->piece[r->local_count + i].addr = r->remote[i].addr;
-		x->piece[r->local_count + i].len = r->remote[i].length;
-	}
-	tei_rail_task_ext_lay(x->piece, r->local_count);
-	tei_rail_task_ext_lay(x->piece + r->local_count, r->remote_count);
-	t->by = ENGINE_BY_RAIL;
-	t->u.rail.peer = target->peer;
-	t->u.rail.remote = r->remote->addr;
-	t->u.rail.length = t->length;
-	t->u.rail.local = r->local->addr;
-	t->u.rail.read = r->opcode == TE_READ;
-	t->u.rail.ext = x;
-	return 0;
-}
-
-/* --- several ranges inside this host ------------------------------------- */
-
-static void group_fail(struct engine_group *g, int code,
-		       const struct tei_err *why)
-{
-	int none = 0;
-
-	if (!__atomic_compare_exchange_n(&g->code, &none, code, false,
-					 __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
-	    !why)
-		return;
-	g->why = malloc(sizeof(*g->why));
-	if (g->why)
-		*g->why = *why;
-}
-
-/* Counts the end of one copy, or of the start. The last one ends the task. */
-static void group_step(struct engine_group *g, int code, uint64_t bytes,
-		       const struct tei_err *why)
-{
-	struct engine_task *t = g->task;
-	struct engine_local_process *n = t->local;
-	struct tei_err *first;
-
-	if (code)
-		group_fail(g, code, why);
-	__atomic_add_fetch(&g->moved, bytes, __ATOMIC_RELAXED);
-	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
-		return;
-	first = g->why;
-	/* the batch, and with it the group, may be freed from here on */
-	engine_task_local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
-			      __atomic_load_n(&g->moved, __ATOMIC_RELAXED),
-			      first);
-	free(first);
-	if (n)
-		__atomic_sub_fetch(&n->refs, 1, __ATOMIC_RELEASE);
-}
-
-static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
-{
-	group_step(op->group, code, bytes, op->why);
-}
-
-/* Divides the request into the longest runs that are contiguous on both
- * sides. */
-static void group_lay(struct engine_group *g, const struct te_request *r,
-		      const struct tei_local_op *like)
-{
-	uint64_t lskip = 0, rskip = 0, len;
-	const struct te_local *l = r->local;
-	const struct te_remote *m = r->remote;
-	struct tei_local_op *op;
-
-	while (l < r->local + r->local_count) {
-		len = l->length - lskip;
-		if (len > m->length - rskip)
-			len = m->length - rskip;
-		op = &g->op[g->n++];
-		*op = *like;
-		op->local = (char *)l->addr + lskip;
-		op->remote = m->addr + rskip;
-		op->length = len;
-		op->group = g;
-		lskip += len;
-		rskip += len;
-		if (lskip == l->length) {
-			l++;
-			lskip = 0;
-		}
-		if (rskip == m->length) {
-			m++;
-			rskip = 0;
-		}
-	}
-}
-
-/* Returns true if local range k is registered; for writing, if the request
- * writes it. */
-static bool submit_covers(struct engine *e, const struct te_request *r,
-			  uint32_t k)
-{
-	return !tei_local_region_check(e->local, r->local[k].addr,
-				       r->local[k].length,
-				       r->opcode != TE_WRITE);
-}
-
-static bool submit_registered(struct engine *e, const struct te_request *r)
-{
-	uint32_t k;
-
-	for (k = 0; k < r->local_count; k++)
-		if (!submit_covers(e, r, k))
-			return false;
-	return true;
-}
-
-static int submit_pieces_local(struct engine *e, struct engine_task *t,
-			       const struct te_request *r,
-			       const struct engine_target *target)
-{
-	struct tei_local_op like = { .registered = true, .done = group_done };
-	struct engine_group *g;
-
-	if (!submit_registered(e, r))
-		return 3;
-	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
-					   sizeof(g->op[0]));
-	if (!g)
-		return 302;
-	like.peer = target->local_process ? target->local_process->peer : NULL;
-	like.opcode = r->opcode == TE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
-	group_lay(g, r, &like);
-	g->task = t;
-	t->by = ENGINE_BY_GROUP;
-	t->read = r->opcode == TE_READ;
-	t->local = target->local_process;
-	t->u.group = g;
-	return 0;
-}
-
-static void group_start(struct engine *e, struct engine_task *t)
-{
-	struct engine_group *g = t->u.group;
-	struct tei_local_op *op;
-	uint32_t i, n = g->n;
-	int ret;
-
-	if (t->local)
-		__atomic_add_fetch(&t->local->refs, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
-	for (i = 0; i < n; i++) {
-		op = &g->op[i];
-		ret = TEI_ERR_TOO_MANY;
-		if (t->length <= TEI_LOCAL_INLINE)
-			ret = tei_local_copy_op(e->local, op, NULL);
-		if (ret == TEI_ERR_TOO_MANY) {
-			ret = tei_local_submit(e->local, op);
-			if (!ret)
-				continue;	/* group_done ends it */
-		}
-		/* after a refusal the record is this thread's last error */
-		group_step(g, ret, ret ? 0 : op->length, tei_err_last());
-	}
-	group_step(g, 0, 0, NULL);
-}
-
-void engine_group_cancel(struct engine *e, struct engine_task *t)
-{
-	struct engine_group *g = t->u.group;
-	uint32_t i;
-
-	for (i = 0; i < g->n; i++)
-		tei_local_cancel(e->local, &g->op[i]);
-}
-
-/* --- atomics ------------------------------------------------------------- */
-
-static unsigned int submit_atomic_op(uint32_t opcode)
-{
-	switch (opcode) {
-	case TE_ATOMIC_SWAP:
-		return TEI_ATOMIC_SWAP;
-	case TE_ATOMIC_CAS:
-		return TEI_ATOMIC_CAS;
-	default:
-		return TEI_ATOMIC_ADD;
-	}
-}
-
-static int submit_atomic_rail(struct engine_task *t, const struct te_request *r,
-			      const struct engine_target *target)
-{
-	struct tei_rail_task_ext *x = tei_rail_task_ext_new(0, 0);
-
-	if (!x)
-		return 302;
-	x->atomic = submit_atomic_op(r->opcode);
-	x->operand = r->operand;
-	x->compare = r->compare;
-	t->by = ENGINE_BY_RAIL;
-	t->u.rail.peer = target->peer;
-	t->u.rail.remote = r->remote->addr;
-	t->u.rail.length = t->length;
-	t->u.rail.local = r->local_count ? r->local->addr : NULL;
-	t->u.rail.read = true;
-	t->u.rail.ext = x;
-	return 0;
-}
-
-static int submit_atomic_own(struct engine *e, struct engine_task *t,
-			     const struct te_request *r)
-{
-	if (!submit_registered(e, r))
-		return 3;
-	t->by = ENGINE_BY_CALLER;
-	t->u.atom.op = submit_atomic_op(r->opcode);
-	t->u.atom.width = (unsigned int)t->length;
-	t->u.atom.addr = r->remote->addr;
-	t->u.atom.operand = r->operand;
-	t->u.atom.compare = r->compare;
-	t->u.atom.result = r->local_count ? r->local->addr : NULL;
-	return 0;
-}
-
-/* An atomic for a process that has ended fails when it starts. */
-static int submit_atomic_ended(struct engine *e, struct engine_task *t,
-			       const struct te_request *r,
-			       const struct engine_target *target)
-{
-	if (!submit_registered(e, r))
-		return 3;
-	t->by = ENGINE_BY_CALLER;
-	t->local = target->local_process;
-	return 0;
-}
-
-static void atomic_ended(struct engine_task *t)
-{
-	struct tei_err err = { .code = TEI_ERR_CONTEXT };
-
-	snprintf(err.text, sizeof(err.text), "%s",
-		 tei_local_reason_text(TEI_LOCAL_GONE));
-	snprintf(err.hint, sizeof(err.hint), "open the segment again");
-	engine_task_local_end(t, err.code, 0, &err);
-}
-
-static void atomic_start(struct engine *e, struct engine_task *t)
-{
-	struct tei_local_atom atom = t->u.atom;
-	struct tei_err err;
-	int ret, status;
-
-	if (t->local) {
-		atomic_ended(t);
-		return;
-	}
-	memset(&err, 0, sizeof(err));
-	ret = tei_local_atomic(e->local, &atom, &err);
-	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
-	/* counts no bytes, as for atomics of other processes */
-	engine_traffic_count(&e->own, false, 0, status);
-	snprintf(err.rail, sizeof(err.rail), "local");
-	snprintf(err.provider, sizeof(err.provider), "local");
-	engine_task_end(t, status, &err);
-}
-
-void engine_submit_start(struct engine *e, struct engine_task *t)
-{
-	if (t->by == ENGINE_BY_GROUP)
-		group_start(e, t);
-	else
-		atomic_start(e, t);
-}
-
-/* --- the call ------------------------------------------------------------ */
-
-static int submit_plain(struct engine *e, struct engine_task *t,
-			const struct te_request *r,
+/* Sets the kind of memory of a request, for the choice of its transport. */
+static void submit_kind(struct engine *e, const struct transfer_request *r,
 			struct engine_target *target)
 {
-	struct transfer_request plain = {
-		.opcode = r->opcode == TE_READ ? OPCODE_READ : OPCODE_WRITE,
-		.source = r->local->addr,
-		.target_id = r->target_id,
-		.target_offset = r->remote->addr,
-		.length = r->local->length,
-	};
+	bool here, there;
 
-	return engine_batch_prepare(e, t, &plain, target);
-}
-
-static bool submit_on_gpu(const struct te_request *r,
-			  const struct engine_target *target)
-{
-	uint32_t i;
-
-	for (i = 0; target->gpu && i < r->remote_count; i++)
-		if (engine_batch_gpu(target, r->remote[i].addr))
-			return true;
-	return false;
-}
-
-/* Returns true if the target's process has ended. The system call is made once
- * for all atomics of a submission to the same target. */
-static bool submit_ended(struct engine *e, struct engine_target *target)
-{
-	if (target->local_process && !target->asked) {
-		target->asked = true;
-		target->ended = engine_segment_ended(e, target->id,
-						     target->local_process);
-	}
-	return target->ended;
-}
-
-static int submit_route(struct engine *e, struct engine_task *t,
-			const struct te_request *r,
-			struct engine_target *target)
-{
-	int ret = engine_batch_target(e, r->target_id, target);
-
-	if (ret)
-		return ret;
-	/* these take one range on either side only */
-	if (target->files || submit_on_gpu(r, target))
-		return 8;
-	if (r->opcode <= TE_WRITE)
-		return target->local ? submit_pieces_local(e, t, r, target) :
-				       submit_pieces_rail(t, r, target);
+	here = engine_gpu_memory(e, (uintptr_t)r->source, r->length);
 	if (r->target_id == LOCAL_SEGMENT)
-		return submit_atomic_own(e, t, r);
-	if (!target->peer)
-		return 8;
-	if (submit_ended(e, target))
-		return submit_atomic_ended(e, t, r, target);
-	return submit_atomic_rail(t, r, target);
-}
-
-static int submit_fail_no_rail(size_t i)
-{
-	return engine_refuse("te_submit", i, 8,
-			     "install tcp or rdma at both ends",
-			     "an atomic needs a rail, and no rail reaches the target");
-}
-
-static bool submit_no_rail(struct engine *e, const struct te_request *r)
-{
-	const struct engine_segment *s = engine_segment_find(e, r->target_id);
-
-	return r->opcode > TE_WRITE && s && !s->peer && !s->files;
-}
-
-/* Returns true if any transport leads to the segment. */
-static bool submit_reachable(struct engine *e, segment_id_t id)
-{
-	const struct engine_segment *s = engine_segment_find(e, id);
-
-	return !s || s->local || s->peer || s->files;
-}
-
-/* Finds out why a request of valid form was refused, and stores the error
- * record. Returns code. */
-static int submit_explain(struct engine *e, const struct te_request *r,
-			  size_t i, int code)
-{
-	const struct te_local *p;
-	char field[24];
-	uint32_t k;
-
-	if (code == 1 && r->target_id != LOCAL_SEGMENT &&
-	    !engine_segment_find(e, r->target_id))
-		return engine_refuse_target("te_submit", i, r->target_id);
-	if (code == 8 && submit_no_rail(e, r))
-		return submit_fail_no_rail(i);
-	if (code == 8 && !submit_reachable(e, r->target_id))
-		return engine_refuse_transport(e, "te_submit", i, r->target_id);
-	if (code == 8)
-		return submit_fail(i, code, "%u local and %u remote ranges (files and GPU memory allow one of each, and no atomics)",
-				   r->local_count, r->remote_count);
-	for (k = 0; code == 3 && k < r->local_count; k++) {
-		p = &r->local[k];
-		if (submit_covers(e, r, k))
-			continue;
-		snprintf(field, sizeof(field), "local[%u]", k);
-		return engine_refuse_source(e, "te_submit", i, field, p->addr,
-					    p->length, r->opcode != TE_WRITE);
-	}
-	return engine_refuse_code("te_submit", i, code);
-}
-
-static int submit_one(struct engine *e, struct engine_task *t,
-		      const struct te_request *r, size_t i,
-		      struct engine_target *target)
-{
-	int ret = submit_check_form(r, i);
-
-	memset(t, 0, sizeof(*t));
-	t->engine = e;
-	t->target = r->target_id;
-	if (ret)
-		return ret;
-	if (r->opcode > TE_WRITE) {
-		ret = submit_check_atomic(r, i);
-		t->length = ret ? 0 : r->remote->length;
-	} else {
-		ret = submit_check_pieces(r, i, &t->length);
-	}
-	if (ret)
-		return ret;
-	if (r->opcode <= TE_WRITE && r->local_count == 1 &&
-	    r->remote_count == 1)
-		ret = submit_plain(e, t, r, target);
+		there = engine_gpu_memory(e, r->target_offset, r->length);
 	else
-		ret = submit_route(e, t, r, target);
-	return ret ? submit_explain(e, r, i, ret) : 0;
+		there = engine_target_gpu(target, r->target_offset);
+	target->kind = engine_kind(here, there);
 }
 
-/* Reads an element. Returns false if a field that this version does not know is
- * not 0. */
-static bool submit_read(const void *reqs, size_t elem_size, size_t i,
-			struct te_request *r)
+int engine_submit_prepare(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  struct engine_target *target)
 {
-	const unsigned char *p = (const unsigned char *)reqs + i * elem_size;
-	size_t k;
+	const struct engine_via *via;
+	int ret;
 
-	memcpy(r, p, sizeof(*r));
-	for (k = sizeof(*r); k < elem_size; k++)
-		if (p[k])
-			return false;
-	return true;
-}
-
-/* Returns the index of the first atomic, or n if there is none. */
-static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
-{
-	struct te_request r;
-	size_t i = 0;
-
-	while (i < n && (!submit_read(reqs, elem_size, i, &r) ||
-			 r.opcode <= TE_WRITE))
-		i++;
-	return i;
-}
-
-/* Stores the error record if no task was started. The data plane does not say
- * which request is at fault. */
-static int submit_fail_start(struct engine *e, const void *reqs,
-			     size_t elem_size, size_t n, int code)
-{
-	struct te_request r;
-	size_t i;
-
-	for (i = 0; code == 3 && i < n; i++)
-		if (submit_read(reqs, elem_size, i, &r) &&
-		    !submit_registered(e, &r))
-			return submit_explain(e, &r, i, code);
-	i = code == 8 ? submit_first_atomic(reqs, elem_size, n) : n;
-	if (i < n)
-		return submit_fail_no_rail(i);
-	if (code == 3)
-		return submit_fail(SUBMIT_CALL, code, "a request reads into memory that is registered for reading only");
-	return engine_refuse_code("te_submit", SUBMIT_CALL, code);
-}
-
-/* Frees prepared tasks that will not start. */
-static void submit_undo(struct engine_task *tasks, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++) {
-		if (tasks[i].by == ENGINE_BY_RAIL)
-			free(tasks[i].u.rail.ext);
-		else if (tasks[i].by == ENGINE_BY_GROUP)
-			free(tasks[i].u.group);
+	if (submit_bad_request(r))
+		return 1;
+	ret = engine_target_set(e, r->target_id, target);
+	if (ret)
+		return ret;
+	submit_kind(e, r, target);
+	for (via = target->via; via < target->via + target->n; via++) {
+		if (!(via->by->takes & target->kind))
+			continue;
+		ret = via->by->prepare(e, t, r, target, via->at);
+		if (ret != ENGINE_DECLINED)
+			return ret;
 	}
+	return 8;
 }
 
-static int submit_locked(struct engine *e, struct engine_batch *b,
-			 const void *reqs, size_t elem_size, size_t n)
+/* Checks and prepares all requests before any of them starts. */
+static int submit_check(struct engine *e, const char *call,
+			struct engine_task *tasks,
+			const struct transfer_request *reqs, size_t n)
 {
 	struct engine_target target = { .valid = false };
-	struct engine_task *tasks = b->tasks + b->count;
-	struct te_request r;
 	size_t i;
-	int ret = 0;
+	int ret;
 
-	if (n > b->size - b->count)
-		return engine_refuse_full("te_submit", b, n);
 	for (i = 0; i < n; i++) {
-		ret = submit_read(reqs, elem_size, i, &r) ?
-		      submit_one(e, &tasks[i], &r, i, &target) :
-		      submit_fail(i, 1, "fields that this version does not know are not 0");
+		ret = engine_submit_prepare(e, &tasks[i], &reqs[i], &target);
 		if (ret)
-			break;
+			return engine_refuse_request(e, call, i, &reqs[i], ret);
 	}
-	if (!ret) {
-		ret = engine_batch_start(e, b, n);
-		if (ret)
-			submit_fail_start(e, reqs, elem_size, n, ret);
-	}
-	if (ret)
-		submit_undo(tasks, i);
-	return ret;
+	return 0;
 }
 
-int te_submit(transfer_engine_t engine, batch_id_t batch_id,
-	      const struct te_request *reqs, size_t elem_size, size_t count,
-	      uint64_t flags)
+/* Starts the tasks whose transport starts them together. Returns their number
+ * in *mine. Returns an error if none was started. */
+static int submit_start_run(struct engine *e, struct engine_task *tasks,
+			    size_t n, size_t *mine)
 {
-	struct engine *e = engine_from(engine);
+	const struct engine_transport_ops *by = NULL;
+	size_t i;
+
+	for (i = 0, *mine = 0; i < n; i++) {
+		if (!tasks[i].by->start_run)
+			continue;
+		by = tasks[i].by;
+		++*mine;
+	}
+	return by ? by->start_run(e, tasks, n, *mine) : 0;
+}
+
+int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n)
+{
+	struct engine_task *tasks = b->tasks + b->count;
+	size_t i, mine;
+	int ret;
+
+	engine_deadline_submit(b);
+	if (b->deadline_ns && tei_now_ns() >= b->deadline_ns)
+		return TE_TIMED_OUT;
+	for (i = 0; i < n; i++)
+		tasks[i].batch = b;
+	engine_wait_expect(b, (uint32_t)n);
+	ret = submit_start_run(e, tasks, n, &mine);
+	if (ret) {
+		engine_wait_unexpect(b, (uint32_t)n);
+		return tei_err_transfer_code(ret);
+	}
+	b->count += (uint32_t)n;
+	for (i = 0; i < n && mine < n; i++)
+		if (!tasks[i].by->start_run)
+			tasks[i].by->start(e, &tasks[i]);
+	return 0;
+}
+
+static int submit_locked(struct engine *e, const char *call,
+			 struct engine_batch *b,
+			 const struct transfer_request *reqs, size_t n,
+			 struct engine_submission *sub)
+{
+	struct engine_task *tasks = b->tasks + b->count;
+	size_t i;
+	int ret;
+
+	if (n > b->size - b->count)
+		return engine_refuse_full(call, b, n);
+	ret = submit_check(e, call, tasks, reqs, n);
+	if (ret)
+		return ret;
+	for (i = 0; i < n; i++)
+		tasks[i].sub = sub;
+	ret = engine_submit_start(e, b, n);
+	return ret ? engine_refuse_start(e, call, reqs, n, ret) : 0;
+}
+
+static int submit_batch(struct engine *e, const char *call, batch_id_t id,
+			const struct transfer_request *reqs, size_t n,
+			struct engine_submission *sub)
+{
 	struct engine_batch *b;
 	int ret;
 
-	if (!e)
-		return 1;
-	if (!reqs && count)
-		return submit_fail(SUBMIT_CALL, 1, "reqs is NULL");
-	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
-		return submit_fail(SUBMIT_CALL, 1, "elem_size %zu (must be between %zu and %u)",
-				   elem_size, sizeof(*reqs), SUBMIT_ELEM_MAX);
-	if (flags)
-		return submit_fail(SUBMIT_CALL, 1, "flags 0x%llx of the call (must be 0)",
-				   (unsigned long long)flags);
-	b = engine_batch_lock(e, batch_id);
+	if (!reqs && n)
+		return engine_refuse(call, ENGINE_REFUSE_CALL, 1, NULL,
+				     "entries is NULL");
+	b = engine_batch_lock(e, id);
 	if (!b)
 		return 1;
-	if (!count) {
+	if (!n) {
 		engine_batch_unlock(b);
 		return 0;
 	}
 	pthread_rwlock_rdlock(&e->segments);
-	ret = submit_locked(e, b, reqs, elem_size, count);
+	ret = submit_locked(e, call, b, reqs, n, sub);
 	pthread_rwlock_unlock(&e->segments);
 	engine_batch_unlock(b);
+	return ret;
+}
+
+int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
+		   struct transfer_request *entries, size_t count)
+{
+	struct engine *e = engine_from(engine);
+
+	if (!e)
+		return 1;
+	return submit_batch(e, __func__, batch_id, entries, count, NULL);
+}
+
+/* Finds the peer of the first request, to which the notification is sent. */
+static int submission_target(struct engine *e, const char *call,
+			     segment_id_t id, struct engine_submission *sub)
+{
+	struct engine_segment *s;
+	int ret;
+
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	if (s && s->peer) {
+		sub->peer = s->peer;
+		tei_rail_peer_hold(s->peer);
+	}
+	ret = !s	   ? engine_refuse_target(call, 0, id)
+	      : !sub->peer ? engine_refuse_transport(e, call, 0, id)
+			   : 0;
+	pthread_rwlock_unlock(&e->segments);
+	return ret;
+}
+
+/*
+ * Creates the notification before anything is submitted, so that it cannot fail
+ * for lack of memory or room after the data has been written.
+ */
+static int submission_note(struct engine *e, const char *call, segment_id_t id,
+			   const struct notify_msg *msg,
+			   struct engine_submission *sub)
+{
+	struct tei_err err;
+	int ret;
+
+	if (id == LOCAL_SEGMENT) {
+		sub->note = engine_note_own(e, msg, &err);
+		return sub->note ? 0 : tei_err_transfer_code(err.code);
+	}
+	ret = submission_target(e, call, id, sub);
+	if (ret)
+		return ret;
+	return tei_err_transfer_code(tei_rail_outgoing_new(
+		sub->peer, msg->name, msg->msg, &err, &sub->out));
+}
+
+int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
+			     struct transfer_request *entries, size_t count,
+			     notify_msg_t notify_msg)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_submission *sub;
+	int ret;
+
+	if (e && !count)
+		return submit_batch(e, __func__, batch_id, NULL, 0, NULL);
+	if (!e || !entries || !notify_msg.name || !notify_msg.msg)
+		return -engine_bad(e, __func__, NULL);
+	sub = calloc(1, sizeof(*sub));
+	if (!sub)
+		return 302;
+	sub->left = (uint32_t)count;
+	ret = submission_note(e, __func__, entries[0].target_id, &notify_msg,
+			      sub);
+	if (!ret)
+		ret = submit_batch(e, __func__, batch_id, entries, count, sub);
+	if (ret)
+		engine_submission_free(e, sub);
 	return ret;
 }

@@ -3,7 +3,7 @@
  * Waiting for tasks without a busy loop.
  *
  * A waiter drives progress itself for MOONRAIL_SPIN_US. Then it announces to
- * the data plane that it will sleep (tei_rail_sleep_begin), and sleeps on the
+ * the transports that it will sleep (ENGINE_WAITER_SLEEPS), and sleeps on the
  * futex of its batch slot.
  *
  * No wake-up is lost: the waiter first counts itself in batch->pending and then
@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "api/engine_int.h"
+#include "api/engine_transport.h"
 
 #define WAIT_BIT_WHOLE	(UINT32_C(1) << 31)
 
@@ -175,17 +176,16 @@ static enum wait_state wait_spin(struct wait *w)
 	uint64_t now = tei_now_ns(), until = now + spin;
 	enum wait_state state;
 
-	tei_rail_drive_begin(e->dp);
+	engine_transports_waiter(e, ENGINE_WAITER_POLLS);
 	do {
-		tei_rail_progress(e->dp);
 		/* the time that this thread spends copying does not count */
-		if (tei_local_progress(e->local))
+		if (engine_transports_progress(e))
 			until = tei_now_ns() + spin;
 		state = wait_check(w);
 		now = tei_now_ns();
 	} while (state == WAIT_ON && now < until && now < w->deadline_ns &&
 		 !wait_closed(e));
-	tei_rail_drive_end(e->dp);
+	engine_transports_waiter(e, ENGINE_WAITER_STOPS);
 	return state;
 }
 
@@ -215,14 +215,14 @@ static enum wait_state wait_sleep(struct wait *w)
 	enum wait_state state;
 	uint32_t seen;
 
-	tei_rail_sleep_begin(w->e->dp);
+	engine_transports_waiter(w->e, ENGINE_WAITER_SLEEPS);
 	__atomic_fetch_add(&b->pending, me, __ATOMIC_SEQ_CST);
 	do {
 		seen = __atomic_load_n(&b->wakes, __ATOMIC_SEQ_CST);
 		state = wait_check(w);
 	} while (state == WAIT_ON && !wait_closed(w->e) && wait_nap(w, seen));
 	__atomic_fetch_sub(&b->pending, me, __ATOMIC_SEQ_CST);
-	tei_rail_sleep_end(w->e->dp);
+	engine_transports_waiter(w->e, ENGINE_WAITER_WAKES);
 	return state;
 }
 

@@ -46,7 +46,7 @@ static void work_run(struct engine *e, struct engine_work *w)
 		engine_publish_later(e);
 		break;
 	case ENGINE_WORK_DEVICES:
-		engine_transport_devices(e);
+		engine_devices_open(e);
 		break;
 	case ENGINE_WORK_RESOLVE:
 		engine_segment_resolve(e, w->peer);

@@ -6,8 +6,8 @@ SRCS += \
 	api/engine_blob.c \
 	api/engine_cancel.c \
 	api/engine_deadline.c \
+	api/engine_devices.c \
 	api/engine_event.c \
-	api/engine_files.c \
 	api/engine_flush.c \
 	api/engine_gpu.c \
 	api/engine_handle.c \
@@ -24,6 +24,7 @@ SRCS += \
 	api/engine_publish.c \
 	api/engine_refusal.c \
 	api/engine_report.c \
+	api/engine_request.c \
 	api/engine_segment.c \
 	api/engine_shutdown.c \
 	api/engine_stage.c \
@@ -31,9 +32,19 @@ SRCS += \
 	api/engine_stats.c \
 	api/engine_status.c \
 	api/engine_submit.c \
+	api/engine_submit_ranges.c \
+	api/engine_target.c \
+	api/engine_task.c \
+	api/engine_topology.c \
 	api/engine_transport.c \
+	api/engine_transports.c \
 	api/engine_wait.c \
 	api/engine_work.c \
+	api/transport_file.c \
+	api/transport_gpu.c \
+	api/transport_local.c \
+	api/transport_rail.c \
+	api/transport_stage.c \
 	# EOL
 
 EXAMPLES += \

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File segments: connects the files of a descriptor, and the tasks for them,
- * with the transport "nvmeof".
+ * The transport "nvmeof": file segments, whose memory are the files that their
+ * descriptors list.
  */
-#include "api/engine_int.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "api/engine_int.h"
+#include "api/engine_transport.h"
+
+_Static_assert(sizeof(struct tei_nvmeof_op) <= ENGINE_TASK_ROOM, "fits");
 
 static struct tei_nvmeof *files_ctx(struct engine *e)
 {
@@ -89,27 +92,29 @@ static int files_create(struct engine *e, struct tei_err *err)
 	return ret;
 }
 
-int engine_files_on(struct engine *e, struct tei_err *err)
+static int file_install(struct engine *e, const char *proto,
+			struct tei_err *err) TEI_REQUIRES(e->control)
 {
 	int ret = e->nvmeof ? 0 : files_create(e, err);
 
+	(void)proto;
 	if (ret)
 		return ret;
 	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
+	engine_segment_reevaluate(e);
 	return 0;
 }
 
 /* Switches the transport off. The context stays, because threads may still use
  * it after their tasks have ended. */
-int engine_files_off(struct engine *e, struct tei_err *err)
+static int file_uninstall(struct engine *e, const char *proto,
+			  uint64_t until_ns, struct tei_err *err)
 {
-	uint64_t until = tei_now_ns() +
-			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
-
+	(void)proto;
 	__atomic_store_n(&e->files_on, false, __ATOMIC_RELAXED);
 	engine_segment_reevaluate(e);
-	if (engine_stage_drain(e, STAGE_BY_FILE, until) &&
-	    tei_nvmeof_drain(e->nvmeof, until))
+	if (engine_transports_drain(e, &transport_file, until_ns) &&
+	    tei_nvmeof_drain(e->nvmeof, until_ns))
 		return 0;
 	__atomic_store_n(&e->files_on, true, __ATOMIC_RELAXED);
 	engine_segment_reevaluate(e);
@@ -183,8 +188,7 @@ static void files_err(struct tei_err *err, int code)
 static void files_done(struct tei_nvmeof_op *op, int code,
 		       const struct tei_err *err)
 {
-	struct engine_task *t = tei_container_of(op, struct engine_task,
-						 u.file);
+	struct engine_task *t = engine_task_from(op);
 	struct tei_err ended;
 
 	if (code != TEI_NVMEOF_CANCELLED) {
@@ -200,35 +204,84 @@ static void files_done(struct tei_nvmeof_op *op, int code,
 }
 
 bool engine_files_take(struct engine *e, const struct transfer_request *r,
-		       const struct engine_target *target)
+		       struct tei_nvmeof_seg *files)
 {
-	return tei_nvmeof_gpu_takes(files_ctx(e), target->files, r->source,
+	return tei_nvmeof_gpu_takes(files_ctx(e), files, r->source,
 				    r->target_offset, r->length);
 }
 
-int engine_files_prepare(struct engine *e, struct engine_task *t,
-			 const struct transfer_request *r,
-			 struct tei_nvmeof_seg *files)
+static void *file_attach(struct engine *e, const struct engine_segment *s)
 {
-	if (!tei_nvmeof_seg_covers(files, r->target_offset, r->length))
+	(void)e;
+	return s ? s->files : NULL;
+}
+
+/* GPU memory of this process comes here only if cuFile takes it; other requests
+ * from it are taken by transport_stage before. */
+static int file_prepare(struct engine *e, struct engine_task *t,
+			const struct transfer_request *r,
+			struct engine_target *target, void *at)
+{
+	struct tei_nvmeof_op *op = engine_task_room(t);
+
+	if (target->kind == ENGINE_HOST_HOST &&
+	    tei_local_region_check(e->local, r->source, r->length,
+				   r->opcode == OPCODE_READ))
+		return 3;
+	if (!tei_nvmeof_seg_covers(at, r->target_offset, r->length))
 		return 1;
-	engine_batch_task(e, t, r, ENGINE_BY_FILE);
-	t->u.file.seg = files;
-	t->u.file.read = t->read;
-	t->u.file.local = r->source;
-	t->u.file.offset = r->target_offset;
-	t->u.file.length = r->length;
-	t->u.file.done = files_done;
+	engine_task_init(e, t, r, &transport_file);
+	op->seg = at;
+	op->read = t->read;
+	op->local = r->source;
+	op->offset = r->target_offset;
+	op->length = r->length;
+	op->done = files_done;
 	return 0;
 }
 
-void engine_files_start(struct engine *e, struct engine_task *t)
+static void file_start(struct engine *e, struct engine_task *t)
 {
 	struct tei_err err;
-	int ret = tei_nvmeof_submit(files_ctx(e), &t->u.file);
+	int ret = tei_nvmeof_submit(files_ctx(e), engine_task_room(t));
 
 	if (!ret)
 		return;			/* files_done will end it */
 	files_err(&err, ret);
 	engine_task_end(t, STATUS_FAILED, &err);
 }
+
+static void file_cancel(struct engine *e, struct engine_task *t, bool deadline)
+{
+	(void)deadline;
+	tei_nvmeof_cancel(e->nvmeof, engine_task_room(t));
+}
+
+static uint64_t file_moved(const struct engine_task *t)
+{
+	const struct tei_nvmeof_op *op = engine_task_room_const(t);
+
+	return __atomic_load_n(&op->moved, __ATOMIC_RELAXED);
+}
+
+static bool file_drain(struct engine *e,
+		       const struct engine_transport_ops *through,
+		       uint64_t until_ns)
+{
+	return through || !e->nvmeof || tei_nvmeof_drain(e->nvmeof, until_ns);
+}
+
+static const char *const file_names[] = { "nvmeof", NULL };
+
+const struct engine_transport_ops transport_file = {
+	.names = file_names,
+	.takes = ENGINE_HOST_HOST | ENGINE_GPU_HOST | ENGINE_GPU_GPU,
+	.install = file_install,
+	.uninstall = file_uninstall,
+	.attach = file_attach,
+	.prepare = file_prepare,
+	.start = file_start,
+	.cancel = file_cancel,
+	.moved = file_moved,
+	.drain = file_drain,
+};

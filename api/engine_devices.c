@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Network devices that appear, change or disappear while the engine runs.
+ */
+#include <string.h>
+
+#include "api/engine_int.h"
+#include "api/engine_topology.h"
+#include "api/engine_transport.h"
+
+#define DEVICES_WAIT_NS	 (50 * TEI_NS_PER_MS) /* collects reports */
+#define DEVICES_AGAIN_NS TEI_NS_PER_SEC	      /* first back-off */
+#define DEVICES_DOUBLES	 8		      /* doublings of it */
+
+static uint32_t devices_refresh(struct engine *e) TEI_REQUIRES(e->control)
+{
+	uint32_t did = 0;
+	int i;
+
+	for (i = 0; i < ENGINE_TRANSPORTS; i++)
+		if (e->transports[i].by == &transport_rail &&
+		    strcmp(e->transports[i].name, "shm"))
+			did |= tei_rail_dp_refresh(e->dp,
+						   e->transports[i].proto, "");
+	return did;
+}
+
+/*
+ * Moves the control channel to an address that other hosts can reach, if it was
+ * bound to loopback because no interface had one, or if the interfaces have
+ * lost its address. Returns 0 if it needs no move or has been moved.
+ */
+static int devices_move_control(struct engine *e)
+{
+	char host[TEI_META_HOST_MAX];
+	struct tei_err err;
+	int ret;
+
+	if (e->host_fixed ||
+	    !tei_meta_host_outdated(&e->settings,
+				    tei_meta_server_host(e->server), host))
+		return 0;
+	ret = tei_meta_server_move(e->server, host, &err);
+	if (!ret)
+		engine_work_publish(e);
+	return ret;
+}
+
+/* Opens the rails; the data plane requests their publication. */
+void engine_devices_open(struct engine *e)
+{
+	struct tei_err err;
+	bool changed, stays;
+	uint32_t did;
+
+	/* during its creation the engine looks for rails itself */
+	if (!engine_published(e)) {
+		engine_work_devices(e, tei_now_ns() + DEVICES_WAIT_NS);
+		return;
+	}
+	memset(&err, 0, sizeof(err));
+	tei_mutex_lock(&e->control);
+	changed = tei_rail_dp_devices_changed(e->dp);
+	if (changed)
+		e->devices_tries = 0;
+	if (!changed && !e->devices_again) {
+		tei_mutex_unlock(&e->control);
+		return;
+	}
+	stays = devices_move_control(e);
+	did = devices_refresh(e);
+	/* after an error the topology of the previous rails stays in use */
+	if (did & TEI_RAIL_REFRESHED)
+		engine_topology_set(e, &err);
+	e->devices_again = stays || did & TEI_RAIL_REFRESH_AGAIN;
+	if (e->devices_again) {
+		engine_work_devices(e, tei_now_ns() + (DEVICES_AGAIN_NS
+						       << e->devices_tries));
+		e->devices_tries += e->devices_tries < DEVICES_DOUBLES;
+	}
+	tei_mutex_unlock(&e->control);
+}
+
+void engine_devices_changed(void *arg)
+{
+	engine_work_devices(arg, tei_now_ns() + DEVICES_WAIT_NS);
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_TRANSPORT_H
+#define TEI_API_ENGINE_TRANSPORT_H
+
+/*
+ * The table of transports. A transport moves the bytes of tasks. Each one is a
+ * file api/transport_<name>.c that defines a struct engine_transport_ops, and a
+ * row in api/engine_transports.c. The rest of the engine calls transports only
+ * through these functions.
+ *
+ * The order of the rows is the order of precedence: the first transport that
+ * reaches the target of a request, takes its kind of memory and does not
+ * decline it, gets the task.
+ *
+ * Life of a task. The submission calls prepare for each request and holds the
+ * lock of the batch and engine->segments (shared). If any request is refused,
+ * drop is called for those that are prepared, and no task starts. Otherwise
+ * start (or start_run) is called once for each task. From then on the transport
+ * owns the task, until it calls engine_task_end() exactly once, on any thread
+ * and without a lock of rows 3 to 6 of docs/LOCKING.md. After that call the
+ * transport accesses the task no more, except what release frees. release is
+ * called when the batch is freed.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transfer_engine_c.h"
+
+struct engine;
+struct engine_segment;
+struct engine_task;
+struct engine_target;
+struct te_request;
+struct tei_err;
+struct tei_meta_desc;
+
+/*
+ * The kind of memory of a request: that of this process first, then that of the
+ * target. The bits are those of engine_transport_ops.takes.
+ */
+enum engine_kind {
+	ENGINE_HOST_HOST = 1,
+	ENGINE_GPU_HOST = 2, /* GPU memory of this process */
+	ENGINE_HOST_GPU = 4,
+	ENGINE_GPU_GPU = 8,
+};
+
+static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
+{
+	return 1u << (gpu_here + 2 * gpu_there);
+}
+
+#define ENGINE_KINDS \
+	(ENGINE_HOST_HOST | ENGINE_GPU_HOST | ENGINE_HOST_GPU | ENGINE_GPU_GPU)
+
+/* Result of prepare and prepare_ranges: the next transport is tried. */
+#define ENGINE_DECLINED (-1)
+
+/* What a thread that waits for a task does. */
+enum engine_waiter {
+	ENGINE_WAITER_POLLS,  /* calls progress in a loop from now on */
+	ENGINE_WAITER_STOPS,  /* ends that loop */
+	ENGINE_WAITER_SLEEPS, /* calls progress no more until the task
+			       * ends */
+	ENGINE_WAITER_WAKES,  /* ends its sleep */
+};
+
+/* All members but those marked "optional" are set. */
+struct engine_transport_ops {
+	/*
+	 * Names for installTransport, ending with NULL. Optional: without names
+	 * the transport belongs to the engine and cannot be installed.
+	 */
+	const char *const *names;
+	uint32_t takes; /* bits of enum engine_kind */
+	bool atomics;	/* takes atomics for other processes */
+
+	/*
+	 * Switches the transport on. proto is one of names. engine->control is
+	 * held. Returns 0 or an enum tei_code. Set if names is set.
+	 */
+	int (*install)(struct engine *e, const char *proto,
+		       struct tei_err *err);
+	/*
+	 * Switches the transport off. Waits until its tasks have ended, at most
+	 * until until_ns. Returns 0, or TEI_ERR_BUSY if tasks are left; the
+	 * transport is then still installed. engine->control is held. Set if
+	 * names is set.
+	 */
+	int (*uninstall)(struct engine *e, const char *proto, uint64_t until_ns,
+			 struct tei_err *err);
+	/* Returns 0 if proto, which is not the name under which the transport
+	 * is installed, means the same transport. Optional. */
+	int (*same)(struct engine *e, const char *proto, struct tei_err *err);
+
+	/*
+	 * Attaches the transport to a segment: returns what prepare needs in
+	 * order to reach it, or NULL if the transport does not reach it. s is
+	 * NULL for the own segment. The result is valid while
+	 * engine->segments is held.
+	 */
+	void *(*attach)(struct engine *e, const struct engine_segment *s);
+
+	/*
+	 * Prepares a task for a request with one range on each side whose form
+	 * was checked. Calls engine_task_init() and fills the task's room, and
+	 * allocates nothing. at is the result of attach. Returns 0,
+	 * ENGINE_DECLINED, or the code with which submitTransfer refuses the
+	 * request.
+	 */
+	int (*prepare)(struct engine *e, struct engine_task *t,
+		       const struct transfer_request *r,
+		       struct engine_target *target, void *at);
+	/*
+	 * As prepare, for an atomic and for a request with several ranges. The
+	 * task was initialized already, but its transport was not set. May
+	 * allocate. Optional: without it such requests are refused.
+	 */
+	int (*prepare_ranges)(struct engine *e, struct engine_task *t,
+			      const struct te_request *r,
+			      struct engine_target *target, void *at);
+
+	/*
+	 * Starts a prepared task. Returns nothing: a task that cannot start is
+	 * ended with an error. May copy at most TEI_LOCAL_INLINE bytes before
+	 * it returns, and does not wait. Not set if start_run is set.
+	 */
+	void (*start)(struct engine *e, struct engine_task *t);
+	/*
+	 * Starts those of n tasks that have this transport; their number is
+	 * mine. Returns 0, or an enum tei_code if none of them was started; the
+	 * whole submission is then refused. Therefore at most one transport of
+	 * the table may have it, and it is called before any start. Optional.
+	 */
+	int (*start_run)(struct engine *e, struct engine_task *tasks, size_t n,
+			 size_t mine);
+
+	/*
+	 * Requests that a started task ends early, as CANCELED, or as FAILED if
+	 * deadline is true; then task->expired is set. The lock of the batch is
+	 * held, and the task had not ended. May wait for one piece of a copy,
+	 * and for nothing else. Not set if cancel_run is set.
+	 */
+	void (*cancel)(struct engine *e, struct engine_task *t, bool deadline);
+	/* As cancel, for those of n tasks that have this transport and have not
+	 * ended. Does not wait. Called before any cancel. Set with start_run.
+	 */
+	void (*cancel_run)(struct engine *e, struct engine_task *tasks,
+			   size_t n, bool deadline);
+
+	/* Returns the bytes that a task has moved so far. Optional: 0 until the
+	 * task is COMPLETED. */
+	uint64_t (*moved)(const struct engine_task *t);
+	/*
+	 * Frees what prepare_ranges has allocated: drop if the task will not
+	 * start, release when the batch of an ended task is freed. Optional.
+	 */
+	void (*drop)(struct engine_task *t);
+	void (*release)(struct engine_task *t);
+
+	/*
+	 * Lets the calling thread, which waits or asks for a status, do a part
+	 * of the work. Returns true if that took long because the thread has
+	 * copied bytes itself. Optional: a transport with threads of its own
+	 * needs neither this function nor waiter.
+	 */
+	bool (*progress)(struct engine *e);
+	/* Reports what a thread that waits for a task begins or ends to do.
+	 * Optional. */
+	void (*waiter)(struct engine *e, enum engine_waiter now);
+
+	/*
+	 * Waits until the transport has no task that moves bytes through
+	 * another transport, or no task at all if through is NULL, at most
+	 * until until_ns. Returns true if none is left. New tasks are not
+	 * submitted meanwhile. Transports are drained in the order of the
+	 * table, so one that uses others stands before them.
+	 */
+	bool (*drain)(struct engine *e,
+		      const struct engine_transport_ops *through,
+		      uint64_t until_ns);
+};
+
+/* The rows. */
+extern const struct engine_transport_ops transport_file;
+extern const struct engine_transport_ops transport_gpu;
+extern const struct engine_transport_ops transport_lease;
+extern const struct engine_transport_ops transport_local;
+extern const struct engine_transport_ops transport_rail;
+extern const struct engine_transport_ops transport_stage;
+
+#define ENGINE_ROWS_MAX 8 /* rows of the table, at most */
+
+/* A transport that reaches a target. */
+struct engine_via {
+	const struct engine_transport_ops *by;
+	void *at; /* the result of attach */
+};
+
+/* Where a request goes. Reused for the requests of a submission with the same
+ * target. On the stack of the submission. */
+struct engine_target {
+	bool valid; /* the other fields are those of id */
+	segment_id_t id;
+	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
+	uint32_t kind;			 /* enum engine_kind of the present
+					  * request */
+	struct engine_via via[ENGINE_ROWS_MAX]; /* in order of precedence */
+	uint32_t n;				/* elements of via */
+	bool asked, ended; /* transport_local: the process was
+			    * checked; it has ended */
+};
+
+/* Returns what attach of that transport has returned for the target, or
+ * NULL. */
+static inline void *engine_target_at(const struct engine_target *target,
+				     const struct engine_transport_ops *by)
+{
+	uint32_t i;
+
+	for (i = 0; i < target->n; i++)
+		if (target->via[i].by == by)
+			return target->via[i].at;
+	return NULL;
+}
+
+/* --- engine_transports.c: the table --------------------------------------- */
+
+/* Returns the transport that has this name for installTransport, or NULL. */
+const struct engine_transport_ops *engine_transport_named(const char *name);
+/* Writes the names of all transports, separated by commas. */
+void engine_transport_names(char *out, size_t len);
+/* Fills via and n of a target. s is NULL for the own segment. segments must be
+ * held. */
+void engine_transports_attach(struct engine *e, const struct engine_segment *s,
+			      struct engine_target *target);
+/* Call progress or waiter of all transports that have it. The first returns
+ * true if one of them does. */
+bool engine_transports_progress(struct engine *e);
+void engine_transports_waiter(struct engine *e, enum engine_waiter now);
+/* Drains all transports but through. Returns true if no task is left. */
+bool engine_transports_drain(struct engine *e,
+			     const struct engine_transport_ops *through,
+			     uint64_t until_ns);
+
+#endif /* TEI_API_ENGINE_TRANSPORT_H */

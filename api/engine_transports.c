@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of transports, and the calls that concern all of them.
+ */
+#include "api/engine_transport.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A transport that is linked into the unit tests only; elsewhere its row is
+ * NULL. */
+extern const struct engine_transport_ops transport_store __attribute__((weak));
+
+/* In order of precedence. A transport that moves its bytes through others
+ * stands before them. */
+static const struct engine_transport_ops *const transports[] = {
+	&transport_stage, &transport_lease, &transport_gpu,  &transport_file,
+	&transport_store, &transport_local, &transport_rail,
+};
+
+#define TRANSPORTS_N (sizeof(transports) / sizeof(transports[0]))
+
+_Static_assert(TRANSPORTS_N <= ENGINE_ROWS_MAX, "a target has all rows");
+
+const struct engine_transport_ops *engine_transport_named(const char *name)
+{
+	const char *const *p;
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++) {
+		p = transports[i] ? transports[i]->names : NULL;
+		for (; p && *p; p++)
+			if (!strcmp(*p, name))
+				return transports[i];
+	}
+	return NULL;
+}
+
+void engine_transport_names(char *out, size_t len)
+{
+	const char *const *p;
+	size_t i, used = 0;
+
+	*out = '\0';
+	for (i = TRANSPORTS_N; i-- > 0;) {
+		p = transports[i] ? transports[i]->names : NULL;
+		for (; p && *p && used < len; p++)
+			used += (size_t)snprintf(out + used, len - used, "%s%s",
+						 used ? ", " : "", *p);
+	}
+}
+
+void engine_transports_attach(struct engine *e, const struct engine_segment *s,
+			      struct engine_target *target)
+{
+	struct engine_via *v = target->via;
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++) {
+		v->by = transports[i];
+		v->at = v->by ? v->by->attach(e, s) : NULL;
+		v += v->at != NULL;
+	}
+	target->n = (uint32_t)(v - target->via);
+}
+
+bool engine_transports_progress(struct engine *e)
+{
+	bool any = false;
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++)
+		if (transports[i] && transports[i]->progress)
+			any |= transports[i]->progress(e);
+	return any;
+}
+
+void engine_transports_waiter(struct engine *e, enum engine_waiter now)
+{
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++)
+		if (transports[i] && transports[i]->waiter)
+			transports[i]->waiter(e, now);
+}
+
+bool engine_transports_drain(struct engine *e,
+			     const struct engine_transport_ops *through,
+			     uint64_t until_ns)
+{
+	bool all = true;
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++)
+		if (transports[i] && transports[i] != through)
+			all &= transports[i]->drain(e, through, until_ns);
+	return all;
+}

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The transport inside this host: copies inside this process and between
+ * processes, and atomics on memory of this process.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/engine_int.h"
+#include "api/engine_transport.h"
+#include "prov/local/tei_local.h"
+
+struct local_group;
+
+/* What a task is. */
+enum local_kind {
+	LOCAL_COPY,   /* u.op */
+	LOCAL_GROUP,  /* u.group: several copies */
+	LOCAL_ATOMIC, /* u.atomic: executed by the
+		       * submission */
+	LOCAL_ENDED,  /* an atomic whose target has ended */
+};
+
+/* The room of a task. */
+struct local_task {
+	struct engine_local_process *process; /* one reference while started;
+					       * NULL: this process */
+	enum local_kind kind;
+	union {
+		struct tei_local_op op;
+		struct local_group *group;
+		struct tei_local_atom atomic;
+	} u;
+};
+
+_Static_assert(sizeof(struct local_task) <= ENGINE_TASK_ROOM, "fits");
+
+/*
+ * The copies that make up one task. Created by te_submit and freed with the
+ * batch, so it may be accessed while the batch's lock is held.
+ */
+struct local_group {
+	struct engine_task *task;
+	uint32_t left;	     /* atomic: copies that have not ended,
+			      * plus one until all are started */
+	int code;	     /* atomic: the first failure */
+	uint64_t moved;	     /* atomic: bytes copied */
+	struct tei_err *why; /* of code, or NULL; written by the
+			      * thread that has set code, before it
+			      * lowers left */
+	uint32_t n;	     /* constant */
+	struct tei_local_op op[];
+};
+
+static struct local_task *local_task(struct engine_task *t)
+{
+	return engine_task_room(t);
+}
+
+/* --- installation --------------------------------------------------------- */
+
+static int local_install(struct engine *e, const char *proto,
+			 struct tei_err *err)
+{
+	(void)proto;
+	(void)err;
+	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
+	engine_segment_reevaluate(e);
+	return 0;
+}
+
+/* Switches copies to other processes off. Copies inside this process go on. */
+static int local_uninstall(struct engine *e, const char *proto,
+			   uint64_t until_ns, struct tei_err *err)
+{
+	(void)proto;
+	__atomic_store_n(&e->local_on, false, __ATOMIC_RELAXED);
+	engine_segment_reevaluate(e);
+	if (engine_transports_drain(e, &transport_local, until_ns) &&
+	    engine_segment_drain(e, until_ns))
+		return 0;
+	__atomic_store_n(&e->local_on, true, __ATOMIC_RELAXED);
+	engine_segment_reevaluate(e);
+	return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
+			    "local: copies are still in progress");
+}
+
+/* --- ends ----------------------------------------------------------------- */
+
+static void local_count(struct engine_task *t, uint64_t bytes, int status)
+{
+	struct engine_local_process *process = local_task(t)->process;
+
+	engine_traffic_count(process ? &process->traffic : &t->engine->own,
+			     t->read, bytes, status);
+}
+
+/* Records the target range in err->absent if the unregistered memory is that of
+ * the target and not the local memory. */
+static void local_absent(struct engine_task *t, struct tei_err *err)
+{
+	const struct local_task *l = local_task(t);
+	const struct tei_local_op *op = &l->u.op;
+
+	if (!l->process || l->kind != LOCAL_COPY ||
+	    tei_local_peer_covers(op->peer, op->remote, op->length, false))
+		return;
+	err->absent.addr = op->remote;
+	err->absent.length = op->length;
+}
+
+/* Names the segment in the record, as the records of rails do, and moves the
+ * process into the text. */
+static void local_err_peer(struct engine_task *t, struct tei_err *err)
+{
+	char process[sizeof(err->peer)], text[sizeof(err->text)];
+	struct tei_meta_desc *desc = NULL;
+
+	if (local_task(t)->process)
+		desc = tei_meta_cache_get(t->engine->cache, t->target);
+	if (!desc)
+		return;
+	memcpy(process, err->peer, sizeof(process));
+	memcpy(text, err->text, sizeof(text));
+	if (*process)
+		snprintf(err->text, sizeof(err->text), "%.30s: %.120s", process,
+			 text);
+	snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
+	tei_meta_desc_unref(desc);
+}
+
+static struct tei_err local_err(struct engine_task *t, int code,
+				const struct tei_err *why)
+{
+	bool expired = __atomic_load_n(&t->expired, __ATOMIC_RELAXED);
+	struct tei_err err;
+
+	memset(&err, 0, sizeof(err));
+	if (code == TEI_LOCAL_CANCELLED) {
+		code = expired ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED;
+		why = NULL;
+	}
+	if (why && why->code == code)
+		err = *why;
+	else
+		snprintf(err.text, sizeof(err.text),
+			 "copy inside this host: %s", tei_err_name(code));
+	err.code = code;
+	err.when_ns = tei_now_ns();
+	snprintf(err.rail, sizeof(err.rail), "local");
+	snprintf(err.provider, sizeof(err.provider), "local");
+	local_err_peer(t, &err);
+	return err;
+}
+
+/* Ends a task. code: 0, TEI_LOCAL_CANCELLED or an error. bytes: bytes copied.
+ * why: error record, or NULL. */
+static void local_end(struct engine_task *t, int code, uint64_t bytes,
+		      const struct tei_err *why)
+{
+	struct engine_local_process *process = local_task(t)->process;
+	struct tei_err err;
+	int status;
+
+	if (!code) {
+		local_count(t, bytes, STATUS_COMPLETED);
+		engine_task_end(t, STATUS_COMPLETED, NULL);
+		return;
+	}
+	err = local_err(t, code, why);
+	if (code == TEI_ERR_NOT_REGISTERED)
+		local_absent(t, &err);
+	else if (code == TEI_ERR_CONTEXT && process)
+		engine_segment_ended(t->engine, t->target, process);
+	status = err.code == TEI_ERR_CANCELED ? STATUS_CANCELED : STATUS_FAILED;
+	local_count(t, bytes, status);
+	engine_task_end(t, status, &err);
+}
+
+static void local_hold(struct engine_local_process *process)
+{
+	if (process)
+		__atomic_add_fetch(&process->refs, 1, __ATOMIC_RELAXED);
+}
+
+static void local_put(struct engine_local_process *process)
+{
+	if (process)
+		__atomic_sub_fetch(&process->refs, 1, __ATOMIC_RELEASE);
+}
+
+/* --- one copy ------------------------------------------------------------- */
+
+static void copy_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct local_task *l = tei_container_of(op, struct local_task, u.op);
+	struct engine_local_process *process = l->process;
+
+	local_end(engine_task_from(l), code, bytes, op->why);
+	local_put(process);
+}
+
+static void *local_attach(struct engine *e, const struct engine_segment *s)
+{
+	return s ? (void *)s->local : (void *)e->local;
+}
+
+/* Returns the process of a target, or NULL for this process. */
+static struct engine_local_process *
+local_process(const struct engine_target *target, void *at)
+{
+	return target->id == LOCAL_SEGMENT ? NULL : at;
+}
+
+static int local_prepare(struct engine *e, struct engine_task *t,
+			 const struct transfer_request *r,
+			 struct engine_target *target, void *at)
+{
+	struct engine_local_process *process = local_process(target, at);
+	struct local_task *l = local_task(t);
+
+	if (tei_local_region_check(e->local, r->source, r->length,
+				   r->opcode == OPCODE_READ))
+		return 3;
+	engine_task_init(e, t, r, &transport_local);
+	l->process = process;
+	l->u.op.peer = process ? process->peer : NULL;
+	l->u.op.opcode =
+		r->opcode == OPCODE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
+	l->u.op.local = r->source;
+	l->u.op.registered = true;
+	l->u.op.remote = r->target_offset;
+	l->u.op.length = r->length;
+	l->u.op.done = copy_done;
+	return 0;
+}
+
+static void copy_start(struct engine *e, struct engine_task *t)
+{
+	struct engine_local_process *process = local_task(t)->process;
+	struct tei_local_op *op = &local_task(t)->u.op;
+	int ret = TEI_ERR_TOO_MANY;
+
+	if (op->length <= TEI_LOCAL_INLINE)
+		ret = tei_local_copy_op(e->local, op, NULL);
+	if (ret == TEI_ERR_TOO_MANY) {
+		local_hold(process);
+		ret = tei_local_submit(e->local, op);
+		if (!ret)
+			return; /* copy_done ends it */
+		local_put(process);
+	}
+	/* after a refusal the record is this thread's last error */
+	local_end(t, ret, ret ? 0 : op->length, tei_err_last());
+}
+
+/* --- several ranges ------------------------------------------------------- */
+
+static void group_fail(struct local_group *g, int code,
+		       const struct tei_err *why)
+{
+	int none = 0;
+
+	if (!__atomic_compare_exchange_n(&g->code, &none, code, false,
+					 __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+	    !why)
+		return;
+	g->why = malloc(sizeof(*g->why));
+	if (g->why)
+		*g->why = *why;
+}
+
+/* Counts the end of one copy, or of the start. The last one ends the task. */
+static void group_step(struct local_group *g, int code, uint64_t bytes,
+		       const struct tei_err *why)
+{
+	struct engine_task *t = g->task;
+	struct engine_local_process *process = local_task(t)->process;
+	struct tei_err *first;
+
+	if (code)
+		group_fail(g, code, why);
+	__atomic_add_fetch(&g->moved, bytes, __ATOMIC_RELAXED);
+	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
+		return;
+	first = g->why;
+	/* the batch, and with it the group, may be freed from here on */
+	local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
+		  __atomic_load_n(&g->moved, __ATOMIC_RELAXED), first);
+	free(first);
+	local_put(process);
+}
+
+static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	group_step(op->group, code, bytes, op->why);
+}
+
+/* Divides the request into the longest runs that are contiguous on both
+ * sides. */
+static void group_lay(struct local_group *g, const struct te_request *r,
+		      const struct tei_local_op *like)
+{
+	uint64_t lskip = 0, rskip = 0, len;
+	const struct te_local *l = r->local;
+	const struct te_remote *m = r->remote;
+	struct tei_local_op *op;
+
+	while (l < r->local + r->local_count) {
+		len = l->length - lskip;
+		if (len > m->length - rskip)
+			len = m->length - rskip;
+		op = &g->op[g->n++];
+		*op = *like;
+		op->local = (char *)l->addr + lskip;
+		op->remote = m->addr + rskip;
+		op->length = len;
+		op->group = g;
+		lskip += len;
+		rskip += len;
+		if (lskip == l->length) {
+			l++;
+			lskip = 0;
+		}
+		if (rskip == m->length) {
+			m++;
+			rskip = 0;
+		}
+	}
+}
+
+static int group_prepare(struct engine_task *t, const struct te_request *r,
+			 struct engine_local_process *process)
+{
+	struct tei_local_op like = { .registered = true, .done = group_done };
+	struct local_group *g;
+
+	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
+					   sizeof(g->op[0]));
+	if (!g)
+		return 302;
+	like.peer = process ? process->peer : NULL;
+	like.opcode = r->opcode == TE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
+	group_lay(g, r, &like);
+	g->task = t;
+	t->read = r->opcode == TE_READ;
+	local_task(t)->kind = LOCAL_GROUP;
+	local_task(t)->process = process;
+	local_task(t)->u.group = g;
+	return 0;
+}
+
+static void group_start(struct engine *e, struct engine_task *t)
+{
+	struct local_group *g = local_task(t)->u.group;
+	struct tei_local_op *op;
+	uint32_t i, n = g->n;
+	int ret;
+
+	local_hold(local_task(t)->process);
+	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		op = &g->op[i];
+		ret = TEI_ERR_TOO_MANY;
+		if (t->length <= TEI_LOCAL_INLINE)
+			ret = tei_local_copy_op(e->local, op, NULL);
+		if (ret == TEI_ERR_TOO_MANY) {
+			ret = tei_local_submit(e->local, op);
+			if (!ret)
+				continue; /* group_done ends it */
+		}
+		/* after a refusal the record is this thread's last error */
+		group_step(g, ret, ret ? 0 : op->length, tei_err_last());
+	}
+	group_step(g, 0, 0, NULL);
+}
+
+static void local_release(struct engine_task *t)
+{
+	if (local_task(t)->kind == LOCAL_GROUP)
+		free(local_task(t)->u.group);
+}
+
+/* --- atomics -------------------------------------------------------------- */
+
+static void atomic_prepare(struct engine_task *t, const struct te_request *r)
+{
+	struct tei_local_atom *a = &local_task(t)->u.atomic;
+
+	local_task(t)->kind = LOCAL_ATOMIC;
+	a->op = engine_atomic_op(r->opcode);
+	a->width = (unsigned int)t->length;
+	a->addr = r->remote->addr;
+	a->operand = r->operand;
+	a->compare = r->compare;
+	a->result = r->local_count ? r->local->addr : NULL;
+}
+
+/* Returns true if the target's process has ended. The system call is made once
+ * for all atomics of a submission to the same target. */
+static bool atomic_target_ended(struct engine *e, struct engine_target *target,
+				struct engine_local_process *process)
+{
+	if (!target->asked) {
+		target->asked = true;
+		target->ended = engine_segment_ended(e, target->id, process);
+	}
+	return target->ended;
+}
+
+/* Ends an atomic whose target has ended. */
+static void atomic_fail(struct engine_task *t)
+{
+	struct tei_err err = { .code = TEI_ERR_CONTEXT };
+
+	snprintf(err.text, sizeof(err.text), "%s",
+		 tei_local_reason_text(TEI_LOCAL_GONE));
+	snprintf(err.hint, sizeof(err.hint), "open the segment again");
+	local_end(t, err.code, 0, &err);
+}
+
+static void atomic_start(struct engine *e, struct engine_task *t)
+{
+	struct tei_local_atom atomic = local_task(t)->u.atomic;
+	struct tei_err err;
+	int ret, status;
+
+	memset(&err, 0, sizeof(err));
+	ret = tei_local_atomic(e->local, &atomic, &err);
+	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
+	/* counts no bytes, as for atomics of other processes */
+	engine_traffic_count(&e->own, false, 0, status);
+	snprintf(err.rail, sizeof(err.rail), "local");
+	snprintf(err.provider, sizeof(err.provider), "local");
+	engine_task_end(t, status, &err);
+}
+
+/* --- tasks ---------------------------------------------------------------- */
+
+/* Atomics for other processes go by rail, but those for a process that has
+ * ended fail when they start. */
+static int local_prepare_ranges(struct engine *e, struct engine_task *t,
+				const struct te_request *r,
+				struct engine_target *target, void *at)
+{
+	struct engine_local_process *process = local_process(target, at);
+	bool atomic = r->opcode > TE_WRITE;
+
+	if (atomic && process &&
+	    (!engine_target_at(target, &transport_rail) ||
+	     !atomic_target_ended(e, target, process)))
+		return ENGINE_DECLINED;
+	if (!engine_ranges_registered(e, r))
+		return 3;
+	t->by = &transport_local;
+	if (!atomic)
+		return group_prepare(t, r, process);
+	if (!process) {
+		atomic_prepare(t, r);
+		return 0;
+	}
+	local_task(t)->kind = LOCAL_ENDED;
+	local_task(t)->process = process;
+	return 0;
+}
+
+static void local_start(struct engine *e, struct engine_task *t)
+{
+	switch (local_task(t)->kind) {
+	case LOCAL_COPY:
+		copy_start(e, t);
+		break;
+	case LOCAL_GROUP:
+		group_start(e, t);
+		break;
+	case LOCAL_ATOMIC:
+		atomic_start(e, t);
+		break;
+	case LOCAL_ENDED:
+		atomic_fail(t);
+		break;
+	}
+}
+
+static void local_cancel(struct engine *e, struct engine_task *t, bool deadline)
+{
+	struct local_task *l = local_task(t);
+	uint32_t i;
+
+	(void)deadline;
+	if (l->kind == LOCAL_COPY)
+		tei_local_cancel(e->local, &l->u.op);
+	for (i = 0; l->kind == LOCAL_GROUP && i < l->u.group->n; i++)
+		tei_local_cancel(e->local, &l->u.group->op[i]);
+}
+
+static bool local_progress(struct engine *e)
+{
+	return tei_local_progress(e->local);
+}
+
+static bool local_drain(struct engine *e,
+			const struct engine_transport_ops *through,
+			uint64_t until_ns)
+{
+	if (!through && e->local)
+		tei_local_drain(e->local, until_ns);
+	return true;
+}
+
+static const char *const local_names[] = { "local", NULL };
+
+const struct engine_transport_ops transport_local = {
+	.names = local_names,
+	.takes = ENGINE_HOST_HOST,
+	.install = local_install,
+	.uninstall = local_uninstall,
+	.attach = local_attach,
+	.prepare = local_prepare,
+	.prepare_ranges = local_prepare_ranges,
+	.start = local_start,
+	.cancel = local_cancel,
+	.drop = local_release,
+	.release = local_release,
+	.progress = local_progress,
+	.drain = local_drain,
+};

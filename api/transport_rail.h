@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_TRANSPORT_RAIL_H
+#define TEI_API_TRANSPORT_RAIL_H
+
+/*
+ * Transfers over the rails of the data plane, and what other transports need
+ * that give tasks of their own to the data plane.
+ */
+
+#include "prov/rail/tei_rail.h"
+
+/* Receives the end of a task; a tei_rail_ops.task_done. */
+void transport_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
+			 const struct tei_err *err);
+/* Converts the data plane's end of a task to a status. */
+int engine_rail_status(enum tei_rail_end end);
+
+#endif /* TEI_API_TRANSPORT_RAIL_H */
