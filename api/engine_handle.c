@@ -4,6 +4,8 @@
  * without being dereferenced. This table and the fork generation are the only
  * state that belongs to the process and not to an engine.
  */
+#include <stdio.h>
+
 #include "api/engine_int.h"
 
 #define HANDLE_MAX	1024	/* most engines of one process */
@@ -76,4 +78,47 @@ bool engine_handle_known(const void *handle)
 		    handle)
 			return true;
 	return false;
+}
+
+struct engine *engine_from(transfer_engine_t handle)
+{
+	static const struct tei_err bad = {
+		.code = TEI_ERR_INVALID,
+		.text = "no such engine: NULL, destroyed or invented handle",
+	};
+	static const struct tei_err forked = {
+		.code = TEI_ERR_INVALID,
+		.text = "this engine belongs to the parent process",
+		.hint = "create an engine after fork()",
+	};
+	struct engine *e = handle;
+
+	if (!engine_handle_known(handle)) {
+		tei_err_set_last(&bad);
+		return NULL;
+	}
+	if (e->fork_gen != engine_fork_gen()) {
+		tei_err_set_last(&forked);
+		return NULL;
+	}
+	return e;
+}
+
+int engine_bad(struct engine *e, const char *call, const char *what)
+{
+	struct tei_err err = { .code = TEI_ERR_INVALID };
+
+	if (!e)
+		return TEI_ERR_INVALID;
+	err.when_ns = tei_now_ns();
+	snprintf(err.text, sizeof(err.text), "%s: %s", call,
+		 what ? what : "an argument is NULL, empty or out of range");
+	tei_err_set_last(&err);
+	TEI_LOG_LIMITED(&e->bad_limit, TEI_LOG_ERROR, "engine", "%s", err.text);
+	return TEI_ERR_INVALID;
+}
+
+uint64_t engine_deadline(const struct engine *e)
+{
+	return tei_now_ns() + e->settings.connect_timeout_s * TEI_NS_PER_SEC;
 }

@@ -458,7 +458,7 @@ struct engine {
 	pthread_t workers[ENGINE_WORKERS];
 };
 
-/* --- engine.c ------------------------------------------------------------ */
+/* --- engine_handle.c ------------------------------------------------------ */
 /* Returns the engine of a handle. Returns NULL and sets the thread's last error
  * if the handle is NULL, stale or invented, or is used in a child after
  * fork. */
@@ -470,6 +470,16 @@ struct engine *engine_from(transfer_engine_t handle);
  * that. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
+/* Returns the time at which a request to a store or peer that starts now times
+ * out (MC_HANDSHAKE_CONNECT_TIMEOUT). */
+uint64_t engine_deadline(const struct engine *e);
+/* --- engine.c ------------------------------------------------------------ */
+/* Drains the engine, withdraws its descriptor, says BYE to the peers and stops
+ * the threads. Frees nothing. For a process that is about to end; the caller
+ * has removed the handle. */
+void engine_leave(struct engine *e);
+
+/* --- engine_desc.c: the content of the own descriptor --------------------- */
 /* Builds the descriptor without buffers; fills *rails with its rails. */
 int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
 		     struct tei_meta_desc **out, struct tei_err *err)
@@ -485,13 +495,6 @@ int engine_desc_collect(struct engine *e,
  * be held. */
 int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err);
-/* Returns the time at which a request to a store or peer that starts now times
- * out (MC_HANDSHAKE_CONNECT_TIMEOUT). */
-uint64_t engine_deadline(const struct engine *e);
-/* Drains the engine, withdraws its descriptor, says BYE to the peers and stops
- * the threads. Frees nothing. For a process that is about to end; the caller
- * has removed the handle. */
-void engine_leave(struct engine *e);
 
 /* --- engine_publish.c: publication of the descriptor ---------------------- */
 /* Initialize the own descriptor, and free it. */
@@ -642,6 +645,8 @@ const char *engine_local_why(int not_local);
 /* Parses the identity in a descriptor. Returns 0, or enum engine_not_local. */
 int engine_local_parse(struct engine *e, const char *text,
 		       struct tei_local_id *out);
+
+/* --- engine_addr.c ------------------------------------------------------- */
 /* Convert an address of the data plane to the form in a descriptor, and back.
  * engine_addr_unpack returns false if there is no address. */
 void engine_addr_pack(const struct tei_rail_addr *in,
@@ -653,8 +658,11 @@ bool engine_addr_unpack(const struct tei_meta_address *in,
 /* Copies the library's struct of len bytes to the caller's of size bytes. Fills
  * bytes of the caller's struct beyond ours with 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
+/* Converts an error record; in NULL means no error. */
+void engine_error_out(const struct tei_err *in, uint32_t flags,
+		      struct te_error *out, size_t size);
 
-/* --- engine_paths.c ------------------------------------------------------ */
+/* --- engine_traffic.c ---------------------------------------------------- */
 /* Counts a copy that has ended. Must be called before the task's status is
  * published. */
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
@@ -729,9 +737,6 @@ char *engine_links(struct engine *e, bool json);
 /* --- engine_stats.c ------------------------------------------------------ */
 /* Returns the name of an enum te_rail_state. */
 const char *engine_rail_state(uint32_t state);
-/* Converts an error record; in NULL means no error. */
-void engine_error_out(const struct tei_err *in, uint32_t flags,
-		      struct te_error *out, size_t size);
 
 /* --- engine_alloc.c ------------------------------------------------------ */
 /* Unmaps the memory that te_free has not freed. It must not be registered any

@@ -35,29 +35,6 @@ const char *te_fabric_version(void)
 
 /* --- errors -------------------------------------------------------------- */
 
-void engine_error_out(const struct tei_err *in, uint32_t flags,
-		      struct te_error *out, size_t size)
-{
-	struct te_error e;
-
-	memset(&e, 0, sizeof(e));
-	if (in) {
-		e.code = in->code;
-		e.prov_errno = in->prov_errno;
-		e.flags = flags | (in->unknown ? TE_ERROR_UNKNOWN : 0) |
-			  (in->stale ? TE_ERROR_STALE : 0);
-		snprintf(e.rail, sizeof(e.rail), "%s", in->rail);
-		snprintf(e.peer, sizeof(e.peer), "%s", in->peer);
-		snprintf(e.provider, sizeof(e.provider), "%s", in->provider);
-		snprintf(e.text, sizeof(e.text), "%s", in->text);
-		snprintf(e.hint, sizeof(e.hint), "%s",
-			 flags & TE_ERROR_UNFENCED && !*in->hint ?
-			 "unfenced: operations that were posted may still write to the target" :
-			 in->hint);
-	}
-	engine_out(out, size, &e, sizeof(e));
-}
-
 int te_last_error(struct te_error *err, size_t size)
 {
 	if (!err || !size)

@@ -1,11 +1,13 @@
 SRCS += \
 	api/engine.c \
 	api/engine_abi.c \
+	api/engine_addr.c \
 	api/engine_alloc.c \
 	api/engine_batch.c \
 	api/engine_blob.c \
 	api/engine_cancel.c \
 	api/engine_deadline.c \
+	api/engine_desc.c \
 	api/engine_devices.c \
 	api/engine_event.c \
 	api/engine_flush.c \
@@ -36,6 +38,7 @@ SRCS += \
 	api/engine_target.c \
 	api/engine_task.c \
 	api/engine_topology.c \
+	api/engine_traffic.c \
 	api/engine_transport.c \
 	api/engine_transports.c \
 	api/engine_wait.c \

@@ -27,7 +27,7 @@ my %goal = (circle => 8, header => 400, struct => 40);
 # its limit is lowered or its row deleted. The limits of headers leave room for
 # comments.
 my %limit = (
-	'circle api'                            => 28,
+	'circle api'                            => 13,
 	'circle prov/moonrail'                  => 17,
 	'circle prov/rail'                      => 48,
 	'header api/engine_int.h'               => 1000,
