@@ -6,19 +6,22 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_atomic.c \
 	prov/moonrail/moonrail_attr.c \
 	prov/moonrail/moonrail_av.c \
+	prov/moonrail/moonrail_av_names.c \
 	prov/moonrail/moonrail_bounce.c \
 	prov/moonrail/moonrail_cntr.c \
-	prov/moonrail/moonrail_coll.c \
 	prov/moonrail/moonrail_cq.c \
+	prov/moonrail/moonrail_devices.c \
 	prov/moonrail/moonrail_domain.c \
 	prov/moonrail/moonrail_ep.c \
+	prov/moonrail/moonrail_eq.c \
 	prov/moonrail/moonrail_fabric.c \
 	prov/moonrail/moonrail_flow.c \
 	prov/moonrail/moonrail_init.c \
 	prov/moonrail/moonrail_move.c \
 	prov/moonrail/moonrail_mr.c \
 	prov/moonrail/moonrail_msg.c \
-	prov/moonrail/moonrail_node.c \
+	prov/moonrail/moonrail_name.c \
+	prov/moonrail/moonrail_op.c \
 	prov/moonrail/moonrail_order.c \
 	prov/moonrail/moonrail_peer.c \
 	prov/moonrail/moonrail_pin.c \
@@ -26,6 +29,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_poll.c \
 	prov/moonrail/moonrail_recv.c \
 	prov/moonrail/moonrail_rma.c \
+	prov/moonrail/moonrail_unsupported.c \
 	prov/moonrail/moonrail_wait.c \
 	# EOL
 

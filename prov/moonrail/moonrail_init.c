@@ -4,8 +4,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,133 +24,6 @@ struct fi_provider moonrail_provider = {
 	.fabric = moonrail_fabric_open,
 	.cleanup = init_cleanup,
 };
-
-/* Returns the list of rails in the environment, or NULL. */
-static const char *init_devices_text(void)
-{
-	static const char *const env[] = {
-		"FI_OFI_MRAIL_ADDR", "FI_OFI_MRAIL_ADDR_STRC",
-	};
-	char *text = NULL;
-	size_t i;
-
-	if (!fi_param_get(&moonrail_provider, "addr", &text) && text && *text)
-		return text;
-	for (i = 0; i < sizeof(env) / sizeof(env[0]); i++) {
-		text = getenv(env[i]);
-		if (text && *text)
-			return text;
-	}
-	return NULL;
-}
-
-/* Writes the device of an address: 10.0.0.1 for "fi_sockaddr_in://10.0.0.1:0",
- * ::1 for "fi_sockaddr_in6://[::1]:0". Copies any other text. Returns the
- * length. */
-static size_t init_device(const char *text, size_t len, char *out, size_t cap)
-{
-	const char *p = memmem(text, len, "://", 3), *end = text + len;
-	const char *stop;
-
-	if (!p || strncmp(text, "fi_sockaddr", 11)) {
-		p = text;
-		stop = end;
-	} else if (p + 3 < end && p[3] == '[') {
-		p += 4;
-		stop = memchr(p, ']', (size_t)(end - p));
-	} else {
-		p += 3;
-		stop = memchr(p, ':', (size_t)(end - p));
-	}
-	len = (size_t)((stop ? stop : end) - p);
-	if (len >= cap)
-		len = 0;
-	memcpy(out, p, len);
-	out[len] = '\0';
-	return len;
-}
-
-/* Returns true if a list of devices, separated by commas, contains the name. */
-static bool init_listed(const char *list, const char *name)
-{
-	size_t len;
-
-	for (;;) {
-		len = strcspn(list, ",");
-		if (len == strlen(name) && !strncmp(list, name, len))
-			return true;
-		if (!list[len])
-			return false;
-		list += len + 1;
-	}
-}
-
-const char *moonrail_devices(char *out, size_t cap)
-{
-	const char *text = init_devices_text();
-	size_t n = 0, len;
-
-	if (!text)
-		return NULL;
-	for (;;) {
-		len = strcspn(text, ", ");
-		n += init_device(text, len, out + n, cap - n);
-		text += len;
-		if (!*text++ || n + 2 > cap)
-			return out;
-		out[n++] = ',';
-		out[n] = '\0';
-	}
-}
-
-/* Returns true if an interface of that name is up and has an IP address.
- * listed: the devices that the environment allows, by name or address, or
- * NULL. */
-static bool init_interface(const char *name, const char *listed)
-{
-	bool found = false, allowed = !listed;
-	char text[INET6_ADDRSTRLEN];
-	struct ifaddrs *all, *i;
-
-	if (getifaddrs(&all))
-		return false;
-	for (i = all; i; i = i->ifa_next) {
-		if (strcmp(i->ifa_name, name) || !(i->ifa_flags & IFF_UP) ||
-		    !i->ifa_addr || (i->ifa_addr->sa_family != AF_INET &&
-				     i->ifa_addr->sa_family != AF_INET6))
-			continue;
-		found = true;
-		if (!allowed && !getnameinfo(i->ifa_addr,
-				(socklen_t)moonrail_sockaddr_len(i->ifa_addr),
-				text, sizeof(text), NULL, 0, NI_NUMERICHOST))
-			allowed = init_listed(listed, text);
-	}
-	freeifaddrs(all);
-	return found && (allowed || init_listed(listed, name));
-}
-
-/* Returns 0 if the domain of the info has the name "moonrail", or the name of
- * one interface or RDMA device that can be a rail. Otherwise returns
- * -FI_ENODATA. */
-static int init_check_domain(const struct fi_info *info,
-			     const struct tei_settings *s)
-{
-	const char *name = info->domain_attr->name, *listed;
-	char list[TEI_SETTING_TEXT];
-
-	if (!moonrail_domain_device(name))
-		return 0;
-	/* the name is used as a list of devices */
-	if (!*name || strpbrk(name, ", "))
-		return -FI_ENODATA;
-	listed = moonrail_devices(list, sizeof(list));
-	if (init_interface(name, listed))
-		return 0;
-	if (listed && !init_listed(listed, name))
-		return -FI_ENODATA;
-	return tei_rail_transport_present(s, "rdma", name,
-					  MOONRAIL_INFO_FLAGS) ? 0 : -FI_ENODATA;
-}
 
 /* Sets an address in the caller's address format. Frees the old one. */
 static int init_set_addr(const struct fi_info *info, const void *addr,
@@ -351,7 +222,7 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
 		     moonrail_policies(&policies)))
 		ret = -FI_ENODATA;
 	if (!ret)
-		ret = init_check_domain(info, &settings);
+		ret = moonrail_devices_check(info, &settings);
 	/* A program may take the first provider that is offered. If moonrail
 	 * has only IP interfaces, another provider may suit such a program
 	 * better, such as shm between processes of one host. */

@@ -777,6 +777,8 @@ int moonrail_getinfo(uint32_t version, const char *node, const char *service,
  * cannot be met, or -FI_ENOMEM. */
 int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
+
+/* --- moonrail_devices.c -------------------------------------------------- */
 /* Returns true if a domain's name is not "moonrail" but the name of the only
  * rail that the domain is to have. */
 static inline bool moonrail_domain_device(const char *name)
@@ -786,6 +788,11 @@ static inline bool moonrail_domain_device(const char *name)
 /* Returns the rails that the environment names, as a list of devices in out, or
  * NULL if it names none. */
 const char *moonrail_devices(char *out, size_t cap);
+/* Returns 0 if the domain of the info has the name "moonrail", or the name of
+ * one interface or RDMA device that can be a rail. Otherwise returns
+ * -FI_ENODATA. */
+int moonrail_devices_check(const struct fi_info *info,
+			   const struct tei_settings *s);
 
 /* --- moonrail_policy.c --------------------------------------------------- */
 /* Reads the policies of the environment. Returns 0, or -FI_EINVAL if a value is
@@ -808,17 +815,16 @@ uint32_t moonrail_policy_parts(struct moonrail_peer *peer, uint64_t len,
 /* --- moonrail_fabric.c --------------------------------------------------- */
 int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid,
 			 void *context);
+
+/* --- moonrail_eq.c ------------------------------------------------------- */
 int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		     struct fid_eq **eq, void *context);
+/* Returns 0 if the queue is empty and its descriptor will report the next
+ * event, otherwise -FI_EAGAIN. */
+int moonrail_eq_trywait(struct moonrail_eq *eq);
 /* Appends an error event; drops it if memory is short. */
 void moonrail_eq_add_error(struct moonrail_eq *eq,
 			   const struct fi_eq_err_entry *error);
-/* Functions for the calls that an object does not support; they return
- * -FI_ENOSYS. */
-int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
-int moonrail_no_control(struct fid *fid, int command, void *arg);
-int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
-		    void **ops, void *context);
 
 /* --- moonrail_wait.c ----------------------------------------------------- */
 /* Returns 0, -FI_ENOSYS if this kind of wait object is not supported, or
@@ -857,7 +863,7 @@ void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 int moonrail_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
 		       struct fid_poll **set);
 
-/* --- moonrail_av.c, moonrail_node.c -------------------------------------- */
+/* --- moonrail_av.c, moonrail_av_names.c ---------------------------------- */
 int moonrail_av_insertsvc(struct fid_av *av, const char *node,
 			  const char *service, fi_addr_t *addr, uint64_t flags,
 			  void *context);
@@ -890,8 +896,13 @@ fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
  * endpoint that has no address of its own. */
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_name.c ----------------------------------------------------- */
 /* Converts a sockaddr or a name to a name. Returns false if addr is neither. */
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
+/* Converts the fields after len between native and little-endian byte order, in
+ * both directions. */
+void moonrail_name_swap(struct moonrail_name *n);
 /* Returns AF_INET or AF_INET6, or AF_UNSPEC if the fabric address of the name
  * is not a socket address. n: from moonrail_name_from. */
 sa_family_t moonrail_name_family(const struct moonrail_name *n);
@@ -1008,15 +1019,22 @@ void moonrail_bounce_put(struct moonrail_domain *d,
 void moonrail_bounce_spent(struct moonrail_domain *d, struct tei_list *pins)
 	TEI_REQUIRES(moonrail_held);
 
-/* --- moonrail_ep.c, moonrail_order.c ------------------------------------- */
-/* Returns true if the total length exceeds MOONRAIL_MESSAGE or overflows. */
-bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
+/* --- moonrail_ep.c ------------------------------------------------------- */
 int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 		     struct fid_ep **ep, void *context);
 /* Returns the endpoint with that number, or NULL. MOONRAIL_EP_ANY: the oldest
  * endpoint that is not being closed. */
-struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d, uint32_t id)
-	TEI_REQUIRES(moonrail_held);
+static inline struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d,
+						   uint32_t id)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_ep *ep;
+
+	tei_list_foreach(ep, &d->eps, struct moonrail_ep, link)
+		if (id == MOONRAIL_EP_ANY ? !ep->closing : ep->id == id)
+			return ep;
+	return NULL;
+}
 /* Returns 0 if the endpoint accepts operations of that direction,
  * -FI_EOPBADSTATE before it is enabled, or -FI_ENOCQ if neither a completion
  * queue nor a counter is bound that would report them. */
@@ -1031,27 +1049,14 @@ static inline int moonrail_ep_ready(const struct moonrail_ep *ep, bool recv)
 	return ep->tx_cq || c[MOONRAIL_CNTR_SEND] || c[MOONRAIL_CNTR_READ] ||
 	       c[MOONRAIL_CNTR_WRITE] ? 0 : -FI_ENOCQ;
 }
+
+/* --- moonrail_op.c ------------------------------------------------------- */
+/* Returns true if the total length exceeds MOONRAIL_MESSAGE or overflows. */
+bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
 /* moonrail_op_begin counts an operation as under way at its endpoint and its
  * peer; moonrail_op_undo reverses the count. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Returns true if the peer has acknowledged all messages that carry operations
- * of this domain. Otherwise requests an acknowledgement from the peer. */
-bool moonrail_peer_settled(struct moonrail_peer *peer)
-	TEI_REQUIRES(moonrail_held);
-/* Returns true if an operation with these flags must wait for the operations
- * that are under way (FI_FENCE). */
-static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
-	TEI_REQUIRES(moonrail_held)
-{
-	return flags & FI_FENCE && (peer->ntx || !moonrail_peer_settled(peer));
-}
-/* Returns true if an operation of that class must be refused for now, because
- * it could overtake an operation under way and break an order of the
- * endpoint. */
-bool moonrail_order_waits(const struct moonrail_ep *ep,
-			  struct moonrail_peer *peer, enum moonrail_class class)
-	TEI_REQUIRES(moonrail_held);
 /* Reports the end of an operation to the application and frees it. */
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Creates an operation without a peer. Returns NULL if memory is short. */
@@ -1069,6 +1074,25 @@ void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Frees an operation without reporting it. */
 void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_order.c ---------------------------------------------------- */
+/* Returns true if the peer has acknowledged all messages that carry operations
+ * of this domain. Otherwise requests an acknowledgement from the peer. */
+bool moonrail_peer_settled(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Returns true if an operation with these flags must wait for the operations
+ * that are under way (FI_FENCE). */
+static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
+	TEI_REQUIRES(moonrail_held)
+{
+	return flags & FI_FENCE && (peer->ntx || !moonrail_peer_settled(peer));
+}
+/* Returns true if an operation of that class must be refused for now, because
+ * it could overtake an operation under way and break an order of the
+ * endpoint. */
+bool moonrail_order_waits(const struct moonrail_ep *ep,
+			  struct moonrail_peer *peer, enum moonrail_class class)
+	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_peer.c: peers and their streams ---------------------------- */
 /* Returns the peer with that name, which is created if it is new. Returns NULL
@@ -1228,7 +1252,13 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
 
-/* --- moonrail_coll.c ----------------------------------------------------- */
+/* --- moonrail_unsupported.c ---------------------------------------------- */
+/* Functions for the calls that an object does not support; they return
+ * -FI_ENOSYS. */
+int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+int moonrail_no_control(struct fid *fid, int command, void *arg);
+int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
+		    void **ops, void *context);
 extern struct fi_ops_collective moonrail_coll_ops;
 
 /* --- moonrail_atomic.c --------------------------------------------------- */

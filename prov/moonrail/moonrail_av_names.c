@@ -10,13 +10,13 @@
 
 #include "prov/moonrail/moonrail_int.h"
 
-#define NODE_MAX	256	/* longest name, bytes */
+#define NAMES_MAX	256	/* longest name, bytes */
 
 /* Resolves a name and inserts its first address. Returns the number of inserted
  * addresses or -FI_E*. */
-static int node_insert(struct fid_av *fid, const char *node,
-		       const char *service, fi_addr_t *out, uint64_t flags,
-		       void *context)
+static int names_insert(struct fid_av *fid, const char *node,
+			const char *service, fi_addr_t *out, uint64_t flags,
+			void *context)
 {
 	struct moonrail_av *av = tei_container_of(fid, struct moonrail_av, fid);
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *ai;
@@ -39,13 +39,13 @@ int moonrail_av_insertsvc(struct fid_av *fid, const char *node,
 {
 	if (!node || !service)
 		return -FI_EINVAL;
-	return node_insert(fid, node, service, out, flags, context);
+	return names_insert(fid, node, service, out, flags, context);
 }
 
 /* Writes the n-th name after name: n is added to an IPv4 address, or to the
  * number at the end of the name. Returns false if the name has no number or the
  * result is too long. */
-static bool node_next(const char *name, size_t n, char out[NODE_MAX])
+static bool names_next(const char *name, size_t n, char out[NAMES_MAX])
 {
 	size_t len = strlen(name), digits = 0;
 	struct in_addr in;
@@ -54,17 +54,17 @@ static bool node_next(const char *name, size_t n, char out[NODE_MAX])
 
 	if (inet_pton(AF_INET, name, &in) == 1) {
 		in.s_addr = htonl(ntohl(in.s_addr) + (uint32_t)n);
-		return inet_ntop(AF_INET, &in, out, NODE_MAX);
+		return inet_ntop(AF_INET, &in, out, NAMES_MAX);
 	}
 	while (digits < len && digits < 18 && name[len - digits - 1] >= '0' &&
 	       name[len - digits - 1] <= '9')
 		digits++;
 	if (!n || !digits)
-		return !n && snprintf(out, NODE_MAX, "%s", name) < NODE_MAX;
+		return !n && snprintf(out, NAMES_MAX, "%s", name) < NAMES_MAX;
 	number = strtoull(name + len - digits, NULL, 10) + n;
 	width = (int)digits;
-	return snprintf(out, NODE_MAX, "%.*s%0*llu", (int)(len - digits), name,
-			width, (unsigned long long)number) < NODE_MAX;
+	return snprintf(out, NAMES_MAX, "%.*s%0*llu", (int)(len - digits), name,
+			width, (unsigned long long)number) < NAMES_MAX;
 }
 
 int moonrail_av_insertsym(struct fid_av *fid, const char *node, size_t nodes,
@@ -72,7 +72,7 @@ int moonrail_av_insertsym(struct fid_av *fid, const char *node, size_t nodes,
 			  uint64_t flags, void *context)
 {
 	struct moonrail_av *av = tei_container_of(fid, struct moonrail_av, fid);
-	char host[NODE_MAX], port[NODE_MAX];
+	char host[NAMES_MAX], port[NAMES_MAX];
 	fi_addr_t got;
 	size_t i, k;
 	int good = 0;
@@ -84,10 +84,10 @@ int moonrail_av_insertsym(struct fid_av *fid, const char *node, size_t nodes,
 	for (i = 0; i < nodes; i++) {
 		for (k = 0; k < services; k++) {
 			got = FI_ADDR_NOTAVAIL;
-			if (node_next(node, i, host) &&
-			    node_next(service, k, port))
-				good += node_insert(fid, host, port, &got,
-						    flags, context) == 1;
+			if (names_next(node, i, host) &&
+			    names_next(service, k, port))
+				good += names_insert(fid, host, port, &got,
+						     flags, context) == 1;
 			if (out)
 				out[i * services + k] = got;
 		}

@@ -1,9 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Collective operations, which are not supported. libfabric calls them without
- * checking that the table exists.
+ * Calls that the provider does not support: some calls of each object, and
+ * collective operations. libfabric calls them without checking that the table
+ * exists.
  */
 #include "prov/moonrail/moonrail_int.h"
+
+int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	(void)fid, (void)bfid, (void)flags;
+	return -FI_ENOSYS;
+}
+
+int moonrail_no_control(struct fid *fid, int command, void *arg)
+{
+	(void)fid, (void)command, (void)arg;
+	return -FI_ENOSYS;
+}
+
+int moonrail_no_ops(struct fid *fid, const char *name, uint64_t flags,
+		    void **ops, void *context)
+{
+	(void)fid, (void)name, (void)flags, (void)ops, (void)context;
+	return -FI_ENOSYS;
+}
 
 static ssize_t coll_barrier(struct fid_ep *ep, fi_addr_t to, void *context)
 {
