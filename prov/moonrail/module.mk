@@ -11,11 +11,13 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_cntr.c \
 	prov/moonrail/moonrail_cq.c \
 	prov/moonrail/moonrail_devices.c \
+	prov/moonrail/moonrail_dispatch.c \
 	prov/moonrail/moonrail_domain.c \
 	prov/moonrail/moonrail_ep.c \
 	prov/moonrail/moonrail_eq.c \
 	prov/moonrail/moonrail_fabric.c \
 	prov/moonrail/moonrail_flow.c \
+	prov/moonrail/moonrail_inbox.c \
 	prov/moonrail/moonrail_init.c \
 	prov/moonrail/moonrail_move.c \
 	prov/moonrail/moonrail_mr.c \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Domains: each has a data plane, a lock, and an inbox that the callbacks of
- * the data plane fill.
+ * Domains: each has a data plane of its own.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -12,213 +11,10 @@
 #include "prov/moonrail/moonrail_int.h"
 #include "util/secret.h"
 
-#define DOMAIN_BUSY_NS	(100 * TEI_NS_PER_US)	/* time after which
-						 * domain_attend is called again
-						 * if the lock is taken */
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* drain of the lanes in
 						 * fi_close */
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
 						 * fi_close */
-
-/* --- the lock and the inbox ---------------------------------------------- */
-
-/* Takes one event from the inbox: a message, in *m, or a task. Messages come
- * first. */
-static struct moonrail_task *domain_take(struct moonrail_domain *d,
-					 struct tei_rail_message **m)
-{
-	struct moonrail_task *t = NULL;
-
-	*m = NULL;
-	if (!__atomic_load_n(&d->ninbox, __ATOMIC_SEQ_CST))
-		return NULL;
-	tei_mutex_lock(&d->inbox);
-	if (!tei_list_empty(&d->inbox_messages)) {
-		*m = tei_list_first(&d->inbox_messages,
-				    struct tei_rail_message, link);
-		tei_list_del(&(*m)->link);
-		__atomic_fetch_sub(&d->ninbox, 1, __ATOMIC_SEQ_CST);
-	} else if (!tei_list_empty(&d->inbox_tasks)) {
-		t = tei_list_first(&d->inbox_tasks, struct moonrail_task, link);
-		tei_list_del(&t->link);
-		__atomic_fetch_sub(&d->ninbox, 1, __ATOMIC_SEQ_CST);
-	}
-	tei_mutex_unlock(&d->inbox);
-	return t;
-}
-
-void moonrail_drain(struct moonrail_domain *d)
-{
-	struct tei_rail_message *m;
-	struct moonrail_task *t;
-
-	for (;;) {
-		t = domain_take(d, &m);
-		if (m)
-			moonrail_stream_in(d, m);
-		else if (t)
-			moonrail_task_done(t);
-		else
-			return;
-	}
-}
-
-void moonrail_enter(struct moonrail_domain *d) TEI_NO_TSA
-{
-	tei_mutex_lock(&d->lock);
-}
-
-/*
- * A callback that adds an event between the last moonrail_drain and the unlock
- * finds the lock taken and leaves the event in the inbox. So the inbox is
- * checked again after the unlock. The check is an atomic addition of 0, which
- * also writes ninbox. If the callback's addition comes first, the check sees
- * it. If the check comes first, the callback's addition reads what the check
- * wrote, so the unlock happens before the callback tries the lock. A plain load
- * would not do: it could be executed before the unlock, and an attempt at the
- * lock that fails orders nothing.
- */
-void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
-{
-	do {
-		moonrail_drain(d);
-		moonrail_peer_sweep(d);
-		tei_mutex_unlock(&d->lock);
-	} while (__atomic_fetch_add(&d->ninbox, 0, __ATOMIC_SEQ_CST) &&
-		 tei_mutex_trylock(&d->lock));
-}
-
-static bool domain_try_enter(struct moonrail_domain *d)
-	TEI_TRY_ACQUIRE(true, moonrail_held) TEI_NO_TSA
-{
-	return tei_mutex_trylock(&d->lock);
-}
-
-void moonrail_notify(struct moonrail_domain *d)
-{
-	__atomic_fetch_add(&d->events, 1, __ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&d->sleepers, __ATOMIC_SEQ_CST))
-		return;
-	tei_mutex_lock(&d->inbox);
-	pthread_cond_broadcast(&d->cond);
-	tei_mutex_unlock(&d->inbox);
-}
-
-void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns)
-{
-	tei_rail_sleep_begin(d->dp);
-	tei_mutex_lock(&d->inbox);
-	__atomic_fetch_add(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-	if (moonrail_events(d) == seen)
-		tei_mutex_wait(&d->cond, &d->inbox, ns);
-	__atomic_fetch_sub(&d->sleepers, 1, __ATOMIC_SEQ_CST);
-	tei_mutex_unlock(&d->inbox);
-	tei_rail_sleep_end(d->dp);
-}
-
-void moonrail_progress(struct moonrail_domain *d)
-{
-	tei_rail_progress_all(d->dp);
-}
-
-/* Handles the inbox if the lock is free. */
-static void domain_look(struct moonrail_domain *d)
-{
-	if (domain_try_enter(d))
-		moonrail_leave(d);
-}
-
-/* --- callbacks of the data plane ----------------------------------------- */
-
-static void domain_message(void *arg, struct tei_rail_message *m)
-{
-	struct moonrail_domain *d = arg;
-
-	if (d->closing) {
-		tei_rail_message_free(m);
-		return;
-	}
-	if (domain_try_enter(d)) {
-		moonrail_drain(d);	/* handle earlier messages first */
-		moonrail_stream_in(d, m);
-		moonrail_leave(d);
-		return;
-	}
-	tei_mutex_lock(&d->inbox);
-	tei_list_add_tail(&d->inbox_messages, &m->link);
-	__atomic_fetch_add(&d->ninbox, 1, __ATOMIC_SEQ_CST);
-	tei_mutex_unlock(&d->inbox);
-	domain_look(d);
-}
-
-static void domain_task_done(struct tei_rail_task *task, enum tei_rail_end end,
-			     const struct tei_err *err)
-{
-	struct moonrail_task *t =
-		tei_container_of(task, struct moonrail_task, task);
-	struct moonrail_domain *d = t->op->ep->domain;
-
-	if (end != TEI_RAIL_END_COMPLETED && err)
-		TEI_WARN("prov", "%s of %llu bytes failed: %s",
-			 task->read ? "a read" : "a write",
-			 (unsigned long long)task->length, err->text);
-	t->end = end;
-	tei_mutex_lock(&d->inbox);
-	tei_list_add_tail(&d->inbox_tasks, &t->link);
-	__atomic_fetch_add(&d->ninbox, 1, __ATOMIC_SEQ_CST);
-	tei_mutex_unlock(&d->inbox);
-	domain_look(d);
-}
-
-static uint64_t domain_attend(void *arg, struct tei_rail_peer *peer,
-			      uint64_t now)
-{
-	struct moonrail_domain *d = arg;
-	uint64_t next;
-
-	if (!domain_try_enter(d))
-		return now + DOMAIN_BUSY_NS;
-	moonrail_drain(d);
-	/* the clock is read after the messages: the peer has been silent since
-	 * the last one */
-	next = moonrail_peer_run(d, peer, tei_now_ns());
-	moonrail_leave(d);
-	return next;
-}
-
-/* Drops a notification. Domains of the provider send none, but other peers
- * may. */
-static void domain_notify(void *arg, struct tei_rail_notification *note)
-{
-	struct moonrail_domain *d = arg;
-
-	tei_rail_notification_release(d->dp, 1, note->bytes);
-	tei_rail_notification_free(note);
-}
-
-/* Ignores the request to resolve a peer, because the data plane already has all
- * contact addresses of the peer that are known. */
-static void domain_resolve(void *arg, struct tei_rail_peer *peer)
-{
-	(void)arg;
-	tei_rail_peer_put(peer);
-}
-
-static void domain_rails_changed(void *arg)
-{
-	(void)arg;
-}
-
-static const struct tei_rail_ops domain_rail_ops = {
-	.task_done = domain_task_done,
-	.notify = domain_notify,
-	.resolve = domain_resolve,
-	.rails_changed = domain_rails_changed,
-	.message = domain_message,
-	.attend = domain_attend,
-};
-
-/* --- opening and closing ------------------------------------------------- */
 
 /* Returns true if addr is a loopback address. Writes the IP address to text and
  * the port number to *port. */
@@ -458,7 +254,7 @@ static int domain_open_dp(struct moonrail_domain *d, const struct fi_info *info)
 	char name[64];
 	struct tei_rail_dp_attr attr = {
 		.settings = &d->settings,
-		.ops = &domain_rail_ops,
+		.ops = &moonrail_rail_ops,
 		.arg = d,
 		.name = name,
 		.info_flags = MOONRAIL_INFO_FLAGS,
@@ -509,9 +305,7 @@ static int domain_no_collective(struct fid_domain *domain,
 static void domain_free(struct moonrail_domain *d)
 {
 	__atomic_fetch_sub(&d->fabric->refs, 1, __ATOMIC_RELEASE);
-	pthread_cond_destroy(&d->cond);
-	tei_mutex_fini(&d->inbox);
-	tei_mutex_fini(&d->lock);
+	moonrail_inbox_fini(d);
 	free(d);
 }
 
@@ -600,9 +394,7 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 	int mode = info->domain_attr->mr_mode;
 	uint32_t i;
 
-	tei_mutex_init(&d->lock);
-	tei_mutex_init(&d->inbox);
-	tei_cond_init(&d->cond);
+	moonrail_inbox_init(d, &moonrail_inbox_ops);
 	tei_list_init(&d->peers);
 	tei_list_init(&d->idle);
 	tei_list_init(&d->eps);
@@ -612,8 +404,6 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 		tei_list_init(&d->mrs[i]);
 		tei_list_init(&d->keys[i]);
 	}
-	tei_list_init(&d->inbox_messages);
-	tei_list_init(&d->inbox_tasks);
 	d->virt_addr = mode == MOONRAIL_MR_BASIC || mode & FI_MR_VIRT_ADDR;
 	d->prov_key = mode == MOONRAIL_MR_BASIC || mode & FI_MR_PROV_KEY;
 	d->format = info->addr_format ? info->addr_format : MOONRAIL_FORMAT;

@@ -244,7 +244,7 @@ struct moonrail_eq {
  * domain's lock. */
 struct moonrail_task {
 	struct tei_rail_task task;
-	struct tei_list link;		/* domain->inbox_tasks */
+	struct tei_list link;		/* domain->inbox.tasks */
 	struct moonrail_op *op;
 	enum tei_rail_end end;
 };
@@ -258,6 +258,34 @@ static inline struct tei_list *moonrail_bucket(struct tei_list *hash,
 {
 	return &hash[(key ^ key >> 32) % MOONRAIL_HASH];
 }
+
+/* The receivers of a domain's events. Each function is called with the domain's
+ * lock held, by the thread that has it: this may be another thread than the one
+ * that added the event, and later. */
+struct moonrail_inbox_ops {
+	/* Handles a message of the data plane and frees it. */
+	void (*message)(struct moonrail_domain *d, struct tei_rail_message *m);
+	/* Handles the end of a task. */
+	void (*task_done)(struct moonrail_task *task);
+	/* Frees the objects that have become unused while the lock was
+	 * held. */
+	void (*free_unused)(struct moonrail_domain *d);
+};
+
+/* The events of a domain that no thread has handled yet, and the threads that
+ * wait for a change. */
+struct moonrail_inbox {
+	const struct moonrail_inbox_ops *ops; /* fixed */
+	struct tei_mutex lock;		/* guards messages and tasks; a leaf */
+	struct tei_list messages;	/* tei_rail_message.link */
+	struct tei_list tasks;		/* moonrail_task.link */
+	pthread_cond_t cond;		/* events has changed */
+	/* atomic */
+	uint32_t sleepers;		/* threads that wait on cond */
+	uint32_t n;			/* length of messages and tasks */
+	uint64_t events;		/* counter of completions and other
+					 * changes */
+};
 
 /*
  * Created by fi_domain, freed by fi_close.
@@ -308,17 +336,10 @@ struct moonrail_domain {
 	uint32_t next_ep;
 	uint32_t turn;			/* next rail for MOONRAIL_ROUND_ROBIN */
 
-	struct tei_mutex inbox;		/* guards the fields below */
-	struct tei_list inbox_messages;	/* tei_rail_message.link */
-	struct tei_list inbox_tasks;	/* moonrail_task.link */
-	pthread_cond_t cond;		/* events has changed */
-	uint32_t sleepers;		/* threads that wait on cond; atomic */
+	struct moonrail_inbox inbox;
 
-	/* atomic */
-	uint32_t refs;			/* objects opened on the domain */
-	uint32_t ninbox;
-	uint64_t events;		/* counter of completions and other
-					 * changes */
+	uint32_t refs;			/* objects opened on the domain;
+					 * atomic */
 };
 
 /* Stands for domain->lock in clang's thread-safety analysis. Used in
@@ -727,14 +748,32 @@ struct moonrail_peer {
 	struct moonrail_wire_end ends[MOONRAIL_ENDS];
 };
 
-/* --- moonrail_domain.c: the lock and the inbox --------------------------- */
+/* --- moonrail_domain.c --------------------------------------------------- */
 int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 			 struct fid_domain **domain, void *context);
 /* Returns true if a domain with this info would try RDMA devices first:
  * libfabric offers at least one that the settings and the info allow. */
 bool moonrail_domain_rdma(const struct tei_settings *s,
 			  const struct fi_info *info);
+
+/* --- moonrail_dispatch.c ------------------------------------------------- */
+/* The functions that the data plane of each domain calls. */
+extern const struct tei_rail_ops moonrail_rail_ops;
+extern const struct moonrail_inbox_ops moonrail_inbox_ops;
+
+/* --- moonrail_inbox.c ---------------------------------------------------- */
+void moonrail_inbox_init(struct moonrail_domain *d,
+			 const struct moonrail_inbox_ops *ops);
+void moonrail_inbox_fini(struct moonrail_domain *d);
+/* Adds an event, and handles the inbox if the domain's lock is free. Called
+ * without the lock, by any thread. */
+void moonrail_inbox_add_message(struct moonrail_domain *d,
+				struct tei_rail_message *m);
+void moonrail_inbox_add_task(struct moonrail_domain *d,
+			     struct moonrail_task *task);
 void moonrail_enter(struct moonrail_domain *d) TEI_ACQUIRE(moonrail_held);
+bool moonrail_try_enter(struct moonrail_domain *d)
+	TEI_TRY_ACQUIRE(true, moonrail_held);
 /* Handles the inbox, frees unused peers, and releases the lock. */
 void moonrail_leave(struct moonrail_domain *d) TEI_RELEASE(moonrail_held);
 /* Handles all events in the inbox. */
@@ -763,7 +802,7 @@ void moonrail_notify(struct moonrail_domain *d);
 void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns);
 static inline uint64_t moonrail_events(const struct moonrail_domain *d)
 {
-	return __atomic_load_n(&d->events, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&d->inbox.events, __ATOMIC_SEQ_CST);
 }
 /* Polls the lanes. Call without a lock. */
 void moonrail_progress(struct moonrail_domain *d);
