@@ -152,7 +152,7 @@ bool moonrail_atomic_in(struct moonrail_peer *p, const struct moonrail_wire *w,
 
 /* --- initiator ----------------------------------------------------------- */
 
-void moonrail_atomic_answer(struct moonrail_peer *p,
+bool moonrail_atomic_answer(struct moonrail_peer *p,
 			    const struct moonrail_wire *w,
 			    const uint8_t *payload, uint32_t len)
 {
@@ -173,9 +173,15 @@ void moonrail_atomic_answer(struct moonrail_peer *p,
 			payload += op->iov[i].iov_len;
 		}
 		moonrail_op_done(op);
-		return;
+		break;
 	}
+	return true;
 }
+
+static const struct moonrail_op_type atomic_type = {
+	.kind = MOONRAIL_ATOMIC,
+	.answered = moonrail_op_end,
+};
 
 /* The arguments of a call. */
 struct atomic_call {
@@ -319,7 +325,7 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	    moonrail_fenced(to->peer, c->flags) ||
 	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_ATOMIC))
 		return -FI_EAGAIN;
-	op = moonrail_op_to(ep, MOONRAIL_ATOMIC, to->peer, c->context,
+	op = moonrail_op_to(ep, &atomic_type, to->peer, c->context,
 			    c->flags, c->silent);
 	o = op ? atomic_message(c, total * size, size) : NULL;
 	if (!o) {

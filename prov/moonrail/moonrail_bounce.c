@@ -67,7 +67,6 @@ struct bounce_later {
 	struct tei_list link;
 	struct moonrail_op *op;
 	uint32_t n;
-	bool read;
 	struct moonrail_wire_piece at[MOONRAIL_IOV];
 };
 
@@ -345,8 +344,7 @@ static uint64_t bounce_moved(const struct moonrail_op *op)
 
 /* Leaves a move to the bounce thread. */
 static int bounce_put_off(struct moonrail_op *op,
-			  const struct moonrail_wire_piece *at, uint32_t n,
-			  bool read)
+			  const struct moonrail_wire_piece *at, uint32_t n)
 {
 	struct moonrail_bounces *b = op->ep->domain->bounces;
 	struct bounce_later *l = calloc(1, sizeof(*l));
@@ -355,7 +353,6 @@ static int bounce_put_off(struct moonrail_op *op,
 		return -FI_ENOMEM;
 	l->op = op;
 	l->n = n;
-	l->read = read;
 	memcpy(l->at, at, n * sizeof(*at));
 	tei_list_add_tail(&b->later, &l->link);
 	op->ep->busy++;
@@ -381,7 +378,7 @@ int moonrail_bounce_move(struct moonrail_op *op,
 		if (tei_list_empty(&d->bounces->later))
 			op->block = bounce_take(d->bounces, len);
 		if (!op->block)
-			return bounce_put_off(op, at, n, read);
+			return bounce_put_off(op, at, n);
 	}
 	if (!read)
 		bounce_copy(op, len, false);
@@ -415,12 +412,9 @@ static uint64_t bounce_feed_one(struct moonrail_bounces *b, bool last)
 	if (!op->block) {
 		op->err = FI_ENOMEM;
 		op->lost = true;
-		moonrail_move_done(op);
-	} else if (op->kind == MOONRAIL_RMA) {
-		/* the keys of the move may have been revoked in the meantime */
-		moonrail_rma_go(op);
+		op->type->moved(op);
 	} else {
-		moonrail_move(op, l->at, l->n, l->read);
+		op->type->restart(op, l->at, l->n);
 	}
 	free(l);
 	return 0;

@@ -93,3 +93,17 @@ const struct moonrail_inbox_ops moonrail_inbox_ops = {
 	.task_done = moonrail_task_done,
 	.free_unused = moonrail_peer_sweep,
 };
+
+const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS] = {
+	[MOONRAIL_WIRE_DATA] = moonrail_recv_message,
+	[MOONRAIL_WIRE_RTS] = moonrail_recv_message,
+	[MOONRAIL_WIRE_FIN] = moonrail_recv_fin,
+	[MOONRAIL_WIRE_DONE] = moonrail_recv_done,
+	[MOONRAIL_WIRE_KEY] = moonrail_mr_query,
+	[MOONRAIL_WIRE_KEY_IS] = moonrail_rma_key,
+	[MOONRAIL_WIRE_KEY_NOT] = moonrail_rma_key,
+	[MOONRAIL_WIRE_ATOMIC] = moonrail_atomic_in,
+	[MOONRAIL_WIRE_ATOMIC_REP] = moonrail_atomic_answer,
+	[MOONRAIL_WIRE_STILL] = moonrail_recv_still,
+	[MOONRAIL_WIRE_STILL_IS] = moonrail_recv_still_is,
+};

@@ -395,6 +395,7 @@ static void domain_init(struct moonrail_domain *d, const struct fi_info *info,
 	uint32_t i;
 
 	moonrail_inbox_init(d, &moonrail_inbox_ops);
+	d->handlers = moonrail_message_handlers;
 	tei_list_init(&d->peers);
 	tei_list_init(&d->idle);
 	tei_list_init(&d->eps);

@@ -287,6 +287,12 @@ struct moonrail_inbox {
 					 * changes */
 };
 
+/* Handles a message of the stream of a peer. Returns false if there is no room
+ * or memory for the message now; the sender repeats the message. */
+typedef bool (*moonrail_message_fn)(struct moonrail_peer *peer,
+				    const struct moonrail_wire *w,
+				    const uint8_t *payload, uint32_t len);
+
 /*
  * Created by fi_domain, freed by fi_close.
  */
@@ -303,6 +309,7 @@ struct moonrail_domain {
 	uint32_t format;		/* addr_format of its addresses */
 	struct moonrail_name source;	/* address of the only local rail to
 					 * publish; len 0: any rail */
+	const moonrail_message_fn *handlers; /* by enum moonrail_wire_op */
 	struct moonrail_bounces *bounces; /* NULL: no rail pins memory or
 					   * requires registered local memory */
 	bool bounces_local;		/* local memory of tasks must be
@@ -495,6 +502,23 @@ enum moonrail_kind {
 					 * peer->waiting */
 };
 
+/* What differs between the kinds of operations. The functions that move bytes
+ * and those that exchange messages with peers report to the owner of the kind
+ * through this table, with the domain's lock held. */
+struct moonrail_op_type {
+	enum moonrail_kind kind;
+	/* Handles the end of the operation's move: op->err is 0 or FI_E*. NULL:
+	 * operations of this kind move no bytes. */
+	void (*moved)(struct moonrail_op *op);
+	/* Starts a move again that has waited for a bounce buffer, which is
+	 * op->block now. at: the n remote ranges of the move. */
+	void (*restart)(struct moonrail_op *op,
+			const struct moonrail_wire_piece *at, uint32_t n);
+	/* Ends the wait of the operation, which is in no list any longer, for
+	 * an answer of its peer. err: FI_E*, or 0. */
+	void (*answered)(struct moonrail_op *op, int err);
+};
+
 /* The classes of operations that message orders distinguish. Receives have no
  * class. */
 enum moonrail_class {
@@ -513,7 +537,8 @@ struct moonrail_op {
 	struct tei_list link;		/* ep->recvs[], peer->waiting,
 					 * peer->rma, peer->unsure, or in no
 					 * list */
-	enum moonrail_kind kind;
+	const struct moonrail_op_type *type;
+	enum moonrail_kind kind;	/* type->kind */
 	struct moonrail_ep *ep;
 	struct moonrail_peer *peer;
 	void *context;
@@ -760,6 +785,9 @@ bool moonrail_domain_rdma(const struct tei_settings *s,
 /* The functions that the data plane of each domain calls. */
 extern const struct tei_rail_ops moonrail_rail_ops;
 extern const struct moonrail_inbox_ops moonrail_inbox_ops;
+/* Handlers of the messages of a stream, by enum moonrail_wire_op. The stream
+ * itself handles the messages without a handler. */
+extern const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS];
 
 /* --- moonrail_inbox.c ---------------------------------------------------- */
 void moonrail_inbox_init(struct moonrail_domain *d,
@@ -1005,6 +1033,10 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
  * says that there is none. Returns false if memory is short. */
 bool moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
+/* Handles KEY: answers the query. */
+bool moonrail_mr_query(struct moonrail_peer *peer,
+		       const struct moonrail_wire *w, const uint8_t *payload,
+		       uint32_t len) TEI_REQUIRES(moonrail_held);
 /* Requests all peers to report their reads and writes of this domain's memory.
  * Waits up to 2 s for the peers' acknowledgements and releases the lock
  * meanwhile. Only threads of the application may call this function. */
@@ -1098,13 +1130,17 @@ void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Reports the end of an operation to the application and frees it. */
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Sets op->err, then does the same. */
+void moonrail_op_end(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held);
 /* Creates an operation without a peer. Returns NULL if memory is short. */
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
-				    enum moonrail_kind kind, void *context);
+				    const struct moonrail_op_type *type,
+				    void *context);
 /* Creates an operation to a peer. flags: those of the application's call;
  * silent: an inject, which has no completion. */
 struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
-				   enum moonrail_kind kind,
+				   const struct moonrail_op_type *type,
 				   struct moonrail_peer *peer, void *context,
 				   uint64_t flags, bool silent)
 	TEI_REQUIRES(moonrail_held);
@@ -1174,7 +1210,7 @@ void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the read-back check for the message that op has read.
- * moonrail_recv_sure is called when the answer arrives. */
+ * op->type->answered is called when the answer arrives. */
 void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Sends an ACK: the next number that is expected, and the list of backpressured
  * endpoints. */
@@ -1264,10 +1300,24 @@ static inline int moonrail_wire_err(uint64_t err)
 {
 	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
 }
-/* Handles a message of the stream. Returns false if there is no room or memory
- * for the message now; the sender repeats the message. */
-bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
-		      const uint8_t *payload, uint32_t len)
+extern const struct moonrail_op_type moonrail_recv_type;
+/* Handle DATA and RTS, FIN, DONE, STILL, and STILL_IS (moonrail_message_fn). */
+bool moonrail_recv_message(struct moonrail_peer *peer,
+			   const struct moonrail_wire *w,
+			   const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
+bool moonrail_recv_fin(struct moonrail_peer *peer,
+		       const struct moonrail_wire *w, const uint8_t *payload,
+		       uint32_t len) TEI_REQUIRES(moonrail_held);
+bool moonrail_recv_done(struct moonrail_peer *peer,
+			const struct moonrail_wire *w, const uint8_t *payload,
+			uint32_t len) TEI_REQUIRES(moonrail_held);
+bool moonrail_recv_still(struct moonrail_peer *peer,
+			 const struct moonrail_wire *w, const uint8_t *payload,
+			 uint32_t len) TEI_REQUIRES(moonrail_held);
+bool moonrail_recv_still_is(struct moonrail_peer *peer,
+			    const struct moonrail_wire *w,
+			    const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or completes it with an unexpected message. Takes ownership
  * of op. */
@@ -1288,6 +1338,7 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
  * none. */
 int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 	TEI_REQUIRES(moonrail_held);
+extern const struct moonrail_op_type moonrail_send_type;
 extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
 
@@ -1310,8 +1361,8 @@ int moonrail_atomic_query(struct fid_domain *domain, enum fi_datatype type,
 bool moonrail_atomic_in(struct moonrail_peer *peer,
 			const struct moonrail_wire *w, const uint8_t *payload,
 			uint32_t len) TEI_REQUIRES(moonrail_held);
-/* Completes the operation that an ATOMIC_REP answers. */
-void moonrail_atomic_answer(struct moonrail_peer *peer,
+/* Completes the operation that an ATOMIC_REP answers. Returns true. */
+bool moonrail_atomic_answer(struct moonrail_peer *peer,
 			    const struct moonrail_wire *w,
 			    const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
@@ -1320,18 +1371,14 @@ void moonrail_atomic_answer(struct moonrail_peer *peer,
 extern struct fi_ops_rma moonrail_rma_ops;
 /*
  * Moves bytes between op->iov and n ranges of the peer's memory, up to the
- * shorter of the two. moonrail_move_done is called when no task is left; if no
+ * shorter of the two. op->type->moved is called when no task is left; if no
  * bytes must be moved, it is called before this function returns.
  */
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
-/* Starts an operation now, or when the keys that it needs are known. */
-void moonrail_rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Handles the end of a task of an operation. */
 void moonrail_task_done(struct moonrail_task *task)
 	TEI_REQUIRES(moonrail_held);
-/* Handles the end of the last task of an operation. */
-void moonrail_move_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Returns the peer's key if it is known or has been requested, else NULL. */
 struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
 					   uint64_t key)
@@ -1342,17 +1389,9 @@ void moonrail_rma_add_key(struct moonrail_peer *peer, struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_rma_drop_key(struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
-/* Handles KEY_IS or KEY_NOT. */
-void moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held);
-/* Fails the operations that wait for a key of the peer. */
-void moonrail_rma_fail(struct moonrail_peer *peer, int err)
-	TEI_REQUIRES(moonrail_held);
-/* Handles the end of the read of an announced message. */
-void moonrail_recv_read(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Handles the answer to a read-back check. err 0: the message was still
- * valid. */
-void moonrail_recv_sure(struct moonrail_op *op, int err)
+/* Handles KEY_IS or KEY_NOT. Returns true. */
+bool moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w,
+		      const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
 /* Drops an unexpected message of this domain itself, whose sending endpoint is
  * being closed. */

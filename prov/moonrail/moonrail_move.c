@@ -133,7 +133,7 @@ static void move_submit(struct moonrail_op *op, uint32_t n)
 	op->left = 0;
 	op->err = ret == TEI_ERR_NO_DEVICE ? FI_EHOSTUNREACH : FI_EIO;
 	op->lost = true;
-	moonrail_move_done(op);
+	op->type->moved(op);
 }
 
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
@@ -153,7 +153,7 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 	if (!op->tasks) {
 		op->err = FI_ENOMEM;
 		op->lost = true;
-		moonrail_move_done(op);
+		op->type->moved(op);
 		return;
 	}
 	k = move_cut(op, &bounce, at, n, read);
@@ -163,7 +163,7 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 	}
 	for (i = 0; i < k; i++)
 		move_self(&op->tasks[i]);
-	moonrail_move_done(op);
+	op->type->moved(op);
 }
 
 static int move_err(const struct moonrail_task *t)
@@ -186,5 +186,5 @@ void moonrail_task_done(struct moonrail_task *t)
 	op->ep->busy--;
 	if (op->block && t->task.read && !op->lost)
 		moonrail_bounce_read(op);
-	moonrail_move_done(op);
+	op->type->moved(op);
 }

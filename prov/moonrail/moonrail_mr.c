@@ -50,6 +50,13 @@ bool moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 	return true;
 }
 
+bool moonrail_mr_query(struct moonrail_peer *p, const struct moonrail_wire *w,
+		       const uint8_t *payload, uint32_t len)
+{
+	(void)payload, (void)len;
+	return moonrail_mr_tell(p, w->id);
+}
+
 /* Returns true if the peer may know keys of this domain and receives
  * messages. */
 static bool mr_reaches(const struct moonrail_peer *p)

@@ -162,22 +162,12 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 	return ret;
 }
 
-/* Fails an operation whose peer cannot be reached. Returns 0: the error is
- * reported by a completion. */
-static int msg_fail(struct moonrail_op *op, int err)
-	TEI_REQUIRES(moonrail_held)
-{
-	op->err = err;
-	moonrail_op_done(op);
-	return 0;
-}
-
 static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_av_entry *to = moonrail_av_get(ep->av, c->addr);
 	struct moonrail_op *op;
-	int ret;
+	int ret = 0;
 
 	if (!to)
 		return -FI_EINVAL;
@@ -186,7 +176,7 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	    moonrail_fenced(to->peer, c->flags) ||
 	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_SEND))
 		return -FI_EAGAIN;
-	op = moonrail_op_to(ep, MOONRAIL_SEND, to->peer, c->context, c->flags,
+	op = moonrail_op_to(ep, &moonrail_send_type, to->peer, c->context, c->flags,
 			    c->silent);
 	if (!op)
 		return -FI_ENOMEM;
@@ -197,9 +187,9 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	if (c->flags & FI_INJECT && op->total > MOONRAIL_INJECT)
 		ret = -FI_EINVAL;
 	else if (moonrail_av_err(to))
-		ret = msg_fail(op, moonrail_av_err(to));
+		moonrail_op_end(op, moonrail_av_err(to));
 	else if (to->refused)
-		ret = msg_fail(op, FI_ECONNREFUSED);
+		moonrail_op_end(op, FI_ECONNREFUSED);
 	else if (op->total <= MOONRAIL_EAGER)
 		ret = msg_send_eager(op, c, to->ep);
 	else
@@ -252,6 +242,11 @@ static ssize_t msg_simple(struct fid_ep *fid, const void *buf, size_t len,
 	return msg_send_call(fid, c);
 }
 
+const struct moonrail_op_type moonrail_send_type = {
+	.kind = MOONRAIL_SEND,
+	.answered = moonrail_op_end,
+};
+
 /* --- receiving ----------------------------------------------------------- */
 
 static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
@@ -269,7 +264,7 @@ static ssize_t msg_post_recv(struct moonrail_ep *ep, const struct msg_call *c)
 	}
 	if (ep->nrx >= MOONRAIL_RECVS)
 		return -FI_EAGAIN;
-	op = moonrail_op_new(ep, MOONRAIL_RECV, c->context);
+	op = moonrail_op_new(ep, &moonrail_recv_type, c->context);
 	if (!op)
 		return -FI_ENOMEM;
 	op->quiet = ep->rx_selective && !(c->flags & FI_COMPLETION);

@@ -29,7 +29,8 @@ bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
 static const volatile size_t op_size = sizeof(struct moonrail_op);
 
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
-				    enum moonrail_kind kind, void *context)
+				    const struct moonrail_op_type *type,
+				    void *context)
 {
 	struct moonrail_op *op = malloc(sizeof(*op));
 
@@ -37,7 +38,8 @@ struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 		return NULL;
 	memset(op, 0, op_size);
 	op->ep = ep;
-	op->kind = kind;
+	op->type = type;
+	op->kind = type->kind;
 	op->context = context;
 	tei_list_init(&op->link);
 	return op;
@@ -54,11 +56,11 @@ void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
 }
 
 struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
-				   enum moonrail_kind kind,
+				   const struct moonrail_op_type *type,
 				   struct moonrail_peer *peer, void *context,
 				   uint64_t flags, bool silent)
 {
-	struct moonrail_op *op = moonrail_op_new(ep, kind, context);
+	struct moonrail_op *op = moonrail_op_new(ep, type, context);
 
 	if (!op)
 		return NULL;
@@ -176,4 +178,10 @@ void moonrail_op_done(struct moonrail_op *op)
 	else
 		moonrail_op_undo(op);
 	moonrail_op_free(op);
+}
+
+void moonrail_op_end(struct moonrail_op *op, int err)
+{
+	op->err = err;
+	moonrail_op_done(op);
 }

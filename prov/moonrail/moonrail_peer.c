@@ -107,13 +107,6 @@ static bool peer_needless(const struct moonrail_peer *p)
 
 /* --- failing a peer ------------------------------------------------------ */
 
-static void peer_end_op(struct moonrail_op *op, int err)
-	TEI_REQUIRES(moonrail_held)
-{
-	op->err = err;
-	moonrail_op_done(op);
-}
-
 static void peer_end_outs(struct tei_list *l, int err)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -123,7 +116,7 @@ static void peer_end_outs(struct tei_list *l, int err)
 		o = tei_list_first(l, struct moonrail_out, link);
 		tei_list_del(&o->link);
 		if (o->op)
-			peer_end_op(o->op, err);
+			moonrail_op_end(o->op, err);
 		free(o);
 	}
 }
@@ -177,7 +170,7 @@ static void peer_empty_outs(struct tei_list *l, int err)
 		op = o->op;
 		peer_empty_out(o);
 		if (op)
-			peer_end_op(op, err);
+			moonrail_op_end(op, err);
 	}
 }
 
@@ -221,7 +214,7 @@ static void peer_end_waiting(struct moonrail_peer *p)
 	while (!tei_list_empty(&p->waiting)) {
 		op = tei_list_first(&p->waiting, struct moonrail_op, link);
 		tei_list_del(&op->link);
-		peer_end_op(op, p->err);
+		op->type->answered(op, p->err);
 	}
 }
 
@@ -262,9 +255,13 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	while (!tei_list_empty(&p->unsure)) {
 		op = tei_list_first(&p->unsure, struct moonrail_op, link);
 		tei_list_del(&op->link);
-		moonrail_recv_sure(op, err);
+		op->type->answered(op, err);
 	}
-	moonrail_rma_fail(p, err);
+	while (!tei_list_empty(&p->rma)) {
+		op = tei_list_first(&p->rma, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		op->type->answered(op, err);
+	}
 	peer_look_at(p);
 	if (p->resumes)
 		peer_forget_keys(p);
@@ -384,12 +381,24 @@ void moonrail_peer_soon(struct moonrail_peer *p)
 	peer_start_timer(p);
 }
 
+/* Passes a message of the stream to its handler. Returns false if the handler
+ * has no room or memory for it. */
+static bool peer_deliver(struct moonrail_peer *p, const struct moonrail_wire *w,
+			 const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held)
+{
+	moonrail_message_fn handle = w->op < MOONRAIL_WIRE_OPS ?
+					     p->domain->handlers[w->op] : NULL;
+
+	return !handle || handle(p, w, payload, len);
+}
+
 static int peer_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_op *op = o->op;
-	bool taken = moonrail_deliver(p, &o->wire, moonrail_out_payload(o),
-				      o->len - (uint32_t)MOONRAIL_HEAD);
+	bool taken = peer_deliver(p, &o->wire, moonrail_out_payload(o),
+				  o->len - (uint32_t)MOONRAIL_HEAD);
 
 	free(o);
 	if (taken && op)
@@ -410,7 +419,7 @@ static void peer_drop_out(struct moonrail_out *o, int err)
 	TEI_REQUIRES(moonrail_held)
 {
 	if (o->op)
-		peer_end_op(o->op, err);
+		moonrail_op_end(o->op, err);
 	free(o);
 }
 
@@ -491,7 +500,7 @@ void moonrail_peer_ask(struct moonrail_op *op)
 	if (peer_lives(p))
 		o = moonrail_out_new(MOONRAIL_WIRE_STILL, 0);
 	if (!o) {
-		moonrail_recv_sure(op, p->err ? p->err : FI_ENOMEM);
+		op->type->answered(op, p->err ? p->err : FI_ENOMEM);
 		return;
 	}
 	o->wire.id = op->id;
@@ -616,8 +625,8 @@ static bool peer_take(struct moonrail_peer *p, const struct tei_rail_message *m)
 	struct moonrail_wire w;
 
 	peer_wire(m, &w);
-	if (!moonrail_deliver(p, &w, m->data + sizeof(w),
-			      m->len - (uint32_t)sizeof(w)))
+	if (!peer_deliver(p, &w, m->data + sizeof(w),
+			  m->len - (uint32_t)sizeof(w)))
 		return false;
 	p->expected++;
 	p->unacked += w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;

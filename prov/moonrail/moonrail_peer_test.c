@@ -51,7 +51,7 @@ static void test_read_back_check_without_answer_times_out(void)
 	av = tei_container_of(t.av, struct moonrail_av, fid);
 	moonrail_enter(t.domain);
 	op = moonrail_op_new(tei_container_of(t.ep, struct moonrail_ep, fid),
-			     MOONRAIL_RECV, NULL);
+			     &moonrail_recv_type, NULL);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
 	op->ep->nrx++;
 	moonrail_op_with(op, moonrail_av_get(av, at)->peer);
@@ -76,7 +76,7 @@ static void test_announced_message_to_failed_peer_is_kept_for_reader(void)
 	p = moonrail_av_get(tei_container_of(t.av, struct moonrail_av, fid),
 			    at)->peer;
 	op = moonrail_op_new(tei_container_of(t.ep, struct moonrail_ep, fid),
-			     MOONRAIL_SEND, NULL);
+			     &moonrail_send_type, NULL);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
 	moonrail_op_with(op, p);
 	moonrail_op_begin(op);

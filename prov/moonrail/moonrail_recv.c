@@ -152,11 +152,12 @@ static void recv_not_there(struct moonrail_peer *p,
 
 /* Returns true if the message is for the oldest endpoint of a domain that has
  * not opened an endpoint yet. */
-static bool recv_too_soon(const struct recv_in *in,
+static bool recv_too_soon(const struct moonrail_peer *p,
+			  const struct moonrail_wire *w,
 			  const struct moonrail_ep *ep)
 {
-	return !ep && in->w->dst_ep == MOONRAIL_EP_ANY && in->peer->rail &&
-	       !in->peer->domain->next_ep;
+	return !ep && w->dst_ep == MOONRAIL_EP_ANY && p->rail &&
+	       !p->domain->next_ep;
 }
 
 static void recv_drop(struct moonrail_ep *ep, struct moonrail_unexpected *s)
@@ -233,7 +234,7 @@ static uint64_t recv_scatter(const struct moonrail_op *op,
 static struct moonrail_op *recv_part(struct moonrail_op *multi, uint64_t len)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_op *op = moonrail_op_new(multi->ep, MOONRAIL_RECV,
+	struct moonrail_op *op = moonrail_op_new(multi->ep, &moonrail_recv_type,
 						 multi->context);
 
 	if (!op)
@@ -323,7 +324,7 @@ static void recv_is_read(struct moonrail_op *op, bool brief)
 	recv_end(op, brief && !op->err);
 }
 
-void moonrail_recv_read(struct moonrail_op *op)
+static void recv_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool brief = recv_is_brief(op);
 
@@ -334,12 +335,29 @@ void moonrail_recv_read(struct moonrail_op *op)
 		recv_is_read(op, brief);
 }
 
-void moonrail_recv_sure(struct moonrail_op *op, int err)
+/* Handles the answer to a read-back check. err 0: the message was still
+ * valid. */
+static void recv_checked(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held)
 {
 	op->ep->busy--;
 	op->err = err;
 	recv_is_read(op, false);
 }
+
+static void recv_restart(struct moonrail_op *op,
+			 const struct moonrail_wire_piece *at, uint32_t n)
+	TEI_REQUIRES(moonrail_held)
+{
+	moonrail_move(op, at, n, true);
+}
+
+const struct moonrail_op_type moonrail_recv_type = {
+	.kind = MOONRAIL_RECV,
+	.moved = recv_moved,
+	.restart = recv_restart,
+	.answered = recv_checked,
+};
 
 static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 	TEI_REQUIRES(moonrail_held)
@@ -450,7 +468,7 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 		moonrail_ep_find(in->peer->domain, in->w->dst_ep);
 	struct moonrail_op *op;
 
-	if (recv_too_soon(in, ep))
+	if (recv_too_soon(in->peer, in->w, ep))
 		return false;
 	if (!ep || ep->closing) {
 		recv_not_there(in->peer, in->w);
@@ -467,57 +485,73 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 	return recv_keep(ep, in, tagged);
 }
 
+bool moonrail_recv_message(struct moonrail_peer *p,
+			   const struct moonrail_wire *w,
+			   const uint8_t *payload, uint32_t len)
+{
+	struct recv_in in = {
+		.peer = p, .w = w, .payload = payload, .len = len,
+	};
+
+	return recv_message(&in);
+}
+
 /* --- answers ------------------------------------------------------------- */
 
-static void recv_fin_is(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
+bool moonrail_recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
+		       const uint8_t *payload, uint32_t len)
 {
-	uint32_t n = in->len / (uint32_t)sizeof(struct moonrail_wire_end), i;
+	uint32_t n = len / (uint32_t)sizeof(struct moonrail_wire_end), i;
 	struct moonrail_wire_end end;
 
 	if (n > MOONRAIL_ENDS - 1)
 		n = MOONRAIL_ENDS - 1;
-	if (in->w->src_ep && in->w->n == FI_ECONNREFUSED)
-		moonrail_av_refused(in->peer, in->w->src_ep);
-	recv_end_is(in->peer, in->w->id, moonrail_wire_err(in->w->n));
+	if (w->src_ep && w->n == FI_ECONNREFUSED)
+		moonrail_av_refused(p, w->src_ep);
+	recv_end_is(p, w->id, moonrail_wire_err(w->n));
 	for (i = 0; i < n; i++) {
-		memcpy(&end, in->payload + i * sizeof(end), sizeof(end));
-		recv_end_is(in->peer, le64toh(end.id),
+		memcpy(&end, payload + i * sizeof(end), sizeof(end));
+		recv_end_is(p, le64toh(end.id),
 			    moonrail_wire_err(le64toh(end.err)));
 	}
+	return true;
 }
 
 /* Answers a read-back check. Returns false if memory is short; the peer then
  * repeats the check. */
-static bool recv_still(struct moonrail_peer *p, uint64_t id)
-	TEI_REQUIRES(moonrail_held)
+bool moonrail_recv_still(struct moonrail_peer *p, const struct moonrail_wire *w,
+			 const uint8_t *payload, uint32_t len)
 {
 	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_STILL_IS, 0);
 	const struct moonrail_op *op;
 
+	(void)payload, (void)len;
 	if (!o)
 		return false;
-	o->wire.id = id;
+	o->wire.id = w->id;
 	o->wire.n = FI_ETIMEDOUT;
 	tei_list_foreach(op, &p->waiting, struct moonrail_op, link)
-		if (op->kind == MOONRAIL_SEND && op->id == id)
+		if (op->kind == MOONRAIL_SEND && op->id == w->id)
 			o->wire.n = 0;
 	moonrail_stream_send(p, o);
 	return true;
 }
 
-static void recv_still_is(struct moonrail_peer *p,
-			  const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held)
+bool moonrail_recv_still_is(struct moonrail_peer *p,
+			    const struct moonrail_wire *w,
+			    const uint8_t *payload, uint32_t len)
 {
 	struct moonrail_op *op;
 
+	(void)payload, (void)len;
 	tei_list_foreach(op, &p->unsure, struct moonrail_op, link) {
 		if (op->id != w->id)
 			continue;
 		tei_list_del(&op->link);
-		moonrail_recv_sure(op, moonrail_wire_err(w->n));
-		return;
+		recv_checked(op, moonrail_wire_err(w->n));
+		break;
 	}
+	return true;
 }
 
 /* Reports the remote CQ data of a write. */
@@ -536,66 +570,27 @@ static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 	moonrail_cq_add(ep->rx_cq, &e);
 }
 
-/* Handles DONE. */
-static bool recv_done(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
+bool moonrail_recv_done(struct moonrail_peer *p, const struct moonrail_wire *w,
+			const uint8_t *payload, uint32_t len)
 {
-	struct moonrail_domain *d = in->peer->domain;
-	struct moonrail_ep *ep = moonrail_ep_find(d, in->w->dst_ep);
-	uint32_t n = in->len / sizeof(uint64_t), i;
+	struct moonrail_domain *d = p->domain;
+	struct moonrail_ep *ep = moonrail_ep_find(d, w->dst_ep);
+	uint32_t n = len / sizeof(uint64_t), i;
 	uint64_t keys[MOONRAIL_IOV];
 	bool read;
 
-	if (recv_too_soon(in, ep) && in->w->flags & MOONRAIL_WIRE_HAS_DATA)
+	if (recv_too_soon(p, w, ep) && w->flags & MOONRAIL_WIRE_HAS_DATA)
 		return false;
-	if (in->w->flags & MOONRAIL_WIRE_HAS_DATA)
-		recv_data(ep, in->peer, in->w);
+	if (w->flags & MOONRAIL_WIRE_HAS_DATA)
+		recv_data(ep, p, w);
 	if (!n || n > MOONRAIL_IOV)
 		return true;
-	memcpy(keys, in->payload, n * sizeof(keys[0]));
+	memcpy(keys, payload, n * sizeof(keys[0]));
 	for (i = 0; i < n; i++)
 		keys[i] = le64toh(keys[i]);
-	read = in->w->flags & MOONRAIL_WIRE_READ;
+	read = w->flags & MOONRAIL_WIRE_READ;
 	moonrail_mr_count(d, ep, keys, n, read, !read);
 	return true;
-}
-
-bool moonrail_deliver(struct moonrail_peer *peer, const struct moonrail_wire *w,
-		      const uint8_t *payload, uint32_t len)
-{
-	struct recv_in in = {
-		.peer = peer, .w = w, .payload = payload, .len = len,
-	};
-
-	switch (w->op) {
-	case MOONRAIL_WIRE_DATA:
-	case MOONRAIL_WIRE_RTS:
-		return recv_message(&in);
-	case MOONRAIL_WIRE_FIN:
-		recv_fin_is(&in);
-		return true;
-	case MOONRAIL_WIRE_DONE:
-		return recv_done(&in);
-	case MOONRAIL_WIRE_KEY:
-		/* if memory is short, there is no answer, and the peer repeats
-		 * its KEY */
-		return moonrail_mr_tell(peer, w->id);
-	case MOONRAIL_WIRE_KEY_IS:
-	case MOONRAIL_WIRE_KEY_NOT:
-		moonrail_rma_key(peer, w);
-		return true;
-	case MOONRAIL_WIRE_ATOMIC:
-		return moonrail_atomic_in(peer, w, payload, len);
-	case MOONRAIL_WIRE_ATOMIC_REP:
-		moonrail_atomic_answer(peer, w, payload, len);
-		return true;
-	case MOONRAIL_WIRE_STILL:
-		return recv_still(peer, w->id);
-	case MOONRAIL_WIRE_STILL_IS:
-		recv_still_is(peer, w);
-		return true;
-	default:
-		return true;
-	}
 }
 
 /* --- posting ------------------------------------------------------------- */

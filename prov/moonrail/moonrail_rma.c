@@ -153,7 +153,8 @@ static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		moonrail_move(op, at, op->nrma, !op->write);
 }
 
-void moonrail_rma_go(struct moonrail_op *op)
+/* Starts an operation now, or when the keys that it needs are known. */
+static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool bad, known;
 
@@ -171,14 +172,16 @@ void moonrail_rma_go(struct moonrail_op *op)
 	}
 }
 
-void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
+bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
+		      const uint8_t *payload, uint32_t len)
 {
 	struct moonrail_key *k = moonrail_rma_find_key(p, w->id);
 	struct moonrail_op *op;
 	struct tei_list todo;
 
+	(void)payload, (void)len;
 	if (!k)
-		return;
+		return true;
 	if (w->op == MOONRAIL_WIRE_KEY_NOT || !w->n) {
 		/* the key is dropped below, and the next operation requests it
 		 * again */
@@ -197,22 +200,11 @@ void moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w)
 	while (!tei_list_empty(&todo)) {
 		op = tei_list_first(&todo, struct moonrail_op, link);
 		tei_list_del(&op->link);
-		moonrail_rma_go(op);
+		rma_go(op);
 	}
 	if (!k->access)
 		moonrail_rma_drop_key(k);
-}
-
-void moonrail_rma_fail(struct moonrail_peer *p, int err)
-{
-	struct moonrail_op *op;
-
-	while (!tei_list_empty(&p->rma)) {
-		op = tei_list_first(&p->rma, struct moonrail_op, link);
-		tei_list_del(&op->link);
-		op->err = err;
-		moonrail_op_done(op);
-	}
+	return true;
 }
 
 /* --- the end of an operation --------------------------------------------- */
@@ -261,15 +253,28 @@ static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	return certain;
 }
 
-void moonrail_move_done(struct moonrail_op *op)
+static void rma_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
-	if (op->kind == MOONRAIL_RECV) {
-		moonrail_recv_read(op);
-		return;
-	}
 	if (!rma_tell(op))
 		moonrail_op_done(op);
 }
+
+/* The keys of the move may have been revoked in the meantime, so the ranges are
+ * found again. */
+static void rma_restart(struct moonrail_op *op,
+			const struct moonrail_wire_piece *at, uint32_t n)
+	TEI_REQUIRES(moonrail_held)
+{
+	(void)at, (void)n;
+	rma_go(op);
+}
+
+static const struct moonrail_op_type rma_type = {
+	.kind = MOONRAIL_RMA,
+	.moved = rma_moved,
+	.restart = rma_restart,
+	.answered = moonrail_op_end,
+};
 
 /* --- the calls ----------------------------------------------------------- */
 
@@ -336,7 +341,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 	    moonrail_order_waits(ep, to->peer, c->write ? MOONRAIL_CLASS_WRITE :
 							 MOONRAIL_CLASS_READ))
 		return -FI_EAGAIN;
-	op = moonrail_op_to(ep, MOONRAIL_RMA, to->peer, c->context, c->flags,
+	op = moonrail_op_to(ep, &rma_type, to->peer, c->context, c->flags,
 			    c->silent);
 	if (!op)
 		return -FI_ENOMEM;
@@ -356,7 +361,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 	if (op->err)
 		moonrail_op_done(op);
 	else
-		moonrail_rma_go(op);
+		rma_go(op);
 	return 0;
 }
 

@@ -48,6 +48,7 @@ enum moonrail_wire_op {
 				 * still unacknowledged? */
 	MOONRAIL_WIRE_STILL_IS,	/* answers STILL for message id; n: 0 yes, FI_E*
 				 * no */
+	MOONRAIL_WIRE_OPS,
 };
 
 /* moonrail_wire.flags */
