@@ -70,6 +70,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "prov/moonrail/moonrail_name.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -109,16 +110,9 @@
  * names. */
 #define MOONRAIL_MR_BASIC	1
 #define MOONRAIL_MR_SCALABLE	2
-#define MOONRAIL_EP_ANY	0u		/* stands for the oldest endpoint of a
-					 * domain */
-#define MOONRAIL_FAMILY	0x6d72		/* value of moonrail_name.family */
-/* FI_PROV_SPECIFIC, which some headers of 2.x no longer define. */
-#define MOONRAIL_OWN	(1u << 31)
 /* FI_MR_DMABUF, which the headers of 1.17 do not define: the attributes
  * describe a DMA buffer instead of an address. */
 #define MOONRAIL_DMABUF	(UINT64_C(1) << 40)
-#define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of struct
-						      * moonrail_name */
 /* Protocol of endpoints. Programs such as Mercury store it in an int and reject
  * values that are not positive. The numbers that libfabric assigns are below
  * 100. */
@@ -163,20 +157,6 @@
 #define MOONRAIL_DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define MOONRAIL_CAPS (MOONRAIL_TX_CAPS | MOONRAIL_RX_CAPS | \
 		       MOONRAIL_DOMAIN_CAPS)
-
-/* The address that fi_getname returns. An address vector accepts it and also a
- * sockaddr. Plain data; little-endian except for the fabric address. */
-struct moonrail_name {
-	uint16_t family;		/* MOONRAIL_FAMILY */
-	uint8_t version;		/* 1 */
-	uint8_t len;			/* bytes of address in use */
-	uint32_t ep;
-	uint64_t incarnation;		/* 0: unknown, because a sockaddr was
-					 * inserted */
-	uint32_t protocol, protocol_version, format;
-	uint8_t address[36];
-};
-_Static_assert(sizeof(struct moonrail_name) == 64, "name");
 
 struct moonrail_block;
 struct moonrail_bounces;
@@ -963,26 +943,6 @@ fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
  * endpoint that has no address of its own. */
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
-
-/* --- moonrail_name.c ----------------------------------------------------- */
-/* Converts a sockaddr or a name to a name. Returns false if addr is neither. */
-bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
-/* Converts the fields after len between native and little-endian byte order, in
- * both directions. */
-void moonrail_name_swap(struct moonrail_name *n);
-/* Returns AF_INET or AF_INET6, or AF_UNSPEC if the fabric address of the name
- * is not a socket address. n: from moonrail_name_from. */
-sa_family_t moonrail_name_family(const struct moonrail_name *n);
-/* Returns true if a rail has this fabric address. port: compare the port
- * too. */
-bool moonrail_name_ours(struct moonrail_domain *d,
-			const struct moonrail_name *n, bool port);
-/* Writes the address of an endpoint of this domain, with the fabric address of
- * the domain's source rail, or of any rail. Returns 0 or -FI_EADDRNOTAVAIL. */
-int moonrail_name_of(struct moonrail_domain *d, uint32_t ep,
-		     struct moonrail_name *n);
-/* Returns the length of a sockaddr, or 0 if its family is not IP. */
-size_t moonrail_sockaddr_len(const void *addr);
 
 /* --- moonrail_pin.c, moonrail_mr.c --------------------------------------- */
 extern struct fi_ops_mr moonrail_mr_ops;
