@@ -32,7 +32,7 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 
 HEADERS = moonrail.h transfer_engine_c.h
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/gpu \
-	  prov/moonrail api fabtests tools scripts
+	  prov/staging prov/moonrail api fabtests tools scripts
 ifeq ($(WITH_PROV),no)
 MODULES := $(filter-out prov/moonrail,$(MODULES))
 endif

@@ -8,7 +8,6 @@ extern const struct tei_test_case alloc_cases[];
 extern const struct tei_test_case create_cases[];
 extern const struct tei_test_case files_cases[];
 extern const struct tei_test_case flush_cases[];
-extern const struct tei_test_case lease_cases[];
 extern const struct tei_test_case local_cases[];
 extern const struct tei_test_case memory_cases[];
 extern const struct tei_test_case provider_cases[];

@@ -11,7 +11,6 @@ int main(int argc, char **argv)
 		{ "create", create_cases },
 		{ "files", files_cases },
 		{ "flush", flush_cases },
-		{ "lease", lease_cases },
 		{ "local", local_cases },
 		{ "memory", memory_cases },
 		{ "provider", provider_cases },

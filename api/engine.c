@@ -31,7 +31,7 @@ static const struct tei_rail_ops engine_rail_ops = {
 	.resolve = engine_resolve,
 	.rails_changed = engine_rails_changed,
 	.devices_changed = engine_devices_changed,
-	.message = engine_lease_message,
+	.message = engine_staging_message,
 };
 
 static void engine_init_locks(struct engine *e)
@@ -44,7 +44,6 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->batches);
 	tei_mutex_init(&e->notes_lock);
 	tei_mutex_init(&e->work_lock);
-	tei_mutex_init(&e->leasing_lock);
 	tei_cond_init(&e->work_cond);
 	pthread_rwlock_init(&e->segments, NULL);
 	engine_wait_init(e);
@@ -115,7 +114,13 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	ret = tei_local_init(&e->settings, err, &e->local);
 	if (ret)
 		return ret;
-	return tei_rail_dp_open(&attr, err, &e->dp);
+	ret = engine_staging_open(e, err);
+	if (ret)
+		return ret;
+	ret = tei_rail_dp_open(&attr, err, &e->dp);
+	if (!ret)
+		tei_staging_set_rails(e->staging, e->dp);
+	return ret;
 }
 
 /* Lets submitted tasks end. The data plane accepts no new ones afterwards. */
@@ -153,16 +158,14 @@ static void engine_stop(struct engine *e)
 static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
-	engine_stage_close(e);
-	engine_lease_close(e);
+	tei_staging_close(e->staging);
 	engine_segment_free_all(e);
 	tei_nvmeof_fini(e->nvmeof);
 	tei_gpu_fini(e->gpu);
 	tei_local_fini(e->local);
 	if (e->dp)
 		tei_rail_dp_close(e->dp, 0);
-	engine_stage_free(e);
-	engine_lease_free(e);
+	tei_staging_free(e->staging);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);
@@ -187,7 +190,6 @@ static void engine_free(struct engine *e)
 	tei_mutex_fini(&e->batches);
 	tei_mutex_fini(&e->notes_lock);
 	tei_mutex_fini(&e->work_lock);
-	tei_mutex_fini(&e->leasing_lock);
 	free(e);
 }
 

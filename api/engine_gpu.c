@@ -35,11 +35,13 @@ static int gpu_on(struct engine *e, struct tei_err *err)
 	for (i = 0; i < e->nregions && !ret; i++)
 		ret = tei_gpu_mem_add(ctx, e->regions[i].addr,
 				      e->regions[i].length, err);
-	if (ret)
+	if (ret) {
 		tei_gpu_fini(ctx);
-	else
-		__atomic_store_n(&e->gpu, ctx, __ATOMIC_RELEASE);
-	return ret;
+		return ret;
+	}
+	tei_staging_set_gpu(e->staging, ctx);
+	__atomic_store_n(&e->gpu, ctx, __ATOMIC_RELEASE);
+	return 0;
 }
 
 static int gpu_refuse(const void *addr, size_t len, struct tei_err *err)
@@ -101,18 +103,6 @@ int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
 	if (ret && device.dmabuf >= 0)
 		close(device.dmabuf);
 	return ret;
-}
-
-void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
-			char *location)
-{
-	struct tei_err none;
-	int device;
-
-	snprintf(location, TEI_TOPO_NAME, "%s", TEI_TOPO_ANY);
-	if (!tei_gpu_where(gpu_ctx(e), gpu, 1, &device, &none) && device >= 0)
-		snprintf(location, TEI_TOPO_NAME, "cuda:%d", device);
-	return tei_rail_mem_near(e->dp, location, size);
 }
 
 int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,

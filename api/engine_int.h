@@ -17,13 +17,12 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
-#include "api/engine_lease.h"
-#include "api/engine_stage.h"
 #include "meta/tei_meta.h"
 #include "prov/gpu/tei_gpu.h"
 #include "prov/local/tei_local.h"
 #include "prov/nvmeof/tei_nvmeof.h"
 #include "prov/rail/tei_rail.h"
+#include "prov/staging/tei_staging.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/heap.h"
@@ -119,8 +118,6 @@ struct engine_submission {
 					     * reserved for it, or NULL */
 };
 
-struct engine_leasing;
-struct engine_staging;
 struct engine_target;
 struct engine_transport_ops;
 
@@ -252,10 +249,10 @@ struct engine_region {
 					 * CPU */
 	int device;			/* gpu: CUDA device number */
 	bool direct;			/* gpu: registered on the rails */
-	bool staged;			/* gpu: stage is valid */
-	uint32_t stage;			/* handle for engine_stage_drop */
-	bool lent;			/* gpu: lend is valid */
-	uint64_t lend;			/* handle for engine_lend_… */
+	bool staged;			/* gpu: place is valid */
+	uint32_t place;			/* handle for tei_staging_mem_drop */
+	bool granted;			/* gpu: grant is valid */
+	uint64_t grant;			/* handle for tei_staging_grant_… */
 	char location[64];		/* of the first byte */
 	char *parts;			/* "segments:…" if the region has
 					 * several locations, else NULL */
@@ -346,7 +343,7 @@ struct engine_work {
 	struct tei_rail_peer *peer;	/* one reference, or NULL */
 	char *name;			/* of the segment; owned, or NULL */
 	uint32_t tries;			/* failed tries before this one */
-	struct lend_slot *slot;		/* or NULL */
+	struct staging_remote_slot *slot; /* or NULL */
 	uint64_t due_ns;		/* earliest start; 0: at once */
 };
 
@@ -386,11 +383,7 @@ struct engine {
 
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
 	struct tei_gpu *gpu;		/* atomic, as nvmeof; or NULL */
-	struct engine_staging *staging;	/* atomic, as nvmeof */
-
-	struct tei_mutex leasing_lock;	/* leaf; held while leasing is
-					 * created */
-	struct engine_leasing *leasing;	/* atomic: set once */
+	struct tei_staging *staging;
 
 	struct tei_mutex control;	/* set-up calls; guards the members
 					 * below down to left_next */
@@ -668,6 +661,15 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
 			  int status);
 
+/* --- transport_staging.c ------------------------------------------------- */
+/* Opens GPU staging; the data plane and the GPU module are set later. */
+int engine_staging_open(struct engine *e, struct tei_err *err);
+/* Receives a message; a tei_rail_ops.message, arg is the engine. */
+void engine_staging_message(void *arg, struct tei_rail_message *message);
+/* Registers the pools' memory with the transport of file segments, and sets
+ * e->nvmeof. control must be held. */
+int engine_staging_files(struct engine *e, struct tei_nvmeof *ctx);
+
 /* --- transport_file.c ------------------------------------------------------
  */
 /* Opens the files of a descriptor at the paths that this server has for them.
@@ -696,11 +698,6 @@ bool engine_files_take(struct engine *e, const struct transfer_request *r,
 int engine_gpu_where(struct engine *e, void *addr, size_t len,
 		     const struct tei_topo_where *said, int *device,
 		     struct tei_err *err) TEI_REQUIRES(e->control);
-/* Maps a bounce buffer for GPU memory on the NUMA node of a near NIC. location,
- * of TEI_TOPO_NAME bytes, gets its location for the rails. The caller unmaps it
- * with munmap. Returns NULL if memory is short. */
-void *engine_gpu_bounce(struct engine *e, const void *gpu, size_t size,
-			char *location);
 /* Allocates zeroed GPU memory, not registered. engine_gpu_free or the end of
  * the engine frees it. Errors as tei_gpu_alloc. */
 int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
@@ -768,8 +765,8 @@ int engine_target_set(struct engine *e, segment_id_t id,
 bool engine_target_gpu(const struct engine_target *target, uint64_t addr);
 /* Returns true if the range includes GPU memory that no rail of the target has
  * a key for: it is reached through remote bounce slots. */
-bool engine_target_lent(const struct engine_target *target, uint64_t addr,
-			uint64_t len);
+bool engine_target_needs_slot(const struct engine_target *target, uint64_t addr,
+			      uint64_t len);
 
 /* --- engine_request.c ----------------------------------------------------- */
 /* Return true if local range k, or all local ranges, are registered; for
@@ -921,7 +918,7 @@ void engine_work_reload(struct engine *e, const char *name);
 void engine_work_ended(struct engine *e, const char *name);
 /* Queues new memory for a remote bounce slot. Returns false if that is not
  * possible now. */
-bool engine_work_renew(struct engine *e, struct lend_slot *slot);
+bool engine_work_renew(struct engine *e, struct staging_remote_slot *slot);
 /* Drops the queued jobs and waits for the running ones. No job is queued
  * afterwards. */
 void engine_work_stop(struct engine *e);

@@ -200,10 +200,10 @@ static void memory_free_region(struct engine_region *r)
 static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 {
 	if (r->staged)
-		engine_stage_drop(e, r->stage);
-	if (r->lent) {
-		engine_lend_remove(e, r->lend);
-		engine_lend_drop(e, r->lend);
+		tei_staging_mem_drop(e->staging, r->place);
+	if (r->granted) {
+		tei_staging_grant_remove(e->staging, r->grant);
+		tei_staging_grant_drop(e->staging, r->grant);
 	}
 }
 
@@ -237,14 +237,15 @@ static int memory_add_gpu(struct engine *e, struct engine_region *r)
 	int ret;
 
 	if (remote) {
-		r->lent = !engine_lend_add(e, r->addr, r->length, &r->lend,
-					   &err);
-		if (!r->lent)
+		r->granted = !tei_staging_grant_add(e->staging, r->addr,
+						    r->length, &r->grant, &err);
+		if (!r->granted)
 			TEI_WARN("engine", "%p, %zu bytes of %s: other processes cannot access it, because there are no remote bounce slots: %s",
 				 r->addr, r->length, r->location, err.text);
-		r->remote = r->lent;
+		r->remote = r->granted;
 	}
-	r->staged = !engine_stage_add(e, r->addr, r->length, &r->stage, &err);
+	r->staged = !tei_staging_mem_add(e->staging, r->addr, r->length,
+					 &r->place, &err);
 	if (!r->staged)
 		TEI_WARN("engine", "%p, %zu bytes of %s: requests from it to other segments fail, because there are no bounce buffers: %s",
 			 r->addr, r->length, r->location, err.text);
@@ -399,10 +400,10 @@ static void memory_again_gpu(struct engine *e, struct engine_region *r,
 		if (!r->direct)
 			TEI_WARN("engine", "%p, %zu bytes of %s: no longer registered on the rails: %s",
 				 r->addr, r->length, r->location, why.text);
-		r->remote = r->remote && (r->direct || r->lent);
+		r->remote = r->remote && (r->direct || r->granted);
 	}
-	if (r->lent)
-		engine_lend_again(e, r->lend);
+	if (r->granted)
+		tei_staging_grant_restore(e->staging, r->grant);
 }
 
 static int memory_in_file(const struct engine_region *r, int code,
@@ -430,8 +431,8 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 	uint64_t until;
 	int ret;
 
-	if (r->lent)
-		engine_lend_remove(e, r->lend);
+	if (r->granted)
+		tei_staging_grant_remove(e->staging, r->grant);
 	if (direct) {
 		ret = tei_rail_mr_dereg(e->dp, r->addr, wait, err);
 		if (ret) {

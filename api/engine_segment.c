@@ -307,7 +307,7 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 	tei_meta_desc_ref(desc);
 	tei_meta_desc_unref(s->desc);
 	s->desc = desc;
-	s->gpu = segment_has_gpu(desc) && engine_lease_on(e);
+	s->gpu = segment_has_gpu(desc) && tei_staging_remote_on(e->staging);
 	return 0;
 }
 

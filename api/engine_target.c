@@ -42,7 +42,7 @@ bool engine_target_gpu(const struct engine_target *target, uint64_t addr)
 	return b && engine_segment_on_gpu(b);
 }
 
-bool engine_target_lent(const struct engine_target *target, uint64_t addr,
+bool engine_target_needs_slot(const struct engine_target *target, uint64_t addr,
 			uint64_t len)
 {
 	const struct tei_meta_buffer *b;

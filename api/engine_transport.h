@@ -186,10 +186,10 @@ struct engine_transport_ops {
 /* The rows. */
 extern const struct engine_transport_ops transport_file;
 extern const struct engine_transport_ops transport_gpu;
-extern const struct engine_transport_ops transport_lease;
 extern const struct engine_transport_ops transport_local;
 extern const struct engine_transport_ops transport_rail;
-extern const struct engine_transport_ops transport_stage;
+extern const struct engine_transport_ops transport_slot;
+extern const struct engine_transport_ops transport_staging;
 
 #define ENGINE_ROWS_MAX 8 /* rows of the table, at most */
 

@@ -14,7 +14,7 @@ extern const struct engine_transport_ops transport_store __attribute__((weak));
 /* In order of precedence. A transport that moves its bytes through others
  * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
-	&transport_stage, &transport_lease, &transport_gpu,  &transport_file,
+	&transport_staging, &transport_slot,  &transport_gpu,  &transport_file,
 	&transport_store, &transport_local, &transport_rail,
 };
 

@@ -61,7 +61,7 @@ static void work_run(struct engine *e, struct engine_work *w)
 		engine_segment_notify_end(e, w->name);
 		break;
 	case ENGINE_WORK_RENEW:
-		engine_lend_renew(e, w->slot);
+		tei_staging_slot_renew(e->staging, w->slot);
 		break;
 	}
 }
@@ -328,7 +328,7 @@ void engine_work_ended(struct engine *e, const char *name)
 	work_add_named(e, ENGINE_WORK_ENDED, name, 0);
 }
 
-bool engine_work_renew(struct engine *e, struct lend_slot *slot)
+bool engine_work_renew(struct engine *e, struct staging_remote_slot *slot)
 {
 	struct engine_work *w = work_new(ENGINE_WORK_RENEW);
 

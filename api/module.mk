@@ -13,10 +13,6 @@ SRCS += \
 	api/engine_flush.c \
 	api/engine_gpu.c \
 	api/engine_handle.c \
-	api/engine_lease.c \
-	api/engine_leasing.c \
-	api/engine_lend.c \
-	api/engine_lend_pool.c \
 	api/engine_local.c \
 	api/engine_log.c \
 	api/engine_memory.c \
@@ -29,8 +25,6 @@ SRCS += \
 	api/engine_request.c \
 	api/engine_segment.c \
 	api/engine_shutdown.c \
-	api/engine_stage.c \
-	api/engine_stage_pool.c \
 	api/engine_stats.c \
 	api/engine_status.c \
 	api/engine_submit.c \
@@ -47,7 +41,7 @@ SRCS += \
 	api/transport_gpu.c \
 	api/transport_local.c \
 	api/transport_rail.c \
-	api/transport_stage.c \
+	api/transport_staging.c \
 	# EOL
 
 EXAMPLES += \
@@ -65,7 +59,6 @@ TEST_SRCS_api = \
 	api/engine_create_test.c \
 	api/engine_files_test.c \
 	api/engine_flush_test.c \
-	api/engine_lease_test.c \
 	api/engine_local_test.c \
 	api/engine_memory_test.c \
 	api/engine_provider_test.c \

@@ -86,7 +86,7 @@ static int files_create(struct engine *e, struct tei_err *err)
 			files_gpu_add(ctx, &e->regions[i]);
 	}
 	if (!ret)
-		ret = engine_stage_files(e, ctx);
+		ret = engine_staging_files(e, ctx);
 	if (ret)
 		tei_nvmeof_fini(ctx);
 	return ret;
@@ -217,7 +217,7 @@ static void *file_attach(struct engine *e, const struct engine_segment *s)
 }
 
 /* GPU memory of this process comes here only if cuFile takes it; other requests
- * from it are taken by transport_stage before. */
+ * from it are taken by transport_staging before. */
 static int file_prepare(struct engine *e, struct engine_task *t,
 			const struct transfer_request *r,
 			struct engine_target *target, void *at)

@@ -48,7 +48,7 @@ my %limit = (
 );
 
 my @folders = qw(util topo meta prov/rail prov/moonrail prov/local prov/nvmeof
-	prov/gpu api);
+	prov/gpu prov/staging api);
 
 my (%text, %figure, %circle);
 

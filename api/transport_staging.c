@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The transports for GPU memory that the rails, files and local copies cannot
+ * access: transport_staging for GPU memory of this process, through bounce
+ * buffers, and transport_slot for GPU memory of the target, through remote
+ * bounce slots. Both use prov/staging/, to which this file adds the carriers
+ * for files and for kernel copies.
+ */
+#include "api/engine_int.h"
+#include "api/engine_transport.h"
+#include "api/transport_rail.h"
+
+/* The room of a task of transport_staging. */
+struct staged {
+	struct tei_staging_task task;
+	uint64_t copied;		/* atomic: bytes copied by the kernel */
+};
+
+_Static_assert(sizeof(struct staged) <= ENGINE_TASK_ROOM, "fits");
+_Static_assert(sizeof(struct tei_staging_remote_task) <= ENGINE_TASK_ROOM,
+	       "fits");
+
+/* --- the module ---------------------------------------------------------- */
+
+static int staging_mem_add(void *arg, void *mem, uint64_t len)
+{
+	return engine_files_mem_add(arg, mem, len, NULL);
+}
+
+static int staging_mem_remove(void *arg, void *mem, uint64_t deadline_ns)
+{
+	return engine_files_mem_remove(arg, mem, deadline_ns);
+}
+
+static bool staging_renew(void *arg, struct staging_remote_slot *slot)
+{
+	return engine_work_renew(arg, slot);
+}
+
+static const struct tei_staging_ops staging_ops = {
+	.mem_add = staging_mem_add,
+	.mem_remove = staging_mem_remove,
+	.renew = staging_renew,
+};
+
+int engine_staging_open(struct engine *e, struct tei_err *err)
+{
+	return tei_staging_open(&e->settings, &staging_ops, e, err,
+				&e->staging);
+}
+
+void engine_staging_message(void *arg, struct tei_rail_message *message)
+{
+	struct engine *e = arg;
+
+	tei_staging_message(e->staging, message);
+}
+
+/* --- the carrier of files ------------------------------------------------- */
+
+static struct tei_nvmeof_op *file_op(struct tei_staging_piece *piece)
+{
+	_Static_assert(sizeof(struct tei_nvmeof_op) <= TEI_STAGING_OP,
+		       "operation of a piece");
+	return (void *)piece->op.room;
+}
+
+static void file_hold(struct tei_staging_task *task)
+{
+	tei_nvmeof_seg_hold(task->to);
+}
+
+static void file_drop(struct tei_staging_task *task, enum tei_rail_end end)
+{
+	(void)end;
+	tei_nvmeof_seg_put(task->to);
+}
+
+static void file_done(struct tei_nvmeof_op *op, int code,
+		      const struct tei_err *err)
+{
+	tei_staging_piece_done(tei_staging_piece_of(op),
+			       code ? TEI_RAIL_END_FAILED :
+				      TEI_RAIL_END_COMPLETED, false, err);
+}
+
+static struct engine *staging_engine(const struct tei_staging_task *task)
+{
+	return engine_task_from_const(task)->engine;
+}
+
+static int file_start(struct tei_staging *s, struct tei_staging_piece *piece)
+{
+	const struct tei_staging_task *task = piece->task;
+	struct tei_nvmeof_op *op = file_op(piece);
+
+	(void)s;
+	op->seg = task->to;
+	op->read = task->read;
+	op->local = piece->mem;
+	op->offset = task->remote + piece->at;
+	op->length = piece->length;
+	op->done = file_done;
+	return tei_nvmeof_submit(staging_engine(task)->nvmeof, op);
+}
+
+static const struct tei_staging_carrier staging_by_file = {
+	.hold = file_hold,
+	.drop = file_drop,
+	.start = file_start,
+};
+
+/* --- the carrier of kernel copies ----------------------------------------- */
+
+struct kernel_copy {
+	struct tei_local_op op;
+	struct tei_err err;
+};
+
+static void kernel_hold(struct tei_staging_task *task)
+{
+	struct engine_local_process *to = task->to;
+
+	__atomic_add_fetch(&to->refs, 1, __ATOMIC_RELAXED);
+}
+
+static void kernel_drop(struct tei_staging_task *task, enum tei_rail_end end)
+{
+	struct staged *staged = tei_container_of(task, struct staged, task);
+	struct engine_local_process *to = task->to;
+
+	engine_traffic_count(&to->traffic, task->read,
+			     __atomic_load_n(&staged->copied, __ATOMIC_RELAXED),
+			     engine_rail_status(end));
+	__atomic_sub_fetch(&to->refs, 1, __ATOMIC_RELEASE);
+}
+
+static void kernel_done(struct tei_local_op *op, int code, uint64_t bytes)
+{
+	struct kernel_copy *copy = tei_container_of(op, struct kernel_copy, op);
+	struct tei_staging_piece *piece = tei_staging_piece_of(copy);
+	struct staged *staged = tei_container_of(piece->task, struct staged,
+						 task);
+
+	__atomic_add_fetch(&staged->copied, bytes, __ATOMIC_RELAXED);
+	tei_staging_piece_done(piece, code ? TEI_RAIL_END_FAILED :
+					     TEI_RAIL_END_COMPLETED, false,
+			       &copy->err);
+}
+
+static int kernel_start(struct tei_staging *s, struct tei_staging_piece *piece)
+{
+	const struct tei_staging_task *task = piece->task;
+	struct engine_local_process *to = task->to;
+	struct kernel_copy *copy = (void *)piece->op.room;
+	struct tei_local_op *op = &copy->op;
+
+	_Static_assert(sizeof(*copy) <= TEI_STAGING_OP, "operation of a piece");
+	(void)s;
+	op->peer = to->peer;
+	/* moves nothing if another piece of the task would be refused */
+	if (!tei_local_peer_covers(op->peer, task->remote, task->length,
+				   !task->read))
+		return TEI_ERR_NOT_REGISTERED;
+	op->opcode = task->read ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
+	op->local = piece->mem;
+	op->remote = task->remote + piece->at;
+	op->length = piece->length;
+	op->done = kernel_done;
+	op->err = &copy->err;
+	return tei_local_submit(staging_engine(task)->local, op);
+}
+
+static const struct tei_staging_carrier staging_by_kernel = {
+	.hold = kernel_hold,
+	.drop = kernel_drop,
+	.start = kernel_start,
+};
+
+/* --- memory -------------------------------------------------------------- */
+
+/* The transport of file segments that is being installed. */
+struct files_install {
+	struct engine *engine;
+	struct tei_nvmeof *ctx;
+};
+
+static int files_add(void *arg, void *mem, uint64_t len)
+{
+	struct files_install *install = arg;
+
+	return tei_nvmeof_mem_add(install->ctx, mem, len, NULL);
+}
+
+static void files_commit(void *arg)
+{
+	struct files_install *install = arg;
+
+	__atomic_store_n(&install->engine->nvmeof, install->ctx,
+			 __ATOMIC_RELEASE);
+}
+
+int engine_staging_files(struct engine *e, struct tei_nvmeof *ctx)
+{
+	struct files_install install = { .engine = e, .ctx = ctx };
+
+	return tei_staging_mem_each(e->staging, files_add, files_commit,
+				    &install);
+}
+
+/* --- GPU memory of this process ------------------------------------------- */
+
+static void *staging_attach(struct engine *e, const struct engine_segment *s)
+{
+	return s ? e : NULL;
+}
+
+/* Returns true if the rails can move the request's memory on both sides, and no
+ * other transport has precedence. */
+static bool staging_rails_can(struct engine *e,
+			      const struct transfer_request *r,
+			      const struct engine_target *target)
+{
+	return engine_target_at(target, &transport_rail) &&
+	       !engine_target_at(target, &transport_file) &&
+	       (!engine_target_at(target, &transport_local) ||
+		target->kind == ENGINE_GPU_GPU) &&
+	       !engine_target_needs_slot(target, r->target_offset,
+					 r->length) &&
+	       tei_rail_mr_direct(e->dp, r->source, r->length);
+}
+
+static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
+			 const struct tei_err *err)
+{
+	engine_task_end(engine_task_from(task), engine_rail_status(end), err);
+}
+
+/* Chooses the carrier to the target. */
+static void staging_aim(struct tei_staging_task *task,
+			const struct engine_target *target)
+{
+	struct tei_rail_peer *peer = engine_target_at(target, &transport_rail);
+	void *files = engine_target_at(target, &transport_file);
+	void *process = engine_target_at(target, &transport_local);
+
+	if (engine_target_needs_slot(target, task->remote, task->length)) {
+		task->carrier = &tei_staging_by_slot;
+		task->to = peer;
+	} else if (files) {
+		task->carrier = &staging_by_file;
+		task->to = files;
+	} else if (process && !engine_target_gpu(target, task->remote)) {
+		task->carrier = &staging_by_kernel;
+		task->to = process;
+	} else {
+		task->carrier = &tei_staging_by_rail;
+		task->to = peer;
+	}
+}
+
+static int staging_prepare(struct engine *e, struct engine_task *t,
+			   const struct transfer_request *r,
+			   struct engine_target *target, void *at)
+{
+	struct tei_nvmeof_seg *files =
+		engine_target_at(target, &transport_file);
+	struct tei_staging_task *task = engine_task_room(t);
+
+	(void)at;
+	if ((files && engine_files_take(e, r, files)) ||
+	    staging_rails_can(e, r, target))
+		return ENGINE_DECLINED;
+	if (files && !tei_nvmeof_seg_covers(files, r->target_offset, r->length))
+		return 1;
+	if (engine_target_gpu(target, r->target_offset) &&
+	    !engine_target_at(target, &transport_rail))
+		return 8;
+	if (!tei_staging_ready(e->staging, (uintptr_t)r->source, r->length))
+		return 8;
+	engine_task_init(e, t, r, &transport_staging);
+	task->gpu = (uintptr_t)r->source;
+	task->remote = r->target_offset;
+	task->length = r->length;
+	task->read = t->read;
+	task->done = staging_done;
+	staging_aim(task, target);
+	return 0;
+}
+
+static void staging_start(struct engine *e, struct engine_task *t)
+{
+	tei_staging_start(e->staging, engine_task_room(t));
+}
+
+static void staging_cancel(struct engine *e, struct engine_task *t,
+			   bool deadline)
+{
+	tei_staging_cancel(e->staging, engine_task_room(t), deadline);
+}
+
+static uint64_t staging_moved(const struct engine_task *t)
+{
+	const struct tei_staging_task *task = engine_task_room_const(t);
+
+	return __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
+}
+
+static bool staging_drain(struct engine *e,
+			  const struct engine_transport_ops *through,
+			  uint64_t until_ns)
+{
+	struct tei_staging *s = e->staging;
+	bool all = true;
+
+	if (!through || through == &transport_rail) {
+		all &= tei_staging_drain(s, &tei_staging_by_rail, until_ns);
+		all &= tei_staging_drain(s, &tei_staging_by_slot, until_ns);
+	}
+	if (!through || through == &transport_file)
+		all &= tei_staging_drain(s, &staging_by_file, until_ns);
+	if (!through || through == &transport_local)
+		all &= tei_staging_drain(s, &staging_by_kernel, until_ns);
+	return all;
+}
+
+const struct engine_transport_ops transport_staging = {
+	.takes = ENGINE_GPU_HOST | ENGINE_GPU_GPU,
+	.attach = staging_attach,
+	.prepare = staging_prepare,
+	.start = staging_start,
+	.cancel = staging_cancel,
+	.moved = staging_moved,
+	.drain = staging_drain,
+};
+
+/* --- GPU memory of the target --------------------------------------------- */
+
+static void *slot_attach(struct engine *e, const struct engine_segment *s)
+{
+	return s && s->gpu ? e : NULL;
+}
+
+static void slot_done(struct tei_staging_remote_task *task,
+		      enum tei_rail_end end, const struct tei_err *err)
+{
+	struct engine_task *t = engine_task_from(task);
+	struct tei_rail_dp *dp = t->engine->dp;
+	uint64_t length = task->length;
+	char *held = task->held ? task->local : NULL;
+
+	tei_rail_peer_put(task->peer);
+	engine_task_end(t, engine_rail_status(end), err);
+	/* after the end, so that a call that unregisters the memory finds no
+	 * unfinished task */
+	if (held)
+		tei_rail_mr_let_go(dp, held, length);
+}
+
+/* GPU memory with keys is left to the rails. */
+static int slot_prepare(struct engine *e, struct engine_task *t,
+			const struct transfer_request *r,
+			struct engine_target *target, void *at)
+{
+	struct tei_rail_peer *peer = engine_target_at(target, &transport_rail);
+	struct tei_staging_remote_task *task = engine_task_room(t);
+
+	(void)at;
+	if (peer &&
+	    !engine_target_needs_slot(target, r->target_offset, r->length))
+		return ENGINE_DECLINED;
+	if (!peer || !tei_staging_remote_ready(e->staging))
+		return 8;
+	if (tei_local_region_check(e->local, r->source, r->length,
+				   r->opcode == OPCODE_READ))
+		return 3;
+	engine_task_init(e, t, r, &transport_slot);
+	task->peer = peer;
+	task->local = r->source;
+	task->remote = r->target_offset;
+	task->length = r->length;
+	task->base = r->target_offset;
+	task->extent = r->length;
+	task->read = t->read;
+	task->done = slot_done;
+	return 0;
+}
+
+static void slot_start(struct engine *e, struct engine_task *t)
+{
+	struct tei_staging_remote_task *task = engine_task_room(t);
+	struct tei_err err;
+	int ret;
+
+	tei_rail_peer_hold(task->peer);
+	/* for the whole task, because rail tasks hold only their piece */
+	ret = tei_rail_mr_hold(e->dp, task->local, task->length, task->read);
+	task->held = !ret;
+	if (!ret)
+		ret = tei_staging_remote_start(e->staging, task);
+	if (!ret)
+		return;			/* slot_done will end it */
+	tei_staging_remote_err(&err, task->peer, ret,
+			       ret == TEI_ERR_NOT_REGISTERED ?
+			       "the local memory is not registered for this access" :
+			       "the engine is being destroyed");
+	slot_done(task, TEI_RAIL_END_FAILED, &err);
+}
+
+static void slot_cancel(struct engine *e, struct engine_task *t, bool deadline)
+{
+	tei_staging_remote_cancel(e->staging, engine_task_room(t), deadline);
+}
+
+static uint64_t slot_moved(const struct engine_task *t)
+{
+	const struct tei_staging_remote_task *task = engine_task_room_const(t);
+
+	return __atomic_load_n(&task->moved, __ATOMIC_RELAXED);
+}
+
+static bool slot_drain(struct engine *e,
+		       const struct engine_transport_ops *through,
+		       uint64_t until_ns)
+{
+	return (through && through != &transport_rail) ||
+	       tei_staging_remote_drain(e->staging, until_ns);
+}
+
+const struct engine_transport_ops transport_slot = {
+	.takes = ENGINE_HOST_GPU,
+	.attach = slot_attach,
+	.prepare = slot_prepare,
+	.start = slot_start,
+	.cancel = slot_cancel,
+	.moved = slot_moved,
+	.drain = slot_drain,
+};

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Remote bounce slots, the target: clients, their pieces, and the copies
+ * between slots and GPUs. staging_remote_int.h has the rules, staging_slot.c
+ * the memory.
+ */
+#include "prov/staging/staging_remote_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void grant_send(struct staging_remote *rs, struct staging_grant *p,
+		       enum staging_msg_type type, int code)
+{
+	struct staging_msg m = {
+		.type = (uint8_t)type,
+		.id = p->id,
+		.code = code,
+	};
+	struct staging_client *b = p->client;
+
+	if (type == STAGING_READY)
+		m.at = (uintptr_t)p->slot->mem;
+	p->unsent =
+		!staging_remote_send(rs, b->peer, &b->prefer, &b->backoff, &m);
+}
+
+/* Sends the message of a piece again that no rail accepted. */
+static void grant_send_again(struct staging_remote *rs, struct staging_grant *p)
+{
+	p->unsent = false;		/* it may have left the state since */
+	if (p->state == GRANT_SENT)
+		grant_send(rs, p, STAGING_READY, 0);
+	else if (p->state == GRANT_DONE)
+		grant_send(rs, p, STAGING_DONE, p->code);
+}
+
+/* --- slots --------------------------------------------------------------- */
+
+static struct staging_region *grant_region(struct staging_remote *rs,
+					   uint64_t serial)
+	TEI_REQUIRES(rs->lock)
+{
+	uint32_t i;
+
+	for (i = 0; i < rs->nregions; i++)
+		if (rs->regions[i].serial == serial && !rs->regions[i].gone)
+			return &rs->regions[i];
+	return NULL;
+}
+
+/* Takes the slot from a piece. must_renew: the client may still access it. */
+static void grant_take_slot(struct staging_remote *rs, struct staging_grant *p,
+			    bool must_renew)
+{
+	struct staging_remote_slot *slot = p->slot;
+
+	p->slot = NULL;
+	/* in one step, because a free slot must not appear usable while its
+	 * must_renew is not set yet */
+	tei_mutex_lock(&rs->lock);
+	slot->grant = NULL;
+	slot->must_renew |= must_renew;
+	tei_mutex_unlock(&rs->lock);
+}
+
+/* Ends a piece and sends DONE, which is repeated for each message about it. */
+static void grant_end(struct staging_remote *rs, struct staging_grant *p,
+		      int code, bool must_renew)
+{
+	if (p->state == GRANT_WAITING)
+		tei_list_del(&p->node);
+	if (p->slot)
+		grant_take_slot(rs, p, must_renew);
+	p->state = GRANT_DONE;
+	p->code = code;
+	grant_send(rs, p, STAGING_DONE, code);
+}
+
+static void slot_copied(struct tei_gpu_op *op, int code,
+			const struct tei_err *err)
+{
+	struct staging_remote_slot *slot =
+		tei_container_of(op, struct staging_remote_slot, copy);
+	struct staging_remote *rs = slot->pool->remote;
+
+	(void)err;
+	tei_mutex_lock(&rs->lock);
+	slot->code = code;
+	slot->lost = code == TEI_ERR_TIMED_OUT;
+	tei_list_add_tail(&rs->copied, &slot->node);
+	staging_remote_notify(rs);
+	tei_mutex_unlock(&rs->lock);
+}
+
+/* Begins the copy of a piece, unless the GPU memory is being unregistered. */
+static void grant_copy(struct staging_remote *rs, struct staging_grant *p)
+{
+	struct staging_remote_slot *slot = p->slot;
+	uint64_t mem = (uintptr_t)slot->mem;
+	int ret = TEI_ERR_NOT_REGISTERED;
+
+	memset(&slot->copy, 0, sizeof(slot->copy));
+	slot->copy.dst = p->reads ? mem : p->gpu;
+	slot->copy.src = p->reads ? p->gpu : mem;
+	slot->copy.length = p->length;
+	slot->copy.done = slot_copied;
+	p->state = p->reads ? GRANT_FETCHING : GRANT_STORING;
+	tei_mutex_lock(&rs->lock);
+	if (grant_region(rs, p->serial))
+		ret = tei_gpu_submit(staging_gpu(rs->staging), &slot->copy);
+	slot->copying = !ret;
+	tei_mutex_unlock(&rs->lock);
+	if (ret)
+		grant_end(rs, p, ret, false);
+}
+
+void staging_grant_copied(struct staging_remote *rs,
+			  struct staging_remote_slot *slot)
+{
+	struct staging_grant *p = slot->grant;
+	int code = slot->code;
+
+	tei_mutex_lock(&rs->lock);
+	slot->copying = false;
+	tei_mutex_unlock(&rs->lock);
+	if (code > 0)
+		code = TEI_ERR_CANCELED;
+	if (!p->reads || code || p->canceled) {
+		grant_end(rs, p, code, false);
+		return;
+	}
+	p->state = GRANT_SENT;
+	grant_send(rs, p, STAGING_READY, 0);
+}
+
+/* --- grants --------------------------------------------------------------- */
+
+/* Returns a free slot, or NULL; *idle is the number of free slots. */
+static struct staging_remote_slot *
+grant_idle_slot(struct staging_remote *rs, struct staging_remote_pool *pool,
+		uint32_t *idle) TEI_REQUIRES(rs->lock)
+{
+	struct staging_remote_slot *slot, *found = NULL;
+	uint32_t i;
+
+	*idle = 0;
+	for (i = 0; i < STAGING_REMOTE_SLOTS; i++) {
+		slot = &pool->slot[i];
+		if (slot->grant || slot->must_renew || !slot->mem)
+			continue;
+		if (slot->lost &&
+		    !tei_gpu_mem_quiet(staging_gpu(rs->staging),
+				       (uintptr_t)slot->mem, TEI_STAGING_PIECE))
+			continue;
+		slot->lost = false;
+		found = slot;
+		++*idle;
+	}
+	return found;
+}
+
+static uint32_t client_slots(const struct staging_remote_pool *pool,
+			     const struct staging_client *client)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < STAGING_REMOTE_SLOTS; i++)
+		n += pool->slot[i].grant &&
+		     pool->slot[i].grant->client == client;
+	return n;
+}
+
+/* Chooses the piece that gets the next slot, and assigns the slot. Returns NULL
+ * if there is none. */
+static struct staging_grant *grant_pick(struct staging_remote *rs)
+	TEI_REQUIRES(rs->lock)
+{
+	struct staging_grant *p, *best = NULL;
+	struct staging_remote_slot *slot, *give = NULL;
+	struct staging_region *r;
+	uint32_t idle, has, least = STAGING_REMOTE_SLOTS;
+
+	tei_list_foreach(p, &rs->waiting, struct staging_grant, node) {
+		r = grant_region(rs, p->serial);
+		if (!r || !rs->pool[r->place])
+			continue;	/* client_check ends the piece */
+		slot = grant_idle_slot(rs, rs->pool[r->place], &idle);
+		has = client_slots(rs->pool[r->place], p->client);
+		if (!slot || has >= idle || has >= least)
+			continue;
+		least = has;
+		best = p;
+		give = slot;
+	}
+	if (best) {
+		best->slot = give;
+		give->grant = best;
+	}
+	return best;
+}
+
+static void grant_slots(struct staging_remote *rs)
+{
+	struct staging_grant *p;
+
+	while (!tei_list_empty(&rs->waiting)) {
+		tei_mutex_lock(&rs->lock);
+		p = grant_pick(rs);
+		tei_mutex_unlock(&rs->lock);
+		if (!p)
+			return;
+		tei_list_del(&p->node);
+		p->received_ns = rs->now;
+		if (p->reads) {
+			grant_copy(rs, p);
+		} else {
+			p->state = GRANT_SENT;
+			grant_send(rs, p, STAGING_READY, 0);
+		}
+	}
+}
+
+/* --- messages ------------------------------------------------------------- */
+
+static struct staging_client *client_find(struct staging_remote *rs,
+					  struct tei_rail_peer *peer)
+{
+	struct staging_client *b;
+	uint32_t i;
+
+	tei_list_foreach(b, &rs->clients, struct staging_client, link)
+		if (b->peer == peer)
+			return b;
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return NULL;
+	tei_rail_peer_hold(peer);
+	b->peer = peer;
+	for (i = 0; i < STAGING_NUMBERS; i++)
+		b->grant[i].client = b;
+	tei_list_add_tail(&rs->clients, &b->link);
+	return b;
+}
+
+/* Checks the range of an ASK. Returns 0, or the code why no slot is granted. */
+static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
+		       uint64_t *serial)
+{
+	int ret = TEI_ERR_NOT_REGISTERED;
+	struct staging_region *r;
+	uint32_t i;
+
+	if (!m->length || m->length > TEI_STAGING_PIECE || m->at < m->base ||
+	    m->length > m->extent || m->at - m->base > m->extent - m->length)
+		return TEI_ERR_INVALID;
+	tei_mutex_lock(&rs->lock);
+	for (i = 0; i < rs->nregions; i++) {
+		r = &rs->regions[i];
+		if (r->gone || m->base < r->base || m->extent > r->length ||
+		    m->base - r->base > r->length - m->extent)
+			continue;
+		*serial = r->serial;
+		ret = 0;
+	}
+	tei_mutex_unlock(&rs->lock);
+	return ret;
+}
+
+static void grant_requested(struct staging_remote *rs, struct staging_grant *p,
+			    const struct staging_msg *m)
+{
+	int ret = grant_check(rs, m, &p->serial);
+
+	p->gpu = m->at;
+	p->length = m->length;
+	p->reads = m->flags & STAGING_READS;
+	if (ret) {
+		grant_end(rs, p, ret, false);
+		return;
+	}
+	p->state = GRANT_WAITING;
+	tei_list_add_tail(&rs->waiting, &p->node);
+}
+
+/* Begins a piece whose number is new here. */
+static void grant_new(struct staging_remote *rs, struct staging_grant *p,
+		      const struct staging_msg *m)
+{
+	p->id = m->id;
+	p->state = GRANT_NONE;
+	p->slot = NULL;
+	p->canceled = false;
+	p->unsent = false;
+	if (m->type == STAGING_ASK)
+		grant_requested(rs, p, m);
+	else /* it has overtaken its ASK, or the record was freed */
+		grant_end(rs, p,
+			  m->type == STAGING_FREE ? 0 : TEI_ERR_TIMED_OUT,
+			  false);
+}
+
+static void grant_freed(struct staging_remote *rs, struct staging_grant *p,
+			uint16_t flags)
+{
+	if (p->state == GRANT_FETCHING)
+		p->canceled = true;
+	else if (p->state == GRANT_WAITING || p->state == GRANT_SENT)
+		grant_end(rs, p, 0, flags & STAGING_UNFENCED);
+}
+
+static bool grant_live(const struct staging_grant *p)
+{
+	return p->state != GRANT_NONE && p->state != GRANT_DONE;
+}
+
+void staging_grant_message(struct staging_remote *rs,
+			   struct tei_rail_peer *peer,
+			   const struct staging_msg *m)
+{
+	struct staging_client *b = client_find(rs, peer);
+	struct staging_grant *p;
+
+	staging_unacked_message(rs, peer, m);
+	if (!b)
+		return;
+	p = &b->grant[m->id % STAGING_NUMBERS];
+	if (p->id > m->id || (p->id != m->id && grant_live(p)))
+		return;
+	b->received_ns = rs->now;
+	staging_backoff_end(&b->backoff);
+	p->received_ns = rs->now;
+	if (p->id != m->id || p->state == GRANT_NONE)
+		grant_new(rs, p, m);
+	else if (p->state == GRANT_DONE)
+		grant_send(rs, p, STAGING_DONE, p->code);
+	else if (m->type == STAGING_FREE)
+		grant_freed(rs, p, m->flags);
+	else if (m->type == STAGING_GO && p->state == GRANT_SENT && !p->reads)
+		grant_copy(rs, p);
+	else if (m->type == STAGING_ASK && p->state == GRANT_SENT)
+		grant_send(rs, p, STAGING_READY, 0);
+}
+
+/* --- time ---------------------------------------------------------------- */
+
+/* Returns 0, or the code with which a piece must end. gone: its client is. */
+static int grant_verdict(struct staging_remote *rs,
+			 const struct staging_grant *p, bool gone)
+{
+	uint64_t timeout = staging_timeout_ns(rs->staging);
+	bool there, leaving = false;
+
+	if (gone)
+		return TEI_ERR_ENDPOINT;
+	tei_mutex_lock(&rs->lock);
+	there = grant_region(rs, p->serial) != NULL;
+	if (p->slot)
+		leaving = p->slot->pool->leaving;
+	tei_mutex_unlock(&rs->lock);
+	/* after READY this is checked at GO, and a read may be completed */
+	if (p->state == GRANT_WAITING ? !there : leaving)
+		return TEI_ERR_NOT_REGISTERED;
+	return rs->now - p->received_ns > timeout ? TEI_ERR_TIMED_OUT : 0;
+}
+
+/* Checks the timeouts of a client's pieces. Returns the number of its copies in
+ * progress; *any: it has pieces here. */
+static uint32_t client_check(struct staging_remote *rs,
+			     struct staging_client *b, bool gone, bool *any)
+{
+	struct staging_grant *p;
+	uint32_t i, copies = 0;
+	int code;
+
+	*any = false;
+	for (i = 0; i < STAGING_NUMBERS; i++) {
+		p = &b->grant[i];
+		if (p->state == GRANT_WAITING || p->state == GRANT_SENT) {
+			code = grant_verdict(rs, p, gone);
+			if (code && !gone && p->state == GRANT_SENT)
+				staging_unacked_set(rs, p->slot, b->peer,
+						    p->id);
+			if (code)
+				grant_end(rs, p, code, p->state == GRANT_SENT);
+		}
+		if (p->unsent)
+			grant_send_again(rs, p);
+		copies +=
+			p->state == GRANT_FETCHING || p->state == GRANT_STORING;
+		*any |= grant_live(p);
+	}
+	return copies;
+}
+
+static void client_free(struct staging_client *b)
+{
+	tei_list_del(&b->link);
+	tei_rail_peer_put(b->peer);
+	free(b);
+}
+
+/* Has workers provide memory for the slots that need it, except in a pool that
+ * is about to be freed. */
+static void slots_renew(struct staging_remote *rs)
+{
+	struct staging_remote_slot *slot;
+	uint32_t i, k;
+
+	tei_mutex_lock(&rs->lock);
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		for (k = 0; rs->pool[i] && k < STAGING_REMOTE_SLOTS; k++) {
+			slot = &rs->pool[i]->slot[k];
+			if (!slot->must_renew || slot->renewing ||
+			    rs->pool[i]->leaving)
+				continue;
+			if (rs->now < slot->again_ns) {
+				staging_remote_due(rs, slot->again_ns);
+				continue;
+			}
+			slot->renewing =
+				rs->staging->ops->renew(rs->staging->arg, slot);
+			staging_remote_due(rs, rs->now + STAGING_CHECK_NS);
+		}
+	}
+	tei_mutex_unlock(&rs->lock);
+}
+
+/* Notifies pool_leave when the thread uses no slot of a pool any more. */
+static void pools_leaving(struct staging_remote *rs)
+{
+	struct staging_remote_pool *pool;
+	uint32_t i, k, used;
+
+	tei_mutex_lock(&rs->lock);
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		pool = rs->pool[i];
+		if (!pool || !pool->leaving || pool->empty)
+			continue;
+		for (k = 0, used = 0; k < STAGING_REMOTE_SLOTS; k++)
+			used += pool->slot[k].grant || pool->slot[k].renewing;
+		pool->empty = !used;
+		pthread_cond_broadcast(&rs->idle);
+	}
+	tei_mutex_unlock(&rs->lock);
+}
+
+void staging_grant_poll(struct staging_remote *rs)
+{
+	uint64_t keep = 2 * staging_timeout_ns(rs->staging);
+	struct staging_client *b, *tmp;
+	bool any, gone;
+
+	tei_list_foreach_safe(b, tmp, &rs->clients, struct staging_client,
+			      link) {
+		gone = tei_rail_peer_gone(b->peer);
+		if (!client_check(rs, b, gone, &any) &&
+		    (gone || (!any && rs->now - b->received_ns > keep &&
+			      !staging_unacked_any(rs, b->peer))))
+			client_free(b);
+		else
+			staging_remote_due(rs,
+					   rs->now + (any ? STAGING_CHECK_NS :
+							    TEI_NS_PER_SEC));
+	}
+	staging_unacked_check(rs);
+	slots_renew(rs);
+	grant_slots(rs);
+	pools_leaving(rs);
+}
+
+bool staging_grant_busy(struct staging_remote *rs)
+{
+	struct staging_remote_slot *slot;
+	bool busy = false;
+	uint32_t i, k;
+
+	tei_mutex_lock(&rs->lock);
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		for (k = 0; rs->pool[i] && k < STAGING_REMOTE_SLOTS; k++) {
+			slot = &rs->pool[i]->slot[k];
+			busy |= slot->copying;
+		}
+	}
+	tei_mutex_unlock(&rs->lock);
+	return busy;
+}
+
+void staging_grant_forget(struct staging_remote *rs)
+{
+	while (!tei_list_empty(&rs->clients))
+		client_free(tei_list_first(&rs->clients, struct staging_client,
+					   link));
+	staging_unacked_forget(rs);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * GPU staging: tasks, their pieces and the thread. tei_staging.h has the rules,
+ * staging_step.c the steps of a piece, staging_pool.c the memory.
+ *
+ * A step ends once: by the callback of its transport, or because its submission
+ * was refused. The slot then goes into local->ended. A task that must end early
+ * goes into local->stopping. The thread empties both lists before it begins
+ * anything. A task has ended when it has no slot and is not queued.
+ */
+#include "prov/staging/staging_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the ends of tasks --------------------------------------------------- */
+
+/* Stops beginning pieces of a task; the thread ends those in progress. */
+static void task_fail(struct staging_local *l, struct tei_staging_task *task,
+		      enum tei_rail_end status, const struct tei_err *err)
+	TEI_REQUIRES(l->lock)
+{
+	/* UNFENCED takes precedence, because bytes may still land */
+	if (!task->status || (status == TEI_RAIL_END_UNFENCED &&
+			      task->status != TEI_RAIL_END_UNFENCED)) {
+		free(task->err);
+		task->status = status;
+		task->err = malloc(sizeof(*task->err));
+		if (task->err)
+			*task->err = *err;
+	}
+	if (task->queued)
+		tei_list_del(&task->queue);
+	task->queued = false;
+	tei_list_del(&task->stop);
+	tei_list_add_tail(&l->stopping, &task->stop);
+	pthread_cond_signal(&l->work);
+}
+
+/* Ends a task that has no slot and is not queued, and returns true; the lock is
+ * dropped meanwhile. */
+static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
+	TEI_REQUIRES(l->lock)
+{
+	const struct tei_staging_carrier *carrier = task->carrier;
+	enum tei_rail_end end = task->status;
+	struct tei_err *err = task->err;
+	uint64_t gpu = task->gpu;
+
+	if (task->running || task->queued)
+		return false;
+	task->ended = true;
+	task->err = NULL;
+	tei_list_del(&task->stop);
+	tei_list_del(&task->live);
+	task->pool->tasks--;
+	l->ending = carrier;
+	pthread_cond_broadcast(&l->idle);
+	tei_mutex_unlock(&l->lock);
+	if (task->moved == task->length && end != TEI_RAIL_END_UNFENCED)
+		end = TEI_RAIL_END_COMPLETED; /* before it was cancelled */
+	carrier->drop(task, end);
+	task->done(task, end,
+		   end ? err : NULL);	/* the caller owns task again */
+	free(err);
+	/* after the end, so that a call that unregisters the memory finds no
+	 * unfinished task */
+	tei_gpu_mem_let_go(l->gpu, gpu);
+	tei_mutex_lock(&l->lock);
+	l->ending = NULL;
+	pthread_cond_broadcast(&l->idle);
+	return true;
+}
+
+/* Returns true if the task has waited for MC_SLICE_TIMEOUT. */
+static bool task_waited(struct staging_local *l,
+			const struct tei_staging_task *task)
+	TEI_REQUIRES(l->lock)
+{
+	return tei_now_ns() - task->waits_ns > staging_timeout_ns(l->staging);
+}
+
+/*
+ * Handles a piece that ended because its target is silent. Tasks for that
+ * target that have waited for as long and have no slot are failed; otherwise
+ * each would wait for MC_SLICE_TIMEOUT again in turn. Tasks with a slot, and
+ * tasks that were started later, have their own time.
+ */
+static void task_purge(struct staging_local *l,
+		       const struct tei_staging_task *silent,
+		       const struct tei_err *piece) TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task;
+	struct tei_err err;
+
+	staging_err(
+		&err, TEI_ERR_ENDPOINT,
+		"its turn had not come: other tasks for the same target made no progress for MC_SLICE_TIMEOUT");
+	memcpy(err.peer, piece->peer, sizeof(err.peer));
+	tei_list_foreach(task, &l->live, struct tei_staging_task, live)
+		if (task->to == silent->to && task->queued && !task->running &&
+		    task_waited(l, task))
+			task_fail(l, task, TEI_RAIL_END_FAILED, &err);
+}
+
+/* --- the thread ---------------------------------------------------------- */
+
+static void task_step_over(struct staging_local *l,
+			   struct staging_local_slot *slot)
+	TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task = slot->piece.task;
+	bool last = (slot->step == STAGING_COPY) == task->read;
+
+	if (slot->end) {
+		task_fail(l, task, slot->end, &slot->err);
+		if (slot->silent)
+			task_purge(l, task, &slot->err);
+	} else if (last) {
+		task->waits_ns = tei_now_ns();
+		__atomic_store_n(&task->moved, task->moved + slot->piece.length,
+				 __ATOMIC_RELAXED);
+	} else if (!task->status) {
+		staging_step_begin(l, slot,
+				   task->read ? STAGING_COPY : STAGING_CARRY);
+		return;
+	}
+	slot->piece.task = NULL;
+	task->running--;
+	task_try_end(l, task);
+}
+
+static bool task_ends(struct staging_local *l) TEI_REQUIRES(l->lock)
+{
+	struct staging_local_slot *slot;
+	bool any = false;
+
+	while (!tei_list_empty(&l->ended)) {
+		slot = tei_list_first(&l->ended, struct staging_local_slot,
+				      node);
+		tei_list_del(&slot->node);
+		task_step_over(l, slot);
+		any = true;
+	}
+	return any;
+}
+
+static bool task_stops(struct staging_local *l) TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task;
+
+	if (tei_list_empty(&l->stopping))
+		return false;
+	task = tei_list_first(&l->stopping, struct tei_staging_task, stop);
+	tei_list_del(&task->stop);
+	if (!task_try_end(l, task))
+		staging_step_cancel(l, task);
+	return true;
+}
+
+/* Returns a slot that neither a task nor the GPU uses, or NULL. *hopeless: no
+ * slot becomes free before the GPU continues. */
+static struct staging_local_slot *pool_idle(struct staging_local *l,
+					    struct staging_local_pool *pool,
+					    bool *hopeless)
+	TEI_REQUIRES(l->lock)
+{
+	struct staging_local_slot *slot;
+	uint32_t i;
+
+	*hopeless = true;
+	for (i = 0; i < STAGING_SLOTS; i++) {
+		slot = &pool->slot[i];
+		if (!slot->piece.task && slot->lost &&
+		    tei_gpu_mem_quiet(l->gpu, (uintptr_t)slot->piece.mem,
+				      TEI_STAGING_PIECE))
+			slot->lost = false;
+		if (!slot->piece.task && !slot->lost)
+			return slot;
+		*hopeless &= !slot->piece.task;
+	}
+	return NULL;
+}
+
+static uint32_t pool_slots_of(const struct staging_local_pool *pool,
+			      const void *to)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < STAGING_SLOTS; i++)
+		n += pool->slot[i].piece.task &&
+		     pool->slot[i].piece.task->to == to;
+	return n;
+}
+
+static bool pool_full(const struct staging_local_pool *pool,
+		      const struct tei_staging_task *task)
+{
+	return pool_slots_of(pool, task->to) >= STAGING_SLOTS / 2;
+}
+
+/*
+ * Returns the task whose turn it is, or NULL. At least one slot is free, so at
+ * most one target has its share of slots. Its tasks move to aside, and each
+ * gets a slot from there once.
+ */
+static struct tei_staging_task *pool_pick(struct staging_local_pool *pool)
+{
+	struct tei_staging_task *task, *tmp;
+
+	task = tei_list_first(&pool->aside, struct tei_staging_task, queue);
+	if (!tei_list_empty(&pool->aside) && !pool_full(pool, task))
+		return task;
+	tei_list_foreach_safe(task, tmp, &pool->queue, struct tei_staging_task,
+			      queue) {
+		if (!pool_full(pool, task))
+			return task;
+		tei_list_del(&task->queue);
+		tei_list_add_tail(&pool->aside, &task->queue);
+	}
+	return NULL;
+}
+
+static void task_give(struct tei_staging_task *task,
+		      struct staging_local_slot *slot)
+{
+	uint64_t left = task->length - task->next;
+
+	slot->piece.task = task;
+	slot->piece.at = task->next;
+	slot->piece.length =
+		left < TEI_STAGING_PIECE ? left : TEI_STAGING_PIECE;
+	task->next += slot->piece.length;
+	task->running++;
+	tei_list_del(&task->queue);	/* back to the end if bytes are left */
+	task->queued = slot->piece.length < left;
+	if (task->queued)
+		tei_list_add_tail(&task->pool->queue, &task->queue);
+}
+
+/* Fails the tasks that have waited for MC_SLICE_TIMEOUT for a GPU that
+ * hangs. */
+static bool pool_fail_waiting(struct staging_local *l,
+			      struct staging_local_pool *pool)
+	TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task, *tmp;
+	bool any = false;
+	struct tei_err err;
+
+	staging_err(
+		&err, TEI_ERR_CONTEXT,
+		"no free bounce buffer: the GPU has not completed any of its copies");
+	tei_list_splice_tail(&pool->queue, &pool->aside);
+	tei_list_foreach_safe(task, tmp, &pool->queue, struct tei_staging_task,
+			      queue) {
+		if (!task_waited(l, task))
+			continue;
+		task_fail(l, task, TEI_RAIL_END_FAILED, &err);
+		any = true;
+	}
+	return any;
+}
+
+/* Begins one piece. Returns false if there is none, or no slot for it. */
+static bool pool_begin(struct staging_local *l, struct staging_local_pool *pool)
+	TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task;
+	struct staging_local_slot *slot;
+	bool hopeless;
+
+	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->aside))
+		return false;
+	slot = pool_idle(l, pool, &hopeless);
+	if (!slot && hopeless) {
+		l->hopeless = true;
+		return pool_fail_waiting(l, pool);
+	}
+	task = slot ? pool_pick(pool) : NULL;
+	if (!task)
+		return false;
+	task_give(task, slot);
+	staging_step_begin(l, slot, task->read ? STAGING_CARRY : STAGING_COPY);
+	return true;
+}
+
+static bool task_begins(struct staging_local *l) TEI_REQUIRES(l->lock)
+{
+	bool any = false;
+	uint32_t i;
+
+	l->hopeless = false;
+	/* a pool whose tasks are queued is not freed meanwhile */
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
+		any |= l->pool[i] && pool_begin(l, l->pool[i]);
+	return any;
+}
+
+void *staging_task_main(void *arg)
+{
+	struct staging_local *l = arg;
+
+	tei_mutex_lock(&l->lock);
+	while (!l->closing || !tei_list_empty(&l->live))
+		if (!task_ends(l) && !task_stops(l) && !task_begins(l))
+			tei_mutex_wait(&l->work, &l->lock,
+				       l->hopeless ? STAGING_GPU_CHECK_NS :
+						     TEI_NS_PER_SEC);
+	tei_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+/* --- calls --------------------------------------------------------------- */
+
+/* Takes a reference to the GPU memory and to its pool, and returns the pool.
+ * Returns NULL if there is none. */
+static struct staging_local_pool *task_hold(struct staging_local *l,
+					    uint64_t gpu, uint64_t len)
+{
+	struct staging_local_pool *pool = NULL;
+	uint32_t place;
+
+	if (!l || tei_gpu_mem_hold(l->gpu, gpu, len, &place))
+		return NULL;
+	tei_mutex_lock(&l->lock);
+	if (l->pool[place] && !l->pool[place]->leaving && !l->closing)
+		pool = l->pool[place];
+	if (pool)
+		pool->tasks++;
+	tei_mutex_unlock(&l->lock);
+	if (!pool)
+		tei_gpu_mem_let_go(l->gpu, gpu);
+	return pool;
+}
+
+static void task_release(struct staging_local *l,
+			 struct staging_local_pool *pool, uint64_t gpu)
+{
+	tei_mutex_lock(&l->lock);
+	pool->tasks--;
+	pthread_cond_broadcast(&l->idle);
+	tei_mutex_unlock(&l->lock);
+	tei_gpu_mem_let_go(l->gpu, gpu);
+}
+
+bool tei_staging_ready(struct tei_staging *s, uint64_t gpu, uint64_t len)
+{
+	struct staging_local *l = staging_local(s);
+	struct staging_local_pool *pool = task_hold(l, gpu, len);
+
+	if (pool)
+		task_release(l, pool, gpu);
+	return pool != NULL;
+}
+
+void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task)
+{
+	struct staging_local *l = staging_local(s);
+	struct tei_err err;
+
+	task->pool = task_hold(l, task->gpu, task->length);
+	if (!task->pool) {
+		staging_err(&err, TEI_ERR_NOT_REGISTERED,
+			    "the memory has just been unregistered");
+		task->done(task, TEI_RAIL_END_FAILED, &err);
+		return;
+	}
+	task->carrier->hold(task);
+	tei_list_init(&task->stop);
+	tei_mutex_lock(&l->lock);
+	task->queued = true;
+	task->waits_ns = tei_now_ns();
+	tei_list_add_tail(&l->live, &task->live);
+	tei_list_add_tail(&task->pool->queue, &task->queue);
+	pthread_cond_signal(&l->work);
+	tei_mutex_unlock(&l->lock);
+}
+
+void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
+			bool deadline)
+{
+	struct staging_local *l = staging_local(s);
+	struct tei_err err;
+
+	staging_err(&err, deadline ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED,
+		    deadline ? "the batch's deadline has passed" :
+			       "cancelled by the caller");
+	tei_mutex_lock(&l->lock);
+	if (!task->ended) {
+		task->expired |= deadline;
+		task_fail(l, task,
+			  deadline ? TEI_RAIL_END_FAILED :
+				     TEI_RAIL_END_CANCELED,
+			  &err);
+	}
+	tei_mutex_unlock(&l->lock);
+}
+
+static bool task_any(struct staging_local *l,
+		     const struct tei_staging_carrier *carrier)
+	TEI_REQUIRES(l->lock)
+{
+	struct tei_staging_task *task;
+
+	tei_list_foreach(task, &l->live, struct tei_staging_task, live)
+		if (task->carrier == carrier)
+			return true;
+	return l->ending == carrier;
+}
+
+bool tei_staging_drain(struct tei_staging *s,
+		       const struct tei_staging_carrier *carrier,
+		       uint64_t until_ns)
+{
+	struct staging_local *l = staging_local(s);
+	bool any;
+
+	if (!l)
+		return true;
+	tei_mutex_lock(&l->lock);
+	while ((any = task_any(l, carrier)) && tei_now_ns() < until_ns) {
+		tei_mutex_unlock(&l->lock);
+		tei_rail_progress(staging_rails(s));
+		tei_mutex_lock(&l->lock);
+		if (task_any(l, carrier))
+			tei_mutex_wait(&l->idle, &l->lock, TEI_NS_PER_MS);
+	}
+	tei_mutex_unlock(&l->lock);
+	return !any;
+}
+
+void staging_local_close(struct tei_staging *s)
+{
+	struct staging_local *l = staging_local(s);
+	struct tei_staging_task *task;
+	struct tei_err err;
+
+	if (!l)
+		return;
+	staging_err(&err, TEI_ERR_CONTEXT, "the engine is being destroyed");
+	tei_mutex_lock(&l->lock);
+	l->closing = true;
+	tei_list_foreach(task, &l->live, struct tei_staging_task, live)
+		task_fail(l, task, TEI_RAIL_END_FAILED, &err);
+	pthread_cond_signal(&l->work);
+	tei_mutex_unlock(&l->lock);
+	pthread_join(l->thread, NULL);
+}

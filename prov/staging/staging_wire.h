@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_STAGING_WIRE_H
+#define TEI_PROV_STAGING_WIRE_H
+
+/*
+ * The messages between engines about remote bounce slots
+ * (staging_remote_int.h), version 1. Each message of the data plane has one
+ * struct staging_msg after its TEI_RAIL_MESSAGE_HEAD bytes. Numbers are
+ * little-endian.
+ */
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define STAGING_MAGIC	0x31534c4du	/* "MLS1" */
+
+enum staging_msg_type {
+	/* from the initiator, repeated until it is answered */
+	STAGING_ASK = 1,	/* requests a slot for a piece; later: the piece
+				 * still uses it */
+	STAGING_GO,		/* write: the slot has all of its bytes */
+	STAGING_FREE,		/* the initiator no longer uses the slot; see
+				 * STAGING_UNFENCED */
+	/* from the target, as an answer */
+	STAGING_READY,		/* grants the slot; read: it has the bytes */
+	STAGING_DONE,		/* the piece has ended with code */
+};
+
+/* Flags of a message. */
+#define STAGING_READS	1u	/* ASK: a read from GPU memory, else a write */
+#define STAGING_UNFENCED	2u	/* FREE: the transfer may still be in
+				 * progress */
+
+struct staging_msg {
+	uint32_t magic;
+	uint8_t version;		/* 1 */
+	uint8_t type;			/* enum staging_msg_type */
+	uint16_t flags;			/* STAGING_… */
+	uint64_t id;			/* number of the piece; increases for
+					 * each initiator at a target */
+	uint64_t base, extent;		/* ASK: GPU memory of the whole task */
+	uint64_t at;			/* ASK: address of the piece there;
+					 * READY: address of the slot */
+	uint32_t length;		/* ASK: bytes of the piece */
+	int32_t code;			/* DONE: 0 or a negative code */
+};
+_Static_assert(sizeof(struct staging_msg) == 48, "on the wire");
+
+/* Converts between host and wire byte order. */
+static inline void staging_msg_swap(struct staging_msg *m)
+{
+	m->magic = htole32(m->magic);
+	m->flags = htole16(m->flags);
+	m->id = htole64(m->id);
+	m->base = htole64(m->base);
+	m->extent = htole64(m->extent);
+	m->at = htole64(m->at);
+	m->length = htole32(m->length);
+	m->code = (int32_t)htole32((uint32_t)m->code);
+}
+
+#endif /* TEI_PROV_STAGING_WIRE_H */

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_STAGING_H
+#define TEI_PROV_STAGING_H
+
+/*
+ * GPU staging: moving GPU memory through pinned host memory, piece by piece,
+ * where the rails cannot access it. There are two parts.
+ *
+ * Tasks (struct tei_staging_task) move GPU memory of this process to or from
+ * memory of another process, or a file segment. Each piece occupies a bounce
+ * buffer and takes two steps: a copy between the GPU and the bounce buffer, and
+ * a transfer between the bounce buffer and the target by a carrier. A write
+ * copies first, a read transfers first. The steps of different pieces overlap.
+ *
+ * Remote bounce slots (struct tei_staging_remote_task) reach GPU memory of
+ * another process whose rails cannot access it. That process grants slots of
+ * its pinned host memory, one for each piece; staging_remote_int.h has the
+ *rules.
+ *
+ * Ownership. A pool of bounce buffers belongs to a context of the driver. It is
+ * created with the first registered GPU memory of the context and freed with
+ * the last one; its memory is pinned in the context and registered with the
+ * rails and the owner. A task belongs to its caller. From its start to its end
+ * it is also in the lists of the module, and holds its GPU memory
+ * (tei_gpu_mem_hold) and a reference to its target. A bounce buffer belongs to
+ * a piece until both steps have ended.
+ *
+ * Threads. Every call may be made from any thread, unless it says otherwise.
+ * Each part has one thread, which is started at its first use: "tei-stage"
+ * assigns bounce buffers, begins steps, cancels steps in progress and ends
+ * tasks. The other threads only notify it under the lock: carriers of the end
+ * of a step, callers of a task that must end. So a cancellation cannot be lost
+ * between the two steps of a piece: the thread checks for both before it begins
+ * the second step.
+ *
+ * Failures. If a pool cannot be allocated, pinned or registered, the error is
+ * logged, and requests that need it are refused. If the GPU memory of a task is
+ * being unregistered at its start, the task is FAILED. If a step fails, its
+ * task begins no further pieces and ends, when its other bounce buffers are
+ * free, with the error of that step, or with UNFENCED if one of its steps ended
+ * with UNFENCED.
+ *
+ * End of a task:
+ *	COMPLETED	write: every piece was completed by its carrier; read:
+ *			the event after the copy of every piece to the GPU has
+ *			completed
+ *	cancel, deadline  No piece begins another step. Carriers that can cancel
+ *			end their pieces; rail tasks are fenced. The other steps
+ *			in progress are waited for. If all bytes have been moved
+ *			by then, the task is COMPLETED.
+ *	unregistration	of the GPU memory waits for the end of the task
+ *	a GPU that hangs  A copy is abandoned after MC_SLICE_TIMEOUT. A read is
+ *			UNFENCED, because the GPU memory may still change. A
+ *			write is FAILED, because nothing was sent. The bounce
+ *			buffer is not reused before the GPU has finished with
+ *			it. If no bounce buffer is left, tasks wait for one for
+ *			MC_SLICE_TIMEOUT, because the GPU may continue.
+ *	a silent target	Pieces end as rail tasks do. When MC_SLICE_TIMEOUT has
+ *			ended a piece, the tasks for the same target end, too,
+ *			if they have no bounce buffer and have waited for as
+ *			long. A task that gets a bounce buffer later has only
+ *			the rest of its time, unless a piece makes progress at
+ *			the target. One target has at most half of the bounce
+ *			buffers of a pool, so that tasks for other targets
+ *			continue.
+ *	tei_staging_close  All tasks are cancelled and end FAILED.
+ *
+ * The locks of the module are in rows 1b, 1e and 7 of docs/LOCKING.md.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/list.h"
+
+struct staging_local_pool;
+struct staging_request;
+struct staging_remote_slot;
+struct staging_target;
+struct tei_gpu;
+struct tei_settings;
+struct tei_staging;			/* opaque; one per engine */
+struct tei_staging_remote_task;
+struct tei_staging_task;
+
+#define TEI_STAGING_PIECE (1u << 20)	/* bytes of a bounce buffer */
+#define TEI_STAGING_OP	1024u		/* bytes for a carrier's operation */
+
+/* --- context ------------------------------------------------------------- */
+
+/* What the module needs of its owner. Each function may be called by several
+ * threads at a time. */
+struct tei_staging_ops {
+	/*
+	 * Registers the memory of a pool with the transports of the owner's
+	 * carriers. Returns 0 or a tei_code. mem_remove reverses it: when it
+	 * returns 0, no operation accesses the memory. Both are called with the
+	 * pools' admin lock held, and may block.
+	 */
+	int (*mem_add)(void *arg, void *mem, uint64_t len);
+	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
+	/*
+	 * Has a thread that may block call tei_staging_slot_renew. Called by
+	 * the thread "tei-remote", with its lock held. Returns false if that
+	 * fails; the module tries again later.
+	 */
+	bool (*renew)(void *arg, struct staging_remote_slot *slot);
+};
+
+/*
+ * Creates a context. settings, ops and arg must outlive it. Reads
+ * slice_timeout_s and fence_ms. Starts no thread. Returns 0 or
+ * TEI_ERR_MEMORY.
+ */
+int tei_staging_open(const struct tei_settings *settings,
+		     const struct tei_staging_ops *ops, void *arg,
+		     struct tei_err *err, struct tei_staging **out);
+/* Sets the data plane, before the first call that uses a peer or memory. */
+void tei_staging_set_rails(struct tei_staging *s, struct tei_rail_dp *dp);
+/* Sets the GPU module, before the first GPU memory is added. */
+void tei_staging_set_gpu(struct tei_staging *s, struct tei_gpu *gpu);
+
+/* Ends all tasks and the threads. No task may be started afterwards. Must be
+ * called after the owner's threads for tei_staging_slot_renew have ended, and
+ * before the transports and the data plane are closed. NULL is ignored. */
+void tei_staging_close(struct tei_staging *s);
+/* Frees the context. Must be called after tei_gpu_fini and tei_rail_dp_close.
+ * NULL is ignored. */
+void tei_staging_free(struct tei_staging *s);
+
+/* Receives a user message of a peer; a tei_rail_ops.message. NULL, and a
+ * message that arrives while the module has no thread for it, are ignored. */
+void tei_staging_message(struct tei_staging *s,
+			 struct tei_rail_message *message);
+
+/* --- carriers ------------------------------------------------------------ */
+
+/*
+ * One piece of a task in its second step. The module sets all members but op,
+ * which it clears, and then calls start. From then until
+ * tei_staging_piece_done, the carrier has the piece and its bounce buffer.
+ */
+struct tei_staging_piece {
+	struct tei_staging_task *task;
+	char *mem;			/* the bounce buffer */
+	uint64_t at, length;		/* of the piece in the task, bytes */
+	union {
+		max_align_t align;
+		char room[TEI_STAGING_OP];
+	} op;				/* the carrier's operation */
+};
+
+/*
+ * A transport of the second step. The module has the carriers for rails and for
+ * remote bounce slots; the owner has those of its other transports. The thread
+ * "tei-stage" calls these functions, without a lock, except hold.
+ */
+struct tei_staging_carrier {
+	/* Takes and drops a reference to task->to, from the start of the task
+	 * to its end. end is that with which the task is about to end; drop is
+	 * called before done. hold is called by tei_staging_start. */
+	void (*hold)(struct tei_staging_task *task);
+	void (*drop)(struct tei_staging_task *task, enum tei_rail_end end);
+	/* Starts to move a piece. Returns 0, and tei_staging_piece_done follows
+	 * exactly once, or the code of a refusal. */
+	int (*start)(struct tei_staging *s, struct tei_staging_piece *piece);
+	/* Requests that a piece ends early; deadline: without waiting for a
+	 * fence. Does not block. NULL: pieces in progress are waited for. */
+	void (*cancel)(struct tei_staging *s, struct tei_staging_piece *piece,
+		       bool deadline);
+};
+
+/* Both have a struct tei_rail_peer as task->to. */
+extern const struct tei_staging_carrier tei_staging_by_rail;
+extern const struct tei_staging_carrier tei_staging_by_slot;
+
+/* Returns the piece of a carrier's operation. */
+static inline struct tei_staging_piece *tei_staging_piece_of(void *op)
+{
+	size_t at = offsetof(struct tei_staging_piece, op);
+
+	return (struct tei_staging_piece *)((char *)op - at);
+}
+
+/* Reports the end of a piece's second step. Any thread, with no lock held.
+ * silent: MC_SLICE_TIMEOUT has ended it. err: NULL if end is COMPLETED. */
+void tei_staging_piece_done(struct tei_staging_piece *piece,
+			    enum tei_rail_end end, bool silent,
+			    const struct tei_err *err);
+
+/* --- tasks: GPU memory of this process ------------------------------------ */
+
+/* Reports the end of a task. Called once, by the thread "tei-stage", or by
+ * tei_staging_start if the memory has just been unregistered; without a lock.
+ * The task is the callee's again. err is NULL if end is COMPLETED. */
+typedef void (*tei_staging_done_fn)(struct tei_staging_task *task,
+				    enum tei_rail_end end,
+				    const struct tei_err *err);
+
+/* A request between GPU memory of this process and a target. Zero it and fill
+ * the first group. */
+struct tei_staging_task {
+	/* the caller's; constant while started */
+	const struct tei_staging_carrier *carrier;
+	void *to;			/* the target */
+	uint64_t gpu;			/* address in GPU memory */
+	uint64_t remote;		/* address or offset at the target */
+	uint64_t length;		/* bytes, at least 1 */
+	bool read;			/* true: target to GPU memory */
+	tei_staging_done_fn done;
+
+	/* constant while started */
+	struct staging_local_pool *pool;
+
+	/* local->lock */
+	struct tei_list live;		/* all started tasks */
+	struct tei_list queue;		/* in queue or aside of its pool: has
+					 * pieces to begin */
+	struct tei_list stop;		/* in stopping, or alone */
+	uint64_t next;			/* bytes assigned to bounce buffers */
+	uint32_t running;		/* bounce buffers in use */
+	uint64_t waits_ns;		/* time of its start, or of the last end
+					 * of a piece */
+	bool queued, ended;
+	bool expired;			/* ended by a deadline */
+	enum tei_rail_end status;	/* why no further piece begins, or
+					 * COMPLETED */
+	struct tei_err *err;		/* owned; error record of status */
+
+	uint64_t moved;			/* atomic: bytes of complete pieces */
+};
+
+/*
+ * Provides a pool for GPU memory that was just registered with the GPU module.
+ * *place is the handle for tei_staging_mem_drop, which must be called when the
+ * memory has been unregistered and no task uses it. Both may block. Fills *err
+ * on failure.
+ */
+int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
+			uint32_t *place, struct tei_err *err);
+void tei_staging_mem_drop(struct tei_staging *s, uint32_t place);
+
+/*
+ * Introduces a transport of the owner. Calls add for the memory of each pool,
+ * and then, if all calls returned 0, commit, from which on ops->mem_add and
+ * ops->mem_remove use the transport. No pool is created or freed meanwhile.
+ * Returns the first result of add that is not 0.
+ */
+int tei_staging_mem_each(struct tei_staging *s,
+			 int (*add)(void *arg, void *mem, uint64_t len),
+			 void (*commit)(void *arg), void *arg);
+
+/* Returns true if a request for the GPU memory could be started now. */
+bool tei_staging_ready(struct tei_staging *s, uint64_t gpu, uint64_t len);
+/* Starts a task; its done will be called. */
+void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task);
+/* Requests that a task ends early. Its done must not have returned. Does not
+ * block. */
+void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
+			bool deadline);
+
+/*
+ * Waits until no task of that carrier is left, and returns true, or until
+ * until_ns. The caller must ensure that no new tasks are started. Drives
+ * progress of the rails.
+ */
+bool tei_staging_drain(struct tei_staging *s,
+		       const struct tei_staging_carrier *carrier,
+		       uint64_t until_ns);
+
+/* --- remote bounce slots: the initiator ----------------------------------- */
+
+/* Reports the end of a task. Called once, by the thread "tei-remote", without a
+ * lock. The task is the callee's again. err is NULL if end is COMPLETED. */
+typedef void (*tei_staging_remote_done_fn)(struct tei_staging_remote_task *task,
+					   enum tei_rail_end end,
+					   const struct tei_err *err);
+
+/* A request between registered host memory and GPU memory of a peer. Zero it
+ * and fill the first group. */
+struct tei_staging_remote_task {
+	/* the caller's; constant while started */
+	struct tei_rail_peer *peer;	/* the caller holds the reference */
+	char *local;
+	uint64_t remote, length;
+	uint64_t base, extent;		/* range of the whole request at the
+					 * target */
+	bool read;
+	bool held;			/* tei_rail_mr_hold holds local */
+	uint64_t since_ns;		/* time since which it has waited; 0:
+					 * its start */
+	tei_staging_remote_done_fn done;
+
+	/* remote->lock */
+	struct tei_list live;
+	struct tei_list started;	/* until the thread has taken it */
+	struct tei_list stop;		/* in stopping, or alone */
+	enum tei_rail_end stop_status;	/* COMPLETED: none was requested */
+	bool expired, ended;
+
+	/* thread "tei-remote"; the caller's after the end */
+	struct staging_target *target;
+	struct tei_list queue;		/* in target->queue: pieces to begin */
+	uint64_t next;			/* bytes assigned to pieces */
+	uint64_t waits_ns;		/* time of its start, or of the last end
+					 * of a piece */
+	uint64_t stop_ns;		/* time since which no pieces begin,
+					 * 0 */
+	uint32_t running;		/* pieces in progress */
+	bool queued;
+	bool by_deadline;		/* ended by its deadline */
+	bool silent;			/* ended by MC_SLICE_TIMEOUT */
+	enum tei_rail_end status;	/* why no further piece begins, or
+					 * COMPLETED */
+	struct tei_err *err;		/* owned; error record of status */
+
+	uint64_t moved;			/* atomic: bytes of complete pieces */
+};
+
+/* Prepares remote bounce slots because a segment has GPU memory. Returns false
+ * if that fails. */
+bool tei_staging_remote_on(struct tei_staging *s);
+/* Returns true if tei_staging_remote_on has succeeded. */
+bool tei_staging_remote_ready(struct tei_staging *s);
+
+/* Starts a task. Returns 0, and done will be called, or TEI_ERR_CONTEXT if the
+ * module is being closed. */
+int tei_staging_remote_start(struct tei_staging *s,
+			     struct tei_staging_remote_task *task);
+/* Requests that a started task ends early; its done must not have returned.
+ * Does not block. */
+void tei_staging_remote_cancel(struct tei_staging *s,
+			       struct tei_staging_remote_task *task,
+			       bool deadline);
+/* Waits until no task is left, and returns true, or until until_ns. Drives
+ * progress of the rails. */
+bool tei_staging_remote_drain(struct tei_staging *s, uint64_t until_ns);
+
+/* Fills the record of a request to a peer's GPU memory that failed. */
+void tei_staging_remote_err(struct tei_err *err,
+			    const struct tei_rail_peer *peer, int code,
+			    const char *text);
+
+/* --- remote bounce slots: the target -------------------------------------- */
+
+/*
+ * Grants slots for registered GPU memory from now on. *serial is the handle.
+ * Blocks. After an error, *err is set and nothing has changed.
+ */
+int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
+			  uint64_t *serial, struct tei_err *err);
+/* Ensures that no further copy from or to the memory begins. */
+void tei_staging_grant_remove(struct tei_staging *s, uint64_t serial);
+/* Reverses tei_staging_grant_remove. */
+void tei_staging_grant_restore(struct tei_staging *s, uint64_t serial);
+/* Releases the slots after tei_staging_grant_remove, when nothing uses the
+ * memory any more. Blocks for as long as a fence takes. */
+void tei_staging_grant_drop(struct tei_staging *s, uint64_t serial);
+/* Provides other memory for a slot, on behalf of tei_staging_ops.renew.
+ * Blocks. */
+void tei_staging_slot_renew(struct tei_staging *s,
+			    struct staging_remote_slot *slot);
+
+#endif /* TEI_PROV_STAGING_H */
