@@ -5,6 +5,7 @@ SRCS += \
 	prov/rail/conn/rail_disconnect.c \
 	prov/rail/conn/rail_key.c \
 	prov/rail/conn/rail_loss.c \
+	prov/rail/conn/rail_msg.c \
 	prov/rail/conn/rail_reopen.c \
 	prov/rail/conn/rail_tcp.c \
 	prov/rail/core/rail_addr.c \
@@ -29,6 +30,7 @@ SRCS += \
 	prov/rail/health/rail_link.c \
 	prov/rail/health/rail_probe.c \
 	prov/rail/health/rail_renew.c \
+	prov/rail/health/rail_send.c \
 	prov/rail/health/rail_stall.c \
 	prov/rail/peer/rail_atomic.c \
 	prov/rail/peer/rail_contact.c \
@@ -36,6 +38,8 @@ SRCS += \
 	prov/rail/peer/rail_deadline.c \
 	prov/rail/peer/rail_fence_ctl.c \
 	prov/rail/peer/rail_hello.c \
+	prov/rail/peer/rail_hello_msg.c \
+	prov/rail/peer/rail_hello_recv.c \
 	prov/rail/peer/rail_key_ctl.c \
 	prov/rail/peer/rail_notify.c \
 	prov/rail/peer/rail_notify_recv.c \
@@ -44,8 +48,8 @@ SRCS += \
 	prov/rail/peer/rail_reverse.c \
 	prov/rail/peer/rail_served.c \
 	prov/rail/peer/rail_user_msg.c \
+	prov/rail/rail_dispatch.c \
 	prov/rail/rail_dp.c \
-	prov/rail/rail_msg.c \
 	prov/rail/rail_open.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_refresh.c \
@@ -86,7 +90,7 @@ TEST_SRCS_rail = \
 	prov/rail/peer/rail_peer_test.c \
 	prov/rail/peer/rail_reverse_test.c \
 	prov/rail/peer/rail_served_test.c \
-	prov/rail/rail_msg_test.c \
+	prov/rail/rail_dispatch_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_test_main.c \

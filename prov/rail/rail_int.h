@@ -2297,7 +2297,7 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len);
 /* Returns the text that a REFUSE carries next to its code. */
-const char *rail_msg_refusal_text(enum rail_refusal why);
+const char *rail_refusal_text(enum rail_refusal why);
 /* Handle PING and PONG (rail_probe.c). */
 void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);

@@ -25,7 +25,7 @@ extern const struct tei_test_case rail_limits_cases[];
 extern const struct tei_test_case rail_link_cases[];
 extern const struct tei_test_case rail_loss_cases[];
 extern const struct tei_test_case rail_mr_cases[];
-extern const struct tei_test_case rail_msg_cases[];
+extern const struct tei_test_case rail_dispatch_cases[];
 extern const struct tei_test_case rail_notify_cases[];
 extern const struct tei_test_case rail_peer_cases[];
 extern const struct tei_test_case rail_ports_cases[];

@@ -383,7 +383,7 @@ int main(int argc, char **argv)
 		{ "rail_link", rail_link_cases },
 		{ "rail_loss", rail_loss_cases },
 		{ "rail_mr", rail_mr_cases },
-		{ "rail_msg", rail_msg_cases },
+		{ "rail_dispatch", rail_dispatch_cases },
 		{ "rail_note", rail_notify_cases },
 		{ "rail_peer", rail_peer_cases },
 		{ "rail_ports", rail_ports_cases },

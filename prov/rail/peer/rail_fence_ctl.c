@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_hello.h"
+#include "prov/rail/peer/rail_recv.h"
 #include "prov/rail/wire/rail_wire.h"
 
 /* Returns true if a fence is no longer needed: the peer has been gone for a
@@ -119,4 +121,47 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		rail_sched_leave(dp);
 	}
 	return next;
+}
+
+void rail_fence_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t id = (uint16_t)rail_wire_get(w, 2);
+	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
+
+	/* a future generation cannot be fenced */
+	if (w->bad || id >= rail_count(peer->dp) ||
+	    gen > rail_at(peer->dp, id)->rx_lane.gen)
+		return;
+	peer->fence_reply[id].gen = gen;
+	peer->fence_reply[id].answer_pending = true;
+	peer->fences_pending = true;
+	rail_peer_attend(peer);
+}
+
+void rail_fence_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
+			 struct rail_done *done) TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t id = (uint16_t)rail_wire_get(w, 2);
+	uint32_t asked = (uint32_t)rail_wire_get(w, 4);
+	uint32_t gen = (uint32_t)rail_wire_get(w, 4);
+	struct rail_remote in, *r = rail_peer_remote(peer, id);
+
+	if (!r || w->bad || gen <= asked)
+		return;
+	in = *r;
+	memset(&in.addr, 0, sizeof(in.addr));
+	in.gen = gen;
+	in.addr.addr_format = (uint32_t)rail_wire_get(w, 4);
+	in.addr.protocol = (uint32_t)rail_wire_get(w, 4);
+	in.addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
+	in.addr.len = (uint32_t)rail_wire_get_bytes(w, in.addr.bytes,
+						    sizeof(in.addr.bytes));
+	if (w->bad)
+		return;
+	if (r->gen < gen)
+		rail_peer_take_remote(peer, &in, done);
+	else
+		rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), gen - 1,
+				  done);
 }

@@ -221,7 +221,7 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	if (!p->refuse)
 		return 0;
-	said = rail_msg_refusal_text(p->refusal);
+	said = rail_refusal_text(p->refusal);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
 	rail_wire_put(&w, p->refuse, 8);
 	rail_wire_put(&w, p->refusal, 2);

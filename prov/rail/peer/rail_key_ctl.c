@@ -2,9 +2,11 @@
 /*
  * Sends the messages about keys: KEY_REQ, KEY_REP, REVOKE and REVOKED.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_recv.h"
 #include "prov/rail/wire/rail_wire.h"
 
 /* Returns the rail's registration that holds the byte at offset off of the
@@ -294,4 +296,139 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	p->revoke_next_ns = next;
 	rail_sched_leave(p->dp);
 	return next;
+}
+
+static bool key_get(struct rail_wire *w, uint64_t base,
+		    struct rail_rkey_part *part)
+{
+	memset(part, 0, sizeof(*part));
+	part->rail_id = (uint16_t)rail_wire_get(w, 1);
+	part->rank = (uint8_t)rail_wire_get(w, 1);
+	part->offset = rail_wire_get(w, 8);
+	part->key_len =
+		(uint8_t)rail_wire_get_bytes(w, part->key, sizeof(part->key));
+	if (w->bad || part->key_len < sizeof(part->key64) ||
+	    part->offset > base)
+		return false;
+	memcpy(&part->key64, part->key, sizeof(part->key64));
+	return true;
+}
+
+static struct rail_rkey *key_get_region(struct rail_wire *w)
+{
+	uint64_t base = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+	uint64_t id = rail_wire_get(w, 8);
+	uint8_t access = (uint8_t)rail_wire_get(w, 1);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	struct rail_rkey *k;
+
+	if (w->bad || !len || base + (len - 1) < base || n > TEI_RAIL_MAX)
+		return NULL;
+	k = calloc(1, sizeof(*k) + n * sizeof(k->part[0]));
+	if (!k)
+		return NULL;
+	k->base = base;
+	k->len = len;
+	k->id = id;
+	k->read_only = access & RAIL_WIRE_READ_ONLY;
+	k->nparts = n;
+	for (i = 0; i < n; i++) {
+		if (!key_get(w, base, &k->part[i])) {
+			free(k);
+			return NULL;
+		}
+	}
+	return k;
+}
+
+/* Returns true if the peer's rails differ in rank for the region. */
+static bool key_is_ranked(const struct rail_rkey *k)
+{
+	uint16_t i;
+
+	for (i = 1; i < k->nparts; i++)
+		if (k->part[i].rank != k->part[0].rank)
+			return true;
+	return false;
+}
+
+void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
+		       uint32_t table, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+	int32_t code = (int32_t)rail_wire_get(w, 4);
+	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	struct rail_rkey *k;
+
+	/* A reply is void if it is older than a revocation that has been
+	 * answered, or older than the peer's rail table. The KEY_REQ is then
+	 * repeated. */
+	if (w->bad || epoch < peer->key_epoch || table < peer->table_seen)
+		return;
+	for (i = 0; i < n; i++) {
+		k = key_get_region(w);
+		if (!k)
+			return;
+		if (key_is_ranked(k) && !peer->ranked) {
+			peer->ranked = true;
+			rail_select_table(peer);
+		}
+		if (!rail_key_add(peer, k))
+			return;
+	}
+	peer->key_want.since_ns = 0;
+	if (peer->key_want.addr == addr && peer->key_want.len == len)
+		peer->key_want.active = false;
+	if (code)
+		rail_sched_no_key(peer, addr, len, code, done);
+	k = rail_key_find(peer, addr);
+	if (!code && k && k->read_only)
+		rail_sched_read_only(peer, addr, len, done);
+	rail_peer_activate(peer);
+}
+
+void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t addr = rail_wire_get(w, 8), len = rail_wire_get(w, 8);
+
+	if (w->bad)
+		return;
+	peer->key_reply.addr = addr;
+	peer->key_reply.len = len;
+	peer->key_reply.answer_pending = true;
+	rail_peer_attend(peer);
+}
+
+void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t epoch = (uint32_t)rail_wire_get(w, 4);
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	uint64_t id;
+
+	if (!w->bad && epoch > peer->key_epoch)
+		peer->key_epoch = epoch;
+	for (i = 0; i < n; i++) {
+		id = rail_wire_get(w, 8);
+		if (w->bad)
+			return;
+		rail_key_revoked(peer, id);
+	}
+}
+
+void rail_key_on_revoked(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
+	uint64_t id;
+
+	for (i = 0; i < n; i++) {
+		id = rail_wire_get(w, 8);
+		if (w->bad)
+			return;
+		rail_key_drained(peer, id);
+	}
 }

@@ -1196,7 +1196,7 @@ static void test_peers_cannot_take_all_send_buffers(void)
 		test_plane_close(&to[i]);
 }
 
-const struct tei_test_case rail_msg_cases[] = {
+const struct tei_test_case rail_dispatch_cases[] = {
 	{ "a_hello_introduces_a_peer", test_a_hello_introduces_a_peer },
 	{ "messages_of_unknown_senders_are_dropped",
 	  test_messages_of_unknown_senders_are_dropped },

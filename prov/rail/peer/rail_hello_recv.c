@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Handles hellos and refusals from peers, and keeps the table of a peer's
+ * rails. */
+#include <stdio.h>
+#include <string.h>
+
+#include "prov/rail/peer/rail_hello.h"
+
+/* Returns the entry of the peer's rail with that id, or NULL. */
+struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)
+{
+	uint16_t i;
+
+	for (i = 0; i < peer->nremotes; i++)
+		if (peer->remotes[i].id == id && !peer->remotes[i].hint)
+			return &peer->remotes[i];
+	return NULL;
+}
+
+/* Stores a rail of the peer, if it is new or has a newer generation. Returns
+ * false if memory is short. */
+bool rail_peer_take_remote(struct tei_rail_peer *peer,
+			    const struct rail_remote *in,
+			    struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_remote *r = rail_peer_remote(peer, in->id);
+	struct rail_fence fence;
+
+	/* a rail whose lane was closed may get its address later */
+	if (r && (r->gen > in->gen ||
+		  (r->gen == in->gen && (r->addr.len || !in->addr.len))))
+		return true;
+	if (!r) {
+		/* remote keys that were received earlier contain no key for
+		 * this rail */
+		rail_key_drop_all(peer);
+		if (rail_peer_reserve(peer, peer->nremotes + 1u))
+			return false;
+		r = &peer->remotes[peer->nremotes++];
+		memset(r, 0, sizeof(*r));
+	} else if (in->gen_keys) {
+		rail_key_drop_all(peer);
+	}
+	fence = r->fence;
+	*r = *in;
+	r->fence = fence;
+	r->away = !in->addr.len;
+	r->serial = ++peer->serial;
+	peer->routes_changed = true;
+	rail_peer_attend(peer);
+	/* the target has closed all earlier generations */
+	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
+			  done);
+	return true;
+}
+
+/* Marks the rails that the peer no longer lists as closed. */
+static void hello_drop_missing(struct tei_rail_peer *peer, const bool *listed,
+			     struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	for (i = 0; i < peer->nremotes; i++) {
+		if (peer->remotes[i].hint || listed[peer->remotes[i].id])
+			continue;
+		peer->remotes[i].away = false;
+		if (!peer->remotes[i].addr.len)
+			continue;
+		memset(&peer->remotes[i].addr, 0,
+		       sizeof(peer->remotes[i].addr));
+		peer->remotes[i].serial = ++peer->serial;
+		rail_sched_fenced(peer, i, UINT32_MAX - 1, done);
+	}
+}
+
+/* Handles a hello. for_us: the hello names this process as its receiver, or
+ * names no receiver. to_us: the hello names this process. If the hello names
+ * another process, its nonce is not meant for this process. */
+void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
+			 const struct rail_hello *h, uint16_t flags, uint32_t table, bool for_us,
+			 bool to_us, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint16_t i;
+
+	if (peer->state == RAIL_PEER_GONE)
+		return;
+	if (!*peer->name)
+		snprintf(peer->name, sizeof(peer->name), "%s", h->name);
+	if (for_us)
+		memcpy(peer->its_nonce, h->nonce, sizeof(peer->its_nonce));
+	peer->known_us = true;
+	peer->rehello = false;
+	if (to_us && h->ack > peer->table_acked)
+		peer->table_acked = h->ack;
+	if (to_us)
+		rail_atomic_session(peer, h->session, done);
+	if (flags & RAIL_WIRE_REPLY)
+		peer->reply_hello = true;
+	peer->its_contact = h->contact;
+	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
+		/* if memory is short the contact addresses are kept, and the
+		 * hello is repeated */
+		if (peer->state == RAIL_PEER_NEW) {
+			if (rail_peer_reserve(peer, h->n))
+				return;
+			rail_contact_answered(peer, rail, h->answers);
+			peer->nremotes = 0;
+		}
+		for (i = 0; i < h->n; i++)
+			if (!rail_peer_take_remote(peer, &h->remotes[i], done))
+				return;
+		hello_drop_missing(peer, h->listed, done);
+		rail_peer_take_firsts(peer, h->firsts, h->nfirsts);
+		rail_peer_drop_hint(peer);
+		if (rail_conn_table(peer))
+			return;
+		peer->table_seen = table;
+		if (peer->state == RAIL_PEER_NEW)
+			rail_peer_ready(peer);
+	}
+	rail_peer_attend(peer);
+	rail_peer_activate(peer);
+	rail_progress_signal(peer->dp);
+}
+
+/*
+ * Handles a REFUSE. Such a message carries the nonce of the refused hello, so
+ * that an attacker cannot replay the refusal of another hello. The nonce is
+ * enough proof as long as the peer has not answered, because an attacker able
+ * to read the hello can also keep the two processes from connecting. Once the
+ * peer has answered, the refusal must be signed.
+ */
+void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
+			  bool proven, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t refused = rail_wire_get(w, 8);
+	uint16_t code = (uint16_t)rail_wire_get(w, 2);
+	uint8_t nonce[RAIL_WIRE_NONCE];
+	struct tei_rail_peer *peer;
+	uint16_t contact = 0;
+	char reason[128];
+
+	rail_wire_get_text(w, reason, sizeof(reason));
+	rail_wire_get_raw(w, nonce, sizeof(nonce));
+	if (!w->bad && w->pos < w->cap)
+		contact = (uint16_t)rail_wire_get(w, 2);
+	peer = w->bad ? NULL : rail_peer_find(dp, refused);
+	if (!peer)
+		return;
+	if (!proven && peer->state != RAIL_PEER_NEW)
+		return;
+	if ((dp->signs || !proven) &&
+	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
+		return;
+	/* that another process answers at one address proves nothing, because
+	 * the peer may have another address */
+	if (code != RAIL_REFUSE_STALE)
+		rail_peer_refused(peer, reason, done);
+	else if (!rail_contact_refused(peer, contact) &&
+		 !rail_peer_not_there(peer))
+		rail_peer_set_gone(peer, reason, rail_peer_searched(peer) ?
+				   RAIL_GONE_PERHAPS : RAIL_GONE_OVER, done);
+}
