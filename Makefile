@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: stress with-tests
+.PHONY: python stress wheel with-tests
 .PHONY: abi-record check-abi check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style
 .PHONY: stats FORCE
@@ -316,6 +316,26 @@ bench-security: with-tests lib $(SECURITY_BENCH_FILES)
 bench-prov: with-tests all $(PROV_BENCH_FILES)
 	@BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    sh $(SRCDIR)/fabtests/scripts/bench_prov.sh
+
+# --- Python -----------------------------------------------------------------
+
+# python builds the packages of api/python into build/python/lib, for this tree's
+# library. wheel makes a wheel, which contains the library, in build/python/dist.
+PYTHON = python3
+SETUP_PY = cd $(SRCDIR)/api/python && MOONRAIL_LIBRARY='$(CURDIR)/$(B)/lib' \
+	   PYTHONDONTWRITEBYTECODE=1 $(PYTHON) setup.py -q \
+	   egg_info --egg-base '$(CURDIR)/$(B)/python' \
+	   build --build-base '$(CURDIR)/$(B)/python' \
+	   --build-lib '$(CURDIR)/$(B)/python/lib'
+python: lib
+	@mkdir -p $(B)/python
+	$(call say,PYTHON,moonrail mooncake)
+	$(Q)$(SETUP_PY)
+wheel: lib
+	@mkdir -p $(B)/python
+	$(call say,WHEEL,moonrail)
+	$(Q)$(SETUP_PY) bdist_wheel --bdist-dir '$(CURDIR)/$(B)/python/wheel' \
+		--dist-dir '$(CURDIR)/$(B)/python/dist'
 
 # --- manual pages -----------------------------------------------------------
 

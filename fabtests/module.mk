@@ -430,6 +430,7 @@ SCRIPT_TESTS += \
 	fabtests/functional/ft_fi_shares.sh \
 	fabtests/functional/ft_info.sh \
 	fabtests/functional/ft_meta.sh \
+	fabtests/functional/ft_python.sh \
 	fabtests/functional/ft_rails.sh \
 	fabtests/functional/ft_routes.sh \
 	fabtests/scripts/bench_test.sh \

@@ -1,0 +1,4 @@
+version: str
+fabric_version: str
+
+class MooncakeEngine: ...

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef MOONRAIL_PYTHON_PY_MOONRAIL_H
+#define MOONRAIL_PYTHON_PY_MOONRAIL_H
+
+/*
+ * What the files of the extension module moonrail._moonrail share.
+ *
+ * All functions are called with the GIL held, unless their comment says otherwise.
+ * A function that returns NULL or a negative number has set a Python exception,
+ * unless its comment says otherwise. The module uses the limited API of
+ * CPython if setup.py defines Py_LIMITED_API.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "moonrail.h"
+
+/* Converters for the format "O&" of PyArg_ParseTupleAndKeywords. They accept int
+ * and anything with __index__, and refuse values that the type cannot hold with
+ * TypeError. */
+int py_u64(PyObject *object, void *to);		/* to: uint64_t * */
+int py_size(PyObject *object, void *to);	/* to: uint64_t *, at least 1 */
+
+/* A list of integers as a C array. */
+struct py_u64s {
+	uint64_t *value;
+	Py_ssize_t count;
+};
+
+/* Converter for a list, a tuple or another sequence of integers. The caller
+ * frees the array with py_u64s_free(), also if the conversion of another argument
+ * failed. */
+int py_u64s(PyObject *object, void *to);	/* to: struct py_u64s * */
+void py_u64s_free(struct py_u64s *list);
+
+/*
+ * Waits until all tasks of the batch are terminal or the time has passed, without
+ * the GIL. timeout_us < 0: no limit. Returns 0 and fills *status, or
+ * TE_TIMED_OUT, or a positive code of te_wait_batch(). Returns -1 with a Python
+ * exception if a signal handler raised one; the batch continues then.
+ */
+int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
+	    struct transfer_status *status);
+
+/* Monotonic time in microseconds. */
+int64_t py_now_us(void);
+
+/* The class moonrail._moonrail.MooncakeEngine. Returns a new reference. */
+PyObject *py_mooncake_type(void);
+
+#endif /* MOONRAIL_PYTHON_PY_MOONRAIL_H */

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Waits for batches without the GIL. */
+#include <time.h>
+
+#include "py_moonrail.h"
+
+/* Longest wait between two checks for signals, in microseconds. */
+#define PY_SIGNAL_US 100000
+
+int64_t py_now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
+	    struct transfer_status *status)
+{
+	int64_t until = timeout_us < 0 ? INT64_MAX : py_now_us() + timeout_us;
+	int64_t left = timeout_us < 0 ? PY_SIGNAL_US : timeout_us;
+	int ret;
+
+	for (;;) {
+		if (left > PY_SIGNAL_US)
+			left = PY_SIGNAL_US;
+		Py_BEGIN_ALLOW_THREADS
+		ret = te_wait_batch(engine, batch, left, status);
+		Py_END_ALLOW_THREADS
+		if (ret != TE_TIMED_OUT)
+			return ret;
+		if (PyErr_CheckSignals())
+			return -1;
+		if (timeout_us < 0)
+			continue;
+		left = until - py_now_us();
+		if (left <= 0)
+			return TE_TIMED_OUT;
+	}
+}
