@@ -15,5 +15,6 @@ extern const struct tei_test_case segment_cases[];
 extern const struct tei_test_case settings_cases[];
 extern const struct tei_test_case shutdown_cases[];
 extern const struct tei_test_case status_cases[];
+extern const struct tei_test_case transport_cases[];
 
 #endif /* TEI_API_TEST_H */

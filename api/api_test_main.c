@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 		{ "provider", provider_cases },
 		{ "segment", segment_cases },
 		{ "settings", settings_cases },
+		{ "transport", transport_cases },
 		{ NULL, NULL },
 	};
 

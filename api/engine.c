@@ -160,11 +160,7 @@ static void engine_fini(struct engine *e)
 	engine_stop(e);
 	tei_staging_close(e->staging);
 	engine_segment_free_all(e);
-	tei_nvmeof_fini(e->nvmeof);
-	tei_gpu_fini(e->gpu);
-	tei_local_fini(e->local);
-	if (e->dp)
-		tei_rail_dp_close(e->dp, 0);
+	engine_transports_close(e);
 	tei_staging_free(e->staging);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);

@@ -552,8 +552,6 @@ void engine_devices_changed(void *arg);
 /* --- engine_segment.c ---------------------------------------------------- */
 /* Returns NULL if no open segment has the id. segments must be held. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
-/* Returns true if a transport leads to the segment. */
-bool engine_segment_reached(const struct engine_segment *s);
 /* Frees all segments and closes all local processes. No other thread may use
  * the engine. */
 void engine_segment_free_all(struct engine *e);

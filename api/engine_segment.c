@@ -72,11 +72,6 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 	return NULL;
 }
 
-bool engine_segment_reached(const struct engine_segment *s)
-{
-	return s->local || s->peer || s->files;
-}
-
 /* Closes the local processes without references, or all of them. */
 static void segment_close_neighbours(struct engine *e, bool all)
 {

@@ -228,20 +228,20 @@ static int submit_fail_no_rail(size_t i)
 		"an atomic needs a rail, and no rail reaches the target");
 }
 
-/* Returns true if only transports without atomics lead to the segment. */
-static bool submit_no_rail(struct engine *e, const struct te_request *r)
+/* Returns true if transports lead to the segment, but none of them for
+ * atomics. Files are another reason. */
+static bool submit_no_rail(const struct te_request *r,
+			   const struct engine_target *target)
 {
-	const struct engine_segment *s = engine_segment_find(e, r->target_id);
+	const struct engine_via *via;
 
-	return r->opcode > TE_WRITE && s && !s->peer && !s->files;
-}
-
-/* Returns true if any transport leads to the segment. */
-static bool submit_reachable(struct engine *e, segment_id_t id)
-{
-	const struct engine_segment *s = engine_segment_find(e, id);
-
-	return !s || engine_segment_reached(s);
+	if (r->opcode <= TE_WRITE || r->target_id == LOCAL_SEGMENT)
+		return false;
+	for (via = target->via; via < target->via + target->n; via++)
+		if (via->by->atomics ||
+		    (!via->by->through && !via->by->prepare_ranges))
+			return false;
+	return true;
 }
 
 /* Finds out why a request of valid form was refused, and stores the error
@@ -249,6 +249,7 @@ static bool submit_reachable(struct engine *e, segment_id_t id)
 static int submit_explain(struct engine *e, const struct te_request *r,
 			  size_t i, int code)
 {
+	struct engine_target target = { .valid = false };
 	const struct te_local *p;
 	char field[24];
 	uint32_t k;
@@ -256,9 +257,11 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 	if (code == 1 && r->target_id != LOCAL_SEGMENT &&
 	    !engine_segment_find(e, r->target_id))
 		return engine_refuse_target("te_submit", i, r->target_id);
-	if (code == 8 && submit_no_rail(e, r))
+	if (code == 8)
+		engine_target_set(e, r->target_id, &target);
+	if (code == 8 && submit_no_rail(r, &target))
 		return submit_fail_no_rail(i);
-	if (code == 8 && !submit_reachable(e, r->target_id))
+	if (code == 8 && !target.n)
 		return engine_refuse_transport(e, "te_submit", i, r->target_id);
 	if (code == 8)
 		return submit_fail(

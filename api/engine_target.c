@@ -26,7 +26,7 @@ int engine_target_set(struct engine *e, segment_id_t id,
 	t->valid = true;
 	t->gpu = s && s->gpu ? s->desc : NULL;
 	engine_transports_attach(e, s, t);
-	if (!s || engine_segment_reached(s))
+	if (t->n)
 		return 0;
 	engine_segment_unresolved(e, s);
 	return 8;

@@ -76,6 +76,9 @@ struct engine_transport_ops {
 	const char *const *names;
 	uint32_t takes; /* bits of enum engine_kind */
 	bool atomics;	/* takes atomics for other processes */
+	bool through;			/* moves the bytes through other
+					 * transports; alone it reaches no
+					 * target */
 
 	/*
 	 * Switches the transport on. proto is one of names. engine->control is
@@ -167,8 +170,8 @@ struct engine_transport_ops {
 	 * needs neither this function nor waiter.
 	 */
 	bool (*progress)(struct engine *e);
-	/* Reports what a thread that waits for a task begins or ends to do.
-	 * Optional. */
+	/* Reports what a thread that waits for a task begins or ends to do. May
+	 * be called with locks of row 7 held. Optional. */
 	void (*waiter)(struct engine *e, enum engine_waiter now);
 
 	/*
@@ -181,6 +184,9 @@ struct engine_transport_ops {
 	bool (*drain)(struct engine *e,
 		      const struct engine_transport_ops *through,
 		      uint64_t until_ns);
+	/* Frees what install has created. Called once, after all tasks have
+	 * ended, when the engine is destroyed. Optional. */
+	void (*close)(struct engine *e);
 };
 
 /* The rows. */
@@ -232,8 +238,8 @@ static inline void *engine_target_at(const struct engine_target *target,
 const struct engine_transport_ops *engine_transport_named(const char *name);
 /* Writes the names of all transports, separated by commas. */
 void engine_transport_names(char *out, size_t len);
-/* Fills via and n of a target. s is NULL for the own segment. segments must be
- * held. */
+/* Fills via and n of a target; n is 0 if no transport reaches it. s is NULL for
+ * the own segment. segments must be held. */
 void engine_transports_attach(struct engine *e, const struct engine_segment *s,
 			      struct engine_target *target);
 /* Call progress or waiter of all transports that have it. The first returns
@@ -244,5 +250,7 @@ void engine_transports_waiter(struct engine *e, enum engine_waiter now);
 bool engine_transports_drain(struct engine *e,
 			     const struct engine_transport_ops *through,
 			     uint64_t until_ns);
+/* Calls close of all transports, in the order of the table. */
+void engine_transports_close(struct engine *e);
 
 #endif /* TEI_API_ENGINE_TRANSPORT_H */

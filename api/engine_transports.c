@@ -14,8 +14,13 @@ extern const struct engine_transport_ops transport_store __attribute__((weak));
 /* In order of precedence. A transport that moves its bytes through others
  * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
-	&transport_staging, &transport_slot,  &transport_gpu,  &transport_file,
-	&transport_store, &transport_local, &transport_rail,
+	&transport_staging,		/* GPU memory of this process */
+	&transport_slot,		/* GPU memory of the target */
+	&transport_file,		/* file segments */
+	&transport_gpu,			/* copies by the GPU */
+	&transport_store,		/* unit tests */
+	&transport_local,		/* copies inside this host */
+	&transport_rail,		/* the data plane */
 };
 
 #define TRANSPORTS_N (sizeof(transports) / sizeof(transports[0]))
@@ -54,14 +59,16 @@ void engine_transports_attach(struct engine *e, const struct engine_segment *s,
 			      struct engine_target *target)
 {
 	struct engine_via *v = target->via;
+	bool reached = false;
 	size_t i;
 
 	for (i = 0; i < TRANSPORTS_N; i++) {
 		v->by = transports[i];
 		v->at = v->by ? v->by->attach(e, s) : NULL;
+		reached |= v->at && !v->by->through;
 		v += v->at != NULL;
 	}
-	target->n = (uint32_t)(v - target->via);
+	target->n = reached ? (uint32_t)(v - target->via) : 0;
 }
 
 bool engine_transports_progress(struct engine *e)
@@ -95,4 +102,13 @@ bool engine_transports_drain(struct engine *e,
 		if (transports[i] && transports[i] != through)
 			all &= transports[i]->drain(e, through, until_ns);
 	return all;
+}
+
+void engine_transports_close(struct engine *e)
+{
+	size_t i;
+
+	for (i = 0; i < TRANSPORTS_N; i++)
+		if (transports[i] && transports[i]->close)
+			transports[i]->close(e);
 }

@@ -66,6 +66,8 @@ TEST_SRCS_api = \
 	api/engine_settings_test.c \
 	api/engine_shutdown_test.c \
 	api/engine_status_test.c \
+	api/engine_transport_test.c \
+	api/transport_store.c \
 	fabtests/common/cuda_stand_in_load.c \
 	# EOL
 

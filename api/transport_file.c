@@ -271,6 +271,11 @@ static bool file_drain(struct engine *e,
 	return through || !e->nvmeof || tei_nvmeof_drain(e->nvmeof, until_ns);
 }
 
+static void file_close(struct engine *e)
+{
+	tei_nvmeof_fini(e->nvmeof);
+}
+
 static const char *const file_names[] = { "nvmeof", NULL };
 
 const struct engine_transport_ops transport_file = {
@@ -284,4 +289,5 @@ const struct engine_transport_ops transport_file = {
 	.cancel = file_cancel,
 	.moved = file_moved,
 	.drain = file_drain,
+	.close = file_close,
 };

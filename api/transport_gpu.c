@@ -120,6 +120,11 @@ static bool gpu_drain(struct engine *e,
 	return through || !e->gpu || tei_gpu_drain(e->gpu, until_ns);
 }
 
+static void gpu_close(struct engine *e)
+{
+	tei_gpu_fini(e->gpu);
+}
+
 const struct engine_transport_ops transport_gpu = {
 	.takes = ENGINE_GPU_HOST | ENGINE_HOST_GPU | ENGINE_GPU_GPU,
 	.attach = gpu_attach,
@@ -128,4 +133,5 @@ const struct engine_transport_ops transport_gpu = {
 	.cancel = gpu_cancel,
 	.moved = gpu_moved,
 	.drain = gpu_drain,
+	.close = gpu_close,
 };

@@ -509,6 +509,11 @@ static bool local_drain(struct engine *e,
 	return true;
 }
 
+static void local_close(struct engine *e)
+{
+	tei_local_fini(e->local);
+}
+
 static const char *const local_names[] = { "local", NULL };
 
 const struct engine_transport_ops transport_local = {
@@ -525,4 +530,5 @@ const struct engine_transport_ops transport_local = {
 	.release = local_release,
 	.progress = local_progress,
 	.drain = local_drain,
+	.close = local_close,
 };

@@ -267,6 +267,12 @@ static bool rail_drain(struct engine *e,
 	return true;
 }
 
+static void rail_close(struct engine *e)
+{
+	if (e->dp)
+		tei_rail_dp_close(e->dp, 0);
+}
+
 static const char *const rail_names[] = { "tcp", "rdma", "efa",
 					  "cxi", "shm",	 NULL };
 
@@ -287,4 +293,5 @@ const struct engine_transport_ops transport_rail = {
 	.progress = rail_progress,
 	.waiter = rail_waiter,
 	.drain = rail_drain,
+	.close = rail_close,
 };

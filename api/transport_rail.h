@@ -3,8 +3,8 @@
 #define TEI_API_TRANSPORT_RAIL_H
 
 /*
- * Transfers over the rails of the data plane, and what other transports need
- * that give tasks of their own to the data plane.
+ * The transport over rails. Other transports that submit tasks to the data plane
+ * use engine_rail_status().
  */
 
 #include "prov/rail/tei_rail.h"

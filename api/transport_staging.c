@@ -326,6 +326,7 @@ static bool staging_drain(struct engine *e,
 
 const struct engine_transport_ops transport_staging = {
 	.takes = ENGINE_GPU_HOST | ENGINE_GPU_GPU,
+	.through = true,
 	.attach = staging_attach,
 	.prepare = staging_prepare,
 	.start = staging_start,
@@ -429,6 +430,7 @@ static bool slot_drain(struct engine *e,
 
 const struct engine_transport_ops transport_slot = {
 	.takes = ENGINE_HOST_GPU,
+	.through = true,
 	.attach = slot_attach,
 	.prepare = slot_prepare,
 	.start = slot_start,
