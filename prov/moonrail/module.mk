@@ -16,21 +16,28 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_ep.c \
 	prov/moonrail/moonrail_eq.c \
 	prov/moonrail/moonrail_fabric.c \
+	prov/moonrail/moonrail_failure.c \
 	prov/moonrail/moonrail_flow.c \
 	prov/moonrail/moonrail_inbox.c \
 	prov/moonrail/moonrail_init.c \
+	prov/moonrail/moonrail_key.c \
 	prov/moonrail/moonrail_move.c \
 	prov/moonrail/moonrail_mr.c \
 	prov/moonrail/moonrail_msg.c \
 	prov/moonrail/moonrail_name.c \
 	prov/moonrail/moonrail_op.c \
 	prov/moonrail/moonrail_order.c \
+	prov/moonrail/moonrail_out.c \
 	prov/moonrail/moonrail_peer.c \
 	prov/moonrail/moonrail_pin.c \
 	prov/moonrail/moonrail_policy.c \
 	prov/moonrail/moonrail_poll.c \
+	prov/moonrail/moonrail_read_back.c \
 	prov/moonrail/moonrail_recv.c \
+	prov/moonrail/moonrail_resolver.c \
 	prov/moonrail/moonrail_rma.c \
+	prov/moonrail/moonrail_stream.c \
+	prov/moonrail/moonrail_timer.c \
 	prov/moonrail/moonrail_unsupported.c \
 	prov/moonrail/moonrail_wait.c \
 	# EOL

@@ -132,6 +132,7 @@ int moonrail_devices_check(const struct fi_info *info,
 		return 0;
 	if (listed && !devices_listed(listed, name))
 		return -FI_ENODATA;
-	return tei_rail_transport_present(s, "rdma", name,
-					  MOONRAIL_INFO_FLAGS) ? 0 : -FI_ENODATA;
+	return tei_rail_transport_present(s, "rdma", name, MOONRAIL_INFO_FLAGS)
+		       ? 0
+		       : -FI_ENODATA;
 }

@@ -104,6 +104,6 @@ const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS] = {
 	[MOONRAIL_WIRE_KEY_NOT] = moonrail_rma_key,
 	[MOONRAIL_WIRE_ATOMIC] = moonrail_atomic_in,
 	[MOONRAIL_WIRE_ATOMIC_REP] = moonrail_atomic_answer,
-	[MOONRAIL_WIRE_STILL] = moonrail_recv_still,
-	[MOONRAIL_WIRE_STILL_IS] = moonrail_recv_still_is,
+	[MOONRAIL_WIRE_STILL] = moonrail_read_back_query,
+	[MOONRAIL_WIRE_STILL_IS] = moonrail_read_back_answer,
 };

@@ -86,7 +86,7 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 			continue;
 		tei_list_del(&o->link);
 		p->nparked--;
-		moonrail_stream_queue(p, o);
+		moonrail_out_queue(p, o);
 	}
 }
 
@@ -113,7 +113,7 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 			continue;
 		if (o->wire.seq == key)
 			p->key_seq = p->next_seq;
-		moonrail_stream_queue(p, o);
+		moonrail_out_queue(p, o);
 	}
 }
 
@@ -215,7 +215,7 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 	*f = p->stopped[--p->nstopped];
 	p->stop_change++;
 	if (p->rail && !p->silent)
-		moonrail_peer_tell(p);
+		moonrail_stream_ack(p);
 }
 
 void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *p,

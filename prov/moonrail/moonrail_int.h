@@ -8,8 +8,8 @@
  *
  * A domain is one data plane (prov/rail) with its own incarnation. An endpoint
  * is identified by a number within its domain. Each pair of domains has one
- * stream of messages in each direction (moonrail_wire.h, moonrail_peer.c). The
- * messages of the data plane may be lost, repeated or reordered; the stream
+ * stream of messages in each direction (moonrail_wire.h, moonrail_stream.c).
+ * The messages of the data plane may be lost, repeated or reordered; the stream
  * delivers them in order and exactly once. A message for a backpressured
  * endpoint waits at its sender (moonrail_flow.c).
  *
@@ -93,6 +93,12 @@
 					 * acknowledged */
 #define MOONRAIL_ACK_EVERY	16	/* received messages after which an ACK
 					 * is sent */
+#define MOONRAIL_PING_NS (5 * TEI_NS_PER_MS) /* first PING interval of the timer
+					      * of a peer; it doubles */
+#define MOONRAIL_SURE_NS (750 * TEI_NS_PER_MS) /* a message exchanged within
+						* this time proves that the peer
+						* has not timed out; shorter
+						* than every MC_SLICE_TIMEOUT */
 #define MOONRAIL_ENDS		4	/* messages that one FIN acknowledges */
 #define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
 #define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
@@ -646,7 +652,7 @@ struct moonrail_backpressured {
 /*
  * Another domain, or this domain itself. Created when the domain is first
  * mentioned. moonrail_leave frees the peer when nothing uses it and its streams
- * are no longer needed (peer_needless); otherwise the peer is freed with the
+ * are no longer needed (peer_is_unneeded); otherwise the peer is freed with the
  * domain. domain->lock guards all fields.
  */
 struct moonrail_peer {
@@ -1011,8 +1017,8 @@ void moonrail_mr_want_events(struct moonrail_domain *d)
  * registration.
  */
 void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
-		       const uint64_t *keys, uint32_t n, bool reads, bool writes)
-	TEI_REQUIRES(moonrail_held);
+		       const uint64_t *keys, uint32_t n, bool reads,
+		       bool writes) TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_bounce.c --------------------------------------------------- */
 /* Starts the bounce thread if a rail needs it. Called after the rails were
@@ -1113,14 +1119,15 @@ void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* --- moonrail_order.c ---------------------------------------------------- */
 /* Returns true if the peer has acknowledged all messages that carry operations
  * of this domain. Otherwise requests an acknowledgement from the peer. */
-bool moonrail_peer_settled(struct moonrail_peer *peer)
+bool moonrail_stream_settled(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Returns true if an operation with these flags must wait for the operations
  * that are under way (FI_FENCE). */
 static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
 	TEI_REQUIRES(moonrail_held)
 {
-	return flags & FI_FENCE && (peer->ntx || !moonrail_peer_settled(peer));
+	return flags & FI_FENCE &&
+	       (peer->ntx || !moonrail_stream_settled(peer));
 }
 /* Returns true if an operation of that class must be refused for now, because
  * it could overtake an operation under way and break an order of the
@@ -1129,23 +1136,82 @@ bool moonrail_order_waits(const struct moonrail_ep *ep,
 			  struct moonrail_peer *peer, enum moonrail_class class)
 	TEI_REQUIRES(moonrail_held);
 
-/* --- moonrail_peer.c: peers and their streams ---------------------------- */
+/* --- moonrail_peer.c ----------------------------------------------------- */
 /* Returns the peer with that name, which is created if it is new. Returns NULL
  * if memory is short or no rail can reach the address. */
 struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 					const struct moonrail_name *name)
+	TEI_REQUIRES(moonrail_held);
+/* Returns the peer with that incarnation, or NULL. */
+struct moonrail_peer *moonrail_peer_find(struct moonrail_domain *d,
+					 uint64_t inc)
+	TEI_REQUIRES(moonrail_held);
+/* Creates a peer. Takes ownership of the reference rail; NULL: this domain
+ * itself. inc: 0 if the incarnation is not known. */
+struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
+					struct tei_rail_peer *rail)
+	TEI_REQUIRES(moonrail_held);
+/* Sets the incarnation of a peer that had none. */
+void moonrail_peer_identify(struct moonrail_peer *peer, uint64_t inc)
 	TEI_REQUIRES(moonrail_held);
 /* Adds or drops a reference. A peer without references stays valid until
  * moonrail_leave. */
 void moonrail_peer_use(struct moonrail_peer *peer) TEI_REQUIRES(moonrail_held);
 void moonrail_peer_unuse(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
+/* Schedules the check that frees the peer if it is no longer needed. */
+void moonrail_peer_check_unused(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
 /* Frees the peers that are no longer needed. */
 void moonrail_peer_sweep(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
+/* Frees all peers. Called after the last endpoint was closed. */
+void moonrail_peer_free_all(struct moonrail_domain *d);
 /* Returns the known peer if this peer is a resolver that has found one;
  * otherwise the peer itself. */
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
+/* Returns true if, as far as is known, the peer still receives the messages
+ * that are sent to it. */
+static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
+{
+	return !peer->err || (peer->resumes && !peer->silent);
+}
+/* Returns true if the streams of the peer are in use. */
+static inline bool moonrail_peer_lives(const struct moonrail_peer *peer)
+{
+	return !peer->err || peer->resumes;
+}
+/* Starts the timer of a peer if it is not running, and wakes the progress
+ * thread so that it notices. While the timer runs, the progress thread wakes by
+ * itself. */
+void moonrail_peer_start_timer(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Makes the peer's timer run within MOONRAIL_PING_NS. */
+void moonrail_peer_soon(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Resumes the streams of a peer that has timed out, because the peer was
+ * inserted again or has given a sign of life. */
+void moonrail_peer_resume(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_key.c ------------------------------------------------------ */
+/* Returns the peer's key if it is known or has been requested, else NULL. */
+struct moonrail_key *moonrail_key_find(struct moonrail_peer *peer, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* moonrail_key_add adds a key that is in no list to a peer; moonrail_key_drop
+ * unlinks and frees a key. */
+void moonrail_key_add(struct moonrail_peer *peer, struct moonrail_key *key)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_key_drop(struct moonrail_key *key) TEI_REQUIRES(moonrail_held);
+/* Drops the keys that were requested and not answered, because the requests
+ * have been dropped. */
+void moonrail_key_forget_unknown(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Moves the keys of a resolver to the peer that it has found. */
+void moonrail_key_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_out.c: messages of the outgoing stream --------------------- */
 /* Creates a message of the stream with room for len bytes of payload. The
  * caller fills in wire, except version, seq and ack. Returns NULL if memory is
  * short. */
@@ -1154,15 +1220,62 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
 	return o->buf + MOONRAIL_HEAD;
 }
-/* Returns true if, as far as is known, the peer still receives the messages
- * that are sent to it. */
-static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
-{
-	return !peer->err || (peer->resumes && !peer->silent);
-}
+/* Returns true for messages that the peer may wait for, or that answer a
+ * message of the peer. */
+bool moonrail_out_is_answer(uint8_t op);
 /* Gives a message the next number and appends it to the queue. */
-void moonrail_stream_queue(struct moonrail_peer *peer, struct moonrail_out *out)
+void moonrail_out_queue(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
+/* Frees a message that is in no list, and fails its operation. */
+void moonrail_out_drop(struct moonrail_out *out, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Frees the messages of a list, and fails their operations. */
+void moonrail_out_drop_list(struct tei_list *list, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Frees all numbered messages, and fails their operations. */
+void moonrail_out_drop_all(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Empties the messages of a list that carry operations, and fails these
+ * operations. Keeps the answers. */
+void moonrail_out_empty_list(struct tei_list *list, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Drops all messages for a peer to which nothing has been sent, and restarts
+ * the numbering. */
+void moonrail_out_restart(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_stream.c --------------------------------------------------- */
+/* Queues or parks a message and sends as many messages as MOONRAIL_WINDOW
+ * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
+ * domain itself and has no room; the operation is then unchanged. */
+int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* Sends queued messages until the window is full or the rails refuse one. */
+void moonrail_stream_flush(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Sends a loose message. reverse: the message may use the reverse path. A
+ * failure is ignored, because loose messages may be lost. */
+void moonrail_stream_post_loose(struct moonrail_peer *peer,
+				enum moonrail_wire_op op, uint16_t flags,
+				bool reverse) TEI_REQUIRES(moonrail_held);
+/* Sends an ACK: the next number that is expected, and the list of backpressured
+ * endpoints. */
+void moonrail_stream_ack(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Handles a message from the data plane and frees it. */
+void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_failure.c -------------------------------------------------- */
+/* Fails all operations under way with the peer. If err is FI_ETIMEDOUT, the
+ * peer can be used again later. */
+void moonrail_peer_fail(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Fails the operations that wait for an answer of a peer that has failed. */
+void moonrail_peer_end_waiting(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_read_back.c ------------------------------------------------ */
 /* Returns true if an announced message that has been read now was certainly
  * valid during the read, because its sender cannot have timed out since the
  * announcement. ack: the acknowledged number in the RTS of the message. If the
@@ -1172,27 +1285,19 @@ bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 /* Sends the read-back check for the message that op has read.
  * op->type->answered is called when the answer arrives. */
 void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Sends an ACK: the next number that is expected, and the list of backpressured
- * endpoints. */
-void moonrail_peer_tell(struct moonrail_peer *peer)
+/* Handle STILL and STILL_IS (moonrail_message_fn). */
+bool moonrail_read_back_query(struct moonrail_peer *peer,
+			      const struct moonrail_wire *w,
+			      const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
-/* Queues or parks a message and sends as many messages as MOONRAIL_WINDOW
- * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
- * domain itself and has no room; the operation is then unchanged. */
-int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
+bool moonrail_read_back_answer(struct moonrail_peer *peer,
+			       const struct moonrail_wire *w,
+			       const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
-/* Handles a message from the data plane and frees it. */
-void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
-	TEI_REQUIRES(moonrail_held);
-/* Makes the peer's timer run within 5 ms. */
-void moonrail_peer_soon(struct moonrail_peer *peer)
-	TEI_REQUIRES(moonrail_held);
-/* Fails all operations under way with the peer. If err is FI_ETIMEDOUT, the
- * peer can be used again later (moonrail_peer.c). */
-void moonrail_peer_fail(struct moonrail_peer *peer, int err)
-	TEI_REQUIRES(moonrail_held);
-/* Runs the peer's state machine. Returns the time at which it must run again,
- * or 0 if nothing is pending. */
+
+/* --- moonrail_timer.c, moonrail_resolver.c ------------------------------- */
+/* Runs the timer of a peer. Returns the time at which it must run again, or 0
+ * if nothing is pending. */
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			   struct tei_rail_peer *rail, uint64_t now)
 	TEI_REQUIRES(moonrail_held);
@@ -1204,8 +1309,11 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
  * sent. */
 bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
-/* Frees all peers. Called after the last endpoint was closed. */
-void moonrail_peer_free_all(struct moonrail_domain *d);
+/* Handles that a resolver has found its process, with incarnation inc. Returns
+ * false if this process has left or was dropped in the meantime; the search
+ * then continues. */
+bool moonrail_peer_found(struct moonrail_peer *peer, uint64_t inc)
+	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_flow.c: backpressured endpoints ---------------------------- */
 /* Returns true if op is a message of the application to an endpoint. Other
@@ -1261,7 +1369,7 @@ static inline int moonrail_wire_err(uint64_t err)
 	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
 }
 extern const struct moonrail_op_type moonrail_recv_type;
-/* Handle DATA and RTS, FIN, DONE, STILL, and STILL_IS (moonrail_message_fn). */
+/* Handle DATA and RTS, FIN, and DONE (moonrail_message_fn). */
 bool moonrail_recv_message(struct moonrail_peer *peer,
 			   const struct moonrail_wire *w,
 			   const uint8_t *payload, uint32_t len)
@@ -1272,13 +1380,6 @@ bool moonrail_recv_fin(struct moonrail_peer *peer,
 bool moonrail_recv_done(struct moonrail_peer *peer,
 			const struct moonrail_wire *w, const uint8_t *payload,
 			uint32_t len) TEI_REQUIRES(moonrail_held);
-bool moonrail_recv_still(struct moonrail_peer *peer,
-			 const struct moonrail_wire *w, const uint8_t *payload,
-			 uint32_t len) TEI_REQUIRES(moonrail_held);
-bool moonrail_recv_still_is(struct moonrail_peer *peer,
-			    const struct moonrail_wire *w,
-			    const uint8_t *payload, uint32_t len)
-	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or completes it with an unexpected message. Takes ownership
  * of op. */
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
@@ -1338,16 +1439,6 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
 /* Handles the end of a task of an operation. */
 void moonrail_task_done(struct moonrail_task *task)
-	TEI_REQUIRES(moonrail_held);
-/* Returns the peer's key if it is known or has been requested, else NULL. */
-struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *peer,
-					   uint64_t key)
-	TEI_REQUIRES(moonrail_held);
-/* moonrail_rma_add_key adds a key that is in no list to a peer;
- * moonrail_rma_drop_key unlinks and frees a key. */
-void moonrail_rma_add_key(struct moonrail_peer *peer, struct moonrail_key *key)
-	TEI_REQUIRES(moonrail_held);
-void moonrail_rma_drop_key(struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
 /* Handles KEY_IS or KEY_NOT. Returns true. */
 bool moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w,

@@ -176,8 +176,8 @@ static ssize_t msg_post(struct moonrail_ep *ep, const struct msg_call *c)
 	    moonrail_fenced(to->peer, c->flags) ||
 	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_SEND))
 		return -FI_EAGAIN;
-	op = moonrail_op_to(ep, &moonrail_send_type, to->peer, c->context, c->flags,
-			    c->silent);
+	op = moonrail_op_to(ep, &moonrail_send_type, to->peer, c->context,
+			    c->flags, c->silent);
 	if (!op)
 		return -FI_ENOMEM;
 	op->flags = FI_SEND | (c->tagged ? FI_TAGGED : FI_MSG);

@@ -77,7 +77,8 @@ static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a
 	const struct sockaddr_in6 *to6 = (const void *)a->bytes;
 
 	if (!name_is_ip(a->addr_format))
-		return n->len == a->len && !memcmp(n->address, a->bytes, n->len);
+		return n->len == a->len &&
+		       !memcmp(n->address, a->bytes, n->len);
 	if (n->len != a->len || in->sin_family != to->sin_family ||
 	    (port && in->sin_port != to->sin_port))
 		return false;

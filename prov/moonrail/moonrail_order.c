@@ -43,11 +43,11 @@ static bool order_blocked(uint64_t order, struct moonrail_peer *p,
 		return (order & (FI_ORDER_RAW | FI_ORDER_RMA_RAW) && writes) ||
 		       (order & (FI_ORDER_RAR | FI_ORDER_RMA_RAR) && reads) ||
 		       (order & (FI_ORDER_RAW | FI_ORDER_RAR) && atomics) ||
-		       (order & FI_ORDER_RAS && !moonrail_peer_settled(p));
+		       (order & FI_ORDER_RAS && !moonrail_stream_settled(p));
 	case MOONRAIL_CLASS_WRITE:
 		return (order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW) && writes) ||
 		       (order & FI_ORDER_WAW && atomics) ||
-		       (order & FI_ORDER_WAS && !moonrail_peer_settled(p));
+		       (order & FI_ORDER_WAS && !moonrail_stream_settled(p));
 	default:
 		return (order & (FI_ORDER_WAW | FI_ORDER_RAW) && writes) ||
 		       (order & FI_ORDER_RAR && reads) ||

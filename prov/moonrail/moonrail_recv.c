@@ -517,43 +517,6 @@ bool moonrail_recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
 	return true;
 }
 
-/* Answers a read-back check. Returns false if memory is short; the peer then
- * repeats the check. */
-bool moonrail_recv_still(struct moonrail_peer *p, const struct moonrail_wire *w,
-			 const uint8_t *payload, uint32_t len)
-{
-	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_STILL_IS, 0);
-	const struct moonrail_op *op;
-
-	(void)payload, (void)len;
-	if (!o)
-		return false;
-	o->wire.id = w->id;
-	o->wire.n = FI_ETIMEDOUT;
-	tei_list_foreach(op, &p->waiting, struct moonrail_op, link)
-		if (op->kind == MOONRAIL_SEND && op->id == w->id)
-			o->wire.n = 0;
-	moonrail_stream_send(p, o);
-	return true;
-}
-
-bool moonrail_recv_still_is(struct moonrail_peer *p,
-			    const struct moonrail_wire *w,
-			    const uint8_t *payload, uint32_t len)
-{
-	struct moonrail_op *op;
-
-	(void)payload, (void)len;
-	tei_list_foreach(op, &p->unsure, struct moonrail_op, link) {
-		if (op->id != w->id)
-			continue;
-		tei_list_del(&op->link);
-		recv_checked(op, moonrail_wire_err(w->n));
-		break;
-	}
-	return true;
-}
-
 /* Reports the remote CQ data of a write. */
 static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 		      const struct moonrail_wire *w) TEI_REQUIRES(moonrail_held)

@@ -9,45 +9,12 @@
 
 /* --- keys ---------------------------------------------------------------- */
 
-/* Mixes the peer into the hash, because many peers may have chosen the same
- * keys. */
-static struct tei_list *rma_bucket(struct moonrail_peer *p, uint64_t key)
-{
-	return moonrail_bucket(p->domain->keys,
-			       key ^ (uintptr_t)p / sizeof(*p));
-}
-
-struct moonrail_key *moonrail_rma_find_key(struct moonrail_peer *p,
-					   uint64_t key)
-{
-	struct moonrail_key *k;
-
-	tei_list_foreach(k, rma_bucket(p, key), struct moonrail_key, hash_link)
-		if (k->peer == p && k->key == key)
-			return k;
-	return NULL;
-}
-
-void moonrail_rma_add_key(struct moonrail_peer *p, struct moonrail_key *k)
-{
-	k->peer = p;
-	tei_list_add_tail(&p->keys, &k->link);
-	tei_list_add_head(rma_bucket(p, k->key), &k->hash_link);
-}
-
-void moonrail_rma_drop_key(struct moonrail_key *k)
-{
-	tei_list_del(&k->link);
-	tei_list_del(&k->hash_link);
-	free(k);
-}
-
 /* Returns the key, which is requested from the peer if it is new. Returns NULL
  * if memory is short. */
 static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_key *k = moonrail_rma_find_key(p, key);
+	struct moonrail_key *k = moonrail_key_find(p, key);
 	struct moonrail_out *o;
 
 	if (k)
@@ -60,7 +27,7 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 		return NULL;
 	}
 	k->key = key;
-	moonrail_rma_add_key(p, k);
+	moonrail_key_add(p, k);
 	o->wire.id = key;
 	moonrail_stream_send(p, o);
 	return k;
@@ -100,7 +67,7 @@ static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 	const struct moonrail_mr *mr;
 
 	if (op->peer->rail) {
-		k = moonrail_rma_find_key(op->peer, key);
+		k = moonrail_key_find(op->peer, key);
 		if (k)
 			*out = *k;
 		return k;
@@ -175,7 +142,7 @@ static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
 		      const uint8_t *payload, uint32_t len)
 {
-	struct moonrail_key *k = moonrail_rma_find_key(p, w->id);
+	struct moonrail_key *k = moonrail_key_find(p, w->id);
 	struct moonrail_op *op;
 	struct tei_list todo;
 
@@ -203,7 +170,7 @@ bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
 		rma_go(op);
 	}
 	if (!k->access)
-		moonrail_rma_drop_key(k);
+		moonrail_key_drop(k);
 	return true;
 }
 

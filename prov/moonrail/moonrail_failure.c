@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The failure of a peer.
+ *
+ * After a timeout, the operations with the peer fail, but the streams are
+ * kept, because the peer may only have been suspended. The numbers of the
+ * unacknowledged messages stay in use: each such message is replaced by an
+ * empty one with the same number. So the peer either receives a message from
+ * before its suspension or never sees it. Answers are not emptied, because the
+ * peer may wait for them, and messages from the peer are still handled. New
+ * operations fail, so that the application learns that messages were lost.
+ * They succeed again when the peer's address is inserted into an address
+ * vector after all its addresses were removed, or, if no address vector
+ * contains it, when the peer sends something.
+ *
+ * A resolver, a peer whose incarnation is not known yet, can time out too. Its
+ * queued messages are dropped, and its streams begin if the process is found
+ * later, so that its messages can be received. Its address works again when it
+ * is inserted again.
+ *
+ * A sender that fails a peer for another reason than silence keeps the
+ * announced buffers until no receiver can rely on moonrail_peer_waits any
+ * longer (FAILURE_UNSURE_NS).
+ */
+#include "prov/moonrail/moonrail_int.h"
+
+/* MOONRAIL_SURE_NS, and time for a read to end. */
+#define FAILURE_UNSURE_NS	(1000 * TEI_NS_PER_MS)
+
+void moonrail_peer_end_waiting(struct moonrail_peer *p)
+{
+	struct moonrail_op *op;
+
+	p->unsure_ns = 0;
+	while (!tei_list_empty(&p->waiting)) {
+		op = tei_list_first(&p->waiting, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		op->type->answered(op, p->err);
+	}
+}
+
+/* Returns true if the peer may still be reading announced messages without a
+ * read-back check. Returns false for a peer that has sent BYE or has been
+ * silent for MC_SLICE_TIMEOUT. */
+static bool failure_is_unsure(const struct moonrail_peer *p, int err)
+{
+	return !tei_list_empty(&p->waiting) && p->rail &&
+	       err != FI_ETIMEDOUT && err != FI_ECONNRESET;
+}
+
+void moonrail_peer_fail(struct moonrail_peer *p, int err)
+{
+	struct moonrail_op *op;
+
+	/* streams that have been dropped cannot resume */
+	p->resumes = err == FI_ETIMEDOUT && !p->same &&
+		     (!p->err || p->resumes);
+	p->err = err;
+	p->silent = true;
+	if (!p->resumes) {
+		moonrail_out_drop_all(p, err);
+	} else if (!p->incarnation) {
+		moonrail_out_restart(p, err);
+	} else {
+		moonrail_out_empty_list(&p->queue, err);
+		moonrail_out_empty_list(&p->sent, err);
+	}
+	moonrail_out_drop_list(&p->parked, err);
+	moonrail_flow_dropped(p);
+	if (failure_is_unsure(p, err)) {
+		p->unsure_ns = tei_now_ns() + FAILURE_UNSURE_NS;
+		tei_rail_attend(p->rail);
+	} else {
+		moonrail_peer_end_waiting(p);
+	}
+	while (!tei_list_empty(&p->unsure)) {
+		op = tei_list_first(&p->unsure, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		op->type->answered(op, err);
+	}
+	while (!tei_list_empty(&p->rma)) {
+		op = tei_list_first(&p->rma, struct moonrail_op, link);
+		tei_list_del(&op->link);
+		op->type->answered(op, err);
+	}
+	moonrail_peer_check_unused(p);
+	if (p->resumes)
+		moonrail_key_forget_unknown(p);
+}

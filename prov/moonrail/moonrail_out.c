@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Messages of the outgoing stream of a peer: creation, numbering and release.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+/* Returns true for messages that carry an operation of this domain. Returns
+ * false for answers to operations of the peer, because their sequence may never
+ * end. */
+static bool out_is_posted(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||
+	       op == MOONRAIL_WIRE_ATOMIC || op == MOONRAIL_WIRE_DONE;
+}
+
+bool moonrail_out_is_answer(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_FIN || op == MOONRAIL_WIRE_KEY_IS ||
+	       op == MOONRAIL_WIRE_KEY_NOT || op == MOONRAIL_WIRE_ATOMIC_REP ||
+	       op == MOONRAIL_WIRE_STILL || op == MOONRAIL_WIRE_STILL_IS;
+}
+
+struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
+{
+	struct moonrail_out *o = malloc(sizeof(*o) + MOONRAIL_HEAD + len);
+
+	if (!o)
+		return NULL;
+	tei_list_init(&o->link);
+	o->op = NULL;
+	o->policy = MOONRAIL_ADAPTIVE;
+	o->len = (uint32_t)MOONRAIL_HEAD + len;
+	memset(&o->wire, 0, sizeof(o->wire));
+	o->wire.version = MOONRAIL_WIRE_VERSION;
+	o->wire.op = (uint8_t)op;
+	return o;
+}
+
+void moonrail_out_queue(struct moonrail_peer *p, struct moonrail_out *o)
+{
+	o->wire.seq = p->next_seq++;
+	if (out_is_posted(o->wire.op))
+		p->posted_seq = o->wire.seq;
+	tei_list_add_tail(&p->queue, &o->link);
+	p->nqueue++;
+}
+
+void moonrail_out_drop_list(struct tei_list *l, int err)
+{
+	struct moonrail_out *o;
+
+	while (!tei_list_empty(l)) {
+		o = tei_list_first(l, struct moonrail_out, link);
+		tei_list_del(&o->link);
+		if (o->op)
+			moonrail_op_end(o->op, err);
+		free(o);
+	}
+}
+
+void moonrail_out_drop(struct moonrail_out *o, int err)
+{
+	if (o->op)
+		moonrail_op_end(o->op, err);
+	free(o);
+}
+
+/* Replaces a numbered message by an empty one with the same number. */
+static void out_empty(struct moonrail_out *o)
+{
+	struct tei_list *before = o->link.prev;
+	struct moonrail_out *small;
+
+	o->wire.op = MOONRAIL_WIRE_ACK;
+	o->wire.flags = 0;
+	o->wire.id = 0;
+	o->wire.n = 0;
+	o->op = NULL;
+	o->len = (uint32_t)MOONRAIL_HEAD;
+	tei_list_del(&o->link);
+	small = realloc(o, sizeof(*o) + MOONRAIL_HEAD);
+	tei_list_insert_after(before, small ? &small->link : &o->link);
+}
+
+void moonrail_out_empty_list(struct tei_list *l, int err)
+{
+	struct moonrail_out *o, *tmp;
+	struct moonrail_op *op;
+
+	tei_list_foreach_safe(o, tmp, l, struct moonrail_out, link) {
+		if (moonrail_out_is_answer(o->wire.op))
+			continue;
+		op = o->op;
+		out_empty(o);
+		if (op)
+			moonrail_op_end(op, err);
+	}
+}
+
+void moonrail_out_drop_all(struct moonrail_peer *p, int err)
+{
+	moonrail_out_drop_list(&p->queue, err);
+	moonrail_out_drop_list(&p->sent, err);
+	p->nqueue = p->nsent = p->nends = 0;
+	p->mark_seq = 0;
+}
+
+void moonrail_out_restart(struct moonrail_peer *p, int err)
+{
+	moonrail_out_drop_all(p, err);
+	p->next_seq = 1;
+	p->posted_seq = p->asked_seq = p->key_seq = 0;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Read-back checks: only the sender knows that a message has timed out. After
+ * a pause, a receiver may start to read an announced message whose source
+ * buffer has been reused. So the receiver asks after the read whether the
+ * message was still valid (STILL). It need not ask if the sender cannot have
+ * timed out since it announced the message, because the two have exchanged
+ * messages without a pause (moonrail_peer_waits).
+ */
+#include "prov/moonrail/moonrail_int.h"
+
+bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
+{
+	return !p->rail || (ack > p->sure_seq &&
+			    tei_now_ns() < p->heard_us_ns + MOONRAIL_SURE_NS);
+}
+
+void moonrail_peer_ask(struct moonrail_op *op)
+{
+	struct moonrail_peer *p = op->peer;
+	struct moonrail_out *o = NULL;
+
+	op->ep->busy++;
+	if (moonrail_peer_lives(p))
+		o = moonrail_out_new(MOONRAIL_WIRE_STILL, 0);
+	if (!o) {
+		op->type->answered(op, p->err ? p->err : FI_ENOMEM);
+		return;
+	}
+	o->wire.id = op->id;
+	tei_list_add_tail(&p->unsure, &op->link);
+	if (p->silent)			/* a read of the peer's memory has just
+					 * succeeded */
+		moonrail_peer_resume(p);
+	moonrail_stream_send(p, o);
+}
+
+/* Answers a read-back check. Returns false if memory is short; the peer then
+ * repeats the check. */
+bool moonrail_read_back_query(struct moonrail_peer *p,
+			      const struct moonrail_wire *w,
+			      const uint8_t *payload, uint32_t len)
+{
+	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_STILL_IS, 0);
+	const struct moonrail_op *op;
+
+	(void)payload, (void)len;
+	if (!o)
+		return false;
+	o->wire.id = w->id;
+	o->wire.n = FI_ETIMEDOUT;
+	tei_list_foreach(op, &p->waiting, struct moonrail_op, link)
+		if (op->kind == MOONRAIL_SEND && op->id == w->id)
+			o->wire.n = 0;
+	moonrail_stream_send(p, o);
+	return true;
+}
+
+bool moonrail_read_back_answer(struct moonrail_peer *p,
+			       const struct moonrail_wire *w,
+			       const uint8_t *payload, uint32_t len)
+{
+	struct moonrail_op *op;
+
+	(void)payload, (void)len;
+	tei_list_foreach(op, &p->unsure, struct moonrail_op, link) {
+		if (op->id != w->id)
+			continue;
+		tei_list_del(&op->link);
+		op->type->answered(op, moonrail_wire_err(w->n));
+		break;
+	}
+	return true;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A resolver has found its process: its operations, addresses, keys and queued
+ * messages move to the peer of that process.
+ */
+#include "prov/moonrail/moonrail_int.h"
+
+/* Moves the operations, addresses and queued messages of a resolver to the
+ * known peer that it has found. */
+static void resolver_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out *o;
+	struct moonrail_op *op;
+	uint32_t i;
+
+	from->same = to;
+	moonrail_peer_use(to);
+	moonrail_peer_check_unused(from);
+	to->ntx += from->ntx;
+	from->ntx = 0;
+	for (i = 0; i < MOONRAIL_CLASSES; i++) {
+		to->under[i] += from->under[i];
+		from->under[i] = 0;
+	}
+	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
+		moonrail_op_with(op, to);
+	tei_list_foreach(op, &from->rma, struct moonrail_op, link)
+		moonrail_op_with(op, to);
+	tei_list_splice_tail(&to->waiting, &from->waiting);
+	tei_list_splice_tail(&to->rma, &from->rma);
+	moonrail_key_merge(from, to);
+	if (tei_list_empty(&to->entries))
+		moonrail_peer_resume(to);
+	moonrail_av_merge(from, to);
+	while (!tei_list_empty(&from->queue)) {
+		o = tei_list_first(&from->queue, struct moonrail_out, link);
+		tei_list_del(&o->link);
+		moonrail_stream_send(to, o);
+	}
+	from->nqueue = 0;
+	moonrail_recv_known(to);
+	if (to->err)
+		moonrail_peer_fail(to, to->err);
+}
+
+bool moonrail_peer_found(struct moonrail_peer *p, uint64_t inc)
+{
+	struct tei_rail_peer *rail = tei_rail_peer_known(p->domain->dp, inc);
+	struct moonrail_peer *known = moonrail_peer_find(p->domain, inc);
+
+	if (!rail)
+		return false;
+	tei_rail_peer_put(p->rail);
+	p->rail = rail;
+	if (known) {
+		p->incarnation = inc;
+		resolver_merge(p, known);
+		return true;
+	}
+	moonrail_peer_identify(p, inc);
+	moonrail_stream_flush(p);
+	tei_rail_attend(rail);
+	return true;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The two streams of messages between this domain and each peer.
+ *
+ * A message gets its number when it is queued, and is kept until the peer
+ * acknowledges it. If nothing has been received for a while, a PING requests
+ * an ACK. Messages that were sent before the PING and that the ACK does not
+ * acknowledge are sent again. So a message may be sent several times, but the
+ * receiver handles it once. If the receiver has no room for a message, it
+ * drops the message without acknowledging it, and the sender repeats it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "prov/moonrail/moonrail_int.h"
+
+#define STREAM_OUT_OF_ORDER_MAX (2 * MOONRAIL_WINDOW)
+#define STREAM_LOST_NS	(8 * MOONRAIL_PING_NS)	/* from this PING interval on,
+						 * unacknowledged messages count
+						 * as lost and not only late */
+
+/* --- sending -------------------------------------------------------------- */
+
+/* Posts a message once. reverse: the message may use the reverse path, a
+ * connection that the peer has made. The reverse path is not used while
+ * messages are announced, because the peer reads their bytes over that
+ * connection and the message would queue behind them. */
+static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
+		       bool reverse) TEI_REQUIRES(moonrail_held)
+{
+	uint32_t rail = moonrail_policy_rail(p, o->wire.src_ep, o->policy);
+	struct moonrail_wire w = o->wire;
+	int ret;
+
+	w.ack = p->expected;
+	moonrail_wire_turn(&w);
+	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
+	if (rail)
+		p->prefer = rail - 1;
+	ret = tei_rail_send(p->rail, o->buf, o->len,
+			    reverse && tei_list_empty(&p->waiting), &p->prefer);
+	if (!ret)
+		p->unacked = 0;
+	return ret;
+}
+
+void moonrail_stream_post_loose(struct moonrail_peer *p,
+				enum moonrail_wire_op op, uint16_t flags,
+				bool reverse)
+{
+	struct moonrail_out *o = op == MOONRAIL_WIRE_ACK ?
+		moonrail_flow_ack(p) : moonrail_out_new(op, 0);
+
+	if (!o)
+		return;
+	o->wire.flags = flags;
+	stream_post(p, o, reverse);
+	free(o);
+}
+
+void moonrail_stream_ack(struct moonrail_peer *p)
+{
+	moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
+}
+
+void moonrail_stream_flush(struct moonrail_peer *p)
+{
+	struct moonrail_out *o;
+	int ret = 0;
+
+	while (!tei_list_empty(&p->queue) && p->nsent < MOONRAIL_WINDOW) {
+		o = tei_list_first(&p->queue, struct moonrail_out, link);
+		if (p->nsent == MOONRAIL_WINDOW / 2)
+			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+		if (!p->mark_seq)
+			p->mark_ns = tei_now_ns();
+		ret = stream_post(p, o, true);
+		if (ret)
+			break;
+		if (!p->mark_seq)
+			p->mark_seq = o->wire.seq;
+		tei_list_del(&o->link);
+		tei_list_add_tail(&p->sent, &o->link);
+		p->nqueue--;
+		p->nsent++;
+	}
+	if (ret == -FI_EHOSTUNREACH)
+		moonrail_peer_fail(p, FI_EHOSTUNREACH);
+}
+
+/* Passes a message of the stream to its handler. Returns false if the handler
+ * has no room or memory for it. */
+static bool stream_deliver(struct moonrail_peer *p,
+			   const struct moonrail_wire *w,
+			   const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held)
+{
+	moonrail_message_fn handle = w->op < MOONRAIL_WIRE_OPS ?
+					     p->domain->handlers[w->op] : NULL;
+
+	return !handle || handle(p, w, payload, len);
+}
+
+static int stream_to_self(struct moonrail_peer *p, struct moonrail_out *o)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op = o->op;
+	bool taken = stream_deliver(p, &o->wire, moonrail_out_payload(o),
+				    o->len - (uint32_t)MOONRAIL_HEAD);
+
+	free(o);
+	if (taken && op)
+		moonrail_op_done(op);
+	return taken ? 0 : -FI_EAGAIN;
+}
+
+/* Queues an answer for a peer that has timed out. If too many are queued, ends
+ * the streams, so that a peer that never returns does not hold memory for
+ * ever. */
+static void stream_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->nqueue < 2 * MOONRAIL_QUEUE) {
+		moonrail_out_queue(p, o);
+		moonrail_stream_flush(p);
+		if (p->resumes && !p->silent)
+			moonrail_peer_start_timer(p);
+		return;
+	}
+	p->resumes = false;
+	moonrail_out_drop_all(p, p->err);
+	free(o);
+}
+
+int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
+{
+	int err = p->err;
+
+	if (!p->rail)
+		return stream_to_self(p, o);
+	if (err) {
+		if (p->resumes && moonrail_out_is_answer(o->wire.op))
+			stream_keep_answer(p, o);
+		else
+			moonrail_out_drop(o, err);
+		return 0;
+	}
+	if (!moonrail_flow_park(p, o))
+		moonrail_out_queue(p, o);
+	if (p->incarnation)
+		moonrail_stream_flush(p);
+	if (!p->err)
+		moonrail_peer_start_timer(p);
+	return 0;
+}
+
+/* The function requests an acknowledgement with an empty message at the end of
+ * the stream; its acknowledgement covers all earlier messages. One request is
+ * sent per value of posted_seq. */
+bool moonrail_stream_settled(struct moonrail_peer *p)
+{
+	struct moonrail_out *o;
+
+	if (p->err || (!p->nparked && p->acked > p->posted_seq))
+		return true;
+	if (p->nparked || p->asked_seq == p->posted_seq)
+		return false;
+	o = moonrail_out_new(MOONRAIL_WIRE_ACK, 0);
+	if (!o)
+		return false;
+	o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
+	p->asked_seq = p->posted_seq;
+	moonrail_stream_send(p, o);
+	return p->err;
+}
+
+/* --- receiving ------------------------------------------------------------ */
+
+/* Handles an acknowledged number: the peer has received all messages with
+ * numbers below ack. */
+static void stream_acked(struct moonrail_peer *p, uint64_t ack)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_op *op;
+	struct moonrail_out *o;
+
+	if (ack <= p->acked)
+		return;
+	p->acked = ack;
+	if (p->mark_seq && ack > p->mark_seq) {
+		if (p->mark_ns > p->heard_us_ns + MOONRAIL_SURE_NS)
+			p->sure_seq = p->mark_seq;
+		p->heard_us_ns = p->mark_ns;
+		p->mark_seq = 0;
+	}
+	while (!tei_list_empty(&p->sent)) {
+		o = tei_list_first(&p->sent, struct moonrail_out, link);
+		if (o->wire.seq >= ack)
+			break;
+		tei_list_del(&o->link);
+		p->nsent--;
+		op = o->op;
+		free(o);
+		if (op)
+			moonrail_op_done(op);
+	}
+	p->ping_wait_ns = MOONRAIL_PING_NS;
+	moonrail_stream_flush(p);
+}
+
+/* Handles the answer to a PING: repeats the messages that were sent before the
+ * PING and that the peer does not have. */
+static void stream_send_again(struct moonrail_peer *p, uint64_t ack)
+	TEI_REQUIRES(moonrail_held)
+{
+	bool late = p->ping_wait_ns >= STREAM_LOST_NS;
+	struct moonrail_out *o;
+
+	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
+		if (o->wire.seq >= p->ping_seq)
+			return;
+		if (o->wire.seq < ack)
+			continue;
+		if (late)
+			tei_rail_no_reverse_path(p->rail);
+		late = false;
+		if (stream_post(p, o, false))
+			return;
+	}
+}
+
+static void stream_keep_out_of_order(struct moonrail_peer *p, uint64_t seq,
+				     struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out_of_order *e, *at;
+	struct tei_list *pos = &p->out_of_order;
+
+	tei_list_foreach(at, &p->out_of_order, struct moonrail_out_of_order,
+			  link) {
+		if (at->seq == seq)
+			goto out_drop;
+		if (at->seq > seq)
+			break;
+		pos = &at->link;
+	}
+	e = p->nearly < STREAM_OUT_OF_ORDER_MAX ? malloc(sizeof(*e)) : NULL;
+	if (!e)
+		goto out_drop;
+	e->seq = seq;
+	e->message = m;
+	tei_list_insert_after(pos, &e->link);
+	p->nearly++;
+	return;
+out_drop:
+	tei_rail_message_free(m);
+}
+
+static void stream_wire(const struct tei_rail_message *m,
+			struct moonrail_wire *w)
+{
+	memcpy(w, m->data, sizeof(*w));
+	moonrail_wire_turn(w);
+}
+
+static bool stream_take(struct moonrail_peer *p,
+			const struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_wire w;
+
+	stream_wire(m, &w);
+	if (!stream_deliver(p, &w, m->data + sizeof(w),
+			    m->len - (uint32_t)sizeof(w)))
+		return false;
+	p->expected++;
+	p->unacked += w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;
+	return true;
+}
+
+static void stream_take_out_of_order(struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_out_of_order *e;
+
+	while (!tei_list_empty(&p->out_of_order)) {
+		e = tei_list_first(&p->out_of_order,
+				   struct moonrail_out_of_order, link);
+		if (e->seq > p->expected)
+			return;
+		if (e->seq == p->expected && !stream_take(p, e->message))
+			return;
+		tei_list_del(&e->link);
+		p->nearly--;
+		tei_rail_message_free(e->message);
+		free(e);
+	}
+}
+
+static void stream_handle(struct moonrail_peer *p,
+			  const struct moonrail_wire *w,
+			  struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held)
+{
+	p->since_ns = 0;
+	if (!w->seq && w->op == MOONRAIL_WIRE_ACK &&
+	    moonrail_flow_heard(p, w, m->data + sizeof(*w),
+				m->len - (uint32_t)sizeof(*w)))
+		moonrail_stream_flush(p);
+	stream_acked(p, w->ack);
+	if (!w->seq) {
+		if (w->op == MOONRAIL_WIRE_PING)
+			/* not over the reverse path, because it may be the
+			 * reverse path that loses messages */
+			moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK,
+						   MOONRAIL_WIRE_ECHO, false);
+		else if (w->flags & MOONRAIL_WIRE_ECHO)
+			stream_send_again(p, w->ack);
+		tei_rail_message_free(m);
+		return;
+	}
+	if (w->seq > p->expected) {
+		stream_keep_out_of_order(p, w->seq, m);
+		return;
+	}
+	if (w->seq == p->expected && stream_take(p, m))
+		stream_take_out_of_order(p);
+	tei_rail_message_free(m);
+	if (p->unacked >= MOONRAIL_ACK_EVERY ||
+	    w->flags & MOONRAIL_WIRE_WANT_ACK)
+		moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
+}
+
+void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
+{
+	uint64_t inc = tei_rail_peer_incarnation(m->peer);
+	struct moonrail_peer *p = moonrail_peer_find(d, inc);
+	struct moonrail_wire w;
+
+	if (m->len < sizeof(w))
+		goto out_drop;
+	stream_wire(m, &w);
+	if (!p) {
+		tei_rail_peer_hold(m->peer);
+		p = moonrail_peer_new(d, inc, m->peer);
+		/* the peer may have sent BYE in the meantime */
+		tei_rail_attend(m->peer);
+	}
+	if (!p || !moonrail_peer_lives(p))
+		goto out_drop;
+	if (p->silent || tei_list_empty(&p->entries))
+		moonrail_peer_resume(p);
+	if (w.version != MOONRAIL_WIRE_VERSION) {
+		TEI_ERROR("prov",
+			  "peer: its provider protocol has version %u, this process has version %u; use the same release of moonrail in both",
+			  w.version, MOONRAIL_WIRE_VERSION);
+		moonrail_peer_fail(p, FI_ENOPROTOOPT);
+		goto out_drop;
+	}
+	stream_handle(p, &w, m);
+	return;
+out_drop:
+	tei_rail_message_free(m);
+}

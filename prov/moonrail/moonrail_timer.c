@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The timer of a peer: requests acknowledgements, and fails a peer that is
+ * silent.
+ */
+#include "prov/moonrail/moonrail_int.h"
+
+#define TIMER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
+						 * a BYE */
+#define TIMER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* the timer is so late only if
+						 * this process was suspended */
+#define TIMER_PING_MAX	(200 * TEI_NS_PER_MS)
+
+/* Returns true if the peer has timed out. The time by which the timer is late
+ * does not count if this process was suspended. */
+static bool timer_expired(struct moonrail_peer *p, uint64_t now)
+{
+	uint64_t max = p->domain->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t late = now - p->ping_ns;
+
+	if (!p->since_ns)
+		p->since_ns = now;
+	if (late > TIMER_LATE_NS)
+		p->since_ns = p->since_ns + late < now ? p->since_ns + late :
+							  now;
+	return now - p->since_ns > max;
+}
+
+/* Returns true if no PING is needed: messages have been acknowledged since the
+ * last run, or nothing is owed and new messages were sent. */
+static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
+{
+	bool moves = p->acked != p->look_acked ||
+		     (!answer_pending && p->next_seq != p->look_seq);
+
+	if (!answer_pending)
+		p->since_ns = 0;
+	p->look_acked = p->acked;
+	p->look_seq = p->next_seq;
+	return moves;
+}
+
+/*
+ * Handles the BYE of a peer. Messages from before the BYE may still arrive over
+ * another rail, or a thread may have read them and not handled them yet. These
+ * messages are still accepted: the peer fails only TIMER_LAST_NS later.
+ */
+static uint64_t timer_peer_gone(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (!p->gone_ns)
+		p->gone_ns = now + TIMER_LAST_NS;
+	if (now < p->gone_ns)
+		return p->gone_ns;
+	moonrail_peer_fail(p, FI_ECONNRESET);
+	return 0;
+}
+
+static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	bool answer_pending;
+
+	if (p->incarnation && tei_rail_peer_gone(p->rail))
+		return timer_peer_gone(p, now);
+	moonrail_recv_tell(p);
+	if (p->incarnation)
+		moonrail_stream_flush(p);
+	/* the operations must time out if the peer does not send an answer that
+	 * it owes */
+	answer_pending =
+		!p->silent &&
+		(p->nends || !tei_list_empty(&p->queue) ||
+		 !tei_list_empty(&p->sent) || p->nparked ||
+		 !tei_list_empty(&p->waiting) || !tei_list_empty(&p->unsure) ||
+		 !tei_list_empty(&p->rma));
+	if (!p->ping_ns || now < p->ping_ns)
+		return p->ping_ns || !answer_pending ? p->ping_ns
+						     : now + MOONRAIL_PING_NS;
+	if (timer_moves(p, answer_pending)) {
+		p->ping_wait_ns = MOONRAIL_PING_NS;
+		p->ping_ns = now + p->ping_wait_ns;
+		return p->ping_ns;
+	}
+	if (!answer_pending) {
+		p->ping_ns = 0;
+		return 0;
+	}
+	if (timer_expired(p, now)) {
+		moonrail_peer_fail(p, FI_ETIMEDOUT);
+		return 0;
+	}
+	if (p->incarnation) {
+		p->ping_seq = tei_list_empty(&p->sent) ? p->next_seq :
+			      tei_container_of(p->sent.prev,
+					       struct moonrail_out,
+					       link)->wire.seq + 1;
+		moonrail_stream_post_loose(p, MOONRAIL_WIRE_PING, 0, false);
+	}
+	p->ping_wait_ns = p->ping_wait_ns * 2 < TIMER_PING_MAX ?
+				  p->ping_wait_ns * 2 : TIMER_PING_MAX;
+	p->ping_ns = now + p->ping_wait_ns;
+	return p->ping_ns;
+}
+
+/* Runs a peer that has failed. */
+static uint64_t timer_run_failed(struct moonrail_peer *p, uint64_t now)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (p->unsure_ns && now >= p->unsure_ns)
+		moonrail_peer_end_waiting(p);
+	return p->unsure_ns;
+}
+
+uint64_t moonrail_peer_run(struct moonrail_domain *d,
+			   struct tei_rail_peer *rail, uint64_t now)
+{
+	uint64_t inc = tei_rail_peer_incarnation(rail);
+	struct moonrail_peer *p;
+
+	if (inc) {
+		p = moonrail_peer_find(d, inc);
+		if (!p || p->rail != rail)
+			return 0;
+		return moonrail_peer_lives(p) ? timer_run(p, now)
+					      : timer_run_failed(p, now);
+	}
+	/* a resolver */
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
+		if (p->rail != rail || p->same)
+			continue;
+		if (!moonrail_peer_lives(p))
+			return timer_run_failed(p, now);
+		inc = tei_rail_peer_found(rail);
+		return inc && moonrail_peer_found(p, inc) ? 0
+							  : timer_run(p, now);
+	}
+	return 0;
+}
+
+bool moonrail_peer_flushed(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
+		if (moonrail_peer_receives(p) &&
+		    (p->nqueue || p->nsent || p->nparked || p->nends))
+			return false;
+	return true;
+}
+
+bool moonrail_peer_confirmed(struct moonrail_domain *d)
+{
+	struct moonrail_peer *p;
+	bool all = true;
+
+	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
+		if (!p->unacked || !moonrail_peer_receives(p) ||
+		    tei_rail_peer_gone(p->rail))
+			continue;
+		/* the ACK must be sent before the BYE of this domain */
+		moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK, 0, false);
+		all = all && !p->unacked;
+	}
+	return all;
+}
