@@ -33,7 +33,6 @@ my %limit = (
 	'header meta/meta_zookeeper_int.h'      => 520,
 	'header meta/tei_meta.h'                => 850,
 	'header prov/local/local_int.h'         => 430,
-	'header prov/moonrail/moonrail_int.h'   => 1400,
 	'header prov/rail/rail_int.h'           => 2500,
 	'header prov/rail/tei_rail.h'           => 850,
 	'struct engine'                         => 63,

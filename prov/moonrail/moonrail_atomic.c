@@ -8,7 +8,18 @@
 #include <string.h>
 
 #include "prov/moonrail/moonrail_amo.h"
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
 
 /* A range of elements at the target, as in the message. After the last range
  * the operands follow, then the compare values. */

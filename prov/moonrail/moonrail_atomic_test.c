@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_wire.h"
 #include "prov/moonrail/moonrail_test.h"
 
 /* Posts an atomic to an address at which no process listens, and then handles a

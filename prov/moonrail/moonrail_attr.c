@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "prov/moonrail/moonrail_amo.h"
+#include "prov/moonrail/moonrail_info.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_wire.h"
 
 #define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits are free */
 #define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED of 2.x */

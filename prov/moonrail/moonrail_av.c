@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "util/list.h"
 
 static struct moonrail_av *av_of(struct fid_av *fid)
 {

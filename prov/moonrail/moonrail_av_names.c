@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_av.h"
 
 #define NAMES_MAX	256	/* longest name, bytes */
 

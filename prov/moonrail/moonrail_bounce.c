@@ -25,7 +25,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "prov/moonrail/moonrail_bounce.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/log.h"
 #include "util/thread.h"
 
 #define BOUNCE_SIZES	3

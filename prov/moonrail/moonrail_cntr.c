@@ -4,7 +4,11 @@
  */
 #include <stdlib.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "util/clock.h"
+#include "util/list.h"
 
 #define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
 						 * fi_cntr_wait sleeps */

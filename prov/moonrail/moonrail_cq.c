@@ -6,7 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/log.h"
 
 #define CQ_EMPTY_LOOKS	50	/* empty polls before the thread yields; takes
 				 * about 50 us */

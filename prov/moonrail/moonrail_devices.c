@@ -10,7 +10,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "prov/moonrail/moonrail_info.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/rail/tei_rail.h"
+#include "util/settings.h"
 
 /* Returns the list of rails in the environment, or NULL. */
 static const char *devices_text(void)

@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/log.h"
+
 /*
  * The events of the data plane: its callbacks, and the part of the provider
  * that handles each event.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 /* Time after which dispatch_attend is called again if the lock is taken. */
 #define DISPATCH_BUSY_NS	(100 * TEI_NS_PER_US)

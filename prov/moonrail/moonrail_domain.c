@@ -8,8 +8,25 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_bounce.h"
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "prov/moonrail/moonrail_info.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/log.h"
 #include "util/secret.h"
+#include "util/settings.h"
 
 #define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* drain of the lanes in
 						 * fi_close */

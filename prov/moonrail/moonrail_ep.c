@@ -5,7 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_fabric.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "util/clock.h"
+#include "util/list.h"
 
 #define EP_FLUSH_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for messages in
 						 * fi_close */

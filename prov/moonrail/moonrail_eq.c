@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "util/clock.h"
+#include "util/list.h"
 
 struct eq_event {
 	struct tei_list link;

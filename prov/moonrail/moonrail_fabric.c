@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
 
 static int fabric_no_pep(struct fid_fabric *fabric, struct fi_info *info,
 			 struct fid_pep **pep, void *context)

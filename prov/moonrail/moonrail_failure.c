@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+
 /*
  * The failure of a peer.
  *
@@ -22,7 +29,6 @@
  * announced buffers until no receiver can rely on moonrail_peer_waits any
  * longer (FAILURE_UNSURE_NS).
  */
-#include "prov/moonrail/moonrail_int.h"
 
 /* MOONRAIL_SURE_NS, and time for a read to end. */
 #define FAILURE_UNSURE_NS	(1000 * TEI_NS_PER_MS)

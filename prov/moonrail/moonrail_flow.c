@@ -24,7 +24,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
 
 #define FLOW_MOST	1024u		/* largest number of endpoints in one
 					 * list */

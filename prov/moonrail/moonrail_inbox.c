@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+
 /*
  * The lock of a domain, and the inbox. The callbacks of the data plane put
  * events into the inbox, and the thread that holds the lock passes them on.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 /* Takes one event from the inbox: a message, in *m, or a task. Messages come
  * first. */

@@ -10,7 +10,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "prov/moonrail/moonrail_info.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "util/settings.h"
 
 static void init_cleanup(void)
 {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_info.h"
+#include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_test.h"
 
 /* init_stands_in: the stand-in answers instead of the real function; init_rdma:

@@ -5,7 +5,9 @@
  */
 #include <stdlib.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "util/list.h"
 
 /* Mixes the peer into the hash, because many peers may have chosen the same
  * keys. */

@@ -6,7 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_bounce.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
 
 /* Limits of the tasks of one operation. Each cut between two tasks is the end
  * of an iov entry or of a remote range; each task may be divided among

@@ -5,8 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_fabric.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
 #include "topo/tei_topo.h"
+#include "util/clock.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "util/secret.h"
 

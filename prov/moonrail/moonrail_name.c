@@ -8,7 +8,9 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/rail/tei_rail.h"
 
 size_t moonrail_sockaddr_len(const void *addr)
 {

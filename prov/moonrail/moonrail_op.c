@@ -5,7 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_bounce.h"
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "util/list.h"
 
 bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
 {

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "util/clock.h"
+
 /*
  * Enforces the message orders that the data plane does not guarantee by itself.
  *
@@ -14,7 +21,6 @@
  * Operations are counted per process, for all endpoints of the domain together.
  * So operations may be refused without need, but no order is broken.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 /* Time for which a refused operation prevents operations of other classes from
  * starting; each new attempt of the operation restarts this time. */

@@ -6,6 +6,12 @@
 #include <string.h>
 
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
 
 /* Returns true for messages that carry an operation of this domain. Returns
  * false for answers to operations of the peer, because their sequence may never

@@ -5,7 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
 
 /* --- references ----------------------------------------------------------- */
 

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_test.h"
 #include "prov/rail/rail_int.h"
 

@@ -9,7 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_bounce.h"
+#include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/log.h"
 
 #define PIN_IDLE	512	/* limit of unused pinned ranges */
 #define PIN_WAIT_NS	(5 * TEI_NS_PER_SEC)

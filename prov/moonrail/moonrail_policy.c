@@ -6,7 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/rail/tei_rail.h"
+#include "util/log.h"
 
 #define POLICY_PART	4096u	/* smallest stripe, bytes */
 

@@ -5,7 +5,11 @@
  */
 #include <stdlib.h>
 
+#include "prov/moonrail/moonrail_cq.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "util/list.h"
 
 /* One object of a poll set, which holds a reference to it. */
 struct poll_member {

@@ -1,4 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_ep.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+
 /*
  * Read-back checks: only the sender knows that a message has timed out. After
  * a pause, a receiver may start to read an announced message whose source
@@ -7,7 +17,6 @@
  * timed out since it announced the message, because the two have exchanged
  * messages without a pause (moonrail_peer_waits).
  */
-#include "prov/moonrail/moonrail_int.h"
 
 bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 {

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_msg.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+
 /*
  * A resolver has found its process: its operations, addresses, keys and queued
  * messages move to the peer of that process.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 /* Moves the operations, addresses and queued messages of a resolver to the
  * known peer that it has found. */

@@ -5,7 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
 
 /* --- keys ---------------------------------------------------------------- */
 

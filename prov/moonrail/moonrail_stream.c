@@ -12,7 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/log.h"
 
 #define STREAM_OUT_OF_ORDER_MAX (2 * MOONRAIL_WINDOW)
 #define STREAM_LOST_NS	(8 * MOONRAIL_PING_NS)	/* from this PING interval on,

@@ -2,7 +2,9 @@
 #ifndef TEI_PROV_MOONRAIL_MOONRAIL_TEST_H
 #define TEI_PROV_MOONRAIL_MOONRAIL_TEST_H
 
-#include "prov/moonrail/moonrail_int.h"
+#include <rdma/fi_endpoint.h>
+
+#include "prov/moonrail/moonrail_domain.h"
 #include "util/tei_test.h"
 
 #define TEST_WAIT_NS	(20 * TEI_NS_PER_SEC)

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_fabric.h"
+#include "prov/moonrail/moonrail_info.h"
+#include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_test.h"
 
 #include <arpa/inet.h>

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_rma.h"
+#include "prov/moonrail/moonrail_stream.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+
 /*
  * The timer of a peer: requests acknowledgements, and fails a peer that is
  * silent.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 #define TIMER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
 						 * a BYE */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include "prov/moonrail/moonrail_fabric.h"
+
 /*
  * Calls that the provider does not support: some calls of each object, and
  * collective operations. libfabric calls them without checking that the table
  * exists.
  */
-#include "prov/moonrail/moonrail_int.h"
 
 int moonrail_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {

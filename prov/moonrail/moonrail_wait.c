@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_fabric.h"
 
 int moonrail_wait_open(enum fi_wait_obj kind, struct moonrail_wait *w)
 {

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_DOMAIN_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_DOMAIN_H
+
+/*
+ * Domains, their lock, and the inbox of events.
+ */
+
+#include <pthread.h>
+#include <rdma/fi_domain.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_name.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+
+struct moonrail_bounces;
+struct moonrail_fabric;
+struct moonrail_peer;
+struct moonrail_pin;
+struct moonrail_task;
+
+#define MOONRAIL_HASH	256u
+
+/* Returns the list of a hash table that holds the entries with this key or
+ * incarnation. */
+static inline struct tei_list *moonrail_bucket(struct tei_list *hash,
+					       uint64_t key)
+{
+	return &hash[(key ^ key >> 32) % MOONRAIL_HASH];
+}
+
+/* The receivers of a domain's events. Each function is called with the domain's
+ * lock held, by the thread that has it: this may be another thread than the one
+ * that added the event, and later. */
+struct moonrail_inbox_ops {
+	/* Handles a message of the data plane and frees it. */
+	void (*message)(struct moonrail_domain *d, struct tei_rail_message *m);
+	/* Handles the end of a task. */
+	void (*task_done)(struct moonrail_task *task);
+	/* Frees the objects that have become unused while the lock was
+	 * held. */
+	void (*free_unused)(struct moonrail_domain *d);
+};
+
+/* The events of a domain that no thread has handled yet, and the threads that
+ * wait for a change. */
+struct moonrail_inbox {
+	const struct moonrail_inbox_ops *ops; /* fixed */
+	struct tei_mutex lock;		/* guards messages and tasks; a leaf */
+	struct tei_list messages;	/* tei_rail_message.link */
+	struct tei_list tasks;		/* moonrail_task.link */
+	pthread_cond_t cond;		/* events has changed */
+	/* atomic */
+	uint32_t sleepers;		/* threads that wait on cond */
+	uint32_t n;			/* length of messages and tasks */
+	uint64_t events;		/* counter of completions and other
+					 * changes */
+};
+
+/* Handles a message of the stream of a peer. Returns false if there is no room
+ * or memory for the message now; the sender repeats the message. */
+typedef bool (*moonrail_message_fn)(struct moonrail_peer *peer,
+				    const struct moonrail_wire *w,
+				    const uint8_t *payload, uint32_t len);
+
+/*
+ * Created by fi_domain, freed by fi_close.
+ */
+struct moonrail_domain {
+	/* fixed */
+	struct fid_domain fid;
+	struct moonrail_fabric *fabric;
+	struct tei_settings settings;
+	struct moonrail_policies policies;
+	struct tei_rail_dp *dp;
+	uint64_t incarnation;
+	bool virt_addr, prov_key;	/* properties of the domain's keys, from
+					 * mr_mode */
+	uint32_t format;		/* addr_format of its addresses */
+	struct moonrail_name source;	/* address of the only local rail to
+					 * publish; len 0: any rail */
+	const moonrail_message_fn *handlers; /* by enum moonrail_wire_op */
+	struct moonrail_bounces *bounces; /* NULL: no rail pins memory or
+					   * requires registered local memory */
+	bool bounces_local;		/* local memory of tasks must be
+					 * registered */
+	bool closing;			/* the domain is closing: messages are
+					 * dropped */
+
+	struct tei_mutex lock;		/* guards the fields below */
+	bool counts;			/* a counter of this domain counts
+					 * remote accesses: peers must report
+					 * their reads and writes of this
+					 * domain's memory */
+	struct tei_list peers;		/* moonrail_peer.link */
+	struct tei_list idle;		/* peers that may have become unused:
+					 * .idle_link */
+	struct tei_list known[MOONRAIL_HASH]; /* peers whose incarnation is
+					       * known, hashed by it:
+					       * moonrail_peer.hash_link */
+	struct tei_list eps;		/* moonrail_ep.link */
+	struct tei_list cntrs;		/* moonrail_cntr.link */
+	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
+	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, by peer and key;
+					      * moonrail_key.hash_link */
+	struct moonrail_pin **pins;	/* sorted by address */
+	uint32_t npins, pins_cap;
+	uint32_t ngoing;		/* number of pinned ranges that were
+					 * removed from pins and are not
+					 * unregistered yet */
+	uint64_t pin_clock;
+	uint64_t next_id;
+	uint32_t next_ep;
+	uint32_t turn;			/* next rail for MOONRAIL_ROUND_ROBIN */
+
+	struct moonrail_inbox inbox;
+
+	uint32_t refs;			/* objects opened on the domain;
+					 * atomic */
+};
+
+/* --- moonrail_domain.c --------------------------------------------------- */
+int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
+			 struct fid_domain **domain, void *context);
+/* Returns true if a domain with this info would try RDMA devices first:
+ * libfabric offers at least one that the settings and the info allow. */
+bool moonrail_domain_rdma(const struct tei_settings *s,
+			  const struct fi_info *info);
+
+/* --- moonrail_dispatch.c ------------------------------------------------- */
+/* The functions that the data plane of each domain calls. */
+extern const struct tei_rail_ops moonrail_rail_ops;
+extern const struct moonrail_inbox_ops moonrail_inbox_ops;
+/* Handlers of the messages of a stream, by enum moonrail_wire_op. The stream
+ * itself handles the messages without a handler. */
+extern const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS];
+
+/* --- moonrail_inbox.c ---------------------------------------------------- */
+void moonrail_inbox_init(struct moonrail_domain *d,
+			 const struct moonrail_inbox_ops *ops);
+void moonrail_inbox_fini(struct moonrail_domain *d);
+/* Adds an event, and handles the inbox if the domain's lock is free. Called
+ * without the lock, by any thread. */
+void moonrail_inbox_add_message(struct moonrail_domain *d,
+				struct tei_rail_message *m);
+void moonrail_inbox_add_task(struct moonrail_domain *d,
+			     struct moonrail_task *task);
+void moonrail_enter(struct moonrail_domain *d) TEI_ACQUIRE(moonrail_held);
+bool moonrail_try_enter(struct moonrail_domain *d)
+	TEI_TRY_ACQUIRE(true, moonrail_held);
+/* Handles the inbox, frees unused peers, and releases the lock. */
+void moonrail_leave(struct moonrail_domain *d) TEI_RELEASE(moonrail_held);
+/* Handles all events in the inbox. */
+void moonrail_drain(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held);
+/*
+ * Adds or drops the reference of an object that was opened on the domain.
+ * fi_close frees the domain once refs is 0, and moonrail_leave still reads the
+ * domain after it has released the lock. So an object drops its reference only
+ * after moonrail_leave, and does not touch the domain afterwards.
+ */
+static inline void moonrail_domain_ref(struct moonrail_domain *d)
+{
+	__atomic_fetch_add(&d->refs, 1, __ATOMIC_RELAXED);
+}
+
+static inline void moonrail_domain_unref(struct moonrail_domain *d)
+{
+	__atomic_fetch_sub(&d->refs, 1, __ATOMIC_RELEASE);
+}
+
+/* Counts a completion or another change and wakes the threads in
+ * moonrail_sleep. */
+void moonrail_notify(struct moonrail_domain *d);
+/* Sleeps until the event counter differs from seen, but at most ns nanoseconds,
+ * while the progress thread polls the lanes. Must be called without a lock. */
+void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns);
+static inline uint64_t moonrail_events(const struct moonrail_domain *d)
+{
+	return __atomic_load_n(&d->inbox.events, __ATOMIC_SEQ_CST);
+}
+/* Polls the lanes. Call without a lock. */
+void moonrail_progress(struct moonrail_domain *d);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_DOMAIN_H */

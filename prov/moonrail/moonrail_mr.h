@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_MR_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_MR_H
+
+/*
+ * Memory registrations of the application, and the pinned ranges that they
+ * consist of.
+ */
+
+#include <rdma/fi_domain.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
+
+struct moonrail_cntr;
+struct moonrail_ep;
+struct moonrail_peer;
+
+struct moonrail_mr {
+	struct fid_mr fid;
+	struct moonrail_domain *domain;
+	struct tei_list link;
+	char *addr;
+	/* told: number of peers that the key was sent to. */
+	uint64_t len, key, access, notified;
+	struct moonrail_cntr *cntr[2];	/* counters of remote reads and remote
+					 * writes */
+};
+
+/* A pinned range: a registration of the data plane. Pinned ranges never
+ * overlap. */
+struct moonrail_pin {
+	struct tei_list link;		/* in a list of ranges to unregister */
+	char *addr;
+	uint64_t len, used;
+	uint32_t refs;
+	uint32_t mrs;			/* number of refs that are registrations
+					 * of the application */
+	bool coming;			/* is being registered */
+	bool old;			/* a part of the range belongs to no
+					 * open registration and may have been
+					 * unmapped; used only if a rail pins
+					 * memory */
+};
+
+/* --- moonrail_pin.c, moonrail_mr.c --------------------------------------- */
+extern struct fi_ops_mr moonrail_mr_ops;
+/*
+ * Registers a range with the data plane, except for the parts that are
+ * registered already, and takes a reference to each pinned range that it
+ * touches. mr: for a registration of the application; the lock is released
+ * while memory is registered. May wait for the progress thread, so only threads
+ * of the application call it. Returns:
+ *
+ *	0		success
+ *	-FI_EAGAIN	a part is being registered or unregistered, or a
+ *			closed registration of it is still in use
+ *	-FI_EBUSY	a part was left by a closed registration, and another
+ *			open registration shares its pinned range
+ *	-FI_ENOMEM	no memory, or the registration failed
+ */
+int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
+		 bool mr) TEI_REQUIRES(moonrail_held);
+/* Must be called before moonrail_unpin for a registration of the application,
+ * after the registration has left domain->mrs. Marks the pinned ranges of which
+ * the other open registrations cover only a part (moonrail_pin.old). */
+void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
+			 uint64_t len) TEI_REQUIRES(moonrail_held);
+/* Drops a reference to each pinned range within the given range. gone: receives
+ * the pinned ranges without references, for moonrail_pin_drop. If gone is NULL,
+ * these pinned ranges stay registered, because they will probably be used
+ * again; if rails pin memory, the bounce thread unregisters them. */
+void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
+		    struct tei_list *gone) TEI_REQUIRES(moonrail_held);
+/* Unregisters the pinned ranges of the list; afterwards no peer can access
+ * them. Waits for peers, and a peer may be suspended. Therefore only threads of
+ * the application and the bounce thread may call this function, without the
+ * lock. */
+void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
+/* Unregisters the pinned range that has been unused for longest if too many are
+ * unused. Waits as moonrail_pin_drop does. */
+void moonrail_pin_trim(struct moonrail_domain *d);
+void moonrail_pin_free_all(struct moonrail_domain *d);
+/* Returns true if the range lies in one pinned range that an open registration
+ * of the application covers, so that tasks can use it. */
+bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
+		     uint64_t len) TEI_REQUIRES(moonrail_held);
+/* Returns the open registration with that key, or NULL. */
+struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* Sends the peer a KEY_IS that describes the registration with this key, or
+ * says that there is none. Returns false if memory is short. */
+bool moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* Handles KEY: answers the query. */
+bool moonrail_mr_query(struct moonrail_peer *peer,
+		       const struct moonrail_wire *w, const uint8_t *payload,
+		       uint32_t len) TEI_REQUIRES(moonrail_held);
+/* Requests all peers to report their reads and writes of this domain's memory.
+ * Waits up to 2 s for the peers' acknowledgements and releases the lock
+ * meanwhile. Only threads of the application may call this function. */
+void moonrail_mr_want_events(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/*
+ * Counts one operation of a peer through an endpoint of this domain, on the
+ * memory of n keys. reads: the operation has returned bytes; writes: it has
+ * changed bytes; a fetching atomic does both. According to fi_endpoint(3) and
+ * fi_mr(3), the endpoint counts an operation that does both as a read only, and
+ * a registration's counter of writes counts every operation that changes the
+ * registration.
+ */
+void moonrail_mr_count(struct moonrail_domain *d, const struct moonrail_ep *ep,
+		       const uint64_t *keys, uint32_t n, bool reads,
+		       bool writes) TEI_REQUIRES(moonrail_held);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_MR_H */

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_OP_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_OP_H
+
+/*
+ * Operations of the application that are under way.
+ */
+
+#include <rdma/fi_rma.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+
+struct moonrail_block;
+struct moonrail_ep;
+struct moonrail_peer;
+
+/* A task of the data plane that belongs to an operation. Part of op->tasks.
+ * When the task has ended, it waits in the inbox for a thread that holds the
+ * domain's lock. */
+struct moonrail_task {
+	struct tei_rail_task task;
+	struct tei_list link;		/* domain->inbox.tasks */
+	struct moonrail_op *op;
+	enum tei_rail_end end;
+};
+
+enum moonrail_kind {
+	MOONRAIL_RECV,
+	MOONRAIL_SEND,
+	MOONRAIL_RMA,
+	MOONRAIL_ATOMIC,		/* iov: results; link: in
+					 * peer->waiting */
+};
+
+/* What differs between the kinds of operations. The functions that move bytes
+ * and those that exchange messages with peers report to the owner of the kind
+ * through this table, with the domain's lock held. */
+struct moonrail_op_type {
+	enum moonrail_kind kind;
+	/* Handles the end of the operation's move: op->err is 0 or FI_E*. NULL:
+	 * operations of this kind move no bytes. */
+	void (*moved)(struct moonrail_op *op);
+	/* Starts a move again that has waited for a bounce buffer, which is
+	 * op->block now. at: the n remote ranges of the move. */
+	void (*restart)(struct moonrail_op *op,
+			const struct moonrail_wire_piece *at, uint32_t n);
+	/* Ends the wait of the operation, which is in no list any longer, for
+	 * an answer of its peer. err: FI_E*, or 0. */
+	void (*answered)(struct moonrail_op *op, int err);
+};
+
+/* The classes of operations that message orders distinguish. Receives have no
+ * class. */
+enum moonrail_class {
+	MOONRAIL_CLASS_SEND,
+	MOONRAIL_CLASS_READ,
+	MOONRAIL_CLASS_WRITE,
+	MOONRAIL_CLASS_ATOMIC,
+	MOONRAIL_CLASSES,
+};
+
+/*
+ * One operation of the application that is under way. Created by the call of
+ * the application, freed when the operation completes.
+ */
+struct moonrail_op {
+	struct tei_list link;		/* ep->recvs[], peer->waiting,
+					 * peer->rma, peer->unsure, or in no
+					 * list */
+	const struct moonrail_op_type *type;
+	enum moonrail_kind kind;	/* type->kind */
+	struct moonrail_ep *ep;
+	struct moonrail_peer *peer;
+	void *context;
+	uint64_t flags;			/* flags of its completion */
+	bool quiet;			/* no completion if it succeeds */
+	int err;			/* FI_E* */
+	uint32_t niov, nrma;
+	struct iovec iov[MOONRAIL_IOV];
+	uint64_t total;			/* bytes of iov */
+	uint64_t id;
+	void *copy;			/* copy of injected bytes, or NULL */
+	struct moonrail_block *block;	/* bounce buffer that its bytes pass
+					 * through, or NULL */
+	uint32_t left;			/* number of tasks under way */
+	bool lost;			/* a task has failed */
+	bool heard;			/* the peer no longer reads the bytes of
+					 * this operation */
+	struct moonrail_task *tasks;
+	/* receive */
+	struct moonrail_peer *from;	/* expected sender; NULL: any */
+	uint32_t from_ep;		/* number of the expected endpoint */
+	struct moonrail_op *multi;	/* the multi-receive that this is a part
+					 * of */
+	uint32_t parts;			/* of a multi-receive: number of its
+					 * parts under way */
+	uint64_t tag, ignore, data, got, cut;
+	uint64_t rts_ack;		/* acknowledged number in the RTS of the
+					 * message that is being read */
+	uint32_t src_ep;
+	bool peek;			/* not counted by a counter */
+	/* send */
+	uint32_t npin;			/* entries of iov that are pinned */
+	/* remote memory access */
+	struct fi_rma_iov rma[MOONRAIL_IOV];
+	bool write, has_data, event;
+	bool certain;			/* completes when the peer has
+					 * acknowledged DONE */
+};
+
+/* --- moonrail_op.c ------------------------------------------------------- */
+/* Returns true if the total length exceeds MOONRAIL_MESSAGE or overflows. */
+bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
+/* moonrail_op_begin counts an operation as under way at its endpoint and its
+ * peer; moonrail_op_undo reverses the count. */
+void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Reports the end of an operation to the application and frees it. */
+void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Sets op->err, then does the same. */
+void moonrail_op_end(struct moonrail_op *op, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Creates an operation without a peer. Returns NULL if memory is short. */
+struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
+				    const struct moonrail_op_type *type,
+				    void *context);
+/* Creates an operation to a peer. flags: those of the application's call;
+ * silent: an inject, which has no completion. */
+struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
+				   const struct moonrail_op_type *type,
+				   struct moonrail_peer *peer, void *context,
+				   uint64_t flags, bool silent)
+	TEI_REQUIRES(moonrail_held);
+/* Sets the peer of an operation and moves the reference. */
+void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Frees an operation without reporting it. */
+void moonrail_op_free(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_OP_H */

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_PEER_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_PEER_H
+
+/*
+ * Peers: the other domains that a domain knows. A peer has the state of both
+ * streams.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/moonrail/moonrail_domain.h"
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+
+struct moonrail_name;
+
+/* A key of a peer, as the peer described it. */
+struct moonrail_key {
+	struct tei_list link;		/* peer->keys */
+	struct tei_list hash_link;	/* domain->keys */
+	struct moonrail_peer *peer;
+	uint64_t key, base, len;
+	uint32_t access;		/* FI_REMOTE_…; 0: the key is void */
+	bool known;			/* the peer has answered */
+	bool virt_addr;
+	bool events;			/* the owner wants DONE for each
+					 * operation */
+};
+
+/* An out-of-order message. */
+struct moonrail_out_of_order {
+	struct tei_list link; /* peer->out_of_order, in order of seq */
+	struct tei_rail_message *message;
+	uint64_t seq;
+};
+
+/* A backpressured endpoint: one of the peer (peer->full), or one of this domain
+ * (peer->stopped). */
+struct moonrail_backpressured {
+	uint32_t ep;
+	uint32_t n;			/* in peer->full: number of messages
+					 * parked for the endpoint; in
+					 * peer->stopped: number of messages
+					 * accepted over the limit */
+	uint64_t since;			/* in stopped: stop_change when it was
+					 * added */
+};
+
+/*
+ * Another domain, or this domain itself. Created when the domain is first
+ * mentioned. moonrail_leave frees the peer when nothing uses it and its streams
+ * are no longer needed (peer_is_unneeded); otherwise the peer is freed with the
+ * domain. domain->lock guards all fields.
+ */
+struct moonrail_peer {
+	struct tei_list link;
+	struct tei_list hash_link;	/* domain->known; in no list without
+					 * incarnation */
+	struct tei_list idle_link;
+	uint32_t uses;			/* addresses, operations, unexpected
+					 * messages, and peers whose same is
+					 * this one */
+	struct moonrail_domain *domain;
+	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
+					 * reference; NULL: this domain
+					 * itself */
+	uint64_t incarnation;		/* 0: not known yet */
+	struct moonrail_peer *same;	/* the known peer that this resolver has
+					 * found, or NULL */
+	int err;			/* FI_E* of each operation, or 0 */
+	bool resumes;			/* err is a timeout: the streams are
+					 * kept, and operations may follow */
+	bool silent;			/* nothing has been received since err
+					 * was set */
+	/* outgoing stream */
+	uint64_t next_seq;		/* number of the next message; 1 at
+					 * first */
+	uint64_t acked;			/* acknowledged number: the peer has
+					 * received all messages with lower
+					 * numbers */
+	uint64_t posted_seq;		/* number of the last message that
+					 * carries an operation of this domain;
+					 * 0: none */
+	uint64_t asked_seq;		/* value of posted_seq at the last
+					 * request for an acknowledgement */
+	uint64_t key_seq;		/* number of the last message about a
+					 * key that a caller waits for, or 0 */
+	uint32_t ntx;			/* operations under way */
+	uint32_t under[MOONRAIL_CLASSES]; /* operations under way, by class */
+	enum moonrail_class turn_class;	/* class of the last operation that was
+					 * refused because of an order; this
+					 * class has precedence */
+	uint64_t turn_ns;		/* time until which other classes are
+					 * refused, ns, CLOCK_MONOTONIC; 0:
+					 * none */
+	struct tei_list entries;	/* the peer's entries in address
+					 * vectors */
+	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
+					 * acknowledged yet */
+	uint32_t nqueue, nsent;
+	struct tei_list parked;		/* moonrail_out without a number, for
+					 * backpressured endpoints */
+	uint32_t nparked, nfull;
+	struct moonrail_backpressured *full; /* backpressured endpoints of the
+					      * peer */
+	uint64_t full_change;		/* version of full, as the peer counts
+					 * it */
+	uint32_t prefer;		/* rail that carried the last message */
+	/* Times in ns, CLOCK_MONOTONIC; 0: none. */
+	uint64_t since_ns;		/* start of the silence of a peer that
+					 * owes an answer */
+	uint64_t gone_ns;		/* the peer has said BYE: end of the
+					 * wait for its late messages */
+	uint64_t ping_ns, ping_wait_ns;	/* next run of the timer, and its
+					 * interval */
+	uint64_t ping_seq;		/* all messages below it were sent
+					 * before the last PING */
+	uint64_t look_acked, look_seq;	/* acked and next_seq at the last run of
+					 * the timer */
+	uint64_t mark_seq, mark_ns;	/* a message whose acknowledgement is
+					 * awaited to measure contact, 0: none;
+					 * and a time before it was posted */
+	uint64_t heard_us_ns;		/* a message posted after this time has
+					 * been acknowledged */
+	uint64_t sure_seq;		/* number of the message with which the
+					 * present period of contact began:
+					 * since the peer received it, it has
+					 * heard from this domain without a
+					 * pause */
+	uint64_t unsure_ns;		/* the peer has failed but may still
+					 * read announced messages until this
+					 * time */
+	struct tei_list waiting;	/* operations that wait for a FIN or an
+					 * ATOMIC_REP */
+	struct tei_list rma;		/* operations that wait for a key */
+	struct tei_list keys;
+	/* incoming stream */
+	uint64_t expected;		/* number of the next message */
+	struct tei_list out_of_order;	/* out-of-order messages,
+					 * moonrail_out_of_order.link */
+	uint32_t nearly;		/* length of early */
+	uint32_t unacked;		/* messages received since the last
+					 * ACK */
+	uint32_t nstopped;
+	struct moonrail_backpressured *stopped; /* backpressured endpoints of
+						 * this domain */
+	uint64_t stop_change;		/* version of stopped; 0: never
+					 * changed */
+	uint32_t reading;		/* short announced messages that are
+					 * being read */
+	struct tei_list unsure;		/* receives whose message has been read
+					 * and whose read-back check is not
+					 * answered */
+	uint32_t nends;			/* messages that have been received and
+					 * whose FIN has not been sent */
+	struct moonrail_wire_end ends[MOONRAIL_ENDS];
+};
+
+/* --- moonrail_peer.c ----------------------------------------------------- */
+/* Returns the peer with that name, which is created if it is new. Returns NULL
+ * if memory is short or no rail can reach the address. */
+struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
+					const struct moonrail_name *name)
+	TEI_REQUIRES(moonrail_held);
+/* Returns the peer with that incarnation, or NULL. */
+struct moonrail_peer *moonrail_peer_find(struct moonrail_domain *d,
+					 uint64_t inc)
+	TEI_REQUIRES(moonrail_held);
+/* Creates a peer. Takes ownership of the reference rail; NULL: this domain
+ * itself. inc: 0 if the incarnation is not known. */
+struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
+					struct tei_rail_peer *rail)
+	TEI_REQUIRES(moonrail_held);
+/* Sets the incarnation of a peer that had none. */
+void moonrail_peer_identify(struct moonrail_peer *peer, uint64_t inc)
+	TEI_REQUIRES(moonrail_held);
+/* Adds or drops a reference. A peer without references stays valid until
+ * moonrail_leave. */
+void moonrail_peer_use(struct moonrail_peer *peer) TEI_REQUIRES(moonrail_held);
+void moonrail_peer_unuse(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Schedules the check that frees the peer if it is no longer needed. */
+void moonrail_peer_check_unused(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Frees the peers that are no longer needed. */
+void moonrail_peer_sweep(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/* Frees all peers. Called after the last endpoint was closed. */
+void moonrail_peer_free_all(struct moonrail_domain *d);
+/* Returns the known peer if this peer is a resolver that has found one;
+ * otherwise the peer itself. */
+struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
+/* Returns true if, as far as is known, the peer still receives the messages
+ * that are sent to it. */
+static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
+{
+	return !peer->err || (peer->resumes && !peer->silent);
+}
+/* Returns true if the streams of the peer are in use. */
+static inline bool moonrail_peer_lives(const struct moonrail_peer *peer)
+{
+	return !peer->err || peer->resumes;
+}
+/* Starts the timer of a peer if it is not running, and wakes the progress
+ * thread so that it notices. While the timer runs, the progress thread wakes by
+ * itself. */
+void moonrail_peer_start_timer(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Makes the peer's timer run within MOONRAIL_PING_NS. */
+void moonrail_peer_soon(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Resumes the streams of a peer that has timed out, because the peer was
+ * inserted again or has given a sign of life. */
+void moonrail_peer_resume(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_key.c ------------------------------------------------------ */
+/* Returns the peer's key if it is known or has been requested, else NULL. */
+struct moonrail_key *moonrail_key_find(struct moonrail_peer *peer, uint64_t key)
+	TEI_REQUIRES(moonrail_held);
+/* moonrail_key_add adds a key that is in no list to a peer; moonrail_key_drop
+ * unlinks and frees a key. */
+void moonrail_key_add(struct moonrail_peer *peer, struct moonrail_key *key)
+	TEI_REQUIRES(moonrail_held);
+void moonrail_key_drop(struct moonrail_key *key) TEI_REQUIRES(moonrail_held);
+/* Drops the keys that were requested and not answered, because the requests
+ * have been dropped. */
+void moonrail_key_forget_unknown(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Moves the keys of a resolver to the peer that it has found. */
+void moonrail_key_merge(struct moonrail_peer *from, struct moonrail_peer *to)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_failure.c -------------------------------------------------- */
+/* Fails all operations under way with the peer. If err is FI_ETIMEDOUT, the
+ * peer can be used again later. */
+void moonrail_peer_fail(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Fails the operations that wait for an answer of a peer that has failed. */
+void moonrail_peer_end_waiting(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_timer.c, moonrail_resolver.c ------------------------------- */
+/* Runs the timer of a peer. Returns the time at which it must run again, or 0
+ * if nothing is pending. */
+uint64_t moonrail_peer_run(struct moonrail_domain *d,
+			   struct tei_rail_peer *rail, uint64_t now)
+	TEI_REQUIRES(moonrail_held);
+/* Returns true if no message to a peer that still receives is unacknowledged or
+ * waiting. */
+bool moonrail_peer_flushed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/* Sends the missing acknowledgements to all peers. Returns true if all were
+ * sent. */
+bool moonrail_peer_confirmed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+/* Handles that a resolver has found its process, with incarnation inc. Returns
+ * false if this process has left or was dropped in the meantime; the search
+ * then continues. */
+bool moonrail_peer_found(struct moonrail_peer *peer, uint64_t inc)
+	TEI_REQUIRES(moonrail_held);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_PEER_H */

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_MOONRAIL_MOONRAIL_STREAM_H
+#define TEI_PROV_MOONRAIL_MOONRAIL_STREAM_H
+
+/*
+ * Messages of the stream to a peer, flow control, the order of operations, and
+ * read-back checks.
+ */
+
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_op.h"
+#include "prov/moonrail/moonrail_peer.h"
+#include "prov/moonrail/moonrail_policy.h"
+#include "prov/moonrail/moonrail_wire.h"
+#include "util/list.h"
+
+struct moonrail_ep;
+
+/* A message of the stream. Kept until it is acknowledged. */
+struct moonrail_out {
+	struct tei_list link;		/* peer->queue, then peer->sent; or
+					 * peer->parked */
+	struct moonrail_op *op;		/* completes when the message is
+					 * acknowledged, or NULL */
+	enum moonrail_policy_kind policy;
+	uint32_t len;
+	struct moonrail_wire wire;
+	uint8_t buf[];			/* header of the data plane, wire,
+					 * payload */
+};
+
+/* --- moonrail_out.c: messages of the outgoing stream --------------------- */
+/* Creates a message of the stream with room for len bytes of payload. The
+ * caller fills in wire, except version, seq and ack. Returns NULL if memory is
+ * short. */
+struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len);
+static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
+{
+	return o->buf + MOONRAIL_HEAD;
+}
+/* Returns true for messages that the peer may wait for, or that answer a
+ * message of the peer. */
+bool moonrail_out_is_answer(uint8_t op);
+/* Gives a message the next number and appends it to the queue. */
+void moonrail_out_queue(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* Frees a message that is in no list, and fails its operation. */
+void moonrail_out_drop(struct moonrail_out *out, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Frees the messages of a list, and fails their operations. */
+void moonrail_out_drop_list(struct tei_list *list, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Frees all numbered messages, and fails their operations. */
+void moonrail_out_drop_all(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Empties the messages of a list that carry operations, and fails these
+ * operations. Keeps the answers. */
+void moonrail_out_empty_list(struct tei_list *list, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Drops all messages for a peer to which nothing has been sent, and restarts
+ * the numbering. */
+void moonrail_out_restart(struct moonrail_peer *peer, int err)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_stream.c --------------------------------------------------- */
+/* Queues or parks a message and sends as many messages as MOONRAIL_WINDOW
+ * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
+ * domain itself and has no room; the operation is then unchanged. */
+int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* Sends queued messages until the window is full or the rails refuse one. */
+void moonrail_stream_flush(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Sends a loose message. reverse: the message may use the reverse path. A
+ * failure is ignored, because loose messages may be lost. */
+void moonrail_stream_post_loose(struct moonrail_peer *peer,
+				enum moonrail_wire_op op, uint16_t flags,
+				bool reverse) TEI_REQUIRES(moonrail_held);
+/* Sends an ACK: the next number that is expected, and the list of backpressured
+ * endpoints. */
+void moonrail_stream_ack(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Handles a message from the data plane and frees it. */
+void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_flow.c: backpressured endpoints ---------------------------- */
+/* Returns true if op is a message of the application to an endpoint. Other
+ * messages never wait for room. */
+static inline bool moonrail_flow_counts(uint8_t op)
+{
+	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS;
+}
+/* Parks a message if its endpoint is backpressured. Returns false if the
+ * endpoint is not backpressured. */
+bool moonrail_flow_park(struct moonrail_peer *peer, struct moonrail_out *out)
+	TEI_REQUIRES(moonrail_held);
+/* Returns the number of messages that a new message to that endpoint of the
+ * peer would wait for. */
+uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
+	TEI_REQUIRES(moonrail_held);
+/* Resets the counts of parked messages, which have been freed. */
+void moonrail_flow_dropped(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* moonrail_flow_ack creates an ACK with the list of backpressured endpoints;
+ * NULL: no memory. moonrail_flow_heard takes over the list of a received ACK
+ * and returns true if it has changed. */
+struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+bool moonrail_flow_heard(struct moonrail_peer *peer,
+			 const struct moonrail_wire *w, const uint8_t *payload,
+			 uint32_t len) TEI_REQUIRES(moonrail_held);
+/* Counts a message that has arrived for a backpressured endpoint. Returns 0 if
+ * the endpoint cannot accept the message. Otherwise returns the value for
+ * moonrail_flow_left. */
+uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Returns true if the peer is this domain itself and the endpoint accepts no
+ * further unexpected messages. */
+bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
+	TEI_REQUIRES(moonrail_held);
+/* Handles the departure of an unexpected message. over: from
+ * moonrail_flow_over, or 0. */
+void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *peer,
+			uint64_t over) TEI_REQUIRES(moonrail_held);
+/* Notifies the senders if unexpected messages have left the endpoint and it has
+ * room again. */
+void moonrail_flow_room(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held);
+/* Updates the lists of backpressured endpoints after an endpoint was closed:
+ * the oldest endpoint may now be another one. */
+void moonrail_flow_closed(struct moonrail_domain *d)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_order.c ---------------------------------------------------- */
+/* Returns true if the peer has acknowledged all messages that carry operations
+ * of this domain. Otherwise requests an acknowledgement from the peer. */
+bool moonrail_stream_settled(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Returns true if an operation with these flags must wait for the operations
+ * that are under way (FI_FENCE). */
+static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
+	TEI_REQUIRES(moonrail_held)
+{
+	return flags & FI_FENCE &&
+	       (peer->ntx || !moonrail_stream_settled(peer));
+}
+/* Returns true if an operation of that class must be refused for now, because
+ * it could overtake an operation under way and break an order of the
+ * endpoint. */
+bool moonrail_order_waits(const struct moonrail_ep *ep,
+			  struct moonrail_peer *peer, enum moonrail_class class)
+	TEI_REQUIRES(moonrail_held);
+
+/* --- moonrail_read_back.c ------------------------------------------------ */
+/* Returns true if an announced message that has been read now was certainly
+ * valid during the read, because its sender cannot have timed out since the
+ * announcement. ack: the acknowledged number in the RTS of the message. If the
+ * function returns false, a read-back check is needed. */
+bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
+	TEI_REQUIRES(moonrail_held);
+/* Sends the read-back check for the message that op has read.
+ * op->type->answered is called when the answer arrives. */
+void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+/* Handle STILL and STILL_IS (moonrail_message_fn). */
+bool moonrail_read_back_query(struct moonrail_peer *peer,
+			      const struct moonrail_wire *w,
+			      const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
+bool moonrail_read_back_answer(struct moonrail_peer *peer,
+			       const struct moonrail_wire *w,
+			       const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
+
+#endif /* TEI_PROV_MOONRAIL_MOONRAIL_STREAM_H */
