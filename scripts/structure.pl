@@ -28,7 +28,7 @@ my %goal = (circle => 8, header => 400, struct => 40);
 # comments.
 my %limit = (
 	'circle api'                            => 13,
-	'circle prov/rail'                      => 48,
+	'circle prov/rail'                      => 49,
 	'header api/engine_int.h'               => 1000,
 	'header meta/meta_zookeeper_int.h'      => 520,
 	'header meta/tei_meta.h'                => 850,

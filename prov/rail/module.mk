@@ -57,6 +57,7 @@ SRCS += \
 	prov/rail/sched/rail_complete.c \
 	prov/rail/sched/rail_fence.c \
 	prov/rail/sched/rail_iov.c \
+	prov/rail/sched/rail_pick.c \
 	prov/rail/sched/rail_post.c \
 	prov/rail/sched/rail_retry.c \
 	prov/rail/sched/rail_sched.c \

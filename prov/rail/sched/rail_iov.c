@@ -90,16 +90,16 @@ const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *x, uint64_t off)
 							(off - p->off)));
 }
 
-void rail_iov_select(struct rail_slice *s)
+void rail_iov_select(const struct tei_rail_task_ext *x, uint64_t off,
+		     char **local, uint64_t *remote)
 {
-	const struct tei_rail_task_ext *x = s->ext;
 	const struct tei_rail_iov *p;
 
-	p = &x->piece[piece_at(x->piece, x->nlocal, s->off)];
-	s->local = (char *)(uintptr_t)(p->addr + (s->off - p->off));
+	p = &x->piece[piece_at(x->piece, x->nlocal, off)];
+	*local = (char *)(uintptr_t)(p->addr + (off - p->off));
 	p = piece_remotes(x);
-	p += piece_at(p, x->nremote, s->off);
-	s->remote = p->addr + (s->off - p->off);
+	p += piece_at(p, x->nremote, off);
+	*remote = p->addr + (off - p->off);
 }
 
 bool rail_iov_keys(struct tei_rail_peer *peer,
@@ -178,17 +178,17 @@ static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 	return run;
 }
 
-uint64_t rail_iov_fit(const struct rail_slice *s, const struct rail *rail)
+uint64_t rail_iov_fit(const struct tei_rail_task_ext *x, uint64_t off,
+		      const struct rail_rkey *key, const struct rail *rail)
 {
-	const struct tei_rail_task_ext *x = s->ext;
 	uint64_t len, max;
 
-	len = piece_run(x->piece, x->nlocal, rail->iov_limit, s->off, rail);
-	max = piece_run(piece_remotes(x), x->nremote, rail->rma_limit, s->off,
+	len = piece_run(x->piece, x->nlocal, rail->iov_limit, off, rail);
+	max = piece_run(piece_remotes(x), x->nremote, rail->rma_limit, off,
 			rail);
 	if (len > max)
 		len = max;
-	max = piece_in_region(piece_remotes(x), x->nremote, s->off, s->rkey);
+	max = piece_in_region(piece_remotes(x), x->nremote, off, key);
 	return len < max ? len : max;
 }
 

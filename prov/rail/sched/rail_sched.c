@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The public functions of the scheduler. A task waits in its peer's queue until
- * a lane with room takes slices from it (rail_slice.c, rail_post.c).
+ * a lane with room takes slices from it (rail_pick.c, rail_slice.c,
+ * rail_post.c).
  */
 #include <stdio.h>
 

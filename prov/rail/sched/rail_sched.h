@@ -3,9 +3,9 @@
 #define TEI_PROV_RAIL_SCHED_RAIL_SCHED_H
 
 /*
- * Internal functions of the scheduler: rail_slice.c cuts, rail_post.c posts,
- * rail_complete.c ends tasks, rail_retry.c retries, rail_sched.c has the public
- * functions.
+ * Internal functions of the scheduler: rail_pick.c selects, rail_share.c
+ * limits, rail_slice.c cuts, rail_post.c posts, rail_complete.c ends tasks,
+ * rail_retry.c retries, rail_sched.c has the public functions.
  */
 
 #include "prov/rail/rail_int.h"
@@ -53,8 +53,9 @@ void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
 /* Returns the ranks of the rails for byte off of the task. */
 const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
 	TEI_REQUIRES(rail_sched_held);
-/* Sets local and remote of the slice to its first byte. */
-void rail_iov_select(struct rail_slice *slice);
+/* Sets *local and *remote to the addresses of byte off of the task. */
+void rail_iov_select(const struct tei_rail_task_ext *ext, uint64_t off,
+		     char **local, uint64_t *remote);
 /* Returns true if the keys of all remote entries in [off, off + len) are known.
  * Requests the first missing key. read: keys for reading suffice. */
 bool rail_iov_keys(struct tei_rail_peer *peer,
@@ -64,9 +65,10 @@ bool rail_iov_keys(struct tei_rail_peer *peer,
  * [addr, addr + alen). */
 bool rail_iov_names(const struct tei_rail_task_ext *ext, uint64_t off,
 		    uint64_t len, uint64_t addr, uint64_t alen);
-/* Returns the number of bytes from the slice's first byte that one operation
- * can cover. */
-uint64_t rail_iov_fit(const struct rail_slice *slice, const struct rail *rail);
+/* Returns the number of bytes from byte off of the task that one operation can
+ * cover. key: the remote key of byte off. */
+uint64_t rail_iov_fit(const struct tei_rail_task_ext *ext, uint64_t off,
+		      const struct rail_rkey *key, const struct rail *rail);
 ssize_t rail_iov_post(struct rail_lane *lane, struct rail_slice *slice)
 	TEI_REQUIRES(lane->lock);
 
@@ -98,5 +100,111 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
  * bytes of the last left bytes. bytes: bytes posted on the rail. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);
+
+/* --- rail_share.c: how much a connection may take ------------------------ */
+/*
+ * Returns true if the connection may take another slice. The connection must
+ * leave free half of the lane's depth and a quarter of the rail's window that
+ * other connections have not used, so that a stopped peer cannot block other
+ * peers. Small requests may use half of this reserve. If the lane's depth
+ * allows it, a connection may always have one slice (of bulk data: two halves),
+ * however small the window is. bytes: bytes posted on the rail or just cut.
+ */
+bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
+		     uint64_t bytes, bool bulk)
+	TEI_REQUIRES(rail_sched_held);
+/*
+ * Returns the present maximum length of a bulk slice for the connection; on a
+ * throttled rail, an even part of the connection's share. Returns 0 if the
+ * share is used up.
+ */
+uint64_t rail_share_most(struct rail *rail, const struct rail_conn *conn,
+			 uint64_t bytes) TEI_REQUIRES(rail_sched_held);
+/*
+ * Returns the length of the next slice of the left bytes of a task, at most
+ * most. The usual length is small enough to balance the rails. Towards the end
+ * of a task that several rails share, slices shrink, so that the rails finish
+ * together (guided self-scheduling, Polychronopoulos and Kuck, IEEE ToC 1987).
+ */
+uint64_t rail_share_len(const struct rail *rail,
+			const struct rail_window_sum *sum, uint64_t left,
+			bool bulk, uint64_t most) TEI_REQUIRES(rail_sched_held);
+/*
+ * Returns the number of bytes of bulk data that the rail may hold while
+ * throttled, whichever peers the small requests are for. Small requests delay
+ * each other as well, so the limit is at least three eighths of the bytes that
+ * small requests have posted. bytes: all bytes posted on the rail.
+ */
+uint64_t rail_share_throttled(const struct rail *rail, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held);
+/*
+ * Accounts for len bytes of bulk data cut for the connection, if the rail is
+ * throttled. The accounting round ends when the bulk bytes taken reach the
+ * rail's window. now: time of the last completion on the lane.
+ */
+void rail_share_took(struct rail *rail, struct rail_conn *conn, uint64_t len,
+		     uint64_t now) TEI_REQUIRES(rail_sched_held);
+/* Throttles bulk data on the rail, because a small request was cut. */
+void rail_share_small(struct rail *rail) TEI_REQUIRES(rail_sched_held);
+/* Returns true if so many small requests were cut since the last bulk slice
+ * that a bulk slice must precede the next small request. */
+bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/*
+ * Returns the value of peer->overtaken after a bulk slice of len bytes was cut,
+ * with limit most. If the value is 0, all small requests of a turn are served
+ * before the next bulk slice. If the limit has made the slice short, fewer
+ * small requests are served, in proportion to the slice's length, but at least
+ * one.
+ */
+uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
+			      uint64_t most) TEI_REQUIRES(rail_sched_held);
+
+/* --- rail_pick.c: the next slice ----------------------------------------- */
+/* Where the next slice comes from. */
+enum rail_pick_source {
+	RAIL_PICK_NONE,
+	RAIL_PICK_RETRY,	/* a slice of the retry list */
+	RAIL_PICK_SMALL,	/* a small request */
+	RAIL_PICK_BULK,		/* a bulk request */
+};
+
+/*
+ * The next slice of a peer for a lane. Valid until dp->sched is released or
+ * another slice is cut.
+ */
+struct rail_pick {
+	enum rail_pick_source source;
+	struct rail_slice *slice;	/* RETRY */
+	struct tei_rail_task *task;	/* SMALL, BULK */
+	struct rail_conn *conn;		/* connection, with a place in the
+					 * endpoint cache */
+	struct rail_remote *remote;
+	uint16_t remote_idx;		/* index into peer->remotes */
+	struct rail_rkey *key;		/* remote key of the first byte */
+	char *local;			/* address of the first byte here */
+	uint64_t to;			/* and in the peer's memory */
+	uint64_t rma_addr, rma_key;	/* the same for the remote rail */
+	uint64_t len;			/* bytes; RETRY: the maximum of one
+					 * operation */
+	uint64_t most;			/* SMALL, BULK: limit of len that the
+					 * connection's share sets */
+	bool bulk_waits;		/* bulk data of the peer waits for this
+					 * rail */
+	uint32_t visited;		/* queue entries examined; for tests */
+};
+
+/*
+ * Selects the next slice of the peer for this lane, and gives the connection a
+ * place in the endpoint cache. Each queue of the peer is examined once. Returns
+ * false if nothing can be cut now. bytes: bytes posted on the rail or just cut.
+ * *now: the time, or 0 until it is needed.
+ */
+bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
+	       uint64_t bytes, uint64_t *now, struct rail_pick *pick)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
+/* Returns the number of bytes from local on that one operation can cover. */
+uint64_t rail_pick_local_room(const struct tei_rail_mr *mr, char *local,
+			      const struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_SCHED_H */

@@ -1,8 +1,253 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Divides the last bytes of a task among the rails, so that all rails finish
- * together. */
+/*
+ * How much a connection may take: its share of the rail's window, the length of
+ * a slice, the throttling of bulk data while small requests are active, and the
+ * division of the last bytes of a task among the rails.
+ */
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/sched/rail_sched.h"
+
+#define SHARE_NS	(250 * TEI_NS_PER_US) /* target duration of a slice */
+/*
+ * Throttling of bulk data after a small request. For the first SHARE_THROTTLE
+ * slices of bulk data, the limit is rail_window_throttle. For the next
+ * SHARE_LATER slices, and on rails without a known rate, the limit is
+ * SHARE_LATER_BYTES.
+ */
+#define SHARE_THROTTLE	256
+#define SHARE_LATER	4096
+#define SHARE_LATER_BYTES	(8u << 20)
+#define SHARE_OVERTAKE	16		/* small requests per bulk slice */
+#define SHARE_ROUND_NS	4e9		/* accounting round: time of four
+					 * windows */
+#define SHARE_PAGE	UINT64_C(4096)	/* slice lengths are multiples of it, */
+#define SHARE_GRAIN	UINT64_C(1024)	/* or of this one while throttled */
+
+/* Returns the number of bulk slices for which the rail stays throttled. */
+static uint32_t share_throttled_left(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return rail->dp->settings->small_first ? SHARE_THROTTLE + SHARE_LATER
+					       : rail->throttled_left;
+}
+
+/* Returns true if bulk data must leave room on the rail for small requests. */
+static bool share_throttled(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	return share_throttled_left(rail) > SHARE_LATER &&
+	       rail_window_throttle(rail) < UINT64_MAX;
+}
+
+uint64_t rail_share_throttled(const struct rail *rail, uint64_t bytes)
+{
+	uint32_t left = share_throttled_left(rail);
+	uint64_t bulk, most, small;
+
+	if (!left)
+		return UINT64_MAX;
+	bulk = rail_window_bulk(rail);
+	most = rail_window_throttle(rail);
+	if (most == UINT64_MAX || left <= SHARE_LATER)
+		most = SHARE_LATER_BYTES;
+	small = bytes > bulk ? bytes - bulk : 0;
+	small = small / 8 * 3;
+	return most > small ? most : small;
+}
+
+/*
+ * Returns the number of bytes of bulk data that a connection may hold while the
+ * rail is throttled. The limit of the rail is divided equally among the
+ * connections that have taken bulk data recently, with at least one page for
+ * each. A connection to a slow or stopped target rarely takes bulk data and so
+ * is not counted; its data is not on the wire and does not reduce the share of
+ * the other connections.
+ */
+static uint64_t share_conn_throttled(const struct rail *rail,
+				     const struct rail_conn *p, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t most = rail_share_throttled(rail, bytes);
+	uint32_t n = rail->participants + (p->took_in != rail->turn);
+
+	if (most == UINT64_MAX)
+		return most;
+	if (n < rail->participants_before)
+		n = rail->participants_before;
+	most = most / n & ~(SHARE_GRAIN - 1);
+	return most > SHARE_PAGE ? most : SHARE_PAGE;
+}
+
+bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
+		     uint64_t bytes, bool bulk)
+{
+	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
+	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
+	uint64_t window = rail_window(lane->rail);
+
+	if (!p->bytes)
+		return true;
+	if (p->room && p->inflight >= p->room)
+		return false;
+	if (p->inflight >= (bulk ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
+		return false;
+	if (bulk && share_throttled(lane->rail) &&
+	    p->bytes < lane->rail->dp->settings->slice_size)
+		return true;
+	if (bytes >= window || others >= window)
+		return false;
+	return p->bytes <
+	       (bulk ? (window - others) / 4 * 3 : (window - others) / 8 * 7);
+}
+
+/* Returns the usual length of a slice: what the rail moves in 250 µs, which is
+ * large enough to amortize a post. */
+static uint64_t share_usual(const struct rail *rail)
+{
+	const struct tei_settings *s = rail->dp->settings;
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SHARE_NS)
+			    : 4ull * s->slice_size;
+
+	len &= ~(SHARE_PAGE - 1);
+	return len < s->slice_max ? len : s->slice_max;
+}
+
+/* Returns the minimum length of a slice. For bulk data on a throttled rail the
+ * minimum is halved, because small requests wait for each posted slice. */
+static uint64_t share_floor(const struct rail *rail, bool bulk)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t floor = rail->dp->settings->slice_size;
+
+	return bulk && share_throttled(rail) ? floor / 2 : floor;
+}
+
+static uint64_t share_whole(const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t len = share_usual(rail), floor = share_floor(rail, true);
+
+	return len > floor ? len : floor;
+}
+
+uint64_t rail_share_len(const struct rail *rail,
+			const struct rail_window_sum *sum, uint64_t left,
+			bool bulk, uint64_t most)
+{
+	uint64_t len = share_usual(rail), floor = share_floor(rail, bulk);
+	uint64_t share = (uint64_t)(sum->share * (double)left / 2);
+
+	if (sum->rails > 1 && len > share)
+		len = share & ~(SHARE_PAGE - 1);
+	if (len < floor)
+		len = floor;
+	if (len > most)
+		len = most;
+	if (len > rail->max_slice)
+		len = rail->max_slice;
+	/* avoid a tiny last slice */
+	if (left <= len + len / 2 && left <= rail->max_slice)
+		len = left;
+	return len < left ? len : left;
+}
+
+/* Starts a new accounting round. before: number of connections that took bulk
+ * data in the last round. */
+static void share_round(struct rail *rail, uint32_t before)
+	TEI_REQUIRES(rail_sched_held)
+{
+	rail->participants_before = before;
+	rail->participants = 0;
+	rail->taken = 0;
+	if (!++rail->turn)
+		rail->turn = 1;
+}
+
+/* Ends an accounting round in which the rail could have sent four windows,
+ * because few connections still take bulk data. After twice this time, the
+ * count of connections is outdated and set to 0. */
+static void share_round_ages(struct rail *rail, uint64_t now)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	double most = SHARE_ROUND_NS * (double)rail_window(rail);
+	double ns = now > rail->turn_ns ? (double)(now - rail->turn_ns) : 0;
+
+	if (ns * (double)rate < most)
+		return;
+	share_round(rail,
+		    ns * (double)rate < 2 * most ? rail->participants : 0);
+	rail->turn_ns = now;
+}
+
+void rail_share_took(struct rail *rail, struct rail_conn *p, uint64_t len,
+		     uint64_t now)
+{
+	uint64_t whole, n;
+
+	if (!share_throttled_left(rail))
+		return;
+	whole = share_whole(rail);
+	share_round_ages(rail, now);
+	rail->throttled_part += len;
+	n = rail->throttled_part / whole;
+	rail->throttled_part -= n * whole;
+	rail->throttled_left -=
+		n < rail->throttled_left ? (uint32_t)n : rail->throttled_left;
+	rail->participants += p->took_in != rail->turn;
+	p->took_in = rail->turn;
+	rail->taken += len;
+	if (rail->taken < rail_window(rail))
+		return;
+	share_round(rail, rail->participants);
+	if (now > rail->turn_ns)
+		rail->turn_ns = now;
+}
+
+uint64_t rail_share_most(struct rail *rail, const struct rail_conn *p,
+			 uint64_t bytes)
+{
+	uint64_t part = share_conn_throttled(rail, p, bytes), len;
+
+	if (part == UINT64_MAX)
+		return part;
+	len = share_whole(rail);
+	len = part / ((part + len - 1) / len) & ~(SHARE_GRAIN - 1);
+	if (len < SHARE_PAGE)
+		len = SHARE_PAGE;
+	if (!p->bulk_bytes || p->bulk_bytes + len <= part)
+		return len;
+	if (rail->wire && bytes < rail_window(rail))
+		__atomic_store_n(&rail->throttled, true, __ATOMIC_RELAXED);
+	return 0;
+}
+
+uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
+			      uint64_t most)
+{
+	uint64_t whole = share_whole(rail), n;
+
+	if (len < most || len >= whole)
+		return 0;
+	n = SHARE_OVERTAKE * len / whole;
+	return SHARE_OVERTAKE - (n ? (uint32_t)n : 1);
+}
+
+void rail_share_small(struct rail *rail)
+{
+	/* the counts of the last accounting round are outdated */
+	if (!rail->throttled_left)
+		share_round(rail, 0);
+	rail->throttled_left = SHARE_THROTTLE + SHARE_LATER;
+}
+
+bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
+{
+	return peer->overtaken >= SHARE_OVERTAKE;
+}
+
+/* --- the last bytes of a task -------------------------------------------- */
 
 static uint64_t share_rate(const struct rail *rail, uint64_t unknown)
 {

@@ -984,6 +984,20 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 	tei_mutex_unlock(&rig->lane->lock);
 }
 
+/* Selects a slice of peer 0 for the first rail. */
+static bool slice_pick(struct slice_rig *rig, struct rail_pick *pick)
+{
+	uint64_t now = 0;
+	bool found;
+
+	tei_mutex_lock(&rig->lane->lock);
+	rail_sched_enter(rig->plane.dp);
+	found = rail_pick(rig->lane, rig->peer[0], 0, &now, pick);
+	rail_sched_leave(rig->plane.dp);
+	tei_mutex_unlock(&rig->lane->lock);
+	return found;
+}
+
 /* Checks that slices on the retry list that this rail must not carry do not
  * block the slice behind them. n tasks of one slice each; only the last one may
  * be carried. */
@@ -993,6 +1007,7 @@ static void slice_passed_by(size_t n)
 	struct tei_rail_mr foreign = { .gpu = true }, *mr;
 	struct test_task *all[SLICE_TASKS];
 	struct slice_rig rig;
+	struct rail_pick pick;
 	struct rail_slice *s;
 	size_t i;
 
@@ -1008,6 +1023,8 @@ static void slice_passed_by(size_t n)
 	mr = rail_mr_find(rig.plane.dp, rig.mem, SLICE_BULK);
 	rail_sched_leave(rig.plane.dp);
 	slice_back_foreign(&rig, &foreign);
+	CU_ASSERT_EQUAL(slice_pick(&rig, &pick), n <= 64);
+	CU_ASSERT_EQUAL(pick.visited, n <= 64 ? n : 64);
 	for (i = 0; i < n && !rig.lane->inflight; i++)
 		slice_fill(&rig, 0, NULL);
 	CU_ASSERT_EQUAL(rig.lane->inflight, 1);
@@ -1026,6 +1043,71 @@ static void test_retry_skips_slices_of_other_rails(void)
 {
 	slice_passed_by(2);
 	slice_passed_by(SLICE_TASKS);
+}
+
+/* --- the queues ---------------------------------------------------------- */
+
+/* Submits n tasks for peer 0. All but the last one name the second rail. */
+static void slice_submit_named(struct slice_rig *rig, uint64_t len,
+			       struct test_task *t, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		test_task_init(&t[i], rig->peer[0], false, rig->mem,
+			       (void *)(uintptr_t)SLICE_MIB, len);
+		t[i].task.rail = i + 1 < n ? 2 : 0;
+		CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, &t[i], 1), 0);
+	}
+}
+
+static void test_pick_examines_each_queue_entry_once(void)
+{
+	struct test_task small[6], bulk[4], *all[10];
+	struct slice_rig rig;
+	struct rail_pick pick;
+	size_t i;
+
+	slice_begin_two(&rig, SLICE_FAST, 0);
+	rig.plane.dp->stuck_ns = UINT64_MAX;
+	slice_submit_named(&rig, 4 * SLICE_KIB, small, 6);
+	slice_submit_named(&rig, SLICE_MIB, bulk, 4);
+	for (i = 0; i < 10; i++)
+		all[i] = i < 6 ? &small[i] : &bulk[i - 6];
+	CU_ASSERT_FATAL(slice_pick(&rig, &pick));
+	CU_ASSERT_EQUAL(pick.source, RAIL_PICK_SMALL);
+	CU_ASSERT_PTR_EQUAL(pick.task, &small[5].task);
+	CU_ASSERT_EQUAL(pick.len, 4 * SLICE_KIB);
+	CU_ASSERT_EQUAL(pick.visited, 10);
+	slice_fill(&rig, 0, NULL);
+	while (slice_serve(&rig, ~0u))
+		slice_fill(&rig, 0, NULL);
+	CU_ASSERT_EQUAL(test_ends(&small[5]), 1);
+	CU_ASSERT_EQUAL(test_ends(&bulk[3]), 1);
+	/* what remains is for the other rail */
+	CU_ASSERT(!slice_pick(&rig, &pick));
+	CU_ASSERT_EQUAL(pick.visited, 8);
+	CU_ASSERT_EQUAL(pick.source, RAIL_PICK_NONE);
+	slice_end(&rig, all, 10);
+}
+
+/* Of a long queue, no more than 64 entries are examined. */
+static void test_pick_examines_part_of_a_long_queue(void)
+{
+	static struct test_task task[SLICE_TASKS];
+	struct test_task *all[SLICE_TASKS];
+	struct slice_rig rig;
+	struct rail_pick pick;
+	size_t i;
+
+	slice_begin_two(&rig, SLICE_FAST, 0);
+	rig.plane.dp->stuck_ns = UINT64_MAX;
+	slice_submit_named(&rig, 64, task, SLICE_TASKS);
+	for (i = 0; i < SLICE_TASKS; i++)
+		all[i] = &task[i];
+	CU_ASSERT(!slice_pick(&rig, &pick));
+	CU_ASSERT_EQUAL(pick.visited, 64);
+	slice_end(&rig, all, SLICE_TASKS);
 }
 
 const struct tei_test_case rail_slice_cases[] = {
@@ -1071,5 +1153,9 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_gpu_task_does_not_wait_for_rail_without_hmem },
 	{ "retry_skips_slices_of_other_rails",
 	  test_retry_skips_slices_of_other_rails },
+	{ "pick_examines_each_queue_entry_once",
+	  test_pick_examines_each_queue_entry_once },
+	{ "pick_examines_part_of_a_long_queue",
+	  test_pick_examines_part_of_a_long_queue },
 	{ NULL, NULL },
 };

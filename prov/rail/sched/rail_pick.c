@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Selects the next slice of a peer for a lane. rail_pick examines each queue of
+ * the peer once, decides from where the slice comes, over which connection it
+ * goes and how long it may be, and passes all this on. rail_slice.c then cuts
+ * the slice and rail_post.c posts it; neither looks at the queues again.
+ *
+ * The order is: slices of the retry list, small requests, bulk requests. After
+ * a number of small requests (rail_share_bulk_turn), a bulk request precedes
+ * the small ones.
+ */
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/sched/rail_sched.h"
+
+#define PICK_MOST	64	/* entries of a queue that are for other rails
+				 * and are skipped */
+
+/* --- which rails may serve a task ---------------------------------------- */
+
+/* Returns true if rail i is nearer to the memory than rank, works for the peer
+ * and accepts the region. */
+static bool pick_nearer(const struct tei_rail_peer *peer,
+			const struct tei_rail_mr *mr, const uint8_t *ranks,
+			uint8_t rank, uint32_t i) TEI_REQUIRES(rail_sched_held)
+{
+	return ranks[i] < rank && rail_health_works(peer, i) &&
+	       !rail_hmem_foreign(mr, rail_at(peer->dp, i));
+}
+
+/*
+ * Returns true if nearer rails still have room for the peer. A nearer rail that
+ * is throttled and has used up its limit of bulk data still counts with the
+ * rest of its window. It would use this rest if there were no small requests,
+ * and the choice of the rail must not depend on small requests. Bulk data that
+ * exceeds the rests of the nearer rails goes to other rails.
+ */
+static bool pick_near_has_room(const struct tei_rail_peer *peer,
+			       const struct tei_rail_mr *mr,
+			       const uint8_t *ranks, uint8_t rank)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t bytes, window, later = 0;
+	struct rail *r;
+	uint32_t i;
+
+	for (i = 0; i < rail_count(peer->dp); i++) {
+		if (!pick_nearer(peer, mr, ranks, rank, i))
+			continue;
+		r = rail_at(peer->dp, i);
+		bytes = rail_window_held(r);
+		window = rail_window(r);
+		if (bytes >= window)
+			continue;
+		/* if all connections have used their shares, even of one page
+		 * each, the rail holds more than half of its limit */
+		if (rail_window_bulk(r) <= rail_share_throttled(r, bytes) / 2)
+			return true;
+		later += window - bytes;
+	}
+	return later > peer->dp->bulk_left;
+}
+
+static bool pick_near_exists(const struct tei_rail_peer *peer,
+			     const struct tei_rail_mr *mr, const uint8_t *ranks,
+			     uint8_t rank) TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(peer->dp); i++)
+		if (pick_nearer(peer, mr, ranks, rank, i))
+			return true;
+	return false;
+}
+
+/* Returns true if the rail may serve the task. Near rails come first. A far
+ * rail helps if the nearer rails are full or down and the task is large
+ * enough. */
+static bool pick_may_take(const struct rail *rail,
+			  const struct tei_rail_peer *peer,
+			  const struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const uint8_t *ranks =
+		task->ext ? rail_iov_ranks(task->ext, task->cut)
+			  : rail_mr_ranks(task->mr, task->local + task->cut);
+	uint8_t rank = ranks[rail->index];
+
+	if (!rank || task->rail)
+		return true;
+	if (!pick_near_exists(peer, task->mr, ranks, rank))
+		return true;
+	return rank == 1 && task->length >= RAIL_FAR_BYTES &&
+	       !pick_near_has_room(peer, task->mr, ranks, rank);
+}
+
+/* Returns true if this rail must leave the task to other rails: because this
+ * rail cannot access the memory, or because the task names another rail, and
+ * the named rail or the task makes progress. */
+static bool pick_of_other(const struct rail *rail,
+			  const struct tei_rail_peer *peer,
+			  const struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint32_t i = t->rail - 1u;
+	uint64_t last, now, most;
+
+	if (rail_hmem_foreign(t->mr, rail))
+		return true;
+	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
+	    !rail_health_works(peer, i))
+		return false;
+	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i]
+						   : t->progress_ns;
+	now = tei_now_ns();
+	most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
+	/* the named rail may serve other tasks but have no remote key for this
+	 * task */
+	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
+}
+
+/* --- the heads of the queues --------------------------------------------- */
+
+/*
+ * The first entry of each queue of a peer that the rail may serve, or NULL.
+ * rotate: none of the first PICK_MOST slices of the retry list is for this
+ * rail. bulk_waits: there is a bulk request, or a slice of the retry list for
+ * this rail.
+ */
+struct pick_heads {
+	struct rail_slice *retry;
+	struct tei_rail_task *small, *bulk;
+	bool rotate, bulk_waits;
+};
+
+/* Returns the first task that this rail may serve, or NULL. Adds the number of
+ * tasks examined to *visited. */
+static struct tei_rail_task *pick_first(const struct tei_list *queue,
+					const struct rail *rail,
+					const struct tei_rail_peer *peer,
+					uint32_t *visited)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct tei_rail_task *t;
+	uint32_t n = 0;
+
+	tei_list_foreach(t, queue, struct tei_rail_task, queue_link) {
+		++*visited;
+		if (!pick_of_other(rail, peer, t))
+			return t;
+		if (++n == PICK_MOST)
+			break;
+	}
+	return NULL;
+}
+
+/* Returns the first slice of the retry list that this rail may post, or
+ * NULL. */
+static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
+					   const struct rail *rail,
+					   uint32_t *visited, bool *rotate)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint32_t n = 0;
+
+	*rotate = false;
+	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+		++*visited;
+		if (!rail_hmem_foreign(s->mr, rail))
+			return s;
+		*rotate = ++n == PICK_MOST;
+		if (*rotate)
+			break;
+	}
+	return NULL;
+}
+
+/* Examines each queue of the peer once. */
+static void pick_heads(const struct tei_rail_peer *peer,
+		       const struct rail *rail, struct pick_heads *heads,
+		       uint32_t *visited) TEI_REQUIRES(rail_sched_held)
+{
+	heads->retry = pick_first_retry(peer, rail, visited, &heads->rotate);
+	heads->small = pick_first(&peer->small, rail, peer, visited);
+	heads->bulk = pick_first(&peer->queue, rail, peer, visited);
+	heads->bulk_waits = heads->retry || !tei_list_empty(&peer->queue);
+}
+
+/* Moves the first PICK_MOST slices of the retry list, none of which is for this
+ * rail, to the end of the list, so that the next call examines the following
+ * ones. */
+static void pick_rotate(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_slice *s;
+	uint32_t n;
+
+	for (n = 0; n < PICK_MOST; n++) {
+		s = tei_list_first(&peer->retry, struct rail_slice, link);
+		tei_list_del(&s->link);
+		tei_list_add_tail(&peer->retry, &s->link);
+	}
+}
+
+/* --- the connection ------------------------------------------------------ */
+
+/* Returns the remote rail for the slice that is probably cut next, or -1. */
+static int16_t pick_remote(struct rail_lane *lane, struct tei_rail_peer *peer,
+			   const struct pick_heads *heads, uint64_t *now)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_slice *s = heads->retry;
+	const struct tei_rail_task *t =
+		heads->small ? heads->small : heads->bulk;
+	int16_t route = rail_conn_route(peer, lane->rail);
+	const struct rail_rkey *k = NULL;
+
+	if (!peer->choice || route < 0 || peer->dp->settings->path_roundrobin)
+		return route;
+	if (s) {
+		k = s->ext ? NULL : rail_key_find(peer, s->remote);
+		return k ? rail_select_remote(peer, lane, k,
+					      rail_mr_ranks(s->mr, s->local),
+					      s->first->length, now)
+			 : route;
+	}
+	if (t && !t->ext)
+		k = rail_key_find(peer, t->remote + t->cut);
+	return k ? rail_select_remote(peer, lane, k,
+				      rail_mr_ranks(t->mr, t->local + t->cut),
+				      t->length, now)
+		 : route;
+}
+
+/* Selects the connection. Returns false if nothing may be posted to the remote
+ * rail. */
+static bool pick_conn(struct rail_lane *lane, struct tei_rail_peer *peer,
+		      const struct pick_heads *heads, uint64_t *now,
+		      struct rail_pick *pick) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held)
+{
+	int16_t r = pick_remote(lane, peer, heads, now);
+
+	if (r < 0)
+		return false;
+	pick->remote_idx = (uint16_t)r;
+	pick->remote = &peer->remotes[r];
+	if (pick->remote->fence.wanted || !pick->remote->addr.len)
+		return false;
+	pick->conn = rail_conn_get(peer, lane, pick->remote_idx);
+	return pick->conn != NULL;
+}
+
+/* Returns true if the health of the rail pair and the state of the connection
+ * allow a post. */
+static bool pick_conn_works(const struct rail_lane *lane,
+			    const struct rail_pick *pick, uint64_t *now)
+	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held)
+{
+	const struct rail_conn *p = pick->conn;
+
+	if (!tei_list_empty(&p->peer->faults) &&
+	    !rail_health_open(p->peer, lane->rail, pick->remote_idx, p->bytes))
+		return false;
+	if (!p->blocked_ns)
+		return true;
+	if (!*now)
+		*now = tei_now_ns();
+	return *now >= p->blocked_ns;
+}
+
+/* --- the slice ----------------------------------------------------------- */
+
+/* Sets the address and the key of the remote memory for the remote rail.
+ * Returns false if the peer gave no key for that rail. */
+static bool pick_address(struct rail_pick *pick, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held)
+{
+	struct rail_rkey *k = pick->key;
+	uint16_t i;
+
+	for (i = 0; i < k->nparts; i++) {
+		if (k->part[i].rail_id != pick->remote->id)
+			continue;
+		pick->rma_key = k->part[i].key64;
+		pick->rma_addr = pick->to;
+		if (!pick->remote->virt_addr)
+			pick->rma_addr -= k->base - k->part[i].offset;
+		return !(rail->mr_mode & FI_MR_RAW) ||
+		       rail_key_raw(k, i, rail, &pick->rma_key);
+	}
+	return false;
+}
+
+uint64_t rail_pick_local_room(const struct tei_rail_mr *mr, char *local,
+			      const struct rail *rail)
+{
+	const struct rail_mr_part *part = &mr->part[rail->index];
+
+	return part->desc ? rail_mr_room(mr, part, local) : UINT64_MAX;
+}
+
+/* Returns the number of bytes that one operation can cover from the first byte
+ * of the slice. */
+static uint64_t pick_room(const struct rail_pick *pick,
+			  const struct tei_rail_mr *mr,
+			  const struct tei_rail_task_ext *ext, uint64_t off,
+			  const struct rail *rail)
+{
+	const struct rail_rkey *k = pick->key;
+	uint64_t room;
+
+	if (ext)
+		return rail_iov_fit(ext, off, k, rail);
+	room = rail_pick_local_room(mr, pick->local, rail);
+	return room < k->base + k->len - pick->to ? room
+						  : k->base + k->len - pick->to;
+}
+
+/* Does the work of pick_retry_key for a task with iov entries. */
+static bool pick_retry_keys(struct tei_rail_peer *peer, struct rail_slice *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (!rail_iov_keys(peer, s->ext, s->off, s->len, s->read))
+		return false;
+	s->rkey = rail_key_find(peer, s->remote);
+	if (!s->rkey)
+		return false;
+	s->rkey->slices++;
+	return true;
+}
+
+/* Finds the remote key for the start of the slice. Returns false, and requests
+ * keys, if the key of a part of the slice is not known. */
+static bool pick_retry_key(struct tei_rail_peer *peer, struct rail_slice *s)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (s->rkey && !s->rkey->revoked)
+		return true;
+	if (s->rkey)
+		rail_key_slice_done(peer, s->rkey);
+	s->rkey = NULL;
+	if (s->ext)
+		return pick_retry_keys(peer, s);
+	if (!rail_key_covers_or_want(peer, s->remote, s->len, s->read))
+		return false;
+	s->rkey = rail_key_find(peer, s->remote);
+	s->rkey->slices++;
+	return true;
+}
+
+/* Selects the slice s of the retry list, which may be NULL. Returns false if
+ * the lane may not post it. */
+static bool pick_retry(struct tei_rail_peer *peer, const struct rail *rail,
+		       struct rail_slice *s, struct rail_pick *pick)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (!s || !pick_retry_key(peer, s))
+		return false;
+	pick->key = s->rkey;
+	pick->local = s->local;
+	pick->to = s->remote;
+	if (!pick_address(pick, rail))
+		return false;
+	pick->len = pick_room(pick, s->mr, s->ext, s->off, rail);
+	if (pick->len > rail->max_slice)
+		pick->len = rail->max_slice;
+	pick->source = RAIL_PICK_RETRY;
+	pick->slice = s;
+	return true;
+}
+
+/* Returns true if the remote keys of the whole task are known. Requests the
+ * missing ones. */
+static bool pick_keys_ready(struct tei_rail_peer *peer, struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
+	if (t->keys_checked)
+		return true;
+	if (t->ext)
+		t->keys_checked =
+			rail_iov_keys(peer, t->ext, 0, t->length, t->read);
+	else if (t->whole_length)
+		t->keys_checked = rail_key_covers_or_want(
+			peer, t->whole, t->whole_length, t->read);
+	else
+		t->keys_checked = rail_key_covers_or_want(peer, t->remote,
+							  t->length, t->read);
+	return t->keys_checked;
+}
+
+/* Sets the length of the next slice of the task. Returns false if the rail must
+ * leave the rest of the task to other rails. bytes, most: as for rail_pick. */
+static bool pick_len(struct tei_rail_peer *peer, const struct rail *rail,
+		     const struct tei_rail_task *t, bool last, uint64_t bytes,
+		     uint64_t most, struct rail_pick *pick)
+	TEI_REQUIRES(rail_sched_held)
+{
+	uint64_t left = t->length - t->cut;
+	struct rail_window_sum sum;
+
+	rail_window_sum(rail, peer, t->mr, rail_mr_ranks(t->mr, pick->local),
+			bytes, &sum);
+	pick->len = rail_share_len(rail, &sum, left, rail_task_bulk(t), most);
+	return t->ext || !last || !t->cut || t->rail ||
+	       !rail_window_over(&sum, bytes, left, pick->len);
+}
+
+/* Finds the addresses and the remote key of the task's next byte. Returns false
+ * if there is no key, because it was revoked after the check. */
+static bool pick_key(struct tei_rail_peer *peer, struct tei_rail_task *t,
+		     struct rail_pick *pick) TEI_REQUIRES(rail_sched_held)
+{
+	if (t->ext) {
+		rail_iov_select(t->ext, t->cut, &pick->local, &pick->to);
+	} else {
+		pick->local = t->local + t->cut;
+		pick->to = t->remote + t->cut;
+	}
+	pick->key = rail_key_find(peer, pick->to);
+	t->keys_checked = pick->key != NULL;
+	return t->keys_checked;
+}
+
+/*
+ * Selects a slice of task t, the first one of the queue that this rail may
+ * serve, or NULL. Returns false if the lane may not cut it now. most: maximum
+ * length of the slice.
+ */
+static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
+		      struct tei_rail_task *t, enum rail_pick_source source,
+		      uint64_t bytes, uint64_t most, struct rail_pick *pick)
+	TEI_REQUIRES(rail_sched_held)
+{
+	const struct tei_list *queue =
+		source == RAIL_PICK_SMALL ? &peer->small : &peer->queue;
+	uint64_t room;
+
+	if (!t || !pick_keys_ready(peer, t) || !pick_may_take(rail, peer, t) ||
+	    !pick_key(peer, t, pick) ||
+	    !pick_len(peer, rail, t, t->queue_link.next == queue, bytes, most,
+		      pick) ||
+	    !pick_address(pick, rail))
+		return false;
+	room = pick_room(pick, t->mr, t->ext, t->cut, rail);
+	if (pick->len > room)
+		pick->len = room;
+	pick->source = source;
+	pick->task = t;
+	pick->most = most;
+	return true;
+}
+
+/* What the connection may take now. small: small requests. most: maximum length
+ * of a bulk slice, 0: no bulk data. full: the share of bulk data is used up. */
+struct pick_limits {
+	bool small, full;
+	uint64_t most;
+};
+
+static void pick_limits(struct rail_lane *lane, const struct rail_conn *p,
+			const struct pick_heads *heads, uint64_t bytes,
+			struct pick_limits *out) TEI_REQUIRES(lane->lock)
+	TEI_REQUIRES(rail_sched_held)
+{
+	out->small = rail_share_room(lane, p, bytes, false);
+	out->most = 0;
+	out->full = false;
+	if (!heads->bulk_waits || !rail_share_room(lane, p, bytes, true))
+		return;
+	out->most = rail_share_most(lane->rail, p, bytes);
+	out->full = !out->most;
+}
+
+/*
+ * Decides from where the next slice comes. Small requests precede bulk
+ * requests, so that they wait only for slices already posted. In the turn of
+ * bulk data, a small request is selected only if the rail cannot carry the bulk
+ * request, and nothing is selected if the connection may not take bulk data.
+ * Bulk data has no turn while the connection's share of it is used up.
+ */
+static bool pick_source(struct tei_rail_peer *peer, const struct rail *rail,
+			const struct pick_heads *heads,
+			const struct pick_limits *may, uint64_t bytes,
+			struct rail_pick *pick) TEI_REQUIRES(rail_sched_held)
+{
+	bool bulk_first =
+		!may->full && heads->bulk_waits && rail_share_bulk_turn(peer);
+
+	if (may->most && pick_retry(peer, rail, heads->retry, pick))
+		return true;
+	if (may->small && !bulk_first &&
+	    pick_task(peer, rail, heads->small, RAIL_PICK_SMALL, bytes,
+		      UINT64_MAX, pick))
+		return true;
+	if (!may->most)
+		return false;
+	return pick_task(peer, rail, heads->bulk, RAIL_PICK_BULK, bytes,
+			 may->most, pick) ||
+	       (may->small && bulk_first &&
+		pick_task(peer, rail, heads->small, RAIL_PICK_SMALL, bytes,
+			  UINT64_MAX, pick));
+}
+
+bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
+	       uint64_t bytes, uint64_t *now, struct rail_pick *pick)
+{
+	struct pick_limits may;
+	struct pick_heads heads;
+
+	pick->source = RAIL_PICK_NONE;
+	pick->visited = 0;
+	if (peer->unfenced || peer->state != RAIL_PEER_READY)
+		return false;
+	pick_heads(peer, lane->rail, &heads, &pick->visited);
+	pick->bulk_waits = heads.bulk_waits;
+	if (pick_conn(lane, peer, &heads, now, pick)) {
+		pick_limits(lane, pick->conn, &heads, bytes, &may);
+		if ((may.small || may.most) &&
+		    pick_conn_works(lane, pick, now) &&
+		    pick_source(peer, lane->rail, &heads, &may, bytes, pick) &&
+		    rail_cache_admit(lane, pick->conn, now))
+			return true;
+	}
+	pick->source = RAIL_PICK_NONE;
+	if (heads.rotate)
+		pick_rotate(peer);
+	return false;
+}
