@@ -192,7 +192,7 @@ options_read()
 		refuses 2 '^te_bench: --verify=2: must be true or false$' \
 			--verify=2 &&
 		refuses 2 '^te_bench: --seed needs a value$' --seed &&
-		refuses 2 '^te_bench: unknown argument --t; see' --t=1 &&
+		refuses 2 '^te_bench: unknown argument --t=1; see' --t=1 &&
 		refuses 2 '^te_bench: unknown argument word; see' word &&
 		refuses 0 '^usage: te_bench ' --help --threads=0
 }
