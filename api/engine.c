@@ -83,7 +83,7 @@ static int engine_start_meta(struct engine *e, const char *conn,
 	e->host_fixed = p2p || given;
 	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
 	config.secret = tei_meta_store_secret(e->store);
-	if (!p2p && e->settings.legacy_binding &&
+	if (!p2p && e->settings.control.legacy_binding &&
 	    !tei_meta_split(server_name, name_host, &port) && port)
 		config.min_port = config.max_port = port;
 	ret = tei_meta_server_start(&config, &e->server, err);
@@ -127,7 +127,7 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 static void engine_quiesce(struct engine *e)
 {
 	uint64_t until = tei_now_ns() +
-			 e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+			 e->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 
 	engine_transports_drain(e, NULL, until);
 }
@@ -222,18 +222,18 @@ static int engine_load_settings(struct engine *e,
 	if (ret)
 		return ret;
 	if (o->ip && *o->ip)
-		snprintf(s->tcp_bind_address, sizeof(s->tcp_bind_address), "%s",
-			 o->ip);
+		snprintf(s->control.bind_address,
+			 sizeof(s->control.bind_address), "%s", o->ip);
 	if (o->port)
-		s->min_rpc_port = s->max_rpc_port = o->port;
+		s->control.min_port = s->control.max_port = o->port;
 	return 0;
 }
 
 static int engine_check_options(const struct te_engine_options *o,
 				const char *call, struct tei_err *err)
 {
-	const size_t ip_max = sizeof(((struct tei_settings *)0)->
-				     tcp_bind_address) - 1;
+	const size_t ip_max =
+		sizeof(((struct tei_settings *)0)->control.bind_address) - 1;
 
 	if (!o->metadata)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine",

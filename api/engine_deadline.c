@@ -142,8 +142,8 @@ static int deadline_set(struct engine_batch *b, uint64_t deadline_ns)
 
 void engine_deadline_submit(struct engine_batch *b)
 {
-	uint64_t limit = b->engine->settings.transfer_timeout_s *
-			 TEI_NS_PER_SEC;
+	uint64_t limit =
+		b->engine->settings.failure.transfer_timeout_s * TEI_NS_PER_SEC;
 
 	/* if the thread cannot be started, deadline_set logs that and the
 	 * batch has no deadline */

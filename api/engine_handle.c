@@ -120,5 +120,6 @@ int engine_bad(struct engine *e, const char *call, const char *what)
 
 uint64_t engine_deadline(const struct engine *e)
 {
-	return tei_now_ns() + e->settings.connect_timeout_s * TEI_NS_PER_SEC;
+	return tei_now_ns() +
+	       e->settings.control.connect_timeout_s * TEI_NS_PER_SEC;
 }

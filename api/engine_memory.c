@@ -513,7 +513,7 @@ static size_t memory_part(struct engine_region *r, size_t n)
 static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 			 size_t *left)
 {
-	uint64_t wait = e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t wait = e->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	struct tei_local_range *ranges = calloc(n ? n : 1, sizeof(*ranges));
 	struct tei_err err;
 	size_t i, k = 0, host;

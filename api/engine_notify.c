@@ -49,11 +49,13 @@ struct tei_rail_notification *engine_note_own(struct engine *e,
 	}
 	if (!tei_rail_notification_reserve(e->dp, note->bytes))
 		return note;
-	tei_err_note(err, TEI_ERR_TOO_MANY, "engine",
-		     "fetch them with getNotifsFromEngine",
-		     "notification refused: the queue has MOONRAIL_MAX_NOTIFIES=%u notifications or MOONRAIL_NOTIFY_BYTES=%llu bytes",
-		     e->settings.max_notifies,
-		     (unsigned long long)e->settings.notify_bytes);
+	tei_err_note(
+		err, TEI_ERR_TOO_MANY, "engine",
+		"fetch them with getNotifsFromEngine",
+		"notification refused: the queue has MOONRAIL_MAX_NOTIFIES=%u "
+		"notifications or MOONRAIL_NOTIFY_BYTES=%llu bytes",
+		e->settings.limits.max_notifies,
+		(unsigned long long)e->settings.limits.notify_bytes);
 	note_refused(e, err);
 	tei_rail_notification_free(note);
 	return NULL;
@@ -136,9 +138,9 @@ static int note_send(struct engine *e, struct tei_rail_peer *peer,
 
 	/* destroyTransferEngine ends the wait and waits for this call */
 	engine_wait_enter(e);
-	ret = tei_rail_notify(peer, msg->name, msg->msg,
-			      e->settings.connect_timeout_s * TEI_NS_PER_SEC,
-			      &err);
+	ret = tei_rail_notify(
+		peer, msg->name, msg->msg,
+		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
 	engine_wait_leave(e);
 	/* a notification that is too long has been logged already */
 	return ret && ret != TEI_ERR_INVALID ? note_refused(e, &err) : ret;

@@ -467,7 +467,7 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	memset(&err, 0, sizeof(err));
 	while (*name == '/')
 		name++;
-	fresh |= e->settings.no_segment_cache;
+	fresh |= e->settings.store.no_segment_cache;
 	stale = !fresh && segment_stale(e, name);
 	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
 				  engine_deadline(e), &id, &err);
@@ -629,8 +629,9 @@ int syncSegmentCache(transfer_engine_t engine)
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	ret = tei_meta_cache_sync(e->cache, e->settings.connect_timeout_s *
-						   TEI_NS_PER_SEC, &err);
+	ret = tei_meta_cache_sync(
+		e->cache,
+		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
 	follow = segment_follow(e);
 	return ret ? ret : follow;
 }
@@ -660,9 +661,10 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 	}
 	pthread_rwlock_unlock(&e->segments);
 	if (peer) {
-		ret = tei_rail_peer_warmup(peer,
-					   e->settings.connect_timeout_s *
-						   TEI_NS_PER_SEC, &err);
+		ret = tei_rail_peer_warmup(
+			peer,
+			e->settings.control.connect_timeout_s * TEI_NS_PER_SEC,
+			&err);
 		tei_rail_peer_put(peer);
 	}
 	closeSegment(engine, id);

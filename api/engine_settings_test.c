@@ -194,10 +194,10 @@ static void test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 	struct engine *e;
 
 	e = settings_engine("MC_DISABLE_GPU_DIRECT_RDMA=1");
-	CU_ASSERT(!e->settings.gpu_direct);
+	CU_ASSERT(!e->settings.memory.gpu_direct);
 	destroyTransferEngine(e);
 	e = settings_engine("MC_DISABLE_GPU_DIRECT_RDMA=0");
-	CU_ASSERT(e->settings.gpu_direct);
+	CU_ASSERT(e->settings.memory.gpu_direct);
 	destroyTransferEngine(e);
 }
 

@@ -117,8 +117,8 @@ int engine_topology_take(struct engine *e, const char *json,
 
 	if (json)
 		text = strdup(json);
-	else if (*e->settings.custom_topo)
-		text = topology_read_file(e->settings.custom_topo, err);
+	else if (*e->settings.rails.custom_topo)
+		text = topology_read_file(e->settings.rails.custom_topo, err);
 	else
 		return 0;
 	if (!text)

@@ -120,7 +120,8 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 		return 0;	/* as in Mooncake */
 	}
 	/* running tasks may end by themselves until then */
-	until = tei_now_ns() + e->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	until = tei_now_ns() +
+		e->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	ret = t->by->uninstall(e, proto, until, &err);
 	if (!ret) {
 		t->installed = false;
@@ -137,11 +138,11 @@ int engine_auto_discover(struct engine *e, struct tei_err *err)
 	struct engine_transport *t;
 	bool rdma, news;
 
-	rdma = !e->settings.force_tcp &&
-	       (e->settings.force_hca ||
+	rdma = !e->settings.rails.force_tcp &&
+	       (e->settings.rails.force_hca ||
 		tei_rail_transport_present(&e->settings, "rdma", "", 0));
 	tei_mutex_lock(&e->control);
-	if (e->settings.local)
+	if (e->settings.copies.enabled)
 		transport_install(e, "local", NULL, &news, err);
 	t = transport_install(e, rdma ? "rdma" : "tcp", NULL, &news, err);
 	tei_mutex_unlock(&e->control);

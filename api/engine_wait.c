@@ -172,7 +172,7 @@ static enum wait_state wait_check(struct wait *w)
 static enum wait_state wait_spin(struct wait *w)
 {
 	struct engine *e = w->e;
-	uint64_t spin = e->settings.spin_us * TEI_NS_PER_US;
+	uint64_t spin = e->settings.sched.spin_us * TEI_NS_PER_US;
 	uint64_t now = tei_now_ns(), until = now + spin;
 	enum wait_state state;
 

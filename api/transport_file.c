@@ -60,7 +60,7 @@ void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 	struct tei_nvmeof *ctx = files_ctx(e);
 
 	/* files that were opened before cuFile must be opened again */
-	if (ctx && e->settings.gpu_direct && files_gpu_add(ctx, r))
+	if (ctx && e->settings.memory.gpu_direct && files_gpu_add(ctx, r))
 		engine_segment_reevaluate(e);
 }
 
@@ -82,7 +82,7 @@ static int files_create(struct engine *e, struct tei_err *err)
 						 e->regions[i].length,
 						 engine_region_location(
 							 &e->regions[i]));
-		else if (e->settings.gpu_direct)
+		else if (e->settings.memory.gpu_direct)
 			files_gpu_add(ctx, &e->regions[i]);
 	}
 	if (!ret)

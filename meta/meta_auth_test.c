@@ -150,8 +150,8 @@ static void test_a_store_reads_it_from_its_file(void)
 	CU_ASSERT_FATAL(fd >= 0);
 	CU_ASSERT_EQUAL(write(fd, "a secret of enough bytes\n", 25), 25);
 	fchmod(fd, 0644);
-	snprintf(settings.secret_file, sizeof(settings.secret_file), "%s",
-		 path);
+	snprintf(settings.control.secret_file,
+		 sizeof(settings.control.secret_file), "%s", path);
 	CU_ASSERT_EQUAL(tei_meta_store_open("P2PHANDSHAKE", &settings, &store,
 					    &err), TEI_ERR_INVALID);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, path));

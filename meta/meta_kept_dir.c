@@ -43,7 +43,7 @@ static int dir_errno(struct tei_err *err, const char *path)
 static int dir_path(const struct tei_meta_store *s, const char *name,
 		    const char *suffix, char **out, struct tei_err *err)
 {
-	const char *dir = s->settings->segment_dir;
+	const char *dir = s->settings->store.segment_dir;
 
 	if (!*dir)
 		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta",

@@ -23,7 +23,7 @@ static bool krig_dir(struct krig *r)
 	r->settings = *meta_test_settings();
 	strcpy(r->dir, "/tmp/kept.XXXXXX");
 	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(r->dir));
-	strcpy(r->settings.segment_dir, r->dir);
+	strcpy(r->settings.store.segment_dir, r->dir);
 	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE", &r->settings,
 						  &r->store, NULL), 0);
 	return true;

@@ -282,7 +282,7 @@ bool tei_meta_host_outdated(const struct tei_settings *settings,
 	if (getifaddrs(&list))
 		return false;
 	outdated = !name_present(list, host) &&
-		   name_best(list, settings->use_ipv6, out);
+		   name_best(list, settings->control.use_ipv6, out);
 	freeifaddrs(list);
 	return outdated;
 }
@@ -327,8 +327,8 @@ static int name_given(const struct tei_settings *settings, const char *host,
 		      char out[TEI_META_HOST_MAX], bool *usable,
 		      struct tei_err *err)
 {
-	uint64_t deadline = tei_now_ns() +
-			    settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t deadline = tei_now_ns() + settings->control.connect_timeout_s *
+						   TEI_NS_PER_SEC;
 	struct addrinfo *list;
 	enum name_kind kind;
 	const char *why;
@@ -348,7 +348,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 		snprintf(out, TEI_META_HOST_MAX, "%s", host);
 		return 0;
 	}
-	name_own_address(settings->use_ipv6, out);
+	name_own_address(settings->control.use_ipv6, out);
 	if (kind == NAME_HIDDEN)
 		tei_log(debian ? TEI_LOG_INFO : TEI_LOG_WARN, "meta",
 			"own host %s leads to loopback only: using %s instead",
@@ -361,16 +361,17 @@ int tei_meta_local_host(const struct tei_settings *settings,
 			char out[TEI_META_HOST_MAX], bool *given,
 			struct tei_err *err)
 {
-	const char *from = settings->tcp_bind_address;
+	const char *from = settings->control.bind_address;
 	char host[TEI_META_HOST_MAX];
 	bool usable = false;
 	uint16_t port;
 	int rc = 0;
 
-	if (!*from && (p2p || settings->legacy_binding) && local_server_name)
+	if (!*from && (p2p || settings->control.legacy_binding) &&
+	    local_server_name)
 		from = local_server_name;
 	if (!*from)
-		name_own_address(settings->use_ipv6, out);
+		name_own_address(settings->control.use_ipv6, out);
 	else if (tei_meta_split(from, host, &port))
 		rc = tei_err_fail(err, TEI_ERR_INVALID, "meta",
 				  "write host, host:port or [v6]:port",

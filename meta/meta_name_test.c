@@ -75,7 +75,7 @@ static void test_own_host_follows_the_rules(void)
 	char host[TEI_META_HOST_MAX], chosen[TEI_META_HOST_MAX];
 	bool given;
 
-	s.tcp_bind_address[0] = 0;
+	s.control.bind_address[0] = 0;
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, NULL, true, chosen, &given,
 					    NULL), 0);
 	CU_ASSERT(!given);
@@ -96,15 +96,15 @@ static void test_own_host_follows_the_rules(void)
 					    &given, NULL), 0);
 	CU_ASSERT(!given);
 	CU_ASSERT_STRING_EQUAL(host, chosen);
-	s.legacy_binding = true;
+	s.control.legacy_binding = true;
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.3:12345", false, host,
 					    &given, NULL), 0);
 	CU_ASSERT(given);
 	CU_ASSERT_STRING_EQUAL(host, "127.0.0.3");
-	s.legacy_binding = false;
+	s.control.legacy_binding = false;
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "a:b", true, host, NULL,
 					    NULL), TEI_ERR_INVALID);
-	strcpy(s.tcp_bind_address, "127.0.0.2");
+	strcpy(s.control.bind_address, "127.0.0.2");
 	CU_ASSERT_EQUAL(tei_meta_local_host(&s, "127.0.0.1", true, host, &given,
 					    NULL), 0);
 	CU_ASSERT(given);

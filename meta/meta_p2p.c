@@ -44,7 +44,7 @@ static int p2p_fetch_persistent(struct tei_meta_store *store, const char *name,
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "te_meta register creates it",
 			    "segment '%.64s' is not in %.64s", name,
-			    store->settings->segment_dir);
+			    store->settings->store.segment_dir);
 }
 
 static int p2p_fetch(struct tei_meta_store *store, const char *name,
@@ -58,10 +58,11 @@ static int p2p_fetch(struct tei_meta_store *store, const char *name,
 		return p2p_fetch_persistent(store, name, deadline_ns, json, len,
 					    err);
 	rc = p2p_resolve(store, name, deadline_ns, endpoint, err);
-	return rc ? rc : tei_meta_get_desc_max(endpoint, store->secret, name,
-					       true,
-					       store->settings->handshake_max,
-					       deadline_ns, json, len, err);
+	return rc ? rc
+		  : tei_meta_get_desc_max(
+			    endpoint, store->secret, name, true,
+			    store->settings->control.handshake_max, deadline_ns,
+			    json, len, err);
 }
 
 const struct meta_store_ops meta_p2p_ops = {

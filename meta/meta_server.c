@@ -467,14 +467,15 @@ void tei_meta_server_defaults(const struct tei_settings *settings,
 {
 	memset(out, 0, sizeof(*out));
 	out->host = host;
-	out->min_port = (uint16_t)settings->min_rpc_port;
-	out->max_port = (uint16_t)settings->max_rpc_port;
+	out->min_port = (uint16_t)settings->control.min_port;
+	out->max_port = (uint16_t)settings->control.max_port;
 	out->incarnation = incarnation;
-	out->frame_timeout_ns = settings->connect_timeout_s * TEI_NS_PER_SEC;
-	out->max_clients = settings->max_clients;
-	out->client_rate = settings->client_rate;
-	out->ipv6 = settings->use_ipv6;
-	out->backlog = settings->listen_backlog;
+	out->frame_timeout_ns =
+		settings->control.connect_timeout_s * TEI_NS_PER_SEC;
+	out->max_clients = settings->control.max_clients;
+	out->client_rate = settings->control.client_rate;
+	out->ipv6 = settings->control.use_ipv6;
+	out->backlog = settings->control.listen_backlog;
 }
 
 static struct tei_meta_server *

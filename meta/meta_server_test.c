@@ -230,10 +230,10 @@ static void test_defaults_come_from_the_settings(void)
 	struct tei_meta_server_config config;
 
 	tei_meta_server_defaults(settings, "::1", 9, &config);
-	CU_ASSERT_EQUAL(config.min_port, settings->min_rpc_port);
-	CU_ASSERT_EQUAL(config.max_port, settings->max_rpc_port);
+	CU_ASSERT_EQUAL(config.min_port, settings->control.min_port);
+	CU_ASSERT_EQUAL(config.max_port, settings->control.max_port);
 	CU_ASSERT_EQUAL(config.frame_timeout_ns,
-			settings->connect_timeout_s * TEI_NS_PER_SEC);
+			settings->control.connect_timeout_s * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(config.incarnation, 9);
 }
 

@@ -109,8 +109,10 @@ int tei_meta_store_open(const char *conn_string,
 	s->settings = settings;
 	tei_mutex_init(&s->lock);
 	tei_list_init(&s->published);
-	rc = *settings->secret_file ?
-	     tei_secret_load(settings->secret_file, &s->secret, err) : 0;
+	rc = *settings->control.secret_file
+		     ? tei_secret_load(settings->control.secret_file,
+				       &s->secret, err)
+		     : 0;
 	if (!rc && s->ops->open)
 		rc = s->ops->open(s, conn_string, err);
 	if (rc) {
@@ -125,7 +127,8 @@ int tei_meta_store_open(const char *conn_string,
 
 static uint64_t store_close_deadline(const struct tei_meta_store *s)
 {
-	return tei_now_ns() + s->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	return tei_now_ns() +
+	       s->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 }
 
 void tei_meta_store_close(struct tei_meta_store *s)

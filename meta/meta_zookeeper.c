@@ -46,15 +46,17 @@ static void zk_free(struct zk *zk) TEI_NO_TSA
 
 static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 {
-	uint64_t deadline = tei_now_ns() +
-			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t deadline =
+		tei_now_ns() +
+		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	int rc;
 
 	rc = zk_text_split(conn, &zk->servers, &zk->chroot, err);
 	if (!rc)
 		zk_text_where(zk->servers, zk->where);
-	if (!rc && *zk->settings->zk_auth_file)
-		rc = zk_text_auth(zk->settings->zk_auth_file, &zk->auth, err);
+	if (!rc && *zk->settings->store.zk_auth_file)
+		rc = zk_text_auth(zk->settings->store.zk_auth_file, &zk->auth,
+				  err);
 	if (!rc)
 		rc = zk_session_open(zk, deadline, err);
 	if (rc)

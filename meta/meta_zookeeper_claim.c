@@ -840,8 +840,9 @@ static bool zk_republish_one(struct zk *zk, struct zk_entry *e,
 
 void zk_republish(struct zk *zk)
 {
-	uint64_t deadline = tei_now_ns() +
-			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t deadline =
+		tei_now_ns() +
+		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	struct zk_entry *e;
 	bool fine = true;
 

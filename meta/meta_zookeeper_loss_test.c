@@ -74,8 +74,8 @@ static void test_an_expired_session_is_made_good(void)
 
 	if (!zrig_init(&a, 0xa1) || !zrig_init(&b, 0xb1))
 		return;
-	a.settings.zk_session_ms = 3000;
-	b.settings.zk_session_ms = 3000;
+	a.settings.store.zk_session_ms = 3000;
+	b.settings.store.zk_session_ms = 3000;
 	if (!zrig_open(&a, "/expiry") || !zrig_open(&b, "/expiry"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
@@ -174,7 +174,7 @@ static void test_a_session_that_ends_during_a_look_is_made_good(void)
 
 	if (!zrig_init(&a, 0xa6))
 		return;
-	a.settings.connect_timeout_s = 3600;
+	a.settings.control.connect_timeout_s = 3600;
 	if (!zrig_open(&a, "/looking"))
 		return;
 	zk = zrig_zk(&a);
@@ -201,7 +201,7 @@ static void test_a_session_that_ends_during_a_write_is_made_good(void)
 
 	if (!zrig_init(&a, 0xa7))
 		return;
-	a.settings.connect_timeout_s = 3600;
+	a.settings.control.connect_timeout_s = 3600;
 	if (!zrig_open(&a, "/writing"))
 		return;
 	zk = zrig_zk(&a);
@@ -268,7 +268,7 @@ static void test_without_servers_calls_end_in_time(void)
 
 	if (!zrig_init(&a, 0xa3) || !zrig_init(&b, 0xb3))
 		return;
-	a.settings.zk_session_ms = 30000;
+	a.settings.store.zk_session_ms = 30000;
 	if (!zrig_open(&a, "/away") || !zrig_open(&b, "/away"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
@@ -321,7 +321,8 @@ static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 		return false;
 	CU_ASSERT_FATAL(ft_zk_start(zk, 1));
 	a->hosts = b->hosts = zk->hosts;
-	a->settings.zk_session_ms = b->settings.zk_session_ms = 3000;
+	a->settings.store.zk_session_ms = b->settings.store.zk_session_ms =
+		3000;
 	if (!zrig_open(a, "/stay") || !zrig_open(b, "/stay"))
 		return false;
 	CU_ASSERT_EQUAL(zrig_publish(a, "x", 1, NULL), 0);
@@ -560,7 +561,7 @@ static void test_servers_that_come_back_elsewhere_are_found(void)
 	CU_ASSERT_FATAL(ft_zk_start(&zk, 1) && zmoved_name(file, "127.0.0.1"));
 	snprintf(hosts, sizeof(hosts), "moved.test:%d", zk.client[0]);
 	a.hosts = hosts;
-	a.settings.zk_session_ms = 60000;
+	a.settings.store.zk_session_ms = 60000;
 	if (!zrig_open(&a, "/moved"))
 		return;
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
@@ -645,7 +646,7 @@ static void test_the_end_of_a_store_does_not_wait_for_a_lookup(void)
 		return;
 	snprintf(hosts, sizeof(hosts), "hangs.test:%d", zserver()->client[0]);
 	a.hosts = hosts;
-	a.settings.connect_timeout_s = 3600;
+	a.settings.control.connect_timeout_s = 3600;
 	if (!zrig_open(&a, "/lookup"))
 		return;
 	zlookup_hang(true);
@@ -677,7 +678,7 @@ static void test_a_stopped_server_holds_up_nobody(void)
 	zrig_close(&a);
 	/* each call stays within its limit */
 	CU_ASSERT(tei_now_ns() - start <
-		  (2 * a.call_s + a.settings.connect_timeout_s + 5) *
+		  (2 * a.call_s + a.settings.control.connect_timeout_s + 5) *
 			  meta_test_slowness() * TEI_NS_PER_SEC);
 	ft_zk_resume(zserver(), 0);
 	CU_ASSERT_FATAL(ft_zk_wait(zserver(), 0));
@@ -726,7 +727,8 @@ static void test_a_silent_server_beside_others_holds_up_no_open(void)
 		if (i && !zrig_init(&a, 0xac))
 			return;
 		a.hosts = hosts;
-		a.settings.connect_timeout_s = meta_test_slowness() > 1 ? 8 : 4;
+		a.settings.control.connect_timeout_s =
+			meta_test_slowness() > 1 ? 8 : 4;
 		if (!zrig_open(&a, "/silent"))
 			break;
 		zrig_close(&a);
@@ -748,7 +750,7 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 	uint64_t took;
 	char text[64];
 
-	settings.connect_timeout_s = seconds;
+	settings.control.connect_timeout_s = seconds;
 	took = tei_now_ns();
 	CU_ASSERT_EQUAL(tei_meta_store_open(conn, &settings, &store, &err),
 			TEI_ERR_METADATA);

@@ -42,8 +42,9 @@ bool zrig_init(struct zrig *r, uint64_t incarnation)
 		return false;
 	}
 	r->settings = *meta_test_settings();
-	r->settings.zk_session_ms = 20000;
-	r->settings.connect_timeout_s = meta_test_slowness() > 1 ? 15 : 5;
+	r->settings.store.zk_session_ms = 20000;
+	r->settings.control.connect_timeout_s =
+		meta_test_slowness() > 1 ? 15 : 5;
 	r->incarnation = incarnation;
 	tei_mutex_init(&r->lock);
 	tei_cond_init(&r->cond);
@@ -141,7 +142,8 @@ struct zk *zrig_zk(struct zrig *r)
 
 static uint64_t zrig_deadline(const struct zrig *r)
 {
-	uint32_t s = r->call_s ? r->call_s : r->settings.connect_timeout_s;
+	uint32_t s =
+		r->call_s ? r->call_s : r->settings.control.connect_timeout_s;
 
 	return tei_now_ns() + s * TEI_NS_PER_SEC;
 }

@@ -51,11 +51,13 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 
 	if (connected && !zk->connected)
 		TEI_INFO("meta",
-			 "ZooKeeper %s: connected, session %#llx of %d ms, %u asked for",
-			 zk->servers, (unsigned long long)
-			 zoo_client_id(zk->session->zh)->client_id,
+			 "ZooKeeper %s: connected, session %#llx of %d ms, %u "
+			 "asked for",
+			 zk->servers,
+			 (unsigned long long)zoo_client_id(zk->session->zh)
+				 ->client_id,
 			 zoo_recv_timeout(zk->session->zh),
-			 zk->settings->zk_session_ms);
+			 zk->settings->store.zk_session_ms);
 	else if (state == ZOO_EXPIRED_SESSION_STATE && !zk->expired)
 		TEI_WARN("meta", "ZooKeeper %s: session lost; making a new one",
 			 zk->servers);
@@ -117,7 +119,7 @@ static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 	pthread_mutex_lock(&order);
 	zoo_deterministic_conn_order(1);
 	zh = zookeeper_init2(zk->addresses, zk_session_event,
-			     (int)zk->settings->zk_session_ms, id, s,
+			     (int)zk->settings->store.zk_session_ms, id, s,
 			     ZOO_NO_LOG_CLIENTENV, zk_log);
 	zoo_deterministic_conn_order(0);
 	pthread_mutex_unlock(&order);
@@ -241,10 +243,12 @@ int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 	}
 	if (rc)
 		return rc;
-	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			    "are the servers up, and a majority of them? is this host at their maxClientCnxns (60 by default), one per engine?",
-			    "ZooKeeper %s: no connection within %u s",
-			    zk->where, zk->settings->connect_timeout_s);
+	return tei_err_fail(
+		err, TEI_ERR_METADATA, "meta",
+		"are the servers up, and a majority of them? is this host at "
+		"their maxClientCnxns (60 by default), one per engine?",
+		"ZooKeeper %s: no connection within %u s", zk->where,
+		zk->settings->control.connect_timeout_s);
 }
 
 void zk_session_close(struct zk *zk)
@@ -296,8 +300,9 @@ static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 
 static void zk_session_renew(struct zk *zk)
 {
-	uint64_t deadline = tei_now_ns() +
-			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t deadline =
+		tei_now_ns() +
+		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	int rc;
 
 	zk_session_close(zk);
@@ -373,7 +378,8 @@ static void zk_session_move(struct zk *zk, char *found)
 
 static void zk_lookup(struct zk *zk)
 {
-	uint64_t most = zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t most =
+		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	char *found;
 
 	if (most > ZK_LOOKUP_MAX_NS)

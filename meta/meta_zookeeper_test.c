@@ -78,7 +78,8 @@ static void test_the_longest_chroot_has_room_for_names(void)
 
 	snprintf(name, sizeof(name), "%0*d", TEI_META_NAME_MAX - 1, 0);
 	snprintf(chroot, sizeof(chroot), "/%01023d", 0);
-	snprintf(settings.cluster_id, sizeof(settings.cluster_id), "%0255d", 0);
+	snprintf(settings.store.cluster_id, sizeof(settings.store.cluster_id),
+		 "%0255d", 0);
 	path[0] = zk_path_ram(&zk, name);
 	path[1] = zk_path_rpc(&zk, name);
 	path[2] = zk_path_guard(&zk, name, UINT64_MAX);
@@ -152,7 +153,7 @@ static void test_nobody_there_is_said_in_time(void)
 	struct tei_meta_store *store;
 	struct tei_err err;
 
-	settings.connect_timeout_s = 1;
+	settings.control.connect_timeout_s = 1;
 	CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1/x",
 					    &settings, &store, &err),
 			TEI_ERR_METADATA);
@@ -211,8 +212,8 @@ static void test_keys_are_mooncakes(void)
 
 	if (!zrig_init(&a, 11) || !zrig_init(&b, 12))
 		return;
-	strcpy(a.settings.cluster_id, "blue");
-	strcpy(b.settings.cluster_id, "blue");
+	strcpy(a.settings.store.cluster_id, "blue");
+	strcpy(b.settings.store.cluster_id, "blue");
 	if (!zrig_open(&a, "/keys/deep") || !zrig_open(&b, "/keys/deep"))
 		return;
 	CU_ASSERT(!tei_meta_store_p2p(a.store));
@@ -378,8 +379,8 @@ static void test_strangers_neither_read_nor_change(void)
 	    !zrig_init(&c, 0xc6))
 		return;
 	CU_ASSERT_FATAL(zrig_file(file, "moon:secret\n", 0600));
-	strcpy(a.settings.zk_auth_file, file);
-	strcpy(b.settings.zk_auth_file, file);
+	strcpy(a.settings.store.zk_auth_file, file);
+	strcpy(b.settings.store.zk_auth_file, file);
 	if (!zrig_open(&a, "/closed") || !zrig_open(&b, "/closed") ||
 	    !zrig_open(&c, "/closed"))
 		return;
@@ -428,8 +429,8 @@ static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 	    !zrig_init(&c, 0xc7))
 		return;
 	CU_ASSERT_FATAL(zrig_file(file, "a secret of enough bytes\n", 0600));
-	strcpy(a.settings.secret_file, file);
-	strcpy(b.settings.secret_file, file);
+	strcpy(a.settings.control.secret_file, file);
+	strcpy(b.settings.control.secret_file, file);
 	if (!zrig_open(&a, "/shared") || !zrig_open(&b, "/shared") ||
 	    !zrig_open(&c, "/shared"))
 		return;
@@ -466,13 +467,13 @@ static void test_bad_credentials_files_are_refused(void)
 	char file[64];
 	size_t i;
 
-	strcpy(settings.zk_auth_file, "/nonexistent/file");
+	strcpy(settings.store.zk_auth_file, "/nonexistent/file");
 	CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
 					    &settings, &store, &err),
 			TEI_ERR_INVALID);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		CU_ASSERT_FATAL(zrig_file(file, bad[i], 0600));
-		strcpy(settings.zk_auth_file, file);
+		strcpy(settings.store.zk_auth_file, file);
 		CU_ASSERT_EQUAL(tei_meta_store_open("zookeeper://127.0.0.1:1",
 						    &settings, &store, &err),
 				TEI_ERR_INVALID);

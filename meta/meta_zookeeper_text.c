@@ -338,7 +338,7 @@ char *zk_path_ram(const struct zk *zk, const char *name)
 {
 	char key[TEI_META_NAME_MAX + 512];
 
-	if (tei_meta_segment_key(zk->settings->cluster_id, name, key,
+	if (tei_meta_segment_key(zk->settings->store.cluster_id, name, key,
 				 sizeof(key)))
 		return NULL;
 	return zk_path(zk, key);
@@ -348,7 +348,8 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 {
 	char key[TEI_META_NAME_MAX + 512];
 
-	if (tei_meta_rpc_key(zk->settings->cluster_id, name, key, sizeof(key)))
+	if (tei_meta_rpc_key(zk->settings->store.cluster_id, name, key,
+			     sizeof(key)))
 		return NULL;
 	return zk_path(zk, key);
 }
@@ -357,7 +358,7 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 char *zk_path_guard(const struct zk *zk, const char *name,
 		    uint64_t incarnation)
 {
-	const char *cluster = zk->settings->cluster_id;
+	const char *cluster = zk->settings->store.cluster_id;
 	struct meta_buf b = { 0 };
 	char tail[24];
 

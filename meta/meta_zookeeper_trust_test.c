@@ -22,8 +22,8 @@ static bool ztrio(struct zrig *a, struct zrig *b, struct zrig *c,
 	if (!zrig_init(a, 0xa1) || !zrig_init(b, 0xb1) || !zrig_init(c, 0xc1))
 		return false;
 	CU_ASSERT_FATAL(zrig_file(file, "moon:secret\n", 0600));
-	strcpy(a->settings.zk_auth_file, file);
-	strcpy(b->settings.zk_auth_file, file);
+	strcpy(a->settings.store.zk_auth_file, file);
+	strcpy(b->settings.store.zk_auth_file, file);
 	return zrig_open(a, chroot) && zrig_open(b, chroot) &&
 	       zrig_open(c, chroot);
 }
@@ -164,7 +164,7 @@ static void test_a_wrong_password_is_said_to_be_one(void)
 	if (!ztrio(&a, &b, &c, "/wrong", file) || !zrig_init(&d, 0xd7))
 		return;
 	CU_ASSERT_FATAL(zrig_file(wrong, "moon:sekret\n", 0600));
-	strcpy(d.settings.zk_auth_file, wrong);
+	strcpy(d.settings.store.zk_auth_file, wrong);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 1, NULL), 0);
 	if (!zrig_open(&d, "/wrong"))
 		return;

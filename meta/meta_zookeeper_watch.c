@@ -327,8 +327,9 @@ static size_t zk_rearm_list(struct zk *zk, int bucket, struct zk_rearm **out)
 /* Sets one watch. Returns false if the connection is lost again. */
 static bool zk_rearm_one(struct zk *zk, const struct zk_rearm *r)
 {
-	uint64_t deadline = tei_now_ns() +
-			    zk->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	uint64_t deadline =
+		tei_now_ns() +
+		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	struct Stat stat = { 0 };
 	int rc;
 
@@ -503,8 +504,8 @@ static int zk_fetch_whole(const struct tei_meta_store *store,
 
 	*again = false;
 	rc = tei_meta_get_desc_max(endpoint, store->secret, name, false,
-				   store->settings->handshake_max, deadline_ns,
-				   &text, &n, &e);
+				   store->settings->control.handshake_max,
+				   deadline_ns, &text, &n, &e);
 	if (rc) {
 		/* that process does not know the name */
 		if (rc == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)

@@ -43,7 +43,6 @@ my %limit = (
 	'struct tei_nvmeof'                     => 41,
 	'struct tei_rail_dp'                    => 84,
 	'struct tei_rail_peer'                  => 136,
-	'struct tei_settings'                   => 65,
 );
 
 my @folders = qw(util topo meta prov/rail prov/moonrail prov/local prov/nvmeof

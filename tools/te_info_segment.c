@@ -351,7 +351,7 @@ void info_look_segment(struct info *info)
 		segment_missing(info, &err);
 		return;
 	}
-	limit_ns = settings.connect_timeout_s * TEI_NS_PER_SEC;
+	limit_ns = settings.control.connect_timeout_s * TEI_NS_PER_SEC;
 	ret = tei_meta_store_fetch(store, info->opts.segment,
 				   tei_now_ns() + limit_ns, &desc, &err);
 	if (ret) {

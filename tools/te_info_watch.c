@@ -29,7 +29,8 @@ struct watch {
 
 static uint64_t watch_deadline(const struct watch *w)
 {
-	return tei_now_ns() + w->settings.connect_timeout_s * TEI_NS_PER_SEC;
+	return tei_now_ns() +
+	       w->settings.control.connect_timeout_s * TEI_NS_PER_SEC;
 }
 
 static int watch_open(struct watch *w, struct tei_err *err)

@@ -105,8 +105,9 @@ static int main_store(const struct meta_opts *opts)
 	    tei_meta_store_open(opts->metadata_server, &settings, &store,
 				NULL))
 		return META_EXIT_FAILED;
-	ret = main_run(store, opts, tei_now_ns() + settings.connect_timeout_s *
-						   TEI_NS_PER_SEC);
+	ret = main_run(store, opts,
+		       tei_now_ns() + settings.control.connect_timeout_s *
+					      TEI_NS_PER_SEC);
 	tei_meta_store_close(store);
 	return ret;
 }

@@ -33,131 +33,147 @@
 	  sizeof(((struct tei_settings *)0)->f) - 1, d, "", h, false }
 
 static const struct tei_setting_row settings_rows[] = {
-	ROW_UINT("MC_NUM_CQ_PER_CTX", lanes_per_rail, 1, 16, "1", "",
+	ROW_UINT("MC_NUM_CQ_PER_CTX", lanes.per_rail, 1, 16, "1", "",
 		 "sending endpoints, each with a completion queue, per rail"),
-	ROW_UINT_UNUSED("MC_NUM_COMP_CHANNELS_PER_CTX", comp_channels, 1, 16, "1", "",
+	ROW_UINT_UNUSED("MC_NUM_COMP_CHANNELS_PER_CTX", lanes.comp_channels, 1,
+			16, "1", "",
 		 "each lane has one wait object"),
-	ROW_UINT_UNUSED("MC_IB_PORT", ib_port, 1, 255, "1", "",
+	ROW_UINT_UNUSED("MC_IB_PORT", rails.ib_port, 1, 255, "1", "",
 		 "name the device in MOONRAIL_DEVICES"),
-	ROW_INT_UNUSED("MC_GID_INDEX", gid_index, -1, 255, "-1", "",
+	ROW_INT_UNUSED("MC_GID_INDEX", rails.gid_index, -1, 255, "-1", "",
 		"the provider chooses"),
-	ROW_UINT("MC_MAX_CQE_PER_CTX", cq_size, 64, 65536, "4096", "entries",
+	ROW_UINT("MC_MAX_CQE_PER_CTX", lanes.cq_size, 64, 65536, "4096",
+		 "entries",
 		 "requested size of a completion queue"),
-	ROW_UINT("MC_MAX_EP_PER_CTX", max_paths, 1, 65536, "256", "",
+	ROW_UINT("MC_MAX_EP_PER_CTX", lanes.max_conns, 1, 65536, "256", "",
 		 "open connections per rail; at least 2"),
-	ROW_UINT_UNUSED("MC_NUM_QP_PER_EP", qp_per_ep, 1, 16, "2", "",
+	ROW_UINT_UNUSED("MC_NUM_QP_PER_EP", lanes.qp_per_ep, 1, 16, "2", "",
 		 "the provider owns its queue pairs"),
-	ROW_UINT("MC_MAX_SGE", max_sge, 1, 64, "4", "",
+	ROW_UINT("MC_MAX_SGE", lanes.max_sge, 1, 64, "4", "",
 		 "iov entries of one posted operation, at most the provider's limit and 16"),
-	ROW_UINT("MC_MAX_WR", max_wr, 4, 16384, "256", "",
+	ROW_UINT("MC_MAX_WR", lanes.max_wr, 4, 16384, "256", "",
 		 "operations in flight per endpoint, at most the size of the provider's queue"),
-	ROW_UINT_UNUSED("MC_MAX_INLINE", max_inline, 0, 4096, "64", "bytes",
+	ROW_UINT_UNUSED("MC_MAX_INLINE", lanes.max_inline, 0, 4096, "64",
+			"bytes",
 		 "inject sizes are the provider's choice"),
-	ROW_SIZE("MC_MAX_MR_SIZE", max_mr_size, 0, INT64_C(1) << 60, "0", "bytes",
+	ROW_SIZE("MC_MAX_MR_SIZE", memory.max_mr_size, 0, INT64_C(1) << 60, "0",
+		 "bytes",
 		 "largest memory region of one registration; 0: the device's limit"),
-	ROW_UINT_UNUSED("MC_MTU", mtu, 256, 65536, "4096", "bytes",
+	ROW_UINT_UNUSED("MC_MTU", rails.mtu, 256, 65536, "4096", "bytes",
 		 "the provider negotiates the MTU"),
-	ROW_UINT("MC_WORKERS_PER_CTX", workers, 1, 16, "1", "",
+	ROW_UINT("MC_WORKERS_PER_CTX", copies.threads, 1, 16, "1", "",
 		 "copy threads for transfers inside this host"),
-	ROW_UINT("MC_SLICE_SIZE", slice_size, 4096, 67108864, "65536", "bytes",
+	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
+		 "bytes",
 		 "smallest slice of a large request"),
-	ROW_UINT("MOONRAIL_SLICE_MAX", slice_max, 4096, 1073741824, "1048576",
+	ROW_UINT("MOONRAIL_SLICE_MAX", sched.slice_max, 4096, 1073741824,
+		 "1048576",
 		 "bytes", "largest slice of a large request"),
-	ROW_UINT("MC_RETRY_CNT", retry_cnt, 0, 128, "9", "",
+	ROW_UINT("MC_RETRY_CNT", failure.retry_cnt, 0, 128, "9", "",
 		 "retries of a slice after an error"),
-	ROW_UINT("MC_SLICE_TIMEOUT", slice_timeout_s, 1, 3600, "10", "s",
+	ROW_UINT("MC_SLICE_TIMEOUT", failure.slice_timeout_s, 1, 3600, "10",
+		 "s",
 		 "a task fails if nothing has progressed for this long"),
-	ROW_UINT("MC_TRANSFER_TIMEOUT", transfer_timeout_s, 0, 86400, "0", "s",
+	ROW_UINT("MC_TRANSFER_TIMEOUT", failure.transfer_timeout_s, 0, 86400,
+		 "0", "s",
 		 "deadline of a batch after its last submission, unless te_batch_deadline sets one; 0: none"),
-	ROW_BOOL("MC_PATH_ROUNDROBIN", path_roundrobin, "0",
+	ROW_BOOL("MC_PATH_ROUNDROBIN", sched.path_roundrobin, "0",
 		 "use the peer's rails round-robin instead of the best matching one"),
-	ROW_UINT("MC_MIN_RPC_PORT", min_rpc_port, 1, 65535, "15000", "",
+	ROW_UINT("MC_MIN_RPC_PORT", control.min_port, 1, 65535, "15000", "",
 		 "lowest port of the control channel"),
-	ROW_UINT("MC_MAX_RPC_PORT", max_rpc_port, 1, 65535, "17000", "",
+	ROW_UINT("MC_MAX_RPC_PORT", control.max_port, 1, 65535, "17000", "",
 		 "highest port of the control channel"),
-	ROW_UINT("MC_HANDSHAKE_CONNECT_TIMEOUT", connect_timeout_s, 1, 3600, "5",
+	ROW_UINT("MC_HANDSHAKE_CONNECT_TIMEOUT", control.connect_timeout_s, 1,
+		 3600, "5",
 		 "s", "timeout of one request on the control channel, and of the wait for the acknowledgement of a notification"),
-	ROW_BOOL("MC_USE_IPV6", use_ipv6, "0",
+	ROW_BOOL("MC_USE_IPV6", control.use_ipv6, "0",
 		 "prefer IPv6 addresses for the control channel and rails"),
-	ROW_UINT("MC_HANDSHAKE_LISTEN_BACKLOG", listen_backlog, 1, 65535,
+	ROW_UINT("MC_HANDSHAKE_LISTEN_BACKLOG", control.listen_backlog, 1,
+		 65535,
 		 "4096", "",
 		 "listen backlog of the control channel"),
-	ROW_UINT("MC_HANDSHAKE_MAX_LENGTH", handshake_max, 1048576, 134217728,
+	ROW_UINT("MC_HANDSHAKE_MAX_LENGTH", control.handshake_max, 1048576,
+		 134217728,
 		 "67108864", "bytes",
 		 "largest accepted answer of a peer's control channel; a descriptor has at most 64 MiB"),
-	ROW_BOOL("MC_LEGACY_RPC_PORT_BINDING", legacy_binding, "0",
+	ROW_BOOL("MC_LEGACY_RPC_PORT_BINDING", control.legacy_binding, "0",
 		 "with a metadata server: the control channel binds the host and port in the server name"),
-	ROW_BOOL("MC_DISABLE_METACACHE", no_segment_cache, "0",
+	ROW_BOOL("MC_DISABLE_METACACHE", store.no_segment_cache, "0",
 		 "openSegment fetches the descriptor each time, as openSegmentNoCache does"),
-	ROW_TEXT("MC_TCP_BIND_ADDRESS", tcp_bind_address, "",
+	ROW_TEXT("MC_TCP_BIND_ADDRESS", control.bind_address, "",
 		 "address that the control channel binds and publishes"),
-	ROW_TEXT("MC_METADATA_CLUSTER_ID", cluster_id, "",
+	ROW_TEXT("MC_METADATA_CLUSTER_ID", store.cluster_id, "",
 		 "prefix of the keys in the metadata store"),
-	ROW_UINT("MOONRAIL_ZK_SESSION_MS", zk_session_ms, 100, 3600000, "10000",
+	ROW_UINT("MOONRAIL_ZK_SESSION_MS", store.zk_session_ms, 100, 3600000,
+		 "10000",
 		 "ms", "ZooKeeper session timeout, after which the nodes of a dead process disappear"),
-	ROW_TEXT("MOONRAIL_ZK_AUTH_FILE", zk_auth_file, "",
+	ROW_TEXT("MOONRAIL_ZK_AUTH_FILE", store.zk_auth_file, "",
 		 "file with user:password for ZooKeeper; only that user may read or change the published nodes"),
-	ROW_TEXT("MOONRAIL_SECRET_FILE", secret_file, "",
+	ROW_TEXT("MOONRAIL_SECRET_FILE", control.secret_file, "",
 		 "file with the secret that all processes share; other processes are refused"),
-	ROW_TEXT("MOONRAIL_SEGMENT_DIR", segment_dir, "",
+	ROW_TEXT("MOONRAIL_SEGMENT_DIR", store.segment_dir, "",
 		 "with P2PHANDSHAKE: folder with the descriptors of file segments"),
-	ROW_UINT("MOONRAIL_MAX_CLIENTS", max_clients, 8, 65536, "1024", "",
+	ROW_UINT("MOONRAIL_MAX_CLIENTS", control.max_clients, 8, 65536, "1024",
+		 "",
 		 "connections to the control channel; one address may have a quarter of them"),
-	ROW_UINT("MOONRAIL_CLIENT_RATE", client_rate, 16, 1000000, "896",
+	ROW_UINT("MOONRAIL_CLIENT_RATE", control.client_rate, 16, 1000000,
+		 "896",
 		 "1/s", "processing steps of the control channel per client address, after a burst of 24 seconds' worth"),
-	ROW_TEXT("MC_TE_FILTERS", filters, "",
+	ROW_TEXT("MC_TE_FILTERS", rails.filters, "",
 		 "comma list: only these interfaces or RDMA devices become rails"),
-	ROW_TEXT("MC_TE_FILTERS_EXCLUDE", filters_exclude, "",
+	ROW_TEXT("MC_TE_FILTERS_EXCLUDE", rails.filters_exclude, "",
 		 "comma list: these interfaces or RDMA devices do not become rails; ignored if MC_TE_FILTERS is set"),
-	ROW_TEXT("MC_CUSTOM_TOPO_JSON", custom_topo, "",
+	ROW_TEXT("MC_CUSTOM_TOPO_JSON", rails.custom_topo, "",
 		 "file with the priority matrix, instead of discovery"),
-	ROW_BOOL("MC_FORCE_TCP", force_tcp, "0",
+	ROW_BOOL("MC_FORCE_TCP", rails.force_tcp, "0",
 		 "auto_discover installs tcp even where RDMA devices exist"),
-	ROW_BOOL("MC_FORCE_HCA", force_hca, "0",
+	ROW_BOOL("MC_FORCE_HCA", rails.force_hca, "0",
 		 "auto_discover installs rdma and fails if there is no RDMA device; MC_FORCE_TCP takes precedence"),
-	ROW_TEXT("MOONRAIL_DATA_PORTS", data_ports, "",
+	ROW_TEXT("MOONRAIL_DATA_PORTS", rails.data_ports, "",
 		 "LOW-HIGH: ports on which the endpoints of tcp rails listen"),
-	ROW_TEXT("MOONRAIL_PROVIDER", provider, "",
+	ROW_TEXT("MOONRAIL_PROVIDER", rails.provider, "",
 		 "libfabric provider of all rails, for example tcp;ofi_rxm"),
-	ROW_TEXT("MOONRAIL_DEVICES", devices, "",
+	ROW_TEXT("MOONRAIL_DEVICES", rails.devices, "",
 		 "comma list of interfaces, RDMA devices or addresses to use as rails"),
-	ROW_BOOL("MOONRAIL_MERGE", merge, "1",
+	ROW_BOOL("MOONRAIL_MERGE", sched.merge, "1",
 		 "small requests that are adjacent at source and target are posted as one"),
-	ROW_BOOL("MOONRAIL_SMALL_FIRST", small_first, "0",
+	ROW_BOOL("MOONRAIL_SMALL_FIRST", sched.small_first, "0",
 		 "bulk requests always leave room for small ones, not only while small ones are active"),
-	ROW_BOOL("MOONRAIL_GPU_DIRECT", gpu_direct, "1",
+	ROW_BOOL("MOONRAIL_GPU_DIRECT", memory.gpu_direct, "1",
 		 "access GPU memory directly, on rails that can and for files with cuFile"),
-	ROW_BOOL("MC_DISABLE_GPU_DIRECT_RDMA", no_gpu_direct, "0",
+	ROW_BOOL("MC_DISABLE_GPU_DIRECT_RDMA", memory.no_gpu_direct, "0",
 		 "1 has the effect of MOONRAIL_GPU_DIRECT=0"),
-	ROW_BOOL("MOONRAIL_MR_LOCAL", mr_local, "0",
+	ROW_BOOL("MOONRAIL_MR_LOCAL", memory.mr_local, "0",
 		 "register local memory on all rails, as if each required it"),
-	ROW_BOOL("MOONRAIL_LOCAL", local, "1",
+	ROW_BOOL("MOONRAIL_LOCAL", copies.enabled, "1",
 		 "auto_discover also installs direct copies within the process and the host"),
-	ROW_TEXT("MOONRAIL_FILE_IO", file_io, "auto",
+	ROW_TEXT("MOONRAIL_FILE_IO", files.io, "auto",
 		 "uring, threads, or auto: io_uring if available"),
-	ROW_TEXT("MOONRAIL_FILE_SYNC", file_sync, "data",
+	ROW_TEXT("MOONRAIL_FILE_SYNC", files.sync, "data",
 		 "durability of a completed write to a file: data, dsync or none"),
-	ROW_BOOL("MOONRAIL_FILE_DIRECT", file_direct, "1",
+	ROW_BOOL("MOONRAIL_FILE_DIRECT", files.direct, "1",
 		 "aligned parts bypass the page cache if the file allows it"),
-	ROW_UINT("MOONRAIL_FILE_DEPTH", file_depth, 1, 1024, "64", "",
+	ROW_UINT("MOONRAIL_FILE_DEPTH", files.depth, 1, 1024, "64", "",
 		 "file operations in flight in the kernel"),
-	ROW_UINT("MOONRAIL_FILE_THREADS", file_threads, 1, 256, "16", "",
+	ROW_UINT("MOONRAIL_FILE_THREADS", files.threads, 1, 256, "16", "",
 		 "threads that read and write files without io_uring"),
-	ROW_UINT("MOONRAIL_SPIN_US", spin_us, 0, 1000000, "50", "us",
+	ROW_UINT("MOONRAIL_SPIN_US", sched.spin_us, 0, 1000000, "50", "us",
 		 "the progress thread spins this long after activity, then sleeps"),
-	ROW_TEXT("MOONRAIL_PROGRESS_CPUS", progress_cpus, "",
+	ROW_TEXT("MOONRAIL_PROGRESS_CPUS", sched.progress_cpus, "",
 		 "CPUs of the progress thread, such as 0-3,8; near: those of its NICs' NUMA nodes"),
-	ROW_UINT("MOONRAIL_FENCE_MS", fence_ms, 10, 60000, "500", "ms",
+	ROW_UINT("MOONRAIL_FENCE_MS", failure.fence_ms, 10, 60000, "500", "ms",
 		 "time to wait for a peer's answer to a fence"),
-	ROW_UINT("MOONRAIL_MAX_PEERS", max_peers, 1, 1048576, "16384", "",
+	ROW_UINT("MOONRAIL_MAX_PEERS", limits.max_peers, 1, 1048576, "16384",
+		 "",
 		 "known peers; a further one replaces the unused peer that has been silent longest"),
-	ROW_TEXT("MC_LOG_LEVEL", log_level, "warn",
+	ROW_TEXT("MC_LOG_LEVEL", log.level, "warn",
 		 "error, warn, info or debug, or 0 to 3; read once per process"),
-	ROW_TEXT("MC_VERBOSE", verbose, "0",
+	ROW_TEXT("MC_VERBOSE", log.verbose, "0",
 		 "any value but 0 means debug; read once per process"),
-	ROW_UINT("MOONRAIL_MAX_NOTIFIES", max_notifies, 1, 1048576, "4096", "",
+	ROW_UINT("MOONRAIL_MAX_NOTIFIES", limits.max_notifies, 1, 1048576,
+		 "4096", "",
 		 "queued notifications for getNotifsFromEngine, and to one peer; further ones wait at their sender"),
-	ROW_SIZE("MOONRAIL_NOTIFY_BYTES", notify_bytes, 1048576,
+	ROW_SIZE("MOONRAIL_NOTIFY_BYTES", limits.notify_bytes, 1048576,
 		 INT64_C(1) << 40, "67108864", "bytes",
 		 "the same limits in bytes of names and messages"),
 };
@@ -324,8 +340,8 @@ static const char *settings_env(const struct tei_setting_row *row)
 /* True for a setting that util/log.c reads once per process. */
 static bool settings_of_process(const struct tei_setting_row *row)
 {
-	return row->offset == offsetof(struct tei_settings, log_level) ||
-	       row->offset == offsetof(struct tei_settings, verbose);
+	return row->offset == offsetof(struct tei_settings, log.level) ||
+	       row->offset == offsetof(struct tei_settings, log.verbose);
 }
 
 static int settings_option(struct tei_settings *s, const char *option,
@@ -374,40 +390,40 @@ static int settings_check_ports(struct tei_settings *s, struct tei_err *err)
 	unsigned long low, high;
 	char *end;
 
-	if (!*s->data_ports)
+	if (!*s->rails.data_ports)
 		return 0;
-	low = strtoul(s->data_ports, &end, 10);
-	if (*s->data_ports < '0' || *s->data_ports > '9' || *end != '-' ||
-	    end[1] < '0' || end[1] > '9')
+	low = strtoul(s->rails.data_ports, &end, 10);
+	if (*s->rails.data_ports < '0' || *s->rails.data_ports > '9' ||
+	    *end != '-' || end[1] < '0' || end[1] > '9')
 		goto err_ports;
 	high = strtoul(end + 1, &end, 10);
 	if (*end || !low || low > high || high > UINT16_MAX)
 		goto err_ports;
-	s->data_port_low = (uint16_t)low;
-	s->data_port_high = (uint16_t)high;
+	s->rails.data_port_low = (uint16_t)low;
+	s->rails.data_port_high = (uint16_t)high;
 	return 0;
 err_ports:
 	return tei_err_fail(err, TEI_ERR_INVALID, "settings",
 			    "for example MOONRAIL_DATA_PORTS=40000-40063",
 			    "MOONRAIL_DATA_PORTS=%s: not two ports LOW-HIGH from 1 to 65535",
-			    s->data_ports);
+			    s->rails.data_ports);
 }
 
 /* Checks values that depend on each other, and derives others. */
 static int settings_check(struct tei_settings *s, struct tei_err *err)
 {
-	if (!tei_log_level_valid(s->log_level))
+	if (!tei_log_level_valid(s->log.level))
 		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
 				    "MC_LOG_LEVEL=%.32s: not one of error, warn, info, debug, or from 0 to 3",
-				    s->log_level);
-	if (s->min_rpc_port > s->max_rpc_port)
+				    s->log.level);
+	if (s->control.min_port > s->control.max_port)
 		return tei_err_fail(err, TEI_ERR_INVALID, "settings", NULL,
 				    "MC_MIN_RPC_PORT=%u is above MC_MAX_RPC_PORT=%u",
-				    s->min_rpc_port, s->max_rpc_port);
-	if (s->slice_max < s->slice_size)
-		s->slice_max = s->slice_size;
-	if (s->no_gpu_direct)
-		s->gpu_direct = false;
+				    s->control.min_port, s->control.max_port);
+	if (s->sched.slice_max < s->sched.slice_size)
+		s->sched.slice_max = s->sched.slice_size;
+	if (s->memory.no_gpu_direct)
+		s->memory.gpu_direct = false;
 	return settings_check_ports(s, err);
 }
 

@@ -26,81 +26,130 @@ enum tei_setting_source {
 	TEI_SETTING_ENGINE,		/* an option of te_engine_create */
 };
 
-/*
- * Created by the engine, by value. Constant after tei_settings_load, so any
- * thread may read it.
- */
-struct tei_settings {
-	/* rails and endpoints */
-	uint32_t lanes_per_rail;	/* MC_NUM_CQ_PER_CTX */
-	uint32_t comp_channels;		/* MC_NUM_COMP_CHANNELS_PER_CTX */
-	uint32_t ib_port;		/* MC_IB_PORT */
-	int32_t gid_index;		/* MC_GID_INDEX, -1: automatic */
-	uint32_t cq_size;		/* MC_MAX_CQE_PER_CTX */
-	uint32_t max_paths;		/* MC_MAX_EP_PER_CTX, per rail */
-	uint32_t qp_per_ep;		/* MC_NUM_QP_PER_EP */
-	uint32_t max_sge;		/* MC_MAX_SGE */
-	uint32_t max_wr;		/* MC_MAX_WR, posted per lane */
-	uint32_t max_inline;		/* MC_MAX_INLINE, bytes */
-	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: none */
-	uint32_t mtu;			/* MC_MTU, bytes */
-	uint32_t workers;		/* MC_WORKERS_PER_CTX */
-	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes */
-	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes */
-	uint32_t retry_cnt;		/* MC_RETRY_CNT */
-	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
-	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, s, 0: none */
-	bool path_roundrobin;		/* MC_PATH_ROUNDROBIN */
-	bool merge;			/* MOONRAIL_MERGE */
-	bool small_first;		/* MOONRAIL_SMALL_FIRST */
-	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
-	bool no_gpu_direct;		/* MC_DISABLE_GPU_DIRECT_RDMA */
-	bool mr_local;			/* MOONRAIL_MR_LOCAL */
-	/* control channel */
-	uint32_t min_rpc_port;		/* MC_MIN_RPC_PORT */
-	uint32_t max_rpc_port;		/* MC_MAX_RPC_PORT */
-	uint32_t connect_timeout_s;	/* MC_HANDSHAKE_CONNECT_TIMEOUT */
-	bool use_ipv6;			/* MC_USE_IPV6 */
-	uint32_t listen_backlog;	/* MC_HANDSHAKE_LISTEN_BACKLOG */
-	uint32_t handshake_max;		/* MC_HANDSHAKE_MAX_LENGTH, bytes */
-	bool legacy_binding;		/* MC_LEGACY_RPC_PORT_BINDING */
-	bool no_segment_cache;		/* MC_DISABLE_METACACHE */
-	char tcp_bind_address[256];	/* MC_TCP_BIND_ADDRESS, "": choose */
-	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
-	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
-	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
-	char secret_file[TEI_SETTING_TEXT]; /* MOONRAIL_SECRET_FILE */
-	char segment_dir[TEI_SETTING_TEXT]; /* MOONRAIL_SEGMENT_DIR */
-	uint32_t max_clients;		/* MOONRAIL_MAX_CLIENTS, connections */
-	uint32_t client_rate;		/* MOONRAIL_CLIENT_RATE, steps/s */
-	/* choice of rails */
+/* Which devices become rails, and with which provider. */
+struct tei_settings_rails {
 	char filters[TEI_SETTING_TEXT];	/* MC_TE_FILTERS, comma list */
 	char filters_exclude[TEI_SETTING_TEXT]; /* MC_TE_FILTERS_EXCLUDE */
+	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
+	char provider[64];		/* MOONRAIL_PROVIDER, "": automatic */
 	char custom_topo[TEI_SETTING_TEXT]; /* MC_CUSTOM_TOPO_JSON, a file */
 	bool force_tcp;			/* MC_FORCE_TCP */
 	bool force_hca;			/* MC_FORCE_HCA */
 	char data_ports[16];		/* MOONRAIL_DATA_PORTS, LOW-HIGH */
 	uint16_t data_port_low;		/* the same as numbers, 0: any */
 	uint16_t data_port_high;
-	char provider[64];		/* MOONRAIL_PROVIDER, "": automatic */
-	char devices[TEI_SETTING_TEXT];	/* MOONRAIL_DEVICES, comma list */
-	bool local;			/* MOONRAIL_LOCAL: same-host copies */
-	/* files */
-	char file_io[16];		/* MOONRAIL_FILE_IO */
-	char file_sync[16];		/* MOONRAIL_FILE_SYNC */
-	bool file_direct;		/* MOONRAIL_FILE_DIRECT */
-	uint32_t file_depth;		/* MOONRAIL_FILE_DEPTH, operations */
-	uint32_t file_threads;		/* MOONRAIL_FILE_THREADS */
-	/* limits */
+	uint32_t ib_port;		/* MC_IB_PORT */
+	int32_t gid_index;		/* MC_GID_INDEX, -1: automatic */
+	uint32_t mtu;			/* MC_MTU, bytes */
+};
+
+/* Endpoints, their queues and connections. */
+struct tei_settings_lanes {
+	uint32_t per_rail;		/* MC_NUM_CQ_PER_CTX */
+	uint32_t cq_size;		/* MC_MAX_CQE_PER_CTX */
+	uint32_t max_conns;		/* MC_MAX_EP_PER_CTX, per rail */
+	uint32_t max_sge;		/* MC_MAX_SGE */
+	uint32_t max_wr;		/* MC_MAX_WR, posted per lane */
+	uint32_t max_inline;		/* MC_MAX_INLINE, bytes */
+	uint32_t comp_channels;		/* MC_NUM_COMP_CHANNELS_PER_CTX */
+	uint32_t qp_per_ep;		/* MC_NUM_QP_PER_EP */
+};
+
+/* Slices, the choice of rails, and progress. */
+struct tei_settings_sched {
+	uint32_t slice_size;		/* MC_SLICE_SIZE, bytes */
+	uint32_t slice_max;		/* MOONRAIL_SLICE_MAX, bytes */
+	bool merge;			/* MOONRAIL_MERGE */
+	bool small_first;		/* MOONRAIL_SMALL_FIRST */
+	bool path_roundrobin;		/* MC_PATH_ROUNDROBIN */
 	uint32_t spin_us;		/* MOONRAIL_SPIN_US, microseconds */
 	char progress_cpus[256];	/* MOONRAIL_PROGRESS_CPUS */
+};
+
+/* Retries and time limits of transfers. */
+struct tei_settings_failure {
+	uint32_t retry_cnt;		/* MC_RETRY_CNT */
+	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
+	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, s, 0: none */
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
+};
+
+/* Registered memory. */
+struct tei_settings_memory {
+	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: none */
+	bool mr_local;			/* MOONRAIL_MR_LOCAL */
+	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
+	bool no_gpu_direct;		/* MC_DISABLE_GPU_DIRECT_RDMA */
+};
+
+/* The control channel. */
+struct tei_settings_control {
+	uint32_t min_port;		/* MC_MIN_RPC_PORT */
+	uint32_t max_port;		/* MC_MAX_RPC_PORT */
+	uint32_t connect_timeout_s;	/* MC_HANDSHAKE_CONNECT_TIMEOUT */
+	bool use_ipv6;			/* MC_USE_IPV6, for rails too */
+	uint32_t listen_backlog;	/* MC_HANDSHAKE_LISTEN_BACKLOG */
+	uint32_t handshake_max;		/* MC_HANDSHAKE_MAX_LENGTH, bytes */
+	bool legacy_binding;		/* MC_LEGACY_RPC_PORT_BINDING */
+	char bind_address[256];		/* MC_TCP_BIND_ADDRESS, "": choose */
+	uint32_t max_clients;		/* MOONRAIL_MAX_CLIENTS, connections */
+	uint32_t client_rate;		/* MOONRAIL_CLIENT_RATE, steps/s */
+	char secret_file[TEI_SETTING_TEXT]; /* MOONRAIL_SECRET_FILE, for the
+					     * rails too */
+};
+
+/* Metadata stores and the segment cache. */
+struct tei_settings_store {
+	bool no_segment_cache;		/* MC_DISABLE_METACACHE */
+	char cluster_id[256];		/* MC_METADATA_CLUSTER_ID */
+	char segment_dir[TEI_SETTING_TEXT]; /* MOONRAIL_SEGMENT_DIR */
+	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
+	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
+};
+
+/* Copies on this host. */
+struct tei_settings_copies {
+	bool enabled;			/* MOONRAIL_LOCAL */
+	uint32_t threads;		/* MC_WORKERS_PER_CTX */
+};
+
+/* Files. */
+struct tei_settings_files {
+	char io[16];			/* MOONRAIL_FILE_IO */
+	char sync[16];			/* MOONRAIL_FILE_SYNC */
+	bool direct;			/* MOONRAIL_FILE_DIRECT */
+	uint32_t depth;			/* MOONRAIL_FILE_DEPTH, operations */
+	uint32_t threads;		/* MOONRAIL_FILE_THREADS */
+};
+
+struct tei_settings_limits {
 	uint32_t max_peers;		/* MOONRAIL_MAX_PEERS */
 	uint32_t max_notifies;		/* MOONRAIL_MAX_NOTIFIES, queued */
 	uint64_t notify_bytes;		/* MOONRAIL_NOTIFY_BYTES, queued */
-	/* for te_settings_text only; util/log.c reads these variables itself */
-	char log_level[32];		/* MC_LOG_LEVEL */
+};
+
+/* For te_settings_text only; util/log.c reads these variables itself. */
+struct tei_settings_log {
+	char level[32];			/* MC_LOG_LEVEL */
 	char verbose[32];		/* MC_VERBOSE */
+};
+
+/*
+ * Created by the engine, by value. Constant after tei_settings_load, so any
+ * thread may read it.
+ */
+struct tei_settings {
+	struct tei_settings_rails rails;
+	struct tei_settings_lanes lanes;
+	struct tei_settings_sched sched;
+	struct tei_settings_failure failure;
+	struct tei_settings_memory memory;
+	struct tei_settings_control control;
+	struct tei_settings_store store;
+	struct tei_settings_copies copies;
+	struct tei_settings_files files;
+	struct tei_settings_limits limits;
+	struct tei_settings_log log;
 	/* enum tei_setting_source of each row of the table */
 	uint8_t source[TEI_SETTING_ROWS];
 };

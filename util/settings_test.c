@@ -162,7 +162,7 @@ static void test_what_is_no_number_is_refused(void)
 		CU_ASSERT(settings_untouched(&t.s));
 	}
 	CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_TIMEOUT", "007", &t), 0);
-	CU_ASSERT_EQUAL(t.s.slice_timeout_s, 7);
+	CU_ASSERT_EQUAL(t.s.failure.slice_timeout_s, 7);
 }
 
 static void test_data_ports_are_a_range(void)
@@ -177,8 +177,8 @@ static void test_data_ports_are_a_range(void)
 	settings_clear_environment();
 	CU_ASSERT_EQUAL(settings_load_with("MOONRAIL_DATA_PORTS",
 					   "4000-65535", &t), 0);
-	CU_ASSERT_EQUAL(t.s.data_port_low, 4000);
-	CU_ASSERT_EQUAL(t.s.data_port_high, 65535);
+	CU_ASSERT_EQUAL(t.s.rails.data_port_low, 4000);
+	CU_ASSERT_EQUAL(t.s.rails.data_port_high, 65535);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		CU_ASSERT_EQUAL(settings_load_with("MOONRAIL_DATA_PORTS",
 						   bad[i], &t),
@@ -208,13 +208,13 @@ static void test_sizes_have_suffixes(void)
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_SIZE",
 						   good[i].text, &t), 0);
-		CU_ASSERT_EQUAL(t.s.slice_size, good[i].size);
+		CU_ASSERT_EQUAL(t.s.sched.slice_size, good[i].size);
 	}
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_SIZE", bad[i],
 						   &t), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(settings_load_with("MC_MAX_MR_SIZE", "2G", &t), 0);
-	CU_ASSERT_EQUAL(t.s.max_mr_size, UINT64_C(2) << 30);
+	CU_ASSERT_EQUAL(t.s.memory.max_mr_size, UINT64_C(2) << 30);
 	CU_ASSERT_EQUAL(settings_load_with("MC_RETRY_CNT", "0K", &t),
 			TEI_ERR_INVALID);
 }
@@ -231,10 +231,10 @@ static void test_booleans_have_eight_spellings(void)
 	for (i = 0; i < 4; i++) {
 		CU_ASSERT_EQUAL(settings_load_with("MC_FORCE_TCP", yes[i], &t),
 				0);
-		CU_ASSERT(t.s.force_tcp);
+		CU_ASSERT(t.s.rails.force_tcp);
 		CU_ASSERT_EQUAL(settings_load_with("MOONRAIL_LOCAL", no[i],
 						   &t), 0);
-		CU_ASSERT_FALSE(t.s.local);
+		CU_ASSERT_FALSE(t.s.copies.enabled);
 	}
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		CU_ASSERT_EQUAL(settings_load_with("MC_FORCE_TCP", bad[i], &t),
@@ -282,7 +282,7 @@ static void test_levels_have_names_and_numbers(void)
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		CU_ASSERT_EQUAL(settings_load_with("MC_LOG_LEVEL", good[i],
 						   &t), 0);
-		CU_ASSERT_STRING_EQUAL(t.s.log_level, good[i]);
+		CU_ASSERT_STRING_EQUAL(t.s.log.level, good[i]);
 	}
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		CU_ASSERT_EQUAL(settings_load_with("MC_LOG_LEVEL", bad[i], &t),
@@ -342,7 +342,7 @@ static void test_values_are_checked_against_each_other(void)
 	CU_ASSERT_EQUAL(settings_load_with("MC_MAX_RPC_PORT", "2000", &t), 0);
 	unsetenv("MC_MIN_RPC_PORT");
 	CU_ASSERT_EQUAL(settings_load_with("MC_SLICE_SIZE", "8388608", &t), 0);
-	CU_ASSERT(t.s.slice_max >= t.s.slice_size);
+	CU_ASSERT(t.s.sched.slice_max >= t.s.sched.slice_size);
 }
 
 const struct tei_test_case settings_cases[] = {

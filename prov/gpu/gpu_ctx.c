@@ -62,7 +62,7 @@ int tei_gpu_init(const struct tei_settings *settings, struct tei_err *err,
 		free(ctx);
 		return ret;
 	}
-	ctx->stall_ns = settings->slice_timeout_s * TEI_NS_PER_SEC;
+	ctx->stall_ns = settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	tei_mutex_init(&ctx->lock);
 	tei_mutex_init(&ctx->admin);
 	tei_cond_init(&ctx->work);

@@ -27,7 +27,7 @@ struct tei_gpu *gpu_test_open(uint64_t seconds)
 
 	gpu_test_driver();
 	memset(&settings, 0, sizeof(settings));
-	settings.slice_timeout_s = seconds;
+	settings.failure.slice_timeout_s = seconds;
 	CU_ASSERT_FATAL(!tei_gpu_init(&settings, &err, &ctx));
 	return ctx;
 }

@@ -151,9 +151,9 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		goto err_memory;
-	ctx->workers = settings->workers ? settings->workers : 1;
-	ctx->spin_ns = settings->spin_us * TEI_NS_PER_US;
-	ctx->stall_ns = settings->slice_timeout_s * TEI_NS_PER_SEC;
+	ctx->workers = settings->copies.threads ? settings->copies.threads : 1;
+	ctx->spin_ns = settings->sched.spin_us * TEI_NS_PER_US;
+	ctx->stall_ns = settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	ctx->threads = calloc(ctx->workers, sizeof(*ctx->threads));
 	if (!ctx->threads)
 		goto err_ctx;

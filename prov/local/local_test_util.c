@@ -21,9 +21,9 @@ struct tei_local *test_ctx(uint32_t workers)
 	struct tei_local *ctx = NULL;
 
 	memset(&s, 0, sizeof(s));
-	s.workers = workers;
-	s.spin_us = 50;
-	s.slice_timeout_s = 10;
+	s.copies.threads = workers;
+	s.sched.spin_us = 50;
+	s.failure.slice_timeout_s = 10;
 	/* no CUnit assertion, because the agent has no suite */
 	if (tei_local_init(&s, NULL, &ctx))
 		abort();

@@ -68,8 +68,8 @@ static void domain_choose_provider(struct moonrail_domain *d)
 {
 	struct fi_info *hints, *found = NULL;
 
-	if (*d->settings.provider || FI_VERSION_GE(fi_version(),
-						   FI_VERSION(2, 0)))
+	if (*d->settings.rails.provider ||
+	    FI_VERSION_GE(fi_version(), FI_VERSION(2, 0)))
 		return;
 	hints = fi_allocinfo();
 	if (!hints)
@@ -78,8 +78,8 @@ static void domain_choose_provider(struct moonrail_domain *d)
 	hints->fabric_attr->prov_name = strdup("tcp;ofi_rxm");
 	if (hints->fabric_attr->prov_name &&
 	    fi_getinfo(MOONRAIL_API, NULL, NULL, 0, hints, &found))
-		snprintf(d->settings.provider, sizeof(d->settings.provider),
-			 "net;^ofi_rxm");
+		snprintf(d->settings.rails.provider,
+			 sizeof(d->settings.rails.provider), "net;^ofi_rxm");
 	fi_freeinfo(found);
 	fi_freeinfo(hints);
 }
@@ -91,14 +91,14 @@ static void domain_choose_family(struct moonrail_domain *d,
 	struct moonrail_name any;
 
 	if (d->format == FI_SOCKADDR_IN || d->format == FI_SOCKADDR_IN6)
-		d->settings.use_ipv6 = d->format == FI_SOCKADDR_IN6;
+		d->settings.control.use_ipv6 = d->format == FI_SOCKADDR_IN6;
 	else if (d->source.len)
-		d->settings.use_ipv6 =
+		d->settings.control.use_ipv6 =
 			moonrail_name_family(&d->source) == AF_INET6;
 	else if (info->src_addr &&
 		 moonrail_name_from(info->src_addr, info->src_addrlen, &any) &&
 		 moonrail_name_family(&any) == AF_INET6)
-		d->settings.use_ipv6 = true;
+		d->settings.control.use_ipv6 = true;
 }
 
 /* Sets the domain's source to the source address of the info, if this address
@@ -235,7 +235,7 @@ static void domain_choose_rails(const struct fi_info *info,
 static bool domain_has_rdma(const struct tei_settings *s,
 			    const struct domain_rails *r)
 {
-	return !r->tcp && !s->force_tcp &&
+	return !r->tcp && !s->rails.force_tcp &&
 	       tei_rail_transport_present(s, "rdma", r->devices,
 					  MOONRAIL_INFO_FLAGS);
 }

@@ -24,7 +24,8 @@
  * does not count if this process was suspended. */
 static bool timer_expired(struct moonrail_peer *p, uint64_t now)
 {
-	uint64_t max = p->domain->settings.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t max =
+		p->domain->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t late = now - p->ping_ns;
 
 	if (!p->since_ns)

@@ -61,9 +61,9 @@ static struct tei_nvmeof *ctx_new(const struct tei_settings *settings)
 	if (!ctx)
 		return NULL;
 	ctx_lists(ctx);
-	ctx->use_direct = settings->file_direct;
-	ctx->depth = settings->file_depth;
-	ctx->threads = settings->file_threads;
+	ctx->use_direct = settings->files.direct;
+	ctx->depth = settings->files.depth;
+	ctx->threads = settings->files.threads;
 	ctx->room = ctx->depth;
 	ctx->part = NVMEOF_PART;
 	ctx->ios = calloc(ctx->depth, sizeof(*ctx->ios));
@@ -112,9 +112,10 @@ int tei_nvmeof_init(const struct tei_settings *settings, struct tei_err *err,
 	struct tei_nvmeof *ctx;
 	int io, sync, ret;
 
-	io = ctx_word("MOONRAIL_FILE_IO", settings->file_io, ios, err);
-	sync = io < 0 ? io : ctx_word("MOONRAIL_FILE_SYNC",
-				      settings->file_sync, syncs, err);
+	io = ctx_word("MOONRAIL_FILE_IO", settings->files.io, ios, err);
+	sync = io < 0 ? io
+		      : ctx_word("MOONRAIL_FILE_SYNC", settings->files.sync,
+				 syncs, err);
 	if (sync < 0)
 		return sync;
 	ctx = ctx_new(settings);

@@ -304,10 +304,10 @@ static void test_lives_with_threads_it_cannot_have(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&settings, NULL), 0);
 	tei_test_threads(0);
-	strcpy(settings.file_io, "threads");
+	strcpy(settings.files.io, "threads");
 	CU_ASSERT_EQUAL(tei_nvmeof_init(&settings, &err, &ctx),
 			TEI_ERR_MEMORY);
-	strcpy(settings.file_io, "uring");
+	strcpy(settings.files.io, "uring");
 	CU_ASSERT(tei_nvmeof_init(&settings, &err, &ctx) < 0);
 	CU_ASSERT_PTR_NULL(ctx);
 	tei_test_threads(1);
@@ -535,10 +535,10 @@ static void test_settings_that_make_no_sense_are_refused(void)
 	struct tei_err err;
 
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&s, NULL), 0);
-	strcpy(s.file_io, "aio");
+	strcpy(s.files.io, "aio");
 	CU_ASSERT_EQUAL(tei_nvmeof_init(&s, &err, &ctx), TEI_ERR_INVALID);
-	strcpy(s.file_io, "auto");
-	strcpy(s.file_sync, "");
+	strcpy(s.files.io, "auto");
+	strcpy(s.files.sync, "");
 	CU_ASSERT_EQUAL(tei_nvmeof_init(&s, &err, &ctx), TEI_ERR_INVALID);
 	tei_nvmeof_fini(NULL);
 	tei_nvmeof_seg_put(NULL);

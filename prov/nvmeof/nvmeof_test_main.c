@@ -47,11 +47,11 @@ bool rig_start(struct rig *r, const char *io, const char *sync, bool direct)
 {
 	memset(r, 0, sizeof(*r));
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&r->settings, NULL), 0);
-	strcpy(r->settings.file_io, io);
-	strcpy(r->settings.file_sync, sync);
-	r->settings.file_direct = direct;
-	r->settings.file_depth = 8;
-	r->settings.file_threads = 3;
+	strcpy(r->settings.files.io, io);
+	strcpy(r->settings.files.sync, sync);
+	r->settings.files.direct = direct;
+	r->settings.files.depth = 8;
+	r->settings.files.threads = 3;
 	if (!rig_context(r, io))
 		return false;
 	rig_files(r);

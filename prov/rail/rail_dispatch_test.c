@@ -30,7 +30,7 @@ static void msg_begin(struct msg_rig *rig)
 
 	test_plane_init(&rig->plane);
 	test_plane_init(&rig->sink);
-	rig->plane.settings.max_peers = MSG_PEERS;
+	rig->plane.settings.limits.max_peers = MSG_PEERS;
 	test_plane_open(&rig->sink, "127.0.0.2");
 	test_plane_open(&rig->plane, "127.0.0.1");
 	test_plane_still(&rig->plane);

@@ -115,7 +115,8 @@ static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 	uint64_t now = tei_now_ns(), end = now + drain_ns, notes_end;
 
 	/* a peer that is stopped or reads nothing does not acknowledge */
-	notes_end = now + dp->settings->connect_timeout_s * TEI_NS_PER_SEC;
+	notes_end =
+		now + dp->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	rail_sched_enter(dp);
 	while (now < end &&
 	       (!dp_drained(dp) || (now < notes_end && dp_has_notes(dp)))) {
@@ -378,7 +379,7 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (opened)
 		rail_numa_bind(dp);
 	tei_mutex_unlock(&dp->admin);
-	if (!*dp->settings->devices && !(devices && *devices) &&
+	if (!*dp->settings->rails.devices && !(devices && *devices) &&
 	    !strcmp(transport, "tcp"))
 		rail_info_warn_lacking(dp->settings, list,
 				       dp->ops->devices_changed != NULL);

@@ -129,7 +129,8 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 	}
 	for (i = 0; i < rail->ntx; i++)
 		rail_cache_init(&rail->cache[i],
-				rail->dp->settings->max_paths / rail->ntx);
+				rail->dp->settings->lanes.max_conns /
+					rail->ntx);
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		rail_lane_init(&rail->tx_lanes[i], rail, false,
 			       (uint16_t)(i / RAIL_LANE_SLOTS));
@@ -159,7 +160,7 @@ static uint64_t rail_max_slice(const struct rail *rail)
  * provider's limit. */
 static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 {
-	uint32_t max = rail->dp->settings->max_sge;
+	uint32_t max = rail->dp->settings->lanes.max_sge;
 
 	if (max > RAIL_IOV_MAX)
 		max = RAIL_IOV_MAX;
@@ -228,10 +229,10 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	int ret;
 
 	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
-	if (s->mr_local)
+	if (s->memory.mr_local)
 		rail->mr_mode |= FI_MR_LOCAL;
 	rail->max_slice = rail_max_slice(rail);
-	rail->tx_depth = s->max_wr;
+	rail->tx_depth = s->lanes.max_wr;
 	if (depth && depth < rail->tx_depth)
 		rail->tx_depth = (uint32_t)depth;
 	rail->iov_limit =
@@ -239,7 +240,7 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 	rail->rma_limit =
 		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
 	rail_window_init(rail, RAIL_WINDOW_MAX);
-	rail->ntx = s->lanes_per_rail;
+	rail->ntx = s->lanes.per_rail;
 	rail_read_nic(rail);
 	rail->numa = rail_numa_node(rail);
 	rail_warn_rxm(rail);

@@ -452,7 +452,7 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
-	uint64_t spin = pr->dp->settings->spin_us * TEI_NS_PER_US;
+	uint64_t spin = pr->dp->settings->sched.spin_us * TEI_NS_PER_US;
 	bool target = false;
 	int i;
 
@@ -629,7 +629,8 @@ static bool progress_spins(const struct progress *pr, uint64_t now)
 	if (!pr->targets.app_driven && now - pr->target_ns < pr->spin_ns)
 		return true;
 	return !pr->drive.app_driven &&
-	       now - pr->active_ns < dp->settings->spin_us * TEI_NS_PER_US &&
+	       now - pr->active_ns <
+		       dp->settings->sched.spin_us * TEI_NS_PER_US &&
 	       rail_posted_any(dp);
 }
 
@@ -816,7 +817,7 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	pr->dp = dp;
 	pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	pr->stirred_ns = tei_now_ns();
-	pr->spin_ns = dp->settings->spin_us * TEI_NS_PER_US;
+	pr->spin_ns = dp->settings->sched.spin_us * TEI_NS_PER_US;
 	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (dp->wake_fd < 0) {
 		free(pr);

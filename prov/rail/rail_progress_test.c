@@ -731,8 +731,8 @@ static cpu_set_t test_cpus_of(const char *text)
 	cpu_set_t cpus;
 
 	test_plane_init(&p);
-	snprintf(p.settings.progress_cpus, sizeof(p.settings.progress_cpus),
-		 "%s", text);
+	snprintf(p.settings.sched.progress_cpus,
+		 sizeof(p.settings.sched.progress_cpus), "%s", text);
 	test_plane_open(&p, "127.0.0.1");
 	CU_ASSERT_EQUAL(pthread_getaffinity_np(p.dp->thread, sizeof(cpus),
 					       &cpus), 0);
@@ -794,7 +794,7 @@ static void test_no_cpus_for_the_thread_is_an_error(void)
 
 	test_plane_init(&p);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		strcpy(p.settings.progress_cpus, bad[i]);
+		strcpy(p.settings.sched.progress_cpus, bad[i]);
 		CU_ASSERT_EQUAL(tei_rail_dp_open(&attr, &err, &dp),
 				TEI_ERR_INVALID);
 		CU_ASSERT_PTR_NOT_NULL(strstr(err.text,

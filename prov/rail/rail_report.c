@@ -20,7 +20,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct rail_conn **conns)
 {
 	const struct rail_remote *remote;
-	uint32_t i, lanes = p->dp->settings->lanes_per_rail;
+	uint32_t i, lanes = p->dp->settings->lanes.per_rail;
 	int16_t route;
 
 	rail_sched_enter(p->dp);
@@ -44,7 +44,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
  * connections are not freed while the caller has a reference to the peer. */
 static bool report_connected(const struct rail *rail, struct rail_conn **conns)
 {
-	uint32_t i, lanes = rail->dp->settings->lanes_per_rail;
+	uint32_t i, lanes = rail->dp->settings->lanes.per_rail;
 	struct rail_lane *lane;
 	bool connected = false;
 	int k;

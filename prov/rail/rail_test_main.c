@@ -296,7 +296,7 @@ bool test_pair_open_by(struct test_pair *pair, const char *provider)
 
 	test_plane_init(&pair->from);
 	test_plane_init(&pair->to);
-	snprintf(s->provider, sizeof(s->provider), "%s", provider);
+	snprintf(s->rails.provider, sizeof(s->rails.provider), "%s", provider);
 	pair->to.settings = *s;
 	ret = rail_info_find(s, "tcp", "127.0.0.1", 0, &err, &list);
 	rail_info_free(list);

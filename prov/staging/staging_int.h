@@ -53,7 +53,7 @@ static inline struct tei_gpu *staging_gpu(struct tei_staging *s)
 /* Returns MC_SLICE_TIMEOUT, ns. */
 static inline uint64_t staging_timeout_ns(const struct tei_staging *s)
 {
-	return s->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	return s->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 }
 
 /* --- staging_ctx.c ------------------------------------------------------- */

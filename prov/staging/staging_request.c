@@ -527,7 +527,8 @@ static bool request_check(struct staging_remote *rs, struct staging_request *p,
 			  uint64_t timeout)
 {
 	uint64_t received = p->target->received_ns;
-	uint64_t fence = rs->staging->settings->fence_ms * TEI_NS_PER_MS;
+	uint64_t fence =
+		rs->staging->settings->failure.fence_ms * TEI_NS_PER_MS;
 	bool copying = p->state == REQUEST_COPYING;
 	const char *text =
 		"the target granted no bounce slot for MC_SLICE_TIMEOUT";

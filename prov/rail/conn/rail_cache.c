@@ -372,7 +372,7 @@ static bool cache_off_route(const struct rail *rail,
 
 	return peer->route[rail->index] >= 0 &&
 	       peer->route[rail->index] != conn->remote && !peer->choice &&
-	       !rail->dp->settings->path_roundrobin;
+	       !rail->dp->settings->sched.path_roundrobin;
 }
 
 /* Has rail_cache_tidy() check the connection if it is off-route. */

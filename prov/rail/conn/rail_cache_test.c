@@ -44,9 +44,9 @@ static struct cache_rig *cache_begin(uint32_t cap, bool retires_only)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rig);
 	test_plane_init(&rig->from);
-	rig->from.settings.max_paths = cap;
-	rig->from.settings.slice_timeout_s = 60;
-	rig->from.settings.retry_cnt = 128;
+	rig->from.settings.lanes.max_conns = cap;
+	rig->from.settings.failure.slice_timeout_s = 60;
+	rig->from.settings.failure.retry_cnt = 128;
 	test_plane_open(&rig->from, "127.0.0.1");
 	rig->from.dp->rails[0]->cache[0].retires_only = retires_only;
 	rig->src = cache_map(&rig->from);

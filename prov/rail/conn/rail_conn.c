@@ -241,7 +241,7 @@ int16_t rail_conn_other(const struct tei_rail_peer *peer,
 
 int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 {
-	if (!peer->dp->settings->path_roundrobin ||
+	if (!peer->dp->settings->sched.path_roundrobin ||
 	    peer->route[rail->index] < 0)
 		return peer->route[rail->index];
 	return conn_in_turn(peer, rail, peer->turn++);
@@ -271,7 +271,7 @@ static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 int rail_conn_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
-	uint32_t nrails = rail_count(dp), L = dp->settings->lanes_per_rail;
+	uint32_t nrails = rail_count(dp), L = dp->settings->lanes.per_rail;
 	uint16_t cap = peer->nremotes > peer->remotes_cap ? peer->nremotes :
 							    peer->remotes_cap;
 	struct rail_conn **tab;
@@ -322,7 +322,7 @@ err_tab:
 
 void rail_conn_free_all(struct tei_rail_peer *peer)
 {
-	uint32_t n = peer->path_rails * peer->dp->settings->lanes_per_rail *
+	uint32_t n = peer->path_rails * peer->dp->settings->lanes.per_rail *
 		     peer->remotes_cap;
 	uint32_t i, j;
 	struct rail *rail;
@@ -348,7 +348,7 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 				struct rail_lane *lane, uint16_t remote)
 {
-	uint32_t L = peer->dp->settings->lanes_per_rail;
+	uint32_t L = peer->dp->settings->lanes.per_rail;
 
 	if (lane->rail->index >= peer->path_rails ||
 	    remote >= peer->remotes_cap)

@@ -383,7 +383,7 @@ test_a_holder_that_did_not_answer_is_asked_after_unregistration(void)
 	uint64_t id;
 
 	test_plane_init(&rig.plane);
-	rig.plane.settings.fence_ms = 10;
+	rig.plane.settings.failure.fence_ms = 10;
 	test_plane_open(&rig.plane, NULL);
 	rail_sched_enter(rig.plane.dp);
 	rig.peer = rail_peer_new(rig.plane.dp, "peer", 7);

@@ -45,7 +45,7 @@ const char *tei_rail_way_name(enum tei_rail_way way)
  * or NULL. */
 static const char *hmem_pointless(const struct rail *rail)
 {
-	if (!rail->dp->settings->gpu_direct)
+	if (!rail->dp->settings->memory.gpu_direct)
 		return "MOONRAIL_GPU_DIRECT is 0";
 	if (rail->dp->placeholder)
 		return "its data plane registers no application memory";

@@ -370,7 +370,7 @@ static bool info_is_gid(const struct fi_info *info)
  * no filter. */
 static bool info_excludes(const struct tei_settings *s)
 {
-	return !*s->filters && *s->filters_exclude;
+	return !*s->rails.filters && *s->rails.filters_exclude;
 }
 
 /* Returns true if the settings and the state of the interface let the device
@@ -389,10 +389,11 @@ static bool info_usable_ip(const struct tei_settings *s,
 		return false;
 	if (*devices && !named)
 		return false;
-	if (!named && *s->filters && !info_names(s->filters, info, ifa))
+	if (!named && *s->rails.filters &&
+	    !info_names(s->rails.filters, info, ifa))
 		return false;
 	if (!named && info_excludes(s) &&
-	    info_names(s->filters_exclude, info, ifa))
+	    info_names(s->rails.filters_exclude, info, ifa))
 		return false;
 	if (!named && info_is_bridge(ifa->ifa_name))
 		return false;
@@ -408,7 +409,7 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 		     int family, enum info_pass pass,
 		     struct info_lists *lists)
 {
-	const int preferred = s->use_ipv6 ? AF_INET6 : AF_INET;
+	const int preferred = s->control.use_ipv6 ? AF_INET6 : AF_INET;
 	const struct fi_info *i;
 	const struct ifaddrs *ifa;
 	char name[64];
@@ -435,9 +436,10 @@ static int info_take(const struct tei_settings *s, const struct fi_info *list,
 			info_nic_name(i, name);
 			if (info_is_gid(i) ||
 			    (*devices && !info_listed(devices, name)) ||
-			    (*s->filters && !info_listed(s->filters, name)) ||
+			    (*s->rails.filters &&
+			     !info_listed(s->rails.filters, name)) ||
 			    (!*devices && info_excludes(s) &&
-			     info_listed(s->filters_exclude, name)))
+			     info_listed(s->rails.filters_exclude, name)))
 				continue;
 			ret = info_add(lists, name, i, NULL, false);
 		}
@@ -492,9 +494,10 @@ static int info_take_addresses(const char *provider, const char *devices,
 static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *ifa)
 {
 	return ifa->ifa_flags & IFF_LOOPBACK || info_is_bridge(ifa->ifa_name) ||
-	       (*s->filters && !info_listed(s->filters, ifa->ifa_name)) ||
+	       (*s->rails.filters &&
+		!info_listed(s->rails.filters, ifa->ifa_name)) ||
 	       (info_excludes(s) &&
-		info_listed(s->filters_exclude, ifa->ifa_name));
+		info_listed(s->rails.filters_exclude, ifa->ifa_name));
 }
 
 /* Returns true if a rail could have this address. */
@@ -533,7 +536,7 @@ static const char *info_lacks(const struct tei_settings *s,
 		       !info_has_address(ifs, ifa->ifa_name) ?
 			       "it has no usable address" : NULL;
 	if (!info_fit_address(sa) ||
-	    sa->sa_family != (s->use_ipv6 ? AF_INET6 : AF_INET))
+	    sa->sa_family != (s->control.use_ipv6 ? AF_INET6 : AF_INET))
 		return NULL;
 	return ifa->ifa_flags & IFF_UP ? "there is no carrier" : "it is down";
 }
@@ -576,7 +579,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
 		    struct info_lists *lists)
 {
-	int family = s->use_ipv6 ? AF_INET6 : AF_INET;
+	int family = s->control.use_ipv6 ? AF_INET6 : AF_INET;
 	struct ifaddrs *ifs = NULL;
 	struct fi_info *list;
 	int pass, ret = 0;
@@ -675,24 +678,24 @@ static const char *info_excluded(const struct tei_settings *s,
 {
 	size_t n = 0;
 
-	if (*s->provider)
+	if (*s->rails.provider)
 		n += (size_t)snprintf(out, TEI_ERR_TEXT,
 				      "MOONRAIL_PROVIDER=%.20s: see fi_info -l",
-				      s->provider);
+				      s->rails.provider);
 	if (*devices)
-		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
-				      "%s%s=%.24s", n ? "; " : "",
-				      devices == s->devices ?
-					      "MOONRAIL_DEVICES" : "devices",
-				      devices);
-	if (*s->filters)
+		n += (size_t)snprintf(
+			out + n, TEI_ERR_TEXT - n, "%s%s=%.24s", n ? "; " : "",
+			devices == s->rails.devices ? "MOONRAIL_DEVICES"
+						    : "devices",
+			devices);
+	if (*s->rails.filters)
 		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
 				      "%sMC_TE_FILTERS=%.24s", n ? "; " : "",
-				      s->filters);
+				      s->rails.filters);
 	if (info_excludes(s))
 		n += (size_t)snprintf(out + n, TEI_ERR_TEXT - n,
 				      "%sMC_TE_FILTERS_EXCLUDE=%.24s",
-				      n ? "; " : "", s->filters_exclude);
+				      n ? "; " : "", s->rails.filters_exclude);
 	if (!n)
 		return "te_info lists what libfabric and the kernel offer: is the interface up, is the provider installed?";
 	return out;
@@ -729,15 +732,15 @@ static int info_find_all(const struct tei_settings *s, const char *transport,
 	int ret = 0;
 
 	for (i = 0; i < n && !ret && !lists->fit; i++) {
-		if (!info_wanted(transport, s->provider, i))
+		if (!info_wanted(transport, s->rails.provider, i))
 			continue;
 		pinned_known = true;
 		ret = info_try(s, info_providers[i].provider, devices, flags,
 			       lists);
 	}
-	if (!ret && !lists->fit && *s->provider && !pinned_known &&
+	if (!ret && !lists->fit && *s->rails.provider && !pinned_known &&
 	    strcmp(transport, "shm") && !info_names_provider(transport))
-		ret = info_try(s, s->provider, devices, flags, lists);
+		ret = info_try(s, s->rails.provider, devices, flags, lists);
 	return ret;
 }
 
@@ -748,7 +751,7 @@ struct rail_found *rail_info_find_again(const struct tei_settings *s,
 	struct info_lists lists = { NULL, NULL };
 
 	if (!devices || !*devices)
-		devices = s->devices;
+		devices = s->rails.devices;
 	/* if memory runs out, the devices found so far are enough */
 	(void)info_find_all(s, transport, devices, flags, &lists);
 	rail_info_free(lists.unfit);
@@ -765,7 +768,7 @@ int rail_info_find(const struct tei_settings *s, const char *transport,
 	int ret;
 
 	if (!devices || !*devices)
-		devices = s->devices;
+		devices = s->rails.devices;
 	for (i = 0; i < n; i++)
 		known |= !strcmp(info_providers[i].transport, transport);
 	if (!known)
@@ -795,9 +798,9 @@ bool tei_rail_transport_present(const struct tei_settings *settings,
 	bool present;
 
 	if (!*devices)
-		devices = settings->devices;
+		devices = settings->rails.devices;
 	for (i = 0; i < n && !lists.fit; i++)
-		if (info_wanted(transport, settings->provider, i))
+		if (info_wanted(transport, settings->rails.provider, i))
 			info_try(settings, info_providers[i].provider, devices,
 				 info_flags, &lists);
 	present = lists.fit != NULL;

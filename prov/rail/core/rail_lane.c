@@ -123,7 +123,7 @@ bool rail_lane_sleep_ready(struct rail_lane *lane)
 static int lane_open_cq(struct rail_lane *lane)
 {
 	struct fi_cq_attr attr = {
-		.size = lane->rail->dp->settings->cq_size,
+		.size = lane->rail->dp->settings->lanes.cq_size,
 		.format = FI_CQ_FORMAT_MSG,
 		.wait_obj = FI_WAIT_FD,
 	};

@@ -566,7 +566,7 @@ int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
 	}
 	mr_revoke(dp, mr);
 	answered = mr_wait_zero(dp, &mr->holders_left,
-				dp->settings->fence_ms * TEI_NS_PER_MS);
+				dp->settings->failure.fence_ms * TEI_NS_PER_MS);
 	rail_sched_leave(dp);
 
 	tei_mutex_lock(&dp->admin);

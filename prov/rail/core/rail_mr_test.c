@@ -27,10 +27,10 @@ struct mr_rig {
 /* Selects a provider that implements every mr_mode with which it is opened. */
 static void mr_use_sockets(struct mr_rig *rig)
 {
-	snprintf(rig->from.settings.provider,
-		 sizeof(rig->from.settings.provider), "sockets");
-	snprintf(rig->to.settings.provider, sizeof(rig->to.settings.provider),
-		 "sockets");
+	snprintf(rig->from.settings.rails.provider,
+		 sizeof(rig->from.settings.rails.provider), "sockets");
+	snprintf(rig->to.settings.rails.provider,
+		 sizeof(rig->to.settings.rails.provider), "sockets");
 }
 
 /* Opens the device. mode: FI_MR_… bits with which the provider is opened, as if
@@ -61,10 +61,10 @@ static void mr_tx(struct mr_rig *rig)
 	memset(rig, 0, sizeof(*rig));
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
-	rig->from.settings.retry_cnt = 3;
-	rig->from.settings.slice_timeout_s = 10;
-	rig->from.settings.fence_ms = 2000;
-	rig->to.settings.fence_ms = 2000;
+	rig->from.settings.failure.retry_cnt = 3;
+	rig->from.settings.failure.slice_timeout_s = 10;
+	rig->from.settings.failure.fence_ms = 2000;
+	rig->to.settings.failure.fence_ms = 2000;
 	rig->src = aligned_alloc(4096, MR_LEN);
 	rig->dst = aligned_alloc(4096, MR_LEN);
 	CU_ASSERT_FATAL(rig->src && rig->dst);
@@ -157,8 +157,8 @@ static void mr_check_mode(const char *provider, int mode)
 	bool usable;
 
 	mr_tx(&rig);
-	snprintf(rig.from.settings.provider, sizeof(rig.from.settings.provider),
-		 "%s", provider);
+	snprintf(rig.from.settings.rails.provider,
+		 sizeof(rig.from.settings.rails.provider), "%s", provider);
 	rig.to.settings = rig.from.settings;
 	/* ofi_rxm would have to pass the address mode on to the provider below
 	 * it */
@@ -227,8 +227,8 @@ static void mr_check_split(int mode)
 	struct mr_rig rig;
 
 	mr_tx(&rig);
-	rig.from.settings.max_mr_size = MR_PIECE + 4096;
-	rig.to.settings.max_mr_size = 2 * MR_PIECE;
+	rig.from.settings.memory.max_mr_size = MR_PIECE + 4096;
+	rig.to.settings.memory.max_mr_size = 2 * MR_PIECE;
 	if (mode > 0)
 		mr_use_sockets(&rig);
 	mr_begin(&rig, mode);
@@ -269,7 +269,7 @@ static void test_small_tasks_across_pieces_complete(void)
 	uint32_t i;
 
 	mr_tx(&rig);
-	rig.from.settings.max_mr_size = 4096;
+	rig.from.settings.memory.max_mr_size = 4096;
 	mr_begin(&rig, FI_MR_LOCAL);
 	mr_reg_both(&rig);
 	/* connect first, so that the requests are merged */
@@ -289,7 +289,7 @@ static void test_keys_that_need_several_replies_are_fetched(void)
 	struct mr_rig rig;
 
 	mr_tx(&rig);
-	rig.to.settings.max_mr_size = 1;	/* rounded up to 4096 */
+	rig.to.settings.memory.max_mr_size = 1; /* rounded up to 4096 */
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	mr_reg_both(&rig);
@@ -314,7 +314,8 @@ static void mr_check_uneven(int mode)
 
 	memset(&second, 0, sizeof(second));
 	mr_tx(&rig);
-	rig.to.settings.slice_max = rig.from.settings.slice_max = 65536;
+	rig.to.settings.sched.slice_max = rig.from.settings.sched.slice_max =
+		65536;
 	if (mode > 0)
 		mr_use_sockets(&rig);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig.from, "127.0.0.1,127.0.0.4", mode),
@@ -537,7 +538,7 @@ static void test_bound_regions_are_registered_again_with_their_lane(void)
 	struct mr_rig rig;
 
 	mr_tx(&rig);
-	rig.to.settings.max_mr_size = 1u << 20;
+	rig.to.settings.memory.max_mr_size = 1u << 20;
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_ENDPOINT);
 	mr_reg_both(&rig);
@@ -596,7 +597,7 @@ static void test_raw_keys_are_mapped_and_unmapped(void)
 	struct mr_rig rig;
 
 	mr_tx(&rig);
-	rig.to.settings.max_mr_size = 1u << 20;
+	rig.to.settings.memory.max_mr_size = 1u << 20;
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_RAW);
 	mr_reg_both(&rig);
@@ -711,8 +712,8 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 
 	mr_tx(rig);
 	/* many slices, so that the far rail finds some left to take */
-	rig->from.settings.slice_size = MR_PIECE;
-	rig->from.settings.slice_max = MR_PIECE;
+	rig->from.settings.sched.slice_size = MR_PIECE;
+	rig->from.settings.sched.slice_max = MR_PIECE;
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->from, "127.0.0.1,127.0.0.4", -1),
 			      0);
 	CU_ASSERT_EQUAL_FATAL(mr_open(&rig->to, "127.0.0.2", -1), 0);

@@ -63,12 +63,12 @@ static int near_fail(const struct tei_rail_dp *dp, const char *why,
 	return tei_err_fail(err, TEI_ERR_INVALID, "rail",
 			    "\"near\", or CPUs such as 0-3,8",
 			    "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
-			    dp->settings->progress_cpus, why);
+			    dp->settings->sched.progress_cpus, why);
 }
 
 int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 {
-	const char *text = dp->settings->progress_cpus;
+	const char *text = dp->settings->sched.progress_cpus;
 	cpu_set_t may;
 
 	if (!*text)
@@ -106,14 +106,14 @@ void rail_numa_bind(struct tei_rail_dp *dp)
 	cpu_set_t cpus = dp->cpus;
 	int ret;
 
-	if (!*dp->settings->progress_cpus)
+	if (!*dp->settings->sched.progress_cpus)
 		return;
-	if (!strcmp(dp->settings->progress_cpus, "near"))
+	if (!strcmp(dp->settings->sched.progress_cpus, "near"))
 		near_cpus(dp, &cpus);
 	ret = pthread_setaffinity_np(dp->thread, sizeof(cpus), &cpus);
 	if (ret)
 		TEI_WARN("rail", "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
-			 dp->settings->progress_cpus, strerror(ret));
+			 dp->settings->sched.progress_cpus, strerror(ret));
 	else
 		TEI_INFO("rail", "the progress thread is bound to %d CPUs",
 			 CPU_COUNT(&cpus));

@@ -20,7 +20,7 @@ bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
 {
 	const struct sockaddr *sa = info->src_addr;
 
-	return lane->rail->dp->settings->data_port_low &&
+	return lane->rail->dp->settings->rails.data_port_low &&
 	       !strcmp(lane->rail->transport, "tcp") && sa &&
 	       (info->addr_format == FI_SOCKADDR ||
 		info->addr_format == FI_SOCKADDR_IN ||
@@ -69,8 +69,8 @@ static bool ports_free(const struct sockaddr *sa, socklen_t len)
 int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
-	uint32_t low = dp->settings->data_port_low;
-	uint32_t count = dp->settings->data_port_high - low + 1, i;
+	uint32_t low = dp->settings->rails.data_port_low;
+	uint32_t count = dp->settings->rails.data_port_high - low + 1, i;
 	struct sockaddr_in *sa = info->src_addr;
 	uint16_t port;
 
@@ -102,6 +102,7 @@ void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
 	if ((ret == -FI_EADDRNOTAVAIL || ret == -FI_EADDRINUSE) &&
 	    rail_ports_apply(lane, lane->rail->info))
 		snprintf(hint, len,
-			 "widen MOONRAIL_DATA_PORTS=%u-%u: none of its ports is free",
-			 s->data_port_low, s->data_port_high);
+			 "widen MOONRAIL_DATA_PORTS=%u-%u: none of its ports "
+			 "is free",
+			 s->rails.data_port_low, s->rails.data_port_high);
 }

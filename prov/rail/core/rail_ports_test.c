@@ -36,8 +36,8 @@ static int ports_range(struct test_plane *p)
 		close(fd);
 		return ports_range(p);
 	}
-	p->settings.data_port_low = (uint16_t)port;
-	p->settings.data_port_high = (uint16_t)(port + PORTS_RANGE - 1);
+	p->settings.rails.data_port_low = (uint16_t)port;
+	p->settings.rails.data_port_high = (uint16_t)(port + PORTS_RANGE - 1);
 	return fd;
 }
 
@@ -53,8 +53,8 @@ static bool ports_inside(const struct test_plane *p, const struct rail_lane *l)
 {
 	uint32_t port = ports_of(&l->addr);
 
-	return port > p->settings.data_port_low &&
-	       port <= p->settings.data_port_high;
+	return port > p->settings.rails.data_port_low &&
+	       port <= p->settings.rails.data_port_high;
 }
 
 static void ports_open(struct rail_lane *lane)
@@ -141,7 +141,7 @@ static void test_range_without_a_free_port_is_named_in_the_error(void)
 
 	test_plane_init(&p);
 	fd = ports_range(&p);
-	p.settings.data_port_high = p.settings.data_port_low;
+	p.settings.rails.data_port_high = p.settings.rails.data_port_low;
 	test_plane_open(&p, NULL);
 	CU_ASSERT_NOT_EQUAL(tei_rail_dp_add_transport(p.dp, "tcp", "127.0.0.1",
 						      &err), 0);

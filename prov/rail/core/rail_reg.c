@@ -230,7 +230,7 @@ static uint8_t reg_log2(uint64_t v)
 static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 			       const struct rail *rail)
 {
-	uint64_t limit = rail->dp->settings->max_mr_size;
+	uint64_t limit = rail->dp->settings->memory.max_mr_size;
 	uint8_t shift = RAIL_MR_WHOLE;
 
 	if (limit && mr->len > limit) {

@@ -28,7 +28,7 @@
 
 static uint64_t window_min(const struct rail *rail)
 {
-	return WINDOW_SLICES * (uint64_t)rail->dp->settings->slice_size;
+	return WINDOW_SLICES * (uint64_t)rail->dp->settings->sched.slice_size;
 }
 
 void rail_window_init(struct rail *rail, uint64_t max)
@@ -55,7 +55,7 @@ uint64_t rail_window_throttle(const struct rail *rail)
 	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
 	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
 	const struct tei_settings *s = rail->dp->settings;
-	uint64_t min = s->slice_size, bytes, slice;
+	uint64_t min = s->sched.slice_size, bytes, slice;
 
 	if (!rail->wire || !rate)
 		return UINT64_MAX;
@@ -63,7 +63,7 @@ uint64_t rail_window_throttle(const struct rail *rail)
 	 * time */
 	slice = (uint64_t)((double)min / (double)rate * 1e9);
 	base = base > slice ? base - slice : 0;
-	base += s->small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
+	base += s->sched.small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
 	bytes = (uint64_t)((double)rate * 1e-9 * (double)base);
 	return bytes > min ? bytes : min;
 }

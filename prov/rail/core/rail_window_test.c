@@ -143,10 +143,10 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	CU_ASSERT(rail_window_throttle(rail) < 250000);
 	window_serve(rig, 1000000000, 500);
 	/* with MOONRAIL_SMALL_FIRST, about one slice */
-	rig->settings.small_first = true;
+	rig->settings.sched.small_first = true;
 	CU_ASSERT(rail_window_throttle(rail) > 225000);
 	CU_ASSERT(rail_window_throttle(rail) <= 250000);
-	rig->settings.small_first = false;
+	rig->settings.sched.small_first = false;
 	/* with a long round-trip time, more data is in flight */
 	rail->base_ns = 20 * TEI_NS_PER_MS;
 	CU_ASSERT(rail_window_throttle(rail) > 19000000);

@@ -518,7 +518,8 @@ static bool health_posted(struct rail_lane *lane, struct rail_conn **conn,
 static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 			    int n, bool shuns)
 {
-	uint64_t usual = lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+	uint64_t usual =
+		lane->rail->dp->settings->failure.fence_ms * TEI_NS_PER_MS / 2;
 	struct rail_disconnect_list list;
 	struct rail_done done;
 	bool any, clean;

@@ -949,7 +949,7 @@ static void test_refused_posts_are_counted_as_retries(void)
 
 	test_pair_open(&pair);
 	/* a refused post does not count as a retry of the slice */
-	most = pair.from.settings.retry_cnt + 3;
+	most = pair.from.settings.failure.retry_cnt + 3;
 	health_refusals = 0;
 	health_refuse(pair.rail, true);
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst,

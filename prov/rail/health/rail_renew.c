@@ -91,7 +91,7 @@ static struct rail_lane *renew_sibling(struct rail_lane *lane)
  * complete before it is closed, ns. */
 static uint64_t renew_drain(const struct rail_lane *lane)
 {
-	return lane->rail->dp->settings->fence_ms * TEI_NS_PER_MS / 2;
+	return lane->rail->dp->settings->failure.fence_ms * TEI_NS_PER_MS / 2;
 }
 
 /* Retires the lane: new work goes to its sibling, and the lane is closed after
@@ -151,7 +151,8 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now)
 
 	rail_sched_enter(dp);
 	remotes = peer->nremotes;
-	silent = now > peer->alive_ns + dp->settings->fence_ms * TEI_NS_PER_MS;
+	silent = now > peer->alive_ns +
+			       dp->settings->failure.fence_ms * TEI_NS_PER_MS;
 	rail_sched_leave(dp);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
@@ -444,7 +445,7 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	peer->silent_next_ns = now + RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
 	for (i = 0; i < rail_count(dp); i++)
-		for (j = 0; j < dp->settings->lanes_per_rail; j++)
+		for (j = 0; j < dp->settings->lanes.per_rail; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
 	/* the check of a thousand connections takes milliseconds */
 	dp->silent_next_ns = now + RENEW_SILENT_PART * (tei_now_ns() - from);

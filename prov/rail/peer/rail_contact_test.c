@@ -84,7 +84,7 @@ static void contact_plane(struct test_plane *p, const char *address, void *mem)
 	struct tei_err err;
 
 	test_plane_init(p);
-	p->settings.slice_timeout_s = 10;
+	p->settings.failure.slice_timeout_s = 10;
 	test_plane_open(p, address);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, CONTACT_LEN, "*",
 					      TEI_RAIL_REMOTE, &err, &mr), 0);

@@ -42,7 +42,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_dp *dp = p->dp;
-	uint64_t limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t limit = dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	size_t used;
 	uint32_t i;
 
@@ -52,7 +52,7 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 	snprintf(err->peer, sizeof(err->peer), "%.95s", p->name);
 	snprintf(err->text, sizeof(err->text),
 		 "no progress for MC_SLICE_TIMEOUT=%u s%s; rails:",
-		 dp->settings->slice_timeout_s,
+		 dp->settings->failure.slice_timeout_s,
 		 p->state == RAIL_PEER_NEW ? ", the peer never answered" : "");
 	for (i = 0; i < dp->nrails; i++) {
 		used = strlen(err->text);
@@ -96,8 +96,8 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 	TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_dp *dp = p->dp;
-	uint64_t limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
-	uint64_t fence = dp->settings->fence_ms * TEI_NS_PER_MS;
+	uint64_t limit = dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t fence = dp->settings->failure.fence_ms * TEI_NS_PER_MS;
 	struct tei_rail_task *t, *tmp;
 	uint64_t newest = 0;
 	struct tei_err err;

@@ -13,7 +13,7 @@
 static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t some = 2 * p->dp->settings->fence_ms * TEI_NS_PER_MS;
+	uint64_t some = 2 * p->dp->settings->failure.fence_ms * TEI_NS_PER_MS;
 
 	return p->state == RAIL_PEER_GONE && !rail_peer_busy(p) &&
 	       now > p->gone_ns + (p->refs ? p->dp->probe_ns : some);

@@ -256,7 +256,7 @@ static bool hello_warm(struct tei_rail_peer *p, struct rail *rail, uint32_t inde
 uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	uint32_t i, l, cold, L = dp->settings->lanes_per_rail;
+	uint32_t i, l, cold, L = dp->settings->lanes.per_rail;
 	size_t len;
 	bool left = false;
 

@@ -539,17 +539,19 @@ static int note_check(struct tei_rail_peer *p, uint64_t bytes,
 	n = p->note_out.n;
 	held = p->note_out.bytes;
 	rail_sched_leave(p->dp);
-	if (n >= s->max_notifies)
+	if (n >= s->limits.max_notifies)
 		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
 				    "does the peer call getNotifsFromEngine?",
-				    "%s: notification refused: MOONRAIL_MAX_NOTIFIES=%u wait to be sent",
-				    p->name, s->max_notifies);
-	if (n && held + bytes > s->notify_bytes)
+				    "%s: notification refused: "
+				    "MOONRAIL_MAX_NOTIFIES=%u wait to be sent",
+				    p->name, s->limits.max_notifies);
+	if (n && held + bytes > s->limits.notify_bytes)
 		return tei_err_note(err, TEI_ERR_TOO_MANY, "rail",
 				    "does the peer call getNotifsFromEngine?",
-				    "%s: notification refused: %llu bytes wait to be sent, MOONRAIL_NOTIFY_BYTES=%llu",
+				    "%s: notification refused: %llu bytes wait "
+				    "to be sent, MOONRAIL_NOTIFY_BYTES=%llu",
 				    p->name, (unsigned long long)held,
-				    (unsigned long long)s->notify_bytes);
+				    (unsigned long long)s->limits.notify_bytes);
 	return 0;
 }
 

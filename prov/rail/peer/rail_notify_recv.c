@@ -138,8 +138,8 @@ struct tei_rail_notification *tei_rail_notification_new(const char *name,
 static bool budget_fits(struct tei_rail_dp *dp, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return dp->notes.notes < dp->settings->max_notifies &&
-	       dp->notes.bytes + bytes <= dp->settings->notify_bytes;
+	return dp->notes.notes < dp->settings->limits.max_notifies &&
+	       dp->notes.bytes + bytes <= dp->settings->limits.notify_bytes;
 }
 
 static void budget_take(struct tei_rail_dp *dp, uint64_t bytes)
@@ -250,10 +250,14 @@ static void note_log_full(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held)
 {
 	if (tei_log_enabled(TEI_LOG_WARN))
-		tei_log_repeated(&dp->notes.full_repeat, TEI_LOG_WARN, "rail",
-				 "no room for another notification, senders wait until getNotifsFromEngine fetches some: MOONRAIL_MAX_NOTIFIES=%u or MOONRAIL_NOTIFY_BYTES=%llu are held",
-				 dp->settings->max_notifies,
-				 (unsigned long long)dp->settings->notify_bytes);
+		tei_log_repeated(
+			&dp->notes.full_repeat, TEI_LOG_WARN, "rail",
+			"no room for another notification, senders wait until "
+			"getNotifsFromEngine fetches some: "
+			"MOONRAIL_MAX_NOTIFIES=%u or "
+			"MOONRAIL_NOTIFY_BYTES=%llu are held",
+			dp->settings->limits.max_notifies,
+			(unsigned long long)dp->settings->limits.notify_bytes);
 }
 
 /* Begins an assembly, or makes the peer wait for room. Returns true if an

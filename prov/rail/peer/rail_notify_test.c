@@ -99,8 +99,8 @@ static void note_open(struct note_rig *rig, uint32_t notes, uint64_t bytes)
 {
 	test_plane_init(&rig->a);
 	test_plane_init(&rig->b);
-	rig->b.settings.max_notifies = notes;
-	rig->b.settings.notify_bytes = bytes;
+	rig->b.settings.limits.max_notifies = notes;
+	rig->b.settings.limits.notify_bytes = bytes;
 	rig->b.hold = true;
 	test_plane_open(&rig->a, NULL);
 	test_plane_open(&rig->b, NULL);
@@ -132,8 +132,8 @@ static void note_check_limit(const struct note_rig *rig)
 {
 	const struct rail_notify_budget *held = &rig->b.dp->notes;
 
-	CU_ASSERT(held->bytes <= rig->b.settings.notify_bytes);
-	CU_ASSERT(held->notes <= rig->b.settings.max_notifies);
+	CU_ASSERT(held->bytes <= rig->b.settings.limits.notify_bytes);
+	CU_ASSERT(held->notes <= rig->b.settings.limits.max_notifies);
 }
 
 static void note_handle(struct tei_rail_peer *at, uint8_t *msg, size_t len)
@@ -590,16 +590,16 @@ static void test_sender_queue_is_limited(void)
 	struct tei_err err;
 
 	note_open(&rig, 100, 1 << 20);
-	rig.a.settings.max_notifies = 3;
-	rig.a.settings.notify_bytes = 1000;
+	rig.a.settings.limits.max_notifies = 3;
+	rig.a.settings.limits.notify_bytes = 1000;
 	note_queue(&rig, 1, 0, 600);
 	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out), 0);
 	tei_rail_outgoing_free(out);
-	rig.a.settings.notify_bytes = 600;
+	rig.a.settings.limits.notify_bytes = 600;
 	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out),
 			TEI_ERR_TOO_MANY);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "MOONRAIL_NOTIFY_BYTES=600"));
-	rig.a.settings.notify_bytes = 1000;
+	rig.a.settings.limits.notify_bytes = 1000;
 	note_queue(&rig, 2, 0, 1);
 	note_queue(&rig, 3, 0, 1);
 	CU_ASSERT_EQUAL(tei_rail_outgoing_new(rig.to, "1", "", &err, &out),

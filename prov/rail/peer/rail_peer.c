@@ -123,7 +123,7 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 
 bool rail_peer_no_room(const struct tei_rail_dp *dp)
 {
-	return dp->npeers >= dp->settings->max_peers;
+	return dp->npeers >= dp->settings->limits.max_peers;
 }
 
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
@@ -136,7 +136,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	if (rail_peer_no_room(dp)) {
 		TEI_LOG_LIMITED(&dp->peer_limit, TEI_LOG_WARN, "rail",
 				"peer refused: MOONRAIL_MAX_PEERS=%u reached",
-				dp->settings->max_peers);
+				dp->settings->limits.max_peers);
 		return NULL;
 	}
 	p = peer_make(dp, name, inc);

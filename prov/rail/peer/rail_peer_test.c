@@ -483,7 +483,7 @@ static void test_a_suspended_process_does_not_blame_the_peer(void)
 
 	peer_begin(&rig);
 	dp = rig.pair.from.dp;
-	limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	limit = dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	now = tei_now_ns() + 2 * limit;
 	rail_deadline_stood_still(dp, 2 * limit, now);
 	CU_ASSERT(rig.task.task.progress_ns <= now);
@@ -513,7 +513,7 @@ static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
 
 	peer_begin(rig);
 	dp = rig->pair.from.dp;
-	limit = dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	limit = dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	now = rig->task.task.progress_ns + limit + 1;
 	rail_sched_enter(dp);
 	rig->pair.peer->alive_ns = now - quarters * (limit / 4);

@@ -113,7 +113,7 @@ static bool pick_of_other(const struct rail *rail,
 	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i]
 						   : t->progress_ns;
 	now = tei_now_ns();
-	most = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC / 2;
+	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
 	/* the named rail may serve other tasks but have no remote key for this
 	 * task */
 	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
@@ -216,7 +216,8 @@ static int16_t pick_remote(struct rail_lane *lane, struct tei_rail_peer *peer,
 	int16_t route = rail_conn_route(peer, lane->rail);
 	const struct rail_rkey *k = NULL;
 
-	if (!peer->choice || route < 0 || peer->dp->settings->path_roundrobin)
+	if (!peer->choice || route < 0 ||
+	    peer->dp->settings->sched.path_roundrobin)
 		return route;
 	if (s) {
 		k = s->ext ? NULL : rail_key_find(peer, s->remote);

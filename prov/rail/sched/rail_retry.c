@@ -35,7 +35,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 				"the peer's process has gone", done);
 		return;
 	}
-	if (s->retries >= dp->settings->retry_cnt) {
+	if (s->retries >= dp->settings->failure.retry_cnt) {
 		rail_slice_fail(s, TEI_ERR_ENDPOINT,
 				"failed after MC_RETRY_CNT retries", done);
 		return;

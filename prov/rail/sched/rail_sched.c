@@ -68,7 +68,8 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 			    const struct tei_rail_task *t, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t limit = peer->dp->settings->slice_timeout_s * TEI_NS_PER_SEC;
+	uint64_t limit =
+		peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t since = t->since_ns;
 
 	/* An idle peer makes no progress, but this is no sign of a fault. Only
@@ -85,7 +86,7 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 
 bool rail_task_bulk(const struct tei_rail_task *t)
 {
-	uint32_t slice = t->peer->dp->settings->slice_size;
+	uint32_t slice = t->peer->dp->settings->sched.slice_size;
 
 	return t->length > slice || t->whole_length > slice;
 }

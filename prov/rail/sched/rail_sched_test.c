@@ -43,10 +43,10 @@ static void sched_init(struct sched_rig *rig)
 {
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
-	rig->from.settings.retry_cnt = 128;
-	rig->from.settings.slice_timeout_s = 60;
-	rig->from.settings.fence_ms = 2000;
-	rig->to.settings.fence_ms = 50;
+	rig->from.settings.failure.retry_cnt = 128;
+	rig->from.settings.failure.slice_timeout_s = 60;
+	rig->from.settings.failure.fence_ms = 2000;
+	rig->to.settings.failure.fence_ms = 50;
 }
 
 static void sched_begin(struct sched_rig *rig)
@@ -173,8 +173,8 @@ static void test_bytes_in_flight_stay_within_window(void)
 	struct sched_rig rig;
 
 	sched_init(&rig);
-	rig.from.settings.slice_size = (uint32_t)slice;
-	rig.from.settings.slice_max = (uint32_t)slice;
+	rig.from.settings.sched.slice_size = (uint32_t)slice;
+	rig.from.settings.sched.slice_max = (uint32_t)slice;
 	sched_begin(&rig);
 	rail_window_init(rail_at(rig.from.dp, 0), window);
 	sched_warm(&rig);
@@ -246,7 +246,7 @@ static void test_small_tasks_do_not_starve_large_task(void)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
 	sched_init(&rig);
-	rig.from.settings.merge = false;
+	rig.from.settings.sched.merge = false;
 	sched_begin(&rig);
 	sched_warm(&rig);
 	/* two threads make callbacks, and one thread may be late */
@@ -561,7 +561,7 @@ static void test_silent_key_holder_is_fenced_during_writes(void)
 	int rounds = 0, fences = 0;
 
 	sched_init(&rig);
-	rig.to.settings.fence_ms = 5;
+	rig.to.settings.failure.fence_ms = 5;
 	sched_begin(&rig);
 	sched_warm(&rig);
 	/* repeat until a fence hits slices in flight */
@@ -583,7 +583,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	uint32_t i;
 
 	sched_init(&rig);
-	rig.from.settings.lanes_per_rail = 3;
+	rig.from.settings.lanes.per_rail = 3;
 	sched_begin(&rig);
 	rail = rail_at(rig.from.dp, 0);
 	CU_ASSERT_EQUAL_FATAL(rail->ntx, 3);
@@ -672,7 +672,7 @@ static void test_forgotten_key_holder_is_fenced(void)
 
 	sched_init(&rig);
 	/* longer than the test takes, to prove that no answer was waited for */
-	rig.to.settings.fence_ms = 30000;
+	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->probe_ns = 300 * TEI_NS_PER_MS;
 	sched_warm(&rig);
@@ -698,7 +698,7 @@ static void test_answering_key_holder_is_not_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	rig.to.settings.fence_ms = 30000;
+	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	sched_warm(&rig);
 	gen = sched_target_gen(&rig.to);
@@ -720,7 +720,7 @@ static void test_unregistered_memory_is_no_longer_written(void)
 	uint32_t i;
 
 	sched_init(&rig);
-	rig.to.settings.fence_ms = 2000;
+	rig.to.settings.failure.fence_ms = 2000;
 	sched_begin(&rig);
 	sched_warm(&rig);
 	memset(rig.src, 1, SCHED_BIG);
@@ -810,7 +810,7 @@ static uint32_t sched_ends_behind(uint64_t progress_ns)
 	sched_begin(&rig);
 	test_plane_still(&rig.to);
 	test_plane_still(&rig.from);
-	limit = rig.from.settings.slice_timeout_s * TEI_NS_PER_SEC;
+	limit = rig.from.settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	for (i = 0; i < 3; i++)
 		test_task_init(&t[i], rig.peer, false, rig.src + i, rig.dst + i,
 			       1);

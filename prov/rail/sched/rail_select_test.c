@@ -48,7 +48,7 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 				     AIM_RAILS * sizeof(rig->key->part[0]));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rig->key);
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&rig->settings, &err), 0);
-	rig->settings.lanes_per_rail = 1;
+	rig->settings.lanes.per_rail = 1;
 	rig->dp.settings = &rig->settings;
 	rig->dp.nrails = AIM_RAILS;
 	tei_mutex_init(&rig->dp.sched);

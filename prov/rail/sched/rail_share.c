@@ -27,8 +27,9 @@
 static uint32_t share_throttled_left(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return rail->dp->settings->small_first ? SHARE_THROTTLE + SHARE_LATER
-					       : rail->throttled_left;
+	return rail->dp->settings->sched.small_first
+		       ? SHARE_THROTTLE + SHARE_LATER
+		       : rail->throttled_left;
 }
 
 /* Returns true if bulk data must leave room on the rail for small requests. */
@@ -92,7 +93,7 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 	if (p->inflight >= (bulk ? (slices + 1) / 2 : (slices + 1) / 4 * 3))
 		return false;
 	if (bulk && share_throttled(lane->rail) &&
-	    p->bytes < lane->rail->dp->settings->slice_size)
+	    p->bytes < lane->rail->dp->settings->sched.slice_size)
 		return true;
 	if (bytes >= window || others >= window)
 		return false;
@@ -107,10 +108,10 @@ static uint64_t share_usual(const struct rail *rail)
 	const struct tei_settings *s = rail->dp->settings;
 	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
 	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SHARE_NS)
-			    : 4ull * s->slice_size;
+			    : 4ull * s->sched.slice_size;
 
 	len &= ~(SHARE_PAGE - 1);
-	return len < s->slice_max ? len : s->slice_max;
+	return len < s->sched.slice_max ? len : s->sched.slice_max;
 }
 
 /* Returns the minimum length of a slice. For bulk data on a throttled rail the
@@ -118,7 +119,7 @@ static uint64_t share_usual(const struct rail *rail)
 static uint64_t share_floor(const struct rail *rail, bool bulk)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t floor = rail->dp->settings->slice_size;
+	uint64_t floor = rail->dp->settings->sched.slice_size;
 
 	return bulk && share_throttled(rail) ? floor / 2 : floor;
 }

@@ -156,10 +156,10 @@ static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 			   struct tei_list *next)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t max = rail->dp->settings->slice_size;
+	uint64_t max = rail->dp->settings->sched.slice_size;
 	uint64_t room = rail_pick_local_room(s->mr, s->local, rail);
 
-	if (s->ext || s->len >= max || !rail->dp->settings->merge)
+	if (s->ext || s->len >= max || !rail->dp->settings->sched.merge)
 		return;
 	if (max > room)
 		max = room;

@@ -420,7 +420,7 @@ static void test_small_first_keeps_room_at_all_times(void)
 	uint32_t i, n;
 
 	slice_begin(&rig, SLICE_SLOW);
-	rig.plane.settings.small_first = true;
+	rig.plane.settings.sched.small_first = true;
 	memset(bulk, 0, sizeof(bulk));
 	for (n = 1; n <= 2; n++) {
 		/* until the rail has counted the bulk peers */
@@ -1012,7 +1012,7 @@ static void slice_passed_by(size_t n)
 	size_t i;
 
 	slice_begin(&rig, SLICE_FAST);
-	rig.plane.settings.merge = false;
+	rig.plane.settings.sched.merge = false;
 	for (i = 0; i < n; i++) {
 		all[i] = &task[i];
 		slice_submit(&rig, 0, 64, &task[i]);
