@@ -3,7 +3,8 @@
 # timeout: 300
 #
 # Builds the Python packages of api/python against the library in BUILD and runs
-# their tests, each with a second process.
+# their tests, each with a second process. ONLY=EXPRESSION runs those that pytest
+# selects with -k.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 
@@ -38,7 +39,7 @@ echo 'ok - packages_build'
 export PYTHONPATH="$BUILD/python/lib${PYTHONPATH:+:$PYTHONPATH}"
 cd "$out" || exit 1
 "$python" -m pytest -q -rA --tb=short -p no:cacheprovider --rootdir "$out" \
-	"$SRC/api/python/tests" >"$out/log" 2>&1
+	"$SRC/api/python/tests" -k "${ONLY:-test}" >"$out/log" 2>&1
 status=$?
 sed -n '1,/short test summary info/p' "$out/log"
 sed -n 's/^PASSED .*::test_/ok - /p; s/^\(FAILED\|ERROR\) .*::test_/not ok - /p' \

@@ -263,26 +263,11 @@ METHOD(send_probe)
 METHOD(take_notifies)
 {
 	static char *names[] = { NULL };
-	PyObject *list, *item;
-	notify_msg_t *msgs = NULL;
-	int i, n = 0, ret = 0;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "", names))
 		return NULL;
-	list = PyList_New(0);
-	if (!list || !self->engine)
-		return list;
-	msgs = getNotifsFromEngine(self->engine, &n);
-	for (i = 0; i < n && !ret; i++) {
-		item = Py_BuildValue("(ss)", msgs[i].name, msgs[i].msg);
-		ret = item ? PyList_Append(list, item) : -1;
-		Py_XDECREF(item);
-	}
-	if (msgs)
-		freeNotifsMsgBuf(msgs, n);
-	if (ret)
-		Py_CLEAR(list);
-	return list;
+	return self->engine ? py_take_notifications(self->engine) :
+			      PyList_New(0);
 }
 
 METHOD(get_engine_ptr)

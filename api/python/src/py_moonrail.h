@@ -52,4 +52,17 @@ int64_t py_now_us(void);
 /* The class moonrail._moonrail.MooncakeEngine. Returns a new reference. */
 PyObject *py_mooncake_type(void);
 
+/* The class moonrail._moonrail.Handle. Returns a new reference. */
+PyObject *py_handle_type(void);
+
+/* Functions of the module: last_error() -> the calling thread's last error as a
+ * tuple (code, flags, prov_errno, rail, peer, provider, text, hint);
+ * buffer_address(object, writable) -> (address, bytes) of an object with the
+ * buffer protocol. */
+PyObject *py_last_error(PyObject *module, PyObject *none);
+PyObject *py_buffer_address(PyObject *module, PyObject *args);
+
+/* Takes the notifications that have arrived. Returns a list of (name, text). */
+PyObject *py_take_notifications(transfer_engine_t engine);
+
 #endif /* MOONRAIL_PYTHON_PY_MOONRAIL_H */

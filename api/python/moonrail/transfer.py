@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Transfers that are in progress."""
+import asyncio
+import concurrent.futures
+import os
+import select
+import threading
+
+from .errors import TransferError, check
+
+CANCELED = 3
+COMPLETED = 4
+TIMEOUT = 5
+FAILED = 6
+
+
+def microseconds(timeout):
+    """Converts seconds, or None for no limit."""
+    if timeout is None:
+        return -1
+    if timeout < 0:
+        raise ValueError("timeout: %r (must be at least 0)" % timeout)
+    return int(timeout * 1000000)
+
+
+class Transfer:
+    """One or more reads and writes that were submitted together.
+
+    It keeps the local objects alive until all of them have ended. A transfer that the
+    program drops before its end is canceled.
+    """
+
+    def __init__(self, engine, batch, count, keep):
+        self._engine = engine
+        self._batch = batch
+        self._count = count
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._waiting = 0           # threads in handle.wait
+        self._callbacks = []
+        self._status = None         # set once, when all have ended
+        self._bytes = 0
+        self._error = None
+
+    def __repr__(self):
+        state = "in progress" if self._status is None else "status %d" % self._status
+        return "<Transfer of %d requests: %s>" % (self._count, state)
+
+    def __del__(self):
+        if getattr(self, "_status", 0) is None:
+            self._engine._drop(self._batch, self._keep)
+
+    def _poll(self, timeout_us):
+        """Waits for the end. Returns False if the time has passed."""
+        with self._lock:
+            if self._status is not None:
+                return True
+            self._waiting += 1
+        try:
+            result = self._engine._handle.wait(self._batch, timeout_us)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        if result is None:
+            return False
+        with self._lock:
+            if self._status is None:
+                self._finish(result)
+            # The batch is freed when no thread waits for it any more.
+            if self._batch is not None and not self._waiting:
+                self._engine._handle.free_batch(self._batch)
+                self._batch = None
+            callbacks, self._callbacks = self._callbacks, []
+        for call in callbacks:
+            call(self)
+        return True
+
+    def _finish(self, result):
+        """Records the end. The caller holds the lock."""
+        if isinstance(result, int):     # the engine was closed
+            self._status = FAILED
+            self._error = TransferError(
+                (-1, 0, 0, "", "", "", "the engine was closed", ""), FAILED)
+            self._batch = None
+        else:
+            self._status, self._bytes = result
+            if self._status in (TIMEOUT, FAILED):
+                self._error = self._first_error()
+        self._keep = None
+
+    def _first_error(self):
+        record = None
+        for task in range(self._count):
+            record = self._engine._handle.task_error(self._batch, task)
+            if record[0]:
+                break
+        return TransferError(record, self._status)
+
+    def done(self):
+        """Returns True if all requests have ended. Never blocks."""
+        return self._poll(0)
+
+    def wait(self, timeout=None):
+        """Waits for the end, at most timeout seconds. Returns False if the time has
+        passed. Raises nothing if the transfer has failed."""
+        return self._poll(microseconds(timeout))
+
+    def result(self, timeout=None):
+        """Waits for the end and returns the number of bytes.
+
+        Raises TimeoutError if timeout seconds have passed first; the transfer goes on.
+        Raises TransferError if a request has failed, and
+        concurrent.futures.CancelledError if it was canceled.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError("the transfer has not ended within %g s" % timeout)
+        if self._status == CANCELED:
+            raise concurrent.futures.CancelledError()
+        if self._error is not None:
+            raise self._error
+        return self._bytes
+
+    def exception(self, timeout=None):
+        """Waits as result() does, and returns the exception of a failure, or None."""
+        try:
+            self.result(timeout)
+        except TransferError as error:
+            return error
+        return None
+
+    def cancel(self):
+        """Requests the early end. result() tells how the transfer has ended. The local
+        memory may be used again when it has ended, not earlier."""
+        with self._lock:
+            if self._status is None:
+                self._engine._handle.cancel(self._batch)
+
+    def cancelled(self):
+        """Returns True if the transfer has ended because it was canceled."""
+        return self.done() and self._status == CANCELED
+
+    def add_done_callback(self, call):
+        """Calls call(transfer) in a thread of the engine when all requests have ended, or
+        at once if they have."""
+        with self._lock:
+            if self._status is None:
+                self._callbacks.append(call)
+                call = None
+        if call is not None:
+            call(self)
+        else:
+            self._engine._watch(self)
+
+    def __await__(self):
+        return self._wait_in_loop().__await__()
+
+    async def _wait_in_loop(self):
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            fd = check(self._engine._handle.batch_fd(self._batch))
+            ended = loop.create_future()
+
+            def readable():
+                loop.remove_reader(fd)
+                if not ended.done():
+                    ended.set_result(None)
+
+            with self._lock:
+                self._waiting += 1      # keeps the descriptor open
+            loop.add_reader(fd, readable)
+            try:
+                await ended
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            finally:
+                loop.remove_reader(fd)
+                with self._lock:
+                    self._waiting -= 1
+        return self.result()
+
+
+class Watcher:
+    """The thread of an engine that runs callbacks. It starts at the first callback."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        self._transfers = {}
+        self._lock = threading.Lock()
+        self._wake = None
+        self._thread = None
+
+    def add(self, transfer):
+        batch = transfer._batch
+        if batch is None:
+            return
+        with self._lock:
+            if self._thread is None:
+                self._fd = check(self._handle.event_fd())
+                self._wake = os.pipe()
+                self._thread = threading.Thread(
+                    target=self._run, name="moonrail-callbacks", daemon=True)
+                self._thread.start()
+            self._transfers[batch] = transfer
+        # It may have ended before it was added.
+        if transfer.done():
+            with self._lock:
+                self._transfers.pop(batch, None)
+
+    def _run(self):
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.register(self._wake[0], select.POLLIN)
+        while True:
+            ready = dict(poll.poll())
+            if self._wake[0] in ready:
+                break
+            ended = self._handle.ended()
+            if isinstance(ended, int):
+                break
+            for batch in ended:
+                with self._lock:
+                    transfer = self._transfers.pop(batch, None)
+                if transfer is not None:
+                    transfer.done()
+            if not ended:
+                # Notifications also make the descriptor readable.
+                select.select([self._wake[0]], [], [], 0.01)
+        for fd in self._wake:
+            os.close(fd)
+
+    def stop(self):
+        if self._thread is not None:
+            os.write(self._wake[1], b"x")
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+            self._thread = None
