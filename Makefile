@@ -16,7 +16,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: python stress wheel with-tests
-.PHONY: abi-record check-abi check-headers check-layers check-man check-prose
+.PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style
 .PHONY: stats FORCE
 
@@ -401,6 +401,8 @@ check-abi: lib
 		sh $(SRCDIR)/scripts/check_abi
 abi-record: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/abi_record
+check-docs:
+	@$(CHECK_ENV) perl $(SRCDIR)/scripts/docs.pl
 check-headers: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_headers
 check-layers:
