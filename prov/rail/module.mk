@@ -1,4 +1,5 @@
 SRCS += \
+	prov/rail/conn/rail_announce.c \
 	prov/rail/conn/rail_cache.c \
 	prov/rail/conn/rail_conn.c \
 	prov/rail/conn/rail_contact_lane.c \
@@ -6,6 +7,7 @@ SRCS += \
 	prov/rail/conn/rail_key.c \
 	prov/rail/conn/rail_loss.c \
 	prov/rail/conn/rail_msg.c \
+	prov/rail/conn/rail_pair.c \
 	prov/rail/conn/rail_reopen.c \
 	prov/rail/conn/rail_tcp.c \
 	prov/rail/core/rail_addr.c \
@@ -32,7 +34,7 @@ SRCS += \
 	prov/rail/health/rail_renew.c \
 	prov/rail/health/rail_send.c \
 	prov/rail/health/rail_stall.c \
-	prov/rail/peer/rail_atomic.c \
+	prov/rail/peer/rail_atomic_ctl.c \
 	prov/rail/peer/rail_contact.c \
 	prov/rail/peer/rail_ctl.c \
 	prov/rail/peer/rail_deadline.c \
@@ -46,14 +48,17 @@ SRCS += \
 	prov/rail/peer/rail_peer.c \
 	prov/rail/peer/rail_presume.c \
 	prov/rail/peer/rail_reverse.c \
+	prov/rail/peer/rail_revoke.c \
 	prov/rail/peer/rail_served.c \
 	prov/rail/peer/rail_user_msg.c \
 	prov/rail/rail_dispatch.c \
 	prov/rail/rail_dp.c \
 	prov/rail/rail_open.c \
+	prov/rail/rail_peer_run.c \
 	prov/rail/rail_progress.c \
 	prov/rail/rail_refresh.c \
 	prov/rail/rail_report.c \
+	prov/rail/sched/rail_atomic.c \
 	prov/rail/sched/rail_complete.c \
 	prov/rail/sched/rail_fence.c \
 	prov/rail/sched/rail_iov.c \

@@ -1028,7 +1028,7 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	       tei_now_ns() < end) {
 		msg_turn(rig);
 		rail_fence_run(rig->lane->rail->dp);
-		rail_reopen_collect(rig->lane->rail);
+		rail_health_collect(rig->lane->rail);
 	}
 	CU_ASSERT_FALSE(p->fences_pending);
 }

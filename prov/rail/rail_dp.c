@@ -148,7 +148,7 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 	while (!rail_peer_bye(dp) && tei_now_ns() < end) {
 		nanosleep(&nap, NULL);
 		for (i = 0; i < rail_count(dp); i++)
-			rail_reopen_collect(rail_at(dp, i));
+			rail_health_collect(rail_at(dp, i));
 	}
 	/* wait until the messages have been sent, before the endpoints are
 	 * closed */

@@ -323,7 +323,7 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 	rail_lane_run(&pair->rail->rx_lane);
 	rail_fence_run(pair->from.dp);
 	rail_renew_run(pair->from.dp, now);
-	rail_reopen_collect(pair->rail);
+	rail_health_collect(pair->rail);
 }
 
 /* --- data ---------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_pair.h"
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000

@@ -21,7 +21,7 @@
  * As with other lanes, a separate thread opens the contact lane. The progress
  * thread polls the contact lane. Nothing is ever sent from a contact lane.
  */
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_reopen.h"
 
 #define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries;
 						 * the interval doubles this

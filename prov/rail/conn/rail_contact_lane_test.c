@@ -50,7 +50,7 @@ static void first_lanes(struct test_plane *p)
 	rail_lane_run(&rail->first.lane);
 	rail_fence_run(p->dp);
 	rail_renew_run(p->dp, now);
-	if (rail_reopen_collect(rail))
+	if (rail_health_collect(rail) & RAIL_REOPENED_RX)
 		rail_fence_reopened(rail);
 	rail_contact_lane_run(rail, now);
 	rail_contact_lane_collect(rail);

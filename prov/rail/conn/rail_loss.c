@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/conn/rail_loss.h"
 
 #define LOSS_GATHER_NS	(50 * TEI_NS_PER_MS)
 #define LOSS_AGAIN_NS	TEI_NS_PER_SEC

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests when lost connections are logged. The test chooses the times. */
+#include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/rail_test.h"
 

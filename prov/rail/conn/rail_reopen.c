@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_reopen.h"
 #include "util/thread.h"
 
 #define OPENING_TRIES	8	/* number of attempts to open an rx lane at a
@@ -246,23 +246,18 @@ void rail_reopen_whole(struct rail *rail)
 	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
 }
 
-bool rail_reopen_collect(struct rail *rail)
+uint32_t rail_reopen_collect(struct rail *rail)
 {
-	bool target, any;
-	uint32_t j;
+	uint32_t j, opened = 0;
 
-	target = any = reopen_take(&rail->next_rx);
+	if (reopen_take(&rail->next_rx))
+		opened |= RAIL_REOPENED_RX;
 	for (j = 0; j < rail->ntx; j++)
-		any |= reopen_take(&rail->next_tx[j]);
+		if (reopen_take(&rail->next_tx[j]))
+			opened |= RAIL_REOPENED_TX;
 	if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
 		rail_reopen_whole(rail);
-	if (any) {
-		rail_sched_enter(rail->dp);
-		rail_health_state(rail);
-		rail_sched_leave(rail->dp);
-		rail_sched_kick(rail->dp, 0);
-	}
-	return target;
+	return opened;
 }
 
 bool rail_reopen_any(struct tei_rail_dp *dp)

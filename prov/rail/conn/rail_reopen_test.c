@@ -15,7 +15,7 @@ static bool reopen_await(struct rail *rail)
 	while (tei_now_ns() < end) {
 		rail_fence_run(rail->dp);
 		rail_renew_run(rail->dp, tei_now_ns());
-		if (rail_reopen_collect(rail))
+		if (rail_health_collect(rail) & RAIL_REOPENED_RX)
 			return true;
 		sched_yield();
 	}
@@ -51,7 +51,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	/* an older generation is closed already */
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
-	CU_ASSERT(!rail_reopen_collect(pair.rail));
+	CU_ASSERT(!(rail_health_collect(pair.rail) & RAIL_REOPENED_RX));
 	test_pair_close(&pair);
 }
 
@@ -143,7 +143,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 	rail_renew_reopen(pair.rail);
 	rail_fence_reopen(pair.rail);
 	while (!reopen_active(pair.rail) && tei_now_ns() < end)
-		CU_ASSERT(!rail_reopen_collect(pair.rail));
+		CU_ASSERT(!(rail_health_collect(pair.rail) & RAIL_REOPENED_RX));
 	lane = reopen_active(pair.rail);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(lane);
 	CU_ASSERT(lane != old);

@@ -148,22 +148,3 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	}
 	closing_end(lane, aborted);
 }
-
-/* --- with the lane's connections ----------------------------------------- */
-
-void rail_lane_shutdown(struct rail_lane *lane, bool throttled)
-{
-	struct rail_done done;
-	struct tei_list none;
-
-	tei_list_init(&none);
-	rail_done_init(&done);
-	tei_mutex_lock(&lane->lock);
-	rail_disconnect(lane, &done);
-	if (throttled)
-		rail_closing_start(lane);
-	else
-		rail_lane_close(lane, &none);
-	tei_mutex_unlock(&lane->lock);
-	rail_done_run(lane->rail->dp, &done);
-}

@@ -860,3 +860,22 @@ void rail_lane_kick(struct rail_lane *lane, uint64_t now)
 {
 	lane_run(lane, true, now);
 }
+
+void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint32_t n = rail_count(dp), first = 0, i, j;
+	struct rail_lane *lane;
+	struct rail *rail;
+
+	if (n > 1)
+		first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < n; i++) {
+		rail = rail_at(dp, (first + i) % n);
+		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
+			lane = &rail->tx_lanes[j];
+			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==
+			    RAIL_LANE_ACTIVE)
+				rail_lane_kick(lane, now);
+		}
+	}
+}

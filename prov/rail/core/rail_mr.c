@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Local memory: registers it on all rails, keeps the regions in a table sorted
- * by address, and unregisters a region only when no peer can access it any
- * longer.
- */
+/* Local memory: registers it on all rails, and keeps the regions in a table
+ * sorted by address. rail_revoke.c unregisters a region. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "prov/rail/core/rail_mr.h"
 #include "prov/rail/rail_int.h"
 #include "topo/tei_topo.h"
 #include "util/text.h"
@@ -182,7 +180,7 @@ static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	return 0;
 }
 
-static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
+void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i = mr_index(dp, mr->addr);
@@ -198,7 +196,7 @@ static void mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	dp->nmrs--;
 }
 
-static void mr_free(struct tei_rail_mr *mr)
+void rail_mr_free(struct tei_rail_mr *mr)
 {
 	free(mr->holders);
 	free(mr->places);
@@ -235,7 +233,7 @@ int rail_mr_open_placeholder(struct tei_rail_dp *dp, struct tei_err *err)
 void rail_mr_close_placeholder(struct tei_rail_dp *dp)
 {
 	if (dp->placeholder)
-		mr_free(dp->placeholder);
+		rail_mr_free(dp->placeholder);
 }
 
 static int mr_make(void *addr, uint64_t len, const char *location,
@@ -261,7 +259,7 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	mr->location = strdup(location ? location : "*");
 	ret = mr->location ? mr_make_numa_ranges(mr) : TEI_ERR_MEMORY;
 	if (ret) {
-		mr_free(mr);
+		rail_mr_free(mr);
 		return tei_err_fail(err, ret, "rail", NULL,
 				    "location \"%.64s\"", location);
 	}
@@ -317,7 +315,7 @@ static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	ret = rail_mr_open_all(dp, mr, err ? err : &none);
 	rail_sched_enter(dp);
 	if (ret)
-		mr_remove(dp, mr);
+		rail_mr_remove(dp, mr);
 	else
 		mr->state = RAIL_MR_READY;
 	rail_sched_leave(dp);
@@ -329,7 +327,7 @@ err_mr:
 	tei_mutex_unlock(&dp->admin);
 	mr->device.dmabuf = -1;		/* after a failure the descriptor
 					 * belongs to the caller */
-	mr_free(mr);
+	rail_mr_free(mr);
 	return ret;
 }
 
@@ -372,7 +370,7 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 	for (i = 0; i < dp->nmrs; i++) {
 		for (r = 0; r < rail_count(dp); r++)
 			rail_mr_close_on(dp->mrs[i], rail_at(dp, r));
-		mr_free(dp->mrs[i]);
+		rail_mr_free(dp->mrs[i]);
 	}
 	free(dp->mrs_mem);
 	dp->mrs_mem = dp->mrs = NULL;
@@ -481,119 +479,4 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 	rail_sched_leave(dp);
 	if (signal)
 		rail_progress_signal(dp);
-}
-
-/* --- unregistering ------------------------------------------------------- */
-
-/* Waits on dp->cond until *what is 0. Returns false if the time limit is
- * reached first. */
-static bool mr_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
-			 uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
-{
-	uint64_t end = tei_now_ns() + timeout_ns, now;
-
-	while (*what) {
-		now = tei_now_ns();
-		if (now >= end)
-			return false;
-		rail_sched_wait(dp, end - now);
-	}
-	return true;
-}
-
-/* Makes the thread send REVOKE for the region to every key holder. */
-static void mr_revoke(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(rail_sched_held)
-{
-	struct tei_rail_peer *peer;
-	uint32_t i;
-
-	dp->key_epoch++;
-	mr->holders_left = 0;
-	tei_list_add_tail(&dp->revoking, &mr->revoking);
-	for (i = 0; i < mr->nholders; i++) {
-		peer = rail_peer_find(dp, mr->holders[i]);
-		if (peer && !rail_key_revoke(peer, mr->id))
-			mr->holders_left++;
-		else
-			mr->lost = true;
-	}
-	if (mr->holders_left)
-		rail_progress_wake(dp);
-}
-
-/*
- * Makes the progress thread close the rx lanes, and waits until they are
- * closed. This is necessary because the provider continues writes that were
- * started with the key even after the registration has been closed.
- */
-static void mr_fence_lanes(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
-	TEI_REQUIRES(rail_sched_held)
-{
-	mr->fence = RAIL_MR_FENCE_WANTED;
-	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
-	rail_progress_wake(dp);
-	/* This wait has no time limit: the progress thread closes the lanes
-	 * without waiting for any peer, and if this function returned early, a
-	 * late write could still reach the memory. */
-	while (mr->fence != RAIL_MR_NO_FENCE)
-		rail_sched_wait(dp, TEI_NS_PER_SEC);
-	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);
-}
-
-int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,
-		      struct tei_err *err)
-{
-	struct tei_rail_mr *mr;
-	bool answered;
-	uint32_t i;
-
-	rail_sched_enter(dp);
-	mr = rail_mr_find(dp, addr, 1);
-	if (!mr || mr->addr != (char *)addr) {
-		rail_sched_leave(dp);
-		return tei_err_fail(err, TEI_ERR_NOT_REGISTERED, "rail", NULL,
-				    "%p: not the start of a registered region",
-				    addr);
-	}
-	mr->state = RAIL_MR_REVOKING;
-	if (!mr_wait_zero(dp, &mr->tasks, local_ns)) {
-		mr->state = RAIL_MR_READY;
-		rail_sched_leave(dp);
-		return tei_err_fail(err, TEI_ERR_BUSY, "rail", NULL,
-				    "%p: transfers of this process still use it",
-				    addr);
-	}
-	mr_revoke(dp, mr);
-	answered = mr_wait_zero(dp, &mr->holders_left,
-				dp->settings->failure.fence_ms * TEI_NS_PER_MS);
-	rail_sched_leave(dp);
-
-	tei_mutex_lock(&dp->admin);
-	for (i = 0; i < rail_count(dp); i++)
-		rail_mr_close_on(mr, rail_at(dp, i));
-	rail_sched_enter(dp);
-	mr->state = RAIL_MR_CLOSED;
-	rail_sched_leave(dp);
-	tei_mutex_unlock(&dp->admin);
-
-	rail_sched_enter(dp);
-	if (!answered || mr->lost) {
-		TEI_INFO("rail", "%p: %u peer%s did not answer%s: fencing", addr,
-			 mr->holders_left, tei_plural(mr->holders_left),
-			 mr->lost ? ", some are no longer known" : "");
-		mr_fence_lanes(dp, mr);
-	}
-	rail_sched_leave(dp);
-
-	tei_mutex_lock(&dp->admin);
-	rail_sched_enter(dp);
-	/* Peers that have not answered are still sent REVOKE. Otherwise they
-	 * would use their old key for memory that is registered at this address
-	 * later. */
-	mr_remove(dp, mr);
-	rail_sched_leave(dp);
-	tei_mutex_unlock(&dp->admin);
-	mr_free(mr);
-	return 0;
 }

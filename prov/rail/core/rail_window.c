@@ -7,8 +7,7 @@
  * busy, lets all rails of a task finish together, and keeps the queue short in
  * which a small request must wait.
  */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/rail_int.h"
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
 					     * in addition to the data of the

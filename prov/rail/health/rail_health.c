@@ -31,80 +31,17 @@
 #define HEALTH_BATCH	256		/* faults handled in one iteration */
 #define HEALTH_PROBE_NS	TEI_NS_PER_MS	/* interval of the probe checks */
 
-static struct rail_fault *health_find(const struct tei_rail_peer *peer,
-				      const struct rail *rail, uint16_t remote)
-{
-	struct rail_fault *f;
-
-	tei_list_foreach(f, &peer->faults, struct rail_fault, peer_link)
-		if (f->rail == rail && f->remote == remote)
-			return f;
-	return NULL;
-}
-
-bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
-		      uint16_t remote, uint64_t bytes)
-{
-	const struct rail_fault *f = health_find(peer, rail, remote);
-
-	return !f || f->stage == RAIL_FAULT_ASKED ||
-	       (f->stage == RAIL_FAULT_RAMPING && bytes < f->share);
-}
-
-bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
-{
-	const struct rail *r = rail_at(peer->dp, rail);
-	uint32_t away = __atomic_load_n(&r->away, __ATOMIC_RELAXED);
-
-	return peer->route[rail] >= 0 && (!away || away < r->ntx) &&
-	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
-	       (tei_list_empty(&peer->faults) ||
-		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
-}
-
-bool rail_health_faulty(const struct tei_rail_peer *peer,
-			const struct rail *rail, uint16_t remote)
-{
-	const struct rail_fault *f = health_find(peer, rail, remote);
-
-	return f && f->stage != RAIL_FAULT_ASKED;
-}
-
-bool rail_health_doubtful(const struct tei_rail_peer *peer,
-			  const struct rail *rail, uint16_t remote)
-{
-	const struct rail_fault *f = health_find(peer, rail, remote);
-
-	return f && f->stage != RAIL_FAULT_RAMPING;
-}
-
-static struct rail_fault *health_make(struct tei_rail_peer *peer,
-				      struct rail *rail, uint16_t remote)
-{
-	struct rail_fault *f = calloc(1, sizeof(*f));
-
-	if (!f)
-		return NULL;
-	f->peer = peer;
-	f->rail = rail;
-	f->remote = remote;
-	tei_list_add_tail(&peer->dp->faults, &f->link);
-	tei_list_add_tail(&peer->faults, &f->peer_link);
-	__atomic_fetch_add(&peer->dp->nfaults, 1, __ATOMIC_RELAXED);
-	return f;
-}
-
 struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
 {
-	struct rail_fault *f = health_find(peer, rail, remote);
+	struct rail_fault *f = rail_pair_fault(peer, rail, remote);
 
 	/* during tear-down a stall is no fault */
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
 		return NULL;
 	if (!f)
-		f = health_make(peer, rail, remote);
+		f = rail_pair_make_fault(peer, rail, remote);
 	else if (f->stage != RAIL_FAULT_RAMPING)
 		return NULL;
 	if (f) {
@@ -209,7 +146,7 @@ void rail_health_state(struct rail *rail)
 void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		      uint16_t remote, const char *why, bool cut)
 {
-	struct rail_fault *f = health_find(peer, rail, remote);
+	struct rail_fault *f = rail_pair_fault(peer, rail, remote);
 
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    (f && f->stage == RAIL_FAULT_DOWN))
@@ -218,7 +155,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
 		return;
 	if (!f)
-		f = health_make(peer, rail, remote);
+		f = rail_pair_make_fault(peer, rail, remote);
 	if (!f)
 		return;
 	f->others = f->stage != RAIL_FAULT_SUSPECT &&
@@ -304,7 +241,7 @@ static bool health_no_way(int err)
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 {
-	struct rail_fault *f = health_find(peer, rail, remote);
+	struct rail_fault *f = rail_pair_fault(peer, rail, remote);
 	uint32_t again = f && f->stage == RAIL_FAULT_RAMPING ? f->again + 1 : 0;
 
 	if (!health_no_way(err) || peer->state != RAIL_PEER_READY ||
@@ -313,7 +250,7 @@ bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 	rail_loss_add(peer, rail, err, 0, "");
 	rail_health_down(peer, rail, remote, "the provider refuses to post",
 			 false);
-	f = health_find(peer, rail, remote);
+	f = rail_pair_fault(peer, rail, remote);
 	if (!f || f->stage != RAIL_FAULT_DOWN)
 		return true;
 	f->refused = true;
@@ -596,7 +533,7 @@ static void health_confirm(const struct health_todo *t,
 	struct rail_fault *f;
 
 	rail_sched_enter(t->peer->dp);
-	f = health_find(t->peer, t->rail, t->remote);
+	f = rail_pair_fault(t->peer, t->rail, t->remote);
 	if (f && idles && f->stage <= RAIL_FAULT_SUSPECT) {
 		health_free(f);
 	} else if (f && still && f->stage == RAIL_FAULT_ASKED) {
@@ -641,7 +578,7 @@ static bool health_still(const struct health_todo *t,
 	bool still;
 
 	rail_sched_enter(t->peer->dp);
-	f = health_find(t->peer, t->rail, t->remote);
+	f = rail_pair_fault(t->peer, t->rail, t->remote);
 	still = f && health_in_the_way(f, now) &&
 		rail_stall_moves(t->peer, t->lane, t->remote) == t->moves;
 	if (still && (!f->acked_ns || f->acked != acked)) {
@@ -739,15 +676,30 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 	rail_sched_leave(dp);
 }
 
+uint32_t rail_health_collect(struct rail *rail)
+{
+	uint32_t opened = rail_reopen_collect(rail);
+
+	if (!opened)
+		return 0;
+	rail_sched_enter(rail->dp);
+	rail_health_state(rail);
+	rail_sched_leave(rail->dp);
+	rail_sched_kick(rail->dp, 0);
+	return opened;
+}
+
 /* Puts lanes into service that opener threads have opened. */
 static void health_reopened(struct tei_rail_dp *dp)
 {
+	struct rail *rail;
 	uint32_t i;
 
 	for (i = 0; i < rail_count(dp); i++) {
-		if (rail_reopen_collect(rail_at(dp, i)))
-			rail_fence_reopened(rail_at(dp, i));
-		rail_contact_lane_collect(rail_at(dp, i));
+		rail = rail_at(dp, i);
+		if (rail_health_collect(rail) & RAIL_REOPENED_RX)
+			rail_fence_reopened(rail);
+		rail_contact_lane_collect(rail);
 	}
 }
 

@@ -43,6 +43,8 @@
  *pair to DOWN; only the progress thread makes the other changes of stage.
  */
 
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/rail_int.h"
 
 #define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* time without a completion
@@ -50,90 +52,7 @@
 						 * checked */
 #define RAIL_HEALTH_NS	(10 * TEI_NS_PER_MS)	/* interval of the checks */
 
-enum rail_fault_stage {
-	RAIL_FAULT_ASKED,
-	RAIL_FAULT_SUSPECT,
-	RAIL_FAULT_DOWN,
-	RAIL_FAULT_RAMPING,
-};
-
-/* The fault of one rail pair. Created by rail_health_ask() and
- * rail_health_down(). Freed by the progress thread when the pair carries its
- * full share, or with its peer. Guarded by dp->sched. */
-struct rail_fault {
-	struct tei_list link;		/* dp->faults */
-	struct tei_list peer_link;	/* peer->faults */
-	struct tei_rail_peer *peer;
-	struct rail *rail;
-	uint16_t remote;		/* index in peer->remotes */
-	enum rail_fault_stage stage;
-	bool cut;			/* DOWN: the connections must be cut */
-	bool refused;			/* DOWN: the provider refused posts, so
-					 * the pair has no connection that must
-					 * be replaced */
-	uint32_t again;			/* number of times that posts were
-					 * refused although a probe had been
-					 * answered */
-	const char *why;		/* cause for the log; static string */
-	uint64_t since_ns;		/* time at which the stage began, ns */
-	uint32_t remote_gen;		/* DOWN: lane generation of the remote
-					 * rail when the pair went down */
-	uint64_t rail_slices;		/* rail_moved() when the pair became
-					 * ASKED; if the pair was not SUSPECT
-					 * before it went DOWN, when it went
-					 * DOWN */
-	bool others;			/* DOWN: other pairs of the rail had
-					 * slices posted when this pair went
-					 * DOWN */
-	bool all;			/* RAMPING: the whole rail was not UP
-					 * when the probe was answered */
-	/* ASKED, SUSPECT, RAMPING */
-	struct rail_lane *lane;
-	uint64_t moves;			/* ASKED, SUSPECT: progress counter of
-					 * the pair's connection when the check
-					 * began; RAMPING: rail_moved() at the
-					 * last check */
-	uint64_t alive_ns;		/* time of the first check after the
-					 * peer's first sign of life, or 0 */
-	uint32_t polls;			/* checks since alive_ns */
-	bool asked;			/* a ping was sent over this pair, */
-	uint64_t asked_ns;		/* at this time, ns */
-	uint32_t asks;			/* attempts to send this ping */
-	uint64_t doubt_ns;		/* start of the doubt, ns; vetoes by the
-					 * TCP stack do not reset it */
-	uint64_t acked, acked_ns;	/* for a contended connection to a
-					 * silent peer: rail_stall_acked(), and
-					 * the time of its last change, ns */
-	uint64_t share;			/* RAMPING: bytes allowed in flight */
-	/* DOWN */
-	uint32_t tries;			/* unanswered probes */
-	uint64_t next_ns;		/* earliest time of the next probe */
-	uint64_t seq;			/* number of the pending probe, or 0 */
-	uint64_t seq_first;		/* number of the first probe */
-	bool sent;
-	bool answered;
-	fi_addr_t fi_addr;
-};
-
 /* --- rail_health.c ------------------------------------------------------- */
-/* Returns true if a slice may be cut for the pair. bytes: payload in flight on
- * the connection. */
-bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
-		      uint16_t remote, uint64_t bytes)
-	TEI_REQUIRES(rail_sched_held);
-/* Returns true if local rail number rail currently carries slices to the
- * peer. */
-bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
-	TEI_REQUIRES(rail_sched_held);
-/* Returns true if the pair is SUSPECT, DOWN or RAMPING. */
-bool rail_health_faulty(const struct tei_rail_peer *peer,
-			const struct rail *rail, uint16_t remote)
-	TEI_REQUIRES(rail_sched_held);
-/* Returns true if messages should use another pair: it is ASKED, SUSPECT or
- * DOWN. */
-bool rail_health_doubtful(const struct tei_rail_peer *peer,
-			  const struct rail *rail, uint16_t remote)
-	TEI_REQUIRES(rail_sched_held);
 /* Creates a fault in stage ASKED, or sets a fault in stage RAMPING back to
  * ASKED, and returns the fault. Returns NULL if the pair has a fault in another
  * stage, if the peer is GONE, if the remote rail is only a hint, during
@@ -173,6 +92,9 @@ uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now);
  * not count as a fault of the pair. Progress thread, no lock held. */
 void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 		     uint16_t remote, bool shuns);
+/* Puts the rail's newly opened lanes into service and lets them take slices.
+ * Returns what rail_reopen_collect() returns. Progress thread, no lock held. */
+uint32_t rail_health_collect(struct rail *rail);
 /* Derives the rail's published state from the state of the link and from the
  * faults of the rail's pairs, and logs a change. */
 void rail_health_state(struct rail *rail) TEI_REQUIRES(rail_sched_held);
@@ -221,31 +143,6 @@ void rail_probe_stop(struct rail *rail);
  * peers) due at once. */
 void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-
-/* --- rail_reopen.c ------------------------------------------------------- */
-/* Opens the lane on an opener thread. The lane gets the generation gen + 1. */
-void rail_opening_start(struct rail_opening *opening, uint32_t gen)
-	TEI_REQUIRES(opening->lane.lock);
-/* Returns true once the lane is open or has failed and the opener thread has
- * ended. */
-bool rail_opening_over(struct rail_opening *opening);
-/* Waits until the opener thread has ended. */
-void rail_opening_stop(struct rail_opening *opening);
-/* Starts to open a closed rx or tx lane, unless it is already being opened.
- * Progress thread. */
-void rail_reopen_start(struct rail_lane *lane);
-/* Puts the rail's newly opened lanes into service. Returns true if the rx lane
- * is among them. Progress thread. */
-bool rail_reopen_collect(struct rail *rail);
-/* Returns true if the rx lane of some local rail is closed and will be opened
- * again. */
-bool rail_reopen_any(struct tei_rail_dp *dp);
-/* Marks the rail as no longer lost if all its lanes are open. */
-void rail_reopen_whole(struct rail *rail);
-/* Waits, during tear-down, until the opener threads of the rail's tx lanes
- * (target: of its rx lane) have ended. No thread may start or collect openings
- * any longer. */
-void rail_reopen_stop(struct rail *rail, bool target);
 
 /* --- rail_link.c --------------------------------------------------------- */
 /* Starts to listen for changes of links and addresses. If this fails, a failed

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs the control state machines of a peer, one after the other, on the
- * progress thread. */
+/* What the control state machines of a peer do if the peer does not answer. */
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/health/rail_renew.h"
 
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
-#define CTL_GONE_NS	  (5 * TEI_NS_PER_SEC)
-#define CTL_MEMORY_NS	  (10 * TEI_NS_PER_MS)	/* pause before a failed
-						 * allocation is retried */
 
 /* Asks the owner of the data plane to resolve the peer's address again. The
  * owner gets a reference to the peer. */
@@ -56,106 +52,4 @@ void rail_ctl_sleep_end(struct tei_rail_peer *p)
 {
 	p->awake = true;
 	rail_peer_attend(p);
-}
-
-/*
- * Resets the retry state of a peer that gave a sign of life after a silence.
- * Requests that were sent during the silence may be lost, so they are sent
- * again at once, and earlier attempts are no longer counted.
- */
-static void ctl_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
-{
-	uint16_t r;
-
-	p->awake = false;
-	p->hello_tries = 0;
-	p->hello_next_ns = 0;
-	p->key_want.tries = 0;
-	p->key_want.next_ns = 0;
-	p->revoke_next_ns = 0;
-	for (r = 0; r < p->nremotes; r++) {
-		p->remotes[r].fence.tries = 0;
-		p->remotes[r].fence.next_ns = 0;
-	}
-}
-
-/* Returns true if a peer that is gone need no longer be answered: it has
- * certainly ended, or it has been silent for a while. If the peer is alive, it
- * will send a hello again. */
-static bool ctl_deserted(const struct tei_rail_peer *p, uint64_t now)
-	TEI_REQUIRES(rail_sched_held)
-{
-	if (p->state != RAIL_PEER_GONE || p->unauthenticated)
-		return false;
-	if (rail_peer_over(p) && p->alive_ns <= p->gone_ns)
-		return true;
-	return now > p->gone_ns + CTL_GONE_NS &&
-	       now > p->alive_ns + CTL_GONE_NS;
-}
-
-/* Drops all answers that are still to be sent to the peer. */
-static void ctl_owe_nothing(struct tei_rail_peer *p)
-	TEI_REQUIRES(rail_sched_held)
-{
-	uint32_t i;
-
-	for (i = 0; i < TEI_RAIL_MAX; i++)
-		p->fence_reply[i].answer_pending = false;
-	p->fences_pending = false;
-	p->key_reply.answer_pending = false;
-	p->reply_hello = false;
-	p->note_in.answer_pending = false;
-	p->pong = false;
-	p->npongs = 0;
-	p->nowed = 0;
-	p->refuse = 0;
-}
-
-/* Handles requests that other threads have left for the progress thread.
- * Returns the time at which the function must be called again, 0: never. */
-static uint64_t ctl_noted(struct tei_rail_peer *p, uint64_t now)
-{
-	bool short_of;
-
-	rail_sched_enter(p->dp);
-	if (ctl_deserted(p, now))
-		ctl_owe_nothing(p);
-	if (p->awake)
-		ctl_woken(p);
-	if (p->found_at.len)
-		rail_peer_take_hint(p);
-	if (p->conns_short && !rail_conn_table(p))
-		rail_peer_activate(p);
-	short_of = p->conns_short;
-	rail_sched_leave(p->dp);
-	return short_of ? now + CTL_MEMORY_NS : 0;
-}
-
-uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
-{
-	uint8_t buf[RAIL_MSG_MAX];
-	uint64_t next = ctl_noted(p, now);
-
-	rail_ctl_report(p);
-	next = rail_ctl_sooner(next, rail_ctl_loss(p, now));
-	next = rail_ctl_sooner(next, rail_ctl_fence_reply(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_pong(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_life(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_hello(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_refuse(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_fences(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_revoked(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_revokes(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_key_reply(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_key_want(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_warm(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_atomics(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_note_answer(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_reverse(p, now, buf));
-	next = rail_ctl_sooner(next, rail_ctl_served(p, now, buf));
-	if (p->dp->ops->attend && !p->unauthenticated)
-		next = rail_ctl_sooner(next,
-				       p->dp->ops->attend(p->dp->arg, p, now));
-	return rail_ctl_sooner(next, rail_ctl_deadlines(p, now));
 }

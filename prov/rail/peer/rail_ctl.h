@@ -12,29 +12,9 @@
  */
 
 #include "prov/rail/rail_int.h"
-
-/* First intervals of retries, which grow: after -FI_EAGAIN; for an unanswered
- * request; for requests to a silent and unused peer. */
-#define RAIL_CTL_RETRY_NS	TEI_NS_PER_MS
-#define RAIL_CTL_RESEND_NS	(20 * TEI_NS_PER_MS)
-#define RAIL_CTL_RARELY_NS	(250 * TEI_NS_PER_MS)
+#include "prov/rail/wire/rail_resend.h"
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
-/* Returns the earlier of two times to run again; 0 stands for never. */
-uint64_t rail_ctl_sooner(uint64_t a, uint64_t b);
-/* Returns the time at which a send that returned -FI_EAGAIN is tried again. */
-uint64_t rail_ctl_again(const struct tei_rail_peer *peer, uint64_t now);
-/* Returns the time of the next attempt after a send with result ret. Increments
- * *tries unless ret is -FI_EAGAIN. */
-uint64_t rail_ctl_sent(const struct tei_rail_peer *peer, int ret, uint64_t now,
-		       uint32_t *tries);
-/* Returns true if the peer is silent and unused. Such a peer is pinged, but
- * nothing waits for its answer. */
-bool rail_ctl_left(const struct tei_rail_peer *peer)
-	TEI_REQUIRES(rail_sched_held);
-/* Returns the time at which a silent and unused peer is pinged again, ns. The
- * interval grows with the duration of the silence. */
-uint64_t rail_ctl_rarely(const struct tei_rail_peer *peer, uint64_t now);
 /* Makes the progress thread treat the peer as if it had just ended a silence.
  * Any thread. */
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
@@ -109,10 +89,6 @@ uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
 /* --- rail_report.c ------------------------------------------------------- */
 /* Logs the routes to the peer, once per change. */
 void rail_ctl_report(struct tei_rail_peer *peer);
-
-/* --- rail_loss.c --------------------------------------------------------- */
-/* Logs lost connections to the peer when they are due. */
-uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 /* --- rail_deadline.c ----------------------------------------------------- */
 /* Ends the tasks of the peer whose deadline has passed. */

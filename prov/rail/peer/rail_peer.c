@@ -425,25 +425,6 @@ void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 	tei_list_del(&p->hash_link);
 }
 
-void rail_peer_announce(struct tei_rail_dp *dp)
-{
-	struct tei_rail_peer *p;
-
-	rail_sched_enter(dp);
-	__atomic_store_n(&dp->table, dp->table + 1, __ATOMIC_RELAXED);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
-		if (p->state == RAIL_PEER_GONE)
-			continue;
-		rail_conn_table(p);
-		p->announce = true;
-		rail_peer_attend(p);
-		rail_peer_activate(p);
-	}
-	rail_sched_leave(dp);
-	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
-		dp->ops->rails_changed(dp->arg);
-}
-
 /* --- the functions of tei_rail.h ----------------------------------------- */
 
 /* Drops the reference that a failed tei_rail_peer_get took. */

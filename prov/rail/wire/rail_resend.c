@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* When a message is sent again: after -FI_EAGAIN, or without an answer. */
-#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/wire/rail_resend.h"
 
 #define RESEND_MAX_NS	(250 * TEI_NS_PER_MS)
 #define RESEND_AGAIN_MAX_NS	(50 * TEI_NS_PER_MS)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Atomic operations.
+ * Atomic operations: sends and answers them. rail_atomic.c has their tasks.
  *
  * The initiator numbers its atomics and sends them as messages, which it
  * repeats over any working rail until they are answered. The progress thread of
@@ -23,6 +23,7 @@
 
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/wire/rail_wire.h"
 #include "util/atomic.h"
@@ -46,123 +47,9 @@ struct rail_atomic_book {
 	uint32_t nowed;
 };
 
-void rail_atomic_init(struct tei_rail_peer *peer)
-{
-	struct rail_atomics *a = &peer->atomics;
-
-	tei_list_init(&a->tasks);
-	a->own_session = ++peer->dp->sessions;
-	/* if the peer object is freed and created again, the new numbers are
-	 * higher than the old ones */
-	a->next_seq = a->own_session << 40 | 1;
-}
-
 void rail_atomic_free(struct tei_rail_peer *peer)
 {
 	free(peer->atomics.book);
-}
-
-/* --- initiator: completion ----------------------------------------------- */
-
-/* Fills in an error of the peer, with the first rail that has a route to it. */
-static void atomic_err(const struct tei_rail_peer *peer, int code,
-		       struct tei_err *err)
-{
-	const struct tei_rail_dp *dp = peer->dp;
-	uint32_t i;
-
-	memset(err, 0, sizeof(*err));
-	err->code = code;
-	err->when_ns = tei_now_ns();
-	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
-	for (i = 0; i < dp->nrails; i++) {
-		if (peer->route[i] < 0)
-			continue;
-		snprintf(err->rail, sizeof(err->rail), "%s",
-			 dp->rails[i]->name);
-		snprintf(err->provider, sizeof(err->provider), "%s",
-			 dp->rails[i]->provider);
-		return;
-	}
-}
-
-/* Removes a task from the list of unanswered atomics. */
-static void atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
-{
-	tei_list_del(&t->queue_link);
-	t->peer->queued--;
-	t->peer->atomics.fresh = true; /* a later atomic may now be sent */
-	t->slices = 0;
-}
-
-void rail_atomic_end(struct tei_rail_task *t)
-{
-	if (!t->ext->sent)
-		atomic_take(t);
-}
-
-/* Fails a task that was sent and whose outcome can no longer be found out. */
-static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
-			   const char *why, struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held)
-{
-	struct tei_rail_peer *peer = t->peer;
-	struct tei_err err, *kept = t->err;
-
-	atomic_err(peer, TEI_ERR_CONTEXT, &err);
-	if (kept)
-		err.code = kept->code;
-	err.unknown = true;
-	snprintf(err.text, sizeof(err.text), "outcome unknown: %.140s",
-		 kept ? kept->text : why);
-	snprintf(err.hint, sizeof(err.hint),
-		 "the atomic was executed once or not at all");
-	if (!kept)
-		t->err = malloc(sizeof(*t->err));
-	if (t->err)
-		*t->err = err;
-	atomic_take(t);
-	t->unfenced = end == TEI_RAIL_END_UNFENCED;
-	t->complete_wanted = (uint8_t)(end + 1);
-	rail_task_finish(peer->dp, t, done);
-}
-
-static void atomic_unknown_all(struct tei_rail_peer *peer, const char *why,
-			       struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held)
-{
-	struct tei_rail_task *t, *tmp;
-
-	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
-			      struct tei_rail_task, queue_link)
-		if (t->ext->sent)
-			atomic_unknown(t, TEI_RAIL_END_FAILED, why, done);
-}
-
-void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
-		      struct rail_done *done)
-{
-	atomic_unknown_all(peer, why, done);
-}
-
-void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
-{
-	struct tei_rail_task *t, *tmp;
-
-	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
-			      struct tei_rail_task, queue_link)
-		if (t->ext->sent && t->complete_wanted)
-			atomic_unknown(t, TEI_RAIL_END_UNFENCED,
-				       "the target does not answer", done);
-}
-
-void rail_atomic_drop(struct tei_rail_task *t)
-{
-	if (t->ext->sent && t->err) {
-		t->err->unknown = true;
-		snprintf(t->err->text, sizeof(t->err->text),
-			 "outcome unknown: the engine was closed");
-	}
 }
 
 void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
@@ -174,25 +61,13 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 	if (session <= a->session)
 		return;
 	if (a->session)
-		atomic_unknown_all(peer, "the target has forgotten this process",
-				   done);
+		rail_atomic_unknown(
+			peer, "the target has forgotten this process", done);
 	a->session = session;
 	rail_notify_session(peer);
 }
 
 /* --- initiator: requests ------------------------------------------------- */
-
-void rail_atomic_enqueue(struct tei_rail_task *t)
-{
-	struct tei_rail_peer *peer = t->peer;
-
-	t->cut = t->length; /* no slices are cut for an atomic */
-	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
-	peer->atomics.fresh = true;
-	if (peer->state == RAIL_PEER_NEW)
-		peer->want_hello = true;
-	rail_peer_attend(peer);
-}
 
 /* Gives the task a number if it has none. Returns false if it must not be sent
  * yet. */
@@ -266,7 +141,7 @@ static void atomic_unsend(struct tei_rail_peer *peer, struct rail_done *done)
 		a->fresh = true;
 		if (!t->complete_wanted)
 			continue;
-		atomic_take(t);
+		rail_atomic_take(t);
 		rail_task_finish(peer->dp, t, done);
 	}
 }
@@ -278,7 +153,7 @@ static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 	struct tei_rail_task *t, *tmp;
 	struct tei_err err;
 
-	atomic_err(peer, TEI_ERR_NOT_IMPLEMENTED, &err);
+	rail_atomic_err(peer, TEI_ERR_NOT_IMPLEMENTED, &err);
 	snprintf(err.text, sizeof(err.text),
 		 "the target's version does not execute atomics");
 	tei_list_foreach_safe(t, tmp, &peer->atomics.tasks,
@@ -373,7 +248,7 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 		rail_task_finish(peer->dp, t, done);
 		return;
 	}
-	atomic_err(peer, code, &err);
+	rail_atomic_err(peer, code, &err);
 	snprintf(err.text, sizeof(err.text),
 		 "atomic at 0x%llx, %u bytes: refused by the target: %s",
 		 (unsigned long long)t->remote, (unsigned int)t->length,
@@ -413,7 +288,7 @@ static void atomic_answer(struct tei_rail_peer *peer, uint64_t seq, int code,
 			return;
 		if (t->ext->seq != seq)
 			continue;
-		atomic_take(t);
+		rail_atomic_take(t);
 		if (code)
 			atomic_refused(t, code < 0 ? code : TEI_ERR_ENDPOINT,
 				       done);

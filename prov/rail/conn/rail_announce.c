@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Announces that the local rails have changed. */
+#include "prov/rail/rail_int.h"
+
+void rail_peer_announce(struct tei_rail_dp *dp)
+{
+	struct tei_rail_peer *p;
+
+	rail_sched_enter(dp);
+	__atomic_store_n(&dp->table, dp->table + 1, __ATOMIC_RELAXED);
+	tei_list_foreach (p, &dp->peers, struct tei_rail_peer, link) {
+		if (p->state == RAIL_PEER_GONE)
+			continue;
+		rail_conn_table(p);
+		p->announce = true;
+		rail_peer_attend(p);
+		rail_peer_activate(p);
+	}
+	rail_sched_leave(dp);
+	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+		dp->ops->rails_changed(dp->arg);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CONN_RAIL_LOSS_H
+#define TEI_PROV_RAIL_CONN_RAIL_LOSS_H
+
+/* The log line about lost connections. rail_int.h has the functions that record
+ * them. */
+
+#include "prov/rail/rail_int.h"
+
+/* Logs lost connections to the peer when they are due. */
+uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
+
+#endif /* TEI_PROV_RAIL_CONN_RAIL_LOSS_H */

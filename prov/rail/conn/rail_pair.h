@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CONN_RAIL_PAIR_H
+#define TEI_PROV_RAIL_CONN_RAIL_PAIR_H
+
+/*
+ * Rail pairs and their faults. Routes and messages avoid pairs that do not
+ * work, so the faults are known to this layer. rail_health.h has the checks
+ * that create, change and free them, and the meaning of the stages.
+ */
+
+#include "prov/rail/rail_int.h"
+
+enum rail_fault_stage {
+	RAIL_FAULT_ASKED,
+	RAIL_FAULT_SUSPECT,
+	RAIL_FAULT_DOWN,
+	RAIL_FAULT_RAMPING,
+};
+
+/* The fault of one rail pair. Created by rail_health_ask() and
+ * rail_health_down(). Freed by the progress thread when the pair carries its
+ * full share, or with its peer. Guarded by dp->sched. */
+struct rail_fault {
+	struct tei_list link;	   /* dp->faults */
+	struct tei_list peer_link; /* peer->faults */
+	struct tei_rail_peer *peer;
+	struct rail *rail;
+	uint16_t remote; /* index in peer->remotes */
+	enum rail_fault_stage stage;
+	bool cut;	      /* DOWN: the connections must be cut */
+	bool refused;	      /* DOWN: the provider refused posts, so
+			       * the pair has no connection that must
+			       * be replaced */
+	uint32_t again;	      /* number of times that posts were
+			       * refused although a probe had been
+			       * answered */
+	const char *why;      /* cause for the log; static string */
+	uint64_t since_ns;    /* time at which the stage began, ns */
+	uint32_t remote_gen;  /* DOWN: lane generation of the remote
+			       * rail when the pair went down */
+	uint64_t rail_slices; /* rail_moved() when the pair became
+			       * ASKED; if the pair was not SUSPECT
+			       * before it went DOWN, when it went
+			       * DOWN */
+	bool others;	      /* DOWN: other pairs of the rail had
+			       * slices posted when this pair went
+			       * DOWN */
+	bool all;	      /* RAMPING: the whole rail was not UP
+			       * when the probe was answered */
+	/* ASKED, SUSPECT, RAMPING */
+	struct rail_lane *lane;
+	uint64_t moves;		  /* ASKED, SUSPECT: progress counter of
+				   * the pair's connection when the check
+				   * began; RAMPING: rail_moved() at the
+				   * last check */
+	uint64_t alive_ns;	  /* time of the first check after the
+				   * peer's first sign of life, or 0 */
+	uint32_t polls;		  /* checks since alive_ns */
+	bool asked;		  /* a ping was sent over this pair, */
+	uint64_t asked_ns;	  /* at this time, ns */
+	uint32_t asks;		  /* attempts to send this ping */
+	uint64_t doubt_ns;	  /* start of the doubt, ns; vetoes by the
+				   * TCP stack do not reset it */
+	uint64_t acked, acked_ns; /* for a contended connection to a
+				   * silent peer: rail_stall_acked(), and
+				   * the time of its last change, ns */
+	uint64_t share;		  /* RAMPING: bytes allowed in flight */
+	/* DOWN */
+	uint32_t tries;	    /* unanswered probes */
+	uint64_t next_ns;   /* earliest time of the next probe */
+	uint64_t seq;	    /* number of the pending probe, or 0 */
+	uint64_t seq_first; /* number of the first probe */
+	bool sent;
+	bool answered;
+	fi_addr_t fi_addr;
+};
+
+/* Returns the fault of the pair, or NULL. */
+struct rail_fault *rail_pair_fault(const struct tei_rail_peer *peer,
+				   const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Creates a fault of the pair, which must not have one. Returns NULL if memory
+ * is short. */
+struct rail_fault *rail_pair_make_fault(struct tei_rail_peer *peer,
+					struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if a slice may be cut for the pair. bytes: payload in flight on
+ * the connection. */
+bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
+		      uint16_t remote, uint64_t bytes)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if local rail number rail currently carries slices to the
+ * peer. */
+bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if the pair is SUSPECT, DOWN or RAMPING. */
+bool rail_health_faulty(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+/* Returns true if messages should use another pair: it is ASKED, SUSPECT or
+ * DOWN. */
+bool rail_health_doubtful(const struct tei_rail_peer *peer,
+			  const struct rail *rail, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_CONN_RAIL_PAIR_H */
