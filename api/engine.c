@@ -17,12 +17,12 @@
 
 static void engine_resolve(void *arg, struct tei_rail_peer *peer)
 {
-	engine_work_resolve(arg, peer);
+	engine_segment_resolve_later(arg, peer);
 }
 
 static void engine_rails_changed(void *arg)
 {
-	engine_work_publish(arg);
+	engine_publish_soon(arg);
 }
 
 static const struct tei_rail_ops engine_rail_ops = {
@@ -43,15 +43,12 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->neighbours_lock);
 	tei_mutex_init(&e->batches);
 	tei_mutex_init(&e->notes_lock);
-	tei_mutex_init(&e->work_lock);
-	tei_cond_init(&e->work_cond);
+	engine_work_init(e);
 	pthread_rwlock_init(&e->segments, NULL);
 	engine_wait_init(e);
 	engine_event_init(e);
 	engine_deadline_init(e);
 	tei_list_init(&e->notes);
-	tei_list_init(&e->work);
-	tei_list_init(&e->working);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		e->transports[i].engine = e;
 }
@@ -59,7 +56,7 @@ static void engine_init_locks(struct engine *e)
 static void engine_segment_changed(void *arg, const char *name,
 				   uint32_t tries)
 {
-	engine_work_refresh(arg, name, tries);
+	engine_segment_refresh_later(arg, name, tries);
 }
 
 static int engine_start_meta(struct engine *e, const char *conn,
@@ -179,13 +176,12 @@ static void engine_free(struct engine *e)
 	engine_deadline_fini(e);
 	tei_mutex_fini(&e->events.lock);
 	pthread_rwlock_destroy(&e->segments);
-	pthread_cond_destroy(&e->work_cond);
+	engine_work_fini(e);
 	engine_publish_fini(e);
 	tei_mutex_fini(&e->control);
 	tei_mutex_fini(&e->neighbours_lock);
 	tei_mutex_fini(&e->batches);
 	tei_mutex_fini(&e->notes_lock);
-	tei_mutex_fini(&e->work_lock);
 	free(e);
 }
 

@@ -42,20 +42,24 @@ static int devices_move_control(struct engine *e)
 		return 0;
 	ret = tei_meta_server_move(e->server, host, &err);
 	if (!ret)
-		engine_work_publish(e);
+		engine_publish_soon(e);
 	return ret;
 }
 
-/* Opens the rails; the data plane requests their publication. */
-void engine_devices_open(struct engine *e)
+static void devices_later(struct engine *e, uint64_t due_ns);
+
+/* Opens rails for devices that have appeared; the data plane requests their
+ * publication. */
+static void devices_open(struct engine *e, const struct engine_work *w)
 {
 	struct tei_err err;
 	bool changed, stays;
 	uint32_t did;
 
+	(void)w;
 	/* during its creation the engine looks for rails itself */
 	if (!engine_published(e)) {
-		engine_work_devices(e, tei_now_ns() + DEVICES_WAIT_NS);
+		devices_later(e, tei_now_ns() + DEVICES_WAIT_NS);
 		return;
 	}
 	memset(&err, 0, sizeof(err));
@@ -74,14 +78,24 @@ void engine_devices_open(struct engine *e)
 		engine_topology_set(e, &err);
 	e->devices_again = stays || did & TEI_RAIL_REFRESH_AGAIN;
 	if (e->devices_again) {
-		engine_work_devices(e, tei_now_ns() + (DEVICES_AGAIN_NS
-						       << e->devices_tries));
+		devices_later(e, tei_now_ns() + (DEVICES_AGAIN_NS
+						 << e->devices_tries));
 		e->devices_tries += e->devices_tries < DEVICES_DOUBLES;
 	}
 	tei_mutex_unlock(&e->control);
 }
 
+static void devices_later(struct engine *e, uint64_t due_ns)
+{
+	static const struct engine_work_kind kind = {
+		.run = devices_open,
+		.single = ENGINE_WORK_DEVICES,
+	};
+
+	engine_work_at(e, &kind, due_ns);
+}
+
 void engine_devices_changed(void *arg)
 {
-	engine_work_devices(arg, tei_now_ns() + DEVICES_WAIT_NS);
+	devices_later(arg, tei_now_ns() + DEVICES_WAIT_NS);
 }

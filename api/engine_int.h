@@ -17,6 +17,7 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
+#include "api/engine_work.h"
 #include "meta/tei_meta.h"
 #include "prov/gpu/tei_gpu.h"
 #include "prov/local/tei_local.h"
@@ -35,10 +36,6 @@ struct tei_topo;
 struct tei_topo_where;
 
 #define ENGINE_TRANSPORTS	5
-#define ENGINE_WORKERS		4	/* most worker threads */
-#define ENGINE_WORKERS_AGAIN	2	/* most workers with retried jobs */
-#define ENGINE_TRIES_MAX	16	/* a later try may take the full
-					 * timeout */
 #define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
 #define ENGINE_BATCH_CHUNKS	4096
 #define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
@@ -322,31 +319,6 @@ struct engine_listing {
 					 * before lock */
 };
 
-enum engine_work_kind {
-	ENGINE_WORK_PUBLISH, /* rails have changed: publish */
-	ENGINE_WORK_STORE,   /* the store is not up to date:
-			      * publish */
-	ENGINE_WORK_DEVICES, /* interfaces changed: open rails */
-	ENGINE_WORK_RESOLVE, /* a peer does not answer: look it up */
-	ENGINE_WORK_REFRESH, /* a descriptor has changed: read it */
-	ENGINE_WORK_RELOAD,  /* a target does not have memory that a
-			      * request named: read its descriptor */
-	ENGINE_WORK_ENDED,   /* a local process has ended: notify the
-			      * data plane */
-	ENGINE_WORK_RENEW,   /* a remote bounce slot needs memory */
-};
-
-/* A job of the workers. */
-struct engine_work {
-	struct tei_list link;
-	enum engine_work_kind kind;
-	struct tei_rail_peer *peer;	/* one reference, or NULL */
-	char *name;			/* of the segment; owned, or NULL */
-	uint32_t tries;			/* failed tries before this one */
-	struct staging_remote_slot *slot; /* or NULL */
-	uint64_t due_ns;		/* earliest start; 0: at once */
-};
-
 /* The engine's event descriptor and the ended batches that te_ended_batches has
  * not fetched yet. */
 struct engine_events {
@@ -441,14 +413,7 @@ struct engine {
 	uint32_t nnotes;		/* atomic: also read without the lock */
 	struct tei_log_limit notes_limit;
 
-	struct tei_mutex work_lock;	/* leaf */
-	pthread_cond_t work_cond;
-	struct tei_list work, working;	/* queued jobs; jobs in progress */
-	uint32_t nworkers, idle_workers;
-	bool work_stop;
-	bool publish_queued;
-	struct engine_work *store_queued; /* in work, or NULL */
-	pthread_t workers[ENGINE_WORKERS];
+	struct engine_works works;
 };
 
 /* --- engine_handle.c ------------------------------------------------------ */
@@ -514,8 +479,10 @@ int engine_publish(struct engine *e, bool notified, struct tei_err *err);
  * engine_publish.
  */
 int engine_publish_regions(struct engine *e, struct tei_err *err);
-/* Does the publication that engine_publish_regions has left to a worker. */
-void engine_publish_later(struct engine *e);
+/* Queues a publication because the rails have changed. */
+void engine_publish_soon(struct engine *e);
+/* Queues a publication that brings the store up to date, for due_ns. */
+void engine_publish_at(struct engine *e, uint64_t due_ns);
 /* Returns the current descriptor of this engine with a reference for the
  * caller. Returns NULL before the first publication, or if memory is short. */
 struct tei_meta_desc *engine_describe(struct engine *e);
@@ -543,8 +510,7 @@ void engine_shutdown_leave(bool graceful);
 /* --- engine_transport.c -------------------------------------------------- */
 /* Installs the transports that fit. */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
-/* Opens rails for devices that have appeared. Worker. */
-void engine_devices_open(struct engine *e);
+/* --- engine_devices.c ---------------------------------------------------- */
 /* Schedules the opening of rails; a tei_rail_ops.devices_changed, arg is the
  * engine. */
 void engine_devices_changed(void *arg);
@@ -567,11 +533,13 @@ bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
  * Releases the reference in the cache if that fails. */
 int engine_segment_grant(struct engine *e, segment_id_t id,
 			 struct tei_err *err);
-/* Looks up the name of a peer that does not answer. Worker. */
-void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer);
-/* Reads a descriptor that the store has reported as changed. Worker. */
-void engine_segment_refresh(struct engine *e, const char *name,
-			    uint32_t tries);
+/* Queues a look-up of the name of a peer that does not answer. Takes over the
+ * reference to it. */
+void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer);
+/* Queues a read of a descriptor that the store has reported as changed. tries:
+ * number of failed tries; each doubles the time that the next one may take. */
+void engine_segment_refresh_later(struct engine *e, const char *name,
+				  uint32_t tries);
 
 /*
  * Handles a request that finds no transport to s: its descriptor was read
@@ -590,10 +558,6 @@ void engine_segment_unresolved(struct engine *e, struct engine_segment *s);
  */
 void engine_segment_absent(struct engine *e, segment_id_t id,
 			   struct tei_err *err);
-/* Takes over a newer descriptor of the same process, if there is one.
- * Worker. */
-void engine_segment_reload(struct engine *e, const char *name);
-
 /*
  * Returns true if the local process n, which id's segment leads to, has ended.
  * A worker then notifies the data plane, at most every ENGINE_UNRESOLVED_NS.
@@ -605,8 +569,6 @@ bool engine_segment_ended(struct engine *e, segment_id_t id,
  * incarnation and its local process has ended. */
 bool engine_segment_ended_as(struct engine *e, const char *name,
 			     uint64_t incarnation);
-/* Notifies the data plane that the local process has ended. Worker. */
-void engine_segment_notify_end(struct engine *e, const char *name);
 /* Re-evaluates the local path of all segments after local copies or file
  * segments were switched on or off. */
 void engine_segment_reevaluate(struct engine *e);
@@ -895,30 +857,5 @@ void engine_note_discard(struct engine *e, struct tei_rail_notification *note);
 void engine_note_arrived(void *arg, struct tei_rail_notification *note);
 /* Frees the notifications that were not fetched. */
 void engine_note_free_all(struct engine *e);
-
-/* --- engine_work.c ------------------------------------------------------- */
-/* All calls: if the same job is queued already, nothing is added. If memory is
- * short, the job is dropped. */
-
-/* Queues a publication, because the rails have changed. */
-void engine_work_publish(struct engine *e);
-/* Queues a publication that brings the store up to date, not before due_ns. */
-void engine_work_store(struct engine *e, uint64_t due_ns);
-/* Queues a call of engine_devices_open for due_ns. */
-void engine_work_devices(struct engine *e, uint64_t due_ns);
-/* Queues engine_segment_resolve. Takes over the reference to the peer. */
-void engine_work_resolve(struct engine *e, struct tei_rail_peer *peer);
-/* Queues engine_segment_refresh. tries: number of failed tries; each doubles
- * the time that the next one may take. */
-void engine_work_refresh(struct engine *e, const char *name, uint32_t tries);
-/* Queue engine_segment_reload, and engine_segment_notify_end. */
-void engine_work_reload(struct engine *e, const char *name);
-void engine_work_ended(struct engine *e, const char *name);
-/* Queues new memory for a remote bounce slot. Returns false if that is not
- * possible now. */
-bool engine_work_renew(struct engine *e, struct staging_remote_slot *slot);
-/* Drops the queued jobs and waits for the running ones. No job is queued
- * afterwards. */
-void engine_work_stop(struct engine *e);
 
 #endif /* TEI_API_ENGINE_INT_H */

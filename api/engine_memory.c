@@ -637,7 +637,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 	if (ret && there) {
 		memory_undo(e, &added, 1, &gone);
 		/* publish the regions that are left */
-		engine_work_store(e, 0);
+		engine_publish_at(e, 0);
 	}
 	return ret;
 }
@@ -798,7 +798,7 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
 		memory_undo(e, added, done, gone);
-		engine_work_store(e, 0);
+		engine_publish_at(e, 0);
 	}
 out:
 	free(order);

@@ -168,18 +168,18 @@ static void test_queued_publication_is_done_at_the_earlier_time(void)
 	uint64_t end = tei_now_ns() + 20 * TEI_NS_PER_SEC;
 	uint32_t calls;
 
-	engine_work_store(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
+	engine_publish_at(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
 	calls = __atomic_load_n(&memory_calls, __ATOMIC_RELAXED);
-	engine_work_store(r.engine, 0);
+	engine_publish_at(r.engine, 0);
 	while (__atomic_load_n(&memory_calls, __ATOMIC_RELAXED) == calls &&
 	       tei_now_ns() < end)
 		usleep(1000);
 	CU_ASSERT_NOT_EQUAL(__atomic_load_n(&memory_calls, __ATOMIC_RELAXED),
 			    calls);
 	/* after the workers have stopped, no job is queued */
-	engine_work_store(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
+	engine_publish_at(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
 	engine_work_stop(r.engine);
-	engine_work_store(r.engine, 0);
+	engine_publish_at(r.engine, 0);
 	memory_close(&r);
 }
 

@@ -249,6 +249,32 @@ static int publish_locked(struct engine *e, bool notified, bool head,
 	return ret;
 }
 
+/* Describes the rails again and publishes them, because they have changed. */
+static void publish_rails(struct engine *e, const struct engine_work *w)
+{
+	struct tei_err err;
+	int ret;
+
+	(void)w;
+	if (!engine_published(e))
+		return;
+	tei_mutex_lock(&e->control);
+	ret = engine_republish(e, &err);
+	tei_mutex_unlock(&e->control);
+	if (!ret)
+		engine_publish(e, false, &err);
+}
+
+void engine_publish_soon(struct engine *e)
+{
+	static const struct engine_work_kind kind = {
+		.run = publish_rails,
+		.single = ENGINE_WORK_PUBLISH,
+	};
+
+	engine_work_at(e, &kind, 0);
+}
+
 /* Publishes for a call of the application and waits for the store's lock. */
 static int publish_store(struct engine *e, bool notified, bool head,
 			 struct tei_err *err)
@@ -310,12 +336,12 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 	due = l->stored_ns + PUBLISH_REST_NS;
 	tei_mutex_unlock(&e->listing.lock);
 	if (later && tei_meta_store_sound(e->store, e->name)) {
-		engine_work_store(e, due);
+		engine_publish_at(e, due);
 		return 0;
 	}
 	if (tei_now_ns() >= due)
 		return publish_store(e, true, false, err);
-	engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
+	engine_publish_at(e, tei_now_ns() + PUBLISH_REST_NS);
 	return publish_store(e, true, true, err);
 }
 
@@ -325,19 +351,20 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
  * PUBLISH_REST_NS, the text lists the buffers. Failures have been logged where
  * they were detected; the attempt is repeated with exponential back-off.
  */
-void engine_publish_later(struct engine *e)
+static void publish_later(struct engine *e, const struct engine_work *w)
 {
 	struct engine_listing *l = &e->listing;
 	uint32_t tries;
 	uint64_t now = tei_now_ns();
 	bool busy;
 
+	(void)w;
 	tei_mutex_lock(&e->listing.lock);
 	busy = now < l->changed_ns + PUBLISH_REST_NS;
 	tei_mutex_unlock(&e->listing.lock);
 	if (publish_for_worker(e, busy)) {
 		if (busy)
-			engine_work_store(e, tei_now_ns() + PUBLISH_REST_NS);
+			engine_publish_at(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;
 	}
 	/* back off, so that a call that waits for the store's lock gets it */
@@ -345,5 +372,15 @@ void engine_publish_later(struct engine *e)
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;
 	tei_mutex_unlock(&e->listing.lock);
-	engine_work_store(e, tei_now_ns() + (PUBLISH_AGAIN_NS << tries));
+	engine_publish_at(e, tei_now_ns() + (PUBLISH_AGAIN_NS << tries));
+}
+
+void engine_publish_at(struct engine *e, uint64_t due_ns)
+{
+	static const struct engine_work_kind kind = {
+		.run = publish_later,
+		.single = ENGINE_WORK_STORE,
+	};
+
+	engine_work_at(e, &kind, due_ns);
 }

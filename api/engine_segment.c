@@ -690,10 +690,11 @@ static bool segment_control_refused(struct engine *e, const char *name)
 	       tei_meta_refused(endpoint, tei_now_ns() + SEGMENT_REFUSED_NS);
 }
 
-/* Looks up the name of a peer again and reports the result to the data plane.
- * Worker. */
-void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
+/* Looks up the name of a peer again and reports the result to the data
+ * plane. */
+static void segment_resolve(struct engine *e, const struct engine_work *w)
 {
+	struct tei_rail_peer *peer = w->peer;
 	const char *name = tei_rail_peer_name(peer);
 	bool p2p = tei_meta_store_p2p(e->store);
 	struct engine_contacts contacts;
@@ -724,6 +725,13 @@ void engine_segment_resolve(struct engine *e, struct tei_rail_peer *peer)
 	segment_attach(e, id, &err);
 }
 
+void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer)
+{
+	static const struct engine_work_kind kind = { .run = segment_resolve };
+
+	engine_work_peer(e, &kind, peer);
+}
+
 /*
  * Returns the deadline of a refresh. A stopped owner must not delay the refresh
  * of other segments, so the first try takes at most 1 s. Each further try may
@@ -744,14 +752,14 @@ static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
  * opened does, because the open may have read the previous descriptor. Ids stay
  * the same. If the refresh fails, the store notifies again.
  */
-void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
+static void segment_refresh(struct engine *e, const struct engine_work *w)
 {
 	struct tei_err err;
 	int32_t id;
 	int ret;
 
-	ret = tei_meta_cache_refresh_name(e->cache, name,
-					  segment_refresh_deadline(e, tries),
+	ret = tei_meta_cache_refresh_name(e->cache, w->name,
+					  segment_refresh_deadline(e, w->tries),
 					  &id, &err);
 	if (!ret && id > 0) {
 		ret = segment_attach(e, id, &err);
@@ -759,7 +767,15 @@ void engine_segment_refresh(struct engine *e, const char *name, uint32_t tries)
 			return;		/* closed meanwhile */
 	}
 	if (ret)
-		tei_meta_store_unread(e->store, name);
+		tei_meta_store_unread(e->store, w->name);
+}
+
+void engine_segment_refresh_later(struct engine *e, const char *name,
+				  uint32_t tries)
+{
+	static const struct engine_work_kind kind = { .run = segment_refresh };
+
+	engine_work_named(e, &kind, name, tries);
 }
 
 /* Returns true for one of the calling threads every ENGINE_UNRESOLVED_NS. *next
@@ -778,21 +794,48 @@ static bool segment_due(uint64_t *next)
 void engine_segment_unresolved(struct engine *e, struct engine_segment *s)
 {
 	if (tei_meta_store_p2p(e->store) && segment_due(&s->asked_ns))
-		engine_work_refresh(e, s->desc->name, ENGINE_TRIES_MAX);
+		engine_segment_refresh_later(e, s->desc->name,
+					     ENGINE_TRIES_MAX);
 }
 
 /* --- local processes that end --------------------------------------------- */
 
+/* Notifies the data plane that a local process has ended. */
+static void segment_notify_end(struct engine *e, const struct engine_work *w)
+{
+	int32_t id = tei_meta_cache_lookup(e->cache, w->name);
+	struct tei_rail_peer *peer = NULL;
+	struct engine_segment *s;
+
+	if (id <= 0)
+		return;
+	pthread_rwlock_rdlock(&e->segments);
+	s = engine_segment_find(e, id);
+	/* the segment may lead to a restarted process by now */
+	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
+		peer = s->peer;
+		tei_rail_peer_hold(peer);
+	}
+	pthread_rwlock_unlock(&e->segments);
+	if (!peer)
+		return;
+	tei_rail_peer_ended(peer, tei_local_reason_text(TEI_LOCAL_GONE));
+	tei_rail_peer_put(peer);
+}
+
 static void segment_log_ended(struct engine *e, segment_id_t id,
 			      struct engine_local_process *n)
 {
+	static const struct engine_work_kind kind = {
+		.run = segment_notify_end,
+	};
 	struct tei_meta_desc *desc;
 
 	if (!segment_due(&n->told_ns))
 		return;
 	desc = tei_meta_cache_get(e->cache, id);
 	if (desc)
-		engine_work_ended(e, desc->name);
+		engine_work_named(e, &kind, desc->name, 0);
 	tei_meta_desc_unref(desc);
 }
 
@@ -820,28 +863,6 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 		engine_segment_ended(e, id, s->local);
 	pthread_rwlock_unlock(&e->segments);
 	return ended;
-}
-
-void engine_segment_notify_end(struct engine *e, const char *name)
-{
-	int32_t id = tei_meta_cache_lookup(e->cache, name);
-	struct tei_rail_peer *peer = NULL;
-	struct engine_segment *s;
-
-	if (id <= 0)
-		return;
-	pthread_rwlock_rdlock(&e->segments);
-	s = engine_segment_find(e, id);
-	/* the segment may lead to a restarted process by now */
-	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
-		peer = s->peer;
-		tei_rail_peer_hold(peer);
-	}
-	pthread_rwlock_unlock(&e->segments);
-	if (!peer)
-		return;
-	tei_rail_peer_ended(peer, tei_local_reason_text(TEI_LOCAL_GONE));
-	tei_rail_peer_put(peer);
 }
 
 /* --- memory that a target does not have ----------------------------------- */
@@ -873,35 +894,6 @@ static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 	return true;
 }
 
-static void segment_ask(struct engine *e, segment_id_t id, const char *name)
-{
-	if (segment_due(segment_absent_at(e, id)))
-		engine_work_reload(e, name);
-}
-
-void engine_segment_absent(struct engine *e, segment_id_t id,
-			   struct tei_err *err)
-{
-	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
-	bool lent;
-
-	if (!desc)
-		return;			/* closed meanwhile */
-	err->stale = segment_lists(desc, err->absent.addr, err->absent.length,
-				   &lent);
-	if (err->stale)
-		snprintf(err->hint, sizeof(err->hint),
-			 "the target has unregistered that memory: get the buffers with te_segment_buffers again, or import a newer blob");
-	if (!*err->peer)
-		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
-	/* A newer descriptor would not list such memory, and if it is
-	 * registered again, requests would not find out that it is GPU
-	 * memory. */
-	if (!(err->stale && lent))
-		segment_ask(e, id, desc->name);
-	tei_meta_desc_unref(desc);
-}
-
 /* Takes over a descriptor if it is newer and of the process whose segment is
  * open. */
 static void segment_take(struct engine *e, const struct tei_meta_desc *known,
@@ -922,16 +914,17 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 		segment_detach(e, id);
 }
 
-void engine_segment_reload(struct engine *e, const char *name)
+/* Takes over a newer descriptor of the same process, if there is one. */
+static void segment_reload(struct engine *e, const struct engine_work *w)
 {
-	int32_t id = tei_meta_cache_lookup(e->cache, name);
+	int32_t id = tei_meta_cache_lookup(e->cache, w->name);
 	struct tei_meta_desc *known, *desc;
 	struct tei_err err;
 
 	known = id > 0 ? tei_meta_cache_get(e->cache, id) : NULL;
 	if (!known)
 		return;
-	if (!tei_meta_store_fetch(e->store, name, engine_deadline(e), &desc,
+	if (!tei_meta_store_fetch(e->store, w->name, engine_deadline(e), &desc,
 				  &err)) {
 		segment_take(e, known, desc);
 		tei_meta_desc_unref(desc);
@@ -941,6 +934,39 @@ void engine_segment_reload(struct engine *e, const char *name)
 				 __ATOMIC_RELAXED);
 	}
 	tei_meta_desc_unref(known);
+}
+
+static void segment_ask(struct engine *e, segment_id_t id, const char *name)
+{
+	static const struct engine_work_kind kind = { .run = segment_reload };
+
+	if (segment_due(segment_absent_at(e, id)))
+		engine_work_named(e, &kind, name, 0);
+}
+
+void engine_segment_absent(struct engine *e, segment_id_t id,
+			   struct tei_err *err)
+{
+	struct tei_meta_desc *desc = tei_meta_cache_get(e->cache, id);
+	bool lent;
+
+	if (!desc)
+		return; /* closed meanwhile */
+	err->stale = segment_lists(desc, err->absent.addr, err->absent.length,
+				   &lent);
+	if (err->stale)
+		snprintf(err->hint, sizeof(err->hint),
+			 "the target has unregistered that memory: get the "
+			 "buffers with te_segment_buffers again, or import a "
+			 "newer blob");
+	if (!*err->peer)
+		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
+	/* A newer descriptor would not list such memory, and if it is
+	 * registered again, requests would not find out that it is GPU
+	 * memory. */
+	if (!(err->stale && lent))
+		segment_ask(e, id, desc->name);
+	tei_meta_desc_unref(desc);
 }
 
 /* Describes buffer i, or file i of a file segment. */

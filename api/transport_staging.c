@@ -32,9 +32,18 @@ static int staging_mem_remove(void *arg, void *mem, uint64_t deadline_ns)
 	return engine_files_mem_remove(arg, mem, deadline_ns);
 }
 
+static void staging_renew_slot(struct engine *e, const struct engine_work *w)
+{
+	tei_staging_slot_renew(e->staging, w->arg);
+}
+
 static bool staging_renew(void *arg, struct staging_remote_slot *slot)
 {
-	return engine_work_renew(arg, slot);
+	static const struct engine_work_kind kind = {
+		.run = staging_renew_slot,
+	};
+
+	return engine_work_arg(arg, &kind, slot);
 }
 
 static const struct tei_staging_ops staging_ops = {
