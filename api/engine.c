@@ -3,6 +3,7 @@
  * Creation and destruction of engines.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,15 +41,15 @@ static void engine_init_locks(struct engine *e)
 
 	tei_mutex_init(&e->control);
 	engine_publish_init(e);
-	tei_mutex_init(&e->neighbours_lock);
-	tei_mutex_init(&e->batches);
-	tei_mutex_init(&e->notes_lock);
+	tei_mutex_init(&e->processes.lock);
+	tei_mutex_init(&e->slots.lock);
+	tei_mutex_init(&e->notes.lock);
 	engine_work_init(e);
 	pthread_rwlock_init(&e->segments, NULL);
 	engine_wait_init(e);
 	engine_event_init(e);
 	engine_deadline_init(e);
-	tei_list_init(&e->notes);
+	tei_list_init(&e->notes.list);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		e->transports[i].engine = e;
 }
@@ -179,9 +180,9 @@ static void engine_free(struct engine *e)
 	engine_work_fini(e);
 	engine_publish_fini(e);
 	tei_mutex_fini(&e->control);
-	tei_mutex_fini(&e->neighbours_lock);
-	tei_mutex_fini(&e->batches);
-	tei_mutex_fini(&e->notes_lock);
+	tei_mutex_fini(&e->processes.lock);
+	tei_mutex_fini(&e->slots.lock);
+	tei_mutex_fini(&e->notes.lock);
 	free(e);
 }
 

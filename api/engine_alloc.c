@@ -6,6 +6,7 @@
  * and /proc/self/smaps shows its pages.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <errno.h>
 #include <numa.h>
@@ -390,8 +391,8 @@ static void alloc_out(const struct engine_alloc *a, size_t size,
 static void alloc_link(struct engine *e, struct engine_alloc *a)
 {
 	tei_mutex_lock(&e->control);
-	a->next = e->allocs;
-	e->allocs = a;
+	a->next = e->memory.allocs;
+	e->memory.allocs = a;
 	tei_mutex_unlock(&e->control);
 }
 
@@ -402,7 +403,7 @@ static struct engine_alloc *alloc_unlink(struct engine *e, const void *addr)
 	struct engine_alloc **p, *a = NULL;
 
 	tei_mutex_lock(&e->control);
-	for (p = &e->allocs; *p; p = &(*p)->next) {
+	for (p = &e->memory.allocs; *p; p = &(*p)->next) {
 		if ((*p)->addr != addr)
 			continue;
 		a = *p;
@@ -541,8 +542,8 @@ void engine_alloc_free_all(struct engine *e)
 {
 	struct engine_alloc *a;
 
-	while ((a = e->allocs)) {
-		e->allocs = a->next;
+	while ((a = e->memory.allocs)) {
+		e->memory.allocs = a->next;
 		if (!a->gpu)		/* tei_gpu_fini has freed GPU memory */
 			alloc_unmap(a);
 		free(a);

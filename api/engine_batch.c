@@ -16,12 +16,12 @@ static const struct tei_err batch_stale = {
 
 /* --- slots --------------------------------------------------------------- */
 
-static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
+static int batch_grow(struct engine *e) TEI_REQUIRES(e->slots.lock)
 {
 	struct engine_batch *c;
 	uint32_t i;
 
-	if (e->nchunks == ENGINE_BATCH_CHUNKS)
+	if (e->slots.nchunks == ENGINE_BATCH_CHUNKS)
 		return TEI_ERR_TOO_MANY;
 	c = calloc(ENGINE_BATCH_CHUNK, sizeof(*c));
 	if (!c)
@@ -31,12 +31,13 @@ static int batch_grow(struct engine *e) TEI_REQUIRES(e->batches)
 		tei_list_init(&c[i].event_link);
 		c[i].engine = e;
 		c[i].event_fd = -1;
-		c[i].index = e->nchunks * ENGINE_BATCH_CHUNK + i;
-		c[i].next_free = e->free_batch;
-		e->free_batch = &c[i];
+		c[i].index = e->slots.nchunks * ENGINE_BATCH_CHUNK + i;
+		c[i].next_free = e->slots.free;
+		e->slots.free = &c[i];
 	}
-	__atomic_store_n(&e->chunks[e->nchunks], c, __ATOMIC_RELEASE);
-	e->nchunks++;
+	__atomic_store_n(&e->slots.chunks[e->slots.nchunks], c,
+			 __ATOMIC_RELEASE);
+	e->slots.nchunks++;
 	return 0;
 }
 
@@ -48,7 +49,7 @@ struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id)
 
 	if (index / ENGINE_BATCH_CHUNK >= ENGINE_BATCH_CHUNKS)
 		goto stale;
-	c = __atomic_load_n(&e->chunks[index / ENGINE_BATCH_CHUNK],
+	c = __atomic_load_n(&e->slots.chunks[index / ENGINE_BATCH_CHUNK],
 			    __ATOMIC_ACQUIRE);
 	if (!c)
 		goto stale;
@@ -74,7 +75,7 @@ void engine_batch_each(struct engine *e,
 	uint32_t i, j;
 
 	for (i = 0; i < ENGINE_BATCH_CHUNKS; i++) {
-		c = __atomic_load_n(&e->chunks[i], __ATOMIC_ACQUIRE);
+		c = __atomic_load_n(&e->slots.chunks[i], __ATOMIC_ACQUIRE);
 		for (j = 0; c && j < ENGINE_BATCH_CHUNK; j++)
 			fn(&c[j], arg);
 		if (!c)
@@ -99,14 +100,14 @@ void engine_batch_free_all(struct engine *e)
 	struct engine_batch *b;
 	uint32_t i, j;
 
-	for (i = 0; i < e->nchunks; i++) {
+	for (i = 0; i < e->slots.nchunks; i++) {
 		for (j = 0; j < ENGINE_BATCH_CHUNK; j++) {
-			b = &e->chunks[i][j];
+			b = &e->slots.chunks[i][j];
 			batch_clear(b);
 			free(b->tasks);
 			tei_mutex_fini(&b->lock);
 		}
-		free(e->chunks[i]);
+		free(e->slots.chunks[i]);
 	}
 }
 
@@ -123,12 +124,12 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 		engine_bad(e, __func__, "batch_size is above 1048576");
 		return INVALID_BATCH;
 	}
-	tei_mutex_lock(&e->batches);
-	if (e->free_batch || !batch_grow(e)) {
-		b = e->free_batch;
-		e->free_batch = b->next_free;
+	tei_mutex_lock(&e->slots.lock);
+	if (e->slots.free || !batch_grow(e)) {
+		b = e->slots.free;
+		e->slots.free = b->next_free;
 	}
-	tei_mutex_unlock(&e->batches);
+	tei_mutex_unlock(&e->slots.lock);
 	if (!b)
 		return INVALID_BATCH;
 	tei_mutex_lock(&b->lock);
@@ -136,10 +137,10 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 		tasks = calloc(cap, sizeof(*tasks));
 		if (!tasks) {
 			tei_mutex_unlock(&b->lock);
-			tei_mutex_lock(&e->batches);
-			b->next_free = e->free_batch;
-			e->free_batch = b;
-			tei_mutex_unlock(&e->batches);
+			tei_mutex_lock(&e->slots.lock);
+			b->next_free = e->slots.free;
+			e->slots.free = b;
+			tei_mutex_unlock(&e->slots.lock);
 			return INVALID_BATCH;
 		}
 		free(b->tasks);
@@ -187,9 +188,9 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 	}
 	engine_batch_unlock(b);
 	engine_wait_freed(b);
-	tei_mutex_lock(&e->batches);
-	b->next_free = e->free_batch;
-	e->free_batch = b;
-	tei_mutex_unlock(&e->batches);
+	tei_mutex_lock(&e->slots.lock);
+	b->next_free = e->slots.free;
+	e->slots.free = b;
+	tei_mutex_unlock(&e->slots.lock);
 	return 0;
 }

@@ -21,6 +21,7 @@
  * slots.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_transport.h"
 #include "topo/tei_topo.h"
 
@@ -153,10 +154,11 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 	/* A registration sets the region's pieces without this lock, and listed
 	 * with it. A region whose number of keys differs is left out: it was
 	 * registered before the rails of desc changed. */
-	for (i = 0; i < e->nregions && !ret; i++)
-		if (e->regions[i].listed &&
-		    e->regions[i].pieces.keys == desc->rail_count)
-			ret = engine_desc_region(&e->regions[i], desc, err);
+	for (i = 0; i < e->memory.n && !ret; i++)
+		if (e->memory.regions[i].listed &&
+		    e->memory.regions[i].pieces.keys == desc->rail_count)
+			ret = engine_desc_region(&e->memory.regions[i], desc,
+						 err);
 	return ret;
 }
 

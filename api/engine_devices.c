@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_topology.h"
 #include "api/engine_transport.h"
 
@@ -66,8 +67,8 @@ static void devices_open(struct engine *e, const struct engine_work *w)
 	tei_mutex_lock(&e->control);
 	changed = tei_rail_dp_devices_changed(e->dp);
 	if (changed)
-		e->devices_tries = 0;
-	if (!changed && !e->devices_again) {
+		e->devices.tries = 0;
+	if (!changed && !e->devices.again) {
 		tei_mutex_unlock(&e->control);
 		return;
 	}
@@ -76,11 +77,11 @@ static void devices_open(struct engine *e, const struct engine_work *w)
 	/* after an error the topology of the previous rails stays in use */
 	if (did & TEI_RAIL_REFRESHED)
 		engine_topology_set(e, &err);
-	e->devices_again = stays || did & TEI_RAIL_REFRESH_AGAIN;
-	if (e->devices_again) {
+	e->devices.again = stays || did & TEI_RAIL_REFRESH_AGAIN;
+	if (e->devices.again) {
 		devices_later(e, tei_now_ns() + (DEVICES_AGAIN_NS
-						 << e->devices_tries));
-		e->devices_tries += e->devices_tries < DEVICES_DOUBLES;
+						 << e->devices.tries));
+		e->devices.tries += e->devices.tries < DEVICES_DOUBLES;
 	}
 	tei_mutex_unlock(&e->control);
 }

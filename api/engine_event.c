@@ -47,7 +47,7 @@ static void event_settle(struct engine *e, bool again)
 {
 	struct engine_events *ev = &e->events;
 	bool up = !tei_list_empty(&ev->ended) ||
-		  __atomic_load_n(&e->nnotes, __ATOMIC_SEQ_CST);
+		  __atomic_load_n(&e->notes.n, __ATOMIC_SEQ_CST);
 
 	if (ev->fd < 0 || (up == ev->level && !(up && again)))
 		return;

@@ -324,8 +324,8 @@ static void files_refusing(struct files_rig *r)
  * read has ended. */
 static void files_taken_back(struct files_rig *r)
 {
-	CU_ASSERT_EQUAL(r->engine->nregions, 2);
-	CU_ASSERT(!r->engine->regions[1].remote);
+	CU_ASSERT_EQUAL(r->engine->memory.n, 2);
+	CU_ASSERT(!r->engine->memory.regions[1].remote);
 	CU_ASSERT_EQUAL(unregisterLocalMemory(r->engine, r->mem[1]), -4);
 	files_silent(r, false);
 	CU_ASSERT_EQUAL(unregisterLocalMemory(r->engine, r->mem[1]), 0);

@@ -92,7 +92,7 @@ static int flush_batch(struct engine *e, const struct flush_batch *f,
 		ret = engine_wait(e, f->id, next, deadline_ns, NULL);
 		if (ret == TE_TIMED_OUT)
 			return ret;
-		if (ret && __atomic_load_n(&e->closing, __ATOMIC_SEQ_CST))
+		if (ret && __atomic_load_n(&e->waits.closing, __ATOMIC_SEQ_CST))
 			return ret;
 	}
 	return 0;

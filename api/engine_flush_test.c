@@ -72,10 +72,10 @@ static bool flush_waits(struct engine *e)
 {
 	uint64_t until = tei_now_ns() + 10 * TEI_NS_PER_SEC;
 
-	while (!__atomic_load_n(&e->nwaiting, __ATOMIC_SEQ_CST) &&
+	while (!__atomic_load_n(&e->waits.waiting, __ATOMIC_SEQ_CST) &&
 	       tei_now_ns() < until)
 		flush_nap();
-	return __atomic_load_n(&e->nwaiting, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&e->waits.waiting, __ATOMIC_SEQ_CST);
 }
 
 static bool flush_stays(const struct flush_call *a, const struct flush_call *b)

@@ -4,6 +4,7 @@
  * loaded the driver. Without the driver none of this runs.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,9 +33,9 @@ static int gpu_on(struct engine *e, struct tei_err *err)
 	ret = tei_gpu_init(&e->settings, err, &ctx);
 	if (ret)
 		return ret;
-	for (i = 0; i < e->nregions && !ret; i++)
-		ret = tei_gpu_mem_add(ctx, e->regions[i].addr,
-				      e->regions[i].length, err);
+	for (i = 0; i < e->memory.n && !ret; i++)
+		ret = tei_gpu_mem_add(ctx, e->memory.regions[i].addr,
+				      e->memory.regions[i].length, err);
 	if (ret) {
 		tei_gpu_fini(ctx);
 		return ret;

@@ -3,6 +3,7 @@
  * Registered memory. A region is registered on the rails and for local copies,
  * and is part of the descriptor. A registration does all three or none.
  */
+#include "api/engine_memory.h"
 #include "api/engine_int.h"
 
 #include <stdio.h>
@@ -76,45 +77,45 @@ static uint32_t *memory_bucket(const struct engine *e, const void *addr)
 {
 	uint64_t h = (uint64_t)(uintptr_t)addr * UINT64_C(0x9e3779b97f4a7c15);
 
-	return &e->region_buckets[(h >> 32) % e->regions_cap];
+	return &e->memory.buckets[(h >> 32) % e->memory.cap];
 }
 
 static void memory_link(struct engine *e, uint32_t i) TEI_REQUIRES(e->control)
 {
-	uint32_t *b = memory_bucket(e, e->regions[i].addr);
+	uint32_t *b = memory_bucket(e, e->memory.regions[i].addr);
 
-	e->regions[i].same = *b;
+	e->memory.regions[i].same = *b;
 	*b = i + 1;
 }
 
 static void memory_unlink(struct engine *e, uint32_t i)
 	TEI_REQUIRES(e->control)
 {
-	uint32_t *b = memory_bucket(e, e->regions[i].addr);
+	uint32_t *b = memory_bucket(e, e->memory.regions[i].addr);
 
 	while (*b != i + 1)
-		b = &e->regions[*b - 1].same;
-	*b = e->regions[i].same;
+		b = &e->memory.regions[*b - 1].same;
+	*b = e->memory.regions[i].same;
 }
 
 static int memory_grow(struct engine *e) TEI_REQUIRES(e->control)
 {
-	uint32_t cap = e->regions_cap * 2 + 16, *buckets, i;
+	uint32_t cap = e->memory.cap * 2 + 16, *buckets, i;
 	struct engine_region *grown;
 
 	buckets = calloc(cap, sizeof(*buckets));
 	if (!buckets)
 		return TEI_ERR_MEMORY;
-	grown = realloc(e->regions, cap * sizeof(*grown));
+	grown = realloc(e->memory.regions, cap * sizeof(*grown));
 	if (!grown) {
 		free(buckets);
 		return TEI_ERR_MEMORY;
 	}
-	free(e->region_buckets);
-	e->region_buckets = buckets;
-	e->regions = grown;
-	e->regions_cap = cap;
-	for (i = 0; i < e->nregions; i++)
+	free(e->memory.buckets);
+	e->memory.buckets = buckets;
+	e->memory.regions = grown;
+	e->memory.cap = cap;
+	for (i = 0; i < e->memory.n; i++)
 		memory_link(e, i);
 	return 0;
 }
@@ -125,12 +126,12 @@ static int memory_note(struct engine *e, const struct engine_region *r)
 	int ret = 0;
 
 	tei_mutex_lock(&e->listing.lock);
-	if (e->nregions == e->regions_cap)
+	if (e->memory.n == e->memory.cap)
 		ret = memory_grow(e);
 	if (!ret) {
-		e->regions[e->nregions] = *r;
-		e->regions[e->nregions].id = ++e->region_id;
-		memory_link(e, e->nregions++);
+		e->memory.regions[e->memory.n] = *r;
+		e->memory.regions[e->memory.n].id = ++e->memory.last_id;
+		memory_link(e, e->memory.n++);
 		e->listing.version += r->listed;
 	}
 	tei_mutex_unlock(&e->listing.lock);
@@ -140,11 +141,11 @@ static int memory_note(struct engine *e, const struct engine_region *r)
 static struct engine_region *memory_find(struct engine *e, const void *addr)
 	TEI_REQUIRES(e->control)
 {
-	uint32_t i = e->nregions ? *memory_bucket(e, addr) : 0;
+	uint32_t i = e->memory.n ? *memory_bucket(e, addr) : 0;
 
-	while (i && e->regions[i - 1].addr != addr)
-		i = e->regions[i - 1].same;
-	return i ? &e->regions[i - 1] : NULL;
+	while (i && e->memory.regions[i - 1].addr != addr)
+		i = e->memory.regions[i - 1].same;
+	return i ? &e->memory.regions[i - 1] : NULL;
 }
 
 /* Removes the region from the table and from the published descriptor. */
@@ -152,17 +153,17 @@ static struct engine_region memory_take(struct engine *e,
 					struct engine_region *r)
 	TEI_REQUIRES(e->control)
 {
-	uint32_t i = (uint32_t)(r - e->regions), last = e->nregions - 1;
+	uint32_t i = (uint32_t)(r - e->memory.regions), last = e->memory.n - 1;
 	struct engine_region taken = *r;
 
 	tei_mutex_lock(&e->listing.lock);
 	memory_unlink(e, i);
 	if (i != last) {
 		memory_unlink(e, last);
-		e->regions[i] = e->regions[last];
+		e->memory.regions[i] = e->memory.regions[last];
 		memory_link(e, i);
 	}
-	e->nregions = last;
+	e->memory.n = last;
 	e->listing.version += taken.listed;
 	tei_mutex_unlock(&e->listing.lock);
 	return taken;
@@ -172,7 +173,7 @@ static struct engine_region memory_take(struct engine *e,
 static int memory_list(struct engine *e, size_t n, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
-	struct engine_region *r = &e->regions[e->nregions - n];
+	struct engine_region *r = &e->memory.regions[e->memory.n - n];
 	size_t i;
 	int ret = 0;
 
@@ -555,10 +556,10 @@ void engine_memory_free_all(struct engine *e)
 {
 	uint32_t i;
 
-	for (i = 0; i < e->nregions; i++)
-		memory_free_region(&e->regions[i]);
-	free(e->regions);
-	free(e->region_buckets);
+	for (i = 0; i < e->memory.n; i++)
+		memory_free_region(&e->memory.regions[i]);
+	free(e->memory.regions);
+	free(e->memory.buckets);
 }
 
 /*
@@ -626,7 +627,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 			 maps, &err);
 	if (!ret) {
 		there = true;
-		added.id = e->region_id;
+		added.id = e->memory.last_id;
 		if (remote_accessible)
 			ret = memory_list(e, 1, &err);
 	}
@@ -759,7 +760,7 @@ static int memory_add_all(struct engine *e, buffer_entry_t *const *order,
 		if (ret)
 			break;
 		added[i].addr = order[i]->addr;
-		added[i++].id = e->region_id;
+		added[i++].id = e->memory.last_id;
 	}
 	tei_local_regions_adding(e->local, false);
 	if (!ret && n)

@@ -10,6 +10,7 @@
 
 #include "api/api_test.h"
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/transfer_engine_c.h"
 #include "meta/meta_store_int.h"
 
@@ -114,11 +115,11 @@ static struct memory_state memory_state(struct engine *e)
 	uint32_t i;
 
 	tei_mutex_lock(&e->control);
-	s.regions = e->nregions;
+	s.regions = e->memory.n;
 	s.published = __atomic_load_n(&memory_publications, __ATOMIC_RELAXED);
-	for (i = 1; i < e->nregions; i++)
-		s.ascending &= e->regions[i - 1].length <=
-			       e->regions[i].length;
+	for (i = 1; i < e->memory.n; i++)
+		s.ascending &= e->memory.regions[i - 1].length <=
+			       e->memory.regions[i].length;
 	tei_mutex_unlock(&e->control);
 	return s;
 }
@@ -193,7 +194,7 @@ static void test_region_without_keys_is_not_in_descriptor(void)
 	CU_ASSERT_EQUAL(registerLocalMemory(e, r.mem, 64, "*", 1), 0);
 	CU_ASSERT_EQUAL(registerLocalMemory(e, r.mem + 64, 64, "*", 1), 0);
 	tei_mutex_lock(&e->listing.lock);
-	e->regions[1].listed = false;
+	e->memory.regions[1].listed = false;
 	e->listing.version++;
 	tei_mutex_unlock(&e->listing.lock);
 	desc = engine_describe(e);
@@ -245,7 +246,7 @@ static void test_unmapped_address_is_refused(void)
 	memory_expect_hole(e, 0x10000, 4096, 0x10000);
 	memory_expect_hole(e, UINTPTR_MAX / 2 + 1, 4096, UINTPTR_MAX / 2 + 1);
 	memory_expect_hole(e, UINTPTR_MAX - 8191, 4096, UINTPTR_MAX - 8191);
-	CU_ASSERT_EQUAL(e->nregions, 0);
+	CU_ASSERT_EQUAL(e->memory.n, 0);
 	destroyTransferEngine(e);
 }
 
@@ -267,7 +268,7 @@ static void test_hole_in_a_range_is_refused_and_named(void)
 	list[0] = (buffer_entry_t){ p, page };
 	list[1] = (buffer_entry_t){ p + page, 2 * page };
 	CU_ASSERT_EQUAL(registerLocalMemoryBatch(e, list, 2, "*"), -1);
-	CU_ASSERT_EQUAL(e->nregions, 0);
+	CU_ASSERT_EQUAL(e->memory.n, 0);
 	mprotect(p + page, page, PROT_NONE);
 	snprintf(why, sizeof(why), "%#llx to %#llx is mapped with PROT_NONE",
 		 (unsigned long long)(uintptr_t)(p + page),

@@ -12,10 +12,10 @@ void engine_note_arrived(void *arg, struct tei_rail_notification *note)
 {
 	struct engine *e = arg;
 
-	tei_mutex_lock(&e->notes_lock);
-	tei_list_add_tail(&e->notes, &note->link);
-	__atomic_store_n(&e->nnotes, e->nnotes + 1, __ATOMIC_SEQ_CST);
-	tei_mutex_unlock(&e->notes_lock);
+	tei_mutex_lock(&e->notes.lock);
+	tei_list_add_tail(&e->notes.list, &note->link);
+	__atomic_store_n(&e->notes.n, e->notes.n + 1, __ATOMIC_SEQ_CST);
+	tei_mutex_unlock(&e->notes.lock);
 	engine_event_notes(e);
 }
 
@@ -23,8 +23,8 @@ void engine_note_arrived(void *arg, struct tei_rail_notification *note)
  * already. */
 static int note_refused(struct engine *e, const struct tei_err *err)
 {
-	TEI_LOG_LIMITED(&e->notes_limit, TEI_LOG_WARN, "engine",
-			"%s%s%s", err->peer, *err->peer ? ": " : "", err->text);
+	TEI_LOG_LIMITED(&e->notes.limit, TEI_LOG_WARN, "engine", "%s%s%s",
+			err->peer, *err->peer ? ": " : "", err->text);
 	return err->code;
 }
 
@@ -71,8 +71,8 @@ void engine_note_free_all(struct engine *e)
 {
 	struct tei_rail_notification *n, *tmp;
 
-	tei_list_foreach_safe (n, tmp, &e->notes, struct tei_rail_notification,
-			       link)
+	tei_list_foreach_safe (n, tmp, &e->notes.list,
+			       struct tei_rail_notification, link)
 		tei_rail_notification_free(n);
 }
 
@@ -90,11 +90,11 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 		engine_bad(e, __func__, NULL);
 		return NULL;
 	}
-	tei_mutex_lock(&e->notes_lock);
-	count = e->nnotes;
+	tei_mutex_lock(&e->notes.lock);
+	count = e->notes.n;
 	out = count ? calloc(count, sizeof(*out)) : NULL;
 	for (i = 0; out && i < count; i++) {
-		n = tei_list_first(&e->notes, struct tei_rail_notification,
+		n = tei_list_first(&e->notes.list, struct tei_rail_notification,
 				   link);
 		tei_list_del(&n->link);
 		/* the strings go to the caller, the rest is freed here */
@@ -105,10 +105,10 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 		tei_rail_notification_free(n);
 	}
 	if (out) {
-		__atomic_store_n(&e->nnotes, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&e->notes.n, 0, __ATOMIC_SEQ_CST);
 		*size = (int)count;
 	}
-	tei_mutex_unlock(&e->notes_lock);
+	tei_mutex_unlock(&e->notes.lock);
 	if (out)
 		tei_rail_notification_release(e->dp, count, bytes);
 	engine_event_notes(e);

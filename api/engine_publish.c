@@ -25,6 +25,7 @@
  * listing.store is held during a publication; no other lock is held then.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "util/text.h"
 
 #include <stdlib.h>
@@ -143,10 +144,10 @@ static int publish_collect(struct engine *e,
 	uint32_t i;
 	int ret = 0;
 
-	for (i = 0; i < e->nregions && !ret; i++)
-		if (e->regions[i].remote)
-			ret = engine_desc_collect(e, rails, &e->regions[i],
-						  &p[i], err);
+	for (i = 0; i < e->memory.n && !ret; i++)
+		if (e->memory.regions[i].remote)
+			ret = engine_desc_collect(
+				e, rails, &e->memory.regions[i], &p[i], err);
 	return ret;
 }
 
@@ -157,9 +158,9 @@ static void publish_swap(struct engine *e, struct engine_pieces *p)
 	struct engine_pieces old;
 	uint32_t i;
 
-	for (i = 0; i < e->nregions; i++) {
-		old = e->regions[i].pieces;
-		e->regions[i].pieces = p[i];
+	for (i = 0; i < e->memory.n; i++) {
+		old = e->memory.regions[i].pieces;
+		e->memory.regions[i].pieces = p[i];
 		p[i] = old;
 	}
 }
@@ -186,7 +187,7 @@ static void publish_head(struct engine *e, struct tei_meta_desc *head,
 
 int engine_republish(struct engine *e, struct tei_err *err)
 {
-	uint32_t i, n = e->nregions;
+	uint32_t i, n = e->memory.n;
 	struct engine_desc_rails rails;
 	struct engine_pieces *p;
 	struct tei_meta_desc *head;

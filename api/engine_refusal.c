@@ -6,6 +6,7 @@
  * submit many such requests per second.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>

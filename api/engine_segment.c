@@ -4,6 +4,7 @@
  * local process or the files behind it.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,8 +78,8 @@ static void segment_close_neighbours(struct engine *e, bool all)
 {
 	struct engine_local_process **p, *n;
 
-	tei_mutex_lock(&e->neighbours_lock);
-	for (p = &e->neighbours; (n = *p);) {
+	tei_mutex_lock(&e->processes.lock);
+	for (p = &e->processes.list; (n = *p);) {
 		if (!all && __atomic_load_n(&n->refs, __ATOMIC_ACQUIRE)) {
 			p = &n->next;
 			continue;
@@ -87,7 +88,7 @@ static void segment_close_neighbours(struct engine *e, bool all)
 		tei_local_peer_close(e->local, n->peer);
 		free(n);
 	}
-	tei_mutex_unlock(&e->neighbours_lock);
+	tei_mutex_unlock(&e->processes.lock);
 }
 
 static struct engine_local_process *
@@ -101,10 +102,10 @@ segment_local_process(struct engine *e, struct tei_local_peer *peer)
 	}
 	n->peer = peer;
 	n->refs = 1;
-	tei_mutex_lock(&e->neighbours_lock);
-	n->next = e->neighbours;
-	e->neighbours = n;
-	tei_mutex_unlock(&e->neighbours_lock);
+	tei_mutex_lock(&e->processes.lock);
+	n->next = e->processes.list;
+	e->processes.list = n;
+	tei_mutex_unlock(&e->processes.lock);
 	return n;
 }
 
@@ -313,9 +314,9 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 
 	for (;;) {
 		segment_close_neighbours(e, false);
-		tei_mutex_lock(&e->neighbours_lock);
-		alone = !e->neighbours;
-		tei_mutex_unlock(&e->neighbours_lock);
+		tei_mutex_lock(&e->processes.lock);
+		alone = !e->processes.list;
+		tei_mutex_unlock(&e->processes.lock);
 		if (alone || tei_now_ns() >= until_ns)
 			return alone;
 		tei_local_progress(e->local);

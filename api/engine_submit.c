@@ -4,6 +4,7 @@
  * checked and prepared by the transports that take them; then all tasks start.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 
 #include <stdlib.h>
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_topology.h"
 #include "api/engine_transport.h"
 

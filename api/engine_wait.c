@@ -128,7 +128,7 @@ void engine_wait_freed(struct engine_batch *b)
 
 static bool wait_closed(struct engine *e)
 {
-	return __atomic_load_n(&e->closing, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&e->waits.closing, __ATOMIC_SEQ_CST);
 }
 
 static enum wait_state wait_check_task(struct wait *w, struct engine_batch *b)
@@ -235,10 +235,10 @@ static enum wait_state wait_run(struct wait *w)
 	if (state != WAIT_ON)
 		return state;
 	/* more spinning threads would take cores from those with work */
-	spinning = __atomic_fetch_add(&e->nspinning, 1, __ATOMIC_RELAXED);
-	if (spinning < e->max_spinning)
+	spinning = __atomic_fetch_add(&e->waits.spinning, 1, __ATOMIC_RELAXED);
+	if (spinning < e->waits.max_spinning)
 		state = wait_spin(w);
-	__atomic_fetch_sub(&e->nspinning, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&e->waits.spinning, 1, __ATOMIC_RELAXED);
 	if (state == WAIT_ON && !wait_closed(e) && w->deadline_ns > 0)
 		state = wait_sleep(w);
 	return state;
@@ -274,12 +274,12 @@ static int wait_result(struct wait *w, enum wait_state state)
 
 void engine_wait_enter(struct engine *e)
 {
-	__atomic_fetch_add(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&e->waits.waiting, 1, __ATOMIC_SEQ_CST);
 }
 
 void engine_wait_leave(struct engine *e)
 {
-	__atomic_fetch_sub(&e->nwaiting, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_sub(&e->waits.waiting, 1, __ATOMIC_SEQ_CST);
 }
 
 int engine_wait(struct engine *e, batch_id_t id, size_t task,
@@ -316,7 +316,7 @@ void engine_wait_init(struct engine *e)
 
 	if (!sched_getaffinity(0, sizeof(set), &set))
 		cpus = CPU_COUNT(&set);
-	e->max_spinning = cpus > 1 ? (uint32_t)cpus / 2 : 1;
+	e->waits.max_spinning = cpus > 1 ? (uint32_t)cpus / 2 : 1;
 }
 
 static void wait_shut_one(struct engine_batch *b, void *arg)
@@ -329,8 +329,8 @@ void engine_wait_shut(struct engine *e)
 {
 	struct timespec nap = { .tv_nsec = 100000 };
 
-	__atomic_store_n(&e->closing, true, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&e->nwaiting, __ATOMIC_SEQ_CST)) {
+	__atomic_store_n(&e->waits.closing, true, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&e->waits.waiting, __ATOMIC_SEQ_CST)) {
 		engine_batch_each(e, wait_shut_one, NULL);
 		nanosleep(&nap, NULL);
 	}

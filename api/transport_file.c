@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_transport.h"
 
 _Static_assert(sizeof(struct tei_nvmeof_op) <= ENGINE_TASK_ROOM, "fits");
@@ -76,14 +77,14 @@ static int files_create(struct engine *e, struct tei_err *err)
 	ret = tei_nvmeof_init(&e->settings, err, &ctx);
 	if (ret)
 		return ret;
-	for (i = 0; i < e->nregions && !ret; i++) {
-		if (!e->regions[i].gpu)
-			ret = tei_nvmeof_mem_add(ctx, e->regions[i].addr,
-						 e->regions[i].length,
-						 engine_region_location(
-							 &e->regions[i]));
+	for (i = 0; i < e->memory.n && !ret; i++) {
+		if (!e->memory.regions[i].gpu)
+			ret = tei_nvmeof_mem_add(
+				ctx, e->memory.regions[i].addr,
+				e->memory.regions[i].length,
+				engine_region_location(&e->memory.regions[i]));
 		else if (e->settings.memory.gpu_direct)
-			files_gpu_add(ctx, &e->regions[i]);
+			files_gpu_add(ctx, &e->memory.regions[i]);
 	}
 	if (!ret)
 		ret = engine_staging_files(e, ctx);

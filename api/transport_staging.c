@@ -7,6 +7,7 @@
  * for files and for kernel copies.
  */
 #include "api/engine_int.h"
+#include "api/engine_memory.h"
 #include "api/engine_transport.h"
 #include "api/transport_rail.h"
 

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_BATCH_H
+#define TEI_API_ENGINE_BATCH_H
+
+/*
+ * Batches, their tasks and submissions: types and functions. Each group of
+ * functions names its file.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moonrail.h"
+#include "transfer_engine_c.h"
+
+#include "util/err.h"
+#include "util/heap.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct engine;
+struct engine_target;
+struct engine_transport_ops;
+struct tei_rail_notification;
+struct tei_rail_outgoing;
+struct tei_rail_peer;
+
+#define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
+#define ENGINE_BATCH_CHUNKS	4096
+#define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
+#define ENGINE_TASK_ROOM                                                \
+	208				/* bytes of a task that are its \
+					 * transport's */
+#define ENGINE_KEEP_TASKS	1024	/* longest task array that a freed slot
+					 * keeps */
+
+/*
+ * The notification of a submission. It is sent when all tasks of the submission
+ * are COMPLETED. Created by submitTransferWithNotify, freed by the thread that
+ * ends the last task.
+ */
+struct engine_submission {
+	uint32_t left;			/* atomic: tasks not ended */
+	bool failed;			/* atomic */
+	struct tei_rail_peer *peer;	/* one reference; NULL: this engine */
+	struct tei_rail_outgoing *out;	/* to the peer, or NULL */
+	struct tei_rail_notification *note; /* to this engine, with room
+					     * reserved for it, or NULL */
+};
+
+/*
+ * A task of a batch. It belongs to the batch, and from its submission to its
+ * end to the transport.
+ */
+struct engine_task {
+	struct engine *engine;
+	struct engine_batch *batch;
+	struct engine_submission *sub;	/* or NULL */
+	struct tei_err *err;		/* owned, set before status */
+	uint64_t length;
+	const struct engine_transport_ops *by; /* set by prepare */
+	int status;			/* atomic: STATUS_… */
+	segment_id_t target;
+	bool read;			/* only if the task has one range */
+	bool expired;			/* atomic: ended by a deadline */
+	uint64_t room[ENGINE_TASK_ROOM / 8]; /* the transport's */
+};
+
+/* Return the room of a task, and the task of a room. */
+static inline void *engine_task_room(struct engine_task *t)
+{
+	return t->room;
+}
+
+static inline const void *engine_task_room_const(const struct engine_task *t)
+{
+	return t->room;
+}
+
+static inline struct engine_task *engine_task_from(void *room)
+{
+	return (struct engine_task *)((char *)room -
+				      offsetof(struct engine_task, room));
+}
+
+static inline const struct engine_task *engine_task_from_const(const void *room)
+{
+	return (const struct engine_task *)((const char *)room -
+					    offsetof(struct engine_task, room));
+}
+
+/*
+ * engine_batch.pending: one word, so that the end of a task and the arrival of
+ * a waiter are ordered. Bits 0 to 23: tasks that have not ended. Bits 24 to 43:
+ * threads that sleep until one task has ended. Bits 44 to 62: threads that
+ * sleep until all tasks have ended. Bit 63: an event descriptor watches the
+ * batch.
+ */
+#define ENGINE_PENDING_LEFT	UINT64_C(0xffffff)
+#define ENGINE_PENDING_TASK	(UINT64_C(1) << 24)
+#define ENGINE_PENDING_TASKS	(UINT64_C(0xfffff) * ENGINE_PENDING_TASK)
+#define ENGINE_PENDING_WHOLE	(UINT64_C(1) << 44)
+#define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
+#define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
+
+/* State of the event fields of a batch before a submission that may still be
+ * refused. */
+struct engine_event_was {
+	bool armed, adopted;
+	bool listed;			/* in events.ended */
+	bool level;
+	bool readable;			/* level was set and the program had not
+					 * read the descriptor */
+};
+
+/*
+ * A batch slot. Slots are freed only with the engine. A stale id therefore
+ * finds a slot whose generation differs, and is refused; and a thread that has
+ * ended a task may still access the slot after the batch has been freed. Such a
+ * thread may lower pending after the slot has been allocated again. pending is
+ * therefore never reset; the next batch only appears unended for that moment.
+ */
+struct engine_batch {
+	/* constant */
+	struct engine *engine;
+	uint32_t index;
+
+	struct tei_mutex lock;		/* guards this group */
+	uint32_t gen;			/* odd while allocated */
+	uint32_t size, count;		/* most tasks; submitted tasks */
+	struct engine_task *tasks;
+	uint32_t cap;			/* elements of tasks */
+	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
+	bool deadline_set;		/* by te_batch_deadline */
+
+	/* atomic */
+	uint64_t pending;		/* ENGINE_PENDING_… */
+	uint32_t wakes;			/* futex; incremented to wake waiters */
+
+	/* engine->events.lock */
+	int event_fd;			/* of this batch, or -1 */
+	bool event_level;		/* event_fd is readable */
+	bool event_armed;		/* the end has not been reported yet */
+	bool event_adopted;		/* the end is reported by
+					 * te_ended_batches */
+	batch_id_t event_id;		/* id to report */
+	struct engine_event_was event_was; /* from expect to unexpect */
+	struct tei_list event_link;	/* events.ended, or alone */
+
+	struct tei_heap_node timer;	/* engine->timers.lock */
+
+	struct engine_batch *next_free;	/* engine->batches */
+};
+
+/* The batch slots of an engine. */
+struct engine_slots {
+	struct tei_mutex lock;		/* leaf; guards the members below */
+	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS]; /* set once: atomic */
+	uint32_t nchunks;
+	struct engine_batch *free;
+};
+
+/* --- engine_batch.c ------------------------------------------------------ */
+/* Returns the locked slot of a batch. Returns NULL with the thread's last error
+ * set if the id is stale or invented. */
+struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
+void engine_batch_unlock(struct engine_batch *b);
+/* Calls fn for every slot, without a lock. */
+void engine_batch_each(struct engine *e,
+		       void (*fn)(struct engine_batch *b, void *arg),
+		       void *arg);
+/* Frees all batches. No other thread may use the engine. */
+void engine_batch_free_all(struct engine *e);
+
+/* --- engine_submit.c ------------------------------------------------------ */
+/* Checks a request and prepares its task. Returns 0 or the code of
+ * submitTransfer. */
+int engine_submit_prepare(struct engine *e, struct engine_task *t,
+			  const struct transfer_request *r,
+			  struct engine_target *target);
+/* Error text if engine_submit_start returns TE_TIMED_OUT. */
+#define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"
+/* Starts the n tasks that were prepared after b->count. b->lock and segments
+ * must be held. */
+int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n);
+
+/* --- engine_task.c -------------------------------------------------------- */
+/* Zeroes a task and fills the fields that all tasks with one range have. */
+void engine_task_init(struct engine *e, struct engine_task *t,
+		      const struct transfer_request *r,
+		      const struct engine_transport_ops *by);
+/* Ends a task. Publishes the status last; from then on the task belongs to the
+ * caller of the API. */
+void engine_task_end(struct engine_task *t, int status,
+		     const struct tei_err *err);
+/* Frees a submission of which no task has started. */
+void engine_submission_free(struct engine *e, struct engine_submission *sub);
+
+static inline batch_id_t engine_batch_id(const struct engine_batch *b)
+{
+	return (batch_id_t)b->gen << 32 | b->index;
+}
+
+static inline bool engine_task_ended(const struct engine_task *t)
+{
+	return __atomic_load_n(&t->status, __ATOMIC_ACQUIRE) != STATUS_WAITING;
+}
+
+/* --- engine_status.c ----------------------------------------------------- */
+/* Fills *status for one task. */
+void engine_task_status(const struct engine_task *t,
+			struct transfer_status *status);
+/* Computes the worst status and the sum of bytes. The lock must be held and
+ * count must not be 0. */
+void engine_batch_sum(const struct engine_batch *b,
+		      struct transfer_status *status);
+
+/* --- engine_cancel.c ----------------------------------------------------- */
+/* Requests that the unfinished ones of n tasks end as CANCELED, or as FAILED if
+ * the deadline is the reason; b->lock must be held. Waits only for the present
+ * part of a local copy. */
+void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
+			 bool deadline);
+
+/* --- engine_request.c ----------------------------------------------------- */
+/* Return true if local range k, or all local ranges, are registered; for
+ * writing, if the request writes them. */
+bool engine_range_registered(struct engine *e, const struct te_request *r,
+			     uint32_t k);
+bool engine_ranges_registered(struct engine *e, const struct te_request *r);
+/* Converts the opcode of an atomic to an enum tei_atomic_op. */
+unsigned int engine_atomic_op(uint32_t opcode);
+
+#endif /* TEI_API_ENGINE_BATCH_H */

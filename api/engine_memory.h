@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_MEMORY_H
+#define TEI_API_ENGINE_MEMORY_H
+
+/*
+ * Registered memory and the own descriptor.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transfer_engine_c.h"
+
+#include "api/engine_int.h"
+#include "prov/rail/tei_rail.h"
+#include "util/lock.h"
+
+struct tei_meta_desc;
+struct tei_nvmeof;
+struct tei_nvmeof_seg;
+struct tei_rail_message;
+struct tei_topo_where;
+
+/* --- engine_memory.c ----------------------------------------------------- */
+/* Frees the table of regions, without unregistering anything. */
+void engine_memory_free_all(struct engine *e);
+
+/* --- engine_alloc.c ------------------------------------------------------ */
+/* Unmaps the memory that te_free has not freed. It must not be registered any
+ * more. */
+void engine_alloc_free_all(struct engine *e);
+
+/* --- engine_desc.c: the content of the own descriptor --------------------- */
+/* Builds the descriptor without buffers; fills *rails with its rails. */
+int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
+		     struct tei_meta_desc **out, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/* Builds the region's entries for a descriptor with those rails. The caller
+ * frees out->word. */
+int engine_desc_collect(struct engine *e,
+			const struct engine_desc_rails *rails,
+			const struct engine_region *r,
+			struct engine_pieces *out, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/* Adds the entries of all listed regions to the descriptor. listing.lock must
+ * be held. */
+int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
+			struct tei_err *err);
+
+/* --- engine_publish.c: publication of the descriptor ---------------------- */
+/* Initialize the own descriptor, and free it. */
+void engine_publish_init(struct engine *e);
+void engine_publish_fini(struct engine *e);
+/* Returns true after the first publication. */
+bool engine_published(struct engine *e);
+/*
+ * Reads the description of all rails and regions again. The caller must call
+ * engine_publish afterwards, without the control lock.
+ */
+int engine_republish(struct engine *e, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/*
+ * Writes the descriptor to the store and waits for the result. told: the result
+ * is returned to the application; the store then also registers the name again
+ * if another process has taken it. Blocks. No lock may be held.
+ */
+int engine_publish(struct engine *e, bool notified, struct tei_err *err);
+/*
+ * Publishes a registration or the removal of one. If the store refers peers to
+ * the control channel for the buffers and the last publication succeeded,
+ * leaves the publication to a worker and returns 0 at once. Otherwise as
+ * engine_publish.
+ */
+int engine_publish_regions(struct engine *e, struct tei_err *err);
+/* Queues a publication because the rails have changed. */
+void engine_publish_soon(struct engine *e);
+/* Queues a publication that brings the store up to date, for due_ns. */
+void engine_publish_at(struct engine *e, uint64_t due_ns);
+/* Returns the current descriptor of this engine with a reference for the
+ * caller. Returns NULL before the first publication, or if memory is short. */
+struct tei_meta_desc *engine_describe(struct engine *e);
+
+/* --- engine_gpu.c -------------------------------------------------------- */
+/*
+ * Finds out which GPU the memory belongs to; *device is its number or -1.
+ * Returns TEI_ERR_INVALID if said contradicts it, TEI_ERR_NO_DEVICE if said
+ * names a GPU and this process has no driver.
+ */
+int engine_gpu_where(struct engine *e, void *addr, size_t len,
+		     const struct tei_topo_where *said, int *device,
+		     struct tei_err *err) TEI_REQUIRES(e->control);
+/* Allocates zeroed GPU memory, not registered. engine_gpu_free or the end of
+ * the engine frees it. Errors as tei_gpu_alloc. */
+int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
+		     struct tei_err *err);
+void engine_gpu_free(struct engine *e, void *addr);
+/* Call the functions of tei_gpu.h; return 0 if no GPU memory was ever
+ * registered. */
+int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
+		       struct tei_err *err);
+int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* Registers GPU memory on the rails, if all of them accept it. An error is
+ * stored in *err and not logged. */
+int engine_gpu_direct_add(struct engine *e, const struct engine_region *r,
+			  bool remote, struct tei_err *err);
+/* Returns true if one side of the request is GPU memory of this process. */
+bool engine_gpu_concerns(struct engine *e, const struct transfer_request *r);
+/* Returns true if the range begins in registered GPU memory of this process. */
+bool engine_gpu_memory(struct engine *e, uint64_t addr, uint64_t len);
+
+/* --- transport_file.c ------------------------------------------------------
+ */
+/* Opens the files of a descriptor at the paths that this server has for them.
+ * Returns NULL if it is no file segment, without the transport, or if memory is
+ * short. Blocks. */
+struct tei_nvmeof_seg *engine_files_open(struct engine *e,
+					 const struct tei_meta_desc *desc);
+/* Call the functions of tei_nvmeof.h; return 0 without the transport. */
+int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
+			 const char *location);
+int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
+/* Registers GPU memory for cuFile if possible. */
+struct engine_region;
+void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
+	TEI_REQUIRES(e->control);
+/* Returns true if cuFile handles this request from or to GPU memory. */
+bool engine_files_take(struct engine *e, const struct transfer_request *r,
+		       struct tei_nvmeof_seg *files);
+
+/* --- transport_staging.c ------------------------------------------------- */
+/* Opens GPU staging; the data plane and the GPU module are set later. */
+int engine_staging_open(struct engine *e, struct tei_err *err);
+/* Receives a message; a tei_rail_ops.message, arg is the engine. */
+void engine_staging_message(void *arg, struct tei_rail_message *message);
+/* Registers the pools' memory with the transport of file segments, and sets
+ * e->nvmeof. control must be held. */
+int engine_staging_files(struct engine *e, struct tei_nvmeof *ctx);
+
+#endif /* TEI_API_ENGINE_MEMORY_H */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_NOTIFY_H
+#define TEI_API_ENGINE_NOTIFY_H
+
+/*
+ * Notifications that an engine has received.
+ */
+
+#include <stdint.h>
+
+#include "moonrail.h"
+#include "transfer_engine_c.h"
+
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+struct engine;
+struct tei_err;
+struct tei_rail_notification;
+
+/* Notifications that the program has not fetched yet. */
+struct engine_notes {
+	struct tei_mutex lock;		/* leaf; guards the members below */
+	struct tei_list list;
+	uint32_t n;			/* atomic: also read without the lock */
+	struct tei_log_limit limit;
+};
+
+/* --- engine_notify.c ----------------------------------------------------- */
+/*
+ * Creates a notification of the engine to itself and reserves room for it.
+ * Returns NULL if it is too long, if there is no room or if memory is short;
+ * err is filled and is the thread's last error.
+ */
+struct tei_rail_notification *engine_note_own(struct engine *e,
+					      const struct notify_msg *msg,
+					      struct tei_err *err);
+/* Frees a notification that was not delivered, and its room. */
+void engine_note_discard(struct engine *e, struct tei_rail_notification *note);
+/* Delivers a notification for which room is reserved, and takes it over. arg is
+ * the engine. */
+void engine_note_arrived(void *arg, struct tei_rail_notification *note);
+/* Frees the notifications that were not fetched. */
+void engine_note_free_all(struct engine *e);
+
+#endif /* TEI_API_ENGINE_NOTIFY_H */

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_API_ENGINE_SEGMENT_H
+#define TEI_API_ENGINE_SEGMENT_H
+
+/*
+ * Segments: where their requests go, and what the engine knows about their
+ * processes.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "moonrail.h"
+#include "transfer_engine_c.h"
+
+#include "util/clock.h"
+#include "util/lock.h"
+
+struct engine;
+struct engine_target;
+struct tei_err;
+struct tei_local_id;
+struct tei_local_peer;
+struct tei_meta_address;
+struct tei_meta_buffer;
+struct tei_meta_desc;
+struct tei_nvmeof_seg;
+struct tei_rail_addr;
+struct tei_rail_peer;
+
+/* Traffic of copies inside this host with one target. All fields are atomic. */
+struct engine_traffic {
+	uint64_t tx_bytes, rx_bytes;
+	uint64_t completed, failed, canceled;
+	uint64_t last_ns;		/* end of the last copy,
+					 * CLOCK_MONOTONIC */
+};
+
+/*
+ * A local process. The references are held by its segment and by the tasks in
+ * progress. Without a reference it is closed by a later call, because the end
+ * of a task must not close it.
+ */
+struct engine_local_process {
+	struct tei_local_peer *peer;
+	struct engine_traffic traffic;
+	uint32_t refs;			/* atomic */
+	uint64_t told_ns;		/* atomic: earliest time of the next
+					 * report that the process has ended */
+	struct engine_local_process *next; /* engine->neighbours */
+};
+
+/* All local processes of an engine. */
+struct engine_processes {
+	struct tei_mutex lock;		/* held while one is closed */
+	struct engine_local_process *list; /* also those without a reference
+					    * that are to be closed */
+};
+
+/*
+ * An open remote segment in engine->segs. Guarded by engine->segments, which
+ * submissions hold shared and changes hold exclusively. Freed with the last
+ * closeSegment of its id.
+ */
+struct engine_segment {
+	segment_id_t id;
+	struct tei_meta_desc *desc;	/* one reference */
+	struct tei_rail_peer *peer;	/* one reference, or NULL */
+	struct engine_local_process
+		*local;			/* target of kernel copies, or NULL */
+	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
+	int why_not_local;		/* enum engine_not_local */
+	bool gpu;			/* desc lists GPU memory, and this
+					 * engine can use remote bounce slots */
+	bool off_route;			/* the last change of the targets
+					 * failed; they belong to an earlier
+					 * desc */
+	uint64_t asked_ns;		/* atomic: earliest time of the next
+					 * refresh by engine_segment_unresolved() */
+	struct engine_segment *next;	/* same bucket */
+};
+
+#define ENGINE_SEG_BUCKETS	1024
+
+/* --- engine_segment.c ---------------------------------------------------- */
+/* Returns NULL if no open segment has the id. segments must be held. */
+struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
+/* Frees all segments and closes all local processes. No other thread may use
+ * the engine. */
+void engine_segment_free_all(struct engine *e);
+/* Lists the ids of open segments, beginning with bucket *from, which it
+ * advances. The listing is complete when *from is ENGINE_SEG_BUCKETS. Returns
+ * the number of ids. */
+#define ENGINE_IDS 256
+int engine_segment_ids(struct engine *e, int *from,
+		       segment_id_t ids[ENGINE_IDS]);
+/* Returns true if the buffer is GPU memory. */
+bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
+/* Sets up the targets of a segment id that the cache has just returned.
+ * Releases the reference in the cache if that fails. */
+int engine_segment_grant(struct engine *e, segment_id_t id,
+			 struct tei_err *err);
+/* Queues a look-up of the name of a peer that does not answer. Takes over the
+ * reference to it. */
+void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer);
+/* Queues a read of a descriptor that the store has reported as changed. tries:
+ * number of failed tries; each doubles the time that the next one may take. */
+void engine_segment_refresh_later(struct engine *e, const char *name,
+				  uint32_t tries);
+
+/*
+ * Handles a request that finds no transport to s: its descriptor was read
+ * before its process had rails. Without a store nothing reports the change, so
+ * a worker reads the descriptor again, at most every ENGINE_UNRESOLVED_NS.
+ * segments must be held.
+ */
+void engine_segment_unresolved(struct engine *e, struct engine_segment *s);
+#define ENGINE_UNRESOLVED_NS (50 * TEI_NS_PER_MS)
+
+/*
+ * Handles a task that failed because its target has not registered err->absent.
+ * Sets err->stale if the cached descriptor lists that memory. A worker then
+ * reads a newer descriptor, at most every ENGINE_UNRESOLVED_NS, unless the
+ * memory is GPU memory that is reached through remote bounce slots.
+ */
+void engine_segment_absent(struct engine *e, segment_id_t id,
+			   struct tei_err *err);
+/*
+ * Returns true if the local process n, which id's segment leads to, has ended.
+ * A worker then notifies the data plane, at most every ENGINE_UNRESOLVED_NS.
+ * The caller must hold a reference to n, or segments.
+ */
+bool engine_segment_ended(struct engine *e, segment_id_t id,
+			  struct engine_local_process *n);
+/* Returns true if the segment with that name is open, belongs to that
+ * incarnation and its local process has ended. */
+bool engine_segment_ended_as(struct engine *e, const char *name,
+			     uint64_t incarnation);
+/* Re-evaluates the local path of all segments after local copies or file
+ * segments were switched on or off. */
+void engine_segment_reevaluate(struct engine *e);
+/* Waits until no segment and no task uses a local process any more, after local
+ * copies were switched off. Returns false if one still does at until_ns. */
+bool engine_segment_drain(struct engine *e, uint64_t until_ns);
+
+/* --- engine_target.c ------------------------------------------------------ */
+/* Fills *t for id, unless it is filled for id already. segments must be held.
+ * Returns 0 or the code of submitTransfer. */
+int engine_target_set(struct engine *e, segment_id_t id,
+		      struct engine_target *t);
+/* Returns true if the target's memory at addr is GPU memory. */
+bool engine_target_gpu(const struct engine_target *target, uint64_t addr);
+/* Returns true if the range includes GPU memory that no rail of the target has
+ * a key for: it is reached through remote bounce slots. */
+bool engine_target_needs_slot(const struct engine_target *target, uint64_t addr,
+			      uint64_t len);
+
+/* --- engine_local.c: identities for copies inside a host ----------------- */
+
+/* Writes the local identity for the descriptor. If there is a shared secret, a
+ * keyed hash follows. */
+int engine_local_format(struct engine *e, const struct tei_local_id *id,
+			char *out, size_t len);
+/*
+ * Why local copies do not reach a peer: one of these, or a value of enum
+ * tei_local_reason. 0: they do, or were not tried.
+ */
+enum engine_not_local {
+	ENGINE_NOT_LOCAL_SECRET_THERE = 100,	/* only the peer has a secret */
+	ENGINE_NOT_LOCAL_SECRET_HERE,		/* only this process has a
+						 * secret */
+	ENGINE_NOT_LOCAL_SECRET_OTHER,		/* the secrets differ */
+	ENGINE_NOT_LOCAL_UNREADABLE,		/* malformed identity */
+};
+/* Returns the reason in words, "" for 0. */
+const char *engine_local_why(int not_local);
+/* Parses the identity in a descriptor. Returns 0, or enum engine_not_local. */
+int engine_local_parse(struct engine *e, const char *text,
+		       struct tei_local_id *out);
+
+/* --- engine_addr.c ------------------------------------------------------- */
+/* Convert an address of the data plane to the form in a descriptor, and back.
+ * engine_addr_unpack returns false if there is no address. */
+void engine_addr_pack(const struct tei_rail_addr *in,
+		      struct tei_meta_address *out);
+bool engine_addr_unpack(const struct tei_meta_address *in,
+			struct tei_rail_addr *out);
+
+/* --- engine_traffic.c ---------------------------------------------------- */
+/* Counts a copy that has ended. Must be called before the task's status is
+ * published. */
+void engine_traffic_count(struct engine_traffic *t, bool read, uint64_t bytes,
+			  int status);
+
+/* --- engine_paths.c ------------------------------------------------------ */
+/* Fills *s. paths, if not NULL, has TEI_RAIL_MAX elements; their rank and
+ * TE_PATH_CONNECTED are not set. Returns false if the id is not open. */
+bool engine_peer_stats(struct engine *e, segment_id_t id,
+		       struct te_peer_stats *s, struct te_path *paths,
+		       size_t *npaths);
+
+#endif /* TEI_API_ENGINE_SEGMENT_H */
