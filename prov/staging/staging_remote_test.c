@@ -171,7 +171,7 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	batch_id_t id = allocateBatchID(r.user, 2);
 	pthread_t thread;
 
-	tei_mutex_lock(&e->notes.list.lock);
+	tei_mutex_lock(&e->notes.lock);
 	CU_ASSERT_FATAL(!submitTransferWithNotify(r.user, id, rq, 2, note));
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, source_leave, &v));
 	while (st.transferred_bytes < REMOTE_TEST_SIZE)
@@ -179,7 +179,7 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	CU_ASSERT_EQUAL(st.status, STATUS_WAITING);
 	nanosleep(&nap, NULL);
 	CU_ASSERT(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE));
-	tei_mutex_unlock(&e->notes.list.lock);
+	tei_mutex_unlock(&e->notes.lock);
 	pthread_join(thread, NULL);
 	CU_ASSERT_EQUAL(v.ret, 0);
 	CU_ASSERT(!getTransferStatus(r.user, id, 1, &st) &&
