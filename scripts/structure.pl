@@ -33,7 +33,6 @@ my %limit = (
 	'header prov/local/local_int.h'         => 430,
 	'header prov/rail/rail_int.h'           => 2500,
 	'header prov/rail/tei_rail.h'           => 850,
-	'struct moonrail_peer'                  => 57,
 	'struct rail'                           => 80,
 	'struct rail_lane'                      => 52,
 	'struct tei_meta_server'                => 46,

@@ -170,7 +170,7 @@ bool moonrail_atomic_answer(struct moonrail_peer *p,
 	struct moonrail_op *op;
 	uint32_t i;
 
-	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
+	tei_list_foreach(op, &p->ops.waiting, struct moonrail_op, link) {
 		if (op->kind != MOONRAIL_ATOMIC || op->id != w->id)
 			continue;
 		tei_list_del(&op->link);
@@ -332,7 +332,8 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 
 	if (!to)
 		return -FI_EINVAL;
-	if (ep->ntx >= MOONRAIL_QUEUE || to->peer->nqueue >= MOONRAIL_QUEUE ||
+	if (ep->ntx >= MOONRAIL_QUEUE ||
+	    to->peer->out.nqueue >= MOONRAIL_QUEUE ||
 	    moonrail_fenced(to->peer, c->flags) ||
 	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_ATOMIC))
 		return -FI_EAGAIN;
@@ -355,7 +356,7 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 		moonrail_op_done(op);
 		return 0;
 	}
-	tei_list_add_tail(&op->peer->waiting, &op->link);
+	tei_list_add_tail(&op->peer->ops.waiting, &op->link);
 	ret = moonrail_stream_send(op->peer, o);
 	if (ret) {
 		tei_list_del(&op->link);

@@ -412,22 +412,24 @@ static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link) {
-		tei_list_splice_tail(&p->waiting, &p->rma);
-		tei_list_foreach_safe(op, tmp, &p->waiting, struct moonrail_op,
-				      link) {
+		tei_list_splice_tail(&p->ops.waiting, &p->ops.waiting_for_key);
+		tei_list_foreach_safe(op, tmp, &p->ops.waiting,
+				       struct moonrail_op, link) {
 			if (op->ep != ep) {
 				if (op->kind == MOONRAIL_RMA) {
 					tei_list_del(&op->link);
-					tei_list_add_tail(&p->rma, &op->link);
+					tei_list_add_tail(
+						&p->ops.waiting_for_key,
+						&op->link);
 				}
 				continue;
 			}
 			tei_list_del(&op->link);
 			ep_forget(op, gone);
 		}
-		ep_drop_outs(ep, &p->sent);
-		ep_drop_outs(ep, &p->queue);
-		ep_drop_outs(ep, &p->parked);
+		ep_drop_outs(ep, &p->out.sent);
+		ep_drop_outs(ep, &p->out.queue);
+		ep_drop_outs(ep, &p->flow.blocked);
 	}
 }
 

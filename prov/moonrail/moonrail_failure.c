@@ -37,9 +37,9 @@ void moonrail_peer_end_waiting(struct moonrail_peer *p)
 {
 	struct moonrail_op *op;
 
-	p->unsure_ns = 0;
-	while (!tei_list_empty(&p->waiting)) {
-		op = tei_list_first(&p->waiting, struct moonrail_op, link);
+	p->contact.reads_until_ns = 0;
+	while (!tei_list_empty(&p->ops.waiting)) {
+		op = tei_list_first(&p->ops.waiting, struct moonrail_op, link);
 		tei_list_del(&op->link);
 		op->type->answered(op, p->err);
 	}
@@ -50,7 +50,7 @@ void moonrail_peer_end_waiting(struct moonrail_peer *p)
  * silent for MC_SLICE_TIMEOUT. */
 static bool failure_is_unsure(const struct moonrail_peer *p, int err)
 {
-	return !tei_list_empty(&p->waiting) && p->rail &&
+	return !tei_list_empty(&p->ops.waiting) && p->rail &&
 	       err != FI_ETIMEDOUT && err != FI_ECONNRESET;
 }
 
@@ -68,24 +68,25 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	} else if (!p->incarnation) {
 		moonrail_out_restart(p, err);
 	} else {
-		moonrail_out_empty_list(&p->queue, err);
-		moonrail_out_empty_list(&p->sent, err);
+		moonrail_out_empty_list(&p->out.queue, err);
+		moonrail_out_empty_list(&p->out.sent, err);
 	}
-	moonrail_out_drop_list(&p->parked, err);
+	moonrail_out_drop_list(&p->flow.blocked, err);
 	moonrail_flow_dropped(p);
 	if (failure_is_unsure(p, err)) {
-		p->unsure_ns = tei_now_ns() + FAILURE_UNSURE_NS;
+		p->contact.reads_until_ns = tei_now_ns() + FAILURE_UNSURE_NS;
 		tei_rail_attend(p->rail);
 	} else {
 		moonrail_peer_end_waiting(p);
 	}
-	while (!tei_list_empty(&p->unsure)) {
-		op = tei_list_first(&p->unsure, struct moonrail_op, link);
+	while (!tei_list_empty(&p->ops.checking)) {
+		op = tei_list_first(&p->ops.checking, struct moonrail_op, link);
 		tei_list_del(&op->link);
 		op->type->answered(op, err);
 	}
-	while (!tei_list_empty(&p->rma)) {
-		op = tei_list_first(&p->rma, struct moonrail_op, link);
+	while (!tei_list_empty(&p->ops.waiting_for_key)) {
+		op = tei_list_first(&p->ops.waiting_for_key, struct moonrail_op,
+				    link);
 		tei_list_del(&op->link);
 		op->type->answered(op, err);
 	}

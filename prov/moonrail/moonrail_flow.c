@@ -52,7 +52,7 @@ flow_find(struct moonrail_backpressured *f, uint32_t n, uint32_t ep)
 static struct moonrail_backpressured *flow_full(const struct moonrail_peer *p,
 						uint32_t ep)
 {
-	return flow_find(p->full, p->nfull, ep);
+	return flow_find(p->flow.remote, p->flow.nremote, ep);
 }
 
 bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
@@ -62,8 +62,8 @@ bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
 	if (!f || !moonrail_flow_counts(o->wire.op))
 		return false;
 	f->n++;
-	p->nparked++;
-	tei_list_add_tail(&p->parked, &o->link);
+	p->flow.nblocked++;
+	tei_list_add_tail(&p->flow.blocked, &o->link);
 	return true;
 }
 
@@ -71,16 +71,16 @@ uint32_t moonrail_flow_waiting(const struct moonrail_peer *p, uint32_t ep)
 {
 	const struct moonrail_backpressured *f = flow_full(p, ep);
 
-	return f && f->n > p->nqueue ? f->n : p->nqueue;
+	return f && f->n > p->out.nqueue ? f->n : p->out.nqueue;
 }
 
 void moonrail_flow_dropped(struct moonrail_peer *p)
 {
 	uint32_t i;
 
-	for (i = 0; i < p->nfull; i++)
-		p->full[i].n = 0;
-	p->nparked = 0;
+	for (i = 0; i < p->flow.nremote; i++)
+		p->flow.remote[i].n = 0;
+	p->flow.nblocked = 0;
 }
 
 /* Queues the parked messages whose endpoint is no longer in the list. */
@@ -88,11 +88,12 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o, *tmp;
 
-	tei_list_foreach_safe(o, tmp, &p->parked, struct moonrail_out, link) {
+	tei_list_foreach_safe(o, tmp, &p->flow.blocked, struct moonrail_out,
+			       link) {
 		if (flow_full(p, o->wire.dst_ep))
 			continue;
 		tei_list_del(&o->link);
-		p->nparked--;
+		p->flow.nblocked--;
 		moonrail_out_queue(p, o);
 	}
 }
@@ -101,25 +102,25 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
  * other ones again. */
 static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
-	uint64_t first = p->next_seq - p->nqueue, key = p->key_seq;
+	uint64_t first = p->out.next_seq - p->out.nqueue, key = p->out.key_seq;
 	struct tei_list queue;
 	struct moonrail_out *o;
 
-	if (p->posted_seq >= first)	/* all messages before first were
+	if (p->out.posted_seq >= first)	/* all messages before first were
 					 * sent */
-		p->posted_seq = first - 1;
-	p->asked_seq = 0;
-	p->next_seq = first;
-	p->nqueue = 0;
+		p->out.posted_seq = first - 1;
+	p->out.requested_seq = 0;
+	p->out.next_seq = first;
+	p->out.nqueue = 0;
 	tei_list_init(&queue);
-	tei_list_splice_tail(&queue, &p->queue);
+	tei_list_splice_tail(&queue, &p->out.queue);
 	while (!tei_list_empty(&queue)) {
 		o = tei_list_first(&queue, struct moonrail_out, link);
 		tei_list_del(&o->link);
 		if (moonrail_flow_park(p, o))
 			continue;
 		if (o->wire.seq == key)
-			p->key_seq = p->next_seq;
+			p->out.key_seq = p->out.next_seq;
 		moonrail_out_queue(p, o);
 	}
 }
@@ -130,7 +131,8 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 	uint32_t n = w->n, i, ep;
 	struct moonrail_backpressured *full = NULL, *f;
 
-	if (w->id <= p->full_change || n > FLOW_MOST || len / sizeof(ep) < n)
+	if (w->id <= p->flow.remote_version || n > FLOW_MOST ||
+	    len / sizeof(ep) < n)
 		return false;
 	if (n)
 		full = calloc(n, sizeof(*full));
@@ -142,10 +144,10 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 		f = flow_full(p, full[i].ep);
 		full[i].n = f ? f->n : 0;
 	}
-	free(p->full);
-	p->full = full;
-	p->nfull = n;
-	p->full_change = w->id;
+	free(p->flow.remote);
+	p->flow.remote = full;
+	p->flow.nremote = n;
+	p->flow.remote_version = w->id;
 	flow_release(p);
 	if (n)
 		flow_unqueue(p);
@@ -157,20 +159,21 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
 {
 	struct moonrail_ep *any = moonrail_ep_find(p->domain, MOONRAIL_EP_ANY);
-	uint32_t n = p->nstopped < FLOW_MOST ? p->nstopped : FLOW_MOST - 1, i;
-	bool oldest = any && flow_find(p->stopped, n, any->id);
+	uint32_t n = p->flow.nlocal < FLOW_MOST ? p->flow.nlocal :
+						  FLOW_MOST - 1, i;
+	bool oldest = any && flow_find(p->flow.local, n, any->id);
 	struct moonrail_out *o;
 	uint32_t ep;
 
 	o = moonrail_out_new(MOONRAIL_WIRE_ACK, (n + oldest) * 4);
 	if (!o)
 		return NULL;
-	o->wire.id = p->stop_change;
+	o->wire.id = p->flow.local_version;
 	o->wire.n = n + oldest;
 	for (i = 0; i < n + oldest; i++) {
 		/* an address without an endpoint number stands for the oldest
 		 * endpoint */
-		ep = htole32(i < n ? p->stopped[i].ep : MOONRAIL_EP_ANY);
+		ep = htole32(i < n ? p->flow.local[i].ep : MOONRAIL_EP_ANY);
 		memcpy(moonrail_out_payload(o) + i * 4, &ep, 4);
 	}
 	return o;
@@ -181,7 +184,7 @@ bool moonrail_flow_refuses(const struct moonrail_peer *p, uint32_t ep)
 	const struct moonrail_ep *e = p->rail ? NULL :
 				      moonrail_ep_find(p->domain, ep);
 	const struct moonrail_backpressured *f =
-		e ? flow_find(p->stopped, p->nstopped, e->id) : NULL;
+		e ? flow_find(p->flow.local, p->flow.nlocal, e->id) : NULL;
 
 	return f && f->n == MOONRAIL_OVER && e->held > MOONRAIL_HOLD;
 }
@@ -189,22 +192,23 @@ bool moonrail_flow_refuses(const struct moonrail_peer *p, uint32_t ep)
 uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 {
 	struct moonrail_backpressured *f =
-		flow_find(p->stopped, p->nstopped, ep->id);
+		flow_find(p->flow.local, p->flow.nlocal, ep->id);
 	struct moonrail_backpressured *grown;
 
 	if (!f) {
-		grown = realloc(p->stopped, (p->nstopped + 1) * sizeof(*grown));
+		grown = realloc(p->flow.local,
+				(p->flow.nlocal + 1) * sizeof(*grown));
 		if (!grown)
 			return 0;
-		p->stopped = grown;
-		f = &grown[p->nstopped++];
+		p->flow.local = grown;
+		f = &grown[p->flow.nlocal++];
 		f->ep = ep->id;
 		f->n = 0;
-		f->since = ++p->stop_change;
+		f->since = ++p->flow.local_version;
 		ep->stops++;
 	}
 	if (p->rail)			/* send an ACK at once */
-		p->unacked = MOONRAIL_ACK_EVERY;
+		p->in.unacked = MOONRAIL_ACK_EVERY;
 	if (f->n == MOONRAIL_OVER)
 		return 0;
 	f->n++;
@@ -215,12 +219,12 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_backpressured *f =
-		flow_find(p->stopped, p->nstopped, ep);
+		flow_find(p->flow.local, p->flow.nlocal, ep);
 
 	if (!f)
 		return;
-	*f = p->stopped[--p->nstopped];
-	p->stop_change++;
+	*f = p->flow.local[--p->flow.nlocal];
+	p->flow.local_version++;
 	if (p->rail && !p->silent)
 		moonrail_stream_ack(p);
 }
@@ -229,7 +233,7 @@ void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *p,
 			uint64_t over)
 {
 	struct moonrail_backpressured *f =
-		flow_find(p->stopped, p->nstopped, ep->id);
+		flow_find(p->flow.local, p->flow.nlocal, ep->id);
 
 	if (!over || !f || f->since != over || --f->n)
 		return;
@@ -242,7 +246,7 @@ void moonrail_flow_closed(struct moonrail_domain *d)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		p->stop_change += p->nstopped != 0;
+		p->flow.local_version += p->flow.nlocal != 0;
 }
 
 void moonrail_flow_room(struct moonrail_ep *ep)

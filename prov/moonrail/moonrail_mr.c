@@ -125,7 +125,7 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 			continue;
 		o->wire.id = mr->key;
 		o->wire.flags = MOONRAIL_WIRE_WANT_ACK;
-		p->key_seq = p->next_seq;
+		p->out.key_seq = p->out.next_seq;
 		moonrail_stream_send(p, o);
 	}
 }
@@ -137,7 +137,7 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
 		if (!p->same && moonrail_peer_receives(p) &&
-		    p->key_seq >= p->acked)
+		    p->out.key_seq >= p->out.acked)
 			return false;
 	return true;
 }
@@ -168,7 +168,7 @@ static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
 		if (!mr_reaches(p))
 			continue;
-		p->key_seq = p->next_seq;
+		p->out.key_seq = p->out.next_seq;
 		moonrail_mr_tell(p, mr->key);
 	}
 }

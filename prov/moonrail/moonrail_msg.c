@@ -95,7 +95,7 @@ static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 	msg_gather(c, moonrail_out_payload(o));
 	if (c->flags & MOONRAIL_DELIVERED) {
 		o->wire.flags |= MOONRAIL_WIRE_WANT_FIN;
-		tei_list_add_tail(&p->waiting, &op->link);
+		tei_list_add_tail(&p->ops.waiting, &op->link);
 	} else if (c->flags & FI_TRANSMIT_COMPLETE) {
 		o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
 		o->op = op;
@@ -164,7 +164,7 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 		at[i].len = htole64(from[i].iov_len);
 	}
 	memcpy(moonrail_out_payload(o), at, n * sizeof(at[0]));
-	tei_list_add_tail(&op->peer->waiting, &op->link);
+	tei_list_add_tail(&op->peer->ops.waiting, &op->link);
 	ret = moonrail_stream_send(op->peer, o);
 	if (!ret)
 		return 0;

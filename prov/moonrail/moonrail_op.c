@@ -114,8 +114,8 @@ static enum moonrail_class op_class(const struct moonrail_op *op)
 void moonrail_op_begin(struct moonrail_op *op)
 {
 	op->ep->ntx++;
-	op->peer->ntx++;
-	op->peer->under[op_class(op)]++;
+	op->peer->ops.n++;
+	op->peer->ops.of_class[op_class(op)]++;
 }
 
 void moonrail_op_undo(struct moonrail_op *op)
@@ -123,8 +123,8 @@ void moonrail_op_undo(struct moonrail_op *op)
 	struct moonrail_peer *p = moonrail_peer_real(op->peer);
 
 	op->ep->ntx--;
-	p->ntx--;
-	p->under[op_class(op)]--;
+	p->ops.n--;
+	p->ops.of_class[op_class(op)]--;
 }
 
 static void op_fill_recv(const struct moonrail_op *op,

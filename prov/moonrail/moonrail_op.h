@@ -36,7 +36,7 @@ enum moonrail_kind {
 	MOONRAIL_SEND,
 	MOONRAIL_RMA,
 	MOONRAIL_ATOMIC,		/* iov: results; link: in
-					 * peer->waiting */
+					 * peer->ops.waiting */
 };
 
 /* What differs between the kinds of operations. The functions that move bytes
@@ -71,9 +71,9 @@ enum moonrail_class {
  * the application, freed when the operation completes.
  */
 struct moonrail_op {
-	struct tei_list link;		/* ep->recvs[], peer->waiting,
-					 * peer->rma, peer->unsure, or in no
-					 * list */
+	struct tei_list link;		/* ep->recvs[], peer->ops.waiting,
+					 * .waiting_for_key or .checking, or in
+					 * no list */
 	const struct moonrail_op_type *type;
 	enum moonrail_kind kind;	/* type->kind */
 	struct moonrail_ep *ep;

@@ -30,7 +30,7 @@
  * place in the stream only when their endpoint has room again. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
-	return p->nparked || p->nqueue;
+	return p->flow.nblocked || p->out.nqueue;
 }
 
 /* Returns true if an operation of that class must wait for an operation that is
@@ -38,9 +38,9 @@ static bool order_unposted(const struct moonrail_peer *p)
 static bool order_blocked(uint64_t order, struct moonrail_peer *p,
 			  enum moonrail_class class) TEI_REQUIRES(moonrail_held)
 {
-	bool writes = p->under[MOONRAIL_CLASS_WRITE];
-	bool reads = p->under[MOONRAIL_CLASS_READ];
-	bool atomics = p->under[MOONRAIL_CLASS_ATOMIC];
+	bool writes = p->ops.of_class[MOONRAIL_CLASS_WRITE];
+	bool reads = p->ops.of_class[MOONRAIL_CLASS_READ];
+	bool atomics = p->ops.of_class[MOONRAIL_CLASS_ATOMIC];
 
 	switch (class) {
 	case MOONRAIL_CLASS_SEND:
@@ -72,13 +72,13 @@ bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
 	now = tei_now_ns();
 	/* without this check, other threads could post operations without end
 	 * for which the refused operation must wait */
-	if (class != p->turn_class && now < p->turn_ns)
+	if (class != p->ops.preferred_class && now < p->ops.preferred_ns)
 		return true;
 	if (order_blocked(ep->order, p, class)) {
-		p->turn_class = class;
-		p->turn_ns = now + ORDER_TURN_NS;
+		p->ops.preferred_class = class;
+		p->ops.preferred_ns = now + ORDER_TURN_NS;
 		return true;
 	}
-	p->turn_ns = 0;
+	p->ops.preferred_ns = 0;
 	return false;
 }

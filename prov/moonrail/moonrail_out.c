@@ -47,11 +47,11 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 
 void moonrail_out_queue(struct moonrail_peer *p, struct moonrail_out *o)
 {
-	o->wire.seq = p->next_seq++;
+	o->wire.seq = p->out.next_seq++;
 	if (out_is_posted(o->wire.op))
-		p->posted_seq = o->wire.seq;
-	tei_list_add_tail(&p->queue, &o->link);
-	p->nqueue++;
+		p->out.posted_seq = o->wire.seq;
+	tei_list_add_tail(&p->out.queue, &o->link);
+	p->out.nqueue++;
 }
 
 void moonrail_out_drop_list(struct tei_list *l, int err)
@@ -108,15 +108,15 @@ void moonrail_out_empty_list(struct tei_list *l, int err)
 
 void moonrail_out_drop_all(struct moonrail_peer *p, int err)
 {
-	moonrail_out_drop_list(&p->queue, err);
-	moonrail_out_drop_list(&p->sent, err);
-	p->nqueue = p->nsent = p->nends = 0;
-	p->mark_seq = 0;
+	moonrail_out_drop_list(&p->out.queue, err);
+	moonrail_out_drop_list(&p->out.sent, err);
+	p->out.nqueue = p->out.nsent = p->fin.n = 0;
+	p->contact.sent_seq = 0;
 }
 
 void moonrail_out_restart(struct moonrail_peer *p, int err)
 {
 	moonrail_out_drop_all(p, err);
-	p->next_seq = 1;
-	p->posted_seq = p->asked_seq = p->key_seq = 0;
+	p->out.next_seq = 1;
+	p->out.posted_seq = p->out.requested_seq = p->out.key_seq = 0;
 }

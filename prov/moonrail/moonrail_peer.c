@@ -44,10 +44,10 @@ void moonrail_peer_unuse(struct moonrail_peer *p)
 
 void moonrail_peer_start_timer(struct moonrail_peer *p)
 {
-	if (p->ping_ns)
+	if (p->timer.next_ns)
 		return;
-	p->ping_wait_ns = MOONRAIL_PING_NS;
-	p->ping_ns = tei_now_ns() + p->ping_wait_ns;
+	p->timer.interval_ns = MOONRAIL_PING_NS;
+	p->timer.next_ns = tei_now_ns() + p->timer.interval_ns;
 	tei_rail_attend(p->rail);
 }
 
@@ -55,8 +55,8 @@ void moonrail_peer_soon(struct moonrail_peer *p)
 {
 	uint64_t soon = tei_now_ns() + MOONRAIL_PING_NS;
 
-	if (p->ping_ns > soon) {
-		p->ping_ns = soon;
+	if (p->timer.next_ns > soon) {
+		p->timer.next_ns = soon;
 		tei_rail_attend(p->rail);
 	}
 	moonrail_peer_start_timer(p);
@@ -71,8 +71,8 @@ void moonrail_peer_resume(struct moonrail_peer *p)
 		p->resumes = false;
 	}
 	p->silent = false;
-	p->since_ns = 0;
-	p->ping_ns = 0;
+	p->timer.silent_ns = 0;
+	p->timer.next_ns = 0;
 	moonrail_peer_start_timer(p);
 }
 
@@ -109,18 +109,18 @@ struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 	}
 	p->domain = d;
 	p->rail = rail;
-	p->next_seq = 1;
-	p->expected = 1;
-	p->acked = 1;
+	p->out.next_seq = 1;
+	p->in.expected = 1;
+	p->out.acked = 1;
 	tei_list_init(&p->entries);
-	tei_list_init(&p->queue);
-	tei_list_init(&p->sent);
-	tei_list_init(&p->parked);
-	tei_list_init(&p->waiting);
-	tei_list_init(&p->unsure);
-	tei_list_init(&p->rma);
+	tei_list_init(&p->out.queue);
+	tei_list_init(&p->out.sent);
+	tei_list_init(&p->flow.blocked);
+	tei_list_init(&p->ops.waiting);
+	tei_list_init(&p->ops.checking);
+	tei_list_init(&p->ops.waiting_for_key);
 	tei_list_init(&p->keys);
-	tei_list_init(&p->out_of_order);
+	tei_list_init(&p->in.out_of_order);
 	tei_list_add_tail(&d->peers, &p->link);
 	tei_list_init(&p->hash_link);
 	tei_list_init(&p->idle_link);
@@ -203,10 +203,11 @@ static bool peer_is_unneeded(const struct moonrail_peer *p)
 	if (p->same)
 		return true;
 	if (!p->incarnation)
-		return tei_list_empty(&p->queue);
+		return tei_list_empty(&p->out.queue);
 	if (p->err)
 		return tei_rail_peer_gone(p->rail);
-	return p->next_seq == 1 && p->expected == 1 && !p->nearly;
+	return p->out.next_seq == 1 && p->in.expected == 1 &&
+	       !p->in.nout_of_order;
 }
 
 static void peer_free(struct moonrail_peer *p)
@@ -215,18 +216,18 @@ static void peer_free(struct moonrail_peer *p)
 	struct moonrail_key *k, *ktmp;
 	struct moonrail_out *o, *otmp;
 
-	tei_list_foreach_safe(e, etmp, &p->out_of_order,
+	tei_list_foreach_safe(e, etmp, &p->in.out_of_order,
 			       struct moonrail_out_of_order, link) {
 		tei_rail_message_free(e->message);
 		free(e);
 	}
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
 		free(k);	/* domain->keys is emptied as a whole */
-	tei_list_splice_tail(&p->sent, &p->queue);
-	tei_list_splice_tail(&p->sent, &p->parked);
-	free(p->full);
-	free(p->stopped);
-	tei_list_foreach_safe(o, otmp, &p->sent, struct moonrail_out, link)
+	tei_list_splice_tail(&p->out.sent, &p->out.queue);
+	tei_list_splice_tail(&p->out.sent, &p->flow.blocked);
+	free(p->flow.remote);
+	free(p->flow.local);
+	tei_list_foreach_safe(o, otmp, &p->out.sent, struct moonrail_out, link)
 		free(o);
 	if (p->rail)
 		tei_rail_peer_put(p->rail);

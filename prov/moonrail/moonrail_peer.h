@@ -34,21 +34,127 @@ struct moonrail_key {
 
 /* An out-of-order message. */
 struct moonrail_out_of_order {
-	struct tei_list link; /* peer->out_of_order, in order of seq */
+	struct tei_list link;		/* peer->in.out_of_order, in order of
+					 * seq */
 	struct tei_rail_message *message;
 	uint64_t seq;
 };
 
-/* A backpressured endpoint: one of the peer (peer->full), or one of this domain
- * (peer->stopped). */
+/* A backpressured endpoint: one of the peer (peer->flow.remote), or one of this
+ * domain (peer->flow.local). */
 struct moonrail_backpressured {
 	uint32_t ep;
-	uint32_t n;			/* in peer->full: number of messages
-					 * parked for the endpoint; in
-					 * peer->stopped: number of messages
-					 * accepted over the limit */
-	uint64_t since;			/* in stopped: stop_change when it was
-					 * added */
+	uint32_t n;			/* remote: number of messages blocked
+					 * for the endpoint; local: number of
+					 * messages accepted over the limit */
+	uint64_t since;			/* local: flow.local_version when the
+					 * endpoint was added */
+};
+
+/* The operations under way with a peer. */
+struct moonrail_peer_ops {
+	uint32_t n;			/* operations under way */
+	uint32_t of_class[MOONRAIL_CLASSES]; /* operations under way, by
+					      * class */
+	enum moonrail_class preferred_class; /* class of the last operation that
+					      * was refused because of an
+					      * order */
+	uint64_t preferred_ns;		/* time until which other classes are
+					 * refused, ns, CLOCK_MONOTONIC; 0:
+					 * none */
+	struct tei_list waiting;	/* moonrail_op.link: sends and atomics
+					 * that wait for a FIN or an
+					 * ATOMIC_REP */
+	struct tei_list waiting_for_key; /* moonrail_op.link */
+	uint32_t reading;		/* short announced messages that are
+					 * being read */
+	struct tei_list checking;	/* moonrail_op.link: receives whose
+					 * message has been read and whose
+					 * read-back check is not answered */
+};
+
+/* The outgoing stream to a peer. */
+struct moonrail_peer_out {
+	uint64_t next_seq;		/* number of the next message; 1 at
+					 * first */
+	uint64_t acked;			/* acknowledged number: the peer has
+					 * received all messages with lower
+					 * numbers */
+	uint64_t posted_seq;		/* number of the last message that
+					 * carries an operation of this domain;
+					 * 0: none */
+	uint64_t requested_seq;		/* value of posted_seq at the last
+					 * request for an acknowledgement */
+	uint64_t key_seq;		/* number of the last message about a
+					 * key that a caller waits for, or 0 */
+	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
+					 * acknowledged yet */
+	uint32_t nqueue, nsent;
+	uint32_t rail;			/* rail that carried the last message */
+};
+
+/* The incoming stream from a peer. */
+struct moonrail_peer_in {
+	uint64_t expected;		/* number of the next message */
+	struct tei_list out_of_order;	/* out-of-order messages,
+					 * moonrail_out_of_order.link */
+	uint32_t nout_of_order;
+	uint32_t unacked;		/* messages received since the last
+					 * ACK */
+};
+
+/* Flow control between a peer and this domain (moonrail_flow.c). */
+struct moonrail_peer_flow {
+	/* as a sender */
+	struct tei_list blocked;	/* moonrail_out without a number, for
+					 * backpressured endpoints */
+	uint32_t nblocked;
+	uint32_t nremote;
+	struct moonrail_backpressured *remote; /* backpressured endpoints of the
+						* peer */
+	uint64_t remote_version;	/* version of remote, as the peer counts
+					 * it */
+	/* as a receiver */
+	uint32_t nlocal;
+	struct moonrail_backpressured *local; /* backpressured endpoints of this
+					       * domain */
+	uint64_t local_version;		/* version of local; 0: never changed */
+};
+
+/* The timer of a peer (moonrail_timer.c). Times in ns, CLOCK_MONOTONIC; 0:
+ * none. */
+struct moonrail_peer_timer {
+	uint64_t next_ns, interval_ns;	/* next run, and the interval */
+	uint64_t silent_ns;		/* start of the silence of a peer that
+					 * owes an answer */
+	uint64_t bye_ns;		/* the peer has sent BYE: end of the
+					 * wait for its late messages */
+	uint64_t ping_seq;		/* all messages below it were sent
+					 * before the last PING */
+	uint64_t last_acked, last_seq;	/* out.acked and out.next_seq at the
+					 * last run */
+};
+
+/* Proof that the peer has received messages from this domain without a pause,
+ * so that it cannot have timed out (moonrail_read_back.c). Times in ns,
+ * CLOCK_MONOTONIC. */
+struct moonrail_peer_contact {
+	uint64_t sent_seq, sent_ns;	/* a message whose acknowledgement is
+					 * awaited, 0: none; and a time before
+					 * it was posted */
+	uint64_t proven_ns;		/* a message posted after this time has
+					 * been acknowledged */
+	uint64_t first_seq;		/* number of the message with which the
+					 * present period of contact began */
+	uint64_t reads_until_ns;	/* the peer has failed but may still
+					 * read announced messages until this
+					 * time; 0: none */
+};
+
+/* Messages that have been received and whose FIN has not been sent. */
+struct moonrail_peer_fin {
+	uint32_t n;
+	struct moonrail_wire_end of[MOONRAIL_ENDS];
 };
 
 /*
@@ -77,88 +183,16 @@ struct moonrail_peer {
 					 * kept, and operations may follow */
 	bool silent;			/* nothing has been received since err
 					 * was set */
-	/* outgoing stream */
-	uint64_t next_seq;		/* number of the next message; 1 at
-					 * first */
-	uint64_t acked;			/* acknowledged number: the peer has
-					 * received all messages with lower
-					 * numbers */
-	uint64_t posted_seq;		/* number of the last message that
-					 * carries an operation of this domain;
-					 * 0: none */
-	uint64_t asked_seq;		/* value of posted_seq at the last
-					 * request for an acknowledgement */
-	uint64_t key_seq;		/* number of the last message about a
-					 * key that a caller waits for, or 0 */
-	uint32_t ntx;			/* operations under way */
-	uint32_t under[MOONRAIL_CLASSES]; /* operations under way, by class */
-	enum moonrail_class turn_class;	/* class of the last operation that was
-					 * refused because of an order; this
-					 * class has precedence */
-	uint64_t turn_ns;		/* time until which other classes are
-					 * refused, ns, CLOCK_MONOTONIC; 0:
-					 * none */
 	struct tei_list entries;	/* the peer's entries in address
 					 * vectors */
-	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
-					 * acknowledged yet */
-	uint32_t nqueue, nsent;
-	struct tei_list parked;		/* moonrail_out without a number, for
-					 * backpressured endpoints */
-	uint32_t nparked, nfull;
-	struct moonrail_backpressured *full; /* backpressured endpoints of the
-					      * peer */
-	uint64_t full_change;		/* version of full, as the peer counts
-					 * it */
-	uint32_t prefer;		/* rail that carried the last message */
-	/* Times in ns, CLOCK_MONOTONIC; 0: none. */
-	uint64_t since_ns;		/* start of the silence of a peer that
-					 * owes an answer */
-	uint64_t gone_ns;		/* the peer has said BYE: end of the
-					 * wait for its late messages */
-	uint64_t ping_ns, ping_wait_ns;	/* next run of the timer, and its
-					 * interval */
-	uint64_t ping_seq;		/* all messages below it were sent
-					 * before the last PING */
-	uint64_t look_acked, look_seq;	/* acked and next_seq at the last run of
-					 * the timer */
-	uint64_t mark_seq, mark_ns;	/* a message whose acknowledgement is
-					 * awaited to measure contact, 0: none;
-					 * and a time before it was posted */
-	uint64_t heard_us_ns;		/* a message posted after this time has
-					 * been acknowledged */
-	uint64_t sure_seq;		/* number of the message with which the
-					 * present period of contact began:
-					 * since the peer received it, it has
-					 * heard from this domain without a
-					 * pause */
-	uint64_t unsure_ns;		/* the peer has failed but may still
-					 * read announced messages until this
-					 * time */
-	struct tei_list waiting;	/* operations that wait for a FIN or an
-					 * ATOMIC_REP */
-	struct tei_list rma;		/* operations that wait for a key */
-	struct tei_list keys;
-	/* incoming stream */
-	uint64_t expected;		/* number of the next message */
-	struct tei_list out_of_order;	/* out-of-order messages,
-					 * moonrail_out_of_order.link */
-	uint32_t nearly;		/* length of early */
-	uint32_t unacked;		/* messages received since the last
-					 * ACK */
-	uint32_t nstopped;
-	struct moonrail_backpressured *stopped; /* backpressured endpoints of
-						 * this domain */
-	uint64_t stop_change;		/* version of stopped; 0: never
-					 * changed */
-	uint32_t reading;		/* short announced messages that are
-					 * being read */
-	struct tei_list unsure;		/* receives whose message has been read
-					 * and whose read-back check is not
-					 * answered */
-	uint32_t nends;			/* messages that have been received and
-					 * whose FIN has not been sent */
-	struct moonrail_wire_end ends[MOONRAIL_ENDS];
+	struct tei_list keys;		/* moonrail_key.link */
+	struct moonrail_peer_ops ops;
+	struct moonrail_peer_out out;
+	struct moonrail_peer_in in;
+	struct moonrail_peer_flow flow;
+	struct moonrail_peer_timer timer;
+	struct moonrail_peer_contact contact;
+	struct moonrail_peer_fin fin;
 };
 
 /* --- moonrail_peer.c ----------------------------------------------------- */

@@ -87,7 +87,7 @@ static void test_announced_message_to_failed_peer_is_kept_for_reader(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
 	moonrail_op_with(op, p);
 	moonrail_op_begin(op);
-	tei_list_add_tail(&p->waiting, &op->link);
+	tei_list_add_tail(&p->ops.waiting, &op->link);
 	from = tei_now_ns();
 	moonrail_peer_fail(p, FI_EHOSTUNREACH);
 	moonrail_leave(t.domain);

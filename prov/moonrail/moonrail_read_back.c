@@ -20,8 +20,9 @@
 
 bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
 {
-	return !p->rail || (ack > p->sure_seq &&
-			    tei_now_ns() < p->heard_us_ns + MOONRAIL_SURE_NS);
+	return !p->rail ||
+	       (ack > p->contact.first_seq &&
+		tei_now_ns() < p->contact.proven_ns + MOONRAIL_SURE_NS);
 }
 
 void moonrail_peer_ask(struct moonrail_op *op)
@@ -37,7 +38,7 @@ void moonrail_peer_ask(struct moonrail_op *op)
 		return;
 	}
 	o->wire.id = op->id;
-	tei_list_add_tail(&p->unsure, &op->link);
+	tei_list_add_tail(&p->ops.checking, &op->link);
 	if (p->silent)			/* a read of the peer's memory has just
 					 * succeeded */
 		moonrail_peer_resume(p);
@@ -58,7 +59,7 @@ bool moonrail_read_back_query(struct moonrail_peer *p,
 		return false;
 	o->wire.id = w->id;
 	o->wire.n = FI_ETIMEDOUT;
-	tei_list_foreach(op, &p->waiting, struct moonrail_op, link)
+	tei_list_foreach(op, &p->ops.waiting, struct moonrail_op, link)
 		if (op->kind == MOONRAIL_SEND && op->id == w->id)
 			o->wire.n = 0;
 	moonrail_stream_send(p, o);
@@ -72,7 +73,7 @@ bool moonrail_read_back_answer(struct moonrail_peer *p,
 	struct moonrail_op *op;
 
 	(void)payload, (void)len;
-	tei_list_foreach(op, &p->unsure, struct moonrail_op, link) {
+	tei_list_foreach(op, &p->ops.checking, struct moonrail_op, link) {
 		if (op->id != w->id)
 			continue;
 		tei_list_del(&op->link);

@@ -55,7 +55,7 @@ static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
 	struct moonrail_out *o;
 	struct moonrail_op *op;
 
-	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
+	tei_list_foreach(o, &p->out.sent, struct moonrail_out, link) {
 		if (!o->op || o->op->kind != MOONRAIL_SEND || o->op->id != id)
 			continue;
 		op = o->op;
@@ -72,7 +72,7 @@ static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
 {
 	struct moonrail_op *op;
 
-	tei_list_foreach(op, &p->waiting, struct moonrail_op, link) {
+	tei_list_foreach(op, &p->ops.waiting, struct moonrail_op, link) {
 		if (op->id != id)
 			continue;
 		tei_list_del(&op->link);
@@ -91,18 +91,18 @@ void moonrail_recv_tell(struct moonrail_peer *p)
 	struct moonrail_out *o;
 	uint32_t more;
 
-	if (!p->nends)
+	if (!p->fin.n)
 		return;
-	more = (p->nends - 1) * (uint32_t)sizeof(p->ends[0]);
+	more = (p->fin.n - 1) * (uint32_t)sizeof(p->fin.of[0]);
 	o = moonrail_out_new(MOONRAIL_WIRE_FIN, more);
 	if (!o) {
 		moonrail_peer_soon(p);
 		return;
 	}
-	o->wire.id = le64toh(p->ends[0].id);
-	o->wire.n = (uint32_t)le64toh(p->ends[0].err);
-	memcpy(moonrail_out_payload(o), &p->ends[1], more);
-	p->nends = 0;
+	o->wire.id = le64toh(p->fin.of[0].id);
+	o->wire.n = (uint32_t)le64toh(p->fin.of[0].err);
+	memcpy(moonrail_out_payload(o), &p->fin.of[1], more);
+	p->fin.n = 0;
 	moonrail_stream_send(p, o);
 }
 
@@ -115,16 +115,16 @@ static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
 		recv_end_is(p, id, err);
 		return;
 	}
-	if (p->nends == MOONRAIL_ENDS)	/* the next FIN is full, because an
+	if (p->fin.n == MOONRAIL_ENDS)	/* the next FIN is full, because an
 					 * earlier FIN could not be sent */
 		moonrail_recv_tell(p);
-	if (p->nends == MOONRAIL_ENDS)
+	if (p->fin.n == MOONRAIL_ENDS)
 		moonrail_peer_fail(p, FI_ENOMEM);
 	if (p->err && !p->resumes)
 		return;
-	p->ends[p->nends].id = htole64(id);
-	p->ends[p->nends].err = htole64((uint64_t)err);
-	p->nends++;
+	p->fin.of[p->fin.n].id = htole64(id);
+	p->fin.of[p->fin.n].err = htole64((uint64_t)err);
+	p->fin.n++;
 }
 
 static void recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
@@ -313,8 +313,8 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 	struct moonrail_peer *p = op->peer;
 
 	recv_add_end(p, op->id, op->err);
-	if (may_wait && p->nends && p->nends < MOONRAIL_ENDS &&
-	    p->reading >= 2 * p->nends)
+	if (may_wait && p->fin.n && p->fin.n < MOONRAIL_ENDS &&
+	    p->ops.reading >= 2 * p->fin.n)
 		moonrail_peer_soon(p);
 	else
 		moonrail_recv_tell(p);
@@ -341,7 +341,7 @@ static void recv_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool brief = recv_is_brief(op);
 
-	op->peer->reading -= brief;
+	op->peer->ops.reading -= brief;
 	if (!op->err && !moonrail_peer_waits(op->peer, op->rts_ack))
 		moonrail_peer_ask(op);
 	else
@@ -395,7 +395,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 		return;
 	}
 	op->got = in->w->len - op->cut;
-	in->peer->reading += recv_is_brief(op);
+	in->peer->ops.reading += recv_is_brief(op);
 	moonrail_move(op, at, n, true);
 }
 

@@ -25,28 +25,30 @@ static void resolver_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	from->same = to;
 	moonrail_peer_use(to);
 	moonrail_peer_check_unused(from);
-	to->ntx += from->ntx;
-	from->ntx = 0;
+	to->ops.n += from->ops.n;
+	from->ops.n = 0;
 	for (i = 0; i < MOONRAIL_CLASSES; i++) {
-		to->under[i] += from->under[i];
-		from->under[i] = 0;
+		to->ops.of_class[i] += from->ops.of_class[i];
+		from->ops.of_class[i] = 0;
 	}
-	tei_list_foreach(op, &from->waiting, struct moonrail_op, link)
+	tei_list_foreach(op, &from->ops.waiting, struct moonrail_op, link)
 		moonrail_op_with(op, to);
-	tei_list_foreach(op, &from->rma, struct moonrail_op, link)
+	tei_list_foreach(op, &from->ops.waiting_for_key, struct moonrail_op,
+			  link)
 		moonrail_op_with(op, to);
-	tei_list_splice_tail(&to->waiting, &from->waiting);
-	tei_list_splice_tail(&to->rma, &from->rma);
+	tei_list_splice_tail(&to->ops.waiting, &from->ops.waiting);
+	tei_list_splice_tail(&to->ops.waiting_for_key,
+			     &from->ops.waiting_for_key);
 	moonrail_key_merge(from, to);
 	if (tei_list_empty(&to->entries))
 		moonrail_peer_resume(to);
 	moonrail_av_merge(from, to);
-	while (!tei_list_empty(&from->queue)) {
-		o = tei_list_first(&from->queue, struct moonrail_out, link);
+	while (!tei_list_empty(&from->out.queue)) {
+		o = tei_list_first(&from->out.queue, struct moonrail_out, link);
 		tei_list_del(&o->link);
 		moonrail_stream_send(to, o);
 	}
-	from->nqueue = 0;
+	from->out.nqueue = 0;
 	moonrail_recv_known(to);
 	if (to->err)
 		moonrail_peer_fail(to, to->err);

@@ -145,7 +145,7 @@ static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	} else if (known) {
 		rma_start(op);
 	} else {
-		tei_list_add_tail(&op->peer->rma, &op->link);
+		tei_list_add_tail(&op->peer->ops.waiting_for_key, &op->link);
 	}
 }
 
@@ -173,7 +173,7 @@ bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
 		k->known = true;
 	}
 	tei_list_init(&todo);
-	tei_list_splice_tail(&todo, &p->rma);
+	tei_list_splice_tail(&todo, &p->ops.waiting_for_key);
 	while (!tei_list_empty(&todo)) {
 		op = tei_list_first(&todo, struct moonrail_op, link);
 		tei_list_del(&op->link);

@@ -42,15 +42,16 @@ static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
 	struct moonrail_wire w = o->wire;
 	int ret;
 
-	w.ack = p->expected;
+	w.ack = p->in.expected;
 	moonrail_wire_turn(&w);
 	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
 	if (rail)
-		p->prefer = rail - 1;
+		p->out.rail = rail - 1;
 	ret = tei_rail_send(p->rail, o->buf, o->len,
-			    reverse && tei_list_empty(&p->waiting), &p->prefer);
+			    reverse && tei_list_empty(&p->ops.waiting),
+			    &p->out.rail);
 	if (!ret)
-		p->unacked = 0;
+		p->in.unacked = 0;
 	return ret;
 }
 
@@ -78,21 +79,22 @@ void moonrail_stream_flush(struct moonrail_peer *p)
 	struct moonrail_out *o;
 	int ret = 0;
 
-	while (!tei_list_empty(&p->queue) && p->nsent < MOONRAIL_WINDOW) {
-		o = tei_list_first(&p->queue, struct moonrail_out, link);
-		if (p->nsent == MOONRAIL_WINDOW / 2)
+	while (!tei_list_empty(&p->out.queue) &&
+	       p->out.nsent < MOONRAIL_WINDOW) {
+		o = tei_list_first(&p->out.queue, struct moonrail_out, link);
+		if (p->out.nsent == MOONRAIL_WINDOW / 2)
 			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
-		if (!p->mark_seq)
-			p->mark_ns = tei_now_ns();
+		if (!p->contact.sent_seq)
+			p->contact.sent_ns = tei_now_ns();
 		ret = stream_post(p, o, true);
 		if (ret)
 			break;
-		if (!p->mark_seq)
-			p->mark_seq = o->wire.seq;
+		if (!p->contact.sent_seq)
+			p->contact.sent_seq = o->wire.seq;
 		tei_list_del(&o->link);
-		tei_list_add_tail(&p->sent, &o->link);
-		p->nqueue--;
-		p->nsent++;
+		tei_list_add_tail(&p->out.sent, &o->link);
+		p->out.nqueue--;
+		p->out.nsent++;
 	}
 	if (ret == -FI_EHOSTUNREACH)
 		moonrail_peer_fail(p, FI_EHOSTUNREACH);
@@ -130,7 +132,7 @@ static int stream_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 static void stream_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
-	if (p->nqueue < 2 * MOONRAIL_QUEUE) {
+	if (p->out.nqueue < 2 * MOONRAIL_QUEUE) {
 		moonrail_out_queue(p, o);
 		moonrail_stream_flush(p);
 		if (p->resumes && !p->silent)
@@ -171,15 +173,15 @@ bool moonrail_stream_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
 
-	if (p->err || (!p->nparked && p->acked > p->posted_seq))
+	if (p->err || (!p->flow.nblocked && p->out.acked > p->out.posted_seq))
 		return true;
-	if (p->nparked || p->asked_seq == p->posted_seq)
+	if (p->flow.nblocked || p->out.requested_seq == p->out.posted_seq)
 		return false;
 	o = moonrail_out_new(MOONRAIL_WIRE_ACK, 0);
 	if (!o)
 		return false;
 	o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
-	p->asked_seq = p->posted_seq;
+	p->out.requested_seq = p->out.posted_seq;
 	moonrail_stream_send(p, o);
 	return p->err;
 }
@@ -194,27 +196,28 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 	struct moonrail_op *op;
 	struct moonrail_out *o;
 
-	if (ack <= p->acked)
+	if (ack <= p->out.acked)
 		return;
-	p->acked = ack;
-	if (p->mark_seq && ack > p->mark_seq) {
-		if (p->mark_ns > p->heard_us_ns + MOONRAIL_SURE_NS)
-			p->sure_seq = p->mark_seq;
-		p->heard_us_ns = p->mark_ns;
-		p->mark_seq = 0;
+	p->out.acked = ack;
+	if (p->contact.sent_seq && ack > p->contact.sent_seq) {
+		if (p->contact.sent_ns >
+		    p->contact.proven_ns + MOONRAIL_SURE_NS)
+			p->contact.first_seq = p->contact.sent_seq;
+		p->contact.proven_ns = p->contact.sent_ns;
+		p->contact.sent_seq = 0;
 	}
-	while (!tei_list_empty(&p->sent)) {
-		o = tei_list_first(&p->sent, struct moonrail_out, link);
+	while (!tei_list_empty(&p->out.sent)) {
+		o = tei_list_first(&p->out.sent, struct moonrail_out, link);
 		if (o->wire.seq >= ack)
 			break;
 		tei_list_del(&o->link);
-		p->nsent--;
+		p->out.nsent--;
 		op = o->op;
 		free(o);
 		if (op)
 			moonrail_op_done(op);
 	}
-	p->ping_wait_ns = MOONRAIL_PING_NS;
+	p->timer.interval_ns = MOONRAIL_PING_NS;
 	moonrail_stream_flush(p);
 }
 
@@ -223,11 +226,11 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 static void stream_send_again(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
-	bool late = p->ping_wait_ns >= STREAM_LOST_NS;
+	bool late = p->timer.interval_ns >= STREAM_LOST_NS;
 	struct moonrail_out *o;
 
-	tei_list_foreach(o, &p->sent, struct moonrail_out, link) {
-		if (o->wire.seq >= p->ping_seq)
+	tei_list_foreach(o, &p->out.sent, struct moonrail_out, link) {
+		if (o->wire.seq >= p->timer.ping_seq)
 			return;
 		if (o->wire.seq < ack)
 			continue;
@@ -244,9 +247,9 @@ static void stream_keep_out_of_order(struct moonrail_peer *p, uint64_t seq,
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out_of_order *e, *at;
-	struct tei_list *pos = &p->out_of_order;
+	struct tei_list *pos = &p->in.out_of_order;
 
-	tei_list_foreach(at, &p->out_of_order, struct moonrail_out_of_order,
+	tei_list_foreach(at, &p->in.out_of_order, struct moonrail_out_of_order,
 			  link) {
 		if (at->seq == seq)
 			goto out_drop;
@@ -254,13 +257,14 @@ static void stream_keep_out_of_order(struct moonrail_peer *p, uint64_t seq,
 			break;
 		pos = &at->link;
 	}
-	e = p->nearly < STREAM_OUT_OF_ORDER_MAX ? malloc(sizeof(*e)) : NULL;
+	e = p->in.nout_of_order < STREAM_OUT_OF_ORDER_MAX ? malloc(sizeof(*e))
+							  : NULL;
 	if (!e)
 		goto out_drop;
 	e->seq = seq;
 	e->message = m;
 	tei_list_insert_after(pos, &e->link);
-	p->nearly++;
+	p->in.nout_of_order++;
 	return;
 out_drop:
 	tei_rail_message_free(m);
@@ -283,8 +287,9 @@ static bool stream_take(struct moonrail_peer *p,
 	if (!stream_deliver(p, &w, m->data + sizeof(w),
 			    m->len - (uint32_t)sizeof(w)))
 		return false;
-	p->expected++;
-	p->unacked += w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;
+	p->in.expected++;
+	p->in.unacked +=
+		w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;
 	return true;
 }
 
@@ -293,15 +298,15 @@ static void stream_take_out_of_order(struct moonrail_peer *p)
 {
 	struct moonrail_out_of_order *e;
 
-	while (!tei_list_empty(&p->out_of_order)) {
-		e = tei_list_first(&p->out_of_order,
+	while (!tei_list_empty(&p->in.out_of_order)) {
+		e = tei_list_first(&p->in.out_of_order,
 				   struct moonrail_out_of_order, link);
-		if (e->seq > p->expected)
+		if (e->seq > p->in.expected)
 			return;
-		if (e->seq == p->expected && !stream_take(p, e->message))
+		if (e->seq == p->in.expected && !stream_take(p, e->message))
 			return;
 		tei_list_del(&e->link);
-		p->nearly--;
+		p->in.nout_of_order--;
 		tei_rail_message_free(e->message);
 		free(e);
 	}
@@ -312,7 +317,7 @@ static void stream_handle(struct moonrail_peer *p,
 			  struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held)
 {
-	p->since_ns = 0;
+	p->timer.silent_ns = 0;
 	if (!w->seq && w->op == MOONRAIL_WIRE_ACK &&
 	    moonrail_flow_heard(p, w, m->data + sizeof(*w),
 				m->len - (uint32_t)sizeof(*w)))
@@ -329,14 +334,14 @@ static void stream_handle(struct moonrail_peer *p,
 		tei_rail_message_free(m);
 		return;
 	}
-	if (w->seq > p->expected) {
+	if (w->seq > p->in.expected) {
 		stream_keep_out_of_order(p, w->seq, m);
 		return;
 	}
-	if (w->seq == p->expected && stream_take(p, m))
+	if (w->seq == p->in.expected && stream_take(p, m))
 		stream_take_out_of_order(p);
 	tei_rail_message_free(m);
-	if (p->unacked >= MOONRAIL_ACK_EVERY ||
+	if (p->in.unacked >= MOONRAIL_ACK_EVERY ||
 	    w->flags & MOONRAIL_WIRE_WANT_ACK)
 		moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK, 0, true);
 }

@@ -22,8 +22,8 @@ struct moonrail_ep;
 
 /* A message of the stream. Kept until it is acknowledged. */
 struct moonrail_out {
-	struct tei_list link;		/* peer->queue, then peer->sent; or
-					 * peer->parked */
+	struct tei_list link;		/* peer->out.queue, then peer->out.sent;
+					 * or peer->flow.blocked */
 	struct moonrail_op *op;		/* completes when the message is
 					 * acknowledged, or NULL */
 	enum moonrail_policy_kind policy;
@@ -146,7 +146,7 @@ static inline bool moonrail_fenced(struct moonrail_peer *peer, uint64_t flags)
 	TEI_REQUIRES(moonrail_held)
 {
 	return flags & FI_FENCE &&
-	       (peer->ntx || !moonrail_stream_settled(peer));
+	       (peer->ops.n || !moonrail_stream_settled(peer));
 }
 /* Returns true if an operation of that class must be refused for now, because
  * it could overtake an operation under way and break an order of the

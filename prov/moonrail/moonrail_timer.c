@@ -26,27 +26,27 @@ static bool timer_expired(struct moonrail_peer *p, uint64_t now)
 {
 	uint64_t max =
 		p->domain->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
-	uint64_t late = now - p->ping_ns;
+	uint64_t late = now - p->timer.next_ns;
 
-	if (!p->since_ns)
-		p->since_ns = now;
+	if (!p->timer.silent_ns)
+		p->timer.silent_ns = now;
 	if (late > TIMER_LATE_NS)
-		p->since_ns = p->since_ns + late < now ? p->since_ns + late :
-							  now;
-	return now - p->since_ns > max;
+		p->timer.silent_ns = p->timer.silent_ns + late < now ?
+					     p->timer.silent_ns + late : now;
+	return now - p->timer.silent_ns > max;
 }
 
 /* Returns true if no PING is needed: messages have been acknowledged since the
  * last run, or nothing is owed and new messages were sent. */
 static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
 {
-	bool moves = p->acked != p->look_acked ||
-		     (!answer_pending && p->next_seq != p->look_seq);
+	bool moves = p->out.acked != p->timer.last_acked ||
+		     (!answer_pending && p->out.next_seq != p->timer.last_seq);
 
 	if (!answer_pending)
-		p->since_ns = 0;
-	p->look_acked = p->acked;
-	p->look_seq = p->next_seq;
+		p->timer.silent_ns = 0;
+	p->timer.last_acked = p->out.acked;
+	p->timer.last_seq = p->out.next_seq;
 	return moves;
 }
 
@@ -58,12 +58,22 @@ static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
 static uint64_t timer_peer_gone(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
-	if (!p->gone_ns)
-		p->gone_ns = now + TIMER_LAST_NS;
-	if (now < p->gone_ns)
-		return p->gone_ns;
+	if (!p->timer.bye_ns)
+		p->timer.bye_ns = now + TIMER_LAST_NS;
+	if (now < p->timer.bye_ns)
+		return p->timer.bye_ns;
 	moonrail_peer_fail(p, FI_ECONNRESET);
 	return 0;
+}
+
+/* Returns the lowest number of a message that has not been sent. */
+static uint64_t timer_next_unsent(const struct moonrail_peer *p)
+	TEI_REQUIRES(moonrail_held)
+{
+	if (tei_list_empty(&p->out.sent))
+		return p->out.next_seq;
+	return tei_container_of(p->out.sent.prev, struct moonrail_out,
+				link)->wire.seq + 1;
 }
 
 static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
@@ -78,22 +88,22 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 		moonrail_stream_flush(p);
 	/* the operations must time out if the peer does not send an answer that
 	 * it owes */
-	answer_pending =
-		!p->silent &&
-		(p->nends || !tei_list_empty(&p->queue) ||
-		 !tei_list_empty(&p->sent) || p->nparked ||
-		 !tei_list_empty(&p->waiting) || !tei_list_empty(&p->unsure) ||
-		 !tei_list_empty(&p->rma));
-	if (!p->ping_ns || now < p->ping_ns)
-		return p->ping_ns || !answer_pending ? p->ping_ns
+	answer_pending = !p->silent &&
+			 (p->fin.n || !tei_list_empty(&p->out.queue) ||
+			  !tei_list_empty(&p->out.sent) || p->flow.nblocked ||
+			  !tei_list_empty(&p->ops.waiting) ||
+			  !tei_list_empty(&p->ops.checking) ||
+			  !tei_list_empty(&p->ops.waiting_for_key));
+	if (!p->timer.next_ns || now < p->timer.next_ns)
+		return p->timer.next_ns || !answer_pending ? p->timer.next_ns
 						     : now + MOONRAIL_PING_NS;
 	if (timer_moves(p, answer_pending)) {
-		p->ping_wait_ns = MOONRAIL_PING_NS;
-		p->ping_ns = now + p->ping_wait_ns;
-		return p->ping_ns;
+		p->timer.interval_ns = MOONRAIL_PING_NS;
+		p->timer.next_ns = now + p->timer.interval_ns;
+		return p->timer.next_ns;
 	}
 	if (!answer_pending) {
-		p->ping_ns = 0;
+		p->timer.next_ns = 0;
 		return 0;
 	}
 	if (timer_expired(p, now)) {
@@ -101,25 +111,22 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 		return 0;
 	}
 	if (p->incarnation) {
-		p->ping_seq = tei_list_empty(&p->sent) ? p->next_seq :
-			      tei_container_of(p->sent.prev,
-					       struct moonrail_out,
-					       link)->wire.seq + 1;
+		p->timer.ping_seq = timer_next_unsent(p);
 		moonrail_stream_post_loose(p, MOONRAIL_WIRE_PING, 0, false);
 	}
-	p->ping_wait_ns = p->ping_wait_ns * 2 < TIMER_PING_MAX ?
-				  p->ping_wait_ns * 2 : TIMER_PING_MAX;
-	p->ping_ns = now + p->ping_wait_ns;
-	return p->ping_ns;
+	p->timer.interval_ns = p->timer.interval_ns * 2 < TIMER_PING_MAX ?
+				  p->timer.interval_ns * 2 : TIMER_PING_MAX;
+	p->timer.next_ns = now + p->timer.interval_ns;
+	return p->timer.next_ns;
 }
 
 /* Runs a peer that has failed. */
 static uint64_t timer_run_failed(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {
-	if (p->unsure_ns && now >= p->unsure_ns)
+	if (p->contact.reads_until_ns && now >= p->contact.reads_until_ns)
 		moonrail_peer_end_waiting(p);
-	return p->unsure_ns;
+	return p->contact.reads_until_ns;
 }
 
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
@@ -154,7 +161,8 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
 		if (moonrail_peer_receives(p) &&
-		    (p->nqueue || p->nsent || p->nparked || p->nends))
+		    (p->out.nqueue || p->out.nsent || p->flow.nblocked ||
+		     p->fin.n))
 			return false;
 	return true;
 }
@@ -165,12 +173,12 @@ bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	bool all = true;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (!p->unacked || !moonrail_peer_receives(p) ||
+		if (!p->in.unacked || !moonrail_peer_receives(p) ||
 		    tei_rail_peer_gone(p->rail))
 			continue;
 		/* the ACK must be sent before the BYE of this domain */
 		moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK, 0, false);
-		all = all && !p->unacked;
+		all = all && !p->in.unacked;
 	}
 	return all;
 }
