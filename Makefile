@@ -31,6 +31,7 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
 	$(SRCDIR)/configure $(CONFIGURE_ARGS)
 
 HEADERS = moonrail.h transfer_engine_c.h
+CXX_HEADERS = moonrail.hpp
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/gpu \
 	  prov/staging prov/moonrail api fabtests tools scripts
 ifeq ($(WITH_PROV),no)
@@ -362,7 +363,8 @@ install: lib tools man
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libmoonrail.so'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libtransfer_engine.so'
 	ln -sf libmoonrail.a '$(DESTDIR)$(libdir)/libtransfer_engine.a'
-	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) '$(DESTDIR)$(includedir)'
+	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) \
+		$(CXX_HEADERS:%=$(SRCDIR)/api/cxx/%) '$(DESTDIR)$(includedir)'
 	install -m 644 $(B)/lib/moonrail.pc '$(DESTDIR)$(pkgconfigdir)'
 	$(if $(PROV_SO),install -d '$(DESTDIR)$(libdir)/libfabric')
 	$(if $(PROV_SO),install -m 755 $(PROV_SO) \
@@ -373,7 +375,7 @@ install: lib tools man
 # Removes empty folders, except those that belong to the system.
 uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
-	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS)
+	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS) $(CXX_HEADERS)
 	rm -f '$(DESTDIR)$(pkgconfigdir)/moonrail.pc'
 	rm -f '$(DESTDIR)$(libdir)/libfabric/libmoonrail-fi.so'
 	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))

@@ -423,6 +423,7 @@ ALONE_TESTS += \
 	# EOL
 
 SCRIPT_TESTS += \
+	fabtests/functional/ft_cxx.sh \
 	fabtests/functional/ft_failover.sh \
 	fabtests/functional/ft_fi_mpi.sh \
 	fabtests/functional/ft_fi_pingpong.sh \
