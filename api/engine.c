@@ -12,6 +12,11 @@
 
 #include "api/engine_transport.h"
 #include "api/transport_rail.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "topo/tei_topo.h"
 
 /* --- creation ------------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "meta/tei_meta_desc.h"
 
 #define ADDR_PREFIX	8	/* protocol 4, protocol version 4, big-endian */
 

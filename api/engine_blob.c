@@ -22,6 +22,8 @@
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
 
 #include <stdlib.h>
 #include <string.h>

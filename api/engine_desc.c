@@ -9,6 +9,7 @@
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
 #include "api/engine_transport.h"
+#include "meta/tei_meta_desc.h"
 #include "topo/tei_topo.h"
 
 static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,

@@ -8,6 +8,8 @@
 #include "api/engine_memory.h"
 #include "api/engine_topology.h"
 #include "api/engine_transport.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
 
 #define DEVICES_WAIT_NS	 (50 * TEI_NS_PER_MS) /* collects reports */
 #define DEVICES_AGAIN_NS TEI_NS_PER_SEC	      /* first back-off */

@@ -13,6 +13,7 @@
 #include "api/engine_int.h"
 #include "api/transfer_engine_c.h"
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_desc.h"
 #include "prov/nvmeof/nvmeof_int.h"
 
 #define FILES_COUNT	2

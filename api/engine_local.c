@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_store.h"
 #include "prov/local/tei_local.h"
 #include "util/secret.h"
 

@@ -13,6 +13,7 @@
 #include "transfer_engine_c.h"
 
 #include "api/engine_int.h"
+#include "meta/tei_meta_desc.h"
 #include "prov/rail/tei_rail.h"
 #include "util/lock.h"
 

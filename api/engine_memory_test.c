@@ -13,6 +13,7 @@
 #include "api/engine_memory.h"
 #include "api/transfer_engine_c.h"
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_desc.h"
 
 #define MEMORY_MANY	10000u
 #define MEMORY_STEP	64u		/* bytes from one region to the next */

@@ -3,6 +3,8 @@
  * The paths to a segment, and the traffic on them.
  */
 #include "api/engine_int.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,6 +3,9 @@
  * te_probe_peer: checks that a peer's control channel answers.
  */
 #include "api/engine_int.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 
 #include <inttypes.h>
 #include <string.h>

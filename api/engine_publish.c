@@ -26,6 +26,10 @@
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "util/text.h"
 
 #include <stdlib.h>

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "meta/tei_meta_desc.h"
 #include "prov/rail/tei_rail.h"
 #include "util/lock.h"
 

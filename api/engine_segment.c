@@ -5,6 +5,10 @@
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

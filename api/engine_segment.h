@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "meta/tei_meta_desc.h"
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 

@@ -4,6 +4,7 @@
  * memory.
  */
 #include "api/engine_int.h"
+#include "meta/tei_meta_desc.h"
 
 #include <string.h>
 

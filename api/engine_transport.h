@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "meta/tei_meta_desc.h"
 #include "transfer_engine_c.h"
 
 struct engine;

@@ -10,6 +10,9 @@
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
 #include "api/engine_transport.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_store.h"
 
 _Static_assert(sizeof(struct tei_nvmeof_op) <= ENGINE_TASK_ROOM, "fits");
 

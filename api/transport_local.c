@@ -9,6 +9,8 @@
 
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
 #include "prov/local/tei_local.h"
 
 struct local_group;

@@ -16,6 +16,7 @@
 
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
+#include "meta/tei_meta_desc.h"
 #include "util/thread.h"
 
 /* The room of a task. */

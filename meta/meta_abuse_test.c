@@ -13,6 +13,9 @@
 
 #include "meta/meta_test.h"
 #include "meta/meta_wire.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/secret.h"
 

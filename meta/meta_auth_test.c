@@ -12,6 +12,10 @@
 #include "meta/meta_int.h"
 #include "meta/meta_test.h"
 #include "meta/meta_wire.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/settings.h"
 

@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include "meta/meta_server_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/hint.h"

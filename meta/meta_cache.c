@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "meta/meta_int.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/list.h"

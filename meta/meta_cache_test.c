@@ -4,6 +4,10 @@
 #include <string.h>
 
 #include "meta/meta_test.h"
+#include "meta/tei_meta_cache.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/settings.h"
 

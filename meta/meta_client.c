@@ -12,6 +12,8 @@
 
 #include "meta/meta_int.h"
 #include "meta/meta_wire.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_name.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/hint.h"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "meta/meta_server_int.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/err.h"
 

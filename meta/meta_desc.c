@@ -5,6 +5,7 @@
 
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
+#include "meta/tei_meta_desc.h"
 #include "util/err.h"
 #include "util/text.h"
 

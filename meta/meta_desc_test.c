@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "meta/meta_test.h"
+#include "meta/tei_meta_desc.h"
 #include "util/clock.h"
 
 static int desc_decode(const char *text, struct tei_meta_desc **out,

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_desc.h"
 #include "util/secret.h"
 
 struct addrinfo;

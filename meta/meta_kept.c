@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/err.h"
 

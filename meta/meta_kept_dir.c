@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/settings.h"

@@ -8,6 +8,8 @@
 
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 
 /* The same cases for each back end with persistent segment records. */

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "meta/meta_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/log.h"

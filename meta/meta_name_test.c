@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "meta/meta_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
 #include "util/settings.h"
 
 static void test_splits_and_joins(void)

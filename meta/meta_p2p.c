@@ -2,6 +2,9 @@
 #include <string.h>
 
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_store.h"
 #include "util/err.h"
 #include "util/settings.h"
 

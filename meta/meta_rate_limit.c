@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "meta/meta_server_int.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 
 /*

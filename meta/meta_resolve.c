@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "meta/meta_int.h"
+#include "meta/tei_meta_name.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/thread.h"

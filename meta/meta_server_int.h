@@ -10,6 +10,8 @@
 
 #include "meta/meta_int.h"
 #include "meta/meta_wire.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"

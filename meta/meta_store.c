@@ -5,6 +5,10 @@
 #include <strings.h>
 
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/settings.h"

@@ -5,6 +5,8 @@
 /* Shared by meta_store.c and the back ends. */
 
 #include "meta/meta_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "util/list.h"
 #include "util/lock.h"
 

@@ -2,6 +2,9 @@
 #include <string.h>
 
 #include "meta/meta_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 #include "util/settings.h"
 
 static void test_connection_strings_open_or_say_why(void)

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_desc.h"
 #include "util/tei_test.h"
 
 struct tei_secret;

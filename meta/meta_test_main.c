@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
 #include "util/clock.h"
 #include "util/settings.h"
 

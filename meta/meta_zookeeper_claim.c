@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "meta/meta_zookeeper_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
 #include "util/err.h"
 #include "util/log.h"
 #include "util/settings.h"

@@ -7,6 +7,10 @@
 #include <unistd.h>
 
 #include "meta/meta_zookeeper_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 
 /*
  * Several processes want one name: one of them owns it, and the others get an

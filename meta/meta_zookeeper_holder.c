@@ -10,6 +10,8 @@
 #include <time.h>
 
 #include "meta/meta_zookeeper_int.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_server.h"
 
 static void zk_since(int64_t ms, char *out, size_t len)
 {

@@ -49,6 +49,8 @@
 #include <zookeeper/zookeeper.h>
 
 #include "meta/meta_store_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"

@@ -15,6 +15,9 @@
 #include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 
 /* Loss of servers and sessions that a store uses. */
 

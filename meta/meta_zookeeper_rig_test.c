@@ -10,6 +10,10 @@
 
 #include "fabtests/common/ft_zk.h"
 #include "meta/meta_zookeeper_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 
 static struct ft_zk zserver_one;
 

@@ -11,6 +11,8 @@
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
 #include "util/err.h"
 #include "util/log.h"
 #include "util/secret.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "meta/meta_zookeeper_int.h"
+#include "meta/tei_meta_store.h"
 #include "util/err.h"
 
 /*

@@ -5,6 +5,10 @@
 #include <unistd.h>
 
 #include "meta/meta_zookeeper_test.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_server.h"
+#include "meta/tei_meta_store.h"
 
 /*
  * Other users that created nodes first, or that may write: their nodes are not

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "meta/meta_zookeeper_int.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_store.h"
 #include "util/err.h"
 #include "util/log.h"
 #include "util/secret.h"

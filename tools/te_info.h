@@ -41,6 +41,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "meta/tei_meta_desc.h"
 #include "moonrail.h"
 
 #define INFO_SCHEMA	1	/* value of "schema" in the output of --json */

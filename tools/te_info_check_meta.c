@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_name.h"
 #include "tools/te_info.h"
 
 #define META_MS		1000

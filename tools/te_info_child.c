@@ -8,7 +8,7 @@
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_proc.h"
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_info.h"
 #include "util/err.h"
 #include "util/settings.h"

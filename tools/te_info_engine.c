@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_info.h"
 #include "util/clock.h"
 

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_info.h"
 #include "util/clock.h"
 #include "util/settings.h"

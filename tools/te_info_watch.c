@@ -9,7 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "meta/tei_meta.h"
+#include "meta/tei_meta_client.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_info.h"
 #include "util/clock.h"
 #include "util/settings.h"

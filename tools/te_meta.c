@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "moonrail.h"
 #include "tools/te_meta.h"
 #include "util/clock.h"

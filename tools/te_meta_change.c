@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/tei_meta_desc.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_meta.h"
 
 /*

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fabtests/common/ft_options.h"
+#include "meta/tei_meta_store.h"
 #include "tools/te_meta.h"
 
 static const struct option_verb {

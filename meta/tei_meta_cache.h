@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_TEI_META_CACHE_H
+#define TEI_META_TEI_META_CACHE_H
+
+/*
+ * The cache of open segments and their descriptors. The rules of tei_meta.h
+ * apply.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/tei_meta.h"
+
+/*
+ * Maps names to ids. Id 0 is the own segment; others are positive, do not
+ * change while the name is open, and become stale with the last close. An id
+ * consists of a slot and a generation; a slot is reused only after many others.
+ */
+#define TEI_META_SLOT_BITS	20
+#define TEI_META_SLOTS		(1u << TEI_META_SLOT_BITS)
+
+/*
+ * Returns the index of an id's slot, for arrays of the cache's user; 0 for id
+ * 0.
+ */
+static inline uint32_t tei_meta_slot(int32_t id)
+{
+	return (uint32_t)id & (TEI_META_SLOTS - 1);
+}
+
+/*
+ * Called after a segment's descriptor was replaced by a different one, on the
+ * thread that replaced it, with no lock held. May call the cache. The
+ * descriptors are valid during the call.
+ */
+typedef void (*tei_meta_refreshed_fn)(void *arg, int32_t id,
+				      struct tei_meta_desc *before,
+				      struct tei_meta_desc *now);
+
+/*
+ * Creates a cache for at most max_open segments (0: all slots). The store must
+ * outlive the cache. fn may be NULL.
+ */
+int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
+			  tei_meta_refreshed_fn fn, void *arg,
+			  struct tei_meta_cache **out, struct tei_err *err);
+
+/* Frees the cache. No other call may be running. NULL is ignored. */
+void tei_meta_cache_destroy(struct tei_meta_cache *cache);
+
+/* Sets the own segment, which id 0 and its name refer to. Takes a reference. */
+void tei_meta_cache_set_local(struct tei_meta_cache *cache,
+			      struct tei_meta_desc *desc);
+
+/*
+ * Opens name and returns its id with one more reference. A leading slash is
+ * ignored. Fetches the descriptor if name is not cached or fresh is true. Only
+ * one fetch per name runs at a time; other calls wait for its result. The own
+ * name, or an address of this process, is id 0. Returns TEI_ERR_INVALID for an
+ * empty name, TEI_ERR_TOO_MANY at max_open, or a code of the store's fetch.
+ * Blocks.
+ */
+int tei_meta_cache_open(struct tei_meta_cache *cache, const char *name,
+			bool fresh, uint64_t deadline_ns, int32_t *id,
+			struct tei_err *err);
+
+/*
+ * As tei_meta_cache_open, with a descriptor from another source, without a
+ * fetch. An older descriptor of the same process changes nothing. One of
+ * another process replaces the known one if replace is true or its serial is
+ * higher; otherwise the result is TEI_ERR_CONTEXT, as it is for the own name
+ * with another incarnation. desc is frozen; the cache takes a reference. Never
+ * blocks.
+ */
+int tei_meta_cache_put(struct tei_meta_cache *cache,
+		       struct tei_meta_desc *desc, bool replace, int32_t *id,
+		       struct tei_err *err);
+
+/*
+ * Drops one reference. *last (may be NULL) tells whether the id is now stale.
+ * Id 0 is accepted and never becomes stale. Returns TEI_ERR_INVALID for a stale
+ * or unknown id.
+ */
+int tei_meta_cache_close(struct tei_meta_cache *cache, int32_t id, bool *last);
+
+/*
+ * Returns the descriptor with a reference for the caller, or NULL for a stale
+ * or unknown id, without a log line. Holds a lock briefly, never blocks.
+ */
+struct tei_meta_desc *tei_meta_cache_get(struct tei_meta_cache *cache,
+					 int32_t id);
+
+/* Returns the id of an open name without taking a reference, or -1. */
+int32_t tei_meta_cache_lookup(struct tei_meta_cache *cache, const char *name);
+
+/*
+ * Fetches the descriptor again. *changed (may be NULL) tells whether it
+ * differs. Blocks.
+ */
+int tei_meta_cache_refresh(struct tei_meta_cache *cache, int32_t id,
+			   uint64_t deadline_ns, bool *changed,
+			   struct tei_err *err);
+
+/*
+ * As tei_meta_cache_refresh, after a notification that name has changed. Also
+ * refreshes a name that is just being opened, because the open may have read
+ * the old descriptor. *id is -1 if the name is neither open nor being opened;
+ * then nothing is fetched. *id is 0 if it has no id yet or any longer.
+ */
+int tei_meta_cache_refresh_name(struct tei_meta_cache *cache, const char *name,
+				uint64_t deadline_ns, int32_t *id,
+				struct tei_err *err);
+
+/*
+ * Refreshes all open segments, several in parallel, each with a limit of
+ * timeout_ns. Continues after errors and returns the first one. Blocks.
+ */
+int tei_meta_cache_sync(struct tei_meta_cache *cache, uint64_t timeout_ns,
+			struct tei_err *err);
+
+/*
+ * Discards the cached descriptor of name: ids stay valid, and the next open
+ * fetches it again. Returns 0 even if name is unknown, TEI_ERR_INVALID if it is
+ * empty.
+ */
+int tei_meta_cache_forget(struct tei_meta_cache *cache, const char *name);
+
+/* Returns the number of open segments, without the own one. */
+uint32_t tei_meta_cache_count(struct tei_meta_cache *cache);
+
+#endif /* TEI_META_TEI_META_CACHE_H */

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_TEI_META_STORE_H
+#define TEI_META_TEI_META_STORE_H
+
+/*
+ * Metadata stores, and the persistent segment records in them. The rules of
+ * tei_meta.h apply.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/tei_meta.h"
+
+/*
+ * Called when the store learns that name's descriptor has changed or
+ * disappeared, on the store's thread with no lock held. Must not block or call
+ * the store. tries: number of earlier notifications of this change whose result
+ * could not be read. Never called by P2PHANDSHAKE.
+ */
+typedef void (*tei_meta_changed_fn)(void *arg, const char *name,
+				    uint32_t tries);
+
+/*
+ * Opens the back end that conn_string names; settings must outlive the store.
+ * Reads the shared secret from the file in settings; returns TEI_ERR_INVALID if
+ * that file is unsuitable. "P2PHANDSHAKE" is case-sensitive; schemes
+ * ("zookeeper://") are not. A text without a scheme is a list of etcd hosts.
+ * Returns TEI_ERR_INVALID for an empty text, TEI_ERR_NOT_IMPLEMENTED for a
+ * known back end that is not built in and TEI_ERR_METADATA for an unknown
+ * scheme; the error texts list the built-in ones.
+ */
+int tei_meta_store_open(const char *conn_string,
+			const struct tei_settings *settings,
+			struct tei_meta_store **out, struct tei_err *err);
+
+/*
+ * Withdraws everything that the store published and frees it. Must be the last
+ * call. NULL is ignored.
+ */
+void tei_meta_store_close(struct tei_meta_store *store);
+
+/*
+ * Returns the shared secret of the settings, for this process's server, or
+ * NULL.
+ */
+const struct tei_secret *
+tei_meta_store_secret(const struct tei_meta_store *store);
+
+/*
+ * Returns true for P2PHANDSHAKE: names are addresses and nothing is published.
+ */
+bool tei_meta_store_p2p(const struct tei_meta_store *store);
+
+/* Returns "P2PHANDSHAKE", "zookeeper", …; static. */
+const char *tei_meta_store_scheme(const struct tei_meta_store *store);
+
+/*
+ * Sets the server that serves descriptors of this process; the store publishes
+ * its address. Must be called once, before the first publish. The server must
+ * outlive the store.
+ */
+void tei_meta_store_attach(struct tei_meta_store *store,
+			   struct tei_meta_server *server);
+
+/*
+ * Publishes desc, which is frozen, under its name and replaces what this store
+ * published there. Blocks; with P2PHANDSHAKE it only replaces the server's
+ * text. If the name was lost to another process, the next call fails, and the
+ * call after that registers the name again.
+ */
+int tei_meta_store_publish(struct tei_meta_store *store,
+			   struct tei_meta_desc *desc, uint64_t deadline_ns,
+			   struct tei_err *err);
+/*
+ * As tei_meta_store_publish, for callers whose result the application does not
+ * see: a lost name stays lost, and its loss is not reported.
+ */
+int tei_meta_store_update(struct tei_meta_store *store,
+			  struct tei_meta_desc *desc, uint64_t deadline_ns,
+			  struct tei_err *err);
+
+/* Flags of tei_meta_store_bring. */
+#define TEI_META_TOLD	1u	/* the application sees the result */
+#define TEI_META_HEAD	2u	/* the text refers to the control channel for
+				 * the buffers */
+
+/*
+ * Publishes as the two calls above, for a process whose control channel serves
+ * the descriptor already (tei_meta_server_source). Sets *listed to true if the
+ * store itself now lists the buffers, and to false if it refers to the control
+ * channel for them. After an error the contents of the store are unknown.
+ */
+int tei_meta_store_bring(struct tei_meta_store *store,
+			 struct tei_meta_desc *desc, uint32_t flags,
+			 uint64_t deadline_ns, bool *listed,
+			 struct tei_err *err);
+
+/*
+ * Returns false if the store keeps no descriptors, so that nothing needs to be
+ * written to it: P2PHANDSHAKE.
+ */
+bool tei_meta_store_keeps(const struct tei_meta_store *store);
+
+/*
+ * Returns true if the store is connected and this process still owns name. Does
+ * not query the store and never blocks.
+ */
+bool tei_meta_store_sound(struct tei_meta_store *store, const char *name);
+
+int tei_meta_store_withdraw(struct tei_meta_store *store, const char *name,
+			    uint64_t deadline_ns, struct tei_err *err);
+
+/*
+ * Reads name's descriptor from the store. The caller owns one reference.
+ * Blocks.
+ */
+int tei_meta_store_fetch(struct tei_meta_store *store, const char *name,
+			 uint64_t deadline_ns, struct tei_meta_desc **out,
+			 struct tei_err *err);
+
+/*
+ * Finds the control channel of a server: rpc_meta/<server>; with P2PHANDSHAKE,
+ * the name itself. Blocks.
+ */
+int tei_meta_store_resolve(struct tei_meta_store *store, const char *server,
+			   uint64_t deadline_ns,
+			   char endpoint[TEI_META_ENDPOINT_MAX],
+			   struct tei_err *err);
+
+/*
+ * Checks that the store's content can be read and trusted: with credentials, no
+ * other user may change it. Blocks.
+ */
+int tei_meta_store_check(struct tei_meta_store *store, uint64_t deadline_ns,
+			 struct tei_err *err);
+
+/*
+ * Sets the only function that is called on changes; must precede the first
+ * fetch. fn NULL removes it.
+ */
+void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
+			  void *arg);
+/*
+ * Reports that a notified change could not be read. The store notifies it again
+ * after a while, or as soon as a lost connection is restored. If the segment no
+ * longer exists, the store notifies its next appearance. Any thread, does not
+ * block.
+ */
+void tei_meta_store_unread(struct tei_meta_store *store, const char *name);
+
+/* --- persistent segment records ------------------------------------------ */
+
+/*
+ * Descriptors that belong to no process and stay until they are removed: those
+ * of file segments, whose names start with "nvmeof/" and contain no other
+ * slash. ZooKeeper stores them as persistent nodes, P2PHANDSHAKE as files in
+ * the folder MOONRAIL_SEGMENT_DIR; without that folder, calls return
+ * TEI_ERR_UNSUPPORTED.
+ */
+#define TEI_META_PERSISTENT "nvmeof/"
+
+/* Returns true if name is the name of a persistent segment record. */
+bool tei_meta_persistent_name(const char *name);
+
+/*
+ * Creates *next, which the store then owns, from the current descriptor (NULL:
+ * none). *next NULL removes the record. A return value other than 0 cancels the
+ * change. May be called several times if others change the same record.
+ */
+typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
+				  struct tei_meta_desc **next,
+				  struct tei_err *err);
+
+/*
+ * Changes a persistent segment record atomically: the descriptor that fn saw is
+ * the one that is replaced. Returns fn's code, TEI_ERR_INVALID for another kind
+ * of name, TEI_ERR_TOO_MANY for a descriptor of more than
+ * TEI_META_PERSISTENT_MAX bytes, or a code of the store's other calls. Blocks.
+ */
+#define TEI_META_PERSISTENT_MAX (900u << 10) /* bytes of JSON */
+int tei_meta_store_change(struct tei_meta_store *store, const char *name,
+			  tei_meta_change_fn fn, void *arg,
+			  uint64_t deadline_ns, struct tei_err *err);
+
+/*
+ * Removes a persistent segment record, even if this version cannot read its
+ * content. *found tells whether it existed. Codes as above. Blocks.
+ */
+int tei_meta_store_remove(struct tei_meta_store *store, const char *name,
+			  uint64_t deadline_ns, bool *found,
+			  struct tei_err *err);
+
+/*
+ * Lists the names of all persistent segment records, sorted. The caller frees
+ * *names and each name with free(); *names is NULL if there are none. Blocks.
+ */
+int tei_meta_store_list(struct tei_meta_store *store, uint64_t deadline_ns,
+			char ***names, size_t *count, struct tei_err *err);
+
+#endif /* TEI_META_TEI_META_STORE_H */
