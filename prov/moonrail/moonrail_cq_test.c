@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+
 #include "prov/moonrail/moonrail_test.h"
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
 
 static uint32_t cq_asleep(const struct test_end *t)
 {

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+
+#include <rdma/fi_errno.h>
+#include <stdlib.h>
+
 #include "prov/moonrail/moonrail_av.h"
 #include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_ep.h"
@@ -7,9 +11,11 @@
 #include "prov/moonrail/moonrail_peer.h"
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_test.h"
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "util/clock.h"
+#include "util/list.h"
 
-#include <stdlib.h>
 
 /* Pretends that the resolver has found a process that has left since. */
 static void peer_found_and_gone(struct test_end *t, fi_addr_t at)

@@ -5,15 +5,34 @@
  * the sender repeats each request until it is answered, so every handler must
  * accept the same message twice.
  */
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_atomic_ctl.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_hello.h"
+#include "prov/rail/peer/rail_hello_msg.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_recv.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/peer/rail_served.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/wire/rail_auth.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 #define MSG_SILENT_NS (200 * TEI_NS_PER_MS)
 

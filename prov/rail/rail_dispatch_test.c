@@ -4,14 +4,39 @@
  * progress thread is stopped; the test acts as the thread. A second data plane
  * receives the answers.
  */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
-#include "util/atomic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_atomic.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/atomic.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+
 
 #define MSG_GOOD	UINT64_C(0x60060d)	/* incarnations of peers */
 #define MSG_FUZZ	UINT64_C(0xf022)

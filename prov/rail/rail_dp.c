@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Opens and closes the data plane and its rails, and describes them. */
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -7,8 +8,31 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_open.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/secret.h"
+#include "util/settings.h"
 
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)

@@ -2,12 +2,34 @@
 /*
  * One rail: its fabric, domains, lanes and send buffers.
  */
+
+#include <rdma/fi_domain.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/rail_open.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 /* A registration is expensive only if the NIC creates a key or a descriptor for
  * it. */

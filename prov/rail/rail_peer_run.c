@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Runs the control state machines of a peer, one after the other, on the
  * progress thread. */
+#include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_loss.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/wire/rail_wire.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/peer/rail_served.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
+#include "util/clock.h"
+#include "util/lock.h"
 
 #define RUN_GONE_NS (5 * TEI_NS_PER_SEC)
 #define RUN_MEMORY_NS                                 \

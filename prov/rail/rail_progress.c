@@ -8,6 +8,7 @@
  * millisecond, less often as time passes, it checks whether the callers still
  * poll. If a caller goes to sleep, the thread takes over at once.
  */
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -16,10 +17,30 @@
 #include <unistd.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/peer/rail_served.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/wire/rail_resend.h"
+#include "util/clock.h"
+#include "util/err.h"
 #include "util/hint.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 #include "util/thread.h"
 
 /* Interval at which the progress thread checks whether callers poll. The

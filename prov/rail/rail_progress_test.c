@@ -4,15 +4,13 @@
  * there is nothing to do. Also tests how long a lane may take to connect, and
  * the long sleeps of an idle thread.
  */
-#include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/rail_test.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +18,28 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+#include "util/sieve.h"
+
 
 #define PROGRESS_START	TEI_NS_PER_SEC	/* any start time */
 #define PROGRESS_LATER	(2 * TEI_NS_PER_MS)

@@ -18,6 +18,7 @@
  * registrations refer to a rail by its index, also in messages that are still
  * in transit. So a data plane opens at most TEI_RAIL_MAX rails in its life.
  */
+
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -27,7 +28,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/rail_open.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 #include "util/text.h"
 
 /* --- interfaces ----------------------------------------------------------- */

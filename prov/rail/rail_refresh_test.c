@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of devices that appear later. Loopback addresses stand for
  * interfaces. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/rail_test.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <string.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_hello_msg.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+
 
 #define REFRESH_ONE	"127.0.0.1"
 #define REFRESH_BOTH	"127.0.0.1,127.0.0.2"

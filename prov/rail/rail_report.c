@@ -2,12 +2,22 @@
 /*
  * Reports the routes to a peer, to callers and in the log, from the same data.
  */
+
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/rail_int.h"
-#include "topo/tei_topo.h"
+#include "prov/rail/tei_rail.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 #include "util/text.h"
 
 #define REPORT_LINE	896	/* bytes of the text in the log line */

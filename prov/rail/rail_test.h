@@ -4,9 +4,18 @@
 
 /* Helpers of the module's unit tests: several data planes in this process. */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
 #include "util/log.h"
+#include "util/settings.h"
 #include "util/tei_test.h"
+
+struct rail;
 
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 

@@ -1,10 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
+
 
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* guarded by test_lock; signaled

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Announces that the local rails have changed. */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
 
 void rail_peer_announce(struct tei_rail_dp *dp)
 {

@@ -12,9 +12,24 @@
  *   it gets a place, when its peer has no slices left to post or becomes
  *   silent, or when it is freed.
  */
+
+#include <rdma/fi_domain.h>
 #include <stdlib.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+#include "util/sieve.h"
 
 /* A connection keeps its place
  *  - while it is being established, for at most CACHE_CONNECT_NS, if a post was

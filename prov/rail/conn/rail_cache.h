@@ -40,8 +40,18 @@
  * may also need the lock of the active lane.
  */
 
-#include "prov/rail/rail_int.h"
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/list.h"
+#include "util/lock.h"
 #include "util/sieve.h"
+
+struct rail_conn;
 
 /* A place in the cache. Owned by the cache until the cache is freed. A place is
  * assigned to a connection (struct rail_conn), or it is on the closing list or

@@ -1,14 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests the endpoint cache: one data plane writes to many others, all in this
  * process, with fewer connections than targets. */
-#include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/lock.h"
+#include "util/settings.h"
+#include "util/sieve.h"
+
 
 #define CACHE_TARGETS	10u
 #define CACHE_CAP	4u

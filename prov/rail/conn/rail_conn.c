@@ -3,13 +3,32 @@
  * Connections (struct rail_conn): which remote rail each local rail reaches,
  * and its address in the lane's address vector.
  */
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define PATH_BACKOFF_MIN_US	20
 #define PATH_BACKOFF_MAX_US	10000

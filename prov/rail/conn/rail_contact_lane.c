@@ -21,7 +21,17 @@
  * As with other lanes, a separate thread opens the contact lane. The progress
  * thread polls the contact lane. Nothing is ever sent from a contact lane.
  */
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/secret.h"
 
 #define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries;
 						 * the interval doubles this

@@ -1,15 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests rails whose rx lanes have moved, and their contact lanes. The test acts
  * as the progress thread. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+
 
 #define FIRST_LEN	64
 

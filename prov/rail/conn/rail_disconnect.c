@@ -18,6 +18,7 @@
  * stays in the list after this process has closed it, and its number may now
  * belong to another file. So the inode number is compared as well.
  */
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -29,7 +30,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests the search for sockets of a lane: cutting them, and close-on-exec. */
-#include "prov/rail/rail_test.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -9,6 +8,15 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/lock.h"
+
 
 /* Two connections to one listener. The lane watches only the first one. */
 struct cut_rig {

@@ -4,10 +4,21 @@
  * caches them until the peer revokes them. A target remembers which peers hold
  * the keys of each region. dp->sched guards all of this.
  */
+
+#include <rdma/fi_domain.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 /* Returns the index of the first remote key whose range ends at addr or above
  * it. */

@@ -3,10 +3,23 @@
  * Tests of the keys of a peer and of a region. The data plane has no rails, and
  * its progress thread is stopped; the test acts as the thread.
  */
-#include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+
 
 struct key_rig {
 	struct test_plane plane;

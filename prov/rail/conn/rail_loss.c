@@ -11,10 +11,19 @@
  * Two cases are not logged here: a peer that has closed its engine and said so,
  * and a peer that is presumed dead (rail_presume.c logs that).
  */
+
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_loss.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/log.h"
 
 #define LOSS_GATHER_NS	(50 * TEI_NS_PER_MS)
 #define LOSS_AGAIN_NS	TEI_NS_PER_SEC

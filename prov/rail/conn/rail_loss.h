@@ -5,9 +5,11 @@
 /* The log line about lost connections. rail_int.h has the functions that record
  * them. */
 
-#include "prov/rail/rail_int.h"
-
 /* Logs lost connections to the peer when they are due. */
+
+#include <stdint.h>
+
+struct tei_rail_peer;
 uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_LOSS_H */

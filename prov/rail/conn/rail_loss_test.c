@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests when lost connections are logged. The test chooses the times. */
-#include "prov/rail/conn/rail_loss.h"
-#include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/rail_test.h"
 
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_loss.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/rail_test.h"
+#include "util/clock.h"
+
 
 /* Lines about lost connections. */
 struct loss_lines {

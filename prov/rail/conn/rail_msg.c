@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posts messages of the peer protocol: the send buffers of a rail, and the
  * state of the connection that carries a message. */
-#include "prov/rail/conn/rail_msg.h"
 
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/wire/rail_auth.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define MSG_TX_SPARE	8	/* buffers reserved for connections that use
 				 * none */

@@ -4,7 +4,18 @@
 
 /* Posting messages of the peer protocol on connections. */
 
-#include "prov/rail/rail_int.h"
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_conn;
+struct rail_tx;
 
 /*
  * Posts the message on the connection, establishing it if necessary. Returns 0,
@@ -14,5 +25,36 @@
 int rail_msg_post_on(struct tei_rail_peer *peer, struct rail_lane *lane,
 		     struct rail_conn *conn, const void *msg, size_t len,
 		     int *refused) TEI_REQUIRES(lane->lock);
+
+/* Returns the active lane of that number, or NULL. Any thread. */
+struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
+
+/* Sends a message from an rx lane to an address of its AV. Returns 0,
+ * -FI_EAGAIN if there is no buffer, or another error if there is no connection.
+ * Any thread. */
+int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
+			  fi_addr_t addr, const void *msg, size_t len)
+	TEI_REQUIRES(lane->lock);
+
+/* Returns the state of the connection on the rail's route to the peer. Checks
+ * all sockets of the lane. Any thread. */
+enum rail_msg_link {
+	RAIL_MSG_UNLINKED,
+	RAIL_MSG_LINKING,	/* a message is under way on it */
+	RAIL_MSG_LINKED,
+};
+
+enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
+				 uint32_t lane_index);
+
+/* Sends a message through any endpoint, to an address of its AV. */
+int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
+		  uint16_t remote, fi_addr_t addr, const void *msg, size_t len);
+
+/* Returns the buffer to the free list. */
+void rail_msg_tx_put(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if no message of the rail is under way on a tx lane. */
+bool rail_msg_idle(struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_MSG_H */

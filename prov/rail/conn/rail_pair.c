@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The faults of rail pairs: finds and creates them, and answers which pairs and
  * routes can be used. The health checks change and free them. */
-#include "prov/rail/conn/rail_pair.h"
 
 #include <stdlib.h>
+
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "util/list.h"
+
 
 struct rail_fault *rail_pair_fault(const struct tei_rail_peer *peer,
 				   const struct rail *rail, uint16_t remote)

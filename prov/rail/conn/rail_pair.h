@@ -8,7 +8,16 @@
  * that create, change and free them, and the meaning of the stages.
  */
 
-#include "prov/rail/rail_int.h"
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_lane;
 
 enum rail_fault_stage {
 	RAIL_FAULT_ASKED,

@@ -9,10 +9,19 @@
  * lanes. The lock of the new lane protects against a concurrent close; it is
  * acquired before the lock of the old lane.
  */
+
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
 #include "util/thread.h"
 
 #define OPENING_TRIES	8	/* number of attempts to open an rx lane at a

@@ -4,7 +4,15 @@
 
 /* Opening lanes again on short-lived opener threads. */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/lock.h"
+
+struct rail;
+struct rail_lane;
+struct rail_opening;
+struct tei_rail_dp;
 
 /* Opens the lane on an opener thread. The lane gets the generation gen + 1. */
 void rail_opening_start(struct rail_opening *opening, uint32_t gen)
@@ -31,5 +39,28 @@ void rail_reopen_whole(struct rail *rail);
  * (target: of its rx lane) have ended. No thread may start or collect openings
  * any longer. */
 void rail_reopen_stop(struct rail *rail, bool target);
+
+/* Decides, when the rail is opened, whether this process can still listen at
+ * the rail's address after a fence. */
+void rail_contact_lane_init(struct rail *rail);
+
+/* Opens the contact lane, because the first rx lane of the rail was closed. The
+ * thread calls this function and the next three. */
+void rail_contact_lane_left(struct rail *rail);
+
+/* Retries a failed opening of the contact lane when it is due. */
+void rail_contact_lane_run(struct rail *rail, uint64_t now);
+
+/* If the opening of a contact lane has ended, handles the result and announces
+ * it to the peers. */
+void rail_contact_lane_collect(struct rail *rail);
+
+/* Waits until an opening in progress has ended. Called by the thread, or by
+ * another thread after the progress thread has stopped. */
+void rail_contact_lane_stop(struct rail *rail);
+
+/* Returns true if this process listens at the contact address, or is about to.
+ * Any thread. */
+bool rail_contact_lane_held(const struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_REOPEN_H */

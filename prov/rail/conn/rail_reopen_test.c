@@ -1,12 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of lanes that are opened again. The test acts as the progress
  * thread. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
 #include <sched.h>
+
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+
 
 static bool reopen_await(struct rail *rail)
 {

@@ -4,6 +4,7 @@
  * linux/tcp.h has the other end's receive window. That header cannot be
  * included together with netinet/tcp.h.
  */
+
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -13,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "util/clock.h"
 
 /* TCP_ESTABLISHED of netinet/tcp.h */
 enum { TCP_IS_ESTABLISHED = 1 };

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Addresses of endpoints: compares them and writes them as text. */
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/tei_rail.h"
 
 bool rail_addr_is_ip(const struct tei_rail_addr *a)
 {

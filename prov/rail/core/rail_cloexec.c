@@ -17,6 +17,7 @@
  * lane's lock. The lists are read without that lock, because they may be long;
  * each descriptor is checked and marked under the lock.
  */
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -25,7 +26,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/lock.h"
 
 #define CLOEXEC_DEPTH	4	/* nested epoll descriptors */
 #define CLOEXEC_SLOTS	4	/* entries with one number

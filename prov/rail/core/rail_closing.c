@@ -13,7 +13,14 @@
  * closed lane; until then no lane is opened in its place. The collector joins
  * the closer thread. Only tear-down waits for it.
  */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_window.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 #include "util/thread.h"
 
 /* --- on the closer thread ------------------------------------------------ */

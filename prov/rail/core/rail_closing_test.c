@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests lanes that a closer thread closes. The test acts as the progress
  * thread. */
-#include "prov/rail/rail_test.h"
 
 #include <sched.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 /* Delays the closing of an endpoint. */
 struct closing_ep {

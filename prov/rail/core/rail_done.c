@@ -3,10 +3,15 @@
  * Reports to the owner of the data plane what ended or arrived while a lock was
  * held: user messages, notifications and tasks, in this order.
  */
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
 
 #define DONE_RELEASE	32	/* tasks released per lock acquisition */
 

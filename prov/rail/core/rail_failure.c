@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Errors of providers: what they mean, and the last one of each peer. */
+
 #include <errno.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "util/clock.h"
+#include "util/err.h"
 #include "util/hint.h"
 
 const char *rail_failure_hint(int fi_err)

@@ -8,14 +8,23 @@
  * next way is tried, and the last one is GPU staging (bounce buffers in host
  * memory).
  */
+
+#include <rdma/fi_domain.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/tei_rail.h"
 #include "util/cuda.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 /* Since libfabric 1.20. An older one would read the attribute as an iovec. */
 #ifdef FI_MR_DMABUF

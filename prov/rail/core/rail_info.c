@@ -3,16 +3,23 @@
  * Finds the devices that can be rails: one fi_info per local NIC, selected by
  * capability.
  */
+
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
 #include "util/text.h"
 
 /*

@@ -4,8 +4,14 @@
  * and event queue. Each opening starts a new generation. rail_closing.c closes
  * lanes.
  */
+
 #include <errno.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +19,29 @@
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 #define LANE_SETTLE_NS	(50 * TEI_NS_PER_MS)
 

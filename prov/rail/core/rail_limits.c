@@ -19,13 +19,17 @@
  * of registrations is an optimum that verbs leaves out. So libibverbs is
  * queried, but only if the provider has loaded it and only after a refusal.
  */
+
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
 #include "util/text.h"
 
 /* --- the limits ---------------------------------------------------------- */

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/rail_test.h"
 
+#include <rdma/fi_errno.h>
 #include <string.h>
 #include <sys/resource.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/rail_test.h"
+#include "util/err.h"
+
 
 #define LIMITS_KIB UINT64_C(1024)
 #define LIMITS_MIB (LIMITS_KIB << 10)

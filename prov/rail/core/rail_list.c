@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The rails of a data plane: finds them, and adds up what their lanes carry. */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/tei_rail.h"
 
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index)
 {

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Local memory: registers it on all rails, and keeps the regions in a table
  * sorted by address. rail_revoke.c unregisters a region. */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_mr.h"
-#include "prov/rail/rail_int.h"
+#include "prov/rail/tei_rail.h"
 #include "topo/tei_topo.h"
-#include "util/text.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr)
 {

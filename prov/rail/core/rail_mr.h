@@ -4,12 +4,249 @@
 
 /* The end of a registered region. rail_int.h has the other functions. */
 
-#include "prov/rail/rail_int.h"
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct tei_err;
 
 /* Removes the region from the table. dp->admin is held too. */
 void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held);
 /* Frees a region that is in no table and on no rail. */
 void rail_mr_free(struct tei_rail_mr *mr);
+
+/* One registration of memory with a provider. */
+struct rail_mr_piece {
+	struct fid_mr *mr;
+	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes in native
+					 * order, or a raw key */
+	uint8_t key_len;		/* bytes of key; 0: peers cannot use the
+					 * registration */
+};
+
+/*
+ * Registration of a memory region on one rail. The region is split into parts
+ * of 1 << shift bytes; the last one is shorter. With RAIL_MR_WHOLE there is one
+ * part.
+ */
+#define RAIL_MR_WHOLE	63
+
+struct rail_mr_part {
+	struct rail_mr_piece *piece;
+	uint32_t n;			/* entries of piece,
+					 * 0: not registered */
+	uint8_t shift;
+	uint8_t way;			/* enum tei_rail_way */
+	void **desc;			/* local descriptor per entry of piece;
+					 * NULL: the rail needs none */
+};
+
+/* The ranks of all rails for one NUMA range of a region. */
+struct rail_numa_range {
+	uint64_t end;			/* offset in the region at which the
+					 * range ends */
+	uint8_t rank[TEI_RAIL_MAX];	/* dp->sched: 0 preferred,
+					 * 1 accessible, 2 unused */
+};
+
+enum rail_mr_fence {
+	RAIL_MR_NO_FENCE,	/* no fence is needed, or it is complete */
+	RAIL_MR_FENCE_WANTED,	/* the progress thread has not started the
+				 * fence */
+	RAIL_MR_FENCING,	/* the progress thread closes the rx lanes */
+};
+
+enum rail_mr_state {
+	RAIL_MR_REGISTERING,	/* in dp->mrs, so that overlapping registrations
+				 * are refused */
+	RAIL_MR_READY,
+	RAIL_MR_REVOKING,	/* no new tasks, no new keys */
+	RAIL_MR_CLOSED,		/* unregistered; dp->admin guards it as well */
+};
+
+/*
+ * A registered region. Created by tei_rail_mr_reg, freed by tei_rail_mr_dereg
+ * or tei_rail_dp_close. Listed in dp->mrs, sorted by address.
+ */
+struct tei_rail_mr {
+	/* fixed after registration */
+	char *addr;
+	uint64_t len;
+	uint64_t id;			/* never reused */
+	bool remote;			/* peers may access it */
+	bool read_only;			/* neither peers nor local
+					 * reads may write to it */
+	bool gpu;			/* GPU memory; a rail without a
+					 * registration of the region must not
+					 * access it */
+	struct tei_rail_device device;	/* closed together with the region */
+	char *location;
+	struct rail_numa_range *places; /* NUMA ranges in ascending order */
+	uint32_t nplaces;
+
+	/* guarded by dp->admin */
+	struct rail_mr_part part[TEI_RAIL_MAX];
+
+	/* guarded by dp->sched */
+	enum rail_mr_state state;
+	uint32_t tasks;			/* unfinished local tasks that use the
+					 * region */
+	uint64_t *holders;		/* incarnations of the key holders */
+	uint32_t nholders, holders_cap;
+	uint32_t holders_left;		/* REVOKING: number of key holders that
+					 * have not answered */
+	bool lost;			/* a peer that is no longer known may
+					 * still hold the key */
+	struct tei_list revoking;	/* in dp->revoking, or unlinked */
+	enum rail_mr_fence fence;	/* REVOKING: whether the rx
+					 * lanes must be closed */
+};
+
+/* For all functions of this section, the caller holds dp->admin, or the rail is
+ * not visible to other threads. */
+int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
+		    struct tei_err *err);
+void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
+
+/* Registers the region on all open rails (rail_mr_open.c). The region's ranks
+ * must be known. On failure it is registered on no rail and an error code is
+ * returned. */
+int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
+		     struct tei_err *err) TEI_REQUIRES(dp->admin);
+
+/* Unregister the regions that are bound to the rail's rx lane before the lane
+ * is closed, and register them again for the new lane. */
+void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
+void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
+
+/* Finds out, before the rail is opened, whether it accepts GPU memory. */
+void rail_hmem_ask(struct rail *rail);
+
+/* Returns the function that reports errors of opening the rail: tei_err_fail,
+ * or a function that only fills err, if the rail is quiet or if its opening
+ * with FI_HMEM is in progress or has failed. */
+typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
+			   const char *hint, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+rail_err_fn rail_open_err_fn(const struct rail *rail);
+
+/*
+ * Report the steps of opening a rail with FI_HMEM: rail_hmem_leave marks that
+ * the opening has failed and that the rail is now opened without FI_HMEM;
+ * rail_hmem_without logs that the second attempt succeeded, with the error of
+ * the first; rail_hmem_neither reports both errors, of the first attempt (why)
+ * and of the second (err).
+ */
+void rail_hmem_leave(struct rail *rail);
+void rail_hmem_without(struct rail *rail, const struct tei_err *why);
+void rail_hmem_neither(const struct tei_err *why, struct tei_err *err);
+
+/* Fills err with the reason why the rail does not accept GPU memory. Returns
+ * the error code. */
+int rail_hmem_refuse(const struct rail *rail, struct tei_err *err);
+
+/* Returns the reason why the region cannot be registered through dma-buf, or
+ * NULL if it can. */
+const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr);
+
+/* Registers a part of the region. Returns 0 or -FI_E*. */
+int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
+		  enum tei_rail_way way, void *addr, size_t len,
+		  uint64_t access, uint64_t key, uint64_t flags,
+		  struct fid_mr **out);
+
+/* Returns true if the rail must not access the region. */
+static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
+				     const struct rail *rail)
+{
+	return mr && mr->gpu && !mr->part[rail->index].n;
+}
+
+/* Registers memory of the data plane itself, for messages. Returns 0 or
+ * -FI_E*. */
+int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
+		 size_t len, uint64_t access, struct fid_mr **out);
+
+/* The failed attempts to register a region on a rail. */
+struct rail_reg_tried {
+	uint64_t most, least;		/* bytes per registration, at the first
+					 * and at the last attempt */
+	uint32_t done, pieces;		/* number of registrations made, and
+					 * number needed, at the last size */
+};
+
+/* Limits that a failed registration may have reached. */
+struct rail_limits {
+	uint64_t memlock;		/* locked memory, bytes;
+					 * UINT64_MAX: no limit */
+	uint64_t pinned_kib;		/* memory pinned by this process, KiB */
+	uint64_t count;			/* number of registrations on the
+					 * rail */
+	uint64_t max_count;		/* limit of the device; 0: unknown */
+	uint64_t max_size;		/* limit of bytes per registration; 0:
+					 * unknown */
+	size_t key_size;		/* bytes of a key that moonrail
+					 * chooses */
+};
+
+/* Fills out with the limits; with zeros if the error ret is not about a
+ * limit. */
+void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out);
+
+/* Writes to out which limit the error ret stands for, and the value of this
+ * limit; "" if the limit is unknown. */
+void rail_limits_text(const struct rail_limits *l,
+		      const struct rail_reg_tried *t, int ret, char *out,
+		      size_t cap);
+
+/* Does what rail_limits_text does, but for other pinned memory, such as the
+ * queues of an endpoint. May be called with any lock held. */
+void rail_limits_memory(int ret, char *out, size_t cap);
+
+/* Returns the number of bytes from addr to the end of the registration that
+ * contains it. */
+static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
+				    const struct rail_mr_part *part,
+				    const char *addr)
+{
+	uint64_t off = (uint64_t)(addr - mr->addr);
+
+	return (((off >> part->shift) + 1) << part->shift) - off;
+}
+
+/* Returns the READY region that contains [addr, addr + len), or NULL. */
+struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
+				 uint64_t len) TEI_REQUIRES(rail_sched_held);
+
+/* Does what rail_mr_find does, but also finds a region that is being
+ * unregistered. For a caller that holds the region (tei_rail_mr_hold). */
+struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
+				      uint64_t len)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns the lowest rail_mr_part.shift of the region on any rail. */
+uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr);
+
+/* Computes the region's ranks again. */
+void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns the ranks of the rails for the byte at addr. */
+const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
+	TEI_REQUIRES(rail_sched_held);
+void rail_mr_free_all(struct tei_rail_dp *dp);
+int rail_mr_open_placeholder(struct tei_rail_dp *dp, struct tei_err *err);
+void rail_mr_close_placeholder(struct tei_rail_dp *dp);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_MR_H */

@@ -8,7 +8,12 @@
  * The number is limited, because pinning contends for the page tables of the
  * process.
  */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/lock.h"
 #include "util/thread.h"
 
 #define MR_AT_A_TIME	4		/* rails used in parallel */

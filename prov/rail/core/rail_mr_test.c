@@ -4,15 +4,29 @@
  * memory. Some cases use real providers, others use a shim that makes a device
  * more demanding.
  */
-#include "prov/rail/core/rail_shim.h"
 
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_shim.h"
+#include "prov/rail/rail_open.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
 #include "topo/tei_topo.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define MR_LEN		(8u << 20)
 #define MR_PIECE	(64u << 10)

@@ -4,12 +4,20 @@
  * of its NIC, host memory for GPU copies is on the node of a NIC near the GPU,
  * and the progress thread runs on the CPUs that MOONRAIL_PROGRESS_CPUS names.
  */
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/tei_rail.h"
 #include "topo/tei_topo.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 #include "util/thread.h"
 
 /* --- memory -------------------------------------------------------------- */

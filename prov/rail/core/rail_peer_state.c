@@ -3,7 +3,10 @@
  * The state of a peer, as far as every layer may query it, and the lists on
  * which a peer waits for the progress thread or for a lane with room.
  */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "util/list.h"
 
 bool rail_peer_busy(const struct tei_rail_peer *p)
 {

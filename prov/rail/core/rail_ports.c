@@ -8,13 +8,21 @@
  * megabytes with receive buffers first. Another process may take the port in
  * between. Then the lane is opened again at the next port.
  */
+
 #include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/tei_rail.h"
+#include "util/settings.h"
 
 bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
 {

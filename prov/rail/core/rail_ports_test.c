@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_lane.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define PORTS_RANGE	40u
 

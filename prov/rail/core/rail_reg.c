@@ -20,12 +20,22 @@
  * first registration is refused, the size is halved, down to REG_SHIFT_MIN. If
  * a later one is refused, the size is not the cause.
  */
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 #define REG_KEY_TRIES	16
 #define REG_SHIFT_MIN	20	/* log2 of the smallest registration; the size

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/core/rail_shim.h"
 
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_shim.h"
+#include "util/list.h"
+
 
 #define SHIM_MAGIC	UINT64_C(0x7368696d6b657931)
 

@@ -8,6 +8,8 @@
  * provider.
  */
 
+#include <rdma/fi_domain.h>
+
 #include "prov/rail/rail_test.h"
 
 /* Owned by the test. Must stay valid until the data plane is closed. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Wakes the progress thread, and the threads that wait on dp->cond. */
+
 #include <unistd.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
 
 void rail_progress_wake(struct tei_rail_dp *dp)
 {

@@ -7,7 +7,14 @@
  * busy, lets all rails of a task finish together, and keeps the queue short in
  * which a small request must wait.
  */
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_window.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/settings.h"
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
 					     * in addition to the data of the

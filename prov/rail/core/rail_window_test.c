@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Unit tests of windows and shares, on rail objects without a device. */
-#include "prov/rail/rail_test.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
+#include "prov/rail/rail_test.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define WINDOW_MIB	(UINT64_C(1) << 20)
 #define WINDOW_SLICE	(UINT64_C(64) << 10)

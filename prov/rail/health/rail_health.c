@@ -1,13 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Faults of rail pairs: creates them, changes their stage and frees them;
  * derives the state of each rail from them. */
+
 #include <errno.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 /* A ramp-up begins with HEALTH_SHARE bytes in flight. If there is no traffic,
  * the ramp-up ends after HEALTH_RAMP_NS. */

@@ -43,9 +43,21 @@
  *pair to DOWN; only the progress thread makes the other changes of stage.
  */
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_reopen.h"
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "util/clock.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_disconnect_list;
+struct rail_fault;
+struct rail_lane;
+struct rail_slice;
+struct rail_wire;
 
 #define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* time without a completion
 						 * after which a pair is
@@ -161,5 +173,11 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
 /* Handles the changes that have been reported. Progress thread, no lock
  * held. */
 void rail_link_read(struct tei_rail_dp *dp);
+
+/* Handle PING and PONG (rail_probe.c). */
+void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
+		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
+void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
+	TEI_REQUIRES(rail_sched_held);
 
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_HEALTH_H */

@@ -1,18 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests the faults of rail pairs. The test acts as the progress thread and
  * chooses the times. */
-#include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+
 
 #define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* recent TCP activity */
 

@@ -5,6 +5,7 @@
  * the user of the data plane is notified, because there may be devices for more
  * rails. Without such a socket the user is notified at intervals.
  */
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -12,13 +13,24 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_info.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
 #define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* interval of the checks for

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of links. The test acts as the progress thread, and a socket pair
  * stands for the kernel. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/rail_test.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <rdma/fabric.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+
 
 #define LINK_NONE	0x7fffffffu		/* no interface has that number */
 

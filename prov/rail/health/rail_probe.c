@@ -4,11 +4,30 @@
  * one endpoint per rail probes all peers. The rounds of a pair are separated by
  * a back-off with jitter.
  */
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/secret.h"
 
 #define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
 /* Time by which a round of probes is longer after each unanswered probe, at

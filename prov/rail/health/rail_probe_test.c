@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests of probes. The test acts as the progress thread. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/health/rail_renew.h"
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
 
 #include <sched.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+
 
 static struct rail_fault *probe_fault(struct test_pair *pair)
 {

@@ -5,10 +5,30 @@
  * of the fence timeout to complete on the retired lane. Then the lane is
  * closed, and local memory does not change any more.
  */
-#include "prov/rail/health/rail_renew.h"
+
+#include <rdma/fi_domain.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/health/rail_renew.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
+#include "util/sieve.h"
 
 /* A connection that is not established after this time is stuck. RDMA devices
  * have a connection manager, which needs longer. If opening a lane is slow, the

@@ -12,7 +12,13 @@
  * rail_renew_reopen tries again.
  */
 
-#include "prov/rail/rail_int.h"
+#include <stdint.h>
+
+struct rail;
+struct rail_conn;
+struct rail_lane;
+struct tei_rail_dp;
+struct tei_rail_peer;
 
 /* Renews the lane: retires it, so that new work uses the sibling lane, and
  * closes its endpoint at the latest after drain_ns. */

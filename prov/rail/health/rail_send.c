@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Sends a message over a rail pair that works: the route of a rail, the pair of
  * the peer's last message, or any other pair. */
-#include "prov/rail/health/rail_send.h"
 
+#include <rdma/fi_errno.h>
+
+#include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define SEND_RECEIVED_NS	TEI_NS_PER_SEC	/* time for which peer->received
 						 * is used to choose a route */

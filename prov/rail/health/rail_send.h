@@ -2,12 +2,54 @@
 #ifndef TEI_PROV_RAIL_HEALTH_RAIL_SEND_H
 #define TEI_PROV_RAIL_HEALTH_RAIL_SEND_H
 
-/* The choice of a rail pair for a message. rail_int.h has the functions. */
+/* The choice of a rail pair for a message. */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rail;
+struct rail_conn;
+struct rail_lane;
+struct tei_rail_peer;
 
 /* In peer->received, the index of the remote rail plus 1 is shifted by this
  * number of bits; the index of the local rail is below it. */
 #define RAIL_RECEIVED_SHIFT	8
+
+/* Sends a message over the first rail that accepts it; attempt rotates the
+ * order. Returns 0, -FI_EAGAIN while connections are being made or are full, or
+ * another negative error if there is no route. */
+int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
+		  uint32_t attempt);
+
+/* Returns -FI_EHOSTUNREACH only if none of our rails fits any rail of the peer.
+ * In all other cases changes -FI_EHOSTUNREACH to -FI_EAGAIN, because a link, a
+ * route or a lane may work again later. Other values of ret are returned
+ * unchanged. */
+int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
+
+/* Sends a message over the route of that rail, through the lane with that
+ * number. */
+int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
+		     uint32_t lane_index, const void *msg, size_t len);
+
+/* Does what rail_msg_send_on does, but does not poll the lane and does not call
+ * rail_renew_if_stuck: sets *lane and *path with which the caller can do so.
+ * Any thread. */
+int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
+		    uint32_t lane_index, const void *msg, size_t len,
+		    struct rail_lane **lane, struct rail_conn **conn);
+
+/* Does what rail_msg_try_on does, but for a given remote rail; -1: the
+ * route. */
+int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
+		      uint32_t lane_index, int16_t remote, const void *msg,
+		      size_t len, struct rail_lane **lane,
+		      struct rail_conn **conn);
+
+/* Returns true if nothing is known to be wrong with the rail's route to the
+ * peer. */
+bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_SEND_H */

@@ -13,12 +13,31 @@
  * the peer's kernel has acknowledged everything on that connection, the pair is
  * not blamed.
  */
+
+#include <rdma/fi_domain.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 /* shortest and longest time that a pair may make no progress after the peer's
  * sign of life */

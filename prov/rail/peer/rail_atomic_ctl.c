@@ -17,16 +17,33 @@
  * - A target that has forgotten a peer gives it a new session number. Atomics
  *   sent under the old session are not repeated; their outcome is unknown.
  */
+
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_atomic.h"
+#include "prov/rail/peer/rail_atomic_ctl.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
 #include "util/atomic.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 #define ATOMIC_BUNDLE 32 /* atomics executed per lock acquisition */
 

@@ -16,10 +16,23 @@
  * addresses, it refuses the hello, and the address is then left out. The peer
  * counts as gone only when all addresses are refused.
  */
+
+#include <rdma/fi_errno.h>
 #include <string.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 #define CONTACT_WINDOW		4	/* rail and address pairs at a time */
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests the first contact with a peer that has several contact addresses. */
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/rail_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,6 +8,19 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_hello_msg.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/settings.h"
+
 
 #define CONTACT_LEN	64
 

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the control state machines of a peer do if the peer does not answer. */
-#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/log.h"
 
 #define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
 #define CTL_RESOLVE_NS	  TEI_NS_PER_SEC

@@ -11,8 +11,11 @@
  * need not. buf: RAIL_MSG_MAX bytes for composing messages.
  */
 
-#include "prov/rail/rail_int.h"
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
 #include "prov/rail/wire/rail_resend.h"
+#include "util/lock.h"
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
 /* Makes the progress thread treat the peer as if it had just ended a silence.

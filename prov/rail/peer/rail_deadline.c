@@ -1,12 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Deadlines of tasks: every task ends within a limited time. */
+
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
 #include "util/hint.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 #define DEADLINE_NS (50 * TEI_NS_PER_MS)
 

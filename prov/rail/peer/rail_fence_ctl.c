@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Messages of the fence: FENCE from the initiator, FENCED from the target. */
+
+#include <rdma/fi_errno.h>
 #include <string.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_hello.h"
 #include "prov/rail/peer/rail_recv.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 /* Returns true if a fence is no longer needed: the peer has been gone for a
  * while and no task or slice waits for it. If the owner of the data plane

@@ -1,13 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Sends hellos, refusals and BYE, and connects rail pairs for a warm-up. */
+
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_renew.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_hello_msg.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 #define HELLO_SILENT_TRIES 120
 #define HELLO_UNFENCED_NS	(3600 * TEI_NS_PER_SEC)

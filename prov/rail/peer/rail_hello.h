@@ -5,9 +5,18 @@
 /* Hellos: rail_hello.c sends them, rail_hello_msg.c has their format, and
  * rail_hello_recv.c handles those that arrive. */
 
-#include "prov/rail/rail_int.h"
-
 /* The fields of a received hello. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_done;
 struct rail_hello {
 	struct rail_remote remotes[TEI_RAIL_MAX];
 	bool listed[TEI_RAIL_MAX];

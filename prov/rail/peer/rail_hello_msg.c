@@ -1,8 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The format of a hello: composes and parses it. */
-#include "prov/rail/peer/rail_hello.h"
 
 #include <string.h>
+
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_hello.h"
+#include "prov/rail/peer/rail_hello_msg.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/lock.h"
+
 
 static uint8_t hello_key_flags(const struct rail *rail)
 {

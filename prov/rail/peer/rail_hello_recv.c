@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Handles hellos and refusals from peers, and keeps the table of a peer's
  * rails. */
+
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_atomic_ctl.h"
 #include "prov/rail/peer/rail_hello.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/lock.h"
+#include "util/secret.h"
 
 /* Returns the entry of the peer's rail with that id, or NULL. */
 struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)

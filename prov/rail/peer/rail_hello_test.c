@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests contact with peers whose address is wrong, or not known at present. */
-#include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/rail_test.h"
 
 #include <arpa/inet.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/lock.h"
+
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50

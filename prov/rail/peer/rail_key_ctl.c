@@ -2,12 +2,28 @@
 /*
  * Sends the messages about keys: KEY_REQ, KEY_REP, REVOKE and REVOKED.
  */
+
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_recv.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/lock.h"
 
 /* Returns the rail's registration that holds the byte at offset off of the
  * region, or NULL. */

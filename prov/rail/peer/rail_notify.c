@@ -4,14 +4,28 @@
  * them in order and repeats them until they are acknowledged. rail_notify.h
  * describes the protocol.
  */
+
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/err.h"
 #include "util/hint.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 
 /* --- the end of a notification ------------------------------------------- */
 

@@ -46,7 +46,18 @@
  * everything.
  */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct rail_wire;
+struct tei_err;
 
 #define RAIL_NOTIFY_FRAGMENT (RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
 #define RAIL_NOTIFY_WINDOW                  \

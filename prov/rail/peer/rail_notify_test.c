@@ -5,14 +5,28 @@
  * (__wrap_rail_msg_send) and delivers it late, twice, in another order, or not
  * at all.
  */
-#include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/peer/rail_notify.h"
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
 
+#include <rdma/fi_errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_atomic_ctl.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/settings.h"
+
 
 #define NOTE_FLIGHT	512		/* greatest number of messages under
 					 * way */

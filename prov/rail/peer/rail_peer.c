@@ -3,12 +3,36 @@
  * Peers: the table of peers, their life, and the functions of tei_rail.h that
  * concern one peer.
  */
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
+#include "prov/rail/peer/rail_atomic_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/sched/rail_atomic.h"
+#include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/secret.h"
+#include "util/settings.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)

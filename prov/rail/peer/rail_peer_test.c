@@ -3,14 +3,35 @@
  * Tests of the end of a peer. The process may be alive, with posted bytes in
  * its sockets. The target's thread is stopped here, as the process might be.
  */
-#include "prov/rail/peer/rail_ctl.h"
-#include "prov/rail/rail_test.h"
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_progress.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/settings.h"
+
 
 #define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
 #define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)

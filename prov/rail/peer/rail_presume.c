@@ -21,11 +21,27 @@
  * presumption ends only the tasks that were submitted before it. For later
  * tasks the ports are tested again.
  */
+
 #include <stdio.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 /* Silence before the first check; pause between two checks; pause while the
  * control port does not refuse connections. */

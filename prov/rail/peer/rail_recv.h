@@ -5,9 +5,15 @@
 /* Handlers of received messages, which rail_dispatch.c calls. w: the message
  * behind its header. */
 
-#include "prov/rail/rail_int.h"
-
 /* --- rail_key_ctl.c: KEY_REQ, KEY_REP, REVOKE, REVOKED -------------------- */
+
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "util/lock.h"
+
+struct rail_done;
+struct rail_wire;
 void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 /* table: version of the sender's rail table, from the header. */

@@ -25,11 +25,28 @@
  *
  * Only user messages use the reverse path; reads and writes never do.
  */
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
 #include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define REVERSE_RECEIVED_NS                             \
 	TEI_NS_PER_SEC /* time for which a reverse path \

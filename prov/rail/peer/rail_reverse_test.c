@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests reverse-path sends between two data planes over loopback. from has the
  * lower incarnation, so messages of both directions use its connection. */
+
+#include <rdma/fi_errno.h>
 #include <sched.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_reverse.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/lock.h"
 
 struct reverse_rig {
 	struct test_plane from, to;

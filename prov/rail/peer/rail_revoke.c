@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Unregisters a region: revokes its keys at the peers that hold them, waits for
  * their answers, and fences those that do not answer. */
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_mr.h"
-#include "prov/rail/rail_int.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/settings.h"
 #include "util/text.h"
 
 /* Waits on dp->cond until *what is 0. Returns false if the time limit is

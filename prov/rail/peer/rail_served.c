@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/peer/rail_served.h"
 
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/conn/rail_msg.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_served.h"
+#include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 #define SERVED_TRIES	8	/* repetitions of a report that cannot be sent */
 #define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before a repetition */

@@ -22,22 +22,6 @@ struct rail_wire;
 struct tei_rail_dp;
 struct tei_rail_peer;
 
-/* Part of each peer. */
-struct rail_served {
-	/* Initiator: the progress thread only. */
-	uint64_t sent_tx, sent_rx;	/* totals of the last report, bytes */
-	bool due;			/* a report must be sent */
-	uint32_t tries;			/* repetitions of that report */
-
-	/* Target: guarded by dp->sched. */
-	uint64_t since;			/* start of the peer's counters, 0: none
-					 * reported */
-	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
-					 * counters, bytes */
-	uint64_t tx, rx;		/* bytes written and read by the peer */
-	uint64_t ns;			/* time of the last report */
-};
-
 /* Marks the peers whose totals have changed since their last report. The progress
  * thread, no lock held. */
 void rail_served_mark(struct tei_rail_dp *dp);

@@ -2,13 +2,18 @@
 /*
  * Reports of moved bytes, between two data planes over loopback.
  */
+
 #include <sched.h>
 #include <string.h>
 
-#include "prov/rail/peer/rail_ctl.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/peer/rail_served.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
 
 #define SERVED_BYTES	50000
 

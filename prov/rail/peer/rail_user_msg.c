@@ -4,12 +4,30 @@
  * lane receives. This file also contains the resolvers, for processes of which
  * only an address is known.
  */
+
 #include <netinet/in.h>
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_send.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/peer/rail_reverse.h"
+#include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 _Static_assert(TEI_RAIL_MESSAGE_HEAD == RAIL_WIRE_HEADER, "head");
 _Static_assert(TEI_RAIL_MESSAGE_MAX == RAIL_MSG_MAX, "length");

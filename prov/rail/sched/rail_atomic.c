@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The tasks of atomic operations: queues them, and ends those whose answer no
  * longer matters or can no longer arrive. rail_atomic_ctl.c sends them. */
-#include "prov/rail/sched/rail_atomic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 void rail_atomic_init(struct tei_rail_peer *peer)
 {

@@ -5,7 +5,11 @@
 /* The tasks of atomic operations, for the messages of atomics
  * (rail_atomic_ctl.c). */
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "util/lock.h"
+
+struct rail_done;
+struct tei_err;
 
 /* Fills in an error of the peer, with the first rail that has a route to it. */
 void rail_atomic_err(const struct tei_rail_peer *peer, int code,
@@ -15,5 +19,28 @@ void rail_atomic_take(struct tei_rail_task *task) TEI_REQUIRES(rail_sched_held);
 /* Fails all tasks that were sent: their outcome can no longer be found out. */
 void rail_atomic_unknown(struct tei_rail_peer *peer, const char *why,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+
+void rail_atomic_init(struct tei_rail_peer *peer);
+
+/* Queues an atomic to be sent. */
+void rail_atomic_enqueue(struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Prepares the end of the task: if the atomic has not been sent, it never will
+ * be. */
+void rail_atomic_end(struct tei_rail_task *task)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Completes the task's error record during tear-down. */
+void rail_atomic_drop(struct tei_rail_task *task);
+
+/* Ends the atomics that were sent and not answered, because the peer is gone.
+ * Whether the peer has executed them is unknown. */
+void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
+		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+
+/* Stops waiting for the answers of ended tasks. They end as UNFENCED. */
+void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_ATOMIC_H */

@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completes, fails and drops slices and their tasks, and reports ended
  * tasks. */
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
-#include "util/hint.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 static void complete_count(struct tei_rail_peer_stats *s, enum tei_rail_end end)
 {

@@ -15,7 +15,20 @@
  *
  * No part of this runs unless there is a failure.
  */
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_announce.h"
+#include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_reopen.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
 
 void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
 {

@@ -5,9 +5,19 @@
  * spans at most as many local and remote entries as the rail accepts in one
  * operation.
  */
+
+#include <rdma/fi_rma.h>
 #include <stdlib.h>
 
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
 
 struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
 						uint32_t nremote)

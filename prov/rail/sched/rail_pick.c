@@ -10,8 +10,24 @@
  * the small ones.
  */
 #include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/sched/rail_select.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define PICK_MOST	64	/* entries of a queue that are for other rails
 				 * and are skipped */

@@ -1,8 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Posting: a lane with room takes slices and posts them to its endpoint. */
+
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
 
 static ssize_t post_write(struct rail_lane *lane, struct rail_slice *s,
 			  void **desc)

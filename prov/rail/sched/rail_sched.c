@@ -4,9 +4,24 @@
  * a lane with room takes slices from it (rail_pick.c, rail_slice.c,
  * rail_post.c).
  */
+
 #include <stdio.h>
 
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 /* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
 static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,

@@ -8,7 +8,21 @@
  * rail_retry.c retries, rail_sched.c has the public functions.
  */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_conn;
+struct rail_remote;
+struct rail_rkey;
+struct tei_err;
 
 #define RAIL_FAR_BYTES	(256u << 10)	/* far rails help with tasks
 					 * from this length on */
@@ -206,5 +220,67 @@ bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 /* Returns the number of bytes from local on that one operation can cover. */
 uint64_t rail_pick_local_room(const struct tei_rail_mr *mr, char *local,
 			      const struct rail *rail);
+
+#define RAIL_PEER_QUEUE_MAX	(1u << 20) /* tasks queued per peer */
+
+/* Takes a slice from the free list. Returns NULL if memory is short. */
+struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
+	TEI_REQUIRES(rail_sched_held);
+void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Cuts and posts slices until the lane is full or nothing is left. now: a
+ * recent time if the caller knows one, else 0. Returns true if anything was
+ * posted. */
+bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
+		     struct rail_done *done) TEI_REQUIRES(lane->lock);
+
+/* Handles the successful completion of a slice. */
+void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *slice,
+			 uint64_t now, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Handles a slice that failed with err (FI_E*) or whose lane was closed. The
+ * slice waits for a fence and is then posted again, on any rail. */
+void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
+			     int err, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Fails all slices in aborted, which were posted on a lane that has been
+ * closed. No lock is held. */
+void rail_slice_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
+
+/* Ends a task during tear-down, even if slices of it are posted. */
+void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
+		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+
+/* Stops waiting for the fences of ended tasks: their slices are dropped and the
+ * tasks end as UNFENCED. */
+void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Fails the slices and tasks that wait for the key of [addr, addr + len),
+ * because the peer refused it with code. */
+void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		       int code, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Fails the writes that wait for the key of [addr, addr + len), because the
+ * peer allows only reads of the region. */
+void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
+			  uint64_t len, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Handles the end of a fence of that remote rail for generations up to gen:
+ * slices that waited for this fence are posted again. */
+void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
+		       uint32_t gen, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Ends a task at once or, if slices of the task are posted, as soon as they
+ * have returned. Copies err. */
+void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
+		   enum tei_rail_end end, const struct tei_err *err,
+		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_SCHED_H */

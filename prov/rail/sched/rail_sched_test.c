@@ -3,11 +3,30 @@
  * Tests of the scheduler with two data planes in one process: "from" submits
  * tasks, "to" has the target memory.
  */
-#include "prov/rail/rail_test.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_peer_run.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
+
 
 #define SCHED_BIG	(32u << 20)
 #define SCHED_SMALL	1024u

@@ -20,8 +20,18 @@
  * sides have the same number of rails and no remote rail is nearer than the
  * others. peer->choice is then false, and rail_select_remote() is not called.
  */
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/sched/rail_select.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/lock.h"
 
 static uint8_t aim_rank(const struct rail_rkey *k,
 			const struct rail_remote *remote)

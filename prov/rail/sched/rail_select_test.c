@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Tests remote rail selection on data structures without real devices: each
  * side has four rails, all in one network. */
-#include "prov/rail/rail_test.h"
 
 #include <netinet/in.h>
+#include <rdma/fabric.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/rail_test.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/sched/rail_select.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define AIM_RAILS	4u
 

@@ -4,8 +4,18 @@
  * a slice, the throttling of bulk data while small requests are active, and the
  * division of the last bytes of a task among the rails.
  */
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "util/clock.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define SHARE_NS	(250 * TEI_NS_PER_US) /* target duration of a slice */
 /*

@@ -4,10 +4,26 @@
  * lane has room. So a faster rail takes more slices, and the speed of the rails
  * need not be estimated.
  */
+
 #include <stdlib.h>
 
 #include "prov/rail/conn/rail_cache.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 static int slice_grow(struct tei_rail_dp *dp)
 {

@@ -4,13 +4,32 @@
  * posted to a device: the test completes one slice after the other, as a wire
  * would.
  */
-#include "prov/rail/rail_test.h"
 
+#include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/health/rail_health.h"
+#include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_key.h"
+#include "prov/rail/conn/rail_pair.h"
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_conn_struct.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_window.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_test.h"
 #include "prov/rail/sched/rail_sched.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/settings.h"
 
 #define SLICE_KIB	UINT64_C(1024)
 #define SLICE_MIB	(UINT64_C(1) << 20)

@@ -16,10 +16,14 @@
  * - Message numbers start at the current time in nanoseconds. So if a peer
  *   object is freed and created again, its numbers continue above the old ones.
  */
+
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/wire/rail_auth.h"
 #include "prov/rail/wire/rail_wire.h"
+#include "util/secret.h"
 
 /* How far a message number may be behind the newest one. This is one word less
  * than the table holds, because the newest word is only partly filled. */

@@ -4,11 +4,27 @@
  * with different ones or with none, and messages that are recorded, altered and
  * replayed.
  */
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/core/rail.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/peer/rail_hello_msg.h"
+#include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/rail_dispatch.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_auth.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/secret.h"
+
 
 struct auth_rig {
 	struct test_plane one, two;

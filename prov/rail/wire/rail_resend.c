@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* When a message is sent again: after -FI_EAGAIN, or without an answer. */
+
+#include <rdma/fi_errno.h>
+
+#include "prov/rail/core/rail_peer_state.h"
+#include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/wire/rail_resend.h"
+#include "util/clock.h"
 
 #define RESEND_MAX_NS	(250 * TEI_NS_PER_MS)
 #define RESEND_AGAIN_MAX_NS	(50 * TEI_NS_PER_MS)

@@ -4,7 +4,12 @@
 
 /* The times at which messages are sent again. */
 
-#include "prov/rail/rail_int.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "util/clock.h"
+#include "util/lock.h"
 
 /* First intervals of retries, which grow: after -FI_EAGAIN; for an unanswered
  * request; for requests to a silent and unused peer. */

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The parts that messages of the peer protocol have in common: the header, and
  * addresses. */
+
 #include <string.h>
 
-#include "prov/rail/rail_int.h"
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
 
 void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 		    uint8_t *buf, enum rail_msg_type type, uint16_t flags)

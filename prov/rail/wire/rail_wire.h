@@ -80,8 +80,12 @@
 
 #include <endian.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+struct tei_rail_addr;
+struct tei_rail_peer;
 
 #define RAIL_WIRE_MAGIC		0x3150524du	/* "MRP1" */
 #define RAIL_WIRE_VERSION	4
@@ -249,5 +253,39 @@ static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
 	if (memchr(dst, 0, n))
 		w->bad = true;
 }
+
+enum rail_msg_type {
+	RAIL_MSG_HELLO = 1,  /* our rail table; flag: a reply is wanted */
+	RAIL_MSG_REFUSE = 2, /* refuses a hello: enum rail_refusal */
+	RAIL_MSG_KEY_REQ = 3,
+	RAIL_MSG_KEY_REP = 4,
+	RAIL_MSG_FENCE = 5,
+	RAIL_MSG_FENCED = 6,
+	RAIL_MSG_REVOKE = 7,
+	RAIL_MSG_REVOKED = 8,
+	RAIL_MSG_NOTIFY = 9,
+	RAIL_MSG_BYE = 10,
+	RAIL_MSG_ATOMIC = 11,
+	RAIL_MSG_ATOMIC_REP = 12,
+	RAIL_MSG_USER = 13, /* the bytes of tei_rail_send */
+	RAIL_MSG_PING = 14, /* asks for a sign of life, or probes a pair */
+	RAIL_MSG_PONG = 15,
+	RAIL_MSG_REVERSE = 16, /* reverse path for RAIL_MSG_USER */
+	RAIL_MSG_NOTE_ACK = 17,
+	RAIL_MSG_BYTES = 18, /* totals of the sender: rail_served.h */
+};
+
+/* Starts a message in buf, which has RAIL_MSG_MAX bytes: writes the header. */
+void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
+		    uint8_t *buf, enum rail_msg_type type, uint16_t flags);
+
+/* Completes the header. Returns the length of the message, 0 if it did not
+ * fit. */
+size_t rail_msg_end(struct rail_wire *w);
+
+/* Write and read a fabric address. rail_msg_get_addr returns false if the
+ * address is missing or truncated. Any thread. */
+void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *addr);
+bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *addr);
 
 #endif /* TEI_PROV_RAIL_WIRE_RAIL_WIRE_H */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "prov/rail/rail_test.h"
-#include "prov/rail/wire/rail_wire.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "prov/rail/rail_test.h"
+#include "prov/rail/wire/rail_wire.h"
+
 
 /* Returns a cursor over a buffer of exactly len bytes, so that a sanitizer
  * detects an access beyond its end. */

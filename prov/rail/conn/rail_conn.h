@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CONN_RAIL_CONN_H
+#define TEI_PROV_RAIL_CONN_RAIL_CONN_H
+
+/* Connections and routes, and the report of lost connections. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_conn;
+struct rail_remote;
+struct rail_tx;
+
+/* Returns the connection of this lane to that remote rail, or NULL before
+ * rail_conn_table. */
+struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
+				struct rail_lane *lane, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if the connection has an address handle for the current
+ * generations. The lane's lock is held too. */
+bool rail_conn_is_ready(const struct tei_rail_peer *peer,
+			const struct rail_conn *conn,
+			const struct rail_lane *lane, uint16_t remote)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Gives the connection an address handle for the current generations. gen:
+ * generation of the remote rail for which a slice was cut, 0: any. Returns 0,
+ * -FI_EAGAIN if the remote rail no longer has generation gen, or another
+ * -FI_E*. */
+int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
+		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
+	TEI_REQUIRES(lane->lock);
+
+/* Blocks posts to the connection for a while after a post has returned
+ * -FI_EAGAIN. busy: slices are posted on the connection, so the reason was a
+ * full queue. Returns true if the connection has been connecting for a
+ * suspiciously long time. */
+bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy);
+
+/* Returns true if the connection appears to be up. Checks the connection's
+ * sockets, because the loss of an idle connection causes no completion. */
+bool rail_conn_lives(struct rail_lane *lane, struct rail_conn *conn)
+	TEI_REQUIRES(lane->lock);
+
+/* Returns the index of a local rail that can reach addr, or -1. */
+int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr);
+
+/* Returns the remote rail for the next slice of a local rail, or -1. */
+int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Allocates the connections of every pair of rails and chooses the routes.
+ * Called by the thread or during set-up. */
+int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
+
+/* Returns how well a local rail can reach a remote rail: 0 not at all or only a
+ * hint, 1 perhaps, through a router, 2 same network, 3 same address. */
+int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote);
+
+/* Returns what rail_conn_fit returns, but also for a hint. */
+int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote);
+
+/* Decides whether remote rails must be selected per slice (rail_select_remote).
+ * Must be called whenever routes or ranks have changed. */
+void rail_select_table(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Chooses the routes again after a pair has failed or recovered: the affected
+ * local rails are routed to another remote rail, or back to their usual one. */
+void rail_conn_reroute(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/*
+ * Returns an off-route remote rail that the local rail might reach, for
+ * messages; turn selects one in rotation. A doubtful pair
+ * (rail_health_doubtful) is returned only if all other pairs are doubtful as
+ * well: it may then be the only way for the fence. Returns -1 if there is none.
+ */
+int16_t rail_conn_other(const struct tei_rail_peer *peer,
+			const struct rail *rail, uint32_t turn)
+	TEI_REQUIRES(rail_sched_held);
+void rail_conn_free_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/* rail_conn_take counts a slice on the connection for which it was cut;
+ * rail_conn_reverse removes the slice from the count when it has completed,
+ * failed or could not be posted. */
+void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
+	TEI_REQUIRES(rail_sched_held);
+void rail_conn_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+
+/* Do what rail_conn_take and rail_conn_reverse do, for a message.
+ * rail_conn_sent allows tx->conn to be NULL. */
+void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
+	TEI_REQUIRES(rail_sched_held);
+void rail_conn_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
+
+/*
+ * Records that a connection to the peer over the rail was lost or could not be
+ * established. A log line for all rails is written a little later
+ * (rail_loss.c).
+ */
+void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
+		   int prov, const char *text)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if the next log line of rail_loss.c reports a lost connection of
+ * this rail. */
+bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_CONN_RAIL_CONN_H */

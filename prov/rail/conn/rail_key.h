@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CONN_RAIL_KEY_H
+#define TEI_PROV_RAIL_CONN_RAIL_KEY_H
+
+/* Remote keys: requested, received and revoked. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_op.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_rkey_part;
+
+/* A raw key, mapped for one local rail. */
+struct rail_raw {
+	uint16_t rail;			/* index of the local rail */
+	uint16_t part;			/* index into part of the rail_rkey */
+	uint64_t key64;
+};
+
+/* A remote key: the keys of a peer's region, or of a part of a region, for each
+ * of the peer's rails. Guarded by dp->sched. */
+struct rail_rkey {
+	struct tei_list link;		/* in peer->keys */
+	struct rail_rkey *same;		/* next in the bucket
+					 * of peer->key_ids */
+	struct rail_raw *raw;
+	uint32_t nraw;
+	uint64_t base, len, id;
+	uint32_t slices;		/* unfinished slices that use the remote
+					 * key */
+	bool read_only;			/* the region must not be written */
+	bool revoked;			/* the peer has revoked the key, so it
+					 * is not in peer->rkeys; freed when
+					 * slices is 0 */
+	uint16_t nparts;
+	struct rail_rkey_part {
+		uint16_t rail_id;	/* index of the rail at the peer */
+		uint8_t rank;		/* rank of the rail for the memory at
+					 * the peer; 0: preferred */
+		uint8_t key_len;
+		uint8_t key[RAIL_KEY_MAX];
+		uint64_t key64;		/* the key as a number,
+					 * unless it is raw */
+		uint64_t offset;	/* offset of base in the peer's
+					 * registration */
+	} part[];
+};
+
+/* The revoked keys of one region that slices still use. */
+struct rail_draining {
+	uint64_t id;			/* id of the region */
+	uint32_t keys;
+	bool answer;			/* REVOKED must be sent when keys
+					 * reaches 0 */
+};
+
+/* Returns the remote key whose range contains addr, or NULL. */
+struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if keys for the whole range are known, for reading or for
+ * writing. */
+bool rail_key_covers(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
+		     bool read)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Does what rail_key_covers does, and requests the first missing key. */
+bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
+			     uint64_t len, bool read)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Maps a raw key for one of our rails. Returns false on failure. */
+bool rail_key_raw(struct rail_rkey *key, uint16_t part,
+		  const struct rail *rail, uint64_t *key64)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Unmaps all raw keys of the rail before its domain is closed. */
+void rail_key_unmap(struct rail *rail);
+
+/* Adds a key that the peer has sent, and takes ownership of it. Returns false
+ * if memory is short; the key is then freed. */
+bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Withdraws the keys of a region that the peer revokes. REVOKED is sent when no
+ * slice uses these keys any longer. */
+void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Revokes our region at the peer. Returns 0 or TEI_ERR_MEMORY. */
+int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Handles REVOKED: the peer has drained our region. */
+void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Schedules a REVOKED to the peer for that region. */
+void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Records that the process was given the key of the region. Returns 0 or
+ * TEI_ERR_MEMORY. */
+int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Removes a process from the key holders of all regions. sure: the process
+ * certainly holds no key any longer; otherwise it may still hold keys, but the
+ * data plane no longer knows it. */
+void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
+			  bool sure) TEI_REQUIRES(rail_sched_held);
+
+/* Requests the keys of the range with KEY_REQ. */
+void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Releases a slice's use of the key. */
+void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Withdraws all keys of the peer. */
+void rail_key_drop_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Frees all keys during tear-down, used or not. */
+void rail_key_free_all(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_CONN_RAIL_KEY_H */

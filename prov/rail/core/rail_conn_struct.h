@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_CONN_STRUCT_H
+#define TEI_PROV_RAIL_CORE_RAIL_CONN_STRUCT_H
+
+/* A connection: a tx lane and a remote rail. */
+
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/clock.h"
+#include "util/list.h"
+
+struct rail_cache_slot;
+struct tei_rail_peer;
+
+#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which a
+						       * connection attempt
+						       * counts as recent */
+
+/* A socket of a provider. The descriptor number may be reused by another file,
+ * so the inode is remembered too. */
+struct rail_socket {
+	int fd;				/* -1: unknown */
+	unsigned long ino;
+};
+
+/*
+ * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
+ * of the tx lane share the connection; it always belongs to the active slot.
+ */
+struct rail_conn {
+	/* fixed */
+	struct tei_rail_peer *peer;
+	uint16_t remote;		/* index into peer->remotes */
+
+	/* guarded by the lock of the active lane */
+	uint32_t lane_gen, remote_serial; /* generation and remote serial that
+					   * fi_addr is valid for */
+	fi_addr_t fi_addr;
+	bool ready;			/* fi_addr is valid */
+	bool used;			/* something was posted to fi_addr */
+	bool cut;			/* the provider's connection of lane_gen
+					 * was cut, and the provider may not
+					 * have closed it yet */
+	struct rail_socket old;		/* cut: its socket, if known */
+	uint64_t old_ns;		/* cut: start of the wait until the
+					 * provider has closed it, 0: not
+					 * waiting */
+	bool connected;			/* an operation has completed on this
+					 * connection */
+	bool excluded;			/* excluded: just cut because of the
+					 * peer, so that errors are not counted
+					 * against the rail */
+	bool blocked_now;		/* a post of the current bundle has
+					 * returned -FI_EAGAIN */
+	uint32_t posted;		/* slices posted on the
+					 * lane of lane_gen */
+	uint64_t moves;			/* atomic: progress counter: incremented
+					 * when a slice completes, or is posted
+					 * on the idle connection */
+	uint64_t check_moves, check_ns; /* thread: value of moves at the last
+					 * change that a check has seen, and the
+					 * time of that check, */
+	uint64_t looked_ns;		/* time of the check that found moves
+					 * unchanged, */
+	struct rail_conn *check_next;	/* and next entry in the list of that
+					 * check (rail_stall.c) */
+	uint64_t blocked_ns;		/* no post before this
+					 * time, 0: no limit */
+	uint64_t since_ns;		/* start of connecting,
+					 * 0: not connecting */
+	uint64_t asked_ns;		/* time of the last message, 0: none */
+	uint32_t backoff_us;
+	uint32_t failed_attempts; /* atomic: failed attempts: lanes that
+				   * were renewed because this connection
+				   * did not connect; set to 0 when it
+				   * connects */
+
+	bool suspect;			/* atomic: a send has found that the
+					 * connection does not come up; the
+					 * progress thread was not notified */
+
+	/* guarded by dp->sched */
+	uint32_t inflight;		/* slices cut for the connection and not
+					 * yet returned */
+	uint64_t bytes;			/* payload of those slices */
+	uint64_t bulk_bytes;		/* the bulk part of bytes */
+	uint32_t took_in;		/* last accounting round (rail->turn) in
+					 * which the connection took bulk data,
+					 * 0: none */
+	uint32_t room;			/* slices that the provider accepts at a
+					 * time, 0: unknown */
+	uint32_t fits;			/* slices cut since room was set */
+	uint32_t msgs;			/* messages sent and not completed */
+	struct rail_cache_slot *slot;	/* place in the endpoint
+					 * cache, or NULL */
+	struct rail_cache_slot *leaving; /* entry of the evicted connection that
+					  * is to be closed, or NULL */
+	struct tei_list wait_link;	/* in rail_cache.waiting, or unlinked */
+};
+
+/* Increments the progress counter, because a slice was posted on the idle
+ * connection, or a slice has completed. The lane's lock is held. */
+static inline void rail_conn_moved(struct rail_conn *conn)
+{
+	__atomic_store_n(&conn->moves, conn->moves + 1, __ATOMIC_RELAXED);
+}
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_CONN_STRUCT_H */

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_DP_H
+#define TEI_PROV_RAIL_CORE_RAIL_DP_H
+
+/*
+ * The data plane object and its locks. docs/GLOSSARY.md defines the terms,
+ * docs/LOCKING.md the order of dp->admin, lane->lock and dp->sched.
+ *
+ * In comments on fields, "thread:" marks a field that only the progress thread
+ * uses, "atomic:" a field that is also read without the lock that guards its
+ * changes, and "fixed:" a field that never changes after initialization. "The
+ * thread" in comments on functions is the progress thread of the data plane; a
+ * comment that ends with "The thread." says that only this thread may call the
+ * function.
+ *
+ * Only the progress thread runs the control state machines (hello, keys, fence,
+ * revocation). State of these machines that other threads read is guarded by
+ * dp->sched.
+ */
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+#include "util/secret.h"
+
+struct rail;
+struct rail_notify_memory;
+struct rail_slice_chunk;
+
+#define RAIL_FAILED_MAX		8	/* names of devices that could not be
+					 * opened, remembered so that each
+					 * failure is logged once */
+
+/*
+ * Counts the notifications that are queued for the owner of the data plane or
+ * are being assembled. Guarded by dp->sched.
+ */
+struct rail_notify_budget {
+	uint64_t bytes;			/* bytes of notifications that are held,
+					 * reserved or being assembled */
+	uint32_t notes;
+	struct tei_list parts;		   /* rail_notify_part.link:
+					    * longest idle first */
+	struct tei_list waiting;	   /* rail_notify_recv.wait_link:
+					    * longest wait first */
+	struct rail_notify_memory *memory; /* sessions of freed peers
+					    * (rail_notify_recv.c), or NULL */
+	bool shut;			   /* set by tei_rail_notify_stop */
+	bool closed;			/* tear-down: no waiting
+					 * peer gets room */
+	struct tei_log_repeat full_repeat;
+	struct tei_log_limit lost_limit;
+};
+
+#define RAIL_PEER_HASH	1024
+
+/* Approximate accounting of polls by callers: if two callers poll at once, one
+ * may not be counted. All fields are atomic. */
+struct rail_polls {
+	uint64_t calls;
+	uint64_t took_ns;		/* total duration of the polls */
+	uint64_t since_ns;		/* start of the poll
+					 * in progress, or 0 */
+};
+
+/* A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close. */
+struct tei_rail_dp {
+	/* fixed */
+	const struct tei_settings *settings;
+	const struct tei_rail_ops *ops;
+	void *arg;
+	uint64_t incarnation;
+	char name[256];
+	bool signs;			/* messages are signed
+					 * with a shared secret */
+	bool back;			/* reverse-path sends are
+					 * wanted (rail_reverse.c) */
+	bool reports;			/* peers get the totals of moved
+					 * bytes (rail_served.h) */
+	uint64_t info_flags;		/* for fi_getinfo */
+	uint16_t port;			/* port of the first rx lanes, 0: any */
+	uint32_t next_port;		/* atomic: next index in the range of
+					 * MOONRAIL_DATA_PORTS */
+	struct tei_rail_mr *placeholder; /* placeholder region for unregistered
+					  * local memory, or NULL */
+	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
+	struct tei_mac_key auth;
+	int wake_fd;
+	pthread_t thread;
+	cpu_set_t cpus;			/* CPUs on which the thread may run */
+	bool thread_started;
+	bool stop;			/* atomic: the thread must end */
+	bool quiet;			/* atomic: ops->resolve,
+					 * ops->rails_changed and
+					 * ops->devices_changed are
+					 * no longer called */
+
+	struct tei_mutex admin;		/* held while rails are opened and
+					 * memory is registered */
+	struct rail *rails[TEI_RAIL_MAX]; /* an entry never changes
+					   * once it is set */
+	uint32_t nrails;		/* atomic */
+	const struct tei_topo *topo;	/* guarded by admin */
+	struct {			/* guarded by admin: devices that
+					 * could not be opened; repeated
+					 * failures are not logged */
+		char name[RAIL_FAILED_MAX][64];
+		uint32_t n;
+	} failed;
+	uint64_t devices_seen;		/* guarded by admin: hash of the
+					 * interfaces at the last
+					 * tei_rail_dp_devices_changed */
+	bool warned_full;		/* guarded by admin: a refresh has
+					 * logged that no rail is left */
+
+	struct tei_mutex sched;		/* guards the fields below */
+	struct tei_rail_mr **mrs;	/* sorted by address; changed only while
+					 * dp->admin is held too */
+	struct tei_list revoking;	/* tei_rail_mr whose keys
+					 * are being revoked */
+	struct tei_rail_mr **mrs_mem;	/* allocation that contains
+					 * mrs, mrs_cap entries */
+	uint32_t nmrs, mrs_cap;
+	uint64_t mr_next_id;
+	uint64_t sessions;		/* last session given to a peer */
+	uint32_t key_epoch;		/* incremented by every revocation */
+	pthread_cond_t cond;		/* signaled after revocations,
+					 * warm-up and drains */
+	uint32_t table;			/* version of our rail table */
+	struct tei_list peers;		/* longest silent
+					 * first, approximately */
+	uint64_t bye_ns;		/* time limit for sending BYE; the same
+					 * time again is the limit for its
+					 * completion */
+	uint64_t stuck_ns;		/* time without progress of a task and
+					 * of the rail that it names, after
+					 * which the task may use any rail */
+	uint64_t probe_ns;		/* silence after which an unused peer is
+					 * pinged; the peer is dropped after
+					 * another third of this time */
+	uint32_t npeers;
+	struct tei_log_limit peer_limit;
+	uint32_t nstrangers;		/* unauthenticated peers;
+					 * not among npeers */
+	uint32_t strangers_ever;
+	uint64_t unauthenticated_next_ns;
+	struct tei_list hash[RAIL_PEER_HASH];
+	struct tei_list attn;		/* peers whose state
+					 * machines must run */
+	struct tei_list active;		/* peers with slices to post */
+	uint32_t nactive;		/* atomic */
+	bool stirred;			/* tasks were submitted since the last
+					 * check of the progress thread */
+	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */
+	uint32_t nlive;			/* atomic: unfinished
+					 * tasks of all peers */
+	uint32_t nheld;			/* atomic: unfinished tasks, and
+					 * finished tasks not yet handed back to
+					 * the caller */
+	struct tei_list slices;		/* free slices */
+	struct rail_slice_chunk *chunks;
+	uint32_t nfencing;		/* atomic: regions that
+					 * wait for a fence */
+	uint64_t attn_next_ns;		/* atomic: time at which the next
+					 * peer in attn is due */
+	struct tei_list faults;		/* rail_health.h */
+	uint64_t probe_seq;		/* number of the newest probe */
+	struct rail_notify_budget notes;
+
+	/* atomic: */
+	struct rail_polls polls;	/* polls of tx lanes by callers */
+	struct rail_polls rx_polls;	/* polls that included the rx lanes */
+	uint32_t nseekers;		/* resolvers */
+	uint32_t app_driving;		/* callers that poll in a loop */
+	uint32_t dozing;		/* callers that sleep until tasks end */
+	uint64_t rests_ns;		/* end of the progress thread's current
+					 * long sleep, 0: it does not sleep
+					 * long */
+	bool thread_trusts;		/* the thread sleeps and leaves lanes to
+					 * callers that poll */
+	uint32_t turn;			/* index of the rail that is offered
+					 * work first */
+	bool wake_pending;
+	uint64_t open_ns;		/* recent time to open a lane, ns */
+	uint32_t nfaults;
+	bool health_soon;		/* a probe was answered: run
+					 * the health checks */
+	bool reopened;			/* a lane has been reopened */
+	bool off_route;			/* an off-route connection has a
+					 * place in a cache */
+
+	/* thread: */
+	int link_fd;			/* -1: none */
+	uint64_t link_next_ns;		/* next check of links that are down */
+	uint64_t devices_next_ns;	/* without link_fd: next call of
+					 * ops->devices_changed */
+	uint64_t health_ns;		/* last health check */
+	uint64_t tidy_ns;		/* no check of off-route
+					 * connections before this */
+	uint64_t silent_next_ns;	/* no rail_renew_silent before this */
+	uint64_t probe_next_ns;
+	uint32_t probing;		/* rails whose probe endpoint is open */
+};
+
+/*
+ * Stands for dp->sched in clang's lock analysis, which cannot see that peer->dp
+ * and lane->rail->dp are one object. Used in annotations only, never defined.
+ */
+extern struct tei_mutex rail_sched_held;
+
+static inline void rail_sched_enter(struct tei_rail_dp *dp)
+	TEI_ACQUIRE(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_lock(&dp->sched);
+}
+
+static inline void rail_sched_leave(struct tei_rail_dp *dp)
+	TEI_RELEASE(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_unlock(&dp->sched);
+}
+
+/* Waits on dp->cond for up to timeout_ns. */
+static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
+	TEI_REQUIRES(rail_sched_held) TEI_NO_TSA
+{
+	tei_mutex_wait(&dp->cond, &dp->sched, timeout_ns);
+}
+
+/* Makes the thread run its peers and checks soon. Any thread. */
+void rail_progress_wake(struct tei_rail_dp *dp);
+
+/* Wakes the thread from a long sleep, because something was posted and must be
+ * checked for stalls. Any thread. */
+void rail_progress_stir(struct tei_rail_dp *dp);
+
+/* Wakes the threads that wait on dp->cond. */
+void rail_progress_signal(struct tei_rail_dp *dp);
+
+/* Records the start of a poll by a caller. */
+static inline void rail_polls_begin(struct rail_polls *polls, uint64_t now)
+{
+	__atomic_store_n(&polls->since_ns, now, __ATOMIC_RELAXED);
+}
+
+/* Counts a poll that took no measurable time. */
+static inline void rail_polls_count(struct rail_polls *polls)
+{
+	uint64_t calls = __atomic_load_n(&polls->calls, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&polls->calls, calls + 1, __ATOMIC_RELAXED);
+}
+
+/* Counts a poll that began at the time from. */
+static inline void rail_polls_end(struct rail_polls *polls, uint64_t from,
+				  uint64_t now)
+{
+	uint64_t took = __atomic_load_n(&polls->took_ns, __ATOMIC_RELAXED);
+
+	rail_polls_count(polls);
+	__atomic_store_n(&polls->took_ns, took + now - from, __ATOMIC_RELAXED);
+	__atomic_store_n(&polls->since_ns, 0, __ATOMIC_RELAXED);
+}
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_DP_H */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_FAILURE_H
+#define TEI_PROV_RAIL_CORE_RAIL_FAILURE_H
+
+/* Texts and hints of errors of a provider, and the last error of a peer. */
+
+#include "prov/rail/core/rail_dp.h"
+#include "util/lock.h"
+
+struct rail;
+struct tei_err;
+
+/*
+ * Returns the provider's text if it says more about the error err (FI_E*) than
+ * err itself, otherwise "". Sets *prov, the provider's code, to 0 if the code
+ * is an errno that has nothing to do with a connection, such as ENOENT.
+ */
+const char *rail_prov_text(int err, int *prov, const char *text);
+
+/* Returns a hint: what the user can do about the error fi_err (FI_E*), "" for
+ * 0. */
+const char *rail_failure_hint(int fi_err);
+
+/* Stores the provider's error of a failed slice in peer->last_failure. */
+void rail_peer_remember_failure(struct tei_rail_peer *peer,
+				const struct rail *rail, int err, int prov,
+				const char *text) TEI_REQUIRES(rail_sched_held);
+
+/* Copies the last error remembered by rail_peer_remember_failure into the error
+ * record of a task. */
+void rail_peer_last_failure(const struct tei_rail_peer *peer,
+			    struct tei_err *err) TEI_REQUIRES(rail_sched_held);
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_FAILURE_H */

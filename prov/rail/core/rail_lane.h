@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_LANE_H
+#define TEI_PROV_RAIL_CORE_RAIL_LANE_H
+
+/*
+ * Lanes: libfabric endpoints with their queues.
+ *
+ * Tx lanes post RMA and send messages. Rx lanes receive, and only the progress
+ * thread opens and closes them. Another thread that polls an rx lane handles
+ * only user messages, which are for the owner of the data plane, and defers all
+ * other messages to the progress thread. A contact lane belongs to a domain
+ * without registrations, so no RMA can land through it. A process sends replies
+ * over its own tx lane. User messages are the exception: an rx lane may send
+ * them to a tx lane (peer/rail_reverse.c).
+ */
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_op.h"
+#include "prov/rail/tei_rail.h"
+#include "util/list.h"
+#include "util/lock.h"
+
+struct rail;
+struct tei_err;
+
+#define RAIL_MSG_MAX		16384	/* bytes of a peer message,
+					 * header included */
+#define RAIL_RX_DEPTH		64	/* receives posted on
+					 * a receiving lane */
+#define RAIL_RX_SIZE		((size_t)RAIL_RX_DEPTH * RAIL_MSG_MAX)
+#define RAIL_CQ_BATCH		32	/* completions read at a time */
+#define RAIL_LANE_SLOTS		2	/* one active and one retired lane */
+
+enum rail_lane_state {
+	RAIL_LANE_CLOSED,	/* no endpoint */
+	RAIL_LANE_ACTIVE,
+	RAIL_LANE_RETIRING,	/* retired: drains or is being closed; takes no
+				 * new work */
+};
+
+/*
+ * State of a lane that a closer thread closes while the progress thread
+ * continues its work (rail_closing.c). Embedded in the lane and guarded by its
+ * lock, except that fid belongs to the closer thread until `over` is set.
+ */
+#define RAIL_LANE_FIDS	8
+
+struct rail_closing {
+	struct fid *fid[RAIL_LANE_FIDS];
+	pthread_t closer;
+	bool started;			/* closer is running, or has ended and
+					 * was not joined yet */
+	bool under_way;			/* atomic: begun, and
+					 * not collected yet */
+	bool over;			/* atomic: everything has been closed */
+};
+
+/*
+ * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail. The
+ * progress thread opens and closes it, or the thread that sets up or tears down
+ * the data plane. Each opening has a new generation.
+ */
+struct rail_lane {
+	struct rail *rail;		/* fixed */
+	bool is_rx;			/* fixed: an rx lane */
+	bool first;			/* fixed: a contact lane;
+					 * target is set as well */
+	uint16_t index;			/* fixed: lane number on the rail */
+
+	struct tei_mutex lock;		/* guards the fields below */
+	enum rail_lane_state state;	/* atomic */
+	uint32_t gen;			/* atomic: lane generation */
+	struct fid_fabric *fabric;	/* own fabric; NULL: the lane uses the
+					 * rail's fabric */
+	struct fid_domain *domain;	/* own domain; NULL: the lane uses the
+					 * rail's domain */
+	struct fid_wait *wait;		/* separate wait object of the CQ; NULL:
+					 * the CQ has its own */
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_eq *eq;
+	struct fid_cntr *cntr;		/* rx lane without wait_fd: counts
+					 * remote reads and writes; or NULL */
+	uint64_t cntr_seen;
+	int wait_fd;			/* descriptor to poll, or -1 */
+	struct tei_rail_addr addr;
+	struct tei_list posted;		/* list of rail_slice.link */
+	/* atomic: */
+	uint32_t inflight;		/* slices posted */
+	uint64_t inflight_bytes;
+	uint64_t tx_bytes, rx_bytes, slices; /* completed since the
+					      * lane was created */
+
+	uint64_t drained_ns;		/* RETIRING: time at which the lane is
+					 * closed even if operations are still
+					 * posted */
+	uint64_t busy_ns;		/* start of the current
+					 * measuring interval */
+	uint64_t served;		/* bytes completed since busy_ns */
+	bool whole;			/* the lane was idle before busy_ns */
+	uint64_t served_ns;		/* time of the last completion */
+	uint64_t posts;			/* slices posted since the
+					 * lane was created */
+	uint64_t mark_posts, mark_ns;	/* value of posts at time mark_ns */
+	uint64_t stuck_posts;		/* posts up to this number have not
+					 * completed for a long time */
+	uint64_t stuck;			/* bytes of the posts up to stuck_posts
+					 * that are still posted */
+	uint64_t stuck_bulk;		/* the bulk part of stuck */
+	struct rail_slice *alone;	/* slice that was posted on the idle
+					 * lane, or NULL; never dereferenced */
+	uint64_t alone_ns;		/* time at which alone was posted */
+	uint32_t msgs;			/* atomic: messages sent
+					 * and not completed */
+	uint64_t settle_ns;		/* atomic: after the loss of a
+					 * connection, time until which the lane
+					 * is polled; 0: no loss */
+	bool kick;			/* atomic: poll request: the holder of
+					 * the lock must poll once more */
+	bool visited;			/* rx lane: the application polls it */
+	bool receives;			/* atomic: tx lane: a BACK was sent, so
+					 * peers may send user messages to this
+					 * lane */
+	struct tei_list deferred;	/* rx lane: list of rail_deferred, the
+					 * deferred control messages */
+	uint32_t naside;		/* atomic: entries of aside */
+	bool link_cut;			/* thread: the lane's connections were
+					 * cut when the link went down */
+	struct rail_slice *check_head;	/* rail_stall.c: oldest posted slice
+					 * at the last check */
+	uint64_t check_moves;		/* progress counter of the connection of
+					 * check_head at the last check */
+	struct rail_closing closing;
+	struct rail_rx *rx;		/* receive buffers, or NULL */
+	struct rail_rx *rx_idle;	/* receive buffers
+					 * that are not posted */
+	void *rx_mem;
+	struct fid_mr *rx_mr;
+};
+
+/*
+ * A message that a caller has read from an rx lane and that the progress thread
+ * must handle. Owned by the lane.
+ */
+struct rail_deferred {
+	struct tei_list link;
+	uint32_t len;
+	uint8_t buf[];
+};
+
+/* A receive buffer. Owned by the lane and guarded by its lock. */
+struct rail_rx {
+	struct rail_op op;
+	uint8_t *buf;
+	struct rail_rx *next;		/* in lane->rx_idle */
+};
+
+void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
+		    uint16_t index);
+
+/* Opens the endpoint with a new generation. On failure nothing stays open. */
+int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
+	TEI_REQUIRES(lane->lock);
+
+/* Reads the CQ and posts as many slices as there is room for. Returns true if
+ * anything happened. */
+bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+
+/* Returns true if the lane has receive buffers. The result is the same in the
+ * lane's whole life. */
+bool rail_lane_receives(const struct rail_lane *lane);
+
+/* Returns true if the lane's descriptor will report everything that arrives
+ * from now on, so that a thread may sleep on it. Returns false if something has
+ * arrived. */
+bool rail_lane_sleep_ready(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* Returns the fabric of the lane's queues. lane->lock is held. */
+struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
+
+/* Reads and discards the events of the EQ; logs errors. */
+void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* Closes the lane; waits if a closer thread is already closing it. Slices still
+ * posted are moved to aborted. */
+void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock);
+
+/* Starts a closer thread that closes the lane. From now on the lane has no
+ * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
+void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* Returns true if the closing of the lane has begun and its end was not
+ * collected yet. Any thread. */
+bool rail_closing_under_way(const struct rail_lane *lane);
+
+/* Collects the end of a closing. Returns true if the closer thread has
+ * finished: the lane is then CLOSED, and slices still posted are moved to
+ * aborted. The closer thread wakes the progress thread when it has finished. */
+bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
+	TEI_REQUIRES(lane->lock);
+
+/* Sets close-on-exec on the descriptors of a lane that has just been opened. */
+void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+
+/* Sets close-on-exec on descriptors that the lane has opened since, and returns
+ * their number. */
+uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
+
+/* Lets every active lane cut and post slices, in the calling thread. now: as
+ * above. */
+void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
+
+/* Polls the lane unless another thread does. Returns true if anything
+ * happened. */
+bool rail_lane_run(struct rail_lane *lane);
+
+/* Offers new work to the lane: cuts and posts it, or makes the thread that
+ * holds the lane's lock poll once more. now: as above. */
+void rail_lane_kick(struct rail_lane *lane, uint64_t now);
+
+/* Returns true if the lane is open and takes work. The answer may be outdated
+ * at once. Any thread. */
+bool rail_lane_active(const struct rail_lane *lane);
+
+#define RAIL_PORT_TRIES	8	/* attempts while other
+				 * processes take the ports */
+
+/* Returns true if MOONRAIL_DATA_PORTS is set and applies to the lane's rail. */
+bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);
+
+/* Sets the source port of info to a free one. Returns 0 or -FI_EADDRNOTAVAIL. */
+int rail_ports_set(const struct rail_lane *lane, struct fi_info *info);
+
+/* Returns true if opening the lane failed because its port was taken meanwhile,
+ * and another port must be tried. */
+bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries);
+
+/* Writes a hint if opening a lane failed because no port was free. */
+void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
+		     size_t len);
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_LANE_H */

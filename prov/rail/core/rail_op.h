@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_OP_H
+#define TEI_PROV_RAIL_CORE_RAIL_OP_H
+
+/*
+ * Operations that are posted to a provider: slices, and the collection of what
+ * ends or arrives while a lock is held.
+ *
+ * A slice is posted a second time only after its first posting was fenced. So
+ * no slice is in flight twice, and COMPLETED needs no further proof. A slice no
+ * longer touches local memory once its completion (good or bad) was read, or
+ * once the lane that carried it was closed.
+ *
+ * A task ends only when none of its slices is posted or awaits a fence, or when
+ * the data plane has stopped waiting for the fence. In the latter case the task
+ * ends as UNFENCED.
+ */
+
+#include <rdma/fabric.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/list.h"
+
+struct rail_conn;
+struct rail_lane;
+struct rail_rkey;
+struct tei_rail_dp;
+struct tei_rail_mr;
+struct tei_rail_peer;
+struct tei_rail_task;
+struct tei_rail_task_ext;
+
+#define RAIL_BUNDLE		16	/* slices cut under one
+					 * lock acquisition */
+#define RAIL_IOV_MAX		16	/* iov entries of one operation */
+#define RAIL_KEY_MAX		64	/* bytes of a key, raw keys included */
+
+enum rail_op_kind {
+	RAIL_OP_SLICE,
+	RAIL_OP_SEND,
+	RAIL_OP_RECV,
+};
+
+/* The first member of every object that is passed to libfabric as a context. */
+struct rail_op {
+	struct fi_context2 ctx;
+	enum rail_op_kind kind;
+};
+
+/*
+ * One posted operation: a part of a task, or several adjacent small tasks. The
+ * memory belongs to dp->slices (free list). A slice in use is owned by exactly
+ * one of: lane->posted (lane lock), peer->retry, peer->awaiting_fence (sched
+ * lock), the stack of a thread that is posting.
+ */
+struct rail_slice {
+	struct rail_op op;
+	struct tei_list link;
+	struct tei_rail_peer *peer;
+	struct rail_lane *lane;		/* lane of the last posting */
+	struct rail_conn *conn;
+	struct tei_rail_task *first;
+	struct tei_rail_mr *mr;
+	struct rail_rkey *rkey;		/* remote key that the slice uses;
+					 * counted in rkey->slices */
+	const struct tei_rail_task_ext *ext; /* task extension with several iov
+					      * entries, or NULL */
+	uint64_t off;			/* with extra: offset of the slice's
+					 * first byte in the task */
+	char *local;
+	uint64_t remote;
+	uint64_t len;
+	uint64_t rma_addr, rma_key;	/* address and key for the chosen remote
+					 * rail */
+	uint32_t ntasks;		/* number of tasks: 1, or several whole
+					 * tasks that were merged */
+	int last_err;			/* FI_E* of the last
+					 * failure, positive */
+	int prov_err;			/* provider's own error code, or 0 */
+	uint64_t seq;			/* lane->posts when the slice was
+					 * posted */
+	uint32_t remote_gen;		/* lane generation of the target when
+					 * the slice was posted */
+	uint16_t remote_idx;		/* index into peer->remotes */
+	uint8_t retries;
+	bool read;
+	bool bulk;			/* part of a bulk request
+					 * (rail_task_bulk) */
+	bool conn_fresh;		/* address handle must be
+					 * inserted before posting */
+};
+
+struct rail_slice_chunk {
+	struct rail_slice_chunk *next;
+	struct rail_slice slice[256];
+};
+
+/* Collects what ended or arrived while a lock was held; rail_done_run reports
+ * it after the lock has been released. */
+struct rail_done {
+	struct tei_list tasks;		/* tei_rail_task.live_link:
+					 * tasks that ended */
+	struct tei_list received;	/* tei_rail_notification.link,
+					 * for ops->notify */
+	struct tei_list messages;	/* tei_rail_message.link,
+					 * for ops->message */
+};
+
+/* Prepares an empty collection. */
+void rail_done_init(struct rail_done *done);
+
+/* Reports the collected tasks, notifications and messages through ops. No lock
+ * may be held. */
+void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done);
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_OP_H */

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_PEER_RAIL_HELLO_MSG_H
+#define TEI_PROV_RAIL_PEER_RAIL_HELLO_MSG_H
+
+/* Composes hellos and refusals. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/wire/rail_wire.h"
+
+struct tei_rail_peer;
+
+/* Composes a HELLO in buf. Returns its length, 0 if it did not fit. */
+size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
+		      uint8_t *buf);
+
+/* Returns the text that a REFUSE carries next to its code. */
+const char *rail_refusal_text(enum rail_refusal why);
+
+#endif /* TEI_PROV_RAIL_PEER_RAIL_HELLO_MSG_H */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_DISPATCH_H
+#define TEI_PROV_RAIL_RAIL_DISPATCH_H
+
+/* Receives the messages of the peer protocol and passes them to their handlers. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_lane.h"
+#include "util/lock.h"
+
+/* Handles a received message. If the caller is not the thread, defers
+ * everything but user messages to the thread. */
+void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
+		       struct rail_done *done) TEI_REQUIRES(lane->lock);
+
+/* rail_msg_defer handles the messages that were deferred to the thread,
+ * rail_msg_drop_deferred discards them. The thread. */
+void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+void rail_msg_drop_deferred(struct rail_lane *lane);
+
+#endif /* TEI_PROV_RAIL_RAIL_DISPATCH_H */

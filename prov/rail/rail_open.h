@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_OPEN_H
+#define TEI_PROV_RAIL_RAIL_OPEN_H
+
+/* Opens and closes rails. */
+
+#include <stdbool.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "util/lock.h"
+
+struct rail;
+struct rail_found;
+struct tei_err;
+
+/* Advice for the limit TEI_RAIL_MAX. */
+#define RAIL_FULL_HINT \
+	"each device takes one, and so does each new address; create the engine again, or name fewer devices in MOONRAIL_DEVICES"
+
+/* Opens one more rail and registers all registered regions on it. Does nothing
+ * if the device has a rail already. */
+int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
+		const char *transport, struct tei_err *err)
+	TEI_REQUIRES(dp->admin);
+
+/* Returns true if the device has a rail that need not be replaced. */
+bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
+		 const char *transport) TEI_REQUIRES(dp->admin);
+
+/* Closes one rail while the data plane stays open. Slices posted on the rail
+ * are fenced and then posted over other rails; rail_peer_announce notifies the
+ * peers. */
+void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
+	TEI_REQUIRES(dp->admin);
+
+/* Opens a rail. quiet: a failure fills err and is not logged. */
+int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
+	      const char *transport, bool quiet, struct tei_err *err,
+	      struct rail **out);
+
+/* Closes the tx lanes only; rail_close closes the rest of the rail. */
+void rail_close_initiating(struct rail *rail);
+void rail_close(struct rail *rail);
+void rail_free(struct rail *rail);
+
+#endif /* TEI_PROV_RAIL_RAIL_OPEN_H */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_RAIL_PROGRESS_H
+#define TEI_PROV_RAIL_RAIL_PROGRESS_H
+
+/* The progress thread. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tei_err;
+struct tei_rail_dp;
+
+int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
+void rail_progress_stop(struct tei_rail_dp *dp);
+
+/* The thread's view of whether callers poll the lanes often enough. */
+struct rail_drive {
+	uint64_t seen;			/* value of looks->calls at the last
+					 * measurement */
+	uint64_t looked_ns;		/* value of looks->took_ns then */
+	uint64_t since_ns;		/* time of the last measurement */
+	bool app_driven;
+};
+
+/* Updates drive for the tx lanes. Returns true if callers poll them often
+ * enough. */
+bool rail_drive_poll(struct tei_rail_dp *dp, struct rail_drive *drive,
+		     uint64_t now);
+
+/* Does what rail_drive_poll does, for the rx lanes. */
+bool rail_drive_poll_rx(struct tei_rail_dp *dp, struct rail_drive *drive,
+			uint64_t now);
+
+#endif /* TEI_PROV_RAIL_RAIL_PROGRESS_H */

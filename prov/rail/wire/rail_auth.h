@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_WIRE_RAIL_AUTH_H
+#define TEI_PROV_RAIL_WIRE_RAIL_AUTH_H
+
+/* Authentication of messages by a shared secret. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tei_rail_dp;
+struct tei_rail_peer;
+
+/* Numbers and signs a complete message to the peer, if there is a secret. sched
+ * is not held. */
+void rail_auth_sign(struct tei_rail_peer *peer, uint8_t *msg, size_t len);
+
+/* Returns true if the message was signed for this process. peer may be NULL.
+ * The message has at least a header. */
+bool rail_auth_fits(const struct tei_rail_dp *dp,
+		    const struct tei_rail_peer *peer, const uint8_t *msg,
+		    size_t len);
+
+/* Returns false if a message with this number was received before, or if the
+ * number is too old to know. */
+bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
+
+/* Returns false if a later hello has been received. */
+bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
+
+#endif /* TEI_PROV_RAIL_WIRE_RAIL_AUTH_H */
