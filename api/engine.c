@@ -95,7 +95,8 @@ static int engine_start_meta(struct engine *e, const char *conn,
 	tei_meta_store_attach(e->store, e->server);
 	snprintf(e->name, sizeof(e->name), "%s",
 		 p2p ? tei_meta_server_name(e->server) : server_name);
-	ret = tei_meta_cache_create(e->store, 0, NULL, NULL, &e->cache, err);
+	ret = tei_meta_cache_create(e->store, 0, &engine_segment_ops, e,
+				    &e->cache, err);
 	if (!ret)
 		tei_meta_store_watch(e->store, engine_segment_changed, e);
 	return ret;

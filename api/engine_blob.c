@@ -288,8 +288,6 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	ret = tei_meta_cache_put(e->cache, desc, blob_known_gone(e, desc->name),
 				 &got, err);
 	if (!ret)
-		ret = engine_segment_grant(e, got, err);
-	if (!ret)
 		*id = got;
 	return ret;
 }

@@ -93,10 +93,9 @@ struct engine {
 	struct engine_traffic own;	/* copies inside this process */
 
 	pthread_rwlock_t segments;
-	struct engine_segment *segs[ENGINE_SEG_BUCKETS];
-	uint64_t absent_ns[ENGINE_SEG_BUCKETS];	/* atomic: earliest time of
-					 * the next read by
-					 * engine_segment_absent() */
+	uint64_t absent_ns[ENGINE_ABSENT]; /* atomic: earliest time of
+					    * the next read by
+					    * engine_segment_absent() */
 
 	struct engine_processes processes;
 	struct engine_slots slots;

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "api/engine_int.h"
+#include "meta/tei_meta_cache.h"
 #include "topo/tei_topo.h"
 #include "util/text.h"
 
@@ -138,10 +139,11 @@ static void report_peers(struct engine *e, cJSON *list)
 {
 	struct te_path *paths = calloc(TEI_RAIL_MAX, sizeof(*paths));
 	segment_id_t ids[ENGINE_IDS];
-	int i, n, from = 0;
+	size_t i, n = paths ? ENGINE_IDS : 0;
+	uint32_t from = 0;
 
-	while (paths && from < ENGINE_SEG_BUCKETS) {
-		n = engine_segment_ids(e, &from, ids);
+	while (n == ENGINE_IDS) {
+		n = tei_meta_cache_ids(e->cache, &from, ids, ENGINE_IDS);
 		for (i = 0; i < n; i++)
 			report_peer(e, ids[i], paths, list);
 	}

@@ -62,23 +62,15 @@ static bool segment_contacts(struct engine *e, const struct tei_meta_desc *desc,
 
 /* --- the table ----------------------------------------------------------- */
 
-static struct engine_segment **segment_bucket(struct engine *e, segment_id_t id)
-{
-	return &e->segs[tei_meta_slot(id) % ENGINE_SEG_BUCKETS];
-}
-
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 {
-	struct engine_segment *s;
+	struct engine_segment *s = tei_meta_cache_data(e->cache, id);
 
-	for (s = *segment_bucket(e, id); s; s = s->next)
-		if (s->id == id)
-			return s;
-	return NULL;
+	return s && s->id == id ? s : NULL;
 }
 
 /* Closes the local processes without references, or all of them. */
-static void segment_close_neighbours(struct engine *e, bool all)
+static void segment_close_processes(struct engine *e, bool all)
 {
 	struct engine_local_process **p, *n;
 
@@ -124,10 +116,6 @@ struct segment_targets {
 	struct tei_rail_peer *peer;
 	struct engine_local_process *local;
 	struct tei_nvmeof_seg *files;
-	bool opened;
-	bool kept;			/* the segment keeps its local
-					 * process */
-	bool local_on;			/* engine->local_on at the opening */
 	int why_not_local;		/* enum engine_not_local */
 };
 
@@ -139,7 +127,7 @@ static void segment_put_targets(struct engine *e, struct segment_targets *t)
 		__atomic_sub_fetch(&t->local->refs, 1, __ATOMIC_RELEASE);
 	tei_nvmeof_seg_put(t->files);
 	memset(t, 0, sizeof(*t));
-	segment_close_neighbours(e, false);
+	segment_close_processes(e, false);
 }
 
 static void segment_free(struct engine *e, struct engine_segment *s)
@@ -155,17 +143,8 @@ static void segment_free(struct engine *e, struct engine_segment *s)
 
 void engine_segment_free_all(struct engine *e)
 {
-	struct engine_segment *s, *next;
-	int i;
-
-	for (i = 0; i < ENGINE_SEG_BUCKETS; i++) {
-		for (s = e->segs[i]; s; s = next) {
-			next = s->next;
-			segment_free(e, s);
-		}
-		e->segs[i] = NULL;
-	}
-	segment_close_neighbours(e, true);
+	tei_meta_cache_detach_all(e->cache);
+	segment_close_processes(e, true);
 }
 
 /* --- targets ------------------------------------------------------------- */
@@ -234,44 +213,18 @@ static bool segment_fine(const struct engine_segment *s,
 	       !(s->files && tei_nvmeof_seg_failed(s->files));
 }
 
-/*
- * Opens the local process and the files of desc, if the segment of that id
- * needs them. again: opens them even if nothing has changed. The local process
- * is kept if desc leads to the same one. The caller must not hold segments.
- */
-static void segment_open_targets(struct engine *e, segment_id_t id,
-				 const struct tei_meta_desc *desc, bool again,
+/* Opens the local process and the files of desc. The local process is kept if
+ * desc leads to the same one. The caller must not hold segments. */
+static void segment_open_targets(struct engine *e,
+				 const struct engine_segment *s,
+				 const struct tei_meta_desc *desc,
 				 struct segment_targets *t)
 {
-	struct engine_segment *s;
-
 	memset(t, 0, sizeof(*t));
-	t->local_on = __atomic_load_n(&e->local_on, __ATOMIC_ACQUIRE);
-	pthread_rwlock_rdlock(&e->segments);
-	s = engine_segment_find(e, id);
-	t->opened = again || !segment_fine(s, desc);
-	t->kept = s && segment_same_local(e, s, desc);
-	if (s)
-		t->why_not_local = s->why_not_local;
-	pthread_rwlock_unlock(&e->segments);
-	if (!t->opened)
-		return;
+	t->why_not_local = s->why_not_local;
 	t->files = engine_files_open(e, desc);
-	if (!t->kept)
+	if (!segment_same_local(e, s, desc))
 		t->local = segment_try_local(e, desc, &t->why_not_local);
-}
-
-/* Returns false if t was not opened, if local copies were switched on or off
- * since, or if t relies on a local process that the segment has released.
- * segments must be held. */
-static bool segment_targets_fit(struct engine *e,
-				const struct engine_segment *s,
-				const struct segment_targets *t,
-				const struct tei_meta_desc *desc)
-{
-	return t->opened &&
-	       t->local_on == __atomic_load_n(&e->local_on, __ATOMIC_ACQUIRE) &&
-	       (!t->kept || (s && segment_same_local(e, s, desc)));
 }
 
 /*
@@ -295,7 +248,7 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 	s->off_route = ret;
 	if (ret)
 		return ret;
-	if (!segment_same_local(e, s, desc)) {
+	if (t->local || !segment_same_local(e, s, desc)) {
 		s->local = t->local;
 		t->local = local;
 		s->why_not_local = t->why_not_local;
@@ -317,7 +270,7 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 	bool alone;
 
 	for (;;) {
-		segment_close_neighbours(e, false);
+		segment_close_processes(e, false);
 		tei_mutex_lock(&e->processes.lock);
 		alone = !e->processes.list;
 		tei_mutex_unlock(&e->processes.lock);
@@ -328,96 +281,67 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 	}
 }
 
-/* Creates the segment of an id with its first targets. segments must be held
- * for writing. */
-static int segment_make(struct engine *e, segment_id_t id,
-			struct tei_meta_desc *desc, struct segment_targets *t,
-			struct tei_err *err)
+/* Creates the data of a segment, which has no targets yet. */
+static struct engine_segment *segment_new(segment_id_t id,
+					  const struct tei_meta_desc *desc,
+					  struct tei_err *err)
 {
 	struct engine_segment *s = calloc(1, sizeof(*s));
-	int ret;
 
-	if (!s)
-		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
-				    "no memory for segment %.64s", desc->name);
-	s->id = id;
-	ret = segment_select(e, s, desc, t, err);
-	if (ret) {
-		free(s);
-		return ret;
-	}
-	s->next = *segment_bucket(e, id);
-	*segment_bucket(e, id) = s;
-	return 0;
+	if (s)
+		s->id = id;
+	else
+		tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+			     "no memory for segment %.64s", desc->name);
+	return s;
 }
 
 /*
- * Sets the targets t of a segment. Returns false if the targets must be opened
- * again: the cache has another descriptor for the id, or none, or t no longer
- * fits. closeSegment removes an id from the cache before it removes the
- * segment, so a segment that is created here for a cached id is removed, too.
+ * Sets the targets of a segment for the descriptor that the cache has for it.
+ * Only this function changes them, and the cache calls it for one segment by
+ * one thread at a time.
  */
-static bool segment_attach_as(struct engine *e, segment_id_t id,
-			      struct tei_meta_desc *desc,
-			      struct segment_targets *t, int *ret,
-			      struct tei_err *err)
+static int segment_attach(void *arg, int32_t id, struct tei_meta_desc *desc,
+			  bool again, void **data, struct tei_err *err)
 {
-	struct tei_meta_desc *now;
-	struct engine_segment *s;
-	bool done;
-
-	*ret = 0;
-	pthread_rwlock_wrlock(&e->segments);
-	now = tei_meta_cache_get(e->cache, id);
-	s = engine_segment_find(e, id);
-	done = now == desc && (segment_fine(s, desc) ||
-			       segment_targets_fit(e, s, t, desc));
-	if (done && s && !segment_fine(s, desc))
-		*ret = segment_select(e, s, desc, t, err);
-	else if (done && !s)
-		*ret = segment_make(e, id, desc, t, err);
-	pthread_rwlock_unlock(&e->segments);
-	segment_put_targets(e, t);
-	tei_meta_desc_unref(now);
-	return done;
-}
-
-/* Creates or updates the segment of an id that the cache has just opened. */
-static int segment_attach(struct engine *e, segment_id_t id,
-			  struct tei_err *err)
-{
+	struct engine *e = arg;
+	struct engine_segment *s = *data;
 	struct segment_targets t;
-	struct tei_meta_desc *desc;
-	bool done = false;
-	int ret = 0;
+	struct tei_err none;
+	int ret;
 
-	while (!done) {
-		desc = tei_meta_cache_get(e->cache, id);
-		if (!desc)
-			return TEI_ERR_METADATA;
-		segment_open_targets(e, id, desc, false, &t);
-		done = segment_attach_as(e, id, desc, &t, &ret, err);
-		tei_meta_desc_unref(desc);
-	}
+	if (!again && segment_fine(s, desc))
+		return 0;
+	if (!s)
+		s = segment_new(id, desc, err);
+	if (!s)
+		return TEI_ERR_MEMORY;
+	segment_open_targets(e, s, desc, &t);
+	pthread_rwlock_wrlock(&e->segments);
+	ret = segment_select(e, s, desc, &t, err ? err : &none);
+	pthread_rwlock_unlock(&e->segments);
+	segment_put_targets(e, &t);
+	if (ret && !*data)
+		free(s);
+	else
+		*data = s;
 	return ret;
 }
 
-static void segment_detach(struct engine *e, segment_id_t id)
+static void segment_detach(void *arg, void *data)
 {
-	struct engine_segment **p, *s = NULL;
+	struct engine *e = arg;
 
+	/* waits for those that have found the segment */
 	pthread_rwlock_wrlock(&e->segments);
-	for (p = segment_bucket(e, id); *p; p = &(*p)->next) {
-		if ((*p)->id != id)
-			continue;
-		s = *p;
-		*p = s->next;
-		break;
-	}
 	pthread_rwlock_unlock(&e->segments);
-	if (s)
-		segment_free(e, s);
+	segment_free(e, data);
 }
+
+const struct tei_meta_cache_ops engine_segment_ops = {
+	.attach = segment_attach,
+	.detach = segment_detach,
+};
 
 /*
  * Returns true if the descriptor of an open segment must be read again. Without
@@ -446,22 +370,6 @@ static bool segment_stale(struct engine *e, const char *name)
 	return stale;
 }
 
-int engine_segment_grant(struct engine *e, segment_id_t id, struct tei_err *err)
-{
-	bool last = false;
-	int ret;
-
-	if (id == LOCAL_SEGMENT)
-		return 0;
-	ret = segment_attach(e, id, err);
-	if (!ret)
-		return 0;
-	tei_meta_cache_close(e->cache, id, &last);
-	if (last)
-		segment_detach(e, id);
-	return ret;
-}
-
 static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 {
 	struct tei_err err;
@@ -480,9 +388,7 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	if (ret == TEI_ERR_SOCKET && stale && !tei_meta_store_p2p(e->store))
 		ret = tei_meta_cache_open(e->cache, name, false,
 					  engine_deadline(e), &id, &err);
-	if (ret)
-		return -1;
-	return engine_segment_grant(e, id, &err) ? -1 : id;
+	return ret ? -1 : id;
 }
 
 static segment_id_t segment_open_checked(transfer_engine_t engine,
@@ -517,15 +423,12 @@ segment_id_t openSegmentNoCache(transfer_engine_t engine,
 int closeSegment(transfer_engine_t engine, segment_id_t segment_id)
 {
 	struct engine *e = engine_from(engine);
-	bool last = false;
 
 	if (!e)
 		return TEI_ERR_INVALID;
 	/* returns 0 as in Mooncake, whose clients may close an id twice */
-	if (tei_meta_cache_close(e->cache, segment_id, &last))
+	if (tei_meta_cache_close(e->cache, segment_id, NULL))
 		engine_bad(e, __func__, "no such segment");
-	else if (last)
-		segment_detach(e, segment_id);
 	return 0;
 }
 
@@ -538,107 +441,30 @@ int removeLocalSegment(transfer_engine_t engine, const char *segment_name)
 	return tei_meta_cache_forget(e->cache, segment_name);
 }
 
-int engine_segment_ids(struct engine *e, int *from,
-		       segment_id_t ids[ENGINE_IDS])
-{
-	struct engine_segment *s;
-	int i, n = 0;
-
-	pthread_rwlock_rdlock(&e->segments);
-	for (i = *from; i < ENGINE_SEG_BUCKETS && n < ENGINE_IDS - 64; i++)
-		for (s = e->segs[i]; s && n < ENGINE_IDS; s = s->next)
-			ids[n++] = s->id;
-	*from = i;
-	pthread_rwlock_unlock(&e->segments);
-	return n;
-}
-
-/* Replaces the targets of the segment. Returns false if the targets must be
- * opened again, because the segment has another descriptor or t no longer
- * fits. */
-static bool segment_reaim(struct engine *e, segment_id_t id,
-			  struct tei_meta_desc *desc,
-			  struct segment_targets *t)
-{
-	struct engine_segment *s;
-	struct tei_err err;
-	bool done;
-
-	pthread_rwlock_wrlock(&e->segments);
-	s = engine_segment_find(e, id);
-	done = !s || (s->desc == desc && segment_targets_fit(e, s, t, desc));
-	if (s && done)
-		segment_select(e, s, desc, t, &err);
-	pthread_rwlock_unlock(&e->segments);
-	segment_put_targets(e, t);
-	return done;
-}
-
-static void segment_reevaluate(struct engine *e, segment_id_t id)
-{
-	struct segment_targets t;
-	struct tei_meta_desc *desc;
-	struct engine_segment *s;
-	bool done = false;
-
-	while (!done) {
-		pthread_rwlock_rdlock(&e->segments);
-		s = engine_segment_find(e, id);
-		desc = s ? s->desc : NULL;
-		if (desc)
-			tei_meta_desc_ref(desc);
-		pthread_rwlock_unlock(&e->segments);
-		if (!desc)
-			return;
-		segment_open_targets(e, id, desc, true, &t);
-		done = segment_reaim(e, id, desc, &t);
-		tei_meta_desc_unref(desc);
-	}
-}
-
 void engine_segment_reevaluate(struct engine *e)
 {
 	segment_id_t ids[ENGINE_IDS];
-	int i, n, from = 0;
-
-	do {
-		n = engine_segment_ids(e, &from, ids);
-		for (i = 0; i < n; i++)
-			segment_reevaluate(e, ids[i]);
-	} while (from < ENGINE_SEG_BUCKETS);
-}
-
-/* Updates the segments whose descriptors the cache has fetched again. */
-static int segment_follow(struct engine *e)
-{
-	segment_id_t ids[ENGINE_IDS];
 	struct tei_err err;
-	int i, n, ret, first = 0, from = 0;
+	uint32_t from = 0;
+	size_t i, n;
 
 	do {
-		n = engine_segment_ids(e, &from, ids);
-		for (i = 0; i < n; i++) {
-			ret = segment_attach(e, ids[i], &err);
-			if (ret && ret != TEI_ERR_METADATA && !first)
-				first = ret;
-		}
-	} while (from < ENGINE_SEG_BUCKETS);
-	return first;
+		n = tei_meta_cache_ids(e->cache, &from, ids, ENGINE_IDS);
+		for (i = 0; i < n; i++)
+			tei_meta_cache_attach(e->cache, ids[i], &err);
+	} while (n == ENGINE_IDS);
 }
 
 int syncSegmentCache(transfer_engine_t engine)
 {
 	struct engine *e = engine_from(engine);
 	struct tei_err err;
-	int ret, follow;
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	ret = tei_meta_cache_sync(
+	return tei_meta_cache_sync(
 		e->cache,
 		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
-	follow = segment_follow(e);
-	return ret ? ret : follow;
 }
 
 int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
@@ -727,7 +553,6 @@ static void segment_resolve(struct engine *e, const struct engine_work *w)
 	    segment_control_refused(e, name))
 		tei_rail_peer_no_control(peer);
 	tei_meta_desc_unref(desc);
-	segment_attach(e, id, &err);
 }
 
 void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer)
@@ -766,11 +591,6 @@ static void segment_refresh(struct engine *e, const struct engine_work *w)
 	ret = tei_meta_cache_refresh_name(e->cache, w->name,
 					  segment_refresh_deadline(e, w->tries),
 					  &id, &err);
-	if (!ret && id > 0) {
-		ret = segment_attach(e, id, &err);
-		if (ret == TEI_ERR_METADATA)
-			return;		/* closed meanwhile */
-	}
 	if (ret)
 		tei_meta_store_unread(e->store, w->name);
 }
@@ -876,7 +696,7 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 
 static uint64_t *segment_absent_at(struct engine *e, segment_id_t id)
 {
-	return &e->absent_ns[tei_meta_slot(id) % ENGINE_SEG_BUCKETS];
+	return &e->absent_ns[tei_meta_slot(id) % ENGINE_ABSENT];
 }
 
 /* Returns true if the descriptor lists the whole range. *lent is set to true if
@@ -905,7 +725,6 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 			 struct tei_meta_desc *desc)
 {
 	struct tei_err err;
-	bool last = false;
 	int32_t id;
 
 	/* the process that refused is alive: a descriptor of another one with
@@ -913,10 +732,7 @@ static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 	if (desc->incarnation != known->incarnation ||
 	    tei_meta_cache_put(e->cache, desc, false, &id, &err))
 		return;
-	segment_attach(e, id, &err);
-	tei_meta_cache_close(e->cache, id, &last);
-	if (last)
-		segment_detach(e, id);
+	tei_meta_cache_close(e->cache, id, NULL);
 }
 
 /* Takes over a newer descriptor of the same process, if there is one. */

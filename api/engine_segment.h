@@ -26,6 +26,7 @@ struct tei_local_id;
 struct tei_local_peer;
 struct tei_meta_address;
 struct tei_meta_buffer;
+struct tei_meta_cache_ops;
 struct tei_meta_desc;
 struct tei_nvmeof_seg;
 struct tei_rail_addr;
@@ -61,9 +62,10 @@ struct engine_processes {
 };
 
 /*
- * An open remote segment in engine->segs. Guarded by engine->segments, which
- * submissions hold shared and changes hold exclusively. Freed with the last
- * closeSegment of its id.
+ * An open remote segment: the engine's data in the cache of descriptors
+ * (tei_meta_cache_data). Created, changed and freed by the functions of
+ * engine_segment_ops. engine->segments guards the members, which submissions
+ * hold shared and changes hold exclusively.
  */
 struct engine_segment {
 	segment_id_t id;
@@ -80,10 +82,9 @@ struct engine_segment {
 					 * desc */
 	uint64_t asked_ns;		/* atomic: earliest time of the next
 					 * refresh by engine_segment_unresolved() */
-	struct engine_segment *next;	/* same bucket */
 };
 
-#define ENGINE_SEG_BUCKETS	1024
+#define ENGINE_ABSENT 1024 /* elements of absent_ns */
 
 /* --- engine_segment.c ---------------------------------------------------- */
 /* Returns NULL if no open segment has the id. segments must be held. */
@@ -91,18 +92,11 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
 /* Frees all segments and closes all local processes. No other thread may use
  * the engine. */
 void engine_segment_free_all(struct engine *e);
-/* Lists the ids of open segments, beginning with bucket *from, which it
- * advances. The listing is complete when *from is ENGINE_SEG_BUCKETS. Returns
- * the number of ids. */
-#define ENGINE_IDS 256
-int engine_segment_ids(struct engine *e, int *from,
-		       segment_id_t ids[ENGINE_IDS]);
+#define ENGINE_IDS 256 /* ids of one tei_meta_cache_ids */
 /* Returns true if the buffer is GPU memory. */
 bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
-/* Sets up the targets of a segment id that the cache has just returned.
- * Releases the reference in the cache if that fails. */
-int engine_segment_grant(struct engine *e, segment_id_t id,
-			 struct tei_err *err);
+/* The data of segments in the cache; the argument is the engine. */
+extern const struct tei_meta_cache_ops engine_segment_ops;
 /* Queues a look-up of the name of a peer that does not answer. Takes over the
  * reference to it. */
 void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer);

@@ -238,10 +238,13 @@ static void test_segment_closed_during_refresh_stays_closed(void)
 {
 	transfer_engine_t target = segment_engine("tcp");
 	transfer_engine_t e = segment_engine("tcp");
+	static char mem[64];
 	bool there;
 
 	segment_closing = segment_open_name(e, target);
 	CU_ASSERT_FATAL(segment_closing > 0);
+	/* the refresh finds another descriptor */
+	CU_ASSERT(!registerLocalMemory(target, mem, sizeof(mem), "*", 1));
 	segment_closer = e;
 	syncSegmentCache(e);
 	CU_ASSERT(!segment_closer);

@@ -24,6 +24,12 @@
  * calling thread runs it. A segment stays while it has references (opens) or
  * pins (calls).
  *
+ * Each open segment has the data of the cache's user in its slot. Each call
+ * that may have changed a descriptor calls attach afterwards, for one segment
+ * one thread at a time, and so with the newest descriptor in the end. The last
+ * close takes the data out of the slot and calls detach. If attach runs at that
+ * time, the thread that called it calls detach instead.
+ *
  * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots are queued and
  * reused only if CACHE_REUSE_AFTER of them are waiting or no unused slot is
  * left, with the next generation.
@@ -32,6 +38,8 @@
 #define CACHE_REUSE_AFTER	1024
 #define CACHE_GENERATIONS	(1u << (31 - TEI_META_SLOT_BITS))
 #define CACHE_SYNC_THREADS	8
+#define CACHE_CHUNK		1024u /* slots of one allocation */
+#define CACHE_CHUNKS		(TEI_META_SLOTS / CACHE_CHUNK)
 
 /* Guarded by the cache's lock, except name, which is constant. */
 struct cache_segment {
@@ -44,6 +52,7 @@ struct cache_segment {
 	bool forgotten;			/* the next open must fetch */
 	bool self;			/* is this process */
 	bool fetching;
+	bool attaching;
 	uint64_t started, done;		/* numbers of fetches, from 1 */
 	int result;			/* result of fetch number done */
 	struct tei_err err;		/* its error record */
@@ -51,6 +60,8 @@ struct cache_segment {
 
 struct cache_slot {
 	struct cache_segment *segment;	/* NULL: free */
+	void *data;			/* the user's, or NULL; atomic: read
+					 * without the lock */
 	uint32_t generation;
 	uint32_t next_free;
 };
@@ -59,7 +70,7 @@ struct tei_meta_cache {
 	/* constant */
 	struct tei_meta_store *store;
 	uint32_t max_open;
-	tei_meta_refreshed_fn fn;
+	const struct tei_meta_cache_ops *ops; /* or NULL */
 	void *arg;
 	/* row 2 of docs/LOCKING.md: guards the members below and the
 	 * segments */
@@ -70,8 +81,8 @@ struct tei_meta_cache {
 	uint32_t bucket_count;		/* a power of two */
 	uint32_t segment_count;		/* in the hash */
 	uint32_t open_count;		/* segments with an id */
-	struct cache_slot *slots;	/* [slot_room]; 0 is the own segment */
-	uint32_t slot_room;
+	struct cache_slot *chunks[CACHE_CHUNKS]; /* atomic: set once; slot 0
+						  * is the own segment */
 	uint32_t slot_used;		/* first slot that was never used */
 	uint32_t free_first, free_last, free_count;	/* 0: none */
 };
@@ -158,17 +169,24 @@ static void cache_segment_free(struct cache_segment *s)
 
 /* --- ids ----------------------------------------------------------------- */
 
-static bool cache_slots_grow(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
+/* Returns a slot that has been used. */
+static struct cache_slot *cache_slot(const struct tei_meta_cache *c,
+				     uint32_t at)
 {
-	uint32_t room = c->slot_room ? 2 * c->slot_room : 64;
-	struct cache_slot *p = realloc(c->slots, room * sizeof(*p));
+	return &c->chunks[at / CACHE_CHUNK][at % CACHE_CHUNK];
+}
 
-	if (!p)
-		return false;
-	memset(p + c->slot_room, 0, (room - c->slot_room) * sizeof(*p));
-	c->slots = p;
-	c->slot_room = room;
-	return true;
+/* Makes sure that slot `at` exists. Chunks are never moved, because
+ * tei_meta_cache_data reads slots without the lock. */
+static bool cache_slots_grow(struct tei_meta_cache *c, uint32_t at)
+	TEI_REQUIRES(c->lock)
+{
+	struct cache_slot **chunk = &c->chunks[at / CACHE_CHUNK];
+
+	if (!*chunk)
+		__atomic_store_n(chunk, calloc(CACHE_CHUNK, sizeof(**chunk)),
+				 __ATOMIC_RELEASE);
+	return *chunk;
 }
 
 /*
@@ -179,15 +197,16 @@ static uint32_t cache_slot_take(struct tei_meta_cache *c)
 {
 	bool fresh = c->slot_used < TEI_META_SLOTS;
 	uint32_t at = c->free_first;
+	struct cache_slot *slot;
 
 	if (at && (!fresh || c->free_count >= CACHE_REUSE_AFTER)) {
-		c->free_first = c->slots[at].next_free;
+		slot = cache_slot(c, at);
+		c->free_first = slot->next_free;
 		c->free_count--;
-		c->slots[at].generation = (c->slots[at].generation + 1) %
-					  CACHE_GENERATIONS;
+		slot->generation = (slot->generation + 1) % CACHE_GENERATIONS;
 		return at;
 	}
-	if (!fresh || (c->slot_used >= c->slot_room && !cache_slots_grow(c)))
+	if (!fresh || !cache_slots_grow(c, c->slot_used))
 		return 0;
 	return c->slot_used++;
 }
@@ -195,10 +214,10 @@ static uint32_t cache_slot_take(struct tei_meta_cache *c)
 static void cache_slot_give(struct tei_meta_cache *c, uint32_t at)
 	TEI_REQUIRES(c->lock)
 {
-	c->slots[at].segment = NULL;
-	c->slots[at].next_free = 0;
+	cache_slot(c, at)->segment = NULL;
+	cache_slot(c, at)->next_free = 0;
 	if (c->free_first)
-		c->slots[c->free_last].next_free = at;
+		cache_slot(c, c->free_last)->next_free = at;
 	else
 		c->free_first = at;
 	c->free_last = at;
@@ -213,7 +232,7 @@ static struct cache_segment *cache_by_id(struct tei_meta_cache *c, int32_t id)
 
 	if (id <= 0 || !at || at >= c->slot_used)
 		return NULL;
-	slot = &c->slots[at];
+	slot = cache_slot(c, at);
 	if (slot->generation != (uint32_t)id >> TEI_META_SLOT_BITS)
 		return NULL;
 	return slot->segment;
@@ -229,26 +248,54 @@ static bool cache_id_make(struct tei_meta_cache *c, struct cache_segment *s)
 	at = cache_slot_take(c);
 	if (!at)
 		return false;
-	c->slots[at].segment = s;
+	cache_slot(c, at)->segment = s;
 	c->open_count++;
-	s->id = (int32_t)(c->slots[at].generation << TEI_META_SLOT_BITS | at);
+	s->id = (int32_t)(cache_slot(c, at)->generation << TEI_META_SLOT_BITS |
+			  at);
 	return true;
 }
 
-/* Frees the segment if it has neither references nor pins. */
+/* Takes the user's data out of a slot. */
+static void *cache_take_data(struct cache_slot *slot)
+{
+	void *data = slot->data;
+
+	__atomic_store_n(&slot->data, NULL, __ATOMIC_RELEASE);
+	return data;
+}
+
+/* Calls detach. Drops the lock meanwhile. */
+static void cache_detach(struct tei_meta_cache *c, void *data)
+	TEI_REQUIRES(c->lock)
+{
+	if (!data)
+		return;
+	tei_mutex_unlock(&c->lock);
+	c->ops->detach(c->arg, data);
+	tei_mutex_lock(&c->lock);
+}
+
+/* Frees the segment if it has neither references nor pins. May drop the lock at
+ * the end. */
 static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
 	TEI_REQUIRES(c->lock)
 {
+	void *data = NULL;
+
 	if (!s->refs && s->id) {
+		data = cache_take_data(cache_slot(c, tei_meta_slot(s->id)));
+		if (s->attaching)
+			data = NULL; /* cache_attach detaches it */
 		cache_slot_give(c, tei_meta_slot(s->id));
 		s->id = 0;
 		c->open_count--;
 	}
-	if (s->refs || s->pins)
-		return;
-	tei_list_del(&s->link);
-	c->segment_count--;
-	cache_segment_free(s);
+	if (!s->refs && !s->pins) {
+		tei_list_del(&s->link);
+		c->segment_count--;
+		cache_segment_free(s);
+	}
+	cache_detach(c, data);
 }
 
 /* --- fetching ------------------------------------------------------------ */
@@ -284,7 +331,6 @@ static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 	uint64_t number = ++s->started;
 	bool forgotten = s->forgotten, differs;
 	struct tei_err err;
-	int32_t id;
 	int rc;
 
 	if (before)
@@ -308,11 +354,8 @@ static void cache_fetch(struct tei_meta_cache *c, struct cache_segment *s,
 	s->fetching = false;
 	s->done = number;
 	s->result = rc;
-	id = s->id;
 	pthread_cond_broadcast(&c->fetched);
 	tei_mutex_unlock(&c->lock);
-	if (differs && before && c->fn && id)
-		c->fn(c->arg, id, before, desc);
 	tei_meta_desc_unref(old);
 	tei_meta_desc_unref(before);
 	tei_meta_desc_unref(desc);
@@ -357,10 +400,110 @@ static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 	return s->result;
 }
 
+static void cache_unpin(struct tei_meta_cache *c, struct cache_segment *s)
+	TEI_REQUIRES(c->lock)
+{
+	s->pins--;
+	cache_settle(c, s);
+}
+
+/* --- the user's data ------------------------------------------------------ */
+
+/*
+ * Brings the user's data up to date with the descriptor of an open segment,
+ * which the caller has pinned. Returns 0 if the segment has no id. Drops the
+ * lock meanwhile.
+ */
+static int cache_attach(struct tei_meta_cache *c, struct cache_segment *s,
+			bool again, struct tei_err *err) TEI_REQUIRES(c->lock)
+{
+	struct tei_meta_desc *desc;
+	struct cache_slot *slot;
+	int32_t id;
+	void *data;
+	int rc;
+
+	while (s->attaching)
+		tei_mutex_wait(&c->fetched, &c->lock, TEI_NS_PER_SEC);
+	id = s->id;
+	if (!c->ops || !id || !s->desc)
+		return 0;
+	slot = cache_slot(c, tei_meta_slot(id));
+	data = slot->data;
+	desc = tei_meta_desc_ref(s->desc);
+	s->attaching = true;
+	tei_mutex_unlock(&c->lock);
+	rc = c->ops->attach(c->arg, id, desc, again, &data, err);
+	tei_meta_desc_unref(desc);
+	tei_mutex_lock(&c->lock);
+	s->attaching = false;
+	pthread_cond_broadcast(&c->fetched);
+	if (s->id == id)
+		__atomic_store_n(&slot->data, data, __ATOMIC_RELEASE);
+	else
+		cache_detach(c, data);
+	return rc;
+}
+
+void *tei_meta_cache_data(struct tei_meta_cache *c, int32_t id)
+{
+	uint32_t at = tei_meta_slot(id);
+	struct cache_slot *chunk;
+
+	chunk = __atomic_load_n(&c->chunks[at / CACHE_CHUNK], __ATOMIC_ACQUIRE);
+	if (id <= 0 || !chunk)
+		return NULL;
+	return __atomic_load_n(&chunk[at % CACHE_CHUNK].data, __ATOMIC_ACQUIRE);
+}
+
+int tei_meta_cache_attach(struct tei_meta_cache *c, int32_t id,
+			  struct tei_err *err)
+{
+	struct cache_segment *s;
+	int rc = 0;
+
+	tei_mutex_lock(&c->lock);
+	s = cache_by_id(c, id);
+	if (s) {
+		s->pins++;
+		rc = cache_attach(c, s, true, err);
+		cache_unpin(c, s);
+	}
+	tei_mutex_unlock(&c->lock);
+	return rc;
+}
+
+void tei_meta_cache_detach_all(struct tei_meta_cache *c)
+{
+	uint32_t i;
+
+	if (!c)
+		return;
+	tei_mutex_lock(&c->lock);
+	for (i = 1; i < c->slot_used; i++)
+		cache_detach(c, cache_take_data(cache_slot(c, i)));
+	tei_mutex_unlock(&c->lock);
+}
+
+size_t tei_meta_cache_ids(struct tei_meta_cache *c, uint32_t *from,
+			  int32_t *ids, size_t n)
+{
+	size_t k = 0;
+	uint32_t i;
+
+	tei_mutex_lock(&c->lock);
+	for (i = *from ? *from : 1; i < c->slot_used && k < n; i++)
+		if (cache_slot(c, i)->segment)
+			ids[k++] = cache_slot(c, i)->segment->id;
+	*from = i;
+	tei_mutex_unlock(&c->lock);
+	return k;
+}
+
 /* --- public calls -------------------------------------------------------- */
 
 int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
-			  tei_meta_refreshed_fn fn, void *arg,
+			  const struct tei_meta_cache_ops *ops, void *arg,
 			  struct tei_meta_cache **out, struct tei_err *err)
 {
 	struct tei_meta_cache *c = calloc(1, sizeof(*c));
@@ -376,7 +519,7 @@ int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
 	c->bucket_count = 64;
 	c->store = store;
 	c->max_open = max_open ? max_open : TEI_META_SLOTS - 1;
-	c->fn = fn;
+	c->ops = ops;
 	c->arg = arg;
 	c->slot_used = 1;
 	tei_mutex_init(&c->lock);
@@ -395,6 +538,7 @@ void tei_meta_cache_destroy(struct tei_meta_cache *c) TEI_NO_TSA
 
 	if (!c)
 		return;
+	tei_meta_cache_detach_all(c);
 	for (i = 0; i < c->bucket_count; i++)
 		tei_list_foreach_safe(s, tmp, &c->buckets[i],
 				      struct cache_segment, link)
@@ -403,7 +547,8 @@ void tei_meta_cache_destroy(struct tei_meta_cache *c) TEI_NO_TSA
 	pthread_cond_destroy(&c->fetched);
 	tei_mutex_fini(&c->lock);
 	free(c->buckets);
-	free(c->slots);
+	for (i = 0; i < CACHE_CHUNKS; i++)
+		free(c->chunks[i]);
 	free(c);
 }
 
@@ -434,13 +579,6 @@ static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 	return s;
 }
 
-static void cache_unpin(struct tei_meta_cache *c, struct cache_segment *s)
-	TEI_REQUIRES(c->lock)
-{
-	s->pins--;
-	cache_settle(c, s);
-}
-
 /* Returns the id of s, which has a descriptor, with one more reference. */
 static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 		       int32_t *id, struct tei_err *err) TEI_REQUIRES(c->lock)
@@ -463,6 +601,25 @@ static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 	return 0;
 }
 
+/* As cache_grant, and brings the user's data up to date. */
+static int cache_grant_attached(struct tei_meta_cache *c,
+				struct cache_segment *s, int32_t *id,
+				struct tei_err *err) TEI_REQUIRES(c->lock)
+{
+	int32_t got = 0;
+	int rc = cache_grant(c, s, &got, err);
+
+	if (!rc && got)
+		rc = cache_attach(c, s, false, err);
+	else if (rc)
+		return rc;
+	if (rc)
+		s->refs--;
+	else
+		*id = got;
+	return rc;
+}
+
 static int cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 		      uint64_t deadline_ns, int32_t *id, struct tei_err *err)
 	TEI_REQUIRES(c->lock)
@@ -482,7 +639,7 @@ static int cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 		rc = cache_await(c, s, s->started + (fresh || !s->fetching),
 				 deadline_ns, err);
 	if (!rc)
-		rc = cache_grant(c, s, id, err);
+		rc = cache_grant_attached(c, s, id, err);
 	cache_unpin(c, s);
 	return rc;
 }
@@ -537,7 +694,7 @@ static int cache_put(struct tei_meta_cache *c, struct tei_meta_desc *desc,
 		s->self = false;
 	}
 	if (!rc)
-		rc = cache_grant(c, s, id, err);
+		rc = cache_grant_attached(c, s, id, err);
 	cache_unpin(c, s);
 	return rc;
 }
@@ -624,7 +781,8 @@ static int cache_refresh(struct tei_meta_cache *c, struct cache_segment *s,
 			 struct tei_err *err) TEI_REQUIRES(c->lock)
 {
 	struct tei_meta_desc *before = s->desc;
-	int rc;
+	struct tei_err none;
+	int rc, attached;
 
 	if (before)
 		tei_meta_desc_ref(before);
@@ -632,6 +790,8 @@ static int cache_refresh(struct tei_meta_cache *c, struct cache_segment *s,
 	rc = cache_await(c, s, s->started + 1, deadline_ns, err);
 	if (!rc && changed)
 		*changed = !before || !tei_meta_desc_equal(s->desc, before);
+	attached = cache_attach(c, s, false, rc || !err ? &none : err);
+	rc = rc ? rc : attached;
 	cache_unpin(c, s);
 	tei_meta_desc_unref(before);
 	return rc;
@@ -670,6 +830,8 @@ int tei_meta_cache_refresh_name(struct tei_meta_cache *c, const char *name,
 	if (s) {
 		s->pins++;
 		rc = cache_await(c, s, s->started + 1, deadline_ns, err);
+		if (!rc)
+			rc = cache_attach(c, s, false, err);
 		*id = s->id;
 		cache_unpin(c, s);
 	}
@@ -729,8 +891,8 @@ static int cache_ids(struct tei_meta_cache *c, struct cache_sync *y)
 	tei_mutex_lock(&c->lock);
 	y->ids = malloc((c->open_count + 1) * sizeof(*y->ids));
 	for (i = 1; y->ids && i < c->slot_used; i++)
-		if (c->slots[i].segment)
-			y->ids[y->count++] = c->slots[i].segment->id;
+		if (cache_slot(c, i)->segment)
+			y->ids[y->count++] = cache_slot(c, i)->segment->id;
 	tei_mutex_unlock(&c->lock);
 	return y->ids ? 0 : TEI_ERR_MEMORY;
 }

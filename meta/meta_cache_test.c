@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,23 +18,51 @@ struct cache_setup {
 	struct tei_meta_cache *cache;
 	struct tei_meta_server *peer[3];
 	unsigned int refreshed;
+	unsigned int detached;	/* atomic */
+	unsigned int attaching; /* atomic: calls of attach */
+	bool refuse;		/* attach fails */
+	bool hold;		/* atomic: attach waits */
 	int32_t refreshed_id;
 	uint64_t before, now;		/* incarnations */
 };
 
-static void cache_refreshed(void *arg, int32_t id, struct tei_meta_desc *before,
-			    struct tei_meta_desc *now)
+/* The data of a segment is its descriptor. */
+static int cache_attached(void *arg, int32_t id, struct tei_meta_desc *desc,
+			  bool again, void **data, struct tei_err *err)
 {
 	struct cache_setup *t = arg;
-	struct tei_meta_desc *desc = tei_meta_cache_get(t->cache, id);
+	struct tei_meta_desc *before = *data;
 
-	CU_ASSERT_PTR_EQUAL(desc, now);
-	tei_meta_desc_unref(desc);
-	t->refreshed++;
-	t->refreshed_id = id;
-	t->before = before->incarnation;
-	t->now = now->incarnation;
+	(void)again;
+	__atomic_add_fetch(&t->attaching, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&t->hold, __ATOMIC_SEQ_CST))
+		sched_yield();
+	if (t->refuse)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "test", NULL,
+				    "refused");
+	if (before && !tei_meta_desc_equal(before, desc)) {
+		t->refreshed++;
+		t->refreshed_id = id;
+		t->before = before->incarnation;
+		t->now = desc->incarnation;
+	}
+	*data = tei_meta_desc_ref(desc);
+	tei_meta_desc_unref(before);
+	return 0;
 }
+
+static void cache_detached(void *arg, void *data)
+{
+	struct cache_setup *t = arg;
+
+	__atomic_add_fetch(&t->detached, 1, __ATOMIC_RELAXED);
+	tei_meta_desc_unref(data);
+}
+
+static const struct tei_meta_cache_ops cache_ops = {
+	.attach = cache_attached,
+	.detach = cache_detached,
+};
 
 static bool cache_setup(struct cache_setup *t, uint32_t max_open)
 {
@@ -50,8 +79,9 @@ static bool cache_setup(struct cache_setup *t, uint32_t max_open)
 						  meta_test_settings(),
 						  &t->store, NULL), 0);
 	CU_ASSERT_EQUAL_FATAL(tei_meta_cache_create(t->store, max_open,
-						    cache_refreshed, t,
-						    &t->cache, NULL), 0);
+						    &cache_ops, t, &t->cache,
+						    NULL),
+			      0);
 	return true;
 }
 
@@ -334,6 +364,80 @@ static void test_threads_share_it(void)
 	cache_teardown(&t);
 }
 
+static void test_data_is_detached_with_the_last_close(void)
+{
+	struct tei_meta_desc *desc;
+	struct cache_setup t;
+	const char *name;
+	int32_t id;
+
+	if (!cache_setup(&t, 0))
+		return;
+	name = tei_meta_server_name(t.peer[0]);
+	id = cache_open(&t, name);
+	desc = tei_meta_cache_get(t.cache, id);
+	CU_ASSERT_PTR_EQUAL(tei_meta_cache_data(t.cache, id), desc);
+	tei_meta_desc_unref(desc);
+	CU_ASSERT_EQUAL(cache_open(&t, name), id);
+	tei_meta_cache_close(t.cache, id, NULL);
+	CU_ASSERT_PTR_NOT_NULL(tei_meta_cache_data(t.cache, id));
+	tei_meta_cache_close(t.cache, id, NULL);
+	CU_ASSERT_PTR_NULL(tei_meta_cache_data(t.cache, id));
+	CU_ASSERT_EQUAL(t.detached, 1);
+	cache_teardown(&t);
+	CU_ASSERT_EQUAL(t.detached, 1);
+}
+
+static void test_open_without_data_is_refused(void)
+{
+	struct cache_setup t;
+	int32_t id = -1;
+
+	if (!cache_setup(&t, 0))
+		return;
+	t.refuse = true;
+	CU_ASSERT_EQUAL(
+		tei_meta_cache_open(t.cache, tei_meta_server_name(t.peer[0]),
+				    false, meta_test_deadline(), &id, NULL),
+		TEI_ERR_MEMORY);
+	CU_ASSERT_EQUAL(id, -1);
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	cache_teardown(&t);
+	CU_ASSERT_EQUAL(t.detached, 0);
+}
+
+static void *cache_open_held(void *arg)
+{
+	struct cache_setup *t = arg;
+
+	cache_open(t, tei_meta_server_name(t->peer[0]));
+	return NULL;
+}
+
+static void test_close_while_data_is_attached_detaches_it_later(void)
+{
+	struct cache_setup t;
+	pthread_t thread;
+	int32_t id;
+
+	if (!cache_setup(&t, 0))
+		return;
+	t.hold = true;
+	pthread_create(&thread, NULL, cache_open_held, &t);
+	while (!__atomic_load_n(&t.attaching, __ATOMIC_SEQ_CST))
+		sched_yield();
+	id = tei_meta_cache_lookup(t.cache, tei_meta_server_name(t.peer[0]));
+	CU_ASSERT(id > 0);
+	CU_ASSERT_EQUAL(tei_meta_cache_close(t.cache, id, NULL), 0);
+	CU_ASSERT_EQUAL(__atomic_load_n(&t.detached, __ATOMIC_RELAXED), 0);
+	__atomic_store_n(&t.hold, false, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+	CU_ASSERT_EQUAL(t.detached, 1);
+	CU_ASSERT_PTR_NULL(tei_meta_cache_data(t.cache, id));
+	CU_ASSERT_EQUAL(tei_meta_cache_count(t.cache), 0);
+	cache_teardown(&t);
+}
+
 struct cache_opener {
 	struct cache_setup *t;
 	const char *name;
@@ -440,5 +544,10 @@ const struct tei_test_case cache_cases[] = {
 	{ "threads_share_it", test_threads_share_it },
 	{ "one_fetch_serves_all_that_wait",
 	  test_one_fetch_serves_all_that_wait },
+	{ "data_is_detached_with_the_last_close",
+	  test_data_is_detached_with_the_last_close },
+	{ "open_without_data_is_refused", test_open_without_data_is_refused },
+	{ "close_while_data_is_attached_detaches_it_later",
+	  test_close_while_data_is_attached_detaches_it_later },
 	{ NULL, NULL },
 };

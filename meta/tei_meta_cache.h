@@ -31,20 +31,30 @@ static inline uint32_t tei_meta_slot(int32_t id)
 }
 
 /*
- * Called after a segment's descriptor was replaced by a different one, on the
- * thread that replaced it, with no lock held. May call the cache. The
- * descriptors are valid during the call.
+ * What the user of the cache keeps for each open segment. The functions are
+ * called without a lock of the cache, and may call it, except for calls that
+ * attach the same segment.
  */
-typedef void (*tei_meta_refreshed_fn)(void *arg, int32_t id,
-				      struct tei_meta_desc *before,
-				      struct tei_meta_desc *now);
+struct tei_meta_cache_ops {
+	/*
+	 * Brings *data up to date with the descriptor of a segment; *data is
+	 * NULL at first. Called by every call that opens the segment or fetches
+	 * its descriptor, for one segment by one thread at a time. again: also
+	 * if nothing has changed. After an error *data may have changed, too,
+	 * and the call returns that error. May block.
+	 */
+	int (*attach)(void *arg, int32_t id, struct tei_meta_desc *desc,
+		      bool again, void **data, struct tei_err *err);
+	/* Frees the data, after tei_meta_cache_data has ceased to return it. */
+	void (*detach)(void *arg, void *data);
+};
 
 /*
  * Creates a cache for at most max_open segments (0: all slots). The store must
- * outlive the cache. fn may be NULL.
+ * outlive the cache. ops may be NULL.
  */
 int tei_meta_cache_create(struct tei_meta_store *store, uint32_t max_open,
-			  tei_meta_refreshed_fn fn, void *arg,
+			  const struct tei_meta_cache_ops *ops, void *arg,
 			  struct tei_meta_cache **out, struct tei_err *err);
 
 /* Frees the cache. No other call may be running. NULL is ignored. */
@@ -71,8 +81,8 @@ int tei_meta_cache_open(struct tei_meta_cache *cache, const char *name,
  * fetch. An older descriptor of the same process changes nothing. One of
  * another process replaces the known one if replace is true or its serial is
  * higher; otherwise the result is TEI_ERR_CONTEXT, as it is for the own name
- * with another incarnation. desc is frozen; the cache takes a reference. Never
- * blocks.
+ * with another incarnation. desc is frozen; the cache takes a reference. Blocks
+ * only in attach.
  */
 int tei_meta_cache_put(struct tei_meta_cache *cache,
 		       struct tei_meta_desc *desc, bool replace, int32_t *id,
@@ -126,6 +136,29 @@ int tei_meta_cache_sync(struct tei_meta_cache *cache, uint64_t timeout_ns,
  * empty.
  */
 int tei_meta_cache_forget(struct tei_meta_cache *cache, const char *name);
+
+/*
+ * Returns the user's data of an open segment, or NULL. Takes no lock, so the
+ * user must prevent that detach frees the data meanwhile. The data may be that
+ * of a later id with the same slot.
+ */
+void *tei_meta_cache_data(struct tei_meta_cache *cache, int32_t id);
+
+/* Calls attach with again set, if the id is open. Blocks. */
+int tei_meta_cache_attach(struct tei_meta_cache *cache, int32_t id,
+			  struct tei_err *err);
+
+/* Calls detach for all segments. No call that attaches may be made
+ * afterwards. NULL is ignored. */
+void tei_meta_cache_detach_all(struct tei_meta_cache *cache);
+
+/*
+ * Lists up to n ids of open segments, beginning with slot *from, 0 at first,
+ * which it advances. Returns their number; the listing is complete when it is
+ * less than n.
+ */
+size_t tei_meta_cache_ids(struct tei_meta_cache *cache, uint32_t *from,
+			  int32_t *ids, size_t n);
 
 /* Returns the number of open segments, without the own one. */
 uint32_t tei_meta_cache_count(struct tei_meta_cache *cache);
