@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_CONN_RAIL_CONN_H
 #define TEI_PROV_RAIL_CONN_RAIL_CONN_H
 
-/* Connections and routes, and the report of lost connections. */
+/* Connections and routes. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -100,19 +100,5 @@ void rail_conn_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_conn_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);
-
-/*
- * Records that a connection to the peer over the rail was lost or could not be
- * established. A log line for all rails is written a little later
- * (rail_loss.c).
- */
-void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
-		   int prov, const char *text)
-	TEI_REQUIRES(rail_sched_held);
-
-/* Returns true if the next log line of rail_loss.c reports a lost connection of
- * this rail. */
-bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
-	TEI_REQUIRES(rail_sched_held);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_CONN_H */

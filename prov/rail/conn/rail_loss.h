@@ -2,14 +2,32 @@
 #ifndef TEI_PROV_RAIL_CONN_RAIL_LOSS_H
 #define TEI_PROV_RAIL_CONN_RAIL_LOSS_H
 
-/* The log line about lost connections. rail_int.h has the functions that record
- * them. */
+/* The log line about lost connections. */
 
-/* Logs lost connections to the peer when they are due. */
-
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail_dp.h"
+#include "util/lock.h"
+
+struct rail;
 struct tei_rail_peer;
+
+/*
+ * Records that a connection to the peer over the rail was lost or could not be
+ * established. A log line for all rails is written a little later
+ * (rail_loss.c).
+ */
+void rail_loss_add(struct tei_rail_peer *peer, const struct rail *rail, int err,
+		   int prov, const char *text)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Returns true if the next log line of rail_loss.c reports a lost connection of
+ * this rail. */
+bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
+	TEI_REQUIRES(rail_sched_held);
+
+/* Logs lost connections to the peer when they are due. */
 uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_LOSS_H */

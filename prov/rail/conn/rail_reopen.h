@@ -7,11 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail.h"
 #include "util/lock.h"
 
-struct rail;
-struct rail_lane;
-struct rail_opening;
 struct tei_rail_dp;
 
 /* Opens the lane on an opener thread. The lane gets the generation gen + 1. */

@@ -20,6 +20,7 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"

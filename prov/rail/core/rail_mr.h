@@ -2,7 +2,7 @@
 #ifndef TEI_PROV_RAIL_CORE_RAIL_MR_H
 #define TEI_PROV_RAIL_CORE_RAIL_MR_H
 
-/* The end of a registered region. rail_int.h has the other functions. */
+/* Local memory: regions and their registrations on the rails. */
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>

@@ -11,6 +11,7 @@
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_disconnect.h"
+#include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/core/rail.h"
