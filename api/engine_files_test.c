@@ -87,9 +87,9 @@ static void files_silent(struct files_rig *r, bool on)
 
 	tei_mutex_lock(&ctx->lock);
 	r->silent = on;
-	ctx->keep = files_keep;
-	ctx->hold = files_hold;
-	ctx->keep_arg = ctx->hold_arg = r;
+	ctx->hooks.keep = files_keep;
+	ctx->hooks.hold = files_hold;
+	ctx->hooks.keep_arg = ctx->hooks.hold_arg = r;
 	tei_list_splice_tail(&ctx->ready, &r->ios);
 	ctx->backend->wake(ctx);
 	tei_mutex_unlock(&ctx->lock);

@@ -35,7 +35,6 @@ my %limit = (
 	'struct rail'                           => 80,
 	'struct rail_lane'                      => 52,
 	'struct tei_meta_server'                => 46,
-	'struct tei_nvmeof'                     => 41,
 	'struct tei_rail_dp'                    => 84,
 	'struct tei_rail_peer'                  => 136,
 );

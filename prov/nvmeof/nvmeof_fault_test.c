@@ -205,8 +205,8 @@ static void spoil_set(struct rig *r, struct spoil *s, enum nvmeof_kind kind,
 {
 	tei_mutex_lock(&r->ctx->lock);
 	*s = (struct spoil){ kind, res, skip, times, 0 };
-	r->ctx->spoil = spoil_fn;
-	r->ctx->spoil_arg = s;
+	r->ctx->hooks.spoil = spoil_fn;
+	r->ctx->hooks.spoil_arg = s;
 	tei_mutex_unlock(&r->ctx->lock);
 }
 

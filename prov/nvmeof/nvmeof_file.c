@@ -140,8 +140,8 @@ static void file_hold(const struct nvmeof_file *f)
 {
 	const struct tei_nvmeof *ctx = f->seg->ctx;
 
-	if (ctx->hold)
-		ctx->hold(ctx->hold_arg, f);
+	if (ctx->hooks.hold)
+		ctx->hooks.hold(ctx->hooks.hold_arg, f);
 }
 
 /*

@@ -204,11 +204,26 @@ struct nvmeof_blocking {
 	pthread_t thread[NVMEOF_SIDE_MAX];
 };
 
+/* Functions that tests set before the first operation, or NULL. */
+struct nvmeof_hooks {
+	/* replaces the result of a request; ctx->lock held */
+	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
+	void *spoil_arg;
+	/* returns true if the storage does not answer; the test then keeps the
+	 * request until it puts it on a ready list; ctx->lock held */
+	bool (*keep)(void *arg, struct nvmeof_io *io);
+	void *keep_arg;
+	/* called before system calls that a file server may block; no lock
+	 * held */
+	void (*hold)(void *arg, const struct nvmeof_file *f);
+	void *hold_arg;
+};
+
 /* Created by tei_nvmeof_init, freed by tei_nvmeof_fini. */
 struct tei_nvmeof {
 	/* constant after init */
 	const struct nvmeof_backend *backend;
-	void *reverse_end; /* state of the back end */
+	void *backend_state;
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;
@@ -248,20 +263,7 @@ struct tei_nvmeof {
 	bool stopping;
 	struct tei_nvmeof_counters counters;
 
-	/* set by tests before the first operation: replaces the result of a
-	 * request; ctx->lock held */
-	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
-	void *spoil_arg;
-	/* set by tests: returns true if the storage does not answer; the test
-	 * then keeps the request until it puts it on a ready list; ctx->lock
-	 * held */
-	bool (*keep)(void *arg, struct nvmeof_io *io);
-	void *keep_arg;
-	/* set by tests: called before system calls that a file server may
-	 * block; no lock held */
-	void (*hold)(void *arg, const struct nvmeof_file *f);
-	void *hold_arg;
-
+	struct nvmeof_hooks hooks;
 	struct nvmeof_io *ios;		/* depth elements */
 	struct tei_log_limit log_limit;
 };

@@ -356,7 +356,7 @@ static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
 {
 	struct tei_list *list = io->gpu.context ? &ctx->gpu_ready : &ctx->ready;
 
-	if (ctx->keep && ctx->keep(ctx->keep_arg, io))
+	if (ctx->hooks.keep && ctx->hooks.keep(ctx->hooks.keep_arg, io))
 		return;
 	if (again)
 		tei_list_add_head(list, &io->node);
@@ -549,8 +549,8 @@ void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 {
 	struct tei_nvmeof_op *op = io->op;
 
-	if (ctx->spoil)
-		res = ctx->spoil(ctx->spoil_arg, io, res);
+	if (ctx->hooks.spoil)
+		res = ctx->hooks.spoil(ctx->hooks.spoil_arg, io, res);
 	if (!(op && op->code) && io_transient(io, res)) {
 		io_ready(ctx, io, false);
 		return;

@@ -39,8 +39,8 @@ static int64_t pool_run(const struct tei_nvmeof *ctx, const struct nvmeof_io *io
 	off_t at = (off_t)(io->at + io->done);
 	ssize_t n = -1;
 
-	if (ctx->hold)
-		ctx->hold(ctx->hold_arg, io->file);
+	if (ctx->hooks.hold)
+		ctx->hooks.hold(ctx->hooks.hold_arg, io->file);
 	switch (io->kind) {
 	case NVMEOF_READ:
 		n = preadv2(io->fd, &iov, 1, at, 0);
@@ -92,7 +92,7 @@ static bool pool_step(struct tei_nvmeof *ctx, struct pool *p)
 static void *pool_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
-	struct pool *p = ctx->reverse_end;
+	struct pool *p = ctx->backend_state;
 	bool some;
 
 	tei_mutex_lock(&ctx->lock);
@@ -111,7 +111,7 @@ static void *pool_main(void *arg)
 
 static void pool_stop(struct tei_nvmeof *ctx)
 {
-	struct pool *p = ctx->reverse_end;
+	struct pool *p = ctx->backend_state;
 	uint32_t i;
 
 	tei_mutex_lock(&ctx->lock);
@@ -121,7 +121,7 @@ static void pool_stop(struct tei_nvmeof *ctx)
 	for (i = 0; i < p->count; i++)
 		pthread_join(p->thread[i], NULL);
 	free(p);
-	ctx->reverse_end = NULL;
+	ctx->backend_state = NULL;
 }
 
 static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
@@ -129,7 +129,7 @@ static int pool_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	uint32_t max = ctx->threads * NVMEOF_CROWD + 1;
 	struct pool *p = calloc(1, sizeof(*p) + max * sizeof(p->thread[0]));
 
-	ctx->reverse_end = p;
+	ctx->backend_state = p;
 	if (p) {
 		p->max = max;
 		tei_mutex_lock(&ctx->lock);

@@ -189,10 +189,10 @@ void silence_begin(struct silence *s, struct rig *r, int file, bool looks)
 	tei_list_init(&s->kept);
 	tei_mutex_lock(&ctx->lock);
 	if (!looks)
-		ctx->keep = silence_keep;
-	ctx->keep_arg = s;
-	ctx->hold = silence_hold;
-	ctx->hold_arg = s;
+		ctx->hooks.keep = silence_keep;
+	ctx->hooks.keep_arg = s;
+	ctx->hooks.hold = silence_hold;
+	ctx->hooks.hold_arg = s;
 	tei_mutex_unlock(&ctx->lock);
 }
 
@@ -209,7 +209,7 @@ void silence_end(struct silence *s)
 	s->file = NULL;
 	pthread_cond_broadcast(&s->cond);
 	pthread_mutex_unlock(&s->lock);
-	ctx->keep = NULL;
+	ctx->hooks.keep = NULL;
 	tei_list_splice_tail(&ctx->ready, &s->kept);
 	ctx->backend->wake(ctx);
 	tei_mutex_unlock(&ctx->lock);

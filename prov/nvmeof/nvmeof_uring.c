@@ -257,7 +257,7 @@ static void uring_nap(struct tei_nvmeof *ctx, struct uring *u)
 
 static void uring_wake(struct tei_nvmeof *ctx)
 {
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 	uint64_t one = 1;
 
 	if (!u->asleep)
@@ -272,7 +272,7 @@ static void uring_wake(struct tei_nvmeof *ctx)
 
 static int uring_ask(struct tei_nvmeof *ctx, struct uring_ask *ask)
 {
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 
 	if (!u->single || pthread_equal(pthread_self(), u->thread))
 		return ask->call(u, ask);
@@ -386,7 +386,7 @@ static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
 				 .slot = (unsigned int)slot, .len = len };
 	int ret;
 
-	uring_populate(ctx->reverse_end, addr, len);
+	uring_populate(ctx->backend_state, addr, len);
 	ret = uring_ask(ctx, &ask);
 	return ret == 1 ? 0 : ret < 0 ? -ret : EIO;
 }
@@ -397,7 +397,7 @@ static int uring_buffer(struct tei_nvmeof *ctx, int slot, void *addr,
 static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 {
 	uint64_t n = uring_parts(ctx, len), i, at, ram;
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 	int slot, err = 0;
 
 	if (!u->can_fix)
@@ -426,7 +426,7 @@ static int uring_fix(struct tei_nvmeof *ctx, void *addr, uint64_t len)
 static void uring_unfix(struct tei_nvmeof *ctx, int slot, uint64_t len)
 {
 	uint32_t n = (uint32_t)uring_parts(ctx, len), i;
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 
 	for (i = 0; i < n; i++)
 		uring_buffer(ctx, slot + (int)i, NULL, 0);
@@ -440,7 +440,7 @@ static int uring_call_file(struct uring *u, const struct uring_ask *ask)
 
 static int uring_fix_file(struct tei_nvmeof *ctx, int fd)
 {
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 	struct uring_ask ask = { .call = uring_call_file, .fd = fd };
 	int slot;
 
@@ -473,7 +473,7 @@ static void uring_unfix_files(struct tei_nvmeof *ctx, const int *slots,
 {
 	struct uring_ask ask = { .call = uring_call_unfix_files,
 				 .slots = slots, .n = n };
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 	uint32_t i;
 
 	uring_ask(ctx, &ask);
@@ -553,7 +553,7 @@ static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
 static void *uring_main(void *arg)
 {
 	struct tei_nvmeof *ctx = arg;
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 	bool some;
 	int ret = uring_ready(ctx, u);
 
@@ -640,18 +640,18 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 
 	if (!u)
 		return uring_fail(err, TEI_ERR_MEMORY, "out of memory", 0);
-	ctx->reverse_end = u;
+	ctx->backend_state = u;
 	ret = uring_begin(ctx, u, err);
 	if (ret) {
 		uring_free(u);
-		ctx->reverse_end = NULL;
+		ctx->backend_state = NULL;
 	}
 	return ret;
 }
 
 static void uring_stop(struct tei_nvmeof *ctx)
 {
-	struct uring *u = ctx->reverse_end;
+	struct uring *u = ctx->backend_state;
 
 	tei_mutex_lock(&ctx->lock);
 	u->quit = true;
@@ -659,7 +659,7 @@ static void uring_stop(struct tei_nvmeof *ctx)
 	tei_mutex_unlock(&ctx->lock);
 	pthread_join(u->thread, NULL);
 	uring_free(u);
-	ctx->reverse_end = NULL;
+	ctx->backend_state = NULL;
 }
 
 const struct nvmeof_backend nvmeof_uring = {
