@@ -312,7 +312,7 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 	}
 	tei_meta_server_stats(s, &stats);
 	CU_ASSERT_EQUAL(stats.served, 12);
-	CU_ASSERT_EQUAL(stats.held, 0);
+	CU_ASSERT_EQUAL(stats.throttled, 0);
 	tei_meta_server_stop(s);
 }
 
@@ -339,8 +339,9 @@ static void test_answers_are_paid_for(void)
 	do {
 		poll(NULL, 0, 1);
 		tei_meta_server_stats(s, &stats);
-	} while (!stats.held && stats.served < 1100 && tei_now_ns() < until);
-	CU_ASSERT(stats.held > 0);
+	} while (!stats.throttled && stats.served < 1100 &&
+		 tei_now_ns() < until);
+	CU_ASSERT(stats.throttled > 0);
 	CU_ASSERT(stats.served < 1100);
 	/* all requests are served in the end */
 	until = meta_test_deadline();
@@ -382,7 +383,7 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 
 	for (i = 0; i < 100; i++) {
 		tei_meta_server_stats(s, &stats);
-		if (stats.held || stats.shut)
+		if (stats.throttled || stats.blocked)
 			break;
 		fd = abuse_connect_from(s, from);
 		send(fd, junk, len, MSG_NOSIGNAL);
@@ -479,9 +480,9 @@ static void test_statistics_cost_what_they_take(void)
 	do {
 		poll(NULL, 0, 1);
 		tei_meta_server_stats(s, &stats);
-	} while ((!stats.held || !stats.served) && stats.served < 2 &&
+	} while ((!stats.throttled || !stats.served) && stats.served < 2 &&
 		 tei_now_ns() < until);
-	CU_ASSERT_EQUAL(stats.held, 1);
+	CU_ASSERT_EQUAL(stats.throttled, 1);
 	CU_ASSERT_EQUAL(stats.served, 1);
 	close(fd);
 	tei_meta_server_stop(s);

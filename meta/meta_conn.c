@@ -68,7 +68,7 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 	c->snapshot = NULL;
 	tei_wipe(&c->session, sizeof(c->session));
 	tei_list_del(&c->ip_link);
-	tei_list_del(&c->held_link);
+	tei_list_del(&c->throttled_link);
 	meta_rate_limit_leave(s, c->ip);
 	tei_list_del(&c->link);
 	tei_list_add_tail(&s->dead, &c->link);
@@ -171,7 +171,7 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 
 	s->next_due_ns = 0;
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link) {
-		if (c->held_ns)
+		if (c->throttled_ns)
 			continue;	/* throttled: the server causes the
 					 * delay */
 		if (c->deadline_ns > now_ns) {
@@ -205,7 +205,7 @@ static void conn_full(struct tei_meta_server *s, const struct meta_ip *ip,
 
 	meta_rate_limit_text(ip, host);
 	META_COUNT(s, evicted);
-	TEI_LOG_LIMITED(&s->full_limit, TEI_LOG_WARN, "meta",
+	TEI_LOG_LIMITED(&s->log.full, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s refused: %s",
 			tei_meta_server_address(s), host, why);
 }
@@ -237,7 +237,7 @@ static int conn_watch(struct tei_meta_server *s, struct meta_conn *c, int op)
 {
 	struct epoll_event ev = { .data.ptr = c };
 
-	if (!c->held_ns)
+	if (!c->throttled_ns)
 		ev.events = c->state == META_CONN_WRITING
 				    ? EPOLLOUT : EPOLLIN | EPOLLPRI;
 	return epoll_ctl(s->epoll_fd, op, c->fd, &ev);
@@ -378,16 +378,16 @@ void meta_conn_event(struct tei_meta_server *s, struct meta_conn *c,
 {
 	if (c->state == META_CONN_DEAD)
 		return;
-	if (c->held_ns) {
+	if (c->throttled_ns) {
 		if (events & (EPOLLHUP | EPOLLERR))
 			meta_conn_close(s, c);
 		return;
 	}
-	if (!c->let_go && meta_rate_limit_spent(s, c->ip, now_ns)) {
+	if (!c->released && meta_rate_limit_spent(s, c->ip, now_ns)) {
 		meta_rate_limit_throttle(s, c, now_ns);
 		return;
 	}
-	c->let_go = false;
+	c->released = false;
 	meta_rate_limit_charge(s, c->ip, 1, now_ns);
 	if (c->state == META_CONN_WRITING)
 		conn_write(s, c, now_ns);
@@ -404,7 +404,7 @@ static void conn_options(struct tei_meta_server *s, int fd)
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &most, sizeof(most));
-	if (s->shut_ever)
+	if (s->rate.blocked_ever)
 		setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &one,
 			   sizeof(one));
 }
@@ -430,7 +430,7 @@ void meta_conn_add(struct tei_meta_server *s, int fd,
 		goto err_close;
 	tei_list_init(&c->link);
 	tei_list_init(&c->ip_link);
-	tei_list_init(&c->held_link);
+	tei_list_init(&c->throttled_link);
 	c->ip = meta_rate_limit_join(s, peer, now_ns);
 	if (!c->ip)
 		goto err_free;

@@ -25,42 +25,42 @@
  *   other addresses arrive.
  *
  * - Accepting connections costs steps too, and throttling does not stop it. An
- *   address that is another SHARE_SLACK_NS ahead is blocked: a filter on the
- *   listening socket makes the kernel drop its packets until paid_ns has been
+ *   address that is another RATE_LIMIT_SLACK_NS ahead is blocked: a filter on
+ * the listening socket makes the kernel drop its packets until paid_ns has been
  *   reached.
  *
  * - The entry of an address without clients is kept until its paid_ns has
  *   passed; otherwise each new connection would start with a full burst.
  */
 
-#define SHARE_ADDRESSES 4096 /* maximum without clients */
-#define SHARE_BURST_S	24
-#define SHARE_RATE	896 /* steps per second */
-#define SHARE_HOLDING	2 /* steps to throttle and release a client */
-#define SHARE_SLACK_NS	(TEI_NS_PER_SEC / 8)
-#define SHARE_SHUT_MAX	32 /* addresses in the filter */
+#define RATE_LIMIT_ADDRESSES   4096 /* maximum without clients */
+#define RATE_LIMIT_BURST_S     24
+#define RATE_LIMIT_RATE	       896 /* steps per second */
+#define RATE_LIMIT_HOLDING     2   /* steps to throttle and release a client */
+#define RATE_LIMIT_SLACK_NS    (TEI_NS_PER_SEC / 8)
+#define RATE_LIMIT_BLOCKED_MAX 32 /* addresses in the filter */
 
 void meta_rate_limit_init(struct tei_meta_server *s)
 {
 	uint32_t rate =
-		s->config.client_rate ? s->config.client_rate : SHARE_RATE;
+		s->config.client_rate ? s->config.client_rate : RATE_LIMIT_RATE;
 	int i;
 
-	s->step_ns = TEI_NS_PER_SEC / rate;
-	s->burst_ns = SHARE_BURST_S * TEI_NS_PER_SEC;
+	s->rate.step_ns = TEI_NS_PER_SEC / rate;
+	s->rate.burst_ns = RATE_LIMIT_BURST_S * TEI_NS_PER_SEC;
 	for (i = 0; i < META_IP_BUCKETS; i++)
-		tei_list_init(&s->ips[i]);
-	tei_list_init(&s->ages);
-	tei_list_init(&s->waiting);
+		tei_list_init(&s->rate.ips[i]);
+	tei_list_init(&s->rate.ages);
+	tei_list_init(&s->rate.waiting);
 }
 
-static void share_forget(struct tei_meta_server *s, struct meta_ip *ip)
+static void rate_limit_forget(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	tei_list_del(&ip->link);
 	tei_list_del(&ip->age);
 	tei_list_del(&ip->wait);
-	s->shut_count -= ip->shut;
-	s->ip_count--;
+	s->rate.blocked_count -= ip->blocked;
+	s->rate.ip_count--;
 	free(ip);
 }
 
@@ -68,13 +68,13 @@ void meta_rate_limit_fini(struct tei_meta_server *s)
 {
 	struct meta_ip *ip, *tmp;
 
-	tei_list_foreach_safe (ip, tmp, &s->ages, struct meta_ip, age)
-		share_forget(s, ip);
+	tei_list_foreach_safe (ip, tmp, &s->rate.ages, struct meta_ip, age)
+		rate_limit_forget(s, ip);
 }
 
 /* --- addresses ----------------------------------------------------------- */
 
-static void share_key(const struct sockaddr *sa, uint8_t key[16])
+static void rate_limit_key(const struct sockaddr *sa, uint8_t key[16])
 {
 	const struct sockaddr_in *v4 = (const void *)sa;
 	const struct sockaddr_in6 *v6 = (const void *)sa;
@@ -88,7 +88,7 @@ static void share_key(const struct sockaddr *sa, uint8_t key[16])
 	}
 }
 
-static bool share_is_v4(const uint8_t key[16])
+static bool rate_limit_is_v4(const uint8_t key[16])
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
@@ -97,7 +97,7 @@ static bool share_is_v4(const uint8_t key[16])
 
 void meta_rate_limit_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
 {
-	if (share_is_v4(ip->key))
+	if (rate_limit_is_v4(ip->key))
 		inet_ntop(AF_INET, ip->key + 12, out, TEI_META_HOST_MAX);
 	else
 		inet_ntop(AF_INET6, ip->key, out, TEI_META_HOST_MAX);
@@ -107,23 +107,23 @@ void meta_rate_limit_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
  * Makes room for another entry: frees entries that are no longer needed, else
  * the least recently used one.
  */
-static void share_sweep(struct tei_meta_server *s, uint64_t now_ns)
+static void rate_limit_sweep(struct tei_meta_server *s, uint64_t now_ns)
 {
 	struct meta_ip *ip, *tmp, *idle = NULL;
-	uint32_t before = s->ip_count;
+	uint32_t before = s->rate.ip_count;
 
-	if (s->ip_count < SHARE_ADDRESSES)
+	if (s->rate.ip_count < RATE_LIMIT_ADDRESSES)
 		return;
-	tei_list_foreach_safe (ip, tmp, &s->ages, struct meta_ip, age) {
-		if (ip->clients || ip->shut)
+	tei_list_foreach_safe (ip, tmp, &s->rate.ages, struct meta_ip, age) {
+		if (ip->clients || ip->blocked)
 			continue;
 		if (ip->paid_ns <= now_ns)
-			share_forget(s, ip);
+			rate_limit_forget(s, ip);
 		else if (!idle)
 			idle = ip;
 	}
-	if (s->ip_count == before && idle)
-		share_forget(s, idle);
+	if (s->rate.ip_count == before && idle)
+		rate_limit_forget(s, idle);
 }
 
 struct meta_ip *meta_rate_limit_join(struct tei_meta_server *s,
@@ -135,14 +135,14 @@ struct meta_ip *meta_rate_limit_join(struct tei_meta_server *s,
 	uint32_t hash = 0;
 	int i;
 
-	share_key(sa, key);
+	rate_limit_key(sa, key);
 	for (i = 0; i < 16; i++)
 		hash = hash * 31 + key[i];
-	bucket = &s->ips[hash % META_IP_BUCKETS];
+	bucket = &s->rate.ips[hash % META_IP_BUCKETS];
 	tei_list_foreach (ip, bucket, struct meta_ip, link)
 		if (!memcmp(ip->key, key, sizeof(key)))
 			goto found;
-	share_sweep(s, now_ns);
+	rate_limit_sweep(s, now_ns);
 	ip = calloc(1, sizeof(*ip));
 	if (!ip)
 		return NULL;
@@ -150,12 +150,12 @@ struct meta_ip *meta_rate_limit_join(struct tei_meta_server *s,
 	tei_list_init(&ip->age);
 	tei_list_init(&ip->wait);
 	tei_list_init(&ip->conns);
-	tei_list_init(&ip->held);
+	tei_list_init(&ip->throttled);
 	tei_list_add_head(bucket, &ip->link);
-	s->ip_count++;
+	s->rate.ip_count++;
 found:
 	tei_list_del(&ip->age);
-	tei_list_add_tail(&s->ages, &ip->age);
+	tei_list_add_tail(&s->rate.ages, &ip->age);
 	ip->clients++;
 	return ip;
 }
@@ -163,7 +163,7 @@ found:
 void meta_rate_limit_leave(struct tei_meta_server *s, struct meta_ip *ip)
 {
 	(void)s;
-	ip->clients--; /* share_sweep frees the entry */
+	ip->clients--; /* rate_limit_sweep frees the entry */
 }
 
 /* --- steps --------------------------------------------------------------- */
@@ -173,7 +173,7 @@ void meta_rate_limit_charge(struct tei_meta_server *s, struct meta_ip *ip,
 {
 	if (ip->paid_ns < now_ns)
 		ip->paid_ns = now_ns;
-	ip->paid_ns += steps * s->step_ns;
+	ip->paid_ns += steps * s->rate.step_ns;
 }
 
 void meta_rate_limit_charge_cpu(struct tei_meta_server *s, struct meta_ip *ip,
@@ -185,7 +185,7 @@ void meta_rate_limit_charge_cpu(struct tei_meta_server *s, struct meta_ip *ip,
 bool meta_rate_limit_spent(const struct tei_meta_server *s,
 			   const struct meta_ip *ip, uint64_t now_ns)
 {
-	return ip->paid_ns > now_ns + s->burst_ns;
+	return ip->paid_ns > now_ns + s->rate.burst_ns;
 }
 
 void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
@@ -194,14 +194,15 @@ void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
 	char host[TEI_META_HOST_MAX];
 
 	meta_rate_limit_text(c->ip, host);
-	TEI_LOG_LIMITED(&s->held_limit, TEI_LOG_WARN, "meta",
-			"control channel %s: %s exceeds its rate limit and is throttled",
+	TEI_LOG_LIMITED(&s->log.throttled, TEI_LOG_WARN, "meta",
+			"control channel %s: %s exceeds its rate limit and is "
+			"throttled",
 			tei_meta_server_address(s), host);
-	META_COUNT(s, held);
-	c->held_ns = now_ns;
-	tei_list_add_tail(&c->ip->held, &c->held_link);
+	META_COUNT(s, throttled);
+	c->throttled_ns = now_ns;
+	tei_list_add_tail(&c->ip->throttled, &c->throttled_link);
 	if (tei_list_empty(&c->ip->wait))
-		tei_list_add_tail(&s->waiting, &c->ip->wait);
+		tei_list_add_tail(&s->rate.waiting, &c->ip->wait);
 	meta_conn_watch(s, c);
 }
 
@@ -209,25 +210,27 @@ void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
  * Lets throttled clients continue. They are served and charged at their next
  * event.
  */
-static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
-			     uint64_t now_ns)
+static void rate_limit_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
+				  uint64_t now_ns)
 {
 	uint64_t left = ip->paid_ns;
 	struct meta_conn *c;
 
-	while (!tei_list_empty(&ip->held) && left <= now_ns + s->burst_ns) {
-		c = tei_list_first(&ip->held, struct meta_conn, held_link);
-		tei_list_del(&c->held_link);
-		c->deadline_ns += now_ns - c->held_ns;
-		c->held_ns = 0;
-		c->let_go = true;
+	while (!tei_list_empty(&ip->throttled) &&
+	       left <= now_ns + s->rate.burst_ns) {
+		c = tei_list_first(&ip->throttled, struct meta_conn,
+				   throttled_link);
+		tei_list_del(&c->throttled_link);
+		c->deadline_ns += now_ns - c->throttled_ns;
+		c->throttled_ns = 0;
+		c->released = true;
 		if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 			s->next_due_ns = c->deadline_ns;
 		meta_conn_watch(s, c);
-		meta_rate_limit_charge(s, ip, SHARE_HOLDING, now_ns);
-		left += (SHARE_HOLDING + 1) * s->step_ns;
+		meta_rate_limit_charge(s, ip, RATE_LIMIT_HOLDING, now_ns);
+		left += (RATE_LIMIT_HOLDING + 1) * s->rate.step_ns;
 	}
-	if (tei_list_empty(&ip->held))
+	if (tei_list_empty(&ip->throttled))
 		tei_list_del(&ip->wait);
 }
 
@@ -238,18 +241,18 @@ static void share_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
  * A socket's filter starts at the TCP header; SKF_NET_OFF leads to the IP
  * header.
  */
-static unsigned int share_program(const struct tei_meta_server *s,
-				  struct sock_filter *f)
+static unsigned int rate_limit_program(const struct tei_meta_server *s,
+				       struct sock_filter *f)
 {
 	struct meta_ip *ip;
 	unsigned int n = 0, count = 0, i;
 	uint32_t word[4];
 
-	tei_list_foreach (ip, &s->ages, struct meta_ip, age) {
-		if (!ip->shut || count++ == SHARE_SHUT_MAX)
+	tei_list_foreach (ip, &s->rate.ages, struct meta_ip, age) {
+		if (!ip->blocked || count++ == RATE_LIMIT_BLOCKED_MAX)
 			continue;
 		memcpy(word, ip->key, sizeof(word));
-		if (share_is_v4(ip->key)) {
+		if (rate_limit_is_v4(ip->key)) {
 			f[n++] = (struct sock_filter)BPF_STMT(
 				BPF_LD | BPF_W | BPF_ABS,
 				(uint32_t)SKF_NET_OFF + 12);
@@ -276,12 +279,12 @@ static unsigned int share_program(const struct tei_meta_server *s,
 
 void meta_rate_limit_cover(const struct tei_meta_server *s, int fd)
 {
-	struct sock_filter code[SHARE_SHUT_MAX * 5 + 1];
+	struct sock_filter code[RATE_LIMIT_BLOCKED_MAX * 5 + 1];
 	struct sock_fprog program = { .filter = code };
 	const int none = 0;
 
-	program.len = (unsigned short)share_program(s, code);
-	if (s->shut_count)
+	program.len = (unsigned short)rate_limit_program(s, code);
+	if (s->rate.blocked_count)
 		setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
 			   sizeof(program));
 	else
@@ -289,7 +292,7 @@ void meta_rate_limit_cover(const struct tei_meta_server *s, int fd)
 			   sizeof(none));
 }
 
-static void share_filter(const struct tei_meta_server *s)
+static void rate_limit_filter(const struct tei_meta_server *s)
 {
 	int i;
 
@@ -303,54 +306,58 @@ void meta_rate_limit_block(struct tei_meta_server *s, struct meta_ip *ip,
 {
 	char host[TEI_META_HOST_MAX];
 
-	if (ip->shut || s->shut_count == SHARE_SHUT_MAX ||
-	    ip->paid_ns < now_ns + s->burst_ns + SHARE_SLACK_NS)
+	if (ip->blocked || s->rate.blocked_count == RATE_LIMIT_BLOCKED_MAX ||
+	    ip->paid_ns < now_ns + s->rate.burst_ns + RATE_LIMIT_SLACK_NS)
 		return;
 	meta_rate_limit_text(ip, host);
-	TEI_LOG_LIMITED(&s->shut_limit, TEI_LOG_WARN, "meta",
-			"control channel %s: too many connections from %s, which is blocked for a while",
+	TEI_LOG_LIMITED(&s->log.blocked, TEI_LOG_WARN, "meta",
+			"control channel %s: too many connections from %s, "
+			"which is blocked for a while",
 			tei_meta_server_address(s), host);
-	META_COUNT(s, shut);
-	ip->shut = true;
-	s->shut_count++;
-	s->shut_ever = true;
-	share_filter(s);
+	META_COUNT(s, blocked);
+	ip->blocked = true;
+	s->rate.blocked_count++;
+	s->rate.blocked_ever = true;
+	rate_limit_filter(s);
 }
 
 /* Unblocks addresses. Returns the time at which the next one is due, or 0. */
-static uint64_t share_open(struct tei_meta_server *s, uint64_t now_ns)
+static uint64_t rate_limit_open(struct tei_meta_server *s, uint64_t now_ns)
 {
-	uint32_t before = s->shut_count;
+	uint32_t before = s->rate.blocked_count;
 	uint64_t next = 0, due;
 	struct meta_ip *ip;
 
 	if (!before)
 		return 0;
-	tei_list_foreach (ip, &s->ages, struct meta_ip, age) {
-		if (!ip->shut)
+	tei_list_foreach (ip, &s->rate.ages, struct meta_ip, age) {
+		if (!ip->blocked)
 			continue;
-		due = ip->paid_ns - s->burst_ns;
+		due = ip->paid_ns - s->rate.burst_ns;
 		if (due <= now_ns) {
-			ip->shut = false;
-			s->shut_count--;
+			ip->blocked = false;
+			s->rate.blocked_count--;
 		} else if (!next || due < next) {
 			next = due;
 		}
 	}
-	if (s->shut_count != before)
-		share_filter(s);
+	if (s->rate.blocked_count != before)
+		rate_limit_filter(s);
 	return next;
 }
 
 uint64_t meta_rate_limit_release(struct tei_meta_server *s, uint64_t now_ns)
 {
-	uint64_t next = share_open(s, now_ns), due;
+	uint64_t next = rate_limit_open(s, now_ns), due;
 	struct meta_ip *ip, *tmp;
 
-	tei_list_foreach_safe (ip, tmp, &s->waiting, struct meta_ip, wait) {
-		share_release_ip(s, ip, now_ns);
-		due = ip->paid_ns > s->burst_ns ? ip->paid_ns - s->burst_ns : 1;
-		if (!tei_list_empty(&ip->held) && (!next || due < next))
+	tei_list_foreach_safe (ip, tmp, &s->rate.waiting, struct meta_ip,
+			       wait) {
+		rate_limit_release_ip(s, ip, now_ns);
+		due = ip->paid_ns > s->rate.burst_ns
+			      ? ip->paid_ns - s->rate.burst_ns
+			      : 1;
+		if (!tei_list_empty(&ip->throttled) && (!next || due < next))
 			next = due;
 	}
 	if (next && next < now_ns + META_RATE_LIMIT_TICK_NS)

@@ -17,15 +17,15 @@
 
 /* The rate limit of addresses, with a clock that the test sets. */
 
-#define SHARE_STEP	TEI_NS_PER_MS
-#define SHARE_CREDIT	24000	/* burst, steps */
-#define SHARE_START	(1000 * TEI_NS_PER_SEC)
+#define RATE_LIMIT_STEP	  TEI_NS_PER_MS
+#define RATE_LIMIT_CREDIT 24000 /* burst, steps */
+#define RATE_LIMIT_START  (1000 * TEI_NS_PER_SEC)
 
 /*
  * Creates a server without a thread. Only the members that meta_rate_limit.c
  * uses are set.
  */
-static struct tei_meta_server *share_server(void)
+static struct tei_meta_server *rate_limit_server(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_ANY) };
@@ -47,18 +47,18 @@ static struct tei_meta_server *share_server(void)
 	return s;
 }
 
-static void share_end(struct tei_meta_server *s)
+static void rate_limit_end(struct tei_meta_server *s)
 {
 	meta_rate_limit_fini(s);
-	CU_ASSERT_EQUAL(s->ip_count, 0);
-	CU_ASSERT_EQUAL(s->shut_count, 0);
+	CU_ASSERT_EQUAL(s->rate.ip_count, 0);
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
 	close(s->epoll_fd);
 	close(s->listener[0]);
 	free(s);
 }
 
-static struct meta_ip *share_of(struct tei_meta_server *s, const char *text,
-				uint64_t now)
+static struct meta_ip *rate_limit_of(struct tei_meta_server *s,
+				     const char *text, uint64_t now)
 {
 	struct sockaddr_storage ss = { 0 };
 	struct sockaddr_in6 *v6 = (void *)&ss;
@@ -73,15 +73,15 @@ static struct meta_ip *share_of(struct tei_meta_server *s, const char *text,
 }
 
 /* Adds a client of ip whose descriptor never has an event. */
-static void share_client(struct tei_meta_server *s, struct meta_conn *c,
-			 struct meta_ip *ip, uint64_t deadline)
+static void rate_limit_client(struct tei_meta_server *s, struct meta_conn *c,
+			      struct meta_ip *ip, uint64_t deadline)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
 
 	memset(c, 0, sizeof(*c));
 	tei_list_init(&c->link);
 	tei_list_init(&c->ip_link);
-	tei_list_init(&c->held_link);
+	tei_list_init(&c->throttled_link);
 	c->ip = ip;
 	c->deadline_ns = deadline;
 	c->fd = eventfd(0, EFD_CLOEXEC);
@@ -90,42 +90,45 @@ static void share_client(struct tei_meta_server *s, struct meta_conn *c,
 
 static void test_time_pays_for_steps(void)
 {
-	struct tei_meta_server *s = share_server();
-	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
-	uint64_t now = SHARE_START;
+	struct tei_meta_server *s = rate_limit_server();
+	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
+	uint64_t now = RATE_LIMIT_START;
 
-	meta_rate_limit_charge(s, ip, SHARE_CREDIT, now);
+	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT, now);
 	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
 	meta_rate_limit_charge(s, ip, 1, now);
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
-	now += SHARE_STEP;
+	now += RATE_LIMIT_STEP;
 	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
 	/* unused time beyond the burst is not saved */
 	now += 1000 * TEI_NS_PER_SEC;
-	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 1, now);
+	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 1, now);
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
-	share_end(s);
+	rate_limit_end(s);
 }
 
 static void test_each_address_pays_for_itself(void)
 {
-	struct tei_meta_server *s = share_server();
-	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	struct tei_meta_server *s = rate_limit_server();
+	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
 	char text[TEI_META_HOST_MAX];
 
-	meta_rate_limit_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	meta_rate_limit_charge(s, ip, 2 * RATE_LIMIT_CREDIT, RATE_LIMIT_START);
 	CU_ASSERT_FALSE(meta_rate_limit_spent(
-		s, share_of(s, "10.0.0.2", SHARE_START), SHARE_START));
-	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
+		s, rate_limit_of(s, "10.0.0.2", RATE_LIMIT_START),
+		RATE_LIMIT_START));
+	CU_ASSERT_PTR_EQUAL(rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START), ip);
 	/* addresses of one IPv6 /64 count as one */
-	CU_ASSERT_PTR_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
-			    share_of(s, "2001:db8::ffff:2", SHARE_START));
-	CU_ASSERT_PTR_NOT_EQUAL(share_of(s, "2001:db8::1", SHARE_START),
-				share_of(s, "2001:db8:0:1::1", SHARE_START));
-	CU_ASSERT_EQUAL(s->ip_count, 4);
+	CU_ASSERT_PTR_EQUAL(
+		rate_limit_of(s, "2001:db8::1", RATE_LIMIT_START),
+		rate_limit_of(s, "2001:db8::ffff:2", RATE_LIMIT_START));
+	CU_ASSERT_PTR_NOT_EQUAL(
+		rate_limit_of(s, "2001:db8::1", RATE_LIMIT_START),
+		rate_limit_of(s, "2001:db8:0:1::1", RATE_LIMIT_START));
+	CU_ASSERT_EQUAL(s->rate.ip_count, 4);
 	meta_rate_limit_text(ip, text);
 	CU_ASSERT_STRING_EQUAL(text, "10.0.0.1");
-	share_end(s);
+	rate_limit_end(s);
 }
 
 /*
@@ -133,65 +136,68 @@ static void test_each_address_pays_for_itself(void)
  */
 static void test_what_is_owed_outlives_the_connection(void)
 {
-	struct tei_meta_server *s = share_server();
-	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
+	struct tei_meta_server *s = rate_limit_server();
+	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
 	char text[32];
 	int i;
 
-	meta_rate_limit_charge(s, ip, 2 * SHARE_CREDIT, SHARE_START);
+	meta_rate_limit_charge(s, ip, 2 * RATE_LIMIT_CREDIT, RATE_LIMIT_START);
 	meta_rate_limit_leave(s, ip);
-	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
+	CU_ASSERT_PTR_EQUAL(rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START), ip);
 	meta_rate_limit_leave(s, ip);
 	for (i = 0; i < 5000; i++) {
 		snprintf(text, sizeof(text), "10.1.%d.%d", i / 250, i % 250);
-		meta_rate_limit_leave(s, share_of(s, text, SHARE_START));
+		meta_rate_limit_leave(s,
+				      rate_limit_of(s, text, RATE_LIMIT_START));
 	}
-	CU_ASSERT(s->ip_count <= 4096);
-	CU_ASSERT_PTR_EQUAL(share_of(s, "10.0.0.1", SHARE_START), ip);
-	CU_ASSERT(meta_rate_limit_spent(s, ip, SHARE_START));
-	share_end(s);
+	CU_ASSERT(s->rate.ip_count <= 4096);
+	CU_ASSERT_PTR_EQUAL(rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START), ip);
+	CU_ASSERT(meta_rate_limit_spent(s, ip, RATE_LIMIT_START));
+	rate_limit_end(s);
 }
 
 static void test_held_clients_go_on_in_order(void)
 {
-	struct tei_meta_server *s = share_server();
-	struct meta_ip *ip = share_of(s, "10.0.0.1", SHARE_START);
-	uint64_t now = SHARE_START, next;
+	struct tei_meta_server *s = rate_limit_server();
+	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
+	uint64_t now = RATE_LIMIT_START, next;
 	struct meta_conn c[3];
 	int i;
 
 	for (i = 0; i < 3; i++)
-		share_client(s, &c[i], ip, now + TEI_NS_PER_SEC);
-	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 10, now);
+		rate_limit_client(s, &c[i], ip, now + TEI_NS_PER_SEC);
+	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 10, now);
 	for (i = 0; i < 3; i++)
 		meta_rate_limit_throttle(s, &c[i], now);
-	CU_ASSERT_EQUAL(meta_rate_limit_release(s, now), now + 10 * SHARE_STEP);
-	CU_ASSERT(c[0].held_ns && c[1].held_ns && c[2].held_ns);
-	now += 10 * SHARE_STEP;
+	CU_ASSERT_EQUAL(meta_rate_limit_release(s, now),
+			now + 10 * RATE_LIMIT_STEP);
+	CU_ASSERT(c[0].throttled_ns && c[1].throttled_ns && c[2].throttled_ns);
+	now += 10 * RATE_LIMIT_STEP;
 	next = meta_rate_limit_release(s, now);
-	CU_ASSERT(!c[0].held_ns && c[1].held_ns && c[2].held_ns);
+	CU_ASSERT(!c[0].throttled_ns && c[1].throttled_ns && c[2].throttled_ns);
 	CU_ASSERT_EQUAL(next, now + META_RATE_LIMIT_TICK_NS);
 	/* its deadline is extended by the time that it was throttled */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
 	/* it is charged for its request and for being throttled */
 	meta_rate_limit_charge(s, ip, 1, now);
-	now += 2 * SHARE_STEP;
+	now += 2 * RATE_LIMIT_STEP;
 	meta_rate_limit_release(s, now);
-	CU_ASSERT(c[1].held_ns != 0);
-	now += SHARE_STEP;
+	CU_ASSERT(c[1].throttled_ns != 0);
+	now += RATE_LIMIT_STEP;
 	meta_rate_limit_release(s, now);
-	CU_ASSERT(!c[1].held_ns && c[2].held_ns);
-	now += 1000 * SHARE_STEP;
+	CU_ASSERT(!c[1].throttled_ns && c[2].throttled_ns);
+	now += 1000 * RATE_LIMIT_STEP;
 	CU_ASSERT_EQUAL(meta_rate_limit_release(s, now), 0);
-	CU_ASSERT(!c[2].held_ns && tei_list_empty(&s->waiting));
+	CU_ASSERT(!c[2].throttled_ns && tei_list_empty(&s->rate.waiting));
 	for (i = 0; i < 3; i++)
 		close(c[i].fd);
-	share_end(s);
+	rate_limit_end(s);
 }
 
 /* Returns true if a connection from that address is made within ms. */
-static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
+static bool rate_limit_gets_in(struct tei_meta_server *s, const char *from,
+			       int ms)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET }, to;
 	socklen_t len = sizeof(to);
@@ -212,25 +218,25 @@ static bool share_gets_in(struct tei_meta_server *s, const char *from, int ms)
 
 static void test_a_shut_address_gets_in_no_more_for_a_while(void)
 {
-	struct tei_meta_server *s = share_server();
-	struct meta_ip *ip = share_of(s, "127.0.0.66", SHARE_START);
-	uint64_t now = SHARE_START, next;
+	struct tei_meta_server *s = rate_limit_server();
+	struct meta_ip *ip = rate_limit_of(s, "127.0.0.66", RATE_LIMIT_START);
+	uint64_t now = RATE_LIMIT_START, next;
 
-	meta_rate_limit_charge(s, ip, SHARE_CREDIT + 100, now);
+	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 100, now);
 	meta_rate_limit_block(s, ip, now); /* throttling is enough */
-	CU_ASSERT_EQUAL(s->shut_count, 0);
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
 	meta_rate_limit_charge(s, ip, 100, now);
 	meta_rate_limit_block(s, ip, now);
 	meta_rate_limit_block(s, ip, now);
-	CU_ASSERT_EQUAL(s->shut_count, 1);
-	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.66", 20));
-	CU_ASSERT(share_gets_in(s, "127.0.0.67", 20000));
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 1);
+	CU_ASSERT_FALSE(rate_limit_gets_in(s, "127.0.0.66", 20));
+	CU_ASSERT(rate_limit_gets_in(s, "127.0.0.67", 20000));
 	next = meta_rate_limit_release(s, now);
-	CU_ASSERT_EQUAL(next, now + 200 * SHARE_STEP);
+	CU_ASSERT_EQUAL(next, now + 200 * RATE_LIMIT_STEP);
 	meta_rate_limit_release(s, next);
-	CU_ASSERT_EQUAL(s->shut_count, 0);
-	CU_ASSERT(share_gets_in(s, "127.0.0.66", 20000));
-	share_end(s);
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
+	CU_ASSERT(rate_limit_gets_in(s, "127.0.0.66", 20000));
+	rate_limit_end(s);
 }
 
 /*
@@ -239,7 +245,7 @@ static void test_a_shut_address_gets_in_no_more_for_a_while(void)
  */
 static void test_many_addresses_may_be_shut(void)
 {
-	struct tei_meta_server *s = share_server();
+	struct tei_meta_server *s = rate_limit_server();
 	struct meta_ip *ip;
 	char text[32];
 	int i;
@@ -248,21 +254,22 @@ static void test_many_addresses_may_be_shut(void)
 	for (i = 0; i < 40; i++) {
 		snprintf(text, sizeof(text), i % 2 ? "127.0.0.%d" :
 			 "2001:db8:0:%d::1", 100 + i);
-		ip = share_of(s, text, SHARE_START);
-		meta_rate_limit_charge(s, ip, SHARE_CREDIT + 1000, SHARE_START);
-		meta_rate_limit_block(s, ip, SHARE_START);
+		ip = rate_limit_of(s, text, RATE_LIMIT_START);
+		meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 1000,
+				       RATE_LIMIT_START);
+		meta_rate_limit_block(s, ip, RATE_LIMIT_START);
 	}
 	meta_test_hush(false);
-	CU_ASSERT_EQUAL(s->shut_count, 32);
-	CU_ASSERT_FALSE(share_gets_in(s, "127.0.0.131", 20));
-	CU_ASSERT(share_gets_in(s, "127.0.0.1", 20000));
-	meta_rate_limit_release(s, SHARE_START + 10 * TEI_NS_PER_SEC);
-	CU_ASSERT_EQUAL(s->shut_count, 0);
-	CU_ASSERT(share_gets_in(s, "127.0.0.131", 20000));
-	share_end(s);
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 32);
+	CU_ASSERT_FALSE(rate_limit_gets_in(s, "127.0.0.131", 20));
+	CU_ASSERT(rate_limit_gets_in(s, "127.0.0.1", 20000));
+	meta_rate_limit_release(s, RATE_LIMIT_START + 10 * TEI_NS_PER_SEC);
+	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
+	CU_ASSERT(rate_limit_gets_in(s, "127.0.0.131", 20000));
+	rate_limit_end(s);
 }
 
-const struct tei_test_case share_cases[] = {
+const struct tei_test_case rate_limit_cases[] = {
 	{ "time_pays_for_steps", test_time_pays_for_steps },
 	{ "each_address_pays_for_itself", test_each_address_pays_for_itself },
 	{ "what_is_owed_outlives_the_connection",

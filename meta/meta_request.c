@@ -120,7 +120,7 @@ static void request_log(struct tei_meta_server *s, const struct meta_conn *c,
 	char host[TEI_META_HOST_MAX];
 
 	meta_rate_limit_text(c->ip, host);
-	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
+	TEI_LOG_LIMITED(&s->log.request, TEI_LOG_WARN, "meta",
 			"control channel %s: client %s dropped: %s",
 			tei_meta_server_address(s), host, why);
 }

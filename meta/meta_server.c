@@ -94,13 +94,13 @@ static struct meta_snapshot *snapshot_named(struct tei_meta_server *server,
 /* --- the source ---------------------------------------------------------- */
 
 static void server_forget_source(struct tei_meta_server *server)
-	TEI_REQUIRES(server->source_lock)
+	TEI_REQUIRES(server->source.lock)
 {
-	if (server->source_text)
-		meta_snapshot_unref(server->source_text);
-	tei_meta_desc_unref(server->source_desc);
-	server->source_text = NULL;
-	server->source_desc = NULL;
+	if (server->source.text)
+		meta_snapshot_unref(server->source.text);
+	tei_meta_desc_unref(server->source.desc);
+	server->source.text = NULL;
+	server->source.desc = NULL;
 }
 
 void tei_meta_server_source(struct tei_meta_server *server, const char *name,
@@ -108,34 +108,34 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 {
 	char *copy = fn ? strdup(name) : NULL;
 
-	tei_mutex_lock(&server->source_lock);
+	tei_mutex_lock(&server->source.lock);
 	server_forget_source(server);
-	free(server->source_name);
-	server->source_name = copy;
-	server->source = copy ? fn : NULL;
-	server->source_arg = arg;
-	tei_mutex_unlock(&server->source_lock);
+	free(server->source.name);
+	server->source.name = copy;
+	server->source.fn = copy ? fn : NULL;
+	server->source.arg = arg;
+	tei_mutex_unlock(&server->source.lock);
 }
 
 /*
  * Writes the JSON text of the source's descriptor, unless it has not changed.
  */
 static void server_read_source(struct tei_meta_server *server)
-	TEI_REQUIRES(server->source_lock)
+	TEI_REQUIRES(server->source.lock)
 {
-	struct tei_meta_desc *desc = server->source(server->source_arg);
+	struct tei_meta_desc *desc = server->source.fn(server->source.arg);
 	char *json;
 	size_t len;
 
-	if (desc && desc == server->source_desc && server->source_text) {
+	if (desc && desc == server->source.desc && server->source.text) {
 		tei_meta_desc_unref(desc);
 		return;
 	}
 	server_forget_source(server);
-	server->source_desc = desc;	/* the server now owns the reference */
+	server->source.desc = desc; /* the server now owns the reference */
 	if (!desc || tei_meta_desc_encode(desc, &json, &len, NULL))
 		return;
-	server->source_text = meta_snapshot_new(server->source_name, json, len,
+	server->source.text = meta_snapshot_new(server->source.name, json, len,
 						server->config.secret != NULL);
 	free(json);
 }
@@ -150,16 +150,16 @@ static struct meta_snapshot *server_source(struct tei_meta_server *server,
 {
 	struct meta_snapshot *s = NULL;
 
-	tei_mutex_lock(&server->source_lock);
-	if (server->source &&
-	    (any || (strlen(server->source_name) == len &&
-		     !memcmp(server->source_name, name, len)))) {
+	tei_mutex_lock(&server->source.lock);
+	if (server->source.fn &&
+	    (any || (strlen(server->source.name) == len &&
+		     !memcmp(server->source.name, name, len)))) {
 		server_read_source(server);
-		s = server->source_text;
+		s = server->source.text;
 	}
 	if (s)
 		__atomic_fetch_add(&s->refs, 1, __ATOMIC_RELAXED);
-	tei_mutex_unlock(&server->source_lock);
+	tei_mutex_unlock(&server->source.lock);
 	return s;
 }
 
@@ -215,13 +215,13 @@ static bool server_drop_source(struct tei_meta_server *server,
 {
 	bool had;
 
-	tei_mutex_lock(&server->source_lock);
-	had = server->source && !strcmp(server->source_name, name);
+	tei_mutex_lock(&server->source.lock);
+	had = server->source.fn && !strcmp(server->source.name, name);
 	if (had) {
 		server_forget_source(server);
-		server->source = NULL;
+		server->source.fn = NULL;
 	}
-	tei_mutex_unlock(&server->source_lock);
+	tei_mutex_unlock(&server->source.lock);
 	return had;
 }
 
@@ -245,35 +245,35 @@ int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name)
 /* --- reports ------------------------------------------------------------- */
 
 static void server_forget_report(struct tei_meta_server *server)
-	TEI_REQUIRES(server->report_lock)
+	TEI_REQUIRES(server->report.lock)
 {
-	if (server->last_report)
-		meta_snapshot_unref(server->last_report);
-	server->last_report = NULL;
-	server->next_report_ns = 0;
+	if (server->report.last)
+		meta_snapshot_unref(server->report.last);
+	server->report.last = NULL;
+	server->report.next_ns = 0;
 }
 
 void tei_meta_server_report(struct tei_meta_server *server,
 			    tei_meta_report_fn fn, void *arg)
 {
-	tei_mutex_lock(&server->report_lock);
-	server->report = fn;
-	server->report_arg = arg;
+	tei_mutex_lock(&server->report.lock);
+	server->report.fn = fn;
+	server->report.arg = arg;
 	server_forget_report(server);
-	tei_mutex_unlock(&server->report_lock);
+	tei_mutex_unlock(&server->report.lock);
 }
 
 static void server_make_report(struct tei_meta_server *server)
-	TEI_REQUIRES(server->report_lock)
+	TEI_REQUIRES(server->report.lock)
 {
-	char *json = server->report(server->report_arg);
+	char *json = server->report.fn(server->report.arg);
 
 	server_forget_report(server);
 	if (json && strlen(json) <= TEI_META_TEXT_MAX)
-		server->last_report = meta_snapshot_new(
+		server->report.last = meta_snapshot_new(
 			"", json, strlen(json), server->config.secret != NULL);
 	free(json);
-	server->next_report_ns = tei_now_ns() + SERVER_REPORT_NS;
+	server->report.next_ns = tei_now_ns() + SERVER_REPORT_NS;
 }
 
 /*
@@ -284,13 +284,13 @@ struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 {
 	struct meta_snapshot *s;
 
-	tei_mutex_lock(&server->report_lock);
-	if (server->report && tei_now_ns() >= server->next_report_ns)
+	tei_mutex_lock(&server->report.lock);
+	if (server->report.fn && tei_now_ns() >= server->report.next_ns)
 		server_make_report(server);
-	s = server->last_report;
+	s = server->report.last;
 	if (s)
 		__atomic_fetch_add(&s->refs, 1, __ATOMIC_RELAXED);
-	tei_mutex_unlock(&server->report_lock);
+	tei_mutex_unlock(&server->report.lock);
 	return s;
 }
 
@@ -314,9 +314,10 @@ static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 {
 	const char *hint = tei_hint(TEI_HINT_OBJECT, errno);
 
-	TEI_LOG_LIMITED(&s->log_limit, TEI_LOG_WARN, "meta",
-			"control channel %s cannot accept: %s%s%s", tei_meta_server_address(s),
-			strerror(errno), hint ? "; " : "", hint ? hint : "");
+	TEI_LOG_LIMITED(&s->log.request, TEI_LOG_WARN, "meta",
+			"control channel %s cannot accept: %s%s%s",
+			tei_meta_server_address(s), strerror(errno),
+			hint ? "; " : "", hint ? hint : "");
 	meta_conn_evict(s, NULL);
 	server_listen(s, false);
 	s->resume_ns = now_ns + SERVER_PAUSE_NS;
@@ -367,8 +368,8 @@ static void server_alarm(struct tei_meta_server *s)
 	struct itimerspec at = { .it_value = { 0 } };
 	uint64_t due = s->next_due_ns;
 
-	if (s->share_due_ns && (!due || s->share_due_ns < due))
-		due = s->share_due_ns;
+	if (s->rate.due_ns && (!due || s->rate.due_ns < due))
+		due = s->rate.due_ns;
 	if (s->resume_ns && (!due || s->resume_ns < due))
 		due = s->resume_ns;
 	if (!due || (s->alarm_ns && s->alarm_ns <= due))
@@ -408,10 +409,10 @@ static void server_timers(struct tei_meta_server *s, uint64_t now_ns)
 {
 	if (s->next_due_ns && now_ns >= s->next_due_ns)
 		meta_conn_expire(s, now_ns);
-	if (tei_list_empty(&s->waiting) && !s->shut_count)
-		s->share_due_ns = 0;
-	else if (now_ns >= s->share_due_ns)
-		s->share_due_ns = meta_rate_limit_release(s, now_ns);
+	if (tei_list_empty(&s->rate.waiting) && !s->rate.blocked_count)
+		s->rate.due_ns = 0;
+	else if (now_ns >= s->rate.due_ns)
+		s->rate.due_ns = meta_rate_limit_release(s, now_ns);
 	if (s->resume_ns && now_ns >= s->resume_ns) {
 		s->resume_ns = 0;
 		server_listen(s, true);
@@ -502,8 +503,8 @@ server_new(const struct tei_meta_server_config *config)
 	s->wake_fd = -1;
 	s->alarm_fd = -1;
 	tei_mutex_init(&s->lock);
-	tei_mutex_init(&s->report_lock);
-	tei_mutex_init(&s->source_lock);
+	tei_mutex_init(&s->report.lock);
+	tei_mutex_init(&s->source.lock);
 	tei_list_init(&s->snapshots);
 	tei_list_init(&s->conns);
 	tei_list_init(&s->dead);
@@ -528,7 +529,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 		meta_snapshot_unref(snap);
 	server_forget_report(s);
 	server_forget_source(s);
-	free(s->source_name);
+	free(s->source.name);
 	for (i = 0; i < META_LISTENERS; i++)
 		server_close(s->listener[i]);
 	server_close(s->next_fd);
@@ -541,8 +542,8 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	}
 	meta_rate_limit_fini(s);
 	tei_wipe(&s->auth, sizeof(s->auth));
-	tei_mutex_fini(&s->report_lock);
-	tei_mutex_fini(&s->source_lock);
+	tei_mutex_fini(&s->report.lock);
+	tei_mutex_fini(&s->source.lock);
 	tei_mutex_fini(&s->lock);
 	free(s);
 }
@@ -731,7 +732,7 @@ void tei_meta_server_stats(struct tei_meta_server *s,
 	out->timed_out = __atomic_load_n(&from->timed_out, __ATOMIC_RELAXED);
 	out->evicted = __atomic_load_n(&from->evicted, __ATOMIC_RELAXED);
 	out->denied = __atomic_load_n(&from->denied, __ATOMIC_RELAXED);
-	out->held = __atomic_load_n(&from->held, __ATOMIC_RELAXED);
-	out->shut = __atomic_load_n(&from->shut, __ATOMIC_RELAXED);
+	out->throttled = __atomic_load_n(&from->throttled, __ATOMIC_RELAXED);
+	out->blocked = __atomic_load_n(&from->blocked, __ATOMIC_RELAXED);
 	out->clients = __atomic_load_n(&from->clients, __ATOMIC_RELAXED);
 }

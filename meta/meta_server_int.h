@@ -49,13 +49,14 @@ struct meta_snapshot *meta_snapshot_new(const char *name, const char *json,
  */
 struct meta_ip {
 	struct tei_list link;	/* in its bucket */
-	struct tei_list age;	/* server->ages, least recently used first */
-	struct tei_list wait;	/* server->waiting, while held is not empty */
+	struct tei_list age;	/* rate.ages, least recently used first */
+	struct tei_list wait;	/* server->rate.waiting, while throttled is not
+				 * empty */
 	struct tei_list conns;	/* meta_conn.ip_link, longest waiting first */
-	struct tei_list held;	/* meta_conn.held_link */
+	struct tei_list throttled; /* meta_conn.throttled_link */
 	uint8_t key[16];	/* IPv4-mapped; of IPv6, the upper half */
 	uint32_t clients;
-	bool shut;		/* blocked: the kernel drops its packets */
+	bool blocked;		/* the kernel drops its packets */
 	uint64_t paid_ns;	/* time up to which its steps are paid */
 };
 
@@ -76,9 +77,9 @@ struct meta_conn {
 	uint64_t deadline_ns;	/* limit of the request or the reply */
 	struct meta_ip *ip;
 	struct tei_list ip_link;	/* ip->conns */
-	struct tei_list held_link;	/* ip->held, or in no list */
-	uint64_t held_ns;	/* start of being throttled, or 0 */
-	bool let_go;		/* throttling ended: serve the next event */
+	struct tei_list throttled_link; /* ip->throttled, or in no list */
+	uint64_t throttled_ns;		/* start of being throttled, or 0 */
+	bool released; /* throttling ended: serve the next event */
 	/* request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
@@ -109,12 +110,51 @@ struct meta_bound {
 	uint16_t port;
 };
 
+/* The statistics that GET_STATS returns. Guarded by lock, which is taken before
+ * server->lock and held while fn runs. */
+struct meta_server_report {
+	struct tei_mutex lock;
+	tei_meta_report_fn fn; /* or NULL */
+	void *arg;
+	struct meta_snapshot *last; /* latest result, or NULL */
+	uint64_t next_ns;	    /* earliest time of the next call */
+};
+
+/* The own descriptor, which GET_DESC returns. Guarded by lock, which is taken
+ * before server->lock and held while fn runs. */
+struct meta_server_source {
+	struct tei_mutex lock;
+	tei_meta_source_fn fn; /* or NULL */
+	void *arg;
+	char *name;
+	struct tei_meta_desc *desc; /* latest result, or NULL */
+	struct meta_snapshot *text; /* of desc */
+};
+
+/* The rate limit of client addresses. Server thread only, except for the two
+ * constants. */
+struct meta_server_rate {
+	uint64_t step_ns, burst_ns; /* constant: price of a step; size of
+				     * the burst */
+	struct tei_list ips[META_IP_BUCKETS]; /* meta_ip.link */
+	struct tei_list ages, waiting;	      /* meta_ip.age, meta_ip.wait */
+	uint32_t ip_count;
+	uint32_t blocked_count; /* blocked addresses */
+	bool blocked_ever;	/* clients may have inherited the
+				 * filter */
+	uint64_t due_ns;	/* next throttled client is due; 0:
+				 * none */
+};
+
+/* Rate limits of log lines. Atomic. */
+struct meta_server_log {
+	struct tei_log_limit request, throttled, blocked, full;
+};
+
 struct tei_meta_server {
 	/* constant after start */
 	struct tei_meta_server_config config;	/* host: that of first */
 	struct tei_mac_key auth;		/* if config.secret is set */
-	uint64_t step_ns, burst_ns;		/* price of a step; size of the
-						 * burst */
 	int epoll_fd, wake_fd, alarm_fd;
 	pthread_t thread;
 	struct meta_bound *first;		/* bound at start */
@@ -123,37 +163,20 @@ struct tei_meta_server {
 	/* row 2 of docs/LOCKING.md; held briefly only */
 	struct tei_mutex lock;
 	struct tei_list snapshots;	/* lock: primary first */
-	struct tei_mutex report_lock;	/* taken before lock, held during
-					 * report */
-	tei_meta_report_fn report;	/* report_lock: or NULL */
-	void *report_arg;		/* report_lock */
-	/* report_lock: latest result or NULL, and the earliest time of the next
-	 * call */
-	struct meta_snapshot *last_report;
-	uint64_t next_report_ns;
-	struct tei_mutex source_lock;	/* taken before lock, held during
-					 * source */
-	tei_meta_source_fn source;	/* source_lock: or NULL */
-	void *source_arg;		/* source_lock */
-	char *source_name;		/* source_lock */
-	/* source_lock: latest descriptor of source and its text, or NULL */
-	struct tei_meta_desc *source_desc;
-	struct meta_snapshot *source_text;
+	struct meta_server_report report;
+	struct meta_server_source source;
 	/* atomic */
 	bool stopping;
 	struct meta_bound *bound;	/* the address to publish */
 	int next_fd;		/* next listener[1], in the epoll set, or -1 */
 	struct tei_meta_server_stats stats;
-	struct tei_log_limit log_limit, held_limit, shut_limit, full_limit;
+	struct meta_server_log log;
 	/* server thread only */
 	int listener[META_LISTENERS];	/* or -1 */
 	struct tei_list conns, dead;
-	struct tei_list ips[META_IP_BUCKETS], ages, waiting;
-	uint32_t ip_count, shut_count;
-	bool shut_ever;		/* clients may have inherited the filter */
+	struct meta_server_rate rate;
 	uint32_t clients;
 	uint64_t next_due_ns;	/* no deadline passes before; 0: none */
-	uint64_t share_due_ns;	/* next throttled client is due; 0: none */
 	uint64_t resume_ns;	/* end of a pause of accepting, or 0 */
 	uint64_t alarm_ns;	/* time at which alarm_fd is set, or 0 */
 };

@@ -97,7 +97,7 @@ struct tei_meta_store {
 	const struct tei_settings *settings;	/* owned by the engine */
 	struct tei_meta_server *server;		/* not owned */
 	struct tei_secret *secret;		/* NULL: not set */
-	void *reverse_end;			/* private to ops */
+	void *backend_state;			/* private to ops */
 	/* row 2 of docs/LOCKING.md; not held during calls of a back end */
 	struct tei_mutex lock;
 	struct tei_list published;		/* lock: struct store_name */

@@ -17,7 +17,7 @@ extern const struct tei_test_case desc_cases[];
 extern const struct tei_test_case name_cases[];
 extern const struct tei_test_case server_cases[];
 extern const struct tei_test_case abuse_cases[];
-extern const struct tei_test_case share_cases[];
+extern const struct tei_test_case rate_limit_cases[];
 extern const struct tei_test_case auth_cases[];
 extern const struct tei_test_case persistent_cases[];
 extern const struct tei_test_case store_cases[];

@@ -168,7 +168,7 @@ int main(int argc, char **argv)
 		{ "desc", desc_cases },
 		{ "name", name_cases },
 		{ "server", server_cases },
-		{ "share", share_cases },
+		{ "share", rate_limit_cases },
 		{ "abuse", abuse_cases },
 		{ "auth", auth_cases },
 		{ "kept", persistent_cases },

@@ -84,7 +84,7 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
 	if (rc)
 		zk_free(zk);
 	else
-		store->reverse_end = zk;
+		store->backend_state = zk;
 	return rc;
 }
 
@@ -94,7 +94,7 @@ static int zk_open(struct tei_meta_store *store, const char *conn,
  */
 static void zk_close(struct tei_meta_store *store)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 
 	tei_mutex_lock(&zk->lock);
 	zk->stop = true;

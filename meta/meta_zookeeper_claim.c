@@ -666,7 +666,7 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *text;
 	size_t n;
 	int rc;
@@ -691,7 +691,7 @@ size_t zk_inline_max(const struct tei_meta_store *store)
 
 bool zk_sound(struct tei_meta_store *store, const char *name)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	struct zk_entry *e;
 	bool sound = false;
 
@@ -707,7 +707,7 @@ bool zk_sound(struct tei_meta_store *store, const char *name)
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	uint64_t until;
 	struct zk_entry *e;
 	bool ours = false;

@@ -27,7 +27,7 @@ int zk_persistent_read(struct tei_meta_store *store, const char *name,
 		       uint64_t deadline_ns, char **json, size_t *len,
 		       int64_t *version, struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *path = zk_persistent_path(zk, name, err);
 	struct zk_reply r;
 	int rc;
@@ -84,7 +84,7 @@ int zk_persistent_write(struct tei_meta_store *store, const char *name,
 			const char *json, size_t len, int64_t version,
 			uint64_t deadline_ns, struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *path = zk_persistent_path(zk, name, err);
 	int rc;
 
@@ -110,7 +110,7 @@ int zk_persistent_write(struct tei_meta_store *store, const char *name,
 int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		       struct meta_names *names, struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *path = zk_persistent_path(zk, TEI_META_PERSISTENT "x", err), *end;
 	int rc;
 

@@ -141,7 +141,7 @@ int zlisten(const char *endpoint)
 
 struct zk *zrig_zk(struct zrig *r)
 {
-	return r->store->reverse_end;
+	return r->store->backend_state;
 }
 
 static uint64_t zrig_deadline(const struct zrig *r)

@@ -132,7 +132,7 @@ void zk_watches_free(struct zk *zk) TEI_NO_TSA
 
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 
 	tei_mutex_lock(&zk->lock);
 	zk->fn = fn;
@@ -197,7 +197,7 @@ static uint64_t zk_unread_pause(uint32_t tries)
 
 void zk_unread(struct tei_meta_store *store, const char *name)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *path = zk_path_ram(zk, name);
 	struct zk_watch *w;
 
@@ -553,7 +553,7 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 	     uint64_t deadline_ns, char **json, size_t *len,
 	     struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char at[TEI_META_ENDPOINT_MAX];
 	char *path = zk_path_ram(zk, name);
 	struct zk_reply r;
@@ -590,7 +590,7 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err)
 {
-	struct zk *zk = store->reverse_end;
+	struct zk *zk = store->backend_state;
 	char *path = server && *server ? zk_path_rpc(zk, server) : NULL;
 	struct zk_reply r;
 	uint64_t inc;

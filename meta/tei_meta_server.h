@@ -40,9 +40,9 @@ struct tei_meta_server_stats {
 	uint64_t timed_out;		/* connections dropped at their deadline */
 	uint64_t evicted;		/* dropped or refused at max_clients */
 	uint64_t denied;		/* missing or wrong secret */
-	uint64_t held;			/* times that a client was throttled by
+	uint64_t throttled;		/* times that a client was throttled by
 					 * its address's rate limit */
-	uint64_t shut;			/* times that an address was blocked */
+	uint64_t blocked;		/* times that an address was blocked */
 	uint32_t clients;		/* connected now */
 };
 

@@ -34,7 +34,6 @@ my %limit = (
 	'header prov/rail/tei_rail.h'           => 850,
 	'struct rail'                           => 80,
 	'struct rail_lane'                      => 52,
-	'struct tei_meta_server'                => 46,
 	'struct tei_rail_dp'                    => 84,
 	'struct tei_rail_peer'                  => 136,
 );
