@@ -17,6 +17,7 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_eq.c \
 	prov/moonrail/moonrail_fabric.c \
 	prov/moonrail/moonrail_failure.c \
+	prov/moonrail/moonrail_fin.c \
 	prov/moonrail/moonrail_flow.c \
 	prov/moonrail/moonrail_inbox.c \
 	prov/moonrail/moonrail_init.c \

@@ -81,7 +81,7 @@
 						* this time proves that the peer
 						* has not timed out; shorter
 						* than every MC_SLICE_TIMEOUT */
-#define MOONRAIL_ENDS		4	/* messages that one FIN acknowledges */
+#define MOONRAIL_FINS		4	/* messages that one FIN acknowledges */
 #define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
 #define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
 #define MOONRAIL_POLICIES	16	/* entries of the size-to-policy

@@ -38,17 +38,20 @@ static inline int moonrail_wire_err(uint64_t err)
 	return err < FI_ERRNO_MAX ? (int)err : FI_EIO;
 }
 extern const struct moonrail_op_type moonrail_recv_type;
-/* Handle DATA and RTS, FIN, and DONE (moonrail_message_fn). */
+/* Handles DATA and RTS (moonrail_message_fn). */
 bool moonrail_recv_message(struct moonrail_peer *peer,
 			   const struct moonrail_wire *w,
 			   const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
-bool moonrail_recv_fin(struct moonrail_peer *peer,
-		       const struct moonrail_wire *w, const uint8_t *payload,
-		       uint32_t len) TEI_REQUIRES(moonrail_held);
-bool moonrail_recv_done(struct moonrail_peer *peer,
-			const struct moonrail_wire *w, const uint8_t *payload,
-			uint32_t len) TEI_REQUIRES(moonrail_held);
+/* Returns true if the message is for the oldest endpoint of a domain that has
+ * not opened an endpoint yet. ep: the endpoint of the message, or NULL. */
+bool moonrail_recv_too_soon(const struct moonrail_peer *peer,
+			    const struct moonrail_wire *w,
+			    const struct moonrail_ep *ep);
+/* Drops an unexpected message of this domain itself, whose sending endpoint is
+ * being closed. */
+void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
+	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or completes it with an unexpected message. Takes ownership
  * of op. */
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
@@ -71,5 +74,31 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 extern const struct moonrail_op_type moonrail_send_type;
 extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
+
+/* --- moonrail_fin.c ------------------------------------------------------ */
+/* Adds a message to the next FIN. If there is no memory to send the previous
+ * FIN, fails the peer. */
+void moonrail_fin_add(struct moonrail_peer *peer, uint64_t id, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Sends the FIN that is pending for the peer, if any. */
+void moonrail_fin_send(struct moonrail_peer *peer)
+	TEI_REQUIRES(moonrail_held);
+/* Does both for the message w. */
+void moonrail_fin_add_and_send(struct moonrail_peer *peer,
+			       const struct moonrail_wire *w, int err)
+	TEI_REQUIRES(moonrail_held);
+/* Refuses a message that cannot be received. */
+void moonrail_fin_refuse(struct moonrail_peer *peer,
+			 const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held);
+/* Refuses a message for an endpoint that has been closed, and notifies the
+ * sender so that it stops sending to the endpoint. */
+void moonrail_fin_no_endpoint(struct moonrail_peer *peer,
+			      const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held);
+/* Handles FIN (moonrail_message_fn): completes the sends that wait for it. */
+bool moonrail_fin_handle(struct moonrail_peer *peer,
+			 const struct moonrail_wire *w, const uint8_t *payload,
+			 uint32_t len) TEI_REQUIRES(moonrail_held);
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_MSG_H */

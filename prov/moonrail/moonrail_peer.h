@@ -154,7 +154,7 @@ struct moonrail_peer_contact {
 /* Messages that have been received and whose FIN has not been sent. */
 struct moonrail_peer_fin {
 	uint32_t n;
-	struct moonrail_wire_end of[MOONRAIL_ENDS];
+	struct moonrail_wire_fin of[MOONRAIL_FINS];
 };
 
 /*

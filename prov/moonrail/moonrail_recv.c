@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Incoming messages of the stream: messages are matched with receives,
- * announced messages are read, and answers complete the operations that wait
- * for them.
+ * Receives: messages are matched with posted receives, and announced messages
+ * are read.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "prov/moonrail/moonrail_av.h"
-#include "prov/moonrail/moonrail_cq.h"
-#include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
-#include "prov/moonrail/moonrail_mr.h"
 #include "prov/moonrail/moonrail_msg.h"
 #include "prov/moonrail/moonrail_name.h"
 #include "prov/moonrail/moonrail_op.h"
@@ -47,127 +43,9 @@ static bool recv_matches(const struct moonrail_op *op,
 	return !tagged || !((op->tag ^ w->tag) & ~op->ignore);
 }
 
-/* Fails a send that has waited for the acknowledgement of its message, because
- * the peer has refused the message. */
-static void recv_end_sent(struct moonrail_peer *p, uint64_t id, int err)
-	TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_out *o;
-	struct moonrail_op *op;
-
-	tei_list_foreach(o, &p->out.sent, struct moonrail_out, link) {
-		if (!o->op || o->op->kind != MOONRAIL_SEND || o->op->id != id)
-			continue;
-		op = o->op;
-		o->op = NULL;
-		op->err = err;
-		moonrail_op_done(op);
-		return;
-	}
-}
-
-/* Handles one message of a FIN: completes the send that waits for it. */
-static void recv_end_is(struct moonrail_peer *p, uint64_t id, int err)
-	TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_op *op;
-
-	tei_list_foreach(op, &p->ops.waiting, struct moonrail_op, link) {
-		if (op->id != id)
-			continue;
-		tei_list_del(&op->link);
-		/* truncation is an error of the receiver only */
-		op->err = err == FI_ETRUNC ? 0 : err;
-		op->heard = true;
-		moonrail_op_done(op);
-		return;
-	}
-	if (err)
-		recv_end_sent(p, id, err);
-}
-
-void moonrail_recv_tell(struct moonrail_peer *p)
-{
-	struct moonrail_out *o;
-	uint32_t more;
-
-	if (!p->fin.n)
-		return;
-	more = (p->fin.n - 1) * (uint32_t)sizeof(p->fin.of[0]);
-	o = moonrail_out_new(MOONRAIL_WIRE_FIN, more);
-	if (!o) {
-		moonrail_peer_soon(p);
-		return;
-	}
-	o->wire.id = le64toh(p->fin.of[0].id);
-	o->wire.n = (uint32_t)le64toh(p->fin.of[0].err);
-	memcpy(moonrail_out_payload(o), &p->fin.of[1], more);
-	p->fin.n = 0;
-	moonrail_stream_send(p, o);
-}
-
-/* Adds a message to the next FIN. If there is no memory to send the previous
- * FIN, fails the peer. */
-static void recv_add_end(struct moonrail_peer *p, uint64_t id, int err)
-	TEI_REQUIRES(moonrail_held)
-{
-	if (!p->rail) {			/* this domain itself */
-		recv_end_is(p, id, err);
-		return;
-	}
-	if (p->fin.n == MOONRAIL_ENDS)	/* the next FIN is full, because an
-					 * earlier FIN could not be sent */
-		moonrail_recv_tell(p);
-	if (p->fin.n == MOONRAIL_ENDS)
-		moonrail_peer_fail(p, FI_ENOMEM);
-	if (p->err && !p->resumes)
-		return;
-	p->fin.of[p->fin.n].id = htole64(id);
-	p->fin.of[p->fin.n].err = htole64((uint64_t)err);
-	p->fin.n++;
-}
-
-static void recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
-		     int err) TEI_REQUIRES(moonrail_held)
-{
-	recv_add_end(p, w->id, err);
-	moonrail_recv_tell(p);
-}
-
-/* Refuses a message that cannot be received. */
-static void recv_refuse(struct moonrail_peer *p, const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held)
-{
-	if (w->op == MOONRAIL_WIRE_RTS || w->flags & MOONRAIL_WIRE_WANT_FIN)
-		recv_fin(p, w, FI_ECONNREFUSED);
-}
-
-/* Refuses a message for an endpoint that has been closed, and notifies the
- * sender so that it stops sending to the endpoint. */
-static void recv_not_there(struct moonrail_peer *p,
-			   const struct moonrail_wire *w)
-	TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_out *o;
-
-	if (!p->rail)			/* this domain itself */
-		moonrail_av_refused(p, w->dst_ep);
-	o = p->rail ? moonrail_out_new(MOONRAIL_WIRE_FIN, 0) : NULL;
-	if (!o) {
-		recv_refuse(p, w);
-		return;
-	}
-	o->wire.id = w->id;
-	o->wire.n = FI_ECONNREFUSED;
-	o->wire.src_ep = w->dst_ep;
-	moonrail_stream_send(p, o);
-}
-
-/* Returns true if the message is for the oldest endpoint of a domain that has
- * not opened an endpoint yet. */
-static bool recv_too_soon(const struct moonrail_peer *p,
-			  const struct moonrail_wire *w,
-			  const struct moonrail_ep *ep)
+bool moonrail_recv_too_soon(const struct moonrail_peer *p,
+			    const struct moonrail_wire *w,
+			    const struct moonrail_ep *ep)
 {
 	return !ep && w->dst_ep == MOONRAIL_EP_ANY && p->rail &&
 	       !p->domain->next_ep;
@@ -190,7 +68,7 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 	ep->held -= sizeof(*s) + s->len;
 	if (tell && (s->wire.op == MOONRAIL_WIRE_RTS ||
 		     s->wire.flags & MOONRAIL_WIRE_WANT_FIN))
-		recv_fin(s->peer, &s->wire, 0);
+		moonrail_fin_add_and_send(s->peer, &s->wire, 0);
 	recv_drop(ep, s);
 	moonrail_flow_room(ep);
 }
@@ -312,12 +190,12 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 {
 	struct moonrail_peer *p = op->peer;
 
-	recv_add_end(p, op->id, op->err);
-	if (may_wait && p->fin.n && p->fin.n < MOONRAIL_ENDS &&
+	moonrail_fin_add(p, op->id, op->err);
+	if (may_wait && p->fin.n && p->fin.n < MOONRAIL_FINS &&
 	    p->ops.reading >= 2 * p->fin.n)
 		moonrail_peer_soon(p);
 	else
-		moonrail_recv_tell(p);
+		moonrail_fin_send(p);
 	recv_finish(op);
 }
 
@@ -423,7 +301,7 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 		op->err = FI_ETRUNC;
 	op->got = recv_scatter(op, in->payload, in->len);
 	if (w->flags & MOONRAIL_WIRE_WANT_FIN)
-		recv_fin(in->peer, w, 0);
+		moonrail_fin_add_and_send(in->peer, w, 0);
 	recv_finish(op);
 }
 
@@ -481,15 +359,15 @@ static bool recv_message(const struct recv_in *in) TEI_REQUIRES(moonrail_held)
 		moonrail_ep_find(in->peer->domain, in->w->dst_ep);
 	struct moonrail_op *op;
 
-	if (recv_too_soon(in->peer, in->w, ep))
+	if (moonrail_recv_too_soon(in->peer, in->w, ep))
 		return false;
 	if (!ep || ep->closing) {
-		recv_not_there(in->peer, in->w);
+		moonrail_fin_no_endpoint(in->peer, in->w);
 		return true;
 	}
 	if (in->len > MOONRAIL_EAGER ||
 	    (in->w->op == MOONRAIL_WIRE_DATA && in->len != in->w->len)) {
-		recv_refuse(in->peer, in->w);
+		moonrail_fin_refuse(in->peer, in->w);
 		return true;
 	}
 	tei_list_foreach(op, &ep->recvs[tagged], struct moonrail_op, link)
@@ -507,66 +385,6 @@ bool moonrail_recv_message(struct moonrail_peer *p,
 	};
 
 	return recv_message(&in);
-}
-
-/* --- answers ------------------------------------------------------------- */
-
-bool moonrail_recv_fin(struct moonrail_peer *p, const struct moonrail_wire *w,
-		       const uint8_t *payload, uint32_t len)
-{
-	uint32_t n = len / (uint32_t)sizeof(struct moonrail_wire_end), i;
-	struct moonrail_wire_end end;
-
-	if (n > MOONRAIL_ENDS - 1)
-		n = MOONRAIL_ENDS - 1;
-	if (w->src_ep && w->n == FI_ECONNREFUSED)
-		moonrail_av_refused(p, w->src_ep);
-	recv_end_is(p, w->id, moonrail_wire_err(w->n));
-	for (i = 0; i < n; i++) {
-		memcpy(&end, payload + i * sizeof(end), sizeof(end));
-		recv_end_is(p, le64toh(end.id),
-			    moonrail_wire_err(le64toh(end.err)));
-	}
-	return true;
-}
-
-/* Reports the remote CQ data of a write. */
-static void recv_data(struct moonrail_ep *ep, struct moonrail_peer *p,
-		      const struct moonrail_wire *w) TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_entry e;
-
-	if (!ep || ep->closing || !ep->rx_cq)
-		return;
-	memset(&e, 0, sizeof(e));
-	e.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
-	e.data = w->data;
-	e.len = w->len;
-	e.src = moonrail_av_find(ep->av, p, w->src_ep);
-	moonrail_cq_add(ep->rx_cq, &e);
-}
-
-bool moonrail_recv_done(struct moonrail_peer *p, const struct moonrail_wire *w,
-			const uint8_t *payload, uint32_t len)
-{
-	struct moonrail_domain *d = p->domain;
-	struct moonrail_ep *ep = moonrail_ep_find(d, w->dst_ep);
-	uint32_t n = len / sizeof(uint64_t), i;
-	uint64_t keys[MOONRAIL_IOV];
-	bool read;
-
-	if (recv_too_soon(p, w, ep) && w->flags & MOONRAIL_WIRE_HAS_DATA)
-		return false;
-	if (w->flags & MOONRAIL_WIRE_HAS_DATA)
-		recv_data(ep, p, w);
-	if (!n || n > MOONRAIL_IOV)
-		return true;
-	memcpy(keys, payload, n * sizeof(keys[0]));
-	for (i = 0; i < n; i++)
-		keys[i] = le64toh(keys[i]);
-	read = w->flags & MOONRAIL_WIRE_READ;
-	moonrail_mr_count(d, ep, keys, n, read, !read);
-	return true;
 }
 
 /* --- posting ------------------------------------------------------------- */
@@ -764,7 +582,7 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 		}
 		tei_list_foreach_safe (s, stmp, &ep->unexpected[i],
 				       struct moonrail_unexpected, link) {
-			recv_refuse(s->peer, &s->wire);
+			moonrail_fin_refuse(s->peer, &s->wire);
 			recv_drop(ep, s);
 		}
 		tei_list_init(&ep->unexpected[i]);

@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "prov/moonrail/moonrail_av.h"
+#include "prov/moonrail/moonrail_cq.h"
 #include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_ep.h"
 #include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_mr.h"
+#include "prov/moonrail/moonrail_msg.h"
 #include "prov/moonrail/moonrail_op.h"
 #include "prov/moonrail/moonrail_peer.h"
 #include "prov/moonrail/moonrail_rma.h"
@@ -252,6 +254,49 @@ static const struct moonrail_op_type rma_type = {
 	.restart = rma_restart,
 	.answered = moonrail_op_end,
 };
+
+/* --- the target ----------------------------------------------------------- */
+
+/* Reports the remote CQ data of a write. */
+static void rma_report_data(struct moonrail_ep *ep, struct moonrail_peer *p,
+			    const struct moonrail_wire *w)
+	TEI_REQUIRES(moonrail_held)
+{
+	struct moonrail_entry e;
+
+	if (!ep || ep->closing || !ep->rx_cq)
+		return;
+	memset(&e, 0, sizeof(e));
+	e.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+	e.data = w->data;
+	e.len = w->len;
+	e.src = moonrail_av_find(ep->av, p, w->src_ep);
+	moonrail_cq_add(ep->rx_cq, &e);
+}
+
+bool moonrail_rma_done(struct moonrail_peer *p, const struct moonrail_wire *w,
+		       const uint8_t *payload, uint32_t len)
+{
+	struct moonrail_domain *d = p->domain;
+	struct moonrail_ep *ep = moonrail_ep_find(d, w->dst_ep);
+	uint32_t n = len / sizeof(uint64_t), i;
+	uint64_t keys[MOONRAIL_IOV];
+	bool read;
+
+	if (moonrail_recv_too_soon(p, w, ep) &&
+	    w->flags & MOONRAIL_WIRE_HAS_DATA)
+		return false;
+	if (w->flags & MOONRAIL_WIRE_HAS_DATA)
+		rma_report_data(ep, p, w);
+	if (!n || n > MOONRAIL_IOV)
+		return true;
+	memcpy(keys, payload, n * sizeof(keys[0]));
+	for (i = 0; i < n; i++)
+		keys[i] = le64toh(keys[i]);
+	read = w->flags & MOONRAIL_WIRE_READ;
+	moonrail_mr_count(d, ep, keys, n, read, !read);
+	return true;
+}
 
 /* --- the calls ----------------------------------------------------------- */
 

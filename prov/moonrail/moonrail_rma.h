@@ -45,16 +45,14 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 /* Handles the end of a task of an operation. */
 void moonrail_task_done(struct moonrail_task *task)
 	TEI_REQUIRES(moonrail_held);
+/* Handles DONE (moonrail_message_fn): counts the access of the peer and reports
+ * its remote CQ data. */
+bool moonrail_rma_done(struct moonrail_peer *peer,
+		       const struct moonrail_wire *w, const uint8_t *payload,
+		       uint32_t len) TEI_REQUIRES(moonrail_held);
 /* Handles KEY_IS or KEY_NOT. Returns true. */
 bool moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		      const uint8_t *payload, uint32_t len)
-	TEI_REQUIRES(moonrail_held);
-/* Drops an unexpected message of this domain itself, whose sending endpoint is
- * being closed. */
-void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
-	TEI_REQUIRES(moonrail_held);
-/* Sends the FIN that is pending for the peer, if any. */
-void moonrail_recv_tell(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_RMA_H */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
+#include "prov/moonrail/moonrail_msg.h"
 #include "prov/moonrail/moonrail_peer.h"
-#include "prov/moonrail/moonrail_rma.h"
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "prov/rail/tei_rail.h"
@@ -83,7 +83,7 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 
 	if (p->incarnation && tei_rail_peer_gone(p->rail))
 		return timer_peer_gone(p, now);
-	moonrail_recv_tell(p);
+	moonrail_fin_send(p);
 	if (p->incarnation)
 		moonrail_stream_flush(p);
 	/* the operations must time out if the peer does not send an answer that

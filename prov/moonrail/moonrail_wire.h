@@ -28,7 +28,7 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_RTS,	/* announces a message to be read; payload: n
 				 * ranges */
 	/* Message id has been received; n: FI_E* or 0. payload: up to 3 more
-	 * messages (moonrail_wire_end). src_ep, if not 0: n is FI_ECONNREFUSED
+	 * messages (moonrail_wire_fin). src_ep, if not 0: n is FI_ECONNREFUSED
 	 * because this endpoint has been closed. */
 	MOONRAIL_WIRE_FIN,
 	/* A write is in place, or a read has ended. len: bytes of the
@@ -81,13 +81,13 @@ struct moonrail_wire_piece {
 	uint64_t addr, len;
 };
 
-struct moonrail_wire_end {
+struct moonrail_wire_fin {
 	uint64_t id, err;
 };
 
 _Static_assert(sizeof(struct moonrail_wire) == 64, "wire");
 _Static_assert(sizeof(struct moonrail_wire_piece) == 16, "wire");
-_Static_assert(sizeof(struct moonrail_wire_end) == 16, "wire");
+_Static_assert(sizeof(struct moonrail_wire_fin) == 16, "wire");
 
 /* Converts all fields between little-endian and native byte order, in both
  * directions. */
