@@ -8,6 +8,8 @@ PROV_SRCS = \
 	prov/moonrail/moonrail_av.c \
 	prov/moonrail/moonrail_av_names.c \
 	prov/moonrail/moonrail_bounce.c \
+	prov/moonrail/moonrail_bounce_move.c \
+	prov/moonrail/moonrail_bounce_thread.c \
 	prov/moonrail/moonrail_cntr.c \
 	prov/moonrail/moonrail_cq.c \
 	prov/moonrail/moonrail_devices.c \

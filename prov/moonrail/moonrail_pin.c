@@ -76,7 +76,7 @@ static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
 	moonrail_enter(d);
 	if (stays && d->bounces) {
 		tei_list_add_tail(&again, &p->link);
-		moonrail_bounce_spent(d, &again);
+		moonrail_bounce_unregister_later(d, &again);
 	} else {
 		d->ngoing--;
 		if (stays)
@@ -280,7 +280,7 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		else
 			i++;
 	}
-	moonrail_bounce_spent(d, &spent);
+	moonrail_bounce_unregister_later(d, &spent);
 }
 
 /* Returns true if one open registration contains the whole pinned range. */
