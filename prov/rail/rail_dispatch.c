@@ -102,7 +102,7 @@ static void msg_dispatch(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 static void msg_log_bad(struct rail *rail, const char *what)
 {
-	tei_log_repeated(&rail->err_repeat, TEI_LOG_WARN, "rail",
+	tei_log_repeated(&rail->errors.repeat, TEI_LOG_WARN, "rail",
 			 "%s: message dropped: %s", rail->name, what);
 }
 

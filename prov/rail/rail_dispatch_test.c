@@ -1183,7 +1183,7 @@ static void msg_drained(struct test_pair *pair)
 
 	while (!rail_msg_idle(pair->rail) && tei_now_ns() < end)
 		rail_lane_run(&pair->rail->tx_lanes[0]);
-	CU_ASSERT_EQUAL(pair->rail->tx_left, RAIL_TX_MSGS);
+	CU_ASSERT_EQUAL(pair->rail->send.left, RAIL_TX_MSGS);
 }
 
 /* All peers are connected first. Then each one sends as much as it may. */
@@ -1210,7 +1210,7 @@ static void test_peers_cannot_take_all_send_buffers(void)
 		CU_ASSERT(i || one >= RAIL_TX_MSGS / 2);
 		n += one;
 	}
-	CU_ASSERT_EQUAL(n + pair.rail->tx_left, RAIL_TX_MSGS);
+	CU_ASSERT_EQUAL(n + pair.rail->send.left, RAIL_TX_MSGS);
 	/* the last buffers are for a peer that uses none */
 	CU_ASSERT(msg_fill(&pair, pair.peer) > 0);
 	msg_drained(&pair);

@@ -268,9 +268,10 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail = dp->rails[i];
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
 		    !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) &&
-		    !rail->addr_gone && (!rail->fallback || found->fallback) &&
+		    !rail->nic.addr_gone &&
+		    (!rail->nic.fallback || found->fallback) &&
 		    !strcmp(rail->name, found->name) &&
-		    !strcmp(rail->transport, transport))
+		    !strcmp(rail->nic.transport, transport))
 			return true;
 	}
 	return false;
@@ -340,9 +341,10 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 
 static uint32_t dp_wants(const struct rail *rail)
 {
-	return (rail->mr_mode & FI_MR_LOCAL ? TEI_RAIL_WANTS_LOCAL : 0) |
-	       (rail->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED) ?
-			TEI_RAIL_WANTS_PINNED : 0);
+	return (rail->fab.mr_mode & FI_MR_LOCAL ? TEI_RAIL_WANTS_LOCAL : 0) |
+	       (rail->fab.mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED)
+			? TEI_RAIL_WANTS_PINNED
+			: 0);
 }
 
 int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
@@ -379,7 +381,7 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail_mr_rank(dp, dp->mrs[i]);
 	rail_sched_leave(dp);
 	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
-		 rail->provider);
+		 rail->nic.provider);
 	return 0;
 }
 
@@ -434,7 +436,7 @@ static bool dp_transport_busy(struct tei_rail_dp *dp, const char *transport)
 	uint64_t n = 0;
 
 	for (i = 0; i < dp->nrails; i++)
-		if (!strcmp(dp->rails[i]->transport, transport))
+		if (!strcmp(dp->rails[i]->nic.transport, transport))
 			n += rail_posted_bytes(dp->rails[i]);
 	return n != 0;
 }
@@ -448,7 +450,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 
 	for (i = 0; i < rail_count(dp); i++)
 		if (rail_at(dp, i)->open &&
-		    !strcmp(rail_at(dp, i)->transport, transport))
+		    !strcmp(rail_at(dp, i)->nic.transport, transport))
 			n++;
 	if (!n)
 		return tei_err_fail(err, TEI_ERR_INVALID, "rail", NULL,
@@ -464,7 +466,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				    transport);
 	for (i = 0; i < rail_count(dp); i++) {
 		if (!rail_at(dp, i)->open ||
-		    strcmp(rail_at(dp, i)->transport, transport))
+		    strcmp(rail_at(dp, i)->nic.transport, transport))
 			continue;
 		tei_mutex_lock(&dp->admin);
 		rail_dp_close_rail(dp, rail_at(dp, i));
@@ -493,19 +495,20 @@ int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
 	d->open = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE);
 	d->hidden = __atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE);
 	snprintf(d->name, sizeof(d->name), "%s", rail->name);
-	snprintf(d->provider, sizeof(d->provider), "%s", rail->provider);
-	snprintf(d->transport, sizeof(d->transport), "%s", rail->transport);
-	snprintf(d->pci, sizeof(d->pci), "%s", rail->pci);
+	snprintf(d->provider, sizeof(d->provider), "%s", rail->nic.provider);
+	snprintf(d->transport, sizeof(d->transport), "%s", rail->nic.transport);
+	snprintf(d->pci, sizeof(d->pci), "%s", rail->nic.pci);
 	snprintf(d->fabric, sizeof(d->fabric), "%.63s",
-		 rail->info->fabric_attr->name ?
-		 rail->info->fabric_attr->name : "");
-	d->numa = rail->numa;
-	d->speed_bps = rail->speed_bps;
+		 rail->fab.info->fabric_attr->name
+			 ? rail->fab.info->fabric_attr->name
+			 : "");
+	d->numa = rail->nic.numa;
+	d->speed_bps = rail->nic.speed_bps;
 	tei_mutex_lock(&rail->rx_lane.lock);
 	if (rail->rx_lane.ep)
 		d->addr = rail->rx_lane.addr;
 	tei_mutex_unlock(&rail->rx_lane.lock);
-	d->known = rail_contact_lane_held(rail) ? rail->own : d->addr;
+	d->known = rail_contact_lane_held(rail) ? rail->nic.own : d->addr;
 	rail_addr_text(&d->addr, d->address_text, sizeof(d->address_text));
 	return 0;
 }
@@ -521,8 +524,10 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		return TEI_ERR_INVALID;
 	rail = rail_at(dp, (uint32_t)index);
 	memset(s, 0, sizeof(*s));
-	s->state = __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
-		   __atomic_load_n(&rail->state, __ATOMIC_RELAXED) : 2;
+	s->state =
+		__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)
+			? __atomic_load_n(&rail->link.state, __ATOMIC_RELAXED)
+			: 2;
 	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 		lane = &rail->tx_lanes[j];
 		s->lanes += __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
@@ -535,15 +540,16 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 	s->lanes += __atomic_load_n(&rail->rx_lane.state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED;
 	s->slices = rail_moved(rail);
-	s->retries = __atomic_load_n(&rail->retries, __ATOMIC_RELAXED);
-	s->errors = __atomic_load_n(&rail->errors, __ATOMIC_RELAXED);
+	s->retries = __atomic_load_n(&rail->errors.retries, __ATOMIC_RELAXED);
+	s->errors = __atomic_load_n(&rail->errors.errors, __ATOMIC_RELAXED);
 	s->inflight_bytes = rail_posted_bytes(rail);
-	s->inflight_max = __atomic_load_n(&rail->inflight_max,
-					  __ATOMIC_RELAXED);
-	s->window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
-	s->state_changes = __atomic_load_n(&rail->state_changes,
-					   __ATOMIC_RELAXED);
-	s->rate = (double)__atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	s->inflight_max =
+		__atomic_load_n(&rail->load.inflight_max, __ATOMIC_RELAXED);
+	s->window = __atomic_load_n(&rail->load.window, __ATOMIC_RELAXED);
+	s->state_changes =
+		__atomic_load_n(&rail->link.changes, __ATOMIC_RELAXED);
+	s->rate =
+		(double)__atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 	return 0;
 }
 

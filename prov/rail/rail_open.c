@@ -38,18 +38,18 @@
 
 static void rail_read_nic(struct rail *rail)
 {
-	const struct fid_nic *nic = rail->info->nic;
+	const struct fid_nic *nic = rail->fab.info->nic;
 	const struct fi_pci_attr *pci;
 
 	if (!nic)
 		return;
 	if (nic->link_attr)
-		rail->speed_bps = nic->link_attr->speed;
+		rail->nic.speed_bps = nic->link_attr->speed;
 	if (nic->bus_attr && nic->bus_attr->bus_type == FI_BUS_PCI) {
 		pci = &nic->bus_attr->attr.pci;
-		snprintf(rail->pci, sizeof(rail->pci), "%04x:%02x:%02x.%x",
-			 pci->domain_id, pci->bus_id, pci->device_id,
-			 pci->function_id);
+		snprintf(rail->nic.pci, sizeof(rail->nic.pci),
+			 "%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id,
+			 pci->device_id, pci->function_id);
 	}
 }
 
@@ -57,20 +57,21 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 {
 	int ret;
 
-	ret = fi_fabric(rail->info->fabric_attr, &rail->fabric, NULL);
+	ret = fi_fabric(rail->fab.info->fabric_attr, &rail->fab.fabric, NULL);
 	if (ret)
 		return rail_open_err_fn(rail)(err, TEI_ERR_CONTEXT, "rail",
 					      NULL, "%s: fi_fabric: %s",
 					      rail->name, fi_strerror(-ret));
-	ret = fi_domain(rail->fabric, rail->info, &rail->rx_domain, NULL);
+	ret = fi_domain(rail->fab.fabric, rail->fab.info, &rail->fab.rx_domain,
+			NULL);
 	if (ret)
 		goto err_domain;
-	rail->tx_domain = rail->rx_domain;
+	rail->fab.tx_domain = rail->fab.rx_domain;
 	/* posts from GPU memory carry a descriptor that belongs to one domain,
 	 * so all lanes share this domain */
-	if (!(rail->mr_mode & RAIL_COSTLY_MR) && !rail->hmem) {
-		ret = fi_domain(rail->fabric, rail->info, &rail->tx_domain,
-				NULL);
+	if (!(rail->fab.mr_mode & RAIL_COSTLY_MR) && !rail->caps.hmem) {
+		ret = fi_domain(rail->fab.fabric, rail->fab.info,
+				&rail->fab.tx_domain, NULL);
 		if (ret)
 			goto err_domain;
 	}
@@ -87,12 +88,12 @@ static int rail_check_mode(const struct rail *rail, struct tei_err *err)
 {
 	const uint64_t both = FI_MR_LOCAL | FI_MR_ENDPOINT;
 
-	if ((rail->mr_mode & both) != both)
+	if ((rail->fab.mr_mode & both) != both)
 		return 0;
 	return rail_open_err_fn(rail)(err, TEI_ERR_UNSUPPORTED, "rail", NULL,
 				      "%s: %s requires both FI_MR_LOCAL and "
 				      "FI_MR_ENDPOINT, which is not supported",
-				      rail->name, rail->provider);
+				      rail->name, rail->nic.provider);
 }
 
 static int rail_open_tx(struct rail *rail, struct tei_err *err)
@@ -101,14 +102,14 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 	char hint[TEI_ERR_TEXT];
 	int i, ret;
 
-	rail->tx_mem = rail_numa_alloc(rail, size);
-	if (!rail->tx_mem)
+	rail->send.mem = rail_numa_alloc(rail, size);
+	if (!rail->send.mem)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: no memory for send buffers",
 				    rail->name);
-	if (rail->mr_mode & FI_MR_LOCAL) {
-		ret = rail_reg_own(rail, rail->tx_domain, rail->tx_mem, size,
-				   FI_SEND, &rail->tx_mr);
+	if (rail->fab.mr_mode & FI_MR_LOCAL) {
+		ret = rail_reg_own(rail, rail->fab.tx_domain, rail->send.mem,
+				   size, FI_SEND, &rail->send.mr);
 		if (ret) {
 			rail_limits_memory(ret, hint, sizeof(hint));
 			return rail_open_err_fn(rail)(
@@ -119,13 +120,13 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 		}
 	}
 	for (i = 0; i < RAIL_TX_MSGS; i++) {
-		rail->tx[i].op.kind = RAIL_OP_SEND;
-		rail->tx[i].rail = rail;
-		rail->tx[i].buf = (uint8_t *)rail->tx_mem +
-				  (size_t)i * RAIL_MSG_MAX;
-		tei_list_add_tail(&rail->tx_free, &rail->tx[i].link);
+		rail->send.bufs[i].op.kind = RAIL_OP_SEND;
+		rail->send.bufs[i].rail = rail;
+		rail->send.bufs[i].buf =
+			(uint8_t *)rail->send.mem + (size_t)i * RAIL_MSG_MAX;
+		tei_list_add_tail(&rail->send.free, &rail->send.bufs[i].link);
 	}
-	rail->tx_left = RAIL_TX_MSGS;
+	rail->send.left = RAIL_TX_MSGS;
 	return 0;
 }
 
@@ -173,7 +174,7 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 
 static uint64_t rail_max_slice(const struct rail *rail)
 {
-	uint64_t max = rail->info->ep_attr->max_msg_size;
+	uint64_t max = rail->fab.info->ep_attr->max_msg_size;
 
 	return max ? max : UINT64_MAX;
 }
@@ -199,8 +200,8 @@ static uint32_t rail_iov_limit(const struct rail *rail, size_t provider)
 static void rail_warn_rxm(const struct rail *rail)
 {
 	if (FI_VERSION_GE(fi_version(), FI_VERSION(2, 0)) ||
-	    !(rail->info->domain_attr->mr_mode & FI_MR_LOCAL) ||
-	    !strstr(rail->provider, "ofi_rxm") ||
+	    !(rail->fab.info->domain_attr->mr_mode & FI_MR_LOCAL) ||
+	    !strstr(rail->nic.provider, "ofi_rxm") ||
 	    getenv("FI_OFI_RXM_USE_SRX"))
 		return;
 	TEI_WARN("rail", "%s: this libfabric may crash when a peer leaves; FI_OFI_RXM_USE_SRX=1 in the environment prevents it",
@@ -218,55 +219,56 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	if (!rail)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: out of memory", found->name);
-	rail->info = fi_dupinfo(found->info);
-	if (!rail->info) {
+	rail->fab.info = fi_dupinfo(found->info);
+	if (!rail->fab.info) {
 		free(rail);
 		return tei_err_fail(err, TEI_ERR_MEMORY, "rail", NULL,
 				    "%s: out of memory", found->name);
 	}
 	rail->dp = dp;
-	tei_list_init(&rail->tx_free);
+	tei_list_init(&rail->send.free);
 	tei_list_init(&rail->reverse_left);
 	rail_lane_init(&rail->rx_lane, rail, true, 0);
 	rail_lane_init(&rail->next_rx.lane, rail, true, 0);
-	rail_lane_init(&rail->probe.lane, rail, false, 0);
-	rail_lane_init(&rail->first.lane, rail, true, 0);
-	rail->first.lane.first = true;
+	rail_lane_init(&rail->probe.opening.lane, rail, false, 0);
+	rail_lane_init(&rail->contact.opening.lane, rail, true, 0);
+	rail->contact.opening.lane.first = true;
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
-	snprintf(rail->provider, sizeof(rail->provider), "%s",
+	snprintf(rail->nic.provider, sizeof(rail->nic.provider), "%s",
 		 found->info->fabric_attr->prov_name);
-	snprintf(rail->transport, sizeof(rail->transport), "%s", transport);
-	rail->prefix = found->prefix;
-	rail->fallback = found->fallback;
-	rail->quiet = quiet;
+	snprintf(rail->nic.transport, sizeof(rail->nic.transport), "%s",
+		 transport);
+	rail->nic.prefix = found->prefix;
+	rail->nic.fallback = found->fallback;
+	rail->nic.quiet = quiet;
 	*out = rail;
 	return 0;
 }
 
-/* Opens the rail as rail->info describes it. */
+/* Opens the rail as rail->fab.info describes it. */
 static int rail_start(struct rail *rail, struct tei_err *err)
 {
 	const struct tei_settings *s = rail->dp->settings;
-	size_t depth = rail->info->tx_attr->size;
+	size_t depth = rail->fab.info->tx_attr->size;
 	int ret;
 
-	rail->mr_mode = (uint64_t)rail->info->domain_attr->mr_mode;
+	rail->fab.mr_mode = (uint64_t)rail->fab.info->domain_attr->mr_mode;
 	if (s->memory.mr_local)
-		rail->mr_mode |= FI_MR_LOCAL;
-	rail->max_slice = rail_max_slice(rail);
-	rail->tx_depth = s->lanes.max_wr;
-	if (depth && depth < rail->tx_depth)
-		rail->tx_depth = (uint32_t)depth;
-	rail->iov_limit =
-		rail_iov_limit(rail, rail->info->tx_attr->iov_limit);
-	rail->rma_limit =
-		rail_iov_limit(rail, rail->info->tx_attr->rma_iov_limit);
+		rail->fab.mr_mode |= FI_MR_LOCAL;
+	rail->caps.max_slice = rail_max_slice(rail);
+	rail->caps.tx_depth = s->lanes.max_wr;
+	if (depth && depth < rail->caps.tx_depth)
+		rail->caps.tx_depth = (uint32_t)depth;
+	rail->caps.iov_limit =
+		rail_iov_limit(rail, rail->fab.info->tx_attr->iov_limit);
+	rail->caps.rma_limit =
+		rail_iov_limit(rail, rail->fab.info->tx_attr->rma_iov_limit);
 	rail_window_init(rail, RAIL_WINDOW_MAX);
 	rail->ntx = s->lanes.per_rail;
 	rail_read_nic(rail);
-	rail->numa = rail_numa_node(rail);
+	rail->nic.numa = rail_numa_node(rail);
 	rail_warn_rxm(rail);
-	rail->back = rail_reverse_fits(rail);
+	rail->caps.back = rail_reverse_fits(rail);
 	ret = rail_check_mode(rail, err);
 	if (!ret)
 		ret = rail_open_domains(rail, err);
@@ -286,8 +288,8 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	if (ret)
 		return ret;
 	rail_hmem_ask(rail);
-	ret = rail_start(rail, rail->hmem ? &why : err);
-	if (ret && rail->hmem) {
+	ret = rail_start(rail, rail->caps.hmem ? &why : err);
+	if (ret && rail->caps.hmem) {
 		/* most programs do not use GPU memory, so the rail is opened
 		 * without it */
 		rail_close(rail);
@@ -305,11 +307,11 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	}
 	if (ret)
 		goto err_rail;
-	rail->own = rail->rx_lane.addr;
+	rail->nic.own = rail->rx_lane.addr;
 	rail_contact_lane_init(rail);
 	rail_link_find(rail);
-	if (rail->link_down)
-		rail->state = TEI_RAIL_DOWN;
+	if (rail->link.down)
+		rail->link.state = TEI_RAIL_DOWN;
 	rail->open = true;
 	*out = rail;
 	return 0;
@@ -366,19 +368,19 @@ static void rail_close_caches(struct rail *rail)
  * lane any longer. */
 static void rail_close_first(struct rail *rail)
 {
-	struct rail_lane *lane = &rail->first.lane;
+	struct rail_lane *lane = &rail->contact.opening.lane;
 
 	rail_close_lane(lane);
 	tei_mutex_lock(&lane->lock);
 	if (lane->rx_mr)
 		fi_close(&lane->rx_mr->fid);
 	lane->rx_mr = NULL;
-	if (rail->contact_domain)
-		fi_close(&rail->contact_domain->fid);
-	rail->contact_domain = NULL;
-	if (rail->contact_fabric)
-		fi_close(&rail->contact_fabric->fid);
-	rail->contact_fabric = NULL;
+	if (rail->fab.contact_domain)
+		fi_close(&rail->fab.contact_domain->fid);
+	rail->fab.contact_domain = NULL;
+	if (rail->fab.contact_fabric)
+		fi_close(&rail->fab.contact_fabric->fid);
+	rail->fab.contact_fabric = NULL;
 	tei_mutex_unlock(&lane->lock);
 }
 
@@ -388,7 +390,7 @@ void rail_close(struct rail *rail)
 {
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
-	rail_close_lane(&rail->probe.lane);
+	rail_close_lane(&rail->probe.opening.lane);
 	rail_reopen_stop(rail, true);
 	rail_close_lane(&rail->rx_lane);
 	rail_close_first(rail);
@@ -396,19 +398,19 @@ void rail_close(struct rail *rail)
 	if (rail->rx_lane.rx_mr)
 		fi_close(&rail->rx_lane.rx_mr->fid);
 	rail->rx_lane.rx_mr = NULL;
-	if (rail->tx_mr)
-		fi_close(&rail->tx_mr->fid);
-	rail->tx_mr = NULL;
+	if (rail->send.mr)
+		fi_close(&rail->send.mr->fid);
+	rail->send.mr = NULL;
 	rail_key_unmap(rail);
-	if (rail->tx_domain && rail->tx_domain != rail->rx_domain)
-		fi_close(&rail->tx_domain->fid);
-	if (rail->rx_domain)
-		fi_close(&rail->rx_domain->fid);
-	rail->tx_domain = NULL;
-	rail->rx_domain = NULL;
-	if (rail->fabric)
-		fi_close(&rail->fabric->fid);
-	rail->fabric = NULL;
+	if (rail->fab.tx_domain && rail->fab.tx_domain != rail->fab.rx_domain)
+		fi_close(&rail->fab.tx_domain->fid);
+	if (rail->fab.rx_domain)
+		fi_close(&rail->fab.rx_domain->fid);
+	rail->fab.tx_domain = NULL;
+	rail->fab.rx_domain = NULL;
+	if (rail->fab.fabric)
+		fi_close(&rail->fab.fabric->fid);
+	rail->fab.fabric = NULL;
 }
 
 static void rail_free_lane(struct rail_lane *lane)
@@ -429,18 +431,18 @@ void rail_free(struct rail *rail)
 	for (i = 0; rail->next_tx && i < rail->ntx; i++)
 		rail_free_lane(&rail->next_tx[i].lane);
 	tei_mutex_fini(&rail->next_rx.lane.lock);
-	tei_mutex_fini(&rail->probe.lane.lock);
-	tei_mutex_fini(&rail->first.lane.lock);
-	rail_msg_drop_deferred(&rail->first.lane);
+	tei_mutex_fini(&rail->probe.opening.lane.lock);
+	tei_mutex_fini(&rail->contact.opening.lane.lock);
+	rail_msg_drop_deferred(&rail->contact.opening.lane);
 	free(rail->tx_lanes);
 	free(rail->next_tx);
 	free(rail->cache);
 	free(rail->rx_lane.rx);
 	rail_numa_free(rail->rx_lane.rx_mem, RAIL_RX_SIZE);
-	free(rail->first.lane.rx);
-	rail_numa_free(rail->first.lane.rx_mem, RAIL_RX_SIZE);
-	rail_numa_free(rail->tx_mem, RAIL_TX_SIZE);
+	free(rail->contact.opening.lane.rx);
+	rail_numa_free(rail->contact.opening.lane.rx_mem, RAIL_RX_SIZE);
+	rail_numa_free(rail->send.mem, RAIL_TX_SIZE);
 	rail_reverse_fini(rail);
-	fi_freeinfo(rail->info);
+	fi_freeinfo(rail->fab.info);
 	free(rail);
 }

@@ -253,7 +253,7 @@ static bool progress_lanes(struct progress *pr, bool *target)
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)) {
 			progress_deferred(&rail->rx_lane);
-			progress_deferred(&rail->first.lane);
+			progress_deferred(&rail->contact.opening.lane);
 			continue;
 		}
 		if (!pr->targets.app_driven)
@@ -261,8 +261,8 @@ static bool progress_lanes(struct progress *pr, bool *target)
 		else
 			progress_deferred(&rail->rx_lane);
 		if (!(pr->turns % PROGRESS_SELDOM) &&
-		    rail_lane_active(&rail->first.lane))
-			any |= progress_rx(&rail->first.lane);
+		    rail_lane_active(&rail->contact.opening.lane))
+			any |= progress_rx(&rail->contact.opening.lane);
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
 			if (progress_wanted(pr, &rail->tx_lanes[j]))
 				any |= progress_initiating(
@@ -450,8 +450,8 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	for (i = 0; i < rail_count(pr->dp); i++) {
 		rail = rail_at(pr->dp, i);
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-		    rail_lane_active(&rail->first.lane) &&
-		    !progress_arm(pr, &rail->first.lane, n, blind))
+		    rail_lane_active(&rail->contact.opening.lane) &&
+		    !progress_arm(pr, &rail->contact.opening.lane, n, blind))
 			return false;
 	}
 	for (i = 0; i < rail_count(pr->dp) && !pr->drive.app_driven; i++) {
@@ -519,9 +519,9 @@ static bool progress_sleep_ready(struct tei_rail_dp *dp)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
-		    __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
-		    __atomic_load_n(&rail->first_state, __ATOMIC_RELAXED) ==
+		if (__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) ||
+		    __atomic_load_n(&rail->contact.state, __ATOMIC_RELAXED) ==
 			    RAIL_CONTACT_LANE_TAKEN)
 			return false;
 	}
@@ -714,8 +714,8 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return 0;
 	marked = rail_cloexec_lane(&rail->rx_lane);
-	if (rail_lane_active(&rail->first.lane))
-		marked += rail_cloexec_lane(&rail->first.lane);
+	if (rail_lane_active(&rail->contact.opening.lane))
+		marked += rail_cloexec_lane(&rail->contact.opening.lane);
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		if (__atomic_load_n(&rail->tx_lanes[i].state,
 				    __ATOMIC_ACQUIRE) != RAIL_LANE_CLOSED)

@@ -614,7 +614,7 @@ static void test_a_lost_connection_breaks_few_messages(void)
 		while (!rail_msg_idle(rig.from.dp->rails[0]) &&
 		       tei_now_ns() < end);
 	}
-	broken = __atomic_load_n(&rig.from.dp->rails[0]->errors,
+	broken = __atomic_load_n(&rig.from.dp->rails[0]->errors.errors,
 				 __ATOMIC_RELAXED);
 	CU_ASSERT(sent >= 10);
 	CU_ASSERT(broken >= 1);
@@ -699,7 +699,7 @@ static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 	cache = rail_cache_of(lane);
 	conn.lane_gen = lane->gen;
 	rig.from.dp->open_ns = TEI_NS_PER_MS;
-	lane->rail->stuck_ns = now - 2 * TEI_NS_PER_SEC;
+	lane->rail->link.stuck_ns = now - 2 * TEI_NS_PER_SEC;
 	tei_sieve_insert(&cache->held, &slot.entry);
 	rig.peer->alive_ns = conn.since_ns - 1;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);

@@ -125,7 +125,7 @@ static bool refresh_bindable(const struct fi_info *info)
 static bool refresh_in_use(const struct rail *rail, const char *transport)
 {
 	return __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) &&
-	       !strcmp(rail->transport, transport);
+	       !strcmp(rail->nic.transport, transport);
 }
 
 static bool refresh_hidden(const struct rail *rail)
@@ -144,7 +144,7 @@ static bool refresh_has_better(struct tei_rail_dp *dp, const char *transport)
 	for (i = 0; i < dp->nrails; i++) {
 		rail = dp->rails[i];
 		if (refresh_in_use(rail, transport) && !refresh_hidden(rail) &&
-		    !rail->fallback && !rail->addr_gone)
+		    !rail->nic.fallback && !rail->nic.addr_gone)
 			return true;
 	}
 	return false;
@@ -160,8 +160,9 @@ static bool refresh_replaced(struct tei_rail_dp *dp, const struct rail *rail)
 
 	for (i = 0; i < dp->nrails; i++) {
 		other = dp->rails[i];
-		if (other != rail && refresh_in_use(other, rail->transport) &&
-		    !refresh_hidden(other) && !other->addr_gone &&
+		if (other != rail &&
+		    refresh_in_use(other, rail->nic.transport) &&
+		    !refresh_hidden(other) && !other->nic.addr_gone &&
 		    !strcmp(other->name, rail->name))
 			return true;
 	}
@@ -177,7 +178,7 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 	for (i = 0; i < dp->nrails; i++) {
 		rail = dp->rails[i];
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			rail->addr_gone = !rail_link_has_address(rail, ifs);
+			rail->nic.addr_gone = !rail_link_has_address(rail, ifs);
 	}
 }
 
@@ -221,8 +222,8 @@ static void refresh_hide(struct tei_rail_dp *dp, struct rail *rail)
 	__atomic_store_n(&rail->hidden, true, __ATOMIC_RELEASE);
 	rail_sched_leave(dp);
 	TEI_INFO("rail", "%s: no longer published: %s", rail->name,
-		 rail->addr_gone ? "its device has another address" :
-				   "there is a better rail");
+		 rail->nic.addr_gone ? "its device has another address"
+				     : "there is a better rail");
 }
 
 /* Returns true if a peer that may be alive has been notified of the rail. */
@@ -247,13 +248,13 @@ static uint32_t refresh_replace(struct tei_rail_dp *dp, struct rail *rail,
 	uint32_t did = 0;
 
 	if (!refresh_hidden(rail)) {
-		if (!(rail->fallback && better) &&
-		    !(rail->addr_gone && refresh_replaced(dp, rail)))
+		if (!(rail->nic.fallback && better) &&
+		    !(rail->nic.addr_gone && refresh_replaced(dp, rail)))
 			return 0;
 		refresh_hide(dp, rail);
 		did = TEI_RAIL_REFRESHED;
 	}
-	if (!rail->addr_gone && refresh_known(dp, rail))
+	if (!rail->nic.addr_gone && refresh_known(dp, rail))
 		return did | TEI_RAIL_REFRESH_AGAIN;
 	rail_dp_close_rail(dp, rail);
 	TEI_INFO("rail", "%s: closed", rail->name);

@@ -87,7 +87,7 @@ static void test_fallback_is_closed_when_no_peer_knows_it(void)
 
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
-	rail_at(p.dp, 0)->fallback = true;
+	rail_at(p.dp, 0)->nic.fallback = true;
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "127.0.0.2"),
 			TEI_RAIL_REFRESHED);
 	CU_ASSERT_EQUAL_FATAL(tei_rail_count(p.dp), 2);
@@ -102,7 +102,7 @@ static void test_fallback_stays_without_a_better_rail(void)
 
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
-	rail_at(p.dp, 0)->fallback = true;
+	rail_at(p.dp, 0)->nic.fallback = true;
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "no-such-device"), 0);
 	CU_ASSERT(refresh_describe(p.dp, 0).open);
 	CU_ASSERT(!refresh_describe(p.dp, 0).hidden);
@@ -124,7 +124,7 @@ static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 	test_pair_open(&pair);
 	test_plane_init(&third);
 	test_plane_open(&third, "127.0.0.3");
-	pair.rail->fallback = true;
+	pair.rail->nic.fallback = true;
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(pair.from.dp, "tcp", "127.0.0.4"),
 			TEI_RAIL_REFRESHED | TEI_RAIL_REFRESH_AGAIN);
 	d = refresh_describe(pair.from.dp, 0);
@@ -161,8 +161,8 @@ static void test_rail_whose_address_is_gone_is_replaced(void)
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
 	rail = rail_at(p.dp, 0);
-	CU_ASSERT_NOT_EQUAL(rail->ifindex, 0);
-	in = (void *)rail->own.bytes;
+	CU_ASSERT_NOT_EQUAL(rail->nic.ifindex, 0);
+	in = (void *)rail->nic.own.bytes;
 	CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, "192.0.2.1", &in->sin_addr), 1);
 	/* there is no other address */
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "no-such-device"), 0);
@@ -186,7 +186,8 @@ static void test_refresh_at_the_limit_of_rails_gives_up(void)
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
 	for (i = 1; i <= TEI_RAIL_MAX + 2; i++) {
-		in = (void *)rail_at(p.dp, tei_rail_count(p.dp) - 1)->own.bytes;
+		in = (void *)rail_at(p.dp, tei_rail_count(p.dp) - 1)
+			     ->nic.own.bytes;
 		CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, "192.0.2.1",
 						&in->sin_addr), 1);
 		CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", REFRESH_ONE),
@@ -212,10 +213,10 @@ static void test_rail_finds_its_interface_after_it_was_made_again(void)
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
 	CU_ASSERT_EQUAL_FATAL(getifaddrs(&ifs), 0);
-	index = rail_at(p.dp, 0)->ifindex;
-	rail_at(p.dp, 0)->ifindex = 0x7fffffffu;
+	index = rail_at(p.dp, 0)->nic.ifindex;
+	rail_at(p.dp, 0)->nic.ifindex = 0x7fffffffu;
 	CU_ASSERT(rail_link_has_address(rail_at(p.dp, 0), ifs));
-	CU_ASSERT_EQUAL(rail_at(p.dp, 0)->ifindex, index);
+	CU_ASSERT_EQUAL(rail_at(p.dp, 0)->nic.ifindex, index);
 	freeifaddrs(ifs);
 	test_plane_close(&p);
 }

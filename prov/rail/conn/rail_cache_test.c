@@ -374,8 +374,9 @@ static void test_post_on_closing_connection_is_deferred(void)
 			-FI_EAGAIN);
 	tei_mutex_unlock(&lane->lock);
 	cache_round(rig, 1, 2);
-	CU_ASSERT_EQUAL(__atomic_load_n(&lane->rail->errors, __ATOMIC_RELAXED),
-			0);
+	CU_ASSERT_EQUAL(
+		__atomic_load_n(&lane->rail->errors.errors, __ATOMIC_RELAXED),
+		0);
 	cache_end(rig);
 }
 

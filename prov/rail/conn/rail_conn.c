@@ -87,7 +87,7 @@ static bool conn_ends(const struct tei_rail_addr *a)
 /* The result 3 means that both sides have the same IP address. */
 int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 {
-	const struct tei_rail_addr *mine = &rail->own;
+	const struct tei_rail_addr *mine = &rail->nic.own;
 	const struct tei_rail_addr *its = &remote->addr;
 	const uint8_t *a, *b;
 	size_t na = 0, nb = 0;
@@ -104,7 +104,7 @@ int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 		return 0;
 	if (!memcmp(a, b, na))
 		return 3;
-	return path_same_net(a, b, na, rail->prefix) ? 2 : 1;
+	return path_same_net(a, b, na, rail->nic.prefix) ? 2 : 1;
 }
 
 int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote)
@@ -351,8 +351,9 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 	for (i = 0; i < rail_count(peer->dp); i++) {
 		rail = rail_at(peer->dp, i);
 		for (j = 0; j < RAIL_TX_MSGS; j++)
-			if (rail->tx[j].conn && rail->tx[j].conn->peer == peer)
-				rail->tx[j].conn = NULL;
+			if (rail->send.bufs[j].conn &&
+			    rail->send.bufs[j].conn->peer == peer)
+				rail->send.bufs[j].conn = NULL;
 	}
 	for (i = 0; i < n; i++) {
 		rail_cache_forget(peer->conns[i]);
@@ -422,7 +423,8 @@ static void conn_set_zone(struct tei_rail_addr *addr, const struct rail *rail)
 	memcpy(&in6, addr->bytes, sizeof(in6));
 	if (!IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
 		return;
-	in6.sin6_scope_id = __atomic_load_n(&rail->ifindex, __ATOMIC_RELAXED);
+	in6.sin6_scope_id =
+		__atomic_load_n(&rail->nic.ifindex, __ATOMIC_RELAXED);
 	memcpy(addr->bytes, &in6, sizeof(in6));
 }
 
@@ -547,7 +549,7 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 	conn->bytes += s->len;
 	if (s->bulk) {
 		conn->bulk_bytes += s->len;
-		s->lane->rail->bulk_bytes += s->len;
+		s->lane->rail->bulk.bytes += s->len;
 	}
 	/* from time to time, more slices are tried than the provider accepted
 	 * before */
@@ -564,7 +566,7 @@ void rail_conn_reverse(struct rail_slice *s)
 	conn->bytes -= s->len;
 	if (s->bulk) {
 		conn->bulk_bytes -= s->len;
-		s->lane->rail->bulk_bytes -= s->len;
+		s->lane->rail->bulk.bytes -= s->len;
 	}
 	if (!--conn->inflight && conn->slot)
 		conn->slot->cache->busy--;

@@ -40,20 +40,21 @@
 
 static enum rail_contact_lane_state first_state(const struct rail *rail)
 {
-	return (enum rail_contact_lane_state)__atomic_load_n(&rail->first_state,
-							     __ATOMIC_ACQUIRE);
+	return (enum rail_contact_lane_state)__atomic_load_n(
+		&rail->contact.state, __ATOMIC_ACQUIRE);
 }
 
 static void first_set(struct rail *rail, enum rail_contact_lane_state state)
 {
-	__atomic_store_n(&rail->first_state, state, __ATOMIC_RELEASE);
+	__atomic_store_n(&rail->contact.state, state, __ATOMIC_RELEASE);
 }
 
 void rail_contact_lane_init(struct rail *rail)
 {
 	/* only an IP address can be requested for another endpoint */
-	first_set(rail, rail_addr_is_ip(&rail->own) ? RAIL_CONTACT_LANE_TARGET
-						    : RAIL_CONTACT_LANE_LEFT);
+	first_set(rail, rail_addr_is_ip(&rail->nic.own)
+				? RAIL_CONTACT_LANE_TARGET
+				: RAIL_CONTACT_LANE_LEFT);
 }
 
 bool rail_contact_lane_held(const struct rail *rail)
@@ -74,10 +75,10 @@ bool rail_contact_lane_held(const struct rail *rail)
 
 static void first_open(struct rail *rail)
 {
-	tei_mutex_lock(&rail->first.lane.lock);
+	tei_mutex_lock(&rail->contact.opening.lane.lock);
 	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-		rail_opening_start(&rail->first, 0);
-	tei_mutex_unlock(&rail->first.lane.lock);
+		rail_opening_start(&rail->contact.opening, 0);
+	tei_mutex_unlock(&rail->contact.opening.lane.lock);
 }
 
 void rail_contact_lane_left(struct rail *rail)
@@ -91,8 +92,9 @@ void rail_contact_lane_left(struct rail *rail)
 void rail_contact_lane_run(struct rail *rail, uint64_t now)
 {
 	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN &&
-	    !__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) &&
-	    now >= rail->first_next_ns)
+	    !__atomic_load_n(&rail->contact.opening.under_way,
+			     __ATOMIC_RELAXED) &&
+	    now >= rail->contact.next_ns)
 		first_open(rail);
 }
 
@@ -100,16 +102,18 @@ void rail_contact_lane_run(struct rail *rail, uint64_t now)
  * the first failure and announces that the rail has no contact address. */
 static void first_taken(struct rail *rail)
 {
-	uint32_t tries = rail->first_tries++;
+	uint32_t tries = rail->contact.tries++;
 
-	rail->first_next_ns =
+	rail->contact.next_ns =
 		tei_now_ns() +
 		tei_jitter(FIRST_AGAIN_NS
 			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
 	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN)
 		return;
-	TEI_WARN("rail", "%s; processes that know only this address cannot connect until it is free",
-		 rail->first.err.text);
+	TEI_WARN("rail",
+		 "%s; processes that know only this address cannot connect "
+		 "until it is free",
+		 rail->contact.opening.err.text);
 	first_set(rail, RAIL_CONTACT_LANE_TAKEN);
 	rail_peer_announce(rail->dp);
 }
@@ -118,25 +122,28 @@ static void first_taken(struct rail *rail)
  * requested address. */
 static void first_give_up(struct rail *rail)
 {
-	TEI_WARN("rail", "%s: contact lane closed: %s did not open it at the rail's original address",
-		 rail->name, rail->provider);
-	rail_lane_shutdown(&rail->first.lane, false);
+	TEI_WARN("rail",
+		 "%s: contact lane closed: %s did not open it at the rail's "
+		 "original address",
+		 rail->name, rail->nic.provider);
+	rail_lane_shutdown(&rail->contact.opening.lane, false);
 	first_set(rail, RAIL_CONTACT_LANE_LEFT);
 	rail_peer_announce(rail->dp);
 }
 
 void rail_contact_lane_collect(struct rail *rail)
 {
-	struct rail_lane *lane = &rail->first.lane;
+	struct rail_lane *lane = &rail->contact.opening.lane;
 	bool there, same;
 
-	if (!__atomic_load_n(&rail->first.under_way, __ATOMIC_RELAXED) ||
-	    !rail_opening_over(&rail->first) ||
+	if (!__atomic_load_n(&rail->contact.opening.under_way,
+			     __ATOMIC_RELAXED) ||
+	    !rail_opening_over(&rail->contact.opening) ||
 	    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return;
 	tei_mutex_lock(&lane->lock);
 	there = lane->ep != NULL;
-	same = there && rail_addr_same(&lane->addr, &rail->own);
+	same = there && rail_addr_same(&lane->addr, &rail->nic.own);
 	tei_mutex_unlock(&lane->lock);
 	if (!there) {
 		first_taken(rail);
@@ -148,7 +155,7 @@ void rail_contact_lane_collect(struct rail *rail)
 	}
 	TEI_INFO("rail", "%s: contact lane open at the rail's original address",
 		 rail->name);
-	rail->first_tries = 0;
+	rail->contact.tries = 0;
 	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN) {
 		first_set(rail, RAIL_CONTACT_LANE_HELD);
 		rail_peer_announce(rail->dp);
@@ -158,5 +165,5 @@ void rail_contact_lane_collect(struct rail *rail)
 
 void rail_contact_lane_stop(struct rail *rail)
 {
-	rail_opening_stop(&rail->first);
+	rail_opening_stop(&rail->contact.opening);
 }

@@ -53,7 +53,7 @@ static struct rail *first_rail(struct test_plane *p)
 
 static enum rail_contact_lane_state first_is(struct test_plane *p)
 {
-	return (enum rail_contact_lane_state)first_rail(p)->first_state;
+	return (enum rail_contact_lane_state)first_rail(p)->contact.state;
 }
 
 /* Does the work of the progress thread for the lanes, but not for the peers. */
@@ -66,7 +66,7 @@ static void first_lanes(struct test_plane *p)
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		rail_lane_run(&rail->tx_lanes[i]);
 	rail_lane_run(&rail->rx_lane);
-	rail_lane_run(&rail->first.lane);
+	rail_lane_run(&rail->contact.opening.lane);
 	rail_fence_run(p->dp);
 	rail_renew_run(p->dp, now);
 	if (rail_health_collect(rail) & RAIL_REOPENED_RX)
@@ -152,7 +152,7 @@ static void test_hello_at_contact_address_returns_rail_table(void)
 	first_open(&guest, "127.0.0.2");
 	first_describe(&home, &first);
 	CU_ASSERT(rail_addr_same(&first.known, &first.addr));
-	CU_ASSERT_PTR_NULL(first_rail(&home)->contact_domain);
+	CU_ASSERT_PTR_NULL(first_rail(&home)->fab.contact_domain);
 	first_still(&home);
 	first_move(&home);
 	first_describe(&home, &now);
@@ -205,7 +205,7 @@ static int first_write(struct test_plane *by, struct test_plane *to,
 		       const struct tei_rail_addr *at, char *src)
 {
 	struct rail *rail = first_rail(by);
-	struct rail_lane *lane = &rail->probe.lane;
+	struct rail_lane *lane = &rail->probe.opening.lane;
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, key, addr = 0;
 	struct fi_cq_err_entry e = { .err = FI_ETIMEDOUT };
 	struct fi_context2 ctx;
@@ -214,7 +214,7 @@ static int first_write(struct test_plane *by, struct test_plane *to,
 	struct tei_list none;
 	ssize_t ret;
 
-	if (rail->mr_mode & FI_MR_VIRT_ADDR)
+	if (rail->fab.mr_mode & FI_MR_VIRT_ADDR)
 		addr = (uint64_t)(uintptr_t)first_dst;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_key(to->dp, first_dst, 0, &key), 0);
 	tei_list_init(&none);
@@ -348,7 +348,7 @@ static void test_contact_addresses_are_tried_in_turn(void)
 
 	first_open(&home, "127.0.0.1");
 	first_still(&home);
-	peer = first_peer(&home, &home, &first_rail(&home)->own);
+	peer = first_peer(&home, &home, &first_rail(&home)->nic.own);
 	rail_sched_enter(home.dp);
 	rail_peer_take_firsts(peer, at, 2);
 	for (i = 0; i < 4; i++, now += TEI_NS_PER_SEC) {
@@ -456,11 +456,11 @@ static void test_contact_lane_at_used_address_is_retried(void)
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
 	CU_ASSERT(rail_addr_same(&now.known, &now.addr));
 	/* retries fail as long as the address is in use */
-	CU_ASSERT(rail->first_next_ns > from + 50 * TEI_NS_PER_MS);
-	rail->first_next_ns = 0;
-	while (rail->first_tries < 2 && tei_now_ns() < end)
+	CU_ASSERT(rail->contact.next_ns > from + 50 * TEI_NS_PER_MS);
+	rail->contact.next_ns = 0;
+	while (rail->contact.tries < 2 && tei_now_ns() < end)
 		first_lanes(&home);
-	CU_ASSERT(rail->first_tries >= 2);
+	CU_ASSERT(rail->contact.tries >= 2);
 	CU_ASSERT_EQUAL(first_is(&home), RAIL_CONTACT_LANE_TAKEN);
 	close(fd);
 	first_await(&home, RAIL_CONTACT_LANE_HELD);
@@ -481,9 +481,9 @@ static struct rail *first_opening(struct test_plane *home)
 	first_still(home);
 	rail = first_rail(home);
 	rail_fence_target(rail, rail->rx_lane.gen);
-	while (!rail->first.under_way && tei_now_ns() < end)
+	while (!rail->contact.opening.under_way && tei_now_ns() < end)
 		rail_fence_run(home->dp);
-	CU_ASSERT(rail->first.under_way);
+	CU_ASSERT(rail->contact.opening.under_way);
 	return rail;
 }
 
@@ -503,11 +503,11 @@ static void test_rail_with_opening_contact_lane_is_removed(void)
 	rail = first_opening(&home);
 	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(home.dp, "tcp", 0, NULL),
 			0);
-	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
-	CU_ASSERT_PTR_NULL(rail->contact_domain);
+	CU_ASSERT_PTR_NULL(rail->contact.opening.lane.ep);
+	CU_ASSERT_PTR_NULL(rail->fab.contact_domain);
 	CU_ASSERT(!rail_contact_lane_held(rail));
 	rail_contact_lane_stop(rail);
-	CU_ASSERT_PTR_NULL(rail->first.lane.ep);
+	CU_ASSERT_PTR_NULL(rail->contact.opening.lane.ep);
 	test_plane_close(&home);
 }
 

@@ -219,7 +219,7 @@ bool rail_key_raw(struct rail_rkey *k, uint16_t part, const struct rail *rail,
 		return false;
 	k->raw = grown;
 	grown += k->nraw;
-	if (fi_mr_map_raw(rail->tx_domain, k->base - p->offset, p->key,
+	if (fi_mr_map_raw(rail->fab.tx_domain, k->base - p->offset, p->key,
 			  p->key_len, &grown->key64, 0))
 		return false;
 	grown->rail = rail->index;
@@ -239,7 +239,7 @@ static void key_unmap(struct rail_rkey *k, const struct rail *rail)
 			i++;
 			continue;
 		}
-		fi_mr_unmap_key(rail->tx_domain, k->raw[i].key64);
+		fi_mr_unmap_key(rail->fab.tx_domain, k->raw[i].key64);
 		k->raw[i] = k->raw[--k->nraw];
 	}
 }
@@ -250,7 +250,7 @@ void rail_key_unmap(struct rail *rail)
 	struct tei_rail_peer *peer;
 	struct rail_rkey *k;
 
-	if (!(rail->mr_mode & FI_MR_RAW) || !rail->tx_domain)
+	if (!(rail->fab.mr_mode & FI_MR_RAW) || !rail->fab.tx_domain)
 		return;
 	rail_sched_enter(dp);
 	tei_list_foreach(peer, &dp->peers, struct tei_rail_peer, link)

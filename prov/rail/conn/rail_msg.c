@@ -59,13 +59,13 @@ static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_conn *conn)
 {
 	struct rail_tx *tx;
 
-	if (!rail->tx_left || (conn && conn->msgs &&
-			       (conn->msgs >= 2 * rail->tx_left ||
-				rail->tx_left <= MSG_TX_SPARE)))
+	if (!rail->send.left || (conn && conn->msgs &&
+				 (conn->msgs >= 2 * rail->send.left ||
+				  rail->send.left <= MSG_TX_SPARE)))
 		return NULL;
-	tx = tei_list_first(&rail->tx_free, struct rail_tx, link);
+	tx = tei_list_first(&rail->send.free, struct rail_tx, link);
 	tei_list_del(&tx->link);
-	rail->tx_left--;
+	rail->send.left--;
 	rail_conn_send(conn, tx);
 	return tx;
 }
@@ -85,8 +85,8 @@ void rail_msg_tx_put(struct rail_tx *tx)
 	__atomic_fetch_sub(&tx->lane->msgs, 1, __ATOMIC_RELAXED);
 	tx->lane = NULL;
 	rail_conn_sent(tx);
-	tei_list_add_tail(&tx->rail->tx_free, &tx->link);
-	tx->rail->tx_left++;
+	tei_list_add_tail(&tx->rail->send.free, &tx->link);
+	tx->rail->send.left++;
 }
 
 /* Requests a place in the endpoint cache for the connection, and takes a send
@@ -129,7 +129,7 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	tx->remote = remote;
 	__atomic_fetch_add(&lane->msgs, 1, __ATOMIC_RELAXED);
 	ret = fi_send(lane->ep, tx->buf, len,
-		      rail->tx_mr ? fi_mr_desc(rail->tx_mr) : NULL, addr,
+		      rail->send.mr ? fi_mr_desc(rail->send.mr) : NULL, addr,
 		      &tx->op.ctx);
 	if (ret) {
 		rail_sched_enter(rail->dp);
@@ -259,7 +259,8 @@ bool rail_msg_idle(struct rail *rail)
 
 	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
-		idle &= !rail->tx[i].lane || rail->tx[i].lane->is_rx;
+		idle &= !rail->send.bufs[i].lane ||
+			rail->send.bufs[i].lane->is_rx;
 	rail_sched_leave(rail->dp);
 	return idle;
 }

@@ -50,10 +50,10 @@ bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 {
 	const struct rail *r = rail_at(peer->dp, rail);
-	uint32_t away = __atomic_load_n(&r->away, __ATOMIC_RELAXED);
+	uint32_t away = __atomic_load_n(&r->link.away, __ATOMIC_RELAXED);
 
 	return peer->route[rail] >= 0 && (!away || away < r->ntx) &&
-	       !__atomic_load_n(&r->link_down, __ATOMIC_RELAXED) &&
+	       !__atomic_load_n(&r->link.down, __ATOMIC_RELAXED) &&
 	       (tei_list_empty(&peer->faults) ||
 		rail_health_open(peer, r, (uint16_t)peer->route[rail], 0));
 }

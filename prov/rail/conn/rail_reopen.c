@@ -43,7 +43,7 @@ static bool opening_repeats(struct rail_opening *o)
 	tei_mutex_lock(&o->place->lock);
 	repeats = rail_addr_same(addr, &o->place->addr);
 	tei_mutex_unlock(&o->place->lock);
-	return repeats || rail_addr_same(addr, &o->lane.rail->own);
+	return repeats || rail_addr_same(addr, &o->lane.rail->nic.own);
 }
 
 /* Opens the lane. An rx lane is opened at an address that was not used
@@ -68,7 +68,7 @@ static void opening_try(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 		&o->err, TEI_ERR_CONTEXT, "rail",
 		"leave the provider more ports to choose from",
 		"%s: rx lane: %s returns only addresses that were used before",
-		o->lane.rail->name, o->lane.rail->provider);
+		o->lane.rail->name, o->lane.rail->nic.provider);
 }
 
 static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
@@ -231,10 +231,12 @@ static bool reopen_take(struct rail_opening *o)
 		there = lane->ep != NULL;
 		tei_mutex_unlock(&lane->lock);
 		if (!there)
-			__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+			__atomic_store_n(&rail->link.lost, true,
+					 __ATOMIC_RELAXED);
 		rail_opening_stop(o);
 		if (there && !lane->is_rx)
-			__atomic_fetch_sub(&rail->away, 1, __ATOMIC_RELAXED);
+			__atomic_fetch_sub(&rail->link.away, 1,
+					   __ATOMIC_RELAXED);
 	}
 	tei_mutex_unlock(&o->lane.lock);
 	return there;
@@ -252,7 +254,7 @@ void rail_reopen_whole(struct rail *rail)
 		if (!rail_lane_active(&lane[0]) && !rail_lane_active(&lane[1]))
 			return;
 	}
-	__atomic_store_n(&rail->lost, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&rail->link.lost, false, __ATOMIC_RELAXED);
 }
 
 uint32_t rail_reopen_collect(struct rail *rail)
@@ -264,7 +266,7 @@ uint32_t rail_reopen_collect(struct rail *rail)
 	for (j = 0; j < rail->ntx; j++)
 		if (reopen_take(&rail->next_tx[j]))
 			opened |= RAIL_REOPENED_TX;
-	if (__atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
 		rail_reopen_whole(rail);
 	return opened;
 }

@@ -85,7 +85,7 @@ static void test_the_next_rx_lane_gets_a_new_address(void)
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
 	pair.from.dp->port = ntohs(sin->sin_port);
-	pair.rail->first_state = RAIL_CONTACT_LANE_LEFT; /* not held */
+	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* not held */
 	rail_fence_target(pair.rail, lane->gen);
 	/* as for the first opening, which is the only one that uses that
 	 * port */
@@ -164,7 +164,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 	CU_ASSERT(lane != old);
 	CU_ASSERT_EQUAL(lane->gen, gen + 1);
 	CU_ASSERT(reopen_works(&pair));
-	CU_ASSERT(!pair.rail->lost);
+	CU_ASSERT(!pair.rail->link.lost);
 	while (old->state != RAIL_LANE_CLOSED && tei_now_ns() < end)
 		test_pair_turn(&pair, tei_now_ns());
 	CU_ASSERT_EQUAL(old->state, RAIL_LANE_CLOSED);
@@ -231,7 +231,7 @@ static void test_tasks_wait_for_a_lost_rail(void)
 	test_pair_open(&pair);
 	lane = reopen_active(pair.rail);
 	lane->state = RAIL_LANE_RETIRING;
-	pair.rail->lost = true;
+	pair.rail->link.lost = true;
 	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EAGAIN);
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
@@ -241,7 +241,7 @@ static void test_tasks_wait_for_a_lost_rail(void)
 	pair.rail->open = false;
 	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EHOSTUNREACH);
 	pair.rail->open = true;
-	pair.rail->lost = false;
+	pair.rail->link.lost = false;
 	lane->state = RAIL_LANE_ACTIVE;
 	while (!test_ends(&t) && tei_now_ns() < end) {
 		rail_sched_kick(pair.from.dp, 0);

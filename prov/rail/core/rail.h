@@ -72,14 +72,10 @@ struct rail_tx {
 };
 
 /*
- * One local NIC. Created by tei_rail_dp_add_transport, freed by
- * tei_rail_dp_close. A closed rail keeps its index.
+ * The network device of a rail. Fixed after opening, except addr_gone and
+ * ifindex.
  */
-struct rail {
-	/* fixed after opening */
-	struct tei_rail_dp *dp;
-	uint16_t index;
-	char name[64];
+struct rail_nic {
 	char provider[32];
 	char transport[16];
 	char pci[32];
@@ -94,13 +90,38 @@ struct rail {
 					 * was found (rail_found) */
 	bool quiet;			/* a failure to open the rail is not
 					 * logged */
+	bool addr_gone;			/* dp->admin: at the last refresh, no
+					 * interface had the rail's IP
+					 * address */
+	uint32_t ifindex;		/* index of the rail's interface, 0:
+					 * none. An interface that is deleted
+					 * and created again has a new index */
+	bool wire;			/* fixed: the rail is on an IP network
+					 * other than loopback */
+};
+
+/*
+ * The libfabric objects of a rail. Fixed after opening, except those of the
+ * contact lane.
+ */
+struct rail_fab {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *tx_domain; /* domain for tx lanes that have no own
-				       * domain */
-	struct fid_domain *rx_domain; /* domain for the rx lane; tx_domain
-				       * itself if domains are expensive */
+	struct fid_domain *tx_domain;	/* domain for tx lanes that have no own
+					 * domain */
+	struct fid_domain *rx_domain;	/* domain for the rx lane; tx_domain
+					 * itself if domains are expensive */
 	uint64_t mr_mode;
+	struct fid_fabric *contact_fabric; /* contact.opening.lane.lock
+					    * guards it and the next
+					    * field */
+	struct fid_domain
+		*contact_domain; /* domain of the contact lane; nothing
+				  * is registered in it for peers */
+};
+
+/* What the provider of a rail can do. Fixed after opening, except mr_shift. */
+struct rail_caps {
 	bool back;			/* tx lanes receive user messages as
 					 * well (rail_reverse.c) */
 	bool hmem;			/* the rail can access GPU memory */
@@ -112,41 +133,47 @@ struct rail {
 	uint8_t mr_shift;		/* dp->admin: log2 of the largest
 					 * registration that the device accepted
 					 * after it had refused a larger one */
-	bool addr_gone;			/* dp->admin: at the last refresh, no
-					 * interface had the rail's IP
-					 * address */
 	uint32_t iov_limit, rma_limit;	/* iov entries of one
 					 * operation, at least 1 */
+};
 
-	struct rail_lane *tx_lanes;	/* tx lanes, [ntx *
-					 * RAIL_LANE_SLOTS] */
-	struct rail_cache *cache;	/* endpoint caches, [ntx] */
-	uint32_t ntx;
-	struct rail_lane rx_lane;
-	struct rail_opening next_rx;
-	struct rail_opening *next_tx;	/* [ntx] */
-	struct rail_opening first;	/* contact lane; stays in this object
-					 * (rail_contact_lane.c) */
-	struct fid_fabric *contact_fabric; /* first.lane.lock guards it
-					    * and the next field */
-	struct fid_domain
-		*contact_domain; /* domain of the contact lane; nothing
-				  * is registered in it for peers */
+/* The send buffers of a rail. dp->sched guards the free list. */
+struct rail_send {
+	struct rail_tx bufs[RAIL_TX_MSGS];
+	void *mem;
+	struct fid_mr *mr;
+	struct tei_list free;
+	uint32_t left;			/* entries of free */
+};
 
-	struct rail_tx tx[RAIL_TX_MSGS];
-	void *tx_mem;
-	struct fid_mr *tx_mr;
-	/* guarded by dp->sched */
-	struct tei_list tx_free;
-	uint32_t tx_left;		/* entries of tx_free */
-	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
-	uint64_t bulk_bytes;	      /* bulk data in slices that are cut and
-				       * have not returned, bytes */
-	uint32_t throttled_left;      /* number of whole slices of bulk data
-				       * for which the rail stays
-				       * throttled; */
-	uint64_t throttled_part;      /* bytes already cut of the next slice
-				       * of that number */
+/* The window of a rail and its measured rate. Atomic. */
+struct rail_load {
+	uint64_t inflight_max, window;
+	uint64_t window_max;
+	uint64_t stuck;			/* bytes posted that have stopped
+					 * moving, */
+	uint64_t stuck_bulk;		/* and the bulk part of them */
+	uint64_t base_ns;		/* shortest time of a slice on an idle
+					 * lane, 0: unknown */
+	uint64_t rate_bps;		/* service rate, bytes/s */
+	uint64_t free_bps;		/* service rate while not
+					 * throttled, bytes/s */
+	bool throttled;			/* rail_window_throttle has limited the
+					 * rail recently */
+};
+
+/*
+ * The accounting of bulk data on a rail (sched/rail_slice.c). Guarded by
+ * dp->sched.
+ */
+struct rail_bulk {
+	uint64_t bytes;			/* bulk data in slices that are cut and
+					 * have not returned, bytes */
+	uint32_t throttled_left;	/* number of whole slices of bulk data
+					 * for which the rail stays
+					 * throttled; */
+	uint64_t throttled_part;	/* bytes already cut of the next slice
+					 * of that number */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t participants,
@@ -157,6 +184,84 @@ struct rail {
 					 * round */
 	uint64_t turn_ns;		/* start of the accounting round
 					 * (served_ns of a lane) */
+};
+
+/*
+ * The state of a rail and of its link. Atomic; fields marked "thread" belong
+ * to the progress thread.
+ */
+struct rail_link {
+	uint32_t state;			/* enum te_rail_state */
+	bool down;			/* the rail's interface has no
+					 * carrier */
+	bool lost;			/* lost rail: an endpoint could not be
+					 * opened */
+	uint32_t away;			/* number of tx lanes that were retired
+					 * and not yet replaced by an open
+					 * lane */
+	uint64_t changes;
+	uint64_t lost_next_ns;		/* thread: lost rail: time of the next
+					 * attempt to open its lanes */
+	uint64_t stuck_ns;		/* thread: last time that a lane
+					 * was retired because a
+					 * connection was stuck */
+};
+
+/* The contact lane of a rail (conn/rail_contact_lane.c). */
+struct rail_contact_lane {
+	struct rail_opening opening;	/* contact lane; stays in this object
+					 * (rail_contact_lane.c) */
+	uint32_t state;			/* enum rail_contact_lane_state */
+	uint64_t next_ns;		/* thread: TAKEN: time of
+					 * the next attempt */
+	uint32_t tries;			/* thread: attempts so far */
+};
+
+/* The endpoint of the probes of a rail (health/rail_probe.c). */
+struct rail_probe {
+	struct rail_opening opening;	/* endpoint of the probes; stays in this
+					 * object (rail_probe.c) */
+	uint64_t begin_ns;		/* thread: start of
+					 * the round of probes */
+	uint64_t end_ns;		/* thread: end of that round; 0: the
+					 * endpoint has just been opened */
+	bool active;			/* thread: the probe endpoint
+					 * is open or opening */
+};
+
+/* Counters and log limits of failures on a rail. Atomic counters. */
+struct rail_errors {
+	uint64_t retries, errors;
+	struct tei_log_limit limit;
+	struct tei_log_repeat repeat;
+};
+
+/*
+ * One local NIC. Created by tei_rail_dp_add_transport, freed by
+ * tei_rail_dp_close. A closed rail keeps its index.
+ */
+struct rail {
+	/* fixed after opening */
+	struct tei_rail_dp *dp;
+	uint16_t index;
+	char name[64];
+	struct rail_nic nic;
+	struct rail_fab fab;
+	struct rail_caps caps;
+
+	struct rail_lane *tx_lanes;	/* tx lanes, [ntx *
+					 * RAIL_LANE_SLOTS] */
+	struct rail_cache *cache;	/* endpoint caches, [ntx] */
+	uint32_t ntx;
+	struct rail_lane rx_lane;
+	struct rail_opening next_rx;
+	struct rail_opening *next_tx;	/* [ntx] */
+	struct rail_contact_lane contact;
+
+	struct rail_send send;
+	/* guarded by dp->sched */
+	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
+	struct rail_bulk bulk;
 
 	/* atomic: */
 	bool open;
@@ -164,52 +269,10 @@ struct rail {
 					 * only peers that already know this
 					 * rail still use it. Set under
 					 * dp->sched */
-	uint32_t state;			/* enum te_rail_state */
-	uint64_t inflight_max, window;
-	uint64_t window_max;
-	uint64_t stuck;			/* bytes posted that have stopped
-					 * moving, */
-	uint64_t stuck_bulk;		/* and the bulk part of them */
-	uint64_t base_ns;		/* shortest time of a slice on an idle
-					 * lane, 0: unknown */
-	uint64_t retries, errors;
-	uint64_t rate_bps;		/* service rate, bytes/s */
-	uint64_t free_bps;		/* service rate while not
-					 * throttled, bytes/s */
-	bool throttled;			/* rail_window_throttle has limited the
-					 * rail recently */
-	bool link_down;			/* the rail's interface has no
-					 * carrier */
-	bool lost;			/* lost rail: an endpoint could not be
-					 * opened */
-	uint32_t away;			/* number of tx lanes that were retired
-					 * and not yet replaced by an open
-					 * lane */
-	uint64_t state_changes;
-	uint32_t ifindex;		/* index of the rail's interface, 0:
-					 * none. An interface that is deleted
-					 * and created again has a new index */
-	bool wire;			/* fixed: the rail is on an IP network
-					 * other than loopback */
-	uint64_t lost_next_ns;		/* thread: lost rail: time of the next
-					 * attempt to open its lanes */
-	uint64_t stuck_ns;		/* thread: last time that a lane
-					 * was retired because a
-					 * connection was stuck */
-	struct rail_opening probe;	/* endpoint of the probes; stays in this
-					 * object (rail_probe.c) */
-	uint32_t first_state;		/* enum rail_contact_lane_state */
-	uint64_t first_next_ns;		/* thread: TAKEN: time of
-					 * the next attempt */
-	uint32_t first_tries;		/* thread: attempts so far */
-	uint64_t probe_begin_ns;	/* thread: start of
-					 * the round of probes */
-	uint64_t probe_end_ns;		/* thread: end of that round; 0: the
-					 * endpoint has just been opened */
-	bool probing;			/* thread: the probe endpoint
-					 * is open or opening */
-	struct tei_log_limit err_limit;
-	struct tei_log_repeat err_repeat;
+	struct rail_link link;
+	struct rail_load load;
+	struct rail_errors errors;
+	struct rail_probe probe;
 };
 
 /* Returns the rail with that index. */

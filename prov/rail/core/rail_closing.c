@@ -109,8 +109,8 @@ static void closing_reclaim_tx(struct rail_lane *lane)
 
 	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
-		if (rail->tx[i].lane == lane)
-			rail_msg_tx_put(&rail->tx[i]);
+		if (rail->send.bufs[i].lane == lane)
+			rail_msg_tx_put(&rail->send.bufs[i]);
 	rail_sched_leave(rail->dp);
 }
 

@@ -86,9 +86,9 @@ struct rail_conn {
 					 * yet returned */
 	uint64_t bytes;			/* payload of those slices */
 	uint64_t bulk_bytes;		/* the bulk part of bytes */
-	uint32_t took_in;		/* last accounting round (rail->turn) in
-					 * which the connection took bulk data,
-					 * 0: none */
+	uint32_t took_in;		/* last accounting round
+					 * (rail->bulk.turn) in which the
+					 * connection took bulk data, 0: none */
 	uint32_t room;			/* slices that the provider accepts at a
 					 * time, 0: unknown */
 	uint32_t fits;			/* slices cut since room was set */

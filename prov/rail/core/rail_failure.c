@@ -85,6 +85,6 @@ void rail_peer_last_failure(const struct tei_rail_peer *peer,
 	err->prov_errno = b->prov ? b->prov : b->err;
 	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);
 	snprintf(err->provider, sizeof(err->provider), "%s",
-		 b->rail->provider);
+		 b->rail->nic.provider);
 	snprintf(err->hint, sizeof(err->hint), "%s", rail_failure_hint(b->err));
 }

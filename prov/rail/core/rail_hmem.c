@@ -67,26 +67,29 @@ void rail_hmem_ask(struct rail *rail)
 {
 	struct fi_info *info;
 
-	rail->no_hmem = hmem_pointless(rail);
-	if (rail->no_hmem)
+	rail->caps.no_hmem = hmem_pointless(rail);
+	if (rail->caps.no_hmem)
 		return;
-	info = rail_info_hmem(rail->info, rail->dp->info_flags);
+	info = rail_info_hmem(rail->fab.info, rail->dp->info_flags);
 	if (!info) {
-		rail->no_hmem = "its provider offers no FI_HMEM";
-		TEI_INFO("rail", "%s: %s offers no FI_HMEM: GPU memory is copied through host memory",
-			 rail->name, rail->provider);
+		rail->caps.no_hmem = "its provider offers no FI_HMEM";
+		TEI_INFO("rail",
+			 "%s: %s offers no FI_HMEM: GPU memory is copied "
+			 "through host memory",
+			 rail->name, rail->nic.provider);
 		return;
 	}
 	/* renewing an rx lane would free registrations that tx lanes post
 	 * with */
 	if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
-		rail->no_hmem = "its registrations are bound to an endpoint";
+		rail->caps.no_hmem =
+			"its registrations are bound to an endpoint";
 		fi_freeinfo(info);
 		return;
 	}
-	fi_freeinfo(rail->info);
-	rail->info = info;
-	rail->hmem = true;
+	fi_freeinfo(rail->fab.info);
+	rail->fab.info = info;
+	rail->caps.hmem = true;
 }
 
 /* Fills err without logging. rail_hmem_without or rail_hmem_neither logs the
@@ -110,14 +113,16 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 
 rail_err_fn rail_open_err_fn(const struct rail *rail)
 {
-	return (rail->quiet || rail->hmem || rail->no_hmem == hmem_left) &&
-		       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ?
-		       hmem_keep : tei_err_fail;
+	return (rail->nic.quiet || rail->caps.hmem ||
+		rail->caps.no_hmem == hmem_left) &&
+			       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)
+		       ? hmem_keep
+		       : tei_err_fail;
 }
 
 void rail_hmem_leave(struct rail *rail)
 {
-	rail->no_hmem = hmem_left;
+	rail->caps.no_hmem = hmem_left;
 }
 
 void rail_hmem_neither(const struct tei_err *why, struct tei_err *err)
@@ -195,8 +200,9 @@ int rail_hmem_refuse(const struct rail *rail, struct tei_err *err)
 	memset(err, 0, sizeof(*err));
 	err->code = TEI_ERR_UNSUPPORTED;
 	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
-	snprintf(err->text, sizeof(err->text), "%.32s registers no GPU memory: %.80s",
-		 rail->name, rail->no_hmem);
+	snprintf(err->text, sizeof(err->text),
+		 "%.32s registers no GPU memory: %.80s", rail->name,
+		 rail->caps.no_hmem);
 	return err->code;
 }
 
@@ -208,7 +214,7 @@ bool tei_rail_may_gpu(struct tei_rail_dp *dp, struct tei_err *err)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
-		    rail->hmem)
+		    rail->caps.hmem)
 			continue;
 		rail_hmem_refuse(rail, err);
 		return false;

@@ -62,7 +62,8 @@ struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
 {
 	if (lane->fabric)
 		return lane->fabric;
-	return lane->first ? lane->rail->contact_fabric : lane->rail->fabric;
+	return lane->first ? lane->rail->fab.contact_fabric
+			   : lane->rail->fab.fabric;
 }
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
@@ -70,8 +71,9 @@ static struct fid_domain *lane_domain(const struct rail_lane *lane)
 	if (lane->domain)
 		return lane->domain;
 	if (lane->first)
-		return lane->rail->contact_domain;
-	return lane->is_rx ? lane->rail->rx_domain : lane->rail->tx_domain;
+		return lane->rail->fab.contact_domain;
+	return lane->is_rx ? lane->rail->fab.rx_domain
+			   : lane->rail->fab.tx_domain;
 }
 
 /*
@@ -92,8 +94,8 @@ static bool lane_has_domain(const struct rail_lane *lane)
 {
 	const struct rail *rail = lane->rail;
 
-	return !lane->is_rx && rail->tx_domain != rail->rx_domain &&
-	       !(rail->mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
+	return !lane->is_rx && rail->fab.tx_domain != rail->fab.rx_domain &&
+	       !(rail->fab.mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
 /* Opens a domain in a fabric of its own. *fabric may already be open, from a
@@ -101,9 +103,11 @@ static bool lane_has_domain(const struct rail_lane *lane)
 static int lane_open_own(const struct rail *rail, struct fid_fabric **fabric,
 			 struct fid_domain **domain)
 {
-	int ret = *fabric ? 0 : fi_fabric(rail->info->fabric_attr, fabric, NULL);
+	int ret =
+		*fabric ? 0
+			: fi_fabric(rail->fab.info->fabric_attr, fabric, NULL);
 
-	return ret ? ret : fi_domain(*fabric, rail->info, domain, NULL);
+	return ret ? ret : fi_domain(*fabric, rail->fab.info, domain, NULL);
 }
 
 static int lane_open_domain(struct rail_lane *lane)
@@ -112,10 +116,10 @@ static int lane_open_domain(struct rail_lane *lane)
 
 	if (lane_has_domain(lane))
 		return lane_open_own(rail, &lane->fabric, &lane->domain);
-	if (!lane->first || rail->contact_domain)
+	if (!lane->first || rail->fab.contact_domain)
 		return 0;
-	return lane_open_own(rail, &rail->contact_fabric,
-			     &rail->contact_domain);
+	return lane_open_own(rail, &rail->fab.contact_fabric,
+			     &rail->fab.contact_domain);
 }
 
 /*
@@ -129,7 +133,7 @@ static int lane_open_wait(struct rail_lane *lane, struct fi_cq_attr *cq)
 	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
 	int ret;
 
-	if (strcmp(lane->rail->info->fabric_attr->prov_name, "net"))
+	if (strcmp(lane->rail->fab.info->fabric_attr->prov_name, "net"))
 		return 0;
 	ret = fi_wait_open(rail_lane_fabric(lane), &attr, &lane->wait);
 	if (ret)
@@ -176,7 +180,7 @@ static int lane_open_cq(struct rail_lane *lane)
 static int lane_open_queues(struct rail_lane *lane)
 {
 	struct fi_av_attr av_attr = {
-		.type = lane->rail->info->domain_attr->av_type,
+		.type = lane->rail->fab.info->domain_attr->av_type,
 		.count = 64,
 	};
 	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE, .size = 64 };
@@ -257,8 +261,8 @@ bool rail_lane_receives(const struct rail_lane *lane)
 {
 	const struct rail *rail = lane->rail;
 
-	return lane->is_rx ||
-	       (rail->back && !lane->index && lane != &rail->probe.lane);
+	return lane->is_rx || (rail->caps.back && !lane->index &&
+			       lane != &rail->probe.opening.lane);
 }
 
 static int lane_open_rx(struct rail_lane *lane)
@@ -277,7 +281,7 @@ static int lane_open_rx(struct rail_lane *lane)
 			return -FI_ENOMEM;
 		}
 	}
-	if ((lane->rail->mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
+	if ((lane->rail->fab.mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
 		ret = rail_reg_own(lane->rail, lane_domain(lane), lane->rx_mem,
 				   size, FI_RECV, &lane->rx_mr);
 		if (ret)
@@ -307,10 +311,10 @@ static int lane_read_addr(struct rail_lane *lane)
 	if (ret)
 		return ret;
 	lane->addr.len = (uint32_t)len;
-	lane->addr.protocol = lane->rail->info->ep_attr->protocol;
+	lane->addr.protocol = lane->rail->fab.info->ep_attr->protocol;
 	lane->addr.protocol_version =
-		lane->rail->info->ep_attr->protocol_version;
-	lane->addr.addr_format = lane->rail->info->addr_format;
+		lane->rail->fab.info->ep_attr->protocol_version;
+	lane->addr.addr_format = lane->rail->fab.info->addr_format;
 	return 0;
 }
 
@@ -319,7 +323,7 @@ static int lane_read_addr(struct rail_lane *lane)
 static struct fi_info *lane_info_first(const struct rail_lane *lane,
 				       struct fi_info *info)
 {
-	const struct tei_rail_addr *own = &lane->rail->own;
+	const struct tei_rail_addr *own = &lane->rail->nic.own;
 
 	free(info->src_addr);
 	info->src_addrlen = 0;
@@ -342,7 +346,7 @@ static bool lane_port_given(const struct rail_lane *lane)
 /* Returns the rail's info, with the port that was chosen for the lane. */
 static struct fi_info *lane_info(const struct rail_lane *lane)
 {
-	struct fi_info *info = fi_dupinfo(lane->rail->info);
+	struct fi_info *info = fi_dupinfo(lane->rail->fab.info);
 	struct sockaddr_in *sa = info ? info->src_addr : NULL;
 
 	if (info && lane->first)
@@ -359,12 +363,13 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 
 static int lane_endpoint(struct rail_lane *lane)
 {
-	bool ranged = !lane->first && rail_ports_apply(lane, lane->rail->info);
+	bool ranged =
+		!lane->first && rail_ports_apply(lane, lane->rail->fab.info);
 	struct fi_info *info;
 	int ret = 0;
 
 	if (!lane->rail->dp->port && !lane->first && !ranged)
-		return fi_endpoint(lane_domain(lane), lane->rail->info,
+		return fi_endpoint(lane_domain(lane), lane->rail->fab.info,
 				   &lane->ep, NULL);
 	info = lane_info(lane);
 	if (!info)
@@ -499,11 +504,10 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 			memset(&e, 0, sizeof(e));
 			ret = fi_eq_readerr(lane->eq, &e, 0);
 			if (ret > 0)
-				TEI_LOG_LIMITED(&lane->rail->err_limit,
-						TEI_LOG_WARN, "rail",
-						"%s: event queue: %s",
-						lane->rail->name,
-						fi_strerror(e.err));
+				TEI_LOG_LIMITED(
+					&lane->rail->errors.limit, TEI_LOG_WARN,
+					"rail", "%s: event queue: %s",
+					lane->rail->name, fi_strerror(e.err));
 		}
 		if (ret < 0)
 			return;
@@ -692,7 +696,7 @@ static void lane_log_error(struct rail_lane *lane,
 	char prov[128] = "";
 	enum tei_log_level level = TEI_LOG_WARN;
 
-	__atomic_fetch_add(&rail->errors, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->errors.errors, 1, __ATOMIC_RELAXED);
 	if (peer && lane_err_ends(e->err)) {
 		level = TEI_LOG_INFO;
 		rail_sched_enter(rail->dp);
@@ -704,9 +708,9 @@ static void lane_log_error(struct rail_lane *lane,
 	if (*text)
 		snprintf(prov, sizeof(prov), " (provider: %d, %s)",
 			 e->prov_errno, text);
-	tei_log_repeated(peer ? &peer->err_repeat : &rail->err_repeat, level,
+	tei_log_repeated(peer ? &peer->err_repeat : &rail->errors.repeat, level,
 			 "rail", "%s (%s): %s%s%s: %s%s", rail->name,
-			 rail->provider, what, peer ? " " : "",
+			 rail->nic.provider, what, peer ? " " : "",
 			 peer ? peer->name : "", fi_strerror(e->err), prov);
 }
 

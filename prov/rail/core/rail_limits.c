@@ -158,7 +158,7 @@ static bool limits_are(int ret)
 
 void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out)
 {
-	const struct fi_info *info = rail->info;
+	const struct fi_info *info = rail->fab.info;
 
 	memset(out, 0, sizeof(*out));
 	if (!limits_are(ret))

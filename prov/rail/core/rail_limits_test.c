@@ -145,7 +145,7 @@ static void test_a_rails_limits_are_read(void)
 	CU_ASSERT_EQUAL(l.count, 0);
 	CU_ASSERT_EQUAL(l.max_size, 0);
 	CU_ASSERT_EQUAL(l.max_count,
-			rail_at(plane.dp, 0)->info->domain_attr->mr_cnt);
+			rail_at(plane.dp, 0)->fab.info->domain_attr->mr_cnt);
 	test_plane_close(&plane);
 }
 

@@ -411,7 +411,7 @@ static void test_a_refused_size_of_gpu_memory_does_not_limit_host_memory(void)
 	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
-	rail_at(rig.to.dp, 0)->hmem = true;
+	rail_at(rig.to.dp, 0)->caps.hmem = true;
 	rig.to_shim.max_len = 2u << 20;
 	rig.to_shim.refusal = -FI_EINVAL;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg_gpu(rig.to.dp, rig.src, MR_LEN,
@@ -436,11 +436,11 @@ static void test_a_rail_that_fails_to_open_names_both_errors(void)
 	rail = rail_at(plane.dp, 0);
 	tei_err_set_last(&(struct tei_err){ .code = TEI_ERR_CANCELED });
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
-	rail->hmem = true;
+	rail->caps.hmem = true;
 	CU_ASSERT_EQUAL(rail_open_err_fn(rail)(&with, TEI_ERR_CONTEXT, "rail",
 					       NULL, "lo: no domain"),
 			TEI_ERR_CONTEXT);
-	rail->hmem = false;
+	rail->caps.hmem = false;
 	rail_hmem_leave(rail);
 	CU_ASSERT_EQUAL(rail_open_err_fn(rail)(&without, TEI_ERR_MEMORY, "rail",
 					       "buy some", "lo: no memory"),
@@ -572,7 +572,7 @@ static void test_bound_regions_are_registered_again_with_their_lane(void)
 	CU_ASSERT_EQUAL(rig.to_shim.bound, rig.to_shim.made);
 	CU_ASSERT_EQUAL(rig.to_shim.enabled, rig.to_shim.made);
 	CU_ASSERT_EQUAL(rig.to_shim.late, 0);
-	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 0)->retries, 0);
+	CU_ASSERT_EQUAL(rail_at(rig.from.dp, 0)->errors.retries, 0);
 	mr_dereg_both(&rig);
 	CU_ASSERT_EQUAL(rig.to_shim.live, 0);
 	mr_end(&rig);
@@ -598,9 +598,9 @@ static void test_counted_regions_are_enabled(void)
 	mr_begin(&rig, -1);
 	mr_shims(&rig, FI_MR_RMA_EVENT);
 	mr_reg_both(&rig);
-	CU_ASSERT_EQUAL(rig.to_shim.enabled,
-			rail_at(rig.to.dp, 0)->info->caps & FI_RMA_EVENT ? 1 :
-									   0);
+	CU_ASSERT_EQUAL(
+		rig.to_shim.enabled,
+		rail_at(rig.to.dp, 0)->fab.info->caps & FI_RMA_EVENT ? 1 : 0);
 	CU_ASSERT_EQUAL(rig.to_shim.bound, 0);
 	mr_check(&rig);
 	mr_end(&rig);
@@ -751,11 +751,12 @@ static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 	uint64_t was[2] = { mr_sent(&rig->from, 0), mr_sent(&rig->from, 1) };
 
 	tei_mutex_lock(&near->tx_lanes[0].lock);
-	near->window_max = window;
-	__atomic_store_n(&near->window, window, __ATOMIC_RELAXED);
+	near->load.window_max = window;
+	__atomic_store_n(&near->load.window, window, __ATOMIC_RELAXED);
 	/* a large rate, so that measurements do not change the window
 	 * meanwhile */
-	__atomic_store_n(&near->rate_bps, UINT64_C(1) << 40, __ATOMIC_RELAXED);
+	__atomic_store_n(&near->load.rate_bps, UINT64_C(1) << 40,
+			 __ATOMIC_RELAXED);
 	tei_mutex_unlock(&near->tx_lanes[0].lock);
 	mr_run(rig, false, 0, len);
 	CU_ASSERT_EQUAL(mr_sent(&rig->from, 0) - was[0] +
@@ -800,7 +801,7 @@ static void test_far_rails_are_unused_while_near_ones_have_room(void)
  * so this function tries again in that case. */
 static uint64_t mr_far_alone(struct mr_rig *rig, uint64_t len)
 {
-	bool *down = &rail_at(rig->from.dp, 0)->link_down;
+	bool *down = &rail_at(rig->from.dp, 0)->link.down;
 	uint64_t share;
 	int i;
 
@@ -952,7 +953,7 @@ static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
 		CU_ASSERT_EQUAL(tei_rail_mr_key(dp, rig->src, 0, &key[i]), 0);
 		CU_ASSERT_EQUAL(tei_rail_mr_dereg(dp, rig->src, 0, NULL), 0);
 	}
-	return rail_at(dp, 0)->info->domain_attr->mr_key_size;
+	return rail_at(dp, 0)->fab.info->domain_attr->mr_key_size;
 }
 
 /* Keys that were counted up, or drawn close to each other, would have constant
@@ -966,7 +967,7 @@ static void test_every_bit_of_a_key_changes(void)
 	mr_tx(&rig);
 	mr_use_sockets(&rig);
 	mr_begin(&rig, 0);
-	CU_ASSERT_FALSE(rail_at(rig.from.dp, 0)->mr_mode & FI_MR_PROV_KEY);
+	CU_ASSERT_FALSE(rail_at(rig.from.dp, 0)->fab.mr_mode & FI_MR_PROV_KEY);
 	size = mr_draw_keys(&rig, key);
 	if (size && size < sizeof(all))
 		all = (UINT64_C(1) << (8 * size)) - 1;

@@ -24,16 +24,17 @@
 
 int rail_numa_node(const struct rail *rail)
 {
-	int node = tei_topo_nic_node(rail->name, rail->pci);
+	int node = tei_topo_nic_node(rail->name, rail->nic.pci);
 
-	if (node < 0 && rail->info->domain_attr->name)
-		node = tei_topo_nic_node(rail->info->domain_attr->name, NULL);
+	if (node < 0 && rail->fab.info->domain_attr->name)
+		node = tei_topo_nic_node(rail->fab.info->domain_attr->name,
+					 NULL);
 	return node;
 }
 
 void *rail_numa_alloc(const struct rail *rail, size_t size)
 {
-	return tei_topo_map(rail->numa, size);
+	return tei_topo_map(rail->nic.numa, size);
 }
 
 void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
@@ -48,10 +49,10 @@ void *tei_rail_mem_near(struct tei_rail_dp *dp, const char *location,
 	rail_sched_enter(dp);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		if (!rail->open || rail->numa < 0 || ranks[i] >= best)
+		if (!rail->open || rail->nic.numa < 0 || ranks[i] >= best)
 			continue;
 		best = ranks[i];
-		node = rail->numa;
+		node = rail->nic.numa;
 	}
 	rail_sched_leave(dp);
 	return tei_topo_map(node, size);
@@ -102,8 +103,8 @@ static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 
 	CPU_ZERO(&near);
 	for (i = 0; i < rail_count(dp); i++)
-		if (rail_at(dp, i)->open && rail_at(dp, i)->numa >= 0 &&
-		    tei_topo_node_cpus(rail_at(dp, i)->numa, &node))
+		if (rail_at(dp, i)->open && rail_at(dp, i)->nic.numa >= 0 &&
+		    tei_topo_node_cpus(rail_at(dp, i)->nic.numa, &node))
 			CPU_OR(&near, &near, &node);
 	CPU_AND(&near, &near, &dp->cpus);
 	*out = CPU_COUNT(&near) ? near : dp->cpus;

@@ -29,7 +29,7 @@ bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
 	const struct sockaddr *sa = info->src_addr;
 
 	return lane->rail->dp->settings->rails.data_port_low &&
-	       !strcmp(lane->rail->transport, "tcp") && sa &&
+	       !strcmp(lane->rail->nic.transport, "tcp") && sa &&
 	       (info->addr_format == FI_SOCKADDR ||
 		info->addr_format == FI_SOCKADDR_IN ||
 		info->addr_format == FI_SOCKADDR_IN6) &&
@@ -47,11 +47,11 @@ static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 	uint32_t i;
 
 	for (i = 0; i < rail_count(dp); i++) {
-		if (rail_at(dp, i)->own.len < sizeof(own) ||
-		    !rail_addr_is_ip(&rail_at(dp, i)->own))
+		if (rail_at(dp, i)->nic.own.len < sizeof(own) ||
+		    !rail_addr_is_ip(&rail_at(dp, i)->nic.own))
 			continue;
 		/* the port is at the same place in a sockaddr_in6 */
-		memcpy(&own, rail_at(dp, i)->own.bytes, sizeof(own));
+		memcpy(&own, rail_at(dp, i)->nic.own.bytes, sizeof(own));
 		if (ntohs(own.sin_port) == port)
 			return true;
 	}
@@ -98,7 +98,7 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries)
 {
 	return ret == -FI_EADDRINUSE && !lane->first &&
-	       rail_ports_apply(lane, lane->rail->info) &&
+	       rail_ports_apply(lane, lane->rail->fab.info) &&
 	       tries < RAIL_PORT_TRIES;
 }
 
@@ -108,7 +108,7 @@ void rail_ports_hint(const struct rail_lane *lane, int ret, char *hint,
 	const struct tei_settings *s = lane->rail->dp->settings;
 
 	if ((ret == -FI_EADDRNOTAVAIL || ret == -FI_EADDRINUSE) &&
-	    rail_ports_apply(lane, lane->rail->info))
+	    rail_ports_apply(lane, lane->rail->fab.info))
 		snprintf(hint, len,
 			 "widen MOONRAIL_DATA_PORTS=%u-%u: none of its ports "
 			 "is free",

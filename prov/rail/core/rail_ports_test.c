@@ -106,8 +106,8 @@ static void test_all_lanes_listen_inside_the_range(void)
 	rail_lane_shutdown(lane, false);
 	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
-	CU_ASSERT_NOT_EQUAL(ports_of(&lane->addr), ports_of(&rail->own));
-	lane = &rail->probe.lane;
+	CU_ASSERT_NOT_EQUAL(ports_of(&lane->addr), ports_of(&rail->nic.own));
+	lane = &rail->probe.opening.lane;
 	ports_open(lane);
 	CU_ASSERT(ports_inside(&p, lane));
 	rail_lane_shutdown(lane, false);
@@ -126,14 +126,14 @@ static void test_port_of_the_contact_address_is_reserved(void)
 	uint32_t i;
 
 	rail_lane_shutdown(&rail->rx_lane, false);
-	info = fi_dupinfo(rail->info);
+	info = fi_dupinfo(rail->fab.info);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(info);
 	for (i = 0; i < 2 * PORTS_RANGE; i++) {
-		CU_ASSERT_EQUAL_FATAL(rail_ports_set(&rail->probe.lane, info),
-				      0);
+		CU_ASSERT_EQUAL_FATAL(
+			rail_ports_set(&rail->probe.opening.lane, info), 0);
 		CU_ASSERT_NOT_EQUAL(
 			ntohs(((struct sockaddr_in *)info->src_addr)->sin_port),
-			ports_of(&rail->own));
+			ports_of(&rail->nic.own));
 	}
 	fi_freeinfo(info);
 	test_plane_close(&p);

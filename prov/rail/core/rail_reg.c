@@ -45,7 +45,7 @@
 
 static int reg_random_key(const struct rail *rail, uint64_t *key)
 {
-	size_t size = rail->info->domain_attr->mr_key_size;
+	size_t size = rail->fab.info->domain_attr->mr_key_size;
 	uint64_t max = UINT64_MAX;
 
 	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
@@ -63,8 +63,10 @@ static int reg_random_key(const struct rail *rail, uint64_t *key)
  * disabled until reg_enable. */
 static uint64_t reg_flags(const struct rail *rail)
 {
-	return rail->mr_mode & FI_MR_RMA_EVENT &&
-	       rail->info->caps & FI_RMA_EVENT ? FI_RMA_EVENT : 0;
+	return rail->fab.mr_mode & FI_MR_RMA_EVENT &&
+			       rail->fab.info->caps & FI_RMA_EVENT
+		       ? FI_RMA_EVENT
+		       : 0;
 }
 
 /* Binds the registration to the rx lane if the mode requires that, and enables
@@ -73,9 +75,9 @@ static int reg_enable(struct rail *rail, struct fid_mr *mr)
 {
 	int ret = 0;
 
-	if (rail->mr_mode & FI_MR_ENDPOINT)
+	if (rail->fab.mr_mode & FI_MR_ENDPOINT)
 		ret = fi_mr_bind(mr, &rail->rx_lane.ep->fid, 0);
-	if (!ret && (rail->mr_mode & FI_MR_ENDPOINT || reg_flags(rail)))
+	if (!ret && (rail->fab.mr_mode & FI_MR_ENDPOINT || reg_flags(rail)))
 		ret = fi_mr_enable(mr);
 	return ret;
 }
@@ -89,10 +91,10 @@ static int reg_one(struct rail *rail, struct fid_domain *domain,
 	struct fid_mr *mr;
 	uint64_t key = 0;
 
-	if (rail->mr_mode & FI_MR_ENDPOINT && !rail->rx_lane.ep)
+	if (rail->fab.mr_mode & FI_MR_ENDPOINT && !rail->rx_lane.ep)
 		return -FI_EOPBADSTATE;
 	for (i = 0; i < REG_KEY_TRIES && ret == -FI_ENOKEY; i++) {
-		if (!(rail->mr_mode & FI_MR_PROV_KEY)) {
+		if (!(rail->fab.mr_mode & FI_MR_PROV_KEY)) {
 			ret = reg_random_key(rail, &key);
 			if (ret)
 				return ret;
@@ -126,7 +128,7 @@ static int reg_read_key(const struct rail *rail, struct rail_mr_piece *piece)
 	uint64_t base, key;
 	int ret;
 
-	if (!(rail->mr_mode & FI_MR_RAW)) {
+	if (!(rail->fab.mr_mode & FI_MR_RAW)) {
 		key = fi_mr_key(piece->mr);
 		memcpy(piece->key, &key, sizeof(key));
 		piece->key_len = sizeof(key);
@@ -155,7 +157,7 @@ static void reg_close_part(const struct rail *rail, struct rail_mr_part *part)
 
 static bool reg_shared(const struct rail *rail)
 {
-	return rail->tx_domain == rail->rx_domain;
+	return rail->fab.tx_domain == rail->fab.rx_domain;
 }
 
 /*
@@ -189,7 +191,7 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 	struct rail_mr_piece *piece = &part->piece[i];
 	int ret;
 
-	ret = reg_one(rail, rail->rx_domain, mr->gpu ? mr : NULL, part->way,
+	ret = reg_one(rail, rail->fab.rx_domain, mr->gpu ? mr : NULL, part->way,
 		      mr->addr + off, left < len ? left : len,
 		      reg_access(mr, rail), &piece->mr);
 	if (!ret && mr->remote)
@@ -205,7 +207,7 @@ static int reg_try(const struct tei_rail_mr *mr, struct rail *rail,
 		   enum tei_rail_way way, uint8_t shift,
 		   struct rail_mr_part *part, uint32_t *done)
 {
-	bool desc = mr->gpu || rail->mr_mode & FI_MR_LOCAL;
+	bool desc = mr->gpu || rail->fab.mr_mode & FI_MR_LOCAL;
 	int ret = 0;
 
 	memset(part, 0, sizeof(*part));
@@ -248,9 +250,10 @@ static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 		if (shift < REG_SHIFT_SET)
 			shift = REG_SHIFT_SET;
 	}
-	if (rail->mr_shift && mr->len > UINT64_C(1) << rail->mr_shift &&
-	    rail->mr_shift < shift)
-		shift = rail->mr_shift;
+	if (rail->caps.mr_shift &&
+	    mr->len > UINT64_C(1) << rail->caps.mr_shift &&
+	    rail->caps.mr_shift < shift)
+		shift = rail->caps.mr_shift;
 	return shift;
 }
 
@@ -302,7 +305,7 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	/* A lack of memory to pin says nothing about the next region, and
 	 * limits of GPU memory say nothing about host memory. */
 	if (why != -FI_ENOMEM && !mr->gpu)
-		rail->mr_shift = shift;
+		rail->caps.mr_shift = shift;
 	TEI_INFO("rail", "%s: %p, %llu bytes: registered in parts of %llu bytes: %s",
 		 rail->name, (void *)mr->addr, (unsigned long long)mr->len,
 		 1ull << shift, fi_strerror(-why));
@@ -319,7 +322,7 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 	enum tei_rail_way way = TEI_RAIL_WAY_DMABUF;
 	int ret = -FI_ENOSYS;
 
-	if (!rail->hmem)
+	if (!rail->caps.hmem)
 		return rail_hmem_refuse(rail, err);
 	if (!no) {
 		ret = reg_pieces(mr, rail, way, part, &tried);

@@ -54,7 +54,7 @@ static int shim_mr_close(struct fid *fid)
 	struct rail_shim *s = shim_of_mr(fid);
 
 	s->live--;
-	if (s->rail->mr_mode & FI_MR_ENDPOINT && !s->rail->rx_lane.ep)
+	if (s->rail->fab.mr_mode & FI_MR_ENDPOINT && !s->rail->rx_lane.ep)
 		s->late++;
 	fid->ops = s->real_mr;
 	return fi_close(fid);
@@ -169,19 +169,19 @@ static int shim_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 void rail_shim_install(struct rail_shim *s, struct rail *rail, uint64_t mode)
 {
 	s->rail = rail;
-	rail->mr_mode |= mode;
-	s->real_reg = rail->rx_domain->mr;
+	rail->fab.mr_mode |= mode;
+	s->real_reg = rail->fab.rx_domain->mr;
 	s->reg = *s->real_reg;
 	s->reg.reg = shim_reg;
 	s->reg.regattr = shim_regattr;
-	rail->rx_domain->mr = &s->reg;
+	rail->fab.rx_domain->mr = &s->reg;
 	/* keys are registered in the rx domain and mapped in the tx domain */
-	s->real_domain = rail->tx_domain->fid.ops;
+	s->real_domain = rail->fab.tx_domain->fid.ops;
 	s->domain = *s->real_domain;
 	s->domain.control = shim_domain_control;
-	rail->tx_domain->fid.ops = &s->domain;
-	if (rail->tx_domain != rail->rx_domain)
-		rail->rx_domain->fid.ops = &s->domain;
+	rail->fab.tx_domain->fid.ops = &s->domain;
+	if (rail->fab.tx_domain != rail->fab.rx_domain)
+		rail->fab.rx_domain->fid.ops = &s->domain;
 	pthread_mutex_lock(&shim_lock);
 	s->next = shims;
 	shims = s;

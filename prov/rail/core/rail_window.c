@@ -39,18 +39,18 @@ static uint64_t window_min(const struct rail *rail)
 
 void rail_window_init(struct rail *rail, uint64_t max)
 {
-	rail->window_max = max;
-	rail->window = RAIL_WINDOW_FIRST < max ? RAIL_WINDOW_FIRST : max;
-	rail->turn = 1;
+	rail->load.window_max = max;
+	rail->load.window = RAIL_WINDOW_FIRST < max ? RAIL_WINDOW_FIRST : max;
+	rail->bulk.turn = 1;
 }
 
 uint64_t rail_window(const struct rail *rail)
 {
-	uint64_t window = __atomic_load_n(&rail->window, __ATOMIC_RELAXED);
-	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+	uint64_t window = __atomic_load_n(&rail->load.window, __ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->load.stuck, __ATOMIC_RELAXED);
 	uint64_t min = window_min(rail);
-	uint64_t most = rail->window_max > stuck + min
-				? rail->window_max - stuck
+	uint64_t most = rail->load.window_max > stuck + min
+				? rail->load.window_max - stuck
 				: min;
 
 	return window < most ? window : most;
@@ -58,12 +58,12 @@ uint64_t rail_window(const struct rail *rail)
 
 uint64_t rail_window_throttle(const struct rail *rail)
 {
-	uint64_t rate = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
-	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t rate = __atomic_load_n(&rail->load.free_bps, __ATOMIC_RELAXED);
+	uint64_t base = __atomic_load_n(&rail->load.base_ns, __ATOMIC_RELAXED);
 	const struct tei_settings *s = rail->dp->settings;
 	uint64_t min = s->sched.slice_size, bytes, slice;
 
-	if (!rail->wire || !rate)
+	if (!rail->nic.wire || !rate)
 		return UINT64_MAX;
 	/* subtract the transfer time of the slice, to get the round-trip
 	 * time */
@@ -81,26 +81,28 @@ uint64_t rail_window_throttle(const struct rail *rail)
  */
 static void window_free(struct rail *rail, uint64_t rate)
 {
-	uint64_t free = __atomic_load_n(&rail->free_bps, __ATOMIC_RELAXED);
+	uint64_t free = __atomic_load_n(&rail->load.free_bps, __ATOMIC_RELAXED);
 
-	if (!__atomic_exchange_n(&rail->throttled, false, __ATOMIC_RELAXED) ||
+	if (!__atomic_exchange_n(&rail->load.throttled, false,
+				 __ATOMIC_RELAXED) ||
 	    rate > free)
-		__atomic_store_n(&rail->free_bps, rate, __ATOMIC_RELAXED);
+		__atomic_store_n(&rail->load.free_bps, rate, __ATOMIC_RELAXED);
 }
 
 uint64_t rail_window_held(const struct rail *rail)
 {
 	uint64_t held = rail_posted_bytes(rail);
-	uint64_t stuck = __atomic_load_n(&rail->stuck, __ATOMIC_RELAXED);
+	uint64_t stuck = __atomic_load_n(&rail->load.stuck, __ATOMIC_RELAXED);
 
 	return held > stuck ? held - stuck : 0;
 }
 
 uint64_t rail_window_bulk(const struct rail *rail)
 {
-	uint64_t stuck = __atomic_load_n(&rail->stuck_bulk, __ATOMIC_RELAXED);
+	uint64_t stuck =
+		__atomic_load_n(&rail->load.stuck_bulk, __ATOMIC_RELAXED);
 
-	return rail->bulk_bytes > stuck ? rail->bulk_bytes - stuck : 0;
+	return rail->bulk.bytes > stuck ? rail->bulk.bytes - stuck : 0;
 }
 
 /*
@@ -110,10 +112,10 @@ uint64_t rail_window_bulk(const struct rail *rail)
  */
 static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 {
-	__atomic_fetch_add(&lane->rail->stuck, bytes - lane->stuck,
+	__atomic_fetch_add(&lane->rail->load.stuck, bytes - lane->stuck,
 			   __ATOMIC_RELAXED);
-	__atomic_fetch_add(&lane->rail->stuck_bulk, bulk - lane->stuck_bulk,
-			   __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lane->rail->load.stuck_bulk,
+			   bulk - lane->stuck_bulk, __ATOMIC_RELAXED);
 	lane->stuck = bytes;
 	lane->stuck_bulk = bulk;
 }
@@ -121,7 +123,8 @@ static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 /* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
 static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 {
-	uint64_t base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t base =
+		__atomic_load_n(&lane->rail->load.base_ns, __ATOMIC_RELAXED);
 	uint64_t bytes = 0, bulk = 0;
 	struct rail_slice *s;
 
@@ -166,16 +169,16 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
  */
 static void window_set(struct rail *rail, uint64_t rate)
 {
-	uint64_t base = __atomic_load_n(&rail->base_ns, __ATOMIC_RELAXED);
+	uint64_t base = __atomic_load_n(&rail->load.base_ns, __ATOMIC_RELAXED);
 	uint64_t min = window_min(rail);
 	uint64_t window = (uint64_t)((double)rate * 1e-9 *
 				     (double)(2 * base + WINDOW_NS));
 
 	if (window < min)
 		window = min;
-	if (window > rail->window_max)
-		window = rail->window_max;
-	__atomic_store_n(&rail->window, window, __ATOMIC_RELAXED);
+	if (window > rail->load.window_max)
+		window = rail->load.window_max;
+	__atomic_store_n(&rail->load.window, window, __ATOMIC_RELAXED);
 }
 
 /*
@@ -200,7 +203,7 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
 	struct rail *rail = lane->rail;
 	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
-	uint64_t old = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t old = __atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 	uint64_t rate;
 
 	lane->served_ns = now;
@@ -217,8 +220,8 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	     (lane->whole ? lane->served < WINDOW_WHOLE : !old)))
 		return;
 	rate = window_mean(old, lane->served, ns);
-	__atomic_store_n(&rail->rate_bps, rate, __ATOMIC_RELAXED);
-	if (rail->wire)
+	__atomic_store_n(&rail->load.rate_bps, rate, __ATOMIC_RELAXED);
+	if (rail->nic.wire)
 		window_free(rail, rate);
 	lane->served = 0;
 	lane->busy_ns = now;
@@ -234,9 +237,9 @@ void rail_window_alone(struct rail_lane *lane, uint64_t now)
 	uint64_t base;
 
 	lane->alone = NULL;
-	base = __atomic_load_n(&lane->rail->base_ns, __ATOMIC_RELAXED);
+	base = __atomic_load_n(&lane->rail->load.base_ns, __ATOMIC_RELAXED);
 	if (!base || ns < base)
-		__atomic_store_n(&lane->rail->base_ns, ns ? ns : 1,
+		__atomic_store_n(&lane->rail->load.base_ns, ns ? ns : 1,
 				 __ATOMIC_RELAXED);
 }
 

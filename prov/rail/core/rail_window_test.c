@@ -100,7 +100,7 @@ static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 
 static uint64_t window_ms(struct window_rig *rig, uint64_t rate)
 {
-	return rig->rail[0].window * 1000 / rate;
+	return rig->rail[0].load.window * 1000 / rate;
 }
 
 static void test_window_follows_rate(void)
@@ -122,9 +122,9 @@ static void test_window_stays_within_bounds(void)
 	struct window_rig *rig = window_begin(1);
 
 	window_serve(rig, 1000000, 50);
-	CU_ASSERT_EQUAL(rig->rail[0].window, 4 * WINDOW_SLICE);
+	CU_ASSERT_EQUAL(rig->rail[0].load.window, 4 * WINDOW_SLICE);
 	window_serve(rig, UINT64_C(10000000000), 50);
-	CU_ASSERT_EQUAL(rig->rail[0].window, 8 * WINDOW_MIB);
+	CU_ASSERT_EQUAL(rig->rail[0].load.window, 8 * WINDOW_MIB);
 	free(rig);
 }
 
@@ -135,7 +135,7 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	struct rail *rail = &rig->rail[0];
 	int i;
 
-	rail->wire = true;
+	rail->nic.wire = true;
 	CU_ASSERT_EQUAL(rail_window_throttle(rail), UINT64_MAX);
 	window_serve(rig, 25000000, 50);
 	CU_ASSERT_EQUAL(rail_window_throttle(rail), WINDOW_SLICE);
@@ -145,10 +145,10 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	CU_ASSERT(rail_window_throttle(rail) <= 500000);
 	/* a rate that this limit has caused does not lower the limit */
 	for (i = 0; i < 50; i++) {
-		rail->throttled = true;
+		rail->load.throttled = true;
 		window_serve(rig, 300000000, 1);
 	}
-	CU_ASSERT(rail->rate_bps < 500000000);
+	CU_ASSERT(rail->load.rate_bps < 500000000);
 	CU_ASSERT(rail_window_throttle(rail) > 450000);
 	window_serve(rig, 300000000, 2);
 	CU_ASSERT(rail_window_throttle(rail) < 250000);
@@ -159,9 +159,9 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	CU_ASSERT(rail_window_throttle(rail) <= 250000);
 	rig->settings.sched.small_first = false;
 	/* with a long round-trip time, more data is in flight */
-	rail->base_ns = 20 * TEI_NS_PER_MS;
+	rail->load.base_ns = 20 * TEI_NS_PER_MS;
 	CU_ASSERT(rail_window_throttle(rail) > 19000000);
-	rail->wire = false;
+	rail->nic.wire = false;
 	CU_ASSERT_EQUAL(rail_window_throttle(rail), UINT64_MAX);
 	free(rig);
 }
@@ -172,9 +172,9 @@ static void test_short_requests_open_window(void)
 	struct window_rig *rig = window_begin(1);
 
 	window_serve_one(rig, 4096, 10);
-	CU_ASSERT_EQUAL(rig->rail[0].rate_bps, 0);
+	CU_ASSERT_EQUAL(rig->rail[0].load.rate_bps, 0);
 	window_serve_one(rig, WINDOW_MIB, 400);
-	CU_ASSERT_EQUAL(rig->rail[0].window, 8 * WINDOW_MIB);
+	CU_ASSERT_EQUAL(rig->rail[0].load.window, 8 * WINDOW_MIB);
 	free(rig);
 }
 
@@ -200,7 +200,7 @@ static void test_rate_ignores_end_of_batch(void)
 		rig->now += 10 * TEI_NS_PER_US;
 		rail_window_measure(lane, WINDOW_MIB / 2, rig->now);
 		tei_mutex_unlock(&lane->lock);
-		CU_ASSERT(rig->rail[0].rate_bps < 3 * rate);
+		CU_ASSERT(rig->rail[0].load.rate_bps < 3 * rate);
 	}
 	free(rig);
 }
@@ -222,8 +222,8 @@ static void test_rate_ignores_end_of_first_batch(void)
 	rig->now += 5 * TEI_NS_PER_US;
 	rail_window_measure(lane, WINDOW_MIB, rig->now);
 	tei_mutex_unlock(&lane->lock);
-	CU_ASSERT_EQUAL(rig->rail[0].rate_bps, 0);
-	CU_ASSERT_EQUAL(rig->rail[0].window, RAIL_WINDOW_FIRST);
+	CU_ASSERT_EQUAL(rig->rail[0].load.rate_bps, 0);
+	CU_ASSERT_EQUAL(rig->rail[0].load.window, RAIL_WINDOW_FIRST);
 	free(rig);
 }
 
@@ -248,7 +248,7 @@ static void test_window_ignores_stuck_bytes(void)
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), stuck.len);
 	window_serve(rig, rate, 300);
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), 0);
-	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), rig->rail[0].window);
+	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), rig->rail[0].load.window);
 	/* the device has no room beyond its own limit */
 	window_serve(rig, 100 * rate, 100);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
@@ -257,7 +257,7 @@ static void test_window_ignores_stuck_bytes(void)
 	tei_mutex_lock(&lane->lock);
 	rail_window_measure(lane, WINDOW_SLICE, rig->now);
 	tei_mutex_unlock(&lane->lock);
-	CU_ASSERT(rig->rail[0].rate_bps > 50 * rate);
+	CU_ASSERT(rig->rail[0].load.rate_bps > 50 * rate);
 	/* all slices have returned, and the next one is posted */
 	tei_mutex_lock(&lane->lock);
 	rail_window_begin(lane, &stuck, rig->now);
@@ -284,13 +284,13 @@ static void test_window_grows_with_round_trip_time(void)
 	lane->alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
 	tei_mutex_unlock(&lane->lock);
-	CU_ASSERT_EQUAL(rig->rail[0].base_ns, way_ms * TEI_NS_PER_MS);
-	rig->rail[0].window_max = 64 * WINDOW_MIB;
+	CU_ASSERT_EQUAL(rig->rail[0].load.base_ns, way_ms * TEI_NS_PER_MS);
+	rig->rail[0].load.window_max = 64 * WINDOW_MIB;
 	for (i = 0; i < 100; i++) {
-		rate = rig->rail[0].window * 1000 / way_ms;
+		rate = rig->rail[0].load.window * 1000 / way_ms;
 		window_serve(rig, rate < real ? rate : real, 1);
 	}
-	CU_ASSERT(rig->rail[0].window >= real / 1000 * way_ms);
+	CU_ASSERT(rig->rail[0].load.window >= real / 1000 * way_ms);
 	free(rig);
 }
 
@@ -312,7 +312,7 @@ static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
-		rig->rail[i].rate_bps = known ? rate[i] : 0;
+		rig->rail[i].load.rate_bps = known ? rate[i] : 0;
 	for (; any; now += 1e-5) {
 		any = left;
 		for (i = 0; i < n; i++) {

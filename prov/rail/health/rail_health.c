@@ -134,8 +134,8 @@ static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 	bool ramping = false, suspect = false;
 	struct rail_fault *f;
 
-	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
-	    __atomic_load_n(&rail->lost, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) ||
+	    __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
 		return TEI_RAIL_DOWN;
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
 		if (f->rail != rail)
@@ -156,10 +156,10 @@ void rail_health_state(struct rail *rail)
 					    "recovering" };
 	uint32_t state = health_judge(rail);
 
-	if (state == __atomic_load_n(&rail->state, __ATOMIC_RELAXED))
+	if (state == __atomic_load_n(&rail->link.state, __ATOMIC_RELAXED))
 		return;
-	__atomic_store_n(&rail->state, state, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&rail->state_changes, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&rail->link.state, state, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&rail->link.changes, 1, __ATOMIC_RELAXED);
 	TEI_INFO("rail", "%s: %s", rail->name, name[state]);
 }
 
@@ -305,7 +305,7 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
 	f->stage = RAIL_FAULT_RAMPING;
-	f->all = __atomic_load_n(&f->rail->state, __ATOMIC_RELAXED) !=
+	f->all = __atomic_load_n(&f->rail->link.state, __ATOMIC_RELAXED) !=
 		 TEI_RAIL_UP;
 	f->since_ns = now;
 	f->share = HEALTH_SHARE;
@@ -325,7 +325,8 @@ static void health_grow(struct rail_fault *f, uint64_t now)
 	if (moves != f->moves)
 		f->share *= 2;
 	f->moves = moves;
-	if (f->share >= __atomic_load_n(&f->rail->window, __ATOMIC_RELAXED) ||
+	if (f->share >=
+		    __atomic_load_n(&f->rail->load.window, __ATOMIC_RELAXED) ||
 	    now - f->since_ns > HEALTH_RAMP_NS)
 		health_free(f);
 }
@@ -734,11 +735,11 @@ static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		rail_contact_lane_run(rail, now);
-		if (!__atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ||
+		if (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
 		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
-		    now < rail->lost_next_ns)
+		    now < rail->link.lost_next_ns)
 			continue;
-		rail->lost_next_ns = now + 25 * RAIL_HEALTH_NS;
+		rail->link.lost_next_ns = now + 25 * RAIL_HEALTH_NS;
 		rail_renew_reopen(rail);
 		rail_fence_reopen(rail);
 		rail_reopen_whole(rail);

@@ -216,7 +216,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	f = health_fault(&pair);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
 	/* a fixed window instead of the measured one */
-	__atomic_store_n(&pair.rail->window, UINT64_C(8) << 20,
+	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
 	f->answered = true;
@@ -249,7 +249,7 @@ static void test_ramp_up_without_traffic_ends(void)
 
 	test_pair_open(&pair);
 	health_down(&pair);
-	__atomic_store_n(&pair.rail->window, UINT64_C(8) << 20,
+	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
 	health_fault(&pair)->answered = true;
@@ -741,7 +741,7 @@ static struct tei_rail_peer *health_peer(struct test_pair *pair, uint32_t i,
 	p->remotes = calloc(1, sizeof(*p->remotes));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p->remotes);
 	p->nremotes = 1;
-	p->remotes[0].addr = pair->rail->own;
+	p->remotes[0].addr = pair->rail->nic.own;
 	memcpy(p->remotes[0].addr.bytes, sin, sizeof(*sin));
 	p->state = RAIL_PEER_READY;
 	p->refs = 1;

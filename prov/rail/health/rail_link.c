@@ -64,7 +64,7 @@ void rail_link_close(struct tei_rail_dp *dp)
 
 static uint32_t link_index(const struct rail *rail)
 {
-	return __atomic_load_n(&rail->ifindex, __ATOMIC_RELAXED);
+	return __atomic_load_n(&rail->nic.ifindex, __ATOMIC_RELAXED);
 }
 
 /* Returns false if the interface is gone, down or without carrier. If its flags
@@ -108,15 +108,16 @@ void rail_link_find(struct rail *rail)
 		return;
 	i = link_interface(list, &rail->rx_lane.addr);
 	if (i) {
-		rail->ifindex = if_nametoindex(i->ifa_name);
-		rail->wire = rail->ifindex && !(i->ifa_flags & IFF_LOOPBACK);
+		rail->nic.ifindex = if_nametoindex(i->ifa_name);
+		rail->nic.wire =
+			rail->nic.ifindex && !(i->ifa_flags & IFF_LOOPBACK);
 	}
 	freeifaddrs(list);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	if (rail->ifindex)
-		__atomic_store_n(&rail->link_down, !link_up(rail, fd),
+	if (rail->nic.ifindex)
+		__atomic_store_n(&rail->link.down, !link_up(rail, fd),
 				 __ATOMIC_RELAXED);
 	close(fd);
 }
@@ -127,13 +128,13 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
 	uint32_t index = link_index(rail);
 	char name[IF_NAMESIZE];
 
-	if (!index || !link_is_ip(&rail->own))
+	if (!index || !link_is_ip(&rail->nic.own))
 		return true;
-	i = link_interface(ifs, &rail->own);
+	i = link_interface(ifs, &rail->nic.own);
 	if (i && !if_indextoname(index, name)) {
 		index = if_nametoindex(i->ifa_name);
 		if (index)
-			__atomic_store_n(&rail->ifindex, index,
+			__atomic_store_n(&rail->nic.ifindex, index,
 					 __ATOMIC_RELAXED);
 	}
 	return i;
@@ -194,9 +195,9 @@ static void link_check(struct rail *rail, int fd)
 {
 	bool down = !link_up(rail, fd);
 
-	if (down == __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED))
+	if (down == __atomic_load_n(&rail->link.down, __ATOMIC_RELAXED))
 		return;
-	__atomic_store_n(&rail->link_down, down, __ATOMIC_RELAXED);
+	__atomic_store_n(&rail->link.down, down, __ATOMIC_RELAXED);
 	rail_sched_enter(rail->dp);
 	rail_health_state(rail);
 	rail_sched_leave(rail->dp);
@@ -219,7 +220,7 @@ static bool link_again(struct tei_rail_dp *dp)
 		return false;
 	dp->link_next_ns = now + LINK_AGAIN_NS;
 	for (i = 0; i < rail_count(dp); i++)
-		down |= __atomic_load_n(&rail_at(dp, i)->link_down,
+		down |= __atomic_load_n(&rail_at(dp, i)->link.down,
 					__ATOMIC_RELAXED);
 	return down;
 }

@@ -39,19 +39,19 @@ static void test_the_interface_of_a_rail_is_found_by_its_address(void)
 	memset(&rail, 0, sizeof(rail));
 	link_address(&rail, "127.0.0.1");
 	rail_link_find(&rail);
-	CU_ASSERT_EQUAL(rail.ifindex, if_nametoindex("lo"));
-	CU_ASSERT(!rail.link_down);
+	CU_ASSERT_EQUAL(rail.nic.ifindex, if_nametoindex("lo"));
+	CU_ASSERT(!rail.link.down);
 	/* no interface has this address, so the state is not known and counts
 	 * as up */
 	memset(&rail, 0, sizeof(rail));
 	link_address(&rail, "192.0.2.1");
 	rail_link_find(&rail);
-	CU_ASSERT_EQUAL(rail.ifindex, 0);
-	CU_ASSERT(!rail.link_down);
+	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);
+	CU_ASSERT(!rail.link.down);
 	/* not an IP address */
 	rail.rx_lane.addr.addr_format = FI_ADDR_STR;
 	rail_link_find(&rail);
-	CU_ASSERT_EQUAL(rail.ifindex, 0);
+	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);
 }
 
 static void link_log(int fd)
@@ -79,7 +79,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	rail_link_close(pair.from.dp);
 	pair.from.dp->link_fd = s[0];
 	/* without a report the link is not checked */
-	pair.rail->ifindex = LINK_NONE;
+	pair.rail->nic.ifindex = LINK_NONE;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);
 	link_log(s[1]);
@@ -91,7 +91,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
 	/* the link comes back without a report */
-	pair.rail->ifindex = if_nametoindex("lo");
+	pair.rail->nic.ifindex = if_nametoindex("lo");
 	pair.from.dp->link_next_ns = 0;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);

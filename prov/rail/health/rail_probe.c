@@ -68,7 +68,7 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
  * RAIL_HEALTH_NS anyway. */
 static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
-	uint64_t wait = (now - rail->probe_begin_ns) / 8;
+	uint64_t wait = (now - rail->probe.begin_ns) / 8;
 
 	return now + (wait > PROBE_POLL_NS ? wait : PROBE_POLL_NS);
 }
@@ -105,13 +105,13 @@ static bool probe_wanted(struct rail *rail, uint64_t now)
 
 static void probe_start(struct rail *rail, uint64_t now)
 {
-	rail->probing = true;
-	rail->probe_begin_ns = now;
-	rail->probe_end_ns = 0;
+	rail->probe.active = true;
+	rail->probe.begin_ns = now;
+	rail->probe.end_ns = 0;
 	rail->dp->probing++;
-	tei_mutex_lock(&rail->probe.lane.lock);
-	rail_opening_start(&rail->probe, PROBE_GEN);
-	tei_mutex_unlock(&rail->probe.lane.lock);
+	tei_mutex_lock(&rail->probe.opening.lane.lock);
+	rail_opening_start(&rail->probe.opening, PROBE_GEN);
+	tei_mutex_unlock(&rail->probe.opening.lane.lock);
 }
 
 /* Makes the lane RETIRING, so that it takes no slices. */
@@ -127,18 +127,18 @@ static void probe_retire(struct rail_lane *lane)
 /* Returns true while the endpoint of the round is being opened. */
 static bool probe_starting(struct rail *rail)
 {
-	if (!__atomic_load_n(&rail->probe.under_way, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&rail->probe.opening.under_way, __ATOMIC_RELAXED))
 		return false;
-	if (!rail_opening_over(&rail->probe))
+	if (!rail_opening_over(&rail->probe.opening))
 		return true;
-	probe_retire(&rail->probe.lane);
+	probe_retire(&rail->probe.opening.lane);
 	return false;
 }
 
 /* Adds the due faults of the rail to the round. */
 static void probe_join(struct rail *rail, uint64_t now)
 {
-	struct rail_lane *lane = &rail->probe.lane;
+	struct rail_lane *lane = &rail->probe.opening.lane;
 	struct rail_fault *f;
 	uint64_t end;
 
@@ -161,8 +161,8 @@ static void probe_join(struct rail *rail, uint64_t now)
 		f->sent = false;
 		end = now + PROBE_ROUND_NS +
 		      PROBE_LONGER_NS * (f->tries < 7 ? f->tries : 7);
-		if (rail->probe_end_ns < end)
-			rail->probe_end_ns = end;
+		if (rail->probe.end_ns < end)
+			rail->probe.end_ns = end;
 	}
 	rail_sched_leave(rail->dp);
 	tei_mutex_unlock(&lane->lock);
@@ -206,8 +206,8 @@ static void probe_send(struct rail *rail)
 			return;
 		rail_msg_begin(peer, &w, buf, RAIL_MSG_PING, 0);
 		rail_wire_put(&w, seq, 8);
-		ret = rail_msg_post(peer, &rail->probe.lane, 0, addr, buf,
-				    rail_msg_end(&w));
+		ret = rail_msg_post(peer, &rail->probe.opening.lane, 0, addr,
+				    buf, rail_msg_end(&w));
 		rail_sched_enter(dp);
 		/* the fault may have been freed with its peer */
 		f = probe_unsent(rail, seq - 1);
@@ -235,12 +235,12 @@ void rail_probe_stop(struct rail *rail)
 	uint64_t now = tei_now_ns();
 	struct rail_fault *f;
 
-	if (!rail->probing)
+	if (!rail->probe.active)
 		return;
-	rail_opening_stop(&rail->probe);
-	probe_retire(&rail->probe.lane);
-	rail->probing = false;
-	rail_lane_shutdown(&rail->probe.lane, true);
+	rail_opening_stop(&rail->probe.opening);
+	probe_retire(&rail->probe.opening.lane);
+	rail->probe.active = false;
+	rail_lane_shutdown(&rail->probe.opening.lane, true);
 	rail->dp->probing--;
 	rail_sched_enter(rail->dp);
 	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
@@ -254,20 +254,20 @@ void rail_probe_stop(struct rail *rail)
 
 uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 {
-	struct rail_lane *lane = &rail->probe.lane;
+	struct rail_lane *lane = &rail->probe.opening.lane;
 	bool useless = !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
-		       __atomic_load_n(&rail->link_down, __ATOMIC_RELAXED);
+		       __atomic_load_n(&rail->link.down, __ATOMIC_RELAXED);
 
-	if (!rail->probing && (useless || !probe_wanted(rail, now)))
+	if (!rail->probe.active && (useless || !probe_wanted(rail, now)))
 		return 0;
 	/* the endpoint of the previous round is still being closed */
 	if (rail_closing_under_way(lane))
 		return now + PROBE_POLL_NS;
-	if (!rail->probing)
+	if (!rail->probe.active)
 		probe_start(rail, now);
 	if (probe_starting(rail))
 		return probe_poll(rail, now);
-	if (!useless && (!rail->probe_end_ns || now < rail->probe_end_ns)) {
+	if (!useless && (!rail->probe.end_ns || now < rail->probe.end_ns)) {
 		probe_join(rail, tei_now_ns());
 		probe_send(rail);
 		rail_lane_run(lane);

@@ -47,12 +47,12 @@ static void test_a_pair_that_works_again_is_ramped_up(void)
 	}
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
 	/* the endpoint of the probe is closed again */
-	while (pair.rail->probing && tei_now_ns() < end) {
+	while (pair.rail->probe.active && tei_now_ns() < end) {
 		rail_health_run(pair.from.dp, tei_now_ns());
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(pair.from.dp->probing, 0);
-	CU_ASSERT_PTR_NULL(pair.rail->probe.lane.ep);
+	CU_ASSERT_PTR_NULL(pair.rail->probe.opening.lane.ep);
 	test_pair_close(&pair);
 }
 
@@ -74,10 +74,10 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	rail_probe_run(pair->rail, now + 100 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(f->tries, tries + 1);
 	CU_ASSERT_EQUAL(f->seq, 0);
-	CU_ASSERT(!pair->rail->probing);
+	CU_ASSERT(!pair->rail->probe.active);
 	/* no probe is sent before the pause is over */
 	CU_ASSERT_EQUAL(rail_probe_run(pair->rail, f->next_ns - 1), 0);
-	CU_ASSERT(!pair->rail->probing);
+	CU_ASSERT(!pair->rail->probe.active);
 	return f->next_ns - now;
 }
 
@@ -151,7 +151,7 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 
 	f->tries = tries;
 	f->seq = 1;
-	pair->rail->probing = true;
+	pair->rail->probe.active = true;
 	pair->from.dp->probing++;
 	from = tei_now_ns();
 	rail_probe_stop(pair->rail);

@@ -127,7 +127,7 @@ static void renew_retire(struct rail_lane *lane, uint64_t drain_ns,
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	lane->drained_ns = tei_now_ns() + drain_ns;
 	tei_mutex_unlock(&lane->lock);
-	__atomic_fetch_add(&lane->rail->away, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&lane->rail->link.away, 1, __ATOMIC_RELAXED);
 	tei_mutex_lock(&next->lock);
 	/* the two slots never have the same generation */
 	if (next->gen < lane->gen)
@@ -199,8 +199,8 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now)
  */
 static uint64_t renew_patience(const struct rail *rail)
 {
-	uint64_t least = rail->mr_mode & FI_MR_LOCAL ? RENEW_STUCK_NIC_NS
-						     : RENEW_STUCK_NS;
+	uint64_t least = rail->fab.mr_mode & FI_MR_LOCAL ? RENEW_STUCK_NIC_NS
+							 : RENEW_STUCK_NS;
 	uint64_t opens = RENEW_STUCK_OPENS *
 			 __atomic_load_n(&rail->dp->open_ns, __ATOMIC_RELAXED);
 
@@ -276,7 +276,7 @@ static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 		space = RENEW_LIVES_SPACE_NS;
 	/* an unused, silent peer does not justify a new lane */
 	worth = (!peer->probing || peer->refs) &&
-		(now > lane->rail->stuck_ns + space ||
+		(now > lane->rail->link.stuck_ns + space ||
 		 !renew_serves(lane, peer, now));
 	rail_sched_leave(peer->dp);
 	return worth;
@@ -336,7 +336,7 @@ static void renew_others_stuck(struct rail_lane *lane,
  */
 static bool renew_waits_for_poll(const struct rail *rail)
 {
-	return rail->info->addr_format == FI_ADDR_STR;
+	return rail->fab.info->addr_format == FI_ADDR_STR;
 }
 
 void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
@@ -367,7 +367,7 @@ void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (renew->tries < RENEW_STUCK_TRIES)
 		renew->tries++;
 	renew->next_ns = now + (patience << renew->tries);
-	lane->rail->stuck_ns = now;
+	lane->rail->link.stuck_ns = now;
 	renew_others_stuck(lane, conn, now, patience);
 	renew_retire(lane, renew_drain(lane),
 		     "a connection is not established in time");
@@ -449,7 +449,7 @@ static void renew_silent_lane(struct tei_rail_peer *peer, struct rail *rail,
 		    RAIL_LANE_CLOSED ||
 	    !renew_worth(peer, lane, now - RENEW_SILENT_NS, false, now))
 		return;
-	rail->stuck_ns = now;
+	rail->link.stuck_ns = now;
 	renew_retire(lane, renew_drain(lane),
 		     "one of its connections shows no sign of life");
 }
@@ -494,7 +494,7 @@ uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now)
 
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
-		renew_collect(&rail->probe.lane);
+		renew_collect(&rail->probe.opening.lane);
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
 			lane = &rail->tx_lanes[j];
 			if (__atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) ==

@@ -52,8 +52,9 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		return -FI_EHOSTUNREACH;
 	if (!lane)	/* the lane is being renewed, or could not be opened
 			 * again */
-		return __atomic_load_n(&rail->lost, __ATOMIC_RELAXED) ?
-			       -FI_EHOSTUNREACH : -FI_EAGAIN;
+		return __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED)
+			       ? -FI_EHOSTUNREACH
+			       : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
 	if (remote < 0)
 		remote = peer->route[rail->index];
@@ -106,7 +107,7 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	int16_t remote;
 	bool works;
 
-	if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED))
 		return false;
 	if (!__atomic_load_n(&peer->dp->nfaults, __ATOMIC_RELAXED))
 		return true;
@@ -182,7 +183,7 @@ static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 	turn = peer->msg_turn++;
 	for (i = 0; i < n; i++) {
 		rail = rail_at(peer->dp, (turn + i) % n);
-		if (__atomic_load_n(&rail->link_down, __ATOMIC_RELAXED) ||
+		if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) ||
 		    (!all && !send_route_fails(peer, rail)))
 			continue;
 		rail_sched_enter(peer->dp);

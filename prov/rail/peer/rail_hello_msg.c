@@ -19,9 +19,9 @@ static uint8_t hello_key_flags(const struct rail *rail)
 {
 	uint8_t flags = 0;
 
-	if (rail->mr_mode & FI_MR_VIRT_ADDR)
+	if (rail->fab.mr_mode & FI_MR_VIRT_ADDR)
 		flags |= RAIL_WIRE_VIRT_ADDR;
-	if (rail->mr_mode & FI_MR_ENDPOINT)
+	if (rail->fab.mr_mode & FI_MR_ENDPOINT)
 		flags |= RAIL_WIRE_GEN_KEYS;
 	return flags;
 }
@@ -33,7 +33,7 @@ static void hello_put_rail(struct rail_wire *w, struct rail *rail)
 	rail_wire_put(w, rail->index, 2);
 	rail_wire_put(w, lane->gen, 4);
 	rail_wire_put(w, hello_key_flags(rail), 1);
-	rail_wire_put(w, rail->prefix, 1);
+	rail_wire_put(w, rail->nic.prefix, 1);
 	rail_msg_put_addr(w, &lane->addr);
 	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
 }
@@ -63,7 +63,7 @@ static void hello_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
 	rail_wire_put(w, all, 2);
 	for (i = 0; i < n; i++)
 		if (held[i])
-			rail_msg_put_addr(w, &rail_at(dp, i)->own);
+			rail_msg_put_addr(w, &rail_at(dp, i)->nic.own);
 }
 
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)

@@ -593,7 +593,7 @@ static void test_an_address_without_a_terminator_is_unreachable(void)
 	struct rail rail;
 
 	memset(&rail, 0, sizeof(rail));
-	rail.own.addr_format = FI_ADDR_STR;
+	rail.nic.own.addr_format = FI_ADDR_STR;
 	memset(at.addr.bytes, 'x', sizeof(at.addr.bytes));
 	at.addr.len = sizeof(at.addr.bytes);
 	CU_ASSERT_EQUAL(rail_conn_reach(&rail, &at), 0);
@@ -646,7 +646,7 @@ static void test_a_peer_that_ended_is_not_answered(void)
 	peer_owe_all(pair.peer);
 	CU_ASSERT_EQUAL(rail_peer_run(pair.peer, tei_now_ns()), 0);
 	CU_ASSERT(peer_owes_nothing(pair.peer));
-	CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	CU_ASSERT_EQUAL(pair.rail->send.left, RAIL_TX_MSGS);
 	test_pair_close(&pair);
 }
 
@@ -660,7 +660,7 @@ static void test_a_peer_that_may_be_alive_is_answered_for_a_while(void)
 	peer_owe_all(pair.peer);
 	rail_peer_run(pair.peer, tei_now_ns());
 	CU_ASSERT(peer_owes_nothing(pair.peer));
-	CU_ASSERT_NOT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	CU_ASSERT_NOT_EQUAL(pair.rail->send.left, RAIL_TX_MSGS);
 	while (!rail_msg_idle(pair.rail) && tei_now_ns() < end)
 		rail_lane_run(&pair.rail->tx_lanes[0]);
 	CU_ASSERT(rail_msg_idle(pair.rail));
@@ -668,7 +668,7 @@ static void test_a_peer_that_may_be_alive_is_answered_for_a_while(void)
 	CU_ASSERT_EQUAL(rail_peer_run(pair.peer,
 				      tei_now_ns() + 6 * TEI_NS_PER_SEC), 0);
 	CU_ASSERT(peer_owes_nothing(pair.peer));
-	CU_ASSERT_EQUAL(pair.rail->tx_left, RAIL_TX_MSGS);
+	CU_ASSERT_EQUAL(pair.rail->send.left, RAIL_TX_MSGS);
 	test_pair_close(&pair);
 }
 

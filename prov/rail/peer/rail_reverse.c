@@ -57,13 +57,12 @@
 
 bool rail_reverse_fits(const struct rail *rail)
 {
-	switch (rail->info->addr_format) {
+	switch (rail->fab.info->addr_format) {
 	case FI_SOCKADDR:
 	case FI_SOCKADDR_IN:
 	case FI_SOCKADDR_IN6:
-		return rail->dp->back &&
-		       !(rail->mr_mode & FI_MR_LOCAL) &&
-		       strstr(rail->provider, "tcp");
+		return rail->dp->back && !(rail->fab.mr_mode & FI_MR_LOCAL) &&
+		       strstr(rail->nic.provider, "tcp");
 	default:
 		return false;
 	}
@@ -80,7 +79,7 @@ static bool reverse_is_ours(const struct tei_rail_peer *p)
 
 void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
-	if (!lane->is_rx || lane->first || !lane->rail->back ||
+	if (!lane->is_rx || lane->first || !lane->rail->caps.back ||
 	    !reverse_is_ours(p) || p->alive_ns < p->reverse_next_ns)
 		return;
 	p->reverse_next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
@@ -193,8 +192,8 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	struct tei_rail_addr addr;
 	struct rail_reverse *b;
 
-	if (!rail_msg_get_addr(w, &addr) || !lane->rail->back || !lane->is_rx ||
-	    lane->first || gen != lane->gen || !lane->ep ||
+	if (!rail_msg_get_addr(w, &addr) || !lane->rail->caps.back ||
+	    !lane->is_rx || lane->first || gen != lane->gen || !lane->ep ||
 	    reverse_is_ours(p) || !back_is_like(&lane->addr, &addr))
 		return;
 	b = back_of(p, lane->rail->index);

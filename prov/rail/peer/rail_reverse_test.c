@@ -231,7 +231,7 @@ static void test_messages_after_cut_reverse_connection_arrive(void)
 static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 			   uint32_t protocol, uint32_t format, size_t len)
 {
-	const struct tei_rail_addr *addr = &rail_at(rig->from.dp, 0)->own;
+	const struct tei_rail_addr *addr = &rail_at(rig->from.dp, 0)->nic.own;
 	uint8_t buf[256] = { 0 };
 	struct rail_wire w = { .p = buf, .cap = sizeof(buf) };
 
@@ -256,7 +256,7 @@ static void test_back_message_with_wrong_values_is_ignored(void)
 	uint32_t gen;
 
 	reverse_open(&rig);
-	addr = &rail_at(rig.from.dp, 0)->own;
+	addr = &rail_at(rig.from.dp, 0)->nic.own;
 	gen = rig.rail->rx_lane.gen;
 	reverse_notify(&rig, gen + 1, addr->protocol, addr->addr_format,
 		       addr->len);

@@ -46,7 +46,7 @@ void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 		snprintf(err->rail, sizeof(err->rail), "%s",
 			 dp->rails[i]->name);
 		snprintf(err->provider, sizeof(err->provider), "%s",
-			 dp->rails[i]->provider);
+			 dp->rails[i]->nic.provider);
 		return;
 	}
 }

@@ -162,7 +162,7 @@ static void complete_fill_err(const struct tei_rail_peer *peer,
 		snprintf(err->rail, sizeof(err->rail), "%s",
 			 s->lane->rail->name);
 		snprintf(err->provider, sizeof(err->provider), "%s",
-			 s->lane->rail->provider);
+			 s->lane->rail->nic.provider);
 		if (s->prov_err && s->prov_err == peer->last_failure.prov)
 			text = peer->last_failure.text;
 	}

@@ -131,7 +131,7 @@ static void fence_renew_bound(struct rail *rail)
 	if (fence_reopen_lane(&rail->rx_lane))
 		rail_mr_rebind(rail);
 	else
-		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&rail->link.lost, true, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&rail->dp->admin);
 	rail_peer_announce(rail->dp);
 }
@@ -144,7 +144,7 @@ static void fence_reopen_bound(struct rail *rail)
 	if (fence_reopen_lane(&rail->rx_lane))
 		rail_mr_rebind(rail);
 	else
-		__atomic_store_n(&rail->lost, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&rail->link.lost, true, __ATOMIC_RELAXED);
 	tei_mutex_unlock(&rail->dp->admin);
 	if (rail->rx_lane.ep)
 		rail_peer_announce(rail->dp);
@@ -161,7 +161,7 @@ uint32_t rail_fence_target(struct rail *rail, uint32_t gen)
 		return 0;
 	if (!rail->rx_lane.ep)
 		return gen + 1;
-	if (!(rail->mr_mode & FI_MR_ENDPOINT)) {
+	if (!(rail->fab.mr_mode & FI_MR_ENDPOINT)) {
 		rail_lane_shutdown(&rail->rx_lane, true);
 		return 0;
 	}
@@ -183,7 +183,7 @@ void rail_fence_reopened(struct rail *rail)
 /* rail_reopen.c logs failed attempts at a limited rate. */
 void rail_fence_reopen(struct rail *rail)
 {
-	if (!rail->rx_lane.ep && rail->mr_mode & FI_MR_ENDPOINT)
+	if (!rail->rx_lane.ep && rail->fab.mr_mode & FI_MR_ENDPOINT)
 		fence_reopen_bound(rail);
 	else if (!rail->rx_lane.ep)
 		rail_reopen_start(&rail->rx_lane);

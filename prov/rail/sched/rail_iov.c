@@ -193,8 +193,8 @@ uint64_t rail_iov_fit(const struct tei_rail_task_ext *x, uint64_t off,
 {
 	uint64_t len, max;
 
-	len = piece_run(x->piece, x->nlocal, rail->iov_limit, off, rail);
-	max = piece_run(piece_remotes(x), x->nremote, rail->rma_limit, off,
+	len = piece_run(x->piece, x->nlocal, rail->caps.iov_limit, off, rail);
+	max = piece_run(piece_remotes(x), x->nremote, rail->caps.rma_limit, off,
 			rail);
 	if (len > max)
 		len = max;

@@ -304,7 +304,7 @@ static bool pick_address(struct rail_pick *pick, const struct rail *rail)
 		pick->rma_addr = pick->to;
 		if (!pick->remote->virt_addr)
 			pick->rma_addr -= k->base - k->part[i].offset;
-		return !(rail->mr_mode & FI_MR_RAW) ||
+		return !(rail->fab.mr_mode & FI_MR_RAW) ||
 		       rail_key_raw(k, i, rail, &pick->rma_key);
 	}
 	return false;
@@ -381,8 +381,8 @@ static bool pick_retry(struct tei_rail_peer *peer, const struct rail *rail,
 	if (!pick_address(pick, rail))
 		return false;
 	pick->len = pick_room(pick, s->mr, s->ext, s->off, rail);
-	if (pick->len > rail->max_slice)
-		pick->len = rail->max_slice;
+	if (pick->len > rail->caps.max_slice)
+		pick->len = rail->caps.max_slice;
 	pick->source = RAIL_PICK_RETRY;
 	pick->slice = s;
 	return true;

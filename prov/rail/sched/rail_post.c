@@ -83,11 +83,10 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	__atomic_store_n(&lane->inflight_bytes, lane->inflight_bytes + s->len,
 			 __ATOMIC_RELAXED);
 	total = rail_posted_bytes(rail);
-	max = __atomic_load_n(&rail->inflight_max, __ATOMIC_RELAXED);
-	while (total > max &&
-	       !__atomic_compare_exchange_n(&rail->inflight_max, &max, total,
-					    true, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED))
+	max = __atomic_load_n(&rail->load.inflight_max, __ATOMIC_RELAXED);
+	while (total > max && !__atomic_compare_exchange_n(
+				      &rail->load.inflight_max, &max, total,
+				      true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	return 0;
 }

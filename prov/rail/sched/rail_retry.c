@@ -33,7 +33,7 @@ void rail_sched_count(const struct rail_slice *s)
 {
 	s->peer->stats.retries++;
 	if (s->lane)
-		__atomic_fetch_add(&s->lane->rail->retries, 1,
+		__atomic_fetch_add(&s->lane->rail->errors.retries, 1,
 				   __ATOMIC_RELAXED);
 }
 

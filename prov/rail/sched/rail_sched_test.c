@@ -608,7 +608,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	CU_ASSERT_EQUAL_FATAL(rail->ntx, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
 	/* a depth so small that one lane is soon full */
-	rail->tx_depth = 4;
+	rail->caps.tx_depth = 4;
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 11);
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,

@@ -73,8 +73,8 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 	for (i = 0; i < AIM_RAILS; i++) {
 		rig->rail[i].dp = &rig->dp;
 		rig->rail[i].index = (uint16_t)i;
-		rig->rail[i].prefix = 24;
-		aim_address(&rig->rail[i].own, (uint8_t)(1 + i));
+		rig->rail[i].nic.prefix = 24;
+		aim_address(&rig->rail[i].nic.own, (uint8_t)(1 + i));
 		rig->dp.rails[i] = &rig->rail[i];
 		rail_lane_init(&rig->lane[i], &rig->rail[i], false, 0);
 		rig->remote[i].id = (uint16_t)i;

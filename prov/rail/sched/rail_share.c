@@ -39,7 +39,7 @@ static uint32_t share_throttled_left(const struct rail *rail)
 {
 	return rail->dp->settings->sched.small_first
 		       ? SHARE_THROTTLE + SHARE_LATER
-		       : rail->throttled_left;
+		       : rail->bulk.throttled_left;
 }
 
 /* Returns true if bulk data must leave room on the rail for small requests. */
@@ -79,12 +79,12 @@ static uint64_t share_conn_throttled(const struct rail *rail,
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint64_t most = rail_share_throttled(rail, bytes);
-	uint32_t n = rail->participants + (p->took_in != rail->turn);
+	uint32_t n = rail->bulk.participants + (p->took_in != rail->bulk.turn);
 
 	if (most == UINT64_MAX)
 		return most;
-	if (n < rail->participants_before)
-		n = rail->participants_before;
+	if (n < rail->bulk.participants_before)
+		n = rail->bulk.participants_before;
 	most = most / n & ~(SHARE_GRAIN - 1);
 	return most > SHARE_PAGE ? most : SHARE_PAGE;
 }
@@ -92,7 +92,8 @@ static uint64_t share_conn_throttled(const struct rail *rail,
 bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 		     uint64_t bytes, bool bulk)
 {
-	uint32_t slices = lane->rail->tx_depth - (lane->inflight - p->inflight);
+	uint32_t slices =
+		lane->rail->caps.tx_depth - (lane->inflight - p->inflight);
 	uint64_t others = bytes > p->bytes ? bytes - p->bytes : 0;
 	uint64_t window = rail_window(lane->rail);
 
@@ -116,7 +117,7 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *p,
 static uint64_t share_usual(const struct rail *rail)
 {
 	const struct tei_settings *s = rail->dp->settings;
-	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t rate = __atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 	uint64_t len = rate ? (uint64_t)((double)rate * 1e-9 * SHARE_NS)
 			    : 4ull * s->sched.slice_size;
 
@@ -155,10 +156,10 @@ uint64_t rail_share_len(const struct rail *rail,
 		len = floor;
 	if (len > most)
 		len = most;
-	if (len > rail->max_slice)
-		len = rail->max_slice;
+	if (len > rail->caps.max_slice)
+		len = rail->caps.max_slice;
 	/* avoid a tiny last slice */
-	if (left <= len + len / 2 && left <= rail->max_slice)
+	if (left <= len + len / 2 && left <= rail->caps.max_slice)
 		len = left;
 	return len < left ? len : left;
 }
@@ -168,11 +169,11 @@ uint64_t rail_share_len(const struct rail *rail,
 static void share_round(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
-	rail->participants_before = before;
-	rail->participants = 0;
-	rail->taken = 0;
-	if (!++rail->turn)
-		rail->turn = 1;
+	rail->bulk.participants_before = before;
+	rail->bulk.participants = 0;
+	rail->bulk.taken = 0;
+	if (!++rail->bulk.turn)
+		rail->bulk.turn = 1;
 }
 
 /* Ends an accounting round in which the rail could have sent four windows,
@@ -181,15 +182,17 @@ static void share_round(struct rail *rail, uint32_t before)
 static void share_round_ages(struct rail *rail, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t rate = __atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 	double most = SHARE_ROUND_NS * (double)rail_window(rail);
-	double ns = now > rail->turn_ns ? (double)(now - rail->turn_ns) : 0;
+	double ns = now > rail->bulk.turn_ns
+			    ? (double)(now - rail->bulk.turn_ns)
+			    : 0;
 
 	if (ns * (double)rate < most)
 		return;
 	share_round(rail,
-		    ns * (double)rate < 2 * most ? rail->participants : 0);
-	rail->turn_ns = now;
+		    ns * (double)rate < 2 * most ? rail->bulk.participants : 0);
+	rail->bulk.turn_ns = now;
 }
 
 void rail_share_took(struct rail *rail, struct rail_conn *p, uint64_t len,
@@ -201,19 +204,20 @@ void rail_share_took(struct rail *rail, struct rail_conn *p, uint64_t len,
 		return;
 	whole = share_whole(rail);
 	share_round_ages(rail, now);
-	rail->throttled_part += len;
-	n = rail->throttled_part / whole;
-	rail->throttled_part -= n * whole;
-	rail->throttled_left -=
-		n < rail->throttled_left ? (uint32_t)n : rail->throttled_left;
-	rail->participants += p->took_in != rail->turn;
-	p->took_in = rail->turn;
-	rail->taken += len;
-	if (rail->taken < rail_window(rail))
+	rail->bulk.throttled_part += len;
+	n = rail->bulk.throttled_part / whole;
+	rail->bulk.throttled_part -= n * whole;
+	rail->bulk.throttled_left -= n < rail->bulk.throttled_left
+					     ? (uint32_t)n
+					     : rail->bulk.throttled_left;
+	rail->bulk.participants += p->took_in != rail->bulk.turn;
+	p->took_in = rail->bulk.turn;
+	rail->bulk.taken += len;
+	if (rail->bulk.taken < rail_window(rail))
 		return;
-	share_round(rail, rail->participants);
-	if (now > rail->turn_ns)
-		rail->turn_ns = now;
+	share_round(rail, rail->bulk.participants);
+	if (now > rail->bulk.turn_ns)
+		rail->bulk.turn_ns = now;
 }
 
 uint64_t rail_share_most(struct rail *rail, const struct rail_conn *p,
@@ -229,8 +233,8 @@ uint64_t rail_share_most(struct rail *rail, const struct rail_conn *p,
 		len = SHARE_PAGE;
 	if (!p->bulk_bytes || p->bulk_bytes + len <= part)
 		return len;
-	if (rail->wire && bytes < rail_window(rail))
-		__atomic_store_n(&rail->throttled, true, __ATOMIC_RELAXED);
+	if (rail->nic.wire && bytes < rail_window(rail))
+		__atomic_store_n(&rail->load.throttled, true, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -248,9 +252,9 @@ uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 void rail_share_small(struct rail *rail)
 {
 	/* the counts of the last accounting round are outdated */
-	if (!rail->throttled_left)
+	if (!rail->bulk.throttled_left)
 		share_round(rail, 0);
-	rail->throttled_left = SHARE_THROTTLE + SHARE_LATER;
+	rail->bulk.throttled_left = SHARE_THROTTLE + SHARE_LATER;
 }
 
 bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
@@ -262,7 +266,7 @@ bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
 
 static uint64_t share_rate(const struct rail *rail, uint64_t unknown)
 {
-	uint64_t rate = __atomic_load_n(&rail->rate_bps, __ATOMIC_RELAXED);
+	uint64_t rate = __atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 
 	return rate ? rate : unknown;
 }

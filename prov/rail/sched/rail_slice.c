@@ -180,7 +180,7 @@ static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 	if (max > room)
 		max = room;
 	slice_merge(s, next,
-		    max < rail->max_slice ? max : rail->max_slice);
+		    max < rail->caps.max_slice ? max : rail->caps.max_slice);
 }
 
 /* Accounts for the slice in the order of small and bulk requests. */
@@ -271,10 +271,10 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	uint64_t bytes = rail_window_held(lane->rail);
-	uint64_t most = lane->rail->window_max, now = 0;
+	uint64_t most = lane->rail->load.window_max, now = 0;
 	struct tei_rail_peer *peer, *tmp;
-	uint32_t room = lane->rail->tx_depth > lane->inflight
-				? lane->rail->tx_depth - lane->inflight
+	uint32_t room = lane->rail->caps.tx_depth > lane->inflight
+				? lane->rail->caps.tx_depth - lane->inflight
 				: 0;
 	struct rail_pick pick;
 	struct rail_slice *s;
@@ -282,7 +282,7 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 
 	if (room > RAIL_BUNDLE)
 		room = RAIL_BUNDLE;
-	if (__atomic_load_n(&lane->rail->link_down, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&lane->rail->link.down, __ATOMIC_RELAXED))
 		return 0;
 	rail_cache_favour(lane);
 	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,

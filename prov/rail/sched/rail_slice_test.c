@@ -65,7 +65,7 @@ static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
 	p->remotes = calloc(1, sizeof(*p->remotes));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p->remotes);
 	p->nremotes = 1;
-	p->remotes[0].addr = rig->rail->own;
+	p->remotes[0].addr = rig->rail->nic.own;
 	p->state = RAIL_PEER_READY;
 	CU_ASSERT_EQUAL_FATAL(rail_conn_table(p), 0);
 	k->base = SLICE_MIB;
@@ -108,15 +108,15 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 			      0);
 	rig->rail = rail_at(rig->plane.dp, 0);
 	rig->lane = &rig->rail->tx_lanes[0];
-	rig->rail->wire = rate != SLICE_LOCAL;
-	rig->rail->free_bps = rate;
-	rig->rail->rate_bps = rate;
+	rig->rail->nic.wire = rate != SLICE_LOCAL;
+	rig->rail->load.free_bps = rate;
+	rig->rail->load.rate_bps = rate;
 	/* 8 ms */
-	rig->rail->window = rate / 125;
-	if (rig->rail->window < 4 * SLICE_MIN)
-		rig->rail->window = 4 * SLICE_MIN;
-	if (rig->rail->window > rig->rail->window_max)
-		rig->rail->window = rig->rail->window_max;
+	rig->rail->load.window = rate / 125;
+	if (rig->rail->load.window < 4 * SLICE_MIN)
+		rig->rail->load.window = 4 * SLICE_MIN;
+	if (rig->rail->load.window > rig->rail->load.window_max)
+		rig->rail->load.window = rig->rail->load.window_max;
 	slice_lanes(rig, RAIL_LANE_CLOSED);	/* only the test cuts slices */
 	rail_sched_enter(rig->plane.dp);
 	for (i = 0; i < SLICE_PEERS; i++)
@@ -250,7 +250,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 		;
 	for (i = 0; i < n; i++)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
-	CU_ASSERT_EQUAL(rig->rail->bulk_bytes, 0);
+	CU_ASSERT_EQUAL(rig->rail->bulk.bytes, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->bulk_left, 0);
 	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
@@ -509,7 +509,7 @@ static double slice_share_own(uint32_t n)
 		slice_more(&rig, n, bulk);
 		slice_fill(&rig, 1, NULL);
 		if (k >= 500) {
-			bulk_bytes += rig.rail->bulk_bytes;
+			bulk_bytes += rig.rail->bulk.bytes;
 			bytes += rig.lane->inflight_bytes;
 		}
 		CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
@@ -590,7 +590,7 @@ static void test_stopped_target_leaves_room_for_small_task(void)
 	uint32_t i;
 
 	slice_begin(&rig, SLICE_SLOW);
-	rig.rail->tx_depth = SLICE_DEPTH;
+	rig.rail->caps.tx_depth = SLICE_DEPTH;
 	all[SLICE_MANY] = &bulk;
 	all[SLICE_MANY + 1] = &small;
 	slice_submit(&rig, 2, SLICE_BULK, &bulk);
@@ -599,7 +599,7 @@ static void test_stopped_target_leaves_room_for_small_task(void)
 	slice_fill(&rig, 1, NULL);
 	while (!small.ends && slice_serve(&rig, ~0u))
 		slice_fill(&rig, 1, NULL);
-	CU_ASSERT(rig.rail->throttled_left > 0);
+	CU_ASSERT(rig.rail->bulk.throttled_left > 0);
 	for (i = 0; i < SLICE_MANY; i++) {
 		all[i] = &many[i];
 		slice_submit(&rig, 0, 64, &many[i]);
@@ -687,7 +687,7 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 	slice_fill(&rig, 0, NULL);
 	all[0] = &small[0];
 	all[40] = &bulk;
-	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, SLICE_MIN);
+	CU_ASSERT_EQUAL(rig.rail->bulk.bytes, SLICE_MIN);
 	for (i = 1; i < 40; i++) {
 		all[i] = &small[i];
 		held = slice_held(&rig, 0);
@@ -696,10 +696,10 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 		CU_ASSERT_EQUAL(slice_held(&rig, 0), held + 64);
 	}
 	/* the bulk task gets its turn when it may be cut */
-	while (rig.rail->bulk_bytes == SLICE_MIN)
+	while (rig.rail->bulk.bytes == SLICE_MIN)
 		CU_ASSERT_FATAL(slice_serve(&rig, 1));
 	slice_fill(&rig, 0, NULL);
-	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, SLICE_MIN);
+	CU_ASSERT_EQUAL(rig.rail->bulk.bytes, SLICE_MIN);
 	slice_end(&rig, all, 41);
 }
 
@@ -735,7 +735,7 @@ static double slice_room_after(uint64_t after)
 		;
 	rail_sched_enter(rig.plane.dp);
 	if (!after)
-		rig.rail->throttled_left = 0;
+		rig.rail->bulk.throttled_left = 0;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk[0]);
 	slice_ahead(&rig, &small, 1);
@@ -794,9 +794,9 @@ static void test_part_of_bulk_request_is_not_small(void)
 	part.task.whole_length = SLICE_MIB;
 	CU_ASSERT_EQUAL_FATAL(tei_rail_submit(rig.plane.dp, &list, 1), 0);
 	slice_fill(&rig, 1, &ahead);
-	CU_ASSERT_EQUAL(rig.rail->throttled_left, 0);
+	CU_ASSERT_EQUAL(rig.rail->bulk.throttled_left, 0);
 	CU_ASSERT(slice_held(&rig, 1) > 2 * SLICE_MIN);
-	CU_ASSERT_EQUAL(rig.rail->bulk_bytes, slice_held(&rig, 1));
+	CU_ASSERT_EQUAL(rig.rail->bulk.bytes, slice_held(&rig, 1));
 	slice_end(&rig, all, 2);
 }
 
@@ -822,7 +822,7 @@ static void test_far_rail_is_unused_while_near_window_has_room(void)
 
 	slice_begin_two(&rig, SLICE_FAST, 0);
 	rail_sched_enter(rig.plane.dp);
-	rig.rail->throttled_left = 8192;
+	rig.rail->bulk.throttled_left = 8192;
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, 4 * SLICE_MIB, &bulk);
 	while (!bulk.ends) {
@@ -848,7 +848,7 @@ static void slice_counted(const struct slice_rig *rig, uint32_t peer)
 {
 	CU_ASSERT_EQUAL(slice_conn(rig, peer)->bulk_bytes,
 			slice_held(rig, peer));
-	CU_ASSERT_EQUAL(rig->rail->bulk_bytes, slice_held(rig, peer));
+	CU_ASSERT_EQUAL(rig->rail->bulk.bytes, slice_held(rig, peer));
 }
 
 static void test_refused_slice_is_not_counted_as_posted(void)
