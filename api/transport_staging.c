@@ -38,7 +38,7 @@ static void staging_renew_slot(struct engine *e, const struct engine_work *w)
 	tei_staging_slot_renew(e->staging, w->arg);
 }
 
-static bool staging_renew(void *arg, struct staging_remote_slot *slot)
+static bool staging_renew(void *arg, struct staging_slot *slot)
 {
 	static const struct engine_work_kind kind = {
 		.run = staging_renew_slot,

@@ -3,11 +3,13 @@
 SRCS += \
 	prov/staging/staging_ctx.c \
 	prov/staging/staging_grant.c \
+	prov/staging/staging_local.c \
 	prov/staging/staging_mem.c \
 	prov/staging/staging_pool.c \
+	prov/staging/staging_quarantine.c \
+	prov/staging/staging_region.c \
 	prov/staging/staging_remote.c \
 	prov/staging/staging_request.c \
-	prov/staging/staging_slot.c \
 	prov/staging/staging_step.c \
 	prov/staging/staging_task.c \
 	# EOL

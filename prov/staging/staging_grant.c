@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Remote bounce slots, the target: clients, their pieces, and the copies
- * between slots and GPUs. staging_remote_int.h has the rules, staging_slot.c
- * the memory.
+ * between slots and GPUs. staging_remote_int.h has the rules, staging_region.c
+ * and staging_quarantine.c the memory.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -20,7 +20,7 @@ static void grant_send(struct staging_remote *rs, struct staging_grant *p,
 	struct staging_client *b = p->client;
 
 	if (type == STAGING_READY)
-		m.at = (uintptr_t)p->slot->mem;
+		m.at = (uintptr_t)p->slot->slot.mem;
 	p->unsent =
 		!staging_remote_send(rs, b->peer, &b->prefer, &b->backoff, &m);
 }
@@ -39,7 +39,7 @@ static void grant_send_again(struct staging_remote *rs, struct staging_grant *p)
 
 static struct staging_region *grant_region(struct staging_remote *rs,
 					   uint64_t serial)
-	TEI_REQUIRES(rs->lock)
+	TEI_REQUIRES(rs->part.lock)
 {
 	uint32_t i;
 
@@ -58,10 +58,12 @@ static void grant_take_slot(struct staging_remote *rs, struct staging_grant *p,
 	p->slot = NULL;
 	/* in one step, because a free slot must not appear usable while its
 	 * must_renew is not set yet */
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	slot->grant = NULL;
-	slot->must_renew |= must_renew;
-	tei_mutex_unlock(&rs->lock);
+	slot->slot.used = false;
+	slot->slot.must_renew |= must_renew;
+	staging_pool_release(&rs->part, slot->slot.pool);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 /* Ends a piece and sends DONE, which is repeated for each message about it. */
@@ -81,36 +83,37 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 			const struct tei_err *err)
 {
 	struct staging_remote_slot *slot =
-		tei_container_of(op, struct staging_remote_slot, copy);
-	struct staging_remote *rs = slot->pool->remote;
+		tei_container_of(op, struct staging_remote_slot, slot.copy);
+	struct staging_remote *rs = staging_slot_remote(&slot->slot);
 
 	(void)err;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	slot->code = code;
-	slot->lost = code == TEI_ERR_TIMED_OUT;
-	tei_list_add_tail(&rs->copied, &slot->node);
-	staging_remote_notify(rs);
-	tei_mutex_unlock(&rs->lock);
+	slot->slot.lost = code == TEI_ERR_TIMED_OUT;
+	tei_list_add_tail(&rs->copied, &slot->slot.node);
+	staging_part_notify(&rs->part);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 /* Begins the copy of a piece, unless the GPU memory is being unregistered. */
 static void grant_copy(struct staging_remote *rs, struct staging_grant *p)
 {
 	struct staging_remote_slot *slot = p->slot;
-	uint64_t mem = (uintptr_t)slot->mem;
+	uint64_t mem = (uintptr_t)slot->slot.mem;
 	int ret = TEI_ERR_NOT_REGISTERED;
 
-	memset(&slot->copy, 0, sizeof(slot->copy));
-	slot->copy.dst = p->reads ? mem : p->gpu;
-	slot->copy.src = p->reads ? p->gpu : mem;
-	slot->copy.length = p->length;
-	slot->copy.done = slot_copied;
+	memset(&slot->slot.copy, 0, sizeof(slot->slot.copy));
+	slot->slot.copy.dst = p->reads ? mem : p->gpu;
+	slot->slot.copy.src = p->reads ? p->gpu : mem;
+	slot->slot.copy.length = p->length;
+	slot->slot.copy.done = slot_copied;
 	p->state = p->reads ? GRANT_FETCHING : GRANT_STORING;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	if (grant_region(rs, p->serial))
-		ret = tei_gpu_submit(staging_gpu(rs->staging), &slot->copy);
+		ret = tei_gpu_submit(staging_gpu(rs->part.staging),
+				     &slot->slot.copy);
 	slot->copying = !ret;
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	if (ret)
 		grant_end(rs, p, ret, false);
 }
@@ -121,9 +124,9 @@ void staging_grant_copied(struct staging_remote *rs,
 	struct staging_grant *p = slot->grant;
 	int code = slot->code;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	slot->copying = false;
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	if (code > 0)
 		code = TEI_ERR_CANCELED;
 	if (!p->reads || code || p->canceled) {
@@ -136,67 +139,54 @@ void staging_grant_copied(struct staging_remote *rs,
 
 /* --- grants --------------------------------------------------------------- */
 
-/* Returns a free slot, or NULL; *idle is the number of free slots. */
-static struct staging_remote_slot *
-grant_idle_slot(struct staging_remote *rs, struct staging_remote_pool *pool,
-		uint32_t *idle) TEI_REQUIRES(rs->lock)
-{
-	struct staging_remote_slot *slot, *found = NULL;
-	uint32_t i;
-
-	*idle = 0;
-	for (i = 0; i < STAGING_REMOTE_SLOTS; i++) {
-		slot = &pool->slot[i];
-		if (slot->grant || slot->must_renew || !slot->mem)
-			continue;
-		if (slot->lost &&
-		    !tei_gpu_mem_quiet(staging_gpu(rs->staging),
-				       (uintptr_t)slot->mem, TEI_STAGING_PIECE))
-			continue;
-		slot->lost = false;
-		found = slot;
-		++*idle;
-	}
-	return found;
-}
-
-static uint32_t client_slots(const struct staging_remote_pool *pool,
+static uint32_t client_slots(struct staging_pool *pool,
 			     const struct staging_client *client)
 {
+	struct staging_remote_slot *slot;
 	uint32_t i, n = 0;
 
-	for (i = 0; i < STAGING_REMOTE_SLOTS; i++)
-		n += pool->slot[i].grant &&
-		     pool->slot[i].grant->client == client;
+	for (i = 0; i < STAGING_REMOTE_SLOTS; i++) {
+		slot = staging_slot_at(pool, i);
+		n += slot->grant && slot->grant->client == client;
+	}
 	return n;
+}
+
+static void grant_give(struct staging_remote *rs, struct staging_grant *p,
+		       struct staging_slot *slot) TEI_REQUIRES(rs->part.lock)
+{
+	p->slot = tei_container_of(slot, struct staging_remote_slot, slot);
+	p->slot->grant = p;
+	slot->used = true;
+	staging_pool_hold(&rs->part, slot->pool);
 }
 
 /* Chooses the piece that gets the next slot, and assigns the slot. Returns NULL
  * if there is none. */
 static struct staging_grant *grant_pick(struct staging_remote *rs)
-	TEI_REQUIRES(rs->lock)
+	TEI_REQUIRES(rs->part.lock)
 {
 	struct staging_grant *p, *best = NULL;
-	struct staging_remote_slot *slot, *give = NULL;
+	struct staging_slot *slot, *give = NULL;
 	struct staging_region *r;
-	uint32_t idle, has, least = STAGING_REMOTE_SLOTS;
+	uint32_t idle, used, has, least = STAGING_REMOTE_SLOTS;
+	struct staging_pool *pool;
 
 	tei_list_foreach(p, &rs->waiting, struct staging_grant, node) {
 		r = grant_region(rs, p->serial);
-		if (!r || !rs->pool[r->place])
+		pool = r ? rs->part.pool[r->place] : NULL;
+		if (!pool)
 			continue;	/* client_check ends the piece */
-		slot = grant_idle_slot(rs, rs->pool[r->place], &idle);
-		has = client_slots(rs->pool[r->place], p->client);
+		slot = staging_slot_idle(&rs->part, pool, &idle, &used);
+		has = client_slots(pool, p->client);
 		if (!slot || has >= idle || has >= least)
 			continue;
 		least = has;
 		best = p;
 		give = slot;
 	}
-	if (best) {
-		best->slot = give;
-		give->grant = best;
-	}
+	if (best)
+		grant_give(rs, best, give);
 	return best;
 }
 
@@ -205,9 +195,9 @@ static void grant_slots(struct staging_remote *rs)
 	struct staging_grant *p;
 
 	while (!tei_list_empty(&rs->waiting)) {
-		tei_mutex_lock(&rs->lock);
+		tei_mutex_lock(&rs->part.lock);
 		p = grant_pick(rs);
-		tei_mutex_unlock(&rs->lock);
+		tei_mutex_unlock(&rs->part.lock);
 		if (!p)
 			return;
 		tei_list_del(&p->node);
@@ -254,7 +244,7 @@ static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
 	if (!m->length || m->length > TEI_STAGING_PIECE || m->at < m->base ||
 	    m->length > m->extent || m->at - m->base > m->extent - m->length)
 		return TEI_ERR_INVALID;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (i = 0; i < rs->nregions; i++) {
 		r = &rs->regions[i];
 		if (r->gone || m->base < r->base || m->extent > r->length ||
@@ -263,7 +253,7 @@ static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
 		*serial = r->serial;
 		ret = 0;
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return ret;
 }
 
@@ -348,16 +338,16 @@ void staging_grant_message(struct staging_remote *rs,
 static int grant_verdict(struct staging_remote *rs,
 			 const struct staging_grant *p, bool gone)
 {
-	uint64_t timeout = staging_timeout_ns(rs->staging);
+	uint64_t timeout = staging_timeout_ns(rs->part.staging);
 	bool there, leaving = false;
 
 	if (gone)
 		return TEI_ERR_ENDPOINT;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	there = grant_region(rs, p->serial) != NULL;
 	if (p->slot)
-		leaving = p->slot->pool->leaving;
-	tei_mutex_unlock(&rs->lock);
+		leaving = p->slot->slot.pool->leaving;
+	tei_mutex_unlock(&rs->part.lock);
 	/* after READY this is checked at GO, and a read may be completed */
 	if (p->state == GRANT_WAITING ? !there : leaving)
 		return TEI_ERR_NOT_REGISTERED;
@@ -400,54 +390,46 @@ static void client_free(struct staging_client *b)
 	free(b);
 }
 
-/* Has workers provide memory for the slots that need it, except in a pool that
- * is about to be freed. */
+/* Has a thread of the owner provide memory for a slot that needs it. */
+static void slot_renew(struct staging_remote *rs,
+		       struct staging_remote_slot *slot)
+	TEI_REQUIRES(rs->part.lock)
+{
+	struct tei_staging *s = rs->part.staging;
+
+	if (rs->now < slot->again_ns) {
+		staging_remote_due(rs, slot->again_ns);
+		return;
+	}
+	slot->renewing = s->ops->renew(s->arg, &slot->slot);
+	if (slot->renewing)
+		staging_pool_hold(&rs->part, slot->slot.pool);
+	staging_remote_due(rs, rs->now + STAGING_CHECK_NS);
+}
+
+/* Renews the slots that need it, except in a pool that is about to be freed. */
 static void slots_renew(struct staging_remote *rs)
 {
 	struct staging_remote_slot *slot;
+	struct staging_pool *pool;
 	uint32_t i, k;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
-		for (k = 0; rs->pool[i] && k < STAGING_REMOTE_SLOTS; k++) {
-			slot = &rs->pool[i]->slot[k];
-			if (!slot->must_renew || slot->renewing ||
-			    rs->pool[i]->leaving)
-				continue;
-			if (rs->now < slot->again_ns) {
-				staging_remote_due(rs, slot->again_ns);
-				continue;
-			}
-			slot->renewing =
-				rs->staging->ops->renew(rs->staging->arg, slot);
-			staging_remote_due(rs, rs->now + STAGING_CHECK_NS);
+		pool = rs->part.pool[i];
+		for (k = 0; pool && !pool->leaving && k < STAGING_REMOTE_SLOTS;
+		     k++) {
+			slot = staging_slot_at(pool, k);
+			if (slot->slot.must_renew && !slot->renewing)
+				slot_renew(rs, slot);
 		}
 	}
-	tei_mutex_unlock(&rs->lock);
-}
-
-/* Notifies pool_leave when the thread uses no slot of a pool any more. */
-static void pools_leaving(struct staging_remote *rs)
-{
-	struct staging_remote_pool *pool;
-	uint32_t i, k, used;
-
-	tei_mutex_lock(&rs->lock);
-	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
-		pool = rs->pool[i];
-		if (!pool || !pool->leaving || pool->empty)
-			continue;
-		for (k = 0, used = 0; k < STAGING_REMOTE_SLOTS; k++)
-			used += pool->slot[k].grant || pool->slot[k].renewing;
-		pool->empty = !used;
-		pthread_cond_broadcast(&rs->idle);
-	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 void staging_grant_poll(struct staging_remote *rs)
 {
-	uint64_t keep = 2 * staging_timeout_ns(rs->staging);
+	uint64_t keep = 2 * staging_timeout_ns(rs->part.staging);
 	struct staging_client *b, *tmp;
 	bool any, gone;
 
@@ -466,23 +448,24 @@ void staging_grant_poll(struct staging_remote *rs)
 	staging_unacked_check(rs);
 	slots_renew(rs);
 	grant_slots(rs);
-	pools_leaving(rs);
 }
 
 bool staging_grant_busy(struct staging_remote *rs)
 {
 	struct staging_remote_slot *slot;
+	struct staging_pool *pool;
 	bool busy = false;
 	uint32_t i, k;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
-		for (k = 0; rs->pool[i] && k < STAGING_REMOTE_SLOTS; k++) {
-			slot = &rs->pool[i]->slot[k];
+		pool = rs->part.pool[i];
+		for (k = 0; pool && k < STAGING_REMOTE_SLOTS; k++) {
+			slot = staging_slot_at(pool, k);
 			busy |= slot->copying;
 		}
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return busy;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: the pools of bounce buffers.
+ * GPU staging: the pools of bounce buffers of both parts, one per context of
+ * the driver, and what else the parts have in common.
  */
 #include "prov/staging/staging_int.h"
 
@@ -9,235 +10,274 @@
 
 #include "util/thread.h"
 
+/* --- slots --------------------------------------------------------------- */
+
+static size_t span_bytes(const struct staging_pool_kind *kind)
+{
+	return (size_t)kind->together * TEI_STAGING_PIECE;
+}
+
+int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
+		      struct tei_err *err)
+{
+	const struct staging_pool_kind *kind = slot->pool->part->kind;
+	struct tei_staging *s = slot->pool->part->staging;
+	size_t len = span_bytes(kind);
+	int ret = kind->prepare ? kind->prepare(slot, err) : 0;
+
+	if (!ret)
+		ret = staging_mem_open(s, gpu, len, kind->access, mem, err);
+	if (ret || !kind->carried)
+		return ret;
+	ret = s->ops->mem_add(s->arg, *mem, len);
+	if (!ret)
+		return 0;
+	tei_err_fail(err, ret, "staging", NULL, "%zu bytes for %s", len,
+		     kind->name);
+	staging_mem_close(s, *mem, 0);
+	munmap(*mem, len);
+	return ret;
+}
+
+int staging_slot_close(struct staging_slot *slot)
+{
+	const struct staging_pool_kind *kind = slot->pool->part->kind;
+	struct tei_staging *s = slot->pool->part->staging;
+	uint64_t wait = staging_timeout_ns(s);
+	int ret = 0;
+
+	if (kind->carried)
+		ret = s->ops->mem_remove(s->arg, slot->mem,
+					 tei_now_ns() + wait);
+	if (!ret)
+		ret = staging_mem_close(s, slot->mem, wait);
+	if (ret)
+		return ret;
+	if (kind->retire)
+		kind->retire(slot);
+	else
+		munmap(slot->mem, span_bytes(kind));
+	return 0;
+}
+
+struct staging_slot *staging_slot_idle(struct staging_part *part,
+				       struct staging_pool *pool,
+				       uint32_t *idle, uint32_t *used)
+{
+	struct tei_gpu *gpu = staging_gpu(part->staging);
+	struct staging_slot *slot, *found = NULL;
+	uint32_t i;
+
+	*idle = *used = 0;
+	for (i = 0; i < part->kind->slots; i++) {
+		slot = staging_slot_at(pool, i);
+		*used += slot->used;
+		if (slot->used || slot->must_renew || !slot->mem)
+			continue;
+		if (slot->lost && !tei_gpu_mem_quiet(gpu, (uintptr_t)slot->mem,
+						     TEI_STAGING_PIECE))
+			continue;
+		slot->lost = false;
+		found = slot;
+		++*idle;
+	}
+	return found;
+}
+
 /* --- one pool ------------------------------------------------------------ */
 
-/* Frees a pool. memory false: its memory is not unmapped, because the GPU or a
- * transport may still access it. */
-static void pool_free(struct staging_local_pool *pool, bool memory)
+static void pool_free(struct staging_pool *pool)
 {
-	if (memory)
-		munmap(pool->mem, STAGING_POOL_BYTES);
+	const struct staging_pool_kind *kind = pool->part->kind;
+	uint32_t i;
+
+	for (i = 0; kind->fini && i < kind->slots; i++)
+		kind->fini(staging_slot_at(pool, i));
 	free(pool);
 }
 
-static struct staging_local_pool *pool_new(struct staging_local *l, char *mem)
+/* Closes a pool without holds. Threads may still be in the callbacks of the
+ * last copies. */
+static void pool_close(struct staging_pool *pool)
 {
-	struct staging_local_pool *pool = calloc(1, sizeof(*pool));
+	const struct staging_pool_kind *kind = pool->part->kind;
+	struct staging_slot *slot;
 	uint32_t i;
+	int ret;
 
-	if (!pool)
-		return NULL;
-	pool->mem = mem;
-	tei_list_init(&pool->queue);
-	tei_list_init(&pool->aside);
-	for (i = 0; i < STAGING_SLOTS; i++) {
-		pool->slot[i].local = l;
-		pool->slot[i].piece.mem = mem + (size_t)i * TEI_STAGING_PIECE;
+	for (i = 0; i < kind->slots; i += kind->together) {
+		slot = staging_slot_at(pool, i);
+		ret = slot->mem ? staging_slot_close(slot) : 0;
+		if (ret)
+			TEI_WARN("staging", "%s: %zu bytes are not freed, because they are still in use: %s",
+				 kind->name, span_bytes(kind),
+				 tei_err_name(ret));
 	}
-	return pool;
+	pool_free(pool);
 }
 
-static int pool_open(struct staging_local *l, const void *gpu,
-		     struct staging_local_pool **out, struct tei_err *err)
+/* Opens the memory of the slots from the first one of a registration. */
+static int pool_open_span(struct staging_pool *pool, uint32_t first,
+			  const void *gpu, struct tei_err *err)
 {
-	struct tei_staging *s = l->staging;
+	struct staging_slot *slot = staging_slot_at(pool, first);
+	uint32_t i;
 	char *mem;
 	int ret;
 
-	ret = staging_mem_open(s, gpu, STAGING_POOL_BYTES, 0, &mem, err);
-	if (ret)
-		return ret;
-	ret = s->ops->mem_add(s->arg, mem, STAGING_POOL_BYTES);
-	if (ret) {
-		tei_err_fail(err, ret, "staging", NULL,
-			     "%zu bytes for the bounce buffers of GPU memory",
-			     STAGING_POOL_BYTES);
-		goto err_mem;
+	ret = staging_slot_open(slot, gpu, &mem, err);
+	for (i = 0; !ret && i < pool->part->kind->together; i++) {
+		slot = staging_slot_at(pool, first + i);
+		slot->mem = mem + (size_t)i * TEI_STAGING_PIECE;
 	}
-	*out = pool_new(l, mem);
-	if (*out)
-		return 0;
-	ret = tei_err_fail(err, TEI_ERR_MEMORY, "staging", NULL,
-			   "no memory for the bounce buffers of GPU memory");
-	s->ops->mem_remove(s->arg, mem, tei_now_ns());
-err_mem:
-	staging_mem_close(s, mem, 0);
-	munmap(mem, STAGING_POOL_BYTES);
 	return ret;
 }
 
-/* Closes a pool whose tasks have ended. Threads may still be in the callbacks
- * of those tasks. */
-static void pool_close(struct staging_local *l, struct staging_local_pool *pool)
+static int pool_open(struct staging_part *part, const void *gpu,
+		     struct staging_pool **out, struct tei_err *err)
 {
-	struct tei_staging *s = l->staging;
-	uint64_t wait = staging_timeout_ns(s);
-	int ret;
-
-	ret = s->ops->mem_remove(s->arg, pool->mem, tei_now_ns() + wait);
-	if (!ret)
-		ret = staging_mem_close(s, pool->mem, wait);
-	if (ret)
-		TEI_WARN("staging", "bounce buffers of GPU memory: %zu bytes are not freed, because they are still in use: %s",
-			 STAGING_POOL_BYTES, tei_err_name(ret));
-	pool_free(pool, !ret);
-}
-
-/* --- all of them --------------------------------------------------------- */
-
-static void local_free(struct staging_local *l) TEI_NO_TSA
-{
-	pthread_cond_destroy(&l->work);
-	pthread_cond_destroy(&l->idle);
-	tei_mutex_fini(&l->lock);
-	tei_mutex_fini(&l->admin);
-	free(l);
-}
-
-static struct staging_local *local_new(struct tei_staging *s) TEI_NO_TSA
-{
-	struct staging_local *l = calloc(1, sizeof(*l));
-
-	if (!l)
-		return NULL;
-	l->staging = s;
-	l->gpu = staging_gpu(s);
-	tei_mutex_init(&l->admin);
-	tei_mutex_init(&l->lock);
-	tei_cond_init(&l->work);
-	tei_cond_init(&l->idle);
-	tei_list_init(&l->live);
-	tei_list_init(&l->stopping);
-	tei_list_init(&l->ended);
-	if (!tei_thread_start(&l->thread, false, staging_task_main, l)) {
-		pthread_setname_np(l->thread, "tei-stage");
-		return l;
-	}
-	local_free(l);
-	return NULL;
-}
-
-/* Returns the part, created if necessary, or NULL. */
-static struct staging_local *local_get(struct tei_staging *s)
-{
-	struct staging_local *l;
-
-	tei_mutex_lock(&s->lock);
-	l = s->local;
-	if (!l) {
-		l = local_new(s);
-		if (l)
-			__atomic_store_n(&s->local, l, __ATOMIC_RELEASE);
-	}
-	tei_mutex_unlock(&s->lock);
-	return l;
-}
-
-static void local_set(struct staging_local *l, uint32_t place,
-		      struct staging_local_pool *pool)
-{
-	tei_mutex_lock(&l->lock);
-	l->pool[place] = pool;
-	tei_mutex_unlock(&l->lock);
-}
-
-/* Adds a user to the pool of a context. The GPU memory is held. */
-static int local_use(struct staging_local *l, const void *gpu, uint32_t place,
-		     struct tei_err *err)
-{
-	struct staging_local_pool *pool;
-	int ret = 0;
-
-	tei_mutex_lock(&l->admin);
-	pool = l->pool[place];
-	if (!pool) {
-		ret = pool_open(l, gpu, &pool, err);
-		if (!ret)
-			local_set(l, place, pool);
-	}
-	if (!ret)
-		pool->users++;
-	tei_mutex_unlock(&l->admin);
-	return ret;
-}
-
-int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
-			uint32_t *place, struct tei_err *err)
-{
-	struct staging_local *l = local_get(s);
-	uint32_t at;
-	int ret;
-
-	if (!l)
-		return tei_err_fail(
-			err, TEI_ERR_MEMORY, "staging", NULL,
-			"GPU memory: the staging thread cannot be started");
-	ret = tei_gpu_mem_hold(l->gpu, (uintptr_t)gpu, len, &at);
-	if (ret)
-		return tei_err_fail(err, ret, "staging", NULL,
-				    "%p: is being unregistered", gpu);
-	ret = local_use(l, gpu, at, err);
-	tei_gpu_mem_let_go(l->gpu, (uintptr_t)gpu);
-	if (!ret)
-		*place = at;
-	return ret;
-}
-
-void tei_staging_mem_drop(struct tei_staging *s, uint32_t place)
-{
-	struct staging_local *l = staging_local(s);
-	struct staging_local_pool *pool;
-
-	tei_mutex_lock(&l->admin);
-	pool = l->pool[place];
-	if (!--pool->users) {
-		/* tasks of GPU memory that was registered while the pool could
-		 * not be created may use it, too */
-		tei_mutex_lock(&l->lock);
-		pool->leaving = true;
-		while (pool->tasks)
-			tei_mutex_wait(&l->idle, &l->lock, TEI_NS_PER_SEC);
-		l->pool[place] = NULL;
-		tei_mutex_unlock(&l->lock);
-		pool_close(l, pool);
-	}
-	tei_mutex_unlock(&l->admin);
-}
-
-int tei_staging_mem_each(struct tei_staging *s,
-			 int (*add)(void *arg, void *mem, uint64_t len),
-			 void (*commit)(void *arg), void *arg) TEI_NO_TSA
-{
-	struct staging_local *l = staging_local(s);
+	const struct staging_pool_kind *kind = part->kind;
+	struct staging_pool *pool =
+		calloc(1, sizeof(*pool) + kind->slots * kind->slot_size);
+	struct staging_slot *slot;
 	uint32_t i;
 	int ret = 0;
 
-	if (l)
-		tei_mutex_lock(&l->admin);
-	for (i = 0; l && i < TEI_GPU_CONTEXTS && !ret; i++)
-		if (l->pool[i])
-			ret = add(arg, l->pool[i]->mem, STAGING_POOL_BYTES);
-	if (!ret)
-		commit(arg);
-	if (l)
-		tei_mutex_unlock(&l->admin);
+	if (!pool)
+		return tei_err_fail(err, TEI_ERR_MEMORY, "staging", NULL,
+				    "no memory for %s", kind->name);
+	pool->part = part;
+	tei_list_init(&pool->queue);
+	tei_list_init(&pool->aside);
+	for (i = 0; i < kind->slots; i++) {
+		slot = staging_slot_at(pool, i);
+		slot->pool = pool;
+	}
+	for (i = 0; i < kind->slots && !ret; i += kind->together)
+		ret = pool_open_span(pool, i, gpu, err);
+	if (ret)
+		pool_close(pool);
+	else
+		*out = pool;
 	return ret;
 }
 
-void staging_local_free(struct tei_staging *s)
+/* --- pools of a part ------------------------------------------------------ */
+
+int staging_pool_use(struct staging_part *part, const void *gpu, uint32_t place,
+		     struct tei_err *err)
 {
-	struct staging_local *l = staging_local(s);
+	struct staging_pool *pool = part->pool[place];
+	int ret;
+
+	if (!pool) {
+		ret = pool_open(part, gpu, &pool, err);
+		if (ret)
+			return ret;
+		tei_mutex_lock(&part->lock);
+		part->pool[place] = pool;
+		tei_mutex_unlock(&part->lock);
+	}
+	pool->users++;
+	return 0;
+}
+
+void staging_pool_leave(struct staging_part *part, uint32_t place)
+{
+	struct staging_pool *pool = part->pool[place];
+
+	if (--pool->users)
+		return;
+	tei_mutex_lock(&part->lock);
+	pool->leaving = true;
+	staging_part_notify(part);
+	while (pool->holds && !part->joined)
+		tei_mutex_wait(&part->idle, &part->lock, TEI_NS_PER_SEC);
+	part->pool[place] = NULL;
+	tei_mutex_unlock(&part->lock);
+	pool_close(pool);
+}
+
+void staging_pool_hold(struct staging_part *part, struct staging_pool *pool)
+{
+	(void)part;
+	pool->holds++;
+}
+
+void staging_pool_release(struct staging_part *part, struct staging_pool *pool)
+{
+	if (!--pool->holds)
+		pthread_cond_broadcast(&part->idle);
+}
+
+/* --- the part ------------------------------------------------------------ */
+
+static void part_free(struct staging_part *part) TEI_NO_TSA
+{
+	pthread_cond_destroy(&part->work);
+	pthread_cond_destroy(&part->idle);
+	tei_mutex_fini(&part->lock);
+	tei_mutex_fini(&part->admin);
+}
+
+bool staging_part_open(struct staging_part *part, struct tei_staging *s,
+		       const struct staging_pool_kind *kind,
+		       void *(*main)(void *arg), void *arg,
+		       const char *name) TEI_NO_TSA
+{
+	part->staging = s;
+	part->kind = kind;
+	tei_mutex_init(&part->admin);
+	tei_mutex_init(&part->lock);
+	tei_cond_init(&part->work);
+	tei_cond_init(&part->idle);
+	if (!tei_thread_start(&part->thread, false, main, arg)) {
+		pthread_setname_np(part->thread, name);
+		return true;
+	}
+	part_free(part);
+	return false;
+}
+
+void staging_part_join(struct staging_part *part)
+{
+	pthread_join(part->thread, NULL);
+	tei_mutex_lock(&part->lock);
+	part->joined = true;
+	pthread_cond_broadcast(&part->idle);
+	tei_mutex_unlock(&part->lock);
+}
+
+/* Unmaps the memory of a pool, except where the GPU may still access it. */
+static void pool_unmap(struct staging_pool *pool)
+{
+	const struct staging_pool_kind *kind = pool->part->kind;
+	struct staging_slot *slot = NULL;
 	uint32_t i, k;
+	char *mem;
 	bool lost;
 
-	if (!l)
-		return;
-	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
-		lost = false;
-		for (k = 0; l->pool[i] && k < STAGING_SLOTS; k++)
-			lost |= l->pool[i]->slot[k].lost;
-		if (l->pool[i])
-			pool_free(l->pool[i], !lost);
+	for (i = 0; i < kind->slots; i += kind->together) {
+		slot = staging_slot_at(pool, i);
+		mem = slot->mem;
+		for (k = 0, lost = false; k < kind->together; k++) {
+			slot = staging_slot_at(pool, i + k);
+			lost |= slot->lost;
+		}
+		if (mem && !lost)
+			munmap(mem, span_bytes(kind));
 	}
-	local_free(l);
+}
+
+void staging_part_fini(struct staging_part *part) TEI_NO_TSA
+{
+	uint32_t i;
+
+	for (i = 0; i < TEI_GPU_CONTEXTS; i++) {
+		if (!part->pool[i])
+			continue;
+		pool_unmap(part->pool[i]);
+		pool_free(part->pool[i]);
+	}
+	part_free(part);
 }

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "util/thread.h"
-
 #define STAGING_IDLE_NS (60 * TEI_NS_PER_SEC)
 
 /* --- messages ------------------------------------------------------------ */
@@ -65,7 +63,7 @@ static void remote_read(struct staging_remote *rs,
  * short. */
 static struct staging_sender *staging_sender(struct staging_remote *rs,
 					     const struct tei_rail_peer *peer)
-	TEI_REQUIRES(rs->lock)
+	TEI_REQUIRES(rs->part.lock)
 {
 	struct staging_sender *s;
 
@@ -89,15 +87,16 @@ void tei_staging_message(struct tei_staging *s,
 	bool taken = false;
 
 	if (rs) {
-		tei_mutex_lock(&rs->lock);
-		from = rs->closing ? NULL : staging_sender(rs, message->peer);
+		tei_mutex_lock(&rs->part.lock);
+		from = rs->part.closing ? NULL :
+					  staging_sender(rs, message->peer);
 		taken = from && from->n < STAGING_INBOX;
 		if (taken) {
 			from->n++;
 			tei_list_add_tail(&from->messages, &message->link);
-			staging_remote_notify(rs);
+			staging_part_notify(&rs->part);
 		}
-		tei_mutex_unlock(&rs->lock);
+		tei_mutex_unlock(&rs->part.lock);
 	}
 	if (!taken)
 		tei_rail_message_free(message);
@@ -105,24 +104,18 @@ void tei_staging_message(struct tei_staging *s,
 
 /* --- the thread ---------------------------------------------------------- */
 
-void staging_remote_notify(struct staging_remote *rs)
-{
-	rs->notified = true;
-	pthread_cond_signal(&rs->work);
-}
-
 /* Removes the first element of a list and returns it, or NULL. */
 static struct tei_list *remote_take(struct staging_remote *rs,
 				    struct tei_list *list)
 {
 	struct tei_list *first = NULL;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	if (!tei_list_empty(list)) {
 		first = list->next;
 		tei_list_del(first);
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return first;
 }
 
@@ -132,7 +125,7 @@ static struct tei_rail_message *remote_next(struct staging_remote *rs)
 	struct tei_rail_message *m = NULL;
 	struct staging_sender *s;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	if (!tei_list_empty(&rs->senders)) {
 		s = tei_list_first(&rs->senders, struct staging_sender, link);
 		m = tei_list_first(&s->messages, struct tei_rail_message, link);
@@ -143,7 +136,7 @@ static struct tei_rail_message *remote_next(struct staging_remote *rs)
 		else
 			free(s);
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return m;
 }
 
@@ -157,9 +150,9 @@ static void remote_messages(struct staging_remote *rs)
 		remote_read(rs, m);
 		tei_rail_message_free(m);
 	}
-	tei_mutex_lock(&rs->lock);
-	rs->notified |= !tei_list_empty(&rs->senders);
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
+	rs->part.notified |= !tei_list_empty(&rs->senders);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 /* Handles all events of an iteration: ends first, because they free slots. */
@@ -174,8 +167,8 @@ static void remote_round(struct staging_remote *rs)
 			rs, tei_container_of(n, struct staging_request, node));
 	while ((n = remote_take(rs, &rs->copied)))
 		staging_grant_copied(
-			rs,
-			tei_container_of(n, struct staging_remote_slot, node));
+			rs, tei_container_of(n, struct staging_remote_slot,
+					     slot.node));
 	remote_messages(rs);
 	while ((n = remote_take(rs, &rs->started)))
 		staging_request_started(
@@ -196,13 +189,13 @@ static void *remote_main(void *arg)
 
 	while (on) {
 		remote_round(rs);
-		tei_mutex_lock(&rs->lock);
-		if (!rs->notified)
-			tei_mutex_wait(&rs->work, &rs->lock,
+		tei_mutex_lock(&rs->part.lock);
+		if (!rs->part.notified)
+			tei_mutex_wait(&rs->part.work, &rs->part.lock,
 				       tei_ns_left(rs->due));
-		rs->notified = false;
-		on = !rs->closing || !tei_list_empty(&rs->live);
-		tei_mutex_unlock(&rs->lock);
+		rs->part.notified = false;
+		on = !rs->part.closing || !tei_list_empty(&rs->live);
+		tei_mutex_unlock(&rs->part.lock);
 		on = on || staging_grant_busy(rs);
 	}
 	return NULL;
@@ -210,27 +203,23 @@ static void *remote_main(void *arg)
 
 /* --- creation and end ----------------------------------------------------- */
 
-static void remote_release(struct staging_remote *rs) TEI_NO_TSA
-{
-	pthread_cond_destroy(&rs->work);
-	pthread_cond_destroy(&rs->idle);
-	tei_mutex_fini(&rs->lock);
-	tei_mutex_fini(&rs->admin);
-	free(rs->regions);
-	free(rs);
-}
+static const struct staging_pool_kind remote_kind = {
+	.name = "remote bounce slots",
+	.slots = STAGING_REMOTE_SLOTS,
+	.together = 1,
+	.slot_size = sizeof(struct staging_remote_slot),
+	.access = TEI_RAIL_REMOTE,
+	.prepare = staging_quarantine_prepare,
+	.retire = staging_quarantine_retire,
+	.fini = staging_quarantine_fini,
+};
 
-static struct staging_remote *remote_new(struct tei_staging *s) TEI_NO_TSA
+static struct staging_remote *remote_new(struct tei_staging *s)
 {
 	struct staging_remote *rs = calloc(1, sizeof(*rs));
 
 	if (!rs)
 		return NULL;
-	rs->staging = s;
-	tei_mutex_init(&rs->admin);
-	tei_mutex_init(&rs->lock);
-	tei_cond_init(&rs->work);
-	tei_cond_init(&rs->idle);
 	tei_list_init(&rs->senders);
 	tei_list_init(&rs->live);
 	tei_list_init(&rs->started);
@@ -241,11 +230,10 @@ static struct staging_remote *remote_new(struct tei_staging *s) TEI_NO_TSA
 	tei_list_init(&rs->targets);
 	tei_list_init(&rs->clients);
 	tei_list_init(&rs->waiting);
-	if (!tei_thread_start(&rs->thread, false, remote_main, rs)) {
-		pthread_setname_np(rs->thread, "tei-remote");
+	if (staging_part_open(&rs->part, s, &remote_kind, remote_main, rs,
+			      "tei-remote"))
 		return rs;
-	}
-	remote_release(rs);
+	free(rs);
 	return NULL;
 }
 
@@ -284,16 +272,16 @@ void staging_remote_close(struct tei_staging *s)
 
 	if (!rs)
 		return;
-	tei_mutex_lock(&rs->lock);
-	rs->closing = true;
+	tei_mutex_lock(&rs->part.lock);
+	rs->part.closing = true;
 	tei_list_foreach(task, &rs->live, struct tei_staging_remote_task,
 			 live) {
 		tei_list_del(&task->stop);
 		tei_list_add_tail(&rs->stopping, &task->stop);
 	}
-	staging_remote_notify(rs);
-	tei_mutex_unlock(&rs->lock);
-	pthread_join(rs->thread, NULL);
+	staging_part_notify(&rs->part);
+	tei_mutex_unlock(&rs->part.lock);
+	staging_part_join(&rs->part);
 	while ((m = remote_next(rs)))
 		tei_rail_message_free(m);
 	staging_request_forget(rs);
@@ -306,6 +294,7 @@ void staging_remote_free(struct tei_staging *s)
 
 	if (!rs)
 		return;
-	staging_slots_free(rs);
-	remote_release(rs);
+	staging_part_fini(&rs->part);
+	free(rs->regions);
+	free(rs);
 }

@@ -123,7 +123,7 @@ struct staging_request {
 
 	struct tei_rail_task rail;	/* the data plane's while MOVING */
 
-	/* remote->lock */
+	/* part.lock */
 	struct tei_list node;		/* in remote->moved */
 	enum tei_rail_end end;
 	bool silent;
@@ -202,40 +202,23 @@ struct staging_unacked {
 
 /* A remote bounce slot. */
 struct staging_remote_slot {
-	struct staging_remote_pool *pool; /* constant */
+	struct staging_slot slot;
 	struct staging_grant *grant;	/* the thread's, which changes it with
-					 * remote->lock held; NULL: free */
-	struct tei_gpu_op copy;		/* the GPU module's during the copy */
+					 * part.lock held; NULL: free */
 
-	/* remote->lock */
-	char *mem;			/* TEI_STAGING_PIECE bytes; NULL (and
-					 * must_renew): memory was not available
-					 * yet */
-	struct staging_quarantine *record; /* for mem when it is quarantined;
-					    * the worker's while renewing */
-	bool must_renew;		/* needs other memory */
+	/* part.lock */
+	struct staging_quarantine *record; /* for the memory when it is
+					    * quarantined; the owner's thread's
+					    * while renewing */
 	uint64_t again_ns, pause_ns;	/* next try, after a failure */
 	struct staging_unacked unacked;
-	bool renewing;			/* a worker provides the memory */
+	bool renewing;			/* a thread of the owner provides the
+					 * memory */
 	bool copying;
-	bool lost;			/* the GPU may still access it */
-	struct tei_list node;		/* in remote->copied */
 	int code;			/* result of the copy */
 };
 
-/* The slots of one context of the driver. */
-struct staging_remote_pool {
-	struct staging_remote *remote;	/* constant */
-	uint32_t users;			/* remote->admin: regions */
-
-	/* remote->lock */
-	bool leaving;			/* grants no slots */
-	bool empty;			/* leaving, and the thread uses no
-					 * slot */
-	struct staging_remote_slot slot[STAGING_REMOTE_SLOTS];
-};
-
-/* GPU memory for which slots are granted; remote->lock. */
+/* GPU memory for which slots are granted; part.lock. */
 struct staging_region {
 	uint64_t serial;
 	uint64_t base, length;
@@ -252,7 +235,7 @@ struct staging_quarantine {
 };
 
 /* A peer with unread messages. Created with the first message, freed with the
- * last one. remote->lock. */
+ * last one. part.lock. */
 struct staging_sender {
 	struct tei_list link;		/* remote->senders */
 	const struct tei_rail_peer *peer; /* referenced by the messages */
@@ -263,16 +246,9 @@ struct staging_sender {
 /* Created with the first segment or registration that needs it, freed with the
  * context. */
 struct staging_remote {
-	/* constant */
-	struct tei_staging *staging;
-	pthread_t thread;
+	struct staging_part part;
 
-	struct tei_mutex admin;		/* pools are created and freed; taken
-					 * before lock */
-	struct tei_mutex lock;		/* guards the members below */
-	pthread_cond_t work;		/* wakes the thread */
-	pthread_cond_t idle;		/* a task has ended, a pool is empty */
-	bool notified;			/* the thread has been notified */
+	/* part.lock */
 	struct tei_list senders;	/* staging_sender.link, in turn */
 	struct tei_list live;		/* tei_staging_remote_task.live */
 	uint32_t ending;		/* tasks removed from live whose end is
@@ -280,8 +256,7 @@ struct staging_remote {
 	struct tei_list started;	/* .started */
 	struct tei_list stopping;	/* .stop */
 	struct tei_list moved;		/* staging_request.node */
-	struct tei_list copied;		/* staging_remote_slot.node */
-	struct staging_remote_pool *pool[TEI_GPU_CONTEXTS];
+	struct tei_list copied;		/* staging_slot.node */
 	struct staging_region *regions;
 	uint32_t nregions;
 	uint64_t serial;		/* of the last region */
@@ -289,7 +264,6 @@ struct staging_remote {
 					 * thread */
 	uint32_t nunacked;		/* unacknowledged grants of slots and
 					 * quarantined memory */
-	bool closing;
 
 	/* thread "tei-remote" */
 	struct tei_list targets;	/* staging_target.link */
@@ -304,6 +278,13 @@ static inline struct staging_remote *staging_remote(struct tei_staging *s)
 	return __atomic_load_n(&s->remote, __ATOMIC_ACQUIRE);
 }
 
+/* Returns the part that a slot belongs to. */
+static inline struct staging_remote *staging_slot_remote(
+	const struct staging_slot *slot)
+{
+	return tei_container_of(slot->pool->part, struct staging_remote, part);
+}
+
 static inline void staging_remote_due(struct staging_remote *rs, uint64_t when)
 {
 	if (when < rs->due)
@@ -313,8 +294,6 @@ static inline void staging_remote_due(struct staging_remote *rs, uint64_t when)
 /* --- staging_remote.c ---------------------------------------------------- */
 /* Returns the part, created if necessary, or NULL. */
 struct staging_remote *staging_remote_get(struct tei_staging *s);
-/* Notifies the thread. */
-void staging_remote_notify(struct staging_remote *rs) TEI_REQUIRES(rs->lock);
 /* Sends a message. Returns the result of tei_rail_send. Any thread. */
 int staging_remote_post(struct tei_rail_peer *peer, uint32_t *prefer,
 			const struct staging_msg *m);
@@ -365,7 +344,7 @@ bool staging_grant_busy(struct staging_remote *rs);
 void staging_grant_forget(struct staging_remote *rs);
 void staging_request_forget(struct staging_remote *rs);
 
-/* --- staging_slot.c ------------------------------------------------------ */
+/* --- staging_quarantine.c ------------------------------------------------ */
 /* Records an unacknowledged grant of a slot. Thread, no lock held. */
 void staging_unacked_set(struct staging_remote *rs,
 			 struct staging_remote_slot *slot,
@@ -381,7 +360,9 @@ bool staging_unacked_any(struct staging_remote *rs,
 			 const struct tei_rail_peer *peer);
 /* Ends all of them; the data plane is being closed. */
 void staging_unacked_forget(struct staging_remote *rs);
-/* Frees all pools, after the thread has ended. */
-void staging_slots_free(struct staging_remote *rs);
+/* Functions of staging_pool_kind. */
+int staging_quarantine_prepare(struct staging_slot *slot, struct tei_err *err);
+void staging_quarantine_retire(struct staging_slot *slot);
+void staging_quarantine_fini(struct staging_slot *slot);
 
 #endif /* TEI_PROV_STAGING_REMOTE_INT_H */

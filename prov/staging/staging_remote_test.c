@@ -195,11 +195,11 @@ static uint32_t rig_slots(const struct remote_rig *r,
 	struct staging_remote *rs = rig_remote(r->target);
 	uint32_t i, k, n = 0;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
-		for (k = 0; rs->pool[i] && k < STAGING_REMOTE_SLOTS; k++)
-			n += is(&rs->pool[i]->slot[k]);
-	tei_mutex_unlock(&rs->lock);
+		for (k = 0; rs->part.pool[i] && k < STAGING_REMOTE_SLOTS; k++)
+			n += is(staging_slot_at(rs->part.pool[i], k));
+	tei_mutex_unlock(&rs->part.lock);
 	return n;
 }
 
@@ -210,12 +210,12 @@ static bool slot_granted(const struct staging_remote_slot *slot)
 
 static bool slot_ready(const struct staging_remote_slot *slot)
 {
-	return slot->mem && !slot->must_renew;
+	return slot->slot.mem && !slot->slot.must_renew;
 }
 
 static bool slot_without_memory(const struct staging_remote_slot *slot)
 {
-	return !slot->mem;
+	return !slot->slot.mem;
 }
 
 static uint32_t rig_quarantined(const struct remote_rig *r)
@@ -224,10 +224,10 @@ static uint32_t rig_quarantined(const struct remote_rig *r)
 	struct tei_list *g;
 	uint32_t n = 0;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (g = rs->quarantine.next; g != &rs->quarantine; g = g->next)
 		n++;
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return n;
 }
 
@@ -393,12 +393,12 @@ static void test_flooding_peer_leaves_room_for_others(void)
 {
 	struct remote_rig r = rig_open("10");
 	struct tei_rail_peer *other;
-	struct staging_remote rs = { .notified = false };
+	struct staging_remote rs = { .part = { .notified = false } };
 	struct tei_staging s = { .remote = &rs };
 	uint32_t i;
 
-	tei_mutex_init(&rs.lock);
-	tei_cond_init(&rs.work);
+	tei_mutex_init(&rs.part.lock);
+	tei_cond_init(&rs.part.work);
 	tei_list_init(&rs.senders);
 	other = rig_peer(r.user, r.seg);
 	for (i = 0; i < 100 * STAGING_INBOX; i++)
@@ -407,8 +407,8 @@ static void test_flooding_peer_leaves_room_for_others(void)
 	CU_ASSERT_EQUAL(unread_messages(&rs, other), 1);
 	CU_ASSERT_EQUAL(unread_messages(&rs, r.peer), STAGING_INBOX);
 	CU_ASSERT(tei_list_empty(&rs.senders));
-	pthread_cond_destroy(&rs.work);
-	tei_mutex_fini(&rs.lock);
+	pthread_cond_destroy(&rs.part.work);
+	tei_mutex_fini(&rs.part.lock);
 	rig_close(&r);
 }
 
@@ -422,13 +422,13 @@ static void test_transfers_continue_while_peer_floods(void)
 	uint32_t i;
 
 	CU_ASSERT(rig_hold_slots(&r, 1));
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	for (i = 0; i < STAGING_REMOTE_SLOTS; i++) {
-		slot = &rs->pool[0]->slot[i];
+		slot = staging_slot_at(rs->part.pool[0], i);
 		if (slot->grant)
 			f.from = slot->grant->client->peer;
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	CU_ASSERT_FATAL(f.from != NULL);
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, flood_main, &f));
 	CU_ASSERT(rig_transfer(&r, OPCODE_WRITE, REMOTE_TEST_SIZE));
@@ -445,10 +445,10 @@ static void rig_silence_target(const struct remote_rig *r)
 {
 	struct staging_remote *rs = rig_remote(r->target);
 
-	tei_mutex_lock(&rs->lock);
-	rs->closing = true;
-	staging_remote_notify(rs);
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
+	rs->part.closing = true;
+	staging_part_notify(&rs->part);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 #define REMOTE_TIMEOUT_S	"4"	/* MC_SLICE_TIMEOUT of the test */
@@ -572,9 +572,7 @@ static void test_repeated_request_after_silence_is_not_granted(void)
 static void test_done_before_ready_is_answered_by_free(void)
 {
 	struct remote_rig r = rig_open("1");
-	struct staging_remote rs = {
-		.staging = r.hand->staging
-	};
+	struct staging_remote rs = { .part.staging = r.hand->staging };
 	/* the second piece keeps the task from ending */
 	struct tei_staging_remote_task task = { .peer = r.peer, .read = true,
 				      .length = 2, .running = 2 };

@@ -96,22 +96,22 @@ static void remote_task_try_end(struct staging_remote *rs,
 
 	if (task->running || task->queued)
 		return;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	task->ended = true;
 	tei_list_del(&task->live);
 	tei_list_del(&task->started);
 	tei_list_del(&task->stop);
 	rs->ending++;
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	task->err = NULL;
 	if (task->moved == task->length && status != TEI_RAIL_END_UNFENCED)
 		status = TEI_RAIL_END_COMPLETED; /* before the cancellation */
 	task->done(task, status, status ? err : NULL); /* it owns task again */
 	free(err);
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	rs->ending--;
-	pthread_cond_broadcast(&rs->idle);
-	tei_mutex_unlock(&rs->lock);
+	pthread_cond_broadcast(&rs->part.idle);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 /* Ends the rail task of a piece: at once if the deadline has ended the task,
@@ -125,9 +125,9 @@ static void request_cancel_rail(struct staging_remote *rs,
 		return;
 	p->stopped = true;
 	if (p->task->by_deadline)
-		tei_rail_expire(staging_rails(rs->staging), &rail, 1);
+		tei_rail_expire(staging_rails(rs->part.staging), &rail, 1);
 	else
-		tei_rail_cancel(staging_rails(rs->staging), &rail, 1);
+		tei_rail_cancel(staging_rails(rs->part.staging), &rail, 1);
 }
 
 /* Stops beginning pieces of a task, drops those that wait for a slot and
@@ -193,7 +193,7 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 		tei_container_of(task, struct staging_request, rail);
 	struct staging_remote *rs = p->remote;
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	p->end = end;
 	p->silent = task->silent;
 	if (end != TEI_RAIL_END_COMPLETED && err)
@@ -201,8 +201,8 @@ static void request_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 	else
 		memset(&p->err, 0, sizeof(p->err));
 	tei_list_add_tail(&rs->moved, &p->node);
-	staging_remote_notify(rs);
-	tei_mutex_unlock(&rs->lock);
+	staging_part_notify(&rs->part);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 /* Moves the bytes of a piece; slot is the address that the target has
@@ -226,7 +226,7 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	p->done_early = false;
 	p->unfenced = false;
 	request_enter(rs, p, REQUEST_MOVING);
-	ret = tei_rail_submit(staging_rails(rs->staging), &rail, 1);
+	ret = tei_rail_submit(staging_rails(rs->part.staging), &rail, 1);
 	if (!ret)
 		return;			/* request_rail_done will end it */
 	request_detach(p);
@@ -282,7 +282,7 @@ static void target_progressed(struct staging_remote *rs,
 static void target_purge(struct staging_remote *rs,
 			 struct staging_target *target)
 {
-	uint64_t timeout = staging_timeout_ns(rs->staging);
+	uint64_t timeout = staging_timeout_ns(rs->part.staging);
 	struct tei_staging_remote_task *task, *tmp;
 
 	tei_list_foreach_safe(task, tmp, &target->queue,
@@ -527,8 +527,8 @@ static bool request_check(struct staging_remote *rs, struct staging_request *p,
 			  uint64_t timeout)
 {
 	uint64_t received = p->target->received_ns;
-	uint64_t fence =
-		rs->staging->settings->failure.fence_ms * TEI_NS_PER_MS;
+	const struct tei_settings *set = rs->part.staging->settings;
+	uint64_t fence = set->failure.fence_ms * TEI_NS_PER_MS;
 	bool copying = p->state == REQUEST_COPYING;
 	const char *text =
 		"the target granted no bounce slot for MC_SLICE_TIMEOUT";
@@ -588,7 +588,7 @@ static void target_gone(struct staging_remote *rs, struct staging_target *t)
 
 static void target_check(struct staging_remote *rs, struct staging_target *t)
 {
-	uint64_t timeout = staging_timeout_ns(rs->staging);
+	uint64_t timeout = staging_timeout_ns(rs->part.staging);
 	struct staging_request *p;
 	bool silent = false;
 	uint32_t i;
@@ -646,14 +646,14 @@ int tei_staging_remote_start(struct tei_staging *s,
 	bool taken;
 
 	tei_list_init(&task->stop);
-	tei_mutex_lock(&rs->lock);
-	taken = !rs->closing;
+	tei_mutex_lock(&rs->part.lock);
+	taken = !rs->part.closing;
 	if (taken) {
 		tei_list_add_tail(&rs->live, &task->live);
 		tei_list_add_tail(&rs->started, &task->started);
-		staging_remote_notify(rs);
+		staging_part_notify(&rs->part);
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return taken ? 0 : TEI_ERR_CONTEXT;
 }
 
@@ -663,20 +663,20 @@ void tei_staging_remote_cancel(struct tei_staging *s,
 {
 	struct staging_remote *rs = staging_remote(s);
 
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	if (!task->ended && !task->stop_status) {
 		task->stop_status =
 			deadline ? TEI_RAIL_END_FAILED : TEI_RAIL_END_CANCELED;
 		task->expired = deadline;
 		tei_list_del(&task->stop);
 		tei_list_add_tail(&rs->stopping, &task->stop);
-		staging_remote_notify(rs);
+		staging_part_notify(&rs->part);
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 }
 
 static bool remote_drained(const struct staging_remote *rs)
-	TEI_REQUIRES(rs->lock)
+	TEI_REQUIRES(rs->part.lock)
 {
 	return tei_list_empty(&rs->live) && !rs->ending;
 }
@@ -688,14 +688,15 @@ bool tei_staging_remote_drain(struct tei_staging *s, uint64_t until_ns)
 
 	if (!rs)
 		return true;
-	tei_mutex_lock(&rs->lock);
+	tei_mutex_lock(&rs->part.lock);
 	while (!(none = remote_drained(rs)) && tei_now_ns() < until_ns) {
-		tei_mutex_unlock(&rs->lock);
+		tei_mutex_unlock(&rs->part.lock);
 		tei_rail_progress(staging_rails(s));
-		tei_mutex_lock(&rs->lock);
+		tei_mutex_lock(&rs->part.lock);
 		if (!remote_drained(rs))
-			tei_mutex_wait(&rs->idle, &rs->lock, TEI_NS_PER_MS);
+			tei_mutex_wait(&rs->part.idle, &rs->part.lock,
+				       TEI_NS_PER_MS);
 	}
-	tei_mutex_unlock(&rs->lock);
+	tei_mutex_unlock(&rs->part.lock);
 	return none;
 }

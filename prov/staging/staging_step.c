@@ -8,37 +8,43 @@
 #include <stdio.h>
 #include <string.h>
 
+static struct staging_local *slot_local(const struct staging_local_slot *slot)
+{
+	return tei_container_of(slot->slot.pool->part, struct staging_local,
+				part);
+}
+
 /* --- steps --------------------------------------------------------------- */
 
 static void slot_ended(struct staging_local *l, struct staging_local_slot *slot,
 		       enum tei_rail_end status, const struct tei_err *err)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	slot->end = status;
 	if (status && err)
 		slot->err = *err;
 	else if (status)
 		staging_err(&slot->err, TEI_ERR_CONTEXT, "the transfer failed");
-	tei_list_add_tail(&l->ended, &slot->node);
-	pthread_cond_signal(&l->work);
+	tei_list_add_tail(&l->ended, &slot->slot.node);
+	staging_part_notify(&l->part);
 }
 
 /* Reports the end of a step: the thread owns the slot again. */
 static void slot_note(struct staging_local_slot *slot, enum tei_rail_end status,
 		      const struct tei_err *err)
 {
-	struct staging_local *l = slot->local;
+	struct staging_local *l = slot_local(slot);
 
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	slot_ended(l, slot, status, err);
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 }
 
 static void slot_copied(struct tei_gpu_op *op, int code,
 			const struct tei_err *err)
 {
 	struct staging_local_slot *slot =
-		tei_container_of(op, struct staging_local_slot, copy);
+		tei_container_of(op, struct staging_local_slot, slot.copy);
 	enum tei_rail_end status = TEI_RAIL_END_FAILED;
 
 	if (!code)
@@ -46,8 +52,8 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	else if (code == TEI_GPU_CANCELLED)
 		status = TEI_RAIL_END_CANCELED;
 	else if (code == TEI_ERR_TIMED_OUT)
-		slot->lost = true;	/* a write has sent nothing */
-	if (slot->lost && slot->piece.task->read)
+		slot->slot.lost = true;	/* a write has sent nothing */
+	if (slot->slot.lost && slot->piece.task->read)
 		status = TEI_RAIL_END_UNFENCED;
 	slot_note(slot, status, err);
 }
@@ -70,13 +76,13 @@ static int slot_copy(struct staging_local_slot *slot)
 		 mem = (uintptr_t)slot->piece.mem;
 	bool read = task->read;
 
-	memset(&slot->copy, 0, sizeof(slot->copy));
-	slot->copy.dst = read ? gpu : mem;
-	slot->copy.src = read ? mem : gpu;
-	slot->copy.length = slot->piece.length;
-	slot->copy.held = true;
-	slot->copy.done = slot_copied;
-	return tei_gpu_submit(slot->local->gpu, &slot->copy);
+	memset(&slot->slot.copy, 0, sizeof(slot->slot.copy));
+	slot->slot.copy.dst = read ? gpu : mem;
+	slot->slot.copy.src = read ? mem : gpu;
+	slot->slot.copy.length = slot->piece.length;
+	slot->slot.copy.held = true;
+	slot->slot.copy.done = slot_copied;
+	return tei_gpu_submit(slot_local(slot)->gpu, &slot->slot.copy);
 }
 
 /* Begins a step. The GPU module or the carrier owns the slot until the step has
@@ -88,12 +94,13 @@ static int slot_start(struct staging_local_slot *slot, enum staging_step step)
 	if (step == STAGING_COPY)
 		return slot_copy(slot);
 	memset(&piece->op, 0, sizeof(piece->op));
-	return piece->task->carrier->start(slot->local->staging, piece);
+	return piece->task->carrier->start(slot_local(slot)->part.staging,
+					   piece);
 }
 
 void staging_step_begin(struct staging_local *l,
 			struct staging_local_slot *slot, enum staging_step step)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	struct tei_err err;
 	int ret;
@@ -101,9 +108,9 @@ void staging_step_begin(struct staging_local *l,
 	slot->step = step;
 	slot->stopped = false;
 	slot->silent = false;
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 	ret = slot_start(slot, step);
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	if (!ret)
 		return;
 	slot->stopped = true;		/* no transport has it */
@@ -119,21 +126,22 @@ void staging_step_cancel(struct staging_local *l, struct tei_staging_task *task)
 	size_t n = 0, i;
 
 	for (i = 0; i < STAGING_SLOTS; i++) {
-		slot = &task->pool->slot[i];
+		slot = staging_slot_at(task->pool, i);
 		if (slot->piece.task != task || slot->stopped)
 			continue;
 		slot->stopped = true;
 		list[n++] = slot;
 	}
 	/* only this thread reassigns slots, so they are unchanged meanwhile */
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 	for (i = 0; i < n; i++) {
 		if (list[i]->step == STAGING_COPY)
-			tei_gpu_cancel(l->gpu, &list[i]->copy);
+			tei_gpu_cancel(l->gpu, &list[i]->slot.copy);
 		else if (carrier->cancel)
-			carrier->cancel(l->staging, &list[i]->piece, deadline);
+			carrier->cancel(l->part.staging, &list[i]->piece,
+					deadline);
 	}
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 }
 
 /* --- the carrier of rails ------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * GPU staging: tasks, their pieces and the thread. tei_staging.h has the rules,
- * staging_step.c the steps of a piece, staging_pool.c the memory.
+ * staging_step.c the steps of a piece, staging_pool.c the slots.
  *
  * A step ends once: by the callback of its transport, or because its submission
  * was refused. The slot then goes into local->ended. A task that must end early
@@ -18,7 +18,7 @@
 /* Stops beginning pieces of a task; the thread ends those in progress. */
 static void task_fail(struct staging_local *l, struct tei_staging_task *task,
 		      enum tei_rail_end status, const struct tei_err *err)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	/* UNFENCED takes precedence, because bytes may still land */
 	if (!task->status || (status == TEI_RAIL_END_UNFENCED &&
@@ -34,13 +34,13 @@ static void task_fail(struct staging_local *l, struct tei_staging_task *task,
 	task->queued = false;
 	tei_list_del(&task->stop);
 	tei_list_add_tail(&l->stopping, &task->stop);
-	pthread_cond_signal(&l->work);
+	staging_part_notify(&l->part);
 }
 
 /* Ends a task that has no slot and is not queued, and returns true; the lock is
  * dropped meanwhile. */
 static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	const struct tei_staging_carrier *carrier = task->carrier;
 	enum tei_rail_end end = task->status;
@@ -53,10 +53,10 @@ static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
 	task->err = NULL;
 	tei_list_del(&task->stop);
 	tei_list_del(&task->live);
-	task->pool->tasks--;
+	staging_pool_release(&l->part, task->pool);
 	l->ending = carrier;
-	pthread_cond_broadcast(&l->idle);
-	tei_mutex_unlock(&l->lock);
+	pthread_cond_broadcast(&l->part.idle);
+	tei_mutex_unlock(&l->part.lock);
 	if (task->moved == task->length && end != TEI_RAIL_END_UNFENCED)
 		end = TEI_RAIL_END_COMPLETED; /* before it was cancelled */
 	carrier->drop(task, end);
@@ -66,18 +66,19 @@ static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
 	/* after the end, so that a call that unregisters the memory finds no
 	 * unfinished task */
 	tei_gpu_mem_let_go(l->gpu, gpu);
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	l->ending = NULL;
-	pthread_cond_broadcast(&l->idle);
+	pthread_cond_broadcast(&l->part.idle);
 	return true;
 }
 
 /* Returns true if the task has waited for MC_SLICE_TIMEOUT. */
 static bool task_waited(struct staging_local *l,
 			const struct tei_staging_task *task)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
-	return tei_now_ns() - task->waits_ns > staging_timeout_ns(l->staging);
+	return tei_now_ns() - task->waits_ns >
+	       staging_timeout_ns(l->part.staging);
 }
 
 /*
@@ -88,7 +89,7 @@ static bool task_waited(struct staging_local *l,
  */
 static void task_purge(struct staging_local *l,
 		       const struct tei_staging_task *silent,
-		       const struct tei_err *piece) TEI_REQUIRES(l->lock)
+		       const struct tei_err *piece) TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task;
 	struct tei_err err;
@@ -107,7 +108,7 @@ static void task_purge(struct staging_local *l,
 
 static void task_step_over(struct staging_local *l,
 			   struct staging_local_slot *slot)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task = slot->piece.task;
 	bool last = (slot->step == STAGING_COPY) == task->read;
@@ -126,26 +127,27 @@ static void task_step_over(struct staging_local *l,
 		return;
 	}
 	slot->piece.task = NULL;
+	slot->slot.used = false;
 	task->running--;
 	task_try_end(l, task);
 }
 
-static bool task_ends(struct staging_local *l) TEI_REQUIRES(l->lock)
+static bool task_ends(struct staging_local *l) TEI_REQUIRES(l->part.lock)
 {
 	struct staging_local_slot *slot;
 	bool any = false;
 
 	while (!tei_list_empty(&l->ended)) {
 		slot = tei_list_first(&l->ended, struct staging_local_slot,
-				      node);
-		tei_list_del(&slot->node);
+				      slot.node);
+		tei_list_del(&slot->slot.node);
 		task_step_over(l, slot);
 		any = true;
 	}
 	return any;
 }
 
-static bool task_stops(struct staging_local *l) TEI_REQUIRES(l->lock)
+static bool task_stops(struct staging_local *l) TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task;
 
@@ -158,42 +160,19 @@ static bool task_stops(struct staging_local *l) TEI_REQUIRES(l->lock)
 	return true;
 }
 
-/* Returns a slot that neither a task nor the GPU uses, or NULL. *hopeless: no
- * slot becomes free before the GPU continues. */
-static struct staging_local_slot *pool_idle(struct staging_local *l,
-					    struct staging_local_pool *pool,
-					    bool *hopeless)
-	TEI_REQUIRES(l->lock)
+static uint32_t pool_slots_of(struct staging_pool *pool, const void *to)
 {
 	struct staging_local_slot *slot;
-	uint32_t i;
-
-	*hopeless = true;
-	for (i = 0; i < STAGING_SLOTS; i++) {
-		slot = &pool->slot[i];
-		if (!slot->piece.task && slot->lost &&
-		    tei_gpu_mem_quiet(l->gpu, (uintptr_t)slot->piece.mem,
-				      TEI_STAGING_PIECE))
-			slot->lost = false;
-		if (!slot->piece.task && !slot->lost)
-			return slot;
-		*hopeless &= !slot->piece.task;
-	}
-	return NULL;
-}
-
-static uint32_t pool_slots_of(const struct staging_local_pool *pool,
-			      const void *to)
-{
 	uint32_t i, n = 0;
 
-	for (i = 0; i < STAGING_SLOTS; i++)
-		n += pool->slot[i].piece.task &&
-		     pool->slot[i].piece.task->to == to;
+	for (i = 0; i < STAGING_SLOTS; i++) {
+		slot = staging_slot_at(pool, i);
+		n += slot->piece.task && slot->piece.task->to == to;
+	}
 	return n;
 }
 
-static bool pool_full(const struct staging_local_pool *pool,
+static bool pool_full(struct staging_pool *pool,
 		      const struct tei_staging_task *task)
 {
 	return pool_slots_of(pool, task->to) >= STAGING_SLOTS / 2;
@@ -204,7 +183,7 @@ static bool pool_full(const struct staging_local_pool *pool,
  * most one target has its share of slots. Its tasks move to aside, and each
  * gets a slot from there once.
  */
-static struct tei_staging_task *pool_pick(struct staging_local_pool *pool)
+static struct tei_staging_task *pool_pick(struct staging_pool *pool)
 {
 	struct tei_staging_task *task, *tmp;
 
@@ -226,6 +205,8 @@ static void task_give(struct tei_staging_task *task,
 {
 	uint64_t left = task->length - task->next;
 
+	slot->slot.used = true;
+	slot->piece.mem = slot->slot.mem;
 	slot->piece.task = task;
 	slot->piece.at = task->next;
 	slot->piece.length =
@@ -241,8 +222,8 @@ static void task_give(struct tei_staging_task *task,
 /* Fails the tasks that have waited for MC_SLICE_TIMEOUT for a GPU that
  * hangs. */
 static bool pool_fail_waiting(struct staging_local *l,
-			      struct staging_local_pool *pool)
-	TEI_REQUIRES(l->lock)
+			      struct staging_pool *pool)
+	TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task, *tmp;
 	bool any = false;
@@ -263,29 +244,32 @@ static bool pool_fail_waiting(struct staging_local *l,
 }
 
 /* Begins one piece. Returns false if there is none, or no slot for it. */
-static bool pool_begin(struct staging_local *l, struct staging_local_pool *pool)
-	TEI_REQUIRES(l->lock)
+static bool pool_begin(struct staging_local *l, struct staging_pool *pool)
+	TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task;
 	struct staging_local_slot *slot;
-	bool hopeless;
+	struct staging_slot *free_slot;
+	uint32_t idle, used;
 
 	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->aside))
 		return false;
-	slot = pool_idle(l, pool, &hopeless);
-	if (!slot && hopeless) {
+	free_slot = staging_slot_idle(&l->part, pool, &idle, &used);
+	if (!free_slot && !used) {
+		/* no slot becomes free before the GPU continues */
 		l->hopeless = true;
 		return pool_fail_waiting(l, pool);
 	}
-	task = slot ? pool_pick(pool) : NULL;
+	task = free_slot ? pool_pick(pool) : NULL;
 	if (!task)
 		return false;
+	slot = tei_container_of(free_slot, struct staging_local_slot, slot);
 	task_give(task, slot);
 	staging_step_begin(l, slot, task->read ? STAGING_CARRY : STAGING_COPY);
 	return true;
 }
 
-static bool task_begins(struct staging_local *l) TEI_REQUIRES(l->lock)
+static bool task_begins(struct staging_local *l) TEI_REQUIRES(l->part.lock)
 {
 	bool any = false;
 	uint32_t i;
@@ -293,7 +277,7 @@ static bool task_begins(struct staging_local *l) TEI_REQUIRES(l->lock)
 	l->hopeless = false;
 	/* a pool whose tasks are queued is not freed meanwhile */
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
-		any |= l->pool[i] && pool_begin(l, l->pool[i]);
+		any |= l->part.pool[i] && pool_begin(l, l->part.pool[i]);
 	return any;
 }
 
@@ -301,13 +285,13 @@ void *staging_task_main(void *arg)
 {
 	struct staging_local *l = arg;
 
-	tei_mutex_lock(&l->lock);
-	while (!l->closing || !tei_list_empty(&l->live))
+	tei_mutex_lock(&l->part.lock);
+	while (!l->part.closing || !tei_list_empty(&l->live))
 		if (!task_ends(l) && !task_stops(l) && !task_begins(l))
-			tei_mutex_wait(&l->work, &l->lock,
+			tei_mutex_wait(&l->part.work, &l->part.lock,
 				       l->hopeless ? STAGING_GPU_CHECK_NS :
 						     TEI_NS_PER_SEC);
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 	return NULL;
 }
 
@@ -315,39 +299,39 @@ void *staging_task_main(void *arg)
 
 /* Takes a reference to the GPU memory and to its pool, and returns the pool.
  * Returns NULL if there is none. */
-static struct staging_local_pool *task_hold(struct staging_local *l,
-					    uint64_t gpu, uint64_t len)
+static struct staging_pool *task_hold(struct staging_local *l, uint64_t gpu,
+				      uint64_t len)
 {
-	struct staging_local_pool *pool = NULL;
+	struct staging_pool *pool = NULL;
 	uint32_t place;
 
 	if (!l || tei_gpu_mem_hold(l->gpu, gpu, len, &place))
 		return NULL;
-	tei_mutex_lock(&l->lock);
-	if (l->pool[place] && !l->pool[place]->leaving && !l->closing)
-		pool = l->pool[place];
+	tei_mutex_lock(&l->part.lock);
+	if (l->part.pool[place] && !l->part.pool[place]->leaving &&
+	    !l->part.closing)
+		pool = l->part.pool[place];
 	if (pool)
-		pool->tasks++;
-	tei_mutex_unlock(&l->lock);
+		staging_pool_hold(&l->part, pool);
+	tei_mutex_unlock(&l->part.lock);
 	if (!pool)
 		tei_gpu_mem_let_go(l->gpu, gpu);
 	return pool;
 }
 
-static void task_release(struct staging_local *l,
-			 struct staging_local_pool *pool, uint64_t gpu)
+static void task_release(struct staging_local *l, struct staging_pool *pool,
+			 uint64_t gpu)
 {
-	tei_mutex_lock(&l->lock);
-	pool->tasks--;
-	pthread_cond_broadcast(&l->idle);
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
+	staging_pool_release(&l->part, pool);
+	tei_mutex_unlock(&l->part.lock);
 	tei_gpu_mem_let_go(l->gpu, gpu);
 }
 
 bool tei_staging_ready(struct tei_staging *s, uint64_t gpu, uint64_t len)
 {
 	struct staging_local *l = staging_local(s);
-	struct staging_local_pool *pool = task_hold(l, gpu, len);
+	struct staging_pool *pool = task_hold(l, gpu, len);
 
 	if (pool)
 		task_release(l, pool, gpu);
@@ -368,13 +352,13 @@ void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task)
 	}
 	task->carrier->hold(task);
 	tei_list_init(&task->stop);
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	task->queued = true;
 	task->waits_ns = tei_now_ns();
 	tei_list_add_tail(&l->live, &task->live);
 	tei_list_add_tail(&task->pool->queue, &task->queue);
-	pthread_cond_signal(&l->work);
-	tei_mutex_unlock(&l->lock);
+	staging_part_notify(&l->part);
+	tei_mutex_unlock(&l->part.lock);
 }
 
 void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
@@ -386,7 +370,7 @@ void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
 	staging_err(&err, deadline ? TEI_ERR_TIMED_OUT : TEI_ERR_CANCELED,
 		    deadline ? "the batch's deadline has passed" :
 			       "cancelled by the caller");
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	if (!task->ended) {
 		task->expired |= deadline;
 		task_fail(l, task,
@@ -394,12 +378,12 @@ void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
 				     TEI_RAIL_END_CANCELED,
 			  &err);
 	}
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 }
 
 static bool task_any(struct staging_local *l,
 		     const struct tei_staging_carrier *carrier)
-	TEI_REQUIRES(l->lock)
+	TEI_REQUIRES(l->part.lock)
 {
 	struct tei_staging_task *task;
 
@@ -418,15 +402,16 @@ bool tei_staging_drain(struct tei_staging *s,
 
 	if (!l)
 		return true;
-	tei_mutex_lock(&l->lock);
+	tei_mutex_lock(&l->part.lock);
 	while ((any = task_any(l, carrier)) && tei_now_ns() < until_ns) {
-		tei_mutex_unlock(&l->lock);
+		tei_mutex_unlock(&l->part.lock);
 		tei_rail_progress(staging_rails(s));
-		tei_mutex_lock(&l->lock);
+		tei_mutex_lock(&l->part.lock);
 		if (task_any(l, carrier))
-			tei_mutex_wait(&l->idle, &l->lock, TEI_NS_PER_MS);
+			tei_mutex_wait(&l->part.idle, &l->part.lock,
+				       TEI_NS_PER_MS);
 	}
-	tei_mutex_unlock(&l->lock);
+	tei_mutex_unlock(&l->part.lock);
 	return !any;
 }
 
@@ -439,11 +424,11 @@ void staging_local_close(struct tei_staging *s)
 	if (!l)
 		return;
 	staging_err(&err, TEI_ERR_CONTEXT, "the engine is being destroyed");
-	tei_mutex_lock(&l->lock);
-	l->closing = true;
+	tei_mutex_lock(&l->part.lock);
+	l->part.closing = true;
 	tei_list_foreach(task, &l->live, struct tei_staging_task, live)
 		task_fail(l, task, TEI_RAIL_END_FAILED, &err);
-	pthread_cond_signal(&l->work);
-	tei_mutex_unlock(&l->lock);
-	pthread_join(l->thread, NULL);
+	staging_part_notify(&l->part);
+	tei_mutex_unlock(&l->part.lock);
+	staging_part_join(&l->part);
 }

@@ -76,9 +76,9 @@
 #include "util/err.h"
 #include "util/list.h"
 
-struct staging_local_pool;
+struct staging_pool;
 struct staging_request;
-struct staging_remote_slot;
+struct staging_slot;
 struct staging_target;
 struct tei_gpu;
 struct tei_settings;
@@ -107,7 +107,7 @@ struct tei_staging_ops {
 	 * the thread "tei-remote", with its lock held. Returns false if that
 	 * fails; the module tries again later.
 	 */
-	bool (*renew)(void *arg, struct staging_remote_slot *slot);
+	bool (*renew)(void *arg, struct staging_slot *slot);
 };
 
 /*
@@ -213,9 +213,9 @@ struct tei_staging_task {
 	tei_staging_done_fn done;
 
 	/* constant while started */
-	struct staging_local_pool *pool;
+	struct staging_pool *pool;
 
-	/* local->lock */
+	/* local->part.lock */
 	struct tei_list live;		/* all started tasks */
 	struct tei_list queue;		/* in queue or aside of its pool: has
 					 * pieces to begin */
@@ -294,7 +294,7 @@ struct tei_staging_remote_task {
 					 * its start */
 	tei_staging_remote_done_fn done;
 
-	/* remote->lock */
+	/* remote->part.lock */
 	struct tei_list live;
 	struct tei_list started;	/* until the thread has taken it */
 	struct tei_list stop;		/* in stopping, or alone */
@@ -362,6 +362,6 @@ void tei_staging_grant_drop(struct tei_staging *s, uint64_t serial);
 /* Provides other memory for a slot, on behalf of tei_staging_ops.renew.
  * Blocks. */
 void tei_staging_slot_renew(struct tei_staging *s,
-			    struct staging_remote_slot *slot);
+			    struct staging_slot *slot);
 
 #endif /* TEI_PROV_STAGING_H */
