@@ -317,24 +317,24 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 }
 
 /* Defers a control message to the progress thread if a caller of the data plane
- * reads the lane (lane->visited). Returns true if the reading thread must not
- * handle the message. If memory is short the message is dropped, and its sender
- * repeats it. */
+ * reads the lane (lane->recv.visited). Returns true if the reading thread must
+ * not handle the message. If memory is short the message is dropped, and its
+ * sender repeats it. */
 static bool msg_set_deferred(struct rail_lane *lane, enum rail_msg_type type,
 			     const uint8_t *buf, size_t len)
 	TEI_REQUIRES(lane->lock)
 {
 	struct rail_deferred *a;
 
-	if (!lane->visited || type == RAIL_MSG_USER)
+	if (!lane->recv.visited || type == RAIL_MSG_USER)
 		return false;
 	a = malloc(sizeof(*a) + len);
 	if (a) {
 		a->len = (uint32_t)len;
 		memcpy(a->buf, buf, len);
-		tei_list_add_tail(&lane->deferred, &a->link);
-		__atomic_store_n(&lane->naside, lane->naside + 1,
-				 __ATOMIC_RELAXED);
+		tei_list_add_tail(&lane->recv.deferred, &a->link);
+		__atomic_store_n(&lane->recv.ndeferred,
+				 lane->recv.ndeferred + 1, __ATOMIC_RELAXED);
 		rail_progress_wake(lane->rail->dp);
 	}
 	return true;
@@ -344,24 +344,25 @@ void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
 {
 	struct rail_deferred *a;
 
-	while (!tei_list_empty(&lane->deferred)) {
-		a = tei_list_first(&lane->deferred, struct rail_deferred, link);
+	while (!tei_list_empty(&lane->recv.deferred)) {
+		a = tei_list_first(&lane->recv.deferred, struct rail_deferred,
+				   link);
 		tei_list_del(&a->link);
 		rail_msg_received(lane, a->buf, a->len, done);
 		free(a);
 	}
-	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->recv.ndeferred, 0, __ATOMIC_RELAXED);
 }
 
 void rail_msg_drop_deferred(struct rail_lane *lane)
 {
 	struct rail_deferred *a, *tmp;
 
-	tei_list_foreach_safe (a, tmp, &lane->deferred, struct rail_deferred,
-			       link)
+	tei_list_foreach_safe (a, tmp, &lane->recv.deferred,
+			       struct rail_deferred, link)
 		free(a);
-	tei_list_init(&lane->deferred);
-	__atomic_store_n(&lane->naside, 0, __ATOMIC_RELAXED);
+	tei_list_init(&lane->recv.deferred);
+	__atomic_store_n(&lane->recv.ndeferred, 0, __ATOMIC_RELAXED);
 }
 
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,

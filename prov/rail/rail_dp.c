@@ -532,10 +532,10 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 		lane = &rail->tx_lanes[j];
 		s->lanes += __atomic_load_n(&lane->state, __ATOMIC_ACQUIRE) !=
 			    RAIL_LANE_CLOSED;
-		s->tx_bytes += __atomic_load_n(&lane->tx_bytes,
-					       __ATOMIC_RELAXED);
-		s->rx_bytes += __atomic_load_n(&lane->rx_bytes,
-					       __ATOMIC_RELAXED);
+		s->tx_bytes +=
+			__atomic_load_n(&lane->done.tx_bytes, __ATOMIC_RELAXED);
+		s->rx_bytes +=
+			__atomic_load_n(&lane->done.rx_bytes, __ATOMIC_RELAXED);
 	}
 	s->lanes += __atomic_load_n(&rail->rx_lane.state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED;

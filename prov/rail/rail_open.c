@@ -334,10 +334,10 @@ static void rail_close_lane(struct rail_lane *lane)
 	/* nothing new is posted from here on */
 	__atomic_store_n(&lane->state, RAIL_LANE_RETIRING, __ATOMIC_RELEASE);
 	/* defer the messages that still arrive to the progress thread */
-	lane->visited = lane->is_rx;
+	lane->recv.visited = lane->is_rx;
 	rail_disconnect(lane, &done);
 	rail_lane_close(lane, &aborted);
-	lane->visited = false;
+	lane->recv.visited = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 	/* these slices were posted after the last poll and have not
@@ -372,9 +372,9 @@ static void rail_close_first(struct rail *rail)
 
 	rail_close_lane(lane);
 	tei_mutex_lock(&lane->lock);
-	if (lane->rx_mr)
-		fi_close(&lane->rx_mr->fid);
-	lane->rx_mr = NULL;
+	if (lane->recv.mr)
+		fi_close(&lane->recv.mr->fid);
+	lane->recv.mr = NULL;
 	if (rail->fab.contact_domain)
 		fi_close(&rail->fab.contact_domain->fid);
 	rail->fab.contact_domain = NULL;
@@ -395,9 +395,9 @@ void rail_close(struct rail *rail)
 	rail_close_lane(&rail->rx_lane);
 	rail_close_first(rail);
 	rail_close_caches(rail);
-	if (rail->rx_lane.rx_mr)
-		fi_close(&rail->rx_lane.rx_mr->fid);
-	rail->rx_lane.rx_mr = NULL;
+	if (rail->rx_lane.recv.mr)
+		fi_close(&rail->rx_lane.recv.mr->fid);
+	rail->rx_lane.recv.mr = NULL;
 	if (rail->send.mr)
 		fi_close(&rail->send.mr->fid);
 	rail->send.mr = NULL;
@@ -416,8 +416,8 @@ void rail_close(struct rail *rail)
 static void rail_free_lane(struct rail_lane *lane)
 {
 	tei_mutex_fini(&lane->lock);
-	free(lane->rx);
-	rail_numa_free(lane->rx_mem, RAIL_RX_SIZE);
+	free(lane->recv.bufs);
+	rail_numa_free(lane->recv.mem, RAIL_RX_SIZE);
 }
 
 void rail_free(struct rail *rail)
@@ -437,10 +437,10 @@ void rail_free(struct rail *rail)
 	free(rail->tx_lanes);
 	free(rail->next_tx);
 	free(rail->cache);
-	free(rail->rx_lane.rx);
-	rail_numa_free(rail->rx_lane.rx_mem, RAIL_RX_SIZE);
-	free(rail->contact.opening.lane.rx);
-	rail_numa_free(rail->contact.opening.lane.rx_mem, RAIL_RX_SIZE);
+	free(rail->rx_lane.recv.bufs);
+	rail_numa_free(rail->rx_lane.recv.mem, RAIL_RX_SIZE);
+	free(rail->contact.opening.lane.recv.bufs);
+	rail_numa_free(rail->contact.opening.lane.recv.mem, RAIL_RX_SIZE);
 	rail_numa_free(rail->send.mem, RAIL_TX_SIZE);
 	rail_reverse_fini(rail);
 	fi_freeinfo(rail->fab.info);

@@ -197,11 +197,11 @@ static void progress_deferred(struct rail_lane *lane)
 {
 	struct rail_done done;
 
-	if (!__atomic_load_n(&lane->naside, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&lane->recv.ndeferred, __ATOMIC_RELAXED))
 		return;
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
-	if (!lane->visited)
+	if (!lane->recv.visited)
 		rail_msg_defer(lane, &done);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);

@@ -131,16 +131,16 @@ static struct rail_opening *reopen_of(const struct rail_lane *lane)
 /* Moves the receive buffers of a closed lane to another lane. */
 static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
 {
-	if (!from->rx)
+	if (!from->recv.bufs)
 		return;
-	to->rx = from->rx;
-	to->rx_idle = from->rx_idle;
-	to->rx_mem = from->rx_mem;
-	to->rx_mr = from->rx_mr;
-	from->rx = NULL;
-	from->rx_idle = NULL;
-	from->rx_mem = NULL;
-	from->rx_mr = NULL;
+	to->recv.bufs = from->recv.bufs;
+	to->recv.idle = from->recv.idle;
+	to->recv.mem = from->recv.mem;
+	to->recv.mr = from->recv.mr;
+	from->recv.bufs = NULL;
+	from->recv.idle = NULL;
+	from->recv.mem = NULL;
+	from->recv.mr = NULL;
 }
 
 void rail_reopen_start(struct rail_lane *lane)
@@ -179,25 +179,25 @@ static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 		return;
 	lane->ep = fresh->ep;
 	lane->cq = fresh->cq;
-	lane->wait = fresh->wait;
-	lane->fabric = fresh->fabric;
-	lane->domain = fresh->domain;
+	lane->fids.wait = fresh->fids.wait;
+	lane->fids.fabric = fresh->fids.fabric;
+	lane->fids.domain = fresh->fids.domain;
 	lane->av = fresh->av;
-	lane->eq = fresh->eq;
-	lane->cntr = fresh->cntr;
-	lane->cntr_seen = fresh->cntr_seen;
+	lane->fids.eq = fresh->fids.eq;
+	lane->fids.cntr = fresh->fids.cntr;
+	lane->fids.cntr_seen = fresh->fids.cntr_seen;
 	lane->wait_fd = fresh->wait_fd;
 	lane->addr = fresh->addr;
 	__atomic_store_n(&lane->gen, fresh->gen, __ATOMIC_RELEASE);
 	__atomic_store_n(&lane->state, RAIL_LANE_ACTIVE, __ATOMIC_RELEASE);
 	fresh->ep = NULL;
 	fresh->cq = NULL;
-	fresh->wait = NULL;
-	fresh->fabric = NULL;
-	fresh->domain = NULL;
+	fresh->fids.wait = NULL;
+	fresh->fids.fabric = NULL;
+	fresh->fids.domain = NULL;
 	fresh->av = NULL;
-	fresh->eq = NULL;
-	fresh->cntr = NULL;
+	fresh->fids.eq = NULL;
+	fresh->fids.cntr = NULL;
 	fresh->wait_fd = -1;
 	__atomic_store_n(&fresh->state, RAIL_LANE_CLOSED, __ATOMIC_RELEASE);
 }

@@ -32,21 +32,21 @@ static void closing_detach(struct rail_lane *lane) TEI_REQUIRES(lane->lock)
 	struct fid **fid = lane->closing.fid;
 
 	*fid++ = lane->ep ? &lane->ep->fid : NULL;
-	*fid++ = lane->cntr ? &lane->cntr->fid : NULL;
+	*fid++ = lane->fids.cntr ? &lane->fids.cntr->fid : NULL;
 	*fid++ = lane->cq ? &lane->cq->fid : NULL;
 	*fid++ = lane->av ? &lane->av->fid : NULL;
-	*fid++ = lane->eq ? &lane->eq->fid : NULL;
-	*fid++ = lane->wait ? &lane->wait->fid : NULL;
-	*fid++ = lane->domain ? &lane->domain->fid : NULL;
-	*fid = lane->fabric ? &lane->fabric->fid : NULL;
+	*fid++ = lane->fids.eq ? &lane->fids.eq->fid : NULL;
+	*fid++ = lane->fids.wait ? &lane->fids.wait->fid : NULL;
+	*fid++ = lane->fids.domain ? &lane->fids.domain->fid : NULL;
+	*fid = lane->fids.fabric ? &lane->fids.fabric->fid : NULL;
 	lane->ep = NULL;
-	lane->cntr = NULL;
+	lane->fids.cntr = NULL;
 	lane->cq = NULL;
 	lane->av = NULL;
-	lane->eq = NULL;
-	lane->wait = NULL;
-	lane->domain = NULL;
-	lane->fabric = NULL;
+	lane->fids.eq = NULL;
+	lane->fids.wait = NULL;
+	lane->fids.domain = NULL;
+	lane->fids.fabric = NULL;
 	lane->wait_fd = -1;
 	__atomic_store_n(&lane->receives, false, __ATOMIC_RELAXED);
 }

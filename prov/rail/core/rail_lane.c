@@ -55,21 +55,21 @@ void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 	lane->wait_fd = -1;
 	tei_mutex_init(&lane->lock);
 	tei_list_init(&lane->posted);
-	tei_list_init(&lane->deferred);
+	tei_list_init(&lane->recv.deferred);
 }
 
 struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
 {
-	if (lane->fabric)
-		return lane->fabric;
+	if (lane->fids.fabric)
+		return lane->fids.fabric;
 	return lane->first ? lane->rail->fab.contact_fabric
 			   : lane->rail->fab.fabric;
 }
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
 {
-	if (lane->domain)
-		return lane->domain;
+	if (lane->fids.domain)
+		return lane->fids.domain;
 	if (lane->first)
 		return lane->rail->fab.contact_domain;
 	return lane->is_rx ? lane->rail->fab.rx_domain
@@ -115,7 +115,8 @@ static int lane_open_domain(struct rail_lane *lane)
 	struct rail *rail = lane->rail;
 
 	if (lane_has_domain(lane))
-		return lane_open_own(rail, &lane->fabric, &lane->domain);
+		return lane_open_own(rail, &lane->fids.fabric,
+				     &lane->fids.domain);
 	if (!lane->first || rail->fab.contact_domain)
 		return 0;
 	return lane_open_own(rail, &rail->fab.contact_fabric,
@@ -135,11 +136,11 @@ static int lane_open_wait(struct rail_lane *lane, struct fi_cq_attr *cq)
 
 	if (strcmp(lane->rail->fab.info->fabric_attr->prov_name, "net"))
 		return 0;
-	ret = fi_wait_open(rail_lane_fabric(lane), &attr, &lane->wait);
+	ret = fi_wait_open(rail_lane_fabric(lane), &attr, &lane->fids.wait);
 	if (ret)
 		return ret;
 	cq->wait_obj = FI_WAIT_SET;
-	cq->wait_set = lane->wait;
+	cq->wait_set = lane->fids.wait;
 	return 0;
 }
 
@@ -147,10 +148,10 @@ bool rail_lane_sleep_ready(struct rail_lane *lane)
 {
 	struct fid *fid = &lane->cq->fid;
 
-	if (!lane->wait)
+	if (!lane->fids.wait)
 		return !fi_trywait(rail_lane_fabric(lane), &fid, 1);
 	errno = 0;	/* see lane_read_cq */
-	return fi_wait(lane->wait, 0) == -FI_ETIMEDOUT;
+	return fi_wait(lane->fids.wait, 0) == -FI_ETIMEDOUT;
 }
 
 static int lane_open_cq(struct rail_lane *lane)
@@ -168,7 +169,8 @@ static int lane_open_cq(struct rail_lane *lane)
 		return ret;
 	ret = fi_cq_open(lane_domain(lane), &attr, &lane->cq, NULL);
 	if (!ret) {
-		if (!fi_control(lane->wait ? &lane->wait->fid : &lane->cq->fid,
+		if (!fi_control(lane->fids.wait ? &lane->fids.wait->fid
+						: &lane->cq->fid,
 				FI_GETWAIT, &fd))
 			lane->wait_fd = fd;
 		return 0;
@@ -193,8 +195,8 @@ static int lane_open_queues(struct rail_lane *lane)
 	if (ret)
 		return ret;
 	/* some providers have no event queues for RDM endpoints */
-	if (fi_eq_open(rail_lane_fabric(lane), &eq_attr, &lane->eq, NULL))
-		lane->eq = NULL;
+	if (fi_eq_open(rail_lane_fabric(lane), &eq_attr, &lane->fids.eq, NULL))
+		lane->fids.eq = NULL;
 	return 0;
 }
 
@@ -213,18 +215,18 @@ static void lane_open_cntr(struct rail_lane *lane)
 
 	if (!lane->is_rx || lane->wait_fd >= 0)
 		return;
-	ret = fi_cntr_open(lane_domain(lane), &attr, &lane->cntr, NULL);
+	ret = fi_cntr_open(lane_domain(lane), &attr, &lane->fids.cntr, NULL);
 	if (!ret)
-		ret = fi_ep_bind(lane->ep, &lane->cntr->fid,
+		ret = fi_ep_bind(lane->ep, &lane->fids.cntr->fid,
 				 FI_REMOTE_WRITE | FI_REMOTE_READ);
-	lane->cntr_seen = 0;
+	lane->fids.cntr_seen = 0;
 	if (!ret)
 		return;
 	TEI_DEBUG_LOG("rail", "%s: no counter of remote operations: %s",
 		      lane->rail->name, fi_strerror(-ret));
-	if (lane->cntr)
-		fi_close(&lane->cntr->fid);
-	lane->cntr = NULL;
+	if (lane->fids.cntr)
+		fi_close(&lane->fids.cntr->fid);
+	lane->fids.cntr = NULL;
 }
 
 static int lane_bind(struct rail_lane *lane)
@@ -237,9 +239,9 @@ static int lane_bind(struct rail_lane *lane)
 	ret = fi_ep_bind(lane->ep, &lane->cq->fid, FI_TRANSMIT | FI_RECV);
 	if (ret)
 		return ret;
-	if (lane->eq && fi_ep_bind(lane->ep, &lane->eq->fid, 0)) {
-		fi_close(&lane->eq->fid);
-		lane->eq = NULL;
+	if (lane->fids.eq && fi_ep_bind(lane->ep, &lane->fids.eq->fid, 0)) {
+		fi_close(&lane->fids.eq->fid);
+		lane->fids.eq = NULL;
 	}
 	return 0;
 }
@@ -247,14 +249,14 @@ static int lane_bind(struct rail_lane *lane)
 static int lane_post_rx(struct rail_lane *lane, struct rail_rx *rx)
 {
 	return (int)fi_recv(lane->ep, rx->buf, RAIL_MSG_MAX,
-			    lane->rx_mr ? fi_mr_desc(lane->rx_mr) : NULL,
+			    lane->recv.mr ? fi_mr_desc(lane->recv.mr) : NULL,
 			    FI_ADDR_UNSPEC, &rx->op.ctx);
 }
 
 static void lane_rx_idle(struct rail_lane *lane, struct rail_rx *rx)
 {
-	rx->next = lane->rx_idle;
-	lane->rx_idle = rx;
+	rx->next = lane->recv.idle;
+	lane->recv.idle = rx;
 }
 
 bool rail_lane_receives(const struct rail_lane *lane)
@@ -270,33 +272,35 @@ static int lane_open_rx(struct rail_lane *lane)
 	size_t size = RAIL_RX_SIZE;
 	int i, ret;
 
-	if (!lane->rx_mem) {
-		lane->rx_mem = rail_numa_alloc(lane->rail, size);
-		lane->rx = calloc(RAIL_RX_DEPTH, sizeof(*lane->rx));
-		if (!lane->rx_mem || !lane->rx) {
-			rail_numa_free(lane->rx_mem, size);
-			free(lane->rx);
-			lane->rx_mem = NULL;
-			lane->rx = NULL;
+	if (!lane->recv.mem) {
+		lane->recv.mem = rail_numa_alloc(lane->rail, size);
+		lane->recv.bufs =
+			calloc(RAIL_RX_DEPTH, sizeof(*lane->recv.bufs));
+		if (!lane->recv.mem || !lane->recv.bufs) {
+			rail_numa_free(lane->recv.mem, size);
+			free(lane->recv.bufs);
+			lane->recv.mem = NULL;
+			lane->recv.bufs = NULL;
 			return -FI_ENOMEM;
 		}
 	}
-	if ((lane->rail->fab.mr_mode & FI_MR_LOCAL) && !lane->rx_mr) {
-		ret = rail_reg_own(lane->rail, lane_domain(lane), lane->rx_mem,
-				   size, FI_RECV, &lane->rx_mr);
+	if ((lane->rail->fab.mr_mode & FI_MR_LOCAL) && !lane->recv.mr) {
+		ret = rail_reg_own(lane->rail, lane_domain(lane),
+				   lane->recv.mem, size, FI_RECV,
+				   &lane->recv.mr);
 		if (ret)
 			return ret;
 	}
-	lane->rx_idle = NULL;
+	lane->recv.idle = NULL;
 	for (i = 0; i < RAIL_RX_DEPTH; i++) {
-		lane->rx[i].op.kind = RAIL_OP_RECV;
-		lane->rx[i].buf = (uint8_t *)lane->rx_mem +
-				  (size_t)i * RAIL_MSG_MAX;
-		ret = lane_post_rx(lane, &lane->rx[i]);
+		lane->recv.bufs[i].op.kind = RAIL_OP_RECV;
+		lane->recv.bufs[i].buf =
+			(uint8_t *)lane->recv.mem + (size_t)i * RAIL_MSG_MAX;
+		ret = lane_post_rx(lane, &lane->recv.bufs[i]);
 		if (ret && !(ret == -FI_EAGAIN && i))
 			return ret;
 		if (ret)
-			lane_rx_idle(lane, &lane->rx[i]);
+			lane_rx_idle(lane, &lane->recv.bufs[i]);
 	}
 	return 0;
 }
@@ -498,11 +502,11 @@ void rail_lane_drain_eq(struct rail_lane *lane)
 	ssize_t ret;
 	int i;
 
-	for (i = 0; lane->eq && i < 16; i++) {
-		ret = fi_eq_read(lane->eq, &event, buf, sizeof(buf), 0);
+	for (i = 0; lane->fids.eq && i < 16; i++) {
+		ret = fi_eq_read(lane->fids.eq, &event, buf, sizeof(buf), 0);
 		if (ret == -FI_EAVAIL) {
 			memset(&e, 0, sizeof(e));
-			ret = fi_eq_readerr(lane->eq, &e, 0);
+			ret = fi_eq_readerr(lane->fids.eq, &e, 0);
 			if (ret > 0)
 				TEI_LOG_LIMITED(
 					&lane->rail->errors.limit, TEI_LOG_WARN,
@@ -534,10 +538,12 @@ static void lane_unpost(struct rail_lane *lane, struct rail_slice *slice)
 
 static void lane_count_ok(struct rail_lane *lane, const struct rail_slice *slice)
 {
-	uint64_t *bytes = slice->read ? &lane->rx_bytes : &lane->tx_bytes;
+	uint64_t *bytes =
+		slice->read ? &lane->done.rx_bytes : &lane->done.tx_bytes;
 
 	__atomic_store_n(bytes, *bytes + slice->len, __ATOMIC_RELAXED);
-	__atomic_store_n(&lane->slices, lane->slices + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->done.slices, lane->done.slices + 1,
+			 __ATOMIC_RELAXED);
 }
 
 static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
@@ -551,8 +557,9 @@ static void lane_recv_done(struct rail_lane *lane, struct rail_rx *rx,
 /* Posts the idle receive buffers again, as far as the provider accepts them. */
 static void lane_repost(struct rail_lane *lane)
 {
-	while (lane->rx_idle && lane->ep && !lane_post_rx(lane, lane->rx_idle))
-		lane->rx_idle = lane->rx_idle->next;
+	while (lane->recv.idle && lane->ep &&
+	       !lane_post_rx(lane, lane->recv.idle))
+		lane->recv.idle = lane->recv.idle->next;
 }
 
 /* Records, after an operation on the connection has completed, whether the
@@ -673,8 +680,8 @@ static void lane_handle_ok(struct rail_lane *lane,
 	if (!ns)
 		return;
 	now = tei_now_ns();
-	for (i = 0; i < ns && lane->alone; i++)
-		if (slices[i] == lane->alone)
+	for (i = 0; i < ns && lane->rate.alone; i++)
+		if (slices[i] == lane->rate.alone)
 			rail_window_alone(lane, now);
 	rail_window_measure(lane, bytes, now);
 	rail_sched_enter(dp);
@@ -806,12 +813,12 @@ static bool lane_count_changed(struct rail_lane *lane)
 {
 	uint64_t now;
 
-	if (!lane->cntr)
+	if (!lane->fids.cntr)
 		return false;
-	now = fi_cntr_read(lane->cntr);
-	if (now == lane->cntr_seen)
+	now = fi_cntr_read(lane->fids.cntr);
+	if (now == lane->fids.cntr_seen)
 		return false;
-	lane->cntr_seen = now;
+	lane->fids.cntr_seen = now;
 	return true;
 }
 
@@ -821,7 +828,7 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 
 	if (!lane->ep)
 		return false;
-	if (!lane->visited)
+	if (!lane->recv.visited)
 		rail_msg_defer(lane, done);
 	/* the receive buffers that the previous poll used are free by now */
 	lane_repost(lane);

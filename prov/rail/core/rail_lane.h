@@ -63,46 +63,31 @@ struct rail_closing {
 	bool over;			/* atomic: everything has been closed */
 };
 
-/*
- * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail. The
- * progress thread opens and closes it, or the thread that sets up or tears down
- * the data plane. Each opening has a new generation.
- */
-struct rail_lane {
-	struct rail *rail;		/* fixed */
-	bool is_rx;			/* fixed: an rx lane */
-	bool first;			/* fixed: a contact lane;
-					 * target is set as well */
-	uint16_t index;			/* fixed: lane number on the rail */
-
-	struct tei_mutex lock;		/* guards the fields below */
-	enum rail_lane_state state;	/* atomic */
-	uint32_t gen;			/* atomic: lane generation */
+/* Further libfabric objects of a lane. Guarded by lane->lock. */
+struct rail_lane_fids {
 	struct fid_fabric *fabric;	/* own fabric; NULL: the lane uses the
 					 * rail's fabric */
 	struct fid_domain *domain;	/* own domain; NULL: the lane uses the
 					 * rail's domain */
 	struct fid_wait *wait;		/* separate wait object of the CQ; NULL:
 					 * the CQ has its own */
-	struct fid_ep *ep;
-	struct fid_cq *cq;
-	struct fid_av *av;
 	struct fid_eq *eq;
 	struct fid_cntr *cntr;		/* rx lane without wait_fd: counts
 					 * remote reads and writes; or NULL */
 	uint64_t cntr_seen;
-	int wait_fd;			/* descriptor to poll, or -1 */
-	struct tei_rail_addr addr;
-	struct tei_list posted;		/* list of rail_slice.link */
-	/* atomic: */
-	uint32_t inflight;		/* slices posted */
-	uint64_t inflight_bytes;
+};
+
+/* What a lane has completed since it was created. Atomic. */
+struct rail_lane_done {
 	uint64_t tx_bytes, rx_bytes, slices; /* completed since the
 					      * lane was created */
+};
 
-	uint64_t drained_ns;		/* RETIRING: time at which the lane is
-					 * closed even if operations are still
-					 * posted */
+/*
+ * The measurement of the service rate of a lane, and of posts that make no
+ * progress (core/rail_window.c). Guarded by lane->lock.
+ */
+struct rail_lane_rate {
 	uint64_t busy_ns;		/* start of the current
 					 * measuring interval */
 	uint64_t served;		/* bytes completed since busy_ns */
@@ -119,6 +104,60 @@ struct rail_lane {
 	struct rail_slice *alone;	/* slice that was posted on the idle
 					 * lane, or NULL; never dereferenced */
 	uint64_t alone_ns;		/* time at which alone was posted */
+};
+
+/* What an rx lane receives. Guarded by lane->lock. */
+struct rail_lane_recv {
+	bool visited;			/* rx lane: the application polls it */
+	struct tei_list deferred;	/* rx lane: list of rail_deferred, the
+					 * deferred control messages */
+	uint32_t ndeferred;		/* atomic: entries of deferred */
+	struct rail_rx *bufs;		/* receive buffers, or NULL */
+	struct rail_rx *idle;		/* receive buffers
+					 * that are not posted */
+	void *mem;
+	struct fid_mr *mr;
+};
+
+/* The last check for stalls (health/rail_stall.c). Guarded by lane->lock. */
+struct rail_lane_check {
+	struct rail_slice *head;	/* rail_stall.c: oldest posted slice
+					 * at the last check */
+	uint64_t moves;			/* progress counter of the connection of
+					 * head at the last check */
+};
+
+/*
+ * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail. The
+ * progress thread opens and closes it, or the thread that sets up or tears down
+ * the data plane. Each opening has a new generation.
+ */
+struct rail_lane {
+	struct rail *rail;		/* fixed */
+	bool is_rx;			/* fixed: an rx lane */
+	bool first;			/* fixed: a contact lane;
+					 * target is set as well */
+	uint16_t index;			/* fixed: lane number on the rail */
+
+	struct tei_mutex lock;		/* guards the fields below */
+	enum rail_lane_state state;	/* atomic */
+	uint32_t gen;			/* atomic: lane generation */
+	struct rail_lane_fids fids;
+	struct fid_ep *ep;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	int wait_fd;			/* descriptor to poll, or -1 */
+	struct tei_rail_addr addr;
+	struct tei_list posted;		/* list of rail_slice.link */
+	/* atomic: */
+	uint32_t inflight;		/* slices posted */
+	uint64_t inflight_bytes;
+	struct rail_lane_done done;
+
+	uint64_t drained_ns;		/* RETIRING: time at which the lane is
+					 * closed even if operations are still
+					 * posted */
+	struct rail_lane_rate rate;
 	uint32_t msgs;			/* atomic: messages sent
 					 * and not completed */
 	uint64_t settle_ns;		/* atomic: after the loss of a
@@ -126,25 +165,14 @@ struct rail_lane {
 					 * is polled; 0: no loss */
 	bool kick;			/* atomic: poll request: the holder of
 					 * the lock must poll once more */
-	bool visited;			/* rx lane: the application polls it */
+	struct rail_lane_recv recv;
 	bool receives;			/* atomic: tx lane: a BACK was sent, so
 					 * peers may send user messages to this
 					 * lane */
-	struct tei_list deferred;	/* rx lane: list of rail_deferred, the
-					 * deferred control messages */
-	uint32_t naside;		/* atomic: entries of aside */
 	bool link_cut;			/* thread: the lane's connections were
 					 * cut when the link went down */
-	struct rail_slice *check_head;	/* rail_stall.c: oldest posted slice
-					 * at the last check */
-	uint64_t check_moves;		/* progress counter of the connection of
-					 * check_head at the last check */
+	struct rail_lane_check check;
 	struct rail_closing closing;
-	struct rail_rx *rx;		/* receive buffers, or NULL */
-	struct rail_rx *rx_idle;	/* receive buffers
-					 * that are not posted */
-	void *rx_mem;
-	struct fid_mr *rx_mr;
 };
 
 /*
@@ -161,7 +189,7 @@ struct rail_deferred {
 struct rail_rx {
 	struct rail_op op;
 	uint8_t *buf;
-	struct rail_rx *next;		/* in lane->rx_idle */
+	struct rail_rx *next;		/* in lane->recv.idle */
 };
 
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,

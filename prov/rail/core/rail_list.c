@@ -42,7 +42,7 @@ uint64_t rail_moved(const struct rail *rail)
 	uint32_t j;
 
 	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
-		slices += __atomic_load_n(&rail->tx_lanes[j].slices,
+		slices += __atomic_load_n(&rail->tx_lanes[j].done.slices,
 					  __ATOMIC_RELAXED);
 	return slices;
 }

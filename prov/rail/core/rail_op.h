@@ -78,7 +78,7 @@ struct rail_slice {
 	int last_err;			/* FI_E* of the last
 					 * failure, positive */
 	int prov_err;			/* provider's own error code, or 0 */
-	uint64_t seq;			/* lane->posts when the slice was
+	uint64_t seq;			/* lane->rate.posts when the slice was
 					 * posted */
 	uint32_t remote_gen;		/* lane generation of the target when
 					 * the slice was posted */

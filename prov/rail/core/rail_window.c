@@ -112,12 +112,12 @@ uint64_t rail_window_bulk(const struct rail *rail)
  */
 static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 {
-	__atomic_fetch_add(&lane->rail->load.stuck, bytes - lane->stuck,
+	__atomic_fetch_add(&lane->rail->load.stuck, bytes - lane->rate.stuck,
 			   __ATOMIC_RELAXED);
 	__atomic_fetch_add(&lane->rail->load.stuck_bulk,
-			   bulk - lane->stuck_bulk, __ATOMIC_RELAXED);
-	lane->stuck = bytes;
-	lane->stuck_bulk = bulk;
+			   bulk - lane->rate.stuck_bulk, __ATOMIC_RELAXED);
+	lane->rate.stuck = bytes;
+	lane->rate.stuck_bulk = bulk;
 }
 
 /* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
@@ -128,25 +128,25 @@ static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 	uint64_t bytes = 0, bulk = 0;
 	struct rail_slice *s;
 
-	if (now - lane->mark_ns >= WINDOW_STUCK_NS + 4 * base) {
-		lane->stuck_posts = lane->mark_posts;
-		lane->mark_posts = lane->posts;
-		lane->mark_ns = now;
+	if (now - lane->rate.mark_ns >= WINDOW_STUCK_NS + 4 * base) {
+		lane->rate.stuck_posts = lane->rate.mark_posts;
+		lane->rate.mark_posts = lane->rate.posts;
+		lane->rate.mark_ns = now;
 	}
 	tei_list_foreach(s, &lane->posted, struct rail_slice, link) {
-		if (s->seq > lane->stuck_posts)
+		if (s->seq > lane->rate.stuck_posts)
 			break;
 		bytes += s->len;
 		bulk += s->bulk ? s->len : 0;
 	}
-	if (bytes != lane->stuck || bulk != lane->stuck_bulk)
+	if (bytes != lane->rate.stuck || bulk != lane->rate.stuck_bulk)
 		window_stuck(lane, bytes, bulk);
 }
 
 void rail_window_empty(struct rail_lane *lane)
 {
-	lane->alone = NULL;
-	if (lane->stuck)
+	lane->rate.alone = NULL;
+	if (lane->rate.stuck)
 		window_stuck(lane, 0, 0);
 }
 
@@ -154,12 +154,12 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 		       uint64_t now)
 {
 	rail_window_empty(lane);
-	lane->busy_ns = now;
-	lane->served_ns = now;
-	lane->served = 0;
-	lane->whole = true;
-	lane->alone = slice;
-	lane->alone_ns = now;
+	lane->rate.busy_ns = now;
+	lane->rate.served_ns = now;
+	lane->rate.served = 0;
+	lane->rate.whole = true;
+	lane->rate.alone = slice;
+	lane->rate.alone_ns = now;
 }
 
 /*
@@ -202,30 +202,31 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
 	struct rail *rail = lane->rail;
-	uint64_t ns = now - lane->busy_ns, rest = now - lane->served_ns;
+	uint64_t ns = now - lane->rate.busy_ns,
+		 rest = now - lane->rate.served_ns;
 	uint64_t old = __atomic_load_n(&rail->load.rate_bps, __ATOMIC_RELAXED);
 	uint64_t rate;
 
-	lane->served_ns = now;
-	lane->served += bytes;
+	lane->rate.served_ns = now;
+	lane->rate.served += bytes;
 	if (rest >= WINDOW_STUCK_NS) {
 		/* only stuck slices were posted for a while */
-		lane->served = 0;
-		lane->busy_ns = now;
-		lane->whole = false;
+		lane->rate.served = 0;
+		lane->rate.busy_ns = now;
+		lane->rate.whole = false;
 		return;
 	}
 	if (ns < TEI_NS_PER_MS &&
 	    (!ns || lane->inflight ||
-	     (lane->whole ? lane->served < WINDOW_WHOLE : !old)))
+	     (lane->rate.whole ? lane->rate.served < WINDOW_WHOLE : !old)))
 		return;
-	rate = window_mean(old, lane->served, ns);
+	rate = window_mean(old, lane->rate.served, ns);
 	__atomic_store_n(&rail->load.rate_bps, rate, __ATOMIC_RELAXED);
 	if (rail->nic.wire)
 		window_free(rail, rate);
-	lane->served = 0;
-	lane->busy_ns = now;
-	lane->whole = false;
+	lane->rate.served = 0;
+	lane->rate.busy_ns = now;
+	lane->rate.whole = false;
 	window_set(rail, rate);
 	window_count_stuck(lane, now);
 }
@@ -233,10 +234,10 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 /* Updates the shortest time that a slice on an idle lane has taken. */
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 {
-	uint64_t ns = now - lane->alone_ns;
+	uint64_t ns = now - lane->rate.alone_ns;
 	uint64_t base;
 
-	lane->alone = NULL;
+	lane->rate.alone = NULL;
 	base = __atomic_load_n(&lane->rail->load.base_ns, __ATOMIC_RELAXED);
 	if (!base || ns < base)
 		__atomic_store_n(&lane->rail->load.base_ns, ns ? ns : 1,

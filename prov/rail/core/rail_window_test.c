@@ -70,9 +70,9 @@ static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 	struct rail_lane *lane = window_lane(rig, 0);
 
 	tei_mutex_lock(&lane->lock);
-	lane->busy_ns = rig->now;
-	lane->served_ns = rig->now;
-	lane->served = 0;
+	lane->rate.busy_ns = rig->now;
+	lane->rate.served_ns = rig->now;
+	lane->rate.served = 0;
 	lane->inflight = 1;
 	for (; ms; ms--) {
 		rig->now += TEI_NS_PER_MS;
@@ -88,10 +88,10 @@ static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 	struct rail_lane *lane = window_lane(rig, 0);
 
 	tei_mutex_lock(&lane->lock);
-	lane->busy_ns = rig->now;
-	lane->served_ns = rig->now;
-	lane->served = 0;
-	lane->whole = true;
+	lane->rate.busy_ns = rig->now;
+	lane->rate.served_ns = rig->now;
+	lane->rate.served = 0;
+	lane->rate.whole = true;
 	lane->inflight = 0;
 	rig->now += us * TEI_NS_PER_US;
 	rail_window_measure(lane, bytes, rig->now);
@@ -192,8 +192,8 @@ static void test_rate_ignores_end_of_batch(void)
 	for (i = 0; i < 50; i++) {
 		window_serve(rig, rate, 40);
 		tei_mutex_lock(&lane->lock);
-		lane->busy_ns = rig->now;
-		lane->whole = true;
+		lane->rate.busy_ns = rig->now;
+		lane->rate.whole = true;
 		rig->now += 40 * TEI_NS_PER_MS;
 		rail_window_measure(lane, WINDOW_MIB / 2, rig->now);
 		lane->inflight = 0;
@@ -241,7 +241,7 @@ static void test_window_ignores_stuck_bytes(void)
 	tei_mutex_lock(&lane->lock);
 	tei_list_init(&lane->posted);
 	tei_list_add_tail(&lane->posted, &stuck.link);
-	lane->posts = 1;
+	lane->rate.posts = 1;
 	tei_mutex_unlock(&lane->lock);
 	lane->inflight_bytes = stuck.len;
 	window_serve(rig, rate, 50);
@@ -278,10 +278,10 @@ static void test_window_grows_with_round_trip_time(void)
 	int i;
 
 	tei_mutex_lock(&lane->lock);
-	lane->alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
+	lane->rate.alone_ns = rig->now - way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
 	/* a slice that waited behind others does not count */
-	lane->alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
+	lane->rate.alone_ns = rig->now - 9 * way_ms * TEI_NS_PER_MS;
 	rail_window_alone(lane, rig->now);
 	tei_mutex_unlock(&lane->lock);
 	CU_ASSERT_EQUAL(rig->rail[0].load.base_ns, way_ms * TEI_NS_PER_MS);

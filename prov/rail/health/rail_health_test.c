@@ -158,7 +158,7 @@ static uint32_t health_run(struct test_pair *pair)
 /* Simulates a completed slice of another pair on the same rail. */
 static void health_carried(struct test_pair *pair)
 {
-	__atomic_fetch_add(&pair->rail->tx_lanes[0].slices, 1,
+	__atomic_fetch_add(&pair->rail->tx_lanes[0].done.slices, 1,
 			   __ATOMIC_RELAXED);
 }
 
@@ -233,7 +233,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	share = f->share;
 	for (turns = 0; pair.from.dp->nfaults && turns < 20; turns++) {
 		CU_ASSERT_EQUAL(f->share, share << turns);
-		__atomic_fetch_add(&pair.rail->tx_lanes[0].slices, 1,
+		__atomic_fetch_add(&pair.rail->tx_lanes[0].done.slices, 1,
 				   __ATOMIC_RELAXED);
 		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	}

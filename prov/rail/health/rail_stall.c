@@ -95,10 +95,10 @@ static struct rail_conn *stall_lane(struct rail_lane *lane, uint64_t now)
 		head = tei_list_first(&lane->posted, struct rail_slice, link);
 		moves = head->conn->moves;
 	}
-	if (head && head == lane->check_head && moves == lane->check_moves)
+	if (head && head == lane->check.head && moves == lane->check.moves)
 		list = stall_walk(lane, now);
-	lane->check_head = head;
-	lane->check_moves = moves;
+	lane->check.head = head;
+	lane->check.moves = moves;
 	tei_mutex_unlock(&lane->lock);
 	return list;
 }

@@ -70,9 +70,9 @@ static void user_poll_rx(struct rail *rail)
 	if (!tei_mutex_trylock(&lane->lock))
 		return;
 	rail_done_init(&done);
-	lane->visited = true;
+	lane->recv.visited = true;
 	rail_lane_poll(lane, &done);
-	lane->visited = false;
+	lane->recv.visited = false;
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(rail->dp, &done);
 }

@@ -77,7 +77,7 @@ static ssize_t post_slice(struct rail_lane *lane, struct rail_slice *s,
 	s->conn->posted++;
 	s->conn->since_ns = 0;
 	s->conn->backoff_us = 0;
-	s->seq = ++lane->posts;
+	s->seq = ++lane->rate.posts;
 	tei_list_add_tail(&lane->posted, &s->link);
 	__atomic_store_n(&lane->inflight, lane->inflight + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&lane->inflight_bytes, lane->inflight_bytes + s->len,

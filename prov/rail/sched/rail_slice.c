@@ -249,7 +249,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	s->bulk = rail_task_bulk(s->first);
 	rail_conn_take(p, s);
 	if (s->bulk)
-		rail_share_took(lane->rail, p, s->len, lane->served_ns);
+		rail_share_took(lane->rail, p, s->len, lane->rate.served_ns);
 	s->remote_idx = pick->remote_idx;
 	s->remote_gen = pick->remote->gen;
 	s->conn_fresh = !(p->ready && p->lane_gen == lane->gen &&

@@ -739,7 +739,7 @@ static double slice_room_after(uint64_t after)
 	rail_sched_leave(rig.plane.dp);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk[0]);
 	slice_ahead(&rig, &small, 1);
-	rig.lane->served_ns += after;
+	rig.lane->rate.served_ns += after;
 	for (i = 0; i < 8; i++) {
 		slice_ahead(&rig, &small, 1);
 		slice_serve(&rig, 1);
