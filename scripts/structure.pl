@@ -32,7 +32,6 @@ my %limit = (
 	'header prov/local/local_int.h'         => 430,
 	'header prov/rail/core/rail_peer_struct.h' => 450,
 	'header prov/rail/tei_rail.h'           => 850,
-	'struct tei_rail_dp'                    => 84,
 	'struct tei_rail_peer'                  => 136,
 );
 

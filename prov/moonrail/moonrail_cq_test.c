@@ -8,7 +8,8 @@
 
 static uint32_t cq_asleep(const struct test_end *t)
 {
-	return __atomic_load_n(&t->domain->dp->dozing, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&t->domain->dp->callers.dozing,
+			       __ATOMIC_SEQ_CST);
 }
 
 /* Until the queue is read again, the progress thread polls the lanes, even if

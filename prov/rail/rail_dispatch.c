@@ -145,7 +145,7 @@ static enum rail_refusal msg_unauthenticated(struct tei_rail_dp *dp,
 {
 	bool is_signed = h->flags & RAIL_WIRE_SIGNED;
 
-	if (!dp->signs)
+	if (!dp->conf.signs)
 		return is_signed ? RAIL_REFUSE_NO_SECRET : RAIL_REFUSE_NONE;
 	if (!is_signed)
 		return RAIL_REFUSE_UNSIGNED;
@@ -201,7 +201,7 @@ static struct tei_rail_peer *msg_sender(struct tei_rail_dp *dp,
  */
 static bool msg_fresh(struct tei_rail_peer *peer, const struct msg_head *h)
 {
-	if (!peer->dp->signs)
+	if (!peer->dp->conf.signs)
 		return true;
 	if (h->dst && h->dst != peer->dp->incarnation)
 		return peer->state == RAIL_PEER_NEW;
@@ -234,9 +234,9 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 {
 	uint16_t i;
 
-	for (i = 0; dp->nseekers && i < hello->n; i++)
+	for (i = 0; dp->peers.nresolvers && i < hello->n; i++)
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
-	for (i = 0; dp->nseekers && i < hello->nfirsts; i++)
+	for (i = 0; dp->peers.nresolvers && i < hello->nfirsts; i++)
 		rail_user_seen(dp, h->src, &hello->firsts[i]);
 }
 

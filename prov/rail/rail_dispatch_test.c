@@ -94,8 +94,8 @@ static void msg_turn(struct msg_rig *rig)
 	struct rail *rail;
 	uint32_t i, r;
 
-	tei_list_foreach_safe(p, tmp, &rig->plane.dp->peers,
-			      struct tei_rail_peer, link)
+	tei_list_foreach_safe (p, tmp, &rig->plane.dp->peers.list,
+			       struct tei_rail_peer, link)
 		rail_peer_run(p, tei_now_ns());
 	for (r = 0; r < rail_count(rig->plane.dp); r++) {
 		rail = rail_at(rig->plane.dp, r);
@@ -277,7 +277,7 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
 	case RAIL_MSG_ATOMIC:
 		/* the session of the newest peer, so that mutations pass the
 		 * session check */
-		rail_wire_put(w, rig->plane.dp->sessions, 8);
+		rail_wire_put(w, rig->plane.dp->peers.sessions, 8);
 		rail_wire_put(w, 1, 2);
 		msg_put_atomic(w, 1, TEI_ATOMIC_ADD, 8, 0x10000, 1);
 		break;
@@ -300,7 +300,7 @@ static void msg_put_body(struct msg_rig *rig, struct rail_wire *w, int type,
 		msg_put_note(rig, w, src);
 		break;
 	case RAIL_MSG_NOTE_ACK:
-		rail_wire_put(w, rig->plane.dp->sessions, 8);
+		rail_wire_put(w, rig->plane.dp->peers.sessions, 8);
 		rail_wire_put(w, 1, 8);
 		rail_wire_put(w, 0, 4);
 		rail_wire_put(w, 0, 8);
@@ -349,7 +349,7 @@ static void msg_check_good(struct msg_rig *rig)
 	CU_ASSERT(p->route[0] >= 0);
 	msg_send(rig, RAIL_MSG_NOTIFY, MSG_GOOD);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
-	CU_ASSERT(rig->plane.dp->npeers <= MSG_PEERS);
+	CU_ASSERT(rig->plane.dp->peers.n <= MSG_PEERS);
 }
 
 /* --- cases --------------------------------------------------------------- */
@@ -370,7 +370,7 @@ static void test_a_hello_introduces_a_peer(void)
 	/* repeating the hello changes nothing */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_check_good(&rig);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 1);
 	msg_end(&rig);
 }
 
@@ -384,7 +384,7 @@ static void test_messages_of_unknown_senders_are_dropped(void)
 	for (type = 0; type < 256; type++)
 		if (type != RAIL_MSG_HELLO)
 			msg_send(&rig, type, MSG_FUZZ);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 0);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 0);
 	CU_ASSERT_EQUAL(test_notified(), before);
 	msg_end(&rig);
 }
@@ -439,7 +439,7 @@ static void test_a_wrong_header_is_refused(void)
 	msg_set_number(buf, 16, rig.plane.dp->incarnation, 8);
 	msg_arrive(&rig, buf, len);	/* the sender is this process itself */
 	msg_arrive(&rig, good, len - 1);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 0);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 0);
 	msg_arrive(&rig, good, len);
 	msg_check_good(&rig);
 	msg_end(&rig);
@@ -576,8 +576,8 @@ static void msg_free_gone(struct msg_rig *rig)
 	struct tei_rail_peer *p, *tmp;
 
 	rail_sched_enter(rig->plane.dp);
-	tei_list_foreach_safe(p, tmp, &rig->plane.dp->peers,
-			      struct tei_rail_peer, link)
+	tei_list_foreach_safe (p, tmp, &rig->plane.dp->peers.list,
+			       struct tei_rail_peer, link)
 		rail_peer_maybe_free(p);
 	rail_sched_leave(rig->plane.dp);
 }
@@ -587,7 +587,8 @@ static void msg_hold_all(struct msg_rig *rig, bool hold)
 	struct tei_rail_peer *p;
 
 	rail_sched_enter(rig->plane.dp);
-	tei_list_foreach(p, &rig->plane.dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &rig->plane.dp->peers.list, struct tei_rail_peer,
+			  link)
 		p->refs = hold;
 	rail_sched_leave(rig->plane.dp);
 }
@@ -601,12 +602,12 @@ static void test_the_peer_silent_for_longest_is_evicted(void)
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	for (i = 1; i < MSG_PEERS; i++)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
 	/* the oldest one is in use, and the next one gives a sign of life */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10001);
 	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x20000));
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, MSG_GOOD));
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10001));
@@ -618,7 +619,7 @@ static void test_the_peer_silent_for_longest_is_evicted(void)
 	CU_ASSERT_EQUAL(msg_peer(&rig, 0x10002)->state, RAIL_PEER_READY);
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10003));
 	msg_free_gone(&rig);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x10002));
 	msg_hold_all(&rig, false);
 	msg_check_good(&rig);
@@ -690,7 +691,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	q = msg_peer(&rig, MSG_FUZZ);
 	rail_peer_probe(rig.plane.dp, tei_now_ns());
 	CU_ASSERT(!p->probing && !q->probing);
-	late = tei_now_ns() + rig.plane.dp->probe_ns;
+	late = tei_now_ns() + rig.plane.dp->times.probe_ns;
 	rail_peer_probe(rig.plane.dp, late);
 	CU_ASSERT(p->probing && !q->probing);
 	rail_peer_probe(rig.plane.dp, late);
@@ -700,16 +701,16 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT_FALSE(q->probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
-	rail_peer_run(p, late + rig.plane.dp->probe_ns);
+	rail_peer_run(p, late + rig.plane.dp->times.probe_ns);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
-	rail_peer_run(q, late + rig.plane.dp->probe_ns);
+	rail_peer_run(q, late + rig.plane.dp->times.probe_ns);
 	CU_ASSERT_EQUAL(q->state, RAIL_PEER_READY);
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, MSG_GOOD));
 	msg_free_gone(&rig);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, 1);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, 1);
 	/* a peer in use is not pinged */
 	q->refs++;
-	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->probe_ns);
+	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->times.probe_ns);
 	CU_ASSERT_FALSE(q->probing);
 	q->refs--;
 	msg_end(&rig);
@@ -727,9 +728,9 @@ static void test_peers_beyond_the_limit_are_not_accepted(void)
 		/* all peers are in use */
 		msg_hold_all(&rig, true);
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
-		CU_ASSERT(rig.plane.dp->npeers <= MSG_PEERS);
+		CU_ASSERT(rig.plane.dp->peers.n <= MSG_PEERS);
 	}
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
 	CU_ASSERT_PTR_NULL(msg_peer(&rig, 0x10000 + MSG_PEERS));
 	msg_check_good(&rig);
 	/* one peer leaves, so another one is accepted */
@@ -740,7 +741,7 @@ static void test_peers_beyond_the_limit_are_not_accepted(void)
 	rail_sched_enter(rig.plane.dp);
 	rail_peer_maybe_free(p);
 	rail_sched_leave(rig.plane.dp);
-	CU_ASSERT_EQUAL(rig.plane.dp->npeers, MSG_PEERS - 1);
+	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS - 1);
 	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
 	CU_ASSERT_PTR_NOT_NULL(msg_peer(&rig, 0x20000));
 	msg_check_good(&rig);
@@ -758,7 +759,7 @@ static void test_a_malformed_hello_creates_no_peer(void)
 	len = msg_valid(&rig, buf, RAIL_MSG_HELLO, MSG_FUZZ) - 1;
 	msg_set_number(buf, 8, len, 4);
 	msg_arrive(&rig, buf, len);
-	taken = rig.plane.dp->npeers;
+	taken = rig.plane.dp->peers.n;
 	msg_end(&rig);
 	CU_ASSERT_EQUAL(taken, 0);
 }
@@ -1130,7 +1131,7 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 	msg_connect(&rig, 0, 0);
 	msg_connect(&rig, 0, 1);
 	/* the data plane runs again, driven by the test */
-	__atomic_store_n(&dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&dp->thread.stop, false, __ATOMIC_RELEASE);
 	rail_sched_enter(dp);
 	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
 	CU_ASSERT_EQUAL(p->route[0], 1);
@@ -1149,7 +1150,7 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 	CU_ASSERT(!wanted);
 	CU_ASSERT_EQUAL(msg_conn(&rig, 0, 0)->asked_ns, asked);
 	CU_ASSERT(msg_conn(&rig, 0, 1)->asked_ns > 0);
-	__atomic_store_n(&dp->stop, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&dp->thread.stop, true, __ATOMIC_RELEASE);
 	msg_end(&rig);
 }
 

@@ -43,15 +43,15 @@ static void dp_free(struct tei_rail_dp *dp)
 	struct rail_slice_chunk *c, *next;
 
 	rail_link_close(dp);
-	if (dp->wake_fd >= 0)
-		close(dp->wake_fd);
-	for (c = dp->chunks; c; c = next) {
+	if (dp->thread.wake_fd >= 0)
+		close(dp->thread.wake_fd);
+	for (c = dp->tasks.chunks; c; c = next) {
 		next = c->next;
 		free(c);
 	}
 	rail_mr_close_placeholder(dp);
 	rail_notify_dp_fini(dp);
-	tei_wipe(&dp->auth, sizeof(dp->auth));
+	tei_wipe(&dp->conf.auth, sizeof(dp->conf.auth));
 	pthread_cond_destroy(&dp->cond);
 	tei_mutex_fini(&dp->sched);
 	tei_mutex_fini(&dp->admin);
@@ -71,33 +71,33 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->ops = attr->ops;
 	dp->arg = attr->arg;
 	dp->incarnation = attr->incarnation;
-	dp->info_flags = attr->info_flags;
-	dp->port = attr->port;
-	dp->next_port = (uint32_t)attr->incarnation;
-	dp->back = attr->back;
-	dp->reports = attr->reports;
-	dp->signs = attr->secret != NULL;
+	dp->conf.info_flags = attr->info_flags;
+	dp->conf.port = attr->port;
+	dp->conf.next_port = (uint32_t)attr->incarnation;
+	dp->conf.back = attr->back;
+	dp->conf.reports = attr->reports;
+	dp->conf.signs = attr->secret != NULL;
 	if (attr->secret)
-		tei_secret_key(attr->secret, "peer protocol", &dp->auth);
-	dp->wake_fd = -1;
-	dp->link_fd = -1;
-	dp->table = 1;
-	dp->probe_ns = DP_PROBE_NS;
-	dp->stuck_ns = DP_STUCK_NS;
-	dp->bye_ns = DP_BYE_NS;
+		tei_secret_key(attr->secret, "peer protocol", &dp->conf.auth);
+	dp->thread.wake_fd = -1;
+	dp->link.fd = -1;
+	dp->peers.table = 1;
+	dp->times.probe_ns = DP_PROBE_NS;
+	dp->times.stuck_ns = DP_STUCK_NS;
+	dp->times.bye_ns = DP_BYE_NS;
 	snprintf(dp->name, sizeof(dp->name), "%s", attr->name);
 	tei_mutex_init(&dp->admin);
 	tei_mutex_init(&dp->sched);
 	tei_cond_init(&dp->cond);
-	tei_list_init(&dp->peers);
-	tei_list_init(&dp->revoking);
-	tei_list_init(&dp->attn);
-	tei_list_init(&dp->active);
-	tei_list_init(&dp->slices);
-	tei_list_init(&dp->faults);
+	tei_list_init(&dp->peers.list);
+	tei_list_init(&dp->memory.revoking);
+	tei_list_init(&dp->peers.attn);
+	tei_list_init(&dp->tasks.active);
+	tei_list_init(&dp->tasks.slices);
+	tei_list_init(&dp->health.faults);
 	rail_notify_dp_init(dp);
 	for (i = 0; i < RAIL_PEER_HASH; i++)
-		tei_list_init(&dp->hash[i]);
+		tei_list_init(&dp->peers.hash[i]);
 	rail_link_open(dp);
 	ret = attr->any_local ? rail_mr_open_placeholder(dp, err) : 0;
 	if (!ret)
@@ -117,7 +117,7 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 /* Returns true if every task has ended and has been reported. */
 static bool dp_drained(struct tei_rail_dp *dp)
 {
-	return !__atomic_load_n(&dp->nheld, __ATOMIC_ACQUIRE);
+	return !__atomic_load_n(&dp->tasks.nheld, __ATOMIC_ACQUIRE);
 }
 
 /* Returns true if a notification has not been acknowledged yet. */
@@ -125,7 +125,7 @@ static bool dp_has_notes(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_peer *p;
 
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		if (p->note_out.n)
 			return true;
 	return false;
@@ -165,7 +165,7 @@ static void dp_run_lanes(struct rail *rail)
  * has stopped. */
 static void dp_send_bye(struct tei_rail_dp *dp)
 {
-	uint64_t end = tei_now_ns() + dp->bye_ns;
+	uint64_t end = tei_now_ns() + dp->times.bye_ns;
 	struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t i;
 
@@ -176,7 +176,7 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 	}
 	/* wait until the messages have been sent, before the endpoints are
 	 * closed */
-	end = tei_now_ns() + dp->bye_ns;
+	end = tei_now_ns() + dp->times.bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
 		       tei_now_ns() < end)
@@ -195,7 +195,7 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	snprintf(err.text, sizeof(err.text), "the engine was destroyed");
 	rail_done_init(&done);
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
 				      live_link)
 			rail_task_drop(t, &err, &done);
@@ -215,7 +215,7 @@ static void dp_end_health(struct tei_rail_dp *dp)
 		rail_contact_lane_stop(rail_at(dp, i));
 	}
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		rail_health_forget(p);
 	rail_sched_leave(dp);
 }
@@ -223,7 +223,7 @@ static void dp_end_health(struct tei_rail_dp *dp)
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	dp_drain(dp, drain_ns);
-	__atomic_store_n(&dp->quiet, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&dp->thread.quiet, true, __ATOMIC_RELEASE);
 }
 
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)
@@ -284,7 +284,8 @@ static uint32_t dp_failed(struct tei_rail_dp *dp, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < dp->failed.n && strcmp(dp->failed.name[i], name))
+	while (i < dp->devices.failed.n &&
+	       strcmp(dp->devices.failed.name[i], name))
 		i++;
 	return i;
 }
@@ -295,14 +296,15 @@ static void dp_note_attempt(struct tei_rail_dp *dp, const char *name, bool faile
 {
 	uint32_t i = dp_failed(dp, name), last;
 
-	if (failed && i == dp->failed.n && i < RAIL_FAILED_MAX) {
-		snprintf(dp->failed.name[i], sizeof(dp->failed.name[i]), "%s",
-			 name);
-		dp->failed.n++;
-	} else if (!failed && i < dp->failed.n) {
-		last = --dp->failed.n;
-		memmove(dp->failed.name[i], dp->failed.name[last],
-			sizeof(dp->failed.name[i]));
+	if (failed && i == dp->devices.failed.n && i < RAIL_FAILED_MAX) {
+		snprintf(dp->devices.failed.name[i],
+			 sizeof(dp->devices.failed.name[i]), "%s", name);
+		dp->devices.failed.n++;
+	} else if (!failed && i < dp->devices.failed.n) {
+		last = --dp->devices.failed.n;
+		memmove(dp->devices.failed.name[i],
+			dp->devices.failed.name[last],
+			sizeof(dp->devices.failed.name[i]));
 	}
 }
 
@@ -331,11 +333,11 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 	uint32_t i;
 	int ret = 0;
 
-	for (i = 0; i < dp->nmrs && !ret; i++)
-		if (dp->mrs[i]->state != RAIL_MR_CLOSED)
-			ret = dp_register_one(dp->mrs[i], rail, err);
+	for (i = 0; i < dp->memory.nmrs && !ret; i++)
+		if (dp->memory.mrs[i]->state != RAIL_MR_CLOSED)
+			ret = dp_register_one(dp->memory.mrs[i], rail, err);
 	while (ret && i--)
-		rail_mr_close_on(dp->mrs[i], rail);
+		rail_mr_close_on(dp->memory.mrs[i], rail);
 	return ret;
 }
 
@@ -362,7 +364,8 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 				    "%s: the engine has opened %d rails, which is the limit",
 				    found->name, TEI_RAIL_MAX);
 	ret = rail_open(dp, found, transport,
-			dp_failed(dp, found->name) < dp->failed.n, err, &rail);
+			dp_failed(dp, found->name) < dp->devices.failed.n, err,
+			&rail);
 	dp_note_attempt(dp, found->name, ret);
 	if (ret)
 		return ret;
@@ -374,11 +377,11 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 		return ret;
 	}
 	rail_sched_enter(dp);
-	__atomic_fetch_or(&dp->wants, dp_wants(rail), __ATOMIC_RELAXED);
+	__atomic_fetch_or(&dp->devices.wants, dp_wants(rail), __ATOMIC_RELAXED);
 	dp->rails[dp->nrails] = rail;
 	__atomic_store_n(&dp->nrails, dp->nrails + 1, __ATOMIC_RELEASE);
-	for (i = 0; i < dp->nmrs; i++)
-		rail_mr_rank(dp, dp->mrs[i]);
+	for (i = 0; i < dp->memory.nmrs; i++)
+		rail_mr_rank(dp, dp->memory.mrs[i]);
 	rail_sched_leave(dp);
 	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
 		 rail->nic.provider);
@@ -391,8 +394,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	struct rail_found *list, *f;
 	int ret, opened = 0;
 
-	ret = rail_info_find(dp->settings, transport, devices, dp->info_flags,
-			     err, &list);
+	ret = rail_info_find(dp->settings, transport, devices,
+			     dp->conf.info_flags, err, &list);
 	if (ret)
 		return ret;
 	transport = tei_rail_transport_of(transport);
@@ -425,8 +428,8 @@ void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	/* the progress thread does not touch a rail that is not open */
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
-	for (i = 0; i < dp->nmrs; i++)
-		rail_mr_close_on(dp->mrs[i], rail);
+	for (i = 0; i < dp->memory.nmrs; i++)
+		rail_mr_close_on(dp->memory.mrs[i], rail);
 	rail_close(rail);
 }
 
@@ -560,8 +563,8 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo)
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	dp->topo = topo;
-	for (i = 0; i < dp->nmrs; i++)
-		rail_mr_rank(dp, dp->mrs[i]);
+	for (i = 0; i < dp->memory.nmrs; i++)
+		rail_mr_rank(dp, dp->memory.mrs[i]);
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);
 }

@@ -109,7 +109,7 @@ struct progress {
  * thread. */
 static bool progress_relied_on(struct tei_rail_dp *dp)
 {
-	return __atomic_load_n(&dp->dozing, __ATOMIC_SEQ_CST) != 0;
+	return __atomic_load_n(&dp->callers.dozing, __ATOMIC_SEQ_CST) != 0;
 }
 
 /*
@@ -155,10 +155,10 @@ bool rail_drive_poll(struct tei_rail_dp *dp, struct rail_drive *d, uint64_t now)
 {
 	if (progress_relied_on(dp))
 		d->app_driven = false;
-	else if (__atomic_load_n(&dp->app_driving, __ATOMIC_RELAXED))
+	else if (__atomic_load_n(&dp->callers.app_driving, __ATOMIC_RELAXED))
 		d->app_driven = true;
 	else
-		drive_measure(d, &dp->polls, PROGRESS_AWAY_NS, now);
+		drive_measure(d, &dp->callers.polls, PROGRESS_AWAY_NS, now);
 	return d->app_driven;
 }
 
@@ -173,7 +173,8 @@ bool rail_drive_poll_rx(struct tei_rail_dp *dp, struct rail_drive *d,
 	if (progress_relied_on(dp))
 		d->app_driven = false;
 	else
-		drive_measure(d, &dp->rx_polls, PROGRESS_TARGETS_AWAY_NS, now);
+		drive_measure(d, &dp->callers.rx_polls,
+			      PROGRESS_TARGETS_AWAY_NS, now);
 	return d->app_driven;
 }
 
@@ -235,7 +236,7 @@ static bool progress_wanted(struct progress *pr, struct rail_lane *lane)
 	if (pr->drive.app_driven)
 		return false;
 	return __atomic_load_n(&lane->inflight, __ATOMIC_RELAXED) ||
-	       __atomic_load_n(&pr->dp->nactive, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&pr->dp->tasks.nactive, __ATOMIC_RELAXED) ||
 	       !(pr->turns % PROGRESS_RARELY);
 }
 
@@ -277,7 +278,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_list todo;
 	struct tei_rail_peer *p;
-	uint64_t next = __atomic_load_n(&dp->attn_next_ns, __ATOMIC_RELAXED);
+	uint64_t next =
+		__atomic_load_n(&dp->peers.attn_next_ns, __ATOMIC_RELAXED);
 	uint64_t due;
 
 	if (!next || now < next)
@@ -285,8 +287,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 	next = 0;
 	tei_list_init(&todo);
 	rail_sched_enter(dp);
-	__atomic_store_n(&dp->attn_next_ns, 0, __ATOMIC_RELAXED);
-	tei_list_splice_tail(&todo, &dp->attn);
+	__atomic_store_n(&dp->peers.attn_next_ns, 0, __ATOMIC_RELAXED);
+	tei_list_splice_tail(&todo, &dp->peers.attn);
 	while (!tei_list_empty(&todo)) {
 		p = tei_list_first(&todo, struct tei_rail_peer, attn_link);
 		tei_list_del(&p->attn_link);
@@ -304,7 +306,7 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			    !due)
 				continue;
 			p->due_ns = due;
-			tei_list_add_tail(&dp->attn, &p->attn_link);
+			tei_list_add_tail(&dp->peers.attn, &p->attn_link);
 		} else {
 			due = now;	/* the peer was put on the list while it
 					 * ran */
@@ -312,9 +314,10 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 		if (!next || due < next)
 			next = due;
 	}
-	if (next && (!dp->attn_next_ns || next < dp->attn_next_ns))
-		__atomic_store_n(&dp->attn_next_ns, next, __ATOMIC_RELAXED);
-	next = dp->attn_next_ns;
+	if (next && (!dp->peers.attn_next_ns || next < dp->peers.attn_next_ns))
+		__atomic_store_n(&dp->peers.attn_next_ns, next,
+				 __ATOMIC_RELAXED);
+	next = dp->peers.attn_next_ns;
 	rail_sched_leave(dp);
 	return next;
 }
@@ -327,11 +330,11 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	struct tei_rail_peer *p;
 
 	if (now - pr->deadline_ns < PROGRESS_MAX_SLEEP_NS ||
-	    !__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
+	    !__atomic_load_n(&dp->tasks.nlive, __ATOMIC_RELAXED))
 		return;
 	pr->deadline_ns = now;
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		if (!tei_list_empty(&p->live))
 			rail_peer_attend(p);
 	rail_sched_leave(dp);
@@ -354,15 +357,15 @@ static void progress_fences(struct tei_rail_dp *dp)
 	bool wanted = false;
 	uint32_t i;
 
-	if (!__atomic_load_n(&dp->nfencing, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&dp->memory.nfencing, __ATOMIC_ACQUIRE))
 		return;
 	/* a region that is withdrawn after this point needs a later fence, of
 	 * the lanes that are then open */
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->nmrs; i++) {
-		if (dp->mrs[i]->fence != RAIL_MR_FENCE_WANTED)
+	for (i = 0; i < dp->memory.nmrs; i++) {
+		if (dp->memory.mrs[i]->fence != RAIL_MR_FENCE_WANTED)
 			continue;
-		dp->mrs[i]->fence = RAIL_MR_FENCING;
+		dp->memory.mrs[i]->fence = RAIL_MR_FENCING;
 		wanted = true;
 	}
 	rail_sched_leave(dp);
@@ -373,9 +376,9 @@ static void progress_fences(struct tei_rail_dp *dp)
 	if (progress_closing(dp))
 		return;
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->nmrs; i++)
-		if (dp->mrs[i]->fence == RAIL_MR_FENCING)
-			dp->mrs[i]->fence = RAIL_MR_NO_FENCE;
+	for (i = 0; i < dp->memory.nmrs; i++)
+		if (dp->memory.mrs[i]->fence == RAIL_MR_FENCING)
+			dp->memory.mrs[i]->fence = RAIL_MR_NO_FENCE;
 	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 }
@@ -531,7 +534,7 @@ static bool progress_sleep_ready(struct tei_rail_dp *dp)
 /*
  * Returns how long the thread sleeps without unfinished tasks: twice as long as
  * the data plane has been idle so far, within limits. A sleep of more than
- * PROGRESS_IDLE_SLEEP_NS is announced in dp->rests_ns, so that the next
+ * PROGRESS_IDLE_SLEEP_NS is announced in dp->thread.rests_ns, so that the next
  * submission or message wakes the thread; the thread must then check for
  * stalls.
  */
@@ -541,8 +544,8 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	uint64_t last, quiet;
 
 	rail_sched_enter(dp);
-	if (dp->stirred) {
-		dp->stirred = false;
+	if (dp->tasks.stirred) {
+		dp->tasks.stirred = false;
 		pr->stirred_ns = now;
 	}
 	last = pr->active_ns > pr->target_ns ? pr->active_ns : pr->target_ns;
@@ -554,7 +557,8 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	if (quiet <= PROGRESS_IDLE_SLEEP_NS || !progress_sleep_ready(dp))
 		quiet = PROGRESS_IDLE_SLEEP_NS;
 	else
-		__atomic_store_n(&dp->rests_ns, now + quiet, __ATOMIC_RELAXED);
+		__atomic_store_n(&dp->thread.rests_ns, now + quiet,
+				 __ATOMIC_RELAXED);
 	rail_sched_leave(dp);
 	return quiet;
 }
@@ -573,20 +577,20 @@ static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 	ret = ppoll(pr->fds, n, &ts, NULL);
 	now = tei_now_ns();
 	pr->slept_ns = now - from < wait ? now - from : wait;
-	__atomic_store_n(&dp->rests_ns, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->thread.rests_ns, 0, __ATOMIC_RELAXED);
 	if (ret > (pr->fds[0].revents != 0) + (pr->fds[1].revents != 0))
 		progress_woken(pr, from);
 	if (ret > 0 && (pr->fds[0].revents || pr->fds[1].revents))
 		pr->stirred_ns = now;
 	if (ret > 0 && pr->fds[1].revents)
-		dp->health_ns = 0;	/* read the links in the next
-					 * iteration */
+		dp->health.checked_ns = 0; /* read the links in the next
+					    * iteration */
 	if (ret > 0 && pr->fds[0].revents & POLLIN) {
 		/* clear the counter before the flag, so that no wake-up is
 		 * lost */
-		ret = read(dp->wake_fd, &junk, sizeof(junk));
+		ret = read(dp->thread.wake_fd, &junk, sizeof(junk));
 		(void)ret;
-		(void)__atomic_exchange_n(&dp->wake_pending, false,
+		(void)__atomic_exchange_n(&dp->thread.wake_pending, false,
 					  __ATOMIC_SEQ_CST);
 	}
 }
@@ -600,20 +604,20 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	bool blind = false;
 	int n = PROGRESS_LANES;
 
-	pr->fds[0].fd = dp->wake_fd;
+	pr->fds[0].fd = dp->thread.wake_fd;
 	pr->fds[0].events = POLLIN;
-	pr->fds[1].fd = dp->link_fd;	/* poll ignores a descriptor of -1 */
+	pr->fds[1].fd = dp->link.fd; /* poll ignores a descriptor of -1 */
 	pr->fds[1].events = POLLIN;
 	if (pr->drive.app_driven || pr->targets.app_driven) {
 		/* a caller that goes to sleep from here on sees the flag and
 		 * wakes this thread */
-		__atomic_store_n(&dp->thread_trusts, true, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&dp->thread.trusts, true, __ATOMIC_SEQ_CST);
 		if (progress_relied_on(dp))
 			pr->drive.app_driven = pr->targets.app_driven = false;
 	}
 	if (!progress_arm_all(pr, &n, &blind))
 		goto out;
-	if (__atomic_load_n(&dp->nlive, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&dp->tasks.nlive, __ATOMIC_RELAXED))
 		pr->stirred_ns = now;
 	else
 		wait = progress_idle_sleep(pr, now);
@@ -622,7 +626,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	if (pr->drive.app_driven || pr->targets.app_driven)
 		wait = progress_trusted(pr, wait);
 	if (!pr->drive.app_driven &&
-	    __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
+	    __atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED) &&
 	    wait > TEI_NS_PER_MS / 4)
 		wait = TEI_NS_PER_MS / 4;	/* retry a post */
 	if (blind) {
@@ -637,7 +641,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 	}
 	progress_poll(pr, (nfds_t)n, wait);
 out:
-	__atomic_store_n(&dp->thread_trusts, false, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&dp->thread.trusts, false, __ATOMIC_SEQ_CST);
 }
 
 /* Returns true if the thread continues to poll without sleeping. If nothing is
@@ -763,12 +767,13 @@ static uint64_t progress_served(struct progress *pr, uint64_t now)
 
 	if (last < pr->stirred_ns)
 		last = pr->stirred_ns;
-	if (!pr->dp->reports ||
+	if (!pr->dp->conf.reports ||
 	    (last < pr->served_ns && !pr->served_live && !pr->drive.app_driven))
 		return 0;
 	if (now < pr->served_ns + RAIL_SERVED_NS)
 		return pr->served_ns + RAIL_SERVED_NS;
-	pr->served_live = __atomic_load_n(&pr->dp->nlive, __ATOMIC_RELAXED);
+	pr->served_live =
+		__atomic_load_n(&pr->dp->tasks.nlive, __ATOMIC_RELAXED);
 	pr->served_ns = now;
 	rail_served_mark(pr->dp);
 	return pr->served_live ? now + RAIL_SERVED_NS : 0;
@@ -821,7 +826,7 @@ static void *progress_main(void *arg)
 {
 	struct progress *pr = arg;
 
-	while (!__atomic_load_n(&pr->dp->stop, __ATOMIC_ACQUIRE))
+	while (!__atomic_load_n(&pr->dp->thread.stop, __ATOMIC_ACQUIRE))
 		progress_turn(pr);
 	free(pr);
 	return NULL;
@@ -839,30 +844,30 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	pr->stirred_ns = tei_now_ns();
 	pr->spin_ns = dp->settings->sched.spin_us * TEI_NS_PER_US;
-	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (dp->wake_fd < 0) {
+	dp->thread.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (dp->thread.wake_fd < 0) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
 				    tei_hint(TEI_HINT_OBJECT, errno),
 				    "eventfd: %s", strerror(errno));
 	}
-	ret = tei_thread_start(&dp->thread, false, progress_main, pr);
+	ret = tei_thread_start(&dp->thread.id, false, progress_main, pr);
 	if (ret) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
 				    tei_hint(TEI_HINT_THREAD, ret),
 				    "progress thread: %s", strerror(ret));
 	}
-	dp->thread_started = true;
+	dp->thread.started = true;
 	return 0;
 }
 
 void rail_progress_stop(struct tei_rail_dp *dp)
 {
-	if (!dp->thread_started)
+	if (!dp->thread.started)
 		return;
-	__atomic_store_n(&dp->stop, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&dp->thread.stop, true, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
-	pthread_join(dp->thread, NULL);
-	dp->thread_started = false;
+	pthread_join(dp->thread.id, NULL);
+	dp->thread.started = false;
 }

@@ -100,9 +100,9 @@ static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 {
 	for (; n > 0; n--) {
 		begin += away_ns;
-		rail_polls_begin(&dp->rx_polls, begin);
+		rail_polls_begin(&dp->callers.rx_polls, begin);
 		begin += took_ns;
-		rail_polls_end(&dp->rx_polls, begin - took_ns, begin);
+		rail_polls_end(&dp->callers.rx_polls, begin - took_ns, begin);
 	}
 	return begin;
 }
@@ -140,9 +140,9 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	/* four polls without a pause, of which the last one goes on */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
-		rail_polls_begin(&dp->rx_polls, at);
+		rail_polls_begin(&dp->callers.rx_polls, at);
 		if (i < 3)
-			rail_polls_end(&dp->rx_polls, at,
+			rail_polls_end(&dp->callers.rx_polls, at,
 				       at + 300 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
@@ -150,13 +150,14 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	/* the poll goes on for the whole next millisecond */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
-	rail_polls_end(&dp->rx_polls, at, now);
+	rail_polls_end(&dp->callers.rx_polls, at, now);
 	/* the caller is away for half of the time, longer than connections can
 	 * wait */
 	for (i = 0; i < 5; i++) {
 		at = now + (uint64_t)i * 200 * TEI_NS_PER_US;
-		rail_polls_begin(&dp->rx_polls, at);
-		rail_polls_end(&dp->rx_polls, at, at + 100 * TEI_NS_PER_US);
+		rail_polls_begin(&dp->callers.rx_polls, at);
+		rail_polls_end(&dp->callers.rx_polls, at,
+			       at + 100 * TEI_NS_PER_US);
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
@@ -193,9 +194,9 @@ static void test_a_caller_with_long_polls_gets_the_tx_lanes(void)
 
 	/* two polls, of which the second one goes on: the caller is never away
 	 * for long */
-	rail_polls_begin(&dp->polls, now);
-	rail_polls_end(&dp->polls, now, now + 600 * TEI_NS_PER_US);
-	rail_polls_begin(&dp->polls, now + 700 * TEI_NS_PER_US);
+	rail_polls_begin(&dp->callers.polls, now);
+	rail_polls_end(&dp->callers.polls, now, now + 600 * TEI_NS_PER_US);
+	rail_polls_begin(&dp->callers.polls, now + 700 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, now));
 	/* the caller is stuck in the poll, so the thread takes over */
@@ -205,7 +206,7 @@ static void test_a_caller_with_long_polls_gets_the_tx_lanes(void)
 	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	/* the poll has ended, and the caller is away for the rest of the
 	 * time */
-	rail_polls_end(&dp->polls, now, now + 100 * TEI_NS_PER_US);
+	rail_polls_end(&dp->callers.polls, now, now + 100 * TEI_NS_PER_US);
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_FALSE(rail_drive_poll(dp, &d, now));
 	free(dp);
@@ -241,15 +242,15 @@ static void test_a_caller_that_goes_to_sleep_wakes_the_thread(void)
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
-	dp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	CU_ASSERT_FATAL(dp->wake_fd >= 0);
+	dp->thread.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	CU_ASSERT_FATAL(dp->thread.wake_fd >= 0);
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_FALSE(progress_readable(dp->wake_fd));
+	CU_ASSERT_FALSE(progress_readable(dp->thread.wake_fd));
 	tei_rail_sleep_end(dp);
-	dp->thread_trusts = true;
+	dp->thread.trusts = true;
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_TRUE(progress_readable(dp->wake_fd));
-	close(dp->wake_fd);
+	CU_ASSERT_TRUE(progress_readable(dp->thread.wake_fd));
+	close(dp->thread.wake_fd);
 	free(dp);
 }
 
@@ -294,7 +295,7 @@ static bool progress_trusts(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
-	while (!__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
+	while (!__atomic_load_n(&dp->thread.trusts, __ATOMIC_SEQ_CST))
 		if (tei_now_ns() > end)
 			return false;
 	return true;
@@ -418,14 +419,14 @@ static void test_a_lane_that_is_slow_to_open_gets_longer_to_connect(void)
 
 	progress_begin(&rig);
 	test_plane_still(&rig.from);
-	CU_ASSERT(rig.from.dp->open_ns > 0);
+	CU_ASSERT(rig.from.dp->health.open_ns > 0);
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.lane_gen = lane->gen;
-	rig.from.dp->open_ns = TEI_NS_PER_SEC / 2;
+	rig.from.dp->health.open_ns = TEI_NS_PER_SEC / 2;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	progress_end(&rig);
@@ -486,7 +487,7 @@ static void progress_unanswered(bool before)
 	conn.peer = rig.peer;
 	conn.lane_gen = lane->gen;
 	test_connect_in_vain(lane, listener, &conn.fi_addr);
-	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	/* but the lane is not kept forever */
@@ -539,7 +540,7 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	fd = lane->wait_fd;
 	lane->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	tei_mutex_unlock(&lane->lock);
-	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	/* the message that is under way may be all that the provider accepts */
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
@@ -657,7 +658,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	lane = &rig.from.dp->rails[0]->tx_lanes[0];
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.lane_gen = lane->gen;
-	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	renew = rig.peer->renew;
 	renew[0].linked = false;
 	renew[0].next_ns = now + 1;
@@ -698,7 +699,7 @@ static void progress_not_so_soon(uint64_t *(*seen)(struct tei_rail_peer *))
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	cache = rail_cache_of(lane);
 	conn.lane_gen = lane->gen;
-	rig.from.dp->open_ns = TEI_NS_PER_MS;
+	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	lane->rail->link.stuck_ns = now - 2 * TEI_NS_PER_SEC;
 	tei_sieve_insert(&cache->held, &slot.entry);
 	rig.peer->alive_ns = conn.since_ns - 1;
@@ -754,8 +755,9 @@ static cpu_set_t test_cpus_of(const char *text)
 	snprintf(p.settings.sched.progress_cpus,
 		 sizeof(p.settings.sched.progress_cpus), "%s", text);
 	test_plane_open(&p, "127.0.0.1");
-	CU_ASSERT_EQUAL(pthread_getaffinity_np(p.dp->thread, sizeof(cpus),
-					       &cpus), 0);
+	CU_ASSERT_EQUAL(
+		pthread_getaffinity_np(p.dp->thread.id, sizeof(cpus), &cpus),
+		0);
 	test_plane_close(&p);
 	return cpus;
 }
@@ -778,10 +780,12 @@ static void test_the_thread_loses_no_wake_up(void)
 	while (tei_now_ns() < end)
 		for (i = 0; i < 100; i++)
 			rail_progress_wake(dp);
-	for (i = 0; i < 2000 && __atomic_load_n(&dp->wake_pending,
-						__ATOMIC_SEQ_CST); i++)
+	for (i = 0; i < 2000 &&
+		    __atomic_load_n(&dp->thread.wake_pending, __ATOMIC_SEQ_CST);
+	     i++)
 		nanosleep(&nap, NULL);
-	CU_ASSERT_FALSE(__atomic_load_n(&dp->wake_pending, __ATOMIC_SEQ_CST));
+	CU_ASSERT_FALSE(
+		__atomic_load_n(&dp->thread.wake_pending, __ATOMIC_SEQ_CST));
 	tei_rail_dp_close(dp, 0);
 }
 
@@ -921,7 +925,7 @@ static uint64_t progress_rests(struct tei_rail_dp *dp)
 
 	do {
 		poll(NULL, 0, 1);
-		until = __atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED);
+		until = __atomic_load_n(&dp->thread.rests_ns, __ATOMIC_RELAXED);
 	} while (until < tei_now_ns() + PROGRESS_LONG_NS && tei_now_ns() < end);
 	return until;
 }
@@ -929,7 +933,8 @@ static uint64_t progress_rests(struct tei_rail_dp *dp)
 /* Returns true if the thread wakes before its sleep would have ended. */
 static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
 {
-	while (__atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED) == until &&
+	while (__atomic_load_n(&dp->thread.rests_ns, __ATOMIC_RELAXED) ==
+		       until &&
 	       tei_now_ns() < until)
 		poll(NULL, 0, 1);
 	return tei_now_ns() < until - PROGRESS_EARLY_NS;
@@ -968,9 +973,11 @@ static bool progress_write_wakes(struct test_pair *pair)
 	bool wakes;
 
 	test_task_init(&t, pair->peer, false, pair->src, pair->dst, 1);
-	__atomic_store_n(&pair->from.dp->wake_pending, false, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&pair->from.dp->thread.wake_pending, false,
+			 __ATOMIC_SEQ_CST);
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, &t, 1), 0);
-	wakes = __atomic_load_n(&pair->from.dp->wake_pending, __ATOMIC_SEQ_CST);
+	wakes = __atomic_load_n(&pair->from.dp->thread.wake_pending,
+				__ATOMIC_SEQ_CST);
 	while (!test_ends(&t) && tei_now_ns() < end) {
 		rail_sched_kick(pair->from.dp, 0);
 		test_pair_turn(pair, tei_now_ns());
@@ -987,7 +994,7 @@ static void test_submission_wakes_the_sleeping_thread(void)
 	test_pair_open(&pair);
 	progress_write_wakes(&pair);	/* connects */
 	CU_ASSERT_FALSE(progress_write_wakes(&pair));
-	__atomic_store_n(&pair.from.dp->rests_ns, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pair.from.dp->thread.rests_ns, 1, __ATOMIC_RELAXED);
 	CU_ASSERT_TRUE(progress_write_wakes(&pair));
 	test_pair_close(&pair);
 }
@@ -1091,7 +1098,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	lane = &rail_at(from.dp, 0)->tx_lanes[0];
 	gen = __atomic_load_n(&lane->gen, __ATOMIC_ACQUIRE);
 	/* longer than a connection of another provider may take */
-	while ((!since || tei_now_ns() < since + 5 * from.dp->open_ns +
+	while ((!since || tei_now_ns() < since + 5 * from.dp->health.open_ns +
 						 TEI_NS_PER_SEC) &&
 	       tei_now_ns() < end) {
 		poll(NULL, 0, 1);
@@ -1102,7 +1109,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 	}
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
 	CU_ASSERT_EQUAL(lane->gen, gen);
-	__atomic_store_n(&to.dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&to.dp->thread.stop, false, __ATOMIC_RELEASE);
 	if (lane->state == RAIL_LANE_ACTIVE) {
 		CU_ASSERT_EQUAL_FATAL(rail_progress_start(to.dp, &err), 0);
 		CU_ASSERT(test_wait(&t, 1));

@@ -81,8 +81,8 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
 	hash = refresh_hash(ifs);
 	freeifaddrs(ifs);
 	tei_mutex_lock(&dp->admin);
-	changed = hash != dp->devices_seen;
-	dp->devices_seen = hash;
+	changed = hash != dp->devices.seen;
+	dp->devices.seen = hash;
 	tei_mutex_unlock(&dp->admin);
 	return changed;
 }
@@ -186,11 +186,11 @@ static void refresh_addresses(struct tei_rail_dp *dp, const struct ifaddrs *ifs)
 static void refresh_full(struct tei_rail_dp *dp, const char *device)
 	TEI_REQUIRES(dp->admin)
 {
-	if (!dp->warned_full)
+	if (!dp->devices.warned_full)
 		TEI_WARN("rail",
 			 "%s: not used: the engine has opened %d rails, which is the limit; "
 			 RAIL_FULL_HINT, device, TEI_RAIL_MAX);
-	dp->warned_full = true;
+	dp->devices.warned_full = true;
 }
 
 /* Opens a rail for the device if that is useful. Returns TEI_RAIL_REFRESHED,
@@ -205,7 +205,7 @@ static uint32_t refresh_open(struct tei_rail_dp *dp, const struct rail_found *f,
 		return 0;
 	if (!refresh_bindable(f->info)) {
 		/* makes the kernel's next report count as a change */
-		dp->devices_seen = 0;
+		dp->devices.seen = 0;
 		return 0;
 	}
 	if (dp->nrails == TEI_RAIL_MAX) {
@@ -233,7 +233,7 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 	bool known = false;
 
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		known |= p->state != RAIL_PEER_GONE &&
 			 p->notified_rails >> rail->index & 1;
 	rail_sched_leave(dp);
@@ -272,7 +272,7 @@ uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 	if (getifaddrs(&ifs))
 		return TEI_RAIL_REFRESH_AGAIN;
 	list = rail_info_find_again(dp->settings, transport, devices,
-				    dp->info_flags);
+				    dp->conf.info_flags);
 	transport = tei_rail_transport_of(transport);
 	tei_mutex_lock(&dp->admin);
 	refresh_addresses(dp, ifs);

@@ -38,10 +38,10 @@ static void test_refresh_without_new_devices_does_nothing(void)
 
 	test_plane_init(&p);
 	test_plane_open(&p, REFRESH_ONE);
-	table = p.dp->table;
+	table = p.dp->peers.table;
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", REFRESH_ONE), 0);
 	CU_ASSERT_EQUAL(tei_rail_count(p.dp), 1);
-	CU_ASSERT_EQUAL(p.dp->table, table);
+	CU_ASSERT_EQUAL(p.dp->peers.table, table);
 	test_plane_close(&p);
 }
 
@@ -196,7 +196,7 @@ static void test_refresh_at_the_limit_of_rails_gives_up(void)
 	CU_ASSERT_EQUAL(tei_rail_count(p.dp), TEI_RAIL_MAX);
 	/* the last rail stays for the case that its address comes back */
 	CU_ASSERT(refresh_describe(p.dp, TEI_RAIL_MAX - 1).open);
-	CU_ASSERT(p.dp->warned_full);
+	CU_ASSERT(p.dp->devices.warned_full);
 	CU_ASSERT_EQUAL(tei_rail_dp_add_transport(p.dp, "tcp", "127.0.0.2",
 						  &err), TEI_ERR_TOO_MANY);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "64 rails"));
@@ -228,7 +228,7 @@ static void test_changed_devices_are_noticed(void)
 	test_plane_init(&p);
 	test_plane_open(&p, NULL);
 	CU_ASSERT(tei_rail_dp_devices_changed(p.dp));
-	p.dp->devices_seen++;
+	p.dp->devices.seen++;
 	CU_ASSERT(tei_rail_dp_devices_changed(p.dp));
 	test_plane_close(&p);
 }

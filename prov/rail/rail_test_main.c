@@ -266,11 +266,11 @@ void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 	uint64_t open_ns;
 
 	/* the time to connect grows with open_ns */
-	open_ns = __atomic_exchange_n(&dp->open_ns, TEST_WAIT_NS,
+	open_ns = __atomic_exchange_n(&dp->health.open_ns, TEST_WAIT_NS,
 				      __ATOMIC_RELAXED);
 	CU_ASSERT_EQUAL_FATAL(test_run(dp, peer, false, local, remote, 1),
 			      TEI_RAIL_END_COMPLETED);
-	__atomic_store_n(&dp->open_ns, open_ns, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->health.open_ns, open_ns, __ATOMIC_RELAXED);
 }
 
 /* --- two data planes ----------------------------------------------------- */
@@ -292,7 +292,7 @@ static void pair_open(struct test_pair *pair)
 	test_connect(pair->from.dp, pair->peer, pair->src, pair->dst);
 	test_plane_still(&pair->from);
 	/* the test continues in place of the thread */
-	__atomic_store_n(&pair->from.dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&pair->from.dp->thread.stop, false, __ATOMIC_RELEASE);
 	pair->rail = rail_at(pair->from.dp, 0);
 }
 
@@ -323,7 +323,7 @@ bool test_pair_open_by(struct test_pair *pair, const char *provider)
 
 void test_pair_close(struct test_pair *pair)
 {
-	__atomic_store_n(&pair->from.dp->stop, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&pair->from.dp->thread.stop, true, __ATOMIC_RELEASE);
 	tei_rail_peer_put(pair->peer);
 	test_plane_close(&pair->from);
 	test_plane_close(&pair->to);

@@ -13,8 +13,9 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 	struct tei_rail_peer *p;
 
 	rail_sched_enter(dp);
-	__atomic_store_n(&dp->table, dp->table + 1, __ATOMIC_RELAXED);
-	tei_list_foreach (p, &dp->peers, struct tei_rail_peer, link) {
+	__atomic_store_n(&dp->peers.table, dp->peers.table + 1,
+			 __ATOMIC_RELAXED);
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
 		if (p->state == RAIL_PEER_GONE)
 			continue;
 		rail_conn_table(p);
@@ -23,6 +24,6 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		rail_peer_activate(p);
 	}
 	rail_sched_leave(dp);
-	if (!__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE))
 		dp->ops->rails_changed(dp->arg);
 }

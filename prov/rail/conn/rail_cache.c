@@ -358,7 +358,7 @@ void rail_cache_favour(struct rail_lane *lane)
 			continue;
 		c->first = p;
 		tei_list_del(&peer->active_link);
-		tei_list_add_head(&peer->dp->active, &peer->active_link);
+		tei_list_add_head(&peer->dp->tasks.active, &peer->active_link);
 		return;
 	}
 }
@@ -395,7 +395,7 @@ static void cache_note_off_route(const struct rail_lane *lane,
 				 const struct rail_conn *conn)
 {
 	if (cache_off_route(lane->rail, conn))
-		__atomic_store_n(&lane->rail->dp->off_route, true,
+		__atomic_store_n(&lane->rail->dp->off_route.any, true,
 				 __ATOMIC_RELAXED);
 }
 
@@ -450,12 +450,12 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 	bool left = false;
 	uint32_t i, j;
 
-	if (!__atomic_load_n(&dp->off_route, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&dp->off_route.any, __ATOMIC_RELAXED))
 		return 0;
-	if (now < dp->tidy_ns)
-		return dp->tidy_ns;
-	dp->tidy_ns = now + CACHE_TIDY_NS;
-	__atomic_store_n(&dp->off_route, false, __ATOMIC_RELAXED);
+	if (now < dp->off_route.tidy_ns)
+		return dp->off_route.tidy_ns;
+	dp->off_route.tidy_ns = now + CACHE_TIDY_NS;
+	__atomic_store_n(&dp->off_route.any, false, __ATOMIC_RELAXED);
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {
@@ -467,8 +467,8 @@ uint64_t rail_cache_tidy(struct tei_rail_dp *dp, uint64_t now)
 	}
 	if (!left)
 		return 0;
-	__atomic_store_n(&dp->off_route, true, __ATOMIC_RELAXED);
-	return dp->tidy_ns;
+	__atomic_store_n(&dp->off_route.any, true, __ATOMIC_RELAXED);
+	return dp->off_route.tidy_ns;
 }
 
 /* --- admission ----------------------------------------------------------- */

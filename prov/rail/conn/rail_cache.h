@@ -132,7 +132,7 @@ bool rail_cache_contended(const struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Called before a bundle of slices is cut: moves the peer of the first waiting
- * connection to the front of dp->active. rail_cache_favoured() ends this
+ * connection to the front of dp->tasks.active. rail_cache_favoured() ends this
  * preference after the bundle. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);

@@ -281,7 +281,7 @@ static void cache_go_on(struct test_plane *p)
 {
 	struct tei_err err;
 
-	__atomic_store_n(&p->dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&p->dp->thread.stop, false, __ATOMIC_RELEASE);
 	CU_ASSERT_EQUAL_FATAL(rail_progress_start(p->dp, &err), 0);
 }
 

@@ -234,7 +234,7 @@ void rail_conn_reroute(struct tei_rail_peer *peer)
 		peer->routes_changed = true;
 		/* connections of the former route may still have places in the
 		 * endpoint caches */
-		__atomic_store_n(&dp->off_route, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&dp->off_route.any, true, __ATOMIC_RELAXED);
 	}
 	rail_select_table(peer);
 }

@@ -43,7 +43,7 @@ static void first_open(struct test_plane *p, const char *address)
 static void first_still(struct test_plane *p)
 {
 	test_plane_still(p);
-	__atomic_store_n(&p->dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&p->dp->thread.stop, false, __ATOMIC_RELEASE);
 }
 
 static struct rail *first_rail(struct test_plane *p)
@@ -80,8 +80,8 @@ static void first_turn(struct test_plane *p)
 {
 	struct tei_rail_peer *peer, *tmp;
 
-	tei_list_foreach_safe(peer, tmp, &p->dp->peers, struct tei_rail_peer,
-			      link)
+	tei_list_foreach_safe (peer, tmp, &p->dp->peers.list,
+			       struct tei_rail_peer, link)
 		rail_peer_run(peer, tei_now_ns());
 	first_lanes(p);
 	rail_health_run(p->dp, tei_now_ns());

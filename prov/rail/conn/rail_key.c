@@ -253,7 +253,7 @@ void rail_key_unmap(struct rail *rail)
 	if (!(rail->fab.mr_mode & FI_MR_RAW) || !rail->fab.tx_domain)
 		return;
 	rail_sched_enter(dp);
-	tei_list_foreach(peer, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (peer, &dp->peers.list, struct tei_rail_peer, link)
 		tei_list_foreach(k, &peer->keys, struct rail_rkey, link)
 			key_unmap(k, rail);
 	rail_sched_leave(dp);
@@ -445,8 +445,8 @@ void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 	struct tei_rail_mr *mr;
 	uint32_t i;
 
-	for (i = 0; i < dp->nmrs; i++) {
-		mr = dp->mrs[i];
+	for (i = 0; i < dp->memory.nmrs; i++) {
+		mr = dp->memory.mrs[i];
 		if (key_pull(mr->holders, &mr->nholders, incarnation) && !sure)
 			mr->lost = true;
 	}
@@ -466,7 +466,8 @@ static struct tei_rail_mr *key_revoking(struct tei_rail_dp *dp, uint64_t id)
 {
 	struct tei_rail_mr *mr;
 
-	tei_list_foreach(mr, &dp->revoking, struct tei_rail_mr, revoking)
+	tei_list_foreach (mr, &dp->memory.revoking, struct tei_rail_mr,
+			  revoking)
 		if (mr->id == id)
 			return mr;
 	return NULL;

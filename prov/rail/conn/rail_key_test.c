@@ -368,7 +368,7 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 					      "*", TEI_RAIL_REMOTE, &err, &mr), 0);
 	rail_sched_enter(rig.plane.dp);
 	mr->holders_left = 1;
-	tei_list_add_tail(&rig.plane.dp->revoking, &mr->revoking);
+	tei_list_add_tail(&rig.plane.dp->memory.revoking, &mr->revoking);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rig.peer->nrevokes, 1);

@@ -36,7 +36,7 @@ void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,
 	uint64_t due;
 
 	if (p->state == RAIL_PEER_GONE ||
-	    __atomic_load_n(&p->dp->stop, __ATOMIC_ACQUIRE))
+	    __atomic_load_n(&p->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return;
 	l->rails |= UINT64_C(1) << rail->index;
 	if (l->due_ns)

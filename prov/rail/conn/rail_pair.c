@@ -32,9 +32,9 @@ struct rail_fault *rail_pair_make_fault(struct tei_rail_peer *peer,
 	f->peer = peer;
 	f->rail = rail;
 	f->remote = remote;
-	tei_list_add_tail(&peer->dp->faults, &f->link);
+	tei_list_add_tail(&peer->dp->health.faults, &f->link);
 	tei_list_add_tail(&peer->faults, &f->peer_link);
-	__atomic_fetch_add(&peer->dp->nfaults, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&peer->dp->health.nfaults, 1, __ATOMIC_RELAXED);
 	return f;
 }
 

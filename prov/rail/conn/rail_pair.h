@@ -30,7 +30,7 @@ enum rail_fault_stage {
  * rail_health_down(). Freed by the progress thread when the pair carries its
  * full share, or with its peer. Guarded by dp->sched. */
 struct rail_fault {
-	struct tei_list link;	   /* dp->faults */
+	struct tei_list link;	   /* dp->health.faults */
 	struct tei_list peer_link; /* peer->faults */
 	struct tei_rail_peer *peer;
 	struct rail *rail;

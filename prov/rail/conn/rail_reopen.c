@@ -78,7 +78,7 @@ static void opening_open(struct rail_opening *o) TEI_REQUIRES(o->lane.lock)
 	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		opening_try(o);
 	__atomic_store_n(&o->over, true, __ATOMIC_RELEASE);
-	__atomic_store_n(&rail->dp->reopened, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&rail->dp->health.reopened, true, __ATOMIC_RELEASE);
 }
 
 static void *opening_main(void *arg)

@@ -84,7 +84,7 @@ static void test_the_next_rx_lane_gets_a_new_address(void)
 	before = lane->addr;
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
-	pair.from.dp->port = ntohs(sin->sin_port);
+	pair.from.dp->conf.port = ntohs(sin->sin_port);
 	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* not held */
 	rail_fence_target(pair.rail, lane->gen);
 	/* as for the first opening, which is the only one that uses that
@@ -189,10 +189,10 @@ static void test_a_process_that_leaves_while_a_lane_opens_sends_bye(void)
 
 	test_pair_open(&pair);
 	peer = test_plane_peer(&pair.to, &pair.from);
-	pair.from.dp->bye_ns = TEST_WAIT_NS;
+	pair.from.dp->times.bye_ns = TEST_WAIT_NS;
 	rail_renew_lane(reopen_active(pair.rail), 0);
 	CU_ASSERT(pair.rail->next_tx[0].under_way);
-	__atomic_store_n(&pair.from.dp->stop, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&pair.from.dp->thread.stop, true, __ATOMIC_RELEASE);
 	tei_rail_peer_put(pair.peer);
 	test_plane_close(&pair.from);
 	while (!tei_rail_peer_gone(peer) && tei_now_ns() < end)

@@ -32,7 +32,7 @@ static void done_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
 	int i;
 
 	rail_sched_enter(dp);
-	__atomic_store_n(&dp->nheld, dp->nheld - (uint32_t)n,
+	__atomic_store_n(&dp->tasks.nheld, dp->tasks.nheld - (uint32_t)n,
 			 __ATOMIC_RELEASE);
 	for (i = 0; i < n; i++)
 		signal |= mrs[i] && !--mrs[i]->tasks &&

@@ -69,14 +69,8 @@ struct rail_polls {
 					 * in progress, or 0 */
 };
 
-/* A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close. */
-struct tei_rail_dp {
-	/* fixed */
-	const struct tei_settings *settings;
-	const struct tei_rail_ops *ops;
-	void *arg;
-	uint64_t incarnation;
-	char name[256];
+/* What the owner of the data plane has chosen. Fixed, except next_port. */
+struct rail_dp_conf {
 	bool signs;			/* messages are signed
 					 * with a shared secret */
 	bool back;			/* reverse-path sends are
@@ -87,39 +81,49 @@ struct tei_rail_dp {
 	uint16_t port;			/* port of the first rx lanes, 0: any */
 	uint32_t next_port;		/* atomic: next index in the range of
 					 * MOONRAIL_DATA_PORTS */
-	struct tei_rail_mr *placeholder; /* placeholder region for unregistered
-					  * local memory, or NULL */
-	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
 	struct tei_mac_key auth;
+};
+
+/*
+ * The progress thread, how it is woken, and how it sleeps. Atomic, except the
+ * first four.
+ */
+struct rail_dp_thread {
 	int wake_fd;
-	pthread_t thread;
+	pthread_t id;
 	cpu_set_t cpus;			/* CPUs on which the thread may run */
-	bool thread_started;
+	bool started;
 	bool stop;			/* atomic: the thread must end */
 	bool quiet;			/* atomic: ops->resolve,
 					 * ops->rails_changed and
 					 * ops->devices_changed are
 					 * no longer called */
+	uint64_t rests_ns;		/* end of the progress thread's current
+					 * long sleep, 0: it does not sleep
+					 * long */
+	bool trusts;			/* the thread sleeps and leaves lanes to
+					 * callers that poll */
+	bool wake_pending;
+};
 
-	struct tei_mutex admin;		/* held while rails are opened and
-					 * memory is registered */
-	struct rail *rails[TEI_RAIL_MAX]; /* an entry never changes
-					   * once it is set */
-	uint32_t nrails;		/* atomic */
-	const struct tei_topo *topo;	/* guarded by admin */
+/* The devices of this host. Guarded by dp->admin, except wants. */
+struct rail_dp_devices {
+	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
 	struct {			/* guarded by admin: devices that
 					 * could not be opened; repeated
 					 * failures are not logged */
 		char name[RAIL_FAILED_MAX][64];
 		uint32_t n;
 	} failed;
-	uint64_t devices_seen;		/* guarded by admin: hash of the
+	uint64_t seen;			/* guarded by admin: hash of the
 					 * interfaces at the last
 					 * tei_rail_dp_devices_changed */
 	bool warned_full;		/* guarded by admin: a refresh has
 					 * logged that no rail is left */
+};
 
-	struct tei_mutex sched;		/* guards the fields below */
+/* The registered regions. Guarded by dp->sched. */
+struct rail_dp_memory {
 	struct tei_rail_mr **mrs;	/* sorted by address; changed only while
 					 * dp->admin is held too */
 	struct tei_list revoking;	/* tei_rail_mr whose keys
@@ -127,14 +131,34 @@ struct tei_rail_dp {
 	struct tei_rail_mr **mrs_mem;	/* allocation that contains
 					 * mrs, mrs_cap entries */
 	uint32_t nmrs, mrs_cap;
-	uint64_t mr_next_id;
-	uint64_t sessions;		/* last session given to a peer */
+	uint64_t next_id;
 	uint32_t key_epoch;		/* incremented by every revocation */
-	pthread_cond_t cond;		/* signaled after revocations,
-					 * warm-up and drains */
+	uint32_t nfencing;		/* atomic: regions that
+					 * wait for a fence */
+};
+
+/* The peers. Guarded by dp->sched; nresolvers is atomic. */
+struct rail_dp_peers {
+	uint64_t sessions;		/* last session given to a peer */
 	uint32_t table;			/* version of our rail table */
-	struct tei_list peers;		/* longest silent
+	struct tei_list list;		/* longest silent
 					 * first, approximately */
+	uint32_t n;
+	struct tei_log_limit limit;
+	uint32_t nunauthenticated;	/* unauthenticated peers;
+					 * not counted in n */
+	uint32_t unauthenticated_ever;
+	uint64_t unauthenticated_next_ns;
+	struct tei_list hash[RAIL_PEER_HASH];
+	struct tei_list attn;		/* peers whose state
+					 * machines must run */
+	uint64_t attn_next_ns;		/* atomic: time at which the next
+					 * peer in attn is due */
+	uint32_t nresolvers;		/* resolvers */
+};
+
+/* Time limits. Fixed; unit tests change them. */
+struct rail_dp_times {
 	uint64_t bye_ns;		/* time limit for sending BYE; the same
 					 * time again is the limit for its
 					 * completion */
@@ -144,15 +168,10 @@ struct tei_rail_dp {
 	uint64_t probe_ns;		/* silence after which an unused peer is
 					 * pinged; the peer is dropped after
 					 * another third of this time */
-	uint32_t npeers;
-	struct tei_log_limit peer_limit;
-	uint32_t nstrangers;		/* unauthenticated peers;
-					 * not among npeers */
-	uint32_t strangers_ever;
-	uint64_t unauthenticated_next_ns;
-	struct tei_list hash[RAIL_PEER_HASH];
-	struct tei_list attn;		/* peers whose state
-					 * machines must run */
+};
+
+/* The tasks and slices of all peers. Guarded by dp->sched; turn is atomic. */
+struct rail_dp_tasks {
 	struct tei_list active;		/* peers with slices to post */
 	uint32_t nactive;		/* atomic */
 	bool stirred;			/* tasks were submitted since the last
@@ -165,47 +184,90 @@ struct tei_rail_dp {
 					 * the caller */
 	struct tei_list slices;		/* free slices */
 	struct rail_slice_chunk *chunks;
-	uint32_t nfencing;		/* atomic: regions that
-					 * wait for a fence */
-	uint64_t attn_next_ns;		/* atomic: time at which the next
-					 * peer in attn is due */
-	struct tei_list faults;		/* rail_health.h */
-	uint64_t probe_seq;		/* number of the newest probe */
-	struct rail_notify_budget notes;
-
-	/* atomic: */
-	struct rail_polls polls;	/* polls of tx lanes by callers */
-	struct rail_polls rx_polls;	/* polls that included the rx lanes */
-	uint32_t nseekers;		/* resolvers */
-	uint32_t app_driving;		/* callers that poll in a loop */
-	uint32_t dozing;		/* callers that sleep until tasks end */
-	uint64_t rests_ns;		/* end of the progress thread's current
-					 * long sleep, 0: it does not sleep
-					 * long */
-	bool thread_trusts;		/* the thread sleeps and leaves lanes to
-					 * callers that poll */
 	uint32_t turn;			/* index of the rail that is offered
 					 * work first */
-	bool wake_pending;
+};
+
+/*
+ * The faults of rail pairs, and the times of the checks. dp->sched guards
+ * faults and probe_seq; open_ns, nfaults, soon and reopened are atomic; the
+ * others belong to the progress thread.
+ */
+struct rail_dp_health {
+	struct tei_list faults;		/* rail_health.h */
+	uint64_t probe_seq;		/* number of the newest probe */
 	uint64_t open_ns;		/* recent time to open a lane, ns */
 	uint32_t nfaults;
-	bool health_soon;		/* a probe was answered: run
+	bool soon;			/* a probe was answered: run
 					 * the health checks */
 	bool reopened;			/* a lane has been reopened */
-	bool off_route;			/* an off-route connection has a
-					 * place in a cache */
-
-	/* thread: */
-	int link_fd;			/* -1: none */
-	uint64_t link_next_ns;		/* next check of links that are down */
-	uint64_t devices_next_ns;	/* without link_fd: next call of
-					 * ops->devices_changed */
-	uint64_t health_ns;		/* last health check */
-	uint64_t tidy_ns;		/* no check of off-route
-					 * connections before this */
+	uint64_t checked_ns;		/* last health check */
 	uint64_t silent_next_ns;	/* no rail_renew_silent before this */
 	uint64_t probe_next_ns;
 	uint32_t probing;		/* rails whose probe endpoint is open */
+};
+
+/* The events of network links. The progress thread only. */
+struct rail_dp_link {
+	int fd;				/* -1: none */
+	uint64_t next_ns;		/* next check of links that are down */
+	uint64_t devices_next_ns;	/* without link_fd: next call of
+					 * ops->devices_changed */
+};
+
+/* The callers that poll or sleep. Atomic. */
+struct rail_dp_callers {
+	struct rail_polls polls;	/* polls of tx lanes by callers */
+	struct rail_polls rx_polls;	/* polls that included the rx lanes */
+	uint32_t app_driving;		/* callers that poll in a loop */
+	uint32_t dozing;		/* callers that sleep until tasks end */
+};
+
+/* The off-route connections (conn/rail_cache.c). */
+struct rail_dp_off_route {
+	bool any;			/* an off-route connection has a
+					 * place in a cache */
+	uint64_t tidy_ns;		/* no check of off-route
+					 * connections before this */
+};
+
+/* A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close. */
+struct tei_rail_dp {
+	/* fixed */
+	const struct tei_settings *settings;
+	const struct tei_rail_ops *ops;
+	void *arg;
+	uint64_t incarnation;
+	char name[256];
+	struct rail_dp_conf conf;
+	struct tei_rail_mr *placeholder; /* placeholder region for unregistered
+					  * local memory, or NULL */
+	struct rail_dp_devices devices;
+	struct rail_dp_thread thread;
+
+	struct tei_mutex admin;		/* held while rails are opened and
+					 * memory is registered */
+	struct rail *rails[TEI_RAIL_MAX]; /* an entry never changes
+					   * once it is set */
+	uint32_t nrails;		/* atomic */
+	const struct tei_topo *topo;	/* guarded by admin */
+
+	struct tei_mutex sched;		/* guards the fields below */
+	struct rail_dp_memory memory;
+	struct rail_dp_peers peers;
+	pthread_cond_t cond;		/* signaled after revocations,
+					 * warm-up and drains */
+	struct rail_dp_times times;
+	struct rail_dp_tasks tasks;
+	struct rail_dp_health health;
+	struct rail_notify_budget notes;
+
+	/* atomic: */
+	struct rail_dp_callers callers;
+	struct rail_dp_off_route off_route;
+
+	/* thread: */
+	struct rail_dp_link link;
 };
 
 /*

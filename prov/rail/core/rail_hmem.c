@@ -70,7 +70,7 @@ void rail_hmem_ask(struct rail *rail)
 	rail->caps.no_hmem = hmem_pointless(rail);
 	if (rail->caps.no_hmem)
 		return;
-	info = rail_info_hmem(rail->fab.info, rail->dp->info_flags);
+	info = rail_info_hmem(rail->fab.info, rail->dp->conf.info_flags);
 	if (!info) {
 		rail->caps.no_hmem = "its provider offers no FI_HMEM";
 		TEI_INFO("rail",

@@ -344,7 +344,7 @@ static struct fi_info *lane_info_first(const struct rail_lane *lane,
 /* Returns true if the creator of the data plane has chosen the port. */
 static bool lane_port_given(const struct rail_lane *lane)
 {
-	return lane->rail->dp->port && lane->is_rx && !lane->gen;
+	return lane->rail->dp->conf.port && lane->is_rx && !lane->gen;
 }
 
 /* Returns the rail's info, with the port that was chosen for the lane. */
@@ -361,7 +361,7 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 	     info->addr_format == FI_SOCKADDR_IN ||
 	     info->addr_format == FI_SOCKADDR_IN6) &&
 	    (sa->sin_family == AF_INET || sa->sin_family == AF_INET6))
-		sa->sin_port = htons(lane->rail->dp->port);
+		sa->sin_port = htons(lane->rail->dp->conf.port);
 	return info;
 }
 
@@ -372,7 +372,7 @@ static int lane_endpoint(struct rail_lane *lane)
 	struct fi_info *info;
 	int ret = 0;
 
-	if (!lane->rail->dp->port && !lane->first && !ranged)
+	if (!lane->rail->dp->conf.port && !lane->first && !ranged)
 		return fi_endpoint(lane_domain(lane), lane->rail->fab.info,
 				   &lane->ep, NULL);
 	info = lane_info(lane);
@@ -425,10 +425,10 @@ static int lane_open_ep(struct rail_lane *lane, const char **what)
  * recent time, which decays. */
 static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 {
-	uint64_t old = __atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
+	uint64_t old = __atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);
 
 	old -= old / 4;
-	__atomic_store_n(&dp->open_ns, took > old ? took : old,
+	__atomic_store_n(&dp->health.open_ns, took > old ? took : old,
 			 __ATOMIC_RELAXED);
 }
 
@@ -851,7 +851,7 @@ static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 {
 	if (work && lane->state == RAIL_LANE_ACTIVE &&
 	    rail_sched_pull(lane, now, done) &&
-	    !__atomic_load_n(&lane->rail->dp->nactive, __ATOMIC_RELAXED))
+	    !__atomic_load_n(&lane->rail->dp->tasks.nactive, __ATOMIC_RELAXED))
 		return true;
 	return rail_lane_poll(lane, done);
 }
@@ -908,7 +908,8 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now)
 	struct rail *rail;
 
 	if (n > 1)
-		first = __atomic_fetch_add(&dp->turn, 1, __ATOMIC_RELAXED);
+		first = __atomic_fetch_add(&dp->tasks.turn, 1,
+					   __ATOMIC_RELAXED);
 	for (i = 0; i < n; i++) {
 		rail = rail_at(dp, (first + i) % n);
 		for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++) {

@@ -64,5 +64,5 @@ bool rail_posted_any(struct tei_rail_dp *dp)
 
 uint32_t tei_rail_wants(struct tei_rail_dp *dp)
 {
-	return __atomic_load_n(&dp->wants, __ATOMIC_RELAXED);
+	return __atomic_load_n(&dp->devices.wants, __ATOMIC_RELAXED);
 }

@@ -99,11 +99,12 @@ const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
 /* Returns the index of the first region that ends above addr. */
 static uint32_t mr_index(const struct tei_rail_dp *dp, const char *addr)
 {
-	uint32_t lo = 0, hi = dp->nmrs, mid;
+	uint32_t lo = 0, hi = dp->memory.nmrs, mid;
 
 	while (lo < hi) {
 		mid = (lo + hi) / 2;
-		if (dp->mrs[mid]->addr + dp->mrs[mid]->len <= addr)
+		if (dp->memory.mrs[mid]->addr + dp->memory.mrs[mid]->len <=
+		    addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -118,9 +119,9 @@ struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
 	uint32_t i = mr_index(dp, a);
 	struct tei_rail_mr *mr;
 
-	if (i >= dp->nmrs)
+	if (i >= dp->memory.nmrs)
 		return NULL;
-	mr = dp->mrs[i];
+	mr = dp->memory.mrs[i];
 	if (a < mr->addr || len > mr->len - (uint64_t)(a - mr->addr))
 		return NULL;
 	return mr;
@@ -142,22 +143,23 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 static bool mr_table_room(struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint32_t before = (uint32_t)(dp->mrs - dp->mrs_mem);
-	uint32_t cap = 2 * dp->nmrs + 16;
+	uint32_t before = (uint32_t)(dp->memory.mrs - dp->memory.mrs_mem);
+	uint32_t cap = 2 * dp->memory.nmrs + 16;
 	struct tei_rail_mr **mem;
 
-	if (dp->mrs_cap && before && before + dp->nmrs < dp->mrs_cap)
+	if (dp->memory.mrs_cap && before &&
+	    before + dp->memory.nmrs < dp->memory.mrs_cap)
 		return true;
 	mem = calloc(2 * cap, sizeof(*mem));
 	if (!mem)
 		return false;
-	if (dp->nmrs)
-		memcpy(mem + cap - dp->nmrs / 2, dp->mrs,
-		       dp->nmrs * sizeof(*mem));
-	free(dp->mrs_mem);
-	dp->mrs_mem = mem;
-	dp->mrs = mem + cap - dp->nmrs / 2;
-	dp->mrs_cap = 2 * cap;
+	if (dp->memory.nmrs)
+		memcpy(mem + cap - dp->memory.nmrs / 2, dp->memory.mrs,
+		       dp->memory.nmrs * sizeof(*mem));
+	free(dp->memory.mrs_mem);
+	dp->memory.mrs_mem = mem;
+	dp->memory.mrs = mem + cap - dp->memory.nmrs / 2;
+	dp->memory.mrs_cap = 2 * cap;
 	return true;
 }
 
@@ -168,20 +170,21 @@ static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 {
 	uint32_t i = mr_index(dp, mr->addr);
 
-	if (i < dp->nmrs && dp->mrs[i]->addr < mr->addr + mr->len)
+	if (i < dp->memory.nmrs && dp->memory.mrs[i]->addr < mr->addr + mr->len)
 		return TEI_ERR_OVERLAP;
 	if (!mr_table_room(dp))
 		return TEI_ERR_MEMORY;
-	if (i < dp->nmrs / 2) {
-		dp->mrs--;
-		memmove(dp->mrs, dp->mrs + 1, i * sizeof(*dp->mrs));
+	if (i < dp->memory.nmrs / 2) {
+		dp->memory.mrs--;
+		memmove(dp->memory.mrs, dp->memory.mrs + 1,
+			i * sizeof(*dp->memory.mrs));
 	} else {
-		memmove(&dp->mrs[i + 1], &dp->mrs[i],
-			(dp->nmrs - i) * sizeof(*dp->mrs));
+		memmove(&dp->memory.mrs[i + 1], &dp->memory.mrs[i],
+			(dp->memory.nmrs - i) * sizeof(*dp->memory.mrs));
 	}
-	dp->mrs[i] = mr;
-	dp->nmrs++;
-	mr->id = ++dp->mr_next_id;
+	dp->memory.mrs[i] = mr;
+	dp->memory.nmrs++;
+	mr->id = ++dp->memory.next_id;
 	return 0;
 }
 
@@ -191,14 +194,15 @@ void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	uint32_t i = mr_index(dp, mr->addr);
 
 	tei_list_del(&mr->revoking);
-	if (i < dp->nmrs / 2) {
-		memmove(dp->mrs + 1, dp->mrs, i * sizeof(*dp->mrs));
-		dp->mrs++;
+	if (i < dp->memory.nmrs / 2) {
+		memmove(dp->memory.mrs + 1, dp->memory.mrs,
+			i * sizeof(*dp->memory.mrs));
+		dp->memory.mrs++;
 	} else {
-		memmove(&dp->mrs[i], &dp->mrs[i + 1],
-			(dp->nmrs - i - 1) * sizeof(*dp->mrs));
+		memmove(&dp->memory.mrs[i], &dp->memory.mrs[i + 1],
+			(dp->memory.nmrs - i - 1) * sizeof(*dp->memory.mrs));
 	}
-	dp->nmrs--;
+	dp->memory.nmrs--;
 }
 
 void rail_mr_free(struct tei_rail_mr *mr)
@@ -283,7 +287,7 @@ static void mr_refused(const struct tei_rail_dp *dp,
 			 (void *)mr->addr, (unsigned long long)mr->len);
 
 	if (code == TEI_ERR_OVERLAP) {
-		other = dp->mrs[mr_index(dp, mr->addr)];
+		other = dp->memory.mrs[mr_index(dp, mr->addr)];
 		snprintf(out + n, TEI_ERR_TEXT - (size_t)n,
 			 "overlaps the registered buffer %p, %llu bytes",
 			 (void *)other->addr, (unsigned long long)other->len);
@@ -372,15 +376,15 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 {
 	uint32_t i, r;
 
-	for (i = 0; i < dp->nmrs; i++) {
+	for (i = 0; i < dp->memory.nmrs; i++) {
 		for (r = 0; r < rail_count(dp); r++)
-			rail_mr_close_on(dp->mrs[i], rail_at(dp, r));
-		rail_mr_free(dp->mrs[i]);
+			rail_mr_close_on(dp->memory.mrs[i], rail_at(dp, r));
+		rail_mr_free(dp->memory.mrs[i]);
 	}
-	free(dp->mrs_mem);
-	dp->mrs_mem = dp->mrs = NULL;
-	dp->mrs_cap = 0;
-	dp->nmrs = 0;
+	free(dp->memory.mrs_mem);
+	dp->memory.mrs_mem = dp->memory.mrs = NULL;
+	dp->memory.mrs_cap = 0;
+	dp->memory.nmrs = 0;
 }
 
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
@@ -439,9 +443,9 @@ static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
 	uint32_t n;
 
 	for (n = 0; len; n++) {
-		if (i + n >= dp->nmrs)
+		if (i + n >= dp->memory.nmrs)
 			return 0;
-		mr = dp->mrs[i + n];
+		mr = dp->memory.mrs[i + n];
 		if (mr->state != RAIL_MR_READY || a < mr->addr ||
 		    (write && mr->read_only))
 			return 0;
@@ -462,7 +466,7 @@ int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
 	i = mr_index(dp, addr);
 	n = mr_covering(dp, i, addr, len, write);
 	for (k = 0; k < n; k++)
-		dp->mrs[i + k]->tasks++;
+		dp->memory.mrs[i + k]->tasks++;
 	rail_sched_leave(dp);
 	return n ? 0 : TEI_ERR_NOT_REGISTERED;
 }
@@ -477,10 +481,10 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 	 * stays in the table, and no region can be added between two adjacent
 	 * ones. */
 	rail_sched_enter(dp);
-	for (i = mr_index(dp, a); i < dp->nmrs && dp->mrs[i]->addr < a + len;
-	     i++)
-		signal |= !--dp->mrs[i]->tasks &&
-			  dp->mrs[i]->state == RAIL_MR_REVOKING;
+	for (i = mr_index(dp, a);
+	     i < dp->memory.nmrs && dp->memory.mrs[i]->addr < a + len; i++)
+		signal |= !--dp->memory.mrs[i]->tasks &&
+			  dp->memory.mrs[i]->state == RAIL_MR_REVOKING;
 	rail_sched_leave(dp);
 	if (signal)
 		rail_progress_signal(dp);

@@ -67,8 +67,8 @@ enum rail_mr_fence {
 };
 
 enum rail_mr_state {
-	RAIL_MR_REGISTERING,	/* in dp->mrs, so that overlapping registrations
-				 * are refused */
+	RAIL_MR_REGISTERING,	/* in dp->memory.mrs, so that overlapping
+				 * registrations are refused */
 	RAIL_MR_READY,
 	RAIL_MR_REVOKING,	/* no new tasks, no new keys */
 	RAIL_MR_CLOSED,		/* unregistered; dp->admin guards it as well */
@@ -76,7 +76,7 @@ enum rail_mr_state {
 
 /*
  * A registered region. Created by tei_rail_mr_reg, freed by tei_rail_mr_dereg
- * or tei_rail_dp_close. Listed in dp->mrs, sorted by address.
+ * or tei_rail_dp_close. Listed in dp->memory.mrs, sorted by address.
  */
 struct tei_rail_mr {
 	/* fixed after registration */
@@ -107,7 +107,8 @@ struct tei_rail_mr {
 					 * have not answered */
 	bool lost;			/* a peer that is no longer known may
 					 * still hold the key */
-	struct tei_list revoking;	/* in dp->revoking, or unlinked */
+	struct tei_list revoking;	/* in dp->memory.revoking,
+					 * or unlinked */
 	enum rail_mr_fence fence;	/* REVOKING: whether the rx
 					 * lanes must be closed */
 };

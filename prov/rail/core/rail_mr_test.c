@@ -467,7 +467,7 @@ static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
 	CU_ASSERT_EQUAL(shim->live, 0);
 	CU_ASSERT(shim->refused <= most);
 	rail_sched_enter(p->dp);
-	CU_ASSERT_EQUAL(p->dp->nmrs, 0);
+	CU_ASSERT_EQUAL(p->dp->memory.nmrs, 0);
 	rail_sched_leave(p->dp);
 	shim->refused = 0;
 }

@@ -82,14 +82,14 @@ int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err)
 
 	if (!*text)
 		return 0;
-	if (sched_getaffinity(0, sizeof(dp->cpus), &dp->cpus))
+	if (sched_getaffinity(0, sizeof(dp->thread.cpus), &dp->thread.cpus))
 		return near_fail(dp, "this process's CPUs are unknown", err);
 	if (!strcmp(text, "near"))
 		return 0;
 	if (tei_cpus_parse(text, &may))
 		return near_fail(dp, "not a list of CPUs", err);
-	CPU_AND(&dp->cpus, &dp->cpus, &may);
-	if (!CPU_COUNT(&dp->cpus))
+	CPU_AND(&dp->thread.cpus, &dp->thread.cpus, &may);
+	if (!CPU_COUNT(&dp->thread.cpus))
 		return near_fail(dp, "this process may use none of them", err);
 	return 0;
 }
@@ -106,20 +106,20 @@ static void near_cpus(struct tei_rail_dp *dp, cpu_set_t *out)
 		if (rail_at(dp, i)->open && rail_at(dp, i)->nic.numa >= 0 &&
 		    tei_topo_node_cpus(rail_at(dp, i)->nic.numa, &node))
 			CPU_OR(&near, &near, &node);
-	CPU_AND(&near, &near, &dp->cpus);
-	*out = CPU_COUNT(&near) ? near : dp->cpus;
+	CPU_AND(&near, &near, &dp->thread.cpus);
+	*out = CPU_COUNT(&near) ? near : dp->thread.cpus;
 }
 
 void rail_numa_bind(struct tei_rail_dp *dp)
 {
-	cpu_set_t cpus = dp->cpus;
+	cpu_set_t cpus = dp->thread.cpus;
 	int ret;
 
 	if (!*dp->settings->sched.progress_cpus)
 		return;
 	if (!strcmp(dp->settings->sched.progress_cpus, "near"))
 		near_cpus(dp, &cpus);
-	ret = pthread_setaffinity_np(dp->thread, sizeof(cpus), &cpus);
+	ret = pthread_setaffinity_np(dp->thread.id, sizeof(cpus), &cpus);
 	if (ret)
 		TEI_WARN("rail", "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
 			 dp->settings->sched.progress_cpus, strerror(ret));

@@ -44,8 +44,8 @@ void rail_peer_attend(struct tei_rail_peer *p)
 {
 	p->due_ns = 0;
 	if (tei_list_empty(&p->attn_link))
-		tei_list_add_tail(&p->dp->attn, &p->attn_link);
-	__atomic_store_n(&p->dp->attn_next_ns, 1, __ATOMIC_RELAXED);
+		tei_list_add_tail(&p->dp->peers.attn, &p->attn_link);
+	__atomic_store_n(&p->dp->peers.attn_next_ns, 1, __ATOMIC_RELAXED);
 	rail_progress_wake(p->dp);
 }
 
@@ -65,8 +65,8 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 		return;
 	}
 	if (tei_list_empty(&peer->active_link)) {
-		tei_list_add_tail(&peer->dp->active, &peer->active_link);
-		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive + 1,
-				 __ATOMIC_RELAXED);
+		tei_list_add_tail(&peer->dp->tasks.active, &peer->active_link);
+		__atomic_store_n(&peer->dp->tasks.nactive,
+				 peer->dp->tasks.nactive + 1, __ATOMIC_RELAXED);
 	}
 }

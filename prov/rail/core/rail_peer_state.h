@@ -16,12 +16,12 @@
 /* Returns true if the peer has nothing to cut and nothing to retry. */
 bool rail_slice_none(const struct tei_rail_peer *peer);
 
-/* Puts the peer on dp->active if it has slices to post, or requests a hello if
- * the peer is not READY yet. */
+/* Puts the peer on dp->tasks.active if it has slices to post, or requests a
+ * hello if the peer is not READY yet. */
 void rail_peer_activate(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Puts the peer on dp->attn, due now, and wakes the thread. */
+/* Puts the peer on dp->peers.attn, due now, and wakes the thread. */
 void rail_peer_attend(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

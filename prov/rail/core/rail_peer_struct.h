@@ -191,9 +191,9 @@ struct tei_rail_peer {
 	struct tei_rail_dp *dp;		/* fixed */
 	uint64_t incarnation;		/* fixed */
 	char name[256];
-	struct tei_list link;		/* in dp->peers */
-	struct tei_list attn_link;	/* in dp->attn, or unlinked */
-	struct tei_list active_link;	/* in dp->active, or unlinked */
+	struct tei_list link;		/* in dp->peers.list */
+	struct tei_list attn_link;	/* in dp->peers.attn, or unlinked */
+	struct tei_list active_link;	/* in dp->tasks.active, or unlinked */
 	struct tei_list hash_link;
 	uint32_t refs;			/* references from
 					 * outside the data plane */
@@ -364,7 +364,7 @@ struct tei_rail_peer {
 	struct rail_notify_out note_out;
 	struct rail_notify_recv note_in;
 	uint64_t due_ns;		/* when it must run,
-					 * while in dp->attn */
+					 * while in dp->peers.attn */
 	uint64_t asked_ns;		/* start of waiting for the
 					 * answer to a hello */
 	uint32_t msg_turn;		/* thread: counter of
@@ -387,7 +387,7 @@ struct tei_rail_peer {
 					 * between routes and hint */
 	bool probing;			/* a sign of life is requested */
 	bool evicted;			/* the peer is GONE and no longer
-					 * counted in dp->npeers */
+					 * counted in dp->peers.n */
 	uint64_t probe_ns;		/* time of that request */
 	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last completion, by
 					   * local rail */

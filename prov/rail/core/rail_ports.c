@@ -83,9 +83,10 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 	uint16_t port;
 
 	for (i = 0; i < count; i++) {
-		port = (uint16_t)(low + __atomic_fetch_add(&dp->next_port, 1,
+		port = (uint16_t)(low + __atomic_fetch_add(&dp->conf.next_port,
+							   1,
 							   __ATOMIC_RELAXED) %
-					count);
+						count);
 		/* the port is at the same place in a sockaddr_in6 */
 		sa->sin_port = htons(port);
 		if (!ports_reserved(dp, port) &&

@@ -422,15 +422,15 @@ void rail_mr_unbind(struct rail *rail)
 	uint32_t i, j;
 
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->nmrs; i++) {
-		part = &dp->mrs[i]->part[rail->index];
+	for (i = 0; i < dp->memory.nmrs; i++) {
+		part = &dp->memory.mrs[i]->part[rail->index];
 		for (j = 0; j < part->n; j++)
 			part->piece[j].key_len = 0;
 	}
 	rail_sched_leave(dp);
 	/* dp->admin keeps the table and the parts unchanged */
-	for (i = 0; i < dp->nmrs; i++) {
-		part = &dp->mrs[i]->part[rail->index];
+	for (i = 0; i < dp->memory.nmrs; i++) {
+		part = &dp->memory.mrs[i]->part[rail->index];
 		for (j = 0; j < part->n; j++) {
 			if (part->piece[j].mr)
 				fi_close(&part->piece[j].mr->fid);
@@ -449,8 +449,8 @@ void rail_mr_rebind(struct rail *rail)
 	struct tei_err err;
 	int ret;
 
-	for (i = 0; i < dp->nmrs; i++) {
-		mr = dp->mrs[i];
+	for (i = 0; i < dp->memory.nmrs; i++) {
+		mr = dp->memory.mrs[i];
 		if (!mr->part[rail->index].n)
 			continue;
 		ret = reg_pieces(mr, rail, mr->part[rail->index].way, &part,

@@ -60,7 +60,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 
 	/* during tear-down a stall is no fault */
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
-	    __atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+	    __atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return NULL;
 	if (!f)
 		f = rail_pair_make_fault(peer, rail, remote);
@@ -82,7 +82,7 @@ static void health_free(struct rail_fault *f) TEI_REQUIRES(rail_sched_held)
 
 	tei_list_del(&f->link);
 	tei_list_del(&f->peer_link);
-	__atomic_fetch_sub(&rail->dp->nfaults, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&rail->dp->health.nfaults, 1, __ATOMIC_RELAXED);
 	rail_conn_reroute(f->peer);
 	rail_peer_activate(f->peer);
 	free(f);
@@ -137,7 +137,8 @@ static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
 	if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) ||
 	    __atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
 		return TEI_RAIL_DOWN;
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault,
+			  link) {
 		if (f->rail != rail)
 			continue;
 		if (f->stage == RAIL_FAULT_DOWN && health_alone(f, slices))
@@ -174,7 +175,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	    (f && f->stage == RAIL_FAULT_DOWN))
 		return;
 	/* during tear-down an error is no fault */
-	if (__atomic_load_n(&peer->dp->stop, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return;
 	if (!f)
 		f = rail_pair_make_fault(peer, rail, remote);
@@ -681,7 +682,8 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 	int i, n = 0;
 
 	rail_sched_enter(dp);
-	tei_list_foreach_safe(f, tmp, &dp->faults, struct rail_fault, link) {
+	tei_list_foreach_safe (f, tmp, &dp->health.faults, struct rail_fault,
+			       link) {
 		n += health_step(f, now, &todo[n]);
 		if (n == HEALTH_BATCH)
 			break;
@@ -754,9 +756,9 @@ static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
 	uint64_t next = 0, due;
 	uint32_t i;
 
-	if (now < dp->probe_next_ns)
-		return dp->probe_next_ns;
-	dp->probe_next_ns = now + HEALTH_PROBE_NS;
+	if (now < dp->health.probe_next_ns)
+		return dp->health.probe_next_ns;
+	dp->health.probe_next_ns = now + HEALTH_PROBE_NS;
 	for (i = 0; i < rail_count(dp); i++) {
 		due = rail_probe_run(rail_at(dp, i), now);
 		if (due && (!next || due < next))
@@ -768,27 +770,27 @@ static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
 uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
 {
 	bool inflight = rail_posted_any(dp);
-	bool faults = __atomic_load_n(&dp->nfaults, __ATOMIC_RELAXED);
-	bool due = now - dp->health_ns >= RAIL_HEALTH_NS;
+	bool faults = __atomic_load_n(&dp->health.nfaults, __ATOMIC_RELAXED);
+	bool due = now - dp->health.checked_ns >= RAIL_HEALTH_NS;
 	uint64_t next, probe = 0;
 
-	if (__atomic_load_n(&dp->reopened, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&dp->reopened, false, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&dp->health.reopened, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dp->health.reopened, false, __ATOMIC_ACQUIRE))
 		health_reopened(dp);
 	if (due) {
-		dp->health_ns = now;
+		dp->health.checked_ns = now;
 		rail_link_read(dp);
 		health_reopen(dp, now);
 		if (inflight)
 			rail_stall_check(dp, now);
 	}
-	if (!inflight && !faults && !dp->probing)
+	if (!inflight && !faults && !dp->health.probing)
 		return 0;
-	if (faults && (due || __atomic_exchange_n(&dp->health_soon, false,
+	if (faults && (due || __atomic_exchange_n(&dp->health.soon, false,
 						  __ATOMIC_RELAXED)))
 		health_faults(dp, now);
-	if (faults || dp->probing)
+	if (faults || dp->health.probing)
 		probe = health_probes(dp, now);
-	next = dp->health_ns + RAIL_HEALTH_NS;
+	next = dp->health.checked_ns + RAIL_HEALTH_NS;
 	return probe && probe < next ? probe : next;
 }

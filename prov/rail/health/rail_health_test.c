@@ -41,9 +41,9 @@ static struct rail_fault *health_fault(struct test_pair *pair)
 	struct rail_fault *f = NULL;
 
 	rail_sched_enter(pair->from.dp);
-	if (!tei_list_empty(&pair->from.dp->faults))
-		f = tei_list_first(&pair->from.dp->faults, struct rail_fault,
-				   link);
+	if (!tei_list_empty(&pair->from.dp->health.faults))
+		f = tei_list_first(&pair->from.dp->health.faults,
+				   struct rail_fault, link);
 	rail_sched_leave(pair->from.dp);
 	return f;
 }
@@ -96,7 +96,7 @@ static void test_burst_of_errors_makes_one_fault(void)
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	for (i = 0; i < 100; i++)
 		health_down(&pair);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 1);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 1);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_DOWN);
 	CU_ASSERT_EQUAL(health_stats(&pair).state_changes, 1);
 	CU_ASSERT(!health_works(&pair));
@@ -104,7 +104,7 @@ static void test_burst_of_errors_makes_one_fault(void)
 	rail_sched_enter(pair.from.dp);
 	rail_health_forget(pair.peer);
 	rail_sched_leave(pair.from.dp);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	CU_ASSERT(health_works(&pair));
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	CU_ASSERT_EQUAL(health_stats(&pair).state_changes, 2);
@@ -128,7 +128,7 @@ static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 	rail_sched_enter(pair->from.dp);
 	s.remote_gen = pair->peer->remotes[0].gen - (uint32_t)older;
 	rail_health_error(&s, err);
-	n = pair->from.dp->nfaults;
+	n = pair->from.dp->health.nfaults;
 	rail_health_forget(pair->peer);
 	rail_sched_leave(pair->from.dp);
 	lane->state = was;
@@ -150,7 +150,7 @@ static void test_error_of_closed_lane_makes_no_fault(void)
 
 static uint32_t health_run(struct test_pair *pair)
 {
-	pair->from.dp->health_ns = 0;
+	pair->from.dp->health.checked_ns = 0;
 	rail_health_run(pair->from.dp, tei_now_ns());
 	return health_stats(pair).state;
 }
@@ -218,7 +218,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	/* a fixed window instead of the measured one */
 	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
-	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
+	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
 	f->answered = true;
 	rail_health_run(pair.from.dp, now);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_PROBING);
@@ -229,15 +229,15 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	/* without traffic the share does not grow */
 	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
-	CU_ASSERT_EQUAL_FATAL(pair.from.dp->nfaults, 1);
+	CU_ASSERT_EQUAL_FATAL(pair.from.dp->health.nfaults, 1);
 	share = f->share;
-	for (turns = 0; pair.from.dp->nfaults && turns < 20; turns++) {
+	for (turns = 0; pair.from.dp->health.nfaults && turns < 20; turns++) {
 		CU_ASSERT_EQUAL(f->share, share << turns);
 		__atomic_fetch_add(&pair.rail->tx_lanes[0].done.slices, 1,
 				   __ATOMIC_RELAXED);
 		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	}
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
 	test_pair_close(&pair);
 }
@@ -251,12 +251,12 @@ static void test_ramp_up_without_traffic_ends(void)
 	health_down(&pair);
 	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
-	now = pair.from.dp->health_ns + RAIL_HEALTH_NS;
+	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
 	health_fault(&pair)->answered = true;
 	rail_health_run(pair.from.dp, now);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 1);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 1);
 	rail_health_run(pair.from.dp, now + 2 * TEI_NS_PER_SEC);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	test_pair_close(&pair);
 }
 
@@ -405,7 +405,7 @@ static struct rail_fault *health_silent(struct test_pair *pair,
 static enum rail_fault_stage health_turn(struct test_pair *pair,
 					 struct rail_fault *f)
 {
-	pair->from.dp->health_ns = 0;
+	pair->from.dp->health.checked_ns = 0;
 	rail_health_run(pair->from.dp, tei_now_ns());
 	CU_ASSERT_EQUAL(health_fault(pair), f);
 	return f->stage;
@@ -443,16 +443,16 @@ static void test_pair_with_full_tcp_window_is_not_suspect(void)
 
 	test_pair_open(&pair);
 	health_fill(&pair, &full);
-	pair.from.dp->open_ns = 20 * TEI_NS_PER_MS;
+	pair.from.dp->health.open_ns = 20 * TEI_NS_PER_MS;
 	health_waits(&pair, RAIL_FAULT_ASKED, 100 * TEI_NS_PER_MS);
 	health_waits(&pair, RAIL_FAULT_SUSPECT, 100 * TEI_NS_PER_MS);
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
 	/* the limit is longer if lanes take long to open */
-	pair.from.dp->open_ns = TEI_NS_PER_SEC;
+	pair.from.dp->health.open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
 	/* but there is a limit */
-	pair.from.dp->open_ns = 100 * TEI_NS_PER_SEC;
+	pair.from.dp->health.open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_SUSPECT);
@@ -633,7 +633,7 @@ static struct rail_conn *health_freeze(struct test_pair *pair,
 
 static void health_check(struct test_pair *pair, uint64_t now)
 {
-	pair->from.dp->health_ns = 0;
+	pair->from.dp->health.checked_ns = 0;
 	rail_health_run(pair->from.dp, now);
 }
 
@@ -708,7 +708,7 @@ static void test_idle_pair_is_no_fault(void)
 
 	test_pair_open(&pair);
 	health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
-	pair.from.dp->health_ns = 0;
+	pair.from.dp->health.checked_ns = 0;
 	rail_health_run(pair.from.dp, tei_now_ns());
 	rail_sched_enter(pair.from.dp);
 	CU_ASSERT(tei_list_empty(&pair.peer->faults));
@@ -867,7 +867,8 @@ static uint32_t health_count(struct test_pair *pair,
 	uint32_t n = 0;
 
 	rail_sched_enter(pair->from.dp);
-	tei_list_foreach(f, &pair->from.dp->faults, struct rail_fault, link)
+	tei_list_foreach (f, &pair->from.dp->health.faults, struct rail_fault,
+			  link)
 		n += f->stage == stage;
 	rail_sched_leave(pair->from.dp);
 	return n;
@@ -886,12 +887,12 @@ static void test_many_silent_peers_are_found_together(void)
 	now = tei_now_ns() - TEI_NS_PER_SEC;
 	rail_stall_check(pair.from.dp, now);
 	rail_stall_check(pair.from.dp, now += RAIL_HEALTH_NS);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, 0);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	rail_stall_check(pair.from.dp, now += RAIL_STALL_NS);
-	CU_ASSERT_EQUAL(pair.from.dp->nfaults, HEALTH_MANY);
+	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, HEALTH_MANY);
 	since = now;
 	health_live_many(&pair, &many, now + 1);
-	pair.from.dp->health_ns = 0;
+	pair.from.dp->health.checked_ns = 0;
 	do {
 		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 		n = health_count(&pair, RAIL_FAULT_DOWN);

@@ -45,21 +45,22 @@ void rail_link_open(struct tei_rail_dp *dp)
 			     RTMGRP_IPV6_IFADDR,
 	};
 
-	dp->link_fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			     NETLINK_ROUTE);
-	if (dp->link_fd < 0)
+	dp->link.fd =
+		socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+		       NETLINK_ROUTE);
+	if (dp->link.fd < 0)
 		return;
-	if (!bind(dp->link_fd, (struct sockaddr *)&sa, sizeof(sa)))
+	if (!bind(dp->link.fd, (struct sockaddr *)&sa, sizeof(sa)))
 		return;
-	close(dp->link_fd);
-	dp->link_fd = -1;
+	close(dp->link.fd);
+	dp->link.fd = -1;
 }
 
 void rail_link_close(struct tei_rail_dp *dp)
 {
-	if (dp->link_fd >= 0)
-		close(dp->link_fd);
-	dp->link_fd = -1;
+	if (dp->link.fd >= 0)
+		close(dp->link.fd);
+	dp->link.fd = -1;
 }
 
 static uint32_t link_index(const struct rail *rail)
@@ -216,9 +217,9 @@ static bool link_again(struct tei_rail_dp *dp)
 	bool down = false;
 	uint32_t i;
 
-	if (now < dp->link_next_ns)
+	if (now < dp->link.next_ns)
 		return false;
-	dp->link_next_ns = now + LINK_AGAIN_NS;
+	dp->link.next_ns = now + LINK_AGAIN_NS;
 	for (i = 0; i < rail_count(dp); i++)
 		down |= __atomic_load_n(&rail_at(dp, i)->link.down,
 					__ATOMIC_RELAXED);
@@ -228,7 +229,7 @@ static bool link_again(struct tei_rail_dp *dp)
 static void link_notify(struct tei_rail_dp *dp)
 {
 	if (dp->ops->devices_changed &&
-	    !__atomic_load_n(&dp->quiet, __ATOMIC_ACQUIRE))
+	    !__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE))
 		dp->ops->devices_changed(dp->arg);
 }
 
@@ -238,9 +239,9 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 {
 	uint64_t now = tei_now_ns();
 
-	if (dp->link_fd >= 0 || now < dp->devices_next_ns)
+	if (dp->link.fd >= 0 || now < dp->link.devices_next_ns)
 		return false;
-	dp->devices_next_ns = now + LINK_DEVICES_NS;
+	dp->link.devices_next_ns = now + LINK_DEVICES_NS;
 	return true;
 }
 
@@ -264,7 +265,7 @@ static bool link_received(int fd)
 
 void rail_link_read(struct tei_rail_dp *dp)
 {
-	bool received = dp->link_fd >= 0 && link_received(dp->link_fd);
+	bool received = dp->link.fd >= 0 && link_received(dp->link.fd);
 	struct rail *rail;
 	uint32_t i;
 	int fd;

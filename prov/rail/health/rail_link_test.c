@@ -77,7 +77,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0,
 					 s), 0);
 	rail_link_close(pair.from.dp);
-	pair.from.dp->link_fd = s[0];
+	pair.from.dp->link.fd = s[0];
 	/* without a report the link is not checked */
 	pair.rail->nic.ifindex = LINK_NONE;
 	rail_link_read(pair.from.dp);
@@ -92,7 +92,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
 	/* the link comes back without a report */
 	pair.rail->nic.ifindex = if_nametoindex("lo");
-	pair.from.dp->link_next_ns = 0;
+	pair.from.dp->link.next_ns = 0;
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state, TEI_RAIL_UP);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 2);

@@ -54,7 +54,7 @@ static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
 	uint64_t ns = PROBE_MIN_NS << (tries < 9 ? tries : 9);
 	uint64_t most = PROBE_OPENS *
-			__atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
+			__atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);
 
 	if (most < PROBE_MAX_NS)
 		most = PROBE_MAX_NS;
@@ -97,7 +97,7 @@ static bool probe_wanted(struct rail *rail, uint64_t now)
 	bool wanted = false;
 
 	rail_sched_enter(rail->dp);
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault, link)
 		wanted |= f->rail == rail && probe_due(f, now);
 	rail_sched_leave(rail->dp);
 	return wanted;
@@ -108,7 +108,7 @@ static void probe_start(struct rail *rail, uint64_t now)
 	rail->probe.active = true;
 	rail->probe.begin_ns = now;
 	rail->probe.end_ns = 0;
-	rail->dp->probing++;
+	rail->dp->health.probing++;
 	tei_mutex_lock(&rail->probe.opening.lane.lock);
 	rail_opening_start(&rail->probe.opening, PROBE_GEN);
 	tei_mutex_unlock(&rail->probe.opening.lane.lock);
@@ -144,7 +144,8 @@ static void probe_join(struct rail *rail, uint64_t now)
 
 	tei_mutex_lock(&lane->lock);
 	rail_sched_enter(rail->dp);
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault,
+			  link) {
 		if (f->rail != rail || !probe_due(f, now))
 			continue;
 		if (!lane->av ||
@@ -154,7 +155,7 @@ static void probe_join(struct rail *rail, uint64_t now)
 			f->next_ns = now + probe_backoff(rail->dp, ++f->tries);
 			continue;
 		}
-		f->seq = ++rail->dp->probe_seq << PROBE_PAIR_BITS |
+		f->seq = ++rail->dp->health.probe_seq << PROBE_PAIR_BITS |
 			 probe_pair(f);
 		if (!f->seq_first)
 			f->seq_first = f->seq;
@@ -174,7 +175,7 @@ static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 {
 	struct rail_fault *f, *best = NULL;
 
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault, link)
 		if (f->rail == rail && f->seq > after && !f->sent &&
 		    (!best || f->seq < best->seq))
 			best = f;
@@ -224,7 +225,7 @@ static bool probe_open(struct rail *rail)
 	bool open = false;
 
 	rail_sched_enter(rail->dp);
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link)
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault, link)
 		open |= f->rail == rail && f->seq;
 	rail_sched_leave(rail->dp);
 	return open;
@@ -241,9 +242,10 @@ void rail_probe_stop(struct rail *rail)
 	probe_retire(&rail->probe.opening.lane);
 	rail->probe.active = false;
 	rail_lane_shutdown(&rail->probe.opening.lane, true);
-	rail->dp->probing--;
+	rail->dp->health.probing--;
 	rail_sched_enter(rail->dp);
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault,
+			  link) {
 		if (f->rail != rail || !f->seq)
 			continue;
 		f->seq = 0;
@@ -282,7 +284,8 @@ void rail_probe_soon(struct rail *rail, const struct tei_rail_peer *peer)
 {
 	struct rail_fault *f;
 
-	tei_list_foreach(f, &rail->dp->faults, struct rail_fault, link) {
+	tei_list_foreach (f, &rail->dp->health.faults, struct rail_fault,
+			  link) {
 		if (f->rail != rail || f->stage != RAIL_FAULT_DOWN ||
 		    (peer && f->peer != peer))
 			continue;
@@ -323,7 +326,7 @@ void rail_msg_on_pong(struct tei_rail_peer *p, struct rail_wire *w)
 			continue;
 		f->seq = 0;
 		f->answered = true;
-		__atomic_store_n(&p->dp->health_soon, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&p->dp->health.soon, true, __ATOMIC_RELAXED);
 	}
 }
 

@@ -27,7 +27,8 @@ static struct rail_fault *probe_fault(struct test_pair *pair)
 
 	rail_sched_enter(pair->from.dp);
 	rail_health_down(pair->peer, pair->rail, 0, "by test", false);
-	f = tei_list_first(&pair->from.dp->faults, struct rail_fault, link);
+	f = tei_list_first(&pair->from.dp->health.faults, struct rail_fault,
+			   link);
 	rail_sched_leave(pair->from.dp);
 	return f;
 }
@@ -51,7 +52,7 @@ static void test_a_pair_that_works_again_is_ramped_up(void)
 		rail_health_run(pair.from.dp, tei_now_ns());
 		sched_yield();
 	}
-	CU_ASSERT_EQUAL(pair.from.dp->probing, 0);
+	CU_ASSERT_EQUAL(pair.from.dp->health.probing, 0);
 	CU_ASSERT_PTR_NULL(pair.rail->probe.opening.lane.ep);
 	test_pair_close(&pair);
 }
@@ -152,7 +153,7 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 	f->tries = tries;
 	f->seq = 1;
 	pair->rail->probe.active = true;
-	pair->from.dp->probing++;
+	pair->from.dp->health.probing++;
 	from = tei_now_ns();
 	rail_probe_stop(pair->rail);
 	pause = f->next_ns - from;
@@ -174,7 +175,7 @@ static void test_pauses_have_a_jitter(void)
 	test_pair_open(&pair);
 	test_plane_still(&pair.to);
 	f = probe_fault(&pair);
-	pair.from.dp->open_ns = 0;
+	pair.from.dp->health.open_ns = 0;
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
 	for (i = 0; i < 32; i++) {
 		pause = probe_backoff(&pair, f, 20, base);
@@ -197,11 +198,11 @@ static void test_rounds_are_rare_if_opening_is_slow(void)
 	test_pair_open(&pair);
 	test_plane_still(&pair.to);
 	f = probe_fault(&pair);
-	pair.from.dp->open_ns = 400 * TEI_NS_PER_MS;
+	pair.from.dp->health.open_ns = 400 * TEI_NS_PER_MS;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
 	/* the first rounds are as frequent as before */
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
-	pair.from.dp->open_ns = 10 * TEI_NS_PER_SEC;
+	pair.from.dp->health.open_ns = 10 * TEI_NS_PER_SEC;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
 	test_pair_close(&pair);
 }

@@ -201,8 +201,9 @@ static uint64_t renew_patience(const struct rail *rail)
 {
 	uint64_t least = rail->fab.mr_mode & FI_MR_LOCAL ? RENEW_STUCK_NIC_NS
 							 : RENEW_STUCK_NS;
-	uint64_t opens = RENEW_STUCK_OPENS *
-			 __atomic_load_n(&rail->dp->open_ns, __ATOMIC_RELAXED);
+	uint64_t opens =
+		RENEW_STUCK_OPENS *
+		__atomic_load_n(&rail->dp->health.open_ns, __ATOMIC_RELAXED);
 
 	return opens > least ? opens : least;
 }
@@ -460,7 +461,7 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	uint64_t from;
 	uint32_t i, j;
 
-	if (now < peer->silent_next_ns || now < dp->silent_next_ns)
+	if (now < peer->silent_next_ns || now < dp->health.silent_next_ns)
 		return;
 	peer->silent_next_ns = now + RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
@@ -468,7 +469,8 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
 	/* the check of a thousand connections takes milliseconds */
-	dp->silent_next_ns = now + RENEW_SILENT_PART * (tei_now_ns() - from);
+	dp->health.silent_next_ns =
+		now + RENEW_SILENT_PART * (tei_now_ns() - from);
 }
 
 /* --- closing retired lanes ------------------------------------------------ */

@@ -109,7 +109,7 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 
 	if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED))
 		return false;
-	if (!__atomic_load_n(&peer->dp->nfaults, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&peer->dp->health.nfaults, __ATOMIC_RELAXED))
 		return true;
 	rail_sched_enter(peer->dp);
 	remote = peer->route[rail->index];

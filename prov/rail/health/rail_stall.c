@@ -220,7 +220,7 @@ static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 	uint64_t most =
 		dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
 	uint64_t ns = STALL_OPENS *
-		      __atomic_load_n(&dp->open_ns, __ATOMIC_RELAXED);
+		      __atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);
 
 	if (ns > most)
 		ns = most;

@@ -204,7 +204,7 @@ void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 	struct tei_rail_task *t;
 
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
 		p->moved_ns = deadline_later(p->moved_ns, still, now);
 		tei_list_foreach(t, &p->live, struct tei_rail_task,
 				 live_link) {

@@ -31,7 +31,7 @@ static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 	uint64_t some = 2 * p->dp->settings->failure.fence_ms * TEI_NS_PER_MS;
 
 	return p->state == RAIL_PEER_GONE && !rail_peer_busy(p) &&
-	       now > p->gone_ns + (p->refs ? p->dp->probe_ns : some);
+	       now > p->gone_ns + (p->refs ? p->dp->times.probe_ns : some);
 }
 
 static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,

@@ -46,7 +46,7 @@ static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	if (p->unfenced)
 		return p->probing && now > p->probe_ns + HELLO_UNFENCED_NS;
 	return p->hello_tries > HELLO_SILENT_TRIES ||
-	       (p->probing && now > p->probe_ns + p->dp->probe_ns / 3);
+	       (p->probing && now > p->probe_ns + p->dp->times.probe_ns / 3);
 }
 
 /* Forgets an unused peer that no longer answers. Returns true if the peer was
@@ -190,7 +190,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	      (!left && hello_again(p));
 	nowhere = !ask && !left && hello_nowhere(p);
 	announce = p->state == RAIL_PEER_READY && p->known_us &&
-		   p->table_acked < dp->table;
+		   p->table_acked < dp->peers.table;
 	p->reply_hello = nowhere && reply;
 	probe = p->probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
@@ -331,7 +331,7 @@ bool rail_peer_bye(struct tei_rail_dp *dp)
 	struct rail_wire w;
 	bool all = true;
 
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
 		if (p->state != RAIL_PEER_READY || !p->known_us || p->bye_sent)
 			continue;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE,

@@ -166,7 +166,7 @@ void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 		return;
 	if (!proven && peer->state != RAIL_PEER_NEW)
 		return;
-	if ((dp->signs || !proven) &&
+	if ((dp->conf.signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
 		return;
 	/* that another process answers at one address proves nothing, because

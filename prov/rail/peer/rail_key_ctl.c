@@ -152,7 +152,7 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_wire_put(&w, want, 8);
 	code_at = w.pos;
 	rail_wire_put(&w, 0, 4);
-	rail_wire_put(&w, dp->key_epoch, 4);
+	rail_wire_put(&w, dp->memory.key_epoch, 4);
 	count_at = w.pos;
 	rail_wire_put(&w, 0, 2);
 	start = w.pos;
@@ -293,7 +293,7 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	n = p->nrevokes < KEY_IDS ? p->nrevokes : KEY_IDS;
 	if (n)
 		memcpy(ids, p->revokes, n * sizeof(*ids));
-	epoch = p->dp->key_epoch;
+	epoch = p->dp->memory.key_epoch;
 	next = p->revoke_next_ns;
 	rail_sched_leave(p->dp);
 	if (!n)

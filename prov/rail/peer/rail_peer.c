@@ -41,7 +41,7 @@
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
-	return &dp->hash[(inc ^ (inc >> 32)) % RAIL_PEER_HASH];
+	return &dp->peers.hash[(inc ^ (inc >> 32)) % RAIL_PEER_HASH];
 }
 
 struct tei_rail_peer *rail_peer_find(struct tei_rail_dp *dp, uint64_t inc)
@@ -81,7 +81,7 @@ static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 {
 	struct tei_rail_peer *p;
 
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		if (peer_evictable(p) && peer_owes(p) == owes)
 			return p;
 	return NULL;
@@ -105,7 +105,7 @@ static void peer_evict(struct tei_rail_dp *dp) TEI_REQUIRES(rail_sched_held)
 	/* the peer has no tasks, so there is nothing to report */
 	rail_peer_forget(p, "evicted to make room for another peer", &done);
 	p->evicted = true;
-	dp->npeers--;
+	dp->peers.n--;
 }
 
 static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
@@ -141,13 +141,13 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
 	p->received = -1;
-	tei_list_add_tail(&dp->peers, &p->link);
+	tei_list_add_tail(&dp->peers.list, &p->link);
 	return p;
 }
 
 bool rail_peer_no_room(const struct tei_rail_dp *dp)
 {
-	return dp->npeers >= dp->settings->limits.max_peers;
+	return dp->peers.n >= dp->settings->limits.max_peers;
 }
 
 struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
@@ -158,7 +158,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	if (rail_peer_no_room(dp))
 		peer_evict(dp);
 	if (rail_peer_no_room(dp)) {
-		TEI_LOG_LIMITED(&dp->peer_limit, TEI_LOG_WARN, "rail",
+		TEI_LOG_LIMITED(&dp->peers.limit, TEI_LOG_WARN, "rail",
 				"peer refused: MOONRAIL_MAX_PEERS=%u reached",
 				dp->settings->limits.max_peers);
 		return NULL;
@@ -167,7 +167,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	if (!p)
 		return NULL;
 	tei_list_add_tail(peer_bucket(dp, inc), &p->hash_link);
-	dp->npeers++;
+	dp->peers.n++;
 	rail_notify_recall(p);
 	return p;
 }
@@ -189,16 +189,16 @@ rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
 	uint64_t now = tei_now_ns();
 	struct tei_rail_peer *p;
 
-	if (dp->nstrangers >= RAIL_STRANGERS ||
-	    now < dp->unauthenticated_next_ns ||
-	    dp->strangers_ever >= PEER_STRANGERS_EVER)
+	if (dp->peers.nunauthenticated >= RAIL_STRANGERS ||
+	    now < dp->peers.unauthenticated_next_ns ||
+	    dp->peers.unauthenticated_ever >= PEER_STRANGERS_EVER)
 		return NULL;
 	p = peer_make(dp, "an unauthenticated process", inc);
 	if (!p)
 		return NULL;
-	dp->nstrangers++;
-	dp->strangers_ever++;
-	dp->unauthenticated_next_ns = now + PEER_UNAUTHENTICATED_NS;
+	dp->peers.nunauthenticated++;
+	dp->peers.unauthenticated_ever++;
+	dp->peers.unauthenticated_next_ns = now + PEER_UNAUTHENTICATED_NS;
 	/* if memory is short, the refusal is not sent */
 	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
@@ -230,7 +230,7 @@ struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
 	p->resolver = true;
 	p->refs = 1;
 	p->want_hello = true;
-	dp->nseekers++;
+	dp->peers.nresolvers++;
 	rail_peer_attend(p);
 	return p;
 }
@@ -273,19 +273,19 @@ bool rail_peer_maybe_free(struct tei_rail_peer *p)
 	if (!peer_idle(p))
 		return false;
 	if (!tei_list_empty(&p->active_link))
-		__atomic_store_n(&p->dp->nactive, p->dp->nactive - 1,
-				 __ATOMIC_RELAXED);
+		__atomic_store_n(&p->dp->tasks.nactive,
+				 p->dp->tasks.nactive - 1, __ATOMIC_RELAXED);
 	rail_health_forget(p);
 	tei_list_del(&p->active_link);
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
 	if (p->resolver)
-		p->dp->nseekers--;
+		p->dp->peers.nresolvers--;
 	else if (p->unauthenticated)
-		p->dp->nstrangers--;
+		p->dp->peers.nunauthenticated--;
 	else if (!p->evicted)
-		p->dp->npeers--;
+		p->dp->peers.n--;
 	peer_free(p);
 	return true;
 }
@@ -296,9 +296,10 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 
 	rail_sched_enter(dp);
 	dp->notes.closed = true;
-	tei_list_foreach_safe(p, tmp, &dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach_safe (p, tmp, &dp->peers.list, struct tei_rail_peer,
+			       link)
 		peer_free(p);
-	tei_list_init(&dp->peers);
+	tei_list_init(&dp->peers.list);
 	rail_sched_leave(dp);
 }
 
@@ -307,13 +308,13 @@ void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 	p->alive_ns = now;
 	p->probing = false;
 	tei_list_del(&p->link);
-	tei_list_add_tail(&p->dp->peers, &p->link);
+	tei_list_add_tail(&p->dp->peers.list, &p->link);
 }
 
 /*
  * If a process ends without BYE, a peer that is in use notices it by missing
- * answers. Unused peers are therefore pinged, one after the other. dp->peers is
- * in the order of the last sign of life.
+ * answers. Unused peers are therefore pinged, one after the other.
+ * dp->peers.list is in the order of the last sign of life.
  */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 {
@@ -321,12 +322,13 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 	int i;
 
 	rail_sched_enter(dp);
-	for (i = 0; i < PEER_PROBE_LOOK && !tei_list_empty(&dp->peers); i++) {
-		p = tei_list_first(&dp->peers, struct tei_rail_peer, link);
-		if (now < p->alive_ns + dp->probe_ns)
+	for (i = 0; i < PEER_PROBE_LOOK && !tei_list_empty(&dp->peers.list);
+	     i++) {
+		p = tei_list_first(&dp->peers.list, struct tei_rail_peer, link);
+		if (now < p->alive_ns + dp->times.probe_ns)
 			break;
 		tei_list_del(&p->link);
-		tei_list_add_tail(&dp->peers, &p->link);
+		tei_list_add_tail(&dp->peers.list, &p->link);
 		if (!rail_peer_unused(p) || p->probing ||
 		    p->state != RAIL_PEER_READY)
 			continue;

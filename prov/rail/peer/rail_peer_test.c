@@ -132,7 +132,7 @@ static void test_law2_a_peer_that_lost_its_name_and_continues_is_fenced(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	__atomic_store_n(&rig.pair.to.dp->stop, false, __ATOMIC_RELEASE);
+	__atomic_store_n(&rig.pair.to.dp->thread.stop, false, __ATOMIC_RELEASE);
 	CU_ASSERT_EQUAL_FATAL(rail_progress_start(rig.pair.to.dp, &err), 0);
 	peer_turns(&rig, 0);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
@@ -166,7 +166,7 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	peer_begin(&rig);
 	p = rig.pair.peer;
 	tei_rail_peer_put(p);
-	late = tei_now_ns() + rig.pair.from.dp->probe_ns;
+	late = tei_now_ns() + rig.pair.from.dp->times.probe_ns;
 	rail_sched_enter(p->dp);
 	p->probing = true;	/* pinged before that */
 	p->probe_ns = tei_now_ns();
@@ -183,7 +183,7 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	p->probing = true;
 	p->probe_ns = late;
 	p->rehello = true;	/* as if it had not answered */
-	late += 20 * rig.pair.from.dp->probe_ns;
+	late += 20 * rig.pair.from.dp->times.probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	/* hellos are sent ever less often */

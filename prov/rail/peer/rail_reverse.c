@@ -61,7 +61,8 @@ bool rail_reverse_fits(const struct rail *rail)
 	case FI_SOCKADDR:
 	case FI_SOCKADDR_IN:
 	case FI_SOCKADDR_IN6:
-		return rail->dp->back && !(rail->fab.mr_mode & FI_MR_LOCAL) &&
+		return rail->dp->conf.back &&
+		       !(rail->fab.mr_mode & FI_MR_LOCAL) &&
 		       strstr(rail->nic.provider, "tcp");
 	default:
 		return false;

@@ -38,9 +38,9 @@ static void revoke_keys(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	struct tei_rail_peer *peer;
 	uint32_t i;
 
-	dp->key_epoch++;
+	dp->memory.key_epoch++;
 	mr->holders_left = 0;
-	tei_list_add_tail(&dp->revoking, &mr->revoking);
+	tei_list_add_tail(&dp->memory.revoking, &mr->revoking);
 	for (i = 0; i < mr->nholders; i++) {
 		peer = rail_peer_find(dp, mr->holders[i]);
 		if (peer && !rail_key_revoke(peer, mr->id))
@@ -61,14 +61,14 @@ static void revoke_fence(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
 	mr->fence = RAIL_MR_FENCE_WANTED;
-	__atomic_fetch_add(&dp->nfencing, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&dp->memory.nfencing, 1, __ATOMIC_RELEASE);
 	rail_progress_wake(dp);
 	/* This wait has no time limit: the progress thread closes the lanes
 	 * without waiting for any peer, and if this function returned early, a
 	 * late write could still reach the memory. */
 	while (mr->fence != RAIL_MR_NO_FENCE)
 		rail_sched_wait(dp, TEI_NS_PER_SEC);
-	__atomic_fetch_sub(&dp->nfencing, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&dp->memory.nfencing, 1, __ATOMIC_RELEASE);
 }
 
 int tei_rail_mr_dereg(struct tei_rail_dp *dp, void *addr, uint64_t local_ns,

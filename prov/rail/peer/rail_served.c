@@ -30,7 +30,7 @@ void rail_served_mark(struct tei_rail_dp *dp)
 	struct tei_rail_peer *p;
 
 	rail_sched_enter(dp);
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
 		if (p->state != RAIL_PEER_READY ||
 		    (p->stats.tx_bytes == p->served.sent_tx &&
 		     p->stats.rx_bytes == p->served.sent_rx))
@@ -136,7 +136,7 @@ size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
 
 	rail_sched_enter(dp);
 	/* the peers whose last message is newest are at the end of the list */
-	for (l = dp->peers.prev; l != &dp->peers; l = l->prev) {
+	for (l = dp->peers.list.prev; l != &dp->peers.list; l = l->prev) {
 		p = tei_container_of(l, struct tei_rail_peer, link);
 		if (!p->served.ns)
 			continue;

@@ -205,12 +205,12 @@ static void user_poll_initiating(struct rail *rail, bool work)
 
 void tei_rail_progress_all(struct tei_rail_dp *dp)
 {
-	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
+	bool work = __atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED);
 	uint32_t n = rail_count(dp), i;
 	uint64_t from = tei_now_ns(), now;
 
-	rail_polls_begin(&dp->polls, from);
-	rail_polls_begin(&dp->rx_polls, from);
+	rail_polls_begin(&dp->callers.polls, from);
+	rail_polls_begin(&dp->callers.rx_polls, from);
 	for (i = 0; i < n; i++) {
 		if (!__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			continue;
@@ -218,8 +218,8 @@ void tei_rail_progress_all(struct tei_rail_dp *dp)
 		user_poll_initiating(rail_at(dp, i), work);
 	}
 	now = tei_now_ns();
-	rail_polls_end(&dp->polls, from, now);
-	rail_polls_end(&dp->rx_polls, from, now);
+	rail_polls_end(&dp->callers.polls, from, now);
+	rail_polls_end(&dp->callers.rx_polls, from, now);
 }
 
 /* --- resolvers ----------------------------------------------------------- */
@@ -229,7 +229,7 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 {
 	struct tei_rail_peer *p;
 
-	tei_list_foreach(p, &dp->peers, struct tei_rail_peer, link) {
+	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
 		if (!p->resolver || p->found || !p->nremotes ||
 		    !rail_addr_same(&p->remotes[0].addr, addr))
 			continue;

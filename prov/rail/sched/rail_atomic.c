@@ -23,7 +23,7 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 	struct rail_atomics *a = &peer->atomics;
 
 	tei_list_init(&a->tasks);
-	a->own_session = ++peer->dp->sessions;
+	a->own_session = ++peer->dp->peers.sessions;
 	/* if the peer object is freed and created again, the new numbers are
 	 * higher than the old ones */
 	a->next_seq = a->own_session << 40 | 1;

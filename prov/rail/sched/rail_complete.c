@@ -76,7 +76,8 @@ void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		       (enum tei_rail_end)(task->complete_wanted - 1));
 	complete_pass_progress(task);
 	tei_list_del(&task->live_link);
-	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive - 1,
+			 __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &task->live_link);
 }
 

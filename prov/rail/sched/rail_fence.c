@@ -83,7 +83,7 @@ static void fence_target_closed(struct rail *rail)
 	rail_reopen_start(&rail->rx_lane);
 	rail_contact_lane_left(rail);
 	rail_sched_enter(rail->dp);
-	tei_list_foreach(p, &rail->dp->peers, struct tei_rail_peer, link)
+	tei_list_foreach (p, &rail->dp->peers.list, struct tei_rail_peer, link)
 		if (p->fences_pending)
 			rail_peer_attend(p);
 	rail_sched_leave(rail->dp);

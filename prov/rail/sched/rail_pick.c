@@ -74,7 +74,7 @@ static bool pick_near_has_room(const struct tei_rail_peer *peer,
 			return true;
 		later += window - bytes;
 	}
-	return later > peer->dp->bulk_left;
+	return later > peer->dp->tasks.bulk_left;
 }
 
 static bool pick_near_exists(const struct tei_rail_peer *peer,
@@ -132,7 +132,8 @@ static bool pick_of_other(const struct rail *rail,
 	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
 	/* the named rail may serve other tasks but have no remote key for this
 	 * task */
-	return now - last < peer->dp->stuck_ns && now - t->progress_ns < most;
+	return now - last < peer->dp->times.stuck_ns &&
+	       now - t->progress_ns < most;
 }
 
 /* --- the heads of the queues --------------------------------------------- */

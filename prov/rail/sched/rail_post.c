@@ -150,7 +150,7 @@ bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 	bool any = false, blocked = false;
 	int i, n;
 
-	if (!__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED))
 		return false;
 	do {
 		rail_sched_enter(dp);

@@ -137,7 +137,8 @@ void rail_task_drop(struct tei_rail_task *t, const struct tei_err *err,
 	t->complete_wanted =
 		(t->slices ? TEI_RAIL_END_UNFENCED : TEI_RAIL_END_FAILED) + 1;
 	tei_list_del(&t->live_link);
-	__atomic_store_n(&dp->nlive, dp->nlive - 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive - 1,
+			 __ATOMIC_RELAXED);
 	tei_list_add_tail(&done->tasks, &t->live_link);
 }
 

@@ -112,7 +112,7 @@ void rail_task_unqueue(struct tei_rail_task *t)
 
 	tei_list_del(&t->queue_link);
 	t->peer->queued--;
-	dp->bulk_left -= rail_task_bulk(t) ? t->length - t->cut : 0;
+	dp->tasks.bulk_left -= rail_task_bulk(t) ? t->length - t->cut : 0;
 }
 
 static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
@@ -124,8 +124,10 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 	t->ahead_ns = 0;
 	tei_list_add_tail(&peer->live, &t->live_link);
 	peer->queued++;
-	__atomic_store_n(&dp->nlive, dp->nlive + 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&dp->nheld, dp->nheld + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive + 1,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&dp->tasks.nheld, dp->tasks.nheld + 1,
+			 __ATOMIC_RELAXED);
 	if (t->mr)
 		t->mr->tasks++;
 	if (t->ext) {
@@ -135,7 +137,7 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			return;
 		}
 	}
-	dp->bulk_left += rail_task_bulk(t) ? t->length : 0;
+	dp->tasks.bulk_left += rail_task_bulk(t) ? t->length : 0;
 	tei_list_add_tail(rail_task_bulk(t) ? &peer->queue : &peer->small,
 			  &t->queue_link);
 	rail_peer_activate(peer);
@@ -156,8 +158,8 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	ret = sched_check(dp, tasks, n);
-	dp->stirred = true;
-	rests_ns = __atomic_load_n(&dp->rests_ns, __ATOMIC_RELAXED);
+	dp->tasks.stirred = true;
+	rests_ns = __atomic_load_n(&dp->thread.rests_ns, __ATOMIC_RELAXED);
 	for (i = 0; i < n && !ret; i++) {
 		sched_enqueue(dp, tasks[i], now);
 		if (tasks[i]->peer->state != RAIL_PEER_GONE)
@@ -175,8 +177,9 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	/* No completion will wake the thread for queued tasks. During a long
 	 * sleep, the thread would notice too late that a completion is
 	 * missing. */
-	if (rests_ns || (__atomic_load_n(&dp->nactive, __ATOMIC_RELAXED) &&
-			 !rail_posted_any(dp)))
+	if (rests_ns ||
+	    (__atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED) &&
+	     !rail_posted_any(dp)))
 		rail_progress_wake(dp);
 	rail_done_run(dp, &done);
 	return 0;
@@ -231,24 +234,24 @@ void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 
 void tei_rail_drive_begin(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_add(&dp->app_driving, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&dp->callers.app_driving, 1, __ATOMIC_RELAXED);
 }
 
 void tei_rail_drive_end(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_sub(&dp->app_driving, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&dp->callers.app_driving, 1, __ATOMIC_RELAXED);
 }
 
 void tei_rail_sleep_begin(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_add(&dp->dozing, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&dp->thread_trusts, __ATOMIC_SEQ_CST))
+	__atomic_fetch_add(&dp->callers.dozing, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&dp->thread.trusts, __ATOMIC_SEQ_CST))
 		rail_progress_wake(dp);
 }
 
 void tei_rail_sleep_end(struct tei_rail_dp *dp)
 {
-	__atomic_fetch_sub(&dp->dozing, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_sub(&dp->callers.dozing, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Polling a lane with fewer bytes in flight takes a negligible time. */
@@ -263,7 +266,7 @@ static bool sched_poll_is_long(const struct rail_lane *lane, bool work)
 
 void tei_rail_progress(struct tei_rail_dp *dp)
 {
-	bool work = __atomic_load_n(&dp->nactive, __ATOMIC_RELAXED);
+	bool work = __atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED);
 	uint32_t n = rail_count(dp), i, j;
 	struct rail_lane *lane;
 	struct rail *rail;
@@ -281,13 +284,13 @@ void tei_rail_progress(struct tei_rail_dp *dp)
 				continue;
 			if (!from && sched_poll_is_long(lane, work)) {
 				from = tei_now_ns();
-				rail_polls_begin(&dp->polls, from);
+				rail_polls_begin(&dp->callers.polls, from);
 			}
 			rail_lane_run(lane);
 		}
 	}
 	if (from)
-		rail_polls_end(&dp->polls, from, tei_now_ns());
+		rail_polls_end(&dp->callers.polls, from, tei_now_ns());
 	else
-		rail_polls_count(&dp->polls);
+		rail_polls_count(&dp->callers.polls);
 }

@@ -649,7 +649,7 @@ static void test_task_uses_the_rail_that_it_names(void)
 	rig.dst = sched_map(SCHED_BIG);
 	sched_reg(&rig.from, rig.src, SCHED_BIG);
 	rig.peer = test_plane_peer(&rig.from, &rig.to);
-	rig.from.dp->stuck_ns = TEST_WAIT_NS;
+	rig.from.dp->times.stuck_ns = TEST_WAIT_NS;
 	sched_warm(&rig);
 	CU_ASSERT_EQUAL(tei_rail_peer_rails(rig.peer, rails), 2);
 	CU_ASSERT(rails[0] == 0 && rails[1] == 1);
@@ -693,7 +693,7 @@ static void test_forgotten_key_holder_is_fenced(void)
 	/* longer than the test takes, to prove that no answer was waited for */
 	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
-	rig.to.dp->probe_ns = 300 * TEI_NS_PER_MS;
+	rig.to.dp->times.probe_ns = 300 * TEI_NS_PER_MS;
 	sched_warm(&rig);
 	sched_hold_still(&rig, &holder, &peer, mem, own);
 	do {

@@ -32,11 +32,11 @@ static int slice_grow(struct tei_rail_dp *dp)
 
 	if (!c)
 		return TEI_ERR_MEMORY;
-	c->next = dp->chunks;
-	dp->chunks = c;
+	c->next = dp->tasks.chunks;
+	dp->tasks.chunks = c;
 	for (i = 0; i < sizeof(c->slice) / sizeof(c->slice[0]); i++) {
 		c->slice[i].op.kind = RAIL_OP_SLICE;
-		tei_list_add_tail(&dp->slices, &c->slice[i].link);
+		tei_list_add_tail(&dp->tasks.slices, &c->slice[i].link);
 	}
 	return 0;
 }
@@ -45,9 +45,9 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 {
 	struct rail_slice *s;
 
-	if (tei_list_empty(&dp->slices) && slice_grow(dp))
+	if (tei_list_empty(&dp->tasks.slices) && slice_grow(dp))
 		return NULL;
-	s = tei_list_first(&dp->slices, struct rail_slice, link);
+	s = tei_list_first(&dp->tasks.slices, struct rail_slice, link);
 	tei_list_del(&s->link);
 	s->retries = 0;
 	s->last_err = 0;
@@ -61,7 +61,7 @@ struct rail_slice *rail_slice_get(struct tei_rail_dp *dp)
 
 void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 {
-	tei_list_add_head(&dp->slices, &slice->link);
+	tei_list_add_head(&dp->tasks.slices, &slice->link);
 }
 
 /* --- cutting ------------------------------------------------------------- */
@@ -148,7 +148,7 @@ static void slice_count(struct tei_rail_task *t, uint64_t len)
 	t->slices++;
 	t->cut += len;
 	if (rail_task_bulk(t))
-		t->peer->dp->bulk_left -= len;
+		t->peer->dp->tasks.bulk_left -= len;
 }
 
 /* Takes the selected slice from the retry list. Returns NULL if it must be
@@ -194,7 +194,7 @@ static void slice_count_turn(struct rail *rail, const struct rail_slice *s,
 		return;
 	}
 	s->peer->overtaken += pick->bulk_waits;
-	if (s->peer->dp->bulk_left)
+	if (s->peer->dp->tasks.bulk_left)
 		rail_share_small(rail);
 }
 
@@ -262,8 +262,8 @@ static void slice_rest(struct tei_rail_peer *peer)
 {
 	if (rail_slice_none(peer)) {
 		tei_list_del(&peer->active_link);
-		__atomic_store_n(&peer->dp->nactive, peer->dp->nactive - 1,
-				 __ATOMIC_RELAXED);
+		__atomic_store_n(&peer->dp->tasks.nactive,
+				 peer->dp->tasks.nactive - 1, __ATOMIC_RELAXED);
 	}
 }
 
@@ -285,8 +285,8 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	if (__atomic_load_n(&lane->rail->link.down, __ATOMIC_RELAXED))
 		return 0;
 	rail_cache_favour(lane);
-	tei_list_foreach_safe(peer, tmp, &dp->active, struct tei_rail_peer,
-			       active_link) {
+	tei_list_foreach_safe (peer, tmp, &dp->tasks.active,
+			       struct tei_rail_peer, active_link) {
 		while ((uint32_t)n < room && bytes < most &&
 		       !rail_slice_none(peer)) {
 			s = rail_pick(lane, peer, bytes, &now, &pick)
@@ -303,11 +303,11 @@ int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	}
 	rail_cache_favoured(lane);
 	/* move the first peer to the end of the list */
-	if (n && !tei_list_empty(&dp->active)) {
-		peer = tei_list_first(&dp->active, struct tei_rail_peer,
+	if (n && !tei_list_empty(&dp->tasks.active)) {
+		peer = tei_list_first(&dp->tasks.active, struct tei_rail_peer,
 				      active_link);
 		tei_list_del(&peer->active_link);
-		tei_list_add_tail(&dp->active, &peer->active_link);
+		tei_list_add_tail(&dp->tasks.active, &peer->active_link);
 	}
 	return n;
 }

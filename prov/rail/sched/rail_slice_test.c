@@ -251,8 +251,8 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 	for (i = 0; i < n; i++)
 		CU_ASSERT_EQUAL(test_ends(t[i]), 1);
 	CU_ASSERT_EQUAL(rig->rail->bulk.bytes, 0);
-	CU_ASSERT_EQUAL(rig->plane.dp->bulk_left, 0);
-	CU_ASSERT_EQUAL(rig->plane.dp->nlive, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->tasks.bulk_left, 0);
+	CU_ASSERT_EQUAL(rig->plane.dp->tasks.nlive, 0);
 	slice_lanes(rig, RAIL_LANE_ACTIVE);
 	for (i = 0; i < SLICE_PEERS; i++) {
 		CU_ASSERT_EQUAL(slice_conn(rig, (uint32_t)i)->bulk_bytes, 0);
@@ -1088,7 +1088,7 @@ static void test_pick_examines_each_queue_entry_once(void)
 	size_t i;
 
 	slice_begin_two(&rig, SLICE_FAST, 0);
-	rig.plane.dp->stuck_ns = UINT64_MAX;
+	rig.plane.dp->times.stuck_ns = UINT64_MAX;
 	slice_submit_named(&rig, 4 * SLICE_KIB, small, 6);
 	slice_submit_named(&rig, SLICE_MIB, bulk, 4);
 	for (i = 0; i < 10; i++)
@@ -1120,7 +1120,7 @@ static void test_pick_examines_part_of_a_long_queue(void)
 	size_t i;
 
 	slice_begin_two(&rig, SLICE_FAST, 0);
-	rig.plane.dp->stuck_ns = UINT64_MAX;
+	rig.plane.dp->times.stuck_ns = UINT64_MAX;
 	slice_submit_named(&rig, 64, task, SLICE_TASKS);
 	for (i = 0; i < SLICE_TASKS; i++)
 		all[i] = &task[i];

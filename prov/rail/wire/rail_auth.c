@@ -47,7 +47,7 @@ static void auth_mac(const struct tei_rail_dp *dp, const uint8_t *nonce,
 		{ msg + RAIL_WIRE_HEADER, len - RAIL_WIRE_HEADER },
 	};
 
-	tei_mac(&dp->auth, parts, 3, out);
+	tei_mac(&dp->conf.auth, parts, 3, out);
 }
 
 void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
@@ -57,7 +57,7 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 	uint8_t nonce[RAIL_WIRE_NONCE], mac[TEI_MAC_SIZE];
 	uint64_t flags;
 
-	if (!p->dp->signs || len < RAIL_WIRE_HEADER)
+	if (!p->dp->conf.signs || len < RAIL_WIRE_HEADER)
 		return;
 	/* any thread may send, and a hello may replace the nonce meanwhile */
 	rail_sched_enter(p->dp);

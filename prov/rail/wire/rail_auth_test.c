@@ -81,7 +81,7 @@ static enum tei_rail_end auth_move(struct auth_rig *rig, int *code)
 			t.end == TEI_RAIL_END_COMPLETED);
 	rail_sched_enter(rig->two.dp);
 	CU_ASSERT_EQUAL(mr->nholders != 0, t.end == TEI_RAIL_END_COMPLETED);
-	CU_ASSERT_EQUAL(rig->two.dp->npeers != 0,
+	CU_ASSERT_EQUAL(rig->two.dp->peers.n != 0,
 			t.end == TEI_RAIL_END_COMPLETED);
 	rail_sched_leave(rig->two.dp);
 	*code = t.code;
@@ -269,7 +269,7 @@ static void test_altered_unsigned_and_reflected_messages_are_dropped(void)
 	CU_ASSERT_EQUAL(test_notified(), before);
 	auth_arrive(&rig.two, note, n);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
-	CU_ASSERT_EQUAL(rig.two.dp->npeers, 1);
+	CU_ASSERT_EQUAL(rig.two.dp->peers.n, 1);
 	auth_end(&rig);
 }
 
@@ -311,7 +311,7 @@ static void test_fuzzed_signed_messages_are_dropped(void)
 			auth_arrive(&rig.two, buf, n);
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
-	CU_ASSERT_EQUAL(rig.two.dp->npeers, 1);
+	CU_ASSERT_EQUAL(rig.two.dp->peers.n, 1);
 	CU_ASSERT_EQUAL(auth_known(&rig)->state, RAIL_PEER_READY);
 	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->its_nonce, nonce,
 			       sizeof(nonce)), 0);

@@ -22,7 +22,8 @@ void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 	rail_wire_put(w, type, 1);
 	rail_wire_put(w, flags, 2);
 	rail_wire_put(w, 0, 4);
-	rail_wire_put(w, __atomic_load_n(&peer->dp->table, __ATOMIC_RELAXED),
+	rail_wire_put(w,
+		      __atomic_load_n(&peer->dp->peers.table, __ATOMIC_RELAXED),
 		      4);
 	rail_wire_put(w, peer->dp->incarnation, 8);
 	rail_wire_put(w, peer->incarnation, 8);
