@@ -118,6 +118,7 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	ret = tei_local_init(&e->settings, err, &e->local);
 	if (ret)
 		return ret;
+	engine_segment_attach_own(e);
 	ret = engine_staging_open(e, err);
 	if (ret)
 		return ret;

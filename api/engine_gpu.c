@@ -42,6 +42,7 @@ static int gpu_on(struct engine *e, struct tei_err *err)
 	}
 	tei_staging_set_gpu(e->staging, ctx);
 	__atomic_store_n(&e->gpu, ctx, __ATOMIC_RELEASE);
+	engine_segment_attach_own(e);
 	return 0;
 }
 

@@ -93,6 +93,7 @@ struct engine {
 	struct engine_traffic own;	/* copies inside this process */
 
 	pthread_rwlock_t segments;
+	struct engine_vias own_vias;	   /* segments: of the own segment */
 	uint64_t absent_ns[ENGINE_ABSENT]; /* atomic: earliest time of
 					    * the next read by
 					    * engine_segment_absent() */

@@ -141,6 +141,13 @@ static void segment_free(struct engine *e, struct engine_segment *s)
 	free(s);
 }
 
+void engine_segment_attach_own(struct engine *e)
+{
+	pthread_rwlock_wrlock(&e->segments);
+	engine_transports_attach(e, NULL, &e->own_vias);
+	pthread_rwlock_unlock(&e->segments);
+}
+
 void engine_segment_free_all(struct engine *e)
 {
 	tei_meta_cache_detach_all(e->cache);
@@ -261,6 +268,7 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 	tei_meta_desc_unref(s->desc);
 	s->desc = desc;
 	s->gpu = segment_has_gpu(desc) && tei_staging_remote_on(e->staging);
+	engine_transports_attach(e, s, &s->vias);
 	return 0;
 }
 

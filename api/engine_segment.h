@@ -16,6 +16,7 @@
 #include "moonrail.h"
 #include "transfer_engine_c.h"
 
+#include "api/engine_transport.h"
 #include "util/clock.h"
 #include "util/lock.h"
 
@@ -74,6 +75,7 @@ struct engine_segment {
 	struct engine_local_process
 		*local;			/* target of kernel copies, or NULL */
 	struct tei_nvmeof_seg *files;	/* one reference, or NULL */
+	struct engine_vias vias;	/* the transports that reach it */
 	int why_not_local;		/* enum engine_not_local */
 	bool gpu;			/* desc lists GPU memory, and this
 					 * engine can use remote bounce slots */
@@ -89,6 +91,9 @@ struct engine_segment {
 /* --- engine_segment.c ---------------------------------------------------- */
 /* Returns NULL if no open segment has the id. segments must be held. */
 struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id);
+/* Attaches the transports to the own segment, again after the first GPU memory
+ * was registered. */
+void engine_segment_attach_own(struct engine *e);
 /* Frees all segments and closes all local processes. No other thread may use
  * the engine. */
 void engine_segment_free_all(struct engine *e);

@@ -25,6 +25,10 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 {
 	bool here, there;
 
+	if (!target->gpu && !__atomic_load_n(&e->gpu, __ATOMIC_ACQUIRE)) {
+		target->kind = ENGINE_HOST_HOST;
+		return;
+	}
 	here = engine_gpu_memory(e, (uintptr_t)r->source, r->length);
 	if (r->target_id == LOCAL_SEGMENT)
 		there = engine_gpu_memory(e, r->target_offset, r->length);
@@ -37,7 +41,7 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 			  const struct transfer_request *r,
 			  struct engine_target *target)
 {
-	const struct engine_via *via;
+	const struct engine_via *via, *end;
 	int ret;
 
 	if (submit_bad_request(r))
@@ -46,7 +50,8 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	submit_kind(e, r, target);
-	for (via = target->via; via < target->via + target->n; via++) {
+	end = target->vias->via + target->vias->n;
+	for (via = target->vias->via; via < end; via++) {
 		if (!(via->by->takes & target->kind))
 			continue;
 		ret = via->by->prepare(e, t, r, target, via->at);

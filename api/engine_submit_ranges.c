@@ -203,12 +203,13 @@ static int submit_route(struct engine *e, struct engine_task *t,
 			struct engine_target *target)
 {
 	int ret = engine_target_set(e, r->target_id, target);
-	const struct engine_via *via;
+	const struct engine_via *via, *end;
 
 	if (ret)
 		return ret;
 	target->kind = engine_kind(false, submit_on_gpu(r, target));
-	for (via = target->via; via < target->via + target->n; via++) {
+	end = target->vias->via + target->vias->n;
+	for (via = target->vias->via; via < end; via++) {
 		if (!(via->by->takes & target->kind))
 			continue;
 		/* files and GPU memory take one range on either side only */
@@ -233,11 +234,12 @@ static int submit_fail_no_rail(size_t i)
 static bool submit_no_rail(const struct te_request *r,
 			   const struct engine_target *target)
 {
-	const struct engine_via *via;
+	const struct engine_via *via, *end;
 
 	if (r->opcode <= TE_WRITE || r->target_id == LOCAL_SEGMENT)
 		return false;
-	for (via = target->via; via < target->via + target->n; via++)
+	end = target->vias->via + target->vias->n;
+	for (via = target->vias->via; via < end; via++)
 		if (via->by->atomics ||
 		    (!via->by->through && !via->by->prepare_ranges))
 			return false;
@@ -259,9 +261,9 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 		return engine_refuse_target("te_submit", i, r->target_id);
 	if (code == 8)
 		engine_target_set(e, r->target_id, &target);
-	if (code == 8 && submit_no_rail(r, &target))
+	if (target.vias && submit_no_rail(r, &target))
 		return submit_fail_no_rail(i);
-	if (code == 8 && !target.n)
+	if (code == 8 && target.vias && !target.vias->n)
 		return engine_refuse_transport(e, "te_submit", i, r->target_id);
 	if (code == 8)
 		return submit_fail(

@@ -26,8 +26,8 @@ int engine_target_set(struct engine *e, segment_id_t id,
 	}
 	t->valid = true;
 	t->gpu = s && s->gpu ? s->desc : NULL;
-	engine_transports_attach(e, s, t);
-	if (t->n)
+	t->vias = s ? &s->vias : &e->own_vias;
+	if (t->vias->n)
 		return 0;
 	engine_segment_unresolved(e, s);
 	return 8;

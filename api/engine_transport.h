@@ -102,8 +102,9 @@ struct engine_transport_ops {
 	/*
 	 * Attaches the transport to a segment: returns what prepare needs in
 	 * order to reach it, or NULL if the transport does not reach it. s is
-	 * NULL for the own segment. The result is valid while
-	 * engine->segments is held.
+	 * NULL for the own segment. Called when the targets of the segment have
+	 * changed (engine_segment_reevaluate), with engine->segments held for
+	 * writing. The result is valid until the next call for the segment.
 	 */
 	void *(*attach)(struct engine *e, const struct engine_segment *s);
 
@@ -200,10 +201,17 @@ extern const struct engine_transport_ops transport_staging;
 
 #define ENGINE_ROWS_MAX 8 /* rows of the table, at most */
 
-/* A transport that reaches a target. */
+/* A transport that reaches a segment. */
 struct engine_via {
 	const struct engine_transport_ops *by;
 	void *at; /* the result of attach */
+};
+
+/* The transports that reach a segment; engine->segments. */
+struct engine_vias {
+	struct engine_via via[ENGINE_ROWS_MAX]; /* in order of precedence */
+	uint32_t n; /* elements of via; 0: no transport
+		     * reaches the segment */
 };
 
 /* Where a request goes. Reused for the requests of a submission with the same
@@ -214,8 +222,7 @@ struct engine_target {
 	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
 	uint32_t kind;			 /* enum engine_kind of the present
 					  * request */
-	struct engine_via via[ENGINE_ROWS_MAX]; /* in order of precedence */
-	uint32_t n;				/* elements of via */
+	const struct engine_vias *vias;	 /* those of the segment */
 	bool asked, ended; /* transport_local: the process was
 			    * checked; it has ended */
 };
@@ -225,11 +232,12 @@ struct engine_target {
 static inline void *engine_target_at(const struct engine_target *target,
 				     const struct engine_transport_ops *by)
 {
+	const struct engine_via *via = target->vias->via;
 	uint32_t i;
 
-	for (i = 0; i < target->n; i++)
-		if (target->via[i].by == by)
-			return target->via[i].at;
+	for (i = 0; i < target->vias->n; i++)
+		if (via[i].by == by)
+			return via[i].at;
 	return NULL;
 }
 
@@ -239,10 +247,10 @@ static inline void *engine_target_at(const struct engine_target *target,
 const struct engine_transport_ops *engine_transport_named(const char *name);
 /* Writes the names of all transports, separated by commas. */
 void engine_transport_names(char *out, size_t len);
-/* Fills via and n of a target; n is 0 if no transport reaches it. s is NULL for
- * the own segment. segments must be held. */
+/* Attaches all transports to a segment; s is NULL for the own segment. segments
+ * must be held for writing. */
 void engine_transports_attach(struct engine *e, const struct engine_segment *s,
-			      struct engine_target *target);
+			      struct engine_vias *vias);
 /* Call progress or waiter of all transports that have it. The first returns
  * true if one of them does. */
 bool engine_transports_progress(struct engine *e);

@@ -56,9 +56,9 @@ void engine_transport_names(char *out, size_t len)
 }
 
 void engine_transports_attach(struct engine *e, const struct engine_segment *s,
-			      struct engine_target *target)
+			      struct engine_vias *vias)
 {
-	struct engine_via *v = target->via;
+	struct engine_via *v = vias->via;
 	bool reached = false;
 	size_t i;
 
@@ -68,7 +68,7 @@ void engine_transports_attach(struct engine *e, const struct engine_segment *s,
 		reached |= v->at && !v->by->through;
 		v += v->at != NULL;
 	}
-	target->n = reached ? (uint32_t)(v - target->via) : 0;
+	vias->n = reached ? (uint32_t)(v - vias->via) : 0;
 }
 
 bool engine_transports_progress(struct engine *e)

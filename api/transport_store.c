@@ -145,6 +145,7 @@ static int store_install(struct engine *e, const char *proto,
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "engine", NULL,
 				    "%s: %s", proto, strerror(ret));
 	store.engine = e;
+	engine_segment_reevaluate(e);
 	return 0;
 }
 
@@ -188,6 +189,7 @@ static int store_uninstall(struct engine *e, const char *proto,
 		return tei_err_fail(err, TEI_ERR_BUSY, "engine", NULL,
 				    "%s: requests are still in progress", proto);
 	store_close(e);
+	engine_segment_reevaluate(e);
 	return 0;
 }
 
