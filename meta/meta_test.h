@@ -23,7 +23,7 @@ extern const struct tei_test_case persistent_cases[];
 extern const struct tei_test_case store_cases[];
 extern const struct tei_test_case cache_cases[];
 extern const struct tei_test_case zookeeper_cases[];
-extern const struct tei_test_case zookeeper_claim_cases[];
+extern const struct tei_test_case zookeeper_registration_cases[];
 extern const struct tei_test_case zookeeper_loss_cases[];
 extern const struct tei_test_case zookeeper_trust_cases[];
 

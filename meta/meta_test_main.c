@@ -175,7 +175,7 @@ int main(int argc, char **argv)
 		{ "store", store_cases },
 		{ "cache", cache_cases },
 		{ "zookeeper", zookeeper_cases },
-		{ "zookeeper_claim", zookeeper_claim_cases },
+		{ "zookeeper_claim", zookeeper_registration_cases },
 		{ "zookeeper_loss", zookeeper_loss_cases },
 		{ "zookeeper_trust", zookeeper_trust_cases },
 		{ NULL, NULL },

@@ -17,7 +17,7 @@
  * over the control channel, which requires the secret, and a node that contains
  * a whole descriptor is not trusted.
  *
- * The ownership node ("guard" in the code). The version of a node starts at 0
+ * The ownership node. The version of a node starts at 0
  * each time the node is created, so a version does not distinguish an owner's
  * node from the node of another process that was created meanwhile. The name of
  * the ownership node contains the incarnation, and ownership node, ram and
@@ -95,7 +95,7 @@ struct zk_session {
 struct zk_entry {
 	struct tei_list link;
 	char *name;			/* these four are constant */
-	char *ram, *rpc, *guard;	/* paths */
+	char *ram, *rpc, *ownership;	/* paths */
 	/* guarded by the writer's token: */
 	char *text;			/* intended content of the ram node */
 	size_t len;
@@ -103,7 +103,7 @@ struct zk_entry {
 	bool rpc_moved;			/* rpc_text is not in the node yet */
 	bool announced;			/* was registered at least once */
 	/* guarded by zk->lock */
-	bool held;			/* registered by this session */
+	bool registered;		/* by this session */
 	bool dirty;			/* the keeper must publish it */
 	uint64_t look_ns;		/* time at which the keeper checks the
 					 * nodes, 0: not due */
@@ -216,7 +216,7 @@ int zk_text_auth(const char *file, char **out, struct tei_err *err);
  */
 char *zk_path_ram(const struct zk *zk, const char *name);
 char *zk_path_rpc(const struct zk *zk, const char *name);
-char *zk_path_guard(const struct zk *zk, const char *name,
+char *zk_path_ownership(const struct zk *zk, const char *name,
 		    uint64_t incarnation);
 
 /*
@@ -384,16 +384,16 @@ void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
  */
 void zk_folders_gone(struct zk *zk);
 
-/* --- meta_zookeeper_holder.c: the owner of a name ------------------------- */
+/* --- meta_zookeeper_owner.c: the owner of a name ------------------------- */
 
-struct zk_holder {
+struct zk_owner {
 	uint64_t incarnation;		/* 0: not a moonrail process */
 	char endpoint[TEI_META_ENDPOINT_MAX];	/* "": cannot be asked */
 	char since[32];
 	int32_t ram_version, rpc_version;	/* -1: no such node */
 	int64_t ram_czxid, rpc_czxid;		/* 0: no such node */
 	bool folder;		/* the node is a folder of other names */
-	bool guard;		/* the ownership node exists */
+	bool ownership;		/* the ownership node exists */
 	int64_t ram_owner, rpc_owner;	/* sessions; 0: persistent, or no
 					 * node */
 	bool ram_damaged, rpc_damaged;	/* the content cannot be read or
@@ -404,23 +404,23 @@ struct zk_holder {
 };
 
 /* Reads the owner of e's name. Returns ZBADVERSION if it changed meanwhile. */
-int zk_holder_read(struct zk *zk, const struct zk_entry *e,
-		   uint64_t deadline_ns, struct zk_holder *out);
+int zk_owner_read(struct zk *zk, const struct zk_entry *e,
+		   uint64_t deadline_ns, struct zk_owner *out);
 /* Returns ZOK if the nodes are still those that were read, else ZBADVERSION. */
-int zk_holder_same(struct zk *zk, const struct zk_entry *e,
-		   const struct zk_holder *h, uint64_t deadline_ns);
+int zk_owner_same(struct zk *zk, const struct zk_entry *e,
+		   const struct zk_owner *h, uint64_t deadline_ns);
 /* Describes the owner for messages. */
-void zk_holder_text(const struct zk_holder *h, char *out, size_t len);
+void zk_owner_text(const struct zk_owner *h, char *out, size_t len);
 /*
  * Returns true if the owner is alive. Asks it at its published address. If
  * another process answers there, or this one (own), the owner is not alive. An
  * owner that cannot be asked is alive as long as its session is; persistent
  * nodes have no session. An owner that is busy or has another secret is alive.
  */
-bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
+bool zk_owner_alive(const struct zk_owner *h, uint64_t own,
 		     const struct tei_secret *secret, uint64_t deadline_ns);
 
-/* --- meta_zookeeper_claim.c: names published by this process -------------- */
+/* --- meta_zookeeper_registration.c: names published by this process -------------- */
 
 /*
  * Creates all folders of path. Folders above the chroot's last one are open to
@@ -457,7 +457,7 @@ void zk_entries_look_now(struct zk *zk) TEI_REQUIRES(zk->lock);
  */
 void zk_own_event(struct zk *zk, int type, const char *path);
 /* Marks all entries as not registered, because the session is a new one. */
-void zk_entries_unheld(struct zk *zk) TEI_REQUIRES(zk->lock);
+void zk_entries_unregistered(struct zk *zk) TEI_REQUIRES(zk->lock);
 void zk_entries_free(struct zk *zk);
 
 /* --- meta_zookeeper_watch.c: segments read by this process ---------------- */

@@ -37,7 +37,7 @@ static bool zsession_is_new(void *arg)
 	tei_mutex_lock(&zk->lock);
 	held = zk->connected && !zk->rearm;
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		held = held && (e->held || e->lost);
+		held = held && (e->registered || e->lost);
 	tei_mutex_unlock(&zk->lock);
 	return id && id != w->before && held;
 }
@@ -304,14 +304,14 @@ static void test_without_servers_calls_end_in_time(void)
 	zrig_close(&b);
 }
 
-static bool zguard_there(void *arg)
+static bool zownership_there(void *arg)
 {
 	struct zrig *r = arg;
-	char *guard = zk_path_guard(zrig_zk(r), "x", r->incarnation);
-	int rc = zk_exists(zrig_zk(r), guard, ZK_WATCH_NONE,
+	char *ownership = zk_path_ownership(zrig_zk(r), "x", r->incarnation);
+	int rc = zk_exists(zrig_zk(r), ownership, ZK_WATCH_NONE,
 			   meta_test_deadline(), NULL);
 
-	free(guard);
+	free(ownership);
 	return rc == ZOK;
 }
 
@@ -347,7 +347,7 @@ static void zaway_over(struct zwhose *wa, struct zwhose *wb, uint32_t buffers)
 
 	CU_ASSERT_FATAL(zwait(zsession_is_new, wa));
 	CU_ASSERT_FATAL(zwait(zsession_is_new, wb));
-	CU_ASSERT(zwait(zguard_there, wa->r));
+	CU_ASSERT(zwait(zownership_there, wa->r));
 	CU_ASSERT_EQUAL(zrig_fetch(wb->r, "x", NULL), (int)buffers);
 	n = zrig_changes(wb->r);
 	CU_ASSERT_EQUAL(zrig_publish(wa->r, "x", buffers + 1, NULL), 0);
@@ -538,16 +538,16 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
  * Deletes only the ownership node: the keeper must notice it and create it
  * again.
  */
-static void zguard_delete(struct zrig *r)
+static void zownership_delete(struct zrig *r)
 {
 	struct zk *zk = zrig_zk(r);
-	char *guard = zk_path_guard(zk, "x", r->incarnation);
+	char *ownership = zk_path_ownership(zk, "x", r->incarnation);
 	zoo_op_t op;
 
-	zoo_delete_op_init(&op, guard, -1);
+	zoo_delete_op_init(&op, ownership, -1);
 	CU_ASSERT_EQUAL(zk_multi(zk, &op, 1, meta_test_deadline(), NULL), ZOK);
-	free(guard);
-	CU_ASSERT(zwait(zguard_there, r));
+	free(ownership);
+	CU_ASSERT(zwait(zownership_there, r));
 }
 
 /* All servers move with their data, so no old server can report it. */
@@ -580,7 +580,7 @@ static void test_servers_that_come_back_elsewhere_are_found(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, NULL), 0);
 	CU_ASSERT(zrig_changed(&a, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", NULL), 2);
-	zguard_delete(&a);
+	zownership_delete(&a);
 	zrig_close(&a);
 	ft_zk_stop(&zk);
 	umount2("/etc/hosts", MNT_DETACH);

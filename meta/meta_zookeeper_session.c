@@ -309,7 +309,7 @@ static void zk_session_renew(struct zk *zk)
 	rc = zk_session_new(zk, deadline, NULL);
 	tei_mutex_lock(&zk->lock);
 	zk_session_begun(zk, rc);
-	zk_entries_unheld(zk);
+	zk_entries_unregistered(zk);
 	tei_mutex_unlock(&zk->lock);
 }
 

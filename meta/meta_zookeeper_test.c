@@ -86,7 +86,7 @@ static void test_the_longest_chroot_has_room_for_names(void)
 		 "%0255d", 0);
 	path[0] = zk_path_ram(&zk, name);
 	path[1] = zk_path_rpc(&zk, name);
-	path[2] = zk_path_guard(&zk, name, UINT64_MAX);
+	path[2] = zk_path_ownership(&zk, name, UINT64_MAX);
 	for (i = 0; i < 3; i++) {
 		CU_ASSERT_PTR_NOT_NULL(path[i]);
 		free(path[i]);

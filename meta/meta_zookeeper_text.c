@@ -356,8 +356,8 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 	return zk_path(zk, key);
 }
 
-/* The guard's name is one node: slashes in the name are escaped. */
-char *zk_path_guard(const struct zk *zk, const char *name,
+/* The ownership node's name is one node: slashes in the name are escaped. */
+char *zk_path_ownership(const struct zk *zk, const char *name,
 		    uint64_t incarnation)
 {
 	const char *cluster = zk->settings->store.cluster_id;

@@ -221,7 +221,7 @@ int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
 	char *paths[] = {
 		zk_path_ram(zk, "x"),
 		zk_path_rpc(zk, "x"),
-		zk_path_guard(zk, "x", 0),
+		zk_path_ownership(zk, "x", 0),
 		zk_path_ram(zk, TEI_META_PERSISTENT "x"),
 	};
 	int rc = 0;

@@ -19,9 +19,9 @@ SRCS += \
 	meta/meta_store.c \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
-	meta/meta_zookeeper_claim.c \
-	meta/meta_zookeeper_holder.c \
 	meta/meta_zookeeper_kept.c \
+	meta/meta_zookeeper_owner.c \
+	meta/meta_zookeeper_registration.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
 	meta/meta_zookeeper_trust.c \
@@ -44,8 +44,8 @@ TEST_SRCS_meta = \
 	meta/meta_server_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
-	meta/meta_zookeeper_claim_test.c \
 	meta/meta_zookeeper_loss_test.c \
+	meta/meta_zookeeper_registration_test.c \
 	meta/meta_zookeeper_rig_test.c \
 	meta/meta_zookeeper_test.c \
 	meta/meta_zookeeper_trust_test.c \

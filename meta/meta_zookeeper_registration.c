@@ -65,7 +65,7 @@ static void zk_entry_free(struct zk_entry *e)
 	free(e->name);
 	free(e->ram);
 	free(e->rpc);
-	free(e->guard);
+	free(e->ownership);
 	free(e->text);
 	free(e->rpc_text);
 	free(e);
@@ -83,10 +83,10 @@ static struct zk_entry *zk_entry_new(struct zk *zk, const char *name)
 	e->name = strdup(name);
 	e->ram = zk_path_ram(zk, name);
 	e->rpc = zk_path_rpc(zk, name);
-	e->guard = zk_path_guard(zk, name, incarnation);
+	e->ownership = zk_path_ownership(zk, name, incarnation);
 	e->rpc_text = zk_rpc_encode(tei_meta_server_host(server),
 				    tei_meta_server_port(server), incarnation);
-	if (e->name && e->ram && e->rpc && e->guard && e->rpc_text)
+	if (e->name && e->ram && e->rpc && e->ownership && e->rpc_text)
 		return e;
 	zk_entry_free(e);
 	return NULL;
@@ -109,7 +109,7 @@ static void zk_entry_mark(struct zk *zk, struct zk_entry *e, bool held,
 			  bool dirty)
 {
 	tei_mutex_lock(&zk->lock);
-	e->held = held;
+	e->registered = held;
 	e->dirty = dirty;
 	e->lost = e->lost && !held;
 	tei_mutex_unlock(&zk->lock);
@@ -130,17 +130,17 @@ void zk_entries_look_now(struct zk *zk)
 	struct zk_entry *e;
 
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		if (e->held)
+		if (e->registered)
 			e->look_ns = 1;
 }
 
-void zk_entries_unheld(struct zk *zk)
+void zk_entries_unregistered(struct zk *zk)
 {
 	struct zk_entry *e;
 
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
-		e->dirty = e->dirty || e->held;
-		e->held = false;
+		e->dirty = e->dirty || e->registered;
+		e->registered = false;
 		e->look_ns = 0;
 	}
 }
@@ -168,8 +168,8 @@ void zk_own_event(struct zk *zk, int type, const char *path)
 		at += ZK_LOOK_NS;
 	tei_mutex_lock(&zk->lock);
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
-		if (!strcmp(e->guard, path)) {
-			e->held = false;
+		if (!strcmp(e->ownership, path)) {
+			e->registered = false;
 			e->dirty = true;
 		} else if (!strcmp(e->ram, path) || !strcmp(e->rpc, path)) {
 			if (!e->look_ns || e->look_ns > at)
@@ -188,7 +188,7 @@ uint64_t zk_entries_look(struct zk *zk)
 	uint64_t at = 0;
 
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		if (e->held && e->look_ns && (!at || e->look_ns < at))
+		if (e->registered && e->look_ns && (!at || e->look_ns < at))
 			at = e->look_ns;
 	return at;
 }
@@ -236,7 +236,7 @@ static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
 	if (rc == ZOK)
 		rc = zk_folders_make(zk, e->rpc, e->name, deadline_ns, err);
 	if (rc == ZOK)
-		rc = zk_folders_make(zk, e->guard, e->name, deadline_ns, err);
+		rc = zk_folders_make(zk, e->ownership, e->name, deadline_ns, err);
 	return rc;
 }
 
@@ -267,7 +267,7 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 {
 	const struct ACL_vector *acl = zk_acl(zk);
 
-	zoo_create_op_init(&ops[0], e->guard, "", 0, acl, ZOO_EPHEMERAL, NULL,
+	zoo_create_op_init(&ops[0], e->ownership, "", 0, acl, ZOO_EPHEMERAL, NULL,
 			   0);
 	zoo_create_op_init(&ops[1], e->ram, e->text, (int)e->len, acl,
 			   ZOO_EPHEMERAL, NULL, 0);
@@ -279,28 +279,28 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 
 /* Replaces the owner's nodes by our own in one transaction. */
 static int zk_replace(struct zk *zk, const struct zk_entry *e,
-		      const struct zk_holder *h, uint64_t deadline_ns)
+		      const struct zk_owner *h, uint64_t deadline_ns)
 {
-	char *guard = zk_path_guard(zk, e->name, h->incarnation);
+	char *ownership = zk_path_ownership(zk, e->name, h->incarnation);
 	zoo_op_t ops[ZK_OPS_MAX];
 	int n = 0, rc;
 
-	if (!guard)
+	if (!ownership)
 		return ZSYSTEMERROR;
-	if (h->guard)
-		zoo_delete_op_init(&ops[n++], guard, -1);
+	if (h->ownership)
+		zoo_delete_op_init(&ops[n++], ownership, -1);
 	if (h->ram_version >= 0)
 		zoo_delete_op_init(&ops[n++], e->ram, h->ram_version);
 	if (h->rpc_version >= 0)
 		zoo_delete_op_init(&ops[n++], e->rpc, h->rpc_version);
 	n += zk_op_create(zk, e, &ops[n]);
 	rc = zk_multi(zk, ops, n, deadline_ns, NULL);
-	free(guard);
+	free(ownership);
 	return rc;
 }
 
 static int zk_refuse(struct zk *zk, struct zk_entry *e,
-		     const struct zk_holder *h, struct tei_err *err)
+		     const struct zk_owner *h, struct tei_err *err)
 {
 	char who[ZK_WHO];
 
@@ -309,7 +309,7 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 				    "choose another server name",
 				    "segment '%.24s': ZooKeeper has a folder there, of names that begin with '%.24s/'",
 				    e->name, e->name);
-	zk_holder_text(h, who, sizeof(who));
+	zk_owner_text(h, who, sizeof(who));
 	tei_mutex_lock(&zk->lock);
 	snprintf(e->lost_to, sizeof(e->lost_to), "%s", who);
 	tei_mutex_unlock(&zk->lock);
@@ -329,12 +329,12 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 }
 
 /* Deletes our ownership node of a name that another process owns. */
-static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
+static void zk_drop_ownership(struct zk *zk, const struct zk_entry *e,
 			  uint64_t deadline_ns)
 {
 	zoo_op_t op;
 
-	zoo_delete_op_init(&op, e->guard, -1);
+	zoo_delete_op_init(&op, e->ownership, -1);
 	zk_multi(zk, &op, 1, deadline_ns, NULL);
 }
 
@@ -345,9 +345,9 @@ static void zk_drop_guard(struct zk *zk, const struct zk_entry *e,
  * caller that publishes may contest it.
  */
 static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
-			 const struct zk_holder *h)
+			 const struct zk_owner *h)
 {
-	return e->announced && h->guard &&
+	return e->announced && h->ownership &&
 	       pthread_equal(pthread_self(), zk->keeper);
 }
 
@@ -357,33 +357,33 @@ static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
  * try again. *alive: refused, because the owner is alive.
  */
 static int zk_take_over(struct zk *zk, struct zk_entry *e,
-			uint64_t deadline_ns, struct zk_holder *h, bool *alive)
+			uint64_t deadline_ns, struct zk_owner *h, bool *alive)
 {
 	uint64_t own = tei_meta_server_incarnation(zk->store->server);
 	char who[ZK_WHO];
 	int rc;
 
-	rc = zk_holder_read(zk, e, deadline_ns, h);
+	rc = zk_owner_read(zk, e, deadline_ns, h);
 	if (rc != ZOK)
 		return rc;
 	if (h->folder || h->incarnation != own) {
 		if (e->announced)
-			zk_drop_guard(zk, e, deadline_ns);
+			zk_drop_ownership(zk, e, deadline_ns);
 		*alive = zk_succeeded(zk, e, h) ||
-			 zk_holder_alive(h, own, zk->store->secret,
+			 zk_owner_alive(h, own, zk->store->secret,
 					 deadline_ns);
 		if (*alive)
 			return ZNODEEXISTS;
 	}
 	/* without an ownership node, versions do not identify the owner's
 	 * nodes */
-	rc = h->guard ? ZOK : zk_holder_same(zk, e, h, deadline_ns);
+	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
 	/* at our own address, another user overwrote a node of ours */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
-		zk_holder_text(h, who, sizeof(who));
+		zk_owner_text(h, who, sizeof(who));
 		TEI_WARN("meta", "segment '%s': taken over from %s, which does not answer",
 			 e->name, who);
 	}
@@ -400,7 +400,7 @@ static bool zk_look_again(int rc)
 static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns)
 {
-	const char *const paths[] = { e->guard, e->ram, e->rpc };
+	const char *const paths[] = { e->ownership, e->ram, e->rpc };
 	int64_t own = zk_session_id(zk);
 	struct Stat stat[3];
 
@@ -420,7 +420,7 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 	zoo_op_t ops[3];
 	int rc;
 
-	zoo_delete_op_init(&ops[0], e->guard, -1);
+	zoo_delete_op_init(&ops[0], e->ownership, -1);
 	zoo_delete_op_init(&ops[1], e->ram, -1);
 	zoo_delete_op_init(&ops[2], e->rpc, -1);
 	do
@@ -441,7 +441,7 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 	if (rc == ZOK)
 		rc = zk_folders_ours(zk, e->rpc, e->name, deadline_ns, err);
 	if (rc == ZOK)
-		rc = zk_folders_ours(zk, e->guard, e->name, deadline_ns, err);
+		rc = zk_folders_ours(zk, e->ownership, e->name, deadline_ns, err);
 	if (rc == ZK_SAID)
 		zk_delete(zk, e, deadline_ns);
 	return rc;
@@ -451,7 +451,7 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
  * Marks the entry as registered and sets its watches. If the nodes are not
  * ours, the keeper handles the entry.
  */
-static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
+static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	e->announced = true;
 	zk_entry_mark(zk, e, true, false);
@@ -464,11 +464,11 @@ static void zk_claimed(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
  * Registers the name by creating its nodes. *refused: another live process owns
  * it. After any other failure, some nodes may exist.
  */
-static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
+static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
 {
 	zoo_op_t ops[ZK_OPS_MAX];
-	struct zk_holder h;
+	struct zk_owner h;
 	int n = zk_op_create(zk, e, ops), rc;
 	bool folders, asked = false;
 
@@ -497,7 +497,7 @@ static int zk_claim(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		 !zk_over(zk, deadline_ns));
 	if (rc == ZOK && !folders) {
 		e->rpc_moved = false;
-		zk_claimed(zk, e, deadline_ns);
+		zk_registered(zk, e, deadline_ns);
 		return 0;
 	}
 	if (rc == ZOK || zk_look_again(rc))
@@ -515,7 +515,7 @@ static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 	int rc, n = e->rpc_moved ? 3 : 2;
 	zoo_op_t ops[3];
 
-	zoo_check_op_init(&ops[0], e->guard, -1);
+	zoo_check_op_init(&ops[0], e->ownership, -1);
 	zoo_set_op_init(&ops[1], e->ram, e->text, (int)e->len, -1, NULL);
 	if (e->rpc_moved)
 		zoo_set_op_init(&ops[2], e->rpc, e->rpc_text,
@@ -531,7 +531,7 @@ static bool zk_entry_held(struct zk *zk, const struct zk_entry *e)
 	bool held;
 
 	tei_mutex_lock(&zk->lock);
-	held = e->held;
+	held = e->registered;
 	tei_mutex_unlock(&zk->lock);
 	return held;
 }
@@ -548,13 +548,13 @@ static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 	if (rc == ZOK) {
 		e->rpc_moved = false;
 		tei_mutex_lock(&zk->lock);
-		e->dirty = e->dirty && !e->held;
+		e->dirty = e->dirty && !e->registered;
 		tei_mutex_unlock(&zk->lock);
 		return 0;
 	}
 	/* ZNOAUTH: another user changed the permissions of the node */
 	if (rc == ZNONODE || rc == ZNOAUTH)
-		return zk_claim(zk, e, deadline_ns, refused, err);
+		return zk_register(zk, e, deadline_ns, refused, err);
 	return zk_fail(zk, rc, "publishing", e->name, err);
 }
 
@@ -699,7 +699,7 @@ bool zk_sound(struct tei_meta_store *store, const char *name)
 	if (zk->connected && !zk->expired)
 		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
 			if (!strcmp(e->name, name))
-				sound = e->held && !e->dirty && !e->lost;
+				sound = e->registered && !e->dirty && !e->lost;
 	tei_mutex_unlock(&zk->lock);
 	return sound;
 }
@@ -720,7 +720,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 	if (e) {
 		tei_mutex_lock(&zk->lock);
 		tei_list_del(&e->link);
-		ours = e->held || e->dirty;
+		ours = e->registered || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
 	/* without a connection, waiting is of little use */
@@ -753,7 +753,7 @@ static struct zk_entry *zk_entry_dirty(struct zk *zk)
 static void zk_entry_lost(struct zk *zk, struct zk_entry *e)
 {
 	tei_mutex_lock(&zk->lock);
-	e->held = false;
+	e->registered = false;
 	e->dirty = false;
 	e->lost = e->untold = true;
 	if (!*e->lost_to)
@@ -784,7 +784,7 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
 	int rc;
 
-	if (zk_node_is(zk, e->guard, "", 0, deadline_ns, &rc) &&
+	if (zk_node_is(zk, e->ownership, "", 0, deadline_ns, &rc) &&
 	    zk_node_is(zk, e->ram, e->text, e->len, deadline_ns, &rc) &&
 	    zk_node_is(zk, e->rpc, e->rpc_text, strlen(e->rpc_text),
 		       deadline_ns, &rc))
@@ -792,11 +792,11 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 	tei_mutex_lock(&zk->lock);
 	if (zk_transient(rc)) {
 		e->look_ns = tei_now_ns() + ZK_RETRY_NS;
-	} else if (e->held) {
+	} else if (e->registered) {
 		TEI_WARN("meta",
 			 "segment '%s': its nodes in ZooKeeper %s were deleted or replaced; publishing it again",
 			 e->name, zk->servers);
-		e->held = false;
+		e->registered = false;
 		e->dirty = true;
 	}
 	tei_mutex_unlock(&zk->lock);
@@ -813,7 +813,7 @@ static struct zk_entry *zk_look_due(struct zk *zk)
 	tei_mutex_lock(&zk->lock);
 	if (zk->connected && !zk->expired && !zk->stop)
 		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-			if (e->held && !e->dirty && e->look_ns &&
+			if (e->registered && !e->dirty && e->look_ns &&
 			    e->look_ns <= now && !found)
 				found = e;
 	if (found)

@@ -649,7 +649,7 @@ static void test_moved_control_channel_is_published_with_the_name(void)
 	zrig_close(&a);
 }
 
-const struct tei_test_case zookeeper_claim_cases[] = {
+const struct tei_test_case zookeeper_registration_cases[] = {
 	{ "moved_control_channel_is_published_with_the_name",
 	  test_moved_control_channel_is_published_with_the_name },
 	{ "a_living_holder_is_named", test_a_living_holder_is_named },

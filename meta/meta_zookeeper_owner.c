@@ -59,8 +59,8 @@ static int zk_found_read(struct zk *zk, const char *path, uint64_t deadline_ns,
 	return rc == ZNONODE ? ZOK : rc;
 }
 
-static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
-			 uint64_t deadline_ns, struct zk_holder *out)
+static int zk_owner_read_rpc(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns, struct zk_owner *out)
 {
 	struct zk_found f;
 	uint64_t inc = 0;
@@ -87,8 +87,8 @@ static int zk_holder_rpc(struct zk *zk, const struct zk_entry *e,
 	return ZOK;
 }
 
-static int zk_holder_ram(struct zk *zk, const struct zk_entry *e,
-			 uint64_t deadline_ns, struct zk_holder *out)
+static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
+			 uint64_t deadline_ns, struct zk_owner *out)
 {
 	char at[TEI_META_ENDPOINT_MAX];
 	struct zk_found f;
@@ -113,16 +113,16 @@ static int zk_holder_ram(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Finds the node of a live session that the holder cannot be asked about. A
+ * Finds the node of a live session that the owner cannot be asked about. A
  * persistent node has no session, so a damaged one belongs to no process. A
- * damaged node of the session that also owns this process's guard is this
- * process's own: others wrote over it. guard: the owner of that guard, or 0.
+ * damaged node of the session that also owns this process's ownership node is this
+ * process's own: others wrote over it. ownership: the session of that node, or 0.
  */
-static void zk_holder_sessions(struct zk *zk, const struct zk_entry *e,
-			       int64_t guard, struct zk_holder *out)
+static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
+			       int64_t ownership, struct zk_owner *out)
 {
-	bool ram = out->ram_owner && out->ram_owner != guard;
-	bool rpc = out->rpc_owner && out->rpc_owner != guard;
+	bool ram = out->ram_owner && out->ram_owner != ownership;
+	bool rpc = out->rpc_owner && out->rpc_owner != ownership;
 
 	if (*out->endpoint) {
 		/* the address in the other node belongs to another session */
@@ -132,7 +132,7 @@ static void zk_holder_sessions(struct zk *zk, const struct zk_entry *e,
 		out->blocks = e->rpc;
 	} else if (ram) {
 		out->blocks = e->ram;
-	} else if (guard && (out->ram_damaged || out->rpc_damaged) &&
+	} else if (ownership && (out->ram_damaged || out->rpc_damaged) &&
 		   !out->incarnation) {
 		out->incarnation =
 			tei_meta_server_incarnation(zk->store->server);
@@ -142,12 +142,12 @@ static void zk_holder_sessions(struct zk *zk, const struct zk_entry *e,
 						       out->rpc_owner;
 }
 
-/* Returns the session that owns this process's guard of the name in *owner. */
-static int zk_holder_own_guard(struct zk *zk, const struct zk_entry *e,
+/* Returns the session that owns this process's ownership node of the name in *owner. */
+static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 			       uint64_t deadline_ns, int64_t *owner)
 {
 	struct Stat stat = { 0 };
-	int rc = zk_exists(zk, e->guard, ZK_WATCH_NONE, deadline_ns, &stat);
+	int rc = zk_exists(zk, e->ownership, ZK_WATCH_NONE, deadline_ns, &stat);
 
 	*owner = rc == ZOK ? stat.ephemeralOwner : 0;
 	return rc == ZNONODE ? ZOK : rc;
@@ -157,7 +157,7 @@ static int zk_holder_own_guard(struct zk *zk, const struct zk_entry *e,
  * Returns ZBADVERSION if the node was replaced, deleted, or created where none
  * was.
  */
-static int zk_holder_node_same(struct zk *zk, const char *path, int64_t czxid,
+static int zk_owner_node_same(struct zk *zk, const char *path, int64_t czxid,
 			       uint64_t deadline_ns)
 {
 	struct Stat stat = { 0 };
@@ -168,13 +168,13 @@ static int zk_holder_node_same(struct zk *zk, const char *path, int64_t czxid,
 	return (rc == ZOK ? stat.czxid : 0) == czxid ? ZOK : ZBADVERSION;
 }
 
-int zk_holder_same(struct zk *zk, const struct zk_entry *e,
-		   const struct zk_holder *h, uint64_t deadline_ns)
+int zk_owner_same(struct zk *zk, const struct zk_entry *e,
+		   const struct zk_owner *h, uint64_t deadline_ns)
 {
-	int rc = zk_holder_node_same(zk, e->ram, h->ram_czxid, deadline_ns);
+	int rc = zk_owner_node_same(zk, e->ram, h->ram_czxid, deadline_ns);
 
 	return rc != ZOK ? rc :
-	       zk_holder_node_same(zk, e->rpc, h->rpc_czxid, deadline_ns);
+	       zk_owner_node_same(zk, e->rpc, h->rpc_czxid, deadline_ns);
 }
 
 /*
@@ -184,37 +184,37 @@ int zk_holder_same(struct zk *zk, const struct zk_entry *e,
  * from being replaced by a third process. Therefore the first nodes are checked
  * again after the last one was read.
  */
-int zk_holder_read(struct zk *zk, const struct zk_entry *e,
-		   uint64_t deadline_ns, struct zk_holder *out)
+int zk_owner_read(struct zk *zk, const struct zk_entry *e,
+		   uint64_t deadline_ns, struct zk_owner *out)
 {
-	int rc = zk_holder_ram(zk, e, deadline_ns, out);
+	int rc = zk_owner_read_ram(zk, e, deadline_ns, out);
 	int64_t owner = 0;
-	char *guard;
+	char *ownership;
 
 	if (rc == ZOK)
-		rc = zk_holder_rpc(zk, e, deadline_ns, out);
+		rc = zk_owner_read_rpc(zk, e, deadline_ns, out);
 	if (rc != ZOK)
 		return rc;
 	if (out->ram_damaged || out->rpc_damaged)
-		rc = zk_holder_own_guard(zk, e, deadline_ns, &owner);
+		rc = zk_owner_own_node(zk, e, deadline_ns, &owner);
 	if (rc != ZOK)
 		return rc;
-	zk_holder_sessions(zk, e, owner, out);
+	zk_owner_sessions(zk, e, owner, out);
 	if (out->ram_version < 0 && out->rpc_version < 0)
 		out->incarnation =
 			tei_meta_server_incarnation(zk->store->server);
-	guard = zk_path_guard(zk, e->name, out->incarnation);
-	if (!guard)
+	ownership = zk_path_ownership(zk, e->name, out->incarnation);
+	if (!ownership)
 		return ZSYSTEMERROR;
-	rc = zk_exists(zk, guard, ZK_WATCH_NONE, deadline_ns, NULL);
-	free(guard);
+	rc = zk_exists(zk, ownership, ZK_WATCH_NONE, deadline_ns, NULL);
+	free(ownership);
 	if (rc != ZOK && rc != ZNONODE)
 		return rc;
-	out->guard = rc == ZOK;
-	return zk_holder_same(zk, e, out, deadline_ns);
+	out->ownership = rc == ZOK;
+	return zk_owner_same(zk, e, out, deadline_ns);
 }
 
-void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
+void zk_owner_text(const struct zk_owner *h, char *out, size_t len)
 {
 	if (h->blocks) {
 		snprintf(out, len,
@@ -227,7 +227,7 @@ void zk_holder_text(const struct zk_holder *h, char *out, size_t len)
 		 h->incarnation, h->since);
 }
 
-bool zk_holder_alive(const struct zk_holder *h, uint64_t own,
+bool zk_owner_alive(const struct zk_owner *h, uint64_t own,
 		     const struct tei_secret *secret, uint64_t deadline_ns)
 {
 	uint64_t until = tei_now_ns() + ZK_PING_NS, inc;
