@@ -343,7 +343,7 @@ int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 int zk_children(struct zk *zk, const char *path, uint64_t deadline_ns,
 		struct meta_names *names);
 
-/* --- meta_zookeeper_kept.c: persistent segment records ------------------- */
+/* --- meta_zookeeper_persistent.c: persistent segment records ------------------- */
 
 int zk_persistent_read(struct tei_meta_store *store, const char *name,
 		       uint64_t deadline_ns, char **json, size_t *len,

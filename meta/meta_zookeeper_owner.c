@@ -115,8 +115,9 @@ static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
 /*
  * Finds the node of a live session that the owner cannot be asked about. A
  * persistent node has no session, so a damaged one belongs to no process. A
- * damaged node of the session that also owns this process's ownership node is this
- * process's own: others wrote over it. ownership: the session of that node, or 0.
+ * damaged node of the session that also owns this process's ownership node is
+ * this process's own: others wrote over it. ownership: the session of that
+ * node, or 0.
  */
 static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 			       int64_t ownership, struct zk_owner *out)
@@ -142,7 +143,8 @@ static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 						       out->rpc_owner;
 }
 
-/* Returns the session that owns this process's ownership node of the name in *owner. */
+/* Returns in *owner the session that owns this process's ownership node of the
+ * name. */
 static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 			       uint64_t deadline_ns, int64_t *owner)
 {

@@ -301,7 +301,7 @@ static void zwipe(const char *const *paths, int count)
 	zookeeper_close(zh);
 }
 
-static int zkept_one(void *arg, const struct tei_meta_desc *now,
+static int zpersistent_one(void *arg, const struct tei_meta_desc *now,
 		     struct tei_meta_desc **next, struct tei_err *err)
 {
 	struct tei_meta_file_path at = { "host:1", "/b" };
@@ -318,7 +318,7 @@ static int zkept_one(void *arg, const struct tei_meta_desc *now,
 static int zkeep(struct zrig *r, int *calls)
 {
 	*calls = 0;
-	return tei_meta_store_change(r->store, "nvmeof/k", zkept_one, calls,
+	return tei_meta_store_change(r->store, "nvmeof/k", zpersistent_one, calls,
 				     meta_test_deadline(), NULL);
 }
 

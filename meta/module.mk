@@ -8,10 +8,10 @@ SRCS += \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
 	meta/meta_json.c \
-	meta/meta_kept.c \
-	meta/meta_kept_dir.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
+	meta/meta_persistent.c \
+	meta/meta_persistent_dir.c \
 	meta/meta_rate_limit.c \
 	meta/meta_request.c \
 	meta/meta_resolve.c \
@@ -19,8 +19,8 @@ SRCS += \
 	meta/meta_store.c \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_call.c \
-	meta/meta_zookeeper_kept.c \
 	meta/meta_zookeeper_owner.c \
+	meta/meta_zookeeper_persistent.c \
 	meta/meta_zookeeper_registration.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
@@ -38,8 +38,8 @@ TEST_SRCS_meta = \
 	meta/meta_cache_test.c \
 	meta/meta_desc_test.c \
 	meta/meta_json_test.c \
-	meta/meta_kept_test.c \
 	meta/meta_name_test.c \
+	meta/meta_persistent_test.c \
 	meta/meta_rate_limit_test.c \
 	meta/meta_server_test.c \
 	meta/meta_store_test.c \
