@@ -340,7 +340,7 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 	later = !l->failed && !l->listed;
 	due = l->stored_ns + PUBLISH_REST_NS;
 	tei_mutex_unlock(&e->listing.lock);
-	if (later && tei_meta_store_sound(e->store, e->name)) {
+	if (later && tei_meta_store_owns(e->store, e->name)) {
 		engine_publish_at(e, due);
 		return 0;
 	}

@@ -600,7 +600,7 @@ static void segment_refresh(struct engine *e, const struct engine_work *w)
 					  segment_refresh_deadline(e, w->tries),
 					  &id, &err);
 	if (ret)
-		tei_meta_store_unread(e->store, w->name);
+		tei_meta_store_notify_again(e->store, w->name);
 }
 
 void engine_segment_refresh_later(struct engine *e, const char *name,

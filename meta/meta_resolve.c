@@ -11,7 +11,7 @@
 #include "util/err.h"
 #include "util/thread.h"
 
-#define RESOLVE_LOOK_NS		(100 * TEI_NS_PER_MS)
+#define RESOLVE_POLL_NS (100 * TEI_NS_PER_MS)
 
 /*
  * getaddrinfo has no time limit. A name is resolved by a detached thread that
@@ -129,7 +129,7 @@ static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
 	pthread_mutex_lock(&c->lock);
 	while (!c->done && !resolve_given_up(c, deadline_ns, over, arg) &&
 	       !c->done) {
-		until = tei_now_ns() + RESOLVE_LOOK_NS;
+		until = tei_now_ns() + RESOLVE_POLL_NS;
 		if (!over || until > deadline_ns)
 			until = deadline_ns;
 		ts.tv_sec = (time_t)(until / TEI_NS_PER_SEC);

@@ -313,9 +313,9 @@ bool tei_meta_store_keeps(const struct tei_meta_store *s)
 	return s->ops->publish != NULL;
 }
 
-bool tei_meta_store_sound(struct tei_meta_store *s, const char *name)
+bool tei_meta_store_owns(struct tei_meta_store *s, const char *name)
 {
-	return !s->ops->sound || s->ops->sound(s, name);
+	return !s->ops->owns || s->ops->owns(s, name);
 }
 
 int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
@@ -398,8 +398,8 @@ void tei_meta_store_watch(struct tei_meta_store *s, tei_meta_changed_fn fn,
 		s->ops->watch(s, fn, arg);
 }
 
-void tei_meta_store_unread(struct tei_meta_store *s, const char *name)
+void tei_meta_store_notify_again(struct tei_meta_store *s, const char *name)
 {
-	if (s->ops->unread)
-		s->ops->unread(s, name);
+	if (s->ops->notify_again)
+		s->ops->notify_again(s, name);
 }

@@ -17,7 +17,7 @@ struct meta_names;
  * several threads may call at once. Published descriptors are also served by
  * the process's own control channel, so a back end may store only its address.
  * open, close, publish, withdraw and check may be NULL: nothing to do. watch
- * and unread may be NULL: changes are not notified.
+ * and notify_again may be NULL: changes are not notified.
  */
 struct meta_store_ops {
 	const char *scheme;
@@ -33,8 +33,8 @@ struct meta_store_ops {
 		       struct tei_err *err);
 	/* largest text that it stores with the buffers, bytes; NULL: any */
 	size_t (*inline_max)(const struct tei_meta_store *store);
-	/* as tei_meta_store_sound; NULL: always */
-	bool (*sound)(struct tei_meta_store *store, const char *name);
+	/* as tei_meta_store_owns; NULL: always */
+	bool (*owns)(struct tei_meta_store *store, const char *name);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
 	/* *json is terminated; the caller frees it with free() */
@@ -47,7 +47,7 @@ struct meta_store_ops {
 		       struct tei_err *err);
 	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
 		      void *arg);
-	void (*unread)(struct tei_meta_store *store, const char *name);
+	void (*notify_again)(struct tei_meta_store *store, const char *name);
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);
 	/*

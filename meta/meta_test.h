@@ -25,7 +25,7 @@ extern const struct tei_test_case cache_cases[];
 extern const struct tei_test_case zookeeper_cases[];
 extern const struct tei_test_case zookeeper_registration_cases[];
 extern const struct tei_test_case zookeeper_loss_cases[];
-extern const struct tei_test_case zookeeper_trust_cases[];
+extern const struct tei_test_case zookeeper_acl_cases[];
 
 /*
  * Returns a deadline that is sufficient on a slow, loaded machine with

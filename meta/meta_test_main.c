@@ -177,7 +177,7 @@ int main(int argc, char **argv)
 		{ "zookeeper", zookeeper_cases },
 		{ "zookeeper_claim", zookeeper_registration_cases },
 		{ "zookeeper_loss", zookeeper_loss_cases },
-		{ "zookeeper_trust", zookeeper_trust_cases },
+		{ "zookeeper_trust", zookeeper_acl_cases },
 		{ NULL, NULL },
 	};
 

@@ -32,7 +32,7 @@ static void zk_free(struct zk *zk) TEI_NO_TSA
 {
 	zk_entries_free(zk);
 	zk_watches_free(zk);
-	zk_trust_forget(zk);
+	zk_acl_forget(zk);
 	pthread_cond_destroy(&zk->cond);
 	tei_mutex_fini(&zk->lock);
 	if (zk->auth)
@@ -51,11 +51,11 @@ static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 		zk->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	int rc;
 
-	rc = zk_text_split(conn, &zk->servers, &zk->chroot, err);
+	rc = zk_servers_split(conn, &zk->servers, &zk->chroot, err);
 	if (!rc)
-		zk_text_where(zk->servers, zk->where);
+		zk_servers_where(zk->servers, zk->where);
 	if (!rc && *zk->settings->store.zk_auth_file)
-		rc = zk_text_auth(zk->settings->store.zk_auth_file, &zk->auth,
+		rc = zk_auth_read(zk->settings->store.zk_auth_file, &zk->auth,
 				  err);
 	if (!rc)
 		rc = zk_session_open(zk, deadline, err);
@@ -111,12 +111,12 @@ const struct meta_store_ops meta_zookeeper_ops = {
 	.close = zk_close,
 	.publish = zk_publish,
 	.inline_max = zk_inline_max,
-	.sound = zk_sound,
+	.owns = zk_owns,
 	.withdraw = zk_withdraw,
 	.fetch = zk_fetch,
 	.resolve = zk_resolve,
 	.watch = zk_watch,
-	.unread = zk_unread,
+	.notify_again = zk_notify_again,
 	.check = zk_check,
 	.persistent_read = zk_persistent_read,
 	.persistent_write = zk_persistent_write,

@@ -263,7 +263,7 @@ bool zk_transient(int rc)
 	}
 }
 
-bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
+bool zk_must_stop(const struct zk *zk, uint64_t deadline_ns)
 {
 	uint64_t now = tei_now_ns();
 
@@ -279,13 +279,13 @@ static bool zk_wait_ready(struct zk *zk, uint64_t deadline_ns)
 	uint64_t left;
 
 	while ((!zk->connected || zk->expired) &&
-	       !zk_in_vain(zk, deadline_ns)) {
+	       !zk_must_stop(zk, deadline_ns)) {
 		left = tei_ns_left(deadline_ns);
 		/* the keeper may have to resolve the servers' names first */
 		tei_mutex_wait(&zk->cond, &zk->lock,
 			       left < ZK_LOOKUP_NS ? left : ZK_LOOKUP_NS);
 	}
-	return zk->connected && !zk->expired && !zk_in_vain(zk, deadline_ns);
+	return zk->connected && !zk->expired && !zk_must_stop(zk, deadline_ns);
 }
 
 static int zk_wait_done(struct zk *zk, struct zk_call *c, uint64_t deadline_ns)
@@ -374,7 +374,8 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 	tei_mutex_lock(&zk->lock);
 	for (;;) {
 		rc = zk_try(zk, ask, deadline_ns, &c);
-		if (!again || !zk_transient(rc) || zk_in_vain(zk, deadline_ns))
+		if (!again || !zk_transient(rc) ||
+		    zk_must_stop(zk, deadline_ns))
 			break;
 		if (c)
 			zk_call_unref(c);
@@ -421,7 +422,7 @@ static int zk_ask_all(struct zk *zk, const struct zk_ask *asks, int count,
 			if (c[i])
 				zk_call_unref(c[i]);
 		}
-	} while (zk_transient(rc) && !zk_in_vain(zk, deadline_ns));
+	} while (zk_transient(rc) && !zk_must_stop(zk, deadline_ns));
 	tei_mutex_unlock(&zk->lock);
 	return rc;
 }
@@ -578,7 +579,7 @@ int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 int zk_fail(const struct zk *zk, int rc, const char *what, const char *name,
 	    struct tei_err *err)
 {
-	if (rc == ZK_SAID)
+	if (rc == ZK_REPORTED)
 		return TEI_ERR_METADATA;
 	if (zk_transient(rc))
 		return tei_err_fail(err, TEI_ERR_SOCKET, "meta",

@@ -65,16 +65,17 @@
 							 * attempt */
 #define ZK_DEFAULT_PORT		2181
 #define ZK_INLINE_MAX		65536	/* longer descriptors: only the head */
-#define ZK_LOOK_NS		(250 * TEI_NS_PER_MS)
+#define ZK_CHECK_NS		(250 * TEI_NS_PER_MS)
 #define ZK_CLOSED		8	/* trusted folders that are
 					 * remembered */
 #define ZK_TOGETHER		3	/* calls that share one round trip */
 #define ZK_LOOKUP_NS		TEI_NS_PER_SEC		/* doubled per
 							 * attempt */
 #define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
-#define ZK_AGAIN_NS		(250 * TEI_NS_PER_MS)	/* doubled per
-							 * attempt */
-#define ZK_AGAIN_MAX_NS		(30 * TEI_NS_PER_SEC)
+#define ZK_NOTIFY_NS                         \
+	(250 * TEI_NS_PER_MS) /* doubled per \
+			       * attempt */
+#define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed watches that are kept */
 #define ZK_WATCH_BYTES		262144	/* paths that the library may set
@@ -105,11 +106,11 @@ struct zk_entry {
 	/* guarded by zk->lock */
 	bool registered;		/* by this session */
 	bool dirty;			/* the keeper must publish it */
-	uint64_t look_ns;		/* time at which the keeper checks the
+	uint64_t check_ns;		/* time at which the keeper checks the
 					 * nodes, 0: not due */
 	bool lost;			/* the name was lost to another
 					 * process */
-	bool untold;			/* the loss was not yet reported to a
+	bool loss_unreported;		/* the loss was not yet reported to a
 					 * caller */
 	char lost_to[ZK_WHO];		/* owner of the name when last read; ""
 					 * if not read */
@@ -123,7 +124,7 @@ struct zk_watch {
 	uint32_t readers;		/* calls that use it */
 	bool armed;			/* a watch of some session is set */
 	uint32_t tries;			/* failed reads since its event */
-	uint64_t again_ns;		/* time of the next notification, 0:
+	uint64_t notify_ns;		/* time of the next notification, 0:
 					 * none */
 	uint64_t epoch;			/* zk->epoch when it was armed */
 };
@@ -155,7 +156,7 @@ struct zk {
 	bool stop;
 	bool writing;			/* a thread has the writer's token */
 	bool rearm;			/* watches must be set again */
-	bool told_open;			/* "readable by all" was logged */
+	bool open_logged;		/* "readable by all" was logged */
 	char *closed[ZK_CLOSED];	/* folders that only this user may
 					 * change */
 	uint32_t closed_next;
@@ -177,38 +178,38 @@ struct zk {
 	size_t watch_bytes;		/* bytes in the paths of armed
 					 * watches */
 	uint64_t epoch;			/* watches of earlier epochs are gone */
-	uint64_t again_ns;		/* earliest again_ns of all watches, 0:
+	uint64_t notify_ns;		/* earliest notify_ns of all watches, 0:
 					 * none */
 };
 
 /* --- meta_zookeeper_text.c: connection strings, records ------------------- */
 
 /* Splits "zookeeper://…" into servers and chroot; the caller frees both. */
-int zk_text_split(const char *conn, char **servers, char **chroot,
-		  struct tei_err *err);
+int zk_servers_split(const char *conn, char **servers, char **chroot,
+		     struct tei_err *err);
 
 /* Writes the first servers for messages, with "..." if some are left out. */
-void zk_text_where(const char *servers, char out[ZK_WHERE]);
+void zk_servers_where(const char *servers, char out[ZK_WHERE]);
 
 /*
  * Resolves the servers to numeric addresses for the client library, in random
  * order, so that clients spread over the servers. The caller frees *out. Gives
  * up if the store is being closed.
  */
-int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
-		    struct tei_err *err);
+int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
+		       struct tei_err *err);
 
 /* Moves the first address of a list to its end. */
-void zk_text_turn(char *addresses);
+void zk_servers_rotate(char *addresses);
 
 /* Returns true if the list has an address that known lacks. */
-bool zk_text_news(const char *addresses, const char *known);
+bool zk_servers_changed(const char *addresses, const char *known);
 
 /*
  * Reads the whole first line of the file; the caller frees *out. Returns 0 or
  * TEI_ERR_INVALID.
  */
-int zk_text_auth(const char *file, char **out, struct tei_err *err);
+int zk_auth_read(const char *file, char **out, struct tei_err *err);
 
 /*
  * These return paths for a name, which the caller frees, or NULL if the name is
@@ -289,7 +290,7 @@ bool zk_transient(int rc);
  * urgent work because the session has ended or the servers' names must be
  * resolved.
  */
-bool zk_in_vain(const struct zk *zk, uint64_t deadline_ns)
+bool zk_must_stop(const struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock);
 /*
  * Ends the calls of the session that the library left unanswered. Called after
@@ -330,7 +331,7 @@ const struct ACL_vector *zk_acl(const struct zk *zk);
  * A result of calls: err already describes the error, and the code is
  * TEI_ERR_METADATA.
  */
-#define ZK_SAID			(-9000)
+#define ZK_REPORTED (-9000)
 
 /*
  * Fills err for rc with a text that begins with "what 'name'". Returns the
@@ -354,18 +355,18 @@ int zk_persistent_write(struct tei_meta_store *store, const char *name,
 int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
 		       struct meta_names *names, struct tei_err *err);
 
-/* --- meta_zookeeper_trust.c: nodes that only this user can have created --- */
+/* --- meta_zookeeper_acl.c: nodes that only this user can have created --- */
 
 /*
- * With credentials: returns ZK_SAID unless only this user may change every
+ * With credentials: returns ZK_REPORTED unless only this user may change every
  * folder of path, from "mooncake" on. A user who may add to or delete from a
  * folder can replace its nodes. Without credentials: returns ZOK.
  */
 int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 /*
- * As zk_get. With credentials, returns ZK_SAID if other users may have written
- * or deleted the node.
+ * As zk_get. With credentials, returns ZK_REPORTED if other users may have
+ * written or deleted the node.
  */
 int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		enum zk_watch_kind watch, uint64_t deadline_ns,
@@ -377,7 +378,7 @@ int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
  * Forgets the trusted folders, because the session is a new one and the
  * servers' data may differ.
  */
-void zk_trust_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
+void zk_acl_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * Forgets the trusted folders, because one was deleted or replaced; all are
  * checked again.
@@ -439,18 +440,18 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 /* Returns the longest descriptor that is stored as a whole, or 0 if there is a
  * shared secret: then only processes that know it may learn of the buffers. */
 size_t zk_inline_max(const struct tei_meta_store *store);
-bool zk_sound(struct tei_meta_store *store, const char *name);
+bool zk_owns(struct tei_meta_store *store, const char *name);
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err);
-/* As zk_in_vain; zk->lock must not be held. */
-bool zk_over(struct zk *zk, uint64_t deadline_ns);
+/* As zk_must_stop; zk->lock must not be held. */
+bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns);
 /* For the keeper: publishes the dirty entries. zk->lock must not be held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* Returns the time at which registered entries must be checked, or 0. */
-uint64_t zk_entries_look(struct zk *zk) TEI_REQUIRES(zk->lock);
+uint64_t zk_entries_check_due(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* Requests a check of the registered entries, whose watches are gone. */
-void zk_entries_look_now(struct zk *zk) TEI_REQUIRES(zk->lock);
+void zk_entries_check_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * Handles an event of a node that this process registered. zk->lock must not be
  * held.
@@ -469,14 +470,15 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err);
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
-void zk_unread(struct tei_meta_store *store, const char *name);
-/* Makes all unread changes due, because the connection was restored. */
-void zk_unread_now(struct zk *zk) TEI_REQUIRES(zk->lock);
+void zk_notify_again(struct tei_meta_store *store, const char *name);
+/* Makes all changes due that could not be read, because the connection was
+ * restored. */
+void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * For the keeper: notifies of the changes that are due. zk->lock must not be
  * held.
  */
-void zk_unread_tell(struct zk *zk);
+void zk_notify_due(struct zk *zk);
 /* Records that a call has set the watch on the node as of mzxid. */
 void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);

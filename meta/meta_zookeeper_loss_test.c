@@ -116,7 +116,7 @@ static void zlook(struct zk *zk)
 
 	tei_mutex_lock(&zk->lock);
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		e->look_ns = 1;
+		e->check_ns = 1;
 	pthread_cond_broadcast(&zk->cond);
 	tei_mutex_unlock(&zk->lock);
 }
@@ -451,7 +451,7 @@ static void test_a_change_that_a_loss_kept_from_being_read_is_told_again(void)
 	b.call_s = 1;
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), TEI_ERR_SOCKET);
 	n = zrig_changes(&b);
-	tei_meta_store_unread(b.store, "x");
+	tei_meta_store_notify_again(b.store, "x");
 	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zrig_changed(&b, n));
@@ -476,7 +476,7 @@ static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 	for (i = 0; i < 3; i++) {
 		n = zrig_changes(&b);
 		CU_ASSERT(zrig_told(&b, "x", (uint32_t)i));
-		tei_meta_store_unread(b.store, "x");
+		tei_meta_store_notify_again(b.store, "x");
 		CU_ASSERT(zrig_changed(&b, n));
 	}
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
@@ -484,9 +484,9 @@ static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 	tei_meta_store_withdraw(a.store, "x", meta_test_deadline(), NULL);
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), TEI_ERR_METADATA);
-	tei_meta_store_unread(b.store, "x");
+	tei_meta_store_notify_again(b.store, "x");
 	tei_mutex_lock(&zrig_zk(&b)->lock);
-	CU_ASSERT_EQUAL(zrig_zk(&b)->again_ns, 0);
+	CU_ASSERT_EQUAL(zrig_zk(&b)->notify_ns, 0);
 	tei_mutex_unlock(&zrig_zk(&b)->lock);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);

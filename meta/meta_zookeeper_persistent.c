@@ -75,7 +75,7 @@ static int zk_persistent_made(struct zk *zk, const char *path, const char *name,
 {
 	int rc = zk_folders_ours(zk, path, name, deadline_ns, err);
 
-	if (rc == ZK_SAID)
+	if (rc == ZK_REPORTED)
 		zk_persistent_step(zk, path, NULL, 0, -1, deadline_ns);
 	return rc;
 }

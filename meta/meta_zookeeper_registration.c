@@ -24,12 +24,12 @@
 #define ZK_LOST_HINT \
 	"this process was stopped, or cut off from ZooKeeper or from that one, or others deleted its nodes"
 
-bool zk_over(struct zk *zk, uint64_t deadline_ns)
+bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns)
 {
 	bool over;
 
 	tei_mutex_lock(&zk->lock);
-	over = zk_in_vain(zk, deadline_ns);
+	over = zk_must_stop(zk, deadline_ns);
 	tei_mutex_unlock(&zk->lock);
 	return over;
 }
@@ -41,7 +41,7 @@ static bool zk_writer_take(struct zk *zk, uint64_t deadline_ns)
 	bool taken;
 
 	tei_mutex_lock(&zk->lock);
-	while (zk->writing && !zk_in_vain(zk, deadline_ns))
+	while (zk->writing && !zk_must_stop(zk, deadline_ns))
 		tei_mutex_wait(&zk->cond, &zk->lock, tei_ns_left(deadline_ns));
 	taken = !zk->writing && !zk->stop;
 	if (taken)
@@ -125,13 +125,13 @@ bool zk_entries_dirty(struct zk *zk)
 	return false;
 }
 
-void zk_entries_look_now(struct zk *zk)
+void zk_entries_check_now(struct zk *zk)
 {
 	struct zk_entry *e;
 
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
 		if (e->registered)
-			e->look_ns = 1;
+			e->check_ns = 1;
 }
 
 void zk_entries_unregistered(struct zk *zk)
@@ -141,7 +141,7 @@ void zk_entries_unregistered(struct zk *zk)
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
 		e->dirty = e->dirty || e->registered;
 		e->registered = false;
-		e->look_ns = 0;
+		e->check_ns = 0;
 	}
 }
 
@@ -165,15 +165,15 @@ void zk_own_event(struct zk *zk, int type, const char *path)
 	struct zk_entry *e;
 
 	if (type == ZOO_CHANGED_EVENT)
-		at += ZK_LOOK_NS;
+		at += ZK_CHECK_NS;
 	tei_mutex_lock(&zk->lock);
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link) {
 		if (!strcmp(e->ownership, path)) {
 			e->registered = false;
 			e->dirty = true;
 		} else if (!strcmp(e->ram, path) || !strcmp(e->rpc, path)) {
-			if (!e->look_ns || e->look_ns > at)
-				e->look_ns = at;
+			if (!e->check_ns || e->check_ns > at)
+				e->check_ns = at;
 		} else {
 			continue;
 		}
@@ -182,14 +182,14 @@ void zk_own_event(struct zk *zk, int type, const char *path)
 	tei_mutex_unlock(&zk->lock);
 }
 
-uint64_t zk_entries_look(struct zk *zk)
+uint64_t zk_entries_check_due(struct zk *zk)
 {
 	struct zk_entry *e;
 	uint64_t at = 0;
 
 	tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-		if (e->registered && e->look_ns && (!at || e->look_ns < at))
-			at = e->look_ns;
+		if (e->registered && e->check_ns && (!at || e->check_ns < at))
+			at = e->check_ns;
 	return at;
 }
 
@@ -241,13 +241,13 @@ static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
 }
 
 /* Logs once that the nodes are open to every user. */
-static void zk_tell_open(struct zk *zk)
+static void zk_log_open(struct zk *zk)
 {
 	bool told;
 
 	tei_mutex_lock(&zk->lock);
-	told = zk->told_open;
-	zk->told_open = true;
+	told = zk->open_logged;
+	zk->open_logged = true;
 	tei_mutex_unlock(&zk->lock);
 	if (told || zk->auth)
 		return;
@@ -390,7 +390,7 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	return rc;
 }
 
-static bool zk_look_again(int rc)
+static bool zk_check_again(int rc)
 {
 	return zk_transient(rc) || rc == ZNONODE || rc == ZNODEEXISTS ||
 	       rc == ZBADVERSION;
@@ -425,7 +425,7 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 	zoo_delete_op_init(&ops[2], e->rpc, -1);
 	do
 		rc = zk_multi(zk, ops, 3, deadline_ns, NULL);
-	while (zk_transient(rc) && !zk_over(zk, deadline_ns));
+	while (zk_transient(rc) && !zk_must_stop_unlocked(zk, deadline_ns));
 	return rc;
 }
 
@@ -442,7 +442,7 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 		rc = zk_folders_ours(zk, e->rpc, e->name, deadline_ns, err);
 	if (rc == ZOK)
 		rc = zk_folders_ours(zk, e->ownership, e->name, deadline_ns, err);
-	if (rc == ZK_SAID)
+	if (rc == ZK_REPORTED)
 		zk_delete(zk, e, deadline_ns);
 	return rc;
 }
@@ -457,7 +457,7 @@ static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_n
 	zk_entry_mark(zk, e, true, false);
 	if (!zk_watch_own(zk, e, deadline_ns))
 		zk_entry_mark(zk, e, false, true);
-	zk_tell_open(zk);
+	zk_log_open(zk);
 }
 
 /*
@@ -493,14 +493,14 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			return zk_refuse(zk, e, &h, err);
 		if (rc == ZOK && !folders)
 			rc = zk_made(zk, e, deadline_ns, err);
-	} while ((zk_look_again(rc) || (folders && rc == ZOK)) &&
-		 !zk_over(zk, deadline_ns));
+	} while ((zk_check_again(rc) || (folders && rc == ZOK)) &&
+		 !zk_must_stop_unlocked(zk, deadline_ns));
 	if (rc == ZOK && !folders) {
 		e->rpc_moved = false;
 		zk_registered(zk, e, deadline_ns);
 		return 0;
 	}
-	if (rc == ZOK || zk_look_again(rc))
+	if (rc == ZOK || zk_check_again(rc))
 		rc = ZOPERATIONTIMEOUT;
 	return zk_fail(zk, rc, "publishing", e->name, err);
 }
@@ -522,7 +522,7 @@ static int zk_replace_text(struct zk *zk, const struct zk_entry *e,
 				(int)strlen(e->rpc_text), -1, NULL);
 	do
 		rc = zk_multi(zk, ops, n, deadline_ns, NULL);
-	while (zk_transient(rc) && !zk_over(zk, deadline_ns));
+	while (zk_transient(rc) && !zk_must_stop_unlocked(zk, deadline_ns));
 	return rc;
 }
 
@@ -579,16 +579,16 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 
 /* Reports a loss that the keeper found, once; afterwards the caller that was
  * told may try again. */
-static int zk_tell_lost(struct zk *zk, struct zk_entry *e, bool told,
-			struct tei_err *err)
+static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool told,
+			  struct tei_err *err)
 {
 	char who[ZK_WHO] = "";
 
 	tei_mutex_lock(&zk->lock);
-	if (e->lost && (e->untold || !told))
+	if (e->lost && (e->loss_unreported || !told))
 		snprintf(who, sizeof(who), "%s", e->lost_to);
 	if (told)
-		e->untold = false;
+		e->loss_unreported = false;
 	tei_mutex_unlock(&zk->lock);
 	if (!*who)
 		return 0;
@@ -645,7 +645,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	free(e->text);
 	e->text = text;			/* owned by the entry now */
 	e->len = len;
-	rc = known ? zk_tell_lost(zk, e, told, err) : 0;
+	rc = known ? zk_report_lost(zk, e, told, err) : 0;
 	if (rc)
 		return rc;
 	if (!known) {
@@ -689,19 +689,19 @@ size_t zk_inline_max(const struct tei_meta_store *store)
 	return store->secret ? 0 : ZK_INLINE_MAX;
 }
 
-bool zk_sound(struct tei_meta_store *store, const char *name)
+bool zk_owns(struct tei_meta_store *store, const char *name)
 {
 	struct zk *zk = store->backend_state;
 	struct zk_entry *e;
-	bool sound = false;
+	bool owns = false;
 
 	tei_mutex_lock(&zk->lock);
 	if (zk->connected && !zk->expired)
 		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
 			if (!strcmp(e->name, name))
-				sound = e->registered && !e->dirty && !e->lost;
+				owns = e->registered && !e->dirty && !e->lost;
 	tei_mutex_unlock(&zk->lock);
-	return sound;
+	return owns;
 }
 
 int zk_withdraw(struct tei_meta_store *store, const char *name,
@@ -755,7 +755,7 @@ static void zk_entry_lost(struct zk *zk, struct zk_entry *e)
 	tei_mutex_lock(&zk->lock);
 	e->registered = false;
 	e->dirty = false;
-	e->lost = e->untold = true;
+	e->lost = e->loss_unreported = true;
 	if (!*e->lost_to)
 		snprintf(e->lost_to, sizeof(e->lost_to), "another process");
 	tei_mutex_unlock(&zk->lock);
@@ -780,7 +780,8 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
  * Checks that the nodes exist with the content that we wrote, and sets the
  * watches again.
  */
-static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
+static void zk_check_entry(struct zk *zk, struct zk_entry *e,
+			   uint64_t deadline_ns)
 {
 	int rc;
 
@@ -791,7 +792,7 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 		return;
 	tei_mutex_lock(&zk->lock);
 	if (zk_transient(rc)) {
-		e->look_ns = tei_now_ns() + ZK_RETRY_NS;
+		e->check_ns = tei_now_ns() + ZK_RETRY_NS;
 	} else if (e->registered) {
 		TEI_WARN("meta",
 			 "segment '%s': its nodes in ZooKeeper %s were deleted or replaced; publishing it again",
@@ -805,7 +806,7 @@ static void zk_look(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 /*
  * Returns the next entry whose check is due. Dirty entries are handled anyway.
  */
-static struct zk_entry *zk_look_due(struct zk *zk)
+static struct zk_entry *zk_check_due(struct zk *zk)
 {
 	uint64_t now = tei_now_ns();
 	struct zk_entry *e, *found = NULL;
@@ -813,11 +814,11 @@ static struct zk_entry *zk_look_due(struct zk *zk)
 	tei_mutex_lock(&zk->lock);
 	if (zk->connected && !zk->expired && !zk->stop)
 		tei_list_foreach(e, &zk->entries, struct zk_entry, link)
-			if (e->registered && !e->dirty && e->look_ns &&
-			    e->look_ns <= now && !found)
+			if (e->registered && !e->dirty && e->check_ns &&
+			    e->check_ns <= now && !found)
 				found = e;
 	if (found)
-		found->look_ns = 0;
+		found->check_ns = 0;
 	tei_mutex_unlock(&zk->lock);
 	return found;
 }
@@ -850,8 +851,8 @@ void zk_republish(struct zk *zk)
 
 	if (!zk_writer_take(zk, deadline))
 		return;
-	while ((e = zk_look_due(zk)))
-		zk_look(zk, e, deadline);
+	while ((e = zk_check_due(zk)))
+		zk_check_entry(zk, e, deadline);
 	while (fine && (e = zk_entry_dirty(zk)))
 		fine = zk_republish_one(zk, e, deadline);
 	if (!fine)

@@ -42,7 +42,7 @@ static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 
 /* --- sessions ------------------------------------------------------------ */
 
-static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
+static void zk_session_state(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 {
 	bool connected = state == ZOO_CONNECTED_STATE;
 	bool over = state == ZOO_EXPIRED_SESSION_STATE ||
@@ -69,7 +69,7 @@ static void zk_session_told(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 			 "ZooKeeper %s: connection lost; open segments stay usable",
 			 zk->servers);
 	if (connected && !zk->connected)
-		zk_unread_now(zk);
+		zk_notify_again_now(zk);
 	zk->connected = connected;
 	zk->expired = zk->expired || over;
 	if (lost) {
@@ -98,7 +98,7 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 		return;
 	tei_mutex_lock(&zk->lock);
 	if (zk->session == s)
-		zk_session_told(zk, state);
+		zk_session_state(zk, state);
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -178,7 +178,7 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 	char *servers;
 	int rc;
 
-	rc = zk_text_resolve(zk, deadline_ns, &servers, err);
+	rc = zk_servers_resolve(zk, deadline_ns, &servers, err);
 	if (rc && !zk->addresses)
 		return rc;
 	if (!rc) {
@@ -238,7 +238,7 @@ int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 		zk_session_close(zk);
 		if (until == deadline_ns)
 			break;
-		zk_text_turn(zk->addresses);
+		zk_servers_rotate(zk->addresses);
 		rc = zk_session_start(zk, NULL, err);
 	}
 	if (rc)
@@ -295,7 +295,7 @@ static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 	}
 	zk->epoch++;
 	zk->rearm = true;
-	zk_trust_forget(zk);
+	zk_acl_forget(zk);
 }
 
 static void zk_session_renew(struct zk *zk)
@@ -359,7 +359,7 @@ static void zk_session_move(struct zk *zk, char *found)
 	clientid_t id;
 	int rc;
 
-	if (!zk_text_news(found, zk->addresses) ||
+	if (!zk_servers_changed(found, zk->addresses) ||
 	    !zk_lookup_wanted(zk, &id)) {
 		free(found);
 		return;
@@ -372,7 +372,7 @@ static void zk_session_move(struct zk *zk, char *found)
 	rc = zk_session_start(zk, &id, NULL);
 	tei_mutex_lock(&zk->lock);
 	zk_session_begun(zk, rc);
-	zk_entries_look_now(zk);
+	zk_entries_check_now(zk);
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -384,7 +384,7 @@ static void zk_lookup(struct zk *zk)
 
 	if (most > ZK_LOOKUP_MAX_NS)
 		most = ZK_LOOKUP_MAX_NS;
-	if (!zk_text_resolve(zk, tei_now_ns() + most, &found, NULL))
+	if (!zk_servers_resolve(zk, tei_now_ns() + most, &found, NULL))
 		zk_session_move(zk, found);
 	tei_mutex_lock(&zk->lock);
 	zk->lookups++;
@@ -411,8 +411,8 @@ static uint64_t zk_keeper_due(struct zk *zk, uint64_t now)
 	    (zk->connected && (zk->rearm || zk_entries_dirty(zk)))) {
 		due = now;
 	} else if (zk->connected) {
-		look = zk_entries_look(zk);
-		again = zk->again_ns;
+		look = zk_entries_check_due(zk);
+		again = zk->notify_ns;
 	} else {
 		look = zk->lookup_ns;
 		again = zk_give_up_ns(zk);
@@ -447,7 +447,7 @@ static void zk_keeper_work(struct zk *zk)
 	zk_republish(zk);
 	if (rearm)
 		zk_watches_rearm(zk);
-	zk_unread_tell(zk);
+	zk_notify_due(zk);
 }
 
 void *zk_keeper_main(void *arg)

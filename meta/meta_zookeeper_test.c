@@ -42,8 +42,9 @@ static void test_connection_strings_are_checked(void)
 	size_t i;
 
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		CU_ASSERT_EQUAL_FATAL(zk_text_split(good[i].text, &servers,
-						    &chroot, NULL), 0);
+		CU_ASSERT_EQUAL_FATAL(
+			zk_servers_split(good[i].text, &servers, &chroot, NULL),
+			0);
 		CU_ASSERT_STRING_EQUAL(servers, good[i].servers);
 		CU_ASSERT_STRING_EQUAL(chroot, good[i].chroot);
 		free(servers);
@@ -51,18 +52,20 @@ static void test_connection_strings_are_checked(void)
 	}
 	meta_test_hush(true);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_EQUAL(zk_text_split(bad[i], &servers, &chroot, &err),
-				TEI_ERR_INVALID);
+		CU_ASSERT_EQUAL(
+			zk_servers_split(bad[i], &servers, &chroot, &err),
+			TEI_ERR_INVALID);
 		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "zookeeper://host"));
 	}
 	/* a chroot may have 1024 bytes */
 	snprintf(text, sizeof(text), "zookeeper://h/%01023d/", 0);
-	CU_ASSERT_EQUAL_FATAL(zk_text_split(text, &servers, &chroot, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(zk_servers_split(text, &servers, &chroot, NULL),
+			      0);
 	CU_ASSERT_EQUAL(strlen(chroot), 1024);
 	free(servers);
 	free(chroot);
 	snprintf(text, sizeof(text), "zookeeper://h/%01024d/", 0);
-	CU_ASSERT_EQUAL(zk_text_split(text, &servers, &chroot, &err),
+	CU_ASSERT_EQUAL(zk_servers_split(text, &servers, &chroot, &err),
 			TEI_ERR_INVALID);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "more than 1024 bytes"));
 	meta_test_hush(false);
@@ -109,7 +112,7 @@ static void test_one_server_stands_for_all_in_texts(void)
 	size_t i;
 
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		zk_text_where(cases[i].servers, where);
+		zk_servers_where(cases[i].servers, where);
 		CU_ASSERT_STRING_EQUAL(where, cases[i].where);
 	}
 }
@@ -142,11 +145,11 @@ static void test_servers_take_turns(void)
 {
 	char one[] = "h:1", three[] = "h:1,::1:22,g:3";
 
-	zk_text_turn(one);
+	zk_servers_rotate(one);
 	CU_ASSERT_STRING_EQUAL(one, "h:1");
-	zk_text_turn(three);
+	zk_servers_rotate(three);
 	CU_ASSERT_STRING_EQUAL(three, "::1:22,g:3,h:1");
-	zk_text_turn(three);
+	zk_servers_rotate(three);
 	CU_ASSERT_STRING_EQUAL(three, "g:3,h:1,::1:22");
 }
 

@@ -114,8 +114,8 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	return zk_path_fine(chroot) ? NULL : "bad chroot";
 }
 
-int zk_text_split(const char *conn, char **servers, char **chroot,
-		  struct tei_err *err)
+int zk_servers_split(const char *conn, char **servers, char **chroot,
+		     struct tei_err *err)
 {
 	const char *start = strstr(conn, "://") + 3;
 	size_t size = strlen(start) + 1;
@@ -141,7 +141,7 @@ int zk_text_split(const char *conn, char **servers, char **chroot,
 	return 0;
 }
 
-void zk_text_where(const char *servers, char out[ZK_WHERE])
+void zk_servers_where(const char *servers, char out[ZK_WHERE])
 {
 	size_t n = strcspn(servers, ","), most = ZK_WHERE - sizeof(",...");
 
@@ -199,7 +199,7 @@ static void zk_resolve_one(struct zk *zk, const char *one,
 	freeaddrinfo(list);
 }
 
-void zk_text_turn(char *addresses)
+void zk_servers_rotate(char *addresses)
 {
 	size_t n = strcspn(addresses, ","), rest = strlen(addresses) - n;
 	char first[TEI_META_ENDPOINT_MAX];
@@ -224,14 +224,14 @@ static void zk_text_mix(char *addresses)
 		turns = 0;
 		tei_random(&turns, sizeof(turns));
 		for (turns %= left; turns; turns--)
-			zk_text_turn(addresses);
+			zk_servers_rotate(addresses);
 		addresses += strcspn(addresses, ",") + 1;
 	}
 }
 
 /* Names that cannot be resolved are skipped if others can. */
-int zk_text_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
-		    struct tei_err *err)
+int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
+		       struct tei_err *err)
 {
 	char *copy = strdup(zk->servers), *rest = copy, *one;
 	struct meta_buf list = { 0 };
@@ -267,7 +267,7 @@ static bool zk_text_has(const char *list, const char *one, size_t len)
 	}
 }
 
-bool zk_text_news(const char *addresses, const char *known)
+bool zk_servers_changed(const char *addresses, const char *known)
 {
 	size_t n;
 
@@ -292,7 +292,7 @@ static void zk_auth_check_mode(const char *file, int fd)
 			 file, (unsigned int)st.st_mode & 0777);
 }
 
-int zk_text_auth(const char *file, char **out, struct tei_err *err)
+int zk_auth_read(const char *file, char **out, struct tei_err *err)
 {
 	FILE *f = fopen(file, "re");
 	char line[1024];

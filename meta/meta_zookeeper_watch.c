@@ -81,7 +81,7 @@ static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
 		tei_list_foreach_safe(w, tmp, &zk->watches[i],
 				      struct zk_watch, link)
-			if (!w->armed && !w->readers && !w->again_ns) {
+			if (!w->armed && !w->readers && !w->notify_ns) {
 				zk_watch_free(w);
 				zk->watch_idle--;
 			}
@@ -143,7 +143,7 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
 }
 
 /* Notifies the user of the store. Releases the lock for the call. */
-static void zk_tell(struct zk *zk, const char *name, uint32_t tries)
+static void zk_notify(struct zk *zk, const char *name, uint32_t tries)
 	TEI_REQUIRES(zk->lock)
 {
 	tei_meta_changed_fn fn = zk->fn;
@@ -169,33 +169,33 @@ void zk_segment_event(struct zk *zk, const char *path)
 	if (w) {
 		zk_watch_set(zk, w, false);
 		w->tries = 0;
-		w->again_ns = 0;
+		w->notify_ns = 0;
 		name = strdup(w->name);
 	}
 	if (name)
-		zk_tell(zk, name, 0);
+		zk_notify(zk, name, 0);
 	tei_mutex_unlock(&zk->lock);
 	free(name);
 }
 
 /* --- changes that could not be read -------------------------------------- */
 
-static void zk_unread_at(struct zk *zk, struct zk_watch *w, uint64_t at_ns)
+static void zk_notify_at(struct zk *zk, struct zk_watch *w, uint64_t at_ns)
 	TEI_REQUIRES(zk->lock)
 {
-	w->again_ns = at_ns;
-	if (!zk->again_ns || at_ns < zk->again_ns)
-		zk->again_ns = at_ns;
+	w->notify_ns = at_ns;
+	if (!zk->notify_ns || at_ns < zk->notify_ns)
+		zk->notify_ns = at_ns;
 }
 
-static uint64_t zk_unread_pause(uint32_t tries)
+static uint64_t zk_notify_pause(uint32_t tries)
 {
-	uint64_t ns = ZK_AGAIN_NS << (tries < 16 ? tries : 16);
+	uint64_t ns = ZK_NOTIFY_NS << (tries < 16 ? tries : 16);
 
-	return tei_jitter(ns < ZK_AGAIN_MAX_NS ? ns : ZK_AGAIN_MAX_NS);
+	return tei_jitter(ns < ZK_NOTIFY_MAX_NS ? ns : ZK_NOTIFY_MAX_NS);
 }
 
-void zk_unread(struct tei_meta_store *store, const char *name)
+void zk_notify_again(struct tei_meta_store *store, const char *name)
 {
 	struct zk *zk = store->backend_state;
 	char *path = zk_path_ram(zk, name);
@@ -209,48 +209,47 @@ void zk_unread(struct tei_meta_store *store, const char *name)
 		w = zk_watch_add(zk, path, name);
 	/* the return of a deleted node is watched for */
 	if (w && (!w->armed || w->mzxid)) {
-		zk_unread_at(zk, w, tei_now_ns() +
-				    zk_unread_pause(w->tries++));
+		zk_notify_at(zk, w, tei_now_ns() + zk_notify_pause(w->tries++));
 		pthread_cond_broadcast(&zk->cond);
 	}
 	tei_mutex_unlock(&zk->lock);
 	free(path);
 }
 
-void zk_unread_now(struct zk *zk)
+void zk_notify_again_now(struct zk *zk)
 {
 	struct zk_watch *w;
 	int i;
 
-	if (!zk->again_ns)
+	if (!zk->notify_ns)
 		return;
 	for (i = 0; i < ZK_WATCH_BUCKETS; i++)
 		tei_list_foreach(w, &zk->watches[i], struct zk_watch, link)
-			if (w->again_ns)
-				zk_unread_at(zk, w, 1);
+			if (w->notify_ns)
+				zk_notify_at(zk, w, 1);
 }
 
 /*
  * Returns a watch of the bucket that is due, with its time cleared. Updates
- * zk->again_ns for the others.
+ * zk->notify_ns for the others.
  */
-static struct zk_watch *zk_unread_next(struct zk *zk, int bucket, uint64_t now)
+static struct zk_watch *zk_notify_next(struct zk *zk, int bucket, uint64_t now)
 	TEI_REQUIRES(zk->lock)
 {
 	struct zk_watch *w;
 
 	tei_list_foreach(w, &zk->watches[bucket], struct zk_watch, link) {
-		if (w->again_ns && w->again_ns <= now) {
-			w->again_ns = 0;
+		if (w->notify_ns && w->notify_ns <= now) {
+			w->notify_ns = 0;
 			return w;
 		}
-		if (w->again_ns)
-			zk_unread_at(zk, w, w->again_ns);
+		if (w->notify_ns)
+			zk_notify_at(zk, w, w->notify_ns);
 	}
 	return NULL;
 }
 
-void zk_unread_tell(struct zk *zk)
+void zk_notify_due(struct zk *zk)
 {
 	uint64_t now = tei_now_ns();
 	struct zk_watch *w;
@@ -258,15 +257,15 @@ void zk_unread_tell(struct zk *zk)
 	int i;
 
 	tei_mutex_lock(&zk->lock);
-	if (zk->again_ns && zk->again_ns <= now && zk->connected) {
-		zk->again_ns = 0;
+	if (zk->notify_ns && zk->notify_ns <= now && zk->connected) {
+		zk->notify_ns = 0;
 		for (i = 0; i < ZK_WATCH_BUCKETS; i++)
-			while ((w = zk_unread_next(zk, i, now))) {
+			while ((w = zk_notify_next(zk, i, now))) {
 				name = strdup(w->name);
 				if (name)
-					zk_tell(zk, name, w->tries);
+					zk_notify(zk, name, w->tries);
 				else
-					zk_unread_at(zk, w, now + ZK_RETRY_NS);
+					zk_notify_at(zk, w, now + ZK_RETRY_NS);
 				free(name);
 			}
 	}
@@ -453,7 +452,7 @@ static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 		rc = zk_get_ours(zk, path, name, ZK_WATCH_SEGMENT, deadline_ns,
 				 out, err);
 		back = rc;
-		if ((rc == ZNONODE || rc == ZK_SAID) && known)
+		if ((rc == ZNONODE || rc == ZK_REPORTED) && known)
 			back = zk_exists(zk, path, ZK_WATCH_SEGMENT,
 					 deadline_ns, NULL);
 	} while (rc == ZNONODE && back == ZOK && tei_now_ns() < deadline_ns);

@@ -18,13 +18,13 @@ SRCS += \
 	meta/meta_server.c \
 	meta/meta_store.c \
 	meta/meta_zookeeper.c \
+	meta/meta_zookeeper_acl.c \
 	meta/meta_zookeeper_call.c \
 	meta/meta_zookeeper_owner.c \
 	meta/meta_zookeeper_persistent.c \
 	meta/meta_zookeeper_registration.c \
 	meta/meta_zookeeper_session.c \
 	meta/meta_zookeeper_text.c \
-	meta/meta_zookeeper_trust.c \
 	meta/meta_zookeeper_watch.c \
 	# EOL
 
@@ -44,11 +44,11 @@ TEST_SRCS_meta = \
 	meta/meta_server_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \
+	meta/meta_zookeeper_acl_test.c \
 	meta/meta_zookeeper_loss_test.c \
 	meta/meta_zookeeper_registration_test.c \
 	meta/meta_zookeeper_rig_test.c \
 	meta/meta_zookeeper_test.c \
-	meta/meta_zookeeper_trust_test.c \
 	# EOL
 
 UNIT_TESTS += meta

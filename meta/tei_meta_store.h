@@ -107,7 +107,7 @@ bool tei_meta_store_keeps(const struct tei_meta_store *store);
  * Returns true if the store is connected and this process still owns name. Does
  * not query the store and never blocks.
  */
-bool tei_meta_store_sound(struct tei_meta_store *store, const char *name);
+bool tei_meta_store_owns(struct tei_meta_store *store, const char *name);
 
 int tei_meta_store_withdraw(struct tei_meta_store *store, const char *name,
 			    uint64_t deadline_ns, struct tei_err *err);
@@ -148,7 +148,8 @@ void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
  * longer exists, the store notifies its next appearance. Any thread, does not
  * block.
  */
-void tei_meta_store_unread(struct tei_meta_store *store, const char *name);
+void tei_meta_store_notify_again(struct tei_meta_store *store,
+				 const char *name);
 
 /* --- persistent segment records ------------------------------------------ */
 

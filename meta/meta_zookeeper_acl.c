@@ -49,7 +49,7 @@ static void zk_closed_note(struct zk *zk, const char *dir, uint64_t epoch)
 	tei_mutex_unlock(&zk->lock);
 }
 
-void zk_trust_forget(struct zk *zk)
+void zk_acl_forget(struct zk *zk)
 {
 	int i;
 
@@ -63,7 +63,7 @@ void zk_trust_forget(struct zk *zk)
 void zk_folders_gone(struct zk *zk)
 {
 	tei_mutex_lock(&zk->lock);
-	zk_trust_forget(zk);
+	zk_acl_forget(zk);
 	tei_mutex_unlock(&zk->lock);
 }
 
@@ -83,7 +83,7 @@ static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			     "a wrong password, or another user's folder: give that user's user:password, or take another chroot",
 			     "%sZooKeeper %s does not let MOONRAIL_ZK_AUTH_FILE's user look at %.48s",
 			     who, zk->where, dir);
-		return ZK_SAID;
+		return ZK_REPORTED;
 	}
 	snprintf(hint, sizeof(hint),
 		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
@@ -91,7 +91,7 @@ static int zk_folder_refuse(const struct zk *zk, const char *dir,
 	tei_err_fail(err, TEI_ERR_METADATA, "meta", hint,
 		     "%sZooKeeper %s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
 		     who, zk->where, dir);
-	return ZK_SAID;
+	return ZK_REPORTED;
 }
 
 static int zk_folder_ours(struct zk *zk, const char *dir, const char *name,
@@ -151,7 +151,7 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 		     "its publisher has no MOONRAIL_ZK_AUTH_FILE, or another one",
 		     "segment '%.32s': ZooKeeper %s: others may have written %.64s",
 		     name, zk->where, path);
-	return ZK_SAID;
+	return ZK_REPORTED;
 }
 
 /*

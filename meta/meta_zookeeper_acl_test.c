@@ -463,7 +463,7 @@ static void test_a_bad_descriptor_is_named(void)
 	zrig_close(&a);
 }
 
-const struct tei_test_case zookeeper_trust_cases[] = {
+const struct tei_test_case zookeeper_acl_cases[] = {
 	{ "open_folders_are_refused_with_credentials",
 	  test_open_folders_are_refused_with_credentials },
 	{ "open_folders_are_noticed_where_nothing_is",
