@@ -2,7 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_zookeeper_acl.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/meta_zookeeper_servers.h"
 #include "util/err.h"
 #include "util/settings.h"
 #include "util/thread.h"

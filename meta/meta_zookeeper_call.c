@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_zookeeper_acl.h"
+#include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
 #include "util/err.h"
 #include "util/settings.h"

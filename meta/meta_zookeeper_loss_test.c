@@ -14,6 +14,8 @@
 
 #include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_zk.h"
+#include "meta/meta_zookeeper_call.h"
+#include "meta/meta_zookeeper_record.h"
 #include "meta/meta_zookeeper_test.h"
 #include "meta/tei_meta_desc.h"
 #include "meta/tei_meta_server.h"

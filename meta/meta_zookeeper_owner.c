@@ -9,7 +9,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/meta_zookeeper_owner.h"
+#include "meta/meta_zookeeper_record.h"
 #include "meta/tei_meta_client.h"
 #include "meta/tei_meta_server.h"
 

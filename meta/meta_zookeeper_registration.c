@@ -4,7 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_zookeeper_acl.h"
+#include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/meta_zookeeper_owner.h"
+#include "meta/meta_zookeeper_record.h"
 #include "meta/tei_meta_desc.h"
 #include "meta/tei_meta_server.h"
 #include "util/err.h"

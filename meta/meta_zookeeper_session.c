@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_zookeeper_acl.h"
+#include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/meta_zookeeper_servers.h"
 #include "util/err.h"
 #include "util/log.h"
 #include "util/secret.h"

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_zk.h"
+#include "meta/meta_zookeeper_record.h"
+#include "meta/meta_zookeeper_servers.h"
 #include "meta/meta_zookeeper_test.h"
 #include "meta/tei_meta_client.h"
 #include "meta/tei_meta_desc.h"

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_zookeeper_acl.h"
+#include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
+#include "meta/meta_zookeeper_record.h"
 #include "meta/tei_meta_client.h"
 #include "meta/tei_meta_store.h"
 #include "util/err.h"

@@ -22,9 +22,10 @@ SRCS += \
 	meta/meta_zookeeper_call.c \
 	meta/meta_zookeeper_owner.c \
 	meta/meta_zookeeper_persistent.c \
+	meta/meta_zookeeper_record.c \
 	meta/meta_zookeeper_registration.c \
+	meta/meta_zookeeper_servers.c \
 	meta/meta_zookeeper_session.c \
-	meta/meta_zookeeper_text.c \
 	meta/meta_zookeeper_watch.c \
 	# EOL
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_ZOOKEEPER_ACL_H
+#define TEI_META_META_ZOOKEEPER_ACL_H
+
+/*
+ * Nodes that only this user can have created.
+ */
+
+#include "meta/meta_zookeeper_call.h"
+#include "meta/meta_zookeeper_int.h"
+
+/*
+ * With credentials: returns ZK_REPORTED unless only this user may change every
+ * folder of path, from "mooncake" on. A user who may add to or delete from a
+ * folder can replace its nodes. Without credentials: returns ZOK.
+ */
+int zk_folders_ours(struct zk *zk, const char *path, const char *name,
+		    uint64_t deadline_ns, struct tei_err *err);
+/*
+ * As zk_get. With credentials, returns ZK_REPORTED if other users may have
+ * written or deleted the node.
+ */
+int zk_get_ours(struct zk *zk, const char *path, const char *name,
+		enum zk_watch_kind watch, uint64_t deadline_ns,
+		struct zk_reply *out, struct tei_err *err);
+/* Checks the folders of all published nodes. */
+int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
+	     struct tei_err *err);
+/*
+ * Forgets the trusted folders, because the session is a new one and the
+ * servers' data may differ.
+ */
+void zk_acl_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
+/*
+ * Forgets the trusted folders, because one was deleted or replaced; all are
+ * checked again.
+ */
+void zk_folders_gone(struct zk *zk);
+
+#endif /* TEI_META_META_ZOOKEEPER_ACL_H */

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_ZOOKEEPER_SERVERS_H
+#define TEI_META_META_ZOOKEEPER_SERVERS_H
+
+/*
+ * Connection strings, the addresses of the servers, and the credentials.
+ */
+
+#include "meta/meta_zookeeper_int.h"
+
+/* Splits "zookeeper://…" into servers and chroot; the caller frees both. */
+int zk_servers_split(const char *conn, char **servers, char **chroot,
+		     struct tei_err *err);
+
+/* Writes the first servers for messages, with "..." if some are left out. */
+void zk_servers_where(const char *servers, char out[ZK_WHERE]);
+
+/*
+ * Resolves the servers to numeric addresses for the client library, in random
+ * order, so that clients spread over the servers. The caller frees *out. Gives
+ * up if the store is being closed.
+ */
+int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
+		       struct tei_err *err);
+
+/* Moves the first address of a list to its end. */
+void zk_servers_rotate(char *addresses);
+
+/* Returns true if the list has an address that known lacks. */
+bool zk_servers_changed(const char *addresses, const char *known);
+
+/*
+ * Reads the whole first line of the file; the caller frees *out. Returns 0 or
+ * TEI_ERR_INVALID.
+ */
+int zk_auth_read(const char *file, char **out, struct tei_err *err);
+
+#endif /* TEI_META_META_ZOOKEEPER_SERVERS_H */
