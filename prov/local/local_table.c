@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/local/local_int.h"
+#include "prov/local/local_table.h"
 
 #define TABLE_FILL	(LOCAL_BLOCK * 3 / 4)	/* regions per block after
 						 * packing */

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_LOCAL_LOCAL_TABLE_H
+#define TEI_PROV_LOCAL_LOCAL_TABLE_H
+
+/*
+ * The registered regions of a context (local_table), and the shared registration
+ * table in which other processes of this host read them (design notes in
+ * local_shared_table.c).
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "prov/local/tei_local.h"
+
+#define LOCAL_MAGIC	UINT64_C(0x314b4f4f434c454d)	/* first word of a
+							 * registration table */
+#define LOCAL_VERSION	3u
+#define LOCAL_SLOTS	256u
+#define LOCAL_BLOCK	64u		/* maximum number of regions per
+					 * block */
+#define LOCAL_INDEX	4096u		/* maximum number of blocks of a
+					 * table */
+#define LOCAL_BLOCKS	(2 * LOCAL_INDEX) /* of two generations */
+#define LOCAL_ACCESSIBLE UINT64_C(1)	/* local_entry.flags: for other
+					 * processes */
+#define LOCAL_WRITABLE	UINT64_C(2)	/* local_entry.flags: not read-only */
+
+struct local_slot {
+	_Atomic uint64_t owner;		/* local_owner() of the owner, 0:
+					 * free */
+	_Atomic uint64_t base[2];	/* ranges in use: [base, end) */
+	_Atomic uint64_t end[2];	/* end[0] is stored last and arms the
+					 * slot */
+	_Atomic uint64_t uses;		/* number of uses that have ended */
+	uint64_t spare[2];
+};
+
+struct local_entry {
+	_Atomic uint64_t base;
+	_Atomic uint64_t end;
+	_Atomic uint64_t flags;		/* LOCAL_ACCESSIBLE, LOCAL_WRITABLE */
+};
+
+struct local_head {
+	_Atomic uint64_t magic;
+	_Atomic uint64_t incarnation;	/* 0 once the context closes */
+	_Atomic uint64_t layout;	/* local_layout() */
+	_Atomic uint64_t generation;	/* bit 0 selects the current index */
+	_Atomic uint64_t count[2];	/* entries in each index */
+};
+
+/*
+ * One entry of an index: the start of a block's first region, and the position
+ * of the block.
+ */
+struct local_entry_block {
+	_Atomic uint64_t base;
+	_Atomic uint64_t place;		/* index | regions << 32 */
+};
+
+/*
+ * Sections are 64 KiB apart, a multiple of every page size, so each can have
+ * its own protection.
+ */
+#define LOCAL_SECTION	65536u
+
+struct local_shared_table {
+	union {
+		struct local_head head;
+		char head_room[LOCAL_SECTION];
+	};
+	union {
+		struct {
+			struct local_slot slots[LOCAL_SLOTS];
+			_Atomic uint64_t scratch; /* target of the write probe */
+		};
+		char slot_room[LOCAL_SECTION];
+	};
+	struct local_entry_block index[2][LOCAL_INDEX];
+	struct local_entry block[LOCAL_BLOCKS][LOCAL_BLOCK];
+};
+
+_Static_assert(sizeof(struct local_slot) == 64, "one cache line");
+_Static_assert(offsetof(struct local_shared_table, slots) == LOCAL_SECTION, "");
+_Static_assert(offsetof(struct local_shared_table, index) == 2 * LOCAL_SECTION,
+	       "");
+_Static_assert(sizeof(struct local_shared_table) % LOCAL_SECTION == 0, "");
+
+/*
+ * Owned by the context's table, which is sorted by base. Regions are disjoint.
+ */
+struct local_region {
+	uint64_t base;
+	uint64_t end;
+	uint32_t access;		/* TEI_LOCAL_REMOTE, … */
+	bool removing;			/* no new operation may use it */
+	bool hidden;			/* in addition, it is not published */
+};
+
+struct local_regions {
+	struct local_region r[LOCAL_BLOCK];
+};
+
+/* One block. The struct is small because publications walk over these. */
+struct local_block {
+	struct local_regions *in;	/* owned */
+	uint64_t last;			/* end of its last region */
+	uint16_t n;			/* regions, at least 1 */
+	uint16_t visible;		/* regions that are published */
+	uint16_t place;			/* its published block, plus 1; 0: none
+					 * yet */
+	bool dirty;			/* changed since it was published */
+};
+
+/* Guarded by the context's lock. */
+struct local_table {
+	struct local_block *blocks;	/* sorted by address */
+	uint32_t nblocks;		/* blocks in use */
+	uint32_t room;			/* allocated entries of blocks */
+	uint32_t nregions;		/* regions in all blocks */
+	/* per published index: blocks [from, to) have changed or moved since
+	 * the index was written */
+	struct {
+		uint32_t from, to;
+	} stale[2];
+	/* numbers of published blocks, each plus 1 */
+	uint16_t *unused;		/* free */
+	uint16_t *leaving;		/* used by the current generation, but
+					 * not by the next one */
+	uint32_t nunused, nleaving;	/* entries of the two arrays */
+	uint32_t used;			/* highest number ever used */
+};
+
+/* A position in the table. */
+struct local_at {
+	uint32_t block;			/* index of the block */
+	uint32_t at;			/* index of the region in it */
+};
+
+/* Returns the position of the first region that ends above addr. */
+struct local_at local_table_seek(const struct local_table *t, uint64_t addr);
+/* Returns the region at a position, or NULL behind the last one. */
+struct local_region *local_table_get(const struct local_table *t,
+				     struct local_at at);
+/* Returns the position after the given one. */
+struct local_at local_table_next(const struct local_table *t,
+				 struct local_at at);
+/* Marks the region at the given position as changed. */
+void local_table_touch(struct local_table *t, struct local_at at);
+/* Inserts region before the one at the given position. Returns 0,
+ * TEI_ERR_TOO_MANY or TEI_ERR_MEMORY. */
+int local_table_insert(struct local_table *t, struct local_at at,
+		       const struct local_region *region);
+void local_table_remove(struct local_table *t, struct local_at at);
+void local_table_clear(struct local_table *t);
+bool local_table_init(struct local_table *t);
+void local_table_fini(struct local_table *t);
+/* Assigns new published blocks to the changed blocks, because readers may be
+ * using the old ones. Call it before the index is written. */
+void local_table_renew(struct local_table *t, unsigned int which);
+/* Makes the blocks of the previous generation available again. Call it after
+ * the new generation is published. */
+void local_table_settle(struct local_table *t, unsigned int which);
+
+static inline uint64_t local_layout(void)
+{
+	return (uint64_t)LOCAL_VERSION << 32 |
+	       sizeof(struct local_shared_table);
+}
+
+static inline bool local_overlaps(uint64_t b1, uint64_t e1, uint64_t b2,
+				  uint64_t e2)
+{
+	return b1 < e2 && b2 < e1;
+}
+
+/*
+ * Maps a private registration table for copies within this process.
+ * *wiped_by_fork tells whether a child finds it zeroed. Returns NULL if memory
+ * is short.
+ */
+struct local_shared_table *local_shared_table_private(bool *wiped_by_fork);
+
+/*
+ * Maps a registration table in a sealed memfd, whose descriptor goes to *fd.
+ * Returns NULL with errno set on failure.
+ */
+struct local_shared_table *local_shared_table_shared(int *fd);
+
+/*
+ * Maps a peer's registration table: the region tables read-only, the slots
+ * writable. Checks the descriptor and returns the reason if it is unsuitable.
+ * Does not read the content yet.
+ */
+enum tei_local_reason
+local_shared_table_attach(pid_t pid, int fd, struct local_shared_table **out);
+void local_shared_table_unmap(struct local_shared_table *b);
+
+/*
+ * Publishes the regions that are not hidden, as the given generation. Dirty
+ * blocks must have new places (local_table_renew).
+ */
+void local_shared_table_publish(struct local_shared_table *b,
+				uint64_t generation,
+				const struct local_table *table);
+
+/*
+ * Returns true if one published region that has all of the flags holds the
+ * range.
+ */
+bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
+			       uint64_t len, uint64_t flags);
+
+/*
+ * Claims a slot and arms it for both ranges. Returns NULL if no slot is free.
+ */
+struct local_slot *local_slot_enter(struct local_shared_table *b,
+				    uint64_t owner, const uint64_t base[2],
+				    const uint64_t end[2]);
+void local_slot_leave(struct local_slot *s);
+
+/*
+ * Waits until no piece that began before the call is in the range: each slot
+ * was seen once without a live owner on the range. Returns false at the
+ * deadline.
+ */
+bool local_slots_drain(struct local_shared_table *b, uint64_t base,
+		       uint64_t end, uint64_t deadline_ns);
+
+/* Frees the slots of owners that have ended. */
+void local_slots_reclaim(struct local_shared_table *b);
+
+#endif /* TEI_PROV_LOCAL_LOCAL_TABLE_H */
