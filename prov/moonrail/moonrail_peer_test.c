@@ -27,8 +27,8 @@ static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 	moonrail_enter(t->domain);
 	resolver = moonrail_av_get(av, at)->peer->rail;
 	rail_sched_enter(resolver->dp);
-	resolver->found = UINT64_MAX;
-	resolver->want_hello = false;
+	resolver->addrs.found = UINT64_MAX;
+	resolver->hello.wanted = false;
 	rail_sched_leave(resolver->dp);
 	moonrail_leave(t->domain);
 }

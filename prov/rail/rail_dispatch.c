@@ -171,7 +171,8 @@ static void msg_turn_away(struct tei_rail_dp *dp, const struct msg_head *h,
 		return;
 	p = rail_peer_unauthenticated(dp, h->src, &hello->remotes[i].addr, why);
 	if (p)
-		memcpy(p->refuse_nonce, hello->nonce, sizeof(p->refuse_nonce));
+		memcpy(p->refusal.nonce, hello->nonce,
+		       sizeof(p->refusal.nonce));
 }
 
 /* Returns the peer that sent the message, or NULL. A hello may create the
@@ -219,10 +220,10 @@ static void msg_refuse(struct tei_rail_peer *peer, uint64_t dst,
 {
 	if (peer->state == RAIL_PEER_GONE)
 		return;
-	peer->refuse = dst;
-	peer->refusal = RAIL_REFUSE_STALE;
-	memcpy(peer->refuse_nonce, hello->nonce, sizeof(peer->refuse_nonce));
-	peer->refuse_contact = hello->contact;
+	peer->refusal.incarnation = dst;
+	peer->refusal.reason = RAIL_REFUSE_STALE;
+	memcpy(peer->refusal.nonce, hello->nonce, sizeof(peer->refusal.nonce));
+	peer->refusal.contact = hello->contact;
 	rail_peer_attend(peer);
 }
 
@@ -241,11 +242,11 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 }
 
 /*
- * Returns the rail pair over which the message arrived, for peer->received. A
- * peer that knows only one contact address may send a hello over any of its
- * rails, so such a hello does not mean that a route has failed. A hello to one
- * of several contact addresses shows which pair works, so the answer uses that
- * pair.
+ * Returns the rail pair over which the message arrived, for
+ * peer->life.received. A peer that knows only one contact address may send a
+ * hello over any of its rails, so such a hello does not mean that a route has
+ * failed. A hello to one of several contact addresses shows which pair works,
+ * so the answer uses that pair.
  */
 static int32_t msg_pair(const struct tei_rail_peer *peer,
 			const struct rail *rail, const struct msg_head *h,
@@ -270,7 +271,7 @@ static void msg_came_first(struct tei_rail_peer *peer)
 {
 	if (peer->state != RAIL_PEER_READY)
 		return;
-	peer->reply_hello = true;
+	peer->hello.reply = true;
 	rail_peer_attend(peer);
 }
 
@@ -297,15 +298,15 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		rail_ctl_sleep_end(peer);
 	rail_peer_alive(peer, now);
 	if (h->type != RAIL_MSG_HELLO)
-		__atomic_store_n(&peer->received, msg_pair(peer, rail, h, 0),
-				 __ATOMIC_RELAXED);
+		__atomic_store_n(&peer->life.received,
+				 msg_pair(peer, rail, h, 0), __ATOMIC_RELAXED);
 	if (h->type == RAIL_MSG_HELLO) {
 		msg_seen(dp, h, hello);
 		rail_hello_received(peer, rail, hello, h->flags, h->table,
 				    to_us || !h->dst, to_us, done);
 		/* the hello has added the peer's rails, so the pair can be
 		 * found now */
-		__atomic_store_n(&peer->received,
+		__atomic_store_n(&peer->life.received,
 				 msg_pair(peer, rail, h, hello->contact),
 				 __ATOMIC_RELAXED);
 	} else if (to_us) {

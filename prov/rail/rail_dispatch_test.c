@@ -346,7 +346,7 @@ static void msg_check_good(struct msg_rig *rig)
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	CU_ASSERT_EQUAL(p->nremotes, 2);
 	CU_ASSERT_STRING_EQUAL(p->name, "somebody");
-	CU_ASSERT(p->route[0] >= 0);
+	CU_ASSERT(p->routes.route[0] >= 0);
 	msg_send(rig, RAIL_MSG_NOTIFY, MSG_GOOD);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
 	CU_ASSERT(rig->plane.dp->peers.n <= MSG_PEERS);
@@ -365,8 +365,8 @@ static void test_a_hello_introduces_a_peer(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	CU_ASSERT_EQUAL(p->remotes[1].id, 1);
 	CU_ASSERT_STRING_EQUAL(p->remotes[1].name, "second");
-	CU_ASSERT_EQUAL_FATAL(p->nfirsts, 1);
-	CU_ASSERT(rail_addr_same(&p->firsts[0], &rig.addr));
+	CU_ASSERT_EQUAL_FATAL(p->addrs.nfirsts, 1);
+	CU_ASSERT(rail_addr_same(&p->addrs.firsts[0], &rig.addr));
 	/* repeating the hello changes nothing */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_check_good(&rig);
@@ -489,8 +489,8 @@ static void test_truncated_messages_do_nothing(void)
 		msg_truncate(&rig, type);
 	msg_truncate(&rig, RAIL_MSG_NOTE_ACK);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
-	CU_ASSERT_FALSE(p->key_reply.answer_pending);
-	CU_ASSERT_FALSE(p->fences_pending);
+	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
+	CU_ASSERT_FALSE(p->fence.pending);
 	CU_ASSERT_EQUAL(p->remotes[0].gen, 1);
 	CU_ASSERT_EQUAL(test_notified(), before);
 	msg_check_good(&rig);
@@ -556,16 +556,16 @@ static void test_messages_to_another_incarnation_are_ignored(void)
 		msg_arrive(&rig, buf, len);
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
-	CU_ASSERT_FALSE(p->key_reply.answer_pending);
-	CU_ASSERT_FALSE(p->fences_pending);
-	CU_ASSERT_EQUAL(p->nrkeys, 0);
-	CU_ASSERT_EQUAL(p->refuse, 0);
+	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
+	CU_ASSERT_FALSE(p->fence.pending);
+	CU_ASSERT_EQUAL(p->keys.nrkeys, 0);
+	CU_ASSERT_EQUAL(p->refusal.incarnation, 0);
 	msg_check_good(&rig);
 	/* a hello to a predecessor of this process is refused */
 	len = msg_valid(&rig, buf, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_set_number(buf, 24, 0xbad, 8);
 	msg_arrive(&rig, buf, len);
-	CU_ASSERT_EQUAL(p->refuse, 0xbad);
+	CU_ASSERT_EQUAL(p->refusal.incarnation, 0xbad);
 	msg_check_good(&rig);
 	msg_end(&rig);
 }
@@ -690,15 +690,15 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	q = msg_peer(&rig, MSG_FUZZ);
 	rail_peer_probe(rig.plane.dp, tei_now_ns());
-	CU_ASSERT(!p->probing && !q->probing);
+	CU_ASSERT(!p->life.probing && !q->life.probing);
 	late = tei_now_ns() + rig.plane.dp->times.probe_ns;
 	rail_peer_probe(rig.plane.dp, late);
-	CU_ASSERT(p->probing && !q->probing);
+	CU_ASSERT(p->life.probing && !q->life.probing);
 	rail_peer_probe(rig.plane.dp, late);
-	CU_ASSERT(p->probing && q->probing);
+	CU_ASSERT(p->life.probing && q->life.probing);
 	/* one peer answers; the other one is pinged again, then forgotten */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
-	CU_ASSERT_FALSE(q->probing);
+	CU_ASSERT_FALSE(q->life.probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	rail_peer_run(p, late + rig.plane.dp->times.probe_ns);
@@ -711,7 +711,7 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	/* a peer in use is not pinged */
 	q->refs++;
 	rail_peer_probe(rig.plane.dp, late + 2 * rig.plane.dp->times.probe_ns);
-	CU_ASSERT_FALSE(q->probing);
+	CU_ASSERT_FALSE(q->life.probing);
 	q->refs--;
 	msg_end(&rig);
 }
@@ -859,21 +859,21 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	p = msg_peer(&rig, MSG_GOOD);
 	msg_send_keys(&rig, 6);
-	CU_ASSERT_EQUAL(p->nrkeys, 3);
+	CU_ASSERT_EQUAL(p->keys.nrkeys, 3);
 	CU_ASSERT_PTR_NOT_NULL(msg_key(&rig, p, 0x11000));
 	w = msg_head(&rig, buf, RAIL_MSG_REVOKE, 0, MSG_GOOD);
 	rail_wire_put(&w, 7, 4);
 	rail_wire_put(&w, 1, 2);
 	rail_wire_put(&w, 2, 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
-	CU_ASSERT_EQUAL(p->nrkeys, 2);
+	CU_ASSERT_EQUAL(p->keys.nrkeys, 2);
 	CU_ASSERT_PTR_NULL(msg_key(&rig, p, 0x11000));
-	CU_ASSERT_EQUAL(p->nowed, 1);
+	CU_ASSERT_EQUAL(p->keys.nowed, 1);
 	/* a reply that the revocation has overtaken */
 	msg_send_keys(&rig, 6);
-	CU_ASSERT_EQUAL(p->nrkeys, 2);
+	CU_ASSERT_EQUAL(p->keys.nrkeys, 2);
 	msg_send_keys(&rig, 7);
-	CU_ASSERT_EQUAL(p->nrkeys, 3);
+	CU_ASSERT_EQUAL(p->keys.nrkeys, 3);
 	msg_check_good(&rig);
 	msg_end(&rig);
 }
@@ -898,10 +898,10 @@ static void test_a_key_request_is_answered(void)
 	rail_wire_put(&w, (uintptr_t)mem, 8);
 	rail_wire_put(&w, sizeof(mem), 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
-	CU_ASSERT(p->key_reply.answer_pending);
-	while (p->key_reply.answer_pending && tei_now_ns() < end)
+	CU_ASSERT(p->keys.reply.answer_pending);
+	while (p->keys.reply.answer_pending && tei_now_ns() < end)
 		msg_turn(&rig);
-	CU_ASSERT_FALSE(p->key_reply.answer_pending);
+	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
 	CU_ASSERT_EQUAL_FATAL(mr->nholders, 1);
 	CU_ASSERT_EQUAL(mr->holders[0], MSG_GOOD);
 	msg_end(&rig);
@@ -1050,13 +1050,13 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	rail_wire_put(&w, rail, 2);
 	rail_wire_put(&w, gen, 4);
 	msg_arrive(rig, buf, rail_msg_end(&w));
-	while ((p->fences_pending || rail_reopen_any(rig->lane->rail->dp)) &&
+	while ((p->fence.pending || rail_reopen_any(rig->lane->rail->dp)) &&
 	       tei_now_ns() < end) {
 		msg_turn(rig);
 		rail_fence_run(rig->lane->rail->dp);
 		rail_health_collect(rig->lane->rail);
 	}
-	CU_ASSERT_FALSE(p->fences_pending);
+	CU_ASSERT_FALSE(p->fence.pending);
 }
 
 static void test_a_fence_closes_a_generation_once(void)
@@ -1134,8 +1134,8 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 	__atomic_store_n(&dp->thread.stop, false, __ATOMIC_RELEASE);
 	rail_sched_enter(dp);
 	rail_health_down(p, rail_at(dp, 0), 0, "by test", false);
-	CU_ASSERT_EQUAL(p->route[0], 1);
-	__atomic_store_n(&p->received, 1 << 8, __ATOMIC_RELAXED);
+	CU_ASSERT_EQUAL(p->routes.route[0], 1);
+	__atomic_store_n(&p->life.received, 1 << 8, __ATOMIC_RELAXED);
 	p->alive_ns = tei_now_ns();
 	rail_fence_want(p, 0, 1);
 	rail_sched_leave(dp);

@@ -196,8 +196,8 @@ static void dp_end_tasks(struct tei_rail_dp *dp)
 	rail_done_init(&done);
 	rail_sched_enter(dp);
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
-		tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
-				      live_link)
+		tei_list_foreach_safe (t, tmp, &p->tasks.live,
+				       struct tei_rail_task, live_link)
 			rail_task_drop(t, &err, &done);
 	rail_sched_leave(dp);
 	rail_done_run(dp, &done);

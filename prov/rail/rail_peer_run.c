@@ -30,12 +30,12 @@ static void run_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t r;
 
-	p->awake = false;
-	p->hello_tries = 0;
-	p->hello_next_ns = 0;
-	p->key_want.tries = 0;
-	p->key_want.next_ns = 0;
-	p->revoke_next_ns = 0;
+	p->life.awake = false;
+	p->hello.tries = 0;
+	p->hello.next_ns = 0;
+	p->keys.want.tries = 0;
+	p->keys.want.next_ns = 0;
+	p->keys.revoke_next_ns = 0;
 	for (r = 0; r < p->nremotes; r++) {
 		p->remotes[r].fence.tries = 0;
 		p->remotes[r].fence.next_ns = 0;
@@ -48,7 +48,7 @@ static void run_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 static bool run_deserted(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (p->state != RAIL_PEER_GONE || p->unauthenticated)
+	if (p->state != RAIL_PEER_GONE || p->refusal.unauthenticated)
 		return false;
 	if (rail_peer_over(p) && p->alive_ns <= p->gone_ns)
 		return true;
@@ -63,15 +63,15 @@ static void run_drop_answers(struct tei_rail_peer *p)
 	uint32_t i;
 
 	for (i = 0; i < TEI_RAIL_MAX; i++)
-		p->fence_reply[i].answer_pending = false;
-	p->fences_pending = false;
-	p->key_reply.answer_pending = false;
-	p->reply_hello = false;
+		p->fence.reply[i].answer_pending = false;
+	p->fence.pending = false;
+	p->keys.reply.answer_pending = false;
+	p->hello.reply = false;
 	p->note_in.answer_pending = false;
-	p->pong = false;
-	p->npongs = 0;
-	p->nowed = 0;
-	p->refuse = 0;
+	p->probes.pong = false;
+	p->probes.npongs = 0;
+	p->keys.nowed = 0;
+	p->refusal.incarnation = 0;
 }
 
 /* Handles requests that other threads have left for the progress thread.
@@ -83,13 +83,13 @@ static uint64_t run_requests(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_enter(p->dp);
 	if (run_deserted(p, now))
 		run_drop_answers(p);
-	if (p->awake)
+	if (p->life.awake)
 		run_woken(p);
-	if (p->found_at.len)
+	if (p->addrs.found_at.len)
 		rail_peer_take_hint(p);
-	if (p->conns_short && !rail_conn_table(p))
+	if (p->pairs.conns_short && !rail_conn_table(p))
 		rail_peer_activate(p);
-	short_of = p->conns_short;
+	short_of = p->pairs.conns_short;
 	rail_sched_leave(p->dp);
 	return short_of ? now + RUN_MEMORY_NS : 0;
 }
@@ -117,7 +117,7 @@ uint64_t rail_peer_run(struct tei_rail_peer *p, uint64_t now)
 	next = rail_ctl_sooner(next, rail_ctl_notes(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_reverse(p, now, buf));
 	next = rail_ctl_sooner(next, rail_ctl_served(p, now, buf));
-	if (p->dp->ops->attend && !p->unauthenticated)
+	if (p->dp->ops->attend && !p->refusal.unauthenticated)
 		next = rail_ctl_sooner(next,
 				       p->dp->ops->attend(p->dp->arg, p, now));
 	return rail_ctl_sooner(next, rail_ctl_deadlines(p, now));

@@ -301,7 +301,7 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 		if (tei_list_empty(&p->attn_link)) {
 			/* a resolver to which no user refers need not be
 			 * queried either */
-			if (((!due || p->resolver) &&
+			if (((!due || p->addrs.resolver) &&
 			     rail_peer_maybe_free(p)) ||
 			    !due)
 				continue;
@@ -335,7 +335,7 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	pr->deadline_ns = now;
 	rail_sched_enter(dp);
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
-		if (!tei_list_empty(&p->live))
+		if (!tei_list_empty(&p->tasks.live))
 			rail_peer_attend(p);
 	rail_sched_leave(dp);
 }

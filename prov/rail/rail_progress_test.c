@@ -380,7 +380,7 @@ static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 	uint64_t now = 100 * TEI_NS_PER_SEC, begin = now;
 	uint32_t tries = 0, n;
 
-	peer.again_ns = now;
+	peer.life.again_ns = now;
 	for (n = 0; now < begin + TEI_NS_PER_SEC; n++)
 		now = rail_ctl_sent(&peer, -FI_EAGAIN, now, &tries);
 	CU_ASSERT(n < 50);
@@ -390,7 +390,7 @@ static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 	/* so does an iteration that began before the first try */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin - 1),
 			begin - 1 + TEI_NS_PER_MS);
-	peer.again_ns = 0;
+	peer.life.again_ns = 0;
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, now), now + TEI_NS_PER_MS);
 }
 
@@ -659,7 +659,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.lane_gen = lane->gen;
 	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
-	renew = rig.peer->renew;
+	renew = rig.peer->fence.renew;
 	renew[0].linked = false;
 	renew[0].next_ns = now + 1;
 	renew[1].linked = true;
@@ -719,7 +719,7 @@ static uint64_t *progress_alive(struct tei_rail_peer *peer)
 
 static uint64_t *progress_found(struct tei_rail_peer *peer)
 {
-	return &peer->found_ns;
+	return &peer->addrs.found_ns;
 }
 
 static void test_a_peer_with_a_sign_of_life_gets_a_new_lane_soon(void)
@@ -1104,7 +1104,7 @@ static void test_shm_lane_is_kept_until_a_stopped_peer_polls(void)
 		poll(NULL, 0, 1);
 		tei_mutex_lock(&lane->lock);
 		if (!since)
-			since = peer->conns[0]->since_ns;
+			since = peer->pairs.conns[0]->since_ns;
 		tei_mutex_unlock(&lane->lock);
 	}
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);

@@ -120,7 +120,8 @@ static bool refresh_bindable(const struct fi_info *info)
 	return !absent;
 }
 
-/* --- rails ----------------------------------------------------------------- */
+/* --- rails -----------------------------------------------------------------
+ * */
 
 static bool refresh_in_use(const struct rail *rail, const char *transport)
 {
@@ -235,7 +236,7 @@ static bool refresh_known(struct tei_rail_dp *dp, const struct rail *rail)
 	rail_sched_enter(dp);
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link)
 		known |= p->state != RAIL_PEER_GONE &&
-			 p->notified_rails >> rail->index & 1;
+			 p->hello.notified_rails >> rail->index & 1;
 	rail_sched_leave(dp);
 	return known;
 }

@@ -34,7 +34,7 @@ static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 	int16_t route;
 
 	rail_sched_enter(p->dp);
-	route = p->state == RAIL_PEER_GONE ? -1 : p->route[rail->index];
+	route = p->state == RAIL_PEER_GONE ? -1 : p->routes.route[rail->index];
 	if (route >= 0) {
 		remote = &p->remotes[route];
 		snprintf(out->remote_rail, sizeof(out->remote_rail), "%s",
@@ -164,19 +164,19 @@ void rail_ctl_report(struct tei_rail_peer *p)
 	size_t n;
 
 	rail_sched_enter(p->dp);
-	say = p->routes_changed && p->state == RAIL_PEER_READY;
+	say = p->routes.changed && p->state == RAIL_PEER_READY;
 	if (say)
-		p->routes_changed = false;
+		p->routes.changed = false;
 	rail_sched_leave(p->dp);
 	if (!say)
 		return;
 	n = report_paths(p, NULL, out);
 	report_text(out, n, text);
 	hash = tei_text_hash(text);
-	if (hash == p->said)
+	if (hash == p->routes.logged)
 		return;
-	p->said = hash;
-	if (tei_log_permit(&p->report_limit, &left))
+	p->routes.logged = hash;
+	if (tei_log_permit(&p->routes.report_limit, &left))
 		TEI_INFO("rail", "peer %s: %s", p->name, text);
 }
 
@@ -190,8 +190,8 @@ void tei_rail_peer_get_stats(struct tei_rail_peer *p,
 	rail_sched_enter(p->dp);
 	*out = p->stats;
 	out->alive_ns = p->alive_ns;
-	out->queued = p->queued;
-	out->posted = p->posted;
+	out->queued = p->tasks.queued;
+	out->posted = p->tasks.posted;
 	out->state = p->state == RAIL_PEER_NEW ? TEI_RAIL_PEER_NEW :
 		     p->state == RAIL_PEER_GONE ? TEI_RAIL_PEER_GONE :
 						  TEI_RAIL_PEER_READY;

@@ -720,9 +720,10 @@ struct tei_rail_task {
 		     const struct tei_err *err);
 
 	/* guarded by dp->sched */
-	struct tei_list queue_link;	/* in peer->queue or peer->small
-					 * until completely cut */
-	struct tei_list live_link;	/* in peer->live until it ends */
+	struct tei_list queue_link;	/* in peer->tasks.queue or
+					 * peer->tasks.small until completely
+					 * cut */
+	struct tei_list live_link;	/* in peer->tasks.live until it ends */
 	struct tei_rail_task *merge_next; /* next task of the same slice */
 	struct tei_rail_mr *mr;		/* region that contains
 					 * local, or NULL */

@@ -19,7 +19,7 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		if (p->state == RAIL_PEER_GONE)
 			continue;
 		rail_conn_table(p);
-		p->announce = true;
+		p->hello.announce = true;
 		rail_peer_attend(p);
 		rail_peer_activate(p);
 	}

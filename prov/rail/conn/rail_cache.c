@@ -191,7 +191,7 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 static bool cache_awaits(const struct rail_conn *p, uint64_t now)
 {
 	return p->asked_ns && now < p->asked_ns + CACHE_ANSWER_NS &&
-	       !tei_list_empty(&p->peer->live);
+	       !tei_list_empty(&p->peer->tasks.live);
 }
 
 /*
@@ -385,8 +385,9 @@ static bool cache_off_route(const struct rail *rail,
 {
 	const struct tei_rail_peer *peer = conn->peer;
 
-	return peer->route[rail->index] >= 0 &&
-	       peer->route[rail->index] != conn->remote && !peer->choice &&
+	return peer->routes.route[rail->index] >= 0 &&
+	       peer->routes.route[rail->index] != conn->remote &&
+	       !peer->routes.choice &&
 	       !rail->dp->settings->sched.path_roundrobin;
 }
 

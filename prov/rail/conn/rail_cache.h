@@ -14,7 +14,7 @@
  * if other peers wait for a place, and the peer of a busy connection has not
  * answered requests for a sign of life for a while, the connection is cut and
  * its slices wait for a fence. Slices on the awaiting-fence list
- * (peer->awaiting_fence) need no place.
+ * (peer->tasks.awaiting_fence) need no place.
  *
  * One place is never given to slices, so that FENCE messages and their answers
  * can always be sent. A connection that finds no place for its slices joins a

@@ -490,7 +490,7 @@ static void test_off_route_connection_when_idle_is_evicted(void)
 							"127.0.0.4", &err), 0);
 	cache_round(rig, 1, 1);
 	CU_ASSERT_EQUAL_FATAL(rig->peer[0]->nremotes, 2);
-	r = (uint16_t)rig->peer[0]->route[0];
+	r = (uint16_t)rig->peer[0]->routes.route[0];
 	route = cache_conn(rig, r, &lane);
 	deferred = cache_conn(rig, 1 - r, &lane);
 	CU_ASSERT(cache_send_by(rig, r));

@@ -178,7 +178,7 @@ static bool conn_others_work(const struct tei_rail_peer *peer, uint32_t rail)
 {
 	uint32_t i;
 
-	for (i = 0; i < peer->path_rails; i++)
+	for (i = 0; i < peer->pairs.rails; i++)
 		if (i != rail && rail_health_works(peer, i))
 			return true;
 	return false;
@@ -222,16 +222,16 @@ void rail_conn_reroute(struct tei_rail_peer *peer)
 	int16_t route;
 	uint32_t i;
 
-	for (i = 0; i < peer->path_rails; i++) {
+	for (i = 0; i < peer->pairs.rails; i++) {
 		rail = rail_at(dp, i);
 		route = -1;
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 			route = path_detour(peer, rail,
 					    path_choose(peer, rail, i));
-		if (route == peer->route[i])
+		if (route == peer->routes.route[i])
 			continue;
-		peer->route[i] = route;
-		peer->routes_changed = true;
+		peer->routes.route[i] = route;
+		peer->routes.changed = true;
 		/* connections of the former route may still have places in the
 		 * endpoint caches */
 		__atomic_store_n(&dp->off_route.any, true, __ATOMIC_RELAXED);
@@ -247,7 +247,7 @@ int16_t rail_conn_other(const struct tei_rail_peer *peer,
 
 	for (i = 0; i < n; i++) {
 		r = (uint16_t)((turn + i) % n);
-		if (r == peer->route[rail->index] ||
+		if (r == peer->routes.route[rail->index] ||
 		    !rail_conn_fit(rail, &peer->remotes[r]))
 			continue;
 		if (!rail_health_doubtful(peer, rail, r))
@@ -261,9 +261,9 @@ int16_t rail_conn_other(const struct tei_rail_peer *peer,
 int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 {
 	if (!peer->dp->settings->sched.path_roundrobin ||
-	    peer->route[rail->index] < 0)
-		return peer->route[rail->index];
-	return conn_in_turn(peer, rail, peer->turn++);
+	    peer->routes.route[rail->index] < 0)
+		return peer->routes.route[rail->index];
+	return conn_in_turn(peer, rail, peer->pairs.turn++);
 }
 
 static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
@@ -282,7 +282,7 @@ static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
 /* Makes the thread call rail_conn_table again. */
 static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 {
-	peer->conns_short = true;
+	peer->pairs.conns_short = true;
 	rail_peer_attend(peer);
 	return TEI_ERR_MEMORY;
 }
@@ -291,22 +291,24 @@ int rail_conn_table(struct tei_rail_peer *peer)
 {
 	struct tei_rail_dp *dp = peer->dp;
 	uint32_t nrails = rail_count(dp), L = dp->settings->lanes.per_rail;
-	uint16_t cap = peer->nremotes > peer->remotes_cap ? peer->nremotes :
-							    peer->remotes_cap;
+	uint16_t cap = peer->nremotes > peer->pairs.remotes_cap
+			       ? peer->nremotes
+			       : peer->pairs.remotes_cap;
 	struct rail_conn **tab;
 	uint32_t i, j, r;
 
-	peer->routes_changed = true;
+	peer->routes.changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
-		peer->route[i] = -1;
+		peer->routes.route[i] = -1;
 	/* set all routes before a detour is chosen, because a detour depends on
 	 * the other routes */
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
-			peer->route[i] = path_choose(peer, rail_at(dp, i), i);
+			peer->routes.route[i] =
+				path_choose(peer, rail_at(dp, i), i);
 	rail_conn_reroute(peer);
-	if (nrails <= peer->path_rails && cap == peer->remotes_cap) {
-		peer->conns_short = false;
+	if (nrails <= peer->pairs.rails && cap == peer->pairs.remotes_cap) {
+		peer->pairs.conns_short = false;
 		return 0;
 	}
 	tab = calloc((size_t)nrails * L * cap, sizeof(*tab));
@@ -315,25 +317,29 @@ int rail_conn_table(struct tei_rail_peer *peer)
 	for (i = 0; i < nrails * L; i++)
 		for (j = 0; j < cap; j++) {
 			r = i / L;
-			if (r < peer->path_rails && j < peer->remotes_cap)
+			if (r < peer->pairs.rails &&
+			    j < peer->pairs.remotes_cap)
 				tab[i * cap + j] =
-					peer->conns[i * peer->remotes_cap + j];
+					peer->pairs.conns
+						[i * peer->pairs.remotes_cap +
+						 j];
 			else
 				tab[i * cap + j] = conn_new(peer, (uint16_t)j);
 			if (!tab[i * cap + j])
 				goto err_tab;
 		}
-	free(peer->conns);
-	peer->conns = tab;
-	peer->path_rails = nrails;
-	peer->remotes_cap = cap;
-	peer->conns_short = false;
+	free(peer->pairs.conns);
+	peer->pairs.conns = tab;
+	peer->pairs.rails = nrails;
+	peer->pairs.remotes_cap = cap;
+	peer->pairs.conns_short = false;
 	rail_conn_reroute(peer);
 	return 0;
 err_tab:
 	for (i = 0; i < nrails * L; i++)
 		for (j = 0; j < cap; j++)
-			if (i / L >= peer->path_rails || j >= peer->remotes_cap)
+			if (i / L >= peer->pairs.rails ||
+			    j >= peer->pairs.remotes_cap)
 				free(tab[i * cap + j]);
 	free(tab);
 	return conn_short(peer);
@@ -341,8 +347,8 @@ err_tab:
 
 void rail_conn_free_all(struct tei_rail_peer *peer)
 {
-	uint32_t n = peer->path_rails * peer->dp->settings->lanes.per_rail *
-		     peer->remotes_cap;
+	uint32_t n = peer->pairs.rails * peer->dp->settings->lanes.per_rail *
+		     peer->pairs.remotes_cap;
 	uint32_t i, j;
 	struct rail *rail;
 
@@ -356,13 +362,13 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 				rail->send.bufs[j].conn = NULL;
 	}
 	for (i = 0; i < n; i++) {
-		rail_cache_forget(peer->conns[i]);
-		free(peer->conns[i]);
+		rail_cache_forget(peer->pairs.conns[i]);
+		free(peer->pairs.conns[i]);
 	}
-	free(peer->conns);
-	peer->conns = NULL;
-	peer->path_rails = 0;
-	peer->remotes_cap = 0;
+	free(peer->pairs.conns);
+	peer->pairs.conns = NULL;
+	peer->pairs.rails = 0;
+	peer->pairs.remotes_cap = 0;
 }
 
 struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
@@ -370,12 +376,12 @@ struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 {
 	uint32_t L = peer->dp->settings->lanes.per_rail;
 
-	if (lane->rail->index >= peer->path_rails ||
-	    remote >= peer->remotes_cap)
+	if (lane->rail->index >= peer->pairs.rails ||
+	    remote >= peer->pairs.remotes_cap)
 		return NULL;
-	return peer->conns[(lane->rail->index * L + lane->index) *
-				   peer->remotes_cap +
-			   remote];
+	return peer->pairs.conns[(lane->rail->index * L + lane->index) *
+					 peer->pairs.remotes_cap +
+				 remote];
 }
 
 /*
@@ -605,8 +611,8 @@ static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
 			one = &peer->remotes[r];
 		(*theirs)++;
 	}
-	for (i = 0; one && i < peer->path_rails; i++)
-		*ours += peer->route[i] >= 0 &&
+	for (i = 0; one && i < peer->pairs.rails; i++)
+		*ours += peer->routes.route[i] >= 0 &&
 			 rail_conn_fit(rail_at(peer->dp, i), one) == 2;
 }
 
@@ -614,11 +620,12 @@ void rail_select_table(struct tei_rail_peer *peer)
 {
 	uint32_t i, ours, theirs;
 
-	peer->choice = false;
-	for (i = 0; i < peer->path_rails; i++) {
-		if (peer->route[i] < 0)
+	peer->routes.choice = false;
+	for (i = 0; i < peer->pairs.rails; i++) {
+		if (peer->routes.route[i] < 0)
 			continue;
 		aim_count(peer, rail_at(peer->dp, i), &ours, &theirs);
-		peer->choice |= theirs > 1 && (peer->ranked || theirs > ours);
+		peer->routes.choice |=
+			theirs > 1 && (peer->routes.ranked || theirs > ours);
 	}
 }

@@ -125,7 +125,7 @@ static struct tei_rail_peer *first_peer(struct test_plane *of,
 						who->dp->incarnation, at, 1, NULL,
 						&peer), 0);
 	rail_sched_enter(of->dp);
-	peer->want_hello = true;
+	peer->hello.wanted = true;
 	rail_peer_attend(peer);
 	rail_sched_leave(of->dp);
 	return peer;
@@ -165,8 +165,8 @@ static void test_hello_at_contact_address_returns_rail_table(void)
 	rail_sched_enter(guest.dp);
 	CU_ASSERT_EQUAL(peer->nremotes, 1);
 	CU_ASSERT(rail_addr_same(&peer->remotes[0].addr, &now.addr));
-	CU_ASSERT_EQUAL(peer->nfirsts, 1);
-	CU_ASSERT(rail_addr_same(&peer->firsts[0], &first.addr));
+	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
+	CU_ASSERT(rail_addr_same(&peer->addrs.firsts[0], &first.addr));
 	rail_sched_leave(guest.dp);
 	tei_rail_peer_put(peer);
 	test_plane_close(&guest);
@@ -353,17 +353,17 @@ static void test_contact_addresses_are_tried_in_turn(void)
 	rail_peer_take_firsts(peer, at, 2);
 	for (i = 0; i < 4; i++, now += TEI_NS_PER_SEC) {
 		rail_peer_next_first(peer, now);
-		CU_ASSERT_EQUAL(peer->found_at.len, i % 2 + 1);
+		CU_ASSERT_EQUAL(peer->addrs.found_at.len, i % 2 + 1);
 		rail_peer_next_first(peer, now + TEI_NS_PER_SEC);
-		CU_ASSERT_EQUAL(peer->found_at.len, i % 2 + 1);
-		peer->found_at.len = 0;
+		CU_ASSERT_EQUAL(peer->addrs.found_at.len, i % 2 + 1);
+		peer->addrs.found_at.len = 0;
 		rail_peer_next_first(peer, now + TEI_NS_PER_MS);
-		CU_ASSERT_EQUAL(peer->found_at.len, 0);
+		CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);
 	}
 	/* without contact addresses nothing is tried */
-	peer->nfirsts = 0;
+	peer->addrs.nfirsts = 0;
 	rail_peer_next_first(peer, now);
-	CU_ASSERT_EQUAL(peer->found_at.len, 0);
+	CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);
 	rail_sched_leave(home.dp);
 	tei_rail_peer_put(peer);
 	test_plane_close(&home);
@@ -372,7 +372,7 @@ static void test_contact_addresses_are_tried_in_turn(void)
 static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
 	TEI_REQUIRES(rail_sched_held)
 {
-	p->found_at = *at;
+	p->addrs.found_at = *at;
 	rail_peer_take_hint(p);
 }
 
@@ -393,12 +393,12 @@ static void test_contact_address_of_other_process_is_left_out(void)
 	first_hint(peer, &at[0]);
 	CU_ASSERT(rail_peer_searched(peer));
 	CU_ASSERT(rail_peer_not_there(peer));
-	CU_ASSERT_EQUAL(peer->nfirsts, 1);
+	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
 	CU_ASSERT(!rail_peer_searched(peer));
 	CU_ASSERT(rail_peer_not_there(peer));
-	CU_ASSERT_EQUAL(peer->nfirsts, 1);
-	CU_ASSERT_EQUAL(peer->firsts[0].len, 2);
-	peer->not_there_ns = 1;
+	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
+	CU_ASSERT_EQUAL(peer->addrs.firsts[0].len, 2);
+	peer->addrs.not_there_ns = 1;
 	first_hint(peer, &at[1]);
 	CU_ASSERT(!rail_peer_not_there(peer));
 	rail_sched_leave(guest.dp);

@@ -24,11 +24,13 @@
  * it. */
 static uint32_t key_index(const struct tei_rail_peer *peer, uint64_t addr)
 {
-	uint32_t lo = 0, hi = peer->nrkeys, mid;
+	uint32_t lo = 0, hi = peer->keys.nrkeys, mid;
 
 	while (lo < hi) {
 		mid = (lo + hi) / 2;
-		if (peer->rkeys[mid]->base + (peer->rkeys[mid]->len - 1) < addr)
+		if (peer->keys.rkeys[mid]->base +
+			    (peer->keys.rkeys[mid]->len - 1) <
+		    addr)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -40,9 +42,9 @@ struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 {
 	uint32_t i = key_index(peer, addr);
 
-	if (i >= peer->nrkeys || peer->rkeys[i]->base > addr)
+	if (i >= peer->keys.nrkeys || peer->keys.rkeys[i]->base > addr)
 		return NULL;
-	return peer->rkeys[i];
+	return peer->keys.rkeys[i];
 }
 
 /* Advances *addr and *len to the first byte for which no remote key is known
@@ -87,7 +89,7 @@ bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 {
-	struct rail_key_want *w = &peer->key_want;
+	struct rail_key_want *w = &peer->keys.want;
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
@@ -143,9 +145,9 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
 {
 	uint32_t i;
 
-	for (i = 0; i < peer->ndraining; i++)
-		if (peer->draining[i].id == id)
-			return &peer->draining[i];
+	for (i = 0; i < peer->keys.ndraining; i++)
+		if (peer->keys.draining[i].id == id)
+			return &peer->keys.draining[i];
 	return NULL;
 }
 
@@ -154,16 +156,16 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
  * short. */
 static bool key_reserve(struct tei_rail_peer *peer)
 {
-	uint32_t need = peer->ndraining + peer->nrkeys + 1;
+	uint32_t need = peer->keys.ndraining + peer->keys.nrkeys + 1;
 	struct rail_draining *grown;
 
-	if (need <= peer->draining_cap)
+	if (need <= peer->keys.draining_cap)
 		return true;
-	grown = realloc(peer->draining, 2 * need * sizeof(*grown));
+	grown = realloc(peer->keys.draining, 2 * need * sizeof(*grown));
 	if (!grown)
 		return false;
-	peer->draining = grown;
-	peer->draining_cap = 2 * need;
+	peer->keys.draining = grown;
+	peer->keys.draining_cap = 2 * need;
 	return true;
 }
 
@@ -177,7 +179,7 @@ static void key_drain(struct tei_rail_peer *peer, uint64_t id)
 		d->keys++;
 		return;
 	}
-	d = &peer->draining[peer->ndraining++];
+	d = &peer->keys.draining[peer->keys.ndraining++];
 	d->id = id;
 	d->keys = 1;
 	d->answer = false;
@@ -194,7 +196,7 @@ static void key_drained(struct tei_rail_peer *peer, uint64_t id)
 	if (!d || --d->keys)
 		return;
 	answer = d->answer;
-	*d = peer->draining[--peer->ndraining];
+	*d = peer->keys.draining[--peer->keys.ndraining];
 	if (answer)
 		rail_key_owe(peer, id);
 }
@@ -254,7 +256,7 @@ void rail_key_unmap(struct rail *rail)
 		return;
 	rail_sched_enter(dp);
 	tei_list_foreach (peer, &dp->peers.list, struct tei_rail_peer, link)
-		tei_list_foreach(k, &peer->keys, struct rail_rkey, link)
+		tei_list_foreach (k, &peer->keys.all, struct rail_rkey, link)
 			key_unmap(k, rail);
 	rail_sched_leave(dp);
 }
@@ -280,13 +282,14 @@ void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *k)
 
 static struct rail_rkey **key_bucket(struct tei_rail_peer *peer, uint64_t id)
 {
-	return &peer->key_ids[id % peer->rkeys_cap];
+	return &peer->keys.ids[id % peer->keys.rkeys_cap];
 }
 
 /* Returns a key of the region with that id, or NULL. */
 static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
 {
-	struct rail_rkey *k = peer->rkeys_cap ? *key_bucket(peer, id) : NULL;
+	struct rail_rkey *k =
+		peer->keys.rkeys_cap ? *key_bucket(peer, id) : NULL;
 
 	while (k && k->id != id)
 		k = k->same;
@@ -313,24 +316,24 @@ static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
 /* Makes room for one more key in the table and in the hash table by id. */
 static bool key_grow(struct tei_rail_peer *peer)
 {
-	uint32_t cap = peer->rkeys_cap * 2 + 8, i;
+	uint32_t cap = peer->keys.rkeys_cap * 2 + 8, i;
 	struct rail_rkey **ids, **grown;
 
-	if (peer->nrkeys < peer->rkeys_cap)
+	if (peer->keys.nrkeys < peer->keys.rkeys_cap)
 		return true;
 	ids = calloc(cap, sizeof(*ids));
 	if (!ids)
 		return false;
-	grown = realloc(peer->rkeys, cap * sizeof(*grown));
+	grown = realloc(peer->keys.rkeys, cap * sizeof(*grown));
 	if (!grown) {
 		free(ids);
 		return false;
 	}
-	free(peer->key_ids);
-	peer->key_ids = ids;
-	peer->rkeys = grown;
-	peer->rkeys_cap = cap;
-	for (i = 0; i < peer->nrkeys; i++)
+	free(peer->keys.ids);
+	peer->keys.ids = ids;
+	peer->keys.rkeys = grown;
+	peer->keys.rkeys_cap = cap;
+	for (i = 0; i < peer->keys.nrkeys; i++)
 		key_id_link(peer, grown[i]);
 	return true;
 }
@@ -339,15 +342,15 @@ static bool key_grow(struct tei_rail_peer *peer)
  * freed after the last of these slices. */
 static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 {
-	struct rail_rkey *k = peer->rkeys[i];
+	struct rail_rkey *k = peer->keys.rkeys[i];
 	struct rail_slice *s;
 
 	key_id_unlink(peer, k);
-	memmove(&peer->rkeys[i], &peer->rkeys[i + 1],
-		(peer->nrkeys - i - 1) * sizeof(*peer->rkeys));
-	peer->nrkeys--;
+	memmove(&peer->keys.rkeys[i], &peer->keys.rkeys[i + 1],
+		(peer->keys.nrkeys - i - 1) * sizeof(*peer->keys.rkeys));
+	peer->keys.nrkeys--;
 	k->revoked = true;
-	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link) {
 		if (s->rkey == k) {
 			s->rkey = NULL;
 			k->slices--;
@@ -366,9 +369,9 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 
 	for (;;) {
 		i = key_index(peer, k->base);
-		if (i >= peer->nrkeys)
+		if (i >= peer->keys.nrkeys)
 			break;
-		old = peer->rkeys[i];
+		old = peer->keys.rkeys[i];
 		if (old->base > k->base + (k->len - 1))
 			break;
 		if (old->id == k->id && old->base == k->base &&
@@ -382,19 +385,19 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 		free(k);
 		return false;
 	}
-	memmove(&peer->rkeys[i + 1], &peer->rkeys[i],
-		(peer->nrkeys - i) * sizeof(*peer->rkeys));
-	peer->rkeys[i] = k;
-	peer->nrkeys++;
+	memmove(&peer->keys.rkeys[i + 1], &peer->keys.rkeys[i],
+		(peer->keys.nrkeys - i) * sizeof(*peer->keys.rkeys));
+	peer->keys.rkeys[i] = k;
+	peer->keys.nrkeys++;
 	key_id_link(peer, k);
-	tei_list_add_tail(&peer->keys, &k->link);
+	tei_list_add_tail(&peer->keys.all, &k->link);
 	return true;
 }
 
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 {
-	key_push(&peer->answer_pending, &peer->nowed, &peer->answer_pending_cap,
-		 id);
+	key_push(&peer->keys.answer_pending, &peer->keys.nowed,
+		 &peer->keys.answer_pending_cap, id);
 	rail_peer_attend(peer);
 }
 
@@ -415,8 +418,8 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 
 void rail_key_drop_all(struct tei_rail_peer *peer)
 {
-	while (peer->nrkeys)
-		key_withdraw(peer, peer->nrkeys - 1);
+	while (peer->keys.nrkeys)
+		key_withdraw(peer, peer->keys.nrkeys - 1);
 }
 
 void rail_key_free_all(struct tei_rail_peer *peer)
@@ -424,11 +427,12 @@ void rail_key_free_all(struct tei_rail_peer *peer)
 	struct rail_rkey *k, *tmp;
 
 	/* the rails are closed, so no raw key is mapped any longer */
-	tei_list_foreach_safe(k, tmp, &peer->keys, struct rail_rkey, link) {
+	tei_list_foreach_safe (k, tmp, &peer->keys.all, struct rail_rkey,
+			       link) {
 		free(k->raw);
 		free(k);
 	}
-	peer->nrkeys = 0;
+	peer->keys.nrkeys = 0;
 }
 
 /* --- target side --------------------------------------------------------- */
@@ -454,9 +458,10 @@ void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 {
-	if (!key_push(&peer->revokes, &peer->nrevokes, &peer->revokes_cap, id))
+	if (!key_push(&peer->keys.revokes, &peer->keys.nrevokes,
+		      &peer->keys.revokes_cap, id))
 		return TEI_ERR_MEMORY;
-	peer->revoke_next_ns = 0;
+	peer->keys.revoke_next_ns = 0;
 	rail_peer_attend(peer);
 	return 0;
 }
@@ -477,7 +482,7 @@ void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
 {
 	struct tei_rail_mr *mr;
 
-	if (!key_pull(peer->revokes, &peer->nrevokes, id))
+	if (!key_pull(peer->keys.revokes, &peer->keys.nrevokes, id))
 		return;
 	mr = key_revoking(peer->dp, id);
 	if (mr && mr->holders_left && !--mr->holders_left)

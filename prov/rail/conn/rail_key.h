@@ -25,9 +25,9 @@ struct rail_raw {
 /* A remote key: the keys of a peer's region, or of a part of a region, for each
  * of the peer's rails. Guarded by dp->sched. */
 struct rail_rkey {
-	struct tei_list link;		/* in peer->keys */
+	struct tei_list link;		/* in peer->keys.all */
 	struct rail_rkey *same;		/* next in the bucket
-					 * of peer->key_ids */
+					 * of peer->keys.ids */
 	struct rail_raw *raw;
 	uint32_t nraw;
 	uint64_t base, len, id;
@@ -35,8 +35,8 @@ struct rail_rkey {
 					 * key */
 	bool read_only;			/* the region must not be written */
 	bool revoked;			/* the peer has revoked the key, so it
-					 * is not in peer->rkeys; freed when
-					 * slices is 0 */
+					 * is not in peer->keys.rkeys; freed
+					 * when slices is 0 */
 	uint16_t nparts;
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* index of the rail at the peer */

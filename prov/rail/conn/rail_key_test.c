@@ -74,7 +74,7 @@ static void test_an_address_finds_its_region(void)
 	key_add(&rig, 0x5000, 0x1000, 3);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x2000, 0x1, 2);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, 3);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 3);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0xfff), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1fff), 1);
@@ -97,11 +97,11 @@ static void test_many_regions_stay_sorted(void)
 		at = test_random(&state) % 1000;
 		key_add(&rig, 0x10000 + at * 0x100, 0x100, at + 1);
 	}
-	for (i = 1; i < rig.peer->nrkeys; i++)
-		CU_ASSERT(rig.peer->rkeys[i - 1]->base <
-			  rig.peer->rkeys[i]->base);
-	for (i = 0; i < rig.peer->nrkeys; i++) {
-		at = rig.peer->rkeys[i]->base;
+	for (i = 1; i < rig.peer->keys.nrkeys; i++)
+		CU_ASSERT(rig.peer->keys.rkeys[i - 1]->base <
+			  rig.peer->keys.rkeys[i]->base);
+	for (i = 0; i < rig.peer->keys.nrkeys; i++) {
+		at = rig.peer->keys.rkeys[i]->base;
 		CU_ASSERT_EQUAL(key_id_at(&rig, at + 0xff),
 				(at - 0x10000) / 0x100 + 1);
 	}
@@ -156,7 +156,7 @@ static void test_a_known_region_is_kept(void)
 	key_begin(&rig);
 	first = key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x1000, 0x1000, 1);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 1);
 	CU_ASSERT_PTR_EQUAL(rail_key_find(rig.peer, 0x1000), first);
 	key_end(&rig);
 }
@@ -171,13 +171,13 @@ static void test_a_newer_region_replaces_those_it_overlaps(void)
 	key_add(&rig, 0x3000, 0x1000, 3);
 	key_add(&rig, 0x4000, 0x1000, 4);
 	key_add(&rig, 0x1fff, 0x1002, 5);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, 2);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 2);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1fff), 5);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x3000), 5);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x3001), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x4000), 4);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	key_end(&rig);
 }
 
@@ -195,7 +195,7 @@ static void test_a_replaced_region_lives_until_its_slices_are_back(void)
 	rail_key_slice_done(rig.peer, old);
 	CU_ASSERT_EQUAL(old->slices, 1);
 	rail_key_slice_done(rig.peer, old);	/* frees it */
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	key_end(&rig);
 }
 
@@ -209,9 +209,9 @@ static void test_revoking_an_idle_region_is_answered_at_once(void)
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x2000), 2);
-	CU_ASSERT_EQUAL_FATAL(rig.peer->nowed, 1);
-	CU_ASSERT_EQUAL(rig.peer->answer_pending[0], 1);
-	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
+	CU_ASSERT_EQUAL_FATAL(rig.peer->keys.nowed, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.answer_pending[0], 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.ndraining, 0);
 	key_end(&rig);
 }
 
@@ -222,7 +222,7 @@ static void test_revoking_an_unknown_region_is_answered_once(void)
 	key_begin(&rig);
 	rail_key_revoked(rig.peer, 9);
 	rail_key_revoked(rig.peer, 9);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 1);
 	key_end(&rig);
 }
 
@@ -236,18 +236,18 @@ static void test_revoking_a_region_in_use_is_answered_after_its_last_slice(void)
 	k->slices = 2;
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	/* the target repeats REVOKE from time to time */
 	rail_key_revoked(rig.peer, 1);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	rail_key_slice_done(rig.peer, k);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	rail_key_revoked(rig.peer, 1);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	rail_key_slice_done(rig.peer, k);
-	CU_ASSERT_EQUAL_FATAL(rig.peer->nowed, 1);
-	CU_ASSERT_EQUAL(rig.peer->answer_pending[0], 1);
-	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
+	CU_ASSERT_EQUAL_FATAL(rig.peer->keys.nowed, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.answer_pending[0], 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.ndraining, 0);
 	key_end(&rig);
 }
 
@@ -263,10 +263,10 @@ static void test_slices_in_the_retry_list_release_a_revoked_region(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	s->rkey = k;
 	k->slices = 1;
-	tei_list_add_tail(&rig.peer->retry, &s->link);
+	tei_list_add_tail(&rig.peer->tasks.retry, &s->link);
 	rail_key_revoked(rig.peer, 1);
 	CU_ASSERT_PTR_NULL(s->rkey);
-	CU_ASSERT_EQUAL(rig.peer->nowed, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 1);
 	tei_list_del(&s->link);
 	rail_slice_put(rig.plane.dp, s);
 	key_end(&rig);
@@ -284,9 +284,9 @@ static void test_dropped_regions_in_use_are_answered_after_their_slices(void)
 	/* as happens when the peer gets another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
-	out_of_order = rig.peer->nowed;
+	out_of_order = rig.peer->keys.nowed;
 	rail_key_slice_done(rig.peer, k);
-	late = rig.peer->nowed;
+	late = rig.peer->keys.nowed;
 	key_end(&rig);
 	CU_ASSERT_EQUAL(out_of_order, 0);
 	CU_ASSERT_EQUAL(late, 1);
@@ -304,9 +304,9 @@ static void test_a_region_added_again_is_answered_after_its_old_slices(void)
 	rail_key_drop_all(rig.peer);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	rail_key_revoked(rig.peer, 1);
-	out_of_order = rig.peer->nowed;
+	out_of_order = rig.peer->keys.nowed;
 	rail_key_slice_done(rig.peer, k);
-	late = rig.peer->nowed;
+	late = rig.peer->keys.nowed;
 	key_end(&rig);
 	CU_ASSERT_EQUAL(out_of_order, 0);
 	CU_ASSERT_EQUAL(late, 1);
@@ -330,14 +330,14 @@ static void test_withdrawing_keys_in_use_takes_no_memory(void)
 					 * added */
 			rail_key_drop_all(rig.peer);
 	}
-	room = rig.peer->draining;
-	CU_ASSERT(rig.peer->draining_cap >= 100);
+	room = rig.peer->keys.draining;
+	CU_ASSERT(rig.peer->keys.draining_cap >= 100);
 	rail_key_drop_all(rig.peer);
-	CU_ASSERT_PTR_EQUAL(rig.peer->draining, room);
-	CU_ASSERT_EQUAL(rig.peer->ndraining, 100);
+	CU_ASSERT_PTR_EQUAL(rig.peer->keys.draining, room);
+	CU_ASSERT_EQUAL(rig.peer->keys.ndraining, 100);
 	for (i = 0; i < 100; i++)
 		rail_key_slice_done(rig.peer, k[i]);
-	CU_ASSERT_EQUAL(rig.peer->ndraining, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.ndraining, 0);
 	key_end(&rig);
 }
 
@@ -371,13 +371,13 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 	tei_list_add_tail(&rig.plane.dp->memory.revoking, &mr->revoking);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
 	CU_ASSERT_EQUAL(rail_key_revoke(rig.peer, mr->id), 0);
-	CU_ASSERT_EQUAL(rig.peer->nrevokes, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 1);
 	/* the reply for another region does not count */
 	rail_key_drained(rig.peer, mr->id + 1);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 0);
-	CU_ASSERT_EQUAL(rig.peer->nrevokes, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 0);
 	/* nor does a repetition of the same reply */
 	mr->holders_left = 1;
 	rail_key_drained(rig.peer, mr->id);
@@ -412,10 +412,10 @@ test_a_holder_that_did_not_answer_is_asked_after_unregistration(void)
 	rail_sched_leave(rig.plane.dp);
 	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.plane.dp, mem, 0, NULL), 0);
 	rail_sched_enter(rig.plane.dp);
-	CU_ASSERT_EQUAL_FATAL(rig.peer->nrevokes, 1);
-	CU_ASSERT_EQUAL(rig.peer->revokes[0], id);
+	CU_ASSERT_EQUAL_FATAL(rig.peer->keys.nrevokes, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.revokes[0], id);
 	rail_key_drained(rig.peer, id);
-	CU_ASSERT_EQUAL(rig.peer->nrevokes, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 0);
 	key_end(&rig);
 }
 
@@ -425,7 +425,7 @@ static void test_requesting_the_same_key_again_changes_nothing(void)
 	struct key_rig rig;
 
 	key_begin(&rig);
-	w = &rig.peer->key_want;
+	w = &rig.peer->keys.want;
 	rail_key_want(rig.peer, 0x1000, 8);
 	CU_ASSERT(w->active);
 	w->tries = 3;

@@ -32,7 +32,7 @@
 void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,
 		   int prov, const char *text)
 {
-	struct rail_loss *l = &p->loss;
+	struct rail_loss *l = &p->log.loss;
 	uint64_t due;
 
 	if (p->state == RAIL_PEER_GONE ||
@@ -51,7 +51,7 @@ void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,
 
 bool rail_loss_noted(const struct tei_rail_peer *p, const struct rail *rail)
 {
-	return p->loss.due_ns && p->loss.rails >> rail->index & 1;
+	return p->log.loss.due_ns && p->log.loss.rails >> rail->index & 1;
 }
 
 /* Lists the names of the rails whose bits are set. */
@@ -76,9 +76,9 @@ static void loss_log(struct tei_rail_peer *p, const struct rail_loss *l)
 	if (l->text[0])
 		snprintf(prov, sizeof(prov), " (provider: %d, %s)", l->prov,
 			 l->text);
-	tei_log_repeated(&p->err_repeat, TEI_LOG_WARN, "rail",
-			 "peer %s: no connection over %s: %s%s", p->name,
-			 names, fi_strerror(l->err), prov);
+	tei_log_repeated(&p->log.err_repeat, TEI_LOG_WARN, "rail",
+			 "peer %s: no connection over %s: %s%s", p->name, names,
+			 fi_strerror(l->err), prov);
 }
 
 uint64_t rail_ctl_loss(struct tei_rail_peer *p, uint64_t now)
@@ -87,13 +87,13 @@ uint64_t rail_ctl_loss(struct tei_rail_peer *p, uint64_t now)
 	bool known, due;
 
 	rail_sched_enter(p->dp);
-	l = p->loss;
+	l = p->log.loss;
 	known = rail_presumed(p) || p->gone == RAIL_GONE_LEFT;
 	due = l.due_ns && (now >= l.due_ns || p->state == RAIL_PEER_GONE);
 	if (due) {
-		p->loss.rails = 0;
-		p->loss.due_ns = 0;
-		p->loss.next_ns = now + LOSS_AGAIN_NS;
+		p->log.loss.rails = 0;
+		p->log.loss.due_ns = 0;
+		p->log.loss.next_ns = now + LOSS_AGAIN_NS;
 	}
 	rail_sched_leave(p->dp);
 	if (!due)

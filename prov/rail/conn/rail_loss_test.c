@@ -50,7 +50,7 @@ static void test_losses_at_one_time_are_logged_together(void)
 	int i;
 
 	test_pair_open(&pair);
-	loss = &pair.peer->loss;
+	loss = &pair.peer->log.loss;
 	CU_ASSERT_EQUAL(rail_ctl_loss(pair.peer, tei_now_ns()), 0);
 	for (i = 0; i < 100; i++)
 		loss_add(&pair, i ? FI_ENOTCONN : FI_ECONNRESET);
@@ -72,7 +72,8 @@ static void test_losses_at_one_time_are_logged_together(void)
 /* Logs the losses that have been added so far. */
 static void loss_due(struct test_pair *pair)
 {
-	CU_ASSERT_EQUAL(rail_ctl_loss(pair->peer, pair->peer->loss.due_ns), 0);
+	CU_ASSERT_EQUAL(rail_ctl_loss(pair->peer, pair->peer->log.loss.due_ns),
+			0);
 }
 
 static void test_line_names_the_lost_rail_and_the_cause(void)
@@ -92,7 +93,7 @@ static void test_line_names_the_lost_rail_and_the_cause(void)
 	/* the line that says that the peer has probably ended is enough */
 	loss_add(&pair, FI_ENOTCONN);
 	rail_sched_enter(pair.from.dp);
-	pair.peer->presumed_ns = pair.peer->alive_ns + TEI_NS_PER_SEC;
+	pair.peer->life.presumed_ns = pair.peer->alive_ns + TEI_NS_PER_SEC;
 	rail_sched_leave(pair.from.dp);
 	loss_due(&pair);
 	CU_ASSERT_EQUAL(lines.n, 1);

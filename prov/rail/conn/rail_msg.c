@@ -217,7 +217,7 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 	/* the buffer is counted on the connection to the route's remote rail */
 	rail_sched_enter(peer->dp);
-	remote = peer->route[lane->rail->index];
+	remote = peer->routes.route[lane->rail->index];
 	if (forth && remote >= 0)
 		conn = rail_conn_get(peer, forth, (uint16_t)remote);
 	if (conn)
@@ -237,9 +237,9 @@ enum rail_msg_link rail_msg_link(struct tei_rail_peer *peer, struct rail *rail,
 	struct rail_conn *conn = NULL;
 
 	rail_sched_enter(peer->dp);
-	if (lane && peer->route[rail->index] >= 0)
+	if (lane && peer->routes.route[rail->index] >= 0)
 		conn = rail_conn_get(peer, lane,
-				     (uint16_t)peer->route[rail->index]);
+				     (uint16_t)peer->routes.route[rail->index]);
 	if (conn && conn->msgs)
 		link = RAIL_MSG_LINKING;
 	rail_sched_leave(peer->dp);

@@ -235,7 +235,7 @@ static void test_tasks_wait_for_a_lost_rail(void)
 	CU_ASSERT_EQUAL(reopen_send(&pair), -FI_EAGAIN);
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
-	pair.peer->rehello = true;
+	pair.peer->hello.again = true;
 	rail_peer_run(pair.peer, tei_now_ns());
 	CU_ASSERT_EQUAL(test_ends(&t), 0);
 	pair.rail->open = false;

@@ -83,12 +83,12 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	closing_hold(lane);
 	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
 	/* a rail table without the lane would say that the rail is closed */
-	pair.peer->warm_wanted = true;
-	pair.peer->warm_left = 1;
+	pair.peer->hello.warm_wanted = true;
+	pair.peer->hello.warm_left = 1;
 	CU_ASSERT_EQUAL(rail_ctl_warm(pair.peer, now, buf),
 			now + RAIL_CTL_RETRY_NS);
-	CU_ASSERT_EQUAL(pair.peer->warm_left, 1);
-	pair.peer->warm_wanted = false;
+	CU_ASSERT_EQUAL(pair.peer->hello.warm_left, 1);
+	pair.peer->hello.warm_wanted = false;
 	/* the thread continues, and the fence is not answered too early */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);

@@ -68,7 +68,7 @@ void rail_peer_remember_failure(struct tei_rail_peer *peer,
 				const struct rail *rail, int err, int prov,
 				const char *text)
 {
-	struct rail_failure *b = &peer->last_failure;
+	struct rail_failure *b = &peer->tasks.last_failure;
 
 	b->rail = rail;
 	b->ns = tei_now_ns();
@@ -80,7 +80,7 @@ void rail_peer_remember_failure(struct tei_rail_peer *peer,
 void rail_peer_last_failure(const struct tei_rail_peer *peer,
 			    struct tei_err *err)
 {
-	const struct rail_failure *b = &peer->last_failure;
+	const struct rail_failure *b = &peer->tasks.last_failure;
 
 	err->prov_errno = b->prov ? b->prov : b->err;
 	snprintf(err->rail, sizeof(err->rail), "%s", b->rail->name);

@@ -21,7 +21,7 @@ const char *rail_prov_text(int err, int *prov, const char *text);
  * 0. */
 const char *rail_failure_hint(int fi_err);
 
-/* Stores the provider's error of a failed slice in peer->last_failure. */
+/* Stores the provider's error of a failed slice in peer->tasks.last_failure. */
 void rail_peer_remember_failure(struct tei_rail_peer *peer,
 				const struct rail *rail, int err, int prov,
 				const char *text) TEI_REQUIRES(rail_sched_held);

@@ -572,8 +572,9 @@ static void lane_conn_is(const struct rail_lane *lane, struct rail_conn *conn,
 	    conn->lane_gen != lane->gen)
 		return;
 	if (connected && !conn->connected) {
-		__atomic_store_n(&conn->peer->renew[lane->rail->index].linked,
-				 true, __ATOMIC_RELAXED);
+		__atomic_store_n(
+			&conn->peer->fence.renew[lane->rail->index].linked,
+			true, __ATOMIC_RELAXED);
 		__atomic_store_n(&conn->failed_attempts, 0, __ATOMIC_RELAXED);
 	}
 	conn->connected = connected;
@@ -715,8 +716,8 @@ static void lane_log_error(struct rail_lane *lane,
 	if (*text)
 		snprintf(prov, sizeof(prov), " (provider: %d, %s)",
 			 e->prov_errno, text);
-	tei_log_repeated(peer ? &peer->err_repeat : &rail->errors.repeat, level,
-			 "rail", "%s (%s): %s%s%s: %s%s", rail->name,
+	tei_log_repeated(peer ? &peer->log.err_repeat : &rail->errors.repeat,
+			 level, "rail", "%s (%s): %s%s%s: %s%s", rail->name,
 			 rail->nic.provider, what, peer ? " " : "",
 			 peer ? peer->name : "", fi_strerror(e->err), prov);
 }

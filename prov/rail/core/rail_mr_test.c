@@ -310,11 +310,11 @@ static void test_keys_that_need_several_replies_are_fetched(void)
 	CU_ASSERT_EQUAL(rig.to_shim.live, MR_LEN / 4096);
 	mr_check(&rig);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, MR_LEN / 4096);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, MR_LEN / 4096);
 	rail_sched_leave(rig.from.dp);
 	mr_dereg_both(&rig);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 0);
 	rail_sched_leave(rig.from.dp);
 	mr_end(&rig);
 }

@@ -51,8 +51,9 @@ struct rail_op {
 /*
  * One posted operation: a part of a task, or several adjacent small tasks. The
  * memory belongs to dp->tasks.slices (free list). A slice in use is owned by
- * exactly one of: lane->posted (lane lock), peer->retry, peer->awaiting_fence
- * (sched lock), the stack of a thread that is posting.
+ * exactly one of: lane->posted (lane lock), peer->tasks.retry,
+ * peer->tasks.awaiting_fence (sched lock), the stack of a thread that is
+ * posting.
  */
 struct rail_slice {
 	struct rail_op op;

@@ -10,9 +10,9 @@
 
 bool rail_peer_busy(const struct tei_rail_peer *p)
 {
-	return !tei_list_empty(&p->live) ||
-	       !tei_list_empty(&p->awaiting_fence) ||
-	       !tei_list_empty(&p->retry) || p->posted;
+	return !tei_list_empty(&p->tasks.live) ||
+	       !tei_list_empty(&p->tasks.awaiting_fence) ||
+	       !tei_list_empty(&p->tasks.retry) || p->tasks.posted;
 }
 
 bool rail_peer_unused(const struct tei_rail_peer *p)
@@ -37,7 +37,7 @@ uint16_t rail_peer_remotes(const struct tei_rail_peer *p)
 
 bool rail_presumed(const struct tei_rail_peer *p)
 {
-	return p->presumed_ns > p->alive_ns;
+	return p->life.presumed_ns > p->alive_ns;
 }
 
 void rail_peer_attend(struct tei_rail_peer *p)
@@ -51,8 +51,9 @@ void rail_peer_attend(struct tei_rail_peer *p)
 
 bool rail_slice_none(const struct tei_rail_peer *peer)
 {
-	return tei_list_empty(&peer->queue) && tei_list_empty(&peer->small) &&
-	       tei_list_empty(&peer->retry);
+	return tei_list_empty(&peer->tasks.queue) &&
+	       tei_list_empty(&peer->tasks.small) &&
+	       tei_list_empty(&peer->tasks.retry);
 }
 
 void rail_peer_activate(struct tei_rail_peer *peer)
@@ -60,7 +61,7 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 	if (rail_slice_none(peer))
 		return;
 	if (peer->state != RAIL_PEER_READY) {
-		peer->want_hello = true;
+		peer->hello.wanted = true;
 		rail_peer_attend(peer);
 		return;
 	}

@@ -203,7 +203,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 		TEI_INFO("rail", "%s to %s at %s: down: %s", rail->name,
 			 peer->remotes[remote].name, peer->name, why);
 	else
-		tei_log_repeated(&peer->err_repeat, TEI_LOG_WARN, "rail",
+		tei_log_repeated(&peer->log.err_repeat, TEI_LOG_WARN, "rail",
 				 "%s to %s at %s: down: %s", rail->name,
 				 peer->remotes[remote].name, peer->name, why);
 	rail_conn_reroute(peer);
@@ -358,7 +358,7 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 
 	if (f->stage != RAIL_FAULT_ASKED || f->alive_ns ||
 	    f->peer->alive_ns > f->since_ns ||
-	    (!f->asked && f->peer->life_tries < HEALTH_ASKS) ||
+	    (!f->asked && f->peer->probes.life_tries < HEALTH_ASKS) ||
 	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
 		return false;
 	conn = rail_conn_get(f->peer, f->lane, f->remote);

@@ -625,7 +625,7 @@ static struct rail_conn *health_freeze(struct test_pair *pair,
 	f = tei_list_first(&pair->peer->faults, struct rail_fault, peer_link);
 	f->since_ns -= age;
 	pair->peer->alive_ns = f->since_ns - 1;
-	pair->peer->life_tries = 2;
+	pair->peer->probes.life_tries = 2;
 	*since = f->since_ns;
 	rail_sched_leave(pair->from.dp);
 	return conn;

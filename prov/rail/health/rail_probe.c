@@ -304,9 +304,9 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 	if (w->bad)
 		return;
 	/* a probe of the contact lane says nothing about the rx lane */
-	if (seq && !lane->first && p->npongs < RAIL_PONGS)
-		p->pongs[p->npongs++] = seq;
-	p->pong |= !seq;
+	if (seq && !lane->first && p->probes.npongs < RAIL_PONGS)
+		p->probes.pongs[p->probes.npongs++] = seq;
+	p->probes.pong |= !seq;
 	/* the peer's probe has arrived, so our own probes of this pair may
 	 * arrive too */
 	if (seq)
@@ -360,11 +360,11 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	uint32_t i, n;
 
 	rail_sched_enter(p->dp);
-	pong = p->pong;
-	n = p->npongs;
-	memcpy(seqs, p->pongs, sizeof(seqs));
-	p->pong = false;
-	p->npongs = 0;
+	pong = p->probes.pong;
+	n = p->probes.npongs;
+	memcpy(seqs, p->probes.pongs, sizeof(seqs));
+	p->probes.pong = false;
+	p->probes.npongs = 0;
 	rail_sched_leave(p->dp);
 	if (pong)
 		again = pong_send(p, 0, buf) == -FI_EAGAIN;
@@ -374,7 +374,7 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (!again)
 		return 0;
 	rail_sched_enter(p->dp);
-	p->pong = true;
+	p->probes.pong = true;
 	rail_sched_leave(p->dp);
 	return rail_ctl_again(p, now);
 }

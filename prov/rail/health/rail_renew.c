@@ -255,8 +255,9 @@ static bool renew_serves(struct rail_lane *lane,
 static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 			     uint64_t now) TEI_REQUIRES(rail_sched_held)
 {
-	uint64_t seen = peer->alive_ns > peer->found_ns ? peer->alive_ns
-							: peer->found_ns;
+	uint64_t seen = peer->alive_ns > peer->addrs.found_ns
+				? peer->alive_ns
+				: peer->addrs.found_ns;
 
 	return seen > since && now < seen + RENEW_LIVES_NS;
 }
@@ -276,7 +277,7 @@ static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (!hopeless && renew_peer_lives(peer, since, now))
 		space = RENEW_LIVES_SPACE_NS;
 	/* an unused, silent peer does not justify a new lane */
-	worth = (!peer->probing || peer->refs) &&
+	worth = (!peer->life.probing || peer->refs) &&
 		(now > lane->rail->link.stuck_ns + space ||
 		 !renew_serves(lane, peer, now));
 	rail_sched_leave(peer->dp);
@@ -343,7 +344,7 @@ static bool renew_waits_for_poll(const struct rail *rail)
 void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 struct rail_conn *conn, uint64_t now)
 {
-	struct rail_renew *renew = &peer->renew[lane->rail->index];
+	struct rail_renew *renew = &peer->fence.renew[lane->rail->index];
 	uint64_t patience = renew_patience(lane->rail);
 	uint64_t since;
 
@@ -439,7 +440,7 @@ static void renew_silent_lane(struct tei_rail_peer *peer, struct rail *rail,
 	int16_t remote;
 
 	rail_sched_enter(peer->dp);
-	remote = peer->route[rail->index];
+	remote = peer->routes.route[rail->index];
 	if (lane && remote >= 0)
 		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
@@ -461,9 +462,9 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	uint64_t from;
 	uint32_t i, j;
 
-	if (now < peer->silent_next_ns || now < dp->health.silent_next_ns)
+	if (now < peer->fence.silent_next_ns || now < dp->health.silent_next_ns)
 		return;
-	peer->silent_next_ns = now + RENEW_SILENT_LOOK_NS;
+	peer->fence.silent_next_ns = now + RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)

@@ -21,8 +21,9 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define SEND_RECEIVED_NS	TEI_NS_PER_SEC	/* time for which peer->received
-						 * is used to choose a route */
+#define SEND_RECEIVED_NS                                              \
+	TEI_NS_PER_SEC		/* time for which peer->life.received \
+				 * is used to choose a route */
 #define SEND_LOST_TRIES	4	/* the last of this many tries uses other rail
 				 * pairs */
 
@@ -32,7 +33,7 @@ static void send_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 {
 	rail_sched_enter(peer->dp);
-	if (remote == peer->route[rail->index])
+	if (remote == peer->routes.route[rail->index])
 		rail_health_refused(peer, rail, remote, err);
 	rail_sched_leave(peer->dp);
 }
@@ -57,7 +58,7 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 			       : -FI_EAGAIN;
 	rail_sched_enter(peer->dp);
 	if (remote < 0)
-		remote = peer->route[rail->index];
+		remote = peer->routes.route[rail->index];
 	if (remote >= 0)
 		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
@@ -90,13 +91,13 @@ int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 
 	ret = rail_msg_try_on(peer, rail, index, msg, len, &lane, &conn);
 	if (!ret)
-		peer->again_ns = 0;
-	else if (ret == -FI_EAGAIN && !peer->again_ns)
-		peer->again_ns = now;
+		peer->life.again_ns = 0;
+	else if (ret == -FI_EAGAIN && !peer->life.again_ns)
+		peer->life.again_ns = now;
 	if (ret == -FI_EAGAIN && lane) {
 		/* connecting needs progress on the lane */
 		rail_lane_run(lane);
-		if (!peer->unauthenticated)
+		if (!peer->refusal.unauthenticated)
 			rail_renew_if_stuck(peer, lane, conn, now);
 	}
 	return ret;
@@ -112,7 +113,7 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	if (!__atomic_load_n(&peer->dp->health.nfaults, __ATOMIC_RELAXED))
 		return true;
 	rail_sched_enter(peer->dp);
-	remote = peer->route[rail->index];
+	remote = peer->routes.route[rail->index];
 	works = remote >= 0 &&
 		!rail_health_doubtful(peer, rail, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
@@ -153,7 +154,7 @@ static bool send_route_fails(struct tei_rail_peer *peer, const struct rail *rail
 
 	lane = rail_msg_lane(rail_at(peer->dp, rail->index), 0);
 	rail_sched_enter(peer->dp);
-	remote = peer->route[rail->index];
+	remote = peer->routes.route[rail->index];
 	fails = remote >= 0 &&
 		rail_health_doubtful(peer, rail, (uint16_t)remote);
 	if (remote >= 0 && lane)
@@ -180,7 +181,7 @@ static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 
 	if (rail_peer_remotes(peer) < 2)
 		return -FI_EHOSTUNREACH;
-	turn = peer->msg_turn++;
+	turn = peer->life.msg_turn++;
 	for (i = 0; i < n; i++) {
 		rail = rail_at(peer->dp, (turn + i) % n);
 		if (__atomic_load_n(&rail->link.down, __ATOMIC_RELAXED) ||
@@ -198,7 +199,7 @@ static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 		if (ret != -FI_EAGAIN || !lane)
 			continue;
 		rail_lane_run(lane);
-		if (all && !peer->unauthenticated)
+		if (all && !peer->refusal.unauthenticated)
 			rail_renew_if_stuck(peer, lane, conn, tei_now_ns());
 	}
 	return -FI_EHOSTUNREACH;
@@ -217,7 +218,7 @@ static bool send_fits(struct tei_rail_peer *peer)
 		fits |= peer->remotes[i].away ||
 			(peer->remotes[i].hint && peer->remotes[i].addr.len);
 	for (i = 0; i < rail_count(peer->dp); i++)
-		fits |= peer->route[i] >= 0 &&
+		fits |= peer->routes.route[i] >= 0 &&
 			__atomic_load_n(&rail_at(peer->dp, i)->open,
 					__ATOMIC_ACQUIRE);
 	rail_sched_leave(peer->dp);
@@ -246,7 +247,7 @@ static int send_to_received(struct tei_rail_peer *peer, const void *msg,
 	rail = rail_at(peer->dp, (uint32_t)received & 0xff);
 	rail_sched_enter(peer->dp);
 	elsewhere = remote < peer->nremotes &&
-		    remote != peer->route[rail->index] &&
+		    remote != peer->routes.route[rail->index] &&
 		    !rail_health_doubtful(peer, rail, (uint16_t)remote) &&
 		    tei_now_ns() < peer->alive_ns + SEND_RECEIVED_NS;
 	rail_sched_leave(peer->dp);
@@ -278,7 +279,8 @@ static bool send_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {
-	int32_t received = __atomic_load_n(&peer->received, __ATOMIC_RELAXED);
+	int32_t received =
+		__atomic_load_n(&peer->life.received, __ATOMIC_RELAXED);
 	uint32_t first =
 		attempt + (received > 0 ? (uint32_t)received & 0xff : 0);
 	int ret;

@@ -13,8 +13,8 @@ struct rail_conn;
 struct rail_lane;
 struct tei_rail_peer;
 
-/* In peer->received, the index of the remote rail plus 1 is shifted by this
- * number of bits; the index of the local rail is below it. */
+/* In peer->life.received, the index of the remote rail plus 1 is shifted by
+ * this number of bits; the index of the local rail is below it. */
 #define RAIL_RECEIVED_SHIFT	8
 
 /* Sends a message over the first rail that accepts it; attempt rotates the

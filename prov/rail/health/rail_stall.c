@@ -54,8 +54,8 @@
 				 * checked for signs of life */
 #define STALL_MSGS	2u	/* number of messages waiting on a connection
 				 * from which on no further ping is sent */
-/* signs of life of the peer's kernel delay the verdict for at most this time, or
- * for STALL_OPENS times the opening of a lane, if that is longer */
+/* signs of life of the peer's kernel delay the verdict for at most this time,
+ * or for STALL_OPENS times the opening of a lane, if that is longer */
 #define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)
 #define STALL_OPENS	8
 
@@ -369,15 +369,17 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		       p->alive_ns <= f->since_ns;
 	rail_sched_leave(p->dp);
 	if (!ask) {
-		p->life_next_ns = 0;
-		p->life_tries = 0;
+		p->probes.life_next_ns = 0;
+		p->probes.life_tries = 0;
 		return there;
 	}
-	if (now >= p->life_next_ns) {
-		ret = rail_msg_send(p, buf, stall_ping(p, buf), p->life_tries);
-		p->life_next_ns = rail_ctl_sent(p, ret, now, &p->life_tries);
-		if (p->life_tries >= STALL_SILENT_TRIES)
+	if (now >= p->probes.life_next_ns) {
+		ret = rail_msg_send(p, buf, stall_ping(p, buf),
+				    p->probes.life_tries);
+		p->probes.life_next_ns =
+			rail_ctl_sent(p, ret, now, &p->probes.life_tries);
+		if (p->probes.life_tries >= STALL_SILENT_TRIES)
 			rail_renew_silent(p, now);
 	}
-	return rail_ctl_sooner(there, p->life_next_ns);
+	return rail_ctl_sooner(there, p->probes.life_next_ns);
 }

@@ -220,7 +220,7 @@ static uint64_t atomic_ask(struct tei_rail_peer *peer, uint64_t now,
 	if (ready && !a->notified) {
 		/* the hello is sent when the state machines of the peer run
 		 * next */
-		peer->rehello = true;
+		peer->hello.again = true;
 		next = now + RAIL_CTL_RETRY_NS;
 	} else if (ready && !a->session) {
 		atomic_refuse(peer, &done);
@@ -270,7 +270,7 @@ static void atomic_refused(struct tei_rail_task *t, int code,
 		 "atomic at 0x%llx, %u bytes: refused by the target: %s",
 		 (unsigned long long)t->remote, (unsigned int)t->length,
 		 tei_err_name(code));
-	TEI_LOG_LIMITED(&peer->err_limit, TEI_LOG_WARN, "rail", "%s: %s",
+	TEI_LOG_LIMITED(&peer->log.err_limit, TEI_LOG_WARN, "rail", "%s: %s",
 			peer->name, err.text);
 	rail_task_end(peer->dp, t, TEI_RAIL_END_FAILED, &err, done);
 }
@@ -379,7 +379,7 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 		return;
 	rail_peer_attend(peer);
 	if (session != a->own_session) {
-		peer->reply_hello = true;
+		peer->hello.reply = true;
 		return;
 	}
 	if (!a->book)

@@ -47,7 +47,7 @@ struct contact_pair {
 
 static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 {
-	return p->contact.refused >> r & 1;
+	return p->addrs.contact.refused >> r & 1;
 }
 
 /* Adds the pairs for which rail_conn_fit returns fit. */
@@ -138,7 +138,7 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt)
 {
 	struct contact_pair pair[CONTACT_PAIRS];
-	struct rail_contact *c = &p->contact;
+	struct rail_contact *c = &p->addrs.contact;
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
@@ -159,11 +159,11 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	if (waits && c->rounds && !(c->rounds % CONTACT_USUAL))
 		return rail_msg_send(p, buf, len, attempt);
 	if (!waits) {
-		p->again_ns = 0;
+		p->life.again_ns = 0;
 		return 0;
 	}
-	if (!p->again_ns)
-		p->again_ns = now;
+	if (!p->life.again_ns)
+		p->life.again_ns = now;
 	return -FI_EAGAIN;
 }
 
@@ -178,7 +178,7 @@ bool rail_contact_refused(struct tei_rail_peer *p, uint16_t number)
 	if (p->state != RAIL_PEER_NEW || p->nremotes < 2)
 		return false;
 	if (number && number <= p->nremotes)
-		p->contact.refused |= UINT64_C(1) << (number - 1);
+		p->addrs.contact.refused |= UINT64_C(1) << (number - 1);
 	for (r = 0; r < p->nremotes; r++)
 		if (!contact_is_refused(p, r) &&
 		    rail_conn_fit_any(p->dp, &p->remotes[r].addr) >= 0)

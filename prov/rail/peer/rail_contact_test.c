@@ -231,9 +231,9 @@ static void test_refused_contact_does_not_hide_the_next_one(void)
 						rig.to.dp->incarnation, at, 2,
 						NULL, &p), 0);
 	rail_sched_enter(rig.from.dp);
-	p->contact.pairs = 2;
-	p->contact.sent = 1;
-	p->contact.until_ns = now + 60 * TEI_NS_PER_SEC;
+	p->addrs.contact.pairs = 2;
+	p->addrs.contact.sent = 1;
+	p->addrs.contact.until_ns = now + 60 * TEI_NS_PER_SEC;
 	CU_ASSERT(rail_contact_refused(p, 1));
 	rail_sched_leave(rig.from.dp);
 	while (!contact_known(&rig) && tei_now_ns() < end) {

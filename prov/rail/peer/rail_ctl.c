@@ -22,10 +22,10 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 
 	rail_sched_enter(dp);
 	ask = p->refs && p->state != RAIL_PEER_GONE &&
-	      now >= p->resolve_next_ns &&
+	      now >= p->addrs.resolve_next_ns &&
 	      !__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE);
 	if (ask) {
-		p->resolve_next_ns = now + CTL_RESOLVE_NS;
+		p->addrs.resolve_next_ns = now + CTL_RESOLVE_NS;
 		p->refs++;
 	}
 	rail_sched_leave(dp);
@@ -49,7 +49,7 @@ void rail_ctl_check(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
 	if (now - since >= CTL_UNANSWERED_NS) {
-		p->rehello = true;
+		p->hello.again = true;
 		rail_renew_silent(p, now);
 	}
 	rail_ctl_check(p, now, since);
@@ -57,6 +57,6 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 
 void rail_ctl_sleep_end(struct tei_rail_peer *p)
 {
-	p->awake = true;
+	p->life.awake = true;
 	rail_peer_attend(p);
 }

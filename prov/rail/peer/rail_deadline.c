@@ -73,21 +73,22 @@ static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 		 p->state == RAIL_PEER_NEW ? ", the peer never answered" : "");
 	for (i = 0; i < dp->nrails; i++) {
 		used = strlen(err->text);
-		if (p->route[i] >= 0)
+		if (p->routes.route[i] >= 0)
 			snprintf(err->text + used, sizeof(err->text) - used,
 				 " %s", dp->rails[i]->name);
 	}
-	if (p->last_failure.ns && p->last_failure.ns + limit > since) {
+	if (p->tasks.last_failure.ns &&
+	    p->tasks.last_failure.ns + limit > since) {
 		used = strlen(err->text);
 		snprintf(err->text + used, sizeof(err->text) - used,
 			 "; the last error: %s%s%s",
-			 fi_strerror(p->last_failure.err),
-			 p->last_failure.text[0] ? ", " : "",
-			 p->last_failure.text);
+			 fi_strerror(p->tasks.last_failure.err),
+			 p->tasks.last_failure.text[0] ? ", " : "",
+			 p->tasks.last_failure.text);
 		rail_peer_last_failure(p, err);
 		/* slices are also cancelled when they make no progress */
 		if (p->state == RAIL_PEER_READY &&
-		    p->last_failure.err == FI_ECANCELED &&
+		    p->tasks.last_failure.err == FI_ECANCELED &&
 		    deadline_alive(p, since, now))
 			snprintf(err->hint, sizeof(err->hint), "%s",
 				 tei_hint(TEI_HINT_DATA, TEI_HINT_LARGE_STALL));
@@ -119,7 +120,7 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 	uint64_t newest = 0;
 	struct tei_err err;
 
-	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
 			       live_link) {
 		if (t->ahead_ns > newest)
 			newest = t->ahead_ns;
@@ -129,10 +130,10 @@ static void deadline_check(struct tei_rail_peer *p, uint64_t now,
 			if (now < newest + limit)
 				continue;
 			deadline_err(p, newest, now, &err);
-			tei_log_repeated(&p->complete_repeat, TEI_LOG_WARN,
+			tei_log_repeated(&p->log.complete_repeat, TEI_LOG_WARN,
 					 "rail", "%s: %s", p->name, err.text);
 			t->silent = true;
-			p->still_ns = now;
+			p->tasks.still_ns = now;
 			t->complete_stage = 1;
 			t->complete_ns = now;
 			*retire = true;
@@ -159,7 +160,7 @@ uint64_t rail_deadline_oldest(const struct tei_rail_peer *p)
 {
 	const struct tei_rail_task *t;
 
-	t = tei_list_first(&p->live, struct tei_rail_task, live_link);
+	t = tei_list_first(&p->tasks.live, struct tei_rail_task, live_link);
 	return t->progress_ns > t->ahead_ns ? t->progress_ns : t->ahead_ns;
 }
 
@@ -174,9 +175,9 @@ static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 	struct tei_err err;
 
 	rail_presume_err(p, &err);
-	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
-			      live_link) {
-		if (t->progress_ns > p->presumed_ns)
+	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
+			       live_link) {
+		if (t->progress_ns > p->life.presumed_ns)
 			continue;
 		give_up |= t->slices != 0;
 		if (t->complete_wanted)
@@ -185,7 +186,7 @@ static void deadline_presumed(struct tei_rail_peer *p, uint64_t now,
 		t->complete_ns = now;
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, done);
 	}
-	if (give_up && !p->posted)
+	if (give_up && !p->tasks.posted)
 		rail_peer_fail_unfenced(p, done);
 	rail_notify_presumed(p, &err);
 }
@@ -205,9 +206,10 @@ void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 
 	rail_sched_enter(dp);
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
-		p->moved_ns = deadline_later(p->moved_ns, still, now);
-		tei_list_foreach(t, &p->live, struct tei_rail_task,
-				 live_link) {
+		p->tasks.moved_ns =
+			deadline_later(p->tasks.moved_ns, still, now);
+		tei_list_foreach (t, &p->tasks.live, struct tei_rail_task,
+				  live_link) {
 			t->progress_ns = deadline_later(t->progress_ns, still,
 							now);
 			t->ahead_ns = deadline_later(t->ahead_ns, still, now);
@@ -231,7 +233,7 @@ uint64_t rail_ctl_deadlines(struct tei_rail_peer *p, uint64_t now)
 	deadline_check(p, now, &done, &retire, &give_up);
 	if (give_up)
 		rail_peer_fail_unfenced(p, &done);
-	live = !tei_list_empty(&p->live) || rail_notify_waited_ns(p);
+	live = !tei_list_empty(&p->tasks.live) || rail_notify_waited_ns(p);
 	rail_sched_leave(p->dp);
 	rail_done_run(p->dp, &done);
 	if (retire)

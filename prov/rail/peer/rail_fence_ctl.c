@@ -97,12 +97,12 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 	int ret;
 
 	rail_sched_enter(dp);
-	if (!p->fences_pending) {
+	if (!p->fence.pending) {
 		rail_sched_leave(dp);
 		return 0;
 	}
-	memcpy(reply, p->fence_reply, sizeof(reply));
-	p->fences_pending = false;
+	memcpy(reply, p->fence.reply, sizeof(reply));
+	p->fence.pending = false;
 	rail_sched_leave(dp);
 	for (i = 0; i < rail_count(dp); i++) {
 		if (!reply[i].answer_pending)
@@ -110,7 +110,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
 		if (!gen) {
 			rail_sched_enter(dp);
-			p->fences_pending = true;
+			p->fence.pending = true;
 			rail_sched_leave(dp);
 			continue;
 		}
@@ -128,10 +128,10 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 		ret = rail_msg_send(p, buf, len, 0);
 		rail_sched_enter(dp);
 		if (ret == -FI_EAGAIN) {
-			p->fences_pending = true;
+			p->fence.pending = true;
 			next = rail_ctl_sent(p, ret, now, &tries);
-		} else if (p->fence_reply[i].gen == reply[i].gen) {
-			p->fence_reply[i].answer_pending = false;
+		} else if (p->fence.reply[i].gen == reply[i].gen) {
+			p->fence.reply[i].answer_pending = false;
 		}
 		rail_sched_leave(dp);
 	}
@@ -148,9 +148,9 @@ void rail_fence_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	if (w->bad || id >= rail_count(peer->dp) ||
 	    gen > rail_at(peer->dp, id)->rx_lane.gen)
 		return;
-	peer->fence_reply[id].gen = gen;
-	peer->fence_reply[id].answer_pending = true;
-	peer->fences_pending = true;
+	peer->fence.reply[id].gen = gen;
+	peer->fence.reply[id].answer_pending = true;
+	peer->fence.pending = true;
 	rail_peer_attend(peer);
 }
 

@@ -43,10 +43,12 @@
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (p->unfenced)
-		return p->probing && now > p->probe_ns + HELLO_UNFENCED_NS;
-	return p->hello_tries > HELLO_SILENT_TRIES ||
-	       (p->probing && now > p->probe_ns + p->dp->times.probe_ns / 3);
+	if (p->fence.unfenced)
+		return p->life.probing &&
+		       now > p->life.probe_ns + HELLO_UNFENCED_NS;
+	return p->hello.tries > HELLO_SILENT_TRIES ||
+	       (p->life.probing &&
+		now > p->life.probe_ns + p->dp->times.probe_ns / 3);
 }
 
 /* Forgets an unused peer that no longer answers. Returns true if the peer was
@@ -84,9 +86,9 @@ static void hello_no_route(struct tei_rail_peer *p)
 		 "install the same transport on both sides");
 	rail_done_init(&done);
 	rail_sched_enter(p->dp);
-	if (!tei_list_empty(&p->live))
+	if (!tei_list_empty(&p->tasks.live))
 		TEI_ERROR("rail", "%s: %s", p->name, err.text);
-	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task,
+	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
 			       live_link)
 		rail_task_end(p->dp, t, TEI_RAIL_END_FAILED, &err, &done);
 	rail_notify_fail(p, &err);
@@ -115,7 +117,7 @@ static bool hello_nowhere(const struct tei_rail_peer *p)
 static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return p->rehello && !rail_peer_orphaned(p) &&
+	return p->hello.again && !rail_peer_orphaned(p) &&
 	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
 }
 
@@ -151,9 +153,10 @@ static int hello_to_hint(struct tei_rail_peer *p, const uint8_t *buf, size_t len
 static int hello_send(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 		      uint64_t now, uint32_t attempt)
 {
-	if (p->state == RAIL_PEER_NEW && !p->known_us)
+	if (p->state == RAIL_PEER_NEW && !p->hello.known_us)
 		return rail_contact_hello(p, buf, len, now, attempt);
-	if (p->rehello && p->hint_turn++ % 2 && !hello_to_hint(p, buf, len))
+	if (p->hello.again && p->addrs.hint_turn++ % 2 &&
+	    !hello_to_hint(p, buf, len))
 		return 0;
 	return rail_msg_send(p, buf, len, attempt);
 }
@@ -165,72 +168,72 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	size_t len;
 	int ret;
 
-	if (p->unauthenticated)
+	if (p->refusal.unauthenticated)
 		return 0;
 	/* the rail table would lack the lane that is being opened */
 	if (rail_reopen_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	rail_sched_enter(dp);
-	if (p->announce) {
-		p->announce = false;
-		p->hello_tries = 0;
-		p->hello_next_ns = 0;
+	if (p->hello.announce) {
+		p->hello.announce = false;
+		p->hello.tries = 0;
+		p->hello.next_ns = 0;
 	}
-	reply = p->reply_hello;
-	stuck = p->stuck;
+	reply = p->hello.reply;
+	stuck = p->pairs.stuck;
 	if (stuck) {
 		TEI_DEBUG_LOG("rail", "peer %s: a connection is not established",
 			      p->name);
-		p->stuck = false;
-		p->rehello = true;
+		p->pairs.stuck = false;
+		p->hello.again = true;
 	}
 	left = rail_ctl_left(p);
-	ask = (p->want_hello && p->state == RAIL_PEER_NEW &&
+	ask = (p->hello.wanted && p->state == RAIL_PEER_NEW &&
 	       !rail_peer_orphaned(p)) ||
 	      (!left && hello_again(p));
 	nowhere = !ask && !left && hello_nowhere(p);
-	announce = p->state == RAIL_PEER_READY && p->known_us &&
-		   p->table_acked < dp->peers.table;
-	p->reply_hello = nowhere && reply;
-	probe = p->probing && p->state == RAIL_PEER_READY;
+	announce = p->state == RAIL_PEER_READY && p->hello.known_us &&
+		   p->hello.table_acked < dp->peers.table;
+	p->hello.reply = nowhere && reply;
+	probe = p->life.probing && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
 	if (stuck)
 		rail_renew_stuck(p, now);
 	if (!ask && !nowhere)
-		p->asked_ns = 0;
-	else if (!p->asked_ns)
-		p->asked_ns = now;
+		p->hello.asked_ns = 0;
+	else if (!p->hello.asked_ns)
+		p->hello.asked_ns = now;
 	/* the peer is in use again */
-	if (ask && p->hello_next_ns > now + RAIL_CTL_RARELY_NS)
-		p->hello_next_ns = now;
+	if (ask && p->hello.next_ns > now + RAIL_CTL_RARELY_NS)
+		p->hello.next_ns = now;
 	if (nowhere) {			/* the peer has no address */
-		rail_ctl_check(p, now, p->asked_ns);
+		rail_ctl_check(p, now, p->hello.asked_ns);
 		return rail_ctl_again(p, now);
 	}
 	if (!reply && !ask && !announce && !probe)
 		return 0;
-	if (!reply && now < p->hello_next_ns)
-		return p->hello_next_ns;
+	if (!reply && now < p->hello.next_ns)
+		return p->hello.next_ns;
 	if ((announce || probe) && !ask && hello_forget_silent(p, now))
 		return 0;
 	/* the peer repeats its hello, so our answers to it are lost */
 	if (reply && p->state == RAIL_PEER_READY)
 		rail_renew_silent(p, now);
 	len = rail_msg_hello(p, ask || announce || probe, buf);
-	ret = hello_send(p, buf, len, now, reply ? 0 : p->hello_tries);
+	ret = hello_send(p, buf, len, now, reply ? 0 : p->hello.tries);
 	if (ret && reply) {
 		rail_sched_enter(dp);
-		p->reply_hello = true;
+		p->hello.reply = true;
 		rail_sched_leave(dp);
 	}
 	if (ask)
-		rail_ctl_unanswered(p, now, p->asked_ns);
+		rail_ctl_unanswered(p, now, p->hello.asked_ns);
 	if (ask && ret == -FI_EHOSTUNREACH)
 		hello_no_route(p);
-	p->hello_next_ns = rail_ctl_sent(p, ret, now, &p->hello_tries);
-	if (left && p->hello_next_ns < rail_ctl_rarely(p, now))
-		p->hello_next_ns = rail_ctl_rarely(p, now);
-	return p->hello_next_ns;
+	p->hello.next_ns = rail_ctl_sent(p, ret, now, &p->hello.tries);
+	if (left && p->hello.next_ns < rail_ctl_rarely(p, now))
+		p->hello.next_ns = rail_ctl_rarely(p, now);
+	return p->hello.next_ns;
 }
 
 uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
@@ -241,21 +244,21 @@ uint64_t rail_ctl_refuse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	size_t len;
 	int ret;
 
-	if (!p->refuse)
+	if (!p->refusal.incarnation)
 		return 0;
-	said = rail_refusal_text(p->refusal);
+	said = rail_refusal_text(p->refusal.reason);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REFUSE, 0);
-	rail_wire_put(&w, p->refuse, 8);
-	rail_wire_put(&w, p->refusal, 2);
+	rail_wire_put(&w, p->refusal.incarnation, 8);
+	rail_wire_put(&w, p->refusal.reason, 2);
 	rail_wire_put_bytes(&w, said, strlen(said));
-	rail_wire_put_raw(&w, p->refuse_nonce, sizeof(p->refuse_nonce));
-	rail_wire_put(&w, p->refuse_contact, 2);
+	rail_wire_put_raw(&w, p->refusal.nonce, sizeof(p->refusal.nonce));
+	rail_wire_put(&w, p->refusal.contact, 2);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, 0);
-	if (ret == -FI_EAGAIN &&
-	    !(p->unauthenticated && now > p->unauthenticated_ns))
+	if (ret == -FI_EAGAIN && !(p->refusal.unauthenticated &&
+				   now > p->refusal.unauthenticated_ns))
 		return rail_ctl_sent(p, ret, now, &tries);
-	p->refuse = 0;
+	p->refusal.incarnation = 0;
 	return 0;
 }
 
@@ -283,7 +286,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	bool left = false;
 
 	rail_sched_enter(dp);
-	left = p->warm_wanted && p->state == RAIL_PEER_READY;
+	left = p->hello.warm_wanted && p->state == RAIL_PEER_READY;
 	rail_sched_leave(dp);
 	if (!left)
 		return 0;
@@ -293,18 +296,18 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	left = false;
 	len = rail_msg_hello(p, false, buf);
 	for (i = 0; i < rail_count(dp); i++) {
-		if (!(p->warm_left & (UINT64_C(1) << i)))
+		if (!(p->hello.warm_left & (UINT64_C(1) << i)))
 			continue;
 		for (l = 0, cold = 0; l < L; l++)
 			cold += hello_warm(p, rail_at(dp, i), l, buf, len);
 		if (!cold)
-			p->warm_left &= ~(UINT64_C(1) << i);
+			p->hello.warm_left &= ~(UINT64_C(1) << i);
 		left |= cold != 0;
 	}
 	if (left)
 		return rail_ctl_again(p, now);
 	rail_sched_enter(dp);
-	p->warm_wanted = false;
+	p->hello.warm_wanted = false;
 	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 	return 0;
@@ -316,8 +319,8 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	bool undrained;
 
 	rail_sched_enter(p->dp);
-	undrained =
-		p->posted || p->unfenced || !tei_list_empty(&p->awaiting_fence);
+	undrained = p->tasks.posted || p->fence.unfenced ||
+		    !tei_list_empty(&p->tasks.awaiting_fence);
 	rail_sched_leave(p->dp);
 	return undrained;
 }
@@ -332,14 +335,15 @@ bool rail_peer_bye(struct tei_rail_dp *dp)
 	bool all = true;
 
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
-		if (p->state != RAIL_PEER_READY || !p->known_us || p->bye_sent)
+		if (p->state != RAIL_PEER_READY || !p->hello.known_us ||
+		    p->hello.bye_sent)
 			continue;
 		rail_msg_begin(p, &w, buf, RAIL_MSG_BYE,
 			       hello_undrained(p) ? RAIL_WIRE_UNDRAINED : 0);
 		if (rail_msg_send(p, buf, rail_msg_end(&w), 0) == -FI_EAGAIN)
 			all = false;
 		else
-			p->bye_sent = true;
+			p->hello.bye_sent = true;
 	}
 	return all;
 }
@@ -352,13 +356,13 @@ int tei_rail_peer_warmup(struct tei_rail_peer *p, uint64_t timeout_ns,
 	bool warm;
 
 	rail_sched_enter(dp);
-	p->want_hello = true;
-	p->warm_wanted = true;
-	p->warm_left = UINT64_MAX;
+	p->hello.wanted = true;
+	p->hello.warm_wanted = true;
+	p->hello.warm_left = UINT64_MAX;
 	rail_peer_attend(p);
 	for (;;) {
 		now = tei_now_ns();
-		warm = !p->warm_wanted;
+		warm = !p->hello.warm_wanted;
 		if (warm || now >= end || p->state == RAIL_PEER_GONE)
 			break;
 		rail_sched_wait(dp, end - now);

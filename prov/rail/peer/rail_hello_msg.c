@@ -47,7 +47,7 @@ static bool hello_lists_rail(const struct tei_rail_peer *peer, const struct rail
 	TEI_REQUIRES(rail_sched_held)
 {
 	return !__atomic_load_n(&rail->hidden, __ATOMIC_ACQUIRE) ||
-	       peer->notified_rails >> rail->index & 1;
+	       peer->hello.notified_rails >> rail->index & 1;
 }
 
 static void hello_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
@@ -82,12 +82,12 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 			lists[i] && rail_lane_active(&rail_at(dp, i)->rx_lane);
 		open += there[i];
 		if (there[i])
-			peer->notified_rails |= UINT64_C(1) << i;
+			peer->hello.notified_rails |= UINT64_C(1) << i;
 	}
 	rail_msg_begin(peer, &w, buf, RAIL_MSG_HELLO,
 		       want_reply ? RAIL_WIRE_REPLY : 0);
-	rail_wire_put_raw(&w, peer->nonce, sizeof(peer->nonce));
-	rail_wire_put(&w, peer->table_seen, 4);
+	rail_wire_put_raw(&w, peer->auth.nonce, sizeof(peer->auth.nonce));
+	rail_wire_put(&w, peer->hello.table_seen, 4);
 	rail_sched_leave(dp);
 	rail_wire_put_bytes(&w, dp->name, strlen(dp->name));
 	rail_wire_put(&w, open, 2);
@@ -96,7 +96,7 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 			hello_put_rail(&w, rail_at(dp, i));
 	rail_wire_put(&w, peer->atomics.own_session, 8);
 	hello_put_firsts(&w, dp, lists, n);
-	rail_wire_put(&w, peer->its_contact, 2);
+	rail_wire_put(&w, peer->addrs.its_contact, 2);
 	/* rail_contact.c writes the contact number into the last two bytes */
 	rail_wire_put(&w, 0, 2);
 	return rail_msg_end(&w);

@@ -60,7 +60,7 @@ bool rail_peer_take_remote(struct tei_rail_peer *peer,
 	r->fence = fence;
 	r->away = !in->addr.len;
 	r->serial = ++peer->serial;
-	peer->routes_changed = true;
+	peer->routes.changed = true;
 	rail_peer_attend(peer);
 	/* the target has closed all earlier generations */
 	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
@@ -103,17 +103,18 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 	if (!*peer->name)
 		snprintf(peer->name, sizeof(peer->name), "%s", h->name);
 	if (for_us)
-		memcpy(peer->its_nonce, h->nonce, sizeof(peer->its_nonce));
-	peer->known_us = true;
-	peer->rehello = false;
-	if (to_us && h->ack > peer->table_acked)
-		peer->table_acked = h->ack;
+		memcpy(peer->auth.its_nonce, h->nonce,
+		       sizeof(peer->auth.its_nonce));
+	peer->hello.known_us = true;
+	peer->hello.again = false;
+	if (to_us && h->ack > peer->hello.table_acked)
+		peer->hello.table_acked = h->ack;
 	if (to_us)
 		rail_atomic_session(peer, h->session, done);
 	if (flags & RAIL_WIRE_REPLY)
-		peer->reply_hello = true;
-	peer->its_contact = h->contact;
-	if (table > peer->table_seen || peer->state == RAIL_PEER_NEW) {
+		peer->hello.reply = true;
+	peer->addrs.its_contact = h->contact;
+	if (table > peer->hello.table_seen || peer->state == RAIL_PEER_NEW) {
 		/* if memory is short the contact addresses are kept, and the
 		 * hello is repeated */
 		if (peer->state == RAIL_PEER_NEW) {
@@ -130,7 +131,7 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 		rail_peer_drop_hint(peer);
 		if (rail_conn_table(peer))
 			return;
-		peer->table_seen = table;
+		peer->hello.table_seen = table;
 		if (peer->state == RAIL_PEER_NEW)
 			rail_peer_ready(peer);
 	}
@@ -167,7 +168,7 @@ void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 	if (!proven && peer->state != RAIL_PEER_NEW)
 		return;
 	if ((dp->conf.signs || !proven) &&
-	    !tei_mac_equal(nonce, peer->nonce, sizeof(nonce)))
+	    !tei_mac_equal(nonce, peer->auth.nonce, sizeof(nonce)))
 		return;
 	/* that another process answers at one address proves nothing, because
 	 * the peer may have another address */

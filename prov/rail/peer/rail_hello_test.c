@@ -36,10 +36,10 @@ static void hello_moved(struct tei_rail_peer *p)
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
-	p->nfirsts = 0;		/* it has no contact lanes */
+	p->addrs.nfirsts = 0; /* it has no contact lanes */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
-	p->table_seen = 0;
+	p->hello.table_seen = 0;
 	rail_sched_leave(p->dp);
 }
 
@@ -48,10 +48,10 @@ static void hello_away(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
 	memset(&p->remotes[0].addr, 0, sizeof(p->remotes[0].addr));
-	p->nfirsts = 0;
+	p->addrs.nfirsts = 0;
 	p->remotes[0].away = true;
 	p->remotes[0].serial = ++p->serial;
-	p->table_seen = 0;
+	p->hello.table_seen = 0;
 	rail_conn_table(p);
 	rail_sched_leave(p->dp);
 }
@@ -168,8 +168,8 @@ static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 	struct tei_rail_peer *us;
 
 	test_pair_open(&pair);
-	its = pair.peer->firsts[0];
-	ours = hello_of(&pair.to, &pair.from)->firsts[0];
+	its = pair.peer->addrs.firsts[0];
+	ours = hello_of(&pair.to, &pair.from)->addrs.firsts[0];
 	hello_away(hello_of(&pair.to, &pair.from));
 	hello_away(pair.peer);
 	rail_sched_enter(pair.from.dp);
@@ -217,9 +217,9 @@ static void test_wrong_resolved_address_is_harmless(void)
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	/* the known route is tried as well, and the lane is not renewed */
 	for (end = tei_now_ns() + HELLO_WAIT_NS;
-	     pair.peer->rehello && tei_now_ns() < end;)
+	     pair.peer->hello.again && tei_now_ns() < end;)
 		test_pair_turn(&pair, tei_now_ns());
-	CU_ASSERT_FALSE(pair.peer->rehello);
+	CU_ASSERT_FALSE(pair.peer->hello.again);
 	CU_ASSERT_EQUAL(pair.rail->tx_lanes[0].gen, gen);
 	test_pair_close(&pair);
 }
@@ -234,11 +234,11 @@ static void test_announced_address_is_awaited(void)
 	test_pair_open(&pair);
 	hello_away(pair.peer);
 	hello_write(&pair, &t);
-	pair.peer->rehello = true;
+	pair.peer->hello.again = true;
 	hello_turns(&pair, &t, HELLO_TURNS);
 	CU_ASSERT_EQUAL(test_ends(&t), 0);
 	pair.peer->remotes[0].away = false;
-	pair.peer->hello_next_ns = 0;
+	pair.peer->hello.next_ns = 0;
 	hello_turns(&pair, &t, HELLO_TURNS);
 	CU_ASSERT_EQUAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.code, TEI_ERR_NO_DEVICE);

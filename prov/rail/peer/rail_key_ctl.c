@@ -140,13 +140,13 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	int code, ret;
 
 	rail_sched_enter(dp);
-	if (!p->key_reply.answer_pending) {
+	if (!p->keys.reply.answer_pending) {
 		rail_sched_leave(dp);
 		return 0;
 	}
-	addr = p->key_reply.addr;
-	want = p->key_reply.len;
-	p->key_reply.answer_pending = false;
+	addr = p->keys.reply.addr;
+	want = p->keys.reply.len;
+	p->keys.reply.answer_pending = false;
 	rail_msg_begin(p, &w, buf, RAIL_MSG_KEY_REP, 0);
 	rail_wire_put(&w, addr, 8);
 	rail_wire_put(&w, want, 8);
@@ -173,10 +173,10 @@ uint64_t rail_ctl_key_reply(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (ret != -FI_EAGAIN)
 		return 0;
 	rail_sched_enter(dp);
-	if (!p->key_reply.answer_pending) {
-		p->key_reply.addr = addr;
-		p->key_reply.len = want;
-		p->key_reply.answer_pending = true;
+	if (!p->keys.reply.answer_pending) {
+		p->keys.reply.addr = addr;
+		p->keys.reply.len = want;
+		p->keys.reply.answer_pending = true;
 	}
 	rail_sched_leave(dp);
 	return rail_ctl_sent(p, ret, now, &tries);
@@ -190,7 +190,7 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	int ret;
 
 	rail_sched_enter(p->dp);
-	want = p->key_want;
+	want = p->keys.want;
 	if (p->state != RAIL_PEER_READY)
 		want.active = false;
 	rail_sched_leave(p->dp);
@@ -207,12 +207,12 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	want.since_ns = want.since_ns ? want.since_ns : now;
 	rail_ctl_unanswered(p, now, want.since_ns);
 	rail_sched_enter(p->dp);
-	if (p->key_want.addr == want.addr && p->key_want.len == want.len) {
-		p->key_want.next_ns = want.next_ns;
-		p->key_want.tries = want.tries;
+	if (p->keys.want.addr == want.addr && p->keys.want.len == want.len) {
+		p->keys.want.next_ns = want.next_ns;
+		p->keys.want.tries = want.tries;
 	}
-	if (!p->key_want.since_ns)
-		p->key_want.since_ns = want.since_ns;
+	if (!p->keys.want.since_ns)
+		p->keys.want.since_ns = want.since_ns;
 	rail_sched_leave(p->dp);
 	return want.next_ns;
 }
@@ -250,9 +250,9 @@ static uint64_t key_again(const struct tei_rail_peer *p, uint64_t now)
 {
 	uint32_t halves;
 
-	if (p->revoke_tries < KEY_EAGER)
+	if (p->keys.revoke_tries < KEY_EAGER)
 		return now + RAIL_CTL_RESEND_NS;
-	halves = (p->revoke_tries - KEY_EAGER) / KEY_RARELY_TIMES;
+	halves = (p->keys.revoke_tries - KEY_EAGER) / KEY_RARELY_TIMES;
 	return now + (KEY_RARELY_NS << (halves < KEY_RARELY_HALVES ?
 					halves : KEY_RARELY_HALVES));
 }
@@ -265,11 +265,12 @@ uint64_t rail_ctl_revoked(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	int ret;
 
 	rail_sched_enter(p->dp);
-	n = p->nowed < KEY_IDS ? p->nowed : KEY_IDS;
+	n = p->keys.nowed < KEY_IDS ? p->keys.nowed : KEY_IDS;
 	if (n)
-		memcpy(ids, p->answer_pending + p->nowed - n, n * sizeof(*ids));
-	p->nowed -= n;
-	more = p->nowed != 0;
+		memcpy(ids, p->keys.answer_pending + p->keys.nowed - n,
+		       n * sizeof(*ids));
+	p->keys.nowed -= n;
+	more = p->keys.nowed != 0;
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
@@ -290,26 +291,26 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	int ret;
 
 	rail_sched_enter(p->dp);
-	n = p->nrevokes < KEY_IDS ? p->nrevokes : KEY_IDS;
+	n = p->keys.nrevokes < KEY_IDS ? p->keys.nrevokes : KEY_IDS;
 	if (n)
-		memcpy(ids, p->revokes, n * sizeof(*ids));
+		memcpy(ids, p->keys.revokes, n * sizeof(*ids));
 	epoch = p->dp->memory.key_epoch;
-	next = p->revoke_next_ns;
+	next = p->keys.revoke_next_ns;
 	rail_sched_leave(p->dp);
 	if (!n)
 		return 0;
 	if (now < next)
 		return next;
 	if (!next)
-		p->revoke_tries = 0;
+		p->keys.revoke_tries = 0;
 	ret = key_send_ids(p, RAIL_MSG_REVOKE, epoch, ids, n, buf,
-			   p->revoke_tries);
+			   p->keys.revoke_tries);
 	next = ret == -FI_EAGAIN ? rail_ctl_again(p, now) : key_again(p, now);
 	/* the rail that took the message may be broken, so the next try uses
 	 * another one */
-	p->revoke_tries += !ret;
+	p->keys.revoke_tries += !ret;
 	rail_sched_enter(p->dp);
-	p->revoke_next_ns = next;
+	p->keys.revoke_next_ns = next;
 	rail_sched_leave(p->dp);
 	return next;
 }
@@ -381,22 +382,23 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	/* A reply is void if it is older than a revocation that has been
 	 * answered, or older than the peer's rail table. The KEY_REQ is then
 	 * repeated. */
-	if (w->bad || epoch < peer->key_epoch || table < peer->table_seen)
+	if (w->bad || epoch < peer->keys.epoch ||
+	    table < peer->hello.table_seen)
 		return;
 	for (i = 0; i < n; i++) {
 		k = key_get_region(w);
 		if (!k)
 			return;
-		if (key_is_ranked(k) && !peer->ranked) {
-			peer->ranked = true;
+		if (key_is_ranked(k) && !peer->routes.ranked) {
+			peer->routes.ranked = true;
 			rail_select_table(peer);
 		}
 		if (!rail_key_add(peer, k))
 			return;
 	}
-	peer->key_want.since_ns = 0;
-	if (peer->key_want.addr == addr && peer->key_want.len == len)
-		peer->key_want.active = false;
+	peer->keys.want.since_ns = 0;
+	if (peer->keys.want.addr == addr && peer->keys.want.len == len)
+		peer->keys.want.active = false;
 	if (code)
 		rail_sched_no_key(peer, addr, len, code, done);
 	k = rail_key_find(peer, addr);
@@ -412,9 +414,9 @@ void rail_key_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 
 	if (w->bad)
 		return;
-	peer->key_reply.addr = addr;
-	peer->key_reply.len = len;
-	peer->key_reply.answer_pending = true;
+	peer->keys.reply.addr = addr;
+	peer->keys.reply.len = len;
+	peer->keys.reply.answer_pending = true;
 	rail_peer_attend(peer);
 }
 
@@ -425,8 +427,8 @@ void rail_key_on_revoke(struct tei_rail_peer *peer, struct rail_wire *w)
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	uint64_t id;
 
-	if (!w->bad && epoch > peer->key_epoch)
-		peer->key_epoch = epoch;
+	if (!w->bad && epoch > peer->keys.epoch)
+		peer->keys.epoch = epoch;
 	for (i = 0; i < n; i++) {
 		id = rail_wire_get(w, 8);
 		if (w->bad)

@@ -118,7 +118,7 @@ void rail_notify_presumed(struct tei_rail_peer *p, const struct tei_err *why)
 
 	tei_list_foreach_safe(o, tmp, &p->note_out.list,
 			      struct tei_rail_outgoing, link)
-		if (o->waited && o->queued_ns <= p->presumed_ns)
+		if (o->waited && o->queued_ns <= p->life.presumed_ns)
 			note_end(o, why);
 }
 
@@ -387,7 +387,7 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (unknown) {
 		/* The answer to a hello contains the session. The hello is sent
 		 * when this peer runs next. */
-		p->rehello = true;
+		p->hello.again = true;
 		return now + RAIL_CTL_RETRY_NS;
 	}
 	if (overdue && since)
@@ -617,7 +617,7 @@ static bool note_queue(struct tei_rail_outgoing *o)
 	tei_list_add_tail(&p->note_out.list, &o->link);
 	p->note_out.n++;
 	p->note_out.bytes += note_len(o);
-	p->want_hello = true;
+	p->hello.wanted = true;
 	rail_peer_attend(p);
 	return true;
 }

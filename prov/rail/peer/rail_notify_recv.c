@@ -25,7 +25,8 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* A notification under assembly. Owned by its peer, and counted in dp->notes. */
+/* A notification under assembly. Owned by its peer, and counted in dp->notes.
+ * */
 struct rail_notify_part {
 	struct tei_list link;		/* in dp->notes.parts */
 	struct tei_rail_peer *peer;
@@ -35,7 +36,8 @@ struct rail_notify_part {
 	uint64_t grown_ns;		/* when bytes were added last */
 };
 
-/* --- streams of peers that were freed -------------------------------------- */
+/* --- streams of peers that were freed --------------------------------------
+ * */
 
 #define MEMORY_SETS	1024
 #define MEMORY_WAYS	4
@@ -226,7 +228,8 @@ static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 	return true;
 }
 
-/* --- peers that wait for room ---------------------------------------------- */
+/* --- peers that wait for room ----------------------------------------------
+ * */
 
 static void note_owe(struct tei_rail_peer *p, enum rail_notify_code code)
 	TEI_REQUIRES(rail_sched_held)
@@ -337,7 +340,8 @@ void rail_notify_recv_free(struct tei_rail_peer *p)
 	rail_notify_recv_drop(p);
 }
 
-/* --- messages -------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------
+ * */
 
 /* The fields of a NOTIFY message. */
 struct note_msg {
@@ -495,7 +499,7 @@ void rail_notify_received(struct tei_rail_peer *p, uint16_t flags,
 		return;
 	if (m.session != p->atomics.own_session) {
 		/* the hello contains the session */
-		p->reply_hello = true;
+		p->hello.reply = true;
 		rail_peer_attend(p);
 		return;
 	}

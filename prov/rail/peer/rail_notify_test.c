@@ -31,7 +31,8 @@
 #define NOTE_FLIGHT	512		/* greatest number of messages under
 					 * way */
 
-/* --- the wire -------------------------------------------------------------- */
+/* --- the wire --------------------------------------------------------------
+ * */
 
 struct note_flight {
 	const struct tei_rail_dp *from;
@@ -70,7 +71,8 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 	return 0;
 }
 
-/* --- two planes ------------------------------------------------------------ */
+/* --- two planes ------------------------------------------------------------
+ * */
 
 struct note_rig {
 	struct test_plane a, b;		/* a sends; b receives and holds the
@@ -89,7 +91,7 @@ static struct tei_rail_peer *note_peer(struct test_plane *of, uint64_t inc)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	p->refs = 1;
 	p->state = RAIL_PEER_READY;
-	p->known_us = true;
+	p->hello.known_us = true;
 	rail_sched_leave(of->dp);
 	return p;
 }
@@ -215,7 +217,8 @@ static void note_settle(struct note_rig *rig)
 	} while (note_wire.n);
 }
 
-/* --- notifications --------------------------------------------------------- */
+/* --- notifications ---------------------------------------------------------
+ * */
 
 /* Fills text with bytes that depend on the number and are not 0. */
 static void note_fill(char *text, size_t len, uint64_t number)
@@ -277,7 +280,8 @@ static bool note_idle(const struct note_rig *rig)
 	       !rig->b.dp->notes.notes && !rig->from->note_in.part;
 }
 
-/* --- a caller that waits --------------------------------------------------- */
+/* --- a caller that waits ---------------------------------------------------
+ * */
 
 struct note_caller {
 	struct note_rig *rig;
@@ -481,7 +485,8 @@ static void test_note_arrives_once_if_the_receiver_forgets_the_sender(void)
 	note_chaos(true);
 }
 
-/* --- cases: limits ---------------------------------------------------------- */
+/* --- cases: limits ----------------------------------------------------------
+ * */
 
 static void test_full_receiver_makes_senders_wait(void)
 {
@@ -624,7 +629,8 @@ static void test_sender_queue_is_limited(void)
 	note_close(&rig);
 }
 
-/* --- cases: waiting --------------------------------------------------------- */
+/* --- cases: waiting ---------------------------------------------------------
+ * */
 
 static void test_wait_ends_with_the_acknowledgement(void)
 {
@@ -778,7 +784,8 @@ static void test_wait_ends_when_the_engine_is_closed(void)
 	note_close(&rig);
 }
 
-/* --- cases: sessions and streams -------------------------------------------- */
+/* --- cases: sessions and streams --------------------------------------------
+ * */
 
 /* The notification is delivered, but the answer is lost and the receiver
  * forgets the sender. */
@@ -860,16 +867,17 @@ static void test_message_of_an_earlier_session_asks_for_a_hello(void)
 	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	note_forget(&rig);
-	rig.from->reply_hello = false;
+	rig.from->hello.reply = false;
 	note_arrive(&rig, 0, false);
-	CU_ASSERT(rig.from->reply_hello);
+	CU_ASSERT(rig.from->hello.reply);
 	CU_ASSERT(note_none(&rig));
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 1, 3, 4));
 	note_close(&rig);
 }
 
-/* --- cases: hostile senders ------------------------------------------------- */
+/* --- cases: hostile senders -------------------------------------------------
+ * */
 
 /* The fields of a valid NOTIFY message, which a test spoils one by one. */
 struct note_forged {

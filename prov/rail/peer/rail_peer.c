@@ -61,8 +61,8 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
-	       !p->note_out.n && !p->note_in.answer_pending && !p->nowed &&
-	       !p->fences_pending && !p->key_reply.answer_pending;
+	       !p->note_out.n && !p->note_in.answer_pending && !p->keys.nowed &&
+	       !p->fence.pending && !p->keys.reply.answer_pending;
 }
 
 /* Returns true if an answer of the peer is outstanding: to a fence or to a
@@ -70,7 +70,7 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return p->unfenced || p->nrevokes;
+	return p->fence.unfenced || p->keys.nrevokes;
 }
 
 /* Returns the evictable peer that has been silent for longest, or NULL. owes:
@@ -116,31 +116,31 @@ static struct tei_rail_peer *peer_make(struct tei_rail_dp *dp,
 
 	if (!p)
 		return NULL;
-	if (!tei_random(p->nonce, sizeof(p->nonce))) {
+	if (!tei_random(p->auth.nonce, sizeof(p->auth.nonce))) {
 		free(p);
 		return NULL;
 	}
 	p->dp = dp;
 	p->incarnation = inc;
-	p->sent = tei_now_ns();
+	p->auth.sent = tei_now_ns();
 	p->alive_ns = tei_now_ns();
 	p->born_ns = p->alive_ns;
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	for (i = 0; i < TEI_RAIL_MAX; i++)
-		p->route[i] = -1;
+		p->routes.route[i] = -1;
 	tei_list_init(&p->hash_link);
 	tei_list_init(&p->attn_link);
 	tei_list_init(&p->active_link);
-	tei_list_init(&p->small);
-	tei_list_init(&p->queue);
-	tei_list_init(&p->live);
-	tei_list_init(&p->retry);
-	tei_list_init(&p->awaiting_fence);
+	tei_list_init(&p->tasks.small);
+	tei_list_init(&p->tasks.queue);
+	tei_list_init(&p->tasks.live);
+	tei_list_init(&p->tasks.retry);
+	tei_list_init(&p->tasks.awaiting_fence);
 	rail_notify_init(p);
-	tei_list_init(&p->keys);
+	tei_list_init(&p->keys.all);
 	rail_atomic_init(p);
 	tei_list_init(&p->faults);
-	p->received = -1;
+	p->life.received = -1;
 	tei_list_add_tail(&dp->peers.list, &p->link);
 	return p;
 }
@@ -202,10 +202,10 @@ rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t inc,
 	/* if memory is short, the refusal is not sent */
 	rail_peer_set_contacts(p, first, 1);
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
-	p->unauthenticated = true;
-	p->unauthenticated_ns = now + PEER_UNAUTHENTICATED_TRY_NS;
-	p->refuse = dp->incarnation;
-	p->refusal = why;
+	p->refusal.unauthenticated = true;
+	p->refusal.unauthenticated_ns = now + PEER_UNAUTHENTICATED_TRY_NS;
+	p->refusal.incarnation = dp->incarnation;
+	p->refusal.reason = why;
 	rail_peer_attend(p);
 	return p;
 }
@@ -227,9 +227,9 @@ struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
 		peer_free(p);
 		return NULL;
 	}
-	p->resolver = true;
+	p->addrs.resolver = true;
 	p->refs = 1;
-	p->want_hello = true;
+	p->hello.wanted = true;
 	dp->peers.nresolvers++;
 	rail_peer_attend(p);
 	return p;
@@ -242,20 +242,20 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	rail_key_free_all(p);
 	rail_conn_free_all(p);
 	rail_reverse_free(p);
-	free(p->rkeys);
-	free(p->key_ids);
-	free(p->draining);
-	free(p->answer_pending);
-	free(p->revokes);
+	free(p->keys.rkeys);
+	free(p->keys.ids);
+	free(p->keys.draining);
+	free(p->keys.answer_pending);
+	free(p->keys.revokes);
 	free(p->remotes);
-	free(p->firsts);
+	free(p->addrs.firsts);
 	free(p);
 }
 
 bool rail_peer_orphaned(const struct tei_rail_peer *p)
 {
-	return !p->refs && p->state == RAIL_PEER_NEW && !p->known_us &&
-	       tei_list_empty(&p->live) && !p->note_out.n;
+	return !p->refs && p->state == RAIL_PEER_NEW && !p->hello.known_us &&
+	       tei_list_empty(&p->tasks.live) && !p->note_out.n;
 }
 
 /* Returns true if the peer can be freed: it is gone or orphaned, unused, and no
@@ -265,7 +265,7 @@ static bool peer_idle(const struct tei_rail_peer *p)
 {
 	return rail_peer_unused(p) &&
 	       (p->state == RAIL_PEER_GONE || rail_peer_orphaned(p)) &&
-	       !p->nrevokes && !p->refuse;
+	       !p->keys.nrevokes && !p->refusal.incarnation;
 }
 
 bool rail_peer_maybe_free(struct tei_rail_peer *p)
@@ -280,9 +280,9 @@ bool rail_peer_maybe_free(struct tei_rail_peer *p)
 	tei_list_del(&p->attn_link);
 	tei_list_del(&p->hash_link);
 	tei_list_del(&p->link);
-	if (p->resolver)
+	if (p->addrs.resolver)
 		p->dp->peers.nresolvers--;
-	else if (p->unauthenticated)
+	else if (p->refusal.unauthenticated)
 		p->dp->peers.nunauthenticated--;
 	else if (!p->evicted)
 		p->dp->peers.n--;
@@ -306,7 +306,7 @@ void rail_peer_free_all(struct tei_rail_dp *dp)
 void rail_peer_alive(struct tei_rail_peer *p, uint64_t now)
 {
 	p->alive_ns = now;
-	p->probing = false;
+	p->life.probing = false;
 	tei_list_del(&p->link);
 	tei_list_add_tail(&p->dp->peers.list, &p->link);
 }
@@ -329,11 +329,11 @@ void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now)
 			break;
 		tei_list_del(&p->link);
 		tei_list_add_tail(&dp->peers.list, &p->link);
-		if (!rail_peer_unused(p) || p->probing ||
+		if (!rail_peer_unused(p) || p->life.probing ||
 		    p->state != RAIL_PEER_READY)
 			continue;
-		p->probing = true;
-		p->probe_ns = now;
+		p->life.probing = true;
+		p->life.probe_ns = now;
 		rail_peer_attend(p);
 		break;
 	}
@@ -344,9 +344,9 @@ void rail_peer_ready(struct tei_rail_peer *p)
 {
 	rail_health_forget(p);
 	__atomic_store_n(&p->state, RAIL_PEER_READY, __ATOMIC_RELEASE);
-	p->want_hello = false;
-	p->hello_tries = 0;
-	p->routes_changed = true;
+	p->hello.wanted = false;
+	p->hello.tries = 0;
+	p->routes.changed = true;
 }
 
 /* Handles the certain end of the peer's process: the process writes nothing and
@@ -361,7 +361,7 @@ static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 	rail_atomic_gone(p, why, done);
 	for (i = 0; i < p->nremotes; i++)
 		rail_sched_fenced(p, i, UINT32_MAX, done);
-	p->unfenced = 0;
+	p->fence.unfenced = 0;
 }
 
 /*
@@ -379,16 +379,17 @@ static void peer_end(struct tei_rail_peer *p, const struct tei_err *why,
 	__atomic_store_n(&p->state, RAIL_PEER_GONE, __ATOMIC_RELEASE);
 	p->gone_ns = tei_now_ns();
 	rail_health_forget(p);
-	tei_list_foreach_safe(t, tmp, &p->live, struct tei_rail_task, live_link)
+	tei_list_foreach_safe (t, tmp, &p->tasks.live, struct tei_rail_task,
+			       live_link)
 		rail_task_end(dp, t, TEI_RAIL_END_FAILED, why, done);
 	rail_notify_gone(p, why);
 	if (gone != RAIL_GONE_PERHAPS)
 		peer_over(p, gone, why->text, done);
 	rail_key_holder_gone(dp, p->incarnation, gone == RAIL_GONE_LEFT);
-	while (p->nrevokes)
-		rail_key_drained(p, p->revokes[0]);
+	while (p->keys.nrevokes)
+		rail_key_drained(p, p->keys.revokes[0]);
 	rail_key_drop_all(p);
-	p->key_want.active = false;
+	p->keys.want.active = false;
 	rail_peer_attend(p);
 	rail_progress_signal(dp);
 }
@@ -532,7 +533,7 @@ int rail_peer_set_contacts(struct tei_rail_peer *p,
 		r->id = UINT16_MAX;
 		r->addr = at[i];
 		r->serial = ++p->serial;
-		p->contact.refused &= ~(UINT64_C(1) << i);
+		p->addrs.contact.refused &= ~(UINT64_C(1) << i);
 	}
 	p->nremotes = (uint16_t)n;
 	return rail_conn_table(p);
@@ -621,20 +622,20 @@ static void peer_hint_at(struct tei_rail_peer *p,
 		return;
 	r->addr = *at;
 	r->serial = ++p->serial;
-	p->rehello = true;
-	p->hint_turn = 1;
-	p->hello_tries = 0;
-	p->hello_next_ns = 0;
-	p->first_next_ns = tei_now_ns() + PEER_FIRST_NS;
+	p->hello.again = true;
+	p->addrs.hint_turn = 1;
+	p->hello.tries = 0;
+	p->hello.next_ns = 0;
+	p->addrs.first_next_ns = tei_now_ns() + PEER_FIRST_NS;
 	TEI_DEBUG_LOG("rail", "peer %s: sending a hello to another address",
 		      p->name);
 }
 
 void rail_peer_take_hint(struct tei_rail_peer *p)
 {
-	struct tei_rail_addr at = p->found_at;
+	struct tei_rail_addr at = p->addrs.found_at;
 
-	p->found_at.len = 0;
+	p->addrs.found_at.len = 0;
 	if (p->state == RAIL_PEER_READY)
 		peer_hint_at(p, &at);
 }
@@ -642,17 +643,17 @@ void rail_peer_take_hint(struct tei_rail_peer *p)
 void rail_peer_take_firsts(struct tei_rail_peer *p,
 			   const struct tei_rail_addr *at, uint16_t n)
 {
-	struct tei_rail_addr *more = p->firsts;
+	struct tei_rail_addr *more = p->addrs.firsts;
 
-	if (n > p->nfirsts) {
-		more = realloc(p->firsts, n * sizeof(*more));
+	if (n > p->addrs.nfirsts) {
+		more = realloc(p->addrs.firsts, n * sizeof(*more));
 		if (!more)
 			return;
-		p->firsts = more;
+		p->addrs.firsts = more;
 	}
-	p->nfirsts = n;
+	p->addrs.nfirsts = n;
 	if (n)
-		memcpy(p->firsts, at, n * sizeof(*at));
+		memcpy(p->addrs.firsts, at, n * sizeof(*at));
 }
 
 bool rail_peer_not_there(struct tei_rail_peer *p)
@@ -662,30 +663,32 @@ bool rail_peer_not_there(struct tei_rail_peer *p)
 	uint16_t i = 0;
 
 	/* more than one hello was sent to that address */
-	if (p->nfirsts && p->not_there_ns &&
-	    now < p->not_there_ns + PEER_NOT_THERE_NS)
+	if (p->addrs.nfirsts && p->addrs.not_there_ns &&
+	    now < p->addrs.not_there_ns + PEER_NOT_THERE_NS)
 		return true;
-	while (r && r->addr.len && i < p->nfirsts &&
-	       !rail_addr_same(&p->firsts[i], &r->addr))
+	while (r && r->addr.len && i < p->addrs.nfirsts &&
+	       !rail_addr_same(&p->addrs.firsts[i], &r->addr))
 		i++;
-	if (!r || !r->addr.len || i >= p->nfirsts)
+	if (!r || !r->addr.len || i >= p->addrs.nfirsts)
 		return false;
-	p->firsts[i] = p->firsts[--p->nfirsts];
-	if (!p->nfirsts)
+	p->addrs.firsts[i] = p->addrs.firsts[--p->addrs.nfirsts];
+	if (!p->addrs.nfirsts)
 		return false;
 	rail_peer_drop_hint(p);
-	p->first_next_ns = 0;
-	p->not_there_ns = now;
+	p->addrs.first_next_ns = 0;
+	p->addrs.not_there_ns = now;
 	rail_peer_attend(p);
 	return true;
 }
 
 void rail_peer_next_first(struct tei_rail_peer *p, uint64_t now)
 {
-	if (!p->nfirsts || p->found_at.len || now < p->first_next_ns)
+	if (!p->addrs.nfirsts || p->addrs.found_at.len ||
+	    now < p->addrs.first_next_ns)
 		return;
-	p->found_at = p->firsts[p->first_turn++ % p->nfirsts];
-	p->first_next_ns = now + PEER_FIRST_NS;
+	p->addrs.found_at =
+		p->addrs.firsts[p->addrs.first_turn++ % p->addrs.nfirsts];
+	p->addrs.first_next_ns = now + PEER_FIRST_NS;
 }
 
 /* --- references ----------------------------------------------------------- */
@@ -725,7 +728,7 @@ bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 
 static bool rail_peer_sound(const struct tei_rail_peer *p)
 {
-	bool ok = p->state != RAIL_PEER_GONE && !p->unfenced;
+	bool ok = p->state != RAIL_PEER_GONE && !p->fence.unfenced;
 	uint16_t i;
 
 	for (i = 0; i < p->nremotes; i++)
@@ -823,9 +826,10 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 		       peer_listen_addr(p->dp, &at->addr, &listen_addr[n]);
 		n++;
 	}
-	for (i = 0; i < p->nfirsts && good; i++) {
+	for (i = 0; i < p->addrs.nfirsts && good; i++) {
 		good = n < PEER_DOORS &&
-		       peer_listen_addr(p->dp, &p->firsts[i], &listen_addr[n]);
+		       peer_listen_addr(p->dp, &p->addrs.firsts[i],
+					&listen_addr[n]);
 		n++;
 	}
 	rail_sched_leave(p->dp);
@@ -899,8 +903,8 @@ void tei_rail_peer_resolved(struct tei_rail_peer *p, uint64_t inc,
 		/* if memory is short, the peer keeps the addresses that are
 		 * known so far */
 		rail_peer_set_contacts(p, at, n);
-		p->found_at = at[p->found_turn++ % n];
-		p->found_ns = tei_now_ns();
+		p->addrs.found_at = at[p->addrs.found_turn++ % n];
+		p->addrs.found_ns = tei_now_ns();
 		rail_peer_attend(p);
 	}
 	rail_sched_leave(dp);

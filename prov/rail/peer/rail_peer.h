@@ -116,8 +116,8 @@ void rail_peer_take_firsts(struct tei_rail_peer *peer,
 bool rail_peer_not_there(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Copies the next address of peer->firsts to found_at, if an attempt is due and
- * found_at is empty. */
+/* Copies the next address of peer->addrs.firsts to found_at, if an attempt is
+ * due and found_at is empty. */
 void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -66,7 +66,7 @@ static void peer_begin(struct peer_rig *rig)
 	test_task_init(&rig->task, pair->peer, false, pair->src, pair->dst,
 		       sizeof(pair->src));
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, &rig->task, 1), 0);
-	CU_ASSERT_EQUAL_FATAL(pair->peer->posted, 1);
+	CU_ASSERT_EQUAL_FATAL(pair->peer->tasks.posted, 1);
 	CU_ASSERT_EQUAL(test_ends(&rig->task), 0);
 }
 
@@ -168,8 +168,8 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	tei_rail_peer_put(p);
 	late = tei_now_ns() + rig.pair.from.dp->times.probe_ns;
 	rail_sched_enter(p->dp);
-	p->probing = true;	/* pinged before that */
-	p->probe_ns = tei_now_ns();
+	p->life.probing = true; /* pinged before that */
+	p->life.probe_ns = tei_now_ns();
 	rail_sched_leave(p->dp);
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
@@ -179,15 +179,15 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
 	/* a peer whose fence was given up is not forgotten either, until a long
 	 * time has passed */
-	CU_ASSERT_EQUAL(p->unfenced, 1);
-	p->probing = true;
-	p->probe_ns = late;
-	p->rehello = true;	/* as if it had not answered */
+	CU_ASSERT_EQUAL(p->fence.unfenced, 1);
+	p->life.probing = true;
+	p->life.probe_ns = late;
+	p->hello.again = true; /* as if it had not answered */
 	late += 20 * rig.pair.from.dp->times.probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	/* hellos are sent ever less often */
-	CU_ASSERT(p->hello_next_ns > late + 4 * TEI_NS_PER_SEC);
+	CU_ASSERT(p->hello.next_ns > late + 4 * TEI_NS_PER_SEC);
 	rail_peer_run(p, late + 2 * PEER_LONG_NS);
 	CU_ASSERT(tei_rail_peer_gone(p));
 	tei_rail_peer_hold(p);
@@ -203,10 +203,10 @@ static void test_a_peer_in_use_is_not_asked_for_a_sign_of_life(void)
 	p = rig.pair.peer;
 	tei_rail_peer_put(p);
 	rail_peer_probe(p->dp, tei_now_ns() + PEER_LONG_NS);
-	CU_ASSERT_FALSE(p->probing);
+	CU_ASSERT_FALSE(p->life.probing);
 	peer_turns(&rig, PEER_LONG_NS);
 	rail_peer_probe(p->dp, tei_now_ns() + PEER_LONG_NS);
-	CU_ASSERT(p->probing);
+	CU_ASSERT(p->life.probing);
 	tei_rail_peer_hold(p);
 	peer_end(&rig);
 }
@@ -220,7 +220,7 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	peer_begin(&rig);
 	p = rig.pair.peer;
 	test_plane_close(&rig.pair.to);
-	while (p->posted && tei_now_ns() < end)
+	while (p->tasks.posted && tei_now_ns() < end)
 		rail_lane_run(&rig.pair.rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	peer_replace(&rig);
@@ -229,7 +229,7 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
 	/* nothing is left to be done for the peer */
-	p->rehello = true;
+	p->hello.again = true;
 	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
 	test_plane_open(&rig.pair.to, "127.0.0.2");
 	peer_end(&rig);
@@ -248,7 +248,7 @@ static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	test_plane_close(&rig.pair.to);
-	while (p->posted && tei_now_ns() < end)
+	while (p->tasks.posted && tei_now_ns() < end)
 		rail_lane_run(&rig.pair.rail->tx_lanes[0]);
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 0);
 	CU_ASSERT(tei_rail_peer_ended(p, "it has ended"));
@@ -334,7 +334,7 @@ static struct tei_rail_peer *peer_kill(struct peer_rig *rig)
 	peer_begin(rig);
 	p = rig->pair.peer;
 	test_plane_close(&rig->pair.to);
-	while (p->posted && tei_now_ns() < end)
+	while (p->tasks.posted && tei_now_ns() < end)
 		rail_lane_run(&rig->pair.rail->tx_lanes[0]);
 	CU_ASSERT(peer_presumed(p));
 	return p;
@@ -402,7 +402,7 @@ static void test_peer_with_a_connection_is_not_presumed_to_have_ended(void)
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	CU_ASSERT_EQUAL(pair.peer->posted, 0);
+	CU_ASSERT_EQUAL(pair.peer->tasks.posted, 0);
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }
@@ -415,7 +415,7 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 	test_pair_open(&pair);
 	rail_sched_enter(pair.from.dp);
 	conn = rail_conn_get(pair.peer, &pair.rail->tx_lanes[0],
-			     (uint16_t)pair.peer->route[0]);
+			     (uint16_t)pair.peer->routes.route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
 	conn->connected = false; /* as if it had broken */
@@ -435,12 +435,12 @@ static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 	p = pair.peer;
 	CU_ASSERT_EQUAL_FATAL(p->nremotes, 1);
 	len = p->remotes[0].addr.len;
-	nfirsts = p->nfirsts;
+	nfirsts = p->addrs.nfirsts;
 	p->remotes[0].addr.len = 0;	/* there is no port to test */
-	p->nfirsts = 0;
+	p->addrs.nfirsts = 0;
 	CU_ASSERT_FALSE(peer_presumed(p));
 	p->remotes[0].addr.len = len;
-	p->nfirsts = nfirsts;
+	p->addrs.nfirsts = nfirsts;
 	test_pair_close(&pair);
 }
 
@@ -475,15 +475,15 @@ static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 	int fd;
 
 	p = peer_kill(&rig);
-	firsts = p->firsts;
-	nfirsts = p->nfirsts;
+	firsts = p->addrs.firsts;
+	nfirsts = p->addrs.nfirsts;
 	fd = peer_listen(&p->remotes[0].addr, &other);
-	p->presumed_ns = 0;
-	p->firsts = &other;
-	p->nfirsts = 1;
+	p->life.presumed_ns = 0;
+	p->addrs.firsts = &other;
+	p->addrs.nfirsts = 1;
 	CU_ASSERT_FALSE(peer_presumed(p));
-	p->firsts = firsts;
-	p->nfirsts = nfirsts;
+	p->addrs.firsts = firsts;
+	p->addrs.nfirsts = nfirsts;
 	close(fd);
 	CU_ASSERT(peer_presumed(p));
 	rail_peer_run(p, tei_now_ns());
@@ -606,24 +606,24 @@ static void test_an_address_without_a_terminator_is_unreachable(void)
 static void peer_owe_all(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
-	p->key_reply.answer_pending = true;
-	p->reply_hello = true;
-	p->pong = true;
-	p->pongs[0] = 1;
-	p->npongs = 1;
+	p->keys.reply.answer_pending = true;
+	p->hello.reply = true;
+	p->probes.pong = true;
+	p->probes.pongs[0] = 1;
+	p->probes.npongs = 1;
 	rail_key_owe(p, 1);
-	p->fence_reply[0].answer_pending = true;
-	p->fence_reply[0].gen = 0;
-	p->fences_pending = true;
+	p->fence.reply[0].answer_pending = true;
+	p->fence.reply[0].gen = 0;
+	p->fence.pending = true;
 	rail_peer_attend(p);
 	rail_sched_leave(p->dp);
 }
 
 static bool peer_owes_nothing(const struct tei_rail_peer *p)
 {
-	return !p->key_reply.answer_pending && !p->reply_hello && !p->pong &&
-	       !p->npongs && !p->nowed && !p->fence_reply[0].answer_pending &&
-	       !p->fences_pending;
+	return !p->keys.reply.answer_pending && !p->hello.reply &&
+	       !p->probes.pong && !p->probes.npongs && !p->keys.nowed &&
+	       !p->fence.reply[0].answer_pending && !p->fence.pending;
 }
 
 static void peer_goes(struct tei_rail_peer *p, enum rail_gone how)

@@ -83,7 +83,7 @@ static bool presume_linked(struct tei_rail_peer *p)
 	uint32_t i, j;
 
 	rail_sched_enter(p->dp);
-	linked = p->posted != 0;
+	linked = p->tasks.posted != 0;
 	rail_sched_leave(p->dp);
 	for (i = 0; i < rail_count(p->dp) && !linked; i++) {
 		rail = rail_at(p->dp, i);
@@ -109,9 +109,9 @@ presume_listen_addrs(struct tei_rail_peer *p,
 		if (p->remotes[i].addr.len &&
 		    rail_conn_fit_any(p->dp, &p->remotes[i].addr) >= 0)
 			listen_addr[n++] = p->remotes[i].addr;
-	for (i = 0; i < p->nfirsts && n < PRESUME_DOORS; i++)
-		if (rail_conn_fit_any(p->dp, &p->firsts[i]) >= 0)
-			listen_addr[n++] = p->firsts[i];
+	for (i = 0; i < p->addrs.nfirsts && n < PRESUME_DOORS; i++)
+		if (rail_conn_fit_any(p->dp, &p->addrs.firsts[i]) >= 0)
+			listen_addr[n++] = p->addrs.firsts[i];
 	rail_sched_leave(p->dp);
 	return n;
 }
@@ -154,12 +154,13 @@ void tei_rail_peer_no_control(struct tei_rail_peer *p)
 	rail_sched_enter(dp);
 	if (p->state == RAIL_PEER_GONE)
 		goto out;
-	if (good && p->alive_ns + PRESUME_WAIT_NS / 2 < now && !p->posted) {
+	if (good && p->alive_ns + PRESUME_WAIT_NS / 2 < now &&
+	    !p->tasks.posted) {
 		news = !rail_presumed(p);
-		p->presumed_ns = now;
+		p->life.presumed_ns = now;
 		rail_peer_attend(p);
 	}
-	p->presume_next_ns = now + PRESUME_AGAIN_NS;
+	p->life.presume_next_ns = now + PRESUME_AGAIN_NS;
 out:
 	rail_sched_leave(dp);
 	if (news)
@@ -170,7 +171,7 @@ out:
 void rail_presume_err(const struct tei_rail_peer *p, struct tei_err *err)
 {
 	memset(err, 0, sizeof(*err));
-	if (p->last_failure.ns)
+	if (p->tasks.last_failure.ns)
 		rail_peer_last_failure(p, err);
 	err->code = TEI_ERR_ENDPOINT;
 	err->when_ns = tei_now_ns();
@@ -188,17 +189,19 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 
 	rail_sched_enter(p->dp);
 	/* a refusal that is older than the last sign of life proves nothing */
-	ask = (!tei_list_empty(&p->live) || rail_notify_waited_ns(p)) &&
-	      !p->posted && p->state != RAIL_PEER_GONE &&
-	      (now >= p->presume_next_ns || p->alive_ns > p->presume_asked_ns);
+	ask = (!tei_list_empty(&p->tasks.live) || rail_notify_waited_ns(p)) &&
+	      !p->tasks.posted && p->state != RAIL_PEER_GONE &&
+	      (now >= p->life.presume_next_ns ||
+	       p->alive_ns > p->life.presume_asked_ns);
 	if (ask)
-		since = tei_list_empty(&p->live) ? rail_notify_waited_ns(p)
-						 : rail_deadline_oldest(p);
+		since = tei_list_empty(&p->tasks.live)
+				? rail_notify_waited_ns(p)
+				: rail_deadline_oldest(p);
 	if (since < p->alive_ns)
 		since = p->alive_ns;
 	ask = ask && now >= since + PRESUME_WAIT_NS;
 	if (ask)
-		p->presume_next_ns = now + PRESUME_AGAIN_NS;
+		p->life.presume_next_ns = now + PRESUME_AGAIN_NS;
 	rail_sched_leave(p->dp);
 	if (!ask)
 		return;
@@ -207,9 +210,9 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	/* if the control port does not refuse, the check occupies a worker
 	 * thread for a second */
 	rail_sched_enter(p->dp);
-	p->presume_asked_ns = now;
-	p->presume_next_ns = now + PRESUME_RARELY_NS;
-	p->resolve_next_ns = 0;
+	p->life.presume_asked_ns = now;
+	p->life.presume_next_ns = now + PRESUME_RARELY_NS;
+	p->addrs.resolve_next_ns = 0;
 	rail_sched_leave(p->dp);
 	rail_ctl_check(p, now, since);
 }

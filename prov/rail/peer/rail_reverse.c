@@ -81,10 +81,10 @@ static bool reverse_is_ours(const struct tei_rail_peer *p)
 void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
 	if (!lane->is_rx || lane->first || !lane->rail->caps.back ||
-	    !reverse_is_ours(p) || p->alive_ns < p->reverse_next_ns)
+	    !reverse_is_ours(p) || p->alive_ns < p->reverse.next_ns)
 		return;
-	p->reverse_next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
-	p->reverse_rails |= UINT64_C(1) << lane->rail->index;
+	p->reverse.next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
+	p->reverse.rails |= UINT64_C(1) << lane->rail->index;
 	rail_peer_attend(p);
 }
 
@@ -101,7 +101,7 @@ static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 	int16_t remote;
 
 	rail_sched_enter(p->dp);
-	remote = p->route[rail->index];
+	remote = p->routes.route[rail->index];
 	if (remote >= 0)
 		gen = p->remotes[remote].gen;
 	rail_sched_leave(p->dp);
@@ -124,8 +124,8 @@ uint64_t rail_ctl_reverse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 	(void)now;
 	rail_sched_enter(p->dp);
-	rails = p->state == RAIL_PEER_READY ? p->reverse_rails : 0;
-	p->reverse_rails = 0;
+	rails = p->state == RAIL_PEER_READY ? p->reverse.rails : 0;
+	p->reverse.rails = 0;
 	rail_sched_leave(p->dp);
 	for (i = 0; rails >> i; i++)
 		if (rails >> i & 1)
@@ -138,7 +138,7 @@ uint64_t rail_ctl_reverse(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 void rail_reverse_received(struct tei_rail_peer *p,
 			   const struct rail_lane *lane)
 {
-	struct rail_reverse *b = p->back[lane->rail->index];
+	struct rail_reverse *b = p->reverse.path[lane->rail->index];
 
 	if (b && lane->is_rx && !lane->first)
 		__atomic_store_n(&b->received_ns, p->alive_ns,
@@ -176,13 +176,13 @@ static bool back_is_like(const struct tei_rail_addr *own,
 static struct rail_reverse *back_of(struct tei_rail_peer *p, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
-	struct rail_reverse *b = p->back[rail];
+	struct rail_reverse *b = p->reverse.path[rail];
 
 	if (b)
 		return b;
 	b = calloc(1, sizeof(*b));
 	if (b)
-		__atomic_store_n(&p->back[rail], b, __ATOMIC_RELEASE);
+		__atomic_store_n(&p->reverse.path[rail], b, __ATOMIC_RELEASE);
 	return b;
 }
 
@@ -226,8 +226,8 @@ static void reverse_fails(struct rail_reverse *b)
 int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
 		      const void *msg, size_t len)
 {
-	struct rail_reverse *b =
-		__atomic_load_n(&p->back[rail->index], __ATOMIC_ACQUIRE);
+	struct rail_reverse *b = __atomic_load_n(&p->reverse.path[rail->index],
+						 __ATOMIC_ACQUIRE);
 	struct rail_lane *lane = &rail->rx_lane;
 	int ret;
 
@@ -251,12 +251,13 @@ void tei_rail_no_reverse_path(struct tei_rail_peer *p)
 	uint32_t i;
 
 	for (i = 0; i < rail_count(p->dp); i++)
-		reverse_fails(__atomic_load_n(&p->back[i], __ATOMIC_ACQUIRE));
+		reverse_fails(
+			__atomic_load_n(&p->reverse.path[i], __ATOMIC_ACQUIRE));
 }
 
 void rail_reverse_fail(struct tei_rail_peer *p, const struct rail *rail)
 {
-	reverse_fails(p->back[rail->index]);
+	reverse_fails(p->reverse.path[rail->index]);
 }
 
 void rail_reverse_free(struct tei_rail_peer *p)
@@ -264,13 +265,13 @@ void rail_reverse_free(struct tei_rail_peer *p)
 	uint32_t i;
 
 	for (i = 0; i < TEI_RAIL_MAX; i++) {
-		if (p->back[i] && i < rail_count(p->dp))
+		if (p->reverse.path[i] && i < rail_count(p->dp))
 			tei_list_add_tail(&rail_at(p->dp, i)->reverse_left,
-					  &p->back[i]->link);
+					  &p->reverse.path[i]->link);
 		else
-			free(p->back[i]);	/* the rail of this reverse path
-						 * has been freed */
-		p->back[i] = NULL;
+			free(p->reverse.path[i]); /* the rail of this reverse
+						   * path has been freed */
+		p->reverse.path[i] = NULL;
 	}
 }
 

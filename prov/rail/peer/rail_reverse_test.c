@@ -82,7 +82,7 @@ static bool reverse_is_told(const struct rail_reverse *b)
 static bool reverse_is_good(struct reverse_rig *rig)
 {
 	struct rail_reverse *b =
-		__atomic_load_n(&rig->of_to->back[0], __ATOMIC_ACQUIRE);
+		__atomic_load_n(&rig->of_to->reverse.path[0], __ATOMIC_ACQUIRE);
 
 	return reverse_is_told(b) &&
 	       tei_now_ns() <
@@ -163,7 +163,7 @@ static void test_reverse_send_arrives_over_own_connection(void)
 	for (i = 0; i < 1000; i++)
 		CU_ASSERT_FATAL(reverse_passes(&rig));
 	/* the plane with the lower incarnation has no reverse path itself */
-	CU_ASSERT_PTR_NULL(rig.of_from->back[0]);
+	CU_ASSERT_PTR_NULL(rig.of_from->reverse.path[0]);
 	reverse_close(&rig);
 }
 
@@ -265,9 +265,9 @@ static void test_back_message_with_wrong_values_is_ignored(void)
 	reverse_notify(&rig, gen, addr->protocol, FI_ADDR_STR, addr->len);
 	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, 2);
 	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, 0);
-	CU_ASSERT_PTR_NULL(rig.of_to->back[0]);
+	CU_ASSERT_PTR_NULL(rig.of_to->reverse.path[0]);
 	reverse_notify(&rig, gen, addr->protocol, addr->addr_format, addr->len);
-	CU_ASSERT(reverse_is_told(rig.of_to->back[0]));
+	CU_ASSERT(reverse_is_told(rig.of_to->reverse.path[0]));
 	reverse_close(&rig);
 }
 

@@ -43,12 +43,13 @@ void rail_served_mark(struct tei_rail_dp *dp)
 }
 
 /* Returns true if a message to the peer would probably not be written to the
- * connection at once, because the peer has unfinished tasks and has been silent
- * for a moment. A message that waits keeps the connection from being evicted. */
+ * connection at once, because the peer has unfinished tasks and has been
+ * silent for a moment. A message that waits keeps the connection from being
+ * evicted. */
 static bool served_stalls(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return !tei_list_empty(&p->live) &&
+	return !tei_list_empty(&p->tasks.live) &&
 	       now > p->alive_ns + SERVED_ALIVE_NS;
 }
 

@@ -40,7 +40,7 @@ static void user_doubt(struct tei_rail_peer *p, struct rail_conn *conn)
 	if (!__atomic_exchange_n(&conn->suspect, false, __ATOMIC_RELAXED))
 		return;
 	rail_sched_enter(p->dp);
-	p->stuck = true;
+	p->pairs.stuck = true;
 	rail_peer_attend(p);
 	rail_sched_leave(p->dp);
 }
@@ -99,8 +99,8 @@ static bool user_ready(struct tei_rail_peer *p)
 		return true;
 	rail_sched_enter(p->dp);
 	ready = p->state == RAIL_PEER_READY;
-	if (p->state == RAIL_PEER_NEW && !p->want_hello) {
-		p->want_hello = true;
+	if (p->state == RAIL_PEER_NEW && !p->hello.wanted) {
+		p->hello.wanted = true;
 		rail_peer_attend(p);
 	}
 	rail_sched_leave(p->dp);
@@ -230,12 +230,12 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 	struct tei_rail_peer *p;
 
 	tei_list_foreach (p, &dp->peers.list, struct tei_rail_peer, link) {
-		if (!p->resolver || p->found || !p->nremotes ||
+		if (!p->addrs.resolver || p->addrs.found || !p->nremotes ||
 		    !rail_addr_same(&p->remotes[0].addr, addr))
 			continue;
-		p->found = inc;
-		p->want_hello = false;
-		p->rehello = false;
+		p->addrs.found = inc;
+		p->hello.wanted = false;
+		p->hello.again = false;
 		rail_peer_attend(p);
 	}
 }
@@ -264,7 +264,7 @@ uint64_t tei_rail_peer_found(struct tei_rail_peer *p)
 	uint64_t inc;
 
 	rail_sched_enter(p->dp);
-	inc = p->found;
+	inc = p->addrs.found;
 	rail_sched_leave(p->dp);
 	return inc;
 }

@@ -41,7 +41,7 @@ void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 	err->when_ns = tei_now_ns();
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
 	for (i = 0; i < dp->nrails; i++) {
-		if (peer->route[i] < 0)
+		if (peer->routes.route[i] < 0)
 			continue;
 		snprintf(err->rail, sizeof(err->rail), "%s",
 			 dp->rails[i]->name);
@@ -55,7 +55,7 @@ void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 void rail_atomic_take(struct tei_rail_task *t) TEI_REQUIRES(rail_sched_held)
 {
 	tei_list_del(&t->queue_link);
-	t->peer->queued--;
+	t->peer->tasks.queued--;
 	t->peer->atomics.fresh = true; /* a later atomic may now be sent */
 	t->slices = 0;
 }
@@ -68,7 +68,7 @@ void rail_atomic_enqueue(struct tei_rail_task *t)
 	tei_list_add_tail(&peer->atomics.tasks, &t->queue_link);
 	peer->atomics.fresh = true;
 	if (peer->state == RAIL_PEER_NEW)
-		peer->want_hello = true;
+		peer->hello.wanted = true;
 	rail_peer_attend(peer);
 }
 

@@ -52,7 +52,7 @@ static void complete_pass_progress(const struct tei_rail_task *task)
 				  task->progress_ns : task->ahead_ns;
 	struct tei_rail_task *next;
 
-	if (task->live_link.next == &task->peer->live)
+	if (task->live_link.next == &task->peer->tasks.live)
 		return;
 	next = tei_list_first(&task->live_link, struct tei_rail_task,
 			      live_link);
@@ -118,7 +118,8 @@ static void complete_purge(struct tei_rail_peer *peer, struct rail_done *done)
 {
 	struct rail_slice *s, *tmp;
 
-	tei_list_foreach_safe(s, tmp, &peer->retry, struct rail_slice, link)
+	tei_list_foreach_safe (s, tmp, &peer->tasks.retry, struct rail_slice,
+			       link)
 		if (rail_slice_dead(s))
 			rail_slice_drop(peer->dp, s, false, done);
 }
@@ -164,8 +165,8 @@ static void complete_fill_err(const struct tei_rail_peer *peer,
 			 s->lane->rail->name);
 		snprintf(err->provider, sizeof(err->provider), "%s",
 			 s->lane->rail->nic.provider);
-		if (s->prov_err && s->prov_err == peer->last_failure.prov)
-			text = peer->last_failure.text;
+		if (s->prov_err && s->prov_err == peer->tasks.last_failure.prov)
+			text = peer->tasks.last_failure.text;
 	}
 	snprintf(err->text, sizeof(err->text), "%s%s%s%s%s%s", what,
 		 s->last_err ? ": " : "",
@@ -197,7 +198,7 @@ void rail_slice_fail(struct rail_slice *s, int code, const char *what,
 	struct tei_err err;
 
 	complete_fill_err(s->peer, s, code, what, &err);
-	tei_log_repeated(&s->peer->complete_repeat, TEI_LOG_WARN, "rail",
+	tei_log_repeated(&s->peer->log.complete_repeat, TEI_LOG_WARN, "rail",
 			 "%s: %s", s->peer->name, err.text);
 	slice_fail(s, &err, done);
 }
@@ -221,11 +222,11 @@ void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *s,
 	uint32_t i, n = s->ntasks;
 	uint64_t bytes;
 
-	s->peer->posted--;
+	s->peer->tasks.posted--;
 	rail_conn_reverse(s);
 	s->peer->alive_ns = now;
-	s->peer->moved_ns = now;
-	s->peer->served_ns[s->lane->rail->index] = now;
+	s->peer->tasks.moved_ns = now;
+	s->peer->tasks.served_ns[s->lane->rail->index] = now;
 	if (s->read)
 		s->peer->stats.rx_bytes += s->len;
 	else

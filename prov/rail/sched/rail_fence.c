@@ -84,7 +84,7 @@ static void fence_target_closed(struct rail *rail)
 	rail_contact_lane_left(rail);
 	rail_sched_enter(rail->dp);
 	tei_list_foreach (p, &rail->dp->peers.list, struct tei_rail_peer, link)
-		if (p->fences_pending)
+		if (p->fence.pending)
 			rail_peer_attend(p);
 	rail_sched_leave(rail->dp);
 }

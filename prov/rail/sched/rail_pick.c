@@ -126,8 +126,9 @@ static bool pick_of_other(const struct rail *rail,
 	if (!t->rail || i == rail->index || i >= rail_count(peer->dp) ||
 	    !rail_health_works(peer, i))
 		return false;
-	last = peer->served_ns[i] > t->progress_ns ? peer->served_ns[i]
-						   : t->progress_ns;
+	last = peer->tasks.served_ns[i] > t->progress_ns
+		       ? peer->tasks.served_ns[i]
+		       : t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
 	/* the named rail may serve other tasks but have no remote key for this
@@ -182,7 +183,7 @@ static struct rail_slice *pick_first_retry(const struct tei_rail_peer *peer,
 	uint32_t n = 0;
 
 	*rotate = false;
-	tei_list_foreach(s, &peer->retry, struct rail_slice, link) {
+	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link) {
 		++*visited;
 		if (!rail_hmem_foreign(s->mr, rail))
 			return s;
@@ -199,9 +200,9 @@ static void pick_heads(const struct tei_rail_peer *peer,
 		       uint32_t *visited) TEI_REQUIRES(rail_sched_held)
 {
 	heads->retry = pick_first_retry(peer, rail, visited, &heads->rotate);
-	heads->small = pick_first(&peer->small, rail, peer, visited);
-	heads->bulk = pick_first(&peer->queue, rail, peer, visited);
-	heads->bulk_waits = heads->retry || !tei_list_empty(&peer->queue);
+	heads->small = pick_first(&peer->tasks.small, rail, peer, visited);
+	heads->bulk = pick_first(&peer->tasks.queue, rail, peer, visited);
+	heads->bulk_waits = heads->retry || !tei_list_empty(&peer->tasks.queue);
 }
 
 /* Moves the first PICK_MOST slices of the retry list, none of which is for this
@@ -214,9 +215,9 @@ static void pick_rotate(struct tei_rail_peer *peer)
 	uint32_t n;
 
 	for (n = 0; n < PICK_MOST; n++) {
-		s = tei_list_first(&peer->retry, struct rail_slice, link);
+		s = tei_list_first(&peer->tasks.retry, struct rail_slice, link);
 		tei_list_del(&s->link);
-		tei_list_add_tail(&peer->retry, &s->link);
+		tei_list_add_tail(&peer->tasks.retry, &s->link);
 	}
 }
 
@@ -233,7 +234,7 @@ static int16_t pick_remote(struct rail_lane *lane, struct tei_rail_peer *peer,
 	int16_t route = rail_conn_route(peer, lane->rail);
 	const struct rail_rkey *k = NULL;
 
-	if (!peer->choice || route < 0 ||
+	if (!peer->routes.choice || route < 0 ||
 	    peer->dp->settings->sched.path_roundrobin)
 		return route;
 	if (s) {
@@ -451,8 +452,9 @@ static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 		      uint64_t bytes, uint64_t most, struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)
 {
-	const struct tei_list *queue =
-		source == RAIL_PICK_SMALL ? &peer->small : &peer->queue;
+	const struct tei_list *queue = source == RAIL_PICK_SMALL
+					       ? &peer->tasks.small
+					       : &peer->tasks.queue;
 	uint64_t room;
 
 	if (!t || !pick_keys_ready(peer, t) || !pick_may_take(rail, peer, t) ||
@@ -529,7 +531,7 @@ bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 
 	pick->source = RAIL_PICK_NONE;
 	pick->visited = 0;
-	if (peer->unfenced || peer->state != RAIL_PEER_READY)
+	if (peer->fence.unfenced || peer->state != RAIL_PEER_READY)
 		return false;
 	pick_heads(peer, lane->rail, &heads, &pick->visited);
 	pick->bulk_waits = heads.bulk_waits;

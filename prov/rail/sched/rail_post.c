@@ -98,7 +98,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 {
 	struct tei_rail_peer *peer = s->peer;
 
-	peer->posted--;
+	peer->tasks.posted--;
 	rail_conn_reverse(s);
 	if (err != -FI_EAGAIN) {
 		s->last_err = (int)-err;
@@ -107,7 +107,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	if (err == -FI_EAGAIN ||
 	    rail_health_refused(peer, s->lane->rail, s->remote_idx,
 				s->last_err)) {
-		tei_list_add_head(&peer->retry, &s->link);
+		tei_list_add_head(&peer->tasks.retry, &s->link);
 		if (rail_slice_dead(s)) {
 			rail_slice_drop(peer->dp, s, false, done);
 			return;
@@ -133,9 +133,9 @@ static void post_block(struct rail_conn **conn, int n)
 			continue;
 		conn[i]->blocked_now = false;
 		if (!rail_conn_block(conn[i], now, conn[i]->inflight != 0) ||
-		    conn[i]->peer->stuck)
+		    conn[i]->peer->pairs.stuck)
 			continue;
-		conn[i]->peer->stuck = true;
+		conn[i]->peer->pairs.stuck = true;
 		rail_peer_attend(conn[i]->peer);
 	}
 }

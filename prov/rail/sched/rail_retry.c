@@ -43,7 +43,7 @@ void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *s,
 	struct tei_rail_dp *dp = peer->dp;
 
 	tei_list_del(&s->link);
-	tei_list_add_tail(&peer->retry, &s->link);
+	tei_list_add_tail(&peer->tasks.retry, &s->link);
 	if (rail_slice_dead(s)) {
 		rail_slice_drop(dp, s, false, done);
 		return;
@@ -69,10 +69,10 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 	struct tei_rail_peer *peer = s->peer;
 
 	(void)dp;
-	peer->posted--;
+	peer->tasks.posted--;
 	rail_conn_reverse(s);
 	s->last_err = err;
-	tei_list_add_tail(&peer->awaiting_fence, &s->link);
+	tei_list_add_tail(&peer->tasks.awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||
 	    peer->remotes[s->remote_idx].gen > s->remote_gen) {
 		/* the remote rail is already fenced, or the process has
@@ -110,11 +110,11 @@ void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 		f->tries = 0;
 		if (f->unfenced) {
 			f->unfenced = false;
-			peer->unfenced--;
+			peer->fence.unfenced--;
 		}
 	}
-	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
-			       link)
+	tei_list_foreach_safe (s, tmp, &peer->tasks.awaiting_fence,
+			       struct rail_slice, link)
 		if (s->remote_idx == remote && s->remote_gen <= gen)
 			rail_sched_again(peer, s, done);
 	rail_peer_activate(peer);
@@ -147,14 +147,14 @@ void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 	struct rail_slice *s, *tmp;
 	struct rail_fence *f;
 
-	tei_list_foreach_safe (s, tmp, &peer->awaiting_fence, struct rail_slice,
-			       link) {
+	tei_list_foreach_safe (s, tmp, &peer->tasks.awaiting_fence,
+			       struct rail_slice, link) {
 		if (!rail_slice_dead(s))
 			continue;
 		f = &peer->remotes[s->remote_idx].fence;
 		if (!f->unfenced) {
 			f->unfenced = true;
-			peer->unfenced++;
+			peer->fence.unfenced++;
 		}
 		rail_slice_drop(peer->dp, s, true, done);
 	}
@@ -176,7 +176,7 @@ static struct rail_slice *retry_keyless(struct tei_rail_peer *peer,
 {
 	struct rail_slice *s;
 
-	tei_list_foreach(s, &peer->retry, struct rail_slice, link)
+	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link)
 		if (!s->rkey && (reads || !s->read) &&
 		    retry_names(s->ext, s->off, s->len, s->remote, addr, len))
 			return s;
@@ -213,12 +213,12 @@ static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 	snprintf(err->peer, sizeof(err->peer), "%.95s", peer->name);
 	/* this is the only log line for all these tasks: rail_slice_refuse logs
 	 * nothing */
-	tei_log_repeated(&peer->complete_repeat, TEI_LOG_WARN, "rail", "%s: %s",
-			 peer->name, err->text);
+	tei_log_repeated(&peer->log.complete_repeat, TEI_LOG_WARN, "rail",
+			 "%s: %s", peer->name, err->text);
 	while ((s = retry_keyless(peer, addr, len, reads)))
 		rail_slice_refuse(s, err, done);
-	retry_fail_keyless(&peer->small, addr, len, reads, err, done);
-	retry_fail_keyless(&peer->queue, addr, len, reads, err, done);
+	retry_fail_keyless(&peer->tasks.small, addr, len, reads, err, done);
+	retry_fail_keyless(&peer->tasks.queue, addr, len, reads, err, done);
 }
 
 void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,

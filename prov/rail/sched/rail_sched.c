@@ -50,7 +50,7 @@ static int sched_check(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 	size_t i;
 
 	for (i = 0; i < n; i++) {
-		if (tasks[i]->peer->queued + n > RAIL_PEER_QUEUE_MAX)
+		if (tasks[i]->peer->tasks.queued + n > RAIL_PEER_QUEUE_MAX)
 			return TEI_ERR_TOO_MANY;
 		if (tasks[i]->ext) {
 			if (sched_check_ext(dp, tasks[i], &tasks[i]->mr))
@@ -90,13 +90,14 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 	/* An idle peer makes no progress, but this is no sign of a fault. Only
 	 * a task that was waiting before a timeout, and is submitted shortly
 	 * after it, counts the time without progress before the timeout. */
-	if (tei_list_empty(&peer->live) &&
-	    (!peer->still_ns || peer->alive_ns > peer->still_ns ||
-	     since > peer->still_ns || now > peer->still_ns + limit))
-		peer->moved_ns = now;
+	if (tei_list_empty(&peer->tasks.live) &&
+	    (!peer->tasks.still_ns || peer->alive_ns > peer->tasks.still_ns ||
+	     since > peer->tasks.still_ns ||
+	     now > peer->tasks.still_ns + limit))
+		peer->tasks.moved_ns = now;
 	if (!since || since > now)
 		return now;
-	return since > peer->moved_ns ? since : peer->moved_ns;
+	return since > peer->tasks.moved_ns ? since : peer->tasks.moved_ns;
 }
 
 bool rail_task_bulk(const struct tei_rail_task *t)
@@ -111,7 +112,7 @@ void rail_task_unqueue(struct tei_rail_task *t)
 	struct tei_rail_dp *dp = t->peer->dp;
 
 	tei_list_del(&t->queue_link);
-	t->peer->queued--;
+	t->peer->tasks.queued--;
 	dp->tasks.bulk_left -= rail_task_bulk(t) ? t->length - t->cut : 0;
 }
 
@@ -122,8 +123,8 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 
 	t->progress_ns = sched_since(peer, t, now);
 	t->ahead_ns = 0;
-	tei_list_add_tail(&peer->live, &t->live_link);
-	peer->queued++;
+	tei_list_add_tail(&peer->tasks.live, &t->live_link);
+	peer->tasks.queued++;
 	__atomic_store_n(&dp->tasks.nlive, dp->tasks.nlive + 1,
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&dp->tasks.nheld, dp->tasks.nheld + 1,
@@ -138,7 +139,8 @@ static void sched_enqueue(struct tei_rail_dp *dp, struct tei_rail_task *t,
 		}
 	}
 	dp->tasks.bulk_left += rail_task_bulk(t) ? t->length : 0;
-	tei_list_add_tail(rail_task_bulk(t) ? &peer->queue : &peer->small,
+	tei_list_add_tail(rail_task_bulk(t) ? &peer->tasks.queue
+					    : &peer->tasks.small,
 			  &t->queue_link);
 	rail_peer_activate(peer);
 }

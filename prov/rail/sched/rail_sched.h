@@ -165,11 +165,11 @@ void rail_share_small(struct rail *rail) TEI_REQUIRES(rail_sched_held);
 bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
- * Returns the value of peer->overtaken after a bulk slice of len bytes was cut,
- * with limit most. If the value is 0, all small requests of a turn are served
- * before the next bulk slice. If the limit has made the slice short, fewer
- * small requests are served, in proportion to the slice's length, but at least
- * one.
+ * Returns the value of peer->tasks.overtaken after a bulk slice of len bytes
+ * was cut, with limit most. If the value is 0, all small requests of a turn
+ * are served before the next bulk slice. If the limit has made the slice
+ * short, fewer small requests are served, in proportion to the slice's length,
+ * but at least one.
  */
 uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 			      uint64_t most) TEI_REQUIRES(rail_sched_held);

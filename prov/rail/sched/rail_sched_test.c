@@ -403,8 +403,9 @@ static void sched_poll(struct sched_rig *rig)
 		rail_sched_enter(rig->from.dp);
 		tei_list_foreach(s, &lane->posted, struct rail_slice, link)
 			twice |= sched_meets(s, &lane->posted) ||
-				 sched_meets(s, &rig->peer->awaiting_fence) ||
-				 sched_meets(s, &rig->peer->retry);
+				 sched_meets(
+					 s, &rig->peer->tasks.awaiting_fence) ||
+				 sched_meets(s, &rig->peer->tasks.retry);
 		rail_sched_leave(rig->from.dp);
 		tei_mutex_unlock(&lane->lock);
 	}
@@ -470,7 +471,7 @@ static void sched_ask_fence(struct sched_rig *rig, void *arg)
 	int16_t r;
 
 	rail_sched_enter(rig->from.dp);
-	r = rig->peer->route[0];
+	r = rig->peer->routes.route[0];
 	if (*asked < 5 && r >= 0 && !rig->peer->remotes[r].fence.wanted) {
 		rail_fence_want(rig->peer, (uint16_t)r,
 				rig->peer->remotes[r].gen);
@@ -724,7 +725,7 @@ static void test_answering_key_holder_is_not_fenced(void)
 	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
 	CU_ASSERT_EQUAL(sched_target_gen(&rig.to), gen);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->nrkeys, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 0);
 	rail_sched_leave(rig.from.dp);
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_FAILED);

@@ -18,7 +18,8 @@
  *
  * No selection is needed if each rail is in a network of its own, or if both
  * sides have the same number of rails and no remote rail is nearer than the
- * others. peer->choice is then false, and rail_select_remote() is not called.
+ * others. peer->routes.choice is then false, and rail_select_remote() is not
+ * called.
  */
 #include "prov/rail/conn/rail_conn.h"
 #include "prov/rail/conn/rail_key.h"
@@ -82,8 +83,8 @@ static uint32_t aim_place(const struct tei_rail_peer *peer,
 	uint32_t i, place = 0;
 
 	*of = 0;
-	for (i = 0; i < peer->path_rails; i++) {
-		if (peer->route[i] < 0 || ranks[i] != ranks[rail->index])
+	for (i = 0; i < peer->pairs.rails; i++) {
+		if (peer->routes.route[i] < 0 || ranks[i] != ranks[rail->index])
 			continue;
 		if (i < rail->index)
 			place++;
@@ -109,13 +110,13 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   uint64_t length, uint64_t *now)
 {
 	const struct rail *rail = lane->rail;
-	int16_t best = peer->route[rail->index];
+	int16_t best = peer->routes.route[rail->index];
 	uint32_t i, n, place, of;
 	uint16_t near[TEI_RAIL_MAX];
 	uint64_t least = UINT64_MAX;
 	struct rail_conn *p;
 
-	if (best < 0 || rail->index >= peer->path_rails ||
+	if (best < 0 || rail->index >= peer->pairs.rails ||
 	    rail_conn_fit(rail, &peer->remotes[best]) != 2)
 		return best;
 	n = aim_near(peer, rail, key, near);

@@ -66,9 +66,9 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 	rig->peer.dp = &rig->dp;
 	tei_list_init(&rig->peer.faults);
 	rig->peer.remotes = rig->remote;
-	rig->peer.conns = rig->conns;
-	rig->peer.nremotes = rig->peer.remotes_cap = AIM_RAILS;
-	rig->peer.path_rails = AIM_RAILS;
+	rig->peer.pairs.conns = rig->conns;
+	rig->peer.nremotes = rig->peer.pairs.remotes_cap = AIM_RAILS;
+	rig->peer.pairs.rails = AIM_RAILS;
 	rig->key->nparts = AIM_RAILS;
 	for (i = 0; i < AIM_RAILS; i++) {
 		rig->rail[i].dp = &rig->dp;
@@ -79,7 +79,7 @@ static struct aim_rig *aim_begin(uint32_t nnear)
 		rail_lane_init(&rig->lane[i], &rig->rail[i], false, 0);
 		rig->remote[i].id = (uint16_t)i;
 		aim_address(&rig->remote[i].addr, (uint8_t)(101 + i));
-		rig->peer.route[i] = (int16_t)i;
+		rig->peer.routes.route[i] = (int16_t)i;
 		rig->key->part[i].rail_id = (uint16_t)i;
 		rig->key->part[i].rank = i >= nnear;
 		for (r = 0; r < AIM_RAILS; r++)
@@ -127,7 +127,8 @@ static void test_aim_from_single_rail_takes_least_loaded_near_remote(void)
 	struct aim_rig *rig = aim_begin(4);
 
 	/* only rail 0 has a route */
-	rig->peer.route[1] = rig->peer.route[2] = rig->peer.route[3] = -1;
+	rig->peer.routes.route[1] = rig->peer.routes.route[2] =
+		rig->peer.routes.route[3] = -1;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
 	rig->conn[0][0].bytes = 2;
 	rig->conn[0][1].bytes = 2;

@@ -259,7 +259,7 @@ void rail_share_small(struct rail *rail)
 
 bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
 {
-	return peer->overtaken >= SHARE_OVERTAKE;
+	return peer->tasks.overtaken >= SHARE_OVERTAKE;
 }
 
 /* --- the last bytes of a task -------------------------------------------- */

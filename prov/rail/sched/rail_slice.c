@@ -118,7 +118,7 @@ static void slice_merge(struct rail_slice *s, struct tei_list *next,
 	struct tei_rail_task *last = s->first, *t;
 	uint64_t end = s->rkey->base + (s->rkey->len - 1);
 
-	while (next != &s->peer->small) {
+	while (next != &s->peer->tasks.small) {
 		t = tei_container_of(next, struct tei_rail_task, queue_link);
 		next = next->next;
 		if (t->ext || t->whole_length || t->read != s->read || t->cut ||
@@ -162,7 +162,7 @@ static struct rail_slice *slice_cut_retry(const struct rail_pick *pick)
 		if (!slice_split(s->peer, s, pick->len))
 			return NULL;
 	tei_list_del(&s->link);
-	s->peer->overtaken = 0;
+	s->peer->tasks.overtaken = 0;
 	return s;
 }
 
@@ -189,11 +189,11 @@ static void slice_count_turn(struct rail *rail, const struct rail_slice *s,
 	TEI_REQUIRES(rail_sched_held)
 {
 	if (pick->source == RAIL_PICK_BULK) {
-		s->peer->overtaken =
+		s->peer->tasks.overtaken =
 			rail_share_overtaken(rail, s->len, pick->most);
 		return;
 	}
-	s->peer->overtaken += pick->bulk_waits;
+	s->peer->tasks.overtaken += pick->bulk_waits;
 	if (s->peer->dp->tasks.bulk_left)
 		rail_share_small(rail);
 }
@@ -254,7 +254,7 @@ static struct rail_slice *slice_cut(struct rail_lane *lane,
 	s->remote_gen = pick->remote->gen;
 	s->conn_fresh = !(p->ready && p->lane_gen == lane->gen &&
 			  p->remote_serial == pick->remote->serial);
-	s->peer->posted++;
+	s->peer->tasks.posted++;
 	return s;
 }
 

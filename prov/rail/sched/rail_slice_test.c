@@ -257,7 +257,7 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 	for (i = 0; i < SLICE_PEERS; i++) {
 		CU_ASSERT_EQUAL(slice_conn(rig, (uint32_t)i)->bulk_bytes, 0);
 		CU_ASSERT_EQUAL(slice_held(rig, (uint32_t)i), 0);
-		CU_ASSERT_EQUAL(rig->peer[i]->queued, 0);
+		CU_ASSERT_EQUAL(rig->peer[i]->tasks.queued, 0);
 		tei_rail_peer_put(rig->peer[i]);
 	}
 	test_plane_close(&rig->plane);
@@ -866,12 +866,12 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);
 	rail_done_run(rig.plane.dp, &done);
-	CU_ASSERT(!tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT(!tei_list_empty(&rig.peer[0]->tasks.retry));
 	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
 	slice_counted(&rig, 0);
 	slice_conn(&rig, 0)->blocked_ns = 0;
 	slice_fill(&rig, 0, NULL);
-	CU_ASSERT(tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT(tei_list_empty(&rig.peer[0]->tasks.retry));
 	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
 	slice_counted(&rig, 0);
 	slice_end(&rig, all, 1);
@@ -910,7 +910,7 @@ static void test_failed_slice_is_not_counted_as_posted(void)
 	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
 	slice_counted(&rig, 0);
 	slice_break(&rig);
-	CU_ASSERT(!tei_list_empty(&rig.peer[0]->awaiting_fence));
+	CU_ASSERT(!tei_list_empty(&rig.peer[0]->tasks.awaiting_fence));
 	CU_ASSERT_EQUAL(slice_held(&rig, 0), 0);
 	slice_counted(&rig, 0);
 	rail_done_init(&done);
@@ -919,7 +919,7 @@ static void test_failed_slice_is_not_counted_as_posted(void)
 	rail_sched_leave(rig.plane.dp);
 	rail_done_run(rig.plane.dp, &done);
 	slice_fill(&rig, 0, NULL);
-	CU_ASSERT(tei_list_empty(&rig.peer[0]->retry));
+	CU_ASSERT(tei_list_empty(&rig.peer[0]->tasks.retry));
 	CU_ASSERT(slice_held(&rig, 0) > 2 * SLICE_MIN);
 	slice_counted(&rig, 0);
 	slice_end(&rig, all, 1);
@@ -935,7 +935,7 @@ static void test_abandoned_task_leaves_the_queue(void)
 	slice_begin(&rig, SLICE_SLOW);
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	slice_submit(&rig, 0, 64, &small);
-	CU_ASSERT_EQUAL(rig.peer[0]->queued, 2);
+	CU_ASSERT_EQUAL(rig.peer[0]->tasks.queued, 2);
 	rail_done_init(&done);
 	rail_sched_enter(rig.plane.dp);
 	rail_task_drop(&bulk.task, &err, &done);
@@ -993,8 +993,8 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 		rig->lane->inflight--;
 		rig->lane->inflight_bytes -= s->len;
 		rail_conn_reverse(s);
-		rig->peer[0]->posted--;
-		tei_list_add_tail(&rig->peer[0]->retry, &s->link);
+		rig->peer[0]->tasks.posted--;
+		tei_list_add_tail(&rig->peer[0]->tasks.retry, &s->link);
 		if (!tei_list_empty(&rig->lane->posted))
 			s->mr = foreign;
 	}
@@ -1050,7 +1050,7 @@ static void slice_passed_by(size_t n)
 	CU_ASSERT(slice_serve(&rig, 1));
 	CU_ASSERT_EQUAL(test_ends(&task[n - 1]), 1);
 	rail_sched_enter(rig.plane.dp);
-	tei_list_foreach(s, &rig.peer[0]->retry, struct rail_slice, link)
+	tei_list_foreach (s, &rig.peer[0]->tasks.retry, struct rail_slice, link)
 		s->mr = mr;
 	rail_sched_leave(rig.plane.dp);
 	slice_fill(&rig, 0, NULL);

@@ -61,13 +61,14 @@ void rail_auth_sign(struct tei_rail_peer *p, uint8_t *msg, size_t len)
 		return;
 	/* any thread may send, and a hello may replace the nonce meanwhile */
 	rail_sched_enter(p->dp);
-	memcpy(nonce, p->its_nonce, sizeof(nonce));
+	memcpy(nonce, p->auth.its_nonce, sizeof(nonce));
 	rail_sched_leave(p->dp);
 	flags = rail_wire_get(&w, 2);
 	w.pos = 6;
 	rail_wire_put(&w, flags | RAIL_WIRE_SIGNED, 2);
 	w.pos = RAIL_WIRE_MAC_AT - 8;
-	rail_wire_put(&w, __atomic_add_fetch(&p->sent, 1, __ATOMIC_RELAXED), 8);
+	rail_wire_put(
+		&w, __atomic_add_fetch(&p->auth.sent, 1, __ATOMIC_RELAXED), 8);
 	auth_mac(p->dp, auth_open(type) ? NULL : nonce, msg, len, mac);
 	memcpy(msg + RAIL_WIRE_MAC_AT, mac, RAIL_WIRE_MAC);
 }
@@ -81,26 +82,26 @@ bool rail_auth_fits(const struct tei_rail_dp *dp,
 
 	if (!auth_open(type) && !p)
 		return false;
-	auth_mac(dp, auth_open(type) ? NULL : p->nonce, msg, len, mac);
+	auth_mac(dp, auth_open(type) ? NULL : p->auth.nonce, msg, len, mac);
 	return tei_mac_equal(mac, msg + RAIL_WIRE_MAC_AT, RAIL_WIRE_MAC);
 }
 
 bool rail_auth_once(struct tei_rail_peer *p, uint64_t number)
 {
-	uint64_t *word = &p->seen[number / 64 % RAIL_AUTH_WORDS], n;
+	uint64_t *word = &p->auth.seen[number / 64 % RAIL_AUTH_WORDS], n;
 	uint64_t bit = UINT64_C(1) << number % 64;
 
-	if (number + AUTH_WINDOW <= p->newest)
+	if (number + AUTH_WINDOW <= p->auth.newest)
 		return false;
-	if (number > p->newest) {
+	if (number > p->auth.newest) {
 		/* clear the words between the old newest number and the new
 		 * one */
-		n = number / 64 - p->newest / 64;
+		n = number / 64 - p->auth.newest / 64;
 		if (n > RAIL_AUTH_WORDS)
 			n = RAIL_AUTH_WORDS;
 		while (n--)
-			p->seen[(number / 64 - n) % RAIL_AUTH_WORDS] = 0;
-		p->newest = number;
+			p->auth.seen[(number / 64 - n) % RAIL_AUTH_WORDS] = 0;
+		p->auth.newest = number;
 	} else if (*word & bit) {
 		return false;
 	}
@@ -110,8 +111,8 @@ bool rail_auth_once(struct tei_rail_peer *p, uint64_t number)
 
 bool rail_auth_newest_hello(struct tei_rail_peer *p, uint64_t number)
 {
-	if (number <= p->hello_newest)
+	if (number <= p->auth.hello_newest)
 		return false;
-	p->hello_newest = number;
+	p->auth.hello_newest = number;
 	return true;
 }

@@ -192,7 +192,7 @@ static void auth_still(struct auth_rig *rig)
 	auth_arrive(&rig->two, buf, auth_hello(rig, buf));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(auth_known(rig));
 	CU_ASSERT_EQUAL(auth_known(rig)->state, RAIL_PEER_READY);
-	memcpy(rig->peer->its_nonce, auth_known(rig)->nonce,
+	memcpy(rig->peer->auth.its_nonce, auth_known(rig)->auth.nonce,
 	       RAIL_WIRE_NONCE);
 }
 
@@ -214,12 +214,13 @@ static void test_replayed_message_is_dropped(void)
 	CU_ASSERT_EQUAL(test_notified(), before + 2);
 	/* a replayed hello does not restore the nonce that it carries */
 	h = auth_hello(&rig, hello);
-	rig.peer->nonce[0] ^= 1;
+	rig.peer->auth.nonce[0] ^= 1;
 	n = auth_hello(&rig, note);
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, hello, h);
-	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->its_nonce, rig.peer->nonce,
-			       RAIL_WIRE_NONCE), 0);
+	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->auth.its_nonce,
+			       rig.peer->auth.nonce, RAIL_WIRE_NONCE),
+			0);
 	auth_end(&rig);
 }
 
@@ -293,10 +294,10 @@ static void test_fuzzed_signed_messages_are_dropped(void)
 	int i;
 
 	auth_still(&rig);
-	memcpy(nonce, auth_known(&rig)->its_nonce, sizeof(nonce));
-	rig.peer->nonce[0] ^= 1;
+	memcpy(nonce, auth_known(&rig)->auth.its_nonce, sizeof(nonce));
+	rig.peer->auth.nonce[0] ^= 1;
 	len[0] = auth_hello(&rig, msg[0]);
-	rig.peer->nonce[0] ^= 1;
+	rig.peer->auth.nonce[0] ^= 1;
 	len[1] = auth_note(&rig, 1, msg[1]);
 	for (tei_fuzz_begin(&f, "signed messages"); tei_fuzz_next(&f, 20000);) {
 		i = tei_fuzz_random(&f) % 2;
@@ -313,8 +314,9 @@ static void test_fuzzed_signed_messages_are_dropped(void)
 	CU_ASSERT_EQUAL(test_notified(), before);
 	CU_ASSERT_EQUAL(rig.two.dp->peers.n, 1);
 	CU_ASSERT_EQUAL(auth_known(&rig)->state, RAIL_PEER_READY);
-	CU_ASSERT_EQUAL(memcmp(auth_known(&rig)->its_nonce, nonce,
-			       sizeof(nonce)), 0);
+	CU_ASSERT_EQUAL(
+		memcmp(auth_known(&rig)->auth.its_nonce, nonce, sizeof(nonce)),
+		0);
 	auth_arrive(&rig.two, msg[1], len[1]);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
 	auth_end(&rig);
@@ -333,28 +335,31 @@ static void test_hello_for_another_process_is_refused(void)
 
 	auth_still(&rig);
 	known = auth_known(&rig);
-	sent = rig.peer->sent;
+	sent = rig.peer->auth.sent;
 	rig.peer->incarnation ^= 1;
-	rig.peer->nonce[0] ^= 1;
-	rig.peer->sent += 1000000;	/* the numbers of another peer */
+	rig.peer->auth.nonce[0] ^= 1;
+	rig.peer->auth.sent += 1000000; /* the numbers of another peer */
 	h = auth_hello(&rig, hello);
 	auth_arrive(&rig.two, hello, h);
-	CU_ASSERT_EQUAL(known->refuse, rig.peer->incarnation);
-	CU_ASSERT_EQUAL(memcmp(known->refuse_nonce, rig.peer->nonce,
-			       RAIL_WIRE_NONCE), 0);
+	CU_ASSERT_EQUAL(known->refusal.incarnation, rig.peer->incarnation);
+	CU_ASSERT_EQUAL(memcmp(known->refusal.nonce, rig.peer->auth.nonce,
+			       RAIL_WIRE_NONCE),
+			0);
 	rig.peer->incarnation ^= 1;
-	rig.peer->nonce[0] ^= 1;
-	rig.peer->sent = sent;
-	CU_ASSERT_EQUAL(memcmp(known->its_nonce, rig.peer->nonce,
-			       RAIL_WIRE_NONCE), 0);
+	rig.peer->auth.nonce[0] ^= 1;
+	rig.peer->auth.sent = sent;
+	CU_ASSERT_EQUAL(memcmp(known->auth.its_nonce, rig.peer->auth.nonce,
+			       RAIL_WIRE_NONCE),
+			0);
 	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
 	CU_ASSERT_EQUAL(test_notified(), before + 1);
-	rig.peer->nonce[1] ^= 1;
+	rig.peer->auth.nonce[1] ^= 1;
 	h = auth_hello(&rig, hello);
 	auth_arrive(&rig.two, hello, h);
-	CU_ASSERT_EQUAL(memcmp(known->its_nonce, rig.peer->nonce,
-			       RAIL_WIRE_NONCE), 0);
+	CU_ASSERT_EQUAL(memcmp(known->auth.its_nonce, rig.peer->auth.nonce,
+			       RAIL_WIRE_NONCE),
+			0);
 	auth_end(&rig);
 }
 
@@ -382,11 +387,11 @@ static void test_refusal_with_other_nonce_is_ignored(void)
 	struct auth_rig rig;
 
 	auth_still(&rig);
-	memcpy(old, rig.peer->nonce, sizeof(old));
+	memcpy(old, rig.peer->auth.nonce, sizeof(old));
 	old[15] ^= 1;
 	auth_refuse(&rig, old);
 	CU_ASSERT_NOT_EQUAL(rig.peer->state, RAIL_PEER_GONE);
-	auth_refuse(&rig, rig.peer->nonce);
+	auth_refuse(&rig, rig.peer->auth.nonce);
 	CU_ASSERT_EQUAL(rig.peer->state, RAIL_PEER_GONE);
 	auth_end(&rig);
 }

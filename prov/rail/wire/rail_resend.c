@@ -34,7 +34,7 @@ uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
  */
 uint64_t rail_ctl_again(const struct tei_rail_peer *p, uint64_t now)
 {
-	uint64_t since = p->again_ns;
+	uint64_t since = p->life.again_ns;
 	uint64_t wait = since && now > since ? (now - since) / 4 : 0;
 
 	if (wait < RAIL_CTL_RETRY_NS)
@@ -53,13 +53,14 @@ uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
 
 bool rail_ctl_left(const struct tei_rail_peer *p)
 {
-	return p->probing && p->state == RAIL_PEER_READY &&
+	return p->life.probing && p->state == RAIL_PEER_READY &&
 	       rail_peer_unused(p);
 }
 
 uint64_t rail_ctl_rarely(const struct tei_rail_peer *p, uint64_t now)
 {
-	uint64_t wait = now > p->probe_ns ? (now - p->probe_ns) / 16 : 0;
+	uint64_t wait =
+		now > p->life.probe_ns ? (now - p->life.probe_ns) / 16 : 0;
 
 	if (wait < RAIL_CTL_RARELY_NS)
 		wait = RAIL_CTL_RARELY_NS;

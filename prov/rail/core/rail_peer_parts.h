@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H
+#define TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H
+
+/* The parts of struct tei_rail_peer, one for each subject. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
+#include "util/list.h"
+#include "util/log.h"
+
+struct rail;
+struct rail_conn;
+struct rail_draining;
+struct rail_rkey;
+
+#define RAIL_PONGS		8	/* unanswered probes per peer */
+#define RAIL_AUTH_WORDS		8	/* 64-bit words of the bit map of
+					 * message numbers already received */
+
+struct rail_key_want {
+	uint64_t addr, len;
+	bool active;
+	uint32_t tries;
+	uint64_t next_ns;
+	uint64_t since_ns;		/* time of the first
+					 * attempt, 0: none yet */
+};
+
+/* The routes to a peer. Guarded by dp->sched. */
+struct rail_peer_routes {
+	int16_t route[TEI_RAIL_MAX];	/* local rail → index
+					 * into remotes, or -1 */
+	bool ranked;			/* the remote rails differ in rank for
+					 * some of the peer's memory */
+	bool choice;			/* rail_select_remote.c must select
+					 * the remote rail */
+	bool changed;			/* a log line about the routes is due */
+	uint64_t logged;		/* thread: hash of the last log line
+					 * about the routes */
+	struct tei_log_limit report_limit;
+};
+
+/*
+ * The connections of the rail pairs. Guarded by dp->sched. conns has the
+ * entries [(rail * lanes_per_rail + lane) * remotes_cap + remote]; each
+ * rail_conn keeps its address until the peer is freed.
+ */
+struct rail_peer_pairs {
+	bool conns_short;		/* an allocation in rail_conn_table
+					 * failed; it must be called again */
+	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
+	struct rail_conn **conns;
+	uint32_t rails;			/* number of local rails that paths has
+					 * room for */
+	uint16_t remotes_cap;
+	bool stuck;			/* a connection does not come up */
+};
+
+/* The tasks and slices for a peer. Guarded by dp->sched. */
+struct rail_peer_tasks {
+	struct tei_list small;		/* small requests that are not
+					 * completely cut, */
+	struct tei_list queue;		/* and bulk requests that are not */
+	uint32_t overtaken;		/* small requests served since
+					 * the last bulk slice */
+	uint32_t queued;
+	struct tei_list live;		/* unfinished tasks, in order */
+	uint64_t moved_ns;		/* time of the last completion, or of
+					 * the first task after an idle time */
+	uint64_t still_ns;		/* last time at which MC_SLICE_TIMEOUT
+					 * ended a task */
+	struct tei_list retry;		/* retry list */
+	struct tei_list awaiting_fence;	/* awaiting-fence list */
+	uint32_t posted;		/* slices posted on lanes */
+	struct rail_failure {		/* the last slice that failed */
+		const struct rail *rail;
+		uint64_t ns;		/* time, 0: none */
+		int err, prov;		/* FI_E*; the provider's code or 0 */
+		char text[96];		/* text of the provider */
+	} last_failure;
+	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last completion, by
+					   * local rail */
+};
+
+/* The fences of a peer, in both directions. Guarded by dp->sched. */
+struct rail_peer_fence {
+	uint32_t unfenced;		/* remote rails with an
+					 * abandoned fence; nothing is
+					 * posted while this is not 0 */
+	bool pending;
+	struct rail_fence_reply {
+		uint32_t gen;
+		bool answer_pending;
+	} reply[TEI_RAIL_MAX];	/* by our rail */
+	uint64_t silent_next_ns;	/* thread: no rail_renew_silent
+					 * before this */
+	struct rail_renew {		/* lane renewals because of
+					 * stuck connections */
+		uint64_t next_ns;	/* thread: no renewal before this
+					 * time */
+		uint32_t tries;		/* thread: renewals since
+					 * the last success */
+		bool linked;		/* atomic: a connection of the new lane
+					 * has come up */
+	} renew[TEI_RAIL_MAX];		/* by our rail */
+};
+
+/* What limits and delays log lines about a peer. Guarded by dp->sched. */
+struct rail_peer_log {
+	struct tei_log_limit err_limit;
+	struct tei_log_repeat err_repeat, complete_repeat;
+	struct rail_loss {		/* lost connections to be logged */
+		uint64_t rails;		/* bits: local rails that lost a
+					 * connection */
+		uint64_t due_ns;	/* time of the log line, 0: none due */
+		uint64_t next_ns;	/* no other line before this time */
+		int err, prov;		/* of the first: FI_E*;
+					 * the provider's code */
+		char text[96];		/* of the first: text of the provider */
+	} loss;
+};
+
+/*
+ * Probes to answer, and pings for a sign of life (health/). Guarded by
+ * dp->sched.
+ */
+struct rail_peer_probes {
+	uint64_t pongs[RAIL_PONGS];	/* numbers of probes to answer */
+	uint32_t npongs;
+	bool pong;			/* a PING without a number
+					 * must be answered */
+	uint64_t life_next_ns;		/* thread: time of the next PING
+					 * for a sign of life */
+	uint32_t life_tries;		/* thread: such PINGs
+					 * without an answer */
+};
+
+/*
+ * The exchange of hellos. Guarded by dp->sched; fields marked "thread" belong
+ * to the progress thread.
+ */
+struct rail_peer_hello {
+	bool known_us;			/* the peer has answered or sent a
+					 * hello */
+	uint32_t table_seen;		/* newest rail table version received */
+	uint32_t table_acked;		/* newest version of our rail table that
+					 * the peer has */
+	uint64_t notified_rails;	/* bits: local rails that were listed in
+					 * a hello to the peer */
+	bool wanted;			/* a hello must be sent so that the peer
+					 * becomes READY */
+	uint32_t tries;			/* thread: hellos since
+					 * the last answer */
+	uint64_t next_ns;		/* thread: no hello before this time */
+	bool reply;			/* the peer's hello must be answered */
+	uint64_t asked_ns;		/* start of waiting for the
+					 * answer to a hello */
+	bool announce;			/* our rail table has
+					 * changed: send a hello */
+	bool again;			/* thread: a hello must be sent again */
+	bool bye_sent;			/* tear-down only */
+	bool warm_wanted;		/* warm-up: connect every rail */
+	uint64_t warm_left;		/* thread: bits, rails
+					 * still to connect */
+};
+
+/*
+ * A hello of the peer that must be refused. Guarded by dp->sched; fields
+ * marked "thread" belong to the progress thread.
+ */
+struct rail_peer_refusal {
+	uint64_t incarnation;		/* thread: incarnation that the peer's
+					 * hello names; the hello must be
+					 * refused; 0: none */
+	enum rail_refusal reason;	/* thread: reason of the refusal */
+	uint8_t nonce[16];		/* thread: nonce of the refused hello */
+	uint16_t contact;		/* thread: contact
+					 * number in that hello */
+	bool unauthenticated;		/* unauthenticated peer: exists only
+					 * to be refused; always GONE, not
+					 * in the hash table */
+	uint64_t unauthenticated_ns;	/* end of the attempts to refuse it */
+};
+
+/*
+ * The addresses at which a peer is searched. Guarded by dp->sched; fields
+ * marked "thread" belong to the progress thread.
+ */
+struct rail_peer_addrs {
+	struct tei_rail_addr *firsts;	/* contact addresses from the peer's
+					 * last hello; the peer listens there as
+					 * long as it lives */
+	uint16_t nfirsts;
+	uint16_t first_turn;
+	uint64_t first_next_ns;		/* no address of firsts is tried before
+					 * this time */
+	uint64_t not_there_ns;		/* time at which an address of firsts
+					 * turned out to belong to another
+					 * process; 0: never */
+	uint64_t resolve_next_ns;	/* no call of ops->resolve
+					 * before this time */
+	struct tei_rail_addr found_at;	/* address that the owner found, to be
+					 * tried; len 0: none */
+	uint64_t found_ns;		/* time at which found_at was found with
+					 * the peer's incarnation */
+	uint32_t found_turn;		/* counter that selects the
+					 * address to try next */
+	struct rail_contact {		/* rail_contact.c; RAIL_PEER_NEW only */
+		uint32_t pairs;		/* thread: pairs of rail and address
+					 * at the last count */
+		uint32_t from;		/* thread: first pair of the current
+					 * group */
+		uint64_t until_ns;	/* thread: time at which the next group
+					 * follows, ns; 0: no group yet */
+		uint64_t sent;		/* thread: bit i: the hello was sent to
+					 * pair from + i */
+		uint32_t rounds;	/* thread: passes over all pairs */
+		uint64_t refused;	/* bits: contact addresses at which
+					 * another process answers */
+	} contact;
+	uint16_t its_contact;		/* contact number of the peer's last
+					 * hello, from 1; 0: none */
+	bool resolver;			/* resolver: finds the process that
+					 * has an address; incarnation 0, not
+					 * in the hash table */
+	uint64_t found;			/* resolver: incarnation
+					 * found, 0: none yet */
+	uint32_t hint_turn;		/* thread: alternates
+					 * between routes and hint */
+};
+
+/*
+ * The search for signs of life, and the rails that messages use. Guarded by
+ * dp->sched; fields marked "thread" belong to the progress thread.
+ */
+struct rail_peer_life {
+	bool awake;			/* a sign of life after
+					 * silence must be handled */
+	uint64_t presumed_ns;		/* time at which the peer was
+					 * presumed dead; void if alive_ns
+					 * is later; 0: never */
+	uint64_t presume_next_ns;	/* no check by rail_presume_ask before
+					 * this time, unless the peer gave a
+					 * sign of life since */
+	uint64_t presume_asked_ns;	/* time of the last such check */
+	uint32_t msg_turn;		/* thread: counter of
+					 * off-route pairs tried */
+	uint64_t again_ns;		/* thread: since when no rail
+					 * has taken a message, 0: the
+					 * last one was taken */
+	bool probing;			/* a sign of life is requested */
+	uint64_t probe_ns;		/* time of that request */
+	int32_t received;		/* atomic: local and remote rail that
+					 * carried the peer's last message
+					 * (rail_msg.c), -1: none */
+};
+
+/*
+ * The remote keys of a peer, and what the peer must drain or be told. Guarded
+ * by dp->sched.
+ */
+struct rail_peer_keys {
+	struct tei_list all;		/* all rail_rkey objects, revoked ones
+					 * included */
+	struct rail_rkey **rkeys;	/* valid keys, sorted by base */
+	uint32_t nrkeys, rkeys_cap;
+	struct rail_rkey **ids;		/* hash table by region id,
+					 * rkeys_cap buckets */
+	uint32_t epoch;			/* a KEY_REP with a lower epoch is
+					 * void */
+	struct rail_key_want want;
+	struct rail_draining *draining;	/* revoked keys that slices still use */
+	uint32_t ndraining, draining_cap;
+	uint64_t *answer_pending;	/* region ids for which
+					 * REVOKED is due */
+	uint32_t nowed, answer_pending_cap;
+	uint64_t *revokes;		/* region ids that the
+					 * peer must drain */
+	uint32_t nrevokes, revokes_cap;
+	uint64_t revoke_next_ns;
+	struct rail_key_reply {
+		uint64_t addr, len;
+		bool answer_pending;
+	} reply;
+	uint32_t revoke_tries;		/* thread */
+};
+
+/*
+ * What authenticates messages from and to the peer. The progress thread only,
+ * except where marked.
+ */
+struct rail_peer_auth {
+	uint8_t nonce[16];
+	uint8_t its_nonce[16];		/* changed under sched by the thread;
+					 * other threads read it under sched */
+	uint64_t sent;			/* atomic: number of the
+					 * newest message sent */
+	uint64_t newest, hello_newest;	/* numbers of messages received */
+	uint64_t seen[RAIL_AUTH_WORDS];
+};
+
+/* The reverse paths to a peer (peer/rail_reverse.c). Guarded by dp->sched. */
+struct rail_peer_reverse {
+	struct rail_reverse
+		*path[TEI_RAIL_MAX];	/* atomic: by our rail, or NULL */
+	uint64_t rails;			/* bits: our rails for which a
+					 * BACK must be sent */
+	uint64_t next_ns;		/* no BACK before this time */
+};
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H */
