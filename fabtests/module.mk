@@ -161,9 +161,9 @@ SRCS_ft_gpu_files = $(FX_SRCS) \
 	fabtests/functional/ft_gpu_files.c \
 	# EOL
 
-SRCS_ft_gpu_lend = $(FX_SRCS) \
+SRCS_ft_gpu_slot = $(FX_SRCS) \
 	fabtests/common/cuda_stand_in_load.c \
-	fabtests/functional/ft_gpu_lend.c \
+	fabtests/functional/ft_gpu_slot.c \
 	fabtests/functional/fx_gpu.c \
 	# EOL
 
@@ -318,7 +318,7 @@ FUNC_TESTS += \
 	ft_gpu_device \
 	ft_gpu_direct \
 	ft_gpu_files \
-	ft_gpu_lend \
+	ft_gpu_slot \
 	ft_gpu_stage \
 	ft_hints \
 	ft_hostile \
@@ -395,7 +395,7 @@ TSAN_TESTS += \
 	ft_gpu \
 	ft_gpu_direct \
 	ft_gpu_files \
-	ft_gpu_lend \
+	ft_gpu_slot \
 	ft_gpu_stage \
 	ft_hostile \
 	ft_laws \

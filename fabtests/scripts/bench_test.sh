@@ -391,7 +391,7 @@ check 'to a GPU, by rail' gpu loopback gb_per_s --gpu=0 \
 	--block_size=1M --batch_size=4
 check 'the same by its location' gpu self gb_per_s --location=cuda:0 \
 	--target_location=cpu:0 --block_size=64K
-check "another process's GPU, by leases, verified" gpu_target \
+check "another process's GPU, by remote bounce slots, verified" gpu_target \
 	--block_size=256K --batch_size=4 --verify
 check "from GPU to another process's GPU" gpu_target --gpu=0 \
 	--block_size=1M --batch_size=4

@@ -12,17 +12,17 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/functional/fx_gpu.h"
 
-#define LEND_SIZE	(17 * FX_MIB + 17)	/* more than one client's
+#define SLOT_SIZE	(17 * FX_MIB + 17)	/* more than one client's
 						 * slots */
-#define LEND_HALF	(4 * FX_MIB)
-#define LEND_RACES	20
-#define LEND_KILLS	6
-#define LEND_MOVES	8
+#define SLOT_HALF	(4 * FX_MIB)
+#define SLOT_RACES	20
+#define SLOT_KILLS	6
+#define SLOT_MOVES	8
 
-struct lend_rig {
+struct slot_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
-	struct fx_buf mem;			/* 2 * LEND_SIZE bytes */
+	struct fx_buf mem;			/* 2 * SLOT_SIZE bytes */
 	uint64_t gpu[2];			/* memory of this process, one
 						 * buffer on each GPU */
 	struct fx_peer peer;
@@ -68,7 +68,7 @@ static int child_obey(transfer_engine_t engine, struct fx_buf *mem,
 
 /* --- bytes --------------------------------------------------------------- */
 
-static bool lend_move(struct lend_rig *rig, int op, void *local, uint64_t off,
+static bool slot_move(struct slot_rig *rig, int op, void *local, uint64_t off,
 		      uint64_t len, uint64_t block)
 {
 	return fx_move(rig->engine, rig->seg, op, local, rig->there + off, len,
@@ -76,79 +76,79 @@ static bool lend_move(struct lend_rig *rig, int op, void *local, uint64_t off,
 }
 
 /* Writes host memory to the peer's GPU and reads it back. */
-static bool lend_round(struct lend_rig *rig, uint64_t off, uint64_t len,
+static bool slot_round(struct slot_rig *rig, uint64_t off, uint64_t len,
 		       uint64_t block)
 {
 	uint64_t seq = ++rig->sequence;
 
 	fx_buf_fill(&rig->mem, 0, len, seq);
-	fx_buf_poison(&rig->mem, LEND_SIZE, LEND_SIZE);
-	return fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
-	       lend_move(rig, OPCODE_WRITE, rig->mem.p, off, len, block) &&
+	fx_buf_poison(&rig->mem, SLOT_SIZE, SLOT_SIZE);
+	return fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0) &&
+	       slot_move(rig, OPCODE_WRITE, rig->mem.p, off, len, block) &&
 	       fx_gpu_has(&rig->peer, off, len, seq) &&
 	       fx_gpu_has(&rig->peer, 0, off, 0) &&
-	       fx_gpu_has(&rig->peer, off + len, LEND_SIZE - off - len, 0) &&
-	       lend_move(rig, OPCODE_READ, rig->mem.p + LEND_SIZE, off, len,
+	       fx_gpu_has(&rig->peer, off + len, SLOT_SIZE - off - len, 0) &&
+	       slot_move(rig, OPCODE_READ, rig->mem.p + SLOT_SIZE, off, len,
 			 block) &&
-	       fx_buf_check(&rig->mem, LEND_SIZE, len, seq) &&
-	       fx_buf_poisoned(&rig->mem, LEND_SIZE + len, LEND_SIZE - len);
+	       fx_buf_check(&rig->mem, SLOT_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, SLOT_SIZE + len, SLOT_SIZE - len);
 }
 
-static void bytes(struct lend_rig *rig)
+static void bytes(struct slot_rig *rig)
 {
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0) && lend_round(rig, 4095, 1, 0) &&
-	      lend_round(rig, 3, 2 * FX_MIB + 1, 0),
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0) && slot_round(rig, 4095, 1, 0) &&
+	      slot_round(rig, 3, 2 * FX_MIB + 1, 0),
 	      "host_to_anothers_gpu_and_back");
-	ft_ok(lend_round(rig, 0, 2 * FX_MIB, 8192) &&
-	      lend_round(rig, 1, 8 * FX_MIB, 700000),
+	ft_ok(slot_round(rig, 0, 2 * FX_MIB, 8192) &&
+	      slot_round(rig, 1, 8 * FX_MIB, 700000),
 	      "in_batches_of_small_ones");
 }
 
-static void *lend_gpu(const struct lend_rig *rig, int i)
+static void *slot_gpu(const struct slot_rig *rig, int i)
 {
 	return (void *)(uintptr_t)rig->gpu[i];
 }
 
 /* Writes GPU 0 here to the peer's GPU and reads it back into GPU 1 here. */
-static bool lend_gpus(struct lend_rig *rig, uint64_t off, uint64_t len,
+static bool slot_gpus(struct slot_rig *rig, uint64_t off, uint64_t len,
 		      uint64_t block)
 {
 	uint64_t seq = ++rig->sequence;
 
 	fx_buf_fill(&rig->mem, 0, len, seq);
-	fx_buf_poison(&rig->mem, LEND_SIZE, LEND_SIZE);
+	fx_buf_poison(&rig->mem, SLOT_SIZE, SLOT_SIZE);
 	return !rig->cuda.to_device(rig->gpu[0], rig->mem.p, len) &&
-	       !rig->cuda.to_device(rig->gpu[1], rig->mem.p + LEND_SIZE,
-				    LEND_SIZE) &&
-	       fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
-	       lend_move(rig, OPCODE_WRITE, lend_gpu(rig, 0), off, len,
+	       !rig->cuda.to_device(rig->gpu[1], rig->mem.p + SLOT_SIZE,
+				    SLOT_SIZE) &&
+	       fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0) &&
+	       slot_move(rig, OPCODE_WRITE, slot_gpu(rig, 0), off, len,
 			 block) &&
 	       fx_gpu_has(&rig->peer, off, len, seq) &&
-	       fx_gpu_has(&rig->peer, off + len, LEND_SIZE - off - len, 0) &&
-	       lend_move(rig, OPCODE_READ, lend_gpu(rig, 1), off, len,
+	       fx_gpu_has(&rig->peer, off + len, SLOT_SIZE - off - len, 0) &&
+	       slot_move(rig, OPCODE_READ, slot_gpu(rig, 1), off, len,
 			 block) &&
-	       !rig->cuda.to_host(rig->mem.p + LEND_SIZE, rig->gpu[1],
-				  LEND_SIZE) &&
-	       fx_buf_check(&rig->mem, LEND_SIZE, len, seq) &&
-	       fx_buf_poisoned(&rig->mem, LEND_SIZE + len, LEND_SIZE - len);
+	       !rig->cuda.to_host(rig->mem.p + SLOT_SIZE, rig->gpu[1],
+				  SLOT_SIZE) &&
+	       fx_buf_check(&rig->mem, SLOT_SIZE, len, seq) &&
+	       fx_buf_poisoned(&rig->mem, SLOT_SIZE + len, SLOT_SIZE - len);
 }
 
-static void gpus(struct lend_rig *rig)
+static void gpus(struct slot_rig *rig)
 {
-	ft_ok(lend_gpus(rig, 0, LEND_SIZE, 0) && lend_gpus(rig, 7, 1, 0) &&
-	      lend_gpus(rig, 1, 3 * FX_MIB, 100000), "gpu_to_gpu_and_back");
+	ft_ok(slot_gpus(rig, 0, SLOT_SIZE, 0) && slot_gpus(rig, 7, 1, 0) &&
+	      slot_gpus(rig, 1, 3 * FX_MIB, 100000), "gpu_to_gpu_and_back");
 }
 
 /* --- refused requests ---------------------------------------------------- */
 
-static struct fx_job lend_job(const struct lend_rig *rig, int op)
+static struct fx_job slot_job(const struct slot_rig *rig, int op)
 {
 	return (struct fx_job){ .engine = rig->engine, .seg = rig->seg,
 				.op = op, .local = rig->mem.p,
-				.remote = rig->there, .len = LEND_SIZE };
+				.remote = rig->there, .len = SLOT_SIZE };
 }
 
-static bool lend_fails(struct fx_job *job, int code)
+static bool slot_fails(struct fx_job *job, int code)
 {
 	struct te_error err = { 0 };
 	bool good;
@@ -163,9 +163,9 @@ static bool lend_fails(struct fx_job *job, int code)
 	return good;
 }
 
-static void refused(struct lend_rig *rig)
+static void refused(struct slot_rig *rig)
 {
-	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	struct fx_job job = slot_job(rig, OPCODE_WRITE);
 	struct te_local local[2] = { { rig->mem.p, 64 },
 				     { rig->mem.p + 128, 64 } };
 	struct te_remote remote = { rig->there, 128 };
@@ -174,13 +174,13 @@ static void refused(struct lend_rig *rig)
 				   .remote = &remote, .remote_count = 1 };
 	struct te_error err;
 
-	fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0);
+	fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0);
 	job.remote++;
-	ft_ok(lend_fails(&job, -3) && fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0),
+	ft_ok(slot_fails(&job, -3) && fx_gpu_has(&rig->peer, 0, SLOT_SIZE, 0),
 	      "beyond_its_memory_it_fails_before_the_first_byte");
-	job = lend_job(rig, OPCODE_WRITE);
+	job = slot_job(rig, OPCODE_WRITE);
 	job.local = rig->mem.p + 1;
-	job.len = 2 * LEND_SIZE;
+	job.len = 2 * SLOT_SIZE;
 	ft_ok(fx_job_start(&job) == 3, "source_not_registered_is_refused");
 	ft_ok(fx_submit(rig->engine, &list, &err) == -8,
 	      "a_list_of_pieces_is_refused");
@@ -189,12 +189,12 @@ static void refused(struct lend_rig *rig)
 /* --- requests that end early --------------------------------------------- */
 
 /* Cancels a request while the peer's GPU makes no progress with its copies. */
-static void cancel_in_its_copies(struct lend_rig *rig)
+static void cancel_in_its_copies(struct slot_rig *rig)
 {
-	struct fx_job job = lend_job(rig, OPCODE_READ);
+	struct fx_job job = slot_job(rig, OPCODE_READ);
 
-	fx_buf_poison(&rig->mem, 0, LEND_SIZE);
-	ft_ok(fx_gpu_put(&rig->peer, 0, LEND_SIZE, ++rig->sequence) &&
+	fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
+	ft_ok(fx_gpu_put(&rig->peer, 0, SLOT_SIZE, ++rig->sequence) &&
 	      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "a_read_waits_for_its_gpu");
 	fx_nap(100000);
@@ -204,11 +204,11 @@ static void cancel_in_its_copies(struct lend_rig *rig)
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
 	fx_nap(200000);
-	ft_ok(fx_buf_poisoned(&rig->mem, 0, LEND_SIZE),
+	ft_ok(fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
 	      "and_no_byte_comes_after_its_end");
 
-	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
-	job = lend_job(rig, OPCODE_WRITE);
+	fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
+	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
 	      "a_write_waits_for_its_gpu");
 	fx_nap(300000);
@@ -217,19 +217,19 @@ static void cancel_in_its_copies(struct lend_rig *rig)
 	      "cancelled_it_says_that_bytes_may_still_land");
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_goes_on");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_goes_on");
 }
 
 /* Ends a request while the peer is stopped: before it answers ASK (us is 0), or
  * during the transfers. */
-static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
+static void ended_while_it_is_stopped(struct slot_rig *rig, int op,
 				      unsigned int us, bool deadline)
 {
-	struct fx_job job = lend_job(rig, op);
+	struct fx_job job = slot_job(rig, op);
 	struct te_error err = { 0 };
 	bool ended;
 
-	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+	fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 	if (!us)
 		fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&job), "a_transfer_starts");
@@ -249,27 +249,27 @@ static void ended_while_it_is_stopped(struct lend_rig *rig, int op,
 	      err.code == (deadline ? -TE_TIMED_OUT : -10),
 	      "with_its_reason: %d %s", err.code, err.text);
 	/* Late data must not change local memory. */
-	fx_buf_poison(&rig->mem, 0, LEND_SIZE);
+	fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
 	fx_peer_resume(&rig->peer);
-	ft_ok(fx_buf_still(&rig->mem, 0, LEND_SIZE, 200) &&
-	      fx_buf_poisoned(&rig->mem, 0, LEND_SIZE),
+	ft_ok(fx_buf_still(&rig->mem, 0, SLOT_SIZE, 200) &&
+	      fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
 	      "and_no_byte_comes_after_its_end");
 	fx_job_free(&job);
 }
 
-static void at_any_time(struct lend_rig *rig)
+static void at_any_time(struct slot_rig *rig)
 {
 	unsigned int canceled = 0, completed = 0, i;
 	bool good = true;
 	struct fx_job job;
 	int op;
 
-	for (i = 0; i < LEND_RACES && good; i++) {
+	for (i = 0; i < SLOT_RACES && good; i++) {
 		op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
-		job = lend_job(rig, op);
-		fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+		job = slot_job(rig, op);
+		fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 		if (op == OPCODE_READ)
-			fx_gpu_put(&rig->peer, 0, LEND_SIZE,
+			fx_gpu_put(&rig->peer, 0, SLOT_SIZE,
 				   ++rig->sequence);
 		good = !fx_job_start(&job);
 		fx_nap((unsigned int)rand() % 12000);
@@ -281,16 +281,16 @@ static void at_any_time(struct lend_rig *rig)
 		completed += job.n[STATUS_COMPLETED];
 		if (good && job.n[STATUS_COMPLETED])
 			good = op == OPCODE_READ ?
-			       fx_buf_check(&rig->mem, 0, LEND_SIZE,
+			       fx_buf_check(&rig->mem, 0, SLOT_SIZE,
 					    rig->sequence) :
-			       fx_gpu_has(&rig->peer, 0, LEND_SIZE,
+			       fx_gpu_has(&rig->peer, 0, SLOT_SIZE,
 					  rig->sequence);
 		/* A cancelled request must not write after its end. */
 		if (good && !job.n[STATUS_TIMEOUT]) {
-			fx_buf_poison(&rig->mem, 0, LEND_SIZE);
-			good = fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0) &&
-			       fx_buf_still(&rig->mem, 0, LEND_SIZE, 5) &&
-			       fx_gpu_has(&rig->peer, 0, LEND_SIZE, 0);
+			fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
+			good = fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0) &&
+			       fx_buf_still(&rig->mem, 0, SLOT_SIZE, 5) &&
+			       fx_gpu_has(&rig->peer, 0, SLOT_SIZE, 0);
 		}
 		fx_job_free(&job);
 	}
@@ -302,136 +302,136 @@ static void at_any_time(struct lend_rig *rig)
 
 /* Registers the peer's memory again. Reads the descriptor again, because a
  * cached one may lack that memory. */
-static bool lend_again(struct lend_rig *rig)
+static bool slot_again(struct slot_rig *rig)
 {
 	return !fx_ask(&rig->peer, "regpu") &&
 	       openSegmentNoCache(rig->engine, rig->peer.name) == rig->seg &&
 	       !closeSegment(rig->engine, rig->seg);
 }
 
-static void unregistered(struct lend_rig *rig)
+static void unregistered(struct slot_rig *rig)
 {
 	unsigned int i, completed = 0, failed = 0;
 	bool good = true;
 	struct fx_job job;
 
-	for (i = 0; i < LEND_RACES / 2 && good; i++) {
-		job = lend_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
+	for (i = 0; i < SLOT_RACES / 2 && good; i++) {
+		job = slot_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
 		job.block = i % 3 ? 0 : FX_MIB / 2;
-		fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+		fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 		good = fx_gpu_withdraw(&rig->peer, &job, false, &completed,
-				       &failed) && lend_again(rig);
+				       &failed) && slot_again(rig);
 	}
 	ft_diag("%u completed, %u failed", completed, failed);
 	ft_ok(good, "nothing_lands_once_it_is_unregistered");
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_works");
 }
 
 /* --- unregistering at the initiator -------------------------------------- */
 
 /* Unregisters while the target is stopped, so no part of the task is posted on
  * a rail. */
-static void source_unregistered(struct lend_rig *rig, int op)
+static void source_unregistered(struct slot_rig *rig, int op)
 {
-	struct fx_job job = lend_job(rig, op);
+	struct fx_job job = slot_job(rig, op);
 
-	fx_buf_fill(&rig->mem, 0, LEND_SIZE, ++rig->sequence);
+	fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 	if (op == OPCODE_READ) {
-		fx_buf_poison(&rig->mem, 0, LEND_SIZE);
-		fx_gpu_put(&rig->peer, 0, LEND_SIZE, rig->sequence);
+		fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
+		fx_gpu_put(&rig->peer, 0, SLOT_SIZE, rig->sequence);
 	}
 	fx_gpu_leave(&rig->peer, &job, &rig->mem, rig->sequence);
 	ft_ok(fx_register(rig->engine, &rig->mem) &&
-	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_works");
+	      slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_works");
 }
 
 /* --- initiators that are stopped or killed ------------------------------- */
 
-/* Starts another process that repeatedly writes to or reads from LEND_HALF
- * bytes of the GPU memory behind the first LEND_HALF bytes. */
-static bool lend_other(struct lend_rig *rig, struct fx_peer *other, int op,
+/* Starts another process that repeatedly writes to or reads from SLOT_HALF
+ * bytes of the GPU memory behind the first SLOT_HALF bytes. */
+static bool slot_other(struct slot_rig *rig, struct fx_peer *other, int op,
 		       unsigned int rounds)
 {
 	int seg;
 
-	if (!fx_target_start(other, LEND_SIZE))
+	if (!fx_target_start(other, SLOT_SIZE))
 		return false;
 	seg = fx_ask(other, "open %s", rig->peer.name);
 	return seg > 0 &&
 	       !fx_ask(other, "start %d %d 0 %llu %llu 0 %u -", seg, op,
-		       (unsigned long long)(rig->there + LEND_HALF),
-		       (unsigned long long)LEND_HALF, rounds);
+		       (unsigned long long)(rig->there + SLOT_HALF),
+		       (unsigned long long)SLOT_HALF, rounds);
 }
 
-/* Writes the first LEND_HALF bytes, which no other process uses. */
-static bool lend_near(struct lend_rig *rig)
+/* Writes the first SLOT_HALF bytes, which no other process uses. */
+static bool slot_near(struct slot_rig *rig)
 {
-	fx_buf_fill(&rig->mem, 0, LEND_HALF, ++rig->sequence);
-	return lend_move(rig, OPCODE_WRITE, rig->mem.p, 0, LEND_HALF, 0) &&
-	       fx_gpu_has(&rig->peer, 0, LEND_HALF, rig->sequence);
+	fx_buf_fill(&rig->mem, 0, SLOT_HALF, ++rig->sequence);
+	return slot_move(rig, OPCODE_WRITE, rig->mem.p, 0, SLOT_HALF, 0) &&
+	       fx_gpu_has(&rig->peer, 0, SLOT_HALF, rig->sequence);
 }
 
 /* Kills more initiators than there are slots. */
-static void killed_initiators(struct lend_rig *rig)
+static void killed_initiators(struct slot_rig *rig)
 {
 	struct fx_peer other;
 	bool good = true;
 	unsigned int i;
 
-	for (i = 0; i < LEND_KILLS && good; i++) {
-		good = lend_other(rig, &other, i & 1 ? OPCODE_READ :
+	for (i = 0; i < SLOT_KILLS && good; i++) {
+		good = slot_other(rig, &other, i & 1 ? OPCODE_READ :
 						       OPCODE_WRITE, 100000);
 		if (i == 2 || i == 3)	/* during the GPU's copies */
 			fx_ask(&rig->peer, "hold 1");
 		fx_nap(50000 + (unsigned int)rand() % 20000);
 		fx_peer_kill(&other);
 		fx_ask(&rig->peer, "hold 0");
-		good = good && lend_near(rig);
+		good = good && slot_near(rig);
 		fx_peer_drop(&other);
 	}
 	ft_ok(good, "killed_initiators_keep_nothing_from_others");
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_works_on");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_works_on");
 }
 
 /* Stops initiators for longer than MC_SLICE_TIMEOUT. Their slots are granted to
  * others. What a stopped initiator sends or writes after it resumes must not
  * affect others. */
-static void stopped_initiators(struct lend_rig *rig)
+static void stopped_initiators(struct slot_rig *rig)
 {
 	struct fx_peer other[3];
 	bool good = true;
 	unsigned int i, ms;
 
 	for (i = 0; i < 3; i++) {
-		good = good && lend_other(rig, &other[i], OPCODE_WRITE, 1);
+		good = good && slot_other(rig, &other[i], OPCODE_WRITE, 1);
 		fx_nap(1000 * (1 + i));
 		fx_peer_pause(&other[i]);
 	}
-	ft_ok(good && lend_near(rig), "beside_stopped_initiators_others_go_on");
+	ft_ok(good && slot_near(rig), "beside_stopped_initiators_others_go_on");
 	for (ms = 0; ms < 2500; ms += 50)
 		fx_nap(50000);	/* their slots are withdrawn in this time */
-	ft_ok(lend_near(rig), "and_after_their_time");
+	ft_ok(slot_near(rig), "and_after_their_time");
 	for (i = 0; i < 3; i++)
 		fx_peer_resume(&other[i]);
 	for (i = 0; i < 3; i++)
 		good &= fx_ask(&other[i], "wait") == 0;
-	ft_ok(good && fx_gpu_has(&rig->peer, 0, LEND_HALF, rig->sequence),
+	ft_ok(good && fx_gpu_has(&rig->peer, 0, SLOT_HALF, rig->sequence),
 	      "back_again_they_end_and_touch_nothing_of_others");
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "and_all_works_on");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_works_on");
 	for (i = 0; i < 3; i++)
 		fx_peer_stop(&other[i]);
 }
 
 /* --- a target that is killed --------------------------------------------- */
 
-static bool lend_target(struct lend_rig *rig)
+static bool slot_target(struct slot_rig *rig)
 {
-	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, FX_HASTY);
+	rig->there = fx_gpu_target(&rig->peer, SLOT_SIZE, FX_HASTY);
 	return rig->there &&
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
 }
 
-static bool killed_targets(struct lend_rig *rig)
+static bool killed_targets(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 	bool good = true;
@@ -442,8 +442,8 @@ static bool killed_targets(struct lend_rig *rig)
 	rig->engine = fx_engine_hasty("tcp");
 	good = rig->engine && fx_register(rig->engine, &rig->mem) &&
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
-	for (i = 0; i < LEND_KILLS && good; i++) {
-		job = lend_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
+	for (i = 0; i < SLOT_KILLS && good; i++) {
+		job = slot_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE);
 		job.block = i < 4 ? 0 : 64 * FX_KIB;
 		if (i == 2 || i == 3)
 			fx_ask(&rig->peer, "hold 1");
@@ -458,27 +458,27 @@ static bool killed_targets(struct lend_rig *rig)
 		fx_job_free(&job);
 		closeSegment(rig->engine, rig->seg);
 		fx_peer_drop(&rig->peer);
-		good = good && lend_target(rig);
+		good = good && slot_target(rig);
 	}
 	ft_ok(good, "tasks_to_a_killed_target_end");
 	destroyTransferEngine(rig->engine);
 	rig->engine = own;
 	rig->seg = good ? openSegment(own, rig->peer.name) : -1;
-	return ft_ok(rig->seg > 0 && lend_round(rig, 0, LEND_SIZE, 0),
+	return ft_ok(rig->seg > 0 && slot_round(rig, 0, SLOT_SIZE, 0),
 		     "another_one_works");
 }
 
 /* The target's GPU completes no copy. The target's MC_SLICE_TIMEOUT then ends
  * the requests. */
-static void hang(struct lend_rig *rig)
+static void hang(struct slot_rig *rig)
 {
-	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	struct fx_job job = slot_job(rig, OPCODE_WRITE);
 
 	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job) &&
 	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_TIMEOUT] == 1,
 	      "write_to_a_gpu_that_hangs_times_out: %s", fx_job_text(&job));
 	fx_job_free(&job);
-	job = lend_job(rig, OPCODE_READ);
+	job = slot_job(rig, OPCODE_READ);
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_FAILED] == 1, "read_from_it_fails");
 	fx_job_free(&job);
@@ -491,26 +491,27 @@ static void hang(struct lend_rig *rig)
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
 	      "and_completes_once_it_goes_on: %s", fx_job_text(&job));
 	fx_job_free(&job);
-	ft_ok(lend_round(rig, 0, LEND_SIZE, 0), "as_do_all_others");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "as_do_all_others");
 }
 
 /* --- the end of a target or an engine ------------------------------------ */
 
-static void no_way(struct lend_rig *rig)
+static void no_way(struct slot_rig *rig)
 {
-	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	struct fx_job job = slot_job(rig, OPCODE_WRITE);
 
 	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
 	      !fx_ask(&rig->peer, "fail cuMemHostRegister") &&
-	      !fx_ask(&rig->peer, "regpu"), "a_target_without_memory_to_lend");
-	ft_ok(lend_fails(&job, -3), "is_out_of_reach");
-	ft_ok(!fx_ask(&rig->peer, "ungpu") && lend_again(rig) &&
-	      lend_round(rig, 0, LEND_SIZE, 0), "registered_again_it_is_not");
+	      !fx_ask(&rig->peer, "regpu"),
+	      "target_without_memory_grants_no_slot");
+	ft_ok(slot_fails(&job, -3), "is_out_of_reach");
+	ft_ok(!fx_ask(&rig->peer, "ungpu") && slot_again(rig) &&
+	      slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_is_not");
 }
 
-static void destroyed(struct lend_rig *rig)
+static void destroyed(struct slot_rig *rig)
 {
-	struct fx_job job = lend_job(rig, OPCODE_WRITE);
+	struct fx_job job = slot_job(rig, OPCODE_WRITE);
 	uint64_t start;
 	int i;
 
@@ -534,7 +535,7 @@ static void destroyed(struct lend_rig *rig)
 		fx_peer_resume(&rig->peer);
 	}
 	/* Destroy the target's engine. */
-	job = lend_job(rig, OPCODE_WRITE);
+	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
 	      fx_job_wait(&job, FX_LONG_MS), "tasks_to_a_target_that_leaves_end");
 	fx_job_free(&job);
@@ -542,25 +543,25 @@ static void destroyed(struct lend_rig *rig)
 }
 
 /* Uses an engine that knows the target only from its blob. */
-static void by_blob(struct lend_rig *rig)
+static void by_blob(struct slot_rig *rig)
 {
-	struct lend_rig other = *rig;
+	struct slot_rig other = *rig;
 
 	other.engine = fx_engine("tcp");
 	ft_ok(other.engine && fx_register(other.engine, &other.mem) &&
 	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0 &&
-	      lend_round(&other, 0, LEND_SIZE, 0) &&
-	      lend_round(&other, 1, 8 * FX_MIB, 700000),
-	      "a_target_known_by_its_blob_lends_its_memory_too");
+	      slot_round(&other, 0, SLOT_SIZE, 0) &&
+	      slot_round(&other, 1, 8 * FX_MIB, 700000),
+	      "target_of_imported_segment_grants_slots");
 	destroyTransferEngine(other.engine);
 	rig->sequence = other.sequence;
 }
 
 /* Imports a blob that is older than the registration. The first request is
  * refused, the target is queried, and later requests succeed. */
-static void by_old_blob(struct lend_rig *rig)
+static void by_old_blob(struct slot_rig *rig)
 {
-	struct lend_rig other = *rig;
+	struct slot_rig other = *rig;
 	struct fx_job job;
 
 	other.engine = fx_engine("tcp");
@@ -569,25 +570,25 @@ static void by_old_blob(struct lend_rig *rig)
 	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0 &&
 	      !fx_ask(&rig->peer, "regpu"),
 	      "memory_is_registered_after_an_import");
-	job = lend_job(&other, OPCODE_WRITE);
-	ft_ok(lend_fails(&job, -3), "at_first_it_is_refused");
-	fx_gpu_put(&rig->peer, 0, LEND_SIZE, 0);
-	fx_buf_fill(&other.mem, 0, LEND_SIZE, 77);
+	job = slot_job(&other, OPCODE_WRITE);
+	ft_ok(slot_fails(&job, -3), "at_first_it_is_refused");
+	fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0);
+	fx_buf_fill(&other.mem, 0, SLOT_SIZE, 77);
 	ft_ok(fx_move_until(other.engine, other.seg, OPCODE_WRITE, other.mem.p,
-			    rig->there, LEND_SIZE, 0, fx_ms(10000)) &&
-	      fx_gpu_has(&rig->peer, 0, LEND_SIZE, 77),
-	      "and_lent_when_the_target_has_been_asked");
+			    rig->there, SLOT_SIZE, 0, fx_ms(10000)) &&
+	      fx_gpu_has(&rig->peer, 0, SLOT_SIZE, 77),
+	      "target_of_old_blob_grants_slots_after_refresh");
 	destroyTransferEngine(other.engine);
 }
 
 /* Returns true if a target with the given transport is reachable. */
-static bool by_other(struct lend_rig *rig, const char *transport)
+static bool by_other(struct slot_rig *rig, const char *transport)
 {
 	char option[32];
 
 	snprintf(option, sizeof(option), "transport=%s", transport);
 	rig->engine = fx_engine(transport);
-	rig->there = fx_gpu_target(&rig->peer, LEND_SIZE, option);
+	rig->there = fx_gpu_target(&rig->peer, SLOT_SIZE, option);
 	return rig->there && rig->engine &&
 	       fx_register(rig->engine, &rig->mem) &&
 	       (rig->seg = openSegment(rig->engine, rig->peer.name)) > 0;
@@ -595,11 +596,11 @@ static bool by_other(struct lend_rig *rig, const char *transport)
 
 /* Uses a target of the same host, where host memory is reached by kernel
  * copies. */
-static void local_process(struct lend_rig *rig)
+static void local_process(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 
-	ft_ok(by_other(rig, "auto") && lend_round(rig, 0, LEND_SIZE, 0),
+	ft_ok(by_other(rig, "auto") && slot_round(rig, 0, SLOT_SIZE, 0),
 	      "a_neighbours_gpu_is_reached_by_rail");
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
@@ -609,22 +610,22 @@ static void local_process(struct lend_rig *rig)
 /* Some providers, such as shm, accept one message per peer at a time. The
  * messages of the other parts of a request must not wait for the repeat
  * timer. */
-static void one_message_at_a_time(struct lend_rig *rig)
+static void one_message_at_a_time(struct slot_rig *rig)
 {
 	transfer_engine_t own = rig->engine;
 	uint64_t start;
 	bool good;
 	int i;
 
-	good = ft_ok(by_other(rig, "shm") && lend_round(rig, 0, LEND_SIZE, 0),
+	good = ft_ok(by_other(rig, "shm") && slot_round(rig, 0, SLOT_SIZE, 0),
 		     "by_shared_memory");
 	start = ft_now_ns();
-	for (i = 0; good && i < LEND_MOVES; i++)
-		good = lend_move(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE,
-				 rig->mem.p, 0, LEND_SIZE, 0);
+	for (i = 0; good && i < SLOT_MOVES; i++)
+		good = slot_move(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE,
+				 rig->mem.p, 0, SLOT_SIZE, 0);
 	ft_diag("%d moves by shared memory: %u ms", i,
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	ft_ok(good && ft_now_ns() - start < fx_ms(LEND_MOVES * 400) *
+	ft_ok(good && ft_now_ns() - start < fx_ms(SLOT_MOVES * 400) *
 						    UINT64_C(1000000),
 	      "which_waits_for_no_repetition");
 	destroyTransferEngine(rig->engine);
@@ -632,25 +633,25 @@ static void one_message_at_a_time(struct lend_rig *rig)
 	rig->engine = own;
 }
 
-static bool lend_setup(struct lend_rig *rig)
+static bool slot_setup(struct slot_rig *rig)
 {
 	void *context;
 	int i;
 
 	srand((unsigned int)fx_seed());
-	rig->mem = fx_buf_map(2 * LEND_SIZE, -1);
+	rig->mem = fx_buf_map(2 * SLOT_SIZE, -1);
 	rig->engine = fx_engine("tcp");
 	if (!ft_ok(rig->mem.p && rig->engine &&
 		   fx_register(rig->engine, &rig->mem) &&
 		   cuda_stand_in_load(&rig->cuda), "an_engine_and_a_driver"))
 		return false;
 	for (i = 0; i < 2; i++)
-		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, LEND_SIZE,
+		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, SLOT_SIZE,
 						   &context);
-	return ft_ok(lend_target(rig), "a_target_with_gpu_memory");
+	return ft_ok(slot_target(rig), "a_target_with_gpu_memory");
 }
 
-static void ended_early(struct lend_rig *rig)
+static void ended_early(struct slot_rig *rig)
 {
 	cancel_in_its_copies(rig);
 	ended_while_it_is_stopped(rig, OPCODE_WRITE, 0, false);
@@ -664,18 +665,18 @@ static void ended_early(struct lend_rig *rig)
 
 int main(int argc, char **argv)
 {
-	struct lend_rig rig = { .engine = NULL };
+	struct slot_rig rig = { .engine = NULL };
 	int i;
 
 	fx_extend(child_obey);
 	fx_init(argc, argv);
-	if (!lend_setup(&rig))
+	if (!slot_setup(&rig))
 		return ft_result();
 	bytes(&rig);
 	refused(&rig);
 	for (i = 0; i < 2; i++)
-		ft_ok(!registerLocalMemory(rig.engine, lend_gpu(&rig, i),
-					   LEND_SIZE, "*", 0),
+		ft_ok(!registerLocalMemory(rig.engine, slot_gpu(&rig, i),
+					   SLOT_SIZE, "*", 0),
 		      "gpu_%d_of_our_own", i);
 	gpus(&rig);
 	ended_early(&rig);
