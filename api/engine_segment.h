@@ -3,8 +3,7 @@
 #define TEI_API_ENGINE_SEGMENT_H
 
 /*
- * Segments: where their requests go, and what the engine knows about their
- * processes.
+ * Segments: the transports to which their requests go, and their processes.
  */
 
 #include <pthread.h>

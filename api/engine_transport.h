@@ -18,8 +18,8 @@
  * start (or start_run) is called once for each task. From then on the transport
  * owns the task, until it calls engine_task_end() exactly once, on any thread
  * and without a lock of rows 3 to 6 of docs/LOCKING.md. After that call the
- * transport accesses the task no more, except what release frees. release is
- * called when the batch is freed.
+ * transport does not access the task any longer. When the batch is freed,
+ * release is called, and frees what prepare_ranges has allocated.
  */
 
 #include <stdbool.h>
@@ -63,8 +63,7 @@ static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
 enum engine_waiter {
 	ENGINE_WAITER_POLLS,  /* calls progress in a loop from now on */
 	ENGINE_WAITER_STOPS,  /* ends that loop */
-	ENGINE_WAITER_SLEEPS, /* calls progress no more until the task
-			       * ends */
+	ENGINE_WAITER_SLEEPS, /* sleeps until the task ends */
 	ENGINE_WAITER_WAKES,  /* ends its sleep */
 };
 

@@ -24,11 +24,11 @@
  * calling thread runs it. A segment stays while it has references (opens) or
  * pins (calls).
  *
- * Each open segment has the data of the cache's user in its slot. Each call
- * that may have changed a descriptor calls attach afterwards, for one segment
- * one thread at a time, and so with the newest descriptor in the end. The last
- * close takes the data out of the slot and calls detach. If attach runs at that
- * time, the thread that called it calls detach instead.
+ * Each open segment has the data of the cache's user in its slot. A call that
+ * may have changed a descriptor then calls attach. Only one thread at a time
+ * does so for a segment, and each call of attach gets the newest descriptor.
+ * The last close removes the data from the slot and calls detach. If attach is
+ * running meanwhile, the thread that called attach calls detach instead.
  *
  * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots are queued and
  * reused only if CACHE_REUSE_AFTER of them are waiting or no unused slot is
