@@ -51,7 +51,7 @@ struct moonrail_deferred_move {
 	struct tei_list link;
 	struct moonrail_op *op;
 	uint32_t n;
-	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	struct moonrail_wire_range at[MOONRAIL_IOV];
 };
 
 /* The bounce buffers of a domain. domain->lock guards all fields above lock. */
@@ -132,7 +132,7 @@ int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
  * bounce thread starts the move again later. Otherwise returns -FI_ENOMEM.
  */
 int moonrail_bounce_move(struct moonrail_op *op,
-			 const struct moonrail_wire_piece *at, uint32_t n,
+			 const struct moonrail_wire_range *at, uint32_t n,
 			 bool read, struct iovec *out)
 	TEI_REQUIRES(moonrail_held);
 /* Copies the bytes that have been read from op->block to op->iov. */

@@ -85,7 +85,7 @@ uint64_t moonrail_bounce_len(const struct moonrail_op *op)
 
 /* Leaves a move to the bounce thread. */
 static int bounce_defer(struct moonrail_op *op,
-			const struct moonrail_wire_piece *at, uint32_t n)
+			const struct moonrail_wire_range *at, uint32_t n)
 {
 	struct moonrail_bounces *b = op->ep->domain->bounces;
 	struct moonrail_deferred_move *l = calloc(1, sizeof(*l));
@@ -102,7 +102,7 @@ static int bounce_defer(struct moonrail_op *op,
 }
 
 int moonrail_bounce_move(struct moonrail_op *op,
-			 const struct moonrail_wire_piece *at, uint32_t n,
+			 const struct moonrail_wire_range *at, uint32_t n,
 			 bool read, struct iovec *out)
 {
 	struct moonrail_domain *d = op->ep->domain;

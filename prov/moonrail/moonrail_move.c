@@ -21,8 +21,8 @@
 /* Limits of the tasks of one operation. Each cut between two tasks is the end
  * of an iov entry or of a remote range; each task may be divided among
  * rails. */
-#define MOVE_PIECES	(2 * MOONRAIL_IOV)
-#define MOVE_TASKS	(MOVE_PIECES * MOONRAIL_STRIPES)
+#define MOVE_RANGES	(2 * MOONRAIL_IOV)
+#define MOVE_TASKS	(MOVE_RANGES * MOONRAIL_STRIPES)
 
 /* How an operation is divided into tasks. */
 struct move_plan {
@@ -80,7 +80,7 @@ static void move_add(struct moonrail_op *op, struct move_plan *plan,
 
 /* Fills op->tasks. Returns their number. */
 static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
-			 const struct moonrail_wire_piece *at, uint32_t n,
+			 const struct moonrail_wire_range *at, uint32_t n,
 			 bool read) TEI_REQUIRES(moonrail_held)
 {
 	struct move_plan plan = {
@@ -146,7 +146,7 @@ static void move_submit(struct moonrail_op *op, uint32_t n)
 	op->type->moved(op);
 }
 
-void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
+void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
 		   uint32_t n, bool read)
 {
 	struct iovec bounce;
@@ -158,7 +158,7 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
 		return;
 	if (!ret)
 		op->tasks = calloc(op->ep->domain->policies.n ? MOVE_TASKS :
-								MOVE_PIECES,
+								MOVE_RANGES,
 				   sizeof(*op->tasks));
 	if (!op->tasks) {
 		op->err = FI_ENOMEM;

@@ -137,7 +137,7 @@ static int msg_pin(struct moonrail_op *op, const struct msg_call *c)
 static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	struct moonrail_wire_range at[MOONRAIL_IOV];
 	const struct iovec *from = op->iov;
 	struct moonrail_out *o;
 	struct iovec bounce;

@@ -50,7 +50,7 @@ struct moonrail_op_type {
 	/* Starts a move again that has waited for a bounce buffer, which is
 	 * op->block now. at: the n remote ranges of the move. */
 	void (*restart)(struct moonrail_op *op,
-			const struct moonrail_wire_piece *at, uint32_t n);
+			const struct moonrail_wire_range *at, uint32_t n);
 	/* Ends the wait of the operation, which is in no list any longer, for
 	 * an answer of its peer. err: FI_E*, or 0. */
 	void (*answered)(struct moonrail_op *op, int err);

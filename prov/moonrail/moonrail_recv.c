@@ -237,7 +237,7 @@ static void recv_checked(struct moonrail_op *op, int err)
 }
 
 static void recv_restart(struct moonrail_op *op,
-			 const struct moonrail_wire_piece *at, uint32_t n)
+			 const struct moonrail_wire_range *at, uint32_t n)
 	TEI_REQUIRES(moonrail_held)
 {
 	moonrail_move(op, at, n, true);
@@ -253,7 +253,7 @@ const struct moonrail_op_type moonrail_recv_type = {
 static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	struct moonrail_wire_range at[MOONRAIL_IOV];
 	uint32_t n = in->len / sizeof(at[0]), i;
 	uint64_t far = 0;
 

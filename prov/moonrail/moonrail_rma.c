@@ -99,7 +99,7 @@ static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 /* Checks remote range i against its key and writes its address. Returns 0 or
  * FI_E*. */
 static int rma_place(struct moonrail_op *op, uint32_t i,
-		     struct moonrail_wire_piece *at)
+		     struct moonrail_wire_range *at)
 	TEI_REQUIRES(moonrail_held)
 {
 	uint32_t want = op->write ? FI_REMOTE_WRITE : FI_REMOTE_READ;
@@ -121,7 +121,7 @@ static int rma_place(struct moonrail_op *op, uint32_t i,
 /* Starts the move of an operation whose keys are known. */
 static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_wire_piece at[MOONRAIL_IOV];
+	struct moonrail_wire_range at[MOONRAIL_IOV];
 	uint32_t i;
 
 	for (i = 0; i < op->nrma && !op->err; i++)
@@ -241,7 +241,7 @@ static void rma_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 /* The keys of the move may have been revoked in the meantime, so the ranges are
  * found again. */
 static void rma_restart(struct moonrail_op *op,
-			const struct moonrail_wire_piece *at, uint32_t n)
+			const struct moonrail_wire_range *at, uint32_t n)
 	TEI_REQUIRES(moonrail_held)
 {
 	(void)at, (void)n;

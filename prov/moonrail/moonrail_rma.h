@@ -40,7 +40,7 @@ extern struct fi_ops_rma moonrail_rma_ops;
  * shorter of the two. op->type->moved is called when no task is left; if no
  * bytes must be moved, it is called before this function returns.
  */
-void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_piece *at,
+void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
 /* Handles the end of a task of an operation. */
 void moonrail_task_done(struct moonrail_task *task)

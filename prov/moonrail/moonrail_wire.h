@@ -77,7 +77,7 @@ struct moonrail_wire {
 	uint64_t tag, data, len, id;
 };
 
-struct moonrail_wire_piece {
+struct moonrail_wire_range {
 	uint64_t addr, len;
 };
 
@@ -86,7 +86,7 @@ struct moonrail_wire_fin {
 };
 
 _Static_assert(sizeof(struct moonrail_wire) == 64, "wire");
-_Static_assert(sizeof(struct moonrail_wire_piece) == 16, "wire");
+_Static_assert(sizeof(struct moonrail_wire_range) == 16, "wire");
 _Static_assert(sizeof(struct moonrail_wire_fin) == 16, "wire");
 
 /* Converts all fields between little-endian and native byte order, in both
