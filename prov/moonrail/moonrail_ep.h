@@ -59,8 +59,8 @@ struct moonrail_ep {
 					 * [1] tagged */
 	struct tei_list claimed;	/* moonrail_unexpected, claimed with
 					 * FI_CLAIM */
-	uint64_t held;			/* bytes of the unexpected messages */
-	uint32_t stops;			/* number of peers for which the
+	uint64_t unexpected_bytes;	/* bytes of the unexpected messages */
+	uint32_t backpressured_peers;	/* number of peers for which the
 					 * endpoint is backpressured */
 };
 

@@ -9,13 +9,13 @@
  * list of the backpressured endpoints. The list has a version number, because
  * ACKs may be lost or reordered.
  *
- * The sender parks messages for the endpoints of the list. Parked messages keep
+ * The sender blocks messages for the endpoints of the list. Blocked messages keep
  * their order and have no number in the stream. They are queued when a list
  * arrives without their endpoint. The receiver removes an endpoint from a
  * sender's list when the endpoint has room again, or when all messages that it
  * accepted from this sender over the limit have been received: the next posted
  * receive may be for this sender, while messages of another sender fill the
- * endpoint. While a sender has parked messages, it sends PINGs to obtain a new
+ * endpoint. While a sender has blocked messages, it sends PINGs to obtain a new
  * list.
  *
  * Senders of the same domain have no stream. If the endpoint is at both limits,
@@ -33,7 +33,7 @@
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
 
-#define FLOW_MOST	1024u		/* largest number of endpoints in one
+#define FLOW_LIST_MAX	1024u		/* largest number of endpoints in one
 					 * list */
 
 static struct moonrail_backpressured *
@@ -49,15 +49,15 @@ flow_find(struct moonrail_backpressured *f, uint32_t n, uint32_t ep)
 
 /* --- the sender ---------------------------------------------------------- */
 
-static struct moonrail_backpressured *flow_full(const struct moonrail_peer *p,
-						uint32_t ep)
+static struct moonrail_backpressured *
+flow_find_remote(const struct moonrail_peer *p, uint32_t ep)
 {
 	return flow_find(p->flow.remote, p->flow.nremote, ep);
 }
 
-bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
+bool moonrail_flow_block(struct moonrail_peer *p, struct moonrail_out *o)
 {
-	struct moonrail_backpressured *f = flow_full(p, o->wire.dst_ep);
+	struct moonrail_backpressured *f = flow_find_remote(p, o->wire.dst_ep);
 
 	if (!f || !moonrail_flow_counts(o->wire.op))
 		return false;
@@ -69,7 +69,7 @@ bool moonrail_flow_park(struct moonrail_peer *p, struct moonrail_out *o)
 
 uint32_t moonrail_flow_waiting(const struct moonrail_peer *p, uint32_t ep)
 {
-	const struct moonrail_backpressured *f = flow_full(p, ep);
+	const struct moonrail_backpressured *f = flow_find_remote(p, ep);
 
 	return f && f->n > p->out.nqueue ? f->n : p->out.nqueue;
 }
@@ -83,14 +83,14 @@ void moonrail_flow_dropped(struct moonrail_peer *p)
 	p->flow.nblocked = 0;
 }
 
-/* Queues the parked messages whose endpoint is no longer in the list. */
+/* Queues the blocked messages whose endpoint is no longer in the list. */
 static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o, *tmp;
 
 	tei_list_foreach_safe(o, tmp, &p->flow.blocked, struct moonrail_out,
 			       link) {
-		if (flow_full(p, o->wire.dst_ep))
+		if (flow_find_remote(p, o->wire.dst_ep))
 			continue;
 		tei_list_del(&o->link);
 		p->flow.nblocked--;
@@ -98,7 +98,7 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Parks the queued messages whose endpoint is in the list, and numbers the
+/* Blocks the queued messages whose endpoint is in the list, and numbers the
  * other ones again. */
 static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
@@ -117,7 +117,7 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	while (!tei_list_empty(&queue)) {
 		o = tei_list_first(&queue, struct moonrail_out, link);
 		tei_list_del(&o->link);
-		if (moonrail_flow_park(p, o))
+		if (moonrail_flow_block(p, o))
 			continue;
 		if (o->wire.seq == key)
 			p->out.key_seq = p->out.next_seq;
@@ -125,13 +125,14 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
-			 const uint8_t *payload, uint32_t len)
+bool moonrail_flow_receive(struct moonrail_peer *p,
+			   const struct moonrail_wire *w,
+			   const uint8_t *payload, uint32_t len)
 {
 	uint32_t n = w->n, i, ep;
 	struct moonrail_backpressured *full = NULL, *f;
 
-	if (w->id <= p->flow.remote_version || n > FLOW_MOST ||
+	if (w->id <= p->flow.remote_version || n > FLOW_LIST_MAX ||
 	    len / sizeof(ep) < n)
 		return false;
 	if (n)
@@ -141,7 +142,7 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 	for (i = 0; i < n; i++) {
 		memcpy(&ep, payload + i * sizeof(ep), sizeof(ep));
 		full[i].ep = le32toh(ep);
-		f = flow_full(p, full[i].ep);
+		f = flow_find_remote(p, full[i].ep);
 		full[i].n = f ? f->n : 0;
 	}
 	free(p->flow.remote);
@@ -159,8 +160,8 @@ bool moonrail_flow_heard(struct moonrail_peer *p, const struct moonrail_wire *w,
 struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *p)
 {
 	struct moonrail_ep *any = moonrail_ep_find(p->domain, MOONRAIL_EP_ANY);
-	uint32_t n = p->flow.nlocal < FLOW_MOST ? p->flow.nlocal :
-						  FLOW_MOST - 1, i;
+	uint32_t n = p->flow.nlocal < FLOW_LIST_MAX ? p->flow.nlocal :
+						  FLOW_LIST_MAX - 1, i;
 	bool oldest = any && flow_find(p->flow.local, n, any->id);
 	struct moonrail_out *o;
 	uint32_t ep;
@@ -186,10 +187,12 @@ bool moonrail_flow_refuses(const struct moonrail_peer *p, uint32_t ep)
 	const struct moonrail_backpressured *f =
 		e ? flow_find(p->flow.local, p->flow.nlocal, e->id) : NULL;
 
-	return f && f->n == MOONRAIL_OVER && e->held > MOONRAIL_HOLD;
+	return f && f->n == MOONRAIL_EXCESS_MAX &&
+	       e->unexpected_bytes > MOONRAIL_UNEXPECTED_MAX;
 }
 
-uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
+uint64_t moonrail_flow_admit_excess(struct moonrail_ep *ep,
+				    struct moonrail_peer *p)
 {
 	struct moonrail_backpressured *f =
 		flow_find(p->flow.local, p->flow.nlocal, ep->id);
@@ -205,17 +208,17 @@ uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *p)
 		f->ep = ep->id;
 		f->n = 0;
 		f->since = ++p->flow.local_version;
-		ep->stops++;
+		ep->backpressured_peers++;
 	}
 	if (p->rail)			/* send an ACK at once */
 		p->in.unacked = MOONRAIL_ACK_EVERY;
-	if (f->n == MOONRAIL_OVER)
+	if (f->n == MOONRAIL_EXCESS_MAX)
 		return 0;
 	f->n++;
 	return f->since;
 }
 
-static void flow_go(struct moonrail_peer *p, uint32_t ep)
+static void flow_unlist(struct moonrail_peer *p, uint32_t ep)
 	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_backpressured *f =
@@ -229,16 +232,16 @@ static void flow_go(struct moonrail_peer *p, uint32_t ep)
 		moonrail_stream_ack(p);
 }
 
-void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *p,
-			uint64_t over)
+void moonrail_flow_removed(struct moonrail_ep *ep, struct moonrail_peer *p,
+			   uint64_t excess)
 {
 	struct moonrail_backpressured *f =
 		flow_find(p->flow.local, p->flow.nlocal, ep->id);
 
-	if (!over || !f || f->since != over || --f->n)
+	if (!excess || !f || f->since != excess || --f->n)
 		return;
-	ep->stops--;
-	flow_go(p, ep->id);
+	ep->backpressured_peers--;
+	flow_unlist(p, ep->id);
 }
 
 void moonrail_flow_closed(struct moonrail_domain *d)
@@ -249,13 +252,14 @@ void moonrail_flow_closed(struct moonrail_domain *d)
 		p->flow.local_version += p->flow.nlocal != 0;
 }
 
-void moonrail_flow_room(struct moonrail_ep *ep)
+void moonrail_flow_check_room(struct moonrail_ep *ep)
 {
 	struct moonrail_peer *p;
 
-	if (!ep->stops || ep->held > MOONRAIL_HOLD / 2)
+	if (!ep->backpressured_peers ||
+	    ep->unexpected_bytes > MOONRAIL_UNEXPECTED_MAX / 2)
 		return;
-	ep->stops = 0;
+	ep->backpressured_peers = 0;
 	tei_list_foreach(p, &ep->domain->peers, struct moonrail_peer, link)
-		flow_go(p, ep->id);
+		flow_unlist(p, ep->id);
 }

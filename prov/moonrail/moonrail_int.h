@@ -88,10 +88,10 @@
 					 * table */
 #define MOONRAIL_STRIPES	8	/* rails among which one range is
 					 * divided */
-#define MOONRAIL_HOLD	(64u << 20)	/* limit of the unexpected messages of
+#define MOONRAIL_UNEXPECTED_MAX	(64u << 20)	/* limit of the unexpected messages of
 					 * an endpoint, bytes; above it the
 					 * senders wait */
-#define MOONRAIL_OVER (2 * MOONRAIL_WINDOW) /* messages of each sender that a
+#define MOONRAIL_EXCESS_MAX (2 * MOONRAIL_WINDOW) /* messages of each sender that a
 					     * backpressured endpoint still
 					     * accepts */
 /* Values of mr_mode from before libfabric 1.5. Version 2.0 deprecates their

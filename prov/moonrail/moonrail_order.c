@@ -26,8 +26,8 @@
  * starting; each new attempt of the operation restarts this time. */
 #define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
 
-/* Returns true if an atomic could overtake a message. Parked messages get their
- * place in the stream only when their endpoint has room again. */
+/* Returns true if an atomic could overtake a message. Blocked messages get
+ * their place in the stream only when their endpoint has room again. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
 	return p->flow.nblocked || p->out.nqueue;

@@ -54,7 +54,7 @@ bool moonrail_recv_too_soon(const struct moonrail_peer *p,
 static void recv_drop(struct moonrail_ep *ep, struct moonrail_unexpected *s)
 	TEI_REQUIRES(moonrail_held)
 {
-	moonrail_flow_left(ep, s->peer, s->over);
+	moonrail_flow_removed(ep, s->peer, s->excess);
 	moonrail_peer_unuse(s->peer);
 	free(s);
 }
@@ -65,12 +65,12 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 bool tell) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
-	ep->held -= sizeof(*s) + s->len;
+	ep->unexpected_bytes -= sizeof(*s) + s->len;
 	if (tell && (s->wire.op == MOONRAIL_WIRE_RTS ||
 		     s->wire.flags & MOONRAIL_WIRE_WANT_FIN))
 		moonrail_fin_add_and_send(s->peer, &s->wire, 0);
 	recv_drop(ep, s);
-	moonrail_flow_room(ep);
+	moonrail_flow_check_room(ep);
 }
 
 /* Returns the announced message of that sender in the list, or NULL. */
@@ -79,7 +79,7 @@ recv_find(struct tei_list *list, const struct moonrail_peer *p, uint64_t id)
 {
 	struct moonrail_unexpected *s;
 
-	tei_list_foreach (s, list, struct moonrail_unexpected, link)
+	tei_list_foreach(s, list, struct moonrail_unexpected, link)
 		if (s->peer == p && s->wire.id == id &&
 		    s->wire.op == MOONRAIL_WIRE_RTS)
 			return s;
@@ -333,10 +333,11 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 
 	if (!s)
 		return false;
-	s->over = 0;
-	if (ep->held + sizeof(*s) + in->len > MOONRAIL_HOLD) {
-		s->over = moonrail_flow_over(ep, in->peer);
-		if (!s->over) {
+	s->excess = 0;
+	if (ep->unexpected_bytes + sizeof(*s) + in->len >
+	    MOONRAIL_UNEXPECTED_MAX) {
+		s->excess = moonrail_flow_admit_excess(ep, in->peer);
+		if (!s->excess) {
 			free(s);
 			return false;
 		}
@@ -347,7 +348,7 @@ static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 	s->len = in->len;
 	if (in->len)
 		memcpy(s->bytes, in->payload, in->len);
-	ep->held += sizeof(*s) + in->len;
+	ep->unexpected_bytes += sizeof(*s) + in->len;
 	tei_list_add_tail(&ep->unexpected[tagged], &s->link);
 	return true;
 }
@@ -396,7 +397,7 @@ static struct moonrail_unexpected *recv_first(struct moonrail_op *op,
 {
 	struct moonrail_unexpected *s;
 
-	tei_list_foreach (s, &op->ep->unexpected[tagged],
+	tei_list_foreach(s, &op->ep->unexpected[tagged],
 			  struct moonrail_unexpected, link)
 		if (recv_matches(op, s->peer, &s->wire, tagged))
 			return s;
@@ -409,7 +410,7 @@ static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
-	ep->held -= sizeof(*s) + s->len;
+	ep->unexpected_bytes -= sizeof(*s) + s->len;
 	in->peer = s->peer;
 	in->w = &s->wire;
 	in->payload = s->bytes;
@@ -435,13 +436,13 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 		multi = multi && op->total > s->wire.len &&
 			op->total - s->wire.len >= ep->min_multi;
 		if (!recv_give(op, &in, tagged)) {
-			ep->held += sizeof(*s) + s->len;
+			ep->unexpected_bytes += sizeof(*s) + s->len;
 			tei_list_add_head(&ep->unexpected[tagged], &s->link);
 			break;
 		}
 		recv_drop(ep, s);
 	} while (multi);
-	moonrail_flow_room(ep);
+	moonrail_flow_check_room(ep);
 }
 
 void moonrail_recv_post(struct moonrail_op *op, bool tagged)
@@ -503,7 +504,7 @@ recv_claimed(struct moonrail_ep *ep, const struct fi_context *context)
 {
 	struct moonrail_unexpected *s;
 
-	tei_list_foreach (s, &ep->claimed, struct moonrail_unexpected, link)
+	tei_list_foreach(s, &ep->claimed, struct moonrail_unexpected, link)
 		if (context && context->internal[0] == s)
 			return s;
 	return NULL;
@@ -543,7 +544,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	recv_unqueue(ep, s, &in);
 	recv_take(op, &in, tagged);
 	recv_drop(ep, s);
-	moonrail_flow_room(ep);
+	moonrail_flow_check_room(ep);
 	return 0;
 }
 
@@ -580,13 +581,13 @@ void moonrail_recv_free_all(struct moonrail_ep *ep)
 			tei_list_del(&op->link);
 			moonrail_op_free(op);
 		}
-		tei_list_foreach_safe (s, stmp, &ep->unexpected[i],
+		tei_list_foreach_safe(s, stmp, &ep->unexpected[i],
 				       struct moonrail_unexpected, link) {
 			moonrail_fin_refuse(s->peer, &s->wire);
 			recv_drop(ep, s);
 		}
 		tei_list_init(&ep->unexpected[i]);
 	}
-	ep->held = 0;
-	moonrail_flow_room(ep);
+	ep->unexpected_bytes = 0;
+	moonrail_flow_check_room(ep);
 }

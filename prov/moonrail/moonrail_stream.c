@@ -157,7 +157,7 @@ int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 			moonrail_out_drop(o, err);
 		return 0;
 	}
-	if (!moonrail_flow_park(p, o))
+	if (!moonrail_flow_block(p, o))
 		moonrail_out_queue(p, o);
 	if (p->incarnation)
 		moonrail_stream_flush(p);
@@ -319,8 +319,8 @@ static void stream_handle(struct moonrail_peer *p,
 {
 	p->timer.silent_ns = 0;
 	if (!w->seq && w->op == MOONRAIL_WIRE_ACK &&
-	    moonrail_flow_heard(p, w, m->data + sizeof(*w),
-				m->len - (uint32_t)sizeof(*w)))
+	    moonrail_flow_receive(p, w, m->data + sizeof(*w),
+				  m->len - (uint32_t)sizeof(*w)))
 		moonrail_stream_flush(p);
 	stream_acked(p, w->ack);
 	if (!w->seq) {

@@ -67,7 +67,7 @@ void moonrail_out_restart(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_stream.c --------------------------------------------------- */
-/* Queues or parks a message and sends as many messages as MOONRAIL_WINDOW
+/* Queues or blocks a message and sends as many messages as MOONRAIL_WINDOW
  * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
  * domain itself and has no room; the operation is then unchanged. */
 int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
@@ -95,41 +95,44 @@ static inline bool moonrail_flow_counts(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS;
 }
-/* Parks a message if its endpoint is backpressured. Returns false if the
+/* Blocks a message if its endpoint is backpressured. Returns false if the
  * endpoint is not backpressured. */
-bool moonrail_flow_park(struct moonrail_peer *peer, struct moonrail_out *out)
+bool moonrail_flow_block(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 /* Returns the number of messages that a new message to that endpoint of the
  * peer would wait for. */
 uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
-/* Resets the counts of parked messages, which have been freed. */
+/* Resets the counts of blocked messages, which have been freed. */
 void moonrail_flow_dropped(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* moonrail_flow_ack creates an ACK with the list of backpressured endpoints;
- * NULL: no memory. moonrail_flow_heard takes over the list of a received ACK
+ * NULL: no memory. moonrail_flow_receive takes over the list of a received ACK
  * and returns true if it has changed. */
 struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-bool moonrail_flow_heard(struct moonrail_peer *peer,
-			 const struct moonrail_wire *w, const uint8_t *payload,
-			 uint32_t len) TEI_REQUIRES(moonrail_held);
+bool moonrail_flow_receive(struct moonrail_peer *peer,
+			   const struct moonrail_wire *w,
+			   const uint8_t *payload, uint32_t len)
+	TEI_REQUIRES(moonrail_held);
 /* Counts a message that has arrived for a backpressured endpoint. Returns 0 if
  * the endpoint cannot accept the message. Otherwise returns the value for
- * moonrail_flow_left. */
-uint64_t moonrail_flow_over(struct moonrail_ep *ep, struct moonrail_peer *peer)
+ * moonrail_flow_removed. */
+uint64_t moonrail_flow_admit_excess(struct moonrail_ep *ep,
+				    struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Returns true if the peer is this domain itself and the endpoint accepts no
  * further unexpected messages. */
 bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
-/* Handles the departure of an unexpected message. over: from
- * moonrail_flow_over, or 0. */
-void moonrail_flow_left(struct moonrail_ep *ep, struct moonrail_peer *peer,
-			uint64_t over) TEI_REQUIRES(moonrail_held);
+/* Handles the departure of an unexpected message. excess: from
+ * moonrail_flow_admit_excess, or 0. */
+void moonrail_flow_removed(struct moonrail_ep *ep, struct moonrail_peer *peer,
+			   uint64_t excess) TEI_REQUIRES(moonrail_held);
 /* Notifies the senders if unexpected messages have left the endpoint and it has
  * room again. */
-void moonrail_flow_room(struct moonrail_ep *ep) TEI_REQUIRES(moonrail_held);
+void moonrail_flow_check_room(struct moonrail_ep *ep)
+	TEI_REQUIRES(moonrail_held);
 /* Updates the lists of backpressured endpoints after an endpoint was closed:
  * the oldest endpoint may now be another one. */
 void moonrail_flow_closed(struct moonrail_domain *d)
