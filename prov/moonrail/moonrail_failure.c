@@ -26,12 +26,12 @@
  * is inserted again.
  *
  * A sender that fails a peer for another reason than silence keeps the
- * announced buffers until no receiver can rely on moonrail_peer_waits any
- * longer (FAILURE_UNSURE_NS).
+ * announced buffers until no receiver can rely on moonrail_read_back_unneeded any
+ * longer (FAILURE_READ_NS).
  */
 
-/* MOONRAIL_SURE_NS, and time for a read to end. */
-#define FAILURE_UNSURE_NS	(1000 * TEI_NS_PER_MS)
+/* MOONRAIL_CONTACT_NS, and time for a read to end. */
+#define FAILURE_READ_NS	(1000 * TEI_NS_PER_MS)
 
 void moonrail_peer_end_waiting(struct moonrail_peer *p)
 {
@@ -48,7 +48,7 @@ void moonrail_peer_end_waiting(struct moonrail_peer *p)
 /* Returns true if the peer may still be reading announced messages without a
  * read-back check. Returns false for a peer that has sent BYE or has been
  * silent for MC_SLICE_TIMEOUT. */
-static bool failure_is_unsure(const struct moonrail_peer *p, int err)
+static bool failure_leaves_reader(const struct moonrail_peer *p, int err)
 {
 	return !tei_list_empty(&p->ops.waiting) && p->rail &&
 	       err != FI_ETIMEDOUT && err != FI_ECONNRESET;
@@ -73,8 +73,8 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 	}
 	moonrail_out_drop_list(&p->flow.blocked, err);
 	moonrail_flow_dropped(p);
-	if (failure_is_unsure(p, err)) {
-		p->contact.reads_until_ns = tei_now_ns() + FAILURE_UNSURE_NS;
+	if (failure_leaves_reader(p, err)) {
+		p->contact.reads_until_ns = tei_now_ns() + FAILURE_READ_NS;
 		tei_rail_attend(p->rail);
 	} else {
 		moonrail_peer_end_waiting(p);

@@ -46,7 +46,7 @@ static void fin_complete_send(struct moonrail_peer *p, uint64_t id, int err)
 		tei_list_del(&op->link);
 		/* truncation is an error of the receiver only */
 		op->err = err == FI_ETRUNC ? 0 : err;
-		op->heard = true;
+		op->released = true;
 		moonrail_op_done(op);
 		return;
 	}

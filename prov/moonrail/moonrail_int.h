@@ -77,7 +77,7 @@
 					 * is sent */
 #define MOONRAIL_PING_NS (5 * TEI_NS_PER_MS) /* first PING interval of the timer
 					      * of a peer; it doubles */
-#define MOONRAIL_SURE_NS (750 * TEI_NS_PER_MS) /* a message exchanged within
+#define MOONRAIL_CONTACT_NS (750 * TEI_NS_PER_MS) /* a message exchanged within
 						* this time proves that the peer
 						* has not timed out; shorter
 						* than every MC_SLICE_TIMEOUT */

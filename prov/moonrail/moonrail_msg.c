@@ -169,7 +169,7 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 	if (!ret)
 		return 0;
 	tei_list_del(&op->link);
-	op->heard = true;		/* the peer has not received the
+	op->released = true;		/* the peer has not received the
 					 * announcement */
 	return ret;
 }

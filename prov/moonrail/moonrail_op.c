@@ -93,7 +93,7 @@ void moonrail_op_free(struct moonrail_op *op)
 	/* the block is clean unless the peer may still read the message */
 	if (op->block)
 		moonrail_bounce_put(d, op->block,
-				    op->kind != MOONRAIL_SEND || op->heard);
+				    op->kind != MOONRAIL_SEND || op->released);
 	free(op->copy);
 	free(op->tasks);
 	free(op);

@@ -91,7 +91,7 @@ struct moonrail_op {
 					 * through, or NULL */
 	uint32_t left;			/* number of tasks under way */
 	bool lost;			/* a task has failed */
-	bool heard;			/* the peer no longer reads the bytes of
+	bool released;			/* the peer no longer reads the bytes of
 					 * this operation */
 	struct moonrail_task *tasks;
 	/* receive */

@@ -68,7 +68,7 @@ static void test_read_back_check_without_answer_times_out(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(op);
 	op->ep->nrx++;
 	moonrail_op_with(op, moonrail_av_get(av, at)->peer);
-	moonrail_peer_ask(op);
+	moonrail_read_back_send(op);
 	moonrail_leave(t.domain);
 	CU_ASSERT_EQUAL(test_ends(&t), FI_ETIMEDOUT);
 	test_close(&t);

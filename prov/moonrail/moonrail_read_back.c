@@ -15,17 +15,17 @@
  * buffer has been reused. So the receiver asks after the read whether the
  * message was still valid (STILL). It need not ask if the sender cannot have
  * timed out since it announced the message, because the two have exchanged
- * messages without a pause (moonrail_peer_waits).
+ * messages without a pause (moonrail_read_back_unneeded).
  */
 
-bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
+bool moonrail_read_back_unneeded(const struct moonrail_peer *p, uint64_t ack)
 {
 	return !p->rail ||
 	       (ack > p->contact.first_seq &&
-		tei_now_ns() < p->contact.proven_ns + MOONRAIL_SURE_NS);
+		tei_now_ns() < p->contact.proven_ns + MOONRAIL_CONTACT_NS);
 }
 
-void moonrail_peer_ask(struct moonrail_op *op)
+void moonrail_read_back_send(struct moonrail_op *op)
 {
 	struct moonrail_peer *p = op->peer;
 	struct moonrail_out *o = NULL;

@@ -18,7 +18,7 @@
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
 
-#define RECV_BRIEF	(1u << 20)	/* limit of a short announced message,
+#define RECV_SHORT	(1u << 20)	/* limit of a short announced message,
 					 * bytes */
 
 /* A message that is being matched with a receive. */
@@ -202,28 +202,28 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
 /* Returns true if the message is short. Only the FINs of short messages are
  * combined: for a long message, the cost of a separate FIN does not matter, and
  * the sender should not wait. */
-static bool recv_is_brief(const struct moonrail_op *op)
+static bool recv_is_short(const struct moonrail_op *op)
 {
-	return op->got + op->cut <= RECV_BRIEF;
+	return op->got + op->cut <= RECV_SHORT;
 }
 
-static void recv_is_read(struct moonrail_op *op, bool brief)
+static void recv_is_read(struct moonrail_op *op, bool is_short)
 	TEI_REQUIRES(moonrail_held)
 {
 	if (!op->err && op->cut)
 		op->err = FI_ETRUNC;
-	recv_end(op, brief && !op->err);
+	recv_end(op, is_short && !op->err);
 }
 
 static void recv_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
-	bool brief = recv_is_brief(op);
+	bool is_short = recv_is_short(op);
 
-	op->peer->ops.reading -= brief;
-	if (!op->err && !moonrail_peer_waits(op->peer, op->rts_ack))
-		moonrail_peer_ask(op);
+	op->peer->ops.reading -= is_short;
+	if (!op->err && !moonrail_read_back_unneeded(op->peer, op->rts_ack))
+		moonrail_read_back_send(op);
 	else
-		recv_is_read(op, brief);
+		recv_is_read(op, is_short);
 }
 
 /* Handles the answer to a read-back check. err 0: the message was still
@@ -273,7 +273,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 		return;
 	}
 	op->got = in->w->len - op->cut;
-	in->peer->ops.reading += recv_is_brief(op);
+	in->peer->ops.reading += recv_is_short(op);
 	moonrail_move(op, at, n, true);
 }
 

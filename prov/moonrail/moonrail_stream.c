@@ -201,7 +201,7 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 	p->out.acked = ack;
 	if (p->contact.sent_seq && ack > p->contact.sent_seq) {
 		if (p->contact.sent_ns >
-		    p->contact.proven_ns + MOONRAIL_SURE_NS)
+		    p->contact.proven_ns + MOONRAIL_CONTACT_NS)
 			p->contact.first_seq = p->contact.sent_seq;
 		p->contact.proven_ns = p->contact.sent_ns;
 		p->contact.sent_seq = 0;

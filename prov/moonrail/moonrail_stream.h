@@ -163,11 +163,12 @@ bool moonrail_order_waits(const struct moonrail_ep *ep,
  * valid during the read, because its sender cannot have timed out since the
  * announcement. ack: the acknowledged number in the RTS of the message. If the
  * function returns false, a read-back check is needed. */
-bool moonrail_peer_waits(const struct moonrail_peer *p, uint64_t ack)
+bool moonrail_read_back_unneeded(const struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the read-back check for the message that op has read.
  * op->type->answered is called when the answer arrives. */
-void moonrail_peer_ask(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
+void moonrail_read_back_send(struct moonrail_op *op)
+	TEI_REQUIRES(moonrail_held);
 /* Handle STILL and STILL_IS (moonrail_message_fn). */
 bool moonrail_read_back_query(struct moonrail_peer *peer,
 			      const struct moonrail_wire *w,
