@@ -14,7 +14,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define CQ_EMPTY_LOOKS	50	/* empty polls before the thread yields; takes
+#define CQ_EMPTY_POLLS	50	/* empty polls before the thread yields; takes
 				 * about 50 us */
 #define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
 						 * fi_cq_sread sleeps */
@@ -29,10 +29,10 @@ static struct moonrail_cq *cq_of(struct fid_cq *fid)
 /* Makes the descriptor not readable if the queue is empty. Called only before a
  * thread sleeps: readers leave the descriptor as it is, which saves a polling
  * application two system calls per completion. */
-static void cq_calm(struct moonrail_cq *cq)
+static void cq_reset_wait(struct moonrail_cq *cq)
 {
 	if (!cq->n)
-		moonrail_wait_calm(&cq->wait);
+		moonrail_wait_reset(&cq->wait);
 }
 
 static bool cq_grow(struct moonrail_cq *cq)
@@ -151,7 +151,7 @@ static void cq_sleep_end(struct moonrail_cq *cq)
 }
 
 /* Reads completions; polls the lanes if there are none. */
-static ssize_t cq_look(struct moonrail_cq *cq, void *buf, size_t count,
+static ssize_t cq_poll(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 {
 	ssize_t ret;
@@ -174,12 +174,12 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
 			   fi_addr_t *src)
 {
 	struct moonrail_cq *cq = cq_of(fid);
-	ssize_t ret = cq_look(cq, buf, count, src);
+	ssize_t ret = cq_poll(cq, buf, count, src);
 	uint32_t empty = 0;
 
 	if (ret == -FI_EAGAIN)
 		empty = __atomic_load_n(&cq->empty, __ATOMIC_RELAXED) + 1;
-	if (empty > CQ_EMPTY_LOOKS)
+	if (empty > CQ_EMPTY_POLLS)
 		sched_yield();
 	else
 		__atomic_store_n(&cq->empty, empty, __ATOMIC_RELAXED);
@@ -249,7 +249,7 @@ static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
 	for (;;) {
 		seen = moonrail_events(cq->domain);
-		ret = cq_look(cq, buf, count, src);
+		ret = cq_poll(cq, buf, count, src);
 		now = tei_now_ns();
 		if (ret != -FI_EAGAIN || now >= end)
 			return ret;
@@ -299,7 +299,7 @@ int moonrail_cq_trywait(struct moonrail_cq *cq)
 	moonrail_progress(cq->domain);
 	moonrail_enter(cq->domain);
 	moonrail_drain(cq->domain);
-	cq_calm(cq);
+	cq_reset_wait(cq);
 	ret = cq->n ? -FI_EAGAIN : 0;
 	moonrail_leave(cq->domain);
 	if (!ret)

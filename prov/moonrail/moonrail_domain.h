@@ -118,7 +118,7 @@ struct moonrail_domain {
 	uint64_t pin_clock;
 	uint64_t next_id;
 	uint32_t next_ep;
-	uint32_t turn;			/* next rail for MOONRAIL_ROUND_ROBIN */
+	uint32_t next_rail;		/* next rail for MOONRAIL_ROUND_ROBIN */
 
 	struct moonrail_inbox inbox;
 

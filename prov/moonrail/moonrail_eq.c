@@ -170,7 +170,7 @@ int moonrail_eq_trywait(struct moonrail_eq *eq)
 	tei_mutex_lock(&eq->lock);
 	empty = tei_list_empty(&eq->events);
 	if (empty)
-		moonrail_wait_calm(&eq->wait);
+		moonrail_wait_reset(&eq->wait);
 	tei_mutex_unlock(&eq->lock);
 	return empty ? 0 : -FI_EAGAIN;
 }

@@ -74,7 +74,7 @@ void moonrail_wait_close(struct moonrail_wait *w);
 void moonrail_wait_signal(struct moonrail_wait *w);
 /* Makes the descriptor not readable: the queue is empty, and a thread is about
  * to sleep. */
-void moonrail_wait_calm(struct moonrail_wait *w);
+void moonrail_wait_reset(struct moonrail_wait *w);
 /* Answers FI_GETWAIT and FI_GETWAITOBJ. */
 int moonrail_wait_control(const struct moonrail_wait *w, int command,
 			  void *arg);

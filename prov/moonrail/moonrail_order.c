@@ -24,7 +24,7 @@
 
 /* Time for which a refused operation prevents operations of other classes from
  * starting; each new attempt of the operation restarts this time. */
-#define ORDER_TURN_NS	(100 * TEI_NS_PER_US)
+#define ORDER_PREFER_NS	(100 * TEI_NS_PER_US)
 
 /* Returns true if an atomic could overtake a message. Blocked messages get
  * their place in the stream only when their endpoint has room again. */
@@ -76,7 +76,7 @@ bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
 		return true;
 	if (order_blocked(ep->order, p, class)) {
 		p->ops.preferred_class = class;
-		p->ops.preferred_ns = now + ORDER_TURN_NS;
+		p->ops.preferred_ns = now + ORDER_PREFER_NS;
 		return true;
 	}
 	p->ops.preferred_ns = 0;

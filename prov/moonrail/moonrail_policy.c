@@ -132,8 +132,9 @@ uint32_t moonrail_policy_rail(struct moonrail_peer *p, uint32_t ep,
 	n = tei_rail_peer_rails(p->rail, rails);
 	if (!n)
 		return 0;
-	return 1u + rails[(kind == MOONRAIL_FIXED ? ep - 1 :
-						    p->domain->turn++) % n];
+	return 1u + rails[(kind == MOONRAIL_FIXED ? ep - 1
+						  : p->domain->next_rail++) %
+			  n];
 }
 
 uint32_t moonrail_policy_parts(struct moonrail_peer *p, uint64_t len,

@@ -43,7 +43,7 @@ static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
 	int ret;
 
 	w.ack = p->in.expected;
-	moonrail_wire_turn(&w);
+	moonrail_wire_swap(&w);
 	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
 	if (rail)
 		p->out.rail = rail - 1;
@@ -274,7 +274,7 @@ static void stream_wire(const struct tei_rail_message *m,
 			struct moonrail_wire *w)
 {
 	memcpy(w, m->data, sizeof(*w));
-	moonrail_wire_turn(w);
+	moonrail_wire_swap(w);
 }
 
 static bool stream_take(struct moonrail_peer *p,

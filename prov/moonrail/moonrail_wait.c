@@ -44,7 +44,7 @@ void moonrail_wait_signal(struct moonrail_wait *w)
 	w->signaled = true;
 }
 
-void moonrail_wait_calm(struct moonrail_wait *w)
+void moonrail_wait_reset(struct moonrail_wait *w)
 {
 	uint64_t junk;
 	ssize_t ret;

@@ -91,7 +91,7 @@ _Static_assert(sizeof(struct moonrail_wire_fin) == 16, "wire");
 
 /* Converts all fields between little-endian and native byte order, in both
  * directions. */
-static inline void moonrail_wire_turn(struct moonrail_wire *w)
+static inline void moonrail_wire_swap(struct moonrail_wire *w)
 {
 	w->flags = htole16(w->flags);
 	w->src_ep = htole32(w->src_ep);
