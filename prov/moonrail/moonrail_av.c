@@ -196,8 +196,8 @@ static size_t av_stride(const struct moonrail_av *av)
 
 /* Reports a failed insertion to the event queue of an address vector with
  * FI_EVENT. */
-static void av_tell(struct moonrail_av *av, size_t index, int err,
-		    void *context)
+static void av_report_error(struct moonrail_av *av, size_t index, int err,
+			    void *context)
 {
 	struct fi_eq_err_entry e;
 
@@ -211,7 +211,7 @@ static void av_tell(struct moonrail_av *av, size_t index, int err,
 }
 
 /* Reports the end of an insertion to the event queue. */
-static int av_told(struct moonrail_av *av, size_t good, void *context)
+static int av_report_end(struct moonrail_av *av, size_t good, void *context)
 {
 	struct fi_eq_entry e;
 
@@ -243,11 +243,11 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count,
 		if (errors)
 			errors[i] = ret ? -ret : 0;
 		if (ret && events)
-			av_tell(av, i, -ret, context);
+			av_report_error(av, i, -ret, context);
 		good += !ret;
 		p += len ? len : av_stride(av);
 	}
-	return events ? av_told(av, (size_t)good, context) : good;
+	return events ? av_report_end(av, (size_t)good, context) : good;
 }
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,

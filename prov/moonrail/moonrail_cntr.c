@@ -36,12 +36,12 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 }
 
 /* Returns the number of errors, and records that the application knows them. */
-static uint64_t cntr_tell(struct moonrail_cntr *c)
+static uint64_t cntr_take_errors(struct moonrail_cntr *c)
 {
 	uint64_t errors;
 
 	moonrail_enter(c->domain);
-	errors = c->notified = c->errors;
+	errors = c->known_errors = c->errors;
 	c->past = c->failed;
 	moonrail_leave(c->domain);
 	return errors;
@@ -52,10 +52,11 @@ static uint64_t cntr_readerr(struct fid_cntr *fid)
 	struct moonrail_cntr *c = cntr_of(fid);
 
 	moonrail_progress(c->domain);
-	return cntr_tell(c);
+	return cntr_take_errors(c);
 }
 
-void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
+void moonrail_cntr_error_read(struct moonrail_domain *d, uint64_t id,
+			      uint64_t nth)
 {
 	struct moonrail_cntr *c;
 
@@ -63,8 +64,8 @@ void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
 		if (c->id != id)
 			continue;
 		/* the errors of one counter may be in several queues */
-		if (nth > c->past && c->notified < c->errors)
-			c->notified++;
+		if (nth > c->past && c->known_errors < c->errors)
+			c->known_errors++;
 		return;
 	}
 }
@@ -106,7 +107,7 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 	struct moonrail_cntr *c = cntr_of(fid);
 
 	moonrail_enter(c->domain);
-	c->notified = value;
+	c->known_errors = value;
 	c->past = c->failed;
 	__atomic_store_n(&c->errors, value, __ATOMIC_RELEASE);
 	moonrail_notify(c->domain);
@@ -116,12 +117,12 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 
 static uint64_t cntr_known(struct moonrail_cntr *c)
 {
-	uint64_t notified;
+	uint64_t known;
 
 	moonrail_enter(c->domain);
-	notified = c->notified;
+	known = c->known_errors;
 	moonrail_leave(c->domain);
-	return notified;
+	return known;
 }
 
 /*
@@ -134,7 +135,7 @@ static uint64_t cntr_known(struct moonrail_cntr *c)
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
 	struct moonrail_cntr *c = cntr_of(fid);
-	uint64_t from = tei_now_ns(), now, end, seen, notified = cntr_known(c);
+	uint64_t from = tei_now_ns(), now, end, seen, known = cntr_known(c);
 
 	end = timeout < 0 ? UINT64_MAX :
 			    from + (uint64_t)timeout * TEI_NS_PER_MS;
@@ -142,8 +143,8 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 		seen = moonrail_events(c->domain);
 		if (cntr_read(fid) >= threshold)
 			return 0;
-		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != notified) {
-			cntr_tell(c);
+		if (__atomic_load_n(&c->errors, __ATOMIC_ACQUIRE) != known) {
+			cntr_take_errors(c);
 			return -FI_EAVAIL;
 		}
 		now = tei_now_ns();

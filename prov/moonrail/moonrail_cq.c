@@ -207,7 +207,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out,
 	e = *first;
 	cq_drop_first(cq);
 	if (e.cntr)
-		moonrail_cntr_told(cq->domain, e.cntr, e.nth);
+		moonrail_cntr_error_read(cq->domain, e.cntr, e.nth);
 	moonrail_leave(cq->domain);
 	out->op_context = e.context;
 	out->flags = e.flags;

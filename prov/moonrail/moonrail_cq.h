@@ -61,7 +61,7 @@ struct moonrail_cntr {
 	uint64_t value, errors;
 	/* domain->lock */
 	struct tei_list link;		/* domain->cntrs */
-	uint64_t notified;		/* number of errors that the application
+	uint64_t known_errors;		/* number of errors that the application
 					 * already knows */
 	uint64_t failed, past;		/* failed: operations that have failed,
 					 * in total; past: failed when the
@@ -86,8 +86,8 @@ void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
 	TEI_REQUIRES(moonrail_held);
 /* Records that the application has read error number nth of the counter with
  * that id, if the counter is still open. */
-void moonrail_cntr_told(struct moonrail_domain *d, uint64_t id, uint64_t nth)
-	TEI_REQUIRES(moonrail_held);
+void moonrail_cntr_error_read(struct moonrail_domain *d, uint64_t id,
+			      uint64_t nth) TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_poll.c ----------------------------------------------------- */
 int moonrail_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,

@@ -20,7 +20,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define MR_TELL_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for
+#define MR_ACK_NS	(2 * TEI_NS_PER_SEC)	/* longest wait for
 						 * acknowledgements of messages
 						 * about keys */
 #define MR_OVERLAP_NS	(TEI_NS_PER_MS / 5)	/* interval of retries while an
@@ -37,7 +37,7 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	return NULL;
 }
 
-bool moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
+bool moonrail_mr_send_key(struct moonrail_peer *p, uint64_t key)
 {
 	struct moonrail_mr *mr = moonrail_mr_find(p->domain, key);
 	struct moonrail_out *o = moonrail_out_new(MOONRAIL_WIRE_KEY_IS, 0);
@@ -54,7 +54,7 @@ bool moonrail_mr_tell(struct moonrail_peer *p, uint64_t key)
 			o->wire.flags |= MOONRAIL_WIRE_VIRTUAL;
 		if (p->domain->counts)
 			o->wire.flags |= MOONRAIL_WIRE_EVENTS;
-		mr->notified++;
+		mr->known_to++;
 	}
 	moonrail_stream_send(p, o);
 	return true;
@@ -64,7 +64,7 @@ bool moonrail_mr_query(struct moonrail_peer *p, const struct moonrail_wire *w,
 		       const uint8_t *payload, uint32_t len)
 {
 	(void)payload, (void)len;
-	return moonrail_mr_tell(p, w->id);
+	return moonrail_mr_send_key(p, w->id);
 }
 
 /* Returns true if the peer may know keys of this domain and receives
@@ -115,7 +115,7 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 	struct moonrail_out *o;
 
-	if (!mr->notified)
+	if (!mr->known_to)
 		return;
 	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
 		if (!mr_reaches(p))
@@ -144,11 +144,11 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 
 /* Waits until peers have acknowledged the last messages about keys, so that no
  * peer mistakes a new registration for an old one with the same key. Releases
- * the lock meanwhile. Waits MR_TELL_NS at most. */
+ * the lock meanwhile. Waits MR_ACK_NS at most. */
 static void mr_wait_known(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held)
 {
-	uint64_t end = tei_now_ns() + MR_TELL_NS, seen;
+	uint64_t end = tei_now_ns() + MR_ACK_NS, seen;
 
 	while (!mr_all_know(d) && tei_now_ns() < end) {
 		moonrail_leave(d);
@@ -161,7 +161,8 @@ static void mr_wait_known(struct moonrail_domain *d)
 }
 
 /* Sends the present description of a key to all peers that may know it. */
-static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
+static void mr_send_key_to_all(struct moonrail_mr *mr)
+	TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
 
@@ -169,7 +170,7 @@ static void mr_tell_all(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 		if (!mr_reaches(p))
 			continue;
 		p->out.key_seq = p->out.next_seq;
-		moonrail_mr_tell(p, mr->key);
+		moonrail_mr_send_key(p, mr->key);
 	}
 }
 
@@ -185,8 +186,8 @@ void moonrail_mr_want_events(struct moonrail_domain *d)
 	d->counts = true;
 	for (i = 0; i < MOONRAIL_HASH; i++)
 		tei_list_foreach(mr, &d->mrs[i], struct moonrail_mr, link)
-			if (mr->notified)
-				mr_tell_all(mr);
+			if (mr->known_to)
+				mr_send_key_to_all(mr);
 	mr_wait_known(d);
 }
 
@@ -205,7 +206,7 @@ static int mr_close(struct fid *fid)
 		if (mr->cntr[i])
 			mr->cntr[i]->refs--;
 	mr_withdraw(mr);
-	if (mr->notified)
+	if (mr->known_to)
 		mr_wait_known(d);
 	if (mr->len) {
 		moonrail_pin_closed(d, mr->addr, mr->len);

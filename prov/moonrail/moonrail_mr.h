@@ -25,8 +25,8 @@ struct moonrail_mr {
 	struct moonrail_domain *domain;
 	struct tei_list link;
 	char *addr;
-	/* told: number of peers that the key was sent to. */
-	uint64_t len, key, access, notified;
+	/* known_to: number of peers that the key was sent to. */
+	uint64_t len, key, access, known_to;
 	struct moonrail_cntr *cntr[2];	/* counters of remote reads and remote
 					 * writes */
 };
@@ -94,7 +94,7 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the peer a KEY_IS that describes the registration with this key, or
  * says that there is none. Returns false if memory is short. */
-bool moonrail_mr_tell(struct moonrail_peer *peer, uint64_t key)
+bool moonrail_mr_send_key(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Handles KEY: answers the query. */
 bool moonrail_mr_query(struct moonrail_peer *peer,

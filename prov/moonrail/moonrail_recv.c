@@ -59,15 +59,15 @@ static void recv_drop(struct moonrail_ep *ep, struct moonrail_unexpected *s)
 	free(s);
 }
 
-/* Drops an unexpected message that was discarded. tell: send a FIN if the
+/* Drops an unexpected message that was discarded. send_fin: send a FIN if the
  * sender waits for it. */
 static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
-			 bool tell) TEI_REQUIRES(moonrail_held)
+			 bool send_fin) TEI_REQUIRES(moonrail_held)
 {
 	tei_list_del(&s->link);
 	ep->unexpected_bytes -= sizeof(*s) + s->len;
-	if (tell && (s->wire.op == MOONRAIL_WIRE_RTS ||
-		     s->wire.flags & MOONRAIL_WIRE_WANT_FIN))
+	if (send_fin && (s->wire.op == MOONRAIL_WIRE_RTS ||
+			 s->wire.flags & MOONRAIL_WIRE_WANT_FIN))
 		moonrail_fin_add_and_send(s->peer, &s->wire, 0);
 	recv_drop(ep, s);
 	moonrail_flow_check_room(ep);

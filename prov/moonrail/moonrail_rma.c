@@ -201,7 +201,7 @@ static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
 
 /* Sends DONE after the bytes are in place, if the peer needs it. Returns true
  * if the operation completes only when DONE is acknowledged. */
-static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+static bool rma_send_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool certain = op->certain;
 	struct moonrail_out *o;
@@ -234,7 +234,7 @@ static bool rma_tell(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 
 static void rma_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
-	if (!rma_tell(op))
+	if (!rma_send_done(op))
 		moonrail_op_done(op);
 }
 
