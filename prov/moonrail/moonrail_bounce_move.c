@@ -80,7 +80,7 @@ int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 
 uint64_t moonrail_bounce_len(const struct moonrail_op *op)
 {
-	return op->kind == MOONRAIL_RECV ? op->got : op->total;
+	return op->kind == MOONRAIL_RECV ? op->received : op->total;
 }
 
 /* Leaves a move to the bounce thread. */

@@ -41,7 +41,7 @@ static uint64_t bounce_start_one(struct moonrail_bounces *b, bool last)
 	op->ep->busy--;
 	if (!op->block) {
 		op->err = FI_ENOMEM;
-		op->lost = true;
+		op->failed = true;
 		op->type->moved(op);
 	} else {
 		op->type->restart(op, l->at, l->n);

@@ -112,7 +112,7 @@ struct moonrail_domain {
 					      * moonrail_key.hash_link */
 	struct moonrail_pin **pins;	/* sorted by address */
 	uint32_t npins, pins_cap;
-	uint32_t ngoing;		/* number of pinned ranges that were
+	uint32_t nunregistering;	/* number of pinned ranges that were
 					 * removed from pins and are not
 					 * unregistered yet */
 	uint64_t pin_clock;

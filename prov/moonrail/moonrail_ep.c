@@ -383,7 +383,7 @@ static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
 	struct moonrail_peer *p = moonrail_peer_real(op->peer);
 
 	if (op->kind == MOONRAIL_SEND && !p->rail)
-		moonrail_recv_void(p, op->id);
+		moonrail_recv_withdraw(p, op->id);
 	for (; op->npin; op->npin--)
 		moonrail_unpin(op->ep->domain, op->iov[op->npin - 1].iov_base,
 			       op->iov[op->npin - 1].iov_len, gone);

@@ -87,8 +87,8 @@ static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
 		.iov = bounce->iov_base ? bounce : op->iov,
 		.niov = bounce->iov_base ? 1 : op->niov,
 		.kind = moonrail_policy(op->ep->domain,
-					op->kind == MOONRAIL_RECV ? op->got :
-								    op->total),
+					op->kind == MOONRAIL_RECV ? op->received
+								  : op->total),
 	};
 	uint64_t lo = 0, ro = 0, len;
 	uint32_t l = 0, r = 0;
@@ -142,7 +142,7 @@ static void move_submit(struct moonrail_op *op, uint32_t n)
 	op->ep->busy--;
 	op->left = 0;
 	op->err = ret == TEI_ERR_NO_DEVICE ? FI_EHOSTUNREACH : FI_EIO;
-	op->lost = true;
+	op->failed = true;
 	op->type->moved(op);
 }
 
@@ -162,7 +162,7 @@ void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
 				   sizeof(*op->tasks));
 	if (!op->tasks) {
 		op->err = FI_ENOMEM;
-		op->lost = true;
+		op->failed = true;
 		op->type->moved(op);
 		return;
 	}
@@ -188,13 +188,13 @@ void moonrail_task_done(struct moonrail_task *t)
 {
 	struct moonrail_op *op = t->op;
 
-	op->lost |= t->end != TEI_RAIL_END_COMPLETED;
+	op->failed |= t->end != TEI_RAIL_END_COMPLETED;
 	if (t->end != TEI_RAIL_END_COMPLETED && !op->err)
 		op->err = move_err(t);
 	if (--op->left)
 		return;
 	op->ep->busy--;
-	if (op->block && t->task.read && !op->lost)
+	if (op->block && t->task.read && !op->failed)
 		moonrail_bounce_read(op);
 	op->type->moved(op);
 }

@@ -40,8 +40,8 @@ struct moonrail_pin {
 	uint32_t refs;
 	uint32_t mrs;			/* number of refs that are registrations
 					 * of the application */
-	bool coming;			/* is being registered */
-	bool old;			/* a part of the range belongs to no
+	bool registering;		/* is being registered */
+	bool stale;			/* a part of the range belongs to no
 					 * open registration and may have been
 					 * unmapped; used only if a rail pins
 					 * memory */
@@ -67,7 +67,7 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		 bool mr) TEI_REQUIRES(moonrail_held);
 /* Must be called before moonrail_unpin for a registration of the application,
  * after the registration has left domain->mrs. Marks the pinned ranges of which
- * the other open registrations cover only a part (moonrail_pin.old). */
+ * the other open registrations cover only a part (moonrail_pin.stale). */
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len) TEI_REQUIRES(moonrail_held);
 /* Drops a reference to each pinned range within the given range. gone: receives

@@ -50,7 +50,7 @@ bool moonrail_recv_too_soon(const struct moonrail_peer *peer,
 			    const struct moonrail_ep *ep);
 /* Drops an unexpected message of this domain itself, whose sending endpoint is
  * being closed. */
-void moonrail_recv_void(struct moonrail_peer *peer, uint64_t id)
+void moonrail_recv_withdraw(struct moonrail_peer *peer, uint64_t id)
 	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or completes it with an unexpected message. Takes ownership
  * of op. */
@@ -58,7 +58,7 @@ void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held);
 /* Matches the unexpected messages of a peer with the receives that were posted
  * for its address before its incarnation was known. */
-void moonrail_recv_known(struct moonrail_peer *peer)
+void moonrail_recv_identified(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Handles a receive with FI_PEEK, FI_CLAIM or FI_DISCARD. Returns 0 and takes
  * ownership of op, or returns -FI_EINVAL. */

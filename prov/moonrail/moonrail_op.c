@@ -133,11 +133,11 @@ static void op_fill_recv(const struct moonrail_op *op,
 {
 	struct moonrail_ep *ep = op->ep;
 
-	e->len = op->got;
+	e->len = op->received;
 	e->buf = op->multi ? op->iov[0].iov_base : NULL;
 	e->data = op->data;
 	e->tag = op->tag;
-	e->olen = op->cut;
+	e->olen = op->truncated;
 	e->src = op->peer && ep->caps & FI_SOURCE ?
 			 moonrail_av_find(ep->av, op->peer, op->src_ep) :
 			 FI_ADDR_NOTAVAIL;

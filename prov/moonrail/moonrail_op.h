@@ -90,7 +90,7 @@ struct moonrail_op {
 	struct moonrail_block *block;	/* bounce buffer that its bytes pass
 					 * through, or NULL */
 	uint32_t left;			/* number of tasks under way */
-	bool lost;			/* a task has failed */
+	bool failed;			/* a task has failed */
 	bool released;			/* the peer no longer reads the bytes of
 					 * this operation */
 	struct moonrail_task *tasks;
@@ -101,7 +101,7 @@ struct moonrail_op {
 					 * of */
 	uint32_t parts;			/* of a multi-receive: number of its
 					 * parts under way */
-	uint64_t tag, ignore, data, got, cut;
+	uint64_t tag, ignore, data, received, truncated;
 	uint64_t rts_ack;		/* acknowledged number in the RTS of the
 					 * message that is being read */
 	uint32_t src_ep;
@@ -111,7 +111,7 @@ struct moonrail_op {
 	/* remote memory access */
 	struct fi_rma_iov rma[MOONRAIL_IOV];
 	bool write, has_data, event;
-	bool certain;			/* completes when the peer has
+	bool waits_for_done;		/* completes when the peer has
 					 * acknowledged DONE */
 };
 

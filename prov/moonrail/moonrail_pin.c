@@ -58,7 +58,7 @@ static void pin_take_out(struct moonrail_domain *d, uint32_t i,
 {
 	tei_list_add_tail(gone, &d->pins[i]->link);
 	pin_remove(d, i);
-	d->ngoing++;
+	d->nunregistering++;
 }
 
 /*
@@ -67,8 +67,8 @@ static void pin_take_out(struct moonrail_domain *d, uint32_t i,
  * if rails pin memory, the bounce thread tries to unregister the range once
  * more.
  */
-static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
-		     bool stays)
+static void pin_unregistered(struct moonrail_domain *d, struct moonrail_pin *p,
+			     bool stays)
 {
 	struct tei_list again;
 
@@ -78,7 +78,7 @@ static void pin_gone(struct moonrail_domain *d, struct moonrail_pin *p,
 		tei_list_add_tail(&again, &p->link);
 		moonrail_bounce_unregister_later(d, &again);
 	} else {
-		d->ngoing--;
+		d->nunregistering--;
 		if (stays)
 			pin_insert(d, pin_index(d, p->addr), p);
 		else
@@ -100,7 +100,7 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
 		if (stays)
 			TEI_WARN("prov", "memory at %p stays registered: %s",
 				 (void *)p->addr, err.text);
-		pin_gone(d, p, stays);
+		pin_unregistered(d, p, stays);
 	}
 }
 
@@ -113,7 +113,7 @@ static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
 	uint64_t used = UINT64_MAX;
 
 	for (i = 0; i < d->npins; i++) {
-		if (d->pins[i]->refs || d->pins[i]->coming)
+		if (d->pins[i]->refs || d->pins[i]->registering)
 			continue;
 		idle++;
 		if (d->pins[i]->used < used) {
@@ -142,7 +142,7 @@ static int pin_make_room(struct moonrail_domain *d)
 {
 	struct moonrail_pin **grown;
 
-	if (d->npins + d->ngoing < d->pins_cap)
+	if (d->npins + d->nunregistering < d->pins_cap)
 		return 0;
 	grown = realloc(d->pins, (d->pins_cap * 2 + 16) * sizeof(*grown));
 	if (!grown)
@@ -194,18 +194,19 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 		return -FI_ENOMEM;
 	p->addr = addr;
 	p->len = len;
-	p->coming = true;
+	p->registering = true;
 	tei_list_init(&p->link);
 	pin_insert(d, pin_index(d, addr), p);
 	ret = leave ? pin_register_away(d, addr, len) :
 		      pin_register(d, addr, len);
-	p->coming = false;
+	p->registering = false;
 	if (!ret)
 		return 0;
 	pin_remove(d, pin_index(d, addr));
 	free(p);
 	/* the overlapping range may be about to be unregistered */
-	return ret == TEI_ERR_OVERLAP && d->ngoing ? -FI_EAGAIN : -FI_ENOMEM;
+	return ret == TEI_ERR_OVERLAP && d->nunregistering ? -FI_EAGAIN
+							   : -FI_ENOMEM;
 }
 
 /* Finds the pinned range that contains at. If there is none, registers one from
@@ -228,9 +229,9 @@ static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 	p = d->pins[i];
 	/* the range will become usable, because operations that still use a
 	 * closed registration will end */
-	if (p->coming || (d->bounces && p->refs && !p->mrs))
+	if (p->registering || (d->bounces && p->refs && !p->mrs))
 		return -FI_EAGAIN;
-	if (p->old)
+	if (p->stale)
 		return -FI_EBUSY;
 	*out = p;
 	return 0;
@@ -310,7 +311,7 @@ void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 		p = d->pins[i];
 		p->mrs--;
 		if (d->bounces && p->mrs && !pin_is_within(d, p))
-			p->old = true;
+			p->stale = true;
 	}
 }
 
@@ -320,8 +321,8 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 	const char *at = addr;
 	uint32_t i = pin_index(d, at);
 
-	return i < d->npins && d->pins[i]->addr <= at &&
-	       d->pins[i]->mrs && !d->pins[i]->coming && !d->pins[i]->old &&
+	return i < d->npins && d->pins[i]->addr <= at && d->pins[i]->mrs &&
+	       !d->pins[i]->registering && !d->pins[i]->stale &&
 	       len <= d->pins[i]->len - (uint64_t)(at - d->pins[i]->addr);
 }
 

@@ -86,7 +86,7 @@ recv_find(struct tei_list *list, const struct moonrail_peer *p, uint64_t id)
 	return NULL;
 }
 
-void moonrail_recv_void(struct moonrail_peer *p, uint64_t id)
+void moonrail_recv_withdraw(struct moonrail_peer *p, uint64_t id)
 {
 	struct moonrail_unexpected *s;
 	struct moonrail_ep *ep;
@@ -204,13 +204,13 @@ static void recv_end(struct moonrail_op *op, bool may_wait)
  * the sender should not wait. */
 static bool recv_is_short(const struct moonrail_op *op)
 {
-	return op->got + op->cut <= RECV_SHORT;
+	return op->received + op->truncated <= RECV_SHORT;
 }
 
 static void recv_is_read(struct moonrail_op *op, bool is_short)
 	TEI_REQUIRES(moonrail_held)
 {
-	if (!op->err && op->cut)
+	if (!op->err && op->truncated)
 		op->err = FI_ETRUNC;
 	recv_end(op, is_short && !op->err);
 }
@@ -272,7 +272,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 		recv_end(op, false);
 		return;
 	}
-	op->got = in->w->len - op->cut;
+	op->received = in->w->len - op->truncated;
 	in->peer->ops.reading += recv_is_short(op);
 	moonrail_move(op, at, n, true);
 }
@@ -292,14 +292,14 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 		op->data = w->data;
 	}
 	if (w->len > op->total)
-		op->cut = w->len - op->total;
+		op->truncated = w->len - op->total;
 	if (w->op == MOONRAIL_WIRE_RTS) {
 		recv_read(op, in);
 		return;
 	}
-	if (op->cut)
+	if (op->truncated)
 		op->err = FI_ETRUNC;
-	op->got = recv_scatter(op, in->payload, in->len);
+	op->received = recv_scatter(op, in->payload, in->len);
 	if (w->flags & MOONRAIL_WIRE_WANT_FIN)
 		moonrail_fin_add_and_send(in->peer, w, 0);
 	recv_finish(op);
@@ -451,7 +451,7 @@ void moonrail_recv_post(struct moonrail_op *op, bool tagged)
 	recv_feed(op, tagged);
 }
 
-void moonrail_recv_known(struct moonrail_peer *p)
+void moonrail_recv_identified(struct moonrail_peer *p)
 {
 	struct moonrail_op *op, *tmp;
 	struct moonrail_ep *ep;
@@ -476,7 +476,7 @@ static void recv_describe(struct moonrail_op *op,
 	op->src_ep = s->wire.src_ep;
 	op->tag = s->wire.tag;
 	op->data = s->wire.data;
-	op->got = s->wire.len;
+	op->received = s->wire.len;
 	if (s->wire.flags & MOONRAIL_WIRE_HAS_DATA)
 		op->flags |= FI_REMOTE_CQ_DATA;
 }

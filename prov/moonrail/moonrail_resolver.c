@@ -49,7 +49,7 @@ static void resolver_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		moonrail_stream_send(to, o);
 	}
 	from->out.nqueue = 0;
-	moonrail_recv_known(to);
+	moonrail_recv_identified(to);
 	if (to->err)
 		moonrail_peer_fail(to, to->err);
 }

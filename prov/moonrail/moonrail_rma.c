@@ -133,7 +133,8 @@ static void rma_start(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 }
 
 /* Starts an operation now, or when the keys that it needs are known. */
-static void rma_go(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
+static void rma_start_or_wait(struct moonrail_op *op)
+	TEI_REQUIRES(moonrail_held)
 {
 	bool bad, known;
 
@@ -179,7 +180,7 @@ bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
 	while (!tei_list_empty(&todo)) {
 		op = tei_list_first(&todo, struct moonrail_op, link);
 		tei_list_del(&op->link);
-		rma_go(op);
+		rma_start_or_wait(op);
 	}
 	if (!k->access)
 		moonrail_key_drop(k);
@@ -203,7 +204,7 @@ static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
  * if the operation completes only when DONE is acknowledged. */
 static bool rma_send_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
-	bool certain = op->certain;
+	bool waits = op->waits_for_done;
 	struct moonrail_out *o;
 
 	if (op->err || !(op->has_data || op->event))
@@ -214,7 +215,7 @@ static bool rma_send_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		op->err = FI_ENOMEM;
 		return false;
 	}
-	if (certain) {
+	if (waits) {
 		o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
 		o->op = op;
 	}
@@ -229,7 +230,7 @@ static bool rma_send_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 	o->wire.data = op->data;
 	o->wire.len = op->total;
 	moonrail_stream_send(op->peer, o);
-	return certain;
+	return waits;
 }
 
 static void rma_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
@@ -245,7 +246,7 @@ static void rma_restart(struct moonrail_op *op,
 	TEI_REQUIRES(moonrail_held)
 {
 	(void)at, (void)n;
-	rma_go(op);
+	rma_start_or_wait(op);
 }
 
 static const struct moonrail_op_type rma_type = {
@@ -370,7 +371,8 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 	op->write = c->write;
 	op->flags = FI_RMA | (c->write ? FI_WRITE : FI_READ);
 	op->has_data = c->write && c->flags & FI_REMOTE_CQ_DATA;
-	op->certain = c->flags & (FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED);
+	op->waits_for_done =
+		c->flags & (FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED);
 	op->data = c->data;
 	op->src_ep = to->ep;
 	ret = rma_fill(op, c);
@@ -383,7 +385,7 @@ static ssize_t rma_post(struct moonrail_ep *ep, const struct rma_call *c)
 	if (op->err)
 		moonrail_op_done(op);
 	else
-		rma_go(op);
+		rma_start_or_wait(op);
 	return 0;
 }
 
