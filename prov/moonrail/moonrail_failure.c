@@ -26,8 +26,8 @@
  * is inserted again.
  *
  * A sender that fails a peer for another reason than silence keeps the
- * announced buffers until no receiver can rely on moonrail_read_back_unneeded any
- * longer (FAILURE_READ_NS).
+ * announced buffers until no receiver can rely on moonrail_read_back_unneeded
+ * any longer (FAILURE_READ_NS).
  */
 
 /* MOONRAIL_CONTACT_NS, and time for a read to end. */

@@ -9,14 +9,14 @@
  * list of the backpressured endpoints. The list has a version number, because
  * ACKs may be lost or reordered.
  *
- * The sender blocks messages for the endpoints of the list. Blocked messages keep
- * their order and have no number in the stream. They are queued when a list
- * arrives without their endpoint. The receiver removes an endpoint from a
+ * The sender blocks messages for the endpoints of the list. Blocked messages
+ * keep their order and have no number in the stream. They are queued when a
+ * list arrives without their endpoint. The receiver removes an endpoint from a
  * sender's list when the endpoint has room again, or when all messages that it
  * accepted from this sender over the limit have been received: the next posted
  * receive may be for this sender, while messages of another sender fill the
- * endpoint. While a sender has blocked messages, it sends PINGs to obtain a new
- * list.
+ * endpoint. While a sender has blocked messages, it sends PINGs to obtain a
+ * new list.
  *
  * Senders of the same domain have no stream. If the endpoint is at both limits,
  * their calls return -FI_EAGAIN.

@@ -43,6 +43,20 @@
  * While the application reads a completion queue, its calls poll the lanes, and
  * the progress thread leaves them to the application.
  *
+ * The source files form layers. A file calls files of its own layer and of the
+ * layers below it; reports upward go through the inbox, the type of an
+ * operation and the handlers of messages:
+ *
+ *	objects		fabric, domain, ep, poll; init and attr (fi_getinfo)
+ *	events		dispatch, timer, resolver
+ *	operations	msg, recv, rma, atomic
+ *	moves, answers	move, bounce_move, bounce_thread, fin, read_back, mr,
+ *			order
+ *	streams		stream, flow, failure
+ *	peers		op, out, av, key, peer
+ *	base		cq, cntr, eq, pin, bounce, inbox, policy, devices, name,
+ *			wait
+ *
  * Locks: each domain has one lock, which guards all fields of the domain and
  * its objects, except the fields whose comments name another guard. The data
  * plane may call back at any time, also from inside a call of the provider, and
@@ -88,12 +102,11 @@
 					 * table */
 #define MOONRAIL_STRIPES	8	/* rails among which one range is
 					 * divided */
-#define MOONRAIL_UNEXPECTED_MAX	(64u << 20)	/* limit of the unexpected messages of
-					 * an endpoint, bytes; above it the
-					 * senders wait */
-#define MOONRAIL_EXCESS_MAX (2 * MOONRAIL_WINDOW) /* messages of each sender that a
-					     * backpressured endpoint still
-					     * accepts */
+/* Limit of the unexpected messages of an endpoint, bytes; above it the senders
+ * wait. */
+#define MOONRAIL_UNEXPECTED_MAX	(64u << 20)
+/* Messages of each sender that a backpressured endpoint still accepts. */
+#define MOONRAIL_EXCESS_MAX	(2 * MOONRAIL_WINDOW)
 /* Values of mr_mode from before libfabric 1.5. Version 2.0 deprecates their
  * names. */
 #define MOONRAIL_MR_BASIC	1
