@@ -2,6 +2,7 @@ SRCS += \
 	prov/rail/conn/rail_announce.c \
 	prov/rail/conn/rail_cache.c \
 	prov/rail/conn/rail_conn.c \
+	prov/rail/conn/rail_conn_state.c \
 	prov/rail/conn/rail_contact_lane.c \
 	prov/rail/conn/rail_disconnect.c \
 	prov/rail/conn/rail_key.c \
@@ -24,6 +25,7 @@ SRCS += \
 	prov/rail/core/rail_mr_open.c \
 	prov/rail/core/rail_numa.c \
 	prov/rail/core/rail_peer_state.c \
+	prov/rail/core/rail_poll.c \
 	prov/rail/core/rail_ports.c \
 	prov/rail/core/rail_reg.c \
 	prov/rail/core/rail_wake.c \
@@ -69,6 +71,7 @@ SRCS += \
 	prov/rail/sched/rail_select.c \
 	prov/rail/sched/rail_share.c \
 	prov/rail/sched/rail_slice.c \
+	prov/rail/sched/rail_slice_op.c \
 	prov/rail/wire/rail_auth.c \
 	prov/rail/wire/rail_resend.c \
 	prov/rail/wire/rail_wire.c \
@@ -85,7 +88,6 @@ TEST_SRCS_rail = \
 	prov/rail/core/rail_limits_test.c \
 	prov/rail/core/rail_mr_test.c \
 	prov/rail/core/rail_ports_test.c \
-	prov/rail/core/rail_shim.c \
 	prov/rail/core/rail_window_test.c \
 	prov/rail/health/rail_health_test.c \
 	prov/rail/health/rail_link_test.c \
@@ -99,6 +101,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_dispatch_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \
+	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \
 	prov/rail/sched/rail_sched_test.c \
 	prov/rail/sched/rail_select_test.c \

@@ -341,31 +341,6 @@ static bool msg_set_deferred(struct rail_lane *lane, enum rail_msg_type type,
 	return true;
 }
 
-void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
-{
-	struct rail_deferred *a;
-
-	while (!tei_list_empty(&lane->recv.deferred)) {
-		a = tei_list_first(&lane->recv.deferred, struct rail_deferred,
-				   link);
-		tei_list_del(&a->link);
-		rail_msg_received(lane, a->buf, a->len, done);
-		free(a);
-	}
-	__atomic_store_n(&lane->recv.ndeferred, 0, __ATOMIC_RELAXED);
-}
-
-void rail_msg_drop_deferred(struct rail_lane *lane)
-{
-	struct rail_deferred *a, *tmp;
-
-	tei_list_foreach_safe (a, tmp, &lane->recv.deferred,
-			       struct rail_deferred, link)
-		free(a);
-	tei_list_init(&lane->recv.deferred);
-	__atomic_store_n(&lane->recv.ndeferred, 0, __ATOMIC_RELAXED);
-}
-
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done)
 {

@@ -15,10 +15,4 @@
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
 
-/* rail_msg_defer handles the messages that were deferred to the thread,
- * rail_msg_drop_deferred discards them. The thread. */
-void rail_msg_defer(struct rail_lane *lane, struct rail_done *done)
-	TEI_REQUIRES(lane->lock);
-void rail_msg_drop_deferred(struct rail_lane *lane);
-
 #endif /* TEI_PROV_RAIL_RAIL_DISPATCH_H */

@@ -17,6 +17,7 @@
 #include "prov/rail/core/rail_info.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_window.h"
 #include "prov/rail/health/rail_health.h"
@@ -120,7 +121,6 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 		}
 	}
 	for (i = 0; i < RAIL_TX_MSGS; i++) {
-		rail->send.bufs[i].op.kind = RAIL_OP_SEND;
 		rail->send.bufs[i].rail = rail;
 		rail->send.bufs[i].buf =
 			(uint8_t *)rail->send.mem + (size_t)i * RAIL_MSG_MAX;
@@ -128,6 +128,25 @@ static int rail_open_tx(struct rail *rail, struct tei_err *err)
 	}
 	rail->send.left = RAIL_TX_MSGS;
 	return 0;
+}
+
+static const struct rail_lane_ops open_tx_ops = {
+	.received = rail_msg_received,
+	.polled = rail_cache_close,
+	.feed = rail_sched_pull,
+};
+
+/* For the lanes that only receive, and for the endpoint of the probes. */
+static const struct rail_lane_ops open_rx_ops = {
+	.received = rail_msg_received,
+};
+
+static void open_init_lane(struct rail_lane *lane, struct rail *rail,
+			   bool is_rx, uint16_t index,
+			   const struct rail_lane_ops *ops)
+{
+	rail_lane_init(lane, rail, is_rx, index);
+	lane->ops = ops;
 }
 
 static int rail_open_lanes(struct rail *rail, struct tei_err *err)
@@ -155,11 +174,11 @@ static int rail_open_lanes(struct rail *rail, struct tei_err *err)
 				rail->dp->settings->lanes.max_conns /
 					rail->ntx);
 	for (i = 0; i < rail->ntx * RAIL_LANE_SLOTS; i++)
-		rail_lane_init(&rail->tx_lanes[i], rail, false,
-			       (uint16_t)(i / RAIL_LANE_SLOTS));
+		open_init_lane(&rail->tx_lanes[i], rail, false,
+			       (uint16_t)(i / RAIL_LANE_SLOTS), &open_tx_ops);
 	for (i = 0; i < rail->ntx; i++)
-		rail_lane_init(&rail->next_tx[i].lane, rail, false,
-			       (uint16_t)i);
+		open_init_lane(&rail->next_tx[i].lane, rail, false, (uint16_t)i,
+			       &open_tx_ops);
 	for (i = 0; i <= rail->ntx; i++) {
 		lane = i == rail->ntx ? &rail->rx_lane
 				      : &rail->tx_lanes[i * RAIL_LANE_SLOTS];
@@ -228,10 +247,14 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 	rail->dp = dp;
 	tei_list_init(&rail->send.free);
 	tei_list_init(&rail->reverse_left);
-	rail_lane_init(&rail->rx_lane, rail, true, 0);
-	rail_lane_init(&rail->next_rx.lane, rail, true, 0);
-	rail_lane_init(&rail->probe.opening.lane, rail, false, 0);
-	rail_lane_init(&rail->contact.opening.lane, rail, true, 0);
+	open_init_lane(&rail->rx_lane, rail, true, 0,
+		       &open_rx_ops);
+	open_init_lane(&rail->next_rx.lane, rail, true, 0,
+		       &open_rx_ops);
+	open_init_lane(&rail->probe.opening.lane, rail, false, 0,
+		       &open_rx_ops);
+	open_init_lane(&rail->contact.opening.lane, rail, true, 0,
+		       &open_rx_ops);
 	rail->contact.opening.lane.first = true;
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
 	snprintf(rail->nic.provider, sizeof(rail->nic.provider), "%s",
@@ -342,7 +365,7 @@ static void rail_close_lane(struct rail_lane *lane)
 	rail_done_run(lane->rail->dp, &done);
 	/* these slices were posted after the last poll and have not
 	 * completed */
-	rail_slice_abort_all(lane->rail->dp, &aborted);
+	rail_op_abort_all(lane->rail->dp, &aborted);
 }
 
 void rail_close_initiating(struct rail *rail)
@@ -427,13 +450,13 @@ void rail_free(struct rail *rail)
 	for (i = 0; rail->tx_lanes && i < rail->ntx * RAIL_LANE_SLOTS; i++)
 		rail_free_lane(&rail->tx_lanes[i]);
 	tei_mutex_fini(&rail->rx_lane.lock);
-	rail_msg_drop_deferred(&rail->rx_lane);
+	rail_lane_drop_deferred(&rail->rx_lane);
 	for (i = 0; rail->next_tx && i < rail->ntx; i++)
 		rail_free_lane(&rail->next_tx[i].lane);
 	tei_mutex_fini(&rail->next_rx.lane.lock);
 	tei_mutex_fini(&rail->probe.opening.lane.lock);
 	tei_mutex_fini(&rail->contact.opening.lane.lock);
-	rail_msg_drop_deferred(&rail->contact.opening.lane);
+	rail_lane_drop_deferred(&rail->contact.opening.lane);
 	free(rail->tx_lanes);
 	free(rail->next_tx);
 	free(rail->cache);

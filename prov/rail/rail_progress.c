@@ -21,6 +21,7 @@
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
@@ -203,7 +204,7 @@ static void progress_deferred(struct rail_lane *lane)
 	rail_done_init(&done);
 	tei_mutex_lock(&lane->lock);
 	if (!lane->recv.visited)
-		rail_msg_defer(lane, &done);
+		rail_lane_handle_deferred(lane, &done);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
 }

@@ -19,6 +19,9 @@
 #include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_failure.h"
+#include "prov/rail/core/rail_handler.h"
+#include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/tei_rail.h"
@@ -52,6 +55,22 @@ void rail_loss_add(struct tei_rail_peer *p, const struct rail *rail, int err,
 bool rail_loss_noted(const struct tei_rail_peer *p, const struct rail *rail)
 {
 	return p->log.loss.due_ns && p->log.loss.rails >> rail->index & 1;
+}
+
+void rail_loss_log(struct rail_lane *lane, const struct fi_cq_err_entry *e,
+		   const char *what, struct tei_rail_peer *peer,
+		   const char *text)
+{
+	enum tei_log_level level = TEI_LOG_WARN;
+	struct rail *rail = lane->rail;
+
+	if (peer && rail_err_ends_conn(e->err)) {
+		level = TEI_LOG_INFO;
+		rail_sched_enter(rail->dp);
+		rail_loss_add(peer, rail, e->err, e->prov_errno, text);
+		rail_sched_leave(rail->dp);
+	}
+	rail_lane_log_error(lane, e, level, what, peer, text);
 }
 
 /* Lists the names of the rails whose bits are set. */

@@ -2,12 +2,14 @@
 #ifndef TEI_PROV_RAIL_CONN_RAIL_LOSS_H
 #define TEI_PROV_RAIL_CONN_RAIL_LOSS_H
 
-/* The log line about lost connections. */
+/* The log lines about failed operations and lost connections. */
 
+#include <rdma/fi_eq.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_lane.h"
 #include "util/lock.h"
 
 struct rail;
@@ -29,5 +31,12 @@ bool rail_loss_noted(const struct tei_rail_peer *peer, const struct rail *rail)
 
 /* Logs lost connections to the peer when they are due. */
 uint64_t rail_ctl_loss(struct tei_rail_peer *peer, uint64_t now);
+
+/* Counts and logs the failure of an operation. what: the operation, such as
+ * "write to". peer: its peer, or NULL. A lost connection to a peer is logged
+ * for all rails together. */
+void rail_loss_log(struct rail_lane *lane, const struct fi_cq_err_entry *err,
+		   const char *what, struct tei_rail_peer *peer,
+		   const char *text) TEI_REQUIRES(lane->lock);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_LOSS_H */

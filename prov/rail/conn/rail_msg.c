@@ -8,11 +8,14 @@
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn.h"
+#include "prov/rail/conn/rail_conn_state.h"
+#include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/wire/rail_auth.h"
@@ -23,15 +26,6 @@
 
 #define MSG_TX_SPARE	8	/* buffers reserved for connections that use
 				 * none */
-
-/* The result of msg_admit. */
-struct msg_conn {
-	bool busy;			/* slices are in flight on the
-					 * connection */
-	bool ready;
-	struct rail_tx *tx;		/* send buffer if ready; NULL: all are
-					 * in use */
-};
 
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 {
@@ -89,6 +83,65 @@ void rail_msg_tx_put(struct rail_tx *tx)
 	tx->rail->send.left++;
 }
 
+/* --- completions --------------------------------------------------------- */
+
+static void msg_complete(struct rail_lane *lane,
+			 const struct fi_cq_msg_entry *entry, int n,
+			 struct rail_done *done)
+{
+	struct rail_tx *tx;
+	int i;
+
+	(void)done;
+	rail_sched_enter(lane->rail->dp);
+	for (i = 0; i < n; i++) {
+		tx = tei_container_of(entry[i].op_context, struct rail_tx, op);
+		if (tx->conn)
+			rail_conn_completed(lane, tx->conn);
+		rail_msg_tx_put(tx);
+	}
+	rail_sched_leave(lane->rail->dp);
+}
+
+static void msg_fail(struct rail_lane *lane, const struct fi_cq_err_entry *err,
+		     const char *text, struct rail_done *done)
+{
+	struct rail_tx *tx =
+		tei_container_of(err->op_context, struct rail_tx, op);
+
+	(void)done;
+	rail_loss_log(lane, err, "message to", tx->conn ? tx->conn->peer : NULL,
+		      text);
+	rail_sched_enter(lane->rail->dp);
+	if (tx->conn)
+		rail_conn_failed(lane, tx->conn, err->err);
+	rail_msg_tx_put(tx);
+	rail_sched_leave(lane->rail->dp);
+}
+
+void rail_msg_abort(struct rail_op *op, struct rail_done *done)
+{
+	(void)done;
+	rail_msg_tx_put(tei_container_of(op, struct rail_tx, op));
+}
+
+static const struct rail_op_handler msg_op = {
+	.complete = msg_complete,
+	.fail = msg_fail,
+	.abort = rail_msg_abort,
+};
+
+/* --- posting ------------------------------------------------------------- */
+
+/* The result of msg_admit. */
+struct msg_conn {
+	bool busy; /* slices are in flight on the
+		    * connection */
+	bool ready;
+	struct rail_tx *tx; /* send buffer if ready; NULL: all are
+			     * in use */
+};
+
 /* Requests a place in the endpoint cache for the connection, and takes a send
  * buffer if the connection has an address handle. Returns false if no place is
  * free now. */
@@ -112,9 +165,9 @@ static bool msg_admit(struct tei_rail_peer *peer, struct rail_lane *lane,
 /* Sends the message in the buffer tx to an address of the lane's address
  * vector. Returns -FI_ENOMEM if tx is NULL. Frees tx on failure. */
 static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
-			   uint16_t remote, struct rail_tx *tx,
-			   fi_addr_t addr, const void *msg, size_t len)
-	TEI_REQUIRES(lane->lock)
+			   const struct rail_op_handler *handler,
+			   uint16_t remote, struct rail_tx *tx, fi_addr_t addr,
+			   const void *msg, size_t len) TEI_REQUIRES(lane->lock)
 {
 	struct rail *rail = lane->rail;
 	ssize_t ret;
@@ -124,6 +177,7 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	memcpy(tx->buf, msg, len);
 	tx->buf[RAIL_WIRE_FLAGS_AT + 1] |= (uint8_t)(rail->index + 1);
 	rail_auth_sign(peer, tx->buf, len);
+	tx->op.handler = handler;
 	tx->lane = lane;
 	tx->incarnation = peer->incarnation;
 	tx->remote = remote;
@@ -168,8 +222,8 @@ int rail_msg_post_on(struct tei_rail_peer *peer, struct rail_lane *lane,
 		conn->used = true;
 		if (!is.ready)
 			is.tx = msg_tx_get(lane->rail, conn);
-		ret = msg_post_to(peer, lane, remote, is.tx, conn->fi_addr, msg,
-				  len);
+		ret = msg_post_to(peer, lane, &msg_op, remote, is.tx,
+				  conn->fi_addr, msg, len);
 	}
 	switch (ret) {
 	case 0:
@@ -200,14 +254,15 @@ int rail_msg_post(struct tei_rail_peer *peer, struct rail_lane *lane,
 
 	tei_mutex_lock(&lane->lock);
 	if (lane->ep)
-		ret = msg_post_to(peer, lane, remote,
+		ret = msg_post_to(peer, lane, &msg_op, remote,
 				  msg_tx_get(lane->rail, NULL), addr, msg, len);
 	tei_mutex_unlock(&lane->lock);
 	return ret == -FI_ENOMEM ? -FI_EAGAIN : (int)ret;
 }
 
 int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
-			  fi_addr_t addr, const void *msg, size_t len)
+			  const struct rail_op_handler *handler, fi_addr_t addr,
+			  const void *msg, size_t len)
 {
 	struct rail_lane *forth = rail_msg_lane(lane->rail, 0);
 	struct rail_conn *conn = NULL;
@@ -225,7 +280,8 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 	rail_sched_leave(peer->dp);
 	if (!tx)
 		return -FI_EAGAIN;
-	ret = msg_post_to(peer, lane, (uint16_t)remote, tx, addr, msg, len);
+	ret = msg_post_to(peer, lane, handler, (uint16_t)remote, tx, addr, msg,
+			  len);
 	return ret == -FI_EAGAIN ? -FI_ENOTCONN : (int)ret;
 }
 

@@ -29,12 +29,16 @@ int rail_msg_post_on(struct tei_rail_peer *peer, struct rail_lane *lane,
 /* Returns the active lane of that number, or NULL. Any thread. */
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
 
-/* Sends a message from an rx lane to an address of its AV. Returns 0,
- * -FI_EAGAIN if there is no buffer, or another error if there is no connection.
- * Any thread. */
+/* Sends a message from an rx lane to an address of its AV. handler: of the
+ * completion, because the message belongs to no connection of this process.
+ * Returns 0, -FI_EAGAIN if there is no buffer, or another error if there is no
+ * connection. Any thread. */
 int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
-			  fi_addr_t addr, const void *msg, size_t len)
-	TEI_REQUIRES(lane->lock);
+			  const struct rail_op_handler *handler, fi_addr_t addr,
+			  const void *msg, size_t len) TEI_REQUIRES(lane->lock);
+/* The abort function of all handlers of messages: returns the send buffer. */
+void rail_msg_abort(struct rail_op *op, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
 
 /* Returns the state of the connection on the rail's route to the peer. Checks
  * all sockets of the lane. Any thread. */

@@ -13,10 +13,11 @@
  * closed lane; until then no lane is opened in its place. The collector joins
  * the closer thread. Only tear-down waits for it.
  */
-#include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_handler.h"
+#include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_window.h"
 #include "util/list.h"
 #include "util/lock.h"
@@ -105,12 +106,15 @@ bool rail_closing_under_way(const struct rail_lane *lane)
 static void closing_reclaim_tx(struct rail_lane *lane)
 {
 	struct rail *rail = lane->rail;
+	struct rail_done none; /* messages report nothing */
 	int i;
 
+	rail_done_init(&none);
 	rail_sched_enter(rail->dp);
 	for (i = 0; i < RAIL_TX_MSGS; i++)
 		if (rail->send.bufs[i].lane == lane)
-			rail_msg_tx_put(&rail->send.bufs[i]);
+			rail->send.bufs[i].op.handler->abort(
+				&rail->send.bufs[i].op, &none);
 	rail_sched_leave(rail->dp);
 }
 

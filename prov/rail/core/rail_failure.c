@@ -88,3 +88,20 @@ void rail_peer_last_failure(const struct tei_rail_peer *peer,
 		 b->rail->nic.provider);
 	snprintf(err->hint, sizeof(err->hint), "%s", rail_failure_hint(b->err));
 }
+
+bool rail_err_ends_conn(int err)
+{
+	switch (err) {
+	case FI_EACCES:
+	case FI_EINVAL:
+	case FI_EMSGSIZE:
+	case FI_ENOKEY:
+	case FI_ENOMEM:
+	case FI_EPERM:
+	case FI_ETRUNC:
+	case FI_EKEYREJECTED:
+		return false;
+	default:
+		return true;
+	}
+}

@@ -4,6 +4,8 @@
 
 /* Texts and hints of errors of a provider, and the last error of a peer. */
 
+#include <stdbool.h>
+
 #include "prov/rail/core/rail_dp.h"
 #include "util/lock.h"
 
@@ -20,6 +22,9 @@ const char *rail_prov_text(int err, int *prov, const char *text);
 /* Returns a hint: what the user can do about the error fi_err (FI_E*), "" for
  * 0. */
 const char *rail_failure_hint(int fi_err);
+
+/* Returns true if the error (FI_E*) means that the connection has ended. */
+bool rail_err_ends_conn(int err);
 
 /* Stores the provider's error of a failed slice in peer->tasks.last_failure. */
 void rail_peer_remember_failure(struct tei_rail_peer *peer,

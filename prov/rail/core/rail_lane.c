@@ -12,30 +12,18 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prov/rail/conn/rail_cache.h"
-#include "prov/rail/conn/rail_conn.h"
-#include "prov/rail/conn/rail_loss.h"
-#include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
-#include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
-#include "prov/rail/core/rail_failure.h"
 #include "prov/rail/core/rail_info.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_mr.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_op.h"
-#include "prov/rail/core/rail_peer_struct.h"
-#include "prov/rail/core/rail_window.h"
-#include "prov/rail/health/rail_health.h"
-#include "prov/rail/peer/rail_reverse.h"
-#include "prov/rail/rail_dispatch.h"
-#include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -43,8 +31,6 @@
 #include "util/lock.h"
 #include "util/log.h"
 #include "util/settings.h"
-
-#define LANE_SETTLE_NS	(50 * TEI_NS_PER_MS)
 
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
@@ -259,6 +245,40 @@ static void lane_rx_idle(struct rail_lane *lane, struct rail_rx *rx)
 	lane->recv.idle = rx;
 }
 
+static void lane_rx_complete(struct rail_lane *lane,
+			     const struct fi_cq_msg_entry *entry, int n,
+			     struct rail_done *done)
+{
+	struct rail_rx *rx;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		rx = tei_container_of(entry[i].op_context, struct rail_rx, op);
+		lane_rx_idle(lane, rx);
+		lane->ops->received(lane, rx->buf, entry[i].len, done);
+	}
+}
+
+static void lane_rx_fail(struct rail_lane *lane,
+			 const struct fi_cq_err_entry *err, const char *text,
+			 struct rail_done *done)
+{
+	(void)text, (void)done;
+	lane_rx_idle(lane,
+		     tei_container_of(err->op_context, struct rail_rx, op));
+}
+
+static const struct rail_op_handler lane_rx_handler = {
+	.complete = lane_rx_complete,
+	.fail = lane_rx_fail,
+};
+
+void rail_lane_repost(struct rail_lane *lane)
+{
+	while (lane->recv.idle && lane->ep && !lane_post_rx(lane, lane->recv.idle))
+		lane->recv.idle = lane->recv.idle->next;
+}
+
 bool rail_lane_receives(const struct rail_lane *lane)
 {
 	const struct rail *rail = lane->rail;
@@ -293,7 +313,7 @@ static int lane_open_rx(struct rail_lane *lane)
 	}
 	lane->recv.idle = NULL;
 	for (i = 0; i < RAIL_RX_DEPTH; i++) {
-		lane->recv.bufs[i].op.kind = RAIL_OP_RECV;
+		lane->recv.bufs[i].op.handler = &lane_rx_handler;
 		lane->recv.bufs[i].buf =
 			(uint8_t *)lane->recv.mem + (size_t)i * RAIL_MSG_MAX;
 		ret = lane_post_rx(lane, &lane->recv.bufs[i]);

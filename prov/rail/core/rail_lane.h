@@ -138,6 +138,7 @@ struct rail_lane {
 	bool first;			/* fixed: a contact lane;
 					 * target is set as well */
 	uint16_t index;			/* fixed: lane number on the rail */
+	const struct rail_lane_ops *ops; /* fixed (rail_handler.h) */
 
 	struct tei_mutex lock;		/* guards the fields below */
 	enum rail_lane_state state;	/* atomic */

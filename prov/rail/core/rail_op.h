@@ -24,6 +24,7 @@
 
 struct rail_conn;
 struct rail_lane;
+struct rail_op_handler;
 struct rail_rkey;
 struct tei_rail_dp;
 struct tei_rail_mr;
@@ -36,16 +37,10 @@ struct tei_rail_task_ext;
 #define RAIL_IOV_MAX		16	/* iov entries of one operation */
 #define RAIL_KEY_MAX		64	/* bytes of a key, raw keys included */
 
-enum rail_op_kind {
-	RAIL_OP_SLICE,
-	RAIL_OP_SEND,
-	RAIL_OP_RECV,
-};
-
 /* The first member of every object that is passed to libfabric as a context. */
 struct rail_op {
 	struct fi_context2 ctx;
-	enum rail_op_kind kind;
+	const struct rail_op_handler *handler; /* rail_handler.h */
 };
 
 /*

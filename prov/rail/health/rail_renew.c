@@ -17,6 +17,7 @@
 #include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
@@ -78,7 +79,7 @@ static void renew_close(struct rail_lane *lane, bool wait)
 		rail_closing_start(lane);
 	tei_mutex_unlock(&lane->lock);
 	rail_done_run(lane->rail->dp, &done);
-	rail_slice_abort_all(lane->rail->dp, &aborted);
+	rail_op_abort_all(lane->rail->dp, &aborted);
 }
 
 /* Collects the lane if a closer thread has closed it. Returns true if the lane
@@ -94,7 +95,7 @@ static bool renew_collect(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	over = rail_closing_collect(lane, &aborted);
 	tei_mutex_unlock(&lane->lock);
-	rail_slice_abort_all(lane->rail->dp, &aborted);
+	rail_op_abort_all(lane->rail->dp, &aborted);
 	return over;
 }
 

@@ -32,11 +32,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "prov/rail/conn/rail_loss.h"
 #include "prov/rail/conn/rail_msg.h"
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_addr.h"
+#include "prov/rail/core/rail_conn_struct.h"
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_handler.h"
 #include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_send.h"
@@ -223,6 +227,40 @@ static void reverse_fails(struct rail_reverse *b)
 		__atomic_store_n(&b->good, false, __ATOMIC_RELAXED);
 }
 
+static void reverse_complete(struct rail_lane *lane,
+			     const struct fi_cq_msg_entry *entry, int n,
+			     struct rail_done *done)
+{
+	int i;
+
+	rail_sched_enter(lane->rail->dp);
+	for (i = 0; i < n; i++)
+		rail_msg_abort(entry[i].op_context, done);
+	rail_sched_leave(lane->rail->dp);
+}
+
+static void reverse_fail(struct rail_lane *lane,
+			 const struct fi_cq_err_entry *err, const char *text,
+			 struct rail_done *done)
+{
+	struct rail_tx *tx =
+		tei_container_of(err->op_context, struct rail_tx, op);
+	struct tei_rail_peer *p = tx->conn ? tx->conn->peer : NULL;
+
+	rail_loss_log(lane, err, "message to", p, text);
+	rail_sched_enter(lane->rail->dp);
+	if (p)
+		reverse_fails(p->reverse.path[lane->rail->index]);
+	rail_msg_abort(&tx->op, done);
+	rail_sched_leave(lane->rail->dp);
+}
+
+static const struct rail_op_handler reverse_op = {
+	.complete = reverse_complete,
+	.fail = reverse_fail,
+	.abort = rail_msg_abort,
+};
+
 int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
 		      const void *msg, size_t len)
 {
@@ -238,7 +276,8 @@ int rail_reverse_send(struct tei_rail_peer *p, struct rail *rail,
 		return -FI_EHOSTUNREACH;
 	tei_mutex_lock(&lane->lock);
 	ret = lane->state == RAIL_LANE_ACTIVE && lane->ep && b->gen == lane->gen
-		      ? rail_msg_post_reverse(p, lane, b->addr, msg, len)
+		      ? rail_msg_post_reverse(p, lane, &reverse_op, b->addr,
+					      msg, len)
 		      : -FI_EHOSTUNREACH;
 	tei_mutex_unlock(&lane->lock);
 	if (ret && ret != -FI_EAGAIN)
@@ -253,11 +292,6 @@ void tei_rail_no_reverse_path(struct tei_rail_peer *p)
 	for (i = 0; i < rail_count(p->dp); i++)
 		reverse_fails(
 			__atomic_load_n(&p->reverse.path[i], __ATOMIC_ACQUIRE));
-}
-
-void rail_reverse_fail(struct tei_rail_peer *p, const struct rail *rail)
-{
-	reverse_fails(p->reverse.path[rail->index]);
 }
 
 void rail_reverse_free(struct tei_rail_peer *p)

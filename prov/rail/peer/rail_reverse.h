@@ -63,10 +63,6 @@ void rail_reverse_notified(struct tei_rail_peer *peer, struct rail_lane *lane,
 int rail_reverse_send(struct tei_rail_peer *peer, struct rail *rail,
 		      const void *msg, size_t len);
 
-/* Marks the reverse path unusable, because a message on it failed. */
-void rail_reverse_fail(struct tei_rail_peer *peer, const struct rail *rail)
-	TEI_REQUIRES(rail_sched_held);
-
 /* Releases the reverse path before the peer, or the rail, is freed. */
 void rail_reverse_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);

@@ -83,22 +83,6 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 	rail_fence_want(peer, s->remote_idx, s->remote_gen);
 }
 
-void rail_slice_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted)
-{
-	struct rail_slice *s, *tmp;
-	struct rail_done done;
-
-	rail_done_init(&done);
-	rail_sched_enter(dp);
-	tei_list_foreach_safe (s, tmp, aborted, struct rail_slice, link) {
-		tei_list_del(&s->link);
-		s->prov_err = 0;
-		rail_slice_handle_error(dp, s, FI_ECANCELED, &done);
-	}
-	rail_sched_leave(dp);
-	rail_done_run(dp, &done);
-}
-
 void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 		       uint32_t gen, struct rail_done *done)
 {

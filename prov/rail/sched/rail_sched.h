@@ -246,10 +246,6 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
 			     int err, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Fails all slices in aborted, which were posted on a lane that has been
- * closed. No lock is held. */
-void rail_slice_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
-
 /* Ends a task during tear-down, even if slices of it are posted. */
 void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
 		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
@@ -282,5 +278,8 @@ void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
 void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
+
+/* The completions of slices (rail_slice_op.c). */
+extern const struct rail_op_handler rail_slice_op;
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_SCHED_H */

@@ -35,7 +35,7 @@ static int slice_grow(struct tei_rail_dp *dp)
 	c->next = dp->tasks.chunks;
 	dp->tasks.chunks = c;
 	for (i = 0; i < sizeof(c->slice) / sizeof(c->slice[0]); i++) {
-		c->slice[i].op.kind = RAIL_OP_SLICE;
+		c->slice[i].op.handler = &rail_slice_op;
 		tei_list_add_tail(&dp->tasks.slices, &c->slice[i].link);
 	}
 	return 0;

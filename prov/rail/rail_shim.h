@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef TEI_PROV_RAIL_CORE_RAIL_SHIM_H
-#define TEI_PROV_RAIL_CORE_RAIL_SHIM_H
+#ifndef TEI_PROV_RAIL_RAIL_SHIM_H
+#define TEI_PROV_RAIL_RAIL_SHIM_H
 
 /*
  * A shim for unit tests that makes a rail's device stricter than it is. It
@@ -46,4 +46,4 @@ void rail_shim_install(struct rail_shim *shim, struct rail *rail,
 /* Removes the shim after the data plane was closed. */
 void rail_shim_remove(struct rail_shim *shim);
 
-#endif /* TEI_PROV_RAIL_CORE_RAIL_SHIM_H */
+#endif /* TEI_PROV_RAIL_RAIL_SHIM_H */

@@ -7,7 +7,7 @@
 
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_lane.h"
-#include "prov/rail/core/rail_shim.h"
+#include "prov/rail/rail_shim.h"
 #include "util/list.h"
 
 

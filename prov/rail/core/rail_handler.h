@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_HANDLER_H
+#define TEI_PROV_RAIL_CORE_RAIL_HANDLER_H
+
+/*
+ * What a lane reports to the layers above it.
+ *
+ * The operations posted on one endpoint have different owners: the scheduler's
+ * slices, messages on a connection, messages on the reverse path, and receive
+ * buffers. So each operation names the handler of its completion, as libfabric
+ * passes it back through op_context.
+ *
+ * Lanes are polled for different users: tx lanes, which carry slices, rx lanes
+ * and contact lanes, which only receive, and the endpoint of the probes. So
+ * each lane names what is done with it in addition.
+ */
+
+#include <rdma/fi_eq.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/core/rail_lane.h"
+#include "prov/rail/core/rail_op.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+struct tei_rail_dp;
+struct tei_rail_peer;
+
+/* All functions are called with lane->lock held. */
+struct rail_op_handler {
+	/* The n operations of entry, which all have this handler, have
+	 * completed. */
+	void (*complete)(struct rail_lane *lane,
+			 const struct fi_cq_msg_entry *entry, int n,
+			 struct rail_done *done);
+	/* The operation err->op_context has failed. text: the provider's
+	 * description, or "". */
+	void (*fail)(struct rail_lane *lane, const struct fi_cq_err_entry *err,
+		     const char *text, struct rail_done *done);
+	/* The lane was closed before the operation completed. dp->sched is held
+	 * too, lane->lock need not be. NULL for receive buffers, which the lane
+	 * posts again. */
+	void (*abort)(struct rail_op *op, struct rail_done *done);
+};
+
+/* All functions are called with lane->lock held. */
+struct rail_lane_ops {
+	/* A message has arrived. */
+	void (*received)(struct rail_lane *lane, const uint8_t *buf, size_t len,
+			 struct rail_done *done);
+	/* The queue of the active lane has been read. NULL if feed is NULL. */
+	void (*polled)(struct rail_lane *lane);
+	/* The active lane may have room for more operations. now: a recent time
+	 * if the caller knows one, else 0. Returns true if anything was posted.
+	 * NULL: the lane carries no slices. */
+	bool (*feed)(struct rail_lane *lane, uint64_t now,
+		     struct rail_done *done);
+};
+
+/* Posts the idle receive buffers again, as far as the provider accepts them. */
+void rail_lane_repost(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
+/* Hands the slices in the list, which were posted on a lane that has been
+ * closed, back to their owner. */
+void rail_op_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
+/* Counts and logs an error completion. what: the operation, such as "write to".
+ * peer: the peer of the operation, or NULL. text: the provider's description.
+ */
+void rail_lane_log_error(struct rail_lane *lane,
+			 const struct fi_cq_err_entry *err,
+			 enum tei_log_level level, const char *what,
+			 struct tei_rail_peer *peer, const char *text);
+/* Handles the messages that were deferred to the progress thread. The
+ * thread. */
+void rail_lane_handle_deferred(struct rail_lane *lane, struct rail_done *done)
+	TEI_REQUIRES(lane->lock);
+/* Discards these messages. The thread. */
+void rail_lane_drop_deferred(struct rail_lane *lane);
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_HANDLER_H */
