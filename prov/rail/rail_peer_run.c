@@ -7,6 +7,7 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/health/rail_health.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_served.h"

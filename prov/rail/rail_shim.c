@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
@@ -9,7 +8,6 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/rail_shim.h"
 #include "util/list.h"
-
 
 #define SHIM_MAGIC	UINT64_C(0x7368696d6b657931)
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What completions say about the state of a connection. */
 
-
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn_state.h"
 #include "prov/rail/core/rail.h"

@@ -15,8 +15,8 @@
  */
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
-#include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_handler.h"
+#include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_window.h"
 #include "util/list.h"

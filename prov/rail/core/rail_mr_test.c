@@ -4,8 +4,6 @@
  * memory. Some cases use real providers, others use a shim that makes a device
  * more demanding.
  */
-#include "prov/rail/rail_shim.h"
-
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +17,8 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_mr.h"
 #include "prov/rail/core/rail_peer_struct.h"
-#include "prov/rail/rail_shim.h"
 #include "prov/rail/rail_open.h"
+#include "prov/rail/rail_shim.h"
 #include "prov/rail/rail_test.h"
 #include "prov/rail/tei_rail.h"
 #include "topo/tei_topo.h"

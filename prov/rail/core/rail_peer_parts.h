@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail_refusal.h"
 #include "prov/rail/tei_rail.h"
-#include "prov/rail/wire/rail_wire.h"
 #include "util/list.h"
 #include "util/log.h"
 

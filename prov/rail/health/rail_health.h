@@ -180,4 +180,14 @@ void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 
+/* --- steps of the peers' state machines ----------------------------------- */
+/* Like the steps in rail_ctl.h, these return the time at which they must run
+ * again, ns, 0: not at all. buf: RAIL_MSG_MAX bytes. Progress thread, no lock
+ * held. */
+/* Sends PING to the peer while a fault in stage ASKED waits for a sign of
+ * life. */
+uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+/* Answers the peer's probes. */
+uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
+
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_HEALTH_H */

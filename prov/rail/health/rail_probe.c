@@ -20,7 +20,6 @@
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_send.h"
-#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"

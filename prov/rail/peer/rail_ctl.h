@@ -68,13 +68,6 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
-/* --- rail_stall.c, rail_probe.c ------------------------------------------ */
-/* Sends PING to the peer while a fault in stage ASKED waits for a sign of
- * life. */
-uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
-/* Answers the peer's probes. */
-uint64_t rail_ctl_pong(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
-
 /* --- rail_notify.c, rail_notify_recv.c
  * ------------------------------------------ */
 /* Acknowledges the notifications that have arrived. */

@@ -13,6 +13,7 @@
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/tei_rail.h"
+#include "prov/rail/wire/rail_wire.h"
 #include "util/lock.h"
 
 struct rail;

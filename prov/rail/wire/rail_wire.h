@@ -84,6 +84,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "prov/rail/core/rail_refusal.h"
+
 struct tei_rail_addr;
 struct tei_rail_peer;
 
@@ -94,23 +96,6 @@ struct tei_rail_peer;
 #define RAIL_WIRE_MAC_AT	40
 #define RAIL_WIRE_MAC		16
 #define RAIL_WIRE_NONCE		16
-
-/*
- * Reasons for which a process refuses a hello. Only the code decides what the
- * receiver of a REFUSE does; the text next to it is for people. A peer treats
- * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
- */
-enum rail_refusal {
-	RAIL_REFUSE_NONE,		/* not refused; never sent */
-	RAIL_REFUSE_STALE,		/* the hello names an incarnation that
-					 * the receiver does not have */
-	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has
-					 * no shared secret */
-	RAIL_REFUSE_UNSIGNED,		/* unsigned, but the receiver
-					 * has a shared secret */
-	RAIL_REFUSE_SECRETS_DIFFER,
-	RAIL_REFUSE_TOO_MANY_PEERS,	/* MOONRAIL_MAX_PEERS is reached */
-};
 
 /* Flags in the header. */
 #define RAIL_WIRE_REPLY		1u		/* HELLO: a reply is wanted */

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_CORE_RAIL_REFUSAL_H
+#define TEI_PROV_RAIL_CORE_RAIL_REFUSAL_H
+
+/*
+ * Reasons for which a process refuses a hello. Only the code decides what the
+ * receiver of a REFUSE does; the text next to it is for people. A peer treats
+ * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
+ */
+enum rail_refusal {
+	RAIL_REFUSE_NONE,		/* not refused; never sent */
+	RAIL_REFUSE_STALE,		/* the hello names an incarnation that
+					 * the receiver does not have */
+	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has
+					 * no shared secret */
+	RAIL_REFUSE_UNSIGNED,		/* unsigned, but the receiver
+					 * has a shared secret */
+	RAIL_REFUSE_SECRETS_DIFFER,
+	RAIL_REFUSE_TOO_MANY_PEERS,	/* MOONRAIL_MAX_PEERS is reached */
+};
+
+#endif /* TEI_PROV_RAIL_CORE_RAIL_REFUSAL_H */
