@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_TEI_RAIL_DP_H
+#define TEI_PROV_RAIL_TEI_RAIL_DP_H
+
+/* The data plane and its rails, a part of tei_rail.h. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail_base.h"
+#include "util/err.h"
+
+struct tei_rail_ops {
+	/*
+	 * Reports that a task has ended; called once per submitted task. The
+	 * task's memory belongs to the caller of tei_rail_submit again.
+	 */
+	void (*task_done)(struct tei_rail_task *task, enum tei_rail_end end,
+			  const struct tei_err *err);
+	/*
+	 * Delivers a notification. The callee owns it. The notification counts
+	 * against the limits until the callee calls
+	 * tei_rail_notification_release.
+	 */
+	void (*notify)(void *arg, struct tei_rail_notification *note);
+	/*
+	 * Asks for the peer's contact addresses, because the peer does not
+	 * answer at the known ones. The callee looks them up on another thread
+	 * and calls tei_rail_peer_resolved; if it finds nothing, it need not
+	 * call anything. The callee owns a reference to peer, which it drops
+	 * with tei_rail_peer_put.
+	 */
+	void (*resolve)(void *arg, struct tei_rail_peer *peer);
+	/* Reports that addresses of local rails have changed and must be
+	 * published again. */
+	void (*rails_changed)(void *arg);
+	/*
+	 * Reports that an interface, its link or an address of this host may
+	 * have changed. The callee calls tei_rail_dp_devices_changed and
+	 * tei_rail_dp_refresh from another thread. NULL: the rails found at the
+	 * start stay.
+	 */
+	void (*devices_changed)(void *arg);
+	/*
+	 * Delivers a user message. The callee owns it and frees it with
+	 * tei_rail_message_free. This callback and the next one are NULL if
+	 * tei_rail_send is not used.
+	 */
+	void (*message)(void *arg, struct tei_rail_message *message);
+	/*
+	 * Lets the owner of the data plane do its work for a peer. Is called on
+	 * the progress thread when the peer's state has changed, after
+	 * tei_rail_attend, or at the time that the last call returned. Returns
+	 * the time of the next call, 0: none.
+	 */
+	uint64_t (*attend)(void *arg, struct tei_rail_peer *peer, uint64_t now);
+};
+
+struct tei_rail_dp_attr {
+	const struct tei_settings *settings;	/* must outlive the
+						 * data plane */
+	const struct tei_rail_ops *ops;		/* must outlive the
+						 * data plane */
+	void *arg;				/* passed to ops */
+	const char *name;			/* this process's name; copied */
+	uint64_t incarnation;			/* incarnation of this
+						 * process, not 0 */
+	const struct tei_secret *secret;	/* read during open; NULL: any
+						 * process may be a peer */
+	uint64_t info_flags;			/* for fi_getinfo */
+	uint16_t port;				/* port of the first rx lanes of
+						 * IP rails, 0: any */
+	bool any_local;				/* local memory of tasks need
+						 * not be registered, unless
+						 * tei_rail_wants says so */
+	bool back;				/* use reverse-path
+						 * sends, because many
+						 * messages are answered */
+	bool reports;				/* report the moved bytes to
+						 * the peers: tei_rail_served */
+};
+
+/* Opens a data plane without rails. Returns 0 and sets *dp, which the caller
+ * closes with tei_rail_dp_close. */
+int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
+		     struct tei_rail_dp **dp);
+
+/*
+ * Waits up to drain_ns for the unfinished tasks, then stops calling
+ * ops->resolve, ops->rails_changed and ops->devices_changed.
+ */
+void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns);
+
+/*
+ * Waits up to drain_ns for the unfinished tasks, sends BYE to the peers, ends
+ * the remaining tasks and stops the progress thread. Frees nothing: other calls
+ * may still run, but no data moves any longer. Meant for a process that is
+ * about to end; tei_rail_dp_close calls this function first.
+ */
+void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns);
+
+/* Calls tei_rail_dp_leave, then frees everything. No other call may be
+ * running. */
+void tei_rail_dp_close(struct tei_rail_dp *dp, uint64_t drain_ns);
+
+/*
+ * Returns the transport of a name: "rdma" for "efa" and "cxi", which are
+ * transport rdma with one provider, otherwise the name itself.
+ */
+const char *tei_rail_transport_of(const char *name);
+
+/*
+ * Finds and opens the rails of one transport: "tcp", "rdma" or "shm", or "efa"
+ * or "cxi" for rails of transport "rdma" with that provider. devices is a comma
+ * list of interfaces, RDMA devices or addresses, "" for all that are usable.
+ * Registers all registered memory on the new rails. Logs which devices could
+ * not be opened and why. Returns an error only if no device could be opened.
+ */
+int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
+			      const char *devices, struct tei_err *err);
+
+/*
+ * Returns true if the interfaces of this host or their addresses have changed
+ * since the last call.
+ */
+bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
+
+/*
+ * Searches for devices of a transport again, with the arguments of
+ * tei_rail_dp_add_transport. Opens rails for devices that have none, and
+ * registers all registered memory on them.
+ *
+ * Replaces a rail if there is a better one: a fallback rail, such as loopback,
+ * by the rails of networks; a rail whose address this host no longer has, by
+ * another rail on the same device. The old rail is no longer published. It is
+ * closed when no peer knows it, or at once if its address is gone.
+ *
+ * Returns flags. Does not log a failure if the previous attempt failed too.
+ */
+#define TEI_RAIL_REFRESHED	1u	/* the set of published rails has changed */
+#define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do:
+					 * call again later */
+uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
+			     const char *devices);
+
+/*
+ * Returns true if a device of the transport exists: a device of the list
+ * devices, or, if the list is "", a device that the settings name. Opens
+ * nothing. info_flags: for fi_getinfo.
+ */
+bool tei_rail_transport_present(const struct tei_settings *settings,
+				const char *transport, const char *devices,
+				uint64_t info_flags);
+
+/* Returns what the rails opened so far require of memory, as flags. */
+#define TEI_RAIL_WANTS_LOCAL	1u	/* memory of tasks must be registered */
+#define TEI_RAIL_WANTS_PINNED	2u	/* registration pins memory, so
+					 * it must be unregistered
+					 * before it is unmapped */
+uint32_t tei_rail_wants(struct tei_rail_dp *dp);
+
+/* Waits up to drain_ns until all tasks have ended, then closes the transport's
+ * rails. Returns 0, TEI_ERR_INVALID if it has no rail, or TEI_ERR_BUSY if tasks
+ * still use the transport. */
+int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
+				 uint64_t drain_ns, struct tei_err *err);
+
+/* The properties of a rail that topology discovery and descriptors need. */
+struct tei_rail_desc {
+	bool open;			/* false: closed; the index stays */
+	bool hidden;			/* replaced by another rail;
+					 * not to be published */
+	char name[64];
+	char provider[32];
+	char transport[16];
+	char address_text[96];
+	char pci[32];			/* "0000:81:00.0" or "" */
+	char fabric[64];
+	int numa;			/* NUMA node, -1 unknown */
+	uint64_t speed_bps;		/* link speed, bits/s, 0 unknown */
+	struct tei_rail_addr addr;	/* current address of its rx lane */
+	struct tei_rail_addr known;	/* address to publish: the contact
+					 * address if this process listens
+					 * there, else addr. On IP networks this
+					 * process listens at the contact
+					 * address as long as the rail exists */
+};
+
+/* Returns the number of rails. Indices are stable while the data plane
+ * lives. */
+size_t tei_rail_count(struct tei_rail_dp *dp);
+/* Fills desc for one rail. Returns 0, or an error if there is no such rail. */
+int tei_rail_describe(struct tei_rail_dp *dp, size_t index,
+		      struct tei_rail_desc *desc);
+
+/* The same values as enum te_rail_state of moonrail.h. */
+enum tei_rail_state {
+	TEI_RAIL_UP,
+	TEI_RAIL_SUSPECT,
+	TEI_RAIL_DOWN,
+	TEI_RAIL_PROBING,
+};
+
+struct tei_rail_stats {
+	uint32_t state;			/* enum te_rail_state of moonrail.h */
+	uint32_t lanes;
+	uint64_t tx_bytes, rx_bytes, slices, retries, errors;
+	uint64_t inflight_bytes, inflight_max, window;
+	double rate;			/* service rate, bytes/s */
+	uint64_t state_changes;
+};
+int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
+		       struct tei_rail_stats *stats);
+
+/*
+ * Sets the priority matrix: NIC i of topo is the rail with the same name. topo
+ * belongs to the caller and must outlive the data plane or the next call.
+ * NULL: all rails are equal.
+ */
+void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
+
+#endif /* TEI_PROV_RAIL_TEI_RAIL_DP_H */

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_TEI_RAIL_MSG_H
+#define TEI_PROV_RAIL_TEI_RAIL_MSG_H
+
+/* Notifications and user messages, a part of tei_rail.h. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail_base.h"
+#include "util/err.h"
+#include "util/list.h"
+
+#define TEI_RAIL_NOTIFY_MAX	1048576	/* bytes of name and text together */
+
+/* A notification that was received, or that this process sends to itself. */
+struct tei_rail_notification {
+	struct tei_list link;		/* for the owner's use */
+	char *name, *msg;		/* two allocations, for free() */
+	uint64_t bytes;			/* length of both strings, without
+					 * terminators */
+};
+/* Copies both strings into a new notification. Returns NULL if memory is
+ * short. */
+struct tei_rail_notification *tei_rail_notification_new(const char *name,
+							const char *msg);
+/* Frees the notification and those of its strings that are not NULL. */
+void tei_rail_notification_free(struct tei_rail_notification *note);
+
+/*
+ * MOONRAIL_NOTIFY_BYTES and MOONRAIL_MAX_NOTIFIES limit the notifications held
+ * for the owner of the data plane. tei_rail_notification_reserve counts a
+ * notification that this process sends to itself; it returns 0, or
+ * TEI_ERR_TOO_MANY if there is no room now. tei_rail_notification_release must
+ * be called for all notifications that the application has fetched, including
+ * those from ops->notify. Peers whose notifications wait for room can then
+ * deliver them.
+ */
+int tei_rail_notification_reserve(struct tei_rail_dp *dp, uint64_t bytes);
+void tei_rail_notification_release(struct tei_rail_dp *dp, uint32_t notes,
+				   uint64_t bytes);
+
+/*
+ * Creates a notification to be sent to the peer later. The peer must stay valid
+ * until the notification is queued or freed. Returns 0; or, with err filled in,
+ * TEI_ERR_INVALID if the notification is longer than TEI_RAIL_NOTIFY_MAX,
+ * TEI_ERR_TOO_MANY if too many notifications or bytes already wait for the
+ * peer, or TEI_ERR_MEMORY.
+ */
+int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
+			  const char *msg, struct tei_err *err,
+			  struct tei_rail_outgoing **out);
+/*
+ * Queues a notification and takes ownership of it. The notification is sent
+ * repeatedly until the peer has acknowledged it, and the peer delivers it at
+ * most once and in order. If the peer is lost before it has acknowledged, the
+ * notification is dropped and the loss is logged.
+ */
+void tei_rail_outgoing_queue(struct tei_rail_outgoing *out);
+/* Frees a notification that was not queued; NULL is ignored. */
+void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
+
+/*
+ * Sends a notification and waits for up to timeout_ns until the peer has
+ * acknowledged it. Returns 0, or a code with err filled in: those of
+ * tei_rail_outgoing_new, TEI_ERR_TOO_MANY if the peer has no room for it,
+ * TEI_ERR_TIMED_OUT, TEI_ERR_NO_DEVICE if no rail reaches the peer,
+ * TEI_ERR_ENDPOINT or TEI_ERR_CONTEXT if the peer is lost. After an error the
+ * notification is not sent again. If err->unknown is set, the notification may
+ * have arrived, or may still arrive once.
+ */
+int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
+		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
+/* Makes all current and future calls of tei_rail_notify return without waiting.
+ * Queued notifications are still sent. */
+void tei_rail_notify_stop(struct tei_rail_dp *dp);
+
+/* --- messages ------------------------------------------------------------ */
+
+/*
+ * User messages: bytes to another process, delivered at most once and in no
+ * order. If the lane that carries a message is closed, the message is lost. The
+ * caller must number and repeat messages itself if it needs order and
+ * reliability.
+ */
+#define TEI_RAIL_MESSAGE_HEAD	56	/* bytes at the start of a buffer that
+					 * the data plane writes */
+#define TEI_RAIL_MESSAGE_MAX	16384	/* bytes of a buffer,
+					 * TEI_RAIL_MESSAGE_HEAD included */
+
+/* A received user message, from ops->message until tei_rail_message_free. */
+struct tei_rail_message {
+	struct tei_list link;		/* for the owner's use */
+	struct tei_rail_peer *peer;	/* the sender, with a reference */
+	uint32_t len;
+	uint8_t data[];
+};
+void tei_rail_message_free(struct tei_rail_message *message);
+
+/*
+ * Sends the message in buf. This function writes the first
+ * TEI_RAIL_MESSAGE_HEAD bytes of buf; the caller may reuse buf on return.
+ * *prefer, initially 0, is the rail that accepted the last message; this rail
+ * is tried first. Returns 0; -FI_EAGAIN if no rail accepts the message now
+ * (ops->attend may be called when to retry); -FI_EHOSTUNREACH if no rail
+ * reaches the peer. back: a reverse-path send is allowed, so the message may
+ * queue behind data that the peer is reading.
+ */
+int tei_rail_send(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
+		  bool back, uint32_t *prefer);
+/* Stops reverse-path sends to the peer until the peer asks for them again.
+ * Meant for a caller that finds that messages get lost. */
+void tei_rail_no_reverse_path(struct tei_rail_peer *peer);
+
+/* Writes the indices of the local rails that currently carry data to the peer,
+ * and returns their number. */
+uint32_t tei_rail_peer_rails(struct tei_rail_peer *peer,
+			     uint8_t rails[TEI_RAIL_MAX]);
+
+/* Requests a call of ops->attend for the peer soon. */
+void tei_rail_attend(struct tei_rail_peer *peer);
+
+/* Does what tei_rail_progress does, and polls the rx lanes as well. */
+void tei_rail_progress_all(struct tei_rail_dp *dp);
+
+/*
+ * Creates a resolver for a process of which only an address is known, with a
+ * reference for the caller. tei_rail_peer_found returns the incarnation of the
+ * process, or 0 if it is not known yet; ops->attend is called when the
+ * incarnation is known. A resolver may only be passed to tei_rail_peer_found
+ * and tei_rail_peer_put.
+ */
+int tei_rail_peer_seek(struct tei_rail_dp *dp,
+		       const struct tei_rail_addr *first, struct tei_err *err,
+		       struct tei_rail_peer **resolver);
+uint64_t tei_rail_peer_found(struct tei_rail_peer *resolver);
+/* Returns a reference to the peer with that incarnation, or NULL if it is
+ * unknown. */
+struct tei_rail_peer *tei_rail_peer_known(struct tei_rail_dp *dp,
+					  uint64_t incarnation);
+
+#endif /* TEI_PROV_RAIL_TEI_RAIL_MSG_H */

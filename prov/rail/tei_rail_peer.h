@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_TEI_RAIL_PEER_H
+#define TEI_PROV_RAIL_TEI_RAIL_PEER_H
+
+/* Peers, a part of tei_rail.h. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail_base.h"
+#include "util/err.h"
+
+#define TEI_RAIL_CONTACTS	64	/* contact addresses used per peer */
+
+/*
+ * Takes a reference to the peer with that incarnation, and creates the peer if
+ * it is unknown. Sends nothing. at: the n contact addresses of the process; at
+ * most TEI_RAIL_CONTACTS are used. All of them are tried until the peer has
+ * answered once. The caller drops the reference with tei_rail_peer_put.
+ */
+int tei_rail_peer_get(struct tei_rail_dp *dp, const char *name,
+		      uint64_t incarnation, const struct tei_rail_addr *at,
+		      size_t n, struct tei_err *err,
+		      struct tei_rail_peer **peer);
+void tei_rail_peer_hold(struct tei_rail_peer *peer);
+void tei_rail_peer_put(struct tei_rail_peer *peer);
+const char *tei_rail_peer_name(const struct tei_rail_peer *peer);
+uint64_t tei_rail_peer_incarnation(const struct tei_rail_peer *peer);
+
+/*
+ * Answers ops->resolve with the current incarnation and contact addresses of
+ * the process. May block for a moment. If the incarnation differs from the
+ * peer's, later tasks must use a new peer object. The tasks of this peer end as
+ * FAILED if its process is found to have ended or fences the posted slices,
+ * otherwise as UNFENCED.
+ */
+void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
+			    const struct tei_rail_addr *at, size_t n);
+
+/*
+ * Answers ops->resolve with the fact that the peer's control port refuses
+ * connections. If the peer's rails refuse connections as well and no connection
+ * to the peer is left, the peer's tasks end as UNFENCED. Blocks for a moment.
+ */
+void tei_rail_peer_no_control(struct tei_rail_peer *peer);
+
+/*
+ * Reports that the process behind the peer seems to have ended. The caller may
+ * have observed another process, so the report is accepted only if none of the
+ * peer's rails listens any longer. The peer's tasks then end as FAILED. Returns
+ * true if the peer is known to be gone. Blocks for a moment.
+ */
+bool tei_rail_peer_ended(struct tei_rail_peer *peer, const char *why);
+
+/* Returns true if a local rail can reach the address. */
+bool tei_rail_addr_fits(struct tei_rail_dp *dp,
+			const struct tei_rail_addr *addr);
+
+/* Returns true if the peer is not gone and no fence of its rails is outstanding
+ * or was abandoned. The peer may not have answered yet. */
+bool tei_rail_peer_sound(struct tei_rail_peer *peer);
+
+/*
+ * Returns true if tei_rail_peer_sound does, the peer has answered and it gave a
+ * sign of life in the last 5 milliseconds.
+ */
+bool tei_rail_peer_healthy(struct tei_rail_peer *peer);
+
+/* A local rail and its route to a peer. The remote rail has no name before the
+ * peer has answered. */
+struct tei_rail_path_info {
+	char transport[16];
+	char provider[32];
+	char rail[64];
+	char address[96];		/* current address of the rx lane */
+	char remote_rail[64];
+	char remote_address[96];
+	int numa;			/* NUMA node of the local rail, -1
+					 * unknown */
+	uint8_t rank;			/* enum tei_topo_rank */
+	bool connected;
+};
+
+/*
+ * Fills the array out with the routes to a peer, at most one per local rail,
+ * and returns their number. The ranks are those for memory at location (NULL:
+ * anywhere).
+ */
+size_t tei_rail_peer_paths(struct tei_rail_peer *peer, const char *location,
+			   struct tei_rail_path_info out[TEI_RAIL_MAX]);
+/* Does what tei_rail_peer_paths does, but without the ranks and without the
+ * slow check of the connections. */
+size_t tei_rail_peer_routes(struct tei_rail_peer *peer,
+			    struct tei_rail_path_info out[TEI_RAIL_MAX]);
+
+enum tei_rail_peer_condition {
+	TEI_RAIL_PEER_NEW,		/* has not answered yet */
+	TEI_RAIL_PEER_READY,
+	TEI_RAIL_PEER_FENCING,		/* waits for a fence */
+	TEI_RAIL_PEER_GONE,
+};
+
+/* Counters of a peer since it was created. */
+struct tei_rail_peer_stats {
+	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
+	uint64_t completed, failed, unfenced, canceled;	/* tasks by the way in
+							 * which they ended */
+	uint64_t retries;		/* slices posted again */
+	uint64_t fences;		/* fences requested */
+	uint64_t alive_ns;		/* time of the last sign
+					 * of life, 0: none */
+	uint32_t queued;		/* tasks that are not completely cut */
+	uint32_t posted;		/* slices posted */
+	enum tei_rail_peer_condition state;
+};
+void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
+			     struct tei_rail_peer_stats *out);
+
+/*
+ * Bytes that a peer has written to this process and read from it, as the peer
+ * reports them about once a second. They are not verified.
+ */
+struct tei_rail_served {
+	char name[96];			/* as the peer says, "" if unknown */
+	uint64_t incarnation;
+	uint64_t tx_bytes, rx_bytes;	/* written and read by the peer */
+	uint64_t ns;			/* time of the last report */
+};
+/* Fills up to room elements of out; the peers whose last message is newest come
+ * first. Returns the number of peers that have reported bytes. */
+size_t tei_rail_served(struct tei_rail_dp *dp, struct tei_rail_served *out,
+		       size_t room);
+
+/* Returns true if the process of this incarnation is known to be gone. */
+bool tei_rail_peer_gone(struct tei_rail_peer *peer);
+
+/* Returns true if the process of this incarnation is known to be gone. Returns
+ * false if the incarnation is no longer known. */
+bool tei_rail_gone(struct tei_rail_dp *dp, uint64_t incarnation);
+
+/* Connects every rail with the peer (warm-up). Blocks for up to timeout_ns. May
+ * be repeated. */
+int tei_rail_peer_warmup(struct tei_rail_peer *peer, uint64_t timeout_ns,
+			 struct tei_err *err);
+
+#endif /* TEI_PROV_RAIL_TEI_RAIL_PEER_H */

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_PROV_RAIL_TEI_RAIL_TASK_H
+#define TEI_PROV_RAIL_TEI_RAIL_TASK_H
+
+/* Transfers, a part of tei_rail.h. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "prov/rail/tei_rail_base.h"
+#include "util/err.h"
+#include "util/list.h"
+
+/* An iov entry: a range of local or remote memory. */
+struct tei_rail_iov {
+	uint64_t addr, len;		/* len is at least 1 */
+	uint64_t off;			/* offset of the entry's first byte in
+					 * the task */
+	struct tei_rail_mr *mr;		/* region, of local entries only; set by
+					 * the data plane */
+};
+
+/*
+ * A task extension: the iov entries of a scatter/gather request, or an atomic
+ * operation. Created by the caller. After a successful tei_rail_submit the data
+ * plane owns it, and frees it after task_done.
+ */
+struct tei_rail_task_ext {
+	/* set by the caller */
+	uint32_t atomic;		/* enum tei_atomic_op,
+					 * 0: scatter/gather */
+	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
+	uint64_t operand, compare;	/* operands of the atomic */
+
+	/* of atomics; guarded by dp->sched */
+	uint64_t seq;			/* number, 0: none yet */
+	uint64_t old;			/* value before the operation */
+	uint32_t round;			/* number of the message that
+					 * first carried it */
+	bool sent;			/* the target may have executed it */
+
+	/* local entries, then remote ones */
+	struct tei_rail_iov piece[];
+};
+
+/* Allocates a zeroed extension. Returns NULL if memory is short. The caller
+ * frees it with free() if it was not submitted. */
+struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
+						uint32_t nremote);
+/* Sets off of n entries and returns their total length. */
+uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n);
+
+/*
+ * One transfer request. Embedded in a task of the caller, which zeroes it and
+ * fills in the first group. Owned by the data plane from tei_rail_submit to
+ * ops->task_done.
+ */
+struct tei_rail_task {
+	/* set by the caller */
+	struct tei_rail_peer *peer;
+	uint64_t remote;		/* address in the peer's memory */
+	uint64_t length;		/* bytes, at least 1 */
+	char *local;
+	/* If whole_length is not 0, this task is a part of a request for the
+	 * range [whole, whole + whole_length) at the peer: no byte is moved
+	 * before the whole range is known to be accessible. */
+	uint64_t whole, whole_length;
+	bool read;
+	bool held;			/* the caller holds local with
+					 * tei_rail_mr_hold until the task has
+					 * ended */
+	/* If not 0, the time since which the submitter has been waiting.
+	 * MC_SLICE_TIMEOUT then counts from this time, or from the last
+	 * progress of the peer's tasks if that is later. */
+	uint64_t since_ns;
+	/*
+	 * 0, or 1 + index of the rail that should be used. Other rails are used
+	 * if this rail does not reach the peer, or after half a second without
+	 * progress.
+	 */
+	uint8_t rail;
+	/* Set by the data plane: MC_SLICE_TIMEOUT has ended the task. Guarded
+	 * by dp->sched until done is called. */
+	bool silent;
+	/*
+	 * NULL for most tasks. Scatter/gather: remote and local are those of
+	 * the first entries, and length is the sum. Atomic: length is its
+	 * width, 4 or 8, remote a multiple of it; local receives the old value,
+	 * or is NULL.
+	 */
+	struct tei_rail_task_ext *ext;
+	/* called instead of ops->task_done, or NULL */
+	void (*done)(struct tei_rail_task *task, enum tei_rail_end end,
+		     const struct tei_err *err);
+
+	/* guarded by dp->sched */
+	struct tei_list queue_link;	/* in peer->tasks.queue or
+					 * peer->tasks.small until completely
+					 * cut */
+	struct tei_list live_link;	/* in peer->tasks.live until it ends */
+	struct tei_rail_task *merge_next; /* next task of the same slice */
+	struct tei_rail_mr *mr;		/* region that contains
+					 * local, or NULL */
+	uint64_t cut;			/* bytes cut into slices */
+	uint64_t progress_ns;		/* time of the last progress */
+	uint64_t ahead_ns;		/* last progress of an earlier task that
+					 * has ended, 0: none */
+	uint32_t slices;		/* slices cut and not yet finished */
+	bool keys_checked;		/* keys of the whole
+					 * target range are known */
+	bool unfenced;			/* a slice was dropped
+					 * without a fence */
+	uint8_t complete_wanted;	/* 0, or 1 + enum tei_rail_end */
+	uint8_t complete_stage;		/* 1: the lanes that carry the task's
+					 * slices were retired */
+	uint64_t complete_ns; /* start of the current complete_stage, ns */
+	struct tei_err *err;		/* cause of the end;
+					 * freed after task_done */
+
+	/* atomic: written under dp->sched */
+	uint64_t done_bytes;
+};
+
+/*
+ * Queues n tasks in order, then posts as much as the rails have room for.
+ * Returns 0, or a code without having queued any task: TEI_ERR_NOT_REGISTERED
+ * if local memory is not registered, TEI_ERR_TOO_MANY if a peer's queue is
+ * full, TEI_ERR_NO_DEVICE if no rail is open. Never blocks.
+ */
+int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		    size_t n);
+
+/* Polls the tx lanes. Cheap when there is nothing to do. Never blocks. */
+void tei_rail_progress(struct tei_rail_dp *dp);
+
+/*
+ * Mark the start and the end of a loop in which a caller calls
+ * tei_rail_progress. Meanwhile the progress thread does not poll the tx lanes,
+ * unless another caller sleeps.
+ */
+void tei_rail_drive_begin(struct tei_rail_dp *dp);
+void tei_rail_drive_end(struct tei_rail_dp *dp);
+
+/*
+ * Announce that a caller goes to sleep until tasks end (tei_rail_sleep_begin),
+ * and that it is awake again (tei_rail_sleep_end). While a caller sleeps, the
+ * progress thread polls the lanes even if other callers do.
+ */
+void tei_rail_sleep_begin(struct tei_rail_dp *dp);
+void tei_rail_sleep_end(struct tei_rail_dp *dp);
+
+/*
+ * End submitted tasks early: tei_rail_cancel as CANCELED, tei_rail_expire as
+ * FAILED because of a deadline. If the peer does not answer the fence in time,
+ * a task ends as UNFENCED. ops->task_done is called for each task, possibly
+ * before the function returns. Tasks that have already ended are not changed;
+ * their memory must still exist.
+ */
+void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n);
+void tei_rail_expire(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
+		     size_t n);
+
+#endif /* TEI_PROV_RAIL_TEI_RAIL_TASK_H */
