@@ -311,7 +311,7 @@ bench-rails: with-tests lib tools $(B)/fabtests/ft_links $(B)/fabtests/ft_many
 # bench-security BENCH='WORD…' measures the cost of bad clients for the others.
 bench-security: with-tests lib $(SECURITY_BENCH_FILES)
 	@mkdir -p $(B)/bench
-	@$(B)/fabtests/te_security_bench out=$(B)/bench $(BENCH)
+	@$(B)/fabtests/te_security_bench --out=$(B)/bench $(BENCH)
 
 # Compares the libfabric provider with the provider of its rails.
 bench-prov: with-tests all $(PROV_BENCH_FILES)

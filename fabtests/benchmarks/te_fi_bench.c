@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
@@ -252,22 +253,46 @@ static bool bench_known(const char *what)
 	       what[strspn(what, "ltwr123")] == '\0';
 }
 
+struct bench_args {
+	const char *provider, *what;
+	uint64_t ms; /* length of one measurement */
+};
+
+static const struct ft_option bench_operands[] = {
+	{ "PROVIDER", FT_TEXT, offsetof(struct bench_args, provider), 0, 0,
+	  NULL, "", "libfabric provider" },
+	{ "MILLISECONDS", FT_COUNT, offsetof(struct bench_args, ms), 1, 3600000,
+	  NULL, "", "length of one measurement" },
+	{ "LETTERS", FT_TEXT, offsetof(struct bench_args, what), 0, 0, NULL, "",
+	  "l latency, t tagged messages, w writes, r reads; each may have\n"
+	  "the number of a size, 1 to 3; ltw" },
+};
+
+static const struct ft_options bench_options = {
+	.program = "te_fi_bench",
+	.usage = "PROVIDER [MILLISECONDS [LETTERS]]",
+	.operands = bench_operands,
+	.operand_count = 3,
+	.width = 14,
+};
+
 int main(int argc, char **argv)
 {
+	struct bench_args args = { .what = bench_what };
 	bool missing = false;
 
-	if (argc > 3)
-		bench_what = argv[3];
-	if (argc < 2 || argc > 4 || !bench_known(bench_what) ||
-	    !fi_rig_path()) {
-		fprintf(stderr, "te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]\n");
+	ft_options_take(&bench_options, argc, argv, &args);
+	bench_what = args.what;
+	if (!args.provider || !bench_known(bench_what) || !fi_rig_path()) {
+		fprintf(stderr, "te_fi_bench: needs a PROVIDER, and LETTERS of "
+				"l, t, w and r; see te_fi_bench --help\n");
 		return 2;
 	}
-	if (argc > 2)
-		bench_ns = strtoull(argv[2], NULL, 10) * UINT64_C(1000000);
-	if (fi_rig_run(argv[1], 0, bench, &missing))
+	if (args.ms)
+		bench_ns = args.ms * UINT64_C(1000000);
+	if (fi_rig_run(args.provider, 0, bench, &missing))
 		return 0;
 	if (missing)
-		fprintf(stderr, "%s: no such provider\n", argv[1]);
+		fprintf(stderr, "%s: no such provider\n", args.provider);
 	return missing ? 77 : 1;
 }

@@ -55,6 +55,7 @@
 
 #include "fabtests/benchmarks/te_security_bench.h"
 #include "fabtests/common/ft_num.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
@@ -520,54 +521,79 @@ static bool sb_beside(FILE *csv, const struct sb_client *client, double s)
 
 /* --- arguments ----------------------------------------------------------- */
 
-static int sb_usage(void)
+struct sb_args {
+	const char *out;
+	double seconds;
+};
+
+static const struct ft_option sb_rows[] = {
+	{ "out", FT_TEXT, offsetof(struct sb_args, out), 0, 0, NULL, "DIR",
+	  "folder of the table; ." },
+	{ "seconds", FT_SECONDS, offsetof(struct sb_args, seconds), 0, 0, NULL,
+	  "N", "time per client; 180" },
+};
+
+static const struct ft_options sb_options = {
+	.program = "te_security_bench",
+	.usage = "[--OPTION=VALUE ...] [CLIENT...]",
+	.rows = sb_rows,
+	.n = 2,
+	.more = true,
+	.width = 14,
+	.notes = "Without a CLIENT, all are measured:",
+};
+
+static void sb_help(void)
 {
-	fprintf(stderr, "te_security_bench [out=DIR] [seconds=N] [CLIENT…]\n");
+	ft_options_help(&sb_options);
 	for (int i = 0; i < sb_clients_count; i++)
-		fprintf(stderr, "  %-14s %s\n", sb_clients[i].name,
-			sb_clients[i].does);
-	return 2;
+		printf("  %-14s %s\n", sb_clients[i].name, sb_clients[i].does);
 }
 
-static bool sb_named(const char *name, int argc, char **argv)
+/* Returns true if the client is among the words, or if there is none. */
+static bool sb_named(const char *name, int count, char **words)
 {
-	bool any = false, named = false;
-
-	for (int i = 1; i < argc; i++) {
-		any = any || !strchr(argv[i], '=');
-		named = named || !strcmp(argv[i], name);
-	}
-	return named || !any;
+	for (int i = 0; i < count; i++)
+		if (!strcmp(words[i], name))
+			return true;
+	return !count;
 }
 
-static bool sb_word(const char *word, const char **out, double *seconds)
+static bool sb_known(const char *word)
 {
-	if (!strncmp(word, "out=", 4))
-		*out = word + 4;
-	else if (!strncmp(word, "seconds=", 8))
-		return !ft_parse_seconds(word + 8, seconds);
 	for (int i = 0; i < sb_clients_count; i++)
 		if (!strcmp(word, sb_clients[i].name))
 			return true;
-	return strchr(word, '=') && *out == word + 4;
+	return false;
 }
 
 int main(int argc, char **argv)
 {
-	const char *out = ".";
+	struct sb_args args = { ".", 180 };
 	pid_t awake[SB_CLIENT];
 	char path[4096];
-	double seconds = 180;
-	int missed = 0;
+	int missed = 0, first;
 	FILE *csv;
 
 	fx_init(argc, argv);
-	for (int i = 1; i < argc; i++)
-		if (!sb_word(argv[i], &out, &seconds))
-			return sb_usage();
+	first = ft_options_read(&sb_options, argc, argv, &args);
+	if (first < 0)
+		return 2;
+	if (!first) {
+		sb_help();
+		return 0;
+	}
+	for (int i = first; i < argc; i++)
+		if (!sb_known(argv[i])) {
+			fprintf(stderr,
+				"te_security_bench: %s: no such "
+				"client; see te_security_bench --help\n",
+				argv[i]);
+			return 2;
+		}
 	if (!sb_cpus())
 		return ft_skip("needs two CPUs: the target has one of its own");
-	snprintf(path, sizeof(path), "%s/security.csv", out);
+	snprintf(path, sizeof(path), "%s/security.csv", args.out);
 	csv = fopen(path, "w");
 	if (!csv) {
 		perror(path);
@@ -579,8 +605,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < SB_CLIENT; i++)
 		awake[i] = sb_awake(i);
 	for (int i = 0; i < sb_clients_count; i++)
-		if (sb_named(sb_clients[i].name, argc, argv))
-			missed += !sb_beside(csv, &sb_clients[i], seconds);
+		if (sb_named(sb_clients[i].name, argc - first, argv + first))
+			missed += !sb_beside(csv, &sb_clients[i], args.seconds);
 	for (int i = 0; i < SB_CLIENT; i++) {
 		kill(awake[i], SIGKILL);
 		waitpid(awake[i], NULL, 0);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabtests/common/ft_options.h"
 #include "fabtests/functional/fx_links.h"
 
 #define CONTACT_LEN FX_MIB
@@ -327,12 +328,15 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	const char *only;
+
 	fx_init(argc, argv);
+	only = ft_options_word(argc, argv, "CASE", "the only case to run; all");
 	if (!fx_links_are())
 		return fx_links_inside(argv, "no");
 	for (size_t i = 0; i < sizeof(contact_cases) / sizeof(contact_cases[0]);
 	     i++)
-		if (argc < 2 || !strcmp(argv[1], contact_cases[i].name))
+		if (!only || !strcmp(only, contact_cases[i].name))
 			contact_cases[i].run();
 	return ft_result();
 }

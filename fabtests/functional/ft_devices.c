@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_zk.h"
 #include "fabtests/functional/fx_links.h"
 
@@ -524,12 +525,15 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	const char *only;
+
 	fx_init(argc, argv);
+	only = ft_options_word(argc, argv, "CASE", "the only case to run; all");
 	if (!fx_links_are())
 		return fx_links_inside(argv, "yes");
 	for (size_t i = 0; i < sizeof(devices_cases) / sizeof(devices_cases[0]);
 	     i++)
-		if (argc < 2 || !strcmp(argv[1], devices_cases[i].name))
+		if (!only || !strcmp(only, devices_cases[i].name))
 			devices_cases[i].run();
 	return ft_result();
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/ft_faults.h"
 #include "fabtests/functional/fx.h"
@@ -161,11 +162,13 @@ static bool fault_ends_well(pid_t pid)
 int main(int argc, char **argv)
 {
 	pid_t pid[FAULT_GROUPS];
+	const char *only;
 	int i;
 
 	fx_init(argc, argv);
-	if (argc > 1)
-		return fault_run(argv[1], 0);
+	only = ft_options_word(argc, argv, "CASE", "the only case to run; all");
+	if (only)
+		return fault_run(only, 0);
 	/* lines of different processes must not mix */
 	setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 	for (i = 0; i < FAULT_GROUPS; i++) {

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx_links.h"
 
@@ -54,7 +55,7 @@ struct fence_cut {
 struct fence_rig {
 	struct fx_links links;
 	uint64_t random, sequence;
-	unsigned int cuts;	/* cuts of each kind; 0: one of the kinds in
+	uint64_t cuts;		/* cuts of each kind; 0: one of the kinds in
 				 * FENCE_FEW */
 	const char *word;	/* text that the names of the kinds must
 				 * contain; "": all kinds */
@@ -321,16 +322,30 @@ static void fence_run(struct fence_rig *rig, enum fence_end first,
 	fx_links_stop(&rig->links);
 }
 
+static const struct ft_option fence_operands[] = {
+	{ "CUTS", FT_COUNT, offsetof(struct fence_rig, cuts), 0, 1000000, NULL,
+	  "", "cuts of each kind; 0: one of a few kinds" },
+	{ "WORD", FT_TEXT, offsetof(struct fence_rig, word), 0, 0, NULL, "",
+	  "only kinds whose name contains it" },
+};
+
+static const struct ft_options fence_options = {
+	.program = "ft_fence",
+	.usage = "[CUTS [WORD]]",
+	.operands = fence_operands,
+	.operand_count = 2,
+	.width = 8,
+};
+
 int main(int argc, char **argv)
 {
-	static struct fence_rig rig;
+	static struct fence_rig rig = { .word = "" };
 
 	fx_init(argc, argv);
+	ft_options_take(&fence_options, argc, argv, &rig);
 	if (!fx_links_are())
 		return fx_links_inside(argv, "no");
 	rig.random = fx_seed();
-	rig.cuts = argc > 1 ? (unsigned int)atoi(argv[1]) : 0;
-	rig.word = argc > 2 ? argv[2] : "";
 	fence_run(&rig, FENCE_COMPLETE, FENCE_DEADLINE);
 	setenv("MC_SLICE_TIMEOUT", "2", 1);
 	fence_run(&rig, FENCE_TIMEOUT, FENCE_TIMEOUT);

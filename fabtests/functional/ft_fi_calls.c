@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/ft_fi_calls.h"
 
@@ -196,9 +197,12 @@ static void call_moonrail_only(void)
 /* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
+	const char *only = ft_options_word(argc, argv, "PROVIDER",
+					   "the only provider to test");
+
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	if (argc == 1)
+	if (!only)
 		call_moonrail_only();
-	return fi_rig_main(argv[1], call_run, "calls");
+	return fi_rig_main(only, call_run, "calls");
 }

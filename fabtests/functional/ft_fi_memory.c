@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
@@ -253,9 +254,11 @@ static bool memory_run(const char *provider, bool *missing)
 /* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
-	(void)argc;
+	const char *only = ft_options_word(argc, argv, "PROVIDER",
+					   "the only provider to test");
+
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
 	setenv("MOONRAIL_MR_LOCAL", "1", 0);
-	return fi_rig_main(argv[1], memory_run, "memory");
+	return fi_rig_main(only, memory_run, "memory");
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
@@ -912,10 +913,13 @@ static bool obj_run(const char *provider, bool *missing)
 /* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
+	const char *only = ft_options_word(argc, argv, "PROVIDER",
+					   "the only provider to test");
+
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	if (argc > 1)
-		return fi_rig_main(argv[1], obj_run, "objects");
+	if (only)
+		return fi_rig_main(only, obj_run, "objects");
 	obj_named();			/* before the first call of
 					 * fi_getinfo */
 	obj_config();

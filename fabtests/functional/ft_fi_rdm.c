@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_test.h"
 #include "fabtests/functional/fi_rig.h"
 
@@ -997,8 +998,10 @@ static bool rdm_run(const char *provider, bool *missing)
 /* With an argument, tests that provider only. */
 int main(int argc, char **argv)
 {
-	(void)argc;
+	const char *only = ft_options_word(argc, argv, "PROVIDER",
+					   "the only provider to test");
+
 	if (!fi_rig_path())
 		return ft_skip("built without the provider");
-	return fi_rig_main(argv[1], rdm_run, "messages and memory");
+	return fi_rig_main(only, rdm_run, "messages and memory");
 }

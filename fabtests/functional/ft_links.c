@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_num.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/functional/fx_links.h"
 
 #define LINKS_MEM (16 * FX_MIB)
@@ -906,15 +907,37 @@ static int links_all(void)
 	return code ? code : calm;
 }
 
+struct links_args {
+	const char *only;
+	uint64_t seconds;
+};
+
+static const struct ft_option links_operands[] = {
+	{ "CASE", FT_TEXT, offsetof(struct links_args, only), 0, 0, NULL, "",
+	  "the only case to run; all" },
+	{ "SECONDS", FT_COUNT, offsetof(struct links_args, seconds), 1, 86400,
+	  NULL, "", "time of the cases that measure or wait" },
+};
+
+static const struct ft_options links_options = {
+	.program = "ft_links",
+	.usage = "[CASE [SECONDS]]",
+	.operands = links_operands,
+	.operand_count = 2,
+	.width = 8,
+};
+
 int main(int argc, char **argv)
 {
+	struct links_args args = { NULL, 0 };
+
 	fx_init(argc, argv);
-	if (argc > 2)
-		links_seconds = (unsigned int)atoi(argv[2]);
+	ft_options_take(&links_options, argc, argv, &args);
+	links_seconds = (unsigned int)args.seconds;
 	if (!fx_links_are())
-		return argc > 1 ? fx_links_inside(argv, "no") : links_all();
+		return args.only ? fx_links_inside(argv, "no") : links_all();
 	for (size_t i = 0; i < LINKS_CASES; i++)
-		if (!strcmp(argv[1], links_cases[i].name))
+		if (!strcmp(args.only, links_cases[i].name))
 			links_run(&links_cases[i]);
 	return ft_result();
 }

@@ -25,6 +25,7 @@
 
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_num.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx.h"
 
@@ -514,31 +515,81 @@ static int many_compare(unsigned int targets, unsigned int cap,
 	return ft_result();
 }
 
+struct many_args {
+	uint64_t host; /* engines of a host process, or 0 */
+	uint64_t n[4]; /* as in many_operands */
+};
+
+static const struct ft_option many_rows[] = {
+	{ "host", FT_COUNT, offsetof(struct many_args, host), 1, 1000, NULL,
+	  NULL, NULL },
+};
+
+static const struct ft_option many_operands[] = {
+	{ "TARGETS", FT_COUNT, offsetof(struct many_args, n[0]), 1, 100000,
+	  NULL, "", "targets of one initiator" },
+	{ "CAP", FT_COUNT, offsetof(struct many_args, n[1]), 1, 65536, NULL, "",
+	  "connections of the initiator, MC_MAX_EP_PER_CTX" },
+	{ "ROUNDS", FT_COUNT, offsetof(struct many_args, n[2]), MANY_ROUNDS_MIN,
+	  MANY_ROUNDS_MAX, NULL, "", "rounds over all targets" },
+	{ "INITIATORS", FT_COUNT, offsetof(struct many_args, n[3]), 1, 100000,
+	  NULL, "", "initiators that connect at once" },
+};
+
+static const struct ft_option many_cached = {
+	"CACHED", FT_COUNT, offsetof(struct many_args, n[2]),	1, 100000,
+	NULL,	  "",	    "targets that are written to; CAP",
+};
+
+static const struct ft_options many_options = {
+	.program = "ft_many",
+	.usage = "[TARGETS [CAP [ROUNDS [INITIATORS]]]]\n"
+		 "       ft_many rate TARGETS CAP [CACHED]",
+	.rows = many_rows,
+	.n = 1,
+	.more = true,
+	.width = 12,
+};
+
+/* Reads operands into args->n; third: the row of the third one. */
+static bool many_numbers(char **words, int count, const struct ft_option *third,
+			 struct many_args *args)
+{
+	for (int i = 0; i < count && i < 4; i++)
+		if (ft_options_operand(many_options.program,
+				       i == 2 ? third : &many_operands[i],
+				       words[i], args))
+			return false;
+	return true;
+}
+
 int main(int argc, char **argv)
 {
-	unsigned int n[4] = { MANY_SHORT };
-	int i;
+	struct many_args args = { 0, { MANY_SHORT } };
+	int first, count;
 
 	/* Reduce the memory per engine: a buffer pool has at least 1024
 	 * buffers. */
 	setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "256", 0);
 	fx_init(argc, argv);
-	if (argc == 3 && !strcmp(argv[1], "--host"))
-		return many_host((unsigned int)atoi(argv[2]));
-	if (argc >= 4 && !strcmp(argv[1], "rate"))
-		return many_compare((unsigned int)atoi(argv[2]),
-				    (unsigned int)atoi(argv[3]),
-				    argc > 4 ? (unsigned int)atoi(argv[4]) :
-					       (unsigned int)atoi(argv[3]));
-	for (i = 1; i < argc && i < 5; i++)
-		n[i - 1] = (unsigned int)atoi(argv[i]);
-	if (n[2] < MANY_ROUNDS_MIN || n[2] > MANY_ROUNDS_MAX) {
-		fprintf(stderr, "ft_many: %d to %d rounds\n", MANY_ROUNDS_MIN,
-			MANY_ROUNDS_MAX);
-		return 2;
+	first = ft_options_take(&many_options, argc, argv, &args);
+	count = argc - first;
+	if (args.host)
+		return many_host((unsigned int)args.host);
+	if (count >= 3 && !strcmp(argv[first], "rate")) {
+		args.n[2] = 0;
+		if (!many_numbers(argv + first + 1, count - 1, &many_cached,
+				  &args))
+			return 2;
+		return many_compare(
+			(unsigned int)args.n[0], (unsigned int)args.n[1],
+			(unsigned int)(args.n[2] ? args.n[2] : args.n[1]));
 	}
-	many_targets(n[0], n[1], n[2]);
-	many_initiators(n[3]);
+	if (!many_numbers(argv + first, count, &many_operands[2], &args))
+		return 2;
+	many_targets((unsigned int)args.n[0], (unsigned int)args.n[1],
+		     (unsigned int)args.n[2]);
+	many_initiators((unsigned int)args.n[3]);
 	return ft_result();
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx.h"
 
@@ -438,13 +439,29 @@ static void rails_go_in_mid_transfer(unsigned long times)
 	ft_ok(verbs_works(0, FX_MIB, VERBS_LIMIT_MS), "and_all_works_then");
 }
 
+static const struct ft_option verbs_operand = {
+	"CUTS",	 FT_COUNT, 0,  0,
+	1000000, NULL,	   "", "cuts of rails in mid-transfer",
+};
+
+static const struct ft_options verbs_options = {
+	.program = "ft_verbs",
+	.usage = "[CUTS]",
+	.operands = &verbs_operand,
+	.operand_count = 1,
+	.width = 8,
+};
+
 int main(int argc, char **argv)
 {
+	uint64_t cuts = VERBS_CUTS;
+
 	setenv("MC_SLICE_TIMEOUT", VERBS_TIMEOUT_S, 0);
 	setenv("MOONRAIL_DEVICES", VERBS_OURS, 0);
 	setenv("FI_UNIVERSE_SIZE", "32", 0);
 	setenv("FI_OFI_RXM_USE_SRX", "1", 0);
 	fx_init(argc, argv);
+	ft_options_take(&verbs_options, argc, argv, &cuts);
 	if (access("/sys/class/infiniband/rxe1", F_OK) ||
 	    access("/sys/class/infiniband/rxp1", F_OK))
 		return ft_skip("no devices rxe0, rxe1, rxp0, rxp1");
@@ -454,8 +471,7 @@ int main(int argc, char **argv)
 		return ft_result();
 	both_ways();
 	unregister_in_mid_write();
-	rails_go_in_mid_transfer(argc > 1 ? strtoul(argv[1], NULL, 10) :
-					    VERBS_CUTS);
+	rails_go_in_mid_transfer(cuts);
 	ft_ok(fx_peer_stop(&rig.target), "target_ends_well");
 	closeSegment(rig.engine, rig.seg);
 	destroyTransferEngine(rig.engine);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_options.h"
 #include "fabtests/functional/ft_wait.h"
 
 uint32_t wait_random(struct wait_rig *rig, uint32_t below)
@@ -135,13 +136,15 @@ static const struct {
 int main(int argc, char **argv)
 {
 	struct wait_rig rig = { .seg = -1 };
+	const char *only;
 
 	fx_init(argc, argv);
+	only = ft_options_word(argc, argv, "CASE", "the only case to run; all");
 	if (!ft_ok(wait_start(&rig), "engine_and_target_start") ||
 	    !ft_ok(wait_works(&rig), "transfers_work"))
 		return ft_result();
 	for (size_t i = 0; i < sizeof(wait_parts) / sizeof(*wait_parts); i++) {
-		if (argc > 1 && strcmp(argv[1], wait_parts[i].name))
+		if (only && strcmp(only, wait_parts[i].name))
 			continue;
 		wait_parts[i].fn(&rig);
 		if (wait_parts[i].kills &&

@@ -148,7 +148,7 @@ memory()
 # The run is too short for a verdict, which the table says. All requests succeed.
 security()
 {
-	"$BUILD/fabtests/te_security_bench" out="$tmp" seconds=0.1 "$1"
+	"$BUILD/fabtests/te_security_bench" --out="$tmp" --seconds=0.1 "$1"
 	[ $? -eq 1 ] && [ "$(grep -c "^$1,.*,NOT shown$" "$tmp/security.csv")" = "$2" ]
 }
 
