@@ -256,7 +256,7 @@ struct rail_peer_life {
 	uint64_t probe_ns;		/* time of that request */
 	int32_t received;		/* atomic: local and remote rail that
 					 * carried the peer's last message
-					 * (rail_msg.c), -1: none */
+					 * (rail_dispatch.c), -1: none */
 };
 
 /*
