@@ -21,6 +21,7 @@
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/sched/rail_fence.h"
@@ -31,27 +32,7 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* A ramp-up begins with HEALTH_SHARE bytes in flight. If there is no traffic,
- * the ramp-up ends after HEALTH_RAMP_NS. */
-#define HEALTH_SHARE	(512u << 10)
-#define HEALTH_RAMP_NS	TEI_NS_PER_SEC
-/* Time in which cut connections must return their slices: a base, and more for
- * each pair. */
-#define HEALTH_CUT_NS	(30 * TEI_NS_PER_MS)
-#define HEALTH_CUT_MORE_NS	(2 * TEI_NS_PER_MS)
-/* Time that the slices of other pairs get when a lane is renewed. */
-#define HEALTH_DRAIN_NS	(20 * TEI_NS_PER_MS)
-/* Time in which other pairs of the rail must make progress; otherwise the whole
- * rail is DOWN. */
-#define HEALTH_OTHERS_NS (20 * TEI_NS_PER_MS)
-/* A contended connection is cut after HEALTH_IN_THE_WAY_NS of silence and
- * HEALTH_ASKS pings, if the peer's TCP stack has acknowledged nothing for
- * HEALTH_STILL_NS. */
-#define HEALTH_IN_THE_WAY_NS (600 * TEI_NS_PER_MS)
-#define HEALTH_STILL_NS	(400 * TEI_NS_PER_MS)
-#define HEALTH_ASKS	2
-#define HEALTH_BATCH	256		/* faults handled in one iteration */
-#define HEALTH_PROBE_NS	TEI_NS_PER_MS	/* interval of the probe checks */
+#define HEALTH_BATCH 256 /* faults handled in one iteration */
 
 struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 				   struct rail *rail, uint16_t remote)
@@ -120,12 +101,13 @@ static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 /*
  * Returns true if the rail itself counts as broken. One broken pair does not
  * make the rail DOWN while other pairs make progress, or until they have had
- * HEALTH_OTHERS_NS to make progress.
+ * RAIL_HEALTH_OTHERS_NS to make progress.
  */
 static bool health_alone(const struct rail_fault *f, uint64_t slices)
 {
 	return f->rail_slices == slices &&
-	       (!f->others || tei_now_ns() >= f->since_ns + HEALTH_OTHERS_NS);
+	       (!f->others ||
+		tei_now_ns() >= f->since_ns + RAIL_HEALTH_OTHERS_NS);
 }
 
 static uint32_t health_judge(struct rail *rail) TEI_REQUIRES(rail_sched_held)
@@ -298,7 +280,8 @@ static void health_renew(struct rail *rail)
 	for (j = 0; j < rail->ntx * RAIL_LANE_SLOTS; j++)
 		if (__atomic_load_n(&rail->tx_lanes[j].state,
 				    __ATOMIC_ACQUIRE) == RAIL_LANE_ACTIVE)
-			rail_renew_lane(&rail->tx_lanes[j], HEALTH_DRAIN_NS);
+			rail_renew_lane(&rail->tx_lanes[j],
+					RAIL_HEALTH_DRAIN_NS);
 }
 
 /* Starts the ramp-up of a pair whose probe was answered. */
@@ -309,7 +292,7 @@ static void health_ramp(struct rail_fault *f, uint64_t now)
 	f->all = __atomic_load_n(&f->rail->link.state, __ATOMIC_RELAXED) !=
 		 TEI_RAIL_UP;
 	f->since_ns = now;
-	f->share = HEALTH_SHARE;
+	f->share = RAIL_HEALTH_SHARE;
 	f->lane = NULL;
 	f->moves = 0;
 	rail_peer_activate(f->peer);
@@ -328,7 +311,7 @@ static void health_grow(struct rail_fault *f, uint64_t now)
 	f->moves = moves;
 	if (f->share >=
 		    __atomic_load_n(&f->rail->load.window, __ATOMIC_RELAXED) ||
-	    now - f->since_ns > HEALTH_RAMP_NS)
+	    now - f->since_ns > RAIL_HEALTH_RAMP_NS)
 		health_free(f);
 }
 
@@ -358,8 +341,8 @@ static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 
 	if (f->stage != RAIL_FAULT_ASKED || f->alive_ns ||
 	    f->peer->alive_ns > f->since_ns ||
-	    (!f->asked && f->peer->probes.life_tries < HEALTH_ASKS) ||
-	    now < f->since_ns + HEALTH_IN_THE_WAY_NS)
+	    (!f->asked && f->peer->probes.life_tries < RAIL_HEALTH_ASKS) ||
+	    now < f->since_ns + RAIL_HEALTH_IN_THE_WAY_NS)
 		return false;
 	conn = rail_conn_get(f->peer, f->lane, f->remote);
 	return conn && rail_cache_contended(conn);
@@ -426,8 +409,8 @@ static bool health_step(struct rail_fault *f, uint64_t now,
 static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
 			 int n, struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
-	uint64_t end = tei_now_ns() + HEALTH_CUT_NS +
-		       (uint64_t)n * HEALTH_CUT_MORE_NS;
+	uint64_t end = tei_now_ns() + RAIL_HEALTH_CUT_NS +
+		       (uint64_t)n * RAIL_HEALTH_CUT_MORE_NS;
 	int i = 0;
 
 	while (i < n) {
@@ -509,7 +492,7 @@ static void health_cut_lane(struct rail_lane *lane, struct rail_conn **conn,
 	rail_disconnect_list_free(&list);
 	rail_done_run(lane->rail->dp, &done);
 	if (!clean)
-		rail_renew_lane(lane, shuns ? usual : HEALTH_DRAIN_NS);
+		rail_renew_lane(lane, shuns ? usual : RAIL_HEALTH_DRAIN_NS);
 }
 
 /* Cuts the connections of n pairs of one rail. */
@@ -591,8 +574,8 @@ static bool health_alike(const struct health_todo *a,
 		a->lane == b->lane);
 }
 
-/* Returns true if the silent peer has acknowledged nothing for HEALTH_STILL_NS,
- * not even in its TCP stack. */
+/* Returns true if the silent peer has acknowledged nothing for
+ * RAIL_HEALTH_STILL_NS, not even in its TCP stack. */
 static bool health_still(const struct health_todo *t,
 			 const struct rail_disconnect_list *list)
 {
@@ -609,7 +592,7 @@ static bool health_still(const struct health_todo *t,
 		f->acked = acked;
 		f->acked_ns = now;
 	}
-	still = still && now >= f->acked_ns + HEALTH_STILL_NS;
+	still = still && now >= f->acked_ns + RAIL_HEALTH_STILL_NS;
 	rail_sched_leave(t->peer->dp);
 	return still;
 }
@@ -758,7 +741,7 @@ static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
 
 	if (now < dp->health.probe_next_ns)
 		return dp->health.probe_next_ns;
-	dp->health.probe_next_ns = now + HEALTH_PROBE_NS;
+	dp->health.probe_next_ns = now + RAIL_HEALTH_PROBE_NS;
 	for (i = 0; i < rail_count(dp); i++) {
 		due = rail_probe_run(rail_at(dp, i), now);
 		if (due && (!next || due < next))

@@ -49,6 +49,7 @@
 #include "prov/rail/conn/rail_pair.h"
 #include "prov/rail/conn/rail_reopen.h"
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_timing.h"
 #include "util/clock.h"
 #include "util/lock.h"
 
@@ -58,11 +59,6 @@ struct rail_fault;
 struct rail_lane;
 struct rail_slice;
 struct rail_wire;
-
-#define RAIL_STALL_NS	(40 * TEI_NS_PER_MS)	/* time without a completion
-						 * after which a pair is
-						 * checked */
-#define RAIL_HEALTH_NS	(10 * TEI_NS_PER_MS)	/* interval of the checks */
 
 /* --- rail_health.c ------------------------------------------------------- */
 /* Creates a fault in stage ASKED, or sets a fault in stage RAMPING back to

@@ -25,17 +25,13 @@
 #include "prov/rail/core/rail_info.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_op.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"
-
-#define LINK_AGAIN_NS	(100 * TEI_NS_PER_MS)
-#define LINK_DEVICES_NS	(5 * TEI_NS_PER_SEC)	/* interval of the checks for
-						 * changes, if there is no
-						 * netlink socket */
 
 void rail_link_open(struct tei_rail_dp *dp)
 {
@@ -219,7 +215,7 @@ static bool link_again(struct tei_rail_dp *dp)
 
 	if (now < dp->link.next_ns)
 		return false;
-	dp->link.next_ns = now + LINK_AGAIN_NS;
+	dp->link.next_ns = now + RAIL_LINK_AGAIN_NS;
 	for (i = 0; i < rail_count(dp); i++)
 		down |= __atomic_load_n(&rail_at(dp, i)->link.down,
 					__ATOMIC_RELAXED);
@@ -241,7 +237,7 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 
 	if (dp->link.fd >= 0 || now < dp->link.devices_next_ns)
 		return false;
-	dp->link.devices_next_ns = now + LINK_DEVICES_NS;
+	dp->link.devices_next_ns = now + RAIL_LINK_DEVICES_NS;
 	return true;
 }
 

@@ -18,6 +18,7 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_send.h"
 #include "prov/rail/tei_rail.h"
@@ -28,19 +29,9 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-#define PROBE_ROUND_NS	(150 * TEI_NS_PER_MS)
-/* Time by which a round of probes is longer after each unanswered probe, at
- * most seven times. */
-#define PROBE_LONGER_NS	(50 * TEI_NS_PER_MS)
-#define PROBE_PAIR_BITS	16	/* low bits of a probe number, which identify
-				 * the pair */
-#define PROBE_POLL_NS	TEI_NS_PER_MS
-#define PROBE_MIN_NS	(10 * TEI_NS_PER_MS)
-#define PROBE_MAX_NS	(250 * TEI_NS_PER_MS)
-#define PROBE_OPENS	3	/* longest pause, as a multiple of the time for
-				 * opening an endpoint, */
-#define PROBE_RARELY_NS	(5 * TEI_NS_PER_SEC)	/* but at most this; see
-						 * probe_backoff */
+#define PROBE_PAIR_BITS                                  \
+	16 /* low bits of a probe number, which identify \
+	    * the pair */
 #define PROBE_GEN	0x80000000u	/* no connection has this generation */
 
 /*
@@ -51,14 +42,14 @@
  */
 static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
-	uint64_t ns = PROBE_MIN_NS << (tries < 9 ? tries : 9);
-	uint64_t most = PROBE_OPENS *
+	uint64_t ns = RAIL_PROBE_MIN_NS << (tries < 9 ? tries : 9);
+	uint64_t most = RAIL_PROBE_OPENS *
 			__atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);
 
-	if (most < PROBE_MAX_NS)
-		most = PROBE_MAX_NS;
-	if (most > PROBE_RARELY_NS)
-		most = PROBE_RARELY_NS;
+	if (most < RAIL_PROBE_MAX_NS)
+		most = RAIL_PROBE_MAX_NS;
+	if (most > RAIL_PROBE_RARELY_NS)
+		most = RAIL_PROBE_RARELY_NS;
 	return tei_jitter(ns < most ? ns : most);
 }
 
@@ -69,7 +60,7 @@ static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 {
 	uint64_t wait = (now - rail->probe.begin_ns) / 8;
 
-	return now + (wait > PROBE_POLL_NS ? wait : PROBE_POLL_NS);
+	return now + (wait > RAIL_PROBE_POLL_NS ? wait : RAIL_PROBE_POLL_NS);
 }
 
 /* Returns the low bits of a probe number, which identify the pair, so that a
@@ -159,8 +150,8 @@ static void probe_join(struct rail *rail, uint64_t now)
 		if (!f->seq_first)
 			f->seq_first = f->seq;
 		f->sent = false;
-		end = now + PROBE_ROUND_NS +
-		      PROBE_LONGER_NS * (f->tries < 7 ? f->tries : 7);
+		end = now + RAIL_PROBE_ROUND_NS +
+		      RAIL_PROBE_LONGER_NS * (f->tries < 7 ? f->tries : 7);
 		if (rail->probe.end_ns < end)
 			rail->probe.end_ns = end;
 	}
@@ -263,7 +254,7 @@ uint64_t rail_probe_run(struct rail *rail, uint64_t now)
 		return 0;
 	/* the endpoint of the previous round is still being closed */
 	if (rail_closing_under_way(lane))
-		return now + PROBE_POLL_NS;
+		return now + RAIL_PROBE_POLL_NS;
 	if (!rail->probe.active)
 		probe_start(rail, now);
 	if (probe_starting(rail))

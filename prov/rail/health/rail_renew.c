@@ -20,6 +20,7 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/tei_rail.h"
@@ -29,36 +30,6 @@
 #include "util/log.h"
 #include "util/settings.h"
 #include "util/sieve.h"
-
-/* A connection that is not established after this time is stuck. RDMA devices
- * have a connection manager, which needs longer. If opening a lane is slow, the
- * time is that of opening RENEW_STUCK_OPENS lanes. */
-#define RENEW_STUCK_NS	   (400 * TEI_NS_PER_MS)
-#define RENEW_STUCK_NIC_NS (4000 * TEI_NS_PER_MS)
-/* Longest wait for a process whose kernel has accepted the connection. */
-#define RENEW_ANSWER_NS (4000 * TEI_NS_PER_MS)
-/* The interval between new lanes for one peer is doubled after each of the
- * first RENEW_STUCK_TRIES new lanes. */
-#define RENEW_STUCK_TRIES 4
-/* Shortest time between two new lanes of a rail while the old lane serves other
- * peers. A peer counts as served if its last sign of life is at most
- * RENEW_SERVES_NS old. */
-#define RENEW_SPACE_NS	(15 * TEI_NS_PER_SEC)
-#define RENEW_SERVES_NS TEI_NS_PER_SEC
-/* Shortest time between two new lanes of a rail if the peer to be connected is
- * alive: its last sign of life is at most RENEW_LIVES_NS old. */
-#define RENEW_LIVES_NS	     (2 * TEI_NS_PER_SEC)
-#define RENEW_LIVES_SPACE_NS TEI_NS_PER_SEC
-/* Interval at which connections are checked for silence, about two TCP
- * retransmissions. The checks may use one part in RENEW_SILENT_PART of the
- * time. */
-#define RENEW_SILENT_NS	     (600 * TEI_NS_PER_MS)
-#define RENEW_SILENT_LOOK_NS (100 * TEI_NS_PER_MS)
-#define RENEW_SILENT_PART    8
-/* After this number of new lanes without success, the network is assumed to be
- * at fault. */
-#define RENEW_HOPELESS	  2u
-#define RENEW_STUCK_OPENS 4
 
 /* Closes the lane on a closer thread. wait: closes the lane on the calling
  * thread, because its slot is needed at once. */
@@ -199,10 +170,11 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now)
  */
 static uint64_t renew_patience(const struct rail *rail)
 {
-	uint64_t least = rail->fab.mr_mode & FI_MR_LOCAL ? RENEW_STUCK_NIC_NS
-							 : RENEW_STUCK_NS;
+	uint64_t least = rail->fab.mr_mode & FI_MR_LOCAL
+				 ? RAIL_RENEW_STUCK_NIC_NS
+				 : RAIL_RENEW_STUCK_NS;
 	uint64_t opens =
-		RENEW_STUCK_OPENS *
+		RAIL_RENEW_STUCK_OPENS *
 		__atomic_load_n(&rail->dp->health.open_ns, __ATOMIC_RELAXED);
 
 	return opens > least ? opens : least;
@@ -240,7 +212,7 @@ static bool renew_serves(struct rail_lane *lane,
 	tei_list_foreach (e, &c->held.order, struct tei_sieve_entry, link) {
 		p = tei_container_of(e, struct rail_cache_slot, entry)->conn;
 		if (p->peer != peer &&
-		    now < p->peer->alive_ns + RENEW_SERVES_NS)
+		    now < p->peer->alive_ns + RAIL_RENEW_SERVES_NS)
 			return true;
 	}
 	return false;
@@ -259,7 +231,7 @@ static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 				? peer->alive_ns
 				: peer->addrs.found_ns;
 
-	return seen > since && now < seen + RENEW_LIVES_NS;
+	return seen > since && now < seen + RAIL_RENEW_LIVES_NS;
 }
 
 /* Returns true if it is worth opening a new lane now because of a connection
@@ -268,14 +240,14 @@ static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint64_t since, bool hopeless, uint64_t now)
 {
-	uint64_t space = RENEW_SPACE_NS;
+	uint64_t space = RAIL_RENEW_SPACE_NS;
 	bool worth;
 
 	rail_sched_enter(peer->dp);
 	/* if several new lanes have not connected either, the network is
 	 * probably at fault and not the lane */
 	if (!hopeless && renew_peer_lives(peer, since, now))
-		space = RENEW_LIVES_SPACE_NS;
+		space = RAIL_RENEW_LIVES_SPACE_NS;
 	/* an unused, silent peer does not justify a new lane */
 	worth = (!peer->life.probing || peer->refs) &&
 		(now > lane->rail->link.stuck_ns + space ||
@@ -298,7 +270,7 @@ static bool renew_pending(struct rail_lane *lane, const struct rail_conn *conn,
 
 	tei_mutex_lock(&lane->lock);
 	pending = lane->ep && conn->ready && conn->lane_gen == lane->gen &&
-		  now < conn->since_ns + RENEW_ANSWER_NS &&
+		  now < conn->since_ns + RAIL_RENEW_ANSWER_NS &&
 		  !fi_av_lookup(lane->av, conn->fi_addr, addr, &len) &&
 		  rail_disconnect_pending(lane, addr, len);
 	tei_mutex_unlock(&lane->lock);
@@ -357,16 +329,17 @@ void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	}
 	if (now < renew->next_ns || renew_waits_for_poll(lane->rail) ||
 	    !renew_conn_stuck(lane, conn, now, patience, &since) ||
-	    !renew_worth(peer, lane, since,
-			 __atomic_load_n(&conn->failed_attempts,
-					 __ATOMIC_RELAXED) >= RENEW_HOPELESS,
-			 now))
+	    !renew_worth(
+		    peer, lane, since,
+		    __atomic_load_n(&conn->failed_attempts, __ATOMIC_RELAXED) >=
+			    RAIL_RENEW_HOPELESS,
+		    now))
 		return;
 	if (renew_pending(lane, conn, now)) {
-		renew->next_ns = now + RENEW_STUCK_NS;
+		renew->next_ns = now + RAIL_RENEW_STUCK_NS;
 		return;
 	}
-	if (renew->tries < RENEW_STUCK_TRIES)
+	if (renew->tries < RAIL_RENEW_STUCK_TRIES)
 		renew->tries++;
 	renew->next_ns = now + (patience << renew->tries);
 	lane->rail->link.stuck_ns = now;
@@ -374,7 +347,7 @@ void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 	renew_retire(lane, renew_drain(lane),
 		     "a connection is not established in time");
 	if (__atomic_add_fetch(&conn->failed_attempts, 1, __ATOMIC_RELAXED) >=
-	    RENEW_HOPELESS)
+	    RAIL_RENEW_HOPELESS)
 		rail_stall_ask(peer, renew_sibling(lane), conn->remote,
 			       __atomic_load_n(&conn->moves, __ATOMIC_RELAXED),
 			       now);
@@ -449,7 +422,7 @@ static void renew_silent_lane(struct tei_rail_peer *peer, struct rail *rail,
 	if (!conn || !renew_conn_silent(lane, conn) ||
 	    __atomic_load_n(&renew_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||
-	    !renew_worth(peer, lane, now - RENEW_SILENT_NS, false, now))
+	    !renew_worth(peer, lane, now - RAIL_RENEW_SILENT_NS, false, now))
 		return;
 	rail->link.stuck_ns = now;
 	renew_retire(lane, renew_drain(lane),
@@ -464,14 +437,14 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 
 	if (now < peer->fence.silent_next_ns || now < dp->health.silent_next_ns)
 		return;
-	peer->fence.silent_next_ns = now + RENEW_SILENT_LOOK_NS;
+	peer->fence.silent_next_ns = now + RAIL_RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
 	/* the check of a thousand connections takes milliseconds */
 	dp->health.silent_next_ns =
-		now + RENEW_SILENT_PART * (tei_now_ns() - from);
+		now + RAIL_RENEW_SILENT_PART * (tei_now_ns() - from);
 }
 
 /* --- closing retired lanes ------------------------------------------------ */

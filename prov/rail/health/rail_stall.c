@@ -27,6 +27,7 @@
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
 #include "prov/rail/health/rail_send.h"
@@ -38,25 +39,9 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-/* shortest and longest time that a pair may make no progress after the peer's
- * sign of life */
-#define STALL_GRACE_NS	(40 * TEI_NS_PER_MS)
-#define STALL_GRACE_MAX	(150 * TEI_NS_PER_MS)
-#define STALL_LOOKS	3	/* number of checks that must be made in that
-				 * time */
-/* maximum age of a sign of life of the peer's kernel; a delayed acknowledgement
- * takes 40 ms */
-#define STALL_HEARD_MS	45
-#define STALL_HEARD_NS	(STALL_HEARD_MS * TEI_NS_PER_MS)
-#define STALL_ASKS	8u	/* attempts to ping over the suspect pair */
-#define STALL_SILENT_TRIES 3u	/* unanswered pings before connections are
-				 * checked for signs of life */
-#define STALL_MSGS	2u	/* number of messages waiting on a connection
-				 * from which on no further ping is sent */
-/* signs of life of the peer's kernel delay the verdict for at most this time,
- * or for STALL_OPENS times the opening of a lane, if that is longer */
-#define STALL_DOUBT_NS	(3 * TEI_NS_PER_SEC)
-#define STALL_OPENS	8
+#define STALL_MSGS                                       \
+	2u /* number of messages waiting on a connection \
+	    * from which on no further ping is sent */
 
 /* Returns the list of connections of the lane on which nothing has completed
  * for RAIL_STALL_NS, linked by check_next. */
@@ -181,15 +166,16 @@ bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 		f->alive_ns = now > f->since_ns ? now : f->since_ns;
 		f->polls = 0;
 	}
-	grace = STALL_GRACE_NS + (f->alive_ns - f->since_ns);
-	if (grace > STALL_GRACE_MAX)
-		grace = STALL_GRACE_MAX;
+	grace = RAIL_STALL_GRACE_NS + (f->alive_ns - f->since_ns);
+	if (grace > RAIL_STALL_GRACE_MAX)
+		grace = RAIL_STALL_GRACE_MAX;
 	f->polls++;
 	if (f->stage == RAIL_FAULT_ASKED)
 		return now >= f->alive_ns + grace / 2 &&
-		       now >= f->since_ns + STALL_HEARD_NS &&
-		       (!f->asked || now >= f->asked_ns + STALL_HEARD_NS) &&
-		       f->polls >= STALL_LOOKS;
+		       now >= f->since_ns + RAIL_STALL_HEARD_NS &&
+		       (!f->asked ||
+			now >= f->asked_ns + RAIL_STALL_HEARD_NS) &&
+		       f->polls >= RAIL_STALL_LOOKS;
 	return now >= f->alive_ns + grace;
 }
 
@@ -218,12 +204,12 @@ static uint64_t stall_doubt(const struct tei_rail_dp *dp)
 {
 	uint64_t most =
 		dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
-	uint64_t ns = STALL_OPENS *
+	uint64_t ns = RAIL_STALL_OPENS *
 		      __atomic_load_n(&dp->health.open_ns, __ATOMIC_RELAXED);
 
 	if (ns > most)
 		ns = most;
-	return ns > STALL_DOUBT_NS ? ns : STALL_DOUBT_NS;
+	return ns > RAIL_STALL_DOUBT_NS ? ns : RAIL_STALL_DOUBT_NS;
 }
 
 /*
@@ -271,7 +257,7 @@ bool rail_stall_confirm(const struct rail_disconnect_list *list,
 		return !moved;
 	stall_addr(peer, lane, remote, &addr);
 	return !rail_disconnect_received(list, addr.bytes, addr.len,
-					 STALL_HEARD_MS, asked);
+					 RAIL_STALL_HEARD_MS, asked);
 }
 
 uint64_t rail_stall_acked(const struct rail_disconnect_list *list,
@@ -301,7 +287,8 @@ static struct rail_fault *stall_unasked(struct tei_rail_peer *p)
 
 	tei_list_foreach(f, &p->faults, struct rail_fault, peer_link)
 		if (f->stage == RAIL_FAULT_ASKED && !f->asked &&
-		    f->asks < STALL_ASKS && (!least || f->asks < least->asks))
+		    f->asks < RAIL_STALL_ASKS &&
+		    (!least || f->asks < least->asks))
 			least = f;
 	return least;
 }
@@ -377,7 +364,7 @@ uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 				    p->probes.life_tries);
 		p->probes.life_next_ns =
 			rail_ctl_sent(p, ret, now, &p->probes.life_tries);
-		if (p->probes.life_tries >= STALL_SILENT_TRIES)
+		if (p->probes.life_tries >= RAIL_STALL_SILENT_TRIES)
 			rail_renew_silent(p, now);
 	}
 	return rail_ctl_sooner(there, p->probes.life_next_ns);

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What the control state machines of a peer do if the peer does not answer. */
+#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_renew.h"
-#include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/log.h"
-
-#define CTL_UNANSWERED_NS (200 * TEI_NS_PER_MS)
-#define CTL_RESOLVE_NS	  TEI_NS_PER_SEC
 
 /* Asks the owner of the data plane to resolve the peer's address again. The
  * owner gets a reference to the peer. */
@@ -25,7 +23,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	      now >= p->addrs.resolve_next_ns &&
 	      !__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE);
 	if (ask) {
-		p->addrs.resolve_next_ns = now + CTL_RESOLVE_NS;
+		p->addrs.resolve_next_ns = now + RAIL_CTL_RESOLVE_NS;
 		p->refs++;
 	}
 	rail_sched_leave(dp);
@@ -38,7 +36,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 
 void rail_ctl_check(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
-	if (now - since < CTL_UNANSWERED_NS)
+	if (now - since < RAIL_CTL_UNANSWERED_NS)
 		return;
 	rail_sched_enter(p->dp);
 	rail_peer_next_first(p, now);
@@ -48,7 +46,7 @@ void rail_ctl_check(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 
 void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 {
-	if (now - since >= CTL_UNANSWERED_NS) {
+	if (now - since >= RAIL_CTL_UNANSWERED_NS) {
 		p->hello.again = true;
 		rail_renew_silent(p, now);
 	}

@@ -33,6 +33,7 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
+#include "prov/rail/core/rail_timing.h"
 #include "prov/rail/peer/rail_ctl.h"
 #include "prov/rail/peer/rail_notify.h"
 #include "prov/rail/peer/rail_peer.h"
@@ -43,13 +44,6 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-/* Silence before the first check; pause between two checks; pause while the
- * control port does not refuse connections. */
-#define PRESUME_WAIT_NS	 (200 * TEI_NS_PER_MS)
-#define PRESUME_AGAIN_NS (100 * TEI_NS_PER_MS)
-#define PRESUME_RARELY_NS TEI_NS_PER_SEC
-#define PRESUME_DOOR_NS	 (100 * TEI_NS_PER_MS)	/* longest wait for the answer
-						 * of one port */
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 
 /* --- connections --------------------------------------------------------- */
@@ -129,7 +123,7 @@ static bool presume_refuses(struct tei_rail_peer *p)
 			continue;
 		tcp++;
 		switch (rail_tcp_ask(listen_addr[i].bytes, listen_addr[i].len,
-				     PRESUME_DOOR_NS)) {
+				     RAIL_PRESUME_DOOR_NS)) {
 		case RAIL_TCP_ACCEPTED:
 			return false;
 		case RAIL_TCP_REFUSED:
@@ -154,13 +148,13 @@ void tei_rail_peer_no_control(struct tei_rail_peer *p)
 	rail_sched_enter(dp);
 	if (p->state == RAIL_PEER_GONE)
 		goto out;
-	if (good && p->alive_ns + PRESUME_WAIT_NS / 2 < now &&
+	if (good && p->alive_ns + RAIL_PRESUME_WAIT_NS / 2 < now &&
 	    !p->tasks.posted) {
 		news = !rail_presumed(p);
 		p->life.presumed_ns = now;
 		rail_peer_attend(p);
 	}
-	p->life.presume_next_ns = now + PRESUME_AGAIN_NS;
+	p->life.presume_next_ns = now + RAIL_PRESUME_AGAIN_NS;
 out:
 	rail_sched_leave(dp);
 	if (news)
@@ -199,9 +193,9 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 				: rail_deadline_oldest(p);
 	if (since < p->alive_ns)
 		since = p->alive_ns;
-	ask = ask && now >= since + PRESUME_WAIT_NS;
+	ask = ask && now >= since + RAIL_PRESUME_WAIT_NS;
 	if (ask)
-		p->life.presume_next_ns = now + PRESUME_AGAIN_NS;
+		p->life.presume_next_ns = now + RAIL_PRESUME_AGAIN_NS;
 	rail_sched_leave(p->dp);
 	if (!ask)
 		return;
@@ -211,7 +205,7 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	 * thread for a second */
 	rail_sched_enter(p->dp);
 	p->life.presume_asked_ns = now;
-	p->life.presume_next_ns = now + PRESUME_RARELY_NS;
+	p->life.presume_next_ns = now + RAIL_PRESUME_RARELY_NS;
 	p->addrs.resolve_next_ns = 0;
 	rail_sched_leave(p->dp);
 	rail_ctl_check(p, now, since);
