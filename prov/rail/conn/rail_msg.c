@@ -88,6 +88,7 @@ void rail_msg_tx_put(struct rail_tx *tx)
 static void msg_complete(struct rail_lane *lane,
 			 const struct fi_cq_msg_entry *entry, int n,
 			 struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct rail_tx *tx;
 	int i;
@@ -105,6 +106,7 @@ static void msg_complete(struct rail_lane *lane,
 
 static void msg_fail(struct rail_lane *lane, const struct fi_cq_err_entry *err,
 		     const char *text, struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct rail_tx *tx =
 		tei_container_of(err->op_context, struct rail_tx, op);

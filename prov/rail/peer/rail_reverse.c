@@ -242,6 +242,7 @@ static void reverse_complete(struct rail_lane *lane,
 static void reverse_fail(struct rail_lane *lane,
 			 const struct fi_cq_err_entry *err, const char *text,
 			 struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct rail_tx *tx =
 		tei_container_of(err->op_context, struct rail_tx, op);

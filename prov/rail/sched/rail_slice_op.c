@@ -49,6 +49,7 @@ static void slice_count_done(struct rail_lane *lane,
 static void slice_complete(struct rail_lane *lane,
 			   const struct fi_cq_msg_entry *entry, int n,
 			   struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
 	struct rail_slice *s[RAIL_CQ_BATCH];
@@ -77,6 +78,7 @@ static void slice_complete(struct rail_lane *lane,
 static void slice_failed(struct rail_lane *lane,
 			 const struct fi_cq_err_entry *err, const char *text,
 			 struct rail_done *done)
+	TEI_REQUIRES(lane->lock)
 {
 	struct rail_slice *s =
 		tei_container_of(err->op_context, struct rail_slice, op);
