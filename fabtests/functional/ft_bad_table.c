@@ -152,6 +152,8 @@ IN(te_segment_buffers,
 		      &table_n) == -1)
 ON(te_settings_text, te_settings_text(e, table_out, 64) == -1)
 IN(te_settings_text, te_settings_text(e, NULL, 64) == -1)
+ON(te_topology_text, te_topology_text(e, table_out, 64) == -1)
+IN(te_topology_text, te_topology_text(e, NULL, 64) == -1)
 ON(te_segment_export, te_segment_export(e, 0, table_out, &table_n) == -1)
 IN(te_segment_export, te_segment_export(e, 8, table_out, &table_n) == -1)
 ON(te_segment_import, te_segment_import(e, table_mem, 9, 0, &table_id) == -1)
@@ -197,6 +199,7 @@ static const struct table_row {
 	BOTH(te_batch_event_fd), BOTH(te_cancel_task), BOTH(te_cancel_batch),
 	BOTH(te_flush), ONE(te_drain), BOTH(te_batch_deadline),
 	BOTH(te_rail_stats), BOTH(te_segment_buffers), BOTH(te_settings_text),
+	BOTH(te_topology_text),
 	BOTH(te_segment_export), BOTH(te_segment_import),
 	BOTH(te_segment_paths), BOTH(te_peer_stats), BOTH(te_alloc),
 	BOTH(te_free),
