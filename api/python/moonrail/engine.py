@@ -52,7 +52,7 @@ class Engine:
         self._memory = {}
         self._dropped = []
         self._lock = threading.Lock()
-        self._watcher = Watcher(self._handle)
+        self._watcher = Watcher()
         texts = ["%s=%s" % item for item in (settings or {}).items()]
         check(self._handle.create(metadata, name, ip, port, transports is None, texts))
         try:
@@ -71,8 +71,11 @@ class Engine:
     def close(self):
         """Ends the engine: transfers that are in progress fail, registered memory is
         released. Later calls raise Error."""
-        self._watcher.stop()
+        left = self._watcher.stop()
         self._handle.close()
+        for transfer in left:
+            transfer._leave()
+            transfer.done()         # runs its callbacks
         self._memory.clear()
         self._dropped.clear()
 

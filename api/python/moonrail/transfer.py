@@ -6,7 +6,7 @@ import os
 import select
 import threading
 
-from .errors import TransferError, check
+from .errors import TransferError, last_error
 
 CANCELED = 3
 COMPLETED = 4
@@ -56,24 +56,42 @@ class Transfer:
             if self._status is not None:
                 return True
             self._waiting += 1
+        result = None
         try:
             result = self._engine._handle.wait(self._batch, timeout_us)
         finally:
-            with self._lock:
-                self._waiting -= 1
-        if result is None:
-            return False
+            callbacks = self._leave(result)
+        for call in callbacks:
+            call(self)
+        return result is not None
+
+    def _leave(self, result=None):
+        """Ends a wait, and records its result. Returns the callbacks to run."""
         with self._lock:
-            if self._status is None:
+            self._waiting -= 1
+            if self._status is None and result is not None:
                 self._finish(result)
+            if self._status is None:
+                return []
             # The batch is freed when no thread waits for it any more.
             if self._batch is not None and not self._waiting:
                 self._engine._handle.free_batch(self._batch)
                 self._batch = None
             callbacks, self._callbacks = self._callbacks, []
-        for call in callbacks:
-            call(self)
-        return True
+        return callbacks
+
+    def _hold(self):
+        """Returns the descriptor that is readable at the end, or None after the end. It
+        stays open until _leave()."""
+        with self._lock:
+            if self._status is not None:
+                return None
+            self._waiting += 1
+        fd = self._engine._handle.batch_fd(self._batch)
+        if fd < 0:
+            self._leave()
+            raise last_error()
+        return fd
 
     def _finish(self, result):
         """Records the end. The caller holds the lock."""
@@ -155,9 +173,9 @@ class Transfer:
         return self._wait_in_loop().__await__()
 
     async def _wait_in_loop(self):
-        if not self.done():
+        fd = self._hold()
+        if fd is not None:
             loop = asyncio.get_running_loop()
-            fd = check(self._engine._handle.batch_fd(self._batch))
             ended = loop.create_future()
 
             def readable():
@@ -165,8 +183,6 @@ class Transfer:
                 if not ended.done():
                     ended.set_result(None)
 
-            with self._lock:
-                self._waiting += 1      # keeps the descriptor open
             loop.add_reader(fd, readable)
             try:
                 await ended
@@ -175,63 +191,65 @@ class Transfer:
                 raise
             finally:
                 loop.remove_reader(fd)
-                with self._lock:
-                    self._waiting -= 1
+                for call in self._leave():
+                    call(self)
         return self.result()
 
 
 class Watcher:
     """The thread of an engine that runs callbacks. It starts at the first callback."""
 
-    def __init__(self, handle):
-        self._handle = handle
-        self._transfers = {}
+    def __init__(self):
         self._lock = threading.Lock()
-        self._wake = None
+        self._added = []            # (descriptor, transfer), for the thread
+        self._wake = None           # pipe
         self._thread = None
+        self._stop = False
 
     def add(self, transfer):
-        batch = transfer._batch
-        if batch is None:
+        fd = transfer._hold()
+        if fd is None:
             return
         with self._lock:
             if self._thread is None:
-                self._fd = check(self._handle.event_fd())
                 self._wake = os.pipe()
                 self._thread = threading.Thread(
                     target=self._run, name="moonrail-callbacks", daemon=True)
                 self._thread.start()
-            self._transfers[batch] = transfer
-        # It may have ended before it was added.
-        if transfer.done():
-            with self._lock:
-                self._transfers.pop(batch, None)
+            self._added.append((fd, transfer))
+            os.write(self._wake[1], b"x")
 
     def _run(self):
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
         poll.register(self._wake[0], select.POLLIN)
-        while True:
-            ready = dict(poll.poll())
-            if self._wake[0] in ready:
-                break
-            ended = self._handle.ended()
-            if isinstance(ended, int):
-                break
-            for batch in ended:
-                with self._lock:
-                    transfer = self._transfers.pop(batch, None)
-                if transfer is not None:
+        held = {}
+        while not self._stop:
+            for fd, _ in poll.poll():
+                if fd == self._wake[0]:
+                    os.read(fd, 4096)
+                    with self._lock:
+                        added, self._added = self._added, []
+                    for one, transfer in added:
+                        held[one] = transfer
+                        poll.register(one, select.POLLIN)
+                else:
+                    poll.unregister(fd)
+                    transfer = held.pop(fd)
                     transfer.done()
-            if not ended:
-                # Notifications also make the descriptor readable.
-                select.select([self._wake[0]], [], [], 0.01)
-        for fd in self._wake:
-            os.close(fd)
+                    for call in transfer._leave():
+                        call(transfer)
+        self._added += held.items()
 
     def stop(self):
-        if self._thread is not None:
+        """Ends the thread. Returns the transfers that have not ended."""
+        if self._thread is None:
+            return []
+        with self._lock:
+            self._stop = True
             os.write(self._wake[1], b"x")
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
-            self._thread = None
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            for fd in self._wake:
+                os.close(fd)
+        self._thread = None
+        return [transfer for _, transfer in self._added]

@@ -13,8 +13,6 @@
 
 #include "py_moonrail.h"
 
-#define ENGINE_FETCH	64	/* records fetched at a time */
-
 struct handle {
 	PyObject_HEAD
 	transfer_engine_t engine;	/* NULL: not created, or closed */
@@ -409,41 +407,6 @@ static PyObject *handle_batch_fd(struct handle *self, PyObject *args)
 	return PyLong_FromLong(te_batch_event_fd(self->engine, batch));
 }
 
-static PyObject *handle_event_fd(struct handle *self, PyObject *none)
-{
-	(void)none;
-	return PyLong_FromLong(te_event_fd(self->engine));
-}
-
-/* ended() -> list of ids of batches that have ended since the last call, or a
- * code */
-static PyObject *handle_ended(struct handle *self, PyObject *none)
-{
-	struct te_ended ended[ENGINE_FETCH];
-	PyObject *list, *item;
-	size_t count, i;
-	int ret;
-
-	(void)none;
-	list = PyList_New(0);
-	do {
-		count = ENGINE_FETCH;
-		ret = te_ended_batches(self->engine, ended, sizeof(*ended),
-				       &count);
-		if (ret) {
-			Py_XDECREF(list);
-			return PyLong_FromLong(ret);
-		}
-		for (i = 0; list && i < count; i++) {
-			item = PyLong_FromUnsignedLongLong(ended[i].batch_id);
-			if (!item || PyList_Append(list, item))
-				Py_CLEAR(list);
-			Py_XDECREF(item);
-		}
-	} while (list && count == ENGINE_FETCH);
-	return list;
-}
-
 /* --- notifications ------------------------------------------------------- */
 
 static PyObject *handle_notify(struct handle *self, PyObject *args)
@@ -611,8 +574,6 @@ static PyMethodDef handle_methods[] = {
 	ROW(free_batch, METH_VARARGS),
 	ROW(task_error, METH_VARARGS),
 	ROW(batch_fd, METH_VARARGS),
-	ROW(event_fd, METH_NOARGS),
-	ROW(ended, METH_NOARGS),
 	ROW(notify, METH_VARARGS),
 	ROW(notifications, METH_NOARGS),
 	ROW(rail_stats, METH_NOARGS),

@@ -226,9 +226,14 @@ METHOD(get_first_buffer_address)
 	return PyLong_FromUnsignedLongLong(first.addr);
 }
 
-METHOD(warmup_efa_segment)
+typedef int (*mooncake_named)(transfer_engine_t engine, const char *name);
+
+/* Calls the function with the name of a peer, without the GIL. Returns its
+ * result, -1 before initialize. */
+static PyObject *mooncake_by_name(struct mooncake *self, PyObject *args,
+				  PyObject *kw, char **names,
+				  mooncake_named call)
 {
-	static char *names[] = { "segment_name", NULL };
 	const char *name;
 	int ret = -1;
 
@@ -236,26 +241,29 @@ METHOD(warmup_efa_segment)
 		return NULL;
 	if (self->engine) {
 		Py_BEGIN_ALLOW_THREADS
-		ret = warmupEfaSegment(self->engine, name);
+		ret = call(self->engine, name);
 		Py_END_ALLOW_THREADS
 	}
 	return PyLong_FromLong(ret);
 }
 
+METHOD(warmup_efa_segment)
+{
+	static char *names[] = { "segment_name", NULL };
+
+	return mooncake_by_name(self, args, kw, names, warmupEfaSegment);
+}
+
+static int mooncake_probe(transfer_engine_t engine, const char *name)
+{
+	return te_probe_peer(engine, name, -1);
+}
+
 METHOD(send_probe)
 {
 	static char *names[] = { "peer_server_name", NULL };
-	const char *name;
-	int ret = -1;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "s", names, &name))
-		return NULL;
-	if (self->engine) {
-		Py_BEGIN_ALLOW_THREADS
-		ret = te_probe_peer(self->engine, name, -1);
-		Py_END_ALLOW_THREADS
-	}
-	return PyLong_FromLong(ret);
+	return mooncake_by_name(self, args, kw, names, mooncake_probe);
 }
 
 /* Returns a list of tuples (name, text), which the class in Python turns into

@@ -10,36 +10,12 @@ import time
 
 import pytest
 
+from conftest import Target, pattern
 from mooncake import engine as module
 from mooncake.engine import TransferEngine, TransferNotify, TransferOpcode
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 KIB = 1024
 SIZE = 8 << 20
-
-
-class Target:
-    """The process of target.py."""
-
-    def __init__(self):
-        self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "target.py")], text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        name, address, size = self.process.stdout.readline().split()
-        self.name, self.address, self.size = name, int(address), int(size)
-
-    def ask(self, *words):
-        print(*words, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline().strip()
-
-    def show(self, offset, length):
-        return bytes.fromhex(self.ask("show", offset, length))
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
 
 
 class Memory:
@@ -58,13 +34,6 @@ class Memory:
 
 
 @pytest.fixture
-def target():
-    one = Target()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def engine():
     one = TransferEngine()
     assert one.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") == 0
@@ -74,10 +43,6 @@ def engine():
 @pytest.fixture
 def memory(engine):
     return Memory(engine)
-
-
-def pattern(seed, length):
-    return bytes((seed * 31 + i * 7) & 255 for i in range(length))
 
 
 def ranges(count, length):

@@ -15,16 +15,9 @@ import time
 import pytest
 
 import moonrail
-from test_mooncake_engine import Target, pattern
+from conftest import pattern
 
 LOOPBACK = {"MOONRAIL_LOCAL": "0"}
-
-
-@pytest.fixture
-def target():
-    one = Target()
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -256,9 +249,10 @@ def test_close_ends_waits_of_other_threads(target):
     peer = engine.open(target.name)
     peer.write(memory[:8], target.address)
     os.kill(target.process.pid, signal.SIGSTOP)
-    failed = []
+    failed, called = [], []
     try:
         transfer = peer.write_async(memory, target.address)
+        transfer.add_done_callback(called.append)
         thread = threading.Thread(target=lambda: failed.append(transfer.exception()))
         thread.start()
         time.sleep(0.1)
@@ -268,6 +262,7 @@ def test_close_ends_waits_of_other_threads(target):
     finally:
         os.kill(target.process.pid, signal.SIGCONT)
     assert isinstance(failed[0], moonrail.TransferError)
+    assert called == [transfer]
     with pytest.raises(moonrail.Error):
         engine.register(bytearray(10))
 

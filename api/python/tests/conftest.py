@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The second process of the tests."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Target:
+    """The process of target.py."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "target.py")], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        name, address, size = self.process.stdout.readline().split()
+        self.name, self.address, self.size = name, int(address), int(size)
+
+    def ask(self, *words):
+        print(*words, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+    def show(self, offset, length):
+        return bytes.fromhex(self.ask("show", offset, length))
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def pattern(seed, length):
+    return bytes((seed * 31 + i * 7) & 255 for i in range(length))
+
+
+@pytest.fixture
+def target():
+    one = Target()
+    yield one
+    one.close()
