@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * GPU staging: the pools of bounce buffers of both parts, one per context of
- * the driver, and what else the parts have in common.
+ * the driver, and the other functions that both parts use.
  */
 #include "prov/staging/staging_int.h"
 

@@ -565,7 +565,7 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 	}
 }
 
-void rail_conn_reverse(struct rail_slice *s)
+void rail_conn_put(struct rail_slice *s)
 {
 	struct rail_conn *conn = s->conn;
 

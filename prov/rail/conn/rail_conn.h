@@ -89,13 +89,13 @@ void rail_conn_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
 /* rail_conn_take counts a slice on the connection for which it was cut;
- * rail_conn_reverse removes the slice from the count when it has completed,
+ * rail_conn_put removes the slice from the count when it has completed,
  * failed or could not be posted. */
 void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
-void rail_conn_reverse(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
+void rail_conn_put(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 
-/* Do what rail_conn_take and rail_conn_reverse do, for a message.
+/* Do what rail_conn_take and rail_conn_put do, for a message.
  * rail_conn_sent allows tx->conn to be NULL. */
 void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Errors of providers: what they mean, and the last one of each peer. */
+/* Errors of providers: their meaning, and the last error of each peer. */
 
 #include <errno.h>
 #include <rdma/fi_errno.h>

@@ -3,8 +3,8 @@
 #define TEI_PROV_RAIL_CORE_RAIL_OP_H
 
 /*
- * Operations that are posted to a provider: slices, and the collection of what
- * ends or arrives while a lock is held.
+ * Operations that are posted to a provider (slices), and the collection of
+ * tasks that end and messages that arrive while a lock is held.
  *
  * A slice is posted a second time only after its first posting was fenced. So
  * no slice is in flight twice, and COMPLETED needs no further proof. A slice no

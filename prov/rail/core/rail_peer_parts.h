@@ -260,8 +260,8 @@ struct rail_peer_life {
 };
 
 /*
- * The remote keys of a peer, and what the peer must drain or be told. Guarded
- * by dp->sched.
+ * The remote keys of a peer, and the regions that the peer must drain or whose
+ * revocation must be answered. Guarded by dp->sched.
  */
 struct rail_peer_keys {
 	struct tei_list all;		/* all rail_rkey objects, revoked ones

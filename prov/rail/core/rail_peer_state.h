@@ -3,8 +3,7 @@
 #define TEI_PROV_RAIL_CORE_RAIL_PEER_STATE_H
 
 /*
- * The lists in which the data plane puts a peer, and what is known about the
- * state of a peer.
+ * The lists in which the data plane puts a peer, and the state of a peer.
  */
 
 #include <stdbool.h>

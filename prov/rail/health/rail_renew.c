@@ -234,9 +234,9 @@ static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 	return seen > since && now < seen + RAIL_RENEW_LIVES_NS;
 }
 
-/* Returns true if it is worth opening a new lane now because of a connection
- * that has not been established. since: time of the first attempt to establish
- * it. hopeless: earlier new lanes have not helped. */
+/* Returns true if a new lane should be opened now because a connection has not
+ * been established. since: time of the first attempt to establish it. hopeless:
+ * earlier new lanes have not helped. */
 static bool renew_worth(struct tei_rail_peer *peer, struct rail_lane *lane,
 			uint64_t since, bool hopeless, uint64_t now)
 {

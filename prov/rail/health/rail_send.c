@@ -205,9 +205,9 @@ static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 	return -FI_EHOSTUNREACH;
 }
 
-/* Returns true if some local rail can reach a rail of the peer, in whatever
- * state that rail is, or if a rail of the peer has no address at present, so
- * that it may be reachable later. */
+/* Returns true if some local rail can reach a rail of the peer, in any state of
+ * that rail, or if a rail of the peer has no address at present and may
+ * therefore be reachable later. */
 static bool send_fits(struct tei_rail_peer *peer)
 {
 	bool fits = false;

@@ -223,7 +223,7 @@ void rail_slice_complete(struct tei_rail_dp *dp, struct rail_slice *s,
 	uint64_t bytes;
 
 	s->peer->tasks.posted--;
-	rail_conn_reverse(s);
+	rail_conn_put(s);
 	s->peer->alive_ns = now;
 	s->peer->tasks.moved_ns = now;
 	s->peer->tasks.served_ns[s->lane->rail->index] = now;

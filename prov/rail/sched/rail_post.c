@@ -99,7 +99,7 @@ static void post_undo(struct rail_slice *s, ssize_t err, struct rail_done *done)
 	struct tei_rail_peer *peer = s->peer;
 
 	peer->tasks.posted--;
-	rail_conn_reverse(s);
+	rail_conn_put(s);
 	if (err != -FI_EAGAIN) {
 		s->last_err = (int)-err;
 		s->prov_err = 0;

@@ -70,7 +70,7 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 
 	(void)dp;
 	peer->tasks.posted--;
-	rail_conn_reverse(s);
+	rail_conn_put(s);
 	s->last_err = err;
 	tei_list_add_tail(&peer->tasks.awaiting_fence, &s->link);
 	if (rail_peer_over(peer) || s->remote_idx >= peer->nremotes ||

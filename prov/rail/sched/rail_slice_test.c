@@ -992,7 +992,7 @@ static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreig
 		tei_list_del(&s->link);
 		rig->lane->inflight--;
 		rig->lane->inflight_bytes -= s->len;
-		rail_conn_reverse(s);
+		rail_conn_put(s);
 		rig->peer[0]->tasks.posted--;
 		tei_list_add_tail(&rig->peer[0]->tasks.retry, &s->link);
 		if (!tei_list_empty(&rig->lane->posted))
