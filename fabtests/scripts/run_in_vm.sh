@@ -391,7 +391,7 @@ start_machine()
 		-accel "${MOONRAIL_VM_ACCEL:-tcg,thread=multi}" \
 		-cpu max -smp "$cpus" -m "$mib" \
 		-kernel "$elf" -initrd "$tmp/initrd" \
-		-append 'console=ttyS0 quiet panic=-1 oops=panic mitigations=off nokaslr tsc=reliable cryptomgr.notests' \
+		-append 'console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 watchdog_thresh=30 mitigations=off nokaslr tsc=reliable cryptomgr.notests' \
 		-serial "file:$tmp/console" \
 		-fsdev 'local,id=host,path=/,security_model=none,readonly=on,multidevs=remap' \
 		-device virtio-9p-pci,fsdev=host,mount_tag=host \
