@@ -29,24 +29,16 @@ static void slot_ended(struct staging_local *l, struct staging_local_slot *slot,
 	staging_part_notify(&l->part);
 }
 
-/* Reports the end of a step: the thread owns the slot again. */
-static void slot_note(struct staging_local_slot *slot, enum tei_rail_end status,
-		      const struct tei_err *err)
-{
-	struct staging_local *l = slot_local(slot);
-
-	tei_mutex_lock(&l->part.lock);
-	slot_ended(l, slot, status, err);
-	tei_mutex_unlock(&l->part.lock);
-}
-
 static void slot_copied(struct tei_gpu_op *op, int code,
 			const struct tei_err *err)
 {
 	struct staging_local_slot *slot =
 		tei_container_of(op, struct staging_local_slot, slot.copy);
 	enum tei_rail_end status = TEI_RAIL_END_FAILED;
+	struct staging_local *l = slot_local(slot);
 
+	/* The slot belongs to the thread of the part again. */
+	tei_mutex_lock(&l->part.lock);
 	if (!code)
 		status = 0;
 	else if (code == TEI_GPU_CANCELLED)
@@ -55,7 +47,8 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 		slot->slot.lost = true;	/* a write has sent nothing */
 	if (slot->slot.lost && slot->piece.task->read)
 		status = TEI_RAIL_END_UNFENCED;
-	slot_note(slot, status, err);
+	slot_ended(l, slot, status, err);
+	tei_mutex_unlock(&l->part.lock);
 }
 
 void tei_staging_piece_done(struct tei_staging_piece *piece,
@@ -64,9 +57,12 @@ void tei_staging_piece_done(struct tei_staging_piece *piece,
 {
 	struct staging_local_slot *slot =
 		tei_container_of(piece, struct staging_local_slot, piece);
+	struct staging_local *l = slot_local(slot);
 
+	tei_mutex_lock(&l->part.lock);
 	slot->silent = silent;
-	slot_note(slot, end, err);
+	slot_ended(l, slot, end, err);
+	tei_mutex_unlock(&l->part.lock);
 }
 
 static int slot_copy(struct staging_local_slot *slot)
