@@ -103,6 +103,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_shim.c \
 	prov/rail/rail_test_main.c \
+	prov/rail/sched/rail_fence_test.c \
 	prov/rail/sched/rail_sched_test.c \
 	prov/rail/sched/rail_select_test.c \
 	prov/rail/sched/rail_slice_test.c \

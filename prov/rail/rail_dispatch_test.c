@@ -490,7 +490,7 @@ static void test_truncated_messages_do_nothing(void)
 	msg_truncate(&rig, RAIL_MSG_NOTE_ACK);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
-	CU_ASSERT_FALSE(p->fence.pending);
+	CU_ASSERT_FALSE(rail_fence_answer_due(&p->fence));
 	CU_ASSERT_EQUAL(p->remotes[0].gen, 1);
 	CU_ASSERT_EQUAL(test_notified(), before);
 	msg_check_good(&rig);
@@ -557,7 +557,7 @@ static void test_messages_to_another_incarnation_are_ignored(void)
 	}
 	CU_ASSERT_EQUAL(test_notified(), before);
 	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
-	CU_ASSERT_FALSE(p->fence.pending);
+	CU_ASSERT_FALSE(rail_fence_answer_due(&p->fence));
 	CU_ASSERT_EQUAL(p->keys.nrkeys, 0);
 	CU_ASSERT_EQUAL(p->refusal.incarnation, 0);
 	msg_check_good(&rig);
@@ -1050,13 +1050,14 @@ static void msg_send_fence(struct msg_rig *rig, uint16_t rail, uint32_t gen)
 	rail_wire_put(&w, rail, 2);
 	rail_wire_put(&w, gen, 4);
 	msg_arrive(rig, buf, rail_msg_end(&w));
-	while ((p->fence.pending || rail_reopen_any(rig->lane->rail->dp)) &&
+	while ((rail_fence_answer_due(&p->fence) ||
+		rail_fence_rx_any(rig->lane->rail->dp)) &&
 	       tei_now_ns() < end) {
 		msg_turn(rig);
 		rail_fence_run(rig->lane->rail->dp);
-		rail_health_collect(rig->lane->rail);
+		rail_fence_collect(rig->lane->rail);
 	}
-	CU_ASSERT_FALSE(p->fence.pending);
+	CU_ASSERT_FALSE(rail_fence_answer_due(&p->fence));
 }
 
 static void test_a_fence_closes_a_generation_once(void)
@@ -1137,7 +1138,8 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 	CU_ASSERT_EQUAL(p->routes.route[0], 1);
 	__atomic_store_n(&p->life.received, 1 << 8, __ATOMIC_RELAXED);
 	p->alive_ns = tei_now_ns();
-	rail_fence_want(p, 0, 1);
+	rail_fence_event(p, 0, RAIL_FENCE_EV_FAILED,
+			 &(struct rail_fence_args){ .gen = 1 });
 	rail_sched_leave(dp);
 	asked = msg_conn(&rig, 0, 0)->asked_ns;
 	msg_conn(&rig, 0, 1)->asked_ns = 0;

@@ -12,6 +12,7 @@
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_served.h"
 #include "prov/rail/rail_peer_run.h"
+#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_resend.h"
 #include "util/clock.h"
@@ -37,10 +38,8 @@ static void run_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	p->keys.want.tries = 0;
 	p->keys.want.next_ns = 0;
 	p->keys.revoke_next_ns = 0;
-	for (r = 0; r < p->nremotes; r++) {
-		p->remotes[r].fence.tries = 0;
-		p->remotes[r].fence.next_ns = 0;
-	}
+	for (r = 0; r < p->nremotes; r++)
+		rail_fence_event(p, r, RAIL_FENCE_EV_ALIVE, NULL);
 }
 
 /* Returns true if a peer that is gone need no longer be answered: it has
@@ -61,11 +60,7 @@ static bool run_deserted(const struct tei_rail_peer *p, uint64_t now)
 static void run_drop_answers(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint32_t i;
-
-	for (i = 0; i < TEI_RAIL_MAX; i++)
-		p->fence.reply[i].answer_pending = false;
-	p->fence.pending = false;
+	rail_fence_no_answers(p);
 	p->keys.reply.answer_pending = false;
 	p->hello.reply = false;
 	p->note_in.answer_pending = false;

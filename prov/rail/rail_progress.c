@@ -69,6 +69,8 @@
 /* Shortest and longest pause between two checks for new descriptors. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
+/* Interval at which the lanes of lost rails are opened again. */
+#define PROGRESS_LOST_NS (25 * RAIL_HEALTH_NS)
 /* Longest sleep with live tasks. */
 #define PROGRESS_MAX_SLEEP_NS	(50 * TEI_NS_PER_MS)
 /* A longer time between two iterations means that the process was suspended. */
@@ -339,49 +341,6 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 		if (!tei_list_empty(&p->tasks.live))
 			rail_peer_attend(p);
 	rail_sched_leave(dp);
-}
-
-/* Returns true if some rx lane is not closed completely yet. */
-static bool progress_closing(struct tei_rail_dp *dp)
-{
-	uint32_t i;
-
-	for (i = 0; i < rail_count(dp); i++)
-		if (rail_closing_under_way(&rail_at(dp, i)->rx_lane))
-			return true;
-	return false;
-}
-
-/* Closes every rx lane for regions whose key holders did not answer. */
-static void progress_fences(struct tei_rail_dp *dp)
-{
-	bool wanted = false;
-	uint32_t i;
-
-	if (!__atomic_load_n(&dp->memory.nfencing, __ATOMIC_ACQUIRE))
-		return;
-	/* a region that is withdrawn after this point needs a later fence, of
-	 * the lanes that are then open */
-	rail_sched_enter(dp);
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		if (dp->memory.mrs[i]->fence != RAIL_MR_FENCE_WANTED)
-			continue;
-		dp->memory.mrs[i]->fence = RAIL_MR_FENCING;
-		wanted = true;
-	}
-	rail_sched_leave(dp);
-	for (i = 0; wanted && i < rail_count(dp); i++)
-		if (rail_at(dp, i)->rx_lane.ep)
-			rail_fence_target(rail_at(dp, i),
-					  rail_at(dp, i)->rx_lane.gen);
-	if (progress_closing(dp))
-		return;
-	rail_sched_enter(dp);
-	for (i = 0; i < dp->memory.nmrs; i++)
-		if (dp->memory.mrs[i]->fence == RAIL_MR_FENCING)
-			dp->memory.mrs[i]->fence = RAIL_MR_NO_FENCE;
-	rail_sched_leave(dp);
-	rail_progress_signal(dp);
 }
 
 /* Adds the lane's descriptor to fds if the lane is ready to sleep. Returns
@@ -780,6 +739,49 @@ static uint64_t progress_served(struct progress *pr, uint64_t now)
 	return pr->served_live ? now + RAIL_SERVED_NS : 0;
 }
 
+/* Puts lanes into service that opener threads have opened. */
+static void progress_reopened(struct tei_rail_dp *dp)
+{
+	uint32_t i;
+
+	for (i = 0; i < rail_count(dp); i++) {
+		rail_fence_collect(rail_at(dp, i));
+		rail_contact_lane_collect(rail_at(dp, i));
+	}
+}
+
+/* Tries again to open the lanes of a lost rail. */
+static void progress_lost(struct rail *rail, uint64_t now)
+{
+	if (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
+	    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
+	    now < rail->link.lost_next_ns)
+		return;
+	rail->link.lost_next_ns = now + PROGRESS_LOST_NS;
+	rail_renew_reopen(rail);
+	rail_fence_rx_event(rail, RAIL_FENCE_RX_EV_RETRY);
+	rail_reopen_whole(rail);
+	rail_sched_enter(rail->dp);
+	rail_health_state(rail);
+	rail_sched_leave(rail->dp);
+}
+
+void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
+{
+	uint32_t i;
+
+	if (__atomic_load_n(&dp->health.reopened, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&dp->health.reopened, false, __ATOMIC_ACQUIRE))
+		progress_reopened(dp);
+	/* the health checks, which follow, set dp->health.checked_ns */
+	if (now - dp->health.checked_ns < RAIL_HEALTH_NS)
+		return;
+	for (i = 0; i < rail_count(dp); i++) {
+		rail_contact_lane_run(rail_at(dp, i), now);
+		progress_lost(rail_at(dp, i), now);
+	}
+}
+
 static void progress_turn(struct progress *pr)
 {
 	struct tei_rail_dp *dp = pr->dp;
@@ -795,7 +797,7 @@ static void progress_turn(struct progress *pr)
 	now = tei_now_ns();	/* the time for all deadlines of this
 				 * iteration */
 	progress_stood_still(pr, now);
-	progress_fences(dp);
+	rail_fence_regions(dp);
 	progress_deadlines(pr, now);
 	if (now - pr->probe_ns >= PROGRESS_MAX_SLEEP_NS) {
 		pr->probe_ns = now;
@@ -810,6 +812,7 @@ static void progress_turn(struct progress *pr)
 	due = rail_cache_tidy(dp, now);
 	if (due && (!next || due < next))
 		next = due;
+	rail_progress_reopen(dp, now);
 	due = rail_health_run(dp, now);
 	if (due && (!next || due < next))
 		next = due;

@@ -13,6 +13,11 @@ struct tei_rail_dp;
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
 
+/* Puts lanes into service that opener threads have opened, and tries again to
+ * open contact lanes and the lanes of lost rails. The thread, no lock held;
+ * called before rail_health_run. */
+void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now);
+
 /* The thread's view of whether callers poll the lanes often enough. */
 struct rail_drive {
 	uint64_t seen;			/* value of looks->calls at the last

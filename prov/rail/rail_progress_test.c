@@ -659,7 +659,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	CU_ASSERT_EQUAL_FATAL(lane->state, RAIL_LANE_ACTIVE);
 	conn.lane_gen = lane->gen;
 	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
-	renew = rig.peer->fence.renew;
+	renew = rig.peer->renew.rails;
 	renew[0].linked = false;
 	renew[0].next_ns = now + 1;
 	renew[1].linked = true;

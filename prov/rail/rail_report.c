@@ -196,7 +196,8 @@ void tei_rail_peer_get_stats(struct tei_rail_peer *p,
 		     p->state == RAIL_PEER_GONE ? TEI_RAIL_PEER_GONE :
 						  TEI_RAIL_PEER_READY;
 	for (i = 0; i < p->nremotes; i++)
-		if (p->state == RAIL_PEER_READY && p->remotes[i].fence.wanted)
+		if (p->state == RAIL_PEER_READY &&
+		    rail_fence_outstanding(&p->remotes[i].fence))
 			out->state = TEI_RAIL_PEER_FENCING;
 	rail_sched_leave(p->dp);
 }

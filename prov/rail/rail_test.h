@@ -27,6 +27,7 @@ extern const struct tei_test_case rail_closing_cases[];
 extern const struct tei_test_case rail_contact_cases[];
 extern const struct tei_test_case rail_disconnect_cases[];
 extern const struct tei_test_case rail_contact_lane_cases[];
+extern const struct tei_test_case rail_fence_cases[];
 extern const struct tei_test_case rail_health_cases[];
 extern const struct tei_test_case rail_hello_cases[];
 extern const struct tei_test_case rail_key_cases[];
@@ -97,6 +98,9 @@ void test_pair_close(struct test_pair *pair);
 /* Runs one iteration of from's progress thread at time now, without health
  * checks. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);
+/* Does what the progress thread does for the lanes that are opened again and
+ * for the health of the rails. */
+void test_health_run(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns the number of calls of ops->resolve, by all planes. */
 uint32_t test_resolved(void);

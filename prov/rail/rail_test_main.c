@@ -339,7 +339,13 @@ void test_pair_turn(struct test_pair *pair, uint64_t now)
 	rail_lane_run(&pair->rail->rx_lane);
 	rail_fence_run(pair->from.dp);
 	rail_renew_run(pair->from.dp, now);
-	rail_health_collect(pair->rail);
+	rail_fence_collect(pair->rail);
+}
+
+void test_health_run(struct tei_rail_dp *dp, uint64_t now)
+{
+	rail_progress_reopen(dp, now);
+	rail_health_run(dp, now);
 }
 
 /* --- data ---------------------------------------------------------------- */
@@ -391,6 +397,7 @@ int main(int argc, char **argv)
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_contact", rail_contact_cases },
 		{ "rail_cut", rail_disconnect_cases },
+		{ "rail_fence", rail_fence_cases },
 		{ "rail_first", rail_contact_lane_cases },
 		{ "rail_health", rail_health_cases },
 		{ "rail_hello", rail_hello_cases },

@@ -215,7 +215,7 @@ static bool cache_connects(const struct rail_cache_slot *slot, uint64_t now)
 static bool cache_fences(const struct rail_conn *p, uint64_t now)
 {
 	return p->remote < p->peer->nremotes &&
-	       p->peer->remotes[p->remote].fence.wanted &&
+	       rail_fence_outstanding(&p->peer->remotes[p->remote].fence) &&
 	       now < p->peer->alive_ns + CACHE_ALIVE_NS;
 }
 

@@ -22,8 +22,9 @@ static void conn_set_connected(const struct rail_lane *lane,
 	    conn->lane_gen != lane->gen)
 		return;
 	if (connected && !conn->connected) {
-		__atomic_store_n(&conn->peer->fence.renew[lane->rail->index].linked,
-				 true, __ATOMIC_RELAXED);
+		__atomic_store_n(
+			&conn->peer->renew.rails[lane->rail->index].linked,
+			true, __ATOMIC_RELAXED);
 		__atomic_store_n(&conn->failed_attempts, 0, __ATOMIC_RELAXED);
 	}
 	conn->connected = connected;

@@ -69,8 +69,7 @@ static void first_lanes(struct test_plane *p)
 	rail_lane_run(&rail->contact.opening.lane);
 	rail_fence_run(p->dp);
 	rail_renew_run(p->dp, now);
-	if (rail_health_collect(rail) & RAIL_REOPENED_RX)
-		rail_fence_reopened(rail);
+	rail_fence_collect(rail);
 	rail_contact_lane_run(rail, now);
 	rail_contact_lane_collect(rail);
 	sched_yield();
@@ -84,7 +83,7 @@ static void first_turn(struct test_plane *p)
 			       struct tei_rail_peer, link)
 		rail_peer_run(peer, tei_now_ns());
 	first_lanes(p);
-	rail_health_run(p->dp, tei_now_ns());
+	test_health_run(p->dp, tei_now_ns());
 }
 
 static bool first_moved(struct test_plane *p, uint32_t gen)
@@ -102,7 +101,7 @@ static void first_move(struct test_plane *p)
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	uint32_t gen = first_rail(p)->rx_lane.gen;
 
-	rail_fence_target(first_rail(p), gen);
+	rail_fence_request(first_rail(p), gen);
 	while (!first_moved(p, gen) && tei_now_ns() < end)
 		first_lanes(p);
 	CU_ASSERT_FATAL(first_moved(p, gen));
@@ -442,7 +441,7 @@ static void test_contact_lane_at_used_address_is_retried(void)
 	first_describe(&home, &first);
 	first_still(&home);
 	rail = first_rail(&home);
-	rail_fence_target(rail, rail->rx_lane.gen);
+	rail_fence_request(rail, rail->rx_lane.gen);
 	while (!__atomic_load_n(&rail->rx_lane.closing.over,
 				__ATOMIC_ACQUIRE) &&
 	       tei_now_ns() < end)
@@ -480,7 +479,7 @@ static struct rail *first_opening(struct test_plane *home)
 	first_open(home, "127.0.0.1");
 	first_still(home);
 	rail = first_rail(home);
-	rail_fence_target(rail, rail->rx_lane.gen);
+	rail_fence_request(rail, rail->rx_lane.gen);
 	while (!rail->contact.opening.under_way && tei_now_ns() < end)
 		rail_fence_run(home->dp);
 	CU_ASSERT(rail->contact.opening.under_way);

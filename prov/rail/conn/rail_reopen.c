@@ -212,8 +212,8 @@ static void reopen_renew_cache(struct rail_lane *lane)
 }
 
 /* Moves a lane whose opening has ended to its place in the rail. Returns true
- * if the lane is open. */
-static bool reopen_take(struct rail_opening *o)
+ * if the lane is open. Sets *failed if it could not be opened. */
+static bool reopen_take(struct rail_opening *o, bool *failed)
 {
 	struct rail *rail = o->lane.rail;
 	struct rail_lane *lane;
@@ -233,6 +233,7 @@ static bool reopen_take(struct rail_opening *o)
 		if (!there)
 			__atomic_store_n(&rail->link.lost, true,
 					 __ATOMIC_RELAXED);
+		*failed = !there;
 		rail_opening_stop(o);
 		if (there && !lane->is_rx)
 			__atomic_fetch_sub(&rail->link.away, 1,
@@ -259,30 +260,19 @@ void rail_reopen_whole(struct rail *rail)
 
 uint32_t rail_reopen_collect(struct rail *rail)
 {
+	bool rx_failed = false, tx_failed = false;
 	uint32_t j, opened = 0;
 
-	if (reopen_take(&rail->next_rx))
+	if (reopen_take(&rail->next_rx, &rx_failed))
 		opened |= RAIL_REOPENED_RX;
+	if (rx_failed)
+		opened |= RAIL_REOPEN_RX_FAILED;
 	for (j = 0; j < rail->ntx; j++)
-		if (reopen_take(&rail->next_tx[j]))
+		if (reopen_take(&rail->next_tx[j], &tx_failed))
 			opened |= RAIL_REOPENED_TX;
 	if (__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED))
 		rail_reopen_whole(rail);
 	return opened;
-}
-
-bool rail_reopen_any(struct tei_rail_dp *dp)
-{
-	struct rail *rail;
-	uint32_t i;
-
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		if (rail_closing_under_way(&rail->rx_lane) ||
-		    __atomic_load_n(&rail->next_rx.under_way, __ATOMIC_RELAXED))
-			return true;
-	}
-	return false;
 }
 
 /* Waits for an opening that is under way and closes the lane that it has

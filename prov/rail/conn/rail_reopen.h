@@ -27,10 +27,8 @@ void rail_reopen_start(struct rail_lane *lane);
  * none. Progress thread. */
 #define RAIL_REOPENED_RX	1u	/* the rx lane */
 #define RAIL_REOPENED_TX	2u	/* at least one tx lane */
+#define RAIL_REOPEN_RX_FAILED	4u	/* the rx lane could not be opened */
 uint32_t rail_reopen_collect(struct rail *rail);
-/* Returns true if the rx lane of some local rail is closed and will be opened
- * again. */
-bool rail_reopen_any(struct tei_rail_dp *dp);
 /* Marks the rail as no longer lost if all its lanes are open. */
 void rail_reopen_whole(struct rail *rail);
 /* Waits, during tear-down, until the opener threads of the rail's tx lanes

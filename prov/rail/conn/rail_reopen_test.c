@@ -30,7 +30,8 @@ static bool reopen_await(struct rail *rail)
 	while (tei_now_ns() < end) {
 		rail_fence_run(rail->dp);
 		rail_renew_run(rail->dp, tei_now_ns());
-		if (rail_health_collect(rail) & RAIL_REOPENED_RX)
+		rail_fence_collect(rail);
+		if (rail->fence_state == RAIL_FENCE_RX_NONE)
 			return true;
 		sched_yield();
 	}
@@ -47,24 +48,24 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	test_pair_open(&pair);
 	lane = &pair.rail->rx_lane;
 	gen = lane->gen;
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), 0);
 	CU_ASSERT_PTR_NULL(lane->ep);
-	CU_ASSERT(rail_reopen_any(pair.from.dp));
+	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
 	while (rail_closing_under_way(lane) && tei_now_ns() < end) {
 		rail_fence_run(pair.from.dp);
 		sched_yield();
 	}
-	CU_ASSERT(rail_reopen_any(pair.from.dp));
+	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
 	/* a further request gets the same answer, and nothing is closed for
 	 * it */
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
-	CU_ASSERT(!rail_reopen_any(pair.from.dp));
+	CU_ASSERT(!rail_fence_rx_any(pair.from.dp));
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
 	CU_ASSERT_EQUAL(lane->gen, gen + 1);
 	/* an older generation is closed already */
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
 	CU_ASSERT(!(rail_health_collect(pair.rail) & RAIL_REOPENED_RX));
 	test_pair_close(&pair);
@@ -86,7 +87,7 @@ static void test_the_next_rx_lane_gets_a_new_address(void)
 	sin = (const void *)before.bytes;
 	pair.from.dp->conf.port = ntohs(sin->sin_port);
 	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* not held */
-	rail_fence_target(pair.rail, lane->gen);
+	rail_fence_request(pair.rail, lane->gen);
 	/* as for the first opening, which is the only one that uses that
 	 * port */
 	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);
@@ -104,7 +105,7 @@ static void test_a_data_plane_can_close_while_an_rx_lane_opens(void)
 	struct test_pair pair;
 
 	test_pair_open(&pair);
-	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
+	rail_fence_request(pair.rail, pair.rail->rx_lane.gen);
 	while (!pair.rail->next_rx.under_way && tei_now_ns() < end)
 		rail_fence_run(pair.from.dp);
 	CU_ASSERT(pair.rail->next_rx.under_way);
@@ -156,7 +157,7 @@ static void test_a_tx_lane_is_opened_by_another_thread(void)
 	CU_ASSERT_PTR_NULL(lane);
 	/* an opening that is under way is not started again */
 	rail_renew_reopen(pair.rail);
-	rail_fence_reopen(pair.rail);
+	rail_fence_rx_event(pair.rail, RAIL_FENCE_RX_EV_RETRY);
 	while (!reopen_active(pair.rail) && tei_now_ns() < end)
 		CU_ASSERT(!(rail_health_collect(pair.rail) & RAIL_REOPENED_RX));
 	lane = reopen_active(pair.rail);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail_fence_state.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_op.h"
 #include "prov/rail/tei_rail.h"
@@ -254,6 +255,8 @@ struct rail {
 	struct rail_cache *cache;	/* endpoint caches, [ntx] */
 	uint32_t ntx;
 	struct rail_lane rx_lane;
+	enum rail_fence_rx_state fence_state; /* thread: whether the rx lane is
+					       * being fenced */
 	struct rail_opening next_rx;
 	struct rail_opening *next_tx;	/* [ntx] */
 	struct rail_contact_lane contact;

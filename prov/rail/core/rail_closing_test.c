@@ -81,7 +81,7 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	lane = &pair.rail->rx_lane;
 	gen = lane->gen;
 	closing_hold(lane);
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), 0);
 	/* a rail table without the lane would say that the rail is closed */
 	pair.peer->hello.warm_wanted = true;
 	pair.peer->hello.warm_left = 1;
@@ -95,16 +95,16 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	while (!test_ends(&t) && tei_now_ns() < end)
 		test_pair_turn(&pair, tei_now_ns());
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), 0);
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen - 1), gen);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), 0);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
-	CU_ASSERT(rail_reopen_any(pair.from.dp));
+	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
 	/* no lane is opened in its place */
-	rail_fence_reopen(pair.rail);
+	rail_fence_rx_event(pair.rail, RAIL_FENCE_RX_EV_RETRY);
 	CU_ASSERT(!pair.rail->next_rx.under_way);
 	closing_let();
 	CU_ASSERT_FATAL(closing_collects(pair.rail, lane));
-	CU_ASSERT_EQUAL(rail_fence_target(pair.rail, gen), gen + 1);
+	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT(pair.rail->next_rx.under_way);
 	test_pair_close(&pair);
 }
@@ -163,7 +163,7 @@ static void test_plane_with_closing_lanes_closes(void)
 
 	test_pair_open(&pair);
 	closing_hold(&pair.rail->rx_lane);
-	rail_fence_target(pair.rail, pair.rail->rx_lane.gen);
+	rail_fence_request(pair.rail, pair.rail->rx_lane.gen);
 	rail_lane_shutdown(&pair.rail->tx_lanes[0], true);
 	CU_ASSERT(rail_closing_under_way(&pair.rail->rx_lane));
 	CU_ASSERT_FATAL(!pthread_create(&thread, NULL, closing_let_soon, NULL));

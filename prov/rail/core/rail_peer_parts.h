@@ -86,16 +86,8 @@ struct rail_peer_tasks {
 					   * local rail */
 };
 
-/* The fences of a peer, in both directions. Guarded by dp->sched. */
-struct rail_peer_fence {
-	uint32_t unfenced;		/* remote rails with an
-					 * abandoned fence; nothing is
-					 * posted while this is not 0 */
-	bool pending;
-	struct rail_fence_reply {
-		uint32_t gen;
-		bool answer_pending;
-	} reply[TEI_RAIL_MAX];	/* by our rail */
+/* The renewal of tx lanes because of a peer (rail_renew.h). */
+struct rail_peer_renew {
 	uint64_t silent_next_ns;	/* thread: no rail_renew_silent
 					 * before this */
 	struct rail_renew {		/* lane renewals because of
@@ -106,7 +98,7 @@ struct rail_peer_fence {
 					 * the last success */
 		bool linked;		/* atomic: a connection of the new lane
 					 * has come up */
-	} renew[TEI_RAIL_MAX];		/* by our rail */
+	} rails[TEI_RAIL_MAX];		/* by our rail */
 };
 
 /* What limits and delays log lines about a peer. Guarded by dp->sched. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "prov/rail/core/rail_fence_state.h"
 #include "prov/rail/core/rail_peer_parts.h"
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
@@ -28,21 +29,6 @@ struct rail_served {
 					 * counters, bytes */
 	uint64_t tx, rx;		/* bytes written and read by the peer */
 	uint64_t ns;			/* time of the last report */
-};
-
-/* The fence of one remote rail. Guarded by dp->sched. */
-struct rail_fence {
-	bool wanted;			/* a FENCE must be sent repeatedly until
-					 * the peer has answered */
-	bool unfenced;			/* this fence was abandoned: nothing may
-					 * be posted to the peer until a later
-					 * attempt succeeds */
-	uint32_t gen;			/* the fence covers lane generations up
-					 * to this one */
-	uint32_t tries;
-	uint64_t next_ns;
-	uint64_t since_ns;		/* time of the first
-					 * attempt, 0: none yet */
 };
 
 /* A remote rail, as described by the peer's last HELLO or FENCED. Guarded by
@@ -187,7 +173,8 @@ struct tei_rail_peer {
 	uint32_t serial;		/* last serial given to a remote rail */
 	struct rail_peer_routes routes;
 	struct rail_peer_tasks tasks;
-	struct rail_peer_fence fence;
+	struct rail_fence_peer fence;
+	struct rail_peer_renew renew;
 	struct rail_peer_keys keys;
 	struct rail_peer_refusal refusal;
 	struct rail_peer_auth auth;

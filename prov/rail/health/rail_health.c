@@ -688,50 +688,13 @@ uint32_t rail_health_collect(struct rail *rail)
 {
 	uint32_t opened = rail_reopen_collect(rail);
 
-	if (!opened)
-		return 0;
+	if (!(opened & (RAIL_REOPENED_RX | RAIL_REOPENED_TX)))
+		return opened;
 	rail_sched_enter(rail->dp);
 	rail_health_state(rail);
 	rail_sched_leave(rail->dp);
 	rail_sched_kick(rail->dp, 0);
 	return opened;
-}
-
-/* Puts lanes into service that opener threads have opened. */
-static void health_reopened(struct tei_rail_dp *dp)
-{
-	struct rail *rail;
-	uint32_t i;
-
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		if (rail_health_collect(rail) & RAIL_REOPENED_RX)
-			rail_fence_reopened(rail);
-		rail_contact_lane_collect(rail);
-	}
-}
-
-/* Tries again to open contact lanes and the lanes of lost rails. */
-static void health_reopen(struct tei_rail_dp *dp, uint64_t now)
-{
-	struct rail *rail;
-	uint32_t i;
-
-	for (i = 0; i < rail_count(dp); i++) {
-		rail = rail_at(dp, i);
-		rail_contact_lane_run(rail, now);
-		if (!__atomic_load_n(&rail->link.lost, __ATOMIC_RELAXED) ||
-		    !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE) ||
-		    now < rail->link.lost_next_ns)
-			continue;
-		rail->link.lost_next_ns = now + 25 * RAIL_HEALTH_NS;
-		rail_renew_reopen(rail);
-		rail_fence_reopen(rail);
-		rail_reopen_whole(rail);
-		rail_sched_enter(dp);
-		rail_health_state(rail);
-		rail_sched_leave(dp);
-	}
 }
 
 static uint64_t health_probes(struct tei_rail_dp *dp, uint64_t now)
@@ -757,13 +720,9 @@ uint64_t rail_health_run(struct tei_rail_dp *dp, uint64_t now)
 	bool due = now - dp->health.checked_ns >= RAIL_HEALTH_NS;
 	uint64_t next, probe = 0;
 
-	if (__atomic_load_n(&dp->health.reopened, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&dp->health.reopened, false, __ATOMIC_ACQUIRE))
-		health_reopened(dp);
 	if (due) {
 		dp->health.checked_ns = now;
 		rail_link_read(dp);
-		health_reopen(dp, now);
 		if (inflight)
 			rail_stall_check(dp, now);
 	}

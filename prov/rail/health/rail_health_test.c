@@ -151,7 +151,7 @@ static void test_error_of_closed_lane_makes_no_fault(void)
 static uint32_t health_run(struct test_pair *pair)
 {
 	pair->from.dp->health.checked_ns = 0;
-	rail_health_run(pair->from.dp, tei_now_ns());
+	test_health_run(pair->from.dp, tei_now_ns());
 	return health_stats(pair).state;
 }
 
@@ -220,22 +220,22 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
 	f->answered = true;
-	rail_health_run(pair.from.dp, now);
+	test_health_run(pair.from.dp, now);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_PROBING);
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
 	share = f->share;
 	CU_ASSERT(health_open(&pair, share - 1));
 	CU_ASSERT(!health_open(&pair, share));
 	/* without traffic the share does not grow */
-	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
-	rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	CU_ASSERT_EQUAL_FATAL(pair.from.dp->health.nfaults, 1);
 	share = f->share;
 	for (turns = 0; pair.from.dp->health.nfaults && turns < 20; turns++) {
 		CU_ASSERT_EQUAL(f->share, share << turns);
 		__atomic_fetch_add(&pair.rail->tx_lanes[0].done.slices, 1,
 				   __ATOMIC_RELAXED);
-		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+		test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	}
 	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	CU_ASSERT_EQUAL(health_stats(&pair).state, TEI_RAIL_UP);
@@ -253,9 +253,9 @@ static void test_ramp_up_without_traffic_ends(void)
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
 	health_fault(&pair)->answered = true;
-	rail_health_run(pair.from.dp, now);
+	test_health_run(pair.from.dp, now);
 	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 1);
-	rail_health_run(pair.from.dp, now + 2 * TEI_NS_PER_SEC);
+	test_health_run(pair.from.dp, now + 2 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(pair.from.dp->health.nfaults, 0);
 	test_pair_close(&pair);
 }
@@ -406,7 +406,7 @@ static enum rail_fault_stage health_turn(struct test_pair *pair,
 					 struct rail_fault *f)
 {
 	pair->from.dp->health.checked_ns = 0;
-	rail_health_run(pair->from.dp, tei_now_ns());
+	test_health_run(pair->from.dp, tei_now_ns());
 	CU_ASSERT_EQUAL(health_fault(pair), f);
 	return f->stage;
 }
@@ -634,7 +634,7 @@ static struct rail_conn *health_freeze(struct test_pair *pair,
 static void health_check(struct test_pair *pair, uint64_t now)
 {
 	pair->from.dp->health.checked_ns = 0;
-	rail_health_run(pair->from.dp, now);
+	test_health_run(pair->from.dp, now);
 }
 
 /* Checks a silent peer that has been asked to yield its place, age ns after its
@@ -709,7 +709,7 @@ static void test_idle_pair_is_no_fault(void)
 	test_pair_open(&pair);
 	health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	pair.from.dp->health.checked_ns = 0;
-	rail_health_run(pair.from.dp, tei_now_ns());
+	test_health_run(pair.from.dp, tei_now_ns());
 	rail_sched_enter(pair.from.dp);
 	CU_ASSERT(tei_list_empty(&pair.peer->faults));
 	rail_sched_leave(pair.from.dp);
@@ -894,7 +894,7 @@ static void test_many_silent_peers_are_found_together(void)
 	health_live_many(&pair, &many, now + 1);
 	pair.from.dp->health.checked_ns = 0;
 	do {
-		rail_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
+		test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 		n = health_count(&pair, RAIL_FAULT_DOWN);
 	} while (!n && now < since + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(n, HEALTH_MANY);

@@ -77,8 +77,9 @@ static bool probe_due(const struct rail_fault *f, uint64_t now)
 	const struct rail_remote *r = &f->peer->remotes[f->remote];
 
 	return f->stage == RAIL_FAULT_DOWN && !f->cut && !f->seq &&
-	       !f->answered && now >= f->next_ns && !r->fence.wanted &&
-	       r->addr.len && f->peer->state == RAIL_PEER_READY;
+	       !f->answered && now >= f->next_ns &&
+	       !rail_fence_outstanding(&r->fence) && r->addr.len &&
+	       f->peer->state == RAIL_PEER_READY;
 }
 
 static bool probe_wanted(struct rail *rail, uint64_t now)

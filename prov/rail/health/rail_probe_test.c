@@ -42,14 +42,14 @@ static void test_a_pair_that_works_again_is_ramped_up(void)
 	test_pair_open(&pair);
 	f = probe_fault(&pair);
 	while (f->stage == RAIL_FAULT_DOWN && tei_now_ns() < end) {
-		rail_health_run(pair.from.dp, tei_now_ns());
+		test_health_run(pair.from.dp, tei_now_ns());
 		test_pair_turn(&pair, tei_now_ns());
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_RAMPING);
 	/* the endpoint of the probe is closed again */
 	while (pair.rail->probe.active && tei_now_ns() < end) {
-		rail_health_run(pair.from.dp, tei_now_ns());
+		test_health_run(pair.from.dp, tei_now_ns());
 		sched_yield();
 	}
 	CU_ASSERT_EQUAL(pair.from.dp->health.probing, 0);

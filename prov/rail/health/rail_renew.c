@@ -316,7 +316,7 @@ static bool renew_waits_for_poll(const struct rail *rail)
 void rail_renew_if_stuck(struct tei_rail_peer *peer, struct rail_lane *lane,
 			 struct rail_conn *conn, uint64_t now)
 {
-	struct rail_renew *renew = &peer->fence.renew[lane->rail->index];
+	struct rail_renew *renew = &peer->renew.rails[lane->rail->index];
 	uint64_t patience = renew_patience(lane->rail);
 	uint64_t since;
 
@@ -435,9 +435,9 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	uint64_t from;
 	uint32_t i, j;
 
-	if (now < peer->fence.silent_next_ns || now < dp->health.silent_next_ns)
+	if (now < peer->renew.silent_next_ns || now < dp->health.silent_next_ns)
 		return;
-	peer->fence.silent_next_ns = now + RAIL_RENEW_SILENT_LOOK_NS;
+	peer->renew.silent_next_ns = now + RAIL_RENEW_SILENT_LOOK_NS;
 	from = tei_now_ns();
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)

@@ -37,8 +37,10 @@ static bool fence_forlorn(const struct tei_rail_peer *p, uint64_t now)
 static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 			  uint8_t *buf)
 {
+	struct rail_fence_args sent = { .now = now };
 	struct rail_fence f;
 	struct rail_wire w;
+	uint64_t since;
 	uint16_t id;
 	size_t len;
 	bool left;
@@ -46,12 +48,12 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 
 	rail_sched_enter(p->dp);
 	if (fence_forlorn(p, now))
-		p->remotes[r].fence.wanted = false;
+		rail_fence_event(p, r, RAIL_FENCE_EV_UNNEEDED, NULL);
 	f = p->remotes[r].fence;
 	id = p->remotes[r].id;
 	left = rail_ctl_left(p);
 	rail_sched_leave(p->dp);
-	if (!f.wanted)
+	if (!rail_fence_outstanding(&f))
 		return 0;
 	if (now < f.next_ns)
 		return f.next_ns;
@@ -60,18 +62,18 @@ static uint64_t fence_ask(struct tei_rail_peer *p, uint16_t r, uint64_t now,
 	rail_wire_put(&w, f.gen, 4);
 	len = rail_msg_end(&w);
 	ret = rail_msg_send(p, buf, len, f.tries);
-	f.next_ns = rail_ctl_sent(p, ret, now, &f.tries);
-	f.since_ns = f.since_ns ? f.since_ns : now;
+	since = f.since_ns ? f.since_ns : now;
+	sent.gen = f.gen;
+	sent.tries = f.tries;
+	sent.next_ns = rail_ctl_sent(p, ret, now, &sent.tries);
 	if (left)
-		f.next_ns = rail_ctl_rarely(p, now);
+		sent.next_ns = rail_ctl_rarely(p, now);
 	else
-		rail_ctl_unanswered(p, now, f.since_ns);
+		rail_ctl_unanswered(p, now, since);
 	rail_sched_enter(p->dp);
-	p->remotes[r].fence.next_ns = f.next_ns;
-	p->remotes[r].fence.tries = f.tries;
-	p->remotes[r].fence.since_ns = f.since_ns;
+	rail_fence_event(p, r, RAIL_FENCE_EV_SENT, &sent);
 	rail_sched_leave(p->dp);
-	return f.next_ns;
+	return sent.next_ns;
 }
 
 uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
@@ -84,55 +86,56 @@ uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return next;
 }
 
+/* Composes FENCED for local rail number i. asked: generation that the peer has
+ * named; gen: generation of the next rx lane. Returns the length. */
+static size_t fence_compose(struct tei_rail_peer *p, uint32_t i, uint32_t asked,
+			    uint32_t gen, uint8_t *buf)
+{
+	const struct rail_lane *lane = &rail_at(p->dp, i)->rx_lane;
+	const struct tei_rail_addr *a = &lane->addr;
+	struct rail_wire w;
+
+	rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
+	rail_wire_put(&w, i, 2);
+	rail_wire_put(&w, asked, 4);
+	rail_wire_put(&w, gen, 4);
+	rail_wire_put(&w, a->addr_format, 4);
+	rail_wire_put(&w, a->protocol, 4);
+	rail_wire_put(&w, a->protocol_version, 4);
+	rail_wire_put_bytes(&w, a->bytes, lane->ep ? a->len : 0);
+	return rail_msg_end(&w);
+}
+
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *p, uint64_t now,
 			      uint8_t *buf)
 {
 	struct tei_rail_dp *dp = p->dp;
-	struct rail_fence_reply reply[TEI_RAIL_MAX];
 	uint32_t i, gen, tries = 1;
-	const struct tei_rail_addr *a;
-	struct rail_wire w;
+	struct rail_fence_peer f;
 	uint64_t next = 0;
-	size_t len;
 	int ret;
 
 	rail_sched_enter(dp);
-	if (!p->fence.pending) {
-		rail_sched_leave(dp);
-		return 0;
-	}
-	memcpy(reply, p->fence.reply, sizeof(reply));
-	p->fence.pending = false;
+	f.due = p->fence.due;
+	if (f.due)
+		memcpy(f.due_gen, p->fence.due_gen, sizeof(f.due_gen));
 	rail_sched_leave(dp);
-	for (i = 0; i < rail_count(dp); i++) {
-		if (!reply[i].answer_pending)
+	for (i = 0; f.due && i < rail_count(dp); i++) {
+		if (!(f.due & UINT64_C(1) << i))
 			continue;
-		gen = rail_fence_target(rail_at(dp, i), reply[i].gen);
-		if (!gen) {
-			rail_sched_enter(dp);
-			p->fence.pending = true;
-			rail_sched_leave(dp);
+		gen = rail_fence_request(rail_at(dp, i), f.due_gen[i]);
+		/* if the lane is still being closed, the peer gets attention
+		 * when it is closed */
+		if (!gen)
 			continue;
-		}
-		a = &rail_at(dp, i)->rx_lane.addr;
-		rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
-		rail_wire_put(&w, i, 2);
-		rail_wire_put(&w, reply[i].gen, 4);
-		rail_wire_put(&w, gen, 4);
-		rail_wire_put(&w, a->addr_format, 4);
-		rail_wire_put(&w, a->protocol, 4);
-		rail_wire_put(&w, a->protocol_version, 4);
-		rail_wire_put_bytes(&w, a->bytes,
-				    rail_at(dp, i)->rx_lane.ep ? a->len : 0);
-		len = rail_msg_end(&w);
-		ret = rail_msg_send(p, buf, len, 0);
-		rail_sched_enter(dp);
+		ret = rail_msg_send(
+			p, buf, fence_compose(p, i, f.due_gen[i], gen, buf), 0);
 		if (ret == -FI_EAGAIN) {
-			p->fence.pending = true;
 			next = rail_ctl_sent(p, ret, now, &tries);
-		} else if (p->fence.reply[i].gen == reply[i].gen) {
-			p->fence.reply[i].answer_pending = false;
+			continue;
 		}
+		rail_sched_enter(dp);
+		rail_fence_answered(p, (uint16_t)i, f.due_gen[i]);
 		rail_sched_leave(dp);
 	}
 	return next;
@@ -148,10 +151,7 @@ void rail_fence_on_request(struct tei_rail_peer *peer, struct rail_wire *w)
 	if (w->bad || id >= rail_count(peer->dp) ||
 	    gen > rail_at(peer->dp, id)->rx_lane.gen)
 		return;
-	peer->fence.reply[id].gen = gen;
-	peer->fence.reply[id].answer_pending = true;
-	peer->fence.pending = true;
-	rail_peer_attend(peer);
+	rail_fence_requested(peer, id, gen);
 }
 
 void rail_fence_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
@@ -177,6 +177,8 @@ void rail_fence_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	if (r->gen < gen)
 		rail_peer_take_remote(peer, &in, done);
 	else
-		rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), gen - 1,
-				  done);
+		rail_fence_event(peer, (uint16_t)(r - peer->remotes),
+				 RAIL_FENCE_EV_CLOSED,
+				 &(struct rail_fence_args){ .gen = gen - 1,
+							    .done = done });
 }

@@ -43,7 +43,7 @@
 static bool hello_too_silent(const struct tei_rail_peer *p, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {
-	if (p->fence.unfenced)
+	if (rail_fence_failed(&p->fence))
 		return p->life.probing &&
 		       now > p->life.probe_ns + HELLO_UNFENCED_NS;
 	return p->hello.tries > HELLO_SILENT_TRIES ||
@@ -118,7 +118,7 @@ static bool hello_again(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
 	return p->hello.again && !rail_peer_orphaned(p) &&
-	       (p->state != RAIL_PEER_GONE || rail_fence_wanted(p));
+	       (p->state != RAIL_PEER_GONE || rail_fence_any(p));
 }
 
 /* Sends the hello to the address at which the peer was found, over any rail
@@ -171,7 +171,7 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (p->refusal.unauthenticated)
 		return 0;
 	/* the rail table would lack the lane that is being opened */
-	if (rail_reopen_any(dp))
+	if (rail_fence_rx_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	rail_sched_enter(dp);
 	if (p->hello.announce) {
@@ -291,7 +291,7 @@ uint64_t rail_ctl_warm(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	if (!left)
 		return 0;
 	/* the rail table would lack the lane that is being opened */
-	if (rail_reopen_any(dp))
+	if (rail_fence_rx_any(dp))
 		return now + RAIL_CTL_RETRY_NS;
 	left = false;
 	len = rail_msg_hello(p, false, buf);
@@ -319,7 +319,7 @@ static bool hello_undrained(struct tei_rail_peer *p)
 	bool undrained;
 
 	rail_sched_enter(p->dp);
-	undrained = p->tasks.posted || p->fence.unfenced ||
+	undrained = p->tasks.posted || rail_fence_failed(&p->fence) ||
 		    !tei_list_empty(&p->tasks.awaiting_fence);
 	rail_sched_leave(p->dp);
 	return undrained;

@@ -13,6 +13,7 @@
 #include "prov/rail/peer/rail_atomic_ctl.h"
 #include "prov/rail/peer/rail_hello.h"
 #include "prov/rail/peer/rail_peer.h"
+#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
 #include "prov/rail/wire/rail_wire.h"
@@ -63,8 +64,9 @@ bool rail_peer_take_remote(struct tei_rail_peer *peer,
 	peer->routes.changed = true;
 	rail_peer_attend(peer);
 	/* the target has closed all earlier generations */
-	rail_sched_fenced(peer, (uint16_t)(r - peer->remotes), in->gen - 1,
-			  done);
+	rail_fence_event(
+		peer, (uint16_t)(r - peer->remotes), RAIL_FENCE_EV_CLOSED,
+		&(struct rail_fence_args){ .gen = in->gen - 1, .done = done });
 	return true;
 }
 
@@ -73,6 +75,7 @@ static void hello_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 			     struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)
 {
+	struct rail_fence_args args = { .gen = UINT32_MAX - 1, .done = done };
 	uint16_t i;
 
 	for (i = 0; i < peer->nremotes; i++) {
@@ -84,7 +87,7 @@ static void hello_drop_missing(struct tei_rail_peer *peer, const bool *listed,
 		memset(&peer->remotes[i].addr, 0,
 		       sizeof(peer->remotes[i].addr));
 		peer->remotes[i].serial = ++peer->serial;
-		rail_sched_fenced(peer, i, UINT32_MAX - 1, done);
+		rail_fence_event(peer, i, RAIL_FENCE_EV_CLOSED, &args);
 	}
 }
 

@@ -24,6 +24,7 @@
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/peer/rail_reverse.h"
 #include "prov/rail/sched/rail_atomic.h"
+#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -62,7 +63,8 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 {
 	return rail_peer_unused(p) && p->state != RAIL_PEER_GONE &&
 	       !p->note_out.n && !p->note_in.answer_pending && !p->keys.nowed &&
-	       !p->fence.pending && !p->keys.reply.answer_pending;
+	       !rail_fence_answer_due(&p->fence) &&
+	       !p->keys.reply.answer_pending;
 }
 
 /* Returns true if an answer of the peer is outstanding: to a fence or to a
@@ -70,7 +72,7 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
-	return p->fence.unfenced || p->keys.nrevokes;
+	return rail_fence_failed(&p->fence) || p->keys.nrevokes;
 }
 
 /* Returns the evictable peer that has been silent for longest, or NULL. owes:
@@ -360,8 +362,9 @@ static void peer_over(struct tei_rail_peer *p, enum rail_gone gone,
 	p->gone = gone;
 	rail_atomic_gone(p, why, done);
 	for (i = 0; i < p->nremotes; i++)
-		rail_sched_fenced(p, i, UINT32_MAX, done);
-	p->fence.unfenced = 0;
+		rail_fence_event(p, i, RAIL_FENCE_EV_CLOSED,
+				 &(struct rail_fence_args){ .gen = UINT32_MAX,
+							    .done = done });
 }
 
 /*
@@ -727,13 +730,10 @@ bool tei_rail_addr_fits(struct tei_rail_dp *dp,
 }
 
 static bool rail_peer_sound(const struct tei_rail_peer *p)
+	TEI_REQUIRES(rail_sched_held)
 {
-	bool ok = p->state != RAIL_PEER_GONE && !p->fence.unfenced;
-	uint16_t i;
-
-	for (i = 0; i < p->nremotes; i++)
-		ok = ok && !p->remotes[i].fence.wanted;
-	return ok;
+	return p->state != RAIL_PEER_GONE && !rail_fence_failed(&p->fence) &&
+	       !rail_fence_any(p);
 }
 
 bool tei_rail_peer_sound(struct tei_rail_peer *p)

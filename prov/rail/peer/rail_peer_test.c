@@ -27,6 +27,7 @@
 #include "prov/rail/rail_peer_run.h"
 #include "prov/rail/rail_progress.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/err.h"
@@ -297,10 +298,10 @@ static void test_a_fence_without_waiting_tasks_is_dropped_after_a_while(void)
 	p = rig.pair.peer;
 	peer_replace(&rig);
 	peer_turns(&rig, 0);
-	CU_ASSERT(p->remotes[0].fence.wanted);
+	CU_ASSERT(rail_fence_any(p));
 	CU_ASSERT_NOT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
 	rail_peer_run(p, tei_now_ns() + PEER_LONG_NS);
-	CU_ASSERT_FALSE(p->remotes[0].fence.wanted);
+	CU_ASSERT_FALSE(rail_fence_any(p));
 	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns() + PEER_LONG_NS), 0);
 	peer_end(&rig);
 }
@@ -612,9 +613,7 @@ static void peer_owe_all(struct tei_rail_peer *p)
 	p->probes.pongs[0] = 1;
 	p->probes.npongs = 1;
 	rail_key_owe(p, 1);
-	p->fence.reply[0].answer_pending = true;
-	p->fence.reply[0].gen = 0;
-	p->fence.pending = true;
+	rail_fence_requested(p, 0, 0);
 	rail_peer_attend(p);
 	rail_sched_leave(p->dp);
 }
@@ -623,7 +622,7 @@ static bool peer_owes_nothing(const struct tei_rail_peer *p)
 {
 	return !p->keys.reply.answer_pending && !p->hello.reply &&
 	       !p->probes.pong && !p->probes.npongs && !p->keys.nowed &&
-	       !p->fence.reply[0].answer_pending && !p->fence.pending;
+	       !rail_fence_answer_due(&p->fence);
 }
 
 static void peer_goes(struct tei_rail_peer *p, enum rail_gone how)

@@ -2,40 +2,147 @@
 #ifndef TEI_PROV_RAIL_SCHED_RAIL_FENCE_H
 #define TEI_PROV_RAIL_SCHED_RAIL_FENCE_H
 
-/* Fences of remote rails, and the lanes that are retired for them. */
+/*
+ * The fence: makes sure that nothing posted earlier can still land.
+ *
+ * Withdrawing a key is not enough: a provider may check the key once and
+ * continue to write. Posted reads and writes cannot be cancelled portably.
+ * Closing the endpoint stops them with every provider. So the initiator sends
+ * FENCE, which names a rail of the target and a lane generation. The target
+ * closes the rx lane of that generation before it answers FENCED. Then it opens
+ * the next rx lane and announces it with a hello. The other initiators that use
+ * the lane see an error, learn the new generation from the hello and post their
+ * slices again.
+ *
+ * Each side has one state machine. rail_fence.c has both transition tables, and
+ * is the only file that changes a state. The other files report events; they
+ * query the state through the predicates of core/rail_fence_state.h. No event
+ * is reported unless there is a failure.
+ *
+ * - The initiator has one machine for each remote rail, in struct rail_remote.
+ *   It is guarded by dp->sched, and any thread may report an event.
+ * - The target has one machine for each local rail, in struct rail. Only the
+ *   progress thread reports events, and it holds no lock then. Which peers must
+ *   get FENCED is recorded for each peer (struct rail_fence_peer).
+ *
+ * Reporting an event cannot fail. An event that the present state does not
+ * expect changes nothing and is logged.
+ */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "prov/rail/core/rail_dp.h"
+#include "prov/rail/core/rail_fence_state.h"
 #include "util/lock.h"
 
 struct rail;
+struct rail_done;
 
-/* Requests a fence of the remote rail for generations up to gen. */
-void rail_fence_want(struct tei_rail_peer *peer, uint16_t remote, uint32_t gen)
+/* --- the initiator ------------------------------------------------------- */
+
+enum rail_fence_event {
+	RAIL_FENCE_EV_FAILED, /* a slice that was posted to generation gen has
+			       * failed and waits for the fence */
+	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, and the fence does not
+				     * cover gen yet */
+	RAIL_FENCE_EV_SENT,   /* FENCE for generation gen was sent, or no rail
+			       * accepted it: tries, next_ns, now */
+	RAIL_FENCE_EV_CLOSED, /* the target has closed the generations up to
+			       * gen, or its process has ended: done */
+	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, but the fence covers
+				     * newer generations than gen */
+	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
+				  * has not answered in time */
+	RAIL_FENCE_EV_UNNEEDED, /* the peer has gone for a while, and no task or
+				 * slice waits for the fence */
+	RAIL_FENCE_EV_ALIVE,	/* the peer has given a sign of life after a
+				 * silence */
+	RAIL_FENCE_EVENTS
+};
+
+/* What the comments on the events name. */
+struct rail_fence_args {
+	uint32_t gen;	  /* lane generation of the remote rail */
+	uint32_t tries;	  /* FENCE messages sent so far */
+	uint64_t next_ns; /* time of the next FENCE */
+	uint64_t now;
+	struct rail_done *done; /* collects tasks that end */
+};
+
+/* Reports an event to the fence of a remote rail. args may be NULL if the event
+ * needs none. Any thread. */
+void rail_fence_event(struct tei_rail_peer *peer, uint16_t remote,
+		      enum rail_fence_event event,
+		      const struct rail_fence_args *args)
 	TEI_REQUIRES(rail_sched_held);
-
 /* Returns true if a fence of one of the peer's rails is outstanding. */
-bool rail_fence_wanted(const struct tei_rail_peer *peer)
+bool rail_fence_any(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* The functions below are called by the thread without a lock. */
-/* Opens the rail's rx lane if it could not be opened before. */
-void rail_fence_reopen(struct rail *rail);
+/* --- the target ---------------------------------------------------------- */
 
-/* Announces to the peers that the rail's rx lane is open again. */
-void rail_fence_reopened(struct rail *rail);
+enum rail_fence_rx_event {
+	RAIL_FENCE_RX_EV_REQUESTED, /* the open rx lane must be closed, for a
+				     * peer or for a region */
+	RAIL_FENCE_RX_EV_CLOSED,    /* the rx lane was closed */
+	RAIL_FENCE_RX_EV_OPENED, /* the next rx lane is open and in its place */
+	RAIL_FENCE_RX_EV_FAILED, /* the next rx lane could not be opened */
+	RAIL_FENCE_RX_EV_RETRY,	 /* time to retry failed openings */
+	RAIL_FENCE_RX_EVENTS
+};
 
-/* Collects the rx lanes that have been closed, and opens the next ones. */
+/* Reports an event to the fence of the rail's rx lane. The thread, no lock
+ * held. */
+void rail_fence_rx_event(struct rail *rail, enum rail_fence_rx_event event);
+/* Records that the peer must get FENCED for generation gen of local rail number
+ * rail. The progress thread closes the generation before it sends FENCED. Any
+ * thread. */
+void rail_fence_requested(struct tei_rail_peer *peer, uint16_t rail,
+			  uint32_t gen) TEI_REQUIRES(rail_sched_held);
+/* Records that FENCED for that generation was sent, or that no rail can carry
+ * it. Any thread. */
+void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
+			 uint32_t gen) TEI_REQUIRES(rail_sched_held);
+/* Drops all answers that are due to the peer. Any thread. */
+void rail_fence_no_answers(struct tei_rail_peer *peer)
+	TEI_REQUIRES(rail_sched_held);
+/* Makes sure that generation gen of the rail's rx lane, which is not newer than
+ * the present one, gets closed. Returns the generation of the next lane, 0 if
+ * the lane is not closed yet. In the latter case the peers for which FENCED is
+ * due get attention when the lane is closed. The thread, no lock held. */
+uint32_t rail_fence_request(struct rail *rail, uint32_t gen);
+/* Collects the rx lanes that closer threads have closed, and reports CLOSED.
+ * The thread, no lock held. */
 void rail_fence_run(struct tei_rail_dp *dp);
+/* Collects the lanes of the rail that opener threads have opened, and reports
+ * OPENED or FAILED if the rx lane is among them. The thread, no lock held. */
+void rail_fence_collect(struct rail *rail);
+/* Closes every rx lane for the regions whose key holders did not answer. The
+ * thread, no lock held. */
+void rail_fence_regions(struct tei_rail_dp *dp);
+/* Returns true if the rx lane of some local rail is closed or being closed, and
+ * the next one is not open yet. Returns false for rails whose opening has
+ * failed. The thread. */
+bool rail_fence_rx_any(struct tei_rail_dp *dp);
 
-/*
- * Closes the rail's rx lane if its generation is gen or older, and opens a
- * replacement. Returns the lane generation of the replacement. Returns 0 if the
- * lane is not closed yet; the answers to the peers are then sent when it is
- * closed.
- */
-uint32_t rail_fence_target(struct rail *rail, uint32_t gen);
+/* --- the tables, for tests ----------------------------------------------- */
+
+/* How a state reacts to an event. */
+enum rail_fence_reaction {
+	RAIL_FENCE_UNDEFINED,  /* the table lacks the pair: a bug */
+	RAIL_FENCE_TRANSITION, /* an action runs, or the state changes */
+	RAIL_FENCE_IGNORED,    /* the event has no meaning in this state */
+	RAIL_FENCE_IMPOSSIBLE, /* the event does not occur in this state; it is
+				* logged */
+};
+
+/* Return the reaction and, if it is a transition, the next state. */
+enum rail_fence_reaction rail_fence_reacts(enum rail_fence_state state,
+					   enum rail_fence_event event,
+					   enum rail_fence_state *next);
+enum rail_fence_reaction rail_fence_rx_reacts(enum rail_fence_rx_state state,
+					      enum rail_fence_rx_event event,
+					      enum rail_fence_rx_state *next);
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_FENCE_H */

@@ -265,7 +265,8 @@ static bool pick_conn(struct rail_lane *lane, struct tei_rail_peer *peer,
 		return false;
 	pick->remote_idx = (uint16_t)r;
 	pick->remote = &peer->remotes[r];
-	if (pick->remote->fence.wanted || !pick->remote->addr.len)
+	if (rail_fence_outstanding(&pick->remote->fence) ||
+	    !pick->remote->addr.len)
 		return false;
 	pick->conn = rail_conn_get(peer, lane, pick->remote_idx);
 	return pick->conn != NULL;
@@ -531,7 +532,7 @@ bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 
 	pick->source = RAIL_PICK_NONE;
 	pick->visited = 0;
-	if (peer->fence.unfenced || peer->state != RAIL_PEER_READY)
+	if (rail_fence_failed(&peer->fence) || peer->state != RAIL_PEER_READY)
 		return false;
 	pick_heads(peer, lane->rail, &heads, &pick->visited);
 	pick->bulk_waits = heads.bulk_waits;

@@ -80,23 +80,15 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *s,
 		rail_sched_again(peer, s, done);
 		return;
 	}
-	rail_fence_want(peer, s->remote_idx, s->remote_gen);
+	rail_fence_event(peer, s->remote_idx, RAIL_FENCE_EV_FAILED,
+			 &(struct rail_fence_args){ .gen = s->remote_gen });
 }
 
-void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
-		       uint32_t gen, struct rail_done *done)
+void rail_sched_release(struct tei_rail_peer *peer, uint16_t remote,
+			uint32_t gen, struct rail_done *done)
 {
-	struct rail_fence *f = &peer->remotes[remote].fence;
 	struct rail_slice *s, *tmp;
 
-	if (f->gen <= gen) {
-		f->wanted = false;
-		f->tries = 0;
-		if (f->unfenced) {
-			f->unfenced = false;
-			peer->fence.unfenced--;
-		}
-	}
 	tei_list_foreach_safe (s, tmp, &peer->tasks.awaiting_fence,
 			       struct rail_slice, link)
 		if (s->remote_idx == remote && s->remote_gen <= gen)
@@ -129,17 +121,13 @@ void rail_task_drop(struct tei_rail_task *t, const struct tei_err *err,
 void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 {
 	struct rail_slice *s, *tmp;
-	struct rail_fence *f;
 
 	tei_list_foreach_safe (s, tmp, &peer->tasks.awaiting_fence,
 			       struct rail_slice, link) {
 		if (!rail_slice_dead(s))
 			continue;
-		f = &peer->remotes[s->remote_idx].fence;
-		if (!f->unfenced) {
-			f->unfenced = true;
-			peer->fence.unfenced++;
-		}
+		rail_fence_event(peer, s->remote_idx, RAIL_FENCE_EV_TIMED_OUT,
+				 NULL);
 		rail_slice_drop(peer->dp, s, true, done);
 	}
 	rail_atomic_give_up(peer, done);

@@ -95,6 +95,13 @@ void rail_sched_count(const struct rail_slice *slice)
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
+/* Moves the slices that were posted to these generations of the remote rail
+ * from the awaiting-fence list to the retry list, because the target has closed
+ * all generations up to gen. Called by rail_fence.c only. */
+void rail_sched_release(struct tei_rail_peer *peer, uint16_t remote,
+			uint32_t gen, struct rail_done *done)
+	TEI_REQUIRES(rail_sched_held);
+
 /*
  * The load of all rails that a task may use. bytes: posted on all of them;
  * share: the calling rail's part of their total rate. The argument bytes of
@@ -265,12 +272,6 @@ void rail_sched_no_key(struct tei_rail_peer *peer, uint64_t addr, uint64_t len,
  * peer allows only reads of the region. */
 void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
 			  uint64_t len, struct rail_done *done)
-	TEI_REQUIRES(rail_sched_held);
-
-/* Handles the end of a fence of that remote rail for generations up to gen:
- * slices that waited for this fence are posted again. */
-void rail_sched_fenced(struct tei_rail_peer *peer, uint16_t remote,
-		       uint32_t gen, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Ends a task at once or, if slices of the task are posted, as soon as they

@@ -468,13 +468,16 @@ static uint32_t sched_target_gen(struct test_plane *p)
 static void sched_ask_fence(struct sched_rig *rig, void *arg)
 {
 	uint32_t *asked = arg;
+	struct rail_fence_args args = { 0 };
 	int16_t r;
 
 	rail_sched_enter(rig->from.dp);
 	r = rig->peer->routes.route[0];
-	if (*asked < 5 && r >= 0 && !rig->peer->remotes[r].fence.wanted) {
-		rail_fence_want(rig->peer, (uint16_t)r,
-				rig->peer->remotes[r].gen);
+	if (*asked < 5 && r >= 0 &&
+	    !rail_fence_outstanding(&rig->peer->remotes[r].fence)) {
+		args.gen = rig->peer->remotes[r].gen;
+		rail_fence_event(rig->peer, (uint16_t)r, RAIL_FENCE_EV_FAILED,
+				 &args);
 		++*asked;
 	}
 	rail_sched_leave(rig->from.dp);

@@ -60,7 +60,7 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 		rank = aim_rank(k, &peer->remotes[r]);
 		if (rank > least || rank == UINT8_MAX || n == TEI_RAIL_MAX ||
 		    !peer->remotes[r].addr.len ||
-		    peer->remotes[r].fence.wanted ||
+		    rail_fence_outstanding(&peer->remotes[r].fence) ||
 		    rail_conn_fit(rail, &peer->remotes[r]) != 2 ||
 		    rail_health_faulty(peer, rail, r))
 			continue;

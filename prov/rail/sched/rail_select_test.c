@@ -147,9 +147,9 @@ static void test_aim_without_usable_near_remote_takes_far_one(void)
 
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 0);
 	/* an awaited fence or a closed rail excludes the near remote rail */
-	rig->remote[0].fence.wanted = true;
+	rig->remote[0].fence.state = RAIL_FENCE_WANTED;
 	CU_ASSERT_EQUAL(aim(rig, 2, 1), 3);
-	rig->remote[0].fence.wanted = false;
+	rig->remote[0].fence.state = RAIL_FENCE_NONE;
 	rig->remote[0].addr.len = 0;
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 2);
 	/* the key names no rail: the route is used */

@@ -23,6 +23,7 @@
 #include "prov/rail/core/rail_window.h"
 #include "prov/rail/peer/rail_peer.h"
 #include "prov/rail/rail_test.h"
+#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
@@ -915,7 +916,8 @@ static void test_failed_slice_is_not_counted_as_posted(void)
 	slice_counted(&rig, 0);
 	rail_done_init(&done);
 	rail_sched_enter(rig.plane.dp);
-	rail_sched_fenced(rig.peer[0], 0, 0, &done);
+	rail_fence_event(rig.peer[0], 0, RAIL_FENCE_EV_CLOSED,
+			 &(struct rail_fence_args){ .done = &done });
 	rail_sched_leave(rig.plane.dp);
 	rail_done_run(rig.plane.dp, &done);
 	slice_fill(&rig, 0, NULL);
