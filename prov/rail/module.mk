@@ -75,6 +75,7 @@ SRCS += \
 	prov/rail/wire/rail_auth.c \
 	prov/rail/wire/rail_resend.c \
 	prov/rail/wire/rail_wire.c \
+	prov/rail/wire/rail_wire_addr.c \
 	# EOL
 
 TEST_SRCS_rail = \
@@ -108,6 +109,7 @@ TEST_SRCS_rail = \
 	prov/rail/sched/rail_select_test.c \
 	prov/rail/sched/rail_slice_test.c \
 	prov/rail/wire/rail_auth_test.c \
+	prov/rail/wire/rail_wire_addr_test.c \
 	prov/rail/wire/rail_wire_test.c \
 	# EOL
 

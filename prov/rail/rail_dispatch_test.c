@@ -208,10 +208,7 @@ static void msg_put_fenced(struct msg_rig *rig, struct rail_wire *w)
 	rail_wire_put(w, 0, 2);
 	rail_wire_put(w, 1, 4);
 	rail_wire_put(w, 2, 4);
-	rail_wire_put(w, rig->addr.addr_format, 4);
-	rail_wire_put(w, rig->addr.protocol, 4);
-	rail_wire_put(w, rig->addr.protocol_version, 4);
-	rail_wire_put_bytes(w, rig->addr.bytes, rig->addr.len);
+	rail_addr_put(w, &rig->addr);
 }
 
 static void msg_put_atomic(struct rail_wire *w, uint64_t seq, uint8_t op,

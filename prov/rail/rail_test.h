@@ -20,6 +20,7 @@ struct rail;
 #define TEST_WAIT_NS	(60 * TEI_NS_PER_SEC)
 
 extern const struct tei_test_case rail_select_cases[];
+extern const struct tei_test_case rail_addr_cases[];
 extern const struct tei_test_case rail_auth_cases[];
 extern const struct tei_test_case rail_reverse_cases[];
 extern const struct tei_test_case rail_cache_cases[];

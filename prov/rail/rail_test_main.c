@@ -391,6 +391,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "rail_aim", rail_select_cases },
+		{ "rail_addr", rail_addr_cases },
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_back", rail_reverse_cases },
 		{ "rail_cache", rail_cache_cases },

@@ -4,6 +4,8 @@
 
 /* What the parts of tei_rail.h have in common. */
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct tei_secret;
@@ -33,6 +35,15 @@ struct tei_rail_addr {
 	uint32_t len;			/* bytes used */
 	uint8_t bytes[TEI_RAIL_ADDR_MAX];
 };
+
+/* Writes the address in its one binary encoding (rail_wire_addr.c). Returns the
+ * number of bytes, 0 if size is too small. */
+size_t tei_rail_addr_put(const struct tei_rail_addr *addr, void *buf,
+			 size_t size);
+/* Reads what tei_rail_addr_put wrote; bytes behind it are ignored. Returns
+ * false if the address is truncated, too long or empty. */
+bool tei_rail_addr_get(const void *buf, size_t size,
+		       struct tei_rail_addr *addr);
 
 /*
  * How a task ended. After COMPLETED, FAILED and CANCELED, no byte of the task

@@ -92,17 +92,14 @@ static size_t fence_compose(struct tei_rail_peer *p, uint32_t i, uint32_t asked,
 			    uint32_t gen, uint8_t *buf)
 {
 	const struct rail_lane *lane = &rail_at(p->dp, i)->rx_lane;
-	const struct tei_rail_addr *a = &lane->addr;
+	const struct tei_rail_addr none = { .len = 0 };
 	struct rail_wire w;
 
 	rail_msg_begin(p, &w, buf, RAIL_MSG_FENCED, 0);
 	rail_wire_put(&w, i, 2);
 	rail_wire_put(&w, asked, 4);
 	rail_wire_put(&w, gen, 4);
-	rail_wire_put(&w, a->addr_format, 4);
-	rail_wire_put(&w, a->protocol, 4);
-	rail_wire_put(&w, a->protocol_version, 4);
-	rail_wire_put_bytes(&w, a->bytes, lane->ep ? a->len : 0);
+	rail_addr_put(&w, lane->ep ? &lane->addr : &none);
 	return rail_msg_end(&w);
 }
 
@@ -165,13 +162,8 @@ void rail_fence_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	if (!r || w->bad || gen <= asked)
 		return;
 	in = *r;
-	memset(&in.addr, 0, sizeof(in.addr));
 	in.gen = gen;
-	in.addr.addr_format = (uint32_t)rail_wire_get(w, 4);
-	in.addr.protocol = (uint32_t)rail_wire_get(w, 4);
-	in.addr.protocol_version = (uint32_t)rail_wire_get(w, 4);
-	in.addr.len = (uint32_t)rail_wire_get_bytes(w, in.addr.bytes,
-						    sizeof(in.addr.bytes));
+	rail_addr_get(w, &in.addr);
 	if (w->bad)
 		return;
 	if (r->gen < gen)

@@ -34,7 +34,7 @@ static void hello_put_rail(struct rail_wire *w, struct rail *rail)
 	rail_wire_put(w, lane->gen, 4);
 	rail_wire_put(w, hello_key_flags(rail), 1);
 	rail_wire_put(w, rail->nic.prefix, 1);
-	rail_msg_put_addr(w, &lane->addr);
+	rail_addr_put(w, &lane->addr);
 	rail_wire_put_bytes(w, rail->name, strlen(rail->name));
 }
 
@@ -63,7 +63,7 @@ static void hello_put_firsts(struct rail_wire *w, struct tei_rail_dp *dp,
 	rail_wire_put(w, all, 2);
 	for (i = 0; i < n; i++)
 		if (held[i])
-			rail_msg_put_addr(w, &rail_at(dp, i)->nic.own);
+			rail_addr_put(w, &rail_at(dp, i)->nic.own);
 }
 
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
@@ -114,7 +114,7 @@ static bool hello_get_rail(struct rail_wire *w, struct rail_remote *r)
 	r->virt_addr = keys & RAIL_WIRE_VIRT_ADDR;
 	r->gen_keys = keys & RAIL_WIRE_GEN_KEYS;
 	r->prefix = (uint8_t)rail_wire_get(w, 1);
-	there = rail_msg_get_addr(w, &r->addr);
+	there = rail_addr_get(w, &r->addr);
 	rail_wire_get_text(w, r->name, sizeof(r->name));
 	return !w->bad && there && r->id < TEI_RAIL_MAX;
 }
@@ -127,7 +127,7 @@ static bool hello_get_firsts(struct rail_wire *w, struct rail_hello *h)
 	if (w->bad || h->nfirsts > TEI_RAIL_MAX)
 		return false;
 	for (i = 0; i < h->nfirsts; i++)
-		if (!rail_msg_get_addr(w, &h->firsts[i]))
+		if (!rail_addr_get(w, &h->firsts[i]))
 			return false;
 	return true;
 }

@@ -117,7 +117,7 @@ static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 	tei_mutex_unlock(&lane->lock);
 	rail_msg_begin(p, &w, buf, RAIL_MSG_REVERSE, 0);
 	rail_wire_put(&w, gen, 4);
-	rail_msg_put_addr(&w, &addr);
+	rail_addr_put(&w, &addr);
 	rail_msg_try_on(p, rail, 0, buf, rail_msg_end(&w), &lane, &conn);
 }
 
@@ -197,7 +197,7 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	struct tei_rail_addr addr;
 	struct rail_reverse *b;
 
-	if (!rail_msg_get_addr(w, &addr) || !lane->rail->caps.back ||
+	if (!rail_addr_get(w, &addr) || !lane->rail->caps.back ||
 	    !lane->is_rx || lane->first || gen != lane->gen || !lane->ep ||
 	    reverse_is_ours(p) || !back_is_like(&lane->addr, &addr))
 		return;

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The parts that messages of the peer protocol have in common: the header, and
- * addresses. */
-
-#include <string.h>
-
+/* The header of the messages of the peer protocol. */
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/core/rail_peer_struct.h"
@@ -41,22 +37,4 @@ size_t rail_msg_end(struct rail_wire *w)
 	w->pos = 8;
 	rail_wire_put(w, len, 4);
 	return len;
-}
-
-void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *a)
-{
-	rail_wire_put(w, a->protocol, 4);
-	rail_wire_put(w, a->protocol_version, 4);
-	rail_wire_put(w, a->addr_format, 4);
-	rail_wire_put_bytes(w, a->bytes, a->len);
-}
-
-bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *a)
-{
-	memset(a, 0, sizeof(*a));
-	a->protocol = (uint32_t)rail_wire_get(w, 4);
-	a->protocol_version = (uint32_t)rail_wire_get(w, 4);
-	a->addr_format = (uint32_t)rail_wire_get(w, 4);
-	a->len = (uint32_t)rail_wire_get_bytes(w, a->bytes, sizeof(a->bytes));
-	return !w->bad && a->len;
 }

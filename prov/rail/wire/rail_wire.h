@@ -26,13 +26,11 @@
  *	HELLO	nonce 16 of the sender for this receiver,
  *		ack 4 (newest rail table of the receiver that the sender has),
  *		name text, rails 2, per rail: id 2, generation 4, key flags 1,
- *		prefix length 1, protocol 4, protocol version 4, format 4,
- *		address bytes, name text; then session 8 that the sender gives
- *		the receiver (absent: none); then number 2 of contact addresses
- *		(absent: none), per address: protocol 4, protocol version 4,
- *		format 4, address bytes; then contact number 2 of the hello that
- *		is answered, 0: none, and contact number 2 of this hello, 0:
- *		none (both absent: none)
+ *		prefix length 1, address, name text; then session 8 that the
+ *		sender gives the receiver (absent: none); then number 2 of
+ *		contact addresses (absent: none), then each address; then
+ *		contact number 2 of the hello that is answered, 0: none, and
+ *		contact number 2 of this hello, 0: none (both absent: none)
  *	REFUSE	refused incarnation 8, code 2 (enum rail_refusal), reason text
  *		for the log, nonce 16 of the refused hello, its contact number 2
  *		(absent: none)
@@ -43,8 +41,7 @@
  *		base in that rail's registration, key bytes
  *	FENCE	rail 2, generation 4
  *	FENCED	rail 2, generation 4 that was asked for, current generation 4,
- *		format 4, protocol 4, protocol version 4, address bytes (empty:
- *		the rail is closed for now)
+ *		address (of length 0: the rail is closed for now)
  *	REVOKE	key epoch 4, regions 2, per region: id 8
  *	REVOKED	regions 2, per region: id 8
  *	NOTIFY	session 8 that the receiver gave the sender, stream 8 (session
@@ -64,13 +61,15 @@
  *	PING	number 8 of a probe; 0: only a sign of life is wanted
  *	PONG	number 8 of the PING that is answered
  *	BACK	generation 4 of the receiver's rx lane, as the sender knows it,
- *		protocol 4, protocol version 4, format 4, address bytes: user
- *		messages may be sent there over the connection that carried
- *		this message
+ *		address: user messages may be sent there over the connection
+ *		that carried this message
  *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes
  *8 that the sender has written to the receiver since then, bytes 8 read from it
  *
  * USER has no format: its body is the bytes of tei_rail_send.
+ *
+ * "address" is a fabric address: protocol 4, protocol version 4, format 4,
+ * address bytes (rail_wire_addr.c).
  *
  * "text" and "bytes" are a length of 2 followed by that many bytes. A contact
  * number is the position, from 1, of the address to which a hello was sent, in
@@ -268,9 +267,11 @@ void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
  * fit. */
 size_t rail_msg_end(struct rail_wire *w);
 
-/* Write and read a fabric address. rail_msg_get_addr returns false if the
- * address is missing or truncated. Any thread. */
-void rail_msg_put_addr(struct rail_wire *w, const struct tei_rail_addr *addr);
-bool rail_msg_get_addr(struct rail_wire *w, struct tei_rail_addr *addr);
+/* --- rail_wire_addr.c: fabric addresses ---------------------------------- */
+/* Writes the address in the encoding that rail_wire_addr.c describes. */
+void rail_addr_put(struct rail_wire *w, const struct tei_rail_addr *addr);
+/* Reads an address. Returns false if it is malformed, which sets bad, or if its
+ * length is 0. */
+bool rail_addr_get(struct rail_wire *w, struct tei_rail_addr *addr);
 
 #endif /* TEI_PROV_RAIL_WIRE_RAIL_WIRE_H */
