@@ -51,6 +51,7 @@ TEST_SRCS_moonrail = \
 	prov/moonrail/moonrail_cq_test.c \
 	prov/moonrail/moonrail_fabric_test.c \
 	prov/moonrail/moonrail_init_test.c \
+	prov/moonrail/moonrail_name_test.c \
 	prov/moonrail/moonrail_peer_test.c \
 	prov/moonrail/moonrail_test_main.c \
 	# EOL

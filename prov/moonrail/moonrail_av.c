@@ -133,22 +133,20 @@ static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 			  bool socket, fi_addr_t *out)
 {
-	struct moonrail_name name = *n;
 	struct moonrail_av_entry *e;
 	struct moonrail_peer *peer;
 	uint32_t at;
 	int ret = 0;
 
-	moonrail_name_swap(&name);
 	moonrail_enter(av->domain);
-	peer = moonrail_peer_get(av->domain, &name);
+	peer = moonrail_peer_get(av->domain, n);
 	if (peer)
 		moonrail_peer_use(moonrail_peer_real(peer));
 	e = peer ? av_slot(av, &at) : NULL;
 	if (e) {
 		e->peer = moonrail_peer_real(peer);
 		tei_list_add_tail(&e->peer->entries, &e->link);
-		e->ep = name.ep;
+		e->ep = n->ep;
 		e->name = *n;
 		e->socket = socket;
 		e->refused = false;
@@ -174,7 +172,7 @@ static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
 	sa_family_t family;
 
 	memcpy(&family, addr, sizeof(family));
-	*len = family == MOONRAIL_FAMILY ? sizeof(n) :
+	*len = family == MOONRAIL_FAMILY ? MOONRAIL_NAME_LEN :
 					   moonrail_sockaddr_len(addr);
 	if (!*len || !moonrail_name_from(addr, *len, &n))
 		return -FI_EINVAL;
@@ -186,7 +184,7 @@ static size_t av_stride(const struct moonrail_av *av)
 {
 	switch (av->domain->format) {
 	case MOONRAIL_FORMAT:
-		return sizeof(struct moonrail_name);
+		return MOONRAIL_NAME_LEN;
 	case FI_SOCKADDR_IN6:
 		return sizeof(struct sockaddr_in6);
 	default:
@@ -282,15 +280,19 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
 {
 	struct moonrail_av *av = av_of(fid);
+	uint8_t encoded[MOONRAIL_NAME_LEN];
 	struct moonrail_av_entry *e;
-	const void *from;
-	size_t size, room = *len;
+	const void *from = encoded;
+	size_t size = sizeof(encoded), room = *len;
 
 	moonrail_enter(av->domain);
 	e = moonrail_av_get(av, a);
 	if (e) {
-		from = e->socket ? (void *)e->name.address : (void *)&e->name;
-		size = e->socket ? e->name.len : sizeof(e->name);
+		moonrail_name_put(&e->name, encoded);
+		if (e->socket) {
+			from = e->name.address;
+			size = e->name.len;
+		}
 		memcpy(addr, from, room < size ? room : size);
 		*len = size;
 	}
@@ -321,7 +323,7 @@ static int av_text(const struct moonrail_name *n, char *buf, size_t cap)
 		for (i = 0; i < n->len; i++)
 			snprintf(text + 2 * i, 3, "%02x", n->address[i]);
 		return snprintf(buf, cap, "fi_addr_moonrail://%s:%u", text,
-				le32toh(n->ep));
+				n->ep);
 	}
 }
 
@@ -329,7 +331,7 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 			      size_t *len)
 {
 	struct moonrail_name n;
-	size_t size = sizeof(n);
+	size_t size = MOONRAIL_NAME_LEN;
 	sa_family_t family;
 	int used;
 

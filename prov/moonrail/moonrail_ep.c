@@ -140,9 +140,10 @@ static struct fi_ops_ep ep_ops = {
 static int ep_getname(struct fid *fid, void *addr, size_t *len)
 {
 	struct moonrail_ep *ep = ep_of(fid);
+	uint8_t encoded[MOONRAIL_NAME_LEN];
 	struct moonrail_name n;
-	size_t size = sizeof(n), room = *len;
-	const void *from = &n;
+	size_t size = sizeof(encoded), room = *len;
+	const void *from = encoded;
 	int ret;
 
 	ret = moonrail_name_of(ep->domain, ep->id, &n);
@@ -152,6 +153,7 @@ static int ep_getname(struct fid *fid, void *addr, size_t *len)
 		from = n.address;
 		size = n.len;
 	}
+	moonrail_name_put(&n, encoded);
 	*len = size;
 	memcpy(addr, from, room < size ? room : size);
 	return room < size ? -FI_ETOOSMALL : 0;

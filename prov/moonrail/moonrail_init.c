@@ -35,12 +35,14 @@ struct fi_provider moonrail_provider = {
 static int init_set_addr(const struct fi_info *info, const void *addr,
 			 size_t len, void **out, size_t *outlen)
 {
+	uint8_t encoded[MOONRAIL_NAME_LEN];
 	struct moonrail_name n;
-	size_t size = sizeof(n);
-	const void *from = &n;
+	size_t size = sizeof(encoded);
+	const void *from = encoded;
 
 	if (!moonrail_name_from(addr, len, &n))
 		return -FI_EINVAL;
+	moonrail_name_put(&n, encoded);
 	if (info->addr_format != MOONRAIL_FORMAT) {
 		from = n.address;
 		size = n.len;

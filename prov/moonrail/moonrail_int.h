@@ -34,7 +34,7 @@
  * Atomics are messages of the stream (ATOMIC, ATOMIC_REP). The target executes
  * each atomic when its message is delivered, and so exactly once.
  *
- * An address is a struct moonrail_name: the incarnation, the endpoint number
+ * An address is a name (moonrail_name.h): the incarnation, the endpoint number
  * and the fabric address of one rail. The hello of the data plane brings the
  * addresses of the other rails. If the application knows only a socket address,
  * the hello also brings the incarnation.

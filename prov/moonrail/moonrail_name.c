@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names of endpoints: conversion between the address that an application
- * passes and struct moonrail_name, and comparison with the addresses of the
- * rails.
+ * Names of endpoints: their encoding, conversion of the address that an
+ * application passes, and comparison with the addresses of the rails.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,34 +20,83 @@ size_t moonrail_sockaddr_len(const void *addr)
 	       family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-void moonrail_name_swap(struct moonrail_name *n)
+/* Offsets in an encoded name. */
+enum { NAME_VERSION = 2, NAME_EP = 4, NAME_INCARNATION = 8, NAME_ADDR = 16 };
+
+/* Sets the fabric address of the name. Returns false if it is too long. */
+static bool name_set_addr(struct moonrail_name *n,
+			  const struct tei_rail_addr *a)
 {
-	n->ep = htole32(n->ep);
-	n->incarnation = htole64(n->incarnation);
-	n->protocol = htole32(n->protocol);
-	n->protocol_version = htole32(n->protocol_version);
-	n->format = htole32(n->format);
+	if (!a->len || a->len > sizeof(n->address))
+		return false;
+	n->protocol = a->protocol;
+	n->protocol_version = a->protocol_version;
+	n->format = a->addr_format;
+	n->len = a->len;
+	memcpy(n->address, a->bytes, a->len);
+	return true;
+}
+
+void moonrail_name_addr(const struct moonrail_name *n, struct tei_rail_addr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->protocol = n->protocol;
+	a->protocol_version = n->protocol_version;
+	a->addr_format = n->format;
+	a->len = n->len;
+	memcpy(a->bytes, n->address, n->len);
+}
+
+void moonrail_name_put(const struct moonrail_name *n,
+		       uint8_t out[MOONRAIL_NAME_LEN])
+{
+	uint64_t incarnation = htole64(n->incarnation);
+	sa_family_t family = MOONRAIL_FAMILY;
+	uint32_t ep = htole32(n->ep);
+	struct tei_rail_addr a;
+
+	memset(out, 0, MOONRAIL_NAME_LEN);
+	memcpy(out, &family, sizeof(family));
+	out[NAME_VERSION] = MOONRAIL_NAME_VERSION;
+	memcpy(out + NAME_EP, &ep, sizeof(ep));
+	memcpy(out + NAME_INCARNATION, &incarnation, sizeof(incarnation));
+	moonrail_name_addr(n, &a);
+	tei_rail_addr_put(&a, out + NAME_ADDR, MOONRAIL_NAME_LEN - NAME_ADDR);
+}
+
+/* Decodes an encoded name of any content. */
+static bool name_get(const uint8_t *in, struct moonrail_name *n)
+{
+	struct tei_rail_addr a;
+
+	if (in[NAME_VERSION] != MOONRAIL_NAME_VERSION ||
+	    !tei_rail_addr_get(in + NAME_ADDR, MOONRAIL_NAME_LEN - NAME_ADDR,
+			       &a))
+		return false;
+	memcpy(&n->ep, in + NAME_EP, sizeof(n->ep));
+	memcpy(&n->incarnation, in + NAME_INCARNATION, sizeof(n->incarnation));
+	n->ep = le32toh(n->ep);
+	n->incarnation = le64toh(n->incarnation);
+	return name_set_addr(n, &a);
 }
 
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n)
 {
+	sa_family_t family;
 	size_t want;
 
-	if (len < sizeof(sa_family_t))
+	memset(n, 0, sizeof(*n));
+	if (len < sizeof(family))
 		return false;
-	memcpy(n, addr, len < sizeof(*n) ? len : sizeof(*n));
-	if (n->family == MOONRAIL_FAMILY)
-		return len >= sizeof(*n) && n->version == 1 &&
-		       n->len && n->len <= sizeof(n->address);
+	memcpy(&family, addr, sizeof(family));
+	if (family == MOONRAIL_FAMILY)
+		return len >= MOONRAIL_NAME_LEN && name_get(addr, n);
 	want = moonrail_sockaddr_len(addr);
 	if (!want || len < want)
 		return false;
-	memset(n, 0, sizeof(*n));
-	n->family = MOONRAIL_FAMILY;
-	n->version = 1;
-	n->len = (uint8_t)want;
-	n->format = htole32(want == sizeof(struct sockaddr_in) ?
-				    FI_SOCKADDR_IN : FI_SOCKADDR_IN6);
+	n->len = (uint32_t)want;
+	n->format = want == sizeof(struct sockaddr_in) ? FI_SOCKADDR_IN :
+							 FI_SOCKADDR_IN6;
 	memcpy(n->address, addr, want);
 	return true;
 }
@@ -63,7 +111,7 @@ sa_family_t moonrail_name_family(const struct moonrail_name *n)
 {
 	const struct sockaddr_in *in = (const void *)n->address;
 
-	if (!name_is_ip(le32toh(n->format)) || !moonrail_sockaddr_len(in))
+	if (!name_is_ip(n->format) || !moonrail_sockaddr_len(in))
 		return AF_UNSPEC;
 	return in->sin_family;
 }
@@ -138,22 +186,14 @@ static int name_pick(struct moonrail_domain *d, uint32_t ep,
 
 	for (i = 0; i < tei_rail_count(d->dp); i++) {
 		if (tei_rail_describe(d->dp, i, &desc) || !desc.open ||
-		    !desc.known.len || desc.known.len > sizeof(n->address) ||
 		    !name_fits(d, &desc.known) ||
 		    (source && !name_at(source, &desc.known, false)))
 			continue;
 		memset(n, 0, sizeof(*n));
-		n->family = MOONRAIL_FAMILY;
-		n->version = 1;
-		n->len = (uint8_t)desc.known.len;
 		n->ep = ep;
 		n->incarnation = d->incarnation;
-		n->protocol = desc.known.protocol;
-		n->protocol_version = desc.known.protocol_version;
-		n->format = desc.known.addr_format;
-		memcpy(n->address, desc.known.bytes, desc.known.len);
-		moonrail_name_swap(n);
-		return 0;
+		if (name_set_addr(n, &desc.known))
+			return 0;
 	}
 	return -FI_EADDRNOTAVAIL;
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 struct moonrail_domain;
+struct tei_rail_addr;
 
 #define MOONRAIL_EP_ANY	0u		/* stands for the oldest endpoint of a
 					 * domain */
@@ -22,25 +23,34 @@ struct moonrail_domain;
 #define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of struct
 						      * moonrail_name */
 
-/* The address that fi_getname returns. An address vector accepts it and also a
- * sockaddr. Plain data; little-endian except for the fabric address. */
+/*
+ * An encoded name has this length: family 2 (MOONRAIL_FAMILY), version 1,
+ * zero 1, endpoint 4, incarnation 8, then the fabric address as
+ * tei_rail_addr_put writes it, and zeros. fi_getname returns an encoded name,
+ * and an address vector accepts it and also a sockaddr.
+ */
+#define MOONRAIL_NAME_LEN	64
+#define MOONRAIL_NAME_VERSION	2
+#define MOONRAIL_NAME_ADDR	34	/* bytes of a fabric address that fit */
+
+/* A name, decoded. Plain data. */
 struct moonrail_name {
-	uint16_t family;		/* MOONRAIL_FAMILY */
-	uint8_t version;		/* 1 */
-	uint8_t len;			/* bytes of address in use */
-	uint32_t ep;
 	uint64_t incarnation;		/* 0: unknown, because a sockaddr was
 					 * inserted */
+	uint32_t ep;
 	uint32_t protocol, protocol_version, format;
-	uint8_t address[36];
+	uint32_t len;			/* bytes of address in use */
+	/* the fabric address, aligned so that it can be read as a sockaddr */
+	_Alignas(4) uint8_t address[MOONRAIL_NAME_ADDR];
 };
-_Static_assert(sizeof(struct moonrail_name) == 64, "name");
 
-/* Converts a sockaddr or a name to a name. Returns false if addr is neither. */
+/* Decodes a name or converts a sockaddr. Returns false if addr is neither. */
 bool moonrail_name_from(const void *addr, size_t len, struct moonrail_name *n);
-/* Converts the fields after len between native and little-endian byte order, in
- * both directions. */
-void moonrail_name_swap(struct moonrail_name *n);
+/* Encodes the name. */
+void moonrail_name_put(const struct moonrail_name *n,
+		       uint8_t out[MOONRAIL_NAME_LEN]);
+/* Writes the fabric address of the name to *a. */
+void moonrail_name_addr(const struct moonrail_name *n, struct tei_rail_addr *a);
 /* Returns AF_INET or AF_INET6, or AF_UNSPEC if the fabric address of the name
  * is not a socket address. n: from moonrail_name_from. */
 sa_family_t moonrail_name_family(const struct moonrail_name *n);

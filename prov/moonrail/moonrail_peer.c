@@ -139,12 +139,7 @@ static int peer_contact(struct moonrail_domain *d,
 	struct tei_rail_desc desc;
 	size_t i;
 
-	memset(first, 0, sizeof(*first));
-	first->protocol = n->protocol;
-	first->protocol_version = n->protocol_version;
-	first->addr_format = n->format;
-	first->len = n->len;
-	memcpy(first->bytes, n->address, n->len);
+	moonrail_name_addr(n, first);
 	if (n->incarnation)
 		return tei_rail_addr_fits(d->dp, first) ? 0 : -FI_EHOSTUNREACH;
 	for (i = 0; i < tei_rail_count(d->dp); i++) {

@@ -36,6 +36,7 @@ extern const struct tei_test_case moonrail_atomic_cases[];
 extern const struct tei_test_case moonrail_cq_cases[];
 extern const struct tei_test_case moonrail_fabric_cases[];
 extern const struct tei_test_case moonrail_init_cases[];
+extern const struct tei_test_case moonrail_name_cases[];
 extern const struct tei_test_case moonrail_peer_cases[];
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_TEST_H */

@@ -103,6 +103,7 @@ int main(int argc, char **argv)
 		{ "cq", moonrail_cq_cases },
 		{ "fabric", moonrail_fabric_cases },
 		{ "init", moonrail_init_cases },
+		{ "name", moonrail_name_cases },
 		{ "peer", moonrail_peer_cases },
 		{ NULL, NULL },
 	};
