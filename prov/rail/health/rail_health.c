@@ -24,7 +24,6 @@
 #include "prov/rail/core/rail_timing.h"
 #include "prov/rail/health/rail_health.h"
 #include "prov/rail/health/rail_renew.h"
-#include "prov/rail/sched/rail_fence.h"
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/list.h"
