@@ -62,6 +62,8 @@ void engine_error_out(const struct tei_err *in, uint32_t flags,
 	struct te_error e;
 
 	memset(&e, 0, sizeof(e));
+	if (in && in->unfenced)
+		flags |= TE_ERROR_UNFENCED;
 	if (in) {
 		e.code = in->code;
 		e.prov_errno = in->prov_errno;

@@ -111,19 +111,15 @@ void engine_batch_free_all(struct engine *e)
 	}
 }
 
-batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
+batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
+			      bool internal)
 {
-	struct engine *e = engine_from(engine);
 	struct engine_batch *b = NULL;
 	struct engine_task *tasks;
 	size_t cap = batch_size ? batch_size : 1;	/* so that tasks is not
 							 * NULL */
 	batch_id_t id;
 
-	if (!e || batch_size > ENGINE_BATCH_MAX) {
-		engine_bad(e, __func__, "batch_size is above 1048576");
-		return INVALID_BATCH;
-	}
 	tei_mutex_lock(&e->slots.lock);
 	if (e->slots.free || !batch_grow(e)) {
 		b = e->slots.free;
@@ -151,6 +147,7 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	b->count = 0;
 	b->deadline_ns = 0;
 	b->deadline_set = false;
+	b->internal = internal;
 	b->gen++;
 	/* never 0, because gen is odd; never INVALID_BATCH, because index is
 	 * smaller */
@@ -159,14 +156,22 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	return id;
 }
 
-int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
+batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 {
 	struct engine *e = engine_from(engine);
+
+	if (!e || batch_size > ENGINE_BATCH_MAX) {
+		engine_bad(e, __func__, "batch_size is above 1048576");
+		return INVALID_BATCH;
+	}
+	return engine_batch_alloc(e, batch_size, false);
+}
+
+int engine_batch_free(struct engine *e, batch_id_t batch_id)
+{
 	struct engine_batch *b;
 	uint32_t i;
 
-	if (!e)
-		return 1;
 	b = engine_batch_lock(e, batch_id);
 	if (!b)
 		return 1;
@@ -193,4 +198,11 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 	e->slots.free = b;
 	tei_mutex_unlock(&e->slots.lock);
 	return 0;
+}
+
+int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
+{
+	struct engine *e = engine_from(engine);
+
+	return e ? engine_batch_free(e, batch_id) : 1;
 }

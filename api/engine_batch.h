@@ -134,6 +134,8 @@ struct engine_batch {
 	uint32_t cap;			/* elements of tasks */
 	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
 	bool deadline_set;		/* by te_batch_deadline */
+	bool internal;			/* of a blocking call: never reported by
+					 * te_ended_batches */
 
 	/* atomic */
 	uint64_t pending;		/* ENGINE_PENDING_… */
@@ -167,6 +169,12 @@ struct engine_slots {
  * set if the id is stale or invented. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
+/* Allocates a batch for at most ENGINE_BATCH_MAX tasks. Returns its id, or
+ * INVALID_BATCH. */
+batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
+			      bool internal);
+/* Frees a batch. Returns the code of freeBatchID. */
+int engine_batch_free(struct engine *e, batch_id_t batch_id);
 /* Calls fn for every slot, without a lock. */
 void engine_batch_each(struct engine *e,
 		       void (*fn)(struct engine_batch *b, void *arg),
@@ -175,6 +183,11 @@ void engine_batch_each(struct engine *e,
 void engine_batch_free_all(struct engine *e);
 
 /* --- engine_submit.c ------------------------------------------------------ */
+/* Submits n requests to a batch. Returns the code of submitTransfer; call is
+ * the name of the public call, for the error record. sub may be NULL. */
+int engine_submit(struct engine *e, const char *call, batch_id_t id,
+		  const struct transfer_request *reqs, size_t n,
+		  struct engine_submission *sub);
 /* Checks a request and prepares its task. Returns 0 or the code of
  * submitTransfer. */
 int engine_submit_prepare(struct engine *e, struct engine_task *t,

@@ -233,7 +233,7 @@ static void event_adopt(struct engine_batch *b, void *arg)
 	struct engine *e = arg;
 
 	tei_mutex_lock(&b->lock);
-	if (b->gen & 1 && b->count) {
+	if (b->gen & 1 && b->count && !b->internal) {
 		tei_mutex_lock(&e->events.lock);
 		if (!b->event_adopted) {
 			event_watched(b);

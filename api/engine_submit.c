@@ -139,9 +139,9 @@ static int submit_locked(struct engine *e, const char *call,
 	return ret ? engine_refuse_start(e, call, reqs, n, ret) : 0;
 }
 
-static int submit_batch(struct engine *e, const char *call, batch_id_t id,
-			const struct transfer_request *reqs, size_t n,
-			struct engine_submission *sub)
+int engine_submit(struct engine *e, const char *call, batch_id_t id,
+		  const struct transfer_request *reqs, size_t n,
+		  struct engine_submission *sub)
 {
 	struct engine_batch *b;
 	int ret;
@@ -170,7 +170,7 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 
 	if (!e)
 		return 1;
-	return submit_batch(e, __func__, batch_id, entries, count, NULL);
+	return engine_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
 /* Finds the peer of the first request, to which the notification is sent. */
@@ -224,7 +224,7 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 	int ret;
 
 	if (e && !count)
-		return submit_batch(e, __func__, batch_id, NULL, 0, NULL);
+		return engine_submit(e, __func__, batch_id, NULL, 0, NULL);
 	if (!e || !entries || !notify_msg.name || !notify_msg.msg)
 		return -engine_bad(e, __func__, NULL);
 	sub = calloc(1, sizeof(*sub));
@@ -234,7 +234,7 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
 	ret = submission_note(e, __func__, entries[0].target_id, &notify_msg,
 			      sub);
 	if (!ret)
-		ret = submit_batch(e, __func__, batch_id, entries, count, sub);
+		ret = engine_submit(e, __func__, batch_id, entries, count, sub);
 	if (ret)
 		engine_submission_free(e, sub);
 	return ret;

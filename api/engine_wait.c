@@ -71,7 +71,8 @@ static void wait_wake(struct engine_batch *b, uint32_t bits)
 
 void engine_wait_expect(struct engine_batch *b, uint32_t n)
 {
-	if (__atomic_load_n(&b->engine->events.on, __ATOMIC_RELAXED) ||
+	if ((__atomic_load_n(&b->engine->events.on, __ATOMIC_RELAXED) &&
+	     !b->internal) ||
 	    __atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
 		    ENGINE_PENDING_WATCHED)
 		engine_event_expect(b, n);

@@ -5,6 +5,7 @@ SRCS += \
 	api/engine_alloc.c \
 	api/engine_batch.c \
 	api/engine_blob.c \
+	api/engine_blocking.c \
 	api/engine_cancel.c \
 	api/engine_deadline.c \
 	api/engine_desc.c \

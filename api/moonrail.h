@@ -422,6 +422,51 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 	      const struct te_request *reqs, size_t elem_size, size_t count,
 	      uint64_t flags);
 
+/* --- blocking transfers -------------------------------------------------- */
+
+/*
+ * Read from or write to the memory of a segment and return when the transfer
+ * has ended. local lies in registered memory; remote is an address in the
+ * target process, or an offset in a file segment. timeout_us is in
+ * microseconds; a negative value sets no limit other than MC_SLICE_TIMEOUT. The
+ * calling thread drives progress for MOONRAIL_SPIN_US, then sleeps.
+ *
+ * When the timeout has passed, the call ends the transfer as a deadline does,
+ * and returns when it has ended: usually at once, and within two times
+ * MOONRAIL_FENCE_MS more if the target does not answer; file operations of the
+ * kernel may take longer. So no byte of the transfer moves after the call has
+ * returned, and the local memory is the caller's again. The two exceptions: the
+ * record of te_last_error has TE_ERROR_UNFENCED if the target could not be
+ * fenced, so that a write may still land there; and if the engine is destroyed
+ * during the call, the memory is free when destroyTransferEngine has returned.
+ *
+ * Return 0 if all bytes are in place; TE_TIMED_OUT if the timeout ended the
+ * transfer; another code of submitTransfer if the request is refused; or the
+ * code of the transfer's error record without its sign. After an error it is
+ * unknown which bytes have moved, and te_last_error has the record.
+ */
+int te_read(transfer_engine_t engine, segment_id_t segment_id, void *local,
+	    uint64_t remote, uint64_t length, int64_t timeout_us);
+int te_write(transfer_engine_t engine, segment_id_t segment_id,
+	     const void *local, uint64_t remote, uint64_t length,
+	     int64_t timeout_us);
+
+/*
+ * Do the same for lists of ranges: they move the concatenation of the local
+ * ranges from or to the concatenation of the remote ranges, which have the same
+ * total length. The number of ranges is not limited by TE_PIECES_MAX; each part
+ * that is contiguous on both sides is one task, and there are at most 1048576.
+ * If several parts fail, the error is that of the worst status.
+ */
+int te_readv(transfer_engine_t engine, segment_id_t segment_id,
+	     const struct te_local *local, size_t local_count,
+	     const struct te_remote *remote, size_t remote_count,
+	     int64_t timeout_us);
+int te_writev(transfer_engine_t engine, segment_id_t segment_id,
+	      const struct te_local *local, size_t local_count,
+	      const struct te_remote *remote, size_t remote_count,
+	      int64_t timeout_us);
+
 /*
  * Writes the settings in force to buf, one line "NAME=value source" each,
  * truncated to len bytes including the terminator. If len is 0, buf may be

@@ -279,6 +279,7 @@ SRCS_ft_wait = $(FX_SRCS) \
 	fabtests/functional/ft_wait.c \
 	fabtests/functional/ft_wait_bad.c \
 	fabtests/functional/ft_wait_basic.c \
+	fabtests/functional/ft_wait_blocking.c \
 	fabtests/functional/ft_wait_cancel.c \
 	fabtests/functional/ft_wait_cost.c \
 	fabtests/functional/ft_wait_deadline.c \

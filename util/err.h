@@ -50,6 +50,8 @@ struct tei_err {
 	char text[TEI_ERR_TEXT];	/* what happened, with the provider's
 					 * text */
 	bool unknown;			/* outcome of an atomic is unknown */
+	bool unfenced;			/* target not fenced; only in records of
+					 * blocking calls */
 	bool stale;			/* the cached descriptor still lists the
 					 * range in absent */
 	struct {			/* length 0: no range */

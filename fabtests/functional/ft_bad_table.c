@@ -16,6 +16,8 @@ static char table_mem[4096];
 static char table_out[64];
 static struct transfer_request table_req = { OPCODE_WRITE, table_mem, 0, 1, 1 };
 static struct te_request table_request;
+static struct te_local table_local = { table_mem, 1 };
+static struct te_remote table_remote = { 1, 1 };
 static struct notify_msg table_note = { table_mem, table_mem };
 static struct notify_msg table_null_note = { table_mem, NULL };
 static struct transfer_status table_status;
@@ -117,6 +119,14 @@ ON(enableGracefulShutdown, enableGracefulShutdown(e) == -1)
 ON(te_submit,
    te_submit(e, NO_BATCH, &table_request, sizeof(table_request), 1, 0) == 1)
 IN(te_submit, te_submit(e, NO_BATCH, NULL, sizeof(table_request), 1, 0) == 1)
+ON(te_read, te_read(e, 0, table_mem, 1, 1, -1) == 1)
+IN(te_read, te_read(e, 0, NULL, 1, 1, -1) == 1)
+ON(te_write, te_write(e, 0, table_mem, 1, 1, -1) == 1)
+IN(te_write, te_write(e, 4711, table_mem, 1, 1, -1) == 1)
+ON(te_readv, te_readv(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
+IN(te_readv, te_readv(e, 0, NULL, 1, &table_remote, 1, -1) == 1)
+ON(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
+IN(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 0, -1) == 1)
 ON(te_task_error,
    te_task_error(e, NO_BATCH, 0, &table_err, sizeof(table_err)) == 1)
 IN(te_task_error,
@@ -193,6 +203,7 @@ static const struct table_row {
 	BOTH(te_probe_peer), BOTH(getTransferStatus), BOTH(freeBatchID), BOTH(getNotifsFromEngine),
 	BOTH(genNotifyInEngine), BOTH(getNicLoadStats), BOTH(showLinks),
 	ONE(enableGracefulShutdown),
+	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
 	BOTH(te_wait_batch),
 	BOTH(te_batch_status), ONE(te_event_fd), BOTH(te_ended_batches),

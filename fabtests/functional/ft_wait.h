@@ -61,6 +61,11 @@ void wait_threads(struct wait_rig *rig);
 void wait_freed(struct wait_rig *rig);
 void wait_destroyed(struct wait_rig *rig);
 
+/* ft_wait_blocking.c */
+void wait_blocking(struct wait_rig *rig);
+void wait_blocking_stopped(struct wait_rig *rig);
+void wait_blocking_destroyed(struct wait_rig *rig);
+
 /* ft_wait_cost.c */
 void wait_cpu(struct wait_rig *rig);
 void wait_latency(struct wait_rig *rig);
