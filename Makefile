@@ -239,11 +239,12 @@ check-threads: CHECKS = $(UNIT_FILES) \
 	$(filter $(TSAN_TESTS:%=$(B)/fabtests/%),$(FUNC_FILES)) \
 	$(filter $(TSAN_TESTS:%=$(SRCDIR)/%),$(SCRIPT_FILES))
 $(foreach t,$(filter-out $(UNIT_TESTS:%=%_test) $(FUNC_TESTS) $(STRESS_TESTS) \
-	$(notdir $(basename $(SCRIPT_TESTS) $(STRESS_SCRIPTS))),$(ALONE_TESTS)),\
-	$(error ALONE_TESTS: there is no test $(t)))
+	$(notdir $(basename $(SCRIPT_TESTS) $(STRESS_SCRIPTS))),\
+	$(ALONE_TESTS) $(PLAIN_TESTS)),\
+	$(error ALONE_TESTS or PLAIN_TESTS: there is no test $(t)))
 run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    SANITIZE='$(WITH_SANITIZE)' JOBS='$(JOBS)' \
-	    ALONE='$(strip $(ALONE_TESTS))' \
+	    ALONE='$(strip $(ALONE_TESTS))' PLAIN='$(strip $(PLAIN_TESTS))' \
 	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
 sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
 	    $(SRCDIR)/fabtests/scripts/sanitized.sh)

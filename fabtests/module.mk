@@ -423,6 +423,19 @@ ALONE_TESTS += \
 	te_stress \
 	# EOL
 
+# Skipped if the library has sanitizers: they compare rates or times, which a
+# sanitizer distorts, or test scripts and not the library.
+PLAIN_TESTS += \
+	abi_test \
+	bench_test \
+	configure_test \
+	ft_fi_shares \
+	ft_links \
+	ft_register \
+	ft_routes \
+	runner_test \
+	# EOL
+
 SCRIPT_TESTS += \
 	fabtests/functional/ft_cxx.sh \
 	fabtests/functional/ft_failover.sh \

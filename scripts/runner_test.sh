@@ -22,7 +22,8 @@ expect()
 {
 	case=$1 code=$2 last=$3 patterns=$4
 	shift 4
-	BUILD=$tmp SANITIZE=no sh "$SRC/fabtests/scripts/run_tests.sh" \
+	BUILD=$tmp SANITIZE=${sanitize:-no} \
+		sh "$SRC/fabtests/scripts/run_tests.sh" \
 		"$patterns" "$@" >"$tmp/out" 2>&1
 	got=$?
 	if [ "$got" -eq "$code" ] && [ "$(tail -n 1 "$tmp/out")" = "$last" ]; then
@@ -212,6 +213,14 @@ export JOBS=1
 rm -f "$tmp"/*.pid
 expect one_job_is_one_at_a_time 1 '0 passed, 1 failed, 0 skipped' '' \
 	"$tmp/one.sh=2"
+export PLAIN='good'
+expect plain_tests_run_without_sanitizers 0 '1 passed, 0 failed, 0 skipped' '' \
+	"$tmp/good"
+sanitize=yes
+expect plain_tests_are_skipped_with_sanitizers 1 \
+	'0 passed, 0 failed, 1 skipped' '' "$tmp/good"
+shows the_reason_is_printed 'good: it finds nothing more'
+unset PLAIN sanitize
 export JOBS=none
 expect jobs_is_a_number 2 "JOBS is a number from 1 on, not 'none'" '' \
 	"$tmp/good"

@@ -6,7 +6,8 @@
 # Runs the tests whose names contain one of PATTERNS ("": all tests), JOBS of them
 # at the same time (default: one per CPU, at most 4). The tests named in ALONE run
 # afterwards, one after the other, because they measure times or shares, or use
-# resources of the whole machine. A test is a program or a shell script; a script
+# resources of the whole machine. With SANITIZE=yes the tests named in PLAIN are
+# skipped. A test is a program or a shell script; a script
 # may have a line "# timeout: N" near its top. Exit status 0 is a pass, 77 is a
 # skip (the last line of output is the reason), and all others, including a
 # timeout, are failures. Each line "ok - NAME", "not ok - NAME" and
@@ -254,6 +255,25 @@ alone()
 	return 1
 }
 
+# plain NAME: true if the test is skipped because the library is sanitized.
+plain()
+{
+	[ "${SANITIZE:-no}" = yes ] || return 1
+	case " ${PLAIN:-} " in
+	*" $1 "*) return 0 ;;
+	esac
+	return 1
+}
+
+# skip_plain NAME: counts a skipped test.
+skip_plain()
+{
+	printf 'SKIP  %-24s 0 s\n' "$1"
+	printf '%s: it finds nothing more in a library with sanitizers\n' \
+		"$1" >>"$skips"
+	skipped=$((skipped + 1))
+}
+
 # run_those yes|no TEST…: runs the tests that run alone, or the others.
 run_those()
 {
@@ -269,6 +289,7 @@ run_those()
 		it=no
 		! alone "$name" || it=yes
 		[ "$it" = "$those" ] || continue
+		! plain "$name" || { skip_plain "$name"; continue; }
 		start "$name" "$file" "$(limit_of "$file" "$own")"
 	done
 	while [ -n "$running" ]; do
