@@ -27,7 +27,8 @@ include config.mak
 endif
 
 # Runs again with the same arguments when the script is newer.
-config.mak: $(SRCDIR)/configure $(SRCDIR)/VERSION
+config.mak: $(SRCDIR)/configure $(SRCDIR)/scripts/configure_deps.sh \
+		$(SRCDIR)/VERSION
 	$(SRCDIR)/configure $(CONFIGURE_ARGS)
 
 HEADERS = moonrail.h transfer_engine_c.h
@@ -250,7 +251,8 @@ sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
 	    $(SRCDIR)/fabtests/scripts/sanitized.sh)
 with-tests:
 ifneq ($(WITH_TESTS),yes)
-	@echo 'configured with --disable-tests' >&2; exit 1
+	@echo 'configured without tests: with --disable-tests, or without CUnit,' \
+		'which ./configure --install-deps=test installs' >&2; exit 1
 endif
 check check-threads: with-tests all
 	@$(run_tests) $(foreach t,$(CHECKS),$(call timed,$(t)))

@@ -116,6 +116,60 @@ results_are_apart_from_their_names()
 	grep -q 'zookeeper.jar *\(yes\|no\)$' "$tmp/said"
 }
 
+# installs OPTION: prints the packages that configure --install-depsOPTION installs
+# on a machine that has only the commands below.
+installs()
+{
+	fresh
+	mkdir -p "$tmp/bin"
+	for tool in sh cat cmp cp cut dirname env grep id mktemp rm sed tail; do
+		ln -sf "$(command -v "$tool")" "$tmp/bin"
+	done
+	printf '#!/bin/sh\nshift 3\necho "$*" >"%s/installed"\n' "$tmp" \
+		>"$tmp/bin/apt-get"
+	printf '#!/bin/sh\nexec "$@"\n' >"$tmp/bin/sudo"
+	chmod +x "$tmp/bin/apt-get" "$tmp/bin/sudo"
+	rm -f "$tmp/installed"
+	PATH=$tmp/bin "$SRC/configure" "--install-deps$1" >/dev/null 2>&1
+	cat "$tmp/installed"
+}
+
+install_deps_alone_installs_no_test_tools()
+{
+	list=" $(installs '') "
+	echo "$list"
+	for package in build-essential libfabric-dev pkg-config; do
+		case $list in *" $package "*) ;; *) return 1 ;; esac
+	done
+	case $list in
+	*jre*|*zookeeper' '*|*mpi*|*cunit*|*python*|*qemu*) return 1 ;;
+	esac
+}
+
+install_deps_test_adds_the_test_tools()
+{
+	list=" $(installs "=test") "
+	echo "$list"
+	for package in libfabric-dev libcunit1-dev default-jre-headless openmpi-bin; do
+		case $list in *" $package "*) ;; *) return 1 ;; esac
+	done
+	case $list in *qemu*) return 1 ;; esac
+	case $(installs "=vm") in *openmpi-bin*qemu*) ;; *) return 1 ;; esac
+}
+
+# Without CUnit, configure says that no tests are built, and "make check" says why.
+tests_without_cunit_are_not_built()
+{
+	fresh
+	mkdir "$tmp/build/CUnit"
+	echo '#error absent' >"$tmp/build/CUnit/CUnit.h"
+	"$SRC/configure" "--cc=cc -I$tmp/build" >"$tmp/said" 2>&1 &&
+		grep -q 'No tests are built, because CUnit is missing' "$tmp/said" &&
+		grep -q '^WITH_TESTS = no$' config.mak || return 1
+	! make with-tests >"$tmp/said" 2>&1 &&
+		grep -q 'install-deps=test' "$tmp/said"
+}
+
 # Removing pages keeps a folder that contains another file.
 removed_pages_leave_no_empty_folders()
 {
@@ -137,6 +191,11 @@ check refuses_absent_libfabric refuses 'no include/rdma' --libfabric=/nowhere
 check absent_compiler_is_the_only_fault absent_compiler_is_the_only_fault
 check broken_compiler_is_the_only_fault broken_compiler_is_the_only_fault
 check results_are_apart_from_their_names results_are_apart_from_their_names
+check install_deps_alone_installs_no_test_tools \
+	install_deps_alone_installs_no_test_tools
+check install_deps_test_adds_the_test_tools \
+	install_deps_test_adds_the_test_tools
+check tests_without_cunit_are_not_built tests_without_cunit_are_not_built
 check prefix_with_a_space prefix_with_a_space
 check arguments_are_replayed arguments_are_replayed
 check removed_pages_leave_no_empty_folders removed_pages_leave_no_empty_folders
