@@ -19,9 +19,8 @@
 #include "util/lock.h"
 
 #define RUN_GONE_NS (5 * TEI_NS_PER_SEC)
-#define RUN_MEMORY_NS                                 \
-	(10 * TEI_NS_PER_MS) /* pause before a failed \
-			      * allocation is retried */
+/* Pause before a failed allocation is retried. */
+#define RUN_MEMORY_NS (10 * TEI_NS_PER_MS)
 
 /*
  * Resets the retry state of a peer that gave a sign of life after a silence.

@@ -8,7 +8,7 @@
  * - The thread that holds the lane's lock closes evicted connections before the
  *   next post. So an evicted connection is closed before its successor is made.
  * - busy is the number of held places whose connection has slices in flight.
- * - A connection is in the waiting line at most once. It leaves the line when
+ * - A connection is in the waiting list at most once. It leaves the list when
  *   it gets a place, when its peer has no slices left to post or becomes
  *   silent, or when it is freed.
  */
@@ -31,12 +31,12 @@
 #include "util/settings.h"
 #include "util/sieve.h"
 
-/* A connection keeps its place
- *  - while it is being established, for at most CACHE_CONNECT_NS, if a post was
- *    tried within CACHE_TRIED_NS;
- *  - for CACHE_ANSWER_NS after a message, if tasks wait for the answer;
- *  - while it awaits a fence, if the peer gave a sign of life within
- *    CACHE_ALIVE_NS. */
+/* A connection keeps its place in three cases:
+ * - while it is being established, for at most CACHE_CONNECT_NS, if a post was
+ * tried within the last CACHE_TRIED_NS;
+ * - for CACHE_ANSWER_NS after a message, if tasks wait for the answer;
+ * - while it awaits a fence, if the peer gave a sign of life within the last
+ * CACHE_ALIVE_NS. */
 #define CACHE_CONNECT_NS	TEI_NS_PER_SEC
 #define CACHE_TRIED_NS		(500 * TEI_NS_PER_MS)
 #define CACHE_ANSWER_NS		(100 * TEI_NS_PER_MS)
@@ -62,7 +62,7 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Clears the pointers of struct rail_conn to the place. */
+/* Clears the pointers to the place in the connections that refer to it. */
 static void cache_unhold(struct rail_cache_slot *slot)
 {
 	if (slot->conn)
@@ -142,8 +142,8 @@ static void cache_hold(struct rail_cache *c, struct rail_conn *conn,
 	tei_sieve_insert(&c->held, &slot->entry);
 }
 
-/* Links the place, which is on the closing list, with its former path, so that
- * the socket to be closed can be recorded in the path. */
+/* Links the place, which is on the closing list, with the connection that had
+ * it, so that the socket to be closed can be recorded in the connection. */
 static void cache_leave(struct rail_cache_slot *slot, struct rail_conn *conn)
 {
 	if (conn->leaving)
@@ -172,8 +172,8 @@ static void cache_part(struct rail_cache *c, struct rail_cache_slot *slot)
 	} else {
 		tei_list_add_tail(&c->free, &slot->link);
 	}
-	/* if nothing was posted, cut may still be set because of an earlier
-	 * connection */
+	/* if nothing was posted on this connection, cut may still describe an
+	 * earlier connection */
 	if (conn->ready && conn->used) {
 		conn->cut = true;
 		conn->old.fd = -1;
@@ -231,7 +231,8 @@ static bool cache_silent(const struct tei_rail_peer *peer, uint64_t now)
 struct cache_check {
 	uint64_t now;
 	bool of_silent;		/* consider only places of silent peers */
-	bool press;		/* also silent peers that are being connected */
+	bool press;		/* consider also places of silent peers that are
+				 * being connected */
 };
 
 /* Returns true if the place must not be evicted. */
@@ -329,8 +330,8 @@ bool rail_cache_contended(const struct rail_conn *conn)
 	       !tei_list_empty(&slot->cache->waiting);
 }
 
-/* Puts the connection on the waiting list, at the front if it was the next to
- * get a place. Returns false. */
+/* Puts the connection on the waiting list: at the front if it was the
+ * connection to be served next. Returns false. */
 static bool cache_wait(struct rail_cache *c, struct rail_conn *conn,
 		       uint64_t now)
 {
@@ -369,7 +370,7 @@ void rail_cache_favoured(struct rail_lane *lane)
 }
 
 /* Returns true if no other connection must get a place in the cache before this
- * one. */
+ * one does. */
 static bool cache_its_turn(const struct rail_cache *c,
 			   const struct rail_conn *conn)
 {
@@ -391,7 +392,8 @@ static bool cache_off_route(const struct rail *rail,
 	       !rail->dp->settings->sched.path_roundrobin;
 }
 
-/* Has rail_cache_tidy() check the connection if it is off-route. */
+/* Makes rail_cache_tidy() check the connection later if the connection is
+ * off-route. */
 static void cache_note_off_route(const struct rail_lane *lane,
 				 const struct rail_conn *conn)
 {

@@ -61,10 +61,11 @@ struct rail_cache_slot {
 	struct tei_list link;		/* rail_cache.closing or free */
 	struct rail_cache *cache;
 	struct rail_conn *conn;		/* NULL on the lists closing and free */
-	uint64_t since_ns;		/* start of its current turn, ns */
+	uint64_t since_ns;		/* time at which conn got the place,
+					 * ns */
 	bool yield;			/* the connection gets no slices until
 					 * it has been idle once */
-	uint64_t moves;			/* path->moves at the last check */
+	uint64_t moves;			/* conn->moves at the last check */
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
 	struct rail_conn *was; /* connection that had the place, NULL:
@@ -87,14 +88,15 @@ struct rail_cache {
 					 * wait for a place */
 	struct rail_conn *first;	/* next to be served, from waiting */
 	uint64_t yield_ns;		/* last request to yield, ns */
-	uint32_t busy;			/* places whose paths have slices */
+	uint32_t busy;			/* places whose connections have slices
+					 * in flight */
 	struct tei_list closing;	/* places whose evicted connection must
 					 * be closed */
 	uint32_t nclosing;		/* length of closing; atomic */
 	uint32_t leftovers;		/* number of leftovers: evicted
 					 * connections that cannot be closed;
 					 * atomic */
-	bool wears;			/* there have been leftovers; atomic */
+	bool wears;			/* the lane has had leftovers; atomic */
 	struct tei_list free;
 	struct rail_cache_chunk *chunks;
 	uint64_t made, evicted;
@@ -105,18 +107,20 @@ static inline struct rail_cache *rail_cache_of(const struct rail_lane *lane)
 	return &lane->rail->cache[lane->index];
 }
 
-/* Initializes an empty cache of cap places, but at least two. */
+/* Initializes an empty cache of cap places. A cap below 2 counts as 2. */
 void rail_cache_init(struct rail_cache *cache, uint32_t cap);
-/* Frees all places. Connections that have one lose it. */
+/* Frees all places, also those that connections have. */
 void rail_cache_fini(struct rail_cache *cache) TEI_REQUIRES(rail_sched_held);
 
 /*
- * Returns true if the connection path has a place or gets one, and may post
- * slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the lane.
+ * Returns true if the connection conn has a place or gets one now. It may then
+ * post slices (rail_cache_admit) or a message (rail_cache_admit_msg) on the
+ * lane.
  *
  * If rail_cache_admit() returns false, the connection waits for a place, unless
  * its peer is silent. If rail_cache_admit_msg() returns false, the caller must
- * try again later. *now: the time, or 0 to read it when it is needed.
+ * try again later. *now: the time, or 0, in which case the function sets it if
+ * it needs the time.
  */
 bool rail_cache_admit(struct rail_lane *lane, struct rail_conn *conn,
 		      uint64_t *now) TEI_REQUIRES(lane->lock)
@@ -131,9 +135,9 @@ bool rail_cache_admit_msg(struct rail_lane *lane, struct rail_conn *conn,
 bool rail_cache_contended(const struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Called before a bundle of slices is cut: moves the peer of the first waiting
- * connection to the front of dp->tasks.active. rail_cache_favoured() ends this
- * preference after the bundle. */
+/* Moves the peer of the first waiting connection to the front of
+ * dp->tasks.active. Must be called before a bundle of slices is cut. After the
+ * bundle, rail_cache_favoured() ends this preference. */
 void rail_cache_favour(struct rail_lane *lane)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 void rail_cache_favoured(struct rail_lane *lane)
@@ -143,7 +147,7 @@ void rail_cache_favoured(struct rail_lane *lane)
  * then closes the connection. */
 void rail_cache_drop(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 
-/* Does what rail_cache_drop() does, for a path object that is about to be
+/* Does what rail_cache_drop() does, for a connection object that is about to be
  * freed. */
 void rail_cache_forget(struct rail_conn *conn) TEI_REQUIRES(rail_sched_held);
 

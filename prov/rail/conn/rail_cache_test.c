@@ -221,8 +221,8 @@ static void cache_check_bounded(bool retires_only, uint32_t most)
 		cache_round(rig, CACHE_TARGETS, r * 1000);
 		CU_ASSERT(cache_held(rig) <= CACHE_CAP);
 		CU_ASSERT(cache_settles(cache_connections, rig, most));
-		/* the connections of the targets for answers exist after the
-		 * first round */
+		/* after the first round, the connections over which the targets
+		 * answer exist */
 		if (!r)
 			fds = cache_fds();
 		CU_ASSERT(cache_settles(cache_all_fds, rig,
@@ -295,7 +295,7 @@ static void cache_check_silent(uint32_t cap, bool met)
 
 	if (met) {
 		cache_round(rig, CACHE_TARGETS, 1);
-		/* now other peers have their places */
+		/* the silent peers' places have been given to other peers */
 		cache_round(rig, silent, 2);
 	}
 	for (i = silent; i < CACHE_TARGETS; i++) {
@@ -305,7 +305,7 @@ static void cache_check_silent(uint32_t cap, bool met)
 		CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, rig->task[i],
 						  1), 0);
 	}
-	/* until they count as silent */
+	/* wait until the silent peers count as silent */
 	nanosleep(&pause, NULL);
 	for (r = 0; r < 3; r++)
 		cache_round(rig, silent, r * 1000);
@@ -323,7 +323,7 @@ static void test_silent_peers_leave_places_to_others(void)
 	cache_check_silent(1, false);
 }
 
-/* Silent peers with slices to post do not join the waiting line. */
+/* Silent peers with slices to post do not join the waiting list. */
 static void test_peers_that_become_silent_leave_places_to_others(void)
 {
 	cache_check_silent(CACHE_CAP, true);
@@ -440,7 +440,7 @@ static void test_cache_keeps_connection_in_frequent_use(void)
 						 CACHE_BLOCK),
 					TEI_RAIL_END_COMPLETED);
 		}
-	/* an eviction by age would evict it every third time */
+	/* a cache that evicts by age alone would evict it every third time */
 	CU_ASSERT(gone <= 4);
 	cache_end(rig);
 }

@@ -84,7 +84,8 @@ static bool conn_ends(const struct tei_rail_addr *a)
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
 }
 
-/* The result 3 means that both sides have the same IP address. */
+/* The header lists the results. Result 3 means that both sides have the same IP
+ * address. */
 int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->nic.own;
@@ -279,7 +280,7 @@ static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
-/* Makes the thread call rail_conn_table again. */
+/* Makes the progress thread call rail_conn_table again. */
 static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 {
 	peer->pairs.conns_short = true;
@@ -300,8 +301,8 @@ int rail_conn_table(struct tei_rail_peer *peer)
 	peer->routes.changed = true;
 	for (i = 0; i < TEI_RAIL_MAX; i++)
 		peer->routes.route[i] = -1;
-	/* set all routes before a detour is chosen, because a detour depends on
-	 * the other routes */
+	/* set all usual routes first, because the choice of a replacement for a
+	 * broken pair depends on the other routes */
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->routes.route[i] =
@@ -385,10 +386,10 @@ struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true while the provider has not closed the connection that was cut,
- * because a post would use that connection and fail. Examines the socket, which
- * shows whether the connection is closed, even if the peer and its address are
- * gone. Returns false in any case after PATH_CLOSES_NS.
+ * Returns true while the provider has not closed the connection that was cut: a
+ * post would use that connection and fail. Examines the socket, which shows
+ * whether the connection is closed even if the peer and its address are gone.
+ * Always returns false once PATH_CLOSES_NS have passed.
  */
 static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)

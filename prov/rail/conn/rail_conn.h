@@ -56,14 +56,16 @@ int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Allocates the connections of every pair of rails and chooses the routes.
- * Called by the thread or during set-up. */
+ * Called by the progress thread or during set-up. */
 int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
-/* Returns how well a local rail can reach a remote rail: 0 not at all or only a
- * hint, 1 perhaps, through a router, 2 same network, 3 same address. */
+/* Returns how well a local rail can reach a remote rail. 0: not at all, or the
+ * remote rail is only a hint; 1: perhaps, through a router; 2: both are in the
+ * same network; 3: both have the same address. */
 int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote);
 
-/* Returns what rail_conn_fit returns, but also for a hint. */
+/* Returns what rail_conn_fit returns, but rates a hint like a known remote
+ * rail. */
 int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote);
 
 /* Decides whether remote rails must be selected per slice (rail_select_remote).
@@ -88,8 +90,8 @@ int16_t rail_conn_other(const struct tei_rail_peer *peer,
 void rail_conn_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* rail_conn_take counts a slice on the connection for which it was cut;
- * rail_conn_put removes the slice from the count when it has completed,
+/* rail_conn_take counts a slice on the connection for which it was cut.
+ * rail_conn_put removes the slice from the count when the slice has completed,
  * failed or could not be posted. */
 void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);

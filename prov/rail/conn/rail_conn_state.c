@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What completions say about the state of a connection. */
+/* Updates the state of a connection when operations on it complete or fail. */
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/conn/rail_conn_state.h"
@@ -30,7 +30,7 @@ static void conn_set_connected(const struct rail_lane *lane,
 	conn->connected = connected;
 }
 
-/* Returns true if the error means that this connection (path) of the lane has
+/* Returns true if the error means that this connection of the lane has
  * ended. */
 static bool conn_is_lost(const struct rail_lane *lane,
 			 const struct rail_conn *conn, int err)

@@ -38,8 +38,8 @@ static void first_open(struct test_plane *p, const char *address)
 	test_plane_open(p, address);
 }
 
-/* Stops the progress thread of the plane; from now on the test does its
- * work. */
+/* Stops the progress thread of the plane; from now on the test does the
+ * thread's work. */
 static void first_still(struct test_plane *p)
 {
 	test_plane_still(p);
@@ -94,8 +94,7 @@ static bool first_moved(struct test_plane *p, uint32_t gen)
 	       first_is(p) == RAIL_CONTACT_LANE_HELD;
 }
 
-/* Moves the rx lane of a plane to another address without informing any
- * peer. */
+/* Moves the rx lane of the plane to another address, and informs no peer. */
 static void first_move(struct test_plane *p)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -112,8 +111,8 @@ static void first_describe(struct test_plane *p, struct tei_rail_desc *desc)
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
 }
 
-/* Returns the peer object in plane of that stands for the other plane. Only
- * that contact address is known to it. */
+/* Returns the peer object in plane of that represents the other plane. The peer
+ * object has only the given contact address. */
 static struct tei_rail_peer *first_peer(struct test_plane *of,
 					struct test_plane *who,
 					const struct tei_rail_addr *at)
@@ -198,8 +197,8 @@ static void test_resolver_at_contact_address_finds_process(void)
 
 static char first_dst[FIRST_LEN];
 
-/* Writes from a separate endpoint to that address. Returns 0, or the error of
- * the completion. */
+/* Writes to that address from an endpoint that belongs to no lane. Returns 0,
+ * or the error of the completion. */
 static int first_write(struct test_plane *by, struct test_plane *to,
 		       const struct tei_rail_addr *at, char *src)
 {
@@ -323,8 +322,8 @@ static void test_two_planes_that_move_together_reconnect(void)
 	first_open(&home, "127.0.0.1");
 	first_open(&guest, "127.0.0.2");
 	peer = first_met(&home, &guest);
-	/* first round: each knows the other's contact address; second: an
-	 * address at which nothing listens any more */
+	/* first round: each plane has the other's contact address; second
+	 * round: each has an address at which nothing listens any longer */
 	for (i = 0; i < 2; i++) {
 		first_move(&home);
 		first_move(&guest);

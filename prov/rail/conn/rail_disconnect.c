@@ -42,10 +42,8 @@
 
 #define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
-#define CUT_QUIET                                                                    \
-	8					/* number of polls without an        \
-						 * event after which rail_disconnect \
-						 * ends */
+/* Number of polls without an event after which rail_disconnect ends. */
+#define CUT_QUIET 8
 #define CUT_FOUND	4			/* connections handled
 						 * per address */
 
@@ -60,9 +58,10 @@ struct cut {
 	uint32_t meant, others, nameless, listening;
 	uint32_t accepted;		/* number of sockets that do not match
 					 * but were accepted from a peer */
-	uint32_t silent;		/* matching and rail_tcp_silent */
-	bool lives, pending;		/* true if it holds for any matching
-					 * socket */
+	uint32_t silent;		/* number of matching sockets for which
+					 * rail_tcp_silent is true */
+	bool lives, pending;		/* some matching socket is alive, or is
+					 * pending */
 	struct rail_socket which;	/* first matching socket */
 };
 
@@ -216,8 +215,8 @@ static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
 	return mine.port && mine.port == its.port;
 }
 
-/* Compares one socket with the address that is searched for and updates the
- * result. */
+/* Compares one socket with the address that is searched for, and updates the
+ * result of the search. */
 static void cut_socket(int fd, unsigned long ino, struct cut *c)
 {
 	struct sockaddr_storage own, sa;
@@ -255,8 +254,8 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 }
 
 /* Searches a descriptor and the descriptors that it watches. ino: expected
- * inode number, 0: any; it is checked because the descriptor may meanwhile
- * belong to another file. */
+ * inode number, 0: any. The inode number is checked because the descriptor may
+ * meanwhile belong to another file. */
 static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 {
 	char conn[64], line[256];
@@ -264,8 +263,8 @@ static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
 	FILE *f;
 	int target, n;
 
-	/* statx, because ThreadSanitizer reports a race with the owner for
-	 * fstat */
+	/* statx, because ThreadSanitizer reports fstat as a race with the
+	 * thread that owns the descriptor */
 	if (!depth || fd < 0 ||
 	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
 	    (ino && st.stx_ino != ino))
@@ -441,7 +440,7 @@ void rail_disconnect_listed(struct rail_lane *lane,
 	seen = cut_seen(list, addr, len, &n);
 	for (i = 0; i < n; i++)
 		found |= cut_again(&seen[i], addr, true);
-	/* the connection may have been made after the scan */
+	/* the connection may have been made after the scan of the list */
 	if (!found)
 		rail_disconnect_one(lane, addr, len, NULL);
 }

@@ -14,8 +14,9 @@
 struct rail_disconnect_seen;
 struct rail_socket;
 
-/* Cuts the connections of a lane without slices and closes it. The flag selects
- * an asynchronous close, like that of rail_closing_start. */
+/* Cuts the connections of a lane on which no slices are posted, and closes the
+ * lane. The flag selects an asynchronous close, like that of
+ * rail_closing_start. */
 void rail_lane_shutdown(struct rail_lane *lane, bool throttled);
 
 /* Shuts down all connections of the lane and polls it until the errors have
@@ -49,25 +50,25 @@ enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
 	TEI_REQUIRES(lane->lock);
 
 /* The connections of a lane as one scan found them. A scan of a thousand
- * connections takes milliseconds. Only the thread makes, uses and frees such
- * lists. */
+ * connections takes milliseconds, so the list is kept for several look-ups.
+ * Only the progress thread makes, uses and frees such lists. */
 struct rail_disconnect_list {
 	struct rail_lane *lane;
 	struct rail_disconnect_seen *seen; /* sorted by address */
 	uint32_t n, cap;
 };
 
-/* Scans the connections of a lane, which is locked only for a moment. The
- * thread, because only the progress thread closes lanes. */
+/* Scans the connections of a lane, and holds the lane's lock only for a moment.
+ * Progress thread, because only this thread closes lanes. */
 void rail_disconnect_list(struct rail_lane *lane,
 			  struct rail_disconnect_list *list);
 void rail_disconnect_list_free(struct rail_disconnect_list *list);
 
 /*
  * Returns true if the kernel received anything from that address in the last ms
- * milliseconds, or knows that the process there does not read its sockets.
- * asked: a message was sent to the address for this check, so the function also
- * returns true if everything has been acknowledged.
+ * milliseconds, or if the kernel knows that the process there does not read its
+ * sockets. asked: a message was sent to the address for this check, so the
+ * function also returns true if everything sent has been acknowledged.
  */
 bool rail_disconnect_received(const struct rail_disconnect_list *list,
 			      const void *addr, size_t len, uint32_t ms,
@@ -86,9 +87,9 @@ void rail_disconnect_listed(struct rail_lane *lane,
 			    const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns whether a connection to that address could still carry data.
- * RAIL_CUT_UNKNOWN: the provider's sockets cannot be found, or a socket was
- * accepted from a peer. */
+/* Returns whether a connection to that address exists that could still carry
+ * data. RAIL_CUT_UNKNOWN: the provider's sockets cannot be found, or a socket
+ * was accepted from a peer. */
 enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
 					   const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
@@ -111,8 +112,8 @@ bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
 /* Returns the number of the lane's connections whose sockets can be found. */
 uint32_t rail_disconnect_count(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Does what rail_disconnect_received does, for one socket. ms 0: ignores what
- * the kernel has received. */
+/* Does what rail_disconnect_received does, for one socket. If ms is 0, ignores
+ * what the kernel has received. */
 bool rail_tcp_received(int fd, uint32_t ms, bool asked);
 
 /* Returns the number of bytes that the other end has acknowledged since the

@@ -94,7 +94,8 @@ static void test_cut_leaves_sockets_that_lane_does_not_watch(void)
 	cut_end(&rig);
 }
 
-/* Checks that a socket is not taken for another one that has got its number. */
+/* Checks that a socket which has got the number of a closed socket is not taken
+ * for it. */
 static void test_cut_socket_is_present_until_closed(void)
 {
 	struct cut_rig rig;
@@ -246,7 +247,7 @@ static void test_peer_that_does_not_read_counts_as_alive(void)
 	other = accept(rig.listener, NULL, NULL);
 	CU_ASSERT_FATAL(other >= 0);
 	CU_ASSERT(!rail_tcp_received(rig.watched, 0, false));
-	/* with nothing under way, the peer counts as alive only if it was
+	/* if nothing is under way, the peer counts as alive only if it was
 	 * pinged */
 	CU_ASSERT(rail_tcp_received(rig.watched, 0, true));
 	CU_ASSERT(cut_await(&rig, other, true));
@@ -283,7 +284,7 @@ static bool cut_marked(int fd)
 	return fcntl(fd, F_GETFD) & FD_CLOEXEC;
 }
 
-/* The lane watches an epoll descriptor that watches a socket. */
+/* The lane watches an epoll descriptor, which watches a socket. */
 static void test_lane_descriptors_are_marked_close_on_exec(void)
 {
 	struct epoll_event ev = { .events = EPOLLIN };

@@ -74,7 +74,7 @@ bool rail_key_covers_or_want(struct tei_rail_peer *peer, uint64_t addr,
 			     uint64_t len, bool read)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Maps a raw key for one of our rails. Returns false on failure. */
+/* Maps a raw key for one local rail. Returns false on failure. */
 bool rail_key_raw(struct rail_rkey *key, uint16_t part,
 		  const struct rail *rail, uint64_t *key64)
 	TEI_REQUIRES(rail_sched_held);
@@ -92,7 +92,8 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Revokes our region at the peer. Returns 0 or TEI_ERR_MEMORY. */
+/* Makes the progress thread send REVOKE for our region to the peer. Returns 0
+ * or TEI_ERR_MEMORY. */
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -109,9 +110,9 @@ void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 int rail_key_add_holder(struct tei_rail_mr *mr, uint64_t incarnation)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Removes a process from the key holders of all regions. sure: the process
- * certainly holds no key any longer; otherwise it may still hold keys, but the
- * data plane no longer knows it. */
+/* Removes a process from the key holders of all regions. sure: if true, the
+ * process certainly holds no key any longer; if false, the process may still
+ * hold keys, but the data plane no longer has a peer object for it. */
 void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 			  bool sure) TEI_REQUIRES(rail_sched_held);
 
@@ -119,7 +120,8 @@ void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Releases a slice's use of the key. */
+/* Counts one slice less that uses the key. Frees the key after its last slice
+ * if the key is revoked. */
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -127,7 +129,7 @@ void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
 void rail_key_drop_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Frees all keys during tear-down, used or not. */
+/* Frees all keys during tear-down, even keys that slices still use. */
 void rail_key_free_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

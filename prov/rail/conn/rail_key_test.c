@@ -70,7 +70,7 @@ static void test_an_address_finds_its_region(void)
 
 	key_begin(&rig);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
-	/* in no particular order */
+	/* the keys are added in an order that is not that of their addresses */
 	key_add(&rig, 0x5000, 0x1000, 3);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x2000, 0x1, 2);
@@ -281,7 +281,7 @@ static void test_dropped_regions_in_use_are_answered_after_their_slices(void)
 	key_begin(&rig);
 	k = key_add(&rig, 0x1000, 0x1000, 1);
 	k->slices = 1;
-	/* as happens when the peer gets another rail */
+	/* as if the peer had got another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
 	out_of_order = rig.peer->keys.nowed;
@@ -326,8 +326,8 @@ static void test_withdrawing_keys_in_use_takes_no_memory(void)
 	for (i = 0; i < 100; i++) {
 		k[i] = key_add(&rig, 0x1000 * (i + 1), 0x1000, i + 1);
 		k[i]->slices = 1;
-		if (i == 50)		/* some are in use while others are
-					 * added */
+		if (i == 50) /* some keys are in use while others are
+			      * added */
 			rail_key_drop_all(rig.peer);
 	}
 	room = rig.peer->keys.draining;
@@ -378,7 +378,7 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 0);
 	CU_ASSERT_EQUAL(rig.peer->keys.nrevokes, 0);
-	/* nor does a repetition of the same reply */
+	/* a repetition of the same reply does not count either */
 	mr->holders_left = 1;
 	rail_key_drained(rig.peer, mr->id);
 	CU_ASSERT_EQUAL(mr->holders_left, 1);
@@ -386,7 +386,8 @@ static void test_a_region_is_revoked_until_its_holder_has_drained_it(void)
 	key_end(&rig);
 }
 
-/* The peer may still hold the key, and the memory may be registered again. */
+/* A peer that has ended without an answer may still hold the key, although the
+ * memory may be registered again. */
 static void
 test_a_holder_that_did_not_answer_is_asked_after_unregistration(void)
 {
@@ -435,7 +436,7 @@ static void test_requesting_the_same_key_again_changes_nothing(void)
 	rail_key_want(rig.peer, 0x2000, 8);
 	CU_ASSERT_EQUAL(w->tries, 0);
 	CU_ASSERT_EQUAL(w->addr, 0x2000);
-	/* no reply has arrived meanwhile */
+	/* no reply has arrived since the first request */
 	CU_ASSERT_EQUAL(w->since_ns, 5);
 	w->active = false;
 	rail_key_want(rig.peer, 0x1000, 8);

@@ -18,7 +18,7 @@
 /* Lines about lost connections. */
 struct loss_lines {
 	int n;
-	char text[256];			/* of the last line */
+	char text[256]; /* text of the last line */
 };
 
 /* tei_log_fn */
@@ -54,7 +54,7 @@ static void test_losses_at_one_time_are_logged_together(void)
 	CU_ASSERT_EQUAL(rail_ctl_loss(pair.peer, tei_now_ns()), 0);
 	for (i = 0; i < 100; i++)
 		loss_add(&pair, i ? FI_ENOTCONN : FI_ECONNRESET);
-	/* the cause is the first error */
+	/* the line reports the first error */
 	CU_ASSERT_EQUAL(loss->err, FI_ECONNRESET);
 	CU_ASSERT_EQUAL(loss->rails, 1);
 	due = loss->due_ns;

@@ -24,8 +24,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define MSG_TX_SPARE	8	/* buffers reserved for connections that use
-				 * none */
+/* Buffers reserved for connections that have no buffer in use. */
+#define MSG_TX_SPARE 8
 
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
 {
@@ -42,11 +42,11 @@ struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t index)
  * Takes a send buffer for the connection, or returns NULL if the connection may
  * not have one.
  *
- * A connection may use at most twice as many buffers as are left, so that a
+ * A connection may use at most twice as many buffers as are free, so that a
  * peer that accepts nothing does not take all of them: dynamic thresholds,
  * Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998. Several
- * such peers could still use up the remaining buffers step by step, so the last
- * buffers are reserved for connections that use none.
+ * such peers could still use up the free buffers step by step, so the last
+ * buffers are reserved for connections that have no buffer in use.
  */
 static struct rail_tx *msg_tx_take(struct rail *rail, struct rail_conn *conn)
 	TEI_REQUIRES(rail_sched_held)
@@ -195,7 +195,7 @@ static ssize_t msg_post_to(struct tei_rail_peer *peer, struct rail_lane *lane,
 	return ret;
 }
 
-/* The provider found no route. */
+/* Handles that the provider found no route for the connection. */
 static void msg_refused(struct rail_conn *conn, uint64_t now)
 {
 	rail_conn_block(conn, now, false);
@@ -272,7 +272,8 @@ int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 	int16_t remote;
 	ssize_t ret;
 
-	/* the buffer is counted on the connection to the route's remote rail */
+	/* the send buffer counts towards the limit of the connection to the
+	 * route's remote rail */
 	rail_sched_enter(peer->dp);
 	remote = peer->routes.route[lane->rail->index];
 	if (forth && remote >= 0)

@@ -29,14 +29,15 @@ int rail_msg_post_on(struct tei_rail_peer *peer, struct rail_lane *lane,
 /* Returns the active lane of that number, or NULL. Any thread. */
 struct rail_lane *rail_msg_lane(struct rail *rail, uint32_t lane_index);
 
-/* Sends a message from an rx lane to an address of its AV. handler: of the
- * completion, because the message belongs to no connection of this process.
- * Returns 0, -FI_EAGAIN if there is no buffer, or another error if there is no
- * connection. Any thread. */
+/* Sends a message from an rx lane to an address in the lane's address vector.
+ * handler: handler of the completion, because the message belongs to no
+ * connection of this process. Returns 0, -FI_EAGAIN if there is no buffer, or
+ * another error if there is no connection. Any thread. */
 int rail_msg_post_reverse(struct tei_rail_peer *peer, struct rail_lane *lane,
 			  const struct rail_op_handler *handler, fi_addr_t addr,
 			  const void *msg, size_t len) TEI_REQUIRES(lane->lock);
-/* The abort function of all handlers of messages: returns the send buffer. */
+/* The abort function of all handlers of messages: returns the send buffer to
+ * the free list. */
 void rail_msg_abort(struct rail_op *op, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 

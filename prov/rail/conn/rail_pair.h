@@ -65,11 +65,12 @@ struct rail_fault {
 	uint64_t alive_ns;	  /* time of the first check after the
 				   * peer's first sign of life, or 0 */
 	uint32_t polls;		  /* checks since alive_ns */
-	bool asked;		  /* a ping was sent over this pair, */
-	uint64_t asked_ns;	  /* at this time, ns */
-	uint32_t asks;		  /* attempts to send this ping */
-	uint64_t doubt_ns;	  /* start of the doubt, ns; vetoes by the
-				   * TCP stack do not reset it */
+	bool asked;		  /* a ping was sent over this pair */
+	uint64_t asked_ns;	  /* time of this ping, ns */
+	uint32_t asks;		  /* attempts to send the ping */
+	uint64_t doubt_ns;	  /* time at which the pair was first suspected,
+				   * ns; stays the same if the TCP stack's
+				   * response delays the next stage */
 	uint64_t acked, acked_ns; /* for a contended connection to a
 				   * silent peer: rail_stall_acked(), and
 				   * the time of its last change, ns */

@@ -23,17 +23,17 @@ void rail_opening_stop(struct rail_opening *opening);
 /* Starts to open a closed rx or tx lane, unless it is already being opened.
  * Progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
-/* Puts the rail's newly opened lanes into service. Returns which there were, 0:
- * none. Progress thread. */
+/* Puts the rail's newly opened lanes into service. Returns a combination of
+ * these flags, 0: no lane. Progress thread. */
 #define RAIL_REOPENED_RX	1u	/* the rx lane */
 #define RAIL_REOPENED_TX	2u	/* at least one tx lane */
 #define RAIL_REOPEN_RX_FAILED	4u	/* the rx lane could not be opened */
 uint32_t rail_reopen_collect(struct rail *rail);
 /* Marks the rail as no longer lost if all its lanes are open. */
 void rail_reopen_whole(struct rail *rail);
-/* Waits, during tear-down, until the opener threads of the rail's tx lanes
- * (target: of its rx lane) have ended. No thread may start or collect openings
- * any longer. */
+/* Waits, during tear-down, until the opener threads of the rail's tx lanes have
+ * ended; if target is true, until that of its rx lane has ended. No thread may
+ * start or collect openings any longer. */
 void rail_reopen_stop(struct rail *rail, bool target);
 
 /* Decides, when the rail is opened, whether this process can still listen at
@@ -41,7 +41,7 @@ void rail_reopen_stop(struct rail *rail, bool target);
 void rail_contact_lane_init(struct rail *rail);
 
 /* Opens the contact lane, because the first rx lane of the rail was closed. The
- * thread calls this function and the next three. */
+ * progress thread calls this function and the next three. */
 void rail_contact_lane_left(struct rail *rail);
 
 /* Retries a failed opening of the contact lane when it is due. */
@@ -51,8 +51,8 @@ void rail_contact_lane_run(struct rail *rail, uint64_t now);
  * it to the peers. */
 void rail_contact_lane_collect(struct rail *rail);
 
-/* Waits until an opening in progress has ended. Called by the thread, or by
- * another thread after the progress thread has stopped. */
+/* Waits until an opening in progress has ended. Called by the progress thread,
+ * or by another thread after the progress thread has stopped. */
 void rail_contact_lane_stop(struct rail *rail);
 
 /* Returns true if this process listens at the contact address, or is about to.

@@ -71,8 +71,7 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 	test_pair_close(&pair);
 }
 
-/* The first port that the provider is is to use is that of the previous
- * lane. */
+/* The provider is asked to use the port of the previous lane first. */
 static void test_the_next_rx_lane_gets_a_new_address(void)
 {
 	const struct sockaddr_in *sin;

@@ -22,16 +22,18 @@ enum { TCP_IS_ESTABLISHED = 1 };
 
 #define TCP_SLOW_MS	100	/* time after which a missing answer counts as
 				 * pending */
-#define TCP_ANSWERED_MS	100	/* newer answers may not have been read yet */
+/* An answer that is newer than this may not have been read yet. */
+#define TCP_ANSWERED_MS 100
 #define TCP_SILENT_RETRIES 2	/* number of consecutive retransmission timeouts
 				 * after which a connection is silent; 600 ms on
 				 * a fast link */
 
 /*
  * Returns true if the other end's receive window is closed: the kernel there
- * has acknowledged everything that it had room for, more data waits here, and
- * no window probe is unanswered (RFC 9293, 3.8.6.1). If packets are dropped
- * before they leave this host, data waits although the window is open.
+ * has acknowledged everything that it had room for, more data waits in this
+ * host's send queue, and no window probe is unanswered (RFC 9293, 3.8.6.1). If
+ * a filter drops packets before they leave this host, data waits although the
+ * window is open.
  */
 static bool tcp_full(const struct tcp_info *info)
 {

@@ -39,8 +39,9 @@ struct rail_opening {
 	pthread_t opener;
 	bool started;			/* opener is running, or has ended and
 					 * was not joined yet */
-	bool under_way;			/* atomic: begun, and
-					 * not collected yet */
+	bool under_way;			/* atomic: the opening has begun, and
+					 * its result has not been collected
+					 * yet */
 	bool over;			/* atomic: the lane is open,
 					 * or opening failed */
 	struct tei_err err;		/* cause of the failure */
@@ -54,8 +55,9 @@ enum rail_contact_lane_state {
 	RAIL_CONTACT_LANE_WANTED, /* no endpoint yet: the contact lane must be
 				   * opened */
 	RAIL_CONTACT_LANE_HELD,	  /* the contact lane */
-	RAIL_CONTACT_LANE_TAKEN, /* no endpoint of ours: another process listens
-				  * there; the opening is retried */
+	RAIL_CONTACT_LANE_TAKEN, /* no endpoint of this process: another process
+				  * listens at the address; opening is
+				  * retried */
 };
 
 /* A send buffer of a rail. dp->sched guards the free list. */
@@ -66,7 +68,8 @@ struct rail_tx {
 	struct rail_lane *lane;		/* lane that the buffer is posted on, or
 					 * NULL */
 	struct rail_conn *conn;		/* connection that carries the message
-					 * (counted in path->msgs), or NULL */
+					 * and counts it in conn->msgs, or
+					 * NULL */
 	uint64_t incarnation;		/* incarnation of the receiving peer */
 	uint16_t remote;		/* index into peer->remotes */
 	uint8_t *buf;
@@ -151,16 +154,17 @@ struct rail_send {
 struct rail_load {
 	uint64_t inflight_max, window;
 	uint64_t window_max;
-	uint64_t stuck;			/* bytes posted that have stopped
-					 * moving, */
-	uint64_t stuck_bulk;		/* and the bulk part of them */
+	uint64_t stuck;			/* posted bytes on which no completion
+					 * has come for long
+					 * (WINDOW_STUCK_NS) */
+	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
 					 * lane, 0: unknown */
 	uint64_t rate_bps;		/* service rate, bytes/s */
 	uint64_t free_bps;		/* service rate while not
 					 * throttled, bytes/s */
-	bool throttled;			/* rail_window_throttle has limited the
-					 * rail recently */
+	bool throttled;			/* rail_window_throttle has limited bulk
+					 * data on the rail recently */
 };
 
 /*
@@ -170,21 +174,20 @@ struct rail_load {
 struct rail_bulk {
 	uint64_t bytes;			/* bulk data in slices that are cut and
 					 * have not returned, bytes */
-	uint32_t throttled_left;	/* number of whole slices of bulk data
-					 * for which the rail stays
-					 * throttled; */
-	uint64_t throttled_part;	/* bytes already cut of the next slice
-					 * of that number */
+	uint32_t throttled_left;	/* number of further bulk slices for
+					 * which the rail stays throttled */
+	uint64_t throttled_part;	/* bytes already cut towards the next of
+					 * these slices */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t participants,
 		participants_before;	/* connections that took bulk data, in
-					 * this and in the last accounting
-					 * round */
+					 * this accounting round and in the last
+					 * one */
 	uint64_t taken;			/* bulk bytes cut in this accounting
 					 * round */
-	uint64_t turn_ns;		/* start of the accounting round
-					 * (served_ns of a lane) */
+	uint64_t turn_ns;		/* start of the accounting round, ns (a
+					 * served_ns of a lane) */
 };
 
 /*
@@ -195,14 +198,14 @@ struct rail_link {
 	uint32_t state;			/* enum te_rail_state */
 	bool down;			/* the rail's interface has no
 					 * carrier */
-	bool lost;			/* lost rail: an endpoint could not be
-					 * opened */
+	bool lost;			/* an endpoint of the rail could not be
+					 * opened again */
 	uint32_t away;			/* number of tx lanes that were retired
 					 * and not yet replaced by an open
 					 * lane */
 	uint64_t changes;
-	uint64_t lost_next_ns;		/* thread: lost rail: time of the next
-					 * attempt to open its lanes */
+	uint64_t lost_next_ns;		/* thread: time of the next attempt to
+					 * open the lanes of a lost rail */
 	uint64_t stuck_ns;		/* thread: last time that a lane
 					 * was retired because a
 					 * connection was stuck */
@@ -213,8 +216,8 @@ struct rail_contact_lane {
 	struct rail_opening opening;	/* contact lane; stays in this object
 					 * (rail_contact_lane.c) */
 	uint32_t state;			/* enum rail_contact_lane_state */
-	uint64_t next_ns;		/* thread: TAKEN: time of
-					 * the next attempt */
+	uint64_t next_ns;		/* thread: time of the next attempt in
+					 * state TAKEN */
 	uint32_t tries;			/* thread: attempts so far */
 };
 

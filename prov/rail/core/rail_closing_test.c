@@ -23,7 +23,8 @@
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;
-	bool let;			/* atomic: it may be closed now */
+	bool let; /* atomic: the endpoint may be closed
+		   * now */
 };
 
 static struct closing_ep closing_held;
@@ -89,7 +90,8 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 			now + RAIL_CTL_RETRY_NS);
 	CU_ASSERT_EQUAL(pair.peer->hello.warm_left, 1);
 	pair.peer->hello.warm_wanted = false;
-	/* the thread continues, and the fence is not answered too early */
+	/* the progress thread continues, and the fence is not answered too
+	 * early */
 	test_task_init(&t, pair.peer, false, pair.src, pair.dst, 1);
 	CU_ASSERT_EQUAL(test_submit(pair.from.dp, &t, 1), 0);
 	while (!test_ends(&t) && tei_now_ns() < end)

@@ -43,15 +43,16 @@ struct rail_conn {
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
-	struct rail_socket old;		/* cut: its socket, if known */
-	uint64_t old_ns;		/* cut: start of the wait until the
-					 * provider has closed it, 0: not
-					 * waiting */
+	struct rail_socket old;		/* if cut is true: socket of the cut
+					 * connection, if known */
+	uint64_t old_ns;		/* if cut is true: start of the wait
+					 * until the provider has closed the
+					 * connection, 0: not waiting */
 	bool connected;			/* an operation has completed on this
 					 * connection */
-	bool excluded;			/* excluded: just cut because of the
-					 * peer, so that errors are not counted
-					 * against the rail */
+	bool excluded;			/* the connection has just been cut
+					 * because of the peer, so errors are
+					 * not counted against the rail */
 	bool blocked_now;		/* a post of the current bundle has
 					 * returned -FI_EAGAIN */
 	uint32_t posted;		/* slices posted on the
@@ -59,27 +60,27 @@ struct rail_conn {
 	uint64_t moves;			/* atomic: progress counter: incremented
 					 * when a slice completes, or is posted
 					 * on the idle connection */
-	uint64_t check_moves, check_ns; /* thread: value of moves at the last
-					 * change that a check has seen, and the
-					 * time of that check, */
-	uint64_t looked_ns;		/* time of the check that found moves
-					 * unchanged, */
-	struct rail_conn *check_next;	/* and next entry in the list of that
-					 * check (rail_stall.c) */
+	uint64_t check_moves, check_ns; /* thread: value of moves that the
+					 * checks for stalls saw last, and the
+					 * time of the check that saw it
+					 * first */
+	uint64_t looked_ns;		/* thread: time of the last check that
+					 * put this connection on its list */
+	struct rail_conn *check_next;	/* thread: next connection on the list
+					 * of that check (rail_stall.c) */
 	uint64_t blocked_ns;		/* no post before this
 					 * time, 0: no limit */
 	uint64_t since_ns;		/* start of connecting,
 					 * 0: not connecting */
 	uint64_t asked_ns;		/* time of the last message, 0: none */
 	uint32_t backoff_us;
-	uint32_t failed_attempts; /* atomic: failed attempts: lanes that
-				   * were renewed because this connection
-				   * did not connect; set to 0 when it
-				   * connects */
+	uint32_t failed_attempts; /* atomic: number of lanes that were renewed
+				   * because this connection did not connect;
+				   * set to 0 when it connects */
 
-	bool suspect;			/* atomic: a send has found that the
-					 * connection does not come up; the
-					 * progress thread was not notified */
+	bool suspect; /* atomic: a send has found that the
+		       * connection does not come up; the
+		       * progress thread must be notified */
 
 	/* guarded by dp->sched */
 	uint32_t inflight;		/* slices cut for the connection and not

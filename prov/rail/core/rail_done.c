@@ -99,7 +99,7 @@ void rail_done_run(struct tei_rail_dp *dp, struct rail_done *done)
 		note = tei_list_first(&done->received,
 				      struct tei_rail_notification, link);
 		tei_list_del(&note->link);
-		/* the callee owns the note from now on */
+		/* the callee owns the notification from now on */
 		dp->ops->notify(dp->arg, note);
 	}
 

@@ -8,10 +8,9 @@
  *
  * In comments on fields, "thread:" marks a field that only the progress thread
  * uses, "atomic:" a field that is also read without the lock that guards its
- * changes, and "fixed:" a field that never changes after initialization. "The
- * thread" in comments on functions is the progress thread of the data plane; a
- * comment that ends with "The thread." says that only this thread may call the
- * function.
+ * changes, and "fixed:" a field that never changes after initialization. A
+ * comment on a function that ends with "Progress thread." says that only this
+ * thread may call the function.
  *
  * Only the progress thread runs the control state machines (hello, keys, fence,
  * revocation). State of these machines that other threads read is guarded by
@@ -60,8 +59,8 @@ struct rail_notify_budget {
 
 #define RAIL_PEER_HASH	1024
 
-/* Approximate accounting of polls by callers: if two callers poll at once, one
- * may not be counted. All fields are atomic. */
+/* Counts the polls by callers. Approximate: if two callers poll at once, one of
+ * them may not be counted. All fields are atomic. */
 struct rail_polls {
 	uint64_t calls;
 	uint64_t took_ns;		/* total duration of the polls */
@@ -71,8 +70,8 @@ struct rail_polls {
 
 /* What the owner of the data plane has chosen. Fixed, except next_port. */
 struct rail_dp_conf {
-	bool signs;			/* messages are signed
-					 * with a shared secret */
+	bool signs;			/* messages are signed with a shared
+					 * secret */
 	bool back;			/* reverse-path sends are
 					 * wanted (rail_reverse.c) */
 	bool reports;			/* peers get the totals of moved
@@ -295,11 +294,11 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 	tei_mutex_wait(&dp->cond, &dp->sched, timeout_ns);
 }
 
-/* Makes the thread run its peers and checks soon. Any thread. */
+/* Makes the progress thread run its peers and checks soon. Any thread. */
 void rail_progress_wake(struct tei_rail_dp *dp);
 
-/* Wakes the thread from a long sleep, because something was posted and must be
- * checked for stalls. Any thread. */
+/* Wakes the progress thread from a long sleep, because something was posted and
+ * must be checked for stalls. Any thread. */
 void rail_progress_stir(struct tei_rail_dp *dp);
 
 /* Wakes the threads that wait on dp->cond. */

@@ -7,12 +7,13 @@
  *
  * The operations posted on one endpoint have different owners: the scheduler's
  * slices, messages on a connection, messages on the reverse path, and receive
- * buffers. So each operation names the handler of its completion, as libfabric
- * passes it back through op_context.
+ * buffers. So each operation names the handler of its completion, and libfabric
+ * returns the operation in op_context.
  *
- * Lanes are polled for different users: tx lanes, which carry slices, rx lanes
- * and contact lanes, which only receive, and the endpoint of the probes. So
- * each lane names what is done with it in addition.
+ * Lanes have different uses: tx lanes carry slices, rx lanes and contact lanes
+ * only receive, and the endpoint of the probes carries probes. So each lane
+ * names the functions that are called when a message has arrived, when the lane
+ * has been read and when it may have room.
  */
 
 #include <rdma/fi_eq.h>
@@ -31,31 +32,32 @@ struct tei_rail_peer;
 
 /* All functions are called with lane->lock held. */
 struct rail_op_handler {
-	/* The n operations of entry, which all have this handler, have
-	 * completed. */
+	/* Handles the completion of n operations, which all have this handler.
+	 * entry: their completions. */
 	void (*complete)(struct rail_lane *lane,
 			 const struct fi_cq_msg_entry *entry, int n,
 			 struct rail_done *done);
-	/* The operation err->op_context has failed. text: the provider's
-	 * description, or "". */
+	/* Handles that the operation err->op_context has failed. text: the
+	 * provider's description, or "". */
 	void (*fail)(struct rail_lane *lane, const struct fi_cq_err_entry *err,
 		     const char *text, struct rail_done *done);
-	/* The lane was closed before the operation completed. dp->sched is held
-	 * too, lane->lock need not be. NULL for receive buffers, which the lane
-	 * posts again. */
+	/* Handles that the lane was closed before the operation completed.
+	 * dp->sched is held too; lane->lock need not be held. NULL for receive
+	 * buffers, which the lane posts again. */
 	void (*abort)(struct rail_op *op, struct rail_done *done);
 };
 
 /* All functions are called with lane->lock held. */
 struct rail_lane_ops {
-	/* A message has arrived. */
+	/* Handles a message that has arrived. */
 	void (*received)(struct rail_lane *lane, const uint8_t *buf, size_t len,
 			 struct rail_done *done);
-	/* The queue of the active lane has been read. NULL if feed is NULL. */
+	/* Called when the queue of the active lane has been read. NULL if feed
+	 * is NULL. */
 	void (*polled)(struct rail_lane *lane);
-	/* The active lane may have room for more operations. now: a recent time
-	 * if the caller knows one, else 0. Returns true if anything was posted.
-	 * NULL: the lane carries no slices. */
+	/* Lets the active lane take more operations, because it may have room.
+	 * now: a recent time if the caller knows one, else 0. Returns true if
+	 * anything was posted. NULL: the lane carries no slices. */
 	bool (*feed)(struct rail_lane *lane, uint64_t now,
 		     struct rail_done *done);
 };
@@ -72,11 +74,11 @@ void rail_lane_log_error(struct rail_lane *lane,
 			 const struct fi_cq_err_entry *err,
 			 enum tei_log_level level, const char *what,
 			 struct tei_rail_peer *peer, const char *text);
-/* Handles the messages that were deferred to the progress thread. The
+/* Handles the messages that were deferred to the progress thread. Progress
  * thread. */
 void rail_lane_handle_deferred(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
-/* Discards these messages. The thread. */
+/* Discards the deferred messages. Progress thread. */
 void rail_lane_drop_deferred(struct rail_lane *lane);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_HANDLER_H */

@@ -79,8 +79,8 @@ void rail_hmem_ask(struct rail *rail)
 			 rail->name, rail->nic.provider);
 		return;
 	}
-	/* renewing an rx lane would free registrations that tx lanes post
-	 * with */
+	/* with FI_MR_ENDPOINT, renewing the rx lane would free registrations
+	 * that tx lanes still use */
 	if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
 		rail->caps.no_hmem =
 			"its registrations are bound to an endpoint";
@@ -129,7 +129,7 @@ void rail_hmem_neither(const struct tei_err *why, struct tei_err *err)
 {
 	struct tei_err e = *err;
 
-	/* without a time the error has not been logged yet */
+	/* an error without a time has not been logged yet */
 	if (!e.when_ns)
 		tei_err_fail(err, e.code, "rail", e.hint[0] ? e.hint : NULL,
 			     "%s; with FI_HMEM: %s", e.text, why->text);

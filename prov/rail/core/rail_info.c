@@ -381,7 +381,8 @@ static bool info_excludes(const struct tei_settings *s)
 }
 
 /* Returns true if the settings and the state of the interface let the device
- * become a rail in this pass. Named devices skip the filters. */
+ * become a rail in this pass. Devices that the user has named are not
+ * filtered. */
 static bool info_usable_ip(const struct tei_settings *s,
 			   const struct fi_info *info,
 			   const struct ifaddrs *ifa, const char *devices,
@@ -497,7 +498,8 @@ static int info_take_addresses(const char *provider, const char *devices,
 	return ret;
 }
 
-/* Returns true if the settings exclude the interface, whatever its state is. */
+/* Returns true if the interface is excluded whatever its state is: it is
+ * loopback or a bridge, or the settings exclude it. */
 static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *ifa)
 {
 	return ifa->ifa_flags & IFF_LOOPBACK || info_is_bridge(ifa->ifa_name) ||
@@ -591,8 +593,8 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	struct fi_info *list;
 	int pass, ret = 0;
 
-	/* in every process of this host, all shm endpoints would have the
-	 * device's name */
+	/* all shm endpoints of this host would have the same name, that of the
+	 * device */
 	if (!strcmp(provider, "shm"))
 		devices = "";
 	if (getifaddrs(&ifs))
@@ -759,7 +761,7 @@ struct rail_found *rail_info_find_again(const struct tei_settings *s,
 
 	if (!devices || !*devices)
 		devices = s->rails.devices;
-	/* if memory runs out, the devices found so far are enough */
+	/* if memory runs out, the devices found so far are used */
 	(void)info_find_all(s, transport, devices, flags, &lists);
 	rail_info_free(lists.unfit);
 	return lists.fit;

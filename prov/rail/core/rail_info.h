@@ -71,11 +71,11 @@ int rail_numa_node(const struct rail *rail);
 void *rail_numa_alloc(const struct rail *rail, size_t size);
 void rail_numa_free(void *mem, size_t size); /* NULL is allowed */
 
-/* Checks MOONRAIL_PROGRESS_CPUS before the thread is started. Returns 0 or
- * TEI_ERR_INVALID. */
+/* Checks MOONRAIL_PROGRESS_CPUS before the progress thread is started. Returns
+ * 0 or TEI_ERR_INVALID. */
 int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err);
 
-/* Binds the thread to its CPUs; called again when rails were added. */
+/* Binds the progress thread to its CPUs. Called again when rails were added. */
 void rail_numa_bind(struct tei_rail_dp *dp);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_INFO_H */

@@ -136,7 +136,8 @@ bool rail_lane_sleep_ready(struct rail_lane *lane)
 
 	if (!lane->fids.wait)
 		return !fi_trywait(rail_lane_fabric(lane), &fid, 1);
-	errno = 0;	/* see lane_read_cq */
+	errno = 0; /* errno is cleared for the reason that lane_read_cq
+		    * states */
 	return fi_wait(lane->fids.wait, 0) == -FI_ETIMEDOUT;
 }
 

@@ -84,14 +84,15 @@ struct rail_lane_done {
 };
 
 /*
- * The measurement of the service rate of a lane, and of posts that make no
- * progress (core/rail_window.c). Guarded by lane->lock.
+ * The measurement of the service rate of a lane, and of its stuck posts
+ * (core/rail_window.c). Guarded by lane->lock.
  */
 struct rail_lane_rate {
 	uint64_t busy_ns;		/* start of the current
 					 * measuring interval */
 	uint64_t served;		/* bytes completed since busy_ns */
-	bool whole;			/* the lane was idle before busy_ns */
+	bool whole;			/* the current interval began when the
+					 * lane was idle */
 	uint64_t served_ns;		/* time of the last completion */
 	uint64_t posts;			/* slices posted since the
 					 * lane was created */
@@ -108,10 +109,11 @@ struct rail_lane_rate {
 
 /* What an rx lane receives. Guarded by lane->lock. */
 struct rail_lane_recv {
-	bool visited;			/* rx lane: the application polls it */
-	struct tei_list deferred;	/* rx lane: list of rail_deferred, the
-					 * deferred control messages */
-	uint32_t ndeferred;		/* atomic: entries of deferred */
+	bool visited;			/* the application polls this rx lane */
+	struct tei_list deferred;	/* rx lane only: list of rail_deferred,
+					 * the deferred control messages */
+	uint32_t ndeferred;		/* atomic: number of entries of
+					 * deferred */
 	struct rail_rx *bufs;		/* receive buffers, or NULL */
 	struct rail_rx *idle;		/* receive buffers
 					 * that are not posted */
@@ -135,8 +137,8 @@ struct rail_lane_check {
 struct rail_lane {
 	struct rail *rail;		/* fixed */
 	bool is_rx;			/* fixed: an rx lane */
-	bool first;			/* fixed: a contact lane;
-					 * target is set as well */
+	bool first;			/* fixed: a contact lane; is_rx is set
+					 * as well */
 	uint16_t index;			/* fixed: lane number on the rail */
 	const struct rail_lane_ops *ops; /* fixed (rail_handler.h) */
 
@@ -155,21 +157,21 @@ struct rail_lane {
 	uint64_t inflight_bytes;
 	struct rail_lane_done done;
 
-	uint64_t drained_ns;		/* RETIRING: time at which the lane is
-					 * closed even if operations are still
-					 * posted */
+	uint64_t drained_ns; /* in state RETIRING: time at which the
+			      * lane is closed even if operations are
+			      * still posted */
 	struct rail_lane_rate rate;
 	uint32_t msgs;			/* atomic: messages sent
 					 * and not completed */
 	uint64_t settle_ns;		/* atomic: after the loss of a
 					 * connection, time until which the lane
 					 * is polled; 0: no loss */
-	bool kick;			/* atomic: poll request: the holder of
-					 * the lock must poll once more */
+	bool kick;			/* atomic: poll request: the thread that
+					 * holds the lock must poll once more */
 	struct rail_lane_recv recv;
-	bool receives;			/* atomic: tx lane: a BACK was sent, so
-					 * peers may send user messages to this
-					 * lane */
+	bool receives;			/* atomic: tx lane only: BACK was sent,
+					 * so peers may send user messages to
+					 * this lane */
 	bool link_cut;			/* thread: the lane's connections were
 					 * cut when the link went down */
 	struct rail_lane_check check;
@@ -196,7 +198,8 @@ struct rail_rx {
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index);
 
-/* Opens the endpoint with a new generation. On failure nothing stays open. */
+/* Opens the endpoint with a new generation. If this fails, all its objects are
+ * closed again. */
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	TEI_REQUIRES(lane->lock);
 
@@ -205,8 +208,8 @@ int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns true if the lane has receive buffers. The result is the same in the
- * lane's whole life. */
+/* Returns true if the lane has receive buffers. The result never changes during
+ * the lane's life. */
 bool rail_lane_receives(const struct rail_lane *lane);
 
 /* Returns true if the lane's descriptor will report everything that arrives
@@ -242,12 +245,12 @@ bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 /* Sets close-on-exec on the descriptors of a lane that has just been opened. */
 void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Sets close-on-exec on descriptors that the lane has opened since, and returns
- * their number. */
+/* Sets close-on-exec on descriptors that the lane has opened since the last
+ * call, and returns their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
-/* Lets every active lane cut and post slices, in the calling thread. now: as
- * above. */
+/* Lets every active lane cut and post slices, in the calling thread. now: a
+ * recent time if the caller knows one, else 0. */
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 
 /* Polls the lane unless another thread does. Returns true if anything
@@ -255,15 +258,16 @@ void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 bool rail_lane_run(struct rail_lane *lane);
 
 /* Offers new work to the lane: cuts and posts it, or makes the thread that
- * holds the lane's lock poll once more. now: as above. */
+ * holds the lane's lock poll once more. now: a recent time if the caller knows
+ * one, else 0. */
 void rail_lane_kick(struct rail_lane *lane, uint64_t now);
 
 /* Returns true if the lane is open and takes work. The answer may be outdated
  * at once. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
 
-#define RAIL_PORT_TRIES	8	/* attempts while other
-				 * processes take the ports */
+/* Attempts to open a lane if other processes take the ports meanwhile. */
+#define RAIL_PORT_TRIES 8
 
 /* Returns true if MOONRAIL_DATA_PORTS is set and applies to the lane's rail. */
 bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);

@@ -224,8 +224,9 @@ static void limits_sizes(const struct rail_limits *l,
 		    snprintf(out, cap, "refused from %s down to %s", most,
 			     least);
 	if (!l->max_size) {
-		snprintf(out + n, cap - (size_t)n, "; the provider does not "
-			 "say how much it takes at once");
+		snprintf(out + n, cap - (size_t)n,
+			 "; the provider does not "
+			 "report the largest size of a registration");
 		return;
 	}
 	limits_size(max, sizeof(max), l->max_size);

@@ -60,7 +60,8 @@ static void test_a_refused_size_is_named_with_the_limit_of_the_device(void)
 
 	limits_log(&l, &t, -FI_E2BIG,
 		   "refused from 8 MiB down to 1 MiB; "
-		   "the provider does not say how much it takes at once");
+		   "the provider does not report the largest size of "
+		   "a registration");
 	l.max_size = 512 * LIMITS_KIB;
 	limits_log(&l, &t, -FI_EINVAL,
 		   "refused from 8 MiB down to 1 MiB; "
@@ -112,7 +113,7 @@ static void test_queues_that_cannot_be_pinned_name_memlock(void)
 	CU_ASSERT_STRING_EQUAL(text, "");
 }
 
-/* The longest text. */
+/* Uses the limits that give the longest text. */
 static void test_a_text_that_does_not_fit_is_truncated(void)
 {
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };

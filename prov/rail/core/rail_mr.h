@@ -103,18 +103,18 @@ struct tei_rail_mr {
 					 * region */
 	uint64_t *holders;		/* incarnations of the key holders */
 	uint32_t nholders, holders_cap;
-	uint32_t holders_left;		/* REVOKING: number of key holders that
-					 * have not answered */
-	bool lost;			/* a peer that is no longer known may
-					 * still hold the key */
+	uint32_t holders_left;		/* in state REVOKING: number of key
+					 * holders that have not answered */
+	bool lost;			/* a peer whose object has been freed
+					 * may still hold the key */
 	struct tei_list revoking;	/* in dp->memory.revoking,
 					 * or unlinked */
-	enum rail_mr_fence fence;	/* REVOKING: whether the rx
+	enum rail_mr_fence fence;	/* in state REVOKING: whether the rx
 					 * lanes must be closed */
 };
 
-/* For all functions of this section, the caller holds dp->admin, or the rail is
- * not visible to other threads. */
+/* The caller of each function of this section holds dp->admin, or the rail is
+ * not visible to other threads yet. */
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
@@ -130,7 +130,8 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 
-/* Finds out, before the rail is opened, whether it accepts GPU memory. */
+/* Determines, before the rail is opened, whether the rail accepts GPU
+ * memory. */
 void rail_hmem_ask(struct rail *rail);
 
 /* Returns the function that reports errors of opening the rail: tei_err_fail,
@@ -201,7 +202,7 @@ struct rail_limits {
 					 * chooses */
 };
 
-/* Fills out with the limits; with zeros if the error ret is not about a
+/* Fills out with the limits, or with zeros if the error ret is not about a
  * limit. */
 void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out);
 

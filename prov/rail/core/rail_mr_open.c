@@ -17,7 +17,8 @@
 #include "util/thread.h"
 
 #define MR_AT_A_TIME	4		/* rails used in parallel */
-#define MR_LARGE	(64u << 20)	/* bytes that justify a thread */
+/* Smallest region that is registered by several threads, bytes. */
+#define MR_LARGE (64u << 20)
 
 struct mr_opening {
 	struct tei_rail_mr *mr;

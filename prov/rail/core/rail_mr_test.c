@@ -47,7 +47,7 @@ static void mr_use_sockets(struct mr_rig *rig)
 }
 
 /* Opens the device. mode: FI_MR_… bits with which the provider is opened, as if
- * it asked for them; -1: its own. */
+ * the provider required them; -1: the provider's own mode. */
 static int mr_open(struct test_plane *p, const char *address, int mode)
 {
 	struct rail_found *list, *f;
@@ -226,8 +226,8 @@ static void test_memory_works_in_the_mode_of_verbs(void)
 				 FI_MR_ALLOCATED);
 }
 
-/* In this mode both domains are one, and moonrail's message buffers are
- * registered too. */
+/* In this mode tx lanes and the rx lane share one domain, and moonrail's
+ * message buffers are registered too. */
 static void test_memory_works_with_local_descriptors(void)
 {
 	mr_check_mode_everywhere(FI_MR_LOCAL);
@@ -478,17 +478,17 @@ static void test_a_registration_that_cannot_succeed_fails_soon(void)
 	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
-	/* no size is small enough */
+	/* no size is small enough for the device */
 	rig.to_shim.max_len = 4096;
 	rig.to_shim.refusal = -FI_EINVAL;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
 	CU_ASSERT_PTR_NOT_NULL(strstr(tei_err_last()->hint,
 				      "refused from 8 MiB down to 1 MiB"));
-	/* the error has nothing to do with the size */
+	/* the error is not caused by the size */
 	rig.to_shim.refusal = -FI_EACCES;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 1);
-	/* the device has room for three registrations only, so halving would
-	 * not help */
+	/* the device has room for three registrations only, so halving the size
+	 * would not help */
 	rig.to_shim.max_len = 2u << 20;
 	rig.to_shim.max_live = 3;
 	rig.to_shim.refusal = -FI_ENOMEM;
@@ -507,7 +507,8 @@ static void test_a_registration_that_cannot_succeed_fails_soon(void)
 
 static void mr_fence(struct mr_rig *rig)
 {
-	/* a region whose key is held by a peer that is no longer known */
+	/* the key of this region is held by a peer whose object has been
+	 * freed */
 	static char mem[4096];
 	struct tei_rail_mr *mr;
 	struct tei_err err;
@@ -565,7 +566,7 @@ static void test_bound_regions_are_registered_again_with_their_lane(void)
 	CU_ASSERT_EQUAL(mr_target_gen(&rig.to), gen + 1);
 	CU_ASSERT_EQUAL(rig.to_shim.live, 8);
 	CU_ASSERT_EQUAL(rig.to_shim.made, made + 1 + 8);
-	/* the keys that the peer has are void, so it requests new ones */
+	/* the keys that the peer holds are void now, so it requests new ones */
 	mr_await_gen(&rig, gen + 1);
 	mr_check(&rig);
 	CU_ASSERT_EQUAL(rig.to_shim.bound, rig.to_shim.made);
@@ -706,7 +707,7 @@ static void test_rails_are_ranked_for_each_numa_range_of_a_region(void)
 	CU_ASSERT_EQUAL(ranks[1], TEI_TOPO_PREFERRED);
 	rail_sched_leave(rig.from.dp);
 	rig.peer = test_plane_peer(&rig.from, &rig.to);
-	/* too small to use a far rail */
+	/* the request is too small to use a far rail */
 	mr_run(&rig, false, 0, 65536);
 	CU_ASSERT_EQUAL(mr_sent(&rig.from, 0), 65536);
 	CU_ASSERT_EQUAL(mr_sent(&rig.from, 1), 0);
@@ -742,8 +743,8 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	mr_run(rig, false, MR_LEN / 2, 4096);
 }
 
-/* Returns how many bytes the far rail 1 carries of a write of len bytes whose
- * memory is near rail 0. window: the window of rail 0. */
+/* Writes len bytes whose memory is near rail 0. Returns how many of them the
+ * far rail 1 carries. window: the window of rail 0. */
 static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 {
 	struct rail *near = rail_at(rig->from.dp, 0);
@@ -774,8 +775,8 @@ static void test_far_rails_help_when_near_ones_are_full(void)
 	for (i = 0; i < 5; i++)
 		helped += mr_far_share(&rig, 2 * MR_PIECE, MR_LEN / 2);
 	CU_ASSERT(helped > 0);
-	/* a request below the minimum size never uses a far rail, however full
-	 * the near rails are */
+	/* a request below the minimum size never uses a far rail, even if the
+	 * near rails have no room */
 	for (i = 0; i < 5; i++)
 		CU_ASSERT_EQUAL(mr_far_share(&rig, 1, (256u << 10) - 1), 0);
 	mr_end(&rig);
@@ -795,9 +796,9 @@ static void test_far_rails_are_unused_while_near_ones_have_room(void)
 	tei_topo_free(topo);
 }
 
-/* As mr_far_share with rail 0 down all the time. The thread sets link_down back
- * when it reads the state of all links, as it does when any interface changes,
- * so this function tries again in that case. */
+/* Does what mr_far_share does while rail 0 is down. The progress thread sets
+ * link_down back when it reads the state of all links, which it does when any
+ * interface changes; in that case this function tries again. */
 static uint64_t mr_far_alone(struct mr_rig *rig, uint64_t len)
 {
 	bool *down = &rail_at(rig->from.dp, 0)->link.down;
@@ -820,7 +821,7 @@ static void test_far_rails_replace_near_ones_that_are_down(void)
 
 	mr_far_begin(&rig, topo);
 	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
-	/* a request of any size */
+	/* with rail 0 down, the far rail carries a request of any size */
 	CU_ASSERT_EQUAL(mr_far_alone(&rig, MR_PIECE), MR_PIECE);
 	CU_ASSERT_EQUAL(mr_far_alone(&rig, 1), 1);
 	CU_ASSERT_EQUAL(mr_far_share(&rig, 1u << 30, MR_PIECE), 0);
@@ -937,8 +938,9 @@ static void test_a_refused_registration_names_the_limit_and_its_value(void)
 	mr_end(&rig);
 }
 
-#define MR_DRAWS 128	/* a bit of a random key is the same in all draws:
-			 * 2^-127 */
+/* The probability that a bit of a random key is the same in all draws is
+ * 2^-127. */
+#define MR_DRAWS 128
 
 /* Registers one region after the other and stores its key. Returns the size of
  * the rail's keys. */

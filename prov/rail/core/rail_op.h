@@ -58,17 +58,17 @@ struct rail_slice {
 	struct rail_conn *conn;
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
-	struct rail_rkey *rkey;		/* remote key that the slice uses;
-					 * counted in rkey->slices */
+	struct rail_rkey *rkey; /* remote key that the slice uses and
+				 * that counts it in rkey->slices */
 	const struct tei_rail_task_ext *ext; /* task extension with several iov
 					      * entries, or NULL */
-	uint64_t off;			/* with extra: offset of the slice's
-					 * first byte in the task */
+	uint64_t off; /* if ext is set: offset of the slice's
+		       * first byte in the task */
 	char *local;
 	uint64_t remote;
 	uint64_t len;
-	uint64_t rma_addr, rma_key;	/* address and key for the chosen remote
-					 * rail */
+	uint64_t rma_addr, rma_key;	/* address and key of the first byte for
+					 * the selected remote rail */
 	uint32_t ntasks;		/* number of tasks: 1, or several whole
 					 * tasks that were merged */
 	int last_err;			/* FI_E* of the last

@@ -36,8 +36,8 @@ struct rail_peer_routes {
 					 * into remotes, or -1 */
 	bool ranked;			/* the remote rails differ in rank for
 					 * some of the peer's memory */
-	bool choice;			/* rail_select_remote.c must select
-					 * the remote rail */
+	bool choice;			/* rail_select_remote must select the
+					 * remote rail of each slice */
 	bool changed;			/* a log line about the routes is due */
 	uint64_t logged;		/* thread: hash of the last log line
 					 * about the routes */
@@ -54,8 +54,8 @@ struct rail_peer_pairs {
 					 * failed; it must be called again */
 	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
 	struct rail_conn **conns;
-	uint32_t rails;			/* number of local rails that paths has
-					 * room for */
+	uint32_t rails; /* number of local rails that conns has
+			 * room for */
 	uint16_t remotes_cap;
 	bool stuck;			/* a connection does not come up */
 };
@@ -63,8 +63,9 @@ struct rail_peer_pairs {
 /* The tasks and slices for a peer. Guarded by dp->sched. */
 struct rail_peer_tasks {
 	struct tei_list small;		/* small requests that are not
-					 * completely cut, */
-	struct tei_list queue;		/* and bulk requests that are not */
+					 * completely cut */
+	struct tei_list queue;		/* bulk requests that are not completely
+					 * cut */
 	uint32_t overtaken;		/* small requests served since
 					 * the last bulk slice */
 	uint32_t queued;
@@ -110,9 +111,9 @@ struct rail_peer_log {
 					 * connection */
 		uint64_t due_ns;	/* time of the log line, 0: none due */
 		uint64_t next_ns;	/* no other line before this time */
-		int err, prov;		/* of the first: FI_E*;
-					 * the provider's code */
-		char text[96];		/* of the first: text of the provider */
+		int err, prov;		/* error of the first lost connection:
+					 * FI_E* and the provider's code */
+		char text[96];		/* provider's text for that error */
 	} loss;
 };
 
@@ -139,8 +140,9 @@ struct rail_peer_hello {
 	bool known_us;			/* the peer has answered or sent a
 					 * hello */
 	uint32_t table_seen;		/* newest rail table version received */
-	uint32_t table_acked;		/* newest version of our rail table that
-					 * the peer has */
+	uint32_t table_acked;		/* newest version of the local rail
+					 * table that the peer has
+					 * acknowledged */
 	uint64_t notified_rails;	/* bits: local rails that were listed in
 					 * a hello to the peer */
 	bool wanted;			/* a hello must be sent so that the peer
@@ -151,8 +153,8 @@ struct rail_peer_hello {
 	bool reply;			/* the peer's hello must be answered */
 	uint64_t asked_ns;		/* start of waiting for the
 					 * answer to a hello */
-	bool announce;			/* our rail table has
-					 * changed: send a hello */
+	bool announce;			/* the local rail table has changed:
+					 * send a hello */
 	bool again;			/* thread: a hello must be sent again */
 	bool bye_sent;			/* tear-down only */
 	bool warm_wanted;		/* warm-up: connect every rail */
@@ -195,13 +197,15 @@ struct rail_peer_addrs {
 					 * process; 0: never */
 	uint64_t resolve_next_ns;	/* no call of ops->resolve
 					 * before this time */
-	struct tei_rail_addr found_at;	/* address that the owner found, to be
-					 * tried; len 0: none */
+	struct tei_rail_addr found_at;	/* address that the owner of the data
+					 * plane found and that must be tried;
+					 * len 0: none */
 	uint64_t found_ns;		/* time at which found_at was found with
 					 * the peer's incarnation */
 	uint32_t found_turn;		/* counter that selects the
 					 * address to try next */
-	struct rail_contact {		/* rail_contact.c; RAIL_PEER_NEW only */
+	struct rail_contact {		/* state of rail_contact.c; used in
+					 * state RAIL_PEER_NEW only */
 		uint32_t pairs;		/* thread: pairs of rail and address
 					 * at the last count */
 		uint32_t from;		/* thread: first pair of the current
@@ -214,15 +218,16 @@ struct rail_peer_addrs {
 		uint64_t refused;	/* bits: contact addresses at which
 					 * another process answers */
 	} contact;
-	uint16_t its_contact;		/* contact number of the peer's last
-					 * hello, from 1; 0: none */
-	bool resolver;			/* resolver: finds the process that
-					 * has an address; incarnation 0, not
-					 * in the hash table */
-	uint64_t found;			/* resolver: incarnation
-					 * found, 0: none yet */
-	uint32_t hint_turn;		/* thread: alternates
-					 * between routes and hint */
+	uint16_t its_contact; /* contact number in the peer's last
+			       * hello, from 1; 0: none */
+	bool resolver;	      /* this peer is a resolver: it finds the
+			       * process that has an address; its
+			       * incarnation is 0 and it is not in the
+			       * hash table */
+	uint64_t found;	      /* resolver only: incarnation that was
+			       * found, 0: none yet */
+	uint32_t hint_turn;   /* thread: counter that alternates
+			       * between the routes and the hint */
 };
 
 /*
@@ -235,17 +240,20 @@ struct rail_peer_life {
 	uint64_t presumed_ns;		/* time at which the peer was
 					 * presumed dead; void if alive_ns
 					 * is later; 0: never */
-	uint64_t presume_next_ns;	/* no check by rail_presume_ask before
-					 * this time, unless the peer gave a
-					 * sign of life since */
+	uint64_t presume_next_ns;	/* rail_presume_ask does not check again
+					 * before this time, unless the peer
+					 * gave a sign of life since the last
+					 * check */
 	uint64_t presume_asked_ns;	/* time of the last such check */
 	uint32_t msg_turn;		/* thread: counter of
 					 * off-route pairs tried */
-	uint64_t again_ns;		/* thread: since when no rail
-					 * has taken a message, 0: the
-					 * last one was taken */
+	uint64_t again_ns;		/* thread: start of the time in which no
+					 * rail has accepted a message for the
+					 * peer, 0: the last message was
+					 * accepted */
 	bool probing;			/* a sign of life is requested */
-	uint64_t probe_ns;		/* time of that request */
+	uint64_t probe_ns;		/* time at which the sign of life was
+					 * requested */
 	int32_t received;		/* atomic: local and remote rail that
 					 * carried the peer's last message
 					 * (rail_dispatch.c), -1: none */
@@ -287,21 +295,24 @@ struct rail_peer_keys {
  */
 struct rail_peer_auth {
 	uint8_t nonce[16];
-	uint8_t its_nonce[16];		/* changed under sched by the thread;
-					 * other threads read it under sched */
+	uint8_t its_nonce[16];		/* the progress thread changes it under
+					 * dp->sched, and other threads read it
+					 * under dp->sched */
 	uint64_t sent;			/* atomic: number of the
 					 * newest message sent */
-	uint64_t newest, hello_newest;	/* numbers of messages received */
+	uint64_t newest, hello_newest;	/* highest numbers of the messages and
+					 * hellos that were received */
 	uint64_t seen[RAIL_AUTH_WORDS];
 };
 
 /* The reverse paths to a peer (peer/rail_reverse.c). Guarded by dp->sched. */
 struct rail_peer_reverse {
 	struct rail_reverse
-		*path[TEI_RAIL_MAX];	/* atomic: by our rail, or NULL */
-	uint64_t rails;			/* bits: our rails for which a
-					 * BACK must be sent */
-	uint64_t next_ns;		/* no BACK before this time */
+		*path[TEI_RAIL_MAX]; /* atomic: by index of the local rail;
+				      * an entry may be NULL */
+	uint64_t rails;		     /* bits: local rails over which BACK
+				      * must be sent */
+	uint64_t next_ns;	     /* BACK is not sent before this time */
 };
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H */

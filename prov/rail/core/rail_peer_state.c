@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state of a peer, as far as every layer may query it, and the lists on
- * which a peer waits for the progress thread or for a lane with room.
+ * The state of a peer that every layer may query, and the lists on which a peer
+ * waits for the progress thread or for a lane with room.
  */
 #include "prov/rail/core/rail_dp.h"
 #include "prov/rail/core/rail_peer_state.h"

@@ -20,7 +20,7 @@ bool rail_slice_none(const struct tei_rail_peer *peer);
 void rail_peer_activate(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Puts the peer on dp->peers.attn, due now, and wakes the thread. */
+/* Puts the peer on dp->peers.attn, due now, and wakes the progress thread. */
 void rail_peer_attend(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

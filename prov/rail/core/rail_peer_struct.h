@@ -15,14 +15,15 @@
 struct rail_atomic_book;
 struct rail_notify_part;
 
-/* Part of each peer. */
+/* Totals of the bytes moved between this process and the peer
+ * (peer/rail_served.h). Part of each peer. */
 struct rail_served {
-	/* Initiator: the progress thread only. */
+	/* as the initiator; used by the progress thread only */
 	uint64_t sent_tx, sent_rx;	/* totals of the last report, bytes */
 	bool due;			/* a report must be sent */
 	uint32_t tries;			/* repetitions of that report */
 
-	/* Target: guarded by dp->sched. */
+	/* as the target; guarded by dp->sched */
 	uint64_t since;			/* start of the peer's counters, 0: none
 					 * reported */
 	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
@@ -42,8 +43,8 @@ struct rail_remote {
 	uint32_t gen;
 	uint32_t serial;		/* changes with addr; never reused */
 	bool away;			/* the peer has closed the rx lane and
-					 * is reopening it; the rail has no
-					 * address meanwhile */
+					 * is opening it again; until then the
+					 * rail has no address */
 	bool hint;			/* this entry is not a rail, but an
 					 * address at which the peer was found;
 					 * used for hellos only */
@@ -88,8 +89,8 @@ struct rail_notify_out {
 	uint32_t tries;			/* number of messages since the last
 					 * progress that were repetitions or
 					 * queries whether the peer has room */
-	uint64_t since_ns;		/* start of waiting for an answer, 0: no
-					 * answer is due */
+	uint64_t since_ns;		/* start of the wait for an answer, 0:
+					 * no answer is awaited */
 	uint64_t next_ns;		/* time of the next repetition, 0: no
 					 * repetition is due */
 	bool full;			/* the peer has no room; it is queried
@@ -105,8 +106,8 @@ struct rail_notify_recv {
 	uint64_t base;			/* oldest number that the peer still
 					 * holds */
 	struct rail_notify_part *part;	/* notification assembly, or NULL */
-	bool answer_pending;		/* an answer with the next two values is
-					 * due: */
+	bool answer_pending;		/* an answer with the following two
+					 * values must be sent */
 	uint16_t code;			/* enum rail_notify_code */
 	uint64_t turn;			/* turn of the NOTIFY that is
 					 * answered */
@@ -126,17 +127,17 @@ struct rail_atomics {
 	struct tei_list tasks;		/* tei_rail_task.queue_link: unanswered
 					 * atomics in order */
 	uint64_t next_seq;
-	uint64_t session;		/* session that the peer
-					 * gave us, 0: none */
-	bool notified;			/* the peer's hello has named the
-					 * session */
+	uint64_t session;		/* session that the peer has given this
+					 * process, 0: none */
+	bool notified;			/* the session was named in the peer's
+					 * hello */
 	bool fresh;			/* some tasks may be unsent */
 	uint32_t round;			/* number of ATOMIC messages composed so
 					 * far */
 	uint32_t tries;
 	uint64_t next_ns;		/* time of the next repetition */
 	uint64_t since_ns;		/* time of the last answer, 0: no answer
-					 * is due */
+					 * is awaited */
 	uint64_t own_session;
 	struct rail_atomic_book *book;	/* atomics executed for
 					 * the peer, or NULL */

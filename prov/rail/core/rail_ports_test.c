@@ -32,8 +32,8 @@ static int ports_listen(uint32_t *port)
 	return fd;
 }
 
-/* Sets a range of ports whose first port is taken. Returns the socket that has
- * it. */
+/* Sets a range of ports whose first port is in use. Returns the socket that
+ * uses this port. */
 static int ports_range(struct test_plane *p)
 {
 	uint32_t port;
@@ -100,8 +100,8 @@ static void test_all_lanes_listen_inside_the_range(void)
 	for (i = 0; i < rail->ntx; i++)
 		CU_ASSERT(
 			ports_inside(&p, &rail->tx_lanes[i * RAIL_LANE_SLOTS]));
-	/* the replacement after a fence, and a probe, are opened in the same
-	 * way */
+	/* the lane that replaces a fenced lane, and the endpoint of the probes,
+	 * use the range too */
 	lane = &rail->rx_lane;
 	rail_lane_shutdown(lane, false);
 	ports_open(lane);

@@ -2,7 +2,8 @@
 /*
  * Registers memory on one rail, as its mr_mode requires:
  *
- *  FI_MR_LOCAL		both domains are one, and posts carry a descriptor
+ *  FI_MR_LOCAL		tx lanes and the rx lane share one domain, and posts
+ *carry a descriptor
  *  FI_MR_PROV_KEY	the provider chooses the key; otherwise it is random
  *  FI_MR_RAW		the key is a string, which each initiator maps
  *  FI_MR_VIRT_ADDR	the hello reports this mode to the peers
@@ -161,9 +162,9 @@ static bool reg_shared(const struct rail *rail)
 }
 
 /*
- * Returns the access bits of the region, 0 if no registration is needed on this
- * rail. If the process itself cannot write the memory, devices refuse a
- * registration with write access for peers or for local reads.
+ * Returns the access bits with which the region is registered, or 0 if no
+ * registration is needed on this rail. Memory that the process itself cannot
+ * write is registered without write access, because devices would refuse that.
  */
 static uint64_t reg_access(const struct tei_rail_mr *mr,
 			   const struct rail *rail)
@@ -302,8 +303,9 @@ static int reg_pieces(const struct tei_rail_mr *mr, struct rail *rail,
 	}
 	if (ret || shift == first)
 		return ret;
-	/* A lack of memory to pin says nothing about the next region, and
-	 * limits of GPU memory say nothing about host memory. */
+	/* If the system lacks memory to pin, the size is not remembered,
+	 * because the next region may succeed. A limit of GPU memory is not
+	 * remembered for host memory. */
 	if (why != -FI_ENOMEM && !mr->gpu)
 		rail->caps.mr_shift = shift;
 	TEI_INFO("rail", "%s: %p, %llu bytes: registered in parts of %llu bytes: %s",

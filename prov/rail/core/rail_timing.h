@@ -31,7 +31,8 @@
 #define RAIL_STALL_HEARD_NS		(RAIL_STALL_HEARD_MS * TEI_NS_PER_MS)
 /* Attempts to ping over the suspect pair. */
 #define RAIL_STALL_ASKS			8u
-/* Unanswered pings before connections are checked for signs of life. */
+/* Number of unanswered pings after which connections are checked for signs of
+ * life. */
 #define RAIL_STALL_SILENT_TRIES		3u
 /* Signs of life of the peer's kernel delay the verdict for at most this time,
  * or for RAIL_STALL_OPENS times the opening of a lane, if that is longer. */
@@ -120,10 +121,11 @@
 
 /* --- Peers that are presumed dead (peer/rail_presume.c) */
 
-/* Silence before the first check; pause between two checks; pause while the
- * control port does not refuse connections. */
+/* Silence before the first check. */
 #define RAIL_PRESUME_WAIT_NS		(200 * TEI_NS_PER_MS)
+/* Pause between two checks. */
 #define RAIL_PRESUME_AGAIN_NS		(100 * TEI_NS_PER_MS)
+/* Pause while the control port does not refuse connections. */
 #define RAIL_PRESUME_RARELY_NS		TEI_NS_PER_SEC
 /* Longest wait for the answer of one port. */
 #define RAIL_PRESUME_DOOR_NS		(100 * TEI_NS_PER_MS)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Computes the window: how many bytes may be posted on a rail. The rails take
- * slices as they have room, which balances the load by itself. But a slice that
- * a rail has taken stays with it to the end. So the window is a few
- * milliseconds' worth of data at the rail's rate. This size keeps the rail
- * busy, lets all rails of a task finish together, and keeps the queue short in
- * which a small request must wait.
+ * Computes the window: how many bytes may be posted on a rail. A rail takes new
+ * slices only when it has room, so a faster rail takes more slices and the load
+ * is balanced without further action. But a slice that a rail has taken stays
+ * on this rail. So the window is the number of bytes that the rail moves in a
+ * few milliseconds. This size keeps the rail busy, lets all rails of a task
+ * finish together, and keeps the queue short in which a small request must
+ * wait.
  */
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
@@ -21,10 +22,10 @@
 					     * round-trip time */
 #define WINDOW_SLICES	4		    /* smallest window, in slices of
 					     * MC_SLICE_SIZE */
-#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2) /* time whose data the window of
-					      * throttled bulk data holds */
-#define WINDOW_FIRST_NS	(TEI_NS_PER_MS / 4) /* WINDOW_BESIDE_NS with
-					     * MOONRAIL_SMALL_FIRST */
+/* Time whose data may be posted while bulk data is throttled. */
+#define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2)
+/* WINDOW_BESIDE_NS with MOONRAIL_SMALL_FIRST. */
+#define WINDOW_FIRST_NS (TEI_NS_PER_MS / 4)
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
 					       * which posted bytes count as
 					       * stuck */

@@ -81,7 +81,7 @@ static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Simulates one request of that duration on an idle lane. */
+/* Simulates one request of bytes bytes, which takes us µs, on an idle lane. */
 static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 			     uint64_t us)
 {
@@ -158,7 +158,7 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	CU_ASSERT(rail_window_throttle(rail) > 225000);
 	CU_ASSERT(rail_window_throttle(rail) <= 250000);
 	rig->settings.sched.small_first = false;
-	/* with a long round-trip time, more data is in flight */
+	/* with a long round-trip time, more data may be posted */
 	rail->load.base_ns = 20 * TEI_NS_PER_MS;
 	CU_ASSERT(rail_window_throttle(rail) > 19000000);
 	rail->nic.wire = false;
@@ -205,8 +205,8 @@ static void test_rate_ignores_end_of_batch(void)
 	free(rig);
 }
 
-/* The same before any rate is known, for example because connecting took
- * long. */
+/* The same as the previous case, before any rate is known, for example because
+ * connecting took long. */
 static void test_rate_ignores_end_of_first_batch(void)
 {
 	struct window_rig *rig = window_begin(1);
@@ -252,7 +252,7 @@ static void test_window_ignores_stuck_bytes(void)
 	/* the device has no room beyond its own limit */
 	window_serve(rig, 100 * rate, 100);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
-	/* a second without completions does not count */
+	/* a second without completions does not change the rate */
 	rig->now += TEI_NS_PER_SEC;
 	tei_mutex_lock(&lane->lock);
 	rail_window_measure(lane, WINDOW_SLICE, rig->now);
@@ -369,7 +369,7 @@ static void test_idle_rail_always_takes_a_slice(void)
 
 	CU_ASSERT(!rail_window_over(&sum, 0, 1, 1));
 	CU_ASSERT(rail_window_over(&sum, WINDOW_SLICE, 1, 1));
-	/* a rail without others takes a slice, too */
+	/* a single rail also takes the slice */
 	sum.rails = 1;
 	CU_ASSERT(!rail_window_over(&sum, WINDOW_SLICE, 1, 1));
 }

@@ -38,7 +38,7 @@ struct rail_fault *rail_health_ask(struct tei_rail_peer *peer,
 {
 	struct rail_fault *f = rail_pair_fault(peer, rail, remote);
 
-	/* during tear-down a stall is no fault */
+	/* during tear-down a stall is not counted as a fault */
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    __atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return NULL;
@@ -155,7 +155,7 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 	if (peer->state == RAIL_PEER_GONE || peer->remotes[remote].hint ||
 	    (f && f->stage == RAIL_FAULT_DOWN))
 		return;
-	/* during tear-down an error is no fault */
+	/* during tear-down an error is not counted as a fault */
 	if (__atomic_load_n(&peer->dp->thread.stop, __ATOMIC_ACQUIRE))
 		return;
 	if (!f)
@@ -596,7 +596,7 @@ static bool health_still(const struct health_todo *t,
 	return still;
 }
 
-/* Cuts, of n pairs of one lane, those that are contended and whose peers are
+/* Cuts those of n pairs of one lane that are contended and whose peers are
  * still silent. */
 static void health_shun(struct health_todo **pair, int n)
 {
@@ -615,9 +615,9 @@ static void health_shun(struct health_todo **pair, int n)
 }
 
 /* Takes the action of the first entry, together with all entries that need the
- * same action: peers often become silent together, and one scan finds the
- * connections of all of them. Keeps the other entries in todo and returns their
- * number. */
+ * same action: peers often become silent together, and one scan then finds the
+ * connections of all of them. Leaves the other entries in todo and returns
+ * their number. */
 static int health_do(struct health_todo **todo, int n)
 {
 	struct health_todo *alike[HEALTH_BATCH], *first = todo[0];

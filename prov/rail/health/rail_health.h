@@ -78,11 +78,12 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
  * unless the error says nothing about the wire. */
 void rail_health_error(struct rail_slice *slice, int err)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles a slice or message that the provider refused with err before anything
- * of it was sent. Returns true if err means that the wire is broken (no route,
- * link down): the pair is then DOWN, and the attempt does not count as a retry.
- * Returns false if err is local (no memory, no descriptors). If posts keep
- * failing although probes are answered, probing backs off. */
+/* Handles that the provider has refused to post a slice or message, with the
+ * error err, so that none of its bytes was sent. Returns true if err means that
+ * the wire is broken (no route, link down): the pair is then DOWN, and the
+ * attempt does not count as a retry. Returns false if err is local (no memory,
+ * no descriptors). If posts keep failing although probes are answered, probing
+ * backs off. */
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 	TEI_REQUIRES(rail_sched_held);
@@ -116,8 +117,8 @@ void rail_stall_check(struct tei_rail_dp *dp, uint64_t now);
  * Progress thread, no lock held. */
 void rail_stall_ask(struct tei_rail_peer *peer, struct rail_lane *lane,
 		    uint16_t remote, uint64_t moves, uint64_t now);
-/* Returns true if a fault in stage ASKED or SUSPECT is due for its next stage,
- * which rail_stall_confirm() must then confirm. */
+/* Returns true if a fault in stage ASKED or SUSPECT is due for its next stage.
+ * The caller must then call rail_stall_confirm(). */
 bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if a last check, made without the lock, confirms that the pair

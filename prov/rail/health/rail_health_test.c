@@ -111,9 +111,9 @@ static void test_burst_of_errors_makes_one_fault(void)
 	test_pair_close(&pair);
 }
 
-/* Handles an error completion of a slice on a lane in that state. older: how
- * many generations before the current one the slice was posted to. Returns the
- * number of faults. */
+/* Handles an error completion of a slice on a lane in the given state. older:
+ * by how many generations the generation that the slice was posted to is older
+ * than the current one. Returns the number of faults. */
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {
@@ -260,9 +260,9 @@ static void test_ramp_up_without_traffic_ends(void)
 	test_pair_close(&pair);
 }
 
-/* Runs a check every 10 ms after the peer has given a sign of life. Returns the
- * time until the verdict, ns. life: time from the first check to the sign of
- * life, ns. */
+/* Runs a check every 10 ms until the pair is found faulty, although the peer
+ * gives a sign of life. Returns the time from the sign of life to this verdict,
+ * ns. life: time from the first check to the sign of life, ns. */
 static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 {
 	uint64_t now = tei_now_ns() + TEI_NS_PER_SEC, from, ns;
@@ -276,7 +276,7 @@ static uint64_t health_verdict(struct test_pair *pair, uint64_t life)
 	f->lane = &pair->rail->tx_lanes[0];
 	f->since_ns = now;
 	pair->peer->alive_ns = now - 1;
-	/* silent on all rails: this pair is not at fault */
+	/* the peer is silent on all rails, so this pair is not at fault */
 	for (from = now + life; now < from; now += RAIL_HEALTH_NS)
 		CU_ASSERT(!rail_stall_judge(f, now));
 	CU_ASSERT_EQUAL(f->stage, RAIL_FAULT_ASKED);
@@ -310,15 +310,16 @@ static void test_stall_is_measured_from_sign_of_life(void)
 
 /* --- the peer's TCP stack ------------------------------------------------ */
 
-/* A full connection that no process reads. health_swap() exchanges it with the
- * peer's connection, so that the checks of the peer look at it. Meanwhile the
- * path object is not ready, and the address in peer->remotes is used. */
+/* A TCP connection whose buffers are full because no process reads.
+ * health_swap() exchanges it with the connection to the peer, so that the
+ * checks examine it instead. Meanwhile the connection object is not ready, and
+ * the address in peer->remotes is used. */
 struct health_full {
 	int listener, fd, wait_fd;
 	struct tei_rail_addr addr;
 };
 
-/* Exchanges the peer's connection and the full one. */
+/* Exchanges the connection to the peer and the full one. */
 static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
@@ -376,7 +377,7 @@ static void health_drain(struct test_pair *pair, struct health_full *full)
 	close(full->listener);
 }
 
-/* Creates a fault in that stage: the peer lives, but the pair has made no
+/* Creates a fault in the given stage: the peer lives, but the pair has made no
  * progress for since_ns. */
 static struct rail_fault *health_silent(struct test_pair *pair,
 					enum rail_fault_stage stage,
@@ -411,9 +412,9 @@ static enum rail_fault_stage health_turn(struct test_pair *pair,
 	return f->stage;
 }
 
-/* Checks that a fault of that age goes back to ASKED because the TCP stack
- * responds. Repeats this a few times: the TCP stack may just be probing the
- * window, or this process may be suspended for seconds. */
+/* Creates a fault of that stage and age, and checks that it goes back to ASKED
+ * because the TCP stack responds. Repeats this a few times: the TCP stack may
+ * just be probing the window, or this process may be suspended for seconds. */
 static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 			 uint64_t since_ns)
 {
@@ -430,7 +431,7 @@ static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 	}
 	CU_ASSERT_EQUAL_FATAL(after, RAIL_FAULT_ASKED);
 	CU_ASSERT_EQUAL(health_stats(pair).state, TEI_RAIL_UP);
-	/* another sign of life is required */
+	/* the next stage requires another sign of life */
 	CU_ASSERT_EQUAL(f->alive_ns, 0);
 	CU_ASSERT(pair->peer->alive_ns <= f->since_ns);
 }
@@ -451,7 +452,7 @@ static void test_pair_with_full_tcp_window_is_not_suspect(void)
 	/* the limit is longer if lanes take long to open */
 	pair.from.dp->health.open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
-	/* but there is a limit */
+	/* but the limit has a maximum */
 	pair.from.dp->health.open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
@@ -637,10 +638,11 @@ static void health_check(struct test_pair *pair, uint64_t now)
 	test_health_run(pair->from.dp, now);
 }
 
-/* Checks a silent peer that has been asked to yield its place, age ns after its
- * silence began. wait: another connection waits for the place. looks: number of
- * further checks. left: slices still posted after them. The test chooses the
- * times, so that a slow machine does not matter. */
+/* Checks a silent peer whose connection has been asked to give up its place in
+ * the endpoint cache, age ns after its silence began. wait: another connection
+ * waits for the place. polls: number of further checks. left: slices still
+ * posted after these checks. The test chooses the times, so that a slow machine
+ * does not matter. */
 static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -687,7 +689,7 @@ static void health_contended(uint64_t age, bool wait, int polls, uint32_t left)
 
 static void test_silent_peer_with_contended_place_is_cut(void)
 {
-	/* its TCP stack may have acknowledged the last bytes only now */
+	/* the peer's TCP stack may have acknowledged the last bytes only now */
 	health_contended(2 * TEI_NS_PER_SEC, true, 2, 0);
 }
 

@@ -48,7 +48,7 @@ static void test_the_interface_of_a_rail_is_found_by_its_address(void)
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);
 	CU_ASSERT(!rail.link.down);
-	/* not an IP address */
+	/* the address is not an IP address */
 	rail.rx_lane.addr.addr_format = FI_ADDR_STR;
 	rail_link_find(&rail);
 	CU_ASSERT_EQUAL(rail.nic.ifindex, 0);

@@ -29,9 +29,8 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-#define PROBE_PAIR_BITS                                  \
-	16 /* low bits of a probe number, which identify \
-	    * the pair */
+/* Low bits of a probe number, which identify the pair. */
+#define PROBE_PAIR_BITS 16
 #define PROBE_GEN	0x80000000u	/* no connection has this generation */
 
 /*
@@ -294,7 +293,8 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 
 	if (w->bad)
 		return;
-	/* a probe of the contact lane says nothing about the rx lane */
+	/* a probe that arrived at the contact lane does not prove that the rx
+	 * lane can be reached */
 	if (seq && !lane->first && p->probes.npongs < RAIL_PONGS)
 		p->probes.pongs[p->probes.npongs++] = seq;
 	p->probes.pong |= !seq;
@@ -359,7 +359,7 @@ uint64_t rail_ctl_pong(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (pong)
 		again = pong_send(p, 0, buf) == -FI_EAGAIN;
-	/* if a PONG is lost, its PING is repeated */
+	/* a lost PONG needs no handling, because the peer repeats its PING */
 	for (i = 0; i < n; i++)
 		pong_send(p, seqs[i], buf);
 	if (!again)

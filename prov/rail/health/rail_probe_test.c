@@ -95,13 +95,13 @@ static void test_rounds_without_an_answer_back_off(void)
 	first = probe_pause(&pair, f);
 	f->tries = 20;
 	later = probe_pause(&pair, f);
-	/* these include the time that closing took */
+	/* the time includes the closing of the endpoint */
 	CU_ASSERT(first >= 7 * TEI_NS_PER_MS);
 	CU_ASSERT(later >= 187 * TEI_NS_PER_MS);
 	test_pair_close(&pair);
 }
 
-/* Returns the state of the lane's connection, as far as its sockets show it. */
+/* Returns the state of the lane's connection that its sockets show. */
 static enum rail_disconnect probe_others(struct test_pair *pair)
 {
 	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);
@@ -157,13 +157,13 @@ static uint64_t probe_backoff(struct test_pair *pair, struct rail_fault *f,
 	from = tei_now_ns();
 	rail_probe_stop(pair->rail);
 	pause = f->next_ns - from;
-	/* the pause began a moment later */
+	/* the pause was measured from a slightly later time */
 	return pause >= base - base / 4 &&
 	       f->next_ns <= tei_now_ns() + base + base / 4 ? pause : 0;
 }
 
-/* Otherwise all processes that lost a rail at one time would probe it at one
- * time. */
+/* A jitter is needed because processes that lost a rail at the same time would
+ * otherwise keep probing it at the same times. */
 static void test_pauses_have_a_jitter(void)
 {
 	const uint64_t base = 250 * TEI_NS_PER_MS;
@@ -183,13 +183,14 @@ static void test_pauses_have_a_jitter(void)
 		least = pause < least ? pause : least;
 		most = pause > most ? pause : most;
 	}
-	/* out of a range of 125 ms; a smaller spread occurs once in 10^13
-	 * runs */
+	/* the pauses come from a range of 125 ms; a smaller spread occurs once
+	 * in 10^13 runs */
 	CU_ASSERT(most - least > base / 6);
 	test_pair_close(&pair);
 }
 
-/* Hundreds of processes may probe a peer that has no time to answer. */
+/* If opening an endpoint takes long, the rounds are far apart, because hundreds
+ * of processes may probe a peer that has no time to answer. */
 static void test_rounds_are_rare_if_opening_is_slow(void)
 {
 	struct test_pair pair;
@@ -200,7 +201,7 @@ static void test_rounds_are_rare_if_opening_is_slow(void)
 	f = probe_fault(&pair);
 	pair.from.dp->health.open_ns = 400 * TEI_NS_PER_MS;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 1200 * TEI_NS_PER_MS));
-	/* the first rounds are as frequent as before */
+	/* the pauses after the first rounds are not longer */
 	CU_ASSERT(probe_backoff(&pair, f, 0, 20 * TEI_NS_PER_MS));
 	pair.from.dp->health.open_ns = 10 * TEI_NS_PER_SEC;
 	CU_ASSERT(probe_backoff(&pair, f, 20, 5 * TEI_NS_PER_SEC));
@@ -238,7 +239,7 @@ static void test_only_answers_to_this_pair_count(void)
 	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 1));
 	CU_ASSERT(!probe_takes(&pair, f, 7 * one + 256));
 	CU_ASSERT(!probe_takes(&pair, f, 0));
-	/* a late answer proves as much */
+	/* an answer to an earlier probe of the pair counts as well */
 	CU_ASSERT(probe_takes(&pair, f, 6 * one));
 	CU_ASSERT_EQUAL(f->seq, 0);
 	f->answered = false;

@@ -219,10 +219,10 @@ static bool renew_serves(struct rail_lane *lane,
 }
 
 /*
- * Returns true if the peer has given a sign of life since the connection has
- * been tried. Such a peer may still hold an old connection: the connection was
- * reset only on this side, and the peer sends nothing over it and therefore
- * does not notice. The peer then refuses a new connection from this lane.
+ * Returns true if the peer has given a sign of life since the first attempt to
+ * establish the connection. Such a peer may still hold an old connection: only
+ * this side has reset it, and the peer has sent nothing over it since and so
+ * has not noticed. The peer then refuses a new connection from this lane.
  */
 static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 			     uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -386,7 +386,7 @@ void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now)
 
 /* --- connections that show no sign of life ------------------------------- */
 
-/* Returns true if the TCP connection of the path shows no sign of life. */
+/* Returns true if the TCP connection of conn shows no sign of life. */
 static bool renew_conn_silent(struct rail_lane *lane,
 			      const struct rail_conn *conn)
 {
@@ -442,7 +442,8 @@ void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now)
 	for (i = 0; i < rail_count(dp); i++)
 		for (j = 0; j < dp->settings->lanes.per_rail; j++)
 			renew_silent_lane(peer, rail_at(dp, i), j, now);
-	/* the check of a thousand connections takes milliseconds */
+	/* The check of a thousand connections takes milliseconds, so the next
+	 * check waits for a multiple of the time that this one took. */
 	dp->health.silent_next_ns =
 		now + RAIL_RENEW_SILENT_PART * (tei_now_ns() - from);
 }

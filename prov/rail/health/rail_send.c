@@ -21,9 +21,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define SEND_RECEIVED_NS                                              \
-	TEI_NS_PER_SEC		/* time for which peer->life.received \
-				 * is used to choose a route */
+/* Time for which peer->life.received is used to choose a route. */
+#define SEND_RECEIVED_NS TEI_NS_PER_SEC
 #define SEND_LOST_TRIES	4	/* the last of this many tries uses other rail
 				 * pairs */
 
@@ -120,9 +119,9 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	return works;
 }
 
-/* Sends the message over the first rail that accepts it. works: uses only rails
- * whose route works; otherwise only rails whose route does not. first: index of
- * the rail to start at. */
+/* Sends the message over the first rail that accepts it. works: if true, uses
+ * only rails whose route works, otherwise only rails whose route does not.
+ * first: index of the rail to start with. */
 static int send_over(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, uint32_t first, bool works)
 {

@@ -48,8 +48,7 @@ int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      size_t len, struct rail_lane **lane,
 		      struct rail_conn **conn);
 
-/* Returns true if nothing is known to be wrong with the rail's route to the
- * peer. */
+/* Returns true if no fault of the rail's route to the peer is known. */
 bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail);
 
 #endif /* TEI_PROV_RAIL_HEALTH_RAIL_SEND_H */

@@ -39,9 +39,9 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define STALL_MSGS                                       \
-	2u /* number of messages waiting on a connection \
-	    * from which on no further ping is sent */
+/* Number of messages waiting on a connection from which on no further ping is
+ * sent. */
+#define STALL_MSGS 2u
 
 /* Returns the list of connections of the lane on which nothing has completed
  * for RAIL_STALL_NS, linked by check_next. */
@@ -149,8 +149,9 @@ uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * Decides whether the fault must move to its next stage. The longer the peer
- * has taken to give a sign of life, the longer this pair may make no progress.
+ * Decides whether the fault must move to its next stage. A peer that took
+ * longer to give a sign of life is slow on all rails, so its pair is given as
+ * much longer to make progress.
  */
 bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 {
@@ -339,7 +340,8 @@ static bool stall_ask_there(struct tei_rail_peer *p, uint8_t *buf)
 	return more;
 }
 
-/* Requests signs of life as long as a fault waits for one. */
+/* Requests signs of life from the peer as long as one of its faults waits for
+ * one. */
 uint64_t rail_ctl_life(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	uint64_t there = 0;

@@ -45,7 +45,8 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define ATOMIC_BUNDLE 32 /* atomics executed per lock acquisition */
+/* Greatest number of atomics that are executed per acquisition of the lock. */
+#define ATOMIC_BUNDLE 32
 
 /* A slot of the target, which holds the atomic with one number. */
 struct rail_atomic_slot {
@@ -86,8 +87,8 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 
 /* --- initiator: requests ------------------------------------------------- */
 
-/* Gives the task a number if it has none. Returns false if it must not be sent
- * yet. */
+/* Gives the task a number if it has none. Returns false if the atomic must not
+ * be sent yet. */
 static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -359,7 +360,7 @@ static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
 	return !w->bad && s->seq;
 }
 
-/* Adds the slot to the list of answers to be sent. */
+/* Adds the slot to the list of answers that must be sent. */
 static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
 {
 	if (b->slot[place].answer_pending)

@@ -68,7 +68,8 @@ static struct tei_rail_addr contact_of(struct test_plane *p)
 	return desc.known;
 }
 
-/* A port of 127.0.0.3 at which a socket is bound that never listens. */
+/* Binds a socket to a free port of 127.0.0.3 and does not listen, so that the
+ * port refuses connections. Stores the address in *at. Returns the socket. */
 static int contact_nobody(struct tei_rail_addr *at)
 {
 	struct sockaddr_in *in = (void *)at->bytes;
@@ -119,8 +120,9 @@ static void contact_close(struct contact_rig *rig)
 	test_plane_close(&rig->other);
 }
 
-/* Writes to the process of rig->to, of which rig->from knows these contact
- * addresses. Returns how the task ended, and the peer, which the caller puts. */
+/* Writes to the process of rig->to, of which rig->from knows only the given
+ * contact addresses. Returns how the task ended, and sets *peer; the caller
+ * releases the peer. */
 static enum tei_rail_end contact_write_to(struct contact_rig *rig,
 					  const struct tei_rail_addr *at,
 					  size_t n, struct tei_rail_peer **peer)
@@ -205,7 +207,8 @@ static void test_peer_refused_at_all_contacts_is_gone(void)
 	at[1] = contact_of(&more);
 	CU_ASSERT_EQUAL(contact_write_to(&rig, at, 2, &peer),
 			TEI_RAIL_END_FAILED);
-	/* Before the put: a peer that is gone and unused may be freed at once. */
+	/* checked before the peer is released, because a peer that is gone and
+	 * unused may be freed at once */
 	CU_ASSERT(tei_rail_gone(rig.from.dp, rig.to.dp->incarnation));
 	tei_rail_peer_put(peer);
 	test_plane_close(&more);

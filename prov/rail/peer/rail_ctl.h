@@ -22,12 +22,13 @@
  * Any thread. */
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* If since is some time ago, tries the peer's next contact address and asks the
- * owner of the data plane to resolve the peer again, at most once a second. */
+/* If the time since is long past, tries the peer's next contact address and
+ * asks the owner of the data plane to resolve the peer again, at most once a
+ * second. */
 void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
-/* If a request has been unanswered for a while, checks by a hello and a new
- * look-up whether the peer is still the same process. since: time of the first
- * attempt, ns. */
+/* Checks by a hello and a new look-up of the address whether the peer is still
+ * the same process, if a request has been unanswered for a while. since: time
+ * of the first attempt to send the request, ns. */
 void rail_ctl_unanswered(struct tei_rail_peer *peer, uint64_t now,
 			 uint64_t since);
 
@@ -90,10 +91,10 @@ void rail_ctl_report(struct tei_rail_peer *peer);
 /* Ends the tasks of the peer whose deadline has passed. */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
 /* Returns the time of the last progress of the peer's oldest live task, or of
- * the tasks that were ahead of it. The peer must have a live task. */
+ * the tasks that were queued ahead of it. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Extends all deadlines by still, the time, in ns up to now, for which this
+/* Extends all deadlines by still, the number of ns up to now for which this
  * process was suspended. */
 void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 			       uint64_t now);

@@ -38,7 +38,8 @@ static bool deadline_alive(const struct tei_rail_peer *p, uint64_t since,
 	return now > since && p->alive_ns > since + (now - since) / 2;
 }
 
-/* Returns the hint for a peer without an error of the provider. */
+/* Returns the hint for the error of a peer for which the provider has reported
+ * no error. */
 static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 				 uint64_t now)
 	TEI_REQUIRES(rail_sched_held)

@@ -74,8 +74,8 @@ size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply, uint8_t *buf)
 	struct rail_wire w;
 
 	rail_sched_enter(dp);
-	/* Only this thread changes rx lanes, except those of rails that are
-	 * being closed, so they are read without their lock. */
+	/* Rx lanes are read without their lock: only this thread changes them,
+	 * except those of rails that are being closed. */
 	for (i = 0; i < n; i++) {
 		lists[i] = hello_lists_rail(peer, rail_at(dp, i));
 		there[i] =

@@ -173,8 +173,8 @@ void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 	if ((dp->conf.signs || !proven) &&
 	    !tei_mac_equal(nonce, peer->auth.nonce, sizeof(nonce)))
 		return;
-	/* that another process answers at one address proves nothing, because
-	 * the peer may have another address */
+	/* a process that answers at one address with another incarnation proves
+	 * nothing, because the peer may have another address */
 	if (code != RAIL_REFUSE_STALE)
 		rail_peer_refused(peer, reason, done);
 	else if (!rail_contact_refused(peer, contact) &&

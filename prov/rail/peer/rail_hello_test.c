@@ -25,18 +25,19 @@
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
-#define HELLO_LOOKED	2000	/* turns; resolved once a second */
+/* Iterations of the test; the address is resolved once a second. */
+#define HELLO_LOOKED	2000
 #define HELLO_NOBODY	1	/* a port at which no rail listens */
 
-/* Sets the address of the peer's only rail to one at which nothing listens,
- * with the generation before. */
+/* Sets the address of the peer's only rail to an address at which nothing
+ * listens, with the previous lane generation. */
 static void hello_moved(struct tei_rail_peer *p)
 {
 	struct sockaddr_in *at = (void *)p->remotes[0].addr.bytes;
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
-	p->addrs.nfirsts = 0; /* it has no contact lanes */
+	p->addrs.nfirsts = 0; /* the peer has no contact lanes */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
 	p->hello.table_seen = 0;
@@ -76,7 +77,7 @@ static void hello_write(struct test_pair *pair, struct test_task *t)
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
 }
 
-/* Runs both planes until the task has ended, at most for that many turns. */
+/* Runs both planes until the task has ended, at most for turns iterations. */
 static void hello_turns(struct test_pair *pair, struct test_task *t,
 			unsigned int most)
 {
@@ -91,9 +92,10 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 
 /* What a plane knows about the address of the other one. */
 enum hello_knows {
-	HELLO_MOVED,	/* an address at which nothing listens */
-	HELLO_AWAY,	/* none: its rail is being opened again */
-	HELLO_CLOSED,	/* none: its rail is closed */
+	HELLO_MOVED,  /* an address at which nothing listens */
+	HELLO_AWAY,   /* no address: the other plane's rail is being opened
+		       * again */
+	HELLO_CLOSED, /* no address: the other plane's rail is closed */
 };
 
 /* Neither plane knows the address of the other one. Checks that a write
@@ -126,7 +128,8 @@ static void hello_lost(enum hello_knows what)
 	test_pair_close(&pair);
 }
 
-/* No request is pending, and there is no connection that could be lost. */
+/* No request is pending, and there is no connection whose loss would be
+ * noticed. */
 static void test_peer_without_address_is_resolved(void)
 {
 	struct tei_rail_addr real;
@@ -135,7 +138,7 @@ static void test_peer_without_address_is_resolved(void)
 	uint32_t before, i;
 
 	test_pair_open(&pair);
-	hello_write(&pair, &t);		/* gets the keys */
+	hello_write(&pair, &t); /* a write gets the keys */
 	hello_turns(&pair, &t, UINT_MAX);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
 	real = pair.peer->remotes[0].addr;
@@ -159,7 +162,7 @@ static void test_two_peers_with_wrong_addresses_reconnect(void)
 	hello_lost(HELLO_MOVED);
 }
 
-/* Neither plane is given the address of the other one. */
+/* Each plane has lost the other's address and is not told a new one. */
 static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 {
 	struct test_pair pair;
@@ -197,7 +200,7 @@ static void test_peer_with_closed_rails_is_connected_again(void)
 	hello_lost(HELLO_CLOSED);
 }
 
-/* The resolved address may be out of date. */
+/* A resolved address at which nothing listens does no harm. */
 static void test_wrong_resolved_address_is_harmless(void)
 {
 	struct tei_rail_addr wrong;
@@ -224,8 +227,8 @@ static void test_wrong_resolved_address_is_harmless(void)
 	test_pair_close(&pair);
 }
 
-/* The peer has announced that its rail will have an address again. A peer that
- * has closed its rails has not. */
+/* A peer whose announcement says that its rail will have an address again is
+ * waited for. A peer that has closed its rails is not. */
 static void test_announced_address_is_awaited(void)
 {
 	struct test_pair pair;
@@ -302,7 +305,7 @@ static void test_peers_with_same_address_share_connection(void)
 		tei_rail_peer_seek(pair.from.dp, &addr, &err, &resolver), 0);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL(hello_ready(resolver, lane), 0);
-	/* after the peer has lost its place, it gets it again */
+	/* a peer that has lost its place in the endpoint cache gets it again */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
@@ -310,7 +313,7 @@ static void test_peers_with_same_address_share_connection(void)
 	hello_lose(resolver, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_SOME);
-	/* the last one closes the connection */
+	/* the connection is closed when the last peer loses its place */
 	hello_lose(pair.peer, lane);
 	CU_ASSERT_EQUAL(rail_disconnect_lives(lane, addr.bytes, addr.len),
 			RAIL_CUT_NONE);

@@ -40,9 +40,9 @@ static const struct rail_mr_piece *key_piece(const struct tei_rail_mr *mr,
 }
 
 /*
- * Appends len bytes of the region from offset off on, with their keys. Returns
- * false if they did not fit. The registration of a rail may extend beyond these
- * bytes.
+ * Appends len bytes of the region, from offset off on, with their keys to the
+ * message. Returns false if they did not fit. The registration of a rail may
+ * extend beyond these bytes.
  */
 static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 			  const struct tei_rail_mr *mr, uint64_t off,
@@ -77,8 +77,8 @@ static bool key_put_piece(struct rail_wire *w, struct tei_rail_dp *dp,
 	return false;
 }
 
-/* Appends the parts of the region, starting with the part that holds offset
- * off, as many as fit. Returns true if all parts fitted. */
+/* Appends as many parts of the region as fit to the message, starting with the
+ * part that holds offset off. Returns true if all parts fitted. */
 static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 			   const struct tei_rail_mr *mr, uint64_t off,
 			   uint16_t *count) TEI_REQUIRES(rail_sched_held)
@@ -99,9 +99,9 @@ static bool key_put_region(struct rail_wire *w, struct tei_rail_dp *dp,
 }
 
 /*
- * Appends the regions that cover [addr, addr + len). Returns 0 or an error code
- * if some byte is in no region. The peer later requests the keys that did not
- * fit into the message.
+ * Appends the regions that cover [addr, addr + len) to the message. Returns 0,
+ * or an error code if some byte is in no region. The peer later requests the
+ * keys that did not fit into the message.
  */
 static int key_put_regions(struct tei_rail_peer *p, struct rail_wire *w,
 			   uint64_t addr, uint64_t len, uint16_t *count)
@@ -236,13 +236,13 @@ static int key_send_ids(struct tei_rail_peer *p, enum rail_msg_type type,
 }
 
 #define KEY_IDS 512
-#define KEY_EAGER 50			/* tries at the short interval, about
-					 * one second */
+/* REVOKE is sent KEY_EAGER times at the short interval (about one second), then
+ * every KEY_RARELY_NS. This interval is doubled after each KEY_RARELY_TIMES
+ * further tries, at most KEY_RARELY_HALVES times. */
+#define KEY_EAGER	  50
 #define KEY_RARELY_NS (250 * TEI_NS_PER_MS)
-#define KEY_RARELY_TIMES 8		/* tries at this interval; then it
-					 * doubles after the same number of
-					 * tries, */
-#define KEY_RARELY_HALVES 4		/* at most this many times */
+#define KEY_RARELY_TIMES  8
+#define KEY_RARELY_HALVES 4
 
 /* Returns the time at which REVOKE is sent again. The interval is long for a
  * peer that has been silent for a long time. */

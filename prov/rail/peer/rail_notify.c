@@ -386,7 +386,7 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	rail_sched_leave(p->dp);
 	if (unknown) {
 		/* The answer to a hello contains the session. The hello is sent
-		 * when this peer runs next. */
+		 * when the state machines of this peer run next. */
 		p->hello.again = true;
 		return now + RAIL_CTL_RETRY_NS;
 	}
@@ -636,7 +636,8 @@ void tei_rail_outgoing_queue(struct tei_rail_outgoing *o)
 		free(o);
 }
 
-/* Returns true if the peer said within the last second that it has no room. */
+/* Returns true if the receiver has answered within the last second that it has
+ * no room. */
 static bool note_is_full(const struct rail_notify_out *out, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {

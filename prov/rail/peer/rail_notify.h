@@ -60,9 +60,8 @@ struct rail_wire;
 struct tei_err;
 
 #define RAIL_NOTIFY_FRAGMENT (RAIL_MSG_MAX - RAIL_WIRE_HEADER - 64)
-#define RAIL_NOTIFY_WINDOW                  \
-	16 /* greatest number of unanswered \
-	    * messages */
+/* Greatest number of unanswered messages. */
+#define RAIL_NOTIFY_WINDOW 16
 /* Idle time after which an assembly may be dropped, and after which a peer that
  * has not repeated its request no longer waits for room. */
 #define RAIL_NOTIFY_IDLE_NS (2 * TEI_NS_PER_SEC)
@@ -87,13 +86,14 @@ struct tei_rail_outgoing {
 	uint32_t sent;			/* bytes sent; set back by
 					 * note_go_back */
 	uint32_t acked;			/* bytes acknowledged */
-	bool whole;			/* the last byte is among those sent */
+	bool whole;			/* the last byte has been sent */
 	uint32_t wholes;		/* how often the last byte was sent;
-					 * messages that were certainly refused
-					 * are not counted */
-	uint64_t whole_turn;		/* turn of the newest such message */
+					 * messages that the receiver has
+					 * certainly refused are not counted */
+	uint64_t whole_turn;		/* turn of the newest message that
+					 * contained the last byte */
 	uint64_t session;		/* the receiver's session when the last
-					 * byte was sent first */
+					 * byte was sent for the first time */
 	bool ended;			/* if waited: err holds the result */
 	struct tei_err err;
 
@@ -118,7 +118,8 @@ void rail_notify_fail(struct tei_rail_peer *peer, const struct tei_err *why)
  * assembly. */
 void rail_notify_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* The peer is presumed dead: ends the waits that began before that. */
+/* Handles that the peer is presumed dead: ends the waits that began before
+ * that. */
 void rail_notify_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns when the oldest wait began, 0 if no thread waits. */
@@ -136,11 +137,12 @@ void rail_notify_received(struct tei_rail_peer *peer, uint16_t flags,
 /* Drops the assembly and the peer's place in the queue for room. */
 void rail_notify_recv_drop(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* As rail_notify_recv_drop, before the peer is freed. Also remembers the number
- * of the next expected notification. */
+/* Does what rail_notify_recv_drop does, before the peer is freed. Also
+ * remembers the number of the next expected notification. */
 void rail_notify_recv_free(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Restores that number if the new peer was known earlier and has been freed. */
+/* Restores the number of the next expected notification if the new peer was
+ * known earlier and has been freed. */
 void rail_notify_recall(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -33,7 +33,8 @@ struct rail_notify_part {
 	struct tei_rail_notification *note;
 	uint32_t name_len, msg_len;
 	uint32_t got;			/* bytes received, without gaps */
-	uint64_t grown_ns;		/* when bytes were added last */
+	uint64_t grown_ns;		/* time at which bytes were added
+					 * last */
 };
 
 /* --- streams of peers that were freed --------------------------------------
@@ -54,7 +55,8 @@ struct rail_notify_memory {
 		uint64_t incarnation;	/* 0: none */
 		uint64_t stream, next;
 	} mark[MEMORY_SETS][MEMORY_WAYS];
-	uint8_t turn[MEMORY_SETS];	/* the entry to be replaced next */
+	uint8_t turn[MEMORY_SETS]; /* index of the entry of each set that
+				    * is replaced next */
 };
 
 static uint32_t memory_set(uint64_t incarnation)
@@ -119,7 +121,8 @@ void tei_rail_notification_free(struct tei_rail_notification *note)
 	free(note);
 }
 
-/* Allocates a note for strings of these lengths, without their contents. */
+/* Allocates a notification for strings of these lengths, without their
+ * contents. */
 static struct tei_rail_notification *note_alloc(size_t name_len, size_t msg_len)
 {
 	struct tei_rail_notification *note = calloc(1, sizeof(*note));
@@ -436,7 +439,7 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 	tei_list_add_tail(&p->dp->notes.parts, &part->link);
 	if (part->got < part->name_len + part->msg_len)
 		return RAIL_NOTIFY_OK;
-	/* the note stays counted until the user has fetched it */
+	/* the notification stays counted until the user has fetched it */
 	tei_list_del(&part->link);
 	tei_list_add_tail(&done->received, &part->note->link);
 	free(part);
@@ -447,9 +450,9 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 
 /* Finds the number of the next expected notification if it is not known. Only a
  * message of the oldest notification that the sender still holds shows this
- * number; it does not if this notification may have been delivered earlier.
- * Returns RAIL_NOTIFY_OK if the number is known now, otherwise the code for the
- * answer. */
+ * number. Even that message does not show it if the notification may have been
+ * delivered earlier. Returns RAIL_NOTIFY_OK if the number is known now,
+ * otherwise the code for the answer. */
 static enum rail_notify_code note_resume(struct rail_notify_recv *in,
 					 const struct note_msg *m)
 {

@@ -190,14 +190,15 @@ static void note_lose(uint32_t i)
 		(--note_wire.n - i) * sizeof(note_wire.msg[0]));
 }
 
-/* Lets both sides send what they have to send. */
+/* Lets both sides send the messages that are due. */
 static void notify_send(struct note_rig *rig, uint64_t now)
 {
 	rail_ctl_notes(rig->to, now, rig->buf);
 	rail_ctl_note_answer(rig->from, now, rig->buf);
 }
 
-/* As notify_send, at the time at which a repeats unanswered messages. */
+/* Does what notify_send does, at a time at which plane a repeats unanswered
+ * messages. */
 static void notify_send_later(struct note_rig *rig)
 {
 	uint64_t next = rig->to->note_out.next_ns;
@@ -412,7 +413,8 @@ static void note_chaos_fetch(struct note_rig *rig, struct note_chaos *c)
 	c->fetched++;
 }
 
-/* Does one random thing with the messages under way. */
+/* Drops, duplicates, delays or delivers a message under way, chosen at
+ * random. */
 static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 {
 	uint64_t dice = test_random(&c->state) % 16;
@@ -499,8 +501,8 @@ static void test_full_receiver_makes_senders_wait(void)
 	note_settle(&rig);
 	CU_ASSERT(rig.b.dp->notes.notes < 20);
 	CU_ASSERT(rig.to->note_out.full);
-	/* asking again changes nothing and carries no bytes of the
-	 * notification */
+	/* the sender's query whether there is room changes nothing and carries
+	 * no bytes of the notification */
 	notify_send_later(&rig);
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
 	CU_ASSERT(note_wire.msg[0].len < 200);
@@ -535,10 +537,11 @@ static void test_room_goes_to_the_peer_that_waits_longest(void)
 
 	note_open(&rig, 100, 50000);
 	note_queue(&rig, 1, 0, 30000);
-	note_queue(&rig, 2, 0, 40000);	/* must wait for room */
+	note_queue(&rig, 2, 0, 40000); /* the notification must wait for
+					* room */
 	note_settle(&rig);
 	CU_ASSERT(rig.to->note_out.full);
-	/* a small notification of another process would fit */
+	/* there would be room for a small notification of another process */
 	note_second(&rig, &two);
 	note_queue(&two, 3, 0, 100);
 	note_settle(&two);
@@ -807,9 +810,9 @@ static void test_note_is_delivered_once_although_its_sender_was_forgotten(void)
 	note_close(&rig);
 }
 
-/* As before, but the receiver has also lost the memory of freed peers. Neither
- * side knows whether the notification was delivered, so it is not delivered
- * again. */
+/* The receiver forgets the sender and has also lost the memory of freed peers.
+ * Neither side knows whether the notification was delivered, so it is not
+ * delivered again. */
 static void test_forgotten_stream_resumes_after_the_doubtful_note(void)
 {
 	struct note_caller c;
@@ -943,19 +946,27 @@ static void test_malformed_fragments_do_nothing(void)
 	n = 0;
 	f[n++].name_len = UINT32_MAX;			/* the sum overflows */
 	f[n++].msg_len = UINT32_MAX - 2;
-	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2;	/* one byte too long */
-	f[n++].offset = 1;				/* beyond the end */
+	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* the sum of the
+						   * lengths is one byte
+						   * too large */
+	f[n++].offset = 1;			  /* the fragment goes
+						   * beyond the end */
 	f[n++].offset = UINT32_MAX;
 	f[n++].offset = UINT32_MAX - 5;
-	f[n++].n = 11;					/* more than there are */
-	f[n++].bytes = 11;				/* more than stated */
-	f[n++].fill = 0;				/* not a string */
+	f[n++].n = 11;	   /* more bytes than the
+			    * message has */
+	f[n++].bytes = 11; /* more bytes than the
+			    * length states */
+	f[n++].fill = 0;   /* a string with a zero
+			    * byte */
 	f[n++].stream = 0;
 	f[n++].base = 0;
-	f[n++].base = 2;				/* above the number */
+	f[n++].base = 2; /* base is above the
+			  * number */
 	f[n++].number = 0;
 	f[n++].session ^= 1;
-	f[n].n = 0;					/* makes no progress */
+	f[n].n = 0; /* the fragment adds no
+		     * byte */
 	f[n++].bytes = 0;
 	for (i = 0; i < n; i++)
 		note_forge(&rig, &f[i]);

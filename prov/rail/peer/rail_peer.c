@@ -76,8 +76,8 @@ static bool peer_owes(const struct tei_rail_peer *p)
 }
 
 /* Returns the evictable peer that has been silent for longest, or NULL. owes:
- * considers only peers that owe an answer; otherwise only peers that owe
- * none. */
+ * if true, considers only peers of which an answer is outstanding, otherwise
+ * only the other peers. */
 static struct tei_rail_peer *peer_spare(struct tei_rail_dp *dp, bool owes)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -260,8 +260,8 @@ bool rail_peer_orphaned(const struct tei_rail_peer *p)
 	       tei_list_empty(&p->tasks.live) && !p->note_out.n;
 }
 
-/* Returns true if the peer can be freed: it is gone or orphaned, unused, and no
- * revocation or refusal is under way. */
+/* Returns true if the peer can be freed: it is gone or orphaned, no user refers
+ * to it, and no revocation or refusal is under way. */
 static bool peer_idle(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -665,7 +665,8 @@ bool rail_peer_not_there(struct tei_rail_peer *p)
 	uint64_t now = tei_now_ns();
 	uint16_t i = 0;
 
-	/* more than one hello was sent to that address */
+	/* several hellos were sent to the address that was dropped a moment
+	 * ago, so this refusal may answer one of them */
 	if (p->addrs.nfirsts && p->addrs.not_there_ns &&
 	    now < p->addrs.not_there_ns + PEER_NOT_THERE_NS)
 		return true;

@@ -26,7 +26,7 @@ struct tei_err;
  * Sends the hello in buf (len bytes) to the current group of contact addresses
  * of a peer that has not answered yet. Returns 0 if the hello was sent to all
  * addresses of the group, -FI_EAGAIN if some are not connected yet,
- * -FI_EHOSTUNREACH if no local rail can reach any address. The thread.
+ * -FI_EHOSTUNREACH if no local rail can reach any address. Progress thread.
  */
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
@@ -63,7 +63,7 @@ void rail_peer_alive(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Requests a sign of life from one of the peers that have been silent for long.
- * The thread, no lock held. */
+ * Progress thread, no lock held. */
 void rail_peer_probe(struct tei_rail_dp *dp, uint64_t now);
 
 /* Makes the peer READY when its first hello has arrived. */
@@ -101,7 +101,7 @@ int rail_peer_reserve(struct tei_rail_peer *peer, size_t n)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Sends hellos to the address found_at as well, if this address is new (a
- * hint). The thread. */
+ * hint). Progress thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -177,7 +177,7 @@ void rail_presume_err(const struct tei_rail_peer *peer, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Calls ops->resolve if tasks wait for the peer and no connection to it is
- * left. The thread, no lock held. */
+ * left. Progress thread, no lock held. */
 void rail_presume_ask(struct tei_rail_peer *peer, uint64_t now);
 
 #endif /* TEI_PROV_RAIL_PEER_RAIL_PEER_H */

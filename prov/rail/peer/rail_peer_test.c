@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests of the end of a peer. The process may be alive, with posted bytes in
- * its sockets. The target's thread is stopped here, as the process might be.
+ * Tests of the end of a peer. The process behind a peer that has ended may
+ * still be alive, with posted bytes in its sockets. The test stops the target's
+ * progress thread to simulate such a process.
  */
 
 #include <errno.h>
@@ -76,8 +77,8 @@ static void peer_end(struct peer_rig *rig)
 	test_pair_close(&rig->pair);
 }
 
-/* Lets the target run again. Returns true if the bytes in its sockets are
- * written to memory after all. */
+/* Lets the target's progress thread run again. Returns true if the bytes in the
+ * target's sockets are then written to memory. */
 static bool peer_lands(struct peer_rig *rig)
 {
 	struct test_pair *pair = &rig->pair;
@@ -115,7 +116,7 @@ static void test_law2_a_peer_that_lost_its_name_may_still_be_written(void)
 
 	peer_begin(&rig);
 	peer_replace(&rig);
-	/* the peer accepts nothing new */
+	/* nothing more is posted to the peer */
 	test_task_init(&later, rig.pair.peer, false, rig.pair.src, rig.pair.dst,
 		       1);
 	CU_ASSERT_EQUAL(test_submit(rig.pair.from.dp, &later, 1), 0);
@@ -157,7 +158,7 @@ static void test_law2_a_peer_that_refuses_us_may_still_be_written(void)
 	peer_end(&rig);
 }
 
-/* The only user of the peer has closed the segment. */
+/* The last user of the peer has closed the segment. */
 static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 {
 	struct tei_rail_peer *p;
@@ -169,7 +170,7 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	tei_rail_peer_put(p);
 	late = tei_now_ns() + rig.pair.from.dp->times.probe_ns;
 	rail_sched_enter(p->dp);
-	p->life.probing = true; /* pinged before that */
+	p->life.probing = true; /* the peer was pinged before */
 	p->life.probe_ns = tei_now_ns();
 	rail_sched_leave(p->dp);
 	rail_peer_run(p, late);
@@ -183,11 +184,11 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	CU_ASSERT_EQUAL(p->fence.unfenced, 1);
 	p->life.probing = true;
 	p->life.probe_ns = late;
-	p->hello.again = true; /* as if it had not answered */
+	p->hello.again = true; /* as if the peer had not answered */
 	late += 20 * rig.pair.from.dp->times.probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
-	/* hellos are sent ever less often */
+	/* the interval between hellos has grown */
 	CU_ASSERT(p->hello.next_ns > late + 4 * TEI_NS_PER_SEC);
 	rail_peer_run(p, late + 2 * PEER_LONG_NS);
 	CU_ASSERT(tei_rail_peer_gone(p));
@@ -229,14 +230,15 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_FAILED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_CONTEXT);
-	/* nothing is left to be done for the peer */
+	/* no state machine has work for the peer */
 	p->hello.again = true;
 	CU_ASSERT_EQUAL(rail_peer_run(p, tei_now_ns()), 0);
 	test_plane_open(&rig.pair.to, "127.0.0.2");
 	peer_end(&rig);
 }
 
-/* The process that was seen to end may not be the one that the rails know. */
+/* The process that was found to have ended may be another one than the rails
+ * know. */
 static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 {
 	struct peer_rig rig;
@@ -263,7 +265,7 @@ static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 	peer_end(&rig);
 }
 
-/* The peer has lost its name first, and is found to have ended later. */
+/* The peer first loses its name; later its process is found to have ended. */
 static void test_a_death_found_later_ends_waiting_tasks(void)
 {
 	struct rail_done done;
@@ -287,8 +289,8 @@ static void test_a_death_found_later_ends_waiting_tasks(void)
 	peer_end(&rig);
 }
 
-/* The fence of a peer that may be alive is requested for as long as the peer
- * may answer. */
+/* A fence of a peer that may be alive is requested only for as long as the peer
+ * may still answer. */
 static void test_a_fence_without_waiting_tasks_is_dropped_after_a_while(void)
 {
 	struct tei_rail_peer *p;
@@ -308,8 +310,8 @@ static void test_a_fence_without_waiting_tasks_is_dropped_after_a_while(void)
 
 /* --- peers that are presumed dead ---------------------------------------- */
 
-/* Reports that the control port of the peer refuses connections. The peer's
- * last sign of life was a while ago. Returns true if the peer is then presumed
+/* Reports that the control port of the peer refuses connections, some time
+ * after the peer's last sign of life. Returns true if the peer is then presumed
  * dead. */
 static bool peer_presumed(struct tei_rail_peer *p)
 {
@@ -351,7 +353,8 @@ static void test_killed_peer_ends_its_tasks_at_once_and_unfenced(void)
 	CU_ASSERT_EQUAL(test_ends(&rig.task), 1);
 	CU_ASSERT_EQUAL(rig.task.end, TEI_RAIL_END_UNFENCED);
 	CU_ASSERT_EQUAL(rig.task.code, TEI_ERR_ENDPOINT);
-	/* nothing is proven, so a sign of life voids the presumption */
+	/* the end of the process is not certain, so a sign of life voids the
+	 * presumption */
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
 	rail_sched_enter(p->dp);
 	rail_peer_alive(p, tei_now_ns());
@@ -419,12 +422,12 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 			     (uint16_t)pair.peer->routes.route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
-	conn->connected = false; /* as if it had broken */
+	conn->connected = false; /* as if the connection had broken */
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }
 
-/* No port is tested here, so only the connection counts. */
+/* The peer has no port that can be tested, so only the connection counts. */
 static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 {
 	struct tei_rail_peer *p;
@@ -445,8 +448,8 @@ static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 	test_pair_close(&pair);
 }
 
-/* Makes a copy of the address that leads to a new listening socket. Returns the
- * socket. */
+/* Stores in a copy of the address the port of a new listening socket. Returns
+ * the socket. */
 static int peer_listen(const struct tei_rail_addr *from,
 		       struct tei_rail_addr *to)
 {
@@ -495,8 +498,8 @@ static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 
 /* --- this process was suspended ------------------------------------------ */
 
-/* The target reads nothing. A task that had not ended before the suspension has
- * the same time left after it. */
+/* A task whose time had not run out before this process was suspended has the
+ * same time left afterwards. */
 static void test_a_suspended_process_does_not_blame_the_peer(void)
 {
 	struct peer_rig rig;
@@ -512,7 +515,7 @@ static void test_a_suspended_process_does_not_blame_the_peer(void)
 	test_pair_turn(&rig.pair, now);
 	test_pair_turn(&rig.pair, now + limit / 2);
 	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);
-	/* only a part of the time */
+	/* the process was suspended for a part of the time only */
 	rail_deadline_stood_still(dp, limit / 4, now + limit / 2);
 	test_pair_turn(&rig.pair, now + limit + limit / 8);
 	CU_ASSERT_EQUAL(rig.task.task.complete_ns, 0);

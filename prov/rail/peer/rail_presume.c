@@ -182,7 +182,8 @@ void rail_presume_ask(struct tei_rail_peer *p, uint64_t now)
 	bool ask;
 
 	rail_sched_enter(p->dp);
-	/* a refusal that is older than the last sign of life proves nothing */
+	/* a refusal by the control port is no evidence if it is older than the
+	 * peer's last sign of life */
 	ask = (!tei_list_empty(&p->tasks.live) || rail_notify_waited_ns(p)) &&
 	      !p->tasks.posted && p->state != RAIL_PEER_GONE &&
 	      (now >= p->life.presume_next_ns ||

@@ -52,12 +52,10 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define REVERSE_RECEIVED_NS                             \
-	TEI_NS_PER_SEC /* time for which a reverse path \
-			* is valid after the last       \
-			* message */
-#define REVERSE_NOTIFY_NS (200 * TEI_NS_PER_MS) /* between two BACK messages \
-						 */
+/* Time for which a reverse path is valid after the last message. */
+#define REVERSE_RECEIVED_NS TEI_NS_PER_SEC
+/* Shortest time between two BACK messages. */
+#define REVERSE_NOTIFY_NS (200 * TEI_NS_PER_MS)
 
 bool rail_reverse_fits(const struct rail *rail)
 {

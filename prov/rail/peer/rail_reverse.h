@@ -32,9 +32,11 @@ struct rail_reverse {
 	uint32_t gen;			/* generation of the rx lane that addr
 					 * is valid for, 0: none */
 	struct tei_rail_addr to;
-	uint64_t received_ns;		/* atomic: time of the last message that
-					 * the rx lane received from the peer */
-	bool good;			/* atomic: usable */
+	uint64_t received_ns; /* atomic: time at which the rx lane
+			       * last received a message from the
+			       * peer */
+	bool good;	      /* atomic: the reverse path may be
+			       * used */
 };
 
 /* Returns true if the rail supports reverse-path sends. */

@@ -22,7 +22,8 @@
 
 struct reverse_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *of_from;	/* plane to, as plane from knows it */
+	struct tei_rail_peer *of_from; /* the peer object in plane from that
+					* represents plane to */
 	struct tei_rail_peer *of_to;
 	struct rail *rail;		/* of plane to */
 	uint32_t prefer;

@@ -31,7 +31,7 @@ static bool revoke_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 	return true;
 }
 
-/* Makes the thread send REVOKE for the region to every key holder. */
+/* Makes the progress thread send REVOKE for the region to every key holder. */
 static void revoke_keys(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {

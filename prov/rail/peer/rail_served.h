@@ -22,8 +22,8 @@ struct rail_wire;
 struct tei_rail_dp;
 struct tei_rail_peer;
 
-/* Marks the peers whose totals have changed since their last report. The progress
- * thread, no lock held. */
+/* Marks the peers for which this process has moved more bytes than it has last
+ * reported to them. Progress thread, no lock held. */
 void rail_served_mark(struct tei_rail_dp *dp);
 
 /* Sends the report that is due. Returns the time of the next call like the

@@ -19,7 +19,8 @@
 
 struct served_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* to, as from knows it */
+	struct tei_rail_peer *peer; /* the peer object in plane from that
+				     * represents plane to */
 	char src[SERVED_BYTES], dst[SERVED_BYTES];
 };
 
@@ -129,7 +130,8 @@ static void test_plane_without_reports_sends_none(void)
 	served_close(&rig);
 }
 
-/* As if the peer had sent that; the message has len bytes of its body. */
+/* Handles a report as if the peer had sent it. len: number of bytes of the
+ * message body. */
 static void served_sent(struct tei_rail_peer *p, uint64_t since, uint64_t tx,
 			uint64_t rx, size_t len)
 {

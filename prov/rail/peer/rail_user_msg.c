@@ -120,7 +120,7 @@ int tei_rail_send(struct tei_rail_peer *p, uint8_t *buf, size_t len, bool back,
 	rail_msg_begin(p, &w, buf, RAIL_MSG_USER, 0);
 	w.pos = len;
 	rail_msg_end(&w);
-	/* first the rails that work, then the others */
+	/* tries first the rails that work, then the others */
 	for (i = 0; i < 2 * n; i++) {
 		if (i == n && worst == -FI_EAGAIN)
 			break;

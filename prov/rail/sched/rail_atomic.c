@@ -29,7 +29,8 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 	a->next_seq = a->own_session << 40 | 1;
 }
 
-/* Fills in an error of the peer, with the first rail that has a route to it. */
+/* Fills in an error record that names the peer and the first rail with a route
+ * to the peer. */
 void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 		     struct tei_err *err)
 {

@@ -26,8 +26,8 @@ void rail_atomic_init(struct tei_rail_peer *peer);
 void rail_atomic_enqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Prepares the end of the task: if the atomic has not been sent, it never will
- * be. */
+/* Handles that the task ends: an atomic that has not been sent yet is never
+ * sent. */
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -39,7 +39,8 @@ void rail_atomic_drop(struct tei_rail_task *task);
 void rail_atomic_gone(struct tei_rail_peer *peer, const char *why,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* Stops waiting for the answers of ended tasks. They end as UNFENCED. */
+/* Ends, as UNFENCED, the tasks that the caller has cancelled or that are past
+ * their deadline, and whose atomics were sent and not answered. */
 void rail_atomic_give_up(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -234,8 +234,9 @@ static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 	const struct tei_rail_iov *p = piece_remotes(s->ext);
 	uint64_t off = s->off, left = s->len, len;
 	uint32_t i = piece_at(p, s->ext->nremote, off);
-	/* difference between addresses of the peer and the addresses or
-	 * offsets that the provider expects, as for the slice */
+	/* difference between an address in the peer's memory and the address or
+	 * offset that the provider expects for it; the same as for the start of
+	 * the slice */
 	uint64_t bias = s->remote - s->rma_addr;
 	size_t n;
 

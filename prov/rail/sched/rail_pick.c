@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Selects the next slice of a peer for a lane. rail_pick examines each queue of
- * the peer once, decides from where the slice comes, over which connection it
- * goes and how long it may be, and passes all this on. rail_slice.c then cuts
- * the slice and rail_post.c posts it; neither looks at the queues again.
+ * the peer once, decides from which queue the slice comes, over which
+ * connection the slice goes and how long the slice may be, and passes these
+ * decisions on. rail_slice.c then cuts the slice and rail_post.c posts it;
+ * neither of them examines the queues again.
  *
  * The order is: slices of the retry list, small requests, bulk requests. After
  * a number of small requests (rail_share_bulk_turn), a bulk request precedes
@@ -110,9 +111,9 @@ static bool pick_may_take(const struct rail *rail,
 	       !pick_near_has_room(peer, task->mr, ranks, rank);
 }
 
-/* Returns true if this rail must leave the task to other rails: because this
- * rail cannot access the memory, or because the task names another rail, and
- * the named rail or the task makes progress. */
+/* Returns true if this rail must leave the task to other rails. This is so if
+ * this rail cannot access the memory, or if the task names another rail and
+ * either that rail or the task makes progress. */
 static bool pick_of_other(const struct rail *rail,
 			  const struct tei_rail_peer *peer,
 			  const struct tei_rail_task *t)
@@ -131,8 +132,8 @@ static bool pick_of_other(const struct rail *rail,
 		       : t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
-	/* the named rail may serve other tasks but have no remote key for this
-	 * task */
+	/* the named rail may complete other tasks and still have no remote key
+	 * for this task */
 	return now - last < peer->dp->times.stuck_ns &&
 	       now - t->progress_ns < most;
 }
@@ -141,9 +142,9 @@ static bool pick_of_other(const struct rail *rail,
 
 /*
  * The first entry of each queue of a peer that the rail may serve, or NULL.
- * rotate: none of the first PICK_MOST slices of the retry list is for this
- * rail. bulk_waits: there is a bulk request, or a slice of the retry list for
- * this rail.
+ * rotate is true if none of the first PICK_MOST slices of the retry list is for
+ * this rail. bulk_waits is true if there is a bulk request, or a slice of the
+ * retry list that this rail may post.
  */
 struct pick_heads {
 	struct rail_slice *retry;
@@ -473,8 +474,9 @@ static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 	return true;
 }
 
-/* What the connection may take now. small: small requests. most: maximum length
- * of a bulk slice, 0: no bulk data. full: the share of bulk data is used up. */
+/* Limits of what the connection may take now. small: whether it may take small
+ * requests. most: maximum length of a bulk slice, 0: no bulk data. full:
+ * whether the connection has used up its share of bulk data. */
 struct pick_limits {
 	bool small, full;
 	uint64_t most;
@@ -495,11 +497,12 @@ static void pick_limits(struct rail_lane *lane, const struct rail_conn *p,
 }
 
 /*
- * Decides from where the next slice comes. Small requests precede bulk
- * requests, so that they wait only for slices already posted. In the turn of
- * bulk data, a small request is selected only if the rail cannot carry the bulk
- * request, and nothing is selected if the connection may not take bulk data.
- * Bulk data has no turn while the connection's share of it is used up.
+ * Decides from which queue the next slice comes. Small requests precede bulk
+ * requests, so that a small request waits only for slices that are already
+ * posted. When it is the turn of bulk data, a small request is selected only if
+ * the rail cannot carry the bulk request. If the connection may not take bulk
+ * data then, nothing is selected. Bulk data has no turn while the connection's
+ * share of it is used up.
  */
 static bool pick_source(struct tei_rail_peer *peer, const struct rail *rail,
 			const struct pick_heads *heads,

@@ -87,9 +87,11 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 		peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	uint64_t since = t->since_ns;
 
-	/* An idle peer makes no progress, but this is no sign of a fault. Only
-	 * a task that was waiting before a timeout, and is submitted shortly
-	 * after it, counts the time without progress before the timeout. */
+	/* A peer without tasks makes no progress, which is no sign of a fault,
+	 * so the time without tasks usually does not count. It counts only for
+	 * a task that began to wait before an earlier task of the peer timed
+	 * out (since_ns), if the task is submitted within the same limit after
+	 * that timeout and the peer has given no sign of life since. */
 	if (tei_list_empty(&peer->tasks.live) &&
 	    (!peer->tasks.still_ns || peer->alive_ns > peer->tasks.still_ns ||
 	     since > peer->tasks.still_ns ||
@@ -201,7 +203,8 @@ static void sched_end_early(struct tei_rail_dp *dp,
 			continue;
 		snprintf(err->peer, sizeof(err->peer), "%.95s",
 			 tasks[i]->peer->name);
-		/* from here on the state machines watch the posted slices */
+		/* from now on, the peer's state machines must watch the posted
+		 * slices */
 		if (tasks[i]->slices)
 			rail_peer_attend(tasks[i]->peer);
 		rail_task_end(dp, tasks[i], end, err, &done);

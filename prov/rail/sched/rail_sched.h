@@ -42,7 +42,8 @@ void rail_task_unqueue(struct tei_rail_task *task)
 /* Ends the task if nothing of it is in progress. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* Returns true if all tasks of the slice have been ended. */
+/* Returns true if all tasks of the slice have ended early, so that the slice
+ * need not be posted. */
 bool rail_slice_dead(const struct rail_slice *slice);
 /* Drops a slice that will not be posted; tasks whose last slice this was end.
  * unfenced: bytes of the slice may still land. */
@@ -103,10 +104,10 @@ void rail_sched_release(struct tei_rail_peer *peer, uint16_t remote,
 	TEI_REQUIRES(rail_sched_held);
 
 /*
- * The load of all rails that a task may use. bytes: posted on all of them;
- * share: the calling rail's part of their total rate. The argument bytes of
- * rail_window_sum is what is posted on the calling rail, including slices that
- * were just cut.
+ * The load of the rails that a task may use. bytes: bytes posted on all these
+ * rails together; share: the calling rail's part of their total rate. The
+ * argument bytes of rail_window_sum is the number of bytes posted on the
+ * calling rail, including slices that were just cut.
  */
 struct rail_window_sum {
 	uint32_t rails;
@@ -118,7 +119,8 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		     uint64_t bytes, struct rail_window_sum *sum)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if the rail would finish after the other rails if it took len
- * bytes of the last left bytes. bytes: bytes posted on the rail. */
+ * more bytes of a task of which left bytes are not cut yet. bytes: bytes posted
+ * on the rail. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);
 
@@ -135,17 +137,18 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
 		     uint64_t bytes, bool bulk)
 	TEI_REQUIRES(rail_sched_held);
 /*
- * Returns the present maximum length of a bulk slice for the connection; on a
- * throttled rail, an even part of the connection's share. Returns 0 if the
- * share is used up.
+ * Returns the present maximum length of a bulk slice for the connection. On a
+ * throttled rail, this is a fraction of the connection's share of bulk data.
+ * Returns 0 if the share is used up.
  */
 uint64_t rail_share_most(struct rail *rail, const struct rail_conn *conn,
 			 uint64_t bytes) TEI_REQUIRES(rail_sched_held);
 /*
- * Returns the length of the next slice of the left bytes of a task, at most
- * most. The usual length is small enough to balance the rails. Towards the end
- * of a task that several rails share, slices shrink, so that the rails finish
- * together (guided self-scheduling, Polychronopoulos and Kuck, IEEE ToC 1987).
+ * Returns the length of the next slice of a task of which left bytes are not
+ * cut yet. The length is at most most. The usual length is small enough to
+ * balance the rails. Towards the end of a task that several rails share, slices
+ * shrink, so that the rails finish together (guided self-scheduling,
+ * Polychronopoulos and Kuck, IEEE ToC 1987).
  */
 uint64_t rail_share_len(const struct rail *rail,
 			const struct rail_window_sum *sum, uint64_t left,
@@ -196,20 +199,25 @@ enum rail_pick_source {
  */
 struct rail_pick {
 	enum rail_pick_source source;
-	struct rail_slice *slice;	/* RETRY */
-	struct tei_rail_task *task;	/* SMALL, BULK */
+	struct rail_slice *slice;	/* for RAIL_PICK_RETRY */
+	struct tei_rail_task *task;	/* for RAIL_PICK_SMALL and
+					 * RAIL_PICK_BULK */
 	struct rail_conn *conn;		/* connection, with a place in the
 					 * endpoint cache */
 	struct rail_remote *remote;
 	uint16_t remote_idx;		/* index into peer->remotes */
 	struct rail_rkey *key;		/* remote key of the first byte */
-	char *local;			/* address of the first byte here */
-	uint64_t to;			/* and in the peer's memory */
-	uint64_t rma_addr, rma_key;	/* the same for the remote rail */
-	uint64_t len;			/* bytes; RETRY: the maximum of one
-					 * operation */
-	uint64_t most;			/* SMALL, BULK: limit of len that the
-					 * connection's share sets */
+	char *local;			/* local address of the first byte */
+	uint64_t to;			/* address of the first byte in the
+					 * peer's memory */
+	uint64_t rma_addr, rma_key;	/* address and key of the first byte for
+					 * the selected remote rail */
+	uint64_t len;			/* length of the slice, bytes; with
+					 * RAIL_PICK_RETRY, the most that one
+					 * operation can cover */
+	uint64_t most;			/* with SMALL and BULK: limit that the
+					 * connection's share sets for len,
+					 * bytes */
 	bool bulk_waits;		/* bulk data of the peer waits for this
 					 * rail */
 	uint32_t visited;		/* queue entries examined; for tests */
@@ -218,8 +226,9 @@ struct rail_pick {
 /*
  * Selects the next slice of the peer for this lane, and gives the connection a
  * place in the endpoint cache. Each queue of the peer is examined once. Returns
- * false if nothing can be cut now. bytes: bytes posted on the rail or just cut.
- * *now: the time, or 0 until it is needed.
+ * false if nothing can be cut now. bytes: bytes posted on the rail, including
+ * slices just cut. *now: the time, or 0, in which case the function sets it if
+ * it needs the time.
  */
 bool rail_pick(struct rail_lane *lane, struct tei_rail_peer *peer,
 	       uint64_t bytes, uint64_t *now, struct rail_pick *pick)
@@ -257,8 +266,8 @@ void rail_slice_handle_error(struct tei_rail_dp *dp, struct rail_slice *slice,
 void rail_task_drop(struct tei_rail_task *task, const struct tei_err *err,
 		    struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* Stops waiting for the fences of ended tasks: their slices are dropped and the
- * tasks end as UNFENCED. */
+/* Drops the slices that wait for a fence and whose tasks have ended early.
+ * These tasks end as UNFENCED. */
 void rail_peer_fail_unfenced(struct tei_rail_peer *peer, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 

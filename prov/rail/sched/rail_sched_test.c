@@ -33,8 +33,8 @@
 
 struct sched_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* the peer in from
-					 * that stands for to */
+	struct tei_rail_peer *peer;	/* the peer object in the plane "from"
+					 * that represents the plane "to" */
 	char *src, *dst;		/* SCHED_BIG each, registered */
 };
 
@@ -104,8 +104,8 @@ static struct tei_rail_stats sched_stats(struct test_plane *p)
 	return s;
 }
 
-/* Submits small tasks at those offsets together. Returns the number of
- * slices. */
+/* Submits small tasks at these offsets in one call. Returns the number of
+ * slices that were cut for them. */
 static uint64_t sched_slices(struct sched_rig *rig, const uint32_t *offset,
 			     size_t n)
 {
@@ -155,7 +155,7 @@ static void test_separate_small_tasks_get_a_slice_each(void)
 	for (i = 0; i < 16; i++)
 		offset[i] = i * 2 * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
-	/* adjacent, but in descending order */
+	/* the tasks are adjacent, but in descending order */
 	for (i = 0; i < 16; i++)
 		offset[i] = (15 - i) * SCHED_SMALL;
 	CU_ASSERT_EQUAL(sched_slices(&rig, offset, 16), 16);
@@ -229,7 +229,7 @@ static void test_small_task_overtakes_large_tasks(void)
 			       i < last ? 1u << 20 : SCHED_SMALL);
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig.from.dp, t, last + 1), 0);
 	CU_ASSERT_FATAL(test_wait(t, last + 1));
-	/* a few callbacks may come first, but not half of them */
+	/* a few callbacks of bulk tasks may come first, but not half of them */
 	CU_ASSERT(t[last].order < t[last / 2].order);
 	sched_end(&rig);
 }
@@ -268,7 +268,8 @@ static void test_small_tasks_do_not_starve_large_task(void)
 	rig.from.settings.sched.merge = false;
 	sched_begin(&rig);
 	sched_warm(&rig);
-	/* two threads make callbacks, and one thread may be late */
+	/* two threads call the callbacks, and one thread may be late, so the
+	 * test is repeated */
 	for (i = 0; i < 20 && !fair; i++)
 		fair = sched_behind_bulk(&rig, t) > SCHED_MANY / 2;
 	CU_ASSERT(fair);
@@ -276,8 +277,8 @@ static void test_small_tasks_do_not_starve_large_task(void)
 	free(t);
 }
 
-/* The provider has accepted three slices at a time; after a while more are
- * tried. */
+/* If the provider's queue is full with three slices posted, the connection is
+ * limited to three. After a number of slices the limit is doubled. */
 static void test_full_provider_queue_limits_later_slices(void) TEI_NO_TSA
 {
 	struct rail_conn conn = { .posted = 3 };
@@ -554,8 +555,8 @@ static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 	test_plane_still(holder);
 }
 
-/* Unregisters, during writes of others, a region whose key a silent process
- * holds. */
+/* Unregisters a region whose key a silent process holds, while other processes
+ * write. */
 static void sched_fence_holder(struct sched_rig *rig, int *rounds)
 {
 	static char mem[4096], own[4096];
@@ -635,7 +636,8 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	sched_end(&rig);
 }
 
-/* Tasks that name their rail, one of them a rail that does not exist. */
+/* Submits tasks that name the rail to use; one of them names a rail that does
+ * not exist. */
 static void test_task_uses_the_rail_that_it_names(void)
 {
 	const uint64_t len = SCHED_BIG / 8;
@@ -682,7 +684,8 @@ static void test_task_uses_the_rail_that_it_names(void)
 	sched_end(&rig);
 }
 
-/* A key holder that ended silently is forgotten, but still fenced. */
+/* A key holder that ended without a message is forgotten, but its writes are
+ * still fenced. */
 static void test_forgotten_key_holder_is_fenced(void)
 {
 	static char mem[4096], own[4096];
@@ -694,7 +697,8 @@ static void test_forgotten_key_holder_is_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	/* longer than the test takes, to prove that no answer was waited for */
+	/* longer than the test takes: proves that the unregistration did not
+	 * wait for an answer */
 	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->times.probe_ns = 300 * TEI_NS_PER_MS;
@@ -818,8 +822,9 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 
 /*
  * Queues three tasks to a peer that never answers, and cancels the first one,
- * whose last progress was progress_ns ago. Returns how many of the other two
- * the deadline check then ends. These have not progressed for twice the limit.
+ * which made its last progress progress_ns ago. The other two have made no
+ * progress for twice the limit. Returns how many of these two the deadline
+ * check then ends.
  */
 static uint32_t sched_ends_behind(uint64_t progress_ns)
 {

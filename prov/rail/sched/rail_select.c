@@ -94,8 +94,8 @@ static uint32_t aim_place(const struct tei_rail_peer *peer,
 }
 
 /* Returns true if nothing can be posted on the connection at present, because
- * it is being established or its queue is full. *now: the time, or 0 to read it
- * here. */
+ * the connection is being established or its queue is full. *now: the time, or
+ * 0, in which case this function sets it. */
 static bool aim_blocked(const struct rail_conn *p, uint64_t *now)
 {
 	if (!p->blocked_ns)

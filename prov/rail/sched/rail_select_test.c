@@ -135,7 +135,7 @@ static void test_aim_from_single_rail_takes_least_loaded_near_remote(void)
 	rig->conn[0][2].bytes = 1;
 	rig->conn[0][3].bytes = 2;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 2);
-	/* a connection that takes nothing now is skipped */
+	/* a connection on which nothing can be posted now is skipped */
 	rig->conn[0][2].blocked_ns = UINT64_MAX;
 	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
 	aim_end(rig);

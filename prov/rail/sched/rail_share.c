@@ -28,10 +28,12 @@
 #define SHARE_LATER	4096
 #define SHARE_LATER_BYTES	(8u << 20)
 #define SHARE_OVERTAKE	16		/* small requests per bulk slice */
-#define SHARE_ROUND_NS	4e9		/* accounting round: time of four
-					 * windows */
-#define SHARE_PAGE	UINT64_C(4096)	/* slice lengths are multiples of it, */
-#define SHARE_GRAIN	UINT64_C(1024)	/* or of this one while throttled */
+/* Length of an accounting round, ns: the time of four windows. */
+#define SHARE_ROUND_NS 4e9
+/* Slice lengths are multiples of SHARE_PAGE bytes, or of SHARE_GRAIN bytes
+ * while the rail is throttled. */
+#define SHARE_PAGE  UINT64_C(4096)
+#define SHARE_GRAIN UINT64_C(1024)
 
 /* Returns the number of bulk slices for which the rail stays throttled. */
 static uint32_t share_throttled_left(const struct rail *rail)

@@ -110,8 +110,8 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	return true;
 }
 
-/* Merges the small tasks from next on into the slice as long as they are
- * adjacent to it in local and in remote memory. */
+/* Merges the small tasks of the queue, from next on, into the slice, as long as
+ * each is adjacent to the previous one in local and in remote memory. */
 static void slice_merge(struct rail_slice *s, struct tei_list *next,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
@@ -166,8 +166,8 @@ static struct rail_slice *slice_cut_retry(const struct rail_pick *pick)
 	return s;
 }
 
-/* Merges the small requests from next on into the slice, which is the whole of
- * its task. */
+/* Merges the small requests of the queue, from next on, into a slice that
+ * covers the whole of its task. */
 static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 			   struct tei_list *next)
 	TEI_REQUIRES(rail_sched_held)
@@ -183,7 +183,8 @@ static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 		    max < rail->caps.max_slice ? max : rail->caps.max_slice);
 }
 
-/* Accounts for the slice in the order of small and bulk requests. */
+/* Counts the slice for the rule after how many small requests a bulk request
+ * precedes them. */
 static void slice_count_turn(struct rail *rail, const struct rail_slice *s,
 			     const struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)

@@ -42,8 +42,10 @@
 #define SLICE_LOCAL	UINT64_C(5000000000) /* loopback, bytes/s */
 
 enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
-enum { SLICE_DEPTH = 512 };		/* depth of the lane in the
-					 * test with many tasks */
+enum {
+	SLICE_DEPTH = 512
+}; /* depth of the lane in the test with
+    * many small tasks */
 
 struct slice_rig {
 	struct test_plane plane;
@@ -130,8 +132,8 @@ static void slice_begin(struct slice_rig *rig, uint64_t rate)
 	slice_begin_on(rig, "127.0.0.1", rate);
 }
 
-/* Opens two rails, of which number near is nearer to the memory. Returns the
- * registered region. */
+/* Opens two rails. The rail with index near is the one that is nearer to the
+ * memory. Returns the registered region. */
 static struct tei_rail_mr *slice_begin_two(struct slice_rig *rig, uint64_t rate,
 					   uint32_t near)
 {
@@ -167,8 +169,8 @@ static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
 }
 
-/* Cuts all slices that the rail may have now. *ahead: bytes in front of the
- * first new slice of the peer, if one was cut. */
+/* Cuts all slices that the rail may take now. If a slice of the peer was cut,
+ * sets *ahead to the number of bytes in front of the first one. */
 static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 {
 	struct rail_slice *s[RAIL_BUNDLE];
@@ -194,8 +196,8 @@ static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Completes the oldest slice of those peers (a bit mask). Returns false if
- * there is none. */
+/* Completes the oldest slice of the peers in the bit mask peers. Returns false
+ * if there is none. */
 static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 {
 	struct rail_lane *lane = rig->lane;
@@ -267,7 +269,8 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 
 /* --- a small task while bulk data is sent -------------------------------- */
 
-/* Keeps a bulk task in progress for n peers; peer 1 has none. */
+/* Keeps one bulk task in progress for each of n peers; peer 1 is none of
+ * them. */
 static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
 	uint32_t i;
@@ -294,7 +297,8 @@ static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 		before = rig->lane->inflight_bytes;
 		for (i = 0; i < burst && !small->ends; i++)
 			CU_ASSERT_FATAL(slice_serve(rig, ~0u) || i);
-		/* data served before the small task was cut counts as well */
+		/* the bytes that were completed before the small task was cut
+		 * count as well */
 		if (ahead == UINT64_MAX)
 			waited += before - rig->lane->inflight_bytes;
 		slice_fill(rig, 1, small->ends ? NULL : &ahead);
@@ -346,9 +350,9 @@ static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 	uint64_t first = 0;
 
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
-	/* no small task had been seen before */
+	/* the rail was not throttled before the first small task */
 	CU_ASSERT(first > SLICE_MIN);
-	/* on a fast rail: data of half a millisecond, and a slice */
+	/* on a fast rail: the bytes of half a millisecond, and one slice */
 	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
 		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
@@ -378,8 +382,8 @@ static void test_small_task_on_loopback_waits_for_part_of_window(void)
 	CU_ASSERT(first > SLICE_LOCAL / 200);
 }
 
-/* A small task that follows long after the last one still finds a limited
- * queue. */
+/* The limit on bulk data lasts after a small task has completed, so that a
+ * small task that comes much later waits for a limited number of bytes only. */
 static void test_throttling_outlasts_the_small_task(void)
 {
 	struct test_task bulk, small, *all[] = { &bulk, &small };
@@ -431,8 +435,8 @@ static void test_throttling_time_is_independent_of_bulk_peers(void)
 	slice_end(&rig, all, 5);
 }
 
-/* With MOONRAIL_SMALL_FIRST, the first small task finds room, and so does a
- * late one. */
+/* With MOONRAIL_SMALL_FIRST, the first small task finds room on the rail, and
+ * so does a small task that comes much later. */
 static void test_small_first_keeps_room_at_all_times(void)
 {
 	struct test_task bulk[2], small, *all[3] = { bulk, bulk + 1, &small };
@@ -454,8 +458,8 @@ static void test_small_first_keeps_room_at_all_times(void)
 	slice_end(&rig, all, 3);
 }
 
-/* Keeps the small queue of peer 1 filled with tasks of one slice each, while
- * peer 0 has a bulk task. Returns peer 0's share of the bytes. */
+/* Keeps small tasks of peer 1 queued, each as long as a slice, while peer 0 has
+ * a bulk task. Returns peer 0's share of the bytes. */
 static double slice_share(uint64_t rate)
 {
 	static struct test_task bulk, small[SLICE_TASKS];
@@ -524,8 +528,8 @@ static double slice_share_own(uint32_t n)
 	return (double)bulk_bytes / (double)bytes;
 }
 
-/* With more peers the bulk slices are shorter, so they must be cut more
- * often. */
+/* With more peers the bulk slices are shorter, so a bulk slice must be cut
+ * after fewer small ones. */
 static void test_bulk_share_is_independent_of_bulk_peers(void)
 {
 	CU_ASSERT(slice_share_own(4) >= 0.9 * slice_share_own(1));
@@ -576,7 +580,8 @@ static void test_slow_target_does_not_reduce_share_of_others(void)
 {
 	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 0) >= 0.9);
 	CU_ASSERT(slice_throttled_slow(SLICE_SLOW, 10) >= 0.45);
-	/* three slices, of which one is missing at a third of the samples */
+	/* peer 0 has three slices posted, and at a third of the samples only
+	 * two */
 	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 0) >= 0.88);
 	CU_ASSERT(slice_throttled_slow(SLICE_FAST, 10) >= 0.45);
 }
@@ -673,7 +678,7 @@ static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 	slice_end(&rig, all, SLICE_TASKS + 1);
 }
 
-/* The next slice should be of the bulk task, but the task's peer has used up
+/* It is the turn of the bulk task, but the connection of its peer has used up
  * its share of bulk data. */
 static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 {
@@ -696,7 +701,8 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 		slice_fill(&rig, 0, NULL);
 		CU_ASSERT_EQUAL(slice_held(&rig, 0), held + 64);
 	}
-	/* the bulk task gets its turn when it may be cut */
+	/* the bulk task is served as soon as its connection may take bulk data
+	 * again */
 	while (rig.rail->bulk.bytes == SLICE_MIN)
 		CU_ASSERT_FATAL(slice_serve(&rig, 1));
 	slice_fill(&rig, 0, NULL);
@@ -707,8 +713,9 @@ static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 /*
  * Peers 0 and 2 to 8 have had bulk tasks while small tasks of peer 1 were
  * active. Returns peer 0's part of the bulk limit afterwards. after: duration
- * of an idle time, which the rail notices at the next completion; 0: enough
- * bulk data was cut for the rail to forget the small tasks.
+ * of a time without traffic, which the rail notices at the next completion. If
+ * after is 0, so much bulk data is cut instead that the rail is no longer
+ * throttled.
  */
 static double slice_room_after(uint64_t after)
 {
@@ -801,7 +808,8 @@ static void test_part_of_bulk_request_is_not_small(void)
 	slice_end(&rig, all, 2);
 }
 
-/* Returns what rail 1, the far one, takes now; completes all of it. */
+/* Returns the number of bytes that rail 1, the far one, takes now. Completes
+ * all its slices. */
 static uint64_t slice_far(struct slice_rig *rig)
 {
 	struct rail_lane *near = rig->lane;
@@ -1068,7 +1076,8 @@ static void test_retry_skips_slices_of_other_rails(void)
 
 /* --- the queues ---------------------------------------------------------- */
 
-/* Submits n tasks for peer 0. All but the last one name the second rail. */
+/* Submits n tasks for peer 0. All but the last one name the second rail as the
+ * rail to use. */
 static void slice_submit_named(struct slice_rig *rig, uint64_t len,
 			       struct test_task *t, size_t n)
 {
@@ -1105,7 +1114,7 @@ static void test_pick_examines_each_queue_entry_once(void)
 		slice_fill(&rig, 0, NULL);
 	CU_ASSERT_EQUAL(test_ends(&small[5]), 1);
 	CU_ASSERT_EQUAL(test_ends(&bulk[3]), 1);
-	/* what remains is for the other rail */
+	/* the other tasks name the second rail */
 	CU_ASSERT(!slice_pick(&rig, &pick));
 	CU_ASSERT_EQUAL(pick.visited, 8);
 	CU_ASSERT_EQUAL(pick.source, RAIL_PICK_NONE);

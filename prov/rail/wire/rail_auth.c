@@ -29,7 +29,8 @@
  * than the table holds, because the newest word is only partly filled. */
 #define AUTH_WINDOW	(64 * (RAIL_AUTH_WORDS - 1))
 
-static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE, "cut to this length");
+static_assert(RAIL_WIRE_MAC <= TEI_MAC_SIZE,
+	      "a MAC is cut to RAIL_WIRE_MAC bytes");
 
 /* Returns true for messages that are authenticated without the receiver's
  * nonce. */
