@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging: the context, which connects both parts with the modules that
- * they use.
+ * GPU staging: the context, which connects both parts of the module with the
+ * modules that they use.
  */
 #include "prov/staging/staging_int.h"
 

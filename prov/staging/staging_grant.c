@@ -25,10 +25,12 @@ static void grant_send(struct staging_remote *rs, struct staging_grant *p,
 		!staging_remote_send(rs, b->peer, &b->prefer, &b->backoff, &m);
 }
 
-/* Sends the message of a piece again that no rail accepted. */
+/* Tries again to send the message of a piece that no rail has accepted. */
 static void grant_send_again(struct staging_remote *rs, struct staging_grant *p)
 {
-	p->unsent = false;		/* it may have left the state since */
+	p->unsent = false; /* if the piece has left the state
+			    * meanwhile, its message must not be
+			    * sent */
 	if (p->state == GRANT_SENT)
 		grant_send(rs, p, STAGING_READY, 0);
 	else if (p->state == GRANT_DONE)
@@ -66,7 +68,8 @@ static void grant_take_slot(struct staging_remote *rs, struct staging_grant *p,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Ends a piece and sends DONE, which is repeated for each message about it. */
+/* Ends a piece and sends DONE. DONE is sent again whenever a message about the
+ * piece arrives. */
 static void grant_end(struct staging_remote *rs, struct staging_grant *p,
 		      int code, bool must_renew)
 {
@@ -161,8 +164,8 @@ static void grant_give(struct staging_remote *rs, struct staging_grant *p,
 	staging_pool_hold(&rs->part, slot->pool);
 }
 
-/* Chooses the piece that gets the next slot, and assigns the slot. Returns NULL
- * if there is none. */
+/* Chooses the piece that gets the next slot, and assigns a slot to it. Returns
+ * NULL if there is no such piece. */
 static struct staging_grant *grant_pick(struct staging_remote *rs)
 	TEI_REQUIRES(rs->part.lock)
 {
@@ -233,7 +236,8 @@ static struct staging_client *client_find(struct staging_remote *rs,
 	return b;
 }
 
-/* Checks the range of an ASK. Returns 0, or the code why no slot is granted. */
+/* Checks the range of an ASK. Returns 0, or the code with which the ASK is
+ * refused. */
 static int grant_check(struct staging_remote *rs, const struct staging_msg *m,
 		       uint64_t *serial)
 {
@@ -273,7 +277,7 @@ static void grant_requested(struct staging_remote *rs, struct staging_grant *p,
 	tei_list_add_tail(&rs->waiting, &p->node);
 }
 
-/* Begins a piece whose number is new here. */
+/* Handles the ASK of a piece whose number has not been received before. */
 static void grant_new(struct staging_remote *rs, struct staging_grant *p,
 		      const struct staging_msg *m)
 {
@@ -284,7 +288,8 @@ static void grant_new(struct staging_remote *rs, struct staging_grant *p,
 	p->unsent = false;
 	if (m->type == STAGING_ASK)
 		grant_requested(rs, p, m);
-	else /* it has overtaken its ASK, or the record was freed */
+	else /* GO or FREE has overtaken the ASK of its piece, or the record of
+	      * the piece was freed */
 		grant_end(rs, p,
 			  m->type == STAGING_FREE ? 0 : TEI_ERR_TIMED_OUT,
 			  false);
@@ -334,7 +339,8 @@ void staging_grant_message(struct staging_remote *rs,
 
 /* --- time ---------------------------------------------------------------- */
 
-/* Returns 0, or the code with which a piece must end. gone: its client is. */
+/* Returns 0, or the code with which a piece must end. gone: the client of the
+ * piece is gone. */
 static int grant_verdict(struct staging_remote *rs,
 			 const struct staging_grant *p, bool gone)
 {
@@ -354,8 +360,8 @@ static int grant_verdict(struct staging_remote *rs,
 	return rs->now - p->received_ns > timeout ? TEI_ERR_TIMED_OUT : 0;
 }
 
-/* Checks the timeouts of a client's pieces. Returns the number of its copies in
- * progress; *any: it has pieces here. */
+/* Checks the timeouts of a client's pieces. Returns the number of copies in
+ * progress for these pieces. *any: the client has pieces at this target. */
 static uint32_t client_check(struct staging_remote *rs,
 			     struct staging_client *b, bool gone, bool *any)
 {
@@ -390,7 +396,7 @@ static void client_free(struct staging_client *b)
 	free(b);
 }
 
-/* Has a thread of the owner provide memory for a slot that needs it. */
+/* Makes a thread of the owner provide memory for a slot that needs it. */
 static void slot_renew(struct staging_remote *rs,
 		       struct staging_remote_slot *slot)
 	TEI_REQUIRES(rs->part.lock)

@@ -54,40 +54,44 @@ static inline uint64_t staging_timeout_ns(const struct tei_staging *s)
 }
 
 /* --- staging_ctx.c ------------------------------------------------------- */
-/* Fills the record of a task that failed. */
+/* Fills the error record of a task that failed. */
 void staging_err(struct tei_err *err, int code, const char *text);
 
 /* --- staging_mem.c ------------------------------------------------------- */
 /*
- * Allocates host memory for copies with the GPU memory at gpu, near its GPU,
- * pins it in the context of that memory, and registers it with the rails.
- * access: of tei_rail_mr_reg. Fills *err on failure and logs nothing.
+ * Allocates host memory for copies with the GPU memory at gpu, on the NUMA node
+ * of that GPU if possible, pins it in the context of that GPU memory, and
+ * registers it with the rails. access: access flags for tei_rail_mr_reg. Fills
+ * *err on failure and logs nothing.
  */
 int staging_mem_open(struct tei_staging *s, const void *gpu, size_t len,
 		     uint32_t access, char **mem, struct tei_err *err);
 /* Unregisters the memory, but does not unmap it. If it returns 0, neither a
- * rail nor a copy accesses the memory any more. Blocks for at most wait_ns for
- * each of them. May be called again after an error. */
+ * rail nor a copy accesses the memory any longer. Blocks for at most wait_ns
+ * for the rails and for at most wait_ns for the copies. May be called again
+ * after an error. */
 int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns);
 
 /* --- staging_pool.c: bounce buffers of both parts ------------------------- */
 
-/* What the pools of the two parts differ in. Constant. */
+/* The differences between the pools of the two parts. Constant. */
 struct staging_pool_kind {
-	const char *name;		/* of its slots, for messages */
-	uint32_t slots;			/* slots of a pool */
-	uint32_t together;		/* slots that share one registration */
-	size_t slot_size;		/* of the struct that begins with the
-					 * struct staging_slot */
-	uint32_t access;		/* of tei_rail_mr_reg */
-	bool carried;			/* registered with the owner's
-					 * transports, too */
-	/* Prepares a slot, before memory is opened for it. Optional. */
+	const char *name;  /* name of the slots in log lines and
+			    * error texts */
+	uint32_t slots;	   /* number of slots of a pool */
+	uint32_t together; /* number of slots that share one
+			    * registration */
+	size_t slot_size;  /* size of the struct that begins with
+			    * the struct staging_slot, bytes */
+	uint32_t access;   /* access flags for tei_rail_mr_reg */
+	bool carried;	   /* the memory is registered with the
+			    * owner's transports as well */
+	/* Prepares a slot before memory is opened for the slot. Optional. */
 	int (*prepare)(struct staging_slot *slot, struct tei_err *err);
-	/* Takes over memory of a slot that nothing accesses any more. Optional:
-	 * without it the memory is unmapped. */
+	/* Takes over the memory of a slot when nothing accesses this memory any
+	 * longer. Optional; if not set, the memory is unmapped. */
 	void (*retire)(struct staging_slot *slot);
-	/* Frees what the functions above have left. Optional. */
+	/* Frees what prepare and retire have created for the slot. Optional. */
 	void (*fini)(struct staging_slot *slot);
 };
 
@@ -95,35 +99,40 @@ struct staging_pool_kind {
  * begins with this one. */
 struct staging_slot {
 	struct staging_pool *pool;	/* constant */
-	struct tei_gpu_op copy;		/* the GPU module's during the copy */
+	struct tei_gpu_op copy;		/* used by the GPU module during a
+					 * copy */
 
 	/* part->lock */
-	char *mem;			/* TEI_STAGING_PIECE bytes; NULL (and
-					 * must_renew): memory was not available
-					 * yet */
-	bool used;			/* belongs to a piece */
-	bool lost;			/* the GPU may still access it */
-	bool must_renew;		/* a peer may still access it: needs
-					 * other memory */
-	struct tei_list node;		/* in the part's list of slots whose
-					 * step has ended, or alone */
+	char *mem;	      /* TEI_STAGING_PIECE bytes; NULL if
+			       * memory has not been available yet
+			       * (must_renew is then set) */
+	bool used;	      /* a piece has the slot */
+	bool lost;	      /* the GPU may still access the slot's
+			       * memory */
+	bool must_renew;      /* a peer may still access the slot's
+			       * memory, so the slot needs other
+			       * memory */
+	struct tei_list node; /* in the part's list of slots whose
+			       * step has ended, or in no list */
 };
 
 /* The slots of one context of the driver. */
 struct staging_pool {
 	struct staging_part *part;	/* constant */
-	uint32_t users;			/* part->admin: GPU memory regions */
+	uint32_t users;			/* guarded by part->admin: number of GPU
+					 * memory regions that use the pool */
 
 	/* part->lock */
-	uint32_t holds;			/* tasks of the local part; slots of the
-					 * remote part that are used or are
-					 * being renewed */
-	bool leaving;			/* accepts no further holds */
-	struct tei_list queue;		/* tei_staging_task.queue: tasks in
-					 * turn */
-	struct tei_list aside;		/* tei_staging_task.queue: tasks whose
-					 * target had its share of the slots;
-					 * they come first */
+	uint32_t holds;	       /* local part: tasks that use the pool;
+				* remote part: slots that are used or
+				* are being renewed */
+	bool leaving;	       /* the pool is being freed and accepts
+				* no further holds */
+	struct tei_list queue; /* list of tei_staging_task.queue: tasks
+				* that wait for their turn */
+	struct tei_list aside; /* list of tei_staging_task.queue: tasks
+				* whose target already had its share of
+				* the slots; they are served first */
 	_Alignas(max_align_t) char slots[]; /* kind->slots structs */
 };
 
@@ -134,13 +143,14 @@ struct staging_part {
 	const struct staging_pool_kind *kind;
 	pthread_t thread;
 
-	struct tei_mutex admin;		/* pools are created and freed; taken
-					 * before lock */
-	struct tei_mutex lock;		/* guards the members below, and those
-					 * of the part that say so */
+	struct tei_mutex admin;		/* held while pools are created and
+					 * freed; acquired before lock */
+	struct tei_mutex lock;		/* guards the members below, and the
+					 * members of the part that are marked
+					 * so */
 	pthread_cond_t work;		/* wakes the thread */
-	pthread_cond_t idle;		/* a hold of a pool, or a task, has
-					 * ended */
+	pthread_cond_t idle;		/* signalled when a hold of a pool, or a
+					 * task, has ended */
 	bool notified;			/* the thread has been notified */
 	bool closing;			/* no task may be started */
 	bool joined;			/* the thread has ended */
@@ -160,8 +170,8 @@ static inline void staging_part_notify(struct staging_part *part)
 	pthread_cond_signal(&part->work);
 }
 
-/* Initializes a part and starts its thread, which gets arg. name: of the
- * thread. Returns false if that fails; nothing is left then. */
+/* Initializes a part and starts its thread, which gets arg. name: name of the
+ * thread. Returns false if this fails; all resources are then freed again. */
 bool staging_part_open(struct staging_part *part, struct tei_staging *s,
 		       const struct staging_pool_kind *kind,
 		       void *(*main)(void *arg), void *arg, const char *name);
@@ -170,32 +180,34 @@ void staging_part_join(struct staging_part *part);
 /* Frees all pools and the contents of the part. */
 void staging_part_fini(struct staging_part *part);
 
-/* Adds a user to the pool of a context, which is created for the first one. The
- * GPU memory is held. Blocks. Fills *err on failure. */
+/* Adds a user to the pool of a context, and creates the pool for the first
+ * user. The GPU memory must be held. Blocks. Fills *err on failure. */
 int staging_pool_use(struct staging_part *part, const void *gpu, uint32_t place,
 		     struct tei_err *err) TEI_REQUIRES(part->admin);
-/* Removes a user. The last one waits until the pool has no hold, or the thread
- * has ended, and frees the pool. Blocks. */
+/* Removes a user of a pool. For the last user, waits until the pool has no hold
+ * or the thread has ended, and frees the pool. Blocks. */
 void staging_pool_leave(struct staging_part *part, uint32_t place)
 	TEI_REQUIRES(part->admin);
-/* Begins and ends a hold of a pool. */
+/* Begin and end a hold of a pool: while it has a hold, the pool is not
+ * freed. */
 void staging_pool_hold(struct staging_part *part, struct staging_pool *pool)
 	TEI_REQUIRES(part->lock);
 void staging_pool_release(struct staging_part *part, struct staging_pool *pool)
 	TEI_REQUIRES(part->lock);
 
-/* Returns a slot that neither a piece nor the GPU uses, or NULL. *idle is the
- * number of such slots, *used that of the slots of pieces. */
+/* Returns a slot that neither a piece nor the GPU uses, or NULL. Sets *idle to
+ * the number of such slots, and *used to the number of slots that pieces
+ * use. */
 struct staging_slot *staging_slot_idle(struct staging_part *part,
 				       struct staging_pool *pool,
 				       uint32_t *idle, uint32_t *used)
 	TEI_REQUIRES(part->lock);
-/* Opens memory for a slot, and for those that share its registration. Fills
+/* Opens memory for a slot, and for the slots that share its registration. Fills
  * *err on failure. Blocks. */
 int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 		      struct tei_err *err);
-/* Closes that memory. If it does not return 0, the memory is still in use, and
- * nothing has changed. Blocks. */
+/* Closes the memory that staging_slot_open has opened. Any result but 0 means
+ * that the memory is still in use and nothing has changed. Blocks. */
 int staging_slot_close(struct staging_slot *slot);
 
 /* --- GPU memory of this process ------------------------------------------ */
@@ -205,23 +217,26 @@ int staging_slot_close(struct staging_slot *slot);
 #define STAGING_GPU_CHECK_NS (5 * TEI_NS_PER_MS)
 
 enum staging_step {
-	STAGING_COPY,			/* by the copy engine of the GPU */
-	STAGING_CARRY,			/* by the carrier */
+	STAGING_COPY,  /* the copy engine of the GPU moves the
+			* piece */
+	STAGING_CARRY, /* the carrier moves the piece */
 };
 
 /* A slot and the piece that occupies it. */
 struct staging_local_slot {
 	struct staging_slot slot;
 
-	/* thread "tei-stage"; read by the callback of the step */
-	struct tei_staging_piece piece;	/* its task is NULL: the slot is free */
+	/* changed by thread "tei-stage", read by the callback of the step */
+	struct tei_staging_piece piece; /* piece.task is NULL if the slot is
+					 * free */
 	enum staging_step step;
-	bool stopped;			/* the step must not be cancelled
-					 * again */
+	bool stopped; /* the step was cancelled and must not
+		       * be cancelled again */
 
 	/* part.lock */
 	enum tei_rail_end end;		/* result of the step */
-	bool silent;			/* MC_SLICE_TIMEOUT has ended it */
+	bool silent;			/* MC_SLICE_TIMEOUT has ended the
+					 * step */
 	struct tei_err err;		/* error record of end */
 };
 
@@ -232,15 +247,17 @@ struct staging_local {
 
 	/* part.lock */
 	struct tei_list live;		/* tei_staging_task.live */
-	struct tei_list stopping;	/* tei_staging_task.stop: tasks to
-					 * end */
-	struct tei_list ended;		/* staging_slot.node: steps to handle */
-	/* carrier of the task that was removed from live and whose end is not
-	 * reported yet, or NULL */
+	struct tei_list stopping;	/* list of tei_staging_task.stop: tasks
+					 * to be ended */
+	struct tei_list ended;		/* list of staging_slot.node: steps that
+					 * have ended and must be handled */
+	/* carrier of the task that was removed from live and whose end has not
+	 * been reported yet, or NULL */
 	const struct tei_staging_carrier *ending;
 
-	bool hopeless;			/* thread: some pool has no free slot,
-					 * and none before its GPU continues */
+	bool hopeless; /* thread: some pool has no free slot
+			* and gets none before its GPU
+			* continues */
 };
 
 static inline struct staging_local *staging_local(struct tei_staging *s)
@@ -271,7 +288,7 @@ void staging_step_cancel(struct staging_local *l, struct tei_staging_task *task)
 void staging_local_free(struct tei_staging *s);
 
 /* --- staging_remote.c: remote bounce slots -------------------------------- */
-/* As the functions of the other part. */
+/* Do what the functions of the same names do for the local part. */
 void staging_remote_close(struct tei_staging *s);
 void staging_remote_free(struct tei_staging *s);
 

@@ -71,8 +71,8 @@ int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
 	return ret;
 }
 
-/* The pool may have tasks of GPU memory that was registered while no pool could
- * be created. */
+/* Tasks may wait in the pool for GPU memory that was registered while no pool
+ * could be created. */
 void tei_staging_mem_drop(struct tei_staging *s, uint32_t place)
 {
 	struct staging_local *l = staging_local(s);

@@ -9,7 +9,8 @@
 
 #include "topo/tei_topo.h"
 
-/* Allocates memory near the GPU. location: of that GPU. */
+/* Allocates memory on the NUMA node of the GPU, if possible. location: location
+ * of that GPU. */
 static void *mem_alloc(struct tei_staging *s, const void *gpu, size_t len,
 		       char location[TEI_TOPO_NAME])
 {
@@ -58,7 +59,8 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns)
 
 	ret = tei_rail_mr_dereg(staging_rails(s), mem, wait_ns, &err);
 	if (ret == TEI_ERR_NOT_REGISTERED)
-		ret = 0;		/* an earlier call has done that */
+		ret = 0; /* an earlier call has already
+			  * unregistered the memory */
 	/* the callback of a copy may still be running in its thread */
 	if (!ret)
 		ret = tei_gpu_mem_remove(staging_gpu(s), mem,

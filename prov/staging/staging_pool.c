@@ -116,7 +116,8 @@ static void pool_close(struct staging_pool *pool)
 	pool_free(pool);
 }
 
-/* Opens the memory of the slots from the first one of a registration. */
+/* Opens memory for the slots that share one registration. first: index of the
+ * first of them. */
 static int pool_open_span(struct staging_pool *pool, uint32_t first,
 			  const void *gpu, struct tei_err *err)
 {

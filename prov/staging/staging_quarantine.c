@@ -15,7 +15,8 @@ static struct staging_remote_slot *quarantine_slot(struct staging_slot *slot)
 	return tei_container_of(slot, struct staging_remote_slot, slot);
 }
 
-/* Allocates the record now, because staging_quarantine_retire must not fail. */
+/* Allocates the quarantine record when the slot is prepared, because
+ * staging_quarantine_retire must not fail. */
 int staging_quarantine_prepare(struct staging_slot *base, struct tei_err *err)
 {
 	struct staging_remote_slot *slot = quarantine_slot(base);
@@ -64,7 +65,8 @@ void staging_quarantine_retire(struct staging_slot *base)
 		quarantine_free(g);
 }
 
-/* Ends the grant of a slot that is being freed and is not in quarantine. */
+/* Ends the grant of a slot that is being freed and whose memory is not in
+ * quarantine. */
 void staging_quarantine_fini(struct staging_slot *base) TEI_NO_TSA
 {
 	struct staging_remote *rs = staging_slot_remote(base);
@@ -126,8 +128,8 @@ static void unacked_free(struct tei_list *over)
 	}
 }
 
-/* Ends the acknowledged grants of slots that are not in quarantine yet. Returns
- * their number. */
+/* Ends the acknowledged grants of slots whose memory is not in quarantine.
+ * Returns their number. */
 static uint32_t unacked_slots(struct staging_remote *rs,
 			      const struct tei_rail_peer *peer,
 			      const struct staging_msg *m)
@@ -174,8 +176,8 @@ void staging_unacked_message(struct staging_remote *rs,
 	unacked_free(&over);
 }
 
-/* Returns the quarantined memory after g, or the first if g is NULL. Only the
- * thread removes elements. */
+/* Returns the quarantined memory after g in the list, or the first one if g is
+ * NULL. Only the thread "tei-remote" removes elements from the list. */
 static struct staging_quarantine *unacked_next(struct staging_remote *rs,
 					       struct staging_quarantine *g)
 {

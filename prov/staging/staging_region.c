@@ -43,7 +43,7 @@ static struct staging_region *region_find(struct staging_remote *rs,
 	return &rs->regions[i];
 }
 
-/* Adds a region to the pool of its context. The GPU memory is held. */
+/* Adds a region to the pool of its context. The GPU memory must be held. */
 static int region_use(struct staging_remote *rs, const void *gpu, uint64_t len,
 		      uint32_t place, uint64_t *serial, struct tei_err *err)
 {
@@ -120,7 +120,8 @@ void tei_staging_grant_drop(struct tei_staging *s, uint64_t serial)
 
 /* --- new memory for slots ------------------------------------------------- */
 
-/* Returns held GPU memory of the pool's context, or NULL if there is none. */
+/* Returns GPU memory of the pool's context, and holds it. Returns NULL if there
+ * is none. */
 static const void *pool_hold(struct staging_remote *rs,
 			     const struct staging_pool *pool)
 {
@@ -140,8 +141,8 @@ static const void *pool_hold(struct staging_remote *rs,
 	return gpu;
 }
 
-/* Replaces the memory of a slot. *mem is the memory that it has afterwards, or
- * NULL. */
+/* Replaces the memory of a slot. Sets *mem to the memory that the slot has
+ * afterwards, or to NULL. */
 static int region_renew(struct staging_remote *rs, struct staging_slot *slot,
 			char **mem, struct tei_err *err)
 {
@@ -151,8 +152,8 @@ static int region_renew(struct staging_remote *rs, struct staging_slot *slot,
 	*mem = slot->mem;
 	snprintf(err->text, sizeof(err->text), "no GPU memory");
 	if (!gpu)
-		return ret;		/* closed with its pool, or tried
-					 * again */
+		return ret; /* the memory is closed later, with its
+			     * pool or by another attempt */
 	ret = slot->mem ? staging_slot_close(slot) : 0;
 	if (ret) {
 		snprintf(err->text, sizeof(err->text),
@@ -166,7 +167,8 @@ static int region_renew(struct staging_remote *rs, struct staging_slot *slot,
 	return ret;
 }
 
-/* Returns the back-off after a failure that follows one with that back-off. */
+/* Returns the back-off after a failure. pause_ns: back-off after the previous
+ * failure, 0: there was none. */
 static uint64_t region_pause(uint64_t pause_ns)
 {
 	if (!pause_ns)

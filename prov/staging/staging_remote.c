@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote bounce slots: the thread of both sides, and how it is notified.
+ * Remote bounce slots: the thread that serves initiators and targets, and how
+ * it is notified.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -130,7 +131,8 @@ static struct tei_rail_message *remote_next(struct staging_remote *rs)
 		s = tei_list_first(&rs->senders, struct staging_sender, link);
 		m = tei_list_first(&s->messages, struct tei_rail_message, link);
 		tei_list_del(&m->link);
-		tei_list_del(&s->link);	/* back to the end if more are left */
+		tei_list_del(&s->link); /* if the sender has more messages, it
+					 * moves to the end of the list */
 		if (--s->n)
 			tei_list_add_tail(&rs->senders, &s->link);
 		else
@@ -140,7 +142,8 @@ static struct tei_rail_message *remote_next(struct staging_remote *rs)
 	return m;
 }
 
-/* Reads messages. If some are left, the next iteration follows at once. */
+/* Reads and handles messages. If unread messages are left, makes the next
+ * iteration follow at once. */
 static void remote_messages(struct staging_remote *rs)
 {
 	struct tei_rail_message *m;
@@ -155,7 +158,8 @@ static void remote_messages(struct staging_remote *rs)
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Handles all events of an iteration: ends first, because they free slots. */
+/* Handles all events of an iteration. Ends of tasks and copies come first,
+ * because they free slots. */
 static void remote_round(struct staging_remote *rs)
 {
 	struct tei_list *n;

@@ -66,62 +66,75 @@
 #include "prov/staging/staging_int.h"
 #include "prov/staging/staging_wire.h"
 
-#define STAGING_REMOTE_SLOTS 32u	/* slots of a pool */
-#define STAGING_NUMBERS 64u		/* numbers remembered per peer */
-#define STAGING_WINDOW 16u		/* most pieces in progress per target */
-#define STAGING_INBOX 256u		/* most unread messages of a peer */
-#define STAGING_BURST 128u		/* most messages read per iteration */
+#define STAGING_REMOTE_SLOTS 32u /* number of slots of a pool */
+#define STAGING_NUMBERS	     64u /* piece numbers remembered per peer */
+/* Greatest number of pieces in progress per target. */
+#define STAGING_WINDOW 16u
+/* Greatest number of unread messages of a peer. */
+#define STAGING_INBOX 256u
+/* Greatest number of messages read per iteration. */
+#define STAGING_BURST 128u
 
 /* First and longest interval between repetitions of a message. */
 #define STAGING_REPEAT_NS (20 * TEI_NS_PER_MS)
 #define STAGING_REPEAT_MAX_NS (200 * TEI_NS_PER_MS)
-/* First back-off of a send, and how often it doubles. */
+/* First back-off after a refused send, and the greatest number of times that it
+ * doubles. */
 #define STAGING_BACKOFF_NS (50 * TEI_NS_PER_US)
 #define STAGING_BACKOFFS 9u
-/* Interval between checks for gone peers. */
+/* Interval of the checks whether peers are gone. */
 #define STAGING_CHECK_NS (50 * TEI_NS_PER_MS)
 /* First and longest back-off after memory for a slot was not available. */
 #define STAGING_RENEW_NS (100 * TEI_NS_PER_MS)
 #define STAGING_RENEW_MAX_NS (5 * TEI_NS_PER_SEC)
 
 /*
- * Back-off of sends to a peer that no rail has accepted, for example because
- * the provider has room for one message of a peer at a time. A send is tried
+ * Back-off after a send that no rail has accepted, for example because the
+ * provider has room for one message of a peer at a time. The send is tried
  * again after a time that doubles, or as soon as a message of that peer
  * arrives.
  */
 struct staging_backoff {
-	uint64_t until_ns;		/* earliest time of the next try */
-	uint32_t refused;		/* failures in a row */
+	uint64_t until_ns; /* no send is tried before this time,
+			    * ns */
+	uint32_t refused;  /* number of consecutive failures */
 };
 
 /* States of a piece at the initiator. */
 enum staging_request_state {
-	REQUEST_NONE,			/* the number is free */
-	REQUEST_SENT,			/* waits for READY; nothing was moved */
-	REQUEST_MOVING,			/* a rail task is in progress */
-	REQUEST_COPYING,		/* GO sent: the target copies */
-	REQUEST_RETURNED,		/* FREE sent; has no task any more */
+	REQUEST_NONE,	  /* the number is free */
+	REQUEST_SENT,	  /* ASK sent: waits for READY; no byte
+			   * was moved */
+	REQUEST_MOVING,	  /* a rail task is in progress */
+	REQUEST_COPYING,  /* GO sent: the target copies */
+	REQUEST_RETURNED, /* FREE sent: belongs to no task any
+			   * longer */
 };
 
-/* A piece at the initiator. The thread's, except the last group. */
+/* A piece at the initiator. Used by the thread "tei-remote" only, except the
+ * last group. */
 struct staging_request {
 	struct staging_remote *remote;
 	struct staging_target *target;
 	uint64_t id;
 	enum staging_request_state state;
-	struct tei_staging_remote_task *task; /* NULL: has no task any more */
+	struct tei_staging_remote_task *task; /* NULL: the piece belongs to no
+					       * task any longer */
 	uint64_t at;			/* offset in the task, bytes */
 	uint32_t length;
 	bool stopped;			/* the rail task was cancelled */
 	bool unfenced;
-	bool done_early;		/* DONE arrived while it was moving, */
-	int code;			/* with this code */
-	uint64_t since_ns;		/* start of this state */
-	uint64_t due_ns, pause_ns;	/* next repetition of its message */
-	bool unsent;			/* no rail accepted its message */
+	bool done_early;	   /* DONE arrived while the piece was
+				    * MOVING */
+	int code;		   /* code of that DONE */
+	uint64_t since_ns;	   /* time at which the state began, ns */
+	uint64_t due_ns, pause_ns; /* time of the next repetition of the
+				    * piece's message, ns, and the
+				    * interval */
+	bool unsent;		   /* no rail has accepted the message */
 
-	struct tei_rail_task rail;	/* the data plane's while MOVING */
+	struct tei_rail_task rail; /* used by the data plane while the
+				    * piece is MOVING */
 
 	/* part.lock */
 	struct tei_list node;		/* in remote->moved */
@@ -130,34 +143,44 @@ struct staging_request {
 	struct tei_err err;
 };
 
-/* A peer whose GPU memory is the target of tasks. The thread's. Kept until a
- * while after the last task. */
+/* A peer whose GPU memory is the target of tasks. Used by the thread
+ * "tei-remote" only. Kept for a while after the last task. */
 struct staging_target {
 	struct tei_list link;		/* remote->targets */
 	struct tei_rail_peer *peer;	/* one reference */
-	uint32_t prefer;		/* for tei_rail_send */
+	uint32_t prefer;		/* rail that tei_rail_send tries
+					 * first */
 	uint64_t next_id;
-	uint64_t received_ns;		/* last progress of a piece, or first
-					 * task after a time without tasks */
-	bool silent;			/* MC_SLICE_TIMEOUT has ended a piece
-					 * since */
-	uint32_t running;		/* pieces with a task */
-	uint32_t used;			/* numbers that are not free */
+	uint64_t received_ns; /* time of the last progress of a piece,
+			       * or of the first task after a time
+			       * without tasks, ns */
+	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
+			       * since received_ns */
+	uint32_t running;     /* number of pieces that belong to a
+			       * task */
+	uint32_t used;	      /* number of pieces whose number is not
+			       * free */
 	struct staging_backoff backoff;
-	struct tei_list queue;		/* tei_staging_remote_task.queue */
-	struct staging_request request[STAGING_NUMBERS]; /* index: number modulo
-							  * size */
+	struct tei_list queue;				 /* list of
+							  * tei_staging_remote_task.queue */
+	struct staging_request request[STAGING_NUMBERS]; /* indexed by piece
+							  * number modulo
+							  * STAGING_NUMBERS */
 };
 
 /* States of a piece at the target. */
 enum staging_grant_state {
-	GRANT_NONE,			/* never received */
-	GRANT_WAITING,			/* waits for a slot */
-	GRANT_FETCHING,			/* read: copy from GPU to slot */
-	GRANT_SENT,			/* READY sent: the client has the
-					 * slot */
-	GRANT_STORING,			/* write: copy from slot to GPU */
-	GRANT_DONE,			/* DONE sent: has no slot any more */
+	GRANT_NONE,	/* no message about this number has been
+			 * received */
+	GRANT_WAITING,	/* waits for a slot */
+	GRANT_FETCHING, /* for a read: copy from GPU to slot in
+			 * progress */
+	GRANT_SENT,	/* READY sent: the client has the
+			 * slot */
+	GRANT_STORING,	/* for a write: copy from slot to GPU in
+			 * progress */
+	GRANT_DONE,	/* DONE sent: the piece has no slot any
+			 * longer */
 };
 
 /* A piece at the target. */
@@ -167,26 +190,36 @@ struct staging_grant {
 	bool reads;
 	bool canceled;			/* FREE arrived while FETCHING */
 	uint64_t gpu;			/* address in GPU memory */
-	uint64_t serial;		/* of the region */
+	uint64_t serial;		/* serial of the region that holds
+					 * gpu */
 	uint32_t length;
-	int code;			/* DONE: its code */
-	uint64_t received_ns;		/* time of the last message about it */
-	bool unsent;			/* no rail accepted its message */
-	struct staging_remote_slot *slot; /* FETCHING, SENT, STORING */
+	int code;			  /* in state DONE: the code that DONE
+					   * carries */
+	uint64_t received_ns;		  /* time of the last message about the
+					   * piece, ns */
+	bool unsent;			  /* no rail has accepted the message of
+					   * the piece's state */
+	struct staging_remote_slot *slot; /* in states FETCHING, SENT and
+					   * STORING; otherwise NULL */
 	struct staging_client *client;
-	struct tei_list node;		/* WAITING: in remote->waiting */
+	struct tei_list node; /* in state WAITING: in
+			       * remote->waiting */
 };
 
-/* A client. The thread's. Kept until a while after its last message, and as
- * long as it may read a grant late, so that an old ASK is not granted again. */
+/* A client. Used by the thread "tei-remote" only. Kept for a while after its
+ * last message, and as long as it may still read a grant, so that an old ASK is
+ * not granted again. */
 struct staging_client {
 	struct tei_list link;		/* remote->clients */
 	struct tei_rail_peer *peer;	/* one reference */
-	uint32_t prefer;		/* for tei_rail_send */
-	uint64_t received_ns;		/* time of the last message */
+	uint32_t prefer;		/* rail that tei_rail_send tries
+					 * first */
+	uint64_t received_ns;		/* time of the client's last message,
+					 * ns */
 	struct staging_backoff backoff;
-	struct staging_grant grant[STAGING_NUMBERS]; /* index: number modulo
-						      * size */
+	struct staging_grant grant[STAGING_NUMBERS]; /* indexed by piece number
+						      * modulo
+						      * STAGING_NUMBERS */
 };
 
 /*
@@ -203,17 +236,21 @@ struct staging_unacked {
 /* A remote bounce slot. */
 struct staging_remote_slot {
 	struct staging_slot slot;
-	struct staging_grant *grant;	/* the thread's, which changes it with
-					 * part.lock held; NULL: free */
+	struct staging_grant *grant; /* piece that has the slot, NULL: free;
+				      * changed only by the thread
+				      * "tei-remote" with part.lock held */
 
 	/* part.lock */
-	struct staging_quarantine *record; /* for the memory when it is
-					    * quarantined; the owner's thread's
-					    * while renewing */
-	uint64_t again_ns, pause_ns;	/* next try, after a failure */
+	struct staging_quarantine *record; /* record for the memory if it is
+					    * quarantined; while renewing is
+					    * set, used by the owner's thread
+					    * only */
+	uint64_t again_ns, pause_ns; /* after a failure to renew the memory:
+				      * time of the next attempt, ns, and the
+				      * back-off */
 	struct staging_unacked unacked;
-	bool renewing;			/* a thread of the owner provides the
-					 * memory */
+	bool renewing; /* a thread of the owner is providing
+			* other memory */
 	bool copying;
 	int code;			/* result of the copy */
 };
@@ -222,12 +259,13 @@ struct staging_remote_slot {
 struct staging_region {
 	uint64_t serial;
 	uint64_t base, length;
-	uint32_t place;			/* index of its context */
-	bool gone;			/* no copy may begin */
+	uint32_t place; /* index of the memory's context */
+	bool gone;	/* the memory is being unregistered, so
+			 * no copy may begin */
 };
 
-/* Quarantined memory: the addresses of a slot, unused while its grant is
- * unacknowledged. */
+/* Quarantined memory: addresses of a slot that are not used as long as the
+ * grant of the slot is unacknowledged. */
 struct staging_quarantine {
 	struct tei_list link;		/* remote->quarantine */
 	char *mem;
@@ -249,28 +287,32 @@ struct staging_remote {
 	struct staging_part part;
 
 	/* part.lock */
-	struct tei_list senders;	/* staging_sender.link, in turn */
-	struct tei_list live;		/* tei_staging_remote_task.live */
-	uint32_t ending;		/* tasks removed from live whose end is
-					 * not reported yet */
+	struct tei_list senders;	/* list of staging_sender.link; the
+					 * senders take turns */
+	struct tei_list live;		/* list of
+					 * tei_staging_remote_task.live */
+	uint32_t ending;		/* number of tasks removed from live
+					 * whose end has not been reported
+					 * yet */
 	struct tei_list started;	/* .started */
 	struct tei_list stopping;	/* .stop */
-	struct tei_list moved;		/* staging_request.node */
-	struct tei_list copied;		/* staging_slot.node */
+	struct tei_list moved;		/* list of staging_request.node */
+	struct tei_list copied;		/* list of staging_slot.node */
 	struct staging_region *regions;
 	uint32_t nregions;
-	uint64_t serial;		/* of the last region */
-	struct tei_list quarantine;	/* added by workers, removed by the
-					 * thread */
-	uint32_t nunacked;		/* unacknowledged grants of slots and
-					 * quarantined memory */
+	uint64_t serial;	    /* serial of the newest region */
+	struct tei_list quarantine; /* list that workers add to and the
+				     * thread "tei-remote" removes from */
+	uint32_t nunacked;	    /* unacknowledged grants of slots and of
+				     * quarantined memory */
 
 	/* thread "tei-remote" */
-	struct tei_list targets;	/* staging_target.link */
-	struct tei_list clients;	/* staging_client.link */
-	struct tei_list waiting;	/* staging_grant.node, oldest first */
-	uint64_t now, due;		/* time of this iteration and the
-					 * next */
+	struct tei_list targets; /* list of staging_target.link */
+	struct tei_list clients; /* list of staging_client.link */
+	struct tei_list waiting; /* list of staging_grant.node, oldest
+				  * first */
+	uint64_t now, due;	 /* times of this iteration and of the
+				  * next one, ns */
 };
 
 static inline struct staging_remote *staging_remote(struct tei_staging *s)
@@ -294,17 +336,19 @@ static inline void staging_remote_due(struct staging_remote *rs, uint64_t when)
 /* --- staging_remote.c ---------------------------------------------------- */
 /* Returns the part, created if necessary, or NULL. */
 struct staging_remote *staging_remote_get(struct tei_staging *s);
-/* Sends a message. Returns the result of tei_rail_send. Any thread. */
+/* Sends a message. prefer: rail that tei_rail_send tries first. Returns the
+ * result of tei_rail_send. Any thread. */
 int staging_remote_post(struct tei_rail_peer *peer, uint32_t *prefer,
 			const struct staging_msg *m);
-/* Sends a message unless the back-off forbids it; a lost message is repeated by
- * the caller. Returns false if no rail accepted it; rs->due is then the time of
- * the next try at the latest. */
+/* Sends a message unless the back-off forbids it. If the message may have been
+ * lost, the caller repeats it. Returns false if no rail accepted the message;
+ * rs->due is then no later than the time of the next attempt. */
 bool staging_remote_send(struct staging_remote *rs, struct tei_rail_peer *peer,
 			 uint32_t *prefer, struct staging_backoff *backoff,
 			 const struct staging_msg *m);
 
-/* Ends the back-off, because a message of that peer has arrived. */
+/* Ends the back-off towards a peer, because a message of that peer has
+ * arrived. */
 static inline void staging_backoff_end(struct staging_backoff *backoff)
 {
 	backoff->until_ns = 0;
@@ -340,12 +384,13 @@ void staging_grant_message(struct staging_remote *rs,
 void staging_grant_poll(struct staging_remote *rs);
 /* Returns true if copies are in progress. */
 bool staging_grant_busy(struct staging_remote *rs);
-/* Free all records of peers; nothing may be in progress. */
+/* Frees all records of peers. No piece may be in progress. */
 void staging_grant_forget(struct staging_remote *rs);
 void staging_request_forget(struct staging_remote *rs);
 
 /* --- staging_quarantine.c ------------------------------------------------ */
-/* Records an unacknowledged grant of a slot. Thread, no lock held. */
+/* Records an unacknowledged grant of a slot. Thread "tei-remote", no lock
+ * held. */
 void staging_unacked_set(struct staging_remote *rs,
 			 struct staging_remote_slot *slot,
 			 struct tei_rail_peer *peer, uint64_t id);
@@ -358,9 +403,9 @@ void staging_unacked_check(struct staging_remote *rs);
 /* Returns true if the peer has an unacknowledged grant. */
 bool staging_unacked_any(struct staging_remote *rs,
 			 const struct tei_rail_peer *peer);
-/* Ends all of them; the data plane is being closed. */
+/* Ends all unacknowledged grants, because the data plane is being closed. */
 void staging_unacked_forget(struct staging_remote *rs);
-/* Functions of staging_pool_kind. */
+/* Functions of struct staging_pool_kind. */
 int staging_quarantine_prepare(struct staging_slot *slot, struct tei_err *err);
 void staging_quarantine_retire(struct staging_slot *slot);
 void staging_quarantine_fini(struct staging_slot *slot);

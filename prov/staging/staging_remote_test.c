@@ -28,7 +28,8 @@ struct remote_rig {
 	void *context;
 	char *host;
 	segment_id_t seg;
-	struct tei_rail_peer *peer;	/* the target, as a peer of hand */
+	struct tei_rail_peer *peer; /* the peer object that represents the
+				     * target in the engine hand */
 	uint32_t prefer;
 	uint64_t id;
 };
@@ -63,8 +64,8 @@ static bool rig_transfer(struct remote_rig *r, int op, uint64_t len)
 	return st.status == STATUS_COMPLETED;
 }
 
-/* Returns the target as a peer of an engine; valid while the segment is
- * open. */
+/* Returns the peer object that represents the target in an engine. It is valid
+ * while the segment is open. */
 static struct tei_rail_peer *rig_peer(struct engine *e, segment_id_t id)
 {
 	struct tei_rail_peer *peer;
@@ -81,7 +82,7 @@ static struct staging_remote *rig_remote(struct engine *e)
 	return staging_remote(e->staging);
 }
 
-/* timeout: MC_SLICE_TIMEOUT of the target. */
+/* Opens the engines. timeout: MC_SLICE_TIMEOUT of the target. */
 static struct remote_rig rig_open(const char *timeout)
 {
 	struct remote_rig r = { .id = 1000 };
@@ -188,7 +189,7 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	rig_close(&r);
 }
 
-/* Returns the number of the target's slots of a kind. */
+/* Returns how many slots of the target are in the given state. */
 static uint32_t rig_slots(const struct remote_rig *r,
 			    bool (*is)(const struct staging_remote_slot *))
 {
@@ -303,7 +304,8 @@ static void test_addresses_of_unacknowledged_grant_stay_quarantined(void)
 	rig_send(&r, STAGING_ASK, r.id);
 	rig_send(&r, STAGING_FREE, r.id - 1);
 	CU_ASSERT(rig_await_quarantined(&r, 3));
-	/* a client that begins this number waits for none of the others */
+	/* FREE of this number acknowledges all earlier grants, because a client
+	 * never begins this number while it still waits for them */
 	rig_send(&r, STAGING_FREE, r.id + STAGING_NUMBERS);
 	CU_ASSERT(rig_await_quarantined(&r, 0));
 	CU_ASSERT(rig_transfer(&r, OPCODE_READ, REMOTE_TEST_SIZE));
@@ -388,7 +390,8 @@ static uint32_t unread_messages(struct staging_remote *rs,
 	return n;
 }
 
-/* No thread reads here. Each peer has its own room for messages. */
+/* No thread reads the messages in this test. Each peer has its own room for
+ * messages. */
 static void test_flooding_peer_leaves_room_for_others(void)
 {
 	struct remote_rig r = rig_open("10");
@@ -454,7 +457,7 @@ static void rig_silence_target(const struct remote_rig *r)
 #define REMOTE_TIMEOUT_S	"4"	/* MC_SLICE_TIMEOUT of the test */
 #define REMOTE_TIMEOUT_NS	(4 * TEI_NS_PER_SEC)
 
-/* Gives the user another engine, with that timeout. */
+/* Gives the user another engine, whose MC_SLICE_TIMEOUT is REMOTE_TIMEOUT_S. */
 static void rig_short_timeout(struct remote_rig *r)
 {
 	char name[256];
@@ -513,7 +516,8 @@ static void test_queued_behind(struct remote_rig *r, void *mem, size_t n)
 	ended = rig_await_failed(r, first, n);
 	last = rig_await_failed(r, second, 1);
 	CU_ASSERT(ended && last);
-	/* the time that it waited for its turn counts */
+	/* the time that the last task waited for its turn counts towards its
+	 * timeout */
 	CU_ASSERT(last - ended < REMOTE_TIMEOUT_NS / 4 * 3);
 }
 
@@ -553,7 +557,7 @@ static void test_repeated_request_after_silence_is_not_granted(void)
 
 	CU_ASSERT(rig_hold_slots(&r, 4));
 	CU_ASSERT(rig_await_quarantined(&r, 4));
-	/* longer than the record of a peer is kept */
+	/* the time is longer than the record of a peer is kept */
 	later = tei_now_ns() + 4 * TEI_NS_PER_SEC;
 	while (tei_now_ns() < later)
 		rig_sleep();

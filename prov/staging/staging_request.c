@@ -105,8 +105,10 @@ static void remote_task_try_end(struct staging_remote *rs,
 	tei_mutex_unlock(&rs->part.lock);
 	task->err = NULL;
 	if (task->moved == task->length && status != TEI_RAIL_END_UNFENCED)
-		status = TEI_RAIL_END_COMPLETED; /* before the cancellation */
-	task->done(task, status, status ? err : NULL); /* it owns task again */
+		status = TEI_RAIL_END_COMPLETED; /* all bytes were moved before
+						  * the task was cancelled */
+	task->done(task, status, status ? err : NULL); /* the caller owns the
+							* task from now on */
 	free(err);
 	tei_mutex_lock(&rs->part.lock);
 	rs->ending--;
@@ -228,7 +230,8 @@ static void request_move(struct staging_remote *rs, struct staging_request *p,
 	request_enter(rs, p, REQUEST_MOVING);
 	ret = tei_rail_submit(staging_rails(rs->part.staging), &rail, 1);
 	if (!ret)
-		return;			/* request_rail_done will end it */
+		return; /* request_rail_done will end the
+			 * piece */
 	request_detach(p);
 	request_enter(rs, p, REQUEST_RETURNED);
 	remote_task_fail_code(rs, task, TEI_RAIL_END_FAILED, ret,
@@ -265,7 +268,7 @@ static void request_completed(struct staging_remote *rs,
 	remote_task_try_end(rs, task);
 }
 
-/* Notes progress of a piece at the target. */
+/* Records progress of a piece at the target. */
 static void target_progressed(struct staging_remote *rs,
 			      struct staging_target *target)
 {
@@ -275,9 +278,9 @@ static void target_progressed(struct staging_remote *rs,
 }
 
 /*
- * Fails the tasks for a silent target that have waited for MC_SLICE_TIMEOUT and
- * have no piece in progress; otherwise each would wait once more in turn. A
- * task that was started later has its own time.
+ * Fails those tasks for a silent target that have waited for MC_SLICE_TIMEOUT
+ * and have no piece in progress. Otherwise each of them would in turn wait for
+ * MC_SLICE_TIMEOUT again. A task that was started later has its own time.
  */
 static void target_purge(struct staging_remote *rs,
 			 struct staging_target *target)
@@ -309,7 +312,7 @@ void staging_request_moved(struct staging_remote *rs, struct staging_request *p)
 		request_completed(rs, p);
 		return;
 	}
-	/* the absent memory is the slot, which no descriptor lists */
+	/* the absent range is that of the slot, which no descriptor lists */
 	memset(&p->err.absent, 0, sizeof(p->err.absent));
 	status = p->end;
 	p->unfenced = status == TEI_RAIL_END_UNFENCED;
@@ -385,8 +388,8 @@ void staging_request_message(struct staging_remote *rs,
 		return;
 	p = &t->request[m->id % STAGING_NUMBERS];
 	if (p->state == REQUEST_NONE || p->id != m->id)
-		return;			/* repeated, of a piece that has
-					 * ended */
+		return; /* the message is a repetition, and the
+			 * piece has ended */
 	target_progressed(rs, t);
 	if (m->type == STAGING_DONE)
 		request_done(rs, p, m->code);
@@ -406,7 +409,8 @@ static struct staging_target *target_new(struct staging_remote *rs,
 		return NULL;
 	tei_rail_peer_hold(peer);
 	t->peer = peer;
-	/* above the numbers of a record that was freed, at any speed */
+	/* a higher number than any that a freed record may have used, however
+	 * fast pieces were begun */
 	t->next_id = rs->now;
 	tei_list_init(&t->queue);
 	for (i = 0; i < STAGING_NUMBERS; i++) {
@@ -487,7 +491,8 @@ static void target_begin_one(struct staging_remote *rs,
 	task->running++;
 	t->running++;
 	t->used++;
-	tei_list_del(&task->queue);	/* back to the end if bytes are left */
+	tei_list_del(&task->queue); /* if bytes are left, the task goes to
+				     * the end of the queue */
 	task->queued = p->length < left;
 	if (task->queued)
 		tei_list_add_tail(&t->queue, &task->queue);
@@ -508,7 +513,8 @@ static void target_begin(struct staging_remote *rs, struct staging_target *t)
 
 /* --- time ---------------------------------------------------------------- */
 
-/* Ends a piece without a result of the target. gone: its process has ended. */
+/* Ends a piece for which the target has sent no result. gone: the target's
+ * process has ended. */
 static void request_drop(struct staging_remote *rs, struct staging_request *p,
 			 enum tei_rail_end status, int code, const char *text,
 			 bool gone)
@@ -606,7 +612,8 @@ static void target_check(struct staging_remote *rs, struct staging_target *t)
 		if (p->state != REQUEST_NONE && !p->unsent)
 			staging_remote_due(rs, p->due_ns);
 	}
-	/* all numbers may be in use by pieces that are not answered */
+	/* tasks may wait although no piece is silent, because all numbers are
+	 * used by pieces that were not answered */
 	if (silent || rs->now - t->received_ns >= timeout)
 		target_purge(rs, t);
 }

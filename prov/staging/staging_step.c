@@ -37,14 +37,14 @@ static void slot_copied(struct tei_gpu_op *op, int code,
 	enum tei_rail_end status = TEI_RAIL_END_FAILED;
 	struct staging_local *l = slot_local(slot);
 
-	/* The slot belongs to the thread of the part again. */
+	/* from now on the thread of the part owns the slot again */
 	tei_mutex_lock(&l->part.lock);
 	if (!code)
 		status = 0;
 	else if (code == TEI_GPU_CANCELLED)
 		status = TEI_RAIL_END_CANCELED;
 	else if (code == TEI_ERR_TIMED_OUT)
-		slot->slot.lost = true;	/* a write has sent nothing */
+		slot->slot.lost = true; /* for a write, no byte has been sent */
 	if (slot->slot.lost && slot->piece.task->read)
 		status = TEI_RAIL_END_UNFENCED;
 	slot_ended(l, slot, status, err);
@@ -109,7 +109,7 @@ void staging_step_begin(struct staging_local *l,
 	tei_mutex_lock(&l->part.lock);
 	if (!ret)
 		return;
-	slot->stopped = true;		/* no transport has it */
+	slot->stopped = true; /* no transport has the piece yet */
 	staging_err(&err, ret, tei_err_name(ret));
 	slot_ended(l, slot, TEI_RAIL_END_FAILED, &err);
 }

@@ -15,7 +15,8 @@
 
 /* --- the ends of tasks --------------------------------------------------- */
 
-/* Stops beginning pieces of a task; the thread ends those in progress. */
+/* Fails a task: no further piece of the task begins, and the thread ends the
+ * pieces in progress. */
 static void task_fail(struct staging_local *l, struct tei_staging_task *task,
 		      enum tei_rail_end status, const struct tei_err *err)
 	TEI_REQUIRES(l->part.lock)
@@ -37,8 +38,8 @@ static void task_fail(struct staging_local *l, struct tei_staging_task *task,
 	staging_part_notify(&l->part);
 }
 
-/* Ends a task that has no slot and is not queued, and returns true; the lock is
- * dropped meanwhile. */
+/* Ends a task that has no slot and is not queued. Returns true if the task was
+ * ended. Drops the lock meanwhile. */
 static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
 	TEI_REQUIRES(l->part.lock)
 {
@@ -58,13 +59,14 @@ static bool task_try_end(struct staging_local *l, struct tei_staging_task *task)
 	pthread_cond_broadcast(&l->part.idle);
 	tei_mutex_unlock(&l->part.lock);
 	if (task->moved == task->length && end != TEI_RAIL_END_UNFENCED)
-		end = TEI_RAIL_END_COMPLETED; /* before it was cancelled */
+		end = TEI_RAIL_END_COMPLETED; /* all bytes were moved before the
+					       * task was cancelled */
 	carrier->drop(task, end);
-	task->done(task, end,
-		   end ? err : NULL);	/* the caller owns task again */
+	task->done(task, end, end ? err : NULL); /* the caller owns the task
+						  * from now on */
 	free(err);
-	/* after the end, so that a call that unregisters the memory finds no
-	 * unfinished task */
+	/* done after the end was reported, so that a call that unregisters the
+	 * memory finds no unfinished task */
 	tei_gpu_mem_let_go(l->gpu, gpu);
 	tei_mutex_lock(&l->part.lock);
 	l->ending = NULL;
@@ -82,10 +84,10 @@ static bool task_waited(struct staging_local *l,
 }
 
 /*
- * Handles a piece that ended because its target is silent. Tasks for that
- * target that have waited for as long and have no slot are failed; otherwise
- * each would wait for MC_SLICE_TIMEOUT again in turn. Tasks with a slot, and
- * tasks that were started later, have their own time.
+ * Handles a piece that ended because its target is silent: fails the tasks for
+ * that target that have waited for MC_SLICE_TIMEOUT and have no slot. Otherwise
+ * each of them would in turn wait for MC_SLICE_TIMEOUT again. Tasks with a
+ * slot, and tasks that were started later, have their own time.
  */
 static void task_purge(struct staging_local *l,
 		       const struct tei_staging_task *silent,
@@ -179,9 +181,10 @@ static bool pool_full(struct staging_pool *pool,
 }
 
 /*
- * Returns the task whose turn it is, or NULL. At least one slot is free, so at
- * most one target has its share of slots. Its tasks move to aside, and each
- * gets a slot from there once.
+ * Returns the task whose turn it is, or NULL. If the target of a queued task
+ * already has its share of the slots, the task moves to the list aside, and
+ * each task in that list gets one slot before the queue continues. At least one
+ * slot is free, so at most one target can have its share.
  */
 static struct tei_staging_task *pool_pick(struct staging_pool *pool)
 {
@@ -213,7 +216,8 @@ static void task_give(struct tei_staging_task *task,
 		left < TEI_STAGING_PIECE ? left : TEI_STAGING_PIECE;
 	task->next += slot->piece.length;
 	task->running++;
-	tei_list_del(&task->queue);	/* back to the end if bytes are left */
+	tei_list_del(&task->queue); /* if bytes are left, the task goes to
+				     * the end of the queue */
 	task->queued = slot->piece.length < left;
 	if (task->queued)
 		tei_list_add_tail(&task->pool->queue, &task->queue);
@@ -243,7 +247,7 @@ static bool pool_fail_waiting(struct staging_local *l,
 	return any;
 }
 
-/* Begins one piece. Returns false if there is none, or no slot for it. */
+/* Begins one piece. Returns false if there is no piece or no slot for it. */
 static bool pool_begin(struct staging_local *l, struct staging_pool *pool)
 	TEI_REQUIRES(l->part.lock)
 {
@@ -275,7 +279,7 @@ static bool task_begins(struct staging_local *l) TEI_REQUIRES(l->part.lock)
 	uint32_t i;
 
 	l->hopeless = false;
-	/* a pool whose tasks are queued is not freed meanwhile */
+	/* a pool cannot be freed while tasks are queued in it */
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		any |= l->part.pool[i] && pool_begin(l, l->part.pool[i]);
 	return any;
@@ -297,8 +301,8 @@ void *staging_task_main(void *arg)
 
 /* --- calls --------------------------------------------------------------- */
 
-/* Takes a reference to the GPU memory and to its pool, and returns the pool.
- * Returns NULL if there is none. */
+/* Takes a reference to the GPU memory and to its pool. Returns the pool, or
+ * NULL if the memory has none. */
 static struct staging_pool *task_hold(struct staging_local *l, uint64_t gpu,
 				      uint64_t len)
 {

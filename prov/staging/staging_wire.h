@@ -17,14 +17,16 @@
 
 enum staging_msg_type {
 	/* from the initiator, repeated until it is answered */
-	STAGING_ASK = 1,	/* requests a slot for a piece; later: the piece
-				 * still uses it */
-	STAGING_GO,		/* write: the slot has all of its bytes */
-	STAGING_FREE,		/* the initiator no longer uses the slot; see
-				 * STAGING_UNFENCED */
+	STAGING_ASK = 1, /* requests a slot for a piece; a repetition
+			  * says that the piece still uses the slot */
+	STAGING_GO,	 /* for a write: the slot has all bytes of the
+			  * piece */
+	STAGING_FREE,	 /* the initiator no longer uses the slot; see
+			  * STAGING_UNFENCED */
 	/* from the target, as an answer */
-	STAGING_READY,		/* grants the slot; read: it has the bytes */
-	STAGING_DONE,		/* the piece has ended with code */
+	STAGING_READY, /* grants the slot; for a read, the slot has the
+			* bytes */
+	STAGING_DONE,  /* the piece has ended with code */
 };
 
 /* Flags of a message. */
@@ -36,14 +38,17 @@ struct staging_msg {
 	uint32_t magic;
 	uint8_t version;		/* 1 */
 	uint8_t type;			/* enum staging_msg_type */
-	uint16_t flags;			/* STAGING_… */
+	uint16_t flags;			/* flags: STAGING_READS,
+					 * STAGING_UNFENCED */
 	uint64_t id;			/* number of the piece; increases for
 					 * each initiator at a target */
-	uint64_t base, extent;		/* ASK: GPU memory of the whole task */
-	uint64_t at;			/* ASK: address of the piece there;
-					 * READY: address of the slot */
-	uint32_t length;		/* ASK: bytes of the piece */
-	int32_t code;			/* DONE: 0 or a negative code */
+	uint64_t base, extent;		/* in ASK: range of the whole task in
+					 * GPU memory */
+	uint64_t at;			/* in ASK: address of the piece in GPU
+					 * memory; in READY: address of the
+					 * slot */
+	uint32_t length;		/* in ASK: bytes of the piece */
+	int32_t code;			/* in DONE: 0 or a negative code */
 };
 _Static_assert(sizeof(struct staging_msg) == 48, "on the wire");
 

@@ -87,12 +87,13 @@ struct tei_staging_remote_task;
 struct tei_staging_task;
 
 #define TEI_STAGING_PIECE (1u << 20)	/* bytes of a bounce buffer */
-#define TEI_STAGING_OP	1024u		/* bytes for a carrier's operation */
+/* Size of the memory for a carrier's operation, bytes. */
+#define TEI_STAGING_OP 1024u
 
 /* --- context ------------------------------------------------------------- */
 
-/* What the module needs of its owner. Each function may be called by several
- * threads at a time. */
+/* The functions of its owner that the module calls. Each of them may be called
+ * by several threads at a time. */
 struct tei_staging_ops {
 	/*
 	 * Registers the memory of a pool with the transports of the owner's
@@ -103,7 +104,7 @@ struct tei_staging_ops {
 	int (*mem_add)(void *arg, void *mem, uint64_t len);
 	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
 	/*
-	 * Has a thread that may block call tei_staging_slot_renew. Called by
+	 * Makes a thread that may block call tei_staging_slot_renew. Called by
 	 * the thread "tei-remote", with its lock held. Returns false if that
 	 * fails; the module tries again later.
 	 */
@@ -131,8 +132,8 @@ void tei_staging_close(struct tei_staging *s);
  * NULL is ignored. */
 void tei_staging_free(struct tei_staging *s);
 
-/* Receives a user message of a peer; a tei_rail_ops.message. NULL, and a
- * message that arrives while the module has no thread for it, are ignored. */
+/* Receives a user message of a peer (a tei_rail_ops.message function). Ignores
+ * NULL, and a message that arrives while the module has no thread for it. */
 void tei_staging_message(struct tei_staging *s,
 			 struct tei_rail_message *message);
 
@@ -146,7 +147,8 @@ void tei_staging_message(struct tei_staging *s,
 struct tei_staging_piece {
 	struct tei_staging_task *task;
 	char *mem;			/* the bounce buffer */
-	uint64_t at, length;		/* of the piece in the task, bytes */
+	uint64_t at, length;		/* offset in the task and length of the
+					 * piece, bytes */
 	union {
 		max_align_t align;
 		char room[TEI_STAGING_OP];
@@ -159,21 +161,22 @@ struct tei_staging_piece {
  * "tei-stage" calls these functions, without a lock, except hold.
  */
 struct tei_staging_carrier {
-	/* Takes and drops a reference to task->to, from the start of the task
-	 * to its end. end is that with which the task is about to end; drop is
-	 * called before done. hold is called by tei_staging_start. */
+	/* Take and drop a reference to task->to. tei_staging_start calls hold.
+	 * drop is called before the task's done function; end is the status
+	 * with which the task is about to end. */
 	void (*hold)(struct tei_staging_task *task);
 	void (*drop)(struct tei_staging_task *task, enum tei_rail_end end);
 	/* Starts to move a piece. Returns 0, and tei_staging_piece_done follows
 	 * exactly once, or the code of a refusal. */
 	int (*start)(struct tei_staging *s, struct tei_staging_piece *piece);
-	/* Requests that a piece ends early; deadline: without waiting for a
-	 * fence. Does not block. NULL: pieces in progress are waited for. */
+	/* Requests that a piece ends early. deadline: if true, the piece ends
+	 * without waiting for a fence. Does not block. If cancel is NULL, the
+	 * module waits for the end of pieces in progress. */
 	void (*cancel)(struct tei_staging *s, struct tei_staging_piece *piece,
 		       bool deadline);
 };
 
-/* Both have a struct tei_rail_peer as task->to. */
+/* The carriers of this module. task->to is a struct tei_rail_peer. */
 extern const struct tei_staging_carrier tei_staging_by_rail;
 extern const struct tei_staging_carrier tei_staging_by_slot;
 
@@ -185,17 +188,17 @@ static inline struct tei_staging_piece *tei_staging_piece_of(void *op)
 	return (struct tei_staging_piece *)((char *)op - at);
 }
 
-/* Reports the end of a piece's second step. Any thread, with no lock held.
- * silent: MC_SLICE_TIMEOUT has ended it. err: NULL if end is COMPLETED. */
+/* Reports the end of a piece's second step. silent: MC_SLICE_TIMEOUT has ended
+ * the piece. err: NULL if end is COMPLETED. Any thread, with no lock held. */
 void tei_staging_piece_done(struct tei_staging_piece *piece,
 			    enum tei_rail_end end, bool silent,
 			    const struct tei_err *err);
 
 /* --- tasks: GPU memory of this process ------------------------------------ */
 
-/* Reports the end of a task. Called once, by the thread "tei-stage", or by
- * tei_staging_start if the memory has just been unregistered; without a lock.
- * The task is the callee's again. err is NULL if end is COMPLETED. */
+/* Reports the end of a task and returns the task to the caller. Called once,
+ * without a lock, by the thread "tei-stage", or by tei_staging_start if the
+ * memory has just been unregistered. err is NULL if end is COMPLETED. */
 typedef void (*tei_staging_done_fn)(struct tei_staging_task *task,
 				    enum tei_rail_end end,
 				    const struct tei_err *err);
@@ -203,32 +206,36 @@ typedef void (*tei_staging_done_fn)(struct tei_staging_task *task,
 /* A request between GPU memory of this process and a target. Zero it and fill
  * the first group. */
 struct tei_staging_task {
-	/* the caller's; constant while started */
+	/* set by the caller; constant while started */
 	const struct tei_staging_carrier *carrier;
-	void *to;			/* the target */
+	void *to;			/* the target, as the carrier needs
+					 * it */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t remote;		/* address or offset at the target */
 	uint64_t length;		/* bytes, at least 1 */
-	bool read;			/* true: target to GPU memory */
+	bool read;			/* true: the bytes move from the target
+					 * to GPU memory */
 	tei_staging_done_fn done;
 
 	/* constant while started */
 	struct staging_pool *pool;
 
-	/* local->part.lock */
+	/* guarded by local->part.lock */
 	struct tei_list live;		/* all started tasks */
-	struct tei_list queue;		/* in queue or aside of its pool: has
-					 * pieces to begin */
-	struct tei_list stop;		/* in stopping, or alone */
-	uint64_t next;			/* bytes assigned to bounce buffers */
+	struct tei_list queue;		/* in the pool's queue or aside list
+					 * while pieces remain to begin */
+	struct tei_list stop;		/* in local->stopping, or in no list */
+	uint64_t next;			/* number of bytes assigned to bounce
+					 * buffers so far */
 	uint32_t running;		/* bounce buffers in use */
-	uint64_t waits_ns;		/* time of its start, or of the last end
-					 * of a piece */
+	uint64_t waits_ns;		/* time at which the task started or its
+					 * last piece ended, ns */
 	bool queued, ended;
 	bool expired;			/* ended by a deadline */
-	enum tei_rail_end status;	/* why no further piece begins, or
-					 * COMPLETED */
-	struct tei_err *err;		/* owned; error record of status */
+	enum tei_rail_end status;	/* COMPLETED, or the reason why no
+					 * further piece begins */
+	struct tei_err *err;		/* error record of status; owned by the
+					 * task */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
@@ -255,17 +262,17 @@ int tei_staging_mem_each(struct tei_staging *s,
 
 /* Returns true if a request for the GPU memory could be started now. */
 bool tei_staging_ready(struct tei_staging *s, uint64_t gpu, uint64_t len);
-/* Starts a task; its done will be called. */
+/* Starts a task; its done function will be called. */
 void tei_staging_start(struct tei_staging *s, struct tei_staging_task *task);
-/* Requests that a task ends early. Its done must not have returned. Does not
- * block. */
+/* Requests that a task ends early. The task's done function must not have
+ * returned. Does not block. */
 void tei_staging_cancel(struct tei_staging *s, struct tei_staging_task *task,
 			bool deadline);
 
 /*
- * Waits until no task of that carrier is left, and returns true, or until
- * until_ns. The caller must ensure that no new tasks are started. Drives
- * progress of the rails.
+ * Waits until no task of that carrier is left. Returns true if this happens
+ * before the time until_ns. The caller must ensure that no new tasks are
+ * started. Drives progress of the rails.
  */
 bool tei_staging_drain(struct tei_staging *s,
 		       const struct tei_staging_carrier *carrier,
@@ -273,8 +280,8 @@ bool tei_staging_drain(struct tei_staging *s,
 
 /* --- remote bounce slots: the initiator ----------------------------------- */
 
-/* Reports the end of a task. Called once, by the thread "tei-remote", without a
- * lock. The task is the callee's again. err is NULL if end is COMPLETED. */
+/* Reports the end of a task and returns the task to the caller. Called once, by
+ * the thread "tei-remote", without a lock. err is NULL if end is COMPLETED. */
 typedef void (*tei_staging_remote_done_fn)(struct tei_staging_remote_task *task,
 					   enum tei_rail_end end,
 					   const struct tei_err *err);
@@ -282,40 +289,49 @@ typedef void (*tei_staging_remote_done_fn)(struct tei_staging_remote_task *task,
 /* A request between registered host memory and GPU memory of a peer. Zero it
  * and fill the first group. */
 struct tei_staging_remote_task {
-	/* the caller's; constant while started */
-	struct tei_rail_peer *peer;	/* the caller holds the reference */
+	/* set by the caller; constant while started */
+	struct tei_rail_peer *peer; /* the caller holds a reference to it */
 	char *local;
 	uint64_t remote, length;
 	uint64_t base, extent;		/* range of the whole request at the
 					 * target */
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
-	uint64_t since_ns;		/* time since which it has waited; 0:
-					 * its start */
+	uint64_t since_ns;		/* start of the time that counts towards
+					 * MC_SLICE_TIMEOUT, ns; 0: the start of
+					 * the task */
 	tei_staging_remote_done_fn done;
 
-	/* remote->part.lock */
+	/* guarded by remote->part.lock */
 	struct tei_list live;
-	struct tei_list started;	/* until the thread has taken it */
-	struct tei_list stop;		/* in stopping, or alone */
-	enum tei_rail_end stop_status;	/* COMPLETED: none was requested */
+	struct tei_list started;       /* in remote->started until the thread
+					* "tei-remote" has taken it */
+	struct tei_list stop;	       /* in remote->stopping, or in no list */
+	enum tei_rail_end stop_status; /* status with which the caller wants
+					* the task to end early; COMPLETED: no
+					* such request */
 	bool expired, ended;
 
-	/* thread "tei-remote"; the caller's after the end */
+	/* used by thread "tei-remote"; the caller's after the end */
 	struct staging_target *target;
-	struct tei_list queue;		/* in target->queue: pieces to begin */
-	uint64_t next;			/* bytes assigned to pieces */
-	uint64_t waits_ns;		/* time of its start, or of the last end
-					 * of a piece */
-	uint64_t stop_ns;		/* time since which no pieces begin,
-					 * 0 */
+	struct tei_list queue;		/* in target->queue while pieces remain
+					 * to begin */
+	uint64_t next;			/* number of bytes assigned to pieces so
+					 * far */
+	uint64_t waits_ns;		/* time at which the task started or its
+					 * last piece ended, ns */
+	uint64_t stop_ns;		/* start of the time in which no further
+					 * pieces begin, ns, or 0 */
 	uint32_t running;		/* pieces in progress */
 	bool queued;
-	bool by_deadline;		/* ended by its deadline */
-	bool silent;			/* ended by MC_SLICE_TIMEOUT */
-	enum tei_rail_end status;	/* why no further piece begins, or
-					 * COMPLETED */
-	struct tei_err *err;		/* owned; error record of status */
+	bool by_deadline;	  /* the deadline of the batch has ended
+				   * the task */
+	bool silent;		  /* MC_SLICE_TIMEOUT has ended the
+				   * task */
+	enum tei_rail_end status; /* COMPLETED, or the reason why no
+				   * further piece begins */
+	struct tei_err *err;	  /* error record of status; owned by the
+				   * task */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
@@ -330,16 +346,16 @@ bool tei_staging_remote_ready(struct tei_staging *s);
  * module is being closed. */
 int tei_staging_remote_start(struct tei_staging *s,
 			     struct tei_staging_remote_task *task);
-/* Requests that a started task ends early; its done must not have returned.
- * Does not block. */
+/* Requests that a started task ends early. The task's done function must not
+ * have returned. Does not block. */
 void tei_staging_remote_cancel(struct tei_staging *s,
 			       struct tei_staging_remote_task *task,
 			       bool deadline);
-/* Waits until no task is left, and returns true, or until until_ns. Drives
- * progress of the rails. */
+/* Waits until no task is left. Returns true if this happens before the time
+ * until_ns. Drives progress of the rails. */
 bool tei_staging_remote_drain(struct tei_staging *s, uint64_t until_ns);
 
-/* Fills the record of a request to a peer's GPU memory that failed. */
+/* Fills the error record of a failed request to GPU memory of a peer. */
 void tei_staging_remote_err(struct tei_err *err,
 			    const struct tei_rail_peer *peer, int code,
 			    const char *text);
@@ -356,8 +372,8 @@ int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
 void tei_staging_grant_remove(struct tei_staging *s, uint64_t serial);
 /* Reverses tei_staging_grant_remove. */
 void tei_staging_grant_restore(struct tei_staging *s, uint64_t serial);
-/* Releases the slots after tei_staging_grant_remove, when nothing uses the
- * memory any more. Blocks for as long as a fence takes. */
+/* Releases the slots. Must be called after tei_staging_grant_remove, when
+ * nothing uses the memory any longer. Blocks for as long as a fence takes. */
 void tei_staging_grant_drop(struct tei_staging *s, uint64_t serial);
 /* Provides other memory for a slot, on behalf of tei_staging_ops.renew.
  * Blocks. */
