@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests with two processes: effects of a copy on the other one, and attacks by
- * it.
+ * Tests with a second process, the agent: effects of copies on the agent, and
+ * attacks by the agent.
  */
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ struct agent_fixture {
 	struct tei_local *ctx;
 	struct test_agent agent;
 	struct tei_local_peer *peer;
-	struct tei_local_id id;		/* of the agent */
+	struct tei_local_id id;		/* identity of the agent */
 	uint64_t remote;		/* address of the agent's memory */
 	unsigned char *mem;		/* memory of this process, registered
 					 * for the agent */
@@ -81,7 +81,8 @@ static bool agent_hash_is(struct agent_fixture *f, const void *p)
 	return !strcmp(test_agent_ask(&f->agent, "hash"), text);
 }
 
-/* Makes one random transfer, inline or queued, and repeats it in shadow. */
+/* Makes one random transfer, on this thread or on a copy thread, and makes the
+ * same change in shadow. */
 static int agent_random_transfer(struct agent_fixture *f, unsigned char *shadow,
 				 uint64_t *state)
 {
@@ -161,7 +162,7 @@ static void test_law8_ranges_outside_are_refused(void)
 	CU_ASSERT(agent_write_at(&f, f.id.magic_addr, 8) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, UINT64_MAX - 1, 2) == TEI_ERR_INVALID);
-	/* several pieces, one of them outside */
+	/* several pieces, one of which is outside the registered range */
 	CU_ASSERT(agent_write_at(&f, f.remote + 1, AGENT_MEM) ==
 		  TEI_ERR_NOT_REGISTERED);
 	CU_ASSERT(agent_write_at(&f, f.remote - 1, AGENT_MEM) ==
@@ -267,8 +268,8 @@ static void test_restart_is_noticed(void)
 }
 
 /*
- * After an exec, pid, start time and the mapped registration table are the
- * same, but the memory is replaced.
+ * An exec of the peer is noticed: its pid, its start time and the mapped
+ * registration table stay the same, but its memory is replaced.
  */
 static void test_exec_is_noticed(void)
 {
@@ -386,7 +387,7 @@ static void test_remove_waits_for_a_stopped_initiator(void)
 	kill(f.agent.pid, SIGCONT);
 	CU_ASSERT(!tei_local_region_remove(f.ctx, f.mem, 0,
 					   tei_now_ns() + TEST_WAIT_NS));
-	/* the piece in progress completes, and none follows */
+	/* the piece in progress is copied, and no further piece */
 	memcpy(before, f.mem, AGENT_MEM);
 	CU_ASSERT(before[0] || before[1] || before[2]);
 	CU_ASSERT(test_agent_wait(&f.agent));

@@ -18,8 +18,8 @@ static void atomic_deliver(void *to, unsigned int width, uint64_t old)
 }
 
 /*
- * Checks and executes the operation. The caller holds a slot on both ranges, so
- * neither can be removed meanwhile.
+ * Checks and executes the operation. The caller holds a copy slot on both
+ * ranges, so neither range can be removed meanwhile.
  */
 static int atomic_guarded(struct tei_local *ctx, const struct tei_local_atom *a,
 			  struct tei_err *err)

@@ -19,12 +19,12 @@
 
 struct bench {
 	struct tei_local *ctx;
-	struct tei_local_peer *peer;	/* NULL: this process */
+	struct tei_local_peer *peer; /* NULL: copies inside this process */
 	char *local;
 	char *own;			/* target in this process */
 	uint64_t remote;		/* target of the operations */
 	uint64_t block;
-	bool help;			/* the waiting thread copies too */
+	bool help; /* the waiting thread copies as well */
 };
 
 struct bench_op {

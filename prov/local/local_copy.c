@@ -139,8 +139,9 @@ static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
 }
 
 /*
- * Copies with as many system calls as needed. A short count continues where it
- * ended; a call without progress is an error.
+ * Copies with as many system calls as needed. If a call copies less than
+ * requested, the next call continues there. A call that copies nothing is an
+ * error.
  */
 static int copy_kernel(const struct local_piece *p, struct tei_err *err)
 {
@@ -181,7 +182,8 @@ static bool copy_writes(const struct local_piece *p)
 	return p->opcode == TEI_LOCAL_WRITE;
 }
 
-/* Returns true if the target range is registered, here or at the peer. */
+/* Returns true if the target range is registered, in this process or at the
+ * peer. */
 static bool copy_covered(const struct local_piece *p, bool write)
 {
 	return p->peer ? tei_local_peer_covers(p->peer, p->remote, p->length,

@@ -182,8 +182,8 @@ err_memory:
 }
 
 /*
- * Refuses new pieces of other processes and waits up to one second for those
- * being copied.
+ * Makes other processes' new pieces be refused, and waits up to one second for
+ * the pieces that they are copying.
  */
 static void ctx_withdraw(struct tei_local *ctx)
 {
@@ -199,9 +199,9 @@ static void ctx_withdraw(struct tei_local *ctx)
 }
 
 /*
- * Frees what a forked child has too. A child has no threads and no mapping of
- * the shared registration table, and the descriptor's number may belong to
- * another file.
+ * Frees what exists in a forked child, too. A child has no threads and no
+ * mapping of the shared registration table, and the descriptor's number may
+ * belong to another file.
  */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {

@@ -23,11 +23,11 @@
 struct local_host {
 	char boot_id[40];
 	uint64_t pid_ns;
-	uint64_t start_time;		/* of this process */
+	uint64_t start_time; /* start time of this process */
 	int32_t pid;
-	bool usable;			/* all of the above could be read */
-	const char *missing;		/* what could not be read, if not
-					 * usable */
+	bool usable;	     /* all members above could be read */
+	const char *missing; /* what could not be read if usable is
+			      * false */
 };
 
 void local_host_read(struct local_host *h);
@@ -38,7 +38,8 @@ int local_pidfd_open(pid_t pid);
 bool local_pidfd_ended(int pidfd);
 
 /*
- * Returns the word in a slot: pid and the low bits of the start time. Never 0.
+ * Returns the word that identifies a process as the owner of a copy slot: its
+ * pid and the low bits of its start time. Never 0.
  */
 uint64_t local_owner(pid_t pid, uint64_t start_time);
 bool local_owner_alive(uint64_t owner);
@@ -52,35 +53,37 @@ bool local_owner_alive(uint64_t owner);
 struct tei_local {
 	/* constant after init */
 	struct local_host host;
-	struct local_shared_table *own;	   /* private, for copies within this
+	struct local_shared_table *own;	   /* table for copies within this
 					    * process */
-	struct local_shared_table *shared; /* memfd, or NULL */
+	struct local_shared_table *shared; /* table in a memfd for other
+					    * processes, or NULL */
 	int shared_fd;
-	bool wiped;			/* own is zeroed in a forked child */
+	bool wiped; /* in a forked child, own is zeroed */
 	uint64_t owner;
 	uint64_t incarnation;
 	uint32_t workers;
 	uint64_t spin_ns;
 	uint64_t stall_ns;
-	pthread_t *threads;		/* has room for workers */
-	/* set by tests before the first copy; runs in the slot, before the
-	 * bytes are copied */
+	pthread_t *threads; /* array of workers entries */
+	/* Set by tests before the first copy. Called when the slot has been
+	 * claimed, before the bytes are copied. */
 	void (*before_copy)(void *arg);
 	void *before_copy_arg;
 
 	struct tei_mutex lock;
-	pthread_cond_t work;		/* with lock: queue not empty, or
-					 * stopping */
-	pthread_cond_t ended;		/* with lock: an operation has ended */
+	pthread_cond_t work;  /* used with lock: the queue is not
+			       * empty, or the context is stopping */
+	pthread_cond_t ended; /* used with lock: an operation has
+			       * ended */
 	/* guarded by lock */
 	struct local_table table;
-	uint32_t adding;		/* open tei_local_regions_adding
-					 * calls */
+	uint32_t adding; /* number of tei_local_regions_adding
+			  * calls that are not ended */
 	bool unpublished;
 	uint64_t generation;
-	struct tei_list live;		/* ops, live_node */
-	struct tei_list queue;		/* ops, queue_node */
-	struct tei_list ending;		/* local_ending */
+	struct tei_list live;	/* list of tei_local_op.live_node */
+	struct tei_list queue;	/* list of tei_local_op.queue_node */
+	struct tei_list ending; /* list of local_ending.node */
 	uint32_t nthreads;
 	uint32_t sleepers;
 	uint32_t waiters;
@@ -88,7 +91,7 @@ struct tei_local {
 	bool stopping;
 
 	/* atomic */
-	_Atomic uint32_t queued;	/* ops in queue */
+	_Atomic uint32_t queued; /* number of operations in queue */
 	_Atomic uint64_t queued_bytes;
 	_Atomic uint64_t tx_bytes, rx_bytes, pieces, errors;
 	struct tei_log_limit log_limit;
@@ -97,13 +100,16 @@ struct tei_local {
 /* Created by tei_local_peer_open, freed by tei_local_peer_close, constant. */
 struct tei_local_peer {
 	struct tei_local_id id;
-	struct local_shared_table *shared_table; /* NULL: the context itself */
-	int pidfd;			/* -1: this process */
-	bool self;			/* this process: memcpy */
+	struct local_shared_table *shared_table; /* NULL: the peer is the
+						  * context itself */
+	int pidfd; /* -1: the peer is this process */
+	bool self; /* the peer is this process and is
+		    * reached by memcpy */
 };
 
-/* Memory of this process that an operation accesses: two ranges of that length.
- * For a target in another process, both are the local range. */
+/* The memory of this process that an operation accesses: two ranges of length
+ * bytes. If the target is in another process, both members are the local
+ * range. */
 struct local_reach {
 	uint64_t local, far, length;
 };
@@ -142,8 +148,8 @@ int local_fail(struct tei_local *ctx, struct tei_err *err, int code,
 	       const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
 /*
- * As local_fail, without the log line and the last error: for errors that the
- * caller reports.
+ * Does what local_fail does, but neither logs nor sets the thread's last error:
+ * for errors that the caller reports.
  */
 void local_explain(struct tei_err *err, int code, int sys_errno,
 		   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -155,9 +161,9 @@ void local_explain(struct tei_err *err, int code, int sys_errno,
 bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	TEI_REQUIRES(l);
 
-/* Returns true if op may start: no end of it is in a region that is being
- * removed, a target in this process is in a region, and so is the local side if
- * it must be. */
+/* Returns true if op may start: no range of op is in a region that is being
+ * removed; a target in this process is in a region; and local memory is in a
+ * region if op requires that. */
 bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock);
 void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);
@@ -166,16 +172,17 @@ void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);
 
 struct local_piece {
 	struct tei_local *ctx;
-	struct tei_local_peer *peer;	/* NULL: this context */
+	struct tei_local_peer *peer; /* NULL: the target is in this
+				      * context */
 	enum tei_local_opcode opcode;
 	char *local;
 	uint64_t remote;
 	uint64_t length;
-	struct local_slot *slot;	/* at the peer, after
-					 * local_piece_enter */
+	struct local_slot *slot; /* copy slot at the peer, after
+				  * local_piece_enter */
 };
 
-/* Claims the slot at the peer. Returns false if none is free. */
+/* Claims a copy slot at the peer. Returns false if none is free. */
 bool local_piece_enter(struct local_piece *p);
 
 /*
@@ -186,7 +193,8 @@ int local_piece_run(struct local_piece *p, struct tei_err *err);
 
 /* ---- pool -------------------------------------------------------------- */
 
-/* Cancels the operations of peer, or all if NULL, and waits for them. */
+/* Cancels the operations of peer (NULL: of all peers) and waits for their
+ * end. */
 void local_pool_drain(struct tei_local *ctx, const struct tei_local_peer *peer);
 void local_pool_join(struct tei_local *ctx);
 

@@ -81,8 +81,8 @@ static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
 	if (local_pidfd_ended(fd))
 		return TEI_LOCAL_GONE;
 	if (rc)
-		return TEI_LOCAL_NO_PERMISSION;	/* /proc is mounted with
-						 * hidepid */
+		return TEI_LOCAL_NO_PERMISSION; /* this can happen if /proc is
+						 * mounted with hidepid */
 	return start == peer->id.start_time ? TEI_LOCAL_OK :
 					      TEI_LOCAL_RESTARTED;
 }
@@ -172,7 +172,8 @@ static enum tei_local_reason peer_connect(struct tei_local *ctx,
 	return reason == TEI_LOCAL_OK ? peer_attach(peer) : reason;
 }
 
-/* Frees the contents. A forked child has no mapping: see MADV_DONTFORK. */
+/* Frees the contents of the peer. A forked child has no mapping to free,
+ * because of MADV_DONTFORK. */
 static void peer_fini(struct tei_local *ctx, struct tei_local_peer *peer)
 {
 	if (peer->shared_table && !local_guard(ctx))

@@ -106,7 +106,7 @@ static void test_needs_a_free_slot(void)
 		  TEI_ERR_TOO_MANY);
 	CU_ASSERT(test_run_op(f.here, f.peer, TEI_LOCAL_WRITE, f.local,
 			      test_addr(f.target), 1) == TEI_ERR_TOO_MANY);
-	/* slots of dead owners are reclaimed */
+	/* copy slots whose owners have ended are reclaimed */
 	pid = fork();
 	if (!pid)
 		_exit(0);
@@ -165,8 +165,8 @@ static void test_refuses_senseless_identities(void)
 }
 
 /*
- * Descriptors that would block, fault or have side effects if they were opened
- * without a check.
+ * Identities may name descriptors that would block, fault or have side effects
+ * if they were opened without a check.
  */
 static void test_refuses_other_descriptors(void)
 {

@@ -50,8 +50,8 @@ static void pool_enqueue(struct tei_local *ctx, struct tei_local_op *op)
 }
 
 /*
- * Stores the error record in op->err, or in a new record for done if op has
- * none.
+ * Stores the error record in op->err or, if op has none, in a new record for
+ * the done callback.
  */
 static void pool_explain(struct tei_local_op *op, const struct tei_err *err)
 {
@@ -123,8 +123,8 @@ static int pool_start_thread(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 }
 
 /*
- * Starts one more thread unless one is idle or all are started. Fails only if
- * no thread exists at all.
+ * Starts one more thread unless one is idle or all have been started. Fails
+ * only if no copy thread exists.
  */
 static int pool_staff(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -440,8 +440,8 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op)
 }
 
 /*
- * Returns a live operation of peer (of any if NULL) that has not failed and is
- * not cancelled, or NULL.
+ * Returns a live operation of peer (NULL: of any peer) that has not failed and
+ * is not cancelled, or NULL.
  */
 static struct tei_local_op *pool_uncancelled(struct tei_local *ctx,
 					     const struct tei_local_peer *peer)

@@ -95,7 +95,8 @@ static void test_refuses_bad_operations(void)
 	test_op_fini(&t);
 }
 
-/* One thread is enough, and failures to start more are not errors. */
+/* If further threads cannot be started, one thread is enough, and no error is
+ * reported. */
 static void test_lives_with_threads_it_cannot_have(void)
 {
 	struct pool_fixture f;
@@ -164,8 +165,8 @@ static void test_small_one_waits_for_one_piece(void)
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &bulk.op));
 	sem_wait(&g.inside);
 	CU_ASSERT_FATAL(!tei_local_submit(f.ctx, &small.op));
-	/* the first piece of bulk runs, its second one is queued before
-	 * small */
+	/* the first piece of bulk is being copied, and its second piece is
+	 * queued before small */
 	sem_post(&g.go);
 	sem_wait(&g.inside);
 	sem_post(&g.go);

@@ -63,7 +63,8 @@ static void test_overlap_names_the_other_region(void)
 	tei_local_fini(ctx);
 }
 
-/* Regions added between on and off are published together, and not before. */
+/* Regions that are added between the two calls of tei_local_regions_adding are
+ * published together, after the second call. */
 static void test_adding_is_made_known_once(void)
 {
 	struct tei_local *ctx = test_ctx(1);
@@ -120,7 +121,7 @@ static void test_removing_is_made_known_once(void)
 	CU_ASSERT(!tei_local_region_check(ctx, m + 400, 100, false) &&
 		  !tei_local_region_check(ctx, m + 600, 100, false));
 	CU_ASSERT_EQUAL(ctx->table.nregions, 3);
-	/* nothing is removed, so nothing is published */
+	/* no region is removed, so the table is not published */
 	tei_local_regions_remove(ctx, r, 2, tei_now_ns());
 	CU_ASSERT_EQUAL(ctx->generation, generation + 1);
 	tei_local_fini(ctx);
@@ -195,7 +196,7 @@ static void test_table_is_bounded(void)
 /*
  * Adds many regions and removes most of them, repeatedly, in an order that
  * splits blocks and leaves them almost empty. The remaining regions must be
- * found, and no others.
+ * found, and no other region.
  */
 static void test_table_holds_what_stays_of_many(void)
 {
@@ -207,8 +208,9 @@ static void test_table_holds_what_stays_of_many(void)
 	for (round = 0; round < 4; round++) {
 		tei_local_regions_adding(ctx, true);
 		for (i = 0; i < N; i++) {
-			k = i * 7919 % N;	/* all values, in a scattered
-						 * order */
+			k = i * 7919 % N; /* i * 7919 % N takes all values
+					   * below N, in a scattered
+					   * order */
 			bad += (tei_local_region_add(ctx, (void *)(base + 8 * k),
 						     4, 0) == 0) !=
 			       (!round || k % STAYS);
@@ -266,7 +268,7 @@ static void test_remove_waits_for_own_operations(void)
 	test_op_init(&t, NULL, TEI_LOCAL_WRITE, local, test_addr(m), 64);
 	CU_ASSERT_FATAL(!tei_local_submit(ctx, &t.op));
 	sem_wait(&gate.inside);
-	/* both sides are in use */
+	/* the source and the target are in use */
 	CU_ASSERT(tei_local_region_remove(ctx, m, 0, tei_now_ns() +
 		  TEI_NS_PER_MS) == TEI_ERR_BUSY);
 	CU_ASSERT(tei_local_region_remove(ctx, local, 0, tei_now_ns() +
@@ -416,8 +418,8 @@ static void test_no_byte_changes_after_removal(void)
 		sched_yield();
 		CU_ASSERT(!tei_local_region_remove(ctx, target, 512,
 						   region_soon()));
-		/* a copy that is too late is also a data race, which TSan
-		 * reports */
+		/* a copy after the removal would also be a data race with this
+		 * memset, which TSan reports */
 		memset(target, 2, sizeof(target));
 		sched_yield();
 		for (i = 0, twos = 0; i < 512; i++)
@@ -485,7 +487,8 @@ static void test_scribbled_cookie_of_ours_is_survived(void)
 					  test_addr(m), 64, NULL));
 		CU_ASSERT(tei_local_copy(ctx, NULL, TEI_LOCAL_WRITE, buf, 4096,
 					 64, NULL) == TEI_ERR_NOT_REGISTERED);
-		/* a random owner may be alive; then TEI_ERR_BUSY is right */
+		/* the random owner may be a process that is alive; then
+		 * TEI_ERR_BUSY is right */
 		rc = tei_local_region_remove(ctx, m, 0, tei_now_ns() +
 					     TEI_NS_PER_MS);
 		CU_ASSERT(!rc || rc == TEI_ERR_BUSY);
@@ -511,7 +514,8 @@ static int region_copies(struct tei_local *ctx, struct test_op *t)
 	return rc;
 }
 
-/* Only operations with registered set need a registered local range. */
+/* Only operations whose member registered is set need a registered local
+ * range. */
 static void test_local_side_must_be_one_where_asked(void)
 {
 	struct tei_local *ctx = test_ctx(1);

@@ -75,9 +75,8 @@
 
 #define SHARED_TABLE_NAME  "moonrail-local"
 #define SHARED_TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define SHARED_TABLE_TRIES                                                  \
-	1024			    /* attempts of a reader while the table \
-				     * changes */
+/* Attempts of a reader while the table changes. */
+#define SHARED_TABLE_TRIES	 1024
 #define SHARED_TABLE_YIELDS	 64 /* yields of a drain before it sleeps */
 #define SHARED_TABLE_SLEEP_NS	 (50 * 1000)
 #define SHARED_TABLE_CHECK_EVERY 16 /* sleeps between checks of the owner */
@@ -366,8 +365,8 @@ static void slot_arm(struct local_slot *s, const uint64_t base[2],
 }
 
 /*
- * Returns the first slot to try. Threads start at different slots, mostly free
- * ones.
+ * Returns the index of the first slot to try. Threads start at different slots,
+ * so most of them find a free slot at once.
  */
 static uint32_t slot_hint(uint64_t owner)
 {

@@ -12,9 +12,10 @@
 
 #define TABLE_FILL	(LOCAL_BLOCK * 3 / 4)	/* regions per block after
 						 * packing */
-#define TABLE_SPARSE	(LOCAL_BLOCK / 5)	/* packed below this average */
-#define TABLE_FEW	64u			/* blocks; no packing below
-						 * this */
+/* The table is packed if its blocks have fewer regions on average. */
+#define TABLE_SPARSE (LOCAL_BLOCK / 5)
+/* The table is not packed if it has fewer blocks. */
+#define TABLE_FEW 64u
 
 static void table_stale(struct local_table *t, uint32_t from, uint32_t to)
 {
@@ -144,7 +145,8 @@ static void table_drop(struct local_table *t, uint32_t i)
 		table_stale(t, i, t->nblocks);
 }
 
-/* Moves the block's regions from index from on to a new block behind it. */
+/* Moves the regions of block i that have the index from or a higher one to a
+ * new block after it. */
 static bool table_split(struct local_table *t, uint32_t i, uint32_t from)
 {
 	struct local_block *b, *upper;
@@ -204,9 +206,9 @@ static void table_tidy(struct local_table *t)
 /* --- regions ------------------------------------------------------------- */
 
 /*
- * Finds the block and the index in it for a region that goes before at, and
- * makes room there. Blocks stay full if regions are inserted in ascending or
- * descending order.
+ * Finds the block, and the index in it, for a new region that precedes the
+ * region at the given position, and makes room there. Blocks stay full if
+ * regions are inserted in ascending or descending order.
  */
 static bool table_place(struct local_table *t, struct local_at *at)
 {
@@ -307,8 +309,8 @@ void local_table_fini(struct local_table *t)
 
 /*
  * Assigns a new published block to a changed block. One is always free: at most
- * LOCAL_INDEX are current, and at most as many are taken by the blocks that
- * this generation changes.
+ * LOCAL_INDEX blocks belong to the current generation, and at most as many are
+ * taken by the blocks that the next generation changes.
  */
 static void table_renew(struct local_table *t, struct local_block *b)
 {

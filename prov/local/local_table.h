@@ -24,10 +24,10 @@
 					 * block */
 #define LOCAL_INDEX	4096u		/* maximum number of blocks of a
 					 * table */
-#define LOCAL_BLOCKS	(2 * LOCAL_INDEX) /* of two generations */
-#define LOCAL_ACCESSIBLE UINT64_C(1)	/* local_entry.flags: for other
-					 * processes */
-#define LOCAL_WRITABLE	UINT64_C(2)	/* local_entry.flags: not read-only */
+#define LOCAL_BLOCKS (2 * LOCAL_INDEX)	/* blocks of two generations */
+/* Flag: other processes may access the region. */
+#define LOCAL_ACCESSIBLE UINT64_C(1)
+#define LOCAL_WRITABLE	 UINT64_C(2) /* flag: the region is not read-only */
 
 struct local_slot {
 	_Atomic uint64_t owner;		/* local_owner() of the owner, 0:
@@ -42,12 +42,13 @@ struct local_slot {
 struct local_entry {
 	_Atomic uint64_t base;
 	_Atomic uint64_t end;
-	_Atomic uint64_t flags;		/* LOCAL_ACCESSIBLE, LOCAL_WRITABLE */
+	_Atomic uint64_t flags; /* LOCAL_ACCESSIBLE and
+				 * LOCAL_WRITABLE */
 };
 
 struct local_head {
 	_Atomic uint64_t magic;
-	_Atomic uint64_t incarnation;	/* 0 once the context closes */
+	_Atomic uint64_t incarnation;	/* 0 after the context was closed */
 	_Atomic uint64_t layout;	/* local_layout() */
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
 	_Atomic uint64_t count[2];	/* entries in each index */
@@ -96,23 +97,26 @@ _Static_assert(sizeof(struct local_shared_table) % LOCAL_SECTION == 0, "");
 struct local_region {
 	uint64_t base;
 	uint64_t end;
-	uint32_t access;		/* TEI_LOCAL_REMOTE, … */
+	uint32_t access;		/* TEI_LOCAL_REMOTE and
+					 * TEI_LOCAL_READ_ONLY */
 	bool removing;			/* no new operation may use it */
-	bool hidden;			/* in addition, it is not published */
+	bool hidden;			/* the region is being removed and is
+					 * not published */
 };
 
 struct local_regions {
 	struct local_region r[LOCAL_BLOCK];
 };
 
-/* One block. The struct is small because publications walk over these. */
+/* One block. The struct is small because a publication reads all of these
+ * structs. */
 struct local_block {
 	struct local_regions *in;	/* owned */
 	uint64_t last;			/* end of its last region */
 	uint16_t n;			/* regions, at least 1 */
 	uint16_t visible;		/* regions that are published */
-	uint16_t place;			/* its published block, plus 1; 0: none
-					 * yet */
+	uint16_t place;			/* number of its published block, plus
+					 * 1; 0: none yet */
 	bool dirty;			/* changed since it was published */
 };
 
@@ -132,13 +136,14 @@ struct local_table {
 	uint16_t *leaving;		/* used by the current generation, but
 					 * not by the next one */
 	uint32_t nunused, nleaving;	/* entries of the two arrays */
-	uint32_t used;			/* highest number ever used */
+	uint32_t used;			/* highest number of a published block
+					 * that was ever used */
 };
 
 /* A position in the table. */
 struct local_at {
 	uint32_t block;			/* index of the block */
-	uint32_t at;			/* index of the region in it */
+	uint32_t at;			/* index of the region in the block */
 };
 
 /* Returns the position of the first region that ends above addr. */
@@ -160,10 +165,10 @@ void local_table_clear(struct local_table *t);
 bool local_table_init(struct local_table *t);
 void local_table_fini(struct local_table *t);
 /* Assigns new published blocks to the changed blocks, because readers may be
- * using the old ones. Call it before the index is written. */
+ * using the old ones. Must be called before the index is written. */
 void local_table_renew(struct local_table *t, unsigned int which);
-/* Makes the blocks of the previous generation available again. Call it after
- * the new generation is published. */
+/* Makes the blocks of the previous generation available again. Must be called
+ * after the new generation has been published. */
 void local_table_settle(struct local_table *t, unsigned int which);
 
 static inline uint64_t local_layout(void)
@@ -179,15 +184,15 @@ static inline bool local_overlaps(uint64_t b1, uint64_t e1, uint64_t b2,
 }
 
 /*
- * Maps a private registration table for copies within this process.
- * *wiped_by_fork tells whether a child finds it zeroed. Returns NULL if memory
- * is short.
+ * Maps a private registration table for copies within this process. Sets
+ * *wiped_by_fork to true if a child finds the table zeroed. Returns NULL if
+ * memory is short.
  */
 struct local_shared_table *local_shared_table_private(bool *wiped_by_fork);
 
 /*
- * Maps a registration table in a sealed memfd, whose descriptor goes to *fd.
- * Returns NULL with errno set on failure.
+ * Maps a registration table in a sealed memfd. Stores the descriptor of the
+ * memfd in *fd. Returns NULL with errno set on failure.
  */
 struct local_shared_table *local_shared_table_shared(int *fd);
 
@@ -225,8 +230,8 @@ void local_slot_leave(struct local_slot *s);
 
 /*
  * Waits until no piece that began before the call is in the range: each slot
- * was seen once without a live owner on the range. Returns false at the
- * deadline.
+ * has been seen once without a live owner that uses the range. Returns false at
+ * the deadline.
  */
 bool local_slots_drain(struct local_shared_table *b, uint64_t base,
 		       uint64_t end, uint64_t deadline_ns);

@@ -21,7 +21,8 @@ extern const struct tei_test_case local_pool_cases[];
 extern const struct tei_test_case local_region_cases[];
 
 /*
- * Creates a context with that many copy threads; free it with tei_local_fini.
+ * Creates a context with that many copy threads. The caller frees it with
+ * tei_local_fini.
  */
 struct tei_local *test_ctx(uint32_t workers);
 
@@ -31,8 +32,8 @@ struct test_op {
 	struct tei_err err;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	int calls;			/* under lock, with the following
-					 * members */
+	int calls; /* guarded by lock, like the following
+		    * members */
 	int code;
 	uint64_t bytes;
 };
@@ -68,12 +69,12 @@ struct test_agent {
 
 /* Returns false if the agent cannot be started. */
 bool test_agent_start(struct test_agent *a);
-/* Sends without waiting for the answer. */
+/* Sends a command without waiting for the answer. */
 void test_agent_send(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Waits for an answer, in a->answer. Returns false at end of file. */
 bool test_agent_wait(struct test_agent *a);
-/* Sends and waits. Returns the answer, or "" at end of file. */
+/* Sends a command and waits. Returns the answer, or "" at end of file. */
 const char *test_agent_ask(struct test_agent *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Waits until a signal has stopped the agent. */

@@ -78,7 +78,8 @@ struct tei_local_id {
 	int32_t pid;
 	int32_t magic_fd;	/* descriptor of the registration table's
 				 * memfd */
-	uint64_t start_time;	/* of the process, clock ticks since boot */
+	uint64_t start_time;	/* start time of the process, clock ticks since
+				 * boot */
 	uint64_t magic_addr;	/* address of the registration table */
 	uint64_t incarnation;	/* random number of the context */
 };
@@ -104,7 +105,7 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
 
 /* ---- regions ---------------------------------------------------------- */
 
-/* Flags of tei_local_region_add's access. */
+/* Flags of the parameter access of tei_local_region_add. */
 #define TEI_LOCAL_REMOTE	1u	/* other processes may access it */
 #define TEI_LOCAL_READ_ONLY	2u	/* nothing may be copied into it */
 
@@ -144,8 +145,9 @@ int tei_local_region_remove(struct tei_local *ctx, const void *base,
 
 struct tei_local_range {
 	const void *base;
-	uint64_t len;		/* length; 0: any */
-	int code;		/* result, as of tei_local_region_remove */
+	uint64_t len; /* length of the region; 0: any */
+	int code;     /* result, as tei_local_region_remove returns
+		       * it */
 };
 
 /*
@@ -171,11 +173,13 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 enum tei_local_reason {
 	TEI_LOCAL_OK = 0,
 	TEI_LOCAL_BAD_ID,	 /* the identity is invalid */
-	TEI_LOCAL_OTHER_HOST,	 /* another boot id */
-	TEI_LOCAL_OTHER_PIDNS,	 /* same host, another pid namespace */
+	TEI_LOCAL_OTHER_HOST,	 /* the boot id is another one */
+	TEI_LOCAL_OTHER_PIDNS,	 /* the host is the same, the pid namespace
+				  * another one */
 	TEI_LOCAL_NO_KERNEL,	 /* a system call or /proc is missing */
 	TEI_LOCAL_GONE,		 /* the process does not exist or has ended */
-	TEI_LOCAL_RESTARTED,	 /* other start time or incarnation */
+	TEI_LOCAL_RESTARTED,	 /* the start time or the incarnation is another
+				  * one */
 	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
 	TEI_LOCAL_BAD_MAGIC,	 /* memfd, seals, magic or layout are wrong */
 	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or descriptors */
@@ -203,7 +207,7 @@ enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
 					  struct tei_local_peer **out);
 
 /*
- * Cancels the operations of the peer as tei_local_cancel does, then frees the
+ * Cancels the operations of the peer, as tei_local_cancel does, then frees the
  * peer.
  */
 void tei_local_peer_close(struct tei_local *ctx, struct tei_local_peer *peer);
@@ -233,7 +237,8 @@ enum tei_local_opcode {
 	TEI_LOCAL_WRITE,	/* local to remote */
 };
 
-/* Code for done if the operation was cancelled; otherwise 0 or a tei_code. */
+/* Code with which done is called if the operation was cancelled; in other cases
+ * the code is 0 or a tei_code. */
 #define TEI_LOCAL_CANCELLED	1
 
 struct tei_local_op;
@@ -263,9 +268,9 @@ struct tei_local_op {
 	uint64_t remote;		/* address in the target */
 	uint64_t length;		/* 0: checked and completed at once */
 	tei_local_done_fn done;
-	struct tei_err *err;		/* filled before done if it fails, or
-					 * NULL */
-	void *group;			/* for use by done */
+	struct tei_err *err; /* filled before done is called if the
+			      * operation fails; or NULL */
+	void *group;	     /* for use by the done callback */
 
 	/* private to the module, guarded by local->lock */
 	struct tei_list live_node;	/* in the list of submitted
@@ -278,9 +283,10 @@ struct tei_local_op {
 					 * 0 */
 	uint32_t running;		/* pieces being copied */
 	int code;			/* first failure */
-	struct tei_err *why;		/* error record for done; NULL:
-					 * cancelled, recorded in err, or no
-					 * memory for a record */
+	struct tei_err *why;		/* error record for the done callback;
+					 * NULL: the operation was cancelled,
+					 * the record is in err, or memory was
+					 * short */
 	bool live;
 };
 
@@ -305,11 +311,11 @@ struct tei_local_op {
 int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
 
 /*
- * Drops the pieces that have not started and waits for those being copied. A
- * copy that is blocked on a page fault in the peer's memory delays the call.
- * When it returns, done has returned, with TEI_LOCAL_CANCELLED unless the
- * operation had ended before. op must stay valid until then, and its done must
- * not submit it again. An operation that is not submitted is ignored.
+ * Drops the pieces of the operation that have not started and waits for those
+ * being copied. A copy that is blocked on a page fault in the peer's memory
+ * delays the call. When it returns, done has returned, with TEI_LOCAL_CANCELLED
+ * unless the operation had ended before. op must stay valid until then, and its
+ * done must not submit it again. An operation that is not submitted is ignored.
  */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
@@ -331,20 +337,20 @@ int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   uint64_t length, struct tei_err *err);
 
 /*
- * As tei_local_copy, for an operation that is not submitted. Does not call its
- * done.
+ * Does what tei_local_copy does, for an operation that is not submitted. Does
+ * not call its done callback.
  */
 int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 		      struct tei_err *err);
 
-/* One atomic operation on memory of this process. */
+/* An atomic operation on memory of this process. */
 struct tei_local_atom {
 	unsigned int op;	/* enum tei_atomic_op */
 	unsigned int width;	/* 4 or 8, bytes */
 	uint64_t addr;		/* a multiple of width, in a region of ctx */
 	uint64_t operand, compare;
-	void *result;		/* old value goes here, in a region of ctx; or
-				 * NULL */
+	void *result; /* address for the old value, in a region of
+		       * ctx; or NULL */
 };
 
 /*
@@ -359,10 +365,10 @@ int tei_local_atomic(struct tei_local *ctx, const struct tei_local_atom *atom,
 
 /*
  * Copies the next piece of the queue on the calling thread, for a thread that
- * waits for its own operations. If that was the last piece of an operation,
- * ends it and calls its done. Returns false at once if there is nothing to
- * start. Saves the switch to a copy thread and adds the caller's core to the
- * copying.
+ * waits for its own operations. If the piece was the last one of an operation,
+ * ends the operation and calls its done callback. Returns false at once if no
+ * piece can be started. This saves the switch to a copy thread and adds the
+ * caller's core to the copying.
  */
 bool tei_local_progress(struct tei_local *ctx);
 
@@ -374,9 +380,9 @@ bool tei_local_progress(struct tei_local *ctx);
 struct tei_local_counters {
 	uint64_t tx_bytes;	/* written */
 	uint64_t rx_bytes;	/* read */
-	uint64_t pieces;	/* pieces copied */
-	uint64_t errors;	/* failed pieces */
-	uint64_t queued_bytes;	/* submitted and not started */
+	uint64_t pieces;	/* number of pieces copied */
+	uint64_t errors;	/* number of pieces that failed */
+	uint64_t queued_bytes;	/* bytes submitted whose copy has not started */
 	uint32_t threads;	/* copy threads started */
 	uint32_t regions;
 };
