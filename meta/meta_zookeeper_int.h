@@ -72,9 +72,9 @@
 #define ZK_LOOKUP_NS		TEI_NS_PER_SEC		/* doubled per
 							 * attempt */
 #define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
-#define ZK_NOTIFY_NS                         \
-	(250 * TEI_NS_PER_MS) /* doubled per \
-			       * attempt */
+/* First and longest time after which a change that could not be read is
+ * reported again; the time is doubled after each attempt. */
+#define ZK_NOTIFY_NS		(250 * TEI_NS_PER_MS)
 #define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed watches that are kept */
