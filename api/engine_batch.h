@@ -30,9 +30,8 @@ struct tei_rail_peer;
 #define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
 #define ENGINE_BATCH_CHUNKS	4096
 #define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
-#define ENGINE_TASK_ROOM                                                \
-	208				/* bytes of a task that are its \
-					 * transport's */
+/* Bytes of a task that belong to the task's transport. */
+#define ENGINE_TASK_ROOM 208
 #define ENGINE_KEEP_TASKS	1024	/* longest task array that a freed slot
 					 * keeps */
 

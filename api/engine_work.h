@@ -21,9 +21,8 @@ struct tei_rail_peer;
 
 #define ENGINE_WORKERS	     4 /* most worker threads */
 #define ENGINE_WORKERS_AGAIN 2 /* most workers with retried jobs */
-#define ENGINE_TRIES_MAX                    \
-	16 /* a later try may take the full \
-	    * timeout */
+/* After this number of tries, a job may take the full timeout. */
+#define ENGINE_TRIES_MAX 16
 
 /* Kinds of which at most one job is queued. */
 enum engine_work_single {

@@ -56,15 +56,15 @@ static void test_a_fence_is_answered_before_the_next_lane_is_open(void)
 		sched_yield();
 	}
 	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
-	/* a further request gets the same answer, and nothing is closed for
-	 * it */
+	/* another request for the fence gets the same answer, and no lane is
+	 * closed for it */
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
 	CU_ASSERT(!rail_fence_rx_any(pair.from.dp));
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
 	CU_ASSERT_EQUAL(lane->gen, gen + 1);
-	/* an older generation is closed already */
+	/* a lane of an older generation has been closed already */
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), gen + 1);
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);
 	CU_ASSERT(!(rail_health_collect(pair.rail) & RAIL_REOPENED_RX));
@@ -87,8 +87,8 @@ static void test_the_next_rx_lane_gets_a_new_address(void)
 	pair.from.dp->conf.port = ntohs(sin->sin_port);
 	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* not held */
 	rail_fence_request(pair.rail, lane->gen);
-	/* as for the first opening, which is the only one that uses that
-	 * port */
+	/* generation 0 simulates the first opening, which is the only one that
+	 * uses that port */
 	__atomic_store_n(&lane->gen, 0, __ATOMIC_RELEASE);
 	CU_ASSERT_FATAL(reopen_await(pair.rail));
 	CU_ASSERT_PTR_NOT_NULL(lane->ep);

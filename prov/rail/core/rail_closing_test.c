@@ -83,7 +83,8 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	gen = lane->gen;
 	closing_hold(lane);
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen), 0);
-	/* a rail table without the lane would say that the rail is closed */
+	/* a hello must not be sent now: a rail table without the lane would say
+	 * that the rail is closed */
 	pair.peer->hello.warm_wanted = true;
 	pair.peer->hello.warm_left = 1;
 	CU_ASSERT_EQUAL(rail_ctl_warm(pair.peer, now, buf),
@@ -101,7 +102,7 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
-	/* no lane is opened in its place */
+	/* no lane is opened in the place of the closing one */
 	rail_fence_rx_event(pair.rail, RAIL_FENCE_RX_EV_RETRY);
 	CU_ASSERT(!pair.rail->next_rx.under_way);
 	closing_let();

@@ -89,8 +89,8 @@ struct rail_peer_tasks {
 
 /* The renewal of tx lanes because of a peer (rail_renew.h). */
 struct rail_peer_renew {
-	uint64_t silent_next_ns;	/* thread: no rail_renew_silent
-					 * before this */
+	uint64_t silent_next_ns;	/* thread: no call of rail_renew_silent
+					 * before this time */
 	struct rail_renew {		/* lane renewals because of
 					 * stuck connections */
 		uint64_t next_ns;	/* thread: no renewal before this
@@ -99,7 +99,7 @@ struct rail_peer_renew {
 					 * the last success */
 		bool linked;		/* atomic: a connection of the new lane
 					 * has come up */
-	} rails[TEI_RAIL_MAX];		/* by our rail */
+	} rails[TEI_RAIL_MAX];		/* by index of the local rail */
 };
 
 /* What limits and delays log lines about a peer. Guarded by dp->sched. */

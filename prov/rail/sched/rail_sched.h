@@ -283,8 +283,8 @@ void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
 			  uint64_t len, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Ends a task at once or, if slices of the task are posted, as soon as they
- * have returned. Copies err. */
+/* Ends a task early with this status: at once or, if slices of the task are
+ * posted, as soon as these slices have completed. Copies err. */
 void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);

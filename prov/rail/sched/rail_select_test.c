@@ -146,7 +146,8 @@ static void test_aim_without_usable_near_remote_takes_far_one(void)
 	struct aim_rig *rig = aim_begin(1);
 
 	CU_ASSERT_EQUAL(aim(rig, 1, 1), 0);
-	/* an awaited fence or a closed rail excludes the near remote rail */
+	/* a remote rail whose fence is outstanding is not selected, nor is one
+	 * that is closed */
 	rig->remote[0].fence.state = RAIL_FENCE_WANTED;
 	CU_ASSERT_EQUAL(aim(rig, 2, 1), 3);
 	rig->remote[0].fence.state = RAIL_FENCE_NONE;
