@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "meta/meta_record.h"
 #include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
 #include "meta/meta_zookeeper_owner.h"
@@ -78,8 +79,8 @@ static int zk_owner_read_rpc(struct zk *zk, const struct zk_entry *e,
 	out->rpc_czxid = f.stat.czxid;
 	out->rpc_owner = f.stat.ephemeralOwner;
 	out->folder = out->folder || zk_is_folder(&f.stat);
-	out->rpc_damaged = !f.data || !zk_rpc_decode(f.data, f.len,
-						     out->endpoint, &inc);
+	out->rpc_damaged =
+		!f.data || !meta_rpc_decode(f.data, f.len, out->endpoint, &inc);
 	if (out->rpc_damaged)
 		out->endpoint[0] = 0;
 	else if (out->ram_version < 0 || out->ram_damaged)
@@ -102,8 +103,8 @@ static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
 	rc = zk_found_read(zk, e->ram, deadline_ns, &f);
 	if (rc != ZOK || !f.there)
 		return rc;
-	out->ram_damaged = !f.data || !zk_head_decode(f.data, f.len,
-						      &out->incarnation, at);
+	out->ram_damaged = !f.data || !meta_head_decode(f.data, f.len,
+							&out->incarnation, at);
 	if (out->ram_damaged)
 		out->incarnation = 0;
 	out->ram_version = f.stat.version;

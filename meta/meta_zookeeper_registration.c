@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_record.h"
 #include "meta/meta_zookeeper_acl.h"
 #include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
@@ -88,8 +89,9 @@ static struct zk_entry *zk_entry_new(struct zk *zk, const char *name)
 	e->ram = zk_path_ram(zk, name);
 	e->rpc = zk_path_rpc(zk, name);
 	e->ownership = zk_path_ownership(zk, name, incarnation);
-	e->rpc_text = zk_rpc_encode(tei_meta_server_host(server),
-				    tei_meta_server_port(server), incarnation);
+	e->rpc_text =
+		meta_rpc_encode(tei_meta_server_host(server),
+				tei_meta_server_port(server), incarnation);
 	if (e->name && e->ram && e->rpc && e->ownership && e->rpc_text)
 		return e;
 	zk_entry_free(e);
@@ -571,9 +573,9 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 	bool closed = zk->store->secret != NULL;
 
 	if (closed || !json || len > ZK_INLINE_MAX)
-		return zk_head_encode(desc,
-				      tei_meta_server_name(zk->store->server),
-				      closed, text, n, err);
+		return meta_head_encode(desc,
+					tei_meta_server_name(zk->store->server),
+					closed, text, n, err);
 	*text = strndup(json, len);
 	*n = len;
 	return *text ? 0 : tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
@@ -608,9 +610,9 @@ static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool told,
 static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
 {
 	struct tei_meta_server *server = zk->store->server;
-	char *text = zk_rpc_encode(tei_meta_server_host(server),
-				   tei_meta_server_port(server),
-				   tei_meta_server_incarnation(server));
+	char *text = meta_rpc_encode(tei_meta_server_host(server),
+				     tei_meta_server_port(server),
+				     tei_meta_server_incarnation(server));
 
 	if (!text)
 		return false;

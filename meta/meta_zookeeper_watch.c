@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_record.h"
 #include "meta/meta_zookeeper_acl.h"
 #include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
@@ -490,50 +491,6 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 			    name, zk->where, zk->chroot);
 }
 
-/*
- * Fetches the descriptor from the process that a head refers to. *again:
- * another process answers there now.
- */
-static int zk_fetch_whole(const struct tei_meta_store *store,
-			  const char *endpoint, const char *name,
-			  uint64_t incarnation, uint64_t deadline_ns,
-			  char **json, size_t *len, bool *again,
-			  struct tei_err *err)
-{
-	char at[TEI_META_ENDPOINT_MAX], *text;
-	struct tei_err e;
-	uint64_t inc;
-	size_t n;
-	int rc;
-
-	*again = false;
-	rc = tei_meta_get_desc_max(endpoint, store->secret, name, false,
-				   store->settings->control.handshake_max,
-				   deadline_ns, &text, &n, &e);
-	if (rc) {
-		/* that process does not know the name */
-		if (rc == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)
-			snprintf(e.hint, sizeof(e.hint),
-				 TEI_META_PEER_ENDED);
-		tei_err_prefix(&e, "segment '%.64s'", name);
-		if (err)
-			*err = e;
-		return rc;
-	}
-	if (!zk_head_decode(text, n, &inc, at) || inc == incarnation) {
-		*json = text;		/* decode reports invalid text */
-		*len = n;
-		return 0;
-	}
-	free(text);
-	*again = tei_now_ns() < deadline_ns;
-	if (*again)
-		return 0;
-	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-			    "segment '%.64s': another process answers at %.64s",
-			    name, endpoint);
-}
-
 /* Passes on the text of a node that is not a head. */
 static int zk_fetch_inline(const struct tei_meta_store *store,
 			   const char *name, struct zk_reply *r, char **json,
@@ -575,13 +532,12 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 			rc = zk_fetch_gone(zk, name, err);
 		} else if (rc != ZOK) {
 			rc = zk_fetch_fail(zk, rc, name, err);
-		} else if (!zk_head_decode(r.data, r.len, &inc, at) || !*at) {
+		} else if (!meta_head_decode(r.data, r.len, &inc, at) || !*at) {
 			rc = zk_fetch_inline(store, name, &r, json, len, err);
 		} else {
 			free(r.data);
-			rc = zk_fetch_whole(store, at, name, inc,
-					    deadline_ns, json, len, &again,
-					    err);
+			rc = meta_head_fetch(store, at, name, inc, deadline_ns,
+					     json, len, &again, err);
 		}
 	} while (again);
 	free(path);
@@ -608,7 +564,7 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	free(path);
 	if (rc != ZOK)
 		return zk_fetch_fail(zk, rc, server, err);
-	fine = zk_rpc_decode(r.data, r.len, endpoint, &inc);
+	fine = meta_rpc_decode(r.data, r.len, endpoint, &inc);
 	free(r.data);
 	if (fine)
 		return 0;

@@ -13,6 +13,7 @@ SRCS += \
 	meta/meta_persistent.c \
 	meta/meta_persistent_dir.c \
 	meta/meta_rate_limit.c \
+	meta/meta_record.c \
 	meta/meta_request.c \
 	meta/meta_resolve.c \
 	meta/meta_server.c \
