@@ -41,24 +41,30 @@ static int batch_grow(struct engine *e) TEI_REQUIRES(e->slots.lock)
 	return 0;
 }
 
-struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id)
-	TEI_NO_TSA
+struct engine_batch *engine_batch_slot(struct engine *e, batch_id_t id)
 {
-	uint32_t index = (uint32_t)id, gen = (uint32_t)(id >> 32);
-	struct engine_batch *c, *b;
+	uint32_t index = (uint32_t)id;
+	struct engine_batch *c;
 
 	if (index / ENGINE_BATCH_CHUNK >= ENGINE_BATCH_CHUNKS)
-		goto stale;
+		return NULL;
 	c = __atomic_load_n(&e->slots.chunks[index / ENGINE_BATCH_CHUNK],
 			    __ATOMIC_ACQUIRE);
-	if (!c)
-		goto stale;
-	b = &c[index % ENGINE_BATCH_CHUNK];
-	tei_mutex_lock(&b->lock);
-	if (b->gen == gen && (gen & 1))
-		return b;
-	tei_mutex_unlock(&b->lock);
-stale:
+	return c ? &c[index % ENGINE_BATCH_CHUNK] : NULL;
+}
+
+struct engine_batch *engine_batch_lock(struct engine *e,
+				       batch_id_t id) TEI_NO_TSA
+{
+	struct engine_batch *b = engine_batch_slot(e, id);
+	uint32_t gen = (uint32_t)(id >> 32);
+
+	if (b) {
+		tei_mutex_lock(&b->lock);
+		if (b->gen == gen && (gen & 1))
+			return b;
+		tei_mutex_unlock(&b->lock);
+	}
 	tei_err_set_last(&batch_stale);
 	return NULL;
 }
@@ -167,19 +173,26 @@ batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size)
 	return engine_batch_alloc(e, batch_size, false);
 }
 
-int engine_batch_free(struct engine *e, batch_id_t batch_id)
+/* Returns true if every task of the batch is terminal. */
+static bool batch_ended(const struct engine_batch *b)
 {
-	struct engine_batch *b;
 	uint32_t i;
 
-	b = engine_batch_lock(e, batch_id);
+	for (i = 0; i < b->count; i++)
+		if (!engine_task_ended(&b->tasks[i]))
+			return false;
+	return true;
+}
+
+int engine_batch_free(struct engine *e, batch_id_t batch_id)
+{
+	struct engine_batch *b = engine_batch_lock(e, batch_id);
+
 	if (!b)
 		return 1;
-	for (i = 0; i < b->count; i++) {
-		if (!engine_task_ended(&b->tasks[i])) {
-			engine_batch_unlock(b);
-			return 4;
-		}
+	if (!batch_ended(b)) {
+		engine_batch_unlock(b);
+		return 4;
 	}
 	engine_event_freed(b);
 	engine_deadline_freed(b);
@@ -205,4 +218,28 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id)
 	struct engine *e = engine_from(engine);
 
 	return e ? engine_batch_free(e, batch_id) : 1;
+}
+
+int te_batch_reset(transfer_engine_t engine, batch_id_t batch_id)
+{
+	struct engine *e = engine_from(engine);
+	struct engine_batch *b;
+	int ret = 4;
+
+	if (!e)
+		return 1;
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	if (batch_ended(b)) {
+		engine_event_reset(b);
+		engine_deadline_freed(b);
+		b->deadline_set = false;
+		batch_clear(b);
+		b->count = 0;
+		b->resets++;
+		ret = 0;
+	}
+	engine_batch_unlock(b);
+	return ret;
 }

@@ -59,6 +59,7 @@ struct engine_task {
 	struct engine_submission *sub;	/* or NULL */
 	struct tei_err *err;		/* owned, set before status */
 	uint64_t length;
+	uint64_t cookie;		       /* of te_request */
 	const struct engine_transport_ops *by; /* set by prepare */
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
@@ -129,6 +130,7 @@ struct engine_batch {
 	struct tei_mutex lock;		/* guards this group */
 	uint32_t gen;			/* odd while allocated */
 	uint32_t size, count;		/* most tasks; submitted tasks */
+	uint32_t resets;		/* calls of te_batch_reset */
 	struct engine_task *tasks;
 	uint32_t cap;			/* elements of tasks */
 	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
@@ -168,6 +170,9 @@ struct engine_slots {
  * set if the id is stale or invented. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
+/* Returns the slot of an id, or NULL if there is no such slot. The batch may be
+ * freed. */
+struct engine_batch *engine_batch_slot(struct engine *e, batch_id_t id);
 /* Allocates a batch for at most ENGINE_BATCH_MAX tasks. Returns its id, or
  * INVALID_BATCH. */
 batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,

@@ -151,8 +151,8 @@ void engine_deadline_submit(struct engine_batch *b)
 		deadline_set(b, tei_now_ns() + limit);
 }
 
-int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
-		      uint64_t deadline_ns)
+static int deadline_call(transfer_engine_t engine, batch_id_t batch_id,
+			 uint64_t deadline_ns)
 {
 	struct engine *e = engine_from(engine);
 	struct engine_batch *b;
@@ -167,4 +167,22 @@ int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 	ret = deadline_set(b, deadline_ns);
 	engine_batch_unlock(b);
 	return tei_err_transfer_code(ret);
+}
+
+int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
+		      uint64_t deadline_ns)
+{
+	return deadline_call(engine, batch_id, deadline_ns);
+}
+
+int te_batch_timeout(transfer_engine_t engine, batch_id_t batch_id,
+		     int64_t timeout_us)
+{
+	uint64_t deadline_ns = engine_wait_deadline(timeout_us);
+
+	if (deadline_ns == UINT64_MAX)
+		deadline_ns = 0; /* none */
+	else if (!timeout_us)
+		deadline_ns = tei_now_ns();
+	return deadline_call(engine, batch_id, deadline_ns);
 }

@@ -182,6 +182,24 @@ void engine_event_freed(struct engine_batch *b)
 	tei_mutex_unlock(&e->events.lock);
 }
 
+void engine_event_reset(struct engine_batch *b)
+{
+	struct engine *e = b->engine;
+
+	if (!(__atomic_load_n(&b->pending, __ATOMIC_RELAXED) &
+	      ENGINE_PENDING_WATCHED))
+		return;
+	tei_mutex_lock(&e->events.lock);
+	b->event_armed = false;
+	b->event_adopted = false;
+	tei_list_del(&b->event_link);
+	if (b->event_level)
+		event_lower(b->event_fd);
+	b->event_level = false;
+	event_settle(e, false);
+	tei_mutex_unlock(&e->events.lock);
+}
+
 void engine_event_notes(struct engine *e)
 {
 	if (!__atomic_load_n(&e->events.on, __ATOMIC_SEQ_CST))
@@ -347,6 +365,8 @@ static bool event_fill(struct engine *e, batch_id_t id, struct te_ended *out)
 		out->batch_id = id;
 		out->status = status.status;
 		out->transferred_bytes = status.transferred_bytes;
+		out->cookie = b->tasks->cookie;
+		out->tasks = b->count;
 	}
 	engine_batch_unlock(b);
 	return ended;

@@ -22,7 +22,7 @@ static const struct tei_err flush_no_segment = {
 struct flush {
 	struct flush_batch {
 		batch_id_t id;
-		uint32_t count;
+		uint32_t count, resets;
 	} *batches;
 	size_t n, cap;
 	bool no_memory;
@@ -56,14 +56,15 @@ static void flush_note(struct engine_batch *b, void *arg)
 	tei_mutex_lock(&b->lock);
 	if (b->gen & 1) {
 		f->batches[f->n].id = engine_batch_id(b);
+		f->batches[f->n].resets = b->resets;
 		f->batches[f->n++].count = b->count;
 	}
 	tei_mutex_unlock(&b->lock);
 }
 
 /* Finds the first unfinished task to seg from *next on. Returns false if there
- * is none, or if the batch was freed, which requires that all its tasks have
- * ended. */
+ * is none, or if the batch was freed or reset, which requires that all its
+ * tasks have ended. */
 static bool flush_find(struct engine *e, const struct flush_batch *f,
 		       segment_id_t seg, uint32_t *next)
 {
@@ -73,7 +74,8 @@ static bool flush_find(struct engine *e, const struct flush_batch *f,
 
 	if (!b)
 		return false;
-	for (; *next < f->count && !found; *next += !found) {
+	for (; b->resets == f->resets && *next < f->count && !found;
+	     *next += !found) {
 		t = &b->tasks[*next];
 		found = (seg == FLUSH_ALL || t->target == seg) &&
 			!engine_task_ended(t);

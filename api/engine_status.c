@@ -143,3 +143,30 @@ int te_task_error(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 	engine_batch_unlock(b);
 	return ret ? -engine_bad(e, __func__, "no such task") : 0;
 }
+
+int te_batch_tasks(transfer_engine_t engine, batch_id_t batch_id, size_t first,
+		   struct te_task *tasks, size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct transfer_status status;
+	struct engine_batch *b;
+	struct te_task one = { .cookie = 0 };
+	size_t i;
+
+	if (!e || !count || !elem_size || (*count && !tasks))
+		return -engine_bad(e, __func__, NULL);
+	b = engine_batch_lock(e, batch_id);
+	if (!b)
+		return 1;
+	for (i = 0; i < *count && first < b->count; i++, first++) {
+		engine_task_status(&b->tasks[first], &status);
+		one.cookie = b->tasks[first].cookie;
+		one.status = status.status;
+		one.transferred_bytes = status.transferred_bytes;
+		engine_out((char *)tasks + i * elem_size, elem_size, &one,
+			   sizeof(one));
+	}
+	engine_batch_unlock(b);
+	*count = i;
+	return 0;
+}

@@ -13,7 +13,10 @@
 #include "api/engine_refusal.h"
 #include "api/engine_transport.h"
 
-#define SUBMIT_ELEM_MAX 4096 /* greatest size of one element, bytes */
+/* Smallest and greatest size of one element, bytes. Release 0.1.0 had no
+ * cookie. */
+#define SUBMIT_ELEM_MIN offsetof(struct te_request, cookie)
+#define SUBMIT_ELEM_MAX 4096
 
 #define SUBMIT_CALL ENGINE_REFUSE_CALL
 
@@ -306,7 +309,10 @@ static int submit_one(struct engine *e, struct engine_task *t,
 		ret = submit_plain(e, t, r, target);
 	else
 		ret = submit_route(e, t, r, target);
-	return ret ? submit_explain(e, r, i, ret) : 0;
+	if (ret)
+		return submit_explain(e, r, i, ret);
+	t->cookie = r->cookie;
+	return 0;
 }
 
 /* Reads an element. Returns false if a field that this version does not know is
@@ -317,7 +323,8 @@ static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 	const unsigned char *p = (const unsigned char *)reqs + i * elem_size;
 	size_t k;
 
-	memcpy(r, p, sizeof(*r));
+	memset(r, 0, sizeof(*r));
+	memcpy(r, p, elem_size < sizeof(*r) ? elem_size : sizeof(*r));
 	for (k = sizeof(*r); k < elem_size; k++)
 		if (p[k])
 			return false;
@@ -410,10 +417,10 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
 		return 1;
 	if (!reqs && count)
 		return submit_fail(SUBMIT_CALL, 1, "reqs is NULL");
-	if (elem_size < sizeof(*reqs) || elem_size > SUBMIT_ELEM_MAX)
+	if (elem_size < SUBMIT_ELEM_MIN || elem_size > SUBMIT_ELEM_MAX)
 		return submit_fail(SUBMIT_CALL, 1,
 				   "elem_size %zu (must be between %zu and %u)",
-				   elem_size, sizeof(*reqs), SUBMIT_ELEM_MAX);
+				   elem_size, SUBMIT_ELEM_MIN, SUBMIT_ELEM_MAX);
 	if (flags)
 		return submit_fail(SUBMIT_CALL, 1,
 				   "flags 0x%llx of the call (must be 0)",

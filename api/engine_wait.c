@@ -13,6 +13,10 @@
  * waiter for the batch only by the last end. If nothing waits, an end costs one
  * atomic subtraction.
  *
+ * te_wait_any counts its thread in pending of each of its batches and sleeps on
+ * one futex of the engine, which every wake-up of a batch increments while such
+ * a thread sleeps.
+ *
  * The slot outlives the batch. While a waiter sleeps it holds no reference to
  * the batch. It looks the batch up by its id each time, so the batch may be
  * freed meanwhile.
@@ -38,6 +42,11 @@ static const struct tei_err wait_no_task = {
 	.text = "no such task: the batch has fewer tasks, or none",
 };
 
+static const struct tei_err wait_no_batch = {
+	.code = TEI_ERR_INVALID,
+	.text = "te_wait_any: no batch to wait for, or more than 4096",
+};
+
 enum wait_state {
 	WAIT_ON,		/* not ended yet */
 	WAIT_ENDED,
@@ -47,11 +56,13 @@ enum wait_state {
 /* A call that waits; on its stack. */
 struct wait {
 	struct engine *e;
-	batch_id_t id;
+	const batch_id_t *ids;
+	size_t n;			/* elements of ids */
+	bool any;			/* te_wait_any; else n is 1 */
 	size_t task;			/* ENGINE_WAIT_ALL */
 	uint64_t deadline_ns;
 	struct transfer_status status;	/* at the last check */
-	struct engine_batch *slot;	/* set by the first check */
+	size_t at;			/* element of ids that has ended */
 };
 
 static uint32_t wait_bit(size_t task)
@@ -62,11 +73,22 @@ static uint32_t wait_bit(size_t task)
 
 /* --- ends ---------------------------------------------------------------- */
 
+/* Wakes all threads in te_wait_any; each checks its batches. */
+static void wait_wake_any(struct engine_waits *w)
+{
+	if (!__atomic_load_n(&w->any, __ATOMIC_SEQ_CST))
+		return;
+	__atomic_fetch_add(&w->any_wakes, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, &w->any_wakes, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX,
+		NULL, NULL, UINT32_MAX);
+}
+
 static void wait_wake(struct engine_batch *b, uint32_t bits)
 {
 	__atomic_fetch_add(&b->wakes, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, &b->wakes, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL,
 		NULL, bits);
+	wait_wake_any(&b->engine->waits);
 }
 
 void engine_wait_expect(struct engine_batch *b, uint32_t n)
@@ -156,18 +178,41 @@ static enum wait_state wait_check_all(struct wait *w, struct engine_batch *b)
 	return WAIT_ENDED;
 }
 
-static enum wait_state wait_check(struct wait *w)
+static enum wait_state wait_check_one(struct wait *w, batch_id_t id)
 {
-	struct engine_batch *b = engine_batch_lock(w->e, w->id);
+	struct engine_batch *b = engine_batch_lock(w->e, id);
 	enum wait_state state;
 
 	if (!b)
 		return WAIT_REFUSED;
-	w->slot = b;
 	state = w->task == ENGINE_WAIT_ALL ? wait_check_all(w, b)
 					   : wait_check_task(w, b);
 	engine_batch_unlock(b);
 	return state;
+}
+
+static bool wait_skips(const struct wait *w, size_t i)
+{
+	return w->any && w->ids[i] == INVALID_BATCH;
+}
+
+static enum wait_state wait_check(struct wait *w)
+{
+	enum wait_state state = WAIT_ON;
+	size_t i, skipped = 0;
+
+	for (i = 0; i < w->n && state == WAIT_ON; i++) {
+		if (wait_skips(w, i)) {
+			skipped++;
+			continue;
+		}
+		w->at = i;
+		state = wait_check_one(w, w->ids[i]);
+	}
+	if (skipped < w->n)
+		return state;
+	tei_err_set_last(&wait_no_batch);
+	return WAIT_REFUSED;
 }
 
 static enum wait_state wait_spin(struct wait *w)
@@ -192,7 +237,7 @@ static enum wait_state wait_spin(struct wait *w)
 
 /* Sleeps until a wake-up or the deadline. Returns false if the deadline has
  * passed. */
-static bool wait_nap(struct wait *w, uint32_t seen)
+static bool wait_nap(const struct wait *w, uint32_t *word, uint32_t seen)
 {
 	struct timespec ts, *until = NULL;
 
@@ -203,26 +248,49 @@ static bool wait_nap(struct wait *w, uint32_t seen)
 		ts.tv_nsec = (long)(w->deadline_ns % TEI_NS_PER_SEC);
 		until = &ts;
 	}
-	syscall(SYS_futex, &w->slot->wakes, FUTEX_WAIT_BITSET_PRIVATE, seen,
-		until, NULL, wait_bit(w->task));
+	syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until, NULL,
+		wait_bit(w->task));
 	return true;
+}
+
+/* Adds to the sleepers of each batch. The slots exist, because the batches were
+ * checked before. */
+static void wait_count(struct wait *w, uint64_t sleepers)
+{
+	struct engine_batch *b;
+	size_t i;
+
+	for (i = 0; i < w->n; i++) {
+		b = wait_skips(w, i) ? NULL
+				     : engine_batch_slot(w->e, w->ids[i]);
+		if (b)
+			__atomic_fetch_add(&b->pending, sleepers,
+					   __ATOMIC_SEQ_CST);
+	}
 }
 
 static enum wait_state wait_sleep(struct wait *w)
 {
 	uint64_t me = w->task == ENGINE_WAIT_ALL ? ENGINE_PENDING_WHOLE :
 						   ENGINE_PENDING_TASK;
-	struct engine_batch *b = w->slot;
+	struct engine_waits *all = &w->e->waits;
 	enum wait_state state;
-	uint32_t seen;
+	uint32_t *word, seen;
 
+	word = w->any ? &all->any_wakes
+		      : &engine_batch_slot(w->e, w->ids[0])->wakes;
 	engine_transports_waiter(w->e, ENGINE_WAITER_SLEEPS);
-	__atomic_fetch_add(&b->pending, me, __ATOMIC_SEQ_CST);
+	/* before the batches: the end of a batch that finds a sleeper there
+	 * must find the thread here, too */
+	__atomic_fetch_add(&all->any, w->any, __ATOMIC_SEQ_CST);
+	wait_count(w, me);
 	do {
-		seen = __atomic_load_n(&b->wakes, __ATOMIC_SEQ_CST);
+		seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
 		state = wait_check(w);
-	} while (state == WAIT_ON && !wait_closed(w->e) && wait_nap(w, seen));
-	__atomic_fetch_sub(&b->pending, me, __ATOMIC_SEQ_CST);
+	} while (state == WAIT_ON && !wait_closed(w->e) &&
+		 wait_nap(w, word, seen));
+	wait_count(w, -me);
+	__atomic_fetch_sub(&all->any, w->any, __ATOMIC_SEQ_CST);
 	engine_transports_waiter(w->e, ENGINE_WAITER_WAKES);
 	return state;
 }
@@ -248,7 +316,7 @@ static enum wait_state wait_run(struct wait *w)
 /* Fills the status after a timeout. The task may have ended just now. */
 static int wait_timed_out(struct wait *w)
 {
-	struct engine_batch *b = engine_batch_lock(w->e, w->id);
+	struct engine_batch *b = engine_batch_lock(w->e, w->ids[0]);
 
 	if (!b)
 		return 1;
@@ -270,7 +338,7 @@ static int wait_result(struct wait *w, enum wait_state state)
 		tei_err_set_last(&wait_closing);
 		return 1;
 	}
-	return wait_timed_out(w);
+	return w->any ? TE_TIMED_OUT : wait_timed_out(w);
 }
 
 void engine_wait_enter(struct engine *e)
@@ -287,7 +355,11 @@ int engine_wait(struct engine *e, batch_id_t id, size_t task,
 		uint64_t deadline_ns, struct transfer_status *status)
 {
 	struct wait w = {
-		.e = e, .id = id, .task = task, .deadline_ns = deadline_ns,
+		.e = e,
+		.ids = &id,
+		.n = 1,
+		.task = task,
+		.deadline_ns = deadline_ns,
 	};
 	int ret;
 
@@ -363,4 +435,35 @@ int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
 		return 1;
 	return engine_wait(e, batch_id, ENGINE_WAIT_ALL,
 			   engine_wait_deadline(timeout_us), status);
+}
+
+int te_wait_any(transfer_engine_t engine, const batch_id_t *batch_ids,
+		size_t count, int64_t timeout_us, size_t *index,
+		struct transfer_status *status)
+{
+	struct wait w = {
+		.e = engine_from(engine),
+		.ids = batch_ids,
+		.n = count,
+		.any = true,
+		.task = ENGINE_WAIT_ALL,
+		.deadline_ns = engine_wait_deadline(timeout_us),
+	};
+	int ret;
+
+	if (!w.e || !batch_ids || !index)
+		return -engine_bad(w.e, __func__, NULL);
+	if (count > TE_WAIT_MAX) {
+		tei_err_set_last(&wait_no_batch);
+		return 1;
+	}
+	engine_wait_enter(w.e);
+	ret = wait_result(&w, wait_run(&w));
+	engine_wait_leave(w.e);
+	if (ret)
+		return ret;
+	*index = w.at;
+	if (status)
+		*status = w.status;
+	return 0;
 }

@@ -28,6 +28,9 @@ struct engine_waits {
 					 * engine_wait_leave */
 	uint32_t spinning;		/* of them, those that do not sleep */
 	bool closing;			/* waits must end */
+	uint32_t any;			/* threads that sleep in te_wait_any */
+	uint32_t any_wakes;		/* futex of these threads; incremented
+					 * to wake them */
 };
 
 /* The engine's event descriptor and the ended batches that te_ended_batches has
@@ -87,6 +90,9 @@ void engine_event_unexpect(struct engine_batch *b, uint32_t n);
 void engine_event_ended(struct engine_batch *b);
 /* Closes the batch's descriptor; b->lock must be held. */
 void engine_event_freed(struct engine_batch *b);
+/* Forgets an end that has not been fetched and keeps the descriptor, which is
+ * no longer readable; b->lock must be held. */
+void engine_event_reset(struct engine_batch *b);
 /* Updates the engine's descriptor after notifications have arrived or were
  * fetched. Cheap if there is no descriptor. */
 void engine_event_notes(struct engine *e);

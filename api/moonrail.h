@@ -174,6 +174,21 @@ int te_wait_task(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
 int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
 		  int64_t timeout_us, struct transfer_status *status);
 
+/* Maximum number of batches of te_wait_any. */
+#define TE_WAIT_MAX 4096
+
+/*
+ * Waits until every task of one of count batches is terminal, as te_wait_batch
+ * waits for one batch. Elements that are INVALID_BATCH are skipped. Returns 0,
+ * sets *index to the first batch that has ended and fills *status, unless it is
+ * NULL; or returns TE_TIMED_OUT; or 1 if the engine or one of the batches does
+ * not exist, is freed during the wait or has no tasks, if all elements are
+ * skipped, or if count is above TE_WAIT_MAX.
+ */
+int te_wait_any(transfer_engine_t engine, const batch_id_t *batch_ids,
+		size_t count, int64_t timeout_us, size_t *index,
+		struct transfer_status *status);
+
 /* Fills *status for a whole batch as te_wait_batch does, without waiting.
  * Returns 0, or 1 if the batch does not exist or has no tasks. */
 int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
@@ -195,6 +210,8 @@ struct te_ended {
 	int32_t status;			/* STATUS_…, as te_batch_status */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
+	uint64_t cookie; /* of its first task */
+	uint64_t tasks;	 /* number of its tasks */
 };
 
 /*
@@ -207,6 +224,32 @@ struct te_ended {
  */
 int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 		     size_t elem_size, size_t *count);
+
+/* A task of a batch. */
+struct te_task {
+	uint64_t cookie; /* of te_request; 0 for submitTransfer */
+	int32_t status;	 /* STATUS_…, as te_wait_task */
+	uint32_t reserved;
+	uint64_t transferred_bytes;
+};
+
+/*
+ * Lists the tasks of a batch from task first on, in the order of their
+ * submission, without waiting. Fills up to *count elements of elem_size bytes
+ * each, then sets *count to the number filled. Returns 0, or 1 if the engine or
+ * batch does not exist or an argument is invalid.
+ */
+int te_batch_tasks(transfer_engine_t engine, batch_id_t batch_id, size_t first,
+		   struct te_task *tasks, size_t elem_size, size_t *count);
+
+/*
+ * Removes all tasks of a batch, so that it can be filled again. The id, the
+ * size and the event descriptor remain; the deadline is removed. An end that
+ * was not fetched yet is not reported. Costs less than freeBatchID and
+ * allocateBatchID. Returns 0, 4 while a task is not terminal, or 1 if the
+ * engine or batch does not exist.
+ */
+int te_batch_reset(transfer_engine_t engine, batch_id_t batch_id);
 
 /*
  * Returns a file descriptor as te_event_fd does, for one batch: it is readable
@@ -243,6 +286,11 @@ int te_drain(transfer_engine_t engine, int64_t timeout_us);
  */
 int te_batch_deadline(transfer_engine_t engine, batch_id_t batch_id,
 		      uint64_t deadline_ns);
+
+/* Sets the deadline as te_batch_deadline does, timeout_us microseconds from
+ * now. 0: the tasks end at once. A negative value removes the deadline. */
+int te_batch_timeout(transfer_engine_t engine, batch_id_t batch_id,
+		     int64_t timeout_us);
 
 /* --- rails, segments, settings -------------------------------------------- */
 
@@ -395,13 +443,16 @@ struct te_request {
 	const struct te_remote *remote;
 	uint64_t operand;		/* atomics, else 0 */
 	uint64_t compare;		/* TE_ATOMIC_CAS, else 0 */
+	uint64_t cookie;		/* any value; returned by te_batch_tasks
+					 * and te_ended_batches */
 };
 
 /*
  * Adds count tasks to a batch, all of them or none. They are tasks of the batch
- * like those of submitTransfer. elem_size is the size of one element. An
- * element larger than this library's struct is accepted if all bytes beyond it
- * are 0. flags must be 0. If count is 0, reqs is ignored and nothing is added.
+ * like those of submitTransfer. elem_size is the size of one element, at least
+ * up to compare. An element larger than this library's struct is accepted if
+ * all bytes beyond it are 0. flags must be 0. If count is 0, reqs is ignored
+ *and nothing is added.
  *
  * Returns 0, or a positive code; then no task was added and te_last_error names
  * the request and the fault:
@@ -432,13 +483,14 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
  * calling thread drives progress for MOONRAIL_SPIN_US, then sleeps.
  *
  * When the timeout has passed, the call ends the transfer as a deadline does,
- * and returns when it has ended: usually at once, and within two times
- * MOONRAIL_FENCE_MS more if the target does not answer; file operations of the
- * kernel may take longer. So no byte of the transfer moves after the call has
- * returned, and the local memory is the caller's again. The two exceptions: the
- * record of te_last_error has TE_ERROR_UNFENCED if the target could not be
- * fenced, so that a write may still land there; and if the engine is destroyed
- * during the call, the memory is free when destroyTransferEngine has returned.
+ * and returns when it has ended: usually at once, and after the attempts to
+ * fence the target (MOONRAIL_FENCE_MS) if it does not answer; file operations
+ * of the kernel may take longer. So no byte of the transfer moves after the
+ * call has returned, and the local memory is the caller's again. The two
+ * exceptions: the record of te_last_error has TE_ERROR_UNFENCED if the target
+ * could not be fenced, so that a write may still land there; and if the engine
+ * is destroyed during the call, the memory is free when destroyTransferEngine
+ * has returned.
  *
  * Return 0 if all bytes are in place; TE_TIMED_OUT if the timeout ended the
  * transfer; another code of submitTransfer if the request is refused; or the

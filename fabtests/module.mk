@@ -284,6 +284,7 @@ SRCS_ft_wait = $(FX_SRCS) \
 	fabtests/functional/ft_wait_cost.c \
 	fabtests/functional/ft_wait_deadline.c \
 	fabtests/functional/ft_wait_event.c \
+	fabtests/functional/ft_wait_reuse.c \
 	# EOL
 
 SRCS_ft_zookeeper = $(FX_SRCS) \

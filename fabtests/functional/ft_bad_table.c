@@ -18,6 +18,8 @@ static struct transfer_request table_req = { OPCODE_WRITE, table_mem, 0, 1, 1 };
 static struct te_request table_request;
 static struct te_local table_local = { table_mem, 1 };
 static struct te_remote table_remote = { 1, 1 };
+static batch_id_t table_ids[1];
+static struct te_task table_task;
 static struct notify_msg table_note = { table_mem, table_mem };
 static struct notify_msg table_null_note = { table_mem, NULL };
 static struct transfer_status table_status;
@@ -135,6 +137,16 @@ ON(te_wait_task, te_wait_task(e, NO_BATCH, 0, 0, NULL) == 1)
 IN(te_wait_task, te_wait_task(e, NO_BATCH, 0, -1, NULL) == 1)
 ON(te_wait_batch, te_wait_batch(e, NO_BATCH, 0, NULL) == 1)
 IN(te_wait_batch, te_wait_batch(e, NO_BATCH, -1, NULL) == 1)
+ON(te_wait_any, te_wait_any(e, table_ids, 1, 0, &table_n, NULL) == 1)
+IN(te_wait_any, te_wait_any(e, table_ids, 4097, 0, &table_n, NULL) == 1)
+ON(te_batch_tasks,
+   te_batch_tasks(e, NO_BATCH, 0, &table_task, 24, &table_n) == 1)
+IN(te_batch_tasks,
+   te_batch_tasks(e, NO_BATCH, 0, NULL, 24, &table_n) == 1)
+ON(te_batch_reset, te_batch_reset(e, NO_BATCH) == 1)
+IN(te_batch_reset, te_batch_reset(e, NO_BATCH) == 1)
+ON(te_batch_timeout, te_batch_timeout(e, NO_BATCH, 1) == 1)
+IN(te_batch_timeout, te_batch_timeout(e, NO_BATCH, -1) == 1)
 ON(te_batch_status, te_batch_status(e, NO_BATCH, &table_status) == 1)
 IN(te_batch_status, te_batch_status(e, NO_BATCH, &table_status) == 1)
 ON(te_event_fd, te_event_fd(e) == -1)
@@ -203,6 +215,8 @@ static const struct table_row {
 	BOTH(te_probe_peer), BOTH(getTransferStatus), BOTH(freeBatchID), BOTH(getNotifsFromEngine),
 	BOTH(genNotifyInEngine), BOTH(getNicLoadStats), BOTH(showLinks),
 	ONE(enableGracefulShutdown),
+	BOTH(te_wait_any), BOTH(te_batch_tasks), BOTH(te_batch_reset),
+	BOTH(te_batch_timeout),
 	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
 	BOTH(te_wait_batch),

@@ -89,6 +89,12 @@ void wait_deadline_running(struct wait_rig *rig);
 void wait_deadline_destroyed(struct wait_rig *rig);
 void wait_killed(struct wait_rig *rig);
 
+/* ft_wait_reuse.c */
+void wait_cookies(struct wait_rig *rig);
+void wait_reuse(struct wait_rig *rig);
+void wait_any(struct wait_rig *rig);
+void wait_relative(struct wait_rig *rig);
+
 /* ft_wait_bad.c */
 void wait_bad_input(struct wait_rig *rig);
 
