@@ -95,20 +95,17 @@
  * arrives.
  */
 struct staging_backoff {
-	uint64_t until_ns; /* no send is tried before this time,
-			    * ns */
+	uint64_t until_ns; /* no send before this time, ns */
 	uint32_t refused;  /* number of consecutive failures */
 };
 
 /* States of a piece at the initiator. */
 enum staging_request_state {
 	REQUEST_NONE,	  /* the number is free */
-	REQUEST_SENT,	  /* ASK sent: waits for READY; no byte
-			   * was moved */
+	REQUEST_SENT,	  /* ASK sent: waits for READY */
 	REQUEST_MOVING,	  /* a rail task is in progress */
 	REQUEST_COPYING,  /* GO sent: the target copies */
-	REQUEST_RETURNED, /* FREE sent: belongs to no task any
-			   * longer */
+	REQUEST_RETURNED, /* FREE sent: has no task any longer */
 };
 
 /* A piece at the initiator. Used by the thread "tei-remote" only, except the
@@ -118,23 +115,18 @@ struct staging_request {
 	struct staging_target *target;
 	uint64_t id;
 	enum staging_request_state state;
-	struct tei_staging_remote_task *task; /* NULL: the piece belongs to no
-					       * task any longer */
+	struct tei_staging_remote_task *task; /* NULL: has no task any longer */
 	uint64_t at;			/* offset in the task, bytes */
 	uint32_t length;
 	bool stopped;			/* the rail task was cancelled */
 	bool unfenced;
-	bool done_early;	   /* DONE arrived while the piece was
-				    * MOVING */
+	bool done_early;	   /* DONE arrived while MOVING */
 	int code;		   /* code of that DONE */
 	uint64_t since_ns;	   /* time at which the state began, ns */
-	uint64_t due_ns, pause_ns; /* time of the next repetition of the
-				    * piece's message, ns, and the
-				    * interval */
+	uint64_t due_ns, pause_ns; /* next repetition, ns; interval */
 	bool unsent;		   /* no rail has accepted the message */
 
-	struct tei_rail_task rail; /* used by the data plane while the
-				    * piece is MOVING */
+	struct tei_rail_task rail; /* used by the data plane while MOVING */
 
 	/* part.lock */
 	struct tei_list node;		/* in remote->moved */
@@ -148,18 +140,15 @@ struct staging_request {
 struct staging_target {
 	struct tei_list link;		/* remote->targets */
 	struct tei_rail_peer *peer;	/* one reference */
-	uint32_t prefer;		/* rail that tei_rail_send tries
-					 * first */
+	uint32_t prefer;		/* first rail for tei_rail_send */
 	uint64_t next_id;
 	uint64_t received_ns; /* time of the last progress of a piece,
 			       * or of the first task after a time
 			       * without tasks, ns */
 	bool silent;	      /* MC_SLICE_TIMEOUT has ended a piece
 			       * since received_ns */
-	uint32_t running;     /* number of pieces that belong to a
-			       * task */
-	uint32_t used;	      /* number of pieces whose number is not
-			       * free */
+	uint32_t running;     /* pieces that belong to a task */
+	uint32_t used;	      /* pieces whose number is not free */
 	struct staging_backoff backoff;
 	struct tei_list queue;				 /* list of
 							  * tei_staging_remote_task.queue */
@@ -170,17 +159,12 @@ struct staging_target {
 
 /* States of a piece at the target. */
 enum staging_grant_state {
-	GRANT_NONE,	/* no message about this number has been
-			 * received */
+	GRANT_NONE,	/* no message was received */
 	GRANT_WAITING,	/* waits for a slot */
-	GRANT_FETCHING, /* for a read: copy from GPU to slot in
-			 * progress */
-	GRANT_SENT,	/* READY sent: the client has the
-			 * slot */
-	GRANT_STORING,	/* for a write: copy from slot to GPU in
-			 * progress */
-	GRANT_DONE,	/* DONE sent: the piece has no slot any
-			 * longer */
+	GRANT_FETCHING, /* read: copies from GPU to slot */
+	GRANT_SENT,	/* READY sent: the client has the slot */
+	GRANT_STORING,	/* write: copies from slot to GPU */
+	GRANT_DONE,	/* DONE sent: has no slot any longer */
 };
 
 /* A piece at the target. */
@@ -199,8 +183,7 @@ struct staging_grant {
 					   * piece, ns */
 	bool unsent;			  /* no rail has accepted the message of
 					   * the piece's state */
-	struct staging_remote_slot *slot; /* in states FETCHING, SENT and
-					   * STORING; otherwise NULL */
+	struct staging_remote_slot *slot; /* in FETCHING, SENT, STORING */
 	struct staging_client *client;
 	struct tei_list node; /* in state WAITING: in
 			       * remote->waiting */
@@ -212,8 +195,7 @@ struct staging_grant {
 struct staging_client {
 	struct tei_list link;		/* remote->clients */
 	struct tei_rail_peer *peer;	/* one reference */
-	uint32_t prefer;		/* rail that tei_rail_send tries
-					 * first */
+	uint32_t prefer;		/* first rail for tei_rail_send */
 	uint64_t received_ns;		/* time of the client's last message,
 					 * ns */
 	struct staging_backoff backoff;
@@ -249,8 +231,7 @@ struct staging_remote_slot {
 				      * time of the next attempt, ns, and the
 				      * back-off */
 	struct staging_unacked unacked;
-	bool renewing; /* a thread of the owner is providing
-			* other memory */
+	bool renewing; /* a thread of the owner provides memory */
 	bool copying;
 	int code;			/* result of the copy */
 };
