@@ -54,8 +54,7 @@ WARN_CFLAGS = -Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes \
 BASE_CFLAGS = -std=c11 -D_GNU_SOURCE -include config.h -I$(SRCDIR) \
 	      -I$(SRCDIR)/api -fPIC -fvisibility=hidden -pthread \
 	      $(FABRIC_CFLAGS) $(WARN_CFLAGS) $(EXTRA_CFLAGS)
-LIBS = $(FABRIC_LIBS) -lhwloc -lnuma -lcjson -lnettle -lzookeeper_mt \
-       $(URING_LIBS)
+LIBS = $(FABRIC_LIBS) -lnuma -lcjson -lnettle $(OPTIONAL_LIBS)
 # $(1): libraries. The linker records only those that are needed.
 link_libs = -pthread -Wl,--as-needed $(1)
 RPATH = -Wl,-rpath,'$$ORIGIN/../lib'

@@ -302,6 +302,10 @@ SRCS_ft_zookeeper = $(FX_SRCS) \
 	# EOL
 
 LIBS_ft_zookeeper = -lzookeeper_mt
+ifeq ($(WITH_ZOOKEEPER),no)
+SRCS_ft_zookeeper = fabtests/functional/ft_without_zookeeper.c
+LIBS_ft_zookeeper =
+endif
 
 FUNC_TESTS += \
 	ft_bad_input \

@@ -26,13 +26,18 @@ struct store_name {
 static const struct store_scheme {
 	const char *scheme;
 	const struct meta_store_ops *ops;	/* NULL: not built in */
+	const char *option; /* of configure, by which ops was left out */
 } store_schemes[] = {
-	{ "P2PHANDSHAKE", &meta_p2p_ops },
-	{ "zookeeper", &meta_zookeeper_ops },
-	{ "etcd", NULL },
-	{ "redis", NULL },
-	{ "http", NULL },
-	{ "https", NULL },
+	{ "P2PHANDSHAKE", &meta_p2p_ops, NULL },
+#ifdef TEI_HAVE_ZOOKEEPER
+	{ "zookeeper", &meta_zookeeper_ops, NULL },
+#else
+	{ "zookeeper", NULL, "--disable-zookeeper" },
+#endif
+	{ "etcd", NULL, NULL },
+	{ "redis", NULL, NULL },
+	{ "http", NULL, NULL },
+	{ "https", NULL, NULL },
 };
 
 #define STORE_SCHEMES	(sizeof(store_schemes) / sizeof(store_schemes[0]))
@@ -85,6 +90,13 @@ static int store_refuse(const char *text, const struct store_scheme *s,
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
 				    "metadata '%s': unknown scheme (built in: %s)",
 				    shown, built_in);
+	if (s->option)
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta",
+				    "configure the library without the option, "
+				    "or use P2PHANDSHAKE",
+				    "metadata '%s': this library was "
+				    "configured with %s (built in: %s)",
+				    shown, s->option, built_in);
 	return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta", NULL,
 			    "metadata '%s': %s is not built in (built in: %s)",
 			    shown, s->scheme, built_in);

@@ -54,3 +54,9 @@ TEST_SRCS_meta = \
 	# EOL
 
 UNIT_TESTS += meta
+
+ifeq ($(WITH_ZOOKEEPER),no)
+SRCS := $(filter-out meta/meta_zookeeper%,$(SRCS))
+TEST_SRCS_meta := $(filter-out meta/meta_zookeeper%,$(TEST_SRCS_meta))
+TEST_SRCS_meta += meta/meta_without_zookeeper_test.c
+endif

@@ -149,9 +149,17 @@ probe_libraries()
 	need_call libcjson-dev cJSON -lcjson cjson/cJSON.h 'cJSON_Version()[0] == 0'
 	need_call nettle-dev nettle -lnettle nettle/memops.h '!memeql_sec("", "", 0)'
 	need_call libibverbs-dev libibverbs -libverbs infiniband/verbs.h 'ibv_get_device_list(0) == 0'
-	need_call libhwloc-dev hwloc -lhwloc hwloc.h 'hwloc_get_api_version() == 0'
-	need_call libzookeeper-mt-dev 'ZooKeeper C client' '-lzookeeper_mt -pthread' \
-		zookeeper/zookeeper.h 'zerror(0)[0] == 0' -DTHREADED
+	hwloc_libs='' zookeeper_libs=''
+	if [ "$hwloc" = yes ]; then
+		hwloc_libs=-lhwloc
+		need_call libhwloc-dev hwloc -lhwloc hwloc.h 'hwloc_get_api_version() == 0'
+	fi
+	if [ "$zookeeper" = yes ]; then
+		zookeeper_libs=-lzookeeper_mt
+		need_call libzookeeper-mt-dev 'ZooKeeper C client' \
+			'-lzookeeper_mt -pthread' zookeeper/zookeeper.h \
+			'zerror(0)[0] == 0' -DTHREADED
+	fi
 }
 
 # Sets missing, absent_main, absent_python, absent_test and absent_vm to lists of
@@ -162,9 +170,11 @@ probe_all()
 	absent_python='' absent_test='' absent_vm='' with_tests=$tests uring_libs=''
 	probe_libraries
 	absent=''
-	want_call liburing-dev 'liburing 2.3 (optional)' -luring liburing.h \
-		'io_uring_submit_and_get_events(0)'
-	[ "$have" = no ] || uring_libs=-luring
+	if [ "$uring" = yes ]; then
+		want_call liburing-dev 'liburing 2.3 (optional)' -luring liburing.h \
+			'io_uring_submit_and_get_events(0)'
+		[ "$have" = no ] || uring_libs=-luring
+	fi
 	want_tools $tools_main
 	absent_main=$absent absent=''
 	if [ "$tests" = yes ] || [ "$install" = python ]; then

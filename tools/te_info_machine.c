@@ -4,7 +4,6 @@
  * from topo.
  */
 #include <errno.h>
-#include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,9 @@
 #include "tools/te_info.h"
 #include "topo/tei_topo.h"
 #include "util/err.h"
+
+#ifdef TEI_HAVE_HWLOC
+#include <hwloc.h>
 
 static void machine_packages(hwloc_topology_t t, struct info_machine *m)
 {
@@ -73,8 +75,7 @@ static void machine_nodes(hwloc_topology_t t, struct info_machine *m)
 	}
 }
 
-/* Reads packages and nodes from hwloc. Returns 0, or -1 with errno. */
-static int machine_hwloc(const char *xml, struct info_machine *m)
+static int machine_load(const char *xml, struct info_machine *m)
 {
 	hwloc_topology_t t;
 	int ret;
@@ -91,6 +92,29 @@ static int machine_hwloc(const char *xml, struct info_machine *m)
 	hwloc_topology_destroy(t);
 	return ret;
 }
+
+/* Reads packages and nodes. Returns 0, or -1 with the reason in why. */
+static int machine_hwloc(const char *xml, struct info_machine *m, char *why,
+			 size_t len)
+{
+	errno = 0;
+	if (!machine_load(xml, m))
+		return 0;
+	snprintf(why, len, "hwloc can't read %s%s%s",
+		 xml ? xml : "this machine", errno ? ": " : "",
+		 errno ? strerror(errno) : "");
+	return -1;
+}
+#else
+static int machine_hwloc(const char *xml, struct info_machine *m, char *why,
+			 size_t len)
+{
+	(void)xml;
+	(void)m;
+	snprintf(why, len, "moonrail was configured with --disable-hwloc");
+	return -1;
+}
+#endif
 
 /* Lists the rails first, then the other NICs that hwloc finds. Returns their
  * number. */
@@ -149,14 +173,8 @@ int info_machine_open(struct info *info, struct info_machine *m, char *why,
 	struct tei_err err;
 
 	memset(m, 0, sizeof(*m));
-	errno = 0;
-	if (machine_hwloc(info->opts.topology, m)) {
-		snprintf(why, len, "hwloc can't read %s%s%s",
-			 info->opts.topology ? info->opts.topology :
-					       "this machine",
-			 errno ? ": " : "", errno ? strerror(errno) : "");
+	if (machine_hwloc(info->opts.topology, m, why, len))
 		return -1;
-	}
 	if (machine_topo(info, m, &err)) {
 		snprintf(why, len, "%s", err.text);
 		return -1;

@@ -21,3 +21,7 @@ TEST_SRCS_topo = \
 	topo/topo_text_test.c \
 	# EOL
 UNIT_TESTS += topo
+
+ifeq ($(WITH_HWLOC),no)
+SRCS := $(SRCS:topo/topo_hwloc.c=topo/topo_without_hwloc.c)
+endif

@@ -40,12 +40,12 @@ struct topo_find {
  * Finds the hwloc object of a NIC. If hwloc describes another machine, the name
  * takes precedence, because PCI addresses of this machine do not apply to it.
  */
-static hwloc_obj_t topo_find_obj(const struct topo_find *f,
-				 const struct tei_topo_pci *pci,
-				 const char *device)
+static struct hwloc_obj *topo_find_obj(const struct topo_find *f,
+				       const struct tei_topo_pci *pci,
+				       const char *device)
 {
-	hwloc_obj_t by_pci = topo_hw_by_pci(&f->hw, pci);
-	hwloc_obj_t by_name = topo_hw_by_name(&f->hw, device);
+	struct hwloc_obj *by_pci = topo_hw_by_pci(&f->hw, pci);
+	struct hwloc_obj *by_name = topo_hw_by_name(&f->hw, device);
 
 	if (f->hw.this_system)
 		return by_pci ? by_pci : by_name;
@@ -60,7 +60,7 @@ static void topo_find_nic(struct topo_find *f,
 	struct tei_topo_nic *nic = &f->topo->nics[i];
 	struct topo_spot *spot = &f->spots[i];
 	struct tei_topo_pci pci = desc->pci;
-	hwloc_obj_t obj;
+	struct hwloc_obj *obj;
 
 	if (f->sysfs)
 		topo_sys_nic(f->sysfs, device, &sys);
@@ -120,8 +120,7 @@ static unsigned int topo_close_node(const struct topo_find *f,
 	if (f->n_nodes == 1)
 		return TOPO_NEAR;
 	if (spot->nodes)
-		return hwloc_bitmap_isset(spot->nodes, (unsigned int)node) ?
-		       TOPO_NEAR : TOPO_FAR;
+		return topo_hw_near(spot, node) ? TOPO_NEAR : TOPO_FAR;
 	if (spot->node < 0)
 		return TOPO_UNKNOWN;
 	return spot->node == node ? TOPO_NEAR : TOPO_FAR;
@@ -136,8 +135,7 @@ static unsigned int topo_close_gpu(const struct topo_find *f,
 	if (depth)
 		return TOPO_NEAR + depth;
 	if (gpu->nodes && nic->nodes)
-		return hwloc_bitmap_intersects(gpu->nodes, nic->nodes) ?
-		       TOPO_NEAR : TOPO_FAR;
+		return topo_hw_share_node(gpu, nic) ? TOPO_NEAR : TOPO_FAR;
 	if (gpu->node < 0)
 		return f->n_nodes == 1 ? TOPO_NEAR : TOPO_UNKNOWN;
 	return topo_close_node(f, nic, gpu->node);
@@ -148,7 +146,7 @@ static unsigned int topo_close_gpu(const struct topo_find *f,
  * NULL for a NUMA node.
  */
 static int topo_find_add(struct topo_find *f, const char *location, int node,
-			 hwloc_obj_t gpu)
+			 struct hwloc_obj *gpu)
 {
 	unsigned int best = 0, worst = ~0u;
 	struct tei_topo_pci pci;
@@ -210,17 +208,27 @@ static int topo_find_rows(struct topo_find *f)
  * Opens hwloc and selects the root of sysfs, or none if hwloc describes another
  * machine.
  */
-static struct topo_find *topo_find_open(const struct tei_topo_opts *opts)
+static int topo_find_open(const struct tei_topo_opts *opts,
+			  struct topo_find **out, struct tei_err *err)
 {
-	struct topo_find *f = calloc(1, sizeof(*f));
+	struct topo_find *f;
 
+	if (opts->xml_path && !topo_hw_built_in())
+		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, TOPO_SUBSYS,
+				    "configure the library without the option",
+				    "topology %s: this library was configured "
+				    "with --disable-hwloc",
+				    opts->xml_path);
+	f = calloc(1, sizeof(*f));
 	if (!f)
-		return NULL;
+		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
+				    "out of memory");
 	topo_hw_open(&f->hw, opts->xml_path);
 	f->sysfs = opts->sysfs;
 	if (!f->sysfs && f->hw.this_system)
 		f->sysfs = "/sys";
-	return f;
+	*out = f;
+	return 0;
 }
 
 static void topo_find_close(struct topo_find *f)
@@ -272,10 +280,9 @@ int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
 				    "out is NULL");
 	opts = opts ? opts : &defaults;
-	f = topo_find_open(opts);
-	if (!f)
-		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "out of memory");
+	rc = topo_find_open(opts, &f, err);
+	if (rc)
+		return rc;
 	rc = topo_find_run(f, nics, count, opts, out, err);
 	topo_find_close(f);
 	return rc;
@@ -313,10 +320,9 @@ int tei_topo_discover_all(const struct tei_topo_opts *opts,
 		return tei_err_fail(err, TEI_ERR_INVALID, TOPO_SUBSYS, NULL,
 				    "out is NULL");
 	opts = opts ? opts : &defaults;
-	f = topo_find_open(opts);
-	if (!f)
-		return tei_err_fail(err, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,
-				    "out of memory");
+	rc = topo_find_open(opts, &f, err);
+	if (rc)
+		return rc;
 	n = topo_unique(names, topo_hw_nics(&f->hw, names, TEI_TOPO_MAX_NICS),
 			descs);
 	rc = topo_find_run(f, descs, n, opts, out, err);

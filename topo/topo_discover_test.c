@@ -427,6 +427,8 @@ static void test_sysfs_fills_the_gaps(void)
 	memset(nics, 0, sizeof(nics));
 	for (i = 0; i < 8; i++)
 		nics[i].name = names[i];
+	if (!topo_hw_built_in())
+		opts.xml_path = NULL;
 	CU_ASSERT_EQUAL(tei_topo_discover(nics, 8, &opts, &topo, NULL), 0);
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(topo);
@@ -455,6 +457,8 @@ static void test_sysfs_serves_where_hwloc_fails(void)
 	};
 	struct tei_topo *topo = NULL;
 
+	if (!topo_hw_built_in())
+		opts.xml_path = NULL;
 	sys_make();
 	CU_ASSERT_EQUAL(tei_topo_discover(nics, 2, &opts, &topo, NULL), 0);
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
@@ -649,28 +653,63 @@ static void test_many_threads_may_read(void)
 	tei_topo_free(topo);
 }
 
+/* --- a library without hwloc --------------------------------------------- */
+
+#ifdef TEI_HAVE_HWLOC
+#define HWLOC_CASE(fn) (fn)
+#else
+#define HWLOC_CASE(fn) (0 ? (fn) : skip_without_hwloc)
+
+static void skip_without_hwloc(void)
+{
+	tei_test_skip("built with --disable-hwloc");
+}
+#endif
+
+static void test_topology_file_without_hwloc_is_refused_with_the_option(void)
+{
+	struct tei_topo_opts opts = {
+		.xml_path = topo_test_data("gpu8-nic8.xml"),
+	};
+	struct tei_topo *topo;
+	struct tei_err err;
+
+	if (topo_hw_built_in()) {
+		tei_test_skip("built with hwloc");
+		return;
+	}
+	CU_ASSERT_EQUAL(tei_topo_discover_all(&opts, &topo, &err),
+			TEI_ERR_NOT_IMPLEMENTED);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "gpu8-nic8.xml"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "--disable-hwloc"));
+}
+
 const struct tei_test_case discover_cases[] = {
-	{ "two_sockets_with_infiniband", test_two_sockets_with_infiniband },
+	{ "two_sockets_with_infiniband",
+	  HWLOC_CASE(test_two_sockets_with_infiniband) },
 	{ "the_matrix_tells_far_from_near",
-	  test_the_matrix_tells_far_from_near },
-	{ "gpu_beside_its_nic", test_gpu_beside_its_nic },
+	  HWLOC_CASE(test_the_matrix_tells_far_from_near) },
+	{ "gpu_beside_its_nic", HWLOC_CASE(test_gpu_beside_its_nic) },
 	{ "gpus_prefer_nics_of_their_switch",
-	  test_gpus_prefer_nics_of_their_switch },
+	  HWLOC_CASE(test_gpus_prefer_nics_of_their_switch) },
 	{ "the_matrix_of_eight_gpus_and_eight_nics",
-	  test_the_matrix_of_eight_gpus_and_eight_nics },
+	  HWLOC_CASE(test_the_matrix_of_eight_gpus_and_eight_nics) },
 	{ "nics_of_both_sockets_have_their_node",
-	  test_nics_of_both_sockets_have_their_node },
-	{ "locations_have_a_place", test_locations_have_a_place },
-	{ "off_nics_are_no_competition", test_off_nics_are_no_competition },
-	{ "driver_numbers_win", test_driver_numbers_win },
+	  HWLOC_CASE(test_nics_of_both_sockets_have_their_node) },
+	{ "locations_have_a_place", HWLOC_CASE(test_locations_have_a_place) },
+	{ "off_nics_are_no_competition",
+	  HWLOC_CASE(test_off_nics_are_no_competition) },
+	{ "driver_numbers_win", HWLOC_CASE(test_driver_numbers_win) },
 	{ "rails_are_found_by_device_or_pci_address",
-	  test_rails_are_found_by_device_or_pci_address },
+	  HWLOC_CASE(test_rails_are_found_by_device_or_pci_address) },
 	{ "one_node_is_near_to_everything",
-	  test_one_node_is_near_to_everything },
-	{ "without_pci_all_are_preferred", test_without_pci_all_are_preferred },
+	  HWLOC_CASE(test_one_node_is_near_to_everything) },
+	{ "without_pci_all_are_preferred",
+	  HWLOC_CASE(test_without_pci_all_are_preferred) },
 	{ "broken_topology_is_unknown_distance",
-	  test_broken_topology_is_unknown_distance },
-	{ "environment_names_the_machine", test_environment_names_the_machine },
+	  HWLOC_CASE(test_broken_topology_is_unknown_distance) },
+	{ "environment_names_the_machine",
+	  HWLOC_CASE(test_environment_names_the_machine) },
 	{ "this_machine_keeps_its_nics", test_this_machine_keeps_its_nics },
 	{ "sysfs_fills_the_gaps", test_sysfs_fills_the_gaps },
 	{ "sysfs_serves_where_hwloc_fails",
@@ -680,6 +719,8 @@ const struct tei_test_case discover_cases[] = {
 	{ "sysfs_tells_a_disk_s_node", test_sysfs_tells_a_disk_s_node },
 	{ "sysfs_tells_a_loop_device_s_node",
 	  test_sysfs_tells_a_loop_device_s_node },
-	{ "many_threads_may_read", test_many_threads_may_read },
+	{ "topology_file_without_hwloc_is_refused_with_the_option",
+	  test_topology_file_without_hwloc_is_refused_with_the_option },
+	{ "many_threads_may_read", HWLOC_CASE(test_many_threads_may_read) },
 	{ NULL, NULL },
 };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,31 +9,6 @@
 #define TOPO_PCI_NVIDIA		0x10de
 #define TOPO_PCI_VGA		0x0300
 #define TOPO_PCI_3D		0x0302
-
-void topo_pci_text(const struct tei_topo_pci *pci, char text[16])
-{
-	if (!pci->known || pci->domain > 0xffffff)
-		text[0] = '\0';
-	else
-		snprintf(text, 16, "%04x:%02x:%02x.%x", pci->domain & 0xffffff,
-			 pci->bus, pci->dev & 31, pci->fn & 7);
-}
-
-bool topo_pci_parse(const char *text, struct tei_topo_pci *pci)
-{
-	unsigned int domain, bus, dev, fn;
-	int end = 0;
-
-	if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &dev, &fn,
-		   &end) != 4 || text[end] || dev > 31 || fn > 7)
-		return false;
-	pci->known = true;
-	pci->domain = domain;
-	pci->bus = (uint8_t)bus;
-	pci->dev = (uint8_t)dev;
-	pci->fn = (uint8_t)fn;
-	return true;
-}
 
 /*
  * Disables components that would open displays or initialise GPU drivers in a
@@ -61,6 +37,11 @@ static int topo_hw_configure(hwloc_topology_t t)
 	if (hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_ALL))
 		return -1;
 	return hwloc_topology_set_flags(t, flags);
+}
+
+bool topo_hw_built_in(void)
+{
+	return true;
 }
 
 void topo_hw_open(struct topo_hw *hw, const char *xml_path)
@@ -170,6 +151,16 @@ void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
 		return;
 	spot->nodes = host->nodeset;
 	spot->node = hwloc_bitmap_first(host->nodeset);
+}
+
+bool topo_hw_near(const struct topo_spot *spot, int node)
+{
+	return hwloc_bitmap_isset(spot->nodes, (unsigned int)node);
+}
+
+bool topo_hw_share_node(const struct topo_spot *a, const struct topo_spot *b)
+{
+	return hwloc_bitmap_intersects(a->nodes, b->nodes);
 }
 
 static unsigned int topo_hw_level(hwloc_obj_t obj)

@@ -2,10 +2,14 @@
 #ifndef TEI_TOPO_TOPO_INT_H
 #define TEI_TOPO_TOPO_INT_H
 
-#include <hwloc.h>
 #include <stdio.h>
 
 #include "topo/tei_topo.h"
+
+/* Types of hwloc, so that this header does not need hwloc. */
+struct hwloc_bitmap_s;
+struct hwloc_obj;
+struct hwloc_topology;
 
 #define TOPO_SUBSYS	"topo"
 #define TOPO_DEVICE	64	/* name of a netdev or RDMA device, with NUL */
@@ -76,31 +80,40 @@ bool topo_pci_parse(const char *text, struct tei_topo_pci *pci);
  * hwloc topology.
  */
 struct topo_spot {
-	hwloc_obj_t obj;	/* PCI or OS device, NULL if hwloc has none */
-	hwloc_const_nodeset_t nodes;	/* NULL: use node */
+	struct hwloc_obj *obj; /* PCI or OS device, NULL if hwloc has none */
+	const struct hwloc_bitmap_s *nodes; /* NULL: use node */
 	int node;		/* -1 unknown */
 };
 
-/* The topology of hwloc. Created by topo_hw_open, freed by topo_hw_close. */
+/*
+ * The topology of hwloc. Created by topo_hw_open, freed by topo_hw_close. In a
+ * library that was configured with --disable-hwloc, it is empty.
+ */
 struct topo_hw {
-	hwloc_topology_t t;	/* NULL if hwloc failed */
+	struct hwloc_topology *t; /* NULL if hwloc failed or is absent */
 	bool this_system;
 };
 
+/* Returns true if the library was configured with hwloc. */
+bool topo_hw_built_in(void);
 void topo_hw_open(struct topo_hw *hw, const char *xml_path);
 void topo_hw_close(struct topo_hw *hw);
-hwloc_obj_t topo_hw_by_pci(const struct topo_hw *hw,
-			   const struct tei_topo_pci *pci);
-hwloc_obj_t topo_hw_by_name(const struct topo_hw *hw, const char *device);
-void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
+struct hwloc_obj *topo_hw_by_pci(const struct topo_hw *hw,
+				 const struct tei_topo_pci *pci);
+struct hwloc_obj *topo_hw_by_name(const struct topo_hw *hw, const char *device);
+void topo_hw_spot(const struct topo_hw *hw, struct hwloc_obj *obj,
 		  struct topo_spot *spot);
+/* Returns true if node is one of spot's nodes, which are not NULL. */
+bool topo_hw_near(const struct topo_spot *spot, int node);
+/* Returns true if both have a node in common; their nodes are not NULL. */
+bool topo_hw_share_node(const struct topo_spot *a, const struct topo_spot *b);
 /*
  * Returns the address of the PCI device that obj is or belongs to; known is
  * false if there is none.
  */
-struct tei_topo_pci topo_hw_pci(hwloc_obj_t obj);
+struct tei_topo_pci topo_hw_pci(struct hwloc_obj *obj);
 /* Returns the depth of the deepest bridge above both devices, or 0. */
-unsigned int topo_hw_shared_bridge(hwloc_obj_t a, hwloc_obj_t b);
+unsigned int topo_hw_shared_bridge(struct hwloc_obj *a, struct hwloc_obj *b);
 /*
  * Gets the NUMA node numbers in ascending order. Returns their count, at most
  * max.

@@ -5,6 +5,32 @@
 #include "topo/topo_int.h"
 #include "util/err.h"
 
+void topo_pci_text(const struct tei_topo_pci *pci, char text[16])
+{
+	if (!pci->known || pci->domain > 0xffffff)
+		text[0] = '\0';
+	else
+		snprintf(text, 16, "%04x:%02x:%02x.%x", pci->domain & 0xffffff,
+			 pci->bus, pci->dev & 31, pci->fn & 7);
+}
+
+bool topo_pci_parse(const char *text, struct tei_topo_pci *pci)
+{
+	unsigned int domain, bus, dev, fn;
+	int end = 0;
+
+	if (sscanf(text, "%8x:%2x:%2x.%1x%n", &domain, &bus, &dev, &fn, &end) !=
+		    4 ||
+	    text[end] || dev > 31 || fn > 7)
+		return false;
+	pci->known = true;
+	pci->domain = domain;
+	pci->bus = (uint8_t)bus;
+	pci->dev = (uint8_t)dev;
+	pci->fn = (uint8_t)fn;
+	return true;
+}
+
 const char *topo_bad_name(const char *name)
 {
 	const unsigned char *p;

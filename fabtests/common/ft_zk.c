@@ -26,6 +26,9 @@ bool ft_zk_can_bind(const char *address)
 
 const char *ft_zk_missing(void)
 {
+#ifndef TEI_HAVE_ZOOKEEPER
+	return "built with --disable-zookeeper";
+#endif
 	if (system("command -v java >/dev/null"))
 		return "no java";
 	return access(ZK_JAR, R_OK) ? "no " ZK_JAR : NULL;

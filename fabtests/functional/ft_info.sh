@@ -1085,6 +1085,7 @@ listens()
 
 case_zookeeper()
 {
+	built_with ZOOKEEPER 'absent ZooKeeper servers' || return 0
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	# No process listens in this namespace.
@@ -1251,8 +1252,17 @@ case_gpu()
 		'len(r["segment"]["buffers"]) == 2 and F("segment_rail", "ok", "a0") and all(p["answers"] for p in r["segment"]["pairs"])'
 }
 
+# built_with WORD TITLE: prints a skip unless config.h defines TEI_HAVE_WORD.
+built_with()
+{
+	grep -q "TEI_HAVE_$1 " "$BUILD/../config.h" && return
+	echo "skip - $2: built with --disable-$(echo "$1" | tr '[:upper:]' '[:lower:]')"
+	return 1
+}
+
 case_topology()
 {
+	built_with HWLOC 'pictures of topologies' || return 0
 	for xml in "$SRC"/topo/testdata/*.xml; do
 		run 0 "a picture of ${xml##*/}" --svg --topology="$xml"
 		is_xml 'is one'

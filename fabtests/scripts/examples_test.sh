@@ -155,7 +155,9 @@ check 'event_loop' events
 check 'notify' notified
 check 'own_exchange' exchanged
 check 'scatter_gather' scattered
-if command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
+if ! grep -q TEI_HAVE_ZOOKEEPER "$BUILD/../config.h"; then
+	echo 'skip - target and initiator by ZooKeeper: built with --disable-zookeeper'
+elif command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
 	check 'target and initiator by ZooKeeper' cluster
 else
 	echo 'skip - target and initiator by ZooKeeper: no java or no zookeeper'

@@ -6,7 +6,8 @@
 # Runs ZooKeeper server number ID (from 1) in this process, with its data in DIR.
 # It accepts clients on CLIENT_PORT of ADDRESS (127.0.0.1). The other arguments are
 # a pair of ports for each server of an ensemble; a single server needs none. The
-# exit status is 77 if Java or ZooKeeper is missing. ZK_FORCE_SYNC=yes makes each
+# exit status is 77 if Java or ZooKeeper is missing, or if the library in BUILD was
+# configured without ZooKeeper. ZK_FORCE_SYNC=yes makes each
 # write durable on the disk.
 set -eu
 
@@ -18,6 +19,9 @@ fi
 dir=$1 id=$2 port=$3
 shift 3
 jar=/usr/share/java/zookeeper.jar
+[ ! -e "${BUILD:-}/../config.h" ] ||
+	grep -q TEI_HAVE_ZOOKEEPER "$BUILD/../config.h" ||
+	{ echo 'built with --disable-zookeeper' >&2; exit 77; }
 command -v java >/dev/null || { echo 'no java' >&2; exit 77; }
 [ -e "$jar" ] || { echo "no $jar" >&2; exit 77; }
 

@@ -680,7 +680,8 @@ static int uring_start(struct tei_nvmeof *ctx, struct tei_err *err)
 	(void)ctx;
 	memset(err, 0, sizeof(*err));
 	snprintf(err->text, sizeof(err->text),
-		 "io_uring: built without liburing");
+		 "io_uring: the library was configured with --disable-uring or "
+		 "without liburing");
 	return TEI_ERR_UNSUPPORTED;
 }
 
