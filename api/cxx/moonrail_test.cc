@@ -7,25 +7,13 @@
  */
 #include <moonrail.hpp>
 
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
-#include <unistd.h>
+
+#include "cxx_test.hpp"
 
 using namespace std::chrono_literals;
 
 static constexpr std::size_t SIZE = 8 << 20;
-static int failures;
-
-#define CHECK(condition)                                                    \
-	do {                                                                \
-		if (!(condition)) {                                         \
-			std::printf("# %s:%d: %s\n", __FILE__, __LINE__,    \
-				    #condition);                            \
-			failures++;                                         \
-		}                                                           \
-	} while (0)
-
 static moonrail::options here(std::vector<std::string> settings = {})
 {
 	moonrail::options o;
@@ -46,40 +34,6 @@ static int target()
 		;
 	return 0;
 }
-
-/* The target's process; its input ends with this object. */
-struct child {
-	FILE *in = nullptr;
-	std::string name;
-
-	explicit child(const char *program)
-	{
-		int to[2], from[2];
-		char line[256] = "";
-
-		if (pipe(to) || pipe(from))
-			std::abort();
-		if (!fork()) {
-			dup2(to[0], 0);
-			dup2(from[1], 1);
-			close(to[1]);
-			close(from[0]);
-			execl(program, program, "target", nullptr);
-			_exit(127);
-		}
-		close(to[0]);
-		close(from[1]);
-		in = fdopen(to[1], "w");
-		FILE *out = fdopen(from[0], "r");
-		if (std::fgets(line, sizeof(line), out))
-			name = line;
-		std::fclose(out);
-		if (!name.empty())
-			name.pop_back();
-	}
-
-	~child() { std::fclose(in); }
-};
 
 static void write_and_read_move_the_bytes(const std::string &name)
 {
@@ -253,11 +207,7 @@ static void transfers_are_awaitable(const std::string &name)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(const std::string &);
-	} cases[] = {
-#define CASE(name) { #name, name }
+	static const test_case cases[] = {
 		CASE(write_and_read_move_the_bytes),
 		CASE(errors_are_codes_or_exceptions),
 		CASE(notification_follows_its_bytes),
@@ -267,21 +217,9 @@ int main(int argc, char **argv)
 		CASE(transfers_are_awaitable),
 #endif
 	};
-	int bad = 0;
 
 	if (argc > 1)
 		return target();
 	child peer(argv[0]);
-	for (const auto &one : cases) {
-		failures = 0;
-		try {
-			one.run(peer.name);
-		} catch (const std::exception &x) {
-			std::printf("# exception: %s\n", x.what());
-			failures++;
-		}
-		std::printf("%s - %s\n", failures ? "not ok" : "ok", one.name);
-		bad |= failures;
-	}
-	return bad != 0;
+	return run_cases(cases, sizeof(cases) / sizeof(cases[0]), peer.name);
 }
