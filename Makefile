@@ -33,6 +33,11 @@ config.mak: $(SRCDIR)/configure $(SRCDIR)/scripts/configure_deps.sh \
 
 HEADERS = moonrail.h transfer_engine_c.h
 CXX_HEADERS = moonrail.hpp
+# Headers of Mooncake's C++ API. Their names are common ones, so that they are
+# installed in a folder of their own.
+MOONCAKE_HEADERS = $(sort $(patsubst $(SRCDIR)/api/cxx/%,%,\
+	$(wildcard $(addprefix $(SRCDIR)/api/cxx/mooncake/,*.h */*.h */*/*.h))))
+PC_FILES = moonrail.pc moonrail-mooncake.pc
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/gpu \
 	  prov/staging prov/moonrail api fabtests tools scripts
 ifeq ($(WITH_PROV),no)
@@ -86,7 +91,7 @@ SO = $(B)/lib/libmoonrail.so
 ifneq ($(WITH_PROV),no)
 PROV_SO = $(B)/lib/libfabric/libmoonrail-fi.so
 endif
-lib: $(SO) $(B)/lib/libmoonrail.a $(B)/lib/moonrail.pc $(PROV_SO)
+lib: $(SO) $(B)/lib/libmoonrail.a $(PC_FILES:%=$(B)/lib/%) $(PROV_SO)
 
 # A thread may outlive the last engine, for example while it resolves a host name.
 # The library therefore stays mapped after dlclose.
@@ -135,7 +140,7 @@ $(B)/test/libmoonrail-test.a: $(LIB_OBJS) $(B)/flags
 	@rm -f $@
 	$(Q)ar rcs $@ $(LIB_OBJS)
 
-$(B)/lib/moonrail.pc: $(SRCDIR)/api/moonrail.pc.in config.mak $(SRCDIR)/VERSION
+$(B)/lib/%.pc: $(SRCDIR)/api/%.pc.in config.mak $(SRCDIR)/VERSION
 	@mkdir -p $(@D)
 	$(Q)sed -e 's|@prefix@|$(prefix)|' -e 's|@libdir@|$(libdir)|' \
 		-e 's|@includedir@|$(includedir)|' \
@@ -367,7 +372,11 @@ install: lib tools man
 	ln -sf libmoonrail.a '$(DESTDIR)$(libdir)/libtransfer_engine.a'
 	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) \
 		$(CXX_HEADERS:%=$(SRCDIR)/api/cxx/%) '$(DESTDIR)$(includedir)'
-	install -m 644 $(B)/lib/moonrail.pc '$(DESTDIR)$(pkgconfigdir)'
+	for h in $(MOONCAKE_HEADERS); do \
+		install -D -m 644 $(SRCDIR)/api/cxx/$$h \
+			'$(DESTDIR)$(includedir)'/moonrail/$$h || exit 1; \
+	done
+	install -m 644 $(PC_FILES:%=$(B)/lib/%) '$(DESTDIR)$(pkgconfigdir)'
 	$(if $(PROV_SO),install -d '$(DESTDIR)$(libdir)/libfabric')
 	$(if $(PROV_SO),install -m 755 $(PROV_SO) \
 		'$(DESTDIR)$(libdir)/libfabric')
@@ -378,12 +387,14 @@ install: lib tools man
 uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS) $(CXX_HEADERS)
-	rm -f '$(DESTDIR)$(pkgconfigdir)/moonrail.pc'
+	rm -rf '$(DESTDIR)$(includedir)/moonrail/mooncake'
+	cd '$(DESTDIR)$(pkgconfigdir)' && rm -f $(PC_FILES)
 	rm -f '$(DESTDIR)$(libdir)/libfabric/libmoonrail-fi.so'
 	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))
 	$(if $(MAN_PAGES),$(man_page) remove '$(DESTDIR)$(mandir)' $(MAN_PAGES))
 	for dir in '$(pkgconfigdir)' '$(libdir)/libfabric' '$(libdir)' \
-		'$(includedir)' '$(bindir)' '$(mandir)' '$(prefix)/share' \
+		'$(includedir)/moonrail' '$(includedir)' '$(bindir)' \
+		'$(mandir)' '$(prefix)/share' \
 		'$(prefix)'; do \
 		case $(DESTDIR)$$dir in \
 		/usr|/usr/local|/opt|/usr/bin|/usr/lib|/usr/include|/usr/share) ;; \

@@ -145,7 +145,8 @@ sub measure
 	}
 	for my $path (sort keys %text) {
 		measure_structs($path);
-		next if $path !~ /\.h$/ || $path =~ m{^api/(?:moonrail|transfer_engine_c)\.h$};
+		next if $path !~ /\.h$/ ||
+			$path =~ m{^api/(?:cxx/|(?:moonrail|transfer_engine_c)\.h$)};
 		$figure{"header $path"} = ($text{$path} =~ tr/\n//);
 	}
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 200
+# timeout: 300
 #
-# Compiles the test of the C++ header api/cxx/moonrail.hpp for C++17 and C++20
-# against the library in BUILD, and runs it.
+# Compiles the tests of the C++ headers against the library in BUILD and runs them:
+# moonrail.hpp as C++17 and as C++20, and the headers of Mooncake's classes.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 cxx=${CXX:-c++}
@@ -19,16 +19,26 @@ command -v "$cxx" >/dev/null 2>&1 || {
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 bad=0
-for std in 17 20; do
-	if ! "$cxx" "-std=c++$std" -Wall -Wextra -Werror -O1 "-I$SRC/api" \
-		"-I$SRC/api/cxx" -o "$tmp/test" "$SRC/api/cxx/moonrail_test.cc" \
+
+# run NAME STANDARD SUFFIX OPTION…: compiles api/cxx/NAME_test.cc and runs it. SUFFIX
+# is added to the names of its cases.
+run()
+{
+	name=$1 std=$2 suffix=$3
+	shift 3
+	if ! "$cxx" "-std=c++$std" -Wall -Wextra -Werror -O1 "-I$SRC/api" "$@" \
+		-o "$tmp/test" "$SRC/api/cxx/${name}_test.cc" \
 		"-L$BUILD/lib" -lmoonrail "-Wl,-rpath,$BUILD/lib" -pthread; then
-		echo "not ok - header_compiles_as_cxx$std"
+		echo "not ok - ${name}_headers_compile_as_cxx$std"
 		bad=1
-		continue
+		return
 	fi
-	echo "ok - header_compiles_as_cxx$std"
+	echo "ok - ${name}_headers_compile_as_cxx$std"
 	"$tmp/test" >"$tmp/out" 2>"$tmp/err" || { bad=1; cat "$tmp/err"; }
-	sed "s/^\(ok\|not ok\) - .*/&_cxx$std/" "$tmp/out"
-done
+	sed "s/^\(ok\|not ok\) - .*/&$suffix/" "$tmp/out"
+}
+
+run moonrail 17 _cxx17 "-I$SRC/api/cxx"
+run moonrail 20 _cxx20 "-I$SRC/api/cxx"
+run mooncake 20 _mooncake "-I$SRC/api/cxx/mooncake"
 exit "$bad"

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef MOONRAIL_MOONCAKE_CUDA_ALIKE_H
+#define MOONRAIL_MOONCAKE_CUDA_ALIKE_H
+
+/* The CUDA runtime, if the program is compiled with USE_CUDA. */
+#include <string>
+
+#ifdef USE_CUDA
+#include <cuda.h>
+#include <cuda_runtime.h>
+#endif
+
+/* The part before the number in the location of GPU memory, "cuda:0". */
+inline const std::string GPU_PREFIX = "cuda:";
+
+#endif
