@@ -298,8 +298,8 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
-	/* a burst of 128 steps: 8 per request; it would be 22 if each byte cost
-	 * a step */
+	/* The client has a burst of 128 steps. A request costs 8 steps; it
+	 * would cost 22 if each byte cost a step. */
 	for (i = 0; i < 12; i++) {
 		fd = abuse_connect(s);
 		for (n = 0; n < sizeof(h); n++) {
@@ -332,7 +332,8 @@ static void test_answers_are_paid_for(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
 	fd = abuse_connect(s);
-	/* five steps each; the client has 4 800 and 200 a second */
+	/* A request costs five steps. The client has a burst of 4 800 steps,
+	 * and 200 more per second. */
 	for (i = 0; i < 1100; i++)
 		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 				sizeof(h));
@@ -394,8 +395,8 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 }
 
 /*
- * A burst of 384 steps: at three for each connection and event, it suffices for
- * 128.
+ * A burst of 384 steps suffices for 128 refusals, because each of them costs
+ * three steps.
  */
 static void test_refusals_are_paid_for(void)
 {
@@ -406,8 +407,8 @@ static void test_refusals_are_paid_for(void)
 }
 
 /*
- * A client that is turned away is charged too. The only place is taken by a
- * client that does not read.
+ * A client that the server turns away for lack of room is charged too. A client
+ * that does not read has the only place.
  */
 static void test_those_turned_away_pay_too(void)
 {
@@ -449,7 +450,8 @@ static void test_urgent_bytes_are_refused(void)
 	tei_meta_server_stop(s);
 }
 
-/* Takes as long as a thousand steps. */
+/* Returns a report after an amount of work that costs as much as a thousand
+ * steps. */
 static char *abuse_report_slowly(void *arg)
 {
 	uint64_t until = tei_cpu_ns() + 10 * TEI_NS_PER_MS;
@@ -488,7 +490,7 @@ static void test_statistics_cost_what_they_take(void)
 	tei_meta_server_stop(s);
 }
 
-/* Waits until the server has dropped every client but count. */
+/* Waits until the server has dropped all clients but count. */
 static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 {
 	struct tei_meta_server_stats stats;
@@ -636,8 +638,8 @@ static void test_bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), with 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* the stuck clients stay for a minute, so no ping has waited for one to
-	 * be dropped */
+	/* a stuck client is dropped only after a minute, so no ping has waited
+	 * for that */
 	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
@@ -701,7 +703,8 @@ static void test_a_flood_meets_the_limit_and_others_get_through(void)
 	tei_meta_server_stop(s);
 }
 
-/* An address has a quarter of the places, so it only takes them from itself. */
+/* An address may have a quarter of the places, so its clients only displace
+ * each other. */
 static void test_an_address_has_its_share_of_the_places(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
@@ -720,10 +723,12 @@ static void test_an_address_has_its_share_of_the_places(void)
 	CU_ASSERT_EQUAL(stats.evicted, 0);
 	for (; i < 40; i++)
 		fds[i] = abuse_connect(s);
-	/* as many as before, from the first to the last of them */
+	/* the server has dropped 32 clients of this address, the longest
+	 * waiting ones first */
 	abuse_evicted(s, 32);
 	abuse_settle(s, 9);
-	/* it has waited longest, and is not closed */
+	/* the client of the other address has waited longest and is still
+	 * connected */
 	CU_ASSERT_EQUAL(poll(&other, 1, 0), 0);
 	CU_ASSERT(abuse_alive(s));
 	for (i = 0; i < 40; i++)
@@ -790,7 +795,8 @@ static void test_stop_with_clients_leaves_no_descriptor(void)
 	CU_ASSERT_EQUAL(meta_test_fds(), before);
 }
 
-/* A valid request or two with a few bytes changed, and an end anywhere. */
+/* Writes one or two valid requests with a few bytes changed, cut off at any
+ * position. */
 static size_t abuse_fuzz(struct tei_fuzz *f, uint8_t *out, size_t size)
 {
 	static const uint8_t types[] = {
@@ -829,7 +835,8 @@ static void abuse_fuzzed(struct tei_meta_server *s, const char *what,
 		fd = abuse_connect(s);
 		len = abuse_fuzz(&f, frames, sizeof(frames));
 		send(fd, frames, len, MSG_NOSIGNAL);
-		/* waits for some answers, because the others are cut short */
+		/* waits for only some answers, because the client cuts off the
+		 * others */
 		if (!(f.rounds % 8)) {
 			shutdown(fd, SHUT_WR);
 			abuse_drain(fd, frames, sizeof(frames));
@@ -886,7 +893,8 @@ struct abuse_server {
 	uint16_t port;
 	const uint8_t *reply;
 	size_t len;
-	bool hold;		/* do not close after the reply */
+	bool hold; /* the server side does not close after the
+		    * reply */
 };
 
 static void *abuse_server_thread(void *arg)

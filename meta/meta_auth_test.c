@@ -19,7 +19,7 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-/* The shared secret between two sides, and an attacker between them. */
+/* Tests two sides with a shared secret, and an attacker between them. */
 
 #define AUTH_TEXT	((size_t)1 << 20)	/* bytes of a descriptor */
 
@@ -100,7 +100,7 @@ static void test_the_same_secret_opens_everything(void)
 	tei_secret_free(secret);
 }
 
-/* Every request is denied, with the same text. */
+/* Checks that every request is denied with the same text. */
 static void auth_denied(struct tei_meta_server *s,
 			const struct tei_secret *secret, const char *text)
 {

@@ -47,21 +47,24 @@ struct cache_segment {
 	char *name;
 	int32_t id;			/* 0: none yet */
 	uint32_t refs;			/* opens */
-	uint32_t pins;			/* calls that use it */
+	uint32_t pins;			/* number of calls that use the
+					 * segment */
 	struct tei_meta_desc *desc;	/* NULL: not fetched yet */
 	bool forgotten;			/* the next open must fetch */
-	bool self;			/* is this process */
+	bool self;			/* the segment is this process */
 	bool fetching;
 	bool attaching;
-	uint64_t started, done;		/* numbers of fetches, from 1 */
+	uint64_t started, done;		/* numbers of the fetch that started
+					 * last and of the one that completed
+					 * last, from 1 */
 	int result;			/* result of fetch number done */
-	struct tei_err err;		/* its error record */
+	struct tei_err err;		/* error record of that fetch */
 };
 
 struct cache_slot {
 	struct cache_segment *segment;	/* NULL: free */
-	void *data;			/* the user's, or NULL; atomic: read
-					 * without the lock */
+	void *data;			/* data of the cache's user, or NULL;
+					 * atomic: read without the lock */
 	uint32_t generation;
 	uint32_t next_free;
 };
@@ -255,7 +258,7 @@ static bool cache_id_make(struct tei_meta_cache *c, struct cache_segment *s)
 	return true;
 }
 
-/* Takes the user's data out of a slot. */
+/* Takes the data of the cache's user out of a slot and returns it. */
 static void *cache_take_data(struct cache_slot *slot)
 {
 	void *data = slot->data;
@@ -285,7 +288,7 @@ static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
 	if (!s->refs && s->id) {
 		data = cache_take_data(cache_slot(c, tei_meta_slot(s->id)));
 		if (s->attaching)
-			data = NULL; /* cache_attach detaches it */
+			data = NULL; /* cache_attach will call detach */
 		cache_slot_give(c, tei_meta_slot(s->id));
 		s->id = 0;
 		c->open_count--;
@@ -579,7 +582,7 @@ static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 	return s;
 }
 
-/* Returns the id of s, which has a descriptor, with one more reference. */
+/* Returns the id of s with one more reference. s has a descriptor. */
 static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 		       int32_t *id, struct tei_err *err) TEI_REQUIRES(c->lock)
 {
@@ -601,7 +604,8 @@ static int cache_grant(struct tei_meta_cache *c, struct cache_segment *s,
 	return 0;
 }
 
-/* As cache_grant, and brings the user's data up to date. */
+/* Does what cache_grant does, and brings the data of the cache's user up to
+ * date. */
 static int cache_grant_attached(struct tei_meta_cache *c,
 				struct cache_segment *s, int32_t *id,
 				struct tei_err *err) TEI_REQUIRES(c->lock)
@@ -851,8 +855,10 @@ struct cache_sync {
 	uint32_t count;
 	uint32_t next;			/* atomic */
 	struct tei_mutex lock;
-	int rc;				/* lock: the first error */
-	struct tei_err err;		/* lock: the same */
+	int rc;		    /* guarded by lock: code of the first
+			     * error */
+	struct tei_err err; /* guarded by lock: record of that
+			     * error */
 };
 
 static void *cache_sync_thread(void *arg)
@@ -868,7 +874,8 @@ static void *cache_sync_thread(void *arg)
 		rc = 0;
 		tei_mutex_lock(&y->cache->lock);
 		s = cache_by_id(y->cache, y->ids[i]);
-		if (s)			/* NULL: closed meanwhile */
+		if (s) /* NULL: the segment was closed
+			* meanwhile */
 			rc = cache_refresh(y->cache, s, tei_now_ns() +
 					   y->timeout_ns, NULL, &err);
 		tei_mutex_unlock(&y->cache->lock);
@@ -898,8 +905,8 @@ static int cache_ids(struct tei_meta_cache *c, struct cache_sync *y)
 }
 
 /*
- * Runs several threads. The calling thread takes part, and does all the work if
- * no thread starts.
+ * Runs several threads, and the calling thread does the same work. If no thread
+ * starts, the calling thread does all of it.
  */
 static void cache_sync_run(struct cache_sync *y)
 {

@@ -20,10 +20,11 @@ struct cache_setup {
 	unsigned int refreshed;
 	unsigned int detached;	/* atomic */
 	unsigned int attaching; /* atomic: calls of attach */
-	bool refuse;		/* attach fails */
-	bool hold;		/* atomic: attach waits */
+	bool refuse;		/* attach fails if this is set */
+	bool hold;		/* atomic: attach waits while this is set */
 	int32_t refreshed_id;
-	uint64_t before, now;		/* incarnations */
+	uint64_t before, now; /* incarnations of a peer, before and
+			       * after its restart */
 };
 
 /* The data of a segment is its descriptor. */

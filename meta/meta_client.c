@@ -20,7 +20,8 @@
 #include "util/log.h"
 #include "util/text.h"
 
-#define CLIENT_TRY_NS	(400 * TEI_NS_PER_MS)	/* the first attempt */
+/* Time limit of the first attempt. */
+#define CLIENT_TRY_NS (400 * TEI_NS_PER_MS)
 
 /*
  * One exchange per connection. With a secret, the nonces of both sides are
@@ -147,8 +148,8 @@ err_close:
 	return rc;
 }
 
-/* Tries each address once, for at most most_ns and its share of the remaining
- * time. *silent: one of them did not answer. */
+/* Tries each address once, each for at most most_ns and its share of the
+ * remaining time. Sets *silent if one of the addresses did not answer. */
 static int client_connect_round(struct client_call *c,
 				const struct addrinfo *list, uint64_t most_ns,
 				bool *silent, int *fd)
@@ -175,9 +176,10 @@ static int client_connect_round(struct client_call *c,
 }
 
 /*
- * Tries the addresses in turn, with a longer limit in each round. If the first
- * packet is lost, the kernel repeats it only after 1, 3 and 7 seconds, and the
- * caller would wait for that although the network works again.
+ * Tries the addresses in turn, with a longer limit in each round. Attempts are
+ * short because the kernel repeats a lost first packet only after 1, 3 and 7
+ * seconds: a single long attempt would wait for that even if the network works
+ * again.
  */
 static int client_connect_any(struct client_call *c,
 			      const struct addrinfo *list, int *fd)
@@ -227,7 +229,8 @@ static int client_send(struct client_call *c, int fd, const void *from,
 			continue;
 		}
 		if (errno == EPIPE || errno == ECONNRESET)
-			return 0;	/* the reason may be readable */
+			return 0; /* the server may have sent a reason,
+				   * which can still be read */
 		if (errno != EAGAIN && errno != EINTR)
 			return client_errno(c, errno);
 		rc = client_wait(c, fd, POLLOUT, c->deadline_ns);
@@ -290,7 +293,8 @@ static int client_denied(struct client_call *c, const char *why)
 }
 
 /*
- * Checks the header of an answer. *tag: bytes of its payload that are the tag.
+ * Checks the header of an answer. Sets *tag to the number of payload bytes that
+ * are the tag.
  */
 static int client_check(struct client_call *c,
 			const struct meta_wire_header *h, uint8_t type,
@@ -363,7 +367,7 @@ static int client_reply(struct client_call *c, int fd)
 	return rc ? rc : client_body(c, fd, &h, tag);
 }
 
-/* Exchanges the nonces. */
+/* Exchanges nonces with the server. */
 static int client_challenge(struct client_call *c, int fd)
 {
 	struct {
@@ -454,10 +458,10 @@ static int client_exchange(struct client_call *c)
 }
 
 /*
- * Returns the log limit of an endpoint. While a peer cannot be reached, its control
- * port is tried several times a second, by several parts of the engine, so each
+ * Returns the log limit of an endpoint. While a peer cannot be reached, several
+ * parts of the engine try its control port several times a second, so each
  * cause is logged at most every 30 seconds. Endpoints with equal hashes share a
- * limit, which tells their lines apart.
+ * limit; different causes and endpoints are still told apart by their lines.
  */
 #define CLIENT_LIMITS	64
 #define CLIENT_PAUSE_NS	(30 * TEI_NS_PER_SEC)

@@ -42,13 +42,16 @@
  */
 
 #define CONN_SEND_MAX	META_RATE_LIMIT_STEP_BYTES
-#define CONN_SOCKET_MAX	(256 << 10)		/* bytes unsent in a socket */
-#define CONN_SLOWEST	(UINT64_C(4) << 20)	/* bytes per second */
-#define CONN_PART_READS	16			/* for input that is thrown
-						 * away */
+/* Unsent bytes in a socket, at most. */
+#define CONN_SOCKET_MAX (256 << 10)
+/* Slowest rate at which a client may read a reply, bytes per second. */
+#define CONN_SLOWEST (UINT64_C(4) << 20)
+/* Reads of input that is discarded, at most. */
+#define CONN_PART_READS 16
 
 /*
- * In addition to the cost of the length: a small answer wakes the client, too.
+ * A reply costs this many steps in addition to the steps for its length,
+ * because even a small answer wakes the client.
  */
 #define CONN_REPLY_STEPS 4
 
@@ -77,8 +80,9 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 }
 
 /*
- * Discards input, because unread input would turn our close into a reset, which
- * can overtake the last frame. Returns the steps that this took.
+ * Discards input. Otherwise closing would send a reset because of the unread
+ * input, and a reset can overtake the last frame. Returns the steps that this
+ * took.
  */
 static uint64_t conn_part(int fd)
 {
@@ -108,7 +112,7 @@ static size_t conn_error_frame(uint8_t *out, uint32_t id, int code,
 	return sizeof(h) + sizeof(e) + len;
 }
 
-/* Sends an error. Returns the steps to charge. */
+/* Sends an error. Returns the number of steps to charge. */
 static uint64_t conn_refuse_socket(int fd, uint32_t id, int code,
 				   const char *text)
 {
@@ -172,8 +176,8 @@ void meta_conn_expire(struct tei_meta_server *s, uint64_t now_ns)
 	s->next_due_ns = 0;
 	tei_list_foreach_safe(c, tmp, &s->conns, struct meta_conn, link) {
 		if (c->throttled_ns)
-			continue;	/* throttled: the server causes the
-					 * delay */
+			continue; /* the client is throttled, so the
+				   * server causes the delay */
 		if (c->deadline_ns > now_ns) {
 			if (!s->next_due_ns || c->deadline_ns < s->next_due_ns)
 				s->next_due_ns = c->deadline_ns;
@@ -327,7 +331,7 @@ static void conn_write(struct tei_meta_server *s, struct meta_conn *c,
 	}
 }
 
-/* Signs out and snapshot. */
+/* Signs the frame in out and the snapshot. */
 static void conn_sign(struct meta_conn *c)
 {
 	size_t len = c->out_len - META_CONN_HEAD;
@@ -347,7 +351,7 @@ static void conn_sign(struct meta_conn *c)
 	c->tag_len = META_WIRE_TAG;
 }
 
-/* Sends the reply in out and snapshot. */
+/* Sends the reply in out and the snapshot. */
 void meta_conn_reply(struct tei_meta_server *s, struct meta_conn *c,
 		       uint64_t now_ns)
 {
@@ -409,7 +413,7 @@ static void conn_options(struct tei_meta_server *s, int fd)
 			   sizeof(one));
 }
 
-#define CONN_TAKE_STEPS 2 /* accepting and closing it */
+#define CONN_TAKE_STEPS 2 /* steps for accepting and closing a connection */
 
 static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)

@@ -201,7 +201,8 @@ struct json_decoder {
 	int code;			/* first error in well-formed text */
 	const char *why;
 	char *name, *server_name, *protocol;
-	const char *asked;		/* requested name, for error texts */
+	const char *asked; /* name that was requested, for error
+			    * texts */
 	bool have_keys;
 	uint32_t key_count;		/* keys per buffer; valid if
 					 * have_keys */
@@ -242,7 +243,8 @@ static bool json_refuse(struct json_decoder *t, int code, const char *why)
 	return meta_json_fail(&t->j, why);
 }
 
-/* Returns true if code is 0, else refuses with the text that *why points to. */
+/* Returns true if code is 0. Otherwise refuses the descriptor with the text
+ * that *why points to. */
 static bool json_taken(struct json_decoder *t, int code, const char **why)
 {
 	return code ? json_refuse(t, code, *why) : true;
@@ -372,7 +374,7 @@ static bool json_local(struct json_decoder *t)
 	return json_taken(t, meta_desc_local(t->d, t->identity, &why), &why);
 }
 
-/* devices[] */
+/* Handlers of the members of devices[]. */
 
 static bool json_rail_name(struct json_decoder *t)
 {
@@ -429,7 +431,7 @@ static bool json_devices(struct json_decoder *t)
 	return !t->j.why;
 }
 
-/* buffers[] */
+/* Handlers of the members of buffers[]. */
 
 static bool json_location(struct json_decoder *t)
 {
@@ -593,7 +595,7 @@ static bool json_buffers(struct json_decoder *t)
 	return !t->j.why;
 }
 
-/* the descriptor */
+/* Handlers of the members of the descriptor. */
 
 static bool json_name(struct json_decoder *t)
 {
@@ -746,7 +748,8 @@ int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 	t->asked = asked;
 	if (json_text(t) && json_whole(t)) {
 		*out = &t->d->pub;
-		t->d = NULL;		/* the caller owns it now */
+		t->d = NULL; /* the caller owns the descriptor from
+			      * now on */
 		rc = 0;
 	} else {
 		rc = json_report(t, err);

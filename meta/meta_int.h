@@ -64,11 +64,12 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
-/* As tei_meta_desc_decode; error texts contain the requested name. */
+/* Does what tei_meta_desc_decode does; error texts contain the requested
+ * name. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 
-/* As tei_meta_desc_encode, with or without the serial. */
+/* Does what tei_meta_desc_encode does, with or without the serial. */
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);
 
@@ -83,10 +84,10 @@ struct meta_wire_header;
 struct meta_session {
 	bool on;			/* further frames are signed */
 	struct tei_mac_key key;
-	uint64_t sent, received;	/* signed frames so far */
+	uint64_t sent, received; /* numbers of signed frames so far */
 };
 
-/* Derives the key from which session keys are derived. */
+/* Derives the key from which the keys of sessions are derived. */
 void meta_auth_key(const struct tei_secret *secret, struct tei_mac_key *out);
 void meta_session_derive(const struct tei_mac_key *key,
 			 const uint8_t client_nonce[],
@@ -96,14 +97,14 @@ void meta_session_proof(const struct meta_session *session,
 			uint8_t out[TEI_MAC_SIZE]);
 
 /*
- * Computes the tag of the next frame to send. digest: of the payload before the
- * tag.
+ * Computes the tag of the next frame to send. digest: digest of the payload
+ * before the tag.
  */
 void meta_session_sign(struct meta_session *session,
 		       const struct meta_wire_header *head,
 		       const uint8_t digest[TEI_MAC_SIZE],
 		       uint8_t tag[TEI_MAC_SIZE]);
-/* Returns true if the tag is that of the next received frame. */
+/* Returns true if the tag belongs to the next received frame. */
 bool meta_session_check(struct meta_session *session,
 			const struct meta_wire_header *head,
 			const void *payload, size_t len,
@@ -124,8 +125,8 @@ bool meta_address_loopback(const struct sockaddr *sa);
 bool meta_address_wildcard(const struct sockaddr *sa);
 
 /*
- * As tei_meta_resolve. Also gives up when over(arg) returns true; over is
- * called from time to time without a lock.
+ * Does what tei_meta_resolve does, and also gives up when over(arg) returns
+ * true. Calls over from time to time without a lock.
  */
 int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
 			bool (*over)(void *arg), void *arg,

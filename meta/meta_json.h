@@ -53,9 +53,10 @@ bool meta_json_array(struct meta_json *j);
 bool meta_json_element(struct meta_json *j);
 
 /*
- * These read the next value. string: into j->text, terminated, valid UTF-8
- * without NUL, valid until the next call. u64: an integer literal or a string
- * of decimal digits, exact. raw: the checked text of the value itself.
+ * Read the next value. meta_json_string stores it in j->text, terminated, as
+ * valid UTF-8 without NUL; it is valid until the next call. meta_json_u64 reads
+ * an integer literal or a string of decimal digits exactly. meta_json_raw
+ * returns the checked text of the value itself.
  */
 bool meta_json_string(struct meta_json *j);
 bool meta_json_u64(struct meta_json *j, uint64_t *out);

@@ -53,7 +53,8 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 			return TEI_ERR_INVALID;
 		colon = end[1] ? end + 1 : NULL;
 	} else if (colon && strchr(colon + 1, ':')) {
-		colon = NULL;		/* an IPv6 address without brackets */
+		colon = NULL; /* the text is an IPv6 address without
+			       * brackets */
 		end = text + strlen(text);
 	} else {
 		end = colon ? colon : text + strlen(text);
@@ -205,7 +206,8 @@ static bool name_is_link_local(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-/* Returns 0 for an unsuitable address, else a rank; higher is better. */
+/* Returns 0 for an unsuitable address, otherwise a rank. A higher rank is
+ * better. */
 static int name_rank(const struct ifaddrs *i, bool ipv6)
 {
 	const unsigned int want = IFF_UP | IFF_RUNNING;
@@ -291,8 +293,8 @@ bool tei_meta_host_outdated(const struct tei_settings *settings,
 
 enum name_kind {
 	NAME_USABLE,
-	NAME_WILDCARD,		/* stands for every address */
-	NAME_HIDDEN,		/* a host name that leads to loopback only */
+	NAME_WILDCARD, /* the address is a wildcard */
+	NAME_HIDDEN,   /* a host name that leads to loopback only */
 };
 
 static enum name_kind name_classify(const char *host, const struct addrinfo *a)

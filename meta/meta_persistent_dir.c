@@ -59,7 +59,8 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 			    "no memory for a path");
 }
 
-/* Never returns META_ABSENT. A new file differs in its inode or time. */
+/* Returns a number that identifies the state of the file; a new file differs in
+ * its inode or time. Never returns META_ABSENT. */
 static int64_t dir_version(const struct stat *st)
 {
 	uint64_t v = (uint64_t)st->st_ino * UINT64_C(0x9e3779b97f4a7c15) +
@@ -117,7 +118,7 @@ int meta_dir_read(struct tei_meta_store *store, const char *name,
 	return rc;
 }
 
-/* Takes the lock. Closing *out releases it. */
+/* Takes the lock of the folder. Closing *out releases the lock. */
 static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 		    int *out, struct tei_err *err)
 {
@@ -146,7 +147,7 @@ static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 	return rc;
 }
 
-/* A file with the text, on the disk, under another name. */
+/* Writes the text to a file with another name and syncs the file. */
 static int dir_write_new(const char *path, const char *json, size_t len,
 			 struct tei_err *err)
 {
@@ -154,7 +155,8 @@ static int dir_write_new(const char *path, const char *json, size_t len,
 	size_t done = 0;
 	ssize_t n;
 
-	unlink(path);			/* of a writer that was killed */
+	unlink(path); /* removes the file of a writer that was
+		       * killed */
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	while (fd >= 0 && done < len) {
 		n = write(fd, json + done, len - done);
@@ -179,7 +181,8 @@ static int dir_sync(const struct tei_meta_store *s, struct tei_err *err)
 	if (rc)
 		return rc;
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* EINVAL: a file system that has no such thing */
+	/* EINVAL means that the file system does not support fsync of
+	 * folders */
 	if (fd < 0 || (fsync(fd) && errno != EINVAL))
 		rc = dir_errno(err, path);
 	if (fd >= 0)
@@ -188,7 +191,7 @@ static int dir_sync(const struct tei_meta_store *s, struct tei_err *err)
 	return rc;
 }
 
-/* The lock is held. */
+/* Replaces the record's file. The caller holds the lock of the folder. */
 static int dir_replace(const struct tei_meta_store *s, const char *name,
 		       const char *path, const char *json, size_t len,
 		       struct tei_err *err)

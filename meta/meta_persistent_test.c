@@ -17,11 +17,13 @@
 #include "meta/meta_zookeeper_test.h"
 #endif
 
-/* The same cases for each back end with persistent segment records. */
+/* Runs the same cases with each back end that has persistent segment
+ * records. */
 struct krig {
 	struct tei_settings settings;
 	struct tei_meta_store *store;
-	char dir[64];			/* "": ZooKeeper */
+	char dir[64]; /* folder of the records, "":
+		       * ZooKeeper */
 };
 
 static bool krig_dir(struct krig *r)
@@ -80,10 +82,10 @@ struct kchange {
 	struct krig *rig;
 	uint64_t length;		/* length of a file to add; 0: remove */
 	int refuse;
-	uint32_t calls, saw;		/* saw: number of files at the last
-					 * call */
-	struct kchange *meanwhile;	/* a concurrent change, at the first
-					 * call */
+	uint32_t calls, saw;	   /* saw: number of files that the
+				    * function found in its last call */
+	struct kchange *meanwhile; /* a concurrent change, which the
+				    * function makes in its first call */
 };
 
 static int kchange_run(struct krig *r, const char *name, struct kchange *c,

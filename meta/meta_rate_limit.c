@@ -33,10 +33,12 @@
  *   passed; otherwise each new connection would start with a full burst.
  */
 
-#define RATE_LIMIT_ADDRESSES   4096 /* maximum without clients */
+/* Greatest number of addresses without clients. */
+#define RATE_LIMIT_ADDRESSES   4096
 #define RATE_LIMIT_BURST_S     24
 #define RATE_LIMIT_RATE	       896 /* steps per second */
-#define RATE_LIMIT_HOLDING     2   /* steps to throttle and release a client */
+/* Steps for throttling a client and releasing it. */
+#define RATE_LIMIT_HOLDING     2
 #define RATE_LIMIT_SLACK_NS    (TEI_NS_PER_SEC / 8)
 #define RATE_LIMIT_BLOCKED_MAX 32 /* addresses in the filter */
 
@@ -238,8 +240,8 @@ static void rate_limit_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 
 /*
  * Builds a filter that accepts a packet unless its source is a blocked address.
- * A socket's filter starts at the TCP header; SKF_NET_OFF leads to the IP
- * header.
+ * The filter of a socket starts at the TCP header, so the IP header is read
+ * through SKF_NET_OFF.
  */
 static unsigned int rate_limit_program(const struct tei_meta_server *s,
 				       struct sock_filter *f)

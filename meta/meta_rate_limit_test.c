@@ -132,7 +132,8 @@ static void test_each_address_pays_for_itself(void)
 }
 
 /*
- * A client that reconnects still has its used steps. Idle addresses make room.
+ * An address whose client reconnects is still charged for its earlier steps.
+ * Idle addresses make room for others.
  */
 static void test_what_is_owed_outlives_the_connection(void)
 {
@@ -176,10 +177,11 @@ static void test_held_clients_go_on_in_order(void)
 	next = meta_rate_limit_release(s, now);
 	CU_ASSERT(!c[0].throttled_ns && c[1].throttled_ns && c[2].throttled_ns);
 	CU_ASSERT_EQUAL(next, now + META_RATE_LIMIT_TICK_NS);
-	/* its deadline is extended by the time that it was throttled */
+	/* the deadline was extended by the time for which the client was
+	 * throttled */
 	CU_ASSERT_EQUAL(c[0].deadline_ns, now + TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(s->next_due_ns, c[0].deadline_ns);
-	/* it is charged for its request and for being throttled */
+	/* the client is charged for its request and for being throttled */
 	meta_rate_limit_charge(s, ip, 1, now);
 	now += 2 * RATE_LIMIT_STEP;
 	meta_rate_limit_release(s, now);
@@ -223,7 +225,8 @@ static void test_a_shut_address_gets_in_no_more_for_a_while(void)
 	uint64_t now = RATE_LIMIT_START, next;
 
 	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 100, now);
-	meta_rate_limit_block(s, ip, now); /* throttling is enough */
+	meta_rate_limit_block(s, ip, now); /* throttling is enough, so the
+					    * address is not blocked */
 	CU_ASSERT_EQUAL(s->rate.blocked_count, 0);
 	meta_rate_limit_charge(s, ip, 100, now);
 	meta_rate_limit_block(s, ip, now);

@@ -72,7 +72,7 @@ bool meta_rpc_decode(const char *text, size_t len,
 	return true;
 }
 
-/* closed: only name, protocol and incarnation. */
+/* Fills a head. closed: with name, protocol and incarnation only. */
 static int head_desc(const struct tei_meta_desc *desc, bool closed,
 		     struct tei_meta_desc **out, struct tei_err *err)
 {
@@ -108,7 +108,7 @@ int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		meta_buf_u64(&b, desc->buffer_count);
 	}
 	meta_buf_text(&b, ",");
-	meta_buf_bytes(&b, json + 1, n); /* includes the closing
+	meta_buf_bytes(&b, json + 1, n); /* the bytes include the closing
 					  * bracket */
 	free(json);
 	if (b.failed) {
@@ -164,7 +164,7 @@ int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 				   store->settings->control.handshake_max,
 				   deadline_ns, &text, &n, &e);
 	if (rc) {
-		/* that process does not know the name */
+		/* the process at the endpoint does not know the name */
 		if (rc == TEI_ERR_REJECTED && e.prov_errno == TEI_ERR_METADATA)
 			snprintf(e.hint, sizeof(e.hint), TEI_META_PEER_ENDED);
 		tei_err_prefix(&e, "segment '%.64s'", name);
@@ -173,7 +173,7 @@ int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		return rc;
 	}
 	if (!meta_head_decode(text, n, &inc, at) || inc == incarnation) {
-		*json = text; /* decode reports invalid text */
+		*json = text; /* the decoder reports invalid text */
 		*len = n;
 		return 0;
 	}

@@ -46,9 +46,9 @@ bool meta_head_decode(const char *text, size_t len, uint64_t *incarnation,
 
 /*
  * Fetches the descriptor of name from the control channel that a head refers
- * to. incarnation: that of the head. Sets *again to true, and returns 0 without
- * a text, if another process answers there now, so that the store must be read
- * again. Blocks. The caller frees *json.
+ * to. incarnation: incarnation in the head. If another process answers there
+ * now, sets *again to true and returns 0 without a text; the store must then be
+ * read again. Blocks. The caller frees *json.
  */
 int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		    const char *name, uint64_t incarnation,

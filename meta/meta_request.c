@@ -48,7 +48,8 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
 		any);
 	cpu_ns = tei_cpu_ns() - cpu_ns;
-	/* charge the creation of a text; a look-up is part of the step */
+	/* charges the creation of a text; a look-up without it is part of the
+	 * step */
 	if (cpu_ns >= REQUEST_MADE_NS)
 		meta_rate_limit_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {
@@ -141,7 +142,8 @@ static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
 }
 
-/* a random number and four MACs, for this and the next frame */
+/* steps for the authentication of a client: a random number and four MACs, for
+ * this frame and the next one */
 #define REQUEST_AUTH_STEPS 2
 
 static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
@@ -199,7 +201,8 @@ static const struct request_kind {
 	uint8_t type;	   /* enum meta_wire_type */
 	uint16_t flags;	   /* flags that it accepts */
 	uint32_t min, max; /* bytes of payload */
-	bool open;	   /* accepted before the proof */
+	bool open;	   /* accepted from a client without a proof of the
+			    * secret */
 	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
 		      uint64_t now_ns);
 } request_kinds[] = {

@@ -93,7 +93,7 @@ static struct resolve_call *resolve_call_new(const char *host,
 	return c;
 }
 
-/* Starts the thread, which gets a reference of its own. */
+/* Starts the thread and gives it a reference to the call. */
 static bool resolve_spawn(struct resolve_call *c)
 {
 	pthread_t thread;
@@ -106,7 +106,8 @@ static bool resolve_spawn(struct resolve_call *c)
 	return !rc;
 }
 
-/* Called with the lock held; releases it while over is called. */
+/* Returns true if the caller no longer waits. Called with the lock held;
+ * releases it while over is called. */
 static bool resolve_given_up(struct resolve_call *c, uint64_t deadline_ns,
 			     bool (*over)(void *arg), void *arg)
 {
@@ -138,7 +139,8 @@ static int resolve_wait(struct resolve_call *c, uint64_t deadline_ns,
 	}
 	rc = c->done ? c->rc : EAI_AGAIN;
 	if (!rc) {
-		*out = c->list;		/* owned by the caller now */
+		*out = c->list; /* the caller owns the list from now
+				 * on */
 		c->list = NULL;
 	}
 	pthread_mutex_unlock(&c->lock);

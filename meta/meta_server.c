@@ -20,24 +20,25 @@
 #include "util/thread.h"
 
 /*
- * One thread and one epoll set with the listeners, the eventfd that wakes the
- * thread, the timer and the clients. Without clients, it sleeps without a time
- * limit. The only lock that it takes itself is that of the table
- * of names, for a look-up.
+ * The server has one thread and one epoll set with the listeners, the eventfd
+ * that wakes the thread, the timer and the clients. Without clients, the thread
+ * sleeps without a time limit. The only lock that the thread takes itself is
+ * that of the table of names, for a look-up.
  *
- * The address that the server is bound to at the start may not be the one that
- * other hosts can reach: a network interface can get its address later, or
- * another one. move then adds a second listener. The first one stays, because
- * clients may know its address. Only the thread accepts connections and closes
- * listeners: move puts the new one into the epoll set and into next_fd, and the
- * thread exchanges it for the listener of an earlier move.
+ * Other hosts may not reach the address that the server was bound to at the
+ * start: a network interface can get its address later, or another one. move
+ * then adds a second listener. The first one stays, because clients may know
+ * its address. Only the thread accepts connections and closes listeners: move
+ * puts the new listener into the epoll set and into next_fd, and the thread
+ * exchanges it for the listener of an earlier move.
  *
  * Teardown: stop sets stopping and wakes the thread; the thread drops the
  * clients and ends; stop joins it and frees the rest.
  */
 
 #define SERVER_EVENTS	64
-#define SERVER_ACCEPTS	16			/* per round */
+/* Connections accepted per iteration. */
+#define SERVER_ACCEPTS 16
 #define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* pause when out of
 						 * descriptors */
 #define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
@@ -141,8 +142,8 @@ static void server_read_source(struct tei_meta_server *server)
 }
 
 /*
- * Returns the source's text with a reference if it has that name (or any is
- * true), else NULL.
+ * Returns the source's text with a reference if the source has that name (or if
+ * any is true), otherwise NULL.
  */
 static struct meta_snapshot *server_source(struct tei_meta_server *server,
 					   const char *name, size_t len,
@@ -209,7 +210,7 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	return 0;
 }
 
-/* Removes the source if it has that name. Returns true if it did. */
+/* Removes the source if it has that name. Returns true if it was removed. */
 static bool server_drop_source(struct tei_meta_server *server,
 			       const char *name)
 {
@@ -333,8 +334,9 @@ static void server_admit(struct tei_meta_server *s, int fd,
 }
 
 /*
- * Accepts connections. accept can fail for lack of descriptors although no
- * connection is waiting, so this counts only after epoll has reported one.
+ * Accepts connections. If accept fails for lack of descriptors, this counts
+ * only after epoll has reported a connection, because accept can fail like that
+ * although no connection is waiting.
  */
 static void server_accept(struct tei_meta_server *s, int listener,
 			  uint64_t now_ns)
@@ -548,7 +550,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	free(s);
 }
 
-/* key: what the events of fd are known by. */
+/* Adds fd to the epoll set. key: identifies fd in the events of the set. */
 static int server_watch(struct tei_meta_server *s, int fd, int *key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = key };
@@ -608,7 +610,7 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 		goto err_free;
 	s->listener[0] = rc;
 	s->first = s->bound = s->all;
-	/* do not refer to the caller's text */
+	/* the configuration must not refer to the caller's text */
 	s->config.host = s->first->host;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -673,7 +675,8 @@ int tei_meta_server_move(struct tei_meta_server *s, const char *host,
 					    s->all->address, strerror(rc));
 		}
 		b = s->last = s->all;
-		/* one that the thread has not taken over yet is not needed */
+		/* if the thread has not taken over an earlier new listener yet,
+		 * that listener is not needed */
 		server_close(__atomic_exchange_n(&s->next_fd, fd,
 						 __ATOMIC_ACQ_REL));
 		server_wake(s);

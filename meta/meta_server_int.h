@@ -21,9 +21,9 @@
 #define META_CONN_HEAD	sizeof(struct meta_wire_header)
 
 /*
- * Text served under a name, or a report. Created by publish or on request.
- * Freed with its last reference; the table of names (or last_report) holds one,
- * each reply in progress another.
+ * A text that is served under a name, or a report. Created by publish or on
+ * request. Freed with its last reference: the table of names (or last_report)
+ * holds one, each reply in progress another.
  */
 struct meta_snapshot {
 	uint32_t refs;		/* atomic */
@@ -54,7 +54,8 @@ struct meta_ip {
 				 * empty */
 	struct tei_list conns;	/* meta_conn.ip_link, longest waiting first */
 	struct tei_list throttled; /* meta_conn.throttled_link */
-	uint8_t key[16];	/* IPv4-mapped; of IPv6, the upper half */
+	uint8_t key[16]; /* IPv4-mapped address; for IPv6, the upper half
+			  * of the address */
 	uint32_t clients;
 	bool blocked;		/* the kernel drops its packets */
 	uint64_t paid_ns;	/* time up to which its steps are paid */
@@ -71,41 +72,48 @@ struct meta_conn {
 	struct tei_list link;	/* server->conns, longest waiting first */
 	enum meta_conn_state state;
 	int fd;
-	bool admitted;		/* may send any request */
-	bool challenged;	/* session derived, proof not received */
+	bool admitted;	 /* the client may send any request */
+	bool challenged; /* the session key is derived, and the proof has
+			  * not been received */
 	struct meta_session session;
-	uint64_t deadline_ns;	/* limit of the request or the reply */
+	uint64_t deadline_ns; /* time limit for the present request or
+			       * reply */
 	struct meta_ip *ip;
 	struct tei_list ip_link;	/* ip->conns */
 	struct tei_list throttled_link; /* ip->throttled, or in no list */
-	uint64_t throttled_ns;		/* start of being throttled, or 0 */
+	uint64_t throttled_ns;		/* time since which the client is
+					 * throttled, or 0 */
 	bool released; /* throttling ended: serve the next event */
 	/* request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
 	size_t used;		/* bytes of head and body received */
 	size_t awaited;		/* received bytes that epoll waits for */
-	/* reply: out, then the snapshot's text if any, then the tag if
-	 * signed */
+	/* The reply consists of out, the snapshot's text if there is one, and
+	 * the tag if the frame is signed. */
 	uint8_t out[sizeof(struct meta_wire_header) +
 		    sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT];
 	size_t out_len;
 	struct meta_snapshot *snapshot;
 	uint8_t tag[META_WIRE_TAG];
 	size_t tag_len;
-	size_t sent;		/* bytes sent of all three */
+	size_t sent; /* number of bytes of the reply that were
+		      * sent */
 };
 
-#define META_LISTENERS	2	/* bound at start, and by the last move */
+/* The listener of the start and that of the last move. */
+#define META_LISTENERS 2
 
 /*
  * An address that a listener is or was bound to. Created by start and move,
  * freed with the server, because callers keep pointers to the texts. Constant.
  */
 struct meta_bound {
-	struct meta_bound *next;		/* the one before, or NULL */
+	struct meta_bound *next;		/* address that was bound
+						 * before, or NULL */
 	char host[TEI_META_HOST_MAX];		/* numeric */
-	char name[TEI_META_ENDPOINT_MAX];	/* with the host as configured */
+	char name[TEI_META_ENDPOINT_MAX];	/* text with the host as
+						 * configured */
 	char address[TEI_META_ENDPOINT_MAX];	/* numeric */
 	uint16_t port;
 };
@@ -142,8 +150,8 @@ struct meta_server_rate {
 	uint32_t blocked_count; /* blocked addresses */
 	bool blocked_ever;	/* clients may have inherited the
 				 * filter */
-	uint64_t due_ns;	/* next throttled client is due; 0:
-				 * none */
+	uint64_t due_ns;	/* time at which the next throttled client is
+				 * due, 0: none */
 };
 
 /* Rate limits of log lines. Atomic. */
@@ -159,16 +167,19 @@ struct tei_meta_server {
 	pthread_t thread;
 	struct meta_bound *first;		/* bound at start */
 	/* used by start and move only */
-	struct meta_bound *all, *last;		/* last: listener[1]'s, or NULL */
+	struct meta_bound *all, *last; /* last: the address of
+					* listener[1], or NULL */
 	/* row 2 of docs/LOCKING.md; held briefly only */
 	struct tei_mutex lock;
-	struct tei_list snapshots;	/* lock: primary first */
+	struct tei_list snapshots; /* guarded by lock; the primary segment
+				    * comes first */
 	struct meta_server_report report;
 	struct meta_server_source source;
 	/* atomic */
 	bool stopping;
 	struct meta_bound *bound;	/* the address to publish */
-	int next_fd;		/* next listener[1], in the epoll set, or -1 */
+	int next_fd; /* listener that will replace listener[1] and is
+		      * already in the epoll set, or -1 */
 	struct tei_meta_server_stats stats;
 	struct meta_server_log log;
 	/* server thread only */
@@ -176,7 +187,8 @@ struct tei_meta_server {
 	struct tei_list conns, dead;
 	struct meta_server_rate rate;
 	uint32_t clients;
-	uint64_t next_due_ns;	/* no deadline passes before; 0: none */
+	uint64_t next_due_ns;	/* no deadline passes before this time, 0: there
+				 * is no deadline */
 	uint64_t resume_ns;	/* end of a pause of accepting, or 0 */
 	uint64_t alarm_ns;	/* time at which alarm_fd is set, or 0 */
 };
@@ -188,18 +200,18 @@ struct tei_meta_server {
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
 /*
- * meta_bind.c: binds that port at the host if port is not 0 and it is free, else
- * one of the range, and stores the address in *out. Returns the listening
+ * Binds that port at the host if port is not 0 and the port is free; otherwise
+ * binds a port of the range. Stores the address in *out. Returns the listening
  * socket, or an error below 0.
  */
 int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 		     struct meta_bound *out, struct tei_err *err);
 
 /*
- * meta_rate_limit.c: the rate limit of a client address (token bucket). Work is
- * counted in steps. A step is about one system call with the work around it, or
- * 64 KiB sent. An address may use about a thousand steps per second, which is
- * less than 1 % of a CPU.
+ * The rate limit of a client address (token bucket). Work is counted in steps.
+ * A step is about one system call with the work around it, or 64 KiB sent. An
+ * address may use about a thousand steps per second, which is less than 1 % of
+ * a CPU.
  */
 #define META_RATE_LIMIT_STEP_BYTES ((size_t)64 << 10)
 #define META_RATE_LIMIT_STEP_NS	   (10 * TEI_NS_PER_US)
@@ -221,7 +233,7 @@ struct meta_ip *meta_rate_limit_join(struct tei_meta_server *server,
 void meta_rate_limit_leave(struct tei_meta_server *server, struct meta_ip *ip);
 void meta_rate_limit_charge(struct tei_meta_server *server, struct meta_ip *ip,
 			    uint64_t steps, uint64_t now_ns);
-/* Charges work whose cost varies by the CPU time that it took. */
+/* Charges work for its CPU time, because its cost varies. */
 void meta_rate_limit_charge_cpu(struct tei_meta_server *server,
 				struct meta_ip *ip, uint64_t cpu_ns,
 				uint64_t now_ns);
@@ -280,10 +292,12 @@ bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
 /* Makes epoll report input only when that many bytes have arrived. */
 void meta_conn_await(struct meta_conn *conn, size_t bytes);
 
-/* Tells epoll which events the client waits for; none while it is throttled. */
+/* Sets the events that epoll reports for the client; none while the client is
+ * throttled. */
 void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);
 
-/* Sends out, out_len and snapshot; signed if the session is on. */
+/* Sends the reply in out, out_len and snapshot. Signs it if the session is
+ * on. */
 void meta_conn_reply(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint64_t now_ns);
 void meta_conn_reply_error(struct tei_meta_server *server,
@@ -303,7 +317,7 @@ void meta_conn_reap(struct tei_meta_server *server);
 void meta_conn_drop_all(struct tei_meta_server *server);
 
 /*
- * meta_request.c: reads at most one request. Returns true if it needs no reply.
+ * Reads at most one request. Returns true if the request needs no reply.
  */
 bool meta_request_read(struct tei_meta_server *server, struct meta_conn *conn,
 		       uint64_t now_ns);

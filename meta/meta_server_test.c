@@ -165,7 +165,8 @@ static void test_statistics_are_made_every_100_ms_at_most(void)
 		CU_ASSERT_EQUAL(last, __atomic_load_n(&made, __ATOMIC_RELAXED));
 		free(json);
 		asked++;
-		poll(NULL, 0, 5);	/* within the rate limit */
+		poll(NULL, 0, 5); /* a pause that stays within the rate
+				   * limit */
 	}
 	CU_ASSERT(made >= 2);
 	CU_ASSERT(made <= 1 + (tei_now_ns() - from) / (100 * TEI_NS_PER_MS));
@@ -361,7 +362,8 @@ static unsigned int fork_watched(const struct tei_meta_server *s)
 	return n;
 }
 
-/* A child of fork has all sockets too and keeps them open. */
+/* Sockets that a child of fork keeps open must not stay in the epoll set after
+ * the server has closed their connections. */
 static void test_child_holds_no_dead_connection_in_the_set(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -425,7 +427,8 @@ static void test_failed_connections_say_what_to_do(void)
 	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
 	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
 	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
-	/* bound without a listener, so that no other process takes the port */
+	/* a port is bound, but no socket listens, so that no other process
+	 * takes the port */
 	CU_ASSERT(server_hints(at, "refused", "is the process running"));
 	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
 	CU_ASSERT(server_hints(at, "connected, but no answer",
@@ -475,7 +478,7 @@ static void test_moved_server_answers_at_both_addresses(void)
 	CU_ASSERT_EQUAL(tei_meta_server_port(s), port);
 	CU_ASSERT(server_is_at("127.0.0.2", port, INCARNATION));
 	CU_ASSERT(server_is_at("127.0.0.1", port, INCARNATION));
-	/* not an address of this host */
+	/* 192.0.2.1 is not an address of this host */
 	CU_ASSERT_EQUAL(tei_meta_server_move(s, "192.0.2.1", &err),
 			TEI_ERR_SOCKET);
 	CU_ASSERT_STRING_EQUAL(tei_meta_server_host(s), "127.0.0.2");
@@ -568,7 +571,7 @@ test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
 	}
 	CU_ASSERT_EQUAL(server_logs(at[0], 20, TEI_NS_PER_SEC), 1);
 	CU_ASSERT_EQUAL(server_logs(at[1], 20, TEI_NS_PER_SEC), 1);
-	/* a process that is stopped: its kernel takes the connections */
+	/* simulates a stopped process, whose kernel accepts connections */
 	CU_ASSERT_EQUAL_FATAL(listen(fd[0], 64), 0);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 1);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 0);

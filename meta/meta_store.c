@@ -232,8 +232,8 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
 }
 
 /*
- * Publishes on the own server first, so that the text is there when the store
- * refers a peer to it.
+ * Publishes on the own server first, so that the text is available when the
+ * store refers a peer to the server.
  */
 static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 			 bool told, uint64_t deadline_ns, struct tei_err *err)

@@ -13,11 +13,12 @@
 struct meta_names;
 
 /*
- * A back end. A call may block until deadline_ns on the caller's thread, and
- * several threads may call at once. Published descriptors are also served by
- * the process's own control channel, so a back end may store only its address.
- * open, close, publish, withdraw and check may be NULL: nothing to do. watch
- * and notify_again may be NULL: changes are not notified.
+ * The functions of a back end. A call may block until deadline_ns on the
+ * caller's thread, and several threads may call at once. Published descriptors
+ * are also served by the process's own control channel, so a back end may store
+ * only the address of that channel. open, close, publish, withdraw and check
+ * may be NULL, which means that nothing needs to be done. watch and
+ * notify_again may be NULL, which means that changes are not notified.
  */
 struct meta_store_ops {
 	const char *scheme;
@@ -25,19 +26,23 @@ struct meta_store_ops {
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* json: desc encoded, or NULL to publish it without its buffers. told:
-	 * the application sees the result, so a lost name is reported */
+	/* Publishes a descriptor. json: desc as text, or NULL to publish it
+	 * without its buffers. told: the application gets the result of this
+	 * call, so a lost name is reported. */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
 		       size_t len, bool told, uint64_t deadline_ns,
 		       struct tei_err *err);
-	/* largest text that it stores with the buffers, bytes; NULL: any */
+	/* Returns the length of the longest text that the back end stores with
+	 * the buffers, bytes. NULL: any length. */
 	size_t (*inline_max)(const struct tei_meta_store *store);
-	/* as tei_meta_store_owns; NULL: always */
+	/* Does what tei_meta_store_owns does. NULL: the process always owns its
+	 * names. */
 	bool (*owns)(struct tei_meta_store *store, const char *name);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
-	/* *json is terminated; the caller frees it with free() */
+	/* Reads a descriptor. *json is terminated; the caller frees it with
+	 * free(). */
 	int (*fetch)(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, char **json, size_t *len,
 		     struct tei_err *err);
@@ -51,10 +56,11 @@ struct meta_store_ops {
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);
 	/*
-	 * Persistent segment records. read: *json is NULL if there is none;
-	 * *version distinguishes states. write: json NULL removes; returns
-	 * META_CONFLICT if version is not the current one. list: names without
-	 * TEI_META_PERSISTENT.
+	 * The functions for persistent segment records. persistent_read: *json
+	 * is NULL if there is no record; *version distinguishes the states of a
+	 * record. persistent_write: json NULL removes the record; returns
+	 * META_CONFLICT if version is not the current one. persistent_list:
+	 * returns names without TEI_META_PERSISTENT.
 	 */
 	int (*persistent_read)(struct tei_meta_store *store, const char *name,
 			       uint64_t deadline_ns, char **json, size_t *len,
@@ -68,7 +74,8 @@ struct meta_store_ops {
 };
 
 #define META_ABSENT	(-1)		/* version of a missing record */
-#define META_CONFLICT	1		/* differs from all codes */
+/* A value that differs from all codes. */
+#define META_CONFLICT 1
 
 /* A growing list of names. All zero is the empty list. */
 struct meta_names {

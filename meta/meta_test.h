@@ -33,15 +33,15 @@ extern const struct tei_test_case zookeeper_acl_cases[];
  */
 uint64_t meta_test_deadline(void);
 
-/* Returns the factor by which limits on time are extended in sanitizer builds
- * and on a loaded machine. */
+/* Returns the factor by which time limits are extended in sanitizer builds and
+ * on a loaded machine. */
 unsigned int meta_test_slowness(void);
 
 struct tei_settings *meta_test_settings(void);
 
 /*
- * Starts a server on a free port of host. Returns NULL after it failed the
- * case, or skipped it without IPv6.
+ * Starts a server on a free port of host. If this fails, returns NULL after
+ * failing the case, or after skipping the case if the host has no IPv6.
  */
 struct tei_meta_server *meta_test_server(const char *host,
 					 uint64_t incarnation,
@@ -59,13 +59,14 @@ struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
 struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
 				     uint32_t rails, uint32_t buffers);
 
-/* Publishes such a descriptor under the server's own name. */
+/* Publishes a descriptor like that of meta_test_desc under the server's own
+ * name. */
 void meta_test_publish(struct tei_meta_server *server, uint32_t buffers);
 
 /* Returns the number of open descriptors of this process. */
 unsigned int meta_test_fds(void);
 
-/* Turns standard error off or on again. META_TEST_LOUD=1 keeps it on. */
+/* Switches standard error off or on again. META_TEST_LOUD=1 keeps it on. */
 void meta_test_hush(bool on);
 
 #endif /* TEI_META_META_TEST_H */

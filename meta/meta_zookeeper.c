@@ -10,8 +10,8 @@
 #include "util/thread.h"
 
 /*
- * The ZooKeeper back end as seen by meta_store.c. Read the notes in
- * meta_zookeeper_int.h first.
+ * The functions of the ZooKeeper back end that meta_store.c calls. The design
+ * notes are in meta_zookeeper_int.h.
  */
 
 static struct zk *zk_new(struct tei_meta_store *store)

@@ -11,18 +11,18 @@
 #include "util/err.h"
 
 /*
- * Trust in nodes. The permission to create and delete a node is that of its
- * folder. Folders are persistent, so one that was created without credentials
- * stays open, whatever is put into it later. Therefore all folders from
- * "mooncake" down are checked, and the node itself: it may have been created
- * before the folder was protected.
+ * Trust in nodes. Whoever may change a folder may create and delete the nodes
+ * in it. Folders are persistent, so a folder that was created without
+ * credentials stays open, whatever is put into it later. Therefore all folders
+ * from "mooncake" down are checked, and the node itself as well, because the
+ * node may have been created before its folder was protected.
  *
  * A folder that only this user may change stays so until it is deleted, which
  * needs this user's credentials (for example, an operator's). The next folder
  * of that name may have other permissions. So folders are watched, and an event
- * discards the knowledge of all of them. A session receives an event before any
- * answer that depends on it. Therefore folders are also checked after a node
- * was read or created, which costs a request only if something has changed.
+ * makes the store check all of them again. A session receives an event before
+ * any answer that depends on it. Therefore folders are also checked after a
+ * node was read or created, which costs a request only if a folder has changed.
  */
 
 static bool zk_closed_known(struct zk *zk, const char *dir, uint64_t *epoch)
@@ -71,8 +71,8 @@ void zk_folders_gone(struct zk *zk)
 }
 
 /*
- * Reports a folder that is not trusted. shown: its permissions could be read;
- * otherwise this user has no access to it.
+ * Reports a folder that is not trusted. shown: the permissions of the folder
+ * could be read; otherwise this user has no access to the folder.
  */
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			    const char *name, bool shown, struct tei_err *err)
@@ -197,8 +197,8 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 }
 
 /*
- * Checks the folder of path: only this user may change it, or, without
- * credentials, it is readable.
+ * Checks the folder of path: with credentials, only this user may change the
+ * folder; without credentials, the folder must be readable.
  */
 static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
 			   struct tei_err *err)

@@ -3,22 +3,23 @@
 #define TEI_META_META_ZOOKEEPER_ACL_H
 
 /*
- * Nodes that only this user can have created.
+ * Checks that only this user can have created a node.
  */
 
 #include "meta/meta_zookeeper_call.h"
 #include "meta/meta_zookeeper_int.h"
 
 /*
- * With credentials: returns ZK_REPORTED unless only this user may change every
- * folder of path, from "mooncake" on. A user who may add to or delete from a
- * folder can replace its nodes. Without credentials: returns ZOK.
+ * Checks every folder of path, from "mooncake" on. With credentials, returns
+ * ZK_REPORTED unless only this user may change all of them: a user who may add
+ * nodes to a folder or delete them can replace its nodes. Without credentials,
+ * returns ZOK.
  */
 int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 /*
- * As zk_get. With credentials, returns ZK_REPORTED if other users may have
- * written or deleted the node.
+ * Does what zk_get does. With credentials, returns ZK_REPORTED if other users
+ * may have written or deleted the node.
  */
 int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		enum zk_watch_kind watch, uint64_t deadline_ns,

@@ -11,15 +11,15 @@
 #include "meta/tei_meta_store.h"
 
 /*
- * Other users that created nodes first, or that may write: their nodes are not
- * trusted, and their deletions are detected.
+ * Tests nodes that another user has created first, or may write: such nodes are
+ * not trusted, and their deletion is detected.
  */
 
 static const char *const zfolders[] = {
 	"", "/ram", "/rpc_meta", "/moonrail",
 };
 
-/* Three processes of a chroot; a and b have credentials. */
+/* Opens three processes that use one chroot; a and b have credentials. */
 static bool ztrio(struct zrig *a, struct zrig *b, struct zrig *c,
 		  const char *chroot, char *file)
 {
@@ -83,13 +83,14 @@ static void test_open_folders_are_refused_with_credentials(void)
 	zclose_folders("/opened", 4);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* a node that was created before */
+	/* the node was created before its folders were closed */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "others may have written"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A process that only reads gets the error too, even if there is no node. */
+/* A process that only reads gets the error too, even if the node does not
+ * exist. */
 static void test_open_folders_are_noticed_where_nothing_is(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
@@ -158,7 +159,7 @@ static void test_a_strangers_folders_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A wrong password gives its own error, not that of open folders. */
+/* A wrong password is reported as such, and not as an open folder. */
 static void test_a_wrong_password_is_said_to_be_one(void)
 {
 	struct zrig a, b, c, d;
@@ -263,15 +264,15 @@ static void test_an_owner_sees_what_others_take_away(void)
 	t.before = stat.czxid;
 	CU_ASSERT_EQUAL(zoo_delete(t.zh, rpc, -1), ZOK);
 	CU_ASSERT(zwait(zis_there, &t));
-	/* replaced, and overwritten */
+	/* the other user replaces one node and overwrites one */
 	zplant(t.zh, both, texts, 1);
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zoo_set(t.zh, ram, "{}", 2, -1), ZOK);
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
-	/* both nodes, by a live process: it owns the name, and the former owner
-	 * notices */
+	/* the other user replaces both nodes with those of a live process: this
+	 * process then owns the name, and the former owner notices that */
 	tei_meta_split(tei_meta_server_name(c.server), host, &port);
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
@@ -347,12 +348,12 @@ static void test_folders_that_are_deleted_are_made_anew(void)
 	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
 	CU_ASSERT(calls <= 2);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* either the caller or the keeper is first */
+	/* the caller or the keeper creates them again, whichever comes first */
 	zwipe(all, 9);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zwait(zis_there, &t));
 	CU_ASSERT_EQUAL(zoo_exists(t.zh, all[0], 0, NULL), ZOK);
-	/* they are closed, as the first ones were */
+	/* the new folders are closed, as the first ones were */
 	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), TEI_ERR_METADATA);
 	zookeeper_close(t.zh);
 	ztrio_end(&a, &b, &c, file);
@@ -386,9 +387,10 @@ static void zswap(const char *const *nodes, const char *const *folders)
 }
 
 struct zopen {
-	struct zrig *a;			/* publishes, */
-	struct zrig *b;			/* or fetches; the other one is NULL */
-	bool never;			/* it has never succeeded so far */
+	struct zrig *a; /* a process that publishes, or NULL */
+	struct zrig *b; /* a process that fetches, or NULL;
+			 * exactly one of a and b is set */
+	bool never;	/* no call has succeeded so far */
 };
 
 /* Returns true if the call fails with the open folder in its text. Before, it

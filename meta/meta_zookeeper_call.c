@@ -32,7 +32,7 @@ struct zk_call {
 	zoo_op_result_t results[ZK_OPS_MAX];
 };
 
-/* Description of a call to submit. */
+/* Describes a call to be submitted. */
 struct zk_ask {
 	int (*submit)(zhandle_t *zh, const struct zk_ask *ask,
 		      struct zk_call *call);
@@ -41,7 +41,8 @@ struct zk_ask {
 	const struct ACL_vector *acl;
 	const zoo_op_t *ops;
 	int count;
-	struct meta_names *children;	/* receives the names, or NULL */
+	struct meta_names *children; /* receives the names of the children,
+				      * or NULL */
 };
 
 static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -164,8 +165,9 @@ static void zk_done_strings(int rc, const struct String_vector *strings,
 }
 
 /*
- * Returns true if only this user has access: the list has one entry, and since
- * only users with read permission see the list, that entry is for this user.
+ * Returns true if only this user has access to the node: the access list has
+ * one entry, and since only users with read permission see the list, that entry
+ * belongs to this user.
  */
 static bool zk_acl_ours(const struct ACL_vector *acl)
 {
@@ -217,8 +219,8 @@ static void zk_on_own(zhandle_t *zh, int type, int state, const char *path,
 }
 
 /*
- * A folder that was just created has not been checked yet, so this is no
- * change.
+ * Handles an event of a folder. The creation of a folder is ignored, because a
+ * new folder has not been checked yet.
  */
 static void zk_on_folder(zhandle_t *zh, int type, int state, const char *path,
 			 void *ctx)
@@ -323,8 +325,8 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	if (rc != ZOK) {
 		c->refs = 1;		/* the library has no reference */
 		zk_call_unref(c);
-		/* the event of the lost connection has not arrived yet; do not
-		 * retry before */
+		/* the event of the lost connection has not arrived yet, so the
+		 * call is not retried before that event */
 		if (rc == ZINVALIDSTATE)
 			zk->connected = false;
 		return rc;
@@ -333,7 +335,7 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	return ZOK;
 }
 
-/* Makes one attempt. *out as of zk_submit, or NULL. */
+/* Makes one attempt. *out: the call, as in zk_submit; out may be NULL. */
 static int zk_try(struct zk *zk, const struct zk_ask *ask,
 		  uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -348,7 +350,8 @@ static int zk_try(struct zk *zk, const struct zk_ask *ask,
 }
 
 /*
- * As zk_try, for several calls, which are all submitted before any is awaited.
+ * Does what zk_try does, for several calls: submits all of them and then waits
+ * for all.
  */
 static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 		      uint64_t deadline_ns, struct zk_call **out)
@@ -365,7 +368,8 @@ static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 	return rc;
 }
 
-/* again: repeats the call while the result is transient, until the deadline. */
+/* Makes a call. again: if true, repeats the call until the deadline while the
+ * result is transient. */
 static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		  uint64_t deadline_ns, struct zk_reply *reply,
 		  bool *ours, int *failed)
@@ -383,13 +387,15 @@ static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 			zk_call_unref(c);
 	}
 	if (c && rc == ZOK && reply) {
-		reply->data = c->data;		/* owned by the caller now */
+		reply->data = c->data; /* the caller owns the data from
+					* now on */
 		reply->len = c->len;
 		reply->stat = c->stat;
 		c->data = NULL;
 	}
 	if (c && rc == ZOK && ask->children) {
-		*ask->children = c->children;	/* owned by the caller now */
+		*ask->children = c->children; /* the caller owns the names
+					       * from now on */
 		memset(&c->children, 0, sizeof(c->children));
 	}
 	if (c && rc == ZOK && ours)
@@ -486,7 +492,7 @@ int zk_exists_all(struct zk *zk, const char *const *paths, int count,
 	return zk_ask_all(zk, asks, count, deadline_ns, stats, &ours);
 }
 
-/* "local": neither asks the server nor waits */
+/* "local" means that the library neither queries the server nor waits */
 void zk_unwatch(struct zk *zk, const char *path)
 {
 	zoo_remove_watches(zk->session->zh, path, ZWATCHTYPE_DATA,

@@ -9,9 +9,10 @@
 #include "meta/meta_zookeeper_int.h"
 
 /*
- * Each of these makes one call and waits for it until deadline_ns, first for a
- * connection. ZOPERATIONTIMEOUT and other transient results do not tell whether
- * the call was executed. Reads are repeated while the result is transient.
+ * Each of these functions makes one call. It waits until deadline_ns for a
+ * connection and then for the answer. ZOPERATIONTIMEOUT and other transient
+ * results do not tell whether the call was executed. Reads are repeated while
+ * the result is transient.
  */
 struct zk_reply {
 	char *data; /* terminated, freed by the caller, or
@@ -38,8 +39,8 @@ bool zk_transient(int rc);
 bool zk_must_stop(const struct zk *zk, uint64_t deadline_ns)
 	TEI_REQUIRES(zk->lock);
 /*
- * Ends the calls of the session that the library left unanswered. Called after
- * its handle was closed.
+ * Ends the calls of the session that the library has not answered. Called after
+ * the session's handle was closed.
  */
 void zk_calls_end(struct zk *zk, const struct zk_session *session)
 	TEI_REQUIRES(zk->lock);
@@ -48,25 +49,27 @@ int zk_get(struct zk *zk, const char *path, enum zk_watch_kind watch,
 int zk_exists(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	      uint64_t deadline_ns, struct Stat *stat);
 /*
- * As zk_exists for several paths, ZK_TOGETHER at most, in one round trip.
- * Returns the first result that is not ZOK; if all are ZOK, fills stats.
+ * Does what zk_exists does for several paths, at most ZK_TOGETHER, in one round
+ * trip. Returns the first result that is not ZOK; if all results are ZOK, fills
+ * stats.
  */
 int zk_exists_all(struct zk *zk, const char *const *paths, int count,
 		  enum zk_watch_kind watch, uint64_t deadline_ns,
 		  struct Stat *stats);
-/* Creates a persistent, empty folder. open: every user may use it. */
+/* Creates a persistent, empty folder. open: if true, every user may use the
+ * folder. */
 int zk_mkdir(struct zk *zk, const char *path, bool open, uint64_t deadline_ns);
 /* Removes the library's watch on the segment, if there is one. */
 void zk_unwatch(struct zk *zk, const char *path) TEI_REQUIRES(zk->lock);
 /*
- * Runs a transaction. failed (may be NULL) gets the index of the operation that
- * failed, or -1.
+ * Runs a transaction. *failed is set to the index of the operation that failed,
+ * or -1; failed may be NULL.
  */
 int zk_multi(struct zk *zk, const zoo_op_t *ops, int count,
 	     uint64_t deadline_ns, int *failed);
 /*
- * *ours: only this user may access the node. The watch is set before the
- * permissions are read.
+ * Reads the permissions of a node. *ours: only this user may access the node.
+ * The watch is set before the permissions are read.
  */
 int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	       uint64_t deadline_ns, bool *ours, struct Stat *stat);

@@ -61,16 +61,17 @@
 					 * owner */
 #define ZK_PING_NS		TEI_NS_PER_SEC
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
-#define ZK_TRY_NS		(500 * TEI_NS_PER_MS)	/* doubled per
-							 * attempt */
+/* Time limit of the first attempt to connect; doubled per attempt. */
+#define ZK_TRY_NS		(500 * TEI_NS_PER_MS)
 #define ZK_DEFAULT_PORT		2181
-#define ZK_INLINE_MAX		65536	/* longer descriptors: only the head */
+/* Of a longer descriptor, only the head is stored in a node. */
+#define ZK_INLINE_MAX		65536
 #define ZK_CHECK_NS		(250 * TEI_NS_PER_MS)
 #define ZK_CLOSED		8	/* trusted folders that are
 					 * remembered */
 #define ZK_TOGETHER		3	/* calls that share one round trip */
-#define ZK_LOOKUP_NS		TEI_NS_PER_SEC		/* doubled per
-							 * attempt */
+/* First pause between two name look-ups; doubled per attempt. */
+#define ZK_LOOKUP_NS		TEI_NS_PER_SEC
 #define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
 /* First and longest time after which a change that could not be read is
  * reported again; the time is doubled after each attempt. */
@@ -78,8 +79,9 @@
 #define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
 #define ZK_WATCH_IDLE		4096	/* unarmed watches that are kept */
-#define ZK_WATCH_BYTES		262144	/* paths that the library may set
-					 * again */
+/* Greatest sum of the lengths of the paths that the library may watch again in
+ * one request, bytes. */
+#define ZK_WATCH_BYTES 262144
 
 struct zk;
 
@@ -89,13 +91,15 @@ struct zk;
  */
 struct zk_session {
 	struct zk *zk;
-	zhandle_t *zh;			/* zk->lock; NULL until set up */
+	zhandle_t *zh; /* guarded by zk->lock; NULL until set
+			* up */
 };
 
 /* A name that this process publishes. In zk->entries. */
 struct zk_entry {
 	struct tei_list link;
-	char *name;			/* these four are constant */
+	char *name;			/* this member and the next three are
+					 * constant */
 	char *ram, *rpc, *ownership;	/* paths */
 	/* guarded by the writer's token: */
 	char *text;			/* intended content of the ram node */
@@ -104,14 +108,15 @@ struct zk_entry {
 	bool rpc_moved;			/* rpc_text is not in the node yet */
 	bool announced;			/* was registered at least once */
 	/* guarded by zk->lock */
-	bool registered;		/* by this session */
+	bool registered;		/* the current session has registered
+					 * the name */
 	bool dirty;			/* the keeper must publish it */
 	uint64_t check_ns;		/* time at which the keeper checks the
 					 * nodes, 0: not due */
 	bool lost;			/* the name was lost to another
 					 * process */
-	bool loss_unreported;		/* the loss was not yet reported to a
-					 * caller */
+	bool loss_unreported;		/* no caller has been told yet that the
+					 * name was lost */
 	char lost_to[ZK_WHO];		/* owner of the name when last read; ""
 					 * if not read */
 };
@@ -135,15 +140,17 @@ struct zk {
 	struct tei_meta_store *store;
 	const struct tei_settings *settings;
 	char *servers;			/* "h:p,h:p", as configured */
-	char where[ZK_WHERE];		/* "h:p,...", for messages */
+	char where[ZK_WHERE];		/* "h:p,...", for log lines and error
+					 * texts */
 	char *chroot;			/* "" or "/a/b" */
 	char *auth;			/* "user:password", or NULL */
 	pthread_t keeper;
 
 	/* used by open, then by the keeper */
-	char *addresses;		/* resolved servers of the session */
-	uint32_t lookups;		/* name look-ups since the last
-					 * connection */
+	char *addresses;  /* numeric addresses of the servers of
+			   * the session */
+	uint32_t lookups; /* number of name look-ups since there
+			   * was a connection */
 
 	/* row 2 of docs/LOCKING.md; taken before the locks of the client
 	 * library */
@@ -156,15 +163,17 @@ struct zk {
 	bool stop;
 	bool writing;			/* a thread has the writer's token */
 	bool rearm;			/* watches must be set again */
-	bool open_logged;		/* "readable by all" was logged */
+	bool open_logged;		/* the warning that all users can read
+					 * the nodes was logged */
 	char *closed[ZK_CLOSED];	/* folders that only this user may
 					 * change */
 	uint32_t closed_next;
-	uint64_t closed_epoch;		/* incremented when they are
-					 * forgotten */
-	uint64_t retry_ns;		/* the keeper's earliest next attempt */
-	uint64_t lookup_ns;		/* the keeper's next name look-up; 0:
-					 * there is a connection */
+	uint64_t closed_epoch;		/* incremented when the trusted folders
+					 * are forgotten */
+	uint64_t retry_ns;		/* time of the keeper's next attempt, at
+					 * the earliest */
+	uint64_t lookup_ns;		/* time of the keeper's next name
+					 * look-up; 0: there is a connection */
 	uint32_t session_ms;		/* granted timeout; 0: no session yet */
 	uint64_t away_ns;		/* start of the time without
 					 * connection */
@@ -177,7 +186,8 @@ struct zk {
 	uint32_t watch_idle;		/* unarmed watches */
 	size_t watch_bytes;		/* bytes in the paths of armed
 					 * watches */
-	uint64_t epoch;			/* watches of earlier epochs are gone */
+	uint64_t epoch;			/* a watch that was set in an earlier
+					 * epoch no longer exists */
 	uint64_t notify_ns;		/* earliest notify_ns of all watches, 0:
 					 * none */
 };
@@ -191,8 +201,8 @@ void zk_session_close(struct zk *zk);
 /* Returns the id of the session, or 0. */
 int64_t zk_session_id(struct zk *zk);
 void *zk_keeper_main(void *arg);
-/* For the keeper: the servers do not answer, so it tries again later. If the
- * session has ended, the keeper learns of it and creates the next one at
+/* Called by the keeper if the servers do not answer: makes the keeper try again
+ * later. If the session has ended, the keeper creates the next session at
  * once. */
 void zk_retry_later(struct zk *zk);
 
@@ -223,15 +233,17 @@ int zk_folders_make(struct zk *zk, const char *path, const char *name,
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       const char *json, size_t len, bool told, uint64_t deadline_ns,
 	       struct tei_err *err);
-/* Returns the longest descriptor that is stored as a whole, or 0 if there is a
- * shared secret: then only processes that know it may learn of the buffers. */
+/* Returns the length of the longest descriptor that is stored as a whole.
+ * Returns 0 if there is a shared secret, because only processes with the secret
+ * may learn of the buffers. */
 size_t zk_inline_max(const struct tei_meta_store *store);
 bool zk_owns(struct tei_meta_store *store, const char *name);
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err);
-/* As zk_must_stop; zk->lock must not be held. */
+/* Does what zk_must_stop does; zk->lock must not be held. */
 bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns);
-/* For the keeper: publishes the dirty entries. zk->lock must not be held. */
+/* Publishes the dirty entries. Called by the keeper. zk->lock must not be
+ * held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
 /* Returns the time at which registered entries must be checked, or 0. */
@@ -257,12 +269,12 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 	       struct tei_err *err);
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
 void zk_notify_again(struct tei_meta_store *store, const char *name);
-/* Makes all changes due that could not be read, because the connection was
- * restored. */
+/* Makes all notifications due whose change could not be read, because the
+ * connection was restored. */
 void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
- * For the keeper: notifies of the changes that are due. zk->lock must not be
- * held.
+ * Notifies of the changes that are due. Called by the keeper. zk->lock must not
+ * be held.
  */
 void zk_notify_due(struct zk *zk);
 /* Records that a call has set the watch on the node as of mzxid. */
@@ -272,7 +284,8 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 void zk_segment_event(struct zk *zk, const char *path);
 /* Makes sure that the library can reconnect although it has many watches. */
 void zk_watches_lost(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* For the keeper: sets lost watches again and notifies of missed changes. */
+/* Sets lost watches again and notifies of missed changes. Called by the
+ * keeper. */
 void zk_watches_rearm(struct zk *zk);
 void zk_watches_init(struct zk *zk);
 void zk_watches_free(struct zk *zk);

@@ -21,7 +21,7 @@
 #include "meta/tei_meta_server.h"
 #include "meta/tei_meta_store.h"
 
-/* Loss of servers and sessions that a store uses. */
+/* Tests the loss of servers and of sessions that a store uses. */
 
 struct zwhose {
 	struct zrig *r;
@@ -45,9 +45,9 @@ static bool zsession_is_new(void *arg)
 }
 
 /*
- * Ends r's session as the servers would: another handle of the session closes
- * it. Both handles take the session from each other, so several attempts may be
- * needed.
+ * Ends r's session as the servers would: another handle of the same session
+ * closes it. The two handles take the session from each other, so several
+ * attempts may be needed.
  */
 static bool zexpire(struct zrig *r)
 {
@@ -86,8 +86,8 @@ static void test_an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "y", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
-	/* session of the publisher: all nodes are created again, and readers
-	 * are notified */
+	/* The session of the publisher ends: all nodes are created again, and
+	 * readers are notified. */
 	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
 	n = zrig_changes(&b);
 	CU_ASSERT(zexpire(&a));
@@ -96,7 +96,7 @@ static void test_an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "y", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
-	/* session of the reader: its watches are set again */
+	/* The session of the reader ends: its watches are set again. */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 3);
 	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
 	CU_ASSERT(zexpire(&b));
@@ -216,7 +216,8 @@ static void test_a_session_that_ends_during_a_write_is_made_good(void)
 	zk->writing = true;
 	tei_mutex_unlock(&zk->lock);
 	zlook(zk);
-	nanosleep(&nap, NULL);		/* the keeper waits by now */
+	nanosleep(&nap, NULL); /* gives the keeper time to begin
+				* waiting */
 	zsay_expired(zk);
 	CU_ASSERT(zwait(zsession_is_another, &w));
 	tei_mutex_lock(&zk->lock);
@@ -319,7 +320,8 @@ static bool zownership_there(void *arg)
 
 /* --- servers that stay away ----------------------------------------------- */
 
-/* b reads the segment that a publishes, on a server of their own. */
+/* Opens b, which reads the segment that a publishes, on servers that no other
+ * case uses. */
 static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 {
 	if (!zrig_init(a, 0xad) || !zrig_init(b, 0xbd))
@@ -379,7 +381,8 @@ static bool zsessionless(void *arg)
 	return none;
 }
 
-/* Such servers refuse clients that have seen newer data, without a reason. */
+/* Servers that have lost their data refuse clients that have seen newer data,
+ * and give no reason. */
 static void test_servers_that_lost_their_data_are_used_again(void)
 {
 	struct zwhose wa, wb;
@@ -421,7 +424,8 @@ static void test_servers_that_stay_away_cost_one_session(void)
 
 /* --- changes that could not be read --------------------------------------- */
 
-/* b was notified that x has changed, and has not read it. */
+/* Sets up the state in which b was notified that x has changed and has not read
+ * x. */
 static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 {
 	uint32_t n;
@@ -464,8 +468,8 @@ static void test_a_change_that_a_loss_kept_from_being_read_is_told_again(void)
 }
 
 /*
- * Without a loss of connection. A segment that is gone is only notified when it
- * returns.
+ * The connection is not lost in this case. A segment that does not exist any
+ * longer is notified only when it exists again.
  */
 static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 {
@@ -537,7 +541,7 @@ static void zmoved_to(struct ft_zk *zk, const char *file, const char *address)
 }
 
 /*
- * Deletes only the ownership node: the keeper must notice it and create it
+ * Deletes only the ownership node, which the keeper must notice and create
  * again.
  */
 static void zownership_delete(struct zrig *r)
@@ -681,7 +685,7 @@ static void test_a_stopped_server_holds_up_nobody(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "x", &err), TEI_ERR_SOCKET);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
 	zrig_close(&a);
-	/* each call stays within its limit */
+	/* no call exceeds its time limit */
 	CU_ASSERT(tei_now_ns() - start <
 		  (2 * a.call_s + a.settings.control.connect_timeout_s + 5) *
 			  meta_test_slowness() * TEI_NS_PER_SEC);
@@ -715,8 +719,8 @@ static int zsilent_calls(int fd)
 }
 
 /*
- * Each open begins with a random one of the two servers, so it is almost
- * certain that some begin with the silent one.
+ * Each open starts with one of the two servers at random, so it is almost
+ * certain that some of the opens start with the silent server.
  */
 static void test_a_silent_server_beside_others_holds_up_no_open(void)
 {
@@ -766,9 +770,9 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 	return took < 2 * seconds * TEI_NS_PER_SEC;
 }
 
-/* The open ends at its limit, after it has tried all servers. The first one
- * gets an eighth of a second; on a busy machine the test repeats with a longer
- * limit. */
+/* The open ends at its time limit, after it has tried all servers. The first
+ * server gets an eighth of a second; on a busy machine the test is repeated
+ * with a longer limit. */
 static void test_silent_servers_alone_are_said_in_time(void)
 {
 	int i, fd[3], port[3];
@@ -889,7 +893,7 @@ static void test_many_watches_outlive_a_connection(void)
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zwait(zmany_settled, zrig_zk(&a)));
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "folders", NULL), 1);
-	/* no change and no watch was missed */
+	/* no change was missed, and all watches are set */
 	CU_ASSERT_EQUAL(zrig_changes(&a), 0);
 	zh = zstranger(NULL);
 	for (i = 0; i < ZMANY; i += ZMANY / 8) {

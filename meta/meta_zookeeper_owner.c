@@ -36,8 +36,8 @@ static bool zk_is_folder(const struct Stat *stat)
 /* A node as it was read. */
 struct zk_found {
 	bool there;
-	char *data;		/* NULL: no node, or this user may not read
-				 * it */
+	char *data; /* NULL: there is no node, or this user may not
+		     * read it */
 	size_t len;
 	struct Stat stat;
 };
@@ -117,11 +117,11 @@ static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Finds the node of a live session that the owner cannot be asked about. A
- * persistent node has no session, so a damaged one belongs to no process. A
- * damaged node of the session that also owns this process's ownership node is
- * this process's own: others wrote over it. ownership: the session of that
- * node, or 0.
+ * Finds a node of a live session whose owner cannot be queried. A persistent
+ * node has no session, so a damaged persistent node belongs to no process. If
+ * the session of a damaged node also owns this process's ownership node, the
+ * damaged node belongs to this process, and another user has overwritten it.
+ * ownership: session of that ownership node, or 0.
  */
 static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 			       int64_t ownership, struct zk_owner *out)
@@ -147,7 +147,7 @@ static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 						       out->rpc_owner;
 }
 
-/* Returns in *owner the session that owns this process's ownership node of the
+/* Sets *owner to the session that owns this process's ownership node of the
  * name. */
 static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 			       uint64_t deadline_ns, int64_t *owner)
@@ -184,11 +184,11 @@ int zk_owner_same(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * The nodes are read one after the other. Meanwhile the owner may withdraw and
+ * Reads the nodes one after the other. Meanwhile the owner may withdraw and
  * another process may register the name, so the nodes may belong to different
- * owners; then the ownership node would be missed, which protects the new owner
- * from being replaced by a third process. Therefore the first nodes are checked
- * again after the last one was read.
+ * owners. The ownership node of the new owner, which protects the new owner
+ * from being replaced by a third process, would then be missed. Therefore the
+ * first nodes are checked again after the last one was read.
  */
 int zk_owner_read(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct zk_owner *out)

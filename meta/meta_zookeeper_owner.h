@@ -9,10 +9,13 @@
 #include "meta/meta_zookeeper_int.h"
 
 struct zk_owner {
-	uint64_t incarnation;		      /* 0: not a moonrail process */
-	char endpoint[TEI_META_ENDPOINT_MAX]; /* "": cannot be asked */
+	uint64_t incarnation;		      /* incarnation of the owner, 0:
+					       * not a moonrail process */
+	char endpoint[TEI_META_ENDPOINT_MAX]; /* address at which the owner can
+					       * be queried, "": none */
 	char since[32];
-	int32_t ram_version, rpc_version; /* -1: no such node */
+	int32_t ram_version, rpc_version; /* versions of the two nodes, -1: no
+					   * such node */
 	int64_t ram_czxid, rpc_czxid;	  /* 0: no such node */
 	bool folder;		       /* the node is a folder of other names */
 	bool ownership;		       /* the ownership node exists */
@@ -20,8 +23,9 @@ struct zk_owner {
 					* node */
 	bool ram_damaged, rpc_damaged; /* the content cannot be read or
 					* decoded */
-	const char *blocks; /* path of a node of a live session that gives
-			     * no address; owned by the entry; NULL: none */
+	const char *blocks; /* path of a node that belongs to a live session and
+			     * gives no address; owned by the entry; NULL:
+			     * none */
 	int64_t session;    /* session that owns that node */
 };
 
@@ -31,13 +35,14 @@ int zk_owner_read(struct zk *zk, const struct zk_entry *e, uint64_t deadline_ns,
 /* Returns ZOK if the nodes are still those that were read, else ZBADVERSION. */
 int zk_owner_same(struct zk *zk, const struct zk_entry *e,
 		  const struct zk_owner *h, uint64_t deadline_ns);
-/* Describes the owner for messages. */
+/* Writes a description of the owner for log lines and error texts. */
 void zk_owner_text(const struct zk_owner *h, char *out, size_t len);
 /*
- * Returns true if the owner is alive. Asks it at its published address. If
- * another process answers there, or this one (own), the owner is not alive. An
- * owner that cannot be asked is alive as long as its session is; persistent
- * nodes have no session. An owner that is busy or has another secret is alive.
+ * Returns true if the owner is alive. Queries the owner at its published
+ * address. If another process answers there, or this process (own), the owner
+ * is not alive. An owner that cannot be queried is alive as long as its session
+ * is; persistent nodes have no session. An owner that is busy or has another
+ * secret is alive.
  */
 bool zk_owner_alive(const struct zk_owner *h, uint64_t own,
 		    const struct tei_secret *secret, uint64_t deadline_ns);

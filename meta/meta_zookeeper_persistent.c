@@ -40,7 +40,8 @@ int zk_persistent_read(struct tei_meta_store *store, const char *name,
 	rc = zk_get_ours(zk, path, name, ZK_WATCH_NONE, deadline_ns, &r, err);
 	free(path);
 	if (rc == ZOK) {
-		*json = r.data;		/* owned by the caller now */
+		*json = r.data; /* the caller owns the data from now
+				 * on */
 		*len = r.len;
 		*version = r.stat.version;
 	} else if (rc == ZNONODE) {
@@ -70,7 +71,7 @@ static int zk_persistent_step(struct zk *zk, const char *path, const char *json,
 }
 
 /*
- * Checks the folders after a node was created in them, and deletes the node if
+ * Checks the folders after a node was created in them. Deletes the node if
  * other users may change the folders.
  */
 static int zk_persistent_made(struct zk *zk, const char *path, const char *name,

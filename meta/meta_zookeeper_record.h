@@ -9,14 +9,14 @@
 #include "meta/meta_zookeeper_int.h"
 
 /*
- * Returns true for "" or "/a/b": no empty part, no "." or "..", no slash at the
- * end. The library's transactions crash on a path that it refuses, so such
- * paths must be refused here.
+ * Returns true for "" and for a path like "/a/b" without an empty part, without
+ * "." or "..", and without a slash at the end. The library's transactions crash
+ * on a path that the library refuses, so such paths must be refused before.
  */
 bool zk_path_fine(const char *path);
 
 /*
- * These return paths for a name, which the caller frees, or NULL if the name is
+ * Return the path for a name, which the caller frees, or NULL if the name is
  * not valid for a node or memory is short.
  */
 char *zk_path_ram(const struct zk *zk, const char *name);

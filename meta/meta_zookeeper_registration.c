@@ -161,9 +161,10 @@ void zk_entries_free(struct zk *zk) TEI_NO_TSA
 }
 
 /*
- * Handles an event of an own node. A deletion is not by this process, because
- * entries are unlinked before their nodes are deleted. A new text usually is,
- * and changes come in bursts, so these are checked a little later.
+ * Handles an event of a node that this process has registered. Another user has
+ * caused a deletion, because this process unlinks an entry before it deletes
+ * the nodes. A new text usually comes from this process, and changes come in
+ * bursts, so the node is checked a little later.
  */
 void zk_own_event(struct zk *zk, int type, const char *path)
 {
@@ -283,7 +284,7 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 	return 3;
 }
 
-/* Replaces the owner's nodes by our own in one transaction. */
+/* Replaces the owner's nodes by nodes of this process in one transaction. */
 static int zk_replace(struct zk *zk, const struct zk_entry *e,
 		      const struct zk_owner *h, uint64_t deadline_ns)
 {
@@ -334,7 +335,8 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 			    "segment '%.24s' is held by %s", e->name, who);
 }
 
-/* Deletes our ownership node of a name that another process owns. */
+/* Deletes the ownership node of this process for a name that another process
+ * owns. */
 static void zk_drop_ownership(struct zk *zk, const struct zk_entry *e,
 			  uint64_t deadline_ns)
 {
@@ -346,9 +348,9 @@ static void zk_drop_ownership(struct zk *zk, const struct zk_entry *e,
 
 /*
  * Returns true if this process had the name and another moonrail process has
- * registered it since. The keeper does not contest that, because two processes
- * that do not reach each other would take the name from one another forever. A
- * caller that publishes may contest it.
+ * registered it since. The keeper does not register the name again, because two
+ * processes that cannot reach each other would take the name from one another
+ * forever. A caller that publishes may register it again.
  */
 static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 			 const struct zk_owner *h)
@@ -358,9 +360,10 @@ static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Handles existing nodes of the name. Returns ZOK if the name is now ours. If
- * the result is transient, ZNONODE, ZNODEEXISTS or ZBADVERSION, the caller must
- * try again. *alive: refused, because the owner is alive.
+ * Handles existing nodes of the name. Returns ZOK if this process now owns the
+ * name. If the result is transient, ZNONODE, ZNODEEXISTS or ZBADVERSION, the
+ * caller must try again. *alive: the name was refused because its owner is
+ * alive.
  */
 static int zk_take_over(struct zk *zk, struct zk_entry *e,
 			uint64_t deadline_ns, struct zk_owner *h, bool *alive)
@@ -386,7 +389,8 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
-	/* at our own address, another user overwrote a node of ours */
+	/* at this process's own address, another user overwrote one of its
+	 * nodes */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_owner_text(h, who, sizeof(who));
@@ -402,7 +406,8 @@ static bool zk_check_again(int rc)
 	       rc == ZBADVERSION;
 }
 
-/* Sets the watches on our nodes. Returns false if they are no longer ours. */
+/* Sets the watches on the nodes of this process. Returns false if the nodes no
+ * longer belong to it. */
 static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 			 uint64_t deadline_ns)
 {
@@ -417,8 +422,8 @@ static bool zk_watch_own(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Deletes our nodes. Nodes that cannot be deleted by the deadline disappear
- * with the session.
+ * Deletes the nodes of this process. Nodes that cannot be deleted by the
+ * deadline disappear with the session.
  */
 static int zk_delete(struct zk *zk, const struct zk_entry *e,
 		     uint64_t deadline_ns)
@@ -454,8 +459,8 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Marks the entry as registered and sets its watches. If the nodes are not
- * ours, the keeper handles the entry.
+ * Marks the entry as registered and sets its watches. If the nodes do not
+ * belong to this process, the keeper handles the entry.
  */
 static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
@@ -468,7 +473,7 @@ static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_n
 
 /*
  * Registers the name by creating its nodes. *refused: another live process owns
- * it. After any other failure, some nodes may exist.
+ * the name. After any other failure, some nodes may exist.
  */
 static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
@@ -480,7 +485,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 
 	*refused = false;
 	do {
-		/* before any node is created that other users may read */
+		/* the folders are checked before any node is created that other
+		 * users may read */
 		rc = zk->auth ? zk_entry_folders(zk, e, deadline_ns, err) : ZOK;
 		if (rc == ZOK)
 			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
@@ -489,8 +495,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		} else if (rc == ZNODEEXISTS) {
-			/* the time to ask the owner is granted in addition,
-			 * once */
+			/* the deadline is extended once by the time for asking
+			 * the owner */
 			deadline_ns += asked ? 0 : ZK_PING_NS;
 			asked = true;
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
@@ -583,8 +589,8 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 					desc->name);
 }
 
-/* Reports a loss that the keeper found, once; afterwards the caller that was
- * told may try again. */
+/* Reports once that the keeper has found the name lost. After that, the caller
+ * that got this error may register the name again. */
 static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool told,
 			  struct tei_err *err)
 {
@@ -649,7 +655,8 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 				    name);
 	}
 	free(e->text);
-	e->text = text;			/* owned by the entry now */
+	e->text = text; /* the entry owns the text from now
+			 * on */
 	e->len = len;
 	rc = known ? zk_report_lost(zk, e, told, err) : 0;
 	if (rc)
@@ -729,7 +736,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 		ours = e->registered || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
-	/* without a connection, waiting is of little use */
+	/* without a connection, waits for one second only */
 	until = tei_now_ns() + TEI_NS_PER_SEC;
 	if (ours)
 		rc = zk_delete(zk, e, until < deadline_ns ? until : deadline_ns);
@@ -783,8 +790,8 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
 }
 
 /*
- * Checks that the nodes exist with the content that we wrote, and sets the
- * watches again.
+ * Checks that the nodes exist with the content that this process wrote, and
+ * sets the watches again.
  */
 static void zk_check_entry(struct zk *zk, struct zk_entry *e,
 			   uint64_t deadline_ns)
@@ -810,7 +817,8 @@ static void zk_check_entry(struct zk *zk, struct zk_entry *e,
 }
 
 /*
- * Returns the next entry whose check is due. Dirty entries are handled anyway.
+ * Returns the next entry whose check is due. Skips dirty entries, because they
+ * are published anyway.
  */
 static struct zk_entry *zk_check_due(struct zk *zk)
 {

@@ -69,7 +69,7 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 	char *one = NULL;
 
 	*servers = *chroot = 0;
-	/* No address contains one. The text before it may be a password. */
+	/* An address contains no '@'. The text before '@' may be a password. */
 	if (strchr(list, '@'))
 		return "no list of servers";
 	while ((one = strsep(&list, ","))) {
@@ -80,7 +80,8 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 		if (count++)
 			strcat(servers, ",");
 		strncat(servers, one, n);
-		/* the last server must have the chroot, if there is one */
+		/* if any server of the list has the chroot, the last one must
+		 * have it */
 		if (!list && with && !one[n])
 			differ = true;
 		if (!one[n])
@@ -137,8 +138,9 @@ void zk_servers_where(const char *servers, char out[ZK_WHERE])
 }
 
 /*
- * The client library splits at the last colon and passes the rest to
- * getaddrinfo, so an IPv6 address must have no brackets.
+ * Writes the address of a server without brackets around an IPv6 address: the
+ * client library splits the text at the last colon and passes the rest to
+ * getaddrinfo.
  */
 static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
 {
@@ -213,7 +215,7 @@ static void zk_text_mix(char *addresses)
 	}
 }
 
-/* Names that cannot be resolved are skipped if others can. */
+/* Skips names that cannot be resolved, if others can be resolved. */
 int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		       struct tei_err *err)
 {

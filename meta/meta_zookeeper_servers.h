@@ -12,7 +12,8 @@
 int zk_servers_split(const char *conn, char **servers, char **chroot,
 		     struct tei_err *err);
 
-/* Writes the first servers for messages, with "..." if some are left out. */
+/* Writes the first servers for log lines and error texts, with "..." if some
+ * are left out. */
 void zk_servers_where(const char *servers, char out[ZK_WHERE]);
 
 /*
@@ -26,7 +27,7 @@ int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 /* Moves the first address of a list to its end. */
 void zk_servers_rotate(char *addresses);
 
-/* Returns true if the list has an address that known lacks. */
+/* Returns true if the list contains an address that is not in known. */
 bool zk_servers_changed(const char *addresses, const char *known);
 
 /*

@@ -15,8 +15,8 @@
 #include "util/settings.h"
 
 /*
- * Logs the library's own lines at level debug, because our own lines report
- * what matters.
+ * Logs the lines of the client library at level debug, because the back end
+ * logs the events that matter.
  */
 static void zk_log(const char *message)
 {
@@ -27,12 +27,13 @@ static void zk_log(const char *message)
 /* --- addresses of the servers -------------------------------------------- */
 
 /*
- * The client library gets addresses, because it would block its own thread
- * while it resolves names. So it only tries those addresses until there is a
- * connection, and only a server can tell that the session has ended. If there
- * is no connection for a while, the names are resolved again, and the session
- * continues at new addresses with another handle, because the library's thread
- * reads the list that zoo_set_servers frees (seen in 3.8.0).
+ * The client library gets numeric addresses, because it would block its own
+ * thread while it resolves names. So the library only tries those addresses
+ * until there is a connection, and only a server can report that the session
+ * has ended. If there is no connection for a while, the names are resolved
+ * again, and the session continues at the new addresses with another handle.
+ * The old handle is not used with the new addresses, because the library's
+ * thread reads the list that zoo_set_servers frees (seen in 3.8.0).
  */
 static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -106,9 +107,9 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 }
 
 /*
- * Creates a handle. The library shuffles the list of servers unless told not
- * to, for all handles of the process. So handles of other users may be
- * affected, but not ours.
+ * Creates a handle. The library would shuffle the list of servers, so the
+ * shuffling is switched off meanwhile. The switch holds for all handles of the
+ * process, so a handle that other code creates now may be affected.
  */
 static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 				struct zk_session *s)
@@ -131,9 +132,9 @@ static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 }
 
 /*
- * Starts a session. The lock is held until handle and credentials are in place,
- * so that neither an event nor a call can occur before. id: of the session to
- * continue, or NULL.
+ * Starts a session. The lock is held until handle and credentials are set, so
+ * that neither an event nor a call can occur before. id: id of the session to
+ * continue, or NULL for a new session.
  */
 static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
@@ -210,8 +211,8 @@ static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 }
 
 /*
- * Returns the end of an attempt. The last one gets the rest of the time, at
- * least half of it.
+ * Returns the time at which an attempt ends. The last attempt gets the rest of
+ * the time, at least half of it.
  */
 static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 			     uint64_t deadline_ns)
@@ -223,9 +224,10 @@ static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 
 /*
  * The library stays with a server that does not answer for two thirds of the
- * session's timeout, which may be longer than our deadline. So the next server
- * is tried with another handle, at least three attempts; their time is doubled,
- * because servers may just be slow. No session exists yet that this could lose.
+ * session timeout, which may be longer than the deadline. So after a part of
+ * the time the next server is tried with another handle. At least three
+ * attempts are made, and each has twice the time of the one before, because
+ * servers may just be slow. No session exists yet, so none can be lost.
  */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 {
@@ -287,8 +289,8 @@ int64_t zk_session_id(struct zk *zk)
 /* --- keeper thread ------------------------------------------------------- */
 
 /*
- * Prepares for a new handle, or for another attempt if it could not be created.
- * Its watches must be set again.
+ * Prepares for the events of a new handle, or for another attempt if the handle
+ * could not be created. The new handle has no watches yet.
  */
 static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 {
@@ -317,11 +319,11 @@ static void zk_session_renew(struct zk *zk)
 }
 
 /*
- * Returns the time at which the session is given up; 0: there is a connection,
- * or no session. Servers that have lost their data refuse clients that have
- * seen newer data, and never report that the session has ended. After twice its
- * timeout it either has ended or may be given up: the next session replaces all
- * its nodes.
+ * Returns the time at which the session is given up, or 0 if there is a
+ * connection or no session. Servers that have lost their data refuse clients
+ * that have seen newer data, and never report that the session has ended. After
+ * twice its timeout the session either has ended or may be given up, because
+ * the next session replaces all its nodes.
  */
 static uint64_t zk_give_up_ns(const struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -343,7 +345,8 @@ static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* Returns true if there is still no connection. *id: the session. */
+/* Returns true if there is still no connection. Sets *id to the session's
+ * id. */
 static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 {
 	bool wanted;

@@ -74,8 +74,8 @@ static void test_connection_strings_are_checked(void)
 }
 
 /*
- * The longest names and clusters fit, whatever characters except slashes they
- * consist of.
+ * The longest names and clusters fit into a path, whatever characters except
+ * slashes they have.
  */
 static void test_the_longest_chroot_has_room_for_names(void)
 {
@@ -271,7 +271,7 @@ static void test_names_no_node_can_have_are_refused(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a/../b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a//b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
-	/* "x" is a process, so nothing can be below it */
+	/* "x" is a segment, so it cannot be a folder */
 	CU_ASSERT(zrig_publish(&a, "ram/x/y", 1, NULL) < 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "a/../b", NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "nobody", NULL), TEI_ERR_METADATA);
@@ -317,7 +317,8 @@ static void test_a_change_is_told_without_asking(void)
 	n = zrig_changes(&b);
 	tei_meta_store_withdraw(a.store, "w", meta_test_deadline(), NULL);
 	CU_ASSERT(zrig_changed(&b, n));
-	/* a fetch after a notification logs no error, a second one does */
+	/* the first failing fetch after a notification logs no error, a second
+	 * one does */
 	CU_ASSERT_EQUAL(zlogged(&b, "w"), 0);
 	CU_ASSERT(zlogged(&b, "w") > 0);
 	n = zrig_changes(&b);
@@ -359,8 +360,8 @@ static void test_a_long_descriptor_leaves_its_buffers_at_home(void)
 			ZOK);
 	CU_ASSERT(stat.dataLength < 8192);
 	zookeeper_close(zh);
-	/* a change with the same length is notified; then the descriptor is
-	 * short */
+	/* a change that keeps the length is notified; afterwards the descriptor
+	 * is short */
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 5000, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));

@@ -18,7 +18,7 @@
 struct zrig {
 	struct tei_settings settings;	/* set before zrig_open: the store's
 					 * threads read them from then on */
-	uint32_t call_s;		/* limit of the calls below; 0:
+	uint32_t call_s;		/* time limit of the calls below, 0:
 					 * connect_timeout_s */
 	const char *hosts;		/* set before zrig_open; NULL:
 					 * zserver's */
@@ -27,9 +27,12 @@ struct zrig {
 	struct tei_meta_store *store;
 	struct tei_mutex lock;
 	pthread_cond_t cond;
-	uint32_t changes;		/* lock: calls of the watch's function */
-	char changed[64];		/* lock: name in the last call */
-	uint32_t tries;			/* lock: tries in the last call */
+	uint32_t changes; /* guarded by lock: number of calls of
+			   * the watch function */
+	char changed[64]; /* guarded by lock: name in the last
+			   * call */
+	uint32_t tries;	  /* guarded by lock: tries in the last
+			   * call */
 };
 
 /*
@@ -67,7 +70,8 @@ uint32_t zrig_changes(struct zrig *r);
 bool zrig_told(struct zrig *r, const char *name, uint32_t tries);
 struct zk *zrig_zk(struct zrig *r);
 /*
- * Returns true if the zrig has lost a name and no caller knows yet; for zwait.
+ * Returns true if the zrig has lost a name and this loss has not been reported
+ * to a caller; for zwait.
  */
 bool zrig_lost(void *arg);
 
@@ -80,7 +84,8 @@ struct ft_zk *zserver(void);
  */
 zhandle_t *zstranger(const char *auth);
 /*
- * Returns a handle of another handle's session, which may have ended already.
+ * Returns a new handle for the session of another handle. The session may have
+ * ended already.
  */
 zhandle_t *zstranger_as(const clientid_t *id);
 

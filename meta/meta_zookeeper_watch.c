@@ -76,7 +76,8 @@ static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
 	w->armed = armed;
 }
 
-/* Removes the names of segments that were closed and have changed since. */
+/* Removes from the table the names of segments that were closed and have
+ * changed since. */
 static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
 	struct zk_watch *w, *tmp;
@@ -209,9 +210,10 @@ void zk_notify_again(struct tei_meta_store *store, const char *name)
 		return;
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
-	if (!w)				/* it was pruned meanwhile */
+	if (!w) /* NULL: the entry was removed from the
+		 * table meanwhile */
 		w = zk_watch_add(zk, path, name);
-	/* the return of a deleted node is watched for */
+	/* if the node was deleted, the watch waits for its return */
 	if (w && (!w->armed || w->mzxid)) {
 		zk_notify_at(zk, w, tei_now_ns() + zk_notify_pause(w->tries++));
 		pthread_cond_broadcast(&zk->cond);
@@ -294,8 +296,8 @@ void zk_watches_lost(struct zk *zk)
 }
 
 /*
- * A copy of a watch to set again. The lock is not held over the calls that do
- * so.
+ * A copy of a watch to be set again. The lock is not held during the calls that
+ * set it.
  */
 struct zk_rearm {
 	char *path;
@@ -395,8 +397,8 @@ void zk_watches_rearm(struct zk *zk)
 /* --- reading ------------------------------------------------------------- */
 
 /*
- * Gets the name's entry in the table, creating it if necessary. Returns true if
- * it existed. *was: the node existed when it was last read.
+ * Finds the name's entry in the table, or creates it. Returns true if the entry
+ * existed. *was: the node existed when it was last read.
  */
 static bool zk_watch_begin(struct zk *zk, const char *path, const char *name,
 			   bool *was)
@@ -480,8 +482,8 @@ static int zk_fetch_fail(struct zk *zk, int rc, const char *name,
 }
 
 /*
- * Reports that the node has disappeared, as info: usually the caller reads
- * because it was notified of that.
+ * Logs at level info that the node has disappeared, because the caller usually
+ * reads it after being notified of that.
  */
 static int zk_fetch_gone(const struct zk *zk, const char *name,
 			 struct tei_err *err)
@@ -491,7 +493,7 @@ static int zk_fetch_gone(const struct zk *zk, const char *name,
 			    name, zk->where, zk->chroot);
 }
 
-/* Passes on the text of a node that is not a head. */
+/* Returns the text of a node that is not a head. */
 static int zk_fetch_inline(const struct tei_meta_store *store,
 			   const char *name, struct zk_reply *r, char **json,
 			   size_t *len, struct tei_err *err)
@@ -503,7 +505,8 @@ static int zk_fetch_inline(const struct tei_meta_store *store,
 				    "segment '%.64s' was published without the shared secret",
 				    name);
 	}
-	*json = r->data;		/* owned by the caller now */
+	*json = r->data; /* the caller owns the text from now
+			  * on */
 	*len = r->len;
 	return 0;
 }

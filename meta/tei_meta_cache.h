@@ -22,8 +22,8 @@
 #define TEI_META_SLOTS		(1u << TEI_META_SLOT_BITS)
 
 /*
- * Returns the index of an id's slot, for arrays of the cache's user; 0 for id
- * 0.
+ * Returns the index of an id's slot, for arrays that the cache's user keeps.
+ * Returns 0 for id 0.
  */
 static inline uint32_t tei_meta_slot(int32_t id)
 {
@@ -39,13 +39,14 @@ struct tei_meta_cache_ops {
 	/*
 	 * Brings *data up to date with the descriptor of a segment; *data is
 	 * NULL at first. Called by every call that opens the segment or fetches
-	 * its descriptor, for one segment by one thread at a time. again: also
-	 * if nothing has changed. After an error *data may have changed, too,
-	 * and the call returns that error. May block.
+	 * its descriptor, for one segment by one thread at a time. again: the
+	 * function was called by tei_meta_cache_attach, perhaps without any
+	 * change. After an error *data may have changed, too, and the call
+	 * returns that error. May block.
 	 */
 	int (*attach)(void *arg, int32_t id, struct tei_meta_desc *desc,
 		      bool again, void **data, struct tei_err *err);
-	/* Frees the data, after tei_meta_cache_data has ceased to return it. */
+	/* Frees the data when tei_meta_cache_data no longer returns it. */
 	void (*detach)(void *arg, void *data);
 };
 
@@ -77,12 +78,12 @@ int tei_meta_cache_open(struct tei_meta_cache *cache, const char *name,
 			struct tei_err *err);
 
 /*
- * As tei_meta_cache_open, with a descriptor from another source, without a
- * fetch. An older descriptor of the same process changes nothing. One of
- * another process replaces the known one if replace is true or its serial is
- * higher; otherwise the result is TEI_ERR_CONTEXT, as it is for the own name
- * with another incarnation. desc is frozen; the cache takes a reference. Blocks
- * only in attach.
+ * Does what tei_meta_cache_open does, with a descriptor from another source
+ * instead of a fetch. An older descriptor of the same process changes nothing.
+ * A descriptor of another process replaces the known one if replace is true or
+ * its serial is higher; otherwise the result is TEI_ERR_CONTEXT. The own name
+ * with another incarnation gives TEI_ERR_CONTEXT too. desc is frozen; the cache
+ * takes a reference. Blocks only in attach.
  */
 int tei_meta_cache_put(struct tei_meta_cache *cache,
 		       struct tei_meta_desc *desc, bool replace, int32_t *id,
@@ -106,18 +107,19 @@ struct tei_meta_desc *tei_meta_cache_get(struct tei_meta_cache *cache,
 int32_t tei_meta_cache_lookup(struct tei_meta_cache *cache, const char *name);
 
 /*
- * Fetches the descriptor again. *changed (may be NULL) tells whether it
- * differs. Blocks.
+ * Fetches the descriptor again. Sets *changed to true if the descriptor
+ * differs; changed may be NULL. Blocks.
  */
 int tei_meta_cache_refresh(struct tei_meta_cache *cache, int32_t id,
 			   uint64_t deadline_ns, bool *changed,
 			   struct tei_err *err);
 
 /*
- * As tei_meta_cache_refresh, after a notification that name has changed. Also
- * refreshes a name that is just being opened, because the open may have read
- * the old descriptor. *id is -1 if the name is neither open nor being opened;
- * then nothing is fetched. *id is 0 if it has no id yet or any longer.
+ * Does what tei_meta_cache_refresh does, after a notification that name has
+ * changed. Also refreshes a name that is just being opened, because the open
+ * may have read the old descriptor. Sets *id to -1 if the name is neither open
+ * nor being opened; then nothing is fetched. Sets *id to 0 if the name has no
+ * id yet or no id any longer.
  */
 int tei_meta_cache_refresh_name(struct tei_meta_cache *cache, const char *name,
 				uint64_t deadline_ns, int32_t *id,
@@ -153,9 +155,9 @@ int tei_meta_cache_attach(struct tei_meta_cache *cache, int32_t id,
 void tei_meta_cache_detach_all(struct tei_meta_cache *cache);
 
 /*
- * Lists up to n ids of open segments, beginning with slot *from, 0 at first,
- * which it advances. Returns their number; the listing is complete when it is
- * less than n.
+ * Lists up to n ids of open segments, beginning with slot *from. *from must be
+ * 0 at first; each call advances it. Returns the number of ids. The listing is
+ * complete when the result is less than n.
  */
 size_t tei_meta_cache_ids(struct tei_meta_cache *cache, uint32_t *from,
 			  int32_t *ids, size_t n);

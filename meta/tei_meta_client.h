@@ -49,8 +49,9 @@ int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 		      char **json, size_t *len, struct tei_err *err);
 
 /*
- * As tei_meta_get_desc, for callers that have settings: refuses an answer of
- * more than max bytes, which is MC_HANDSHAKE_MAX_LENGTH; 0: TEI_META_TEXT_MAX.
+ * Does what tei_meta_get_desc does, for callers that have settings: refuses an
+ * answer of more than max bytes, which is MC_HANDSHAKE_MAX_LENGTH; 0:
+ * TEI_META_TEXT_MAX.
  */
 int tei_meta_get_desc_max(const char *endpoint, const struct tei_secret *secret,
 			  const char *name, bool any, size_t max,

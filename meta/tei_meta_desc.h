@@ -38,13 +38,15 @@ struct tei_meta_first {
 /* A memory key of more than 64 bits. */
 struct tei_meta_key {
 	const uint8_t *bytes;
-	uint32_t len;			/* 0: use rkey[] for this rail */
+	uint32_t len; /* 0: rkey[] has the key for this
+		       * rail */
 };
 
 /* Owned by its descriptor; read only. */
 struct tei_meta_buffer {
 	uint64_t addr;			/* address in the peer, not 0 */
-	uint64_t length;		/* bytes, not 0; never wraps around */
+	uint64_t length;		/* bytes, not 0; addr + length does not
+					 * overflow */
 	const char *location;		/* "cpu:0", "cuda:1", "*", … */
 	const uint64_t *rkey;		/* [rail_count] */
 	const struct tei_meta_key *raw;	/* [rail_count], or NULL */
@@ -59,7 +61,8 @@ struct tei_meta_file_path {
 struct tei_meta_file {
 	const char *path;		/* "file_path" */
 	uint64_t length;		/* bytes, not 0 */
-	uint64_t offset;		/* of its first byte in the segment */
+	uint64_t offset;		/* offset of the file's first byte in
+					 * the segment */
 	const struct tei_meta_file_path *local;	/* "local_path_map" */
 	uint32_t local_count;
 };
@@ -75,9 +78,11 @@ struct tei_meta_desc {
 	/* constant after freeze */
 	const char *name;
 	const char *protocol;		/* "tcp", "rdma", "shm", "local", "nvmeof" */
-	uint32_t version;		/* TEI_META_VERSION; 0: another
-					 * writer */
-	uint64_t incarnation;		/* of the process; 0: another writer */
+	uint32_t version;		/* TEI_META_VERSION; 0: the descriptor
+					 * was written by other software */
+	uint64_t incarnation;		/* incarnation of the process; 0: the
+					 * descriptor was written by other
+					 * software */
 	uint64_t serial;		/* of two descriptors of one process,
 					 * the newer one has the higher serial;
 					 * 0: unknown */
@@ -111,7 +116,8 @@ int tei_meta_desc_set_serial(struct tei_meta_desc *desc, uint64_t serial,
 int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
 			    struct tei_err *err);
 
-/* json must be an object; it is kept unchanged. NULL removes it. */
+/* Sets the priority matrix. json must be an object; the text is stored
+ * unchanged. NULL removes the matrix. */
 int tei_meta_desc_set_matrix(struct tei_meta_desc *desc, const char *json,
 			     struct tei_err *err);
 

@@ -14,10 +14,10 @@
 #include "meta/tei_meta.h"
 
 /*
- * As getaddrinfo for stream sockets, with a time limit. Numeric hosts are
- * resolved at once. Names are resolved by a detached thread, which continues
- * after the caller has given up. Returns 0, or a code with *why (static). The
- * caller frees *out with freeaddrinfo.
+ * Does what getaddrinfo does for stream sockets, with a time limit. Numeric
+ * hosts are resolved at once. Names are resolved by a detached thread, which
+ * continues after the caller has stopped waiting. Returns 0, or a code with
+ * *why, a static text. The caller frees *out with freeaddrinfo.
  */
 int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
 		     struct addrinfo **out, const char **why);
@@ -60,10 +60,11 @@ int tei_meta_local_host(const struct tei_settings *settings,
 			struct tei_err *err);
 
 /*
- * Returns true if a control channel that is bound to host, and whose address was
- * not given, is to be bound to another one: host is loopback and an interface has
- * an address that other hosts may reach, or no interface has the address host any
- * longer. Writes the address to out. host and out are numeric.
+ * Returns true if a control channel that is bound to host should be bound to
+ * another address. This is so if the user has not given the address and either
+ * host is loopback and an interface has an address that other hosts may reach,
+ * or no interface has the address host any longer. Writes the new address to
+ * out. host and out are numeric.
  */
 bool tei_meta_host_outdated(const struct tei_settings *settings,
 			    const char *host, char out[TEI_META_HOST_MAX]);

@@ -88,8 +88,8 @@ uint64_t tei_meta_server_incarnation(const struct tei_meta_server *server);
 /*
  * Serves json under name from now on and replaces an earlier text atomically;
  * replies in progress finish with the old text. The first name published is the
- * primary one: a client gets it if it asks for the process at an address and
- * not for a name. Never blocks.
+ * primary one: a client that requests the process at an address, and not a
+ * name, gets this text. Never blocks.
  */
 int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 			    const char *json, size_t len, struct tei_err *err);
@@ -104,8 +104,9 @@ typedef struct tei_meta_desc *(*tei_meta_source_fn)(void *arg);
 
 /*
  * Makes the server answer requests for name with the descriptor that fn
- * returns. Only one name, the primary one, can have such a function. fn NULL
- * ends that; when the call returns, the function is not running.
+ * returns. Only one name, the primary one, can have such a function. If fn is
+ * NULL, the server no longer calls the earlier function; when the call returns,
+ * that function is not running.
  */
 void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 			    tei_meta_source_fn fn, void *arg);

@@ -74,23 +74,25 @@ int tei_meta_store_publish(struct tei_meta_store *store,
 			   struct tei_meta_desc *desc, uint64_t deadline_ns,
 			   struct tei_err *err);
 /*
- * As tei_meta_store_publish, for callers whose result the application does not
- * see: a lost name stays lost, and its loss is not reported.
+ * Does what tei_meta_store_publish does, for callers whose result the
+ * application does not get: a lost name stays lost, and its loss is not
+ * reported.
  */
 int tei_meta_store_update(struct tei_meta_store *store,
 			  struct tei_meta_desc *desc, uint64_t deadline_ns,
 			  struct tei_err *err);
 
 /* Flags of tei_meta_store_bring. */
-#define TEI_META_TOLD	1u	/* the application sees the result */
+#define TEI_META_TOLD 1u	/* the application gets the result */
 #define TEI_META_HEAD	2u	/* the text refers to the control channel for
 				 * the buffers */
 
 /*
- * Publishes as the two calls above, for a process whose control channel serves
- * the descriptor already (tei_meta_server_source). Sets *listed to true if the
- * store itself now lists the buffers, and to false if it refers to the control
- * channel for them. After an error the contents of the store are unknown.
+ * Does what tei_meta_store_publish or tei_meta_store_update does, for a process
+ * whose control channel already serves the descriptor (tei_meta_server_source).
+ * Sets *listed to true if the store itself now lists the buffers, and to false
+ * if it refers to the control channel for them. After an error the contents of
+ * the store are unknown.
  */
 int tei_meta_store_bring(struct tei_meta_store *store,
 			 struct tei_meta_desc *desc, uint32_t flags,
@@ -167,8 +169,9 @@ bool tei_meta_persistent_name(const char *name);
 
 /*
  * Creates *next, which the store then owns, from the current descriptor (NULL:
- * none). *next NULL removes the record. A return value other than 0 cancels the
- * change. May be called several times if others change the same record.
+ * there is none). *next NULL removes the record. A return value other than 0
+ * cancels the change. May be called several times if others change the same
+ * record.
  */
 typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
 				  struct tei_meta_desc **next,
@@ -187,7 +190,8 @@ int tei_meta_store_change(struct tei_meta_store *store, const char *name,
 
 /*
  * Removes a persistent segment record, even if this version cannot read its
- * content. *found tells whether it existed. Codes as above. Blocks.
+ * content. *found: the record existed. Returns the codes of
+ * tei_meta_store_change. Blocks.
  */
 int tei_meta_store_remove(struct tei_meta_store *store, const char *name,
 			  uint64_t deadline_ns, bool *found,
