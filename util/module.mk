@@ -6,6 +6,7 @@ SRCS += \
 	util/heap.c \
 	util/hint.c \
 	util/log.c \
+	util/range.c \
 	util/secret.c \
 	util/settings.c \
 	util/settings_names.c \
@@ -21,6 +22,7 @@ TEST_SRCS_util = \
 	util/list_test.c \
 	util/lock_test.c \
 	util/log_test.c \
+	util/range_test.c \
 	util/secret_test.c \
 	util/settings_names_test.c \
 	util/settings_test.c \
@@ -31,4 +33,5 @@ TEST_SRCS_util = \
 	# EOL
 
 UNIT_TESTS += util
-LIBS_util_test = -lm
+# range_test.c has allocations fail
+LIBS_util_test = -lm -Wl,--wrap=malloc

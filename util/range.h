@@ -3,32 +3,110 @@
 #define TEI_UTIL_RANGE_H
 
 /*
- * Binary search in tables of address ranges. A table is a sorted array of
- * disjoint ranges, whose elements are structs with the end of the range in a
- * uint64_t. No allocation, no lock.
+ * Table of disjoint address ranges: a sorted array of pointers to ranges that
+ * are embedded in the caller's structs. If ranges are added or removed in
+ * ascending or descending order, no other entry is moved. The table takes no
+ * lock; the owner states which lock guards the table and its ranges.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the index of the first of n ranges that ends above addr, or n. size:
- * bytes per element. end: offset of the range's end in an element. table may be
- * NULL if n is 0. */
-static inline uint32_t tei_range_index(const void *table, uint32_t n,
-				       size_t size, size_t end, uint64_t addr)
+#include "util/list.h"
+
+/* The addresses from base to end - 1; base < end. Constant while in a table. */
+struct tei_range {
+	uint64_t base, end;
+};
+
+/* All zero: empty. */
+struct tei_range_table {
+	struct tei_range **at; /* n ranges, sorted by address */
+	uint32_t n;
+	uint32_t cap;		/* entries of mem */
+	struct tei_range **mem; /* owned; at points into it */
+};
+
+/*
+ * Iterates over the table in ascending order. pos points to the struct of the
+ * given type that embeds the range as member; i is its index, a uint32_t. The
+ * table must not change meanwhile.
+ */
+#define tei_range_foreach(pos, i, table, type, member)                       \
+	for ((i) = 0;                                                        \
+	     (i) < (table)->n &&                                             \
+	     ((pos) = tei_container_of((table)->at[i], type, member), true); \
+	     (i)++)
+
+/* Returns the index of the first range that ends above addr, or n. */
+static inline uint32_t tei_range_index(const struct tei_range_table *t,
+				       uint64_t addr)
 {
-	const char *p = table;
-	uint32_t low = 0, high = n, mid;
+	uint32_t low = 0, high = t->n, mid;
 
 	while (low < high) {
 		mid = low + (high - low) / 2;
-		if (*(const uint64_t *)(const void *)(p + mid * size + end) <=
-		    addr)
+		if (t->at[mid]->end <= addr)
 			low = mid + 1;
 		else
 			high = mid;
 	}
 	return low;
 }
+
+/* Returns the range at index i if it begins below end, or NULL. */
+static inline struct tei_range *tei_range_below(const struct tei_range_table *t,
+						uint32_t i, uint64_t end)
+{
+	return i < t->n && t->at[i]->base < end ? t->at[i] : NULL;
+}
+
+/* Returns the first range that overlaps [base, end), or NULL. */
+static inline struct tei_range *
+tei_range_overlap(const struct tei_range_table *t, uint64_t base, uint64_t end)
+{
+	return tei_range_below(t, tei_range_index(t, base), end);
+}
+
+/* Returns the range that contains all len bytes at addr, or NULL. If len is 0,
+ * returns the range that contains addr. */
+static inline struct tei_range *tei_range_find(const struct tei_range_table *t,
+					       uint64_t addr, uint64_t len)
+{
+	uint32_t i = tei_range_index(t, addr);
+
+	return i < t->n && addr >= t->at[i]->base && len <= t->at[i]->end - addr
+		       ? t->at[i]
+		       : NULL;
+}
+
+/* Returns the range that begins at base, or NULL. */
+static inline struct tei_range *tei_range_start(const struct tei_range_table *t,
+						uint64_t base)
+{
+	uint32_t i = tei_range_index(t, base);
+
+	return i < t->n && t->at[i]->base == base ? t->at[i] : NULL;
+}
+
+/* Makes room for more further ranges. As long as the table has at most that
+ * many more ranges than now, tei_range_insert does not return TEI_ERR_MEMORY.
+ * Returns false if memory is short. */
+bool tei_range_reserve(struct tei_range_table *t, uint32_t more);
+
+/* Adds a range, which is in no table. Returns 0, or:
+ *
+ *	TEI_ERR_INVALID	the range is empty
+ *	TEI_ERR_OVERLAP	the range overlaps one of the table
+ *	TEI_ERR_MEMORY	memory is short
+ */
+int tei_range_insert(struct tei_range_table *t, struct tei_range *r);
+
+/* Removes a range that is in the table. */
+void tei_range_remove(struct tei_range_table *t, const struct tei_range *r);
+
+/* Frees the array. Does not access the ranges. The table is empty then. */
+void tei_range_fini(struct tei_range_table *t);
 
 #endif /* TEI_UTIL_RANGE_H */

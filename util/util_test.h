@@ -10,6 +10,7 @@ extern const struct tei_test_case heap_cases[];
 extern const struct tei_test_case list_cases[];
 extern const struct tei_test_case lock_cases[];
 extern const struct tei_test_case log_cases[];
+extern const struct tei_test_case range_cases[];
 extern const struct tei_test_case secret_cases[];
 extern const struct tei_test_case settings_cases[];
 extern const struct tei_test_case settings_names_cases[];

@@ -44,6 +44,7 @@ int main(int argc, char **argv)
 		{ "list", list_cases },
 		{ "lock", lock_cases },
 		{ "log", log_cases },
+		{ "range", range_cases },
 		{ "secret", secret_cases },
 		{ "settings", settings_cases },
 		{ "settings_names", settings_names_cases },

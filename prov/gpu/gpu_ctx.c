@@ -24,14 +24,18 @@ bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 
 static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 {
+	struct gpu_mem *m;
 	uint32_t i;
 
 	/* memory stays pinned while an abandoned copy may access it */
-	for (i = 0; i < ctx->nmem; i++)
-		if (ctx->mem[i].pinned &&
-		    tei_gpu_mem_quiet(ctx, ctx->mem[i].base,
-				      ctx->mem[i].end - ctx->mem[i].base))
-			gpu_mem_unpin(ctx, &ctx->mem[i]);
+	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
+		if (m->pinned &&
+		    tei_gpu_mem_quiet(ctx, m->range.base,
+				      m->range.end - m->range.base))
+			gpu_mem_unpin(ctx, m);
+		free(m);
+	}
+	tei_range_fini(&ctx->mem);
 	for (i = 0; i < TEI_GPU_CONTEXTS; i++)
 		if (ctx->contexts[i].memories)
 			gpu_context_close(ctx, &ctx->contexts[i]);
@@ -41,7 +45,6 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
 	tei_mutex_fini(&ctx->admin);
-	free(ctx->mem);
 	free(ctx);
 }
 

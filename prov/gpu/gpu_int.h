@@ -11,6 +11,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/range.h"
 
 #define GPU_DEPTH	32u		/* copies in flight per context */
 #define GPU_PIECE	(8u << 20)	/* maximum length of one copy, bytes */
@@ -49,8 +50,10 @@ struct gpu_context {
 	uint64_t ended_ns;		/* time at which the last copy ended */
 };
 
+/* Registered memory. Created by tei_gpu_mem_add or tei_gpu_mem_pin, freed by
+ * tei_gpu_mem_remove or tei_gpu_fini. */
 struct gpu_mem {
-	uint64_t base, end;
+	struct tei_range range;		/* in tei_gpu.mem */
 	struct gpu_context *context;	/* NULL: host memory */
 	struct gpu_context *pinned;	/* host memory: context it is pinned in,
 					 * or NULL */
@@ -84,8 +87,7 @@ struct tei_gpu {
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t work;		/* there is work, or stopping is set */
 	pthread_cond_t ended;		/* an operation has ended */
-	struct gpu_mem *mem;		/* sorted, disjoint */
-	uint32_t nmem, mem_room;
+	struct tei_range_table mem;	/* gpu_mem.range */
 	uint32_t ndevice;		/* ranges of GPU memory; atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
 	struct gpu_alloc *allocs;

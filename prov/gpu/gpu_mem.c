@@ -10,7 +10,6 @@
 
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
-#include "util/range.h"
 
 static void gpu_refuse(struct tei_err *err, int code, const char *text)
 {
@@ -23,23 +22,18 @@ static void gpu_refuse(struct tei_err *err, int code, const char *text)
 
 /* --- the table ----------------------------------------------------------- */
 
-/* Returns the index of the first range that ends above addr. */
-static uint32_t mem_index(const struct tei_gpu *ctx, uint64_t addr)
+/* Returns the memory of a range of the table; NULL for NULL. */
+static struct gpu_mem *mem_of(struct tei_range *r)
 {
-	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
-			       offsetof(struct gpu_mem, end), addr);
+	return r ? tei_container_of(r, struct gpu_mem, range) : NULL;
 }
 
 struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 			     bool going)
 {
-	uint32_t i = mem_index(ctx, addr);
-	uint64_t end = addr + len;
+	struct gpu_mem *m = mem_of(tei_range_find(&ctx->mem, addr, len));
 
-	if (i == ctx->nmem || end < addr || ctx->mem[i].base > addr ||
-	    ctx->mem[i].end < end || (ctx->mem[i].removing && !going))
-		return NULL;
-	return &ctx->mem[i];
+	return m && (going || !m->removing) ? m : NULL;
 }
 
 bool tei_gpu_any(struct tei_gpu *ctx)
@@ -61,36 +55,45 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 	return kind;
 }
 
-static int mem_insert(struct tei_gpu *ctx, const struct gpu_mem *m,
+/* Creates the object of a range, which is in no table yet. */
+static struct gpu_mem *mem_new(const void *addr, uint64_t len,
+			       struct tei_err *err)
+{
+	struct gpu_mem *m = calloc(1, sizeof(*m));
+
+	if (!m) {
+		gpu_refuse(err, TEI_ERR_MEMORY, "out of memory");
+		return NULL;
+	}
+	m->range.base = (uintptr_t)addr;
+	m->range.end = m->range.base + len;
+	return m;
+}
+
+static void mem_refuse(const struct tei_gpu *ctx, const struct gpu_mem *m,
+		       int code, struct tei_err *err) TEI_REQUIRES(ctx->lock)
+{
+	const struct tei_range *other =
+		tei_range_overlap(&ctx->mem, m->range.base, m->range.end);
+
+	gpu_refuse(err, code, tei_err_name(code));
+	if (code == TEI_ERR_OVERLAP)
+		snprintf(err->text, sizeof(err->text),
+			 "the range overlaps the registered buffer 0x%llx of "
+			 "%llu bytes",
+			 (unsigned long long)other->base,
+			 (unsigned long long)(other->end - other->base));
+}
+
+static int mem_insert(struct tei_gpu *ctx, struct gpu_mem *m,
 		      struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
-	uint32_t i = mem_index(ctx, m->base), room;
-	struct gpu_mem *grown;
+	int ret = tei_range_insert(&ctx->mem, &m->range);
 
-	if (i < ctx->nmem && ctx->mem[i].base < m->end) {
-		gpu_refuse(err, TEI_ERR_OVERLAP, "");
-		snprintf(err->text, sizeof(err->text),
-			 "the range overlaps the registered buffer 0x%llx of %llu bytes",
-			 (unsigned long long)ctx->mem[i].base,
-			 (unsigned long long)(ctx->mem[i].end -
-					      ctx->mem[i].base));
-		return TEI_ERR_OVERLAP;
+	if (ret) {
+		mem_refuse(ctx, m, ret, err);
+		return ret;
 	}
-	if (ctx->nmem == ctx->mem_room) {
-		room = ctx->mem_room ? 2 * ctx->mem_room : 64;
-		grown = realloc(ctx->mem, room * sizeof(*grown));
-		if (!grown) {
-			gpu_refuse(err, TEI_ERR_MEMORY,
-				   "out of memory");
-			return TEI_ERR_MEMORY;
-		}
-		ctx->mem = grown;
-		ctx->mem_room = room;
-	}
-	memmove(&ctx->mem[i + 1], &ctx->mem[i],
-		(ctx->nmem - i) * sizeof(ctx->mem[0]));
-	ctx->mem[i] = *m;
-	ctx->nmem++;
 	if (m->pinned)
 		m->pinned->memories++;
 	if (!m->context)
@@ -196,24 +199,24 @@ int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 	return ret;
 }
 
-static int mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
-		   struct tei_err *err) TEI_REQUIRES(ctx->admin)
+static int mem_add(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
+	TEI_REQUIRES(ctx->admin)
 {
-	struct gpu_mem m = { .base = (uintptr_t)addr,
-			     .end = (uintptr_t)addr + len };
+	const void *addr = (const void *)(uintptr_t)m->range.base;
 	struct tei_cuda_mem where;
 	int ret;
 
-	ret = tei_cuda_where(ctx->cuda, addr, len, &where, err);
+	ret = tei_cuda_where(ctx->cuda, addr, m->range.end - m->range.base,
+			     &where, err);
 	if (!ret && where.device >= 0)
-		ret = context_get(ctx, where.context, &m.context, err);
+		ret = context_get(ctx, where.context, &m->context, err);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, &m, err);
+	ret = mem_insert(ctx, m, err);
 	tei_mutex_unlock(&ctx->lock);
-	if (ret && m.context && !m.context->memories)
-		gpu_context_close(ctx, m.context);
+	if (ret && m->context && !m->context->memories)
+		gpu_context_close(ctx, m->context);
 	return ret;
 }
 
@@ -224,7 +227,7 @@ void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m)
 	/* if the context no longer exists, the memory is already unpinned */
 	if (tei_cuda_push(ctx->cuda, m->pinned->handle, &err))
 		return;
-	tei_cuda_unpin(ctx->cuda, (void *)(uintptr_t)m->base);
+	tei_cuda_unpin(ctx->cuda, (void *)(uintptr_t)m->range.base);
 	tei_cuda_pop(ctx->cuda);
 }
 
@@ -236,8 +239,8 @@ static int mem_pin(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 	ret = tei_cuda_push(ctx->cuda, m->pinned->handle, err);
 	if (ret)
 		return ret;
-	ret = tei_cuda_pin(ctx->cuda, (void *)(uintptr_t)m->base,
-			   m->end - m->base, err);
+	ret = tei_cuda_pin(ctx->cuda, (void *)(uintptr_t)m->range.base,
+			   m->range.end - m->range.base, err);
 	tei_cuda_pop(ctx->cuda);
 	if (ret)
 		return ret;
@@ -252,21 +255,24 @@ static int mem_pin(struct tei_gpu *ctx, struct gpu_mem *m, struct tei_err *err)
 int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 		    uint64_t len, struct tei_err *err)
 {
-	struct gpu_mem m = { .base = (uintptr_t)addr,
-			     .end = (uintptr_t)addr + len };
+	struct gpu_mem *m = mem_new(addr, len, err);
 	const struct gpu_mem *of;
 	int ret = TEI_ERR_NOT_REGISTERED;
 
+	if (!m)
+		return TEI_ERR_MEMORY;
 	tei_mutex_lock(&ctx->admin);
 	tei_mutex_lock(&ctx->lock);
 	of = gpu_mem_find(ctx, (uintptr_t)gpu, 1, false);
-	m.pinned = of ? of->context : NULL;
+	m->pinned = of ? of->context : NULL;
 	tei_mutex_unlock(&ctx->lock);
-	if (m.pinned)		/* admin keeps the context open */
-		ret = mem_pin(ctx, &m, err);
+	if (m->pinned) /* admin keeps the context open */
+		ret = mem_pin(ctx, m, err);
 	else
 		gpu_refuse(err, ret, "not registered GPU memory");
 	tei_mutex_unlock(&ctx->admin);
+	if (ret)
+		free(m);
 	return ret;
 }
 
@@ -340,15 +346,21 @@ void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr)
 int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 		    struct tei_err *err)
 {
+	struct gpu_mem *m;
 	int ret;
 
 	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr) {
 		gpu_refuse(err, TEI_ERR_INVALID, "NULL, length 0, or the range wraps around");
 		return TEI_ERR_INVALID;
 	}
+	m = mem_new(addr, len, err);
+	if (!m)
+		return TEI_ERR_MEMORY;
 	tei_mutex_lock(&ctx->admin);
-	ret = mem_add(ctx, addr, len, err);
+	ret = mem_add(ctx, m, err);
 	tei_mutex_unlock(&ctx->admin);
+	if (ret)
+		free(m);
 	return ret;
 }
 
@@ -403,14 +415,6 @@ void gpu_alloc_free_all(struct tei_gpu *ctx) TEI_NO_TSA
 		ctx->allocs = a->next;
 		free(a);
 	}
-}
-
-static struct gpu_mem *mem_starts(struct tei_gpu *ctx, uint64_t base)
-	TEI_REQUIRES(ctx->lock)
-{
-	uint32_t i = mem_index(ctx, base);
-
-	return i < ctx->nmem && ctx->mem[i].base == base ? &ctx->mem[i] : NULL;
 }
 
 static bool mem_meets(uint64_t addr, uint64_t len, uint64_t base, uint64_t end)
@@ -468,42 +472,38 @@ static bool mem_ending(const struct tei_gpu *ctx, uint64_t base, uint64_t end)
 		     mem_meets(e->src, e->length, base, end));
 }
 
-/* Marks the range, so that no new copy uses it. Waits until its copies have
- * ended, their done callbacks have returned and it is not held. Returns 0,
- * TEI_ERR_BUSY at the deadline, or TEI_ERR_NOT_REGISTERED. */
-static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns)
-	TEI_REQUIRES(ctx->lock)
+/* Marks the memory, so that no new copy uses it. Waits until its copies have
+ * ended, their done callbacks have returned and it is not held. Returns 0 with
+ * *out set, TEI_ERR_BUSY at the deadline, or TEI_ERR_NOT_REGISTERED. */
+static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns,
+		      struct gpu_mem **out) TEI_REQUIRES(ctx->lock)
 {
-	struct gpu_mem *m = mem_starts(ctx, base);
-	uint64_t end;
+	struct gpu_mem *m = mem_of(tei_range_start(&ctx->mem, base));
 	bool used;
 
 	if (!m || m->removing)
 		return TEI_ERR_NOT_REGISTERED;
 	m->removing = true;
-	end = m->end;
-	while ((used = mem_starts(ctx, base)->holds ||
-		       mem_used(ctx, base, end) ||
-		       mem_ending(ctx, base, end)) &&
+	while ((used = m->holds || mem_used(ctx, base, m->range.end) ||
+		       mem_ending(ctx, base, m->range.end)) &&
 	       gpu_wait(ctx, deadline_ns))
 		;
-	if (used)
-		mem_starts(ctx, base)->removing = false;
-	return used ? TEI_ERR_BUSY : 0;
+	if (used) {
+		m->removing = false;
+		return TEI_ERR_BUSY;
+	}
+	*out = m;
+	return 0;
 }
 
-/* Removes the retired range from the table. */
-static struct gpu_mem mem_take(struct tei_gpu *ctx, uint64_t base)
+/* Removes the retired memory from the table. */
+static void mem_take(struct tei_gpu *ctx, struct gpu_mem *m)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct gpu_mem *m = mem_starts(ctx, base), taken = *m;
-
-	ctx->nmem--;
-	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
-	if (taken.context)
+	tei_range_remove(&ctx->mem, &m->range);
+	if (m->context)
 		__atomic_store_n(&ctx->ndevice, ctx->ndevice - 1,
 				 __ATOMIC_RELEASE);
-	return taken;
 }
 
 /*
@@ -527,21 +527,22 @@ static void mem_leave(struct tei_gpu *ctx, struct gpu_context *c)
 int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns)
 {
-	struct gpu_mem taken;
+	struct gpu_mem *m;
 	int ret;
 
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_retire(ctx, (uintptr_t)addr, deadline_ns);
+	ret = mem_retire(ctx, (uintptr_t)addr, deadline_ns, &m);
 	tei_mutex_unlock(&ctx->lock);
 	if (ret)
 		return ret;
 	tei_mutex_lock(&ctx->admin);
 	tei_mutex_lock(&ctx->lock);
-	taken = mem_take(ctx, (uintptr_t)addr);
+	mem_take(ctx, m);
 	tei_mutex_unlock(&ctx->lock);
-	if (taken.pinned)
-		gpu_mem_unpin(ctx, &taken);
-	mem_leave(ctx, taken.pinned ? taken.pinned : taken.context);
+	if (m->pinned)
+		gpu_mem_unpin(ctx, m);
+	mem_leave(ctx, m->pinned ? m->pinned : m->context);
 	tei_mutex_unlock(&ctx->admin);
+	free(m);
 	return 0;
 }

@@ -39,6 +39,7 @@ static void ctx_lists(struct tei_nvmeof *ctx)
 
 static void ctx_free(struct tei_nvmeof *ctx)
 {
+	struct nvmeof_mem *m;
 	uint32_t i;
 
 	nvmeof_bounce_fini(ctx);
@@ -46,10 +47,10 @@ static void ctx_free(struct tei_nvmeof *ctx)
 	pthread_cond_destroy(&ctx->work);
 	pthread_cond_destroy(&ctx->ended);
 	tei_mutex_fini(&ctx->lock);
-	for (i = 0; i < ctx->nmem; i++)
-		free(ctx->mem[i].where);
+	tei_range_foreach (m, i, &ctx->mem, struct nvmeof_mem, range)
+		nvmeof_mem_free(m);
+	tei_range_fini(&ctx->mem);
 	free(ctx->ios);
-	free(ctx->mem);
 	free(ctx);
 }
 

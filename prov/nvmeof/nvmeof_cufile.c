@@ -247,6 +247,7 @@ int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh, struct tei_err *err)
 void nvmeof_cufile_stop(struct tei_nvmeof *ctx)
 {
 	struct nvmeof_cufile *c = ctx->cufile;
+	struct nvmeof_mem *m;
 	uint32_t i;
 
 	if (!c)
@@ -257,20 +258,19 @@ void nvmeof_cufile_stop(struct tei_nvmeof *ctx)
 	tei_mutex_unlock(&ctx->lock);
 	for (i = 0; i < c->threads; i++)
 		pthread_join(c->thread[i], NULL);
-	for (i = 0; i < ctx->nmem; i++)
-		nvmeof_cufile_mem_remove(ctx, &ctx->mem[i]);
+	tei_range_foreach (m, i, &ctx->mem, struct nvmeof_mem, range)
+		nvmeof_cufile_mem_remove(ctx, m);
 	cufile_free(c);
 	ctx->cufile = NULL;
 }
 
 /* --- memory and files ---------------------------------------------------- */
 
-int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
-		       struct tei_err *err)
+/* Registers GPU memory with cuFile. */
+static int cufile_register(struct tei_nvmeof *ctx, void *addr, uint64_t len,
+			   void **context, struct tei_err *err)
 {
 	struct nvmeof_cufile *c = ctx->cufile;
-	struct nvmeof_mem m = { .base = (uintptr_t)addr,
-				.end = (uintptr_t)addr + len, .fixed = -1 };
 	struct tei_cuda_mem where;
 	struct cufile_error e;
 	int ret;
@@ -278,8 +278,7 @@ int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 	ret = tei_cuda_where(c->cuda, addr, len, &where, err);
 	if (ret)
 		return ret;
-	m.context = where.context;
-	ret = tei_cuda_push(c->cuda, m.context, err);
+	ret = tei_cuda_push(c->cuda, where.context, err);
 	if (ret)
 		return ret;
 	e = c->memory_register(addr, len, 0);
@@ -287,13 +286,36 @@ int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 	if (e.code)
 		return cufile_explain(err, TEI_ERR_UNSUPPORTED,
 				      "cuFileBufRegister", e);
-	ret = nvmeof_mem_insert(ctx, &m);
+	*context = where.context;
+	return 0;
+}
+
+static int cufile_no_table(struct tei_err *err, int code)
+{
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	snprintf(err->text, sizeof(err->text), "%s", tei_err_name(code));
+	return code;
+}
+
+int tei_nvmeof_gpu_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
+		       struct tei_err *err)
+{
+	struct nvmeof_mem *m = nvmeof_mem_new(addr, len);
+	int ret;
+
+	if (!m)
+		return cufile_no_table(err, TEI_ERR_MEMORY);
+	ret = cufile_register(ctx, addr, len, &m->context, err);
+	if (ret)
+		goto err_free;
+	ret = nvmeof_mem_insert(ctx, m);
 	if (!ret)
 		return 0;
-	nvmeof_cufile_mem_remove(ctx, &m);
-	memset(err, 0, sizeof(*err));
-	err->code = ret;
-	snprintf(err->text, sizeof(err->text), "%s", tei_err_name(ret));
+	nvmeof_cufile_mem_remove(ctx, m);
+	cufile_no_table(err, ret);
+err_free:
+	nvmeof_mem_free(m);
 	return ret;
 }
 
@@ -307,7 +329,7 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 	 * gone */
 	if (!m->context || tei_cuda_push(c->cuda, m->context, &err))
 		return;
-	c->memory_deregister((const void *)(uintptr_t)m->base);
+	c->memory_deregister((const void *)(uintptr_t)m->range.base);
 	tei_cuda_pop(c->cuda);
 }
 

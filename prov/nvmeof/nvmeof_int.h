@@ -18,6 +18,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/range.h"
 
 #define NVMEOF_BLOCK	4096u		/* alignment of direct requests,
 					 * bytes */
@@ -142,9 +143,10 @@ struct nvmeof_bounce {
 	char *mem;			/* TEI_NVMEOF_PIECE bytes */
 };
 
-/* A registered range. An element of ctx->mem, which is sorted. */
+/* Registered memory. Created by tei_nvmeof_mem_add or tei_nvmeof_gpu_add, freed
+ * by tei_nvmeof_mem_remove or tei_nvmeof_fini. */
 struct nvmeof_mem {
-	uint64_t base, end;
+	struct tei_range range;		/* in ctx->mem */
 	int fixed;			/* slot of its first part; the other
 					 * parts have the following slots; or
 					 * -1 */
@@ -256,8 +258,7 @@ struct tei_nvmeof {
 					 * node */
 	struct nvmeof_blocking side;
 	struct nvmeof_cufile *cufile;	/* set once; NULL: not in use */
-	struct nvmeof_mem *mem;
-	uint32_t nmem, mem_room;
+	struct tei_range_table mem;	/* nvmeof_mem.range */
 	uint64_t clock;			/* logical time: submits, failures,
 					 * checks */
 	bool stopping;
@@ -300,8 +301,13 @@ const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 					 const void *addr, uint64_t len)
 	TEI_REQUIRES(ctx->lock);
 
-/* Adds a range to the table. Returns 0, TEI_ERR_OVERLAP or TEI_ERR_MEMORY. */
-int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m);
+/* Creates the object of [addr, addr+len), which is in no table yet. Returns
+ * NULL if memory is short. */
+struct nvmeof_mem *nvmeof_mem_new(const void *addr, uint64_t len);
+/* Adds the memory to the table. Returns what tei_range_insert returns. */
+int nvmeof_mem_insert(struct tei_nvmeof *ctx, struct nvmeof_mem *m);
+/* Frees the object, which is in no table. */
+void nvmeof_mem_free(struct nvmeof_mem *m);
 
 /*
  * Returns the slot of the registered buffer that holds the bytes, or -1 if

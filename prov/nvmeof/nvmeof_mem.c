@@ -1,69 +1,48 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
-#include <string.h>
 
 #include "prov/nvmeof/nvmeof_int.h"
 #include "topo/tei_topo.h"
-#include "util/range.h"
 
-/* Registered ranges: sorted and disjoint. */
-
-/* Returns the index of the first range that ends above addr. */
-static uint32_t mem_index(const struct tei_nvmeof *ctx, uint64_t addr)
+/* Returns the memory of a range of the table; NULL for NULL. */
+static struct nvmeof_mem *mem_of(struct tei_range *r)
 {
-	return tei_range_index(ctx->mem, ctx->nmem, sizeof(*ctx->mem),
-			       offsetof(struct nvmeof_mem, end), addr);
+	return r ? tei_container_of(r, struct nvmeof_mem, range) : NULL;
 }
 
 const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 					 const void *addr, uint64_t len)
 {
-	uint64_t base = (uintptr_t)addr, end = base + len;
-	uint32_t i = mem_index(ctx, base);
+	struct nvmeof_mem *m =
+		mem_of(tei_range_find(&ctx->mem, (uintptr_t)addr, len));
 
-	if (i == ctx->nmem || end < base || ctx->mem[i].base > base ||
-	    ctx->mem[i].end < end || ctx->mem[i].removing)
+	return m && !m->removing ? m : NULL;
+}
+
+struct nvmeof_mem *nvmeof_mem_new(const void *addr, uint64_t len)
+{
+	struct nvmeof_mem *m = calloc(1, sizeof(*m));
+
+	if (!m)
 		return NULL;
-	return &ctx->mem[i];
+	m->range.base = (uintptr_t)addr;
+	m->range.end = m->range.base + len;
+	m->fixed = -1;
+	return m;
 }
 
-static bool mem_room(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
+void nvmeof_mem_free(struct nvmeof_mem *m)
 {
-	uint32_t want = ctx->mem_room ? 2 * ctx->mem_room : 64;
-	struct nvmeof_mem *p;
-
-	if (ctx->nmem < ctx->mem_room)
-		return true;
-	p = realloc(ctx->mem, want * sizeof(*p));
-	if (!p)
-		return false;
-	ctx->mem = p;
-	ctx->mem_room = want;
-	return true;
+	free(m->where);
+	free(m);
 }
 
-static int mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
-	TEI_REQUIRES(ctx->lock)
-{
-	uint32_t i = mem_index(ctx, m->base);
-
-	if (i < ctx->nmem && ctx->mem[i].base < m->end)
-		return TEI_ERR_OVERLAP;
-	if (!mem_room(ctx))
-		return TEI_ERR_MEMORY;
-	memmove(&ctx->mem[i + 1], &ctx->mem[i],
-		(ctx->nmem - i) * sizeof(ctx->mem[0]));
-	ctx->mem[i] = *m;
-	ctx->nmem++;
-	return 0;
-}
-
-int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
+int nvmeof_mem_insert(struct tei_nvmeof *ctx, struct nvmeof_mem *m)
 {
 	int ret;
 
 	tei_mutex_lock(&ctx->lock);
-	ret = mem_insert(ctx, m);
+	ret = tei_range_insert(&ctx->mem, &m->range);
 	tei_mutex_unlock(&ctx->lock);
 	return ret;
 }
@@ -71,7 +50,7 @@ int nvmeof_mem_insert(struct tei_nvmeof *ctx, const struct nvmeof_mem *m)
 int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
 		    const void *addr, uint64_t len)
 {
-	uint64_t at = (uintptr_t)addr - m->base, part = at / ctx->part;
+	uint64_t at = (uintptr_t)addr - m->range.base, part = at / ctx->part;
 
 	return m->fixed >= 0 && (at + len - 1) / ctx->part == part ?
 	       m->fixed + (int)part : -1;
@@ -79,8 +58,11 @@ int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
 
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr)
 {
-	return m->where ? tei_topo_where_node(m->where, m->end - m->base,
-					      (uintptr_t)addr - m->base) : -1;
+	const struct tei_range *r = &m->range;
+
+	return m->where ? tei_topo_where_node(m->where, r->end - r->base,
+					      (uintptr_t)addr - r->base)
+			: -1;
 }
 
 /* Parses the location. A location that does not parse counts as unknown. */
@@ -101,22 +83,26 @@ static int mem_locate(struct nvmeof_mem *m, const char *location)
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		       const char *location)
 {
-	struct nvmeof_mem m = { .base = (uintptr_t)addr,
-				.end = (uintptr_t)addr + len, .fixed = -1 };
+	struct nvmeof_mem *m;
 	int ret;
 
-	if (!m.base || !len || m.end < m.base)
+	if (!addr || !len || (uintptr_t)addr + len < (uintptr_t)addr)
 		return TEI_ERR_INVALID;
-	ret = mem_locate(&m, location);
+	m = nvmeof_mem_new(addr, len);
+	if (!m)
+		return TEI_ERR_MEMORY;
+	ret = mem_locate(m, location);
 	if (ret)
-		return ret;
+		goto err_free;
 	if (ctx->backend->fix)
-		m.fixed = ctx->backend->fix(ctx, addr, len);
-	ret = nvmeof_mem_insert(ctx, &m);
-	if (ret && m.fixed >= 0)
-		ctx->backend->unfix(ctx, m.fixed, len);
-	if (ret)
-		free(m.where);
+		m->fixed = ctx->backend->fix(ctx, addr, len);
+	ret = nvmeof_mem_insert(ctx, m);
+	if (!ret)
+		return 0;
+	if (m->fixed >= 0)
+		ctx->backend->unfix(ctx, m->fixed, len);
+err_free:
+	nvmeof_mem_free(m);
 	return ret;
 }
 
@@ -140,45 +126,34 @@ static bool mem_used(struct tei_nvmeof *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-/* Returns the range that starts at base, or NULL. */
-static struct nvmeof_mem *mem_starts(struct tei_nvmeof *ctx, uint64_t base)
-	TEI_REQUIRES(ctx->lock)
-{
-	uint32_t i = mem_index(ctx, base);
-
-	return i < ctx->nmem && ctx->mem[i].base == base ? &ctx->mem[i] : NULL;
-}
-
+/* Takes the memory that starts at base out of the table, after its last
+ * operation. Sets *taken; the caller frees it. */
 static int mem_remove(struct tei_nvmeof *ctx, uint64_t base,
-		      uint64_t deadline_ns, struct nvmeof_mem *taken)
+		      uint64_t deadline_ns, struct nvmeof_mem **taken)
 	TEI_REQUIRES(ctx->lock)
 {
-	struct nvmeof_mem *m = mem_starts(ctx, base);
-	bool used = true;
-	uint64_t end;
+	struct nvmeof_mem *m = mem_of(tei_range_start(&ctx->mem, base));
+	bool used;
 
 	if (!m || m->removing)
 		return TEI_ERR_NOT_REGISTERED;
 	m->removing = true;
-	end = m->end;
-	while ((used = mem_used(ctx, base, end)) &&
+	while ((used = mem_used(ctx, base, m->range.end)) &&
 	       nvmeof_wait(ctx, deadline_ns))
 		;
-	m = mem_starts(ctx, base);	/* other threads may have moved it */
 	if (used) {
 		m->removing = false;
 		return TEI_ERR_BUSY;
 	}
-	*taken = *m;
-	ctx->nmem--;
-	memmove(m, m + 1, (size_t)(&ctx->mem[ctx->nmem] - m) * sizeof(*m));
+	tei_range_remove(&ctx->mem, &m->range);
+	*taken = m;
 	return 0;
 }
 
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns)
 {
-	struct nvmeof_mem taken;
+	struct nvmeof_mem *taken;
 	int ret;
 
 	tei_mutex_lock(&ctx->lock);
@@ -186,9 +161,10 @@ int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 	tei_mutex_unlock(&ctx->lock);
 	if (ret)
 		return ret;
-	nvmeof_cufile_mem_remove(ctx, &taken);
-	free(taken.where);
-	if (taken.fixed >= 0)
-		ctx->backend->unfix(ctx, taken.fixed, taken.end - taken.base);
+	nvmeof_cufile_mem_remove(ctx, taken);
+	if (taken->fixed >= 0)
+		ctx->backend->unfix(ctx, taken->fixed,
+				    taken->range.end - taken->range.base);
+	nvmeof_mem_free(taken);
 	return 0;
 }

@@ -780,7 +780,7 @@ int tei_nvmeof_submit(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 		tei_mutex_unlock(&ctx->lock);
 		return ret;
 	}
-	op->gpu_base = m->base;
+	op->gpu_base = m->range.base;
 	op->gpu_context = m->context;
 	op->err = NULL;
 	op->next = op->moved = 0;

@@ -110,6 +110,13 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
+/* Returns the first slot of the memory at that index of the table. */
+static int op_fixed(const struct rig *r, uint32_t i)
+{
+	return tei_container_of(r->ctx->mem.at[i], struct nvmeof_mem, range)
+		->fixed;
+}
+
 /*
  * Registers the memory again in parts of that many bytes. Returns its first
  * slot.
@@ -119,7 +126,7 @@ static int op_parts(struct rig *r, uint64_t part)
 	CU_ASSERT_FATAL(!tei_nvmeof_mem_remove(r->ctx, r->mem, UINT64_MAX / 2));
 	r->ctx->part = part;
 	CU_ASSERT_FATAL(!tei_nvmeof_mem_add(r->ctx, r->mem, RIG_MEM, NULL));
-	return r->ctx->mem[0].fixed;
+	return op_fixed(r, 0);
 }
 
 /*
@@ -136,14 +143,14 @@ static void test_uring_registers_memory_in_parts(void)
 
 	if (!rig_start(&r, "uring", "none", true))
 		return;
-	if (r.ctx->mem[0].fixed < 0) {
+	if (op_fixed(&r, 0) < 0) {
 		tei_test_skip("this kernel registers no memory");
 		rig_stop(&r);
 		return;
 	}
 	CU_ASSERT_EQUAL(op_parts(&r, 1000001), 0);
 	CU_ASSERT_FATAL(!tei_nvmeof_mem_add(r.ctx, more, sizeof(more), NULL));
-	CU_ASSERT_EQUAL(r.ctx->mem[0].fixed + r.ctx->mem[1].fixed, 7);
+	CU_ASSERT_EQUAL(op_fixed(&r, 0) + op_fixed(&r, 1), 7);
 	want = calloc(1, r.size);
 	op_random_writes(&r, want, &state, 12);
 	free(want);
@@ -237,7 +244,7 @@ static void op_register_meanwhile(const char *io)
 		pthread_join(thread[i], NULL);
 		free(g[i].mem);
 	}
-	CU_ASSERT_EQUAL(r.ctx->nmem, 1);
+	CU_ASSERT_EQUAL(r.ctx->mem.n, 1);
 	rig_stop(&r);
 }
 
