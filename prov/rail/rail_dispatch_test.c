@@ -555,7 +555,7 @@ static void test_messages_to_another_incarnation_are_ignored(void)
 	CU_ASSERT_EQUAL(test_notified(), before);
 	CU_ASSERT_FALSE(p->keys.reply.answer_pending);
 	CU_ASSERT_FALSE(rail_fence_answer_due(&p->fence));
-	CU_ASSERT_EQUAL(p->keys.nrkeys, 0);
+	CU_ASSERT_EQUAL(p->keys.rkeys.n, 0);
 	CU_ASSERT_EQUAL(p->refusal.incarnation, 0);
 	msg_check_good(&rig);
 	/* a hello to a predecessor of this process is refused */
@@ -856,21 +856,21 @@ static void test_keys_older_than_a_revocation_are_void(void)
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	p = msg_peer(&rig, MSG_GOOD);
 	msg_send_keys(&rig, 6);
-	CU_ASSERT_EQUAL(p->keys.nrkeys, 3);
+	CU_ASSERT_EQUAL(p->keys.rkeys.n, 3);
 	CU_ASSERT_PTR_NOT_NULL(msg_key(&rig, p, 0x11000));
 	w = msg_head(&rig, buf, RAIL_MSG_REVOKE, 0, MSG_GOOD);
 	rail_wire_put(&w, 7, 4);
 	rail_wire_put(&w, 1, 2);
 	rail_wire_put(&w, 2, 8);
 	msg_arrive(&rig, buf, rail_msg_end(&w));
-	CU_ASSERT_EQUAL(p->keys.nrkeys, 2);
+	CU_ASSERT_EQUAL(p->keys.rkeys.n, 2);
 	CU_ASSERT_PTR_NULL(msg_key(&rig, p, 0x11000));
 	CU_ASSERT_EQUAL(p->keys.nowed, 1);
 	/* a reply that the revocation has overtaken */
 	msg_send_keys(&rig, 6);
-	CU_ASSERT_EQUAL(p->keys.nrkeys, 2);
+	CU_ASSERT_EQUAL(p->keys.rkeys.n, 2);
 	msg_send_keys(&rig, 7);
-	CU_ASSERT_EQUAL(p->keys.nrkeys, 3);
+	CU_ASSERT_EQUAL(p->keys.rkeys.n, 3);
 	msg_check_good(&rig);
 	msg_end(&rig);
 }

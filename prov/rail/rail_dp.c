@@ -333,11 +333,11 @@ static int dp_register_on(struct tei_rail_dp *dp, struct rail *rail,
 	uint32_t i;
 	int ret = 0;
 
-	for (i = 0; i < dp->memory.nmrs && !ret; i++)
-		if (dp->memory.mrs[i]->state != RAIL_MR_CLOSED)
-			ret = dp_register_one(dp->memory.mrs[i], rail, err);
+	for (i = 0; i < dp->memory.mrs.n && !ret; i++)
+		if (rail_mr_at(dp, i)->state != RAIL_MR_CLOSED)
+			ret = dp_register_one(rail_mr_at(dp, i), rail, err);
 	while (ret && i--)
-		rail_mr_close_on(dp->memory.mrs[i], rail);
+		rail_mr_close_on(rail_mr_at(dp, i), rail);
 	return ret;
 }
 
@@ -380,8 +380,8 @@ int rail_dp_add(struct tei_rail_dp *dp, const struct rail_found *found,
 	__atomic_fetch_or(&dp->devices.wants, dp_wants(rail), __ATOMIC_RELAXED);
 	dp->rails[dp->nrails] = rail;
 	__atomic_store_n(&dp->nrails, dp->nrails + 1, __ATOMIC_RELEASE);
-	for (i = 0; i < dp->memory.nmrs; i++)
-		rail_mr_rank(dp, dp->memory.mrs[i]);
+	for (i = 0; i < dp->memory.mrs.n; i++)
+		rail_mr_rank(dp, rail_mr_at(dp, i));
 	rail_sched_leave(dp);
 	TEI_INFO("rail", "%s: up (%s, %s)", rail->name, transport,
 		 rail->nic.provider);
@@ -428,8 +428,8 @@ void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	/* the progress thread does not touch a rail that is not open */
 	__atomic_store_n(&rail->open, false, __ATOMIC_RELEASE);
 	rail_close_initiating(rail);
-	for (i = 0; i < dp->memory.nmrs; i++)
-		rail_mr_close_on(dp->memory.mrs[i], rail);
+	for (i = 0; i < dp->memory.mrs.n; i++)
+		rail_mr_close_on(rail_mr_at(dp, i), rail);
 	rail_close(rail);
 }
 
@@ -563,8 +563,8 @@ void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo)
 	tei_mutex_lock(&dp->admin);
 	rail_sched_enter(dp);
 	dp->topo = topo;
-	for (i = 0; i < dp->memory.nmrs; i++)
-		rail_mr_rank(dp, dp->memory.mrs[i]);
+	for (i = 0; i < dp->memory.mrs.n; i++)
+		rail_mr_rank(dp, rail_mr_at(dp, i));
 	rail_sched_leave(dp);
 	tei_mutex_unlock(&dp->admin);
 }

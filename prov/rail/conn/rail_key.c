@@ -20,31 +20,15 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* Returns the index of the first remote key whose range ends at addr or above
- * it. */
-static uint32_t key_index(const struct tei_rail_peer *peer, uint64_t addr)
+/* Returns the remote key of a range of the table; NULL for NULL. */
+static struct rail_rkey *key_of(struct tei_range *r)
 {
-	uint32_t lo = 0, hi = peer->keys.nrkeys, mid;
-
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
-		if (peer->keys.rkeys[mid]->base +
-			    (peer->keys.rkeys[mid]->len - 1) <
-		    addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return r ? tei_container_of(r, struct rail_rkey, range) : NULL;
 }
 
 struct rail_rkey *rail_key_find(struct tei_rail_peer *peer, uint64_t addr)
 {
-	uint32_t i = key_index(peer, addr);
-
-	if (i >= peer->keys.nrkeys || peer->keys.rkeys[i]->base > addr)
-		return NULL;
-	return peer->keys.rkeys[i];
+	return key_of(tei_range_find(&peer->keys.rkeys, addr, 0));
 }
 
 /* Advances *addr and *len to the first byte for which no remote key is known
@@ -62,7 +46,7 @@ static bool key_missing(struct tei_rail_peer *peer, uint64_t *addr,
 		k = rail_key_find(peer, *addr);
 		if (!k || (k->read_only && !read))
 			return true;
-		have = k->len - (*addr - k->base);
+		have = k->range.end - *addr;
 		if (have >= *len)
 			return false;
 		*addr += have;
@@ -156,7 +140,7 @@ static struct rail_draining *key_draining(struct tei_rail_peer *peer,
  * short. */
 static bool key_reserve(struct tei_rail_peer *peer)
 {
-	uint32_t need = peer->keys.ndraining + peer->keys.nrkeys + 1;
+	uint32_t need = peer->keys.ndraining + peer->keys.rkeys.n + 1;
 	struct rail_draining *grown;
 
 	if (need <= peer->keys.draining_cap)
@@ -221,8 +205,8 @@ bool rail_key_raw(struct rail_rkey *k, uint16_t part, const struct rail *rail,
 		return false;
 	k->raw = grown;
 	grown += k->nraw;
-	if (fi_mr_map_raw(rail->fab.tx_domain, k->base - p->offset, p->key,
-			  p->key_len, &grown->key64, 0))
+	if (fi_mr_map_raw(rail->fab.tx_domain, k->range.base - p->offset,
+			  p->key, p->key_len, &grown->key64, 0))
 		return false;
 	grown->rail = rail->index;
 	grown->part = part;
@@ -282,14 +266,13 @@ void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *k)
 
 static struct rail_rkey **key_bucket(struct tei_rail_peer *peer, uint64_t id)
 {
-	return &peer->keys.ids[id % peer->keys.rkeys_cap];
+	return &peer->keys.ids[id % peer->keys.nids];
 }
 
 /* Returns a key of the region with that id, or NULL. */
 static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
 {
-	struct rail_rkey *k =
-		peer->keys.rkeys_cap ? *key_bucket(peer, id) : NULL;
+	struct rail_rkey *k = peer->keys.nids ? *key_bucket(peer, id) : NULL;
 
 	while (k && k->id != id)
 		k = k->same;
@@ -316,39 +299,32 @@ static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
 /* Makes room for one more key in the table and in the hash table by id. */
 static bool key_grow(struct tei_rail_peer *peer)
 {
-	uint32_t cap = peer->keys.rkeys_cap * 2 + 8, i;
-	struct rail_rkey **ids, **grown;
+	struct rail_rkey **ids, *k;
+	uint32_t n = peer->keys.nids * 2 + 8, i;
 
-	if (peer->keys.nrkeys < peer->keys.rkeys_cap)
+	if (!tei_range_reserve(&peer->keys.rkeys, 1))
+		return false;
+	if (peer->keys.rkeys.n < peer->keys.nids)
 		return true;
-	ids = calloc(cap, sizeof(*ids));
+	ids = calloc(n, sizeof(*ids));
 	if (!ids)
 		return false;
-	grown = realloc(peer->keys.rkeys, cap * sizeof(*grown));
-	if (!grown) {
-		free(ids);
-		return false;
-	}
 	free(peer->keys.ids);
 	peer->keys.ids = ids;
-	peer->keys.rkeys = grown;
-	peer->keys.rkeys_cap = cap;
-	for (i = 0; i < peer->keys.nrkeys; i++)
-		key_id_link(peer, grown[i]);
+	peer->keys.nids = n;
+	tei_range_foreach (k, i, &peer->keys.rkeys, struct rail_rkey, range)
+		key_id_link(peer, k);
 	return true;
 }
 
-/* Removes the key at index i from the table. A key that slices still use is
+/* Removes the key from the table. A key that slices still use is
  * freed after the last of these slices. */
-static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
+static void key_withdraw(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
-	struct rail_rkey *k = peer->keys.rkeys[i];
 	struct rail_slice *s;
 
 	key_id_unlink(peer, k);
-	memmove(&peer->keys.rkeys[i], &peer->keys.rkeys[i + 1],
-		(peer->keys.nrkeys - i - 1) * sizeof(*peer->keys.rkeys));
-	peer->keys.nrkeys--;
+	tei_range_remove(&peer->keys.rkeys, &k->range);
 	k->revoked = true;
 	tei_list_foreach (s, &peer->tasks.retry, struct rail_slice, link) {
 		if (s->rkey == k) {
@@ -365,30 +341,21 @@ static void key_withdraw(struct tei_rail_peer *peer, uint32_t i)
 bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
 	struct rail_rkey *old;
-	uint32_t i;
 
-	for (;;) {
-		i = key_index(peer, k->base);
-		if (i >= peer->keys.nrkeys)
-			break;
-		old = peer->keys.rkeys[i];
-		if (old->base > k->base + (k->len - 1))
-			break;
-		if (old->id == k->id && old->base == k->base &&
-		    old->len == k->len) {
+	while ((old = key_of(tei_range_overlap(&peer->keys.rkeys, k->range.base,
+					       k->range.end)))) {
+		if (old->id == k->id && old->range.base == k->range.base &&
+		    old->range.end == k->range.end) {
 			free(k);	/* the key is known already */
 			return true;
 		}
-		key_withdraw(peer, i);
+		key_withdraw(peer, old);
 	}
-	if (!key_reserve(peer) || !key_grow(peer)) {
+	if (!key_reserve(peer) || !key_grow(peer) ||
+	    tei_range_insert(&peer->keys.rkeys, &k->range)) {
 		free(k);
 		return false;
 	}
-	memmove(&peer->keys.rkeys[i + 1], &peer->keys.rkeys[i],
-		(peer->keys.nrkeys - i) * sizeof(*peer->keys.rkeys));
-	peer->keys.rkeys[i] = k;
-	peer->keys.nrkeys++;
 	key_id_link(peer, k);
 	tei_list_add_tail(&peer->keys.all, &k->link);
 	return true;
@@ -408,7 +375,7 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 
 	/* the keys of a region may have been added in several parts */
 	while ((k = key_by_id(peer, id)))
-		key_withdraw(peer, key_index(peer, k->base));
+		key_withdraw(peer, k);
 	d = key_draining(peer, id);
 	if (d)
 		d->answer = true;
@@ -418,8 +385,10 @@ void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 
 void rail_key_drop_all(struct tei_rail_peer *peer)
 {
-	while (peer->keys.nrkeys)
-		key_withdraw(peer, peer->keys.nrkeys - 1);
+	struct tei_range_table *t = &peer->keys.rkeys;
+
+	while (t->n)
+		key_withdraw(peer, key_of(t->at[t->n - 1]));
 }
 
 void rail_key_free_all(struct tei_rail_peer *peer)
@@ -432,7 +401,7 @@ void rail_key_free_all(struct tei_rail_peer *peer)
 		free(k->raw);
 		free(k);
 	}
-	peer->keys.nrkeys = 0;
+	tei_range_fini(&peer->keys.rkeys);
 }
 
 /* --- target side --------------------------------------------------------- */
@@ -449,8 +418,8 @@ void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 	struct tei_rail_mr *mr;
 	uint32_t i;
 
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		mr = dp->memory.mrs[i];
+	for (i = 0; i < dp->memory.mrs.n; i++) {
+		mr = rail_mr_at(dp, i);
 		if (key_pull(mr->holders, &mr->nholders, incarnation) && !sure)
 			mr->lost = true;
 	}

@@ -11,6 +11,7 @@
 #include "prov/rail/core/rail_op.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/range.h"
 
 struct rail;
 struct rail_rkey_part;
@@ -30,7 +31,9 @@ struct rail_rkey {
 					 * of peer->keys.ids */
 	struct rail_raw *raw;
 	uint32_t nraw;
-	uint64_t base, len, id;
+	struct tei_range range;		/* memory at the peer; in
+					 * peer->keys.rkeys */
+	uint64_t id;			/* of the region */
 	uint32_t slices;		/* unfinished slices that use the remote
 					 * key */
 	bool read_only;			/* the region must not be written */

@@ -49,8 +49,8 @@ static struct rail_rkey *key_add(struct key_rig *rig, uint64_t base,
 	struct rail_rkey *k = calloc(1, sizeof(*k));
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(k);
-	k->base = base;
-	k->len = len;
+	k->range.base = base;
+	k->range.end = base + len;
 	k->id = id;
 	CU_ASSERT(rail_key_add(rig->peer, k));
 	return k;
@@ -74,7 +74,7 @@ static void test_an_address_finds_its_region(void)
 	key_add(&rig, 0x5000, 0x1000, 3);
 	key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x2000, 0x1, 2);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 3);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, 3);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0xfff), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1fff), 1);
@@ -97,11 +97,11 @@ static void test_many_regions_stay_sorted(void)
 		at = test_random(&state) % 1000;
 		key_add(&rig, 0x10000 + at * 0x100, 0x100, at + 1);
 	}
-	for (i = 1; i < rig.peer->keys.nrkeys; i++)
-		CU_ASSERT(rig.peer->keys.rkeys[i - 1]->base <
-			  rig.peer->keys.rkeys[i]->base);
-	for (i = 0; i < rig.peer->keys.nrkeys; i++) {
-		at = rig.peer->keys.rkeys[i]->base;
+	for (i = 1; i < rig.peer->keys.rkeys.n; i++)
+		CU_ASSERT(rig.peer->keys.rkeys.at[i - 1]->base <
+			  rig.peer->keys.rkeys.at[i]->base);
+	for (i = 0; i < rig.peer->keys.rkeys.n; i++) {
+		at = rig.peer->keys.rkeys.at[i]->base;
 		CU_ASSERT_EQUAL(key_id_at(&rig, at + 0xff),
 				(at - 0x10000) / 0x100 + 1);
 	}
@@ -135,12 +135,14 @@ static void test_a_range_that_wraps_is_not_covered(void)
 	struct key_rig rig;
 
 	key_begin(&rig);
-	key_add(&rig, top, 0x1000, 1);
+	key_add(&rig, top, 0xfff, 1); /* no region has the last address */
 	key_add(&rig, 0, 0x1000, 2);
-	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX), 1);
+	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX - 1), 1);
+	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0), 2);
-	CU_ASSERT(rail_key_covers(rig.peer, top, 0x1000, true));
-	CU_ASSERT(rail_key_covers(rig.peer, UINT64_MAX, 1, true));
+	CU_ASSERT(rail_key_covers(rig.peer, top, 0xfff, true));
+	CU_ASSERT(rail_key_covers(rig.peer, UINT64_MAX - 1, 1, true));
+	CU_ASSERT_FALSE(rail_key_covers(rig.peer, top, 0x1000, true));
 	CU_ASSERT_FALSE(rail_key_covers(rig.peer, top, 0x1001, true));
 	CU_ASSERT_FALSE(rail_key_covers(rig.peer, UINT64_MAX, 2, true));
 	CU_ASSERT_FALSE(rail_key_covers(rig.peer, 1, UINT64_MAX, true));
@@ -156,7 +158,7 @@ static void test_a_known_region_is_kept(void)
 	key_begin(&rig);
 	first = key_add(&rig, 0x1000, 0x1000, 1);
 	key_add(&rig, 0x1000, 0x1000, 1);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 1);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, 1);
 	CU_ASSERT_PTR_EQUAL(rail_key_find(rig.peer, 0x1000), first);
 	key_end(&rig);
 }
@@ -171,7 +173,7 @@ static void test_a_newer_region_replaces_those_it_overlaps(void)
 	key_add(&rig, 0x3000, 0x1000, 3);
 	key_add(&rig, 0x4000, 0x1000, 4);
 	key_add(&rig, 0x1fff, 0x1002, 5);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 2);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, 2);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1000), 0);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1fff), 5);
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x3000), 5);

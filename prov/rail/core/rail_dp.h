@@ -26,6 +26,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/range.h"
 #include "util/secret.h"
 
 struct rail;
@@ -123,13 +124,10 @@ struct rail_dp_devices {
 
 /* The registered regions. Guarded by dp->sched. */
 struct rail_dp_memory {
-	struct tei_rail_mr **mrs;	/* sorted by address; changed only while
-					 * dp->admin is held too */
-	struct tei_list revoking;	/* tei_rail_mr whose keys
-					 * are being revoked */
-	struct tei_rail_mr **mrs_mem;	/* allocation that contains
-					 * mrs, mrs_cap entries */
-	uint32_t nmrs, mrs_cap;
+	struct tei_range_table mrs; /* tei_rail_mr.range; changed only while
+				     * dp->admin is held too */
+	struct tei_list revoking;   /* tei_rail_mr whose keys
+				     * are being revoked */
 	uint64_t next_id;
 	uint32_t key_epoch;		/* incremented by every revocation */
 	uint32_t nfencing;		/* atomic: regions that

@@ -114,8 +114,8 @@ static uint64_t limits_count(const struct rail *rail)
 	uint32_t i;
 
 	rail_sched_enter(rail->dp);
-	for (i = 0; i < rail->dp->memory.nmrs; i++)
-		n += rail->dp->memory.mrs[i]->part[rail->index].n;
+	for (i = 0; i < rail->dp->memory.mrs.n; i++)
+		n += rail_mr_at(rail->dp, i)->part[rail->index].n;
 	rail_sched_leave(rail->dp);
 	return n;
 }

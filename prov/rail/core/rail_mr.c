@@ -96,35 +96,13 @@ const uint8_t *rail_mr_ranks(const struct tei_rail_mr *mr, const char *addr)
 
 /* --- the table ----------------------------------------------------------- */
 
-/* Returns the index of the first region that ends above addr. */
-static uint32_t mr_index(const struct tei_rail_dp *dp, const char *addr)
-{
-	uint32_t lo = 0, hi = dp->memory.nmrs, mid;
-
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
-		if (dp->memory.mrs[mid]->addr + dp->memory.mrs[mid]->len <=
-		    addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
 				      uint64_t len)
 {
-	const char *a = addr;
-	uint32_t i = mr_index(dp, a);
-	struct tei_rail_mr *mr;
+	struct tei_range *r =
+		tei_range_find(&dp->memory.mrs, (uintptr_t)addr, len);
 
-	if (i >= dp->memory.nmrs)
-		return NULL;
-	mr = dp->memory.mrs[i];
-	if (a < mr->addr || len > mr->len - (uint64_t)(a - mr->addr))
-		return NULL;
-	return mr;
+	return r ? tei_container_of(r, struct tei_rail_mr, range) : NULL;
 }
 
 struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
@@ -135,74 +113,23 @@ struct tei_rail_mr *rail_mr_find(struct tei_rail_dp *dp, const void *addr,
 	return mr && mr->state == RAIL_MR_READY ? mr : NULL;
 }
 
-/*
- * Makes room for one more entry at either end of the table. If regions are
- * registered or unregistered in ascending or descending order, no other entry
- * must then be moved.
- */
-static bool mr_table_room(struct tei_rail_dp *dp)
-	TEI_REQUIRES(rail_sched_held)
-{
-	uint32_t before = (uint32_t)(dp->memory.mrs - dp->memory.mrs_mem);
-	uint32_t cap = 2 * dp->memory.nmrs + 16;
-	struct tei_rail_mr **mem;
-
-	if (dp->memory.mrs_cap && before &&
-	    before + dp->memory.nmrs < dp->memory.mrs_cap)
-		return true;
-	mem = calloc(2 * cap, sizeof(*mem));
-	if (!mem)
-		return false;
-	if (dp->memory.nmrs)
-		memcpy(mem + cap - dp->memory.nmrs / 2, dp->memory.mrs,
-		       dp->memory.nmrs * sizeof(*mem));
-	free(dp->memory.mrs_mem);
-	dp->memory.mrs_mem = mem;
-	dp->memory.mrs = mem + cap - dp->memory.nmrs / 2;
-	dp->memory.mrs_cap = 2 * cap;
-	return true;
-}
-
 /* Adds the region to the table. Returns TEI_ERR_OVERLAP if the region overlaps
  * another region. */
 static int mr_insert(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint32_t i = mr_index(dp, mr->addr);
+	int ret = tei_range_insert(&dp->memory.mrs, &mr->range);
 
-	if (i < dp->memory.nmrs && dp->memory.mrs[i]->addr < mr->addr + mr->len)
-		return TEI_ERR_OVERLAP;
-	if (!mr_table_room(dp))
-		return TEI_ERR_MEMORY;
-	if (i < dp->memory.nmrs / 2) {
-		dp->memory.mrs--;
-		memmove(dp->memory.mrs, dp->memory.mrs + 1,
-			i * sizeof(*dp->memory.mrs));
-	} else {
-		memmove(&dp->memory.mrs[i + 1], &dp->memory.mrs[i],
-			(dp->memory.nmrs - i) * sizeof(*dp->memory.mrs));
-	}
-	dp->memory.mrs[i] = mr;
-	dp->memory.nmrs++;
-	mr->id = ++dp->memory.next_id;
-	return 0;
+	if (!ret)
+		mr->id = ++dp->memory.next_id;
+	return ret;
 }
 
 void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held)
 {
-	uint32_t i = mr_index(dp, mr->addr);
-
 	tei_list_del(&mr->revoking);
-	if (i < dp->memory.nmrs / 2) {
-		memmove(dp->memory.mrs + 1, dp->memory.mrs,
-			i * sizeof(*dp->memory.mrs));
-		dp->memory.mrs++;
-	} else {
-		memmove(&dp->memory.mrs[i], &dp->memory.mrs[i + 1],
-			(dp->memory.nmrs - i - 1) * sizeof(*dp->memory.mrs));
-	}
-	dp->memory.nmrs--;
+	tei_range_remove(&dp->memory.mrs, &mr->range);
 }
 
 void rail_mr_free(struct tei_rail_mr *mr)
@@ -263,6 +190,8 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	tei_list_init(&mr->revoking);
 	mr->addr = addr;
 	mr->len = len;
+	mr->range.base = (uintptr_t)addr;
+	mr->range.end = mr->range.base + len;
 	mr->remote = access & TEI_RAIL_REMOTE;
 	mr->read_only = access & TEI_RAIL_READ_ONLY;
 	mr->location = strdup(location ? location : "*");
@@ -282,15 +211,17 @@ static void mr_refused(const struct tei_rail_dp *dp,
 		       const struct tei_rail_mr *mr, int code,
 		       char out[TEI_ERR_TEXT]) TEI_REQUIRES(rail_sched_held)
 {
-	const struct tei_rail_mr *other;
+	const struct tei_range *other;
 	int n = snprintf(out, TEI_ERR_TEXT, "%p, %llu bytes: ",
 			 (void *)mr->addr, (unsigned long long)mr->len);
 
 	if (code == TEI_ERR_OVERLAP) {
-		other = dp->memory.mrs[mr_index(dp, mr->addr)];
+		other = tei_range_overlap(&dp->memory.mrs, mr->range.base,
+					  mr->range.end);
 		snprintf(out + n, TEI_ERR_TEXT - (size_t)n,
 			 "overlaps the registered buffer %p, %llu bytes",
-			 (void *)other->addr, (unsigned long long)other->len);
+			 (void *)(uintptr_t)other->base,
+			 (unsigned long long)(other->end - other->base));
 	} else {
 		snprintf(out + n, TEI_ERR_TEXT - (size_t)n, "%s",
 			 tei_err_name(code));
@@ -376,15 +307,12 @@ void rail_mr_free_all(struct tei_rail_dp *dp)
 {
 	uint32_t i, r;
 
-	for (i = 0; i < dp->memory.nmrs; i++) {
+	for (i = 0; i < dp->memory.mrs.n; i++) {
 		for (r = 0; r < rail_count(dp); r++)
-			rail_mr_close_on(dp->memory.mrs[i], rail_at(dp, r));
-		rail_mr_free(dp->memory.mrs[i]);
+			rail_mr_close_on(rail_mr_at(dp, i), rail_at(dp, r));
+		rail_mr_free(rail_mr_at(dp, i));
 	}
-	free(dp->memory.mrs_mem);
-	dp->memory.mrs_mem = dp->memory.mrs = NULL;
-	dp->memory.mrs_cap = 0;
-	dp->memory.nmrs = 0;
+	tei_range_fini(&dp->memory.mrs);
 }
 
 int tei_rail_mr_key(struct tei_rail_dp *dp, const void *addr, size_t rail,
@@ -443,9 +371,9 @@ static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
 	uint32_t n;
 
 	for (n = 0; len; n++) {
-		if (i + n >= dp->memory.nmrs)
+		if (i + n >= dp->memory.mrs.n)
 			return 0;
-		mr = dp->memory.mrs[i + n];
+		mr = rail_mr_at(dp, i + n);
 		if (mr->state != RAIL_MR_READY || a < mr->addr ||
 		    (write && mr->read_only))
 			return 0;
@@ -463,17 +391,19 @@ int tei_rail_mr_hold(struct tei_rail_dp *dp, const void *addr, uint64_t len,
 	uint32_t i, n, k;
 
 	rail_sched_enter(dp);
-	i = mr_index(dp, addr);
+	i = tei_range_index(&dp->memory.mrs, (uintptr_t)addr);
 	n = mr_covering(dp, i, addr, len, write);
 	for (k = 0; k < n; k++)
-		dp->memory.mrs[i + k]->tasks++;
+		rail_mr_at(dp, i + k)->tasks++;
 	rail_sched_leave(dp);
 	return n ? 0 : TEI_ERR_NOT_REGISTERED;
 }
 
 void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 {
-	const char *a = addr;
+	const struct tei_range_table *t = &dp->memory.mrs;
+	uint64_t base = (uintptr_t)addr;
+	struct tei_rail_mr *mr;
 	bool signal = false;
 	uint32_t i;
 
@@ -481,10 +411,11 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 	 * stays in the table, and no region can be added between two adjacent
 	 * ones. */
 	rail_sched_enter(dp);
-	for (i = mr_index(dp, a);
-	     i < dp->memory.nmrs && dp->memory.mrs[i]->addr < a + len; i++)
-		signal |= !--dp->memory.mrs[i]->tasks &&
-			  dp->memory.mrs[i]->state == RAIL_MR_REVOKING;
+	for (i = tei_range_index(t, base); tei_range_below(t, i, base + len);
+	     i++) {
+		mr = rail_mr_at(dp, i);
+		signal |= !--mr->tasks && mr->state == RAIL_MR_REVOKING;
+	}
 	rail_sched_leave(dp);
 	if (signal)
 		rail_progress_signal(dp);

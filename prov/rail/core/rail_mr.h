@@ -16,6 +16,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/range.h"
 
 struct tei_err;
 
@@ -76,12 +77,14 @@ enum rail_mr_state {
 
 /*
  * A registered region. Created by tei_rail_mr_reg, freed by tei_rail_mr_dereg
- * or tei_rail_dp_close. Listed in dp->memory.mrs, sorted by address.
+ * or tei_rail_dp_close.
  */
 struct tei_rail_mr {
 	/* fixed after registration */
 	char *addr;
 	uint64_t len;
+	struct tei_range range;		/* addr to addr + len;
+					 * in dp->memory.mrs */
 	uint64_t id;			/* never reused */
 	bool remote;			/* peers may access it */
 	bool read_only;			/* neither peers nor local
@@ -112,6 +115,14 @@ struct tei_rail_mr {
 	enum rail_mr_fence fence;	/* in state REVOKING: whether the rx
 					 * lanes must be closed */
 };
+
+/* Returns the region at index i of dp->memory.mrs. */
+static inline struct tei_rail_mr *rail_mr_at(const struct tei_rail_dp *dp,
+					     uint32_t i)
+{
+	return tei_container_of(dp->memory.mrs.at[i], struct tei_rail_mr,
+				range);
+}
 
 /* The caller of each function of this section holds dp->admin, or the rail is
  * not visible to other threads yet. */

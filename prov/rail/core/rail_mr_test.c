@@ -309,11 +309,11 @@ static void test_keys_that_need_several_replies_are_fetched(void)
 	CU_ASSERT_EQUAL(rig.to_shim.live, MR_LEN / 4096);
 	mr_check(&rig);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, MR_LEN / 4096);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, MR_LEN / 4096);
 	rail_sched_leave(rig.from.dp);
 	mr_dereg_both(&rig);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, 0);
 	rail_sched_leave(rig.from.dp);
 	mr_end(&rig);
 }
@@ -466,7 +466,7 @@ static void mr_check_hopeless(struct rail_shim *shim, struct test_plane *p,
 	CU_ASSERT_EQUAL(shim->live, 0);
 	CU_ASSERT(shim->refused <= most);
 	rail_sched_enter(p->dp);
-	CU_ASSERT_EQUAL(p->dp->memory.nmrs, 0);
+	CU_ASSERT_EQUAL(p->dp->memory.mrs.n, 0);
 	rail_sched_leave(p->dp);
 	shim->refused = 0;
 }

@@ -11,6 +11,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 #include "util/log.h"
+#include "util/range.h"
 
 struct rail;
 struct rail_conn;
@@ -266,10 +267,10 @@ struct rail_peer_life {
 struct rail_peer_keys {
 	struct tei_list all;		/* all rail_rkey objects, revoked ones
 					 * included */
-	struct rail_rkey **rkeys;	/* valid keys, sorted by base */
-	uint32_t nrkeys, rkeys_cap;
-	struct rail_rkey **ids;		/* hash table by region id,
-					 * rkeys_cap buckets */
+	struct tei_range_table rkeys;	/* valid keys, rail_rkey.range */
+	struct rail_rkey **ids;		/* hash table by region id, nids
+					 * buckets */
+	uint32_t nids;
 	uint32_t epoch;			/* a KEY_REP with a lower epoch is
 					 * void */
 	struct rail_key_want want;

@@ -424,15 +424,15 @@ void rail_mr_unbind(struct rail *rail)
 	uint32_t i, j;
 
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		part = &dp->memory.mrs[i]->part[rail->index];
+	for (i = 0; i < dp->memory.mrs.n; i++) {
+		part = &rail_mr_at(dp, i)->part[rail->index];
 		for (j = 0; j < part->n; j++)
 			part->piece[j].key_len = 0;
 	}
 	rail_sched_leave(dp);
 	/* dp->admin keeps the table and the parts unchanged */
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		part = &dp->memory.mrs[i]->part[rail->index];
+	for (i = 0; i < dp->memory.mrs.n; i++) {
+		part = &rail_mr_at(dp, i)->part[rail->index];
 		for (j = 0; j < part->n; j++) {
 			if (part->piece[j].mr)
 				fi_close(&part->piece[j].mr->fid);
@@ -451,8 +451,8 @@ void rail_mr_rebind(struct rail *rail)
 	struct tei_err err;
 	int ret;
 
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		mr = dp->memory.mrs[i];
+	for (i = 0; i < dp->memory.mrs.n; i++) {
+		mr = rail_mr_at(dp, i);
 		if (!mr->part[rail->index].n)
 			continue;
 		ret = reg_pieces(mr, rail, mr->part[rail->index].way, &part,

@@ -339,13 +339,13 @@ static struct rail_rkey *key_get_region(struct rail_wire *w)
 	uint16_t i, n = (uint16_t)rail_wire_get(w, 2);
 	struct rail_rkey *k;
 
-	if (w->bad || !len || base + (len - 1) < base || n > TEI_RAIL_MAX)
+	if (w->bad || !len || base + len <= base || n > TEI_RAIL_MAX)
 		return NULL;
 	k = calloc(1, sizeof(*k) + n * sizeof(k->part[0]));
 	if (!k)
 		return NULL;
-	k->base = base;
-	k->len = len;
+	k->range.base = base;
+	k->range.end = base + len;
 	k->id = id;
 	k->read_only = access & RAIL_WIRE_READ_ONLY;
 	k->nparts = n;

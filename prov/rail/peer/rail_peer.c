@@ -244,7 +244,6 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	rail_key_free_all(p);
 	rail_conn_free_all(p);
 	rail_reverse_free(p);
-	free(p->keys.rkeys);
 	free(p->keys.ids);
 	free(p->keys.draining);
 	free(p->keys.answer_pending);

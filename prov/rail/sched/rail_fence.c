@@ -592,10 +592,10 @@ void rail_fence_regions(struct tei_rail_dp *dp)
 	/* a region that is withdrawn after this point needs a later fence, of
 	 * the lanes that are then open */
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->memory.nmrs; i++) {
-		if (dp->memory.mrs[i]->fence != RAIL_MR_FENCE_WANTED)
+	for (i = 0; i < dp->memory.mrs.n; i++) {
+		if (rail_mr_at(dp, i)->fence != RAIL_MR_FENCE_WANTED)
 			continue;
-		dp->memory.mrs[i]->fence = RAIL_MR_FENCING;
+		rail_mr_at(dp, i)->fence = RAIL_MR_FENCING;
 		wanted = true;
 	}
 	rail_sched_leave(dp);
@@ -606,9 +606,9 @@ void rail_fence_regions(struct tei_rail_dp *dp)
 	if (fence_closes(dp))
 		return;
 	rail_sched_enter(dp);
-	for (i = 0; i < dp->memory.nmrs; i++)
-		if (dp->memory.mrs[i]->fence == RAIL_MR_FENCING)
-			dp->memory.mrs[i]->fence = RAIL_MR_NO_FENCE;
+	for (i = 0; i < dp->memory.mrs.n; i++)
+		if (rail_mr_at(dp, i)->fence == RAIL_MR_FENCING)
+			rail_mr_at(dp, i)->fence = RAIL_MR_NO_FENCE;
 	rail_sched_leave(dp);
 	rail_progress_signal(dp);
 }

@@ -178,9 +178,9 @@ static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 	for (; i < n; i++, skip = 0) {
 		addr = p[i].addr + skip;
 		len = p[i].len - skip;
-		if (addr < k->base || addr - k->base >= k->len)
+		if (addr < k->range.base || addr >= k->range.end)
 			break;
-		room = k->len - (addr - k->base);
+		room = k->range.end - addr;
 		run += len < room ? len : room;
 		if (len > room)
 			break;

@@ -307,7 +307,7 @@ static bool pick_address(struct rail_pick *pick, const struct rail *rail)
 		pick->rma_key = k->part[i].key64;
 		pick->rma_addr = pick->to;
 		if (!pick->remote->virt_addr)
-			pick->rma_addr -= k->base - k->part[i].offset;
+			pick->rma_addr -= k->range.base - k->part[i].offset;
 		return !(rail->fab.mr_mode & FI_MR_RAW) ||
 		       rail_key_raw(k, i, rail, &pick->rma_key);
 	}
@@ -335,8 +335,7 @@ static uint64_t pick_room(const struct rail_pick *pick,
 	if (ext)
 		return rail_iov_fit(ext, off, k, rail);
 	room = rail_pick_local_room(mr, pick->local, rail);
-	return room < k->base + k->len - pick->to ? room
-						  : k->base + k->len - pick->to;
+	return room < k->range.end - pick->to ? room : k->range.end - pick->to;
 }
 
 /* Does the work of pick_retry_key for a task with iov entries. */

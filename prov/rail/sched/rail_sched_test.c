@@ -732,7 +732,7 @@ static void test_answering_key_holder_is_not_fenced(void)
 	CU_ASSERT_EQUAL(tei_rail_mr_dereg(rig.to.dp, rig.dst, 0, &err), 0);
 	CU_ASSERT_EQUAL(sched_target_gen(&rig.to), gen);
 	rail_sched_enter(rig.from.dp);
-	CU_ASSERT_EQUAL(rig.peer->keys.nrkeys, 0);
+	CU_ASSERT_EQUAL(rig.peer->keys.rkeys.n, 0);
 	rail_sched_leave(rig.from.dp);
 	CU_ASSERT_EQUAL(test_run(rig.from.dp, rig.peer, false, rig.src, rig.dst,
 				 1), TEI_RAIL_END_FAILED);

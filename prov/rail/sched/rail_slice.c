@@ -116,7 +116,7 @@ static void slice_merge(struct rail_slice *s, struct tei_list *next,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
 	struct tei_rail_task *last = s->first, *t;
-	uint64_t end = s->rkey->base + (s->rkey->len - 1);
+	uint64_t end = s->rkey->range.end - 1;
 
 	while (next != &s->peer->tasks.small) {
 		t = tei_container_of(next, struct tei_rail_task, queue_link);

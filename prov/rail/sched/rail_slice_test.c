@@ -71,8 +71,8 @@ static struct tei_rail_peer *slice_peer(struct slice_rig *rig, uint32_t i)
 	p->remotes[0].addr = rig->rail->nic.own;
 	p->state = RAIL_PEER_READY;
 	CU_ASSERT_EQUAL_FATAL(rail_conn_table(p), 0);
-	k->base = SLICE_MIB;
-	k->len = SLICE_BULK;
+	k->range.base = SLICE_MIB;
+	k->range.end = SLICE_MIB + SLICE_BULK;
 	k->id = 1;
 	k->nparts = 1;
 	CU_ASSERT_FATAL(rail_key_add(p, k));
@@ -635,8 +635,8 @@ static void slice_submit_pages(struct slice_rig *rig, uint32_t peer,
 	for (off = 0; off < len; off += 4 * SLICE_KIB) {
 		k = calloc(1, sizeof(*k) + sizeof(k->part[0]));
 		CU_ASSERT_PTR_NOT_NULL_FATAL(k);
-		k->base = 2 * SLICE_BULK + off;
-		k->len = 4 * SLICE_KIB;
+		k->range.base = 2 * SLICE_BULK + off;
+		k->range.end = k->range.base + 4 * SLICE_KIB;
 		k->id = 2 + off;
 		k->nparts = 1;
 		CU_ASSERT_FATAL(rail_key_add(rig->peer[peer], k));
