@@ -18,6 +18,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/range.h"
 #include "util/settings.h"
 
 struct moonrail_bounces;
@@ -110,8 +111,7 @@ struct moonrail_domain {
 	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
 	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, by peer and key;
 					      * moonrail_key.hash_link */
-	struct moonrail_pin **pins;	/* sorted by address */
-	uint32_t npins, pins_cap;
+	struct tei_range_table pins;	     /* moonrail_pin.range */
 	uint32_t nunregistering;	/* number of pinned ranges that were
 					 * removed from pins and are not
 					 * unregistered yet */

@@ -15,6 +15,7 @@
 #include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
+#include "util/range.h"
 
 struct moonrail_cntr;
 struct moonrail_ep;
@@ -35,8 +36,8 @@ struct moonrail_mr {
  * overlap. */
 struct moonrail_pin {
 	struct tei_list link;		/* in a list of ranges to unregister */
-	char *addr;
-	uint64_t len, used;
+	struct tei_range range;		/* in moonrail_domain.pins */
+	uint64_t used;			/* pin_clock at the last use */
 	uint32_t refs;
 	uint32_t mrs;			/* number of refs that are registrations
 					 * of the application */

@@ -7,7 +7,6 @@
  * because it may be used again, such as a buffer that is sent from repeatedly.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "prov/moonrail/moonrail_bounce.h"
 #include "prov/moonrail/moonrail_domain.h"
@@ -21,43 +20,22 @@
 #define PIN_IDLE	512	/* limit of unused pinned ranges */
 #define PIN_WAIT_NS	(5 * TEI_NS_PER_SEC)
 
-/* Returns the index of the first pinned range that ends above addr. */
-static uint32_t pin_index(const struct moonrail_domain *d, const char *addr)
+/* Returns the pinned range at index i of the table. */
+static struct moonrail_pin *pin_get(const struct moonrail_domain *d, uint32_t i)
 {
-	uint32_t lo = 0, hi = d->npins, mid;
-
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
-		if (d->pins[mid]->addr + d->pins[mid]->len <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return tei_container_of(d->pins.at[i], struct moonrail_pin, range);
 }
 
-/* Inserts a pinned range. The table has room for it (pin_make_room). */
-static void pin_insert(struct moonrail_domain *d, uint32_t i,
-		       struct moonrail_pin *p)
+static char *pin_addr(const struct moonrail_pin *p)
 {
-	memmove(&d->pins[i + 1], &d->pins[i],
-		(d->npins - i) * sizeof(*d->pins));
-	d->pins[i] = p;
-	d->npins++;
+	return (char *)(uintptr_t)p->range.base;
 }
 
-static void pin_remove(struct moonrail_domain *d, uint32_t i)
-{
-	memmove(&d->pins[i], &d->pins[i + 1],
-		(d->npins - i - 1) * sizeof(*d->pins));
-	d->npins--;
-}
-
-static void pin_take_out(struct moonrail_domain *d, uint32_t i,
+static void pin_take_out(struct moonrail_domain *d, struct moonrail_pin *p,
 			 struct tei_list *gone)
 {
-	tei_list_add_tail(gone, &d->pins[i]->link);
-	pin_remove(d, i);
+	tei_list_add_tail(gone, &p->link);
+	tei_range_remove(&d->pins, &p->range);
 	d->nunregistering++;
 }
 
@@ -65,10 +43,11 @@ static void pin_take_out(struct moonrail_domain *d, uint32_t i,
  * Handles the result of an attempt to unregister. A range that stays registered
  * returns to the table, which has kept room for it, and can be used again. But
  * if rails pin memory, the bounce thread tries to unregister the range once
- * more.
+ * more; and if a range that is just being registered overlaps it, the caller
+ * does, because that registration is about to fail.
  */
 static void pin_unregistered(struct moonrail_domain *d, struct moonrail_pin *p,
-			     bool stays)
+			     bool stays, struct tei_list *gone)
 {
 	struct tei_list again;
 
@@ -77,11 +56,11 @@ static void pin_unregistered(struct moonrail_domain *d, struct moonrail_pin *p,
 	if (stays && d->bounces) {
 		tei_list_add_tail(&again, &p->link);
 		moonrail_bounce_unregister_later(d, &again);
+	} else if (stays && tei_range_insert(&d->pins, &p->range)) {
+		tei_list_add_tail(gone, &p->link);
 	} else {
 		d->nunregistering--;
-		if (stays)
-			pin_insert(d, pin_index(d, p->addr), p);
-		else
+		if (!stays)
 			free(p);
 	}
 	moonrail_leave(d);
@@ -96,11 +75,12 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
 	while (!tei_list_empty(gone)) {
 		p = tei_list_first(gone, struct moonrail_pin, link);
 		tei_list_del(&p->link);
-		stays = tei_rail_mr_dereg(d->dp, p->addr, PIN_WAIT_NS, &err);
+		stays = tei_rail_mr_dereg(d->dp, pin_addr(p), PIN_WAIT_NS,
+					  &err);
 		if (stays)
 			TEI_WARN("prov", "memory at %p stays registered: %s",
-				 (void *)p->addr, err.text);
-		pin_unregistered(d, p, stays);
+				 (void *)pin_addr(p), err.text);
+		pin_unregistered(d, p, stays, gone);
 	}
 }
 
@@ -109,17 +89,15 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
 static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
-	uint32_t i, idle = 0, oldest = 0;
-	uint64_t used = UINT64_MAX;
+	struct moonrail_pin *p, *oldest = NULL;
+	uint32_t i, idle = 0;
 
-	for (i = 0; i < d->npins; i++) {
-		if (d->pins[i]->refs || d->pins[i]->registering)
+	tei_range_foreach (p, i, &d->pins, struct moonrail_pin, range) {
+		if (p->refs || p->registering)
 			continue;
 		idle++;
-		if (d->pins[i]->used < used) {
-			used = d->pins[i]->used;
-			oldest = i;
-		}
+		if (!oldest || p->used < oldest->used)
+			oldest = p;
 	}
 	if (idle > PIN_IDLE)
 		pin_take_out(d, oldest, gone);
@@ -134,22 +112,6 @@ void moonrail_pin_trim(struct moonrail_domain *d)
 	pin_pick(d, &gone);
 	moonrail_leave(d);
 	moonrail_pin_drop(d, &gone);
-}
-
-/* Makes room for one more range. Ranges that are being unregistered count too,
- * because they may return to the table. */
-static int pin_make_room(struct moonrail_domain *d)
-{
-	struct moonrail_pin **grown;
-
-	if (d->npins + d->nunregistering < d->pins_cap)
-		return 0;
-	grown = realloc(d->pins, (d->pins_cap * 2 + 16) * sizeof(*grown));
-	if (!grown)
-		return -FI_ENOMEM;
-	d->pins = grown;
-	d->pins_cap = d->pins_cap * 2 + 16;
-	return 0;
 }
 
 /* Registers a range. If memory cannot be written by the process, it is
@@ -187,22 +149,26 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 	struct moonrail_pin *p;
 	int ret;
 
-	if (pin_make_room(d))
+	/* ranges that are being unregistered may return to the table */
+	if (!tei_range_reserve(&d->pins, d->nunregistering + 1))
 		return -FI_ENOMEM;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -FI_ENOMEM;
-	p->addr = addr;
-	p->len = len;
+	p->range.base = (uintptr_t)addr;
+	p->range.end = p->range.base + len;
 	p->registering = true;
 	tei_list_init(&p->link);
-	pin_insert(d, pin_index(d, addr), p);
+	if (tei_range_insert(&d->pins, &p->range)) {
+		free(p); /* the range is empty */
+		return -FI_ENOMEM;
+	}
 	ret = leave ? pin_register_away(d, addr, len) :
 		      pin_register(d, addr, len);
 	p->registering = false;
 	if (!ret)
 		return 0;
-	pin_remove(d, pin_index(d, addr));
+	tei_range_remove(&d->pins, &p->range);
 	free(p);
 	/* the overlapping range may be about to be unregistered */
 	return ret == TEI_ERR_OVERLAP && d->nunregistering ? -FI_EAGAIN
@@ -214,19 +180,20 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		  struct moonrail_pin **out) TEI_REQUIRES(moonrail_held)
 {
-	uint32_t i = pin_index(d, at);
+	struct tei_range *r =
+		tei_range_overlap(&d->pins, (uintptr_t)at, (uintptr_t)end);
 	struct moonrail_pin *p;
 	int ret;
 
-	if (i == d->npins || d->pins[i]->addr > at) {
-		if (i < d->npins && d->pins[i]->addr < end)
-			end = d->pins[i]->addr;
-		ret = pin_add(d, at, (uint64_t)(end - at), leave);
+	if (!r || r->base > (uintptr_t)at) {
+		ret = pin_add(d, at,
+			      (r ? r->base : (uintptr_t)end) - (uintptr_t)at,
+			      leave);
 		if (ret)
 			return ret;
-		i = pin_index(d, at);
+		r = tei_range_find(&d->pins, (uintptr_t)at, 1);
 	}
-	p = d->pins[i];
+	p = tei_container_of(r, struct moonrail_pin, range);
 	/* the range will become usable, because operations that still use a
 	 * closed registration will end */
 	if (p->registering || (d->bounces && p->refs && !p->mrs))
@@ -252,7 +219,7 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		p->refs++;
 		p->mrs += mr;
 		p->used = d->pin_clock;
-		at = p->addr + p->len;
+		at = (char *)(uintptr_t)p->range.end;
 	}
 	return 0;
 err_unpin:
@@ -266,8 +233,8 @@ err_unpin:
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		    struct tei_list *gone)
 {
-	const char *at = addr, *end = at + len;
-	uint32_t i = pin_index(d, at);
+	uint32_t i = tei_range_index(&d->pins, (uintptr_t)addr);
+	struct moonrail_pin *p;
 	struct tei_list spent;
 
 	tei_list_init(&spent);
@@ -275,9 +242,10 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 	 * (moonrail_bounce.c) */
 	if (!gone && d->bounces)
 		gone = &spent;
-	while (i < d->npins && d->pins[i]->addr < end) {
-		if (!--d->pins[i]->refs && gone)
-			pin_take_out(d, i, gone);
+	while (tei_range_below(&d->pins, i, (uintptr_t)addr + len)) {
+		p = pin_get(d, i);
+		if (!--p->refs && gone)
+			pin_take_out(d, p, gone);
 		else
 			i++;
 	}
@@ -293,8 +261,8 @@ static bool pin_is_within(const struct moonrail_domain *d,
 
 	for (i = 0; i < MOONRAIL_HASH; i++)
 		tei_list_foreach(mr, &d->mrs[i], struct moonrail_mr, link)
-			if (mr->addr <= p->addr &&
-			    p->addr + p->len <= mr->addr + mr->len)
+			if ((uintptr_t)mr->addr <= p->range.base &&
+			    p->range.end <= (uintptr_t)mr->addr + mr->len)
 				return true;
 	return false;
 }
@@ -302,13 +270,11 @@ static bool pin_is_within(const struct moonrail_domain *d,
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len)
 {
-	const char *at = addr, *end = at + len;
+	uint32_t i = tei_range_index(&d->pins, (uintptr_t)addr);
 	struct moonrail_pin *p;
-	uint32_t i;
 
-	for (i = pin_index(d, at); i < d->npins && d->pins[i]->addr < end;
-	     i++) {
-		p = d->pins[i];
+	for (; tei_range_below(&d->pins, i, (uintptr_t)addr + len); i++) {
+		p = pin_get(d, i);
 		p->mrs--;
 		if (d->bounces && p->mrs && !pin_is_within(d, p))
 			p->stale = true;
@@ -318,22 +284,22 @@ void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 		     uint64_t len)
 {
-	const char *at = addr;
-	uint32_t i = pin_index(d, at);
+	struct tei_range *r = tei_range_find(&d->pins, (uintptr_t)addr, len);
+	const struct moonrail_pin *p;
 
-	return i < d->npins && d->pins[i]->addr <= at && d->pins[i]->mrs &&
-	       !d->pins[i]->registering && !d->pins[i]->stale &&
-	       len <= d->pins[i]->len - (uint64_t)(at - d->pins[i]->addr);
+	if (!r)
+		return false;
+	p = tei_container_of(r, struct moonrail_pin, range);
+	return p->mrs && !p->registering && !p->stale;
 }
 
 /* Frees the table only: the data plane closes its registrations itself. */
 void moonrail_pin_free_all(struct moonrail_domain *d)
 {
+	struct moonrail_pin *p;
 	uint32_t i;
 
-	for (i = 0; i < d->npins; i++)
-		free(d->pins[i]);
-	free(d->pins);
-	d->pins = NULL;
-	d->npins = 0;
+	tei_range_foreach (p, i, &d->pins, struct moonrail_pin, range)
+		free(p);
+	tei_range_fini(&d->pins);
 }
