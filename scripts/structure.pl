@@ -10,6 +10,9 @@
 #   header    The number of lines of each header that is not installed.
 #   struct    The number of members of each struct. The members of a struct or
 #             union inside it count as those of the inner one.
+#   name      Two source files of the library that have the same name. An archive
+#             names its objects without their folders, so "ar x" writes one over
+#             the other, and a backtrace does not say which file is meant.
 #
 #   structure.pl            checks the tree below $SRC
 #   structure.pl --show     prints all figures that are above a goal, and the circles
@@ -151,6 +154,17 @@ sub measure
 	}
 }
 
+# Returns a line for each file name that several source files have.
+sub same_names
+{
+	my %paths;
+	for my $path (sort grep { /\.c$/ && !m{^tools/} } keys %text) {
+		push @{ $paths{ $path =~ s{.*/}{}r } }, $path;
+	}
+	return map { "name $_: @{ $paths{$_} }" }
+		grep { @{ $paths{$_} } > 1 } sort keys %paths;
+}
+
 # A search that finds nothing would pass: these have to be found.
 sub check_itself
 {
@@ -169,6 +183,10 @@ sub check_itself
 		$found eq $want{$key} or
 			die "check-structure: $key: found $found instead of $want{$key}\n";
 	}
+	$text{'topo/a.c'} = '';
+	my $same = join ' ', same_names();
+	$same eq 'name a.c: topo/a.c util/a.c' or
+		die "check-structure: same names: found \"$same\"\n";
 	%text = %figure = %circle = ();
 }
 
@@ -187,6 +205,10 @@ for my $key (sort keys %figure) {
 	}
 	printf "%-44s %5d (goal %d)\n", $key, $figure{$key}, $goal{$kind}
 		if $show && $figure{$key} > $goal{$kind};
+}
+for my $same (same_names()) {
+	print "check-structure: $same; rename one of them\n";
+	$failed = 1;
 }
 for my $key (sort keys %limit) {
 	my ($kind) = split / /, $key;
