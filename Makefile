@@ -12,7 +12,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib tools tests examples check demo bench fuzz bench-sieve
+.PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: python stress wheel with-tests
@@ -22,7 +22,7 @@ MAKEFLAGS += --no-builtin-rules
 
 all: lib tools tests examples man
 
-ifeq ($(filter clean distclean,$(MAKECMDGOALS)),)
+ifeq ($(filter clean distclean help,$(MAKECMDGOALS)),)
 include config.mak
 endif
 
@@ -91,7 +91,9 @@ SO = $(B)/lib/libmoonrail.so
 ifneq ($(WITH_PROV),no)
 PROV_SO = $(B)/lib/libfabric/libmoonrail-fi.so
 endif
-lib: $(SO) $(B)/lib/libmoonrail.a $(PC_FILES:%=$(B)/lib/%) $(PROV_SO)
+CMAKE_FILES = $(B)/lib/moonrailConfig.cmake $(B)/lib/moonrailConfigVersion.cmake
+lib: $(SO) $(B)/lib/libmoonrail.a $(PC_FILES:%=$(B)/lib/%) $(CMAKE_FILES) \
+     $(PROV_SO)
 
 # A thread may outlive the last engine, for example while it resolves a host name.
 # The library therefore stays mapped after dlclose.
@@ -146,6 +148,17 @@ $(B)/lib/%.pc: $(SRCDIR)/api/%.pc.in config.mak $(SRCDIR)/VERSION
 		-e 's|@includedir@|$(includedir)|' \
 		-e 's|@VERSION@|$(VERSION)|' \
 		-e 's|@LIBS_PRIVATE@|$(LIBS) -pthread|' $< >$@
+
+empty :=
+space := $(empty) $(empty)
+INCLUDE_FROM_LIB = $(shell realpath -m --relative-to='$(libdir)' '$(includedir)')
+$(CMAKE_FILES): $(B)/lib/%: $(SRCDIR)/api/cmake/%.in config.mak $(SRCDIR)/VERSION
+	@mkdir -p $(@D)
+	$(Q)sed -e 's|@INCLUDE_FROM_LIB@|$(INCLUDE_FROM_LIB)|' \
+		-e 's|@VERSION@|$(VERSION)|' -e 's|@SOMAJOR@|$(SOMAJOR)|' \
+		-e 's|@REAL_SO@|$(REAL_SO)|' -e 's|@SONAME@|$(SONAME)|' \
+		-e 's|@LIBS_PRIVATE@|$(subst $(space),;,$(strip $(LIBS) -pthread))|' \
+		$< >$@
 
 # --- programs: tools, functional tests --------------------------------------
 
@@ -360,6 +373,8 @@ $(B)/man/%: $(SRCDIR)/man/% $(SRCDIR)/VERSION $(SRCDIR)/scripts/man_page
 
 LIB_LINKS = $(SONAME) libmoonrail.so libtransfer_engine.so libtransfer_engine.a
 man_page = sh $(SRCDIR)/scripts/man_page
+cmakedir = $(libdir)/cmake/moonrail
+completiondir = $(datadir)/bash-completion/completions
 
 install: lib tools man
 	install -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(includedir)' \
@@ -377,6 +392,12 @@ install: lib tools man
 			'$(DESTDIR)$(includedir)'/moonrail/$$h || exit 1; \
 	done
 	install -m 644 $(PC_FILES:%=$(B)/lib/%) '$(DESTDIR)$(pkgconfigdir)'
+	install -d '$(DESTDIR)$(cmakedir)' '$(DESTDIR)$(completiondir)'
+	install -m 644 $(CMAKE_FILES) '$(DESTDIR)$(cmakedir)'
+	for tool in $(TOOLS); do \
+		install -m 644 $(SRCDIR)/tools/completion/moonrail.bash \
+			"$(DESTDIR)$(completiondir)/$$tool"; \
+	done
 	$(if $(PROV_SO),install -d '$(DESTDIR)$(libdir)/libfabric')
 	$(if $(PROV_SO),install -m 755 $(PROV_SO) \
 		'$(DESTDIR)$(libdir)/libfabric')
@@ -389,17 +410,21 @@ uninstall: man
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS) $(CXX_HEADERS)
 	rm -rf '$(DESTDIR)$(includedir)/moonrail/mooncake'
 	cd '$(DESTDIR)$(pkgconfigdir)' && rm -f $(PC_FILES)
+	cd '$(DESTDIR)$(cmakedir)' && rm -f $(notdir $(CMAKE_FILES))
+	cd '$(DESTDIR)$(completiondir)' && rm -f $(TOOLS)
 	rm -f '$(DESTDIR)$(libdir)/libfabric/libmoonrail-fi.so'
 	$(if $(TOOLS),cd '$(DESTDIR)$(bindir)' && rm -f $(TOOLS))
 	$(if $(MAN_PAGES),$(man_page) remove '$(DESTDIR)$(mandir)' $(MAN_PAGES))
-	for dir in '$(pkgconfigdir)' '$(libdir)/libfabric' '$(libdir)' \
-		'$(includedir)/moonrail' '$(includedir)' '$(bindir)' \
-		'$(mandir)' '$(prefix)/share' \
+	for dir in '$(pkgconfigdir)' '$(cmakedir)' '$(libdir)/cmake' \
+		'$(completiondir)' '$(datadir)/bash-completion' \
+		'$(libdir)/libfabric' '$(libdir)' '$(includedir)/moonrail' \
+		'$(includedir)' '$(bindir)' '$(mandir)' '$(datadir)' \
 		'$(prefix)'; do \
 		case $(DESTDIR)$$dir in \
 		/usr|/usr/local|/opt|/usr/bin|/usr/lib|/usr/include|/usr/share) ;; \
 		/usr/share/man|/usr/local/bin|/usr/local/lib|/usr/local/include) ;; \
 		/usr/local/share|/usr/local/share/man) ;; \
+		/usr/share/bash-completion*|/usr/lib/cmake) ;; \
 		*) rmdir "$(DESTDIR)$$dir" 2>/dev/null || : ;; \
 		esac; \
 	done
@@ -439,6 +464,52 @@ $(B)/scripts/settings_rows: $(B)/scripts/settings_rows.o \
 		$(call link_libs,$(LIBS))
 
 # --- the rest ---------------------------------------------------------------
+
+define HELP
+all               library, tools, tests, examples and manual pages
+lib               the library and the libfabric provider
+tools             te_bench, te_info and te_meta
+tests             the test programs
+examples          the programs of api/examples
+man               the manual pages
+python            the Python packages, in build/python/lib
+wheel             a Python wheel that contains the library, in build/python/dist
+demo              transfers between two processes on this host
+install           install below the prefix; DESTDIR=DIR is put before it
+uninstall         remove what install has installed
+
+check             the tests; T='WORD…': those whose name contains a word; JOBS=N
+check-threads     the tests of threads, for a build with --enable-tsan
+check-stress      random operations and faults, for two minutes
+check-vm          the tests in a virtual machine
+stress            random operations and faults, for STRESS=SECONDS
+fuzz              random input to every parser, for FUZZ=SECONDS per case
+
+check-abi         the symbols against api/moonrail.map and api/moonrail.abi
+check-docs        the documents against the sources
+check-headers     each header compiles alone
+check-layers      the includes between the folders
+check-man         the manual pages against the library and the tools
+check-prose       the language of the comments
+check-structure   the sizes of files and structs
+check-style       licences, white space, lists and scripts
+abi-record        write api/moonrail.abi again, after a change of a header
+stats             the lengths of functions and files
+
+bench             the engine against plain libfabric; BENCH=help lists the words
+bench-files       file segments against fio
+bench-prov        the libfabric provider against the provider below it
+bench-rails       several rails, and rails that fail
+bench-security    what one bad client costs the other clients of a target
+bench-sieve       the endpoint cache against other policies
+
+clean             remove build
+distclean         remove build and what configure has written
+endef
+
+help:
+	$(info $(HELP))
+	@:
 
 clean:
 	rm -rf $(B)

@@ -17,7 +17,7 @@ tools_main='pkg-config'
 py=/usr/lib/python3/dist-packages
 tools_python="python3-dev=/usr/bin/python3-config python3-setuptools=$py/setuptools
 	python3-wheel=$py/wheel python3-venv=/usr/share/python-wheels"
-tools_test="default-jre-headless=java zookeeper=/usr/share/java/zookeeper.jar
+tools_test="cmake default-jre-headless=java zookeeper=/usr/share/java/zookeeper.jar
 	iproute2=ip iptables mandoc python3 ethtool libfabric-bin=fi_pingpong
 	openmpi-bin=mpirun libopenmpi-dev=mpicc python3-pytest=$py/pytest"
 tools_vm='qemu-system-x86=qemu-system-x86_64 cpio xz-utils=xz kmod=modprobe

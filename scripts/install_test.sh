@@ -1,0 +1,145 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Tests what "make install" installs: a CMake project and a shell use it. Also tests
+# "make help".
+set -u
+: "${BUILD:?}" "${SRC:?}"
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+status=0
+
+# check CASE COMMAND…: runs COMMAND and prints "ok" or "not ok".
+check()
+{
+	case=$1
+	shift
+	if "$@" >"$tmp/out" 2>&1; then
+		printf 'ok - %s\n' "$case"
+	else
+		printf 'not ok - %s\n' "$case"
+		cat "$tmp/out"
+		status=1
+	fi
+}
+
+# setting NAME: prints a variable of config.mak.
+setting()
+{
+	sed -n "s/^$1 = //p" "$BUILD/../config.mak"
+}
+
+install_tree()
+{
+	make -s -C "$BUILD/.." install DESTDIR="$tmp/dest"
+}
+
+# A consumer in C that links with the imported targets.
+cmake_project_finds_the_library()
+{
+	mkdir -p "$tmp/project"
+	cat >"$tmp/project/CMakeLists.txt" <<-PROJECT
+	cmake_minimum_required(VERSION 3.13)
+	project(consumer C)
+	find_package(moonrail $(cat "$SRC/VERSION") REQUIRED)
+	add_executable(shared main.c)
+	target_link_libraries(shared moonrail::moonrail)
+	add_executable(static main.c)
+	target_link_libraries(static moonrail::moonrail_static)
+	PROJECT
+	cat >"$tmp/project/main.c" <<-PROGRAM
+	#include <moonrail.h>
+	#include <stdio.h>
+	int main(void)
+	{
+		return puts(te_version()) < 0;
+	}
+	PROGRAM
+	cmake -S "$tmp/project" -B "$tmp/project/b" \
+		-Dmoonrail_DIR="$tmp/dest$(setting libdir)/cmake/moonrail" &&
+		cmake --build "$tmp/project/b" &&
+		"$tmp/project/b/shared" | grep -Fx "$(cat "$SRC/VERSION")" &&
+		"$tmp/project/b/static" | grep -Fx "$(cat "$SRC/VERSION")"
+}
+
+cmake_refuses_a_later_version()
+{
+	sed 's/find_package(moonrail [0-9.]*/find_package(moonrail 0.999/' \
+		"$tmp/project/CMakeLists.txt" >"$tmp/CMakeLists.txt" &&
+		mv "$tmp/CMakeLists.txt" "$tmp/project/" || return 1
+	! cmake -S "$tmp/project" -B "$tmp/project/c" \
+		-Dmoonrail_DIR="$tmp/dest$(setting libdir)/cmake/moonrail"
+}
+
+# completions TOOL WORD…: prints what bash offers for the last word.
+completions()
+{
+	bash -c 'complete() { :; }; compopt() { :; }
+		. "$0"
+		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+		_moonrail "$1"
+		printf "%s\n" "${COMPREPLY[@]}"' \
+		"$tmp/dest$(setting datadir)/bash-completion/completions/te_info" "$@"
+}
+
+options_of_help_are_completed()
+{
+	for tool in te_bench te_info te_meta; do
+		"$BUILD/bin/$tool" --help | grep -oE '^  --[a-z_]+=?' | tr -d ' ' |
+			sort >"$tmp/want"
+		completions "$BUILD/bin/$tool" -- | sort >"$tmp/got"
+		[ "$(wc -l <"$tmp/want")" -gt 3 ] && diff "$tmp/want" "$tmp/got" ||
+			return 1
+	done
+	completions "$BUILD/bin/te_info" --ver | grep -Fx -e --version
+}
+
+# Each value that is offered is in the help of its option, in one of the tools.
+values_of_options_are_in_help()
+{
+	for tool in te_bench te_info te_meta; do
+		"$BUILD/bin/$tool" --help
+	done | awk '/^  --/ { printf "\n" } { printf "%s ", $0 }' >"$tmp/help"
+	for option in --mode --operation --protocol --pages --file_sync --file_io; do
+		completions "$BUILD/bin/te_bench" "$option" = >"$tmp/values"
+		[ "$(wc -l <"$tmp/values")" -gt 1 ] || return 1
+		grep -e "^  $option=" "$tmp/help" >"$tmp/text" || return 1
+		while read -r value; do
+			grep -qw "$value" "$tmp/text" || {
+				echo "$option=$value isn't in --help"
+				return 1
+			}
+		done <"$tmp/values"
+	done
+}
+
+commands_of_te_meta_are_completed()
+{
+	[ "$(completions "$BUILD/bin/te_meta" un)" = unmount ] &&
+		completions "$BUILD/bin/te_meta" re | grep -Fx register
+}
+
+# Compares "make help" with the targets that the Makefile declares.
+help_lists_every_target()
+{
+	make -s -C "$BUILD/.." help | sed -n 's/^\([a-z-]*\)  .*/\1/p' |
+		sort >"$tmp/listed"
+	sed -n 's/^\.PHONY: //p' "$SRC/Makefile" | tr ' ' '\n' |
+		grep -vx -e FORCE -e with-tests -e help | sort -u >"$tmp/declared"
+	diff "$tmp/declared" "$tmp/listed"
+}
+
+check help_lists_every_target help_lists_every_target
+check install_tree install_tree
+check options_of_help_are_completed options_of_help_are_completed
+check values_of_options_are_in_help values_of_options_are_in_help
+check commands_of_te_meta_are_completed commands_of_te_meta_are_completed
+if ! command -v cmake >/dev/null; then
+	echo 'skip - cmake_project_finds_the_library: no cmake'
+elif [ "${SANITIZE:-no}" != no ]; then
+	echo 'skip - cmake_project_finds_the_library: the library has a sanitizer'
+else
+	check cmake_project_finds_the_library cmake_project_finds_the_library
+	check cmake_refuses_a_later_version cmake_refuses_a_later_version
+fi
+exit "$status"
