@@ -97,11 +97,11 @@ static bool slot_round(struct slot_rig *rig, uint64_t off, uint64_t len,
 static void bytes(struct slot_rig *rig)
 {
 	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0) && slot_round(rig, 4095, 1, 0) &&
-	      slot_round(rig, 3, 2 * FX_MIB + 1, 0),
-	      "host_to_anothers_gpu_and_back");
+		      slot_round(rig, 3, 2 * FX_MIB + 1, 0),
+	      "write_and_read_of_gpu_of_another_process_complete");
 	ft_ok(slot_round(rig, 0, 2 * FX_MIB, 8192) &&
-	      slot_round(rig, 1, 8 * FX_MIB, 700000),
-	      "in_batches_of_small_ones");
+		      slot_round(rig, 1, 8 * FX_MIB, 700000),
+	      "batches_of_small_requests_complete");
 }
 
 static void *slot_gpu(const struct slot_rig *rig, int i)
@@ -136,7 +136,8 @@ static bool slot_gpus(struct slot_rig *rig, uint64_t off, uint64_t len,
 static void gpus(struct slot_rig *rig)
 {
 	ft_ok(slot_gpus(rig, 0, SLOT_SIZE, 0) && slot_gpus(rig, 7, 1, 0) &&
-	      slot_gpus(rig, 1, 3 * FX_MIB, 100000), "gpu_to_gpu_and_back");
+		      slot_gpus(rig, 1, 3 * FX_MIB, 100000),
+	      "write_and_read_between_two_gpus_complete");
 }
 
 /* --- refused requests ---------------------------------------------------- */
@@ -177,13 +178,14 @@ static void refused(struct slot_rig *rig)
 	fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0);
 	job.remote++;
 	ft_ok(slot_fails(&job, -3) && fx_gpu_has(&rig->peer, 0, SLOT_SIZE, 0),
-	      "beyond_its_memory_it_fails_before_the_first_byte");
+	      "request_beyond_target_memory_fails_without_moving_a_byte");
 	job = slot_job(rig, OPCODE_WRITE);
 	job.local = rig->mem.p + 1;
 	job.len = 2 * SLOT_SIZE;
-	ft_ok(fx_job_start(&job) == 3, "source_not_registered_is_refused");
+	ft_ok(fx_job_start(&job) == 3,
+	      "write_from_unregistered_source_is_refused");
 	ft_ok(fx_submit(rig->engine, &list, &err) == -8,
-	      "a_list_of_pieces_is_refused");
+	      "scatter_gather_request_is_refused");
 }
 
 /* --- requests that end early --------------------------------------------- */
@@ -195,29 +197,32 @@ static void cancel_in_its_copies(struct slot_rig *rig)
 
 	fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
 	ft_ok(fx_gpu_put(&rig->peer, 0, SLOT_SIZE, ++rig->sequence) &&
-	      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
-	      "a_read_waits_for_its_gpu");
+		      !fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
+	      "read_from_a_hanging_gpu_waits");
 	fx_nap(100000);
 	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
-	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 1,
-	      "cancelled_it_ends");
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_CANCELED] == 1,
+	      "cancelled_read_ends");
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
 	fx_nap(200000);
 	ft_ok(fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
-	      "and_no_byte_comes_after_its_end");
+	      "ended_transfer_gets_no_further_byte");
 
 	fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_ask(&rig->peer, "hold 1") && !fx_job_start(&job),
-	      "a_write_waits_for_its_gpu");
+	      "write_to_a_hanging_gpu_waits");
 	fx_nap(300000);
 	ft_ok(!fx_job_poll(&job) && !te_cancel_batch(rig->engine, job.id) &&
-	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_TIMEOUT] == 1,
-	      "cancelled_it_says_that_bytes_may_still_land");
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_TIMEOUT] == 1,
+	      "cancelled_write_reports_that_bytes_may_still_land");
 	fx_job_free(&job);
 	fx_ask(&rig->peer, "hold 0");
-	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_goes_on");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_after_a_cancelled_write_complete");
 }
 
 /* Ends a request while the peer is stopped: before it answers ASK (us is 0), or
@@ -232,7 +237,7 @@ static void ended_while_it_is_stopped(struct slot_rig *rig, int op,
 	fx_buf_fill(&rig->mem, 0, SLOT_SIZE, ++rig->sequence);
 	if (!us)
 		fx_peer_pause(&rig->peer);
-	ft_ok(!fx_job_start(&job), "a_transfer_starts");
+	ft_ok(!fx_job_start(&job), "transfer_is_submitted");
 	fx_nap(us ? us : 50000);
 	if (us)
 		fx_peer_pause(&rig->peer);
@@ -243,17 +248,20 @@ static void ended_while_it_is_stopped(struct slot_rig *rig, int op,
 	ended = fx_job_wait(&job, FX_LONG_MS);
 	te_task_error(rig->engine, job.id, 0, &err, sizeof(err));
 	ft_ok(ended && job.n[STATUS_TIMEOUT] + job.n[STATUS_COMPLETED] +
-	      job.n[deadline ? STATUS_FAILED : STATUS_CANCELED] == 1,
-	      "it_ends_while_its_target_is_stopped: %s", fx_job_text(&job));
+				       job.n[deadline ? STATUS_FAILED
+						      : STATUS_CANCELED] ==
+			       1,
+	      "transfer_to_a_stopped_target_ends: %s", fx_job_text(&job));
 	ft_ok(us || job.n[STATUS_TIMEOUT] ||
-	      err.code == (deadline ? -TE_TIMED_OUT : -10),
-	      "with_its_reason: %d %s", err.code, err.text);
+		      err.code == (deadline ? -TE_TIMED_OUT : -10),
+	      "transfer_to_a_stopped_target_reports_its_error: %d %s", err.code,
+	      err.text);
 	/* Late data must not change local memory. */
 	fx_buf_poison(&rig->mem, 0, SLOT_SIZE);
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_buf_still(&rig->mem, 0, SLOT_SIZE, 200) &&
-	      fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
-	      "and_no_byte_comes_after_its_end");
+		      fx_buf_poisoned(&rig->mem, 0, SLOT_SIZE),
+	      "ended_transfer_gets_no_further_byte");
 	fx_job_free(&job);
 }
 
@@ -295,7 +303,7 @@ static void at_any_time(struct slot_rig *rig)
 		fx_job_free(&job);
 	}
 	ft_diag("%u cancelled, %u completed", canceled, completed);
-	ft_ok(good, "cancelled_at_any_time_it_is_final");
+	ft_ok(good, "transfer_cancelled_at_any_time_gets_no_further_byte");
 }
 
 /* --- unregistering at the target ----------------------------------------- */
@@ -323,8 +331,9 @@ static void unregistered(struct slot_rig *rig)
 				       &failed) && slot_again(rig);
 	}
 	ft_diag("%u completed, %u failed", completed, failed);
-	ft_ok(good, "nothing_lands_once_it_is_unregistered");
-	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_works");
+	ft_ok(good, "unregistered_memory_gets_no_byte");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_of_memory_registered_again_complete");
 }
 
 /* --- unregistering at the initiator -------------------------------------- */
@@ -342,7 +351,8 @@ static void source_unregistered(struct slot_rig *rig, int op)
 	}
 	fx_gpu_leave(&rig->peer, &job, &rig->mem, rig->sequence);
 	ft_ok(fx_register(rig->engine, &rig->mem) &&
-	      slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_works");
+		      slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_of_memory_registered_again_complete");
 }
 
 /* --- initiators that are stopped or killed ------------------------------- */
@@ -389,8 +399,9 @@ static void killed_initiators(struct slot_rig *rig)
 		good = good && slot_near(rig);
 		fx_peer_drop(&other);
 	}
-	ft_ok(good, "killed_initiators_keep_nothing_from_others");
-	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_works_on");
+	ft_ok(good, "transfers_after_initiators_were_killed_complete");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_at_the_end_of_the_case_complete");
 }
 
 /* Stops initiators for longer than MC_SLICE_TIMEOUT. Their slots are granted to
@@ -407,17 +418,20 @@ static void stopped_initiators(struct slot_rig *rig)
 		fx_nap(1000 * (1 + i));
 		fx_peer_pause(&other[i]);
 	}
-	ft_ok(good && slot_near(rig), "beside_stopped_initiators_others_go_on");
+	ft_ok(good && slot_near(rig),
+	      "transfers_while_initiators_are_stopped_complete");
 	for (ms = 0; ms < 2500; ms += 50)
 		fx_nap(50000);	/* their slots are withdrawn in this time */
-	ft_ok(slot_near(rig), "and_after_their_time");
+	ft_ok(slot_near(rig),
+	      "transfers_after_timeout_of_stopped_initiators_complete");
 	for (i = 0; i < 3; i++)
 		fx_peer_resume(&other[i]);
 	for (i = 0; i < 3; i++)
 		good &= fx_ask(&other[i], "wait") == 0;
 	ft_ok(good && fx_gpu_has(&rig->peer, 0, SLOT_HALF, rig->sequence),
-	      "back_again_they_end_and_touch_nothing_of_others");
-	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "and_all_works_on");
+	      "continued_initiators_end_and_change_no_foreign_byte");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_at_the_end_of_the_case_complete");
 	for (i = 0; i < 3; i++)
 		fx_peer_stop(&other[i]);
 }
@@ -460,12 +474,12 @@ static bool killed_targets(struct slot_rig *rig)
 		fx_peer_drop(&rig->peer);
 		good = good && slot_target(rig);
 	}
-	ft_ok(good, "tasks_to_a_killed_target_end");
+	ft_ok(good, "tasks_for_a_killed_target_end");
 	destroyTransferEngine(rig->engine);
 	rig->engine = own;
 	rig->seg = good ? openSegment(own, rig->peer.name) : -1;
 	return ft_ok(rig->seg > 0 && slot_round(rig, 0, SLOT_SIZE, 0),
-		     "another_one_works");
+		     "transfers_to_another_target_complete");
 }
 
 /* The target's GPU completes no copy. The target's MC_SLICE_TIMEOUT then ends
@@ -480,18 +494,20 @@ static void hang(struct slot_rig *rig)
 	fx_job_free(&job);
 	job = slot_job(rig, OPCODE_READ);
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] == 1, "read_from_it_fails");
+		      job.n[STATUS_FAILED] == 1,
+	      "read_from_a_gpu_that_hangs_fails");
 	fx_job_free(&job);
 	/* A new request has its own timeout, and the GPU resumes before
 	 * that. */
-	ft_ok(!fx_job_start(&job), "one_more_waits");
+	ft_ok(!fx_job_start(&job), "task_after_the_timeouts_is_submitted");
 	fx_nap(200000);
-	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
+	ft_ok(!fx_job_poll(&job), "task_waits_while_the_gpu_hangs");
 	fx_ask(&rig->peer, "hold 0");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
-	      "and_completes_once_it_goes_on: %s", fx_job_text(&job));
+	      "task_completes_when_the_gpu_continues: %s", fx_job_text(&job));
 	fx_job_free(&job);
-	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0), "as_do_all_others");
+	ft_ok(slot_round(rig, 0, SLOT_SIZE, 0),
+	      "transfers_after_a_hang_complete");
 }
 
 /* --- the end of a target or an engine ------------------------------------ */
@@ -504,9 +520,10 @@ static void no_way(struct slot_rig *rig)
 	      !fx_ask(&rig->peer, "fail cuMemHostRegister") &&
 	      !fx_ask(&rig->peer, "regpu"),
 	      "target_without_memory_grants_no_slot");
-	ft_ok(slot_fails(&job, -3), "is_out_of_reach");
+	ft_ok(slot_fails(&job, -3), "write_to_target_without_slots_fails");
 	ft_ok(!fx_ask(&rig->peer, "ungpu") && slot_again(rig) &&
-	      slot_round(rig, 0, SLOT_SIZE, 0), "registered_again_it_is_not");
+		      slot_round(rig, 0, SLOT_SIZE, 0),
+	      "write_to_memory_registered_with_slots_completes");
 }
 
 static void destroyed(struct slot_rig *rig)
@@ -519,27 +536,29 @@ static void destroyed(struct slot_rig *rig)
 	for (i = 0; i < 3; i++) {
 		job.engine = fx_engine_hasty("tcp");
 		if (!ft_ok(job.engine && fx_register(job.engine, &rig->mem) &&
-			   (job.seg = openSegment(job.engine,
-						  rig->peer.name)) > 0,
-			   "an_engine_to_be_destroyed"))
+				   (job.seg = openSegment(job.engine,
+							  rig->peer.name)) > 0,
+			   "engine_for_destruction_starts"))
 			return;
 		job.op = i & 1 ? OPCODE_READ : OPCODE_WRITE;
 		if (i == 2)
 			fx_peer_pause(&rig->peer);
 		start = ft_now_ns();
-		ft_ok(!fx_job_start(&job), "transfer_starts");
+		ft_ok(!fx_job_start(&job), "transfer_is_submitted");
 		fx_nap((unsigned int)i * 1000);
 		destroyTransferEngine(job.engine);
 		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
-		      "engine_is_destroyed_in_flight_%d", i);
+		      "engine_is_destroyed_during_transfer_%d", i);
 		fx_peer_resume(&rig->peer);
 	}
 	/* Destroy the target's engine. */
 	job = slot_job(rig, OPCODE_WRITE);
 	ft_ok(!fx_job_start(&job) && !fx_ask(&rig->peer, "destroy") &&
-	      fx_job_wait(&job, FX_LONG_MS), "tasks_to_a_target_that_leaves_end");
+		      fx_job_wait(&job, FX_LONG_MS),
+	      "tasks_for_a_target_that_is_destroyed_end");
 	fx_job_free(&job);
-	ft_ok(!fx_ask(&rig->peer, "left"), "nothing_is_left_in_its_driver");
+	ft_ok(!fx_ask(&rig->peer, "left"),
+	      "destroyed_target_frees_all_driver_objects");
 }
 
 /* Uses an engine that knows the target only from its blob. */
@@ -566,12 +585,14 @@ static void by_old_blob(struct slot_rig *rig)
 
 	other.engine = fx_engine("tcp");
 	ft_ok(other.engine && fx_register(other.engine, &other.mem) &&
-	      !fx_ask(&rig->peer, "ungpu") &&
-	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0 &&
-	      !fx_ask(&rig->peer, "regpu"),
-	      "memory_is_registered_after_an_import");
+		      !fx_ask(&rig->peer, "ungpu") &&
+		      (other.seg = fx_gpu_import(other.engine, &rig->peer)) >
+			      0 &&
+		      !fx_ask(&rig->peer, "regpu"),
+	      "target_memory_is_registered_after_the_import");
 	job = slot_job(&other, OPCODE_WRITE);
-	ft_ok(slot_fails(&job, -3), "at_first_it_is_refused");
+	ft_ok(slot_fails(&job, -3),
+	      "write_to_memory_missing_in_old_blob_fails");
 	fx_gpu_put(&rig->peer, 0, SLOT_SIZE, 0);
 	fx_buf_fill(&other.mem, 0, SLOT_SIZE, 77);
 	ft_ok(fx_move_until(other.engine, other.seg, OPCODE_WRITE, other.mem.p,
@@ -601,7 +622,7 @@ static void local_process(struct slot_rig *rig)
 	transfer_engine_t own = rig->engine;
 
 	ft_ok(by_other(rig, "auto") && slot_round(rig, 0, SLOT_SIZE, 0),
-	      "a_neighbours_gpu_is_reached_by_rail");
+	      "gpu_of_a_local_process_is_reached_over_rails");
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
 	rig->engine = own;
@@ -618,16 +639,16 @@ static void one_message_at_a_time(struct slot_rig *rig)
 	int i;
 
 	good = ft_ok(by_other(rig, "shm") && slot_round(rig, 0, SLOT_SIZE, 0),
-		     "by_shared_memory");
+		     "gpu_of_a_local_process_is_reached_over_shm");
 	start = ft_now_ns();
 	for (i = 0; good && i < SLOT_MOVES; i++)
 		good = slot_move(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE,
 				 rig->mem.p, 0, SLOT_SIZE, 0);
 	ft_diag("%d moves by shared memory: %u ms", i,
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	ft_ok(good && ft_now_ns() - start < fx_ms(SLOT_MOVES * 400) *
-						    UINT64_C(1000000),
-	      "which_waits_for_no_repetition");
+	ft_ok(good && ft_now_ns() - start <
+			      fx_ms(SLOT_MOVES * 400) * UINT64_C(1000000),
+	      "transfer_over_shm_waits_for_no_repetition");
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
 	rig->engine = own;
@@ -642,13 +663,14 @@ static bool slot_setup(struct slot_rig *rig)
 	rig->mem = fx_buf_map(2 * SLOT_SIZE, -1);
 	rig->engine = fx_engine("tcp");
 	if (!ft_ok(rig->mem.p && rig->engine &&
-		   fx_register(rig->engine, &rig->mem) &&
-		   cuda_stand_in_load(&rig->cuda), "an_engine_and_a_driver"))
+			   fx_register(rig->engine, &rig->mem) &&
+			   cuda_stand_in_load(&rig->cuda),
+		   "engine_and_driver_start"))
 		return false;
 	for (i = 0; i < 2; i++)
 		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, SLOT_SIZE,
 						   &context);
-	return ft_ok(slot_target(rig), "a_target_with_gpu_memory");
+	return ft_ok(slot_target(rig), "target_with_gpu_memory_starts");
 }
 
 static void ended_early(struct slot_rig *rig)
@@ -677,7 +699,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < 2; i++)
 		ft_ok(!registerLocalMemory(rig.engine, slot_gpu(&rig, i),
 					   SLOT_SIZE, "*", 0),
-		      "gpu_%d_of_our_own", i);
+		      "local_gpu_%d_is_registered", i);
 	gpus(&rig);
 	ended_early(&rig);
 	by_blob(&rig);
@@ -696,7 +718,7 @@ int main(int argc, char **argv)
 	local_process(&rig);
 	one_message_at_a_time(&rig);
 	destroyTransferEngine(rig.engine);
-	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(!rig.cuda.left(), "closed_engine_frees_all_driver_objects");
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
 	fx_buf_unmap(&rig.mem);
 	return ft_result();

@@ -94,12 +94,12 @@ static bool stage_round(struct stage_rig *rig, uint64_t off, uint64_t len,
 static void bytes(struct stage_rig *rig)
 {
 	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0) &&
-	      stage_round(rig, 4095, 1, 0) &&
-	      stage_round(rig, 3, 2 * FX_MIB + 1, 0),
-	      "gpu_to_another_process_and_back");
+		      stage_round(rig, 4095, 1, 0) &&
+		      stage_round(rig, 3, 2 * FX_MIB + 1, 0),
+	      "write_and_read_between_gpu_and_another_process_complete");
 	ft_ok(stage_round(rig, 0, 2 * FX_MIB, 4096) &&
-	      stage_round(rig, 1, 8 * FX_MIB, 700000),
-	      "in_batches_of_small_ones");
+		      stage_round(rig, 1, 8 * FX_MIB, 700000),
+	      "batches_of_small_requests_complete");
 }
 
 /* --- cancel, in every phase ---------------------------------------------- */
@@ -116,11 +116,12 @@ static void cancel_in_the_copy(struct stage_rig *rig)
 	fx_buf_poison(&rig->peer.mem, 0, STAGE_SIZE);
 	rig->cuda.hold(1);
 	ft_ok(!fx_job_start(&job) && !te_cancel_batch(rig->engine, job.id) &&
-	      !fx_job_poll(&job), "cancelled_one_waits_for_its_copies");
+		      !fx_job_poll(&job),
+	      "cancelled_task_waits_for_its_copies");
 	rig->cuda.hold(0);
 	ft_ok(stage_canceled(&job) &&
-	      fx_buf_poisoned(&rig->peer.mem, 0, STAGE_SIZE),
-	      "and_nothing_has_left_for_the_target");
+		      fx_buf_poisoned(&rig->peer.mem, 0, STAGE_SIZE),
+	      "cancelled_task_sends_no_byte");
 	fx_job_free(&job);
 }
 
@@ -135,21 +136,21 @@ static void cancel_on_the_rail(struct stage_rig *rig, int op)
 	stage_poison(rig, 0);
 	if (!ft_ok(fx_peer_pause(&rig->peer), "target_is_stopped"))
 		return;
-	ft_ok(!fx_job_start(&job), "%s_starts", what);
+	ft_ok(!fx_job_start(&job), "%s_is_submitted", what);
 	fx_nap(100000);
-	ft_ok(!fx_job_poll(&job), "%s_is_under_way", what);
+	ft_ok(!fx_job_poll(&job), "%s_to_stopped_target_waits", what);
 	te_cancel_batch(rig->engine, job.id);
 	ended = fx_job_wait(&job, FX_LONG_MS);
 	ft_ok(ended && job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
-	      "cancelled_%s_ends_while_it_is", what);
+	      "cancelled_%s_to_stopped_target_ends", what);
 	/* Late data must not change local memory. */
 	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, ++rig->sequence);
 	fx_peer_resume(&rig->peer);
 	fx_nap(200000);
 	ft_ok(op == OPCODE_WRITE ||
-	      (stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
-	       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE)),
-	      "and_no_byte_comes_after_its_end");
+		      (stage_fetch(rig, 0, STAGE_SIZE, STAGE_SIZE) &&
+		       fx_buf_poisoned(&rig->mem, STAGE_SIZE, STAGE_SIZE)),
+	      "ended_task_gets_no_further_byte");
 	fx_job_free(&job);
 }
 
@@ -184,30 +185,33 @@ static void cancelled_write_is_final(struct stage_rig *rig)
 	int i;
 
 	if (!ft_ok(fx_target_start(&other, STAGE_SIZE) &&
-		   (next.seg = openSegment(rig->engine, other.name)) > 0,
-		   "another_target_starts"))
+			   (next.seg = openSegment(rig->engine, other.name)) >
+				   0,
+		   "second_target_starts"))
 		return;
 	next.remote = other.mem.addr;
 	there = ++rig->sequence;
 	fx_buf_fill(&rig->peer.mem, 0, STAGE_SIZE, there);
 	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && fx_peer_pause(&rig->peer) &&
-	      !fx_job_start(&job), "a_write_to_one_that_is_stopped");
+		      !fx_job_start(&job),
+	      "write_to_stopped_target_is_submitted");
 	written = rig->sequence;
 	fx_nap(100000);
 	te_cancel_batch(rig->engine, job.id);
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
-	      "is_cancelled");
+		      job.n[STATUS_CANCELED] + job.n[STATUS_TIMEOUT] == 1,
+	      "write_to_stopped_target_is_cancelled");
 	for (i = 0; i < 3; i++)		/* uses every slot at least once */
 		ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
-		      fx_move(rig->engine, next.seg, OPCODE_WRITE, next.local,
-			      next.remote, STAGE_SIZE, 0) &&
-		      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
-		      "others_go_by_its_slots");
+			      fx_move(rig->engine, next.seg, OPCODE_WRITE,
+				      next.local, next.remote, STAGE_SIZE, 0) &&
+			      fx_buf_check(&other.mem, 0, STAGE_SIZE,
+					   rig->sequence),
+		      "other_tasks_use_free_slots");
 	fx_peer_resume(&rig->peer);
 	fx_nap(300000);
 	ft_ok(stage_either(rig, there, job.n[STATUS_TIMEOUT] ? written : there),
-	      "what_lands_later_is_what_was_written");
+	      "late_bytes_are_those_that_were_written");
 	fx_job_free(&job);
 	closeSegment(rig->engine, next.seg);
 	fx_peer_stop(&other);
@@ -224,15 +228,16 @@ static void cancel_beside_another(struct stage_rig *rig)
 	if (!ft_ok(fx_peer_pause(&rig->peer), "target_is_stopped"))
 		return;
 	ft_ok(!fx_job_start(&first) && !fx_job_start(&second),
-	      "two_writes_start");
+	      "two_writes_are_submitted");
 	fx_nap(100000);
 	te_cancel_batch(rig->engine, first.id);
-	ft_ok(fx_job_wait(&first, FX_LONG_MS), "the_first_is_cancelled");
+	ft_ok(fx_job_wait(&first, FX_LONG_MS), "first_write_is_cancelled");
 	fx_nap(200000);
-	ft_ok(!fx_job_poll(&second), "the_second_waits_on");
+	ft_ok(!fx_job_poll(&second), "second_write_still_waits");
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_job_wait(&second, FX_LONG_MS) &&
-	      second.n[STATUS_COMPLETED] == 1, "and_is_completed");
+		      second.n[STATUS_COMPLETED] == 1,
+	      "second_write_completes");
 	fx_job_free(&first);
 	fx_job_free(&second);
 }
@@ -247,17 +252,16 @@ static void cancel_in_the_queue(struct stage_rig *rig)
 	job.block = FX_MIB / 8;
 	rig->cuda.hold(1);
 	ft_ok(!fx_job_start(&job) && !te_cancel_task(rig->engine, job.id, 63),
-	      "many_are_queued");
+	      "many_tasks_are_queued");
 	while (fx_task_status(&job, 63) == STATUS_WAITING)
 		fx_nap(1000);
 	ft_ok(fx_task_status(&job, 63) == STATUS_CANCELED,
-	      "cancelled_one_that_was_not_begun_ends_at_once");
+	      "cancelled_queued_task_ends_at_once");
 	te_cancel_batch(rig->engine, job.id);
 	rig->cuda.hold(0);
-	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_CANCELED] == 64 &&
-	      rig->cuda.copies() - before <= 16,
-	      "and_no_more_are_begun_than_there_are_slots");
+	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_CANCELED] == 64 &&
+		      rig->cuda.copies() - before <= 16,
+	      "pieces_begun_do_not_exceed_the_slots");
 	fx_job_free(&job);
 }
 
@@ -323,7 +327,7 @@ static void cancel_at_any_time(struct stage_rig *rig)
 		fx_job_free(&job);
 	}
 	ft_diag("%u cancelled, %u completed", canceled, completed);
-	ft_ok(good, "cancelled_at_any_time_it_is_final");
+	ft_ok(good, "task_cancelled_at_any_time_gets_no_further_byte");
 }
 
 /* --- targets share the slots --------------------------------------------- */
@@ -335,29 +339,31 @@ static void beside_a_silent_one(struct stage_rig *rig)
 	struct fx_peer other;
 
 	if (!ft_ok(fx_target_start(&other, STAGE_SIZE) &&
-		   (one.seg = openSegment(rig->engine, other.name)) > 0,
-		   "another_target_starts"))
+			   (one.seg = openSegment(rig->engine, other.name)) > 0,
+		   "second_target_starts"))
 		return;
 	one.remote = other.mem.addr;
 	many.len = 8 * FX_MIB;
 	many.block = 16 * FX_KIB;
 	ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
-	      fx_move(rig->engine, one.seg, OPCODE_WRITE, one.local, one.remote,
-		      1, 0), "which_is_reached");
+		      fx_move(rig->engine, one.seg, OPCODE_WRITE, one.local,
+			      one.remote, 1, 0),
+	      "second_target_is_reached");
 	fx_peer_pause(&rig->peer);
-	ft_ok(!fx_job_start(&many), "many_to_a_target_that_is_stopped");
+	ft_ok(!fx_job_start(&many),
+	      "many_tasks_for_a_stopped_target_are_submitted");
 	fx_nap(100000);
 	ft_ok(!fx_job_start(&one) && fx_job_wait(&one, fx_soon_ms(10000)) &&
-	      one.n[STATUS_COMPLETED] == 1 &&
-	      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
-	      "one_to_the_other_is_completed_meanwhile");
+		      one.n[STATUS_COMPLETED] == 1 &&
+		      fx_buf_check(&other.mem, 0, STAGE_SIZE, rig->sequence),
+	      "task_for_other_target_completes_meanwhile");
 	ft_ok(!fx_job_poll(&many) && many.n[STATUS_WAITING] == many.tasks,
-	      "the_many_wait");
+	      "tasks_for_the_stopped_target_wait");
 	fx_peer_resume(&rig->peer);
 	ft_ok(fx_job_wait(&many, FX_LONG_MS) &&
-	      many.n[STATUS_COMPLETED] == many.tasks &&
-	      fx_buf_check(&rig->peer.mem, 0, many.len, rig->sequence),
-	      "and_are_completed_once_it_goes_on");
+		      many.n[STATUS_COMPLETED] == many.tasks &&
+		      fx_buf_check(&rig->peer.mem, 0, many.len, rig->sequence),
+	      "tasks_complete_when_the_target_continues");
 	fx_job_free(&many);
 	fx_job_free(&one);
 	closeSegment(rig->engine, one.seg);
@@ -374,16 +380,17 @@ static void deadline(struct stage_rig *rig)
 	stage_source(rig, OPCODE_READ);
 	fx_peer_pause(&rig->peer);
 	ft_ok(!fx_job_start(&job) &&
-	      !te_batch_deadline(rig->engine, job.id,
-				 ft_now_ns() + 50000000) &&
-	      fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] + job.n[STATUS_TIMEOUT] == 1 &&
-	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)),
-	      "deadline_ends_it");
+		      !te_batch_deadline(rig->engine, job.id,
+					 ft_now_ns() + 50000000) &&
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_FAILED] + job.n[STATUS_TIMEOUT] == 1 &&
+		      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)),
+	      "task_past_its_deadline_ends");
 	ft_ok(err.code == -TE_TIMED_OUT && strstr(err.text, "deadline"),
 	      "with_the_deadline_as_reason: %d, %s", err.code, err.text);
 	fx_peer_resume(&rig->peer);
-	ft_ok(stage_final(rig, OPCODE_READ), "and_no_byte_comes_after_it");
+	ft_ok(stage_final(rig, OPCODE_READ),
+	      "task_past_its_deadline_gets_no_further_byte");
 	fx_job_free(&job);
 }
 
@@ -411,13 +418,15 @@ static void failures(struct stage_rig *rig)
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
 	struct te_error err = { 0 };
 
-	ft_ok(stage_beyond(rig), "beyond_the_targets_memory_it_fails_whole");
+	ft_ok(stage_beyond(rig),
+	      "request_beyond_target_memory_fails_as_a_whole");
 	rig->cuda.fail("cuMemcpyAsync", 3, 1);
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] == 1 &&
-	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
-	      strstr(err.text, "CUDA_ERROR_INVALID_VALUE (1)"),
-	      "copy_that_fails_tells_why");
+		      job.n[STATUS_FAILED] == 1 &&
+		      !te_task_error(rig->engine, job.id, 0, &err,
+				     sizeof(err)) &&
+		      strstr(err.text, "CUDA_ERROR_INVALID_VALUE (1)"),
+	      "failed_copy_reports_its_cause");
 	fx_job_free(&job);
 }
 
@@ -451,21 +460,22 @@ static void unregister(struct stage_rig *rig, int op)
 
 	stage_source(rig, op);
 	fx_peer_pause(&rig->peer);
-	ft_ok(!fx_job_start(&job), "%s_starts", what);
+	ft_ok(!fx_job_start(&job), "%s_is_submitted", what);
 	fx_nap(50000);
 	pthread_create(&thread, NULL, leave_main, &leave);
 	fx_nap(200000);
 	out_of_order = __atomic_load_n(&leave.done, __ATOMIC_ACQUIRE);
 	ft_ok(!out_of_order && fx_job_start(&late),
-	      "unregister_waits_for_the_%s_and_lets_no_more_begin", what);
+	      "unregister_waits_for_the_%s_and_refuses_new_tasks", what);
 	fx_peer_resume(&rig->peer);
 	pthread_join(thread, NULL);
 	ft_ok(!leave.ret && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_COMPLETED] == 1 && stage_there(rig, op),
-	      "%s_is_completed", what);
+		      job.n[STATUS_COMPLETED] == 1 && stage_there(rig, op),
+	      "%s_during_unregister_completes", what);
 	fx_job_free(&job);
 	ft_ok(!registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
-				   "*", 0), "and_registered_again");
+				   "*", 0),
+	      "unregistered_memory_is_registered_again");
 }
 
 /* Unregisters at random times. Every task must end, and nothing may be written
@@ -492,7 +502,7 @@ static void unregister_at_any_time(struct stage_rig *rig)
 					    STAGE_SIZE, "*", 0);
 		fx_job_free(&job);
 	}
-	ft_ok(good, "unregistered_at_any_time_all_tasks_have_ended");
+	ft_ok(good, "unregister_at_any_time_leaves_no_unfinished_task");
 }
 
 /* --- bounce buffers cannot be allocated ---------------------------------- */
@@ -502,17 +512,20 @@ static void no_way(struct stage_rig *rig)
 	struct fx_job job = stage_job(rig, OPCODE_WRITE, 0);
 
 	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)),
-	      "the_last_memory_of_a_gpu_is_unregistered");
+	      "last_memory_of_a_gpu_is_unregistered");
 	rig->cuda.fail("cuMemHostRegister", 0, 2);
 	ft_ok(!registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
-				   "*", 0) && fx_job_start(&job) == 8,
-	      "without_pinned_memory_requests_to_others_are_refused");
+				   "*", 0) &&
+		      fx_job_start(&job) == 8,
+	      "requests_without_pinned_memory_are_refused");
 	ft_ok(fx_move(rig->engine, LOCAL_SEGMENT, OPCODE_WRITE, rig->mem.p,
-		      rig->gpu[0], 100, 0), "and_local_copies_are_not");
+		      rig->gpu[0], 100, 0),
+	      "local_copies_without_pinned_memory_complete");
 	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) &&
-	      !registerLocalMemory(rig->engine, stage_gpu(rig, 0), STAGE_SIZE,
-				   "*", 0) && stage_round(rig, 0, 100, 0),
-	      "registered_again_it_works");
+		      !registerLocalMemory(rig->engine, stage_gpu(rig, 0),
+					   STAGE_SIZE, "*", 0) &&
+		      stage_round(rig, 0, 100, 0),
+	      "transfers_of_memory_registered_again_complete");
 }
 
 /* --- silent and dead targets, hanging GPUs, destroyed engines ----------- */
@@ -529,9 +542,10 @@ static void silent(struct stage_rig *rig, transfer_engine_t own)
 	bool good;
 
 	if (!ft_ok(stage_engine(rig, fx_engine_timeout("tcp", FX_BRISK_S)),
-		   "brisk_engine"))
+		   "engine_with_short_timeout_starts"))
 		return;
-	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "which_works");
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0),
+	      "transfers_before_the_fault_complete");
 	first = stage_job(rig, OPCODE_WRITE, 0);
 	second = first;
 	fx_peer_pause(&rig->peer);
@@ -549,14 +563,15 @@ static void silent(struct stage_rig *rig, transfer_engine_t own)
 		(unsigned long long)took / 1000000,
 		(unsigned long long)later / 1000000);
 	ft_ok(good && !first.n[STATUS_COMPLETED] && !second.n[STATUS_COMPLETED],
-	      "two_to_a_target_that_is_stopped_end");
+	      "two_tasks_for_a_stopped_target_end");
 	ft_ok(later < took + FX_BRISK_S * FT_NS_PER_SEC / 2,
-	      "the_second_in_the_time_of_the_first");
+	      "second_task_ends_at_the_timeout_of_the_first");
 	fx_job_free(&first);
 	fx_job_free(&second);
 	destroyTransferEngine(rig->engine);
 	stage_engine(rig, own);
-	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "another_engine_works");
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0),
+	      "transfers_of_another_engine_complete");
 }
 
 static void hang(struct stage_rig *rig, transfer_engine_t own)
@@ -564,31 +579,34 @@ static void hang(struct stage_rig *rig, transfer_engine_t own)
 	struct fx_job job;
 
 	if (!ft_ok(stage_engine(rig, fx_engine_timeout("tcp", FX_BRISK_S)),
-		   "brisk_engine"))
+		   "engine_with_short_timeout_starts"))
 		return;
 	job = stage_job(rig, OPCODE_READ, 0);
-	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "which_works");
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0),
+	      "transfers_before_the_fault_complete");
 	rig->cuda.hold(1);
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_TIMEOUT] == 1, "read_to_a_gpu_that_hangs_times_out");
 	fx_job_free(&job);
 	job.op = OPCODE_WRITE;
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_FAILED] == 1, "write_from_it_fails");
+		      job.n[STATUS_FAILED] == 1,
+	      "write_from_a_gpu_that_hangs_fails");
 	fx_job_free(&job);
 	ft_ok(unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)) == -4,
-	      "its_memory_stays");
+	      "memory_of_a_gpu_that_hangs_stays_registered");
 	/* No slot is free: the request waits for one until its timeout. */
-	ft_ok(!fx_job_start(&job), "one_more_waits");
+	ft_ok(!fx_job_start(&job), "task_after_the_timeouts_is_submitted");
 	fx_nap(200000);
-	ft_ok(!fx_job_poll(&job), "while_the_gpu_hangs");
+	ft_ok(!fx_job_poll(&job), "task_waits_while_the_gpu_hangs");
 	rig->cuda.hold(0);
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
 	      "and_completes_once_it_goes_on: %s", fx_job_text(&job));
 	fx_job_free(&job);
-	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0), "as_do_all_others");
+	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0),
+	      "transfers_after_a_hang_complete");
 	ft_ok(!unregisterLocalMemory(rig->engine, stage_gpu(rig, 0)),
-	      "and_its_memory_is_free");
+	      "memory_after_a_hang_is_unregistered");
 	destroyTransferEngine(rig->engine);
 	stage_engine(rig, own);
 }
@@ -602,7 +620,7 @@ static void destroyed(struct stage_rig *rig)
 		struct fx_job job;
 
 		if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")),
-			   "engine_to_be_destroyed"))
+			   "engine_for_destruction_starts"))
 			return;
 		job = stage_job(rig, i & 1 ? OPCODE_READ : OPCODE_WRITE, i % 2);
 		job.block = FX_MIB / 2;
@@ -611,11 +629,11 @@ static void destroyed(struct stage_rig *rig)
 		if (i == 5)
 			rig->cuda.hold(1);
 		start = ft_now_ns();
-		ft_ok(!fx_job_start(&job), "transfer_starts");
+		ft_ok(!fx_job_start(&job), "transfer_is_submitted");
 		fx_nap(i * 1000);
 		destroyTransferEngine(rig->engine);
 		ft_ok(ft_now_ns() - start < FX_LONG_MS * 1000000ULL / 4,
-		      "engine_is_destroyed_in_flight_%d", i);
+		      "engine_is_destroyed_during_transfer_%d", i);
 		if (i == 4)
 			fx_peer_resume(&rig->peer);
 	}
@@ -667,22 +685,24 @@ static void drained(struct stage_rig *rig)
 {
 	struct fx_job job;
 
-	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "an_engine"))
+	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "engine_starts"))
 		return;
 	job = stage_job(rig, OPCODE_WRITE, 0);
-	ft_ok(stage_fill(rig, 0, STAGE_SIZE) &&
-	      stage_away(rig, &job, "tcp") && fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_COMPLETED] == 1 &&
-	      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE, rig->sequence),
-	      "a_transport_that_is_uninstalled_is_drained");
+	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && stage_away(rig, &job, "tcp") &&
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_COMPLETED] == 1 &&
+		      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE,
+				   rig->sequence),
+	      "uninstalled_transport_is_drained");
 	fx_job_free(&job);
 	destroyTransferEngine(rig->engine);
-	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "another"))
+	if (!ft_ok(stage_engine(rig, fx_engine("tcp")), "second_engine_starts"))
 		return;
 	job = stage_job(rig, OPCODE_WRITE, 0);
 	ft_ok(stage_fill(rig, 0, STAGE_SIZE) && stage_away(rig, &job, NULL) &&
-	      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE, rig->sequence),
-	      "and_so_is_an_engine_that_is_destroyed");
+		      fx_buf_check(&rig->peer.mem, 0, STAGE_SIZE,
+				   rig->sequence),
+	      "destroyed_engine_is_drained");
 }
 
 /* Kills the target of many tasks that share few slots. All tasks must end
@@ -693,7 +713,7 @@ static void dead(struct stage_rig *rig)
 	struct fx_job job;
 	uint64_t start;
 
-	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "an_engine"))
+	if (!ft_ok(stage_engine(rig, fx_engine_hasty("tcp")), "engine_starts"))
 		return;
 	job = stage_job(rig, OPCODE_WRITE, 0);
 	job.len = 8 * FX_MIB;
@@ -701,12 +721,15 @@ static void dead(struct stage_rig *rig)
 	fx_peer_kill(&rig->peer);
 	start = ft_now_ns();
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      !job.n[STATUS_COMPLETED], "none_is_completed_at_a_dead_target");
-	ft_ok(ft_now_ns() - start < 20000000000ULL, "and_all_end_together");
+		      !job.n[STATUS_COMPLETED],
+	      "tasks_for_a_dead_target_do_not_complete");
+	ft_ok(ft_now_ns() - start < 20000000000ULL,
+	      "tasks_for_a_dead_target_end_together");
 	ft_ok(!te_task_error(rig->engine, job.id, 127, &err, sizeof(err)) &&
-	      err.code == -201 && strstr(err.text, "turn had not come") &&
-	      !strcmp(err.peer, rig->peer.name),
-	      "the_last_tells_that_it_waited");
+		      err.code == -201 &&
+		      strstr(err.text, "turn had not come") &&
+		      !strcmp(err.peer, rig->peer.name),
+	      "last_task_reports_that_it_has_waited");
 	fx_job_free(&job);
 	fx_peer_drop(&rig->peer);
 	destroyTransferEngine(rig->engine);
@@ -720,19 +743,22 @@ static void by_kernel(struct stage_rig *rig)
 
 	if (!ft_ok(fx_peer_start(&rig->peer, STAGE_SIZE, "transport=auto",
 				 NULL) &&
-		   !fx_ask(&rig->peer, "reg 0 %llu 1",
-			   (unsigned long long)STAGE_SIZE) &&
-		   stage_engine(rig, fx_engine("auto")),
-		   "a_neighbour_starts"))
+			   !fx_ask(&rig->peer, "reg 0 %llu 1",
+				   (unsigned long long)STAGE_SIZE) &&
+			   stage_engine(rig, fx_engine("auto")),
+		   "local_process_starts"))
 		return;
 	ft_ok(stage_round(rig, 0, STAGE_SIZE, 0) &&
-	      stage_round(rig, 1, 2 * FX_MIB, 5000), "by_the_kernels_copies");
-	ft_ok(stage_beyond(rig), "beyond_the_neighbours_memory_it_fails_whole");
+		      stage_round(rig, 1, 2 * FX_MIB, 5000),
+	      "transfers_by_kernel_copies_complete");
+	ft_ok(stage_beyond(rig),
+	      "request_beyond_memory_of_local_process_fails_as_a_whole");
 	job = stage_job(rig, OPCODE_WRITE, 0);
 	ft_ok(stage_source(rig, OPCODE_WRITE) &&
-	      stage_away(rig, &job, "local") &&
-	      fx_job_poll(&job) && job.n[STATUS_COMPLETED] == 1 &&
-	      stage_there(rig, OPCODE_WRITE), "uninstalled_they_are_drained");
+		      stage_away(rig, &job, "local") && fx_job_poll(&job) &&
+		      job.n[STATUS_COMPLETED] == 1 &&
+		      stage_there(rig, OPCODE_WRITE),
+	      "uninstalled_transport_with_tasks_is_drained");
 	fx_job_free(&job);
 	destroyTransferEngine(rig->engine);
 	fx_peer_stop(&rig->peer);
@@ -752,33 +778,39 @@ static void by_file(struct stage_rig *rig)
 	if (!files_engine(&files, NULL) ||
 	    !ft_ok(!registerLocalMemory(files.engine, stage_gpu(rig, 0),
 					STAGE_SIZE, "*", 0) &&
-		   installTransport(files.engine, "nvmeof", NULL) &&
-		   !registerLocalMemory(files.engine, stage_gpu(rig, 1),
-					STAGE_SIZE, "*", 0) &&
-		   (files.seg = openSegment(files.engine, FILES_NAME)) > 0,
-		   "a_file_segment_is_opened"))
+			   installTransport(files.engine, "nvmeof", NULL) &&
+			   !registerLocalMemory(files.engine, stage_gpu(rig, 1),
+						STAGE_SIZE, "*", 0) &&
+			   (files.seg = openSegment(files.engine, FILES_NAME)) >
+				   0,
+		   "file_segment_is_opened"))
 		return;
 	ft_ok(stage_fill(rig, 0, FILES_SIZE) && stage_poison(rig, 1) &&
-	      files_one(&files, OPCODE_WRITE, 0, stage_gpu(rig, 0), FILES_SIZE,
-			NULL) == STATUS_COMPLETED, "gpu_to_files");
+		      files_one(&files, OPCODE_WRITE, 0, stage_gpu(rig, 0),
+				FILES_SIZE, NULL) == STATUS_COMPLETED,
+	      "write_from_gpu_to_files_completes");
 	ft_ok(files_one(&files, OPCODE_READ, 0, stage_gpu(rig, 1), FILES_SIZE,
 			NULL) == STATUS_COMPLETED &&
-	      stage_fetch(rig, 1, STAGE_SIZE, STAGE_SIZE) &&
-	      fx_buf_check(&rig->mem, STAGE_SIZE, FILES_SIZE, rig->sequence) &&
-	      files_check(&files, rig->sequence), "and_back");
+		      stage_fetch(rig, 1, STAGE_SIZE, STAGE_SIZE) &&
+		      fx_buf_check(&rig->mem, STAGE_SIZE, FILES_SIZE,
+				   rig->sequence) &&
+		      files_check(&files, rig->sequence),
+	      "read_from_files_to_gpu_completes");
 	ft_ok(files_one(&files, OPCODE_READ, FILES_SIZE, stage_gpu(rig, 1), 1,
-			&err) == -1, "beyond_the_files_it_is_refused");
+			&err) == -1,
+	      "request_beyond_the_files_is_refused");
 	job = (struct fx_job){ .engine = files.engine, .seg = files.seg,
 			       .op = OPCODE_WRITE, .local = stage_gpu(rig, 0),
 			       .len = FILES_SIZE };
 	ft_ok(stage_fill(rig, 0, FILES_SIZE) &&
-	      stage_away(rig, &job, "nvmeof") &&
-	      fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1 &&
-	      files_check(&files, rig->sequence),
-	      "uninstalled_they_are_drained");
+		      stage_away(rig, &job, "nvmeof") &&
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_COMPLETED] == 1 &&
+		      files_check(&files, rig->sequence),
+	      "uninstalled_transport_with_tasks_is_drained");
 	fx_job_free(&job);
 	files_close(&files);
-	ft_ok(!files_meta(&files, "remove test"), "the_segment_is_removed");
+	ft_ok(!files_meta(&files, "remove test"), "file_segment_is_removed");
 	files_remove(&files);
 	unsetenv("MOONRAIL_GPU_DIRECT");
 }
@@ -789,14 +821,14 @@ static bool stage_setup(struct stage_rig *rig)
 
 	rig->mem = fx_buf_map(2 * STAGE_SIZE, -1);
 	if (!ft_ok(rig->mem.p && cuda_stand_in_load(&rig->cuda),
-		   "a_driver_is_loaded"))
+		   "driver_is_loaded"))
 		return false;
 	for (i = 0; i < 2; i++)
 		rig->gpu[i] = cuda_stand_in_memory(&rig->cuda, i, STAGE_SIZE,
 						   &rig->context[i]);
 	return ft_ok(fx_target_start(&rig->peer, STAGE_SIZE),
-		     "a_target_starts") &&
-	       ft_ok(stage_engine(rig, fx_engine("tcp")), "an_engine_starts");
+		     "target_starts") &&
+	       ft_ok(stage_engine(rig, fx_engine("tcp")), "engine_starts");
 }
 
 int main(int argc, char **argv)
@@ -821,14 +853,16 @@ int main(int argc, char **argv)
 	unregister(&rig, OPCODE_READ);
 	unregister_at_any_time(&rig);
 	no_way(&rig);
-	ft_ok(stage_round(&rig, 0, STAGE_SIZE, 0), "and_all_works_on");
+	ft_ok(stage_round(&rig, 0, STAGE_SIZE, 0),
+	      "transfers_after_all_cases_complete");
 	destroyTransferEngine(rig.engine);
-	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(!rig.cuda.left(), "closed_engine_frees_all_driver_objects");
 	silent(&rig, fx_engine("tcp"));
 	destroyTransferEngine(rig.engine);
 	hang(&rig, fx_engine("tcp"));
 	destroyTransferEngine(rig.engine);
-	ft_ok(!rig.cuda.left(), "nothing_is_left_after_a_hang");
+	ft_ok(!rig.cuda.left(),
+	      "engine_closed_after_a_hang_frees_all_driver_objects");
 	destroyed(&rig);
 	drained(&rig);
 	dead(&rig);

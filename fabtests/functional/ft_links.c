@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rails that go, come back and are slow, between two network namespaces (it
- * starts itself again in one of them). What a machine may be too busy for is
- * printed and only bounded.
+ * Tests rails that fail, recover or become slow, between two network namespaces
+ * (the program starts itself again in one of them). Times that depend on the
+ * load of the machine are printed, and only checked against wide limits.
  *
- *	ft_links		all cases at a time, and then calm
- *	ft_links CASE		that one
- *	ft_links calm SECONDS	beside spinning processes for that long: nothing
- *				else may run meanwhile
+ *	ft_links		all cases at the same time, and then calm
+ *	ft_links CASE		that one case
+ *	ft_links calm SECONDS	the case calm for that long; nothing else may
+ *				run meanwhile
  *	ft_links frozen SECONDS, ft_links dead SECONDS
- *				the other target is so for that long each time,
- *				and MC_SLICE_TIMEOUT is LINKS_HASTY seconds
+ *				the other target does not answer for that long
+ *				each time; MC_SLICE_TIMEOUT is LINKS_HASTY
+ *				seconds
  */
 #include <signal.h>
 #include <stdio.h>
@@ -27,18 +28,21 @@
 #define LINKS_MEM (16 * FX_MIB)
 #define LINKS_BLOCK (512 * FX_KIB)
 #define LINKS_FLAPS 10
-#define LINKS_SOME 4			/* the first and the last of them */
-#define LINKS_LATER 3			/* times what it takes without a flap */
+/* Number of flaps compared, at the begin and at the end. */
+#define LINKS_SOME 4
+/* Limit of the increase, in multiples of the time without a flap. */
+#define LINKS_LATER	3
 #define LINKS_FORGETS 2
-#define LINKS_KILLED_MS 5000		/* 300 on a quiet machine */
-#define LINKS_TRIES 3			/* a busy machine has its moments */
+#define LINKS_KILLED_MS 5000 /* ms; 300 on a quiet machine */
+/* Attempts, because a machine may be busy for a moment. */
+#define LINKS_TRIES	 3
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
 #define LINKS_SPINNERS 8
 #define LINKS_SEED 7
 #define LINKS_COST_LEAST 0.3		/* 0.95 on a quiet machine */
-#define LINKS_SLOW_PART 0.5		/* r0's rate of r1's, where it is a
-					 * twentieth */
+/* Greatest rate of r0 relative to r1; the real value is a twentieth. */
+#define LINKS_SLOW_PART	 0.5
 #define LINKS_RATE_LEAST 0.2		/* reported rate of a rail / rate of a move */
 #define LINKS_RATE_MOST 4.0
 #define LINKS_CALM_S 8
@@ -46,7 +50,7 @@
 #define LINKS_GONE_MS 2000		/* MC_SLICE_TIMEOUT of "none" */
 #define LINKS_LATE_MS 8000		/* 1000 on a quiet machine */
 
-static unsigned int links_seconds;	/* by the command line */
+static unsigned int links_seconds; /* set by the command line */
 
 static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 			       uint64_t block)
@@ -60,7 +64,8 @@ static struct fx_job links_job(const struct fx_links *l, uint64_t len,
 	return job;
 }
 
-/* Milliseconds that it took, 0: it failed, or it went by no rail. */
+/* Writes len bytes. Returns the time, ms, or 0 if the write failed or its bytes
+ * did not cross the rails. */
 static double links_move(const struct fx_links *l, uint64_t len)
 {
 	uint64_t was = fx_links_crossed(), from = ft_now_ns();
@@ -88,7 +93,8 @@ static bool links_r0_up(void *arg)
 
 /* --- a link goes while nothing happens ----------------------------------- */
 
-/* What failed nowhere is not sent again, and nobody is asked to fence it. */
+/* Checks that nothing is sent again and no fence is requested if nothing has
+ * failed. */
 static void links_nothing_wrong(const struct fx_links *l)
 {
 	struct te_rail_stats r[2] = { fx_links_stats(l, "r0"),
@@ -96,11 +102,11 @@ static void links_nothing_wrong(const struct fx_links *l)
 	struct te_peer_stats peer = { .fences = UINT64_MAX };
 
 	ft_ok(!te_peer_stats(l->engine, l->seg, &peer, sizeof(peer)) &&
-	      !peer.fences && !peer.retries,
-	      "without_a_fault_nothing_is_fenced_or_sent_again");
+		      !peer.fences && !peer.retries,
+	      "write_without_fault_requests_no_fence_and_no_retry");
 	ft_ok(!r[0].retries && !r[1].retries && !r[0].errors && !r[1].errors &&
-	      !r[0].state_changes && !r[1].state_changes,
-	      "nor_has_a_rail_an_error_or_another_state");
+		      !r[0].state_changes && !r[1].state_changes,
+	      "rails_without_fault_keep_state_and_count_no_error");
 }
 
 static void links_idle(struct fx_links *l)
@@ -109,7 +115,7 @@ static void links_idle(struct fx_links *l)
 	double calm, ms;
 	bool good;
 
-	ft_ok(links_move(l, LINKS_MEM) > 0, "all_is_well");
+	ft_ok(links_move(l, LINKS_MEM) > 0, "write_before_the_fault_completes");
 	links_nothing_wrong(l);
 	calm = links_move(l, FX_MIB);
 	changes = fx_links_stats(l, "r0").state_changes;
@@ -117,20 +123,21 @@ static void links_idle(struct fx_links *l)
 	good = fx_links_do("link 0 down");
 	good = ft_wait_until(links_r0_down, l, FX_LONG_MS) && good;
 	ft_ok(fx_links_stats(l, "r0").state_changes > changes,
-	      "the_change_of_its_state_is_counted");
-	ft_ok(good, "a_link_that_goes_while_nothing_is_posted_is_noticed");
+	      "link_down_changes_state_of_rail");
+	ft_ok(good, "link_down_on_idle_rail_is_noticed");
 	ft_diag("after %.0f ms", (double)(ft_now_ns() - from) / 1e6);
 	ms = links_move(l, FX_MIB);
 	ft_diag("1 MiB took %.1f ms, before %.1f ms", ms, calm);
-	ft_ok(ms > 0, "and_what_is_submitted_next_goes_by_the_other");
+	ft_ok(ms > 0, "write_after_link_down_uses_other_rail");
 	good = fx_links_do("restore 0") && fx_links_mended(l);
 	ft_ok(good && ft_wait_until(links_r0_up, l, FX_LONG_MS),
-	      "it_carries_again");
+	      "restored_link_carries_data");
 }
 
 /* --- no rail is left ----------------------------------------------------- */
 
-/* What did not arrive has a record that names both rails. */
+/* Returns true if the error record of each task that did not complete names
+ * both rails. */
 static bool links_told(const struct fx_job *job)
 {
 	struct te_error err;
@@ -149,7 +156,8 @@ static bool links_told(const struct fx_job *job)
 	return good;
 }
 
-/* Moves may meet the short deadline on a busy machine. */
+/* Returns true if both rails carry data. A move may time out on a busy machine,
+ * because the deadline is short. */
 static bool links_mended(void *links)
 {
 	return fx_links_mended(links);
@@ -163,7 +171,8 @@ static bool links_one_ended(void *arg)
 	       job->n[STATUS_TIMEOUT];
 }
 
-/* Not one ends before MC_SLICE_TIMEOUT, nor any much later. */
+/* Waits for the end of all tasks. Returns false if one fails before
+ * MC_SLICE_TIMEOUT or ends much later. */
 static bool links_gone_wait(struct fx_job *job, uint64_t from)
 {
 	double first, last;
@@ -179,7 +188,8 @@ static bool links_gone_wait(struct fx_job *job, uint64_t from)
 	       last < LINKS_GONE_MS + fx_ms(LINKS_LATE_MS);
 }
 
-/* True: some were under way when the rails went; false: too late. */
+/* Returns true if some tasks were under way when the rails failed, false if the
+ * rails failed too late. */
 static bool links_gone_once(struct fx_links *l, const char *how,
 			    const char *both, const char *mend)
 {
@@ -197,11 +207,13 @@ static bool links_gone_once(struct fx_links *l, const char *how,
 	ft_diag("%s: %s", how, fx_job_text(&job));
 	if (!good || ended)
 		ft_ok(good && ended + job.n[STATUS_COMPLETED] == job.tasks &&
-		      links_told(&job), "no_rail_left_%s_ends_tasks_in_time_"
-		      "with_a_record_that_names_them", how);
+			      links_told(&job),
+		      "tasks_without_a_rail_%s_end_in_time_"
+		      "with_error_that_names_both_rails",
+		      how);
 	fx_job_free(&job);
 	ft_ok(fx_links_do(mend) && ft_wait_until(links_mended, l, FX_LONG_MS),
-	      "and_they_carry_again_after_%s", how);
+	      "rails_restored_after_%s_carry_data", how);
 	return !good || ended;
 }
 
@@ -213,13 +225,13 @@ static void links_gone(struct fx_links *l, const char *how, const char *both,
 	for (i = 0; i < 20; i++)
 		if (links_gone_once(l, how, both, mend))
 			return;
-	ft_ok(false, "the rails go before all has arrived");
+	ft_ok(false, "rails_fail_before_all_tasks_complete");
 }
 
 #define LINKS_LOSE " INPUT -p tcp -j DROP"
 
-/* The rails refuse connections, but a filter drops what is sent to the control
- * port: the target is not taken for one that has ended. */
+/* The rails refuse connections, but a filter drops the packets to the control
+ * port, so the target must not be presumed dead. */
 static void links_filtered(struct fx_links *l)
 {
 	static const char rules[] = "run b sh -c '"
@@ -228,7 +240,7 @@ static void links_filtered(struct fx_links *l)
 	const char *port = strrchr(l->target.name, ':');
 	char both[256], mend[256];
 
-	if (!ft_ok(port != NULL, "the_control_port_is_known"))
+	if (!ft_ok(port != NULL, "control_port_of_target_is_known"))
 		return;
 	snprintf(both, sizeof(both), rules, "-I", "-I", port + 1);
 	snprintf(mend, sizeof(mend), rules, "-D", "-D", port + 1);
@@ -246,16 +258,18 @@ static void links_none(struct fx_links *l)
 
 /* --- a firewall forgets the connections ---------------------------------- */
 
-/* Twice, because the new connections must survive the same. The only rail
- * carries data again before MC_SLICE_TIMEOUT has passed, so no task fails. */
+/* Makes a firewall forget the connections, twice, because the new connections
+ * must survive this as well. The only rail carries data again before
+ * MC_SLICE_TIMEOUT has passed, so no task fails. */
 static void links_forgotten(struct fx_links *l)
 {
 	double ms;
 	int i;
 
-	ft_ok(links_move(l, LINKS_MEM) > 0, "forgotten: all_is_well");
+	ft_ok(links_move(l, LINKS_MEM) > 0,
+	      "forgotten: write_before_the_fault_completes");
 	for (i = 0; i < LINKS_FORGETS; i++) {
-		ft_ok(fx_links_do("forget 0"), "the_connections_are_forgotten");
+		ft_ok(fx_links_do("forget 0"), "firewall_forgets_connections");
 		fx_buf_fill(&l->mem, 0, LINKS_MEM, LINKS_SEED + (uint64_t)i);
 		ms = links_move(l, LINKS_MEM);
 		ft_diag("16 MiB over forgotten connections took %.0f ms", ms);
@@ -263,13 +277,14 @@ static void links_forgotten(struct fx_links *l)
 					     LINKS_SEED + (uint64_t)i),
 		      "write_over_forgotten_connections_completes");
 		ft_ok(links_move(l, LINKS_MEM) > 0,
-		      "next_write_takes_the_new_connections");
+		      "next_write_uses_new_connections");
 	}
 }
 
 /* --- the target is killed ------------------------------------------------ */
 
-/* Every task that did not complete says that the process has probably ended. */
+/* Returns true if the error record of each task that did not complete says that
+ * the process has probably ended. */
 static bool links_says_ended(const struct fx_job *job)
 {
 	struct te_error err;
@@ -308,15 +323,15 @@ static bool links_killed_once(struct fx_links *l)
 	if (completed < job.tasks) {
 		ft_ok(good && ms < fx_ms(LINKS_KILLED_MS),
 		      "law3_tasks_of_a_killed_target_end_long_before_MC_SLICE_TIMEOUT");
-		ft_ok(links_says_ended(&job),
-		      "their_records_say_that_it_has_probably_ended");
+		ft_ok(links_says_ended(&job), "tasks_of_a_killed_target_say_"
+					      "that_it_has_probably_ended");
 	}
 	fx_job_free(&job);
 	return completed < job.tasks || !good;
 }
 
-/* A rail refuses connections, the control port on it as well, while the other rail
- * carries: the target is not taken for one that has ended. */
+/* One rail and the control port on it refuse connections while the other rail
+ * carries data, so the target must not be presumed dead. */
 static void links_one_refuses(struct fx_links *l)
 {
 	struct fx_job job;
@@ -333,12 +348,13 @@ static void links_one_refuses(struct fx_links *l)
 		       job.n[STATUS_COMPLETED] == job.tasks;
 		ft_diag("refused: %s", fx_job_text(&job));
 		fx_job_free(&job);
-		/* first contacts fail now, the peer is the same */
+		/* new connections over r0 fail now, but the peer is still
+		 * known */
 		good = good && links_move(l, LINKS_PART) > 0;
 		good = fx_links_do("restore 0") && fx_links_mended(l) && good;
 	}
 	ft_ok(good && amid,
-	      "target_with_one_rail_that_refuses_is_not_taken_for_an_ended_one");
+	      "target_with_one_refusing_rail_is_not_presumed_dead");
 }
 
 static void links_killed(struct fx_links *l)
@@ -352,26 +368,30 @@ static void links_killed(struct fx_links *l)
 		killed = links_killed_once(l);
 		closeSegment(l->engine, l->seg);
 		fx_peer_drop(&l->target);
-		/* another one, for the next try and for the end of the case */
+		/* starts another target, for the next attempt and for the end
+		 * of the case */
 		l->seg = fx_links_target(&l->target, l->mem.len) ?
 				 openSegment(l->engine, l->target.name) : -1;
 		if (!ft_ok(l->seg > 0 && links_move(l, FX_MIB) > 0,
-			   "another_target_works"))
+			   "write_to_another_target_completes"))
 			return;
 	}
-	ft_ok(killed, "a_target_is_killed_in_mid_write");
+	ft_ok(killed, "target_is_killed_during_a_write");
 }
 
 /* --- a link comes and goes ----------------------------------------------- */
 
 struct links_flap {
-	double calm_ms;			/* of links_back, nothing being wrong */
-	double back_ms;			/* until r0 carries its share again */
+	double calm_ms; /* result of links_back without a
+			 * fault */
+	double back_ms; /* time from the recovery of r0 until r0
+			 * carries its share again, ms */
 	unsigned int fds, target_fds;
 };
 
-/* Milliseconds until a move has nine tenths of r0's half of it by r0; 0: it
- * failed, or there was none. */
+/* Repeats a write until r0 carries at least nine tenths of its half. Returns
+ * the time that this took, ms, or 0 if a write failed or r0 never carried so
+ * much. */
 static double links_back(const struct fx_links *l)
 {
 	uint64_t from = ft_now_ns(), was;
@@ -407,7 +427,7 @@ static bool links_flap(struct fx_links *l, unsigned int i,
 	return flap->calm_ms > 0 && flap->back_ms > 0;
 }
 
-/* Of as many of both kinds. */
+/* Returns the median of LINKS_SOME flaps, of which half are of each kind. */
 static double links_median(const struct links_flap *flap, bool calm)
 {
 	double ms[LINKS_SOME];
@@ -418,7 +438,9 @@ static double links_median(const struct links_flap *flap, bool calm)
 	return (ms[LINKS_SOME / 2 - 1] + ms[LINKS_SOME / 2]) / 2;
 }
 
-/* How much later is told in what the same takes when nothing is wrong. */
+/* Returns true if the last flaps recover as soon as the first ones. The limit
+ * of the difference is a multiple of the time that the same takes without a
+ * fault. */
 static bool links_as_soon(const struct links_flap *flap)
 {
 	const struct links_flap *last = flap + LINKS_FLAPS - LINKS_SOME;
@@ -442,12 +464,13 @@ static void links_few_descriptors(const struct links_flap *flap)
 			target_most = flap[i].target_fds;
 	}
 	flap += LINKS_FLAPS - 1;
-	ft_ok(flap->fds <= most + 8, "descriptors_do_not_grow");
+	ft_ok(flap->fds <= most + 8, "flaps_do_not_increase_descriptors");
 	ft_ok(flap->target_fds <= target_most + 8,
-	      "nor_does_the_target_have_more_of_them");
+	      "flaps_do_not_increase_descriptors_of_target");
 }
 
-/* Ten flaps; what grows with each of them does so in every run of them. */
+/* Makes ten flaps. A resource that is lost in each flap is lost in each call
+ * too. */
 static bool links_ten(struct fx_links *l, struct links_flap *flap)
 {
 	uint64_t changes = fx_links_stats(l, "r0").state_changes;
@@ -455,13 +478,13 @@ static bool links_ten(struct fx_links *l, struct links_flap *flap)
 
 	for (unsigned int i = 0; i < LINKS_FLAPS && good; i++)
 		good = links_flap(l, i, &flap[i]);
-	if (!ft_ok(good, "ten_flaps_and_no_transfer_fails"))
+	if (!ft_ok(good, "transfers_during_ten_flaps_complete"))
 		return false;
 	ft_wait_until(links_r0_up, l, FX_LONG_MS);
 	changes = fx_links_stats(l, "r0").state_changes - changes;
 	ft_diag("%llu changes of state", (unsigned long long)changes);
 	ft_ok(changes >= 2 * LINKS_FLAPS && changes <= 6 * LINKS_FLAPS,
-	      "there_is_no_storm_of_states");
+	      "flaps_change_state_a_limited_number_of_times");
 	return true;
 }
 
@@ -476,10 +499,10 @@ static void links_flaps(struct fx_links *l)
 			return;
 		soon = links_as_soon(flap);
 	}
-	ft_ok(soon, "the_last_recovers_as_soon_as_the_first");
+	ft_ok(soon, "last_flaps_recover_as_soon_as_first_ones");
 	links_few_descriptors(flap);
 	ft_ok(fx_count_dir("/proc/self/task") <= threads + 3,
-	      "threads_do_not_grow");
+	      "flaps_do_not_increase_threads");
 }
 
 /* --- a rail becomes slow ------------------------------------------------- */
@@ -490,7 +513,7 @@ static bool links_peer(const struct fx_links *l, struct te_peer_stats *peer)
 	return !te_peer_stats(l->engine, l->seg, peer, sizeof(*peer));
 }
 
-/* Its rail has its rate again, and it has ended. */
+/* Restores the rate of r0 and waits for the end of the job. */
 static bool links_slow_over(struct fx_job *job)
 {
 	bool good = fx_links_do("restore 0");
@@ -499,8 +522,8 @@ static bool links_slow_over(struct fx_job *job)
 	return fx_job_free(job) && good;
 }
 
-/* A rail has a twentieth of its rate from somewhere in the middle of the job;
- * false: it has its rate, and there is no job. */
+/* Reduces the rate of r0 to a twentieth in the middle of a job. Returns false,
+ * with the rate restored and without a job, if this fails. */
 static bool links_slow_down(const struct fx_links *l, int op,
 			    struct fx_job *job)
 {
@@ -522,7 +545,8 @@ static bool links_slow_down(const struct fx_links *l, int op,
 	return false;
 }
 
-/* r0's rate as a part of r1's; *other: of that, in MB/s. */
+/* Returns the rate of r0 divided by that of r1. Sets *other to the rate of r1,
+ * MB/s. */
 static double links_part(const struct fx_links *l, double *other)
 {
 	double r0 = fx_links_stats(l, "r0").rate / 1e6;
@@ -532,8 +556,10 @@ static double links_part(const struct fx_links *l, double *other)
 	return *other > 0 ? r0 / *other : 0;
 }
 
-/* What it has taken by then may wait longer than a silent rail is waited for,
- * and still arrives. *kept: nor was it given up, and its rate tells. */
+/* Reduces the rate of r0 in the middle of a job. The slices that r0 has at that
+ * moment may take longer than a silent rail may be silent, and must still
+ * arrive. *kept: no slice was fenced or sent again, and the reported rate of r0
+ * is low. */
 static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 {
 	struct fx_buf *from = op == OPCODE_WRITE ? &l->mem : &l->target.mem;
@@ -548,7 +574,7 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	fx_buf_fill(from, 0, LINKS_MEM, LINKS_SEED + (uint64_t)op);
 	fx_buf_poison(to, 0, LINKS_MEM);
 	if (!ft_ok(links_peer(l, &was) && links_slow_down(l, op, &job),
-		   "a_rail_slows_down_in_mid_%s", name))
+		   "rail_becomes_slow_during_a_%s", name))
 		return false;
 	begin = ft_now_ns();
 	good = fx_job_wait(&job, FX_LONG_MS) && links_peer(l, &is);
@@ -557,13 +583,15 @@ static bool links_slows_once(struct fx_links *l, int op, bool *kept)
 	ft_diag("%s: %.0f ms later, %s", name, ms, fx_job_text(&job));
 	*kept = good && is.fences == was.fences &&
 		is.retries == was.retries && part < LINKS_SLOW_PART;
-	/* half of it would take 6.7 s there */
+	/* half of the data would take 6.7 s over r0 */
 	good = ft_ok(good && job.n[STATUS_COMPLETED] == job.tasks &&
-		     ms < 5000 && fx_buf_check(to, 0, LINKS_MEM, LINKS_SEED +
-					       (uint64_t)op),
-		     "and_holds_up_nothing");
+			     ms < 5000 &&
+			     fx_buf_check(to, 0, LINKS_MEM,
+					  LINKS_SEED + (uint64_t)op),
+		     "transfer_with_slow_rail_completes_in_time");
 	return ft_ok(links_slow_over(&job) && fx_links_mended(l),
-		     "at_its_rate_it_carries_again") && good;
+		     "rail_with_restored_rate_carries_data") &&
+	       good;
 }
 
 static void links_slows(struct fx_links *l, int op)
@@ -572,7 +600,7 @@ static void links_slows(struct fx_links *l, int op)
 
 	for (int i = 0; i < LINKS_TRIES && good && !kept; i++)
 		good = links_slows_once(l, op, &kept);
-	ft_ok(kept, "nor_is_it_given_up_and_its_rate_tells");
+	ft_ok(kept, "slow_rail_is_not_fenced_and_reports_its_rate");
 }
 
 /*
@@ -605,11 +633,11 @@ static void links_slow(struct fx_links *l)
 	ms[1] = links_move(l, LINKS_MEM);
 	ft_diag("16 MiB: %.0f ms over two rails, %.0f and %.0f ms with one of "
 		"a hundredth", calm, ms[0], ms[1]);
-	/* by half of it each it would take 32 s */
+	/* half of the data would take 32 s over r0 */
 	ft_ok(good && ms[0] > 0 && ms[1] > 0 && ms[1] < 16000,
-	      "a_rail_of_a_hundredth_of_its_rate_holds_up_nothing");
+	      "write_with_rail_at_a_hundredth_of_its_rate_completes_in_time");
 	ft_ok(fx_links_do("restore 0") && fx_links_mended(l),
-	      "at_its_rate_it_carries_again");
+	      "rail_with_restored_rate_carries_data");
 	links_slows(l, OPCODE_WRITE);
 	links_slows(l, OPCODE_READ);
 }
@@ -619,11 +647,11 @@ static void links_slow(struct fx_links *l)
 struct links_other {
 	struct fx_links links;
 	struct fx_job job;
-	bool busy;			/* the job is one */
+	bool busy; /* job is in progress */
 	unsigned int jobs, refused;
 };
 
-/* It always has something to do. */
+/* Starts the next job when the last one has ended. */
 static void links_feed(struct links_other *o)
 {
 	if (o->busy && !fx_job_poll(&o->job))
@@ -636,7 +664,8 @@ static void links_feed(struct links_other *o)
 	o->refused += !o->busy;
 }
 
-/* MB/s of moves, one or as many as begin in links_seconds; 0: one failed. */
+/* Returns the rate of moves, MB/s, or 0 if one failed. Makes one move, or as
+ * many as begin within links_seconds. */
 static double links_rate(const struct fx_links *l, struct links_other *o)
 {
 	uint64_t from = ft_now_ns(), bytes = 0, ns;
@@ -652,7 +681,8 @@ static double links_rate(const struct fx_links *l, struct links_other *o)
 	return (double)bytes * 1e3 / (double)ns;
 }
 
-/* All of it has a status, which is not FAILED where it goes on in time. */
+/* Waits for the job's end. Returns false if a task has no final status, or if
+ * the target continues in time and not all tasks complete. */
 static bool links_other_over(struct links_other *o, bool dead)
 {
 	bool good = !o->busy || fx_job_wait(&o->job, FX_LONG_MS);
@@ -666,7 +696,8 @@ static bool links_other_over(struct links_other *o, bool dead)
 	return fx_job_free(&o->job) && good;
 }
 
-/* calm, beside: the rate alone, and while the other one is gone. */
+/* Measures the rate of moves to one target: *calm alone, and *beside while
+ * another target does not answer. */
 static bool links_beside_once(struct fx_links *l, bool dead, double *calm,
 			      double *beside)
 {
@@ -704,7 +735,7 @@ static void links_beside(struct fx_links *l, bool dead)
 
 	for (int i = 0; i < LINKS_TURNS && good; i++)
 		good = links_beside_once(l, dead, &calm[i], &beside[i]);
-	if (!ft_ok(good, "transfers_beside_a_%s_target", name))
+	if (!ft_ok(good, "transfers_while_another_target_is_%s_complete", name))
 		return;
 	ft_sort(calm, LINKS_TURNS);
 	ft_sort(beside, LINKS_TURNS);
@@ -712,8 +743,8 @@ static void links_beside(struct fx_links *l, bool dead)
 		calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2],
 		beside[LINKS_TURNS / 2] / calm[LINKS_TURNS / 2]);
 	ft_ok(beside[LINKS_TURNS - 1] >
-	      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],
-	      "a_%s_target_costs_the_others_little", name);
+		      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],
+	      "transfers_while_another_target_is_%s_keep_their_rate", name);
 }
 
 static void links_frozen(struct fx_links *l)
@@ -728,7 +759,8 @@ static void links_dead(struct fx_links *l)
 
 /* --- a target has moved, and nobody can be asked ------------------------- */
 
-/* Its rail is fenced: it listens at another address from then on. */
+/* Causes a fence of a rail, after which the rail listens at another address.
+ * Returns true if a fence was requested. */
 static bool links_fenced(struct fx_links *l, const char *cut,
 			 const char *mend)
 {
@@ -740,7 +772,8 @@ static bool links_fenced(struct fx_links *l, const char *cut,
 	       is.fences > was.fences;
 }
 
-/* By a descriptor from before that. */
+/* Returns true if another engine reaches the target by a descriptor that is
+ * older than the fences. */
 static bool links_finds(struct fx_links *l, const void *blob, size_t size)
 {
 	transfer_engine_t other = createTransferEngine("P2PHANDSHAKE",
@@ -765,19 +798,19 @@ static void links_moved(struct fx_links *l)
 	char lose[128], mend[128], *blob = NULL;
 	const char *port = strrchr(l->target.name, ':');
 
-	if (!ft_ok(size > 0 && port, "a_target_exports_itself"))
+	if (!ft_ok(size > 0 && port, "target_exports_its_segment"))
 		return;
 	blob = malloc((size_t)size);
 	memcpy(blob, l->target.mem.p + LINKS_MEM, (size_t)size);
 	ft_ok(links_fenced(l, "drop 0 both", "restore 0") &&
-	      links_fenced(l, "drop 1 both", "restore 1"),
-	      "all_its_rails_move");
+		      links_fenced(l, "drop 1 both", "restore 1"),
+	      "all_rails_of_target_get_new_addresses");
 	snprintf(lose, sizeof(lose), "run b iptables -w 10 -I INPUT -p tcp "
 		 "--dport %s -j DROP", port + 1);
 	snprintf(mend, sizeof(mend), "run b iptables -w 10 -D INPUT -p tcp "
 		 "--dport %s -j DROP", port + 1);
 	ft_ok(fx_links_do(lose) && links_finds(l, blob, (size_t)size),
-	      "who_knew_it_before_that_finds_it_without_asking");
+	      "engine_with_old_descriptor_reaches_moved_target");
 	fx_links_do(mend);
 	free(blob);
 }
@@ -796,7 +829,8 @@ static void links_spin(pid_t pid[LINKS_SPINNERS])
 	}
 }
 
-/* Beside more processes than the machine has cores no rail is suspected. */
+/* Runs more spinning processes than the machine has cores. No rail may become
+ * suspect. */
 static void links_calm(struct fx_links *l)
 {
 	uint64_t was = fx_links_stats(l, "r0").state_changes +
@@ -823,7 +857,7 @@ static void links_calm(struct fx_links *l)
 		(unsigned long long)moves, seconds,
 		(unsigned long long)changes);
 	ft_ok(good && moves > 0 && !changes,
-	      "beside_spinning_processes_no_rail_is_suspected");
+	      "rails_on_a_busy_machine_do_not_become_suspect");
 }
 
 /* ------------------------------------------------------------------------- */
@@ -832,7 +866,8 @@ static const struct links_case {
 	const char *name;
 	void (*run)(struct fx_links *links);
 	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
-	const char *hasty;		/* the same where SECONDS are given */
+	const char *hasty;		/* MC_SLICE_TIMEOUT if SECONDS are
+					 * given, s */
 	const char *devices;		/* NULL: both rails */
 } links_cases[] = {
 	{ "idle", links_idle, "30", "30", NULL },
@@ -855,14 +890,14 @@ static void links_run(const struct links_case *c)
 
 	setenv("MC_SLICE_TIMEOUT", links_seconds ? c->hasty : c->timeout, 1);
 	if (!ft_ok(fx_links_start_on(&links, c->devices ? c->devices : "r0,r1",
-				     LINKS_MEM), "%s: its_rails_carry",
-		   c->name))
+				     LINKS_MEM),
+		   "%s: both_rails_carry_data", c->name))
 		return;
 	c->run(&links);
 	fx_links_stop(&links);
 }
 
-/* A case as a program of its own; the first argument is another's. */
+/* Starts a case as a separate program. */
 static bool links_start(struct ft_proc *proc, const char *name)
 {
 	char *argv[] = { (char *)"/proc/self/exe", (char *)name, NULL };
@@ -870,7 +905,7 @@ static bool links_start(struct ft_proc *proc, const char *name)
 	return !ft_proc_start(proc, argv);
 }
 
-/* Its exit code, after its lines. */
+/* Prints the lines of a case and returns its exit code. */
 static int links_end(struct ft_proc *proc)
 {
 	char line[1024];
@@ -880,7 +915,8 @@ static int links_end(struct ft_proc *proc)
 	return ft_proc_stop(proc, FX_LONG_MS);
 }
 
-/* They run at a time; FT_PASS, or what one of them ended with. */
+/* Runs the cases from to to - 1 at the same time. Returns FT_PASS or the exit
+ * code of a case that failed. */
 static int links_some(size_t from, size_t to)
 {
 	struct ft_proc proc[LINKS_CASES];
@@ -898,7 +934,7 @@ static int links_some(size_t from, size_t to)
 	return worst;
 }
 
-/* The last one wants a machine of its own. */
+/* Runs all cases; the last one alone, because it measures the whole machine. */
 static int links_all(void)
 {
 	int code = links_some(0, LINKS_CASES - 1);

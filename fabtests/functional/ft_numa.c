@@ -299,18 +299,18 @@ static void disks(void)
 		return;
 	}
 	ft_ok(mkdtemp(dir) && !setenv("MOONRAIL_SEGMENT_DIR", dir, 1) &&
-	      disk_register("node0") && disk_register("node1") &&
-	      disk_register("disk"), "segments_of_disks");
-	ft_ok(bounced_near("node0", 0, 0) &&
-	      bounced_near("node0", 1, 0) &&
-	      bounced_near("node1", 0, 1) &&
-	      bounced_near("node1", 1, 1),
-	      "bytes_of_files_go_by_memory_near_their_disk");
+		      disk_register("node0") && disk_register("node1") &&
+		      disk_register("disk"),
+	      "file_segment_of_each_disk_is_registered");
+	ft_ok(bounced_near("node0", 0, 0) && bounced_near("node0", 1, 0) &&
+		      bounced_near("node1", 0, 1) &&
+		      bounced_near("node1", 1, 1),
+	      "bounced_file_data_uses_memory_near_the_disk");
 	/* The disk in memory belongs to no node. */
 	ft_ok(bounced_near("disk", 0, 0) && bounced_near("disk", 1, 1),
-	      "or_near_where_they_go_to");
+	      "bounced_file_data_uses_memory_near_the_buffer");
 	snprintf(line, sizeof(line), "rm -r %s", dir);
-	ft_ok(!system(line), "which_is_cleared");
+	ft_ok(!system(line), "disk_files_are_removed");
 }
 
 /* --- memory that the engine allocates ------------------------------------ */
@@ -411,20 +411,24 @@ static void allocated(void)
 	      "te_alloc_takes_pages_of_the_node");
 	ft_ok(allocated_on(0, NUMA_HALF, strict | TE_ALLOC_SMALL_PAGES,
 			   TE_PAGES_SMALL) &&
-	      allocated_on(1, NUMA_HALF, strict | TE_ALLOC_SMALL_PAGES,
-			   TE_PAGES_SMALL), "or_of_no_other");
+		      allocated_on(1, NUMA_HALF, strict | TE_ALLOC_SMALL_PAGES,
+				   TE_PAGES_SMALL),
+	      "te_alloc_strict_takes_pages_of_no_other_node");
 	ft_ok(node_pool(1, 2) &&
-	      allocated_on(1, NUMA_MEM, strict | TE_ALLOC_HUGE_PAGES,
-			   TE_PAGES_HUGE) &&
-	      te_alloc(rig.engine, NUMA_MEM, "cpu:0",
-		       strict | TE_ALLOC_HUGE_PAGES, &m, sizeof(m)) == -302 &&
-	      node_pool(1, 0), "huge_ones_too");
+		      allocated_on(1, NUMA_MEM, strict | TE_ALLOC_HUGE_PAGES,
+				   TE_PAGES_HUGE) &&
+		      te_alloc(rig.engine, NUMA_MEM, "cpu:0",
+			       strict | TE_ALLOC_HUGE_PAGES, &m,
+			       sizeof(m)) == -302 &&
+		      node_pool(1, 0),
+	      "te_alloc_strict_takes_huge_pages_of_the_node");
 	/* An allocation that is not refused would make the kernel kill this
 	 * process. */
 	ft_ok(te_alloc(rig.engine, nearly_all(), "cpu:1", strict, &m,
 		       sizeof(m)) == -300 &&
-	      !te_last_error(&err, sizeof(err)) && strstr(err.text, "node 1"),
-	      "more_than_the_node_has_left_is_300");
+		      !te_last_error(&err, sizeof(err)) &&
+		      strstr(err.text, "node 1"),
+	      "te_alloc_strict_above_free_memory_of_node_is_refused");
 	ft_diag("%s", err.text);
 }
 
@@ -439,9 +443,10 @@ static void alone_on(int node)
 	engine = fx_engine("tcp");
 	unsetenv("MOONRAIL_PROGRESS_CPUS");
 	ft_ok(engine && bound_to(node) == 1,
-	      "its_progress_thread_is_near_nic%d", node);
+	      "progress_thread_is_bound_near_nic%d", node);
 	destroyTransferEngine(engine);
-	ft_ok(!bound_to(node), "no_thread_is_left_near_nic%d", node);
+	ft_ok(!bound_to(node), "destroyed_engine_leaves_no_thread_near_nic%d",
+	      node);
 }
 
 int main(int argc, char **argv)
@@ -456,21 +461,25 @@ int main(int argc, char **argv)
 	}
 	alone_on(0);
 	alone_on(1);
-	if (!ft_ok(numa_start(), "an_engine_and_a_target_on_two_nics"))
+	if (!ft_ok(numa_start(), "engine_and_target_on_two_nics_start"))
 		return ft_result();
-	ft_ok(halves_are_told_apart(), "a_region_on_two_nodes_is_two_buffers");
-	ft_ok(goes_by(0) && goes_by(1), "the_near_nic_carries_the_most");
-	ft_ok(buffers_near(0) && buffers_near(1), "rails_buffers_are_near");
-	ft_ok(ranked_for(0) && ranked_for(1), "the_near_nic_is_known");
+	ft_ok(halves_are_told_apart(),
+	      "region_on_two_nodes_is_published_as_two_buffers");
+	ft_ok(goes_by(0) && goes_by(1), "near_nic_carries_most_bytes");
+	ft_ok(buffers_near(0) && buffers_near(1),
+	      "rail_buffers_are_on_the_node_of_the_nic");
+	ft_ok(ranked_for(0) && ranked_for(1), "near_nic_is_ranked_first");
 	ft_ok(!unregisterLocalMemory(rig.engine, rig.mem) &&
-	      !registerLocalMemory(rig.engine, rig.mem, NUMA_MEM,
-				   "segments:4096:0,1", 1) &&
-	      goes_by(1), "so_it_is_where_the_caller_says_it");
+		      !registerLocalMemory(rig.engine, rig.mem, NUMA_MEM,
+					   "segments:4096:0,1", 1) &&
+		      goes_by(1),
+	      "near_nic_of_a_given_location_carries_most_bytes");
 	ft_ok(cuda_stand_in_load(&cuda) && staged_near(&cuda, 0) &&
-	      staged_near(&cuda, 1), "staged_bytes_go_by_memory_near_the_nic");
+		      staged_near(&cuda, 1),
+	      "staged_bytes_use_memory_near_the_nic");
 	allocated();
 	disks();
-	ft_ok(fx_peer_stop(&rig.target), "the_target_ends_well");
+	ft_ok(fx_peer_stop(&rig.target), "target_ends_without_error");
 	destroyTransferEngine(rig.engine);
 	return ft_result();
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Two rails of RDMA devices: rxe0 and rxe1 here, rxp0 and rxp1 at the target,
- * on the ends of two veth pairs, ve0 and ve1 the ends here. run_in_vm.sh makes
- * them; without them this is skipped. Slow is fine here, wrong is not: all of
- * it may run a hundred times slower than a machine does.
+ * Two rails of RDMA devices: rxe0 and rxe1 in this process, rxp0 and rxp1 at
+ * the target, on the ends of two veth pairs whose ends here are ve0 and ve1.
+ * run_in_vm.sh creates them; without them the test is skipped. The emulated
+ * machine may be a hundred times slower than a real one, so the time limits are
+ * wide.
  */
 
 #include <arpa/inet.h>
@@ -25,15 +26,18 @@
 #define VERBS_OURS "rxe0,rxe1"
 #define VERBS_THEIRS "MOONRAIL_DEVICES=rxp0,rxp1"
 #define VERBS_TIMEOUT_S "60"
-#define VERBS_LIMIT_MS 120000	/* in which every task is terminal */
+#define VERBS_LIMIT_MS	120000 /* time limit for the end of every task */
 #define VERBS_LEN (12 * FX_MIB)
 #define VERBS_OTHER (13 * FX_MIB)
 #define VERBS_MEM (16 * FX_MIB)
 #define VERBS_BLOCK (256 * FX_KIB)
 #define VERBS_CALM_MS 1000
-#define VERBS_STILL_MS 5000	/* a packet that was lost is sent again */
-#define VERBS_CUTS 4	/* more by the first argument */
-#define VERBS_TIMES 4	/* the same job, so that it isn't over at a cut */
+/* Longer than the time after which a lost packet is sent again. */
+#define VERBS_STILL_MS 5000
+/* Number of cuts; the first argument may ask for more. */
+#define VERBS_CUTS 4
+/* Copies of the same job, so that work is left at a cut. */
+#define VERBS_TIMES 4
 #define VERBS_TRIES 6
 
 static struct {
@@ -60,7 +64,8 @@ static bool verbs_start(void)
 	return rig.seg >= 0;
 }
 
-/* A verified write and read at off of the target; again if it may fail. */
+/* Writes and reads range off of the target, with comparison. Repeats a failed
+ * attempt for ms milliseconds. */
 static bool verbs_works(uint64_t off, uint64_t len, unsigned int ms)
 {
 	uint64_t seq = ++rig.sequence;
@@ -87,13 +92,13 @@ static struct fx_job verbs_job(int op)
 	return job;
 }
 
-/* A write that has begun: somewhere in its first half. */
+/* Starts a write and waits until it is under way, in its first half. */
 static bool verbs_begin(struct fx_job *job)
 {
 	*job = verbs_job(OPCODE_WRITE);
 	fx_buf_fill(&rig.mem, 0, job->len, ++rig.sequence);
 	fx_buf_poison(&rig.target.mem, 0, job->len);
-	return ft_ok(!fx_job_start(job), "submit") &&
+	return ft_ok(!fx_job_start(job), "write_is_submitted") &&
 	       fx_job_reach(job, 1 + ft_random(&rig.random) % (job->len / 2),
 			    VERBS_LIMIT_MS);
 }
@@ -121,35 +126,35 @@ static void both_ways(void)
 	bool good;
 	int seg;
 
-	/* a rail may take its time to connect */
+	/* connecting a rail may take some time */
 	do {
 		good = verbs_works(0, VERBS_LEN, 0);
 		r = fx_rails(rig.engine, "rdma");
 	} while (good && r.used < 2 && ft_now_ns() < limit);
-	ft_ok(good, "verified_write_and_read");
+	ft_ok(good, "verified_write_and_read_complete");
 	ft_diag("%u rails, %u used", r.count, r.used);
-	ft_ok(r.count == 2 && r.used == 2, "both_rails_carried");
+	ft_ok(r.count == 2 && r.used == 2, "both_rails_have_carried_data");
 	fx_engine_name(rig.engine, name, sizeof(name));
 	seg = fx_ask(&rig.target, "open %s", name);
 	fx_buf_fill(&rig.target.mem, 0, VERBS_LEN, ++rig.sequence);
 	fx_buf_poison(&rig.mem, 0, VERBS_LEN);
 	ft_ok(seg > 0 &&
-	      !fx_ask(&rig.target, "start %d 1 0 %llu %llu %llu 1 -", seg,
-		      (unsigned long long)rig.mem.addr, VERBS_LEN,
-		      VERBS_BLOCK) &&
-	      !fx_ask(&rig.target, "wait") &&
-	      fx_buf_check(&rig.mem, 0, VERBS_LEN, rig.sequence),
-	      "the_target_writes_to_us");
+		      !fx_ask(&rig.target, "start %d 1 0 %llu %llu %llu 1 -",
+			      seg, (unsigned long long)rig.mem.addr, VERBS_LEN,
+			      VERBS_BLOCK) &&
+		      !fx_ask(&rig.target, "wait") &&
+		      fx_buf_check(&rig.mem, 0, VERBS_LEN, rig.sequence),
+	      "write_of_the_target_to_this_process_completes");
 }
 
-/* Law 2, at a target that takes its memory back. */
+/* Law 2: a target unregisters its memory during writes. */
 static void unregister_in_mid_write(void)
 {
 	struct fx_job job;
 	bool calm;
 	int ret;
 
-	if (!ft_ok(verbs_begin(&job), "a_write_is_under_way"))
+	if (!ft_ok(verbs_begin(&job), "write_is_under_way"))
 		return;
 	ret = fx_ask(&rig.target, "unreg 0");
 	ft_diag("unregister: %d with %llu bytes done", ret,
@@ -157,22 +162,24 @@ static void unregister_in_mid_write(void)
 	calm = !ret && fx_buf_still(&rig.target.mem, 0, VERBS_LEN,
 				    VERBS_CALM_MS);
 	ft_ok(!ret && !fx_ask(&rig.target, "same") && calm,
-	      "law2_not_one_byte_after_unregister");
+	      "law2_unregistered_memory_gets_no_byte");
 	ft_ok(fx_job_wait(&job, VERBS_LIMIT_MS), "all_tasks_are_terminal");
 	ft_diag("%s", fx_job_text(&job));
-	ft_ok(verbs_completed_is_true(&job), "completed_tasks_are_in_place");
+	ft_ok(verbs_completed_is_true(&job),
+	      "completed_tasks_have_all_bytes_in_place");
 	fx_job_free(&job);
-	ft_ok(!fx_ask(&rig.target, "same"), "nor_when_all_is_over");
+	ft_ok(!fx_ask(&rig.target, "same"),
+	      "unregistered_memory_gets_no_byte_after_the_last_task");
 	ft_ok(verbs_works(VERBS_OTHER, FX_MIB, VERBS_LIMIT_MS),
-	      "another_buffer_still_works");
+	      "write_and_read_of_another_buffer_complete");
 	ft_ok(!fx_ask(&rig.target, "reg 0 %llu 1", VERBS_LEN) &&
-	      verbs_works(0, FX_MIB, VERBS_LIMIT_MS),
-	      "registered_again_it_works");
+		      verbs_works(0, FX_MIB, VERBS_LIMIT_MS),
+	      "write_and_read_of_memory_registered_again_complete");
 }
 
 /* --- a rail goes while slices are on it ------------------------------------ */
 
-/* "rxe1": what it counted; zeroes if that could not be read. */
+/* Returns the statistics of rxe0 or rxe1, or zeroes if they cannot be read. */
 static struct te_rail_stats verbs_stats(unsigned int rail)
 {
 	struct te_rail_stats stats[8];
@@ -214,7 +221,8 @@ static bool verbs_both_carry(void)
 	return good && both;
 }
 
-/* The route that makes packets cross the pair goes with the link. */
+/* Sets the route of the rail again. The kernel removes the route when the link
+ * goes down. */
 static bool verbs_route(unsigned int rail)
 {
 	char line[128];
@@ -240,8 +248,8 @@ static bool verbs_link(unsigned int rail, bool up)
 	return good && (!up || verbs_route(rail));
 }
 
-/* What "from" sends to "to", 10.77.RAIL.HOST, goes to its hardware address, or
- * to one that nobody has. */
+/* Makes the packets that "from" sends to 10.77.RAIL.HOST go to the hardware
+ * address of "to", or to an address that no interface has. */
 static bool verbs_way(int fd, unsigned int rail, const char *from,
 		      const char *to, unsigned int host, bool open)
 {
@@ -261,8 +269,8 @@ static bool verbs_way(int fd, unsigned int rail, const char *from,
 	return !ioctl(fd, SIOCSARP, &arp);
 }
 
-/* Neighbours of other addresses: the connections of the side that made them
- * break. */
+/* Gives the neighbours other hardware addresses, so that the connections break
+ * at the side that made them. */
 static bool verbs_break(unsigned int rail, bool up)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
@@ -273,7 +281,8 @@ static bool verbs_break(unsigned int rail, bool up)
 	return good;
 }
 
-/* Loses all packets of a rail, both ways, and nobody is told. */
+/* Drops all packets of a rail in both directions, without an error at either
+ * side. */
 static bool verbs_lose(unsigned int rail, bool up)
 {
 	char line[160];
@@ -290,9 +299,11 @@ struct verbs_cut {
 	int op;
 	unsigned int rail;
 	bool (*link)(unsigned int rail, bool up);
-	unsigned int still_ms;		/* nothing lands for that long */
-	bool delivers;			/* soft RoCE may still deliver what it
-					 * had begun before the cut */
+	unsigned int still_ms; /* time for which no byte may land,
+				* ms */
+	bool delivers;	       /* soft RoCE may still deliver data that
+				* it had begun to send before the
+				* cut */
 };
 
 static struct fx_buf *verbs_sink(int op)
@@ -300,7 +311,7 @@ static struct fx_buf *verbs_sink(int op)
 	return op == OPCODE_READ ? &rig.mem : &rig.target.mem;
 }
 
-/* The same bytes several times over, so that there is work left at the cut. */
+/* Starts the same job several times, so that work is left at the cut. */
 static bool verbs_cut_start(const struct verbs_cut *cut, struct fx_job *jobs)
 {
 	bool good = true;
@@ -318,9 +329,9 @@ static bool verbs_cut_start(const struct verbs_cut *cut, struct fx_job *jobs)
 }
 
 /*
- * Waits until slices are under way on the rail that is about to go. A rail that
- * has just come back carries little, so a cut at any moment often finds none.
- * False if the jobs end before that.
+ * Waits until slices are under way on the rail that will be cut. A rail that
+ * has just recovered carries little, so a cut at a random moment often finds no
+ * slice on it. Returns false if the jobs end before that.
  */
 static bool verbs_rail_busy(unsigned int rail, struct fx_job *last)
 {
@@ -351,22 +362,25 @@ static bool verbs_cut_wait(struct fx_job *jobs)
 	return good && completed == tasks;
 }
 
-/* Not a byte of what is over lands, neither now nor when the rail is back. */
+/* Checks that no byte of an ended job lands, neither now nor after the rail has
+ * recovered. */
 static bool verbs_cut_mend(const struct verbs_cut *cut)
 {
 	struct fx_buf *sink = verbs_sink(cut->op);
 
 	fx_buf_poison(&rig.mem, 0, VERBS_LEN);
 	fx_buf_poison(&rig.target.mem, 0, VERBS_LEN);
-	return ft_ok(cut->link(cut->rail, true), "%s: mended", cut->name) &&
+	return ft_ok(cut->link(cut->rail, true), "%s: rail_is_restored",
+		     cut->name) &&
 	       ft_ok(fx_buf_still(sink, 0, VERBS_LEN, cut->still_ms) &&
-		     fx_buf_poisoned(sink, 0, VERBS_LEN),
-		     "%s: law2_not_one_byte_when_it_is_back", cut->name);
+			     fx_buf_poisoned(sink, 0, VERBS_LEN),
+		     "%s: law2_restored_rail_delivers_no_late_byte", cut->name);
 }
 
 /*
- * Returns true if slices were on the rail at the cut: some were sent again, or
- * some were under way after the cut and the device may have delivered them.
+ * Returns true if slices were on the rail at the cut: either slices were sent
+ * again, or slices were under way after the cut and the device may have
+ * delivered them.
  */
 static bool verbs_cut_once(const struct verbs_cut *cut)
 {
@@ -374,8 +388,10 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 	uint64_t retries, other, from, left;
 	bool good;
 
-	if (!ft_ok(verbs_both_carry(), "%s: both_rails_carry", cut->name) ||
-	    !ft_ok(verbs_cut_start(cut, jobs), "%s: under_way", cut->name))
+	if (!ft_ok(verbs_both_carry(), "%s: both_rails_carry_data",
+		   cut->name) ||
+	    !ft_ok(verbs_cut_start(cut, jobs), "%s: jobs_are_under_way",
+		   cut->name))
 		return false;
 	retries = verbs_retries();
 	if (!verbs_rail_busy(cut->rail, &jobs[VERBS_TIMES - 1]))
@@ -385,7 +401,7 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 	left = verbs_stats(cut->rail).inflight_bytes;
 	other = verbs_carried(!cut->rail);
 	ft_ok(good && !fx_job_poll(&jobs[VERBS_TIMES - 1]),
-	      "%s: cut_while_there_is_more_to_do", cut->name);
+	      "%s: rail_is_cut_before_the_jobs_end", cut->name);
 	ft_ok(verbs_cut_wait(jobs), "%s: all_tasks_complete", cut->name);
 	retries = verbs_retries() - retries;
 	other = verbs_carried(!cut->rail) - other;
@@ -394,27 +410,29 @@ static bool verbs_cut_once(const struct verbs_cut *cut)
 		cut->name, (unsigned long long)left,
 		(unsigned long long)((ft_now_ns() - from) / 1000000),
 		(unsigned long long)other, (unsigned long long)retries);
-	ft_ok(other >= VERBS_BLOCK, "%s: the_other_rail_goes_on", cut->name);
+	ft_ok(other >= VERBS_BLOCK, "%s: other_rail_carries_data_after_the_cut",
+	      cut->name);
 	ft_ok(fx_buf_check(verbs_sink(cut->op), 0, VERBS_LEN, rig.sequence),
 	      "%s: every_byte_is_in_place", cut->name);
 	return verbs_cut_mend(cut) && (retries || (cut->delivers && left));
 }
 
-/* A cut between two slices of its rail says little: then there is another. */
+/* Cuts the rail. A cut between two slices of the rail proves little, so it is
+ * repeated then. */
 static void verbs_cut(const struct verbs_cut *cut)
 {
 	bool hit = false;
 
 	for (int i = 0; i < VERBS_TRIES && !hit; i++)
 		hit = verbs_cut_once(cut);
-	ft_ok(hit, "%s: slices_were_on_the_rail", cut->name);
+	ft_ok(hit, "%s: rail_has_slices_at_the_cut", cut->name);
 }
 
 /*
- * A link goes last: where it goes down under traffic, soft RoCE of Linux 6.1 is
- * left with a device that nothing gets through to until it is made anew, whoever
- * opens it. What is answered then takes rail 0, whose connections broke while
- * they were idle.
+ * Cuts the link last: if a link goes down under traffic, the soft RoCE device
+ * of Linux 6.1 passes no data any longer until it is created again, whoever
+ * opens it. The answers then use rail 0, whose connections broke while they
+ * were idle.
  */
 static void rails_go_in_mid_transfer(unsigned long times)
 {
