@@ -48,6 +48,7 @@ static void engine_init_locks(struct engine *e)
 	engine_publish_init(e);
 	tei_mutex_init(&e->processes.lock);
 	tei_mutex_init(&e->slots.lock);
+	engine_prepared_init(e);
 	tei_mutex_init(&e->notes.lock);
 	engine_work_init(e);
 	pthread_rwlock_init(&e->segments, NULL);
@@ -189,6 +190,7 @@ static void engine_free(struct engine *e)
 	tei_mutex_fini(&e->control);
 	tei_mutex_fini(&e->processes.lock);
 	tei_mutex_fini(&e->slots.lock);
+	engine_prepared_fini(e);
 	tei_mutex_fini(&e->notes.lock);
 	free(e);
 }

@@ -203,6 +203,13 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
  * must be held. */
 int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n);
 
+/* --- engine_submit_ranges.c ----------------------------------------------- */
+/* Prepares a task whose engine, target and length are set, for a request of
+ * valid form with any number of ranges. Returns 0 or the code of te_submit. */
+int engine_ranges_prepare(struct engine *e, struct engine_task *t,
+			  const struct te_request *r,
+			  struct engine_target *target);
+
 /* --- engine_task.c -------------------------------------------------------- */
 /* Zeroes a task and fills the fields that all tasks with one range have. */
 void engine_task_init(struct engine *e, struct engine_task *t,

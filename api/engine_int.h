@@ -19,6 +19,7 @@
 
 #include "api/engine_batch.h"
 #include "api/engine_notify.h"
+#include "api/engine_prepared.h"
 #include "api/engine_regions.h"
 #include "api/engine_segment.h"
 #include "api/engine_wait.h"
@@ -100,6 +101,7 @@ struct engine {
 
 	struct engine_processes processes;
 	struct engine_slots slots;
+	struct engine_prepared_table prepared;
 	struct tei_log_limit bad_limit;
 	struct engine_waits waits;
 	struct engine_events events;

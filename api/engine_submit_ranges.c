@@ -225,6 +225,16 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	return 8;
 }
 
+int engine_ranges_prepare(struct engine *e, struct engine_task *t,
+			  const struct te_request *r,
+			  struct engine_target *target)
+{
+	if (r->opcode <= TE_WRITE && r->local_count == 1 &&
+	    r->remote_count == 1)
+		return submit_plain(e, t, r, target);
+	return submit_route(e, t, r, target);
+}
+
 static int submit_fail_no_rail(size_t i)
 {
 	return engine_refuse(
@@ -304,11 +314,7 @@ static int submit_one(struct engine *e, struct engine_task *t,
 	}
 	if (ret)
 		return ret;
-	if (r->opcode <= TE_WRITE && r->local_count == 1 &&
-	    r->remote_count == 1)
-		ret = submit_plain(e, t, r, target);
-	else
-		ret = submit_route(e, t, r, target);
+	ret = engine_ranges_prepare(e, t, r, target);
 	if (ret)
 		return submit_explain(e, r, i, ret);
 	t->cookie = r->cookie;

@@ -19,6 +19,7 @@ SRCS += \
 	api/engine_memory.c \
 	api/engine_notify.c \
 	api/engine_paths.c \
+	api/engine_prepared.c \
 	api/engine_probe.c \
 	api/engine_publish.c \
 	api/engine_refusal.c \

@@ -227,7 +227,7 @@ int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 
 /* A task of a batch. */
 struct te_task {
-	uint64_t cookie; /* of te_request; 0 for submitTransfer */
+	uint64_t cookie; /* of the submission; 0 for submitTransfer */
 	int32_t status;	 /* STATUS_…, as te_wait_task */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
@@ -533,6 +533,94 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len);
  * is short. An engine without a transport has the topology {}.
  */
 int te_topology_text(transfer_engine_t engine, char *buf, size_t len);
+
+/* --- prepared lists ------------------------------------------------------- */
+
+/*
+ * One piece of a prepared list: length bytes of local memory and as many bytes
+ * of the target's memory. The layout is frozen.
+ */
+struct te_piece {
+	void *local;	 /* in registered memory */
+	uint64_t remote; /* address in the target process */
+	uint64_t length; /* bytes, not 0 */
+};
+
+/* A prepared list. 0 is never valid. */
+typedef uint64_t te_prepared_t;
+
+/*
+ * Prepares a list of pieces, of which te_submit_prepared submits any subset any
+ * number of times. The number of pieces is not limited by TE_PIECES_MAX. opcode
+ * is TE_READ or TE_WRITE. flags must be 0. The array is copied. The list does
+ * not keep the segment open and registers nothing. Freed by te_prepared_release
+ * or with the engine.
+ *
+ * Checks that each piece lies in registered memory of this process, and in
+ * memory that the segment's descriptor lists, and that a transport reaches the
+ * segment. Communicates with no other process. If the target has registered the
+ * memory after its descriptor was read, call syncSegmentCache first.
+ *
+ * Returns 0 and sets *list. Otherwise returns a positive code and leaves *list
+ * unchanged; te_last_error names the piece and the fault:
+ *
+ *	1	the engine or segment does not exist; an argument is NULL;
+ *		unknown opcode or flag; no piece, or more than 2^30; length 0; a
+ *		range that wraps
+ *	2	too many prepared lists
+ *	3	memory that is not registered in this process, or not in the
+ *		segment's descriptor
+ *	8	no transport reaches the segment; files; GPU memory
+ *	302	no memory
+ */
+int te_prepare(transfer_engine_t engine, segment_id_t segment_id,
+	       uint32_t opcode, const struct te_piece *pieces, size_t count,
+	       uint64_t flags, te_prepared_t *list);
+
+/* Bits of *checked of te_submit_prepared. */
+#define TE_PREPARED_CHECKED 1u /* the pieces were checked again */
+#define TE_PREPARED_RESTARTED                           \
+	2u /* the target is another process than at the \
+	    * last check */
+
+/*
+ * Adds one task to a batch: the pieces of the list with those indices. The task
+ * is COMPLETED when the bytes of all these pieces are in place. indices may
+ * contain an index several times. If indices is NULL, count must be 0, and the
+ * task moves all pieces. If only count is 0, nothing is added. cookie is that
+ * of te_request. flags must be 0.
+ * Any number of threads may submit the same list at the same time. The pieces
+ * of a task have no order among one another.
+ *
+ * If the descriptor of the segment has changed since the last check, for
+ * example because the target has restarted, the pieces are checked against the
+ * new one. checked may be NULL. Otherwise *checked is set to 0 or to bits of
+ * TE_PREPARED_…, also if the check refuses the submission. Local memory is
+ * checked at each submission.
+ *
+ * Returns 0, or a positive code; then no task was added and te_last_error names
+ * the piece and the fault:
+ *
+ *	1	the engine, batch, list or segment does not exist; an invalid
+ *		index or flag; more than 2^30 pieces; the total length overflows
+ *		64 bits
+ *	2	no room in the batch, or too many tasks queued
+ *	3	memory that is no longer registered in this process, or no
+ *		longer in the segment's descriptor
+ *	8	no transport or rail reaches the target any longer
+ *	9	the deadline of the batch has passed
+ *	302	no memory
+ */
+int te_submit_prepared(transfer_engine_t engine, batch_id_t batch_id,
+		       te_prepared_t list, const uint32_t *indices,
+		       size_t count, uint64_t cookie, uint64_t flags,
+		       uint32_t *checked);
+
+/*
+ * Frees a prepared list. Tasks that it has added are not affected. Returns 0,
+ * or 1 if the engine or the list does not exist.
+ */
+int te_prepared_release(transfer_engine_t engine, te_prepared_t list);
 
 /* --- objects: descriptors as blobs ---------------------------------------- */
 

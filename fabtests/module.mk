@@ -242,6 +242,10 @@ SRCS_ft_overtake = $(FX_SRCS) \
 	fabtests/functional/fx_links.c \
 	# EOL
 
+SRCS_ft_prepared = $(FX_SRCS) \
+	fabtests/functional/ft_prepared.c \
+	# EOL
+
 SRCS_ft_register = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_register.c \
@@ -335,6 +339,7 @@ FUNC_TESTS += \
 	ft_notify \
 	ft_objects \
 	ft_overtake \
+	ft_prepared \
 	ft_register \
 	ft_security \
 	ft_shutdown \
@@ -407,6 +412,7 @@ TSAN_TESTS += \
 	ft_laws \
 	ft_local \
 	ft_objects \
+	ft_prepared \
 	ft_shutdown \
 	ft_submit \
 	ft_transfer \

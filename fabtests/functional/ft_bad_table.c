@@ -20,6 +20,8 @@ static struct te_local table_local = { table_mem, 1 };
 static struct te_remote table_remote = { 1, 1 };
 static batch_id_t table_ids[1];
 static struct te_task table_task;
+static struct te_piece table_piece = { table_mem, 1, 1 };
+static te_prepared_t table_list;
 static struct notify_msg table_note = { table_mem, table_mem };
 static struct notify_msg table_null_note = { table_mem, NULL };
 static struct transfer_status table_status;
@@ -129,6 +131,14 @@ ON(te_readv, te_readv(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
 IN(te_readv, te_readv(e, 0, NULL, 1, &table_remote, 1, -1) == 1)
 ON(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
 IN(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 0, -1) == 1)
+ON(te_prepare, te_prepare(e, 0, TE_WRITE, &table_piece, 1, 0, &table_list) == 1)
+IN(te_prepare, te_prepare(e, 0, TE_WRITE, NULL, 1, 0, &table_list) == 1)
+ON(te_prepared_release, te_prepared_release(e, 4711) == 1)
+IN(te_prepared_release, te_prepared_release(e, 4711) == 1)
+ON(te_submit_prepared,
+   te_submit_prepared(e, NO_BATCH, 4711, NULL, 0, 0, 0, NULL) == 1)
+IN(te_submit_prepared,
+   te_submit_prepared(e, NO_BATCH, 4711, NULL, 0, 0, 0, NULL) == 1)
 ON(te_task_error,
    te_task_error(e, NO_BATCH, 0, &table_err, sizeof(table_err)) == 1)
 IN(te_task_error,
@@ -218,6 +228,7 @@ static const struct table_row {
 	BOTH(te_wait_any), BOTH(te_batch_tasks), BOTH(te_batch_reset),
 	BOTH(te_batch_timeout),
 	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
+	BOTH(te_prepare), BOTH(te_prepared_release), BOTH(te_submit_prepared),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
 	BOTH(te_wait_batch),
 	BOTH(te_batch_status), ONE(te_event_fd), BOTH(te_ended_batches),
