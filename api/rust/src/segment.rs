@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+use std::mem::size_of;
+use std::os::raw::c_char;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{fetch, microseconds, Engine, Handle};
+use crate::error::{c_string, check, text_of, Error, Result};
+use crate::ffi;
+use crate::memory::Piece;
+use crate::transfer::Batch;
+
+struct Inner {
+    engine: Engine,
+    id: ffi::segment_id_t,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: this object has one reference to the segment.
+        unsafe { ffi::closeSegment(self.engine.handle.0, self.id) };
+    }
+}
+
+/// The memory that a peer has published.
+///
+/// `Segment` is `Send`, `Sync` and `Clone`. It is closed when the last clone is dropped;
+/// transfers in progress continue.
+#[derive(Clone)]
+pub struct Segment {
+    inner: Arc<Inner>,
+}
+
+/// A buffer of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Address in the target process.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// "cpu:0", "cuda:1" or "*".
+    pub location: String,
+}
+
+/// How bytes reach a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// From a local rail to a rail of the peer.
+    Fabric,
+    /// Copies by the kernel to another process.
+    Process,
+    /// Copies inside this process.
+    Memcpy,
+    /// The files of a file segment.
+    File,
+}
+
+/// One path to a segment.
+#[derive(Clone, Debug)]
+pub struct Path {
+    pub kind: PathKind,
+    pub connected: bool,
+    pub transport: String,
+    pub provider: String,
+    pub rail: String,
+    pub address: String,
+    pub remote_rail: String,
+    pub remote_address: String,
+    /// Why copies inside this host, although allowed, are not possible, or "".
+    pub why_not_local: String,
+}
+
+/// The state of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// The peer has not answered yet.
+    New,
+    Ready,
+    /// After a failure, waits for a fence.
+    Fencing,
+    /// The process has ended; open the segment again.
+    Gone,
+}
+
+/// Statistics of one peer.
+#[derive(Clone, Debug)]
+pub struct PeerStats {
+    pub name: String,
+    pub state: PeerState,
+    /// Requests that wait for a rail.
+    pub queued: u32,
+    pub tx_bytes: u64,
+    pub rx_bytes: u64,
+    pub completed: u64,
+    pub failed: u64,
+    pub timeout: u64,
+    pub canceled: u64,
+    pub retries: u64,
+    pub fences: u64,
+}
+
+impl Segment {
+    pub(crate) fn open(engine: &Engine, name: &str, cached: bool) -> Result<Segment> {
+        let name = c_string("name", name)?;
+        // SAFETY: the string is terminated.
+        let id = unsafe {
+            match cached {
+                true => ffi::openSegment(engine.handle.0, name.as_ptr()),
+                false => ffi::openSegmentNoCache(engine.handle.0, name.as_ptr()),
+            }
+        };
+        match id < 0 {
+            true => Err(Error::last(0)),
+            false => Ok(Segment::new(engine, id)),
+        }
+    }
+
+    pub(crate) fn import(engine: &Engine, blob: &[u8]) -> Result<Segment> {
+        let mut id = -1;
+        // SAFETY: the blob has the size that is passed.
+        check(unsafe {
+            ffi::te_segment_import(
+                engine.handle.0,
+                blob.as_ptr().cast(),
+                blob.len(),
+                0,
+                &mut id,
+            )
+        })?;
+        Ok(Segment::new(engine, id))
+    }
+
+    fn new(engine: &Engine, id: ffi::segment_id_t) -> Segment {
+        Segment { inner: Arc::new(Inner { engine: engine.clone(), id }) }
+    }
+
+    /// Returns the id for functions of the C library.
+    pub fn id(&self) -> i32 {
+        self.inner.id
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Handle> {
+        &self.inner.engine.handle
+    }
+
+    fn raw(&self) -> ffi::transfer_engine_t {
+        self.inner.engine.handle.0
+    }
+
+    /// Writes local memory to a remote address, and waits for the end. Returns the number
+    /// of bytes.
+    pub fn write(&self, local: impl Into<Piece>, remote: u64) -> Result<u64> {
+        self.batch().write(self, local, remote).submit()?.wait()
+    }
+
+    /// Reads from a remote address into local memory, and waits for the end. Returns the
+    /// number of bytes.
+    pub fn read(&self, local: impl Into<Piece>, remote: u64) -> Result<u64> {
+        self.batch().read(self, local, remote).submit()?.wait()
+    }
+
+    fn batch(&self) -> Batch {
+        self.inner.engine.batch()
+    }
+
+    /// Sends a notification and waits until the library of the peer has it.
+    pub fn notify(&self, name: &str, text: &str) -> Result<()> {
+        let name = c_string("name", name)?;
+        let text = c_string("text", text)?;
+        let msg = ffi::notify_msg {
+            name: name.as_ptr() as *mut c_char,
+            msg: text.as_ptr() as *mut c_char,
+        };
+        // SAFETY: the library copies the strings and does not change them.
+        check(unsafe { ffi::genNotifyInEngine(self.raw(), self.inner.id as u64, msg) })
+    }
+
+    /// Waits until the requests to this segment that were submitted before are terminal.
+    pub fn flush(&self, limit: Option<Duration>) -> Result<()> {
+        // SAFETY: the handle is valid.
+        check(unsafe { ffi::te_flush(self.raw(), self.inner.id, microseconds(limit)) })
+    }
+
+    /// Returns the buffers of the segment.
+    pub fn buffers(&self) -> Result<Vec<Buffer>> {
+        let list = fetch(ffi::te_buffer::zeroed(), |array, size, count| {
+            // SAFETY: the array has count elements of that size.
+            unsafe {
+                ffi::te_segment_buffers(self.raw(), self.inner.id, array, size, count)
+            }
+        })?;
+        Ok(list
+            .iter()
+            .map(|one| Buffer {
+                address: one.addr,
+                len: one.length,
+                location: text_of(&one.location),
+            })
+            .collect())
+    }
+
+    /// Returns the paths to the segment, for memory at any location.
+    pub fn paths(&self) -> Result<Vec<Path>> {
+        let list = fetch(ffi::te_path::zeroed(), |array, size, count| {
+            // SAFETY: the array has count elements of that size.
+            unsafe {
+                ffi::te_segment_paths(
+                    self.raw(),
+                    self.inner.id,
+                    ptr::null(),
+                    array,
+                    size,
+                    count,
+                )
+            }
+        })?;
+        Ok(list.iter().map(Path::from_c).collect())
+    }
+
+    /// Returns the statistics of the peer.
+    pub fn stats(&self) -> Result<PeerStats> {
+        let mut one = ffi::te_peer_stats::zeroed();
+        let size = size_of::<ffi::te_peer_stats>();
+        // SAFETY: the struct has the size that is passed.
+        check(unsafe { ffi::te_peer_stats(self.raw(), self.inner.id, &mut one, size) })?;
+        Ok(PeerStats {
+            name: text_of(&one.name),
+            state: match one.state {
+                ffi::TE_PEER_NEW => PeerState::New,
+                ffi::TE_PEER_READY => PeerState::Ready,
+                ffi::TE_PEER_FENCING => PeerState::Fencing,
+                _ => PeerState::Gone,
+            },
+            queued: one.queued,
+            tx_bytes: one.tx_bytes,
+            rx_bytes: one.rx_bytes,
+            completed: one.completed,
+            failed: one.failed,
+            timeout: one.timeout,
+            canceled: one.canceled,
+            retries: one.retries,
+            fences: one.fences,
+        })
+    }
+}
+
+impl Path {
+    fn from_c(one: &ffi::te_path) -> Path {
+        Path {
+            kind: match one.kind {
+                ffi::TE_PATH_PROCESS => PathKind::Process,
+                ffi::TE_PATH_MEMCPY => PathKind::Memcpy,
+                ffi::TE_PATH_FILE => PathKind::File,
+                _ => PathKind::Fabric,
+            },
+            connected: one.flags & ffi::TE_PATH_CONNECTED != 0,
+            transport: text_of(&one.transport),
+            provider: text_of(&one.provider),
+            rail: text_of(&one.rail),
+            address: text_of(&one.address),
+            remote_rail: text_of(&one.remote_rail),
+            remote_address: text_of(&one.remote_address),
+            why_not_local: text_of(&one.why_not_local),
+        }
+    }
+}

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: BSD-2-Clause
+use std::future::Future;
+use std::mem::size_of;
+use std::os::raw::c_char;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::engine::{microseconds, Engine, Handle};
+use crate::error::{c_string, check, Error, Result, Status};
+use crate::ffi;
+use crate::memory::Piece;
+use crate::reactor;
+use crate::segment::Segment;
+
+struct Request {
+    opcode: u32,
+    segment: Segment,
+    local: Vec<Piece>,
+    remote: Vec<ffi::te_remote>,
+    operand: u64,
+    compare: u64,
+}
+
+/// Requests that will be submitted together. The order of their execution is undefined.
+#[must_use]
+pub struct Batch {
+    engine: Engine,
+    requests: Vec<Request>,
+    limit: Option<Duration>,
+}
+
+impl Batch {
+    pub(crate) fn new(engine: &Engine) -> Batch {
+        Batch { engine: engine.clone(), requests: Vec::new(), limit: None }
+    }
+
+    /// Returns the number of requests.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Returns true if there is no request.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Adds a write of local memory to a remote address.
+    pub fn write(self, to: &Segment, local: impl Into<Piece>, remote: u64) -> Batch {
+        self.add_one(ffi::TE_WRITE, to, local.into(), remote)
+    }
+
+    /// Adds a read from a remote address into local memory.
+    pub fn read(self, from: &Segment, local: impl Into<Piece>, remote: u64) -> Batch {
+        self.add_one(ffi::TE_READ, from, local.into(), remote)
+    }
+
+    /// Adds one request that writes the local pieces, one after the other, to the remote
+    /// ranges of (address, length). Both sides have the same total length.
+    pub fn write_pieces(
+        self,
+        to: &Segment,
+        local: &[Piece],
+        remote: &[(u64, u64)],
+    ) -> Batch {
+        self.add(ffi::TE_WRITE, to, local.to_vec(), remote, 0, 0)
+    }
+
+    /// Adds one request that reads the remote ranges, one after the other, into the local
+    /// pieces.
+    pub fn read_pieces(
+        self,
+        from: &Segment,
+        local: &[Piece],
+        remote: &[(u64, u64)],
+    ) -> Batch {
+        self.add(ffi::TE_READ, from, local.to_vec(), remote, 0, 0)
+    }
+
+    /// Adds an atomic addition to the number of 8 bytes at a remote address.
+    pub fn atomic_add(self, at: &Segment, remote: u64, operand: u64) -> Batch {
+        self.add(ffi::TE_ATOMIC_ADD, at, Vec::new(), &[(remote, 8)], operand, 0)
+    }
+
+    /// Adds an atomic addition that delivers the old value to `old`, a piece of 4 or 8
+    /// bytes, which is also the length of the remote number.
+    pub fn atomic_fetch_add(
+        self,
+        at: &Segment,
+        old: impl Into<Piece>,
+        remote: u64,
+        operand: u64,
+    ) -> Batch {
+        self.add_atomic(ffi::TE_ATOMIC_FETCH_ADD, at, old.into(), remote, operand, 0)
+    }
+
+    /// Adds an atomic exchange.
+    pub fn atomic_swap(
+        self,
+        at: &Segment,
+        old: impl Into<Piece>,
+        remote: u64,
+        operand: u64,
+    ) -> Batch {
+        self.add_atomic(ffi::TE_ATOMIC_SWAP, at, old.into(), remote, operand, 0)
+    }
+
+    /// Adds an atomic exchange that is executed if the number is equal to `compare`.
+    pub fn atomic_compare_swap(
+        self,
+        at: &Segment,
+        old: impl Into<Piece>,
+        remote: u64,
+        compare: u64,
+        operand: u64,
+    ) -> Batch {
+        self.add_atomic(ffi::TE_ATOMIC_CAS, at, old.into(), remote, operand, compare)
+    }
+
+    /// Sets a time limit: requests that have not ended by then fail.
+    pub fn time_limit(mut self, limit: Duration) -> Batch {
+        self.limit = Some(limit);
+        self
+    }
+
+    fn add_one(self, opcode: u32, segment: &Segment, local: Piece, remote: u64) -> Batch {
+        let len = local.len() as u64;
+        self.add(opcode, segment, vec![local], &[(remote, len)], 0, 0)
+    }
+
+    fn add_atomic(
+        self,
+        opcode: u32,
+        segment: &Segment,
+        old: Piece,
+        remote: u64,
+        operand: u64,
+        compare: u64,
+    ) -> Batch {
+        let len = old.len() as u64;
+        self.add(opcode, segment, vec![old], &[(remote, len)], operand, compare)
+    }
+
+    fn add(
+        mut self,
+        opcode: u32,
+        segment: &Segment,
+        local: Vec<Piece>,
+        remote: &[(u64, u64)],
+        operand: u64,
+        compare: u64,
+    ) -> Batch {
+        self.requests.push(Request {
+            opcode,
+            segment: segment.clone(),
+            local,
+            remote: remote
+                .iter()
+                .map(|(addr, length)| ffi::te_remote { addr: *addr, length: *length })
+                .collect(),
+            operand,
+            compare,
+        });
+        self
+    }
+
+    /// Submits the requests: all of them or none.
+    pub fn submit(self) -> Result<Transfer> {
+        let batch = self.allocate()?;
+        let local: Vec<Vec<ffi::te_local>> = self
+            .requests
+            .iter()
+            .map(|one| one.local.iter().map(Piece::to_c).collect())
+            .collect();
+        let list: Vec<ffi::te_request> =
+            self.requests.iter().zip(&local).map(|(one, local)| one.to_c(local)).collect();
+        // SAFETY: the arrays live until the call returns. The transfer holds the local
+        // memory until its end.
+        check(unsafe {
+            ffi::te_submit(
+                self.engine.handle.0,
+                batch.id,
+                list.as_ptr(),
+                size_of::<ffi::te_request>(),
+                list.len(),
+                0,
+            )
+        })?;
+        Ok(self.started(batch))
+    }
+
+    /// Submits reads and writes of one piece each. When all of them are completed, the
+    /// target of the first one receives a notification.
+    pub fn submit_and_notify(self, name: &str, text: &str) -> Result<Transfer> {
+        let name = c_string("name", name)?;
+        let text = c_string("text", text)?;
+        let batch = self.allocate()?;
+        let mut list = Vec::new();
+        for one in &self.requests {
+            list.push(one.to_plain()?);
+        }
+        let msg = ffi::notify_msg {
+            name: name.as_ptr() as *mut c_char,
+            msg: text.as_ptr() as *mut c_char,
+        };
+        // SAFETY: as in submit(); the library copies the strings.
+        check(unsafe {
+            ffi::submitTransferWithNotify(
+                self.engine.handle.0,
+                batch.id,
+                list.as_mut_ptr(),
+                list.len(),
+                msg,
+            )
+        })?;
+        Ok(self.started(batch))
+    }
+
+    /// Allocates the batch of the C library.
+    fn allocate(&self) -> Result<BatchId> {
+        if self.requests.is_empty() {
+            return Err(Error::new(Error::INVALID_ARGUMENT, "the batch has no request"));
+        }
+        let engine = &self.engine.handle;
+        for (i, one) in self.requests.iter().enumerate() {
+            let mut engines =
+                one.local.iter().map(Piece::engine).chain(Some(one.segment.engine()));
+            if !engines.all(|other| Arc::ptr_eq(other, engine)) {
+                return Err(Error::new(
+                    Error::INVALID_ARGUMENT,
+                    format!("request {i}: the memory or the segment is of another engine"),
+                ));
+            }
+        }
+        // SAFETY: the handle is valid.
+        let id = unsafe { ffi::allocateBatchID(engine.0, self.requests.len()) };
+        if id == ffi::INVALID_BATCH {
+            return Err(Error::last(0));
+        }
+        let batch = BatchId { engine: engine.clone(), id };
+        if let Some(limit) = self.limit {
+            let now = reactor::monotonic_ns();
+            let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+            // SAFETY: the batch exists.
+            check(unsafe {
+                ffi::te_batch_deadline(engine.0, id, now.saturating_add(limit))
+            })?;
+        }
+        Ok(batch)
+    }
+
+    fn started(self, batch: BatchId) -> Transfer {
+        let count = self.requests.len();
+        let keep = self.requests.into_iter().flat_map(|one| one.local).collect();
+        let wake = Mutex::new(Wake::default());
+        Transfer { shared: Arc::new(Shared { batch, count, _keep: keep, wake }) }
+    }
+}
+
+impl Request {
+    fn to_c(&self, local: &[ffi::te_local]) -> ffi::te_request {
+        let mut c = ffi::te_request::zeroed();
+        c.opcode = self.opcode;
+        c.target_id = self.segment.id();
+        c.local_count = u32::try_from(local.len()).unwrap_or(u32::MAX);
+        c.remote_count = u32::try_from(self.remote.len()).unwrap_or(u32::MAX);
+        c.local = if local.is_empty() { ptr::null() } else { local.as_ptr() };
+        c.remote = self.remote.as_ptr();
+        c.operand = self.operand;
+        c.compare = self.compare;
+        c
+    }
+
+    fn to_plain(&self) -> Result<ffi::transfer_request> {
+        let opcode = match self.opcode {
+            ffi::TE_READ => ffi::OPCODE_READ,
+            ffi::TE_WRITE => ffi::OPCODE_WRITE,
+            _ => -1,
+        };
+        if opcode < 0 || self.local.len() != 1 || self.remote.len() != 1 {
+            return Err(Error::new(
+                Error::INVALID_ARGUMENT,
+                "only reads and writes of one piece can have a notification",
+            ));
+        }
+        let local = self.local[0].to_c();
+        let mut c = ffi::transfer_request::zeroed();
+        c.opcode = opcode;
+        c.source = local.addr;
+        c.target_id = self.segment.id();
+        c.target_offset = self.remote[0].addr;
+        c.length = local.length;
+        Ok(c)
+    }
+}
+
+/// A batch of the C library without requests in progress.
+struct BatchId {
+    engine: Arc<Handle>,
+    id: ffi::batch_id_t,
+}
+
+impl Drop for BatchId {
+    fn drop(&mut self) {
+        // SAFETY: freeBatchID refuses a batch that does not exist or has not ended.
+        unsafe { ffi::freeBatchID(self.engine.0, self.id) };
+    }
+}
+
+#[derive(Default)]
+struct Wake {
+    /// The reactor has the transfer.
+    waiting: bool,
+    /// One for each task that waits.
+    wakers: Vec<Waker>,
+}
+
+/// The part of a transfer that lives until the end of its requests: the reactor holds it
+/// if the program drops the transfer earlier. It holds the local memory.
+pub(crate) struct Shared {
+    batch: BatchId,
+    count: usize,
+    _keep: Vec<Piece>,
+    wake: Mutex<Wake>,
+}
+
+impl Shared {
+    /// Waits for the end, at most timeout_us. Returns None if the time has passed, also
+    /// with the number of bytes so far.
+    fn poll(&self, timeout_us: i64) -> (Option<Result<u64>>, ffi::transfer_status) {
+        let mut status = ffi::transfer_status::zeroed();
+        // SAFETY: this object owns the batch.
+        let code = unsafe {
+            ffi::te_wait_batch(self.batch.engine.0, self.batch.id, timeout_us, &mut status)
+        };
+        let result = match code {
+            ffi::TE_TIMED_OUT => None,
+            0 if status.status == ffi::STATUS_COMPLETED => {
+                Some(Ok(status.transferred_bytes))
+            }
+            0 => Some(Err(self.error(Status::from_c(status.status)))),
+            code => {
+                status.status = ffi::STATUS_FAILED;
+                Some(Err(Error::last(code)))
+            }
+        };
+        (result, status)
+    }
+
+    fn ended(&self) -> bool {
+        self.poll(0).0.is_some()
+    }
+
+    /// Returns the error record of the first request that did not complete.
+    fn error(&self, status: Status) -> Error {
+        let mut record = ffi::te_error::zeroed();
+        for task in 0..self.count {
+            let size = size_of::<ffi::te_error>();
+            // SAFETY: the record has the size that is passed.
+            unsafe {
+                ffi::te_task_error(
+                    self.batch.engine.0,
+                    self.batch.id,
+                    task,
+                    &mut record,
+                    size,
+                )
+            };
+            if record.code != 0 {
+                break;
+            }
+        }
+        let mut error = Error::from_record(&record, Some(status));
+        if error.code == 0 {
+            error.code = match status {
+                Status::Canceled => Error::CANCELED,
+                _ => Error::INVALID_ARGUMENT,
+            };
+        }
+        error
+    }
+
+    fn cancel(&self) {
+        // SAFETY: this object owns the batch.
+        unsafe { ffi::te_cancel_batch(self.batch.engine.0, self.batch.id) };
+    }
+
+    pub(crate) fn descriptor(&self) -> Result<i32> {
+        // SAFETY: this object owns the batch.
+        match unsafe { ffi::te_batch_event_fd(self.batch.engine.0, self.batch.id) } {
+            fd if fd >= 0 => Ok(fd),
+            code => Err(Error::last(code)),
+        }
+    }
+
+    /// Called by the reactor after the end, when it no longer watches the descriptor.
+    pub(crate) fn wake(&self) {
+        let wakers = {
+            let mut wake = self.wake.lock().unwrap();
+            wake.waiting = false;
+            std::mem::take(&mut wake.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Passes the transfer to the reactor, which holds it until its end and then wakes
+    /// the waker and those of earlier calls.
+    fn watch(self: &Arc<Shared>, waker: Option<&Waker>) -> Result<()> {
+        let mut wake = self.wake.lock().unwrap();
+        if let Some(waker) = waker {
+            if !wake.wakers.iter().any(|other| other.will_wake(waker)) {
+                wake.wakers.push(waker.clone());
+            }
+        }
+        if !wake.waiting {
+            reactor::watch(self.clone())?;
+            wake.waiting = true;
+        }
+        Ok(())
+    }
+}
+
+/// Requests that were submitted together.
+///
+/// `Transfer` is `Send` and `Sync`. It is a `Future`, whose output is the number of bytes.
+/// The descriptor of the batch wakes it, in a thread that all transfers of the process
+/// share and that the first await starts; it runs in any executor. `&Transfer` is a future,
+/// too, so that a program can cancel a transfer for which it waits.
+///
+/// A transfer holds its local memory until its end. If it is dropped earlier, it is
+/// cancelled, and the shared thread holds the memory until the end. `drop` does not wait.
+#[must_use = "a transfer that is dropped is cancelled"]
+pub struct Transfer {
+    shared: Arc<Shared>,
+}
+
+impl Transfer {
+    /// Waits for the end and returns the number of bytes.
+    pub fn wait(&self) -> Result<u64> {
+        loop {
+            if let (Some(result), _) = self.shared.poll(-1) {
+                return result;
+            }
+        }
+    }
+
+    /// Waits for the end, or until the limit has passed: then it returns `None`, and the
+    /// transfer continues.
+    pub fn wait_timeout(&self, limit: Duration) -> Option<Result<u64>> {
+        self.shared.poll(microseconds(Some(limit))).0
+    }
+
+    /// Returns true if all requests have ended. Does not wait.
+    pub fn is_done(&self) -> bool {
+        self.shared.ended()
+    }
+
+    /// Returns the worst status of the requests, and the number of bytes that have arrived.
+    /// Does not wait.
+    pub fn status(&self) -> (Status, u64) {
+        let (_, status) = self.shared.poll(0);
+        (Status::from_c(status.status), status.transferred_bytes)
+    }
+
+    /// Requests the early end. [`wait`](Transfer::wait) returns how the transfer has ended.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+
+    fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<u64>> {
+        if let (Some(result), _) = self.shared.poll(0) {
+            return Poll::Ready(result);
+        }
+        match self.shared.watch(Some(cx.waker())) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Future for Transfer {
+    type Output = Result<u64>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<u64>> {
+        self.poll_in(cx)
+    }
+}
+
+impl Future for &Transfer {
+    type Output = Result<u64>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<u64>> {
+        self.poll_in(cx)
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        if self.shared.ended() {
+            return;
+        }
+        self.shared.cancel();
+        if self.shared.watch(None).is_err() {
+            // There is no thread that could wait: keep the memory for ever.
+            std::mem::forget(self.shared.clone());
+        }
+    }
+}
