@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package moonrail
+
+// #include <stdlib.h>
+// #include <moonrail.h>
+import "C"
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// Options are the options of an engine. The zero value is an engine without a metadata
+// service on all addresses of this host.
+type Options struct {
+	Metadata   string            // for example "zookeeper://host:2181"; "": no server
+	Name       string            // without a server, an address of this host
+	IP         string            // address of the control channel; "": any
+	Port       uint16            // port of the control channel; 0: any
+	Transports []string          // empty: those that match the devices of this host
+	Settings   map[string]string // environment variables for this engine only
+}
+
+// Engine is one end of transfers: a named segment with rails, memory and connections.
+type Engine struct {
+	mu      sync.RWMutex // read: a call in progress; write: Close
+	handle  C.transfer_engine_t
+	closing chan struct{} // closed by Close
+	once    sync.Once
+	bounce  chan *Memory // for WriteBytes and ReadBytes
+}
+
+// New creates an engine.
+func New(options Options) (*Engine, error) {
+	if options.Metadata == "" {
+		options.Metadata = "P2PHANDSHAKE"
+	}
+	if options.Name == "" {
+		options.Name = "0.0.0.0"
+	}
+	var memory cMemory
+	defer memory.free()
+	c := (*C.struct_te_engine_options)(memory.alloc(C.sizeof_struct_te_engine_options))
+	strs := []struct {
+		what, text string
+		field      **C.char
+	}{
+		{"metadata", options.Metadata, &c.metadata},
+		{"name", options.Name, &c.server_name},
+		{"ip", options.IP, &c.ip},
+	}
+	for _, s := range strs {
+		if s.text == "" {
+			continue
+		}
+		text, err := memory.str(s.what, s.text)
+		if err != nil {
+			return nil, err
+		}
+		*s.field = text
+	}
+	c.port = C.uint32_t(options.Port)
+	if len(options.Transports) == 0 {
+		c.auto_discover = 1
+	}
+	if n := len(options.Settings); n > 0 {
+		array := (**C.char)(memory.alloc(n * C.sizeof_uintptr_t))
+		settings := unsafe.Slice(array, n)
+		i := 0
+		for name, value := range options.Settings {
+			text, err := memory.str("setting", name+"="+value)
+			if err != nil {
+				return nil, err
+			}
+			settings[i] = text
+			i++
+		}
+		c.settings, c.settings_count = array, C.size_t(n)
+	}
+	e := &Engine{closing: make(chan struct{}), bounce: make(chan *Memory, bounceMax)}
+	handle := (*C.transfer_engine_t)(memory.alloc(C.sizeof_transfer_engine_t))
+	if err := call(func() C.int {
+		return C.te_engine_create(c, C.sizeof_struct_te_engine_options, handle)
+	}); err != nil {
+		return nil, err
+	}
+	e.handle = *handle
+	for _, transport := range options.Transports {
+		if err := e.install(&memory, transport); err != nil {
+			e.Close()
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func (e *Engine) install(memory *cMemory, transport string) error {
+	name, err := memory.str("transport", transport)
+	if err != nil {
+		return err
+	}
+	return e.find(func(h C.transfer_engine_t) bool {
+		return C.installTransport(h, name, nil) != nil
+	})
+}
+
+// Close waits for the transfers in progress for at most
+// MC_SLICE_TIMEOUT, and ends the engine. It frees all memory of Alloc. Later calls on the
+// engine and its objects return ErrClosed. A second Close does nothing.
+func (e *Engine) Close() error {
+	e.once.Do(func() {
+		close(e.closing)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		C.destroyTransferEngine(e.handle)
+		e.handle = nil
+	})
+	return nil
+}
+
+// use calls a function with the handle, which stays valid until the function has returned.
+func (e *Engine) use(f func(h C.transfer_engine_t)) error {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if e.handle == nil {
+		return ErrClosed
+	}
+	f(e.handle)
+	return nil
+}
+
+// call calls a function of the C library that returns a code.
+func (e *Engine) call(f func(h C.transfer_engine_t) C.int) error {
+	var result error
+	if err := e.use(func(h C.transfer_engine_t) {
+		result = call(func() C.int { return f(h) })
+	}); err != nil {
+		return err
+	}
+	return result
+}
+
+// find calls a function of the C library that returns true if it has succeeded, and sets
+// the last error otherwise.
+func (e *Engine) find(f func(h C.transfer_engine_t) bool) error {
+	return e.call(func(h C.transfer_engine_t) C.int {
+		if f(h) {
+			return 0
+		}
+		var record C.struct_te_error
+		C.te_last_error(&record, C.sizeof_struct_te_error)
+		if record.code == 0 {
+			return -C.int(InvalidArgument)
+		}
+		return record.code
+	})
+}
+
+// Name returns the address of the control channel: without a metadata service, the name
+// under which peers open the segment of this engine. It returns "" for a closed engine.
+func (e *Engine) Name() string {
+	name, _ := e.text(func(h C.transfer_engine_t, buf *C.char, n C.size_t) C.int {
+		if n < 512 {
+			return 511
+		}
+		C.getLocalIpAndPort(h, buf, n)
+		return 0
+	})
+	return name
+}
+
+// Settings returns the settings in force, one line "NAME=value source" each.
+func (e *Engine) Settings() (string, error) {
+	return e.text(func(h C.transfer_engine_t, buf *C.char, n C.size_t) C.int {
+		return C.te_settings_text(h, buf, n)
+	})
+}
+
+// Topology returns the topology in use, as JSON.
+func (e *Engine) Topology() (string, error) {
+	return e.text(func(h C.transfer_engine_t, buf *C.char, n C.size_t) C.int {
+		return C.te_topology_text(h, buf, n)
+	})
+}
+
+// text calls a function that writes a text and returns its length, until the buffer is
+// long enough.
+func (e *Engine) text(f func(C.transfer_engine_t, *C.char, C.size_t) C.int) (string, error) {
+	var memory cMemory
+	defer memory.free()
+	size := 0
+	for {
+		length := 0
+		buf := (*C.char)(memory.alloc(size + 1))
+		if err := e.call(func(h C.transfer_engine_t) C.int {
+			n := f(h, buf, C.size_t(size))
+			if n < 0 {
+				return n
+			}
+			length = int(n)
+			return 0
+		}); err != nil {
+			return "", err
+		}
+		if length < size {
+			return C.GoString(buf), nil
+		}
+		size = length + 1
+	}
+}
+
+// Probe checks that the control channel of a peer answers.
+func (e *Engine) Probe(ctx context.Context, name string) error {
+	limit, err := microseconds(ctx)
+	if err != nil {
+		return err
+	}
+	var memory cMemory
+	defer memory.free()
+	text, err := memory.str("name", name)
+	if err != nil {
+		return err
+	}
+	return e.call(func(h C.transfer_engine_t) C.int {
+		return C.te_probe_peer(h, text, limit)
+	})
+}
+
+// Drain waits until all requests that were submitted before are terminal.
+func (e *Engine) Drain(ctx context.Context) error {
+	limit, err := microseconds(ctx)
+	if err != nil {
+		return err
+	}
+	return e.call(func(h C.transfer_engine_t) C.int { return C.te_drain(h, limit) })
+}
+
+// Notification is a notification that has arrived.
+type Notification struct {
+	Name, Text string
+}
+
+// Notifications takes the notifications that have arrived. It does not wait.
+func (e *Engine) Notifications() ([]Notification, error) {
+	var list []Notification
+	err := e.use(func(h C.transfer_engine_t) {
+		var count C.int
+		all := C.getNotifsFromEngine(h, &count)
+		for _, one := range unsafe.Slice(all, int(count)) {
+			list = append(list, Notification{C.GoString(one.name), C.GoString(one.msg)})
+		}
+		C.freeNotifsMsgBuf(all, count)
+	})
+	return list, err
+}
+
+// EventFd returns the descriptor that is readable while a batch has ended or a notification
+// has arrived (te_event_fd(3)). The engine owns it.
+func (e *Engine) EventFd() (int, error) {
+	fd := -1
+	err := e.call(func(h C.transfer_engine_t) C.int {
+		fd = int(C.te_event_fd(h))
+		if fd < 0 {
+			return C.int(fd)
+		}
+		return 0
+	})
+	return fd, err
+}
+
+// RailState is the state of a rail.
+type RailState int
+
+const (
+	RailUp      RailState = C.TE_RAIL_UP
+	RailSuspect RailState = C.TE_RAIL_SUSPECT // makes no progress; being checked
+	RailDown    RailState = C.TE_RAIL_DOWN    // carries nothing
+	RailProbing RailState = C.TE_RAIL_PROBING // repaired; carries a growing share
+)
+
+// RailStats are statistics of one rail, counted from the creation of the engine.
+type RailStats struct {
+	Name, Provider, Address, Transport string
+	State                              RailState
+	Lanes                              int     // open endpoints
+	TxBytes                            uint64  // written to peers and completed
+	RxBytes                            uint64  // read from peers and completed
+	Slices                             uint64  // completed
+	Retries                            uint64  // slices posted again
+	Errors                             uint64  // error completions
+	InflightBytes                      uint64  // posted and not completed
+	Rate                               float64 // service rate, bytes per second
+}
+
+// Rails returns the statistics of the rails.
+func (e *Engine) Rails() ([]RailStats, error) {
+	var list []RailStats
+	err := e.fetch(C.sizeof_struct_te_rail_stats,
+		func(h C.transfer_engine_t, p unsafe.Pointer, n *C.size_t) C.int {
+			return C.te_rail_stats(h, (*C.struct_te_rail_stats)(p),
+				C.sizeof_struct_te_rail_stats, n)
+		},
+		func(p unsafe.Pointer) {
+			c := (*C.struct_te_rail_stats)(p)
+			list = append(list, RailStats{
+				Name: text(c.name[:]), Provider: text(c.provider[:]),
+				Address: text(c.address[:]), Transport: text(c.transport[:]),
+				State: RailState(c.state), Lanes: int(c.lanes),
+				TxBytes: uint64(c.tx_bytes), RxBytes: uint64(c.rx_bytes),
+				Slices: uint64(c.slices), Retries: uint64(c.retries),
+				Errors: uint64(c.errors), InflightBytes: uint64(c.inflight_bytes),
+				Rate: float64(c.rate),
+			})
+		})
+	return list, err
+}
+
+// fetch calls a function that fills an array, until the array is long enough, and passes
+// the elements to add.
+func (e *Engine) fetch(size int,
+	f func(C.transfer_engine_t, unsafe.Pointer, *C.size_t) C.int,
+	add func(unsafe.Pointer)) error {
+	var memory cMemory
+	defer memory.free()
+	count := (*C.size_t)(memory.alloc(C.sizeof_size_t))
+	room := C.size_t(0)
+	for {
+		array := memory.alloc(int(room+1) * size)
+		*count = room
+		if err := e.call(func(h C.transfer_engine_t) C.int {
+			return f(h, array, count)
+		}); err != nil {
+			return err
+		}
+		if *count <= room {
+			for i := 0; i < int(*count); i++ {
+				add(unsafe.Add(array, i*size))
+			}
+			return nil
+		}
+		room = *count
+	}
+}
+
+// cMemory is memory of C for the arguments of a call, because memory of Go that is passed
+// to C must not contain pointers to memory of Go.
+type cMemory struct {
+	all []unsafe.Pointer
+}
+
+// alloc returns zeroed memory.
+func (m *cMemory) alloc(size int) unsafe.Pointer {
+	p := C.calloc(1, C.size_t(size))
+	m.all = append(m.all, p)
+	return p
+}
+
+func (m *cMemory) str(what, text string) (*C.char, error) {
+	if strings.IndexByte(text, 0) >= 0 {
+		return nil, newError(InvalidArgument, "%s: contains a zero byte", what)
+	}
+	p := C.CString(text)
+	m.all = append(m.all, unsafe.Pointer(p))
+	return p, nil
+}
+
+func (m *cMemory) free() {
+	for _, p := range m.all {
+		C.free(p)
+	}
+}

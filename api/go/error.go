@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package moonrail
+
+// #include <moonrail.h>
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+)
+
+// Values of Error.Code.
+const (
+	InvalidArgument = 1
+	Busy            = 4
+	TimedOut        = C.TE_TIMED_OUT
+	Canceled        = C.TE_CANCELED
+)
+
+// ErrClosed is the error of calls on a closed engine, or on an object of it. It wraps
+// os.ErrClosed.
+var ErrClosed = fmt.Errorf("moonrail: the engine or the object is closed: %w", os.ErrClosed)
+
+// Status tells how a transfer has ended, or that it is in progress.
+type Status int
+
+const (
+	// StatusNone is the status of an error of a call.
+	StatusNone Status = -1
+	// StatusWaiting: queued, or in progress.
+	StatusWaiting Status = C.STATUS_WAITING
+	// StatusCanceled: ended early by a cancellation; nothing further is written.
+	StatusCanceled Status = C.STATUS_CANCELED
+	// StatusCompleted: every byte has arrived.
+	StatusCompleted Status = C.STATUS_COMPLETED
+	// StatusTimeout: ended, but the target could not be fenced, so that bytes may still
+	// arrive there.
+	StatusTimeout Status = C.STATUS_TIMEOUT
+	// StatusFailed: ended; the target is fenced, unless Error.Unfenced is true.
+	StatusFailed Status = C.STATUS_FAILED
+)
+
+// Error is a failed call or a failed transfer: the error record of the C library.
+// errors.Is finds context.DeadlineExceeded in it if a time limit has passed, and
+// context.Canceled if the transfer was canceled.
+type Error struct {
+	Code          int    // of transfer_engine_c.h, as a positive number
+	Status        Status // of the transfer; StatusNone if a call has failed
+	ProviderErrno int    // error number of the libfabric provider, or 0
+	Rail          string // the local rail, or ""
+	Peer          string // the peer, or ""
+	Provider      string // the libfabric provider, or ""
+	Text          string // what happened
+	Hint          string // what the user can do, or ""
+
+	flags C.uint32_t
+}
+
+func (e *Error) Error() string {
+	text := e.Text
+	if text == "" {
+		text = fmt.Sprintf("error %d", e.Code)
+	}
+	if e.Hint != "" {
+		text += "; " + e.Hint
+	}
+	return "moonrail: " + text
+}
+
+// Is is for errors.Is.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case context.DeadlineExceeded:
+		return e.Code == TimedOut
+	case context.Canceled:
+		return e.Code == Canceled
+	}
+	return false
+}
+
+// Unfenced returns true if bytes of the transfer may still arrive at the target.
+func (e *Error) Unfenced() bool { return e.flags&C.TE_ERROR_UNFENCED != 0 }
+
+// Unknown returns true if it is unknown whether the atomic was executed or the notification
+// was delivered.
+func (e *Error) Unknown() bool { return e.flags&C.TE_ERROR_UNKNOWN != 0 }
+
+// Stale returns true if the segment must be opened again.
+func (e *Error) Stale() bool { return e.flags&C.TE_ERROR_STALE != 0 }
+
+func newError(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Status: StatusNone, Text: fmt.Sprintf(format, args...)}
+}
+
+func fromRecord(record *C.struct_te_error, status Status) *Error {
+	code := int(record.code)
+	if code < 0 {
+		code = -code
+	}
+	return &Error{
+		Code:          code,
+		Status:        status,
+		ProviderErrno: int(record.prov_errno),
+		Rail:          text(record.rail[:]),
+		Peer:          text(record.peer[:]),
+		Provider:      text(record.provider[:]),
+		Text:          text(record.text[:]),
+		Hint:          text(record.hint[:]),
+		flags:         record.flags,
+	}
+}
+
+// lastError returns the last error of this thread. The call that failed returned code, or 0
+// if its result is no code.
+func lastError(code C.int) *Error {
+	var record C.struct_te_error
+	C.te_last_error(&record, C.size_t(unsafe.Sizeof(record)))
+	err := fromRecord(&record, StatusNone)
+	if code < 0 {
+		code = -code
+	}
+	if code != 0 {
+		err.Code = int(code)
+	}
+	return err
+}
+
+// call calls a function of the C library and converts its return code. The error record
+// belongs to the thread.
+func call(f func() C.int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if code := f(); code != 0 {
+		return lastError(code)
+	}
+	return nil
+}
+
+// text returns the text in a field of a C struct.
+func text(field []C.char) string {
+	bytes := make([]byte, 0, len(field))
+	for _, c := range field {
+		if c == 0 {
+			break
+		}
+		bytes = append(bytes, byte(c))
+	}
+	return string(bytes)
+}

@@ -1,0 +1,3 @@
+module moonrail
+
+go 1.19

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package moonrail
+
+// #include <stdint.h>
+// #include <moonrail.h>
+//
+// static void *go_pointer(uint64_t addr)
+// {
+//	return (void *)(uintptr_t)addr;
+// }
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// AllocFlags say how AllocAt allocates.
+type AllocFlags uint64
+
+const (
+	// Private memory cannot be accessed by peers.
+	Private AllocFlags = C.TE_ALLOC_PRIVATE
+	// SmallPages: no huge pages.
+	SmallPages AllocFlags = C.TE_ALLOC_SMALL_PAGES
+	// HugePages of the kernel's pool, or an error.
+	HugePages AllocFlags = C.TE_ALLOC_HUGE_PAGES
+	// Strict: all of the memory on the requested node, or an error.
+	Strict AllocFlags = C.TE_ALLOC_STRICT
+)
+
+// Memory is registered memory outside Go's heap. It implements io.Closer.
+type Memory struct {
+	engine    *Engine
+	start     unsafe.Pointer
+	size      int
+	location  string
+	allocated bool
+	closed    atomic.Bool
+}
+
+// Alloc allocates zeroed host memory that peers may read and write.
+func (e *Engine) Alloc(size int) (*Memory, error) {
+	return e.AllocAt(size, "", 0)
+}
+
+// AllocAt allocates memory as te_alloc(3) does, for example at "cpu:0" or "cuda:0"; ""
+// means host memory on any node.
+func (e *Engine) AllocAt(size int, location string, flags AllocFlags) (*Memory, error) {
+	if size < 0 {
+		return nil, newError(InvalidArgument, "size: %d (must be at least 1)", size)
+	}
+	var memory cMemory
+	defer memory.free()
+	var place *C.char
+	if location != "" {
+		var err error
+		if place, err = memory.str("location", location); err != nil {
+			return nil, err
+		}
+	}
+	var made C.struct_te_memory
+	if err := e.call(func(h C.transfer_engine_t) C.int {
+		return C.te_alloc(h, C.size_t(size), place, C.uint64_t(flags), &made,
+			C.sizeof_struct_te_memory)
+	}); err != nil {
+		return nil, err
+	}
+	return &Memory{engine: e, start: C.go_pointer(made.addr), size: size,
+		location: text(made.location[:]), allocated: true}, nil
+}
+
+// Register registers memory that lies outside Go's heap, such as memory of C or of mmap;
+// location is "*", "cpu:0" or "cuda:0". It must stay valid until Close has returned nil. A
+// pointer to memory of Go is refused, because it is accessed after the call has returned;
+// see WriteBytes and ReadBytes. The check finds the memory that cgo's own check finds: heap,
+// stacks, and global variables with pointers. GODEBUG=cgocheck=0 disables both.
+func (e *Engine) Register(start unsafe.Pointer, size int, location string) (*Memory, error) {
+	if size < 1 || start == nil {
+		return nil, newError(InvalidArgument, "size: %d (must be at least 1)", size)
+	}
+	if isGo(start) || isGo(unsafe.Add(start, size-1)) {
+		return nil, newError(InvalidArgument,
+			"%p: memory of Go cannot be registered; use Engine.Alloc", start)
+	}
+	var memory cMemory
+	defer memory.free()
+	place, err := memory.str("location", location)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.call(func(h C.transfer_engine_t) C.int {
+		return C.registerLocalMemory(h, start, C.size_t(size), place, 1)
+	}); err != nil {
+		return nil, err
+	}
+	return &Memory{engine: e, start: start, size: size, location: location}, nil
+}
+
+// Close unregisters the memory, and frees it if Alloc has made it. When it has returned nil,
+// no peer can access the memory. It waits for transfers that use the memory for at most
+// MC_SLICE_TIMEOUT; if some are still in progress then, the error has the code Busy, and
+// the memory stays registered. A second Close returns nil.
+func (m *Memory) Close() error {
+	if m.closed.Swap(true) {
+		return nil
+	}
+	err := m.engine.call(func(h C.transfer_engine_t) C.int {
+		if m.allocated {
+			return C.te_free(h, m.start)
+		}
+		return C.unregisterLocalMemory(h, m.start)
+	})
+	if err != nil && err != ErrClosed {
+		m.closed.Store(false)
+		return err
+	}
+	return nil
+}
+
+// Bytes returns the memory as a slice, which is valid until Close of the memory or of the
+// engine. Peers and transfers change the bytes at any time. It returns nil for GPU memory.
+func (m *Memory) Bytes() []byte {
+	if m.closed.Load() || strings.HasPrefix(m.location, "cuda") {
+		return nil
+	}
+	return unsafe.Slice((*byte)(m.start), m.size)
+}
+
+// Len returns the number of bytes.
+func (m *Memory) Len() int { return m.size }
+
+// Location returns the location as registered: "cpu:0", "cuda:1" or "*".
+func (m *Memory) Location() string { return m.location }
+
+// Address returns the address under which peers read and write the first byte.
+func (m *Memory) Address() uint64 { return uint64(uintptr(m.start)) }
+
+// Piece is a range of registered memory.
+type Piece struct {
+	memory        *Memory
+	start, length int
+}
+
+// Slice returns the bytes from start to end, as a slice expression does. It panics if the
+// range is not inside the memory.
+func (m *Memory) Slice(start, end int) Piece {
+	if start < 0 || start > end || end > m.size {
+		panic(fmt.Sprintf("moonrail: range [%d:%d] is not inside memory of %d bytes",
+			start, end, m.size))
+	}
+	return Piece{m, start, end - start}
+}
+
+// All returns all bytes of the memory.
+func (m *Memory) All() Piece { return Piece{m, 0, m.size} }
+
+// Len returns the number of bytes.
+func (p Piece) Len() int { return p.length }
+
+func (p Piece) toC() C.struct_te_local {
+	var c C.struct_te_local
+	c.addr = unsafe.Add(p.memory.start, p.start)
+	c.length = C.uint64_t(p.length)
+	return c
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package moonrail
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	targetSize = 4 << 20
+	childName  = "TEST_TARGET_OF_MOONRAIL"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childName) != "" {
+		if err := targetMain(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// targetMain is the second process: it obeys lines.
+func targetMain() error {
+	engine, err := New(Options{Name: "127.0.0.1"})
+	if err != nil {
+		return err
+	}
+	memory, err := engine.Alloc(targetSize)
+	if err != nil {
+		return err
+	}
+	bytes := memory.Bytes()
+	fmt.Println(engine.Name(), memory.Address())
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var word string
+		var offset, length, value int
+		_, _ = fmt.Sscan(lines.Text(), &word, &offset, &length, &value)
+		switch word {
+		case "fill":
+			for i := range bytes[offset : offset+length] {
+				bytes[offset+i] = byte(value)
+			}
+			fmt.Println("done")
+		case "show":
+			fmt.Println(hex.EncodeToString(bytes[offset : offset+length]))
+		case "notes":
+			notes, err := engine.Notifications()
+			if err != nil {
+				return err
+			}
+			for _, note := range notes {
+				fmt.Print(note.Name, "=", note.Text, ";")
+			}
+			fmt.Println()
+		default:
+			return fmt.Errorf("unknown command: %s", lines.Text())
+		}
+	}
+	return nil
+}
+
+// target is a second process.
+type target struct {
+	t       *testing.T
+	process *exec.Cmd
+	input   io.Writer
+	output  *bufio.Scanner
+	name    string
+	address uint64
+}
+
+func startTarget(t *testing.T) *target {
+	t.Helper()
+	process := exec.Command(os.Args[0])
+	process.Env = append(os.Environ(), childName+"=1")
+	process.Stderr = os.Stderr
+	input, err := process.StdinPipe()
+	must(t, err)
+	output, err := process.StdoutPipe()
+	must(t, err)
+	must(t, process.Start())
+	one := &target{t: t, process: process, input: input, output: bufio.NewScanner(output)}
+	one.output.Buffer(nil, 16<<20)
+	t.Cleanup(one.kill)
+	_, err = fmt.Sscan(one.answer(), &one.name, &one.address)
+	must(t, err)
+	return one
+}
+
+func (o *target) answer() string {
+	o.t.Helper()
+	if !o.output.Scan() {
+		o.t.Fatal("the target has ended")
+	}
+	return strings.TrimSpace(o.output.Text())
+}
+
+func (o *target) ask(words ...any) string {
+	o.t.Helper()
+	fmt.Fprintln(o.input, words...)
+	return o.answer()
+}
+
+func (o *target) show(offset, length int) string {
+	o.t.Helper()
+	bytes, err := hex.DecodeString(o.ask("show", offset, length))
+	must(o.t, err)
+	return string(bytes)
+}
+
+func (o *target) signal(s syscall.Signal) {
+	o.t.Helper()
+	must(o.t, o.process.Process.Signal(s))
+}
+
+func (o *target) kill() {
+	_ = o.process.Process.Kill()
+	_ = o.process.Wait()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, condition bool, format string, args ...any) {
+	t.Helper()
+	if !condition {
+		t.Fatalf(format, args...)
+	}
+}
+
+func waitUntil(t *testing.T, condition func() bool) {
+	t.Helper()
+	until := time.Now().Add(40 * time.Second)
+	for !condition() {
+		want(t, time.Now().Before(until), "the condition is not met")
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func pattern(seed, length int) string {
+	bytes := make([]byte, length)
+	for i := range bytes {
+		bytes[i] = byte(seed*31 + i*7)
+	}
+	return string(bytes)
+}
