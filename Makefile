@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: bench-files bench-prov bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: python stress wheel with-tests
+.PHONY: go python rust stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style
 .PHONY: stats FORCE
@@ -357,6 +357,26 @@ wheel: lib
 	$(call say,WHEEL,moonrail)
 	$(Q)$(SETUP_PY) bdist_wheel --bdist-dir '$(CURDIR)/$(B)/python/wheel' \
 		--dist-dir '$(CURDIR)/$(B)/python/dist'
+
+# --- Rust and Go ------------------------------------------------------------
+
+# rust builds the crate of api/rust into build/rust, and go compiles the package of
+# api/go, both for this tree's library.
+CARGO = cargo
+GO = go
+rust: lib
+	$(call say,RUST,moonrail)
+	$(Q)LIBMOONRAIL_DIR='$(CURDIR)/$(B)/lib' $(CARGO) build -q --offline \
+		--locked --manifest-path '$(SRCDIR)/api/rust/Cargo.toml' \
+		--target-dir '$(B)/rust' --examples
+go: lib
+	@mkdir -p $(B)/go
+	$(call say,GO,moonrail)
+	$(Q)out='$(CURDIR)/$(B)' && cd '$(SRCDIR)/api/go' && \
+		GOCACHE="$$out/go/cache" GOPATH="$$out/go/path" GOPROXY=off \
+		CGO_CFLAGS='-I$(abspath $(SRCDIR))/api' \
+		CGO_LDFLAGS="-L$$out/lib -Wl,-rpath,$$out/lib" \
+		$(GO) build -buildvcs=false -o "$$out/go/hello" ./examples/hello
 
 # --- manual pages -----------------------------------------------------------
 

@@ -454,11 +454,13 @@ SCRIPT_TESTS += \
 	fabtests/functional/ft_fi_pingpong.sh \
 	fabtests/functional/ft_fi_rails.sh \
 	fabtests/functional/ft_fi_shares.sh \
+	fabtests/functional/ft_go.sh \
 	fabtests/functional/ft_info.sh \
 	fabtests/functional/ft_meta.sh \
 	fabtests/functional/ft_python.sh \
 	fabtests/functional/ft_rails.sh \
 	fabtests/functional/ft_routes.sh \
+	fabtests/functional/ft_rust.sh \
 	fabtests/scripts/bench_test.sh \
 	fabtests/scripts/examples_test.sh \
 	# EOL

@@ -19,7 +19,8 @@ tools_python="python3-dev=/usr/bin/python3-config python3-setuptools=$py/setupto
 	python3-wheel=$py/wheel python3-venv=/usr/share/python-wheels"
 tools_test="cmake default-jre-headless=java zookeeper=/usr/share/java/zookeeper.jar
 	iproute2=ip iptables mandoc python3 ethtool libfabric-bin=fi_pingpong
-	openmpi-bin=mpirun libopenmpi-dev=mpicc python3-pytest=$py/pytest"
+	openmpi-bin=mpirun libopenmpi-dev=mpicc python3-pytest=$py/pytest
+	rustc cargo golang-go=go"
 tools_vm='qemu-system-x86=qemu-system-x86_64 cpio xz-utils=xz kmod=modprobe
 	ibverbs-providers=/etc/libibverbs.d/rxe.driver busybox-static=/bin/busybox
 	e2fsprogs=mkfs.ext4'
