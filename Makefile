@@ -493,6 +493,8 @@ tests             the test programs
 examples          the programs of api/examples
 man               the manual pages
 python            the Python packages, in build/python/lib
+rust              the Rust crate and its examples, in build/rust
+go                the Go package and its example, in build/go
 wheel             a Python wheel that contains the library, in build/python/dist
 demo              transfers between two processes on this host
 install           install below the prefix; DESTDIR=DIR is put before it
