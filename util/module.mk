@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 SRCS += \
 	util/atomic.c \
+	util/channel.c \
 	util/cuda.c \
 	util/err.c \
 	util/heap.c \
@@ -17,6 +18,7 @@ SRCS += \
 
 TEST_SRCS_util = \
 	util/atomic_test.c \
+	util/channel_test.c \
 	util/err_test.c \
 	util/heap_test.c \
 	util/list_test.c \

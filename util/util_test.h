@@ -5,6 +5,7 @@
 #include "util/tei_test.h"
 
 extern const struct tei_test_case atomic_cases[];
+extern const struct tei_test_case channel_cases[];
 extern const struct tei_test_case err_cases[];
 extern const struct tei_test_case heap_cases[];
 extern const struct tei_test_case list_cases[];

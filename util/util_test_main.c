@@ -39,6 +39,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "atomic", atomic_cases },
+		{ "channel", channel_cases },
 		{ "err", err_cases },
 		{ "heap", heap_cases },
 		{ "list", list_cases },
