@@ -10,6 +10,7 @@
 #include "prov/rail/core/rail_fence_state.h"
 #include "prov/rail/core/rail_peer_parts.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/list.h"
 
 struct rail_atomic_book;
@@ -126,7 +127,7 @@ struct rail_atomics {
 	/* as the initiator */
 	struct tei_list tasks;		/* tei_rail_task.queue_link: unanswered
 					 * atomics in order */
-	uint64_t next_seq;
+	struct tei_channel_out out;	/* their numbers */
 	uint64_t session;		/* session that the peer has given this
 					 * process, 0: none */
 	bool notified;			/* the session was named in the peer's

@@ -6,16 +6,11 @@
  * repeats over any working rail until they are answered. The progress thread of
  * the target executes each number once and remembers the result.
  *
- * Each atomic is executed at most once, because of these rules:
- * - The target keeps number n in slot n % RAIL_ATOMICS. An atomic whose number
- *   is higher than the slot's replaces the content of the slot and is
- *   executed. An atomic with the slot's number is answered with the remembered
- *   result. A lower number is an old repetition and is ignored.
- * - The initiator sends number n only when all numbers up to n - RAIL_ATOMICS
- *   have been answered or dropped. So the target never overwrites a result that
- *   the initiator still needs.
- * - A target that has forgotten a peer gives it a new session number. Atomics
- *   sent under the old session are not repeated; their outcome is unknown.
+ * The atomics are requests of a channel (util/channel.h): the target executes
+ * each number at most once and keeps the results of the last RAIL_ATOMICS
+ * numbers. A target that has forgotten a peer gives it a new session number.
+ * Atomics sent under the old session are not repeated; their outcome is
+ * unknown.
  */
 
 #include <rdma/fi_errno.h>
@@ -39,6 +34,7 @@
 #include "prov/rail/wire/rail_resend.h"
 #include "prov/rail/wire/rail_wire.h"
 #include "util/atomic.h"
+#include "util/channel.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/list.h"
@@ -87,19 +83,29 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 
 /* --- initiator: requests ------------------------------------------------- */
 
-/* Gives the task a number if it has none. Returns false if the atomic must not
- * be sent yet. */
-static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
+/* Records which atomics have finished: those before the first task of the
+ * list. */
+static void atomic_finished(struct rail_atomics *a)
 	TEI_REQUIRES(rail_sched_held)
 {
 	const struct tei_rail_task *first =
 		tei_list_first(&a->tasks, struct tei_rail_task, queue_link);
 
+	tei_channel_out_ack(&a->out,
+			    first->ext->seq ? first->ext->seq : a->out.sent);
+}
+
+/* Gives the task a number if it has none. Returns false if the atomic must not
+ * be sent yet. */
+static bool atomic_number(struct rail_atomics *a, struct tei_rail_task *t)
+	TEI_REQUIRES(rail_sched_held)
+{
 	if (t->ext->seq)
 		return true;
-	if (t != first && a->next_seq - first->ext->seq >= RAIL_ATOMICS)
+	if (!tei_channel_out_open(&a->out, RAIL_ATOMICS))
 		return false;
-	t->ext->seq = a->next_seq++;
+	t->ext->seq = tei_channel_out_add(&a->out);
+	tei_channel_out_sent(&a->out);
 	return true;
 }
 
@@ -124,6 +130,7 @@ static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 
 	a->round++;
 	a->fresh = false;
+	atomic_finished(a);
 	tei_list_foreach(t, &a->tasks, struct tei_rail_task, queue_link) {
 		if (t->ext->sent && !again)
 			continue;
@@ -375,6 +382,7 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 	uint32_t i, n = (uint32_t)rail_wire_get(w, 2);
 	struct rail_atomics *a = &peer->atomics;
 	struct rail_atomic_slot in, *s;
+	enum tei_channel_seen seen;
 
 	if (w->bad || peer->state == RAIL_PEER_GONE)
 		return;
@@ -387,9 +395,10 @@ void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 		a->book = calloc(1, sizeof(*a->book));
 	for (i = 0; a->book && i < n && atomic_get(w, &in); i++) {
 		s = &a->book->slot[in.seq % RAIL_ATOMICS];
-		if (in.seq < s->seq)
+		seen = tei_channel_seen(s->seq, in.seq);
+		if (seen == TEI_CHANNEL_OLD)
 			continue;
-		if (in.seq > s->seq) {
+		if (seen == TEI_CHANNEL_NEW) {
 			in.answer_pending = s->answer_pending;
 			*s = in;
 		}

@@ -13,6 +13,7 @@
 #include "prov/rail/sched/rail_atomic.h"
 #include "prov/rail/sched/rail_sched.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/clock.h"
 #include "util/err.h"
 #include "util/list.h"
@@ -26,7 +27,7 @@ void rail_atomic_init(struct tei_rail_peer *peer)
 	a->own_session = ++peer->dp->peers.sessions;
 	/* if the peer object is freed and created again, the new numbers are
 	 * higher than the old ones */
-	a->next_seq = a->own_session << 40 | 1;
+	tei_channel_out_start(&a->out, a->own_session << 40 | 1);
 }
 
 /* Fills in an error record that names the peer and the first rail with a route

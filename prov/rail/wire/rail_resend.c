@@ -6,18 +6,16 @@
 #include "prov/rail/core/rail_peer_state.h"
 #include "prov/rail/core/rail_peer_struct.h"
 #include "prov/rail/wire/rail_resend.h"
+#include "util/channel.h"
 #include "util/clock.h"
 
 #define RESEND_MAX_NS	(250 * TEI_NS_PER_MS)
 #define RESEND_AGAIN_MAX_NS	(50 * TEI_NS_PER_MS)
 #define RESEND_RARELY_MAX_NS	(5 * TEI_NS_PER_SEC)
 
-static uint64_t resend_at(uint64_t now, uint32_t tries)
-{
-	uint64_t wait = RAIL_CTL_RESEND_NS << (tries < 6 ? tries : 6);
-
-	return now + (wait < RESEND_MAX_NS ? wait : RESEND_MAX_NS);
-}
+/* The interval after which an unanswered request is sent again. */
+static const struct tei_channel_pace resend_pace = { RAIL_CTL_RESEND_NS,
+						     RESEND_MAX_NS };
 
 uint64_t rail_ctl_sooner(uint64_t a, uint64_t b)
 {
@@ -48,7 +46,7 @@ uint64_t rail_ctl_sent(const struct tei_rail_peer *p, int ret, uint64_t now,
 	if (ret == -FI_EAGAIN)
 		return rail_ctl_again(p, now);
 	(*tries)++;
-	return resend_at(now, *tries);
+	return now + tei_channel_pause(&resend_pace, *tries);
 }
 
 bool rail_ctl_left(const struct tei_rail_peer *p)
