@@ -314,18 +314,21 @@ void staging_grant_message(struct staging_remote *rs,
 			   const struct staging_msg *m)
 {
 	struct staging_client *b = client_find(rs, peer);
+	enum tei_channel_seen seen;
 	struct staging_grant *p;
 
 	staging_unacked_message(rs, peer, m);
 	if (!b)
 		return;
 	p = &b->grant[m->id % STAGING_NUMBERS];
-	if (p->id > m->id || (p->id != m->id && grant_live(p)))
+	seen = tei_channel_seen(p->id, m->id);
+	if (seen == TEI_CHANNEL_OLD ||
+	    (seen == TEI_CHANNEL_NEW && grant_live(p)))
 		return;
 	b->received_ns = rs->now;
 	staging_backoff_end(&b->backoff);
 	p->received_ns = rs->now;
-	if (p->id != m->id || p->state == GRANT_NONE)
+	if (seen == TEI_CHANNEL_NEW)
 		grant_new(rs, p, m);
 	else if (p->state == GRANT_DONE)
 		grant_send(rs, p, STAGING_DONE, p->code);

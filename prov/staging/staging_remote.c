@@ -29,15 +29,16 @@ bool staging_remote_send(struct staging_remote *rs, struct tei_rail_peer *peer,
 			 uint32_t *prefer, struct staging_backoff *backoff,
 			 const struct staging_msg *m)
 {
+	static const struct tei_channel_pace pace = { STAGING_BACKOFF_NS,
+						      STAGING_BACKOFF_MAX_NS };
+
 	if (rs->now >= backoff->until_ns) {
 		if (!staging_remote_post(peer, prefer, m)) {
 			staging_backoff_end(backoff);
 			return true;
 		}
 		backoff->until_ns =
-			rs->now + (STAGING_BACKOFF_NS << backoff->refused);
-		if (backoff->refused < STAGING_BACKOFFS)
-			backoff->refused++;
+			rs->now + tei_channel_pause(&pace, backoff->refused++);
 	}
 	staging_remote_due(rs, backoff->until_ns);
 	return false;

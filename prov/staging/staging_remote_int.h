@@ -12,11 +12,11 @@
  *	write	ASK, READY, transfer into the slot, GO, copy, DONE
  *	read	ASK, copy, READY, transfer from the slot, FREE, DONE
  *
- * Messages may be lost and reordered. Each piece has an increasing number. The
- * initiator repeats the message of its present state until it is answered, and
- * never begins a number that is STAGING_NUMBERS above an unfinished one. The
- * target keeps the state and result of STAGING_NUMBERS numbers, and ignores
- * messages about older ones.
+ * Messages may be lost and reordered. The pieces are requests of a channel
+ * (util/channel.h): each has a number, of which at most STAGING_NUMBERS are
+ * unfinished. The initiator repeats the message of the piece's present state
+ * until it is answered. The target keeps the state and result of the last
+ * STAGING_NUMBERS numbers, and ignores messages about older ones.
  *
  * COMPLETED. For a write, DONE was received for every piece. The target sends
  * it after the event behind its copy, when the bytes are in GPU memory. For a
@@ -65,6 +65,7 @@
 
 #include "prov/staging/staging_int.h"
 #include "prov/staging/staging_wire.h"
+#include "util/channel.h"
 
 #define STAGING_REMOTE_SLOTS 32u /* number of slots of a pool */
 #define STAGING_NUMBERS	     64u /* piece numbers remembered per peer */
@@ -78,10 +79,9 @@
 /* First and longest interval between repetitions of a message. */
 #define STAGING_REPEAT_NS (20 * TEI_NS_PER_MS)
 #define STAGING_REPEAT_MAX_NS (200 * TEI_NS_PER_MS)
-/* First back-off after a refused send, and the greatest number of times that it
- * doubles. */
+/* First and longest back-off after a refused send. */
 #define STAGING_BACKOFF_NS (50 * TEI_NS_PER_US)
-#define STAGING_BACKOFFS 9u
+#define STAGING_BACKOFF_MAX_NS (512 * STAGING_BACKOFF_NS)
 /* Interval of the checks whether peers are gone. */
 #define STAGING_CHECK_NS (50 * TEI_NS_PER_MS)
 /* First and longest back-off after memory for a slot was not available. */
@@ -123,7 +123,8 @@ struct staging_request {
 	bool done_early;	   /* DONE arrived while MOVING */
 	int code;		   /* code of that DONE */
 	uint64_t since_ns;	   /* time at which the state began, ns */
-	uint64_t due_ns, pause_ns; /* next repetition, ns; interval */
+	uint64_t due_ns;	   /* next repetition, ns */
+	uint32_t tries;		   /* messages sent in this state */
 	bool unsent;		   /* no rail has accepted the message */
 
 	struct tei_rail_task rail; /* used by the data plane while MOVING */
@@ -141,7 +142,7 @@ struct staging_target {
 	struct tei_list link;		/* remote->targets */
 	struct tei_rail_peer *peer;	/* one reference */
 	uint32_t prefer;		/* first rail for tei_rail_send */
-	uint64_t next_id;
+	struct tei_channel_out out;	/* numbers of the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
 			       * or of the first task after a time
 			       * without tasks, ns */

@@ -26,6 +26,19 @@ void tei_staging_remote_err(struct tei_err *err,
 
 /* --- messages ------------------------------------------------------------ */
 
+/* Returns when the message of the piece's state is repeated. While the piece is
+ * being moved, ASK only says that the slot is in use, so it is sent rarely. */
+static uint64_t request_due(const struct staging_remote *rs,
+			    const struct staging_request *p)
+{
+	static const struct tei_channel_pace pace = { STAGING_REPEAT_NS,
+						      STAGING_REPEAT_MAX_NS };
+
+	return rs->now + (p->state == REQUEST_MOVING ?
+				  STAGING_REPEAT_MAX_NS :
+				  tei_channel_pause(&pace, p->tries));
+}
+
 /* Sends the message of the piece's state. */
 static void request_send(struct staging_remote *rs, struct staging_request *p)
 {
@@ -56,10 +69,8 @@ static void request_send(struct staging_remote *rs, struct staging_request *p)
 		!staging_remote_send(rs, t->peer, &t->prefer, &t->backoff, &m);
 	if (p->unsent)
 		return;
-	p->due_ns = rs->now + p->pause_ns;
-	p->pause_ns = p->pause_ns * 2 < STAGING_REPEAT_MAX_NS ?
-			      p->pause_ns * 2 :
-			      STAGING_REPEAT_MAX_NS;
+	p->due_ns = request_due(rs, p);
+	p->tries++;
 	staging_remote_due(rs, p->due_ns);
 }
 
@@ -68,9 +79,8 @@ static void request_enter(struct staging_remote *rs, struct staging_request *p,
 {
 	p->state = state;
 	p->since_ns = rs->now;
-	p->pause_ns = state == REQUEST_MOVING ? STAGING_REPEAT_MAX_NS :
-						STAGING_REPEAT_NS;
-	p->due_ns = rs->now + p->pause_ns;
+	p->tries = 0;
+	p->due_ns = request_due(rs, p);
 	p->unsent = false;
 	if (state == REQUEST_NONE)
 		p->target->used--;
@@ -377,6 +387,12 @@ static struct staging_target *target_find(struct staging_remote *rs,
 	return NULL;
 }
 
+static struct staging_request *target_request(struct staging_target *t,
+					      uint64_t id)
+{
+	return &t->request[id % STAGING_NUMBERS];
+}
+
 void staging_request_message(struct staging_remote *rs,
 			     const struct tei_rail_peer *peer,
 			     const struct staging_msg *m)
@@ -386,7 +402,7 @@ void staging_request_message(struct staging_remote *rs,
 
 	if (!t)
 		return;
-	p = &t->request[m->id % STAGING_NUMBERS];
+	p = target_request(t, m->id);
 	if (p->state == REQUEST_NONE || p->id != m->id)
 		return; /* the message is a repetition, and the
 			 * piece has ended */
@@ -411,7 +427,7 @@ static struct staging_target *target_new(struct staging_remote *rs,
 	t->peer = peer;
 	/* a higher number than any that a freed record may have used, however
 	 * fast pieces were begun */
-	t->next_id = rs->now;
+	tei_channel_out_start(&t->out, rs->now);
 	tei_list_init(&t->queue);
 	for (i = 0; i < STAGING_NUMBERS; i++) {
 		t->request[i].remote = rs;
@@ -481,7 +497,8 @@ static void target_begin_one(struct staging_remote *rs,
 		&t->queue, struct tei_staging_remote_task, queue);
 	uint64_t left = task->length - task->next;
 
-	p->id = t->next_id++;
+	p->id = tei_channel_out_add(&t->out);
+	tei_channel_out_sent(&t->out);
 	p->task = task;
 	p->at = task->next;
 	p->length =
@@ -499,16 +516,23 @@ static void target_begin_one(struct staging_remote *rs,
 	request_enter(rs, p, REQUEST_SENT);
 }
 
+/* Records which pieces have finished. */
+static void target_finished(struct staging_target *t)
+{
+	uint64_t id = t->out.acked;
+
+	while (id != t->out.sent &&
+	       target_request(t, id)->state == REQUEST_NONE)
+		id++;
+	tei_channel_out_ack(&t->out, id);
+}
+
 static void target_begin(struct staging_remote *rs, struct staging_target *t)
 {
-	struct staging_request *p;
-
-	while (t->running < STAGING_WINDOW && !tei_list_empty(&t->queue)) {
-		p = &t->request[t->next_id % STAGING_NUMBERS];
-		if (p->state != REQUEST_NONE)
-			return;
-		target_begin_one(rs, t, p);
-	}
+	target_finished(t);
+	while (t->running < STAGING_WINDOW && !tei_list_empty(&t->queue) &&
+	       tei_channel_out_open(&t->out, STAGING_NUMBERS))
+		target_begin_one(rs, t, target_request(t, t->out.next));
 }
 
 /* --- time ---------------------------------------------------------------- */
