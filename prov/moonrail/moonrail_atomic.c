@@ -333,7 +333,7 @@ static ssize_t atomic_post(struct moonrail_ep *ep, const struct atomic_call *c,
 	if (!to)
 		return -FI_EINVAL;
 	if (ep->ntx >= MOONRAIL_QUEUE ||
-	    to->peer->out.nqueue >= MOONRAIL_QUEUE ||
+	    tei_channel_out_unsent(&to->peer->out.channel) >= MOONRAIL_QUEUE ||
 	    moonrail_fenced(to->peer, c->flags) ||
 	    moonrail_order_waits(ep, to->peer, MOONRAIL_CLASS_ATOMIC))
 		return -FI_EAGAIN;

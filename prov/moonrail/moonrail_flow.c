@@ -31,6 +31,7 @@
 #include "prov/moonrail/moonrail_peer.h"
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_wire.h"
+#include "util/channel.h"
 #include "util/list.h"
 
 #define FLOW_LIST_MAX	1024u		/* largest number of endpoints in one
@@ -71,7 +72,9 @@ uint32_t moonrail_flow_waiting(const struct moonrail_peer *p, uint32_t ep)
 {
 	const struct moonrail_backpressured *f = flow_find_remote(p, ep);
 
-	return f && f->n > p->out.nqueue ? f->n : p->out.nqueue;
+	uint64_t queued = tei_channel_out_unsent(&p->out.channel);
+
+	return f && f->n > queued ? f->n : (uint32_t)queued;
 }
 
 void moonrail_flow_dropped(struct moonrail_peer *p)
@@ -102,7 +105,7 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
  * other ones again. */
 static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
-	uint64_t first = p->out.next_seq - p->out.nqueue, key = p->out.key_seq;
+	uint64_t first = p->out.channel.sent, key = p->out.key_seq;
 	struct tei_list queue;
 	struct moonrail_out *o;
 
@@ -110,8 +113,7 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 					 * sent */
 		p->out.posted_seq = first - 1;
 	p->out.requested_seq = 0;
-	p->out.next_seq = first;
-	p->out.nqueue = 0;
+	tei_channel_out_recall(&p->out.channel);
 	tei_list_init(&queue);
 	tei_list_splice_tail(&queue, &p->out.queue);
 	while (!tei_list_empty(&queue)) {
@@ -120,7 +122,7 @@ static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 		if (moonrail_flow_block(p, o))
 			continue;
 		if (o->wire.seq == key)
-			p->out.key_seq = p->out.next_seq;
+			p->out.key_seq = p->out.channel.next;
 		moonrail_out_queue(p, o);
 	}
 }

@@ -125,7 +125,7 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 			continue;
 		o->wire.id = mr->key;
 		o->wire.flags = MOONRAIL_WIRE_WANT_ACK;
-		p->out.key_seq = p->out.next_seq;
+		p->out.key_seq = p->out.channel.next;
 		moonrail_stream_send(p, o);
 	}
 }
@@ -137,7 +137,7 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
 		if (!p->same && moonrail_peer_receives(p) &&
-		    p->out.key_seq >= p->out.acked)
+		    p->out.key_seq >= p->out.channel.acked)
 			return false;
 	return true;
 }
@@ -169,7 +169,7 @@ static void mr_send_key_to_all(struct moonrail_mr *mr)
 	tei_list_foreach(p, &mr->domain->peers, struct moonrail_peer, link) {
 		if (!mr_reaches(p))
 			continue;
-		p->out.key_seq = p->out.next_seq;
+		p->out.key_seq = p->out.channel.next;
 		moonrail_mr_send_key(p, mr->key);
 	}
 }

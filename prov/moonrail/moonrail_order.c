@@ -30,7 +30,7 @@
  * their place in the stream only when their endpoint has room again. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
-	return p->flow.nblocked || p->out.nqueue;
+	return p->flow.nblocked || !tei_list_empty(&p->out.queue);
 }
 
 /* Returns true if an operation of that class must wait for an operation that is

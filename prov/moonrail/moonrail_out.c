@@ -11,6 +11,7 @@
 #include "prov/moonrail/moonrail_policy.h"
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_wire.h"
+#include "util/channel.h"
 #include "util/list.h"
 
 /* Returns true for messages that carry an operation of this domain. Returns
@@ -47,11 +48,10 @@ struct moonrail_out *moonrail_out_new(enum moonrail_wire_op op, uint32_t len)
 
 void moonrail_out_queue(struct moonrail_peer *p, struct moonrail_out *o)
 {
-	o->wire.seq = p->out.next_seq++;
+	o->wire.seq = tei_channel_out_add(&p->out.channel);
 	if (out_is_posted(o->wire.op))
 		p->out.posted_seq = o->wire.seq;
 	tei_list_add_tail(&p->out.queue, &o->link);
-	p->out.nqueue++;
 }
 
 void moonrail_out_drop_list(struct tei_list *l, int err)
@@ -110,13 +110,14 @@ void moonrail_out_drop_all(struct moonrail_peer *p, int err)
 {
 	moonrail_out_drop_list(&p->out.queue, err);
 	moonrail_out_drop_list(&p->out.sent, err);
-	p->out.nqueue = p->out.nsent = p->fin.n = 0;
+	tei_channel_out_start(&p->out.channel, p->out.channel.next);
+	p->fin.n = 0;
 	p->contact.sent_seq = 0;
 }
 
 void moonrail_out_restart(struct moonrail_peer *p, int err)
 {
 	moonrail_out_drop_all(p, err);
-	p->out.next_seq = 1;
+	tei_channel_out_start(&p->out.channel, 1);
 	p->out.posted_seq = p->out.requested_seq = p->out.key_seq = 0;
 }

@@ -46,8 +46,8 @@ void moonrail_peer_start_timer(struct moonrail_peer *p)
 {
 	if (p->timer.next_ns)
 		return;
-	p->timer.interval_ns = MOONRAIL_PING_NS;
-	p->timer.next_ns = tei_now_ns() + p->timer.interval_ns;
+	p->timer.tries = 0;
+	p->timer.next_ns = tei_now_ns() + MOONRAIL_PING_NS;
 	tei_rail_attend(p->rail);
 }
 
@@ -109,9 +109,8 @@ struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 	}
 	p->domain = d;
 	p->rail = rail;
-	p->out.next_seq = 1;
-	p->in.expected = 1;
-	p->out.acked = 1;
+	tei_channel_out_start(&p->out.channel, 1);
+	tei_channel_in_start(&p->in.channel, 1, MOONRAIL_WINDOW);
 	tei_list_init(&p->entries);
 	tei_list_init(&p->out.queue);
 	tei_list_init(&p->out.sent);
@@ -120,7 +119,6 @@ struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 	tei_list_init(&p->ops.checking);
 	tei_list_init(&p->ops.waiting_for_key);
 	tei_list_init(&p->keys);
-	tei_list_init(&p->in.out_of_order);
 	tei_list_add_tail(&d->peers, &p->link);
 	tei_list_init(&p->hash_link);
 	tei_list_init(&p->idle_link);
@@ -201,21 +199,19 @@ static bool peer_is_unneeded(const struct moonrail_peer *p)
 		return tei_list_empty(&p->out.queue);
 	if (p->err)
 		return tei_rail_peer_gone(p->rail);
-	return p->out.next_seq == 1 && p->in.expected == 1 &&
-	       !p->in.nout_of_order;
+	return p->out.channel.next == 1 && p->in.channel.expected == 1 &&
+	       !p->in.channel.nkept;
 }
 
 static void peer_free(struct moonrail_peer *p)
 {
-	struct moonrail_out_of_order *e, *etmp;
+	struct tei_rail_message *m;
 	struct moonrail_key *k, *ktmp;
 	struct moonrail_out *o, *otmp;
 
-	tei_list_foreach_safe(e, etmp, &p->in.out_of_order,
-			       struct moonrail_out_of_order, link) {
-		tei_rail_message_free(e->message);
-		free(e);
-	}
+	while ((m = tei_channel_in_drain(&p->in.channel)))
+		tei_rail_message_free(m);
+	tei_channel_in_free(&p->in.channel);
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
 		free(k);	/* domain->keys is emptied as a whole */
 	tei_list_splice_tail(&p->out.sent, &p->out.queue);

@@ -15,6 +15,7 @@
 #include "prov/moonrail/moonrail_op.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/list.h"
 
 struct moonrail_name;
@@ -30,14 +31,6 @@ struct moonrail_key {
 	bool virt_addr;
 	bool events;			/* the owner wants DONE for each
 					 * operation */
-};
-
-/* An out-of-order message. */
-struct moonrail_out_of_order {
-	struct tei_list link;		/* peer->in.out_of_order, in order of
-					 * seq */
-	struct tei_rail_message *message;
-	uint64_t seq;
 };
 
 /* A backpressured endpoint: one of the peer (peer->flow.remote), or one of this
@@ -75,11 +68,7 @@ struct moonrail_peer_ops {
 
 /* The outgoing stream to a peer. */
 struct moonrail_peer_out {
-	uint64_t next_seq;		/* number of the next message; 1 at
-					 * first */
-	uint64_t acked;			/* acknowledged number: the peer has
-					 * received all messages with lower
-					 * numbers */
+	struct tei_channel_out channel;	/* numbers of the messages */
 	uint64_t posted_seq;		/* number of the last message that
 					 * carries an operation of this domain;
 					 * 0: none */
@@ -89,16 +78,13 @@ struct moonrail_peer_out {
 					 * key that a caller waits for, or 0 */
 	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
 					 * acknowledged yet */
-	uint32_t nqueue, nsent;
 	uint32_t rail;			/* rail that carried the last message */
 };
 
 /* The incoming stream from a peer. */
 struct moonrail_peer_in {
-	uint64_t expected;		/* number of the next message */
-	struct tei_list out_of_order;	/* out-of-order messages,
-					 * moonrail_out_of_order.link */
-	uint32_t nout_of_order;
+	struct tei_channel_in channel;	/* numbers, and out-of-order messages
+					 * (tei_rail_message) */
 	uint32_t unacked;		/* messages received since the last
 					 * ACK */
 };
@@ -124,14 +110,15 @@ struct moonrail_peer_flow {
 /* The timer of a peer (moonrail_timer.c). Times in ns, CLOCK_MONOTONIC; 0:
  * none. */
 struct moonrail_peer_timer {
-	uint64_t next_ns, interval_ns;	/* next run, and the interval */
+	uint64_t next_ns;		/* next run */
+	uint32_t tries;			/* PINGs since the last progress */
 	uint64_t silent_ns;		/* start of the silence of a peer that
 					 * owes an answer */
 	uint64_t bye_ns;		/* the peer has sent BYE: end of the
 					 * wait for its late messages */
 	uint64_t ping_seq;		/* all messages below it were sent
 					 * before the last PING */
-	uint64_t last_acked, last_seq;	/* out.acked and out.next_seq at the
+	uint64_t last_acked, last_seq;	/* out.channel.acked and .next at the
 					 * last run */
 };
 

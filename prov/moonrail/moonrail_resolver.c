@@ -6,6 +6,7 @@
 #include "prov/moonrail/moonrail_peer.h"
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/list.h"
 
 /*
@@ -48,7 +49,7 @@ static void resolver_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 		tei_list_del(&o->link);
 		moonrail_stream_send(to, o);
 	}
-	from->out.nqueue = 0;
+	tei_channel_out_recall(&from->out.channel);
 	moonrail_recv_identified(to);
 	if (to->err)
 		moonrail_peer_fail(to, to->err);

@@ -2,12 +2,13 @@
 /*
  * The two streams of messages between this domain and each peer.
  *
- * A message gets its number when it is queued, and is kept until the peer
- * acknowledges it. If nothing has been received for a while, a PING requests
- * an ACK. Messages that were sent before the PING and that the ACK does not
- * acknowledge are sent again. So a message may be sent several times, but the
- * receiver handles it once. If the receiver has no room for a message, it
- * drops the message without acknowledging it, and the sender repeats it.
+ * A stream is a channel (util/channel.h). A message gets its number when it is
+ * queued, and is kept until the peer acknowledges it. If nothing has been
+ * received for a while, a PING requests an ACK. Messages that were sent before
+ * the PING and that the ACK does not acknowledge are sent again. So a message
+ * may be sent several times, but the receiver handles it once. If the receiver
+ * has no room for a message, it drops the message without acknowledging it, and
+ * the sender repeats it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +21,14 @@
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/log.h"
 
-#define STREAM_OUT_OF_ORDER_MAX (2 * MOONRAIL_WINDOW)
-#define STREAM_LOST_NS	(8 * MOONRAIL_PING_NS)	/* from this PING interval on,
-						 * unacknowledged messages count
-						 * as lost and not only late */
+#define STREAM_LOST_TRIES	3	/* from this number of PINGs without
+					 * progress on, unacknowledged messages
+					 * count as lost and not only late */
 
 /* --- sending -------------------------------------------------------------- */
 
@@ -42,7 +43,7 @@ static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
 	struct moonrail_wire w = o->wire;
 	int ret;
 
-	w.ack = p->in.expected;
+	w.ack = p->in.channel.expected;
 	moonrail_wire_swap(&w);
 	memcpy(o->buf + TEI_RAIL_MESSAGE_HEAD, &w, sizeof(w));
 	if (rail)
@@ -80,9 +81,10 @@ void moonrail_stream_flush(struct moonrail_peer *p)
 	int ret = 0;
 
 	while (!tei_list_empty(&p->out.queue) &&
-	       p->out.nsent < MOONRAIL_WINDOW) {
+	       tei_channel_out_open(&p->out.channel, MOONRAIL_WINDOW)) {
 		o = tei_list_first(&p->out.queue, struct moonrail_out, link);
-		if (p->out.nsent == MOONRAIL_WINDOW / 2)
+		if (tei_channel_out_unacked(&p->out.channel) ==
+		    MOONRAIL_WINDOW / 2)
 			o->wire.flags |= MOONRAIL_WIRE_WANT_ACK;
 		if (!p->contact.sent_seq)
 			p->contact.sent_ns = tei_now_ns();
@@ -93,8 +95,7 @@ void moonrail_stream_flush(struct moonrail_peer *p)
 			p->contact.sent_seq = o->wire.seq;
 		tei_list_del(&o->link);
 		tei_list_add_tail(&p->out.sent, &o->link);
-		p->out.nqueue--;
-		p->out.nsent++;
+		tei_channel_out_sent(&p->out.channel);
 	}
 	if (ret == -FI_EHOSTUNREACH)
 		moonrail_peer_fail(p, FI_EHOSTUNREACH);
@@ -132,7 +133,7 @@ static int stream_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 static void stream_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
-	if (p->out.nqueue < 2 * MOONRAIL_QUEUE) {
+	if (tei_channel_out_unsent(&p->out.channel) < 2 * MOONRAIL_QUEUE) {
 		moonrail_out_queue(p, o);
 		moonrail_stream_flush(p);
 		if (p->resumes && !p->silent)
@@ -173,7 +174,8 @@ bool moonrail_stream_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
 
-	if (p->err || (!p->flow.nblocked && p->out.acked > p->out.posted_seq))
+	if (p->err || (!p->flow.nblocked &&
+		       p->out.channel.acked > p->out.posted_seq))
 		return true;
 	if (p->flow.nblocked || p->out.requested_seq == p->out.posted_seq)
 		return false;
@@ -196,9 +198,8 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 	struct moonrail_op *op;
 	struct moonrail_out *o;
 
-	if (ack <= p->out.acked)
+	if (!tei_channel_out_ack(&p->out.channel, ack))
 		return;
-	p->out.acked = ack;
 	if (p->contact.sent_seq && ack > p->contact.sent_seq) {
 		if (p->contact.sent_ns >
 		    p->contact.proven_ns + MOONRAIL_CONTACT_NS)
@@ -211,13 +212,12 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 		if (o->wire.seq >= ack)
 			break;
 		tei_list_del(&o->link);
-		p->out.nsent--;
 		op = o->op;
 		free(o);
 		if (op)
 			moonrail_op_done(op);
 	}
-	p->timer.interval_ns = MOONRAIL_PING_NS;
+	p->timer.tries = 0;
 	moonrail_stream_flush(p);
 }
 
@@ -226,7 +226,7 @@ static void stream_acked(struct moonrail_peer *p, uint64_t ack)
 static void stream_send_again(struct moonrail_peer *p, uint64_t ack)
 	TEI_REQUIRES(moonrail_held)
 {
-	bool late = p->timer.interval_ns >= STREAM_LOST_NS;
+	bool late = p->timer.tries >= STREAM_LOST_TRIES;
 	struct moonrail_out *o;
 
 	tei_list_foreach(o, &p->out.sent, struct moonrail_out, link) {
@@ -242,34 +242,6 @@ static void stream_send_again(struct moonrail_peer *p, uint64_t ack)
 	}
 }
 
-static void stream_keep_out_of_order(struct moonrail_peer *p, uint64_t seq,
-				     struct tei_rail_message *m)
-	TEI_REQUIRES(moonrail_held)
-{
-	struct moonrail_out_of_order *e, *at;
-	struct tei_list *pos = &p->in.out_of_order;
-
-	tei_list_foreach(at, &p->in.out_of_order, struct moonrail_out_of_order,
-			  link) {
-		if (at->seq == seq)
-			goto out_drop;
-		if (at->seq > seq)
-			break;
-		pos = &at->link;
-	}
-	e = p->in.nout_of_order < STREAM_OUT_OF_ORDER_MAX ? malloc(sizeof(*e))
-							  : NULL;
-	if (!e)
-		goto out_drop;
-	e->seq = seq;
-	e->message = m;
-	tei_list_insert_after(pos, &e->link);
-	p->in.nout_of_order++;
-	return;
-out_drop:
-	tei_rail_message_free(m);
-}
-
 static void stream_wire(const struct tei_rail_message *m,
 			struct moonrail_wire *w)
 {
@@ -277,39 +249,34 @@ static void stream_wire(const struct tei_rail_message *m,
 	moonrail_wire_swap(w);
 }
 
+/* Delivers the expected message. Returns false if its handler refuses it. */
 static bool stream_take(struct moonrail_peer *p,
 			const struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held)
 {
+	struct tei_rail_message *copy;
 	struct moonrail_wire w;
 
 	stream_wire(m, &w);
 	if (!stream_deliver(p, &w, m->data + sizeof(w),
 			    m->len - (uint32_t)sizeof(w)))
 		return false;
-	p->in.expected++;
+	copy = tei_channel_in_delivered(&p->in.channel);
+	if (copy && copy != m)
+		tei_rail_message_free(copy);
 	p->in.unacked +=
 		w.flags & MOONRAIL_WIRE_WANT_ACK ? MOONRAIL_ACK_EVERY : 1;
 	return true;
 }
 
-static void stream_take_out_of_order(struct moonrail_peer *p)
+/* Delivers the kept messages that are expected now. */
+static void stream_take_kept(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {
-	struct moonrail_out_of_order *e;
+	struct tei_rail_message *m;
 
-	while (!tei_list_empty(&p->in.out_of_order)) {
-		e = tei_list_first(&p->in.out_of_order,
-				   struct moonrail_out_of_order, link);
-		if (e->seq > p->in.expected)
-			return;
-		if (e->seq == p->in.expected && !stream_take(p, e->message))
-			return;
-		tei_list_del(&e->link);
-		p->in.nout_of_order--;
-		tei_rail_message_free(e->message);
-		free(e);
-	}
+	while ((m = tei_channel_in_next(&p->in.channel)) && stream_take(p, m))
+		tei_rail_message_free(m);
 }
 
 static void stream_handle(struct moonrail_peer *p,
@@ -317,6 +284,8 @@ static void stream_handle(struct moonrail_peer *p,
 			  struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held)
 {
+	enum tei_channel_arrival arrival;
+
 	p->timer.silent_ns = 0;
 	if (!w->seq && w->op == MOONRAIL_WIRE_ACK &&
 	    moonrail_flow_receive(p, w, m->data + sizeof(*w),
@@ -334,12 +303,14 @@ static void stream_handle(struct moonrail_peer *p,
 		tei_rail_message_free(m);
 		return;
 	}
-	if (w->seq > p->in.expected) {
-		stream_keep_out_of_order(p, w->seq, m);
+	arrival = tei_channel_in_check(&p->in.channel, w->seq);
+	if (arrival == TEI_CHANNEL_EARLY) {
+		if (!tei_channel_in_keep(&p->in.channel, w->seq, m))
+			tei_rail_message_free(m);
 		return;
 	}
-	if (w->seq == p->in.expected && stream_take(p, m))
-		stream_take_out_of_order(p);
+	if (arrival == TEI_CHANNEL_DELIVER && stream_take(p, m))
+		stream_take_kept(p);
 	tei_rail_message_free(m);
 	if (p->in.unacked >= MOONRAIL_ACK_EVERY ||
 	    w->flags & MOONRAIL_WIRE_WANT_ACK)

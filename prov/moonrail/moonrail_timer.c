@@ -6,6 +6,7 @@
 #include "prov/moonrail/moonrail_stream.h"
 #include "prov/moonrail/moonrail_wire.h"
 #include "prov/rail/tei_rail.h"
+#include "util/channel.h"
 #include "util/clock.h"
 #include "util/list.h"
 
@@ -18,7 +19,10 @@
 						 * a BYE */
 #define TIMER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* the timer is so late only if
 						 * this process was suspended */
-#define TIMER_PING_MAX	(200 * TEI_NS_PER_MS)
+
+/* The interval of the PINGs. */
+static const struct tei_channel_pace timer_pace = { MOONRAIL_PING_NS,
+						    200 * TEI_NS_PER_MS };
 
 /* Returns true if the peer has timed out. The time by which the timer is late
  * does not count if this process was suspended. */
@@ -40,13 +44,14 @@ static bool timer_expired(struct moonrail_peer *p, uint64_t now)
  * last run, or nothing is owed and new messages were sent. */
 static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
 {
-	bool moves = p->out.acked != p->timer.last_acked ||
-		     (!answer_pending && p->out.next_seq != p->timer.last_seq);
+	bool moves = p->out.channel.acked != p->timer.last_acked ||
+		     (!answer_pending &&
+		      p->out.channel.next != p->timer.last_seq);
 
 	if (!answer_pending)
 		p->timer.silent_ns = 0;
-	p->timer.last_acked = p->out.acked;
-	p->timer.last_seq = p->out.next_seq;
+	p->timer.last_acked = p->out.channel.acked;
+	p->timer.last_seq = p->out.channel.next;
 	return moves;
 }
 
@@ -64,16 +69,6 @@ static uint64_t timer_peer_gone(struct moonrail_peer *p, uint64_t now)
 		return p->timer.bye_ns;
 	moonrail_peer_fail(p, FI_ECONNRESET);
 	return 0;
-}
-
-/* Returns the lowest number of a message that has not been sent. */
-static uint64_t timer_next_unsent(const struct moonrail_peer *p)
-	TEI_REQUIRES(moonrail_held)
-{
-	if (tei_list_empty(&p->out.sent))
-		return p->out.next_seq;
-	return tei_container_of(p->out.sent.prev, struct moonrail_out,
-				link)->wire.seq + 1;
 }
 
 static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
@@ -98,8 +93,8 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 		return p->timer.next_ns || !answer_pending ? p->timer.next_ns
 						     : now + MOONRAIL_PING_NS;
 	if (timer_moves(p, answer_pending)) {
-		p->timer.interval_ns = MOONRAIL_PING_NS;
-		p->timer.next_ns = now + p->timer.interval_ns;
+		p->timer.tries = 0;
+		p->timer.next_ns = now + MOONRAIL_PING_NS;
 		return p->timer.next_ns;
 	}
 	if (!answer_pending) {
@@ -111,12 +106,11 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 		return 0;
 	}
 	if (p->incarnation) {
-		p->timer.ping_seq = timer_next_unsent(p);
+		p->timer.ping_seq = p->out.channel.sent;
 		moonrail_stream_post_loose(p, MOONRAIL_WIRE_PING, 0, false);
 	}
-	p->timer.interval_ns = p->timer.interval_ns * 2 < TIMER_PING_MAX ?
-				  p->timer.interval_ns * 2 : TIMER_PING_MAX;
-	p->timer.next_ns = now + p->timer.interval_ns;
+	p->timer.next_ns =
+		now + tei_channel_pause(&timer_pace, ++p->timer.tries);
 	return p->timer.next_ns;
 }
 
@@ -161,7 +155,8 @@ bool moonrail_peer_flushed(struct moonrail_domain *d)
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
 		if (moonrail_peer_receives(p) &&
-		    (p->out.nqueue || p->out.nsent || p->flow.nblocked ||
+		    (!tei_list_empty(&p->out.queue) ||
+		     !tei_list_empty(&p->out.sent) || p->flow.nblocked ||
 		     p->fin.n))
 			return false;
 	return true;
