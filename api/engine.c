@@ -56,6 +56,7 @@ static void engine_init_locks(struct engine *e)
 	engine_event_init(e);
 	engine_deadline_init(e);
 	tei_list_init(&e->notes.list);
+	tei_list_init(&e->notes.binary);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		e->transports[i].engine = e;
 }

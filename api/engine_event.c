@@ -46,8 +46,7 @@ static void event_settle(struct engine *e, bool again)
 	TEI_REQUIRES(e->events.lock)
 {
 	struct engine_events *ev = &e->events;
-	bool up = !tei_list_empty(&ev->ended) ||
-		  __atomic_load_n(&e->notes.n, __ATOMIC_SEQ_CST);
+	bool up = !tei_list_empty(&ev->ended) || engine_note_ready(&e->notes);
 
 	if (ev->fd < 0 || (up == ev->level && !(up && again)))
 		return;

@@ -13,8 +13,14 @@ void engine_note_arrived(void *arg, struct tei_rail_notification *note)
 	struct engine *e = arg;
 
 	tei_mutex_lock(&e->notes.lock);
-	tei_list_add_tail(&e->notes.list, &note->link);
-	__atomic_store_n(&e->notes.n, e->notes.n + 1, __ATOMIC_SEQ_CST);
+	if (note->binary) {
+		tei_list_add_tail(&e->notes.binary, &note->link);
+		__atomic_store_n(&e->notes.binary_n, e->notes.binary_n + 1,
+				 __ATOMIC_SEQ_CST);
+	} else {
+		tei_list_add_tail(&e->notes.list, &note->link);
+		__atomic_store_n(&e->notes.n, e->notes.n + 1, __ATOMIC_SEQ_CST);
+	}
 	tei_mutex_unlock(&e->notes.lock);
 	engine_event_notes(e);
 }
@@ -29,19 +35,19 @@ static int note_refused(struct engine *e, const struct tei_err *err)
 }
 
 struct tei_rail_notification *engine_note_own(struct engine *e,
-					      const struct notify_msg *msg,
+					      const struct tei_rail_note *what,
 					      struct tei_err *err)
 {
-	size_t len = strlen(msg->name) + strlen(msg->msg);
+	size_t len = strlen(what->name) + what->msg_len;
 	struct tei_rail_notification *note;
 
-	if (len > TEI_RAIL_NOTIFY_MAX) {
+	if (len > TEI_RAIL_NOTIFY_MAX || len < what->msg_len) {
 		tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 			     "notification of %zu bytes: at most %d", len,
 			     TEI_RAIL_NOTIFY_MAX);
 		return NULL;
 	}
-	note = tei_rail_notification_new(msg->name, msg->msg);
+	note = tei_rail_notification_new(what);
 	if (!note) {
 		tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 			     "no memory for a notification of %zu bytes", len);
@@ -72,6 +78,9 @@ void engine_note_free_all(struct engine *e)
 	struct tei_rail_notification *n, *tmp;
 
 	tei_list_foreach_safe (n, tmp, &e->notes.list,
+			       struct tei_rail_notification, link)
+		tei_rail_notification_free(n);
+	tei_list_foreach_safe (n, tmp, &e->notes.binary,
 			       struct tei_rail_notification, link)
 		tei_rail_notification_free(n);
 }
@@ -131,7 +140,7 @@ int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 
 /* Sends to a peer and waits for the acknowledgment. */
 static int note_send(struct engine *e, struct tei_rail_peer *peer,
-		     const struct notify_msg *msg)
+		     const struct tei_rail_note *what)
 {
 	struct tei_err err;
 	int ret;
@@ -139,7 +148,7 @@ static int note_send(struct engine *e, struct tei_rail_peer *peer,
 	/* destroyTransferEngine ends the wait and waits for this call */
 	engine_wait_enter(e);
 	ret = tei_rail_notify(
-		peer, msg->name, msg->msg,
+		peer, what,
 		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
 	engine_wait_leave(e);
 	/* a notification that is too long has been logged already */
@@ -156,10 +165,10 @@ static int note_peer_ended(struct engine *e, struct tei_rail_peer *peer)
 	return note_refused(e, &err);
 }
 
-int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
-		      notify_msg_t notify_msg)
+/* Sends to an open segment, or to this engine, and waits. */
+static int note_to(struct engine *e, const char *call, segment_id_t id,
+		   const struct tei_rail_note *what)
 {
-	struct engine *e = engine_from(engine);
 	struct tei_rail_peer *peer = NULL;
 	struct tei_rail_notification *note;
 	struct engine_segment *s;
@@ -167,17 +176,15 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	struct tei_err err;
 	int ret;
 
-	if (!e || !notify_msg.name || !notify_msg.msg || target_id > INT32_MAX)
-		return engine_bad(e, __func__, NULL);
-	if (target_id == LOCAL_SEGMENT) {
-		note = engine_note_own(e, &notify_msg, &err);
+	if (id == LOCAL_SEGMENT) {
+		note = engine_note_own(e, what, &err);
 		if (!note)
 			return err.code;
 		engine_note_arrived(e, note);
 		return 0;
 	}
 	pthread_rwlock_rdlock(&e->segments);
-	s = engine_segment_find(e, (segment_id_t)target_id);
+	s = engine_segment_find(e, id);
 	if (s && s->peer) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
@@ -185,8 +192,104 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
 	}
 	pthread_rwlock_unlock(&e->segments);
 	if (!peer)
-		return engine_bad(e, __func__, "no such segment, or no rail");
-	ret = ended ? note_peer_ended(e, peer) : note_send(e, peer, &notify_msg);
+		return engine_bad(e, call, "no such segment, or no rail");
+	ret = ended ? note_peer_ended(e, peer) : note_send(e, peer, what);
 	tei_rail_peer_put(peer);
 	return ret;
+}
+
+int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id,
+		      notify_msg_t notify_msg)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_rail_note what = {
+		.name = notify_msg.name,
+		.msg = notify_msg.msg,
+	};
+
+	if (!e || !what.name || !what.msg || target_id > INT32_MAX)
+		return engine_bad(e, __func__, NULL);
+	what.msg_len = strlen(notify_msg.msg);
+	return note_to(e, __func__, (segment_id_t)target_id, &what);
+}
+
+/* --- binary notifications ------------------------------------------------ */
+
+int te_notify(transfer_engine_t engine, segment_id_t segment_id,
+	      const char *name, const void *data, uint64_t length)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_rail_note what = {
+		.name = name,
+		.msg = data,
+		.msg_len = length,
+		.binary = true,
+	};
+
+	if (!e || !name || (length && !data))
+		return engine_bad(e, __func__, NULL);
+	return note_to(e, __func__, segment_id, &what);
+}
+
+/* Takes the oldest binary notification off the list, or returns NULL. */
+static struct tei_rail_notification *note_take_binary(struct engine *e)
+{
+	struct tei_rail_notification *n = NULL;
+
+	tei_mutex_lock(&e->notes.lock);
+	if (!tei_list_empty(&e->notes.binary)) {
+		n = tei_list_first(&e->notes.binary,
+				   struct tei_rail_notification, link);
+		tei_list_del(&n->link);
+		__atomic_store_n(&e->notes.binary_n, e->notes.binary_n - 1,
+				 __ATOMIC_SEQ_CST);
+	}
+	tei_mutex_unlock(&e->notes.lock);
+	return n;
+}
+
+int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
+		    size_t elem_size, size_t *count)
+{
+	struct engine *e = engine_from(engine);
+	struct tei_rail_notification *n;
+	struct te_notification one;
+	uint64_t bytes = 0;
+	size_t i;
+
+	if (!e || !count || elem_size < sizeof(one) || (*count && !notes))
+		return engine_bad(e, __func__, NULL);
+	__atomic_store_n(&e->notes.binary_on, true, __ATOMIC_SEQ_CST);
+	for (i = 0; i < *count && (n = note_take_binary(e)); i++) {
+		/* the caller owns name and data from here on */
+		one.name = n->name;
+		one.data = n->msg;
+		one.length = n->msg_len;
+		bytes += n->bytes;
+		n->name = n->msg = NULL;
+		tei_rail_notification_free(n);
+		engine_out((char *)notes + i * elem_size, elem_size, &one,
+			   sizeof(one));
+	}
+	*count = i;
+	if (i)
+		tei_rail_notification_release(e->dp, (uint32_t)i, bytes);
+	engine_event_notes(e);
+	return 0;
+}
+
+void te_notify_release(struct te_notification *notes, size_t elem_size,
+		       size_t count)
+{
+	struct te_notification *n;
+	size_t i;
+
+	for (i = 0; notes && elem_size >= sizeof(*n) && i < count; i++) {
+		n = (void *)((char *)notes + i * elem_size);
+		free(n->name);
+		free(n->data);
+		n->name = NULL;
+		n->data = NULL;
+		n->length = 0;
+	}
 }

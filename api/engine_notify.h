@@ -6,6 +6,7 @@
  * Notifications that an engine has received.
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "moonrail.h"
@@ -17,15 +18,29 @@
 
 struct engine;
 struct tei_err;
+struct tei_rail_note;
 struct tei_rail_notification;
 
 /* Notifications that the program has not fetched yet. */
 struct engine_notes {
 	struct tei_mutex lock;		/* leaf; guards the members below */
-	struct tei_list list;
+	struct tei_list list;		/* text, for getNotifsFromEngine */
 	uint32_t n;			/* atomic: also read without the lock */
+	struct tei_list binary;		/* for te_notify_fetch */
+	uint32_t binary_n;		/* atomic, as n */
+	bool binary_on;			/* atomic: te_notify_fetch was called */
 	struct tei_log_limit limit;
 };
+
+/* Returns true if there is a notification that the program can be expected to
+ * fetch: a program that does not know te_notify_fetch must not find its
+ * descriptor readable for ever. */
+static inline bool engine_note_ready(const struct engine_notes *n)
+{
+	return __atomic_load_n(&n->n, __ATOMIC_SEQ_CST) ||
+	       (__atomic_load_n(&n->binary_on, __ATOMIC_SEQ_CST) &&
+		__atomic_load_n(&n->binary_n, __ATOMIC_SEQ_CST));
+}
 
 /* --- engine_notify.c ----------------------------------------------------- */
 /*
@@ -34,7 +49,7 @@ struct engine_notes {
  * err is filled and is the thread's last error.
  */
 struct tei_rail_notification *engine_note_own(struct engine *e,
-					      const struct notify_msg *msg,
+					      const struct tei_rail_note *what,
 					      struct tei_err *err);
 /* Frees a notification that was not delivered, and its room. */
 void engine_note_discard(struct engine *e, struct tei_rail_notification *note);

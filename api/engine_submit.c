@@ -7,6 +7,7 @@
 #include "api/engine_memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/engine_refusal.h"
 #include "api/engine_transport.h"
@@ -201,11 +202,16 @@ static int submission_note(struct engine *e, const char *call, segment_id_t id,
 			   const struct notify_msg *msg,
 			   struct engine_submission *sub)
 {
+	struct tei_rail_note what = {
+		.name = msg->name,
+		.msg = msg->msg,
+		.msg_len = strlen(msg->msg),
+	};
 	struct tei_err err;
 	int ret;
 
 	if (id == LOCAL_SEGMENT) {
-		sub->note = engine_note_own(e, msg, &err);
+		sub->note = engine_note_own(e, &what, &err);
 		return sub->note ? 0 : tei_err_transfer_code(err.code);
 	}
 	ret = submission_target(e, call, id, sub);

@@ -519,6 +519,41 @@ int te_writev(transfer_engine_t engine, segment_id_t segment_id,
 	      const struct te_remote *remote, size_t remote_count,
 	      int64_t timeout_us);
 
+/* --- binary notifications ------------------------------------------------ */
+
+/*
+ * Sends a notification with any bytes to the engine of a segment, as
+ * genNotifyInEngine sends strings: it is acknowledged, arrives at most once and
+ * in order with the other binary notifications to that engine. name and data
+ * have at most 1 MiB together; data may be NULL if length is 0. Returns 0 or a
+ * code of genNotifyInEngine.
+ */
+int te_notify(transfer_engine_t engine, segment_id_t segment_id,
+	      const char *name, const void *data, uint64_t length);
+
+/* A binary notification. */
+struct te_notification {
+	char *name; /* terminated string */
+	void *data; /* length bytes, never NULL */
+	uint64_t length;
+};
+
+/*
+ * Fetches the oldest binary notifications; getNotifsFromEngine does not return
+ * them, and this call returns no others. Fills up to *count elements of
+ * elem_size bytes each, then sets *count to the number filled. The caller frees
+ * name and data with te_notify_release. From the first call on, the descriptor
+ * of te_event_fd is also readable while there is a binary notification. Returns
+ * 0 or -1.
+ */
+int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
+		    size_t elem_size, size_t *count);
+
+/* Frees name and data of count elements and sets them to NULL. Does not free
+ * the array. */
+void te_notify_release(struct te_notification *notes, size_t elem_size,
+		       size_t count);
+
 /*
  * Writes the settings in force to buf, one line "NAME=value source" each,
  * truncated to len bytes including the terminator. If len is 0, buf may be

@@ -18,6 +18,7 @@ static struct transfer_request table_req = { OPCODE_WRITE, table_mem, 0, 1, 1 };
 static struct te_request table_request;
 static struct te_local table_local = { table_mem, 1 };
 static struct te_remote table_remote = { 1, 1 };
+static struct te_notification table_binary;
 static batch_id_t table_ids[1];
 static struct te_task table_task;
 static struct te_piece table_piece = { table_mem, 1, 1 };
@@ -114,6 +115,11 @@ ON(getNotifsFromEngine, !getNotifsFromEngine(e, &table_size))
 IN(getNotifsFromEngine, !getNotifsFromEngine(e, NULL))
 ON(genNotifyInEngine, genNotifyInEngine(e, 1, table_note) == -1)
 IN(genNotifyInEngine, genNotifyInEngine(e, 4711, table_note) == -1)
+ON(te_notify, te_notify(e, 0, "x", table_mem, 1) == -1)
+IN(te_notify, te_notify(e, 0, "x", NULL, 1) == -1)
+ON(te_notify_fetch,
+   te_notify_fetch(e, &table_binary, sizeof(table_binary), &table_n) == -1)
+IN(te_notify_fetch, te_notify_fetch(e, &table_binary, 8, &table_n) == -1)
 ON(getNicLoadStats, getNicLoadStats(e, table_load, &table_n) == -1)
 IN(getNicLoadStats, getNicLoadStats(e, NULL, &table_n) == -1)
 ON(showLinks, showLinks(e, table_out, 64, 1) == -1)
@@ -227,6 +233,7 @@ static const struct table_row {
 	ONE(enableGracefulShutdown),
 	BOTH(te_wait_any), BOTH(te_batch_tasks), BOTH(te_batch_reset),
 	BOTH(te_batch_timeout),
+	BOTH(te_notify), BOTH(te_notify_fetch),
 	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
 	BOTH(te_prepare), BOTH(te_prepared_release), BOTH(te_submit_prepared),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
@@ -246,7 +253,7 @@ static const struct table_row {
 /* Exported functions without an engine argument; other tests check them. */
 static const char *const table_others[] = {
 	"createTransferEngine", "freeNotifsMsgBuf", "te_engine_create",
-	"te_fabric_version", "te_last_error", "te_set_log", "te_version",
+	"te_fabric_version", "te_last_error", "te_notify_release", "te_set_log", "te_version",
 };
 
 /* One call in a new thread, whose error record is empty at the beginning. */

@@ -10,10 +10,14 @@
  * "fetch FROM COUNT" fetches COUNT notifications, the first of them with number
  * FROM, and returns how many were correct and in order.
  *
+ * "binary FROM COUNT" does the same for binary notifications, whose data has
+ * the bytes of the text and a zero byte after every 8 of them.
+ *
  * "hold" fetches once. It returns the number of notifications, and their names,
  * each followed by a semicolon.
  */
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -61,7 +65,58 @@ static bool note_is(const notify_msg_t *note, unsigned int number)
 	return good;
 }
 
+/* Makes the data of a binary notification from a text of len bytes. */
+static void note_binary(unsigned char *data, const char *text, size_t len)
+{
+	memcpy(data, text, len);
+	for (size_t i = 8; i < len; i += 9)
+		data[i] = 0;
+}
+
+static bool note_binary_is(const struct te_notification *note,
+			   unsigned int number)
+{
+	unsigned int n;
+	bool good = false;
+	char *text;
+	size_t len;
+
+	if (sscanf(note->name, "%u %zu", &n, &len) != 2 || n != number ||
+	    len > NOTE_MAX || len != note->length)
+		return false;
+	text = malloc(2 * len + 1);
+	if (text) {
+		note_fill(text, len, number);
+		note_binary((unsigned char *)text + len, text, len);
+		good = !memcmp(note->data, text + len, len);
+	}
+	free(text);
+	return good;
+}
+
 /* --- the peer ----------------------------------------------------------- */
+
+static int note_fetch_binary(transfer_engine_t e, unsigned int from, int count)
+{
+	uint64_t end = ft_now_ns() + FX_LONG_MS * 1000000ULL;
+	struct timespec nap = { .tv_nsec = 200000 };
+	struct te_notification got[3];
+	int seen = 0, good = 0;
+	size_t n;
+
+	while (seen < count && ft_now_ns() < end) {
+		n = 3;
+		if (te_notify_fetch(e, got, sizeof(*got), &n))
+			return -1;
+		for (size_t i = 0; i < n; i++)
+			good += note_binary_is(&got[i],
+					       from + (unsigned int)seen++);
+		te_notify_release(got, sizeof(*got), n);
+		if (!n)
+			nanosleep(&nap, NULL);
+	}
+	return good;
+}
 
 static int note_fetch(transfer_engine_t e, unsigned int from, int count)
 {
@@ -105,6 +160,9 @@ static int note_obey(transfer_engine_t e, struct fx_buf *mem, const char *verb,
 	if (!strcmp(verb, "fetch") &&
 	    sscanf(args, "%u %d", &from, &count) == 2)
 		return note_fetch(e, from, count);
+	if (!strcmp(verb, "binary") &&
+	    sscanf(args, "%u %d", &from, &count) == 2)
+		return note_fetch_binary(e, from, count);
 	return strcmp(verb, "hold") ? FX_NO_ANSWER : note_hold(e, text);
 }
 
@@ -231,6 +289,78 @@ static void note_sizes(const char *transport)
 }
 
 /* The peer holds up to 1 MiB of notifications and fetches none at first. */
+static int note_send_binary(struct note_rig *rig, unsigned int number,
+			    size_t len)
+{
+	char name[32];
+	unsigned char *data = malloc(len + 1);
+	int ret;
+
+	snprintf(name, sizeof(name), "%u %zu", number, len);
+	note_fill(rig->text, len, number);
+	note_binary(data, rig->text, len);
+	ret = te_notify(rig->engine, rig->seg, name, len ? data : NULL, len);
+	free(data);
+	return ret;
+}
+
+/* Binary notifications to this engine itself. */
+static void note_binary_own(struct note_rig *rig)
+{
+	static const char data[] = { 0, 'a', 0, 'b' };
+	struct te_notification got[2];
+	struct pollfd p = { .fd = te_event_fd(rig->engine), .events = POLLIN };
+	size_t n = 2, none = 1;
+	bool good;
+	int text = 9;
+
+	ft_ok(!te_notify(rig->engine, LOCAL_SEGMENT, "own", data, 4) &&
+		      !getNotifsFromEngine(rig->engine, &text) && !text,
+	      "binary_notification_is_not_returned_as_text");
+	ft_ok(!poll(&p, 1, 0), "descriptor_ignores_it_before_the_first_fetch");
+	good = !te_notify_fetch(rig->engine, got, sizeof(*got), &n) && n == 1 &&
+	       !strcmp(got[0].name, "own") && got[0].length == 4 &&
+	       !memcmp(got[0].data, data, 4);
+	if (n == 1)
+		te_notify_release(got, sizeof(*got), n);
+	ft_ok(good && !got[0].name && !got[0].data,
+	      "binary_notification_to_the_own_engine_is_fetched");
+	ft_ok(!poll(&p, 1, 0) &&
+		      !te_notify(rig->engine, LOCAL_SEGMENT, "", NULL, 0) &&
+		      poll(&p, 1, 0) == 1 &&
+		      !te_notify_fetch(rig->engine, got, sizeof(*got), &none) &&
+		      none == 1 && !got[0].length && !poll(&p, 1, 0),
+	      "descriptor_is_readable_until_it_is_fetched");
+	te_notify_release(got, sizeof(*got), 1);
+}
+
+/* Sends texts and binary data in turn; each kind arrives in order. */
+static void note_binaries(const char *transport)
+{
+	static const size_t sizes[] = { 0, 1, 9, 1000, 3000, 70000, 900000 };
+	const unsigned int count = sizeof(sizes) / sizeof(*sizes);
+	struct note_rig rig;
+	bool good = true;
+
+	if (!ft_ok(note_start(&rig, transport, NULL), "start_%s", transport))
+		return;
+	for (unsigned int i = 0; i < count; i++)
+		good = good && !note_send_binary(&rig, i, sizes[i]) &&
+		       !note_send(&rig, 100 + i, 40);
+	ft_ok(good && fx_ask(&rig.peer, "binary 0 %u", count) == (int)count,
+	      "%u_binary_notifications_arrive_unchanged_%s", count, transport);
+	ft_ok(fx_ask(&rig.peer, "fetch 100 %u", count) == (int)count,
+	      "texts_between_them_arrive_%s", transport);
+	ft_ok(te_notify(rig.engine, rig.seg, "12", rig.text, NOTE_MAX - 1) ==
+			      -1 &&
+		      te_notify(rig.engine, rig.seg, "1", rig.text,
+				UINT64_MAX) == -1,
+	      "binary_notification_above_1_mib_is_refused_%s", transport);
+	note_binary_own(&rig);
+	note_stop(&rig);
+	fx_peer_stop(&rig.peer);
+}
+
 static void note_full(void)
 {
 	const size_t len = 300000;
@@ -363,6 +493,8 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	note_sizes("tcp");
 	note_sizes("shm");
+	note_binaries("tcp");
+	note_binaries("shm");
 	note_full();
 	note_stopped();
 	note_killed();

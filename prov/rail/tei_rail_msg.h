@@ -17,14 +17,24 @@
 /* A notification that was received, or that this process sends to itself. */
 struct tei_rail_notification {
 	struct tei_list link;		/* for the owner's use */
-	char *name, *msg;		/* two allocations, for free() */
-	uint64_t bytes;			/* length of both strings, without
+	char *name, *msg;		/* two allocations, for free(); each
+					 * with a terminator */
+	uint64_t bytes;			/* length of both, without
 					 * terminators */
+	uint64_t msg_len;
+	bool binary; /* msg may contain zero bytes */
 };
-/* Copies both strings into a new notification. Returns NULL if memory is
+/* The contents of a notification that is to be sent. */
+struct tei_rail_note {
+	const char *name;
+	const void *msg;
+	size_t msg_len;
+	bool binary; /* else msg contains no zero byte */
+};
+/* Copies the contents into a new notification. Returns NULL if memory is
  * short. */
-struct tei_rail_notification *tei_rail_notification_new(const char *name,
-							const char *msg);
+struct tei_rail_notification *
+tei_rail_notification_new(const struct tei_rail_note *what);
 /* Frees the notification and those of its strings that are not NULL. */
 void tei_rail_notification_free(struct tei_rail_notification *note);
 
@@ -42,11 +52,11 @@ void tei_rail_notification_release(struct tei_rail_dp *dp, uint32_t notes,
 				   uint64_t bytes);
 
 /*
- * Creates a notification to be sent to the peer later. The peer must stay valid
- * until the notification is queued or freed. Returns 0; or, with err filled in,
- * TEI_ERR_INVALID if the notification is longer than TEI_RAIL_NOTIFY_MAX,
- * TEI_ERR_TOO_MANY if too many notifications or bytes already wait for the
- * peer, or TEI_ERR_MEMORY.
+ * Creates a notification of two strings to be sent to the peer later. The peer
+ * must stay valid until the notification is queued or freed. Returns 0; or,
+ * with err filled in, TEI_ERR_INVALID if the notification is longer than
+ * TEI_RAIL_NOTIFY_MAX, TEI_ERR_TOO_MANY if too many notifications or bytes
+ * already wait for the peer, or TEI_ERR_MEMORY.
  */
 int tei_rail_outgoing_new(struct tei_rail_peer *peer, const char *name,
 			  const char *msg, struct tei_err *err,
@@ -70,8 +80,9 @@ void tei_rail_outgoing_free(struct tei_rail_outgoing *out);
  * notification is not sent again. If err->unknown is set, the notification may
  * have arrived, or may still arrive once.
  */
-int tei_rail_notify(struct tei_rail_peer *peer, const char *name,
-		    const char *msg, uint64_t timeout_ns, struct tei_err *err);
+int tei_rail_notify(struct tei_rail_peer *peer,
+		    const struct tei_rail_note *what, uint64_t timeout_ns,
+		    struct tei_err *err);
 /* Makes all current and future calls of tei_rail_notify return without waiting.
  * Queued notifications are still sent. */
 void tei_rail_notify_stop(struct tei_rail_dp *dp);

@@ -219,6 +219,8 @@ static size_t note_compose(struct tei_rail_peer *p, struct tei_rail_outgoing *o,
 
 	if (o->wholes && o->session != p->atomics.session)
 		flags |= RAIL_WIRE_NOTE_AGAIN;
+	if (o->binary)
+		flags |= RAIL_WIRE_NOTE_BINARY;
 	rail_msg_begin(p, &w, buf, RAIL_MSG_NOTIFY, flags);
 	rail_wire_put(&w, p->atomics.session, 8);
 	rail_wire_put(&w, p->atomics.own_session, 8);
@@ -569,11 +571,10 @@ static int note_check(struct tei_rail_peer *p, uint64_t bytes,
 	return 0;
 }
 
-int tei_rail_outgoing_new(struct tei_rail_peer *p, const char *name,
-			  const char *msg, struct tei_err *err,
-			  struct tei_rail_outgoing **out)
+static int note_new(struct tei_rail_peer *p, const struct tei_rail_note *what,
+		    struct tei_err *err, struct tei_rail_outgoing **out)
 {
-	size_t a = strlen(name), b = strlen(msg);
+	size_t a = strlen(what->name), b = what->msg_len;
 	struct tei_rail_outgoing *o;
 	int ret;
 
@@ -592,11 +593,26 @@ int tei_rail_outgoing_new(struct tei_rail_peer *p, const char *name,
 	o->peer = p;
 	o->name_len = (uint32_t)a;
 	o->msg_len = (uint32_t)b;
-	memcpy(o->text, name, a);
-	memcpy(o->text + a, msg, b);
+	o->binary = what->binary;
+	memcpy(o->text, what->name, a);
+	if (b)
+		memcpy(o->text + a, what->msg, b);
 	tei_list_init(&o->link);
 	*out = o;
 	return 0;
+}
+
+int tei_rail_outgoing_new(struct tei_rail_peer *p, const char *name,
+			  const char *msg, struct tei_err *err,
+			  struct tei_rail_outgoing **out)
+{
+	struct tei_rail_note what = {
+		.name = name,
+		.msg = msg,
+		.msg_len = strlen(msg),
+	};
+
+	return note_new(p, &what, err, out);
 }
 
 void tei_rail_outgoing_free(struct tei_rail_outgoing *o)
@@ -700,7 +716,7 @@ static void note_wait(struct tei_rail_outgoing *o, uint64_t timeout_ns)
 	}
 }
 
-int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
+int tei_rail_notify(struct tei_rail_peer *p, const struct tei_rail_note *what,
 		    uint64_t timeout_ns, struct tei_err *err)
 {
 	struct tei_rail_outgoing *o = NULL;
@@ -708,7 +724,7 @@ int tei_rail_notify(struct tei_rail_peer *p, const char *name, const char *msg,
 	bool queued;
 	int ret;
 
-	ret = tei_rail_outgoing_new(p, name, msg, err, &o);
+	ret = note_new(p, what, err, &o);
 	if (ret)
 		return ret;
 	o->waited = true;

@@ -77,6 +77,7 @@ struct tei_rail_outgoing {
 	struct tei_rail_peer *peer;
 	uint32_t name_len, msg_len;
 	bool waited;			/* a thread waits for it */
+	bool binary;			/* the text may contain zero bytes */
 
 	/* dp->sched */
 	struct tei_list link;		/* in peer->note_out.list, or

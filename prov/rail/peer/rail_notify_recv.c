@@ -138,20 +138,23 @@ static struct tei_rail_notification *note_alloc(size_t name_len, size_t msg_len)
 	note->name[name_len] = '\0';
 	note->msg[msg_len] = '\0';
 	note->bytes = (uint64_t)name_len + msg_len;
+	note->msg_len = msg_len;
 	tei_list_init(&note->link);
 	return note;
 }
 
-struct tei_rail_notification *tei_rail_notification_new(const char *name,
-							const char *msg)
+struct tei_rail_notification *
+tei_rail_notification_new(const struct tei_rail_note *what)
 {
-	size_t a = strlen(name), b = strlen(msg);
-	struct tei_rail_notification *note = note_alloc(a, b);
+	size_t len = strlen(what->name);
+	struct tei_rail_notification *note = note_alloc(len, what->msg_len);
 
 	if (!note)
 		return NULL;
-	memcpy(note->name, name, a);
-	memcpy(note->msg, msg, b);
+	note->binary = what->binary;
+	memcpy(note->name, what->name, len);
+	if (what->msg_len)
+		memcpy(note->msg, what->msg, what->msg_len);
 	return note;
 }
 
@@ -351,8 +354,21 @@ struct note_msg {
 	uint64_t session, stream, base, number, turn;
 	uint32_t name_len, msg_len, offset, n;
 	const uint8_t *bytes;
-	bool ask, again;
+	bool ask, again, binary;
 };
+
+/* Returns true if the name, or the text of a notification that is not binary,
+ * contains a zero byte. */
+static bool note_has_zero(const struct note_msg *m)
+{
+	uint32_t n = m->n;
+
+	if (m->binary && m->offset >= m->name_len)
+		return false;
+	if (m->binary && n > m->name_len - m->offset)
+		n = m->name_len - m->offset;
+	return memchr(m->bytes, 0, n) != NULL;
+}
 
 /* Returns false if the message is malformed. */
 static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
@@ -370,17 +386,18 @@ static bool note_parse(struct rail_wire *w, uint16_t flags, struct note_msg *m)
 	m->n = (uint32_t)rail_wire_get(w, 2);
 	m->ask = flags & RAIL_WIRE_NOTE_ASK;
 	m->again = flags & RAIL_WIRE_NOTE_AGAIN;
+	m->binary = flags & RAIL_WIRE_NOTE_BINARY;
 	len = (uint64_t)m->name_len + m->msg_len;
 	if (w->bad || w->cap - w->pos != m->n || len > TEI_RAIL_NOTIFY_MAX ||
 	    m->offset > len || m->n > len - m->offset)
 		return false;
 	m->bytes = w->p + w->pos;
 	/* A fragment that adds no byte to the assembly would be repeated
-	 * forever. Strings contain no zero byte. */
+	 * forever. */
 	if (!m->ask && !m->n && m->offset != len)
 		return false;
 	return m->stream && m->base && m->base <= m->number &&
-	       !memchr(m->bytes, 0, m->n);
+	       !note_has_zero(m);
 }
 
 static void note_new_stream(struct tei_rail_peer *p, uint64_t stream)
@@ -432,6 +449,8 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 		return RAIL_NOTIFY_OK;
 	if (m->offset != part->got)
 		return m->offset > part->got ? RAIL_NOTIFY_GAP : RAIL_NOTIFY_OK;
+	/* without the flag, no fragment contains a zero byte */
+	part->note->binary |= m->binary;
 	part_copy(part, m);
 	part->got += m->n;
 	part->grown_ns = now;

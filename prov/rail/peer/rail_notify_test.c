@@ -294,6 +294,8 @@ struct note_caller {
 	bool back;			/* atomic */
 };
 
+static const struct tei_rail_note note_ab = { "a", "b", 1, false };
+
 static void *note_call(void *arg)
 {
 	struct note_caller *c = arg;
@@ -301,8 +303,10 @@ static void *note_call(void *arg)
 
 	memset(msg, 'm', c->len);
 	msg[c->len] = '\0';
-	c->ret = tei_rail_notify(c->rig->to, "called", msg, c->timeout_ns,
-				 &c->err);
+	c->ret = tei_rail_notify(
+		c->rig->to,
+		&(struct tei_rail_note){ "called", msg, c->len, false },
+		c->timeout_ns, &c->err);
 	free(msg);
 	__atomic_store_n(&c->back, true, __ATOMIC_RELEASE);
 	return NULL;
@@ -656,7 +660,7 @@ static void test_unsent_note_is_withdrawn(void)
 	struct note_rig rig;
 
 	note_open(&rig, 8, 8 << 20);
-	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, "a", "b", 1, &err),
+	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, &note_ab, 1, &err),
 			TEI_ERR_TIMED_OUT);
 	CU_ASSERT_FALSE(err.unknown);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "withdrawn"));
@@ -768,7 +772,7 @@ static void test_wait_ends_when_the_peer_has_gone(void)
 	rail_sched_leave(rig.a.dp);
 	CU_ASSERT_EQUAL(note_end(&c), TEI_ERR_CONTEXT);
 	CU_ASSERT(c.err.unknown);
-	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, "a", "b", TEST_WAIT_NS, &c.err),
+	CU_ASSERT_EQUAL(tei_rail_notify(rig.to, &note_ab, TEST_WAIT_NS, &c.err),
 			TEI_ERR_ENDPOINT);
 	CU_ASSERT_FALSE(c.err.unknown);
 	note_close(&rig);
@@ -959,6 +963,8 @@ static void test_malformed_fragments_do_nothing(void)
 			    * length states */
 	f[n++].fill = 0;   /* a string with a zero
 			    * byte */
+	f[n].flags = RAIL_WIRE_NOTE_BINARY; /* the name has one, too */
+	f[n++].fill = 0;
 	f[n++].stream = 0;
 	f[n++].base = 0;
 	f[n++].base = 2; /* base is above the

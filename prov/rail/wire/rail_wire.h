@@ -103,6 +103,9 @@ struct tei_rail_peer;
 #define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier
 						 * session of the receiver
 						 * may have received it */
+#define RAIL_WIRE_NOTE_BINARY              \
+	4u /* NOTIFY: the text may contain \
+	    * zero bytes */
 #define RAIL_WIRE_BY_SHIFT	8		/* 1 + the sender's rail
 						 * that carried the
 						 * message; 0: unknown */
