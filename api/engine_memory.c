@@ -295,10 +295,11 @@ static int memory_access(const struct engine_region *r,
 	can = tei_topo_maps_check(maps, r->addr, r->length, &base, &end);
 	if (can == TEI_TOPO_UNMAPPED || can == TEI_TOPO_CLOSED)
 		return memory_refuse(r, can, base, end, err);
-	*access = r->remote ? TEI_RAIL_REMOTE : 0;
+	*access = (r->remote ? TEI_RAIL_REMOTE : 0) |
+		  (r->read_only ? TEI_RAIL_READ_ONLY : 0);
 	if (can != TEI_TOPO_READ_ONLY)
 		return 0;
-	if (r->remote)
+	if (r->remote && !r->read_only)
 		TEI_INFO("engine", "%p, %zu bytes: registered for reading only: %#llx to %#llx is mapped without PROT_WRITE",
 			 r->addr, r->length, (unsigned long long)base,
 			 (unsigned long long)end);
@@ -325,11 +326,12 @@ static int memory_add_local(struct engine *e, const struct engine_region *r)
 
 /* Registers a buffer without publishing it. Undoes everything after an
  * error. */
-static int memory_add(struct engine *e, void *addr, size_t length,
-		      const char *location, bool remote,
+static int memory_add(struct engine *e, const struct te_registration *what,
 		      const struct tei_topo_maps *maps, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
+	size_t length = what->length;
+	void *addr = what->addr;
 	struct engine_region r;
 	struct tei_rail_mr *mr;
 	uint32_t access = 0;
@@ -338,14 +340,22 @@ static int memory_add(struct engine *e, void *addr, size_t length,
 	memset(&r, 0, sizeof(r));
 	r.addr = addr;
 	r.length = length;
-	r.remote = remote;
+	r.remote = !(what->flags & TE_REG_PRIVATE);
+	r.read_only = what->flags & TE_REG_READ_ONLY;
 	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				    "%p, %zu bytes: address NULL, length 0, or the range wraps",
 				    addr, length);
-	ret = memory_place(e, &r, location, err);
-	if (ret)
+	ret = memory_place(e, &r, what->location, err);
+	if (!ret && r.gpu && r.read_only)
+		ret = tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
+				   "%p, %zu bytes: GPU memory cannot be "
+				   "registered for reading only",
+				   addr, length);
+	if (ret) {
+		free(r.parts);
 		return ret;
+	}
 	/* GPU memory is not in the page tables of the process */
 	if (!r.gpu)
 		ret = memory_access(&r, maps, &access, err);
@@ -612,6 +622,12 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 			const char *location, int remote_accessible)
 {
 	struct engine *e = engine_from(engine);
+	struct te_registration what = {
+		.addr = addr,
+		.length = length,
+		.location = location,
+		.flags = remote_accessible ? 0 : TE_REG_PRIVATE,
+	};
 	struct memory_added added = { .addr = addr };
 	struct engine_region gone;
 	struct tei_topo_maps *maps;
@@ -623,8 +639,7 @@ int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
 		return TEI_ERR_INVALID;
 	maps = memory_maps((uintptr_t)addr + length);
 	tei_mutex_lock(&e->control);
-	ret = memory_add(e, addr, length, location, remote_accessible != 0,
-			 maps, &err);
+	ret = memory_add(e, &what, maps, &err);
 	if (!ret) {
 		there = true;
 		added.id = e->memory.last_id;
@@ -719,55 +734,73 @@ int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 
 static int memory_by_length(const void *a, const void *b)
 {
-	const buffer_entry_t *const *x = a, *const *y = b;
+	const struct te_registration *x = a, *y = b;
 
-	if ((*x)->length != (*y)->length)
-		return (*x)->length < (*y)->length ? -1 : 1;
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* Sorts the buffers by length, so that an error of a small one is found before
- * large ones are registered. The caller frees the result; NULL if memory is
- * short. */
-static buffer_entry_t **memory_order(buffer_entry_t *list, size_t n)
-{
-	buffer_entry_t **order = calloc(n ? n : 1, sizeof(*order));
-	size_t i;
-
-	for (i = 0; order && i < n; i++)
-		order[i] = &list[i];
-	if (order)
-		qsort(order, n, sizeof(*order), memory_by_length);
-	return order;
+	if (x->length != y->length)
+		return x->length < y->length ? -1 : 1;
+	return (uintptr_t)x->addr < (uintptr_t)y->addr ? -1
+						       : x->addr != y->addr;
 }
 
 /* Registers all buffers, or those before the first error; *done is their
- * number. */
-static int memory_add_all(struct engine *e, buffer_entry_t *const *order,
-			  size_t n, const char *location,
-			  struct memory_added *added, size_t *done)
+ * number. *listed is the number of those that are remotely accessible. */
+static int memory_add_all(struct engine *e, const struct te_registration *list,
+			  size_t n, struct memory_added *added, size_t *done,
+			  size_t *listed)
 {
 	struct tei_topo_maps *maps = memory_maps(UINT64_MAX);
 	struct tei_err err;
-	size_t i = 0;
+	size_t i, shared = 0;
 	int ret = 0;
 
 	tei_mutex_lock(&e->control);
 	tei_local_regions_adding(e->local, true);
-	while (!ret && i < n) {
-		ret = memory_add(e, order[i]->addr, order[i]->length, location,
-				 true, maps, &err);
+	for (i = 0; i < n; i++) {
+		ret = memory_add(e, &list[i], maps, &err);
 		if (ret)
 			break;
-		added[i].addr = order[i]->addr;
-		added[i++].id = e->memory.last_id;
+		added[i].addr = list[i].addr;
+		added[i].id = e->memory.last_id;
+		shared += !(list[i].flags & TE_REG_PRIVATE);
 	}
 	tei_local_regions_adding(e->local, false);
-	if (!ret && n)
+	if (!ret && shared)
 		ret = memory_list(e, n, &err);
 	tei_mutex_unlock(&e->control);
 	tei_topo_maps_free(maps);
 	*done = i;
+	*listed = shared;
+	return ret;
+}
+
+/* Registers all buffers of the list, which it sorts by length, so that an error
+ * of a small one is found before large ones are registered. */
+static int memory_add_list(struct engine *e, struct te_registration *list,
+			   size_t n)
+{
+	struct memory_added *added = calloc(n ? n : 1, sizeof(*added));
+	struct engine_region *gone = calloc(n ? n : 1, sizeof(*gone));
+	size_t done = 0, listed = 0;
+	struct tei_err err;
+	int ret;
+
+	if (!list || !added || !gone) {
+		ret = tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				   "no memory to register %zu region%s", n,
+				   tei_plural(n));
+		goto out;
+	}
+	qsort(list, n, sizeof(*list), memory_by_length);
+	ret = memory_add_all(e, list, n, added, &done, &listed);
+	if (!ret && listed)
+		ret = engine_publish_regions(e, &err);
+	if (ret && done) {
+		memory_undo(e, added, done, gone);
+		engine_publish_at(e, 0);
+	}
+out:
+	free(added);
+	free(gone);
 	return ret;
 }
 
@@ -776,35 +809,59 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 			     const char *location)
 {
 	struct engine *e = engine_from(engine);
-	struct engine_region *gone;
-	struct memory_added *added;
-	buffer_entry_t **order;
-	struct tei_err err;
-	size_t done = 0;
+	struct te_registration *list;
+	size_t i;
 	int ret;
 
 	if (!e || (buffer_len && !buffer_list))
 		return engine_bad(e, __func__, NULL);
-	order = memory_order(buffer_list, buffer_len);
-	added = calloc(buffer_len ? buffer_len : 1, sizeof(*added));
-	gone = calloc(buffer_len ? buffer_len : 1, sizeof(*gone));
-	if (!order || !added || !gone) {
-		ret = tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
-				   "no memory to register %zu region%s",
-				   buffer_len, tei_plural(buffer_len));
-		goto out;
+	list = calloc(buffer_len ? buffer_len : 1, sizeof(*list));
+	for (i = 0; list && i < buffer_len; i++) {
+		list[i].addr = buffer_list[i].addr;
+		list[i].length = buffer_list[i].length;
+		list[i].location = location;
 	}
-	ret = memory_add_all(e, order, buffer_len, location, added, &done);
-	if (!ret && buffer_len)
-		ret = engine_publish_regions(e, &err);
-	if (ret && done) {
-		memory_undo(e, added, done, gone);
-		engine_publish_at(e, 0);
+	ret = memory_add_list(e, list, buffer_len);
+	free(list);
+	return ret;
+}
+
+/* Reads an element. Returns false if it has unknown flags, or a field that this
+ * version does not know is not 0. */
+static bool memory_read(const void *entries, size_t elem_size, size_t i,
+			struct te_registration *out)
+{
+	const unsigned char *p = (const unsigned char *)entries + i * elem_size;
+	size_t k;
+
+	memcpy(out, p, sizeof(*out));
+	for (k = sizeof(*out); k < elem_size; k++)
+		if (p[k])
+			return false;
+	return !(out->flags & ~(uint64_t)(TE_REG_PRIVATE | TE_REG_READ_ONLY));
+}
+
+int te_register(transfer_engine_t engine, const struct te_registration *entries,
+		size_t elem_size, size_t count)
+{
+	struct engine *e = engine_from(engine);
+	struct te_registration *list;
+	size_t i;
+	int ret;
+
+	if (!e || (count && !entries) || elem_size < sizeof(*entries))
+		return engine_bad(e, __func__, NULL);
+	list = calloc(count ? count : 1, sizeof(*list));
+	for (i = 0; list && i < count; i++) {
+		if (memory_read(entries, elem_size, i, &list[i]))
+			continue;
+		free(list);
+		return engine_bad(e, __func__,
+				  "unknown flags, or fields that this version "
+				  "does not know");
 	}
-out:
-	free(order);
-	free(added);
-	free(gone);
+	ret = memory_add_list(e, list, count);
+	free(list);
 	return ret;
 }
 

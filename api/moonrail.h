@@ -770,6 +770,28 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 
 /* --- objects: memory ------------------------------------------------------ */
 
+/* te_registration.flags */
+#define TE_REG_PRIVATE 1u	/* not remotely accessible */
+#define TE_REG_READ_ONLY 2u	/* host memory that no transfer writes, neither
+				 * of a peer nor of this engine */
+
+/* A buffer to be registered. Set the struct to zero before filling it in. */
+struct te_registration {
+	void *addr;
+	uint64_t length;	/* bytes, not 0 */
+	const char *location;	/* as for registerLocalMemory; NULL: "*" */
+	uint64_t flags;		/* TE_REG_… */
+};
+
+/*
+ * Registers count buffers, all or none, as registerLocalMemoryBatch does, but
+ * each with its own location and access. elem_size is the size of one element;
+ * bytes beyond this library's struct must be 0. Unregistered by
+ * unregisterLocalMemory. Returns 0 or a code of registerLocalMemory.
+ */
+int te_register(transfer_engine_t engine, const struct te_registration *entries,
+		size_t elem_size, size_t count);
+
 /* Flags of te_alloc. */
 #define TE_ALLOC_PRIVATE 1u	/* not remotely accessible */
 #define TE_ALLOC_SMALL_PAGES 2u	/* no huge pages */

@@ -19,6 +19,7 @@ static struct te_request table_request;
 static struct te_local table_local = { table_mem, 1 };
 static struct te_remote table_remote = { 1, 1 };
 static struct te_notification table_binary;
+static struct te_registration table_reg = { table_mem, 64, NULL, 0 };
 static batch_id_t table_ids[1];
 static struct te_task table_task;
 static struct te_piece table_piece = { table_mem, 1, 1 };
@@ -99,6 +100,8 @@ ON(unregisterLocalMemoryBatch,
    unregisterLocalMemoryBatch(e, &table_addr, 1) == -1)
 IN(unregisterLocalMemoryBatch,
    unregisterLocalMemoryBatch(e, &table_addr, 1) == -3)
+ON(te_register, te_register(e, &table_reg, sizeof(table_reg), 1) == -1)
+IN(te_register, te_register(e, &table_reg, 8, 1) == -1)
 ON(allocateBatchID, allocateBatchID(e, 1) == INVALID_BATCH)
 IN(allocateBatchID, allocateBatchID(e, 1048577) == INVALID_BATCH)
 ON(submitTransfer, submitTransfer(e, NO_BATCH, &table_req, 1) == 1)
@@ -233,7 +236,7 @@ static const struct table_row {
 	ONE(enableGracefulShutdown),
 	BOTH(te_wait_any), BOTH(te_batch_tasks), BOTH(te_batch_reset),
 	BOTH(te_batch_timeout),
-	BOTH(te_notify), BOTH(te_notify_fetch),
+	BOTH(te_register), BOTH(te_notify), BOTH(te_notify_fetch),
 	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
 	BOTH(te_prepare), BOTH(te_prepared_release), BOTH(te_submit_prepared),
 	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),

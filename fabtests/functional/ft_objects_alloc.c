@@ -232,6 +232,60 @@ static void alloc_remote(transfer_engine_t e)
 	/* the engine's end frees mine */
 }
 
+/* Asks the peer to write or read one block. Returns true if it completed. */
+static bool alloc_peer_moves(struct fx_peer *peer, int seg, int op,
+			     const unsigned char *at)
+{
+	return !fx_ask(peer, "start %d %d 0 %llu 4096 4096 1 -", seg, op,
+		       (unsigned long long)(uintptr_t)at) &&
+	       !fx_ask(peer, "wait") && strstr(peer->text, "1 completed");
+}
+
+/* Buffers that are registered together, each with its own access. */
+static void alloc_register(transfer_engine_t e)
+{
+	struct fx_buf mem = fx_buf_map(64 * FX_KIB, -1);
+	unsigned char *shared = mem.p, *private = mem.p + 16 * FX_KIB;
+	unsigned char *constant = mem.p + 32 * FX_KIB;
+	struct te_registration list[] = {
+		{ shared, 8192, "cpu:0", 0 },
+		{ private, 4096, NULL, TE_REG_PRIVATE },
+		{ constant, 4096, "*", TE_REG_READ_ONLY },
+	};
+	struct fx_peer peer;
+	char name[128];
+	int seg;
+
+	if (!ft_ok(fx_engine_name(e, name, sizeof(name)) &&
+			   fx_target_start(&peer, FX_MIB),
+		   "a_peer_for_registrations"))
+		return;
+	list[2].flags = 1u << 31;
+	ft_ok(te_register(e, list, sizeof(*list), 3) == -1 &&
+		      unregisterLocalMemory(e, shared) == -3,
+	      "registration_with_an_unknown_flag_registers_nothing");
+	list[2].flags = TE_REG_READ_ONLY;
+	ft_ok(!te_register(e, list, sizeof(*list), 3), "three_buffers_at_once");
+	seg = fx_ask(&peer, "open %s", name);
+	ft_ok(seg > 0 && alloc_peer_moves(&peer, seg, OPCODE_WRITE, shared) &&
+		      alloc_peer_moves(&peer, seg, OPCODE_READ, constant),
+	      "shared_buffer_is_written_and_constant_buffer_is_read");
+	ft_ok(!alloc_peer_moves(&peer, seg, OPCODE_WRITE, constant) &&
+		      !alloc_peer_moves(&peer, seg, OPCODE_READ, private),
+	      "law8_constant_and_private_buffers_are_protected");
+	ft_ok(te_read(e, LOCAL_SEGMENT, constant, (uint64_t)(uintptr_t)shared,
+		      64, -1) == 3 &&
+		      !te_write(e, LOCAL_SEGMENT, constant,
+				(uint64_t)(uintptr_t)shared, 64, -1),
+	      "no_transfer_of_the_own_engine_writes_a_constant_buffer");
+	ft_ok(!unregisterLocalMemory(e, shared) &&
+		      !unregisterLocalMemory(e, private) &&
+		      !unregisterLocalMemory(e, constant),
+	      "they_are_unregistered");
+	fx_peer_stop(&peer);
+	fx_buf_unmap(&mem);
+}
+
 void objects_alloc(void)
 {
 	transfer_engine_t e = fx_engine("tcp");
@@ -244,6 +298,7 @@ void objects_alloc(void)
 	alloc_huge(e);
 	alloc_bad(e);
 	alloc_remote(e);
+	alloc_register(e);
 	ft_ok(!te_alloc(e, FX_MIB, NULL, 0, &m, sizeof(m)), "some_is_kept");
 	destroyTransferEngine(e);
 	ft_ok(!alloc_mapped(&m), "it_goes_with_the_engine");
