@@ -291,6 +291,12 @@ SRCS_ft_wait = $(FX_SRCS) \
 	fabtests/functional/ft_wait_reuse.c \
 	# EOL
 
+SRCS_ft_store = $(FX_SRCS) \
+	fabtests/common/ft_server.c \
+	fabtests/common/ft_zk.c \
+	fabtests/functional/ft_store.c \
+	# EOL
+
 SRCS_ft_zookeeper = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_zookeeper.c \
@@ -343,6 +349,7 @@ FUNC_TESTS += \
 	ft_register \
 	ft_security \
 	ft_shutdown \
+	ft_store \
 	ft_submit \
 	ft_transfer \
 	ft_wait \

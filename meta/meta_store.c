@@ -35,7 +35,11 @@ static const struct store_scheme {
 	{ "zookeeper", NULL, "--disable-zookeeper" },
 #endif
 	{ "etcd", NULL, NULL },
-	{ "redis", NULL, NULL },
+#ifdef TEI_HAVE_REDIS
+	{ "redis", &meta_redis_ops, NULL },
+#else
+	{ "redis", NULL, "--disable-redis" },
+#endif
 	{ "http", NULL, NULL },
 	{ "https", NULL, NULL },
 };

@@ -111,6 +111,7 @@ struct tei_meta_store {
 };
 
 extern const struct meta_store_ops meta_p2p_ops;
+extern const struct meta_store_ops meta_redis_ops;
 extern const struct meta_store_ops meta_zookeeper_ops;
 
 #endif /* TEI_META_META_STORE_INT_H */

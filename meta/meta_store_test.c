@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
 #include <string.h>
 
 #include "meta/meta_test.h"
@@ -18,7 +19,6 @@ static void test_connection_strings_open_or_say_why(void)
 		{ "etcd://h:1", TEI_ERR_NOT_IMPLEMENTED },
 		{ "ETCD://h:1,h:2", TEI_ERR_NOT_IMPLEMENTED },
 		{ "10.0.0.1:2379,10.0.0.2:2379", TEI_ERR_NOT_IMPLEMENTED },
-		{ "redis://h:1", TEI_ERR_NOT_IMPLEMENTED },
 		{ "http://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
 		{ "https://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
 		{ "gopher://h", TEI_ERR_METADATA },
@@ -136,6 +136,37 @@ static void test_bad_text_from_a_peer_is_refused(void)
 	tei_meta_server_stop(server);
 }
 
+#ifdef TEI_HAVE_REDIS
+static void test_redis_address_that_is_wrong_is_refused(void)
+{
+	static const char *const bad[] = {
+		"redis://", "redis://h:99999", "redis://h:1,h:2",
+		"redis://user:secret@h:1", "redis://h:1/x",
+	};
+	struct tei_meta_store *store;
+	struct tei_err err;
+	size_t i;
+
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_EQUAL(tei_meta_store_open(bad[i],
+						    meta_test_settings(),
+						    &store, &err),
+				TEI_ERR_INVALID);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "redis://host:port"));
+	}
+	setenv("MC_REDIS_DB_INDEX", "256", 1);
+	CU_ASSERT_EQUAL(tei_meta_store_open("redis://h:1", meta_test_settings(),
+					    &store, &err), TEI_ERR_INVALID);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "MC_REDIS_DB_INDEX"));
+	unsetenv("MC_REDIS_DB_INDEX");
+}
+#else
+static void test_redis_address_that_is_wrong_is_refused(void)
+{
+	tei_test_skip("built with --disable-redis");
+}
+#endif
+
 static void test_passwords_in_connection_strings_are_not_repeated(void)
 {
 	static const char *const bad[] = {
@@ -162,6 +193,8 @@ const struct tei_test_case store_cases[] = {
 	  test_passwords_in_connection_strings_are_not_repeated },
 	{ "connection_strings_open_or_say_why",
 	  test_connection_strings_open_or_say_why },
+	{ "redis_address_that_is_wrong_is_refused",
+	  test_redis_address_that_is_wrong_is_refused },
 	{ "p2p_publishes_and_fetches", test_p2p_publishes_and_fetches },
 	{ "bad_text_from_a_peer_is_refused",
 	  test_bad_text_from_a_peer_is_refused },

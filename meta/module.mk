@@ -8,12 +8,16 @@ SRCS += \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
 	meta/meta_json.c \
+	meta/meta_kv.c \
+	meta/meta_kv_name.c \
+	meta/meta_kv_segment.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
 	meta/meta_persistent.c \
 	meta/meta_persistent_dir.c \
 	meta/meta_rate_limit.c \
 	meta/meta_record.c \
+	meta/meta_redis.c \
 	meta/meta_request.c \
 	meta/meta_resolve.c \
 	meta/meta_server.c \
@@ -59,4 +63,8 @@ ifeq ($(WITH_ZOOKEEPER),no)
 SRCS := $(filter-out meta/meta_zookeeper%,$(SRCS))
 TEST_SRCS_meta := $(filter-out meta/meta_zookeeper%,$(TEST_SRCS_meta))
 TEST_SRCS_meta += meta/meta_without_zookeeper_test.c
+endif
+
+ifeq ($(WITH_REDIS),no)
+SRCS := $(filter-out meta/meta_redis%,$(SRCS))
 endif

@@ -25,8 +25,9 @@ static const struct option_verb {
 
 static const struct ft_option option_table[] = {
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL, "TEXT",
-	  "P2PHANDSHAKE (with MOONRAIL_SEGMENT_DIR) or\n"
-	  "zookeeper://host:port; P2PHANDSHAKE" },
+	  "P2PHANDSHAKE (with MOONRAIL_SEGMENT_DIR),\n"
+	  "zookeeper://host:port or redis://host:port;\n"
+	  "P2PHANDSHAKE" },
 	{ "server", FT_TEXT, FIELD(server), 0, 0, NULL, "NAME",
 	  "with mount and unmount: the engine's server\n"
 	  "name; with register: also mounts there" },

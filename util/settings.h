@@ -105,6 +105,8 @@ struct tei_settings_store {
 	char segment_dir[TEI_SETTING_TEXT]; /* MOONRAIL_SEGMENT_DIR */
 	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
 	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
+	uint32_t lease_ms;		/* MOONRAIL_STORE_LEASE_MS */
+	uint32_t poll_ms;		/* MOONRAIL_STORE_POLL_MS */
 };
 
 /* Copies on this host. */

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/common/ft_server.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabtests/common/ft_port.h"
+#include "fabtests/common/ft_test.h"
+
+#define SERVER_WAIT_MS 60000
+
+/* --- ZooKeeper ------------------------------------------------------------ */
+
+static bool server_zk_start(struct ft_server *s)
+{
+	if (s->zk.count)
+		return ft_zk_restart(&s->zk, 0);
+	if (!ft_zk_start(&s->zk, 1))
+		return false;
+	snprintf(s->conn, sizeof(s->conn), "zookeeper://%s", s->zk.hosts);
+	return true;
+}
+
+static bool server_zk_serves(struct ft_server *s)
+{
+	return ft_zk_wait(&s->zk, 0);
+}
+
+/* --- Redis ---------------------------------------------------------------- */
+
+static const char *server_redis_missing(void)
+{
+#ifndef TEI_HAVE_REDIS
+	return "built with --disable-redis";
+#endif
+	return system("command -v redis-server redis-cli >/dev/null") ?
+		       "no redis-server" : NULL;
+}
+
+static bool server_redis_start_with(struct ft_server *s, const char *events)
+{
+	char port[16];
+	const char *argv[] = { "redis-server", "--port", port, "--bind",
+			       "127.0.0.1", "--dir", s->dir, "--save", "",
+			       "--appendonly", "no", "--notify-keyspace-events",
+			       events, NULL };
+
+	snprintf(port, sizeof(port), "%d", s->port);
+	snprintf(s->conn, sizeof(s->conn), "redis://127.0.0.1:%d", s->port);
+	return !ft_proc_start(&s->proc, (char **)(uintptr_t)argv);
+}
+
+static bool server_redis_start(struct ft_server *s)
+{
+	return server_redis_start_with(s, "KA");
+}
+
+static bool server_redis_start_silent(struct ft_server *s)
+{
+	return server_redis_start_with(s, "");
+}
+
+static bool server_redis_serves(struct ft_server *s)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command),
+		 "redis-cli -p %d ping 2>/dev/null | grep -q PONG", s->port);
+	return !system(command);
+}
+
+static bool server_redis_write(struct ft_server *s, const char *key,
+			       const char *text)
+{
+	char command[512];
+
+	snprintf(command, sizeof(command),
+		 "redis-cli -p %d set '%s' '%s' >/dev/null", s->port, key,
+		 text);
+	return !system(command);
+}
+
+static bool server_redis_protect(struct ft_server *s)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command),
+		 "redis-cli -p %d config set requirepass sesame >/dev/null",
+		 s->port);
+	return !system(command);
+}
+
+const struct ft_server_kind ft_server_kinds[] = {
+	{ "zookeeper", true, ft_zk_missing, server_zk_start, server_zk_serves,
+	  NULL, NULL, NULL },
+	{ "redis", true, server_redis_missing, server_redis_start,
+	  server_redis_serves, server_redis_write,
+	  server_redis_protect, "MC_REDIS_PASSWORD" },
+	{ "redis_without_events", false, server_redis_missing,
+	  server_redis_start_silent, server_redis_serves, server_redis_write,
+	  NULL, NULL },
+	{ NULL, false, NULL, NULL, NULL, NULL, NULL, NULL },
+};
+
+/* --- any product ---------------------------------------------------------- */
+
+static bool server_serves(void *arg)
+{
+	struct ft_server *s = arg;
+
+	return s->kind->serves(s);
+}
+
+bool ft_server_restart(struct ft_server *s)
+{
+	if (s->kind->start(s) &&
+	    ft_wait_until(server_serves, s, SERVER_WAIT_MS * ft_load()))
+		return true;
+	ft_diag("the %s server does not serve clients", s->kind->name);
+	return false;
+}
+
+bool ft_server_open(struct ft_server *s, const struct ft_server_kind *kind)
+{
+	memset(s, 0, sizeof(*s));
+	s->kind = kind;
+	snprintf(s->dir, sizeof(s->dir), "/tmp/ft_server.XXXXXX");
+	s->port = ft_port("127.0.0.1");
+	if (!s->port || !mkdtemp(s->dir)) {
+		s->dir[0] = '\0';
+		return false;
+	}
+	return ft_server_restart(s);
+}
+
+static void server_remove(const char *dir)
+{
+	char command[112];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", dir);
+	if (system(command))
+		ft_diag("%s: cannot be removed", dir);
+}
+
+void ft_server_kill(struct ft_server *s)
+{
+	if (s->zk.count)
+		ft_zk_kill(&s->zk, 0);
+	else if (s->proc.pid)
+		ft_proc_kill(&s->proc);
+}
+
+void ft_server_wipe(struct ft_server *s)
+{
+	ft_server_kill(s);
+	if (s->zk.count)
+		ft_zk_wipe(&s->zk, 0);
+}
+
+void ft_server_close(struct ft_server *s)
+{
+	ft_server_kill(s);
+	if (s->zk.count)
+		ft_zk_stop(&s->zk);
+	if (*s->dir)
+		server_remove(s->dir);
+}
+
+void ft_server_pause(struct ft_server *s)
+{
+	int status;
+
+	if (s->zk.count) {
+		ft_zk_pause(&s->zk, 0);
+		return;
+	}
+	kill(s->proc.pid, SIGSTOP);
+	waitpid(s->proc.pid, &status, WUNTRACED);
+}
+
+void ft_server_resume(struct ft_server *s)
+{
+	if (s->zk.count)
+		ft_zk_resume(&s->zk, 0);
+	else
+		kill(s->proc.pid, SIGCONT);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_KV_H
+#define TEI_META_META_KV_H
+
+/*
+ * Metadata stores that are servers of keys and values: a driver per product, and
+ * one core that implements the back end (struct meta_store_ops) on top of it.
+ *
+ * Keys, the same as Mooncake's (docs/PROTOCOL.md):
+ *
+ *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
+ *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
+ *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
+ *
+ * Ownership of a name. The process whose record is under rpc_meta owns the name.
+ * A process writes both keys in one commit that depends on the version of
+ * rpc_meta, so of two processes that want the same name one fails, and a process
+ * that lost a name cannot write over its new owner. A name whose owner does not
+ * answer on its control channel is taken over.
+ *
+ * Liveness. Both keys belong to a lease that the keeper renews. They disappear
+ * when the process has ended and the lease has expired. Where the server has no
+ * leases, a successor takes the name over.
+ *
+ * Changes. The core remembers the segments that this process has fetched. If the
+ * server reports changed keys, the watcher thread passes them on; otherwise the
+ * keeper reads each remembered key every MOONRAIL_STORE_POLL_MS.
+ *
+ * Threads. Calls of the store run on the caller's thread, until its deadline.
+ * The keeper renews the lease, publishes again what was lost, reads keys whose
+ * check is due and calls the function of tei_meta_store_watch. The watcher only
+ * waits for the server's reports. Drivers are called without locks, by several
+ * threads at once.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/meta_store_int.h"
+#include "util/clock.h"
+#include "util/list.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+#define META_KV_KEY_MAX		(TEI_META_NAME_MAX + 512)
+#define META_KV_INLINE_MAX	65536	/* longer descriptors: only the head */
+#define META_KV_WHERE		TEI_META_ENDPOINT_MAX
+#define META_KV_WHO		136	/* size of a text that identifies an
+					 * owner */
+#define META_KV_PING_NS		TEI_NS_PER_SEC	/* time to ask an owner */
+#define META_KV_RETRY_NS	TEI_NS_PER_SEC
+#define META_KV_CHECK_NS	(250 * TEI_NS_PER_MS)	/* own key changed */
+#define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)	/* doubled per try */
+#define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
+#define META_KV_FETCHED_MAX	65536	/* segments that are remembered */
+#define META_KV_BUCKETS		1024
+
+/* What a server can do; open sets the bits. */
+#define META_KV_LEASE	1u	/* leased keys disappear with their process */
+#define META_KV_WATCH	2u	/* the server reports changed keys */
+#define META_KV_LIST	4u	/* keys can be listed by prefix */
+#define META_KV_ATOMIC	8u	/* a commit happens as a whole or not at all */
+
+/* Versions of a key, apart from the driver's own, which are at least 0. */
+#define META_KV_ANY	(-2)	/* in a commit: whatever the version is */
+
+struct meta_kv;
+
+/* A value that was read. text: terminated, owned by the caller; NULL if there
+ * is no such key, and version is META_ABSENT then. */
+struct meta_kv_value {
+	char *text;
+	size_t len;
+	int64_t version;
+};
+
+/* One key of a commit. */
+struct meta_kv_change {
+	const char *key;
+	int64_t expected;	/* META_KV_ANY, META_ABSENT, or a version */
+	enum meta_kv_what {
+		META_KV_CHECK,	/* only compares the version */
+		META_KV_PUT,
+		META_KV_REMOVE,	/* no error if there is no such key */
+	} what;
+	const char *text;	/* of a PUT; need not be terminated */
+	size_t len;
+	bool leased;		/* the PUT belongs to the lease */
+	int64_t version;	/* out: of the key after a PUT */
+};
+
+/*
+ * A driver. Functions block until deadline_ns at most and return 0 or a code with
+ * err filled by meta_kv_fail; TEI_ERR_SOCKET means that no server answered, so that
+ * the core tries again later. Functions of missing capabilities are NULL.
+ */
+struct meta_kv_ops {
+	const char *product;	/* for texts: "etcd" */
+	/* Parses conn, sets kv->state, kv->where and kv->caps, and asks the
+	 * server once. After a failure it has freed everything. */
+	int (*open)(struct meta_kv *kv, const char *conn, uint64_t deadline_ns,
+		    struct tei_err *err);
+	void (*close)(struct meta_kv *kv);
+	int (*get)(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
+		   struct meta_kv_value *out, struct tei_err *err);
+	/* Returns META_CONFLICT, and has changed nothing, if a version is not
+	 * the expected one. */
+	int (*commit)(struct meta_kv *kv, struct meta_kv_change *changes,
+		      size_t count, uint64_t deadline_ns, struct tei_err *err);
+	/* Adds to names the rest of each key that starts with prefix. */
+	int (*list)(struct meta_kv *kv, const char *prefix,
+		    uint64_t deadline_ns, struct meta_names *names,
+		    struct tei_err *err);
+	/* Renews the lease of these keys. *lost: some of them may be gone. */
+	int (*renew)(struct meta_kv *kv, const char *const *keys, size_t count,
+		     uint64_t deadline_ns, bool *lost, struct tei_err *err);
+	/* Watcher thread: reports changed keys by meta_kv_changed until
+	 * kv->stop; returns after each failure. begun: changes from now on are
+	 * reported, so the core reads what it may have missed before. */
+	void (*watch)(struct meta_kv *kv);
+	/* Ends a blocked watch. Any thread. */
+	void (*wake)(struct meta_kv *kv);
+};
+
+/* A name that this process publishes. In kv->names. */
+struct kv_name {
+	struct tei_list link;
+	char *name, *ram, *rpc;		/* constant; ram, rpc: keys */
+	/* guarded by the writer's token: */
+	char *text;			/* intended value of ram */
+	size_t len;
+	char *rpc_text;			/* intended value of rpc */
+	bool announced;			/* was registered at least once */
+	int64_t version;		/* of rpc, while registered */
+	/* guarded by kv->lock: */
+	bool registered;
+	bool dirty;			/* the keeper must publish it */
+	uint64_t check_ns;		/* time of the next check; 0: not due */
+	bool lost, loss_unreported;	/* to another process */
+	char lost_to[META_KV_WHO];
+};
+
+/* A segment that this process has fetched. In kv->fetched, kv->lock. */
+struct kv_segment {
+	struct tei_list link;
+	char *name, *key;
+	int64_t version;		/* when last read */
+	uint64_t poll_ns;		/* time of the next read; 0: not due */
+	uint64_t notify_ns;		/* time of a repeated notification */
+	uint32_t tries;			/* notifications that had no result */
+};
+
+struct meta_kv {
+	/* constant after open */
+	struct tei_meta_store *store;
+	const struct meta_kv_ops *ops;
+	const struct tei_settings *settings;
+	void *state;			/* private to ops */
+	uint32_t caps;
+	char where[META_KV_WHERE];	/* the server, for texts */
+	pthread_t keeper, watcher;
+	bool keeping, watching;		/* the threads exist */
+	struct tei_log_repeat repeat;	/* of failures */
+	/* row 2 of docs/LOCKING.md; not held during calls of the driver */
+	struct tei_mutex lock;
+	pthread_cond_t cond;		/* of lock: work for the keeper */
+	bool stop;
+	bool writing;			/* the writer's token is taken */
+	bool down;			/* no server answered the last call */
+	bool again;			/* the keeper must look for work again */
+	bool notifying;			/* fn is being called */
+	uint64_t renew_ns, retry_ns;	/* next renewal; next attempt */
+	struct tei_list names;		/* struct kv_name */
+	struct tei_list fetched[META_KV_BUCKETS];	/* struct kv_segment */
+	size_t fetched_count;
+	tei_meta_changed_fn fn;
+	void *arg;
+};
+
+/* --- for drivers --------------------------------------------------------- */
+
+/* Fills err with code and "PRODUCT WHERE: text". Returns code. */
+int meta_kv_fail(struct meta_kv *kv, int code, struct tei_err *err,
+		 const char *hint, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+/* Returns true once the store is being closed. */
+bool meta_kv_stopping(struct meta_kv *kv);
+
+/* Reports that key was written or removed. Watcher thread. */
+void meta_kv_changed(struct meta_kv *kv, const char *key);
+
+/* Reports that changes before now may have been missed: the keeper reads all
+ * keys of interest again. Watcher thread. */
+void meta_kv_missed(struct meta_kv *kv);
+
+/* --- the back end -------------------------------------------------------- */
+
+/* Opens a store with the driver; the open function of a back end calls it. */
+int meta_kv_open(struct tei_meta_store *store, const struct meta_kv_ops *ops,
+		 const char *conn, struct tei_err *err);
+
+/* meta_kv.c */
+void meta_kv_close(struct tei_meta_store *store);
+int meta_kv_resolve(struct tei_meta_store *store, const char *server,
+		    uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
+		    struct tei_err *err);
+int meta_kv_check(struct tei_meta_store *store, uint64_t deadline_ns,
+		  struct tei_err *err);
+int meta_kv_persistent_read(struct tei_meta_store *store, const char *name,
+			    uint64_t deadline_ns, char **json, size_t *len,
+			    int64_t *version, struct tei_err *err);
+int meta_kv_persistent_write(struct tei_meta_store *store, const char *name,
+			     const char *json, size_t len, int64_t version,
+			     uint64_t deadline_ns, struct tei_err *err);
+int meta_kv_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
+			    struct meta_names *names, struct tei_err *err);
+
+/* meta_kv_name.c: the names that this process publishes */
+int meta_kv_publish(struct tei_meta_store *store,
+		    const struct tei_meta_desc *desc, const char *json,
+		    size_t len, bool told, uint64_t deadline_ns,
+		    struct tei_err *err);
+size_t meta_kv_inline_max(const struct tei_meta_store *store);
+bool meta_kv_owns(struct tei_meta_store *store, const char *name);
+int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
+		     uint64_t deadline_ns, struct tei_err *err);
+
+/* meta_kv_segment.c: the segments that this process reads */
+int meta_kv_fetch(struct tei_meta_store *store, const char *name,
+		  uint64_t deadline_ns, char **json, size_t *len,
+		  struct tei_err *err);
+void meta_kv_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
+		   void *arg);
+void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
+
+/* The members of struct meta_store_ops that all these back ends share. */
+#define META_KV_STORE_OPS                              \
+	.close = meta_kv_close,                        \
+	.publish = meta_kv_publish,                    \
+	.inline_max = meta_kv_inline_max,              \
+	.owns = meta_kv_owns,                          \
+	.withdraw = meta_kv_withdraw,                  \
+	.fetch = meta_kv_fetch,                        \
+	.resolve = meta_kv_resolve,                    \
+	.watch = meta_kv_watch,                        \
+	.notify_again = meta_kv_notify_again,          \
+	.check = meta_kv_check,                        \
+	.persistent_read = meta_kv_persistent_read,    \
+	.persistent_write = meta_kv_persistent_write,  \
+	.persistent_list = meta_kv_persistent_list
+
+/* --- for the sources of the core ----------------------------------------- */
+
+/* Call the driver and remember whether a server answered. */
+int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
+	   struct meta_kv_value *out, struct tei_err *err);
+int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
+	      uint64_t deadline_ns, struct tei_err *err);
+
+/* Keeper thread, without a lock. Returns the time of the next work. */
+uint64_t kv_names_run(struct meta_kv *kv);
+uint64_t kv_segments_run(struct meta_kv *kv);
+
+/* kv->lock is held. Own names with that key are checked soon. */
+void kv_names_changed(struct meta_kv *kv, const char *key)
+	TEI_REQUIRES(kv->lock);
+/* kv->lock is held. All names are checked, all segments are read again. */
+void kv_names_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
+void kv_segments_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
+
+/* Returns the remembered segment with that key or NULL. */
+struct kv_segment *kv_segment_find(struct meta_kv *kv, const char *key)
+	TEI_REQUIRES(kv->lock);
+
+void kv_names_free(struct meta_kv *kv);
+void kv_segments_free(struct meta_kv *kv);
+
+/* Returns the time limit of a call of the keeper. */
+uint64_t kv_deadline(const struct meta_kv *kv);
+
+#endif /* TEI_META_META_KV_H */

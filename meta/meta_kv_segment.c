@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "meta/meta_kv.h"
+#include "meta/meta_record.h"
+#include "meta/tei_meta_name.h"
+#include "meta/tei_meta_store.h"
+#include "util/err.h"
+#include "util/settings.h"
+#include "util/text.h"
+
+/*
+ * The segments that this process reads from a key-value store. A segment that
+ * was found is remembered with the version of its key. The keeper reads the key
+ * again when the server has reported a change, or at intervals if the server
+ * reports none, and calls the function of tei_meta_store_watch if the version
+ * differs. A name that never existed is not remembered.
+ */
+
+/* --- the table ----------------------------------------------------------- */
+
+static struct tei_list *kv_bucket(struct meta_kv *kv, const char *key)
+{
+	return &kv->fetched[tei_text_hash(key) % META_KV_BUCKETS];
+}
+
+struct kv_segment *kv_segment_find(struct meta_kv *kv, const char *key)
+{
+	struct kv_segment *s;
+
+	tei_list_foreach(s, kv_bucket(kv, key), struct kv_segment, link)
+		if (!strcmp(s->key, key))
+			return s;
+	return NULL;
+}
+
+static void kv_segment_free(struct kv_segment *s)
+{
+	free(s->name);
+	free(s->key);
+	free(s);
+}
+
+void kv_segments_free(struct meta_kv *kv) TEI_NO_TSA
+{
+	struct kv_segment *s, *tmp;
+	int i;
+
+	for (i = 0; i < META_KV_BUCKETS; i++) {
+		tei_list_foreach_safe(s, tmp, &kv->fetched[i],
+				      struct kv_segment, link)
+			kv_segment_free(s);
+		tei_list_init(&kv->fetched[i]);
+	}
+	kv->fetched_count = 0;
+}
+
+/* Forgets one segment of the bucket whose key was missing when it was read. */
+static void kv_segment_make_room(struct meta_kv *kv, struct tei_list *bucket)
+	TEI_REQUIRES(kv->lock)
+{
+	struct kv_segment *s, *tmp;
+
+	tei_list_foreach_safe(s, tmp, bucket, struct kv_segment, link) {
+		if (s->version != META_ABSENT)
+			continue;
+		tei_list_del(&s->link);
+		kv_segment_free(s);
+		kv->fetched_count--;
+		return;
+	}
+}
+
+static struct kv_segment *kv_segment_add(struct meta_kv *kv, const char *key,
+					 const char *name)
+	TEI_REQUIRES(kv->lock)
+{
+	struct tei_list *bucket = kv_bucket(kv, key);
+	struct kv_segment *s;
+
+	if (kv->fetched_count >= META_KV_FETCHED_MAX)
+		kv_segment_make_room(kv, bucket);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->name = strdup(name);
+	s->key = strdup(key);
+	if (!s->name || !s->key) {
+		kv_segment_free(s);
+		return NULL;
+	}
+	tei_list_add_tail(bucket, &s->link);
+	kv->fetched_count++;
+	return s;
+}
+
+static uint64_t kv_poll_at(const struct meta_kv *kv)
+{
+	return kv->caps & META_KV_WATCH ?
+		       0 :
+		       tei_now_ns() +
+			       kv->settings->store.poll_ms * TEI_NS_PER_MS;
+}
+
+/*
+ * Remembers the version of a key that was read. Returns true if the key existed
+ * when it was read before.
+ */
+static bool kv_segment_read(struct meta_kv *kv, const char *key,
+			    const char *name, int64_t version)
+{
+	struct kv_segment *s;
+	bool was;
+
+	tei_mutex_lock(&kv->lock);
+	s = kv_segment_find(kv, key);
+	was = s && s->version != META_ABSENT;
+	if (!s && version != META_ABSENT)
+		s = kv_segment_add(kv, key, name);
+	if (s) {
+		s->version = version;
+		s->poll_ns = kv_poll_at(kv);
+		s->notify_ns = 0;
+		kv->again = true;
+		pthread_cond_broadcast(&kv->cond);
+	}
+	tei_mutex_unlock(&kv->lock);
+	return was;
+}
+
+/* --- calls of the store -------------------------------------------------- */
+
+static int kv_fetch_missing(const struct meta_kv *kv, const char *name,
+			    bool was, struct tei_err *err)
+{
+	if (was)
+		return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
+				    "segment '%.48s' is not in %s %s any more",
+				    name, kv->ops->product, kv->where);
+	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
+			    tei_meta_persistent_name(name)
+				    ? "te_meta register makes it"
+				    : "is that process running, in the same cluster?",
+			    "segment '%.48s' is not in %s %s", name,
+			    kv->ops->product, kv->where);
+}
+
+/* Passes on a value that is not a head, or fetches what a head refers to. */
+static int kv_fetch_value(struct meta_kv *kv, const char *name,
+			  struct meta_kv_value *v, uint64_t deadline_ns,
+			  char **json, size_t *len, bool *again,
+			  struct tei_err *err)
+{
+	char at[TEI_META_ENDPOINT_MAX];
+	uint64_t inc;
+
+	*again = false;
+	if (meta_head_decode(v->text, v->len, &inc, at) && *at) {
+		free(v->text);
+		return meta_head_fetch(kv->store, at, name, inc, deadline_ns,
+				       json, len, again, err);
+	}
+	if (kv->store->secret && !tei_meta_persistent_name(name)) {
+		free(v->text);
+		return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
+				    "give all processes the same MOONRAIL_SECRET_FILE",
+				    "segment '%.64s' was published without the shared secret",
+				    name);
+	}
+	*json = v->text;		/* owned by the caller now */
+	*len = v->len;
+	return 0;
+}
+
+int meta_kv_fetch(struct tei_meta_store *store, const char *name,
+		  uint64_t deadline_ns, char **json, size_t *len,
+		  struct tei_err *err)
+{
+	struct meta_kv *kv = store->backend_state;
+	char key[META_KV_KEY_MAX];
+	struct meta_kv_value v;
+	bool again = true, was;
+	int rc = 0;
+
+	if (tei_meta_segment_key(kv->settings->store.cluster_id, name, key,
+				 sizeof(key)))
+		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
+				    "segment '%.64s': no key for that name",
+				    name);
+	while (!rc && again) {
+		rc = kv_get(kv, key, deadline_ns, &v, err);
+		if (rc)
+			return rc;
+		was = kv_segment_read(kv, key, name, v.version);
+		rc = v.text ? kv_fetch_value(kv, name, &v, deadline_ns, json,
+					     len, &again, err)
+			    : kv_fetch_missing(kv, name, was, err);
+	}
+	return rc;
+}
+
+void meta_kv_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
+		   void *arg)
+{
+	struct meta_kv *kv = store->backend_state;
+
+	tei_mutex_lock(&kv->lock);
+	kv->fn = fn;
+	kv->arg = arg;
+	while (kv->notifying)
+		tei_mutex_wait(&kv->cond, &kv->lock, TEI_NS_PER_SEC);
+	tei_mutex_unlock(&kv->lock);
+}
+
+void meta_kv_notify_again(struct tei_meta_store *store, const char *name)
+{
+	struct meta_kv *kv = store->backend_state;
+	char key[META_KV_KEY_MAX];
+	struct kv_segment *s;
+	uint64_t pause;
+
+	if (tei_meta_segment_key(kv->settings->store.cluster_id, name, key,
+				 sizeof(key)))
+		return;
+	tei_mutex_lock(&kv->lock);
+	s = kv_segment_find(kv, key);
+	if (s && s->version != META_ABSENT) {
+		pause = META_KV_NOTIFY_NS << (s->tries < 7 ? s->tries : 7);
+		if (pause > META_KV_NOTIFY_MAX_NS)
+			pause = META_KV_NOTIFY_MAX_NS;
+		s->notify_ns = tei_now_ns() + pause;
+		kv->again = true;
+		pthread_cond_broadcast(&kv->cond);
+	}
+	tei_mutex_unlock(&kv->lock);
+}
+
+/* --- work of the keeper -------------------------------------------------- */
+
+void kv_segments_check_all(struct meta_kv *kv)
+{
+	struct kv_segment *s;
+	int i;
+
+	for (i = 0; i < META_KV_BUCKETS; i++)
+		tei_list_foreach(s, &kv->fetched[i], struct kv_segment, link)
+			s->poll_ns = 1;
+	kv->again = true;
+}
+
+/* What kv_segments_run found to do for one segment. */
+struct kv_job {
+	char *key, *name;		/* copies */
+	bool notify;			/* or read the key */
+	int64_t version;
+	uint32_t tries;
+};
+
+/* Takes the next segment whose work is due. *next: time of the work that is not
+ * due yet, or UINT64_MAX. */
+static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
+{
+	uint64_t now = tei_now_ns(), at;
+	struct kv_segment *s, *found = NULL;
+	int i;
+
+	*next = UINT64_MAX;
+	tei_mutex_lock(&kv->lock);
+	for (i = 0; i < META_KV_BUCKETS && !found && !kv->stop; i++)
+		tei_list_foreach(s, &kv->fetched[i], struct kv_segment, link) {
+			at = s->notify_ns ? s->notify_ns : UINT64_MAX;
+			if (s->poll_ns && s->poll_ns < at)
+				at = s->poll_ns;
+			if (at <= now)
+				found = s;
+			else if (at < *next)
+				*next = at;
+		}
+	if (found) {
+		job->notify = found->notify_ns && found->notify_ns <= now;
+		job->key = strdup(found->key);
+		job->name = strdup(found->name);
+		job->version = found->version;
+		if (job->notify) {
+			found->notify_ns = 0;
+			job->tries = ++found->tries;
+		} else {
+			found->poll_ns = kv_poll_at(kv);
+		}
+	}
+	tei_mutex_unlock(&kv->lock);
+	return found != NULL;
+}
+
+static void kv_job_notify(struct meta_kv *kv, const char *name, uint32_t tries)
+{
+	tei_meta_changed_fn fn;
+	void *arg;
+
+	tei_mutex_lock(&kv->lock);
+	fn = kv->fn;
+	arg = kv->arg;
+	kv->notifying = fn != NULL;
+	tei_mutex_unlock(&kv->lock);
+	if (!fn)
+		return;
+	fn(arg, name, tries);
+	tei_mutex_lock(&kv->lock);
+	kv->notifying = false;
+	pthread_cond_broadcast(&kv->cond);
+	tei_mutex_unlock(&kv->lock);
+}
+
+/* Reads the key and notifies a change. Returns false if no server answered. */
+static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
+{
+	struct meta_kv_value v;
+	struct kv_segment *s;
+	struct tei_err err;
+	bool changed = false;
+	int rc = kv_get(kv, job->key, kv_deadline(kv), &v, &err);
+
+	tei_mutex_lock(&kv->lock);
+	s = kv_segment_find(kv, job->key);
+	if (s && rc) {
+		s->poll_ns = tei_now_ns() + META_KV_RETRY_NS;
+	} else if (s && s->version == job->version) {
+		changed = v.version != s->version;
+		s->version = v.version;
+		s->tries = 0;
+	}
+	tei_mutex_unlock(&kv->lock);
+	if (!rc)
+		free(v.text);
+	if (changed)
+		kv_job_notify(kv, job->name, 0);
+	return rc != TEI_ERR_SOCKET;
+}
+
+uint64_t kv_segments_run(struct meta_kv *kv)
+{
+	struct kv_job job;
+	uint64_t next;
+	bool fine = true;
+
+	while (fine && kv_job_take(kv, &job, &next)) {
+		if (!job.key || !job.name)
+			fine = false;	/* no memory: try again later */
+		else if (job.notify)
+			kv_job_notify(kv, job.name, job.tries);
+		else
+			fine = kv_job_poll(kv, &job);
+		free(job.key);
+		free(job.name);
+	}
+	return fine ? next : tei_now_ns() + META_KV_RETRY_NS;
+}
