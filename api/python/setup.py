@@ -8,6 +8,8 @@ The environment variable MOONRAIL_LIBRARY chooses the C library:
   system    the installed library that pkg-config finds
   FOLDER    the library in this folder, for example build/lib of a source tree
             in which make has run; the wheel contains a copy
+
+With a copy of the library, the wheel also contains te_bench and te_info.
 """
 import os
 import shutil
@@ -21,7 +23,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 LIBRARY = os.environ.get("MOONRAIL_LIBRARY", "bundled")
 MAIN = "moonrail._moonrail"    # the extension that needs the C library
-STABLE = sys.version_info >= (3, 11)
+TOOLS = ("te_bench", "te_info")
+# The stable ABI has the buffer protocol since Python 3.11. MOONRAIL_ABI3=0 builds for
+# this version of Python only, as older versions do.
+STABLE = sys.version_info >= (3, 11) and os.environ.get("MOONRAIL_ABI3") != "0"
 
 
 def version():
@@ -57,7 +62,7 @@ class Build(build_ext):
             [os.path.join(TOP, "configure"), "--disable-tests", "--disable-prov"],
             cwd=folder)
         subprocess.check_call(
-            ["make", "-j%d" % (os.cpu_count() or 1), "lib"], cwd=folder)
+            ["make", "-j%d" % (os.cpu_count() or 1), "lib", "tools"], cwd=folder)
         return os.path.join(folder, "build", "lib")
 
     def build_extension(self, ext):
@@ -72,6 +77,11 @@ class Build(build_ext):
             target = os.path.dirname(self.get_ext_fullpath(ext.name))
             os.makedirs(target, exist_ok=True)
             shutil.copyfile(source, os.path.join(target, soname()))
+            os.makedirs(os.path.join(target, "bin"), exist_ok=True)
+            for tool in TOOLS:
+                source = os.path.join(folder, os.pardir, "bin", tool)
+                if os.path.exists(source):
+                    shutil.copy(source, os.path.join(target, "bin", tool))
         super().build_extension(ext)
 
 

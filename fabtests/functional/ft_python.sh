@@ -4,7 +4,7 @@
 #
 # Builds the Python packages of api/python against the library in BUILD and runs
 # their tests, each with a second process. ONLY=EXPRESSION runs those that pytest
-# selects with -k.
+# selects with -k. SOAK=SECONDS prolongs the test for growth of memory.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 

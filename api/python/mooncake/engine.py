@@ -13,8 +13,34 @@ Programs that were written for Mooncake's module use moonrail without a change:
 
 Transfers raise no exception. They return 0, or -1 if the bytes are not in place;
 the library's log has the cause. After -1 no byte of the transfer moves any more.
+
+If Mooncake's own module is installed too, the import fails, because the order of
+sys.path would choose between the two. MOONRAIL_REPLACE_MOONCAKE=1 in the environment
+chooses this one.
 """
 import enum
+import os
+import sys
+
+
+def _check_alone():
+    """Raises ImportError if another module mooncake.engine is installed."""
+    if os.environ.get("MOONRAIL_REPLACE_MOONCAKE") == "1":
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    for folder in sys.modules["mooncake"].__path__:
+        if not os.path.isdir(folder):
+            continue
+        for name in sorted(os.listdir(folder)):
+            other = name.startswith("engine.") and name.endswith((".so", ".py"))
+            if other and not os.path.samefile(os.path.join(folder, name), __file__):
+                raise ImportError(
+                    "mooncake.engine of moonrail in %s would hide %s; uninstall one of "
+                    "them, or set MOONRAIL_REPLACE_MOONCAKE=1 to use moonrail's"
+                    % (here, os.path.join(folder, name)), name=__name__)
+
+
+_check_alone()
 
 from moonrail._moonrail import MooncakeEngine as _MooncakeEngine
 

@@ -5,6 +5,7 @@ It writes "NAME ADDRESS LENGTH" of its segment first, then one line for each com
 """
 import ctypes
 import sys
+import zlib
 
 from mooncake.engine import TransferEngine
 
@@ -33,6 +34,9 @@ def main():
         elif word == "show":        # OFFSET LENGTH
             offset, length = map(int, rest)
             answer(engine.read_bytes_from_buffer(address + offset, length).hex())
+        elif word == "crc":         # OFFSET LENGTH
+            offset, length = map(int, rest)
+            answer(zlib.crc32(memoryview(memory)[offset:offset + length]))
         elif word == "notes":
             answer(*("%s=%s" % (n.name, n.msg) for n in engine.get_notifies()))
         else:
