@@ -47,10 +47,9 @@ struct rail_fault {
 	uint64_t since_ns;    /* time at which the stage began, ns */
 	uint32_t remote_gen;  /* DOWN: lane generation of the remote
 			       * rail when the pair went down */
-	uint64_t rail_slices; /* rail_moved() when the pair became
-			       * ASKED; if the pair was not SUSPECT
-			       * before it went DOWN, when it went
-			       * DOWN */
+	uint64_t rail_slices; /* value of rail_moved() when the pair became
+			       * ASKED, or when the pair went DOWN if it had not
+			       * been SUSPECT */
 	bool others;	      /* DOWN: other pairs of the rail had
 			       * slices posted when this pair went
 			       * DOWN */
