@@ -154,8 +154,7 @@ static void *source_leave(void *arg)
 
 /* unregisterLocalMemory of a task's source returns only after the end of the
  * task is published. The test delays that end by holding the lock that the
- * task's notification needs; the copy before it makes this engine the
- * receiver. */
+ * task's notification needs. */
 static void test_unregister_of_source_waits_for_published_end(void)
 {
 	struct remote_rig r = rig_open("30");
