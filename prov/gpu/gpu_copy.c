@@ -16,10 +16,12 @@
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
 
-#define GPU_YIELDS	64u		/* idle rounds with sched_yield, */
-#define GPU_NAP_NS	(50 * TEI_NS_PER_US)	/* then sleeps, */
-#define GPU_NAPS	100u		/* this many, */
-#define GPU_REST_NS	(500 * TEI_NS_PER_US)	/* then longer ones */
+/* Idle rounds in which the thread calls sched_yield; after that it sleeps. */
+#define GPU_YIELDS 64u
+/* Length of each of the first GPU_NAPS sleeps. */
+#define GPU_NAP_NS  (50 * TEI_NS_PER_US)
+#define GPU_NAPS    100u		  /* number of short sleeps */
+#define GPU_REST_NS (500 * TEI_NS_PER_US) /* length of the later sleeps */
 
 /* --- completion ---------------------------------------------------------- */
 
@@ -60,7 +62,8 @@ static void op_time_out(struct tei_gpu *ctx, struct tei_gpu_op *op,
 	op_fail(ctx, op, err);
 }
 
-/* Called when a copy has ended or the operation was cancelled or failed. */
+/* Updates an operation after a copy of it has ended, or after it was cancelled
+ * or has failed: ends the operation if it has nothing left to do. */
 static void op_step(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -139,8 +142,8 @@ static int copy_queue(struct tei_gpu *ctx, struct gpu_context *c,
 }
 
 /*
- * Starts the next copy of the next operation in the queue. The context is
- * pushed. Returns false if there is none or too much is in flight.
+ * Starts the next copy of the operation at the head of the queue. The context
+ * is pushed. Returns false if there is no operation or too much is in flight.
  */
 static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
@@ -154,8 +157,9 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	    c->bytes >= GPU_BEGUN_MAX)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-	tei_list_del(&op->node);	/* one copy per turn; queued again below
-					 * if more remain */
+	tei_list_del(&op->node); /* one copy per turn; the operation is
+				  * queued again below if more copies
+				  * remain */
 	copy = (struct gpu_copy){
 		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
 		.len = op->length - op->next, .begun_ns = tei_now_ns(),
@@ -170,7 +174,7 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	tei_mutex_unlock(&ctx->lock);
 	ret = copy_queue(ctx, c, &copy, &err);
 	tei_mutex_lock(&ctx->lock);
-	/* a failed copy stays in the ring until the stream is past it */
+	/* a failed copy stays in the ring until the stream has passed it */
 	c->ring[(c->first + c->count++) % GPU_DEPTH] = copy;
 	c->bytes += copy.len;
 	if (ret) {
@@ -180,7 +184,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	return true;
 }
 
-/* Removes the oldest copy, which has ended. err: why it failed, or NULL. */
+/* Removes the oldest copy, which has ended. err: cause of its failure, or
+ * NULL. */
 static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 		     const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -205,7 +210,7 @@ static void copy_end(struct tei_gpu *ctx, struct gpu_context *c,
 	op_step(ctx, op);
 }
 
-/* Records that the oldest copy has failed; it may still be running. */
+/* Records that the oldest copy has failed. The copy may still be running. */
 static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 		      const struct tei_err *err) TEI_REQUIRES(ctx->lock)
 {
@@ -221,7 +226,7 @@ static void copy_fail(struct tei_gpu *ctx, struct gpu_context *c,
 /* --- a GPU that does not complete copies --------------------------------- */
 
 /* Returns true if no copy of the context has ended for slice_timeout_s, counted
- * from since or later. */
+ * from since or from the last end of a copy, whichever is later. */
 static bool copy_stalled(const struct tei_gpu *ctx, const struct gpu_context *c,
 			 uint64_t since)
 {
@@ -322,8 +327,8 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 /*
  * Checks whether the oldest copy has ended. Returns 1 or 0, and sets *failed
  * and *err if the driver reports an error. A failed copy counts as ended only
- * when the stream is past it or cannot continue; until then its memory must not
- * be reused.
+ * when the stream has passed it or cannot continue; until then its memory must
+ * not be reused.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 		     bool unmarked, struct tei_err *err, bool *failed)

@@ -22,8 +22,9 @@ struct gpu_copy {
 	struct tei_gpu_op *op;		/* NULL: abandoned */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
-	bool unmarked;			/* no event marks its end; it has ended
-					 * when the whole stream has */
+	bool unmarked;			/* no event marks the end of this copy;
+					 * it has ended when the whole stream
+					 * has ended */
 	bool failed;			/* the error is recorded in op */
 };
 
@@ -33,14 +34,15 @@ struct gpu_copy {
  */
 struct gpu_context {
 	/* guarded by ctx->lock */
-	uint32_t memories;		/* ranges of it or pinned in it; 0:
-					 * place is free */
+	uint32_t memories;		/* number of registered ranges that lie
+					 * in this context or are pinned in it;
+					 * 0: the place in the table is free */
 	struct tei_list queue;		/* operations with copies to start */
 
 	/* constant while memories is not 0 */
 	void *handle;
 	void *stream;
-	void *events[GPU_DEPTH];	/* one per element of ring */
+	void *events[GPU_DEPTH]; /* one event for each element of ring */
 
 	/* guarded by ctx->lock; changed by the thread, and when the context is
 	 * opened */
@@ -87,13 +89,16 @@ struct tei_gpu {
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t work;		/* there is work, or stopping is set */
 	pthread_cond_t ended;		/* an operation has ended */
-	struct tei_range_table mem;	/* gpu_mem.range */
-	uint32_t ndevice;		/* ranges of GPU memory; atomic */
+	struct tei_range_table mem;	/* list of gpu_mem.range */
+	uint32_t ndevice;		/* number of ranges of GPU memory;
+					 * atomic */
 	struct gpu_context contexts[TEI_GPU_CONTEXTS];
 	struct gpu_alloc *allocs;
-	struct tei_list live;		/* tei_gpu_op.live_node */
-	struct tei_list over;		/* tei_gpu_op.node: done is due */
-	const struct gpu_ending *ending; /* done is running, or NULL */
+	struct tei_list live;		 /* list of tei_gpu_op.live_node */
+	struct tei_list over;		 /* list of tei_gpu_op.node: operations
+					  * whose done callback must be called */
+	const struct gpu_ending *ending; /* operations whose done callbacks are
+					  * running, or NULL */
 	uint32_t given_up;		/* abandoned copies that have not
 					 * ended */
 	bool started, stopping;
@@ -102,8 +107,8 @@ struct tei_gpu {
 	struct tei_log_limit log_limit;
 };
 
-/* Returns the range that contains [addr, addr + len), or NULL. going: includes
- * a range that is being removed. */
+/* Returns the range that contains [addr, addr + len), or NULL. going: if true,
+ * also finds a range that is being removed. */
 struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 			     bool going) TEI_REQUIRES(ctx->lock);
 

@@ -154,7 +154,8 @@ static int context_open(struct tei_gpu *ctx, struct gpu_context *c,
 	return ret;
 }
 
-/* Returns the context of that handle, or opens it in a free place. */
+/* Returns the context with that handle, or opens it in a free place of the
+ * table. */
 static int context_get(struct tei_gpu *ctx, void *handle,
 		       struct gpu_context **out, struct tei_err *err)
 	TEI_REQUIRES(ctx->admin)
@@ -472,9 +473,10 @@ static bool mem_ending(const struct tei_gpu *ctx, uint64_t base, uint64_t end)
 		     mem_meets(e->src, e->length, base, end));
 }
 
-/* Marks the memory, so that no new copy uses it. Waits until its copies have
- * ended, their done callbacks have returned and it is not held. Returns 0 with
- * *out set, TEI_ERR_BUSY at the deadline, or TEI_ERR_NOT_REGISTERED. */
+/* Marks the memory, so that no new copy uses it. Waits until the copies that
+ * use it have ended, their done callbacks have returned and the memory is not
+ * held. Returns 0 with *out set, TEI_ERR_BUSY at the deadline, or
+ * TEI_ERR_NOT_REGISTERED. */
 static int mem_retire(struct tei_gpu *ctx, uint64_t base, uint64_t deadline_ns,
 		      struct gpu_mem **out) TEI_REQUIRES(ctx->lock)
 {

@@ -59,19 +59,19 @@ int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		  int *device, struct tei_err *err);
 
 /*
- * Registers the range as a possible end of copies. For GPU memory, creates a
- * stream in its CUDA context. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP,
- * TEI_ERR_TOO_MANY (contexts), TEI_ERR_MEMORY, or an error of tei_gpu_where.
- * Fills *err on failure and logs nothing.
+ * Registers the range, so that copies may use it as source or destination. For
+ * GPU memory, creates a stream in its CUDA context. Returns 0, TEI_ERR_INVALID,
+ * TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY (contexts), TEI_ERR_MEMORY, or an error of
+ * tei_gpu_where. Fills *err on failure and logs nothing.
  */
 int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 		    struct tei_err *err);
 
 /*
- * As tei_gpu_mem_add, for host memory that serves as a bounce buffer of GPU
- * memory. Pins it in the CUDA context of the registered GPU memory at gpu, so
- * that queueing a copy to or from it never blocks the thread. That context
- * stays in use until the range is removed.
+ * Does what tei_gpu_mem_add does, for host memory that serves as a bounce
+ * buffer of GPU memory. Pins it in the CUDA context of the registered GPU
+ * memory at gpu, so that queueing a copy to or from it never blocks the thread.
+ * That context stays in use until the range is removed.
  */
 int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 		    uint64_t len, struct tei_err *err);
@@ -114,7 +114,8 @@ int tei_gpu_mem_remove(struct tei_gpu *ctx, const void *addr,
 		       uint64_t deadline_ns);
 
 enum tei_gpu_kind {
-	TEI_GPU_NOT_REGISTERED,		/* not within one range */
+	TEI_GPU_NOT_REGISTERED, /* the bytes are not within one
+				 * registered range */
 	TEI_GPU_HOST,
 	TEI_GPU_DEVICE,
 };
@@ -136,7 +137,8 @@ void tei_gpu_free(struct tei_gpu *ctx, uint64_t addr);
 
 /* ---- operations ------------------------------------------------------- */
 
-/* Code for done if the operation was cancelled; otherwise 0 or a tei_code. */
+/* Code with which done is called if the operation was cancelled; in other cases
+ * the code is 0 or a tei_code. */
 #define TEI_GPU_CANCELLED	1
 
 struct tei_gpu_op;
@@ -171,7 +173,8 @@ struct tei_gpu_op {
 	struct gpu_context *context;
 	struct tei_err *err;		/* owned */
 	uint64_t queued_ns;
-	uint64_t next;			/* bytes whose copies were started */
+	uint64_t next;			/* number of bytes whose copies were
+					 * started */
 	uint32_t running;		/* copies in flight */
 	int code;			/* first failure */
 	bool live, queued;
