@@ -223,9 +223,10 @@ static bool client_forward(int from, int to)
 }
 
 /*
- * Forwards the connections of the engines. Without it they would have the
- * address that their routes give them, which is that of the other clients;
- * client_relay connects from the client's own address.
+ * Forwards the connections of the engines, and connects from the client's own
+ * address. Without this relay, the engines would connect from the source
+ * address that their routes select, which is also the address of the other
+ * clients.
  */
 static void client_relay(int listener, const char *target)
 {

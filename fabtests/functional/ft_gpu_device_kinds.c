@@ -34,7 +34,7 @@ static uint64_t pool_make(struct device_rig *rig)
 static void pool_give_back(struct device_rig *rig, uint64_t addr)
 {
 	ft_ok(!rig->cuda.pool_free(addr, NULL) && !rig->cuda.wait(),
-	      "it_is_given_back");
+	      "memory_is_freed");
 }
 
 static const struct device_prop mapped_prop = {
@@ -73,7 +73,8 @@ static uint64_t mapped_make(struct device_rig *rig)
 static void mapped_give_back(struct device_rig *rig, uint64_t addr)
 {
 	ft_ok(!rig->cuda.unmap(addr, KIND_ROOM) &&
-	      !rig->cuda.unreserve(addr, KIND_ROOM), "it_is_given_back");
+		      !rig->cuda.unreserve(addr, KIND_ROOM),
+	      "memory_is_freed");
 }
 
 static uint64_t managed_make(struct device_rig *rig)
@@ -85,7 +86,7 @@ static uint64_t managed_make(struct device_rig *rig)
 
 static void managed_give_back(struct device_rig *rig, uint64_t addr)
 {
-	ft_ok(!rig->cuda.free(addr), "it_is_given_back");
+	ft_ok(!rig->cuda.free(addr), "memory_is_freed");
 }
 
 static const struct kind kinds[] = {
@@ -163,7 +164,7 @@ static void kind_allocated(struct device_rig *rig, struct fx_peer *peer)
 		return;
 	kind_used(rig, "te_alloc", NULL, memory.addr, peer);
 	ft_ok(!te_free(rig->engine, device_ptr(memory.addr)),
-	      "it_is_given_back");
+	      "memory_is_freed");
 }
 
 void device_kinds(struct device_rig *rig)

@@ -229,10 +229,11 @@ static void uninstalled(struct gf_rig *rig)
 	      "uninstalled_it_is_drained: %s", fx_job_text(&job));
 	fx_job_free(&job);
 	ft_ok(installTransport(rig->files.engine, "nvmeof", NULL) != NULL &&
-	      !fx_job_start(&job) && gf_register(rig, 0, false) &&
-	      fx_job_wait(&job, FX_LONG_MS) &&
-	      job.n[STATUS_COMPLETED] == job.tasks,
-	      "unregistering_waits_for_it: %s", fx_job_text(&job));
+		      !fx_job_start(&job) && gf_register(rig, 0, false) &&
+		      fx_job_wait(&job, FX_LONG_MS) &&
+		      job.n[STATUS_COMPLETED] == job.tasks,
+	      "unregister_during_file_transfer_waits_for_its_end: %s",
+	      fx_job_text(&job));
 	fx_job_free(&job);
 	rig->cufile.shorten(0);
 	gf_close(rig);

@@ -256,10 +256,9 @@ static void server_mutants(transfer_engine_t e, struct fx_buf *mem)
 	ft_diag("%u altered descriptors, %u opened", i, opened);
 	ft_ok(good, "altered_descriptors_do_no_harm");
 	ft_ok(fx_move_until(e, openSegment(e, target.name), OPCODE_WRITE,
-			    mem->p, target.mem.addr, FX_MIB, 0,
-			    fx_ms(20000)) &&
-	      !memcmp(mem->p, target.mem.p, FX_MIB),
-	      "and_the_honest_one_still_works");
+			    mem->p, target.mem.addr, FX_MIB, 0, fx_ms(20000)) &&
+		      !memcmp(mem->p, target.mem.p, FX_MIB),
+	      "transfer_to_an_honest_target_completes");
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 }
 

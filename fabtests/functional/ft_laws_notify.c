@@ -215,7 +215,8 @@ static void note_lengths(struct note_rig *rig)
 	      "an_endless_notification_is_refused");
 	ft_ok(genNotifyInEngine(law->engine, LOCAL_SEGMENT, note) < 0,
 	      "to_ourselves_as_well");
-	ft_ok(law_write_works(law, 4096, 99), "and_nothing_else_is_harmed");
+	ft_ok(law_write_works(law, 4096, 99),
+	      "write_during_notification_test_completes");
 }
 
 /* The peer exits directly after it has sent a notification, which must still

@@ -166,28 +166,31 @@ static void seg_refresh(struct law_rig *rig)
 		return;
 	seg = openSegment(rig->engine, other.name);
 	ft_ok(seg_count(rig, seg) == 1 &&
-	      !fx_ask(&other, "reg %llu %llu 1", 2 * FX_MIB, FX_MIB),
-	      "it_registers_another");
+		      !fx_ask(&other, "reg %llu %llu 1", 2 * FX_MIB, FX_MIB),
+	      "target_registers_another_buffer");
 	fx_buf_fill(&rig->mem, 0, FX_MIB, 11);
 	ft_ok(fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
 		      other.mem.addr + 2 * FX_MIB, FX_MIB, 0) &&
 	      fx_buf_check(&other.mem, 2 * FX_MIB, FX_MIB, 11),
 	      "a_buffer_registered_after_open_can_be_written");
 	ft_ok(!syncSegmentCache(rig->engine) && seg_count(rig, seg) == 2,
-	      "sync_shows_it");
+	      "sync_shows_the_new_buffer");
 	ft_ok(!fx_ask(&other, "unreg 0") &&
-	      openSegmentNoCache(rig->engine, other.name) == seg &&
-	      seg_count(rig, seg) == 1, "no_cache_shows_that_one_is_gone");
+		      openSegmentNoCache(rig->engine, other.name) == seg &&
+		      seg_count(rig, seg) == 1,
+	      "open_without_cache_shows_that_a_buffer_is_gone");
 	ft_ok(!fx_ask(&other, "unreg %llu", 2 * FX_MIB) &&
 	      !syncSegmentCache(rig->engine) && seg_count(rig, seg) == 0,
 	      "law12_what_is_unregistered_is_not_published");
 	fx_peer_stop(&other);
 	ft_ok(syncSegmentCache(rig->engine) < 0,
 	      "sync_with_one_that_is_gone_is_an_error");
-	ft_ok(law_write_works(rig, FX_MIB, 12), "and_harms_no_other");
+	ft_ok(law_write_works(rig, FX_MIB, 12),
+	      "transfers_of_other_segments_continue");
 	ft_ok(!closeSegment(rig->engine, seg) &&
-	      !closeSegment(rig->engine, seg) &&
-	      !syncSegmentCache(rig->engine), "law12_a_closed_one_is_forgotten");
+		      !closeSegment(rig->engine, seg) &&
+		      !syncSegmentCache(rig->engine),
+	      "law12_closed_segment_is_forgotten");
 }
 
 /* Counts the open descriptors of both processes. */

@@ -277,11 +277,13 @@ static void local_uninstalled(struct local_rig *rig)
 		    fx_job_poll(&job) &&
 		    job.n[STATUS_COMPLETED] == job.tasks;
 
-	ft_ok(good, "uninstalled_it_is_drained: %s", fx_job_text(&job));
+	ft_ok(good, "uninstalled_local_transport_is_drained: %s",
+	      fx_job_text(&job));
 	fx_job_free(&job);
 	ft_ok(local_works(rig, 0, FX_MIB, 0), "what_comes_then_goes_by_tcp");
 	ft_ok(installTransport(rig->engine, "local", NULL) &&
-	      local_works(rig, 0, FX_MIB, 0), "it_is_installed_again");
+		      local_works(rig, 0, FX_MIB, 0),
+	      "local_transport_is_installed_again");
 }
 
 /* Destroys an engine during copies to another process and inside this one. */
@@ -333,7 +335,8 @@ static void local_kill(struct local_rig *rig)
 	ft_ok(good, "law3_local_target_killed_every_task_ends_truly");
 	fx_job_wait(&job, FX_LONG_MS);
 	fx_job_free(&job);
-	ft_ok(!local_works(rig, 0, 4096, 0), "local_a_dead_target_is_an_error");
+	ft_ok(!local_works(rig, 0, 4096, 0),
+	      "local_copy_to_a_dead_target_fails");
 	ft_ok(openSegmentNoCache(rig->engine, rig->peer.name) == -1,
 	      "law12_local_a_killed_process_cannot_be_opened");
 	fx_peer_drop(&rig->peer);

@@ -280,7 +280,7 @@ static void note_sizes(const char *transport)
 	for (i = 0; good && i < n; i++)
 		good = note_submit(&rig, i, sizes[i]);
 	ft_ok(good && fx_ask(&rig.peer, "fetch 0 %u", n) == (int)n,
-	      "they_arrive_after_transfers_by_%s", transport);
+	      "notifications_arrive_after_transfers_by_%s", transport);
 	ft_ok(note_send(&rig, 1, NOTE_MAX + 1 - 9) == -1 &&
 	      note_error(-1, 0, "at most 1048576"),
 	      "longer_ones_are_refused_by_%s", transport);
@@ -408,12 +408,12 @@ static void note_stopped(void)
 	ft_ok(note_send(&rig, 1, 5) == -9 &&
 	      note_error(-9, TE_ERROR_UNKNOWN, "not acknowledged"),
 	      "a_notification_to_a_stopped_peer_fails");
-	ft_ok(note_in_time(begin), "it_fails_in_time");
+	ft_ok(note_in_time(begin), "notification_fails_in_time");
 	begin = ft_now_ns();
 	ft_ok(note_send(&rig, 2, NOTE_MAX) == -9 &&
 	      note_error(-9, 0, "withdrawn"),
 	      "a_long_one_to_a_stopped_peer_is_withdrawn");
-	ft_ok(note_in_time(begin), "it_is_withdrawn_in_time");
+	ft_ok(note_in_time(begin), "notification_is_withdrawn_in_time");
 	fx_peer_resume(&rig.peer);
 	ft_ok(!note_send(&rig, 3, 7), "the_peer_goes_on");
 	fx_ask(&rig.peer, "hold");
@@ -437,7 +437,7 @@ static void note_killed(void)
 	begin = ft_now_ns();
 	ft_ok(note_send(&rig, 1, 5) < 0, "a_notification_to_a_dead_peer_fails");
 	note_error(0, 0, "");
-	ft_ok(note_in_time(begin), "it_is_dead_in_time");
+	ft_ok(note_in_time(begin), "notification_to_a_dead_peer_fails_in_time");
 	fx_peer_drop(&rig.peer);
 	note_stop(&rig);
 }

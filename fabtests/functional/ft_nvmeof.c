@@ -188,7 +188,8 @@ int main(int argc, char **argv)
 	if (files_make(&rig) && place(&rig) && files_engine(&rig, "nvmeof") &&
 	    files_register(&rig)) {
 		rig.seg = openSegment(rig.engine, FILES_NAME);
-		ft_ok(rig.seg > 0 && moves(&rig, 0, FILES_SIZE), "it_works");
+		ft_ok(rig.seg > 0 && moves(&rig, 0, FILES_SIZE),
+		      "file_segment_is_opened_and_moves_bytes");
 		mount_goes(&rig);
 		target_goes(&rig);
 		controller_goes(&rig);

@@ -108,7 +108,7 @@ void sec_limits(void)
 	limit_own(e);
 	limit_received(e, &target, log);
 	destroyTransferEngine(e);
-	ft_ok(fx_peer_stop(&target), "it_ends_well");
+	ft_ok(fx_peer_stop(&target), "target_ends_without_error");
 	unsetenv("MOONRAIL_MAX_NOTIFIES");
 	unsetenv("MC_HANDSHAKE_CONNECT_TIMEOUT");
 	close(log);

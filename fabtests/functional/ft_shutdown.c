@@ -126,14 +126,16 @@ static void shut_by_signal(struct shut_rig *rig, int sig, const char *name)
 	bool good;
 
 	if (!ft_ok(shut_peer(rig, &peer, &seg) && !fx_ask(&peer, "graceful") &&
-		   !fx_ask(&peer, "graceful"), "a_graceful_process"))
+			   !fx_ask(&peer, "graceful"),
+		   "graceful_process_starts"))
 		return;
 	good = shut_writes(rig, &peer, (uint64_t)sig) &&
 	       ft_wait_until(shut_under_way, &peer, FX_LONG_MS);
-	ft_ok(good, "it_writes");
-	ft_ok(shut_signalled(&peer, sig), "%s_is_128_plus_its_number", name);
+	ft_ok(good, "graceful_process_writes");
+	ft_ok(shut_signalled(&peer, sig),
+	      "%s_ends_process_with_128_plus_its_number", name);
 	ft_ok(fx_buf_check(&rig->target.mem, 0, SHUT_MEM, (uint64_t)sig),
-	      "%s_drains_what_is_under_way", name);
+	      "%s_drains_transfers_under_way", name);
 	ft_ok(shut_gone(rig, peer.name), "law12_%s_withdraws_the_segment",
 	      name);
 	ft_ok(shut_told(rig, &peer, seg), "%s_tells_the_peers", name);
@@ -147,7 +149,7 @@ static void shut_by_exit(struct shut_rig *rig)
 	segment_id_t seg;
 
 	if (!ft_ok(shut_peer(rig, &peer, &seg) && !fx_ask(&peer, "graceful"),
-		   "a_graceful_process"))
+		   "graceful_process_starts"))
 		return;
 	ft_ok(shut_writes(rig, &peer, 99) && fx_send(&peer, "exit 7") &&
 	      shut_code(&peer) == 7, "exit_keeps_its_code");
@@ -201,7 +203,7 @@ static void shut_handler_before(struct shut_rig *rig)
 	peer.mem.p[0] = 0;
 	ft_ok(shut_signalled(&peer, SIGTERM) && !peer.mem.p[0],
 	      "an_older_handler_is_replaced");
-	ft_ok(shut_told(rig, &peer, seg), "and_the_peers_are_told");
+	ft_ok(shut_told(rig, &peer, seg), "peers_are_notified_of_the_shutdown");
 	closeSegment(rig->engine, seg);
 	fx_peer_drop(&peer);
 }
@@ -219,7 +221,7 @@ static void shut_handler_after(struct shut_rig *rig)
 	kill(peer.proc.pid, SIGTERM);
 	good = !fx_ask(&peer, "destroy") && peer.mem.p[0] == 0x77;
 	ft_ok(good && shut_gone(rig, peer.name), "a_later_handler_is_obeyed");
-	ft_ok(fx_peer_stop(&peer), "it_ends_well");
+	ft_ok(fx_peer_stop(&peer), "peer_ends_without_error");
 	closeSegment(rig->engine, seg);
 }
 

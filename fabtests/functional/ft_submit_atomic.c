@@ -123,7 +123,7 @@ void submit_atomics_own(struct submit_rig *rig)
 {
 	ft_ok(atomic_each(rig, LOCAL_SEGMENT, rig->mem.p + 256,
 			  rig->mem.addr + 256),
-	      "atomics_inside_the_process_do_what_they_say");
+	      "atomics_inside_the_process_have_the_right_results");
 }
 
 /* --- several processes at the same time ---------------------------------- */

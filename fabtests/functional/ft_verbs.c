@@ -454,7 +454,8 @@ static void rails_go_in_mid_transfer(unsigned long times)
 	for (unsigned long i = 0; i < times; i++)
 		verbs_cut(&cuts[i % (sizeof(cuts) / sizeof(cuts[0]))]);
 	verbs_cut(&last);
-	ft_ok(verbs_works(0, FX_MIB, VERBS_LIMIT_MS), "and_all_works_then");
+	ft_ok(verbs_works(0, FX_MIB, VERBS_LIMIT_MS),
+	      "write_and_read_after_all_cuts_complete");
 }
 
 static const struct ft_option verbs_operand = {

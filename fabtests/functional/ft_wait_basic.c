@@ -242,7 +242,8 @@ void wait_destroyed(struct wait_rig *rig)
 	t.id = job.id;
 	wait_thread_start(&t);
 	ft_ok(te_wait_batch(job.engine, job.id, 50 * WAIT_MS, NULL) ==
-	      TE_TIMED_OUT, "it_is_under_way");
+		      TE_TIMED_OUT,
+	      "transfer_is_under_way");
 	destroyTransferEngine(job.engine);
 	wait_thread_join(&t);
 	ft_ok(t.ret == 1, "destroying_the_engine_ends_a_wait");

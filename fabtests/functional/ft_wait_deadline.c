@@ -192,7 +192,8 @@ static void wait_killed_by(struct wait_rig *rig)
 	t.id = job.id;
 	wait_thread_start(&t);
 	ft_ok(te_wait_batch(rig->engine, job.id, 50 * WAIT_MS, NULL) ==
-	      TE_TIMED_OUT, "it_is_under_way");
+		      TE_TIMED_OUT,
+	      "transfer_is_under_way");
 	from = ft_now_ns();
 	fx_peer_kill(&rig->target);
 	wait_thread_join(&t);
@@ -214,7 +215,7 @@ void wait_killed(struct wait_rig *rig)
 
 	hasty.engine = fx_engine_hasty("tcp");
 	if (ft_ok(hasty.engine && fx_register(hasty.engine, &hasty.mem),
-		  "an_engine_of_its_own")) {
+		  "engine_with_short_timeout_starts")) {
 		hasty.seg = openSegment(hasty.engine, rig->target.name);
 		wait_killed_by(&hasty);
 	}
