@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Tests what "make install" installs: a CMake project and a shell use it. Also tests
-# "make help".
+# that the Debian packages hold all files, and "make help".
 set -u
 : "${BUILD:?}" "${SRC:?}"
 tmp=$(mktemp -d)
@@ -119,6 +119,67 @@ commands_of_te_meta_are_completed()
 		completions "$BUILD/bin/te_meta" re | grep -Fx register
 }
 
+# Each installed file belongs to exactly one Debian package, and each pattern of
+# debian/*.install except those of Python has a file.
+debian_packages_hold_every_file()
+{
+	prefix=$(setting prefix) libdir=$(setting libdir)
+	(cd "$tmp/dest" && find . ! -type d) | sed -e 's|^\.||' \
+		-e "s|^$libdir/|usr/lib/any/|" -e "s|^$prefix/|usr/|" >"$tmp/files"
+	cat "$SRC"/debian/*.install | grep -v python >"$tmp/patterns"
+	while read -r file; do
+		count=0
+		while read -r pattern; do
+			# shellcheck disable=SC2254 # a pattern
+			case $file in $pattern) count=$((count + 1)) ;; esac
+		done <"$tmp/patterns"
+		[ "$count" -eq 1 ] || {
+			echo "$file is in $count packages"
+			return 1
+		}
+	done <"$tmp/files"
+	while read -r pattern; do
+		held=''
+		while read -r file; do
+			# shellcheck disable=SC2254
+			case $file in $pattern) held=yes; break ;; esac
+		done <"$tmp/files"
+		[ -n "$held" ] || {
+			echo "debian: no file matches $pattern"
+			return 1
+		}
+	done <"$tmp/patterns"
+}
+
+# The numbers in debian/changelog and NEWS are that of VERSION.
+version_is_the_same_everywhere()
+{
+	version=$(cat "$SRC/VERSION")
+	head -n 1 "$SRC/debian/changelog" | grep -F "moonrail ($version)" &&
+		head -n 1 "$SRC/NEWS" | grep -Fx "moonrail $version" &&
+		[ -e "$SRC/debian/libmoonrail${version%%.*}.install" ]
+}
+
+# The image of the Dockerfile contains the libraries that the installed files need.
+dockerfile_names_the_libraries()
+{
+	for file in "$tmp/dest$(setting libdir)/$(readlink "$BUILD/lib/libmoonrail.so.0")" \
+		"$tmp/dest$(setting bindir)"/*; do
+		objdump -p "$file"
+	done | sed -n 's/^ *NEEDED *//p' | sort -u |
+		grep -vx -e 'libmoonrail.*' -e 'libc.so.6' -e 'libm.so.6' \
+			-e 'ld-linux.*' >"$tmp/needed"
+	grep -q '^libfabric' "$tmp/needed" || return 1
+	while read -r library; do
+		path=$(ldconfig -p | sed -n "s|^\t$library (.*=> ||p" | head -n 1)
+		package=$(dpkg -S "$(realpath "$path")" | sed 's/:.*//')
+		grep -qE "^	$package( |\$)" "$SRC/Dockerfile" || {
+			echo "$library needs the package $package"
+			return 1
+		}
+	done <"$tmp/needed"
+}
+
 # Compares "make help" with the targets that the Makefile declares.
 help_lists_every_target()
 {
@@ -131,9 +192,19 @@ help_lists_every_target()
 
 check help_lists_every_target help_lists_every_target
 check install_tree install_tree
+check debian_packages_hold_every_file debian_packages_hold_every_file
+check version_is_the_same_everywhere version_is_the_same_everywhere
 check options_of_help_are_completed options_of_help_are_completed
 check values_of_options_are_in_help values_of_options_are_in_help
 check commands_of_te_meta_are_completed commands_of_te_meta_are_completed
+if ! command -v dpkg >/dev/null ||
+	! grep -q '^FABRIC_LIBS = -lfabric$' "$BUILD/../config.mak"; then
+	echo 'skip - dockerfile_names_the_libraries: not with the libraries of Debian'
+elif [ "${SANITIZE:-no}" != no ]; then
+	echo 'skip - dockerfile_names_the_libraries: the library has a sanitizer'
+else
+	check dockerfile_names_the_libraries dockerfile_names_the_libraries
+fi
 if ! command -v cmake >/dev/null; then
 	echo 'skip - cmake_project_finds_the_library: no cmake'
 elif [ "${SANITIZE:-no}" != no ]; then
