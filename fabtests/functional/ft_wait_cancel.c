@@ -59,8 +59,10 @@ static unsigned int cancel_round(struct wait_rig *rig, int op)
 	struct fx_job job;
 	bool good;
 
-	fx_buf_fill(op == OPCODE_WRITE ? &rig->mem : &rig->target.mem, 0, len,
-		    seq);
+	/* an earlier case may have left poison in the memory of the target */
+	fx_buf_fill(&rig->target.mem, 0, len, seq);
+	if (op == OPCODE_WRITE)
+		fx_buf_fill(&rig->mem, 0, len, ++rig->sequence);
 	job = wait_job(rig, op, 0, len, 1 + wait_random(rig, FX_MIB));
 	cancel_nap(wait_random(rig, 4000));
 	good = !te_cancel_batch(rig->engine, job.id) &&

@@ -67,16 +67,17 @@ static bool cookie_tasks(struct wait_rig *rig, batch_id_t id)
 	       !te_batch_tasks(rig->engine, id, 3, t, sizeof(*t), &n) && !n;
 }
 
-/* Fetches ended batches until the one of that id, which must have the cookie of
- * its first task. */
+/* Fetches ended batches until the one of that id with its three tasks, which must
+ * have the cookie of the first one. A batch also ends when each of its tasks has
+ * ended before the next one is submitted. */
 static bool cookie_ended(struct wait_rig *rig, batch_id_t id)
 {
 	struct te_ended ended = { .batch_id = 0 };
 	size_t n = 1;
 
 	while (!te_ended_batches(rig->engine, &ended, sizeof(ended), &n) && n)
-		if (ended.batch_id == id)
-			return ended.cookie == 70 && ended.tasks == 3;
+		if (ended.batch_id == id && ended.tasks == 3)
+			return ended.cookie == 70;
 	return false;
 }
 
