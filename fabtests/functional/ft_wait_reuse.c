@@ -67,23 +67,34 @@ static bool cookie_tasks(struct wait_rig *rig, batch_id_t id)
 	       !te_batch_tasks(rig->engine, id, 3, t, sizeof(*t), &n) && !n;
 }
 
-/* Fetches ended batches until the one of that id with its three tasks, which must
- * have the cookie of the first one. A batch also ends when each of its tasks has
- * ended before the next one is submitted. */
-static bool cookie_ended(struct wait_rig *rig, batch_id_t id)
+/* An end of a batch with its three tasks. A batch also ends when each of its tasks
+ * has ended before the next one is submitted. */
+struct cookie_end {
+	struct wait_rig *rig;
+	batch_id_t id;
+	uint64_t cookie;
+};
+
+/* The end may be reported a little later than te_wait_batch returns. */
+static bool cookie_ended(void *arg)
 {
 	struct te_ended ended = { .batch_id = 0 };
+	struct cookie_end *end = arg;
 	size_t n = 1;
 
-	while (!te_ended_batches(rig->engine, &ended, sizeof(ended), &n) && n)
-		if (ended.batch_id == id && ended.tasks == 3)
-			return ended.cookie == 70;
+	while (!te_ended_batches(end->rig->engine, &ended, sizeof(ended), &n) &&
+	       n)
+		if (ended.batch_id == end->id && ended.tasks == 3) {
+			end->cookie = ended.cookie;
+			return true;
+		}
 	return false;
 }
 
 void wait_cookies(struct wait_rig *rig)
 {
 	batch_id_t id = allocateBatchID(rig->engine, 3);
+	struct cookie_end end = { rig, id, 0 };
 	struct reuse_request q;
 	bool good;
 
@@ -97,7 +108,8 @@ void wait_cookies(struct wait_rig *rig)
 	ft_ok(!te_wait_batch(rig->engine, id, -1, NULL) &&
 		      cookie_tasks(rig, id),
 	      "tasks_have_the_cookies_of_their_requests");
-	ft_ok(cookie_ended(rig, id), "ended_batch_has_the_first_cookie");
+	ft_ok(ft_wait_until(cookie_ended, &end, FX_LONG_MS) && end.cookie == 70,
+	      "ended_batch_has_the_first_cookie");
 	freeBatchID(rig->engine, id);
 }
 
