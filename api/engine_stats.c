@@ -226,6 +226,8 @@ int te_settings_text(transfer_engine_t engine, char *buf, size_t len)
 	for (i = 0; i < n; i++) {
 		tei_settings_value(&e->settings, &rows[i], value,
 				   sizeof(value));
+		if (*value && !strcmp(rows[i].name, "MC_REDIS_PASSWORD"))
+			snprintf(value, sizeof(value), "(hidden)");
 		stats_add(&t, "%s=%s %s\n", rows[i].name, value,
 			  source[tei_settings_source(&e->settings, &rows[i])]);
 	}

@@ -14,7 +14,7 @@
 
 /*
  * Opening and closing of the key-value back ends, their two threads, and the
- * calls that need no state. meta_kv.h explains the whole.
+ * calls that use neither names nor segments. meta_kv.h describes the design.
  */
 
 /* --- for drivers --------------------------------------------------------- */
@@ -43,6 +43,12 @@ bool meta_kv_stopping(struct meta_kv *kv)
 	return stop;
 }
 
+void kv_wake(struct meta_kv *kv)
+{
+	kv->again = true;
+	pthread_cond_broadcast(&kv->cond);
+}
+
 void meta_kv_changed(struct meta_kv *kv, const char *key)
 {
 	struct kv_segment *s;
@@ -50,18 +56,30 @@ void meta_kv_changed(struct meta_kv *kv, const char *key)
 	tei_mutex_lock(&kv->lock);
 	kv_names_changed(kv, key);
 	s = kv_segment_find(kv, key);
-	if (s)
+	if (s) {
+		s->events++;
 		s->poll_ns = tei_now_ns();
-	pthread_cond_broadcast(&kv->cond);
+	}
+	kv_wake(kv);
 	tei_mutex_unlock(&kv->lock);
 }
 
-void meta_kv_missed(struct meta_kv *kv)
+/* Everything is read once when reports begin and when they end. */
+static void kv_set_watched(struct meta_kv *kv, bool watched)
+	TEI_REQUIRES(kv->lock)
 {
-	tei_mutex_lock(&kv->lock);
+	if (!watched && !kv->watched)
+		return;
+	kv->watched = watched;
 	kv_names_check_all(kv);
 	kv_segments_check_all(kv);
-	pthread_cond_broadcast(&kv->cond);
+	kv_wake(kv);
+}
+
+void meta_kv_watching(struct meta_kv *kv)
+{
+	tei_mutex_lock(&kv->lock);
+	kv_set_watched(kv, true);
 	tei_mutex_unlock(&kv->lock);
 }
 
@@ -103,8 +121,8 @@ uint64_t kv_deadline(const struct meta_kv *kv)
 	       kv->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 }
 
-/* Copies the keys of the registered names, which the caller frees with
- * meta_names_free. */
+/* Adds copies of the keys of all registered names to keys. Returns false if
+ * memory is short. */
 static bool kv_leased_keys(struct meta_kv *kv, struct meta_names *keys)
 {
 	struct kv_name *n;
@@ -120,8 +138,9 @@ static bool kv_leased_keys(struct meta_kv *kv, struct meta_names *keys)
 }
 
 /*
- * Renews the lease three times per lease time. If the server has lost it, every
- * name is checked and, where it is gone, registered again.
+ * Renews the lease once, and sets the time of the next renewal: a third of the
+ * lease time, or half a second after a failure. If keys may be gone, schedules
+ * a check of all names.
  */
 static void kv_renew(struct meta_kv *kv)
 {
@@ -144,6 +163,13 @@ static void kv_renew(struct meta_kv *kv)
 	tei_mutex_unlock(&kv->lock);
 }
 
+static uint64_t kv_pause(uint64_t until_ns)
+{
+	uint64_t left = tei_ns_left(until_ns);
+
+	return left < META_KV_WAIT_MAX_NS ? left : META_KV_WAIT_MAX_NS;
+}
+
 static void *kv_keeper_main(void *arg)
 {
 	struct meta_kv *kv = arg;
@@ -163,9 +189,7 @@ static void *kv_keeper_main(void *arg)
 		if (kv->caps & META_KV_LEASE && kv->renew_ns < next)
 			next = kv->renew_ns;
 		if (!kv->stop && !kv->again && tei_ns_left(next))
-			tei_mutex_wait(&kv->cond, &kv->lock,
-				       next == UINT64_MAX ? UINT64_MAX :
-							    tei_ns_left(next));
+			tei_mutex_wait(&kv->cond, &kv->lock, kv_pause(next));
 		kv->again = false;
 	}
 	tei_mutex_unlock(&kv->lock);
@@ -175,15 +199,17 @@ static void *kv_keeper_main(void *arg)
 static void *kv_watcher_main(void *arg)
 {
 	struct meta_kv *kv = arg;
+	uint64_t next;
 
 	tei_mutex_lock(&kv->lock);
 	while (!kv->stop) {
 		tei_mutex_unlock(&kv->lock);
 		kv->ops->watch(kv);
 		tei_mutex_lock(&kv->lock);
-		if (!kv->stop)
-			tei_mutex_wait(&kv->cond, &kv->lock,
-				       META_KV_RETRY_NS / 2);
+		kv_set_watched(kv, false);
+		next = tei_now_ns() + META_KV_RETRY_NS;
+		while (!kv->stop && tei_ns_left(next))
+			tei_mutex_wait(&kv->cond, &kv->lock, tei_ns_left(next));
 	}
 	tei_mutex_unlock(&kv->lock);
 	return NULL;
@@ -225,8 +251,6 @@ static void kv_stop(struct meta_kv *kv)
 	kv->stop = true;
 	pthread_cond_broadcast(&kv->cond);
 	tei_mutex_unlock(&kv->lock);
-	if (kv->watching && kv->ops->wake)
-		kv->ops->wake(kv);
 	if (kv->keeping)
 		pthread_join(kv->keeper, NULL);
 	if (kv->watching)
@@ -245,7 +269,7 @@ static int kv_start(struct meta_kv *kv, struct tei_err *err)
 	kv_stop(kv);
 	kv->ops->close(kv);
 	return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
-			    "no thread for the metadata store");
+			    "metadata store: its threads cannot be started");
 }
 
 int meta_kv_open(struct tei_meta_store *store, const struct meta_kv_ops *ops,
@@ -379,6 +403,28 @@ int meta_kv_persistent_write(struct tei_meta_store *store, const char *name,
 	return rc ? rc : kv_commit(kv, &c, 1, deadline_ns, err);
 }
 
+static int kv_name_compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorts the names and removes repeated ones. */
+static void kv_names_unique(struct meta_names *names)
+{
+	size_t i, n = 0;
+
+	if (names->count)
+		qsort(names->name, names->count, sizeof(*names->name),
+		      kv_name_compare);
+	for (i = 0; i < names->count; i++) {
+		if (n && !strcmp(names->name[n - 1], names->name[i]))
+			free(names->name[i]);
+		else
+			names->name[n++] = names->name[i];
+	}
+	names->count = n;
+}
+
 int meta_kv_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
 			    struct meta_names *names, struct tei_err *err)
 {
@@ -393,5 +439,7 @@ int meta_kv_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
 	if (rc)
 		return rc;
 	*(strrchr(key, '/') + 1) = 0;
-	return kv->ops->list(kv, key, deadline_ns, names, err);
+	rc = kv->ops->list(kv, key, deadline_ns, names, err);
+	kv_names_unique(names);
+	return rc;
 }

@@ -3,8 +3,9 @@
 #define TEI_META_META_KV_H
 
 /*
- * Metadata stores that are servers of keys and values: a driver per product, and
- * one core that implements the back end (struct meta_store_ops) on top of it.
+ * Metadata stores that are servers of keys and values: a driver per product,
+ *and one core that implements the back end (struct meta_store_ops) on top of
+ *it.
  *
  * Keys, the same as Mooncake's (docs/PROTOCOL.md):
  *
@@ -12,25 +13,29 @@
  *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
  *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
  *
- * Ownership of a name. The process whose record is under rpc_meta owns the name.
- * A process writes both keys in one commit that depends on the version of
- * rpc_meta, so of two processes that want the same name one fails, and a process
- * that lost a name cannot write over its new owner. A name whose owner does not
- * answer on its control channel is taken over.
+ * Ownership of a name. The process whose record is under rpc_meta owns the
+ *name. A process writes both keys in one commit that depends on the version of
+ * rpc_meta, so of two processes that want the same name one fails, and a
+ *process that lost a name cannot write over its new owner. A name whose owner
+ *does not answer on its control channel is taken over.
  *
  * Liveness. Both keys belong to a lease that the keeper renews. They disappear
  * when the process has ended and the lease has expired. Where the server has no
  * leases, a successor takes the name over.
  *
- * Changes. The core remembers the segments that this process has fetched. If the
- * server reports changed keys, the watcher thread passes them on; otherwise the
- * keeper reads each remembered key every MOONRAIL_STORE_POLL_MS.
+ * Changes. The core remembers the segments that this process has fetched. While
+ * the server reports changed keys, the watcher thread marks their segments, and
+ * the keeper reads these; otherwise the keeper reads each remembered key every
+ * MOONRAIL_STORE_POLL_MS.
  *
  * Threads. Calls of the store run on the caller's thread, until its deadline.
- * The keeper renews the lease, publishes again what was lost, reads keys whose
- * check is due and calls the function of tei_meta_store_watch. The watcher only
- * waits for the server's reports. Drivers are called without locks, by several
- * threads at once.
+ * The keeper renews the lease, publishes lost names again, reads keys whose
+ *check is due and calls the function of tei_meta_store_watch. The watcher only
+ *waits for the server's reports. Drivers are called without locks, by several
+ *threads at once.
+ *
+ * The writer's token. kv->writing is held by the one thread that writes keys,
+ *so that callers and the keeper do not interfere.
  */
 
 #include <pthread.h>
@@ -45,25 +50,39 @@
 #include "util/log.h"
 
 #define META_KV_KEY_MAX		(TEI_META_NAME_MAX + 512)
-#define META_KV_INLINE_MAX	65536	/* longer descriptors: only the head */
+#define META_KV_INLINE_MAX                          \
+	65536 /* bytes; of a longer descriptor only \
+	       * the head is stored */
 #define META_KV_WHERE		TEI_META_ENDPOINT_MAX
 #define META_KV_WHO		136	/* size of a text that identifies an
 					 * owner */
-#define META_KV_PING_NS		TEI_NS_PER_SEC	/* time to ask an owner */
-#define META_KV_RETRY_NS	TEI_NS_PER_SEC
-#define META_KV_CHECK_NS	(250 * TEI_NS_PER_MS)	/* own key changed */
-#define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)	/* doubled per try */
+#define META_KV_PING_NS	 TEI_NS_PER_SEC /* limit of a query to an owner */
+#define META_KV_RETRY_NS TEI_NS_PER_SEC /* pause after a failure */
+#define META_KV_CHECK_NS                            \
+	(250 * TEI_NS_PER_MS) /* from the change of \
+			       * an own key to its  \
+			       * check */
+#define META_KV_NOTIFY_NS                         \
+	(250 * TEI_NS_PER_MS) /* first delay of a \
+			       * repeated         \
+			       * notification;    \
+			       * doubles with each */
 #define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
-#define META_KV_FETCHED_MAX	65536	/* segments that are remembered */
+#define META_KV_FETCHED_MAX                            \
+	65536 /* above this number, segments whose key \
+	       * was missing are forgotten */
+#define META_KV_JOBS                           \
+	64 /* segments that the keeper handles \
+	    * between two other duties */
+#define META_KV_WAIT_MAX_NS	(3600 * TEI_NS_PER_SEC)
 #define META_KV_BUCKETS		1024
 
 /* What a server can do; open sets the bits. */
 #define META_KV_LEASE	1u	/* leased keys disappear with their process */
-#define META_KV_WATCH	2u	/* the server reports changed keys */
+#define META_KV_WATCH	2u	/* the server may report changed keys */
 #define META_KV_LIST	4u	/* keys can be listed by prefix */
-#define META_KV_ATOMIC	8u	/* a commit happens as a whole or not at all */
 
-/* Versions of a key, apart from the driver's own, which are at least 0. */
+/* A special version. The versions of a driver are 0 or higher. */
 #define META_KV_ANY	(-2)	/* in a commit: whatever the version is */
 
 struct meta_kv;
@@ -92,9 +111,9 @@ struct meta_kv_change {
 };
 
 /*
- * A driver. Functions block until deadline_ns at most and return 0 or a code with
- * err filled by meta_kv_fail; TEI_ERR_SOCKET means that no server answered, so that
- * the core tries again later. Functions of missing capabilities are NULL.
+ * A driver. Functions block until deadline_ns at most and return 0 or a code
+ * with err filled by meta_kv_fail; TEI_ERR_SOCKET means that no server
+ * answered. list, renew and watch are called only with the bit in kv->caps.
  */
 struct meta_kv_ops {
 	const char *product;	/* for texts: "etcd" */
@@ -113,15 +132,17 @@ struct meta_kv_ops {
 	int (*list)(struct meta_kv *kv, const char *prefix,
 		    uint64_t deadline_ns, struct meta_names *names,
 		    struct tei_err *err);
-	/* Renews the lease of these keys. *lost: some of them may be gone. */
+	/* Renews the lease of these keys. Sets *lost to true if one of the
+	 * keys may be gone. */
 	int (*renew)(struct meta_kv *kv, const char *const *keys, size_t count,
 		     uint64_t deadline_ns, bool *lost, struct tei_err *err);
-	/* Watcher thread: reports changed keys by meta_kv_changed until
-	 * kv->stop; returns after each failure. begun: changes from now on are
-	 * reported, so the core reads what it may have missed before. */
+	/*
+	 * Watcher thread: subscribes, calls meta_kv_watching, then calls
+	 * meta_kv_changed for each report. Returns after a failure, if the
+	 * server reports no changes, and within a second after meta_kv_stopping
+	 * is true. The core calls it again after a pause.
+	 */
 	void (*watch)(struct meta_kv *kv);
-	/* Ends a blocked watch. Any thread. */
-	void (*wake)(struct meta_kv *kv);
 };
 
 /* A name that this process publishes. In kv->names. */
@@ -137,8 +158,10 @@ struct kv_name {
 	/* guarded by kv->lock: */
 	bool registered;
 	bool dirty;			/* the keeper must publish it */
+	bool withdrawn;			/* the keeper must remove it */
 	uint64_t check_ns;		/* time of the next check; 0: not due */
-	bool lost, loss_unreported;	/* to another process */
+	bool lost;			/* another process owns the name */
+	bool loss_unreported; /* no call has returned that error yet */
 	char lost_to[META_KV_WHO];
 };
 
@@ -148,6 +171,10 @@ struct kv_segment {
 	char *name, *key;
 	int64_t version;		/* when last read */
 	uint64_t poll_ns;		/* time of the next read; 0: not due */
+	uint32_t events;		/* reports of changes, to notice one
+					 * during a read */
+	uint32_t readers;		/* fetches in progress */
+	bool known;			/* the key existed at some read */
 	uint64_t notify_ns;		/* time of a repeated notification */
 	uint32_t tries;			/* notifications that had no result */
 };
@@ -169,9 +196,14 @@ struct meta_kv {
 	bool stop;
 	bool writing;			/* the writer's token is taken */
 	bool down;			/* no server answered the last call */
-	bool again;			/* the keeper must look for work again */
-	bool notifying;			/* fn is being called */
-	uint64_t renew_ns, retry_ns;	/* next renewal; next attempt */
+	bool watched;			/* the server reports changes now */
+	bool again;			/* set with each broadcast, so that the
+					 * keeper does not sleep */
+	bool notifying;			/* the keeper is calling fn */
+	uint64_t renew_ns;		/* time of the next renewal */
+	uint64_t retry_ns;		/* earliest next write by the keeper */
+	int bucket;			/* keeper only: where kv_segments_run
+					 * continues */
 	struct tei_list names;		/* struct kv_name */
 	struct tei_list fetched[META_KV_BUCKETS];	/* struct kv_segment */
 	size_t fetched_count;
@@ -186,15 +218,15 @@ int meta_kv_fail(struct meta_kv *kv, int code, struct tei_err *err,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 
-/* Returns true once the store is being closed. */
+/* Returns true if the store is being closed. */
 bool meta_kv_stopping(struct meta_kv *kv);
 
 /* Reports that key was written or removed. Watcher thread. */
 void meta_kv_changed(struct meta_kv *kv, const char *key);
 
-/* Reports that changes before now may have been missed: the keeper reads all
- * keys of interest again. Watcher thread. */
-void meta_kv_missed(struct meta_kv *kv);
+/* Reports that all changes from now on are reported. Changes before may have
+ * been missed, so the keeper reads all keys of interest. Watcher thread. */
+void meta_kv_watching(struct meta_kv *kv);
 
 /* --- the back end -------------------------------------------------------- */
 
@@ -254,20 +286,24 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
 /* --- for the sources of the core ----------------------------------------- */
 
+/* Wakes the keeper, which then looks for work. */
+void kv_wake(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
+
 /* Call the driver and remember whether a server answered. */
 int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	   struct meta_kv_value *out, struct tei_err *err);
 int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
 	      uint64_t deadline_ns, struct tei_err *err);
 
-/* Keeper thread, without a lock. Returns the time of the next work. */
+/* Do all work that is due. Return the time of the next work. Keeper thread,
+ * without a lock. */
 uint64_t kv_names_run(struct meta_kv *kv);
 uint64_t kv_segments_run(struct meta_kv *kv);
 
-/* kv->lock is held. Own names with that key are checked soon. */
+/* Schedules a check of the own names with that key. */
 void kv_names_changed(struct meta_kv *kv, const char *key)
 	TEI_REQUIRES(kv->lock);
-/* kv->lock is held. All names are checked, all segments are read again. */
+/* Schedule a check of all names, and a read of all segments. */
 void kv_names_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 void kv_segments_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 

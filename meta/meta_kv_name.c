@@ -23,8 +23,9 @@
  * because no server answered: the keeper writes it later.
  */
 
-#define KV_LOST_HINT \
-	"this process was stopped, or cut off from the store or from that one, or others removed its keys"
+#define KV_LOST_HINT                                                     \
+	"this process was suspended or could not reach the store, that " \
+	"process could not reach it, or another user removed its keys"
 
 /* The owner of a name, as read from the store. */
 struct kv_owner {
@@ -119,7 +120,8 @@ static struct kv_name *kv_name_new(struct meta_kv *kv, const char *name)
 	return NULL;
 }
 
-/* Names are added and freed by the thread with the writer's token. */
+/* Returns the entry of name, or NULL. The result is valid while the caller has
+ * the writer's token. */
 static struct kv_name *kv_name_find(struct meta_kv *kv, const char *name)
 {
 	struct kv_name *n, *found = NULL;
@@ -139,10 +141,25 @@ static void kv_name_mark(struct meta_kv *kv, struct kv_name *n, bool registered,
 	n->registered = registered;
 	n->dirty = dirty;
 	n->lost = n->lost && !registered;
-	n->check_ns = registered && !(kv->caps & META_KV_WATCH) ?
-			      tei_now_ns() + kv->settings->store.poll_ms *
-						     TEI_NS_PER_MS :
-			      0;
+	if (registered && !kv->watched && !n->check_ns)
+		n->check_ns = tei_now_ns() +
+			      kv->settings->store.poll_ms * TEI_NS_PER_MS;
+	kv_wake(kv);
+	tei_mutex_unlock(&kv->lock);
+}
+
+/*
+ * Marks a name that could not be written. Unless another process owns it, the
+ * keeper writes it again, and renews the lease of the keys that exist.
+ */
+static void kv_name_failed(struct meta_kv *kv, struct kv_name *n, bool refused)
+{
+	tei_mutex_lock(&kv->lock);
+	n->dirty = !refused;
+	n->registered = n->registered && !refused;
+	if (!refused)
+		kv->retry_ns = tei_now_ns() + META_KV_RETRY_NS;
+	kv_wake(kv);
 	tei_mutex_unlock(&kv->lock);
 }
 
@@ -150,7 +167,7 @@ void kv_names_changed(struct meta_kv *kv, const char *key)
 {
 	struct kv_name *n;
 
-	/* most changes are this process's own, and they come in bursts */
+	/* most changes are this process's own writes and come in bursts */
 	tei_list_foreach(n, &kv->names, struct kv_name, link)
 		if (!strcmp(n->rpc, key) || !strcmp(n->ram, key))
 			n->check_ns = tei_now_ns() + META_KV_CHECK_NS;
@@ -162,7 +179,6 @@ void kv_names_check_all(struct meta_kv *kv)
 
 	tei_list_foreach(n, &kv->names, struct kv_name, link)
 		n->check_ns = 1;
-	kv->again = true;
 }
 
 /* --- registration -------------------------------------------------------- */
@@ -196,8 +212,10 @@ static int kv_owner_read(struct meta_kv *kv, const struct kv_name *n,
 }
 
 /*
- * Asks the owner of a name. A process that answers but refuses the question is
- * alive unless it is known to be another one. A damaged record belongs to no
+ * Returns true if the owner answers on its control channel. A process that
+ * refuses the query is alive too, unless its refusal shows that it is not the
+ * owner in the record. An owner that this process could not ask for lack of
+ * memory counts as alive. Without a valid address the record belongs to no
  * process.
  */
 static bool kv_owner_alive(struct meta_kv *kv, const struct kv_owner *o,
@@ -216,7 +234,9 @@ static bool kv_owner_alive(struct meta_kv *kv, const struct kv_owner *o,
 	if (rc == TEI_ERR_REJECTED)
 		return !o->incarnation || err.prov_errno == TEI_META_DENIED ||
 		       err.prov_errno == TEI_ERR_TOO_MANY;
-	return !rc && inc != own && (!o->incarnation || inc == o->incarnation);
+	if (rc)
+		return rc != TEI_ERR_SOCKET && rc != TEI_ERR_DNS;
+	return inc != own && (!o->incarnation || inc == o->incarnation);
 }
 
 static int kv_refuse(struct meta_kv *kv, struct kv_name *n,
@@ -259,10 +279,10 @@ static int kv_write(struct meta_kv *kv, struct kv_name *n, int64_t expected,
 }
 
 /*
- * Returns true if the keeper found the name registered by another process since
- * this one had it. The keeper does not contest that, because two processes that
- * do not reach each other would take the name from one another forever. A caller
- * that publishes may contest it.
+ * Returns true if the keeper calls, this process once owned the name, and the
+ * record names another process. The keeper then does not take the name back:
+ * two processes that cannot reach each other would do so forever. A caller that
+ * publishes may.
  */
 static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 			 const struct kv_owner *o)
@@ -272,8 +292,9 @@ static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 }
 
 /*
- * Registers the name. *refused: another live process owns it. META_CONFLICT
- * means that the owner changed meanwhile.
+ * Registers the name. Sets *refused if another process keeps it: a live one or,
+ * for the keeper, any (kv_succeeded). Returns META_CONFLICT if the owner
+ * changed meanwhile.
  */
 static int kv_register_once(struct meta_kv *kv, struct kv_name *n,
 			    uint64_t deadline_ns, bool *refused,
@@ -319,7 +340,7 @@ static int kv_register(struct meta_kv *kv, struct kv_name *n,
 			    n->name, kv->ops->product, kv->where);
 }
 
-/* Publishes the text of n. */
+/* Writes the text of n; registers the name first if necessary. */
 static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
 {
@@ -339,8 +360,8 @@ static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 
 /* --- calls of the store -------------------------------------------------- */
 
-/* Reports a loss that the keeper found, once; afterwards a caller that was told
- * may try again. */
+/* Returns an error if the keeper found the name lost: with told only once, so
+ * that the next call may register it again. */
 static int kv_report_lost(struct meta_kv *kv, struct kv_name *n, bool told,
 			  struct tei_err *err)
 {
@@ -406,9 +427,8 @@ static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
 		tei_mutex_unlock(&kv->lock);
 	}
 	rc = kv_bring(kv, n, deadline_ns, &refused, err);
-	/* the keeper repeats only failures that may be temporary */
 	if (rc)
-		kv_name_mark(kv, n, false, rc == TEI_ERR_SOCKET);
+		kv_name_failed(kv, n, refused);
 	return rc;
 }
 
@@ -464,41 +484,85 @@ bool meta_kv_owns(struct tei_meta_store *store, const char *name)
 	return owns;
 }
 
+/* Removes the keys of a name that has left the list, if they are this
+ * process's. */
+static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
+			  bool registered, uint64_t deadline_ns,
+			  struct tei_err *err)
+{
+	uint64_t own = tei_meta_server_incarnation(kv->store->server);
+	struct meta_kv_change c[] = {
+		{ .key = n->rpc,
+		  .expected = n->version,
+		  .what = META_KV_REMOVE },
+		{ .key = n->ram,
+		  .expected = META_KV_ANY,
+		  .what = META_KV_REMOVE },
+	};
+	struct kv_owner o;
+	int rc = 0;
+
+	if (!registered) {
+		/* a write without an answer may have been done */
+		rc = kv_owner_read(kv, n, deadline_ns, &o, err);
+		if (rc || !o.there || o.incarnation != own)
+			return rc;
+		c[0].expected = o.version;
+	}
+	rc = kv_commit(kv, c, 2, deadline_ns, err);
+	return rc == META_CONFLICT ? 0 : rc;
+}
+
+/* Takes a name off the list. Returns true if its keys may exist. */
+static bool kv_name_unlink(struct meta_kv *kv, struct kv_name *n,
+			   bool *registered)
+{
+	bool ours;
+
+	tei_mutex_lock(&kv->lock);
+	tei_list_del(&n->link);
+	*registered = n->registered;
+	ours = n->registered || n->dirty;
+	tei_mutex_unlock(&kv->lock);
+	return ours;
+}
+
+/* Makes the keeper remove a name, because another thread is writing. */
+static void kv_withdraw_later(struct meta_kv *kv, const char *name)
+{
+	struct kv_name *n;
+
+	tei_mutex_lock(&kv->lock);
+	tei_list_foreach (n, &kv->names, struct kv_name, link)
+		if (!strcmp(n->name, name))
+			n->withdrawn = true;
+	kv_wake(kv);
+	tei_mutex_unlock(&kv->lock);
+}
+
 int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, struct tei_err *err)
 {
 	struct meta_kv *kv = store->backend_state;
 	uint64_t until = tei_now_ns() + TEI_NS_PER_SEC;
-	struct meta_kv_change c[2];
 	struct kv_name *n;
-	bool ours = false;
+	bool registered;
 	int rc = 0;
 
-	if (!kv_writer_take(kv, deadline_ns))
+	if (!kv_writer_take(kv, deadline_ns)) {
+		kv_withdraw_later(kv, name);
 		return kv_writer_busy(kv, name, err);
+	}
 	n = kv_name_find(kv, name);
-	if (n) {
-		tei_mutex_lock(&kv->lock);
-		tei_list_del(&n->link);
-		ours = n->registered || n->dirty;
-		tei_mutex_unlock(&kv->lock);
-	}
-	if (ours) {
-		memset(c, 0, sizeof(c));
-		c[0].key = n->rpc;
-		c[0].expected = n->version;
-		c[1].key = n->ram;
-		c[1].expected = META_KV_ANY;
-		c[0].what = c[1].what = META_KV_REMOVE;
-		/* without a server, waiting is of little use */
-		rc = kv_commit(kv, c, 2,
-				     until < deadline_ns ? until : deadline_ns,
-				     err);
-	}
+	/* if no server answers, the lease removes the keys */
+	if (n && kv_name_unlink(kv, n, &registered))
+		rc = kv_name_remove(kv, n, registered,
+				    until < deadline_ns ? until : deadline_ns,
+				    err);
 	if (n)
 		kv_name_free(n);
 	kv_writer_give(kv);
-	return rc == META_CONFLICT ? 0 : rc;
+	return rc;
 }
 
 /* --- work of the keeper -------------------------------------------------- */
@@ -514,6 +578,13 @@ static void kv_name_lost(struct meta_kv *kv, struct kv_name *n)
 	tei_mutex_unlock(&kv->lock);
 }
 
+static void kv_check_later(struct meta_kv *kv, struct kv_name *n)
+{
+	tei_mutex_lock(&kv->lock);
+	n->check_ns = tei_now_ns() + META_KV_RETRY_NS;
+	tei_mutex_unlock(&kv->lock);
+}
+
 /* Reads both keys of a registered name, and marks it as dirty if others have
  * removed or replaced one of them. Returns false if no server answered. */
 static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
@@ -524,11 +595,11 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 	int rc;
 
 	rc = kv_get(kv, n->rpc, kv_deadline(kv), &rpc, &err);
-	if (rc)
-		return rc != TEI_ERR_SOCKET;
-	rc = kv_get(kv, n->ram, kv_deadline(kv), &ram, &err);
+	if (!rc)
+		rc = kv_get(kv, n->ram, kv_deadline(kv), &ram, &err);
 	if (rc) {
 		free(rpc.text);
+		kv_check_later(kv, n);
 		return rc != TEI_ERR_SOCKET;
 	}
 	same = rpc.text && rpc.version == n->version && ram.text &&
@@ -543,7 +614,8 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 	return true;
 }
 
-/* Returns the next name with work that is due, and sets *check. */
+/* Returns the next name with work that is due. *check: its keys must be
+ * checked, not written. */
 static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
 {
 	uint64_t now = tei_now_ns();
@@ -576,8 +648,31 @@ static bool kv_republish(struct meta_kv *kv, struct kv_name *n)
 	else if (refused)
 		kv_name_lost(kv, n);
 	else
-		kv_name_mark(kv, n, false, rc == TEI_ERR_SOCKET);
-	return rc != TEI_ERR_SOCKET;
+		kv_name_failed(kv, n, false);
+	return !rc || refused;
+}
+
+/* Removes the names that a caller could not remove. */
+static void kv_remove_withdrawn(struct meta_kv *kv)
+{
+	struct kv_name *n, *tmp, *found;
+	struct tei_err err;
+	bool registered;
+
+	do {
+		found = NULL;
+		tei_mutex_lock(&kv->lock);
+		tei_list_foreach_safe (n, tmp, &kv->names, struct kv_name, link)
+			if (n->withdrawn)
+				found = n;
+		tei_mutex_unlock(&kv->lock);
+		if (!found)
+			return;
+		if (kv_name_unlink(kv, found, &registered))
+			kv_name_remove(kv, found, registered, kv_deadline(kv),
+				       &err);
+		kv_name_free(found);
+	} while (found);
 }
 
 static uint64_t kv_names_next(struct meta_kv *kv)
@@ -605,16 +700,9 @@ uint64_t kv_names_run(struct meta_kv *kv)
 
 	if (!kv_writer_take(kv, kv_deadline(kv)))
 		return tei_now_ns() + META_KV_RETRY_NS;
-	while (fine && (n = kv_name_due(kv, &check))) {
+	kv_remove_withdrawn(kv);
+	while (fine && (n = kv_name_due(kv, &check)))
 		fine = check ? kv_name_check(kv, n) : kv_republish(kv, n);
-		if (fine)
-			continue;
-		tei_mutex_lock(&kv->lock);
-		if (check)
-			n->check_ns = 1;
-		kv->retry_ns = tei_now_ns() + META_KV_RETRY_NS;
-		tei_mutex_unlock(&kv->lock);
-	}
 	kv_writer_give(kv);
 	return kv_names_next(kv);
 }

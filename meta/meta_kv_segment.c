@@ -57,14 +57,15 @@ void kv_segments_free(struct meta_kv *kv) TEI_NO_TSA
 	kv->fetched_count = 0;
 }
 
-/* Forgets one segment of the bucket whose key was missing when it was read. */
+/* Removes from the bucket one segment whose key did not exist at the last read,
+ * if there is one. */
 static void kv_segment_make_room(struct meta_kv *kv, struct tei_list *bucket)
 	TEI_REQUIRES(kv->lock)
 {
 	struct kv_segment *s, *tmp;
 
 	tei_list_foreach_safe(s, tmp, bucket, struct kv_segment, link) {
-		if (s->version != META_ABSENT)
+		if (s->version != META_ABSENT || s->readers)
 			continue;
 		tei_list_del(&s->link);
 		kv_segment_free(s);
@@ -91,25 +92,48 @@ static struct kv_segment *kv_segment_add(struct meta_kv *kv, const char *key,
 		kv_segment_free(s);
 		return NULL;
 	}
+	s->version = META_ABSENT;
 	tei_list_add_tail(bucket, &s->link);
 	kv->fetched_count++;
 	return s;
 }
 
-static uint64_t kv_poll_at(const struct meta_kv *kv)
+static uint64_t kv_poll_at(const struct meta_kv *kv) TEI_REQUIRES(kv->lock)
 {
-	return kv->caps & META_KV_WATCH ?
-		       0 :
-		       tei_now_ns() +
-			       kv->settings->store.poll_ms * TEI_NS_PER_MS;
+	return kv->watched ? 0
+			   : tei_now_ns() + kv->settings->store.poll_ms *
+						    TEI_NS_PER_MS;
 }
 
 /*
- * Remembers the version of a key that was read. Returns true if the key existed
- * when it was read before.
+ * Adds the segment before its key is read, so that a change during the read is
+ * noticed. Returns the number of changes that were reported until now.
  */
-static bool kv_segment_read(struct meta_kv *kv, const char *key,
-			    const char *name, int64_t version)
+static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
+			      const char *name)
+{
+	struct kv_segment *s;
+	uint32_t events = 0;
+
+	tei_mutex_lock(&kv->lock);
+	s = kv_segment_find(kv, key);
+	if (!s)
+		s = kv_segment_add(kv, key, name);
+	if (s) {
+		s->readers++;
+		events = s->events;
+	}
+	tei_mutex_unlock(&kv->lock);
+	return events;
+}
+
+/*
+ * Records the version of the key that was read, or that the read failed.
+ * Returns true if the key existed at the previous read. A key that never
+ * existed is forgotten.
+ */
+static bool kv_read_end(struct meta_kv *kv, const char *key, bool read,
+			int64_t version, uint32_t events)
 {
 	struct kv_segment *s;
 	bool was;
@@ -117,14 +141,21 @@ static bool kv_segment_read(struct meta_kv *kv, const char *key,
 	tei_mutex_lock(&kv->lock);
 	s = kv_segment_find(kv, key);
 	was = s && s->version != META_ABSENT;
-	if (!s && version != META_ABSENT)
-		s = kv_segment_add(kv, key, name);
 	if (s) {
-		s->version = version;
-		s->poll_ns = kv_poll_at(kv);
-		s->notify_ns = 0;
-		kv->again = true;
-		pthread_cond_broadcast(&kv->cond);
+		s->readers--;
+		if (read) {
+			s->version = version;
+			s->notify_ns = 0;
+			s->poll_ns = s->events != events ? tei_now_ns()
+							 : kv_poll_at(kv);
+		}
+		s->known = s->known || s->version != META_ABSENT;
+		if (!s->known && !s->readers) {
+			tei_list_del(&s->link);
+			kv_segment_free(s);
+			kv->fetched_count--;
+		}
+		kv_wake(kv);
 	}
 	tei_mutex_unlock(&kv->lock);
 	return was;
@@ -139,15 +170,17 @@ static int kv_fetch_missing(const struct meta_kv *kv, const char *name,
 		return tei_err_note(err, TEI_ERR_METADATA, "meta", NULL,
 				    "segment '%.48s' is not in %s %s any more",
 				    name, kv->ops->product, kv->where);
-	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			    tei_meta_persistent_name(name)
-				    ? "te_meta register makes it"
-				    : "is that process running, in the same cluster?",
-			    "segment '%.48s' is not in %s %s", name,
-			    kv->ops->product, kv->where);
+	return tei_err_fail(
+		err, TEI_ERR_METADATA, "meta",
+		tei_meta_persistent_name(name)
+			? "create it with te_meta register"
+			: "is that process running, in the same cluster?",
+		"segment '%.48s' is not in %s %s", name, kv->ops->product,
+		kv->where);
 }
 
-/* Passes on a value that is not a head, or fetches what a head refers to. */
+/* If the value is a head, fetches the descriptor from the control channel;
+ * otherwise passes the value on. */
 static int kv_fetch_value(struct meta_kv *kv, const char *name,
 			  struct meta_kv_value *v, uint64_t deadline_ns,
 			  char **json, size_t *len, bool *again,
@@ -182,6 +215,7 @@ int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 	char key[META_KV_KEY_MAX];
 	struct meta_kv_value v;
 	bool again = true, was;
+	uint32_t events;
 	int rc = 0;
 
 	if (tei_meta_segment_key(kv->settings->store.cluster_id, name, key,
@@ -190,10 +224,11 @@ int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 				    "segment '%.64s': no key for that name",
 				    name);
 	while (!rc && again) {
+		events = kv_read_begin(kv, key, name);
 		rc = kv_get(kv, key, deadline_ns, &v, err);
+		was = kv_read_end(kv, key, !rc, v.version, events);
 		if (rc)
 			return rc;
-		was = kv_segment_read(kv, key, name, v.version);
 		rc = v.text ? kv_fetch_value(kv, name, &v, deadline_ns, json,
 					     len, &again, err)
 			    : kv_fetch_missing(kv, name, was, err);
@@ -231,8 +266,7 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name)
 		if (pause > META_KV_NOTIFY_MAX_NS)
 			pause = META_KV_NOTIFY_MAX_NS;
 		s->notify_ns = tei_now_ns() + pause;
-		kv->again = true;
-		pthread_cond_broadcast(&kv->cond);
+		kv_wake(kv);
 	}
 	tei_mutex_unlock(&kv->lock);
 }
@@ -247,13 +281,12 @@ void kv_segments_check_all(struct meta_kv *kv)
 	for (i = 0; i < META_KV_BUCKETS; i++)
 		tei_list_foreach(s, &kv->fetched[i], struct kv_segment, link)
 			s->poll_ns = 1;
-	kv->again = true;
 }
 
 /* What kv_segments_run found to do for one segment. */
 struct kv_job {
 	char *key, *name;		/* copies */
-	bool notify;			/* or read the key */
+	bool notify;			/* true: call fn; false: read the key */
 	int64_t version;
 	uint32_t tries;
 };
@@ -264,12 +297,13 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 {
 	uint64_t now = tei_now_ns(), at;
 	struct kv_segment *s, *found = NULL;
-	int i;
+	int i, b;
 
 	*next = UINT64_MAX;
 	tei_mutex_lock(&kv->lock);
-	for (i = 0; i < META_KV_BUCKETS && !found && !kv->stop; i++)
-		tei_list_foreach(s, &kv->fetched[i], struct kv_segment, link) {
+	for (i = 0; i < META_KV_BUCKETS && !found && !kv->stop; i++) {
+		b = (kv->bucket + i) % META_KV_BUCKETS;
+		tei_list_foreach (s, &kv->fetched[b], struct kv_segment, link) {
 			at = s->notify_ns ? s->notify_ns : UINT64_MAX;
 			if (s->poll_ns && s->poll_ns < at)
 				at = s->poll_ns;
@@ -278,12 +312,17 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 			else if (at < *next)
 				*next = at;
 		}
+		if (found)
+			kv->bucket = b;
+	}
 	if (found) {
 		job->notify = found->notify_ns && found->notify_ns <= now;
 		job->key = strdup(found->key);
 		job->name = strdup(found->name);
 		job->version = found->version;
-		if (job->notify) {
+		if (!job->key || !job->name) {
+			found->poll_ns = now + META_KV_RETRY_NS;
+		} else if (job->notify) {
 			found->notify_ns = 0;
 			job->tries = ++found->tries;
 		} else {
@@ -329,7 +368,11 @@ static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 	} else if (s && s->version == job->version) {
 		changed = v.version != s->version;
 		s->version = v.version;
-		s->tries = 0;
+		if (changed)
+			s->tries = 0;
+	} else if (s) {
+		/* a fetch read the key meanwhile, perhaps an older value */
+		s->poll_ns = tei_now_ns();
 	}
 	tei_mutex_unlock(&kv->lock);
 	if (!rc)
@@ -344,16 +387,17 @@ uint64_t kv_segments_run(struct meta_kv *kv)
 	struct kv_job job;
 	uint64_t next;
 	bool fine = true;
+	int n;
 
-	while (fine && kv_job_take(kv, &job, &next)) {
-		if (!job.key || !job.name)
-			fine = false;	/* no memory: try again later */
-		else if (job.notify)
+	for (n = 0; fine && n < META_KV_JOBS; n++) {
+		if (!kv_job_take(kv, &job, &next))
+			return next;
+		if (job.key && job.name && job.notify)
 			kv_job_notify(kv, job.name, job.tries);
-		else
+		else if (job.key && job.name)
 			fine = kv_job_poll(kv, &job);
 		free(job.key);
 		free(job.name);
 	}
-	return fine ? next : tei_now_ns() + META_KV_RETRY_NS;
+	return fine ? 0 : tei_now_ns() + META_KV_RETRY_NS;
 }

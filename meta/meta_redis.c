@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <nettle/sha1.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,21 +35,31 @@
 #define REDIS_DIGITS	15	/* hexadecimal digits of a version */
 #define REDIS_CHANGES	4	/* keys of one commit */
 #define REDIS_SCAN	"1000"	/* keys per step of a listing */
-#define REDIS_WAIT_NS	TEI_NS_PER_SEC	/* a watch looks at kv->stop */
+#define REDIS_WAIT_NS                                   \
+	TEI_NS_PER_SEC /* interval at which redis_watch \
+			* checks kv->stop */
+#define REDIS_PING_NS                                  \
+	(5 * TEI_NS_PER_SEC) /* silence after which it \
+			      * sends PING */
+#define REDIS_DEAD_NS                                   \
+	(15 * TEI_NS_PER_SEC) /* silence after which it \
+			       * connects again */
 
 struct redis {
 	char host[TEI_META_HOST_MAX];
 	uint16_t port;
-	char *user, *password;	/* NULL: none */
+	const char *user, *password; /* of the settings; "": none */
 	unsigned int db;
+	bool polling; /* watcher only: was logged */
 	/* row 2 of docs/LOCKING.md; not held during calls of the server */
 	struct tei_mutex lock;
 	redisContext *idle[REDIS_IDLE];
 	int idle_count;
 };
 
-/* KEYS: the keys. ARGV[1]: lease in ms; then four for each key: what to do, the
- * expected version ("*": any, "-": no key), "1" if leased, the text. */
+/* KEYS: the keys. ARGV[1]: lease in ms; then four arguments per key: "p" put,
+ * "r" remove or "c" check; the expected version ("*": any, "-": no key); "1" if
+ * leased; the text. */
 static const char redis_script[] =
 	"for i=1,#KEYS do "
 	"local e=ARGV[4*i-1] "
@@ -105,30 +117,35 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 static int redis_refused(struct meta_kv *kv, const char *text,
 			 struct tei_err *err)
 {
-	static const char *const later[] = { "READONLY", "LOADING",
-					     "MASTERDOWN", "CLUSTERDOWN",
-					     "TRYAGAIN", "BUSY ", "OOM " };
+	/* an error inside a script follows a text of the script's own */
+	static const char *const later[] = {
+		"READONLY",   "LOADING",
+		"MASTERDOWN", "CLUSTERDOWN",
+		"TRYAGAIN",   "BUSY ",
+		"OOM ",	      "MISCONF",
+		"NOREPLICAS", "max number of clients"
+	};
 	static const char *const access[] = { "NOAUTH", "WRONGPASS", "NOPERM",
 					      "ERR invalid password",
 					      "ERR AUTH" };
 	size_t i;
 
 	for (i = 0; i < sizeof(later) / sizeof(later[0]); i++)
-		if (!strncmp(text, later[i], strlen(later[i])))
+		if (strstr(text, later[i]))
 			return meta_kv_fail(kv, TEI_ERR_SOCKET, err,
 					    strcmp(later[i], "READONLY") ?
 						    NULL :
 						    "name the primary server, not a replica",
 					    "%.120s", text);
 	for (i = 0; i < sizeof(access) / sizeof(access[0]); i++)
-		if (!strncmp(text, access[i], strlen(access[i])))
+		if (strstr(text, access[i]))
 			return meta_kv_fail(kv, TEI_ERR_REJECTED, err,
 					    "set MC_REDIS_USERNAME and MC_REDIS_PASSWORD",
 					    "%.120s", text);
 	return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL, "%.120s", text);
 }
 
-/* Runs one command of the set-up. */
+/* Sends AUTH or SELECT on a new connection. */
 static int redis_simple(struct meta_kv *kv, redisContext *c, int argc,
 			const char **argv, struct tei_err *err)
 {
@@ -154,9 +171,9 @@ static int redis_set_up(struct meta_kv *kv, redisContext *c,
 	int rc = 0;
 
 	snprintf(db, sizeof(db), "%u", rd->db);
-	if (rd->password)
-		rc = rd->user ? redis_simple(kv, c, 3, auth, err)
-			      : redis_simple(kv, c, 2, plain, err);
+	if (*rd->password)
+		rc = *rd->user ? redis_simple(kv, c, 3, auth, err)
+			       : redis_simple(kv, c, 2, plain, err);
 	if (!rc && rd->db)
 		rc = redis_simple(kv, c, 2, select, err);
 	return rc;
@@ -170,21 +187,26 @@ static int redis_connect(struct meta_kv *kv, uint64_t deadline_ns,
 	char host[TEI_META_HOST_MAX];
 	struct addrinfo *all, *a;
 	redisContext *c = NULL;
+	uint64_t until, left = 0;
 	const char *why;
 	int rc = tei_meta_resolve(rd->host, rd->port, deadline_ns, &all, &why);
 
 	if (rc)
 		return meta_kv_fail(kv, TEI_ERR_SOCKET, err, NULL, "%s", why);
 	rc = TEI_ERR_SOCKET;
-	for (a = all; a && rc == TEI_ERR_SOCKET; a = a->ai_next) {
+	for (a = all; a; a = a->ai_next)
+		left++;
+	for (a = all; a && rc == TEI_ERR_SOCKET; a = a->ai_next, left--) {
+		/* an address that drops packets leaves time for the others */
+		until = tei_now_ns() + tei_ns_left(deadline_ns) / left;
 		meta_address_host(a->ai_addr, a->ai_addrlen, host);
 		if (c)
 			redisFree(c);
 		c = redisConnectWithTimeout(host, rd->port,
-					    redis_timeout(deadline_ns));
+					    redis_timeout(until));
 		if (!c || c->err)
 			continue;
-		redisSetTimeout(c, redis_timeout(deadline_ns));
+		redisSetTimeout(c, redis_timeout(until));
 		rc = redis_set_up(kv, c, err);
 	}
 	if (rc == TEI_ERR_SOCKET && (!c || c->err))
@@ -226,7 +248,7 @@ static void redis_give(struct redis *rd, redisContext *c)
 
 /* --- commands ------------------------------------------------------------ */
 
-/* A command, or several that are sent together. */
+/* A command and its arguments. */
 struct redis_command {
 	int argc;
 	const char **argv;
@@ -241,13 +263,43 @@ static redisReply *redis_send(redisContext *c, const struct redis_command *cmd,
 }
 
 /*
- * Runs a command. The caller frees *out with freeReplyObject. Commands may be
- * repeated: a commit that was done already fails the second time because its
- * versions differ, and the core reads the keys then.
+ * hiredis writes without MSG_NOSIGNAL. So SIGPIPE is blocked in the calling
+ * thread during a command, and removed if the command has caused it.
  */
-static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
-		      uint64_t deadline_ns, redisReply **out,
-		      struct tei_err *err)
+struct redis_signals {
+	sigset_t before;
+	bool pending; /* before the command */
+};
+
+static void redis_signals_block(struct redis_signals *s)
+{
+	sigset_t pipe, pending;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	sigemptyset(&pending);
+	sigpending(&pending);
+	s->pending = sigismember(&pending, SIGPIPE) == 1;
+	pthread_sigmask(SIG_BLOCK, &pipe, &s->before);
+}
+
+static void redis_signals_restore(struct redis_signals *s)
+{
+	const struct timespec now = { 0 };
+	sigset_t pipe;
+
+	sigemptyset(&pipe);
+	sigaddset(&pipe, SIGPIPE);
+	if (!s->pending)
+		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &s->before, NULL);
+}
+
+static int redis_call_blocked(struct meta_kv *kv,
+			      const struct redis_command *cmd,
+			      uint64_t deadline_ns, redisReply **out,
+			      struct tei_err *err)
 {
 	struct redis *rd = kv->state;
 	redisContext *c = redis_take(rd);
@@ -271,10 +323,33 @@ static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
 		rc = redis_broken(kv, c, err);
 	else if (r->type == REDIS_REPLY_ERROR)
 		rc = redis_refused(kv, r->str, err);
-	redis_give(rd, c);
+	/* after an error the next call connects again, perhaps to another
+	 * server of that name */
+	if (rc)
+		redisFree(c);
+	else
+		redis_give(rd, c);
 	if (rc && r)
 		freeReplyObject(r);
 	*out = rc ? NULL : r;
+	return rc;
+}
+
+/*
+ * Runs a command. The caller frees *out with freeReplyObject. A command may be
+ * sent twice: a repeated commit either writes the same texts again or returns
+ * META_CONFLICT.
+ */
+static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
+		      uint64_t deadline_ns, redisReply **out,
+		      struct tei_err *err)
+{
+	struct redis_signals signals;
+	int rc;
+
+	redis_signals_block(&signals);
+	rc = redis_call_blocked(kv, cmd, deadline_ns, out, err);
+	redis_signals_restore(&signals);
 	return rc;
 }
 
@@ -285,7 +360,7 @@ static int redis_odd(struct meta_kv *kv, redisReply *r, const char *what,
 
 	freeReplyObject(r);
 	return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL,
-			    "%s: reply of the unexpected type %d", what, type);
+			    "%s: unexpected reply type %d", what, type);
 }
 
 static int redis_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
@@ -476,21 +551,16 @@ static int redis_list(struct meta_kv *kv, const char *prefix,
 /* --- changes ------------------------------------------------------------- */
 
 /*
- * Returns true if the server reports changed keys. It is not told to: its
- * configuration belongs to its administrator.
+ * Returns true if the server reports changed keys. The driver does not change
+ * that setting, because the administrator owns it.
  */
-static bool redis_reports(struct meta_kv *kv, uint64_t deadline_ns)
+static bool redis_reports(redisContext *c)
 {
-	const char *argv[] = { "CONFIG", "GET", "notify-keyspace-events" };
-	const struct redis_command cmd = { 3, argv, NULL };
+	redisReply *r = redisCommand(c, "CONFIG GET notify-keyspace-events");
 	const char *flags;
-	struct tei_err err;
-	redisReply *r;
 	bool reports = false;
 
-	if (redis_call(kv, &cmd, deadline_ns, &r, &err))
-		return false;
-	if (r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+	if (r && r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
 	    r->element[1]->type == REDIS_REPLY_STRING) {
 		flags = r->element[1]->str;
 		reports = strchr(flags, 'K') &&
@@ -498,67 +568,109 @@ static bool redis_reports(struct meta_kv *kv, uint64_t deadline_ns)
 			   (strchr(flags, 'g') && strchr(flags, '$') &&
 			    strchr(flags, 'x')));
 	}
-	freeReplyObject(r);
+	if (r)
+		freeReplyObject(r);
 	return reports;
 }
 
-/* Handles one message of the subscription. */
-static void redis_message(struct meta_kv *kv, const redisReply *r)
+/* Handles one message of the subscription. Returns false if the server refused
+ * it. */
+static bool redis_message(struct meta_kv *kv, const redisReply *r)
 {
+	struct tei_err err;
 	const char *key;
 
+	if (r->type == REDIS_REPLY_ERROR) {
+		redis_refused(kv, r->str, &err);
+		return false;
+	}
 	if (r->type != REDIS_REPLY_ARRAY || !r->elements ||
 	    r->element[0]->type != REDIS_REPLY_STRING)
-		return;
+		return true;
 	if (!strcmp(r->element[0]->str, "psubscribe"))
-		meta_kv_missed(kv);
+		meta_kv_watching(kv);
 	if (strcmp(r->element[0]->str, "pmessage") != 0 || r->elements < 4 ||
 	    r->element[2]->type != REDIS_REPLY_STRING)
-		return;
+		return true;
 	/* the channel is "__keyspace@DB__:KEY" */
 	key = strstr(r->element[2]->str, "__:");
 	/* renewals of leases are not changes */
 	if (key && r->element[3]->type == REDIS_REPLY_STRING &&
 	    strcmp(r->element[3]->str, "expire") != 0)
 		meta_kv_changed(kv, key + 3);
+	return true;
 }
 
-/* Waits for the next message. Returns false when the store is closed. A Redis
- * message may already be in the buffer of the library. */
+/*
+ * Returns true if a message may be read, and false if the store is being closed
+ * or the server is silent although it was asked for a sign of life. Checks the
+ * buffer of hiredis first, because poll does not see it.
+ */
 static bool redis_wait(struct meta_kv *kv, redisContext *c)
 {
 	struct pollfd p = { .fd = c->fd, .events = POLLIN };
+	uint64_t heard = tei_now_ns(), silent;
+	bool asked = false;
+	int done;
 
 	while (!meta_kv_stopping(kv)) {
 		if (c->reader->pos < c->reader->len ||
 		    poll(&p, 1, (int)(REDIS_WAIT_NS / TEI_NS_PER_MS)) > 0)
 			return true;
+		silent = tei_now_ns() - heard;
+		if (silent > REDIS_DEAD_NS)
+			return false;
+		if (asked || silent < REDIS_PING_NS)
+			continue;
+		asked = true;
+		if (redisAppendCommand(c, "PING") != REDIS_OK ||
+		    redisBufferWrite(c, &done) != REDIS_OK)
+			return false;
 	}
 	return false;
+}
+
+static void redis_subscribe(struct meta_kv *kv, redisContext *c)
+{
+	struct redis *rd = kv->state;
+	char pattern[64];
+	redisReply *r;
+	bool fine = true;
+
+	snprintf(pattern, sizeof(pattern), "__keyspace@%u__:mooncake/*",
+		 rd->db);
+	r = redisCommand(c, "PSUBSCRIBE %s", pattern);
+	while (r && fine && !meta_kv_stopping(kv)) {
+		fine = redis_message(kv, r);
+		freeReplyObject(r);
+		r = NULL;
+		if (fine && redis_wait(kv, c))
+			redisGetReply(c, (void **)&r);
+	}
+	if (r)
+		freeReplyObject(r);
 }
 
 static void redis_watch(struct meta_kv *kv)
 {
 	struct redis *rd = kv->state;
-	char pattern[64];
-	redisContext *c;
-	redisReply *r;
 	struct tei_err err;
+	redisContext *c;
 
+	/* all signals are blocked in this thread, so SIGPIPE too */
 	if (redis_connect(kv, kv_deadline(kv), &c, &err))
 		return;
-	snprintf(pattern, sizeof(pattern), "__keyspace@%u__:mooncake/*",
-		 rd->db);
-	r = redisCommand(c, "PSUBSCRIBE %s", pattern);
-	while (r && !meta_kv_stopping(kv)) {
-		redis_message(kv, r);
-		freeReplyObject(r);
-		r = NULL;
-		if (redis_wait(kv, c))
-			redisGetReply(c, (void **)&r);
+	if (redis_reports(c)) {
+		rd->polling = false;
+		redis_subscribe(kv, c);
+	} else if (!rd->polling) {
+		rd->polling = true;
+		TEI_INFO("meta",
+			 "Redis %s does not report changed keys "
+			 "(notify-keyspace-events); keys are read every "
+			 "MOONRAIL_STORE_POLL_MS, %u ms",
+			 kv->where, kv->settings->store.poll_ms);
 	}
-	if (r)
-		freeReplyObject(r);
 	redisFree(c);
 }
 
@@ -571,16 +683,12 @@ static void redis_close(struct meta_kv *kv)
 	while (rd->idle_count)
 		redisFree(rd->idle[--rd->idle_count]);
 	tei_mutex_fini(&rd->lock);
-	if (rd->password)
-		explicit_bzero(rd->password, strlen(rd->password));
-	free(rd->password);
-	free(rd->user);
 	free(rd);
 }
 
 static int redis_parse(struct redis *rd, const char *conn, struct tei_err *err)
 {
-	const char *rest = strstr(conn, "://") + 3, *db;
+	const char *rest = strstr(conn, "://") + 3;
 	char text[TEI_META_HOST_MAX + 8], shown[TEI_META_SHOWN], *end;
 
 	snprintf(text, sizeof(text), "%s", rest);
@@ -591,31 +699,16 @@ static int redis_parse(struct redis *rd, const char *conn, struct tei_err *err)
 	if (strpbrk(text, "@,/") || strlen(rest) >= sizeof(text) ||
 	    tei_meta_split(text, rd->host, &rd->port)) {
 		tei_meta_conn_shown(conn, shown);
-		return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-				    "redis://host:port; MC_REDIS_USERNAME, MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX give the rest",
-				    "metadata '%s': not the address of a Redis server",
-				    shown);
+		return tei_err_fail(
+			err, TEI_ERR_INVALID, "meta",
+			"use redis://host:port, and MC_REDIS_USERNAME, "
+			"MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX for the rest",
+			"metadata '%s': not the address of a Redis server",
+			shown);
 	}
 	if (!rd->port)
 		rd->port = REDIS_PORT;
-	db = getenv("MC_REDIS_DB_INDEX");
-	if (db && *db) {
-		rd->db = (unsigned int)strtoul(db, &end, 10);
-		if (*end || *db == '-' || rd->db > 255)
-			return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-					    "a number from 0 to 255",
-					    "MC_REDIS_DB_INDEX '%.32s' is not a number of a Redis database",
-					    db);
-	}
 	return 0;
-}
-
-/* Copies a variable of the environment. An empty one counts as unset. */
-static char *redis_variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? strdup(value) : NULL;
 }
 
 static int redis_open(struct meta_kv *kv, const char *conn,
@@ -630,8 +723,9 @@ static int redis_open(struct meta_kv *kv, const char *conn,
 				    "no memory for the metadata store");
 	kv->state = rd;
 	tei_mutex_init(&rd->lock);
-	rd->user = redis_variable("MC_REDIS_USERNAME");
-	rd->password = redis_variable("MC_REDIS_PASSWORD");
+	rd->user = kv->settings->store.redis_user;
+	rd->password = kv->settings->store.redis_password;
+	rd->db = kv->settings->store.redis_db;
 	rc = redis_parse(rd, conn, err);
 	if (!rc) {
 		tei_meta_join(rd->host, rd->port, kv->where);
@@ -642,13 +736,7 @@ static int redis_open(struct meta_kv *kv, const char *conn,
 		return rc;
 	}
 	free(v.text);
-	kv->caps = META_KV_LEASE | META_KV_LIST | META_KV_ATOMIC;
-	if (redis_reports(kv, deadline_ns))
-		kv->caps |= META_KV_WATCH;
-	else
-		TEI_INFO("meta",
-			 "Redis %s does not report changed keys (notify-keyspace-events); keys of interest are read every %u ms",
-			 kv->where, kv->settings->store.poll_ms);
+	kv->caps = META_KV_LEASE | META_KV_LIST | META_KV_WATCH;
 	return 0;
 }
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <stdlib.h>
 #include <string.h>
 
 #include "meta/meta_test.h"
@@ -154,11 +153,6 @@ static void test_redis_address_that_is_wrong_is_refused(void)
 				TEI_ERR_INVALID);
 		CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "redis://host:port"));
 	}
-	setenv("MC_REDIS_DB_INDEX", "256", 1);
-	CU_ASSERT_EQUAL(tei_meta_store_open("redis://h:1", meta_test_settings(),
-					    &store, &err), TEI_ERR_INVALID);
-	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "MC_REDIS_DB_INDEX"));
-	unsetenv("MC_REDIS_DB_INDEX");
 }
 #else
 static void test_redis_address_that_is_wrong_is_refused(void)

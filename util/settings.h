@@ -105,6 +105,9 @@ struct tei_settings_store {
 	char segment_dir[TEI_SETTING_TEXT]; /* MOONRAIL_SEGMENT_DIR */
 	uint32_t zk_session_ms;		/* MOONRAIL_ZK_SESSION_MS */
 	char zk_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ZK_AUTH_FILE */
+	char redis_user[256];		     /* MC_REDIS_USERNAME */
+	char redis_password[1024];	/* MC_REDIS_PASSWORD, never shown */
+	uint32_t redis_db;		/* MC_REDIS_DB_INDEX */
 	uint32_t lease_ms;		/* MOONRAIL_STORE_LEASE_MS */
 	uint32_t poll_ms;		/* MOONRAIL_STORE_POLL_MS */
 };

@@ -20,7 +20,6 @@
 #define WHY_MEMORY	"chooses a memory transport that moonrail does not have"
 #define WHY_LOG		"the log goes to standard error or to te_set_log"
 #define WHY_TOOL	"is read by Mooncake's own programs and tests"
-#define WHY_REDIS	"metadata stores on Redis are not implemented"
 
 /* A name that ends in '*' stands for all names with that beginning. */
 static const struct {
@@ -90,9 +89,6 @@ static const struct {
 	  "rails publish their own addresses; see MOONRAIL_DEVICES" },
 	{ "MC_RDMA_RAIL_PAUSE_SECONDS",
 	  "probes determine when a rail or a connection is used again" },
-	{ "MC_REDIS_DB_INDEX", WHY_REDIS },
-	{ "MC_REDIS_PASSWORD", WHY_REDIS },
-	{ "MC_REDIS_USERNAME", WHY_REDIS },
 	{ "MC_RPC_*", WHY_STORE },
 	{ "MC_RUST_*", WHY_TOOL },
 	{ "MC_STORE_*", WHY_STORE },
