@@ -15,7 +15,7 @@
 #include "api/engine_int.h"
 #include "api/engine_refusal.h"
 
-#define BLOCKING_FEW	16	/* requests that need no allocation */
+#define BLOCKING_FEW 16 /* requests stored in struct blocking */
 
 /* One call; on its stack. */
 struct blocking {
@@ -89,7 +89,8 @@ static void blocking_part(struct blocking *c, struct blocking_walk *w,
 	}
 }
 
-/* Checks each range, because a part of a range that wraps may not wrap. */
+/* Checks whole ranges: after the split into parts, an address overflow can no
+ * longer be seen. */
 static int blocking_check(const struct blocking *c,
 			  const struct blocking_walk *w)
 {
@@ -116,7 +117,7 @@ static int blocking_check(const struct blocking *c,
 	return 0;
 }
 
-/* Makes the requests of two lists. */
+/* Makes one request for each part of the two lists. */
 static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 			  int opcode, segment_id_t id)
 {
@@ -132,8 +133,8 @@ static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 
 /* --- the wait ------------------------------------------------------------ */
 
-/* Stores the error record of the first task with that status. Returns its code
- * as a positive number. */
+/* Sets the calling thread's last error to that of the first task with that
+ * status. Returns its code as a positive number. */
 static int blocking_failed(struct engine *e, batch_id_t id, int status)
 {
 	struct tei_err err = { .code = TEI_ERR_MEMORY,
@@ -197,7 +198,8 @@ static int blocking_run(struct blocking *c, int64_t timeout_us)
 	if (id == INVALID_BATCH)
 		return engine_refuse(c->call, ENGINE_REFUSE_CALL, 302, NULL,
 				     "no memory for a batch of %zu tasks", c->n);
-	/* between the wait and the release the engine must not be freed */
+	/* prevents that the engine is freed between the wait and
+	 * engine_batch_free */
 	engine_wait_enter(c->e);
 	ret = engine_submit(c->e, c->call, id, c->reqs, c->n, NULL);
 	if (!ret)

@@ -154,7 +154,7 @@ static int table_add(struct engine_prepared_table *table,
 	return ret;
 }
 
-/* Returns the slot of a list, or NULL if the id is stale or invented. */
+/* Returns the slot of a list, or NULL if the id is stale or unknown. */
 static struct engine_prepared_slot *
 table_slot(const struct engine_prepared_table *table, te_prepared_t id)
 	TEI_REQUIRES(table->lock)
@@ -210,7 +210,7 @@ static int prepared_stale(const char *call)
 	return engine_refuse(
 		call, PREPARED_CALL, 1,
 		"use an id of te_prepare that has not been released",
-		"no such prepared list: released or invented id");
+		"no such prepared list: released or unknown id");
 }
 
 /* --- checks --------------------------------------------------------------- */
@@ -246,7 +246,7 @@ static int prepared_check_form(uint32_t opcode, const struct te_piece *p,
 	return 0;
 }
 
-/* Checks the local side of the pieces. segments must be held. */
+/* Checks the local side of the pieces. e->segments is read-locked. */
 static int subset_check_local(struct engine *e, const char *call,
 			      const struct prepared_subset *s)
 {
@@ -312,7 +312,8 @@ static int subset_check_remote(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Checks that a transport takes several ranges of the target. */
+/* Sets *target and checks that a transport reaches it and accepts several
+ * ranges. */
 static int prepared_check_route(struct engine *e,
 				const struct engine_prepared *p,
 				struct engine_target *target)
@@ -372,8 +373,9 @@ static int prepared_check_all(struct engine *e, struct engine_prepared *p)
 
 /*
  * Checks the pieces again if the descriptor of the segment was replaced, and
- * sets the bits of *news. If all pieces of the list are in the new descriptor,
- * later submissions do not check them. segments must be held.
+ * sets the bits TE_PREPARED_… in *news. If all pieces of the list are in the
+ * new descriptor, later submissions do not compare them with it again.
+ * e->segments is read-locked.
  */
 static int subset_check_again(struct engine *e, const struct prepared_subset *s,
 			      struct engine_prepared *p, uint32_t *news)
@@ -483,8 +485,8 @@ static int subset_set(struct prepared_subset *s,
 	return 0;
 }
 
-/* Fills the ranges of the request. Adjacent pieces become one range. Returns
- * the total length, 0 if it overflows. */
+/* Fills the ranges of the request. Adjacent ranges are joined, separately on
+ * each side. Returns the total length, 0 if it overflows. */
 static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 			   struct te_remote *r, struct te_request *req)
 {
@@ -519,8 +521,8 @@ static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 	return sum;
 }
 
-/* Finds out why the submission was refused, and refuses it with code. segments
- * must be held. */
+/* Sets the error record for code, and names the faulty piece if the cause is
+ * local memory. Returns the code. e->segments is read-locked. */
 static int subset_explain(struct engine *e, const struct prepared_subset *s,
 			  int code)
 {

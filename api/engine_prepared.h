@@ -3,7 +3,7 @@
 #define TEI_API_ENGINE_PREPARED_H
 
 /*
- * Prepared lists: the table of an engine. engine_prepared.c has the lists.
+ * The table of an engine's prepared lists.
  */
 
 #include <stdint.h>
@@ -15,7 +15,8 @@ struct engine_prepared;
 
 #define ENGINE_PREPARED_MAX (1u << 20) /* lists of one engine */
 
-/* An entry of the table. A stale id finds another generation. */
+/* An entry of the table. The id of a list contains gen, so an id of a released
+ * list is refused. */
 struct engine_prepared_slot {
 	struct engine_prepared *list; /* NULL: free */
 	uint32_t gen;		      /* odd while in use */

@@ -179,11 +179,13 @@ int te_wait_batch(transfer_engine_t engine, batch_id_t batch_id,
 
 /*
  * Waits until every task of one of count batches is terminal, as te_wait_batch
- * waits for one batch. Elements that are INVALID_BATCH are skipped. Returns 0,
- * sets *index to the first batch that has ended and fills *status, unless it is
- * NULL; or returns TE_TIMED_OUT; or 1 if the engine or one of the batches does
- * not exist, is freed during the wait or has no tasks, if all elements are
- * skipped, or if count is above TE_WAIT_MAX.
+ * waits for one batch. Elements that are INVALID_BATCH are skipped.
+ *
+ * Returns 0 when a batch has ended; *index is the lowest index of such a batch,
+ * and *status is filled unless it is NULL. Returns TE_TIMED_OUT if the time has
+ * passed. Returns 1 if the engine or one of the batches does not exist, is
+ * freed during the wait or has no tasks, if all elements are skipped, or if
+ * count is above TE_WAIT_MAX.
  */
 int te_wait_any(transfer_engine_t engine, const batch_id_t *batch_ids,
 		size_t count, int64_t timeout_us, size_t *index,
@@ -244,8 +246,9 @@ int te_batch_tasks(transfer_engine_t engine, batch_id_t batch_id, size_t first,
 
 /*
  * Removes all tasks of a batch, so that it can be filled again. The id, the
- * size and the event descriptor remain; the deadline is removed. An end that
- * was not fetched yet is not reported. Costs less than freeBatchID and
+ * size and the event descriptor remain; the deadline is removed. If
+ * te_ended_batches has not fetched the end of the batch yet, it is no longer
+ * reported. Costs less than freeBatchID and
  * allocateBatchID. Returns 0, 4 while a task is not terminal, or 1 if the
  * engine or batch does not exist.
  */
@@ -486,16 +489,16 @@ int te_submit(transfer_engine_t engine, batch_id_t batch_id,
  * and returns when it has ended: usually at once, and after the attempts to
  * fence the target (MOONRAIL_FENCE_MS) if it does not answer; file operations
  * of the kernel may take longer. So no byte of the transfer moves after the
- * call has returned, and the local memory is the caller's again. The two
- * exceptions: the record of te_last_error has TE_ERROR_UNFENCED if the target
- * could not be fenced, so that a write may still land there; and if the engine
- * is destroyed during the call, the memory is free when destroyTransferEngine
- * has returned.
+ * call has returned, and the caller may reuse the local memory, with two
+ * exceptions. (1) If the target could not be fenced, the record of
+ * te_last_error has TE_ERROR_UNFENCED, and a write may still land at the
+ * target. (2) If the engine is destroyed during the call, the local memory may
+ * be reused only after destroyTransferEngine has returned.
  *
  * Return 0 if all bytes are in place; TE_TIMED_OUT if the timeout ended the
  * transfer; another code of submitTransfer if the request is refused; or the
- * code of the transfer's error record without its sign. After an error it is
- * unknown which bytes have moved, and te_last_error has the record.
+ * positive value of the code in the transfer's error record. After an error it
+ * is unknown which bytes have moved, and te_last_error has the record.
  */
 int te_read(transfer_engine_t engine, segment_id_t segment_id, void *local,
 	    uint64_t remote, uint64_t length, int64_t timeout_us);
@@ -539,12 +542,12 @@ struct te_notification {
 };
 
 /*
- * Fetches the oldest binary notifications; getNotifsFromEngine does not return
- * them, and this call returns no others. Fills up to *count elements of
- * elem_size bytes each, then sets *count to the number filled. The caller frees
- * name and data with te_notify_release. From the first call on, the descriptor
- * of te_event_fd is also readable while there is a binary notification. Returns
- * 0 or -1.
+ * Fetches the oldest binary notifications. Binary and text notifications have
+ * separate queues; getNotifsFromEngine returns only the text ones. Fills up to
+ * *count elements of elem_size bytes each, then sets *count to the number
+ * filled. The caller frees name and data with te_notify_release. From the first
+ * call on, the descriptor of te_event_fd is also readable while there is a
+ * binary notification. Returns 0 or -1.
  */
 int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
 		    size_t elem_size, size_t *count);
@@ -614,24 +617,23 @@ int te_prepare(transfer_engine_t engine, segment_id_t segment_id,
 
 /* Bits of *checked of te_submit_prepared. */
 #define TE_PREPARED_CHECKED 1u /* the pieces were checked again */
-#define TE_PREPARED_RESTARTED                           \
-	2u /* the target is another process than at the \
-	    * last check */
+/* The target process has another incarnation than at the last check. */
+#define TE_PREPARED_RESTARTED 2u
 
 /*
  * Adds one task to a batch: the pieces of the list with those indices. The task
  * is COMPLETED when the bytes of all these pieces are in place. indices may
  * contain an index several times. If indices is NULL, count must be 0, and the
- * task moves all pieces. If only count is 0, nothing is added. cookie is that
- * of te_request. flags must be 0.
+ * task moves all pieces. If indices is not NULL and count is 0, the call adds
+ * nothing and returns 0. cookie is that of te_request. flags must be 0.
  * Any number of threads may submit the same list at the same time. The pieces
- * of a task have no order among one another.
+ * of a task may be moved in any order.
  *
  * If the descriptor of the segment has changed since the last check, for
  * example because the target has restarted, the pieces are checked against the
  * new one. checked may be NULL. Otherwise *checked is set to 0 or to bits of
- * TE_PREPARED_…, also if the check refuses the submission. Local memory is
- * checked at each submission.
+ * TE_PREPARED_…, also if the check refuses the submission; it is unchanged if
+ * engine, flags or list is invalid. Local memory is checked at each submission.
  *
  * Returns 0, or a positive code; then no task was added and te_last_error names
  * the piece and the fault:
@@ -772,8 +774,8 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 
 /* te_registration.flags */
 #define TE_REG_PRIVATE 1u	/* not remotely accessible */
-#define TE_REG_READ_ONLY 2u	/* host memory that no transfer writes, neither
-				 * of a peer nor of this engine */
+/* Host memory into which neither peers nor this engine may transfer. */
+#define TE_REG_READ_ONLY 2u
 
 /* A buffer to be registered. Set the struct to zero before filling it in. */
 struct te_registration {

@@ -21,8 +21,8 @@ struct tei_meta_store;
  */
 char *meta_rpc_encode(const char *host, uint16_t port, uint64_t incarnation);
 /*
- * Returns false if text is not such a record. *incarnation is 0 if the record
- * has none.
+ * Returns false if text is not a record of rpc_meta. *incarnation is 0 if the
+ * record has none.
  */
 bool meta_rpc_decode(const char *text, size_t len,
 		     char endpoint[TEI_META_ENDPOINT_MAX],
@@ -30,16 +30,16 @@ bool meta_rpc_decode(const char *text, size_t len,
 
 /*
  * Encodes a descriptor head, for a descriptor that is too long for the store:
- * everything except the buffers, and the endpoint that serves them. closed:
- * without rails, addresses and identity as well, which only processes with the
- * shared secret may learn. The caller frees *text.
+ * everything except the buffers, and the endpoint that serves them. If closed
+ * is true, the head also lacks rails, addresses and identity, because only
+ * processes with the shared secret may read these. The caller frees *text.
  */
 int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		     bool closed, char **text, size_t *len,
 		     struct tei_err *err);
 /*
- * Gets the incarnation of a descriptor or head. endpoint is "" unless text is a
- * head.
+ * Reads the incarnation of a descriptor or head, and the endpoint of a head; of
+ * a descriptor endpoint is "". Returns false if text is not valid JSON.
  */
 bool meta_head_decode(const char *text, size_t len, uint64_t *incarnation,
 		      char endpoint[TEI_META_ENDPOINT_MAX]);

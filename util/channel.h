@@ -9,10 +9,10 @@
  * state, and passes times.
  *
  * Numbers. The sender gives each message a number. Numbers increase by one and
- * wrap at 2^64. At most a window of numbers is unfinished at a time: a number
- * is sent for the first time only if all numbers that are a window below it
- * have finished. The sender repeats an unfinished message, with its number,
- * until it has finished. tei_channel_pause has the interval of repetitions.
+ * wrap at 2^64. The sender sends number n for the first time only when number
+ * n - window and all lower ones have finished. It repeats an unfinished
+ * message, with its number, until it has finished. tei_channel_pause returns
+ * the interval of the repetitions.
  *
  * Stream. The receiver (struct tei_channel_in) delivers the messages in the
  * order of their numbers, each exactly once. It keeps messages that arrive
@@ -20,7 +20,8 @@
  * expects next. This number acknowledges all lower ones: they have finished.
  *
  * Requests. The receiver acts on each message when it arrives and keeps a
- * record of the last window of numbers, number n in place n modulo window.
+ * record of the last window of numbers; the record of number n has the index n
+ * modulo window.
  * Number 0 is not used. A record has the answer, which is sent again if the
  * request is repeated (tei_channel_seen). A request has finished when its
  * answer has arrived, or when the sender no longer needs one. No order is kept.
@@ -55,7 +56,7 @@ static inline bool tei_channel_below(uint64_t a, uint64_t b)
 	return (int64_t)(a - b) < 0;
 }
 
-/* Begins with an unused channel whose next message has that number. */
+/* Initialises the channel. The next message gets the number first. */
 static inline void tei_channel_out_start(struct tei_channel_out *out,
 					 uint64_t first)
 {
@@ -94,7 +95,8 @@ static inline void tei_channel_out_sent(struct tei_channel_out *out)
 	out->sent++;
 }
 
-/* Takes all numbers back that were not sent. Their messages get new numbers. */
+/* Withdraws all numbers that were not sent yet. The caller numbers these
+ * messages again. */
 static inline void tei_channel_out_recall(struct tei_channel_out *out)
 {
 	out->next = out->sent;
@@ -122,7 +124,7 @@ struct tei_channel_pace {
 	uint64_t first_ns, longest_ns;
 };
 
-/* Returns the interval after the repetition with that number, from 0, ns. */
+/* Returns the time to wait after tries repetitions, ns. */
 uint64_t tei_channel_pause(const struct tei_channel_pace *pace, uint32_t tries);
 
 /* --- receiver of a stream ------------------------------------------------ */
@@ -130,9 +132,8 @@ uint64_t tei_channel_pause(const struct tei_channel_pace *pace, uint32_t tries);
 struct tei_channel_in {
 	uint64_t expected;		/* number of the next message to be
 					 * delivered */
-	uint32_t limit;			/* a power of 2: early messages are kept
-					 * if their number is less than this
-					 * above expected */
+	uint32_t limit; /* a power of 2: a message is kept if its
+			 * number is below expected + limit */
 	uint32_t nkept;
 	void **kept;			/* early messages; index: number modulo
 					 * limit; NULL until there was one */
@@ -146,8 +147,8 @@ enum tei_channel_arrival {
 					 * will be repeated */
 };
 
-/* Begins with an unused or freed channel that expects that number. limit must
- * be a power of 2. */
+/* Initialises the receiver, which expects the number first next. limit must be
+ * a power of 2. */
 void tei_channel_in_start(struct tei_channel_in *in, uint64_t first,
 			  uint32_t limit);
 /* Frees the memory of the channel. No message may be kept. */
@@ -168,8 +169,8 @@ tei_channel_in_check(const struct tei_channel_in *in, uint64_t number)
 bool tei_channel_in_keep(struct tei_channel_in *in, uint64_t number,
 			 void *message);
 
-/* Removes the kept message that is expected and returns it, or NULL. A part of
- * tei_channel_in_delivered; some message must be kept. */
+/* Removes and returns the kept message with the expected number, or NULL. Only
+ * for tei_channel_in_delivered. nkept must not be 0. */
 void *tei_channel_in_take(struct tei_channel_in *in);
 
 /* Records that the expected message has been delivered. Returns the kept
@@ -201,8 +202,8 @@ enum tei_channel_seen {
 	TEI_CHANNEL_OLD,		/* ignore it: it has finished */
 };
 
-/* Returns what a request is to a receiver whose record in the place of the
- * request has the number recorded, 0: none. */
+/* Classifies a request. recorded: number in the record at the index of the
+ * request, number modulo window; 0 if there is none. */
 static inline enum tei_channel_seen tei_channel_seen(uint64_t recorded,
 						     uint64_t number)
 {

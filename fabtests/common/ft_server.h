@@ -7,10 +7,10 @@
 #include "fabtests/common/ft_zk.h"
 
 /*
- * A real metadata server of any product, on a free port of 127.0.0.1 and with
- * temporary data, for tests that run with each product. It ends with the process
- * that started it. One thread uses an object. Functions that return bool print
- * the cause of a failure.
+ * A metadata server process of one product, on a free port of 127.0.0.1 and
+ * with temporary data, for tests that run with each product. It ends with the
+ * process that started it. One thread uses an object. Functions that return
+ * bool print the cause of a failure.
  */
 struct ft_server {
 	const struct ft_server_kind *kind;
@@ -24,21 +24,21 @@ struct ft_server {
 
 struct ft_server_kind {
 	const char *name;	/* "redis" */
-	bool watches;		/* the server reports changed keys */
+	bool watches;		/* true if the server reports changed keys */
 	/* Returns the reason why this machine cannot run a server, or NULL. */
 	const char *(*missing)(void);
-	/* Starts the server, and again after a kill. */
+	/* Starts the server; also called after a kill. */
 	bool (*start)(struct ft_server *server);
 	bool (*serves)(struct ft_server *server);
-	/* Writes text under a key as a stranger would. */
+	/* Writes text under a key with another client. */
 	bool (*write)(struct ft_server *server, const char *key,
 		      const char *text);
 	/* Makes the server require the password "sesame". NULL: not tested. */
 	bool (*protect)(struct ft_server *server);
-	const char *password;	/* variable of an engine's environment */
+	const char *password; /* environment variable of the password */
 };
 
-/* The products, which end with a kind whose name is NULL. */
+/* The products. Ends with an element whose name is NULL. */
 extern const struct ft_server_kind ft_server_kinds[];
 
 /* Starts a server and waits until it serves clients. */
@@ -48,11 +48,11 @@ void ft_server_close(struct ft_server *server);
 
 /* Kills the server; its data stays, unless the product keeps it in memory. */
 void ft_server_kill(struct ft_server *server);
-/* Kills the server and removes its data; the next start begins with none. */
+/* Kills the server and removes its data, so that the next start finds none. */
 void ft_server_wipe(struct ft_server *server);
 /* Starts a killed server again, and waits until it serves clients. */
 bool ft_server_restart(struct ft_server *server);
-/* Stop and continue the server. */
+/* Suspend and resume the server (SIGSTOP, SIGCONT). */
 void ft_server_pause(struct ft_server *server);
 void ft_server_resume(struct ft_server *server);
 

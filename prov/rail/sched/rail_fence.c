@@ -64,15 +64,15 @@ static void fence_sent(const struct fence_call *c) TEI_REQUIRES(rail_sched_held)
 		f->since_ns = c->args.now;
 }
 
-/* Makes the slices that waited for these generations be posted again. */
+/* Moves the slices that waited for generations up to gen to the retry list. */
 static void fence_release(const struct fence_call *c)
 	TEI_REQUIRES(rail_sched_held)
 {
 	rail_sched_release(c->peer, c->remote, c->args.gen, c->args.done);
 }
 
-/* Sends FENCE at once and counts the attempts from the beginning: what was sent
- * during the peer's silence may be lost. */
+/* Makes FENCE due at once and resets the attempts, because a FENCE that was
+ * sent during the peer's silence may be lost. */
 static void fence_hurry(const struct fence_call *c)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -173,8 +173,8 @@ static const char *const fence_events[RAIL_FENCE_EVENTS] = {
 	"OLDER_CLOSED", "TIMED_OUT",	"UNNEEDED", "ALIVE",
 };
 
-/* Returns the internal event if that is what the generation means to the
- * fence. */
+/* Replaces FAILED or CLOSED by the internal event if gen is newer or older than
+ * the generation of the fence. */
 static enum rail_fence_event fence_classify(const struct rail_fence *f,
 					    enum rail_fence_event event,
 					    uint32_t gen)
@@ -191,7 +191,8 @@ static bool fence_is_unfenced(enum rail_fence_state state)
 	return state == RAIL_FENCE_UNFENCED || state == RAIL_FENCE_DROPPED;
 }
 
-/* Changes the state, and counts the fences that block the peer. */
+/* Changes the state, and updates the number of fences that are UNFENCED or
+ * DROPPED. */
 static void fence_enter(struct tei_rail_peer *peer, struct rail_fence *f,
 			enum rail_fence_state next)
 	TEI_REQUIRES(rail_sched_held)
@@ -385,7 +386,8 @@ static const struct fence_rx_transition
 		[RAIL_FENCE_RX_EV_CLOSED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_FAILED] = { FENCE_RX_NEVER },
-		/* only a tx lane could not be opened */
+		/* RETRY is reported for each lost rail; here only a tx lane was
+		 * lost */
 		[RAIL_FENCE_RX_EV_RETRY] = { FENCE_RX_IGNORE },
 	},
 	[RAIL_FENCE_RX_CLOSING] = {
@@ -487,7 +489,7 @@ void rail_fence_no_answers(struct tei_rail_peer *peer)
 	peer->fence.due = 0;
 }
 
-/* Returns true if the rx lane of a rail that is being removed is closed. */
+/* Returns true if the rx lane is closed. The rail is being removed. */
 static bool fence_removed(struct rail *rail)
 {
 	bool closed;
@@ -589,8 +591,7 @@ void rail_fence_regions(struct tei_rail_dp *dp)
 
 	if (!__atomic_load_n(&dp->memory.nfencing, __ATOMIC_ACQUIRE))
 		return;
-	/* a region that is withdrawn after this point needs a later fence, of
-	 * the lanes that are then open */
+	/* a region that is withdrawn later needs a further fence */
 	rail_sched_enter(dp);
 	for (i = 0; i < dp->memory.mrs.n; i++) {
 		if (rail_mr_at(dp, i)->fence != RAIL_MR_FENCE_WANTED)

@@ -22,7 +22,7 @@
  * - The initiator has one machine for each remote rail, in struct rail_remote.
  *   It is guarded by dp->sched, and any thread may report an event.
  * - The target has one machine for each local rail, in struct rail. Only the
- *   progress thread reports events, and it holds no lock then. Which peers must
+ *   progress thread reports events, without holding a lock. Which peers must
  *   get FENCED is recorded for each peer (struct rail_fence_peer).
  *
  * Reporting an event cannot fail. An event that the present state does not
@@ -54,14 +54,15 @@ enum rail_fence_event {
 				     * newer generations than gen */
 	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
 				  * has not answered in time */
-	RAIL_FENCE_EV_UNNEEDED, /* the peer has gone for a while, and no task or
-				 * slice waits for the fence */
-	RAIL_FENCE_EV_ALIVE,	/* the peer has given a sign of life after a
-				 * silence */
+	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for a time limit, and
+				  * no task or slice waits for the fence */
+	RAIL_FENCE_EV_ALIVE,	 /* the peer has given a sign of life after a
+				  * silence */
 	RAIL_FENCE_EVENTS
 };
 
-/* What the comments on the events name. */
+/* Arguments of the events; the comment of an event lists those that it needs.
+ */
 struct rail_fence_args {
 	uint32_t gen;	  /* lane generation of the remote rail */
 	uint32_t tries;	  /* FENCE messages sent so far */
@@ -92,7 +93,7 @@ enum rail_fence_rx_event {
 	RAIL_FENCE_RX_EVENTS
 };
 
-/* Reports an event to the fence of the rail's rx lane. The thread, no lock
+/* Reports an event to the fence of the rail's rx lane. Progress thread, no lock
  * held. */
 void rail_fence_rx_event(struct rail *rail, enum rail_fence_rx_event event);
 /* Records that the peer must get FENCED for generation gen of local rail number
@@ -108,22 +109,23 @@ void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
 void rail_fence_no_answers(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Makes sure that generation gen of the rail's rx lane, which is not newer than
- * the present one, gets closed. Returns the generation of the next lane, 0 if
- * the lane is not closed yet. In the latter case the peers for which FENCED is
- * due get attention when the lane is closed. The thread, no lock held. */
+ * the present one, gets closed. Returns the generation that replaces it, or 0
+ * while the lane is still closing. In that case each peer for which FENCED is
+ * due is attended to when the lane is closed. Progress thread, no lock held. */
 uint32_t rail_fence_request(struct rail *rail, uint32_t gen);
 /* Collects the rx lanes that closer threads have closed, and reports CLOSED.
- * The thread, no lock held. */
+ * Progress thread, no lock held. */
 void rail_fence_run(struct tei_rail_dp *dp);
 /* Collects the lanes of the rail that opener threads have opened, and reports
- * OPENED or FAILED if the rx lane is among them. The thread, no lock held. */
+ * OPENED or FAILED if the rx lane is among them. Progress thread, no lock
+ * held. */
 void rail_fence_collect(struct rail *rail);
-/* Closes every rx lane for the regions whose key holders did not answer. The
- * thread, no lock held. */
+/* Closes every rx lane for the regions whose key holders did not answer.
+ * Progress thread, no lock held. */
 void rail_fence_regions(struct tei_rail_dp *dp);
 /* Returns true if the rx lane of some local rail is closed or being closed, and
  * the next one is not open yet. Returns false for rails whose opening has
- * failed. The thread. */
+ * failed. Progress thread. */
 bool rail_fence_rx_any(struct tei_rail_dp *dp);
 
 /* --- the tables, for tests ----------------------------------------------- */
