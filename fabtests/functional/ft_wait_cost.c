@@ -14,9 +14,7 @@
 #define COST_NONE 1e12
 #define COST_ROUNDS 8	/* the best round counts, because other processes use
 			 * the cores too */
-/* Limit, share of a core. A waiter that polls uses a whole core; the wake-ups of the
- * progress thread cost 3 to 13 % on a virtual machine. */
-#define COST_ASLEEP (fx_slow() ? 0.4 : 0.25)
+#define COST_ASLEEP (fx_slow() ? 0.3 : 0.1)	/* limit, share of a core */
 
 /* Returns the share of a core that the whole process uses while it waits for a
  * second. */
