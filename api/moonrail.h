@@ -510,8 +510,8 @@ int te_write(transfer_engine_t engine, segment_id_t segment_id,
  * Do the same for lists of ranges: they move the concatenation of the local
  * ranges from or to the concatenation of the remote ranges, which have the same
  * total length. The number of ranges is not limited by TE_PIECES_MAX; each part
- * that is contiguous on both sides is one task, and there are at most 1048576.
- * If several parts fail, the error is that of the worst status.
+ * that is contiguous on both sides is one task. A call has at most 1048576
+ * tasks. If several parts fail, the error is that of the worst status.
  */
 int te_readv(transfer_engine_t engine, segment_id_t segment_id,
 	     const struct te_local *local, size_t local_count,

@@ -96,15 +96,15 @@ static bool server_redis_protect(struct ft_server *s)
 }
 
 const struct ft_server_kind ft_server_kinds[] = {
-	{ "zookeeper", true, ft_zk_missing, server_zk_start, server_zk_serves,
-	  NULL, NULL, NULL },
-	{ "redis", true, server_redis_missing, server_redis_start,
-	  server_redis_serves, server_redis_write,
-	  server_redis_protect, "MC_REDIS_PASSWORD" },
-	{ "redis_without_events", false, server_redis_missing,
+	{ "zookeeper", ft_zk_missing, server_zk_start, server_zk_serves, NULL,
+	  NULL, NULL },
+	{ "redis", server_redis_missing, server_redis_start,
+	  server_redis_serves, server_redis_write, server_redis_protect,
+	  "MC_REDIS_PASSWORD" },
+	{ "redis_without_events", server_redis_missing,
 	  server_redis_start_silent, server_redis_serves, server_redis_write,
 	  NULL, NULL },
-	{ NULL, false, NULL, NULL, NULL, NULL, NULL, NULL },
+	{ NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };
 
 /* --- any product ---------------------------------------------------------- */

@@ -23,8 +23,7 @@ struct ft_server {
 };
 
 struct ft_server_kind {
-	const char *name;	/* "redis" */
-	bool watches;		/* true if the server reports changed keys */
+	const char *name; /* "redis" */
 	/* Returns the reason why this machine cannot run a server, or NULL. */
 	const char *(*missing)(void);
 	/* Starts the server; also called after a kill. */

@@ -556,8 +556,8 @@ static double links_part(const struct fx_links *l, double *other)
 	return *other > 0 ? r0 / *other : 0;
 }
 
-/* Reduces the rate of r0 in the middle of a job. The slices that r0 has at that
- * moment may take longer than a silent rail may be silent, and must still
+/* Reduces the rate of r0 in the middle of a job. The slices that r0 carries
+ * then may take longer than a silent rail may be silent, and must still
  * arrive. *kept: no slice was fenced or sent again, and the reported rate of r0
  * is low. */
 static bool links_slows_once(struct fx_links *l, int op, bool *kept)

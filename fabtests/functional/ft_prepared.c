@@ -48,7 +48,7 @@ static void prep_fill_pieces(struct prep_rig *rig)
 	}
 }
 
-/* Starts the target at that port, 0: any, with len registered bytes. */
+/* Starts the target at the given port (0: any) with len registered bytes. */
 static bool prep_target(struct prep_rig *rig, const char *transport, int port,
 			uint64_t len)
 {
@@ -154,7 +154,7 @@ static bool prep_as_expected(const struct prep_rig *rig)
 	return !memcmp(rig->want, rig->target.mem.p, PREP_MEM);
 }
 
-/* Sets the target's memory, and what is expected there, to one value. */
+/* Sets the target's memory and its expected content to one value. */
 static void prep_clear(struct prep_rig *rig)
 {
 	memset(rig->target.mem.p, 0, PREP_MEM);

@@ -430,9 +430,8 @@ static void verbs_cut(const struct verbs_cut *cut)
 
 /*
  * Cuts the link last: if a link goes down under traffic, the soft RoCE device
- * of Linux 6.1 passes no data any longer until it is created again, whoever
- * opens it. The answers then use rail 0, whose connections broke while they
- * were idle.
+ * of Linux 6.1 passes no data any longer until it is created again. The answers
+ * then use rail 0, whose connections broke while they were idle.
  */
 static void rails_go_in_mid_transfer(unsigned long times)
 {

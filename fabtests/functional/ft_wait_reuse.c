@@ -22,7 +22,7 @@ struct reuse_request {
 	struct te_remote remote;
 };
 
-/* Fills a write of one block at that offset. */
+/* Fills the request to write one block at offset off. */
 static void reuse_fill(struct wait_rig *rig, struct reuse_request *q,
 		       uint64_t off, uint64_t cookie)
 {

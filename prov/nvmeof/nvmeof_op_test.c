@@ -110,7 +110,7 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
-/* Returns the first slot of the memory at that index of the table. */
+/* Returns the first slot of the memory at index i of the table. */
 static int op_fixed(const struct rig *r, uint32_t i)
 {
 	return tei_container_of(r->ctx->mem.at[i], struct nvmeof_mem, range)

@@ -3,23 +3,24 @@
 #define MOONRAIL_MOONCAKE_TRANSFER_ENGINE_H
 
 /*
- * Mooncake's C++ class TransferEngine over moonrail's C library (-lmoonrail), for
- * programs that were written for it. It needs C++20. moonrail.hpp is the interface
- * for new programs.
+ * Mooncake's C++ class TransferEngine over moonrail's C library (-lmoonrail),
+ * for programs that were written for it. It needs C++20. moonrail.hpp is the
+ * interface for new programs.
  *
  * Differences that a program may notice:
- *   - Batches are not objects of the program: BatchID cannot be cast to a pointer.
- *   - A transfer ends FAILED if there is no progress for MC_SLICE_TIMEOUT, which is
- *     10 s by default. Its status is TIMEOUT instead if the variable is set and
- *     the target could not be fenced.
+ *   - Batches are not objects of the program: BatchID cannot be cast to a
+ * pointer.
+ *   - A transfer ends FAILED if there is no progress for MC_SLICE_TIMEOUT,
+ * which is 10 s by default. Its status is TIMEOUT instead if the variable is
+ * set and the target could not be fenced.
  *   - submitTransfer() refuses memory that is not registered.
- *   - update_metadata is ignored: what is registered is published at once.
- *   - ip_or_host_name and rpc_port of init() are ignored; getRpcPort() returns the
- *     port that is bound.
+ *   - update_metadata is ignored: a registration is published at once.
+ *   - ip_or_host_name and rpc_port of init() are ignored; getRpcPort() returns
+ * the port that is bound.
  *   - Transports for devices and the functions mp_… are absent.
  *
- * Threads: after init() and installTransport(), any thread may call any function
- * except freeEngine(), the destructor and the move operations.
+ * Threads: after init() and installTransport(), any thread may call any
+ * function except freeEngine(), the destructor and the move operations.
  */
 #include <chrono>
 #include <cstddef>
