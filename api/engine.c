@@ -50,15 +50,33 @@ static void engine_init_locks(struct engine *e)
 	tei_mutex_init(&e->slots.lock);
 	engine_prepared_init(e);
 	tei_mutex_init(&e->notes.lock);
-	engine_work_init(e);
 	pthread_rwlock_init(&e->segments, NULL);
 	engine_wait_init(e);
 	engine_event_init(e);
-	engine_deadline_init(e);
 	tei_list_init(&e->notes.list);
 	tei_list_init(&e->notes.binary);
 	for (i = 0; i < ENGINE_TRANSPORTS; i++)
 		e->transports[i].engine = e;
+}
+
+/* Returns NULL if memory is short. */
+static struct engine *engine_new(void)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	if (!engine_work_init(e))
+		goto err_free;
+	if (!engine_deadline_init(e))
+		goto err_work;
+	engine_init_locks(e);
+	return e;
+err_work:
+	engine_work_fini(e);
+err_free:
+	free(e);
+	return NULL;
 }
 
 static void engine_segment_changed(void *arg, const char *name,
@@ -279,11 +297,10 @@ static int engine_create(const struct te_engine_options *o, const char *call,
 	ret = engine_check_options(o, call, &err);
 	if (ret)
 		return ret;
-	e = calloc(1, sizeof(*e));
+	e = engine_new();
 	if (!e)
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory for an engine");
-	engine_init_locks(e);
 	ret = engine_load_settings(e, o, &err);
 	if (ret)
 		goto err_free;

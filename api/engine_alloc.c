@@ -45,6 +45,22 @@ struct alloc_zones {
 	uint64_t reserve;	/* free pages that the kernel keeps */
 };
 
+/* Memory of te_alloc: a mapping of its own, or GPU memory. In
+ * engine->memory.allocs. */
+struct engine_alloc {
+	struct engine_alloc *next;
+	bool gpu;			/* only addr, length and node are
+					 * used */
+	void *base;			/* start of the mapping */
+	uint64_t span;			/* bytes of the mapping */
+	void *addr;			/* start of the caller's memory */
+	uint64_t length;		/* its bytes, rounded up to pages */
+	uint64_t page;			/* page size, bytes */
+	uint32_t kind;			/* enum te_page_kind */
+	int node;			/* NUMA node, -1: several; gpu:
+					 * device */
+};
+
 /* Adds a line of a zone. "protection", the last line used, ends the zone's
  * numbers. */
 static void alloc_zone_line(struct alloc_zones *z, const char *line,

@@ -7,11 +7,21 @@
  * thread and the copy threads must not do. The first deadline starts the
  * thread; without deadlines there is no cost.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/engine_int.h"
 #include "util/hint.h"
 #include "util/thread.h"
+
+/* Batches with a deadline, and the thread that ends their tasks. */
+struct engine_timers {
+	struct tei_mutex lock;		/* leaf; guards the members below */
+	pthread_cond_t cond;
+	struct tei_heap heap;		/* engine_batch.timer */
+	bool started, stop;
+	pthread_t thread;
+};
 
 static struct engine_batch *deadline_batch(struct tei_heap_node *n)
 {
@@ -82,15 +92,21 @@ static int deadline_start(struct engine_timers *t) TEI_REQUIRES(t->lock)
 	return 0;
 }
 
-void engine_deadline_init(struct engine *e)
+bool engine_deadline_init(struct engine *e)
 {
-	tei_mutex_init(&e->timers.lock);
-	tei_cond_init(&e->timers.cond);
+	struct engine_timers *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return false;
+	tei_mutex_init(&t->lock);
+	tei_cond_init(&t->cond);
+	e->timers = t;
+	return true;
 }
 
 void engine_deadline_stop(struct engine *e)
 {
-	struct engine_timers *t = &e->timers;
+	struct engine_timers *t = e->timers;
 	bool started;
 
 	tei_mutex_lock(&t->lock);
@@ -104,14 +120,15 @@ void engine_deadline_stop(struct engine *e)
 
 void engine_deadline_fini(struct engine *e)
 {
-	tei_heap_fini(&e->timers.heap);
-	pthread_cond_destroy(&e->timers.cond);
-	tei_mutex_fini(&e->timers.lock);
+	tei_heap_fini(&e->timers->heap);
+	pthread_cond_destroy(&e->timers->cond);
+	tei_mutex_fini(&e->timers->lock);
+	free(e->timers);
 }
 
 void engine_deadline_freed(struct engine_batch *b)
 {
-	struct engine_timers *t = &b->engine->timers;
+	struct engine_timers *t = b->engine->timers;
 
 	if (!b->deadline_ns)
 		return;
@@ -123,7 +140,7 @@ void engine_deadline_freed(struct engine_batch *b)
 
 static int deadline_set(struct engine_batch *b, uint64_t deadline_ns)
 {
-	struct engine_timers *t = &b->engine->timers;
+	struct engine_timers *t = b->engine->timers;
 	int ret = 0;
 
 	tei_mutex_lock(&t->lock);

@@ -105,9 +105,9 @@ struct engine {
 	struct tei_log_limit bad_limit;
 	struct engine_waits waits;
 	struct engine_events events;
-	struct engine_timers timers;
+	struct engine_timers *timers;	/* constant */
 	struct engine_notes notes;
-	struct engine_works works;
+	struct engine_works *works;	/* constant */
 };
 
 /* --- engine_handle.c ------------------------------------------------------ */

@@ -15,6 +15,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/lock.h"
 
+struct engine_alloc;
 struct tei_meta_desc;
 
 /*
@@ -59,22 +60,6 @@ static inline const char *engine_region_location(const struct engine_region *r)
 {
 	return r->parts ? r->parts : r->location;
 }
-
-/* Memory of te_alloc: a mapping of its own, or GPU memory. In
- * engine->memory.allocs. */
-struct engine_alloc {
-	struct engine_alloc *next;
-	bool gpu;			/* only addr, length and node are
-					 * used */
-	void *base;			/* start of the mapping */
-	uint64_t span;			/* bytes of the mapping */
-	void *addr;			/* start of the caller's memory */
-	uint64_t length;		/* its bytes, rounded up to pages */
-	uint64_t page;			/* page size, bytes */
-	uint32_t kind;			/* enum te_page_kind */
-	int node;			/* NUMA node, -1: several; gpu:
-					 * device */
-};
 
 /* Indices of the rails in a descriptor, in its order. */
 struct engine_desc_rails {

@@ -13,7 +13,6 @@
 
 #include "transfer_engine_c.h"
 
-#include "util/heap.h"
 #include "util/list.h"
 #include "util/lock.h"
 
@@ -41,15 +40,6 @@ struct engine_events {
 	int fd;				/* or -1 */
 	bool level;			/* fd is readable */
 	struct tei_list ended;		/* engine_batch.event_link */
-};
-
-/* Batches with a deadline, and the thread that ends their tasks. */
-struct engine_timers {
-	struct tei_mutex lock;		/* leaf; guards the members below */
-	pthread_cond_t cond;
-	struct tei_heap heap;		/* engine_batch.timer */
-	bool started, stop;
-	pthread_t thread;
 };
 
 /* --- engine_wait.c ------------------------------------------------------- */
@@ -98,8 +88,9 @@ void engine_event_reset(struct engine_batch *b);
 void engine_event_notes(struct engine *e);
 
 /* --- engine_deadline.c --------------------------------------------------- */
-/* Initialize the deadlines, and free them after engine_deadline_stop. */
-void engine_deadline_init(struct engine *e);
+/* Initialize the deadlines, and free them after engine_deadline_stop.
+ * engine_deadline_init returns false if memory is short. */
+bool engine_deadline_init(struct engine *e);
 /* Sets the deadline of MC_TRANSFER_TIMEOUT, unless te_batch_deadline has set
  * one; b->lock must be held. */
 void engine_deadline_submit(struct engine_batch *b);

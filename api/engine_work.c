@@ -4,7 +4,7 @@
  *
  * At most one job per segment name runs at a time, so that one dead peer does
  * not block the others. Retried jobs, which may take longer, occupy at most
- * ENGINE_WORKERS_AGAIN of the workers.
+ * WORK_THREADS_AGAIN of the workers.
  */
 #include "api/engine_work.h"
 
@@ -13,6 +13,21 @@
 
 #include "api/engine_int.h"
 #include "util/thread.h"
+
+#define WORK_THREADS		4	/* most worker threads */
+#define WORK_THREADS_AGAIN	2	/* most workers with retried jobs */
+
+/* The jobs and the workers of an engine. */
+struct engine_works {
+	struct tei_mutex lock; /* leaf; guards the members below */
+	pthread_cond_t cond;
+	struct tei_list queued, running;		 /* engine_work.link */
+	struct engine_work *single[ENGINE_WORK_SINGLES]; /* in queued, or
+							  * NULL */
+	uint32_t nworkers, nidle;
+	bool stop;
+	pthread_t workers[WORK_THREADS];
+};
 
 static void work_free(struct engine_work *w)
 {
@@ -23,22 +38,22 @@ static void work_free(struct engine_work *w)
 }
 
 static bool work_under_way(struct engine *e, const char *name)
-	TEI_REQUIRES(e->works.lock)
+	TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *w;
 
-	tei_list_foreach (w, &e->works.running, struct engine_work, link)
+	tei_list_foreach (w, &e->works->running, struct engine_work, link)
 		if (w->name && !strcmp(w->name, name))
 			return true;
 	return false;
 }
 
-static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->works.lock)
+static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *w;
 	uint32_t n = 0;
 
-	tei_list_foreach (w, &e->works.running, struct engine_work, link)
+	tei_list_foreach (w, &e->works->running, struct engine_work, link)
 		n += w->tries != 0;
 	return n;
 }
@@ -46,14 +61,14 @@ static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->works.lock)
 /* Returns the first job that a worker may do now, or NULL. *wait is the time
  * until another one may be due. */
 static struct engine_work *work_next(struct engine *e, uint64_t *wait)
-	TEI_REQUIRES(e->works.lock)
+	TEI_REQUIRES(e->works->lock)
 {
-	bool full = work_again(e) >= ENGINE_WORKERS_AGAIN;
+	bool full = work_again(e) >= WORK_THREADS_AGAIN;
 	struct engine_work *w;
 	uint64_t left;
 
 	*wait = 60 * TEI_NS_PER_SEC;
-	tei_list_foreach (w, &e->works.queued, struct engine_work, link) {
+	tei_list_foreach (w, &e->works->queued, struct engine_work, link) {
 		left = w->due_ns ? tei_ns_left(w->due_ns) : 0;
 		if (left) {
 			*wait = left < *wait ? left : *wait;
@@ -69,19 +84,19 @@ static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 /* Does a job. Jobs that wait for its end are found by this worker
  * afterwards. */
 static void work_do(struct engine *e, struct engine_work *w)
-	TEI_REQUIRES(e->works.lock)
+	TEI_REQUIRES(e->works->lock)
 {
 	tei_list_del(&w->link);
-	tei_list_add_tail(&e->works.running, &w->link);
+	tei_list_add_tail(&e->works->running, &w->link);
 	if (w->kind->single)
-		e->works.single[w->kind->single] = NULL;
-	tei_mutex_unlock(&e->works.lock);
+		e->works->single[w->kind->single] = NULL;
+	tei_mutex_unlock(&e->works->lock);
 	w->kind->run(e, w);
-	tei_mutex_lock(&e->works.lock);
+	tei_mutex_lock(&e->works->lock);
 	tei_list_del(&w->link);
-	tei_mutex_unlock(&e->works.lock);
+	tei_mutex_unlock(&e->works->lock);
 	work_free(w);
-	tei_mutex_lock(&e->works.lock);
+	tei_mutex_lock(&e->works->lock);
 }
 
 static void *work_main(void *arg)
@@ -90,51 +105,51 @@ static void *work_main(void *arg)
 	struct engine_work *w;
 	uint64_t wait;
 
-	tei_mutex_lock(&e->works.lock);
+	tei_mutex_lock(&e->works->lock);
 	for (;;) {
-		while (!(w = work_next(e, &wait)) && !e->works.stop) {
-			e->works.nidle++;
-			tei_mutex_wait(&e->works.cond, &e->works.lock, wait);
-			e->works.nidle--;
+		while (!(w = work_next(e, &wait)) && !e->works->stop) {
+			e->works->nidle++;
+			tei_mutex_wait(&e->works->cond, &e->works->lock, wait);
+			e->works->nidle--;
 		}
 		if (!w)
 			break;
 		work_do(e, w);
 	}
-	tei_mutex_unlock(&e->works.lock);
+	tei_mutex_unlock(&e->works->lock);
 	return NULL;
 }
 
 /* Starts a worker if more jobs are queued than workers are idle. If that fails,
  * the jobs wait. */
-static void work_staff(struct engine *e) TEI_REQUIRES(e->works.lock)
+static void work_staff(struct engine *e) TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *w;
 	uint32_t waiting = 0;
 
-	tei_list_foreach (w, &e->works.queued, struct engine_work, link)
+	tei_list_foreach (w, &e->works->queued, struct engine_work, link)
 		waiting++;
-	if (e->works.nidle >= waiting || e->works.nworkers == ENGINE_WORKERS)
+	if (e->works->nidle >= waiting || e->works->nworkers == WORK_THREADS)
 		return;
-	if (!tei_thread_start(&e->works.workers[e->works.nworkers], false,
+	if (!tei_thread_start(&e->works->workers[e->works->nworkers], false,
 			      work_main, e))
-		e->works.nworkers++;
+		e->works->nworkers++;
 }
 
 /* Returns true if the same job is queued already; it then replaces w. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
-	TEI_REQUIRES(e->works.lock)
+	TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *q;
 
 	if (w->kind->single)
-		return e->works.single[w->kind->single];
+		return e->works->single[w->kind->single];
 	if (w->name)
-		tei_list_foreach (q, &e->works.queued, struct engine_work, link)
+		tei_list_foreach (q, &e->works->queued, struct engine_work, link)
 			if (q->kind == w->kind && !strcmp(q->name, w->name)) {
 				if (w->tries < q->tries) {
 					q->tries = w->tries;
-					pthread_cond_signal(&e->works.cond);
+					pthread_cond_signal(&e->works->cond);
 				}
 				return true;
 			}
@@ -149,16 +164,16 @@ static bool work_add(struct engine *e, struct engine_work *w)
 
 	if (!w)
 		return false;
-	tei_mutex_lock(&e->works.lock);
-	taken = !e->works.stop && !work_queued(e, w);
+	tei_mutex_lock(&e->works->lock);
+	taken = !e->works->stop && !work_queued(e, w);
 	if (taken) {
 		if (w->kind->single)
-			e->works.single[w->kind->single] = w;
-		tei_list_add_tail(&e->works.queued, &w->link);
+			e->works->single[w->kind->single] = w;
+		tei_list_add_tail(&e->works->queued, &w->link);
 		work_staff(e);
-		pthread_cond_signal(&e->works.cond);
+		pthread_cond_signal(&e->works->cond);
 	}
-	tei_mutex_unlock(&e->works.lock);
+	tei_mutex_unlock(&e->works->lock);
 	if (!taken)
 		work_free(w);
 	return taken;
@@ -180,13 +195,13 @@ static bool work_hasten(struct engine *e, const struct engine_work_kind *kind,
 {
 	struct engine_work *w;
 
-	tei_mutex_lock(&e->works.lock);
-	w = e->works.single[kind->single];
+	tei_mutex_lock(&e->works->lock);
+	w = e->works->single[kind->single];
 	if (w && due_ns < w->due_ns) {
 		w->due_ns = due_ns;
-		pthread_cond_signal(&e->works.cond);
+		pthread_cond_signal(&e->works->cond);
 	}
-	tei_mutex_unlock(&e->works.lock);
+	tei_mutex_unlock(&e->works->lock);
 	return w;
 }
 
@@ -242,18 +257,25 @@ bool engine_work_arg(struct engine *e, const struct engine_work_kind *kind,
 	return work_add(e, w);
 }
 
-void engine_work_init(struct engine *e)
+bool engine_work_init(struct engine *e)
 {
-	tei_mutex_init(&e->works.lock);
-	tei_cond_init(&e->works.cond);
-	tei_list_init(&e->works.queued);
-	tei_list_init(&e->works.running);
+	struct engine_works *works = calloc(1, sizeof(*works));
+
+	if (!works)
+		return false;
+	tei_mutex_init(&works->lock);
+	tei_cond_init(&works->cond);
+	tei_list_init(&works->queued);
+	tei_list_init(&works->running);
+	e->works = works;
+	return true;
 }
 
 void engine_work_fini(struct engine *e)
 {
-	pthread_cond_destroy(&e->works.cond);
-	tei_mutex_fini(&e->works.lock);
+	pthread_cond_destroy(&e->works->cond);
+	tei_mutex_fini(&e->works->lock);
+	free(e->works);
 }
 
 void engine_work_stop(struct engine *e)
@@ -261,17 +283,17 @@ void engine_work_stop(struct engine *e)
 	struct engine_work *w;
 	uint32_t i;
 
-	tei_mutex_lock(&e->works.lock);
-	e->works.stop = true;
-	memset(e->works.single, 0, sizeof(e->works.single));
-	while (!tei_list_empty(&e->works.queued)) {
-		w = tei_list_first(&e->works.queued, struct engine_work, link);
+	tei_mutex_lock(&e->works->lock);
+	e->works->stop = true;
+	memset(e->works->single, 0, sizeof(e->works->single));
+	while (!tei_list_empty(&e->works->queued)) {
+		w = tei_list_first(&e->works->queued, struct engine_work, link);
 		tei_list_del(&w->link);
 		work_free(w);
 	}
-	pthread_cond_broadcast(&e->works.cond);
-	tei_mutex_unlock(&e->works.lock);
-	for (i = 0; i < e->works.nworkers; i++)
-		pthread_join(e->works.workers[i], NULL);
-	e->works.nworkers = 0;
+	pthread_cond_broadcast(&e->works->cond);
+	tei_mutex_unlock(&e->works->lock);
+	for (i = 0; i < e->works->nworkers; i++)
+		pthread_join(e->works->workers[i], NULL);
+	e->works->nworkers = 0;
 }

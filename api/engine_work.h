@@ -19,8 +19,6 @@ struct engine;
 struct engine_work;
 struct tei_rail_peer;
 
-#define ENGINE_WORKERS	     4 /* most worker threads */
-#define ENGINE_WORKERS_AGAIN 2 /* most workers with retried jobs */
 /* After this number of tries, a job may take the full timeout. */
 #define ENGINE_TRIES_MAX 16
 
@@ -53,19 +51,8 @@ struct engine_work {
 	uint64_t due_ns;	    /* earliest start; 0: at once */
 };
 
-/* The jobs and the workers of an engine. */
-struct engine_works {
-	struct tei_mutex lock; /* leaf; guards the members below */
-	pthread_cond_t cond;
-	struct tei_list queued, running;		 /* engine_work.link */
-	struct engine_work *single[ENGINE_WORK_SINGLES]; /* in queued, or
-							  * NULL */
-	uint32_t nworkers, nidle;
-	bool stop;
-	pthread_t workers[ENGINE_WORKERS];
-};
-
-void engine_work_init(struct engine *e);
+/* Returns false if memory is short. */
+bool engine_work_init(struct engine *e);
 void engine_work_fini(struct engine *e);
 /* Drops the queued jobs and waits for the running ones. No job is queued
  * afterwards. */

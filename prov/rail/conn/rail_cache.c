@@ -52,6 +52,12 @@
 #define CACHE_TIDY_NS		(500 * TEI_NS_PER_MS)
 #define CACHE_IDLE_NS		(2 * TEI_NS_PER_SEC)
 
+/* Memory of 64 places. */
+struct rail_cache_chunk {
+	struct rail_cache_chunk *next;
+	struct rail_cache_slot slot[64];
+};
+
 void rail_cache_init(struct rail_cache *c, uint32_t cap)
 {
 	tei_sieve_init(&c->held);

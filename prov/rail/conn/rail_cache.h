@@ -75,11 +75,6 @@ struct rail_cache_slot {
 	bool used;
 };
 
-struct rail_cache_chunk {
-	struct rail_cache_chunk *next;
-	struct rail_cache_slot slot[64];
-};
-
 struct rail_cache {
 	uint32_t cap;			/* fixed: places */
 	bool retires_only;		/* fixed: sockets are never shut down */

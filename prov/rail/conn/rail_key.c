@@ -20,6 +20,21 @@
 #include "util/list.h"
 #include "util/lock.h"
 
+/* A raw key, mapped for one local rail. */
+struct rail_raw {
+	uint16_t rail;			/* index of the local rail */
+	uint16_t part;			/* index into part of the rail_rkey */
+	uint64_t key64;
+};
+
+/* The revoked keys of one region that slices still use. */
+struct rail_draining {
+	uint64_t id;			/* id of the region */
+	uint32_t keys;
+	bool answer;			/* REVOKED must be sent when keys
+					 * reaches 0 */
+};
+
 /* Returns the remote key of a range of the table; NULL for NULL. */
 static struct rail_rkey *key_of(struct tei_range *r)
 {

@@ -14,14 +14,8 @@
 #include "util/range.h"
 
 struct rail;
+struct rail_raw;
 struct rail_rkey_part;
-
-/* A raw key, mapped for one local rail. */
-struct rail_raw {
-	uint16_t rail;			/* index of the local rail */
-	uint16_t part;			/* index into part of the rail_rkey */
-	uint64_t key64;
-};
 
 /* A remote key: the keys of a peer's region, or of a part of a region, for each
  * of the peer's rails. Guarded by dp->sched. */
@@ -52,14 +46,6 @@ struct rail_rkey {
 		uint64_t offset;	/* offset of base in the peer's
 					 * registration */
 	} part[];
-};
-
-/* The revoked keys of one region that slices still use. */
-struct rail_draining {
-	uint64_t id;			/* id of the region */
-	uint32_t keys;
-	bool answer;			/* REVOKED must be sent when keys
-					 * reaches 0 */
 };
 
 /* Returns the remote key whose range contains addr, or NULL. */

@@ -32,6 +32,13 @@
 #include "util/log.h"
 #include "util/settings.h"
 
+/* A receive buffer. Owned by the lane and guarded by its lock. */
+struct rail_rx {
+	struct rail_op op;
+	uint8_t *buf;
+	struct rail_rx *next;		/* in lane->recv.idle */
+};
+
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index)
 {
