@@ -14,7 +14,6 @@
 #include "api/transport_rail.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
-#include "meta/tei_meta_name.h"
 #include "meta/tei_meta_server.h"
 #include "meta/tei_meta_store.h"
 #include "topo/tei_topo.h"
@@ -88,33 +87,17 @@ static void engine_segment_changed(void *arg, const char *name,
 static int engine_start_meta(struct engine *e, const char *conn,
 			     const char *server_name, struct tei_err *err)
 {
-	struct tei_meta_server_config config;
-	char host[TEI_META_HOST_MAX], name_host[TEI_META_HOST_MAX];
-	bool p2p, given;
-	uint16_t port;
 	int ret;
 
 	ret = tei_meta_store_open(conn, &e->settings, &e->store, err);
 	if (ret)
 		return ret;
-	p2p = tei_meta_store_p2p(e->store);
-	ret = tei_meta_local_host(&e->settings, server_name, p2p, host, &given,
-				  err);
+	ret = tei_meta_store_serve(e->store, server_name, e->incarnation,
+				   &e->server, &e->host_fixed, err);
 	if (ret)
 		return ret;
-	/* With P2PHANDSHAKE the address is the segment's name. */
-	e->host_fixed = p2p || given;
-	tei_meta_server_defaults(&e->settings, host, e->incarnation, &config);
-	config.secret = tei_meta_store_secret(e->store);
-	if (!p2p && e->settings.control.legacy_binding &&
-	    !tei_meta_split(server_name, name_host, &port) && port)
-		config.min_port = config.max_port = port;
-	ret = tei_meta_server_start(&config, &e->server, err);
-	if (ret)
-		return ret;
-	tei_meta_store_attach(e->store, e->server);
 	snprintf(e->name, sizeof(e->name), "%s",
-		 p2p ? tei_meta_server_name(e->server) : server_name);
+		 tei_meta_store_own_name(e->store, server_name));
 	ret = tei_meta_cache_create(e->store, 0, &engine_segment_ops, e,
 				    &e->cache, err);
 	if (!ret)

@@ -333,7 +333,7 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 	uint64_t due;
 	bool later;
 
-	if (!tei_meta_store_keeps(e->store))
+	if (!(tei_meta_store_caps(e->store) & TEI_META_KEEPS))
 		return 0;
 	tei_mutex_lock(&e->listing.lock);
 	l->changed_ns = tei_now_ns();

@@ -352,10 +352,9 @@ const struct tei_meta_cache_ops engine_segment_ops = {
 };
 
 /*
- * Returns true if the descriptor of an open segment must be read again. Without
- * a store nothing reports that a peer was restarted, so a silent peer is reason
- * enough. A store reports changes itself, so it is queried only if the peer is
- * known not to work.
+ * Returns true if the descriptor of an open segment must be read again. If the
+ * store does not report that a peer was restarted, a silent peer is reason
+ * enough. Otherwise the store is queried only if the peer is known not to work.
  */
 static bool segment_stale(struct engine *e, const char *name)
 {
@@ -369,9 +368,9 @@ static bool segment_stale(struct engine *e, const char *name)
 	s = engine_segment_find(e, id);
 	/* without a peer, the descriptor was read before it had rails */
 	if (s && s->peer)
-		stale = tei_meta_store_p2p(e->store) ?
-			!tei_rail_peer_healthy(s->peer) :
-			!tei_rail_peer_sound(s->peer);
+		stale = tei_meta_store_caps(e->store) & TEI_META_REPORTS ?
+			!tei_rail_peer_sound(s->peer) :
+			!tei_rail_peer_healthy(s->peer);
 	else
 		stale = s != NULL;
 	pthread_rwlock_unlock(&e->segments);
@@ -393,7 +392,8 @@ static segment_id_t segment_open(struct engine *e, const char *name, bool fresh)
 	ret = tei_meta_cache_open(e->cache, name, fresh || stale,
 				  engine_deadline(e), &id, &err);
 	/* if the store is unavailable, open segments stay usable */
-	if (ret == TEI_ERR_SOCKET && stale && !tei_meta_store_p2p(e->store))
+	if (ret == TEI_ERR_SOCKET && stale &&
+	    tei_meta_store_caps(e->store) & TEI_META_KEEPS)
 		ret = tei_meta_cache_open(e->cache, name, false,
 					  engine_deadline(e), &id, &err);
 	return ret ? -1 : id;
@@ -510,32 +510,16 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 	return ret;
 }
 
-#define SEGMENT_REFUSED_NS (200 * TEI_NS_PER_MS)
-
-/* Returns true if the control channel of the process with that name refuses
- * connections. With P2PHANDSHAKE the name is its address; other stores are
- * queried for it. */
-static bool segment_control_refused(struct engine *e, const char *name)
-{
-	char endpoint[TEI_META_ENDPOINT_MAX];
-	struct tei_err err;
-
-	if (tei_meta_store_p2p(e->store))
-		return tei_meta_refused(name,
-					tei_now_ns() + SEGMENT_REFUSED_NS);
-	return !tei_meta_store_resolve(e->store, name,
-				       tei_now_ns() + TEI_NS_PER_SEC, endpoint,
-				       &err) &&
-	       tei_meta_refused(endpoint, tei_now_ns() + SEGMENT_REFUSED_NS);
-}
-
-/* Looks up the name of a peer again and reports the result to the data
- * plane. */
+/*
+ * Looks up the name of a peer again and reports the result to the data plane.
+ * If the name is not an address, the peer may have been restarted at another
+ * one, so the store is queried before the control channel.
+ */
 static void segment_resolve(struct engine *e, const struct engine_work *w)
 {
 	struct tei_rail_peer *peer = w->peer;
 	const char *name = tei_rail_peer_name(peer);
-	bool p2p = tei_meta_store_p2p(e->store);
+	bool address = tei_meta_store_caps(e->store) & TEI_META_ADDRESSES;
 	struct engine_contacts contacts;
 	struct tei_meta_desc *desc;
 	struct tei_err err;
@@ -544,7 +528,7 @@ static void segment_resolve(struct engine *e, const struct engine_work *w)
 	id = tei_meta_cache_lookup(e->cache, name);
 	if (id <= 0)
 		return;
-	if (p2p && segment_control_refused(e, name)) {
+	if (address && tei_meta_store_refused(e->store, name)) {
 		tei_rail_peer_no_control(peer);
 		return;
 	}
@@ -557,8 +541,8 @@ static void segment_resolve(struct engine *e, const struct engine_work *w)
 	if (segment_contacts(e, desc, &contacts))
 		tei_rail_peer_resolved(peer, desc->incarnation, contacts.at,
 				       contacts.n);
-	if (!p2p && desc->incarnation == tei_rail_peer_incarnation(peer) &&
-	    segment_control_refused(e, name))
+	if (!address && desc->incarnation == tei_rail_peer_incarnation(peer) &&
+	    tei_meta_store_refused(e->store, name))
 		tei_rail_peer_no_control(peer);
 	tei_meta_desc_unref(desc);
 }
@@ -626,7 +610,8 @@ static bool segment_due(uint64_t *next)
 
 void engine_segment_unresolved(struct engine *e, struct engine_segment *s)
 {
-	if (tei_meta_store_p2p(e->store) && segment_due(&s->asked_ns))
+	if (!(tei_meta_store_caps(e->store) & TEI_META_REPORTS) &&
+	    segment_due(&s->asked_ns))
 		engine_segment_refresh_later(e, s->desc->name,
 					     ENGINE_TRIES_MAX);
 }

@@ -130,8 +130,8 @@ static int file_uninstall(struct engine *e, const char *proto,
 
 /*
  * Returns the path of a file on this server, or NULL. The descriptor lists it
- * under the server's name. With P2PHANDSHAKE it may also be listed under the
- * host, because the port in the name is not known in advance.
+ * under the server's name. If names are addresses, it may also be listed under
+ * the host, because the port in the name is not known in advance.
  */
 static const char *files_path(const struct engine *e,
 			      const struct tei_meta_file *f)
@@ -141,7 +141,7 @@ static const char *files_path(const struct engine *e,
 	uint16_t port;
 	uint32_t i;
 
-	if (!tei_meta_store_p2p(e->store) ||
+	if (!(tei_meta_store_caps(e->store) & TEI_META_ADDRESSES) ||
 	    tei_meta_split(e->name, host, &port))
 		host[0] = '\0';
 	for (i = 0; i < f->local_count; i++) {

@@ -4,8 +4,8 @@
 
 /*
  * Metadata stores that are servers of keys and values: a driver per product,
- *and one core that implements the back end (struct meta_store_ops) on top of
- *it.
+ * and one core that implements the back end (struct meta_store_ops) on top of
+ * it.
  *
  * Keys, the same as Mooncake's (docs/PROTOCOL.md):
  *
@@ -14,10 +14,10 @@
  *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
  *
  * Ownership of a name. The process whose record is under rpc_meta owns the
- *name. A process writes both keys in one commit that depends on the version of
+ * name. A process writes both keys in one commit that depends on the version of
  * rpc_meta, so of two processes that want the same name one fails, and a
- *process that lost a name cannot write over its new owner. A name whose owner
- *does not answer on its control channel is taken over.
+ * process that lost a name cannot write over its new owner. A name whose owner
+ * does not answer on its control channel is taken over.
  *
  * Liveness. Both keys belong to a lease that the keeper renews. They disappear
  * when the process has ended and the lease has expired. Where the server has no
@@ -30,12 +30,12 @@
  *
  * Threads. Calls of the store run on the caller's thread, until its deadline.
  * The keeper renews the lease, publishes lost names again, reads keys whose
- *check is due and calls the function of tei_meta_store_watch. The watcher only
- *waits for the server's reports. Drivers are called without locks, by several
- *threads at once.
+ * check is due and calls the function of tei_meta_store_watch. The watcher only
+ * waits for the server's reports. Drivers are called without locks, by several
+ * threads at once.
  *
  * The writer's token. kv->writing is held by the one thread that writes keys,
- *so that callers and the keeper do not interfere.
+ * so that callers and the keeper do not interfere.
  */
 
 #include <pthread.h>
@@ -270,6 +270,7 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
 /* The members of struct meta_store_ops that all these back ends share. */
 #define META_KV_STORE_OPS                              \
+	.caps = TEI_META_KEEPS | TEI_META_REPORTS,     \
 	.close = meta_kv_close,                        \
 	.publish = meta_kv_publish,                    \
 	.inline_max = meta_kv_inline_max,              \

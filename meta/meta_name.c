@@ -361,7 +361,7 @@ static int name_given(const struct tei_settings *settings, const char *host,
 }
 
 int tei_meta_local_host(const struct tei_settings *settings,
-			const char *local_server_name, bool p2p,
+			const char *local_server_name, bool named,
 			char out[TEI_META_HOST_MAX], bool *given,
 			struct tei_err *err)
 {
@@ -371,7 +371,7 @@ int tei_meta_local_host(const struct tei_settings *settings,
 	uint16_t port;
 	int rc = 0;
 
-	if (!*from && (p2p || settings->control.legacy_binding) &&
+	if (!*from && (named || settings->control.legacy_binding) &&
 	    local_server_name)
 		from = local_server_name;
 	if (!*from)

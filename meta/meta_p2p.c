@@ -70,7 +70,7 @@ static int p2p_fetch(struct tei_meta_store *store, const char *name,
 
 const struct meta_store_ops meta_p2p_ops = {
 	.scheme = "P2PHANDSHAKE",
-	.p2p = true,
+	.caps = TEI_META_ADDRESSES,
 	.fetch = p2p_fetch,
 	.resolve = p2p_resolve,
 	.persistent_read = meta_dir_read,

@@ -57,8 +57,7 @@ static void store_built_in(char *out, size_t len)
 			continue;
 		used += (size_t)snprintf(out + used, len - used, "%s%s%s",
 					 comma, store_schemes[i].scheme,
-					 store_schemes[i].ops->p2p ? "" :
-					 "://");
+					 i ? "://" : "");
 		comma = ", ";
 	}
 }
@@ -177,9 +176,9 @@ tei_meta_store_secret(const struct tei_meta_store *s)
 	return s->secret;
 }
 
-bool tei_meta_store_p2p(const struct tei_meta_store *s)
+uint32_t tei_meta_store_caps(const struct tei_meta_store *s)
 {
-	return s->ops->p2p;
+	return s->ops->caps;
 }
 
 const char *tei_meta_store_scheme(const struct tei_meta_store *s)
@@ -322,11 +321,6 @@ int tei_meta_store_bring(struct tei_meta_store *s, struct tei_meta_desc *desc,
 		*listed = json != NULL;
 	free(json);
 	return rc;
-}
-
-bool tei_meta_store_keeps(const struct tei_meta_store *s)
-{
-	return s->ops->publish != NULL;
 }
 
 bool tei_meta_store_owns(struct tei_meta_store *s, const char *name)

@@ -16,13 +16,13 @@ struct meta_names;
  * The functions of a back end. A call may block until deadline_ns on the
  * caller's thread, and several threads may call at once. Published descriptors
  * are also served by the process's own control channel, so a back end may store
- * only the address of that channel. open, close, publish, withdraw and check
- * may be NULL, which means that nothing needs to be done. watch and
- * notify_again may be NULL, which means that changes are not notified.
+ * only the address of that channel. open, close and check may be NULL, which
+ * means that nothing needs to be done. publish and withdraw may be NULL without
+ * TEI_META_KEEPS, watch and notify_again without TEI_META_REPORTS.
  */
 struct meta_store_ops {
 	const char *scheme;
-	bool p2p;
+	uint32_t caps;		/* TEI_META_ADDRESSES, … */
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);

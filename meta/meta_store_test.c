@@ -53,7 +53,7 @@ static void test_connection_strings_open_or_say_why(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE",
 						  meta_test_settings(), &store,
 						  NULL), 0);
-	CU_ASSERT(tei_meta_store_p2p(store));
+	CU_ASSERT_EQUAL(tei_meta_store_caps(store), TEI_META_ADDRESSES);
 	CU_ASSERT_STRING_EQUAL(tei_meta_store_scheme(store), "P2PHANDSHAKE");
 	tei_meta_store_close(store);
 	tei_meta_store_close(NULL);

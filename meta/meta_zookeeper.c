@@ -109,6 +109,7 @@ static void zk_close(struct tei_meta_store *store)
 
 const struct meta_store_ops meta_zookeeper_ops = {
 	.scheme = "zookeeper",
+	.caps = TEI_META_KEEPS | TEI_META_REPORTS,
 	.open = zk_open,
 	.close = zk_close,
 	.publish = zk_publish,

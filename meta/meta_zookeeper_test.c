@@ -225,7 +225,8 @@ static void test_keys_are_mooncakes(void)
 	strcpy(b.settings.store.cluster_id, "blue");
 	if (!zrig_open(&a, "/keys/deep") || !zrig_open(&b, "/keys/deep"))
 		return;
-	CU_ASSERT(!tei_meta_store_p2p(a.store));
+	CU_ASSERT_EQUAL(tei_meta_store_caps(a.store),
+			TEI_META_KEEPS | TEI_META_REPORTS);
 	CU_ASSERT_STRING_EQUAL(tei_meta_store_scheme(a.store), "zookeeper");
 	CU_ASSERT_EQUAL(zrig_publish(&a, "one", 3, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "nvmeof/two", 4, NULL), 0);

@@ -13,6 +13,7 @@ SRCS += \
 	meta/meta_kv_segment.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
+	meta/meta_peer.c \
 	meta/meta_persistent.c \
 	meta/meta_persistent_dir.c \
 	meta/meta_rate_limit.c \

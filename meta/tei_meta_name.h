@@ -47,7 +47,7 @@ void tei_meta_join(const char *host, uint16_t port,
 /*
  * Chooses the address that the control channel binds, as numeric text or the
  * given host name. The first of these that applies: MC_TCP_BIND_ADDRESS; the
- * host part of local_server_name if p2p is true; the first address of a running
+ * host part of local_server_name if named is true; the first address of a running
  * interface that is neither loopback, bridge nor container link (IPv4 first, or
  * IPv6 first with MC_USE_IPV6); loopback. Ignores a wildcard, and, with a
  * warning, a host name other than localhost that resolves only to loopback.
@@ -55,7 +55,7 @@ void tei_meta_join(const char *host, uint16_t port,
  * has given. Returns TEI_ERR_INVALID or TEI_ERR_DNS on failure. Blocks in the resolver.
  */
 int tei_meta_local_host(const struct tei_settings *settings,
-			const char *local_server_name, bool p2p,
+			const char *local_server_name, bool named,
 			char out[TEI_META_HOST_MAX], bool *given,
 			struct tei_err *err);
 

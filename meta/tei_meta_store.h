@@ -17,7 +17,7 @@
  * Called when the store learns that name's descriptor has changed or
  * disappeared, on the store's thread with no lock held. Must not block or call
  * the store. tries: number of earlier notifications of this change whose result
- * could not be read. Never called by P2PHANDSHAKE.
+ * could not be read. Only stores with TEI_META_REPORTS call it.
  */
 typedef void (*tei_meta_changed_fn)(void *arg, const char *name,
 				    uint32_t tries);
@@ -48,10 +48,16 @@ void tei_meta_store_close(struct tei_meta_store *store);
 const struct tei_secret *
 tei_meta_store_secret(const struct tei_meta_store *store);
 
-/*
- * Returns true for P2PHANDSHAKE: names are addresses and nothing is published.
- */
-bool tei_meta_store_p2p(const struct tei_meta_store *store);
+/* Properties of a store. */
+#define TEI_META_ADDRESSES 1u	/* the name of a segment is the address of its
+				 * process's control channel */
+#define TEI_META_KEEPS	   2u	/* keeps the descriptors that processes
+				 * publish */
+#define TEI_META_REPORTS   4u	/* reports changes of descriptors that were
+				 * read (tei_meta_store_watch) */
+
+/* Returns the properties, a set of the bits above; constant. */
+uint32_t tei_meta_store_caps(const struct tei_meta_store *store);
 
 /* Returns "P2PHANDSHAKE", "zookeeper", …; static. */
 const char *tei_meta_store_scheme(const struct tei_meta_store *store);
@@ -63,6 +69,25 @@ const char *tei_meta_store_scheme(const struct tei_meta_store *store);
  */
 void tei_meta_store_attach(struct tei_meta_store *store,
 			   struct tei_meta_server *server);
+
+/*
+ * Starts the server of this process at the address and port that the settings,
+ * server_name and the kind of store demand, and attaches it. The caller stops
+ * *server after it has closed the store. *fixed: the server must not move to
+ * another address, because the user has given the address or because it is the
+ * segment's name. Returns the codes of tei_meta_local_host and
+ * tei_meta_server_start. Blocks in the resolver.
+ */
+int tei_meta_store_serve(struct tei_meta_store *store, const char *server_name,
+			 uint64_t incarnation, struct tei_meta_server **server,
+			 bool *fixed, struct tei_err *err);
+
+/*
+ * Returns the name of this process's segment: server_name, or the address of
+ * the attached server if the store has TEI_META_ADDRESSES.
+ */
+const char *tei_meta_store_own_name(const struct tei_meta_store *store,
+				    const char *server_name);
 
 /*
  * Publishes desc, which is frozen, under its name and replaces what this store
@@ -100,12 +125,6 @@ int tei_meta_store_bring(struct tei_meta_store *store,
 			 struct tei_err *err);
 
 /*
- * Returns false if the store keeps no descriptors, so that nothing needs to be
- * written to it: P2PHANDSHAKE.
- */
-bool tei_meta_store_keeps(const struct tei_meta_store *store);
-
-/*
  * Returns true if the store is connected and this process still owns name. Does
  * not query the store and never blocks.
  */
@@ -130,6 +149,20 @@ int tei_meta_store_resolve(struct tei_meta_store *store, const char *server,
 			   uint64_t deadline_ns,
 			   char endpoint[TEI_META_ENDPOINT_MAX],
 			   struct tei_err *err);
+
+/*
+ * Checks that the process that published name answers on its control channel.
+ * Returns TEI_ERR_REJECTED if another process answers there, or a code of
+ * tei_meta_store_fetch, tei_meta_store_resolve or tei_meta_ping. Blocks.
+ */
+int tei_meta_store_probe(struct tei_meta_store *store, const char *name,
+			 uint64_t deadline_ns, struct tei_err *err);
+
+/*
+ * Returns true if the control channel of the process with that name refuses
+ * connections. Blocks, for about a second at most.
+ */
+bool tei_meta_store_refused(struct tei_meta_store *store, const char *name);
 
 /*
  * Checks that the store's content can be read and trusted: with credentials, no
