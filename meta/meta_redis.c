@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <errno.h>
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <nettle/sha1.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 
 #include "meta/meta_int.h"
 #include "meta/meta_kv.h"
+#include "meta/meta_sigpipe.h"
 #include "meta/tei_meta_name.h"
 #include "util/err.h"
 #include "util/log.h"
@@ -262,40 +261,6 @@ static redisReply *redis_send(redisContext *c, const struct redis_command *cmd,
 	return redisCommandArgv(c, cmd->argc, cmd->argv, cmd->lens);
 }
 
-/*
- * hiredis writes without MSG_NOSIGNAL. So SIGPIPE is blocked in the calling
- * thread during a command, and removed if the command has caused it.
- */
-struct redis_signals {
-	sigset_t before;
-	bool pending; /* before the command */
-};
-
-static void redis_signals_block(struct redis_signals *s)
-{
-	sigset_t pipe, pending;
-
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	sigemptyset(&pending);
-	sigpending(&pending);
-	s->pending = sigismember(&pending, SIGPIPE) == 1;
-	pthread_sigmask(SIG_BLOCK, &pipe, &s->before);
-}
-
-static void redis_signals_restore(struct redis_signals *s)
-{
-	const struct timespec now = { 0 };
-	sigset_t pipe;
-
-	sigemptyset(&pipe);
-	sigaddset(&pipe, SIGPIPE);
-	if (!s->pending)
-		while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
-			;
-	pthread_sigmask(SIG_SETMASK, &s->before, NULL);
-}
-
 static int redis_call_blocked(struct meta_kv *kv,
 			      const struct redis_command *cmd,
 			      uint64_t deadline_ns, redisReply **out,
@@ -344,12 +309,13 @@ static int redis_call(struct meta_kv *kv, const struct redis_command *cmd,
 		      uint64_t deadline_ns, redisReply **out,
 		      struct tei_err *err)
 {
-	struct redis_signals signals;
+	struct meta_sigpipe signals;
 	int rc;
 
-	redis_signals_block(&signals);
+	/* hiredis writes without MSG_NOSIGNAL */
+	meta_sigpipe_block(&signals);
 	rc = redis_call_blocked(kv, cmd, deadline_ns, out, err);
-	redis_signals_restore(&signals);
+	meta_sigpipe_restore(&signals);
 	return rc;
 }
 

@@ -22,6 +22,7 @@ SRCS += \
 	meta/meta_request.c \
 	meta/meta_resolve.c \
 	meta/meta_server.c \
+	meta/meta_sigpipe.c \
 	meta/meta_store.c \
 	meta/meta_zookeeper.c \
 	meta/meta_zookeeper_acl.c \
