@@ -18,6 +18,7 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends \
 	ibverbs-providers \
 	libcjson1 \
+	libcurl4 \
 	libfabric1 \
 	libhiredis0.14 \
 	libhwloc15 \

@@ -167,6 +167,9 @@ int main(int argc, char **argv)
 		{ "json", json_cases },
 		{ "desc", desc_cases },
 		{ "name", name_cases },
+#if defined(TEI_HAVE_ETCD) || defined(TEI_HAVE_HTTP)
+		{ "http_client", http_client_cases },
+#endif
 		{ "server", server_cases },
 		{ "share", rate_limit_cases },
 		{ "abuse", abuse_cases },

@@ -7,6 +7,7 @@ SRCS += \
 	meta/meta_conn.c \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
+	meta/meta_http_client.c \
 	meta/meta_json.c \
 	meta/meta_kv.c \
 	meta/meta_kv_name.c \
@@ -45,6 +46,8 @@ TEST_SRCS_meta = \
 	meta/meta_auth_test.c \
 	meta/meta_cache_test.c \
 	meta/meta_desc_test.c \
+	meta/meta_http_client_test.c \
+	meta/meta_http_test.c \
 	meta/meta_json_test.c \
 	meta/meta_name_test.c \
 	meta/meta_persistent_test.c \
@@ -69,4 +72,9 @@ endif
 
 ifeq ($(WITH_REDIS),no)
 SRCS := $(filter-out meta/meta_redis%,$(SRCS))
+endif
+
+ifeq ($(WITH_ETCD)$(WITH_HTTP),nono)
+SRCS := $(filter-out meta/meta_http_client%,$(SRCS))
+TEST_SRCS_meta := $(filter-out meta/meta_http_%,$(TEST_SRCS_meta))
 endif

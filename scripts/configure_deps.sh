@@ -18,7 +18,7 @@ py=/usr/lib/python3/dist-packages
 tools_python="python3-dev=/usr/bin/python3-config python3-setuptools=$py/setuptools
 	python3-wheel=$py/wheel python3-venv=/usr/share/python-wheels"
 tools_test="cmake default-jre-headless=java zookeeper=/usr/share/java/zookeeper.jar
-	redis-server redis-tools=redis-cli
+	redis-server redis-tools=redis-cli etcd-server=etcd
 	iproute2=ip iptables mandoc python3 ethtool libfabric-bin=fi_pingpong
 	openmpi-bin=mpirun libopenmpi-dev=mpicc python3-pytest=$py/pytest
 	rustc cargo golang-go=go"
@@ -151,21 +151,26 @@ probe_libraries()
 	need_call libcjson-dev cJSON -lcjson cjson/cJSON.h 'cJSON_Version()[0] == 0'
 	need_call nettle-dev nettle -lnettle nettle/memops.h '!memeql_sec("", "", 0)'
 	need_call libibverbs-dev libibverbs -libverbs infiniband/verbs.h 'ibv_get_device_list(0) == 0'
-	hwloc_libs='' zookeeper_libs='' redis_libs=''
+	hwloc_libs='' store_libs=''
 	if [ "$hwloc" = yes ]; then
 		hwloc_libs=-lhwloc
 		need_call libhwloc-dev hwloc -lhwloc hwloc.h 'hwloc_get_api_version() == 0'
 	fi
 	if [ "$zookeeper" = yes ]; then
-		zookeeper_libs=-lzookeeper_mt
+		store_libs=-lzookeeper_mt
 		need_call libzookeeper-mt-dev 'ZooKeeper C client' \
 			'-lzookeeper_mt -pthread' zookeeper/zookeeper.h \
 			'zerror(0)[0] == 0' -DTHREADED
 	fi
 	if [ "$redis" = yes ]; then
-		redis_libs=-lhiredis
+		store_libs="$store_libs -lhiredis"
 		need_call libhiredis-dev hiredis -lhiredis hiredis/hiredis.h \
 			'redisReaderCreate() == 0'
+	fi
+	if [ "$etcd$http" != nono ]; then
+		store_libs="$store_libs -lcurl"
+		need_call libcurl4-openssl-dev 'libcurl 7.68 or newer' -lcurl curl/curl.h \
+			'curl_multi_wakeup(0) == CURLM_OK'
 	fi
 }
 
