@@ -69,6 +69,10 @@
 /* Shortest and longest pause between two checks for new descriptors. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
+/* Shortest and longest sleep before slices that no lane took are offered
+ * again. */
+#define PROGRESS_RETRY_MIN_NS	(TEI_NS_PER_MS / 4)
+#define PROGRESS_RETRY_MAX_NS	(4 * TEI_NS_PER_MS)
 /* Interval at which the lanes of lost rails are opened again. */
 #define PROGRESS_LOST_NS (25 * RAIL_HEALTH_NS)
 /* Longest sleep with live tasks. */
@@ -103,6 +107,8 @@ struct progress {
 	uint64_t cloexec_ns;		/* last check for new descriptors */
 	uint64_t cloexec_wait_ns;	/* pause before the next check */
 	uint64_t idle_sleep_ns;		/* sleep if a lane has no descriptor */
+	uint64_t retry_sleep_ns;	/* sleep before the next post; 0: none
+					 * since the last event */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
 	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
@@ -555,6 +561,28 @@ static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
 	}
 }
 
+/*
+ * Returns the sleep, at most wait, after which slices that no lane took are
+ * offered again. It starts at PROGRESS_RETRY_MIN_NS after an event of a lane and
+ * grows with every sleep: an event ends a sleep early, so the retry only serves
+ * lanes that are ready again without an event.
+ */
+static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
+{
+	struct tei_rail_dp *dp = pr->dp;
+
+	if (pr->drive.app_driven ||
+	    !__atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED)) {
+		pr->retry_sleep_ns = 0;
+		return wait;
+	}
+	pr->retry_sleep_ns = pr->retry_sleep_ns ?
+			     pr->retry_sleep_ns * 5 / 4 : PROGRESS_RETRY_MIN_NS;
+	if (pr->retry_sleep_ns > PROGRESS_RETRY_MAX_NS)
+		pr->retry_sleep_ns = PROGRESS_RETRY_MAX_NS;
+	return pr->retry_sleep_ns < wait ? pr->retry_sleep_ns : wait;
+}
+
 /* Sleeps until a lane or a link has an event, a peer is due or another thread
  * wakes this thread. next: time at which the next step is due, 0: none. */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
@@ -585,10 +613,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		wait = next > now ? next - now : 0;
 	if (pr->drive.app_driven || pr->targets.app_driven)
 		wait = progress_trusted(pr, wait);
-	if (!pr->drive.app_driven &&
-	    __atomic_load_n(&dp->tasks.nactive, __ATOMIC_RELAXED) &&
-	    wait > TEI_NS_PER_MS / 4)
-		wait = TEI_NS_PER_MS / 4;	/* retry a post */
+	wait = progress_retry_sleep(pr, wait);
 	if (blind) {
 		/* a lane has no descriptor to sleep on: poll less and less
 		 * often */
@@ -647,6 +672,7 @@ static void progress_saw(struct progress *pr, bool any, bool target,
 		return;
 	pr->active_ns = now;
 	pr->idle_sleep_ns = 0;
+	pr->retry_sleep_ns = 0;
 }
 
 /*
