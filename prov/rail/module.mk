@@ -53,6 +53,7 @@ SRCS += \
 	prov/rail/peer/rail_revoke.c \
 	prov/rail/peer/rail_served.c \
 	prov/rail/peer/rail_user_msg.c \
+	prov/rail/rail_bounce.c \
 	prov/rail/rail_dispatch.c \
 	prov/rail/rail_dp.c \
 	prov/rail/rail_open.c \
@@ -99,6 +100,7 @@ TEST_SRCS_rail = \
 	prov/rail/peer/rail_peer_test.c \
 	prov/rail/peer/rail_reverse_test.c \
 	prov/rail/peer/rail_served_test.c \
+	prov/rail/rail_bounce_test.c \
 	prov/rail/rail_dispatch_test.c \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \

@@ -22,6 +22,7 @@ struct rail;
 extern const struct tei_test_case rail_select_cases[];
 extern const struct tei_test_case rail_addr_cases[];
 extern const struct tei_test_case rail_auth_cases[];
+extern const struct tei_test_case rail_bounce_cases[];
 extern const struct tei_test_case rail_reverse_cases[];
 extern const struct tei_test_case rail_cache_cases[];
 extern const struct tei_test_case rail_closing_cases[];

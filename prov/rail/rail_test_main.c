@@ -394,6 +394,7 @@ int main(int argc, char **argv)
 		{ "rail_addr", rail_addr_cases },
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_back", rail_reverse_cases },
+		{ "rail_bounce", rail_bounce_cases },
 		{ "rail_cache", rail_cache_cases },
 		{ "rail_closing", rail_closing_cases },
 		{ "rail_contact", rail_contact_cases },
