@@ -4,7 +4,12 @@
 
 /*
  * Bounce buffers: registered memory through which the bytes of unregistered
- * buffers pass.
+ * buffers pass. The buffers are blocks of a pool (prov/rail/tei_rail_bounce.h)
+ * that domain->lock guards.
+ *
+ * Moves use blocks of slabs; those that are larger than the largest size use
+ * separate blocks. A sent message that its receiver reads has a separate block,
+ * which is dirty if the receiver never acknowledges the message.
  */
 
 #include <pthread.h>
@@ -16,35 +21,11 @@
 #include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_wire.h"
+#include "prov/rail/tei_rail_bounce.h"
 #include "util/list.h"
 #include "util/lock.h"
 
 struct moonrail_op;
-
-/* Sizes of the blocks that are cut from slabs. */
-#define MOONRAIL_BOUNCE_SIZES	3
-/* Limit of idle separate blocks, and of dirty blocks, bytes. */
-#define MOONRAIL_BOUNCE_IDLE	(64u << 20)
-
-/* A bounce buffer. Part of a slab, or a separate block (moonrail_bounce_new),
- * which exists until the bounce thread unregisters it or the domain is
- * closed. */
-struct moonrail_block {
-	struct tei_list link;		/* b->idle, b->separate or b->dirty; in
-					 * no list while it is in use */
-	char *mem;
-	uint64_t size;
-	int kind;			/* index of its size; -1: a separate
-					 * block */
-};
-
-/* A registered region that is cut into blocks of one size. */
-struct moonrail_slab {
-	struct tei_list link;
-	char *mem;
-	uint64_t size;
-	struct moonrail_block block[];
-};
 
 /* A move that waits for a block. */
 struct moonrail_deferred_move {
@@ -58,22 +39,9 @@ struct moonrail_deferred_move {
 struct moonrail_bounces {
 	struct moonrail_domain *domain;	/* fixed */
 	pthread_t thread;		/* fixed */
-	struct tei_list idle[MOONRAIL_BOUNCE_SIZES]; /* free blocks by size;
-						      * moonrail_block.link */
-	struct tei_list separate;	/* idle separate blocks, most recently
-					 * used first; .link */
-	uint64_t separate_bytes;
-	struct tei_list dirty;		/* separate blocks that a peer may still
-					 * read; .link */
-	uint64_t dirty_bytes;
-	uint64_t dirty_ns;		/* time at which the last dirty block
-					 * was unregistered */
-	uint32_t in_use;		/* blocks in use */
-	bool scarce;			/* memory is short: idle separate blocks
-					 * must be unregistered */
+	struct tei_rail_bounces pool;
 	struct tei_list pins;		/* pinned ranges to unregister;
 					 * moonrail_pin.link */
-	struct tei_list slabs;		/* moonrail_slab.link */
 	struct tei_list deferred;	/* moonrail_deferred_move.link */
 
 	struct tei_mutex lock;		/* guards the fields below; a leaf */
@@ -84,30 +52,15 @@ struct moonrail_bounces {
 /* --- moonrail_bounce.c: the blocks --------------------------------------- */
 /* Wakes the bounce thread. stop: the thread must end. */
 void moonrail_bounce_wake(struct moonrail_bounces *b, bool stop);
-/* Takes an idle block for len bytes, or only a separate one. Returns NULL if
- * there is none. */
-struct moonrail_block *moonrail_bounce_take(struct moonrail_bounces *b,
-					    uint64_t len);
-struct moonrail_block *moonrail_bounce_take_separate(struct moonrail_bounces *b,
-						     uint64_t len);
-/* Registers a separate block. Called by the bounce thread without the lock, or
- * by a thread of the application. Returns NULL if memory is short. */
-struct moonrail_block *moonrail_bounce_new(struct moonrail_domain *d,
-					   uint64_t len);
-/* Registers more blocks for len bytes. Called by the bounce thread, without the
- * lock. Returns false if memory is short. */
+/* Adds blocks for len bytes to the pool. Called by the bounce thread, without
+ * the lock. Returns false if memory is short. */
 bool moonrail_bounce_grow(struct moonrail_bounces *b, uint64_t len);
 /* Handles a failed registration: requests the bounce thread to unregister idle
  * blocks. Returns true if memory may become free soon. */
 bool moonrail_bounce_scarce(struct moonrail_bounces *b);
-/* Unregisters and frees a separate block that is in no list. If the block
- * cannot be unregistered, it becomes dirty. Called by the bounce thread,
- * without the lock. */
-void moonrail_bounce_drop(struct moonrail_domain *d,
-			  struct moonrail_block *block);
 /* Gives back a bounce buffer. clean: no peer reads it any more. */
 void moonrail_bounce_put(struct moonrail_domain *d,
-			 struct moonrail_block *block, bool clean)
+			 struct tei_rail_bounce *block, bool clean)
 	TEI_REQUIRES(moonrail_held);
 /* Takes over pinned ranges without references, which the bounce thread
  * unregisters. */

@@ -62,10 +62,11 @@ int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 
 	if (!b || bounce_registered(d, iov, niov))
 		return 0;
-	op->block = moonrail_bounce_take_separate(b, op->total);
+	op->block = tei_rail_bounce_take_separate(&b->pool, op->total);
 	if (!op->block) {
-		op->block = moonrail_bounce_new(d, op->total);
-		b->in_use += op->block != NULL;
+		op->block = tei_rail_bounce_new(&b->pool, op->total);
+		if (op->block)
+			tei_rail_bounce_add(&b->pool, op->block, true);
 	}
 	if (!op->block)
 		return moonrail_bounce_scarce(b) ? -FI_EAGAIN : -FI_ENOMEM;
@@ -117,7 +118,8 @@ int moonrail_bounce_move(struct moonrail_op *op,
 		/* start no move while others wait, so that their order is
 		 * kept */
 		if (tei_list_empty(&d->bounces->deferred))
-			op->block = moonrail_bounce_take(d->bounces, len);
+			op->block =
+				tei_rail_bounce_take(&d->bounces->pool, len);
 		if (!op->block)
 			return bounce_defer(op, at, n);
 	}

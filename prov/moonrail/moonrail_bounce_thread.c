@@ -21,9 +21,6 @@
 #include "util/list.h"
 #include "util/thread.h"
 
-#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest time between the ends of two
-					 * dirty blocks */
-
 /* Starts the first waiting move if a block is free. Returns 0 if the move was
  * started or has failed, otherwise the size of the block that the move needs.
  * last: fail the move if no block is free. */
@@ -34,7 +31,7 @@ static uint64_t bounce_start_one(struct moonrail_bounces *b, bool last)
 		&b->deferred, struct moonrail_deferred_move, link);
 	struct moonrail_op *op = l->op;
 
-	op->block = moonrail_bounce_take(b, moonrail_bounce_len(op));
+	op->block = tei_rail_bounce_take(&b->pool, moonrail_bounce_len(op));
 	if (!op->block && !last)
 		return moonrail_bounce_len(op);
 	tei_list_del(&l->link);
@@ -78,29 +75,15 @@ static bool bounce_start_deferred(struct moonrail_bounces *b)
 	}
 }
 
-/* Takes a block that must be unregistered: the least recently used idle block
- * if there are too many, or a dirty block. Returns NULL if there is none. */
-static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
+/* Unregisters a block. If that fails, the block becomes dirty. */
+static void bounce_drop(struct moonrail_bounces *b,
+			struct tei_rail_bounce *block)
 {
-	uint64_t now = tei_now_ns();
-	struct moonrail_block *block;
-
-	if (!tei_list_empty(&b->separate) &&
-	    (b->scarce || b->separate_bytes > MOONRAIL_BOUNCE_IDLE)) {
-		block = tei_container_of(b->separate.prev,
-					 struct moonrail_block, link);
-		b->separate_bytes -= block->size;
-	} else if (b->dirty_bytes > MOONRAIL_BOUNCE_IDLE &&
-		   now - b->dirty_ns > BOUNCE_DIRTY_NS) {
-		block = tei_list_first(&b->dirty, struct moonrail_block, link);
-		b->dirty_bytes -= block->size;
-		b->dirty_ns = now;
-	} else {
-		b->scarce = false;
-		return NULL;
-	}
-	tei_list_del(&block->link);
-	return block;
+	if (tei_rail_bounce_free(&b->pool, block))
+		return;
+	moonrail_enter(b->domain);
+	tei_rail_bounce_add_dirty(&b->pool, block);
+	moonrail_leave(b->domain);
 }
 
 /* Unregisters one pinned range or block. Returns false if there is none to
@@ -108,7 +91,7 @@ static struct moonrail_block *bounce_pick(struct moonrail_bounces *b)
 static bool bounce_unregister_one(struct moonrail_bounces *b)
 {
 	struct moonrail_domain *d = b->domain;
-	struct moonrail_block *block = NULL;
+	struct tei_rail_bounce *block = NULL;
 	struct moonrail_pin *pin = NULL;
 	struct tei_list gone;
 
@@ -119,13 +102,13 @@ static bool bounce_unregister_one(struct moonrail_bounces *b)
 		tei_list_del(&pin->link);
 		tei_list_add_tail(&gone, &pin->link);
 	} else {
-		block = bounce_pick(b);
+		block = tei_rail_bounce_surplus(&b->pool, tei_now_ns());
 	}
 	moonrail_leave(d);
 	if (pin)
 		moonrail_pin_drop(d, &gone);
 	else if (block)
-		moonrail_bounce_drop(d, block);
+		bounce_drop(b, block);
 	return pin || block;
 }
 
@@ -165,7 +148,6 @@ int moonrail_bounce_open(struct moonrail_domain *d)
 {
 	uint32_t wants = tei_rail_wants(d->dp);
 	struct moonrail_bounces *b;
-	int k;
 
 	if (!wants)
 		return 0;
@@ -173,12 +155,8 @@ int moonrail_bounce_open(struct moonrail_domain *d)
 	if (!b)
 		return -FI_ENOMEM;
 	b->domain = d;
-	for (k = 0; k < MOONRAIL_BOUNCE_SIZES; k++)
-		tei_list_init(&b->idle[k]);
-	tei_list_init(&b->separate);
-	tei_list_init(&b->dirty);
+	tei_rail_bounces_init(&b->pool, d->dp, TEI_RAIL_REMOTE, 0);
 	tei_list_init(&b->pins);
-	tei_list_init(&b->slabs);
 	tei_list_init(&b->deferred);
 	tei_mutex_init(&b->lock);
 	tei_cond_init(&b->cond);

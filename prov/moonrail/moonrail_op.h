@@ -17,9 +17,9 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 
-struct moonrail_block;
 struct moonrail_ep;
 struct moonrail_peer;
+struct tei_rail_bounce;
 
 /* A task of the data plane that belongs to an operation. Part of op->tasks.
  * When the task has ended, it waits in the inbox for a thread that holds the
@@ -87,7 +87,7 @@ struct moonrail_op {
 	uint64_t total;			/* bytes of iov */
 	uint64_t id;
 	void *copy;			/* copy of injected bytes, or NULL */
-	struct moonrail_block *block;	/* bounce buffer that its bytes pass
+	struct tei_rail_bounce *block;	/* bounce buffer that its bytes pass
 					 * through, or NULL */
 	uint32_t left;			/* number of tasks under way */
 	bool failed;			/* a task has failed */

@@ -29,10 +29,9 @@
  * group block, and access only the constant members of the pool. So the owner
  * usually calls them without the lock.
  *
- * Users. The engine has a pool for requests with TE_REQ_BOUNCE
- * (api/transport_bounce.c), and each domain of the provider has one for
- * unregistered buffers (prov/moonrail/moonrail_bounce.h). Two other modules
- * have bounce buffers that do not fit into this pool:
+ * Users. Each domain of the provider has a pool for unregistered buffers
+ * (prov/moonrail/moonrail_bounce.h). Two other modules have bounce buffers that
+ * do not fit into this pool:
  *
  * - GPU staging (prov/staging/) has a fixed number of slots for each context of
  *   the CUDA driver. The slots must lie near that GPU, be pinned in its
