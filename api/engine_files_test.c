@@ -311,6 +311,7 @@ static void files_refusing(struct files_rig *r)
 	tei_mutex_lock(&r->engine->control);
 	files_ops = *r->engine->store->ops;
 	files_ops.publish = files_refuse;
+	files_ops.caps |= TEI_META_KEEPS;
 	r->engine->store->ops = &files_ops;
 	files_publishing = r;
 	tei_mutex_unlock(&r->engine->control);

@@ -82,6 +82,7 @@ static struct memory_rig memory_open(void)
 	memory_ops = *r.engine->store->ops;
 	CU_ASSERT_FATAL(!memory_ops.publish);
 	memory_ops.publish = memory_publish;
+	memory_ops.caps |= TEI_META_KEEPS;
 	r.engine->store->ops = &memory_ops;
 	tei_mutex_unlock(&r.engine->listing.store);
 	tei_mutex_unlock(&r.engine->control);

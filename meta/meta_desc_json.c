@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
@@ -18,7 +19,15 @@
  * The reader processes the text once and fills the descriptor meanwhile, so
  * malicious text needs as much memory at most as a valid descriptor of its
  * length. Fields may have any order: key counts are compared at the end.
+ *
+ * Mooncake shares stores with this library, and its reader refuses a descriptor
+ * that lacks some fields which mean nothing here. They are written with values
+ * that let a Mooncake process read the descriptor and fail when it connects.
  */
+
+/* GID of a device that has none; Mooncake refuses an empty text. */
+#define JSON_NO_GID "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"
+#define JSON_TCP_PROTO 2	/* "tcp_proto_version" of Mooncake */
 
 /* --- encode -------------------------------------------------------------- */
 
@@ -55,6 +64,21 @@ static void json_put_address(struct meta_buf *b,
 	meta_buf_hex(b, a->bytes, a->len);
 }
 
+/* Writes the time of the call, as Mooncake does: local time, microseconds. */
+static void json_put_time(struct meta_buf *b)
+{
+	struct timespec now;
+	char text[40], all[48];
+	struct tm tm;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (!localtime_r(&now.tv_sec, &tm) ||
+	    !strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm))
+		return;
+	snprintf(all, sizeof(all), "%s.%06d", text, (int)(now.tv_nsec / 1000));
+	json_field_text(b, "timestamp", all);
+}
+
 static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 			  bool serial)
 {
@@ -67,6 +91,13 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 		json_field_u64(b, "incarnation", d->incarnation);
 	if (serial && d->serial)
 		json_field_u64(b, "serial", d->serial);
+	if (d->incarnation && !d->file_count) {
+		/* no process listens at port 0 */
+		json_field_u64(b, "tcp_data_port", 0);
+		json_field_u64(b, "tcp_proto_version", JSON_TCP_PROTO);
+		if (serial)
+			json_put_time(b);
+	}
 	if (d->first.provider[0]) {
 		json_field(b, "first");
 		meta_buf_text(b, "{");
@@ -78,12 +109,15 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 		json_field_text(b, "local", d->local);
 }
 
-static void json_put_rail(struct meta_buf *b, const struct tei_meta_rail *r)
+static void json_put_rail(struct meta_buf *b, const struct tei_meta_desc *d,
+			  const struct tei_meta_rail *r)
 {
+	bool rdma = !strcmp(d->protocol, "rdma");
+
 	meta_buf_text(b, "{");
 	json_field_text(b, "name", r->name);
 	json_field_u64(b, "lid", r->lid);
-	json_field_text(b, "gid", r->gid);
+	json_field_text(b, "gid", *r->gid || !rdma ? r->gid : JSON_NO_GID);
 	json_field_text(b, "provider", r->provider);
 	json_field_u64(b, "mr_mode", r->mr_mode);
 	json_put_address(b, &r->address);
@@ -104,6 +138,10 @@ static void json_put_buffer(struct meta_buf *b, const struct tei_meta_desc *d,
 		meta_buf_bytes(b, i ? "," : "[", 1);
 		meta_buf_u64(b, buffer->rkey[i]);
 	}
+	meta_buf_text(b, i ? "]" : "[]");
+	json_field(b, "lkey");		/* as many as there are rkeys */
+	for (i = 0; i < d->rail_count; i++)
+		meta_buf_text(b, i ? ",0" : "[0");
 	meta_buf_text(b, i ? "]" : "[]");
 	if (buffer->raw) {
 		json_field(b, "raw_key");
@@ -139,7 +177,7 @@ static void json_put_lists(struct meta_buf *b, const struct tei_meta_desc *d)
 	meta_buf_text(b, "[");
 	for (i = 0; i < d->rail_count; i++) {
 		meta_buf_text(b, i ? "," : "");
-		json_put_rail(b, &d->rails[i]);
+		json_put_rail(b, d, &d->rails[i]);
 	}
 	meta_buf_text(b, "]");
 	if (d->priority_matrix) {
@@ -388,7 +426,11 @@ static bool json_rail_lid(struct json_decoder *t)
 
 static bool json_rail_gid(struct json_decoder *t)
 {
-	return json_fixed(t, t->rail.gid, sizeof(t->rail.gid));
+	if (!json_fixed(t, t->rail.gid, sizeof(t->rail.gid)))
+		return false;
+	if (!strcmp(t->rail.gid, JSON_NO_GID))
+		t->rail.gid[0] = 0;
+	return true;
 }
 
 static bool json_rail_provider(struct json_decoder *t)

@@ -69,9 +69,17 @@ int meta_desc_seal(struct meta_desc *d, const char **why);
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 
-/* Does what tei_meta_desc_encode does, with or without the serial. */
+/* Does what tei_meta_desc_encode does; if serial is false, without the serial
+ * and the time. */
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);
+
+/*
+ * Returns true if text is the descriptor of a Mooncake process: an object with
+ * a protocol and buffers, and without the incarnation that this library writes.
+ * The records of file segments, which belong to no process, do not count.
+ */
+bool meta_desc_of_mooncake(const char *json, size_t len);
 
 /* Copies text into d's chunks, terminated. Returns NULL if memory is short. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);

@@ -425,17 +425,19 @@ static void kv_names_unique(struct meta_names *names)
 	names->count = n;
 }
 
-int meta_kv_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
-			    struct meta_names *names, struct tei_err *err)
+int meta_kv_list(struct tei_meta_store *store, const char *folder,
+		 uint64_t deadline_ns, struct meta_names *names,
+		 struct tei_err *err)
 {
 	struct meta_kv *kv = store->backend_state;
-	char key[META_KV_KEY_MAX];
+	char key[META_KV_KEY_MAX], any[32];
 	int rc;
 
 	if (!(kv->caps & META_KV_LIST))
 		return meta_kv_fail(kv, TEI_ERR_UNSUPPORTED, err, NULL,
 				    "this server cannot list keys");
-	rc = kv_persistent_key(kv, TEI_META_PERSISTENT "x", key, err);
+	snprintf(any, sizeof(any), "%sx", folder);
+	rc = kv_persistent_key(kv, any, key, err);
 	if (rc)
 		return rc;
 	*(strrchr(key, '/') + 1) = 0;

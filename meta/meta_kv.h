@@ -247,8 +247,9 @@ int meta_kv_persistent_read(struct tei_meta_store *store, const char *name,
 int meta_kv_persistent_write(struct tei_meta_store *store, const char *name,
 			     const char *json, size_t len, int64_t version,
 			     uint64_t deadline_ns, struct tei_err *err);
-int meta_kv_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
-			    struct meta_names *names, struct tei_err *err);
+int meta_kv_list(struct tei_meta_store *store, const char *folder,
+		 uint64_t deadline_ns, struct meta_names *names,
+		 struct tei_err *err);
 
 /* meta_kv_name.c: the names that this process publishes */
 int meta_kv_publish(struct tei_meta_store *store,
@@ -283,7 +284,7 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 	.check = meta_kv_check,                        \
 	.persistent_read = meta_kv_persistent_read,    \
 	.persistent_write = meta_kv_persistent_write,  \
-	.persistent_list = meta_kv_persistent_list
+	.list = meta_kv_list
 
 /* --- for the sources of the core ----------------------------------------- */
 

@@ -75,5 +75,5 @@ const struct meta_store_ops meta_p2p_ops = {
 	.resolve = p2p_resolve,
 	.persistent_read = meta_dir_read,
 	.persistent_write = meta_dir_write,
-	.persistent_list = meta_dir_list,
+	.list = meta_dir_list,
 };

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "meta/tei_meta_store.h"
 #include "util/clock.h"
 #include "util/err.h"
+#include "util/text.h"
 
 /*
  * Persistent segment records: descriptors that no process owns. A change reads
@@ -181,33 +183,34 @@ static int persistent_by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Copies the names with their prefix; skips invalid names. */
-static bool persistent_names(const struct meta_names *from,
+/* Copies the names with their folder; skips invalid names. */
+static bool persistent_names(const struct meta_names *from, const char *folder,
 			     struct meta_names *to)
 {
+	bool files = !strcmp(folder, TEI_META_PERSISTENT);
 	char name[TEI_META_NAME_MAX];
 	size_t i;
 
 	for (i = 0; i < from->count; i++) {
-		if (strlen(from->name[i]) + PERSISTENT_PREFIX >= sizeof(name))
+		if ((size_t)snprintf(name, sizeof(name), "%s%s", folder,
+				     from->name[i]) >= sizeof(name) ||
+		    !tei_text_valid(name, sizeof(name) - 1) ||
+		    (files && !tei_meta_persistent_name(name)))
 			continue;
-		strcpy(name, TEI_META_PERSISTENT);
-		strcat(name, from->name[i]);
-		if (tei_meta_persistent_name(name) && !meta_names_add(to, name))
+		if (!meta_names_add(to, name))
 			return false;
 	}
 	return true;
 }
 
-int tei_meta_store_list(struct tei_meta_store *s, uint64_t deadline_ns,
-			char ***names, size_t *count, struct tei_err *err)
+int tei_meta_store_list(struct tei_meta_store *s, const char *folder,
+			uint64_t deadline_ns, char ***names, size_t *count,
+			struct tei_err *err)
 {
 	struct meta_names found = { 0 }, out = { 0 };
-	int rc = persistent_check(s, NULL, err);
+	int rc = s->ops->list(s, folder, deadline_ns, &found, err);
 
-	if (!rc)
-		rc = s->ops->persistent_list(s, deadline_ns, &found, err);
-	if (!rc && !persistent_names(&found, &out))
+	if (!rc && !persistent_names(&found, folder, &out))
 		rc = tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,
 				  "out of memory for the names of segments");
 	meta_names_free(&found);

@@ -240,8 +240,9 @@ free_path:
 	return rc;
 }
 
-int meta_dir_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		  struct meta_names *names, struct tei_err *err)
+int meta_dir_list(struct tei_meta_store *store, const char *folder,
+		  uint64_t deadline_ns, struct meta_names *names,
+		  struct tei_err *err)
 {
 	struct dirent *entry;
 	char *path;
@@ -250,6 +251,10 @@ int meta_dir_list(struct tei_meta_store *store, uint64_t deadline_ns,
 	int rc;
 
 	(void)deadline_ns;
+	if (strcmp(folder, TEI_META_PERSISTENT) != 0)
+		return tei_err_fail(err, TEI_ERR_UNSUPPORTED, "meta",
+				    "the name of a segment is the address of its process",
+				    "P2PHANDSHAKE keeps no list of processes");
 	rc = dir_path(store, "", "", &path, err);
 	if (rc)
 		return rc;

@@ -135,7 +135,8 @@ static size_t persistent_count(struct krig *r)
 	size_t n, i;
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_store_list(r->store,
-			meta_test_deadline(), &names, &n, NULL), 0);
+			TEI_META_PERSISTENT, meta_test_deadline(), &names, &n,
+			NULL), 0);
 	for (i = 0; i < n; i++) {
 		CU_ASSERT_STRING_EQUAL(names[i], "nvmeof/a");
 		free(names[i]);
@@ -310,7 +311,7 @@ static void test_without_a_folder_p2p_keeps_nothing(void)
 	meta_test_hush(true);
 	CU_ASSERT_EQUAL_FATAL(tei_meta_store_open("P2PHANDSHAKE",
 			meta_test_settings(), &store, NULL), 0);
-	CU_ASSERT_EQUAL(tei_meta_store_list(store, 0, &names, &n, &err),
+	CU_ASSERT_EQUAL(tei_meta_store_list(store, TEI_META_PERSISTENT, 0, &names, &n, &err),
 			TEI_ERR_UNSUPPORTED);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "MOONRAIL_SEGMENT_DIR"));
 	CU_ASSERT_EQUAL(tei_meta_store_change(store, "nvmeof/a", kchange_fn,

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "meta/meta_json.h"
 #include "meta/meta_store_int.h"
 #include "meta/tei_meta_desc.h"
 #include "meta/tei_meta_name.h"
@@ -360,6 +361,18 @@ static int store_files(const char *name, const struct tei_meta_desc *desc,
 			    name);
 }
 
+/* Decodes a text from the store; refuses the segment of a Mooncake process. */
+static int store_decode(const char *name, const char *json, size_t len,
+			struct tei_meta_desc **out, struct tei_err *err)
+{
+	if (!meta_desc_of_mooncake(json, len))
+		return meta_desc_decode_as(name, json, len, out, err);
+	return tei_err_fail(err, TEI_ERR_REJECTED, "meta",
+			    "a process that uses moonrail must publish it",
+			    "'%.64s': this segment belongs to a Mooncake process; moonrail's wire protocol differs",
+			    name);
+}
+
 int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 			 uint64_t deadline_ns, struct tei_meta_desc **out,
 			 struct tei_err *err)
@@ -375,7 +388,7 @@ int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 	rc = s->ops->fetch(s, name, deadline_ns, &json, &len, err);
 	if (rc)
 		return rc;
-	rc = meta_desc_decode_as(name, json, len, &desc, err);
+	rc = store_decode(name, json, len, &desc, err);
 	free(json);
 	if (rc)
 		return rc;
@@ -385,6 +398,30 @@ int tei_meta_store_fetch(struct tei_meta_store *s, const char *name,
 	else
 		*out = desc;
 	return rc;
+}
+
+int tei_meta_store_text(struct tei_meta_store *s, const char *name,
+			uint64_t deadline_ns, char **json, size_t *len,
+			struct tei_err *err)
+{
+	const char *what = NULL;
+	struct meta_json j;
+	int rc;
+
+	if (!strncmp(name, TEI_META_PROCESSES, strlen(TEI_META_PROCESSES)))
+		name += strlen(TEI_META_PROCESSES);
+	rc = s->ops->fetch(s, name, deadline_ns, json, len, err);
+	if (rc)
+		return rc;
+	meta_json_init(&j, *json, *len);
+	if (!meta_json_skip(&j) || !meta_json_done(&j))
+		what = j.why;
+	meta_json_fini(&j);
+	if (!what)
+		return 0;
+	free(*json);
+	return tei_err_fail(err, TEI_ERR_JSON, "meta", NULL,
+			    "descriptor of segment '%.64s': %s", name, what);
 }
 
 int tei_meta_store_resolve(struct tei_meta_store *s, const char *server,

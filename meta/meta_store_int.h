@@ -59,8 +59,7 @@ struct meta_store_ops {
 	 * The functions for persistent segment records. persistent_read: *json
 	 * is NULL if there is no record; *version distinguishes the states of a
 	 * record. persistent_write: json NULL removes the record; returns
-	 * META_CONFLICT if version is not the current one. persistent_list:
-	 * returns names without TEI_META_PERSISTENT.
+	 * META_CONFLICT if version is not the current one.
 	 */
 	int (*persistent_read)(struct tei_meta_store *store, const char *name,
 			       uint64_t deadline_ns, char **json, size_t *len,
@@ -68,9 +67,11 @@ struct meta_store_ops {
 	int (*persistent_write)(struct tei_meta_store *store, const char *name,
 				const char *json, size_t len, int64_t version,
 				uint64_t deadline_ns, struct tei_err *err);
-	int (*persistent_list)(struct tei_meta_store *store,
-			       uint64_t deadline_ns, struct meta_names *names,
-			       struct tei_err *err);
+	/* Adds the segments of a folder, TEI_META_PERSISTENT or
+	 * TEI_META_PROCESSES, to names, without the folder. */
+	int (*list)(struct tei_meta_store *store, const char *folder,
+		    uint64_t deadline_ns, struct meta_names *names,
+		    struct tei_err *err);
 };
 
 #define META_ABSENT	(-1)		/* version of a missing record */
@@ -94,8 +95,9 @@ int meta_dir_read(struct tei_meta_store *store, const char *name,
 int meta_dir_write(struct tei_meta_store *store, const char *name,
 		   const char *json, size_t len, int64_t version,
 		   uint64_t deadline_ns, struct tei_err *err);
-int meta_dir_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		  struct meta_names *names, struct tei_err *err);
+int meta_dir_list(struct tei_meta_store *store, const char *folder,
+		  uint64_t deadline_ns, struct meta_names *names,
+		  struct tei_err *err);
 
 /* Created by tei_meta_store_open, freed by tei_meta_store_close. */
 struct tei_meta_store {

@@ -166,6 +166,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "json", json_cases },
 		{ "desc", desc_cases },
+		{ "mooncake", mooncake_cases },
 		{ "name", name_cases },
 #if defined(TEI_HAVE_ETCD) || defined(TEI_HAVE_HTTP)
 		{ "http_client", http_client_cases },

@@ -123,5 +123,5 @@ const struct meta_store_ops meta_zookeeper_ops = {
 	.check = zk_check,
 	.persistent_read = zk_persistent_read,
 	.persistent_write = zk_persistent_write,
-	.persistent_list = zk_persistent_list,
+	.list = zk_list,
 };

@@ -118,8 +118,9 @@ static void test_open_folders_are_noticed_where_nothing_is(void)
 					     meta_test_deadline(), &desc,
 					     &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
-	CU_ASSERT_EQUAL(tei_meta_store_list(a.store, meta_test_deadline(),
-					    &names, &n, &err),
+	CU_ASSERT_EQUAL(tei_meta_store_list(a.store, TEI_META_PERSISTENT,
+					    meta_test_deadline(), &names, &n,
+					    &err),
 			TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);

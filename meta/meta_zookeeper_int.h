@@ -214,8 +214,9 @@ int zk_persistent_read(struct tei_meta_store *store, const char *name,
 int zk_persistent_write(struct tei_meta_store *store, const char *name,
 			const char *json, size_t len, int64_t version,
 			uint64_t deadline_ns, struct tei_err *err);
-int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		       struct meta_names *names, struct tei_err *err);
+int zk_list(struct tei_meta_store *store, const char *folder,
+	    uint64_t deadline_ns, struct meta_names *names,
+	    struct tei_err *err);
 
 /* --- meta_zookeeper_registration.c: names published by this process -------------- */
 

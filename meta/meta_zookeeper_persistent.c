@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,13 +112,15 @@ int zk_persistent_write(struct tei_meta_store *store, const char *name,
 	return zk_fail(zk, rc, "segment", name, err);
 }
 
-int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
-		       struct meta_names *names, struct tei_err *err)
+int zk_list(struct tei_meta_store *store, const char *folder,
+	    uint64_t deadline_ns, struct meta_names *names, struct tei_err *err)
 {
 	struct zk *zk = store->backend_state;
-	char *path = zk_persistent_path(zk, TEI_META_PERSISTENT "x", err), *end;
+	char any[32], *path, *end;
 	int rc;
 
+	snprintf(any, sizeof(any), "%sx", folder);
+	path = zk_persistent_path(zk, any, err);
 	if (!path)
 		return TEI_ERR_INVALID;
 	end = strrchr(path, '/');
@@ -125,10 +128,9 @@ int zk_persistent_list(struct tei_meta_store *store, uint64_t deadline_ns,
 	rc = zk_children(zk, path, deadline_ns, names);
 	*end = '/';
 	if (rc == ZOK || rc == ZNONODE)
-		rc = zk_folders_ours(zk, path, TEI_META_PERSISTENT, deadline_ns,
-				     err);
+		rc = zk_folders_ours(zk, path, folder, deadline_ns, err);
 	free(path);
 	if (rc == ZOK || rc == ZNONODE)
 		return 0;
-	return zk_fail(zk, rc, "segments", TEI_META_PERSISTENT, err);
+	return zk_fail(zk, rc, "segments", folder, err);
 }

@@ -12,6 +12,7 @@ SRCS += \
 	meta/meta_kv.c \
 	meta/meta_kv_name.c \
 	meta/meta_kv_segment.c \
+	meta/meta_mooncake.c \
 	meta/meta_name.c \
 	meta/meta_p2p.c \
 	meta/meta_peer.c \
@@ -49,6 +50,7 @@ TEST_SRCS_meta = \
 	meta/meta_http_client_test.c \
 	meta/meta_http_test.c \
 	meta/meta_json_test.c \
+	meta/meta_mooncake_test.c \
 	meta/meta_name_test.c \
 	meta/meta_persistent_test.c \
 	meta/meta_rate_limit_test.c \

@@ -142,6 +142,16 @@ int tei_meta_store_fetch(struct tei_meta_store *store, const char *name,
 			 struct tei_err *err);
 
 /*
+ * Reads name's descriptor as terminated JSON text, which the caller frees with
+ * free(): also that of a Mooncake process, and without a check of its fields.
+ * name may begin with TEI_META_PROCESSES. Returns TEI_ERR_JSON if the text is
+ * not JSON. Blocks.
+ */
+int tei_meta_store_text(struct tei_meta_store *store, const char *name,
+			uint64_t deadline_ns, char **json, size_t *len,
+			struct tei_err *err);
+
+/*
  * Finds the control channel of a server: rpc_meta/<server>; with P2PHANDSHAKE,
  * the name itself. Blocks.
  */
@@ -230,11 +240,17 @@ int tei_meta_store_remove(struct tei_meta_store *store, const char *name,
 			  uint64_t deadline_ns, bool *found,
 			  struct tei_err *err);
 
+/* The folder of the segments of processes, also of Mooncake's. */
+#define TEI_META_PROCESSES "ram/"
+
 /*
- * Lists the names of all persistent segment records, sorted. The caller frees
- * *names and each name with free(); *names is NULL if there are none. Blocks.
+ * Lists all segments of a folder, TEI_META_PERSISTENT or TEI_META_PROCESSES:
+ * sorted names that begin with the folder. The caller frees *names and each
+ * name with free(); *names is NULL if there are none. Returns
+ * TEI_ERR_UNSUPPORTED if the store cannot list the folder. Blocks.
  */
-int tei_meta_store_list(struct tei_meta_store *store, uint64_t deadline_ns,
-			char ***names, size_t *count, struct tei_err *err);
+int tei_meta_store_list(struct tei_meta_store *store, const char *folder,
+			uint64_t deadline_ns, char ***names, size_t *count,
+			struct tei_err *err);
 
 #endif /* TEI_META_TEI_META_STORE_H */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_meta: edits the descriptors of file segments in a metadata store.
+ * te_meta: edits the descriptors of file segments in a metadata store, and shows
+ * all descriptors.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -17,12 +18,13 @@
 #include "util/clock.h"
 #include "util/settings.h"
 
-static int main_list(struct tei_meta_store *store, uint64_t deadline_ns)
+static int main_list(struct tei_meta_store *store, const char *folder,
+		     uint64_t deadline_ns)
 {
 	char **names;
 	size_t n, i;
 
-	if (tei_meta_store_list(store, deadline_ns, &names, &n, NULL))
+	if (tei_meta_store_list(store, folder, deadline_ns, &names, &n, NULL))
 		return META_EXIT_FAILED;
 	for (i = 0; i < n; i++) {
 		puts(names[i]);
@@ -58,6 +60,58 @@ static void show_file(cJSON *list, const struct tei_meta_file *f)
 					f->local[i].path);
 }
 
+static void show_line(unsigned int depth)
+{
+	putchar('\n');
+	while (depth--)
+		putchar('\t');
+}
+
+/*
+ * Prints JSON text indented, and its numbers unchanged. The text is valid, so
+ * each bracket has its counterpart.
+ */
+static void show_text(const char *text)
+{
+	unsigned int depth = 0;
+	bool quoted = false;
+	const char *p;
+
+	for (p = text; *p; p++) {
+		if (!quoted && strchr(" \t\r\n", *p))
+			continue;
+		if (!quoted && strchr("}]", *p))
+			show_line(--depth);
+		putchar(*p);
+		if (quoted && *p == '\\')
+			putchar(*++p);
+		else if (*p == '"')
+			quoted = !quoted;
+		else if (!quoted && strchr("{[", *p))
+			show_line(++depth);
+		else if (!quoted && *p == ',')
+			show_line(depth);
+		else if (!quoted && *p == ':')
+			putchar('\t');
+	}
+	putchar('\n');
+}
+
+/* Prints the descriptor of a process, perhaps of a Mooncake process, as it is
+ * published. */
+static int main_show_process(struct tei_meta_store *store, const char *name,
+			     uint64_t deadline_ns)
+{
+	char *text;
+	size_t len;
+
+	if (tei_meta_store_text(store, name, deadline_ns, &text, &len, NULL))
+		return META_EXIT_FAILED;
+	show_text(text);
+	free(text);
+	return META_EXIT_OK;
+}
+
 static int main_show(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns)
 {
@@ -87,11 +141,19 @@ static int main_show(struct tei_meta_store *store, const char *name,
 static int main_run(struct tei_meta_store *store, const struct meta_opts *opts,
 		    uint64_t deadline_ns)
 {
+	int ret;
+
 	switch (opts->verb) {
 	case META_LIST:
-		return main_list(store, deadline_ns);
+		ret = main_list(store, TEI_META_PERSISTENT, deadline_ns);
+		if (!ret && opts->all)
+			ret = main_list(store, TEI_META_PROCESSES, deadline_ns);
+		return ret;
 	case META_SHOW:
-		return main_show(store, opts->name, deadline_ns);
+		return meta_process_name(opts->name) ?
+			       main_show_process(store, opts->name,
+						 deadline_ns) :
+			       main_show(store, opts->name, deadline_ns);
 	default:
 		return meta_change(store, opts, deadline_ns);
 	}

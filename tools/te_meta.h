@@ -36,8 +36,12 @@ struct meta_opts {
 					 * it has */
 	char **paths;
 	uint32_t path_count;
+	bool all;			/* with list: also those of processes */
 	bool help, version;
 };
+
+/* Returns true if name is ram/NAME, the segment of a process. */
+bool meta_process_name(const char *name);
 
 /* Parses the command line. Returns 0, or META_EXIT_USAGE after a message on
  * stderr. */

@@ -33,6 +33,8 @@ static const struct ft_option option_table[] = {
 	  "name; with register: also mounts there" },
 	{ "size", FT_SIZE, FIELD(size), 1, UINT64_MAX, NULL, "BYTES",
 	  "with register: size that each file must have" },
+	{ "all", FT_FLAG, FIELD(all), 0, 0, NULL, "",
+	  "with list: also the segments of processes" },
 	{ "version", FT_FLAG, FIELD(version), 0, 0, NULL, "",
 	  "version of moonrail" },
 };
@@ -40,13 +42,15 @@ static const struct ft_option option_table[] = {
 static const struct ft_options option_all = {
 	.program = "te_meta",
 	.usage = "[--OPTION=VALUE ...] COMMAND [NAME [PATH...]]",
-	.about = "Edits the descriptors of file segments in a metadata store.\n"
+	.about = "Edits the descriptors of file segments in a metadata store,\n"
+		 "and shows all descriptors.\n"
 		 "\n"
 		 "  register NAME PATH...  creates nvmeof/NAME from files, end to end\n"
 		 "  mount NAME PATH...     sets the path of each file on --server\n"
 		 "  unmount NAME           removes the paths on --server\n"
 		 "  list                   prints the names of all file segments\n"
-		 "  show NAME              prints the descriptor as JSON\n"
+		 "  show NAME              prints the descriptor as JSON;\n"
+		 "                         ram/NAME: that of a process\n"
 		 "  remove NAME            removes the descriptor; the files stay",
 	.rows = option_table,
 	.n = sizeof(option_table) / sizeof(*option_table),
@@ -76,6 +80,14 @@ static const struct option_verb *option_verb(const char *word)
 	return NULL;
 }
 
+bool meta_process_name(const char *name)
+{
+	size_t len = strlen(TEI_META_PROCESSES);
+
+	return !strncmp(name, TEI_META_PROCESSES, len) && name[len] &&
+	       !strchr(name + len, '/');
+}
+
 static int option_check(const struct option_verb *v, const struct meta_opts *o)
 {
 	if (!v->name && o->name)
@@ -93,6 +105,10 @@ static int option_check(const struct option_verb *v, const struct meta_opts *o)
 		return option_wrong(v->word, "does not take --server");
 	if (o->size && v->verb != META_REGISTER)
 		return option_wrong(v->word, "does not take --size");
+	if (o->all && v->verb != META_LIST)
+		return option_wrong(v->word, "does not take --all");
+	if (v->verb == META_SHOW && meta_process_name(o->name))
+		return 0;
 	if (o->name && !tei_meta_persistent_name(o->name))
 		return option_wrong(o->name, "not the name of a file segment (NAME or nvmeof/NAME)");
 	return 0;

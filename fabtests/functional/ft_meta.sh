@@ -106,6 +106,11 @@ without=''
 run 0 nothing_was_registered list
 [ ! -s "$tmp/out" ]; ok $? refused_means_not_there
 run 1 mounts_nothing_unknown mount --server=x e "$tmp/a"
+run 1 knows_no_processes_without_a_server list --all
+says tells_that_none_are_listed 'keeps no list of processes'
+run 1 shows_no_unknown_process show ram/127.0.0.1:1
+run 3 refuses_all_without_list --all show w
+run 3 refuses_to_remove_a_process remove ram/x
 run 3 refuses_no_command
 run 3 refuses_an_unknown_command frob
 run 3 refuses_an_unknown_option --frob list

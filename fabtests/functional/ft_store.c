@@ -97,6 +97,25 @@ static bool store_reached(void *arg)
 	return store_move(w->rig, w->seg, w->peer);
 }
 
+/* Runs te_meta. Returns true if it succeeds and prints a line that contains
+ * want. */
+static bool store_tool(const struct store_rig *rig, const char *args,
+		       const char *want)
+{
+	const char *build = getenv("BUILD");
+	char command[512], line[512];
+	bool found = !*want;
+	FILE *out;
+
+	snprintf(command, sizeof(command),
+		 "%s/bin/te_meta --metadata_server=%s %s",
+		 build ? build : "build", rig->server.conn, args);
+	out = popen(command, "r");
+	while (out && fgets(line, sizeof(line), out))
+		found = found || strstr(line, want);
+	return out && !pclose(out) && found;
+}
+
 #define STORE_OK(rig, cond, what) \
 	ft_ok(cond, "%s: " what, (rig)->server.kind->name)
 
@@ -226,6 +245,62 @@ static void store_garbage(struct store_rig *rig)
 	fx_peer_stop(&target);
 }
 
+/* A Mooncake process shares the server. */
+static void store_mooncake(struct store_rig *rig)
+{
+	if (!rig->server.kind->write)
+		return;	/* Mooncake does not use that product */
+	STORE_OK(rig, rig->server.kind->write(
+			      &rig->server, "mooncake/ram/cake",
+			      "{\"buffers\":[{\"addr\":4096,\"length\":64,"
+			      "\"name\":\"cpu:0\"}],\"name\":\"cake\","
+			      "\"protocol\":\"tcp\",\"tcp_data_port\":16001}"),
+		 "mooncake_process_publishes");
+	STORE_OK(rig, openSegment(rig->engine, "cake") < 0 &&
+		      strstr(store_said(), "belongs to a Mooncake process"),
+		 "segment_of_a_mooncake_process_is_refused_by_that_name");
+	ft_diag("%s", store_said());
+	STORE_OK(rig, store_tool(rig, "list --all", "ram/cake"),
+		 "te_meta_lists_a_mooncake_process");
+	STORE_OK(rig, store_tool(rig, "show ram/cake",
+				 "\"tcp_data_port\":\t16001"),
+		 "te_meta_shows_a_mooncake_process");
+}
+
+/* Runs each command of te_meta. */
+static void store_te_meta(struct store_rig *rig)
+{
+	char path[96], args[256], want[160];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/segment", rig->server.dir);
+	f = fopen(path, "w");
+	STORE_OK(rig, f && fputs("12345", f) >= 0 && !fclose(f),
+		 "file_is_written");
+	snprintf(args, sizeof(args), "register --server=a disk %s", path);
+	STORE_OK(rig, store_tool(rig, args, ""), "te_meta_registers");
+	snprintf(args, sizeof(args), "mount --server=b disk %s", path);
+	STORE_OK(rig, store_tool(rig, args, ""), "te_meta_mounts");
+	STORE_OK(rig, store_tool(rig, "list", "nvmeof/disk"),
+		 "te_meta_lists");
+	snprintf(want, sizeof(want), "\"b\":\t\"%s\"", path);
+	STORE_OK(rig, store_tool(rig, "show disk", want) &&
+		      store_tool(rig, "show disk", "\"length\":\t5"),
+		 "te_meta_shows");
+	STORE_OK(rig, store_tool(rig, "unmount --server=b disk", "") &&
+		      !store_tool(rig, "show disk", want),
+		 "te_meta_unmounts");
+	STORE_OK(rig, store_tool(rig, "list --all", "ram/observer"),
+		 "te_meta_lists_a_process");
+	STORE_OK(rig, store_tool(rig, "show ram/observer", "\"incarnation\":"),
+		 "te_meta_shows_a_process");
+	STORE_OK(rig, store_tool(rig, "remove disk", "") &&
+		      !store_tool(rig, "show disk", ""),
+		 "te_meta_removes");
+	STORE_OK(rig, !store_tool(rig, "list", "disk"),
+		 "te_meta_lists_no_removed_segment");
+}
+
 static void store_clusters(struct store_rig *rig)
 {
 	struct fx_peer here, there;
@@ -327,6 +402,8 @@ static void store_run(const struct ft_server_kind *kind)
 		store_outage(&rig);
 		store_stopped(&rig);
 		store_garbage(&rig);
+		store_mooncake(&rig);
+		store_te_meta(&rig);
 		store_clusters(&rig);
 		store_many(&rig);
 		store_password(&rig);
