@@ -23,6 +23,7 @@ RUN apt-get update \
 	libhiredis0.14 \
 	libhwloc15 \
 	libibverbs1 \
+	libmicrohttpd12 \
 	libnettle8 \
 	libnuma1 \
 	liburing2 \

@@ -257,6 +257,11 @@ SRCS_ft_security = $(FX_SRCS) \
 	fabtests/functional/ft_security_wire.c \
 	# EOL
 
+SRCS_ft_serve = \
+	fabtests/common/ft_http.c \
+	fabtests/functional/ft_serve.c \
+	# EOL
+
 SRCS_ft_shutdown = $(FX_SRCS) \
 	fabtests/functional/ft_shutdown.c \
 	# EOL
@@ -348,6 +353,7 @@ FUNC_TESTS += \
 	ft_prepared \
 	ft_register \
 	ft_security \
+	ft_serve \
 	ft_shutdown \
 	ft_store \
 	ft_submit \

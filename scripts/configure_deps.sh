@@ -172,6 +172,9 @@ probe_libraries()
 		need_call libcurl4-openssl-dev 'libcurl 7.68 or newer' -lcurl curl/curl.h \
 			'curl_multi_wakeup(0) == CURLM_OK'
 	fi
+	[ "$serve" = no ] ||
+		need_call libmicrohttpd-dev libmicrohttpd -lmicrohttpd microhttpd.h \
+			'MHD_is_feature_supported(MHD_FEATURE_EPOLL) == MHD_NO'
 }
 
 # Sets missing, absent_main, absent_python, absent_test and absent_vm to lists of

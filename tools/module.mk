@@ -47,3 +47,15 @@ SRCS_te_meta = \
 	# EOL
 
 LIBS_te_meta = $(LIBS)
+
+ifeq ($(WITH_SERVE),yes)
+SRCS_te_meta += \
+	tools/te_meta_extend.c \
+	tools/te_meta_probe.c \
+	tools/te_meta_request.c \
+	tools/te_meta_serve.c \
+	tools/te_meta_table.c \
+	# EOL
+
+LIBS_te_meta += -lmicrohttpd
+endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * te_meta: edits the descriptors of file segments in a metadata store, and shows
- * all descriptors.
+ * te_meta: edits the descriptors of file segments in a metadata store, shows all
+ * descriptors, and is a metadata store itself.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -176,6 +176,18 @@ static int main_store(const struct meta_opts *opts)
 	return ret;
 }
 
+static int main_serve(const struct meta_opts *opts)
+{
+#ifdef TEI_HAVE_MICROHTTPD
+	return meta_serve(opts);
+#else
+	(void)opts;
+	fprintf(stderr, "te_meta: serve: this program was configured with "
+			"--disable-serve\n");
+	return META_EXIT_FAILED;
+#endif
+}
+
 /* Flushes stdout. Returns ret, or META_EXIT_USAGE if the output could not be
  * written. */
 static int main_flush(int ret)
@@ -199,6 +211,8 @@ int main(int argc, char **argv)
 		meta_help();
 	else if (opts.version)
 		printf("moonrail %s\n", te_version());
+	else if (opts.verb == META_SERVE)
+		ret = main_serve(&opts);
 	else
 		ret = main_store(&opts);
 	return main_flush(ret);

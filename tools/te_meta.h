@@ -24,6 +24,7 @@ enum meta_verb {
 	META_LIST,
 	META_SHOW,
 	META_REMOVE,
+	META_SERVE,
 };
 
 /* The command and the options. The texts are in argv or static. */
@@ -38,6 +39,13 @@ struct meta_opts {
 	uint32_t path_count;
 	bool all;			/* with list: also those of processes */
 	bool help, version;
+	/* of serve: */
+	const char *host;
+	uint64_t port; /* 0: any free one */
+	uint64_t max_keys, max_connections;
+	uint64_t max_value, memory; /* bytes: of one value; of all keys and
+				     * values */
+	bool plain;		    /* only Mooncake's protocol */
 };
 
 /* Returns true if name is ram/NAME, the segment of a process. */
@@ -65,5 +73,8 @@ void meta_check_free(struct meta_file *files, uint32_t count);
 /* Runs register, mount, unmount or remove. Returns an exit status. */
 int meta_change(struct tei_meta_store *store, const struct meta_opts *opts,
 		uint64_t deadline_ns);
+
+/* Runs serve until SIGTERM or SIGINT. Returns an exit status. */
+int meta_serve(const struct meta_opts *opts);
 
 #endif /* TEI_TOOLS_TE_META_H */

@@ -17,6 +17,7 @@ static const struct option_verb {
 	{ "list", META_LIST, false, false },
 	{ "show", META_SHOW, true, false },
 	{ "remove", META_REMOVE, true, false },
+	{ "serve", META_SERVE, false, false },
 };
 
 #define OPTION_VERBS	(sizeof(option_verbs) / sizeof(option_verbs[0]))
@@ -24,10 +25,25 @@ static const struct option_verb {
 #define FIELD(f) offsetof(struct meta_opts, f)
 
 static const struct ft_option option_table[] = {
-	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL, "TEXT",
+	{ "host", FT_TEXT, FIELD(host), 0, 0, NULL, "ADDRESS",
+	  "with serve: address to listen on; 0.0.0.0" },
+	{ "max_connections", FT_COUNT, FIELD(max_connections), 1, 1000000, NULL,
+	  "N", "with serve: connections at a time; 4096" },
+	{ "max_keys", FT_COUNT, FIELD(max_keys), 1, 100000000, NULL, "N",
+	  "with serve: keys; 1000000" },
+	{ "max_value", FT_SIZE, FIELD(max_value), 1, 1UL << 30, NULL, "BYTES",
+	  "with serve: length of one value; 16M" },
+	{ "memory", FT_SIZE, FIELD(memory), 1, UINT64_MAX / 2, NULL, "BYTES",
+	  "with serve: all keys and values together; 1G" },
+	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL,
+	  "TEXT",
 	  "P2PHANDSHAKE (with MOONRAIL_SEGMENT_DIR),\n"
 	  "zookeeper://host:port or redis://host:port;\n"
 	  "P2PHANDSHAKE" },
+	{ "plain", FT_FLAG, FIELD(plain), 0, 0, NULL, "",
+	  "with serve: only Mooncake's protocol" },
+	{ "port", FT_COUNT, FIELD(port), 0, 65535, NULL, "N",
+	  "with serve: 0 chooses a free port; 8080" },
 	{ "server", FT_TEXT, FIELD(server), 0, 0, NULL, "NAME",
 	  "with mount and unmount: the engine's server\n"
 	  "name; with register: also mounts there" },
@@ -43,15 +59,18 @@ static const struct ft_options option_all = {
 	.program = "te_meta",
 	.usage = "[--OPTION=VALUE ...] COMMAND [NAME [PATH...]]",
 	.about = "Edits the descriptors of file segments in a metadata store,\n"
-		 "and shows all descriptors.\n"
+		 "shows all descriptors, or is such a store itself.\n"
 		 "\n"
-		 "  register NAME PATH...  creates nvmeof/NAME from files, end to end\n"
-		 "  mount NAME PATH...     sets the path of each file on --server\n"
+		 "  register NAME PATH...  creates nvmeof/NAME from files, end "
+		 "to end\n"
+		 "  mount NAME PATH...     sets the path of each file on "
+		 "--server\n"
 		 "  unmount NAME           removes the paths on --server\n"
 		 "  list                   prints the names of all file segments\n"
 		 "  show NAME              prints the descriptor as JSON;\n"
 		 "                         ram/NAME: that of a process\n"
-		 "  remove NAME            removes the descriptor; the files stay",
+		 "  remove NAME            removes the descriptor; the files stay\n"
+		 "  serve                  is a metadata store itself, over HTTP",
 	.rows = option_table,
 	.n = sizeof(option_table) / sizeof(*option_table),
 	.more = true,
@@ -150,6 +169,12 @@ int meta_parse(int argc, char **argv, struct meta_opts *o)
 
 	memset(o, 0, sizeof(*o));
 	o->metadata_server = "P2PHANDSHAKE";
+	o->host = "0.0.0.0";
+	o->port = 8080;
+	o->max_connections = 4096;
+	o->max_keys = 1000000;
+	o->max_value = 16 << 20;
+	o->memory = 1 << 30;
 	first = ft_options_read(&option_all, argc, argv, o);
 	if (first < 0)
 		return META_EXIT_USAGE;

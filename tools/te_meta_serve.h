@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_TOOLS_TE_META_SERVE_H
+#define TEI_TOOLS_TE_META_SERVE_H
+
+/*
+ * te_meta serve: an HTTP server of keys and values with Mooncake's protocol
+ * and, unless --plain is given, additional requests for this library. The
+ * protocol is described in docs/PROTOCOL.md.
+ *
+ * One thread runs the server and owns all structs. A connection whose request
+ * cannot be answered yet is suspended: it waits for a change of a key, or for a
+ * thread that examines whether the owner of a name is alive. That thread uses
+ * only its struct probe and the pipe.
+ */
+
+#include <microhttpd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/meta_json.h"
+#include "meta/tei_meta.h"
+#include "tools/te_meta.h"
+#include "tools/te_meta_table.h"
+#include "util/clock.h"
+#include "util/list.h"
+
+#define SERVE_KEY_MAX	   2048	 /* bytes */
+#define SERVE_CHANGES_MAX  64	 /* keys of one commit */
+#define SERVE_PAGE_MAX	   10000 /* keys in one answer */
+#define SERVE_WAIT_MAX_MS  30000 /* until a watch is answered */
+#define SERVE_LEASE_MIN_MS 100
+#define SERVE_LEASE_MAX_MS 3600000
+#define SERVE_PROBES_MAX   16 /* threads at a time */
+#define SERVE_TICK_NS                              \
+	(250 * TEI_NS_PER_MS) /* pause between two \
+			       * rounds of duties */
+
+struct serve {
+	const struct meta_opts *opts;
+	struct table *table;
+	struct MHD_Daemon *daemon;
+	int listener, signals; /* descriptors */
+	int answers[2];	       /* pipe: struct probe * that ended */
+	uint64_t bodies;       /* bytes of bodies in memory */
+	uint64_t tick_ns;      /* time of the last duties */
+	unsigned int probes;   /* threads that run */
+	bool stopping;
+	struct tei_list sockets; /* struct serve_socket */
+	size_t socket_count, max_sockets;
+	struct tei_list watches; /* struct serve_request */
+};
+
+/* A connection. */
+struct serve_socket {
+	struct tei_list link;
+	int fd;
+	uint64_t since_ns; /* last answer, or begin */
+	bool suspended;
+};
+
+/* A request. Created with its header, freed when its answer has been sent. */
+struct serve_request {
+	struct serve *serve;
+	struct MHD_Connection *conn;
+	struct serve_socket *socket;
+	char *body;
+	size_t len, room;
+	unsigned int refused; /* status for a body that is above a
+			       * limit, or 0 */
+	char key[SERVE_KEY_MAX + 1];
+	/* of a PUT that waits for a probe */
+	bool probed, owner_alive;
+	int64_t owner_version;
+	/* of a watch, in serve->watches */
+	struct tei_list link;
+	bool watching;
+	int64_t since;
+	uint64_t until_ns;
+	size_t limit; /* keys in the answer */
+};
+
+/* te_meta_request.c: answers requests. arg: struct serve. */
+enum MHD_Result serve_request(void *arg, struct MHD_Connection *conn,
+			      const char *url, const char *method,
+			      const char *version, const char *data,
+			      size_t *len, void **request);
+void serve_request_end(void *arg, struct MHD_Connection *conn, void **request,
+		       enum MHD_RequestTerminationCode code);
+/* Queues an answer with a constant text. */
+enum MHD_Result serve_answer(struct serve_request *r, unsigned int status,
+			     const char *text);
+/* Queues an answer with a text that is freed afterwards. */
+enum MHD_Result serve_answer_text(struct serve_request *r, unsigned int status,
+				  char *text, size_t len);
+/* Suspend and resume the connection. A resumed request is handled again. */
+void serve_suspend(struct serve_request *r);
+void serve_resume(struct serve_request *r);
+/* Returns a parameter of the URL, or NULL. */
+const char *serve_argument(const struct serve_request *r, const char *name);
+/* Copies text as a key without the white space around it. Returns what is wrong
+ * with it, or NULL. */
+const char *serve_key(const char *text, size_t len,
+		      char out[SERVE_KEY_MAX + 1]);
+
+/* te_meta_extend.c: the additional requests. */
+enum MHD_Result serve_commit(struct serve_request *r);
+enum MHD_Result serve_renew(struct serve_request *r);
+/* Answers a listing, or a watch that has something to report. Otherwise
+ * suspends the connection. */
+enum MHD_Result serve_watch(struct serve_request *r, const char *prefix);
+/* Resumes the watches that can be answered now. */
+void serve_watches_run(struct serve *s);
+
+/* te_meta_probe.c: finds out whether the owner of a name is alive. */
+/* Starts a probe of the owner in a record of rpc_meta, and suspends the
+ * request. Returns false if the record names no address, or if no probe can be
+ * started; r->probed and r->owner_alive are set then. */
+bool serve_probe(struct serve_request *r, const struct table_key *record);
+/* Resumes the requests whose probes have ended. */
+void serve_probes_run(struct serve *s);
+
+#endif /* TEI_TOOLS_TE_META_SERVE_H */

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_TOOLS_TE_META_TABLE_H
+#define TEI_TOOLS_TE_META_TABLE_H
+
+/*
+ * The keys and values of te_meta serve. They are in memory only. Each change of
+ * a key gives it a new version, higher than all versions before, also than
+ * those of an earlier server process. One thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/list.h"
+
+struct table;
+struct table_lease;
+
+#define TABLE_LEASE_MAX 64   /* length of the name of a lease */
+#define TABLE_ANY	(-2) /* expected: whatever the version is */
+#define TABLE_ABSENT	(-1) /* expected: there is no such key */
+
+/*
+ * A key. The members are public only for reading. After the key was removed, a
+ * record of the removal remains for a while: text is NULL.
+ */
+struct table_key {
+	struct tei_list bucket;
+	struct tei_list order;	   /* of all keys, by version */
+	struct tei_list group;	   /* keys of the lease, or removed keys */
+	struct table_lease *lease; /* NULL: none */
+	int64_t version;
+	char *text; /* not terminated */
+	size_t len;
+	char key[];
+};
+
+/* One change of a commit. */
+struct table_change {
+	const char *key;
+	int64_t expected; /* TABLE_ANY, TABLE_ABSENT or a version */
+	enum table_what { TABLE_CHECK, TABLE_PUT, TABLE_REMOVE } what;
+	char *text; /* of a PUT: allocated; a commit that
+		     * succeeds takes it and sets NULL */
+	size_t len;
+	bool leased;
+	int64_t version; /* out: after a PUT */
+	/* private: */
+	struct table_key *at;
+	bool created; /* at was created for this commit */
+};
+
+enum table_result {
+	TABLE_DONE,
+	TABLE_CONFLICT, /* a version is not the expected one */
+	TABLE_FULL,	/* max_keys or memory is exceeded */
+};
+
+/* memory: limit of the bytes of all keys and values. Returns NULL if memory is
+ * short. */
+struct table *table_new(uint64_t max_keys, uint64_t memory);
+void table_free(struct table *t);
+
+/* Returns an existing key, or NULL. */
+const struct table_key *table_get(const struct table *t, const char *key);
+
+/*
+ * Makes all changes, or none of them. Changes with leased belong to the lease,
+ * which is created or renewed: its keys disappear ttl_ns after its last
+ * renewal. lease may be NULL if no change has leased. A PUT without leased
+ * takes the key from its lease.
+ */
+enum table_result table_commit(struct table *t, struct table_change *changes,
+			       size_t count, const char *lease,
+			       uint64_t ttl_ns);
+
+/* Renews a lease. Returns false if no key belongs to it. */
+bool table_renew(struct table *t, const char *lease, uint64_t ttl_ns);
+/* Removes the keys of leases that have expired. */
+void table_expire(struct table *t);
+/* Extends all leases, because this process did not run for that time. */
+void table_extend(struct table *t, uint64_t ns);
+
+/* Returns the version of the last change. */
+int64_t table_version(const struct table *t);
+/* Returns true if removals after that version may have been forgotten, or if
+ * no change had that version. */
+bool table_forgot(const struct table *t, int64_t since);
+/* Returns the first key, existing or removed, with a higher version, or NULL;
+ * and the one after a key. */
+const struct table_key *table_first(const struct table *t, int64_t since);
+const struct table_key *table_next(const struct table *t,
+				   const struct table_key *key);
+/* Returns the bytes that the keys and values occupy. */
+uint64_t table_bytes(const struct table *t);
+
+#endif /* TEI_TOOLS_TE_META_TABLE_H */
