@@ -38,6 +38,12 @@ def soname():
     return "libmoonrail.so." + version().split(".")[0]
 
 
+def replace(source, target):
+    """Copies a file. Processes that use the old file keep it."""
+    shutil.copy(source, target + ".new")
+    os.replace(target + ".new", target)
+
+
 def pkg_config(option):
     try:
         words = subprocess.check_output(
@@ -76,12 +82,12 @@ class Build(build_ext):
             ext.runtime_library_dirs.append("$ORIGIN")
             target = os.path.dirname(self.get_ext_fullpath(ext.name))
             os.makedirs(target, exist_ok=True)
-            shutil.copyfile(source, os.path.join(target, soname()))
+            replace(source, os.path.join(target, soname()))
             os.makedirs(os.path.join(target, "bin"), exist_ok=True)
             for tool in TOOLS:
                 source = os.path.join(folder, os.pardir, "bin", tool)
                 if os.path.exists(source):
-                    shutil.copy(source, os.path.join(target, "bin", tool))
+                    replace(source, os.path.join(target, "bin", tool))
         super().build_extension(ext)
 
 

@@ -8,6 +8,12 @@
         peer = engine.open("10.0.0.2:15001")
         peer.write(memory[0:4096], peer.buffers()[0].address)
 
+Segment.write and read wait; writev and readv do so for several ranges. Engine.batch makes
+requests with cookies, whose Transfer is a future and can be awaited. wait_any and
+as_completed wait for several transfers. Segment.prepare_write and prepare_read check a list
+of pieces once, of which any are submitted any number of times. Segment.notify sends text or
+bytes.
+
 A transfer that fails raises an exception with the fields of the C library's error
 record. The module mooncake.engine, which is installed together with this package,
 offers the methods of Mooncake's Python module.
@@ -24,12 +30,14 @@ finally:
     del _actions
 
 from ._moonrail import fabric_version, version as __version__
-from .engine import (HUGE_PAGES, PRIVATE, SMALL_PAGES, STRICT, Batch, Buffer, Engine,
-                     Notification, Segment)
-from .errors import Error, TransferError
+from .engine import (HUGE_PAGES, PRIVATE, SMALL_PAGES, STRICT, Batch, BinaryNotification,
+                     Buffer, Engine, Notification, Segment)
+from .errors import Error, TransferError, TransferTimeout
 from .memory import Memory, address_of
-from .transfer import Transfer
+from .prepared import PreparedTransfers
+from .transfer import Task, Transfer, as_completed, wait_any
 
-__all__ = ["Batch", "Buffer", "Engine", "Error", "HUGE_PAGES", "Memory",
-           "Notification", "PRIVATE", "SMALL_PAGES", "STRICT", "Segment", "Transfer",
-           "TransferError", "__version__", "address_of", "fabric_version"]
+__all__ = ["Batch", "BinaryNotification", "Buffer", "Engine", "Error", "HUGE_PAGES",
+           "Memory", "Notification", "PRIVATE", "PreparedTransfers", "SMALL_PAGES",
+           "STRICT", "Segment", "Task", "Transfer", "TransferError", "TransferTimeout",
+           "__version__", "address_of", "as_completed", "fabric_version", "wait_any"]

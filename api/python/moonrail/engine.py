@@ -6,9 +6,11 @@ from collections import namedtuple
 from types import SimpleNamespace
 
 from . import _moonrail
-from .errors import Error, check, last_error
+from .errors import (TIMED_OUT, Error, TransferTimeout, check, last_error,
+                     transfer_error)
 from .memory import Memory, address_of
-from .transfer import CANCELED, Transfer, Watcher, microseconds
+from .prepared import PreparedTransfers
+from .transfer import COMPLETED, FAILED, Batches, Transfer, Watcher, microseconds
 
 READ = 0
 WRITE = 1
@@ -22,6 +24,8 @@ Buffer = namedtuple("Buffer", "address nbytes location")
 Buffer.__doc__ = "A buffer that a peer has published."
 Notification = namedtuple("Notification", "name text")
 Notification.__doc__ = "A notification that has arrived."
+BinaryNotification = namedtuple("BinaryNotification", "name data")
+BinaryNotification.__doc__ = "A notification with bytes that has arrived."
 
 
 def _remote(remote):
@@ -31,6 +35,25 @@ def _remote(remote):
     if isinstance(remote, tuple):
         return int(remote[0]), int(remote[1])
     return int(remote), None
+
+
+def _ranges(opcode, locals, remotes):
+    """Returns the two sides of a request as tuples of (address, bytes)."""
+    local = tuple([address_of(one, writable=opcode == READ) for one in locals])
+    nbytes = sum([length for _, length in local])
+    remote = [_remote(one) for one in remotes]
+    if len(remote) == 1:
+        there, room = remote[0]
+        if room is not None and nbytes > room:
+            raise ValueError("local memory of %d bytes, remote buffer of %d"
+                             % (nbytes, room))
+        return local, ((there, nbytes),)
+    if None in [length for _, length in remote]:
+        raise ValueError("remote: several ranges need a length, as in (address, bytes)")
+    if sum([length for _, length in remote]) != nbytes:
+        raise ValueError("local memory of %d bytes, remote ranges of %d"
+                         % (nbytes, sum([length for _, length in remote])))
+    return local, tuple(remote)
 
 
 class Engine:
@@ -53,6 +76,7 @@ class Engine:
         self._dropped = []
         self._lock = threading.Lock()
         self._watcher = Watcher()
+        self._batches = Batches(self._handle)
         texts = ["%s=%s" % item for item in (settings or {}).items()]
         check(self._handle.create(metadata, name, ip, port, transports is None, texts))
         try:
@@ -119,11 +143,26 @@ class Engine:
         """Returns an empty Batch, whose requests are submitted together."""
         return Batch(self)
 
-    def _submit(self, requests, keep, notify=None):
-        self._sweep()
+    def _submit(self, requests, keep, notify=None, timeout=None):
         name, text = notify if notify is not None else (None, None)
-        batch = check(self._handle.submit(requests, name, text))
-        return Transfer(self, batch, len(requests), keep)
+        return self._start(
+            len(requests), keep, timeout,
+            lambda batch: self._handle.submit(batch, requests, name, text))
+
+    def _start(self, count, keep, timeout, submit):
+        """Calls submit(batch) with a batch for count requests. Returns a Transfer."""
+        if not count:
+            raise ValueError("the batch has no request")
+        self._sweep()
+        batch = check(self._batches.get(count))
+        try:
+            if timeout is not None:
+                check(-self._handle.limit_batch(batch, microseconds(timeout)))
+            check(submit(batch))
+        except BaseException:
+            self._batches.put(batch, count)
+            raise
+        return Transfer(self, batch, count, keep)
 
     def _watch(self, transfer):
         self._watcher.add(transfer)
@@ -154,8 +193,13 @@ class Engine:
     # --- information
 
     def notifications(self):
-        """Returns the notifications that have arrived, and removes them."""
+        """Returns the notifications with text that have arrived, and removes them."""
         return [Notification(*item) for item in self._handle.notifications()]
+
+    def binary_notifications(self):
+        """Returns the notifications with bytes that have arrived, and removes them."""
+        return [BinaryNotification(*item)
+                for item in check(self._handle.fetch_binary())]
 
     def probe(self, name, timeout=None):
         """Raises Error if the control port of that peer does not answer."""
@@ -223,16 +267,32 @@ class Segment:
 
         local    what address_of accepts; its memory is registered
         remote   an address in the target process, a Buffer, or (address, bytes)
-        timeout  seconds; then the transfer is canceled, and TimeoutError is raised
-                 when it has ended
+        timeout  seconds; then the transfer is ended, and TransferTimeout is raised when
+                 it has ended
 
-        Returns the number of bytes. Raises TransferError if they are not in place.
+        Returns the number of bytes. Raises Error if the request is refused, and
+        TransferError if the bytes are not in place. When it returns or raises, the local
+        memory is no longer used.
         """
-        return self._sync(WRITE, local, remote, timeout)
+        return self._move(WRITE, (local,), (remote,), timeout)
 
     def read(self, local, remote, timeout=None):
         """Reads from the peer into an object's memory, as write does."""
-        return self._sync(READ, local, remote, timeout)
+        return self._move(READ, (local,), (remote,), timeout)
+
+    def writev(self, locals, remotes, timeout=None):
+        """Writes the memory of several objects, one after the other, to several ranges of
+        the peer, and waits, as write does.
+
+        locals   a sequence of what address_of accepts
+        remotes  a sequence of Buffer or (address, bytes), of the same total length
+        """
+        return self._move(WRITE, locals, remotes, timeout)
+
+    def readv(self, locals, remotes, timeout=None):
+        """Reads several ranges of the peer, one after the other, into the memory of several
+        objects, as writev does."""
+        return self._move(READ, locals, remotes, timeout)
 
     def write_async(self, local, remote):
         """Starts a write and returns a Transfer."""
@@ -242,26 +302,38 @@ class Segment:
         """Starts a read and returns a Transfer."""
         return self._engine.batch().read(self, local, remote).submit()
 
-    def _sync(self, opcode, local, remote, timeout):
-        batch = self._engine.batch()
-        batch._add(opcode, self, local, remote)
-        transfer = batch.submit()
-        try:
-            ended = transfer.wait(timeout)
-        except BaseException:       # KeyboardInterrupt
-            transfer.cancel()
-            transfer.wait()
-            raise
-        if not ended:
-            transfer.cancel()
-            transfer.wait()
-            if transfer._status == CANCELED:
-                raise TimeoutError("the transfer has not ended within %g s" % timeout)
-        return transfer.result()
+    def prepare_write(self, pieces):
+        """Checks a list of writes once and returns PreparedTransfers, which submits any
+        of them any number of times.
 
-    def notify(self, name, text):
-        """Sends a notification and waits until the peer's engine has it."""
-        if self._engine._handle.notify(self._number(), name, text):
+        pieces   a sequence of (local, remote), with the arguments of write
+        """
+        return PreparedTransfers(self._engine, self, WRITE, pieces)
+
+    def prepare_read(self, pieces):
+        """Checks a list of reads once, as prepare_write does."""
+        return PreparedTransfers(self._engine, self, READ, pieces)
+
+    def _move(self, opcode, locals, remotes, timeout):
+        local, remote = _ranges(opcode, locals, remotes)
+        result = self._engine._handle.transfer(
+            opcode, self._number(), local, remote, microseconds(timeout))
+        if result == -TIMED_OUT:    # before the submission
+            raise TransferTimeout(_moonrail.last_error(), FAILED)
+        status, nbytes, record = check(result)
+        if status == COMPLETED:
+            return nbytes
+        raise transfer_error(record, status)
+
+    def notify(self, name, data):
+        """Sends a notification and waits until the peer's engine has it.
+
+        data   a str, for Engine.notifications, or an object with the buffer protocol such
+               as bytes, for Engine.binary_notifications; at most 1 MiB with the name
+        """
+        handle = self._engine._handle
+        send = handle.notify if isinstance(data, str) else handle.notify_binary
+        if send(self._number(), name, data):
             raise last_error()
 
     def stats(self):
@@ -273,7 +345,10 @@ class Segment:
 class Batch:
     """Requests that are submitted together. The methods return the batch itself:
 
-        transfer = engine.batch().write(a, x, 4096).read(b, y, 8192).submit()
+        transfer = engine.batch().write(peer, a, x).read(peer, b, y, cookie=7).submit()
+
+    cookie is a number of the program, from 0 to 2**64 - 1, that Transfer.tasks returns
+    with the result of the request.
     """
 
     def __init__(self, engine):
@@ -284,30 +359,44 @@ class Batch:
     def __len__(self):
         return len(self._requests)
 
-    def write(self, segment, local, remote):
+    def write(self, segment, local, remote, *, cookie=0):
         """Adds a write, with the arguments of Segment.write."""
-        return self._add(WRITE, segment, local, remote)
+        return self._add(WRITE, segment, (local,), (remote,), cookie)
 
-    def read(self, segment, local, remote):
+    def read(self, segment, local, remote, *, cookie=0):
         """Adds a read, with the arguments of Segment.read."""
-        return self._add(READ, segment, local, remote)
+        return self._add(READ, segment, (local,), (remote,), cookie)
 
-    def _add(self, opcode, segment, local, remote):
-        address, nbytes = address_of(local, writable=opcode == READ)
-        there, room = _remote(remote)
-        if room is not None and nbytes > room:
-            raise ValueError("request %d: local memory of %d bytes, remote buffer of %d"
-                             % (len(self._requests), nbytes, room))
-        self._requests.append((opcode, segment._number(), address, there, nbytes))
-        self._keep.append((segment, local))
+    def writev(self, segment, locals, remotes, *, cookie=0):
+        """Adds one request with the arguments of Segment.writev, of which each has at most
+        256 elements."""
+        return self._add(WRITE, segment, locals, remotes, cookie)
+
+    def readv(self, segment, locals, remotes, *, cookie=0):
+        """Adds one request with the arguments of Segment.readv, of which each has at most
+        256 elements."""
+        return self._add(READ, segment, locals, remotes, cookie)
+
+    def _add(self, opcode, segment, locals, remotes, cookie):
+        try:
+            local, remote = _ranges(opcode, locals, remotes)
+        except ValueError as error:
+            raise ValueError("request %d: %s" % (len(self._requests), error)) from None
+        self._requests.append((opcode, segment._number(), local, remote, cookie))
+        self._keep.append((segment, locals))
         return self
 
-    def submit(self, notify=None):
+    def submit(self, notify=None, timeout=None):
         """Submits the requests and returns a Transfer.
 
         notify   a pair (name, text) that the target receives when all bytes are in
-                 place; then all requests must be writes to one segment
+                 place; then all requests must be writes of one piece to one segment,
+                 and cookies are ignored
+        timeout  seconds after which the requests that have not ended fail
         """
+        if notify is not None and any(len(local) != 1 or len(remote) != 1
+                                      for _, _, local, remote, _ in self._requests):
+            raise ValueError("notify: only requests of one piece can have a notification")
         requests, self._requests = self._requests, []
         keep, self._keep = self._keep, []
-        return self._engine._submit(requests, keep, notify)
+        return self._engine._submit(requests, keep, notify, timeout)

@@ -6,6 +6,8 @@ UNFENCED = 1
 UNKNOWN = 2
 STALE = 4
 
+TIMED_OUT = 9
+
 
 class Error(Exception):
     """A call has failed.
@@ -20,7 +22,11 @@ class Error(Exception):
     unfenced   True: bytes of the transfer may still arrive at the target
     unknown    True: it is unknown whether the operation was executed
     stale      True: the segment must be opened again
+    restarted  True: a prepared list was refused, and the target's process has been
+               replaced since the last check
     """
+
+    restarted = False
 
     def __init__(self, record):
         (self.code, flags, self.prov_errno, self.rail, self.peer, self.provider,
@@ -38,6 +44,17 @@ class TransferError(Error):
     def __init__(self, record, status):
         super().__init__(record)
         self.status = status
+
+
+class TransferTimeout(TransferError, TimeoutError):
+    """The time limit of a transfer has passed, and the transfer has ended. unfenced tells
+    whether bytes of it may still arrive at the target."""
+
+
+def transfer_error(record, status):
+    """Returns the exception of a transfer that has failed."""
+    kind = TransferTimeout if record[0] == -TIMED_OUT else TransferError
+    return kind(record, status)
 
 
 def last_error():

@@ -4,14 +4,23 @@ import asyncio
 import concurrent.futures
 import os
 import select
+import struct
 import threading
+import time
+from collections import namedtuple
 
-from .errors import TransferError, last_error
+from .errors import TransferError, last_error, transfer_error
 
 CANCELED = 3
 COMPLETED = 4
 TIMEOUT = 5
 FAILED = 6
+
+WAIT_MAX = 4096
+_TASK = struct.Struct("=QiIQ")      # struct te_task
+
+Task = namedtuple("Task", "cookie status nbytes")
+Task.__doc__ = "One request of a transfer. The status is that of the C API."
 
 
 def microseconds(timeout):
@@ -28,13 +37,20 @@ class Transfer:
 
     It keeps the local objects alive until all of them have ended. A transfer that the
     program drops before its end is canceled.
+
+    checked     True: the pieces of a prepared list were checked again
+    restarted   True: they were, because the target's process has been replaced
     """
+
+    checked = False
+    restarted = False
 
     def __init__(self, engine, batch, count, keep):
         self._engine = engine
         self._batch = batch
         self._count = count
         self._keep = keep
+        self._tasks = None          # struct te_task of each, after the end
         self._lock = threading.Lock()
         self._waiting = 0           # threads in handle.wait
         self._callbacks = []
@@ -52,10 +68,8 @@ class Transfer:
 
     def _poll(self, timeout_us):
         """Waits for the end. Returns False if the time has passed."""
-        with self._lock:
-            if self._status is not None:
-                return True
-            self._waiting += 1
+        if not self._enter():
+            return True
         result = None
         try:
             result = self._engine._handle.wait(self._batch, timeout_us)
@@ -75,18 +89,24 @@ class Transfer:
                 return []
             # The batch is freed when no thread waits for it any more.
             if self._batch is not None and not self._waiting:
-                self._engine._handle.free_batch(self._batch)
+                self._engine._batches.put(self._batch, self._count)
                 self._batch = None
             callbacks, self._callbacks = self._callbacks, []
         return callbacks
 
+    def _enter(self):
+        """Keeps the batch until _leave(). Returns False after the end."""
+        with self._lock:
+            if self._status is not None:
+                return False
+            self._waiting += 1
+        return True
+
     def _hold(self):
         """Returns the descriptor that is readable at the end, or None after the end. It
         stays open until _leave()."""
-        with self._lock:
-            if self._status is not None:
-                return None
-            self._waiting += 1
+        if not self._enter():
+            return None
         fd = self._engine._handle.batch_fd(self._batch)
         if fd < 0:
             self._leave()
@@ -102,6 +122,7 @@ class Transfer:
             self._batch = None
         else:
             self._status, self._bytes = result
+            self._tasks = self._engine._handle.tasks(self._batch, self._count)
             if self._status in (TIMEOUT, FAILED):
                 self._error = self._first_error()
         self._keep = None
@@ -112,7 +133,7 @@ class Transfer:
             record = self._engine._handle.task_error(self._batch, task)
             if record[0]:
                 break
-        return TransferError(record, self._status)
+        return transfer_error(record, self._status)
 
     def done(self):
         """Returns True if all requests have ended. Never blocks."""
@@ -145,6 +166,19 @@ class Transfer:
         except TransferError as error:
             return error
         return None
+
+    def tasks(self):
+        """Returns a list of Task: the cookie, the status and the bytes of each request, in
+        the order in which they were added. Never blocks."""
+        tasks = b""
+        if not self.done() and self._enter():
+            try:
+                tasks = self._engine._handle.tasks(self._batch, self._count)
+            finally:
+                for call in self._leave():
+                    call(self)
+        return [Task(cookie, status, nbytes) for cookie, status, _, nbytes
+                in _TASK.iter_unpack(self._tasks or tasks)]
 
     def cancel(self):
         """Requests the early end. result() tells how the transfer has ended. The local
@@ -194,6 +228,95 @@ class Transfer:
                 for call in self._leave():
                     call(self)
         return self.result()
+
+
+def wait_any(transfers, timeout=None):
+    """Waits until one of the transfers has ended, and returns it. Returns None if timeout
+    seconds have passed first. The transfers belong to one engine and are at most 4096.
+    """
+    transfers = list(transfers)
+    if not transfers or len(transfers) > WAIT_MAX:
+        raise ValueError("transfers: %d (must be 1 to %d)" % (len(transfers), WAIT_MAX))
+    engine = transfers[0]._engine
+    if any(transfer._engine is not engine for transfer in transfers):
+        raise ValueError("transfers: they belong to several engines")
+    held = []
+    index = 0
+    try:
+        for transfer in transfers:
+            if not transfer._enter():
+                return transfer
+            held.append(transfer)
+        index = engine._handle.wait_any([transfer._batch for transfer in held],
+                                        microseconds(timeout))
+    finally:
+        for transfer in held:
+            for call in transfer._leave():
+                call(transfer)
+    if index is None:
+        return None
+    # If the engine was closed, all have ended.
+    transfer = held[max(index, 0)]
+    transfer.wait()
+    return transfer
+
+
+def as_completed(transfers, timeout=None):
+    """Returns an iterator over the transfers in the order in which they end. It raises
+    TimeoutError if timeout seconds after the call not all have ended."""
+    return _as_completed(list(transfers), timeout,
+                         None if timeout is None else time.monotonic() + timeout)
+
+
+def _as_completed(left, timeout, until):
+    while left:
+        rest = None if until is None else max(0, until - time.monotonic())
+        one = wait_any(left, rest)
+        if one is None:
+            raise TimeoutError("%d transfers have not ended within %g s"
+                               % (len(left), timeout))
+        left.remove(one)
+        yield one
+
+
+class Batches:
+    """The batches of the C library that an engine's transfers use in turn. Resetting
+    a batch costs less than a new one."""
+
+    LARGEST = 1024                  # requests of a batch that is kept
+    KEPT = 8                        # batches of one size
+
+    def __init__(self, handle):
+        self._handle = handle
+        self._unused = {}           # power of two -> ids; used with list's own locks
+
+    @staticmethod
+    def _size(count):
+        return 1 << (count - 1).bit_length() if count else 0
+
+    def get(self, count):
+        """Returns a batch with room for count requests, or a negative code."""
+        if count > self.LARGEST:
+            return self._handle.alloc_batch(count)
+        size = self._size(count)
+        unused = self._unused.get(size)
+        try:
+            while unused:
+                batch = unused.pop()
+                if not self._handle.reset_batch(batch):
+                    return batch
+                self._handle.free_batch(batch)
+        except IndexError:          # another thread was faster
+            pass
+        return self._handle.alloc_batch(size)
+
+    def put(self, batch, count):
+        """Takes a batch whose requests have ended."""
+        unused = self._unused.setdefault(self._size(count), [])
+        if count > self.LARGEST or len(unused) >= self.KEPT:
+            self._handle.free_batch(batch)
+        else:
+            unused.append(batch)
 
 
 class Watcher:

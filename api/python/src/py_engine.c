@@ -11,24 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "py_moonrail.h"
-
-struct handle {
-	PyObject_HEAD
-	transfer_engine_t engine;	/* NULL: not created, or closed */
-};
-
-/* Runs a call of the C API without the GIL. */
-#define WITHOUT_GIL(call)                                                   \
-	do {                                                                \
-		Py_BEGIN_ALLOW_THREADS                                      \
-		call;                                                       \
-		Py_END_ALLOW_THREADS                                        \
-	} while (0)
+#include "py_handle.h"
 
 /* --- errors -------------------------------------------------------------- */
 
-static PyObject *error_tuple(const struct te_error *e)
+PyObject *py_error_tuple(const struct te_error *e)
 {
 	return Py_BuildValue("(iIisssss)", (int)e->code, (unsigned)e->flags,
 			     (int)e->prov_errno, e->rail, e->peer, e->provider,
@@ -42,18 +29,7 @@ PyObject *py_last_error(PyObject *module, PyObject *none)
 	(void)module;
 	(void)none;
 	te_last_error(&e, sizeof(e));
-	return error_tuple(&e);
-}
-
-static PyObject *handle_task_error(struct handle *self, PyObject *args)
-{
-	struct te_error e = { 0 };
-	uint64_t batch, task;
-
-	if (!PyArg_ParseTuple(args, "O&O&", py_u64, &batch, py_u64, &task))
-		return NULL;
-	te_task_error(self->engine, batch, task, &e, sizeof(e));
-	return error_tuple(&e);
+	return py_error_tuple(&e);
 }
 
 /* --- engine -------------------------------------------------------------- */
@@ -301,152 +277,6 @@ static PyObject *handle_buffers(struct handle *self, PyObject *args)
 	return list;
 }
 
-/* --- transfers ----------------------------------------------------------- */
-
-/*
- * submit(requests, name, msg) -> batch id, or a negative code. requests is a list
- * of tuples (opcode, segment, local address, remote address, length); name None:
- * no notification.
- */
-static PyObject *handle_submit(struct handle *self, PyObject *args)
-{
-	struct transfer_request *r;
-	unsigned long long local, remote, length;
-	const char *name, *msg;
-	notify_msg_t note;
-	PyObject *list;
-	Py_ssize_t n, i;
-	batch_id_t id;
-	int ret = 0;
-
-	if (!PyArg_ParseTuple(args, "Ozz", &list, &name, &msg))
-		return NULL;
-	n = PyList_Size(list);
-	if (n < 0)
-		return NULL;
-	r = calloc((size_t)n + 1, sizeof(*r));
-	if (!r)
-		return PyErr_NoMemory();
-	for (i = 0; i < n; i++) {
-		if (!PyArg_ParseTuple(PyList_GetItem(list, i), "iiKKK",
-				      &r[i].opcode, &r[i].target_id, &local,
-				      &remote, &length)) {
-			free(r);
-			return NULL;
-		}
-		r[i].source = (void *)(uintptr_t)local;
-		r[i].target_offset = remote;
-		r[i].length = length;
-	}
-	note.name = (char *)name;
-	note.msg = (char *)msg;
-	Py_BEGIN_ALLOW_THREADS
-	id = allocateBatchID(self->engine, (size_t)n);
-	if (id != INVALID_BATCH) {
-		ret = name ? submitTransferWithNotify(self->engine, id, r,
-						      (size_t)n, note) :
-			     submitTransfer(self->engine, id, r, (size_t)n);
-		if (ret)
-			freeBatchID(self->engine, id);
-	}
-	Py_END_ALLOW_THREADS
-	free(r);
-	if (ret || id == INVALID_BATCH)
-		return PyLong_FromLong(ret ? -ret : -1);
-	return PyLong_FromUnsignedLongLong(id);
-}
-
-/* wait(batch, timeout_us) -> (status, bytes), None if the time has passed, or
- * a code */
-static PyObject *handle_wait(struct handle *self, PyObject *args)
-{
-	struct transfer_status s = { 0 };
-	uint64_t batch;
-	long long us;
-	int ret;
-
-	if (!PyArg_ParseTuple(args, "O&L", py_u64, &batch, &us))
-		return NULL;
-	ret = py_wait(self->engine, batch, us, &s);
-	if (ret < 0)
-		return NULL;
-	if (ret == TE_TIMED_OUT)
-		Py_RETURN_NONE;
-	if (ret)
-		return PyLong_FromLong(ret);
-	return Py_BuildValue("(iK)", s.status,
-			     (unsigned long long)s.transferred_bytes);
-}
-
-static PyObject *handle_cancel(struct handle *self, PyObject *args)
-{
-	uint64_t batch;
-	int ret;
-
-	if (!PyArg_ParseTuple(args, "O&", py_u64, &batch))
-		return NULL;
-	WITHOUT_GIL(ret = te_cancel_batch(self->engine, batch));
-	return PyLong_FromLong(ret);
-}
-
-static PyObject *handle_free_batch(struct handle *self, PyObject *args)
-{
-	uint64_t batch;
-
-	if (!PyArg_ParseTuple(args, "O&", py_u64, &batch))
-		return NULL;
-	return PyLong_FromLong(freeBatchID(self->engine, batch));
-}
-
-static PyObject *handle_batch_fd(struct handle *self, PyObject *args)
-{
-	uint64_t batch;
-
-	if (!PyArg_ParseTuple(args, "O&", py_u64, &batch))
-		return NULL;
-	return PyLong_FromLong(te_batch_event_fd(self->engine, batch));
-}
-
-/* --- notifications ------------------------------------------------------- */
-
-static PyObject *handle_notify(struct handle *self, PyObject *args)
-{
-	notify_msg_t note;
-	int segment, ret;
-
-	if (!PyArg_ParseTuple(args, "iss", &segment, &note.name, &note.msg))
-		return NULL;
-	WITHOUT_GIL(ret = genNotifyInEngine(self->engine, (uint64_t)segment,
-					    note));
-	return PyLong_FromLong(ret);
-}
-
-PyObject *py_take_notifications(transfer_engine_t engine)
-{
-	PyObject *list = PyList_New(0), *item;
-	notify_msg_t *msgs;
-	int i, n = 0;
-
-	if (!list)
-		return NULL;
-	msgs = getNotifsFromEngine(engine, &n);
-	for (i = 0; list && i < n; i++) {
-		item = Py_BuildValue("(ss)", msgs[i].name, msgs[i].msg);
-		if (!item || PyList_Append(list, item))
-			Py_CLEAR(list);
-		Py_XDECREF(item);
-	}
-	if (msgs)
-		freeNotifsMsgBuf(msgs, n);
-	return list;
-}
-
-static PyObject *handle_notifications(struct handle *self, PyObject *none)
-{
-	(void)none;
-	return py_take_notifications(self->engine);
-}
-
 /* --- statistics ---------------------------------------------------------- */
 
 #define U64(x) ((unsigned long long)(x))
@@ -568,14 +398,25 @@ static PyMethodDef handle_methods[] = {
 	ROW(open, METH_VARARGS),
 	ROW(close_segment, METH_VARARGS),
 	ROW(buffers, METH_VARARGS),
-	ROW(submit, METH_VARARGS),
-	ROW(wait, METH_VARARGS),
-	ROW(cancel, METH_VARARGS),
+	ROW(alloc_batch, METH_VARARGS),
+	ROW(reset_batch, METH_VARARGS),
 	ROW(free_batch, METH_VARARGS),
+	ROW(limit_batch, METH_VARARGS),
+	ROW(submit, METH_VARARGS),
+	ROW(transfer, METH_VARARGS),
+	ROW(wait, METH_VARARGS),
+	ROW(wait_any, METH_VARARGS),
+	ROW(cancel, METH_VARARGS),
+	ROW(tasks, METH_VARARGS),
 	ROW(task_error, METH_VARARGS),
 	ROW(batch_fd, METH_VARARGS),
+	ROW(prepare, METH_VARARGS),
+	ROW(submit_prepared, METH_VARARGS),
+	ROW(release_prepared, METH_VARARGS),
 	ROW(notify, METH_VARARGS),
 	ROW(notifications, METH_NOARGS),
+	ROW(notify_binary, METH_VARARGS),
+	ROW(fetch_binary, METH_NOARGS),
 	ROW(rail_stats, METH_NOARGS),
 	ROW(peer_stats, METH_VARARGS),
 	{ NULL, NULL, 0, NULL },

@@ -46,6 +46,10 @@ void py_u64s_free(struct py_u64s *list);
 int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 	    struct transfer_status *status);
 
+/* Waits as py_wait() does until one of the batches has ended, and sets *index. */
+int py_wait_any(transfer_engine_t engine, const batch_id_t *batches,
+		size_t count, int64_t timeout_us, size_t *index);
+
 /* Monotonic time in microseconds. */
 int64_t py_now_us(void);
 

@@ -15,8 +15,17 @@ int64_t py_now_us(void)
 	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
-	    struct transfer_status *status)
+/* What to wait for: a batch, or any of count batches. */
+struct wait {
+	const batch_id_t *batches;
+	size_t count;
+	size_t *index;	/* NULL: wait for the only batch */
+	struct transfer_status *status;
+};
+
+/* Waits with checks for signals. Returns what py_wait() returns. */
+static int wait_for(transfer_engine_t engine, const struct wait *w,
+		    int64_t timeout_us)
 {
 	int64_t until = timeout_us < 0 ? INT64_MAX : py_now_us() + timeout_us;
 	int64_t left = timeout_us < 0 ? PY_SIGNAL_US : timeout_us;
@@ -26,7 +35,10 @@ int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 		if (left > PY_SIGNAL_US)
 			left = PY_SIGNAL_US;
 		Py_BEGIN_ALLOW_THREADS
-		ret = te_wait_batch(engine, batch, left, status);
+		ret = w->index ? te_wait_any(engine, w->batches, w->count, left,
+					     w->index, w->status) :
+				 te_wait_batch(engine, *w->batches, left,
+					       w->status);
 		Py_END_ALLOW_THREADS
 		if (ret != TE_TIMED_OUT)
 			return ret;
@@ -38,4 +50,24 @@ int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 		if (left <= 0)
 			return TE_TIMED_OUT;
 	}
+}
+
+int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
+	    struct transfer_status *status)
+{
+	const struct wait w = { .batches = &batch,
+				.count = 1,
+				.status = status };
+
+	return wait_for(engine, &w, timeout_us);
+}
+
+int py_wait_any(transfer_engine_t engine, const batch_id_t *batches,
+		size_t count, int64_t timeout_us, size_t *index)
+{
+	const struct wait w = { .batches = batches,
+				.count = count,
+				.index = index };
+
+	return wait_for(engine, &w, timeout_us);
 }

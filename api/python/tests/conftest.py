@@ -10,11 +10,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Target:
-    """The process of target.py."""
+    """The process of target.py, with its arguments."""
 
-    def __init__(self):
+    def __init__(self, *args):
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "target.py")], text=True,
+            [sys.executable, os.path.join(HERE, "target.py"), *args], text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         name, address, size = self.process.stdout.readline().split()
         self.name, self.address, self.size = name, int(address), int(size)
@@ -40,5 +40,13 @@ def pattern(seed, length):
 @pytest.fixture
 def target():
     one = Target()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def native():
+    """A target that uses the package moonrail."""
+    one = Target("native")
     yield one
     one.close()

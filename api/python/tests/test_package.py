@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Tests the packages as they are installed: the tools, and another Mooncake."""
+import ast
+import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -7,6 +10,7 @@ import sys
 import pytest
 
 import mooncake
+import moonrail
 
 
 def python(*args, **environment):
@@ -56,3 +60,65 @@ def test_engine_refuses_to_hide_another_mooncake(tmp_path, other):
     out = python("-c", "from mooncake.engine import Write", PYTHONPATH=path,
                  MOONRAIL_REPLACE_MOONCAKE="1")
     assert out.returncode == 0, out.stderr
+
+
+def parameters(function):
+    """Returns the names of the parameters in the stub of a function, those with a
+    default marked with "=" and those that must be keywords marked with "*"."""
+    args = function.args
+    plain = args.posonlyargs + args.args
+    names = [a.arg + "=" * (i >= len(plain) - len(args.defaults))
+             for i, a in enumerate(plain)]
+    names += ["*" + a.arg + "=" * (d is not None)
+              for a, d in zip(args.kwonlyargs, args.kw_defaults)]
+    return names + ["**"] * bool(args.vararg)
+
+
+def runtime_parameters(function):
+    names = []
+    for one in inspect.signature(function).parameters.values():
+        names.append("**" if one.kind == one.VAR_POSITIONAL else
+                     "*" * (one.kind == one.KEYWORD_ONLY) + one.name
+                     + "=" * (one.default is not one.empty))
+    return sorted(names, key=lambda name: name.startswith("**"))
+
+
+def check_stub(body, owner, where):
+    """Compares functions in a stub with those of a module or class. Returns the names of
+    the stub."""
+    names = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+            if not any(ast.unparse(d) == "property" for d in node.decorator_list):
+                assert parameters(node) == runtime_parameters(
+                    getattr(owner, node.name)), "%s.%s" % (where, node.name)
+        elif isinstance(node, ast.ClassDef):
+            names.add(node.name)
+            inner = check_stub(node.body, getattr(owner, node.name), node.name)
+            missing = {name for name, value in vars(getattr(owner, node.name)).items()
+                       if not name.startswith("_") and callable(value)} - inner
+            assert not missing, "%s: not in the stub: %s" % (node.name, missing)
+        elif isinstance(node, ast.AnnAssign):
+            names.add(node.target.id)
+    return names
+
+
+@pytest.mark.parametrize("name", ["engine", "errors", "memory", "prepared", "transfer"])
+def test_stubs_agree_with_the_modules(name):
+    module = importlib.import_module("moonrail." + name)
+    with open(module.__file__ + "i", encoding="ascii") as file:
+        names = check_stub(ast.parse(file.read()).body, module, name)
+    public = {one for one in moonrail.__all__
+              if getattr(getattr(moonrail, one), "__module__", None) == module.__name__}
+    assert public <= names, public - names
+
+
+def test_public_names_have_docstrings():
+    for name in moonrail.__all__:
+        one = getattr(moonrail, name)
+        if callable(one):
+            assert one.__doc__, name
+            for method, value in vars(one).items() if inspect.isclass(one) else ():
+                if callable(value) and not method.startswith("_"):
+                    assert value.__doc__, "%s.%s" % (name, method)

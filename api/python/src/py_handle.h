@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef MOONRAIL_PYTHON_PY_HANDLE_H
+#define MOONRAIL_PYTHON_PY_HANDLE_H
+
+/*
+ * What the files of the class moonrail._moonrail.Handle share: py_engine.c has
+ * the class, the other files have some of its methods.
+ */
+
+#include "py_moonrail.h"
+
+struct handle {
+	PyObject_HEAD
+	transfer_engine_t engine;	/* NULL: not created, or closed */
+};
+
+/* Runs a call of the C API without the GIL. */
+#define WITHOUT_GIL(call)                                                   \
+	do {                                                                \
+		Py_BEGIN_ALLOW_THREADS                                      \
+		call;                                                       \
+		Py_END_ALLOW_THREADS                                        \
+	} while (0)
+
+/* Returns an error record as the tuple of last_error(). */
+PyObject *py_error_tuple(const struct te_error *e);
+
+/* Methods. The comments above their definitions state arguments and results. */
+#define HANDLE_METHOD(name)                                                  \
+	PyObject *handle_##name(struct handle *self, PyObject *args)
+HANDLE_METHOD(alloc_batch);
+HANDLE_METHOD(batch_fd);
+HANDLE_METHOD(cancel);
+HANDLE_METHOD(fetch_binary);
+HANDLE_METHOD(free_batch);
+HANDLE_METHOD(limit_batch);
+HANDLE_METHOD(notifications);
+HANDLE_METHOD(notify);
+HANDLE_METHOD(notify_binary);
+HANDLE_METHOD(prepare);
+HANDLE_METHOD(release_prepared);
+HANDLE_METHOD(reset_batch);
+HANDLE_METHOD(submit);
+HANDLE_METHOD(submit_prepared);
+HANDLE_METHOD(task_error);
+HANDLE_METHOD(tasks);
+HANDLE_METHOD(transfer);
+HANDLE_METHOD(wait);
+HANDLE_METHOD(wait_any);
+
+#endif /* MOONRAIL_PYTHON_PY_HANDLE_H */
