@@ -168,14 +168,15 @@ static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 }
 
 /* Returns the number of bytes from off whose remote entries lie in the key's
- * region. */
+ * region, but examines no entries beyond the first most bytes. */
 static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
-				uint64_t off, const struct rail_rkey *k)
+				uint64_t off, uint64_t most,
+				const struct rail_rkey *k)
 {
 	uint32_t i = piece_at(p, n, off);
 	uint64_t skip = off - p[i].off, run = 0, addr, len, room;
 
-	for (; i < n; i++, skip = 0) {
+	for (; i < n && run < most; i++, skip = 0) {
 		addr = p[i].addr + skip;
 		len = p[i].len - skip;
 		if (addr < k->range.base || addr >= k->range.end)
@@ -198,7 +199,7 @@ uint64_t rail_iov_fit(const struct tei_rail_task_ext *x, uint64_t off,
 			rail);
 	if (len > max)
 		len = max;
-	max = piece_in_region(piece_remotes(x), x->nremote, off, key);
+	max = piece_in_region(piece_remotes(x), x->nremote, off, len, key);
 	return len < max ? len : max;
 }
 

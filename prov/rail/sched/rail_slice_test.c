@@ -42,6 +42,7 @@
 #define SLICE_LOCAL	UINT64_C(5000000000) /* loopback, bytes/s */
 
 enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
+enum { SLICE_FITS = 1000 };
 enum {
 	SLICE_DEPTH = 512
 }; /* depth of the lane in the test with
@@ -1140,6 +1141,49 @@ static void test_pick_examines_part_of_a_long_queue(void)
 	slice_end(&rig, all, SLICE_TASKS);
 }
 
+/* Returns the time of SLICE_FITS calls of rail_iov_fit for the first byte of a
+ * task with n entries on either side, ns; 0 if memory is short. */
+static uint64_t slice_fit_ns(const struct rail *rail, uint32_t n)
+{
+	struct tei_rail_task_ext *x = tei_rail_task_ext_new(n, n);
+	const struct rail_rkey key = { .range = { .base = 0,
+						  .end = UINT64_MAX } };
+	uint64_t from, fit = 0;
+	uint32_t i;
+
+	if (!x)
+		return 0;
+	for (i = 0; i < 2 * n; i++) {
+		x->piece[i].addr = 128 * (uint64_t)i;
+		x->piece[i].len = 64;
+	}
+	tei_rail_task_ext_lay(x->piece, n);
+	tei_rail_task_ext_lay(x->piece + n, n);
+	from = tei_now_ns();
+	for (i = 0; i < SLICE_FITS; i++)
+		fit += rail_iov_fit(x, 0, &key, rail);
+	from = tei_now_ns() - from;
+	CU_ASSERT_EQUAL(fit, SLICE_FITS * 4 * 64);
+	free(x);
+	return from;
+}
+
+/* If the cost of a slice grew with the entries that follow it, a task with many
+ * entries would cost the square of their number: here 16384 times as much. */
+static void test_slice_cost_is_independent_of_entries_behind_it(void)
+{
+	struct rail *rail = calloc(1, sizeof(*rail));
+	uint64_t few, many;
+
+	CU_ASSERT_FATAL(rail != NULL);
+	rail->caps.iov_limit = 4;
+	rail->caps.rma_limit = 4;
+	few = slice_fit_ns(rail, 64);
+	many = slice_fit_ns(rail, 1u << 20);
+	CU_ASSERT(few && many < 1000 * few);
+	free(rail);
+}
+
 const struct tei_test_case rail_slice_cases[] = {
 	{ "small_task_waits_for_one_bulk_slice_at_most",
 	  test_small_task_waits_for_one_bulk_slice_at_most },
@@ -1185,6 +1229,8 @@ const struct tei_test_case rail_slice_cases[] = {
 	  test_retry_skips_slices_of_other_rails },
 	{ "pick_examines_each_queue_entry_once",
 	  test_pick_examines_each_queue_entry_once },
+	{ "slice_cost_is_independent_of_entries_behind_it",
+	  test_slice_cost_is_independent_of_entries_behind_it },
 	{ "pick_examines_part_of_a_long_queue",
 	  test_pick_examines_part_of_a_long_queue },
 	{ NULL, NULL },
