@@ -33,6 +33,7 @@ SRCS_te_bench = \
 	fabtests/benchmarks/te_bench_json.c \
 	fabtests/benchmarks/te_bench_memory.c \
 	fabtests/benchmarks/te_bench_options.c \
+	fabtests/benchmarks/te_bench_prepared.c \
 	fabtests/benchmarks/te_bench_raw.c \
 	fabtests/benchmarks/te_bench_raw_loop.c \
 	fabtests/benchmarks/te_bench_raw_port.c \

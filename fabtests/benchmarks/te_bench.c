@@ -57,6 +57,8 @@ static int main_mode(const struct bench_opts *opts)
 		return bench_segments(opts);
 	case BENCH_REGISTER:
 		return bench_registering(opts);
+	case BENCH_PREPARED:
+		return bench_prepared(opts);
 	}
 	return BENCH_USAGE;
 }

@@ -18,6 +18,7 @@
  *	te_bench_idle.c		--mode=idle
  *	te_bench_segments.c	--mode=segments
  *	te_bench_register.c	--mode=register
+ *	te_bench_prepared.c	--mode=prepared
  *	te_bench_raw*.c		--mode=raw
  *	te_bench_report.c	text and JSON
  */
@@ -53,6 +54,7 @@ enum bench_mode {
 	BENCH_IDLE,
 	BENCH_SEGMENTS,
 	BENCH_REGISTER,
+	BENCH_PREPARED,
 };
 
 /* Values of --operation, in the order of its names; equal to OPCODE_…. */
@@ -326,6 +328,7 @@ int bench_copy(const struct bench_opts *opts);
 int bench_idle(const struct bench_opts *opts);
 int bench_segments(const struct bench_opts *opts);
 int bench_registering(const struct bench_opts *opts);
+int bench_prepared(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 

@@ -6,10 +6,10 @@
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_options.h"
 
-static const char *const option_modes[] = {
-	"initiator", "target", "loopback", "raw", "demo", "self", "memcpy",
-	"idle", "segments", "register", NULL
-};
+static const char *const option_modes[] = { "initiator", "target",   "loopback",
+					    "raw",	 "demo",     "self",
+					    "memcpy",	 "idle",     "segments",
+					    "register",	 "prepared", NULL };
 
 static const char *const option_operations[] = { "read", "write", NULL };
 
@@ -36,19 +36,20 @@ static const struct ft_option option_table[] = {
 	  "initiator, target, loopback (both, as two processes),\n"
 	  "raw (both, a plain libfabric loop), demo, self (this\n"
 	  "process's own memory), memcpy (without an engine), idle,\n"
-	  "segments, register; initiator" },
+	  "segments, register, prepared; initiator" },
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL,
 	  "TEXT", "P2PHANDSHAKE or zookeeper://host:port; P2PHANDSHAKE" },
 	{ "local_server_name", FT_TEXT, FIELD(local_server_name), 0, 0, NULL,
-	  "NAME", "this process's segment; the host name, in loopback\n"
+	  "NAME",
+	  "this process's segment; the host name, in loopback\n"
 	  "127.0.0.1" },
 	{ "segment_id", FT_TEXT, FIELD(segment_id), 0, 0, NULL, "NAME",
 	  "the target's segment, printed in its first line" },
 	{ "operation", FT_CHOICE, FIELD(operation), 0, 0, option_operations,
 	  "OP", "read or write; read" },
-	{ "protocol", FT_WORD, FIELD(protocol), 0, 0, option_protocols,
-	  "NAME", "auto, tcp, rdma, shm, local, or nvmeof for a file\n"
-	  "segment; auto, in raw tcp" },
+	{ "protocol", FT_WORD, FIELD(protocol), 0, 0, option_protocols, "NAME",
+	  "auto, tcp, rdma, shm, local, or nvmeof for a file\n"
+	  "segment; auto, in raw and prepared tcp" },
 	{ "device_name", FT_TEXT, FIELD(device_name), 0, 0, NULL, "LIST",
 	  "interfaces, RDMA devices or addresses, with commas; all" },
 	{ "provider", FT_TEXT, FIELD(provider), 0, 0, NULL, "NAME",
@@ -71,7 +72,8 @@ static const struct ft_option option_table[] = {
 	  "CPUs of the progress threads at both sides, such as\n"
 	  "0-3,8, or near (on the nodes of their NICs); all" },
 	{ "file_sync", FT_WORD, FIELD(file_sync), 0, 0, option_file_syncs,
-	  "WHEN", "nvmeof: when a write is completed: data, dsync or\n"
+	  "WHEN",
+	  "nvmeof: when a write is completed: data, dsync or\n"
 	  "none; data" },
 	{ "file_depth", FT_COUNT, FIELD(file_depth), 1, 1024, NULL, "N",
 	  "nvmeof: reads and writes under way at one time; 64" },
@@ -79,11 +81,13 @@ static const struct ft_option option_table[] = {
 	  "nvmeof: uring, threads or auto; auto" },
 	{ "nic_priority_matrix", FT_TEXT, FIELD(nic_priority_matrix), 0, 0,
 	  NULL, "JSON", "priority matrix as JSON, or a file that contains it" },
-	{ "block_size", FT_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40,
-	  NULL, "SIZE", "bytes per request; 64K, in idle and segments 64,\n"
+	{ "block_size", FT_SIZE, FIELD(block_size), 1, UINT64_C(1) << 40, NULL,
+	  "SIZE",
+	  "bytes per request; 64K, in idle and segments 64,\n"
 	  "in register 4K" },
 	{ "batch_size", FT_COUNT, FIELD(batch_size), 1, 65536, NULL, "N",
-	  "requests per batch; 128, in register 10000 buffers" },
+	  "requests per batch; 128, in register 10000 buffers,\n"
+	  "in prepared 128 pieces" },
 	{ "threads", FT_COUNT, FIELD(threads), 1, 1024, NULL, "N",
 	  "threads of the initiator; 1" },
 	{ "beside", FT_SIZE, FIELD(beside), 1, UINT64_C(1) << 30, NULL, "SIZE",
@@ -95,10 +99,12 @@ static const struct ft_option option_table[] = {
 	  "length of the run, such as 0.5 or 500ms; 10, in\n"
 	  "segments 0.5" },
 	{ "buffer_size", FT_SIZE, FIELD(buffer_size), 1, UINT64_C(1) << 46,
-	  NULL, "SIZE", "bytes registered at each side; 1G, in idle and\n"
-	  "segments 1M" },
+	  NULL, "SIZE",
+	  "bytes registered at each side; 1G, in idle and\n"
+	  "segments 1M, in prepared twice the pieces" },
 	{ "own_size", FT_SIZE, FIELD(own_size), 1, UINT64_C(1) << 46, NULL,
-	  "SIZE", "part of --buffer_size that the initiator uses at its\n"
+	  "SIZE",
+	  "part of --buffer_size that the initiator uses at its\n"
 	  "side, as a program with few buffers does; all" },
 	{ "verify", FT_FLAG, FIELD(verify), 0, 0, NULL, "",
 	  "compare every byte, outside the measured time" },
@@ -108,8 +114,8 @@ static const struct ft_option option_table[] = {
 	  "seed of the patterns, the same at both sides; 1" },
 	{ "warmup", FT_COUNT, FIELD(warmup), 0, 1000000, NULL, "N",
 	  "batches per thread before the measurement; 1" },
-	{ "max_errors", FT_COUNT, FIELD(max_errors), 1, UINT64_MAX, NULL,
-	  "N", "errors of one thread that stop the run; 1" },
+	{ "max_errors", FT_COUNT, FIELD(max_errors), 1, UINT64_MAX, NULL, "N",
+	  "errors of one thread that stop the run; 1" },
 	{ "window", FT_COUNT, FIELD(window), 0, 65536, NULL, "N",
 	  "raw: keep N operations posted, latency is each one's;\n"
 	  "0: post a batch, wait for all of it; 0" },
@@ -229,11 +235,12 @@ static int options_places(struct bench_opts *opts)
 enum {
 	PLACES_OWN = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
 		     1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
-		     1 << BENCH_REGISTER,
-	PLACES_GPU = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
-		     1 << BENCH_SELF,
+		     1 << BENCH_REGISTER | 1 << BENCH_PREPARED,
+	PLACES_GPU =
+		1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK | 1 << BENCH_SELF,
 	PLACES_TARGET = 1 << BENCH_TARGET | 1 << BENCH_LOOPBACK |
-			1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY,
+			1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
+			1 << BENCH_PREPARED,
 	PLACES_TARGET_GPU = 1 << BENCH_TARGET | 1 << BENCH_LOOPBACK,
 };
 
@@ -253,12 +260,12 @@ static int options_check_places(const struct bench_opts *opts)
 				      "loopback");
 	if (opts->location && !(mode & PLACES_OWN))
 		return options_refuse("--location goes with --mode=initiator, "
-				      "loopback, raw, self, memcpy and "
-				      "register");
+				      "loopback, raw, self, memcpy, register "
+				      "and prepared");
 	if (opts->target_location && !opts->child && !(mode & PLACES_TARGET))
 		return options_refuse("--target_location goes with "
-				      "--mode=target, loopback, raw, self and "
-				      "memcpy");
+				      "--mode=target, loopback, raw, self, "
+				      "memcpy and prepared");
 	if (opts->mode == BENCH_REGISTER && bench_location_parts(opts->location))
 		return options_refuse("--mode=register has each buffer on one "
 				      "node");
@@ -284,6 +291,21 @@ static int options_check_files(const struct bench_opts *opts)
 	return 0;
 }
 
+static int options_check_prepared(const struct bench_opts *opts)
+{
+	if (opts->mode != BENCH_PREPARED)
+		return 0;
+	if (opts->threads > 1 || opts->verify || opts->wait || opts->own_size)
+		return options_refuse("--mode=prepared has one thread, and "
+				      "neither --verify, --wait nor "
+				      "--own_size");
+	if (opts->buffer_size / 2 / opts->batch_size < opts->block_size)
+		return options_refuse("--mode=prepared needs a --buffer_size "
+				      "of twice --block_size times "
+				      "--batch_size");
+	return 0;
+}
+
 /* Checks combinations of options. */
 static int options_check(const struct bench_opts *opts)
 {
@@ -306,7 +328,8 @@ static int options_check(const struct bench_opts *opts)
 				      "--mode=raw");
 	if (opts->progress_cpus && (raw || opts->mode == BENCH_MEMCPY))
 		return options_refuse("--progress_cpus goes with an engine");
-	if (options_check_places(opts) || options_check_files(opts))
+	if (options_check_places(opts) || options_check_files(opts) ||
+	    options_check_prepared(opts))
 		return BENCH_USAGE;
 	if (raw && opts->verify)
 		return options_refuse("--mode=raw does not verify");
@@ -348,17 +371,22 @@ static void options_by_mode(struct bench_opts *opts)
 {
 	bool small = opts->mode == BENCH_IDLE || opts->mode == BENCH_SEGMENTS;
 	bool buffers = opts->mode == BENCH_REGISTER;
+	bool pieces = opts->mode == BENCH_PREPARED;
 
 	if (!opts->batch_size)
 		opts->batch_size = buffers ? 10000 : 128;
 	opts->default_protocol = !opts->protocol;
 	if (!opts->protocol)
-		opts->protocol = opts->mode == BENCH_RAW || buffers ? "tcp" :
-								      "auto";
+		opts->protocol = opts->mode == BENCH_RAW || buffers || pieces
+					 ? "tcp"
+					 : "auto";
 	if (!opts->block_size)
 		opts->block_size = small ? 64 : buffers ? 4096 : 64 << 10;
 	if (!opts->buffer_size)
-		opts->buffer_size = small ? 1 << 20 : 1 << 30;
+		opts->buffer_size =
+			small	 ? 1 << 20
+			: pieces ? 2 * opts->batch_size * opts->block_size
+				 : 1 << 30;
 	if (opts->duration <= 0)
 		opts->duration = opts->mode == BENCH_SEGMENTS ? 0.5 : 10;
 }

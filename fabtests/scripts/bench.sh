@@ -26,7 +26,7 @@ make bench [BENCH='WORD…']
 Words of one line narrow it down; without one, all of it is run, and in the
 quick form one thread, writes of 64, 4K and 1M, 200 segments.
   quick full                        some minutes, or an hour; quick
-  transfers copy rma_bw iperf3 ucx idle segments
+  transfers copy rma_bw iperf3 ucx prepared idle segments
                                     parts; the names of the next lines alone
                                     mean transfers, local and self mean copy
   tcp shm local self                transports
@@ -49,7 +49,8 @@ form=quick rounds=5 seconds='' segments='' out=$BUILD/bench
 for word; do
 	case $word in
 	quick|full) form=$word ;;
-	transfers|copy|rma_bw|iperf3|ucx|idle|segments) parts="$parts $word" ;;
+	transfers|copy|rma_bw|iperf3|ucx|prepared|idle|segments)
+		parts="$parts $word" ;;
 	tcp|shm|local|self) transports="$transports $word" ;;
 	64|4K|64K|1M|16M) sizes="$sizes $word" ;;
 	write|read) ops="$ops $word" ;;
@@ -72,7 +73,7 @@ if [ -z "$parts" ]; then
 	*' local '*|*' self '*) parts="$parts copy" ;;
 	esac
 	if [ -z "$parts" ]; then
-		parts='transfers copy rma_bw iperf3 ucx idle segments'
+		parts='transfers copy rma_bw iperf3 ucx prepared idle segments'
 		[ -z "$sizes$ops$batches$threads" ] || parts=transfers
 	fi
 fi

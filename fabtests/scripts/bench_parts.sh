@@ -387,6 +387,39 @@ part_ucx()
 	done; done
 }
 
+# --- prepared lists against submitTransfer -----------------------------------
+
+# The pieces are scattered. te_bench measures both calls in turn and takes the
+# median of the ratios.
+part_prepared()
+{
+	for t in $transports; do
+		case $t in tcp|shm) ;; *) continue ;; esac
+		for op in $ops; do
+			prepared_case "$t" "$op" 256 1K 2
+			prepared_case "$t" "$op" 1000 64K 1.05
+		done
+	done
+}
+
+# prepared_case TRANSPORT OP PIECES SIZE GOAL
+prepared_case()
+{
+	c="$1 $2 $3 pieces of $4"
+	r=1
+	while [ "$r" -le "$rounds" ]; do
+		# shellcheck disable=SC2046
+		! run_te "$c" prepared "$r" --mode=prepared --protocol="$1" \
+			$(device "$1") --operation="$2" --batch_size="$3" \
+			--block_size="$4" --duration="$seconds" ||
+			record "$c" ratio "$r" 'times submitTransfer' \
+				"$(echo "$json" | field ratio)"
+		r=$((r + 1))
+	done
+	[ "$1" = tcp ] || set -- "$1" "$2" "$3" "$4" ''
+	row "$c" ratio '' 'times submitTransfer' '>=' "$5"
+}
+
 # --- the cost of idle targets and of open segments ---------------------------
 
 part_idle()

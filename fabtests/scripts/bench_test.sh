@@ -136,6 +136,16 @@ large()
 		"$tmp/bench/summary.csv"
 }
 
+# The goals are those of the loopback over tcp.
+prepared()
+{
+	bench prepared tcp write rounds=1 seconds=0.02 || return 1
+	grep -Eq '^tcp write 256 pieces of 1K,ratio,.*,2,(NOT )?met$' \
+		"$tmp/bench/summary.csv" &&
+		grep -Eq '^tcp write 1000 pieces of 64K,.*,1\.05,(NOT )?met$' \
+			"$tmp/bench/summary.csv"
+}
+
 # The rows of memory have as many runs as other rows, and print their spread.
 memory()
 {
@@ -398,6 +408,10 @@ check "from GPU to another process's GPU" gpu_target --gpu=0 \
 check 'for want of a GPU it is skipped, with the reason' gpu_or_skip
 check 'idle' mode idle target_cpu_percent --protocol=tcp \
 	--device_name=127.0.0.1
+check prepared_mode_reports_ratio mode prepared ratio --batch_size=100 \
+	--block_size=1K --operation=write --device_name=127.0.0.1
+check prepared_mode_without_room_is_refused refuses 2 \
+	'twice --block_size times' --mode=prepared
 check 'segments' mode segments ratio --protocol=tcp --segments=3 \
 	--device_name=127.0.0.1
 check 'medians and verdicts' medians
@@ -415,6 +429,7 @@ if optimised; then
 	check 'all that it is compared with takes turns' in_turn \
 		engine raw raw-fd raw raw-fd engine
 	check 'large blocks have their goal' large
+	check prepared_lists_have_rows_with_goals prepared
 	check 'memory of open segments, run by run' memory
 	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
 		check 'files beside fio' files_of_something
