@@ -15,7 +15,7 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_num.h"
 
-enum { PREPARED_ROUNDS_MIN = 5, PREPARED_ROUNDS_MAX = 20000 };
+enum { PREPARED_ROUNDS_MIN = 9, PREPARED_ROUNDS_MAX = 20000 };
 
 static struct prepared {
 	const struct bench_opts *opts;

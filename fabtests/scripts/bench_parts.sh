@@ -405,7 +405,7 @@ part_prepared()
 # prepared_case TRANSPORT OP PIECES SIZE GOAL
 prepared_case()
 {
-	c="$1 $2 $3 pieces of $4"
+	c="$1 $2 $3 x $4"
 	r=1
 	while [ "$r" -le "$rounds" ]; do
 		# shellcheck disable=SC2046

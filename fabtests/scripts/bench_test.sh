@@ -140,9 +140,9 @@ large()
 prepared()
 {
 	bench prepared tcp write rounds=1 seconds=0.02 || return 1
-	grep -Eq '^tcp write 256 pieces of 1K,ratio,.*,2,(NOT )?met$' \
+	grep -Eq '^tcp write 256 x 1K,ratio,.*,2,(NOT )?met$' \
 		"$tmp/bench/summary.csv" &&
-		grep -Eq '^tcp write 1000 pieces of 64K,.*,1\.05,(NOT )?met$' \
+		grep -Eq '^tcp write 1000 x 64K,.*,1\.05,(NOT )?met$' \
 			"$tmp/bench/summary.csv"
 }
 
