@@ -84,6 +84,13 @@ static void engine_segment_changed(void *arg, const char *name,
 	engine_segment_refresh_later(arg, name, tries);
 }
 
+static bool engine_segment_wanted(void *arg, const char *name)
+{
+	struct engine *e = arg;
+
+	return tei_meta_cache_uses(e->cache, name);
+}
+
 static int engine_start_meta(struct engine *e, const char *conn,
 			     const char *server_name, struct tei_err *err)
 {
@@ -101,7 +108,8 @@ static int engine_start_meta(struct engine *e, const char *conn,
 	ret = tei_meta_cache_create(e->store, 0, &engine_segment_ops, e,
 				    &e->cache, err);
 	if (!ret)
-		tei_meta_store_watch(e->store, engine_segment_changed, e);
+		tei_meta_store_watch(e->store, engine_segment_changed,
+				     engine_segment_wanted, e);
 	return ret;
 }
 
@@ -146,7 +154,7 @@ static void engine_stop(struct engine *e)
 	if (e->server)
 		tei_meta_server_report(e->server, NULL, NULL);
 	if (e->store)
-		tei_meta_store_watch(e->store, NULL, NULL);
+		tei_meta_store_watch(e->store, NULL, NULL, NULL);
 	if (e->dp)
 		tei_rail_notify_stop(e->dp);
 	engine_wait_shut(e);

@@ -762,6 +762,19 @@ struct tei_meta_desc *tei_meta_cache_get(struct tei_meta_cache *c, int32_t id)
 	return desc;
 }
 
+bool tei_meta_cache_uses(struct tei_meta_cache *c, const char *name)
+{
+	bool uses;
+
+	name = cache_plain(name);
+	if (!name)
+		return false;
+	tei_mutex_lock(&c->lock);
+	uses = cache_named(c, name) != NULL;
+	tei_mutex_unlock(&c->lock);
+	return uses;
+}
+
 int32_t tei_meta_cache_lookup(struct tei_meta_cache *c, const char *name)
 {
 	struct cache_segment *s;

@@ -85,6 +85,17 @@ void meta_kv_watching(struct meta_kv *kv)
 
 /* --- calls of the driver ------------------------------------------------- */
 
+/* Returns an error if the store is being closed: its threads then begin no
+ * further call. */
+static int kv_closing(struct meta_kv *kv, struct tei_err *err)
+{
+	if (!meta_kv_stopping(kv))
+		return 0;
+	return tei_err_note(err, TEI_ERR_SOCKET, "meta", NULL,
+			    "%s %s: the store is being closed",
+			    kv->ops->product, kv->where);
+}
+
 static void kv_called(struct meta_kv *kv, int rc)
 {
 	tei_mutex_lock(&kv->lock);
@@ -99,6 +110,9 @@ int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 
 	memset(out, 0, sizeof(*out));
 	out->version = META_ABSENT;
+	rc = kv_closing(kv, err);
+	if (rc)
+		return rc;
 	rc = kv->ops->get(kv, key, deadline_ns, out, err);
 	kv_called(kv, rc);
 	return rc;
@@ -107,8 +121,11 @@ int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
 	      uint64_t deadline_ns, struct tei_err *err)
 {
-	int rc = kv->ops->commit(kv, changes, count, deadline_ns, err);
+	int rc = kv_closing(kv, err);
 
+	if (rc)
+		return rc;
+	rc = kv->ops->commit(kv, changes, count, deadline_ns, err);
 	kv_called(kv, rc);
 	return rc;
 }
@@ -251,6 +268,8 @@ static void kv_stop(struct meta_kv *kv)
 	kv->stop = true;
 	pthread_cond_broadcast(&kv->cond);
 	tei_mutex_unlock(&kv->lock);
+	if (kv->ops->interrupt)
+		kv->ops->interrupt(kv);
 	if (kv->keeping)
 		pthread_join(kv->keeper, NULL);
 	if (kv->watching)

@@ -26,7 +26,8 @@
  * Changes. The core remembers the segments that this process has fetched. While
  * the server reports changed keys, the watcher thread marks their segments, and
  * the keeper reads these; otherwise the keeper reads each remembered key every
- * MOONRAIL_STORE_POLL_MS.
+ * MOONRAIL_STORE_POLL_MS. Before it reads a key, it asks whether the process
+ * still uses the segment, and forgets the segment if not.
  *
  * Threads. Calls of the store run on the caller's thread, until its deadline.
  * The keeper renews the lease, publishes lost names again, reads keys whose
@@ -35,7 +36,8 @@
  * threads at once.
  *
  * The writer's token. kv->writing is held by the one thread that writes keys,
- * so that callers and the keeper do not interfere.
+ * so that callers and the keeper do not interfere. A caller that does not get
+ * the token in time leaves its text with the name, and the keeper publishes it.
  */
 
 #include <pthread.h>
@@ -74,6 +76,9 @@
 #define META_KV_JOBS                           \
 	64 /* segments that the keeper handles \
 	    * between two other duties */
+#define META_KV_CLOSE_NS \
+	(2 * TEI_NS_PER_SEC) /* limit of a wait for the writer's token when a
+			      * name is withdrawn */
 #define META_KV_WAIT_MAX_NS	(3600 * TEI_NS_PER_SEC)
 #define META_KV_BUCKETS		1024
 
@@ -143,6 +148,12 @@ struct meta_kv_ops {
 	 * is true. The core calls it again after a pause.
 	 */
 	void (*watch)(struct meta_kv *kv);
+	/*
+	 * Makes the calls that are in progress, all of the core's threads,
+	 * return soon: the store is being closed. NULL: the functions notice
+	 * that themselves with meta_kv_stopping, or never take long.
+	 */
+	void (*interrupt)(struct meta_kv *kv);
 };
 
 /* A name that this process publishes. In kv->names. */
@@ -158,6 +169,10 @@ struct kv_name {
 	/* guarded by kv->lock: */
 	bool registered;
 	bool dirty;			/* the keeper must publish it */
+	char *pending;			/* newer value for text, of a caller
+					 * that did not get the token; NULL:
+					 * none */
+	size_t pending_len;
 	bool withdrawn;			/* the keeper must remove it */
 	uint64_t check_ns;		/* time of the next check; 0: not due */
 	bool lost;			/* another process owns the name */
@@ -174,6 +189,7 @@ struct kv_segment {
 	uint32_t events;		/* reports of changes, to notice one
 					 * during a read */
 	uint32_t readers;		/* fetches in progress */
+	uint32_t fetches;		/* fetches that have begun */
 	bool known;			/* the key existed at some read */
 	uint64_t notify_ns;		/* time of a repeated notification */
 	uint32_t tries;			/* notifications that had no result */
@@ -199,7 +215,7 @@ struct meta_kv {
 	bool watched;			/* the server reports changes now */
 	bool again;			/* set with each broadcast, so that the
 					 * keeper does not sleep */
-	bool notifying;			/* the keeper is calling fn */
+	bool notifying;			/* the keeper is calling fn or wanted */
 	uint64_t renew_ns;		/* time of the next renewal */
 	uint64_t retry_ns;		/* earliest next write by the keeper */
 	int bucket;			/* keeper only: where kv_segments_run
@@ -208,6 +224,7 @@ struct meta_kv {
 	struct tei_list fetched[META_KV_BUCKETS];	/* struct kv_segment */
 	size_t fetched_count;
 	tei_meta_changed_fn fn;
+	tei_meta_wanted_fn wanted;
 	void *arg;
 };
 
@@ -266,7 +283,7 @@ int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 		  uint64_t deadline_ns, char **json, size_t *len,
 		  struct tei_err *err);
 void meta_kv_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
-		   void *arg);
+		   tei_meta_wanted_fn wanted, void *arg);
 void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
 /* The members of struct meta_store_ops that all these back ends share. */

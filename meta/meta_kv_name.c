@@ -52,6 +52,39 @@ static bool kv_writer_take(struct meta_kv *kv, uint64_t deadline_ns)
 	return taken;
 }
 
+/*
+ * Takes the writer's token for a caller that publishes *text under name. If the
+ * token is not free by the deadline and the name is known, leaves *text for the
+ * keeper and sets it to NULL.
+ */
+static bool kv_writer_take_or_leave(struct meta_kv *kv, const char *name,
+				    uint64_t deadline_ns, char **text,
+				    size_t len)
+{
+	struct kv_name *n;
+	bool taken;
+
+	tei_mutex_lock(&kv->lock);
+	while (kv->writing && tei_ns_left(deadline_ns))
+		tei_mutex_wait(&kv->cond, &kv->lock, tei_ns_left(deadline_ns));
+	taken = !kv->writing;
+	if (taken)
+		kv->writing = true;
+	else
+		tei_list_foreach(n, &kv->names, struct kv_name, link) {
+			if (strcmp(n->name, name) != 0)
+				continue;
+			free(n->pending);
+			n->pending = *text;
+			n->pending_len = len;
+			*text = NULL;
+			kv_wake(kv);
+			break;
+		}
+	tei_mutex_unlock(&kv->lock);
+	return taken;
+}
+
 static void kv_writer_give(struct meta_kv *kv)
 {
 	tei_mutex_lock(&kv->lock);
@@ -76,6 +109,7 @@ static void kv_name_free(struct kv_name *n)
 	free(n->ram);
 	free(n->rpc);
 	free(n->text);
+	free(n->pending);
 	free(n->rpc_text);
 	free(n);
 }
@@ -402,6 +436,10 @@ static struct kv_name *kv_name_set(struct meta_kv *kv, const char *name,
 	free(n->text);
 	n->text = text;
 	n->len = len;
+	tei_mutex_lock(&kv->lock);
+	free(n->pending);
+	n->pending = NULL;
+	tei_mutex_unlock(&kv->lock);
 	return n;
 }
 
@@ -455,7 +493,7 @@ int meta_kv_publish(struct tei_meta_store *store,
 	}
 	if (rc)
 		return rc;
-	if (!kv_writer_take(kv, deadline_ns)) {
+	if (!kv_writer_take_or_leave(kv, desc->name, deadline_ns, &text, n)) {
 		free(text);
 		return kv_writer_busy(kv, desc->name, err);
 	}
@@ -479,7 +517,8 @@ bool meta_kv_owns(struct tei_meta_store *store, const char *name)
 	if (!kv->down)
 		tei_list_foreach(n, &kv->names, struct kv_name, link)
 			if (!strcmp(n->name, name))
-				owns = n->registered && !n->dirty && !n->lost;
+				owns = n->registered && !n->dirty &&
+				       !n->pending && !n->lost;
 	tei_mutex_unlock(&kv->lock);
 	return owns;
 }
@@ -544,12 +583,15 @@ int meta_kv_withdraw(struct tei_meta_store *store, const char *name,
 		     uint64_t deadline_ns, struct tei_err *err)
 {
 	struct meta_kv *kv = store->backend_state;
-	uint64_t until = tei_now_ns() + TEI_NS_PER_SEC;
+	uint64_t now = tei_now_ns(), until = now + TEI_NS_PER_SEC;
 	struct kv_name *n;
 	bool registered;
 	int rc = 0;
 
-	if (!kv_writer_take(kv, deadline_ns)) {
+	/* a server that does not answer must not delay the end of a process */
+	if (!kv_writer_take(kv, now + META_KV_CLOSE_NS < deadline_ns ?
+					now + META_KV_CLOSE_NS :
+					deadline_ns)) {
 		kv_withdraw_later(kv, name);
 		return kv_writer_busy(kv, name, err);
 	}
@@ -614,6 +656,29 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 	return true;
 }
 
+/* Returns true if the keeper must write the name. */
+static bool kv_name_unwritten(const struct meta_kv *kv, const struct kv_name *n)
+	TEI_REQUIRES(kv->lock)
+{
+	(void)kv;
+	return n->dirty || (n->pending && !n->lost);
+}
+
+/* Makes the text that a caller left the intended one. The caller has the
+ * writer's token. */
+static void kv_name_adopt(struct meta_kv *kv, struct kv_name *n)
+	TEI_REQUIRES(kv->lock)
+{
+	(void)kv;
+	if (!n->pending)
+		return;
+	free(n->text);
+	n->text = n->pending;
+	n->len = n->pending_len;
+	n->pending = NULL;
+	n->dirty = true;
+}
+
 /* Returns the next name with work that is due. *check: its keys must be
  * checked, not written. */
 static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
@@ -624,11 +689,12 @@ static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
 	tei_mutex_lock(&kv->lock);
 	if (!kv->stop && kv->retry_ns <= now)
 		tei_list_foreach(n, &kv->names, struct kv_name, link) {
-			if (found || !(n->dirty || (n->registered &&
-						    n->check_ns &&
-						    n->check_ns <= now)))
+			if (found || !(kv_name_unwritten(kv, n) ||
+				       (n->registered && n->check_ns &&
+					n->check_ns <= now)))
 				continue;
 			found = n;
+			kv_name_adopt(kv, n);
 			*check = !n->dirty;
 			n->check_ns = 0;
 		}
@@ -639,10 +705,16 @@ static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
 /* Publishes one name again. Returns false if no server answered. */
 static bool kv_republish(struct meta_kv *kv, struct kv_name *n)
 {
+	char *rpc = kv_rpc_text(kv);
 	struct tei_err err;
 	bool refused;
-	int rc = kv_bring(kv, n, kv_deadline(kv), &refused, &err);
+	int rc;
 
+	if (rpc) {
+		free(n->rpc_text);
+		n->rpc_text = rpc;
+	}
+	rc = kv_bring(kv, n, kv_deadline(kv), &refused, &err);
 	if (!rc)
 		TEI_INFO("meta", "segment '%s': published again", n->name);
 	else if (refused)
@@ -682,7 +754,7 @@ static uint64_t kv_names_next(struct meta_kv *kv)
 
 	tei_mutex_lock(&kv->lock);
 	tei_list_foreach(n, &kv->names, struct kv_name, link) {
-		at = n->dirty ? kv->retry_ns :
+		at = kv_name_unwritten(kv, n) ? kv->retry_ns :
 		     n->registered && n->check_ns ? n->check_ns : UINT64_MAX;
 		if (at < kv->retry_ns)
 			at = kv->retry_ns;

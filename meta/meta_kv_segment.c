@@ -121,6 +121,7 @@ static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
 		s = kv_segment_add(kv, key, name);
 	if (s) {
 		s->readers++;
+		s->fetches++;
 		events = s->events;
 	}
 	tei_mutex_unlock(&kv->lock);
@@ -237,12 +238,13 @@ int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 }
 
 void meta_kv_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
-		   void *arg)
+		   tei_meta_wanted_fn wanted, void *arg)
 {
 	struct meta_kv *kv = store->backend_state;
 
 	tei_mutex_lock(&kv->lock);
 	kv->fn = fn;
+	kv->wanted = wanted;
 	kv->arg = arg;
 	while (kv->notifying)
 		tei_mutex_wait(&kv->cond, &kv->lock, TEI_NS_PER_SEC);
@@ -289,6 +291,7 @@ struct kv_job {
 	bool notify;			/* true: call fn; false: read the key */
 	int64_t version;
 	uint32_t tries;
+	uint32_t fetches;
 };
 
 /* Takes the next segment whose work is due. *next: time of the work that is not
@@ -320,6 +323,7 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 		job->key = strdup(found->key);
 		job->name = strdup(found->name);
 		job->version = found->version;
+		job->fetches = found->fetches;
 		if (!job->key || !job->name) {
 			found->poll_ns = now + META_KV_RETRY_NS;
 		} else if (job->notify) {
@@ -331,6 +335,39 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 	}
 	tei_mutex_unlock(&kv->lock);
 	return found != NULL;
+}
+
+/*
+ * Forgets the segment of a job if the process does not use it any longer.
+ * Returns true if the segment was forgotten. An opening announces itself to the
+ * function wanted before it fetches, and its fetch is counted, so a segment that
+ * is being opened stays.
+ */
+static bool kv_job_unwanted(struct meta_kv *kv, const struct kv_job *job)
+{
+	tei_meta_wanted_fn wanted;
+	struct kv_segment *s;
+	bool unwanted;
+	void *arg;
+
+	tei_mutex_lock(&kv->lock);
+	wanted = kv->wanted;
+	arg = kv->arg;
+	kv->notifying = wanted != NULL;
+	tei_mutex_unlock(&kv->lock);
+	unwanted = wanted && !wanted(arg, job->name);
+	tei_mutex_lock(&kv->lock);
+	kv->notifying = false;
+	pthread_cond_broadcast(&kv->cond);
+	s = unwanted ? kv_segment_find(kv, job->key) : NULL;
+	unwanted = s && !s->readers && s->fetches == job->fetches;
+	if (unwanted) {
+		tei_list_del(&s->link);
+		kv_segment_free(s);
+		kv->fetched_count--;
+	}
+	tei_mutex_unlock(&kv->lock);
+	return unwanted;
 }
 
 static void kv_job_notify(struct meta_kv *kv, const char *name, uint32_t tries)
@@ -394,7 +431,7 @@ uint64_t kv_segments_run(struct meta_kv *kv)
 			return next;
 		if (job.key && job.name && job.notify)
 			kv_job_notify(kv, job.name, job.tries);
-		else if (job.key && job.name)
+		else if (job.key && job.name && !kv_job_unwanted(kv, &job))
 			fine = kv_job_poll(kv, &job);
 		free(job.key);
 		free(job.name);

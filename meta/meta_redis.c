@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 #include "meta/meta_int.h"
 #include "meta/meta_kv.h"
@@ -34,6 +35,8 @@
 #define REDIS_DIGITS	15	/* hexadecimal digits of a version */
 #define REDIS_CHANGES	4	/* keys of one commit */
 #define REDIS_SCAN	"1000"	/* keys per step of a listing */
+#define REDIS_CONNECT_NS \
+	(2 * TEI_NS_PER_SEC) /* limit of one attempt to connect */
 #define REDIS_WAIT_NS                                   \
 	TEI_NS_PER_SEC /* interval at which redis_watch \
 			* checks kv->stop */
@@ -54,6 +57,15 @@ struct redis {
 	struct tei_mutex lock;
 	redisContext *idle[REDIS_IDLE];
 	int idle_count;
+	struct tei_list uses;		/* struct redis_use */
+	bool interrupted;		/* no further call may begin */
+};
+
+/* A connection on which a thread waits for the server. On that thread's stack,
+ * and in rd->uses. */
+struct redis_use {
+	struct tei_list link;
+	redisContext *c;
 };
 
 /* KEYS: the keys. ARGV[1]: lease in ms; then four arguments per key: "p" put,
@@ -144,6 +156,37 @@ static int redis_refused(struct meta_kv *kv, const char *text,
 	return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL, "%.120s", text);
 }
 
+/* Registers a connection, so that redis_interrupt can end the wait for it.
+ * After redis_interrupt, breaks the connection at once. */
+static void redis_use(struct redis *rd, struct redis_use *use, redisContext *c)
+{
+	use->c = c;
+	tei_mutex_lock(&rd->lock);
+	tei_list_add_tail(&rd->uses, &use->link);
+	if (rd->interrupted)
+		shutdown(c->fd, SHUT_RDWR);
+	tei_mutex_unlock(&rd->lock);
+}
+
+static void redis_unuse(struct redis *rd, struct redis_use *use)
+{
+	tei_mutex_lock(&rd->lock);
+	tei_list_del(&use->link);
+	tei_mutex_unlock(&rd->lock);
+}
+
+static void redis_interrupt(struct meta_kv *kv)
+{
+	struct redis *rd = kv->state;
+	struct redis_use *use;
+
+	tei_mutex_lock(&rd->lock);
+	rd->interrupted = true;
+	tei_list_foreach(use, &rd->uses, struct redis_use, link)
+		shutdown(use->c->fd, SHUT_RDWR);
+	tei_mutex_unlock(&rd->lock);
+}
+
 /* Sends AUTH or SELECT on a new connection. */
 static int redis_simple(struct meta_kv *kv, redisContext *c, int argc,
 			const char **argv, struct tei_err *err)
@@ -167,15 +210,39 @@ static int redis_set_up(struct meta_kv *kv, redisContext *c,
 	const char *plain[] = { "AUTH", rd->password };
 	char db[16];
 	const char *select[] = { "SELECT", db };
+	struct redis_use use;
 	int rc = 0;
 
+	redis_use(rd, &use, c);
 	snprintf(db, sizeof(db), "%u", rd->db);
 	if (*rd->password)
 		rc = *rd->user ? redis_simple(kv, c, 3, auth, err)
 			       : redis_simple(kv, c, 2, plain, err);
 	if (!rc && rd->db)
 		rc = redis_simple(kv, c, 2, select, err);
+	redis_unuse(rd, &use);
 	return rc;
+}
+
+/* Connects to one address; tries again in between to notice the end of the
+ * store. Returns NULL if memory is short. */
+static redisContext *redis_connect_to(struct meta_kv *kv, const char *host,
+				      uint64_t until_ns)
+{
+	struct redis *rd = kv->state;
+	redisContext *c = NULL;
+	uint64_t step;
+
+	do {
+		step = tei_now_ns() + REDIS_CONNECT_NS;
+		if (c)
+			redisFree(c);
+		c = redisConnectWithTimeout(
+			host, rd->port,
+			redis_timeout(step < until_ns ? step : until_ns));
+	} while (c && c->err && !tei_ns_left(step) && tei_ns_left(until_ns) &&
+		 !meta_kv_stopping(kv));
+	return c;
 }
 
 /* Connects to the first address of the host that accepts. */
@@ -201,8 +268,7 @@ static int redis_connect(struct meta_kv *kv, uint64_t deadline_ns,
 		meta_address_host(a->ai_addr, a->ai_addrlen, host);
 		if (c)
 			redisFree(c);
-		c = redisConnectWithTimeout(host, rd->port,
-					    redis_timeout(until));
+		c = redis_connect_to(kv, host, until);
 		if (!c || c->err)
 			continue;
 		redisSetTimeout(c, redis_timeout(until));
@@ -254,11 +320,18 @@ struct redis_command {
 	const size_t *lens;	/* NULL: terminated texts */
 };
 
-static redisReply *redis_send(redisContext *c, const struct redis_command *cmd,
+static redisReply *redis_send(struct redis *rd, redisContext *c,
+			      const struct redis_command *cmd,
 			      uint64_t deadline_ns)
 {
+	struct redis_use use;
+	redisReply *r;
+
+	redis_use(rd, &use, c);
 	redisSetTimeout(c, redis_timeout(deadline_ns));
-	return redisCommandArgv(c, cmd->argc, cmd->argv, cmd->lens);
+	r = redisCommandArgv(c, cmd->argc, cmd->argv, cmd->lens);
+	redis_unuse(rd, &use);
+	return r;
 }
 
 static int redis_call_blocked(struct meta_kv *kv,
@@ -272,7 +345,7 @@ static int redis_call_blocked(struct meta_kv *kv,
 	int rc = 0;
 
 	if (c) {
-		r = redis_send(c, cmd, deadline_ns);
+		r = redis_send(rd, c, cmd, deadline_ns);
 		if (!r) {
 			redisFree(c);
 			c = NULL;
@@ -282,7 +355,7 @@ static int redis_call_blocked(struct meta_kv *kv,
 		rc = redis_connect(kv, deadline_ns, &c, err);
 		if (rc)
 			return rc;
-		r = redis_send(c, cmd, deadline_ns);
+		r = redis_send(rd, c, cmd, deadline_ns);
 	}
 	if (!r)
 		rc = redis_broken(kv, c, err);
@@ -620,12 +693,14 @@ static void redis_subscribe(struct meta_kv *kv, redisContext *c)
 static void redis_watch(struct meta_kv *kv)
 {
 	struct redis *rd = kv->state;
+	struct redis_use use;
 	struct tei_err err;
 	redisContext *c;
 
 	/* all signals are blocked in this thread, so SIGPIPE too */
 	if (redis_connect(kv, kv_deadline(kv), &c, &err))
 		return;
+	redis_use(rd, &use, c);
 	if (redis_reports(c)) {
 		rd->polling = false;
 		redis_subscribe(kv, c);
@@ -637,6 +712,7 @@ static void redis_watch(struct meta_kv *kv)
 			 "MOONRAIL_STORE_POLL_MS, %u ms",
 			 kv->where, kv->settings->store.poll_ms);
 	}
+	redis_unuse(rd, &use);
 	redisFree(c);
 }
 
@@ -689,6 +765,7 @@ static int redis_open(struct meta_kv *kv, const char *conn,
 				    "no memory for the metadata store");
 	kv->state = rd;
 	tei_mutex_init(&rd->lock);
+	tei_list_init(&rd->uses);
 	rd->user = kv->settings->store.redis_user;
 	rd->password = kv->settings->store.redis_password;
 	rd->db = kv->settings->store.redis_db;
@@ -715,6 +792,7 @@ static const struct meta_kv_ops redis_kv_ops = {
 	.list = redis_list,
 	.renew = redis_renew,
 	.watch = redis_watch,
+	.interrupt = redis_interrupt,
 };
 
 static int redis_store_open(struct tei_meta_store *store, const char *conn,

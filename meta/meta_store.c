@@ -439,10 +439,10 @@ int tei_meta_store_check(struct tei_meta_store *s, uint64_t deadline_ns,
 }
 
 void tei_meta_store_watch(struct tei_meta_store *s, tei_meta_changed_fn fn,
-			  void *arg)
+			  tei_meta_wanted_fn wanted, void *arg)
 {
 	if (s->ops->watch)
-		s->ops->watch(s, fn, arg);
+		s->ops->watch(s, fn, wanted, arg);
 }
 
 void tei_meta_store_notify_again(struct tei_meta_store *s, const char *name)

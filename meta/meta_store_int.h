@@ -50,8 +50,10 @@ struct meta_store_ops {
 		       uint64_t deadline_ns,
 		       char endpoint[TEI_META_ENDPOINT_MAX],
 		       struct tei_err *err);
+	/* Does what tei_meta_store_watch does. A back end that reads only the
+	 * segments whose change the server has reported may ignore wanted. */
 	void (*watch)(struct tei_meta_store *store, tei_meta_changed_fn fn,
-		      void *arg);
+		      tei_meta_wanted_fn wanted, void *arg);
 	void (*notify_again)(struct tei_meta_store *store, const char *name);
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);

@@ -268,7 +268,8 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 int zk_resolve(struct tei_meta_store *store, const char *server,
 	       uint64_t deadline_ns, char endpoint[TEI_META_ENDPOINT_MAX],
 	       struct tei_err *err);
-void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg);
+void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
+	      tei_meta_wanted_fn wanted, void *arg);
 void zk_notify_again(struct tei_meta_store *store, const char *name);
 /* Makes all notifications due whose change could not be read, because the
  * connection was restored. */

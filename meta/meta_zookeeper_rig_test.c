@@ -97,7 +97,7 @@ bool zrig_open(struct zrig *r, const char *chroot)
 		return false;
 	}
 	tei_meta_store_attach(r->store, r->server);
-	tei_meta_store_watch(r->store, zrig_note, r);
+	tei_meta_store_watch(r->store, zrig_note, NULL, r);
 	return true;
 }
 

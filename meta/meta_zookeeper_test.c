@@ -327,7 +327,7 @@ static void test_a_change_is_told_without_asking(void)
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 3);
 	/* no notification after the function was removed */
-	tei_meta_store_watch(b.store, NULL, NULL);
+	tei_meta_store_watch(b.store, NULL, NULL, NULL);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 4, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 4);

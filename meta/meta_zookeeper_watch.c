@@ -135,10 +135,12 @@ void zk_watches_free(struct zk *zk) TEI_NO_TSA
 
 /* --- events -------------------------------------------------------------- */
 
-void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn, void *arg)
+void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
+	      tei_meta_wanted_fn wanted, void *arg)
 {
 	struct zk *zk = store->backend_state;
 
+	(void)wanted; /* a watch that has fired is set again by a fetch only */
 	tei_mutex_lock(&zk->lock);
 	zk->fn = fn;
 	zk->fn_arg = arg;

@@ -50,6 +50,7 @@ TEST_SRCS_meta = \
 	meta/meta_http_client_test.c \
 	meta/meta_http_test.c \
 	meta/meta_json_test.c \
+	meta/meta_kv_test.c \
 	meta/meta_mooncake_test.c \
 	meta/meta_name_test.c \
 	meta/meta_persistent_test.c \

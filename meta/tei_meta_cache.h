@@ -103,6 +103,9 @@ int tei_meta_cache_close(struct tei_meta_cache *cache, int32_t id, bool *last);
 struct tei_meta_desc *tei_meta_cache_get(struct tei_meta_cache *cache,
 					 int32_t id);
 
+/* Returns true if name is open or being opened. Never blocks. */
+bool tei_meta_cache_uses(struct tei_meta_cache *cache, const char *name);
+
 /* Returns the id of an open name without taking a reference, or -1. */
 int32_t tei_meta_cache_lookup(struct tei_meta_cache *cache, const char *name);
 

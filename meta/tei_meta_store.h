@@ -23,6 +23,13 @@ typedef void (*tei_meta_changed_fn)(void *arg, const char *name,
 				    uint32_t tries);
 
 /*
+ * Returns true if this process uses the segment, or is opening it. The store
+ * stops following segments that are not used. Called like
+ * tei_meta_changed_fn.
+ */
+typedef bool (*tei_meta_wanted_fn)(void *arg, const char *name);
+
+/*
  * Opens the back end that conn_string names; settings must outlive the store.
  * Reads the shared secret from the file in settings; returns TEI_ERR_INVALID if
  * that file is unsuitable. "P2PHANDSHAKE" is case-sensitive; schemes
@@ -183,10 +190,11 @@ int tei_meta_store_check(struct tei_meta_store *store, uint64_t deadline_ns,
 
 /*
  * Sets the only function that is called on changes; must precede the first
- * fetch. fn NULL removes it.
+ * fetch. fn NULL removes it. wanted: may be NULL, and then all segments that
+ * were fetched are followed.
  */
 void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
-			  void *arg);
+			  tei_meta_wanted_fn wanted, void *arg);
 /*
  * Reports that a notified change could not be read. The store notifies it again
  * after a while, or as soon as a lost connection is restored. If the segment no
