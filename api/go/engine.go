@@ -31,6 +31,7 @@ type Engine struct {
 	closing chan struct{} // closed by Close
 	once    sync.Once
 	bounce  chan *Memory // for WriteBytes and ReadBytes
+	batches batches
 }
 
 // New creates an engine.
@@ -257,8 +258,76 @@ func (e *Engine) Notifications() ([]Notification, error) {
 	return list, err
 }
 
+// BinaryNotification is a notification with bytes that has arrived.
+type BinaryNotification struct {
+	Name string
+	Data []byte
+}
+
+// notifyRoom is the number of notifications that one call of the library returns.
+const notifyRoom = 64
+
+// BinaryNotifications takes the notifications with bytes that have arrived. It does not wait.
+func (e *Engine) BinaryNotifications() ([]BinaryNotification, error) {
+	var list []BinaryNotification
+	var memory cMemory
+	defer memory.free()
+	const size = C.sizeof_struct_te_notification
+	array := (*C.struct_te_notification)(memory.alloc(notifyRoom * size))
+	count := (*C.size_t)(memory.alloc(C.sizeof_size_t))
+	for {
+		*count = notifyRoom
+		if err := e.call(func(h C.transfer_engine_t) C.int {
+			return C.te_notify_fetch(h, array, size, count)
+		}); err != nil {
+			return list, err
+		}
+		for _, one := range unsafe.Slice(array, int(*count)) {
+			data := C.GoBytes(one.data, C.int(one.length))
+			list = append(list, BinaryNotification{C.GoString(one.name), data})
+		}
+		C.te_notify_release(array, size, *count)
+		if *count < notifyRoom {
+			return list, nil
+		}
+	}
+}
+
+// Ended is the end of a transfer, for programs that wait for EventFd.
+type Ended struct {
+	ID     uint64 // Transfer.ID of the transfer
+	Status Status // the worst status of its requests
+	Bytes  uint64 // that have arrived
+	Cookie uint64 // of its first request
+	Tasks  uint64 // number of its requests
+}
+
+// EndedBatches takes the ends of transfers that neither EndedBatches nor a call of the transfer
+// has noticed yet. It does not wait.
+func (e *Engine) EndedBatches() ([]Ended, error) {
+	var list []Ended
+	const room = 256
+	array := make([]C.struct_te_ended, room)
+	for {
+		count := C.size_t(room)
+		if err := e.call(func(h C.transfer_engine_t) C.int {
+			return C.te_ended_batches(h, &array[0], C.sizeof_struct_te_ended, &count)
+		}); err != nil {
+			return list, err
+		}
+		for _, one := range array[:count] {
+			list = append(list, Ended{uint64(one.batch_id), Status(one.status),
+				uint64(one.transferred_bytes), uint64(one.cookie), uint64(one.tasks)})
+		}
+		if count < room {
+			return list, nil
+		}
+	}
+}
+
 // EventFd returns the descriptor that is readable while a batch has ended or a notification
-// has arrived (te_event_fd(3)). The engine owns it.
+// has arrived (te_event_fd(3)). EndedBatches, Notifications and BinaryNotifications fetch them.
+// The engine owns it.
 func (e *Engine) EventFd() (int, error) {
 	fd := -1
 	err := e.call(func(h C.transfer_engine_t) C.int {

@@ -121,6 +121,70 @@ func (s *Segment) Read(ctx context.Context, local Piece, remote uint64) (uint64,
 	return s.engine.NewBatch().Read(s, local, remote).run(ctx)
 }
 
+// WritePieces writes the local pieces, one after the other, to the remote ranges, and waits
+// for the end. Both sides have the same total length. Unlike a request of a batch, each side
+// may have any number of elements. The deadline of the context ends the transfer; then the
+// code of the error is TimedOut. Close of the engine waits for the call. The Status of an
+// error is StatusNone.
+func (s *Segment) WritePieces(ctx context.Context, local []Piece, remote []Range) error {
+	return s.move(ctx, local, remote, func(h C.transfer_engine_t, m *moveArgs) C.int {
+		return C.te_writev(h, s.id, m.local, m.locals, m.remote, m.remotes, m.limit)
+	})
+}
+
+// ReadPieces reads the remote ranges, one after the other, into the local pieces, as
+// WritePieces writes.
+func (s *Segment) ReadPieces(ctx context.Context, local []Piece, remote []Range) error {
+	return s.move(ctx, local, remote, func(h C.transfer_engine_t, m *moveArgs) C.int {
+		return C.te_readv(h, s.id, m.local, m.locals, m.remote, m.remotes, m.limit)
+	})
+}
+
+// moveArgs are arguments of te_readv and te_writev.
+type moveArgs struct {
+	local           *C.struct_te_local
+	remote          *C.struct_te_remote
+	locals, remotes C.size_t
+	limit           C.int64_t
+}
+
+func (s *Segment) move(ctx context.Context, local []Piece, remote []Range,
+	f func(C.transfer_engine_t, *moveArgs) C.int) error {
+	var memory cMemory
+	defer memory.free()
+	for _, one := range local {
+		if err := s.checkPiece(one); err != nil {
+			return err
+		}
+	}
+	limit, err := microseconds(ctx)
+	if err != nil {
+		return err
+	}
+	args := moveArgs{local: memory.locals(local), remote: memory.remotes(remote),
+		locals: C.size_t(len(local)), remotes: C.size_t(len(remote)), limit: limit}
+	return s.call(func(h C.transfer_engine_t) C.int { return f(h, &args) })
+}
+
+// locals returns pieces as an array of C.
+func (m *cMemory) locals(pieces []Piece) *C.struct_te_local {
+	array := (*C.struct_te_local)(m.alloc((len(pieces) + 1) * C.sizeof_struct_te_local))
+	for i, one := range pieces {
+		unsafe.Slice(array, len(pieces))[i] = one.toC()
+	}
+	return array
+}
+
+// remotes returns ranges as an array of C.
+func (m *cMemory) remotes(ranges []Range) *C.struct_te_remote {
+	array := (*C.struct_te_remote)(m.alloc((len(ranges) + 1) * C.sizeof_struct_te_remote))
+	for i, one := range ranges {
+		to := &unsafe.Slice(array, len(ranges))[i]
+		to.addr, to.length = C.uint64_t(one.Address), C.uint64_t(one.Length)
+	}
+	return array
+}
+
 // WriteBytes writes bytes of Go to a remote address, through registered memory, and waits
 // for the end. It returns the number of bytes that are in place at the target.
 func (s *Segment) WriteBytes(ctx context.Context, bytes []byte, remote uint64) (uint64, error) {
@@ -183,6 +247,20 @@ func (s *Segment) Notify(name, text string) error {
 	}
 	return s.call(func(h C.transfer_engine_t) C.int {
 		return C.genNotifyInEngine(h, C.uint64_t(s.id), msg)
+	})
+}
+
+// NotifyBytes sends a notification with any bytes and waits until the library of the peer has
+// it. Engine.BinaryNotifications receives it.
+func (s *Segment) NotifyBytes(name string, data []byte) error {
+	var memory cMemory
+	defer memory.free()
+	text, err := memory.str("name", name)
+	if err != nil {
+		return err
+	}
+	return s.call(func(h C.transfer_engine_t) C.int {
+		return C.te_notify(h, s.id, text, pointerTo(data), C.uint64_t(len(data)))
 	})
 }
 

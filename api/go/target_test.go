@@ -65,6 +65,15 @@ func targetMain() error {
 				fmt.Print(note.Name, "=", note.Text, ";")
 			}
 			fmt.Println()
+		case "binary":
+			notes, err := engine.BinaryNotifications()
+			if err != nil {
+				return err
+			}
+			for _, note := range notes {
+				fmt.Print(note.Name, "=", hex.EncodeToString(note.Data), ";")
+			}
+			fmt.Println()
 		default:
 			return fmt.Errorf("unknown command: %s", lines.Text())
 		}

@@ -26,6 +26,14 @@ type request struct {
 	local            []Piece
 	remote           []Range
 	operand, compare uint64
+	cookie           uint64
+}
+
+// Task is the result of one request of a transfer.
+type Task struct {
+	Cookie uint64 // of Batch.Cookie, or 0
+	Status Status
+	Bytes  uint64 // that have arrived
 }
 
 // Batch is a list of requests that will be submitted together. The order of their execution
@@ -100,6 +108,15 @@ func (b *Batch) atomic(opcode C.uint32_t, at *Segment, old Piece,
 		operand: operand, compare: compare})
 }
 
+// Cookie sets the cookie of the request that was added last: a number of the program, which
+// Transfer.Tasks returns. SubmitAndNotify ignores it.
+func (b *Batch) Cookie(cookie uint64) *Batch {
+	if n := len(b.requests); n > 0 {
+		b.requests[n-1].cookie = cookie
+	}
+	return b
+}
+
 // check returns an error if the requests cannot be passed to the library.
 func (b *Batch) check() error {
 	if len(b.requests) == 0 {
@@ -164,17 +181,28 @@ func (b *Batch) submit(ctx context.Context,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	t, err := b.engine.start(ctx, len(b.requests), f)
+	if err != nil {
+		return nil, err
+	}
+	b.requests = nil
+	return t, nil
+}
+
+// start passes a batch for count requests to a function that fills it.
+func (e *Engine) start(ctx context.Context, count int,
+	f func(C.transfer_engine_t, C.batch_id_t, *cMemory) C.int) (*Transfer, error) {
 	deadline := deadlineOf(ctx)
-	t := &Transfer{engine: b.engine, count: len(b.requests), ended: make(chan struct{})}
+	t := &Transfer{engine: e, count: count, ended: make(chan struct{})}
 	var memory cMemory
 	defer memory.free()
-	if err := b.engine.find(func(h C.transfer_engine_t) bool {
-		t.batch = C.allocateBatchID(h, C.size_t(t.count))
+	if err := e.find(func(h C.transfer_engine_t) bool {
+		t.batch, t.size = e.batches.get(h, count)
 		return t.batch != C.INVALID_BATCH
 	}); err != nil {
 		return nil, err
 	}
-	if err := b.engine.call(func(h C.transfer_engine_t) C.int {
+	if err := e.call(func(h C.transfer_engine_t) C.int {
 		code := C.te_batch_deadline(h, t.batch, deadline)
 		if code == 0 {
 			code = f(h, t.batch, &memory)
@@ -186,7 +214,6 @@ func (b *Batch) submit(ctx context.Context,
 	}); err != nil {
 		return nil, err
 	}
-	b.requests = nil
 	return t, nil
 }
 
@@ -214,21 +241,13 @@ func (b *Batch) toC(memory *cMemory) *C.struct_te_request {
 		c.opcode = r.opcode
 		c.target_id = r.segment.id
 		c.operand, c.compare = C.uint64_t(r.operand), C.uint64_t(r.compare)
+		c.cookie = C.uint64_t(r.cookie)
 		c.local_count, c.remote_count = C.uint32_t(len(r.local)), C.uint32_t(len(r.remote))
 		if len(r.local) > 0 {
-			c.local = (*C.struct_te_local)(memory.alloc(
-				len(r.local) * C.sizeof_struct_te_local))
-			for k := range r.local {
-				unsafe.Slice(c.local, len(r.local))[k] = r.local[k].toC()
-			}
+			c.local = memory.locals(r.local)
 		}
 		if len(r.remote) > 0 {
-			c.remote = (*C.struct_te_remote)(memory.alloc(
-				len(r.remote) * C.sizeof_struct_te_remote))
-			for k, one := range r.remote {
-				to := &unsafe.Slice(c.remote, len(r.remote))[k]
-				to.addr, to.length = C.uint64_t(one.Address), C.uint64_t(one.Length)
-			}
+			c.remote = memory.remotes(r.remote)
 		}
 		unsafe.Slice(array, n)[i] = c
 	}
@@ -261,12 +280,16 @@ type Transfer struct {
 	count  int
 	ended  chan struct{} // closed at the end
 
-	mu    sync.Mutex
-	batch C.batch_id_t
+	mu      sync.Mutex
+	batch   C.batch_id_t
+	size    int // requests for which the batch has room
+	holders int // calls of WaitAny that use the batch
+	checked C.uint32_t
 	// The result, valid after the end.
 	status Status
 	bytes  uint64
 	err    error
+	tasks  []C.struct_te_task
 }
 
 // done returns true after the end has been noticed.
@@ -298,7 +321,8 @@ func (t *Transfer) poll(limit time.Duration) bool {
 		if code == 0 && s.status != C.STATUS_COMPLETED {
 			t.err = t.record(h, Status(s.status))
 		}
-		C.freeBatchID(h, t.batch)
+		t.tasks = t.list(h)
+		t.release(h)
 		return code
 	})
 	t.status, t.bytes = Status(s.status), uint64(s.transferred_bytes)
@@ -311,6 +335,55 @@ func (t *Transfer) poll(limit time.Duration) bool {
 	close(t.ended)
 	return true
 }
+
+// release gives up the batch after the end. WaitAny does it later if it uses the batch.
+// The caller holds the lock.
+func (t *Transfer) release(h C.transfer_engine_t) {
+	if t.holders == 0 {
+		t.engine.batches.put(h, t.batch, t.size)
+	}
+}
+
+// list returns the state of each request.
+func (t *Transfer) list(h C.transfer_engine_t) []C.struct_te_task {
+	list := make([]C.struct_te_task, t.count)
+	n := C.size_t(t.count)
+	if C.te_batch_tasks(h, t.batch, 0, &list[0], C.sizeof_struct_te_task, &n) != 0 {
+		return nil
+	}
+	return list[:n]
+}
+
+// Tasks returns the results of the requests, in the order in which they were added. It does
+// not wait.
+func (t *Transfer) Tasks() ([]Task, error) {
+	done := t.poll(0)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := t.tasks
+	if !done && !t.done() {
+		if err := t.engine.use(func(h C.transfer_engine_t) { list = t.list(h) }); err != nil {
+			return nil, err
+		}
+	}
+	tasks := make([]Task, len(list))
+	for i, one := range list {
+		tasks[i] = Task{uint64(one.cookie), Status(one.status), uint64(one.transferred_bytes)}
+	}
+	return tasks, nil
+}
+
+// ID returns the id of the batch, which Engine.EndedBatches returns. IDs are used again
+// after the end of a transfer.
+func (t *Transfer) ID() uint64 {
+	return uint64(t.batch)
+}
+
+// Checked returns true if the submission of a prepared list has checked its pieces again.
+func (t *Transfer) Checked() bool { return t.checked&C.TE_PREPARED_CHECKED != 0 }
+
+// Restarted returns true if it has done so because the target's process has been replaced.
+func (t *Transfer) Restarted() bool { return t.checked&C.TE_PREPARED_RESTARTED != 0 }
 
 // record returns the error record of the first request that did not complete.
 func (t *Transfer) record(h C.transfer_engine_t, status Status) error {

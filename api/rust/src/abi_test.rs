@@ -13,6 +13,9 @@ const GROWING: &[&str] = &[
     "te_rail_stats",
     "te_buffer",
     "te_request",
+    "te_ended",
+    "te_task",
+    "te_notification",
     "te_path",
     "te_peer_stats",
     "te_memory",
@@ -32,6 +35,7 @@ fn c_type(rust: &str) -> String {
         "c_int" => "int",
         "i32" => "int32_t",
         "i64" => "int64_t",
+        "u32" => "uint32_t",
         "u64" => "uint64_t",
         "usize" => "size_t",
         other if ffi::layouts().iter().any(|l| l.name == other) => {
@@ -63,6 +67,7 @@ fn program() -> String {
     add_same_type(&mut text, "transfer_engine_t", "void *", "transfer_engine_t");
     add_same_type(&mut text, "segment_id_t", "int32_t", "segment_id_t");
     add_same_type(&mut text, "batch_id_t", "uint64_t", "batch_id_t");
+    add_same_type(&mut text, "te_prepared_t", "uint64_t", "te_prepared_t");
     for (name, value) in ffi::CONSTANTS {
         writeln!(
             text,

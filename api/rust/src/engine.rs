@@ -7,11 +7,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{c_string, check, string_of, text_of, Error, Result};
+use crate::error::{c_string, check, string_of, text_of, Error, Result, Status};
 use crate::ffi;
 use crate::memory::{AllocFlags, Memory};
 use crate::segment::Segment;
-use crate::transfer::Batch;
+use crate::transfer::{wait_any, Batch, Transfer};
 
 /// The handle of the C library. Each object of an engine holds a reference, so that the
 /// engine is destroyed after the last of them.
@@ -130,6 +130,28 @@ fn size_of_options() -> usize {
 pub struct Notification {
     pub name: String,
     pub text: String,
+}
+
+/// A notification with bytes that has arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinaryNotification {
+    pub name: String,
+    pub data: Vec<u8>,
+}
+
+/// A transfer that has ended, for programs that wait for [`Engine::event_fd`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// [`Transfer::id`] of the transfer.
+    pub id: u64,
+    /// The worst status of its requests.
+    pub status: Status,
+    /// Bytes that have arrived.
+    pub bytes: u64,
+    /// The cookie of its first request.
+    pub cookie: u64,
+    /// The number of its requests.
+    pub tasks: u64,
 }
 
 /// The state of a rail.
@@ -346,8 +368,78 @@ impl Engine {
         list
     }
 
+    /// Takes the notifications with bytes that have arrived. Does not wait.
+    pub fn binary_notifications(&self) -> Result<Vec<BinaryNotification>> {
+        const ROOM: usize = 64;
+        let size = size_of::<ffi::te_notification>();
+        let mut list = Vec::new();
+        loop {
+            let mut notes = [ffi::te_notification::zeroed(); ROOM];
+            let mut count = ROOM;
+            // SAFETY: the array has count elements of that size. The library fills count
+            // elements, whose data have the stated lengths.
+            unsafe {
+                check(ffi::te_notify_fetch(
+                    self.handle.0,
+                    notes.as_mut_ptr(),
+                    size,
+                    &mut count,
+                ))?;
+                for one in &notes[..count] {
+                    let data = one.data.cast::<u8>();
+                    list.push(BinaryNotification {
+                        name: string_of(one.name),
+                        data: std::slice::from_raw_parts(data, one.length as usize)
+                            .to_vec(),
+                    });
+                }
+                ffi::te_notify_release(notes.as_mut_ptr(), size, count);
+            }
+            if count < ROOM {
+                return Ok(list);
+            }
+        }
+    }
+
+    /// Waits until one of the transfers has ended, and returns its index, or `None` if the
+    /// limit has passed. There are at most 4096 transfers.
+    pub fn wait_any(
+        &self,
+        transfers: &[&Transfer],
+        limit: Option<Duration>,
+    ) -> Result<Option<usize>> {
+        wait_any(&self.handle, transfers, limit)
+    }
+
+    /// Takes the ends of transfers that were not taken yet. Does not wait. A transfer that
+    /// has been dropped is left out.
+    pub fn ended_batches(&self) -> Result<Vec<Ended>> {
+        const ROOM: usize = 256;
+        let size = size_of::<ffi::te_ended>();
+        let mut list = Vec::new();
+        loop {
+            let mut some = [ffi::te_ended::zeroed(); ROOM];
+            let mut count = ROOM;
+            // SAFETY: the array has count elements of that size.
+            check(unsafe {
+                ffi::te_ended_batches(self.handle.0, some.as_mut_ptr(), size, &mut count)
+            })?;
+            list.extend(some[..count].iter().map(|one| Ended {
+                id: one.batch_id,
+                status: Status::from_c(one.status),
+                bytes: one.transferred_bytes,
+                cookie: one.cookie,
+                tasks: one.tasks,
+            }));
+            if count < ROOM {
+                return Ok(list);
+            }
+        }
+    }
+
     /// Returns the descriptor that is readable while a batch has ended or a notification
-    /// has arrived (te_event_fd(3)). The engine owns it.
+    /// has arrived (te_event_fd(3)). The engine owns it. [`Engine::ended_batches`],
+    /// [`Engine::notifications`] and [`Engine::binary_notifications`] fetch them.
     pub fn event_fd(&self) -> Result<RawFd> {
         // SAFETY: the handle is valid.
         match unsafe { ffi::te_event_fd(self.handle.0) } {

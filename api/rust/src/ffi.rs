@@ -12,6 +12,7 @@ pub type transfer_engine_t = *mut c_void;
 pub type transport_t = *mut c_void;
 pub type segment_id_t = i32;
 pub type batch_id_t = u64;
+pub type te_prepared_t = u64;
 pub type te_log_fn = Option<
     unsafe extern "C" fn(
         level: c_int,
@@ -177,6 +178,31 @@ c_structs! {
         pub remote: *const te_remote,
         pub operand: u64,
         pub compare: u64,
+        pub cookie: u64,
+    }
+    pub struct te_ended {
+        pub batch_id: batch_id_t,
+        pub status: i32,
+        pub reserved: u32,
+        pub transferred_bytes: u64,
+        pub cookie: u64,
+        pub tasks: u64,
+    }
+    pub struct te_task {
+        pub cookie: u64,
+        pub status: i32,
+        pub reserved: u32,
+        pub transferred_bytes: u64,
+    }
+    pub struct te_notification {
+        pub name: *mut c_char,
+        pub data: *mut c_void,
+        pub length: u64,
+    }
+    pub struct te_piece {
+        pub local: *mut c_void,
+        pub remote: u64,
+        pub length: u64,
     }
     pub struct te_path {
         pub kind: u32,
@@ -254,6 +280,9 @@ c_constants! {
     pub const TE_PEER_READY: u32 = 1;
     pub const TE_PEER_FENCING: u32 = 2;
     pub const TE_PEER_GONE: u32 = 3;
+    pub const TE_WAIT_MAX: usize = 4096;
+    pub const TE_PREPARED_CHECKED: u32 = 1;
+    pub const TE_PREPARED_RESTARTED: u32 = 2;
     pub const TE_ALLOC_PRIVATE: u32 = 1;
     pub const TE_ALLOC_SMALL_PAGES: u32 = 2;
     pub const TE_ALLOC_HUGE_PAGES: u32 = 4;
@@ -327,6 +356,81 @@ c_functions! {
         timeout_us: i64,
         status: *mut transfer_status,
     ) -> c_int;
+    pub fn te_wait_any(
+        engine: transfer_engine_t,
+        batches: *const batch_id_t,
+        count: usize,
+        timeout_us: i64,
+        index: *mut usize,
+        status: *mut transfer_status,
+    ) -> c_int;
+    pub fn te_batch_tasks(
+        engine: transfer_engine_t,
+        batch: batch_id_t,
+        first: usize,
+        tasks: *mut te_task,
+        elem_size: usize,
+        count: *mut usize,
+    ) -> c_int;
+    pub fn te_ended_batches(
+        engine: transfer_engine_t,
+        ended: *mut te_ended,
+        elem_size: usize,
+        count: *mut usize,
+    ) -> c_int;
+    pub fn te_batch_reset(engine: transfer_engine_t, batch: batch_id_t) -> c_int;
+    pub fn te_readv(
+        engine: transfer_engine_t,
+        id: segment_id_t,
+        local: *const te_local,
+        local_count: usize,
+        remote: *const te_remote,
+        remote_count: usize,
+        timeout_us: i64,
+    ) -> c_int;
+    pub fn te_writev(
+        engine: transfer_engine_t,
+        id: segment_id_t,
+        local: *const te_local,
+        local_count: usize,
+        remote: *const te_remote,
+        remote_count: usize,
+        timeout_us: i64,
+    ) -> c_int;
+    pub fn te_prepare(
+        engine: transfer_engine_t,
+        id: segment_id_t,
+        opcode: u32,
+        pieces: *const te_piece,
+        count: usize,
+        flags: u64,
+        list: *mut te_prepared_t,
+    ) -> c_int;
+    pub fn te_submit_prepared(
+        engine: transfer_engine_t,
+        batch: batch_id_t,
+        list: te_prepared_t,
+        indices: *const u32,
+        count: usize,
+        cookie: u64,
+        flags: u64,
+        checked: *mut u32,
+    ) -> c_int;
+    pub fn te_prepared_release(engine: transfer_engine_t, list: te_prepared_t) -> c_int;
+    pub fn te_notify(
+        engine: transfer_engine_t,
+        id: segment_id_t,
+        name: *const c_char,
+        data: *const c_void,
+        length: u64,
+    ) -> c_int;
+    pub fn te_notify_fetch(
+        engine: transfer_engine_t,
+        notes: *mut te_notification,
+        elem_size: usize,
+        count: *mut usize,
+    ) -> c_int;
+    pub fn te_notify_release(notes: *mut te_notification, elem_size: usize, count: usize);
     pub fn te_cancel_batch(engine: transfer_engine_t, batch: batch_id_t) -> c_int;
     pub fn te_batch_deadline(
         engine: transfer_engine_t,

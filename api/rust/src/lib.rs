@@ -28,6 +28,7 @@ mod error;
 mod ffi;
 mod log;
 mod memory;
+mod prepared;
 mod reactor;
 mod segment;
 mod transfer;
@@ -35,12 +36,15 @@ mod transfer;
 #[cfg(test)]
 mod abi_test;
 
-pub use engine::{Builder, Engine, Notification, RailState, RailStats};
+pub use engine::{
+    BinaryNotification, Builder, Ended, Engine, Notification, RailState, RailStats,
+};
 pub use error::{Error, Result, Status};
 pub use log::{set_log, LogLevel};
 pub use memory::{AllocFlags, Memory, Piece};
+pub use prepared::Prepared;
 pub use segment::{Buffer, Path, PathKind, PeerState, PeerStats, Segment};
-pub use transfer::{Batch, Transfer};
+pub use transfer::{Batch, Task, Transfer};
 
 /// Returns the version of the C library, for example "0.2.0".
 pub fn version() -> String {
@@ -60,6 +64,7 @@ const _: () = {
     shared::<Engine>();
     shared::<Memory>();
     shared::<Piece>();
+    shared::<Prepared>();
     shared::<Segment>();
     shared::<Batch>();
     shared::<Transfer>();

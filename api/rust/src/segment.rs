@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 use std::mem::size_of;
-use std::os::raw::c_char;
+use std::os::raw::{c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,19 @@ use crate::engine::{fetch, microseconds, Engine, Handle};
 use crate::error::{c_string, check, text_of, Error, Result};
 use crate::ffi;
 use crate::memory::Piece;
+use crate::prepared::Prepared;
 use crate::transfer::Batch;
+
+/// te_readv or te_writev.
+type MovePieces = unsafe extern "C" fn(
+    ffi::transfer_engine_t,
+    ffi::segment_id_t,
+    *const ffi::te_local,
+    usize,
+    *const ffi::te_remote,
+    usize,
+    i64,
+) -> c_int;
 
 struct Inner {
     engine: Engine,
@@ -160,6 +172,81 @@ impl Segment {
         self.batch().read(self, local, remote).submit()?.wait()
     }
 
+    /// Writes the local pieces, one after the other, to the remote ranges of (address,
+    /// length), and waits for the end. Both sides have the same total length. When the
+    /// limit has passed, the transfer is ended, and the code of the error is
+    /// [`Error::TIMED_OUT`]. The status of the error is `None`, also if the transfer has
+    /// failed.
+    pub fn write_pieces(
+        &self,
+        local: &[Piece],
+        remote: &[(u64, u64)],
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        self.move_pieces(ffi::te_writev, local, remote, limit)
+    }
+
+    /// Reads the remote ranges, one after the other, into the local pieces, as
+    /// [`write_pieces`](Segment::write_pieces) writes.
+    pub fn read_pieces(
+        &self,
+        local: &[Piece],
+        remote: &[(u64, u64)],
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        self.move_pieces(ffi::te_readv, local, remote, limit)
+    }
+
+    fn move_pieces(
+        &self,
+        call: MovePieces,
+        local: &[Piece],
+        remote: &[(u64, u64)],
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        if !local.iter().all(|one| Arc::ptr_eq(one.engine(), self.engine())) {
+            return Err(Error::new(
+                Error::INVALID_ARGUMENT,
+                "a local piece is of another engine",
+            ));
+        }
+        let local: Vec<ffi::te_local> = local.iter().map(Piece::to_c).collect();
+        let remote: Vec<ffi::te_remote> = remote
+            .iter()
+            .map(|(addr, length)| ffi::te_remote { addr: *addr, length: *length })
+            .collect();
+        // SAFETY: the arrays have these lengths. The caller's pieces hold the memory until
+        // the call returns; then the transfer has ended.
+        check(unsafe {
+            call(
+                self.raw(),
+                self.inner.id,
+                local.as_ptr(),
+                local.len(),
+                remote.as_ptr(),
+                remote.len(),
+                microseconds(limit),
+            )
+        })
+    }
+
+    /// Checks a list of writes, each of local memory to a remote address, for many
+    /// submissions.
+    pub fn prepare_write(
+        &self,
+        pieces: impl IntoIterator<Item = (Piece, u64)>,
+    ) -> Result<Prepared> {
+        Prepared::new(self, ffi::TE_WRITE, pieces.into_iter().collect())
+    }
+
+    /// Checks a list of reads, each from a remote address into local memory.
+    pub fn prepare_read(
+        &self,
+        pieces: impl IntoIterator<Item = (Piece, u64)>,
+    ) -> Result<Prepared> {
+        Prepared::new(self, ffi::TE_READ, pieces.into_iter().collect())
+    }
+
     fn batch(&self) -> Batch {
         self.inner.engine.batch()
     }
@@ -174,6 +261,23 @@ impl Segment {
         };
         // SAFETY: the library copies the strings and does not change them.
         check(unsafe { ffi::genNotifyInEngine(self.raw(), self.inner.id as u64, msg) })
+    }
+
+    /// Sends a notification with any bytes and waits until the library of the peer has it.
+    /// [`Engine::binary_notifications`] receives it.
+    pub fn notify_bytes(&self, name: &str, data: &[u8]) -> Result<()> {
+        let name = c_string("name", name)?;
+        let length = data.len() as u64;
+        // SAFETY: the data has that length; the library copies it.
+        check(unsafe {
+            ffi::te_notify(
+                self.raw(),
+                self.inner.id,
+                name.as_ptr(),
+                data.as_ptr().cast(),
+                length,
+            )
+        })
     }
 
     /// Waits until the requests to this segment that were submitted before are terminal.

@@ -22,6 +22,17 @@ struct Request {
     remote: Vec<ffi::te_remote>,
     operand: u64,
     compare: u64,
+    cookie: u64,
+}
+
+/// The result of one request of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The number of [`Batch::cookie`], or 0.
+    pub cookie: u64,
+    pub status: Status,
+    /// Bytes that have arrived.
+    pub bytes: u64,
 }
 
 /// Requests that will be submitted together. The order of their execution is undefined.
@@ -30,11 +41,13 @@ pub struct Batch {
     engine: Engine,
     requests: Vec<Request>,
     limit: Option<Duration>,
+    /// A batch of the C library, reset.
+    ready: Option<BatchId>,
 }
 
 impl Batch {
     pub(crate) fn new(engine: &Engine) -> Batch {
-        Batch { engine: engine.clone(), requests: Vec::new(), limit: None }
+        Batch { engine: engine.clone(), requests: Vec::new(), limit: None, ready: None }
     }
 
     /// Returns the number of requests.
@@ -119,6 +132,15 @@ impl Batch {
         self.add_atomic(ffi::TE_ATOMIC_CAS, at, old.into(), remote, operand, compare)
     }
 
+    /// Sets the cookie of the request that was added last: a number of the program, which
+    /// [`Transfer::tasks`] returns. [`Batch::submit_and_notify`] ignores it.
+    pub fn cookie(mut self, cookie: u64) -> Batch {
+        if let Some(last) = self.requests.last_mut() {
+            last.cookie = cookie;
+        }
+        self
+    }
+
     /// Sets a time limit: requests that have not ended by then fail.
     pub fn time_limit(mut self, limit: Duration) -> Batch {
         self.limit = Some(limit);
@@ -162,12 +184,13 @@ impl Batch {
                 .collect(),
             operand,
             compare,
+            cookie: 0,
         });
         self
     }
 
     /// Submits the requests: all of them or none.
-    pub fn submit(self) -> Result<Transfer> {
+    pub fn submit(mut self) -> Result<Transfer> {
         let batch = self.allocate()?;
         let local: Vec<Vec<ffi::te_local>> = self
             .requests
@@ -193,7 +216,7 @@ impl Batch {
 
     /// Submits reads and writes of one piece each. When all of them are completed, the
     /// target of the first one receives a notification.
-    pub fn submit_and_notify(self, name: &str, text: &str) -> Result<Transfer> {
+    pub fn submit_and_notify(mut self, name: &str, text: &str) -> Result<Transfer> {
         let name = c_string("name", name)?;
         let text = c_string("text", text)?;
         let batch = self.allocate()?;
@@ -218,8 +241,8 @@ impl Batch {
         Ok(self.started(batch))
     }
 
-    /// Allocates the batch of the C library.
-    fn allocate(&self) -> Result<BatchId> {
+    /// Checks the requests and returns the batch of the C library for them.
+    fn allocate(&mut self) -> Result<BatchId> {
         if self.requests.is_empty() {
             return Err(Error::new(Error::INVALID_ARGUMENT, "the batch has no request"));
         }
@@ -234,19 +257,13 @@ impl Batch {
                 ));
             }
         }
-        // SAFETY: the handle is valid.
-        let id = unsafe { ffi::allocateBatchID(engine.0, self.requests.len()) };
-        if id == ffi::INVALID_BATCH {
-            return Err(Error::last(0));
-        }
-        let batch = BatchId { engine: engine.clone(), id };
+        let size = self.requests.len();
+        let batch = match self.ready.take() {
+            Some(ready) if ready.size >= size => ready,
+            _ => BatchId::allocate(engine, size)?,
+        };
         if let Some(limit) = self.limit {
-            let now = reactor::monotonic_ns();
-            let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-            // SAFETY: the batch exists.
-            check(unsafe {
-                ffi::te_batch_deadline(engine.0, id, now.saturating_add(limit))
-            })?;
+            batch.limit(limit)?;
         }
         Ok(batch)
     }
@@ -254,8 +271,7 @@ impl Batch {
     fn started(self, batch: BatchId) -> Transfer {
         let count = self.requests.len();
         let keep = self.requests.into_iter().flat_map(|one| one.local).collect();
-        let wake = Mutex::new(Wake::default());
-        Transfer { shared: Arc::new(Shared { batch, count, _keep: keep, wake }) }
+        Transfer::new(batch, count, Arc::new(keep))
     }
 }
 
@@ -270,6 +286,7 @@ impl Request {
         c.remote = self.remote.as_ptr();
         c.operand = self.operand;
         c.compare = self.compare;
+        c.cookie = self.cookie;
         c
     }
 
@@ -297,9 +314,58 @@ impl Request {
 }
 
 /// A batch of the C library without requests in progress.
-struct BatchId {
-    engine: Arc<Handle>,
-    id: ffi::batch_id_t,
+pub(crate) struct BatchId {
+    pub(crate) engine: Arc<Handle>,
+    pub(crate) id: ffi::batch_id_t,
+    /// Highest number of requests.
+    size: usize,
+}
+
+impl BatchId {
+    pub(crate) fn allocate(engine: &Arc<Handle>, size: usize) -> Result<BatchId> {
+        // SAFETY: the handle is valid.
+        let id = unsafe { ffi::allocateBatchID(engine.0, size) };
+        match id == ffi::INVALID_BATCH {
+            true => Err(Error::last(0)),
+            false => Ok(BatchId { engine: engine.clone(), id, size }),
+        }
+    }
+
+    /// Sets the deadline.
+    pub(crate) fn limit(&self, limit: Duration) -> Result<()> {
+        let now = reactor::monotonic_ns();
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: the batch exists.
+        check(unsafe {
+            ffi::te_batch_deadline(self.engine.0, self.id, now.saturating_add(limit))
+        })
+    }
+
+    /// Removes all requests, which have ended.
+    fn reset(&self) -> Result<()> {
+        // SAFETY: the batch exists.
+        check(unsafe { ffi::te_batch_reset(self.engine.0, self.id) })
+    }
+
+    /// Returns the results of the first `count` requests.
+    fn tasks(&self, count: usize) -> Result<Vec<ffi::te_task>> {
+        let mut list = vec![ffi::te_task::zeroed(); count];
+        let mut filled = count;
+        let size = size_of::<ffi::te_task>();
+        // SAFETY: the array has that many elements of that size.
+        check(unsafe {
+            ffi::te_batch_tasks(
+                self.engine.0,
+                self.id,
+                0,
+                list.as_mut_ptr(),
+                size,
+                &mut filled,
+            )
+        })?;
+        list.truncate(filled);
+        Ok(list)
+    }
 }
 
 impl Drop for BatchId {
@@ -322,7 +388,7 @@ struct Wake {
 pub(crate) struct Shared {
     batch: BatchId,
     count: usize,
-    _keep: Vec<Piece>,
+    _keep: Arc<Vec<Piece>>,
     wake: Mutex<Wake>,
 }
 
@@ -434,9 +500,75 @@ impl Shared {
 #[must_use = "a transfer that is dropped is cancelled"]
 pub struct Transfer {
     shared: Arc<Shared>,
+    /// TE_PREPARED_… of a prepared list
+    checked: u32,
 }
 
 impl Transfer {
+    pub(crate) fn new(batch: BatchId, count: usize, keep: Arc<Vec<Piece>>) -> Transfer {
+        let wake = Mutex::new(Wake::default());
+        let shared = Arc::new(Shared { batch, count, _keep: keep, wake });
+        Transfer { shared, checked: 0 }
+    }
+
+    pub(crate) fn with_checks(mut self, checked: u32) -> Transfer {
+        self.checked = checked;
+        self
+    }
+
+    /// Returns true if the submission of a prepared list has checked its pieces again.
+    pub fn was_checked(&self) -> bool {
+        self.checked & ffi::TE_PREPARED_CHECKED != 0
+    }
+
+    /// Returns true if it has done so because the target's process has been replaced.
+    pub fn was_restarted(&self) -> bool {
+        self.checked & ffi::TE_PREPARED_RESTARTED != 0
+    }
+
+    /// Returns the id of the batch, which [`Engine::ended_batches`] returns.
+    pub fn id(&self) -> u64 {
+        self.shared.batch.id
+    }
+
+    /// Returns the results of the requests, in the order in which they were added. Does
+    /// not wait.
+    pub fn tasks(&self) -> Result<Vec<Task>> {
+        let list = self.shared.batch.tasks(self.shared.count)?;
+        Ok(list
+            .iter()
+            .map(|one| Task {
+                cookie: one.cookie,
+                status: Status::from_c(one.status),
+                bytes: one.transferred_bytes,
+            })
+            .collect())
+    }
+
+    /// Returns an empty batch that uses the batch of this transfer again, if it has room
+    /// for the requests, because that costs less than a new one. If the transfer has not
+    /// ended, it is cancelled, and the code of the error is [`Error::BUSY`].
+    pub fn into_batch(self, engine: &Engine) -> Result<Batch> {
+        if !self.is_done() {
+            return Err(Error::new(Error::BUSY, "the transfer has not ended"));
+        }
+        if !Arc::ptr_eq(&engine.handle, &self.shared.batch.engine) {
+            return Err(Error::new(
+                Error::INVALID_ARGUMENT,
+                "the transfer is of another engine",
+            ));
+        }
+        let shared = self.shared.clone();
+        drop(self);
+        let mut batch = engine.batch();
+        // The reactor may hold it for another moment.
+        if let Ok(shared) = Arc::try_unwrap(shared) {
+            shared.batch.reset()?;
+            batch.ready = Some(shared.batch);
+        }
+        Ok(batch)
+    }
+
     /// Waits for the end and returns the number of bytes.
     pub fn wait(&self) -> Result<u64> {
         loop {
@@ -477,6 +609,44 @@ impl Transfer {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+}
+
+/// Waits until one of the transfers of an engine has ended, and returns its index, or
+/// `None` if the limit has passed. `None` as the limit means none. There are at most 4096
+/// transfers.
+pub(crate) fn wait_any(
+    engine: &Arc<Handle>,
+    transfers: &[&Transfer],
+    limit: Option<Duration>,
+) -> Result<Option<usize>> {
+    let count = transfers.len();
+    if !(1..=ffi::TE_WAIT_MAX).contains(&count) {
+        return Err(Error::new(
+            Error::INVALID_ARGUMENT,
+            format!("{count} transfers (must be 1 to {})", ffi::TE_WAIT_MAX),
+        ));
+    }
+    if !transfers.iter().all(|one| Arc::ptr_eq(&one.shared.batch.engine, engine)) {
+        return Err(Error::new(Error::INVALID_ARGUMENT, "a transfer is of another engine"));
+    }
+    let ids: Vec<ffi::batch_id_t> = transfers.iter().map(|one| one.id()).collect();
+    let mut index = 0;
+    // SAFETY: the array has count elements; the transfers own the batches.
+    let code = unsafe {
+        ffi::te_wait_any(
+            engine.0,
+            ids.as_ptr(),
+            count,
+            microseconds(limit),
+            &mut index,
+            ptr::null_mut(),
+        )
+    };
+    match code {
+        0 => Ok(Some(index)),
+        ffi::TE_TIMED_OUT => Ok(None),
+        code => Err(Error::last(code)),
     }
 }
 

@@ -121,6 +121,10 @@ pub fn target_process() {
                 let notes = engine.notifications();
                 notes.iter().map(|n| format!("{}={};", n.name, n.text)).collect()
             }
+            "binary" => {
+                let notes = engine.binary_notifications().unwrap();
+                notes.iter().map(|n| format!("{}={:?};", n.name, n.data)).collect()
+            }
             other => panic!("unknown command {other}"),
         };
         println!("{MARK}{answer}");
