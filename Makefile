@@ -378,6 +378,23 @@ go: lib
 		CGO_LDFLAGS="-L$$out/lib -Wl,-rpath,$$out/lib" \
 		$(GO) build -buildvcs=false -o "$$out/go/hello" ./examples/hello
 
+# --- NIXL -------------------------------------------------------------------
+
+# The plug-in for NIXL, if configure was given --nixl=DIR. NIXL_CXXFLAGS names the
+# folder of Abseil's headers, which those of NIXL include.
+NIXL_CXXFLAGS = $(shell pkg-config --cflags absl_log 2>/dev/null)
+NIXL_SO = $(WITH_NIXL:%=$(B)/lib/nixl/libplugin_MOONRAIL.so)
+$(B)/lib/nixl/libplugin_MOONRAIL.so: $(SRCDIR)/api/nixl/nixl_moonrail.cc \
+		$(SRCDIR)/api/moonrail.h $(B)/lib/$(REAL_SO) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$(@F))
+	$(Q)$(CXX) -std=c++20 -O2 -g -fPIC -shared -Wall -Wextra \
+		$(addprefix -isystem $(WITH_NIXL)/src/,api/cpp api/cpp/backend \
+			infra core/telemetry utils) \
+		$(NIXL_CXXFLAGS) -I$(SRCDIR)/api $(CXXFLAGS) $(LDFLAGS) -o $@ $< \
+		-L$(B)/lib -lmoonrail -Wl,-rpath,'$$ORIGIN/..'
+all: $(NIXL_SO)
+
 # --- manual pages -----------------------------------------------------------
 
 MAN_SRCS = $(wildcard $(SRCDIR)/man/*.[137])
@@ -396,7 +413,7 @@ man_page = sh $(SRCDIR)/scripts/man_page
 cmakedir = $(libdir)/cmake/moonrail
 completiondir = $(datadir)/bash-completion/completions
 
-install: lib tools man
+install: lib tools man $(NIXL_SO)
 	install -d '$(DESTDIR)$(libdir)' '$(DESTDIR)$(includedir)' \
 		'$(DESTDIR)$(pkgconfigdir)' '$(DESTDIR)$(bindir)'
 	install -m 755 $(B)/lib/$(REAL_SO) '$(DESTDIR)$(libdir)'
@@ -410,6 +427,9 @@ install: lib tools man
 	for h in $(MOONCAKE_HEADERS); do \
 		install -D -m 644 $(SRCDIR)/api/cxx/$$h \
 			'$(DESTDIR)$(includedir)'/moonrail/$$h || exit 1; \
+	done
+	for so in $(NIXL_SO); do \
+		install -D -m 755 $$so '$(DESTDIR)$(libdir)'/nixl/$${so##*/}; \
 	done
 	install -m 644 $(PC_FILES:%=$(B)/lib/%) '$(DESTDIR)$(pkgconfigdir)'
 	install -d '$(DESTDIR)$(cmakedir)' '$(DESTDIR)$(completiondir)'

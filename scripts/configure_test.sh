@@ -62,6 +62,16 @@ help_lists_every_option()
 	done
 }
 
+# A folder with this one header is a source tree of NIXL for configure.
+nixl_tree_is_recorded()
+{
+	mkdir -p "$tmp/nixl/src/api/cpp/backend" &&
+		: >"$tmp/nixl/src/api/cpp/backend/backend_plugin.h" &&
+		accepts "--nixl=$tmp/nixl" &&
+		grep -q "^WITH_NIXL = $tmp/nixl\$" config.mak &&
+		make -n all 2>/dev/null | grep -q 'libplugin_MOONRAIL'
+}
+
 prefix_with_a_space()
 {
 	accepts "--prefix=/opt/with space" &&
@@ -196,6 +206,8 @@ check install_deps_alone_installs_no_test_tools \
 check install_deps_test_adds_the_test_tools \
 	install_deps_test_adds_the_test_tools
 check tests_without_cunit_are_not_built tests_without_cunit_are_not_built
+check refuses_absent_nixl refuses 'no source tree of NIXL' --nixl=/nowhere
+check nixl_tree_is_recorded nixl_tree_is_recorded
 check prefix_with_a_space prefix_with_a_space
 check arguments_are_replayed arguments_are_replayed
 check removed_pages_leave_no_empty_folders removed_pages_leave_no_empty_folders

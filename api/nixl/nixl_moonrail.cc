@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A plug-in for NIXL: transfers between agents, or inside one agent, over
+ * moonrail. NIXL loads it as libplugin_MOONRAIL.so.
+ *
+ * A request handle holds a prepared list of its descriptors and one batch.
+ * With GPU memory there is no list, and each of the descriptors is one
+ * request of submitTransfer.
+ *
+ * The notification of a request is sent when all its bytes are in place. A
+ * thread sends it, because the call waits until the target has acknowledged it;
+ * meanwhile checkXfer reports that the request is in progress.
+ *
+ * A released request is cancelled. NIXL calls releaseReqH up to two times: the
+ * second call comes from the destructor of its own handle and its result is
+ * ignored. So the first call does not wait and reports NIXL_ERR_REPOST_ACTIVE
+ * until no byte of the request can land, and the second call waits for that.
+ */
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <unistd.h>
+
+#include "backend/backend_plugin.h"
+#include "moonrail.h"
+
+namespace
+{
+
+constexpr std::size_t NOTES = 64; /* notifications fetched per call */
+
+/* The metadata of registered or remote memory. The address is in the descriptor
+ * already. */
+struct memory : nixlBackendMD {
+	std::uintptr_t addr;
+
+	explicit memory(std::uintptr_t at, bool own)
+	    : nixlBackendMD(own), addr(at)
+	{
+	}
+};
+
+/* A buffer of this process. Guarded by backend::lock. */
+struct region {
+	std::size_t length;
+	unsigned refs; /* registrations inside it, itself included */
+};
+
+/* A notification that a thread sends. Shared by the thread and the request. */
+struct note {
+	segment_id_t segment;
+	std::string data;
+	std::mutex lock; /* guards result */
+	int result = NIXL_IN_PROG;
+
+	note(segment_id_t to, std::string bytes)
+	    : segment(to), data(std::move(bytes))
+	{
+	}
+
+	void set(int value)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		result = value;
+	}
+
+	nixl_status_t get()
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		return static_cast<nixl_status_t>(result);
+	}
+};
+
+/* A request. NIXL uses it from one thread at a time. */
+struct request : nixlBackendReqH {
+	segment_id_t segment = -1;
+	te_prepared_t list = 0;		       /* 0: see plain */
+	std::vector<transfer_request_t> plain; /* empty: see list */
+	batch_id_t batch = INVALID_BATCH;
+	std::string notify_data;
+	bool has_notify = false;
+	bool canceled = false;
+	std::shared_ptr<note> notify; /* sent, or being sent */
+};
+
+class backend : public nixlBackendEngine
+{
+      public:
+	explicit backend(const nixlBackendInitParams *params);
+	~backend() override;
+	backend(const backend &) = delete;
+	backend &operator=(const backend &) = delete;
+
+	bool supportsRemote() const override
+	{
+		return true;
+	}
+	bool supportsLocal() const override
+	{
+		return true;
+	}
+	bool supportsNotif() const override
+	{
+		return true;
+	}
+	nixl_mem_list_t getSupportedMems() const override
+	{
+		return { DRAM_SEG, VRAM_SEG };
+	}
+
+	nixl_status_t registerMem(const nixlBlobDesc &mem,
+				  const nixl_mem_t &kind,
+				  nixlBackendMD *&out) override;
+	nixl_status_t deregisterMem(nixlBackendMD *meta) override;
+
+	nixl_status_t connect(const std::string &) override
+	{
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t disconnect(const std::string &agent) override;
+	nixl_status_t getConnInfo(std::string &out) const override;
+	nixl_status_t loadRemoteConnInfo(const std::string &agent,
+					 const std::string &info) override;
+	nixl_status_t getPublicData(const nixlBackendMD *,
+				    std::string &) const override
+	{
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t loadRemoteMD(const nixlBlobDesc &mem, const nixl_mem_t &,
+				   const std::string &,
+				   nixlBackendMD *&out) override
+	{
+		out = new memory(mem.addr, false);
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t loadLocalMD(nixlBackendMD *in,
+				  nixlBackendMD *&out) override
+	{
+		out = new memory(static_cast<memory *>(in)->addr, false);
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t unloadMD(nixlBackendMD *in) override
+	{
+		delete in;
+		return NIXL_SUCCESS;
+	}
+
+	nixl_status_t prepXfer(const nixl_xfer_op_t &op,
+			       const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote,
+			       const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *args) const override;
+	nixl_status_t postXfer(const nixl_xfer_op_t &op,
+			       const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote,
+			       const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *args) const override;
+	nixl_status_t checkXfer(nixlBackendReqH *handle) const override;
+	nixl_status_t releaseReqH(nixlBackendReqH *handle) const override;
+
+	nixl_status_t getNotifs(notif_list_t &out) override;
+	nixl_status_t genNotif(const std::string &agent,
+			       const std::string &msg) const override;
+
+	nixl_status_t
+	queryMem(const nixl_reg_dlist_t &descs,
+		 std::vector<nixl_query_resp_t> &out) const override;
+	nixl_status_t estimateXferCost(
+		const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
+		const nixl_meta_dlist_t &remote, const std::string &agent,
+		nixlBackendReqH *const &handle,
+		std::chrono::microseconds &duration,
+		std::chrono::microseconds &margin, nixl_cost_t &method,
+		const nixl_opt_args_t *args) const override;
+
+      private:
+	bool segment_of(const std::string &agent, segment_id_t &id) const;
+	bool covers(std::uintptr_t addr, std::size_t length) const;
+	nixl_status_t submit(request &r) const;
+	std::shared_ptr<note> queue_note(segment_id_t to,
+					 const std::string &data) const;
+	void sender();
+	static void free_request(transfer_engine_t engine, request *r);
+
+	transfer_engine_t engine = nullptr;
+
+	mutable std::mutex lock; /* guards the members below */
+	std::unordered_map<std::string, segment_id_t> agents;
+	std::map<std::uintptr_t, region> regions;	 /* by address */
+	mutable std::deque<std::shared_ptr<note>> notes; /* to be sent */
+	mutable std::condition_variable wake;		 /* notes, stopping */
+	mutable std::thread thread; /* sends notes; started at first use */
+	bool stopping = false;
+};
+
+/* --- the engine ----------------------------------------------------------- */
+
+/* Parameters: address, the IP address or host name that the agent publishes.
+ * Default: the host name. */
+backend::backend(const nixlBackendInitParams *params)
+    : nixlBackendEngine(params)
+{
+	te_engine_options options = {};
+	std::string address;
+	char host[256];
+
+	options.metadata = "P2PHANDSHAKE";
+	options.auto_discover = 1;
+	if (getInitParam("address", address) == NIXL_SUCCESS &&
+	    !address.empty()) {
+		options.server_name = address.c_str();
+		options.ip = address.c_str();
+	} else if (!gethostname(host, sizeof(host) - 1)) {
+		host[sizeof(host) - 1] = 0;
+		options.server_name = host;
+	}
+	initErr = te_engine_create(&options, sizeof(options), &engine) != 0;
+}
+
+backend::~backend()
+{
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		stopping = true;
+	}
+	wake.notify_all();
+	if (thread.joinable())
+		thread.join();
+	if (engine)
+		destroyTransferEngine(engine);
+}
+
+/* --- memory --------------------------------------------------------------- */
+
+/* Returns true if a region contains the range. lock is held. */
+bool backend::covers(std::uintptr_t addr, std::size_t length) const
+{
+	auto at = regions.upper_bound(addr);
+
+	if (at == regions.begin())
+		return false;
+	--at;
+	return addr - at->first < at->second.length &&
+	       length <= at->second.length - (addr - at->first);
+}
+
+nixl_status_t backend::registerMem(const nixlBlobDesc &mem,
+				   const nixl_mem_t &kind, nixlBackendMD *&out)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	std::string gpu = "cuda:" + std::to_string(mem.devId);
+	te_registration entry = {};
+
+	if (kind != DRAM_SEG && kind != VRAM_SEG)
+		return NIXL_ERR_NOT_SUPPORTED;
+	if (covers(mem.addr, mem.len)) {
+		std::prev(regions.upper_bound(mem.addr))->second.refs++;
+		out = new memory(mem.addr, true);
+		return NIXL_SUCCESS;
+	}
+	entry.addr = reinterpret_cast<void *>(mem.addr);
+	entry.length = mem.len;
+	if (kind == VRAM_SEG)
+		entry.location = gpu.c_str();
+	if (te_register(engine, &entry, sizeof(entry), 1))
+		return NIXL_ERR_BACKEND;
+	regions[mem.addr] = { mem.len, 1 };
+	out = new memory(mem.addr, true);
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::deregisterMem(nixlBackendMD *meta)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	auto *m = static_cast<memory *>(meta);
+	auto at = regions.upper_bound(m->addr);
+
+	if (at == regions.begin())
+		return NIXL_ERR_NOT_FOUND;
+	--at;
+	if (!--at->second.refs) {
+		if (unregisterLocalMemory(
+			    engine, reinterpret_cast<void *>(at->first))) {
+			at->second.refs++;
+			return NIXL_ERR_BACKEND;
+		}
+		regions.erase(at);
+	}
+	delete m;
+	return NIXL_SUCCESS;
+}
+
+/* Answers whether each range is registered in this agent. */
+nixl_status_t backend::queryMem(const nixl_reg_dlist_t &descs,
+				std::vector<nixl_query_resp_t> &out) const
+{
+	std::lock_guard<std::mutex> hold(lock);
+
+	out.clear();
+	for (int i = 0; i < descs.descCount(); i++)
+		out.push_back(covers(descs[i].addr, descs[i].len)
+				      ? nixl_query_resp_t{ nixl_b_params_t{} }
+				      : std::nullopt);
+	return NIXL_SUCCESS;
+}
+
+/* --- agents --------------------------------------------------------------- */
+
+nixl_status_t backend::getConnInfo(std::string &out) const
+{
+	char name[512];
+
+	if (getLocalIpAndPort(engine, name, sizeof(name)))
+		return NIXL_ERR_BACKEND;
+	out = name;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::loadRemoteConnInfo(const std::string &agent,
+					  const std::string &info)
+{
+	segment_id_t id = openSegment(engine, info.c_str());
+
+	if (id < 0)
+		return NIXL_ERR_BACKEND;
+	std::lock_guard<std::mutex> hold(lock);
+	auto old = agents.find(agent);
+	if (old != agents.end() && old->second != id)
+		closeSegment(engine, old->second);
+	agents[agent] = id;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::disconnect(const std::string &agent)
+{
+	std::lock_guard<std::mutex> hold(lock);
+	auto at = agents.find(agent);
+
+	if (at == agents.end())
+		return NIXL_SUCCESS;
+	closeSegment(engine, at->second);
+	agents.erase(at);
+	return NIXL_SUCCESS;
+}
+
+bool backend::segment_of(const std::string &agent, segment_id_t &id) const
+{
+	std::lock_guard<std::mutex> hold(lock);
+	auto at = agents.find(agent);
+
+	if (agent == localAgent)
+		id = LOCAL_SEGMENT;
+	else if (at != agents.end())
+		id = at->second;
+	else
+		return false;
+	return true;
+}
+
+/* --- requests ------------------------------------------------------------- */
+
+nixl_status_t
+backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
+		  const nixl_meta_dlist_t &remote, const std::string &agent,
+		  nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const
+{
+	auto r = std::make_unique<request>();
+	uint32_t opcode = op == NIXL_READ ? TE_READ : TE_WRITE;
+	std::vector<te_piece> pieces;
+	int n = local.descCount(), ret = 8;
+
+	if (!n || n != remote.descCount() || !segment_of(agent, r->segment))
+		return NIXL_ERR_INVALID_PARAM;
+	for (int i = 0; i < n; i++) {
+		if (local[i].len != remote[i].len)
+			return NIXL_ERR_INVALID_PARAM;
+		pieces.push_back({ reinterpret_cast<void *>(local[i].addr),
+				   remote[i].addr, local[i].len });
+	}
+	if (local.getType() == DRAM_SEG && remote.getType() == DRAM_SEG)
+		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
+				 pieces.size(), 0, &r->list);
+	/* the agent may have registered memory after its descriptor was read */
+	if (ret == 3 && !syncSegmentCache(engine))
+		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
+				 pieces.size(), 0, &r->list);
+	if (ret && ret != 8)
+		return NIXL_ERR_BACKEND;
+	for (const te_piece &p : pieces)
+		if (ret)
+			r->plain.push_back(
+				{ op == NIXL_READ ? OPCODE_READ : OPCODE_WRITE,
+				  p.local, r->segment, p.remote, p.length });
+	r->batch = allocateBatchID(engine, ret ? pieces.size() : 1);
+	if (r->batch == INVALID_BATCH) {
+		te_prepared_release(engine, r->list);
+		return NIXL_ERR_BACKEND;
+	}
+	handle = r.release();
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::submit(request &r) const
+{
+	int ret = r.list ? te_submit_prepared(engine, r.batch, r.list, nullptr,
+					      0, 0, 0, nullptr)
+			 : submitTransfer(engine, r.batch, r.plain.data(),
+					  r.plain.size());
+
+	return ret ? NIXL_ERR_BACKEND : NIXL_IN_PROG;
+}
+
+nixl_status_t backend::postXfer(const nixl_xfer_op_t &,
+				const nixl_meta_dlist_t &,
+				const nixl_meta_dlist_t &, const std::string &,
+				nixlBackendReqH *&handle,
+				const nixl_opt_b_args_t *args) const
+{
+	auto *r = static_cast<request *>(handle);
+
+	if (r->canceled || te_batch_reset(engine, r->batch))
+		return NIXL_ERR_REPOST_ACTIVE;
+	r->notify.reset();
+	r->has_notify = args && args->hasNotif;
+	if (r->has_notify)
+		r->notify_data = args->notifMsg;
+	return submit(*r);
+}
+
+nixl_status_t backend::checkXfer(nixlBackendReqH *handle) const
+{
+	auto *r = static_cast<request *>(handle);
+	transfer_status_t status = {};
+
+	if (r->notify)
+		return r->notify->get();
+	if (te_batch_status(engine, r->batch, &status))
+		return NIXL_ERR_BACKEND;
+	if (status.status == STATUS_WAITING || status.status == STATUS_PENDING)
+		return NIXL_IN_PROG;
+	if (status.status == STATUS_CANCELED)
+		return NIXL_ERR_CANCELED;
+	if (status.status != STATUS_COMPLETED)
+		return NIXL_ERR_BACKEND;
+	if (!r->has_notify)
+		return NIXL_SUCCESS;
+	r->notify = queue_note(r->segment, r->notify_data);
+	return NIXL_IN_PROG;
+}
+
+void backend::free_request(transfer_engine_t engine, request *r)
+{
+	freeBatchID(engine, r->batch);
+	if (r->list)
+		te_prepared_release(engine, r->list);
+	delete r;
+}
+
+nixl_status_t backend::releaseReqH(nixlBackendReqH *handle) const
+{
+	auto *r = static_cast<request *>(handle);
+	transfer_status_t status = {};
+	bool again = r->canceled;
+
+	te_cancel_batch(engine, r->batch);
+	r->canceled = true;
+	if (again)
+		te_wait_batch(engine, r->batch, -1, &status);
+	else if (te_batch_reset(engine, r->batch))
+		return NIXL_ERR_REPOST_ACTIVE;
+	free_request(engine, r);
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::estimateXferCost(
+	const nixl_xfer_op_t &, const nixl_meta_dlist_t &local,
+	const nixl_meta_dlist_t &, const std::string &,
+	nixlBackendReqH *const &, std::chrono::microseconds &duration,
+	std::chrono::microseconds &margin, nixl_cost_t &method,
+	const nixl_opt_args_t *) const
+{
+	struct te_rail_stats rails[64];
+	std::size_t count = 64;
+	double rate = 0, bytes = 0;
+
+	if (te_rail_stats(engine, rails, sizeof(rails[0]), &count))
+		return NIXL_ERR_BACKEND;
+	for (std::size_t i = 0; i < std::min<std::size_t>(count, 64); i++)
+		rate += rails[i].state == TE_RAIL_UP ? rails[i].rate : 0;
+	for (int i = 0; i < local.descCount(); i++)
+		bytes += static_cast<double>(local[i].len);
+	/* the rate of a rail is known after its first transfers */
+	if (rate <= 0)
+		return NIXL_ERR_NOT_SUPPORTED;
+	duration = std::chrono::microseconds(
+		static_cast<int64_t>(bytes / rate * 1e6) + 1);
+	margin = duration / 2;
+	method = nixl_cost_t::ANALYTICAL_BACKEND;
+	return NIXL_SUCCESS;
+}
+
+/* --- notifications -------------------------------------------------------- */
+
+void backend::sender()
+{
+	std::unique_lock<std::mutex> hold(lock);
+
+	for (;;) {
+		wake.wait(hold, [this] { return stopping || !notes.empty(); });
+		if (stopping)
+			return;
+		std::shared_ptr<note> next = notes.front();
+		notes.pop_front();
+		hold.unlock();
+		next->set(te_notify(engine, next->segment, localAgent.c_str(),
+				    next->data.data(), next->data.size())
+				  ? NIXL_ERR_REMOTE_DISCONNECT
+				  : NIXL_SUCCESS);
+		hold.lock();
+	}
+}
+
+std::shared_ptr<note> backend::queue_note(segment_id_t to,
+					  const std::string &data) const
+{
+	auto next = std::make_shared<note>(to, data);
+	std::lock_guard<std::mutex> hold(lock);
+
+	if (!thread.joinable())
+		thread = std::thread(&backend::sender,
+				     const_cast<backend *>(this));
+	notes.push_back(next);
+	wake.notify_one();
+	return next;
+}
+
+nixl_status_t backend::genNotif(const std::string &agent,
+				const std::string &msg) const
+{
+	segment_id_t id;
+
+	if (!segment_of(agent, id))
+		return NIXL_ERR_NOT_FOUND;
+	queue_note(id, msg);
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t backend::getNotifs(notif_list_t &out)
+{
+	te_notification got[NOTES];
+	std::size_t count;
+
+	if (!out.empty())
+		return NIXL_ERR_INVALID_PARAM;
+	do {
+		count = NOTES;
+		if (te_notify_fetch(engine, got, sizeof(got[0]), &count))
+			return NIXL_ERR_BACKEND;
+		for (std::size_t i = 0; i < count; i++)
+			out.emplace_back(
+				got[i].name,
+				std::string(static_cast<char *>(got[i].data),
+					    got[i].length));
+		te_notify_release(got, sizeof(got[0]), count);
+	} while (count == NOTES);
+	return NIXL_SUCCESS;
+}
+
+} // namespace
+
+/* --- the plug-in ---------------------------------------------------------- */
+
+/* Called by NIXL after it has loaded the plug-in. */
+extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init()
+{
+	static nixlBackendPlugin plugin = {
+		NIXL_PLUGIN_API_VERSION,
+		[](const nixlBackendInitParams *p) -> nixlBackendEngine * {
+			try {
+				return new backend(p);
+			} catch (const std::exception &) {
+				return nullptr;
+			}
+		},
+		[](nixlBackendEngine *e) { delete e; },
+		[] { return "MOONRAIL"; },
+		[] { return te_version(); },
+		[] {
+			return nixl_b_params_t{ { "address", "" } };
+		},
+		[] {
+			return nixl_mem_list_t{ DRAM_SEG, VRAM_SEG };
+		},
+	};
+
+	return &plugin;
+}
+
+extern "C" NIXL_PLUGIN_EXPORT void nixl_plugin_fini()
+{
+}
