@@ -298,6 +298,7 @@ SRCS_ft_wait = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_store = $(FX_SRCS) \
+	fabtests/common/ft_http.c \
 	fabtests/common/ft_server.c \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_store.c \

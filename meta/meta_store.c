@@ -41,8 +41,13 @@ static const struct store_scheme {
 #else
 	{ "redis", NULL, "--disable-redis" },
 #endif
-	{ "http", NULL, NULL },
-	{ "https", NULL, NULL },
+#ifdef TEI_HAVE_HTTP
+	{ "http", &meta_http_ops, NULL },
+	{ "https", &meta_http_ops, NULL },
+#else
+	{ "http", NULL, "--disable-http" },
+	{ "https", NULL, "--disable-http" },
+#endif
 };
 
 #define STORE_SCHEMES	(sizeof(store_schemes) / sizeof(store_schemes[0]))

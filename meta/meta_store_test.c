@@ -18,8 +18,16 @@ static void test_connection_strings_open_or_say_why(void)
 		{ "etcd://h:1", TEI_ERR_NOT_IMPLEMENTED },
 		{ "ETCD://h:1,h:2", TEI_ERR_NOT_IMPLEMENTED },
 		{ "10.0.0.1:2379,10.0.0.2:2379", TEI_ERR_NOT_IMPLEMENTED },
+#ifndef TEI_HAVE_HTTP
 		{ "http://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
 		{ "https://h:1/x", TEI_ERR_NOT_IMPLEMENTED },
+#else
+		{ "http://", TEI_ERR_INVALID },
+		{ "http://:80/x", TEI_ERR_INVALID },
+		{ "http://user:word@h/x", TEI_ERR_INVALID },
+		{ "https://h:99999/x", TEI_ERR_INVALID },
+		{ "http://h/x?key=y", TEI_ERR_INVALID },
+#endif
 		{ "gopher://h", TEI_ERR_METADATA },
 		{ "://", TEI_ERR_METADATA },
 		{ "P2PHANDSHAKE://", TEI_ERR_METADATA },

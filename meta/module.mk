@@ -7,7 +7,9 @@ SRCS += \
 	meta/meta_conn.c \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
+	meta/meta_http.c \
 	meta/meta_http_client.c \
+	meta/meta_http_plain.c \
 	meta/meta_json.c \
 	meta/meta_kv.c \
 	meta/meta_kv_name.c \
@@ -75,6 +77,10 @@ endif
 
 ifeq ($(WITH_REDIS),no)
 SRCS := $(filter-out meta/meta_redis%,$(SRCS))
+endif
+
+ifeq ($(WITH_HTTP),no)
+SRCS := $(filter-out meta/meta_http.c meta/meta_http_plain.c,$(SRCS))
 endif
 
 ifeq ($(WITH_ETCD)$(WITH_HTTP),nono)

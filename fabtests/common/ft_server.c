@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fabtests/common/ft_http.h"
 #include "fabtests/common/ft_port.h"
 #include "fabtests/common/ft_test.h"
 
@@ -95,16 +96,92 @@ static bool server_redis_protect(struct ft_server *s)
 	return !system(command);
 }
 
+/* --- te_meta serve -------------------------------------------------------- */
+
+static const char *server_http_missing(void)
+{
+#if !defined TEI_HAVE_HTTP
+	return "built with --disable-http";
+#elif !defined TEI_HAVE_MICROHTTPD
+	return "built with --disable-serve";
+#else
+	return NULL;
+#endif
+}
+
+static bool server_http_start_with(struct ft_server *s, const char *option)
+{
+	const char *build = getenv("BUILD");
+	char program[4096], port[32];
+	const char *argv[] = { program, "serve", "--host=127.0.0.1",
+			       port,	option,	 NULL };
+
+	snprintf(program, sizeof(program), "%s/bin/te_meta",
+		 build ? build : "build");
+	snprintf(port, sizeof(port), "--port=%d", s->port);
+	snprintf(s->conn, sizeof(s->conn), "http://127.0.0.1:%d/metadata",
+		 s->port);
+	return !ft_proc_start(&s->proc, (char **)(uintptr_t)argv);
+}
+
+static bool server_http_start(struct ft_server *s)
+{
+	return server_http_start_with(s, NULL);
+}
+
+static bool server_http_start_plain(struct ft_server *s)
+{
+	return server_http_start_with(s, "--plain");
+}
+
+static bool server_http_serves(struct ft_server *s)
+{
+	struct ft_http_answer a;
+
+	return ft_http(s->port, "GET", "/health", NULL, &a) == 200;
+}
+
+/* Removes the key first, because a process may own it. */
+static bool server_http_write(struct ft_server *s, const char *key,
+			      const char *text)
+{
+	struct ft_http_answer a;
+	char target[256];
+
+	snprintf(target, sizeof(target), "/metadata?key=%s", key);
+	ft_http(s->port, "DELETE", target, NULL, &a);
+	return ft_http(s->port, "PUT", target, text, &a) == 200;
+}
+
 const struct ft_server_kind ft_server_kinds[] = {
-	{ "zookeeper", ft_zk_missing, server_zk_start, server_zk_serves, NULL,
-	  NULL, NULL },
-	{ "redis", server_redis_missing, server_redis_start,
-	  server_redis_serves, server_redis_write, server_redis_protect,
-	  "MC_REDIS_PASSWORD" },
-	{ "redis_without_events", server_redis_missing,
-	  server_redis_start_silent, server_redis_serves, server_redis_write,
-	  NULL, NULL },
-	{ NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+	{ .name = "zookeeper",
+	  .missing = ft_zk_missing,
+	  .start = server_zk_start,
+	  .serves = server_zk_serves },
+	{ .name = "redis",
+	  .missing = server_redis_missing,
+	  .start = server_redis_start,
+	  .serves = server_redis_serves,
+	  .write = server_redis_write,
+	  .protect = server_redis_protect,
+	  .password = "MC_REDIS_PASSWORD" },
+	{ .name = "redis_without_events",
+	  .missing = server_redis_missing,
+	  .start = server_redis_start_silent,
+	  .serves = server_redis_serves,
+	  .write = server_redis_write },
+	{ .name = "http",
+	  .missing = server_http_missing,
+	  .start = server_http_start,
+	  .serves = server_http_serves,
+	  .write = server_http_write },
+	{ .name = "http_plain",
+	  .missing = server_http_missing,
+	  .start = server_http_start_plain,
+	  .serves = server_http_serves,
+	  .write = server_http_write,
+	  .only_keys = true },
+	{ .name = NULL },
 };
 
 /* --- any product ---------------------------------------------------------- */

@@ -35,6 +35,7 @@ struct ft_server_kind {
 	/* Makes the server require the password "sesame". NULL: not tested. */
 	bool (*protect)(struct ft_server *server);
 	const char *password; /* environment variable of the password */
+	bool only_keys;	      /* no leases, reports of changes or listings */
 };
 
 /* The products. Ends with an element whose name is NULL. */

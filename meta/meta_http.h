@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_HTTP_H
+#define TEI_META_META_HTTP_H
+
+/*
+ * What the two parts of the HTTP driver share: meta_http.c for te_meta serve,
+ * meta_http_plain.c for servers that have only Mooncake's protocol. Any thread.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/meta_http_client.h"
+#include "meta/meta_kv.h"
+
+/* State of the driver, kv->state. Constant after open, except since. */
+struct http {
+	struct meta_http *client;
+	bool plain;	  /* the server has only Mooncake's protocol */
+	char url[512];	  /* of the connection string */
+	char prefix[512]; /* of all keys of this cluster */
+	char lease[33];
+	int64_t since; /* watcher only: version of the last report */
+};
+
+#define HTTP_TARGET_MAX (3 * META_KV_KEY_MAX + 128)
+
+/* A request to the server. */
+struct http_call {
+	const char *method;
+	const char *query; /* follows the '?' of the URL */
+	const char *body;  /* NULL: none */
+	size_t len;
+	uint64_t deadline_ns;
+	bool (*idle)(void *arg);	  /* as in struct meta_http_request */
+	struct meta_http_response answer; /* out; body: freed by the
+					   * caller; NULL after an error */
+};
+
+/* Makes the request. Returns 0 if the status is 200 or one of two others;
+ * 0: none. */
+int http_run(struct meta_kv *kv, struct http_call *call, int also, int or_also,
+	     struct tei_err *err);
+
+/* Writes "key=" and the escaped key. */
+void http_key_query(const char *key, char out[HTTP_TARGET_MAX]);
+
+/* The functions of struct meta_kv_ops for a plain server. */
+int http_plain_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
+		   struct meta_kv_value *out, struct tei_err *err);
+int http_plain_commit(struct meta_kv *kv, struct meta_kv_change *changes,
+		      size_t count, uint64_t deadline_ns, struct tei_err *err);
+
+#endif /* TEI_META_META_HTTP_H */

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "meta/meta_http.h"
+#include "util/clock.h"
+#include "util/text.h"
+
+/*
+ * The HTTP driver for servers that have only GET, PUT and DELETE of one key:
+ * Mooncake's own. A commit reads the keys whose version matters, changes them
+ * one after the other, and reads a changed rpc_meta again after a while. So of
+ * two processes that take the same name at the same time, one normally notices
+ * at once that it has lost; otherwise its keeper does, which reads its own keys
+ * every MOONRAIL_STORE_POLL_MS. A hash of the value is the version.
+ *
+ * Mooncake's Python and C++ servers refuse to replace a value under rpc_meta.
+ * The driver therefore removes it first.
+ */
+
+#define PLAIN_SETTLE_NS                                   \
+	(100 * TEI_NS_PER_MS) /* from writing rpc_meta to \
+			       * reading it again */
+
+static int64_t plain_version(const char *text)
+{
+	return (int64_t)(tei_text_hash(text) >> 1);
+}
+
+int http_plain_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
+		   struct meta_kv_value *out, struct tei_err *err)
+{
+	char query[HTTP_TARGET_MAX];
+	struct http_call c = { .method = "GET",
+			       .query = query,
+			       .deadline_ns = deadline_ns };
+	int rc;
+
+	http_key_query(key, query);
+	rc = http_run(kv, &c, 404, 0, err);
+	if (rc)
+		return rc;
+	if (c.answer.status == 404) {
+		free(c.answer.body);
+		return 0;
+	}
+	out->text = c.answer.body; /* owned by the caller now */
+	out->len = c.answer.len;
+	out->version = plain_version(out->text);
+	return 0;
+}
+
+/* Returns META_CONFLICT if the server refused to replace a value. */
+static int plain_put(struct meta_kv *kv, const struct meta_kv_change *c,
+		     uint64_t deadline_ns, struct tei_err *err)
+{
+	char query[HTTP_TARGET_MAX];
+	struct http_call call = { .method = "PUT",
+				  .query = query,
+				  .body = c->text,
+				  .len = c->len,
+				  .deadline_ns = deadline_ns };
+	int rc;
+
+	http_key_query(c->key, query);
+	rc = http_run(kv, &call, strstr(c->key, "rpc_meta") ? 400 : 0, 0, err);
+	if (rc)
+		return rc;
+	free(call.answer.body);
+	return call.answer.status == 400 ? META_CONFLICT : 0;
+}
+
+static int plain_delete(struct meta_kv *kv, const char *key,
+			uint64_t deadline_ns, struct tei_err *err)
+{
+	char query[HTTP_TARGET_MAX];
+	struct http_call call = { .method = "DELETE",
+				  .query = query,
+				  .deadline_ns = deadline_ns };
+	int rc;
+
+	http_key_query(key, query);
+	rc = http_run(kv, &call, 404, 0, err);
+	if (!rc)
+		free(call.answer.body);
+	return rc;
+}
+
+static bool plain_same(const struct meta_kv_change *c,
+		       const struct meta_kv_value *v)
+{
+	return v->text && v->len == c->len && !memcmp(v->text, c->text, c->len);
+}
+
+/* Returns META_CONFLICT if the key does not have the text of the change. */
+static int plain_verify(struct meta_kv *kv, const struct meta_kv_change *c,
+			uint64_t deadline_ns, struct tei_err *err)
+{
+	const struct timespec pause = { .tv_nsec = (long)PLAIN_SETTLE_NS };
+	struct meta_kv_value v = { .version = META_ABSENT };
+	int rc;
+
+	nanosleep(&pause, NULL);
+	rc = http_plain_get(kv, c->key, deadline_ns, &v, err);
+	if (!rc && !plain_same(c, &v))
+		rc = META_CONFLICT;
+	free(v.text);
+	return rc;
+}
+
+/* Writes a key whose present value is known. */
+static int plain_replace(struct meta_kv *kv, const struct meta_kv_change *c,
+			 const struct meta_kv_value *now, uint64_t deadline_ns,
+			 struct tei_err *err)
+{
+	int rc = 0;
+
+	if (plain_same(c, now))
+		return 0;
+	if (now->text)
+		rc = plain_delete(kv, c->key, deadline_ns, err);
+	if (!rc)
+		rc = plain_put(kv, c, deadline_ns, err);
+	return rc ? rc : plain_verify(kv, c, deadline_ns, err);
+}
+
+/* Compares the version of the key, and writes it if the change is a PUT. */
+static int plain_expect(struct meta_kv *kv, const struct meta_kv_change *c,
+			uint64_t deadline_ns, struct tei_err *err)
+{
+	struct meta_kv_value now = { .version = META_ABSENT };
+	int rc = http_plain_get(kv, c->key, deadline_ns, &now, err);
+
+	if (!rc && now.version != c->expected)
+		rc = META_CONFLICT;
+	if (!rc && c->what == META_KV_PUT)
+		rc = plain_replace(kv, c, &now, deadline_ns, err);
+	free(now.text);
+	return rc;
+}
+
+/* Compares and writes in order. Removes in the opposite order, so that
+ * rpc_meta, which protects the other keys of the name, is the last one. */
+int http_plain_commit(struct meta_kv *kv, struct meta_kv_change *changes,
+		      size_t count, uint64_t deadline_ns, struct tei_err *err)
+{
+	struct meta_kv_change *c;
+	size_t i;
+	int rc = 0;
+
+	for (i = 0; i < count && !rc; i++) {
+		c = &changes[i];
+		if (c->expected != META_KV_ANY)
+			rc = plain_expect(kv, c, deadline_ns, err);
+		else if (c->what == META_KV_PUT)
+			rc = plain_put(kv, c, deadline_ns, err);
+	}
+	for (i = count; i-- > 0 && !rc;)
+		if (changes[i].what == META_KV_REMOVE)
+			rc = plain_delete(kv, changes[i].key, deadline_ns, err);
+	for (i = 0; i < count && !rc; i++) {
+		char *text;
+
+		c = &changes[i];
+		if (c->what != META_KV_PUT)
+			continue;
+		text = strndup(c->text, c->len);
+		if (!text)
+			return meta_kv_fail(kv, TEI_ERR_MEMORY, err, NULL,
+					    "no memory for a value");
+		c->version = plain_version(text);
+		free(text);
+	}
+	return rc;
+}
