@@ -421,7 +421,8 @@ install: lib tools man $(NIXL_SO)
 	ln -sf $(REAL_SO) '$(DESTDIR)$(libdir)/$(SONAME)'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libmoonrail.so'
 	ln -sf $(SONAME) '$(DESTDIR)$(libdir)/libtransfer_engine.so'
-	ln -sf libmoonrail.a '$(DESTDIR)$(libdir)/libtransfer_engine.a'
+	sh $(SRCDIR)/scripts/mooncake_libs '$(DESTDIR)$(libdir)' $(SONAME) \
+		$(LIBS) -pthread
 	install -m 644 $(HEADERS:%=$(SRCDIR)/api/%) \
 		$(CXX_HEADERS:%=$(SRCDIR)/api/cxx/%) '$(DESTDIR)$(includedir)'
 	for h in $(MOONCAKE_HEADERS); do \
@@ -448,7 +449,8 @@ install: lib tools man $(NIXL_SO)
 uninstall: man
 	cd '$(DESTDIR)$(libdir)' && rm -f $(REAL_SO) libmoonrail.a $(LIB_LINKS)
 	cd '$(DESTDIR)$(includedir)' && rm -f $(HEADERS) $(CXX_HEADERS)
-	rm -rf '$(DESTDIR)$(includedir)/moonrail/mooncake'
+	rm -rf '$(DESTDIR)$(includedir)/moonrail/mooncake' \
+		'$(DESTDIR)$(libdir)/moonrail'
 	cd '$(DESTDIR)$(pkgconfigdir)' && rm -f $(PC_FILES)
 	cd '$(DESTDIR)$(cmakedir)' && rm -f $(notdir $(CMAKE_FILES))
 	cd '$(DESTDIR)$(completiondir)' && rm -f $(TOOLS)

@@ -62,6 +62,54 @@ cmake_project_finds_the_library()
 		"$tmp/project/b/static" | grep -Fx "$(cat "$SRC/VERSION")"
 }
 
+# The link lines of Mooncake's interfaces for Go and for Rust, and of static programs
+# in C. The names are those of lib/moonrail/mooncake.
+mooncake_link_lines_find_the_library()
+{
+	libdir=$tmp/dest$(setting libdir)
+	cc=$(setting CC)
+	cat >"$tmp/main.c" <<-PROGRAM
+	#include <stdio.h>
+	#include <transfer_engine_c.h>
+	int main(void)
+	{
+		transfer_engine_t e =
+			createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 0);
+		char name[64];
+
+		if (!e || getLocalIpAndPort(e, name, sizeof(name)))
+			return 1;
+		destroyTransferEngine(e);
+		return puts(name) < 0;
+	}
+	PROGRAM
+	$cc -o "$tmp/go" "-I$SRC/api" "$tmp/main.c" "-L$libdir/moonrail/mooncake" \
+		-ltransfer_engine -lbase -lasio -lmooncake_common -lm &&
+		$cc -o "$tmp/rust" "-I$SRC/api" "$tmp/main.c" \
+			"-L$libdir/moonrail/mooncake" -Wl,-Bstatic \
+			-ltransfer_engine -lbase -lmooncake_common -Wl,-Bdynamic \
+			-lasio -lpthread &&
+		$cc -o "$tmp/static" "-I$SRC/api" "$tmp/main.c" \
+			"$libdir/libtransfer_engine.a" || return 1
+	objdump -p "$tmp/go" | grep -q 'NEEDED.*libmoonrail' || return 1
+	! objdump -p "$tmp/go" | grep -q 'NEEDED.*libcjson' || return 1
+	for program in rust static; do
+		! objdump -p "$tmp/$program" | grep -q 'NEEDED.*libmoonrail' ||
+			return 1
+	done
+	for program in go rust static; do
+		LD_LIBRARY_PATH=$libdir "$tmp/$program" | grep '^127.0.0.1:' ||
+			return 1
+	done
+}
+
+uninstall_leaves_nothing()
+{
+	make -s -C "$BUILD/.." uninstall DESTDIR="$tmp/dest" &&
+		find "$tmp/dest" ! -type d >"$tmp/left" && cat "$tmp/left" &&
+		[ ! -s "$tmp/left" ]
+}
+
 cmake_refuses_a_later_version()
 {
 	sed 's/find_package(moonrail [0-9.]*/find_package(moonrail 0.999/' \
@@ -126,7 +174,8 @@ debian_packages_hold_every_file()
 	prefix=$(setting prefix) libdir=$(setting libdir)
 	(cd "$tmp/dest" && find . ! -type d) | sed -e 's|^\.||' \
 		-e "s|^$libdir/|usr/lib/any/|" -e "s|^$prefix/|usr/|" >"$tmp/files"
-	cat "$SRC"/debian/*.install | grep -v python >"$tmp/patterns"
+	cat "$SRC"/debian/*.install | grep -v python |
+		sed 's|^usr/lib/\*/|usr/lib/any/|' >"$tmp/patterns"
 	while read -r file; do
 		count=0
 		while read -r pattern; do
@@ -213,4 +262,10 @@ else
 	check cmake_project_finds_the_library cmake_project_finds_the_library
 	check cmake_refuses_a_later_version cmake_refuses_a_later_version
 fi
+if [ "${SANITIZE:-no}" != no ]; then
+	echo 'skip - mooncake_link_lines_find_the_library: the library has a sanitizer'
+else
+	check mooncake_link_lines_find_the_library mooncake_link_lines_find_the_library
+fi
+check uninstall_leaves_nothing uninstall_leaves_nothing
 exit "$status"
