@@ -207,6 +207,17 @@ options_read()
 		refuses 0 '^usage: te_bench ' --help --threads=0
 }
 
+# The completion of --mode offers the modes that te_bench accepts.
+completion_knows_every_mode()
+{
+	bash -c '. "$1"; _moonrail_values --mode' bash \
+		"$SRC/tools/completion/moonrail.bash" | tr ' ' '\n' |
+		LC_ALL=C sort >"$tmp/modes"
+	"$BUILD/bin/te_bench" --mode=x 2>&1 |
+		sed 's/.*must be one of //; s/,//g; s/ or / /' | tr ' ' '\n' |
+		LC_ALL=C sort | diff - "$tmp/modes"
+}
+
 registers()
 {
 	mode register register_us --device_name=127.0.0.1 --batch_size=8 \
@@ -371,6 +382,7 @@ files_of_nothing()
 }
 
 check 'options are read, or refused with the range' options_read
+check completion_knows_every_mode completion_knows_every_mode
 check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
 check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
