@@ -100,6 +100,8 @@ static int blob_copy_lists(const struct tei_meta_desc *from,
 					       direct ? some_keys : no_keys,
 					       NULL, err);
 	}
+	for (i = 0; i < from->label_count && !ret; i++)
+		ret = tei_meta_desc_add_label(to, &from->labels[i], err);
 	return ret;
 }
 

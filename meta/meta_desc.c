@@ -61,9 +61,8 @@ char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len)
 	return p;
 }
 
-/* Makes room for one more element. Returns false if memory is short. */
-static bool desc_grow(void **array, uint32_t count, uint32_t *room,
-		      size_t element)
+bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
+		    size_t element)
 {
 	uint32_t want = *room ? 2 * *room : 8;
 	void *p;
@@ -89,30 +88,31 @@ struct meta_desc *meta_desc_new(void)
 	return d;
 }
 
-static int desc_why(const char **why, const char *text, int code)
+int meta_desc_why(const char **why, const char *text, int code)
 {
 	*why = text;
 	return code;
 }
 
-static int desc_oom(const char **why)
+int meta_desc_oom(const char **why)
 {
-	return desc_why(why, desc_no_memory, TEI_ERR_MEMORY);
+	return meta_desc_why(why, desc_no_memory, TEI_ERR_MEMORY);
 }
 
 int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
 		   const char **why)
 {
 	if (!name || !*name)
-		return desc_why(why, "empty name", TEI_ERR_INVALID);
+		return meta_desc_why(why, "empty name", TEI_ERR_INVALID);
 	if (!tei_text_valid(name, TEI_META_NAME_MAX - 1))
-		return desc_why(why, "name too long or not plain UTF-8",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "name too long or not plain UTF-8",
+				     TEI_ERR_INVALID);
 	if (!protocol || !*protocol || !tei_text_valid(protocol, 63))
-		return desc_why(why, "empty or bad protocol", TEI_ERR_INVALID);
+		return meta_desc_why(why, "empty or bad protocol",
+				     TEI_ERR_INVALID);
 	d->pub.name = meta_desc_copy(d, name, strlen(name));
 	d->pub.protocol = meta_desc_copy(d, protocol, strlen(protocol));
-	return d->pub.name && d->pub.protocol ? 0 : desc_oom(why);
+	return d->pub.name && d->pub.protocol ? 0 : meta_desc_oom(why);
 }
 
 #define DESC_FITS(field) \
@@ -124,10 +124,11 @@ int meta_desc_first(struct meta_desc *d, const struct tei_meta_first *first,
 {
 	if (!DESC_FITS(first->provider) ||
 	    first->address.len > TEI_META_ADDRESS_MAX)
-		return desc_why(why, "bad first address", TEI_ERR_INVALID);
+		return meta_desc_why(why, "bad first address", TEI_ERR_INVALID);
 	if (!first->provider[0] != !first->address.len)
-		return desc_why(why, "first address without provider or bytes",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why,
+				     "first address without provider or bytes",
+				     TEI_ERR_INVALID);
 	d->pub.first = *first;
 	return 0;
 }
@@ -136,8 +137,8 @@ int meta_desc_local(struct meta_desc *d, const char *identity,
 		    const char **why)
 {
 	if (strlen(identity) >= sizeof(d->pub.local))
-		return desc_why(why, "local identity too long",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "local identity too long",
+				     TEI_ERR_INVALID);
 	strcpy(d->pub.local, identity);
 	return 0;
 }
@@ -146,14 +147,14 @@ int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
 		   const char **why)
 {
 	if (d->pub.rail_count == TEI_META_RAILS_MAX)
-		return desc_why(why, "too many devices", TEI_ERR_TOO_MANY);
+		return meta_desc_why(why, "too many devices", TEI_ERR_TOO_MANY);
 	if (!rail->name[0] || !DESC_FITS(rail->name) ||
 	    !DESC_FITS(rail->gid) || !DESC_FITS(rail->provider) ||
 	    rail->address.len > TEI_META_ADDRESS_MAX)
-		return desc_why(why, "bad device", TEI_ERR_INVALID);
-	if (!desc_grow((void **)&d->rails, d->pub.rail_count, &d->rail_room,
-		       sizeof(*d->rails)))
-		return desc_oom(why);
+		return meta_desc_why(why, "bad device", TEI_ERR_INVALID);
+	if (!meta_desc_grow((void **)&d->rails, d->pub.rail_count,
+			    &d->rail_room, sizeof(*d->rails)))
+		return meta_desc_oom(why);
 	d->rails[d->pub.rail_count++] = *rail;
 	d->pub.rails = d->rails;
 	return 0;
@@ -167,19 +168,20 @@ static int desc_check_buffer(const struct meta_desc *d,
 	uint32_t i;
 
 	if (d->pub.buffer_count == TEI_META_BUFFERS_MAX)
-		return desc_why(why, "too many buffers", TEI_ERR_TOO_MANY);
+		return meta_desc_why(why, "too many buffers", TEI_ERR_TOO_MANY);
 	if (!b->addr || !b->length)
-		return desc_why(why, "buffer with zero address or length",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "buffer with zero address or length",
+				     TEI_ERR_INVALID);
 	if (__builtin_add_overflow(b->addr, b->length - 1, &end))
-		return desc_why(why, "buffer beyond the address space",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "buffer beyond the address space",
+				     TEI_ERR_INVALID);
 	if (!tei_text_valid(b->location, TEI_META_LOCATION_MAX - 1))
-		return desc_why(why, "bad buffer location", TEI_ERR_INVALID);
+		return meta_desc_why(why, "bad buffer location",
+				     TEI_ERR_INVALID);
 	for (i = 0; b->raw && i < keys; i++)
 		if (b->raw[i].len > TEI_META_KEY_MAX)
-			return desc_why(why, "raw key too long",
-					TEI_ERR_INVALID);
+			return meta_desc_why(why, "raw key too long",
+					     TEI_ERR_INVALID);
 	return 0;
 }
 
@@ -219,14 +221,15 @@ int meta_desc_buffer(struct meta_desc *d, const struct tei_meta_buffer *buffer,
 
 	if (rc)
 		return rc;
+	b.label = NULL;
 	b.location = desc_location(d, b.location);
 	b.rkey = desc_dup(d, buffer->rkey, keys * sizeof(*b.rkey));
 	if (b.raw)
 		b.raw = desc_raw(d, buffer->raw, keys);
 	if (!b.location || !b.rkey || (buffer->raw && !b.raw) ||
-	    !desc_grow((void **)&d->buffers, d->pub.buffer_count,
-		       &d->buffer_room, sizeof(*d->buffers)))
-		return desc_oom(why);
+	    !meta_desc_grow((void **)&d->buffers, d->pub.buffer_count,
+			    &d->buffer_room, sizeof(*d->buffers)))
+		return meta_desc_oom(why);
 	d->buffers[d->pub.buffer_count++] = b;
 	d->pub.buffers = d->buffers;
 	return 0;
@@ -239,20 +242,20 @@ static int desc_check_file(const struct meta_desc *d,
 	uint32_t i;
 
 	if (d->pub.file_count == TEI_META_BUFFERS_MAX)
-		return desc_why(why, "too many files", TEI_ERR_TOO_MANY);
+		return meta_desc_why(why, "too many files", TEI_ERR_TOO_MANY);
 	if (!f->path || !*f->path || !tei_text_valid(f->path, 4095) ||
 	    !f->length)
-		return desc_why(why, "file with empty path or zero length",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "file with empty path or zero length",
+				     TEI_ERR_INVALID);
 	if (__builtin_add_overflow(d->pub.size, f->length, &end))
-		return desc_why(why, "files too large together",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "files too large together",
+				     TEI_ERR_INVALID);
 	for (i = 0; i < f->local_count; i++)
 		if (!tei_text_valid(f->local[i].server,
 				     TEI_META_NAME_MAX - 1) ||
 		    !tei_text_valid(f->local[i].path, 4095))
-			return desc_why(why, "bad local path",
-					TEI_ERR_INVALID);
+			return meta_desc_why(why, "bad local path",
+					     TEI_ERR_INVALID);
 	return 0;
 }
 
@@ -287,9 +290,9 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 	f.local = desc_local_paths(d, file->local, file->local_count);
 	f.offset = d->pub.size;
 	if (!f.path || !f.local ||
-	    !desc_grow((void **)&d->files, d->pub.file_count, &d->file_room,
-		       sizeof(*d->files)))
-		return desc_oom(why);
+	    !meta_desc_grow((void **)&d->files, d->pub.file_count,
+			    &d->file_room, sizeof(*d->files)))
+		return meta_desc_oom(why);
 	d->files[d->pub.file_count++] = f;
 	d->pub.files = d->files;
 	d->pub.size += f.length;
@@ -309,24 +312,26 @@ int meta_desc_seal(struct meta_desc *d, const char **why)
 	uint64_t size = 0;
 	uint32_t i, n = d->pub.buffer_count;
 	bool files = d->pub.protocol && !strcmp(d->pub.protocol, "nvmeof");
+	int rc;
 
 	if (!d->pub.name)
-		return desc_why(why, "empty name", TEI_ERR_INVALID);
+		return meta_desc_why(why, "empty name", TEI_ERR_INVALID);
 	if (files ? n : d->pub.file_count)
-		return desc_why(why, "files and memory in one segment",
-				TEI_ERR_INVALID);
+		return meta_desc_why(why, "files and memory in one segment",
+				     TEI_ERR_INVALID);
 	if (n)
 		qsort(b, n, sizeof(*b), desc_by_addr);
 	for (i = 0; i < n; i++) {
 		if (i && b[i].addr - b[i - 1].addr < b[i - 1].length)
-			return desc_why(why, "overlapping buffers",
-					TEI_ERR_OVERLAP);
+			return meta_desc_why(why, "overlapping buffers",
+					     TEI_ERR_OVERLAP);
 		size += b[i].length;
 	}
 	if (n)
 		d->pub.size = size;
-	d->frozen = true;
-	return 0;
+	rc = meta_desc_seal_labels(d, why);
+	d->frozen = !rc;
+	return rc;
 }
 
 /* --- public calls: contracts in tei_meta.h ------------------------------- */
@@ -513,6 +518,20 @@ int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,
 	return rc ? desc_report(err, rc, why) : 0;
 }
 
+int tei_meta_desc_add_label(struct tei_meta_desc *desc,
+			    const struct tei_meta_label *label,
+			    struct tei_err *err)
+{
+	struct meta_desc *d = meta_desc_of(desc);
+	const char *why;
+	int rc;
+
+	if (d->frozen)
+		return desc_is_frozen(err);
+	rc = meta_desc_label(d, label, &why);
+	return rc ? desc_report(err, rc, why) : 0;
+}
+
 int tei_meta_desc_add_file(struct tei_meta_desc *desc, const char *path,
 			   uint64_t length,
 			   const struct tei_meta_file_path *local,
@@ -576,6 +595,8 @@ void tei_meta_desc_unref(struct tei_meta_desc *desc)
 	free(d->rails);
 	free(d->buffers);
 	free(d->files);
+	free(d->labels);
+	free(d->by_text);
 	free(d);
 }
 

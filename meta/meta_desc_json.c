@@ -169,6 +169,17 @@ static void json_put_file(struct meta_buf *b, const struct tei_meta_file *f)
 	meta_buf_text(b, "}}");
 }
 
+static void json_put_label(struct meta_buf *b, const struct tei_meta_label *l)
+{
+	meta_buf_text(b, "{");
+	json_field_text(b, "label", l->text);
+	json_field_u64(b, "addr", l->addr);
+	json_field_u64(b, "length", l->length);
+	if (l->nested)
+		json_field_u64(b, "nested", 1);
+	meta_buf_text(b, "}");
+}
+
 static void json_put_lists(struct meta_buf *b, const struct tei_meta_desc *d)
 {
 	uint32_t i;
@@ -193,6 +204,15 @@ static void json_put_lists(struct meta_buf *b, const struct tei_meta_desc *d)
 	for (i = 0; i < d->file_count; i++) {
 		meta_buf_text(b, i ? "," : "");
 		json_put_file(b, &d->files[i]);
+	}
+	meta_buf_text(b, "]");
+	if (!d->label_count)
+		return;
+	json_field(b, "labels");
+	meta_buf_text(b, "[");
+	for (i = 0; i < d->label_count; i++) {
+		meta_buf_text(b, i ? "," : "");
+		json_put_label(b, &d->labels[i]);
 	}
 	meta_buf_text(b, "]");
 }
@@ -250,10 +270,11 @@ struct json_decoder {
 	char identity[TEI_META_LOCAL_MAX];
 	struct tei_meta_buffer buffer;
 	struct tei_meta_file file;
+	struct tei_meta_label label;
 	struct tei_meta_address *address;	/* destination of the next
 						 * "address" */
-	char *location, *path;
-	size_t location_room, path_room;
+	char *location, *path, *label_text;
+	size_t location_room, path_room, label_room;
 	uint64_t rkeys[TEI_META_RAILS_MAX];
 	struct tei_meta_key raw[TEI_META_RAILS_MAX];
 	uint32_t rkey_count, raw_count;
@@ -637,6 +658,61 @@ static bool json_buffers(struct json_decoder *t)
 	return !t->j.why;
 }
 
+/* Handlers of the members of labels[]. */
+
+static bool json_label_text(struct json_decoder *t)
+{
+	return json_reused(t, &t->label_text, &t->label_room);
+}
+
+static bool json_label_addr(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->label.addr);
+}
+
+static bool json_label_length(struct json_decoder *t)
+{
+	return meta_json_u64(&t->j, &t->label.length);
+}
+
+static bool json_label_nested(struct json_decoder *t)
+{
+	uint64_t v;
+
+	if (!meta_json_u64(&t->j, &v))
+		return false;
+	t->label.nested = v;
+	return true;
+}
+
+static bool json_label(struct json_decoder *t)
+{
+	static const struct json_known known[] = {
+		{ "addr", json_label_addr },
+		{ "label", json_label_text },
+		{ "length", json_label_length },
+		{ "nested", json_label_nested },
+	};
+	const char *why = NULL;
+
+	memset(&t->label, 0, sizeof(t->label));
+	t->label_text[0] = 0;
+	if (!json_known_object(t, JSON_KNOWN(known)))
+		return false;
+	t->label.text = t->label_text;
+	return json_taken(t, meta_desc_label(t->d, &t->label, &why), &why);
+}
+
+static bool json_labels(struct json_decoder *t)
+{
+	if (!meta_json_array(&t->j))
+		return false;
+	while (meta_json_element(&t->j))
+		if (!json_label(t))
+			return false;
+	return !t->j.why;
+}
+
 /* Handlers of the members of the descriptor. */
 
 static bool json_name(struct json_decoder *t)
@@ -693,6 +769,7 @@ static bool json_text(struct json_decoder *t)
 		{ "devices", json_devices },
 		{ "first", json_first },
 		{ "incarnation", json_incarnation },
+		{ "labels", json_labels },
 		{ "local", json_local },
 		{ "name", json_name },
 		{ "priority_matrix", json_matrix },
@@ -742,6 +819,7 @@ static void json_decoder_free(struct json_decoder *t)
 		tei_meta_desc_unref(&t->d->pub);
 	meta_json_fini(&t->j);
 	free(t->local);
+	free(t->label_text);
 	free(t->location);
 	free(t->path);
 	free(t);
@@ -756,10 +834,12 @@ static struct json_decoder *json_decoder_new(const char *json, size_t len)
 	meta_json_init(&t->j, json, len);
 	t->location_room = 64;
 	t->path_room = 64;
+	t->label_room = 64;
 	t->location = malloc(t->location_room);
 	t->path = malloc(t->path_room);
+	t->label_text = malloc(t->label_room);
 	t->d = meta_desc_new();
-	if (!t->location || !t->path || !t->d) {
+	if (!t->location || !t->path || !t->label_text || !t->d) {
 		json_decoder_free(t);
 		return NULL;
 	}

@@ -328,6 +328,23 @@ static size_t desc_mutate(char *text, size_t len, struct tei_fuzz *f)
 	return len;
 }
 
+/* Adds labels to the text of a descriptor of meta_test_desc. */
+static char *desc_add_labels(char *json, size_t *len)
+{
+	char *text = NULL;
+	int n;
+
+	n = asprintf(&text,
+		     "%.*s,\"labels\":[{\"label\":\"a\",\"addr\":%llu,"
+		     "\"length\":32768},{\"label\":\"b\",\"addr\":%llu,"
+		     "\"length\":5,\"nested\":1}]}",
+		     (int)*len - 1, json, 0x7f0000000000ULL, 0x7f0000010004ULL);
+	CU_ASSERT_FATAL(n > 0);
+	free(json);
+	*len = (size_t)n;
+	return text;
+}
+
 static void test_fuzzed_text_never_hurts(void)
 {
 	struct tei_meta_desc *d = meta_test_desc("n", 1, 2, 3), *got;
@@ -338,6 +355,10 @@ static void test_fuzzed_text_never_hurts(void)
 	int rc;
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_encode(d, &json, &len, NULL), 0);
+	json = desc_add_labels(json, &len);
+	CU_ASSERT_EQUAL_FATAL(tei_meta_desc_decode(json, len, &got, NULL), 0);
+	CU_ASSERT_EQUAL(got->label_count, 2);
+	tei_meta_desc_unref(got);
 	meta_test_hush(true);
 	for (tei_fuzz_begin(&f, "descriptors"); tei_fuzz_next(&f, 20000);) {
 		text = malloc(len);	/* exact size, so that a sanitizer

@@ -32,7 +32,10 @@ struct meta_desc {
 	struct tei_meta_rail *rails;
 	struct tei_meta_buffer *buffers;
 	struct tei_meta_file *files;
-	uint32_t rail_room, buffer_room, file_room;
+	struct tei_meta_label *labels;
+	uint32_t rail_room, buffer_room, file_room, label_room;
+	/* set by the freeze */
+	const struct tei_meta_label **by_text; /* sorted by text; owned */
 };
 
 static inline struct meta_desc *meta_desc_of(struct tei_meta_desc *desc)
@@ -64,6 +67,12 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
+/* meta_desc_label.c: adds a label; sorts and checks the labels for
+ * meta_desc_seal, after the buffers have been sorted. */
+int meta_desc_label(struct meta_desc *d, const struct tei_meta_label *label,
+		    const char **why);
+int meta_desc_seal_labels(struct meta_desc *d, const char **why);
+
 /* Does what tei_meta_desc_decode does; error texts contain the requested
  * name. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
@@ -80,6 +89,15 @@ int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
  * The records of file segments, which belong to no process, do not count.
  */
 bool meta_desc_of_mooncake(const char *json, size_t len);
+
+/* Makes room for one more element. Returns false if memory is short. */
+bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
+		    size_t element);
+
+/* Stores the reason and returns the code. */
+int meta_desc_why(const char **why, const char *text, int code);
+/* The same, for a lack of memory. */
+int meta_desc_oom(const char **why);
 
 /* Copies text into d's chunks, terminated. Returns NULL if memory is short. */
 char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);

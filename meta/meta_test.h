@@ -20,6 +20,7 @@ extern const struct tei_test_case mooncake_cases[];
 extern const struct tei_test_case kv_cases[];
 extern const struct tei_test_case server_cases[];
 extern const struct tei_test_case abuse_cases[];
+extern const struct tei_test_case label_cases[];
 extern const struct tei_test_case rate_limit_cases[];
 extern const struct tei_test_case auth_cases[];
 extern const struct tei_test_case persistent_cases[];

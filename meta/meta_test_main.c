@@ -168,6 +168,7 @@ int main(int argc, char **argv)
 		{ "desc", desc_cases },
 		{ "mooncake", mooncake_cases },
 		{ "kv", kv_cases },
+		{ "label", label_cases },
 		{ "name", name_cases },
 #if defined(TEI_HAVE_ETCD) || defined(TEI_HAVE_HTTP)
 		{ "http_client", http_client_cases },

@@ -7,6 +7,7 @@ SRCS += \
 	meta/meta_conn.c \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
+	meta/meta_desc_label.c \
 	meta/meta_http.c \
 	meta/meta_http_client.c \
 	meta/meta_http_plain.c \
@@ -48,6 +49,7 @@ TEST_SRCS_meta = \
 	meta/meta_abuse_test.c \
 	meta/meta_auth_test.c \
 	meta/meta_cache_test.c \
+	meta/meta_desc_label_test.c \
 	meta/meta_desc_test.c \
 	meta/meta_http_client_test.c \
 	meta/meta_http_test.c \

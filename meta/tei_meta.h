@@ -36,6 +36,7 @@ struct tei_meta_cache;
 #define TEI_META_LOCAL_MAX	256	/* identity text, terminator included */
 #define TEI_META_KEY_MAX	256	/* bytes of one raw memory key */
 #define TEI_META_LOCATION_MAX	4096	/* location text, terminator included */
+#define TEI_META_LABEL_MAX	256	/* label text, terminator included */
 #define TEI_META_RAILS_MAX	128	/* devices in a descriptor */
 #define TEI_META_BUFFERS_MAX	(1u << 20)
 #define TEI_META_TEXT_MAX	(64u << 20)	/* bytes of descriptor JSON */

@@ -48,8 +48,24 @@ struct tei_meta_buffer {
 	uint64_t length;		/* bytes, not 0; addr + length does not
 					 * overflow */
 	const char *location;		/* "cpu:0", "cuda:1", "*", … */
+	const char *label;		/* of the memory that was registered as
+					 * a whole; NULL: none */
 	const uint64_t *rkey;		/* [rail_count] */
 	const struct tei_meta_key *raw;	/* [rail_count], or NULL */
+};
+
+/*
+ * A labelled range. Its bytes lie in adjacent buffers. It is either the whole
+ * memory of one registration, which may be several buffers, or a range inside
+ * one that the application has registered again. Owned by its descriptor; read
+ * only.
+ */
+struct tei_meta_label {
+	uint64_t addr, length;
+	const char *text; /* not empty; several ranges may have
+			   * the same label */
+	bool nested;	  /* a range inside a registration; other
+			   * ranges are disjoint */
 };
 
 struct tei_meta_file_path {
@@ -93,9 +109,12 @@ struct tei_meta_desc {
 	const struct tei_meta_rail *rails;
 	const struct tei_meta_buffer *buffers;	/* ascending addr, disjoint */
 	const struct tei_meta_file *files;	/* protocol "nvmeof" only */
+	const struct tei_meta_label *labels;	/* ascending addr; of the same
+						 * addr, the longest first */
 	uint32_t rail_count;
 	uint32_t buffer_count;
 	uint32_t file_count;
+	uint32_t label_count;
 	uint64_t size;			/* sum of all lengths, bytes */
 };
 
@@ -136,6 +155,15 @@ int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,
 			     const struct tei_meta_key *raw,
 			     struct tei_err *err);
 
+/*
+ * Adds a labelled range, in any order. Refuses a text that is empty, longer
+ * than TEI_META_LABEL_MAX - 1 bytes or not valid UTF-8, or contains a control
+ * character.
+ */
+int tei_meta_desc_add_label(struct tei_meta_desc *desc,
+			    const struct tei_meta_label *label,
+			    struct tei_err *err);
+
 /* Adds a file; protocol "nvmeof" only. Files are added in their order. */
 int tei_meta_desc_add_file(struct tei_meta_desc *desc, const char *path,
 			   uint64_t length,
@@ -143,8 +171,9 @@ int tei_meta_desc_add_file(struct tei_meta_desc *desc, const char *path,
 			   uint32_t local_count, struct tei_err *err);
 
 /*
- * Sorts the buffers, checks the whole descriptor and freezes it. Returns
- * TEI_ERR_OVERLAP for overlapping buffers. After an error the caller still owns
+ * Sorts the buffers and labels, checks the whole descriptor and freezes it.
+ * Returns TEI_ERR_OVERLAP for overlapping buffers, TEI_ERR_INVALID for a label
+ * outside the buffers. After an error the caller still owns
  * the descriptor, which is not frozen.
  */
 int tei_meta_desc_freeze(struct tei_meta_desc *desc, struct tei_err *err);
@@ -197,6 +226,15 @@ tei_meta_desc_find(const struct tei_meta_desc *desc, uint64_t addr,
 bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len);
 
+/*
+ * Returns the number of ranges with that label. *at is then an array of them,
+ * in the order of desc->labels; it belongs to the descriptor. Logarithmic time,
+ * no lock.
+ */
+uint32_t tei_meta_desc_find_label(const struct tei_meta_desc *desc,
+				  const char *text,
+				  const struct tei_meta_label *const **at);
+
 /* Returns true if the peer has at least one rail and the buffer has a key for
  * each rail. GPU memory without keys is reached through remote bounce slots of
  * its owner. */
@@ -217,9 +255,9 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
  * wrong type or is repeated, the nesting is deeper than 32 or the text is
  * longer than TEI_META_TEXT_MAX. Returns TEI_ERR_REJECTED for well-formed text
  * with an empty name, a zero address or length, a key count that differs from
- * the device count, ranges that overlap or wrap around, or more elements than
- * the maximum. Integers are exact in all 64 bits, also as decimal strings.
- * Unknown fields are skipped.
+ * the device count, ranges that overlap or wrap around, labels outside the
+ * buffers, or more elements than the maximum. Integers are exact in all 64
+ * bits, also as decimal strings. Unknown fields are skipped.
  */
 int tei_meta_desc_decode(const char *json, size_t len,
 			 struct tei_meta_desc **out, struct tei_err *err);

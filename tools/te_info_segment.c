@@ -80,6 +80,8 @@ static void segment_buffers(const struct tei_meta_desc *d, cJSON *doc)
 		info_text(o, "address", "0x%" PRIx64, d->buffers[i].addr);
 		info_num(o, "bytes", (double)d->buffers[i].length);
 		info_text(o, "location", "%s", d->buffers[i].location);
+		if (d->buffers[i].label)
+			info_text(o, "label", "%s", d->buffers[i].label);
 		if (!strncmp(d->buffers[i].location, "cuda:", 5))
 			info_text(o, "reached_by", tei_meta_desc_has_keys(
 				  d, &d->buffers[i]) ? "rails" :

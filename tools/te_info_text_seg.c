@@ -43,10 +43,13 @@ static void seg_devices(const cJSON *seg)
 static void seg_buffer(const cJSON *b, const char *size)
 {
 	const cJSON *by = seg_item(b, "reached_by");
+	const cJSON *label = seg_item(b, "label");
 
-	printf("                %-18s %-10s %s%s%s\n", info_get(b, "address"),
-	       size, info_get(b, "location"), by ? ", reached by " : "",
-	       by ? info_get(b, "reached_by") : "");
+	printf("                %-18s %-10s %s%s%s%s%s\n",
+	       info_get(b, "address"), size, info_get(b, "location"),
+	       by ? ", reached by " : "",
+	       by ? info_get(b, "reached_by") : "", label ? ", label " : "",
+	       label ? info_get(b, "label") : "");
 }
 
 static void seg_file(const cJSON *f, const char *size)
