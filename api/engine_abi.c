@@ -44,10 +44,12 @@ ABI_AT(te_error, text, 208);
 ABI_AT(te_rail_stats, rate, 280);
 ABI_AT(te_rail_stats, state_changes, 288);
 ABI_AT(te_buffer, location, 16);
+ABI_AT(te_buffer, label, 80);
 ABI_AT(te_ended, cookie, 24);
 ABI_AT(te_task, transferred_bytes, 16);
 #if UINTPTR_MAX == UINT64_MAX
 ABI_AT(te_request, cookie, 56);
+ABI_AT(te_registration, label, 32);
 #endif
 
 /* The enums have the width of the fields that hold them. */

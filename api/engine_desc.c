@@ -146,20 +146,46 @@ static int engine_desc_region(const struct engine_region *r,
 	return ret;
 }
 
+/* Adds the labels of the region and of the nested registrations in it. */
+static int engine_desc_labels(const struct engine_region *r,
+			      struct tei_meta_desc *desc, struct tei_err *err)
+{
+	struct tei_meta_label l = { .addr = (uintptr_t)r->addr,
+				    .length = r->length,
+				    .text = r->label };
+	const struct engine_nested *n;
+	int ret = r->label ? tei_meta_desc_add_label(desc, &l, err) : 0;
+
+	l.nested = true;
+	for (n = r->nested; n && !ret; n = n->next) {
+		if (!n->label)
+			continue;
+		l.addr = (uintptr_t)n->addr;
+		l.length = n->length;
+		l.text = n->label;
+		ret = tei_meta_desc_add_label(desc, &l, err);
+	}
+	return ret;
+}
+
 int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err)
 {
+	const struct engine_region *r;
 	uint32_t i;
 	int ret = 0;
 
 	/* A registration sets the region's pieces without this lock, and listed
 	 * with it. A region whose number of keys differs is left out: it was
 	 * registered before the rails of desc changed. */
-	for (i = 0; i < e->memory.n && !ret; i++)
-		if (e->memory.regions[i].listed &&
-		    e->memory.regions[i].pieces.keys == desc->rail_count)
-			ret = engine_desc_region(&e->memory.regions[i], desc,
-						 err);
+	for (i = 0; i < e->memory.n && !ret; i++) {
+		r = &e->memory.regions[i];
+		if (!r->listed || r->pieces.keys != desc->rail_count)
+			continue;
+		ret = engine_desc_region(r, desc, err);
+		if (!ret)
+			ret = engine_desc_labels(r, desc, err);
+	}
 	return ret;
 }
 

@@ -11,7 +11,12 @@
 #include <string.h>
 
 #include "topo/tei_topo.h"
+#include "util/range.h"
 #include "util/text.h"
+
+#define MEMORY_ACCESS (TE_REG_PRIVATE | TE_REG_READ_ONLY)
+/* size of struct te_registration before label was added */
+#define MEMORY_ELEM_MIN offsetof(struct te_registration, label)
 
 /*
  * Finds the location of host memory: said by the caller, or looked up if said
@@ -128,6 +133,8 @@ static int memory_note(struct engine *e, const struct engine_region *r)
 	tei_mutex_lock(&e->listing.lock);
 	if (e->memory.n == e->memory.cap)
 		ret = memory_grow(e);
+	if (!ret)
+		ret = tei_range_insert(&e->memory.ranges, r->range);
 	if (!ret) {
 		e->memory.regions[e->memory.n] = *r;
 		e->memory.regions[e->memory.n].id = ++e->memory.last_id;
@@ -138,8 +145,7 @@ static int memory_note(struct engine *e, const struct engine_region *r)
 	return ret;
 }
 
-static struct engine_region *memory_find(struct engine *e, const void *addr)
-	TEI_REQUIRES(e->control)
+struct engine_region *engine_memory_find(struct engine *e, const void *addr)
 {
 	uint32_t i = e->memory.n ? *memory_bucket(e, addr) : 0;
 
@@ -156,6 +162,7 @@ static struct engine_region memory_take(struct engine *e,
 	uint32_t i = (uint32_t)(r - e->memory.regions), last = e->memory.n - 1;
 	struct engine_region taken = *r;
 
+	tei_range_remove(&e->memory.ranges, r->range);
 	tei_mutex_lock(&e->listing.lock);
 	memory_unlink(e, i);
 	if (i != last) {
@@ -195,6 +202,8 @@ static void memory_free_region(struct engine_region *r)
 {
 	free(r->parts);
 	free(r->pieces.word);
+	free(r->label);
+	free(r->range);
 }
 
 /* Releases GPU memory that no task and no rail uses any more. */
@@ -324,45 +333,97 @@ static int memory_add_local(struct engine *e, const struct engine_region *r)
 				    (r->read_only ? TEI_LOCAL_READ_ONLY : 0));
 }
 
+/*
+ * Registers a range inside a registered buffer again. The transfers of the
+ * range use the registration of the buffer, so the range cannot have another
+ * access.
+ */
+static int memory_add_nested(struct engine *e, struct engine_region *outer,
+			     const struct te_registration *what,
+			     const struct tei_topo_maps *maps,
+			     struct tei_err *err) TEI_REQUIRES(e->control)
+{
+	const struct engine_region range = { .addr = what->addr,
+					     .length = what->length };
+	struct tei_topo_where where;
+	uint32_t access;
+	int ret, device;
+
+	if ((what->flags ^ outer->flags) & MEMORY_ACCESS)
+		return tei_err_fail(
+			err, TEI_ERR_INVALID, "engine",
+			"set TE_REG_PRIVATE and TE_REG_READ_ONLY as for the "
+			"buffer around it",
+			"%p, %zu bytes: its access differs from that of the "
+			"registered buffer %p, %zu bytes",
+			range.addr, range.length, outer->addr, outer->length);
+	ret = tei_topo_where_parse(what->location, &where, err);
+	if (!ret)
+		ret = engine_gpu_where(e, what->addr, what->length, &where,
+				       &device, err);
+	if (!ret && !outer->gpu)
+		ret = memory_access(&range, maps, &access, err);
+	return ret ? ret : engine_nested_add(e, outer, what, err);
+}
+
+/* Fills a region that is to be registered. After an error the caller frees its
+ * contents. */
+static int memory_init(struct engine *e, const struct te_registration *what,
+		       struct engine_region *r, struct tei_err *err)
+	TEI_REQUIRES(e->control)
+{
+	r->addr = what->addr;
+	r->length = what->length;
+	r->flags = what->flags;
+	r->remote = !(what->flags & TE_REG_PRIVATE);
+	r->read_only = what->flags & TE_REG_READ_ONLY;
+	r->range = malloc(sizeof(*r->range));
+	if (what->label && *what->label)
+		r->label = strdup(what->label);
+	if (!r->range || (!r->label && what->label && *what->label))
+		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
+				    "no memory for a region");
+	r->range->base = (uintptr_t)r->addr;
+	r->range->end = r->range->base + r->length;
+	return memory_place(e, r, what->location, err);
+}
+
 /* Registers a buffer without publishing it. Undoes everything after an
  * error. */
 static int memory_add(struct engine *e, const struct te_registration *what,
-		      const struct tei_topo_maps *maps, struct tei_err *err)
-	TEI_REQUIRES(e->control)
+		      const struct tei_topo_maps *maps, uint64_t call,
+		      struct tei_err *err) TEI_REQUIRES(e->control)
 {
+	struct engine_region r = { .call = call }, *outer = NULL;
 	size_t length = what->length;
 	void *addr = what->addr;
-	struct engine_region r;
 	struct tei_rail_mr *mr;
 	uint32_t access = 0;
 	int ret;
 
-	memset(&r, 0, sizeof(r));
-	r.addr = addr;
-	r.length = length;
-	r.remote = !(what->flags & TE_REG_PRIVATE);
-	r.read_only = what->flags & TE_REG_READ_ONLY;
 	if (!addr || !length || (uintptr_t)addr + length < (uintptr_t)addr)
 		return tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				    "%p, %zu bytes: address NULL, length 0, or the range wraps",
 				    addr, length);
-	ret = memory_place(e, &r, what->location, err);
+	if (what->flags & TE_REG_NESTED)
+		outer = engine_nested_outer(e, addr, length, call);
+	if (outer)
+		return memory_add_nested(e, outer, what, maps, err);
+	ret = memory_init(e, what, &r, err);
 	if (!ret && r.gpu && r.read_only)
 		ret = tei_err_fail(err, TEI_ERR_INVALID, "engine", NULL,
 				   "%p, %zu bytes: GPU memory cannot be "
 				   "registered for reading only",
 				   addr, length);
-	if (ret) {
-		free(r.parts);
-		return ret;
-	}
+	if (ret)
+		goto err_region;
 	/* GPU memory is not in the page tables of the process */
 	if (!r.gpu)
 		ret = memory_access(&r, maps, &access, err);
 	if (!ret)
 		ret = engine_gpu_mem_add(e, addr, length, err);
 	if (ret)
-		goto err_parts;
+		goto err_region;
 	if (r.gpu) {
 		ret = memory_add_gpu(e, &r);
 		if (ret)
@@ -393,8 +454,8 @@ err_rail:
 	tei_rail_mr_dereg(e->dp, addr, 0, NULL);
 err_gpu:
 	engine_gpu_mem_remove(e, addr, tei_now_ns());
-err_parts:
-	free(r.parts);
+err_region:
+	memory_free_region(&r);
 	return ret;
 }
 
@@ -568,6 +629,8 @@ void engine_memory_free_all(struct engine *e)
 
 	for (i = 0; i < e->memory.n; i++)
 		memory_free_region(&e->memory.regions[i]);
+	engine_nested_free_all(e);
+	tei_range_fini(&e->memory.ranges);
 	free(e->memory.regions);
 	free(e->memory.buckets);
 }
@@ -587,75 +650,70 @@ static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 		TEI_WARN("engine", "%p, %zu bytes: still registered after the failed call, because it is in use; unregister it later",
 			 r[i].addr, r[i].length);
 		r[i].remote = r[i].listed = false;
+		r[i].call = 0;
 		memory_note(e, &r[i]);
 	}
 	tei_mutex_unlock(&e->control);
 }
 
-/* A region that a failed call must remove again. It is found by its id, because
- * other calls may have changed the table meanwhile. */
+/*
+ * A registration of a call that has not succeeded yet. A region is found by its
+ * id, because other calls may have changed the table meanwhile.
+ */
 struct memory_added {
-	void *addr;
-	uint64_t id;
+	const struct te_registration *what;
+	uint64_t id; /* 0: nested */
 };
 
-/* Unregisters the regions that a failed call has registered. gone has room for
- * n regions. It was allocated before the registration, because this function
- * must not fail. */
+/* Returns the region, or NULL if it is nested or has been unregistered. */
+static struct engine_region *memory_added_region(struct engine *e,
+						 const struct memory_added *a)
+	TEI_REQUIRES(e->control)
+{
+	struct engine_region *r =
+		a->id ? engine_memory_find(e, a->what->addr) : NULL;
+
+	return r && r->id == a->id ? r : NULL;
+}
+
+/* Lets other calls register ranges inside the n regions. */
+static void memory_settle(struct engine *e, const struct memory_added *added,
+			  size_t n)
+{
+	struct engine_region *r;
+	size_t i;
+
+	tei_mutex_lock(&e->control);
+	for (i = 0; i < n; i++) {
+		r = memory_added_region(e, &added[i]);
+		if (r)
+			r->call = 0;
+	}
+	tei_mutex_unlock(&e->control);
+}
+
+/*
+ * Undoes the registrations of a failed call, the last one first, because nested
+ * ones come after the regions around them. gone has room for n regions. It was
+ * allocated before the registration, because this function must not fail.
+ */
 static void memory_undo(struct engine *e, const struct memory_added *added,
 			size_t n, struct engine_region *gone)
 {
 	struct engine_region *r;
-	size_t i, k = 0;
+	bool published = false;
+	size_t k = 0;
 
 	tei_mutex_lock(&e->control);
-	for (i = 0; i < n; i++) {
-		r = memory_find(e, added[i].addr);
-		if (r && r->id == added[i].id)
+	while (n--) {
+		if (!added[n].id)
+			engine_nested_drop(e, added[n].what, &published);
+		r = memory_added_region(e, &added[n]);
+		if (r)
 			gone[k++] = memory_take(e, r);
 	}
 	tei_mutex_unlock(&e->control);
 	memory_rollback(e, gone, k);
-}
-
-int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
-			const char *location, int remote_accessible)
-{
-	struct engine *e = engine_from(engine);
-	struct te_registration what = {
-		.addr = addr,
-		.length = length,
-		.location = location,
-		.flags = remote_accessible ? 0 : TE_REG_PRIVATE,
-	};
-	struct memory_added added = { .addr = addr };
-	struct engine_region gone;
-	struct tei_topo_maps *maps;
-	bool there = false;
-	struct tei_err err;
-	int ret;
-
-	if (!e)
-		return TEI_ERR_INVALID;
-	maps = memory_maps((uintptr_t)addr + length);
-	tei_mutex_lock(&e->control);
-	ret = memory_add(e, &what, maps, &err);
-	if (!ret) {
-		there = true;
-		added.id = e->memory.last_id;
-		if (remote_accessible)
-			ret = memory_list(e, 1, &err);
-	}
-	tei_mutex_unlock(&e->control);
-	tei_topo_maps_free(maps);
-	if (!ret && remote_accessible)
-		ret = engine_publish_regions(e, &err);
-	if (ret && there) {
-		memory_undo(e, &added, 1, &gone);
-		/* publish the regions that are left */
-		engine_publish_at(e, 0);
-	}
-	return ret;
 }
 
 /* Puts regions that are still in use back into the table, and publishes them
@@ -676,6 +734,7 @@ static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 			r[i].pieces = p;
 		}
 		back |= r[i].listed;
+		r[i].call = 0;
 		memory_note(e, &r[i]);
 	}
 	tei_mutex_unlock(&e->control);
@@ -683,13 +742,77 @@ static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 		engine_publish_regions(e, &err);
 }
 
-/*
- * Removes the regions from the descriptor first. Then waits, without the
- * control lock, for the tasks and peers that use them.
- */
-static int memory_drop(struct engine *e, void **addrs, size_t n)
+/* Drops the nested registrations of the list and removes them from it. Returns
+ * the number of entries that are left. */
+static size_t memory_drop_nested(struct engine *e, struct te_registration *list,
+				 size_t n, bool *published)
+	TEI_REQUIRES(e->control)
 {
-	struct engine_region *gone, *r;
+	size_t i, k = 0;
+
+	for (i = 0; i < n; i++)
+		if (!(list[i].flags & TE_REG_NESTED) ||
+		    !engine_nested_drop(e, &list[i], published))
+			list[k++] = list[i];
+	return k;
+}
+
+static int memory_absent(struct engine *e, const struct te_registration *what)
+	TEI_REQUIRES(e->control)
+{
+	struct tei_err err;
+
+	if (what->length)
+		return tei_err_fail(&err, TEI_ERR_NOT_REGISTERED, "engine",
+				    NULL,
+				    "%p, %zu bytes: no registration has this "
+				    "range and the label '%.40s'",
+				    what->addr, (size_t)what->length,
+				    what->label ? what->label : "");
+	return tei_err_fail(
+		&err, TEI_ERR_NOT_REGISTERED, "engine",
+		tei_range_find(&e->memory.ranges, (uintptr_t)what->addr, 0)
+			? "it lies inside a registered buffer; te_unregister "
+			  "drops nested registrations"
+			: NULL,
+		"%p is not the start of registered memory", what->addr);
+}
+
+/* Finds the region of an entry. If its length is 0, the region may have any
+ * length and label. */
+static int memory_pick(struct engine *e, const struct te_registration *what,
+		       struct engine_region **out) TEI_REQUIRES(e->control)
+{
+	struct engine_region *r =
+		what->addr ? engine_memory_find(e, what->addr) : NULL;
+	unsigned long long refs;
+	struct tei_err err;
+
+	if (!r ||
+	    (what->length && (r->length != what->length ||
+			      !engine_label_equal(r->label, what->label))))
+		return memory_absent(e, what);
+	if (r->nested) {
+		refs = engine_nested_count(r);
+		return tei_err_fail(&err, TEI_ERR_BUSY, "engine",
+				    "drop them with te_unregister first",
+				    "%p, %zu bytes: %llu nested registration%s "
+				    "of this buffer exist%s",
+				    r->addr, r->length, refs, tei_plural(refs),
+				    refs == 1 ? "s" : "");
+	}
+	*out = r;
+	return 0;
+}
+
+/*
+ * Drops nested registrations. Removes the regions from the descriptor, then
+ * waits, without the control lock, for the tasks and peers that use them.
+ * Changes the list.
+ */
+static int memory_drop(struct engine *e, struct te_registration *list, size_t n)
+{
+	struct engine_region *gone, *r = NULL;
 	bool published = false;
 	struct tei_err err;
 	int ret = 0, first = 0;
@@ -699,21 +822,18 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 	if (!gone)
 		return TEI_ERR_MEMORY;
 	tei_mutex_lock(&e->control);
+	n = memory_drop_nested(e, list, n, &published);
 	for (i = n; i-- > 0;) {
-		r = addrs[i] ? memory_find(e, addrs[i]) : NULL;
-		if (!r) {
-			first = tei_err_fail(&err, TEI_ERR_NOT_REGISTERED,
-					     "engine", NULL,
-					     "%p is not the start of registered memory",
-					     addrs[i]);
+		ret = memory_pick(e, &list[i], &r);
+		if (ret) {
+			first = ret;
 			continue;
 		}
 		published |= r->listed;
 		gone[k++] = memory_take(e, r);
 	}
 	tei_mutex_unlock(&e->control);
-	if (published)
-		ret = engine_publish_regions(e, &err);
+	ret = published ? engine_publish_regions(e, &err) : 0;
 	first = first ? first : ret;
 	ret = memory_remove(e, gone, k, &k);
 	first = first ? first : ret;
@@ -726,46 +846,71 @@ static int memory_drop(struct engine *e, void **addrs, size_t n)
 int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 {
 	struct engine *e = engine_from(engine);
+	struct te_registration what = { .addr = addr };
 
 	if (!e)
 		return TEI_ERR_INVALID;
-	return memory_drop(e, &addr, 1);
+	return memory_drop(e, &what, 1);
 }
 
-static int memory_by_length(const void *a, const void *b)
+/* Orders buffers by length, so that an error of a small one is found before
+ * large ones are registered. Ranges that may be nested come after them, the
+ * longest first, because a buffer is registered before ranges inside it. */
+static int memory_order(const void *a, const void *b)
 {
 	const struct te_registration *x = a, *y = b;
+	bool nested = x->flags & TE_REG_NESTED;
 
+	if ((x->flags ^ y->flags) & TE_REG_NESTED)
+		return nested ? 1 : -1;
 	if (x->length != y->length)
-		return x->length < y->length ? -1 : 1;
+		return (x->length < y->length) != nested ? -1 : 1;
 	return (uintptr_t)x->addr < (uintptr_t)y->addr ? -1
 						       : x->addr != y->addr;
 }
 
+/* Returns the highest end of the buffers. */
+static uint64_t memory_end(const struct te_registration *list, size_t n)
+{
+	uint64_t end = 0;
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if ((uintptr_t)list[i].addr + list[i].length > end)
+			end = (uintptr_t)list[i].addr + list[i].length;
+	return end;
+}
+
 /* Registers all buffers, or those before the first error; *done is their
- * number. *listed is the number of those that are remotely accessible. */
+ * number. *listed is the number of those that change the descriptor. */
 static int memory_add_all(struct engine *e, const struct te_registration *list,
 			  size_t n, struct memory_added *added, size_t *done,
 			  size_t *listed)
 {
-	struct tei_topo_maps *maps = memory_maps(UINT64_MAX);
+	struct tei_topo_maps *maps = memory_maps(memory_end(list, n));
+	uint32_t before;
+	uint64_t call, last;
 	struct tei_err err;
 	size_t i, shared = 0;
 	int ret = 0;
 
 	tei_mutex_lock(&e->control);
+	before = e->memory.n;
+	call = ++e->memory.calls;
 	tei_local_regions_adding(e->local, true);
 	for (i = 0; i < n; i++) {
-		ret = memory_add(e, &list[i], maps, &err);
+		last = e->memory.last_id;
+		ret = memory_add(e, &list[i], maps, call, &err);
 		if (ret)
 			break;
-		added[i].addr = list[i].addr;
-		added[i].id = e->memory.last_id;
-		shared += !(list[i].flags & TE_REG_PRIVATE);
+		added[i].what = &list[i];
+		added[i].id = e->memory.last_id == last ? 0 : last + 1;
+		shared += !(list[i].flags & TE_REG_PRIVATE) &&
+			  (added[i].id || list[i].label);
 	}
 	tei_local_regions_adding(e->local, false);
 	if (!ret && shared)
-		ret = memory_list(e, n, &err);
+		ret = memory_list(e, e->memory.n - before, &err);
 	tei_mutex_unlock(&e->control);
 	tei_topo_maps_free(maps);
 	*done = i;
@@ -773,8 +918,7 @@ static int memory_add_all(struct engine *e, const struct te_registration *list,
 	return ret;
 }
 
-/* Registers all buffers of the list, which it sorts by length, so that an error
- * of a small one is found before large ones are registered. */
+/* Registers all buffers of the list, which it sorts, or none. */
 static int memory_add_list(struct engine *e, struct te_registration *list,
 			   size_t n)
 {
@@ -790,18 +934,35 @@ static int memory_add_list(struct engine *e, struct te_registration *list,
 				   tei_plural(n));
 		goto out;
 	}
-	qsort(list, n, sizeof(*list), memory_by_length);
+	qsort(list, n, sizeof(*list), memory_order);
 	ret = memory_add_all(e, list, n, added, &done, &listed);
 	if (!ret && listed)
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
 		memory_undo(e, added, done, gone);
+		/* publish the regions that are left */
 		engine_publish_at(e, 0);
+	} else {
+		memory_settle(e, added, done);
 	}
 out:
 	free(added);
 	free(gone);
 	return ret;
+}
+
+int registerLocalMemory(transfer_engine_t engine, void *addr, size_t length,
+			const char *location, int remote_accessible)
+{
+	struct engine *e = engine_from(engine);
+	struct te_registration what = {
+		.addr = addr,
+		.length = length,
+		.location = location,
+		.flags = remote_accessible ? 0 : TE_REG_PRIVATE,
+	};
+
+	return e ? memory_add_list(e, &what, 1) : TEI_ERR_INVALID;
 }
 
 int registerLocalMemoryBatch(transfer_engine_t engine,
@@ -834,11 +995,43 @@ static bool memory_read(const void *entries, size_t elem_size, size_t i,
 	const unsigned char *p = (const unsigned char *)entries + i * elem_size;
 	size_t k;
 
-	memcpy(out, p, sizeof(*out));
+	memset(out, 0, sizeof(*out));
+	memcpy(out, p, elem_size < sizeof(*out) ? elem_size : sizeof(*out));
 	for (k = sizeof(*out); k < elem_size; k++)
 		if (p[k])
 			return false;
-	return !(out->flags & ~(uint64_t)(TE_REG_PRIVATE | TE_REG_READ_ONLY));
+	return !(out->flags & ~(uint64_t)(MEMORY_ACCESS | TE_REG_NESTED));
+}
+
+/* Reads all elements. The caller frees *out. */
+static int memory_read_all(struct engine *e, const char *call,
+			   const void *entries, size_t elem_size, size_t n,
+			   struct te_registration **out)
+{
+	struct te_registration *list = calloc(n ? n : 1, sizeof(*list));
+	struct tei_err err;
+	size_t i;
+	int ret;
+
+	if (!list)
+		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
+				    "%s: no memory for %zu entr%s", call, n,
+				    n == 1 ? "y" : "ies");
+	for (i = 0; i < n; i++) {
+		ret = memory_read(entries, elem_size, i, &list[i])
+			      ? engine_label_check(call, i, list[i].label)
+			      : engine_bad(e, call,
+					   "unknown flags, or fields that this "
+					   "version does not know");
+		if (ret) {
+			free(list);
+			return ret;
+		}
+		if (list[i].label && !*list[i].label)
+			list[i].label = NULL;
+	}
+	*out = list;
+	return 0;
 }
 
 int te_register(transfer_engine_t engine, const struct te_registration *entries,
@@ -846,21 +1039,38 @@ int te_register(transfer_engine_t engine, const struct te_registration *entries,
 {
 	struct engine *e = engine_from(engine);
 	struct te_registration *list;
+	int ret;
+
+	if (!e || (count && !entries) || elem_size < MEMORY_ELEM_MIN)
+		return engine_bad(e, __func__, NULL);
+	ret = memory_read_all(e, __func__, entries, elem_size, count, &list);
+	if (ret)
+		return ret;
+	ret = memory_add_list(e, list, count);
+	free(list);
+	return ret;
+}
+
+int te_unregister(transfer_engine_t engine,
+		  const struct te_registration *entries, size_t elem_size,
+		  size_t count)
+{
+	struct engine *e = engine_from(engine);
+	struct te_registration *list;
 	size_t i;
 	int ret;
 
-	if (!e || (count && !entries) || elem_size < sizeof(*entries))
+	if (!e || (count && !entries) || elem_size < MEMORY_ELEM_MIN)
 		return engine_bad(e, __func__, NULL);
-	list = calloc(count ? count : 1, sizeof(*list));
-	for (i = 0; list && i < count; i++) {
-		if (memory_read(entries, elem_size, i, &list[i]))
-			continue;
-		free(list);
-		return engine_bad(e, __func__,
-				  "unknown flags, or fields that this version "
-				  "does not know");
-	}
-	ret = memory_add_list(e, list, count);
+	ret = memory_read_all(e, __func__, entries, elem_size, count, &list);
+	if (ret)
+		return ret;
+	for (i = 0; i < count && !ret; i++)
+		if (!list[i].addr || !list[i].length)
+			ret = engine_bad(e, __func__,
+					 "an entry without addr or length");
+	if (!ret)
+		ret = memory_drop(e, list, count);
 	free(list);
 	return ret;
 }
@@ -869,8 +1079,18 @@ int unregisterLocalMemoryBatch(transfer_engine_t engine, void **addr_list,
 			       size_t addr_len)
 {
 	struct engine *e = engine_from(engine);
+	struct te_registration *list;
+	size_t i;
+	int ret;
 
 	if (!e || (addr_len && !addr_list))
 		return engine_bad(e, __func__, NULL);
-	return memory_drop(e, addr_list, addr_len);
+	list = calloc(addr_len ? addr_len : 1, sizeof(*list));
+	if (!list)
+		return TEI_ERR_MEMORY;
+	for (i = 0; i < addr_len; i++)
+		list[i].addr = addr_list[i];
+	ret = memory_drop(e, list, addr_len);
+	free(list);
+	return ret;
 }

@@ -27,6 +27,39 @@ struct tei_topo_where;
 /* Frees the table of regions, without unregistering anything. */
 void engine_memory_free_all(struct engine *e);
 
+/* Returns the region that starts at addr, or NULL. */
+struct engine_region *engine_memory_find(struct engine *e, const void *addr)
+	TEI_REQUIRES(e->control);
+
+/* --- engine_nested.c: registrations inside registered buffers ------------ */
+/*
+ * Returns the region that contains the range, or NULL. Leaves out a region that
+ * another call than `call` is registering, because that call may fail and
+ * remove it.
+ */
+struct engine_region *engine_nested_outer(struct engine *e, const void *addr,
+					  uint64_t length, uint64_t call)
+	TEI_REQUIRES(e->control);
+/* Adds one reference of a nested registration to the region. */
+int engine_nested_add(struct engine *e, struct engine_region *outer,
+		      const struct te_registration *what, struct tei_err *err)
+	TEI_REQUIRES(e->control);
+/*
+ * Drops one reference of the nested registration with that range and label.
+ * Returns false if there is none. Sets *published if the descriptor has
+ * changed.
+ */
+bool engine_nested_drop(struct engine *e, const struct te_registration *what,
+			bool *published) TEI_REQUIRES(e->control);
+/* Returns the number of references of nested registrations in the region. */
+uint64_t engine_nested_count(const struct engine_region *r);
+/* Returns true if both are the same label. NULL and "" mean none. */
+bool engine_label_equal(const char *a, const char *b);
+/* Checks the label of an entry i. */
+int engine_label_check(const char *call, size_t i, const char *label);
+/* Frees all nested registrations. */
+void engine_nested_free_all(struct engine *e);
+
 /* --- engine_alloc.c ------------------------------------------------------ */
 /* Unmaps the memory that te_free has not freed. It must not be registered any
  * more. */

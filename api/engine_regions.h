@@ -14,6 +14,7 @@
 #include "meta/tei_meta_desc.h"
 #include "prov/rail/tei_rail.h"
 #include "util/lock.h"
+#include "util/range.h"
 
 struct engine_alloc;
 struct tei_meta_desc;
@@ -28,6 +29,22 @@ struct engine_pieces {
 	uint32_t keys;			/* keys per entry = rails of the
 					 * descriptor */
 	uint64_t *word;			/* owned by the region */
+};
+
+/*
+ * Nested registrations of one range with one label. Created by
+ * engine_nested_add, in the list of the region around it and in the hash table
+ * engine->memory.nested; freed with the last reference. Guarded by control, and
+ * changed with listing.lock held, too.
+ */
+struct engine_nested {
+	struct engine_nested *next, *prev; /* of the region; NULL: none */
+	struct engine_nested *same;	   /* next in the hash bucket */
+	void *addr;
+	uint64_t length;
+	char *label;   /* NULL: none */
+	uint64_t refs; /* not 0 */
+	void *outer;   /* start of the region */
 };
 
 /* A registered region, in engine->memory.regions, which is not sorted. Guarded by
@@ -46,6 +63,12 @@ struct engine_region {
 	uint32_t place;			/* handle for tei_staging_mem_drop */
 	bool granted;			/* gpu: grant is valid */
 	uint64_t grant;			/* handle for tei_staging_grant_… */
+	uint64_t flags;			/* TE_REG_…, as registered */
+	char *label;			/* NULL: none */
+	struct tei_range *range;	/* in engine->memory.ranges; owned */
+	struct engine_nested *nested;	/* registrations inside the region */
+	uint64_t call;			/* number of the call that is
+					 * registering it; 0: done */
 	char location[64];		/* of the first byte */
 	char *parts;			/* "segments:…" if the region has
 					 * several locations, else NULL */
@@ -105,7 +128,12 @@ struct engine_memory {
 	uint32_t n, cap;
 	uint32_t *buckets;		/* [cap], hash by address: index plus
 					 * 1; 0: none */
+	struct tei_range_table ranges;	/* of the regions */
 	uint64_t last_id;		/* of the last registration */
+	uint64_t calls;			/* calls that register, so far */
+	struct engine_nested **nested;	/* [nested_cap], hash by range and
+					 * label */
+	uint32_t nested_n, nested_cap;
 	struct engine_alloc *allocs;
 };
 

@@ -798,6 +798,16 @@ static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 	b->length = desc->buffers[i].length;
 	snprintf(b->location, sizeof(b->location), "%.63s",
 		 desc->buffers[i].location);
+	if (desc->buffers[i].label)
+		snprintf(b->label, sizeof(b->label), "%s",
+			 desc->buffers[i].label);
+}
+
+/* Returns the descriptor with a reference for the caller, or NULL. */
+static struct tei_meta_desc *segment_desc(struct engine *e, segment_id_t id)
+{
+	return id == LOCAL_SEGMENT ? engine_describe(e)
+				   : tei_meta_cache_get(e->cache, id);
 }
 
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
@@ -810,15 +820,70 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 
 	if (!e || !count || (*count && (!bufs || !elem_size)))
 		return engine_bad(e, __func__, NULL);
-	desc = segment_id == LOCAL_SEGMENT ?
-		       engine_describe(e) :
-		       tei_meta_cache_get(e->cache, segment_id);
+	desc = segment_desc(e, segment_id);
 	if (!desc)
 		return engine_bad(e, __func__, "no such segment");
 	room = *count;
 	n = desc->file_count ? desc->file_count : desc->buffer_count;
 	for (i = 0; i < n && i < room; i++) {
 		segment_buffer(desc, i, &b);
+		engine_out((char *)bufs + i * elem_size, elem_size, &b,
+			   sizeof(b));
+	}
+	*count = n;
+	tei_meta_desc_unref(desc);
+	return 0;
+}
+
+/* Describes a labelled range as one buffer. */
+static void segment_labelled(const struct tei_meta_desc *desc,
+			     const struct tei_meta_label *l,
+			     struct te_buffer *b)
+{
+	const struct tei_meta_buffer *first =
+		tei_meta_desc_find(desc, l->addr, 1);
+
+	memset(b, 0, sizeof(*b));
+	b->addr = l->addr;
+	b->length = l->length;
+	if (first)
+		snprintf(b->location, sizeof(b->location), "%.63s",
+			 first->location);
+	snprintf(b->label, sizeof(b->label), "%s", l->text);
+}
+
+int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
+		    const char *label, struct te_buffer *bufs, size_t elem_size,
+		    size_t *count)
+{
+	const struct tei_meta_label *const *found = NULL;
+	struct engine *e = engine_from(engine);
+	struct tei_meta_desc *desc;
+	struct te_buffer b;
+	struct tei_err err;
+	size_t i, n;
+
+	if (!e || !count || (*count && (!bufs || !elem_size)))
+		return engine_bad(e, __func__, NULL);
+	if (label && !*label)
+		return engine_bad(e, __func__, "the label is empty");
+	desc = segment_desc(e, segment_id);
+	if (!desc)
+		return engine_bad(e, __func__, "no such segment");
+	n = label ? tei_meta_desc_find_label(desc, label, &found)
+		  : desc->label_count;
+	if (label && !n) {
+		tei_err_note(&err, TEI_ERR_NOT_REGISTERED, "engine",
+			     "if the target has registered it meanwhile, call "
+			     "syncSegmentCache",
+			     "te_segment_find: segment '%.64s' has no label "
+			     "'%.40s'",
+			     desc->name, label);
+		tei_meta_desc_unref(desc);
+		return TEI_ERR_NOT_REGISTERED;
+	}
+	for (i = 0; i < n && i < *count; i++) {
+		segment_labelled(desc, label ? found[i] : &desc->labels[i], &b);
 		engine_out((char *)bufs + i * elem_size, elem_size, &b,
 			   sizeof(b));
 	}

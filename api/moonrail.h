@@ -331,12 +331,16 @@ struct te_rail_stats {
 int te_rail_stats(transfer_engine_t engine, struct te_rail_stats *stats,
 		  size_t elem_size, size_t *count);
 
+/* Maximum size of a label in bytes, terminator included. */
+#define TE_LABEL_MAX 256
+
 /* A remotely accessible buffer of a segment. */
 struct te_buffer {
 	uint64_t addr;		/* address in the target process, as
 				 * target_offset of a request */
 	uint64_t length;	/* bytes */
 	char location[64];	/* "cpu:0", "cuda:1", "*" */
+	char label[TE_LABEL_MAX]; /* of te_register; "": none */
 };
 
 /*
@@ -347,6 +351,21 @@ struct te_buffer {
 int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 		       struct te_buffer *bufs, size_t elem_size,
 		       size_t *count);
+
+/*
+ * Finds the memory that the target has registered with that label, or all
+ * memory that has a label if label is NULL. Uses the descriptor of an open
+ * segment, as te_segment_buffers does. Each registration is one element with
+ * its whole range, in ascending order of addresses, also if it is nested or
+ * consists of several buffers; location is that of the first byte. Several
+ * registrations may have the same label. Fills up to *count elements of
+ * elem_size bytes each, then sets *count to the number of registrations.
+ * Returns 0, -1 for a stale id or an invalid argument, or -3 if no registration
+ * has the label; *count is then unchanged.
+ */
+int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
+		    const char *label, struct te_buffer *bufs, size_t elem_size,
+		    size_t *count);
 
 /*
  * Checks that the control channel of the peer with that segment name answers.
@@ -776,6 +795,13 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 #define TE_REG_PRIVATE 1u	/* not remotely accessible */
 /* Host memory into which neither peers nor this engine may transfer. */
 #define TE_REG_READ_ONLY 2u
+/*
+ * The range may lie inside a registered buffer. It is then a nested
+ * registration: a counted reference to that buffer, which cannot be
+ * unregistered before it. The range has the access and the location of the
+ * buffer. Without such a buffer, the flag has no effect.
+ */
+#define TE_REG_NESTED 4u
 
 /* A buffer to be registered. Set the struct to zero before filling it in. */
 struct te_registration {
@@ -783,16 +809,39 @@ struct te_registration {
 	uint64_t length;	/* bytes, not 0 */
 	const char *location;	/* as for registerLocalMemory; NULL: "*" */
 	uint64_t flags;		/* TE_REG_… */
+	const char *label;	/* published name of the range, such as that of
+				 * a tensor: valid UTF-8 without control
+				 * characters, less than TE_LABEL_MAX bytes;
+				 * NULL or "": none. The library copies it. */
 };
 
 /*
  * Registers count buffers, all or none, as registerLocalMemoryBatch does, but
- * each with its own location and access. elem_size is the size of one element;
- * bytes beyond this library's struct must be 0. Unregistered by
- * unregisterLocalMemory. Returns 0 or a code of registerLocalMemory.
+ * each with its own location, access and label. Buffers with TE_REG_NESTED are
+ * registered after the others, so one call may register a buffer and ranges
+ * inside it. elem_size is the size of one element; bytes beyond this library's
+ * struct must be 0. Unregistered by te_unregister, or by unregisterLocalMemory
+ * unless nested. Returns 0 or a code of registerLocalMemory.
  */
 int te_register(transfer_engine_t engine, const struct te_registration *entries,
 		size_t elem_size, size_t count);
+
+/*
+ * Unregisters count registrations, which have the addr, the length and the
+ * label of the entries. location and the access flags are ignored. An entry
+ * with TE_REG_NESTED drops one reference of a nested registration, or
+ * unregisters the buffer if there is none; an entry without it unregisters the
+ * buffer. Nested registrations are dropped first, in any order of the entries.
+ *
+ * Dropping a nested registration stops no transfer: peers can still access the
+ * buffer around it. The buffer is unregistered with the guarantee of
+ * unregisterLocalMemory. Continues after an error. Returns 0 or the first
+ * error: a code of unregisterLocalMemory, -3 if no registration has that range
+ * and label, or -4 if nested registrations of the buffer exist.
+ */
+int te_unregister(transfer_engine_t engine,
+		  const struct te_registration *entries, size_t elem_size,
+		  size_t count);
 
 /* Flags of te_alloc. */
 #define TE_ALLOC_PRIVATE 1u	/* not remotely accessible */

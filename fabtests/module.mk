@@ -184,6 +184,10 @@ SRCS_ft_hostile = $(FX_SRCS) \
 	fabtests/functional/ft_hostile_server.c \
 	# EOL
 
+SRCS_ft_labels = $(FX_SRCS) \
+	fabtests/functional/ft_labels.c \
+	# EOL
+
 SRCS_ft_laws = $(FX_SRCS) \
 	fabtests/functional/ft_laws.c \
 	fabtests/functional/ft_laws_messages.c \
@@ -345,6 +349,7 @@ FUNC_TESTS += \
 	ft_gpu_stage \
 	ft_hints \
 	ft_hostile \
+	ft_labels \
 	ft_laws \
 	ft_links \
 	ft_local \
@@ -424,6 +429,7 @@ TSAN_TESTS += \
 	ft_gpu_slot \
 	ft_gpu_stage \
 	ft_hostile \
+	ft_labels \
 	ft_laws \
 	ft_local \
 	ft_objects \

@@ -19,7 +19,7 @@ static struct te_request table_request;
 static struct te_local table_local = { table_mem, 1 };
 static struct te_remote table_remote = { 1, 1 };
 static struct te_notification table_binary;
-static struct te_registration table_reg = { table_mem, 64, NULL, 0 };
+static struct te_registration table_reg = { table_mem, 64, NULL, 0, NULL };
 static batch_id_t table_ids[1];
 static struct te_task table_task;
 static struct te_piece table_piece = { table_mem, 1, 1 };
@@ -102,6 +102,8 @@ IN(unregisterLocalMemoryBatch,
    unregisterLocalMemoryBatch(e, &table_addr, 1) == -3)
 ON(te_register, te_register(e, &table_reg, sizeof(table_reg), 1) == -1)
 IN(te_register, te_register(e, &table_reg, 8, 1) == -1)
+ON(te_unregister, te_unregister(e, &table_reg, sizeof(table_reg), 1) == -1)
+IN(te_unregister, te_unregister(e, &table_reg, sizeof(table_reg), 1) == -3)
 ON(allocateBatchID, allocateBatchID(e, 1) == INVALID_BATCH)
 IN(allocateBatchID, allocateBatchID(e, 1048577) == INVALID_BATCH)
 ON(submitTransfer, submitTransfer(e, NO_BATCH, &table_req, 1) == 1)
@@ -191,6 +193,10 @@ ON(te_segment_buffers,
 IN(te_segment_buffers,
    te_segment_buffers(e, 4711, table_bufs, sizeof(*table_bufs),
 		      &table_n) == -1)
+ON(te_segment_find,
+   te_segment_find(e, 0, "x", table_bufs, sizeof(*table_bufs), &table_n) == -1)
+IN(te_segment_find, te_segment_find(e, 4711, "x", table_bufs,
+				    sizeof(*table_bufs), &table_n) == -1)
 ON(te_settings_text, te_settings_text(e, table_out, 64) == -1)
 IN(te_settings_text, te_settings_text(e, NULL, 64) == -1)
 ON(te_topology_text, te_topology_text(e, table_out, 64) == -1)
@@ -223,31 +229,70 @@ static const struct table_row {
 	bool (*on)(transfer_engine_t e);
 	bool (*in)(transfer_engine_t e);
 } table_rows[] = {
-	ONE(destroyTransferEngine), ONE(discoverTopology),
-	BOTH(getLocalIpAndPort), BOTH(installTransport),
-	BOTH(uninstallTransport), BOTH(openSegment), BOTH(openSegmentNoCache),
-	BOTH(closeSegment), BOTH(removeLocalSegment), ONE(syncSegmentCache),
-	BOTH(warmupEfaSegment), BOTH(registerLocalMemory),
-	BOTH(unregisterLocalMemory), BOTH(registerLocalMemoryBatch),
-	BOTH(unregisterLocalMemoryBatch), BOTH(allocateBatchID),
-	BOTH(submitTransfer), BOTH(submitTransferWithNotify),
-	BOTH(te_probe_peer), BOTH(getTransferStatus), BOTH(freeBatchID), BOTH(getNotifsFromEngine),
-	BOTH(genNotifyInEngine), BOTH(getNicLoadStats), BOTH(showLinks),
+	ONE(destroyTransferEngine),
+	ONE(discoverTopology),
+	BOTH(getLocalIpAndPort),
+	BOTH(installTransport),
+	BOTH(uninstallTransport),
+	BOTH(openSegment),
+	BOTH(openSegmentNoCache),
+	BOTH(closeSegment),
+	BOTH(removeLocalSegment),
+	ONE(syncSegmentCache),
+	BOTH(warmupEfaSegment),
+	BOTH(registerLocalMemory),
+	BOTH(unregisterLocalMemory),
+	BOTH(registerLocalMemoryBatch),
+	BOTH(unregisterLocalMemoryBatch),
+	BOTH(allocateBatchID),
+	BOTH(submitTransfer),
+	BOTH(submitTransferWithNotify),
+	BOTH(te_probe_peer),
+	BOTH(getTransferStatus),
+	BOTH(freeBatchID),
+	BOTH(getNotifsFromEngine),
+	BOTH(genNotifyInEngine),
+	BOTH(getNicLoadStats),
+	BOTH(showLinks),
 	ONE(enableGracefulShutdown),
-	BOTH(te_wait_any), BOTH(te_batch_tasks), BOTH(te_batch_reset),
+	BOTH(te_wait_any),
+	BOTH(te_batch_tasks),
+	BOTH(te_batch_reset),
 	BOTH(te_batch_timeout),
-	BOTH(te_register), BOTH(te_notify), BOTH(te_notify_fetch),
-	BOTH(te_read), BOTH(te_write), BOTH(te_readv), BOTH(te_writev),
-	BOTH(te_prepare), BOTH(te_prepared_release), BOTH(te_submit_prepared),
-	BOTH(te_submit), BOTH(te_task_error), BOTH(te_wait_task),
+	BOTH(te_register),
+	BOTH(te_unregister),
+	BOTH(te_notify),
+	BOTH(te_notify_fetch),
+	BOTH(te_read),
+	BOTH(te_write),
+	BOTH(te_readv),
+	BOTH(te_writev),
+	BOTH(te_prepare),
+	BOTH(te_prepared_release),
+	BOTH(te_submit_prepared),
+	BOTH(te_submit),
+	BOTH(te_task_error),
+	BOTH(te_wait_task),
 	BOTH(te_wait_batch),
-	BOTH(te_batch_status), ONE(te_event_fd), BOTH(te_ended_batches),
-	BOTH(te_batch_event_fd), BOTH(te_cancel_task), BOTH(te_cancel_batch),
-	BOTH(te_flush), ONE(te_drain), BOTH(te_batch_deadline),
-	BOTH(te_rail_stats), BOTH(te_segment_buffers), BOTH(te_settings_text),
+	BOTH(te_batch_status),
+	ONE(te_event_fd),
+	BOTH(te_ended_batches),
+	BOTH(te_batch_event_fd),
+	BOTH(te_cancel_task),
+	BOTH(te_cancel_batch),
+	BOTH(te_flush),
+	ONE(te_drain),
+	BOTH(te_batch_deadline),
+	BOTH(te_rail_stats),
+	BOTH(te_segment_buffers),
+	BOTH(te_segment_find),
+	BOTH(te_settings_text),
 	BOTH(te_topology_text),
-	BOTH(te_segment_export), BOTH(te_segment_import),
-	BOTH(te_segment_paths), BOTH(te_peer_stats), BOTH(te_alloc),
+	BOTH(te_segment_export),
+	BOTH(te_segment_import),
+	BOTH(te_segment_paths),
+	BOTH(te_peer_stats),
+	BOTH(te_alloc),
 	BOTH(te_free),
 };
 

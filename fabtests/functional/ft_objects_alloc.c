@@ -248,9 +248,9 @@ static void alloc_register(transfer_engine_t e)
 	unsigned char *shared = mem.p, *private = mem.p + 16 * FX_KIB;
 	unsigned char *constant = mem.p + 32 * FX_KIB;
 	struct te_registration list[] = {
-		{ shared, 8192, "cpu:0", 0 },
-		{ private, 4096, NULL, TE_REG_PRIVATE },
-		{ constant, 4096, "*", TE_REG_READ_ONLY },
+		{ shared, 8192, "cpu:0", 0, NULL },
+		{ private, 4096, NULL, TE_REG_PRIVATE, NULL },
+		{ constant, 4096, "*", TE_REG_READ_ONLY, NULL },
 	};
 	struct fx_peer peer;
 	char name[128];

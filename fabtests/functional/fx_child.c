@@ -6,6 +6,11 @@
  * memory.
  *
  *	reg OFF LEN REMOTE [LOCATION]	registerLocalMemory
+ *	label OFF LEN FLAGS LABEL	te_register with that label; "-": none
+ *	unlabel OFF LEN FLAGS LABEL	te_unregister
+ *	labels N LEN		te_register of N adjacent ranges in registered
+ *				memory, with the labels t.0, t.1, …
+ *	unlabels N LEN		te_unregister of them
  *	protect OFF LEN		mprotect: the range is read-only afterwards
  *	copy OFF		allocates a copy of the region registered there
  *	unreg OFF		unregisterLocalMemory, then fills the copy
@@ -33,10 +38,9 @@
  *	ended			0 if SIGTERM has ended that child
  *	program			starts a program that outlives the peer; its pid
  *	exit CODE		exit(CODE), even if a transfer is in progress
- *	paths SEG		number; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS …"
- *	export OFF		te_segment_export to OFF; number of bytes
- *	import OFF LEN		te_segment_import from OFF; the id
- *	count SEG ADDR WIDTH ROUNDS DEPTH THREADS
+ *	paths SEG		number; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS
+ *…" export OFF		te_segment_export to OFF; number of bytes import OFF LEN
+ *te_segment_import from OFF; the id count SEG ADDR WIDTH ROUNDS DEPTH THREADS
  *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
  *	lock SEG ADDR HOLDER ROUNDS	0 if all rounds succeeded
  *				both write results to the start of the memory
@@ -104,6 +108,52 @@ static int child_reg(const char *args)
 		peer.reg_off[peer.nreg] = off;
 		peer.reg_len[peer.nreg++] = len;
 	}
+	return ret;
+}
+
+/* Registers or unregisters a range with te_register. Label "-": none. */
+static int child_label(const char *args, bool on)
+{
+	unsigned long long off, len;
+	struct te_registration reg = { .flags = 0 };
+	char label[256];
+	unsigned int flags;
+
+	if (sscanf(args, "%llu %llu %u %255s", &off, &len, &flags, label) != 4)
+		return FX_NO_ANSWER;
+	reg.addr = peer.mem.p + off;
+	reg.length = len;
+	reg.flags = flags;
+	reg.label = strcmp(label, "-") ? label : NULL;
+	return on ? te_register(peer.engine, &reg, sizeof(reg), 1)
+		  : te_unregister(peer.engine, &reg, sizeof(reg), 1);
+}
+
+/* Registers or unregisters n adjacent ranges of len bytes inside registered
+ * memory, with the labels t.0, t.1, … */
+static int child_labels(const char *args, bool on)
+{
+	struct te_registration *list;
+	unsigned int i, n, len;
+	char(*label)[16];
+	int ret = FX_NO_ANSWER;
+
+	if (sscanf(args, "%u %u", &n, &len) != 2)
+		return FX_NO_ANSWER;
+	list = calloc(n, sizeof(*list));
+	label = calloc(n, sizeof(*label));
+	for (i = 0; list && label && i < n; i++) {
+		snprintf(label[i], sizeof(*label), "t.%u", i);
+		list[i].addr = peer.mem.p + (size_t)i * len;
+		list[i].length = len;
+		list[i].flags = TE_REG_NESTED;
+		list[i].label = label[i];
+	}
+	if (list && label)
+		ret = on ? te_register(peer.engine, list, sizeof(*list), n)
+			 : te_unregister(peer.engine, list, sizeof(*list), n);
+	free(list);
+	free(label);
 	return ret;
 }
 
@@ -463,6 +513,10 @@ static int child_obey(const char *verb, const char *args, char *text)
 {
 	if (!strcmp(verb, "reg"))
 		return child_reg(args);
+	if (!strcmp(verb, "label") || !strcmp(verb, "unlabel"))
+		return child_label(args, *verb == 'l');
+	if (!strcmp(verb, "labels") || !strcmp(verb, "unlabels"))
+		return child_labels(args, *verb == 'l');
 	if (!strcmp(verb, "protect"))
 		return child_protect(args);
 	if (!strcmp(verb, "unreg"))
