@@ -19,9 +19,10 @@ SMALL_PAGES = 2
 HUGE_PAGES = 4
 STRICT = 8
 PRIVATE = 1
+NESTED = 4
 
-Buffer = namedtuple("Buffer", "address nbytes location")
-Buffer.__doc__ = "A buffer that a peer has published."
+Buffer = namedtuple("Buffer", "address nbytes location label", defaults=(None,))
+Buffer.__doc__ = "Memory that a peer has published. label is None if it has no label."
 Notification = namedtuple("Notification", "name text")
 Notification.__doc__ = "A notification that has arrived."
 BinaryNotification = namedtuple("BinaryNotification", "name data")
@@ -110,16 +111,21 @@ class Engine:
 
     # --- memory
 
-    def register(self, obj, location="*", remote=True):
+    def register(self, obj, location="*", remote=True, *, label=None, nested=False):
         """Registers the memory of an object (see address_of) and returns a Memory.
 
         location   "cpu:0", "cuda:1", or "*" to detect it
         remote     False: peers cannot access it
+        label      a name with which peers find the memory, such as that of a tensor
+        nested     True: the memory may lie inside registered memory, which then
+                   cannot be closed before this one
         """
         address, nbytes = address_of(obj, writable=False)
-        check(self._handle.register(address, nbytes, location, remote))
-        memory = Memory(self, address, nbytes, obj, location=location)
-        self._memory[address] = memory
+        flags = (0 if remote else PRIVATE) | (NESTED if nested else 0)
+        memory = Memory(self, address, nbytes, obj, location=location, flags=flags,
+                        label=label)
+        check(self._handle.register(*memory._entry()))
+        self._memory[id(memory)] = memory
         return memory
 
     def alloc(self, nbytes, location=None, *, flags=0):
@@ -130,7 +136,7 @@ class Engine:
         """
         result = check(self._handle.alloc(nbytes, location, flags))
         memory = Memory(self, result[0], nbytes, allocated=True, location=result[3])
-        self._memory[memory.address] = memory
+        self._memory[id(memory)] = memory
         return memory
 
     # --- segments and transfers
@@ -256,6 +262,14 @@ class Segment:
         """Returns the buffers of the segment as a list of Buffer."""
         return [Buffer(*item)
                 for item in check(self._engine._handle.buffers(self._number()))]
+
+    def find(self, label):
+        """Returns the memory that the peer has registered with that label, as a list
+        of Buffer in the order of the addresses: more than one if several ranges have
+        the label. None finds all memory with a label. Raises Error if there is none.
+        """
+        return [Buffer(*item)
+                for item in check(self._engine._handle.find(self._number(), label))]
 
     def _number(self):
         if self._id is None:

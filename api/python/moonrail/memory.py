@@ -83,10 +83,12 @@ class Memory:
     """
 
     def __init__(self, engine, address, nbytes, owner=None, allocated=False,
-                 location="*"):
+                 location="*", flags=0, label=None):
         self.address = address
         self.nbytes = nbytes
         self.location = location
+        self.label = label
+        self._flags = flags
         self._engine = engine
         self._owner = owner
         self._allocated = allocated
@@ -123,12 +125,17 @@ class Memory:
             self.address)).cast("B")
 
     def close(self):
-        """Unregisters the memory. When it returns, no peer can access it."""
+        """Unregisters the memory. When it returns, no peer can access it, unless it was
+        registered inside other memory, which stays accessible."""
         if not self._open:
             return
         handle = self._engine._handle
         check(handle.free(self.address) if self._allocated
-              else handle.unregister(self.address))
+              else handle.unregister(*self._entry()))
         self._open = False
         self._owner = None
-        self._engine._memory.pop(self.address, None)
+        self._engine._memory.pop(id(self), None)
+
+    def _entry(self):
+        """Returns the arguments of register and unregister."""
+        return self.address, self.nbytes, self.location, self._flags, self.label

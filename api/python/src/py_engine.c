@@ -159,30 +159,39 @@ static PyObject *handle_probe(struct handle *self, PyObject *args)
 
 /* --- memory -------------------------------------------------------------- */
 
+/* Reads the arguments (address, size, location, flags, label or None). */
+static bool handle_entry(PyObject *args, struct te_registration *r)
+{
+	uint64_t addr;
+
+	memset(r, 0, sizeof(*r));
+	if (!PyArg_ParseTuple(args, "O&O&sO&z", py_u64, &addr, py_u64,
+			      &r->length, &r->location, py_u64, &r->flags,
+			      &r->label))
+		return false;
+	r->addr = (void *)(uintptr_t)addr;
+	return true;
+}
+
 static PyObject *handle_register(struct handle *self, PyObject *args)
 {
-	uint64_t addr, size;
-	const char *location;
-	int remote, ret;
+	struct te_registration r;
+	int ret;
 
-	if (!PyArg_ParseTuple(args, "O&O&sp", py_u64, &addr, py_u64, &size,
-			      &location, &remote))
+	if (!handle_entry(args, &r))
 		return NULL;
-	WITHOUT_GIL(ret = registerLocalMemory(self->engine,
-					      (void *)(uintptr_t)addr, size,
-					      location, remote));
+	WITHOUT_GIL(ret = te_register(self->engine, &r, sizeof(r), 1));
 	return PyLong_FromLong(ret);
 }
 
 static PyObject *handle_unregister(struct handle *self, PyObject *args)
 {
-	uint64_t addr;
+	struct te_registration r;
 	int ret;
 
-	if (!PyArg_ParseTuple(args, "O&", py_u64, &addr))
+	if (!handle_entry(args, &r))
 		return NULL;
-	WITHOUT_GIL(ret = unregisterLocalMemory(self->engine,
-						(void *)(uintptr_t)addr));
+	WITHOUT_GIL(ret = te_unregister(self->engine, &r, sizeof(r), 1));
 	return PyLong_FromLong(ret);
 }
 
@@ -242,20 +251,25 @@ static PyObject *handle_close_segment(struct handle *self, PyObject *args)
 	return PyLong_FromLong(closeSegment(self->engine, id));
 }
 
-/* buffers(id) -> list of (address, length, location), or a code */
-static PyObject *handle_buffers(struct handle *self, PyObject *args)
+/*
+ * Returns the result of te_segment_find, or with whole false of
+ * te_segment_buffers: a list of (address, length, location, label or None), or
+ * a code.
+ */
+static PyObject *handle_list(struct handle *self, int id, bool whole,
+			     const char *label)
 {
 	struct te_buffer *all = NULL;
 	size_t room = 0, count, i;
 	PyObject *list, *item;
-	int id, ret;
+	int ret;
 
-	if (!PyArg_ParseTuple(args, "i", &id))
-		return NULL;
 	for (;;) {
 		count = room;
-		ret = te_segment_buffers(self->engine, id, all, sizeof(*all),
-					 &count);
+		ret = whole ? te_segment_find(self->engine, id, label, all,
+					      sizeof(*all), &count) :
+			      te_segment_buffers(self->engine, id, all,
+						 sizeof(*all), &count);
 		if (ret || count <= room)
 			break;
 		free(all);
@@ -266,15 +280,37 @@ static PyObject *handle_buffers(struct handle *self, PyObject *args)
 	}
 	list = ret ? PyLong_FromLong(ret) : PyList_New(0);
 	for (i = 0; !ret && list && i < count; i++) {
-		item = Py_BuildValue("(KKs)", (unsigned long long)all[i].addr,
+		item = Py_BuildValue("(KKsz)", (unsigned long long)all[i].addr,
 				     (unsigned long long)all[i].length,
-				     all[i].location);
+				     all[i].location,
+				     *all[i].label ? all[i].label : NULL);
 		if (!item || PyList_Append(list, item))
 			Py_CLEAR(list);
 		Py_XDECREF(item);
 	}
 	free(all);
 	return list;
+}
+
+/* buffers(id) -> list, or a code */
+static PyObject *handle_buffers(struct handle *self, PyObject *args)
+{
+	int id;
+
+	if (!PyArg_ParseTuple(args, "i", &id))
+		return NULL;
+	return handle_list(self, id, false, NULL);
+}
+
+/* find(id, label or None) -> list, or a code */
+static PyObject *handle_find(struct handle *self, PyObject *args)
+{
+	const char *label;
+	int id;
+
+	if (!PyArg_ParseTuple(args, "iz", &id, &label))
+		return NULL;
+	return handle_list(self, id, true, label);
 }
 
 /* --- statistics ---------------------------------------------------------- */
@@ -398,6 +434,7 @@ static PyMethodDef handle_methods[] = {
 	ROW(open, METH_VARARGS),
 	ROW(close_segment, METH_VARARGS),
 	ROW(buffers, METH_VARARGS),
+	ROW(find, METH_VARARGS),
 	ROW(alloc_batch, METH_VARARGS),
 	ROW(reset_batch, METH_VARARGS),
 	ROW(free_batch, METH_VARARGS),

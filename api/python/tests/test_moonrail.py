@@ -57,6 +57,65 @@ def test_write_and_read_move_the_bytes(engine, target):
         peer.write(memory, target.address)
 
 
+LABELLED = """
+import sys
+import moonrail
+
+with moonrail.Engine(name="127.0.0.1") as engine:
+    pool = bytearray(1 << 20)
+    outer = engine.register(pool, label="pool")
+    part = engine.register(outer[4096:8192], label="layers.0.\u00e4", nested=True)
+    print(engine.name, flush=True)
+    for line in sys.stdin:
+        result = None
+        try:
+            exec(line)
+        except moonrail.Error as error:
+            result = error.code
+        print(result, flush=True)
+"""
+
+
+def test_labels_are_found_and_nested_memory_is_counted(engine):
+    with subprocess.Popen([sys.executable, "-X", "utf8", "-c", LABELLED], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        def ask(line):
+            print(line, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        peer = engine.open(process.stdout.readline().strip())
+        outer, = peer.find("pool")
+        part, = peer.find("layers.0.\u00e4")
+        assert peer.buffers() == [outer]
+        assert (part.address, part.nbytes) == (outer.address + 4096, 4096)
+        assert [b.label for b in peer.find(None)] == ["pool", "layers.0.\u00e4"]
+        assert peer.write(engine.register(bytearray(b"tensor")), part) == 6
+        assert ask("result = bytes(pool[4096:4102])") == "b'tensor'"
+        with pytest.raises(moonrail.Error) as error:
+            peer.find("layers.1")
+        assert error.value.code == -3 and "has no label" in str(error.value)
+        assert ask("outer.close()") == "-4"
+        assert ask("part.close()") == ask("outer.close()") == "None"
+        process.stdin.close()
+
+
+def test_bad_labels_and_ranges_are_refused(engine):
+    outer = engine.register(bytearray(65536))
+    for label in "x" * 256, "a\nb":
+        with pytest.raises(moonrail.Error, match="label") as error:
+            engine.register(bytearray(64), label=label)
+        assert error.value.code == -1
+    with pytest.raises(moonrail.Error) as error:
+        engine.register(outer[:4096])
+    assert error.value.code == -7
+    inner = [engine.register(outer[:4096], nested=True) for _ in range(2)]
+    for memory in inner:
+        with pytest.raises(moonrail.Error):
+            outer.close()
+        memory.close()
+    outer.close()
+
+
 def test_memory_of_many_kinds_is_found(engine):
     for obj, size in ((bytearray(10), 10), (array.array("d", [1, 2]), 16),
                       (memoryview(bytearray(7)), 7), ((4096, 5), 5)):
