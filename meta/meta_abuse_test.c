@@ -317,7 +317,7 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 }
 
 /* 60 answers cost more than the burst of 128 steps; 60 steps would not. */
-static void test_answers_are_paid_for(void)
+static void test_answers_cost_tokens(void)
 {
 	struct tei_meta_server_config config = {
 		.host = "127.0.0.1", .incarnation = 1, .max_clients = 64,
@@ -398,7 +398,7 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
  * A burst of 384 steps suffices for 128 refusals, because each of them costs
  * three steps.
  */
-static void test_refusals_are_paid_for(void)
+static void test_refusals_cost_tokens(void)
 {
 	struct tei_meta_server *s = abuse_frugal(64);
 
@@ -410,7 +410,7 @@ static void test_refusals_are_paid_for(void)
  * A client that the server turns away for lack of room is charged too. A client
  * that does not read has the only place.
  */
-static void test_those_turned_away_pay_too(void)
+static void test_rejected_connections_cost_tokens(void)
 {
 	const size_t len = (size_t)6 << 20;
 	struct tei_meta_server *s = abuse_frugal(1);
@@ -1084,9 +1084,10 @@ const struct tei_test_case abuse_cases[] = {
 	  test_silent_and_dripping_clients_are_dropped },
 	{ "a_dripped_request_costs_what_a_whole_one_does",
 	  test_a_dripped_request_costs_what_a_whole_one_does },
-	{ "answers_are_paid_for", test_answers_are_paid_for },
-	{ "refusals_are_paid_for", test_refusals_are_paid_for },
-	{ "those_turned_away_pay_too", test_those_turned_away_pay_too },
+	{ "answers_cost_tokens", test_answers_cost_tokens },
+	{ "refusals_cost_tokens", test_refusals_cost_tokens },
+	{ "rejected_connections_cost_tokens",
+	  test_rejected_connections_cost_tokens },
 	{ "urgent_bytes_are_refused", test_urgent_bytes_are_refused },
 	{ "statistics_cost_what_they_take",
 	  test_statistics_cost_what_they_take },

@@ -143,7 +143,7 @@ static void test_two_sides_that_differ_say_how(void)
 	tei_secret_free(two);
 }
 
-static void test_a_store_reads_it_from_its_file(void)
+static void test_store_reads_the_secret_from_its_file(void)
 {
 	struct tei_settings settings = *meta_test_settings();
 	char path[] = "/tmp/meta_auth_test.XXXXXX";
@@ -270,7 +270,7 @@ static bool auth_ignored(size_t at, bool to_server)
 	return in >= 8 && in < 12 && at < (to_server ? 96u : 48u);
 }
 
-static void test_no_byte_can_be_changed_on_the_way(void)
+static void test_changed_byte_of_a_message_is_detected(void)
 {
 	struct tei_secret *secret = auth_secret("a secret of enough bytes");
 	struct tei_meta_server *s = auth_server(secret);
@@ -320,10 +320,10 @@ const struct tei_test_case auth_cases[] = {
 	{ "the_same_secret_opens_everything",
 	  test_the_same_secret_opens_everything },
 	{ "two_sides_that_differ_say_how", test_two_sides_that_differ_say_how },
-	{ "a_store_reads_it_from_its_file",
-	  test_a_store_reads_it_from_its_file },
-	{ "no_byte_can_be_changed_on_the_way",
-	  test_no_byte_can_be_changed_on_the_way },
+	{ "store_reads_the_secret_from_its_file",
+	  test_store_reads_the_secret_from_its_file },
+	{ "changed_byte_of_a_message_is_detected",
+	  test_changed_byte_of_a_message_is_detected },
 	{ "a_tag_fits_one_frame_once", test_a_tag_fits_one_frame_once },
 	{ NULL, NULL },
 };

@@ -106,7 +106,7 @@ static int32_t cache_open(struct cache_setup *t, const char *name)
 	return id;
 }
 
-static void test_same_name_same_id(void)
+static void test_same_name_has_the_same_id(void)
 {
 	struct tei_meta_desc *desc;
 	struct cache_setup t;
@@ -503,7 +503,7 @@ static uint64_t cache_serial(struct cache_setup *t, int32_t id)
 	return serial;
 }
 
-static void test_what_is_put_needs_no_fetch(void)
+static void test_put_descriptor_needs_no_fetch(void)
 {
 	struct cache_setup t;
 	bool last;
@@ -531,11 +531,11 @@ static void test_what_is_put_needs_no_fetch(void)
 }
 
 const struct tei_test_case cache_cases[] = {
-	{ "same_name_same_id", test_same_name_same_id },
+	{ "same_name_has_the_same_id", test_same_name_has_the_same_id },
 	{ "invented_ids_and_names_are_refused",
 	  test_invented_ids_and_names_are_refused },
 	{ "own_name_is_zero", test_own_name_is_zero },
-	{ "what_is_put_needs_no_fetch", test_what_is_put_needs_no_fetch },
+	{ "put_descriptor_needs_no_fetch", test_put_descriptor_needs_no_fetch },
 	{ "restarted_peer_is_noticed", test_restarted_peer_is_noticed },
 	{ "sync_refreshes_all_past_errors",
 	  test_sync_refreshes_all_past_errors },

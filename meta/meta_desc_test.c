@@ -84,7 +84,7 @@ static void test_raw_keys_and_files_survive(void)
 	tei_meta_desc_unref(b);
 }
 
-static void test_reads_what_mooncake_writes(void)
+static void test_descriptors_of_mooncake_are_read(void)
 {
 	static const char text[] =
 		"{ \"name\" : \"node1\", \"protocol\" : \"rdma\","
@@ -110,7 +110,7 @@ static void test_reads_what_mooncake_writes(void)
 #define DESC_HEAD "{\"name\":\"n\",\"protocol\":\"tcp\","
 #define DESC_BUFFERS DESC_HEAD "\"devices\":[{\"name\":\"e\"}],\"buffers\":["
 
-static void test_refuses_bad_descriptors(void)
+static void test_bad_descriptors_are_refused(void)
 {
 	static const struct {
 		int code;
@@ -187,7 +187,7 @@ static void test_order_of_fields_is_free(void)
 	tei_meta_desc_unref(d);
 }
 
-static void test_too_much_is_refused(void)
+static void test_descriptor_above_a_limit_is_refused(void)
 {
 	size_t len = TEI_META_TEXT_MAX + 1;
 	char *text = malloc(len);
@@ -211,7 +211,7 @@ static void test_too_much_is_refused(void)
 	free(text);
 }
 
-static void test_finds_by_address(void)
+static void test_buffer_is_found_by_address(void)
 {
 	struct tei_meta_desc *d;
 
@@ -386,11 +386,13 @@ static void test_fuzzed_text_never_hurts(void)
 const struct tei_test_case desc_cases[] = {
 	{ "round_trip_keeps_everything", test_round_trip_keeps_everything },
 	{ "raw_keys_and_files_survive", test_raw_keys_and_files_survive },
-	{ "reads_what_mooncake_writes", test_reads_what_mooncake_writes },
-	{ "refuses_bad_descriptors", test_refuses_bad_descriptors },
+	{ "descriptors_of_mooncake_are_read",
+	  test_descriptors_of_mooncake_are_read },
+	{ "bad_descriptors_are_refused", test_bad_descriptors_are_refused },
 	{ "order_of_fields_is_free", test_order_of_fields_is_free },
-	{ "too_much_is_refused", test_too_much_is_refused },
-	{ "finds_by_address", test_finds_by_address },
+	{ "descriptor_above_a_limit_is_refused",
+	  test_descriptor_above_a_limit_is_refused },
+	{ "buffer_is_found_by_address", test_buffer_is_found_by_address },
 	{ "builder_refuses_bad_values", test_builder_refuses_bad_values },
 	{ "ten_thousand_buffers_take_no_time",
 	  test_ten_thousand_buffers_take_no_time },

@@ -8,7 +8,7 @@
 #include "meta/tei_meta_name.h"
 #include "util/settings.h"
 
-static void test_splits_and_joins(void)
+static void test_names_are_split_and_joined(void)
 {
 	static const struct {
 		const char *text, *host;
@@ -119,7 +119,7 @@ static void test_incarnations_differ(void)
 }
 
 const struct tei_test_case name_cases[] = {
-	{ "splits_and_joins", test_splits_and_joins },
+	{ "names_are_split_and_joined", test_names_are_split_and_joined },
 	{ "keys_follow_mooncake", test_keys_follow_mooncake },
 	{ "own_host_follows_the_rules", test_own_host_follows_the_rules },
 	{ "incarnations_differ", test_incarnations_differ },

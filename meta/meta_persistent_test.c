@@ -260,7 +260,7 @@ static void persistent_put(const char *path, const char *text)
 	close(fd);
 }
 
-static void test_folder_with_nonsense_is_told(void)
+static void test_folder_with_bad_files_is_reported(void)
 {
 	struct kchange add = { .length = 1 };
 	struct tei_meta_desc *d;
@@ -299,7 +299,7 @@ static void test_folder_with_nonsense_is_told(void)
 	meta_test_hush(false);
 }
 
-static void test_without_a_folder_p2p_keeps_nothing(void)
+static void test_p2p_without_a_folder_keeps_nothing(void)
 {
 	struct kchange add = { .length = 1 };
 	struct tei_meta_store *store;
@@ -325,8 +325,9 @@ static void test_without_a_folder_p2p_keeps_nothing(void)
 const struct tei_test_case persistent_cases[] = {
 	{ "folder_keeps_segments", test_folder_keeps_segments },
 	{ "zookeeper_keeps_segments", test_zookeeper_keeps_segments },
-	{ "folder_with_nonsense_is_told", test_folder_with_nonsense_is_told },
-	{ "without_a_folder_p2p_keeps_nothing",
-	  test_without_a_folder_p2p_keeps_nothing },
+	{ "folder_with_bad_files_is_reported",
+	  test_folder_with_bad_files_is_reported },
+	{ "p2p_without_a_folder_keeps_nothing",
+	  test_p2p_without_a_folder_keeps_nothing },
 	{ NULL, NULL },
 };

@@ -135,7 +135,7 @@ static void test_each_address_pays_for_itself(void)
  * An address whose client reconnects is still charged for its earlier steps.
  * Idle addresses make room for others.
  */
-static void test_what_is_owed_outlives_the_connection(void)
+static void test_debt_of_a_client_outlives_the_connection(void)
 {
 	struct tei_meta_server *s = rate_limit_server();
 	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
@@ -275,8 +275,8 @@ static void test_many_addresses_may_be_shut(void)
 const struct tei_test_case rate_limit_cases[] = {
 	{ "time_pays_for_steps", test_time_pays_for_steps },
 	{ "each_address_pays_for_itself", test_each_address_pays_for_itself },
-	{ "what_is_owed_outlives_the_connection",
-	  test_what_is_owed_outlives_the_connection },
+	{ "debt_of_a_client_outlives_the_connection",
+	  test_debt_of_a_client_outlives_the_connection },
 	{ "held_clients_go_on_in_order", test_held_clients_go_on_in_order },
 	{ "a_shut_address_gets_in_no_more_for_a_while",
 	  test_a_shut_address_gets_in_no_more_for_a_while },

@@ -52,17 +52,17 @@ static void server_exchange(const char *host)
 	tei_meta_server_stop(s);
 }
 
-static void test_answers_over_ipv4(void)
+static void test_server_answers_over_ipv4(void)
 {
 	server_exchange("127.0.0.1");
 }
 
-static void test_answers_over_ipv6(void)
+static void test_server_answers_over_ipv6(void)
 {
 	server_exchange("::1");
 }
 
-static void test_answers_to_a_host_name(void)
+static void test_server_is_reached_by_host_name(void)
 {
 	server_exchange("localhost");
 }
@@ -591,9 +591,10 @@ const struct tei_test_case server_cases[] = {
 	  test_failed_connections_say_what_to_do },
 	{ "child_holds_no_dead_connection_in_the_set",
 	  test_child_holds_no_dead_connection_in_the_set },
-	{ "answers_over_ipv4", test_answers_over_ipv4 },
-	{ "answers_over_ipv6", test_answers_over_ipv6 },
-	{ "answers_to_a_host_name", test_answers_to_a_host_name },
+	{ "server_answers_over_ipv4", test_server_answers_over_ipv4 },
+	{ "server_answers_over_ipv6", test_server_answers_over_ipv6 },
+	{ "server_is_reached_by_host_name",
+	  test_server_is_reached_by_host_name },
 	{ "unknown_name_is_refused_unless_any_will_do",
 	  test_unknown_name_is_refused_unless_any_will_do },
 	{ "statistics_are_those_of_who_is_asked_now",

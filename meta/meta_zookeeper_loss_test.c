@@ -229,7 +229,7 @@ static void test_a_session_that_ends_during_a_write_is_made_good(void)
 	zrig_close(&a);
 }
 
-static void test_an_owner_that_loses_its_name_is_told(void)
+static void test_owner_that_loses_its_name_is_notified(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -266,7 +266,7 @@ static bool zdisconnected(void *arg)
 	return off;
 }
 
-static void test_without_servers_calls_end_in_time(void)
+static void test_calls_without_servers_end_in_time(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -773,7 +773,7 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 /* The open ends at its time limit, after it has tried all servers. The first
  * server gets an eighth of a second; on a busy machine the test is repeated
  * with a longer limit. */
-static void test_silent_servers_alone_are_said_in_time(void)
+static void test_silent_servers_are_reported_in_time(void)
 {
 	int i, fd[3], port[3];
 	bool good = false;
@@ -914,10 +914,10 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  test_a_session_that_ends_during_a_look_is_made_good },
 	{ "a_session_that_ends_during_a_write_is_made_good",
 	  test_a_session_that_ends_during_a_write_is_made_good },
-	{ "an_owner_that_loses_its_name_is_told",
-	  test_an_owner_that_loses_its_name_is_told },
-	{ "without_servers_calls_end_in_time",
-	  test_without_servers_calls_end_in_time },
+	{ "owner_that_loses_its_name_is_notified",
+	  test_owner_that_loses_its_name_is_notified },
+	{ "calls_without_servers_end_in_time",
+	  test_calls_without_servers_end_in_time },
 	{ "servers_that_lost_their_data_are_used_again",
 	  test_servers_that_lost_their_data_are_used_again },
 	{ "servers_that_stay_away_cost_one_session",
@@ -934,8 +934,8 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  test_many_watches_outlive_a_connection },
 	{ "a_silent_server_beside_others_holds_up_no_open",
 	  test_a_silent_server_beside_others_holds_up_no_open },
-	{ "silent_servers_alone_are_said_in_time",
-	  test_silent_servers_alone_are_said_in_time },
+	{ "silent_servers_are_reported_in_time",
+	  test_silent_servers_are_reported_in_time },
 	{ "a_stopped_server_holds_up_nobody",
 	  test_a_stopped_server_holds_up_nobody },
 	{ NULL, NULL },

@@ -97,7 +97,7 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 }
 
 /* c answers at the address of an owner that was killed. */
-static void test_another_process_at_its_address_is_no_holder(void)
+static void test_another_process_at_that_address_is_no_owner(void)
 {
 	struct tei_meta_desc *desc;
 	struct zrig b, c;
@@ -123,7 +123,7 @@ static void test_another_process_at_its_address_is_no_holder(void)
 	zrig_close(&b);
 }
 
-static void test_other_software_is_asked_too(void)
+static void test_owner_of_other_software_is_queried(void)
 {
 	struct zplant p;
 	struct zrig a, b;
@@ -162,7 +162,7 @@ static void *zclaim_t(void *arg)
  * the nodes disappear and a third process registers the name: all nodes have
  * version 0, but the ownership node differs.
  */
-static void test_a_third_is_not_run_over(void)
+static void test_third_owner_is_not_replaced(void)
 {
 	struct zclaimer z;
 	struct zrig a, b, c;
@@ -219,7 +219,7 @@ static void *zfickle_t(void *arg)
 
 /* A name that is withdrawn and registered again and again: it is free, or has
  * an owner that the error can name. */
-static void test_a_holder_who_leaves_is_no_riddle(void)
+static void test_owner_that_leaves_during_the_check_is_gone(void)
 {
 	struct zfickle f;
 	struct tei_err err;
@@ -330,7 +330,7 @@ static void test_a_name_has_one_owner(void)
  * and c registers the name: all versions are 0, and there was no ownership node
  * to distinguish them.
  */
-static void test_who_comes_after_other_software_is_not_run_over(void)
+static void test_owner_after_other_software_is_not_replaced(void)
 {
 	struct zrig a, b, c;
 	struct zclaimer z;
@@ -395,7 +395,7 @@ static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
  * about the loss of its name. Only a caller that has received this error
  * registers the name again.
  */
-static void test_two_that_do_not_meet_do_not_contend(void)
+static void test_processes_that_do_not_overlap_do_not_contend(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -655,17 +655,18 @@ const struct tei_test_case zookeeper_registration_cases[] = {
 	{ "a_living_holder_is_named", test_a_living_holder_is_named },
 	{ "a_dead_holder_is_replaced_at_once",
 	  test_a_dead_holder_is_replaced_at_once },
-	{ "another_process_at_its_address_is_no_holder",
-	  test_another_process_at_its_address_is_no_holder },
-	{ "other_software_is_asked_too", test_other_software_is_asked_too },
-	{ "a_third_is_not_run_over", test_a_third_is_not_run_over },
-	{ "a_holder_who_leaves_is_no_riddle",
-	  test_a_holder_who_leaves_is_no_riddle },
+	{ "another_process_at_that_address_is_no_owner",
+	  test_another_process_at_that_address_is_no_owner },
+	{ "owner_of_other_software_is_queried",
+	  test_owner_of_other_software_is_queried },
+	{ "third_owner_is_not_replaced", test_third_owner_is_not_replaced },
+	{ "owner_that_leaves_during_the_check_is_gone",
+	  test_owner_that_leaves_during_the_check_is_gone },
 	{ "a_name_has_one_owner", test_a_name_has_one_owner },
-	{ "who_comes_after_other_software_is_not_run_over",
-	  test_who_comes_after_other_software_is_not_run_over },
-	{ "two_that_do_not_meet_do_not_contend",
-	  test_two_that_do_not_meet_do_not_contend },
+	{ "owner_after_other_software_is_not_replaced",
+	  test_owner_after_other_software_is_not_replaced },
+	{ "processes_that_do_not_overlap_do_not_contend",
+	  test_processes_that_do_not_overlap_do_not_contend },
 	{ "a_short_time_is_enough_to_replace_a_holder",
 	  test_a_short_time_is_enough_to_replace_a_holder },
 	{ "folders_of_names_are_told_from_holders",

@@ -155,7 +155,7 @@ static void test_servers_take_turns(void)
 	CU_ASSERT_STRING_EQUAL(three, "g:3,h:1,::1:22");
 }
 
-static void test_nobody_there_is_said_in_time(void)
+static void test_absent_servers_are_reported_in_time(void)
 {
 	struct tei_settings settings = *meta_test_settings();
 	uint64_t start = tei_now_ns();
@@ -505,7 +505,8 @@ const struct tei_test_case zookeeper_cases[] = {
 	{ "bad_credentials_files_are_refused",
 	  test_bad_credentials_files_are_refused },
 	{ "servers_take_turns", test_servers_take_turns },
-	{ "nobody_there_is_said_in_time", test_nobody_there_is_said_in_time },
+	{ "absent_servers_are_reported_in_time",
+	  test_absent_servers_are_reported_in_time },
 	{ "servers_of_ipv6_are_reached", test_servers_of_ipv6_are_reached },
 	{ "keys_are_mooncakes", test_keys_are_mooncakes },
 	{ "names_no_node_can_have_are_refused",

@@ -67,7 +67,7 @@ checked()
 sh "$SRC/scripts/abi_lines" "$SRC/api/transfer_engine_c.h" \
 	"$SRC/api/moonrail.h" >"$tmp/record" || exit 1
 fresh
-compared what_is_unchanged_is_the_same 0 ''
+compared unchanged_headers_are_the_same 0 ''
 change moonrail.h 's/uint32_t reserved;/uint64_t reserved;/'
 compared a_wider_field_breaks 2 'broken: field te_error.reserved'
 fresh

@@ -191,13 +191,13 @@ removed_pages_leave_no_empty_folders()
 }
 
 check help_lists_every_option help_lists_every_option
-check refuses_unknown_option refuses "unknown option '--enable-warp'" \
+check unknown_option_is_refused refuses "unknown option '--enable-warp'" \
 	--enable-warp
-check refuses_unknown_word refuses 'unknown option' CC
-check refuses_asan_with_tsan refuses exclude --enable-asan --enable-tsan
-check refuses_relative_prefix refuses absolute --prefix=here
-check refuses_quote_in_prefix refuses 'must not contain' "--prefix=/it's"
-check refuses_absent_libfabric refuses 'no include/rdma' --libfabric=/nowhere
+check unknown_word_is_refused refuses 'unknown option' CC
+check asan_with_tsan_is_refused refuses exclude --enable-asan --enable-tsan
+check relative_prefix_is_refused refuses absolute --prefix=here
+check quote_in_prefix_is_refused refuses 'must not contain' "--prefix=/it's"
+check absent_libfabric_is_refused refuses 'no include/rdma' --libfabric=/nowhere
 check absent_compiler_is_the_only_fault absent_compiler_is_the_only_fault
 check broken_compiler_is_the_only_fault broken_compiler_is_the_only_fault
 check results_are_apart_from_their_names results_are_apart_from_their_names

@@ -202,7 +202,7 @@ TEST
 export JOBS=2 ALONE='some lone more'
 expect tests_run_at_a_time 0 '3 passed, 0 failed, 0 skipped' '' \
 	"$tmp/lone.sh" "$tmp/one.sh" "$tmp/two.sh"
-shows who_runs_alone_runs_too 'PASS  lone '
+shows test_that_runs_alone_runs 'PASS  lone '
 rm -f "$tmp"/*.pid "$tmp"/*.began "$tmp"/*.ended "$tmp/lone"
 expect a_failure_beside_others 1 '3 passed, 2 failed, 0 skipped' '' \
 	"$tmp/bad" "$tmp/noisy" "$tmp/good" "$tmp/one.sh" "$tmp/two.sh"
@@ -248,10 +248,11 @@ for signal in $signals; do
 	if there "$tmp/left.pid" && there "$tmp/right.pid"; then
 		kill -"$signal" "$runner"
 		wait "$runner"
-		pids_gone "all_end_with_it_by_$signal" "$tmp/left.pid" \
-			"$tmp/left.child" "$tmp/right.pid" "$tmp/right.child"
+		pids_gone "tests_end_with_the_runner_by_$signal" \
+			"$tmp/left.pid" "$tmp/left.child" \
+			"$tmp/right.pid" "$tmp/right.child"
 	else
-		printf 'not ok - all_end_with_it_by_%s\n' "$signal"
+		printf 'not ok - tests_end_with_the_runner_by_%s\n' "$signal"
 		kill -TERM "$runner"
 		status=1
 	fi
@@ -265,5 +266,5 @@ TEST
 JOBS=2
 expect a_test_without_an_end_fails 1 '1 passed, 1 failed, 0 skipped' '' \
 	"$tmp/orphan" "$tmp/good"
-last_shows it_is_named 'orphan: exit status unknown'
+last_shows test_without_an_end_is_named 'orphan: exit status unknown'
 exit "$status"

@@ -189,7 +189,7 @@ static void test_locations_have_a_place(void)
 	tei_topo_free(topo);
 }
 
-static void test_off_nics_are_no_competition(void)
+static void test_disabled_nics_do_not_compete(void)
 {
 	struct tei_topo_opts opts = {
 		.xml_path = topo_test_data("gpu8-nic8.xml"),
@@ -269,7 +269,7 @@ static void test_one_node_is_near_to_everything(void)
 	tei_topo_free(topo);
 }
 
-static void test_without_pci_all_are_preferred(void)
+static void test_nics_without_pci_are_preferred(void)
 {
 	static const char *const names[] = { "eth0", "eth1", NULL };
 	struct tei_topo *topo = discover("nopci.xml", names);
@@ -312,7 +312,7 @@ static void test_environment_names_the_machine(void)
 	tei_topo_free(topo);
 }
 
-static void test_this_machine_keeps_its_nics(void)
+static void test_discovery_on_this_machine_keeps_all_nics(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "lo" }, { .name = "no/such" }, { .name = ".." },
@@ -697,20 +697,21 @@ const struct tei_test_case discover_cases[] = {
 	{ "nics_of_both_sockets_have_their_node",
 	  HWLOC_CASE(test_nics_of_both_sockets_have_their_node) },
 	{ "locations_have_a_place", HWLOC_CASE(test_locations_have_a_place) },
-	{ "off_nics_are_no_competition",
-	  HWLOC_CASE(test_off_nics_are_no_competition) },
+	{ "disabled_nics_do_not_compete",
+	  HWLOC_CASE(test_disabled_nics_do_not_compete) },
 	{ "driver_numbers_win", HWLOC_CASE(test_driver_numbers_win) },
 	{ "rails_are_found_by_device_or_pci_address",
 	  HWLOC_CASE(test_rails_are_found_by_device_or_pci_address) },
 	{ "one_node_is_near_to_everything",
 	  HWLOC_CASE(test_one_node_is_near_to_everything) },
-	{ "without_pci_all_are_preferred",
-	  HWLOC_CASE(test_without_pci_all_are_preferred) },
+	{ "nics_without_pci_are_preferred",
+	  HWLOC_CASE(test_nics_without_pci_are_preferred) },
 	{ "broken_topology_is_unknown_distance",
 	  HWLOC_CASE(test_broken_topology_is_unknown_distance) },
 	{ "environment_names_the_machine",
 	  HWLOC_CASE(test_environment_names_the_machine) },
-	{ "this_machine_keeps_its_nics", test_this_machine_keeps_its_nics },
+	{ "discovery_on_this_machine_keeps_all_nics",
+	  test_discovery_on_this_machine_keeps_all_nics },
 	{ "sysfs_fills_the_gaps", test_sysfs_fills_the_gaps },
 	{ "sysfs_serves_where_hwloc_fails",
 	  test_sysfs_serves_where_hwloc_fails },

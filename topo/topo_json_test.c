@@ -95,7 +95,7 @@ static void test_nics_never_named_are_off(void)
 	tei_topo_free(base);
 }
 
-static void test_off_stays_off(void)
+static void test_disabled_nic_stays_disabled(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "a", .off = true }, { .name = "b", .speed = 7 },
@@ -135,7 +135,7 @@ static void test_a_name_twice_counts_once(void)
 		    NULL, "{\"cpu:0\":[[\"a\",\"b\"],[\"c\"]]}");
 }
 
-static void test_refuses_malformed_text(void)
+static void test_malformed_text_is_refused(void)
 {
 	static const struct {
 		const char *text, *says;
@@ -334,7 +334,7 @@ static bool json_fixpoint(const char *text)
 	return true;
 }
 
-static void test_survives_random_mutations(void)
+static void test_random_mutations_are_refused_or_read(void)
 {
 	char text[2 * sizeof(json_sample)];
 	unsigned int state = 42, parsed = 0, i, k;
@@ -360,12 +360,13 @@ const struct tei_test_case json_cases[] = {
 	{ "nics_without_a_place_are_under_any",
 	  test_nics_without_a_place_are_under_any },
 	{ "nics_never_named_are_off", test_nics_never_named_are_off },
-	{ "off_stays_off", test_off_stays_off },
+	{ "disabled_nic_stays_disabled", test_disabled_nic_stays_disabled },
 	{ "unknown_names_are_left_out", test_unknown_names_are_left_out },
 	{ "a_name_twice_counts_once", test_a_name_twice_counts_once },
-	{ "refuses_malformed_text", test_refuses_malformed_text },
+	{ "malformed_text_is_refused", test_malformed_text_is_refused },
 	{ "bounds_hold", test_bounds_hold },
 	{ "counts_are_bounded", test_counts_are_bounded },
-	{ "survives_random_mutations", test_survives_random_mutations },
+	{ "random_mutations_are_refused_or_read",
+	  test_random_mutations_are_refused_or_read },
 	{ NULL, NULL },
 };

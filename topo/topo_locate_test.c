@@ -140,7 +140,7 @@ static void test_several_nodes_are_told_apart_by_parts(void)
 	CU_ASSERT((uintptr_t)fake.pages[63] < 0x10000 + 1000 * 4096UL);
 }
 
-static void test_what_parts_do_not_tell_apart_is_left(void)
+static void test_range_without_distinct_parts_is_left_whole(void)
 {
 	char text[TEI_TOPO_NAME];
 
@@ -166,7 +166,7 @@ static int node_of(void *page)
 	return move_pages(0, 1, &page, NULL, &status, 0) ? -1 : status;
 }
 
-static void test_finds_touched_memory(void)
+static void test_touched_memory_is_located(void)
 {
 	size_t len = 64 * (size_t)sysconf(_SC_PAGESIZE);
 	char *mem = mmap(NULL, len, PROT_READ | PROT_WRITE,
@@ -209,7 +209,7 @@ static void test_untouched_memory_stays_untouched(void)
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);
 }
 
-static void test_refuses_empty_and_wrapping_ranges(void)
+static void test_empty_and_wrapping_ranges_are_refused(void)
 {
 	char location[TEI_TOPO_NAME] = "?";
 
@@ -222,7 +222,7 @@ static void test_refuses_empty_and_wrapping_ranges(void)
 
 /* --- location strings ---------------------------------------------------- */
 
-static void test_reads_every_kind(void)
+static void test_locations_of_every_kind_are_read(void)
 {
 	struct tei_topo_where w;
 
@@ -245,7 +245,7 @@ static void test_reads_every_kind(void)
 	CU_ASSERT_EQUAL(w.nodes[2], 1);
 }
 
-static void test_refuses_bad_locations(void)
+static void test_bad_locations_are_refused(void)
 {
 	static const char *const bad[] = {
 		"", " ", "cpu", "cpu:", "cpu:-1", "cpu:+1", "cpu: 1", "cpu:1 ",
@@ -378,15 +378,16 @@ const struct tei_test_case locate_cases[] = {
 	  test_majority_of_present_pages_decides },
 	{ "several_nodes_are_told_apart_by_parts",
 	  test_several_nodes_are_told_apart_by_parts },
-	{ "what_parts_do_not_tell_apart_is_left",
-	  test_what_parts_do_not_tell_apart_is_left },
-	{ "finds_touched_memory", test_finds_touched_memory },
+	{ "range_without_distinct_parts_is_left_whole",
+	  test_range_without_distinct_parts_is_left_whole },
+	{ "touched_memory_is_located", test_touched_memory_is_located },
 	{ "untouched_memory_stays_untouched",
 	  test_untouched_memory_stays_untouched },
-	{ "refuses_empty_and_wrapping_ranges",
-	  test_refuses_empty_and_wrapping_ranges },
-	{ "reads_every_kind", test_reads_every_kind },
-	{ "refuses_bad_locations", test_refuses_bad_locations },
+	{ "empty_and_wrapping_ranges_are_refused",
+	  test_empty_and_wrapping_ranges_are_refused },
+	{ "locations_of_every_kind_are_read",
+	  test_locations_of_every_kind_are_read },
+	{ "bad_locations_are_refused", test_bad_locations_are_refused },
 	{ "parts_are_bounded", test_parts_are_bounded },
 	{ "parts_of_a_region_are_equal", test_parts_of_a_region_are_equal },
 	{ NULL, NULL },

@@ -21,7 +21,7 @@ static void test_every_nic_is_preferred_without_a_matrix(void)
 	tei_topo_free(NULL);
 }
 
-static void test_off_keeps_its_index(void)
+static void test_disabled_nic_keeps_its_index(void)
 {
 	const struct tei_topo_nic_desc nics[] = {
 		{ .name = "a" }, { .name = "b", .off = true }, { .name = "c" },
@@ -64,7 +64,7 @@ static void test_ranks_follow_the_matrix(void)
 	tei_topo_free(base);
 }
 
-static void test_without_a_near_nic_the_others_are_preferred(void)
+static void test_far_nics_without_a_near_one_are_preferred(void)
 {
 	struct tei_topo *topo;
 
@@ -75,7 +75,7 @@ static void test_without_a_near_nic_the_others_are_preferred(void)
 	tei_topo_free(topo);
 }
 
-static void test_lookup_says_whether_it_knew(void)
+static void test_lookup_reports_whether_the_nic_is_known(void)
 {
 	const uint32_t *near, *other;
 	size_t n_near, n_other;
@@ -92,7 +92,7 @@ static void test_lookup_says_whether_it_knew(void)
 	tei_topo_free(topo);
 }
 
-static void test_refuses_bad_nic_lists(void)
+static void test_bad_nic_lists_are_refused(void)
 {
 	static const struct tei_topo_nic_desc many[TEI_TOPO_MAX_NICS + 1];
 	char longer[TEI_TOPO_NAME + 1];
@@ -130,7 +130,7 @@ static void test_refuses_bad_nic_lists(void)
 	tei_topo_free(topo);
 }
 
-static void test_no_nics_at_all_is_no_error(void)
+static void test_table_without_nics_is_valid(void)
 {
 	struct tei_topo *topo;
 
@@ -142,12 +142,13 @@ static void test_no_nics_at_all_is_no_error(void)
 const struct tei_test_case table_cases[] = {
 	{ "every_nic_is_preferred_without_a_matrix",
 	  test_every_nic_is_preferred_without_a_matrix },
-	{ "off_keeps_its_index", test_off_keeps_its_index },
+	{ "disabled_nic_keeps_its_index", test_disabled_nic_keeps_its_index },
 	{ "ranks_follow_the_matrix", test_ranks_follow_the_matrix },
-	{ "without_a_near_nic_the_others_are_preferred",
-	  test_without_a_near_nic_the_others_are_preferred },
-	{ "lookup_says_whether_it_knew", test_lookup_says_whether_it_knew },
-	{ "refuses_bad_nic_lists", test_refuses_bad_nic_lists },
-	{ "no_nics_at_all_is_no_error", test_no_nics_at_all_is_no_error },
+	{ "far_nics_without_a_near_one_are_preferred",
+	  test_far_nics_without_a_near_one_are_preferred },
+	{ "lookup_reports_whether_the_nic_is_known",
+	  test_lookup_reports_whether_the_nic_is_known },
+	{ "bad_nic_lists_are_refused", test_bad_nic_lists_are_refused },
+	{ "table_without_nics_is_valid", test_table_without_nics_is_valid },
 	{ NULL, NULL },
 };

@@ -32,7 +32,7 @@ static const char text_expected[] =
 "cuda:0    near: mlx5_bond_0  other: lo\n"
 "*         near: mlx5_bond_0 lo\n";
 
-static void test_shows_nics_and_matrix(void)
+static void test_text_shows_nics_and_matrix(void)
 {
 	struct tei_topo *topo = text_topo();
 	char buf[2048];
@@ -43,7 +43,7 @@ static void test_shows_nics_and_matrix(void)
 	tei_topo_free(topo);
 }
 
-static void test_truncates_at_every_length(void)
+static void test_text_is_cut_at_every_length(void)
 {
 	struct tei_topo *topo = text_topo();
 	char buf[sizeof(text_expected) + 8];
@@ -83,8 +83,8 @@ static void test_filter_is_a_whitelist(void)
 }
 
 const struct tei_test_case text_cases[] = {
-	{ "shows_nics_and_matrix", test_shows_nics_and_matrix },
-	{ "truncates_at_every_length", test_truncates_at_every_length },
+	{ "text_shows_nics_and_matrix", test_text_shows_nics_and_matrix },
+	{ "text_is_cut_at_every_length", test_text_is_cut_at_every_length },
 	{ "filter_is_a_whitelist", test_filter_is_a_whitelist },
 	{ NULL, NULL },
 };

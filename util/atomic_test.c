@@ -12,7 +12,7 @@ static uint64_t atomic_at(const void *p)
 	return (uint64_t)(uintptr_t)p;
 }
 
-static void test_adds_swaps_and_compares_64_bits(void)
+static void test_atomics_of_64_bits_add_swap_and_compare(void)
 {
 	uint64_t v = 40, old = 7;
 
@@ -34,7 +34,7 @@ static void test_adds_swaps_and_compares_64_bits(void)
 }
 
 /* The adjacent words keep their values. */
-static void test_works_on_32_bits_alone(void)
+static void test_atomics_of_32_bits_leave_the_neighbour(void)
 {
 	uint32_t v[3] = { 1, UINT32_MAX, 3 };
 	uint64_t old = 0, at = atomic_at(&v[1]);
@@ -48,7 +48,7 @@ static void test_works_on_32_bits_alone(void)
 	CU_ASSERT(v[0] == 1 && v[2] == 3);
 }
 
-static void test_refuses_what_makes_no_sense(void)
+static void test_bad_atomics_are_refused(void)
 {
 	uint64_t v[2] = { 5, 6 }, old = 1, at = atomic_at(v);
 	const struct {
@@ -99,10 +99,11 @@ static void test_a_bad_page_is_a_code_and_no_fault(void)
 }
 
 const struct tei_test_case atomic_cases[] = {
-	{ "adds_swaps_and_compares_64_bits",
-	  test_adds_swaps_and_compares_64_bits },
-	{ "works_on_32_bits_alone", test_works_on_32_bits_alone },
-	{ "refuses_what_makes_no_sense", test_refuses_what_makes_no_sense },
+	{ "atomics_of_64_bits_add_swap_and_compare",
+	  test_atomics_of_64_bits_add_swap_and_compare },
+	{ "atomics_of_32_bits_leave_the_neighbour",
+	  test_atomics_of_32_bits_leave_the_neighbour },
+	{ "bad_atomics_are_refused", test_bad_atomics_are_refused },
 	{ "a_bad_page_is_a_code_and_no_fault",
 	  test_a_bad_page_is_a_code_and_no_fault },
 	{ NULL, NULL },

@@ -84,7 +84,7 @@ static void test_recalled_numbers_are_given_again(void)
 
 /* --- the receiver -------------------------------------------------------- */
 
-static void test_too_early_and_delivered_messages_are_dropped(void)
+static void test_early_and_delivered_messages_are_dropped(void)
 {
 	struct tei_channel_in in;
 	uint64_t n;
@@ -484,8 +484,8 @@ const struct tei_test_case channel_cases[] = {
 	  test_stream_continues_when_its_numbers_wrap },
 	{ "stream_over_bad_link_is_in_order_and_complete",
 	  test_stream_over_bad_link_is_in_order_and_complete },
-	{ "too_early_and_delivered_messages_are_dropped",
-	  test_too_early_and_delivered_messages_are_dropped },
+	{ "early_and_delivered_messages_are_dropped",
+	  test_early_and_delivered_messages_are_dropped },
 	{ "window_is_open_until_it_is_full",
 	  test_window_is_open_until_it_is_full },
 	{ NULL, NULL },

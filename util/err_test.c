@@ -82,7 +82,7 @@ static void *err_read_last(void *arg)
 	return NULL;
 }
 
-static void test_last_error_is_the_threads_own(void)
+static void test_last_error_belongs_to_the_thread(void)
 {
 	struct tei_err err = { .code = TEI_ERR_NUMA };
 	pthread_t thread;
@@ -141,6 +141,7 @@ const struct tei_test_case err_cases[] = {
 	{ "long_texts_are_cut", test_long_texts_are_cut },
 	{ "prefix_precedes_the_text_and_cuts_its_end",
 	  test_prefix_precedes_the_text_and_cuts_its_end },
-	{ "last_error_is_the_threads_own", test_last_error_is_the_threads_own },
+	{ "last_error_belongs_to_the_thread",
+	  test_last_error_belongs_to_the_thread },
 	{ NULL, NULL },
 };

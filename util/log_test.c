@@ -178,7 +178,7 @@ static void test_callback_can_be_removed_in_a_child(void)
 
 /* --- levels --------------------------------------------------------------- */
 
-static void test_nothing_to_stdout(void)
+static void test_log_writes_nothing_to_stdout(void)
 {
 	char out[256];
 
@@ -493,7 +493,7 @@ const struct tei_test_case log_cases[] = {
 	  test_pause_between_equal_lines_is_at_most_the_longest_pause },
 	{ "same_line_is_logged_once_with_a_count_later",
 	  test_same_line_is_logged_once_with_a_count_later },
-	{ "nothing_to_stdout", test_nothing_to_stdout },
+	{ "log_writes_nothing_to_stdout", test_log_writes_nothing_to_stdout },
 	{ "long_line_is_cut", test_long_line_is_cut },
 	{ "level_comes_from_environment", test_level_comes_from_environment },
 	{ "flood_is_limited_and_counted", test_flood_is_limited_and_counted },

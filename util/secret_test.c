@@ -124,7 +124,7 @@ static void test_a_file_that_others_may_read_is_refused(void)
 	}
 }
 
-static void test_its_length_has_limits(void)
+static void test_length_of_a_secret_has_limits(void)
 {
 	char *text = malloc(TEI_SECRET_MAX + 100);
 	uint8_t mac[TEI_MAC_SIZE];
@@ -147,7 +147,7 @@ static void test_its_length_has_limits(void)
 	free(text);
 }
 
-static void test_what_is_no_file_is_refused(void)
+static void test_path_without_a_regular_file_is_refused(void)
 {
 	char path[] = "/tmp/secret_test.XXXXXX", fifo[64];
 	struct tei_secret *s = NULL;
@@ -175,7 +175,8 @@ const struct tei_test_case secret_cases[] = {
 	{ "a_line_end_is_no_part_of_it", test_a_line_end_is_no_part_of_it },
 	{ "a_file_that_others_may_read_is_refused",
 	  test_a_file_that_others_may_read_is_refused },
-	{ "its_length_has_limits", test_its_length_has_limits },
-	{ "what_is_no_file_is_refused", test_what_is_no_file_is_refused },
+	{ "length_of_a_secret_has_limits", test_length_of_a_secret_has_limits },
+	{ "path_without_a_regular_file_is_refused",
+	  test_path_without_a_regular_file_is_refused },
 	{ NULL, NULL },
 };

@@ -146,7 +146,7 @@ static void test_numbers_are_checked_against_their_range(void)
 	}
 }
 
-static void test_what_is_no_number_is_refused(void)
+static void test_value_that_is_no_number_is_refused(void)
 {
 	static const char *const bad[] = {
 		"x", "1x", "1 ", " 1", "+1", "1.0", "0x10", "1e3", "-", "--1",
@@ -351,7 +351,8 @@ const struct tei_test_case settings_cases[] = {
 	  test_rows_are_complete_and_distinct },
 	{ "numbers_are_checked_against_their_range",
 	  test_numbers_are_checked_against_their_range },
-	{ "what_is_no_number_is_refused", test_what_is_no_number_is_refused },
+	{ "value_that_is_no_number_is_refused",
+	  test_value_that_is_no_number_is_refused },
 	{ "data_ports_are_a_range", test_data_ports_are_a_range },
 	{ "sizes_have_suffixes", test_sizes_have_suffixes },
 	{ "booleans_have_eight_spellings", test_booleans_have_eight_spellings },

@@ -261,7 +261,7 @@ static void test_hand_goes_from_old_to_new_and_stays(void)
 	CU_ASSERT_EQUAL(sv.count, 0);
 }
 
-static void test_all_busy_changes_nothing(void)
+static void test_cache_of_busy_entries_evicts_nothing(void)
 {
 	struct sieve_item a[3] = { 0 };
 	struct tei_sieve sv;
@@ -304,7 +304,8 @@ const struct tei_test_case sieve_cases[] = {
 	  test_busy_and_removed_ones_are_the_references },
 	{ "hand_goes_from_old_to_new_and_stays",
 	  test_hand_goes_from_old_to_new_and_stays },
-	{ "all_busy_changes_nothing", test_all_busy_changes_nothing },
+	{ "cache_of_busy_entries_evicts_nothing",
+	  test_cache_of_busy_entries_evicts_nothing },
 	{ "the_one_at_the_hand_may_be_removed",
 	  test_the_one_at_the_hand_may_be_removed },
 	{ NULL, NULL },

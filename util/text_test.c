@@ -3,14 +3,14 @@
 
 #include "util/text.h"
 
-static void test_takes_text_of_any_language(void)
+static void test_text_of_any_language_is_accepted(void)
 {
 	CU_ASSERT_TRUE(tei_text_valid("", 0));
 	CU_ASSERT_TRUE(tei_text_valid("eth0", 4));
 	CU_ASSERT_TRUE(tei_text_valid("\xc3\xa9\xe2\x82\xac\xf0\x9f\x9a\x9d", 63));
 }
 
-static void test_refuses_what_is_no_text(void)
+static void test_bytes_that_are_no_text_are_refused(void)
 {
 	CU_ASSERT_FALSE(tei_text_valid("eth0", 3));
 	CU_ASSERT_FALSE(tei_text_valid("x\xff", 63));
@@ -22,7 +22,7 @@ static void test_refuses_what_is_no_text(void)
 	CU_ASSERT_FALSE(tei_text_valid("\xed\xa0\x80", 63));
 }
 
-static void test_shows_what_is_no_text(void)
+static void test_bytes_that_are_no_text_are_escaped(void)
 {
 	char out[16];
 
@@ -46,9 +46,12 @@ static void test_hash_equals_published_values(void)
 }
 
 const struct tei_test_case text_cases[] = {
-	{ "takes_text_of_any_language", test_takes_text_of_any_language },
-	{ "refuses_what_is_no_text", test_refuses_what_is_no_text },
-	{ "shows_what_is_no_text", test_shows_what_is_no_text },
+	{ "text_of_any_language_is_accepted",
+	  test_text_of_any_language_is_accepted },
+	{ "bytes_that_are_no_text_are_refused",
+	  test_bytes_that_are_no_text_are_refused },
+	{ "bytes_that_are_no_text_are_escaped",
+	  test_bytes_that_are_no_text_are_escaped },
 	{ "hash_equals_published_values", test_hash_equals_published_values },
 	{ NULL, NULL },
 };

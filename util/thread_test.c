@@ -4,7 +4,7 @@
 #include "util/err.h"
 #include "util/thread.h"
 
-static void test_reads_lists_of_cpus(void)
+static void test_lists_of_cpus_are_read(void)
 {
 	cpu_set_t cpus;
 
@@ -17,7 +17,7 @@ static void test_reads_lists_of_cpus(void)
 	CU_ASSERT_EQUAL(tei_cpus_parse("1023", &cpus), 0);
 }
 
-static void test_refuses_what_is_no_list_of_cpus(void)
+static void test_text_that_is_no_list_of_cpus_is_refused(void)
 {
 	static const char *const bad[] = {
 		"", " 1", "-1", "1-", "3-2", "1,", ",1", "1;2", "x", "1 ",
@@ -34,8 +34,8 @@ static void test_refuses_what_is_no_list_of_cpus(void)
 }
 
 const struct tei_test_case thread_cases[] = {
-	{ "reads_lists_of_cpus", test_reads_lists_of_cpus },
-	{ "refuses_what_is_no_list_of_cpus",
-	  test_refuses_what_is_no_list_of_cpus },
+	{ "lists_of_cpus_are_read", test_lists_of_cpus_are_read },
+	{ "text_that_is_no_list_of_cpus_is_refused",
+	  test_text_that_is_no_list_of_cpus_is_refused },
 	{ NULL, NULL },
 };

@@ -34,7 +34,8 @@ static void kill_target(struct fault_rig *rig, int op)
 	if (!ft_ok(fx_target_start(&target, FAULT_MEM), "target_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
-	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_kill");
+	ft_ok(fault_works_again(rig, &target, seg, 0),
+	      "write_before_the_kill_completes");
 	job = fault_job(rig, &target, seg, op, FAULT_MEM);
 	fx_buf_fill(op == OPCODE_READ ? &target.mem : &rig->mem, 0, job.len,
 		    ++rig->sequence);
@@ -113,7 +114,8 @@ static bool kill_parent_once(struct fault_rig *rig)
 	if (!ft_ok(fx_target_start(&target, FAULT_MEM), "target_starts"))
 		return true;
 	seg = openSegment(rig->engine, target.name);
-	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_kill");
+	ft_ok(fault_works_again(rig, &target, seg, 0),
+	      "write_before_the_kill_completes");
 	good = !fx_ask(&target, "program");
 	snprintf(program, sizeof(program), "%.31s", target.text);
 	ft_ok(good && ft_wait_until(kill_executed, program, FX_LONG_MS),
@@ -187,7 +189,8 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 	    !ft_ok(kill_start_at(&target, port), "target_takes_a_given_port"))
 		return;
 	seg = openSegment(rig->engine, target.name);
-	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_kill");
+	ft_ok(fault_works_again(rig, &target, seg, 0),
+	      "write_before_the_kill_completes");
 	job = fault_job(rig, &target, seg, OPCODE_WRITE, 16 * FX_MIB);
 	if (busy && !fx_job_start(&job)) {
 		fx_job_reach(&job, fault_point(rig, job.len), FX_LONG_MS);

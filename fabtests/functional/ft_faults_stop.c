@@ -235,7 +235,8 @@ static void stop_rounds(struct fault_rig *rig, unsigned int rounds,
 		   "target_starts"))
 		return;
 	seg = openSegment(rig->engine, target.name);
-	ft_ok(fault_works_again(rig, &target, seg, 0), "works_before_the_stop");
+	ft_ok(fault_works_again(rig, &target, seg, 0),
+	      "write_before_the_stop_completes");
 	for (unsigned int i = 0; i < rounds; i++)
 		fn(rig, &target, seg);
 	ft_ok(fault_works_again(rig, &target, seg, 0), "target_is_healthy");

@@ -54,7 +54,7 @@ static void host_run(struct gpu_rig *rig)
 	      !registerLocalMemory(e, p + GPU_SIZE, GPU_SIZE, "cpu:0", 1),
 	      "host_memory_is_registered_without_a_driver");
 	ft_ok(gpu_move(rig, OPCODE_WRITE, p, rig->mem.addr + GPU_SIZE, 100),
-	      "and_copied");
+	      "host_memory_is_copied_without_a_driver");
 	ft_ok(registerLocalMemory(e, p + 2 * GPU_SIZE, 64, "cuda:0", 1) == -6 &&
 	      gpu_said("libcuda.so.1"), "cuda_without_a_driver_is_6");
 	ft_ok(!cuda_stand_in_mapped(), "host_run_loads_no_driver");
@@ -78,8 +78,9 @@ static void registration(struct gpu_rig *rig)
 	      gpu_said("is host memory, not cuda:0"),
 	      "host_memory_as_a_gpus_is_refused");
 	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), UINT64_C(1) << 40, "*",
-				  0) == -1 && gpu_said("different kinds"),
-	      "more_than_was_allocated_is_refused");
+				  0) == -1 &&
+		      gpu_said("different kinds"),
+	      "range_beyond_the_gpu_allocation_is_refused");
 	rig->cuda.fail("cuStreamCreate", 0, 2);
 	ft_ok(registerLocalMemory(e, gpu_ptr(rig, 0), GPU_SIZE, "*", 0) ==
 		      -302 &&
@@ -140,10 +141,9 @@ static void completed_is_true(struct gpu_rig *rig)
 		nanosleep(&nap, NULL);
 	}
 	rig->cuda.hold(0);
-	ft_ok(!out_of_order,
-	      "law1_nothing_is_completed_before_the_copys_event");
+	ft_ok(!out_of_order, "law1_copy_is_not_completed_before_its_event");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 1,
-	      "and_then_it_is");
+	      "copy_completes_after_its_event");
 	fx_job_free(&job);
 }
 
@@ -162,7 +162,7 @@ static void failures(struct gpu_rig *rig)
 	      !strcmp(err.provider, "cuda"),
 	      "failed_copy_tells_the_drivers_words");
 	fx_job_free(&job);
-	ft_ok(gpu_round(rig, 3, 100), "and_the_next_is_fine");
+	ft_ok(gpu_round(rig, 3, 100), "copy_after_a_failed_copy_completes");
 }
 
 static int gpu_submit(struct gpu_rig *rig, int op, void *local, uint64_t remote,
@@ -228,17 +228,19 @@ static void from_outside(struct gpu_rig *rig)
 		  (job.seg = openSegment(other, name)) > 0,
 		  "another_engine_starts")) {
 		ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-		      job.n[STATUS_FAILED] == 1,
-		      "peer_that_aims_at_what_is_ours_alone_fails");
+			      job.n[STATUS_FAILED] == 1,
+		      "write_of_a_peer_to_private_gpu_memory_fails");
 		ft_ok(!te_task_error(other, job.id, 0, &err, sizeof(err)) &&
-		      strstr(err.hint, "GPU"), "with_a_hint_why");
+			      strstr(err.hint, "GPU"),
+		      "error_of_the_peers_write_has_a_hint");
 		fx_job_free(&job);
 		fx_buf_fill(&buf, 0, 4096, ++rig->sequence);
 		ft_ok(fx_move(other, job.seg, OPCODE_WRITE, buf.p, rig->gpu[1],
 			      4096, 0) &&
-		      !rig->cuda.to_host(rig->mem.p, rig->gpu[1], 4096) &&
-		      fx_buf_check(&rig->mem, 0, 4096, rig->sequence),
-		      "what_is_remotely_accessible_is_written");
+			      !rig->cuda.to_host(rig->mem.p, rig->gpu[1],
+						 4096) &&
+			      fx_buf_check(&rig->mem, 0, 4096, rig->sequence),
+		      "remotely_accessible_gpu_memory_is_written");
 	}
 	destroyTransferEngine(other);
 	fx_buf_unmap(&buf);
@@ -252,7 +254,7 @@ static void allocated(struct gpu_rig *rig)
 	void *addr;
 
 	ft_ok(te_alloc(e, 4096, "cuda:7", 0, &m, sizeof(m)) == -6,
-	      "no_such_gpu_is_6");
+	      "te_alloc_for_an_absent_gpu_is_6");
 	ft_ok(te_alloc(e, 4096, "cuda:0", TE_ALLOC_HUGE_PAGES, &m,
 		       sizeof(m)) == -1, "huge_pages_of_a_gpu_are_refused");
 	rig->cuda.fail("cuMemAlloc", 0, 2);
@@ -264,12 +266,13 @@ static void allocated(struct gpu_rig *rig)
 	fx_buf_poison(&rig->mem, 0, FX_MIB);
 	addr = (void *)(uintptr_t)m.addr;
 	ft_ok(gpu_move(rig, OPCODE_READ, rig->mem.p, m.addr, FX_MIB) &&
-	      !rig->mem.p[0] && !rig->mem.p[FX_MIB - 1], "zeroed");
+		      !rig->mem.p[0] && !rig->mem.p[FX_MIB - 1],
+	      "allocated_gpu_memory_is_zero");
 	ft_ok(!te_free(e, addr) && te_free(e, addr) == -3 &&
-	      registerLocalMemory(e, addr, 64, "cuda:1", 0) == -1,
-	      "and_freed");
+		      registerLocalMemory(e, addr, 64, "cuda:1", 0) == -1,
+	      "freed_gpu_memory_is_unknown");
 	ft_ok(!te_alloc(e, 1, "cuda:0", 0, &more, sizeof(more)),
-	      "some_is_left_to_the_engine");
+	      "block_for_the_engine_to_free_is_allocated");
 }
 
 static void leaving(struct gpu_rig *rig)
@@ -278,13 +281,13 @@ static void leaving(struct gpu_rig *rig)
 
 	ft_ok(!unregisterLocalMemoryBatch(rig->engine, both, 2),
 	      "both_kinds_are_unregistered_together");
-	ft_ok(gpu_submit(rig, OPCODE_WRITE, gpu_ptr(rig, 1), rig->gpu[0],
-			 64) == -STATUS_FAILED &&
-	      gpu_submit(rig, OPCODE_WRITE, gpu_ptr(rig, 0), rig->gpu[1],
-			 64) != 0,
-	      "and_no_end_of_copies_any_more");
+	ft_ok(gpu_submit(rig, OPCODE_WRITE, gpu_ptr(rig, 1), rig->gpu[0], 64) ==
+			      -STATUS_FAILED &&
+		      gpu_submit(rig, OPCODE_WRITE, gpu_ptr(rig, 0),
+				 rig->gpu[1], 64) != 0,
+	      "copy_between_unregistered_buffers_is_refused");
 	destroyTransferEngine(rig->engine);
-	ft_ok(!rig->cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(!rig->cuda.left(), "driver_has_no_resources_after_the_engine");
 	ft_ok(fx_buf_guards(&rig->mem), "guard_zones_are_unchanged");
 	fx_buf_unmap(&rig->mem);
 }

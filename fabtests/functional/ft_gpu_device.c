@@ -111,14 +111,17 @@ static bool device_setup(struct device_rig *rig)
 	rig->host = fx_buf_map(DEVICE_SIZE, -1);
 	rig->back = fx_buf_map(DEVICE_SIZE, -1);
 	return ft_ok(rig->engine && rig->host.p && rig->back.p &&
-		     device_memory(rig), "memory_of_both_kinds") &&
+			     device_memory(rig),
+		     "memory_of_both_kinds") &&
 	       ft_ok(fx_register(rig->engine, &rig->host) &&
-		     fx_register(rig->engine, &rig->back) &&
-		     !registerLocalMemory(rig->engine, device_ptr(rig->gpu[0]),
-					  DEVICE_SIZE, "cuda:0", 0) &&
-		     !registerLocalMemory(rig->engine, device_ptr(rig->gpu[1]),
-					  DEVICE_SIZE, "*", 0),
-		     "both_are_registered");
+			     fx_register(rig->engine, &rig->back) &&
+			     !registerLocalMemory(rig->engine,
+						  device_ptr(rig->gpu[0]),
+						  DEVICE_SIZE, "cuda:0", 0) &&
+			     !registerLocalMemory(rig->engine,
+						  device_ptr(rig->gpu[1]),
+						  DEVICE_SIZE, "*", 0),
+		     "host_and_gpu_memory_are_registered");
 }
 
 static bool device_move(struct device_rig *rig, int op, void *local,

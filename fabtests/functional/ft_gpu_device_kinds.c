@@ -151,7 +151,7 @@ static void kind_used(struct device_rig *rig, const char *name,
 	      "%s_memory_here_and_there", name);
 	if (location)
 		ft_ok(!unregisterLocalMemory(rig->engine, device_ptr(addr)),
-		      "and_unregistered");
+		      "memory_is_unregistered");
 }
 
 static void kind_allocated(struct device_rig *rig, struct fx_peer *peer)

@@ -203,13 +203,13 @@ static void bytes(struct direct_rig *rig)
 	      direct_round(rig, 3, 2 * FX_MIB + 1, 0, BY_RAIL),
 	      "host_to_anothers_gpu_and_back_by_rail");
 	ft_ok(direct_round(rig, 0, 2 * FX_MIB, 8192, BY_RAIL) &&
-	      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_RAIL),
-	      "in_batches_of_small_ones");
+		      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_RAIL),
+	      "small_requests_to_anothers_gpu_go_by_rail");
 	ft_ok(direct_own(rig, true), "gpu_memory_of_our_own");
 	ft_ok(direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL) &&
 	      direct_gpus(rig, 5, 3 * FX_MIB + 1, 65536, BY_RAIL),
 	      "gpu_to_gpu_by_rail");
-	ft_ok(nic_stand_in.posts > 0, "which_reads_and_writes_it_itself");
+	ft_ok(nic_stand_in.posts > 0, "nic_accesses_gpu_memory_itself");
 }
 
 /* --- which path is used -------------------------------------------------- */
@@ -236,9 +236,9 @@ static void ways(struct direct_rig *rig)
 
 	/* one registration on each of two rails */
 	ft_ok(direct_by(rig, nic_stand_in_has_dmabuf(), 2),
-	      nic_stand_in_has_dmabuf() ?
-		      "it_is_registered_by_dma_buf" :
-		      "without_dma_bufs_in_libfabric_it_is_peer_memory");
+	      nic_stand_in_has_dmabuf()
+		      ? "gpu_memory_is_registered_by_dma_buf"
+		      : "gpu_memory_is_registered_as_peer_memory");
 	ft_ok(!fx_ask(&rig->peer, "by") &&
 	      sscanf(rig->peer.text, "%u %u %u", &d, &p, &r) == 3 &&
 	      direct_again(rig, "d") && !fx_ask(&rig->peer, "by") &&
@@ -247,22 +247,22 @@ static void ways(struct direct_rig *rig)
 	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "a_nic_that_refuses_dma_bufs_has_peer_memory");
 	ft_ok(direct_again(rig, "dp") &&
-	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_COPY_THERE) &&
-	      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_COPY_THERE),
-	      "one_that_refuses_both_is_lent_host_memory");
+		      direct_round(rig, 0, DIRECT_SIZE, 0, BY_COPY_THERE) &&
+		      direct_round(rig, 1, 8 * FX_MIB, 700000, BY_COPY_THERE),
+	      "nic_that_refuses_gpu_memory_uses_bounce_slots");
 	ft_ok(direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPIES),
-	      "also_for_a_gpu_whose_nic_takes_it");
+	      "local_gpu_memory_is_staged_for_such_a_target");
 	nic_stand_in.no_dmabuf = nic_stand_in.no_peer = true;
 	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
-	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPIES),
-	      "or_does_not");
+		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPIES),
+	      "gpu_memory_of_two_refusing_nics_is_staged");
 	ft_ok(direct_again(rig, "-") &&
-	      direct_gpus(rig, 7, DIRECT_SIZE - 7, 0, BY_COPY_HERE),
-	      "staged_here_and_direct_there");
+		      direct_gpus(rig, 7, DIRECT_SIZE - 7, 0, BY_COPY_HERE),
+	      "initiator_with_refusing_nic_stages_alone");
 	nic_stand_in.no_dmabuf = nic_stand_in.no_peer = false;
 	ft_ok(direct_own(rig, false) && direct_own(rig, true) &&
-	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
-	      "nothing_is_refused_any_more");
+		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "nic_that_takes_gpu_memory_again_is_used");
 	/* The driver must order its synchronous calls with NIC accesses. */
 	ft_ok(!fx_ask(&rig->peer, "ungpu") &&
 	      !fx_ask(&rig->peer, "fail cuPointerSetAttribute") &&
@@ -270,12 +270,13 @@ static void ways(struct direct_rig *rig)
 	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_COPY_THERE),
 	      "a_driver_that_does_not_order_its_calls_keeps_nics_away");
 	ft_ok(direct_again(rig, "-") &&
-	      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "else_not");
+		      direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "target_whose_driver_orders_its_calls_is_direct");
 	ft_diag("%d and %d descriptors, then %d and %d", here, there,
 		direct_fds(), fx_ask(&rig->peer, "fds"));
 	ft_ok(there >= 0 && direct_fds() == here &&
-	      fx_ask(&rig->peer, "fds") == there,
-	      "and_no_descriptor_of_memory_is_left_open");
+		      fx_ask(&rig->peer, "fds") == there,
+	      "registrations_leave_no_descriptor_open");
 }
 
 /* Requests that need the CPU to access the memory. */
@@ -290,18 +291,19 @@ static void by_cpu(struct direct_rig *rig)
 	};
 
 	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
-	      "atomics_there_are_refused");
+	      "atomic_on_remote_gpu_memory_is_refused");
 	req = (struct te_request){ .opcode = TE_WRITE, .target_id = rig->seg,
 				   .local = local, .local_count = 2,
 				   .remote = remote, .remote_count = 2 };
 	ft_ok(fx_submit(rig->engine, &req, NULL) == -8,
-	      "and_lists_of_pieces");
+	      "list_of_pieces_to_remote_gpu_memory_is_refused");
 	local[0].addr = direct_gpu(rig, 0);
 	remote[0].addr = rig->peer.mem.addr;
 	remote[1].addr = rig->peer.mem.addr + 64;
 	ft_ok(!fx_ask(&rig->peer, "reg 0 4096 1") &&
-	      fx_submit(rig->engine, &req, NULL) == -3 &&
-	      !fx_ask(&rig->peer, "unreg 0"), "also_with_pieces_from_here");
+		      fx_submit(rig->engine, &req, NULL) == -3 &&
+		      !fx_ask(&rig->peer, "unreg 0"),
+	      "list_of_pieces_from_local_gpu_memory_is_refused");
 }
 
 /* Adds a rail that cannot register GPU memory after the others. */
@@ -309,11 +311,11 @@ static void late_rail(struct direct_rig *rig)
 {
 	nic_stand_in.without = "shm";
 	ft_ok(installTransport(rig->engine, "shm", NULL) &&
-	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPY_HERE),
-	      "beside_a_rail_that_takes_none_it_is_staged");
+		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_COPY_HERE),
+	      "gpu_memory_is_staged_if_one_rail_refuses_it");
 	ft_ok(!uninstallTransport(rig->engine, "shm") &&
-	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
-	      "and_no_longer_when_that_has_gone");
+		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "gpu_memory_is_direct_after_that_rail_is_gone");
 	nic_stand_in.without = NULL;
 }
 
@@ -340,8 +342,8 @@ static void unregistered_there(struct direct_rig *rig)
 	}
 	ft_diag("%u completed; failed: %u at random times, %u while queued",
 		completed, failed, sure);
-	ft_ok(sure, "some_were_under_way_when_it_was_unregistered");
-	ft_ok(good, "nothing_lands_once_it_is_unregistered");
+	ft_ok(sure, "some_writes_were_in_flight_at_unregistration");
+	ft_ok(good, "unregistered_gpu_memory_gets_no_byte");
 	ft_ok(direct_round(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
 	      "registered_again_it_works");
 }
@@ -358,9 +360,10 @@ static void unregistered_here(struct direct_rig *rig)
 	fx_buf_fill(&rig->mem, 0, DIRECT_SIZE, ++rig->sequence);
 	cuda.to_device(rig->gpu[0], rig->mem.p, DIRECT_SIZE);
 	fx_gpu_leave(&rig->peer, &job, NULL, rig->sequence);
-	ft_ok(!registerLocalMemory(rig->engine, direct_gpu(rig, 0),
-				   DIRECT_SIZE, "*", 0) &&
-	      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL), "and_comes_back");
+	ft_ok(!registerLocalMemory(rig->engine, direct_gpu(rig, 0), DIRECT_SIZE,
+				   "*", 0) &&
+		      direct_gpus(rig, 0, DIRECT_SIZE, 0, BY_RAIL),
+	      "unregistered_local_gpu_memory_is_registered_again");
 }
 
 /* --- other targets ------------------------------------------------------- */
@@ -378,9 +381,9 @@ static void other_target(struct direct_rig *rig, const char *option,
 	      direct_round(&other, 0, DIRECT_SIZE, 0, way) &&
 	      direct_round(&other, 1, 8 * FX_MIB, 700000, way), "%s", name);
 	ft_ok(!fx_ask(&other.peer, "ready"),
-	      "and_its_driver_was_told_of_no_nic");
+	      "driver_of_such_a_target_is_not_prepared_for_nics");
 	ft_ok(!fx_ask(&other.peer, "destroy") && !fx_ask(&other.peer, "left"),
-	      "nothing_is_left_there");
+	      "such_a_target_leaves_nothing_in_its_driver");
 	closeSegment(rig->engine, other.seg);
 	fx_peer_stop(&other.peer);
 	rig->sequence = other.sequence;
@@ -399,9 +402,9 @@ static void told_at_once(const char *option)
 		return;
 	text = fx_heard(fd);
 	if (!ft_ok(text && fx_lines(text, "moonrail", "") == 2 &&
-		   fx_lines(text, " warn rail: 127.0.0.",
-			    ": opened without FI_HMEM") == 2,
-		   "says_of_each_rail_that_it_takes_no_gpu_memory_and_why"))
+			   fx_lines(text, " warn rail: 127.0.0.",
+				    ": opened without FI_HMEM") == 2,
+		   "log_names_each_rail_without_gpu_memory"))
 		ft_diag("%s", text);
 	free(text);
 	close(fd);
@@ -420,17 +423,17 @@ static void by_blob(struct direct_rig *rig)
 	      (other.seg = fx_gpu_import(other.engine, &rig->peer)) > 0,
 	      "a_target_known_by_its_blob");
 	ft_ok(direct_round(&other, 0, DIRECT_SIZE, 0, BY_RAIL) &&
-	      direct_gpus(&other, 5, 3 * FX_MIB + 1, 65536, BY_RAIL),
-	      "its_gpu_is_reached_by_rail");
+		      direct_gpus(&other, 5, 3 * FX_MIB + 1, 65536, BY_RAIL),
+	      "gpu_of_an_imported_target_is_reached_by_rail");
 	ft_ok(direct_again(rig, "dp") &&
 	      fx_gpu_import(other.engine, &rig->peer) == other.seg &&
 	      direct_round(&other, 0, DIRECT_SIZE, 0, BY_COPY_THERE) &&
 	      direct_gpus(&other, 5, 3 * FX_MIB + 1, 65536, BY_COPIES),
 	      "a_later_blob_says_that_it_is_lent_by_now");
 	ft_ok(direct_again(rig, "-") &&
-	      fx_gpu_import(other.engine, &rig->peer) == other.seg &&
-	      direct_round(&other, 1, 8 * FX_MIB, 700000, BY_RAIL),
-	      "and_the_next_that_it_is_not");
+		      fx_gpu_import(other.engine, &rig->peer) == other.seg &&
+		      direct_round(&other, 1, 8 * FX_MIB, 700000, BY_RAIL),
+	      "blob_after_that_says_that_it_is_direct_again");
 	destroyTransferEngine(other.engine);
 	rig->sequence = other.sequence;
 }
@@ -465,7 +468,8 @@ static bool direct_setup(struct direct_rig *rig)
 	rig->mem = fx_buf_map(2 * DIRECT_SIZE, -1);
 	rig->engine = fx_engine("tcp");
 	if (!ft_ok(nic_stand_in.cuda && rig->mem.p && rig->engine &&
-		   fx_register(rig->engine, &rig->mem), "an_engine"))
+			   fx_register(rig->engine, &rig->mem),
+		   "engine_with_memory_starts"))
 		return false;
 	for (i = 0; i < 2; i++)
 		rig->gpu[i] = cuda_stand_in_memory(&cuda, i, DIRECT_SIZE,
@@ -498,21 +502,21 @@ int main(int argc, char **argv)
 	unregistered_there(&rig);
 	unregistered_here(&rig);
 	other_target(&rig, "NIC_WITHOUT=127.0.0.2", BY_COPY_THERE,
-		     "where_one_rail_of_two_takes_none_it_is_lent");
+		     "target_with_one_refusing_rail_uses_bounce_slots");
 	other_target(&rig, "MOONRAIL_GPU_DIRECT=0", BY_COPY_THERE,
-		     "and_where_it_is_not_wanted");
+		     "target_with_gpu_direct_off_uses_bounce_slots");
 	other_target(&rig, "NIC_HMEM=no-domain", BY_COPY_THERE,
-		     "where_there_is_no_domain_for_it");
+		     "target_without_a_gpu_domain_uses_bounce_slots");
 	other_target(&rig, "NIC_HMEM=no-endpoint", BY_COPY_THERE,
-		     "or_no_endpoint");
+		     "target_without_a_gpu_endpoint_uses_bounce_slots");
 	other_target(&rig, "NIC_HMEM=mr-endpoint", BY_COPY_THERE,
-		     "and_where_it_would_be_bound_to_one");
+		     "target_with_endpoint_keys_uses_bounce_slots");
 	local_process(&rig);
 	ft_ok(!nic_stand_in.stale && !fx_ask(&rig.peer, "stale"),
-	      "nothing_was_posted_with_what_is_unregistered");
+	      "no_operation_uses_an_unregistered_key");
 	fx_peer_stop(&rig.peer);
 	destroyTransferEngine(rig.engine);
-	ft_ok(!cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(!cuda.left(), "driver_has_no_resources_after_the_engine");
 	ft_ok(fx_buf_guards(&rig.mem), "guard_zones_are_unchanged");
 	fx_buf_unmap(&rig.mem);
 	return ft_result();

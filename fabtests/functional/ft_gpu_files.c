@@ -100,7 +100,8 @@ static void gf_close(struct gf_rig *rig)
 	closeSegment(rig->files.engine, rig->files.seg);
 	files_close(&rig->files);
 	if (rig->cufile.left)
-		ft_ok(!rig->cufile.left(), "nothing_is_left_in_cufile");
+		ft_ok(!rig->cufile.left(),
+		      "cufile_has_no_resources_after_the_engine");
 }
 
 /* Looks for a real libcufile in a child process, because a loaded library would
@@ -122,9 +123,9 @@ static void without_library(struct gf_rig *rig)
 		return;
 	}
 	ft_ok(files_engine(&rig->files, "nvmeof") &&
-	      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
-	      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
-	      "without_a_libcufile_it_is_staged");
+		      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
+		      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
+	      "gpu_memory_is_staged_without_libcufile");
 	gf_close(rig);
 }
 
@@ -132,9 +133,9 @@ static void driver_refused(struct gf_rig *rig)
 {
 	rig->cufile.fail("cuFileDriverOpen", 0, 2, 5001);
 	ft_ok(files_engine(&rig->files, "nvmeof") &&
-	      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
-	      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
-	      "without_its_driver_too");
+		      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
+		      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
+	      "gpu_memory_is_staged_without_the_cufile_driver");
 	gf_close(rig);
 }
 
@@ -152,13 +153,15 @@ static void in_any_order(struct gf_rig *rig)
 	      gf_round(rig, FILES_SIZE, BY_CUFILE),
 	      "memory_behind_the_segment");
 	ft_ok(gf_round(rig, 300001, BY_CUFILE) &&
-	      gf_round(rig, FX_MIB, BY_CUFILE), "in_odd_and_even_pieces");
+		      gf_round(rig, FX_MIB, BY_CUFILE),
+	      "requests_of_odd_and_even_sizes_use_cufile");
 }
 
 static void short_moves(struct gf_rig *rig)
 {
 	rig->cufile.shorten(100003);
-	ft_ok(gf_round(rig, FILES_SIZE, BY_CUFILE), "short_moves_go_on");
+	ft_ok(gf_round(rig, FILES_SIZE, BY_CUFILE),
+	      "short_transfers_of_cufile_are_continued");
 	rig->cufile.shorten(0);
 }
 
@@ -175,12 +178,15 @@ static void errors(struct gf_rig *rig)
 	status = files_one(&rig->files, OPCODE_WRITE, 0, gf_gpu(rig, 0), 4096,
 			   &err);
 	ft_ok(status == STATUS_FAILED && err.code == -202 &&
-	      strstr(err.text, "5011"), "and_one_of_its_own: %s", err.text);
+		      strstr(err.text, "5011"),
+	      "cufile_error_is_in_the_record: %s", err.text);
 	ft_ok(gf_one(rig, OPCODE_READ, FILES_SIZE - 8, 0, 0, 8, BY_CUFILE,
-		     STATUS_COMPLETED) && gf_round(rig, FILES_SIZE, BY_CUFILE),
-	      "others_go_on");
+		     STATUS_COMPLETED) &&
+		      gf_round(rig, FILES_SIZE, BY_CUFILE),
+	      "requests_after_an_error_complete");
 	ft_ok(files_one(&rig->files, OPCODE_READ, FILES_SIZE, gf_gpu(rig, 0), 1,
-			NULL) == -1, "beyond_the_files_it_is_refused");
+			NULL) == -1,
+	      "request_beyond_the_files_is_refused");
 }
 
 static void refused(struct gf_rig *rig)
@@ -199,14 +205,14 @@ static void refused(struct gf_rig *rig)
 	gf_close(rig);
 	rig->cufile.fail("cuFileHandleRegister", 1, 1, 5018);
 	ft_ok(files_engine(&rig->files, "nvmeof") &&
-	      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
-	      gf_open(rig) &&
-	      gf_one(rig, OPCODE_WRITE, 5, 0, 0, FILES_FIRST - 5, BY_CUFILE,
-		     STATUS_COMPLETED) &&
-	      gf_one(rig, OPCODE_WRITE, FILES_FIRST, 0, 0, 8, BY_STAGING,
-		     STATUS_COMPLETED) &&
-	      gf_round(rig, FILES_SIZE, BY_STAGING),
-	      "what_touches_a_file_that_it_refuses_is_staged");
+		      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
+		      gf_open(rig) &&
+		      gf_one(rig, OPCODE_WRITE, 5, 0, 0, FILES_FIRST - 5,
+			     BY_CUFILE, STATUS_COMPLETED) &&
+		      gf_one(rig, OPCODE_WRITE, FILES_FIRST, 0, 0, 8,
+			     BY_STAGING, STATUS_COMPLETED) &&
+		      gf_round(rig, FILES_SIZE, BY_STAGING),
+	      "request_to_a_file_that_cufile_refuses_is_staged");
 	gf_close(rig);
 }
 
@@ -216,7 +222,8 @@ static void uninstalled(struct gf_rig *rig)
 	struct fx_job job;
 
 	if (!ft_ok(files_engine(&rig->files, "nvmeof") &&
-		   gf_register(rig, 0, true) && gf_open(rig), "once_more"))
+			   gf_register(rig, 0, true) && gf_open(rig),
+		   "engine_with_cufile_starts_again"))
 		return;
 	job = (struct fx_job){ .engine = rig->files.engine,
 			       .seg = rig->files.seg, .op = OPCODE_WRITE,
@@ -243,9 +250,9 @@ static void unwanted(struct gf_rig *rig)
 {
 	setenv("MOONRAIL_GPU_DIRECT", "0", 1);
 	ft_ok(files_engine(&rig->files, "nvmeof") &&
-	      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
-	      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
-	      "where_it_is_not_wanted_it_is_staged");
+		      gf_register(rig, 0, true) && gf_register(rig, 1, true) &&
+		      gf_open(rig) && gf_round(rig, FILES_SIZE, BY_STAGING),
+	      "gpu_memory_is_staged_with_gpu_direct_off");
 	unsetenv("MOONRAIL_GPU_DIRECT");
 	gf_close(rig);
 }
@@ -259,13 +266,15 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	memset(&rig, 0, sizeof(rig));
 	if (!files_make(&rig.files) || !files_register(&rig.files) ||
-	    !ft_ok(cuda_stand_in_load(&rig.cuda), "a_driver"))
+	    !ft_ok(cuda_stand_in_load(&rig.cuda),
+		   "cuda_driver_stand_in_is_loaded"))
 		return ft_result();
 	for (i = 0; i < 2; i++)
 		rig.gpu[i] = cuda_stand_in_memory(&rig.cuda, i, GPU_SIZE,
 						  &context);
 	without_library(&rig);
-	if (!ft_ok(cufile_stand_in_load(&rig.cufile), "a_libcufile"))
+	if (!ft_ok(cufile_stand_in_load(&rig.cufile),
+		   "libcufile_stand_in_is_loaded"))
 		return ft_result();
 	driver_refused(&rig);
 	in_any_order(&rig);
@@ -274,7 +283,7 @@ int main(int argc, char **argv)
 	refused(&rig);
 	uninstalled(&rig);
 	unwanted(&rig);
-	ft_ok(!rig.cuda.left(), "nothing_is_left_in_the_driver");
+	ft_ok(!rig.cuda.left(), "driver_has_no_resources_after_the_engine");
 	ft_ok(!files_meta(&rig.files, "remove test"), "the_segment_is_removed");
 	files_remove(&rig.files);
 	return ft_result();

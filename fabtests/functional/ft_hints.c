@@ -83,8 +83,8 @@ static int hints_no_route(void)
 		return ft_skip("needs a network namespace");
 	e = fx_engine(NULL);
 	ft_ok(e && openSegment(e, "192.0.2.1:12345") < 0 &&
-	      hints_say("unreachable", "ip route get"),
-	      "no_route_is_named_with_the_command_that_shows_it");
+		      hints_say("unreachable", "ip route get"),
+	      "absent_route_is_named_with_the_command_that_shows_it");
 	destroyTransferEngine(e);
 	return ft_result();
 }
@@ -116,8 +116,8 @@ static int hints_many_files(void)
 	while (dup(STDOUT_FILENO) >= 0)
 		last++;
 	ft_ok(last > 0 && openSegment(e, "127.0.0.1:12345") < 0 &&
-	      hints_say("open files", "ulimit -n"),
-	      "too_many_open_files_names_the_limit");
+		      hints_say("open files", "ulimit -n"),
+	      "failure_by_too_many_open_files_names_the_limit");
 	_exit(ft_result());	/* destroying an engine needs descriptors */
 }
 

@@ -272,7 +272,7 @@ static void honest_beside(struct hostile_rig *rig, const char *address,
 			rig->calm_ns = honest_series(rig, &good);
 		fast = honest_series_beside(rig, address, name, fn);
 	}
-	ft_ok(fast, "not_slowed_by_%s", name);
+	ft_ok(fast, "honest_peers_are_not_slowed_by_%s", name);
 }
 
 static void control_port(struct hostile_rig *rig)
@@ -365,13 +365,13 @@ int main(int argc, char **argv)
 	rig.mem = fx_buf_map(HOSTILE_MEM, -1);
 	rig.engine = fx_engine("tcp");
 	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
-		   fx_target_start(&rig.target, HOSTILE_MEM),
-		   "two_honest_processes"))
+			   fx_target_start(&rig.target, HOSTILE_MEM),
+		   "two_honest_processes_start"))
 		return ft_result();
 	rig.seg = openSegment(rig.engine, rig.target.name);
 	honest_series(&rig, &good);
 	rig.calm_ns = honest_series(&rig, &good);
-	ft_ok(good, "honest_transfers_alone");
+	ft_ok(good, "honest_transfers_without_attackers_complete");
 	snprintf(path, sizeof(path), "/proc/%d/fd", rig.target.proc.pid);
 	fds = fx_count_dir(path);
 	control_port(&rig);

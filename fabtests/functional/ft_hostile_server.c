@@ -243,7 +243,7 @@ static void server_mutants(transfer_engine_t e, struct fx_buf *mem)
 	if (!ft_ok(fx_target_start(&target, FX_MIB), "a_target_starts"))
 		return;
 	len = server_true_text(target.name, text, sizeof(text));
-	if (!ft_ok(len > 0, "an_honest_descriptor"))
+	if (!ft_ok(len > 0, "honest_descriptor_is_read"))
 		return;
 	for (i = 0; good && i < SERVER_MUTANTS && ft_now_ns() < end; i++) {
 		memset(&s, 0, sizeof(s));

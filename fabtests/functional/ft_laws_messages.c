@@ -150,8 +150,10 @@ static void law10_task_error(struct law_rig *rig)
 	job.remote += 4096;
 	err.code = 5;
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      !te_task_error(rig->engine, job.id, 0, &err, sizeof(err)) &&
-	      err.code == 0, "law10_no_error_of_a_completed_task");
+		      !te_task_error(rig->engine, job.id, 0, &err,
+				     sizeof(err)) &&
+		      err.code == 0,
+	      "law10_completed_task_has_no_error");
 	fx_job_free(&job);
 }
 
@@ -323,10 +325,11 @@ static void law11_some_rails(void)
 	if (ft_ok(fx_peer_start(&peer, FX_MIB, option,
 				"MOONRAIL_DEVICES=127.0.0.1,203.0.113.9,nic9",
 				NULL) &&
-		  !fx_ask(&peer, "reg 0 %llu 1", FX_MIB) &&
-		  law9_move(&peer, &rig, rig.target.name),
-		  "law11_starts_with_the_rails_that_work")) {
-		ft_ok(fx_ask(&peer, "rails") == 1, "law11_with_those_only");
+			  !fx_ask(&peer, "reg 0 %llu 1", FX_MIB) &&
+			  law9_move(&peer, &rig, rig.target.name),
+		  "law11_engine_starts_with_the_rails_that_work")) {
+		ft_ok(fx_ask(&peer, "rails") == 1,
+		      "law11_engine_has_no_other_rails");
 		fx_peer_stop(&peer);
 	}
 	text = fx_heard(fd);
@@ -348,8 +351,9 @@ static void law11_no_rail(void)
 	setenv("MOONRAIL_DEVICES", "203.0.113.9", 1);
 	e = fx_engine(NULL);
 	ft_ok(e && !installTransport(e, "tcp", NULL) &&
-	      !te_last_error(&err, sizeof(err)) && err.code < 0 && err.text[0],
-	      "law11_no_rail_at_all_is_an_error");
+		      !te_last_error(&err, sizeof(err)) && err.code < 0 &&
+		      err.text[0],
+	      "law11_engine_without_any_rail_reports_an_error");
 	ft_diag("%d: %s (%s)", err.code, err.text, err.hint);
 	destroyTransferEngine(e);
 	setenv("MOONRAIL_DEVICES", old, 1);
@@ -375,10 +379,11 @@ static void law12(void)
 		fx_peer_drop(&peer);
 	}
 	if (fx_target_start(&peer, FX_MIB)) {
-		ft_ok(openSegment(e, peer.name) > 0, "it_can_while_it_lives");
+		ft_ok(openSegment(e, peer.name) > 0,
+		      "living_process_is_opened");
 		fx_peer_stop(&peer);
 		ft_ok(openSegmentNoCache(e, peer.name) == -1,
-		      "law12_nor_by_a_cache_that_is_refreshed");
+		      "law12_ended_process_is_not_opened_without_cache");
 	}
 	destroyTransferEngine(e);
 }

@@ -103,7 +103,8 @@ static void note_not_after_failure(struct note_rig *rig)
 	      strstr(rig->law.target.text, "1 failed"), "a_write_that_fails");
 	fx_ask(&rig->law.target, "notify %d mark er", rig->back);
 	ft_ok(note_take(rig, text, sizeof(text), FX_LONG_MS) &&
-	      !strcmp(text, "mark=er"), "law4_no_notification_after_a_failure");
+		      !strcmp(text, "mark=er"),
+	      "law4_failed_write_sends_no_notification");
 	ft_diag("%s", text);
 }
 
@@ -112,7 +113,7 @@ static void note_none(struct note_rig *rig)
 	int n = 5;
 
 	ft_ok(!getNotifsFromEngine(rig->law.engine, &n) && n == 0,
-	      "no_notification_is_null_and_0");
+	      "fetch_without_notifications_gives_null_and_0");
 }
 
 static void note_to_ourselves(struct note_rig *rig)
@@ -168,16 +169,17 @@ static void note_self_full(struct note_rig *rig)
 		good = !genNotifyInEngine(e, LOCAL_SEGMENT, note);
 	}
 	ft_ok(good && genNotifyInEngine(e, LOCAL_SEGMENT, note) == -2 &&
-	      !te_last_error(&err, sizeof(err)) && err.code == -2 &&
-	      strstr(err.text, "MOONRAIL_MAX_NOTIFIES"),
-	      "one_too_many_to_ourselves_is_2_and_says_so");
+		      !te_last_error(&err, sizeof(err)) && err.code == -2 &&
+		      strstr(err.text, "MOONRAIL_MAX_NOTIFIES"),
+	      "notification_to_self_above_the_limit_is_2");
 	got = getNotifsFromEngine(e, &n);
 	for (i = 0; i < n && good; i++)
 		good = atoi(got[i].msg) == i;
-	ft_ok(good && n == NOTE_HELD, "and_takes_nothing_from_the_others");
+	ft_ok(good && n == NOTE_HELD,
+	      "refused_notification_to_self_displaces_no_other");
 	freeNotifsMsgBuf(got, n);
 	ft_ok(!genNotifyInEngine(e, LOCAL_SEGMENT, note),
-	      "there_is_room_again_when_they_are_taken");
+	      "notification_to_self_after_a_fetch_is_accepted");
 	got = getNotifsFromEngine(e, &n);
 	freeNotifsMsgBuf(got, n);
 }
@@ -187,7 +189,7 @@ static void note_self(struct note_rig *rig)
 	char name[] = "into", msg[] = "self", text[64] = "";
 	struct notify_msg note = { name, msg };
 
-	ft_ok(note_self_open(rig->law.engine), "our_own_name_is_segment_0");
+	ft_ok(note_self_open(rig->law.engine), "own_name_is_segment_0");
 	ft_ok(note_self_transfer(&rig->law, note) &&
 	      note_take(rig, text, sizeof(text), FX_LONG_MS) &&
 	      !strcmp(text, "into=self"),
@@ -214,7 +216,7 @@ static void note_lengths(struct note_rig *rig)
 	ft_ok(genNotifyInEngine(law->engine, (uint64_t)law->seg, note) < 0,
 	      "an_endless_notification_is_refused");
 	ft_ok(genNotifyInEngine(law->engine, LOCAL_SEGMENT, note) < 0,
-	      "to_ourselves_as_well");
+	      "an_endless_notification_to_self_is_refused");
 	ft_ok(law_write_works(law, 4096, 99),
 	      "write_during_notification_test_completes");
 }

@@ -98,8 +98,8 @@ static void law6_footprint(void)
 	bool same = true;
 
 	law6_actions(before);
-	ft_ok(law6_is_silent("tcp"), "law6_nothing_on_stdout_tcp");
-	ft_ok(law6_is_silent("auto"), "law6_nothing_on_stdout_auto");
+	ft_ok(law6_is_silent("tcp"), "law6_stdout_stays_empty_tcp");
+	ft_ok(law6_is_silent("auto"), "law6_stdout_stays_empty_auto");
 	law6_actions(after);
 	for (int s = 1; s < LAW6_SIGNALS; s++) {
 		if (before[s].sa_handler == after[s].sa_handler)
@@ -145,7 +145,7 @@ static void law6_three_engines(void)
 	destroyTransferEngine(e[1]);
 	good = good && fx_move(e[0], openSegment(e[0], name[2]), OPCODE_READ,
 			       mem[0].p, mem[2].addr, FX_MIB, 0);
-	ft_ok(good, "law6_one_engine_s_end_is_no_other_s");
+	ft_ok(good, "law6_destroyed_engine_does_not_disturb_the_others");
 	destroyTransferEngine(e[0]);
 	destroyTransferEngine(e[2]);
 	for (int i = 0; i < 3; i++)

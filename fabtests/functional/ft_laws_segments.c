@@ -19,16 +19,16 @@ static void seg_names(struct law_rig *rig)
 	snprintf(slashed, sizeof(slashed), "/%s", rig->target.name);
 	ft_ok(rig->seg == 1, "ids_count_from_1");
 	ft_ok(openSegment(rig->engine, rig->target.name) == rig->seg,
-	      "same_name_same_id");
+	      "same_name_has_the_same_id");
 	ft_ok(openSegment(rig->engine, slashed) == rig->seg,
 	      "a_leading_slash_is_dropped");
 	ft_ok(openSegmentNoCache(rig->engine, rig->target.name) == rig->seg,
-	      "no_cache_has_the_same_id");
-	ft_ok(openSegment(rig->engine, own) == LOCAL_SEGMENT,
-	      "our_own_name_is_0");
+	      "open_without_cache_has_the_same_id");
+	ft_ok(openSegment(rig->engine, own) == LOCAL_SEGMENT, "own_name_is_0");
 	for (int i = 0; i < 3; i++)
 		closeSegment(rig->engine, rig->seg);
-	ft_ok(law_write_works(rig, 4096, 1), "one_reference_is_left");
+	ft_ok(law_write_works(rig, 4096, 1),
+	      "segment_with_one_reference_left_is_written");
 	ft_ok(!closeSegment(rig->engine, rig->seg), "the_last_close_is_0");
 	ft_ok(!closeSegment(rig->engine, rig->seg) &&
 	      !te_last_error(&err, sizeof(err)) &&
@@ -98,7 +98,8 @@ static void seg_buffers(struct law_rig *rig)
 	      n == 1 && bufs[0].addr == rig->target.mem.addr &&
 	      bufs[0].length == LAW_MEM && bufs[0].location[0] &&
 	      bufs[1].location[0] == 0x5a, "buffers_are_those_registered");
-	ft_ok(seg_count(rig, LOCAL_SEGMENT) == 1, "our_own_are_listed_too");
+	ft_ok(seg_count(rig, LOCAL_SEGMENT) == 1,
+	      "buffers_of_the_own_segment_are_listed");
 	n = 0;
 	ft_ok(!te_segment_buffers(rig->engine, rig->seg, NULL, sizeof(bufs[0]),
 				  &n) && n == 1, "buffers_can_be_counted");
@@ -180,8 +181,9 @@ static void seg_refresh(struct law_rig *rig)
 		      seg_count(rig, seg) == 1,
 	      "open_without_cache_shows_that_a_buffer_is_gone");
 	ft_ok(!fx_ask(&other, "unreg %llu", 2 * FX_MIB) &&
-	      !syncSegmentCache(rig->engine) && seg_count(rig, seg) == 0,
-	      "law12_what_is_unregistered_is_not_published");
+		      !syncSegmentCache(rig->engine) &&
+		      seg_count(rig, seg) == 0,
+	      "law12_unregistered_buffer_is_not_published");
 	fx_peer_stop(&other);
 	ft_ok(syncSegmentCache(rig->engine) < 0,
 	      "sync_with_one_that_is_gone_is_an_error");
@@ -290,11 +292,11 @@ static void uninstall_waits(struct law_rig *rig)
 	      strstr(err.hint, "installTransport"),
 	      "submit_without_a_transport_names_installTransport");
 	ft_diag("%s; %s", err.text, err.hint);
-	if (!ft_ok(code == 8, "without_a_transport_submit_is_8"))
+	if (!ft_ok(code == 8, "submit_without_a_transport_is_8"))
 		ft_diag("submit returned %d", code);
 	ft_ok(fx_submit(rig->engine, &pieces, NULL) == -8 &&
-	      fx_submit(rig->engine, &atomic, NULL) == -8,
-	      "so_are_pieces_and_atomics");
+		      fx_submit(rig->engine, &atomic, NULL) == -8,
+	      "pieces_and_atomics_without_a_transport_are_8");
 	if (!code && fx_job_wait(&job, FX_LONG_MS))
 		fx_job_free(&job);
 	ft_ok(!fx_rails(rig->engine, "tcp").count &&
@@ -342,14 +344,14 @@ static void transport_of_target_last(struct law_rig *rig)
 			       .remote = late.target.mem.addr, .len = FX_MIB,
 			       .block = FX_MIB };
 	ft_ok(late.seg > 0 && fx_job_start(&job) == 8,
-	      "without_rails_there_submit_is_8");
+	      "submit_to_a_target_without_rails_is_8");
 	fx_buf_fill(&rig->mem, 0, FX_MIB, 41);
 	ft_ok(!fx_ask(&late.target, "install tcp") &&
-	      fx_move_until(rig->engine, late.seg, OPCODE_WRITE, rig->mem.p,
-			    late.target.mem.addr, FX_MIB, FX_MIB,
-			    fx_ms(10000)) &&
-	      fx_buf_check(&late.target.mem, 0, FX_MIB, 41),
-	      "when_it_has_rails_the_open_segment_works");
+		      fx_move_until(rig->engine, late.seg, OPCODE_WRITE,
+				    rig->mem.p, late.target.mem.addr, FX_MIB,
+				    FX_MIB, fx_ms(10000)) &&
+		      fx_buf_check(&late.target.mem, 0, FX_MIB, 41),
+	      "open_segment_is_reached_when_its_target_has_rails");
 	closeSegment(rig->engine, late.seg);
 	ft_ok(fx_peer_stop(&late.target), "target_ends_well");
 }
@@ -415,7 +417,7 @@ static void seg_threads(struct law_rig *rig)
 			ft_diag("thread %d: %s", i, w[i].failed);
 		good = good && !w[i].failed;
 	}
-	ft_ok(good, "all_calls_from_four_threads");
+	ft_ok(good, "segment_calls_from_four_threads_succeed");
 }
 
 void law_segments(void)

@@ -323,8 +323,8 @@ static bool links_killed_once(struct fx_links *l)
 	if (completed < job.tasks) {
 		ft_ok(good && ms < fx_ms(LINKS_KILLED_MS),
 		      "law3_tasks_of_a_killed_target_end_long_before_MC_SLICE_TIMEOUT");
-		ft_ok(links_says_ended(&job), "tasks_of_a_killed_target_say_"
-					      "that_it_has_probably_ended");
+		ft_ok(links_says_ended(&job),
+		      "tasks_of_a_killed_target_name_the_probable_end");
 	}
 	fx_job_free(&job);
 	return completed < job.tasks || !good;

@@ -112,7 +112,7 @@ static void inside_the_process(const char *transport)
 	       fx_move(e, openSegment(e, own), OPCODE_READ, from.p, to.addr,
 		       from.len, 0) && fx_buf_check(&from, 0, from.len, 1);
 	ft_ok(good && fx_buf_guards(&from) && fx_buf_guards(&to),
-	      "inside_the_process_with_%s", transport);
+	      "transfer_inside_the_process_with_%s_completes", transport);
 	destroyTransferEngine(e);
 	fx_buf_unmap(&from);
 	fx_buf_unmap(&to);
@@ -280,7 +280,8 @@ static void local_uninstalled(struct local_rig *rig)
 	ft_ok(good, "uninstalled_local_transport_is_drained: %s",
 	      fx_job_text(&job));
 	fx_job_free(&job);
-	ft_ok(local_works(rig, 0, FX_MIB, 0), "what_comes_then_goes_by_tcp");
+	ft_ok(local_works(rig, 0, FX_MIB, 0),
+	      "request_after_the_uninstallation_goes_by_tcp");
 	ft_ok(installTransport(rig->engine, "local", NULL) &&
 		      local_works(rig, 0, FX_MIB, 0),
 	      "local_transport_is_installed_again");

@@ -446,7 +446,8 @@ static void many_initiators(unsigned int n)
 		goto out;
 	rig.engine = fx_engine("tcp");
 	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
-		   fx_engine_name(rig.engine, name, sizeof(name)), "a_target"))
+			   fx_engine_name(rig.engine, name, sizeof(name)),
+		   "target_starts"))
 		goto out;
 	snprintf(order, sizeof(order), "warm %s\n", name);
 	for (h = 0; h < rig.hosts; h++)
@@ -458,8 +459,9 @@ static void many_initiators(unsigned int n)
 		worst = warm && ms > worst ? ms : worst;
 	}
 	ft_diag("%u initiators warmed up twice in %u ms", n, worst);
-	ft_ok(warm, "all_connect_at_once_and_again");
-	ft_ok(warm && worst <= fx_ms(MANY_WARM_MS), "in_3_seconds");
+	ft_ok(warm, "all_initiators_connect_at_once_and_again");
+	ft_ok(warm && worst <= fx_ms(MANY_WARM_MS),
+	      "all_initiators_connect_within_3_seconds");
 out:
 	many_stop(&rig);
 }

@@ -282,8 +282,8 @@ static void note_sizes(const char *transport)
 	ft_ok(good && fx_ask(&rig.peer, "fetch 0 %u", n) == (int)n,
 	      "notifications_arrive_after_transfers_by_%s", transport);
 	ft_ok(note_send(&rig, 1, NOTE_MAX + 1 - 9) == -1 &&
-	      note_error(-1, 0, "at most 1048576"),
-	      "longer_ones_are_refused_by_%s", transport);
+		      note_error(-1, 0, "at most 1048576"),
+	      "notifications_above_1_mib_are_refused_by_%s", transport);
 	ft_ok(fx_peer_stop(&rig.peer), "the_peer_ends_well_by_%s", transport);
 	note_stop(&rig);
 }
@@ -378,11 +378,12 @@ static void note_full(void)
 	      note_error(-2, 0, "holds as many as it may"),
 	      "a_notification_to_a_full_peer_is_withdrawn");
 	ft_ok(fx_ask(&rig.peer, "fetch 0 %d", many) == many,
-	      "all_arrive_once_and_in_order_when_there_is_room");
+	      "notifications_to_a_full_peer_arrive_once_and_in_order");
 	good = !note_send(&rig, 100, 10);
 	ft_ok(good && fx_ask(&rig.peer, "fetch 100 1") == 1,
 	      "the_next_one_is_acknowledged");
-	ft_ok(fx_ask(&rig.peer, "hold") == 0, "none_is_left");
+	ft_ok(fx_ask(&rig.peer, "hold") == 0,
+	      "full_peer_keeps_no_notification");
 	ft_ok(fx_peer_stop(&rig.peer), "the_full_peer_ends_well");
 	note_stop(&rig);
 }

@@ -102,10 +102,10 @@ static void mount_goes(struct files_rig *rig)
 	struct te_error err = { 0 };
 
 	ft_ok(!umount2(NVMEOF_MOUNT, MNT_DETACH) &&
-	      files_one(rig, OPCODE_READ, FILES_FIRST, rig->mem.p, 4096,
-			&err) == STATUS_FAILED && err.code == -6 &&
-	      strstr(err.text, rig->path[1]),
-	      "what_is_unmounted_fails_with_a_record");
+		      files_one(rig, OPCODE_READ, FILES_FIRST, rig->mem.p, 4096,
+				&err) == STATUS_FAILED &&
+		      err.code == -6 && strstr(err.text, rig->path[1]),
+	      "read_of_an_unmounted_file_fails_with_a_record");
 	ft_diag("%s", err.text);
 	ft_ok(moves(rig, 0, FX_MIB), "the_other_file_goes_on");
 	ft_ok(!mount(NVMEOF_DEVICE, NVMEOF_MOUNT, "ext4", MS_NOATIME, NULL) &&
@@ -132,14 +132,15 @@ static void target_goes(struct files_rig *rig)
 	ft_diag("%s", fx_job_text(&reads));
 	fx_job_free(&reads);
 	ft_ok(files_one(rig, OPCODE_READ, FILES_FIRST + 3, rig->mem.p, 8192,
-			&err) == STATUS_FAILED && err.code &&
-	      strstr(err.text, rig->path[1]), "law10_with_a_record");
+			&err) == STATUS_FAILED &&
+		      err.code && strstr(err.text, rig->path[1]),
+	      "law10_reads_fail_with_a_record");
 	ft_diag("%s", err.text);
 	ft_ok(!symlink(NVMEOF_TARGET, NVMEOF_PORT) && connects() &&
-	      fx_move_until(rig->engine, rig->seg, OPCODE_READ, rig->mem.p,
-			    FILES_FIRST, FILES_SECOND, NVMEOF_BLOCK,
-			    fx_ms(NVMEOF_LIMIT_MS)),
-	      "when_it_is_back_it_works");
+		      fx_move_until(rig->engine, rig->seg, OPCODE_READ,
+				    rig->mem.p, FILES_FIRST, FILES_SECOND,
+				    NVMEOF_BLOCK, fx_ms(NVMEOF_LIMIT_MS)),
+	      "device_that_is_back_is_read");
 }
 
 /* Returns true if all tasks that use only the first file are COMPLETED. */
@@ -172,7 +173,7 @@ static void controller_goes(struct files_rig *rig)
 	ft_diag("%s", err.text);
 	ft_ok(files_one(rig, OPCODE_WRITE, FILES_FIRST - 10, rig->mem.p, 20,
 			NULL) == STATUS_FAILED,
-	      "law4_so_does_a_request_that_crosses_into_it");
+	      "law4_request_that_crosses_into_a_failed_file_fails");
 	ft_ok(moves(rig, 0, FILES_FIRST), "the_first_file_goes_on");
 }
 

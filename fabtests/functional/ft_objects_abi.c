@@ -95,21 +95,21 @@ static void abi_new(transfer_engine_t e, segment_id_t seg)
 	memset(buf, ABI_POISON, sizeof(buf));
 	openSegment(e, "");
 	ft_ok(!te_last_error(&err[0].known, sizeof(err[0])) &&
-	      err[0].known.code == -1 && err[0].known.text[0] &&
-	      abi_all(err[0].more, sizeof(err[0].more), 0) &&
-	      abi_all(&err[1], sizeof(err[1]), ABI_POISON),
-	      "what_a_later_te_error_has_more_is_0");
+		      err[0].known.code == -1 && err[0].known.text[0] &&
+		      abi_all(err[0].more, sizeof(err[0].more), 0) &&
+		      abi_all(&err[1], sizeof(err[1]), ABI_POISON),
+	      "later_members_of_te_error_are_0");
 	ft_ok(!te_rail_stats(e, &rail[0].known, sizeof(rail[0]), &n) &&
-	      n == 2 && rail[1].known.window &&
-	      abi_all(rail[0].more, sizeof(rail[0].more), 0) &&
-	      abi_all(rail[1].more, sizeof(rail[1].more), 0) &&
-	      abi_all(&rail[2], sizeof(rail[2]), ABI_POISON),
-	      "what_later_rail_stats_have_more_is_0");
+		      n == 2 && rail[1].known.window &&
+		      abi_all(rail[0].more, sizeof(rail[0].more), 0) &&
+		      abi_all(rail[1].more, sizeof(rail[1].more), 0) &&
+		      abi_all(&rail[2], sizeof(rail[2]), ABI_POISON),
+	      "later_members_of_te_rail_stats_are_0");
 	n = 1;
 	ft_ok(!te_segment_buffers(e, seg, &buf[0].known, sizeof(buf[0]), &n) &&
-	      n == 1 && buf[0].known.location[0] && !buf[0].more &&
-	      abi_all(&buf[1], sizeof(buf[1]), ABI_POISON),
-	      "what_a_later_te_buffer_has_more_is_0");
+		      n == 1 && buf[0].known.location[0] && !buf[0].more &&
+		      abi_all(&buf[1], sizeof(buf[1]), ABI_POISON),
+	      "later_members_of_te_buffer_are_0");
 }
 
 static void abi_bad(transfer_engine_t e)
@@ -147,8 +147,9 @@ static void abi_versions(void)
 	      (major > 1 || (major == 1 && minor >= 17)),
 	      "libfabrics_is_one_that_will_do");
 	ft_ok(!pthread_create(&other, NULL, abi_other_thread, &there) &&
-	      !pthread_join(other, NULL) && there == te_fabric_version(),
-	      "its_text_outlives_the_thread_that_asked");
+		      !pthread_join(other, NULL) &&
+		      there == te_fabric_version(),
+	      "version_text_outlives_the_thread_that_asked");
 }
 
 void objects_abi(void)

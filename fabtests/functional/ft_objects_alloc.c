@@ -57,12 +57,15 @@ static void alloc_flags(transfer_engine_t e)
 	int ret;
 
 	ft_ok(!te_alloc(e, 4 * FX_MIB, NULL, TE_ALLOC_SMALL_PAGES, &m,
-			sizeof(m)) && m.pages == TE_PAGES_SMALL &&
-	      m.page_size == (uint64_t)sysconf(_SC_PAGESIZE) &&
-	      !te_free(e, alloc_ptr(&m)), "small_pages_where_asked_for");
+			sizeof(m)) &&
+		      m.pages == TE_PAGES_SMALL &&
+		      m.page_size == (uint64_t)sysconf(_SC_PAGESIZE) &&
+		      !te_free(e, alloc_ptr(&m)),
+	      "small_pages_are_used_if_requested");
 	ret = te_alloc(e, FX_MIB, "cpu:0", TE_ALLOC_STRICT, &m, sizeof(m));
 	ft_ok(!ret && m.numa_node == 0 && !strcmp(m.location, "cpu:0") &&
-	      !te_free(e, alloc_ptr(&m)), "on_that_node_where_asked_for");
+		      !te_free(e, alloc_ptr(&m)),
+	      "requested_node_is_used");
 }
 
 /* --- huge pages ---------------------------------------------------------- */
@@ -152,7 +155,7 @@ static void alloc_huge(transfer_engine_t e)
 	       alloc_is_huge(e, 1, TE_ALLOC_HUGE_PAGES) &&
 	       alloc_is_huge(e, 3 * FX_MIB, 0);
 	good = alloc_pool_add(-ALLOC_POOL_PAGES) && good;
-	ft_ok(good, "what_the_pool_has_is_taken_and_given_back");
+	ft_ok(good, "pages_of_the_pool_are_taken_and_given_back");
 }
 
 static void alloc_bad(transfer_engine_t e)
@@ -162,17 +165,20 @@ static void alloc_bad(transfer_engine_t e)
 	unsigned char *p;
 
 	ft_ok(te_alloc(e, 4096, "cpu:999", 0, &m, sizeof(m)) == -300 &&
-	      !te_last_error(&err, sizeof(err)) && strstr(err.text, "999"),
-	      "no_such_node_is_300");
+		      !te_last_error(&err, sizeof(err)) &&
+		      strstr(err.text, "999"),
+	      "te_alloc_on_an_absent_node_is_300");
 	ft_ok(te_alloc(e, SIZE_MAX, NULL, 0, &m, sizeof(m)) == -302 &&
-	      te_alloc(e, SIZE_MAX / 2, NULL, 0, &m, sizeof(m)) == -302 &&
-	      te_alloc(e, UINT64_C(1) << 45, NULL, 0, &m, sizeof(m)) == -302 &&
-	      te_alloc(e, UINT64_C(1) << 45, NULL, TE_ALLOC_HUGE_PAGES, &m,
-		       sizeof(m)) == -302 &&
-	      !te_last_error(&err, sizeof(err)) && err.text[0],
-	      "more_than_there_is_is_302");
+		      te_alloc(e, SIZE_MAX / 2, NULL, 0, &m, sizeof(m)) ==
+			      -302 &&
+		      te_alloc(e, UINT64_C(1) << 45, NULL, 0, &m, sizeof(m)) ==
+			      -302 &&
+		      te_alloc(e, UINT64_C(1) << 45, NULL, TE_ALLOC_HUGE_PAGES,
+			       &m, sizeof(m)) == -302 &&
+		      !te_last_error(&err, sizeof(err)) && err.text[0],
+	      "te_alloc_of_too_much_memory_is_302");
 	ft_ok(te_alloc(e, 4096, "segments:4096:0", 0, &m, sizeof(m)) == -303,
-	      "what_is_no_node_is_303");
+	      "te_alloc_at_a_place_without_node_is_303");
 	ft_ok(te_alloc(e, 4096, "cuda:0", 0, &m, sizeof(m)) == -6,
 	      "a_gpu_without_a_driver_is_6");
 	ft_ok(te_alloc(e, 0, NULL, 0, &m, sizeof(m)) == -1 &&
@@ -192,9 +198,10 @@ static void alloc_bad(transfer_engine_t e)
 	      te_free(NULL, p) == -1 && te_free(e, &m) == -3 &&
 	      !te_free(e, p) && te_free(e, p) == -3, "bad_arguments_of_free");
 	ft_ok(!te_alloc(e, 8192, NULL, 0, &m, sizeof(m)) &&
-	      !unregisterLocalMemory(e, alloc_ptr(&m)) && alloc_mapped(&m) &&
-	      !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m),
-	      "what_was_unregistered_is_freed_all_the_same");
+		      !unregisterLocalMemory(e, alloc_ptr(&m)) &&
+		      alloc_mapped(&m) && !te_free(e, alloc_ptr(&m)) &&
+		      !alloc_mapped(&m),
+	      "unregistered_memory_is_freed");
 }
 
 /* Another process writes to memory of te_alloc, also while it is freed. Private
@@ -214,19 +221,24 @@ static void alloc_remote(transfer_engine_t e)
 	      "memory_for_others_and_for_ourselves");
 	memset(peer.mem.p, 0x77, 4 * FX_MIB);
 	seg = fx_ask(&peer, "open %s", name);
-	ft_ok(seg > 0 && !fx_ask(&peer, "start %d 1 0 %llu %llu 65536 1 -",
-				 seg, (unsigned long long)m.addr, 4 * FX_MIB) &&
-	      !fx_ask(&peer, "wait") && strstr(peer.text, "64 completed") &&
-	      alloc_ptr(&m)[0] == 0x77 && alloc_ptr(&m)[m.size - 1] == 0x77,
-	      "another_process_writes_to_it");
+	ft_ok(seg > 0 &&
+		      !fx_ask(&peer, "start %d 1 0 %llu %llu 65536 1 -", seg,
+			      (unsigned long long)m.addr, 4 * FX_MIB) &&
+		      !fx_ask(&peer, "wait") &&
+		      strstr(peer.text, "64 completed") &&
+		      alloc_ptr(&m)[0] == 0x77 &&
+		      alloc_ptr(&m)[m.size - 1] == 0x77,
+	      "another_process_writes_to_allocated_memory");
 	ft_ok(!fx_ask(&peer, "start %d 1 0 %llu 4096 4096 1 -", seg,
 		      (unsigned long long)mine.addr) &&
-	      !fx_ask(&peer, "wait") && strstr(peer.text, "1 failed") &&
-	      !alloc_ptr(&mine)[0], "but_not_to_what_is_private");
+		      !fx_ask(&peer, "wait") && strstr(peer.text, "1 failed") &&
+		      !alloc_ptr(&mine)[0],
+	      "another_process_cannot_write_to_private_memory");
 	ft_ok(!fx_ask(&peer, "start %d 1 0 %llu %llu 65536 20 -", seg,
 		      (unsigned long long)m.addr, 4 * FX_MIB) &&
-	      !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m) &&
-	      !fx_ask(&peer, "wait"), "it_can_be_freed_under_way");
+		      !te_free(e, alloc_ptr(&m)) && !alloc_mapped(&m) &&
+		      !fx_ask(&peer, "wait"),
+	      "memory_is_freed_during_a_transfer");
 	ft_diag("%s", peer.text);
 	fx_peer_stop(&peer);
 	/* the engine's end frees mine */
@@ -281,7 +293,7 @@ static void alloc_register(transfer_engine_t e)
 	ft_ok(!unregisterLocalMemory(e, shared) &&
 		      !unregisterLocalMemory(e, private) &&
 		      !unregisterLocalMemory(e, constant),
-	      "they_are_unregistered");
+	      "te_register_buffers_are_unregistered");
 	fx_peer_stop(&peer);
 	fx_buf_unmap(&mem);
 }
@@ -299,7 +311,8 @@ void objects_alloc(void)
 	alloc_bad(e);
 	alloc_remote(e);
 	alloc_register(e);
-	ft_ok(!te_alloc(e, FX_MIB, NULL, 0, &m, sizeof(m)), "some_is_kept");
+	ft_ok(!te_alloc(e, FX_MIB, NULL, 0, &m, sizeof(m)),
+	      "memory_for_the_engine_to_free_is_allocated");
 	destroyTransferEngine(e);
-	ft_ok(!alloc_mapped(&m), "it_goes_with_the_engine");
+	ft_ok(!alloc_mapped(&m), "allocated_memory_is_freed_with_the_engine");
 }

@@ -65,7 +65,7 @@ static int blob_import(transfer_engine_t engine, const void *blob, size_t size)
 	int ret = te_segment_import(engine, blob, size, 0, &id);
 
 	if (ret && id != -7777)
-		ft_ok(false, "no_output_on_failure");
+		ft_ok(false, "failed_import_writes_no_output");
 	return ret ? ret : id;
 }
 
@@ -97,11 +97,11 @@ static void blob_names(struct blob_rig *rig)
 
 	ft_ok(seg == 1, "an_import_has_an_id");
 	ft_ok(blob_write_works(rig, seg, &rig->target, 0, 1),
-	      "what_is_written_there_arrives");
+	      "write_to_an_imported_segment_arrives");
 	ft_ok(openSegment(rig->engine, rig->target.name) == seg,
 	      "opened_by_name_it_is_the_same");
 	ft_ok(blob_import(rig->engine, rig->blob, rig->size) == seg,
-	      "imported_again_it_is_the_same");
+	      "second_import_has_the_same_id");
 	ft_ok(!closeSegment(rig->engine, seg) &&
 	      !closeSegment(rig->engine, seg) &&
 	      blob_write_works(rig, seg, &rig->target, 0, 2) &&
@@ -132,10 +132,10 @@ static void blob_silent(struct blob_rig *rig)
 	fx_peer_pause(&quiet);
 	seg = blob_import(rig->engine, blob, size);
 	ft_ok(seg > 0 && blob_buffers(rig, seg) == 1,
-	      "an_import_asks_nobody");
+	      "an_import_queries_no_process");
 	fx_peer_resume(&quiet);
 	ft_ok(blob_write_works(rig, seg, &quiet, 0, 3),
-	      "and_works_when_the_target_goes_on");
+	      "imported_target_is_written_after_it_is_resumed");
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&quiet);
 }
@@ -150,16 +150,21 @@ static void blob_states(struct blob_rig *rig)
 	      !fx_ask(&rig->target, "reg %llu %llu 1", FX_MIB, FX_MIB),
 	      "a_buffer_is_registered_later");
 	ft_ok(blob_write_works(rig, seg, &rig->target, FX_MIB, 4) &&
-	      blob_buffers(rig, seg) == 1, "it_can_be_written_without_a_blob");
+		      blob_buffers(rig, seg) == 1,
+	      "buffer_that_the_blob_lacks_is_written");
 	size = blob_of(&rig->target, newer);
-	ft_ok(size > rig->size && blob_import(rig->engine, newer, size) == seg &&
-	      blob_buffers(rig, seg) == 2, "a_newer_blob_shows_it");
+	ft_ok(size > rig->size &&
+		      blob_import(rig->engine, newer, size) == seg &&
+		      blob_buffers(rig, seg) == 2,
+	      "newer_blob_shows_the_new_buffer");
 	ft_ok(blob_import(rig->engine, rig->blob, rig->size) == seg &&
 	      blob_buffers(rig, seg) == 2, "an_older_blob_changes_nothing");
 	ft_ok(!fx_ask(&rig->target, "unreg %llu", FX_MIB) &&
-	      !syncSegmentCache(rig->engine) && blob_buffers(rig, seg) == 1 &&
-	      blob_import(rig->engine, newer, size) == seg &&
-	      blob_buffers(rig, seg) == 1, "nor_what_was_fetched_since");
+		      !syncSegmentCache(rig->engine) &&
+		      blob_buffers(rig, seg) == 1 &&
+		      blob_import(rig->engine, newer, size) == seg &&
+		      blob_buffers(rig, seg) == 1,
+	      "older_blob_does_not_replace_a_fetched_descriptor");
 	for (int i = 0; i < 4; i++)
 		closeSegment(rig->engine, seg);
 }
@@ -170,8 +175,9 @@ static void blob_own(struct blob_rig *rig)
 	size_t size = sizeof(own);
 
 	ft_ok(!te_segment_export(rig->engine, 0, own, &size) &&
-	      blob_import(rig->engine, own, size) == LOCAL_SEGMENT &&
-	      !closeSegment(rig->engine, LOCAL_SEGMENT), "our_own_is_0");
+		      blob_import(rig->engine, own, size) == LOCAL_SEGMENT &&
+		      !closeSegment(rig->engine, LOCAL_SEGMENT),
+	      "own_blob_is_segment_0");
 	ft_ok(!memmem(own, size, "\"rkey\":[1", 9) &&
 	      memmem(own, size, "\"rkey\":[0", 9), "a_blob_holds_no_keys");
 }
@@ -195,7 +201,8 @@ static void blob_dead(struct blob_rig *rig)
 	      "a_process_lives");
 	fx_peer_stop(&dead);
 	ft_ok(!fx_job_start(&job) && fx_job_wait(&job, FX_LONG_MS) &&
-	      !job.n[STATUS_COMPLETED], "when_it_has_gone_writes_fail");
+		      !job.n[STATUS_COMPLETED],
+	      "writes_to_an_ended_process_fail");
 	ft_diag("%s", fx_job_text(&job));
 	fx_job_free(&job);
 	ft_ok(blob_import(rig->engine, blob, size) == -202,
@@ -344,17 +351,18 @@ static void blob_moved(const char *transport)
 		return;
 	fx_buf_poison(&s.target.mem, 0, FX_MIB);
 	ft_ok(blob_has(&s, s.was) &&
-	      blob_refused(&s, OPCODE_WRITE, s.was, TE_ERROR_STALE) &&
-	      fx_buf_poisoned(&s.target.mem, 0, FX_MIB),
-	      "what_only_the_blob_has_is_refused_as_stale");
-	ft_ok(blob_learns(&s), "where_it_is_by_now_is_then_asked_for");
+		      blob_refused(&s, OPCODE_WRITE, s.was, TE_ERROR_STALE) &&
+		      fx_buf_poisoned(&s.target.mem, 0, FX_MIB),
+	      "buffer_that_only_the_blob_has_is_refused_as_stale");
+	ft_ok(blob_learns(&s),
+	      "stale_refusal_makes_the_descriptor_be_read_again");
 	fx_buf_fill(&s.mem, 0, 4096, 7);
 	ft_ok(fx_move(s.engine, s.seg, OPCODE_WRITE, s.mem.p, s.is, 4096, 0) &&
-	      fx_buf_check(&s.target.mem, 2 * FX_MIB, 4096, 7),
-	      "and_can_be_written");
+		      fx_buf_check(&s.target.mem, 2 * FX_MIB, 4096, 7),
+	      "moved_buffer_is_written");
 	ft_ok(blob_refused(&s, OPCODE_READ, s.was, 0) &&
-	      blob_refused(&s, OPCODE_WRITE, s.is + FX_MIB - 64, 0),
-	      "what_no_descriptor_has_is_not_stale");
+		      blob_refused(&s, OPCODE_WRITE, s.is + FX_MIB - 64, 0),
+	      "address_in_no_descriptor_is_not_stale");
 	blob_stale_stop(&s);
 }
 
@@ -450,8 +458,8 @@ static void blob_arguments(struct blob_rig *rig)
 	      "the_size_can_be_asked");
 	memset(out, 0x5a, sizeof(out));
 	ft_ok(te_segment_export(rig->engine, 0, out, &size) == -1 &&
-	      size == need && out[0] == 0x5a,
-	      "too_little_room_is_1_and_says_how_much");
+		      size == need && out[0] == 0x5a,
+	      "export_with_too_little_room_is_1_and_returns_the_size");
 	size = need;
 	ft_ok(!te_segment_export(rig->engine, 0, out, &size) && size == need &&
 	      out[need] == 0x5a, "the_exact_room_is_enough");
@@ -470,7 +478,8 @@ static void blob_arguments(struct blob_rig *rig)
 	      te_segment_import(NULL, rig->blob, rig->size, 0, &id) == -1 &&
 	      id == 5, "bad_arguments_of_an_import");
 	ft_ok(blob_import(rig->engine, rig->blob, 0) == -104 &&
-	      blob_import(rig->engine, "moonrail", 8) == -104, "too_short_is_104");
+		      blob_import(rig->engine, "moonrail", 8) == -104,
+	      "blob_that_is_too_short_is_104");
 }
 
 /* Writes the checksum as te_segment_export does: over the whole blob, with
@@ -634,7 +643,7 @@ static void blob_texts(struct blob_rig *rig)
 	}
 	ft_ok(good, "texts_that_make_no_sense_are_104");
 	ft_ok(blob_say(rig, "{\"name\":\"a\",\"protocol\":\"tcp\"}") == -202,
-	      "one_without_an_incarnation_is_202");
+	      "blob_without_an_incarnation_is_202");
 }
 
 /* The author of a blob must not choose which files this process opens. */
@@ -660,7 +669,7 @@ static void blob_files(struct blob_rig *rig)
 		if (ret != -104)
 			ft_diag("%s: %d", names[i], ret);
 	}
-	ft_ok(good, "one_that_names_files_is_104");
+	ft_ok(good, "blob_that_names_files_is_104");
 	destroyTransferEngine(engine);
 }
 
@@ -692,7 +701,7 @@ static void blob_hostile(struct blob_rig *rig)
 	ft_ok(!open, "hostile_texts_do_no_harm");
 	id = blob_import(rig->engine, rig->blob, rig->size);
 	ft_ok(id > 0 && blob_write_works(rig, id, &rig->target, 0, 6),
-	      "after_all_that_it_works");
+	      "good_blob_after_hostile_ones_is_accepted");
 	closeSegment(rig->engine, id);
 }
 
@@ -711,9 +720,9 @@ void objects_blob(void)
 	blob_moved("tcp");
 	blob_moved("auto");
 	blob_astray(NULL, "127.0.0.1:1",
-		    "who_can_not_be_asked_stays_as_it_was");
+		    "descriptor_of_an_unreachable_process_stays_unchanged");
 	blob_astray(&rig.target, rig.target.name,
-		    "another_process_is_not_taken_for_it");
+		    "another_process_at_that_address_is_not_accepted");
 	blob_mute();
 	rig.size = blob_of(&rig.target, rig.blob);
 	blob_arguments(&rig);

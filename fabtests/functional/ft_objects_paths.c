@@ -86,11 +86,11 @@ static void paths_fabric(struct paths_rig *rig)
 	size_t n = 2;
 	bool good;
 
-	ft_ok(paths_get(rig, rig->seg, p) == 2 &&
-	      p[0].kind == TE_PATH_FABRIC && !(p[0].flags & TE_PATH_CONNECTED),
-	      "before_any_traffic_nothing_is_connected");
+	ft_ok(paths_get(rig, rig->seg, p) == 2 && p[0].kind == TE_PATH_FABRIC &&
+		      !(p[0].flags & TE_PATH_CONNECTED),
+	      "path_before_any_traffic_is_not_connected");
 	good = paths_stats(rig, rig->seg).state == TE_PEER_NEW;
-	ft_ok(good, "and_the_peer_is_new");
+	ft_ok(good, "peer_before_any_traffic_is_new");
 	ft_ok(!warmupEfaSegment(rig->engine, rig->target.name) &&
 	      ft_wait_until(paths_connected, rig, fx_ms(5000)) &&
 	      paths_get(rig, rig->seg, p) == 2,
@@ -107,7 +107,8 @@ static void paths_fabric(struct paths_rig *rig)
 	ft_ok(good && strcmp(p[0].remote_address, p[1].remote_address),
 	      "addresses_are_those_of_the_rails_on_both_sides");
 	ft_ok(paths_get(rig, LOCAL_SEGMENT, p) == 1 &&
-	      p[0].kind == TE_PATH_MEMCPY, "our_own_segment_is_memcpy");
+		      p[0].kind == TE_PATH_MEMCPY,
+	      "path_to_the_own_segment_is_memcpy");
 }
 
 static void paths_counted(struct paths_rig *rig)
@@ -122,8 +123,9 @@ static void paths_counted(struct paths_rig *rig)
 	s = paths_stats(rig, rig->seg);
 	rails = fx_rails(rig->engine, "tcp");
 	ft_ok(good && s.tx_bytes == 8 * FX_MIB && s.rx_bytes == FX_MIB &&
-	      s.completed == 128 + 256 && !s.failed && !s.timeout &&
-	      !s.canceled && !s.queued, "what_was_moved_is_counted");
+		      s.completed == 128 + 256 && !s.failed && !s.timeout &&
+		      !s.canceled && !s.queued,
+	      "moved_bytes_are_counted");
 	ft_ok(rails.tx == s.tx_bytes && rails.rx == s.rx_bytes,
 	      "rails_and_peer_agree");
 	ft_ok(s.state == TE_PEER_READY && s.incarnation && s.last_ns >= from &&
@@ -133,7 +135,8 @@ static void paths_counted(struct paths_rig *rig)
 			  rig->mem.addr + 8 * FX_MIB, FX_MIB, 65536);
 	s = paths_stats(rig, LOCAL_SEGMENT);
 	ft_ok(good && s.tx_bytes == FX_MIB && s.completed == 16 &&
-	      s.state == TE_PEER_READY, "our_own_segment_is_counted");
+		      s.state == TE_PEER_READY,
+	      "bytes_to_the_own_segment_are_counted");
 }
 
 static void paths_failures_of(struct paths_rig *rig)
@@ -155,7 +158,7 @@ static void paths_failures_of(struct paths_rig *rig)
 	      "a_write_to_a_stopped_target_ends");
 	s = paths_stats(rig, rig->seg);
 	ft_ok(s.failed + s.timeout == 2 && s.fences > 0,
-	      "so_is_its_end_and_the_fence");
+	      "failed_tasks_and_the_fence_are_counted");
 	ft_diag("%" PRIu64 " failed, %" PRIu64 " timeout, %" PRIu64
 		" fences, %" PRIu64 " retries, state %u", s.failed, s.timeout,
 		s.fences, s.retries, s.state);
@@ -163,8 +166,8 @@ static void paths_failures_of(struct paths_rig *rig)
 	fx_job_free(&job);
 	ft_ok(fx_move_until(rig->engine, rig->seg, OPCODE_WRITE, rig->mem.p,
 			    rig->target.mem.addr, 4096, 0, fx_ms(20000)) &&
-	      paths_stats(rig, rig->seg).state == TE_PEER_READY,
-	      "it_goes_on_and_is_ready_again");
+		      paths_stats(rig, rig->seg).state == TE_PEER_READY,
+	      "resumed_target_is_ready_again");
 }
 
 /* Uses an engine with a shorter timeout. */
@@ -178,7 +181,7 @@ static void paths_failures(struct paths_rig *rig)
 		brisk.seg = openSegment(brisk.engine, brisk.target.name);
 		ft_ok(paths_move(&brisk, brisk.seg, OPCODE_WRITE,
 				 brisk.target.mem.addr, 4096, 0),
-		      "it_is_connected");
+		      "brisk_engine_is_connected");
 		paths_failures_of(&brisk);
 		rig->target = brisk.target;
 	}
@@ -279,7 +282,7 @@ static void paths_rails_true(struct paths_rig *rig)
 		       (double)s[i].window > s[i].rate * .002 &&
 		       s[i].inflight_max <= 16u << 20;
 	}
-	ft_ok(good, "each_field_makes_sense");
+	ft_ok(good, "each_field_of_the_rail_statistics_is_plausible");
 	ft_ok(good && paths_links(rig, s), "links_show_rails_and_peers_whole");
 }
 
@@ -294,7 +297,8 @@ static void paths_local(void)
 	if (!paths_start(&rig, "auto"))
 		return;
 	if (paths_get(&rig, rig.seg, p) != 1 || p[0].kind != TE_PATH_PROCESS) {
-		ft_ok(p[0].why_not_local[0], "it_says_why_not_by_the_kernel");
+		ft_ok(p[0].why_not_local[0],
+		      "path_without_kernel_copies_names_the_reason");
 		ft_diag("no kernel copies: %s", p[0].why_not_local);
 		paths_stop(&rig);
 		return;
@@ -330,8 +334,8 @@ static void paths_bad(struct paths_rig *rig)
 
 	memset(p, 0x5a, sizeof(p));
 	ft_ok(!te_segment_paths(rig->engine, rig->seg, NULL, p, 8, &n) &&
-	      n == 2 && p[0].rank == 0x5a5a5a5a,
-	      "only_what_has_room_is_filled");
+		      n == 2 && p[0].rank == 0x5a5a5a5a,
+	      "array_of_paths_is_not_overrun");
 	ft_ok(te_segment_paths(rig->engine, 999, NULL, p, sizeof(p[0]), &n) ==
 	      -1 &&
 	      te_segment_paths(rig->engine, -1, NULL, p, sizeof(p[0]), &n) ==

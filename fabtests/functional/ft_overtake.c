@@ -210,11 +210,13 @@ static void over_share(struct fx_links *l, const struct over_other *other)
 	ft_diag("a bulk request during %u requests of 64 KiB to another target: %.0f %% of the rail's bytes",
 		(unsigned int)(OVER_BULK / OVER_SLICE), share * 100);
 	ft_ok(share >= OVER_SHARE,
-	      "many_small_requests_leave_a_large_one_to_another_target_its_share");
-	ft_ok(fx_job_wait(&many, FX_LONG_MS) && fx_job_wait(&large, FX_LONG_MS) &&
+	      "large_request_keeps_its_share_next_to_small_ones");
+	ft_ok(fx_job_wait(&many, FX_LONG_MS) &&
+		      fx_job_wait(&large, FX_LONG_MS) &&
 		      large.n[STATUS_COMPLETED] == 1,
-	      "all_of_them_complete");
-	ft_ok(fx_job_free(&many) && fx_job_free(&large), "their_batches_are_free");
+	      "small_requests_and_the_large_one_complete");
+	ft_ok(fx_job_free(&many) && fx_job_free(&large),
+	      "batches_of_small_and_large_requests_are_freed");
 }
 
 static bool over_start(struct fx_links *links, struct over_other *other,

@@ -369,7 +369,7 @@ static void prep_unregistered(struct prep_rig *rig)
 		      prep_said("pieces[0].local"),
 	      "list_with_unregistered_source_is_refused_%s", rig->way);
 	ft_ok(good && prep_run(rig, list, &last, 1, NULL) == STATUS_COMPLETED,
-	      "its_other_pieces_are_written_%s", rig->way);
+	      "pieces_with_registered_source_are_written_%s", rig->way);
 	good = !registerLocalMemory(rig->engine, rig->mem.p, PREP_REGION, "*",
 				    1) &&
 	       prep_run(rig, list, NULL, 0, NULL) == STATUS_COMPLETED;

@@ -204,7 +204,7 @@ static void reg_zookeeper(void)
 		       ft_zk_missing());
 		return;
 	}
-	if (ft_ok(ft_zk_start(&zk, 1), "a_zookeeper_server")) {
+	if (ft_ok(ft_zk_start(&zk, 1), "zookeeper_server_starts")) {
 		snprintf(conn, sizeof(conn), "zookeeper://%s/moon/rail",
 			 zk.hosts);
 		reg_store("zookeeper", conn);

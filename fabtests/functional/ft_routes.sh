@@ -194,10 +194,10 @@ near()
 
 rails_case a_pair_that_breaks_is_gone_round breaks
 rails_case a_pair_that_never_connects_is_gone_round never r1,r0
-rails_case first_as_it_may_be never r0,r1
-rails_case where_there_is_no_way_nothing_fails no_way a
-rails_case nor_where_it_only_looks_like_one no_way b
+rails_case first_pair_that_never_connects_is_gone_round never r0,r1
+rails_case pair_without_a_route_fails_no_task no_way a
+rails_case pair_with_a_misleading_route_fails_no_task no_way b
 rails_case rails_of_one_network_share_the_load shared
-rails_case what_is_near_the_targets_memory_is_taken near r0 r1
-rails_case whichever_that_is near r1 r0
+rails_case rail_near_the_targets_memory_is_used near r0 r1
+rails_case other_rail_near_the_targets_memory_is_used near r1 r0
 rails_exit

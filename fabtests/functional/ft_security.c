@@ -69,14 +69,14 @@ static void sec_without(const char *name)
 	sec_frame(frame, 1, SEC_GET_DESC, (uint32_t)len);
 	memcpy(frame + SEC_HEAD, name, len);
 	ft_ok(sec_told(name, frame, SEC_HEAD + len) == SEC_DENIED,
-	      "no_secret_no_descriptor");
+	      "descriptor_is_denied_without_the_secret");
 	sec_frame(frame, 1, SEC_GET_DESC, 4);
 	memcpy(frame + SEC_HEAD, "none", 4);
 	ft_ok(sec_told(name, frame, SEC_HEAD + 4) == SEC_DENIED,
-	      "nor_whether_a_segment_exists");
+	      "existence_of_a_segment_is_denied_without_the_secret");
 	sec_frame(frame, 1, SEC_PING, 0);
 	ft_ok(sec_told(name, frame, SEC_HEAD) == SEC_DENIED,
-	      "nor_an_incarnation");
+	      "incarnation_is_denied_without_the_secret");
 	sec_frame(frame, 0, SEC_GET_DESC, 0);
 	ft_ok(sec_told(name, frame, SEC_HEAD) == -104,
 	      "an_older_version_is_refused");
@@ -158,7 +158,7 @@ static void sec_replay(transfer_engine_t e, const char *name)
 {
 	uint8_t nonce[32], proof[32];
 
-	if (!ft_ok(sec_record(e, name, nonce, proof), "a_handshake_recorded"))
+	if (!ft_ok(sec_record(e, name, nonce, proof), "handshake_is_recorded"))
 		return;
 	ft_ok(sec_answer(name, nonce, proof, false) == SEC_DENIED,
 	      "a_recorded_proof_is_refused");
@@ -195,9 +195,10 @@ static bool sec_moves(struct fx_peer *target, const void *blob, size_t size,
 		done = job.n[STATUS_COMPLETED] == 1;
 		fx_job_free(&job);
 	}
-	ft_ok(fx_buf_check(&mem, 0, SEC_MOVED, done && op == OPCODE_READ ?
-			   SEC_SEQUENCE : SEC_SEQUENCE + 1),
-	      "nothing_is_read_but_by_who_may");
+	ft_ok(fx_buf_check(&mem, 0, SEC_MOVED,
+			   done && op == OPCODE_READ ? SEC_SEQUENCE
+						     : SEC_SEQUENCE + 1),
+	      "memory_is_read_only_by_permitted_processes");
 	destroyTransferEngine(e);
 	fx_buf_unmap(&mem);
 	return done;
@@ -216,17 +217,17 @@ static void sec_in_band(struct fx_peer *target, const char *right,
 	fx_buf_fill(&target->mem, 0, SEC_MEM, SEC_SEQUENCE);
 	unsetenv("MOONRAIL_SECRET_FILE");
 	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_READ),
-	      "without_the_secret_nothing_is_read");
+	      "read_without_the_secret_fails");
 	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_WRITE),
-	      "without_the_secret_nothing_is_written");
+	      "write_without_the_secret_fails");
 	setenv("MOONRAIL_SECRET_FILE", wrong, 1);
 	ft_ok(!sec_moves(target, blob, (size_t)size, OPCODE_WRITE),
-	      "with_another_one_nothing_is_written");
+	      "write_with_another_secret_fails");
 	setenv("MOONRAIL_SECRET_FILE", right, 1);
 	ft_ok(fx_buf_check(&target->mem, 0, SEC_MEM, SEC_SEQUENCE),
 	      "a_stranger_leaves_no_trace");
 	ft_ok(sec_moves(target, blob, (size_t)size, OPCODE_READ),
-	      "with_the_secret_it_is_read");
+	      "read_with_the_secret_completes");
 }
 
 int main(int argc, char **argv)
@@ -236,7 +237,7 @@ int main(int argc, char **argv)
 	transfer_engine_t e;
 
 	fx_init(argc, argv);
-	if (!ft_ok(mkdtemp(dir) != NULL, "a_folder"))
+	if (!ft_ok(mkdtemp(dir) != NULL, "folder_for_the_secrets_is_made"))
 		return ft_result();
 	snprintf(right, sizeof(right), "%s/right", dir);
 	snprintf(wrong, sizeof(wrong), "%s/wrong", dir);

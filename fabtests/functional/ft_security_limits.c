@@ -48,13 +48,14 @@ static void limit_own(transfer_engine_t e)
 	for (int i = 0; i < LIMIT_HELD; i++)
 		good = good && !limit_note(e, LOCAL_SEGMENT, i);
 	ft_ok(good && limit_refused(limit_note(e, LOCAL_SEGMENT, 9)) &&
-	      limit_refused(limit_note(e, LOCAL_SEGMENT, 9)),
-	      "one_to_ourselves_is_refused_at_the_limit");
+		      limit_refused(limit_note(e, LOCAL_SEGMENT, 9)),
+	      "notification_to_self_above_the_limit_is_refused");
 	got = getNotifsFromEngine(e, &n);
 	ft_ok(n == LIMIT_HELD && !strcmp(got[LIMIT_HELD - 1].msg, "3"),
-	      "and_those_before_it_are_there");
+	      "notifications_to_self_below_the_limit_are_kept");
 	freeNotifsMsgBuf(got, n);
-	ft_ok(!limit_note(e, LOCAL_SEGMENT, 1), "then_there_is_room_again");
+	ft_ok(!limit_note(e, LOCAL_SEGMENT, 1),
+	      "notification_after_a_fetch_is_accepted");
 	got = getNotifsFromEngine(e, &n);
 	freeNotifsMsgBuf(got, n);
 }
@@ -71,13 +72,13 @@ static void limit_received(transfer_engine_t e, struct fx_peer *target,
 	for (int i = 0; i < LIMIT_HELD; i++)
 		good = good && !limit_note(e, seg, i);
 	ft_ok(good && fx_ask(target, "notes 4") == 4,
-	      "as_many_as_are_held_arrive");
+	      "notifications_up_to_the_limit_arrive");
 	for (int i = 0; i < LIMIT_HELD; i++)
 		good = good && !limit_note(e, seg, 10 + i);
 	ft_ok(good && limit_note(e, seg, 14) == -2 &&
-	      !te_last_error(&err, sizeof(err)) && err.code == -2 &&
-	      strstr(err.hint, "MOONRAIL_MAX_NOTIFIES"),
-	      "one_more_than_is_held_is_refused_in_words");
+		      !te_last_error(&err, sizeof(err)) && err.code == -2 &&
+		      strstr(err.hint, "MOONRAIL_MAX_NOTIFIES"),
+	      "notification_above_the_limit_is_refused_with_a_hint");
 	ft_diag("%s; %s", err.text, err.hint);
 	ft_ok(ft_wait_until(limit_heard, &log, fx_ms(20000)),
 	      "the_target_logs_its_limit");
@@ -85,7 +86,8 @@ static void limit_received(transfer_engine_t e, struct fx_peer *target,
 	      !strncmp(target->text, "n=10 n=11 n=12 n=13", 19) &&
 	      !strstr(target->text, "n=14"), "the_first_ones_are_kept");
 	ft_ok(!limit_note(e, seg, 20) && fx_ask(target, "notes 1") == 1 &&
-	      strstr(target->text, "n=20"), "then_there_is_room_again");
+		      strstr(target->text, "n=20"),
+	      "notification_after_a_fetch_is_accepted");
 	closeSegment(e, seg);
 }
 

@@ -244,9 +244,11 @@ static void shut_forked(struct shut_rig *rig)
 		return;
 	kill(atoi(peer.text), SIGTERM);
 	ft_ok(!fx_ask(&peer, "ended"), "law7_a_signal_ends_the_child_itself");
-	ft_ok(fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p,
-		      peer.mem.addr, FX_MIB, 0), "law7_its_parent_goes_on");
-	ft_ok(shut_signalled(&peer, SIGTERM), "law7_and_ends_by_its_own");
+	ft_ok(fx_move(rig->engine, seg, OPCODE_WRITE, rig->mem.p, peer.mem.addr,
+		      FX_MIB, 0),
+	      "law7_parent_of_a_signalled_child_goes_on");
+	ft_ok(shut_signalled(&peer, SIGTERM),
+	      "law7_parent_ends_by_its_own_signal");
 	closeSegment(rig->engine, seg);
 	fx_peer_drop(&peer);
 }
@@ -260,7 +262,8 @@ int main(int argc, char **argv)
 	rig.mem = fx_buf_map(SHUT_MEM, -1);
 	rig.engine = fx_engine("tcp");
 	if (!ft_ok(rig.engine && fx_register(rig.engine, &rig.mem) &&
-		   fx_target_start(&rig.target, SHUT_MEM), "two_processes"))
+			   fx_target_start(&rig.target, SHUT_MEM),
+		   "two_processes_start"))
 		return ft_result();
 	shut_by_signal(&rig, SIGTERM, "SIGTERM");
 	shut_by_signal(&rig, SIGINT, "SIGINT");

@@ -198,8 +198,8 @@ static void bad_calls(struct submit_rig *rig)
 	      te_submit(e, id, reqs, size, 1, UINT64_MAX) == 1,
 	      "calls_that_make_no_sense_are_refused");
 	ft_ok(te_submit(e, id, reqs, size, 3, 0) == 2 &&
-	      te_submit(e, id, reqs, size, SIZE_MAX, 0) == 2,
-	      "more_than_the_batch_holds_is_2");
+		      te_submit(e, id, reqs, size, SIZE_MAX, 0) == 2,
+	      "submit_of_more_than_the_batch_holds_is_2");
 	/* All requests of a call are accepted, or none. */
 	reqs[1].opcode = 77;
 	ft_ok(te_submit(e, id, reqs, size, 2, 0) == 1 &&
@@ -270,7 +270,7 @@ static void longer_elements(struct submit_rig *rig)
 				  sizeof(reqs[0]), 2, 0) &&
 	       fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 2;
 	ft_ok(fx_job_free(&job) && good,
-	      "longer_elements_are_taken_while_the_rest_is_0");
+	      "longer_requests_are_accepted_if_the_rest_is_0");
 }
 
 /* Checks atomics within the process in an engine without rails. Kernel copies

@@ -202,10 +202,11 @@ static void stop_for_good(struct submit_rig *rig)
 	      "law13_stopped_target_outcome_unknown_%s", rig->way);
 	fx_peer_resume(&target);
 	good = stop_submit(rig, &req, &tries);
-	ft_ok(good && *(uint64_t *)(void *)target.mem.p ==
-		      *(uint64_t *)(void *)rig->mem.p + 1 &&
-	      *(uint64_t *)(void *)target.mem.p <= tries,
-	      "law13_it_goes_on_and_nothing_counts_twice_%s", rig->way);
+	ft_ok(good &&
+		      *(uint64_t *)(void *)target.mem.p ==
+			      *(uint64_t *)(void *)rig->mem.p + 1 &&
+		      *(uint64_t *)(void *)target.mem.p <= tries,
+	      "law13_resumed_target_executes_no_atomic_twice_%s", rig->way);
 	ft_ok(fx_peer_stop(&target), "target_ends_well");
 	closeSegment(rig->engine, req.target_id);
 }
@@ -300,7 +301,8 @@ static void near_calls(struct submit_rig *rig, bool met)
 		ft_ok(fx_submit(n.engine, &n.add, NULL) == STATUS_COMPLETED,
 		      "a_process_lives_%s", rig->way);
 	fx_peer_kill(&n.target);
-	ft_ok(near_import(&n) == -202, "its_blob_is_202_%s_%s", how, rig->way);
+	ft_ok(near_import(&n) == -202, "blob_of_a_killed_target_is_202_%s_%s",
+	      how, rig->way);
 	ft_ok(fx_submit(n.engine, &n.add, &err) == STATUS_FAILED &&
 	      err.code == -202 && !err.flags && ft_now_ns() < soon,
 	      "an_atomic_fails_at_once_%s_%s", how, rig->way);

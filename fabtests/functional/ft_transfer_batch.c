@@ -50,18 +50,19 @@ static void full_batch_takes_nothing(struct xfer_rig *rig)
 		reqs[i] = batch_request(rig, i * 4096, 64);
 	fx_buf_poison(&rig->target.mem, 3 * 4096, 2 * 4096);
 	ft_ok(submitTransfer(rig->engine, id, reqs, 5) == 2,
-	      "more_than_the_batch_holds_is_2");
+	      "submit_of_more_than_the_batch_holds_is_2");
 	ft_ok(getTransferStatus(rig->engine, id, 0, &st) == 1,
-	      "no_task_of_a_refused_submit_exists");
-	ft_ok(!submitTransfer(rig->engine, id, reqs, 3), "three_of_four_fit");
+	      "refused_submit_creates_no_task");
+	ft_ok(!submitTransfer(rig->engine, id, reqs, 3),
+	      "submit_of_three_tasks_is_accepted");
 	ft_ok(submitTransfer(rig->engine, id, &reqs[3], 2) == 2,
-	      "more_than_is_left_is_2");
+	      "submit_of_more_than_is_left_is_2");
 	ft_ok(getTransferStatus(rig->engine, id, 3, &st) == 1,
-	      "nothing_of_a_refused_submit_is_taken");
+	      "refused_submit_adds_no_task");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && job.n[STATUS_COMPLETED] == 3,
-	      "those_taken_before_complete");
+	      "tasks_of_the_accepted_submit_complete");
 	ft_ok(fx_buf_poisoned(&rig->target.mem, 3 * 4096, 2 * 4096),
-	      "nothing_of_a_refused_submit_is_written");
+	      "refused_submit_writes_no_byte");
 	ft_ok(!submitTransfer(rig->engine, id, &reqs[4], 1),
 	      "the_last_one_still_fits");
 	job.tasks = 4;
@@ -106,13 +107,14 @@ static void busy_batch_is_4(struct xfer_rig *rig)
 	status = fx_task_status(&job, 0);
 	fx_peer_resume(&rig->target);
 	ft_ok(!ret && busy == 4, "free_of_a_busy_batch_is_4");
-	ft_ok(status == STATUS_WAITING, "in_progress_is_waiting");
+	ft_ok(status == STATUS_WAITING, "task_in_progress_is_waiting");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) &&
 	      job.n[STATUS_COMPLETED] == 1 && job.bytes == job.len &&
 	      fx_buf_check(&rig->target.mem, 0, job.len, rig->sequence),
 	      "a_short_stop_of_the_target_does_no_harm");
 	ft_ok(!freeBatchID(rig->engine, job.id), "free_of_an_ended_batch_is_0");
-	ft_ok(freeBatchID(rig->engine, job.id) == 1, "free_twice_is_1");
+	ft_ok(freeBatchID(rig->engine, job.id) == 1,
+	      "second_free_of_a_batch_is_1");
 	ft_ok(fx_task_status(&job, 0) == -1, "status_of_a_freed_batch_is_1");
 }
 

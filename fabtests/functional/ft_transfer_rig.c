@@ -162,7 +162,7 @@ static bool rig_both_ways(struct xfer_rig *rig, int op)
 void xfer_both_ways(struct xfer_rig *rig)
 {
 	ft_ok(rig_both_ways(rig, OPCODE_WRITE),
-	      "both_write_at_the_same_time_%u_rails", rig->rails);
+	      "simultaneous_writes_of_both_sides_arrive_%u_rails", rig->rails);
 	ft_ok(rig_both_ways(rig, OPCODE_READ),
-	      "both_read_at_the_same_time_%u_rails", rig->rails);
+	      "simultaneous_reads_of_both_sides_arrive_%u_rails", rig->rails);
 }

@@ -163,7 +163,8 @@ static void unregister_in_mid_write(void)
 				    VERBS_CALM_MS);
 	ft_ok(!ret && !fx_ask(&rig.target, "same") && calm,
 	      "law2_unregistered_memory_gets_no_byte");
-	ft_ok(fx_job_wait(&job, VERBS_LIMIT_MS), "all_tasks_are_terminal");
+	ft_ok(fx_job_wait(&job, VERBS_LIMIT_MS),
+	      "tasks_to_unregistered_memory_end");
 	ft_diag("%s", fx_job_text(&job));
 	ft_ok(verbs_completed_is_true(&job),
 	      "completed_tasks_have_all_bytes_in_place");

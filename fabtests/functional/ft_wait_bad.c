@@ -46,10 +46,11 @@ static void bad_ids(struct wait_rig *rig)
 	for (size_t i = 0; i < sizeof(invented) / sizeof(*invented); i++)
 		good = bad_batch(rig->engine, invented[i]) && good;
 	freeBatchID(rig->engine, id);
-	ft_ok(good, "law5_invented_batches");
-	ft_ok(bad_batch(rig->engine, id), "law5_a_stale_batch");
+	ft_ok(good, "law5_invented_batches_are_refused");
+	ft_ok(bad_batch(rig->engine, id), "law5_stale_batch_is_refused");
 	ft_ok(!te_last_error(&err, sizeof(err)) && err.code == -1 &&
-	      err.text[0], "and_the_last_error_says_so");
+		      err.text[0],
+	      "refused_batch_is_in_the_last_error");
 }
 
 /* --- arguments ----------------------------------------------------------- */
@@ -79,11 +80,12 @@ static void bad_numbers(struct wait_rig *rig)
 	      te_cancel_task(rig->engine, job.id, 2) == 1 &&
 	      te_cancel_task(rig->engine, job.id, SIZE_MAX) == 1,
 	      "task_numbers_out_of_range");
-	ft_ok(te_batch_status(rig->engine, job.id, NULL) == 1, "status_null");
+	ft_ok(te_batch_status(rig->engine, job.id, NULL) == 1,
+	      "batch_status_into_null_is_1");
 	ft_ok(!te_wait_batch(rig->engine, job.id, INT64_MIN, NULL) &&
-	      !te_wait_batch(rig->engine, job.id, INT64_MAX, NULL) &&
-	      !te_wait_task(rig->engine, job.id, 1, INT64_MAX, NULL),
-	      "extreme_timeouts");
+		      !te_wait_batch(rig->engine, job.id, INT64_MAX, NULL) &&
+		      !te_wait_task(rig->engine, job.id, 1, INT64_MAX, NULL),
+	      "extreme_timeouts_are_accepted");
 	ft_ok(!te_batch_deadline(rig->engine, job.id, UINT64_MAX) &&
 	      !te_batch_deadline(rig->engine, job.id, 1) &&
 	      !te_wait_batch(rig->engine, job.id, -1, &st) &&
@@ -102,11 +104,14 @@ static void bad_lists(struct wait_rig *rig)
 	size_t n = 2, none = 0;
 
 	ft_ok(te_ended_batches(rig->engine, NULL, sizeof(*list), &n) == -1 &&
-	      te_ended_batches(rig->engine, list, 0, &n) == -1 &&
-	      te_ended_batches(rig->engine, list, sizeof(*list), NULL) == -1 &&
-	      n == 2, "ended_to_nowhere");
+		      te_ended_batches(rig->engine, list, 0, &n) == -1 &&
+		      te_ended_batches(rig->engine, list, sizeof(*list),
+				       NULL) == -1 &&
+		      n == 2,
+	      "te_ended_batches_without_output_is_refused");
 	ft_ok(!te_ended_batches(rig->engine, NULL, sizeof(*list), &none) &&
-	      !none, "no_room_is_no_error");
+		      !none,
+	      "te_ended_batches_with_room_for_0_succeeds");
 }
 
 void wait_bad_input(struct wait_rig *rig)
@@ -114,8 +119,8 @@ void wait_bad_input(struct wait_rig *rig)
 	long word = 0;
 
 	ft_ok(bad_engine(NULL) && bad_engine(&word) &&
-	      bad_engine((transfer_engine_t)(uintptr_t)0x1001),
-	      "law5_no_engine");
+		      bad_engine((transfer_engine_t)(uintptr_t)0x1001),
+	      "law5_invented_engine_is_refused");
 	bad_ids(rig);
 	bad_empty(rig);
 	bad_numbers(rig);

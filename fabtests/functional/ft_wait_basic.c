@@ -94,7 +94,8 @@ void wait_timeouts(struct wait_rig *rig)
 	      st.status == STATUS_WAITING, "status_of_a_batch_under_way");
 	fx_peer_resume(&rig->target);
 	ft_ok(!te_wait_batch(rig->engine, job.id, FX_LONG_MS * WAIT_MS, &st) &&
-	      basic_done(&st, 2 * FX_MIB), "then_it_ends");
+		      basic_done(&st, 2 * FX_MIB),
+	      "wait_for_a_resumed_target_completes");
 	fx_job_free(&job);
 }
 

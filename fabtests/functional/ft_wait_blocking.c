@@ -287,6 +287,6 @@ void wait_blocking_destroyed(struct wait_rig *rig)
 	fx_peer_resume(&rig->target);
 	ft_ok(own.random == 1, "destroying_the_engine_ends_a_blocking_call");
 	ft_ok(fx_buf_still(&own.mem, 0, FX_MIB, 100),
-	      "law2_no_byte_changes_after_the_destruction");
+	      "law2_destroyed_engine_changes_no_byte");
 	fx_buf_unmap(&own.mem);
 }

@@ -92,9 +92,9 @@ static void cancel_one_task(struct wait_rig *rig)
 	      !te_cancel_task(rig->engine, job.id, 3), "cancel_one_task");
 	fx_peer_resume(&rig->target);
 	ft_ok(!te_wait_batch(rig->engine, job.id, FX_LONG_MS * WAIT_MS, NULL) &&
-	      fx_job_poll(&job) && job.n[STATUS_COMPLETED] == 3 &&
-	      fx_task_status(&job, 3) == STATUS_CANCELED,
-	      "the_others_complete");
+		      fx_job_poll(&job) && job.n[STATUS_COMPLETED] == 3 &&
+		      fx_task_status(&job, 3) == STATUS_CANCELED,
+	      "tasks_next_to_a_cancelled_one_complete");
 	ft_ok(!te_cancel_task(rig->engine, job.id, 0) &&
 	      fx_task_status(&job, 0) == STATUS_COMPLETED,
 	      "cancelling_what_has_ended_changes_nothing");
@@ -108,7 +108,7 @@ void wait_cancel(struct wait_rig *rig)
 	for (int i = 0; i < CANCEL_ROUNDS; i++)
 		canceled += cancel_round(rig, i % 2 ? OPCODE_READ :
 						      OPCODE_WRITE);
-	ft_ok(canceled > 0, "some_were_in_time");
+	ft_ok(canceled > 0, "some_tasks_were_cancelled_before_they_completed");
 	cancel_one_task(rig);
 }
 
@@ -136,7 +136,7 @@ void wait_cancel_stopped(struct wait_rig *rig)
 	fx_buf_poison(&rig->mem, 0, len);
 	fx_peer_resume(&rig->target);
 	ft_ok(fx_buf_still(&rig->mem, 0, len, 10 * CANCEL_CALM_MS),
-	      "law2_no_local_byte_changes_after_it");
+	      "law2_cancelled_read_changes_no_local_byte");
 	fx_job_free(&job);
 }
 
@@ -198,7 +198,7 @@ static void flush_beside(struct wait_rig *rig, struct fx_peer *other,
 	      te_drain(rig->engine, 30 * WAIT_MS) == TE_TIMED_OUT,
 	      "flush_of_a_stopped_target_ends_with_its_time");
 	ft_ok(!te_flush(rig->engine, LOCAL_SEGMENT, 0),
-	      "nothing_under_way_nothing_to_flush");
+	      "flush_without_transfers_succeeds_at_once");
 	fx_peer_resume(&rig->target);
 	ft_ok(!te_drain(rig->engine, FX_LONG_MS * WAIT_MS) &&
 	      fx_job_poll(&slow) && slow.n[STATUS_COMPLETED] == slow.tasks,

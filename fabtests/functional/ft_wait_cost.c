@@ -23,9 +23,9 @@ static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 	double cpu = ft_cpu_seconds();
 	uint64_t from = ft_now_ns();
 
-	ft_ok(te_wait_batch(rig->engine, job->id,
-			    COST_SECONDS * 1000 * WAIT_MS, NULL) ==
-	      TE_TIMED_OUT, "nothing_ends_meanwhile");
+	ft_ok(te_wait_batch(rig->engine, job->id, COST_SECONDS * 1000 * WAIT_MS,
+			    NULL) == TE_TIMED_OUT,
+	      "wait_for_a_stopped_target_times_out");
 	return (ft_cpu_seconds() - cpu) * 1e9 / (double)(ft_now_ns() - from);
 }
 

@@ -72,12 +72,12 @@ static void deadline_stopped(struct wait_rig *rig, bool before)
 	      "law3_deadline_set_%s_submit_ends_unfenced_tasks",
 	      before ? "before" : "after");
 	ft_ok(submitTransfer(rig->engine, job.id, &req, 1) == TE_TIMED_OUT,
-	      "nothing_is_taken_after_the_deadline");
+	      "submit_after_the_deadline_times_out");
 	te_wait_batch(rig->engine, job.id, -1, NULL);
 	fx_buf_poison(&rig->mem, 0, FX_MIB);
 	fx_peer_resume(&rig->target);
 	ft_ok(fx_buf_still(&rig->mem, 0, FX_MIB, 200),
-	      "law2_no_local_byte_changes_after_it");
+	      "law2_timed_out_read_changes_no_local_byte");
 	fx_job_free(&job);
 }
 
@@ -108,9 +108,9 @@ static void deadline_moved(struct wait_rig *rig, bool off)
 void wait_deadline(struct wait_rig *rig)
 {
 	deadline_stopped(rig, true);
-	ft_ok(wait_works(rig), "works_after_it");
+	ft_ok(wait_works(rig), "write_after_the_deadline_completes");
 	deadline_stopped(rig, false);
-	ft_ok(wait_works(rig), "works_after_it");
+	ft_ok(wait_works(rig), "write_after_the_deadline_completes");
 	deadline_moved(rig, true);
 	deadline_moved(rig, false);
 }
@@ -152,7 +152,7 @@ void wait_deadline_running(struct wait_rig *rig)
 	for (int i = 0; i < 16; i++)
 		failed += deadline_round(rig, i % 2 ? OPCODE_READ :
 						      OPCODE_WRITE);
-	ft_ok(failed > 0, "some_were_too_late");
+	ft_ok(failed > 0, "some_transfers_missed_their_deadline");
 }
 
 /* Destroying an engine waits for its tasks, but not beyond their deadline. */

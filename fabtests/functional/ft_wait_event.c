@@ -92,7 +92,8 @@ void wait_epoll(struct wait_rig *rig)
 	ft_ok(fd >= 0 && te_event_fd(rig->engine) == fd,
 	      "the_engines_descriptor_is_one");
 	epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev);
-	ft_ok(!epoll_wait(ep, &ev, 1, 0), "nothing_ended_not_readable");
+	ft_ok(!epoll_wait(ep, &ev, 1, 0),
+	      "descriptor_without_ended_batches_is_not_readable");
 	for (int i = 0; i < EVENT_BATCHES; i++)
 		jobs[i] = wait_job(rig, i % 2 ? OPCODE_READ : OPCODE_WRITE,
 				   (uint64_t)i * 64 * FX_KIB, 1 + 600u * i,
@@ -106,8 +107,8 @@ void wait_epoll(struct wait_rig *rig)
 	ft_ok(good && seen == EVENT_BATCHES,
 	      "epoll_tells_each_of_100_batches_once");
 	ft_ok(!epoll_wait(ep, &ev, 1, 0) &&
-	      !event_fetch(rig, list, EVENT_FETCH),
-	      "all_fetched_not_readable");
+		      !event_fetch(rig, list, EVENT_FETCH),
+	      "descriptor_is_not_readable_after_all_are_fetched");
 	for (int i = 0; i < EVENT_BATCHES; i++)
 		good = fx_job_free(&jobs[i]) && good;
 	ft_ok(good, "fetched_batches_are_freed");
@@ -133,23 +134,24 @@ static void event_fetch_levels(struct wait_rig *rig, int fd)
 
 	event_three(rig, jobs);
 	ft_ok(event_up(fd, FX_LONG_MS) && event_up(fd, 0),
-	      "readable_until_fetched");
+	      "descriptor_is_readable_until_all_are_fetched");
 	ft_ok(event_fetch_all(rig, list, 2) && event_up(fd, FX_LONG_MS),
-	      "partly_fetched_still_readable");
+	      "descriptor_stays_readable_after_a_partial_fetch");
 	ft_ok(read(fd, &count, sizeof(count)) == sizeof(count) &&
-	      event_fetch(rig, list, 1) == 1 && !event_up(fd, 0),
-	      "read_then_fetched");
+		      event_fetch(rig, list, 1) == 1 && !event_up(fd, 0),
+	      "descriptor_is_not_readable_after_read_and_fetch");
 	for (int i = 0; i < 3; i++)
 		fx_job_free(&jobs[i]);
 	event_three(rig, jobs);
 	ft_ok(event_up(fd, FX_LONG_MS) &&
-	      read(fd, &count, sizeof(count)) == sizeof(count) &&
-	      event_fetch(rig, list, 1) == 1 && event_up(fd, FX_LONG_MS),
-	      "read_and_partly_fetched_readable_again");
+		      read(fd, &count, sizeof(count)) == sizeof(count) &&
+		      event_fetch(rig, list, 1) == 1 &&
+		      event_up(fd, FX_LONG_MS),
+	      "descriptor_is_readable_after_read_and_partial_fetch");
 	for (int i = 0; i < 3; i++)
 		fx_job_free(&jobs[i]);
 	ft_ok(!event_up(fd, 0) && !event_fetch(rig, list, 3),
-	      "freed_batches_are_not_told");
+	      "freed_batches_are_not_reported");
 }
 
 static void event_note_levels(struct wait_rig *rig, int fd)
@@ -161,15 +163,16 @@ static void event_note_levels(struct wait_rig *rig, int fd)
 
 	ft_ok(!fx_ask(&rig->target, "notify %d a b",
 		      fx_ask(&rig->target, "open %s", rig->name)) &&
-	      event_up(fd, FX_LONG_MS), "a_notification_makes_it_readable");
+		      event_up(fd, FX_LONG_MS),
+	      "notification_makes_the_descriptor_readable");
 	job = wait_job(rig, OPCODE_WRITE, 0, 4096, 0);
 	te_wait_batch(rig->engine, job.id, -1, NULL);
 	msgs = getNotifsFromEngine(rig->engine, &size);
 	ft_ok(size == 1 && event_up(fd, FX_LONG_MS),
-	      "the_batch_keeps_it_readable");
+	      "ended_batch_keeps_the_descriptor_readable");
 	freeNotifsMsgBuf(msgs, size);
 	ft_ok(event_fetch_all(rig, list, 1) && !event_up(fd, 0),
-	      "both_fetched_not_readable");
+	      "descriptor_is_not_readable_after_both_are_fetched");
 	fx_job_free(&job);
 }
 
@@ -195,7 +198,8 @@ static void event_again(struct wait_rig *rig, int fd)
 		       list[0].batch_id == id &&
 		       list[0].transferred_bytes == 4096u * (i + 1u);
 	}
-	ft_ok(good && !event_up(fd, 0), "each_end_is_told_once");
+	ft_ok(good && !event_up(fd, 0),
+	      "each_end_of_a_reused_batch_is_reported_once");
 	freeBatchID(rig->engine, id);
 }
 
@@ -296,14 +300,15 @@ void wait_element_sizes(struct wait_rig *rig)
 	te_wait_batch(rig->engine, job[0].id, -1, NULL);
 	n = 2;
 	ft_ok(event_up(fd, FX_LONG_MS) &&
-	      !te_ended_batches(rig->engine, &wide[0].e, sizeof(wide[0]), &n) &&
-	      n == 1 && wide[0].e.batch_id == job[0].id &&
-	      wide[0].e.transferred_bytes == 64 && !wide[0].more[0] &&
-	      !wide[0].more[1],
-	      "longer_elements_are_filled_and_the_rest_is_0");
+		      !te_ended_batches(rig->engine, &wide[0].e,
+					sizeof(wide[0]), &n) &&
+		      n == 1 && wide[0].e.batch_id == job[0].id &&
+		      wide[0].e.transferred_bytes == 64 && !wide[0].more[0] &&
+		      !wide[0].more[1],
+	      "longer_elements_get_zeros_at_the_end");
 	ft_ok(wide[1].e.batch_id == untouched && wide[1].more[0] == untouched &&
-	      wide[1].more[1] == untouched,
-	      "beyond_the_last_nothing_is_touched");
+		      wide[1].more[1] == untouched,
+	      "elements_after_the_last_are_unchanged");
 	fx_job_free(&job[0]);
 }
 
@@ -326,24 +331,27 @@ void wait_batch_fd(struct wait_rig *rig)
 	ft_ok(fd >= 0 && te_batch_event_fd(rig->engine, id) == fd &&
 	      !event_up(fd, 0), "an_empty_batchs_descriptor_is_not_readable");
 	ft_ok(!submitTransfer(rig->engine, id, &req, 1) &&
-	      event_up(fd, FX_LONG_MS) &&
-	      !te_batch_status(rig->engine, id, &st) &&
-	      st.status == STATUS_COMPLETED, "readable_once_it_has_ended");
+		      event_up(fd, FX_LONG_MS) &&
+		      !te_batch_status(rig->engine, id, &st) &&
+		      st.status == STATUS_COMPLETED,
+	      "descriptor_of_an_ended_batch_is_readable");
 	fx_peer_pause(&rig->target);
 	ft_ok(!submitTransfer(rig->engine, id, &req, 1) && !event_up(fd, 50),
-	      "not_readable_with_more_under_way");
+	      "descriptor_of_a_busy_batch_is_not_readable");
 	fx_peer_resume(&rig->target);
-	ft_ok(event_up(fd, FX_LONG_MS), "readable_again");
-	ft_ok(te_event_fd(rig->engine) >= 0 &&
-	      event_fetch_all(rig, list, 1) && list[0].batch_id == id &&
-	      event_up(fd, 0), "ended_before_the_engines_descriptor_is_told");
+	ft_ok(event_up(fd, FX_LONG_MS),
+	      "descriptor_of_a_batch_that_ended_again_is_readable");
+	ft_ok(te_event_fd(rig->engine) >= 0 && event_fetch_all(rig, list, 1) &&
+		      list[0].batch_id == id && event_up(fd, 0),
+	      "batch_that_ended_before_the_descriptor_is_reported");
 	ft_ok(!freeBatchID(rig->engine, id) && fcntl(fd, F_GETFD) == -1 &&
-	      errno == EBADF, "gone_with_its_batch");
+		      errno == EBADF,
+	      "descriptor_is_closed_with_its_batch");
 	id = allocateBatchID(rig->engine, 1);
 	ft_ok(!submitTransfer(rig->engine, id, &req, 1) &&
-	      !te_wait_batch(rig->engine, id, -1, NULL) &&
-	      event_up(te_batch_event_fd(rig->engine, id), FX_LONG_MS),
-	      "asked_for_after_the_end_readable_at_once");
+		      !te_wait_batch(rig->engine, id, -1, NULL) &&
+		      event_up(te_batch_event_fd(rig->engine, id), FX_LONG_MS),
+	      "descriptor_of_a_batch_that_had_ended_is_readable");
 	freeBatchID(rig->engine, id);
 }
 
@@ -408,5 +416,6 @@ void wait_event_storm(struct wait_rig *rig)
 		pthread_join(s[i].thread, NULL);
 	ft_ok(seen == EVENT_THREADS * EVENT_ROUNDS,
 	      "threads_submit_and_one_descriptor_tells_all");
-	ft_ok(!event_up(fd, 0), "then_it_is_quiet");
+	ft_ok(!event_up(fd, 0),
+	      "descriptor_is_not_readable_after_the_last_batch");
 }

@@ -17,8 +17,9 @@ static void claimed_twice(struct zk_rig *rig)
 	if (!ft_ok(zk_target(rig, &first, "name"), "one_process_has_a_name"))
 		return;
 	ft_ok(!createTransferEngine(rig->conn, "name", "127.0.0.1", 0, 0) &&
-	      strstr(zk_said(), "is held by") && strstr(zk_said(), first.name),
-	      "another_is_told_who_has_it");
+		      strstr(zk_said(), "is held by") &&
+		      strstr(zk_said(), first.name),
+	      "second_process_learns_the_owner_of_the_name");
 	ft_diag("%s", zk_said());
 	seg = openSegment(rig->engine, "name");
 	ft_ok(seg >= 0 && zk_move(rig, seg, &first), "the_first_keeps_it");
@@ -33,7 +34,8 @@ static void killed_and_gone(struct zk_rig *rig)
 	uint64_t start;
 	bool good;
 
-	if (!ft_ok(zk_target(rig, &target, "mortal"), "a_mortal_publishes"))
+	if (!ft_ok(zk_target(rig, &target, "mortal"),
+		   "target_that_will_be_killed_publishes"))
 		return;
 	start = ft_now_ns();
 	fx_peer_kill(&target);
@@ -86,17 +88,19 @@ static void killed_and_inherited(struct zk_rig *rig)
 	struct zk_heir h = { rig, -1, &heir };
 	uint64_t start;
 
-	if (!ft_ok(zk_target(rig, &first, "crown"), "a_king"))
+	if (!ft_ok(zk_target(rig, &first, "crown"), "owner_of_a_name_starts"))
 		return;
 	h.seg = openSegment(rig->engine, "crown");
-	ft_ok(h.seg >= 0 && zk_move(rig, h.seg, &first), "is_reached");
+	ft_ok(h.seg >= 0 && zk_move(rig, h.seg, &first),
+	      "owner_of_a_name_is_reached");
 	fx_peer_kill(&first);
 	start = ft_now_ns();
-	ft_ok(zk_target(rig, &heir, "crown"), "its_successor_starts_at_once");
+	ft_ok(zk_target(rig, &heir, "crown"),
+	      "successor_of_a_killed_owner_starts_at_once");
 	ft_diag("the successor has the name %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	ft_ok(ft_wait_until(zk_heir_reached, &h, FX_LONG_MS),
-	      "and_is_reached_through_the_open_segment");
+	      "successor_is_reached_through_the_open_segment");
 	ft_diag("the successor is reached %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	/* Wait until the first owner's session has ended. */
@@ -113,17 +117,18 @@ static void stopped_past_its_session(struct zk_rig *rig)
 	struct fx_peer sleeper;
 	segment_id_t seg;
 
-	if (!ft_ok(zk_target(rig, &sleeper, "sleeper"), "a_sleeper"))
+	if (!ft_ok(zk_target(rig, &sleeper, "sleeper"),
+		   "owner_of_another_name_starts"))
 		return;
 	seg = openSegment(rig->engine, "sleeper");
 	ft_ok(fx_peer_pause(&sleeper) &&
-	      zk_open_until(rig, "sleeper", false,
-			    fx_ms(4 * ZK_SESSION_MS + 4000)),
-	      "its_session_expires_while_it_is_stopped");
+		      zk_open_until(rig, "sleeper", false,
+				    fx_ms(4 * ZK_SESSION_MS + 4000)),
+	      "session_of_a_stopped_owner_expires");
 	fx_peer_resume(&sleeper);
 	ft_ok(zk_open_until(rig, "sleeper", true, FX_LONG_MS),
-	      "it_publishes_again_when_it_goes_on");
-	ft_ok(zk_move(rig, seg, &sleeper), "and_is_reached");
+	      "resumed_owner_publishes_again");
+	ft_ok(zk_move(rig, seg, &sleeper), "resumed_owner_is_reached");
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&sleeper);
 }
@@ -151,19 +156,20 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	struct fx_peer first, second;
 	uint64_t start;
 
-	if (!ft_ok(zk_target(rig, &first, "post"), "a_post_is_held"))
+	if (!ft_ok(zk_target(rig, &first, "post"),
+		   "owner_of_a_third_name_starts"))
 		return;
-	ft_ok(fx_peer_pause(&first), "its_holder_is_stopped");
+	ft_ok(fx_peer_pause(&first), "owner_of_the_third_name_is_stopped");
 	start = ft_now_ns();
 	ft_ok(zk_target(rig, &second, "post"),
-	      "who_does_not_answer_is_replaced");
+	      "owner_that_does_not_answer_is_replaced");
 	ft_diag("replaced after %u ms, including the successor's start",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
 	fx_peer_resume(&first);
-	ft_ok(zk_refused_for_loss(&first) &&
-	      fx_ask(&first, "said") == -200 &&
-	      strstr(first.text, "was lost to") &&
-	      strstr(first.text, second.name), "and_is_told_so");
+	ft_ok(zk_refused_for_loss(&first) && fx_ask(&first, "said") == -200 &&
+		      strstr(first.text, "was lost to") &&
+		      strstr(first.text, second.name),
+	      "replaced_owner_is_notified");
 	ft_diag("%s", first.text);
 	ft_ok(zk_move(rig, openSegmentNoCache(rig->engine, "post"), &second),
 	      "the_successor_keeps_it");
@@ -206,19 +212,20 @@ static void zk_deposed_amid_writes(struct zk_rig *own, struct fx_peer *first,
 
 	fx_buf_fill(&own->mem, 0, ZK_MEM, ++own->sequence);
 	if (!ft_ok(before && fx_peer_pause(first) && !fx_job_start(&job),
-		   "one_that_is_stopped_is_written_to"))
+		   "write_to_a_stopped_owner_is_submitted"))
 		goto out;
-	ft_ok(zk_target(own, &second, "throne"), "and_deposed");
+	ft_ok(zk_target(own, &second, "throne"),
+	      "stopped_owner_is_replaced_during_the_write");
 	ft_ok(fx_job_wait(&job, FX_LONG_MS) && fx_job_stopped(&job) &&
 		      job.n[STATUS_TIMEOUT],
-	      "law2_what_was_posted_to_it_is_unfenced");
+	      "law2_write_to_a_replaced_owner_is_unfenced");
 	ft_diag("%s", fx_job_text(&job));
 	memcpy(before, first->mem.p, ZK_MEM);
 	fx_peer_resume(first);
 	ft_ok(zk_refused_for_loss(first),
-	      "a_replaced_process_is_told_when_it_is_resumed");
+	      "replaced_owner_is_notified_when_it_is_resumed");
 	ft_ok(fx_job_failed_final(&job, &first->mem, before),
-	      "law2_what_failed_does_not_land_there");
+	      "law2_failed_write_does_not_land_at_a_replaced_owner");
 	ft_diag("%s", memcmp(before, first->mem.p, ZK_MEM) ?
 			      "unfenced writes landed" : "nothing landed");
 	fx_job_free(&job);
@@ -234,10 +241,11 @@ static void stopped_and_replaced_amid_writes(struct zk_rig *rig)
 	segment_id_t seg;
 
 	if (!ft_ok(zk_impatient(rig, &own) && zk_target(&own, &first, "throne"),
-		   "a_throne"))
+		   "owner_for_the_write_starts"))
 		return;
 	seg = openSegment(own.engine, "throne");
-	ft_ok(seg >= 0 && zk_move(&own, seg, &first), "is_reached_as_well");
+	ft_ok(seg >= 0 && zk_move(&own, seg, &first),
+	      "owner_for_the_write_is_reached");
 	zk_deposed_amid_writes(&own, &first, seg);
 	closeSegment(own.engine, seg);
 	destroyTransferEngine(own.engine);

@@ -94,11 +94,11 @@ static void opening_seen(struct opening_call *c, struct fx_peer *target,
 	for (i = 0; good && c->seg < 0 && i < OPENING_TRIES; i++)
 		good = opening_try(c, target, zh);
 	if (!ft_ok(good && c->seg >= 0,
-		   "its_node_changes_while_it_is_opened"))
+		   "node_of_a_segment_changes_while_it_is_opened"))
 		return;
 	ft_ok(!fx_ask(target, "unreg 0") &&
-	      ft_wait_until(opening_empty, c, FX_LONG_MS),
-	      "what_changes_afterwards_is_seen");
+		      ft_wait_until(opening_empty, c, FX_LONG_MS),
+	      "change_after_the_opening_is_seen");
 	closeSegment(c->rig->engine, c->seg);
 }
 
@@ -181,14 +181,16 @@ void zk_crowd(struct zk_rig *rig)
 	int i;
 
 	if (!ft_ok(zh && ft_wait_until(opening_connected, zh, FX_LONG_MS) &&
-		   zk_target_for(&c.lively, lively.name, ZK_LONG_SESSION_MS),
-		   "a_lively_target"))
+			   zk_target_for(&c.lively, lively.name,
+					 ZK_LONG_SESSION_MS),
+		   "running_target_publishes"))
 		return;
 	ft_ok(crowd_start(&c, &lively) && crowd_touch(zh),
-	      "stopped_ones_have_changed");
+	      "stopped_targets_have_changed");
 	ft_ok(!fx_ask(&c.lively, "unreg 0") &&
-	      ft_wait_until(opening_empty, &lively, ZK_PATIENT_S * 1000 / 2),
-	      "what_the_lively_one_changes_is_seen_soon");
+		      ft_wait_until(opening_empty, &lively,
+				    ZK_PATIENT_S * 1000 / 2),
+	      "change_of_the_running_target_is_seen_soon");
 	for (i = 0; i < c.count; i++) {
 		fx_peer_resume(&c.stopped[i]);
 		fx_peer_stop(&c.stopped[i]);

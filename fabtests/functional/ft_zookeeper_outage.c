@@ -41,9 +41,9 @@ static void zk_calls_meanwhile(struct zk_rig *rig, segment_id_t seg)
 	ret = registerLocalMemory(rig->engine, more, sizeof(more), "*", 1);
 	ft_ok(ret < 0 && strstr(zk_said(), "no answer from ZooKeeper"),
 	      "registration_fails_with_a_clear_error");
-	ft_ok(ft_now_ns() - start < (4 * zk_hasty_ms() + fx_ms(4000)) *
-	      UINT64_C(1000000),
-	      "both_fail_by_their_deadlines");
+	ft_ok(ft_now_ns() - start <
+		      (4 * zk_hasty_ms() + fx_ms(4000)) * UINT64_C(1000000),
+	      "open_and_registration_fail_by_their_deadlines");
 }
 
 void zk_outages(struct zk_rig *rig)
@@ -71,13 +71,13 @@ void zk_outages(struct zk_rig *rig)
 	good = zk_mover_stop(&m) && good;
 	ft_ok(good, "transfers_go_on_while_the_server_is_killed_and_back");
 	ft_ok(zk_target_for(&second, "second", ZK_LONG_SESSION_MS) &&
-	      zk_open_until(rig, "second", true, FX_LONG_MS) &&
-	      zk_move(rig, zk_open(rig, "second"), &second),
-	      "afterwards_all_is_as_before");
+		      zk_open_until(rig, "second", true, FX_LONG_MS) &&
+		      zk_move(rig, zk_open(rig, "second"), &second),
+	      "new_segment_is_found_after_the_outage");
 	fx_peer_stop(&second);
 	/* Long before its session would end. */
 	ft_ok(zk_open_until(rig, "second", false, fx_soon_ms(2000)),
-	      "what_an_ended_process_published_is_gone");
+	      "segment_of_an_ended_process_is_gone");
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&target);
 }
@@ -113,8 +113,9 @@ void zk_leader_killed(struct zk_rig *rig)
 	      zk_move(rig, openSegment(rig->engine, "second"), &second),
 	      "segments_are_found_with_the_next_leader");
 	ft_ok(!fx_ask(&second, "unreg 0") &&
-	      !fx_ask(&second, "reg 0 %llu 1", (unsigned long long)ZK_MEM),
-	      "and_published_too");
+		      !fx_ask(&second, "reg 0 %llu 1",
+			      (unsigned long long)ZK_MEM),
+	      "segments_are_published_with_the_next_leader");
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&second);
 	fx_peer_stop(&target);

@@ -152,10 +152,10 @@ static void publish_later(struct zk_rig *rig)
 		   "a_registration_in_a_burst_succeeds_without_the_store"))
 		return;
 	ft_ok(ft_wait_until(publish_failed, &log, FX_LONG_MS),
-	      "its_failed_publication_is_logged");
+	      "failed_publication_of_the_burst_is_logged");
 	ft_zk_resume(&rig->zk, 0);
 	ft_ok(ft_wait_until(publish_listed, &node, FX_LONG_MS),
-	      "and_is_made_again_when_the_store_serves");
+	      "failed_publication_is_repeated_when_the_store_serves");
 	close(log);
 	fx_peer_stop(&target);
 }
@@ -180,7 +180,7 @@ static void publish_probe_port(struct zk_rig *rig, const char *name,
 	char low[48], high[48];
 	struct fx_peer heir;
 
-	if (!ft_ok(port != NULL, "its_port_is_known"))
+	if (!ft_ok(port != NULL, "port_of_the_dead_process_is_known"))
 		return;
 	snprintf(low, sizeof(low), "MC_MIN_RPC_PORT=%.8s", port + 1);
 	snprintf(high, sizeof(high), "MC_MAX_RPC_PORT=%.8s", port + 1);

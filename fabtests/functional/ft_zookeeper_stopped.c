@@ -74,18 +74,18 @@ static void stopped_calls(struct zk_mover *m, void *published)
 	static char more[STOPPED_BLOCK];
 	struct stopped_call c = stopped_begin(m);
 
-	ft_ok(registerLocalMemory(m->rig->engine, more, sizeof(more), "*",
-				  1) < 0 &&
-	      strstr(zk_said(), "no answer from ZooKeeper"),
-	      "publishing_says_that_nobody_answers");
+	ft_ok(registerLocalMemory(m->rig->engine, more, sizeof(more), "*", 1) <
+			      0 &&
+		      strstr(zk_said(), "no answer from ZooKeeper"),
+	      "publication_says_that_zookeeper_does_not_answer");
 	stopped_end(&c, "registering", stopped_limit_ms());
 	c = stopped_begin(m);
 	unregisterLocalMemory(m->rig->engine, published);
 	stopped_end(&c, "unregistering", stopped_limit_ms());
 	c = stopped_begin(m);
 	ft_ok(openSegment(m->rig->engine, "unheard-of") < 0 &&
-	      strstr(zk_said(), "no answer from ZooKeeper"),
-	      "looking_a_name_up_says_so_too");
+		      strstr(zk_said(), "no answer from ZooKeeper"),
+	      "look_up_says_that_zookeeper_does_not_answer");
 	stopped_end(&c, "looking_a_name_up", stopped_limit_ms());
 }
 
@@ -97,12 +97,12 @@ static void stopped_resumed(struct zk_rig *rig, void *published)
 
 	ft_zk_resume(&rig->zk, 0);
 	ft_ok(ft_zk_wait(&rig->zk, 0) &&
-	      zk_open_until(rig, "target", true, FX_LONG_MS),
-	      "it_goes_on_and_serves");
+		      zk_open_until(rig, "target", true, FX_LONG_MS),
+	      "resumed_server_serves");
 	ft_ok(unregisterLocalMemory(rig->engine, published) != 0,
-	      "what_was_unregistered_meanwhile_is");
+	      "memory_unregistered_during_the_stop_is_unregistered");
 	ft_ok(zk_publish(rig, published, STOPPED_BLOCK),
-	      "it_can_be_published_again");
+	      "unregistered_memory_is_published_again");
 	seg = openSegment(rig->engine, "initiator");
 	ft_ok(seg == LOCAL_SEGMENT, "the_own_name_is_ours_still");
 	unregisterLocalMemory(rig->engine, published);
@@ -127,14 +127,16 @@ void zk_stopped(struct zk_rig *rig)
 	ft_zk_pause(&rig->zk, 0);
 	/* Opening the segment again needs no server. */
 	ft_ok(openSegment(rig->engine, "target") == seg &&
-	      !closeSegment(rig->engine, seg), "it_is_opened_again");
+		      !closeSegment(rig->engine, seg),
+	      "open_segment_is_opened_again_without_the_server");
 	stopped_at_once(&m);
 	stopped_calls(&m, published);
 	stopped_at_once(&m);
 	good = zk_mover_stop(&m);
 	ft_ok(good && m.longest_ns < zk_hasty_ms() * UINT64_C(750000),
-	      "no_transfer_waits_for_the_server");
-	ft_ok(zk_move(rig, seg, &target), "and_all_bytes_arrive");
+	      "transfers_do_not_wait_for_the_server");
+	ft_ok(zk_move(rig, seg, &target),
+	      "bytes_written_during_the_stop_arrive");
 	stopped_resumed(rig, published);
 	closeSegment(rig->engine, seg);
 	fx_peer_stop(&target);

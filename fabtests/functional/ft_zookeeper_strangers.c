@@ -78,19 +78,20 @@ static void strangers_with_a_secret(struct zk_rig *rig, const char *file)
 		return;
 	size = fx_ask(&target, "export %llu", ZK_MEM / 2);
 	e = strangers_engine(rig->conn, "stranger", &rig->mem);
-	if (!ft_ok(size > 0 && e, "a_stranger_on_its_host"))
+	if (!ft_ok(size > 0 && e, "engine_without_the_secret_starts"))
 		return;
-	ft_ok(openSegment(e, "vault") < 0, "finds_no_way_in");
+	ft_ok(openSegment(e, "vault") < 0,
+	      "engine_without_the_secret_cannot_open_the_segment");
 	ft_diag("%s", zk_said());
 	ft_ok(!strangers_move(rig, e, strangers_import(e, &target, size),
 			      &target),
-	      "nor_by_a_descriptor_that_was_handed_on");
+	      "engine_without_the_secret_cannot_use_an_exported_blob");
 	destroyTransferEngine(e);
 	setenv("MOONRAIL_SECRET_FILE", file, 1);
 	e = strangers_engine(rig->conn, "friend", &rig->mem);
 	unsetenv("MOONRAIL_SECRET_FILE");
 	ft_ok(e && strangers_move(rig, e, openSegment(e, "vault"), &target),
-	      "who_has_the_secret_writes");
+	      "engine_with_the_secret_writes");
 	if (e)
 		destroyTransferEngine(e);
 	fx_peer_stop(&target);
@@ -130,16 +131,17 @@ static void strangers_with_credentials(struct zk_rig *rig, const char *file)
 		return;
 	e = strangers_engine_as(file, conn, "friend", &rig->mem);
 	ft_ok(e && strangers_move(rig, e, openSegment(e, "safe"), &target),
-	      "who_has_them_finds_it_and_writes");
+	      "engine_with_the_credentials_writes");
 	ft_ok(!createTransferEngine(conn, "stranger", "127.0.0.1", 0, 0) &&
-	      strstr(zk_said(), "does not allow it"),
-	      "who_has_none_is_told_so");
+		      strstr(zk_said(), "does not allow it"),
+	      "engine_without_credentials_gets_a_clear_error");
 	ft_ok(fx_peer_pause(&target) &&
-	      !createTransferEngine(conn, "safe", "127.0.0.1", 0, 0),
-	      "nor_gets_the_name_of_one_that_is_stopped");
+		      !createTransferEngine(conn, "safe", "127.0.0.1", 0, 0),
+	      "engine_without_credentials_cannot_take_a_stopped_owners_name");
 	fx_peer_resume(&target);
 	ft_ok(e && strangers_move(rig, e, openSegmentNoCache(e, "safe"),
-				  &target), "which_keeps_it");
+				  &target),
+	      "stopped_owner_keeps_its_name");
 	if (e)
 		destroyTransferEngine(e);
 	fx_peer_stop(&target);

@@ -84,12 +84,13 @@ void zk_unread(struct zk_rig *rig)
 		   "a_target_publishes"))
 		return;
 	look.seg = zk_open(rig, "target");
-	ft_ok(look.seg >= 0 && !te_segment_buffers(rig->engine, look.seg, NULL,
-						   0, &n) && n == 1,
-	      "its_memory_is_seen");
+	ft_ok(look.seg >= 0 &&
+		      !te_segment_buffers(rig->engine, look.seg, NULL, 0, &n) &&
+		      n == 1,
+	      "memory_of_the_target_is_seen");
 	ft_ok(unread_change(&target), "a_change_cannot_be_read");
 	ft_ok(ft_wait_until(unread_nothing_left, &look, FX_LONG_MS),
-	      "it_is_read_later_without_a_call");
+	      "unread_change_is_read_later_without_a_call");
 	closeSegment(rig->engine, look.seg);
 	fx_peer_stop(&target);
 }

@@ -136,14 +136,14 @@ void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
 
 	fx_peer_pause(peer);
 	if (!ft_ok(!fx_job_start(job) &&
-		   !pthread_create(&thread, NULL, gpu_leave, &v),
-		   "its_source_is_unregistered_in_flight")) {
+			   !pthread_create(&thread, NULL, gpu_leave, &v),
+		   "source_in_gpu_memory_is_unregistered_in_flight")) {
 		fx_peer_resume(peer);
 		return;
 	}
 	fx_nap(300000);
 	ft_ok(!__atomic_load_n(&v.back, __ATOMIC_ACQUIRE),
-	      "which_waits_while_the_target_is_stopped");
+	      "unregistration_waits_while_the_target_is_stopped");
 	fx_peer_resume(peer);
 	pthread_join(thread, NULL);
 	ft_ok(!v.ret && v.good, "and_for_the_last_byte: %d", v.ret);

@@ -89,9 +89,9 @@ static bool stress_run(struct stress *s, double seconds)
 
 static void stress_result(const struct stress *s)
 {
-	ft_ok(!s->bad, "every_byte_is_where_it_belongs_and_nowhere_else");
+	ft_ok(!s->bad, "every_byte_is_only_where_it_belongs");
 	ft_ok(!s->late, "every_move_ends_in_time");
-	ft_ok(!s->unexplained, "nothing_fails_between_healthy_processes");
+	ft_ok(!s->unexplained, "moves_between_healthy_processes_do_not_fail");
 	ft_ok(s->status[STATUS_COMPLETED] > 0 && s->faults > 0,
 	      "moves_and_faults_happened");
 }
@@ -131,8 +131,7 @@ int main(int argc, char **argv)
 		s.next_fault_ns = ft_now_ns() + FT_NS_PER_SEC;
 		ft_ok(stress_run(&s, seconds), "the_run_goes_to_its_end");
 		stress_result(&s);
-		ft_ok(stress_all_poison(&s),
-		      "nothing_lands_after_the_end_of_its_move");
+		ft_ok(stress_all_poison(&s), "ended_move_writes_no_byte");
 	}
 	ft_ok(stress_end(&s), "workers_end_with_0");
 	return ft_result();

@@ -71,7 +71,7 @@ static void test_bytes_go_all_ways(void)
 	copy_close(&r);
 }
 
-static void test_what_makes_no_sense_is_refused(void)
+static void test_bad_operations_are_refused(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -89,7 +89,7 @@ static void test_what_makes_no_sense_is_refused(void)
 	copy_close(&r);
 }
 
-static void test_without_a_thread_it_is_refused(void)
+static void test_copy_without_a_thread_is_refused(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	struct gpu_test_op op;
@@ -105,7 +105,7 @@ static void test_without_a_thread_it_is_refused(void)
 	copy_close(&r);
 }
 
-static void test_ends_after_the_copies_event(void)
+static void test_operation_ends_after_its_event(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
 	unsigned int before = r.driver->copies(), i;
@@ -312,7 +312,7 @@ static void test_context_that_is_gone_fails_the_operation(void)
  * Copies in flight may still access memory: they time out, and their memory
  * stays registered.
  */
-static void test_gpu_that_hangs_holds_nobody_up(void)
+static void test_gpu_that_hangs_delays_no_other(void)
 {
 	struct copy_rig r = copy_open(1, 4096);
 	void *addr = (void *)(uintptr_t)r.gpu[0].addr;
@@ -353,7 +353,7 @@ static void test_gpu_that_hangs_holds_nobody_up(void)
  * An operation that is submitted while the GPU hangs has its own timeout,
  * because the GPU may recover.
  */
-static void test_who_comes_to_a_gpu_that_hangs_has_its_own_time(void)
+static void test_operation_on_a_gpu_that_hangs_has_its_own_time(void)
 {
 	/* half of a timeout, as the test may be off the CPU for a while */
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
@@ -400,11 +400,11 @@ static void test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out(void)
 
 const struct tei_test_case copy_cases[] = {
 	{ "bytes_go_all_ways", test_bytes_go_all_ways },
-	{ "what_makes_no_sense_is_refused",
-	  test_what_makes_no_sense_is_refused },
-	{ "without_a_thread_it_is_refused",
-	  test_without_a_thread_it_is_refused },
-	{ "ends_after_the_copies_event", test_ends_after_the_copies_event },
+	{ "bad_operations_are_refused", test_bad_operations_are_refused },
+	{ "copy_without_a_thread_is_refused",
+	  test_copy_without_a_thread_is_refused },
+	{ "operation_ends_after_its_event",
+	  test_operation_ends_after_its_event },
 	{ "draining_waits_for_what_was_begun",
 	  test_draining_waits_for_what_was_begun },
 	{ "cancelled_one_ends_once_its_copies_have",
@@ -417,10 +417,10 @@ const struct tei_test_case copy_cases[] = {
 	  test_failed_copy_that_hangs_keeps_its_memory },
 	{ "context_that_cannot_be_had_ends_no_copy",
 	  test_context_that_cannot_be_had_ends_no_copy },
-	{ "gpu_that_hangs_holds_nobody_up",
-	  test_gpu_that_hangs_holds_nobody_up },
-	{ "who_comes_to_a_gpu_that_hangs_has_its_own_time",
-	  test_who_comes_to_a_gpu_that_hangs_has_its_own_time },
+	{ "gpu_that_hangs_delays_no_other",
+	  test_gpu_that_hangs_delays_no_other },
+	{ "operation_on_a_gpu_that_hangs_has_its_own_time",
+	  test_operation_on_a_gpu_that_hangs_has_its_own_time },
 	{ "cancelled_copy_of_a_gpu_that_hangs_is_timed_out",
 	  test_cancelled_copy_of_a_gpu_that_hangs_is_timed_out },
 	{ "context_that_is_gone_fails_the_operation",

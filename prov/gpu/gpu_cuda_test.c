@@ -4,7 +4,7 @@
 #include "prov/gpu/gpu_test.h"
 
 /* Must run first, before another case loads the driver. */
-static void test_nothing_is_loaded_for_nothing(void)
+static void test_driver_is_not_loaded_before_it_is_needed(void)
 {
 	struct tei_settings settings;
 	struct tei_cuda *cuda = NULL;
@@ -135,7 +135,8 @@ static void test_uninitialised_driver_has_host_memory_only(void)
 }
 
 const struct tei_test_case cuda_cases[] = {
-	{ "nothing_is_loaded_for_nothing", test_nothing_is_loaded_for_nothing },
+	{ "driver_is_not_loaded_before_it_is_needed",
+	  test_driver_is_not_loaded_before_it_is_needed },
 	{ "pointer_tells_its_device", test_pointer_tells_its_device },
 	{ "gpu_memory_in_the_midst_of_a_range_is_seen",
 	  test_gpu_memory_in_the_midst_of_a_range_is_seen },

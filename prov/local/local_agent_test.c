@@ -290,7 +290,7 @@ static void test_exec_is_noticed(void)
  * The incarnation in the process's memory changes, as after an exec that maps
  * other memory at the same address.
  */
-static void test_other_memory_is_noticed(void)
+static void test_replaced_memory_is_noticed(void)
 {
 	unsigned char *zero = calloc(1, AGENT_MEM);
 	struct agent_fixture f;
@@ -345,7 +345,7 @@ static void test_unmapped_memory_is_an_error(void)
 	agent_teardown(&f);
 }
 
-static void test_without_permission(void)
+static void test_copy_without_permission_fails(void)
 {
 	struct agent_fixture f;
 
@@ -445,7 +445,7 @@ static void test_remove_during_a_storm(void)
 	free(before);
 }
 
-static void test_scribbled_cookie_is_survived(void)
+static void test_overwritten_magic_is_survived(void)
 {
 	struct agent_fixture f;
 	int i;
@@ -471,15 +471,15 @@ const struct tei_test_case local_agent_cases[] = {
 	{ "killed_in_mid_copy", test_killed_in_mid_copy },
 	{ "restart_is_noticed", test_restart_is_noticed },
 	{ "exec_is_noticed", test_exec_is_noticed },
-	{ "other_memory_is_noticed", test_other_memory_is_noticed },
+	{ "replaced_memory_is_noticed", test_replaced_memory_is_noticed },
 	{ "stopped_target_takes_bytes", test_stopped_target_takes_bytes },
 	{ "unmapped_memory_is_an_error", test_unmapped_memory_is_an_error },
-	{ "without_permission", test_without_permission },
+	{ "copy_without_permission_fails", test_copy_without_permission_fails },
 	{ "remove_waits_for_a_stopped_initiator",
 	  test_remove_waits_for_a_stopped_initiator },
 	{ "remove_outlives_a_dead_initiator",
 	  test_remove_outlives_a_dead_initiator },
 	{ "remove_during_a_storm", test_remove_during_a_storm },
-	{ "scribbled_cookie_is_survived", test_scribbled_cookie_is_survived },
+	{ "overwritten_magic_is_survived", test_overwritten_magic_is_survived },
 	{ NULL, NULL },
 };

@@ -4,7 +4,7 @@
 
 #include "prov/local/local_test.h"
 
-static void test_survives_text(void)
+static void test_identity_survives_its_text_form(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	struct tei_local_id id, back;
@@ -19,7 +19,7 @@ static void test_survives_text(void)
 	tei_local_fini(ctx);
 }
 
-static void test_refuses_garbage(void)
+static void test_bad_identity_text_is_refused(void)
 {
 	static const char *const bad[] = {
 		"", "local1:", "local1:ab", "local2:ab:1:1:1:1:1:1",
@@ -40,7 +40,7 @@ static void test_refuses_garbage(void)
 	CU_ASSERT(id.pid == 2 && id.magic_fd == 3 && id.incarnation == 6);
 }
 
-static void test_differs_between_contexts(void)
+static void test_identity_differs_between_contexts(void)
 {
 	struct tei_local *a = test_ctx(1), *b = test_ctx(1);
 	struct tei_local_id x, y;
@@ -64,9 +64,11 @@ static void test_every_reason_has_text(void)
 }
 
 const struct tei_test_case local_id_cases[] = {
-	{ "survives_text", test_survives_text },
-	{ "refuses_garbage", test_refuses_garbage },
-	{ "differs_between_contexts", test_differs_between_contexts },
+	{ "identity_survives_its_text_form",
+	  test_identity_survives_its_text_form },
+	{ "bad_identity_text_is_refused", test_bad_identity_text_is_refused },
+	{ "identity_differs_between_contexts",
+	  test_identity_differs_between_contexts },
 	{ "every_reason_has_text", test_every_reason_has_text },
 	{ NULL, NULL },
 };

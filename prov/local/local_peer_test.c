@@ -34,7 +34,7 @@ static void peer_teardown(struct peer_fixture *f)
 	tei_local_fini(f->there);
 }
 
-static void test_other_context_of_this_process(void)
+static void test_other_context_of_this_process_is_reached(void)
 {
 	struct peer_fixture f;
 	uint64_t at;
@@ -90,7 +90,7 @@ static void test_closed_context_is_refused(void)
 	peer_teardown(&f);
 }
 
-static void test_needs_a_free_slot(void)
+static void test_copy_needs_a_free_slot(void)
 {
 	struct peer_fixture f;
 	uint64_t dead;
@@ -136,7 +136,7 @@ static enum tei_local_reason peer_try(struct peer_fixture *f,
 	return r;
 }
 
-static void test_refuses_senseless_identities(void)
+static void test_bad_identities_are_refused(void)
 {
 	struct tei_local_id id;
 	struct peer_fixture f;
@@ -168,7 +168,7 @@ static void test_refuses_senseless_identities(void)
  * Identities may name descriptors that would block, fault or have side effects
  * if they were opened without a check.
  */
-static void test_refuses_other_descriptors(void)
+static void test_descriptors_of_other_files_are_refused(void)
 {
 	static const unsigned int seals[] = { 0, F_SEAL_GROW, F_SEAL_SHRINK };
 	struct peer_fixture f;
@@ -210,7 +210,7 @@ static void test_refuses_other_descriptors(void)
 	peer_teardown(&f);
 }
 
-static void test_leaves_no_descriptor_behind(void)
+static void test_refused_identity_leaves_no_descriptor_open(void)
 {
 	struct peer_fixture f;
 	struct tei_local_id id;
@@ -230,12 +230,15 @@ static void test_leaves_no_descriptor_behind(void)
 }
 
 const struct tei_test_case local_peer_cases[] = {
-	{ "other_context_of_this_process", test_other_context_of_this_process },
+	{ "other_context_of_this_process_is_reached",
+	  test_other_context_of_this_process_is_reached },
 	{ "own_identity_is_self", test_own_identity_is_self },
 	{ "closed_context_is_refused", test_closed_context_is_refused },
-	{ "needs_a_free_slot", test_needs_a_free_slot },
-	{ "refuses_senseless_identities", test_refuses_senseless_identities },
-	{ "refuses_other_descriptors", test_refuses_other_descriptors },
-	{ "leaves_no_descriptor_behind", test_leaves_no_descriptor_behind },
+	{ "copy_needs_a_free_slot", test_copy_needs_a_free_slot },
+	{ "bad_identities_are_refused", test_bad_identities_are_refused },
+	{ "descriptors_of_other_files_are_refused",
+	  test_descriptors_of_other_files_are_refused },
+	{ "refused_identity_leaves_no_descriptor_open",
+	  test_refused_identity_leaves_no_descriptor_open },
 	{ NULL, NULL },
 };

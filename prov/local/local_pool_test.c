@@ -32,7 +32,7 @@ static void pool_teardown(struct pool_fixture *f)
 	free(f->target);
 }
 
-static void test_copies_every_size(void)
+static void test_every_size_is_copied(void)
 {
 	static const uint64_t sizes[] = { 0, 1, 63, 4096, 65536, 65537,
 		TEI_LOCAL_PIECE - 1, TEI_LOCAL_PIECE, TEI_LOCAL_PIECE + 1,
@@ -60,7 +60,7 @@ static void test_copies_every_size(void)
 	}
 }
 
-static void test_refuses_bad_operations(void)
+static void test_bad_operations_are_refused(void)
 {
 	struct pool_fixture f;
 	struct test_op t;
@@ -97,7 +97,7 @@ static void test_refuses_bad_operations(void)
 
 /* If further threads cannot be started, one thread is enough, and no error is
  * reported. */
-static void test_lives_with_threads_it_cannot_have(void)
+static void test_pool_with_fewer_threads_still_copies(void)
 {
 	struct pool_fixture f;
 	struct test_op t;
@@ -150,7 +150,7 @@ static void pool_gate_open(struct pool_gate *g)
 		sem_post(&g->go);
 }
 
-static void test_small_one_waits_for_one_piece(void)
+static void test_small_copy_waits_for_one_piece(void)
 {
 	struct pool_fixture f;
 	struct pool_gate g;
@@ -182,7 +182,7 @@ static void test_small_one_waits_for_one_piece(void)
 	test_op_fini(&small);
 }
 
-static void test_large_one_is_spread(void)
+static void test_large_copy_is_spread_over_the_threads(void)
 {
 	struct pool_fixture f;
 	struct pool_gate g;
@@ -296,7 +296,7 @@ static void pool_again_done(struct tei_local_op *op, int code, uint64_t bytes)
 	sem_post(&a->end);
 }
 
-static void test_done_may_submit_again(void)
+static void test_done_callback_may_submit_again(void)
 {
 	struct pool_fixture f;
 	struct pool_again a;
@@ -390,17 +390,20 @@ static void test_storm_of_submits_and_cancels(void)
 }
 
 const struct tei_test_case local_pool_cases[] = {
-	{ "copies_every_size", test_copies_every_size },
-	{ "lives_with_threads_it_cannot_have",
-	  test_lives_with_threads_it_cannot_have },
-	{ "refuses_bad_operations", test_refuses_bad_operations },
-	{ "small_one_waits_for_one_piece", test_small_one_waits_for_one_piece },
-	{ "large_one_is_spread", test_large_one_is_spread },
+	{ "every_size_is_copied", test_every_size_is_copied },
+	{ "pool_with_fewer_threads_still_copies",
+	  test_pool_with_fewer_threads_still_copies },
+	{ "bad_operations_are_refused", test_bad_operations_are_refused },
+	{ "small_copy_waits_for_one_piece",
+	  test_small_copy_waits_for_one_piece },
+	{ "large_copy_is_spread_over_the_threads",
+	  test_large_copy_is_spread_over_the_threads },
 	{ "waiters_can_copy", test_waiters_can_copy },
 	{ "cancel_drops_what_has_not_started",
 	  test_cancel_drops_what_has_not_started },
 	{ "fini_ends_everything", test_fini_ends_everything },
-	{ "done_may_submit_again", test_done_may_submit_again },
+	{ "done_callback_may_submit_again",
+	  test_done_callback_may_submit_again },
 	{ "storm_of_submits_and_cancels", test_storm_of_submits_and_cancels },
 	{ NULL, NULL },
 };

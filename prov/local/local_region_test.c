@@ -18,7 +18,7 @@ static uint64_t region_soon(void)
 	return tei_now_ns() + TEST_WAIT_NS;
 }
 
-static void test_refuses_bad_ranges(void)
+static void test_bad_ranges_are_refused(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem;
@@ -403,7 +403,7 @@ static void *region_hammer_main(void *arg)
 	return NULL;
 }
 
-static void test_no_byte_changes_after_removal(void)
+static void test_removed_region_changes_no_byte(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	unsigned char target[512];
@@ -548,7 +548,7 @@ static void test_local_side_must_be_one_where_asked(void)
 const struct tei_test_case local_region_cases[] = {
 	{ "overlap_names_the_other_region",
 	  test_overlap_names_the_other_region },
-	{ "refuses_bad_ranges", test_refuses_bad_ranges },
+	{ "bad_ranges_are_refused", test_bad_ranges_are_refused },
 	{ "adding_is_made_known_once", test_adding_is_made_known_once },
 	{ "removing_is_made_known_once", test_removing_is_made_known_once },
 	{ "check_knows_the_edges", test_check_knows_the_edges },
@@ -562,7 +562,8 @@ const struct tei_test_case local_region_cases[] = {
 	  test_remove_waits_until_ends_are_told },
 	{ "remove_waits_for_inline_copies",
 	  test_remove_waits_for_inline_copies },
-	{ "no_byte_changes_after_removal", test_no_byte_changes_after_removal },
+	{ "removed_region_changes_no_byte",
+	  test_removed_region_changes_no_byte },
 	{ "local_side_must_be_one_where_asked",
 	  test_local_side_must_be_one_where_asked },
 	{ "forked_child_is_refused", test_forked_child_is_refused },

@@ -121,7 +121,7 @@ static void test_a_replaced_file_fails(void)
 	rig_each(fault_replaced);
 }
 
-static void test_what_is_no_file_fails(void)
+static void test_path_without_a_regular_file_fails(void)
 {
 	struct rig r;
 	char path[112];
@@ -175,7 +175,7 @@ static void fault_read_only(const char *io)
 	rig_stop(&r);
 }
 
-static void test_what_may_only_be_read_is_read(void)
+static void test_read_only_file_is_read(void)
 {
 	rig_each(fault_read_only);
 }
@@ -376,12 +376,13 @@ static void test_a_full_and_an_unmounted_file_system_fail(void)
 }
 
 const struct tei_test_case nvmeof_fault_cases[] = {
-	{ "what_may_only_be_read_is_read", test_what_may_only_be_read_is_read },
+	{ "read_only_file_is_read", test_read_only_file_is_read },
 	{ "a_shrunk_file_fails_and_stays_so",
 	  test_a_shrunk_file_fails_and_stays_so },
 	{ "a_vanished_file_fails", test_a_vanished_file_fails },
 	{ "a_replaced_file_fails", test_a_replaced_file_fails },
-	{ "what_is_no_file_fails", test_what_is_no_file_fails },
+	{ "path_without_a_regular_file_fails",
+	  test_path_without_a_regular_file_fails },
 	{ "errors_fail_and_the_next_works",
 	  test_errors_fail_and_the_next_works },
 	{ "short_answers_are_continued", test_short_answers_are_continued },

@@ -248,7 +248,7 @@ static void op_register_meanwhile(const char *io)
 	rig_stop(&r);
 }
 
-static void test_registers_while_bytes_move(void)
+static void test_memory_is_registered_while_bytes_move(void)
 {
 	rig_each(op_register_meanwhile);
 }
@@ -295,13 +295,13 @@ static void op_submit_meanwhile(const char *io)
 	rig_stop(&r);
 }
 
-static void test_ends_what_comes_while_memory_is_registered(void)
+static void test_operation_during_a_registration_ends(void)
 {
 	rig_each(op_submit_meanwhile);
 }
 
 /* Fewer threads than requested are enough, and not an error. */
-static void test_lives_with_threads_it_cannot_have(void)
+static void test_pool_with_fewer_threads_still_moves(void)
 {
 	struct tei_settings settings;
 	struct tei_nvmeof *ctx = NULL;
@@ -530,7 +530,7 @@ static void op_bad_input(const char *io)
 	rig_stop(&r);
 }
 
-static void test_refuses_bad_input(void)
+static void test_bad_input_is_refused(void)
 {
 	rig_each(op_bad_input);
 }
@@ -650,7 +650,7 @@ static void op_cancel(const char *io)
 	rig_stop(&r);
 }
 
-static void test_what_is_cancelled_ends_once(void)
+static void test_cancelled_operation_ends_once(void)
 {
 	rig_each(op_cancel);
 }
@@ -805,7 +805,7 @@ static void op_silent_check(const char *io)
 	rig_stop(&r);
 }
 
-static void test_a_look_or_close_that_hangs_holds_nobody_up(void)
+static void test_check_or_close_that_hangs_delays_no_other_file(void)
 {
 	rig_each(op_silent_check);
 }
@@ -878,7 +878,7 @@ static void op_remove_notified(const char *io)
 	rig_stop(&r);
 }
 
-static void test_removing_memory_waits_until_ends_are_told(void)
+static void test_removing_memory_waits_until_ends_are_reported(void)
 {
 	rig_each(op_remove_notified);
 }
@@ -912,36 +912,37 @@ static void test_fini_ends_what_is_under_way(void)
 
 const struct tei_test_case nvmeof_op_cases[] = {
 	{ "threads_move_every_byte", test_threads_move_every_byte },
-	{ "lives_with_threads_it_cannot_have",
-	  test_lives_with_threads_it_cannot_have },
+	{ "pool_with_fewer_threads_still_moves",
+	  test_pool_with_fewer_threads_still_moves },
 	{ "uring_goes_by_registered_files",
 	  test_uring_goes_by_registered_files },
 	{ "uring_registers_memory_in_parts",
 	  test_uring_registers_memory_in_parts },
 	{ "uring_moves_every_byte", test_uring_moves_every_byte },
-	{ "registers_while_bytes_move", test_registers_while_bytes_move },
-	{ "ends_what_comes_while_memory_is_registered",
-	  test_ends_what_comes_while_memory_is_registered },
+	{ "memory_is_registered_while_bytes_move",
+	  test_memory_is_registered_while_bytes_move },
+	{ "operation_during_a_registration_ends",
+	  test_operation_during_a_registration_ends },
 	{ "bytes_go_by_memory_near_the_file_or_else_their_own",
 	  test_bytes_go_by_memory_near_the_file_or_else_their_own },
 	{ "memory_near_is_bound_to_its_node",
 	  test_memory_near_is_bound_to_its_node },
-	{ "refuses_bad_input", test_refuses_bad_input },
+	{ "bad_input_is_refused", test_bad_input_is_refused },
 	{ "settings_that_make_no_sense_are_refused",
 	  test_settings_that_make_no_sense_are_refused },
 	{ "threads_may_end_before_their_operations",
 	  test_threads_may_end_before_their_operations },
-	{ "what_is_cancelled_ends_once", test_what_is_cancelled_ends_once },
+	{ "cancelled_operation_ends_once", test_cancelled_operation_ends_once },
 	{ "cancel_does_not_wait_for_the_storage",
 	  test_cancel_does_not_wait_for_the_storage },
 	{ "a_silent_file_leaves_the_others_their_room",
 	  test_a_silent_file_leaves_the_others_their_room },
-	{ "a_look_or_close_that_hangs_holds_nobody_up",
-	  test_a_look_or_close_that_hangs_holds_nobody_up },
+	{ "check_or_close_that_hangs_delays_no_other_file",
+	  test_check_or_close_that_hangs_delays_no_other_file },
 	{ "removing_memory_waits_for_its_operations",
 	  test_removing_memory_waits_for_its_operations },
-	{ "removing_memory_waits_until_ends_are_told",
-	  test_removing_memory_waits_until_ends_are_told },
+	{ "removing_memory_waits_until_ends_are_reported",
+	  test_removing_memory_waits_until_ends_are_reported },
 	{ "fini_ends_what_is_under_way", test_fini_ends_what_is_under_way },
 	{ NULL, NULL },
 };
