@@ -62,10 +62,10 @@ enum bench_operation { BENCH_READ = OPCODE_READ, BENCH_WRITE = OPCODE_WRITE };
 
 /* Values of --pages, in the order of its names. */
 enum bench_pages {
-	BENCH_PAGES_ANY,		/* as the kernel chooses */
+	BENCH_PAGES_ANY, /* the size that the kernel chooses */
 	BENCH_PAGES_SMALL,
 	BENCH_PAGES_TRANSPARENT,
-	BENCH_PAGES_HUGE,		/* of the kernel's pool */
+	BENCH_PAGES_HUGE, /* huge pages of the kernel's pool */
 };
 
 /* The options. Constant after parsing. The texts are in argv or static. */
@@ -87,11 +87,11 @@ struct bench_opts {
 	const char *target_gpu;		/* number of a GPU for target_location,
 					 * or NULL */
 	int pages;			/* enum bench_pages */
-	/* the next three, if NULL: as the environment says */
+	/* the next three; NULL: the environment variable applies */
 	const char *file_sync;
 	const char *file_io;
 	const char *progress_cpus;
-	uint64_t file_depth;		/* 0: as the environment says */
+	uint64_t file_depth; /* 0: the environment variable applies */
 	const char *nic_priority_matrix; /* JSON, or the name of a file, or
 					  * NULL */
 	uint64_t block_size;		/* bytes */
@@ -101,7 +101,7 @@ struct bench_opts {
 					 * initiator uses, bytes; 0: all */
 	uint64_t threads;
 	uint64_t beside;		/* size of the last thread's requests,
-					 * bytes; 0: as the other ones */
+					 * bytes; 0: block_size */
 	uint64_t window;		/* raw: operations under way; 0:
 					 * batches */
 	uint64_t warmup;		/* batches per thread that are not
@@ -221,7 +221,8 @@ struct bench_memory {
  * which is the same as *. */
 bool bench_location_valid(const char *location);
 bool bench_location_gpu(const char *location);
-bool bench_location_parts(const char *location);	/* on several nodes */
+/* Returns true if the location consists of parts on several NUMA nodes. */
+bool bench_location_parts(const char *location);
 
 /*
  * Maps host memory, with all of it present, at the location (NULL: anywhere)
@@ -243,8 +244,9 @@ int bench_register(transfer_engine_t engine, struct bench_memory *memory,
  * mapped. Returns 0 or -1. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
-/* The same for the initiator's memory, at the location of the options. If that
- * is a GPU, the memory cannot be accessed by the CPU. */
+/* Do the same as bench_register and bench_unregister with the initiator's
+ * memory, at the location of the options. If that is a GPU, the memory cannot
+ * be accessed by the CPU. */
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
@@ -259,8 +261,8 @@ transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 /* Prints te_last_error and the name of the failed call to stderr. */
 void bench_engine_error(const char *what);
 
-/* Read the counters of the rails: the present ones, or their growth since
- * `before`. Return the number of rails. */
+/* bench_rails_get reads the counters of the rails, bench_rails_since their
+ * growth since `before`. Both return the number of rails. */
 size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
 		       size_t max);
 size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,

@@ -172,7 +172,7 @@ static int place_bind(const struct bench_memory *memory,
 			return place_refuse(what, memory->size, "there is no "
 					    "such node, or none that this "
 					    "process may use");
-		/* a part without a byte of the buffer */
+		/* rounding to pages has left no byte for this part */
 		if (begin == place_begin(place, memory->size, i + 1) ||
 		    numa_available() < 0)
 			continue;

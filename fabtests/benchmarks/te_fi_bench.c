@@ -169,8 +169,8 @@ static uint64_t bench_read_run(struct fi_rig *r, size_t len, uint64_t n)
 	return bench_rma_run(r, len, n, true);
 }
 
-/* Returns megabytes per second, measured after the kernel's windows have
- * grown. */
+/* Returns megabytes per second. The measurement begins after the TCP windows of
+ * the kernel have grown. */
 static double bench_rate(struct fi_rig *r, size_t len,
 			 uint64_t (*run)(struct fi_rig *, size_t, uint64_t))
 {

@@ -24,8 +24,8 @@ struct cuda_stand_in {
 	int (*ctx_destroy)(void *context);
 	int (*push)(void *context);
 	int (*pop)(void **context);
-	int (*alloc)(uint64_t *addr, size_t size);	/* in the context on top
-							 * of the stack */
+	/* Allocates in the context on top of the calling thread's stack. */
+	int (*alloc)(uint64_t *addr, size_t size);
 	int (*free)(uint64_t addr);
 	int (*to_device)(uint64_t dst, const void *src, size_t len);
 	int (*to_host)(void *dst, uint64_t src, size_t len);

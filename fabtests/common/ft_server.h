@@ -38,7 +38,8 @@ struct ft_server_kind {
 	bool only_keys;	      /* no leases, reports of changes or listings */
 };
 
-/* The products. Ends with an element whose name is NULL. */
+/* The server products that the tests know. The last element has the name
+ * NULL. */
 extern const struct ft_server_kind ft_server_kinds[];
 
 /* Starts a server and waits until it serves clients. */

@@ -183,7 +183,8 @@ static void rig_enter(struct fi_rig *rig)
 	close(fd);
 }
 
-/* It has fewer capabilities than all others, and wants raw keys. */
+/* Returns true if the provider is fi_mrail, which has fewer capabilities than
+ * the other providers and requires raw keys. */
 static bool rig_mrail(const struct fi_rig *rig)
 {
 	return strstr(rig->provider, "mrail");
@@ -210,7 +211,7 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 		_exit(RIG_MISSING);
 	if (!strcmp(rig->provider, "moonrail"))
 		rig->info->domain_attr->mr_mode |= fi_rig_mr_mode;
-	/* it refuses the tag format that it has just offered */
+	/* fi_mrail refuses the tag format that it has just offered */
 	if (rig_mrail(rig))
 		rig->info->ep_attr->mem_tag_format = 0;
 	fi_freeinfo(h);
@@ -288,7 +289,7 @@ static void rig_exchange(struct fi_rig *rig)
 		rig_die(rig, "fi_av_insert", -FI_EINVAL);
 }
 
-/* What the other side needs to know of rig->mem. */
+/* The address and key of rig->mem, which the other process needs. */
 struct rig_memory {
 	uint64_t base, key;
 	uint8_t raw[256];
@@ -347,7 +348,8 @@ static void rig_close(struct fi_rig *rig)
 	free(rig->mem);
 }
 
-/* For all of fn, and less than all of the test has. */
+/* Returns the time limit of fn in seconds, which is less than the time limit of
+ * the whole test. */
 static unsigned int rig_limit_s(void)
 {
 	unsigned int most = 280, s = fi_rig_emulated() ? most : 110 * ft_load();

@@ -66,9 +66,10 @@ crossed()
 	return 1
 }
 
-# since OPERATION MS MADE WINDOW RAIL…: prints how long after MS these rails carry
-# 0.9 of their rates, in every window of that many ms that begins within the next
-# 200 ms, and until 200 ms after MADE. Before MADE the fault may not exist yet.
+# since OPERATION MS MADE WINDOW RAIL…: prints the time from MS until these rails
+# carry 0.9 of their rates. This time has come when every window of WINDOW ms that
+# begins within the next 200 ms has 0.9 of the bytes. The windows until 200 ms after
+# MADE must have them too, because before MADE the fault may not exist yet.
 since()
 {
 	from=2		# rx

@@ -223,8 +223,8 @@ static const char *fence_mending(const struct fence_cut *cut)
 	return cut->hold ? "restore" : "run b iptables -w 10 -D" FENCE_LOSE;
 }
 
-/* Returns true if slices are posted on the rail that was cut, or on one of
- * two. */
+/* Returns true if slices are posted on a rail that was cut. FENCE_TIMEOUT cuts
+ * both rails, the other kinds cut r0. */
 static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 {
 	return fx_links_stats(&rig->links, "r0").inflight_bytes > 0 ||
@@ -232,8 +232,8 @@ static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 		fx_links_stats(&rig->links, "r1").inflight_bytes > 0);
 }
 
-/* Returns true if the posted slices had not arrived by then: they were posted
- * again on the other rail, or the tasks ended early. */
+/* Returns true if the posted slices had not arrived before the cut: they were
+ * posted again on the other rail, or the tasks ended early. */
 static bool fence_told(const struct fence_rig *rig, const struct fx_job *job,
 		       enum fence_end end, uint64_t retries)
 {

@@ -212,9 +212,8 @@ struct first {
 
 static void host_enter(const struct first *f)
 {
-	const char *peer = getenv("RAILS_PEER");	/* its name ends with
-							 * the letter of a
-							 * host */
+	const char *peer = getenv("RAILS_PEER"); /* the namespace of
+						  * host b */
 	char path[256], addr[32];
 	int fd;
 

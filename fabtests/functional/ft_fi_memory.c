@@ -151,8 +151,9 @@ static void memory_remapped(struct fi_rig *r)
 		munmap(p, PAGES);
 }
 
-/* Does the same with memory that is registered for a while, as a whole or by
- * half. */
+/* Moves messages while the memory or its first half is registered, and again
+ * after the registration was closed and new pages were mapped at the address.
+ */
 static void memory_registered(struct fi_rig *r)
 {
 	uint8_t *p = memory_map(NULL, PAGES);

@@ -264,8 +264,8 @@ static void rdm_cancel(struct fi_rig *r)
 			     "cancelled_receive_is_reported");
 }
 
-/* Of messages of 700 bytes, five fit into 4096 bytes until fewer than 1024
- * bytes are free. */
+/* Posts a multi-receive buffer of 4096 bytes, which is released when fewer than
+ * 1024 bytes are free: after five messages of 700 bytes. */
 static void rdm_multi(struct fi_rig *r)
 {
 	struct iovec iov = { .iov_base = r->buf, .iov_len = 4096 };

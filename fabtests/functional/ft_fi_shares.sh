@@ -14,8 +14,8 @@ rails_begin || exit
 rails_up -c no 150mbit 450mbit || exit 1
 rails_fi
 n=0 failed=0
-# percentage of the CPUs' time used by other programs from which a share outside its
-# range is measured again
+# A share outside its range is measured again if other programs used at least this
+# percentage of the CPUs' time.
 busy_limit=25
 
 # share CONFIG FIGURES: prints the percentage of the bytes that arrive over rail 0,
@@ -27,7 +27,7 @@ share()
 		>"$rails_dir/bench" 2>&1 || cat "$rails_dir/bench" >&2
 	slow=$(($(rails_bytes b 0 rx) - slow))
 	fast=$(($(rails_bytes b 1 rx) - fast))
-	# the operations before the measurement of one figure alone move more
+	# The warm-up of one figure alone moves more than 2 MB.
 	[ $((slow + fast)) -gt 2000000 ] || { echo -1; return; }
 	echo $((100 * slow / (slow + fast)))
 }

@@ -28,7 +28,7 @@
 #define LINKS_MEM (16 * FX_MIB)
 #define LINKS_BLOCK (512 * FX_KIB)
 #define LINKS_FLAPS 10
-/* Number of flaps compared, at the begin and at the end. */
+/* Number of flaps at the beginning and at the end that are compared. */
 #define LINKS_SOME 4
 /* Limit of the increase, in multiples of the time without a flap. */
 #define LINKS_LATER	3
@@ -47,7 +47,7 @@
 #define LINKS_RATE_MOST 4.0
 #define LINKS_CALM_S 8
 #define LINKS_HASTY "2"
-#define LINKS_GONE_MS 2000		/* MC_SLICE_TIMEOUT of "none" */
+#define LINKS_GONE_MS	 2000 /* MC_SLICE_TIMEOUT of the case none, ms */
 #define LINKS_LATE_MS 8000		/* 1000 on a quiet machine */
 
 static unsigned int links_seconds; /* set by the command line */

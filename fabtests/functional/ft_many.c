@@ -519,7 +519,7 @@ static int many_compare(unsigned int targets, unsigned int cap,
 
 struct many_args {
 	uint64_t host; /* engines of a host process, or 0 */
-	uint64_t n[4]; /* as in many_operands */
+	uint64_t n[4]; /* operands in the order of many_operands */
 };
 
 static const struct ft_option many_rows[] = {

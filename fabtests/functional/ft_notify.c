@@ -209,8 +209,8 @@ static void note_stop(struct note_rig *rig)
 	free(rig->text);
 }
 
-/* Makes notification number. Its text has len bytes; if len is NOTE_MAX, name
- * and text together have about NOTE_MAX bytes. */
+/* Makes the notification with that number. Its text has len bytes; if len is
+ * NOTE_MAX, name and text together have about NOTE_MAX bytes. */
 static notify_msg_t note_make(struct note_rig *rig, unsigned int number,
 			      size_t len, char name[32])
 {

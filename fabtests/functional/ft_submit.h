@@ -28,7 +28,7 @@ void submit_rig_stop(struct submit_rig *rig);
 
 /* ft_submit_pieces.c */
 void submit_pieces(struct submit_rig *rig);
-/* The same tests with LOCAL_SEGMENT as the target. */
+/* Runs the tests of submit_pieces with LOCAL_SEGMENT as the target. */
 void submit_pieces_own(struct submit_rig *rig);
 /* ft_submit_atomic.c */
 void submit_atomics(struct submit_rig *rig);

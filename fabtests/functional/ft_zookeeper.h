@@ -43,7 +43,7 @@ void zk_rig_close(struct zk_rig *rig);
 
 /* Starts a peer with that segment name, and registers all its memory. */
 bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);
-/* The same with another session timeout. */
+/* Does the same as zk_target with another session timeout. */
 bool zk_target_for(struct fx_peer *peer, const char *name,
 		   unsigned int session_ms);
 
@@ -64,7 +64,7 @@ struct zk_mover {
 	/* atomic */
 	bool stop, bad, moving;
 	uint32_t moves;		/* finished writes */
-	/* used by the thread until it has been joined */
+	/* written by the thread; valid after the thread was joined */
 	uint64_t longest_ns;	/* duration of the longest write */
 };
 

@@ -177,8 +177,8 @@ static void stopped_and_replaced(struct zk_rig *rig)
 	fx_peer_stop(&second);
 }
 
-/* Makes own a rig with an initiator that has MC_SLICE_TIMEOUT=3 and a long
- * fence timeout. */
+/* Initializes *own as a rig with an initiator that has MC_SLICE_TIMEOUT=3 and a
+ * long fence timeout. */
 static bool zk_impatient(const struct zk_rig *rig, struct zk_rig *own)
 {
 	char *patient = strdup(getenv("MC_SLICE_TIMEOUT"));

@@ -28,7 +28,7 @@
 #define FX_POISON 0xee
 #define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT that no load reaches */
 #define FX_HASTY_S 2	/* MC_SLICE_TIMEOUT of tests that wait for it */
-#define FX_BRISK_S 5	/* the same, if earlier steps must not reach it */
+#define FX_BRISK_S   5	  /* the same, for tests with long first steps */
 #define FX_LONG_MS 120000	/* limit of steps that must not take long */
 
 /* gcc and clang announce sanitizers in different ways. */
@@ -44,8 +44,8 @@
 bool fx_slow(void);
 /* Returns a time limit, extended for sanitizers and for a loaded machine. */
 unsigned int fx_ms(unsigned int ms);
-/* Returns the same for a limit that must show that MC_SLICE_TIMEOUT did not end
- * the step: it stays well below FX_PATIENT_S. */
+/* Returns an extended time limit that stays well below FX_PATIENT_S. A step
+ * that ends within this limit was not ended by MC_SLICE_TIMEOUT. */
 unsigned int fx_soon_ms(unsigned int ms);
 
 /*
@@ -100,16 +100,16 @@ bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
  * installs none; "auto" sets auto_discover. Returns NULL after an error.
  */
 transfer_engine_t fx_engine(const char *transport);
-/* Creates the same on another address. */
+/* Does the same as fx_engine on another address. */
 transfer_engine_t fx_engine_at(const char *host, const char *transport);
 /* Enters a network namespace of that name; before any thread is started. */
 void fx_netns(const char *name);
-/* Creates the same with MC_SLICE_TIMEOUT=FX_HASTY_S; for a peer there is the
- * option FX_HASTY. On a loaded machine its transfers may fail without a
- * fault. */
+/* Does the same as fx_engine with MC_SLICE_TIMEOUT=FX_HASTY_S; for a peer there
+ * is the option FX_HASTY. On a loaded machine the transfers of this engine may
+ * fail without a fault. */
 transfer_engine_t fx_engine_hasty(const char *transport);
 #define FX_HASTY "MC_SLICE_TIMEOUT=2"
-/* Creates the same with MC_SLICE_TIMEOUT=s. */
+/* Does the same as fx_engine with MC_SLICE_TIMEOUT=s. */
 transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s);
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len);
 bool fx_register(transfer_engine_t engine, const struct fx_buf *buf);
@@ -174,7 +174,8 @@ unsigned int fx_lines(const char *text, const char *a, const char *b);
  */
 int fx_ask(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The two halves of fx_ask. */
+/* The two halves of fx_ask: fx_send sends the command, fx_answer waits for the
+ * answer. */
 bool fx_send(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 int fx_answer(struct fx_peer *peer, unsigned int ms);
@@ -210,12 +211,14 @@ bool fx_job_poll(struct fx_job *job);
 bool fx_job_wait(struct fx_job *job, unsigned int ms);
 /* Polls until that many bytes are transferred or all tasks are terminal. */
 bool fx_job_reach(struct fx_job *job, uint64_t bytes, unsigned int ms);
-/* Returns true if all tasks ended as after a stop of the target: posted tasks
- * as TIMEOUT with an unfenced record; tasks that were never posted may be
- * FAILED, because none of their bytes can land. Uses the last poll. */
+/* Returns true if the last poll found all tasks as they must be after the
+ * target was stopped: posted tasks are TIMEOUT with an unfenced record; tasks
+ * that were never posted may be FAILED, because none of their bytes can land.
+ */
 bool fx_job_stopped(const struct fx_job *job);
-/* Checks a write to the start of at, which had the content before when the
- * write ended. Returns true if no byte of a FAILED task has landed since. */
+/* Returns true if no byte of a FAILED task of a write has landed after the end
+ * of the write. The write went to the start of `at`; `before` is the content of
+ * `at` when the write ended. */
 bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
 			 const unsigned char *before);
 /* Frees the batch. Returns true on success. */
@@ -249,7 +252,7 @@ struct fx_count {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
-	unsigned int width;		/* 4 or 8 */
+	unsigned int width; /* bytes of the number: 4 or 8 */
 	unsigned int threads, rounds;
 	unsigned int depth;		/* tasks per batch, at most 64 */
 	uint64_t *results;		/* threads * depth, registered */
@@ -259,7 +262,7 @@ struct fx_count {
 /* Tasks by result. */
 struct fx_counted {
 	unsigned int completed, failed, unknown, other;
-	uint64_t sum;			/* of the old values */
+	uint64_t sum; /* sum of the values before the additions */
 };
 
 void fx_count_run(struct fx_count *count, struct fx_counted *counted);
@@ -272,7 +275,8 @@ struct fx_lock {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
-	uint64_t who;			/* number of the holder, not 0 */
+	uint64_t who; /* value that marks the lock as held by this
+		       * caller; not 0 */
 	unsigned int rounds;
 	uint64_t *scratch;		/* 2 numbers, registered */
 };

@@ -102,7 +102,8 @@ run_fio()
 			'BEGIN { print (after - before) / 1e9 }')" fio
 }
 
-# run_files OP BLOCK SYNC: the same with te_bench and a file segment.
+# run_files OP BLOCK SYNC: runs te_bench with a file segment and prints the same two
+# figures as run_fio.
 run_files()
 {
 	case $2 in 4k) batch=2048 ;; 128k) batch=512 ;; *) batch=128 ;; esac

@@ -47,8 +47,9 @@ static bool move_take_slot(struct stress_worker *w, unsigned int *slot)
 	return false;
 }
 
-/* Returns true if worker from has the segment of worker to open. Otherwise it
- * requests that, unless a request is in progress or worker to is stopped. */
+/* Returns true if worker `from` has opened the segment of worker `to`.
+ * Otherwise requests that, unless a request is in progress or worker `to` is
+ * stopped. */
 static bool move_segment(struct stress *s, unsigned int from, unsigned int to)
 {
 	struct stress_worker *w = &s->worker[from], *t = &s->worker[to];
@@ -239,7 +240,7 @@ static void move_lose(struct stress *s, const struct stress_move *m,
 }
 
 /* Returns true if the worker has only one rail, and that rail is broken or was
- * repaired after since. */
+ * repaired after the time `since`. */
 static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
 			 uint64_t since)
 {
