@@ -42,11 +42,11 @@
  */
 
 #define CONN_SEND_MAX	META_RATE_LIMIT_STEP_BYTES
-/* Unsent bytes in a socket, at most. */
+/* Limit of the unsent bytes in a socket. */
 #define CONN_SOCKET_MAX (256 << 10)
 /* Slowest rate at which a client may read a reply, bytes per second. */
 #define CONN_SLOWEST (UINT64_C(4) << 20)
-/* Reads of input that is discarded, at most. */
+/* Limit of the reads that discard input. */
 #define CONN_PART_READS 16
 
 /*

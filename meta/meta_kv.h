@@ -109,10 +109,10 @@ struct meta_kv_change {
 		META_KV_PUT,
 		META_KV_REMOVE,	/* no error if there is no such key */
 	} what;
-	const char *text;	/* of a PUT; need not be terminated */
+	const char *text; /* value of a PUT; need not be terminated */
 	size_t len;
 	bool leased;		/* the PUT belongs to the lease */
-	int64_t version;	/* out: of the key after a PUT */
+	int64_t version;	/* out: version of the key after a PUT */
 };
 
 /*

@@ -128,7 +128,8 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 static int redis_refused(struct meta_kv *kv, const char *text,
 			 struct tei_err *err)
 {
-	/* an error inside a script follows a text of the script's own */
+	/* the beginning of the server's text; if a script fails, text of the
+	 * script precedes it */
 	static const char *const later[] = {
 		"READONLY",   "LOADING",
 		"MASTERDOWN", "CLUSTERDOWN",

@@ -101,7 +101,7 @@ struct meta_conn {
 		      * sent */
 };
 
-/* The listener of the start and that of the last move. */
+/* listener[0] is bound at the start, listener[1] by the last move. */
 #define META_LISTENERS 2
 
 /*
@@ -136,7 +136,7 @@ struct meta_server_source {
 	void *arg;
 	char *name;
 	struct tei_meta_desc *desc; /* latest result, or NULL */
-	struct meta_snapshot *text; /* of desc */
+	struct meta_snapshot *text; /* JSON text of desc, or NULL */
 };
 
 /* The rate limit of client addresses. Server thread only, except for the two

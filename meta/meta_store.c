@@ -27,7 +27,7 @@ struct store_name {
 static const struct store_scheme {
 	const char *scheme;
 	const struct meta_store_ops *ops;	/* NULL: not built in */
-	const char *option; /* of configure, by which ops was left out */
+	const char *option; /* option of configure that leaves ops out */
 } store_schemes[] = {
 	{ "P2PHANDSHAKE", &meta_p2p_ops, NULL },
 #ifdef TEI_HAVE_ZOOKEEPER

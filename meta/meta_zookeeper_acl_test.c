@@ -436,8 +436,9 @@ static void test_folders_that_others_made_since_are_refused(void)
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
-	/* a publisher that has not received the event of its folders yet may
-	 * replace this node and then delete its own */
+	/* the node may be missing: a publisher that does not know yet that its
+	 * folders were replaced may replace this node too, and then delete it
+	 */
 	ret = zoo_delete(zh, nodes[0], -1);
 	CU_ASSERT(ret == ZOK || ret == ZNONODE);
 	zookeeper_close(zh);

@@ -78,7 +78,7 @@
 #define ZK_NOTIFY_NS		(250 * TEI_NS_PER_MS)
 #define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
-#define ZK_WATCH_IDLE		4096	/* unarmed watches that are kept */
+#define ZK_WATCH_IDLE		4096 /* fired watches whose entries are kept */
 /* Greatest sum of the lengths of the paths that the library may watch again in
  * one request, bytes. */
 #define ZK_WATCH_BYTES 262144

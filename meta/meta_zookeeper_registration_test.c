@@ -579,7 +579,8 @@ static bool zn_is_readable(void *arg)
 	return zrig_fetch(arg, "n", NULL) > 0;
 }
 
-/* Each damage is of both nodes, so that neither tells what the other was. */
+/* Each kind of damage affects both nodes, so that neither node shows what the
+ * other one contained. */
 static void test_damaged_nodes_of_running_engine_are_published_again(void)
 {
 	static const char *const paths[] = { "/damaged/mooncake/ram/n",

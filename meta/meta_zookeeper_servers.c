@@ -27,7 +27,7 @@
 
 #define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
 
-/* Leaves room for any name in a path. */
+/* Longest chroot, bytes: the longest name still fits into a path below it. */
 #define ZK_CHROOT_MAX	1024
 
 static int zk_conn_refuse(const char *conn, const char *why,

@@ -69,8 +69,8 @@ struct info_opts {
 	const char *metadata_server;
 	const char *segment;	/* NULL: none */
 	const char *protocol;	/* "auto" or a transport */
-	const char *device_name; /* NULL: as the environment says */
-	const char *provider;	/* NULL: as the environment says */
+	const char *device_name; /* NULL: as in the environment variable */
+	const char *provider;	 /* NULL: as in the environment variable */
 	const char *topology;	/* file with hwloc XML, or NULL: this machine */
 	const char *root;	/* folder above /proc and /sys; "": the root */
 	const char *peers;	/* addresses to find routes to, or NULL */
@@ -94,10 +94,10 @@ struct info_net {
 					 * address */
 	unsigned int prefix;		/* length of the prefix, bits */
 	uint8_t bytes[16];		/* the address in network order */
-	unsigned int index;		/* index of the kernel; 0: unknown */
+	unsigned int index; /* the kernel's interface index; 0: unknown */
 	unsigned int flags;		/* IFF_… */
 	unsigned int mtu;		/* bytes; 0: unknown */
-	bool first;			/* the first element of its interface */
+	bool first; /* the first of its interface's elements */
 	bool rail;			/* a rail uses this address */
 };
 
@@ -317,7 +317,7 @@ void info_check(struct info *info);
 struct tei_topo;
 
 struct info_node {
-	int index;		/* number of the kernel */
+	int index;		/* the kernel's number of the node */
 	int package;		/* index into packages; -1: unknown */
 	double memory;		/* bytes */
 	unsigned int cores, threads;

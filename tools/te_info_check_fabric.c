@@ -11,8 +11,9 @@
 #include "tools/te_info.h"
 
 #define FABRIC_CM_US		10000	/* default of ofi_rxm */
-#define FABRIC_RX_SIZE		1024	/* up to this number, reducing the
-					 * buffers is not recommended */
+#define FABRIC_RX_SIZE                                                       \
+	1024				/* receive buffers per endpoint that \
+					 * are not reported as too many */
 #define FABRIC_CM_SOON_US	1000	/* no advice up to this delay */
 
 static const cJSON *fabric_list(const struct info *info, const char *key)

@@ -44,8 +44,8 @@ static double verbs_speed(const struct ibv_port_attr *p)
 
 /*
  * Returns the speed in sysfs, such as "800 Gb/sec (4X XDR)", or 0. libibverbs
- * has only eight bits for the speed of a lane. They end at NDR; for a faster
- * lane it reports the next lower speed.
+ * has only eight bits for the speed of a lane, and NDR is the highest speed
+ * that they can express. For a faster lane libibverbs reports a lower speed.
  */
 static double verbs_sysfs_speed(const struct info *info, const char *device,
 				uint8_t port)

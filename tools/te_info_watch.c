@@ -105,7 +105,8 @@ static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 	}
 }
 
-/* The same initiator in the turn before, or NULL. */
+/* Returns the object of the same initiator in the previous statistics, or
+ * NULL. */
 static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
 {
 	const cJSON *p;
@@ -117,7 +118,7 @@ static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
 	return NULL;
 }
 
-/* Bytes per second between the last two reports of an initiator. */
+/* Returns the bytes per second between the last two reports of an initiator. */
 static double watch_served_rate(const cJSON *doc, const cJSON *was,
 				const cJSON *o, const char *bytes,
 				const char *rate)

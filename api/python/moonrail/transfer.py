@@ -103,8 +103,8 @@ class Transfer:
         return True
 
     def _hold(self):
-        """Returns the descriptor that is readable at the end, or None after the end. It
-        stays open until _leave()."""
+        """Returns a descriptor that becomes readable when the transfer ends, or None if
+        the transfer has ended. The descriptor stays open until _leave()."""
         if not self._enter():
             return None
         fd = self._engine._handle.batch_fd(self._batch)

@@ -5,7 +5,7 @@
 
 #include "py_mooncake.h"
 
-/* An open segment. It is closed when it is no longer current and unused. */
+/* An open segment. It is closed when it is not current and has no users. */
 struct mooncake_segment {
 	segment_id_t id;
 	uint32_t users;		/* transfers and batches */
