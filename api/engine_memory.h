@@ -95,11 +95,12 @@ bool engine_published(struct engine *e);
 int engine_republish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 /*
- * Writes the descriptor to the store and waits for the result. told: the result
- * is returned to the application; the store then also registers the name again
- * if another process has taken it. Blocks. No lock may be held.
+ * Writes the descriptor to the store and waits for the result.
+ * report_loss: the result is returned to the application; the store then also
+ * registers the name again if another process has taken it. Blocks. No lock may
+ * be held.
  */
-int engine_publish(struct engine *e, bool notified, struct tei_err *err);
+int engine_publish(struct engine *e, bool report_loss, struct tei_err *err);
 /*
  * Publishes a registration or the removal of one. If the store refers peers to
  * the control channel for the buffers and the last publication succeeded,

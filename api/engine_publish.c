@@ -219,14 +219,14 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* Writes the descriptor to the store. head: without the buffers. told: a call
- * of the application gets the result. */
-static int publish_locked(struct engine *e, bool notified, bool head,
+/* Writes the descriptor to the store. head: without the buffers. report_loss: a
+ * call of the application gets the result. */
+static int publish_locked(struct engine *e, bool report_loss, bool head,
 			  struct tei_err *err) TEI_REQUIRES(e->listing.store)
 {
 	struct engine_listing *l = &e->listing;
-	uint32_t flags =
-		(notified ? TEI_META_TOLD : 0) | (head ? TEI_META_HEAD : 0);
+	uint32_t flags = (report_loss ? TEI_META_REPORT_LOSS : 0) |
+			 (head ? TEI_META_HEAD : 0);
 	struct tei_meta_desc *desc = NULL;
 	bool listed = true;
 	int ret;
@@ -281,7 +281,7 @@ void engine_publish_soon(struct engine *e)
 }
 
 /* Publishes for a call of the application and waits for the store's lock. */
-static int publish_store(struct engine *e, bool notified, bool head,
+static int publish_store(struct engine *e, bool report_loss, bool head,
 			 struct tei_err *err)
 {
 	struct engine_listing *l = &e->listing;
@@ -291,7 +291,7 @@ static int publish_store(struct engine *e, bool notified, bool head,
 	l->waiting++;
 	tei_mutex_unlock(&l->lock);
 	tei_mutex_lock(&e->listing.store);
-	ret = publish_locked(e, notified, head, err);
+	ret = publish_locked(e, report_loss, head, err);
 	tei_mutex_unlock(&e->listing.store);
 	tei_mutex_lock(&l->lock);
 	l->waiting--;
@@ -322,9 +322,9 @@ static bool publish_for_worker(struct engine *e, bool head)
 	return !yields && !ret;
 }
 
-int engine_publish(struct engine *e, bool notified, struct tei_err *err)
+int engine_publish(struct engine *e, bool report_loss, struct tei_err *err)
 {
-	return publish_store(e, notified, false, err);
+	return publish_store(e, report_loss, false, err);
 }
 
 int engine_publish_regions(struct engine *e, struct tei_err *err)

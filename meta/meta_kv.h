@@ -271,7 +271,7 @@ int meta_kv_list(struct tei_meta_store *store, const char *folder,
 /* meta_kv_name.c: the names that this process publishes */
 int meta_kv_publish(struct tei_meta_store *store,
 		    const struct tei_meta_desc *desc, const char *json,
-		    size_t len, bool told, uint64_t deadline_ns,
+		    size_t len, bool report_loss, uint64_t deadline_ns,
 		    struct tei_err *err);
 size_t meta_kv_inline_max(const struct tei_meta_store *store);
 bool meta_kv_owns(struct tei_meta_store *store, const char *name);

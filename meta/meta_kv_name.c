@@ -394,17 +394,17 @@ static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 
 /* --- calls of the store -------------------------------------------------- */
 
-/* Returns an error if the keeper found the name lost: with told only once, so
- * that the next call may register it again. */
-static int kv_report_lost(struct meta_kv *kv, struct kv_name *n, bool told,
-			  struct tei_err *err)
+/* Returns an error if the keeper found the name lost: with report_loss only
+ * once, so that the next call may register the name again. */
+static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
+			  bool report_loss, struct tei_err *err)
 {
 	char who[META_KV_WHO] = "";
 
 	tei_mutex_lock(&kv->lock);
-	if (n->lost && (n->loss_unreported || !told))
+	if (n->lost && (n->loss_unreported || !report_loss))
 		snprintf(who, sizeof(who), "%s", n->lost_to);
-	if (told)
+	if (report_loss)
 		n->loss_unreported = false;
 	tei_mutex_unlock(&kv->lock);
 	if (!*who)
@@ -445,7 +445,7 @@ static struct kv_name *kv_name_set(struct meta_kv *kv, const char *name,
 
 /* Publishes text under name. The caller has the writer's token. */
 static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
-			   size_t len, bool told, uint64_t deadline_ns,
+			   size_t len, bool report_loss, uint64_t deadline_ns,
 			   struct tei_err *err)
 {
 	bool refused, known;
@@ -456,7 +456,7 @@ static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "segment '%.64s': no key for that name, or no memory",
 				    name);
-	rc = known ? kv_report_lost(kv, n, told, err) : 0;
+	rc = known ? kv_report_lost(kv, n, report_loss, err) : 0;
 	if (rc)
 		return rc;
 	if (!known) {
@@ -472,7 +472,7 @@ static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
 
 int meta_kv_publish(struct tei_meta_store *store,
 		    const struct tei_meta_desc *desc, const char *json,
-		    size_t len, bool told, uint64_t deadline_ns,
+		    size_t len, bool report_loss, uint64_t deadline_ns,
 		    struct tei_err *err)
 {
 	struct meta_kv *kv = store->backend_state;
@@ -497,7 +497,8 @@ int meta_kv_publish(struct tei_meta_store *store,
 		free(text);
 		return kv_writer_busy(kv, desc->name, err);
 	}
-	rc = kv_publish_text(kv, desc->name, text, n, told, deadline_ns, err);
+	rc = kv_publish_text(kv, desc->name, text, n, report_loss, deadline_ns,
+			     err);
 	kv_writer_give(kv);
 	return rc;
 }

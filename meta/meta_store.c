@@ -245,7 +245,8 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
  * store refers a peer to the server.
  */
 static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
-			 bool told, uint64_t deadline_ns, struct tei_err *err)
+			 bool report_loss, uint64_t deadline_ns,
+			 struct tei_err *err)
 {
 	char *json;
 	size_t len;
@@ -265,8 +266,8 @@ static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 				  "segment '%.64s': out of memory", desc->name);
 	}
 	if (!rc && s->ops->publish)
-		rc = s->ops->publish(s, desc, json, len, told, deadline_ns,
-				     err);
+		rc = s->ops->publish(s, desc, json, len, report_loss,
+				     deadline_ns, err);
 	free(json);
 	return rc;
 }
@@ -321,8 +322,9 @@ int tei_meta_store_bring(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	if (!(flags & TEI_META_HEAD))
 		rc = store_inline(s, desc, &json, &len, err);
 	if (!rc)
-		rc = s->ops->publish(s, desc, json, len, flags & TEI_META_TOLD,
-				     deadline_ns, err);
+		rc = s->ops->publish(s, desc, json, len,
+				     flags & TEI_META_REPORT_LOSS, deadline_ns,
+				     err);
 	if (!rc)
 		*listed = json != NULL;
 	free(json);

@@ -27,11 +27,11 @@ struct meta_store_ops {
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
 	/* Publishes a descriptor. json: desc as text, or NULL to publish it
-	 * without its buffers. told: the application gets the result of this
-	 * call, so a lost name is reported. */
+	 * without its buffers. report_loss: the application gets the result of
+	 * this call, so a lost name is reported. */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
-		       size_t len, bool told, uint64_t deadline_ns,
+		       size_t len, bool report_loss, uint64_t deadline_ns,
 		       struct tei_err *err);
 	/* Returns the length of the longest text that the back end stores with
 	 * the buffers, bytes. NULL: any length. */

@@ -115,8 +115,8 @@ struct zk_entry {
 					 * nodes, 0: not due */
 	bool lost;			/* the name was lost to another
 					 * process */
-	bool loss_unreported;		/* no caller has been told yet that the
-					 * name was lost */
+	bool loss_unreported; /* no caller has received the error about
+			       * the lost name yet */
 	char lost_to[ZK_WHO];		/* owner of the name when last read; ""
 					 * if not read */
 };
@@ -232,8 +232,8 @@ int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
 int zk_folders_make(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
-	       const char *json, size_t len, bool told, uint64_t deadline_ns,
-	       struct tei_err *err);
+	       const char *json, size_t len, bool report_loss,
+	       uint64_t deadline_ns, struct tei_err *err);
 /* Returns the length of the longest descriptor that is stored as a whole.
  * Returns 0 if there is a shared secret, because only processes with the secret
  * may learn of the buffers. */

@@ -137,9 +137,9 @@ static void zmuted(zhandle_t *zh, int type, int state, const char *path,
 static void zsay_expired(struct zk *zk)
 {
 	struct zk_session *s = zk->session;
-	watcher_fn told = zoo_set_watcher(s->zh, zmuted);
+	watcher_fn watcher = zoo_set_watcher(s->zh, zmuted);
 
-	told(s->zh, ZOO_SESSION_EVENT, ZOO_EXPIRED_SESSION_STATE, "", s);
+	watcher(s->zh, ZOO_SESSION_EVENT, ZOO_EXPIRED_SESSION_STATE, "", s);
 }
 
 static bool zcalls(void *arg)

@@ -250,13 +250,13 @@ static int zk_entry_folders(struct zk *zk, const struct zk_entry *e,
 /* Logs once that the nodes are open to every user. */
 static void zk_log_open(struct zk *zk)
 {
-	bool told;
+	bool logged;
 
 	tei_mutex_lock(&zk->lock);
-	told = zk->open_logged;
+	logged = zk->open_logged;
 	zk->open_logged = true;
 	tei_mutex_unlock(&zk->lock);
-	if (told || zk->auth)
+	if (logged || zk->auth)
 		return;
 	if (zk->store->secret)
 		TEI_WARN("meta",
@@ -591,15 +591,15 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 
 /* Reports once that the keeper has found the name lost. After that, the caller
  * that got this error may register the name again. */
-static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool told,
+static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool report_loss,
 			  struct tei_err *err)
 {
 	char who[ZK_WHO] = "";
 
 	tei_mutex_lock(&zk->lock);
-	if (e->lost && (e->loss_unreported || !told))
+	if (e->lost && (e->loss_unreported || !report_loss))
 		snprintf(who, sizeof(who), "%s", e->lost_to);
-	if (told)
+	if (report_loss)
 		e->loss_unreported = false;
 	tei_mutex_unlock(&zk->lock);
 	if (!*who)
@@ -634,7 +634,7 @@ static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
 
 /* Publishes text under name. The caller has the writer's token. */
 static int zk_publish_text(struct zk *zk, const char *name, char *text,
-			   size_t len, bool told, uint64_t deadline_ns,
+			   size_t len, bool report_loss, uint64_t deadline_ns,
 			   struct tei_err *err)
 {
 	struct zk_entry *e = zk_entry_find(zk, name);
@@ -658,7 +658,7 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	e->text = text; /* the entry owns the text from now
 			 * on */
 	e->len = len;
-	rc = known ? zk_report_lost(zk, e, told, err) : 0;
+	rc = known ? zk_report_lost(zk, e, report_loss, err) : 0;
 	if (rc)
 		return rc;
 	if (!known) {
@@ -676,8 +676,8 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 }
 
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
-	       const char *json, size_t len, bool told, uint64_t deadline_ns,
-	       struct tei_err *err)
+	       const char *json, size_t len, bool report_loss,
+	       uint64_t deadline_ns, struct tei_err *err)
 {
 	struct zk *zk = store->backend_state;
 	char *text;
@@ -692,7 +692,8 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 		return zk_fail(zk, ZOPERATIONTIMEOUT, "publishing", desc->name,
 			       err);
 	}
-	rc = zk_publish_text(zk, desc->name, text, n, told, deadline_ns, err);
+	rc = zk_publish_text(zk, desc->name, text, n, report_loss, deadline_ns,
+			     err);
 	zk_writer_give(zk);
 	return rc;
 }

@@ -194,12 +194,12 @@ uint32_t zrig_changes(struct zrig *r)
 
 bool zrig_told(struct zrig *r, const char *name, uint32_t tries)
 {
-	bool told;
+	bool notified;
 
 	tei_mutex_lock(&r->lock);
-	told = !strcmp(r->changed, name) && r->tries == tries;
+	notified = !strcmp(r->changed, name) && r->tries == tries;
 	tei_mutex_unlock(&r->lock);
-	return told;
+	return notified;
 }
 
 bool zrig_changed(struct zrig *r, uint32_t n)

@@ -114,19 +114,20 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 				struct zk_session *s)
 {
-	static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+	static pthread_mutex_t conn_order =
+		PTHREAD_MUTEX_INITIALIZER; /* a leaf */
 	sigset_t all, old;
 	zhandle_t *zh;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pthread_mutex_lock(&order);
+	pthread_mutex_lock(&conn_order);
 	zoo_deterministic_conn_order(1);
 	zh = zookeeper_init2(zk->addresses, zk_session_event,
 			     (int)zk->settings->store.zk_session_ms, id, s,
 			     ZOO_NO_LOG_CLIENTENV, zk_log);
 	zoo_deterministic_conn_order(0);
-	pthread_mutex_unlock(&order);
+	pthread_mutex_unlock(&conn_order);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return zh;
 }

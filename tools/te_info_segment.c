@@ -190,7 +190,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 /* --- its rails ----------------------------------------------------------- */
 
 /* The output of a child: its pairs, or the reason why it has none. */
-struct segment_told {
+struct segment_answer {
 	cJSON *pairs;
 	char error[160];		/* "": none */
 };
@@ -198,17 +198,17 @@ struct segment_told {
 static void segment_pair_line(struct info *info, const char *kind,
 			      cJSON *value, void *arg)
 {
-	struct segment_told *told = arg;
+	struct segment_answer *answer = arg;
 	cJSON *copy;
 
 	(void)info;
 	if (!strcmp(kind, "error"))
-		snprintf(told->error, sizeof(told->error), "%s",
+		snprintf(answer->error, sizeof(answer->error), "%s",
 			 info_get(value, "text"));
 	if (strcmp(kind, "pair"))
 		return;
 	copy = cJSON_Duplicate(value, 1);
-	if (copy && !cJSON_AddItemToArray(told->pairs, copy))
+	if (copy && !cJSON_AddItemToArray(answer->pairs, copy))
 		cJSON_Delete(copy);
 }
 
@@ -219,7 +219,7 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	char rail[96], provider[96], protocol[32], device[96], remote[600];
 	const char *extra[] = { rail, provider, protocol, device, remote,
 				NULL };
-	struct segment_told told = { .pairs = pairs };
+	struct segment_answer answer = { .pairs = pairs };
 	int before = cJSON_GetArraySize(pairs);
 	char why[160];
 
@@ -230,8 +230,9 @@ static void segment_from(struct info *info, const struct info_rail *r,
 		 *r->host ? r->host : r->name);
 	snprintf(remote, sizeof(remote), "--remote=%s", info->opts.segment);
 	if (!info_child_run(info, "pair", extra, SEGMENT_PAIR_MS,
-			    segment_pair_line, &told, log, why, sizeof(why))) {
-		if (cJSON_GetArraySize(pairs) > before && !*told.error)
+			    segment_pair_line, &answer, log, why,
+			    sizeof(why))) {
+		if (cJSON_GetArraySize(pairs) > before && !*answer.error)
 			return;
 		snprintf(why, sizeof(why), "it ended without stating a reason");
 	}
@@ -239,7 +240,7 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	info_text(o, "local", "%s", r->name);
 	info_text(o, "remote", "*");
 	info_bool(o, "answers", false);
-	info_text(o, "error", "%s", *told.error ? told.error : why);
+	info_text(o, "error", "%s", *answer.error ? answer.error : why);
 }
 
 /* Returns true if a local rail reaches that device. Otherwise *error is a

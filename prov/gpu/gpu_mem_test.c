@@ -76,7 +76,7 @@ static void test_memory_in_use_stays(void)
 
 struct mem_notified {
 	struct tei_gpu_op op;
-	bool begun, told;			/* atomics */
+	bool begun, reported; /* atomics */
 };
 
 /* A done callback that takes a while. */
@@ -90,7 +90,7 @@ static void mem_notify(struct tei_gpu_op *op, int code,
 	CU_ASSERT_EQUAL(code, 0);
 	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
 	nanosleep(&nap, NULL);
-	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->reported, true, __ATOMIC_RELEASE);
 }
 
 static void test_memory_stays_until_ends_are_told(void)
@@ -118,7 +118,7 @@ static void test_memory_stays_until_ends_are_told(void)
 		       tei_now_ns() < end)
 			sched_yield();
 		CU_ASSERT(!tei_gpu_mem_remove(ctx, side[i], UINT64_MAX));
-		CU_ASSERT(__atomic_load_n(&t.told, __ATOMIC_ACQUIRE));
+		CU_ASSERT(__atomic_load_n(&t.reported, __ATOMIC_ACQUIRE));
 	}
 	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));
 	CU_ASSERT(!tei_gpu_mem_add(ctx, side[1], m.size, &err));

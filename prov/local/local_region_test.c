@@ -285,7 +285,7 @@ static void test_remove_waits_for_own_operations(void)
 
 struct region_notified {
 	struct tei_local_op op;
-	_Atomic bool begun, told;
+	_Atomic bool begun, reported;
 };
 
 /* A done callback that takes a while. */
@@ -298,7 +298,7 @@ static void region_notify(struct tei_local_op *op, int code, uint64_t bytes)
 	CU_ASSERT(!code && bytes == 64);
 	atomic_store(&t->begun, true);
 	nanosleep(&nap, NULL);
-	atomic_store(&t->told, true);
+	atomic_store(&t->reported, true);
 }
 
 static void test_remove_waits_until_ends_are_told(void)
@@ -325,7 +325,7 @@ static void test_remove_waits_until_ends_are_told(void)
 			sched_yield();
 		CU_ASSERT(!tei_local_region_remove(ctx, side[i], 0,
 						   region_soon()));
-		CU_ASSERT(atomic_load(&t.told));
+		CU_ASSERT(atomic_load(&t.reported));
 		CU_ASSERT(!tei_local_region_remove(ctx, side[!i], 0,
 						   region_soon()));
 	}

@@ -838,7 +838,7 @@ static void test_removing_memory_waits_for_its_operations(void)
 
 struct op_notified {
 	struct tei_nvmeof_op op;
-	bool begun, told;			/* atomics */
+	bool begun, reported; /* atomics */
 };
 
 /* A done callback that takes a while. */
@@ -852,7 +852,7 @@ static void op_notify_late(struct tei_nvmeof_op *op, int code,
 	CU_ASSERT_EQUAL(code, 0);
 	__atomic_store_n(&t->begun, true, __ATOMIC_RELEASE);
 	nanosleep(&nap, NULL);
-	__atomic_store_n(&t->told, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->reported, true, __ATOMIC_RELEASE);
 }
 
 static void op_remove_notified(const char *io)
@@ -873,7 +873,7 @@ static void op_remove_notified(const char *io)
 		nanosleep(&nap, NULL);
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_remove(r.ctx, r.mem, tei_now_ns() +
 					      60 * TEI_NS_PER_SEC), 0);
-	CU_ASSERT(__atomic_load_n(&t.told, __ATOMIC_ACQUIRE));
+	CU_ASSERT(__atomic_load_n(&t.reported, __ATOMIC_ACQUIRE));
 	CU_ASSERT_EQUAL(tei_nvmeof_mem_add(r.ctx, r.mem, RIG_MEM, NULL), 0);
 	rig_stop(&r);
 }
