@@ -206,7 +206,7 @@ check install_deps_alone_installs_no_test_tools \
 check install_deps_test_adds_the_test_tools \
 	install_deps_test_adds_the_test_tools
 check tests_without_cunit_are_not_built tests_without_cunit_are_not_built
-check refuses_absent_nixl refuses 'no source tree of NIXL' --nixl=/nowhere
+check absent_nixl_is_refused refuses 'no source tree of NIXL' --nixl=/nowhere
 check nixl_tree_is_recorded nixl_tree_is_recorded
 check prefix_with_a_space prefix_with_a_space
 check arguments_are_replayed arguments_are_replayed
