@@ -274,8 +274,8 @@ static void serve_commits_bad(const struct serve_rig *rig)
 		"{\"changes\":[{\"key\":\"a\",\"put\":7}]}",
 		"{\"changes\":[{\"key\":\"a\",\"version\":-1}]}",
 		"{\"changes\":[{\"key\":\"a\",\"put\":\"x\",\"leased\":true}]}",
-		"{\"lease\":\"l\",\"ttl\":5,\"changes\":"
-		"[{\"key\":\"a\",\"put\":\"x\",\"leased\":true}]}",
+		("{\"lease\":\"l\",\"ttl\":5,\"changes\":"
+		 "[{\"key\":\"a\",\"put\":\"x\",\"leased\":true}]}"),
 		"{\"changes\":[{\"key\":\"a\",\"put\":\"x\"}]} more",
 	};
 	bool good = true;
