@@ -465,6 +465,7 @@ PLAIN_TESTS += \
 	ft_links \
 	ft_register \
 	ft_routes \
+	model_test \
 	runner_test \
 	# EOL
 
@@ -482,6 +483,7 @@ SCRIPT_TESTS += \
 	fabtests/functional/ft_rails.sh \
 	fabtests/functional/ft_routes.sh \
 	fabtests/functional/ft_rust.sh \
+	fabtests/model/model_test.sh \
 	fabtests/scripts/bench_test.sh \
 	fabtests/scripts/examples_test.sh \
 	# EOL
