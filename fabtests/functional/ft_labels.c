@@ -152,9 +152,9 @@ static void label_twice(struct label_rig *rig)
 			       &n) && n == 2,
 	      "count_tells_that_there_are_more");
 	ft_ok(!fx_ask(&rig->peer, "unreg %llu", at) &&
-	      !syncSegmentCache(rig->engine) &&
-	      label_is(rig, "pool", 0, LABEL_POOL),
-	      "label_of_unregistered_memory_is_withdrawn");
+		      !syncSegmentCache(rig->engine) &&
+		      label_is(rig, "pool", 0, LABEL_POOL),
+	      "label_of_unregistered_buffer_is_withdrawn");
 }
 
 /* A peer that gets the descriptor as a blob finds the labels, too. */
@@ -328,8 +328,9 @@ static void nested_outer(struct label_rig *rig)
 	      fx_ask(&rig->peer, "unreg 0") == -4,
 	      "buffer_with_references_is_not_unregistered");
 	ft_ok(!syncSegmentCache(rig->engine) &&
-	      label_is(rig, "pool", 0, LABEL_POOL) &&
-	      label_write(rig, 0, LABEL_POOL), "it_stays_accessible");
+		      label_is(rig, "pool", 0, LABEL_POOL) &&
+		      label_write(rig, 0, LABEL_POOL),
+	      "buffer_with_references_stays_accessible");
 	ft_ok(!fx_ask(&rig->peer, "unlabel 0 %llu %u -", LABEL_LEN,
 		      LABEL_NESTED) &&
 	      fx_ask(&rig->peer, "unreg 0") == -4 &&
@@ -343,7 +344,8 @@ static void nested_outer(struct label_rig *rig)
 	      fx_buf_poisoned(&rig->peer.mem, 0, LABEL_POOL),
 	      "law2_no_byte_lands_after_the_buffer_is_unregistered");
 	fx_job_free(&job);
-	ft_ok(label_absent(rig, "pool"), "its_label_is_withdrawn");
+	ft_ok(label_absent(rig, "pool"),
+	      "label_of_unregistered_buffer_is_withdrawn");
 }
 
 /* One call registers a buffer and ranges inside it, another one unregisters
