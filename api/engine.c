@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "api/engine_transport.h"
+#include "api/transport_bounce.h"
 #include "api/transport_rail.h"
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
@@ -134,9 +135,10 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	if (ret)
 		return ret;
 	ret = tei_rail_dp_open(&attr, err, &e->dp);
-	if (!ret)
-		tei_staging_set_rails(e->staging, e->dp);
-	return ret;
+	if (ret)
+		return ret;
+	tei_staging_set_rails(e->staging, e->dp);
+	return engine_bounce_open(e, err);
 }
 
 /* Lets submitted tasks end. The data plane accepts no new ones afterwards. */
@@ -178,6 +180,7 @@ static void engine_fini(struct engine *e)
 	engine_segment_free_all(e);
 	engine_transports_close(e);
 	tei_staging_free(e->staging);
+	engine_bounce_free(e);
 	tei_meta_cache_destroy(e->cache);
 	tei_meta_store_close(e->store);
 	tei_meta_server_stop(e->server);

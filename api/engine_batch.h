@@ -192,10 +192,10 @@ void engine_batch_free_all(struct engine *e);
 int engine_submit(struct engine *e, const char *call, batch_id_t id,
 		  const struct transfer_request *reqs, size_t n,
 		  struct engine_submission *sub);
-/* Checks a request and prepares its task. Returns 0 or the code of
- * submitTransfer. */
+/* Checks a request and prepares its task. flags: TE_REQ_… Returns 0 or the code
+ * of submitTransfer. */
 int engine_submit_prepare(struct engine *e, struct engine_task *t,
-			  const struct transfer_request *r,
+			  const struct transfer_request *r, uint32_t flags,
 			  struct engine_target *target);
 /* Error text if engine_submit_start returns TE_TIMED_OUT. */
 #define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"

@@ -38,6 +38,7 @@
 #include "util/log.h"
 #include "util/settings.h"
 
+struct engine_bounces;
 struct tei_topo;
 struct tei_topo_where;
 
@@ -75,6 +76,7 @@ struct engine {
 	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
 	struct tei_gpu *gpu;		/* atomic, as nvmeof; or NULL */
 	struct tei_staging *staging;
+	struct engine_bounces *bounces; /* constant after creation */
 
 	struct tei_mutex control;	/* set-up calls; guards the members
 					 * below down to left_next */

@@ -77,7 +77,7 @@ static void local_source_goes(size_t length) TEI_NO_TSA
 	struct engine_batch *b = engine_batch_lock(r.engine, id);
 
 	CU_ASSERT_FATAL(b != NULL);
-	CU_ASSERT(!engine_submit_prepare(r.engine, b->tasks, &rq, &target));
+	CU_ASSERT(!engine_submit_prepare(r.engine, b->tasks, &rq, 0, &target));
 	CU_ASSERT(!unregisterLocalMemory(r.engine, r.source));
 	CU_ASSERT(!engine_submit_start(r.engine, b, 1));
 	engine_batch_unlock(b);

@@ -11,6 +11,7 @@
 
 #include "api/engine_refusal.h"
 #include "api/engine_transport.h"
+#include "api/transport_bounce.h"
 
 static bool submit_bad_request(const struct transfer_request *r)
 {
@@ -20,7 +21,8 @@ static bool submit_bad_request(const struct transfer_request *r)
 	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-/* Sets the kind of memory of a request, for the choice of its transport. */
+/* Sets the kind of memory of a request without flags, for the choice of its
+ * transport. */
 static void submit_kind(struct engine *e, const struct transfer_request *r,
 			struct engine_target *target)
 {
@@ -38,8 +40,25 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 	target->kind = engine_kind(here, there);
 }
 
+/* Changes the kind of a request with TE_REQ_BOUNCE if its local memory is not
+ * registered. Returns 0, or 3 if that memory cannot be used. */
+static int submit_bare(struct engine *e, const struct transfer_request *r,
+		       struct engine_target *target)
+{
+	bool bare = false;
+
+	if (!(target->kind & (ENGINE_HOST_HOST | ENGINE_HOST_GPU)))
+		return 0;
+	if (engine_bounce_check(e, r->source, r->length,
+				r->opcode == OPCODE_READ, &bare))
+		return 3;
+	if (bare)
+		target->kind = engine_kind_bare(target->kind);
+	return 0;
+}
+
 int engine_submit_prepare(struct engine *e, struct engine_task *t,
-			  const struct transfer_request *r,
+			  const struct transfer_request *r, uint32_t flags,
 			  struct engine_target *target)
 {
 	const struct engine_via *via, *end;
@@ -51,6 +70,8 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	submit_kind(e, r, target);
+	if (flags & TE_REQ_BOUNCE && submit_bare(e, r, target))
+		return 3;
 	end = target->vias->via + target->vias->n;
 	for (via = target->vias->via; via < end; via++) {
 		if (!(via->by->takes & target->kind))
@@ -72,7 +93,7 @@ static int submit_check(struct engine *e, const char *call,
 	int ret;
 
 	for (i = 0; i < n; i++) {
-		ret = engine_submit_prepare(e, &tasks[i], &reqs[i], &target);
+		ret = engine_submit_prepare(e, &tasks[i], &reqs[i], 0, &target);
 		if (ret)
 			return engine_refuse_request(e, call, i, &reqs[i], ret);
 	}

@@ -12,6 +12,7 @@
 
 #include "api/engine_refusal.h"
 #include "api/engine_transport.h"
+#include "api/transport_bounce.h"
 
 /* Smallest and greatest size of one element, bytes. Release 0.1.0 had no
  * cookie. */
@@ -90,9 +91,13 @@ static int submit_check_form(const struct te_request *r, size_t i)
 {
 	if (r->opcode > TE_ATOMIC_CAS)
 		return submit_fail(i, 1, "opcode %u is unknown", r->opcode);
-	if (r->flags)
+	if (r->flags & ~TE_REQ_BOUNCE)
 		return submit_fail(i, 1,
-				   "flags 0x%x of the request (must be 0)",
+				   "flags 0x%x of the request (must be 0 or "
+				   "TE_REQ_BOUNCE, 0x%x)",
+				   r->flags, TE_REQ_BOUNCE);
+	if (r->flags && r->opcode > TE_WRITE)
+		return submit_fail(i, 1, "flags 0x%x of an atomic (must be 0)",
 				   r->flags);
 	if (r->reserved)
 		return submit_fail(i, 1, "reserved is %u (must be 0)",
@@ -187,7 +192,7 @@ static int submit_plain(struct engine *e, struct engine_task *t,
 		.length = r->local->length,
 	};
 
-	return engine_submit_prepare(e, t, &plain, target);
+	return engine_submit_prepare(e, t, &plain, r->flags, target);
 }
 
 static bool submit_on_gpu(const struct te_request *r,
@@ -201,6 +206,23 @@ static bool submit_on_gpu(const struct te_request *r,
 	return false;
 }
 
+/* Changes the kind of a request with TE_REQ_BOUNCE if a local range is not
+ * registered. Returns 0, or 3 if its memory cannot be used. */
+static int submit_bare(struct engine *e, const struct te_request *r,
+		       struct engine_target *target)
+{
+	bool bare = false;
+	uint32_t k;
+
+	for (k = 0; k < r->local_count; k++)
+		if (engine_bounce_check(e, r->local[k].addr, r->local[k].length,
+					r->opcode == TE_READ, &bare))
+			return 3;
+	if (bare)
+		target->kind = engine_kind_bare(target->kind);
+	return 0;
+}
+
 static int submit_route(struct engine *e, struct engine_task *t,
 			const struct te_request *r,
 			struct engine_target *target)
@@ -211,6 +233,8 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	target->kind = engine_kind(false, submit_on_gpu(r, target));
+	if (r->flags & TE_REQ_BOUNCE && submit_bare(e, r, target))
+		return 3;
 	end = target->vias->via + target->vias->n;
 	for (via = target->vias->via; via < end; via++) {
 		if (!(via->by->takes & target->kind))
@@ -278,6 +302,14 @@ static int submit_explain(struct engine *e, const struct te_request *r,
 		return submit_fail_no_rail(i);
 	if (code == 8 && target.vias && !target.vias->n)
 		return engine_refuse_transport(e, "te_submit", i, r->target_id);
+	if (code == 3 && r->flags & TE_REQ_BOUNCE)
+		return engine_bounce_refuse(e, "te_submit", i, r);
+	if (code == 8 && r->flags & TE_REQ_BOUNCE)
+		return engine_refuse(
+			"te_submit", i, code,
+			"call registerLocalMemory for the buffer first",
+			"TE_REQ_BOUNCE does not reach files, GPU memory of "
+			"this process and GPU memory that rails cannot access");
 	if (code == 8)
 		return submit_fail(
 			i, code,

@@ -46,6 +46,10 @@ enum engine_kind {
 	ENGINE_GPU_HOST = 2, /* GPU memory of this process */
 	ENGINE_HOST_GPU = 4,
 	ENGINE_GPU_GPU = 8,
+	/* host memory of this process that is not registered, of a request
+	 * with TE_REQ_BOUNCE */
+	ENGINE_BARE_HOST = 16,
+	ENGINE_BARE_GPU = 32,
 };
 
 static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
@@ -53,6 +57,13 @@ static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
 	return 1u << (gpu_here + 2 * gpu_there);
 }
 
+/* Returns the kind with unregistered memory of this process. */
+static inline uint32_t engine_kind_bare(uint32_t kind)
+{
+	return kind == ENGINE_HOST_HOST ? ENGINE_BARE_HOST : ENGINE_BARE_GPU;
+}
+
+/* The kinds with registered memory. */
 #define ENGINE_KINDS \
 	(ENGINE_HOST_HOST | ENGINE_GPU_HOST | ENGINE_HOST_GPU | ENGINE_GPU_GPU)
 
@@ -191,6 +202,7 @@ struct engine_transport_ops {
 };
 
 /* The rows. */
+extern const struct engine_transport_ops transport_bounce;
 extern const struct engine_transport_ops transport_file;
 extern const struct engine_transport_ops transport_gpu;
 extern const struct engine_transport_ops transport_local;

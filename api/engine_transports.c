@@ -14,13 +14,14 @@ extern const struct engine_transport_ops transport_store __attribute__((weak));
 /* In order of precedence. A transport that moves its bytes through others
  * stands before them. */
 static const struct engine_transport_ops *const transports[] = {
-	&transport_staging,		/* GPU memory of this process */
-	&transport_slot,		/* GPU memory of the target */
-	&transport_file,		/* file segments */
-	&transport_gpu,			/* copies by the GPU */
-	&transport_store,		/* unit tests */
-	&transport_local,		/* copies inside this host */
-	&transport_rail,		/* the data plane */
+	&transport_staging, /* GPU memory of this process */
+	&transport_slot,    /* GPU memory of the target */
+	&transport_file,    /* file segments */
+	&transport_gpu,	    /* copies by the GPU */
+	&transport_store,   /* unit tests */
+	&transport_local,   /* copies inside this host */
+	&transport_bounce,  /* unregistered memory */
+	&transport_rail,    /* the data plane */
 };
 
 #define TRANSPORTS_N (sizeof(transports) / sizeof(transports[0]))

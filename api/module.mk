@@ -6,6 +6,7 @@ SRCS += \
 	api/engine_batch.c \
 	api/engine_blob.c \
 	api/engine_blocking.c \
+	api/engine_bounce.c \
 	api/engine_cancel.c \
 	api/engine_deadline.c \
 	api/engine_desc.c \
@@ -40,6 +41,7 @@ SRCS += \
 	api/engine_transports.c \
 	api/engine_wait.c \
 	api/engine_work.c \
+	api/transport_bounce.c \
 	api/transport_file.c \
 	api/transport_gpu.c \
 	api/transport_local.c \

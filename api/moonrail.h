@@ -398,6 +398,18 @@ enum te_opcode {
 					 * operand; returns the old value */
 };
 
+/*
+ * Flag of TE_READ and TE_WRITE: the local ranges need not be registered. They
+ * are host memory that stays mapped and accessible until the task has ended.
+ * If all of them are registered, the flag changes nothing. Otherwise the bytes
+ * pass through registered buffers of the engine, in pieces of at most 64 KiB. A
+ * write copies each piece out of the caller's memory at some time between the
+ * submission and the end of the task. A read copies into the caller's memory
+ * before the task has ended, and never afterwards. The engine registers these
+ * buffers at the first use, and at most 6 MiB of them.
+ */
+#define TE_REQ_BOUNCE 1u
+
 /* Maximum number of ranges of one request on either side. */
 #define TE_PIECES_MAX 256
 
@@ -456,7 +468,7 @@ struct te_remote {
  */
 struct te_request {
 	uint32_t opcode;		/* enum te_opcode */
-	uint32_t flags;			/* 0 */
+	uint32_t flags;			/* 0 or TE_REQ_BOUNCE */
 	int32_t target_id;		/* segment_id_t */
 	uint32_t local_count;		/* elements of local */
 	uint32_t remote_count;		/* elements of remote */
@@ -485,9 +497,14 @@ struct te_request {
  *		opcode does not use is not 0
  *	2	no room in the batch, or too many tasks queued
  *	3	a local range outside registered memory; or in GPU memory, if
- *		there are several ranges or it is the result of an atomic
+ *		there are several ranges or it is the result of an atomic. With
+ *		TE_REQ_BOUNCE: a local range that is not mapped, or in GPU
+ *		memory; or a read into a range of which only a part is
+ *		registered, or that is registered for reading only
  *	8	no transport or rail reaches the target; or several ranges or an
- *		atomic for files or GPU memory
+ *		atomic for files or GPU memory; or TE_REQ_BOUNCE for files, for
+ *		GPU memory of this process, or for GPU memory of the target that
+ *		the rails cannot access
  *	9	the deadline of the batch has passed
  *	302	no memory
  */

@@ -64,6 +64,10 @@ SRCS_ft_bad_input = $(FX_SRCS) \
 	fabtests/functional/ft_bad_table.c \
 	# EOL
 
+SRCS_ft_bounce = $(FX_SRCS) \
+	fabtests/functional/ft_bounce.c \
+	# EOL
+
 SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults.c \
 	fabtests/functional/ft_faults_cost.c \
@@ -330,6 +334,7 @@ endif
 
 FUNC_TESTS += \
 	ft_bad_input \
+	ft_bounce \
 	ft_contact \
 	ft_devices \
 	ft_faults \
@@ -419,6 +424,7 @@ VM_TESTS += \
 	# EOL
 
 TSAN_TESTS += \
+	ft_bounce \
 	ft_fi_memory \
 	ft_fi_objects \
 	ft_fi_rdm \

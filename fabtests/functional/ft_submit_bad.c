@@ -102,7 +102,12 @@ static void bad_requests(struct submit_rig *rig)
 	const struct bad_case cases[] = {
 		BAD("opcode", 1, 6, 1, &one, 1, &r8, .flags = 0),
 		BAD("large opcode", 1, UINT32_MAX, 1, &one, 1, &r8, .flags = 0),
-		BAD("flags", 1, TE_WRITE, 1, &one, 1, &r8, .flags = 1),
+		BAD("flags", 1, TE_WRITE, 1, &one, 1, &r8,
+		    .flags = TE_REQ_BOUNCE << 1),
+		BAD("all flags", 1, TE_WRITE, 1, &one, 1, &r8,
+		    .flags = UINT32_MAX),
+		BAD("atomic with bounce buffers", 1, TE_ATOMIC_SWAP, 1, &one, 1,
+		    &r8, .flags = TE_REQ_BOUNCE),
 		BAD("reserved", 1, TE_WRITE, 1, &one, 1, &r8, .reserved = 1),
 		BAD("local NULL", 1, TE_WRITE, 1, NULL, 1, &r8, .flags = 0),
 		BAD("remote NULL", 1, TE_WRITE, 1, &one, 1, NULL, .flags = 0),

@@ -307,6 +307,22 @@ int tei_local_region_check(struct tei_local *ctx, const void *addr,
 		       : TEI_ERR_NOT_REGISTERED;
 }
 
+bool tei_local_region_touches(struct tei_local *ctx, const void *addr,
+			      uint64_t len)
+{
+	uint64_t base = (uintptr_t)addr;
+	const struct local_region *r;
+	bool touches;
+
+	if (local_guard(ctx))
+		return false;
+	tei_mutex_lock(&ctx->lock);
+	r = local_table_get(&ctx->table, local_table_seek(&ctx->table, base));
+	touches = r && r->base <= base + (len - 1);
+	tei_mutex_unlock(&ctx->lock);
+	return touches;
+}
+
 /* Returns true if the range overlaps a region that is being removed. */
 static bool region_leaving(struct tei_local *ctx, uint64_t base, uint64_t end)
 	TEI_REQUIRES(ctx->lock)

@@ -167,6 +167,11 @@ void tei_local_regions_remove(struct tei_local *ctx,
 int tei_local_region_check(struct tei_local *ctx, const void *addr,
 			   uint64_t len, bool write);
 
+/* Returns true if a part of [addr, addr+len) lies in a region, or in one that
+ * is being removed. len is not 0, and the range does not wrap. */
+bool tei_local_region_touches(struct tei_local *ctx, const void *addr,
+			      uint64_t len);
+
 /* ---- peers ------------------------------------------------------------ */
 
 /* Reasons why a peer cannot be reached by kernel copies. */

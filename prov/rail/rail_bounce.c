@@ -29,7 +29,7 @@ struct tei_rail_bounce_slab {
 	char *mem;			/* size bytes, mapped */
 	uint64_t size;
 	int kind;			/* of all blocks */
-	_Alignas(max_align_t) char blocks[];
+	uint64_t blocks[];
 };
 
 /* --- sizes --------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static struct tei_rail_bounce *
 bounce_at(const struct tei_rail_bounces *b, struct tei_rail_bounce_slab *slab,
 	  uint32_t i)
 {
-	return (void *)(slab->blocks + i * bounce_stride(b));
+	return (void *)((char *)slab->blocks + i * bounce_stride(b));
 }
 
 /* --- start and end ------------------------------------------------------- */

@@ -29,9 +29,10 @@
  * group block, and access only the constant members of the pool. So the owner
  * usually calls them without the lock.
  *
- * Users. Each domain of the provider has a pool for unregistered buffers
- * (prov/moonrail/moonrail_bounce.h). Two other modules have bounce buffers that
- * do not fit into this pool:
+ * Users. The engine has a pool for requests with TE_REQ_BOUNCE
+ * (api/transport_bounce.c), and each domain of the provider has one for
+ * unregistered buffers (prov/moonrail/moonrail_bounce.h). Two other modules
+ * have bounce buffers that do not fit into this pool:
  *
  * - GPU staging (prov/staging/) has a fixed number of slots for each context of
  *   the CUDA driver. The slots must lie near that GPU, be pinned in its
@@ -74,7 +75,7 @@ struct tei_rail_bounce {
 					 * TEI_RAIL_BOUNCE_SEPARATE */
 	/* for the owner: the bytes that tei_rail_bounces_init has got, at
 	 * first 0 */
-	_Alignas(max_align_t) char room[];
+	uint64_t room[];
 };
 
 /* A registered region that is cut into blocks of one size. */
