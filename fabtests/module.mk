@@ -255,6 +255,13 @@ SRCS_ft_prepared = $(FX_SRCS) \
 	fabtests/functional/ft_prepared.c \
 	# EOL
 
+SRCS_ft_redis = $(FX_SRCS) \
+	fabtests/common/ft_http.c \
+	fabtests/common/ft_server.c \
+	fabtests/common/ft_zk.c \
+	fabtests/functional/ft_redis.c \
+	# EOL
+
 SRCS_ft_register = $(FX_SRCS) \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_register.c \
@@ -307,6 +314,7 @@ SRCS_ft_wait = $(FX_SRCS) \
 
 SRCS_ft_store = $(FX_SRCS) \
 	fabtests/common/ft_http.c \
+	fabtests/common/ft_relay.c \
 	fabtests/common/ft_server.c \
 	fabtests/common/ft_zk.c \
 	fabtests/functional/ft_store.c \
@@ -363,6 +371,7 @@ FUNC_TESTS += \
 	ft_objects \
 	ft_overtake \
 	ft_prepared \
+	ft_redis \
 	ft_register \
 	ft_security \
 	ft_serve \

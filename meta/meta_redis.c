@@ -117,8 +117,14 @@ static struct timeval redis_timeout(uint64_t deadline_ns)
 static int redis_broken(struct meta_kv *kv, const redisContext *c,
 			struct tei_err *err)
 {
-	return meta_kv_fail(kv, TEI_ERR_SOCKET, err, NULL, "%s",
-			    c->errstr[0] ? c->errstr : "connection lost");
+	const char *why = c->errstr[0] ? c->errstr : "connection lost";
+
+	/* redis_interrupt has broken the connection */
+	if (meta_kv_stopping(kv))
+		return tei_err_note(err, TEI_ERR_SOCKET, "meta", NULL,
+				    "Redis %s: the store is being closed",
+				    kv->where);
+	return meta_kv_fail(kv, TEI_ERR_SOCKET, err, NULL, "%s", why);
 }
 
 /*

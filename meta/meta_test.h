@@ -18,6 +18,7 @@ extern const struct tei_test_case http_client_cases[];
 extern const struct tei_test_case name_cases[];
 extern const struct tei_test_case mooncake_cases[];
 extern const struct tei_test_case kv_cases[];
+extern const struct tei_test_case scale_cases[];
 extern const struct tei_test_case server_cases[];
 extern const struct tei_test_case abuse_cases[];
 extern const struct tei_test_case label_cases[];

@@ -163,7 +163,7 @@ void meta_test_hush(bool on)
 
 int main(int argc, char **argv)
 {
-	static const struct tei_test_suite suites[] = {
+	const struct tei_test_suite suites[] = {
 		{ "json", json_cases },
 		{ "desc", desc_cases },
 		{ "mooncake", mooncake_cases },
@@ -184,6 +184,7 @@ int main(int argc, char **argv)
 		{ "zookeeper_claim", zookeeper_registration_cases },
 		{ "zookeeper_loss", zookeeper_loss_cases },
 		{ "zookeeper_trust", zookeeper_acl_cases },
+		{ getenv("TEI_STORE_SCALE") ? "scale" : NULL, scale_cases },
 		{ NULL, NULL },
 	};
 

@@ -42,8 +42,10 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_meta = \
+	fabtests/common/ft_http.c \
 	fabtests/common/ft_port.c \
 	fabtests/common/ft_proc.c \
+	fabtests/common/ft_server.c \
 	fabtests/common/ft_test.c \
 	fabtests/common/ft_zk.c \
 	meta/meta_abuse_test.c \
@@ -59,6 +61,7 @@ TEST_SRCS_meta = \
 	meta/meta_name_test.c \
 	meta/meta_persistent_test.c \
 	meta/meta_rate_limit_test.c \
+	meta/meta_scale_test.c \
 	meta/meta_server_test.c \
 	meta/meta_store_test.c \
 	meta/meta_test_main.c \

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "fabtests/common/ft_clock.h"
+#include "fabtests/common/ft_relay.h"
 #include "fabtests/common/ft_server.h"
 #include "fabtests/functional/fx.h"
 
@@ -23,6 +24,7 @@
 #define STORE_SMALL	4096		/* bytes of each of them */
 #define STORE_PATIENT_S	"30"
 #define STORE_HASTY_S	"2"
+#define STORE_SLOW_MS	100		/* delay in each direction */
 
 struct store_rig {
 	struct ft_server server;
@@ -221,6 +223,42 @@ static void store_stopped(struct store_rig *rig)
 	fx_peer_stop(&target);
 }
 
+/* Every answer of the server takes a fifth of a second. */
+static void store_slow(struct store_rig *rig)
+{
+	const char *host = strstr(rig->server.conn, "127.0.0.1:");
+	struct ft_relay relay = { .pid = 0 };
+	struct store_wait w = { rig, "snail", true, -1, NULL };
+	struct fx_peer target;
+	char conn[192];
+	char *rest;
+	long port = host ? strtol(host + 10, &rest, 10) : 0;
+
+	STORE_OK(rig, port && ft_relay_start(&relay, (int)port, STORE_SLOW_MS),
+		 "relay_starts");
+	if (!relay.pid)
+		return;
+	snprintf(conn, sizeof(conn), "%.*s%d%s",
+		 (int)(host + 10 - rig->server.conn), rig->server.conn,
+		 relay.port, rest);
+	setenv("FX_META", conn, 1);
+	w.peer = &target;
+	STORE_OK(rig, store_target(&target, "snail"),
+		 "segment_is_published_on_a_slow_server");
+	w.seg = openSegment(rig->engine, "snail");
+	STORE_OK(rig, w.seg >= 0 && store_move(rig, w.seg, &target),
+		 "segment_of_a_slow_server_is_opened");
+	STORE_OK(rig, !fx_ask(&target, "unreg 0") &&
+		      !fx_ask(&target, "reg 0 %llu 1",
+			      (unsigned long long)STORE_MEM) &&
+		      ft_wait_until(store_reached, &w, FX_LONG_MS),
+		 "change_on_a_slow_server_is_seen");
+	closeSegment(rig->engine, w.seg);
+	fx_peer_stop(&target);
+	setenv("FX_META", rig->server.conn, 1);
+	ft_relay_stop(&relay);
+}
+
 static void store_garbage(struct store_rig *rig)
 {
 	struct fx_peer target;
@@ -409,6 +447,7 @@ static void store_run(const struct ft_server_kind *kind)
 		store_killed(&rig);
 		store_outage(&rig);
 		store_stopped(&rig);
+		store_slow(&rig);
 		store_garbage(&rig);
 		store_mooncake(&rig);
 		store_te_meta(&rig);
