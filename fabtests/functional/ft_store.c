@@ -421,6 +421,47 @@ static void store_password(struct store_rig *rig)
 	unsetenv(kind->password);
 }
 
+/* Returns true if the label of the peer has that range. */
+static bool store_label_is(struct store_rig *rig, segment_id_t seg,
+			   const char *label, uint64_t addr, uint64_t len)
+{
+	struct te_buffer b;
+	size_t n = 1;
+
+	return !te_segment_find(rig->engine, seg, label, &b, sizeof(b), &n) &&
+	       n == 1 && b.addr == addr && b.length == len;
+}
+
+/* Labels are found in a descriptor of any size: that of 5000 labels is larger
+ * than a node of ZooKeeper. */
+static void store_labels(struct store_rig *rig)
+{
+	unsigned long long half = STORE_MEM / 2;
+	struct fx_peer target;
+	segment_id_t seg;
+
+	STORE_OK(rig,
+		 fx_peer_start(&target, STORE_MEM, "FX_NAME=labelled", NULL) &&
+			 !fx_ask(&target, "label 0 %llu 0 pool", half) &&
+			 !fx_ask(&target, "label 4096 64 %u tensor",
+				 (unsigned int)TE_REG_NESTED),
+		 "process_publishes_labels");
+	seg = openSegment(rig->engine, "labelled");
+	STORE_OK(rig,
+		 store_label_is(rig, seg, "pool", target.mem.addr, half) &&
+			 store_label_is(rig, seg, "tensor",
+					target.mem.addr + 4096, 64),
+		 "labels_are_found");
+	STORE_OK(rig,
+		 !fx_ask(&target, "labels 5000 64") &&
+			 !syncSegmentCache(rig->engine) &&
+			 store_label_is(rig, seg, "t.4999",
+					target.mem.addr + 4999 * 64, 64),
+		 "one_of_many_labels_is_found");
+	closeSegment(rig->engine, seg);
+	STORE_OK(rig, fx_peer_stop(&target), "process_with_labels_ends");
+}
+
 /* --- the suite ------------------------------------------------------------ */
 
 static bool store_open(struct store_rig *rig, const struct ft_server_kind *kind)
@@ -453,6 +494,7 @@ static void store_run(const struct ft_server_kind *kind)
 		store_te_meta(&rig);
 		store_clusters(&rig);
 		store_many(&rig);
+		store_labels(&rig);
 		store_password(&rig);
 	}
 	if (rig.engine)
