@@ -68,6 +68,11 @@ SRCS_ft_bounce = $(FX_SRCS) \
 	fabtests/functional/ft_bounce.c \
 	# EOL
 
+SRCS_ft_etcd = $(FX_SRCS) \
+	fabtests/common/ft_etcd.c \
+	fabtests/functional/ft_etcd.c \
+	# EOL
+
 SRCS_ft_faults = $(FX_SRCS) \
 	fabtests/functional/ft_faults.c \
 	fabtests/functional/ft_faults_cost.c \
@@ -256,6 +261,7 @@ SRCS_ft_prepared = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_redis = $(FX_SRCS) \
+	fabtests/common/ft_etcd.c \
 	fabtests/common/ft_http.c \
 	fabtests/common/ft_server.c \
 	fabtests/common/ft_zk.c \
@@ -313,6 +319,7 @@ SRCS_ft_wait = $(FX_SRCS) \
 	# EOL
 
 SRCS_ft_store = $(FX_SRCS) \
+	fabtests/common/ft_etcd.c \
 	fabtests/common/ft_http.c \
 	fabtests/common/ft_relay.c \
 	fabtests/common/ft_server.c \
@@ -345,6 +352,7 @@ FUNC_TESTS += \
 	ft_bounce \
 	ft_contact \
 	ft_devices \
+	ft_etcd \
 	ft_faults \
 	ft_fence \
 	ft_fi_calls \
@@ -476,6 +484,7 @@ PLAIN_TESTS += \
 	abi_test \
 	bench_test \
 	configure_test \
+	ft_etcd \
 	ft_fi_shares \
 	ft_links \
 	ft_register \

@@ -50,7 +50,7 @@ static size_t stub_request_len(const struct http_stub_client *c)
 static void stub_reply(struct http_stub *s, struct http_stub_client *c,
 		       size_t len)
 {
-	const char *reply = s->replies[0];
+	const char *reply = s->replies[0], *tail;
 	unsigned int i;
 	bool open;
 
@@ -62,8 +62,8 @@ static void stub_reply(struct http_stub *s, struct http_stub_client *c,
 	memmove(c->text, c->text + len, c->len - len + 1);
 	c->len -= len;
 	open = stub_send(c->fd, reply);
-	while (open && s->tail)
-		open = stub_send(c->fd, s->tail);
+	while (open && (tail = __atomic_load_n(&s->tail, __ATOMIC_RELAXED)))
+		open = stub_send(c->fd, tail);
 	if (!open || (s->close && reply != http_stub_silent))
 		stub_drop(c);
 }

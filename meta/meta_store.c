@@ -35,7 +35,11 @@ static const struct store_scheme {
 #else
 	{ "zookeeper", NULL, "--disable-zookeeper" },
 #endif
-	{ "etcd", NULL, NULL },
+#ifdef TEI_HAVE_ETCD
+	{ "etcd", &meta_etcd_ops, NULL },
+#else
+	{ "etcd", NULL, "--disable-etcd" },
+#endif
 #ifdef TEI_HAVE_REDIS
 	{ "redis", &meta_redis_ops, NULL },
 #else
@@ -68,6 +72,26 @@ static void store_built_in(char *out, size_t len)
 	}
 }
 
+/* Returns true if text is a list of host:port, which means etcd, as it does for
+ * Mooncake. Other texts without a scheme are misspelled. */
+static bool store_host_list(const char *text)
+{
+	char one[TEI_META_ENDPOINT_MAX], host[TEI_META_HOST_MAX];
+	uint16_t port;
+	size_t len;
+
+	for (;; text += len + 1) {
+		len = strcspn(text, ",;");
+		if (len >= sizeof(one))
+			return false;
+		snprintf(one, sizeof(one), "%.*s", (int)len, text);
+		if (tei_meta_split(one, host, &port) || !port)
+			return false;
+		if (!text[len])
+			return true;
+	}
+}
+
 static const struct store_scheme *store_scheme_of(const char *text)
 {
 	const char *sep = strstr(text, "://");
@@ -90,9 +114,11 @@ static int store_refuse(const char *text, const struct store_scheme *s,
 
 	tei_meta_conn_shown(text, shown);
 	store_built_in(built_in, sizeof(built_in));
-	if (s && !strstr(text, "://"))
+	if (s && !strstr(text, "://") && !store_host_list(text))
 		return tei_err_fail(err, TEI_ERR_NOT_IMPLEMENTED, "meta",
-				    "zookeeper://host:port[,...] for ZooKeeper; Mooncake takes a bare host:port for etcd",
+				    "etcd://host:port[,...] or "
+				    "zookeeper://host:port[,...]; a bare "
+				    "host:port means etcd",
 				    "metadata '%s': no scheme (built in: %s)",
 				    shown, built_in);
 	if (!s)
@@ -124,7 +150,9 @@ int tei_meta_store_open(const char *conn_string,
 				    "P2PHANDSHAKE needs no server",
 				    "empty metadata connection string");
 	scheme = store_scheme_of(conn_string);
-	if (!scheme || !scheme->ops)
+	if (!scheme || !scheme->ops ||
+	    (!strstr(conn_string, "://") && scheme != &store_schemes[0] &&
+	     !store_host_list(conn_string)))
 		return store_refuse(conn_string, scheme, err);
 	s = calloc(1, sizeof(*s));
 	if (!s)

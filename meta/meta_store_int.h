@@ -114,6 +114,7 @@ struct tei_meta_store {
 	struct tei_list published;		/* lock: struct store_name */
 };
 
+extern const struct meta_store_ops meta_etcd_ops;
 extern const struct meta_store_ops meta_http_ops;
 extern const struct meta_store_ops meta_p2p_ops;
 extern const struct meta_store_ops meta_redis_ops;

@@ -14,6 +14,7 @@ struct tei_settings;
 
 extern const struct tei_test_case json_cases[];
 extern const struct tei_test_case desc_cases[];
+extern const struct tei_test_case etcd_cases[];
 extern const struct tei_test_case http_client_cases[];
 extern const struct tei_test_case name_cases[];
 extern const struct tei_test_case mooncake_cases[];

@@ -173,6 +173,9 @@ int main(int argc, char **argv)
 #if defined(TEI_HAVE_ETCD) || defined(TEI_HAVE_HTTP)
 		{ "http_client", http_client_cases },
 #endif
+#ifdef TEI_HAVE_ETCD
+		{ "etcd", etcd_cases },
+#endif
 		{ "server", server_cases },
 		{ "share", rate_limit_cases },
 		{ "abuse", abuse_cases },

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "meta/meta_auth_file.h"
 #include "meta/meta_zookeeper_acl.h"
 #include "meta/meta_zookeeper_int.h"
 #include "meta/meta_zookeeper_servers.h"
@@ -57,8 +58,9 @@ static int zk_start(struct zk *zk, const char *conn, struct tei_err *err)
 	if (!rc)
 		zk_servers_where(zk->servers, zk->where);
 	if (!rc && *zk->settings->store.zk_auth_file)
-		rc = zk_auth_read(zk->settings->store.zk_auth_file, &zk->auth,
-				  err);
+		rc = meta_auth_file_read("MOONRAIL_ZK_AUTH_FILE",
+					 zk->settings->store.zk_auth_file,
+					 &zk->auth, err);
 	if (!rc)
 		rc = zk_session_open(zk, deadline, err);
 	if (rc)

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The servers: connection strings, numeric addresses, and the credentials of
- * this user.
- */
-#include <errno.h>
+/* The servers: connection strings and numeric addresses. */
 #include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "meta/meta_int.h"
@@ -264,46 +259,4 @@ bool zk_servers_changed(const char *addresses, const char *known)
 		if (!addresses[n])
 			return false;
 	}
-}
-
-/* --- credentials --------------------------------------------------------- */
-
-static void zk_auth_check_mode(const char *file, int fd)
-{
-	struct stat st;
-
-	if (!fstat(fd, &st) && (st.st_mode & (S_IRWXG | S_IRWXO)))
-		TEI_WARN("meta",
-			 "MOONRAIL_ZK_AUTH_FILE=%s: others may read it (mode %03o)",
-			 file, (unsigned int)st.st_mode & 0777);
-}
-
-int zk_auth_read(const char *file, char **out, struct tei_err *err)
-{
-	FILE *f = fopen(file, "re");
-	char line[1024];
-	const char *colon;
-
-	if (!f)
-		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "MOONRAIL_ZK_AUTH_FILE=%.64s: %s", file,
-				    strerror(errno));
-	zk_auth_check_mode(file, fileno(f));
-	setvbuf(f, NULL, _IONBF, 0);	/* leaves no copy in a buffer */
-	if (!fgets(line, sizeof(line), f))
-		line[0] = 0;
-	fclose(f);
-	line[strcspn(line, "\r\n")] = 0;
-	colon = strchr(line, ':');
-	if (colon && colon > line && colon[1])
-		*out = strdup(line);
-	else
-		*out = NULL;
-	explicit_bzero(line, sizeof(line));
-	if (*out)
-		return 0;
-	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-			    "its first line is user:password",
-			    "MOONRAIL_ZK_AUTH_FILE=%.64s: no user:password",
-			    file);
 }

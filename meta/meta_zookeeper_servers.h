@@ -30,10 +30,4 @@ void zk_servers_rotate(char *addresses);
 /* Returns true if the list contains an address that is not in known. */
 bool zk_servers_changed(const char *addresses, const char *known);
 
-/*
- * Reads the whole first line of the file; the caller frees *out. Returns 0 or
- * TEI_ERR_INVALID.
- */
-int zk_auth_read(const char *file, char **out, struct tei_err *err);
-
 #endif /* TEI_META_META_ZOOKEEPER_SERVERS_H */

@@ -1,6 +1,7 @@
 # meta: descriptors, names, the control channel, stores, the segment cache
 SRCS += \
 	meta/meta_auth.c \
+	meta/meta_auth_file.c \
 	meta/meta_bind.c \
 	meta/meta_cache.c \
 	meta/meta_client.c \
@@ -8,6 +9,10 @@ SRCS += \
 	meta/meta_desc.c \
 	meta/meta_desc_json.c \
 	meta/meta_desc_label.c \
+	meta/meta_etcd.c \
+	meta/meta_etcd_call.c \
+	meta/meta_etcd_json.c \
+	meta/meta_etcd_watch.c \
 	meta/meta_http.c \
 	meta/meta_http_client.c \
 	meta/meta_http_plain.c \
@@ -42,6 +47,7 @@ SRCS += \
 	# EOL
 
 TEST_SRCS_meta = \
+	fabtests/common/ft_etcd.c \
 	fabtests/common/ft_http.c \
 	fabtests/common/ft_port.c \
 	fabtests/common/ft_proc.c \
@@ -53,6 +59,7 @@ TEST_SRCS_meta = \
 	meta/meta_cache_test.c \
 	meta/meta_desc_label_test.c \
 	meta/meta_desc_test.c \
+	meta/meta_etcd_test.c \
 	meta/meta_http_client_test.c \
 	meta/meta_http_test.c \
 	meta/meta_json_test.c \
@@ -91,4 +98,9 @@ endif
 ifeq ($(WITH_ETCD)$(WITH_HTTP),nono)
 SRCS := $(filter-out meta/meta_http_client%,$(SRCS))
 TEST_SRCS_meta := $(filter-out meta/meta_http_%,$(TEST_SRCS_meta))
+endif
+
+ifeq ($(WITH_ETCD),no)
+SRCS := $(filter-out meta/meta_etcd%,$(SRCS))
+TEST_SRCS_meta := $(filter-out meta/meta_etcd%,$(TEST_SRCS_meta))
 endif

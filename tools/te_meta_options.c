@@ -38,8 +38,8 @@ static const struct ft_option option_table[] = {
 	{ "metadata_server", FT_TEXT, FIELD(metadata_server), 0, 0, NULL,
 	  "TEXT",
 	  "P2PHANDSHAKE (with MOONRAIL_SEGMENT_DIR),\n"
-	  "zookeeper://host:port, redis://host:port or\n"
-	  "http://host:port/metadata;\n"
+	  "zookeeper://host:port, etcd://host:port,\n"
+	  "redis://host:port or http://host:port/metadata;\n"
 	  "P2PHANDSHAKE" },
 	{ "plain", FT_FLAG, FIELD(plain), 0, 0, NULL, "",
 	  "with serve: only Mooncake's protocol" },

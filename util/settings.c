@@ -117,6 +117,16 @@ static const struct tei_setting_row settings_rows[] = {
 		 "password of the metadata store on Redis"),
 	ROW_UINT("MC_REDIS_DB_INDEX", store.redis_db, 0, 255, "0", "",
 		 "number of the Redis database of the metadata store"),
+	ROW_TEXT("MOONRAIL_ETCD_AUTH_FILE", store.etcd_auth_file, "",
+		 "file with user:password for the metadata store on etcd"),
+	ROW_TEXT("MOONRAIL_STORE_CA_FILE", store.ca_file, "",
+		 "PEM file of the authorities that may sign the certificate of "
+		 "the metadata server; etcd:// then uses TLS"),
+	ROW_TEXT("MOONRAIL_STORE_CERT_FILE", store.cert_file, "",
+		 "PEM file of this process's certificate for the metadata "
+		 "server"),
+	ROW_TEXT("MOONRAIL_STORE_KEY_FILE", store.key_file, "",
+		 "PEM file of the private key of MOONRAIL_STORE_CERT_FILE"),
 	ROW_UINT("MOONRAIL_STORE_LEASE_MS", store.lease_ms, 1000, 3600000,
 		 "10000", "ms",
 		 "lease of the keys in a metadata store other than ZooKeeper, "

@@ -108,6 +108,10 @@ struct tei_settings_store {
 	char redis_user[256];		     /* MC_REDIS_USERNAME */
 	char redis_password[1024];	/* MC_REDIS_PASSWORD, never shown */
 	uint32_t redis_db;		/* MC_REDIS_DB_INDEX */
+	char etcd_auth_file[TEI_SETTING_TEXT]; /* MOONRAIL_ETCD_AUTH_FILE */
+	char ca_file[TEI_SETTING_TEXT];	       /* MOONRAIL_STORE_CA_FILE */
+	char cert_file[TEI_SETTING_TEXT];      /* MOONRAIL_STORE_CERT_FILE */
+	char key_file[TEI_SETTING_TEXT];       /* MOONRAIL_STORE_KEY_FILE */
 	uint32_t lease_ms;		/* MOONRAIL_STORE_LEASE_MS */
 	uint32_t poll_ms;		/* MOONRAIL_STORE_POLL_MS */
 };

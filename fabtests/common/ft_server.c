@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,34 @@ static bool server_zk_start(struct ft_server *s)
 static bool server_zk_serves(struct ft_server *s)
 {
 	return ft_zk_wait(&s->zk, 0);
+}
+
+/* --- etcd ----------------------------------------------------------------- */
+
+static bool server_etcd_start(struct ft_server *s)
+{
+	if (s->etcd.count)
+		return ft_etcd_restart(&s->etcd, 0);
+	if (!ft_etcd_start(&s->etcd, 1, false))
+		return false;
+	snprintf(s->conn, sizeof(s->conn), "etcd://%s", s->etcd.hosts);
+	return true;
+}
+
+static bool server_etcd_serves(struct ft_server *s)
+{
+	return ft_etcd_wait(&s->etcd, 0);
+}
+
+static bool server_etcd_write(struct ft_server *s, const char *key,
+			      const char *text)
+{
+	return ft_etcd_put(&s->etcd, key, text);
+}
+
+static bool server_etcd_protect(struct ft_server *s)
+{
+	return ft_etcd_protect(&s->etcd);
 }
 
 /* --- Redis ---------------------------------------------------------------- */
@@ -158,6 +187,14 @@ const struct ft_server_kind ft_server_kinds[] = {
 	  .missing = ft_zk_missing,
 	  .start = server_zk_start,
 	  .serves = server_zk_serves },
+	{ .name = "etcd",
+	  .missing = ft_etcd_missing,
+	  .start = server_etcd_start,
+	  .serves = server_etcd_serves,
+	  .write = server_etcd_write,
+	  .protect = server_etcd_protect,
+	  .password = "MOONRAIL_ETCD_AUTH_FILE",
+	  .password_file = true },
 	{ .name = "redis",
 	  .missing = server_redis_missing,
 	  .start = server_redis_start,
@@ -224,12 +261,37 @@ static void server_remove(const char *dir)
 		ft_diag("%s: cannot be removed", dir);
 }
 
+bool ft_server_password(struct ft_server *s, const char *password)
+{
+	char path[96];
+	bool good;
+	FILE *f;
+
+	if (!password)
+		return !unsetenv(s->kind->password);
+	if (!s->kind->password_file)
+		return !setenv(s->kind->password, password, 1);
+	snprintf(path, sizeof(path), "%s/password", s->dir);
+	f = fopen(path, "we");
+	if (!f)
+		return false;
+	good = !fchmod(fileno(f), 0600) &&
+	       fprintf(f, "root:%s\n", password) > 0;
+	return !fclose(f) && good && !setenv(s->kind->password, path, 1);
+}
+
+/* Returns the process of a server other than ZooKeeper. */
+static struct ft_proc *server_proc(struct ft_server *s)
+{
+	return s->etcd.count ? &s->etcd.procs[0] : &s->proc;
+}
+
 void ft_server_kill(struct ft_server *s)
 {
 	if (s->zk.count)
 		ft_zk_kill(&s->zk, 0);
-	else if (s->proc.pid)
-		ft_proc_kill(&s->proc);
+	else if (server_proc(s)->pid)
+		ft_proc_kill(server_proc(s));
 }
 
 void ft_server_wipe(struct ft_server *s)
@@ -237,6 +299,8 @@ void ft_server_wipe(struct ft_server *s)
 	ft_server_kill(s);
 	if (s->zk.count)
 		ft_zk_wipe(&s->zk, 0);
+	if (s->etcd.count)
+		ft_etcd_wipe(&s->etcd);
 }
 
 void ft_server_close(struct ft_server *s)
@@ -244,6 +308,8 @@ void ft_server_close(struct ft_server *s)
 	ft_server_kill(s);
 	if (s->zk.count)
 		ft_zk_stop(&s->zk);
+	if (s->etcd.count)
+		ft_etcd_stop(&s->etcd);
 	if (*s->dir)
 		server_remove(s->dir);
 }
@@ -256,8 +322,8 @@ void ft_server_pause(struct ft_server *s)
 		ft_zk_pause(&s->zk, 0);
 		return;
 	}
-	kill(s->proc.pid, SIGSTOP);
-	waitpid(s->proc.pid, &status, WUNTRACED);
+	kill(server_proc(s)->pid, SIGSTOP);
+	waitpid(server_proc(s)->pid, &status, WUNTRACED);
 }
 
 void ft_server_resume(struct ft_server *s)
@@ -265,5 +331,5 @@ void ft_server_resume(struct ft_server *s)
 	if (s->zk.count)
 		ft_zk_resume(&s->zk, 0);
 	else
-		kill(s->proc.pid, SIGCONT);
+		kill(server_proc(s)->pid, SIGCONT);
 }

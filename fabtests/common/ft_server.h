@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "fabtests/common/ft_etcd.h"
 #include "fabtests/common/ft_zk.h"
 
 /*
@@ -17,6 +18,7 @@ struct ft_server {
 	char conn[192];		/* connection string for an engine */
 	/* private: */
 	struct ft_zk zk;
+	struct ft_etcd etcd;
 	struct ft_proc proc;	/* pid 0: not running */
 	char dir[64];
 	int port;
@@ -36,6 +38,7 @@ struct ft_server_kind {
 	bool (*protect)(struct ft_server *server);
 	const char *password; /* environment variable of the password */
 	bool only_keys;	      /* no leases, reports of changes or listings */
+	bool password_file;   /* it names a file with root:PASSWORD */
 };
 
 /* The server products that the tests know. The last element has the name
@@ -46,6 +49,9 @@ extern const struct ft_server_kind ft_server_kinds[];
 bool ft_server_open(struct ft_server *server, const struct ft_server_kind *kind);
 /* Kills the server and removes its data. */
 void ft_server_close(struct ft_server *server);
+
+/* Gives a password to engines that are created from now on; NULL: none. */
+bool ft_server_password(struct ft_server *server, const char *password);
 
 /* Kills the server; its data stays, unless the product keeps it in memory. */
 void ft_server_kill(struct ft_server *server);

@@ -408,17 +408,19 @@ static void store_password(struct store_rig *rig)
 					    "127.0.0.1", 0, 0) && *store_said(),
 		 "engine_without_a_password_is_refused");
 	ft_diag("%s", store_said());
-	setenv(kind->password, "barley", 1);
+	STORE_OK(rig, ft_server_password(&rig->server, "barley"),
+		 "wrong_password_is_set");
 	STORE_OK(rig, !createTransferEngine(rig->server.conn, "guest",
 					    "127.0.0.1", 0, 0) && *store_said(),
 		 "engine_with_a_wrong_password_is_refused");
 	ft_diag("%s", store_said());
-	setenv(kind->password, "sesame", 1);
+	STORE_OK(rig, ft_server_password(&rig->server, "sesame"),
+		 "password_is_set");
 	e = createTransferEngine(rig->server.conn, "guest", "127.0.0.1", 0, 0);
 	STORE_OK(rig, e != NULL, "engine_with_the_password_is_created");
 	if (e)
 		destroyTransferEngine(e);
-	unsetenv(kind->password);
+	ft_server_password(&rig->server, NULL);
 }
 
 /* Returns true if the label of the peer has that range. */

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_COMMON_FT_ETCD_H
+#define TEI_FABTESTS_COMMON_FT_ETCD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "fabtests/common/ft_proc.h"
+
+#define FT_ETCD_MEMBERS 3
+
+/*
+ * etcd servers that form one cluster, on free ports of 127.0.0.1 and with
+ * temporary data. They end with the process that started them. One thread uses
+ * an object. Functions that return bool print the cause of a failure.
+ */
+struct ft_etcd {
+	int count;	 /* 0: never started */
+	char hosts[128]; /* "127.0.0.1:1,127.0.0.1:2" */
+	char dir[64];
+	int client[FT_ETCD_MEMBERS], peer[FT_ETCD_MEMBERS]; /* ports */
+	int tls_port; /* of the first member; 0: no TLS */
+	struct ft_proc procs[FT_ETCD_MEMBERS]; /* pid 0: not running */
+};
+
+/* Returns the reason why this machine cannot run a server, or NULL. */
+const char *ft_etcd_missing(void);
+
+/* Starts count members, which does not wait until they serve clients. With tls,
+ * the first member also listens at tls_port and requires client certificates;
+ * dir contains ca.pem, cert.pem and key.pem, which are valid for 127.0.0.1 and
+ * for clients, and other.pem, another authority. */
+bool ft_etcd_start(struct ft_etcd *etcd, int count, bool tls);
+/* Kills all members and removes their data. */
+void ft_etcd_stop(struct ft_etcd *etcd);
+
+/* Starts a killed member again, with its data. */
+bool ft_etcd_restart(struct ft_etcd *etcd, int member);
+void ft_etcd_kill(struct ft_etcd *etcd, int member);
+/* Kills all members and removes their data, so that they start as new ones. */
+void ft_etcd_wipe(struct ft_etcd *etcd);
+
+/* Waits until the member serves reads, which needs a leader. */
+bool ft_etcd_wait(struct ft_etcd *etcd, int member);
+
+/* Returns the member that is the leader, or -1. */
+int ft_etcd_leader(struct ft_etcd *etcd);
+
+/* Posts JSON to a path of the member's gateway ("/kv/put"). Returns the HTTP
+ * status, or 0; answer receives the body. */
+int ft_etcd_post(struct ft_etcd *etcd, int member, const char *path,
+		 const char *json, char *answer, size_t len);
+
+/* Writes text under a key. */
+bool ft_etcd_put(struct ft_etcd *etcd, const char *key, const char *text);
+
+/* Requires a password from now on: root with "sesame". */
+bool ft_etcd_protect(struct ft_etcd *etcd);
+
+#endif /* TEI_FABTESTS_COMMON_FT_ETCD_H */

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_META_META_ETCD_H
+#define TEI_META_META_ETCD_H
+
+/*
+ * The etcd driver of meta_kv.h, by etcd's JSON gateway. A commit is one
+ * transaction that compares the modification revisions of keys, which are their
+ * versions. All leased keys of a process belong to one lease of the server.
+ *
+ * Endpoints. All calls use the current endpoint until it fails. The watcher
+ * follows when a call has chosen another endpoint, so that it does not wait for
+ * an endpoint that does not serve.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "meta/meta_etcd_json.h"
+#include "meta/meta_http_client.h"
+#include "meta/meta_kv.h"
+#include "meta/tei_meta.h"
+#include "util/lock.h"
+
+#define ETCD_PORT      2379
+#define ETCD_ENDPOINTS 16
+#define ETCD_SMALL     65536 /* limits of responses, bytes */
+#define ETCD_LARGE     (16u << 20)
+#define ETCD_NO_LEASE                        \
+	2 /* differs from all codes and from \
+	   * META_CONFLICT */
+
+struct etcd {
+	/* constant after open */
+	struct meta_http *http;
+	char *auth; /* "user:password", NULL: none */
+	struct etcd_endpoint {
+		char url[TEI_META_ENDPOINT_MAX + 16];
+		bool beta; /* lock: the paths begin with /v3beta */
+	} endpoints[ETCD_ENDPOINTS];
+	int count;
+	/* row 2 of docs/LOCKING.md; not held during calls of the server */
+	struct tei_mutex lock;
+	int current;	 /* endpoint */
+	char token[512]; /* "": none */
+	bool no_auth;	 /* the server requires no token */
+	uint64_t lease;	 /* ID, 0: none */
+	bool lease_lost; /* since the last renewal */
+};
+
+/* --- meta_etcd_call.c ---------------------------------------------------- */
+
+/* Reads the list of endpoints in conn. */
+int etcd_endpoints(struct meta_kv *kv, const char *conn, struct tei_err *err);
+
+/* A call of the gateway. */
+struct etcd_call {
+	const char *path;     /* "/kv/range" */
+	struct meta_buf body; /* freed by etcd_call */
+	size_t limit;	      /* of the response */
+	uint64_t deadline_ns;
+};
+
+/*
+ * Makes the call with the current endpoint, and with the others if that does
+ * not serve it. Sets *out from a response with status 200. Returns 0, a code,
+ * or ETCD_NO_LEASE without an error in err.
+ */
+int etcd_call(struct meta_kv *kv, struct etcd_call *call,
+	      struct etcd_response *out, struct tei_err *err);
+
+/* Make the next endpoint current, if endpoint is the current one. */
+void etcd_leave(struct etcd *e, int endpoint);
+int etcd_current(struct etcd *e);
+
+/* Writes "URL/v3PATH". */
+#define ETCD_URL_MAX (TEI_META_ENDPOINT_MAX + 64)
+void etcd_url(struct etcd *e, int endpoint, const char *path,
+	      char out[ETCD_URL_MAX]);
+
+/* Writes the header with the token, or "" if there is none. Asks the endpoint
+ * for a token if the user has a password. Returns 0, or a code with why. */
+#define ETCD_TOKEN_MAX (512 + 24)
+int etcd_token(struct etcd *e, int endpoint, uint64_t deadline_ns,
+	       char out[ETCD_TOKEN_MAX], char why[ETCD_MESSAGE]);
+
+/* Forgets the token that header holds. Returns false if the user has no
+ * password, so that no other token can be had. */
+bool etcd_token_forget(struct etcd *e, const char *header);
+
+/* Returns true if the error or cancellation means that the token is missing or
+ * has expired. */
+bool etcd_token_refused(const struct etcd_response *r);
+
+/* --- meta_etcd_watch.c --------------------------------------------------- */
+
+void etcd_watch(struct meta_kv *kv);
+
+#endif /* TEI_META_META_ETCD_H */
