@@ -502,6 +502,8 @@ void meta_http_free(struct meta_http *http)
 {
 	int i;
 
+	if (!http)
+		return;
 	for (i = 0; i < http->idle_count; i++)
 		http_handle_free(http->idle[i]);
 	tei_mutex_fini(&http->lock);

@@ -60,7 +60,7 @@ struct meta_http_response {
 /* Returns NULL if memory is short. tls may be NULL; its strings must stay valid
  * until meta_http_free. */
 struct meta_http *meta_http_new(const struct meta_http_tls *tls);
-void meta_http_free(struct meta_http *http);
+void meta_http_free(struct meta_http *http);	/* NULL: does nothing */
 
 /* Ends all requests, and each later request at once, with TEI_ERR_CANCELED. */
 void meta_http_cancel(struct meta_http *http);
