@@ -478,6 +478,9 @@ ALONE_TESTS += \
 	te_stress \
 	# EOL
 
+# Six servers, one after the other, each killed and suspended several times.
+TIMEOUT_ft_store := 900
+
 # Skipped if the library has sanitizers: they compare rates or times, which a
 # sanitizer distorts, or test scripts and not the library.
 PLAIN_TESTS += \

@@ -506,6 +506,12 @@ static bool http_parse(struct meta_kv *kv, struct http *h, const char *conn)
 static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 			struct tei_err *err)
 {
+	const struct tei_settings_store *set = &kv->settings->store;
+	const struct meta_http_tls tls = {
+		.ca_file = set->ca_file,
+		.cert_file = set->cert_file,
+		.key_file = set->key_file,
+	};
 	char shown[TEI_META_SHOWN], key[META_KV_KEY_MAX];
 	unsigned char id[16];
 	int i;
@@ -518,8 +524,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 			"metadata '%s': not the URL of a metadata server",
 			shown);
 	}
-	if (tei_meta_rpc_key(kv->settings->store.cluster_id, "?", key,
-			     sizeof(h->prefix)) ||
+	if (tei_meta_rpc_key(set->cluster_id, "?", key, sizeof(h->prefix)) ||
 	    !tei_random(id, sizeof(id)))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "MC_METADATA_CLUSTER_ID is too long");
@@ -528,7 +533,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 	snprintf(h->prefix, sizeof(h->prefix), "%.511s", key);
 	for (i = 0; i < 16; i++)
 		snprintf(h->lease + 2 * i, 3, "%02x", id[i]);
-	h->client = meta_http_new(NULL);
+	h->client = meta_http_new(&tls);
 	return h->client ? 0 : http_memory(kv, err);
 }
 

@@ -206,7 +206,8 @@ const struct ft_server_kind ft_server_kinds[] = {
 	  .missing = server_redis_missing,
 	  .start = server_redis_start_silent,
 	  .serves = server_redis_serves,
-	  .write = server_redis_write },
+	  .write = server_redis_write,
+	  .variant = true },
 	{ .name = "http",
 	  .missing = server_http_missing,
 	  .start = server_http_start,
@@ -217,7 +218,8 @@ const struct ft_server_kind ft_server_kinds[] = {
 	  .start = server_http_start_plain,
 	  .serves = server_http_serves,
 	  .write = server_http_write,
-	  .only_keys = true },
+	  .only_keys = true,
+	  .variant = true },
 	{ .name = NULL },
 };
 

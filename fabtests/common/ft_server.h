@@ -39,6 +39,7 @@ struct ft_server_kind {
 	const char *password; /* environment variable of the password */
 	bool only_keys;	      /* no leases, reports of changes or listings */
 	bool password_file;   /* it names a file with root:PASSWORD */
+	bool variant;	      /* as the element before, in another mode */
 };
 
 /* The server products that the tests know. The last element has the name

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 300
+# timeout: 600
 #
 # Builds the Python packages of api/python against the library in BUILD and runs
 # their tests, each with a second process. ONLY=EXPRESSION runs those that pytest

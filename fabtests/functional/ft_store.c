@@ -530,6 +530,9 @@ int main(int argc, char **argv)
 		if (!store_wanted(argc, argv, k->name))
 			continue;
 		missing = k->missing();
+		if (!missing && k->variant && fx_slow() && argc < 2)
+			missing = "with a sanitizer, one server of each "
+				  "product is tested";
 		if (missing)
 			printf("skip - %s: %s\n", k->name, missing);
 		else

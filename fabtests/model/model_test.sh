@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 600
+# timeout: 900
 #
 # Checks every reachable state of the models fence.pml and names.pml with spin.
 # Then checks each model with one rule broken, for all its mutants: spin must
