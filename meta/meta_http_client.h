@@ -67,13 +67,14 @@ void meta_http_cancel(struct meta_http *http);
 
 /*
  * Makes a request; blocks until deadline_ns at most. Returns 0 for a complete
- * response, whatever its status. Otherwise logs nothing and returns
- *	TEI_ERR_SOCKET		no complete response
- *	TEI_ERR_REJECTED	a certificate is not valid, or a file in tls is
- *				not readable
- *	TEI_ERR_CANCELED	meta_http_cancel, piece or idle ended the
- *request TEI_ERR_INVALID		not an http URL TEI_ERR_METADATA
- *a body above the limit, or no HTTP TEI_ERR_MEMORY
+ * response, whatever its status. Otherwise logs nothing and returns one of:
+ * - TEI_ERR_SOCKET: no complete response
+ * - TEI_ERR_REJECTED: a certificate is not valid, or a file in tls is not
+ *   readable
+ * - TEI_ERR_CANCELED: meta_http_cancel, piece or idle ended the request
+ * - TEI_ERR_INVALID: not an http URL
+ * - TEI_ERR_METADATA: a body above the limit, or no HTTP
+ * - TEI_ERR_MEMORY
  */
 int meta_http_run(struct meta_http *http,
 		  const struct meta_http_request *request,

@@ -30,14 +30,14 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define PATH_BACKOFF_MIN_US	20
-#define PATH_BACKOFF_MAX_US	10000
-#define PATH_FITS	64
-#define PATH_ROOM_MAX	512
-#define PATH_STUCK_NS		(50 * TEI_NS_PER_MS)
-#define PATH_CLOSES_NS		(500 * TEI_NS_PER_MS)
+#define CONN_BACKOFF_MIN_US 20
+#define CONN_BACKOFF_MAX_US 10000
+#define CONN_FITS	    64
+#define CONN_ROOM_MAX	    512
+#define CONN_STUCK_NS	    (50 * TEI_NS_PER_MS)
+#define CONN_CLOSES_NS	    (500 * TEI_NS_PER_MS)
 
-static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
+static const uint8_t *conn_ip(const struct tei_rail_addr *a, size_t *len)
 {
 	const struct sockaddr *sa = (const void *)a->bytes;
 
@@ -57,14 +57,14 @@ static const uint8_t *path_ip(const struct tei_rail_addr *a, size_t *len)
 	return NULL;
 }
 
-static bool path_is_loopback(const uint8_t *ip, size_t len)
+static bool conn_is_loopback(const uint8_t *ip, size_t len)
 {
 	static const uint8_t v6[16] = { [15] = 1 };
 
 	return len == 4 ? ip[0] == 127 : !memcmp(ip, v6, 16);
 }
 
-static bool path_same_net(const uint8_t *a, const uint8_t *b, size_t len,
+static bool conn_same_net(const uint8_t *a, const uint8_t *b, size_t len,
 			  unsigned int prefix)
 {
 	unsigned int bytes = prefix / 8, bits = prefix % 8;
@@ -97,15 +97,15 @@ int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 	    mine->protocol_version != its->protocol_version ||
 	    mine->addr_format != its->addr_format || !conn_ends(its))
 		return 0;
-	a = path_ip(mine, &na);
-	b = path_ip(its, &nb);
+	a = conn_ip(mine, &na);
+	b = conn_ip(its, &nb);
 	if (!a || !b)
 		return a == b ? 2 : 0;
-	if (na != nb || path_is_loopback(a, na) != path_is_loopback(b, nb))
+	if (na != nb || conn_is_loopback(a, na) != conn_is_loopback(b, nb))
 		return 0;
 	if (!memcmp(a, b, na))
 		return 3;
-	return path_same_net(a, b, na, rail->nic.prefix) ? 2 : 1;
+	return conn_same_net(a, b, na, rail->nic.prefix) ? 2 : 1;
 }
 
 int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote)
@@ -129,7 +129,7 @@ int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 
 /* Returns one of the remote rails that fit best, or -1. turn selects one in
  * rotation. */
-static int16_t path_choose(const struct tei_rail_peer *peer,
+static int16_t conn_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)
 {
 	int best = 0, fit, n = 0;
@@ -192,7 +192,7 @@ static bool conn_others_work(const struct tei_rail_peer *peer, uint32_t rail)
  * is used only if no other local rail works, because packets to it may pass the
  * wire of another local rail.
  */
-static int16_t path_detour(const struct tei_rail_peer *peer,
+static int16_t conn_detour(const struct tei_rail_peer *peer,
 			   const struct rail *rail, int16_t base)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -227,8 +227,8 @@ void rail_conn_reroute(struct tei_rail_peer *peer)
 		rail = rail_at(dp, i);
 		route = -1;
 		if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			route = path_detour(peer, rail,
-					    path_choose(peer, rail, i));
+			route = conn_detour(peer, rail,
+					    conn_choose(peer, rail, i));
 		if (route == peer->routes.route[i])
 			continue;
 		peer->routes.route[i] = route;
@@ -306,7 +306,7 @@ int rail_conn_table(struct tei_rail_peer *peer)
 	for (i = 0; i < nrails; i++)
 		if (__atomic_load_n(&rail_at(dp, i)->open, __ATOMIC_ACQUIRE))
 			peer->routes.route[i] =
-				path_choose(peer, rail_at(dp, i), i);
+				conn_choose(peer, rail_at(dp, i), i);
 	rail_conn_reroute(peer);
 	if (nrails <= peer->pairs.rails && cap == peer->pairs.remotes_cap) {
 		peer->pairs.conns_short = false;
@@ -389,7 +389,7 @@ struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
  * Returns true while the provider has not closed the connection that was cut: a
  * post would use that connection and fail. Examines the socket, which shows
  * whether the connection is closed even if the peer and its address are gone.
- * Always returns false once PATH_CLOSES_NS have passed.
+ * Always returns false once CONN_CLOSES_NS have passed.
  */
 static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 			const struct tei_rail_addr *addr)
@@ -406,7 +406,7 @@ static bool conn_closes(struct rail_conn *conn, struct rail_lane *lane,
 	now = tei_now_ns();
 	if (!conn->old_ns)
 		conn->old_ns = now;
-	return now < conn->old_ns + PATH_CLOSES_NS;
+	return now < conn->old_ns + CONN_CLOSES_NS;
 }
 
 bool rail_conn_is_ready(const struct tei_rail_peer *peer,
@@ -501,12 +501,12 @@ bool rail_conn_block(struct rail_conn *conn, uint64_t now, bool busy)
 	if (!conn->since_ns)
 		conn->since_ns = now;
 	conn->backoff_us =
-		conn->backoff_us ? conn->backoff_us * 2 : PATH_BACKOFF_MIN_US;
-	if (conn->backoff_us > PATH_BACKOFF_MAX_US)
-		conn->backoff_us = PATH_BACKOFF_MAX_US;
+		conn->backoff_us ? conn->backoff_us * 2 : CONN_BACKOFF_MIN_US;
+	if (conn->backoff_us > CONN_BACKOFF_MAX_US)
+		conn->backoff_us = CONN_BACKOFF_MAX_US;
 	conn->blocked_ns = now + conn->backoff_us * TEI_NS_PER_US;
 	/* another thread may have set since_ns to a time later than now */
-	return now > conn->since_ns + PATH_STUCK_NS;
+	return now > conn->since_ns + CONN_STUCK_NS;
 }
 
 /*
@@ -525,7 +525,7 @@ static bool conn_refuses(struct rail_conn *conn)
 	msgs = conn->msgs;
 	rail_sched_leave(conn->peer->dp);
 	return conn->since_ns && !msgs &&
-	       now > conn->since_ns + PATH_STUCK_NS &&
+	       now > conn->since_ns + CONN_STUCK_NS &&
 	       now < conn->blocked_ns + RAIL_TRIED_NS;
 }
 
@@ -560,9 +560,9 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *s)
 	}
 	/* from time to time, more slices are tried than the provider accepted
 	 * before */
-	if (conn->room && ++conn->fits == PATH_FITS) {
+	if (conn->room && ++conn->fits == CONN_FITS) {
 		conn->fits = 0;
-		conn->room = conn->room < PATH_ROOM_MAX ? conn->room * 2 : 0;
+		conn->room = conn->room < CONN_ROOM_MAX ? conn->room * 2 : 0;
 	}
 }
 
@@ -596,9 +596,9 @@ void rail_conn_sent(struct rail_tx *tx)
 /* Sets *theirs to the number of remote rails in the network of the local rail,
  * and *ours to the number of local rails with a route in the network of the
  * first of these remote rails. */
-static void aim_count(const struct tei_rail_peer *peer, const struct rail *rail,
-		      uint32_t *ours, uint32_t *theirs)
-	TEI_REQUIRES(rail_sched_held)
+static void conn_count_near(const struct tei_rail_peer *peer,
+			    const struct rail *rail, uint32_t *ours,
+			    uint32_t *theirs) TEI_REQUIRES(rail_sched_held)
 {
 	const struct rail_remote *one = NULL;
 	uint16_t r;
@@ -625,7 +625,7 @@ void rail_select_table(struct tei_rail_peer *peer)
 	for (i = 0; i < peer->pairs.rails; i++) {
 		if (peer->routes.route[i] < 0)
 			continue;
-		aim_count(peer, rail_at(peer->dp, i), &ours, &theirs);
+		conn_count_near(peer, rail_at(peer->dp, i), &ours, &theirs);
 		peer->routes.choice |=
 			theirs > 1 && (peer->routes.ranked || theirs > ours);
 	}

@@ -34,8 +34,8 @@
 #include "util/clock.h"
 #include "util/lock.h"
 
-static uint8_t aim_rank(const struct rail_rkey *k,
-			const struct rail_remote *remote)
+static uint8_t select_rank(const struct rail_rkey *k,
+			   const struct rail_remote *remote)
 {
 	uint16_t i;
 
@@ -47,9 +47,9 @@ static uint8_t aim_rank(const struct rail_rkey *k,
 
 /* Lists the usable remote rails in the local rail's network that are nearest to
  * the target's memory. Returns their number. */
-static uint32_t aim_near(const struct tei_rail_peer *peer,
-			 const struct rail *rail, const struct rail_rkey *k,
-			 uint16_t near[TEI_RAIL_MAX])
+static uint32_t select_near(const struct tei_rail_peer *peer,
+			    const struct rail *rail, const struct rail_rkey *k,
+			    uint16_t near[TEI_RAIL_MAX])
 	TEI_REQUIRES(rail_sched_held)
 {
 	uint8_t rank, least = UINT8_MAX;
@@ -57,7 +57,7 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 	uint16_t r;
 
 	for (r = 0; r < peer->nremotes; r++) {
-		rank = aim_rank(k, &peer->remotes[r]);
+		rank = select_rank(k, &peer->remotes[r]);
 		if (rank > least || rank == UINT8_MAX || n == TEI_RAIL_MAX ||
 		    !peer->remotes[r].addr.len ||
 		    rail_fence_outstanding(&peer->remotes[r].fence) ||
@@ -75,10 +75,9 @@ static uint32_t aim_near(const struct tei_rail_peer *peer,
 /* Returns the position of the rail among the local rails that have a route and
  * the same rank for the local memory, and sets *of to the number of these
  * rails. */
-static uint32_t aim_place(const struct tei_rail_peer *peer,
-			  const struct rail *rail, const uint8_t *ranks,
-			  uint32_t *of)
-	TEI_REQUIRES(rail_sched_held)
+static uint32_t select_place(const struct tei_rail_peer *peer,
+			     const struct rail *rail, const uint8_t *ranks,
+			     uint32_t *of) TEI_REQUIRES(rail_sched_held)
 {
 	uint32_t i, place = 0;
 
@@ -96,7 +95,7 @@ static uint32_t aim_place(const struct tei_rail_peer *peer,
 /* Returns true if nothing can be posted on the connection at present, because
  * the connection is being established or its queue is full. *now: the time, or
  * 0, in which case this function sets it. */
-static bool aim_blocked(const struct rail_conn *p, uint64_t *now)
+static bool select_blocked(const struct rail_conn *p, uint64_t *now)
 {
 	if (!p->blocked_ns)
 		return false;
@@ -119,14 +118,14 @@ int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 	if (best < 0 || rail->index >= peer->pairs.rails ||
 	    rail_conn_fit(rail, &peer->remotes[best]) != 2)
 		return best;
-	n = aim_near(peer, rail, key, near);
-	place = aim_place(peer, rail, ranks, &of);
+	n = select_near(peer, rail, key, near);
+	place = select_place(peer, rail, ranks, &of);
 	if (!n || (place >= n && length >= RAIL_FAR_BYTES))
 		return best;
 	best = (int16_t)near[place % n];
 	for (i = place % n; i < n; i += of) {
 		p = rail_conn_get(peer, lane, near[i]);
-		if (!p || p->bytes >= least || aim_blocked(p, now))
+		if (!p || p->bytes >= least || select_blocked(p, now))
 			continue;
 		least = p->bytes;
 		best = (int16_t)near[i];

@@ -21,22 +21,22 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define AIM_RAILS	4u
+#define SELECT_RAILS 4u
 
-struct aim_rig {
+struct select_rig {
 	struct tei_settings settings;
 	struct tei_rail_dp dp;
 	struct tei_rail_peer peer;
-	struct rail rail[AIM_RAILS];
-	struct rail_lane lane[AIM_RAILS];
-	struct rail_remote remote[AIM_RAILS];
-	struct rail_conn conn[AIM_RAILS][AIM_RAILS];
-	struct rail_conn *conns[AIM_RAILS * AIM_RAILS];
-	uint8_t ranks[AIM_RAILS];	/* of the local rails: all near */
+	struct rail rail[SELECT_RAILS];
+	struct rail_lane lane[SELECT_RAILS];
+	struct rail_remote remote[SELECT_RAILS];
+	struct rail_conn conn[SELECT_RAILS][SELECT_RAILS];
+	struct rail_conn *conns[SELECT_RAILS * SELECT_RAILS];
+	uint8_t ranks[SELECT_RAILS]; /* of the local rails: all near */
 	struct rail_rkey *key;
 };
 
-static void aim_address(struct tei_rail_addr *addr, uint8_t host)
+static void select_address(struct tei_rail_addr *addr, uint8_t host)
 {
 	struct sockaddr_in *sa = (void *)addr->bytes;
 
@@ -48,53 +48,53 @@ static void aim_address(struct tei_rail_addr *addr, uint8_t host)
 
 /* Creates the rig. The first nnear remote rails are near the target's
  * memory. */
-static struct aim_rig *aim_begin(uint32_t nnear)
+static struct select_rig *select_begin(uint32_t nnear)
 {
-	struct aim_rig *rig = calloc(1, sizeof(*rig));
+	struct select_rig *rig = calloc(1, sizeof(*rig));
 	struct tei_err err;
 	uint32_t i, r;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rig);
 	rig->key = calloc(1, sizeof(*rig->key) +
-				     AIM_RAILS * sizeof(rig->key->part[0]));
+				     SELECT_RAILS * sizeof(rig->key->part[0]));
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rig->key);
 	CU_ASSERT_EQUAL_FATAL(tei_settings_load(&rig->settings, &err), 0);
 	rig->settings.lanes.per_rail = 1;
 	rig->dp.settings = &rig->settings;
-	rig->dp.nrails = AIM_RAILS;
+	rig->dp.nrails = SELECT_RAILS;
 	tei_mutex_init(&rig->dp.sched);
 	rig->peer.dp = &rig->dp;
 	tei_list_init(&rig->peer.faults);
 	rig->peer.remotes = rig->remote;
 	rig->peer.pairs.conns = rig->conns;
-	rig->peer.nremotes = rig->peer.pairs.remotes_cap = AIM_RAILS;
-	rig->peer.pairs.rails = AIM_RAILS;
-	rig->key->nparts = AIM_RAILS;
-	for (i = 0; i < AIM_RAILS; i++) {
+	rig->peer.nremotes = rig->peer.pairs.remotes_cap = SELECT_RAILS;
+	rig->peer.pairs.rails = SELECT_RAILS;
+	rig->key->nparts = SELECT_RAILS;
+	for (i = 0; i < SELECT_RAILS; i++) {
 		rig->rail[i].dp = &rig->dp;
 		rig->rail[i].index = (uint16_t)i;
 		rig->rail[i].nic.prefix = 24;
-		aim_address(&rig->rail[i].nic.own, (uint8_t)(1 + i));
+		select_address(&rig->rail[i].nic.own, (uint8_t)(1 + i));
 		rig->dp.rails[i] = &rig->rail[i];
 		rail_lane_init(&rig->lane[i], &rig->rail[i], false, 0);
 		rig->remote[i].id = (uint16_t)i;
-		aim_address(&rig->remote[i].addr, (uint8_t)(101 + i));
+		select_address(&rig->remote[i].addr, (uint8_t)(101 + i));
 		rig->peer.routes.route[i] = (int16_t)i;
 		rig->key->part[i].rail_id = (uint16_t)i;
 		rig->key->part[i].rank = i >= nnear;
-		for (r = 0; r < AIM_RAILS; r++)
-			rig->conns[i * AIM_RAILS + r] = &rig->conn[i][r];
+		for (r = 0; r < SELECT_RAILS; r++)
+			rig->conns[i * SELECT_RAILS + r] = &rig->conn[i][r];
 	}
 	return rig;
 }
 
-static void aim_end(struct aim_rig *rig)
+static void select_end(struct select_rig *rig)
 {
 	free(rig->key);
 	free(rig);
 }
 
-static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
+static uint32_t selected(struct select_rig *rig, uint32_t rail, uint64_t length)
 {
 	struct rail_lane *lane = &rig->lane[rail];
 	uint64_t now = 0;
@@ -110,61 +110,61 @@ static uint32_t aim(struct aim_rig *rig, uint32_t rail, uint64_t length)
 	return (uint32_t)remote;
 }
 
-static void test_aim_uses_far_remote_rails_for_large_requests(void)
+static void test_select_uses_far_remote_rails_for_large_requests(void)
 {
-	struct aim_rig *rig = aim_begin(2);
+	struct select_rig *rig = select_begin(2);
 	uint32_t i;
 
-	for (i = 0; i < AIM_RAILS; i++) {
-		CU_ASSERT_EQUAL(aim(rig, i, RAIL_FAR_BYTES - 1), i % 2);
-		CU_ASSERT_EQUAL(aim(rig, i, RAIL_FAR_BYTES), i);
+	for (i = 0; i < SELECT_RAILS; i++) {
+		CU_ASSERT_EQUAL(selected(rig, i, RAIL_FAR_BYTES - 1), i % 2);
+		CU_ASSERT_EQUAL(selected(rig, i, RAIL_FAR_BYTES), i);
 	}
-	aim_end(rig);
+	select_end(rig);
 }
 
-static void test_aim_from_single_rail_takes_least_loaded_near_remote(void)
+static void test_select_from_single_rail_takes_least_loaded_near_remote(void)
 {
-	struct aim_rig *rig = aim_begin(4);
+	struct select_rig *rig = select_begin(4);
 
 	/* only rail 0 has a route */
 	rig->peer.routes.route[1] = rig->peer.routes.route[2] =
 		rig->peer.routes.route[3] = -1;
-	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
+	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 0);
 	rig->conn[0][0].bytes = 2;
 	rig->conn[0][1].bytes = 2;
 	rig->conn[0][2].bytes = 1;
 	rig->conn[0][3].bytes = 2;
-	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 2);
+	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 2);
 	/* a connection on which nothing can be posted now is skipped */
 	rig->conn[0][2].blocked_ns = UINT64_MAX;
-	CU_ASSERT_EQUAL(aim(rig, 0, RAIL_FAR_BYTES), 0);
-	aim_end(rig);
+	CU_ASSERT_EQUAL(selected(rig, 0, RAIL_FAR_BYTES), 0);
+	select_end(rig);
 }
 
-static void test_aim_without_usable_near_remote_takes_far_one(void)
+static void test_select_without_usable_near_remote_takes_far_one(void)
 {
-	struct aim_rig *rig = aim_begin(1);
+	struct select_rig *rig = select_begin(1);
 
-	CU_ASSERT_EQUAL(aim(rig, 1, 1), 0);
+	CU_ASSERT_EQUAL(selected(rig, 1, 1), 0);
 	/* a remote rail whose fence is outstanding is not selected, nor is one
 	 * that is closed */
 	rig->remote[0].fence.state = RAIL_FENCE_WANTED;
-	CU_ASSERT_EQUAL(aim(rig, 2, 1), 3);
+	CU_ASSERT_EQUAL(selected(rig, 2, 1), 3);
 	rig->remote[0].fence.state = RAIL_FENCE_NONE;
 	rig->remote[0].addr.len = 0;
-	CU_ASSERT_EQUAL(aim(rig, 1, 1), 2);
+	CU_ASSERT_EQUAL(selected(rig, 1, 1), 2);
 	/* the key names no rail: the route is used */
 	rig->key->nparts = 0;
-	CU_ASSERT_EQUAL(aim(rig, 1, 1), 1);
-	aim_end(rig);
+	CU_ASSERT_EQUAL(selected(rig, 1, 1), 1);
+	select_end(rig);
 }
 
 const struct tei_test_case rail_select_cases[] = {
-	{ "aim_uses_far_remote_rails_for_large_requests",
-	  test_aim_uses_far_remote_rails_for_large_requests },
-	{ "aim_from_single_rail_takes_least_loaded_near_remote",
-	  test_aim_from_single_rail_takes_least_loaded_near_remote },
-	{ "aim_without_usable_near_remote_takes_far_one",
-	  test_aim_without_usable_near_remote_takes_far_one },
+	{ "select_uses_far_remote_rails_for_large_requests",
+	  test_select_uses_far_remote_rails_for_large_requests },
+	{ "select_from_single_rail_takes_least_loaded_near_remote",
+	  test_select_from_single_rail_takes_least_loaded_near_remote },
+	{ "select_without_usable_near_remote_takes_far_one",
+	  test_select_without_usable_near_remote_takes_far_one },
 	{ NULL, NULL },
 };
