@@ -29,15 +29,18 @@ bool engine_label_equal(const char *a, const char *b)
 int engine_label_check(const char *call, size_t i, const char *label)
 {
 	const char *at = label, *end;
-	size_t len, n = label ? strlen(label) : 0;
 	struct tei_err err;
+	size_t len, n;
 
+	if (!label)
+		return 0;
+	n = strlen(label);
 	if (n >= TE_LABEL_MAX)
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 				    "%s: entry %zu: label of %zu bytes (must "
 				    "be at most %d)", call, i, n,
 				    TE_LABEL_MAX - 1);
-	for (end = label + n; n && at < end; at += len) {
+	for (end = label + n; at < end; at += len) {
 		len = tei_utf8_length(at, end);
 		if (len == 1 && ((unsigned char)*at < ' ' || *at == 0x7f))
 			return tei_err_fail(&err, TEI_ERR_INVALID, "engine",

@@ -355,7 +355,11 @@ static void batch_status_follows_the_task(const std::string &)
 
 		CHECK(move(e, s, TransferRequest::WRITE, memory.data(), there,
 			   SIZE, 1) == TransferStatusEnum::COMPLETED);
+		/* the process runs on until it has handled the signal */
+		int status = 0;
 		kill(other.pid, SIGSTOP);
+		CHECK(waitpid(other.pid, &status, WUNTRACED) == other.pid &&
+		      WIFSTOPPED(status));
 		BatchID id = e.allocateBatchID(1);
 		CHECK(e.submitTransfer(id, { { TransferRequest::WRITE,
 					       memory.data(), s, there,

@@ -59,7 +59,7 @@ func heldWrite(t *testing.T, engine *Engine, there *target) (*Memory, *Transfer,
 	peer := open(t, engine, there.name)
 	_, err := peer.Write(background, memory.Slice(0, 8), there.address)
 	must(t, err)
-	there.signal(syscall.SIGSTOP)
+	there.stop()
 	t.Cleanup(func() { _ = there.process.Process.Signal(syscall.SIGCONT) })
 	transfer, err := engine.NewBatch().Write(peer, memory.All(), there.address).
 		Submit(background)

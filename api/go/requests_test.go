@@ -224,7 +224,7 @@ func TestDeadlineEndsAPreparedWrite(t *testing.T) {
 	must(t, err)
 	_, err = peer.Write(background, memory.Slice(0, 8), there.address)
 	must(t, err)
-	there.signal(syscall.SIGSTOP)
+	there.stop()
 	defer there.signal(syscall.SIGCONT)
 	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,6 +134,20 @@ func (o *target) show(offset, length int) string {
 func (o *target) signal(s syscall.Signal) {
 	o.t.Helper()
 	must(o.t, o.process.Process.Signal(s))
+}
+
+// stop stops the process, which runs on until it has handled the signal.
+func (o *target) stop() {
+	o.t.Helper()
+	o.signal(syscall.SIGSTOP)
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", o.process.Process.Pid))
+		must(o.t, err)
+		if strings.Contains(string(stat), ") T ") {
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 func (o *target) kill() {

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The second process of the tests."""
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -31,6 +34,13 @@ class Target:
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
+
+
+def stop(process):
+    """Stops the process, which runs on until it has handled the signal."""
+    os.kill(process.pid, signal.SIGSTOP)
+    while ") T " not in pathlib.Path(f"/proc/{process.pid}/stat").read_text():
+        time.sleep(0)
 
 
 def pattern(seed, length):

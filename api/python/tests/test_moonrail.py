@@ -15,7 +15,7 @@ import time
 import pytest
 
 import moonrail
-from conftest import pattern
+from conftest import pattern, stop
 
 LOOPBACK = {"MOONRAIL_LOCAL": "0"}
 
@@ -241,7 +241,7 @@ def test_stopped_target_times_out_and_can_be_canceled(rails_only, target):
     memory = rails_only.register(bytearray(8 << 20))
     peer = rails_only.open(target.name)
     peer.write(memory[:8], target.address)
-    os.kill(target.process.pid, signal.SIGSTOP)
+    stop(target.process)
     try:
         transfer = peer.write_async(memory, target.address)
         with pytest.raises(TimeoutError):
@@ -307,7 +307,7 @@ def test_close_ends_waits_of_other_threads(target):
     memory = engine.register(bytearray(8 << 20))
     peer = engine.open(target.name)
     peer.write(memory[:8], target.address)
-    os.kill(target.process.pid, signal.SIGSTOP)
+    stop(target.process)
     failed, called = [], []
     try:
         transfer = peer.write_async(memory, target.address)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import moonrail
-from conftest import Target, pattern
+from conftest import Target, pattern, stop
 
 SIZE = 1 << 20
 
@@ -47,7 +47,7 @@ def stopped(rails_only):
     memory = rails_only.register(bytearray(SIZE))
     peer = rails_only.open(target.name)
     peer.write(memory[:8], target.address)
-    os.kill(target.process.pid, signal.SIGSTOP)
+    stop(target.process)
     yield peer, memory, target.address
     os.kill(target.process.pid, signal.SIGCONT)
     target.close()

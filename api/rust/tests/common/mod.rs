@@ -73,9 +73,13 @@ impl Target {
         assert_eq!(unsafe { kill(self.process.id() as i32, number) }, 0);
     }
 
-    /// Stops the process (SIGSTOP).
+    /// Stops the process (SIGSTOP). It runs on until it has handled the signal.
     pub fn stop(&self) {
+        let stat = format!("/proc/{}/stat", self.process.id());
         self.signal(19);
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            thread::yield_now();
+        }
     }
 
     /// Continues the process (SIGCONT).
