@@ -10,7 +10,7 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* Calls of the gateway: endpoints, tokens, and what an error means. */
+/* Calls of the gateway: endpoints, tokens, and the meaning of an error. */
 
 #define ETCD_AUTH_HINT \
 	"set MOONRAIL_ETCD_AUTH_FILE to a file with user:password"
