@@ -40,8 +40,9 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 	target->kind = engine_kind(here, there);
 }
 
-/* Changes the kind of a request with TE_REQ_BOUNCE if its local memory is not
- * registered. Returns 0, or 3 if that memory cannot be used. */
+/* Gives a request with the flag TE_REQ_BOUNCE, whose local memory is not
+ * registered, the kind that goes through bounce buffers. Returns 0, or the
+ * error code 3 (bad address) if that memory cannot be used. */
 static int submit_bare(struct engine *e, const struct transfer_request *r,
 		       struct engine_target *target)
 {

@@ -104,21 +104,24 @@ struct bounce_task {
 	struct tei_rail_peer *peer;
 	char *local;			/* NULL: ranges is set */
 	uint64_t remote;
-	struct bounce_ranges *ranges;	/* owned, or NULL; the positions in it
-					 * are changed by bounce_run only */
+	struct bounce_ranges *ranges; /* owned, or NULL; only bounce_run
+				       * changes at and done in it */
 	bool read;
 
 	/* b->lock */
 	struct bounce_target *target;
-	struct tei_list link;		/* b->ready, target->waiting, or
-					 * alone */
-	int waits;			/* index of target->waiting, or -1 */
-	struct tei_list pieces;		/* under way; bounce_piece.link */
+	struct tei_list link;		/* in b->ready, in a list of
+					 * target->waiting, or in none */
+	int waits;			/* index of that list in
+					 * target->waiting, or -1 */
+	struct tei_list pieces;		/* pieces in progress, linked by
+					 * bounce_piece.link */
 	uint64_t next;			/* bytes that belong to pieces that have
 					 * begun */
 	uint64_t since_ns;		/* time of the start, or of the last
 					 * complete piece, ns */
-	uint32_t running;		/* pieces with holds */
+	uint32_t running;		/* pieces whose memory is still in use
+					 * (bounce_piece.holds) */
 	bool runs;			/* a thread is in bounce_run */
 	bool ended;
 	bool stopped, expired;		/* cancelled, or ended by a deadline;

@@ -171,6 +171,6 @@ uint32_t tei_meta_desc_find_label(const struct tei_meta_desc *desc,
 	const struct meta_desc *d = (const struct meta_desc *)(const void *)desc;
 	uint32_t first = label_index(d, text, false);
 
-	*at = d->by_text + first;
+	*at = d->by_text ? d->by_text + first : NULL;
 	return label_index(d, text, true) - first;
 }

@@ -199,7 +199,8 @@ static double label_time(uint32_t n)
 	return (double)took / n;
 }
 
-/* A cost that grows with the square of the number would be 16 times higher. */
+/* Compares the time per label of 1 000 and of 16 000 labels. If the total grew
+ * with the square of the number, the second one would be 16 times the first. */
 static void test_cost_of_a_label_does_not_grow_with_their_number(void)
 {
 	double few, many, best = 1000;

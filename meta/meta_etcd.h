@@ -50,7 +50,8 @@ struct etcd {
 
 /* --- meta_etcd_call.c ---------------------------------------------------- */
 
-/* Reads the list of endpoints in conn. */
+/* Parses the connection string conn, and stores the addresses of the etcd
+ * servers in the driver's state. Contacts no server. */
 int etcd_endpoints(struct meta_kv *kv, const char *conn, struct tei_err *err);
 
 /* A call of the gateway. */
@@ -78,8 +79,12 @@ int etcd_current(struct etcd *e);
 void etcd_url(struct etcd *e, int endpoint, const char *path,
 	      char out[ETCD_URL_MAX]);
 
-/* Writes the header with the token, or "" if there is none. Asks the endpoint
- * for a token if the user has a password. Returns 0, or a code with why. */
+/*
+ * Writes the HTTP header that contains the token to out, or "" if there is no
+ * token. If a user and a password are set and there is no token yet, it
+ * requests one from the endpoint. Returns 0, or an error code, and the reason
+ * in why.
+ */
 #define ETCD_TOKEN_MAX (512 + 24)
 int etcd_token(struct etcd *e, int endpoint, uint64_t deadline_ns,
 	       char out[ETCD_TOKEN_MAX], char why[ETCD_MESSAGE]);

@@ -271,8 +271,11 @@ struct etcd_try {
 	struct etcd_response *out;
 	int endpoint, tries;  /* tries: endpoints that failed */
 	uint64_t deadline_ns; /* of this attempt */
-	bool hopeful;	      /* a server may serve the call later */
-	bool renewed, beta;   /* another token, path was tried */
+	bool hopeful;	      /* the failure is temporary: a server may serve
+			       * the call later */
+	bool renewed;	      /* the call was repeated with a new token */
+	bool beta;	      /* the call was repeated with the path of an
+			       * older etcd, /v3beta */
 	int rc;
 	char why[META_HTTP_WHY];
 	const char *hint;

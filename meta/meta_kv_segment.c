@@ -339,9 +339,9 @@ static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 
 /*
  * Forgets the segment of a job if the process does not use it any longer.
- * Returns true if the segment was forgotten. An opening announces itself to the
- * function wanted before it fetches, and its fetch is counted, so a segment that
- * is being opened stays.
+ * Returns true if the segment was forgotten. A segment that is being opened is
+ * not forgotten: before the thread that opens it reads its descriptor, it makes
+ * sure that wanted() returns true, and the reads in progress are counted.
  */
 static bool kv_job_unwanted(struct meta_kv *kv, const struct kv_job *job)
 {

@@ -56,9 +56,9 @@ struct tei_meta_buffer {
 
 /*
  * A labelled range. Its bytes lie in adjacent buffers. It is either the whole
- * memory of one registration, which may be several buffers, or a range inside
- * one that the application has registered again. Owned by its descriptor; read
- * only.
+ * memory of one registration, which may be several buffers, or the range of a
+ * nested registration inside another registration. The descriptor owns it;
+ * nobody changes it.
  */
 struct tei_meta_label {
 	uint64_t addr, length;

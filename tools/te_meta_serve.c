@@ -121,8 +121,8 @@ static void serve_connection(void *arg, struct MHD_Connection *conn,
 	*context = k;
 }
 
-/* Returns true if the client of a suspended connection has closed it, which the
- * library does not notice. */
+/* Returns true if the client of a long poll has closed its connection.
+ * libmicrohttpd does not watch the socket while the connection is suspended. */
 static bool serve_left(const struct serve_socket *k)
 {
 	char byte;

@@ -221,7 +221,8 @@ static void label_bad(struct label_rig *rig)
 	}
 }
 
-/* Returns 1 if a range of the peer is the one that its label says. */
+/* Looks up label number i of the peer. Returns 1 if the result is the range
+ * that the peer registered with that label, otherwise 0. */
 static unsigned int label_right(struct label_rig *rig, unsigned int i)
 {
 	char label[32];

@@ -60,7 +60,8 @@ struct tei_rail_dp;
 #define TEI_RAIL_BOUNCE_SIZES	 3
 /* Kind of a separate block. */
 #define TEI_RAIL_BOUNCE_SEPARATE (-1)
-/* Most bytes of idle separate blocks, and of dirty blocks. */
+/* The largest number of bytes that the pool keeps in separate blocks which are
+ * not in use, and the largest number in dirty blocks. */
 #define TEI_RAIL_BOUNCE_IDLE	 (64u << 20)
 
 /* A bounce buffer. A part of a slab, or separate. It belongs to the owner of the
