@@ -58,7 +58,7 @@ static void stub_reply(struct http_stub *s, struct http_stub_client *c,
 		reply = s->replies[i];
 	memcpy(s->request, c->text, len);
 	s->request[len] = 0;
-	s->requests++;
+	__atomic_fetch_add(&s->requests, 1, __ATOMIC_RELAXED);
 	memmove(c->text, c->text + len, c->len - len + 1);
 	c->len -= len;
 	open = stub_send(c->fd, reply);
@@ -94,7 +94,7 @@ static void stub_accept(struct http_stub *s)
 			continue;
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 		s->clients[i].fd = fd;
-		s->connections++;
+		__atomic_fetch_add(&s->connections, 1, __ATOMIC_RELAXED);
 		return;
 	}
 	if (fd >= 0)
