@@ -188,8 +188,8 @@ void wait_blocking(struct wait_rig *rig)
 	      "write_and_read_of_8_mib");
 	fx_buf_fill(&own, 0, FX_MIB, seq);
 	ft_ok(!te_write(rig->engine, LOCAL_SEGMENT, own.p,
-			(uint64_t)(uintptr_t)own.p + FX_MIB, FX_MIB, 0) &&
-	      !memcmp(own.p, own.p + FX_MIB, FX_MIB),
+			(uint64_t)(uintptr_t)own.p + FX_MIB, FX_MIB, -1) &&
+		      !memcmp(own.p, own.p + FX_MIB, FX_MIB),
 	      "write_to_the_own_segment");
 	blocking_vectors(rig);
 	blocking_refused(rig);
