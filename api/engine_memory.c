@@ -1003,16 +1003,20 @@ static bool memory_read(const void *entries, size_t elem_size, size_t i,
 	return !(out->flags & ~(uint64_t)(MEMORY_ACCESS | TE_REG_NESTED));
 }
 
-/* Reads all elements. The caller frees *out. */
+/* Checks the arguments of a call and reads all elements. e may be NULL, which
+ * is refused. The caller frees *out. */
 static int memory_read_all(struct engine *e, const char *call,
 			   const void *entries, size_t elem_size, size_t n,
 			   struct te_registration **out)
 {
-	struct te_registration *list = calloc(n ? n : 1, sizeof(*list));
+	struct te_registration *list;
 	struct tei_err err;
 	size_t i;
 	int ret;
 
+	if (!e || (n && !entries) || elem_size < MEMORY_ELEM_MIN)
+		return engine_bad(e, call, NULL);
+	list = calloc(n ? n : 1, sizeof(*list));
 	if (!list)
 		return tei_err_fail(&err, TEI_ERR_MEMORY, "engine", NULL,
 				    "%s: no memory for %zu entr%s", call, n,
@@ -1041,8 +1045,6 @@ int te_register(transfer_engine_t engine, const struct te_registration *entries,
 	struct te_registration *list;
 	int ret;
 
-	if (!e || (count && !entries) || elem_size < MEMORY_ELEM_MIN)
-		return engine_bad(e, __func__, NULL);
 	ret = memory_read_all(e, __func__, entries, elem_size, count, &list);
 	if (ret)
 		return ret;
@@ -1060,8 +1062,6 @@ int te_unregister(transfer_engine_t engine,
 	size_t i;
 	int ret;
 
-	if (!e || (count && !entries) || elem_size < MEMORY_ELEM_MIN)
-		return engine_bad(e, __func__, NULL);
 	ret = memory_read_all(e, __func__, entries, elem_size, count, &list);
 	if (ret)
 		return ret;

@@ -483,8 +483,8 @@ static void bounce_fail_waiting(struct engine_bounces *b, int k, int code,
 		}
 }
 
-/* Reports that no more blocks of size k can be registered now. If there are
- * such blocks, the requests wait for them. */
+/* Handles the failure to register more blocks of size k. If the pool has blocks
+ * of that size, the requests wait for them; otherwise the requests fail. */
 static void bounce_grow_failed(struct engine_bounces *b, int k)
 	TEI_REQUIRES(b->lock)
 {

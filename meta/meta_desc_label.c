@@ -145,8 +145,8 @@ int meta_desc_seal_labels(struct meta_desc *d, const char **why)
 	return 0;
 }
 
-/* Returns the index in by_text of the first label that is not below text, or
- * with after, that is above it. */
+/* Returns the index in by_text of the first label that is not below text.
+ * after: returns the index of the first label above text. */
 static uint32_t label_index(const struct meta_desc *d, const char *text,
 			    bool after)
 {

@@ -57,8 +57,8 @@ struct tei_meta_buffer {
 /*
  * A labelled range. Its bytes lie in adjacent buffers. It is either the whole
  * memory of one registration, which may be several buffers, or the range of a
- * nested registration inside another registration. The descriptor owns it;
- * nobody changes it.
+ * nested registration inside another registration. The descriptor owns
+ * it, and it is constant.
  */
 struct tei_meta_label {
 	uint64_t addr, length;

@@ -168,7 +168,8 @@ tei_rail_bounce_slab_new(const struct tei_rail_bounces *b, int kind);
 struct tei_rail_bounce *tei_rail_bounce_new(const struct tei_rail_bounces *b,
 					    uint64_t len);
 /* Unregisters and frees a separate block that is in no list. Waits for peers
- * that may read it. Logs a warning and returns false if it stays registered. */
+ * which may read the block. Logs a warning and returns false if it stays
+ * registered. */
 bool tei_rail_bounce_free(const struct tei_rail_bounces *b,
 			  struct tei_rail_bounce *block);
 

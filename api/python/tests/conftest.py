@@ -43,6 +43,13 @@ def stop(process):
         time.sleep(0)
 
 
+def wait_until(condition, seconds=20):
+    until = time.monotonic() + seconds
+    while not (result := condition()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return result
+
+
 def pattern(seed, length):
     return bytes((seed * 31 + i * 7) & 255 for i in range(length))
 

@@ -15,7 +15,7 @@ import time
 import pytest
 
 import moonrail
-from conftest import pattern, stop
+from conftest import pattern, stop, wait_until
 
 LOOPBACK = {"MOONRAIL_LOCAL": "0"}
 
@@ -31,13 +31,6 @@ def rails_only():
     """An engine whose bytes go over the rails, also within this host."""
     with moonrail.Engine(name="127.0.0.1", settings=LOOPBACK) as one:
         yield one
-
-
-def wait_until(condition, seconds=20):
-    until = time.monotonic() + seconds
-    while not (result := condition()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return result
 
 
 def test_write_and_read_move_the_bytes(engine, target):

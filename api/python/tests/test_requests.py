@@ -6,12 +6,11 @@ import asyncio
 import os
 import signal
 import threading
-import time
 
 import pytest
 
 import moonrail
-from conftest import Target, pattern, stop
+from conftest import Target, pattern, stop, wait_until
 
 SIZE = 1 << 20
 
@@ -51,13 +50,6 @@ def stopped(rails_only):
     yield peer, memory, target.address
     os.kill(target.process.pid, signal.SIGCONT)
     target.close()
-
-
-def wait_until(condition, seconds=20):
-    until = time.monotonic() + seconds
-    while not (result := condition()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return result
 
 
 def test_ranges_of_both_sides_are_concatenated(engine, target):
