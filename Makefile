@@ -39,7 +39,7 @@ MOONCAKE_HEADERS = $(sort $(patsubst $(SRCDIR)/api/cxx/%,%,\
 	$(wildcard $(addprefix $(SRCDIR)/api/cxx/mooncake/,*.h */*.h */*/*.h))))
 PC_FILES = moonrail.pc moonrail-mooncake.pc
 MODULES = util topo meta prov/rail prov/local prov/nvmeof prov/gpu \
-	  prov/staging prov/moonrail api fabtests tools scripts
+	  prov/staging prov/moonrail api fabtests fabtests/sim tools scripts
 ifeq ($(WITH_PROV),no)
 MODULES := $(filter-out prov/moonrail,$(MODULES))
 endif

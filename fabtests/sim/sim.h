@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_SIM_SIM_H
+#define TEI_FABTESTS_SIM_SIM_H
+
+/*
+ * The core of the simulator: virtual time, events, random streams, hosts,
+ * fibers and the trace.
+ *
+ * A simulation runs in one process and one OS thread. All that happens is an
+ * event: sim_run takes the event with the earliest time off a queue, sets the
+ * virtual clock to that time and calls the event's function. Events of the same
+ * time run in the order in which they were added. The clock does not advance
+ * while code runs.
+ *
+ * Code that may block (a caller of the library, a progress loop, a short-lived
+ * thread of the library) runs in a fiber, which has a stack of its own. A fiber
+ * runs until it waits; then sim_run continues with the next event.
+ *
+ * The same seed and the same program give the same events. For that, nothing
+ * here depends on real time, on addresses or on the order of allocations, and
+ * callers must not let their decisions depend on them either.
+ *
+ * All functions are called from the simulation's thread. None fails, unless its
+ * comment says so: if memory runs out or if a rule is broken, the program prints
+ * the seed and the event number, and aborts.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The shared object of the simulated fabric takes these functions from the
+ * program. */
+#pragma GCC visibility push(default)
+
+#define SIM_US		UINT64_C(1000)
+#define SIM_MS		UINT64_C(1000000)
+#define SIM_SEC		UINT64_C(1000000000)
+#define SIM_NEVER	UINT64_MAX
+
+/* Virtual time at which each simulation begins, ns. */
+#define SIM_START_NS	(1000 * SIM_SEC)
+
+/* --- a simulation --- */
+
+/* Starts a simulation with hosts 0 to hosts - 1, all running. One at a time. */
+void sim_begin(uint64_t seed, uint32_t hosts);
+/* Ends it: drops the events that are left, and frees everything, the stacks of
+ * unfinished fibers included. */
+void sim_end(void);
+
+/* Runs all events with a time of at most until_ns, then sets the clock to
+ * until_ns. Called outside of fibers and events. */
+void sim_run(uint64_t until_ns);
+/* Runs events until done(arg) returns true or until until_ns. Returns the last
+ * result of done. */
+bool sim_run_while(bool (*done)(void *arg), void *arg, uint64_t until_ns);
+
+/* Returns the virtual time, ns. Never 0. The same for all hosts; a host's own
+ * clock is sim_host_now. */
+uint64_t sim_now(void);
+uint64_t sim_seed(void);
+/* Returns the number of events that have run. */
+uint64_t sim_events(void);
+/* Stops a debugger (SIGTRAP) before event number n runs. 0: never. */
+void sim_break_at(uint64_t n);
+
+/* Prints a message with the seed, the virtual time and the event number, and
+ * aborts. */
+void sim_fail(const char *format, ...)
+	__attribute__((format(printf, 1, 2), noreturn));
+
+/* --- events --- */
+
+struct sim_host;
+
+typedef void (*sim_event_fn)(void *arg);
+
+/* Identifies a pending event. 0: none. Never used again for another event. */
+typedef uint64_t sim_event_id;
+
+/* Calls fn(arg) at when_ns, or next if that has passed, with no current host:
+ * for the network and for scripts. fn must not block. */
+sim_event_id sim_at(uint64_t when_ns, sim_event_fn fn, void *arg);
+/* Does the same with host as the current host. While the host is stopped, the
+ * event waits. If the host's process is killed, the event is dropped, and arg
+ * is not freed. */
+sim_event_id sim_at_host(struct sim_host *host, uint64_t when_ns,
+			 sim_event_fn fn, void *arg);
+/* Drops a pending event. Returns false if it has run or was dropped. */
+bool sim_cancel(sim_event_id id);
+
+/* --- random numbers --- */
+
+/*
+ * A stream of random numbers. Each subject (one link, one host's workload, the
+ * times of faults) has a stream of its own. A subject that takes fewer numbers
+ * therefore does not change those of other subjects, and a failing schedule can
+ * be made smaller. The owner may copy a stream.
+ */
+struct sim_rng {
+	uint64_t state;
+};
+
+/* Starts the stream of a subject; number tells subjects of the same name apart.
+ * The stream depends on these and on the seed only. */
+void sim_rng_init(struct sim_rng *rng, const char *subject, uint64_t number);
+uint64_t sim_rng_next(struct sim_rng *rng);
+/* Returns a number from 0 to n - 1. n > 0. */
+uint64_t sim_rng_below(struct sim_rng *rng, uint64_t n);
+/* Returns a number from min to max. */
+uint64_t sim_rng_range(struct sim_rng *rng, uint64_t min, uint64_t max);
+/* Returns true in ppm of a million cases. */
+bool sim_rng_chance(struct sim_rng *rng, uint32_t ppm);
+
+/* --- hosts --- */
+
+/*
+ * One simulated machine with one process. Killing the process drops its events,
+ * its loops and its fibers at the place where they wait; restarting it gives it
+ * a new life number. The memory of a killed process is not freed.
+ */
+
+/* Returns host number id. */
+struct sim_host *sim_host_get(uint32_t id);
+uint32_t sim_host_count(void);
+uint32_t sim_host_id(const struct sim_host *host);
+/* Returns the host whose code runs, or NULL. */
+struct sim_host *sim_host_current(void);
+/* Makes host (or NULL) the current one and returns the one before. The caller
+ * sets that again: the network does so around a call into a host's code. */
+struct sim_host *sim_host_enter(struct sim_host *host);
+
+/* Returns the number of restarts. */
+uint32_t sim_host_life(const struct sim_host *host);
+bool sim_host_running(const struct sim_host *host);
+bool sim_host_killed(const struct sim_host *host);
+/* Suspends and resumes a host, as SIGSTOP and SIGCONT do. */
+void sim_host_stop(struct sim_host *host);
+void sim_host_resume(struct sim_host *host);
+/* Kills the process. Not from one of its own fibers. */
+void sim_host_kill(struct sim_host *host);
+void sim_host_restart(struct sim_host *host);
+
+/* Returns the time by the host's monotonic clock, ns. */
+uint64_t sim_host_now(const struct sim_host *host);
+/* Lets the host's clock jump forward. */
+void sim_host_jump(struct sim_host *host, uint64_t ns);
+
+/* Calls fn(arg, host) after each change of a host's state: for the network, which
+ * closes the connections of a killed process. At most 4 watchers. */
+typedef void (*sim_host_fn)(void *arg, struct sim_host *host);
+void sim_host_watch(sim_host_fn fn, void *arg);
+
+/* --- fibers --- */
+
+struct sim_fiber;
+
+/* Starts a fiber of the host (NULL: of none). fn(arg) runs later, at the present
+ * time. name: a constant. Returns the fiber, which its creator joins or
+ * detaches. */
+struct sim_fiber *sim_fiber_start(struct sim_host *host, const char *name,
+				  void *(*fn)(void *), void *arg);
+/* Waits for the end of the fiber, frees it and returns the result of fn. */
+void *sim_fiber_join(struct sim_fiber *fiber);
+/* Lets the fiber be freed at its end. */
+void sim_fiber_detach(struct sim_fiber *fiber);
+bool sim_fiber_ended(const struct sim_fiber *fiber);
+/* Returns the fiber that runs, or NULL in an event and outside of sim_run. */
+struct sim_fiber *sim_fiber_current(void);
+
+/* Lets other events of the present time run first. In a fiber. */
+void sim_yield(void);
+/* Waits until the time. In a fiber. */
+void sim_sleep_until(uint64_t when_ns);
+/* Waits until sim_wake(key) or until_ns (SIM_NEVER: for ever). key: any address
+ * but NULL, used only for comparing. Returns false at the time. In a fiber. */
+bool sim_wait(const void *key, uint64_t until_ns);
+/* Lets the fibers that wait for the key run, at the present time and in the order
+ * in which they began to wait: the first one only, or all. */
+void sim_wake(const void *key, bool all);
+
+/* --- loops --- */
+
+struct sim_loop;
+
+/* Does one turn. Returns the time of the next one if nothing wakes the loop
+ * before: 0 for at once, SIM_NEVER for none. Runs in a fiber of the loop's
+ * host. */
+typedef uint64_t (*sim_step_fn)(void *arg);
+
+/* Starts a loop of the current host that calls step at the present time, and
+ * again after each wake and at the time that step returned. A turn costs
+ * virtual time: the next one begins at least 1 us later. */
+struct sim_loop *sim_loop_start(sim_step_fn step, void *arg);
+/* Lets the loop take a turn now. Any fiber, event or network code. */
+void sim_loop_wake(struct sim_loop *loop);
+/* Ends the loop after the turn that runs, and frees it. In a fiber. */
+void sim_loop_stop(struct sim_loop *loop);
+
+/* --- memory --- */
+
+/* Returns zeroed memory whose address is the same in each run. It is freed by
+ * sim_end. */
+void *sim_arena(size_t size, size_t align);
+
+/* --- the trace --- */
+
+#define SIM_NO_HOST	UINT32_MAX
+
+/* Adds a record to the trace hash and, if the trace is recorded, to the trace:
+ * the time, the host, the kind (a constant) and numbers. Numbers must not be
+ * addresses, except of sim_arena. */
+void sim_trace(uint32_t host, const char *kind, unsigned int n,
+	       const uint64_t *numbers);
+#define SIM_TRACE(host, kind, ...)					\
+	sim_trace((host), (kind),					\
+		  sizeof((const uint64_t[]){ __VA_ARGS__ }) /		\
+			  sizeof(uint64_t),				\
+		  (const uint64_t[]){ __VA_ARGS__ })
+/* Returns the hash of all records so far. */
+uint64_t sim_trace_hash(void);
+/* Calls fn for each later record; NULL: no longer. */
+typedef void (*sim_trace_fn)(void *arg, uint64_t now_ns, uint32_t host,
+			     const char *kind, unsigned int n,
+			     const uint64_t *numbers);
+void sim_trace_record(sim_trace_fn fn, void *arg);
+
+/* --- the library --- */
+
+/* Makes tei_world the simulated world. Called once, before anything else of the
+ * library runs. */
+void sim_world_install(void);
+
+#pragma GCC visibility pop
+
+#endif /* TEI_FABTESTS_SIM_SIM_H */

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TEI_FABTESTS_SIM_SIM_TEST_H
+#define TEI_FABTESTS_SIM_SIM_TEST_H
+
+/* The suites of the simulator's unit tests. */
+
+#include "util/tei_test.h"
+
+extern const struct tei_test_case sim_core_cases[];
+
+#endif /* TEI_FABTESTS_SIM_SIM_TEST_H */

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/sim/sim_test.h"
+
+int main(int argc, char **argv)
+{
+	static const struct tei_test_suite suites[] = {
+		{ "sim_core", sim_core_cases },
+		{ NULL, NULL },
+	};
+
+	return tei_test_run(argc, argv, suites);
+}
