@@ -117,7 +117,7 @@ bool sim_rng_chance(struct sim_rng *rng, uint32_t ppm);
 
 /*
  * One simulated machine with one process. Killing the process drops its events,
- * its loops and its fibers at the place where they wait; restarting it gives it
+ * and its fibers at the place where they wait; restarting it gives it
  * a new life number. The memory of a killed process is not freed.
  */
 
@@ -144,6 +144,9 @@ void sim_host_restart(struct sim_host *host);
 
 /* Returns the time by the host's monotonic clock, ns. */
 uint64_t sim_host_now(const struct sim_host *host);
+/* Returns the stream of random numbers that the library on the current host
+ * gets. It differs in each life of the host. */
+struct sim_rng *sim_host_random(void);
 /* Lets the host's clock jump forward. */
 void sim_host_jump(struct sim_host *host, uint64_t ns);
 
@@ -179,24 +182,6 @@ bool sim_wait(const void *key, uint64_t until_ns);
 /* Lets the fibers that wait for the key run, at the present time and in the order
  * in which they began to wait: the first one only, or all. */
 void sim_wake(const void *key, bool all);
-
-/* --- loops --- */
-
-struct sim_loop;
-
-/* Does one turn. Returns the time of the next one if nothing wakes the loop
- * before: 0 for at once, SIM_NEVER for none. Runs in a fiber of the loop's
- * host. */
-typedef uint64_t (*sim_step_fn)(void *arg);
-
-/* Starts a loop of the current host that calls step at the present time, and
- * again after each wake and at the time that step returned. A turn costs
- * virtual time: the next one begins at least 1 us later. */
-struct sim_loop *sim_loop_start(sim_step_fn step, void *arg);
-/* Lets the loop take a turn now. Any fiber, event or network code. */
-void sim_loop_wake(struct sim_loop *loop);
-/* Ends the loop after the turn that runs, and frees it. In a fiber. */
-void sim_loop_stop(struct sim_loop *loop);
 
 /* --- memory --- */
 

@@ -230,49 +230,6 @@ static void test_host_clock_jumps_alone(void)
 	sim_end();
 }
 
-/* --- loops --- */
-
-static uint64_t loop_next;
-static struct sim_loop *loop_made;
-
-static uint64_t loop_step(void *arg)
-{
-	note(arg);
-	return loop_next;
-}
-
-static void *fiber_loops(void *arg)
-{
-	loop_next = SIM_NEVER;
-	loop_made = sim_loop_start(loop_step, arg);
-	sim_sleep_until(sim_now() + SIM_MS);
-	CU_ASSERT_STRING_EQUAL(order, "l");
-	sim_loop_wake(loop_made);
-	sim_sleep_until(sim_now() + SIM_MS);
-	CU_ASSERT_STRING_EQUAL(order, "ll");
-	loop_next = sim_now() + SIM_MS;
-	sim_loop_wake(loop_made);
-	sim_sleep_until(sim_now() + SIM_MS - 1);
-	CU_ASSERT_STRING_EQUAL(order, "lll");
-	loop_next = SIM_NEVER;
-	sim_sleep_until(sim_now() + SIM_MS);
-	CU_ASSERT_STRING_EQUAL(order, "llll");
-	sim_loop_stop(loop_made);
-	sim_sleep_until(sim_now() + SIM_MS);
-	CU_ASSERT_STRING_EQUAL(order, "llll");
-	note("e");
-	return NULL;
-}
-
-static void test_loop_turns_when_woken_and_at_its_time(void)
-{
-	core_begin(1, 1);
-	sim_fiber_detach(sim_fiber_start(sim_host_get(0), "m", fiber_loops, "l"));
-	sim_run(SIM_START_NS + SIM_SEC);
-	CU_ASSERT_STRING_EQUAL(order, "lllle");
-	sim_end();
-}
-
 /* --- the trace --- */
 
 static void *fiber_random(void *arg)
@@ -346,8 +303,6 @@ const struct tei_test_case sim_core_cases[] = {
 	{ "stopped_host_waits_and_killed_host_is_dropped",
 	  test_stopped_host_waits_and_killed_host_is_dropped },
 	{ "host_clock_jumps_alone", test_host_clock_jumps_alone },
-	{ "loop_turns_when_woken_and_at_its_time",
-	  test_loop_turns_when_woken_and_at_its_time },
 	{ "trace_depends_on_the_seed_only",
 	  test_trace_depends_on_the_seed_only },
 	{ "arena_has_the_same_address_in_each_run",

@@ -64,22 +64,10 @@ struct sim_fiber {
 #endif
 };
 
-/* Made by sim_loop_start, freed by sim_loop_stop or when its process is killed. */
-struct sim_loop {
-	struct tei_list link;		/* in fibers.loops */
-	struct sim_host *host;
-	sim_step_fn step;
-	void *arg;
-	struct sim_fiber *fiber;
-	bool woken;
-	bool stopping;
-};
-
 static struct {
 	struct tei_list all;		/* list of sim_fiber.link */
 	struct tei_list waiting;	/* list of sim_fiber.waiting, the longest
 					 * waiting first */
-	struct tei_list loops;		/* list of sim_loop.link */
 	struct sim_fiber *current;
 	ucontext_t main;		/* the context of sim_run */
 	char **stacks;			/* stacks without a fiber */
@@ -315,59 +303,11 @@ void sim_fiber_detach(struct sim_fiber *fiber)
 		fiber_free(fiber);
 }
 
-/* --- loops --- */
-
-static void *loop_main(void *arg)
-{
-	struct sim_loop *loop = arg;
-
-	while (!loop->stopping) {
-		uint64_t until;
-
-		loop->woken = false;
-		until = loop->step(loop->arg);
-		sim_sleep_until(sim_now() + SIM_US);
-		if (!loop->woken && !loop->stopping && until > sim_now())
-			sim_wait(loop, until);
-	}
-	return NULL;
-}
-
-struct sim_loop *sim_loop_start(sim_step_fn step, void *arg)
-{
-	struct sim_loop *loop = calloc(1, sizeof(*loop));
-
-	if (!loop)
-		sim_fail("no memory for a loop");
-	loop->host = sim_host_current();
-	loop->step = step;
-	loop->arg = arg;
-	tei_list_add_tail(&fibers.loops, &loop->link);
-	loop->fiber = sim_fiber_start(loop->host, "loop", loop_main, loop);
-	return loop;
-}
-
-void sim_loop_wake(struct sim_loop *loop)
-{
-	loop->woken = true;
-	sim_wake(loop, true);
-}
-
-void sim_loop_stop(struct sim_loop *loop)
-{
-	loop->stopping = true;
-	sim_loop_wake(loop);
-	sim_fiber_join(loop->fiber);
-	tei_list_del(&loop->link);
-	free(loop);
-}
-
 /* --- begin and end --- */
 
 void sim_fiber_drop(struct sim_host *host)
 {
 	struct sim_fiber *fiber, *next;
-	struct sim_loop *loop, *next_loop;
 
 	tei_list_foreach_safe(fiber, next, &fibers.all, struct sim_fiber, link) {
 		if (fiber->host != host)
@@ -376,33 +316,21 @@ void sim_fiber_drop(struct sim_host *host)
 			sim_fail("host %u killed by its own fiber", host->id);
 		fiber_free(fiber);
 	}
-	tei_list_foreach_safe(loop, next_loop, &fibers.loops, struct sim_loop,
-			      link) {
-		if (loop->host != host)
-			continue;
-		tei_list_del(&loop->link);
-		free(loop);
-	}
 }
 
 void sim_fiber_begin(void)
 {
 	tei_list_init(&fibers.all);
 	tei_list_init(&fibers.waiting);
-	tei_list_init(&fibers.loops);
 	fibers.current = NULL;
 }
 
 void sim_fiber_end(void)
 {
 	struct sim_fiber *fiber, *next;
-	struct sim_loop *loop, *next_loop;
 
 	tei_list_foreach_safe(fiber, next, &fibers.all, struct sim_fiber, link)
 		fiber_free(fiber);
-	tei_list_foreach_safe(loop, next_loop, &fibers.loops, struct sim_loop,
-			      link)
-		free(loop);
 	while (fibers.stacks_used > 0)
 		munmap(fibers.stacks[--fibers.stacks_used],
 		       FIBER_GUARD + FIBER_STACK);

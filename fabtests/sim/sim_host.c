@@ -21,9 +21,17 @@ static struct {
 		void *arg;
 	} watchers[SIM_WATCHERS];
 	uint32_t watched;
+	struct sim_rng random;		/* for code of no host */
 	char *arena;
 	size_t arena_used;
 } world;
+
+/* Starts the stream of numbers for the library in the host's present life. */
+static void host_seed(struct sim_host *host)
+{
+	sim_rng_init(&host->random, "library",
+		     (uint64_t)host->id << 32 | host->life);
+}
 
 void sim_host_begin(uint32_t hosts)
 {
@@ -35,7 +43,9 @@ void sim_host_begin(uint32_t hosts)
 	for (i = 0; i < hosts; i++) {
 		world.hosts[i].id = i;
 		tei_list_init(&world.hosts[i].held);
+		host_seed(&world.hosts[i]);
 	}
+	sim_rng_init(&world.random, "library", UINT64_MAX);
 	world.count = hosts;
 	world.current = NULL;
 	world.watched = 0;
@@ -146,6 +156,7 @@ void sim_host_restart(struct sim_host *host)
 		return;
 	host->killed = false;
 	host->life++;
+	host_seed(host);
 	SIM_TRACE(host->id, "restart", host->life);
 	host_changed(host);
 }
@@ -153,6 +164,11 @@ void sim_host_restart(struct sim_host *host)
 uint64_t sim_host_now(const struct sim_host *host)
 {
 	return sim_now() + host->jumped_ns;
+}
+
+struct sim_rng *sim_host_random(void)
+{
+	return world.current ? &world.current->random : &world.random;
 }
 
 void sim_host_jump(struct sim_host *host, uint64_t ns)

@@ -16,6 +16,7 @@ struct sim_host {
 	uint32_t life;			/* number of restarts */
 	bool stopped;
 	bool killed;
+	struct sim_rng random;		/* numbers for the library */
 	uint64_t jumped_ns;		/* sum of the jumps of its clock */
 	struct tei_list held;		/* list of sim_event.link: events that wait
 					 * for the end of a stop */
@@ -47,7 +48,7 @@ void sim_event_drop(struct sim_host *host);
 
 void sim_fiber_begin(void);
 void sim_fiber_end(void);
-/* Frees the fibers and loops of a killed process. */
+/* Frees the fibers of a killed process. */
 void sim_fiber_drop(struct sim_host *host);
 
 /* --- sim_host.c --- */
