@@ -209,6 +209,11 @@ int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n);
 int engine_ranges_prepare(struct engine *e, struct engine_task *t,
 			  const struct te_request *r,
 			  struct engine_target *target);
+/* Submits n requests of elem_size bytes each to a batch. Returns the code of
+ * te_submit; call is the name of the public call, for the error record. */
+int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
+			 const struct te_request *reqs, size_t elem_size,
+			 size_t n, uint64_t flags);
 
 /* --- engine_task.c -------------------------------------------------------- */
 /* Zeroes a task and fills the fields that all tasks with one range have. */

@@ -24,6 +24,10 @@ struct blocking {
 	struct transfer_request *reqs;
 	size_t n;
 	struct transfer_request few[BLOCKING_FEW];
+	/* te_submit_wait has these instead of reqs */
+	const struct te_request *ranges;
+	size_t elem_size; /* of ranges, bytes; else 0 */
+	uint64_t flags;
 };
 
 static int blocking_refuse(const struct blocking *c, const char *text)
@@ -185,6 +189,14 @@ static int blocking_wait(struct engine *e, batch_id_t id, int64_t timeout_us)
 	return blocking_failed(e, id, status.status);
 }
 
+static int blocking_submit(const struct blocking *c, batch_id_t id)
+{
+	if (c->reqs)
+		return engine_submit(c->e, c->call, id, c->reqs, c->n, NULL);
+	return engine_submit_ranges(c->e, c->call, id, c->ranges, c->elem_size,
+				    c->n, c->flags);
+}
+
 static int blocking_run(struct blocking *c, int64_t timeout_us)
 {
 	batch_id_t id;
@@ -192,7 +204,7 @@ static int blocking_run(struct blocking *c, int64_t timeout_us)
 
 	if (c->n > ENGINE_BATCH_MAX)
 		return engine_refuse(c->call, ENGINE_REFUSE_CALL, 2, NULL,
-				     "%zu parts (at most %u)", c->n,
+				     "%zu requests (at most %u)", c->n,
 				     ENGINE_BATCH_MAX);
 	id = engine_batch_alloc(c->e, c->n, true);
 	if (id == INVALID_BATCH)
@@ -201,8 +213,8 @@ static int blocking_run(struct blocking *c, int64_t timeout_us)
 	/* prevents that the engine is freed between the wait and
 	 * engine_batch_free */
 	engine_wait_enter(c->e);
-	ret = engine_submit(c->e, c->call, id, c->reqs, c->n, NULL);
-	if (!ret)
+	ret = blocking_submit(c, id);
+	if (!ret && c->n)
 		ret = blocking_wait(c->e, id, timeout_us);
 	/* if the engine is destroyed meanwhile, it frees the batch */
 	engine_batch_free(c->e, id);
@@ -298,4 +310,20 @@ int te_writev(transfer_engine_t engine, segment_id_t segment_id,
 
 	return blocking_lists(engine, __func__, OPCODE_WRITE, segment_id, &w,
 			      timeout_us);
+}
+
+int te_submit_wait(transfer_engine_t engine, const struct te_request *reqs,
+		   size_t elem_size, size_t count, uint64_t flags,
+		   int64_t timeout_us)
+{
+	struct blocking c = {
+		.e = engine_from(engine),
+		.call = __func__,
+		.n = count,
+		.ranges = reqs,
+		.elem_size = elem_size,
+		.flags = flags,
+	};
+
+	return c.e ? blocking_run(&c, timeout_us) : 1;
 }

@@ -486,7 +486,7 @@ struct te_request {
  * like those of submitTransfer. elem_size is the size of one element, at least
  * up to compare. An element larger than this library's struct is accepted if
  * all bytes beyond it are 0. flags must be 0. If count is 0, reqs is ignored
- *and nothing is added.
+ * and nothing is added.
  *
  * Returns 0, or a positive code; then no task was added and te_last_error names
  * the request and the fault:
@@ -557,6 +557,27 @@ int te_writev(transfer_engine_t engine, segment_id_t segment_id,
 	      const struct te_local *local, size_t local_count,
 	      const struct te_remote *remote, size_t remote_count,
 	      int64_t timeout_us);
+
+/*
+ * Submits requests as te_submit does, and waits until all of them have ended,
+ * as te_read waits. This is the blocking form of what te_read and te_write
+ * cannot express: unregistered local memory (TE_REQ_BOUNCE), atomics, and
+ * requests to several segments. elem_size and flags are those of te_submit;
+ * count is at most 1048576. Cookies are ignored.
+ *
+ * timeout_us has the meaning and the two exceptions that te_read states. An
+ * atomic that the timeout has ended may still be executed if the record of
+ * te_last_error has TE_ERROR_UNKNOWN.
+ *
+ * Returns 0 if all requests are COMPLETED or count is 0; otherwise a code of
+ * te_submit (no request was started), TE_TIMED_OUT, or the positive value of
+ * the code in the error record of the first request with the worst status. It
+ * is then unknown which of the others have completed; te_submit and
+ * te_batch_tasks report each of them.
+ */
+int te_submit_wait(transfer_engine_t engine, const struct te_request *reqs,
+		   size_t elem_size, size_t count, uint64_t flags,
+		   int64_t timeout_us);
 
 /* --- binary notifications ------------------------------------------------ */
 

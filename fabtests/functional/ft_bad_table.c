@@ -142,6 +142,10 @@ ON(te_readv, te_readv(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
 IN(te_readv, te_readv(e, 0, NULL, 1, &table_remote, 1, -1) == 1)
 ON(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 1, -1) == 1)
 IN(te_writev, te_writev(e, 0, &table_local, 1, &table_remote, 0, -1) == 1)
+ON(te_submit_wait,
+   te_submit_wait(e, &table_request, sizeof(table_request), 1, 0, -1) == 1)
+IN(te_submit_wait,
+   te_submit_wait(e, NULL, sizeof(table_request), 1, 0, -1) == 1)
 ON(te_prepare, te_prepare(e, 0, TE_WRITE, &table_piece, 1, 0, &table_list) == 1)
 IN(te_prepare, te_prepare(e, 0, TE_WRITE, NULL, 1, 0, &table_list) == 1)
 ON(te_prepared_release, te_prepared_release(e, 4711) == 1)
@@ -267,6 +271,7 @@ static const struct table_row {
 	BOTH(te_write),
 	BOTH(te_readv),
 	BOTH(te_writev),
+	BOTH(te_submit_wait),
 	BOTH(te_prepare),
 	BOTH(te_prepared_release),
 	BOTH(te_submit_prepared),

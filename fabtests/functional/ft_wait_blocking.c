@@ -137,6 +137,69 @@ static void blocking_unreported(struct wait_rig *rig)
 	      "blocking_call_reports_no_ended_batch");
 }
 
+/* Moves len bytes between local and the target's memory at off by one request
+ * of te_submit_wait. */
+static int blocking_request(struct wait_rig *rig, uint32_t opcode,
+			    uint32_t flags, void *local, uint64_t off,
+			    uint64_t len)
+{
+	struct te_local here = { local, len };
+	struct te_remote there = { rig->target.mem.addr + off, len };
+	struct te_request req = {
+		.opcode = opcode,
+		.flags = flags,
+		.target_id = rig->seg,
+		.local = &here,
+		.local_count = opcode == TE_ATOMIC_ADD ? 0 : 1,
+		.remote = &there,
+		.remote_count = 1,
+		.operand = opcode > TE_WRITE ? 5 : 0,
+	};
+
+	return te_submit_wait(rig->engine, &req, sizeof(req), 1, 0,
+			      FX_LONG_MS * WAIT_MS);
+}
+
+static void blocking_requests(struct wait_rig *rig)
+{
+	struct fx_buf stack = fx_buf_map(FX_MIB, -1);
+	uint64_t seq = ++rig->sequence, old = 0;
+	uint64_t *number = (uint64_t *)(void *)rig->target.mem.p;
+
+	fx_buf_fill(&stack, 0, FX_MIB, seq);
+	ft_ok(blocking_request(rig, TE_WRITE, 0, stack.p, 0, 64) == 3 &&
+		      blocking_last(-3, "te_submit_wait"),
+	      "submit_wait_of_unregistered_memory_without_flag_is_refused");
+	ft_ok(!blocking_request(rig, TE_WRITE, TE_REQ_BOUNCE, stack.p, 0,
+				FX_MIB) &&
+		      fx_buf_check(&rig->target.mem, 0, FX_MIB, seq),
+	      "submit_wait_writes_unregistered_memory");
+	fx_buf_poison(&stack, 0, FX_MIB);
+	ft_ok(!blocking_request(rig, TE_READ, TE_REQ_BOUNCE, stack.p, 0,
+				FX_MIB) &&
+		      fx_buf_check(&stack, 0, FX_MIB, seq),
+	      "submit_wait_reads_into_unregistered_memory");
+	fx_buf_unmap(&stack);
+	__atomic_store_n(number, 37, __ATOMIC_SEQ_CST);
+	ft_ok(!blocking_request(rig, TE_ATOMIC_ADD, 0, NULL, 0, 8) &&
+		      !blocking_request(rig, TE_ATOMIC_FETCH_ADD, 0, rig->mem.p,
+					0, 8) &&
+		      __atomic_load_n(number, __ATOMIC_SEQ_CST) == 47,
+	      "submit_wait_executes_atomics");
+	memcpy(&old, rig->mem.p, sizeof(old));
+	ft_ok(old == 42, "submit_wait_returns_the_old_value");
+	ft_ok(!te_submit_wait(rig->engine, NULL, sizeof(struct te_request), 0,
+			      0, -1) &&
+		      te_submit_wait(rig->engine, NULL,
+				     sizeof(struct te_request), 1048577, 0,
+				     -1) == 2,
+	      "submit_wait_of_0_succeeds_and_of_1048577_is_refused");
+	ft_ok(blocking_request(rig, TE_READ, 0, rig->mem.p, WAIT_MEM + FX_MIB,
+			       64) == 3 &&
+		      blocking_last(-3, ""),
+	      "law8_submit_wait_beyond_the_target_s_memory_fails");
+}
+
 struct blocking_thread {
 	struct wait_rig *rig;
 	unsigned int index;
@@ -192,6 +255,7 @@ void wait_blocking(struct wait_rig *rig)
 		      !memcmp(own.p, own.p + FX_MIB, FX_MIB),
 	      "write_to_the_own_segment");
 	blocking_vectors(rig);
+	blocking_requests(rig);
 	blocking_refused(rig);
 	blocking_threads(rig);
 	blocking_unreported(rig);
@@ -226,6 +290,16 @@ static unsigned int blocking_cut(struct wait_rig *rig)
 
 void wait_blocking_stopped(struct wait_rig *rig)
 {
+	struct te_local here = { rig->mem.p, FX_MIB };
+	struct te_remote there = { rig->target.mem.addr, FX_MIB };
+	struct te_request req = {
+		.opcode = TE_READ,
+		.target_id = rig->seg,
+		.local = &here,
+		.local_count = 1,
+		.remote = &there,
+		.remote_count = 1,
+	};
 	struct te_error err = { 0 };
 	uint64_t from, ms;
 	int ret;
@@ -244,6 +318,15 @@ void wait_blocking_stopped(struct wait_rig *rig)
 	      (unsigned long long)ms, ret);
 	ft_ok(err.flags & TE_ERROR_UNFENCED,
 	      "record_of_an_unfenced_read_has_the_flag");
+	from = ft_now_ns();
+	ret = te_submit_wait(rig->engine, &req, sizeof(req), 1, 0,
+			     200 * WAIT_MS);
+	ms = (ft_now_ns() - from) / 1000000;
+	fx_buf_poison(&rig->mem, 0, FX_MIB);
+	ft_ok(ret == TE_TIMED_OUT && blocking_last(-TE_TIMED_OUT, "") &&
+		      ms >= 200 && ms < 200 + wait_end_ms(),
+	      "law3_submit_wait_to_a_stopped_target_times_out: %llu ms, %d",
+	      (unsigned long long)ms, ret);
 	fx_peer_resume(&rig->target);
 	ft_ok(fx_buf_still(&rig->mem, 0, FX_MIB, 200) &&
 	      fx_buf_poisoned(&rig->mem, 0, FX_MIB),
