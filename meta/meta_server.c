@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,7 +8,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "meta/meta_server_int.h"
@@ -21,9 +21,9 @@
 
 /*
  * The server has one thread and one epoll set with the listeners, the eventfd
- * that wakes the thread, the timer and the clients. Without clients, the thread
- * sleeps without a time limit. The only lock that the thread takes itself is
- * that of the table of names, for a look-up.
+ * that wakes the thread, and the clients. The timers are the time limit of
+ * epoll_wait; without clients, the thread sleeps without one. The only lock
+ * that the thread takes itself is that of the table of names, for a look-up.
  *
  * Other hosts may not reach the address that the server was bound to at the
  * start: a network interface can get its address later, or another one. move
@@ -360,35 +360,23 @@ static void server_accept(struct tei_meta_server *s, int listener,
 	}
 }
 
-/*
- * Sets the timer. It stays set while the thread sleeps and wakes for other
- * events, because setting it each time would slow down clients. If it expires
- * too early, the thread wakes once without need.
- */
-static void server_alarm(struct tei_meta_server *s)
+/* Returns the time until the next timer is due in ms, rounded up, or -1: there
+ * is none. */
+static int server_timeout(const struct tei_meta_server *s)
 {
-	struct itimerspec at = { .it_value = { 0 } };
-	uint64_t due = s->next_due_ns;
+	uint64_t due = s->next_due_ns, now, ms;
 
 	if (s->rate.due_ns && (!due || s->rate.due_ns < due))
 		due = s->rate.due_ns;
 	if (s->resume_ns && (!due || s->resume_ns < due))
 		due = s->resume_ns;
-	if (!due || (s->alarm_ns && s->alarm_ns <= due))
-		return;
-	at.it_value.tv_sec = (time_t)(due / TEI_NS_PER_SEC);
-	at.it_value.tv_nsec = (long)(due % TEI_NS_PER_SEC);
-	if (!timerfd_settime(s->alarm_fd, TFD_TIMER_ABSTIME, &at, NULL))
-		s->alarm_ns = due;
-}
-
-static void server_alarmed(struct tei_meta_server *s)
-{
-	uint64_t times;
-	ssize_t n = read(s->alarm_fd, &times, sizeof(times));
-
-	(void)n;
-	s->alarm_ns = 0;
+	if (!due)
+		return -1;
+	now = tei_now_ns();
+	if (due <= now)
+		return 0;
+	ms = (due - now + TEI_NS_PER_MS - 1) / TEI_NS_PER_MS;
+	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
 /* Takes over the listener of a move, if there is one. */
@@ -433,8 +421,6 @@ static void server_round(struct tei_meta_server *s,
 			accepts[0] = true;
 		else if (events[i].data.ptr == &s->listener[1])
 			accepts[1] = true;
-		else if (events[i].data.ptr == &s->alarm_fd)
-			server_alarmed(s);
 		else if (events[i].data.ptr == &s->wake_fd)
 			server_woken(s);
 		else
@@ -456,8 +442,8 @@ static void *server_thread(void *arg)
 
 	pthread_setname_np(pthread_self(), "moonrail-meta");
 	while (!__atomic_load_n(&s->stopping, __ATOMIC_ACQUIRE)) {
-		server_alarm(s);
-		n = epoll_wait(s->epoll_fd, events, SERVER_EVENTS, -1);
+		n = epoll_wait(s->epoll_fd, events, SERVER_EVENTS,
+			       server_timeout(s));
 		server_round(s, events, n < 0 ? 0 : n);
 	}
 	meta_conn_drop_all(s);
@@ -503,7 +489,6 @@ server_new(const struct tei_meta_server_config *config)
 	s->next_fd = -1;
 	s->epoll_fd = -1;
 	s->wake_fd = -1;
-	s->alarm_fd = -1;
 	tei_mutex_init(&s->lock);
 	tei_mutex_init(&s->report.lock);
 	tei_mutex_init(&s->source.lock);
@@ -537,7 +522,6 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	server_close(s->next_fd);
 	server_close(s->epoll_fd);
 	server_close(s->wake_fd);
-	server_close(s->alarm_fd);
 	while ((b = s->all)) {
 		s->all = b->next;
 		free(b);
@@ -614,12 +598,9 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 	s->config.host = s->first->host;
 	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	s->alarm_fd = timerfd_create(CLOCK_MONOTONIC,
-				     TFD_CLOEXEC | TFD_NONBLOCK);
-	if (s->epoll_fd < 0 || s->wake_fd < 0 || s->alarm_fd < 0 ||
+	if (s->epoll_fd < 0 || s->wake_fd < 0 ||
 	    server_watch(s, s->listener[0], &s->listener[0]) ||
 	    server_watch(s, s->wake_fd, &s->wake_fd) ||
-	    server_watch(s, s->alarm_fd, &s->alarm_fd) ||
 	    (errno = tei_thread_start(&s->thread, false, server_thread, s))) {
 		rc = tei_err_fail(err, TEI_ERR_SOCKET, "meta",
 				  tei_hint(errno == EAGAIN ? TEI_HINT_THREAD :

@@ -163,7 +163,7 @@ struct tei_meta_server {
 	/* constant after start */
 	struct tei_meta_server_config config;	/* host: that of first */
 	struct tei_mac_key auth;		/* if config.secret is set */
-	int epoll_fd, wake_fd, alarm_fd;
+	int epoll_fd, wake_fd;
 	pthread_t thread;
 	struct meta_bound *first;		/* bound at start */
 	/* used by start and move only */
@@ -190,7 +190,6 @@ struct tei_meta_server {
 	uint64_t next_due_ns;	/* no deadline passes before this time, 0: there
 				 * is no deadline */
 	uint64_t resume_ns;	/* end of a pause of accepting, or 0 */
-	uint64_t alarm_ns;	/* time at which alarm_fd is set, or 0 */
 };
 
 /*
