@@ -3,8 +3,9 @@
 # timeout: 600
 #
 # Builds the Python packages of api/python against the library in BUILD and runs
-# their tests, each with a second process. ONLY=EXPRESSION runs those that pytest
-# selects with -k. SOAK=SECONDS prolongs the test for growth of memory.
+# their tests, each with a second process, and then those of the wheels.
+# ONLY=EXPRESSION runs those that pytest selects with -k; ONLY=wheel runs those of the
+# wheels. SOAK=SECONDS prolongs the test for growth of memory.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 
@@ -27,6 +28,9 @@ done
 [ "$python" != none ] ||
 	skip 'no Python with Python.h, setuptools, wheel and pytest; install python3-dev, python3-setuptools, python3-wheel and python3-pytest'
 
+[ "${ONLY:-}" != wheel ] || exec env "PYTHON=$python" \
+	sh "$SRC/fabtests/scripts/python_wheel.sh"
+
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export PYTHONDONTWRITEBYTECODE=1
@@ -44,4 +48,6 @@ status=$?
 sed -n '1,/short test summary info/p' "$out/log"
 sed -n 's/^PASSED .*::test_/ok - /p; s/^\(FAILED\|ERROR\) .*::test_/not ok - /p' \
 	"$out/log" | sed 's/ - \([^ ]*\) - .*/ - \1/'
+[ -n "${ONLY:-}" ] || PYTHON=$python sh "$SRC/fabtests/scripts/python_wheel.sh" ||
+	status=1
 exit "$status"
