@@ -245,9 +245,9 @@ tests:
 endif
 
 # check T='PATTERN…' runs only the tests whose names contain a pattern.
-# JOBS=N runs N tests at a time, except for ALONE_TESTS; an empty JOBS= means the
-# number of CPUs, at most 4. TIMEOUT_<name> replaces the limit of 300 seconds,
-# which only ends tests that hang.
+# JOBS=N runs N tests at a time, LONG_TESTS first, and then ALONE_TESTS one by one;
+# an empty JOBS= means the number of CPUs, at most 4. TIMEOUT_<name> replaces the
+# limit of 300 seconds, which only ends tests that hang.
 # check-threads runs the multi-threaded tests, for --enable-tsan.
 timed = $(1)$(if $(TIMEOUT_$(notdir $(1))),=$(TIMEOUT_$(notdir $(1))))
 SCRIPT_FILES = $(SCRIPT_TESTS:%=$(SRCDIR)/%)
@@ -258,11 +258,12 @@ check-threads: CHECKS = $(UNIT_FILES) \
 	$(filter $(TSAN_TESTS:%=$(SRCDIR)/%),$(SCRIPT_FILES))
 $(foreach t,$(filter-out $(UNIT_TESTS:%=%_test) $(FUNC_TESTS) $(STRESS_TESTS) \
 	$(notdir $(basename $(SCRIPT_TESTS) $(STRESS_SCRIPTS))),\
-	$(ALONE_TESTS) $(PLAIN_TESTS)),\
-	$(error ALONE_TESTS or PLAIN_TESTS: there is no test $(t)))
+	$(ALONE_TESTS) $(LONG_TESTS) $(PLAIN_TESTS)),\
+	$(error ALONE_TESTS, LONG_TESTS or PLAIN_TESTS: there is no test $(t)))
 run_tests = BUILD='$(CURDIR)/$(B)' SRC='$(abspath $(SRCDIR))' \
 	    SANITIZE='$(WITH_SANITIZE)' JOBS='$(JOBS)' \
-	    ALONE='$(strip $(ALONE_TESTS))' PLAIN='$(strip $(PLAIN_TESTS))' \
+	    ALONE='$(strip $(ALONE_TESTS))' FIRST='$(strip $(LONG_TESTS))' \
+	    PLAIN='$(strip $(PLAIN_TESTS))' \
 	    sh $(SRCDIR)/fabtests/scripts/run_tests.sh '$(T)'
 sanitized = $(if $(filter yes,$(WITH_SANITIZE)),sh \
 	    $(SRCDIR)/fabtests/scripts/sanitized.sh)

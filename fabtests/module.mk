@@ -478,6 +478,19 @@ ALONE_TESTS += \
 	te_stress \
 	# EOL
 
+# Started first, so that the last tests of a run are short: they take more than a
+# minute.
+LONG_TESTS += \
+	bench_test \
+	ft_go \
+	ft_info \
+	ft_python \
+	ft_submit \
+	ft_zookeeper \
+	meta_test \
+	rail_test \
+	# EOL
+
 # Six servers, one after the other, each killed and suspended several times.
 TIMEOUT_ft_store := 900
 

@@ -208,11 +208,45 @@ expect a_failure_beside_others 1 '3 passed, 2 failed, 0 skipped' '' \
 	"$tmp/bad" "$tmp/noisy" "$tmp/good" "$tmp/one.sh" "$tmp/two.sh"
 last_shows each_failure_comes_last 'bad: exit status 3'
 last_shows each_failure_is_kept 'noisy: not ok - early: x'
-unset ALONE
+
+# BEFORE_ALONE runs after the other tests and before those that run alone.
+test_is early <<'TEST'
+[ ! -e "$BUILD/idle" ] && [ -z "${BEFORE_ALONE:-}" ]
+TEST
+test_is lone.sh <<'TEST'
+[ -e "$BUILD/idle" ]
+TEST
+test_is before <<'TEST'
+touch "$BUILD/idle"
+TEST
+export BEFORE_ALONE="$tmp/before"
+expect before_alone_runs_between_the_tests 0 '2 passed, 0 failed, 0 skipped' '' \
+	"$tmp/lone.sh" "$tmp/early"
+export BEFORE_ALONE="$tmp/bad"
+expect failed_before_alone_is_a_failure 1 '1 passed, 1 failed, 0 skipped' '' \
+	"$tmp/lone.sh"
+last_shows failed_before_alone_is_named 'BEFORE_ALONE: exit status 3'
+unset ALONE BEFORE_ALONE
 export JOBS=1
 rm -f "$tmp"/*.pid
 expect one_job_is_one_at_a_time 1 '0 passed, 1 failed, 0 skipped' '' \
 	"$tmp/one.sh=2"
+
+# The tests of FIRST run in its order, and then the others. A test of FIRST that runs
+# alone runs last.
+for i in one two three four; do
+	test_is "$i" <<-TEST
+	echo $i >>"\$BUILD/order"
+	TEST
+done
+export FIRST='four three absent two' ALONE=four
+expect first_tests_run_once 0 '4 passed, 0 failed, 0 skipped' '' \
+	"$tmp/one" "$tmp/two" "$tmp/three" "$tmp/four"
+printf '%s\n' three two one four | cmp -s - "$tmp/order" || {
+	echo 'not ok - first_tests_run_in_order'
+	status=1
+}
+unset FIRST ALONE
 export PLAIN='good'
 expect plain_tests_run_without_sanitizers 0 '1 passed, 0 failed, 0 skipped' '' \
 	"$tmp/good"

@@ -4,10 +4,12 @@
 # run_tests.sh PATTERNS TEST[=SECONDS]…
 #
 # Runs the tests whose names contain one of PATTERNS ("": all tests), JOBS of them
-# at the same time (default: one per CPU, at most 4). The tests named in ALONE run
-# afterwards, one after the other, because they measure times or shares, or use
-# resources of the whole machine. With SANITIZE=yes the tests named in PLAIN are
-# skipped. A test is a program or a shell script; a script
+# at the same time (default: one per CPU, at most 4). The tests named in FIRST are
+# started first, in the order of FIRST, because they take the longest. The tests
+# named in ALONE run afterwards, one after the other, because they measure times or
+# shares, or use resources of the whole machine. Before these tests, the command
+# BEFORE_ALONE runs, which may wait until the machine is idle. With SANITIZE=yes the
+# tests named in PLAIN are skipped. A test is a program or a shell script; a script
 # may have a line "# timeout: N" near its top. Exit status 0 is a pass, 77 is a
 # skip (the last line of output is the reason), and all others, including a
 # timeout, are failures. Each line "ok - NAME", "not ok - NAME" and
@@ -27,6 +29,9 @@ patterns=$1
 shift
 : "${BUILD:?}" "${SRC:?}"
 export BUILD SRC
+# A test may run this script itself, with its own tests.
+longest=${FIRST:-} before_alone=${BEFORE_ALONE:-:}
+unset FIRST BEFORE_ALONE
 jobs=${JOBS:-}
 if [ -z "$jobs" ]; then
 	jobs=$(nproc 2>/dev/null || echo 1)
@@ -274,8 +279,18 @@ skip_plain()
 	skipped=$((skipped + 1))
 }
 
-# run_those yes|no TEST…: runs the tests that run alone, or the others.
-run_those()
+# kind NAME: sets kind to "alone", to NAME if FIRST has it, or to "rest".
+kind()
+{
+	kind=rest
+	case " $longest " in
+	*" $1 "*) kind=$1 ;;
+	esac
+	! alone "$1" || kind=alone
+}
+
+# start_those KIND TEST…: starts the tests of this kind.
+start_those()
 {
 	those=$1
 	shift
@@ -286,20 +301,32 @@ run_those()
 		name=${file##*/}
 		name=${name%.sh}
 		wanted "$name" || continue
-		it=no
-		! alone "$name" || it=yes
-		[ "$it" = "$those" ] || continue
+		kind "$name"
+		[ "$kind" = "$those" ] || continue
 		! plain "$name" || { skip_plain "$name"; continue; }
 		start "$name" "$file" "$(limit_of "$file" "$own")"
 	done
+}
+
+await_all()
+{
 	while [ -n "$running" ]; do
 		await
 	done
 }
 
-run_those no "$@"
+for first in $longest; do
+	start_those "$first" "$@"
+done
+start_those rest "$@"
+await_all
 free=1
-run_those yes "$@"
+sh -c "$before_alone" </dev/null || {
+	echo "BEFORE_ALONE: exit status $?" >>"$fails"
+	failed=$((failed + 1))
+}
+start_those alone "$@"
+await_all
 
 if [ -s "$skips" ]; then
 	printf '\nSkipped:\n'
