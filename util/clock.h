@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "util/world.h"
+
 #define TEI_NS_PER_US	UINT64_C(1000)
 #define TEI_NS_PER_MS	UINT64_C(1000000)
 #define TEI_NS_PER_SEC	UINT64_C(1000000000)
@@ -15,10 +17,7 @@
  */
 static inline uint64_t tei_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+	return tei_world->now_ns();
 }
 
 /*
@@ -27,13 +26,17 @@ static inline uint64_t tei_now_ns(void)
  */
 static inline uint64_t tei_now_about_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
+	return tei_world->now_about_ns();
 }
 
-/* Returns the CPU time that the calling thread has used, ns. */
+/* Returns the time of day, in ns since 1970. */
+static inline uint64_t tei_wall_ns(void)
+{
+	return tei_world->wall_ns();
+}
+
+/* Returns the CPU time that the calling thread has used, ns. Not simulated: for
+ * statistics only. */
 static inline uint64_t tei_cpu_ns(void)
 {
 	struct timespec ts;

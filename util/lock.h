@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "util/world.h"
+
 #if defined(__clang__)
 #define TEI_TSA(x) __attribute__((x))
 #else
@@ -75,7 +77,8 @@ static inline void tei_mutex_note_held(struct tei_mutex *l)
 
 static inline void tei_mutex_lock(struct tei_mutex *l) TEI_ACQUIRE(l) TEI_NO_TSA
 {
-	pthread_mutex_lock(&l->m);
+	if (pthread_mutex_trylock(&l->m))
+		tei_world->lock_contended(l);
 	tei_mutex_note_held(l);
 }
 
@@ -97,19 +100,14 @@ static inline void tei_mutex_unlock(struct tei_mutex *l) TEI_RELEASE(l) TEI_NO_T
 }
 
 /*
- * Waits on cond until it is signalled or timeout_ns has passed. l is held
- * before and after; cond uses CLOCK_MONOTONIC. Spurious wake-ups occur.
+ * Waits on cond until it is signalled or timeout_ns has passed (UINT64_MAX: no
+ * limit). l is held before and after; cond uses CLOCK_MONOTONIC. Spurious
+ * wake-ups occur.
  */
 static inline void tei_mutex_wait(pthread_cond_t *cond, struct tei_mutex *l,
 				  uint64_t timeout_ns) TEI_REQUIRES(l)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	timeout_ns += (uint64_t)ts.tv_nsec;
-	ts.tv_sec += (time_t)(timeout_ns / 1000000000u);
-	ts.tv_nsec = (long)(timeout_ns % 1000000000u);
-	pthread_cond_timedwait(cond, &l->m, &ts);
+	tei_world->cond_wait(cond, l, timeout_ns);
 	tei_mutex_note_held(l);
 }
 

@@ -14,6 +14,9 @@ SRCS += \
 	util/sieve.c \
 	util/text.c \
 	util/thread.c \
+	util/world.c \
+	util/world_net.c \
+	util/world_tcp.c \
 	# EOL
 
 TEST_SRCS_util = \

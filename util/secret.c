@@ -9,9 +9,10 @@
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "util/world.h"
 
 static_assert(TEI_MAC_SIZE == SHA256_DIGEST_SIZE, "one hash throughout");
 
@@ -68,19 +69,7 @@ void tei_wipe(void *p, size_t len)
 
 bool tei_random(void *p, size_t len)
 {
-	uint8_t *at = p;
-	ssize_t n;
-
-	while (len) {
-		n = getrandom(at, len, 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		at += n;
-		len -= (size_t)n;
-	}
-	return true;
+	return tei_world->random(p, len);
 }
 
 uint64_t tei_jitter(uint64_t ns)

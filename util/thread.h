@@ -6,14 +6,25 @@
 #include <sched.h>
 #include <stdbool.h>
 
+#include "util/world.h"
+
 /*
  * Starts a thread with all signals blocked, so that signals of the process are
  * delivered to the program's own threads. Every thread of the library is
  * started by this function. Writes *thread before it returns; the handle of a
  * detached thread must not be used. Returns 0 or an errno.
  */
-int tei_thread_start(pthread_t *thread, bool detached, void *(*fn)(void *),
-		     void *arg);
+static inline int tei_thread_start(pthread_t *thread, bool detached,
+				   void *(*fn)(void *), void *arg)
+{
+	return tei_world->thread_start(thread, detached, fn, arg);
+}
+
+/* Waits for the end of a thread that is not detached. */
+static inline void tei_thread_join(pthread_t thread)
+{
+	tei_world->thread_join(thread);
+}
 
 /*
  * Parses a CPU list in the kernel's format, "0-3,8". Returns 0, or
