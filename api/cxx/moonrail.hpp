@@ -4,32 +4,38 @@
 
 /*
  * The C++ interface of moonrail: handles that free themselves, std::chrono time
- * limits, errors as std::error_code or as exceptions, std::future, and with C++20
- * an awaitable. It consists of this header and needs the C library only
- * (-lmoonrail), C++17 or later.
+ * limits, errors as std::error_code or as exceptions, std::future, and with
+ * C++20 an awaitable. It consists of this header and needs the C library only
+ * (-lmoonrail), C++17 or later. docs/BINDINGS.md lists the C functions that it
+ * leaves out.
  *
- * Errors. Each function that may fail has two forms. The form with a last argument
- * std::error_code& throws nothing and sets it. The other form throws
+ * Errors. Each function that may fail has two forms. The form with a last
+ * argument std::error_code& throws nothing and sets it. The other form throws
  * moonrail::error, which has the fields of the C library's error record.
  *
  * Threads. All functions of engine are thread-safe, except its move and its
  * destruction. Other objects are used by one thread at a time.
  *
- * Lifetime. An object must not outlive its engine. Memory that a transfer uses must
- * stay valid until the transfer has ended; the destructor of transfer cancels
- * what has not ended and waits for it.
+ * Lifetime. An object must not outlive its engine. Memory that a transfer uses
+ * must stay valid until the transfer has ended; the destructor of transfer
+ * cancels what has not ended and waits for it.
  *
- * No exception passes through a frame of the C library, because it calls no
- * function of this header.
+ * No exception passes through a frame of the C library. The only function of
+ * this header that the library calls is that of set_log, which catches all of
+ * them.
  */
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -138,9 +144,23 @@ inline te_error last()
 	return record;
 }
 
+/* Throws an error of the C library, or one of this header, which has no record.
+ */
 [[noreturn]] inline void raise(std::error_code code)
 {
-	throw error(code, last());
+	te_error record = {};
+
+	if (code.category() == category())
+		throw error(code, last());
+	record.code = -1;
+	code.message().copy(record.text, sizeof(record.text) - 1);
+	throw error(code, record);
+}
+
+/* The error of an argument that this header refuses. */
+inline std::error_code invalid_argument() noexcept
+{
+	return std::make_error_code(std::errc::invalid_argument);
 }
 
 /* Calls the function with an error code, and throws what it has set. */
@@ -173,6 +193,112 @@ std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 
 } // namespace detail
 
+namespace detail
+{
+
+/* Calls a function that fills an array, until the array is long enough. */
+template <typename T, typename F>
+std::vector<T> fetch(F &&call, std::error_code &code)
+{
+	std::vector<T> list;
+	std::size_t n = 0;
+
+	do {
+		list.resize(n);
+		code = make_code(call(list.data(), sizeof(T), &n));
+	} while (!code && n > list.size());
+	list.resize(code ? 0 : n);
+	return list;
+}
+
+/* Calls a function that fills an array with what it removes from a queue, until
+ * the queue is empty. take() gets each full part of the array. */
+template <typename T, typename F, typename G>
+void drain_queue(F &&call, G &&take, std::error_code &code)
+{
+	T part[64];
+	std::size_t n;
+
+	do {
+		n = sizeof(part) / sizeof(part[0]);
+		code = make_code(call(part, sizeof(T), &n));
+		if (!code)
+			take(part, n);
+	} while (!code && n == sizeof(part) / sizeof(part[0]));
+}
+
+/* Calls a function that writes a text, until the buffer is long enough. */
+template <typename F> std::string text_of(F &&call, std::error_code &code)
+{
+	std::string text;
+
+	for (;;) {
+		int n = call(text.data(), text.size());
+
+		code = make_code(n < 0 ? n : 0);
+		if (code)
+			return {};
+		if (static_cast<std::size_t>(n) < text.size()) {
+			text.resize(static_cast<std::size_t>(n));
+			return text;
+		}
+		text.resize(static_cast<std::size_t>(n) + 1);
+	}
+}
+
+} // namespace detail
+
+/* --- the library --------------------------------------------------------- */
+
+/* The version of the C library, and the API version of libfabric. */
+inline const char *version() noexcept
+{
+	return te_version();
+}
+inline const char *fabric_version() noexcept
+{
+	return te_fabric_version();
+}
+
+/* Receives a log line: level (TE_LOG_…), part of the library, text. Any thread
+ * calls it, also several threads at the same time. It must not call the
+ * library. Its exceptions are ignored. */
+using log_function =
+	std::function<void(int, std::string_view, std::string_view)>;
+
+/* Passes the log lines of the process to a function; an empty function restores
+ * standard error. When it returns without an error, the earlier function is no
+ * longer running. */
+inline void set_log(log_function f, std::error_code &code)
+{
+	static std::mutex lock;
+	static std::unique_ptr<log_function> current;
+	std::lock_guard<std::mutex> guard(lock);
+	std::unique_ptr<log_function> next;
+	te_log_fn call = nullptr;
+
+	if (f) {
+		next = std::make_unique<log_function>(std::move(f));
+		call = [](int level, const char *module, const char *text,
+			  void *context) {
+			try {
+				(*static_cast<log_function *>(context))(
+					level, module, text);
+			} catch (...) {
+			}
+		};
+	}
+	code = make_code(te_set_log(call, next.get()));
+	if (!code)
+		current = std::move(next);
+}
+
+inline void set_log(log_function f)
+{
+	detail::throwing(
+		[&](std::error_code &code) { set_log(std::move(f), code); });
+}
+
 /* No time limit. */
 inline constexpr std::chrono::microseconds forever =
 	std::chrono::microseconds::max();
@@ -194,6 +320,14 @@ struct options {
 struct notification {
 	std::string name, text;
 };
+
+/* A notification with any bytes. */
+struct binary_notification {
+	std::string name;
+	std::vector<unsigned char> data;
+};
+
+class transfer;
 
 /* This process's end of all its transfers. */
 class engine {
@@ -267,23 +401,196 @@ public:
 		return list;
 	}
 
-	std::vector<struct te_rail_stats> rails() const
+	/* Takes the notifications with bytes that have arrived. */
+	std::vector<binary_notification>
+	binary_notifications(std::error_code &code)
 	{
-		std::size_t n = 0;
+		std::vector<binary_notification> list;
+		auto release = [](te_notification *all, std::size_t n) {
+			te_notify_release(all, sizeof(*all), n);
+		};
 
-		te_rail_stats(handle_, nullptr, sizeof(struct te_rail_stats),
-			      &n);
-		std::vector<struct te_rail_stats> list(n);
-		te_rail_stats(handle_, list.data(), sizeof(list[0]), &n);
-		list.resize(n < list.size() ? n : list.size());
+		detail::drain_queue<te_notification>(
+			[&](auto... args) {
+				return te_notify_fetch(handle_, args...);
+			},
+			[&](te_notification *all, std::size_t n) {
+				auto end = [&](te_notification *one) {
+					release(one, n);
+				};
+				std::unique_ptr<te_notification, decltype(end)>
+					owner(all, end);
+
+				for (std::size_t i = 0; i < n; i++)
+					add(list, all[i]);
+			},
+			code);
 		return list;
 	}
+
+	std::vector<binary_notification> binary_notifications()
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return binary_notifications(code);
+		});
+	}
+
+	std::vector<struct te_rail_stats> rails(std::error_code &code) const
+	{
+		return detail::fetch<struct te_rail_stats>(
+			[&](auto... args) {
+				return te_rail_stats(handle_, args...);
+			},
+			code);
+	}
+
+	std::vector<struct te_rail_stats> rails() const
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return rails(code); });
+	}
+
+	/* The settings in force, one line "NAME=value source" each. */
+	std::string settings(std::error_code &code) const
+	{
+		return detail::text_of(
+			[&](char *buf, std::size_t size) {
+				return te_settings_text(handle_, buf, size);
+			},
+			code);
+	}
+
+	std::string settings() const
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return settings(code); });
+	}
+
+	/* The topology in use, as JSON. */
+	std::string topology(std::error_code &code) const
+	{
+		return detail::text_of(
+			[&](char *buf, std::size_t size) {
+				return te_topology_text(handle_, buf, size);
+			},
+			code);
+	}
+
+	std::string topology() const
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return topology(code); });
+	}
+
+	/* The descriptor of this engine's segment, for segment::import in
+	 * another process. */
+	std::vector<unsigned char> export_segment(std::error_code &code) const
+	{
+		std::vector<unsigned char> blob;
+		std::size_t n = 0;
+		int ret;
+
+		do {
+			blob.resize(n);
+			ret = te_segment_export(handle_, 0, blob.data(), &n);
+		} while (ret ? n > blob.size() : blob.empty());
+		code = make_code(ret);
+		blob.resize(ret ? 0 : n);
+		return blob;
+	}
+
+	std::vector<unsigned char> export_segment() const
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return export_segment(code);
+		});
+	}
+
+	/* Fetches the descriptors of all open segments again. */
+	void sync(std::error_code &code)
+	{
+		code = make_code(syncSegmentCache(handle_));
+	}
+
+	void sync()
+	{
+		detail::throwing([&](std::error_code &code) { sync(code); });
+	}
+
+	/* Connects every rail pair with a peer, before the first transfer. */
+	void warm_up(const std::string &peer, std::error_code &code)
+	{
+		code = make_code(warmupEfaSegment(handle_, peer.c_str()));
+	}
+
+	void warm_up(const std::string &peer)
+	{
+		detail::throwing(
+			[&](std::error_code &code) { warm_up(peer, code); });
+	}
+
+	/* Waits until all requests that were submitted before are terminal. */
+	template <typename Rep, typename Period>
+	void drain(std::chrono::duration<Rep, Period> limit,
+		   std::error_code &code)
+	{
+		code = make_code(
+			te_drain(handle_, detail::microseconds(limit)));
+	}
+
+	void drain(std::chrono::microseconds limit = forever)
+	{
+		detail::throwing(
+			[&](std::error_code &code) { drain(limit, code); });
+	}
+
+	/* Takes the ends of transfers that were not taken yet, for programs
+	 * that wait for event_fd(). Transfers that no longer exist are left
+	 * out. */
+	std::vector<te_ended> ended(std::error_code &code)
+	{
+		std::vector<te_ended> list;
+
+		detail::drain_queue<te_ended>(
+			[&](auto... args) {
+				return te_ended_batches(handle_, args...);
+			},
+			[&](te_ended *all, std::size_t n) {
+				list.insert(list.end(), all, all + n);
+			},
+			code);
+		return list;
+	}
+
+	std::vector<te_ended> ended()
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return ended(code); });
+	}
+
+	/* Waits until one of at most TE_WAIT_MAX transfers has ended, and
+	 * returns its index, or nothing if the limit has passed. Transfers that
+	 * were moved from are left out. */
+	std::optional<std::size_t> wait_any(const std::vector<transfer> &all,
+					    std::chrono::microseconds limit,
+					    std::error_code &code) const;
+	std::optional<std::size_t>
+	wait_any(const std::vector<transfer> &all,
+		 std::chrono::microseconds limit = forever) const;
 
 	/* The descriptor that is readable while something has ended or arrived;
 	 * see te_event_fd(3). The engine owns it. */
 	int event_fd() const noexcept { return te_event_fd(handle_); }
 
 private:
+  static void add(std::vector<binary_notification> &list,
+		  const te_notification &note)
+  {
+	  const auto *bytes = static_cast<unsigned char *>(note.data);
+
+	  list.push_back({ note.name, { bytes, bytes + note.length } });
+  }
+
 	void create(const options &o, std::error_code &code)
 	{
 		std::vector<const char *> settings;
@@ -324,6 +631,18 @@ private:
 
 /* --- memory -------------------------------------------------------------- */
 
+/* Memory to be registered, for the constructor of memory. */
+struct registration {
+	void *addr = nullptr;
+	std::size_t size = 0;
+	std::string location = "*";
+	std::string label;	/* with which peers find the memory, or "" */
+	bool remote = true;	/* peers can access it */
+	bool read_only = false; /* neither peers nor this engine write to it */
+	bool nested = false; /* it may lie inside registered memory, which then
+			      * must be released after it */
+};
+
 /* Registered memory, which the destructor unregisters. The bytes belong to the
  * program, unless allocate() has made them. */
 class memory {
@@ -340,6 +659,17 @@ public:
 	       bool remote, std::error_code &code)
 	{
 		take(e, addr, size, location, remote, code);
+	}
+
+	memory(engine &e, const registration &r)
+	{
+		detail::throwing(
+			[&](std::error_code &code) { take(e, r, code); });
+	}
+
+	memory(engine &e, const registration &r, std::error_code &code)
+	{
+		take(e, r, code);
 	}
 
 	/* Allocates and registers memory, as te_alloc(3) does. location: nullptr
@@ -390,15 +720,18 @@ public:
 	}
 
 	/* Unregisters the memory. When it returns without an error, no peer can
-	 * access it. The destructor does the same, but cannot report an error. */
+	 * access it, unless it lies inside other registered memory. The
+	 * destructor does the same, but cannot report an error. */
 	void release(std::error_code &code) noexcept
 	{
+		const te_registration entry = { addr_, size_, nullptr, flags_,
+						label_.c_str() };
 		int ret = 0;
 
 		if (engine_)
-			ret = allocated_ ? te_free(engine_, addr_) :
-					   unregisterLocalMemory(engine_,
-								 addr_);
+			ret = allocated_ ? te_free(engine_, addr_)
+					 : te_unregister(engine_, &entry,
+							 sizeof(entry), 1);
 		if (!ret)
 			engine_ = nullptr;
 		code = make_code(ret);
@@ -417,15 +750,36 @@ private:
 	void take(engine &e, void *addr, std::size_t size,
 		  const char *location, bool remote, std::error_code &code)
 	{
-		int ret = registerLocalMemory(e.get(), addr, size, location,
-					      remote);
+		registration r;
 
+		r.addr = addr;
+		r.size = size;
+		r.location = location ? location : "*";
+		r.remote = remote;
+		take(e, r, code);
+	}
+
+	void take(engine &e, const registration &r, std::error_code &code)
+	{
+		te_registration entry = {};
+		int ret;
+
+		entry.addr = r.addr;
+		entry.length = r.size;
+		entry.location = r.location.c_str();
+		entry.label = r.label.c_str();
+		entry.flags = (r.remote ? 0 : TE_REG_PRIVATE) |
+			      (r.read_only ? TE_REG_READ_ONLY : 0) |
+			      (r.nested ? TE_REG_NESTED : 0);
+		label_ = r.label;
+		ret = te_register(e.get(), &entry, sizeof(entry), 1);
 		code = make_code(ret);
 		if (ret)
 			return;
 		engine_ = e.get();
-		addr_ = addr;
-		size_ = size;
+		addr_ = r.addr;
+		size_ = r.size;
+		flags_ = entry.flags;
 	}
 
 	void swap(memory &other) noexcept
@@ -434,15 +788,24 @@ private:
 		std::swap(addr_, other.addr_);
 		std::swap(size_, other.size_);
 		std::swap(allocated_, other.allocated_);
+		std::swap(flags_, other.flags_);
+		label_.swap(other.label_);
 	}
 
 	transfer_engine_t engine_ = nullptr;
 	void *addr_ = nullptr;
 	std::size_t size_ = 0;
 	bool allocated_ = false;
+	std::uint64_t flags_ = 0; /* TE_REG_… */
+	std::string label_;
 };
 
 /* --- segments ------------------------------------------------------------ */
+
+class prepared;
+
+/* A piece of a prepared list. */
+using piece = te_piece;
 
 /* The memory that a peer has published. */
 class segment {
@@ -457,6 +820,45 @@ public:
 	segment(engine &e, const std::string &name, std::error_code &code)
 	{
 		open(e, name, code);
+	}
+
+	/* Opens the segment of a peer and fetches its descriptor again. */
+	static segment open_fresh(engine &e, const std::string &name,
+				  std::error_code &code)
+	{
+		segment s;
+
+		s.set(e, openSegmentNoCache(e.get(), name.c_str()), code);
+		return s;
+	}
+
+	static segment open_fresh(engine &e, const std::string &name)
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return open_fresh(e, name, code);
+		});
+	}
+
+	/* Opens the segment that a descriptor of engine::export_segment
+	 * describes, without communication. */
+	static segment import(engine &e, const void *blob, std::size_t size,
+			      std::error_code &code)
+	{
+		segment_id_t id = -1;
+		segment s;
+
+		code = make_code(
+			te_segment_import(e.get(), blob, size, 0, &id));
+		if (!code)
+			s.set(e, id, code);
+		return s;
+	}
+
+	static segment import(engine &e, const std::vector<unsigned char> &blob)
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return import(e, blob.data(), blob.size(), code);
+		});
 	}
 
 	segment(segment &&other) noexcept
@@ -478,27 +880,123 @@ public:
 	}
 
 	segment_id_t id() const noexcept { return id_; }
+	/* The handle of the engine. */
+	transfer_engine_t owner() const noexcept
+	{
+		return engine_;
+	}
 
 	/* The buffers of the segment; their addr is a remote address. */
 	std::vector<te_buffer> buffers(std::error_code &code) const
 	{
-		std::vector<te_buffer> list;
-		std::size_t n = 0;
-
-		do {
-			list.resize(n);
-			code = make_code(te_segment_buffers(
-				engine_, id_, list.data(), sizeof(te_buffer),
-				&n));
-		} while (!code && n > list.size());
-		list.resize(code ? 0 : n);
-		return list;
+		return detail::fetch<te_buffer>(
+			[&](auto... args) {
+				return te_segment_buffers(engine_, id_,
+							  args...);
+			},
+			code);
 	}
 
 	std::vector<te_buffer> buffers() const
 	{
 		return detail::throwing([&](std::error_code &code) {
 			return buffers(code);
+		});
+	}
+
+	/* The memory that the peer has registered with that label, in the order
+	 * of the addresses; nullptr: all memory with a label. It is an error if
+	 * there is none. */
+	std::vector<te_buffer> find(const char *label,
+				    std::error_code &code) const
+	{
+		return detail::fetch<te_buffer>(
+			[&](auto... args) {
+				return te_segment_find(engine_, id_, label,
+						       args...);
+			},
+			code);
+	}
+
+	std::vector<te_buffer> find(const char *label) const
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return find(label, code);
+		});
+	}
+
+	/* The paths to the segment, for memory at location; nullptr: any. */
+	std::vector<te_path> paths(const char *location,
+				   std::error_code &code) const
+	{
+		return detail::fetch<te_path>(
+			[&](auto... args) {
+				return te_segment_paths(engine_, id_, location,
+							args...);
+			},
+			code);
+	}
+
+	std::vector<te_path> paths(const char *location = nullptr) const
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return paths(location, code);
+		});
+	}
+
+	/* The statistics of the peer. */
+	struct te_peer_stats stats(std::error_code &code) const
+	{
+		struct te_peer_stats s = {};
+
+		code = make_code(te_peer_stats(engine_, id_, &s, sizeof(s)));
+		return s;
+	}
+
+	struct te_peer_stats stats() const
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return stats(code); });
+	}
+
+	/* Waits until the requests to this segment that were submitted before
+	 * are terminal. */
+	template <typename Rep, typename Period>
+	void flush(std::chrono::duration<Rep, Period> limit,
+		   std::error_code &code) const
+	{
+		code = make_code(
+			te_flush(engine_, id_, detail::microseconds(limit)));
+	}
+
+	void flush(std::chrono::microseconds limit = forever) const
+	{
+		detail::throwing(
+			[&](std::error_code &code) { flush(limit, code); });
+	}
+
+	/* Check a list of writes or reads for many submissions. */
+	prepared prepare_write(const std::vector<piece> &pieces,
+			       std::error_code &code) const;
+	prepared prepare_write(const std::vector<piece> &pieces) const;
+	prepared prepare_read(const std::vector<piece> &pieces,
+			      std::error_code &code) const;
+	prepared prepare_read(const std::vector<piece> &pieces) const;
+
+	/* Sends a notification with any bytes and waits until the peer's engine
+	 * has it. engine::binary_notifications receives it. */
+	void notify_bytes(const std::string &name, const void *data,
+			  std::size_t size, std::error_code &code)
+	{
+		code = make_code(
+			te_notify(engine_, id_, name.c_str(), data, size));
+	}
+
+	void notify_bytes(const std::string &name, const void *data,
+			  std::size_t size)
+	{
+		detail::throwing([&](std::error_code &code) {
+			notify_bytes(name, data, size, code);
 		});
 	}
 
@@ -519,14 +1017,20 @@ public:
 	}
 
 private:
-	void open(engine &e, const std::string &name, std::error_code &code)
-	{
-		id_ = openSegment(e.get(), name.c_str());
-		if (id_ < 0)
-			code = make_code(detail::last().code);
-		else
-			engine_ = e.get();
-	}
+  segment() = default;
+
+  void open(engine &e, const std::string &name, std::error_code &code)
+  {
+	  set(e, openSegment(e.get(), name.c_str()), code);
+  }
+
+  void set(engine &e, segment_id_t id, std::error_code &code)
+  {
+	  id_ = id;
+	  code = make_code(id < 0 ? detail::last().code : 0);
+	  if (!code)
+		  engine_ = e.get();
+  }
 
 	transfer_engine_t engine_ = nullptr;
 	segment_id_t id_ = -1;
@@ -537,10 +1041,10 @@ private:
 /* Requests that were submitted together. */
 class transfer {
 public:
-	transfer(transfer &&other) noexcept
-		: engine_(std::exchange(other.engine_, nullptr)),
-		  batch_(other.batch_), count_(other.count_)
-	{
+  transfer(transfer &&other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), batch_(other.batch_),
+	count_(other.count_), size_(other.size_), checked_(other.checked_)
+  {
 	}
 
 	transfer &operator=(transfer &&other) noexcept
@@ -548,6 +1052,8 @@ public:
 		std::swap(engine_, other.engine_);
 		std::swap(batch_, other.batch_);
 		std::swap(count_, other.count_);
+		std::swap(size_, other.size_);
+		std::swap(checked_, other.checked_);
 		return *this;
 	}
 
@@ -608,6 +1114,80 @@ public:
 		return bytes;
 	}
 
+	/* The result of each request so far, in the order of their addition,
+	 * with its cookie. Does not wait. */
+	std::vector<te_task> tasks(std::error_code &code) const
+	{
+		std::vector<te_task> list(count_);
+		std::size_t n = count_;
+
+		code = make_code(te_batch_tasks(engine_, batch_, 0, list.data(),
+						sizeof(te_task), &n));
+		list.resize(code ? 0 : n);
+		return list;
+	}
+
+	std::vector<te_task> tasks() const
+	{
+		return detail::throwing(
+			[&](std::error_code &code) { return tasks(code); });
+	}
+
+	/* Waits for the end of one request. Returns false if the time has
+	 * passed. */
+	template <typename Rep, typename Period>
+	bool
+	wait_task_for(std::size_t task,
+		      std::chrono::duration<Rep, Period> limit) const noexcept
+	{
+		return te_wait_task(engine_, batch_, task,
+				    detail::microseconds(limit),
+				    nullptr) != TE_TIMED_OUT;
+	}
+
+	/* Sets the time after which requests that have not ended fail. */
+	template <typename Rep, typename Period>
+	void time_limit(std::chrono::duration<Rep, Period> limit) const noexcept
+	{
+		te_batch_timeout(engine_, batch_, detail::microseconds(limit));
+	}
+
+	/* Sets the same as a point of time. */
+	void deadline(std::chrono::steady_clock::time_point at) const noexcept
+	{
+		using std::chrono::nanoseconds;
+		auto ns = std::chrono::duration_cast<nanoseconds>(
+			at.time_since_epoch());
+
+		te_batch_deadline(engine_, batch_,
+				  ns.count() < 1 ? 1
+						 : static_cast<std::uint64_t>(
+							   ns.count()));
+	}
+
+	/* The id of the batch, which engine::ended returns. */
+	batch_id_t id() const noexcept
+	{
+		return engine_ ? batch_ : INVALID_BATCH;
+	}
+
+	/* The submission of a prepared list has checked its pieces again; and,
+	 * it has done so because the target's process has been replaced. */
+	bool checked() const noexcept
+	{
+		return checked_ & TE_PREPARED_CHECKED;
+	}
+	bool restarted() const noexcept
+	{
+		return checked_ & TE_PREPARED_RESTARTED;
+	}
+
+	/* Requests the early end of one request. */
+	void cancel_task(std::size_t task) const noexcept
+	{
+		te_cancel_task(engine_, batch_, task);
+	}
+
 	/* Requests the early end. get() reports how the transfer has ended. The
 	 * memory may be used again when it has ended, not earlier. */
 	void cancel() const noexcept { te_cancel_batch(engine_, batch_); }
@@ -665,67 +1245,225 @@ public:
 
 private:
 	friend class batch;
+	friend class prepared;
 
-	transfer(transfer_engine_t e, batch_id_t id, std::size_t count) noexcept
-		: engine_(e), batch_(id), count_(count)
+	transfer(transfer_engine_t e, batch_id_t id, std::size_t count,
+		 std::size_t size, std::uint32_t checked = 0) noexcept
+	    : engine_(e), batch_(id), count_(count), size_(size),
+	      checked_(checked)
 	{
+	}
+
+	/* What a submission returns that has failed. */
+	static transfer none() noexcept
+	{
+		return { nullptr, 0, 0, 0 };
 	}
 
 	transfer_engine_t engine_;
 	batch_id_t batch_;
-	std::size_t count_;
+	std::size_t count_;	/* requests */
+	std::size_t size_;	/* requests for which there is room */
+	std::uint32_t checked_; /* TE_PREPARED_… */
 };
 
-/* Requests that will be submitted together. */
+inline std::optional<std::size_t>
+engine::wait_any(const std::vector<transfer> &all,
+		 std::chrono::microseconds limit, std::error_code &code) const
+{
+	std::vector<batch_id_t> ids;
+	std::size_t index = 0;
+	int ret;
+
+	for (const transfer &one : all)
+		ids.push_back(one.id());
+	ret = te_wait_any(handle_, ids.data(), ids.size(),
+			  detail::microseconds(limit), &index, nullptr);
+	code = make_code(ret == TE_TIMED_OUT ? 0 : ret);
+	if (ret)
+		return std::nullopt;
+	return index;
+}
+
+inline std::optional<std::size_t>
+engine::wait_any(const std::vector<transfer> &all,
+		 std::chrono::microseconds limit) const
+{
+	return detail::throwing([&](std::error_code &code) {
+		return wait_any(all, limit, code);
+	});
+}
+
+/* Ranges of local memory and of the target's memory. */
+using local_range = te_local;
+using remote_range = te_remote;
+
+/*
+ * Requests that will be submitted together. The functions that add a request
+ *return the batch; cookie() and bounce() change the request that was added
+ *last:
+ *
+ *	batch(e).write(s, a, x, 64).cookie(7).read(s, b, y, 64).submit();
+ */
 class batch {
 public:
 	explicit batch(engine &e) : engine_(e.get()) {}
 
+	/* Makes an empty batch that uses the batch of an ended transfer again,
+	 * which costs less than a new one. If the transfer has not ended, the
+	 * error is 4, and the transfer is unchanged. */
+	batch(transfer &&ended, std::error_code &code) : engine_(ended.engine_)
+	{
+		code = make_code(te_batch_reset(ended.engine_, ended.batch_));
+		if (code)
+			return;
+		ready_ = ended.batch_;
+		room_ = ended.size_;
+		ended.engine_ = nullptr;
+	}
+
+	explicit batch(transfer &&ended) : engine_(ended.engine_)
+	{
+		std::error_code code;
+		batch made(std::move(ended), code);
+
+		if (code)
+			detail::raise(code);
+		swap(made);
+	}
+
+	batch(batch &&other) noexcept : engine_(other.engine_)
+	{
+		swap(other);
+	}
+
+	batch &operator=(batch &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+
+	~batch()
+	{
+		if (ready_ != INVALID_BATCH)
+			freeBatchID(engine_, ready_);
+	}
+
 	batch &write(const segment &s, const void *local, std::uint64_t remote,
 		     std::size_t size)
 	{
-		return add(OPCODE_WRITE, s, const_cast<void *>(local), remote,
+		return one(TE_WRITE, s, const_cast<void *>(local), remote,
 			   size);
 	}
 
 	batch &read(const segment &s, void *local, std::uint64_t remote,
 		    std::size_t size)
 	{
-		return add(OPCODE_READ, s, local, remote, size);
+		return one(TE_READ, s, local, remote, size);
+	}
+
+	/* Add one request that moves the local ranges, one after the other, to
+	 * or from the remote ranges. Both sides have the same total length. */
+	batch &writev(const segment &s, const std::vector<local_range> &local,
+		      const std::vector<remote_range> &remote)
+	{
+		return add(TE_WRITE, s, local, remote);
+	}
+
+	batch &readv(const segment &s, const std::vector<local_range> &local,
+		     const std::vector<remote_range> &remote)
+	{
+		return add(TE_READ, s, local, remote);
+	}
+
+	/* Adds an atomic addition to the number of 8 bytes at a remote address.
+	 */
+	batch &atomic_add(const segment &s, std::uint64_t remote,
+			  std::uint64_t operand)
+	{
+		return atomic(TE_ATOMIC_ADD, s, nullptr, remote, 8, operand, 0);
+	}
+
+	/* Add atomics whose old value is stored at old, in registered memory.
+	 * Its type is that of the remote number: std::uint32_t or
+	 * std::uint64_t. */
+	template <typename T>
+	batch &atomic_fetch_add(const segment &s, T *old, std::uint64_t remote,
+				T operand)
+	{
+		return number(TE_ATOMIC_FETCH_ADD, s, old, remote, operand,
+			      T());
+	}
+
+	template <typename T>
+	batch &atomic_swap(const segment &s, T *old, std::uint64_t remote,
+			   T operand)
+	{
+		return number(TE_ATOMIC_SWAP, s, old, remote, operand, T());
+	}
+
+	template <typename T>
+	batch &atomic_compare_swap(const segment &s, T *old,
+				   std::uint64_t remote, T compare, T operand)
+	{
+		return number(TE_ATOMIC_CAS, s, old, remote, operand, compare);
+	}
+
+	/* Sets a number of the program that transfer::tasks returns. */
+	batch &cookie(std::uint64_t value) noexcept
+	{
+		if (!requests_.empty())
+			requests_.back().cookie = value;
+		return *this;
+	}
+
+	/* The local memory of the request need not be registered; see
+	 * TE_REQ_BOUNCE in te_submit(3). */
+	batch &bounce() noexcept
+	{
+		if (!requests_.empty())
+			requests_.back().flags |= TE_REQ_BOUNCE;
+		return *this;
+	}
+
+	/* Sets the time after which requests that have not ended fail. */
+	template <typename Rep, typename Period>
+	batch &time_limit(std::chrono::duration<Rep, Period> limit) noexcept
+	{
+		limit_us_ = detail::microseconds(limit);
+		return *this;
 	}
 
 	std::size_t size() const noexcept { return requests_.size(); }
 
 	/* Submits the requests; the batch is empty afterwards. With a
-	 * notification, the target receives it when all bytes are in place. */
+	 * notification, the target receives it when all bytes are in place; the
+	 * requests then have one range on each side and neither cookie nor
+	 * bounce(). */
 	transfer submit(const notification *note, std::error_code &code)
 	{
-		std::vector<transfer_request> all = std::move(requests_);
-		batch_id_t id = allocateBatchID(engine_, all.size());
-		int ret;
+		std::size_t count = requests_.size();
+		std::size_t room = count;
+		batch_id_t id = allocate(room);
 
-		requests_.clear();
 		if (id == INVALID_BATCH) {
 			code = make_code(302);
-			return { nullptr, 0, 0 };
+			clear();
+			return transfer::none();
 		}
-		if (note) {
-			notify_msg_t msg = {
-				const_cast<char *>(note->name.c_str()),
-				const_cast<char *>(note->text.c_str())
-			};
-
-			ret = submitTransferWithNotify(engine_, id, all.data(),
-						       all.size(), msg);
-		} else {
-			ret = submitTransfer(engine_, id, all.data(),
-					     all.size());
-		}
-		code = make_code(ret);
-		if (!ret)
-			return { engine_, id, all.size() };
+		if (limit_us_ >= 0)
+			te_batch_timeout(engine_, id, limit_us_);
+		if (note)
+			code = submit_plain(id, *note);
+		else
+			code = make_code(te_submit(engine_, id, linked(),
+						   sizeof(te_request), count,
+						   0));
+		clear();
+		if (!code)
+			return { engine_, id, count, room };
 		freeBatchID(engine_, id);
-		return { nullptr, 0, 0 };
+		return transfer::none();
 	}
 
 	transfer submit(std::error_code &code) { return submit(nullptr, code); }
@@ -744,37 +1482,382 @@ public:
 		});
 	}
 
-private:
-	batch &add(int opcode, const segment &s, void *local,
-		   std::uint64_t remote, std::size_t size)
+	/* Submits the requests and waits for their end, as te_submit_wait(3)
+	 * does: when the limit of time_limit() has passed, it ends them. The
+	 * batch is empty afterwards. */
+	void run(std::error_code &code)
 	{
-		transfer_request r = {};
+		code = make_code(te_submit_wait(engine_, linked(),
+						sizeof(te_request), size(), 0,
+						limit_us_));
+		clear();
+	}
 
-		r.opcode = opcode;
-		r.source = local;
-		r.target_id = s.id();
-		r.target_offset = remote;
-		r.length = size;
-		requests_.push_back(r);
+	void run()
+	{
+		detail::throwing([&](std::error_code &code) { run(code); });
+	}
+
+private:
+  te_request &start(std::uint32_t opcode, const segment &s)
+  {
+	  te_request r = {};
+
+	  r.opcode = opcode;
+	  r.target_id = s.id();
+	  requests_.push_back(r);
+	  return requests_.back();
+  }
+
+  batch &add(std::uint32_t opcode, const segment &s,
+	     const std::vector<local_range> &local,
+	     const std::vector<remote_range> &remote)
+  {
+	  te_request &r = start(opcode, s);
+
+	  r.local_count = static_cast<std::uint32_t>(local.size());
+	  r.remote_count = static_cast<std::uint32_t>(remote.size());
+	  local_.insert(local_.end(), local.begin(), local.end());
+	  remote_.insert(remote_.end(), remote.begin(), remote.end());
+	  return *this;
+  }
+
+  batch &one(std::uint32_t opcode, const segment &s, void *local,
+	     std::uint64_t remote, std::size_t size)
+  {
+	  te_request &r = start(opcode, s);
+
+	  r.local_count = r.remote_count = 1;
+	  local_.push_back({ local, size });
+	  remote_.push_back({ remote, size });
+	  return *this;
+  }
+
+  template <typename T>
+  batch &number(std::uint32_t opcode, const segment &s, T *old,
+		std::uint64_t remote, T operand, T compare)
+  {
+	  static_assert(std::is_same_v<T, std::uint32_t> ||
+				std::is_same_v<T, std::uint64_t>,
+			"an atomic has 4 or 8 bytes");
+	  return atomic(opcode, s, old, remote, sizeof(T), operand, compare);
+  }
+
+  batch &atomic(std::uint32_t opcode, const segment &s, void *old,
+		std::uint64_t remote, std::size_t size, std::uint64_t operand,
+		std::uint64_t compare)
+  {
+	  te_request &r = start(opcode, s);
+
+	  r.operand = operand;
+	  r.compare = compare;
+	  r.remote_count = 1;
+	  remote_.push_back({ remote, size });
+	  if (old) {
+		  r.local_count = 1;
+		  local_.push_back({ old, size });
+	  }
+	  return *this;
+  }
+
+  /* Returns the requests, with their pointers to the ranges. */
+  const te_request *linked() noexcept
+  {
+	  const te_local *local = local_.data();
+	  const te_remote *remote = remote_.data();
+
+	  for (te_request &r : requests_) {
+		  r.local = r.local_count ? local : nullptr;
+		  r.remote = r.remote_count ? remote : nullptr;
+		  local += r.local_count;
+		  remote += r.remote_count;
+	  }
+	  return requests_.data();
+  }
+
+  std::error_code submit_plain(batch_id_t id, const notification &note)
+  {
+	  notify_msg_t msg = { const_cast<char *>(note.name.c_str()),
+			       const_cast<char *>(note.text.c_str()) };
+	  std::vector<transfer_request> all;
+
+	  linked();
+	  for (const te_request &r : requests_) {
+		  transfer_request plain = {};
+
+		  if (r.opcode > TE_WRITE || r.local_count != 1 ||
+		      r.remote_count != 1 || r.flags)
+			  return detail::invalid_argument();
+		  plain.opcode =
+			  r.opcode == TE_READ ? OPCODE_READ : OPCODE_WRITE;
+		  plain.source = r.local->addr;
+		  plain.target_id = r.target_id;
+		  plain.target_offset = r.remote->addr;
+		  plain.length = r.local->length;
+		  all.push_back(plain);
+	  }
+	  return make_code(submitTransferWithNotify(engine_, id, all.data(),
+						    all.size(), msg));
+  }
+
+  /* Returns a batch for room requests, and the room that it has. */
+  batch_id_t allocate(std::size_t &room) noexcept
+  {
+	  batch_id_t id = std::exchange(ready_, INVALID_BATCH);
+
+	  if (id != INVALID_BATCH && room_ >= room) {
+		  room = room_;
+		  return id;
+	  }
+	  if (id != INVALID_BATCH)
+		  freeBatchID(engine_, id);
+	  return allocateBatchID(engine_, room);
+  }
+
+  void clear() noexcept
+  {
+	  requests_.clear();
+	  local_.clear();
+	  remote_.clear();
+  }
+
+  void swap(batch &other) noexcept
+  {
+	  std::swap(engine_, other.engine_);
+	  std::swap(ready_, other.ready_);
+	  std::swap(room_, other.room_);
+	  std::swap(limit_us_, other.limit_us_);
+	  requests_.swap(other.requests_);
+	  local_.swap(other.local_);
+	  remote_.swap(other.remote_);
+  }
+
+	transfer_engine_t engine_;
+	batch_id_t ready_ = INVALID_BATCH; /* reset, to be used again */
+	std::size_t room_ = 0;		   /* of ready_, requests */
+	std::int64_t limit_us_ = -1;
+	std::vector<te_request> requests_;
+	std::vector<te_local> local_; /* of all requests */
+	std::vector<te_remote> remote_;
+};
+
+/* --- prepared lists ------------------------------------------------------ */
+
+/*
+ * A list of reads or writes of one segment that is checked once and submitted
+ * many times, also by several threads at the same time. It survives a restart
+ * of the target: the next submission checks the pieces again.
+ * segment::prepare_write and prepare_read make it.
+ */
+class prepared
+{
+      public:
+	prepared(prepared &&other) noexcept
+	    : engine_(other.engine_), list_(std::exchange(other.list_, 0)),
+	      size_(other.size_)
+	{
+	}
+
+	prepared &operator=(prepared &&other) noexcept
+	{
+		std::swap(engine_, other.engine_);
+		std::swap(list_, other.list_);
+		std::swap(size_, other.size_);
 		return *this;
 	}
 
+	/* Releases the list. Transfers in progress continue. */
+	~prepared()
+	{
+		if (list_)
+			te_prepared_release(engine_, list_);
+	}
+
+	/* The number of pieces. */
+	std::size_t size() const noexcept
+	{
+		return size_;
+	}
+
+	/* Submits the pieces with these numbers, of which there is at least one
+	 * and which may occur several times, as one request.
+	 * transfer::restarted says whether the target's process has been
+	 * replaced. */
+	transfer submit(const std::vector<std::uint32_t> &indices,
+			std::uint64_t cookie, std::error_code &code) const
+	{
+		code = detail::invalid_argument();
+		return indices.empty() ? transfer::none()
+				       : start(indices.data(), indices.size(),
+					       cookie, code);
+	}
+
+	transfer submit(const std::vector<std::uint32_t> &indices,
+			std::uint64_t cookie = 0) const
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return submit(indices, cookie, code);
+		});
+	}
+
+	/* Submits all pieces as one request. */
+	transfer submit_all(std::uint64_t cookie, std::error_code &code) const
+	{
+		return start(nullptr, 0, cookie, code);
+	}
+
+	transfer submit_all(std::uint64_t cookie = 0) const
+	{
+		return detail::throwing([&](std::error_code &code) {
+			return submit_all(cookie, code);
+		});
+	}
+
+      private:
+	friend class segment;
+
+	prepared(const segment &s, std::uint32_t opcode,
+		 const std::vector<piece> &pieces, std::error_code &code)
+	    : engine_(s.owner()), size_(pieces.size())
+	{
+		code = make_code(te_prepare(engine_, s.id(), opcode,
+					    pieces.data(), pieces.size(), 0,
+					    &list_));
+	}
+
+	transfer start(const std::uint32_t *indices, std::size_t count,
+		       std::uint64_t cookie, std::error_code &code) const
+	{
+		batch_id_t id = allocateBatchID(engine_, 1);
+		std::uint32_t checked = 0;
+		int ret = 302;
+
+		if (id != INVALID_BATCH)
+			ret = te_submit_prepared(engine_, id, list_, indices,
+						 count, cookie, 0, &checked);
+		code = make_code(ret);
+		if (!ret)
+			return { engine_, id, 1, 1, checked };
+		freeBatchID(engine_, id);
+		return transfer::none();
+	}
+
 	transfer_engine_t engine_;
-	std::vector<transfer_request> requests_;
+	te_prepared_t list_ = 0;
+	std::size_t size_;
 };
 
-/* Writes and waits for the end. */
-inline std::uint64_t write(engine &e, const segment &s, const void *local,
-			   std::uint64_t remote, std::size_t size)
+inline prepared segment::prepare_write(const std::vector<piece> &pieces,
+				       std::error_code &code) const
 {
-	return batch(e).write(s, local, remote, size).submit().get();
+	return prepared(*this, TE_WRITE, pieces, code);
 }
 
-/* Reads and waits for the end. */
-inline std::uint64_t read(engine &e, const segment &s, void *local,
-			  std::uint64_t remote, std::size_t size)
+inline prepared segment::prepare_write(const std::vector<piece> &pieces) const
 {
-	return batch(e).read(s, local, remote, size).submit().get();
+	return detail::throwing([&](std::error_code &code) {
+		return prepare_write(pieces, code);
+	});
+}
+
+inline prepared segment::prepare_read(const std::vector<piece> &pieces,
+				      std::error_code &code) const
+{
+	return prepared(*this, TE_READ, pieces, code);
+}
+
+inline prepared segment::prepare_read(const std::vector<piece> &pieces) const
+{
+	return detail::throwing([&](std::error_code &code) {
+		return prepare_read(pieces, code);
+	});
+}
+
+/* --- blocking transfers -------------------------------------------------- */
+
+/*
+ * Write or read and wait for the end. When the limit has passed, they end the
+ * transfer; see te_read(3). They return the number of bytes. batch::run is the
+ * blocking call for unregistered memory and atomics.
+ */
+inline std::uint64_t write(engine &e, const segment &s, const void *local,
+			   std::uint64_t remote, std::size_t size,
+			   std::chrono::microseconds limit,
+			   std::error_code &code)
+{
+	code = make_code(te_write(e.get(), s.id(), local, remote, size,
+				  detail::microseconds(limit)));
+	return code ? 0 : size;
+}
+
+inline std::uint64_t write(engine &e, const segment &s, const void *local,
+			   std::uint64_t remote, std::size_t size,
+			   std::chrono::microseconds limit = forever)
+{
+	return detail::throwing([&](std::error_code &code) {
+		return write(e, s, local, remote, size, limit, code);
+	});
+}
+
+inline std::uint64_t read(engine &e, const segment &s, void *local,
+			  std::uint64_t remote, std::size_t size,
+			  std::chrono::microseconds limit,
+			  std::error_code &code)
+{
+	code = make_code(te_read(e.get(), s.id(), local, remote, size,
+				 detail::microseconds(limit)));
+	return code ? 0 : size;
+}
+
+inline std::uint64_t read(engine &e, const segment &s, void *local,
+			  std::uint64_t remote, std::size_t size,
+			  std::chrono::microseconds limit = forever)
+{
+	return detail::throwing([&](std::error_code &code) {
+		return read(e, s, local, remote, size, limit, code);
+	});
+}
+
+/* Do the same for ranges, whose number TE_PIECES_MAX does not limit: they move
+ * the local ranges, one after the other, to or from the remote ranges. */
+inline void writev(engine &e, const segment &s,
+		   const std::vector<local_range> &local,
+		   const std::vector<remote_range> &remote,
+		   std::chrono::microseconds limit, std::error_code &code)
+{
+	code = make_code(te_writev(e.get(), s.id(), local.data(), local.size(),
+				   remote.data(), remote.size(),
+				   detail::microseconds(limit)));
+}
+
+inline void writev(engine &e, const segment &s,
+		   const std::vector<local_range> &local,
+		   const std::vector<remote_range> &remote,
+		   std::chrono::microseconds limit = forever)
+{
+	detail::throwing([&](std::error_code &code) {
+		writev(e, s, local, remote, limit, code);
+	});
+}
+
+inline void readv(engine &e, const segment &s,
+		  const std::vector<local_range> &local,
+		  const std::vector<remote_range> &remote,
+		  std::chrono::microseconds limit, std::error_code &code)
+{
+	code = make_code(te_readv(e.get(), s.id(), local.data(), local.size(),
+				  remote.data(), remote.size(),
+				  detail::microseconds(limit)));
+}
+
+inline void readv(engine &e, const segment &s,
+		  const std::vector<local_range> &local,
+		  const std::vector<remote_range> &remote,
+		  std::chrono::microseconds limit = forever)
+{
+	detail::throwing([&](std::error_code &code) {
+		readv(e, s, local, remote, limit, code);
+	});
 }
 
 } // namespace moonrail
