@@ -9,10 +9,11 @@
         peer.write(memory[0:4096], peer.buffers()[0].address)
 
 Segment.write and read wait; writev and readv do so for several ranges. Engine.batch makes
-requests with cookies, whose Transfer is a future and can be awaited. wait_any and
-as_completed wait for several transfers. Segment.prepare_write and prepare_read check a list
-of pieces once, of which any are submitted any number of times. Segment.notify sends text or
-bytes.
+requests with cookies, and atomics, whose Transfer is a future and can be awaited. wait_any
+and as_completed wait for several transfers. Segment.prepare_write and prepare_read check a
+list of pieces once, of which any are submitted any number of times. Segment.notify sends
+text or bytes, for which Engine.receive and receive_binary wait in asyncio.
+docs/BINDINGS.md of the sources lists the C functions that this package leaves out.
 
 A transfer that fails raises an exception with the fields of the C library's error
 record. The module mooncake.engine, which is installed together with this package,
@@ -31,13 +32,13 @@ finally:
 
 from ._moonrail import fabric_version, version as __version__
 from .engine import (HUGE_PAGES, PRIVATE, SMALL_PAGES, STRICT, Batch, BinaryNotification,
-                     Buffer, Engine, Notification, Segment)
+                     Buffer, Ended, Engine, Notification, Segment)
 from .errors import Error, TransferError, TransferTimeout
 from .memory import Memory, address_of
 from .prepared import PreparedTransfers
 from .transfer import Task, Transfer, as_completed, wait_any
 
-__all__ = ["Batch", "BinaryNotification", "Buffer", "Engine", "Error", "HUGE_PAGES",
-           "Memory", "Notification", "PRIVATE", "PreparedTransfers", "SMALL_PAGES",
+__all__ = ["Batch", "BinaryNotification", "Buffer", "Ended", "Engine", "Error",
+           "HUGE_PAGES", "Memory", "Notification", "PRIVATE", "PreparedTransfers", "SMALL_PAGES",
            "STRICT", "Segment", "Task", "Transfer", "TransferError", "TransferTimeout",
            "__version__", "address_of", "as_completed", "fabric_version", "wait_any"]

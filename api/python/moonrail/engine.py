@@ -2,24 +2,35 @@
 """Engines, segments and what they report."""
 import json
 import threading
+import time
 from collections import namedtuple
 from types import SimpleNamespace
 
 from . import _moonrail
 from .errors import (TIMED_OUT, Error, TransferTimeout, check, last_error,
                      transfer_error)
+from .events import Receivers
 from .memory import Memory, address_of
 from .prepared import PreparedTransfers
 from .transfer import COMPLETED, FAILED, Batches, Transfer, Watcher, microseconds
 
 READ = 0
 WRITE = 1
+ATOMIC_ADD = 2
+ATOMIC_FETCH_ADD = 3
+ATOMIC_SWAP = 4
+ATOMIC_CAS = 5
+
+BOUNCE = 1
 
 SMALL_PAGES = 2
 HUGE_PAGES = 4
 STRICT = 8
 PRIVATE = 1
+READ_ONLY = 2
 NESTED = 4
+
+TURN_US = 100000                # between two checks for signals, microseconds
 
 Buffer = namedtuple("Buffer", "address nbytes location label", defaults=(None,))
 Buffer.__doc__ = "Memory that a peer has published. label is None if it has no label."
@@ -27,6 +38,8 @@ Notification = namedtuple("Notification", "name text")
 Notification.__doc__ = "A notification that has arrived."
 BinaryNotification = namedtuple("BinaryNotification", "name data")
 BinaryNotification.__doc__ = "A notification with bytes that has arrived."
+Ended = namedtuple("Ended", "id status nbytes cookie tasks")
+Ended.__doc__ = "The end of a transfer: Transfer.id, and the cookie of its first request."
 
 
 def _remote(remote):
@@ -78,6 +91,8 @@ class Engine:
         self._lock = threading.Lock()
         self._watcher = Watcher()
         self._batches = Batches(self._handle)
+        self._receivers = Receivers(self._handle)
+        self._polls = False         # the program uses event_fd()
         texts = ["%s=%s" % item for item in (settings or {}).items()]
         check(self._handle.create(metadata, name, ip, port, transports is None, texts))
         try:
@@ -98,6 +113,7 @@ class Engine:
         released. Later calls raise Error."""
         left = self._watcher.stop()
         self._handle.close()
+        self._receivers.wake()
         for transfer in left:
             transfer._leave()
             transfer.done()         # runs its callbacks
@@ -111,7 +127,8 @@ class Engine:
 
     # --- memory
 
-    def register(self, obj, location="*", remote=True, *, label=None, nested=False):
+    def register(self, obj, location="*", remote=True, *, label=None, nested=False,
+                 read_only=False):
         """Registers the memory of an object (see address_of) and returns a Memory.
 
         location   "cpu:0", "cuda:1", or "*" to detect it
@@ -119,9 +136,11 @@ class Engine:
         label      a name with which peers find the memory, such as that of a tensor
         nested     True: the memory may lie inside registered memory, which then
                    cannot be closed before this one
+        read_only  True: neither peers nor this engine write to it
         """
         address, nbytes = address_of(obj, writable=False)
-        flags = (0 if remote else PRIVATE) | (NESTED if nested else 0)
+        flags = ((0 if remote else PRIVATE) | (NESTED if nested else 0)
+                 | (READ_ONLY if read_only else 0))
         memory = Memory(self, address, nbytes, obj, location=location, flags=flags,
                         label=label)
         check(self._handle.register(*memory._entry()))
@@ -144,6 +163,24 @@ class Engine:
     def open(self, name, *, fresh=False):
         """Opens the segment of a peer. fresh reads its descriptor again."""
         return Segment(self, name, check(self._handle.open(name, fresh)))
+
+    def export(self):
+        """Returns the descriptor of this engine's segment as bytes, for import_segment in
+        another process."""
+        return check(self._handle.export())
+
+    def import_segment(self, blob):
+        """Opens the segment that a descriptor describes, without communication."""
+        number = check(self._handle.import_segment(blob))
+        return Segment(self, "of a descriptor", number)
+
+    def sync(self):
+        """Fetches the descriptors of all open segments again."""
+        check(self._handle.sync())
+
+    def warm_up(self, name):
+        """Connects every rail pair with a peer, before the first transfer."""
+        check(self._handle.warm_up(name))
 
     def batch(self):
         """Returns an empty Batch, whose requests are submitted together."""
@@ -207,6 +244,42 @@ class Engine:
         return [BinaryNotification(*item)
                 for item in check(self._handle.fetch_binary())]
 
+    async def receive(self):
+        """Waits in asyncio for notifications with text, and returns a list of them, which is
+        not empty. Raises Error when the engine is closed:
+
+            while True:
+                for note in await engine.receive():
+                    print(note.name, note.text)
+        """
+        return await self._receivers.receive(self._texts, lambda: self._polls)
+
+    async def receive_binary(self):
+        """Waits in asyncio for notifications with bytes, as receive() does."""
+        return await self._receivers.receive(self.binary_notifications,
+                                             lambda: self._polls)
+
+    def _texts(self):
+        check(self._handle.event_fd())      # is the engine open?
+        return self.notifications()
+
+    def event_fd(self):
+        """Returns the descriptor that is readable while a transfer has ended or a notification
+        has arrived (te_event_fd(3)), for programs with an event loop of their own. ended(),
+        notifications() and binary_notifications() fetch them. The engine closes it."""
+        self._polls = True
+        return check(self._handle.event_fd())
+
+    def ended(self):
+        """Returns the ends of transfers that neither ended() nor a call of the transfer has
+        noticed yet, as a list of Ended. Never blocks."""
+        return [Ended(*item) for item in check(self._handle.ended())]
+
+    def drain(self, timeout=None):
+        """Waits until all requests that were submitted before have ended. Raises TimeoutError
+        if timeout seconds have passed."""
+        _wait(self._handle.drain, timeout)
+
     def probe(self, name, timeout=None):
         """Raises Error if the control port of that peer does not answer."""
         check(self._handle.probe(name, microseconds(timeout)))
@@ -233,6 +306,22 @@ class Engine:
         if text is None:
             raise last_error()
         return json.loads(text)
+
+
+def _wait(call, timeout):
+    """Calls call(timeout_us) until it is not TIMED_OUT, in turns, so that signals are
+    handled."""
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = TURN_US
+        if until is not None:
+            left = min(left, microseconds(max(0, until - time.monotonic())))
+        code = call(left)
+        if code != TIMED_OUT:
+            check(-code)
+            return
+        if until is not None and time.monotonic() >= until:
+            raise TimeoutError("requests have not ended within %g s" % timeout)
 
 
 class Segment:
@@ -276,45 +365,61 @@ class Segment:
             raise ValueError("segment %s: it was closed" % self.name)
         return self._id
 
-    def write(self, local, remote, timeout=None):
+    def paths(self, location=None):
+        """Returns the paths to the segment, with the members of te_segment_paths(3).
+        location restricts them to those for memory at "cpu:0" or "cuda:1"."""
+        return [SimpleNamespace(**path) for path in check(
+            self._engine._handle.paths(self._number(), location))]
+
+    def flush(self, timeout=None):
+        """Waits until the requests to this segment that were submitted before have ended.
+        Raises TimeoutError if timeout seconds have passed."""
+        number = self._number()
+        _wait(lambda us: self._engine._handle.flush(number, us), timeout)
+
+    def write(self, local, remote, timeout=None, *, bounce=False):
         """Writes an object's memory to the peer and waits.
 
         local    what address_of accepts; its memory is registered
         remote   an address in the target process, a Buffer, or (address, bytes)
         timeout  seconds; then the transfer is ended, and TransferTimeout is raised when
                  it has ended
+        bounce   True: the local memory need not be registered. Meant for small objects
+                 that are used once; registered memory is faster.
 
         Returns the number of bytes. Raises Error if the request is refused, and
         TransferError if the bytes are not in place. When it returns or raises, the local
         memory is no longer used.
         """
-        return self._move(WRITE, (local,), (remote,), timeout)
+        return self._move(WRITE, (local,), (remote,), timeout, bounce)
 
-    def read(self, local, remote, timeout=None):
+    def read(self, local, remote, timeout=None, *, bounce=False):
         """Reads from the peer into an object's memory, as write does."""
-        return self._move(READ, (local,), (remote,), timeout)
+        return self._move(READ, (local,), (remote,), timeout, bounce)
 
-    def writev(self, locals, remotes, timeout=None):
+    def writev(self, locals, remotes, timeout=None, *, bounce=False):
         """Writes the memory of several objects, one after the other, to several ranges of
         the peer, and waits, as write does.
 
         locals   a sequence of what address_of accepts
         remotes  a sequence of Buffer or (address, bytes), of the same total length
-        """
-        return self._move(WRITE, locals, remotes, timeout)
 
-    def readv(self, locals, remotes, timeout=None):
+        With bounce, each of them has at most 256 elements.
+        """
+        return self._move(WRITE, locals, remotes, timeout, bounce)
+
+    def readv(self, locals, remotes, timeout=None, *, bounce=False):
         """Reads several ranges of the peer, one after the other, into the memory of several
         objects, as writev does."""
-        return self._move(READ, locals, remotes, timeout)
+        return self._move(READ, locals, remotes, timeout, bounce)
 
-    def write_async(self, local, remote):
+    def write_async(self, local, remote, *, bounce=False):
         """Starts a write and returns a Transfer."""
-        return self._engine.batch().write(self, local, remote).submit()
+        return self._engine.batch().write(self, local, remote, bounce=bounce).submit()
 
-    def read_async(self, local, remote):
+    def read_async(self, local, remote, *, bounce=False):
         """Starts a read and returns a Transfer."""
-        return self._engine.batch().read(self, local, remote).submit()
+        return self._engine.batch().read(self, local, remote, bounce=bounce).submit()
 
     def prepare_write(self, pieces):
         """Checks a list of writes once and returns PreparedTransfers, which submits any
@@ -328,7 +433,10 @@ class Segment:
         """Checks a list of reads once, as prepare_write does."""
         return PreparedTransfers(self._engine, self, READ, pieces)
 
-    def _move(self, opcode, locals, remotes, timeout):
+    def _move(self, opcode, locals, remotes, timeout, bounce):
+        if bounce:
+            return self._engine.batch()._add(
+                opcode, self, locals, remotes, 0, True).run(timeout)
         local, remote = _ranges(opcode, locals, remotes)
         result = self._engine._handle.transfer(
             opcode, self._number(), local, remote, microseconds(timeout))
@@ -362,7 +470,12 @@ class Batch:
         transfer = engine.batch().write(peer, a, x).read(peer, b, y, cookie=7).submit()
 
     cookie is a number of the program, from 0 to 2**64 - 1, that Transfer.tasks returns
-    with the result of the request.
+    with the result of the request. bounce allows local memory that is not registered, as in
+    Segment.write.
+
+    Atomics change an unsigned number of 4 or 8 bytes in the memory of a peer, which is
+    aligned to its length. old is registered memory of the same length, which receives the
+    number's old value; te_submit(3) has the details.
     """
 
     def __init__(self, engine):
@@ -373,30 +486,56 @@ class Batch:
     def __len__(self):
         return len(self._requests)
 
-    def write(self, segment, local, remote, *, cookie=0):
+    def write(self, segment, local, remote, *, cookie=0, bounce=False):
         """Adds a write, with the arguments of Segment.write."""
-        return self._add(WRITE, segment, (local,), (remote,), cookie)
+        return self._add(WRITE, segment, (local,), (remote,), cookie, bounce)
 
-    def read(self, segment, local, remote, *, cookie=0):
+    def read(self, segment, local, remote, *, cookie=0, bounce=False):
         """Adds a read, with the arguments of Segment.read."""
-        return self._add(READ, segment, (local,), (remote,), cookie)
+        return self._add(READ, segment, (local,), (remote,), cookie, bounce)
 
-    def writev(self, segment, locals, remotes, *, cookie=0):
+    def writev(self, segment, locals, remotes, *, cookie=0, bounce=False):
         """Adds one request with the arguments of Segment.writev, of which each has at most
         256 elements."""
-        return self._add(WRITE, segment, locals, remotes, cookie)
+        return self._add(WRITE, segment, locals, remotes, cookie, bounce)
 
-    def readv(self, segment, locals, remotes, *, cookie=0):
+    def readv(self, segment, locals, remotes, *, cookie=0, bounce=False):
         """Adds one request with the arguments of Segment.readv, of which each has at most
         256 elements."""
-        return self._add(READ, segment, locals, remotes, cookie)
+        return self._add(READ, segment, locals, remotes, cookie, bounce)
 
-    def _add(self, opcode, segment, locals, remotes, cookie):
+    def atomic_add(self, segment, remote, operand, *, cookie=0):
+        """Adds an atomic addition to the number of 8 bytes at an address of the peer."""
+        return self._atomic(ATOMIC_ADD, segment, (), remote, operand, 0, cookie)
+
+    def atomic_fetch_add(self, segment, old, remote, operand, *, cookie=0):
+        """Adds an atomic addition that returns the old value."""
+        return self._atomic(ATOMIC_FETCH_ADD, segment, (old,), remote, operand, 0, cookie)
+
+    def atomic_swap(self, segment, old, remote, operand, *, cookie=0):
+        """Adds an atomic exchange."""
+        return self._atomic(ATOMIC_SWAP, segment, (old,), remote, operand, 0, cookie)
+
+    def atomic_compare_swap(self, segment, old, remote, compare, operand, *, cookie=0):
+        """Adds an atomic exchange that is executed if the number is equal to compare."""
+        return self._atomic(ATOMIC_CAS, segment, (old,), remote, operand, compare, cookie)
+
+    def _atomic(self, opcode, segment, olds, remote, operand, compare, cookie):
+        local = tuple([address_of(one, writable=True) for one in olds])
+        nbytes = local[0][1] if local else 8
+        self._requests.append((opcode, segment._number(), local,
+                               ((_remote(remote)[0], nbytes),), cookie, 0, operand,
+                               compare))
+        self._keep.append((segment, olds))
+        return self
+
+    def _add(self, opcode, segment, locals, remotes, cookie, bounce):
         try:
             local, remote = _ranges(opcode, locals, remotes)
         except ValueError as error:
             raise ValueError("request %d: %s" % (len(self._requests), error)) from None
-        self._requests.append((opcode, segment._number(), local, remote, cookie))
+        self._requests.append((opcode, segment._number(), local, remote, cookie,
+                               BOUNCE if bounce else 0, 0, 0))
         self._keep.append((segment, locals))
         return self
 
@@ -405,12 +544,19 @@ class Batch:
 
         notify   a pair (name, text) that the target receives when all bytes are in
                  place; then all requests must be writes of one piece to one segment,
-                 and cookies are ignored
+                 without bounce, and cookies are ignored
         timeout  seconds after which the requests that have not ended fail
         """
-        if notify is not None and any(len(local) != 1 or len(remote) != 1
-                                      for _, _, local, remote, _ in self._requests):
-            raise ValueError("notify: only requests of one piece can have a notification")
+        if notify is not None and any(
+                request[0] > WRITE or len(request[2]) != 1 or len(request[3]) != 1
+                or request[5] for request in self._requests):
+            raise ValueError("notify: only reads and writes of one piece, without bounce, "
+                             "can have a notification")
         requests, self._requests = self._requests, []
         keep, self._keep = self._keep, []
         return self._engine._submit(requests, keep, notify, timeout)
+
+    def run(self, timeout=None):
+        """Submits the requests and waits for their end, as Segment.write does. Returns the
+        number of bytes."""
+        return self.submit(timeout=timeout)._run()

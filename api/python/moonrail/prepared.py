@@ -92,11 +92,4 @@ class PreparedTransfers:
     def run(self, indices=None, timeout=None):
         """Submits pieces and waits for their end, as Segment.write does. Returns the number
         of bytes."""
-        transfer = self.submit(indices, timeout=timeout)
-        try:
-            transfer.wait()
-        except BaseException:       # KeyboardInterrupt
-            transfer.cancel()
-            transfer.wait()
-            raise
-        return transfer.result()
+        return self.submit(indices, timeout=timeout)._run()

@@ -48,6 +48,7 @@ class Transfer:
     def __init__(self, engine, batch, count, keep):
         self._engine = engine
         self._batch = batch
+        self._number = batch
         self._count = count
         self._keep = keep
         self._tasks = None          # struct te_task of each, after the end
@@ -158,6 +159,23 @@ class Transfer:
         if self._error is not None:
             raise self._error
         return self._bytes
+
+    def _run(self):
+        """Waits for the end as result() does, and cancels the transfer if a signal handler
+        raises an exception."""
+        try:
+            self.wait()
+        except BaseException:       # KeyboardInterrupt
+            self.cancel()
+            self.wait()
+            raise
+        return self.result()
+
+    @property
+    def id(self):
+        """The number of the transfer that Engine.ended returns. Numbers are used again
+        after the end of a transfer."""
+        return self._number
 
     def exception(self, timeout=None):
         """Waits as result() does, and returns the exception of a failure, or None."""

@@ -229,10 +229,10 @@ static int requests_room(struct requests *r, PyObject *list)
 		return -1;
 	for (i = 0; i < r->count; i++) {
 		item = PyList_GetItem(list, i);
-		if (PyTuple_Size(item) != 5) {
+		if (PyTuple_Size(item) != 8) {
 			if (!PyErr_Occurred())
 				PyErr_SetString(PyExc_TypeError,
-						"a request has 5 members");
+						"a request has 8 members");
 			return -1;
 		}
 		locals += (size_t)PyTuple_Size(PyTuple_GetItem(item, 2));
@@ -256,13 +256,16 @@ static int requests_fill(struct requests *r, Py_ssize_t i, PyObject *item)
 	struct te_request *req = &r->value[i];
 	struct transfer_request *plain = &r->plain[i];
 	PyObject *locals, *remotes;
+	unsigned int flags;
 	int opcode;
 
-	if (!PyArg_ParseTuple(item, "iiOOO&", &opcode, &req->target_id, &locals,
-			      &remotes, py_u64, &req->cookie) ||
+	if (!PyArg_ParseTuple(item, "iiOOO&IO&O&", &opcode, &req->target_id,
+			      &locals, &remotes, py_u64, &req->cookie, &flags,
+			      py_u64, &req->operand, py_u64, &req->compare) ||
 	    ranges_add(&r->local, locals) || ranges_add(&r->remote, remotes))
 		return -1;
 	req->opcode = (uint32_t)opcode;
+	req->flags = flags;
 	req->local = (const struct te_local *)(r->local.value + local);
 	req->local_count = (uint32_t)(r->local.count - local);
 	req->remote = r->remote.value + remote;
@@ -276,10 +279,11 @@ static int requests_fill(struct requests *r, Py_ssize_t i, PyObject *item)
 }
 
 /*
- * submit(batch, requests, name, text) -> 0 or a negative code. requests is a list of
- * tuples (opcode, segment, local, remote, cookie), in which local and remote are
- * tuples of (address, bytes). name None: no notification; otherwise each request
- * has one local and one remote range.
+ * submit(batch, requests, name, text) -> 0 or a negative code. requests is a
+ * list of tuples (opcode, segment, local, remote, cookie, flags, operand,
+ * compare), in which local and remote are tuples of (address, bytes). name
+ * None: no notification; otherwise each request has one local and one remote
+ * range.
  */
 PyObject *handle_submit(struct handle *self, PyObject *args)
 {

@@ -88,7 +88,7 @@ def check_stub(body, owner, where):
     the stub."""
     names = set()
     for node in body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             names.add(node.name)
             if not any(ast.unparse(d) == "property" for d in node.decorator_list):
                 assert parameters(node) == runtime_parameters(
@@ -104,7 +104,8 @@ def check_stub(body, owner, where):
     return names
 
 
-@pytest.mark.parametrize("name", ["engine", "errors", "memory", "prepared", "transfer"])
+@pytest.mark.parametrize("name", ["engine", "errors", "events", "memory", "prepared",
+                                  "transfer"])
 def test_stubs_agree_with_the_modules(name):
     module = importlib.import_module("moonrail." + name)
     with open(module.__file__ + "i", encoding="ascii") as file:
