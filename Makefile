@@ -237,8 +237,17 @@ $(STAND_IN): $(B)/flags
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
 		-Wl,-soname,$(@F) -o $@ $(filter %.o,$^) -pthread -ldl
 
+# libfabric loads this object, whose code is in the program (-rdynamic).
+SIM_FI_OBJS = $(SIM_FI_SRCS:%.c=$(B)/%.o)
+SIM_FI = $(B)/test/sim/libsim-fi.so
+$(SIM_FI): $(SIM_FI_OBJS) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
+		-Wl,-soname,$(@F) -o $@ $(SIM_FI_OBJS)
+
 ifeq ($(WITH_TESTS),yes)
-tests: $(STAND_IN) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
+tests: $(STAND_IN) $(SIM_FI) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
        $(PROV_BENCH_FILES) $(SECURITY_BENCH_FILES)
 else
 tests:
@@ -561,7 +570,7 @@ clean:
 distclean: clean
 	rm -f config.h config.mak config.log
 
-ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(SIM_FI_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
 	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
 	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

@@ -1,8 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# The simulator: its core, which sim_test and simulate contain, and the simulated
-# fabric, a shared object that takes the core's functions from the program.
+# The simulator: its core and the simulated fabric, which sim_test and simulate
+# contain, and libsim-fi.so, through which libfabric finds the fabric in the program.
 SIM_SRCS = \
+	fabtests/sim/fabric/fab_av.c \
+	fabtests/sim/fabric/fab_conn.c \
+	fabtests/sim/fabric/fab_cq.c \
+	fabtests/sim/fabric/fab_ep.c \
+	fabtests/sim/fabric/fab_eq.c \
+	fabtests/sim/fabric/fab_fault.c \
+	fabtests/sim/fabric/fab_fd.c \
+	fabtests/sim/fabric/fab_handle.c \
+	fabtests/sim/fabric/fab_info.c \
+	fabtests/sim/fabric/fab_mr.c \
+	fabtests/sim/fabric/fab_net.c \
+	fabtests/sim/fabric/fab_post.c \
+	fabtests/sim/fabric/fab_wire.c \
 	fabtests/sim/sim_event.c \
 	fabtests/sim/sim_fiber.c \
 	fabtests/sim/sim_host.c \
@@ -10,10 +23,12 @@ SIM_SRCS = \
 	# EOL
 
 SIM_FI_SRCS = \
+	fabtests/sim/fabric/fab_plugin.c \
 	# EOL
 
 TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_core_test.c \
+	fabtests/sim/sim_fabric_test.c \
 	fabtests/sim/sim_test_main.c \
 	# EOL
 

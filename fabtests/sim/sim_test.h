@@ -7,5 +7,6 @@
 #include "util/tei_test.h"
 
 extern const struct tei_test_case sim_core_cases[];
+extern const struct tei_test_case sim_fabric_cases[];
 
 #endif /* TEI_FABTESTS_SIM_SIM_TEST_H */

@@ -5,6 +5,7 @@ int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
 		{ "sim_core", sim_core_cases },
+		{ "sim_fabric", sim_fabric_cases },
 		{ NULL, NULL },
 	};
 
