@@ -16,6 +16,7 @@ SIM_SRCS = \
 	fabtests/sim/fabric/fab_net.c \
 	fabtests/sim/fabric/fab_post.c \
 	fabtests/sim/fabric/fab_wire.c \
+	fabtests/sim/fabric/fab_world.c \
 	fabtests/sim/sim_event.c \
 	fabtests/sim/sim_fiber.c \
 	fabtests/sim/sim_host.c \

@@ -16,9 +16,10 @@
 #include "fabtests/sim/sim.h"
 #include "fabtests/sim/sim_test.h"
 
-#define RIG_BYTES	(4u << 20)
-#define RIG_MODES	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | \
-			 FI_MR_PROV_KEY | FI_MR_ENDPOINT | FI_MR_RMA_EVENT)
+#define RIG_BYTES (4u << 20)
+#define RIG_MODES                                                           \
+	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | \
+	 FI_MR_ENDPOINT | FI_MR_RMA_EVENT)
 
 /* One endpoint of a host, with registered memory. */
 struct node {
@@ -34,8 +35,8 @@ struct node {
 	fi_addr_t peer;
 	/* completions read so far */
 	unsigned int done, failed;
-	int err;			/* of the last failed one */
-	size_t len;			/* of the last good one */
+	int err;    /* of the last failed one */
+	size_t len; /* of the last good one */
 };
 
 static struct node nodes[2];
@@ -70,8 +71,8 @@ static void node_poll(struct node *n)
 static void node_open(struct node *n, uint32_t host)
 {
 	struct fi_cq_attr cq = { .format = FI_CQ_FORMAT_MSG,
-				 .wait_obj = conf.wait_fd ? FI_WAIT_FD :
-							    FI_WAIT_NONE };
+				 .wait_obj = conf.wait_fd ? FI_WAIT_FD
+							  : FI_WAIT_NONE };
 	struct fi_info *hints = fi_allocinfo();
 	struct fi_av_attr av = { .type = FI_AV_TABLE };
 	struct sim_host *before;
@@ -85,8 +86,9 @@ static void node_open(struct node *n, uint32_t host)
 	hints->domain_attr->name = strdup("sim0");
 	hints->fabric_attr->prov_name = strdup("sim");
 	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-	CU_ASSERT_EQUAL_FATAL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0,
-					 hints, &n->info), 0);
+	CU_ASSERT_EQUAL_FATAL(
+		fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &n->info),
+		0);
 	fi_freeinfo(hints);
 	CU_ASSERT_PTR_NULL(n->info->next);
 	CU_ASSERT_EQUAL_FATAL(fi_fabric(n->info->fabric_attr, &n->fabric, NULL),
@@ -105,7 +107,8 @@ static void node_open(struct node *n, uint32_t host)
 					FI_SEND | FI_RECV | FI_READ | FI_WRITE |
 						FI_REMOTE_READ |
 						FI_REMOTE_WRITE,
-					0, 7, 0, &n->mr, NULL), 0);
+					0, 7, 0, &n->mr, NULL),
+			      0);
 	sim_host_enter(before);
 }
 
@@ -169,7 +172,8 @@ static void rig_end(void)
 	sim_run(sim_now() + 120 * SIM_SEC);
 	sim_net_stats_get(SIM_NO_HOST, &stats);
 	CU_ASSERT_EQUAL(stats.domains + stats.endpoints + stats.mrs +
-				stats.queues + stats.avs + stats.counters, 0);
+				stats.queues + stats.avs + stats.counters,
+			0);
 	CU_ASSERT_EQUAL(stats.operations, 0);
 	CU_ASSERT_EQUAL(stats.connections, 0);
 	sim_net_end();
@@ -209,19 +213,24 @@ static ssize_t rig_post(bool read, uint64_t off, size_t len)
 	bool virt = conf.mr_mode & FI_MR_VIRT_ADDR;
 	struct iovec iov = { n->mem + off, len };
 	struct fi_rma_iov rma = {
-		(virt ? (uintptr_t)to->mem : 0) + off, len,
+		(virt ? (uintptr_t)to->mem : 0) + off,
+		len,
 		to->mr ? fi_mr_key(to->mr) : 99,
 	};
 	void *desc = n->mr ? fi_mr_desc(n->mr) : NULL;
 	struct fi_msg_rma msg = {
-		.msg_iov = &iov, .desc = &desc, .iov_count = 1,
-		.addr = n->peer, .rma_iov = &rma, .rma_iov_count = 1,
+		.msg_iov = &iov,
+		.desc = &desc,
+		.iov_count = 1,
+		.addr = n->peer,
+		.rma_iov = &rma,
+		.rma_iov_count = 1,
 		.context = n,
 	};
 	ssize_t ret;
 
-	ret = read ? fi_readmsg(n->ep, &msg, FI_COMPLETION) :
-		     fi_writemsg(n->ep, &msg,
+	ret = read ? fi_readmsg(n->ep, &msg, FI_COMPLETION)
+		   : fi_writemsg(n->ep, &msg,
 				 FI_COMPLETION | FI_DELIVERY_COMPLETE);
 	sim_host_enter(before);
 	return ret;
@@ -258,7 +267,8 @@ static void rig_fill(char *p, size_t len, unsigned int seed)
 		p[i] = (char)(i * 7 + (i >> 8) + seed);
 }
 
-/* --- bytes ------------------------------------------------------------------ */
+/* --- bytes ------------------------------------------------------------------
+ */
 
 static void bytes_move(void (*open)(void))
 {
@@ -308,7 +318,8 @@ static void messages_match(void (*open)(void))
 	rig_connect();
 	rig_fill(nodes[0].mem, 100000, 3);
 	CU_ASSERT_EQUAL(fi_recv(to->ep, to->mem, 1000, fi_mr_desc(to->mr),
-				FI_ADDR_UNSPEC, to), 0);
+				FI_ADDR_UNSPEC, to),
+			0);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 1000), 0);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 100000), 0);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 0), 0);
@@ -317,13 +328,15 @@ static void messages_match(void (*open)(void))
 	CU_ASSERT_EQUAL(to->len, 1000);
 	CU_ASSERT_EQUAL(nodes[0].done, 1);
 	CU_ASSERT_EQUAL(fi_recv(to->ep, to->mem + 4096, 100000,
-				fi_mr_desc(to->mr), FI_ADDR_UNSPEC, to), 0);
+				fi_mr_desc(to->mr), FI_ADDR_UNSPEC, to),
+			0);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(to->done, 2);
 	CU_ASSERT_EQUAL(to->len, 100000);
 	CU_ASSERT(!memcmp(nodes[0].mem, to->mem + 4096, 100000));
 	CU_ASSERT_EQUAL(fi_recv(to->ep, to->mem, 1, fi_mr_desc(to->mr),
-				FI_ADDR_UNSPEC, to), 0);
+				FI_ADDR_UNSPEC, to),
+			0);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(to->done, 3);
 	CU_ASSERT_EQUAL(to->len, 0);
@@ -367,15 +380,17 @@ static void test_messages_beyond_the_limit_stall_the_connection(void)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].done, 0);
 	for (i = 0; i < 8; i++)
-		CU_ASSERT_EQUAL(fi_recv(to->ep, to->mem, 64, NULL,
-					FI_ADDR_UNSPEC, to), 0);
+		CU_ASSERT_EQUAL(
+			fi_recv(to->ep, to->mem, 64, NULL, FI_ADDR_UNSPEC, to),
+			0);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(to->done, 8);
 	CU_ASSERT_EQUAL(nodes[0].done, 9);
 	rig_end();
 }
 
-/* --- connections -------------------------------------------------------------- */
+/* --- connections
+ * -------------------------------------------------------------- */
 
 static void test_first_post_connects(void)
 {
@@ -491,7 +506,8 @@ static void test_reset_fails_operations(void)
 	rig_end();
 }
 
-/* --- hosts -------------------------------------------------------------------- */
+/* --- hosts
+ * -------------------------------------------------------------------- */
 
 static void test_bytes_land_only_when_the_target_polls(void)
 {
@@ -549,7 +565,8 @@ static void test_host_without_power_is_silent(void)
 	rig_end();
 }
 
-/* --- late bytes --------------------------------------------------------------- */
+/* --- late bytes
+ * --------------------------------------------------------------- */
 
 static void test_write_lands_after_its_endpoint_was_closed(void)
 {
@@ -660,7 +677,8 @@ static void test_link_without_cable_holds_packets(void)
 	rig_end();
 }
 
-/* --- keys --------------------------------------------------------------------- */
+/* --- keys
+ * --------------------------------------------------------------------- */
 
 static void keys_refuse(void (*open)(void), int flushed)
 {
@@ -718,7 +736,8 @@ static void test_verbs_checks_the_key_of_each_packet(void)
 	CU_ASSERT(!keys_closed_meanwhile(rig_verbs));
 }
 
-/* --- faults of completions and posts ------------------------------------------ */
+/* --- faults of completions and posts
+ * ------------------------------------------ */
 
 static void test_posts_are_refused_for_a_time(void)
 {
@@ -779,7 +798,8 @@ static void test_completions_are_late_lost_or_errors(void)
 	rig_end();
 }
 
-/* --- rates, repetition ---------------------------------------------------------- */
+/* --- rates, repetition
+ * ---------------------------------------------------------- */
 
 static void test_bandwidth_and_latency_hold(void)
 {

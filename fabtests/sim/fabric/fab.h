@@ -10,12 +10,14 @@
  * Layers, each file calls those below it only, except for the functions that
  * report upward (fab_op_end, fab_recv_start):
  *
- *   fab_info  fab_domain  fab_mr  fab_av  fab_cq  fab_eq	libfabric objects
- *   fab_ep  fab_post					endpoints, operations
+ *   fab_info  fab_domain  fab_mr  fab_av  fab_cq  fab_eq	libfabric
+ * objects fab_ep  fab_post					endpoints,
+ * operations
  *   fab_handle						packets at the target
  *   fab_conn						connections
  *   fab_wire						packets on the way
- *   fab_net  fab_fault  fab_fd  fab_world			NICs, paths, faults
+ *   fab_net  fab_fault  fab_fd  fab_world			NICs, paths,
+ * faults
  */
 
 #include <netinet/in.h>
@@ -33,60 +35,61 @@
 #include "fabtests/sim/sim_net.h"
 #include "util/list.h"
 
-#define FAB_IOV		SIM_NET_IOV
-#define FAB_FD_BASE	(1 << 24)	/* smallest descriptor */
-#define FAB_API		FI_VERSION(1, 17)
+#define FAB_IOV	    SIM_NET_IOV
+#define FAB_FD_BASE (1 << 24) /* smallest descriptor */
+#define FAB_API	    FI_VERSION(1, 17)
 
-/* --- NICs and paths (fab_net.c) -------------------------------------------- */
+/* --- NICs and paths (fab_net.c) --------------------------------------------
+ */
 
 /* One NIC. Made by sim_net_begin. */
 struct fab_nic {
 	struct sim_net_nic at;
-	bool up;			/* has a cable */
-	uint64_t free_ns;		/* when the last packet has left */
+	bool up;	  /* has a cable */
+	uint64_t free_ns; /* when the last packet has left */
 	uint16_t next_port;
-	sim_event_id pump;		/* pending event of fab_wire_pump */
-	struct tei_list sending;	/* fab_side.sending: sides with packets to
-					 * send, in turn */
-	struct tei_list eps;		/* fab_ep.link: enabled endpoints */
+	sim_event_id pump;	 /* pending event of fab_wire_pump */
+	struct tei_list sending; /* fab_side.sending: sides with packets to
+				  * send, in turn */
+	struct tei_list eps;	 /* fab_ep.link: enabled endpoints */
 	struct sim_net_fault fault;
-	struct sim_rng rng;		/* for the paths that begin here */
+	struct sim_rng rng; /* for the paths that begin here */
 	struct sim_rng fault_rng;
 };
 
 /* A path that was changed. Lives until sim_net_end. */
 struct fab_path {
-	struct tei_list link;		/* in fab_net.paths[] */
+	struct tei_list link; /* in fab_net.paths[] */
 	struct sim_net_nic from, to;
 	struct sim_net_path p;
-	uint64_t free_ns;		/* when its last packet has passed */
+	uint64_t free_ns; /* when its last packet has passed */
 };
 
-#define FAB_PATHS	256		/* buckets */
+#define FAB_PATHS 256 /* buckets */
 
 /* One host's view of the network. */
 struct fab_host {
 	bool power;
-	int changes_fd;			/* fab_fd of link changes, -1: none */
-	bool changed;			/* a report is unread */
+	int changes_fd; /* fab_fd of link changes, -1: none */
+	bool changed;	/* a report is unread */
 };
 
 struct fab_net {
 	struct sim_net_conf conf;
 	uint32_t nhosts, nnics;
-	struct fab_nic *nics;		/* [host * nnics + nic] */
+	struct fab_nic *nics; /* [host * nnics + nic] */
 	struct fab_host *hosts;
 	struct tei_list paths[FAB_PATHS];
-	uint32_t npaths;		/* in paths */
-	struct tei_list held;		/* fab_side.holding: sides whose packets
-					 * wait for a path */
-	struct tei_list flying;		/* fab_pkt.link: packets on the way */
-	struct tei_list objs;		/* fab_obj.link: all libfabric objects */
-	struct tei_list conns;		/* fab_conn.link */
+	uint32_t npaths;	/* in paths */
+	struct tei_list held;	/* fab_side.holding: sides whose packets
+				 * wait for a path */
+	struct tei_list flying; /* fab_pkt.link: packets on the way */
+	struct tei_list objs;	/* fab_obj.link: all libfabric objects */
+	struct tei_list conns;	/* fab_conn.link */
 	uint64_t next_ep, next_conn;
 	uint64_t next_key;
 	struct sim_net_stats stats;
-	struct fab_fd *fds;		/* [fd - FAB_FD_BASE] */
+	struct fab_fd *fds; /* [fd - FAB_FD_BASE] */
 	uint32_t nfds, max_fds;
 };
 
@@ -104,19 +107,26 @@ bool fab_path_blocked(struct sim_net_nic from, struct sim_net_nic to,
 /* Allocates zeroed memory; ends the program if there is none. */
 void *fab_alloc(size_t size);
 
-/* --- libfabric objects ----------------------------------------------------- */
+/* --- libfabric objects -----------------------------------------------------
+ */
 
 enum fab_kind {
-	FAB_FABRIC, FAB_DOMAIN, FAB_EP, FAB_MR, FAB_CQ, FAB_AV, FAB_EQ,
+	FAB_FABRIC,
+	FAB_DOMAIN,
+	FAB_EP,
+	FAB_MR,
+	FAB_CQ,
+	FAB_AV,
+	FAB_EQ,
 	FAB_CNTR,
 };
 
 /* The head of every object. Counted until it is closed. */
 struct fab_obj {
-	struct tei_list link;		/* in fab_net.objs */
+	struct tei_list link; /* in fab_net.objs */
 	enum fab_kind kind;
 	uint32_t host;
-	void (*drop)(struct fab_obj *obj);	/* frees it in sim_net_end */
+	void (*drop)(struct fab_obj *obj); /* frees it in sim_net_end */
 };
 
 void fab_obj_add(struct fab_obj *obj, enum fab_kind kind,
@@ -129,22 +139,22 @@ struct fab_fabric {
 	struct fab_obj obj;
 };
 
-#define FAB_KEYS	256		/* buckets */
+#define FAB_KEYS 256 /* buckets */
 
 struct fab_domain {
 	struct fid_domain fid;
 	struct fab_obj obj;
 	struct fab_nic *nic;
 	uint32_t nmrs, neps;
-	struct tei_list keys[FAB_KEYS];	/* fab_mr.link */
+	struct tei_list keys[FAB_KEYS]; /* fab_mr.link */
 };
 
 struct fab_mr {
 	struct fid_mr fid;
 	struct fab_obj obj;
-	struct tei_list link;		/* in domain->keys */
+	struct tei_list link; /* in domain->keys */
 	struct fab_domain *domain;
-	struct fab_ep *ep;		/* FI_MR_ENDPOINT: bound to it */
+	struct fab_ep *ep; /* FI_MR_ENDPOINT: bound to it */
 	bool enabled;
 	char *base;
 	size_t len;
@@ -163,10 +173,10 @@ void fab_mr_unbind(struct fab_ep *ep);
 
 /* One entry of a completion queue. */
 struct fab_comp {
-	struct tei_list link;		/* in fab_cq.comps or .late */
+	struct tei_list link; /* in fab_cq.comps or .late */
 	struct fab_cq *cq;
-	sim_event_id due;		/* in late: when it is added */
-	struct fi_cq_err_entry e;	/* e.err 0: a success */
+	sim_event_id due;	  /* in late: when it is added */
+	struct fi_cq_err_entry e; /* e.err 0: a success */
 };
 
 struct fab_cq {
@@ -174,11 +184,11 @@ struct fab_cq {
 	struct fab_obj obj;
 	enum fi_cq_format format;
 	struct tei_list comps;
-	struct tei_list late;		/* fab_comp.link: to be added later */
-	struct tei_list tx_eps;		/* fab_ep.in_tx */
-	struct tei_list rx_eps;		/* fab_ep.in_rx, if another queue is bound
-					 * for sending */
-	int fd;				/* -1: no descriptor */
+	struct tei_list late;	/* fab_comp.link: to be added later */
+	struct tei_list tx_eps; /* fab_ep.in_tx */
+	struct tei_list rx_eps; /* fab_ep.in_rx, if another queue is bound
+				 * for sending */
+	int fd;			/* -1: no descriptor */
 };
 
 /* Adds a completion after delay_ns; takes a copy. */
@@ -216,11 +226,11 @@ struct fab_addr {
 struct fab_av {
 	struct fid_av fid;
 	struct fab_obj obj;
-	struct fab_addr *addrs;		/* [fi_addr] */
+	struct fab_addr *addrs; /* [fi_addr] */
 	size_t n, max;
-	size_t *free;			/* indices of removed addresses */
+	size_t *free; /* indices of removed addresses */
 	size_t nfree, max_free;
-	struct tei_list eps;		/* fab_ep.in_av */
+	struct tei_list eps; /* fab_ep.in_av */
 };
 int fab_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		struct fid_av **out, void *context);
@@ -228,18 +238,21 @@ extern struct fi_ops_mr fab_mr_domain_ops;
 
 /* Writes the address in the provider's format. Returns the length, at most
  * FAB_ADDR_MAX. */
-#define FAB_ADDR_MAX	48
+#define FAB_ADDR_MAX 48
 size_t fab_addr_write(const struct fab_addr *a, void *out);
 /* Reads an address. Returns false if it is none of this network. */
 bool fab_addr_read(const void *in, size_t len, struct fab_addr *out);
 bool fab_addr_same(const struct fab_addr *a, const struct fab_addr *b);
 
-/* --- messages, packets ----------------------------------------------------- */
+/* --- messages, packets -----------------------------------------------------
+ */
 
 enum fab_msg_kind {
-	FAB_SEND, FAB_WRITE, FAB_READ,	/* of an operation */
-	FAB_BYTES,			/* answer to FAB_READ */
-	FAB_ACK,			/* the end of an operation at its target */
+	FAB_SEND,
+	FAB_WRITE,
+	FAB_READ,  /* of an operation */
+	FAB_BYTES, /* answer to FAB_READ */
+	FAB_ACK,   /* the end of an operation at its target */
 };
 
 /*
@@ -247,21 +260,21 @@ enum fab_msg_kind {
  * packet on the way, the sender's queue and the operation have a reference.
  */
 struct fab_msg {
-	struct tei_list link;		/* in fab_side.queue */
+	struct tei_list link; /* in fab_side.queue */
 	uint32_t refs;
 	enum fab_msg_kind kind;
-	uint64_t number;		/* of the connection */
+	uint64_t number; /* of the connection */
 	uint64_t len;
 	/* at the sender */
 	uint64_t sent;
 	bool sent_all;
-	struct iovec iov[FAB_IOV];	/* the bytes; FAB_READ: their target */
+	struct iovec iov[FAB_IOV]; /* the bytes; FAB_READ: their target */
 	size_t niov;
-	char *copy;			/* of injected bytes, or NULL */
-	struct fab_op *op;		/* NULL: ended */
-	bool acked;			/* the target sends FAB_ACK */
-	struct fab_msg *of;		/* FAB_BYTES, FAB_ACK: the operation's */
-	int status;			/* FAB_ACK: -FI_E* or 0 */
+	char *copy;	    /* of injected bytes, or NULL */
+	struct fab_op *op;  /* NULL: ended */
+	bool acked;	    /* the target sends FAB_ACK */
+	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: the operation's */
+	int status;	    /* FAB_ACK: -FI_E* or 0 */
 	/* in the header */
 	struct fi_rma_iov rma[FAB_IOV];
 	size_t nrma;
@@ -272,30 +285,33 @@ struct fab_msg {
 	/* at the target */
 	uint64_t landed;
 	bool started;
-	int refused;			/* error of the target, or 0 */
-	char *at[FAB_IOV];		/* addresses of rma */
-	struct tei_list coming;		/* FAB_SEND: in fab_side.receiving */
-	struct fab_recv *recv;		/* FAB_SEND: where the bytes go */
-	char *held;			/* FAB_SEND: bytes without a receive */
-	struct tei_list waiting;	/* FAB_SEND: in fab_ep.unexpected */
-	struct fab_side *side;		/* FAB_SEND: the receiving side, NULL: it
-					 * is closed */
+	int refused;		 /* error of the target, or 0 */
+	char *at[FAB_IOV];	 /* addresses of rma */
+	struct tei_list coming;	 /* FAB_SEND: in fab_side.receiving */
+	struct fab_recv *recv;	 /* FAB_SEND: where the bytes go */
+	char *held;		 /* FAB_SEND: bytes without a receive */
+	struct tei_list waiting; /* FAB_SEND: in fab_ep.unexpected */
+	struct fab_side *side;	 /* FAB_SEND: the receiving side, NULL: it
+				  * is closed */
 };
 
 void fab_msg_put(struct fab_msg *m);
 
 enum fab_pkt_kind {
-	FAB_P_CONNECT, FAB_P_ACCEPT, FAB_P_REFUSE, FAB_P_MSG,
-	FAB_P_END,			/* the sender has closed its side */
-	FAB_P_CUT,			/* this side was shut down locally */
+	FAB_P_CONNECT,
+	FAB_P_ACCEPT,
+	FAB_P_REFUSE,
+	FAB_P_MSG,
+	FAB_P_END, /* the sender has closed its side */
+	FAB_P_CUT, /* this side was shut down locally */
 };
 
 struct fab_pkt {
-	struct tei_list link;		/* fab_ep.inbox, fab_side.held, .parked */
+	struct tei_list link; /* fab_ep.inbox, fab_side.held, .parked */
 	struct fab_conn *conn;
-	int to;				/* index of the target's side */
+	int to; /* index of the target's side */
 	enum fab_pkt_kind kind;
-	int status;			/* FAB_P_REFUSE, FAB_P_END: error */
+	int status; /* FAB_P_REFUSE, FAB_P_END: error */
 	struct fab_msg *msg;
 	uint64_t off;
 	uint32_t len;
@@ -306,10 +322,11 @@ struct fab_pkt *fab_pkt_new(struct fab_conn *conn, int to,
 			    enum fab_pkt_kind kind, uint32_t len);
 void fab_pkt_free(struct fab_pkt *p);
 
-/* --- connections ----------------------------------------------------------- */
+/* --- connections -----------------------------------------------------------
+ */
 
 enum fab_side_state {
-	FAB_SIDE_NONE,		/* not yet known to this endpoint */
+	FAB_SIDE_NONE, /* not yet known to this endpoint */
 	FAB_SIDE_CONNECTING,
 	FAB_SIDE_UP,
 	FAB_SIDE_CLOSED,
@@ -320,45 +337,45 @@ struct fab_side {
 	struct fab_conn *conn;
 	int index;
 	enum fab_side_state state;
-	struct fab_ep *ep;		/* NULL if NONE or CLOSED */
-	struct tei_list link;		/* in ep->sides */
-	bool shut;			/* cut locally; closes when FAB_P_CUT is
-					 * handled */
+	struct fab_ep *ep;    /* NULL if NONE or CLOSED */
+	struct tei_list link; /* in ep->sides */
+	bool shut;	      /* cut locally; closes when FAB_P_CUT is
+			       * handled */
 	/* as the sender */
-	struct tei_list queue;		/* fab_msg.link: to be sent */
-	struct tei_list ops;		/* fab_op.link: in the order of posting */
-	struct tei_list sending;	/* in nic->sending */
-	uint64_t flight;		/* bytes sent and not handled */
-	uint64_t on_wire;		/* packets sent that have not arrived */
-	uint64_t arrive_ns;		/* latest arrival so far */
-	uint64_t floor_ns;		/* arrival of the last packet that is not
-					 * part of a message */
-	struct tei_list held;		/* fab_pkt.link: at a blocked path */
-	struct tei_list holding;	/* in fab_net.held */
-	uint64_t held_ns;		/* since when */
-	sim_event_id retry;		/* gives up */
+	struct tei_list queue;	 /* fab_msg.link: to be sent */
+	struct tei_list ops;	 /* fab_op.link: in the order of posting */
+	struct tei_list sending; /* in nic->sending */
+	uint64_t flight;	 /* bytes sent and not handled */
+	uint64_t on_wire;	 /* packets sent that have not arrived */
+	uint64_t arrive_ns;	 /* latest arrival so far */
+	uint64_t floor_ns;	 /* arrival of the last packet that is not
+				  * part of a message */
+	struct tei_list held;	 /* fab_pkt.link: at a blocked path */
+	struct tei_list holding; /* in fab_net.held */
+	uint64_t held_ns;	 /* since when */
+	sim_event_id retry;	 /* gives up */
 	uint64_t next_msg;
 	/* as the receiver */
-	struct tei_list parked;		/* fab_pkt.link: no receive is posted */
-	struct tei_list receiving;	/* fab_msg.coming: not all has landed, or
-					 * no receive is posted */
+	struct tei_list parked;	   /* fab_pkt.link: no receive is posted */
+	struct tei_list receiving; /* fab_msg.coming: not all has landed, or
+				    * no receive is posted */
 	/* for fab_world.c */
-	int fd;				/* -1: not requested yet */
+	int fd; /* -1: not requested yet */
 	uint64_t acked_bytes, received_bytes;
-	uint64_t sent_ns, recv_ns, ack_ns;	/* last data sent, data received,
-						 * acknowledgement received */
+	uint64_t sent_ns, recv_ns, ack_ns; /* last data sent, data received,
+					    * acknowledgement received */
 };
 
 /* References: one per side that is not CLOSED, one per packet and per event. */
 struct fab_conn {
-	struct tei_list link;		/* in fab_net.conns */
+	struct tei_list link; /* in fab_net.conns */
 	uint64_t id;
 	uint32_t refs;
-	struct fab_addr addr[2];	/* of the endpoints; 0: the initiator's */
-	uint16_t ephemeral;		/* the initiator's port of this socket */
+	struct fab_addr addr[2]; /* of the endpoints; 0: the initiator's */
+	uint16_t ephemeral;	 /* the initiator's port of this socket */
 	struct fab_side side[2];
-	sim_event_id attempt;		/* the attempt to connect fails */
-	bool reset[2];			/* that side was sent a reset */
+	sim_event_id attempt; /* the attempt to connect fails */
+	bool reset[2];	      /* that side was sent a reset */
 };
 
 void fab_conn_put(struct fab_conn *c);
@@ -379,7 +396,8 @@ void fab_side_shut(struct fab_side *s);
 /* The error for operations of a connection that breaks. */
 int fab_conn_error(void);
 
-/* --- packets on the way (fab_wire.c) ---------------------------------------- */
+/* --- packets on the way (fab_wire.c) ----------------------------------------
+ */
 
 /* The side has messages to send. */
 void fab_wire_want(struct fab_side *s);
@@ -400,7 +418,8 @@ void fab_wire_done(struct fab_pkt *p);
 /* Frees all packets, in sim_net_end. */
 void fab_wire_end(void);
 
-/* --- at the target (fab_handle.c) ------------------------------------------- */
+/* --- at the target (fab_handle.c) -------------------------------------------
+ */
 
 /* Handles a packet of a message; frees it, or parks it. */
 void fab_handle(struct fab_side *s, struct fab_pkt *p);
@@ -409,11 +428,12 @@ void fab_recv_start(struct fab_ep *ep);
 /* Ends a receive with an error. */
 void fab_recv_fail(struct fab_ep *ep, struct fab_recv *r, int err);
 
-/* --- endpoints -------------------------------------------------------------- */
+/* --- endpoints --------------------------------------------------------------
+ */
 
 /* A posted receive. */
 struct fab_recv {
-	struct tei_list link;		/* in ep->recvs */
+	struct tei_list link; /* in ep->recvs */
 	struct iovec iov[FAB_IOV];
 	size_t niov, len;
 	void *context;
@@ -423,13 +443,13 @@ struct fab_recv {
 
 /* A posted operation. */
 struct fab_op {
-	struct tei_list link;		/* in side->ops */
+	struct tei_list link; /* in side->ops */
 	struct fab_ep *ep;
 	struct fab_side *side;
 	struct fab_msg *msg;
 	void *context;
-	uint64_t flags;			/* of the completion */
-	bool quiet;			/* no completion on success */
+	uint64_t flags; /* of the completion */
+	bool quiet;	/* no completion on success */
 };
 
 /* Ends an operation and frees it. err: FI_E*, 0: success. report: false if its
@@ -439,29 +459,29 @@ void fab_op_end(struct fab_op *op, int err, bool report);
 struct fab_ep {
 	struct fid_ep fid;
 	struct fab_obj obj;
-	struct tei_list link;		/* in nic->eps if enabled */
+	struct tei_list link; /* in nic->eps if enabled */
 	struct fab_domain *domain;
 	struct fab_nic *nic;
 	uint64_t id;
 	struct fab_addr addr;
-	bool enabled, dead;		/* dead: its process was killed */
-	uint64_t tx_flags, rx_flags;	/* default flags of operations */
+	bool enabled, dead;	     /* dead: its process was killed */
+	uint64_t tx_flags, rx_flags; /* default flags of operations */
 	struct fab_cq *tx_cq, *rx_cq;
-	struct tei_list in_tx, in_rx;	/* in tx_cq->tx_eps, rx_cq->rx_eps */
+	struct tei_list in_tx, in_rx; /* in tx_cq->tx_eps, rx_cq->rx_eps */
 	struct fab_av *av;
-	struct tei_list in_av;		/* in av->eps */
-	struct fab_cntr *remote;	/* counts operations of peers */
+	struct tei_list in_av;	 /* in av->eps */
+	struct fab_cntr *remote; /* counts operations of peers */
 	bool tx_selective, rx_selective;
 	uint32_t tx_used, rx_used;
 	struct tei_list sides;
-	struct fab_side **by_addr;	/* [fi_addr] */
+	struct fab_side **by_addr; /* [fi_addr] */
 	size_t nby_addr;
 	struct tei_list recvs;
-	struct tei_list unexpected;	/* fab_msg.waiting */
+	struct tei_list unexpected; /* fab_msg.waiting */
 	uint32_t nunexpected;
-	struct tei_list inbox;		/* fab_pkt.link */
-	bool handling;			/* in fab_wire_progress */
-	int fd;				/* listening socket, -1: not requested */
+	struct tei_list inbox; /* fab_pkt.link */
+	bool handling;	       /* in fab_wire_progress */
+	int fd;		       /* listening socket, -1: not requested */
 };
 
 int fab_ep_open(struct fid_domain *domain, struct fi_info *info,
@@ -479,11 +499,12 @@ extern struct fi_ops_msg fab_msg_ops;
 extern struct fi_ops_rma fab_rma_ops;
 extern struct fi_ops_tagged fab_tagged_ops;
 
-/* --- the provider ----------------------------------------------------------- */
+/* --- the provider -----------------------------------------------------------
+ */
 
 /* Returns the provider "sim". libsim-fi.so returns it from fi_prov_ini. */
-__attribute__((visibility("default")))
-struct fi_provider *sim_fabric_provider(void);
+__attribute__((visibility("default"))) struct fi_provider *
+sim_fabric_provider(void);
 int fab_getinfo(uint32_t version, const char *node, const char *service,
 		uint64_t flags, const struct fi_info *hints,
 		struct fi_info **out);
@@ -492,14 +513,20 @@ int fab_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 
 /* --- descriptors (fab_fd.c) ---------------------------------------------- */
 
-enum fab_fd_kind { FAB_FD_NONE, FAB_FD_CQ, FAB_FD_LISTEN, FAB_FD_CONN,
-		   FAB_FD_CHANGES, FAB_FD_DUP };
+enum fab_fd_kind {
+	FAB_FD_NONE,
+	FAB_FD_CQ,
+	FAB_FD_LISTEN,
+	FAB_FD_CONN,
+	FAB_FD_CHANGES,
+	FAB_FD_DUP
+};
 
 struct fab_fd {
 	enum fab_fd_kind kind;
-	void *of;			/* the cq, ep, side or host */
-	int dup;			/* FAB_FD_DUP: the other descriptor */
-	void (*fn)(void *arg);		/* sim_net_fd_notify */
+	void *of;	       /* the cq, ep, side or host */
+	int dup;	       /* FAB_FD_DUP: the other descriptor */
+	void (*fn)(void *arg); /* sim_net_fd_notify */
 	void *arg;
 };
 

@@ -8,7 +8,8 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-/* --- addresses ------------------------------------------------------------- */
+/* --- addresses -------------------------------------------------------------
+ */
 
 bool fab_addr_same(const struct fab_addr *a, const struct fab_addr *b)
 {
@@ -31,8 +32,9 @@ size_t fab_addr_write(const struct fab_addr *a, void *out)
 {
 	if (fab_net->conf.ip)
 		return addr_write_ip(a, out);
-	return (size_t)snprintf(out, FAB_ADDR_MAX, "sim://%u/%u/%u",
-				a->at.host, a->at.nic, a->port) + 1;
+	return (size_t)snprintf(out, FAB_ADDR_MAX, "sim://%u/%u/%u", a->at.host,
+				a->at.nic, a->port) +
+	       1;
 }
 
 static bool addr_read_ip(const void *from, size_t len, struct fab_addr *out)
@@ -72,7 +74,8 @@ bool fab_addr_read(const void *in, size_t len, struct fab_addr *out)
 	return true;
 }
 
-/* --- address vectors ------------------------------------------------------- */
+/* --- address vectors -------------------------------------------------------
+ */
 
 /* Makes room for one more address. */
 static void av_grow(struct fab_av *av)
@@ -101,8 +104,7 @@ static size_t av_place(struct fab_av *av)
 
 static size_t av_entry_len(const void *addr)
 {
-	return fab_net->conf.ip ? sizeof(struct sockaddr_in)
-				: strlen(addr) + 1;
+	return fab_net->conf.ip ? sizeof(struct sockaddr_in) : strlen(addr) + 1;
 }
 
 static int av_insert(struct fid_av *fid, const void *addr, size_t count,
@@ -172,8 +174,8 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		a->port = 0;
 		if (av->nfree == av->max_free) {
 			av->max_free = av->max_free ? 2 * av->max_free : 8;
-			av->free = realloc(av->free, av->max_free *
-							     sizeof(*av->free));
+			av->free = realloc(av->free,
+					   av->max_free * sizeof(*av->free));
 			if (!av->free)
 				sim_fail("network: no memory");
 		}
@@ -182,8 +184,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 	return 0;
 }
 
-static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out,
-		     size_t *len)
+static int av_lookup(struct fid_av *fid, fi_addr_t addr, void *out, size_t *len)
 {
 	struct fab_av *av = tei_container_of(fid, struct fab_av, fid);
 	const struct fab_addr *a = av_find(av, addr);
@@ -206,7 +207,8 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf,
 	(void)fid;
 	fab_addr_read(addr, av_entry_len(addr), &a);
 	*len = (size_t)snprintf(buf, *len, "sim://%u/%u/%u", a.at.host,
-				a.at.nic, a.port) + 1;
+				a.at.nic, a.port) +
+	       1;
 	return buf;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Connections. The initiator sends CONNECT and the target answers ACCEPT or
- * REFUSE. If both endpoints connect at the same time, they share one connection.
- * Each side closes by itself; the other one notices when the packet END arrives,
- * or when it sends.
+ * REFUSE. If both endpoints connect at the same time, they share one
+ * connection. Each side closes by itself; the other one notices when the packet
+ * END arrives, or when it sends.
  */
 
 #include <stdlib.h>
@@ -115,8 +115,8 @@ struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to)
 	tei_list_add_tail(&fab_net->conns, &c->link);
 	conn_attach(&c->side[0], ep, FAB_SIDE_CONNECTING);
 	conn_trace("connect", &c->side[0], 0);
-	c->attempt = sim_at(sim_now() + fab_net->conf.connect_ns, conn_give_up,
-			    c);
+	c->attempt =
+		sim_at(sim_now() + fab_net->conf.connect_ns, conn_give_up, c);
 	fab_wire_send(fab_pkt_new(c, 1, FAB_P_CONNECT, 0));
 	return &c->side[0];
 }
@@ -136,14 +136,14 @@ void fab_conn_reset(struct fab_conn *c, int to)
 		return;
 	c->reset[to] = true;
 	conn_send(c, to,
-		  c->side[to].state == FAB_SIDE_CONNECTING ? FAB_P_REFUSE :
-							     FAB_P_END,
-		  c->side[to].state == FAB_SIDE_CONNECTING ?
-			  FI_ECONNREFUSED :
-			  fab_conn_error());
+		  c->side[to].state == FAB_SIDE_CONNECTING ? FAB_P_REFUSE
+							   : FAB_P_END,
+		  c->side[to].state == FAB_SIDE_CONNECTING ? FI_ECONNREFUSED
+							   : fab_conn_error());
 }
 
-/* --- closing --------------------------------------------------------------- */
+/* --- closing ---------------------------------------------------------------
+ */
 
 /* Drops the messages that the side has not sent. */
 static void side_drop_queue(struct fab_side *s)
@@ -248,7 +248,8 @@ void fab_side_shut(struct fab_side *s)
 	fab_ep_notify(s->ep);
 }
 
-/* --- packets --------------------------------------------------------------- */
+/* --- packets ---------------------------------------------------------------
+ */
 
 /* Returns true if the endpoint has no connection to the initiator that forbids
  * another one. Closes a former one otherwise. */

@@ -62,7 +62,7 @@ void fab_cq_add(struct fab_cq *cq, const struct fi_cq_err_entry *e,
 }
 
 static void cq_write(const struct fab_cq *cq, const struct fi_cq_err_entry *e,
-		       void *buf, size_t i)
+		     void *buf, size_t i)
 {
 	const struct fi_cq_tagged_entry entry = {
 		.op_context = e->op_context,
@@ -228,7 +228,8 @@ int fab_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 	struct fab_cq *cq;
 
 	(void)domain;
-	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
+	if (attr->wait_obj != FI_WAIT_NONE &&
+	    attr->wait_obj != FI_WAIT_UNSPEC &&
 	    (attr->wait_obj != FI_WAIT_FD || !fab_net->conf.wait_fd))
 		return -FI_ENOSYS;
 	cq = fab_alloc(sizeof(*cq));
@@ -236,8 +237,8 @@ int fab_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = &cq_fid_ops;
 	cq->fid.ops = &cq_ops;
-	cq->format = attr->format == FI_CQ_FORMAT_UNSPEC ?
-			     FI_CQ_FORMAT_CONTEXT : attr->format;
+	cq->format = attr->format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT
+							 : attr->format;
 	tei_list_init(&cq->comps);
 	tei_list_init(&cq->late);
 	tei_list_init(&cq->tx_eps);
@@ -255,8 +256,8 @@ int fab_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 	(void)fabric;
 	for (i = 0; i < count; i++)
 		if (fids[i]->fclass == FI_CLASS_CQ &&
-		    fab_cq_ready(tei_container_of(fids[i], struct fab_cq,
-						  fid.fid)))
+		    fab_cq_ready(
+			    tei_container_of(fids[i], struct fab_cq, fid.fid)))
 			return -FI_EAGAIN;
 	return 0;
 }

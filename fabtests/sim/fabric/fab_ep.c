@@ -39,7 +39,8 @@ void fab_ep_forget(struct fab_ep *ep, const struct fab_side *s)
 			ep->by_addr[i] = NULL;
 }
 
-/* --- enabling -------------------------------------------------------------- */
+/* --- enabling --------------------------------------------------------------
+ */
 
 /* Gives the endpoint a free port, or the one that its address has. */
 static int ep_take_port(struct fab_ep *ep)
@@ -113,8 +114,8 @@ static int ep_bind(struct fid *fid, struct fid *to, uint64_t flags)
 		return 0;
 	case FI_CLASS_CNTR:
 		if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE))
-			ep->remote = tei_container_of(to, struct fab_cntr,
-						      fid.fid);
+			ep->remote =
+				tei_container_of(to, struct fab_cntr, fid.fid);
 		return 0;
 	default:
 		return -FI_EINVAL;
@@ -127,7 +128,8 @@ static int ep_control(struct fid *fid, int command, void *arg)
 	return command == FI_ENABLE ? ep_enable(ep_of(fid)) : -FI_ENOSYS;
 }
 
-/* --- closing --------------------------------------------------------------- */
+/* --- closing ---------------------------------------------------------------
+ */
 
 void fab_ep_stop(struct fab_ep *ep, bool inform)
 {
@@ -139,8 +141,9 @@ void fab_ep_stop(struct fab_ep *ep, bool inform)
 	ep->dead = true;
 	tei_list_del(&ep->link);
 	while (!tei_list_empty(&ep->sides))
-		fab_side_close(tei_list_first(&ep->sides, struct fab_side,
-					      link), 0, inform);
+		fab_side_close(
+			tei_list_first(&ep->sides, struct fab_side, link), 0,
+			inform);
 	fab_wire_clear(ep);
 	tei_list_foreach_safe (m, next_m, &ep->unexpected, struct fab_msg,
 			       waiting) {
@@ -182,7 +185,8 @@ static struct fi_ops ep_fid_ops = {
 	.control = ep_control,
 };
 
-/* --- other calls ------------------------------------------------------------ */
+/* --- other calls ------------------------------------------------------------
+ */
 
 static int ep_getname(struct fid *fid, void *addr, size_t *len)
 {

@@ -5,7 +5,8 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-/* --- event queues ---------------------------------------------------------- */
+/* --- event queues ----------------------------------------------------------
+ */
 
 static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf,
 		       size_t len, uint64_t flags)
@@ -62,7 +63,8 @@ int fab_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 	return 0;
 }
 
-/* --- counters -------------------------------------------------------------- */
+/* --- counters --------------------------------------------------------------
+ */
 
 static struct fab_cntr *cntr_of(struct fid_cntr *fid)
 {
@@ -107,8 +109,7 @@ static void cntr_drop(struct fab_obj *obj)
 
 static int cntr_close(struct fid *fid)
 {
-	struct fab_cntr *cntr =
-		tei_container_of(fid, struct fab_cntr, fid.fid);
+	struct fab_cntr *cntr = tei_container_of(fid, struct fab_cntr, fid.fid);
 	struct fab_obj *obj;
 
 	tei_list_foreach (obj, &fab_net->objs, struct fab_obj, link)

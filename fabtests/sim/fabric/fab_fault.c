@@ -48,9 +48,12 @@ static void fault_reset(struct sim_net_nic a, struct sim_net_nic b, bool both)
 	tei_list_foreach_safe (c, next, &fab_net->conns, struct fab_conn,
 			       link) {
 		side = fault_same(c->addr[0].at, a) &&
-				       fault_same(c->addr[1].at, b) ? 0 :
-		       fault_same(c->addr[1].at, a) &&
-				       fault_same(c->addr[0].at, b) ? 1 : -1;
+				       fault_same(c->addr[1].at, b)
+			       ? 0
+		       : fault_same(c->addr[1].at, a) &&
+				       fault_same(c->addr[0].at, b)
+			       ? 1
+			       : -1;
 		if (side < 0)
 			continue;
 		c->refs++;
@@ -83,8 +86,7 @@ void sim_net_fault_set(struct sim_net_nic nic,
 		       const struct sim_net_fault *fault)
 {
 	fab_nic_get(nic)->fault = *fault;
-	SIM_TRACE(nic.host, "fault", nic.nic, fault->again_ns,
-		  fault->again_ppm, fault->late_ns, fault->late_ppm,
-		  fault->lose, fault->flush, (uint64_t)fault->mr_refuse,
-		  (uint64_t)fault->ep_refuse);
+	SIM_TRACE(nic.host, "fault", nic.nic, fault->again_ns, fault->again_ppm,
+		  fault->late_ns, fault->late_ppm, fault->lose, fault->flush,
+		  (uint64_t)fault->mr_refuse, (uint64_t)fault->ep_refuse);
 }

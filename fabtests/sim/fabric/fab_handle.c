@@ -39,10 +39,10 @@ static void handle_scatter(const struct iovec *iov, size_t n, uint64_t off,
 	}
 }
 
-/* --- answers --------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------
+ */
 
-static struct fab_msg *handle_answer(struct fab_msg *of,
-				     enum fab_msg_kind kind)
+static struct fab_msg *handle_answer(struct fab_msg *of, enum fab_msg_kind kind)
 {
 	struct fab_msg *m = fab_alloc(sizeof(*m));
 
@@ -89,7 +89,8 @@ static void handle_refuse(struct fab_side *s, struct fab_msg *of, int err)
 		fab_side_close(s, fab_conn_error(), true);
 }
 
-/* --- writes and reads ------------------------------------------------------- */
+/* --- writes and reads -------------------------------------------------------
+ */
 
 /* Checks the keys of the whole message. Returns 0 or an error. */
 static int handle_check(struct fab_ep *ep, struct fab_msg *m, uint64_t access)
@@ -170,11 +171,11 @@ static void handle_bytes(struct fab_pkt *p)
 		fab_op_end(of->op, 0, true);
 }
 
-/* --- messages --------------------------------------------------------------- */
+/* --- messages ---------------------------------------------------------------
+ */
 
 /* Takes the first posted receive that the message matches off the list. */
-static struct fab_recv *handle_match(struct fab_ep *ep,
-				     const struct fab_msg *m)
+static struct fab_recv *handle_match(struct fab_ep *ep, const struct fab_msg *m)
 {
 	struct fab_recv *r;
 
@@ -276,15 +277,15 @@ static void handle_unexpected(struct fab_ep *ep)
 			continue;
 		tei_list_del(&m->waiting);
 		ep->nunexpected--;
-		handle_scatter(m->recv->iov, m->recv->niov, 0, m->held,
-			       m->len);
+		handle_scatter(m->recv->iov, m->recv->niov, 0, m->held, m->len);
 		if (m->landed == m->len)
 			handle_received(ep, m);
 		fab_msg_put(m);
 	}
 }
 
-/* --- all ------------------------------------------------------------------- */
+/* --- all -------------------------------------------------------------------
+ */
 
 static void handle_end(struct fab_pkt *p)
 {

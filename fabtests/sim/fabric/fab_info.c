@@ -2,19 +2,21 @@
 /* The provider: fi_getinfo, fabrics and domains. */
 
 #include <arpa/inet.h>
+#include <rdma/providers/fi_prov.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <rdma/providers/fi_prov.h>
 
 #include "fabtests/sim/fabric/fab.h"
 
-#define INFO_CAPS	(FI_MSG | FI_TAGGED | FI_RMA | FI_READ | FI_WRITE | \
-			 FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV | \
-			 FI_RMA_EVENT | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define INFO_PROTOCOL	UINT32_C(0x80000051)	/* FI_PROTO_… of this provider */
+#define INFO_CAPS                                                             \
+	(FI_MSG | FI_TAGGED | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ |  \
+	 FI_REMOTE_WRITE | FI_SEND | FI_RECV | FI_RMA_EVENT | FI_LOCAL_COMM | \
+	 FI_REMOTE_COMM)
+#define INFO_PROTOCOL UINT32_C(0x80000051) /* FI_PROTO_… of this provider */
 
-/* --- fi_getinfo ------------------------------------------------------------ */
+/* --- fi_getinfo ------------------------------------------------------------
+ */
 
 static void info_fill_queues(struct fi_info *info, const struct fi_info *hints)
 {
@@ -28,9 +30,9 @@ static void info_fill_queues(struct fi_info *info, const struct fi_info *hints)
 	info->tx_attr->size = conf->tx_size;
 	info->tx_attr->iov_limit = conf->iov_limit;
 	info->tx_attr->rma_iov_limit = conf->rma_iov_limit;
-	info->rx_attr->caps = info->caps & (FI_MSG | FI_TAGGED | FI_RMA |
-					    FI_REMOTE_READ | FI_REMOTE_WRITE |
-					    FI_RECV);
+	info->rx_attr->caps =
+		info->caps & (FI_MSG | FI_TAGGED | FI_RMA | FI_REMOTE_READ |
+			      FI_REMOTE_WRITE | FI_RECV);
 	info->rx_attr->msg_order = conf->msg_order;
 	info->rx_attr->size = conf->rx_size;
 	info->rx_attr->iov_limit = conf->iov_limit;
@@ -44,9 +46,9 @@ static void info_fill_queues(struct fi_info *info, const struct fi_info *hints)
 
 static void info_fill_domain(struct fi_info *info, uint32_t nic)
 {
-	enum fi_progress progress = fab_net->conf.auto_progress ?
-					    FI_PROGRESS_AUTO :
-					    FI_PROGRESS_MANUAL;
+	enum fi_progress progress = fab_net->conf.auto_progress
+					    ? FI_PROGRESS_AUTO
+					    : FI_PROGRESS_MANUAL;
 	struct fi_domain_attr *d = info->domain_attr;
 	char name[16];
 
@@ -80,9 +82,9 @@ static struct fi_info *info_make(const struct fi_info *hints, uint32_t host,
 
 	if (!info)
 		sim_fail("network: no memory");
-	info->caps = hints && hints->caps ?
-			     hints->caps | FI_LOCAL_COMM | FI_REMOTE_COMM :
-			     INFO_CAPS;
+	info->caps = hints && hints->caps
+			     ? hints->caps | FI_LOCAL_COMM | FI_REMOTE_COMM
+			     : INFO_CAPS;
 	info->addr_format = fab_net->conf.ip ? FI_SOCKADDR_IN : FI_ADDR_STR;
 	info->src_addr = fab_alloc(FAB_ADDR_MAX);
 	info->src_addrlen = fab_addr_write(&addr, info->src_addr);
@@ -108,8 +110,8 @@ static bool info_fits(const struct fi_info *hints)
 		return false;
 	if (hints->addr_format != FI_FORMAT_UNSPEC &&
 	    hints->addr_format != FI_SOCKADDR &&
-	    hints->addr_format != (fab_net->conf.ip ? FI_SOCKADDR_IN :
-						      FI_ADDR_STR))
+	    hints->addr_format !=
+		    (fab_net->conf.ip ? FI_SOCKADDR_IN : FI_ADDR_STR))
 		return false;
 	return !hints->domain_attr ||
 	       !(modes & ~(uint64_t)hints->domain_attr->mr_mode);
@@ -137,8 +139,8 @@ static int info_source(const char *node, uint64_t flags,
 
 	if (node && flags & FI_SOURCE) {
 		if (!fab_net->conf.ip)
-			return fab_addr_read(node, strlen(node) + 1, out) ? 1 :
-									    -1;
+			return fab_addr_read(node, strlen(node) + 1, out) ? 1
+									  : -1;
 		if (inet_pton(AF_INET, node, &in.sin_addr) != 1)
 			return -1;
 		return fab_addr_read(&in, sizeof(in), out) ? 1 : -1;
@@ -174,7 +176,8 @@ int fab_getinfo(uint32_t version, const char *node, const char *service,
 	return 0;
 }
 
-/* --- domains --------------------------------------------------------------- */
+/* --- domains ---------------------------------------------------------------
+ */
 
 static struct fi_ops_domain domain_ops = {
 	.size = sizeof(struct fi_ops_domain),
@@ -192,8 +195,8 @@ static void domain_drop(struct fab_obj *obj)
 
 static int domain_close(struct fid *fid)
 {
-	struct fab_domain *domain = tei_container_of(fid, struct fab_domain,
-						     fid.fid);
+	struct fab_domain *domain =
+		tei_container_of(fid, struct fab_domain, fid.fid);
 
 	if (domain->nmrs || domain->neps)
 		return -FI_EBUSY;
@@ -237,10 +240,11 @@ int fab_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 	return 0;
 }
 
-/* --- fabrics --------------------------------------------------------------- */
+/* --- fabrics ---------------------------------------------------------------
+ */
 
-static int fabric_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr,
-			    struct fid_wait **out)
+static int fabric_wait_open(struct fid_fabric *fabric,
+			    struct fi_wait_attr *attr, struct fid_wait **out)
 {
 	(void)fabric, (void)attr, (void)out;
 	return -FI_ENOSYS;
@@ -289,7 +293,8 @@ static int info_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
 	return 0;
 }
 
-/* --- the provider ----------------------------------------------------------- */
+/* --- the provider -----------------------------------------------------------
+ */
 
 static void info_cleanup(void)
 {

@@ -114,16 +114,17 @@ static int mr_refused(const struct fab_domain *domain)
 {
 	if (domain->nic->fault.mr_refuse)
 		return domain->nic->fault.mr_refuse;
-	return fab_net->conf.mrs && domain->nmrs >= fab_net->conf.mrs ?
-		       -FI_ENOMEM : 0;
+	return fab_net->conf.mrs && domain->nmrs >= fab_net->conf.mrs
+		       ? -FI_ENOMEM
+		       : 0;
 }
 
-static int mr_reg(struct fid *fid, const void *buf, size_t len,
-		  uint64_t access, uint64_t offset, uint64_t key,
-		  uint64_t flags, struct fid_mr **out, void *context)
+static int mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access,
+		  uint64_t offset, uint64_t key, uint64_t flags,
+		  struct fid_mr **out, void *context)
 {
-	struct fab_domain *domain = tei_container_of(fid, struct fab_domain,
-						     fid.fid);
+	struct fab_domain *domain =
+		tei_container_of(fid, struct fab_domain, fid.fid);
 	bool chosen = fab_net->conf.mr_mode & FI_MR_PROV_KEY;
 	int ret = mr_refused(domain);
 	struct fab_mr *mr;

@@ -21,7 +21,8 @@ void *fab_alloc(size_t size)
 	return p;
 }
 
-/* --- settings -------------------------------------------------------------- */
+/* --- settings --------------------------------------------------------------
+ */
 
 void sim_net_conf_tcp(struct sim_net_conf *conf)
 {
@@ -82,7 +83,8 @@ void sim_net_conf_verbs(struct sim_net_conf *conf)
 	};
 }
 
-/* --- the objects ----------------------------------------------------------- */
+/* --- the objects -----------------------------------------------------------
+ */
 
 void fab_obj_add(struct fab_obj *obj, enum fab_kind kind,
 		 void (*drop)(struct fab_obj *obj))
@@ -151,7 +153,8 @@ static void net_drop(enum fab_kind kind)
 			obj->drop(obj);
 }
 
-/* --- hosts ----------------------------------------------------------------- */
+/* --- hosts -----------------------------------------------------------------
+ */
 
 static void net_host_changed(void *arg, struct sim_host *host)
 {
@@ -166,7 +169,8 @@ static void net_host_changed(void *arg, struct sim_host *host)
 				    true);
 }
 
-/* --- NICs and paths -------------------------------------------------------- */
+/* --- NICs and paths --------------------------------------------------------
+ */
 
 static void net_nic_init(struct fab_nic *nic, uint32_t host, uint32_t index)
 {
@@ -261,14 +265,13 @@ static bool net_same(struct sim_net_nic a, struct sim_net_nic b)
 static struct tei_list *net_bucket(struct sim_net_nic from,
 				   struct sim_net_nic to)
 {
-	uint32_t hash = ((from.host * 64 + from.nic) * 31 + to.host) * 64 +
-			to.nic;
+	uint32_t hash =
+		((from.host * 64 + from.nic) * 31 + to.host) * 64 + to.nic;
 
 	return &fab_net->paths[(hash * UINT32_C(2654435761)) >> 24];
 }
 
-static struct fab_path *net_path(struct sim_net_nic from,
-				 struct sim_net_nic to)
+static struct fab_path *net_path(struct sim_net_nic from, struct sim_net_nic to)
 {
 	struct fab_path *p;
 
@@ -351,7 +354,8 @@ void sim_net_path_block(struct sim_net_nic from, struct sim_net_nic to,
 	sim_net_path_set(from, to, &path);
 }
 
-/* --- the provider's place -------------------------------------------------- */
+/* --- the provider's place --------------------------------------------------
+ */
 
 void sim_net_provider(const char *folder)
 {

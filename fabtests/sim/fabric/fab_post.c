@@ -6,15 +6,15 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-#define POST_ACKED	(FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | \
-			 FI_COMMIT_COMPLETE)
+#define POST_ACKED \
+	(FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_COMMIT_COMPLETE)
 
 /* One operation as the caller describes it. */
 struct post {
 	enum fab_msg_kind kind;
 	const struct iovec *iov;
 	size_t niov;
-	void **desc;			/* NULL, or one per entry */
+	void **desc; /* NULL, or one per entry */
 	const struct fi_rma_iov *rma;
 	size_t nrma;
 	fi_addr_t addr;
@@ -22,7 +22,7 @@ struct post {
 	void *context;
 	bool tagged;
 	uint64_t tag, data;
-	bool inject;			/* no completion on success */
+	bool inject; /* no completion on success */
 };
 
 static struct fab_ep *post_ep(struct fid_ep *fid)
@@ -77,8 +77,7 @@ static bool post_again(struct fab_nic *nic)
 	       sim_rng_chance(&nic->fault_rng, nic->fault.again_ppm);
 }
 
-static void post_remember(struct fab_ep *ep, fi_addr_t addr,
-			  struct fab_side *s)
+static void post_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s)
 {
 	size_t n = ep->nby_addr ? ep->nby_addr : 8;
 	struct fab_side **more;
@@ -88,8 +87,7 @@ static void post_remember(struct fab_ep *ep, fi_addr_t addr,
 			n *= 2;
 		more = fab_alloc(n * sizeof(*more));
 		if (ep->nby_addr)
-			memcpy(more, ep->by_addr,
-			       ep->nby_addr * sizeof(*more));
+			memcpy(more, ep->by_addr, ep->nby_addr * sizeof(*more));
 		free(ep->by_addr);
 		ep->by_addr = more;
 		ep->nby_addr = n;
@@ -97,8 +95,8 @@ static void post_remember(struct fab_ep *ep, fi_addr_t addr,
 	ep->by_addr[addr] = s;
 }
 
-/* Returns the endpoint's side of the connection to the address. Connects if there
- * is none. */
+/* Returns the endpoint's side of the connection to the address. Connects if
+ * there is none. */
 static struct fab_side *post_side(struct fab_ep *ep, fi_addr_t addr)
 {
 	const struct fab_addr *to = &ep->av->addrs[addr];
@@ -119,7 +117,7 @@ static struct fab_msg *post_msg(struct fab_side *s, const struct post *p)
 	uint64_t off = 0;
 	size_t i;
 
-	m->refs = 2;	/* the operation's and the queue's */
+	m->refs = 2; /* the operation's and the queue's */
 	m->kind = p->kind;
 	m->number = ++s->next_msg;
 	m->len = post_len(p->iov, p->niov);
@@ -176,8 +174,8 @@ static ssize_t post(struct fid_ep *fid, const struct post *p)
 	op->side = s;
 	op->context = p->context;
 	op->flags = post_comp_flags(p);
-	op->quiet = p->inject || (ep->tx_selective &&
-				  !(p->flags & FI_COMPLETION));
+	op->quiet =
+		p->inject || (ep->tx_selective && !(p->flags & FI_COMPLETION));
 	op->msg = post_msg(s, p);
 	op->msg->op = op;
 	ep->tx_used++;
@@ -190,7 +188,8 @@ static ssize_t post(struct fid_ep *fid, const struct post *p)
 	return 0;
 }
 
-/* --- the end of operations -------------------------------------------------- */
+/* --- the end of operations --------------------------------------------------
+ */
 
 /* Applies the faults of the NIC to a completion. Returns false if it is lost.
  * *err: changed if it becomes an error. *late_ns: its delay. */
@@ -247,7 +246,8 @@ void fab_op_end(struct fab_op *op, int err, bool report)
 		fab_side_close(s, e.err, true);
 }
 
-/* --- receives --------------------------------------------------------------- */
+/* --- receives ---------------------------------------------------------------
+ */
 
 static ssize_t post_recv(struct fid_ep *fid, const struct iovec *iov, size_t n,
 			 void **desc, void *context, bool tagged, uint64_t tag,
@@ -307,9 +307,9 @@ static ssize_t msg_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			 msg->context, false, 0, 0);
 }
 
-static ssize_t tagged_recv(struct fid_ep *ep, void *buf, size_t len,
-			   void *desc, fi_addr_t src, uint64_t tag,
-			   uint64_t ignore, void *context)
+static ssize_t tagged_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+			   fi_addr_t src, uint64_t tag, uint64_t ignore,
+			   void *context)
 {
 	struct iovec iov = { buf, len };
 
@@ -317,7 +317,8 @@ static ssize_t tagged_recv(struct fid_ep *ep, void *buf, size_t len,
 	return post_recv(ep, &iov, 1, &desc, context, true, tag, ignore);
 }
 
-/* --- sends ------------------------------------------------------------------ */
+/* --- sends ------------------------------------------------------------------
+ */
 
 static ssize_t post_send(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, uint64_t data, fi_addr_t dest,
@@ -325,8 +326,14 @@ static ssize_t post_send(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct iovec iov = { (void *)(uintptr_t)buf, len };
 	struct post p = {
-		.kind = FAB_SEND, .iov = &iov, .niov = 1, .desc = &desc,
-		.addr = dest, .flags = flags, .context = context, .data = data,
+		.kind = FAB_SEND,
+		.iov = &iov,
+		.niov = 1,
+		.desc = &desc,
+		.addr = dest,
+		.flags = flags,
+		.context = context,
+		.data = data,
 		.inject = inject,
 	};
 
@@ -359,8 +366,12 @@ static ssize_t msg_sendv(struct fid_ep *ep, const struct iovec *iov,
 			 void *context)
 {
 	struct post p = {
-		.kind = FAB_SEND, .iov = iov, .niov = count, .desc = desc,
-		.addr = dest, .flags = post_ep(ep)->tx_flags,
+		.kind = FAB_SEND,
+		.iov = iov,
+		.niov = count,
+		.desc = desc,
+		.addr = dest,
+		.flags = post_ep(ep)->tx_flags,
 		.context = context,
 	};
 
@@ -371,9 +382,14 @@ static ssize_t msg_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			   uint64_t flags)
 {
 	struct post p = {
-		.kind = FAB_SEND, .iov = msg->msg_iov, .niov = msg->iov_count,
-		.desc = msg->desc, .addr = msg->addr, .flags = flags,
-		.context = msg->context, .data = msg->data,
+		.kind = FAB_SEND,
+		.iov = msg->msg_iov,
+		.niov = msg->iov_count,
+		.desc = msg->desc,
+		.addr = msg->addr,
+		.flags = flags,
+		.context = msg->context,
+		.data = msg->data,
 	};
 
 	return post(ep, &p);
@@ -397,9 +413,15 @@ static ssize_t tagged_send(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct iovec iov = { (void *)(uintptr_t)buf, len };
 	struct post p = {
-		.kind = FAB_SEND, .iov = &iov, .niov = 1, .desc = &desc,
-		.addr = dest, .flags = post_ep(ep)->tx_flags,
-		.context = context, .tagged = true, .tag = tag,
+		.kind = FAB_SEND,
+		.iov = &iov,
+		.niov = 1,
+		.desc = &desc,
+		.addr = dest,
+		.flags = post_ep(ep)->tx_flags,
+		.context = context,
+		.tagged = true,
+		.tag = tag,
 	};
 
 	return post(ep, &p);
@@ -411,17 +433,25 @@ struct fi_ops_tagged fab_tagged_ops = {
 	.send = tagged_send,
 };
 
-/* --- reads and writes ------------------------------------------------------- */
+/* --- reads and writes -------------------------------------------------------
+ */
 
 static ssize_t post_rma(struct fid_ep *ep, enum fab_msg_kind kind,
 			const struct fi_msg_rma *msg, uint64_t flags,
 			bool inject)
 {
 	struct post p = {
-		.kind = kind, .iov = msg->msg_iov, .niov = msg->iov_count,
-		.desc = msg->desc, .rma = msg->rma_iov,
-		.nrma = msg->rma_iov_count, .addr = msg->addr, .flags = flags,
-		.context = msg->context, .data = msg->data, .inject = inject,
+		.kind = kind,
+		.iov = msg->msg_iov,
+		.niov = msg->iov_count,
+		.desc = msg->desc,
+		.rma = msg->rma_iov,
+		.nrma = msg->rma_iov_count,
+		.addr = msg->addr,
+		.flags = flags,
+		.context = msg->context,
+		.data = msg->data,
+		.inject = inject,
 	};
 
 	return post(ep, &p);
@@ -435,8 +465,13 @@ static ssize_t post_rma_one(struct fid_ep *ep, enum fab_msg_kind kind,
 	struct iovec iov = { (void *)(uintptr_t)buf, len };
 	struct fi_rma_iov rma = { addr, len, key };
 	struct fi_msg_rma msg = {
-		.msg_iov = &iov, .desc = &desc, .iov_count = 1, .addr = dest,
-		.rma_iov = &rma, .rma_iov_count = 1, .context = context,
+		.msg_iov = &iov,
+		.desc = &desc,
+		.iov_count = 1,
+		.addr = dest,
+		.rma_iov = &rma,
+		.rma_iov_count = 1,
+		.context = context,
 	};
 
 	return post_rma(ep, kind, &msg, flags, inject);

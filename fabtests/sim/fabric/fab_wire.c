@@ -10,11 +10,13 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-#define WIRE_HEADER	64	/* bytes of a packet's header on the wire */
-#define WIRE_TURN	16	/* packets that one fi_cq_read handles for an
-				 * endpoint */
+#define WIRE_HEADER 64 /* bytes of a packet's header on the wire */
+#define WIRE_TURN                                        \
+	16 /* packets that one fi_cq_read handles for an \
+	    * endpoint */
 
-/* --- packets --------------------------------------------------------------- */
+/* --- packets ---------------------------------------------------------------
+ */
 
 struct fab_pkt *fab_pkt_new(struct fab_conn *conn, int to,
 			    enum fab_pkt_kind kind, uint32_t len)
@@ -53,7 +55,8 @@ void fab_wire_done(struct fab_pkt *p)
 	fab_pkt_free(p);
 }
 
-/* --- arrival --------------------------------------------------------------- */
+/* --- arrival ---------------------------------------------------------------
+ */
 
 static void wire_handle(struct fab_pkt *p)
 {
@@ -122,7 +125,8 @@ void fab_wire_clear(struct fab_ep *ep)
 	}
 }
 
-/* --- blocked paths --------------------------------------------------------- */
+/* --- blocked paths ---------------------------------------------------------
+ */
 
 /* The packets of the side have waited for too long. */
 static void wire_give_up(void *arg)
@@ -208,7 +212,8 @@ static void wire_arrive(void *arg)
 		wire_deliver(p);
 }
 
-/* --- sending --------------------------------------------------------------- */
+/* --- sending ---------------------------------------------------------------
+ */
 
 /* Returns true if packets of the message may overtake others. */
 static bool wire_overtakes(const struct fab_pkt *p)
@@ -350,8 +355,8 @@ static void wire_next(struct fab_side *s, uint64_t now)
 	wire_read(m, m->sent, p->data, len);
 	m->sent += len;
 	s->flight += len;
-	nic->free_ns = now + wire_time(len + WIRE_HEADER,
-				       fab_net->conf.bandwidth);
+	nic->free_ns =
+		now + wire_time(len + WIRE_HEADER, fab_net->conf.bandwidth);
 	wire_fly(p, nic->free_ns);
 	if (bytes && m->sent < m->len)
 		return;
