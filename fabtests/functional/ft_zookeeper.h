@@ -21,6 +21,7 @@
 				 * must not time out */
 
 struct zk_rig {
+	const char *name; /* segment name of the initiator */
 	struct ft_zk zk;
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -40,6 +41,12 @@ unsigned int zk_hasty_ms(void);
  * are slow. */
 bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty);
 void zk_rig_close(struct zk_rig *rig);
+
+/* Starts another hasty initiator with the servers of rig. The caller calls
+ * zk_rig_leave(), also after a failure. */
+bool zk_rig_join(struct zk_rig *own, const struct zk_rig *rig,
+		 const char *name);
+void zk_rig_leave(struct zk_rig *own);
 
 /* Starts a peer with that segment name, and registers all its memory. */
 bool zk_target(struct zk_rig *rig, struct fx_peer *peer, const char *name);

@@ -112,6 +112,33 @@ static void killed_and_inherited(struct zk_rig *rig)
 	fx_peer_stop(&heir);
 }
 
+static bool zk_sleeper_is_gone(void *arg)
+{
+	const struct zk_rig *own = arg;
+	segment_id_t seg = openSegmentNoCache(own->engine, "sleeper");
+
+	if (seg >= 0)
+		closeSegment(own->engine, seg);
+	return seg < 0 && strstr(zk_said(), "is not in ZooKeeper");
+}
+
+/*
+ * Returns true if the name of a stopped process disappears in time. While the
+ * name exists, an open waits for the process until
+ * MC_HANDSHAKE_CONNECT_TIMEOUT, which is short here.
+ */
+static bool zk_sleeper_expires(const struct zk_rig *rig)
+{
+	struct zk_rig own;
+	bool gone;
+
+	gone = zk_rig_join(&own, rig, "observer") &&
+	       ft_wait_until(zk_sleeper_is_gone, &own,
+			     fx_ms(4 * ZK_SESSION_MS + 4000));
+	zk_rig_leave(&own);
+	return gone;
+}
+
 static void stopped_past_its_session(struct zk_rig *rig)
 {
 	struct fx_peer sleeper;
@@ -121,9 +148,7 @@ static void stopped_past_its_session(struct zk_rig *rig)
 		   "owner_of_another_name_starts"))
 		return;
 	seg = openSegment(rig->engine, "sleeper");
-	ft_ok(fx_peer_pause(&sleeper) &&
-		      zk_open_until(rig, "sleeper", false,
-				    fx_ms(4 * ZK_SESSION_MS + 4000)),
+	ft_ok(fx_peer_pause(&sleeper) && zk_sleeper_expires(rig),
 	      "session_of_a_stopped_owner_expires");
 	fx_peer_resume(&sleeper);
 	ft_ok(zk_open_until(rig, "sleeper", true, FX_LONG_MS),

@@ -11,8 +11,8 @@ static bool zk_initiator(void *arg)
 {
 	struct zk_rig *rig = arg;
 
-	rig->engine = createTransferEngine(rig->conn, "initiator",
-					   "127.0.0.1", 0, 0);
+	rig->engine =
+		createTransferEngine(rig->conn, rig->name, "127.0.0.1", 0, 0);
 	if (!rig->engine)
 		return false;
 	if (installTransport(rig->engine, "tcp", NULL) &&
@@ -43,6 +43,7 @@ bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty)
 	bool good;
 
 	memset(rig, 0, sizeof(*rig));
+	rig->name = "initiator";
 	if (!ft_zk_start(&rig->zk, servers))
 		return false;
 	snprintf(rig->conn, sizeof(rig->conn), "zookeeper://%s/moon/rail",
@@ -55,11 +56,30 @@ bool zk_rig_open(struct zk_rig *rig, int servers, bool hasty)
 	return good;
 }
 
+bool zk_rig_join(struct zk_rig *own, const struct zk_rig *rig, const char *name)
+{
+	bool good;
+
+	memset(own, 0, sizeof(*own));
+	own->name = name;
+	memcpy(own->conn, rig->conn, sizeof(own->conn));
+	own->mem = fx_buf_map(ZK_MEM, -1);
+	zk_set_patience(zk_hasty_ms() / 1000);
+	good = own->mem.p && ft_wait_until(zk_initiator, own, FX_LONG_MS);
+	zk_set_patience(ZK_PATIENT_S);
+	return good;
+}
+
+void zk_rig_leave(struct zk_rig *own)
+{
+	if (own->engine)
+		destroyTransferEngine(own->engine);
+	fx_buf_unmap(&own->mem);
+}
+
 void zk_rig_close(struct zk_rig *rig)
 {
-	if (rig->engine)
-		destroyTransferEngine(rig->engine);
-	fx_buf_unmap(&rig->mem);
+	zk_rig_leave(rig);
 	ft_zk_stop(&rig->zk);
 }
 
