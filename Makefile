@@ -495,6 +495,7 @@ abi-record: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/abi_record
 check-docs:
 	@$(CHECK_ENV) perl $(SRCDIR)/scripts/docs.pl
+	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_bindings
 check-headers: config.mak
 	@$(CHECK_ENV) sh $(SRCDIR)/scripts/check_headers
 check-layers:
@@ -540,7 +541,7 @@ stress            random operations and faults, for STRESS=SECONDS
 fuzz              random input to every parser, for FUZZ=SECONDS per case
 
 check-abi         the symbols against api/moonrail.map and api/moonrail.abi
-check-docs        the documents against the sources
+check-docs        the documents against the sources, the bindings against the C API
 check-headers     each header compiles alone
 check-layers      the includes between the folders
 check-man         the manual pages against the library and the tools

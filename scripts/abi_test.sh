@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # Tests check_abi: it finds each change that breaks programs, and distinguishes
-# changes that only add to the ABI.
+# changes that only add to the ABI. Tests that check_bindings finds calls that a
+# binding lacks.
 set -u
 : "${SRC:?}" "${BUILD:?}" "${SANITIZE:=no}"
 CC=${CC:-cc}
@@ -139,6 +140,28 @@ compared a_renamed_call_breaks 2 'gone: call const char \*te_version'
 fresh
 change moonrail.h 's/int te_last_error(struct te_error \*err, size_t size)/int te_last_error(struct te_error *err, int size)/'
 compared other_arguments_break 2 'gone: call int te_last_error'
+
+# bound CASE TEXT: expects that check_bindings fails and prints TEXT.
+bound()
+{
+	good=no
+	SRC=$tmp/src sh "$SRC/scripts/check_bindings" >"$tmp/out" 2>&1 ||
+		{ grep -q -- "$2" "$tmp/out" && good=yes; }
+	result "$good" "$1"
+}
+
+for binding in C++ Python Rust Go; do
+	fresh
+	cp -R "$SRC/docs" "$tmp/src"
+	change moonrail.map 's/^\(.\)te_version;/&\n\1te_new_call;/'
+	bound "new_call_that_a_binding_lacks_is_found_$binding" \
+		"$binding does not call .*te_new_call"
+done
+change moonrail.map '/te_new_call;/d'
+printf '\n## Rust\n\n| `te_version` | a reason |\n' >>"$tmp/src/docs/BINDINGS.md"
+bound left_out_function_that_is_called_is_found 'Rust leaves out .*te_version'
+printf '\n## Go\n\n| `te_zzz` | a reason |\n' >>"$tmp/src/docs/BINDINGS.md"
+bound left_out_function_that_does_not_exist_is_found 'no such function: te_zzz'
 
 if [ "$SANITIZE" = yes ]; then
 	echo '# the check as a whole is for builds without sanitizer'

@@ -213,6 +213,22 @@ func (e *Engine) text(f func(C.transfer_engine_t, *C.char, C.size_t) C.int) (str
 	}
 }
 
+// Sync fetches the descriptors of all open segments again.
+func (e *Engine) Sync() error {
+	return e.call(func(h C.transfer_engine_t) C.int { return C.syncSegmentCache(h) })
+}
+
+// WarmUp connects every rail pair with a peer, before the first transfer.
+func (e *Engine) WarmUp(name string) error {
+	var memory cMemory
+	defer memory.free()
+	text, err := memory.str("name", name)
+	if err != nil {
+		return err
+	}
+	return e.call(func(h C.transfer_engine_t) C.int { return C.warmupEfaSegment(h, text) })
+}
+
 // Probe checks that the control channel of a peer answers.
 func (e *Engine) Probe(ctx context.Context, name string) error {
 	limit, err := microseconds(ctx)

@@ -32,14 +32,33 @@ const (
 	Strict AllocFlags = C.TE_ALLOC_STRICT
 )
 
-// Memory is registered memory outside Go's heap. It implements io.Closer.
+// Memory is memory outside Go's heap, registered unless Engine.Unregistered has made it. It
+// implements io.Closer.
 type Memory struct {
-	engine    *Engine
-	start     unsafe.Pointer
-	size      int
-	location  string
-	allocated bool
-	closed    atomic.Bool
+	engine   *Engine
+	start    unsafe.Pointer
+	size     int
+	location string
+	label    string
+	flags    C.uint64_t // TE_REG_…
+	kind     memoryKind
+	closed   atomic.Bool
+}
+
+type memoryKind int
+
+const (
+	kindRegistered   memoryKind = iota
+	kindAllocated               // by te_alloc
+	kindUnregistered            // requests have TE_REQ_BOUNCE
+)
+
+// Registration says how RegisterWith registers.
+type Registration struct {
+	Location string // "cpu:0" or "cuda:0"; "": any
+	Label    string // with which peers find the memory, such as that of a tensor, or ""
+	Private  bool   // peers cannot access the memory
+	ReadOnly bool   // neither peers nor this engine write to the memory
 }
 
 // Alloc allocates zeroed host memory that peers may read and write.
@@ -70,7 +89,7 @@ func (e *Engine) AllocAt(size int, location string, flags AllocFlags) (*Memory, 
 		return nil, err
 	}
 	return &Memory{engine: e, start: C.go_pointer(made.addr), size: size,
-		location: text(made.location[:]), allocated: true}, nil
+		location: text(made.location[:]), kind: kindAllocated}, nil
 }
 
 // Register registers memory that lies outside Go's heap, such as memory of C or of mmap;
@@ -79,41 +98,108 @@ func (e *Engine) AllocAt(size int, location string, flags AllocFlags) (*Memory, 
 // see WriteBytes and ReadBytes. The check finds the memory that cgo's own check finds: heap,
 // stacks, and global variables with pointers. GODEBUG=cgocheck=0 disables both.
 func (e *Engine) Register(start unsafe.Pointer, size int, location string) (*Memory, error) {
-	if size < 1 || start == nil {
-		return nil, newError(InvalidArgument, "size: %d (must be at least 1)", size)
-	}
-	if isGo(start) || isGo(unsafe.Add(start, size-1)) {
-		return nil, newError(InvalidArgument,
-			"%p: memory of Go cannot be registered; use Engine.Alloc", start)
-	}
-	var memory cMemory
-	defer memory.free()
-	place, err := memory.str("location", location)
-	if err != nil {
+	return e.RegisterWith(start, size, Registration{Location: location})
+}
+
+// RegisterWith registers memory as Register does, with options.
+func (e *Engine) RegisterWith(start unsafe.Pointer, size int, r Registration) (*Memory, error) {
+	if err := checkStart(start, size); err != nil {
 		return nil, err
 	}
-	if err := e.call(func(h C.transfer_engine_t) C.int {
-		return C.registerLocalMemory(h, start, C.size_t(size), place, 1)
+	m := &Memory{engine: e, start: start, size: size, location: r.Location, label: r.Label}
+	if r.Location == "" {
+		m.location = "*"
+	}
+	if r.Private {
+		m.flags |= C.TE_REG_PRIVATE
+	}
+	if r.ReadOnly {
+		m.flags |= C.TE_REG_READ_ONLY
+	}
+	return m.register()
+}
+
+// RegisterPart registers the bytes from start to end once more, with a label for peers. The
+// part has the access and the location of the memory, and must be closed before it.
+func (m *Memory) RegisterPart(start, end int, label string) (*Memory, error) {
+	if m.closed.Load() {
+		return nil, ErrClosed
+	}
+	p := m.Slice(start, end)
+	part := &Memory{engine: m.engine, start: unsafe.Add(m.start, p.start), size: p.length,
+		location: m.location, label: label, flags: C.TE_REG_NESTED}
+	return part.register()
+}
+
+// Unregistered returns memory for transfers that is not registered. It lies outside Go's heap
+// and must stay mapped until the transfers have ended. The bytes pass through registered
+// memory of the library, so this is meant for small memory that is used once. Peers cannot
+// access it, and it cannot be used for atomics and prepared lists. A request with such memory
+// has at most 256 pieces and ranges. Close does nothing.
+func (e *Engine) Unregistered(start unsafe.Pointer, size int) (*Memory, error) {
+	if err := checkStart(start, size); err != nil {
+		return nil, err
+	}
+	return &Memory{engine: e, start: start, size: size, location: "*",
+		kind: kindUnregistered}, nil
+}
+
+func checkStart(start unsafe.Pointer, size int) error {
+	if size < 1 || start == nil {
+		return newError(InvalidArgument, "size: %d (must be at least 1)", size)
+	}
+	if isGo(start) || isGo(unsafe.Add(start, size-1)) {
+		return newError(InvalidArgument,
+			"%p: memory of Go cannot be used; use Engine.Alloc", start)
+	}
+	return nil
+}
+
+func (m *Memory) register() (*Memory, error) {
+	if err := m.callEntry(func(h C.transfer_engine_t, r *C.struct_te_registration) C.int {
+		return C.te_register(h, r, C.sizeof_struct_te_registration, 1)
 	}); err != nil {
 		return nil, err
 	}
-	return &Memory{engine: e, start: start, size: size, location: location}, nil
+	return m, nil
+}
+
+// callEntry calls a function with the registration of the memory.
+func (m *Memory) callEntry(
+	f func(C.transfer_engine_t, *C.struct_te_registration) C.int) error {
+	var memory cMemory
+	defer memory.free()
+	r := (*C.struct_te_registration)(memory.alloc(C.sizeof_struct_te_registration))
+	var err error
+	if r.location, err = memory.str("location", m.location); err != nil {
+		return err
+	}
+	if r.label, err = memory.str("label", m.label); err != nil {
+		return err
+	}
+	r.addr, r.length, r.flags = m.start, C.uint64_t(m.size), m.flags
+	return m.engine.call(func(h C.transfer_engine_t) C.int { return f(h, r) })
 }
 
 // Close unregisters the memory, and frees it if Alloc has made it. When it has returned nil,
-// no peer can access the memory. It waits for transfers that use the memory for at most
+// no peer can access the memory, unless it is a part of other registered memory. It waits for transfers that use the memory for at most
 // MC_SLICE_TIMEOUT; if some are still in progress then, the error has the code Busy, and
 // the memory stays registered. A second Close returns nil.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil
 	}
-	err := m.engine.call(func(h C.transfer_engine_t) C.int {
-		if m.allocated {
+	var err error
+	switch m.kind {
+	case kindAllocated:
+		err = m.engine.call(func(h C.transfer_engine_t) C.int {
 			return C.te_free(h, m.start)
-		}
-		return C.unregisterLocalMemory(h, m.start)
-	})
+		})
+	case kindRegistered:
+		err = m.callEntry(func(h C.transfer_engine_t, r *C.struct_te_registration) C.int {
+			return C.te_unregister(h, r, C.sizeof_struct_te_registration, 1)
+		})
+	}
 	if err != nil && err != ErrClosed {
 		m.closed.Store(false)
 		return err
@@ -160,6 +246,16 @@ func (m *Memory) All() Piece { return Piece{m, 0, m.size} }
 
 // Len returns the number of bytes.
 func (p Piece) Len() int { return p.length }
+
+// unregistered returns true if the memory of one of the pieces is not registered.
+func unregistered(pieces []Piece) bool {
+	for _, p := range pieces {
+		if p.memory != nil && p.memory.kind == kindUnregistered {
+			return true
+		}
+	}
+	return false
+}
 
 func (p Piece) toC() C.struct_te_local {
 	var c C.struct_te_local

@@ -10,8 +10,8 @@
 // # Memory
 //
 // Other processes and the threads of the C library access memory at any time, so it lies
-// outside Go's heap: Engine.Alloc makes it, and Engine.Register accepts memory of C or of
-// mmap. A pointer to memory of Go is refused. The functions WriteBytes and ReadBytes take
+// outside Go's heap: Engine.Alloc makes it, and Engine.Register and Engine.Unregistered accept
+// memory of C or of mmap. A pointer to memory of Go is refused. The functions WriteBytes and ReadBytes take
 // Go slices; they copy, and have ended when they return.
 //
 // # Contexts
@@ -21,6 +21,10 @@
 // library. Transfer.Wait only stops waiting. The other functions with a context use its
 // deadline as their time limit; they notice a cancellation without a deadline only at their
 // beginning.
+//
+// # The C library
+//
+// docs/BINDINGS.md of the sources lists the C functions that this package leaves out.
 //
 // # Threads
 //

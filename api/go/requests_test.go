@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // local are settings of an engine that copies inside this host.
@@ -259,4 +260,99 @@ func TestBinaryNotificationsCarryAnyBytes(t *testing.T) {
 	}
 	got, err = engine.BinaryNotifications()
 	want(t, err == nil && len(got) == 0, "%v %v", got, err)
+}
+
+func TestLabelsFindTheMemoryOfAPeer(t *testing.T) {
+	there := startTarget(t)
+	peer := open(t, newEngine(t, local), there.name)
+	found, err := peer.Find("layer 1")
+	must(t, err)
+	want(t, len(found) == 1 && found[0].Address == there.address+4096 &&
+		found[0].Length == 4096 && found[0].Label == "layer 1", "%v", found)
+	all, err := peer.Find("")
+	must(t, err)
+	want(t, len(all) == 1 && all[0] == found[0], "%v", all)
+	_, err = peer.Find("layer 2")
+	want(t, record(t, err).Code == 3, "%v", err)
+	_, err = peer.Find("a\x00b")
+	want(t, record(t, err).Code == InvalidArgument, "%v", err)
+}
+
+// mapped returns memory of the operating system with that content.
+func mapped(t *testing.T, content string) unsafe.Pointer {
+	t.Helper()
+	bytes, err := syscall.Mmap(-1, 0, len(content), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	must(t, err)
+	copy(bytes, content)
+	t.Cleanup(func() { _ = syscall.Munmap(bytes) })
+	return unsafe.Pointer(&bytes[0])
+}
+
+func TestPartOfMemoryIsRegisteredAndClosed(t *testing.T) {
+	engine := newEngine(t, local)
+	me := open(t, engine, engine.Name())
+	memory, err := engine.RegisterWith(mapped(t, pattern(1, 65536)), 65536,
+		Registration{Label: "all"})
+	must(t, err)
+	part, err := memory.RegisterPart(100, 300, "part")
+	must(t, err)
+	want(t, part.Address() == memory.Address()+100 && part.Len() == 200, "%v", part)
+	found, err := me.Find("")
+	want(t, err == nil && len(found) == 2 && found[1].Label == "part", "%v %v", found, err)
+	want(t, record(t, memory.Close()).Code == Busy, "close of memory with a part")
+	_, err = memory.RegisterPart(0, 8, strings.Repeat("x", 256))
+	want(t, record(t, err).Code == InvalidArgument, "%v", err)
+	must(t, part.Close())
+	must(t, memory.Close())
+	_, err = memory.RegisterPart(0, 8, "late")
+	want(t, err == ErrClosed, "%v", err)
+	fixed, err := engine.RegisterWith(mapped(t, "12345678"), 8, Registration{ReadOnly: true})
+	must(t, err)
+	_, err = me.WriteBytes(background, []byte("x"), fixed.Address())
+	want(t, record(t, err).Code != 0, "%v", err)
+	hidden, err := engine.RegisterWith(mapped(t, "12345678"), 8, Registration{Private: true})
+	must(t, err)
+	buffers, err := me.Buffers()
+	must(t, err)
+	for _, one := range buffers {
+		want(t, one.Address != hidden.Address(), "%v", one)
+	}
+}
+
+func TestUnregisteredMemoryIsMoved(t *testing.T) {
+	there := startTarget(t)
+	for _, settings := range []map[string]string{local, railsOnly} {
+		engine := newEngine(t, settings)
+		must(t, engine.WarmUp(there.name))
+		must(t, engine.Sync())
+		peer := open(t, engine, there.name)
+		content := pattern(5, 200000)
+		from, err := engine.Unregistered(mapped(t, content), len(content))
+		must(t, err)
+		to, err := engine.Unregistered(mapped(t, pattern(0, 200000)), 200000)
+		must(t, err)
+		n, err := peer.Write(background, from.All(), there.address)
+		want(t, err == nil && n == 200000, "%d %v", n, err)
+		want(t, there.show(1000, 50) == content[1000:1050], "bytes of the write")
+		must(t, peer.ReadPieces(background, []Piece{to.Slice(0, 100), to.Slice(200, 300)},
+			[]Range{{there.address, 200}}))
+		want(t, string(to.Bytes()[200:300]) == content[100:200], "bytes of the read")
+		must(t, peer.WritePieces(background, []Piece{to.Slice(0, 4)}, []Range{{there.address, 4}}))
+		n, err = engine.NewBatch().Read(peer, to.All(), there.address).
+			Write(peer, from.All(), there.address).Run(background)
+		want(t, err == nil && n == 400000, "%d %v", n, err)
+		_, err = engine.NewBatch().Write(peer, from.All(), there.address).
+			SubmitAndNotify(background, "a", "b")
+		want(t, strings.Contains(record(t, err).Text, "registered piece"), "%v", err)
+		_, err = peer.PrepareWrite([]Move{{from.All(), there.address}})
+		want(t, record(t, err).Code == 3, "%v", err)
+		must(t, from.Close())
+		_, err = peer.Write(background, from.All(), there.address)
+		want(t, err == ErrClosed, "%v", err)
+		bytes := make([]byte, 8)
+		_, err = engine.Unregistered(unsafe.Pointer(&bytes[0]), 8)
+		want(t, strings.Contains(record(t, err).Text, "memory of Go"), "%v", err)
+		want(t, engine.WarmUp("no colon") != nil, "warm-up")
+	}
 }

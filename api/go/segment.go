@@ -112,13 +112,13 @@ func (s *Segment) call(f func(h C.transfer_engine_t) C.int) error {
 // Write writes local memory to a remote address, and waits for the end. It returns the
 // number of bytes.
 func (s *Segment) Write(ctx context.Context, local Piece, remote uint64) (uint64, error) {
-	return s.engine.NewBatch().Write(s, local, remote).run(ctx)
+	return s.engine.NewBatch().Write(s, local, remote).Run(ctx)
 }
 
 // Read reads from a remote address into local memory, and waits for the end. It returns the
 // number of bytes.
 func (s *Segment) Read(ctx context.Context, local Piece, remote uint64) (uint64, error) {
-	return s.engine.NewBatch().Read(s, local, remote).run(ctx)
+	return s.engine.NewBatch().Read(s, local, remote).Run(ctx)
 }
 
 // WritePieces writes the local pieces, one after the other, to the remote ranges, and waits
@@ -127,6 +127,10 @@ func (s *Segment) Read(ctx context.Context, local Piece, remote uint64) (uint64,
 // code of the error is TimedOut. Close of the engine waits for the call. The Status of an
 // error is StatusNone.
 func (s *Segment) WritePieces(ctx context.Context, local []Piece, remote []Range) error {
+	if unregistered(local) {
+		_, err := s.engine.NewBatch().WritePieces(s, local, remote).Run(ctx)
+		return err
+	}
 	return s.move(ctx, local, remote, func(h C.transfer_engine_t, m *moveArgs) C.int {
 		return C.te_writev(h, s.id, m.local, m.locals, m.remote, m.remotes, m.limit)
 	})
@@ -135,6 +139,10 @@ func (s *Segment) WritePieces(ctx context.Context, local []Piece, remote []Range
 // ReadPieces reads the remote ranges, one after the other, into the local pieces, as
 // WritePieces writes.
 func (s *Segment) ReadPieces(ctx context.Context, local []Piece, remote []Range) error {
+	if unregistered(local) {
+		_, err := s.engine.NewBatch().ReadPieces(s, local, remote).Run(ctx)
+		return err
+	}
 	return s.move(ctx, local, remote, func(h C.transfer_engine_t, m *moveArgs) C.int {
 		return C.te_readv(h, s.id, m.local, m.locals, m.remote, m.remotes, m.limit)
 	})
@@ -288,23 +296,47 @@ type Buffer struct {
 	Address  uint64 // in the target process
 	Length   uint64 // bytes
 	Location string // "cpu:0", "cuda:1" or "*"
+	Label    string // of its registration, or ""
 }
 
 // Buffers returns the buffers of the segment.
 func (s *Segment) Buffers() ([]Buffer, error) {
+	return s.list(func(h C.transfer_engine_t, p *C.struct_te_buffer, n *C.size_t) C.int {
+		return C.te_segment_buffers(h, s.id, p, C.sizeof_struct_te_buffer, n)
+	})
+}
+
+// Find returns the memory that the peer has registered with that label, in the order of the
+// addresses; "" finds all memory with a label. It is an error if there is none.
+func (s *Segment) Find(label string) ([]Buffer, error) {
+	var memory cMemory
+	defer memory.free()
+	var text *C.char
+	if label != "" {
+		var err error
+		if text, err = memory.str("label", label); err != nil {
+			return nil, err
+		}
+	}
+	return s.list(func(h C.transfer_engine_t, p *C.struct_te_buffer, n *C.size_t) C.int {
+		return C.te_segment_find(h, s.id, text, p, C.sizeof_struct_te_buffer, n)
+	})
+}
+
+func (s *Segment) list(
+	f func(C.transfer_engine_t, *C.struct_te_buffer, *C.size_t) C.int) ([]Buffer, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
 	}
 	var list []Buffer
 	err := s.engine.fetch(C.sizeof_struct_te_buffer,
 		func(h C.transfer_engine_t, p unsafe.Pointer, n *C.size_t) C.int {
-			return C.te_segment_buffers(h, s.id, (*C.struct_te_buffer)(p),
-				C.sizeof_struct_te_buffer, n)
+			return f(h, (*C.struct_te_buffer)(p), n)
 		},
 		func(p unsafe.Pointer) {
 			c := (*C.struct_te_buffer)(p)
 			list = append(list, Buffer{uint64(c.addr), uint64(c.length),
-				text(c.location[:])})
+				text(c.location[:]), text(c.label[:])})
 		})
 	return list, err
 }

@@ -42,6 +42,9 @@ func targetMain() error {
 	if err != nil {
 		return err
 	}
+	if _, err := memory.RegisterPart(4096, 8192, "layer 1"); err != nil {
+		return err
+	}
 	bytes := memory.Bytes()
 	fmt.Println(engine.Name(), memory.Address())
 	lines := bufio.NewScanner(os.Stdin)

@@ -162,9 +162,10 @@ func (b *Batch) SubmitAndNotify(ctx context.Context, name, text string) (*Transf
 		return nil, err
 	}
 	for i, r := range b.requests {
-		if r.opcode > C.TE_WRITE || len(r.local) != 1 || len(r.remote) != 1 {
+		if r.opcode > C.TE_WRITE || len(r.local) != 1 || len(r.remote) != 1 ||
+			unregistered(r.local) {
 			return nil, newError(InvalidArgument, "request %d: only reads and writes of one "+
-				"piece can have a notification", i)
+				"registered piece can have a notification", i)
 		}
 	}
 	return b.submit(ctx, func(h C.transfer_engine_t, id C.batch_id_t, memory *cMemory) C.int {
@@ -217,9 +218,9 @@ func (e *Engine) start(ctx context.Context, count int,
 	return t, nil
 }
 
-// run submits the batch and waits for its end. If the context ends first, it cancels the
-// transfer.
-func (b *Batch) run(ctx context.Context) (uint64, error) {
+// Run submits the requests and waits for their end. If the context ends first, it cancels the
+// requests, and returns when they have ended. It returns the number of bytes.
+func (b *Batch) Run(ctx context.Context) (uint64, error) {
 	t, err := b.Submit(ctx)
 	if err != nil {
 		return 0, err
@@ -239,6 +240,9 @@ func (b *Batch) toC(memory *cMemory) *C.struct_te_request {
 	for i, c := range unsafe.Slice(array, n) {
 		r := b.requests[i]
 		c.opcode = r.opcode
+		if unregistered(r.local) {
+			c.flags = C.TE_REQ_BOUNCE
+		}
 		c.target_id = r.segment.id
 		c.operand, c.compare = C.uint64_t(r.operand), C.uint64_t(r.compare)
 		c.cookie = C.uint64_t(r.cookie)

@@ -12,6 +12,7 @@ const GROWING: &[&str] = &[
     "te_engine_options",
     "te_rail_stats",
     "te_buffer",
+    "te_registration",
     "te_request",
     "te_ended",
     "te_task",

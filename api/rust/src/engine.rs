@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{c_string, check, string_of, text_of, Error, Result, Status};
 use crate::ffi;
-use crate::memory::{AllocFlags, Memory};
+use crate::memory::{AllocFlags, Memory, Registration};
 use crate::segment::Segment;
 use crate::transfer::{wait_any, Batch, Transfer};
 
@@ -267,7 +267,12 @@ impl Engine {
     /// Registers a vector, so that peers may read and write its bytes.
     /// [`Memory::release`] returns it.
     pub fn register(&self, bytes: Vec<u8>) -> Result<Memory> {
-        Memory::register(self, bytes)
+        Memory::register(self, bytes, &Registration::default())
+    }
+
+    /// Registers a vector with options.
+    pub fn register_with(&self, bytes: Vec<u8>, options: &Registration) -> Result<Memory> {
+        Memory::register(self, bytes, options)
     }
 
     /// Registers memory that this crate does not own.
@@ -282,7 +287,22 @@ impl Engine {
         size: usize,
         location: &str,
     ) -> Result<Memory> {
-        Memory::register_raw(self, start, size, location)
+        let options =
+            Registration { location: location.to_string(), ..Registration::default() };
+        Memory::register_raw(self, start, size, &options)
+    }
+
+    /// Registers memory that this crate does not own, with options.
+    ///
+    /// # Safety
+    /// As for [`register_raw`](Engine::register_raw).
+    pub unsafe fn register_raw_with(
+        &self,
+        start: *mut u8,
+        size: usize,
+        options: &Registration,
+    ) -> Result<Memory> {
+        Memory::register_raw(self, start, size, options)
     }
 
     /// Opens the segment of a peer.
@@ -326,6 +346,19 @@ impl Engine {
     /// Opens the segment that a descriptor describes, without communication.
     pub fn import(&self, blob: &[u8]) -> Result<Segment> {
         Segment::import(self, blob)
+    }
+
+    /// Fetches the descriptors of all open segments again.
+    pub fn sync(&self) -> Result<()> {
+        // SAFETY: the handle is valid.
+        check(unsafe { ffi::syncSegmentCache(self.handle.0) })
+    }
+
+    /// Connects every rail pair with a peer, before the first transfer.
+    pub fn warm_up(&self, name: &str) -> Result<()> {
+        let name = c_string("name", name)?;
+        // SAFETY: the string is terminated.
+        check(unsafe { ffi::warmupEfaSegment(self.handle.0, name.as_ptr()) })
     }
 
     /// Checks that the control channel of a peer answers within the limit; `None` means

@@ -158,6 +158,14 @@ c_structs! {
         pub addr: u64,
         pub length: u64,
         pub location: [c_char; 64],
+        pub label: [c_char; 256],
+    }
+    pub struct te_registration {
+        pub addr: *mut c_void,
+        pub length: u64,
+        pub location: *const c_char,
+        pub flags: u64,
+        pub label: *const c_char,
     }
     pub struct te_local {
         pub addr: *mut c_void,
@@ -283,6 +291,11 @@ c_constants! {
     pub const TE_WAIT_MAX: usize = 4096;
     pub const TE_PREPARED_CHECKED: u32 = 1;
     pub const TE_PREPARED_RESTARTED: u32 = 2;
+    pub const TE_REQ_BOUNCE: u32 = 1;
+    pub const TE_LABEL_MAX: usize = 256;
+    pub const TE_REG_PRIVATE: u32 = 1;
+    pub const TE_REG_READ_ONLY: u32 = 2;
+    pub const TE_REG_NESTED: u32 = 4;
     pub const TE_ALLOC_PRIVATE: u32 = 1;
     pub const TE_ALLOC_SMALL_PAGES: u32 = 2;
     pub const TE_ALLOC_HUGE_PAGES: u32 = 4;
@@ -316,14 +329,20 @@ c_functions! {
     pub fn openSegment(engine: transfer_engine_t, name: *const c_char) -> segment_id_t;
     pub fn openSegmentNoCache(engine: transfer_engine_t, name: *const c_char) -> segment_id_t;
     pub fn closeSegment(engine: transfer_engine_t, id: segment_id_t) -> c_int;
-    pub fn registerLocalMemory(
+    pub fn syncSegmentCache(engine: transfer_engine_t) -> c_int;
+    pub fn warmupEfaSegment(engine: transfer_engine_t, name: *const c_char) -> c_int;
+    pub fn te_register(
         engine: transfer_engine_t,
-        addr: *mut c_void,
-        length: usize,
-        location: *const c_char,
-        remote_accessible: c_int,
+        entries: *const te_registration,
+        elem_size: usize,
+        count: usize,
     ) -> c_int;
-    pub fn unregisterLocalMemory(engine: transfer_engine_t, addr: *mut c_void) -> c_int;
+    pub fn te_unregister(
+        engine: transfer_engine_t,
+        entries: *const te_registration,
+        elem_size: usize,
+        count: usize,
+    ) -> c_int;
     pub fn te_alloc(
         engine: transfer_engine_t,
         size: usize,
@@ -349,6 +368,14 @@ c_functions! {
         elem_size: usize,
         count: usize,
         flags: u64,
+    ) -> c_int;
+    pub fn te_submit_wait(
+        engine: transfer_engine_t,
+        reqs: *const te_request,
+        elem_size: usize,
+        count: usize,
+        flags: u64,
+        timeout_us: i64,
     ) -> c_int;
     pub fn te_wait_batch(
         engine: transfer_engine_t,
@@ -458,6 +485,14 @@ c_functions! {
     pub fn te_segment_buffers(
         engine: transfer_engine_t,
         id: segment_id_t,
+        bufs: *mut te_buffer,
+        elem_size: usize,
+        count: *mut usize,
+    ) -> c_int;
+    pub fn te_segment_find(
+        engine: transfer_engine_t,
+        id: segment_id_t,
+        label: *const c_char,
         bufs: *mut te_buffer,
         elem_size: usize,
         count: *mut usize,

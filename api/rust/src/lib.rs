@@ -21,6 +21,8 @@
 //! All types are `Send` and `Sync`. An object keeps alive what it needs: a transfer its
 //! memory, memory its engine.
 //!
+//! `docs/BINDINGS.md` of the sources lists the C functions that this crate leaves out.
+//!
 //! After `fork`, the child must not use objects of the parent, except to drop them.
 
 mod engine;
@@ -41,7 +43,7 @@ pub use engine::{
 };
 pub use error::{Error, Result, Status};
 pub use log::{set_log, LogLevel};
-pub use memory::{AllocFlags, Memory, Piece};
+pub use memory::{AllocFlags, Memory, Piece, Registration};
 pub use prepared::Prepared;
 pub use segment::{Buffer, Path, PathKind, PeerState, PeerStats, Segment};
 pub use transfer::{Batch, Task, Transfer};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
+use std::ffi::CString;
 use std::mem::{size_of, ManuallyDrop};
 use std::ops::{Bound, RangeBounds};
-use std::os::raw::c_void;
+use std::os::raw::{c_char, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering::Relaxed};
 use std::sync::Arc;
@@ -37,9 +38,43 @@ impl AllocFlags {
     }
 }
 
+/// How [`Engine::register_with`] registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// "*", "cpu:0" or "cuda:0".
+    pub location: String,
+    /// A name with which peers find the memory, such as that of a tensor, or "".
+    pub label: String,
+    /// Peers cannot access the memory.
+    pub private: bool,
+    /// Neither peers nor this engine write to the memory.
+    pub read_only: bool,
+}
+
+impl Default for Registration {
+    fn default() -> Registration {
+        Registration {
+            location: "*".to_string(),
+            label: String::new(),
+            private: false,
+            read_only: false,
+        }
+    }
+}
+
+impl Registration {
+    fn bits(&self) -> u64 {
+        let private = if self.private { ffi::TE_REG_PRIVATE } else { 0 };
+        let read_only = if self.read_only { ffi::TE_REG_READ_ONLY } else { 0 };
+        u64::from(private | read_only)
+    }
+}
+
 enum Owner {
     /// te_alloc
     Library,
+    /// other registered memory, around this one
+    Part(#[allow(dead_code)] Memory),
     /// the capacity of a vector
     Vector(usize),
     /// the program
@@ -52,7 +87,11 @@ struct Inner {
     start: *mut u8,
     size: usize,
     location: String,
+    /// TE_REG_…
+    flags: u64,
+    label: CString,
     owner: Owner,
+    registered: bool,
 }
 
 // SAFETY: the pointer is used for copies of single bytes and words, which are atomic,
@@ -108,56 +147,81 @@ impl Memory {
                 size_of::<ffi::te_memory>(),
             )
         })?;
-        Ok(Memory::new(
-            engine,
-            made.addr as usize as *mut u8,
+        let inner = Inner {
+            engine: engine.handle.clone(),
+            start: made.addr as usize as *mut u8,
             size,
-            text_of(&made.location),
-            Owner::Library,
-        ))
+            location: text_of(&made.location),
+            flags: 0,
+            label: CString::default(),
+            owner: Owner::Library,
+            registered: true,
+        };
+        Ok(Memory { inner: Arc::new(inner) })
     }
 
-    pub(crate) fn register(engine: &Engine, bytes: Vec<u8>) -> Result<Memory> {
+    pub(crate) fn register(
+        engine: &Engine,
+        bytes: Vec<u8>,
+        options: &Registration,
+    ) -> Result<Memory> {
+        let label = c_string("label", &options.label)?;
         let mut bytes = ManuallyDrop::new(bytes);
-        let (start, size, capacity) = (bytes.as_mut_ptr(), bytes.len(), bytes.capacity());
-        // SAFETY: the vector lives as long as the registration.
-        let code = unsafe {
-            ffi::registerLocalMemory(engine.handle.0, start.cast(), size, c_any(), 1)
+        let inner = Inner {
+            engine: engine.handle.clone(),
+            start: bytes.as_mut_ptr(),
+            size: bytes.len(),
+            location: options.location.clone(),
+            flags: options.bits(),
+            label,
+            owner: Owner::Vector(bytes.capacity()),
+            registered: false,
         };
-        if let Err(error) = check(code) {
-            drop(ManuallyDrop::into_inner(bytes));
-            return Err(error);
-        }
-        let owner = Owner::Vector(capacity);
-        Ok(Memory::new(engine, start, size, "*".to_string(), owner))
+        inner.register()
     }
 
     pub(crate) unsafe fn register_raw(
         engine: &Engine,
         start: *mut u8,
         size: usize,
-        location: &str,
+        options: &Registration,
     ) -> Result<Memory> {
-        let place = c_string("location", location)?;
-        check(ffi::registerLocalMemory(
-            engine.handle.0,
-            start.cast(),
+        let inner = Inner {
+            engine: engine.handle.clone(),
+            start,
             size,
-            place.as_ptr(),
-            1,
-        ))?;
-        Ok(Memory::new(engine, start, size, location.to_string(), Owner::Program))
+            location: options.location.clone(),
+            flags: options.bits(),
+            label: c_string("label", &options.label)?,
+            owner: Owner::Program,
+            registered: false,
+        };
+        inner.register()
     }
 
-    fn new(
-        engine: &Engine,
-        start: *mut u8,
-        size: usize,
-        location: String,
-        owner: Owner,
-    ) -> Memory {
-        let engine = engine.handle.clone();
-        Memory { inner: Arc::new(Inner { engine, start, size, location, owner }) }
+    /// Registers a range of the memory once more, with a label for peers. The range has the
+    /// access and the location of the memory, and holds a clone of it.
+    ///
+    /// # Panics
+    /// If the range is not inside the memory.
+    pub fn register_part(
+        &self,
+        range: impl RangeBounds<usize>,
+        label: &str,
+    ) -> Result<Memory> {
+        let piece = self.slice(range);
+        let local = piece.to_c();
+        let inner = Inner {
+            engine: self.inner.engine.clone(),
+            start: local.addr.cast(),
+            size: piece.len,
+            location: self.inner.location.clone(),
+            flags: u64::from(ffi::TE_REG_NESTED),
+            label: c_string("label", label)?,
+            owner: Owner::Part(self.clone()),
+            registered: false,
+        };
+        inner.register()
     }
 
     /// Returns the number of bytes.
@@ -284,48 +348,81 @@ impl Memory {
 }
 
 impl Inner {
+    /// Registers the memory. After an error, a vector is freed.
+    fn register(mut self) -> Result<Memory> {
+        let location = c_string("location", &self.location)?;
+        let entry = self.entry(location.as_ptr());
+        // SAFETY: the memory lives as long as its owner, which this object holds.
+        check(unsafe {
+            ffi::te_register(self.engine.0, &entry, size_of::<ffi::te_registration>(), 1)
+        })?;
+        self.registered = true;
+        Ok(Memory { inner: Arc::new(self) })
+    }
+
+    fn entry(&self, location: *const c_char) -> ffi::te_registration {
+        ffi::te_registration {
+            addr: self.start.cast(),
+            length: self.size as u64,
+            location,
+            flags: self.flags,
+            label: self.label.as_ptr(),
+        }
+    }
+
     /// Unregisters the memory. After an error it stays registered and is not freed.
     fn unregister(&self) -> Result<()> {
         let start = self.start.cast::<c_void>();
-        // SAFETY: te_alloc or registerLocalMemory was called for this address.
+        let entry = self.entry(ptr::null());
+        // SAFETY: te_alloc or te_register was called for this memory.
         check(unsafe {
             match self.owner {
                 Owner::Library => ffi::te_free(self.engine.0, start),
-                _ => ffi::unregisterLocalMemory(self.engine.0, start),
+                _ => ffi::te_unregister(
+                    self.engine.0,
+                    &entry,
+                    size_of::<ffi::te_registration>(),
+                    1,
+                ),
             }
         })
     }
 
     /// Unregisters the memory and returns the vector.
-    fn end(self) -> Result<Vec<u8>> {
-        let this = ManuallyDrop::new(self);
-        let result = this.unregister();
-        // SAFETY: `this` is not used or dropped afterwards, so the fields move out once.
-        unsafe {
-            drop(ptr::read(&this.engine));
-            drop(ptr::read(&this.location));
+    fn end(mut self) -> Result<Vec<u8>> {
+        let result = self.unregister();
+        self.registered = false;
+        let vector = self.vector().unwrap_or_default();
+        if result.is_err() {
+            // Peers may still access it.
+            std::mem::forget(vector);
+            return result.map(|()| Vec::new());
         }
-        result.map(|()| this.vector().unwrap_or_default())
+        Ok(vector)
     }
 
-    /// Returns the vector that was registered. To be called once, after unregister().
-    fn vector(&self) -> Option<Vec<u8>> {
-        match self.owner {
+    /// Takes the vector that was registered.
+    fn vector(&mut self) -> Option<Vec<u8>> {
+        match std::mem::replace(&mut self.owner, Owner::Program) {
             // SAFETY: the parts are those of the vector that register() has taken.
             Owner::Vector(capacity) => {
                 Some(unsafe { Vec::from_raw_parts(self.start, self.size, capacity) })
             }
-            _ => None,
+            other => {
+                self.owner = other;
+                None
+            }
         }
     }
 }
 
 impl Drop for Inner {
-    /// Leaks a vector that is still registered, because peers may still access it.
+    /// Leaks memory that is still registered, because peers may still access it.
     fn drop(&mut self) {
-        if self.unregister().is_ok() {
-            drop(self.vector());
+        if self.registered && self.unregister().is_err() {
+            std::mem::forget(std::mem::replace(&mut self.owner, Owner::Program));
         }
+        drop(self.vector());
     }
 }
 
@@ -363,10 +460,6 @@ impl From<&Memory> for Piece {
     fn from(memory: &Memory) -> Piece {
         memory.slice(..)
     }
-}
-
-fn c_any() -> *const std::os::raw::c_char {
-    b"*\0".as_ptr().cast()
 }
 
 const WORD: usize = size_of::<u64>();

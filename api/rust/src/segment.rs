@@ -53,6 +53,19 @@ pub struct Buffer {
     pub len: u64,
     /// "cpu:0", "cuda:1" or "*".
     pub location: String,
+    /// The label of its registration, or "".
+    pub label: String,
+}
+
+impl Buffer {
+    fn from_c(one: &ffi::te_buffer) -> Buffer {
+        Buffer {
+            address: one.addr,
+            len: one.length,
+            location: text_of(&one.location),
+            label: text_of(&one.label),
+        }
+    }
 }
 
 /// How bytes reach a segment.
@@ -197,6 +210,66 @@ impl Segment {
         self.move_pieces(ffi::te_readv, local, remote, limit)
     }
 
+    /// Writes bytes that are not registered to a remote address, and waits for the end. They
+    /// pass through registered buffers of the library, so that
+    /// [`write`](Segment::write) is faster for large or frequent writes. The limit is that of
+    /// [`write_pieces`](Segment::write_pieces).
+    pub fn write_bytes(
+        &self,
+        bytes: &[u8],
+        remote: u64,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let start = bytes.as_ptr() as *mut u8;
+        // SAFETY: a write only reads the bytes, which are borrowed until its end.
+        unsafe { self.bounce(ffi::TE_WRITE, start, bytes.len(), remote, limit) }
+    }
+
+    /// Reads from a remote address into bytes that are not registered, as
+    /// [`write_bytes`](Segment::write_bytes) writes. After an error, the content of the
+    /// bytes is undefined.
+    pub fn read_bytes(
+        &self,
+        bytes: &mut [u8],
+        remote: u64,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        // SAFETY: the bytes are borrowed until the end of the read.
+        unsafe { self.bounce(ffi::TE_READ, bytes.as_mut_ptr(), bytes.len(), remote, limit) }
+    }
+
+    /// # Safety
+    /// The memory stays valid until the call has returned. Then the transfer has ended,
+    /// because the engine, which this object holds, is not destroyed during the call.
+    unsafe fn bounce(
+        &self,
+        opcode: u32,
+        start: *mut u8,
+        len: usize,
+        remote: u64,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let length = len as u64;
+        let local = ffi::te_local { addr: start.cast(), length };
+        let remote = ffi::te_remote { addr: remote, length };
+        let mut request = ffi::te_request::zeroed();
+        request.opcode = opcode;
+        request.flags = ffi::TE_REQ_BOUNCE;
+        request.target_id = self.inner.id;
+        request.local_count = 1;
+        request.remote_count = 1;
+        request.local = &local;
+        request.remote = &remote;
+        check(ffi::te_submit_wait(
+            self.raw(),
+            &request,
+            size_of::<ffi::te_request>(),
+            1,
+            0,
+            microseconds(limit),
+        ))
+    }
+
     fn move_pieces(
         &self,
         call: MovePieces,
@@ -294,14 +367,21 @@ impl Segment {
                 ffi::te_segment_buffers(self.raw(), self.inner.id, array, size, count)
             }
         })?;
-        Ok(list
-            .iter()
-            .map(|one| Buffer {
-                address: one.addr,
-                len: one.length,
-                location: text_of(&one.location),
-            })
-            .collect())
+        Ok(list.iter().map(Buffer::from_c).collect())
+    }
+
+    /// Returns the memory that the peer has registered with that label, or all memory with a
+    /// label, in the order of the addresses. It is an error if there is none.
+    pub fn find(&self, label: Option<&str>) -> Result<Vec<Buffer>> {
+        let label = label.map(|text| c_string("label", text)).transpose()?;
+        let text = label.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let list = fetch(ffi::te_buffer::zeroed(), |array, size, count| {
+            // SAFETY: the array has count elements of that size; the string is terminated.
+            unsafe {
+                ffi::te_segment_find(self.raw(), self.inner.id, text, array, size, count)
+            }
+        })?;
+        Ok(list.iter().map(Buffer::from_c).collect())
     }
 
     /// Returns the paths to the segment, for memory at any location.

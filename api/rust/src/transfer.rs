@@ -189,16 +189,44 @@ impl Batch {
         self
     }
 
+    /// Submits the requests, and waits until all of them have ended. When the time limit has
+    /// passed, it ends them, and the code of the error is [`Error::TIMED_OUT`]. The status of
+    /// the error is `None`, also if a request has failed.
+    pub fn run(self) -> Result<()> {
+        self.check()?;
+        let local = self.locals();
+        let list = self.list(&local);
+        // SAFETY: the arrays, and the pieces with their memory, live until the call returns;
+        // then all requests have ended.
+        check(unsafe {
+            ffi::te_submit_wait(
+                self.engine.handle.0,
+                list.as_ptr(),
+                size_of::<ffi::te_request>(),
+                list.len(),
+                0,
+                microseconds(self.limit),
+            )
+        })
+    }
+
+    fn locals(&self) -> Vec<Vec<ffi::te_local>> {
+        self.requests
+            .iter()
+            .map(|one| one.local.iter().map(Piece::to_c).collect())
+            .collect()
+    }
+
+    /// Returns the requests, which point to the remote ranges of this object and to `local`.
+    fn list(&self, local: &[Vec<ffi::te_local>]) -> Vec<ffi::te_request> {
+        self.requests.iter().zip(local).map(|(one, local)| one.to_c(local)).collect()
+    }
+
     /// Submits the requests: all of them or none.
     pub fn submit(mut self) -> Result<Transfer> {
         let batch = self.allocate()?;
-        let local: Vec<Vec<ffi::te_local>> = self
-            .requests
-            .iter()
-            .map(|one| one.local.iter().map(Piece::to_c).collect())
-            .collect();
-        let list: Vec<ffi::te_request> =
-            self.requests.iter().zip(&local).map(|(one, local)| one.to_c(local)).collect();
+        let local = self.locals();
+        let list = self.list(&local);
         // SAFETY: the arrays live until the call returns. The transfer holds the local
         // memory until its end.
         check(unsafe {
@@ -241,8 +269,8 @@ impl Batch {
         Ok(self.started(batch))
     }
 
-    /// Checks the requests and returns the batch of the C library for them.
-    fn allocate(&mut self) -> Result<BatchId> {
+    /// Returns an error if the requests cannot be passed to the library.
+    fn check(&self) -> Result<()> {
         if self.requests.is_empty() {
             return Err(Error::new(Error::INVALID_ARGUMENT, "the batch has no request"));
         }
@@ -257,6 +285,13 @@ impl Batch {
                 ));
             }
         }
+        Ok(())
+    }
+
+    /// Checks the requests and returns the batch of the C library for them.
+    fn allocate(&mut self) -> Result<BatchId> {
+        self.check()?;
+        let engine = &self.engine.handle;
         let size = self.requests.len();
         let batch = match self.ready.take() {
             Some(ready) if ready.size >= size => ready,

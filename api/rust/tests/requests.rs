@@ -7,7 +7,7 @@ use std::os::raw::{c_int, c_short};
 use std::time::Duration;
 
 use common::{block_on, pattern, wait_until, Target, SIZE};
-use moonrail::{Engine, Error, Memory, Piece, Status, Task, Transfer};
+use moonrail::{Engine, Error, Memory, Piece, Registration, Status, Task, Transfer};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(40));
 
@@ -269,4 +269,116 @@ fn binary_notifications_carry_any_bytes() {
         .enumerate()
         .all(|(i, n)| { n.name == i.to_string() && n.data == vec![i as u8; i] }));
     assert!(engine.binary_notifications().unwrap().is_empty());
+}
+
+#[test]
+fn labels_find_the_memory_of_a_peer() {
+    let target = Target::start();
+    let engine = engine("1");
+    let peer = engine.open(&target.name).unwrap();
+    let found = peer.find(Some("layer 1")).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].address, found[0].len), (target.address + 4096, 4096));
+    assert_eq!(found[0].label, "layer 1");
+    assert_eq!(peer.find(None).unwrap(), found);
+    assert_eq!(peer.find(Some("layer 2")).unwrap_err().code, 3);
+    assert_eq!(peer.find(Some("a\0b")).unwrap_err().code, Error::INVALID_ARGUMENT);
+}
+
+#[test]
+fn part_of_memory_is_registered_and_released() {
+    let engine = engine("1");
+    let options = Registration { label: "all".to_string(), ..Registration::default() };
+    let memory = engine.register_with(pattern(1, 65536), &options).unwrap();
+    let me = engine.open(&engine.name()).unwrap();
+    let part = memory.register_part(100..300, "part").unwrap();
+    let again = memory.register_part(100..300, "part").unwrap();
+    assert_eq!((part.address(), part.len()), (memory.address() + 100, 200));
+    // The parts hold the memory.
+    assert!(memory.is_shared());
+    assert!(memory.register_part(0..8, &"x".repeat(256)).is_err());
+    assert!(memory.register_part(0..8, "a\0b").is_err());
+    // The same range with the same label is counted.
+    assert_eq!(me.find(None).unwrap().len(), 2);
+    assert!(part.release().unwrap().is_empty());
+    assert_eq!(me.find(Some("part")).unwrap().len(), 1);
+    drop(again);
+    assert_eq!(me.find(None).unwrap()[0].label, "all");
+    assert_eq!(memory.release().unwrap(), pattern(1, 65536));
+    let refused = Registration { location: "moon:1".to_string(), ..options };
+    assert!(engine.register_with(vec![1; 4096], &refused).is_err());
+}
+
+#[test]
+fn memory_for_reading_only_is_not_written() {
+    let engine = engine("1");
+    let mut bytes = pattern(1, 4096);
+    let options = Registration { read_only: true, ..Registration::default() };
+    // SAFETY: the vector lives longer than the memory.
+    let memory =
+        unsafe { engine.register_raw_with(bytes.as_mut_ptr(), 4096, &options) }.unwrap();
+    let me = engine.open(&engine.name()).unwrap();
+    let to = memory.address();
+    assert!(me.write_bytes(&[1, 2], to, LIMIT).is_err());
+    let mut back = [0; 100];
+    me.read_bytes(&mut back, to, LIMIT).unwrap();
+    assert_eq!(back, pattern(1, 100)[..]);
+    drop(memory);
+    assert_eq!(bytes, pattern(1, 4096));
+}
+
+#[test]
+fn unregistered_bytes_are_moved() {
+    let mut target = Target::start();
+    for local in ["1", "0"] {
+        let engine = engine(local);
+        let peer = engine.open(&target.name).unwrap();
+        let bytes = pattern(5, 200_000);
+        peer.write_bytes(&bytes, target.address, LIMIT).unwrap();
+        assert_eq!(target.show(1000, 50), bytes[1000..1050]);
+        let mut back = vec![0; bytes.len()];
+        peer.read_bytes(&mut back, target.address, None).unwrap();
+        assert!(back == bytes);
+        assert_eq!(peer.write_bytes(&[], target.address, LIMIT).unwrap_err().code, 1);
+        assert!(peer.read_bytes(&mut back, target.address + SIZE as u64, LIMIT).is_err());
+    }
+    let engine = engine("0");
+    let peer = engine.open(&target.name).unwrap();
+    peer.write_bytes(&[1], target.address, LIMIT).unwrap();
+    target.stop();
+    let limit = Some(Duration::from_millis(100));
+    let error = peer.write_bytes(&vec![0; SIZE], target.address, limit).unwrap_err();
+    assert_eq!(error.code, Error::TIMED_OUT);
+    target.go_on();
+}
+
+#[test]
+fn batch_runs_to_its_end() {
+    let target = Target::start();
+    let engine = engine("0");
+    engine.warm_up(&target.name).unwrap();
+    engine.sync().unwrap();
+    let memory = engine.alloc(4096).unwrap();
+    let peer = engine.open(&target.name).unwrap();
+    let (old, at) = (memory.slice(..8), target.address + 65536);
+    engine.batch().atomic_add(&peer, at, 41).run().unwrap();
+    engine.batch().atomic_fetch_add(&peer, old, at, 1).run().unwrap();
+    assert_eq!(memory.to_vec(0, 8).unwrap(), 41u64.to_ne_bytes());
+    let batch = engine.batch().time_limit(Duration::from_secs(40));
+    batch
+        .read(&peer, memory.slice(8..16), at)
+        .write(&peer, memory.slice(16..24), at + 8)
+        .run()
+        .unwrap();
+    assert_eq!(memory.to_vec(8, 8).unwrap(), 42u64.to_ne_bytes());
+    assert_eq!(engine.batch().run().unwrap_err().code, Error::INVALID_ARGUMENT);
+    let outside = target.address + SIZE as u64;
+    let error = engine.batch().read(&peer, &memory, outside).run().unwrap_err();
+    assert_eq!(error.code, 3);
+    assert!(engine.warm_up("no colon").is_err());
+    target.stop();
+    let limit = Duration::from_millis(100);
+    let late = engine.batch().time_limit(limit).write(&peer, &memory, target.address);
+    assert_eq!(late.run().unwrap_err().code, Error::TIMED_OUT);
+    target.go_on();
 }

@@ -107,6 +107,7 @@ pub fn target_process() {
     }
     let engine = Engine::new("127.0.0.1").unwrap();
     let memory = engine.alloc(SIZE).unwrap();
+    let _part = memory.register_part(4096..8192, "layer 1").unwrap();
     println!("{MARK}{} {}", engine.name(), memory.address());
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
