@@ -145,7 +145,7 @@ compared other_arguments_break 2 'gone: call int te_last_error'
 bound()
 {
 	good=no
-	SRC=$tmp/src sh "$SRC/scripts/check_bindings" >"$tmp/out" 2>&1 ||
+	SRC=$tmp/src sh "$tmp/src/scripts/check_bindings" >"$tmp/out" 2>&1 ||
 		{ grep -q -- "$2" "$tmp/out" && good=yes; }
 	result "$good" "$1"
 }
@@ -158,9 +158,19 @@ for binding in C++ Python Rust Go; do
 		"$binding does not call .*te_new_call"
 done
 change moonrail.map '/te_new_call;/d'
-printf '\n## Rust\n\n| `te_version` | a reason |\n' >>"$tmp/src/docs/BINDINGS.md"
+cat >>"$tmp/src/docs/BINDINGS.md" <<'END'
+
+## Rust
+
+| `te_version` | a reason |
+END
 bound left_out_function_that_is_called_is_found 'Rust leaves out .*te_version'
-printf '\n## Go\n\n| `te_zzz` | a reason |\n' >>"$tmp/src/docs/BINDINGS.md"
+cat >>"$tmp/src/docs/BINDINGS.md" <<'END'
+
+## Go
+
+| `te_zzz` | a reason |
+END
 bound left_out_function_that_does_not_exist_is_found 'no such function: te_zzz'
 
 if [ "$SANITIZE" = yes ]; then
