@@ -395,7 +395,8 @@ go: lib
 NIXL_CXXFLAGS = $(shell pkg-config --cflags absl_log 2>/dev/null)
 NIXL_SO = $(WITH_NIXL:%=$(B)/lib/nixl/libplugin_MOONRAIL.so)
 $(B)/lib/nixl/libplugin_MOONRAIL.so: $(SRCDIR)/api/nixl/nixl_moonrail.cc \
-		$(SRCDIR)/api/moonrail.h $(B)/lib/$(REAL_SO) $(B)/flags
+		$(SRCDIR)/api/nixl/nixl_files.h $(SRCDIR)/api/moonrail.h \
+		$(B)/lib/$(REAL_SO) $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$(@F))
 	$(Q)$(CXX) -std=c++20 -O2 -g -fPIC -shared -Wall -Wextra \

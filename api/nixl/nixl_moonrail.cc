@@ -4,12 +4,16 @@
  * moonrail. NIXL loads it as libplugin_MOONRAIL.so.
  *
  * A request handle holds a prepared list of its descriptors and one batch.
- * With GPU memory there is no list, and each of the descriptors is one
+ * With GPU memory or files there is no list, and each of the descriptors is one
  * request of submitTransfer.
+ *
+ * Files are the remote side of requests of the agent that has registered them;
+ * see nixl_files.h. Other agents cannot use them.
  *
  * The notification of a request is sent when all its bytes are in place. A
  * thread sends it, because the call waits until the target has acknowledged it;
- * meanwhile checkXfer reports that the request is in progress.
+ * meanwhile checkXfer reports that the request is in progress. The thread ends
+ * when it has sent all.
  *
  * A released request is cancelled. NIXL calls releaseReqH up to two times: the
  * second call comes from the destructor of its own handle and its result is
@@ -17,7 +21,6 @@
  * until no byte of the request can land, and the second call waits for that.
  */
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -28,23 +31,30 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/backend_plugin.h"
 #include "moonrail.h"
+#include "nixl_files.h"
 
 namespace
 {
 
+using moonrail_nixl::file;
+using moonrail_nixl::file_spec;
+using moonrail_nixl::files;
+
 constexpr std::size_t NOTES = 64; /* notifications fetched per call */
 
 /* The metadata of registered or remote memory. The address is in the descriptor
- * already. */
+ * already. A file has a segment, unless it is one of another agent. */
 struct memory : nixlBackendMD {
 	std::uintptr_t addr;
+	file at; /* of files; the registration owns its descriptor */
 
-	explicit memory(std::uintptr_t at, bool own)
-	    : nixlBackendMD(own), addr(at)
+	explicit memory(std::uintptr_t start, bool own, const file &f = file())
+	    : nixlBackendMD(own), addr(start), at(f)
 	{
 	}
 };
@@ -114,7 +124,7 @@ class backend : public nixlBackendEngine
 	}
 	nixl_mem_list_t getSupportedMems() const override
 	{
-		return { DRAM_SEG, VRAM_SEG };
+		return { DRAM_SEG, VRAM_SEG, FILE_SEG };
 	}
 
 	nixl_status_t registerMem(const nixlBlobDesc &mem,
@@ -145,7 +155,9 @@ class backend : public nixlBackendEngine
 	nixl_status_t loadLocalMD(nixlBackendMD *in,
 				  nixlBackendMD *&out) override
 	{
-		out = new memory(static_cast<memory *>(in)->addr, false);
+		auto *m = static_cast<memory *>(in);
+
+		out = new memory(m->addr, false, m->at);
 		return NIXL_SUCCESS;
 	}
 	nixl_status_t unloadMD(nixlBackendMD *in) override
@@ -187,6 +199,12 @@ class backend : public nixlBackendEngine
       private:
 	bool segment_of(const std::string &agent, segment_id_t &id) const;
 	bool covers(std::uintptr_t addr, std::size_t length) const;
+	nixl_status_t register_file(const nixlBlobDesc &mem,
+				    nixlBackendMD *&out);
+	static nixl_status_t plain_requests(const nixl_xfer_op_t &op,
+					    const std::vector<te_piece> &pieces,
+					    const nixl_meta_dlist_t &remote,
+					    request &r);
 	nixl_status_t submit(request &r) const;
 	std::shared_ptr<note> queue_note(segment_id_t to,
 					 const std::string &data) const;
@@ -196,11 +214,12 @@ class backend : public nixlBackendEngine
 	transfer_engine_t engine = nullptr;
 
 	mutable std::mutex lock; /* guards the members below */
+	files folder;
 	std::unordered_map<std::string, segment_id_t> agents;
 	std::map<std::uintptr_t, region> regions;	 /* by address */
 	mutable std::deque<std::shared_ptr<note>> notes; /* to be sent */
-	mutable std::condition_variable wake;		 /* notes, stopping */
-	mutable std::thread thread; /* sends notes; started at first use */
+	mutable std::thread thread;   /* sends notes, or has ended */
+	mutable bool sending = false; /* thread takes further notes */
 	bool stopping = false;
 };
 
@@ -212,11 +231,14 @@ backend::backend(const nixlBackendInitParams *params)
     : nixlBackendEngine(params)
 {
 	te_engine_options options = {};
-	std::string address;
+	std::string address, folder_setting = folder.setting();
+	const char *settings[] = { folder_setting.c_str() };
 	char host[256];
 
 	options.metadata = "P2PHANDSHAKE";
 	options.auto_discover = 1;
+	options.settings = settings;
+	options.settings_count = 1;
 	if (getInitParam("address", address) == NIXL_SUCCESS &&
 	    !address.empty()) {
 		options.server_name = address.c_str();
@@ -234,7 +256,6 @@ backend::~backend()
 		std::lock_guard<std::mutex> hold(lock);
 		stopping = true;
 	}
-	wake.notify_all();
 	if (thread.joinable())
 		thread.join();
 	if (engine)
@@ -255,6 +276,24 @@ bool backend::covers(std::uintptr_t addr, std::size_t length) const
 	       length <= at->second.length - (addr - at->first);
 }
 
+/* lock is held. */
+nixl_status_t backend::register_file(const nixlBlobDesc &mem,
+				     nixlBackendMD *&out)
+{
+	file f;
+
+	/* returns at once if the transport is there */
+	if (!installTransport(engine, "nvmeof", nullptr))
+		return NIXL_ERR_NOT_SUPPORTED;
+	int ret = folder.add(engine, mem.metaInfo, mem.devId,
+			     mem.addr + mem.len, f);
+	if (ret)
+		return ret == -EINVAL ? NIXL_ERR_INVALID_PARAM
+				      : NIXL_ERR_BACKEND;
+	out = new memory(mem.addr, true, f);
+	return NIXL_SUCCESS;
+}
+
 nixl_status_t backend::registerMem(const nixlBlobDesc &mem,
 				   const nixl_mem_t &kind, nixlBackendMD *&out)
 {
@@ -262,6 +301,8 @@ nixl_status_t backend::registerMem(const nixlBlobDesc &mem,
 	std::string gpu = "cuda:" + std::to_string(mem.devId);
 	te_registration entry = {};
 
+	if (kind == FILE_SEG)
+		return register_file(mem, out);
 	if (kind != DRAM_SEG && kind != VRAM_SEG)
 		return NIXL_ERR_NOT_SUPPORTED;
 	if (covers(mem.addr, mem.len)) {
@@ -286,6 +327,11 @@ nixl_status_t backend::deregisterMem(nixlBackendMD *meta)
 	auto *m = static_cast<memory *>(meta);
 	auto at = regions.upper_bound(m->addr);
 
+	if (m->at.segment >= 0) {
+		folder.remove(engine, m->at);
+		delete m;
+		return NIXL_SUCCESS;
+	}
 	if (at == regions.begin())
 		return NIXL_ERR_NOT_FOUND;
 	--at;
@@ -301,7 +347,22 @@ nixl_status_t backend::deregisterMem(nixlBackendMD *meta)
 	return NIXL_SUCCESS;
 }
 
-/* Answers whether each range is registered in this agent. */
+/* Returns the size, mode and time of a file, as NIXL's own plug-ins do, or
+ * nothing. */
+static nixl_query_resp_t query_file(const std::string &meta)
+{
+	file_spec spec(meta);
+	struct stat st;
+
+	if (stat(spec.path.empty() ? meta.c_str() : spec.path.c_str(), &st))
+		return std::nullopt;
+	return nixl_b_params_t{ { "size", std::to_string(st.st_size) },
+				{ "mode", std::to_string(st.st_mode) },
+				{ "mtime", std::to_string(st.st_mtime) } };
+}
+
+/* Answers whether each range is registered in this agent, or whether each file
+ * exists. */
 nixl_status_t backend::queryMem(const nixl_reg_dlist_t &descs,
 				std::vector<nixl_query_resp_t> &out) const
 {
@@ -309,9 +370,12 @@ nixl_status_t backend::queryMem(const nixl_reg_dlist_t &descs,
 
 	out.clear();
 	for (int i = 0; i < descs.descCount(); i++)
-		out.push_back(covers(descs[i].addr, descs[i].len)
-				      ? nixl_query_resp_t{ nixl_b_params_t{} }
-				      : std::nullopt);
+		if (descs.getType() == FILE_SEG)
+			out.push_back(query_file(descs[i].metaInfo));
+		else if (covers(descs[i].addr, descs[i].len))
+			out.push_back(nixl_b_params_t{});
+		else
+			out.push_back(std::nullopt);
 	return NIXL_SUCCESS;
 }
 
@@ -370,6 +434,35 @@ bool backend::segment_of(const std::string &agent, segment_id_t &id) const
 
 /* --- requests ------------------------------------------------------------- */
 
+/* Fills r.plain. Each file is a segment of its own. */
+nixl_status_t backend::plain_requests(const nixl_xfer_op_t &op,
+				      const std::vector<te_piece> &pieces,
+				      const nixl_meta_dlist_t &remote,
+				      request &r)
+{
+	for (std::size_t i = 0; i < pieces.size(); i++) {
+		const te_piece &p = pieces[i];
+		segment_id_t to = r.segment;
+
+		if (remote.getType() == FILE_SEG) {
+			const file &f =
+				static_cast<const memory *>(
+					remote[static_cast<int>(i)].metadataP)
+					->at;
+
+			if (f.segment < 0)
+				return NIXL_ERR_NOT_SUPPORTED;
+			if (!(op == NIXL_READ ? f.readable : f.writable))
+				return NIXL_ERR_INVALID_PARAM;
+			to = f.segment;
+		}
+		r.plain.push_back(
+			{ op == NIXL_READ ? OPCODE_READ : OPCODE_WRITE, p.local,
+			  to, p.remote, p.length });
+	}
+	return NIXL_SUCCESS;
+}
+
 nixl_status_t
 backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 		  const nixl_meta_dlist_t &remote, const std::string &agent,
@@ -382,6 +475,8 @@ backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 
 	if (!n || n != remote.descCount() || !segment_of(agent, r->segment))
 		return NIXL_ERR_INVALID_PARAM;
+	if (local.getType() == FILE_SEG)
+		return NIXL_ERR_NOT_SUPPORTED;
 	for (int i = 0; i < n; i++) {
 		if (local[i].len != remote[i].len)
 			return NIXL_ERR_INVALID_PARAM;
@@ -397,11 +492,12 @@ backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 				 pieces.size(), 0, &r->list);
 	if (ret && ret != 8)
 		return NIXL_ERR_BACKEND;
-	for (const te_piece &p : pieces)
-		if (ret)
-			r->plain.push_back(
-				{ op == NIXL_READ ? OPCODE_READ : OPCODE_WRITE,
-				  p.local, r->segment, p.remote, p.length });
+	if (ret) {
+		nixl_status_t bad = plain_requests(op, pieces, remote, *r);
+
+		if (bad != NIXL_SUCCESS)
+			return bad;
+	}
 	r->batch = allocateBatchID(engine, ret ? pieces.size() : 1);
 	if (r->batch == INVALID_BATCH) {
 		te_prepared_release(engine, r->list);
@@ -483,26 +579,48 @@ nixl_status_t backend::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
+/* Returns the rate in bytes per second of all rails that are up and reach the
+ * segment, or 0: it is not known, or the bytes are copied inside this host. A
+ * rail's rate is known after its first transfers. */
+static double rate_to(transfer_engine_t engine, segment_id_t segment)
+{
+	std::vector<struct te_rail_stats> rails(64);
+	std::vector<te_path> paths(64);
+	std::size_t nrails = rails.size(), npaths = paths.size();
+	double rate = 0;
+
+	if (te_rail_stats(engine, rails.data(), sizeof(rails[0]), &nrails) ||
+	    te_segment_paths(engine, segment, nullptr, paths.data(),
+			     sizeof(paths[0]), &npaths))
+		return 0;
+	rails.resize(std::min(nrails, rails.size()));
+	paths.resize(std::min(npaths, paths.size()));
+	for (const struct te_rail_stats &rail : rails)
+		for (const te_path &path : paths)
+			if (rail.state == TE_RAIL_UP &&
+			    path.kind == TE_PATH_FABRIC &&
+			    !strcmp(path.rail, rail.name)) {
+				rate += rail.rate;
+				break;
+			}
+	return rate;
+}
+
 nixl_status_t backend::estimateXferCost(
 	const nixl_xfer_op_t &, const nixl_meta_dlist_t &local,
-	const nixl_meta_dlist_t &, const std::string &,
-	nixlBackendReqH *const &, std::chrono::microseconds &duration,
+	const nixl_meta_dlist_t &remote, const std::string &,
+	nixlBackendReqH *const &handle, std::chrono::microseconds &duration,
 	std::chrono::microseconds &margin, nixl_cost_t &method,
 	const nixl_opt_args_t *) const
 {
-	struct te_rail_stats rails[64];
-	std::size_t count = 64;
 	double rate = 0, bytes = 0;
 
-	if (te_rail_stats(engine, rails, sizeof(rails[0]), &count))
-		return NIXL_ERR_BACKEND;
-	for (std::size_t i = 0; i < std::min<std::size_t>(count, 64); i++)
-		rate += rails[i].state == TE_RAIL_UP ? rails[i].rate : 0;
-	for (int i = 0; i < local.descCount(); i++)
-		bytes += static_cast<double>(local[i].len);
-	/* the rate of a rail is known after its first transfers */
+	if (handle && remote.getType() != FILE_SEG)
+		rate = rate_to(engine, static_cast<request *>(handle)->segment);
 	if (rate <= 0)
 		return NIXL_ERR_NOT_SUPPORTED;
+	for (int i = 0; i < local.descCount(); i++)
+		bytes += static_cast<double>(local[i].len);
 	duration = std::chrono::microseconds(
 		static_cast<int64_t>(bytes / rate * 1e6) + 1);
 	margin = duration / 2;
@@ -516,10 +634,7 @@ void backend::sender()
 {
 	std::unique_lock<std::mutex> hold(lock);
 
-	for (;;) {
-		wake.wait(hold, [this] { return stopping || !notes.empty(); });
-		if (stopping)
-			return;
+	while (!stopping && !notes.empty()) {
 		std::shared_ptr<note> next = notes.front();
 		notes.pop_front();
 		hold.unlock();
@@ -529,6 +644,7 @@ void backend::sender()
 				  : NIXL_SUCCESS);
 		hold.lock();
 	}
+	sending = false;
 }
 
 std::shared_ptr<note> backend::queue_note(segment_id_t to,
@@ -537,11 +653,14 @@ std::shared_ptr<note> backend::queue_note(segment_id_t to,
 	auto next = std::make_shared<note>(to, data);
 	std::lock_guard<std::mutex> hold(lock);
 
-	if (!thread.joinable())
-		thread = std::thread(&backend::sender,
-				     const_cast<backend *>(this));
 	notes.push_back(next);
-	wake.notify_one();
+	if (sending)
+		return next;
+	/* the thread of earlier notes does not take the lock again */
+	if (thread.joinable())
+		thread.join();
+	sending = true;
+	thread = std::thread(&backend::sender, const_cast<backend *>(this));
 	return next;
 }
 
@@ -600,7 +719,7 @@ extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init()
 			return nixl_b_params_t{ { "address", "" } };
 		},
 		[] {
-			return nixl_mem_list_t{ DRAM_SEG, VRAM_SEG };
+			return nixl_mem_list_t{ DRAM_SEG, VRAM_SEG, FILE_SEG };
 		},
 	};
 

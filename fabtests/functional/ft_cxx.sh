@@ -3,7 +3,8 @@
 # timeout: 300
 #
 # Compiles the tests of the C++ headers against the library in BUILD and runs them:
-# moonrail.hpp as C++17 and as C++20, and the headers of Mooncake's classes.
+# moonrail.hpp as C++17 and as C++20, the headers of Mooncake's classes, and the part
+# of the NIXL plug-in that does not need NIXL.
 set -u
 : "${BUILD:?}" "${SRC:?}"
 cxx=${CXX:-c++}
@@ -20,25 +21,26 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 bad=0
 
-# run NAME STANDARD SUFFIX OPTION…: compiles api/cxx/NAME_test.cc and runs it. SUFFIX
+# run NAME STANDARD SUFFIX OPTION…: compiles NAME_test.cc below api and runs it. SUFFIX
 # is added to the names of its cases.
 run()
 {
-	name=$1 std=$2 suffix=$3
+	name=$1 std=$2 suffix=$3 base=${1##*/}
 	shift 3
 	if ! "$cxx" "-std=c++$std" -Wall -Wextra -Werror -O1 "-I$SRC/api" "$@" \
-		-o "$tmp/test" "$SRC/api/cxx/${name}_test.cc" \
+		-o "$tmp/test" "$SRC/api/${name}_test.cc" \
 		"-L$BUILD/lib" -lmoonrail "-Wl,-rpath,$BUILD/lib" -pthread; then
-		echo "not ok - ${name}_headers_compile_as_cxx$std"
+		echo "not ok - ${base}_headers_compile_as_cxx$std"
 		bad=1
 		return
 	fi
-	echo "ok - ${name}_headers_compile_as_cxx$std"
+	echo "ok - ${base}_headers_compile_as_cxx$std"
 	"$tmp/test" >"$tmp/out" 2>"$tmp/err" || { bad=1; cat "$tmp/err"; }
 	sed "s/^\(ok\|not ok\) - .*/&$suffix/" "$tmp/out"
 }
 
-run moonrail 17 _cxx17 "-I$SRC/api/cxx"
-run moonrail 20 _cxx20 "-I$SRC/api/cxx"
-run mooncake 20 _mooncake "-I$SRC/api/cxx/mooncake"
+run cxx/moonrail 17 _cxx17 "-I$SRC/api/cxx"
+run cxx/moonrail 20 _cxx20 "-I$SRC/api/cxx"
+run cxx/mooncake 20 _mooncake "-I$SRC/api/cxx/mooncake"
+run nixl/nixl_files 20 _nixl
 exit "$bad"
