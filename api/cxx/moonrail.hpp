@@ -1438,8 +1438,8 @@ public:
 
 	/* Submits the requests; the batch is empty afterwards. With a
 	 * notification, the target receives it when all bytes are in place; the
-	 * requests then have one range on each side and neither cookie nor
-	 * bounce(). */
+	 * requests then are reads and writes with one range on each side and
+	 * without bounce(), and cookies are ignored. */
 	transfer submit(const notification *note, std::error_code &code)
 	{
 		std::size_t count = requests_.size();

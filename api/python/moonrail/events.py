@@ -40,8 +40,10 @@ class Receivers:
         fd = os.dup(check(self._handle.event_fd()))
         entry = loop, ready
         self._waiting.add(entry)
-        loop.add_reader(fd, _set, ready)
         try:
+            # From here on, wake() ends the wait. Has it been called before?
+            check(self._handle.event_fd())
+            loop.add_reader(fd, _set, ready)
             await ready
         finally:
             self._waiting.discard(entry)
