@@ -312,10 +312,15 @@ SRCS_ft_wait = $(FX_SRCS) \
 	fabtests/functional/ft_wait_basic.c \
 	fabtests/functional/ft_wait_blocking.c \
 	fabtests/functional/ft_wait_cancel.c \
-	fabtests/functional/ft_wait_cost.c \
 	fabtests/functional/ft_wait_deadline.c \
 	fabtests/functional/ft_wait_event.c \
 	fabtests/functional/ft_wait_reuse.c \
+	fabtests/functional/ft_wait_rig.c \
+	# EOL
+
+SRCS_ft_wait_cost = $(FX_SRCS) \
+	fabtests/functional/ft_wait_cost.c \
+	fabtests/functional/ft_wait_rig.c \
 	# EOL
 
 SRCS_ft_store = $(FX_SRCS) \
@@ -388,6 +393,7 @@ FUNC_TESTS += \
 	ft_submit \
 	ft_transfer \
 	ft_wait \
+	ft_wait_cost \
 	ft_zookeeper \
 	# EOL
 
@@ -461,6 +467,7 @@ TSAN_TESTS += \
 	ft_submit \
 	ft_transfer \
 	ft_wait \
+	ft_wait_cost \
 	# EOL
 
 # Not beside others: they compare rates or times, look at what share of the
@@ -473,7 +480,7 @@ ALONE_TESTS += \
 	ft_overtake \
 	ft_register \
 	ft_routes \
-	ft_wait \
+	ft_wait_cost \
 	stress_links \
 	te_stress \
 	# EOL

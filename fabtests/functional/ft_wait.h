@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "fabtests/functional/fx.h"
@@ -22,6 +23,17 @@ struct wait_rig {
 	uint64_t sequence;		/* number of the last pattern */
 	uint64_t random;		/* state of the generator */
 };
+
+struct wait_part {
+	const char *name;
+	void (*fn)(struct wait_rig *rig);
+	bool kills; /* kills the target; wait_main() starts a new
+		     * one */
+};
+
+/* Runs the parts, or the only one that the command line names, and returns the
+ * exit status. Transfers are tested after each part. */
+int wait_main(int argc, char **argv, const struct wait_part *parts, size_t n);
 
 /* Returns a random number less than below. */
 uint32_t wait_random(struct wait_rig *rig, uint32_t below);
@@ -65,10 +77,6 @@ void wait_destroyed(struct wait_rig *rig);
 void wait_blocking(struct wait_rig *rig);
 void wait_blocking_stopped(struct wait_rig *rig);
 void wait_blocking_destroyed(struct wait_rig *rig);
-
-/* ft_wait_cost.c */
-void wait_cpu(struct wait_rig *rig);
-void wait_latency(struct wait_rig *rig);
 
 /* ft_wait_event.c */
 void wait_epoll(struct wait_rig *rig);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* The cost of waiting: processor time during a wait, and latency at its end. */
+/*
+ * The cost of waiting: processor time during a wait, and latency at its end.
+ * This program runs alone.
+ */
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +33,7 @@ static double cost_waiting(struct wait_rig *rig, const struct fx_job *job)
 }
 
 /* Checks the processor time of the waiting thread and the progress thread. */
-void wait_cpu(struct wait_rig *rig)
+static void wait_cpu(struct wait_rig *rig)
 {
 	struct fx_job job;
 	double share;
@@ -118,7 +121,7 @@ static double cost_asleep(struct wait_rig *rig)
 	return us;
 }
 
-void wait_latency(struct wait_rig *rig)
+static void wait_latency(struct wait_rig *rig)
 {
 	double poll = COST_NONE, wait = COST_NONE, asleep;
 
@@ -135,4 +138,15 @@ void wait_latency(struct wait_rig *rig)
 	ft_ok(poll > 0 && wait > 0 && asleep > 0, "writes_are_waited_for");
 	ft_ok(wait < 2 * poll + 100 && asleep < 5 * poll + 1000,
 	      "waiting_is_not_much_slower_than_polling");
+}
+
+static const struct wait_part cost_parts[] = {
+	{ "cpu", wait_cpu, false },
+	{ "latency", wait_latency, false },
+};
+
+int main(int argc, char **argv)
+{
+	return wait_main(argc, argv, cost_parts,
+			 sizeof(cost_parts) / sizeof(*cost_parts));
 }
