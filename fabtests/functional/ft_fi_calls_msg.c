@@ -455,7 +455,7 @@ void call_longs(struct fi_rig *r)
 /* --- room in the queues -------------------------------------------------- */
 
 #define ROOM_SENDS	8
-#define ROOM_QUIET_NS	UINT64_C(20000000)
+#define ROOM_PAUSE_NS	UINT64_C(20000000)
 
 /* The functions fi_rx_size_left and fi_tx_size_left are deprecated. */
 static ssize_t call_rx_left(struct fid_ep *ep)
@@ -551,7 +551,7 @@ static bool call_room_fill(struct fi_rig *r)
 			n++;
 		}
 	} while ((!ret || ret == -FI_EAGAIN) && now < end &&
-		 now - taken < ROOM_QUIET_NS);
+		 now - taken < ROOM_PAUSE_NS);
 	return ret == -FI_EAGAIN && now < end;
 }
 

@@ -169,7 +169,7 @@ void call_sought(struct fi_rig *r)
 /* --- an endpoint that is backpressured ----------------------------------- */
 
 #define FULL_LEN	16000u
-#define FULL_QUIET_NS	UINT64_C(200000000)
+#define FULL_PAUSE_NS	UINT64_C(200000000)
 #define FULL_OTHERS	200u	/* messages for providers without such a
 				 * limit */
 #define FULL_WORDS	3
@@ -188,7 +188,7 @@ static uint64_t call_full_fill(struct fi_rig *r)
 	ssize_t ret;
 
 	fi_rig_fill(r->buf, FULL_LEN, 9);
-	while (ft_now_ns() - taken < FULL_QUIET_NS &&
+	while (ft_now_ns() - taken < FULL_PAUSE_NS &&
 	       (call_moonrail(r) || n < FULL_OTHERS)) {
 		call_full_make(r, n, 0);
 		ret = fi_send(r->ep, r->buf, FULL_LEN, NULL, r->peer, NULL);

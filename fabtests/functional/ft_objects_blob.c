@@ -121,23 +121,23 @@ static void blob_names(struct blob_rig *rig)
  * stopped. */
 static void blob_silent(struct blob_rig *rig)
 {
-	struct fx_peer quiet;
+	struct fx_peer paused;
 	static unsigned char blob[BLOB_MAX];
 	size_t size;
 	int seg;
 
-	if (!fx_target_start(&quiet, BLOB_MEM))
+	if (!fx_target_start(&paused, BLOB_MEM))
 		return;
-	size = blob_of(&quiet, blob);
-	fx_peer_pause(&quiet);
+	size = blob_of(&paused, blob);
+	fx_peer_pause(&paused);
 	seg = blob_import(rig->engine, blob, size);
 	ft_ok(seg > 0 && blob_buffers(rig, seg) == 1,
 	      "an_import_queries_no_process");
-	fx_peer_resume(&quiet);
-	ft_ok(blob_write_works(rig, seg, &quiet, 0, 3),
+	fx_peer_resume(&paused);
+	ft_ok(blob_write_works(rig, seg, &paused, 0, 3),
 	      "imported_target_is_written_after_it_is_resumed");
 	closeSegment(rig->engine, seg);
-	fx_peer_stop(&quiet);
+	fx_peer_stop(&paused);
 }
 
 static void blob_states(struct blob_rig *rig)

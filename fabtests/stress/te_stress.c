@@ -42,7 +42,7 @@ static void stress_report(const struct stress *s, double seconds)
 		(unsigned long long)s->unfenced);
 }
 
-static bool stress_quiet(const struct stress *s)
+static bool stress_idle(const struct stress *s)
 {
 	for (unsigned int i = 0; i < STRESS_MOVES; i++)
 		if (s->move[i].id)
@@ -67,7 +67,7 @@ static bool stress_run(struct stress *s, double seconds)
 
 	for (;;) {
 		now = ft_now_ns();
-		if (now >= end && stress_quiet(s) && !stress_wakes(s))
+		if (now >= end && stress_idle(s) && !stress_wakes(s))
 			break;
 		if (now >= end)
 			s->next_fault_ns = UINT64_MAX;

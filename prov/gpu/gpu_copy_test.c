@@ -98,7 +98,7 @@ static void test_copy_without_a_thread_is_refused(void)
 	CU_ASSERT_EQUAL(gpu_test_start(r.ctx, &op, r.gpu[0].addr,
 				       copy_host(&r, 0), 4096),
 			TEI_ERR_MEMORY);
-	CU_ASSERT(tei_gpu_mem_quiet(r.ctx, r.gpu[0].addr, 4096));
+	CU_ASSERT(tei_gpu_mem_idle(r.ctx, r.gpu[0].addr, 4096));
 	tei_test_threads(UINT_MAX);
 	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
 				 4096));

@@ -29,9 +29,8 @@ static void gpu_free(struct tei_gpu *ctx) TEI_NO_TSA
 
 	/* memory stays pinned while an abandoned copy may access it */
 	tei_range_foreach (m, i, &ctx->mem, struct gpu_mem, range) {
-		if (m->pinned &&
-		    tei_gpu_mem_quiet(ctx, m->range.base,
-				      m->range.end - m->range.base))
+		if (m->pinned && tei_gpu_mem_idle(ctx, m->range.base,
+						  m->range.end - m->range.base))
 			gpu_mem_unpin(ctx, m);
 		free(m);
 	}

@@ -455,14 +455,14 @@ static bool mem_used(struct tei_gpu *ctx, uint64_t base, uint64_t end)
 	return false;
 }
 
-bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len)
+bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len)
 {
-	bool quiet;
+	bool idle;
 
 	tei_mutex_lock(&ctx->lock);
-	quiet = !mem_used(ctx, addr, addr + len);
+	idle = !mem_used(ctx, addr, addr + len);
 	tei_mutex_unlock(&ctx->lock);
-	return quiet;
+	return idle;
 }
 
 static bool mem_ending(const struct tei_gpu *ctx, uint64_t base, uint64_t end)

@@ -205,11 +205,11 @@ static void test_pinned_memory_keeps_its_context(void)
 	driver->hold(1);
 	CU_ASSERT(!gpu_test_start(ctx, &op, m.addr, (uintptr_t)mem_host,
 				  4096));
-	CU_ASSERT(!tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host + 4095, 1));
-	CU_ASSERT(tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host + 4096, 1));
+	CU_ASSERT(!tei_gpu_mem_idle(ctx, (uintptr_t)mem_host + 4095, 1));
+	CU_ASSERT(tei_gpu_mem_idle(ctx, (uintptr_t)mem_host + 4096, 1));
 	driver->hold(0);
 	CU_ASSERT(!gpu_test_wait(&op));
-	CU_ASSERT(tei_gpu_mem_quiet(ctx, (uintptr_t)mem_host, 4096));
+	CU_ASSERT(tei_gpu_mem_idle(ctx, (uintptr_t)mem_host, 4096));
 	CU_ASSERT(!tei_gpu_mem_remove(ctx, addr, UINT64_MAX));
 	CU_ASSERT_EQUAL(driver->left(), 34);
 	CU_ASSERT(!tei_gpu_mem_remove(ctx, mem_host, UINT64_MAX));

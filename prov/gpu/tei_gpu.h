@@ -101,7 +101,7 @@ void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr);
  * Returns true if no copy, abandoned ones included, accesses [addr, addr +
  * len).
  */
-bool tei_gpu_mem_quiet(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
+bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 
 /*
  * Removes the range that starts at addr. When it returns 0, no copy accesses

@@ -74,7 +74,8 @@ struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 	if (!op)
 		return NULL;
 	moonrail_op_with(op, peer);
-	op->quiet = silent || (ep->tx_selective && !(flags & FI_COMPLETION));
+	op->unsignaled =
+		silent || (ep->tx_selective && !(flags & FI_COMPLETION));
 	return op;
 }
 
@@ -178,7 +179,7 @@ void moonrail_op_done(struct moonrail_op *op)
 		e.cntr = cntr->id;
 		e.nth = cntr->failed + 1;
 	}
-	if (cq && !ep->closing && (op->err || !op->quiet))
+	if (cq && !ep->closing && (op->err || !op->unsignaled))
 		moonrail_cq_add(cq, &e);
 	if (counts)
 		moonrail_cntr_add(cntr, !op->err);

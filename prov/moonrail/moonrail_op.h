@@ -80,7 +80,7 @@ struct moonrail_op {
 	struct moonrail_peer *peer;
 	void *context;
 	uint64_t flags;			/* flags of its completion */
-	bool quiet;			/* no completion if it succeeds */
+	bool unsignaled;		/* no completion if it succeeds */
 	int err;			/* FI_E* */
 	uint32_t niov, nrma;
 	struct iovec iov[MOONRAIL_IOV];

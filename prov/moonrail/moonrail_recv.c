@@ -131,7 +131,7 @@ static struct moonrail_op *recv_part(struct moonrail_op *multi, uint64_t len)
 	if (!op)
 		return NULL;
 	op->flags = multi->flags & ~FI_MULTI_RECV;
-	op->quiet = multi->quiet;
+	op->unsignaled = multi->unsignaled;
 	op->niov = 1;
 	op->iov[0] = multi->iov[0];
 	op->multi = multi;
@@ -164,7 +164,7 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 
 	if (last && !multi->err) {
 		op->flags |= FI_MULTI_RECV;
-		op->quiet = false;
+		op->unsignaled = false;
 	}
 	moonrail_op_done(op);
 	if (!last)
@@ -518,7 +518,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 
 	op->peek = flags & (FI_PEEK | FI_DISCARD);
 	/* a peek has no other result than its completion */
-	op->quiet = op->quiet && !op->peek;
+	op->unsignaled = op->unsignaled && !op->peek;
 	if (!(flags & (FI_PEEK | FI_CLAIM)) ||
 	    (flags & FI_CLAIM && !op->context))
 		return -FI_EINVAL;

@@ -223,7 +223,7 @@ static void dp_end_health(struct tei_rail_dp *dp)
 void tei_rail_dp_quiesce(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	dp_drain(dp, drain_ns);
-	__atomic_store_n(&dp->thread.quiet, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&dp->thread.no_callbacks, true, __ATOMIC_RELEASE);
 }
 
 void tei_rail_dp_leave(struct tei_rail_dp *dp, uint64_t drain_ns)

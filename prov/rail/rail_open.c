@@ -230,7 +230,7 @@ static void rail_warn_rxm(const struct rail *rail)
 /* Allocates a rail without opening it. On failure of a later step the caller
  * frees it. */
 static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
-		     const char *transport, bool quiet, struct tei_err *err,
+		     const char *transport, bool unlogged, struct tei_err *err,
 		     struct rail **out)
 {
 	struct rail *rail = calloc(1, sizeof(*rail));
@@ -263,7 +263,7 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 		 transport);
 	rail->nic.prefix = found->prefix;
 	rail->nic.fallback = found->fallback;
-	rail->nic.quiet = quiet;
+	rail->nic.unlogged = unlogged;
 	*out = rail;
 	return 0;
 }
@@ -301,12 +301,12 @@ static int rail_start(struct rail *rail, struct tei_err *err)
 }
 
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
-	      const char *transport, bool quiet, struct tei_err *err,
+	      const char *transport, bool unlogged, struct tei_err *err,
 	      struct rail **out)
 {
 	struct tei_err last = *tei_err_last(), why;
 	struct rail *rail;
-	int ret = rail_make(dp, found, transport, quiet, err, &rail);
+	int ret = rail_make(dp, found, transport, unlogged, err, &rail);
 
 	if (ret)
 		return ret;
@@ -318,12 +318,12 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 		rail_close(rail);
 		rail_free(rail);
 		tei_err_set_last(&last);
-		ret = rail_make(dp, found, transport, quiet, err, &rail);
+		ret = rail_make(dp, found, transport, unlogged, err, &rail);
 		if (ret)
 			return ret;
 		rail_hmem_leave(rail);
 		ret = rail_start(rail, err);
-		if (ret && !quiet)
+		if (ret && !unlogged)
 			rail_hmem_neither(&why, err);
 		else if (!ret)
 			rail_hmem_without(rail, &why);

@@ -33,9 +33,9 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	TEI_REQUIRES(dp->admin);
 
-/* Opens a rail. quiet: a failure fills err and is not logged. */
+/* Opens a rail. unlogged: a failure fills err and is not logged. */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
-	      const char *transport, bool quiet, struct tei_err *err,
+	      const char *transport, bool unlogged, struct tei_err *err,
 	      struct rail **out);
 
 /* Closes the tx lanes only; rail_close closes the rest of the rail. */

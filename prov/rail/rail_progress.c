@@ -82,7 +82,7 @@
 /* Longest sleep without live tasks, and longest sleep after a long time without
  * activity. */
 #define PROGRESS_IDLE_SLEEP_NS	(250 * TEI_NS_PER_MS)
-#define PROGRESS_QUIET_SLEEP_NS	(4000 * TEI_NS_PER_MS)
+#define PROGRESS_LONG_SLEEP_NS	(4000 * TEI_NS_PER_MS)
 #define PROGRESS_MAX_FDS	(TEI_RAIL_MAX * 20)
 #define PROGRESS_LANES		2	/* index in fds of the first lane */
 
@@ -507,7 +507,7 @@ static bool progress_sleep_ready(struct tei_rail_dp *dp)
 static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
-	uint64_t last, quiet;
+	uint64_t last, sleep_ns;
 
 	rail_sched_enter(dp);
 	if (dp->tasks.stirred) {
@@ -517,16 +517,16 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	last = pr->active_ns > pr->target_ns ? pr->active_ns : pr->target_ns;
 	if (last < pr->stirred_ns)
 		last = pr->stirred_ns;
-	quiet = now > last ? 2 * (now - last) : 0;
-	if (quiet > PROGRESS_QUIET_SLEEP_NS)
-		quiet = PROGRESS_QUIET_SLEEP_NS;
-	if (quiet <= PROGRESS_IDLE_SLEEP_NS || !progress_sleep_ready(dp))
-		quiet = PROGRESS_IDLE_SLEEP_NS;
+	sleep_ns = now > last ? 2 * (now - last) : 0;
+	if (sleep_ns > PROGRESS_LONG_SLEEP_NS)
+		sleep_ns = PROGRESS_LONG_SLEEP_NS;
+	if (sleep_ns <= PROGRESS_IDLE_SLEEP_NS || !progress_sleep_ready(dp))
+		sleep_ns = PROGRESS_IDLE_SLEEP_NS;
 	else
-		__atomic_store_n(&dp->thread.rests_ns, now + quiet,
+		__atomic_store_n(&dp->thread.rests_ns, now + sleep_ns,
 				 __ATOMIC_RELAXED);
 	rail_sched_leave(dp);
-	return quiet;
+	return sleep_ns;
 }
 
 /* Sleeps for at most wait, and handles the event that ended the sleep. */

@@ -74,8 +74,8 @@ struct staging_slot *staging_slot_idle(struct staging_part *part,
 		*used += slot->used;
 		if (slot->used || slot->must_renew || !slot->mem)
 			continue;
-		if (slot->lost && !tei_gpu_mem_quiet(gpu, (uintptr_t)slot->mem,
-						     TEI_STAGING_PIECE))
+		if (slot->lost && !tei_gpu_mem_idle(gpu, (uintptr_t)slot->mem,
+						    TEI_STAGING_PIECE))
 			continue;
 		slot->lost = false;
 		found = slot;

@@ -24,6 +24,6 @@ void rail_peer_announce(struct tei_rail_dp *dp)
 		rail_peer_activate(p);
 	}
 	rail_sched_leave(dp);
-	if (!__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&dp->thread.no_callbacks, __ATOMIC_ACQUIRE))
 		dp->ops->rails_changed(dp->arg);
 }

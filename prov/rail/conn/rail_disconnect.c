@@ -43,7 +43,7 @@
 #define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
 /* Number of polls without an event after which rail_disconnect ends. */
-#define CUT_QUIET 8
+#define CUT_IDLE_POLLS 8
 #define CUT_FOUND	4			/* connections handled
 						 * per address */
 
@@ -291,14 +291,14 @@ void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 {
 	struct cut all = { .shut = true };
 	uint64_t end = tei_now_ns() + CUT_NS;
-	int quiet = 0;
+	int idle_polls = 0;
 
 	if (!lane->ep || lane->wait_fd < 0)
 		return;
 	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &all);
 	while (tei_now_ns() < end &&
-	       (quiet < CUT_QUIET || !tei_list_empty(&lane->posted)))
-		quiet = rail_lane_poll(lane, done) ? 0 : quiet + 1;
+	       (idle_polls < CUT_IDLE_POLLS || !tei_list_empty(&lane->posted)))
+		idle_polls = rail_lane_poll(lane, done) ? 0 : idle_polls + 1;
 }
 
 /* Returns true if the lane may have sockets and a socket may be connected to

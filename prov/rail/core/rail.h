@@ -92,7 +92,7 @@ struct rail_nic {
 					 * the same network */
 	bool fallback;			/* opened only because no better device
 					 * was found (rail_found) */
-	bool quiet;			/* a failure to open the rail is not
+	bool unlogged;			/* a failure to open the rail is not
 					 * logged */
 	bool addr_gone;			/* dp->admin: at the last refresh, no
 					 * interface had the rail's IP

@@ -94,7 +94,7 @@ struct rail_dp_thread {
 	cpu_set_t cpus;			/* CPUs on which the thread may run */
 	bool started;
 	bool stop;			/* atomic: the thread must end */
-	bool quiet;			/* atomic: ops->resolve,
+	bool no_callbacks;		/* atomic: ops->resolve,
 					 * ops->rails_changed and
 					 * ops->devices_changed are
 					 * no longer called */

@@ -113,7 +113,7 @@ static int hmem_keep(struct tei_err *err, int code, const char *subsys,
 
 rail_err_fn rail_open_err_fn(const struct rail *rail)
 {
-	return (rail->nic.quiet || rail->caps.hmem ||
+	return (rail->nic.unlogged || rail->caps.hmem ||
 		rail->caps.no_hmem == hmem_left) &&
 			       !__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE)
 		       ? hmem_keep

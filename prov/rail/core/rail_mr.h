@@ -146,8 +146,8 @@ void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_hmem_ask(struct rail *rail);
 
 /* Returns the function that reports errors of opening the rail: tei_err_fail,
- * or a function that only fills err, if the rail is quiet or if its opening
- * with FI_HMEM is in progress or has failed. */
+ * or a function that only fills err, if such errors are not logged or if its
+ * opening with FI_HMEM is in progress or has failed. */
 typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
 			   const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));

@@ -225,7 +225,7 @@ static bool link_again(struct tei_rail_dp *dp)
 static void link_notify(struct tei_rail_dp *dp)
 {
 	if (dp->ops->devices_changed &&
-	    !__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE))
+	    !__atomic_load_n(&dp->thread.no_callbacks, __ATOMIC_ACQUIRE))
 		dp->ops->devices_changed(dp->arg);
 }
 

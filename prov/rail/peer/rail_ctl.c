@@ -21,7 +21,7 @@ static void ctl_resolve(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_enter(dp);
 	ask = p->refs && p->state != RAIL_PEER_GONE &&
 	      now >= p->addrs.resolve_next_ns &&
-	      !__atomic_load_n(&dp->thread.quiet, __ATOMIC_ACQUIRE);
+	      !__atomic_load_n(&dp->thread.no_callbacks, __ATOMIC_ACQUIRE);
 	if (ask) {
 		p->addrs.resolve_next_ns = now + RAIL_CTL_RESOLVE_NS;
 		p->refs++;
