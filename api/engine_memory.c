@@ -89,7 +89,7 @@ static void memory_link(struct engine *e, uint32_t i) TEI_REQUIRES(e->control)
 {
 	uint32_t *b = memory_bucket(e, e->memory.regions[i].addr);
 
-	e->memory.regions[i].same = *b;
+	e->memory.regions[i].bucket_next = *b;
 	*b = i + 1;
 }
 
@@ -99,8 +99,8 @@ static void memory_unlink(struct engine *e, uint32_t i)
 	uint32_t *b = memory_bucket(e, e->memory.regions[i].addr);
 
 	while (*b != i + 1)
-		b = &e->memory.regions[*b - 1].same;
-	*b = e->memory.regions[i].same;
+		b = &e->memory.regions[*b - 1].bucket_next;
+	*b = e->memory.regions[i].bucket_next;
 }
 
 static int memory_grow(struct engine *e) TEI_REQUIRES(e->control)
@@ -150,7 +150,7 @@ struct engine_region *engine_memory_find(struct engine *e, const void *addr)
 	uint32_t i = e->memory.n ? *memory_bucket(e, addr) : 0;
 
 	while (i && e->memory.regions[i - 1].addr != addr)
-		i = e->memory.regions[i - 1].same;
+		i = e->memory.regions[i - 1].bucket_next;
 	return i ? &e->memory.regions[i - 1] : NULL;
 }
 

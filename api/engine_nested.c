@@ -94,9 +94,9 @@ static bool nested_grow(struct engine *e) TEI_REQUIRES(e->control)
 	e->memory.nested_cap = cap;
 	for (i = 0; i < was; i++) {
 		while ((n = old[i])) {
-			old[i] = n->same;
+			old[i] = n->bucket_next;
 			b = nested_bucket(e, n->addr, n->length, n->label);
-			n->same = *b;
+			n->bucket_next = *b;
 			*b = n;
 		}
 	}
@@ -118,7 +118,7 @@ static struct engine_nested **nested_find(struct engine *e,
 	while (*at && ((*at)->addr != what->addr ||
 		       (*at)->length != what->length ||
 		       !engine_label_equal((*at)->label, label)))
-		at = &(*at)->same;
+		at = &(*at)->bucket_next;
 	return *at ? at : NULL;
 }
 
@@ -171,7 +171,7 @@ int engine_nested_add(struct engine *e, struct engine_region *outer,
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
 				    "no memory for a nested registration");
 	at = nested_bucket(e, n->addr, n->length, n->label);
-	n->same = *at;
+	n->bucket_next = *at;
 	*at = n;
 	e->memory.nested_n++;
 	tei_mutex_lock(&e->listing.lock);
@@ -195,7 +195,7 @@ bool engine_nested_drop(struct engine *e, const struct te_registration *what,
 	n = *at;
 	if (--n->refs)
 		return true;
-	*at = n->same;
+	*at = n->bucket_next;
 	e->memory.nested_n--;
 	outer = engine_memory_find(e, n->outer);
 	tei_mutex_lock(&e->listing.lock);
@@ -232,7 +232,7 @@ void engine_nested_free_all(struct engine *e)
 
 	for (i = 0; i < e->memory.nested_cap; i++) {
 		while ((n = e->memory.nested[i])) {
-			e->memory.nested[i] = n->same;
+			e->memory.nested[i] = n->bucket_next;
 			free(n->label);
 			free(n);
 		}

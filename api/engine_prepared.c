@@ -382,15 +382,15 @@ static int subset_check_again(struct engine *e, const struct prepared_subset *s,
 {
 	struct prepared_subset all = { .list = p, .n = p->n };
 	struct tei_meta_desc *desc = prepared_desc(e, p->target), *old = NULL;
-	bool same, good;
+	bool checked, good;
 	uint32_t i;
 
 	tei_mutex_lock(&p->lock);
-	same = desc == p->desc;
-	if (!same && desc->incarnation != p->desc->incarnation)
+	checked = desc == p->desc;
+	if (!checked && desc->incarnation != p->desc->incarnation)
 		*news |= TE_PREPARED_RESTARTED;
 	tei_mutex_unlock(&p->lock);
-	if (same)
+	if (checked)
 		return 0;
 	*news |= TE_PREPARED_CHECKED;
 	for (i = 0, good = true; i < all.n && good; i++)

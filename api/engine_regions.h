@@ -39,7 +39,7 @@ struct engine_pieces {
  */
 struct engine_nested {
 	struct engine_nested *next, *prev; /* of the region; NULL: none */
-	struct engine_nested *same;	   /* next in the hash bucket */
+	struct engine_nested *bucket_next; /* next in the hash bucket */
 	void *addr;
 	uint64_t length;
 	char *label;   /* NULL: none */
@@ -75,7 +75,7 @@ struct engine_region {
 	bool listed;			/* part of the descriptor */
 	struct engine_pieces pieces;	/* remote: entries for listing.rails */
 	uint64_t id;			/* number of the registration, unique */
-	uint32_t same;			/* index of the next region in the hash
+	uint32_t bucket_next;		/* index of the next region in the hash
 					 * bucket, plus 1; 0: none */
 };
 

@@ -57,7 +57,9 @@ static struct engine_transport *transport_install(struct engine *e,
 
 	*news = false;
 	if (t)
-		return by->same && by->same(e, proto, err) ? NULL : t;
+		return by->accepts_name && by->accepts_name(e, proto, err)
+			       ? NULL
+			       : t;
 	ret = engine_topology_take(e, matrix, err);
 	if (!ret)
 		ret = by->install(e, proto, err);

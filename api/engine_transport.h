@@ -107,7 +107,8 @@ struct engine_transport_ops {
 			 struct tei_err *err);
 	/* Returns 0 if proto, which is not the name under which the transport
 	 * is installed, means the same transport. Optional. */
-	int (*same)(struct engine *e, const char *proto, struct tei_err *err);
+	int (*accepts_name)(struct engine *e, const char *proto,
+			    struct tei_err *err);
 
 	/*
 	 * Attaches the transport to a segment: returns what prepare needs in

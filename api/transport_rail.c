@@ -51,7 +51,8 @@ static int rail_uninstall(struct engine *e, const char *proto,
  * always for "rdma"; for the name of a provider if all open rails use that
  * provider.
  */
-static int rail_same(struct engine *e, const char *proto, struct tei_err *err)
+static int rail_accepts_name(struct engine *e, const char *proto,
+			     struct tei_err *err)
 {
 	const char *name = tei_rail_transport_of(proto);
 	struct tei_rail_desc d;
@@ -282,7 +283,7 @@ const struct engine_transport_ops transport_rail = {
 	.atomics = true,
 	.install = rail_install,
 	.uninstall = rail_uninstall,
-	.same = rail_same,
+	.accepts_name = rail_accepts_name,
 	.attach = rail_attach,
 	.prepare = rail_prepare,
 	.prepare_ranges = rail_prepare_ranges,

@@ -707,19 +707,19 @@ int tei_meta_cache_put(struct tei_meta_cache *c, struct tei_meta_desc *desc,
 		       bool replace, int32_t *id, struct tei_err *err)
 {
 	struct tei_meta_desc *old = NULL;
-	bool own, same;
+	bool own, this_process;
 	int rc = 0;
 
 	tei_mutex_lock(&c->lock);
 	own = c->local && !strcmp(c->local->name, cache_plain(desc->name));
-	same = own && c->local->incarnation == desc->incarnation;
+	this_process = own && c->local->incarnation == desc->incarnation;
 	if (!own)
 		rc = cache_put(c, desc, replace, id, &old, err);
-	else if (same)
+	else if (this_process)
 		*id = 0;
 	tei_mutex_unlock(&c->lock);
 	tei_meta_desc_unref(old);
-	if (own && !same)
+	if (own && !this_process)
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "meta", NULL,
 				    "segment '%.64s': this descriptor is of an earlier process of our own name",
 				    desc->name);

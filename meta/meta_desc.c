@@ -605,7 +605,7 @@ bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 {
 	char *x = NULL, *y = NULL;
 	size_t n, m;
-	bool same;
+	bool equal;
 
 	if (a == b)
 		return true;
@@ -613,12 +613,12 @@ bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 	    a->rail_count != b->rail_count ||
 	    a->buffer_count != b->buffer_count || a->size != b->size)
 		return false;
-	same = !meta_desc_encode(a, false, &x, &n, NULL) &&
-	       !meta_desc_encode(b, false, &y, &m, NULL) && n == m &&
-	       !memcmp(x, y, n);
+	equal = !meta_desc_encode(a, false, &x, &n, NULL) &&
+		!meta_desc_encode(b, false, &y, &m, NULL) && n == m &&
+		!memcmp(x, y, n);
 	free(x);
 	free(y);
-	return same;
+	return equal;
 }
 
 bool tei_meta_desc_older(const struct tei_meta_desc *a,

@@ -634,7 +634,7 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 {
 	struct meta_kv_value rpc, ram = { 0 };
 	struct tei_err err;
-	bool same;
+	bool unchanged;
 	int rc;
 
 	rc = kv_get(kv, n->rpc, kv_deadline(kv), &rpc, &err);
@@ -645,15 +645,15 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 		kv_check_later(kv, n);
 		return rc != TEI_ERR_SOCKET;
 	}
-	same = rpc.text && rpc.version == n->version && ram.text &&
-	       ram.len == n->len && !memcmp(ram.text, n->text, n->len);
+	unchanged = rpc.text && rpc.version == n->version && ram.text &&
+		    ram.len == n->len && !memcmp(ram.text, n->text, n->len);
 	free(rpc.text);
 	free(ram.text);
-	if (!same)
+	if (!unchanged)
 		TEI_WARN("meta",
 			 "segment '%s': its keys in %s %s were removed or replaced; publishing it again",
 			 n->name, kv->ops->product, kv->where);
-	kv_name_mark(kv, n, same, !same);
+	kv_name_mark(kv, n, unchanged, !unchanged);
 	return true;
 }
 

@@ -779,15 +779,15 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
 		       size_t len, uint64_t deadline_ns, int *rc)
 {
 	struct zk_reply r;
-	bool same;
+	bool unchanged;
 
 	*rc = zk_get(zk, path, ZK_WATCH_OWN, deadline_ns, &r);
 	if (*rc != ZOK)
 		return false;
-	same = r.stat.ephemeralOwner == zk_session_id(zk) && r.len == len &&
-	       !memcmp(r.data, text, len);
+	unchanged = r.stat.ephemeralOwner == zk_session_id(zk) &&
+		    r.len == len && !memcmp(r.data, text, len);
 	free(r.data);
-	return same;
+	return unchanged;
 }
 
 /*

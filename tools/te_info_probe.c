@@ -88,12 +88,12 @@ static void probe_judge(struct info *info, const struct info_rail *r,
 			const cJSON *doc)
 {
 	bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc, "ok"));
-	bool same = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc,
-								  "verified"));
+	bool verified =
+		cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(doc, "verified"));
 	char rate[32];
 	cJSON *f;
 
-	if (ok && same) {
+	if (ok && verified) {
 		info_fine(info, "probe", r->name,
 			  "%.0f bytes written, read back and compared; %s, %.0f us for 64 bytes",
 			  info_get_num(doc, "verified_bytes"),

@@ -88,14 +88,15 @@ static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 {
 	double seconds = (info_get_num(doc, "time_ns") -
 			  info_get_num(w->before, "time_ns")) / 1e9;
-	bool same = !strcmp(info_get(doc, "incarnation"),
-			    info_get(w->before, "incarnation"));
+	bool same_process = !strcmp(info_get(doc, "incarnation"),
+				    info_get(w->before, "incarnation"));
 	const cJSON *was;
 	double tx, rx;
 	cJSON *o;
 
 	cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(doc, key)) {
-		was = same && seconds > 0 ? watch_same(w, key, o) : NULL;
+		was = same_process && seconds > 0 ? watch_same(w, key, o)
+						  : NULL;
 		tx = was ? info_get_num(o, "tx_bytes") -
 			   info_get_num(was, "tx_bytes") : 0;
 		rx = was ? info_get_num(o, "rx_bytes") -

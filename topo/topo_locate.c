@@ -17,14 +17,14 @@ static int topo_locate_query(unsigned long n, void **pages, int *status)
 /* Returns the value of more than half of the non-negative elements, or -1. */
 static int topo_majority(const int *v, size_t n)
 {
-	size_t present = 0, same, i, k;
+	size_t present = 0, equal, i, k;
 
 	for (i = 0; i < n; i++)
 		present += v[i] >= 0;
 	for (i = 0; i < n; i++) {
-		for (same = 0, k = 0; k < n; k++)
-			same += v[k] == v[i];
-		if (v[i] >= 0 && 2 * same > present)
+		for (equal = 0, k = 0; k < n; k++)
+			equal += v[k] == v[i];
+		if (v[i] >= 0 && 2 * equal > present)
 			return v[i];
 	}
 	return -1;

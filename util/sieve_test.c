@@ -195,17 +195,17 @@ static void pair_run(unsigned int cap, uint64_t seed, double skew, bool disturb)
 {
 	const double *cdf = pair_cdf(skew);
 	struct sieve_pair *p = sieve_pair(cap, seed);
-	bool same = true;
+	bool equal = true;
 	unsigned int i;
 
-	for (i = 0; i < SIEVE_ACCESSES && same; i++) {
+	for (i = 0; i < SIEVE_ACCESSES && equal; i++) {
 		if (disturb && !(i % 5))
 			pair_disturb(p);
-		same = pair_access(p, skew > 0 ? pair_zipf(p, cdf)
-					       : pair_uniform(p, cdf));
+		equal = pair_access(p, skew > 0 ? pair_zipf(p, cdf)
+						: pair_uniform(p, cdf));
 	}
 	CU_ASSERT_EQUAL(i, SIEVE_ACCESSES);
-	CU_ASSERT(same);
+	CU_ASSERT(equal);
 	free(p);
 }
 

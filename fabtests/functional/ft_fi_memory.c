@@ -134,7 +134,7 @@ static bool memory_round(struct fi_rig *r, uint8_t *p, uint32_t i, bool rma)
 /* Maps new pages at the same address in each round. */
 static void memory_remapped(struct fi_rig *r)
 {
-	bool same = !strcmp(r->provider, "moonrail"), good;
+	bool is_moonrail = !strcmp(r->provider, "moonrail"), good;
 	uint8_t *p = memory_map(NULL, PAGES);
 	uint32_t i;
 
@@ -142,7 +142,7 @@ static void memory_remapped(struct fi_rig *r)
 	for (i = 0; i < ROUNDS && good; i++) {
 		/* other providers complete a write before its bytes are in
 		 * place */
-		good = memory_round(r, p, i, same);
+		good = memory_round(r, p, i, is_moonrail);
 		fi_rig_meet(r);
 		good = good && memory_map(p, PAGES);
 	}

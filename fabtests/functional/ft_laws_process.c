@@ -95,7 +95,7 @@ static void law6_footprint(void)
 {
 	struct sigaction before[LAW6_SIGNALS], after[LAW6_SIGNALS];
 	char *env = law6_environment(), *env_after;
-	bool same = true;
+	bool unchanged = true;
 
 	law6_actions(before);
 	ft_ok(law6_is_silent("tcp"), "law6_stdout_stays_empty_tcp");
@@ -105,14 +105,14 @@ static void law6_footprint(void)
 		if (before[s].sa_handler == after[s].sa_handler)
 			continue;
 		ft_diag("the handler of signal %d has changed", s);
-		same = false;
+		unchanged = false;
 	}
-	ft_ok(same, "law6_no_signal_handler_is_installed");
+	ft_ok(unchanged, "law6_no_signal_handler_is_installed");
 	env_after = law6_environment();
-	same = env && env_after && !strcmp(env, env_after);
-	if (!same)
+	unchanged = env && env_after && !strcmp(env, env_after);
+	if (!unchanged)
 		ft_diag("before:\n%s# after:\n%s", env, env_after);
-	ft_ok(same, "law6_environment_is_unchanged");
+	ft_ok(unchanged, "law6_environment_is_unchanged");
 	free(env_after);
 	free(env);
 }

@@ -143,22 +143,22 @@ bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
 	uint64_t end = ft_now_ns() + (uint64_t)ms * 1000000;
 	unsigned char *copy = malloc(len);
 	struct timespec pause = { .tv_nsec = 10000000 };
-	bool same = copy != NULL;
+	bool unchanged = copy != NULL;
 	uint64_t i = 0;
 
 	if (!copy)
 		return false;
 	memcpy(copy, buf->p + off, len);
-	while (same && ft_now_ns() < end) {
+	while (unchanged && ft_now_ns() < end) {
 		nanosleep(&pause, NULL);
-		same = !memcmp(copy, buf->p + off, len);
+		unchanged = !memcmp(copy, buf->p + off, len);
 	}
-	while (!same && i < len && copy[i] == buf->p[off + i])
+	while (!unchanged && i < len && copy[i] == buf->p[off + i])
 		i++;
-	if (!same)
+	if (!unchanged)
 		ft_diag("byte %llu changed", (unsigned long long)(off + i));
 	free(copy);
-	return same;
+	return unchanged;
 }
 
 unsigned int fx_count_dir(const char *path)

@@ -71,7 +71,8 @@ bool moonrail_mr_query(struct moonrail_peer *p, const struct moonrail_wire *w,
  * messages. */
 static bool mr_reaches(const struct moonrail_peer *p)
 {
-	return !p->same && (!p->err || p->resumes) && p->incarnation && p->rail;
+	return !p->replaced_by && (!p->err || p->resumes) && p->incarnation &&
+	       p->rail;
 }
 
 /* Counts one operation at a registration. If one counter is bound for both
@@ -136,7 +137,7 @@ static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 	struct moonrail_peer *p;
 
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link)
-		if (!p->same && moonrail_peer_receives(p) &&
+		if (!p->replaced_by && moonrail_peer_receives(p) &&
 		    p->out.key_seq >= p->out.channel.acked)
 			return false;
 	return true;

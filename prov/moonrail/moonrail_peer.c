@@ -18,8 +18,8 @@
 
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *p)
 {
-	while (p->same)
-		p = p->same;
+	while (p->replaced_by)
+		p = p->replaced_by;
 	return p;
 }
 
@@ -193,7 +193,7 @@ static bool peer_is_unneeded(const struct moonrail_peer *p)
 {
 	if (p->uses || !p->rail)
 		return false;
-	if (p->same)
+	if (p->replaced_by)
 		return true;
 	if (!p->incarnation)
 		return tei_list_empty(&p->out.queue);
@@ -237,8 +237,8 @@ void moonrail_peer_sweep(struct moonrail_domain *d)
 		while (!tei_list_empty(&p->keys))
 			moonrail_key_drop(tei_list_first(&p->keys,
 						struct moonrail_key, link));
-		if (p->same)
-			moonrail_peer_unuse(p->same);
+		if (p->replaced_by)
+			moonrail_peer_unuse(p->replaced_by);
 		tei_list_del(&p->hash_link);
 		tei_list_del(&p->link);
 		peer_free(p);

@@ -156,15 +156,15 @@ struct moonrail_peer {
 					 * incarnation */
 	struct tei_list idle_link;
 	uint32_t uses;			/* addresses, operations, unexpected
-					 * messages, and peers whose same is
-					 * this one */
+					 * messages, and peers whose replaced_by
+					 * is this one */
 	struct moonrail_domain *domain;
 	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
 					 * reference; NULL: this domain
 					 * itself */
 	uint64_t incarnation;		/* 0: not known yet */
-	struct moonrail_peer *same;	/* the known peer that this resolver has
-					 * found, or NULL */
+	struct moonrail_peer *replaced_by; /* the known peer that this resolver
+					    * has found, or NULL */
 	int err;			/* FI_E* of each operation, or 0 */
 	bool resumes;			/* err is a timeout: the streams are
 					 * kept, and operations may follow */

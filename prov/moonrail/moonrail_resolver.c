@@ -23,7 +23,7 @@ static void resolver_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	struct moonrail_op *op;
 	uint32_t i;
 
-	from->same = to;
+	from->replaced_by = to;
 	moonrail_peer_use(to);
 	moonrail_peer_check_unused(from);
 	to->ops.n += from->ops.n;

@@ -138,7 +138,7 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 	}
 	/* a resolver */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
-		if (p->rail != rail || p->same)
+		if (p->rail != rail || p->replaced_by)
 			continue;
 		if (!moonrail_peer_lives(p))
 			return timer_run_failed(p, now);

@@ -134,7 +134,7 @@ static void first_give_up(struct rail *rail)
 void rail_contact_lane_collect(struct rail *rail)
 {
 	struct rail_lane *lane = &rail->contact.opening.lane;
-	bool there, same;
+	bool there, original;
 
 	if (!__atomic_load_n(&rail->contact.opening.under_way,
 			     __ATOMIC_RELAXED) ||
@@ -143,13 +143,13 @@ void rail_contact_lane_collect(struct rail *rail)
 		return;
 	tei_mutex_lock(&lane->lock);
 	there = lane->ep != NULL;
-	same = there && rail_addr_same(&lane->addr, &rail->nic.own);
+	original = there && rail_addr_same(&lane->addr, &rail->nic.own);
 	tei_mutex_unlock(&lane->lock);
 	if (!there) {
 		first_taken(rail);
 		return;
 	}
-	if (!same) {
+	if (!original) {
 		first_give_up(rail);
 		return;
 	}

@@ -290,7 +290,7 @@ static struct rail_rkey *key_by_id(struct tei_rail_peer *peer, uint64_t id)
 	struct rail_rkey *k = peer->keys.nids ? *key_bucket(peer, id) : NULL;
 
 	while (k && k->id != id)
-		k = k->same;
+		k = k->bucket_next;
 	return k;
 }
 
@@ -298,7 +298,7 @@ static void key_id_link(struct tei_rail_peer *peer, struct rail_rkey *k)
 {
 	struct rail_rkey **b = key_bucket(peer, k->id);
 
-	k->same = *b;
+	k->bucket_next = *b;
 	*b = k;
 }
 
@@ -307,8 +307,8 @@ static void key_id_unlink(struct tei_rail_peer *peer, struct rail_rkey *k)
 	struct rail_rkey **b = key_bucket(peer, k->id);
 
 	while (*b != k)
-		b = &(*b)->same;
-	*b = k->same;
+		b = &(*b)->bucket_next;
+	*b = k->bucket_next;
 }
 
 /* Makes room for one more key in the table and in the hash table by id. */

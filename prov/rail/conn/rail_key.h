@@ -21,7 +21,7 @@ struct rail_rkey_part;
  * of the peer's rails. Guarded by dp->sched. */
 struct rail_rkey {
 	struct tei_list link;		/* in peer->keys.all */
-	struct rail_rkey *same;		/* next in the bucket
+	struct rail_rkey *bucket_next;	/* next in the bucket
 					 * of peer->keys.ids */
 	struct rail_raw *raw;
 	uint32_t nraw;

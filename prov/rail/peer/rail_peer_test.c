@@ -581,14 +581,16 @@ static void test_peer_heard_from_recently_gets_the_hint_about_the_mtu(void)
 
 static void test_provider_text_that_misleads_is_left_out(void)
 {
-	int left = ENOENT, same = ECONNRESET, other = ECONNREFUSED, device = 12;
+	int left = ENOENT, matching = ECONNRESET, other = ECONNREFUSED,
+	    device = 12;
 
 	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &left,
 					      fi_strerror(ENOENT)), "");
 	CU_ASSERT_EQUAL(left, 0);
-	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_ECONNRESET, &same,
-					      fi_strerror(ECONNRESET)), "");
-	CU_ASSERT_EQUAL(same, ECONNRESET);
+	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_ECONNRESET, &matching,
+					      fi_strerror(ECONNRESET)),
+			       "");
+	CU_ASSERT_EQUAL(matching, ECONNRESET);
 	CU_ASSERT_STRING_EQUAL(rail_prov_text(FI_EIO, &other,
 					      fi_strerror(ECONNREFUSED)),
 			       fi_strerror(ECONNREFUSED));
