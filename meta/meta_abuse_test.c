@@ -638,8 +638,8 @@ static void test_bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), with 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* a stuck client is dropped only after a minute, so no ping has waited
-	 * for that */
+	/* no ping waited until a stuck client was dropped, which takes a
+	 * minute */
 	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);

@@ -92,7 +92,7 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 	if (serial && d->serial)
 		json_field_u64(b, "serial", d->serial);
 	if (d->incarnation && !d->file_count) {
-		/* no process listens at port 0 */
+		/* Mooncake requires the member; a connection to port 0 fails */
 		json_field_u64(b, "tcp_data_port", 0);
 		json_field_u64(b, "tcp_proto_version", JSON_TCP_PROTO);
 		if (serial)
@@ -139,7 +139,7 @@ static void json_put_buffer(struct meta_buf *b, const struct tei_meta_desc *d,
 		meta_buf_u64(b, buffer->rkey[i]);
 	}
 	meta_buf_text(b, i ? "]" : "[]");
-	json_field(b, "lkey");		/* as many as there are rkeys */
+	json_field(b, "lkey"); /* Mooncake requires as many lkeys as rkeys */
 	for (i = 0; i < d->rail_count; i++)
 		meta_buf_text(b, i ? ",0" : "[0");
 	meta_buf_text(b, i ? "]" : "[]");

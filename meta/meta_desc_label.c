@@ -64,13 +64,14 @@ static int label_by_text(const void *a, const void *b)
 }
 
 /*
- * Position of a walk over the buffers in ascending order. A run is a sequence of
- * adjacent buffers; end - 1 is the last byte of the run.
+ * Position of a walk over the buffers in ascending order. A run is a sequence
+ * of buffers that are adjacent in memory.
  */
 struct label_walk {
-	uint32_t next;		/* first buffer behind the run */
+	uint32_t next;		/* index of the first buffer after the run */
 	uint64_t base, last;	/* first and last byte of the run */
-	uint32_t named;		/* first buffer that may still get a label */
+	uint32_t named;		/* index of the first buffer that may still get
+				 * a label */
 	uint64_t named_last;	/* last byte of the previous label that is not
 				 * nested */
 	bool any;		/* named_last is valid */
@@ -93,7 +94,8 @@ static void label_walk_to(const struct meta_desc *d, struct label_walk *w,
 	}
 }
 
-/* Gives the label to the buffers in its range. */
+/* Gives the label to the buffers in its range. Returns false if the range
+ * overlaps that of the previous label, or ends inside a buffer. */
 static bool label_name_buffers(struct meta_desc *d, struct label_walk *w,
 			       const struct tei_meta_label *l)
 {

@@ -104,21 +104,22 @@ static void test_bad_labels_are_refused(void)
 		{ TEI_ERR_REJECTED,
 		  "[{\"label\":\"a\",\"addr\":4096,\"length\":0}]" },
 		{ TEI_ERR_REJECTED, "[{\"label\":\"a\",\"addr\":4096,"
-		  "\"length\":18446744073709551615}]" },
-		/* outside the buffers, at each side */
+				    "\"length\":18446744073709551615}]" },
+		/* the range begins before the first buffer, or ends after the
+		 * last buffer of its run */
 		{ TEI_ERR_REJECTED, "[{\"label\":\"a\",\"addr\":4095,"
-		  "\"length\":2,\"nested\":1}]" },
+				    "\"length\":2,\"nested\":1}]" },
 		{ TEI_ERR_REJECTED, "[{\"label\":\"a\",\"addr\":4096,"
-		  "\"length\":8193,\"nested\":1}]" },
+				    "\"length\":8193,\"nested\":1}]" },
 		{ TEI_ERR_REJECTED, "[{\"label\":\"a\",\"addr\":12288,"
-		  "\"length\":1,\"nested\":1}]" },
+				    "\"length\":1,\"nested\":1}]" },
 		{ TEI_ERR_REJECTED, "[{\"label\":\"a\",\"addr\":69632,"
-		  "\"length\":1,\"nested\":1}]" },
-		/* two registrations cannot overlap */
+				    "\"length\":1,\"nested\":1}]" },
+		/* the ranges of two registrations overlap */
 		{ TEI_ERR_REJECTED,
 		  "[{\"label\":\"a\",\"addr\":4096,\"length\":8192},"
 		  "{\"label\":\"b\",\"addr\":8192,\"length\":4096}]" },
-		/* a registration ends at the end of a buffer */
+		/* the registration does not end at the end of a buffer */
 		{ TEI_ERR_REJECTED,
 		  "[{\"label\":\"a\",\"addr\":4096,\"length\":4097}]" },
 	};
@@ -146,7 +147,7 @@ static void test_length_of_a_label_is_limited(void)
 	CU_ASSERT_EQUAL(tei_meta_desc_add_label(d, &l, NULL), TEI_ERR_INVALID);
 	text[TEI_META_LABEL_MAX - 1] = 0;
 	CU_ASSERT_EQUAL(tei_meta_desc_add_label(d, &l, NULL), 0);
-	/* no buffer has that range */
+	/* no buffer has the bytes of the label's range */
 	CU_ASSERT_EQUAL(tei_meta_desc_freeze(d, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(tei_meta_desc_add_buffer(d, "*", 4096, 1, NULL, NULL,
 						 NULL), 0);
@@ -176,7 +177,7 @@ static double label_time(uint32_t n)
 					     .text = text };
 		tei_meta_desc_add_buffer(d, "*", addr, 4096, NULL, NULL, NULL);
 		tei_meta_desc_add_label(d, &l, NULL);
-		/* the second kind spans all buffers */
+		/* the nested labels span all buffers */
 		snprintf(text, sizeof(text), "nested.%u", i);
 		l = (struct tei_meta_label){ .addr = 4096, .text = text,
 					     .length = UINT64_C(4096) * n,

@@ -71,7 +71,8 @@ static uint64_t etcd_lease_id(struct etcd *e)
 	return lease;
 }
 
-/* Records that the server no longer has the lease, and so none of its keys. */
+/* Records that the server no longer has the lease, and therefore none of the
+ * keys that belong to it. */
 static void etcd_lease_gone(struct etcd *e, uint64_t lease)
 {
 	tei_mutex_lock(&e->lock);
@@ -81,7 +82,8 @@ static void etcd_lease_gone(struct etcd *e, uint64_t lease)
 	tei_mutex_unlock(&e->lock);
 }
 
-/* Makes a lease. Only the thread with the writer's token calls it. */
+/* Requests a new lease from the server. Only the thread with the writer's token
+ * calls this function. */
 static int etcd_grant(struct meta_kv *kv, uint64_t deadline_ns, uint64_t *lease,
 		      struct tei_err *err)
 {
@@ -150,13 +152,14 @@ static int etcd_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 /* --- commits ------------------------------------------------------------- */
 
 /*
- * A commit may be done although its response is lost. Repeated, it returns
- * META_CONFLICT then, and the caller finds its own record.
+ * A commit may have been executed although its response is lost. The repeated
+ * commit then returns META_CONFLICT, and the caller finds its own record in the
+ * store.
  *
  * A server that has lost its data counts revisions from 1 again, so a version
  * may be that of another process's key. The transaction fails in that case,
- * because the server does not have the lease. It is not repeated with a new
- * one.
+ * because the server does not have the lease. The driver does not repeat the
+ * transaction with a new lease.
  */
 static int etcd_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 		       size_t count, uint64_t deadline_ns, struct tei_err *err)
@@ -198,7 +201,8 @@ static int etcd_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 struct etcd_listing {
 	struct meta_names *names;
 	size_t prefix;	      /* length */
-	struct meta_buf last; /* the last key and a NUL */
+	struct meta_buf last; /* the last key received and a NUL, where the next
+			       * request begins */
 };
 
 static bool etcd_list_pair(void *arg, const struct etcd_pair *pair)

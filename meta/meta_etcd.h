@@ -7,9 +7,9 @@
  * transaction that compares the modification revisions of keys, which are their
  * versions. All leased keys of a process belong to one lease of the server.
  *
- * Endpoints. All calls use the current endpoint until it fails. The watcher
- * follows when a call has chosen another endpoint, so that it does not wait for
- * an endpoint that does not serve.
+ * Endpoints. All calls use the current endpoint until it fails. When a call has
+ * switched to another endpoint, the watcher switches too, so that it does not
+ * wait for an endpoint that serves no requests.
  */
 
 #include <stdbool.h>
@@ -26,9 +26,9 @@
 #define ETCD_ENDPOINTS 16
 #define ETCD_SMALL     65536 /* limits of responses, bytes */
 #define ETCD_LARGE     (16u << 20)
-#define ETCD_NO_LEASE                        \
-	2 /* differs from all codes and from \
-	   * META_CONFLICT */
+/* Result of etcd_call: the server does not have the lease. Differs from all
+ * codes and from META_CONFLICT. */
+#define ETCD_NO_LEASE 2
 
 struct etcd {
 	/* constant after open */
@@ -39,13 +39,15 @@ struct etcd {
 		bool beta; /* lock: the paths begin with /v3beta */
 	} endpoints[ETCD_ENDPOINTS];
 	int count;
-	/* row 2 of docs/LOCKING.md; not held during calls of the server */
+	/* row 2 of docs/LOCKING.md; not held while a request to the server is
+	 * in progress */
 	struct tei_mutex lock;
 	int current;	 /* endpoint */
 	char token[512]; /* "": none */
 	bool no_auth;	 /* the server requires no token */
 	uint64_t lease;	 /* ID, 0: none */
-	bool lease_lost; /* since the last renewal */
+	bool lease_lost; /* keys of the lease were lost since the last
+			  * renewal */
 };
 
 /* --- meta_etcd_call.c ---------------------------------------------------- */
@@ -63,9 +65,9 @@ struct etcd_call {
 };
 
 /*
- * Makes the call with the current endpoint, and with the others if that does
- * not serve it. Sets *out from a response with status 200. Returns 0, a code,
- * or ETCD_NO_LEASE without an error in err.
+ * Makes the call at the current endpoint and, if that endpoint does not serve
+ * the call, at the others. Sets *out from a response with status 200. Returns
+ * 0, a code, or ETCD_NO_LEASE without an error in err.
  */
 int etcd_call(struct meta_kv *kv, struct etcd_call *call,
 	      struct etcd_response *out, struct tei_err *err);
@@ -89,8 +91,8 @@ void etcd_url(struct etcd *e, int endpoint, const char *path,
 int etcd_token(struct etcd *e, int endpoint, uint64_t deadline_ns,
 	       char out[ETCD_TOKEN_MAX], char why[ETCD_MESSAGE]);
 
-/* Forgets the token that header holds. Returns false if the user has no
- * password, so that no other token can be had. */
+/* Forgets the token that header contains. Returns false if there is no
+ * password, so that no other token can be requested. */
 bool etcd_token_forget(struct etcd *e, const char *header);
 
 /* Returns true if the error or cancellation means that the token is missing or

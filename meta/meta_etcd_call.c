@@ -17,7 +17,8 @@
 #define ETCD_TLS_HINT                                                       \
 	"check MOONRAIL_STORE_CA_FILE, which switches TLS on, and, if the " \
 	"server requires a certificate, MOONRAIL_STORE_CERT_FILE"
-#define ETCD_PAUSE_NS	(100 * TEI_NS_PER_MS) /* between two rounds */
+/* Pause between two rounds over all endpoints. */
+#define ETCD_PAUSE_NS	(100 * TEI_NS_PER_MS)
 #define ETCD_TRY_MIN_NS TEI_NS_PER_SEC
 #define ETCD_TRY_MAX_NS (5 * TEI_NS_PER_SEC)
 
@@ -271,8 +272,8 @@ struct etcd_try {
 	struct etcd_response *out;
 	int endpoint, tries;  /* tries: endpoints that failed */
 	uint64_t deadline_ns; /* of this attempt */
-	bool hopeful;	      /* the failure is temporary: a server may serve
-			       * the call later */
+	bool hopeful;	      /* the failure may be temporary, so that another
+			       * round is worthwhile */
 	bool renewed;	      /* the call was repeated with a new token */
 	bool beta;	      /* the call was repeated with the path of an
 			       * older etcd, /v3beta */
@@ -300,7 +301,7 @@ static enum etcd_next etcd_failed(struct etcd_try *t, int rc, const char *why,
 static enum etcd_next etcd_no_response(struct etcd_try *t, int rc,
 				       const char *why)
 {
-	/* a plain connection to a port with TLS gets an empty reply */
+	/* a server that expects TLS sends an empty reply to a plain request */
 	bool tls = rc == TEI_ERR_REJECTED || strstr(why, "SSL") ||
 		   strstr(why, "Empty reply");
 
@@ -403,8 +404,8 @@ static enum etcd_next etcd_attempt(struct meta_kv *kv, struct etcd_try *t)
 
 /*
  * Returns the deadline of the next attempt. In the first round each of several
- * endpoints gets a fraction of the lease time, so that one endpoint that is
- * silent does not cost the lease.
+ * endpoints gets a fraction of the lease time, so that the lease does not
+ * expire while the driver waits for a silent endpoint.
  */
 static uint64_t etcd_try_deadline(const struct meta_kv *kv,
 				  const struct etcd_try *t)

@@ -7,7 +7,7 @@
 #include "meta/meta_etcd_json.h"
 #include "meta/meta_kv.h"
 
-/* Objects within objects of a response: {"result":{"events":[{"kv":{}}]}} */
+/* Greatest depth of objects in a response: {"result":{"events":[{"kv":{}}]}} */
 #define ETCD_NESTED 3
 
 /* --- responses ----------------------------------------------------------- */
@@ -146,7 +146,8 @@ static bool etcd_error(struct meta_json *j, struct etcd_response *out,
 		       int nested)
 {
 	if (!out->code)
-		out->code = 2; /* unknown; a code may follow */
+		out->code = 2;		/* the gRPC code for "unknown", unless a
+					 * code follows */
 	return meta_json_peek(j) == '{'
 		       ? etcd_members(j, out, nested + 1)
 		       : etcd_text(j, out->message, sizeof(out->message));

@@ -48,12 +48,16 @@ struct etcd_response {
 bool etcd_response_parse(const char *text, size_t len,
 			 struct etcd_response *out);
 
-/* Append the bytes as a JSON string in base64. The second also increments the
- * last byte that is not 255, which makes the end of a range of a prefix. */
+/*
+ * Append the bytes as a JSON string in base64. The second function also
+ * increments the last byte that is not 255: the result is the end of the range
+ * of all keys with that prefix.
+ */
 void etcd_put_bytes(struct meta_buf *b, const char *bytes, size_t len);
 void etcd_put_range_end(struct meta_buf *b, const char *prefix);
 
-/* Appends the request of a transaction. lease: of changes that are leased. */
+/* Appends the request of a transaction. lease: ID of the lease to which leased
+ * changes belong. */
 void etcd_put_commit(struct meta_buf *b, const struct meta_kv_change *changes,
 		     size_t count, uint64_t lease);
 

@@ -13,7 +13,8 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* Texts of etcd's gateway, and servers that send others. */
+/* Tests the parser with texts of etcd's gateway, and the driver with servers
+ * that send faulty texts. */
 
 #define REPLY_200 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 #define HEADER                                                  \

@@ -19,7 +19,7 @@
 
 #define WATCH_LINE_MAX	(16u << 20)
 #define WATCH_STREAM_NS (24 * 3600 * TEI_NS_PER_SEC)
-#define WATCH_RESTARTS	3	       /* then the core pauses */
+#define WATCH_RESTARTS	3 /* restarts in a row, after which the core pauses */
 #define WATCH_SHORT_NS	TEI_NS_PER_SEC /* a shorter watch is a failure */
 
 /* A watch in progress. Watcher thread. */
@@ -27,12 +27,12 @@ struct etcd_watch {
 	struct meta_kv *kv;
 	int endpoint;
 	int64_t next;		/* first revision to report; 0: now */
-	bool resumed;		/* the core has been told of the watch */
+	bool resumed;		/* meta_kv_watching was called for this watch */
 	bool created;		/* the server has accepted it */
 	bool restart;		/* start with the current revision */
-	int restarts;		/* in a row */
+	int restarts;		/* consecutive restarts */
 	uint64_t created_by_ns; /* deadline */
-	struct meta_buf line;	/* incomplete */
+	struct meta_buf line;	/* line that has arrived in part */
 	char token[ETCD_TOKEN_MAX];
 };
 
@@ -73,7 +73,7 @@ static void watch_canceled(struct etcd_watch *w, const struct etcd_response *r)
 		w->restart = true;
 		return;
 	}
-	if (r->code) /* of the member, not of the watch */
+	if (r->code) /* the error is that of the server and not of the watch */
 		etcd_leave(e, w->endpoint);
 	else
 		w->created = false;
@@ -100,7 +100,8 @@ static bool watch_line(struct etcd_watch *w, const char *text, size_t len)
 	}
 	if (r.created)
 		return watch_created(w, &r);
-	/* a report without changes: everything before has been reported */
+	/* a report without changes: all changes up to its revision have been
+	 * reported */
 	if (w->created && r.revision >= w->next)
 		w->next = r.revision;
 	return true;
@@ -167,7 +168,8 @@ static int watch_stream(struct etcd_watch *w, const struct meta_buf *body,
 			struct meta_http_response *got)
 {
 	struct etcd *e = w->kv->state;
-	/* a member that has lost its cluster ends the watch */
+	/* Hasleader: a server without connection to its cluster ends the
+	 * watch */
 	const char *headers[] = { "Content-Type: application/json",
 				  "Grpc-Metadata-Hasleader: true",
 				  *w->token ? w->token : NULL, NULL };

@@ -17,22 +17,20 @@
 
 /*
  * The HTTP driver of meta_kv.h. docs/PROTOCOL.md describes the requests. At
- * open it finds out whether the server is te_meta serve, which has versions,
- * commits, leases and watches. With any other one, only Mooncake's requests are
- * used (meta_http_plain.c).
+ * open the driver finds out whether the server is te_meta serve, which supports
+ * versions, commits, leases and watches. With any other server, the driver uses
+ * only Mooncake's requests (meta_http_plain.c).
  */
 
-#define HTTP_WATCH_MS                              \
-	10000 /* until a watch without a change is \
-	       * answered */
-#define HTTP_SLACK_NS (5 * TEI_NS_PER_SEC) /* of that answer */
-#define HTTP_PAUSE_NS                                        \
-	(20 * TEI_NS_PER_MS) /* between two watches, so that \
-			      * they report several changes  \
-			      * at a time */
-#define HTTP_FUTURE                                        \
-	"9223372036854775807" /* a version that the server \
-			       * has not reached */
+/* Time after which the server answers a watch although nothing has changed,
+ * ms. */
+#define HTTP_WATCH_MS 10000
+/* Added to the deadline of that answer. */
+#define HTTP_SLACK_NS (5 * TEI_NS_PER_SEC)
+/* Pause between two watches, so that one report contains several changes. */
+#define HTTP_PAUSE_NS (20 * TEI_NS_PER_MS)
+/* A version that the server has not reached. */
+#define HTTP_FUTURE "9223372036854775807"
 
 /* --- requests ------------------------------------------------------------ */
 
@@ -285,7 +283,7 @@ static int http_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 
 /* --- listings and watches ------------------------------------------------ */
 
-/* One answer with keys. */
+/* The keys in one answer. */
 struct http_keys {
 	uint64_t version;
 	bool reset, more;
@@ -424,8 +422,8 @@ static void http_report(struct meta_kv *kv, const struct http_keys *k)
 		nanosleep(&pause, NULL);
 }
 
-/* Waits for one report. The first one, of a version in the future, is a reset
- * that contains the present version. */
+/* Waits for one report. The first request asks for changes after HTTP_FUTURE;
+ * the server answers with a reset that contains its current version. */
 static int http_watch_once(struct meta_kv *kv, const char *since,
 			   uint32_t wait_ms)
 {
@@ -496,7 +494,7 @@ static bool http_parse(struct meta_kv *kv, struct http *h, const char *conn)
 	if (tei_meta_split(text, name, &port) || !*name)
 		return false;
 	snprintf(kv->where, sizeof(kv->where), "%s", text);
-	/* without a path, that of Mooncake's documentation */
+	/* if the URL has no path, use the path in Mooncake's documentation */
 	return (size_t)snprintf(h->url, sizeof(h->url), "%s%s", conn,
 				*path && strcmp(path, "/") ? ""
 				: *path			   ? "metadata"
@@ -528,7 +526,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 	    !tei_random(id, sizeof(id)))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
 				    "MC_METADATA_CLUSTER_ID is too long");
-	/* the part in front of "rpc_meta/?" */
+	/* keep the part before "rpc_meta/?", which all keys have */
 	*strstr(key, "rpc_meta/?") = 0;
 	snprintf(h->prefix, sizeof(h->prefix), "%.511s", key);
 	for (i = 0; i < 16; i++)
@@ -537,7 +535,7 @@ static int http_prepare(struct meta_kv *kv, struct http *h, const char *conn,
 	return h->client ? 0 : http_memory(kv, err);
 }
 
-/* Finds out which requests the server has. */
+/* Finds out which requests the server supports. */
 static int http_detect(struct meta_kv *kv, struct http *h, uint64_t deadline_ns,
 		       struct tei_err *err)
 {

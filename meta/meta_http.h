@@ -3,8 +3,9 @@
 #define TEI_META_META_HTTP_H
 
 /*
- * What the two parts of the HTTP driver share: meta_http.c for te_meta serve,
- * meta_http_plain.c for servers that have only Mooncake's protocol. Any thread.
+ * Declarations for the two parts of the HTTP driver: meta_http.c for te_meta
+ * serve, meta_http_plain.c for servers that support only Mooncake's protocol.
+ * Any thread.
  */
 
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 /* State of the driver, kv->state. Constant after open, except since. */
 struct http {
 	struct meta_http *client;
-	bool plain;	  /* the server has only Mooncake's protocol */
+	bool plain;	  /* the server supports only Mooncake's protocol */
 	char url[512];	  /* of the connection string */
 	char prefix[512]; /* of all keys of this cluster */
 	char lease[33];
@@ -38,8 +39,8 @@ struct http_call {
 					   * caller; NULL after an error */
 };
 
-/* Makes the request. Returns 0 if the status is 200 or one of two others;
- * 0: none. */
+/* Makes the request. Returns 0 if the status is 200, also or or_also; a 0 in
+ * also or or_also matches no status. */
 int http_run(struct meta_kv *kv, struct http_call *call, int also, int or_also,
 	     struct tei_err *err);
 

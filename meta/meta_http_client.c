@@ -32,13 +32,13 @@
 struct http_handle {
 	struct tei_list link; /* in http->running */
 	CURL *easy;
-	CURLM *multi;		    /* has the connections */
+	CURLM *multi;	      /* owns the connections */
 	char origin[HTTP_NAME_MAX]; /* host:port of earlier requests */
 };
 
 struct meta_http {
 	struct meta_http_tls tls; /* constant */
-	/* row 2 of docs/LOCKING.md; not held during calls of the server */
+	/* row 2 of docs/LOCKING.md; not held while a request is in progress */
 	struct tei_mutex lock;
 	bool canceled;
 	struct http_handle *idle[HTTP_IDLE];
@@ -55,7 +55,7 @@ struct http_run {
 	struct curl_slist *headers, *addresses;
 	size_t room;		    /* allocated bytes of out->body */
 	int rc;			    /* of a callback */
-	char text[CURL_ERROR_SIZE]; /* libcurl's cause of an error */
+	char text[CURL_ERROR_SIZE]; /* libcurl's description of an error */
 };
 
 /* --- handles ------------------------------------------------------------- */
@@ -83,8 +83,8 @@ static struct http_handle *http_handle_new(void)
 	return NULL;
 }
 
-/* Takes a handle for a request to origin, one that has been there if possible.
- * *canceled: no request may start. */
+/* Takes a handle for a request to origin; prefers one that made a request to
+ * origin earlier. Sets *canceled if no request may start any longer. */
 static struct http_handle *http_take(struct meta_http *http, const char *origin,
 				     bool *canceled)
 {
@@ -194,7 +194,8 @@ static size_t http_data(char *bytes, size_t one, size_t len, void *arg)
 		if (!good)
 			run->rc = TEI_ERR_CANCELED;
 	}
-	return good ? len : len + 1; /* another number ends the request */
+	return good ? len : len + 1;	/* a result other than len makes libcurl
+					 * end the request */
 }
 
 /* --- preparation --------------------------------------------------------- */
@@ -222,7 +223,7 @@ static bool http_origin(const char *url, char host[HTTP_NAME_MAX],
 	       (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8));
 }
 
-/* Returns true, and records it, if the request must end. */
+/* Returns true if the request must end, and then sets run->rc. */
 static bool http_stopped(void *arg)
 {
 	struct http_run *run = arg;
@@ -276,7 +277,8 @@ static bool http_headers(struct http_run *run)
 	const char *const *h = run->request->headers;
 	struct curl_slist *list;
 
-	/* without it libcurl waits for a permission to send a long body */
+	/* without this header, libcurl waits for a permission before it sends a
+	 * long body */
 	run->headers = curl_slist_append(NULL, "Expect:");
 	for (; run->headers && h && *h; h++) {
 		list = curl_slist_append(run->headers, *h);

@@ -20,9 +20,8 @@
  * The driver therefore removes it first.
  */
 
-#define PLAIN_SETTLE_NS                                   \
-	(100 * TEI_NS_PER_MS) /* from writing rpc_meta to \
-			       * reading it again */
+/* Time between writing rpc_meta and reading it again. */
+#define PLAIN_SETTLE_NS (100 * TEI_NS_PER_MS)
 
 static int64_t plain_version(const char *text)
 {

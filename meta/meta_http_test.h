@@ -35,7 +35,8 @@ struct http_stub {
 	} clients[HTTP_STUB_CLIENTS];
 };
 
-/* Reply of the table that stands for: no reply, the connection stays open. */
+/* An element of replies that makes the server send nothing and keep the
+ * connection open. */
 extern const char http_stub_silent[];
 
 /* Starts the server; stub is zero except for the members of the test. Fails the

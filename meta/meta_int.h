@@ -96,7 +96,7 @@ bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
 
 /* Stores the reason and returns the code. */
 int meta_desc_why(const char **why, const char *text, int code);
-/* The same, for a lack of memory. */
+/* Stores the reason that memory is short, and returns TEI_ERR_MEMORY. */
 int meta_desc_oom(const char **why);
 
 /* Copies text into d's chunks, terminated. Returns NULL if memory is short. */

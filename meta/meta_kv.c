@@ -64,7 +64,8 @@ void meta_kv_changed(struct meta_kv *kv, const char *key)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Everything is read once when reports begin and when they end. */
+/* Records whether the server reports changes. Schedules a read of all keys when
+ * reports begin or end, because changes may have been missed. */
 static void kv_set_watched(struct meta_kv *kv, bool watched)
 	TEI_REQUIRES(kv->lock)
 {

@@ -52,33 +52,28 @@
 #include "util/log.h"
 
 #define META_KV_KEY_MAX		(TEI_META_NAME_MAX + 512)
-#define META_KV_INLINE_MAX                          \
-	65536 /* bytes; of a longer descriptor only \
-	       * the head is stored */
+/* Length of the longest descriptor that is stored as a whole, bytes. Of a
+ * longer one, only the head is stored. */
+#define META_KV_INLINE_MAX	65536
 #define META_KV_WHERE		TEI_META_ENDPOINT_MAX
 #define META_KV_WHO		136	/* size of a text that identifies an
 					 * owner */
 #define META_KV_PING_NS	 TEI_NS_PER_SEC /* limit of a query to an owner */
 #define META_KV_RETRY_NS TEI_NS_PER_SEC /* pause after a failure */
-#define META_KV_CHECK_NS                            \
-	(250 * TEI_NS_PER_MS) /* from the change of \
-			       * an own key to its  \
-			       * check */
-#define META_KV_NOTIFY_NS                         \
-	(250 * TEI_NS_PER_MS) /* first delay of a \
-			       * repeated         \
-			       * notification;    \
-			       * doubles with each */
+/* Time between a reported change of an own key and the check of that key. */
+#define META_KV_CHECK_NS (250 * TEI_NS_PER_MS)
+/* Delay before a notification is repeated for the first time. The delay doubles
+ * with each repetition. */
+#define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)
 #define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
-#define META_KV_FETCHED_MAX                            \
-	65536 /* above this number, segments whose key \
-	       * was missing are forgotten */
-#define META_KV_JOBS                           \
-	64 /* segments that the keeper handles \
-	    * between two other duties */
-#define META_KV_CLOSE_NS \
-	(2 * TEI_NS_PER_SEC) /* limit of a wait for the writer's token when a
-			      * name is withdrawn */
+/* While more segments than this are remembered, those whose key was missing are
+ * forgotten. */
+#define META_KV_FETCHED_MAX 65536
+/* Number of segments that the keeper handles before it returns to its other
+ * duties. */
+#define META_KV_JOBS 64
+/* Limit of the wait for the writer's token when a name is withdrawn. */
+#define META_KV_CLOSE_NS	(2 * TEI_NS_PER_SEC)
 #define META_KV_WAIT_MAX_NS	(3600 * TEI_NS_PER_SEC)
 #define META_KV_BUCKETS		1024
 
@@ -149,9 +144,9 @@ struct meta_kv_ops {
 	 */
 	void (*watch)(struct meta_kv *kv);
 	/*
-	 * Makes the calls that are in progress, all of the core's threads,
-	 * return soon: the store is being closed. NULL: the functions notice
-	 * that themselves with meta_kv_stopping, or never take long.
+	 * Makes the calls in progress return soon, because the store is being
+	 * closed. These calls are all on the core's threads. NULL: the
+	 * functions check meta_kv_stopping themselves, or never take long.
 	 */
 	void (*interrupt)(struct meta_kv *kv);
 };
@@ -190,7 +185,7 @@ struct kv_segment {
 					 * during a read */
 	uint32_t readers;		/* fetches in progress */
 	uint32_t fetches;		/* fetches that have begun */
-	bool known;			/* the key existed at some read */
+	bool known;			/* a read has found the key */
 	uint64_t notify_ns;		/* time of a repeated notification */
 	uint32_t tries;			/* notifications that had no result */
 };
@@ -206,15 +201,16 @@ struct meta_kv {
 	pthread_t keeper, watcher;
 	bool keeping, watching;		/* the threads exist */
 	struct tei_log_repeat repeat;	/* of failures */
-	/* row 2 of docs/LOCKING.md; not held during calls of the driver */
+	/* row 2 of docs/LOCKING.md; not held while the driver is called */
 	struct tei_mutex lock;
 	pthread_cond_t cond;		/* of lock: work for the keeper */
 	bool stop;
 	bool writing;			/* the writer's token is taken */
 	bool down;			/* no server answered the last call */
 	bool watched;			/* the server reports changes now */
-	bool again;			/* set with each broadcast, so that the
-					 * keeper does not sleep */
+	bool again;			/* set with each broadcast of cond: the
+					 * keeper must look for work before it
+					 * sleeps */
 	bool notifying;			/* the keeper is calling fn or wanted */
 	uint64_t renew_ns;		/* time of the next renewal */
 	uint64_t retry_ns;		/* earliest next write by the keeper */
@@ -241,8 +237,11 @@ bool meta_kv_stopping(struct meta_kv *kv);
 /* Reports that key was written or removed. Watcher thread. */
 void meta_kv_changed(struct meta_kv *kv, const char *key);
 
-/* Reports that all changes from now on are reported. Changes before may have
- * been missed, so the keeper reads all keys of interest. Watcher thread. */
+/*
+ * Records that the server reports all changes from now on. Earlier changes may
+ * have been missed, so the keeper reads all own names and remembered segments.
+ * Watcher thread.
+ */
 void meta_kv_watching(struct meta_kv *kv);
 
 /* --- the back end -------------------------------------------------------- */

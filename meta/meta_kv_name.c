@@ -201,7 +201,8 @@ void kv_names_changed(struct meta_kv *kv, const char *key)
 {
 	struct kv_name *n;
 
-	/* most changes are this process's own writes and come in bursts */
+	/* the check is delayed, because most changes are this process's own
+	 * writes and come in bursts */
 	tei_list_foreach(n, &kv->names, struct kv_name, link)
 		if (!strcmp(n->rpc, key) || !strcmp(n->ram, key))
 			n->check_ns = tei_now_ns() + META_KV_CHECK_NS;
@@ -394,8 +395,11 @@ static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 
 /* --- calls of the store -------------------------------------------------- */
 
-/* Returns an error if the keeper found the name lost: with report_loss only
- * once, so that the next call may register the name again. */
+/*
+ * Returns an error if the keeper has found that another process owns the name.
+ * With report_loss the error is returned once, so that the next call may
+ * register the name again.
+ */
 static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
 			  bool report_loss, struct tei_err *err)
 {
@@ -543,7 +547,7 @@ static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 	int rc = 0;
 
 	if (!registered) {
-		/* a write without an answer may have been done */
+		/* an unanswered write may have been executed */
 		rc = kv_owner_read(kv, n, deadline_ns, &o, err);
 		if (rc || !o.there || o.incarnation != own)
 			return rc;

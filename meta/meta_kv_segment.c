@@ -285,7 +285,7 @@ void kv_segments_check_all(struct meta_kv *kv)
 			s->poll_ns = 1;
 }
 
-/* What kv_segments_run found to do for one segment. */
+/* Work for one segment that kv_job_take has found. */
 struct kv_job {
 	char *key, *name;		/* copies */
 	bool notify;			/* true: call fn; false: read the key */
@@ -408,7 +408,8 @@ static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 		if (changed)
 			s->tries = 0;
 	} else if (s) {
-		/* a fetch read the key meanwhile, perhaps an older value */
+		/* a fetch has read the key meanwhile, perhaps an older value,
+		 * so the key is read once more */
 		s->poll_ns = tei_now_ns();
 	}
 	tei_mutex_unlock(&kv->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The core of the key-value stores with a driver whose server is a table in
- * this process, which can be made to not answer.
+ * Tests the core of the key-value stores with a driver whose server is a table
+ * in this process. A case can make that server stop answering.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -425,12 +425,12 @@ static void test_segment_that_is_not_used_is_not_read_again(void)
 	kv_fetch_segment(&r, "clock");
 	CU_ASSERT(kv_polled(key, 3));
 	fake_hold(&fake.wanted, false);
-	/* a read that has begun may still end */
+	/* wait for the end of a read of key that has already begun */
 	CU_ASSERT(kv_polled(clock, 3));
 	gets = fake_gets(key);
 	CU_ASSERT(kv_polled(clock, 10));
 	CU_ASSERT_EQUAL(fake_gets(key), gets);
-	/* it is followed again after it was opened again */
+	/* after the segment was opened again, its key is read again */
 	fake_hold(&fake.wanted, true);
 	kv_fetch_segment(&r, "other");
 	CU_ASSERT(kv_polled(key, 3));

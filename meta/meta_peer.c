@@ -91,7 +91,7 @@ int tei_meta_store_probe(struct tei_meta_store *s, const char *name,
 	if (rc)
 		return rc;
 	rc = tei_meta_ping(endpoint, s->secret, deadline_ns, &answered, err);
-	/* the text contains the address already */
+	/* a name that is an address is in the text already */
 	if (rc && !(s->ops->caps & TEI_META_ADDRESSES))
 		tei_err_prefix(err, "segment '%.64s'", name);
 	if (rc || !wanted || wanted == answered)

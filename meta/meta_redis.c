@@ -35,25 +35,24 @@
 #define REDIS_DIGITS	15	/* hexadecimal digits of a version */
 #define REDIS_CHANGES	4	/* keys of one commit */
 #define REDIS_SCAN	"1000"	/* keys per step of a listing */
-#define REDIS_CONNECT_NS \
-	(2 * TEI_NS_PER_SEC) /* limit of one attempt to connect */
-#define REDIS_WAIT_NS                                   \
-	TEI_NS_PER_SEC /* interval at which redis_watch \
-			* checks kv->stop */
-#define REDIS_PING_NS                                  \
-	(5 * TEI_NS_PER_SEC) /* silence after which it \
-			      * sends PING */
-#define REDIS_DEAD_NS                                   \
-	(15 * TEI_NS_PER_SEC) /* silence after which it \
-			       * connects again */
+/* Limit of one attempt to connect. */
+#define REDIS_CONNECT_NS (2 * TEI_NS_PER_SEC)
+/* Interval at which redis_watch checks kv->stop. */
+#define REDIS_WAIT_NS TEI_NS_PER_SEC
+/* Silence of the server after which redis_watch sends PING. */
+#define REDIS_PING_NS (5 * TEI_NS_PER_SEC)
+/* Silence of the server after which redis_watch connects again. */
+#define REDIS_DEAD_NS (15 * TEI_NS_PER_SEC)
 
 struct redis {
 	char host[TEI_META_HOST_MAX];
 	uint16_t port;
 	const char *user, *password; /* of the settings; "": none */
 	unsigned int db;
-	bool polling; /* watcher only: was logged */
-	/* row 2 of docs/LOCKING.md; not held during calls of the server */
+	bool polling;		     /* watcher only: the line that changes are
+				      * not reported was logged */
+	/* row 2 of docs/LOCKING.md; not held while a call to the server is in
+	 * progress */
 	struct tei_mutex lock;
 	redisContext *idle[REDIS_IDLE];
 	int idle_count;
@@ -231,8 +230,8 @@ static int redis_set_up(struct meta_kv *kv, redisContext *c,
 	return rc;
 }
 
-/* Connects to one address; tries again in between to notice the end of the
- * store. Returns NULL if memory is short. */
+/* Connects to one address. Makes several short attempts, to notice between them
+ * that the store is being closed. Returns NULL if memory is short. */
 static redisContext *redis_connect_to(struct meta_kv *kv, const char *host,
 				      uint64_t until_ns)
 {

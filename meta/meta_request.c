@@ -48,8 +48,8 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
 		any);
 	cpu_ns = tei_cpu_ns() - cpu_ns;
-	/* charges the creation of a text; a look-up without it is part of the
-	 * step */
+	/* charge the CPU time if the text had to be created; a mere look-up is
+	 * included in the steps of each request */
 	if (cpu_ns >= REQUEST_MADE_NS)
 		meta_rate_limit_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {

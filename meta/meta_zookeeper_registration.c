@@ -389,8 +389,8 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
-	/* at this process's own address, another user overwrote one of its
-	 * nodes */
+	/* if the record has this process's own address, another user has
+	 * overwritten a node of this process, and no line is logged */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_owner_text(h, who, sizeof(who));
