@@ -11,9 +11,9 @@
 #include "tools/te_info.h"
 
 #define FABRIC_CM_US		10000	/* default of ofi_rxm */
-#define FABRIC_RX_SIZE                                                       \
-	1024				/* receive buffers per endpoint that \
-					 * are not reported as too many */
+/* Greatest number of receive buffers per endpoint that is not reported as too
+ * large. */
+#define FABRIC_RX_SIZE		1024
 #define FABRIC_CM_SOON_US	1000	/* no advice up to this delay */
 
 static const cJSON *fabric_list(const struct info *info, const char *key)

@@ -106,8 +106,8 @@ static void watch_rates(const struct watch *w, cJSON *doc, const char *key)
 	}
 }
 
-/* Returns the object of the same initiator in the previous statistics, or
- * NULL. */
+/* Returns the object that describes the same initiator in the previous
+ * statistics, or NULL. */
 static const cJSON *watch_served_before(const struct watch *w, const cJSON *o)
 {
 	const cJSON *p;

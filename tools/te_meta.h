@@ -43,8 +43,8 @@ struct meta_opts {
 	const char *host;
 	uint64_t port; /* 0: any free one */
 	uint64_t max_keys, max_connections;
-	uint64_t max_value, memory; /* bytes: of one value; of all keys and
-				     * values */
+	uint64_t max_value, memory;	/* limits in bytes: of one value, and of
+					 * all keys and values */
 	bool plain;		    /* only Mooncake's protocol */
 };
 

@@ -10,8 +10,8 @@
  * several keys, leases, listings and watches. docs/PROTOCOL.md describes them.
  */
 
-/* Returns a number of the URL, or otherwise if the parameter is missing or no
- * number. */
+/* Returns the number in a parameter of the URL, or the value of otherwise if
+ * the parameter is missing or is not a number. */
 static uint64_t extend_number(const struct serve_request *r, const char *name,
 			      uint64_t otherwise)
 {
@@ -52,7 +52,7 @@ enum MHD_Result serve_renew(struct serve_request *r)
 struct extend_commit {
 	char lease[TABLE_LEASE_MAX + 1];
 	uint64_t ttl_ms;
-	bool leased; /* a change has leased */
+	bool leased; /* some change has the member leased */
 	size_t count;
 	struct table_change changes[SERVE_CHANGES_MAX];
 };
@@ -251,8 +251,8 @@ static void extend_list_add(struct extend_list *l, const struct table_key *k)
 	l->version = k->version;
 }
 
-/* Collects the changed keys after r->since. Without a since, only the existing
- * ones. */
+/* Collects the keys that have changed after r->since, removed ones included. If
+ * r->since is not set, collects all existing keys. */
 static void extend_collect(const struct serve_request *r, struct extend_list *l)
 {
 	const struct table *t = r->serve->table;
@@ -295,8 +295,11 @@ static enum MHD_Result extend_list_answer(struct serve_request *r, bool reset,
 	return MHD_NO;
 }
 
-/* Returns true if a key with the prefix has changed after r->since. If none
- * has, moves r->since on, so that no change is examined twice. */
+/*
+ * Returns true if a key with the prefix has changed after r->since. If none
+ * has, raises r->since, so that the next call does not examine the same changes
+ * again.
+ */
 static bool extend_due(struct serve_request *r)
 {
 	const struct table *t = r->serve->table;

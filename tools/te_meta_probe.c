@@ -19,9 +19,9 @@
  * process accepts connections at the registered address.
  */
 
-#define PROBE_NS                                              \
-	TEI_NS_PER_SEC /* limit of the connection set-up; the \
-			* clients wait for 3 s */
+/* Time limit of a connection to an owner. Mooncake's clients wait 3 s for the
+ * answer to their request. */
+#define PROBE_NS TEI_NS_PER_SEC
 
 struct probe {
 	struct serve_request *request;
@@ -41,7 +41,8 @@ static bool probe_connect(const struct addrinfo *a, uint64_t until_ns)
 	p.fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		      0);
 	if (p.fd < 0)
-		return true; /* nothing is known about the owner */
+		return true;		/* without a socket, nothing is known
+					 * about the owner, who may be alive */
 	if (!connect(p.fd, a->ai_addr, a->ai_addrlen))
 		alive = true;
 	else if (errno == EINPROGRESS &&
@@ -114,7 +115,7 @@ void serve_probes_run(struct serve *s)
 {
 	struct probe *p;
 
-	/* the pipe does not block, and a pointer is read as a whole */
+	/* the pipe is non-blocking, and a write of a pointer is atomic */
 	while (read(s->answers[0], &p, sizeof(p)) == sizeof(p)) {
 		p->request->owner_alive = p->alive;
 		serve_resume(p->request);

@@ -286,9 +286,11 @@ static bool request_room(struct serve_request *r, size_t want)
 	return true;
 }
 
-/* Appends received bytes to the body. Of a body that is refused, drops them; if
- * the sender goes on far above the limit, returns MHD_NO, which closes the
- * connection. */
+/*
+ * Appends received bytes to the body, or drops them if the body is refused. If
+ * the sender continues far above the limit, returns MHD_NO, which closes the
+ * connection.
+ */
 static enum MHD_Result request_append(struct serve_request *r, const char *data,
 				      size_t len)
 {

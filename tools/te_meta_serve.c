@@ -17,17 +17,15 @@
 
 #include "meta/tei_meta_name.h"
 
-#define SERVE_IDLE_NS                                       \
-	(60 * TEI_NS_PER_SEC) /* limit of a request, and of \
-			       * an idle connection */
-#define SERVE_CROWD_NS                                 \
-	TEI_NS_PER_SEC /* the same while the number of \
-			* connections is at its limit */
-#define SERVE_LATE_NS                                           \
-	TEI_NS_PER_SEC	   /* a longer pause between two rounds \
-			    * means that this process was       \
-			    * suspended */
-#define SERVE_SPARE_FDS 64 /* for probes and everything else */
+/* Time limit of a request, and time after which an idle connection is
+ * closed. */
+#define SERVE_IDLE_NS (60 * TEI_NS_PER_SEC)
+/* Both of these times while the number of connections is at its limit. */
+#define SERVE_CROWD_NS TEI_NS_PER_SEC
+/* A longer pause between two rounds means that this process was suspended. */
+#define SERVE_LATE_NS TEI_NS_PER_SEC
+/* Descriptors for probes, and for everything other than connections. */
+#define SERVE_SPARE_FDS 64
 
 static int serve_fail(const char *what, const char *why)
 {
@@ -179,7 +177,8 @@ static void serve_tick(struct serve *s)
 	serve_sockets_run(s);
 }
 
-/* Waits for requests, signals and probes, until the next duties at most. */
+/* Waits for requests, signals and probes, at most until the next run of the
+ * periodic duties. */
 static void serve_wait(struct serve *s, int epoll)
 {
 	struct pollfd p[] = { { .fd = epoll, .events = POLLIN },
@@ -209,7 +208,7 @@ static int serve_run(struct serve *s)
 		serve_tick(s);
 		serve_probes_run(s);
 		serve_watches_run(s);
-		/* answers what has been resumed */
+		/* answers the requests that were resumed */
 		MHD_run(s->daemon);
 	}
 	return META_EXIT_OK;

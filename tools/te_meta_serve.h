@@ -32,19 +32,19 @@
 #define SERVE_LEASE_MIN_MS 100
 #define SERVE_LEASE_MAX_MS 3600000
 #define SERVE_PROBES_MAX   16 /* threads at a time */
-#define SERVE_TICK_NS                              \
-	(250 * TEI_NS_PER_MS) /* pause between two \
-			       * rounds of duties */
+/* Pause between two runs of the periodic duties. */
+#define SERVE_TICK_NS (250 * TEI_NS_PER_MS)
 
 struct serve {
 	const struct meta_opts *opts;
 	struct table *table;
 	struct MHD_Daemon *daemon;
 	int listener, signals; /* descriptors */
-	int answers[2];	       /* pipe: struct probe * that ended */
+	int answers[2];	       /* pipe; each ended probe thread writes a pointer
+				* to its struct probe */
 	uint64_t bodies;       /* bytes of bodies in memory */
-	uint64_t tick_ns;      /* time of the last duties */
-	unsigned int probes;   /* threads that run */
+	uint64_t tick_ns;      /* time of the last run of the periodic duties */
+	unsigned int probes;   /* probe threads that are running */
 	bool stopping;
 	struct tei_list sockets; /* struct serve_socket */
 	size_t socket_count, max_sockets;
@@ -55,7 +55,8 @@ struct serve {
 struct serve_socket {
 	struct tei_list link;
 	int fd;
-	uint64_t since_ns; /* last answer, or begin */
+	uint64_t since_ns;		/* time of the last answer, or of the
+					 * connection's begin */
 	bool suspended;
 };
 
@@ -90,7 +91,7 @@ void serve_request_end(void *arg, struct MHD_Connection *conn, void **request,
 /* Queues an answer with a constant text. */
 enum MHD_Result serve_answer(struct serve_request *r, unsigned int status,
 			     const char *text);
-/* Queues an answer with a text that is freed afterwards. */
+/* Queues an answer with a text, which this function frees. */
 enum MHD_Result serve_answer_text(struct serve_request *r, unsigned int status,
 				  char *text, size_t len);
 /* Suspend and resume the connection. A resumed request is handled again. */
@@ -98,8 +99,8 @@ void serve_suspend(struct serve_request *r);
 void serve_resume(struct serve_request *r);
 /* Returns a parameter of the URL, or NULL. */
 const char *serve_argument(const struct serve_request *r, const char *name);
-/* Copies text as a key without the white space around it. Returns what is wrong
- * with it, or NULL. */
+/* Copies text without the white space around it to key. Returns the reason why
+ * the text is not a valid key, or NULL. */
 const char *serve_key(const char *text, size_t len,
 		      char out[SERVE_KEY_MAX + 1]);
 

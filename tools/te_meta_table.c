@@ -12,9 +12,8 @@
 #define TABLE_BUCKETS	    65536
 #define TABLE_LEASE_BUCKETS 4096
 #define TABLE_REMOVED_MAX   65536 /* removals that are remembered */
-#define TABLE_KEY_COST                           \
-	160 /* bytes of a key in addition to its \
-	     * texts */
+/* Bytes of a key in addition to its texts. */
+#define TABLE_KEY_COST 160
 
 struct table_lease {
 	struct tei_list bucket;
@@ -28,7 +27,7 @@ struct table {
 	uint64_t seed;		   /* of the hash */
 	uint64_t max_keys, memory; /* limits */
 	uint64_t keys, bytes;
-	int64_t version;   /* of the last change */
+	int64_t version;	   /* version of the last change */
 	int64_t forgotten; /* removals up to this version may be
 			    * forgotten */
 	struct tei_list order, removed;
@@ -55,7 +54,8 @@ struct table *table_new(uint64_t max_keys, uint64_t memory)
 	if (!t)
 		return NULL;
 	clock_gettime(CLOCK_REALTIME, &now);
-	/* a later process starts higher, and a double can hold the number */
+	/* a later process starts with a higher version, and a double represents
+	 * the number exactly */
 	t->version = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 	t->forgotten = t->version;
 	t->max_keys = max_keys;
@@ -150,7 +150,8 @@ static void table_lease_drop(struct table_lease *l)
 	free(l);
 }
 
-/* Takes a key out of its group: its lease, or the removed keys. */
+/* Removes a key from its group, which is the list of its lease or that of the
+ * removed keys. */
 static void table_ungroup(struct table *t, struct table_key *k)
 {
 	struct table_lease *l = k->lease;
@@ -266,7 +267,8 @@ static enum table_result table_check(const struct table *t,
 			bytes += strlen(changes[i].key) + TABLE_KEY_COST;
 		keys += !k;
 	}
-	/* a full table accepts changes that need no further room */
+	/* even above the limits, changes that need no further room are
+	 * accepted */
 	return (keys > t->keys && keys > t->max_keys) ||
 			       (bytes > t->bytes && bytes > t->memory)
 		       ? TABLE_FULL

@@ -4,8 +4,9 @@
 
 /*
  * The keys and values of te_meta serve. They are in memory only. Each change of
- * a key gives it a new version, higher than all versions before, also than
- * those of an earlier server process. One thread.
+ * a key gives the key a new version, which is higher than all earlier versions,
+ * even those of an earlier server process. All functions are called by one
+ * thread.
  */
 
 #include <stdbool.h>
@@ -27,8 +28,10 @@ struct table_lease;
  */
 struct table_key {
 	struct tei_list bucket;
-	struct tei_list order;	   /* of all keys, by version */
-	struct tei_list group;	   /* keys of the lease, or removed keys */
+	struct tei_list order;	   /* in the list of all keys, ordered by
+				    * version */
+	struct tei_list group;	   /* in the list of the lease's keys, or of the
+				    * removed keys */
 	struct table_lease *lease; /* NULL: none */
 	int64_t version;
 	char *text; /* not terminated */
@@ -41,11 +44,12 @@ struct table_change {
 	const char *key;
 	int64_t expected; /* TABLE_ANY, TABLE_ABSENT or a version */
 	enum table_what { TABLE_CHECK, TABLE_PUT, TABLE_REMOVE } what;
-	char *text; /* of a PUT: allocated; a commit that
-		     * succeeds takes it and sets NULL */
+	char *text;	  /* value of a PUT, allocated. A successful commit
+			   * takes the text over and sets this member to
+			   * NULL. */
 	size_t len;
 	bool leased;
-	int64_t version; /* out: after a PUT */
+	int64_t version; /* out: version of the key after a PUT */
 	/* private: */
 	struct table_key *at;
 	bool created; /* at was created for this commit */
@@ -66,10 +70,10 @@ void table_free(struct table *t);
 const struct table_key *table_get(const struct table *t, const char *key);
 
 /*
- * Makes all changes, or none of them. Changes with leased belong to the lease,
- * which is created or renewed: its keys disappear ttl_ns after its last
- * renewal. lease may be NULL if no change has leased. A PUT without leased
- * takes the key from its lease.
+ * Makes all changes or none of them. The commit creates or renews the lease;
+ * the keys of a lease disappear ttl_ns after its last renewal. A change with
+ * the member leased set assigns its key to the lease; lease may be NULL if no
+ * change has it set. Any other PUT removes its key from the key's lease.
  */
 enum table_result table_commit(struct table *t, struct table_change *changes,
 			       size_t count, const char *lease,
@@ -85,10 +89,13 @@ void table_extend(struct table *t, uint64_t ns);
 /* Returns the version of the last change. */
 int64_t table_version(const struct table *t);
 /* Returns true if removals after that version may have been forgotten, or if
- * no change had that version. */
+ * that version is higher than that of the last change. */
 bool table_forgot(const struct table *t, int64_t since);
-/* Returns the first key, existing or removed, with a higher version, or NULL;
- * and the one after a key. */
+/*
+ * Return the first key, existing or removed, whose version is higher than
+ * since, and the key that follows a key in the order of versions. NULL: there
+ * is none.
+ */
 const struct table_key *table_first(const struct table *t, int64_t since);
 const struct table_key *table_next(const struct table *t,
 				   const struct table_key *key);
