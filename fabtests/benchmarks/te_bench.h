@@ -261,8 +261,8 @@ transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 /* Prints te_last_error and the name of the failed call to stderr. */
 void bench_engine_error(const char *what);
 
-/* bench_rails_get reads the counters of the rails, bench_rails_since their
- * growth since `before`. Both return the number of rails. */
+/* bench_rails_get reads the counters of the rails. bench_rails_since reads by
+ * how much they have grown since `before`. Both return the number of rails. */
 size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
 		       size_t max);
 size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,

@@ -2,9 +2,9 @@
 /*
  * --mode=prepared: moves --batch_size scattered pieces of --block_size with
  * submitTransfer, one request for each piece, and with te_submit_prepared, one
- * task for all of them. Each round measures both, and each round begins with
- * the other one, so that other load on the machine affects both. The ratio is
- * the median of the ratios of the rounds.
+ * task for all of them. Each round measures both calls, in an order that
+ * alternates from round to round, so that other load on the machine affects
+ * both. The ratio is the median of the ratios of the rounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static struct prepared {
 	struct transfer_request *requests;
 	te_prepared_t list;
 	size_t n;      /* pieces */
-	size_t rounds; /* elements of the next arrays that are set */
+	size_t rounds; /* number of rounds measured so far, which is the number
+			* of valid elements of the arrays */
 	double *plain_us, *list_us; /* times of submitTransfer and of
 				     * te_submit_prepared */
 	double *ratio;		    /* plain_us / list_us of each round */
@@ -45,8 +46,8 @@ static size_t prepared_step(size_t n)
 	}
 }
 
-/* No piece is adjacent to another one at either side. The order differs at the
- * two sides. */
+/* Cuts the memory into pieces. No two pieces are adjacent, and the two sides
+ * have different orders. */
 static void prepared_cut(void)
 {
 	const struct bench_opts *opts = prepared.opts;

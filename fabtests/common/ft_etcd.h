@@ -19,17 +19,20 @@ struct ft_etcd {
 	char hosts[128]; /* "127.0.0.1:1,127.0.0.1:2" */
 	char dir[64];
 	int client[FT_ETCD_MEMBERS], peer[FT_ETCD_MEMBERS]; /* ports */
-	int tls_port; /* of the first member; 0: no TLS */
+	int tls_port;	 /* port of the first member for TLS; 0: no TLS */
 	struct ft_proc procs[FT_ETCD_MEMBERS]; /* pid 0: not running */
 };
 
 /* Returns the reason why this machine cannot run a server, or NULL. */
 const char *ft_etcd_missing(void);
 
-/* Starts count members, which does not wait until they serve clients. With tls,
- * the first member also listens at tls_port and requires client certificates;
- * dir contains ca.pem, cert.pem and key.pem, which are valid for 127.0.0.1 and
- * for clients, and other.pem, another authority. */
+/*
+ * Starts count members, and does not wait until they serve clients. If tls is
+ * true, the first member also listens at tls_port and requires client
+ * certificates. dir then contains ca.pem, cert.pem and key.pem, a certificate
+ * for 127.0.0.1 and for clients, and other.pem, the certificate of another
+ * authority.
+ */
 bool ft_etcd_start(struct ft_etcd *etcd, int count, bool tls);
 /* Kills all members and removes their data. */
 void ft_etcd_stop(struct ft_etcd *etcd);
@@ -54,7 +57,7 @@ int ft_etcd_post(struct ft_etcd *etcd, int member, const char *path,
 /* Writes text under a key. */
 bool ft_etcd_put(struct ft_etcd *etcd, const char *key, const char *text);
 
-/* Requires a password from now on: root with "sesame". */
+/* Makes the servers require a user and a password: root and "sesame". */
 bool ft_etcd_protect(struct ft_etcd *etcd);
 
 #endif /* TEI_FABTESTS_COMMON_FT_ETCD_H */

@@ -8,8 +8,8 @@
  * thread. */
 
 struct ft_http_answer {
-	int status;	 /* 0: no valid answer */
-	char text[8192]; /* body, terminated, cut if it is too long */
+	int status; /* HTTP status; 0: no valid answer */
+	char text[8192]; /* body, terminated; truncated if it is too long */
 };
 
 /* Sends a request with a body of len bytes. Returns the socket, or -1. */
@@ -21,7 +21,7 @@ int ft_http_send_raw(int port, const void *text, size_t len);
  * Returns the status. */
 int ft_http_receive(int fd, struct ft_http_answer *answer);
 
-/* Does both, with a terminated body; NULL: none. */
+/* Sends a request and reads the answer. body is terminated; NULL: no body. */
 int ft_http(int port, const char *method, const char *target, const char *body,
 	    struct ft_http_answer *answer);
 

@@ -55,7 +55,8 @@ static bool relay_write(int fd, const char *data, ssize_t len)
 	return true;
 }
 
-/* The delay is the purpose of the relay; no test waits for it to pass. */
+/* Copies bytes in one direction, delayed. The delay is the purpose of the relay
+ * and no substitute for a condition. */
 static void *relay_run(void *arg)
 {
 	struct relay_way *w = arg;

@@ -12,7 +12,8 @@
  */
 struct ft_relay {
 	pid_t pid;	/* 0: not running */
-	int port;	/* of 127.0.0.1, where it accepts connections */
+	int port;	/* port of 127.0.0.1 at which the relay accepts
+			 * connections */
 };
 
 /* Starts a relay to that port of 127.0.0.1. Prints the cause of a failure. */

@@ -37,9 +37,12 @@ struct ft_server_kind {
 	/* Makes the server require the password "sesame". NULL: not tested. */
 	bool (*protect)(struct ft_server *server);
 	const char *password; /* environment variable of the password */
-	bool only_keys;	      /* no leases, reports of changes or listings */
-	bool password_file;   /* it names a file with root:PASSWORD */
-	bool variant;	      /* as the element before, in another mode */
+	bool only_keys;	      /* the server supports neither leases, reports of
+			       * changes nor listings */
+	bool password_file;   /* the variable names a file with the line
+			       * root:PASSWORD */
+	bool variant;	      /* the product is that of the element before, in
+			       * another mode */
 };
 
 /* The server products that the tests know. The last element has the name

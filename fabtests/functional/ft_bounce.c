@@ -25,7 +25,7 @@ struct bounce_rig {
 	segment_id_t seg;
 	struct fx_buf mem;
 	struct fx_peer target;
-	const char *way;		/* suffix of the names of the tests */
+	const char *way; /* how the bytes move; suffix of the test names */
 };
 
 /* A batch of requests with one range each. */
@@ -159,11 +159,12 @@ static bool bounce_scatter(struct bounce_rig *rig, uint32_t op, uint64_t *seed)
 		len = 1 + ft_random(seed) % cell;
 		len = len < left && i + 1 < BOUNCE_RANGES ? len : left;
 		remote[i].addr = rig->target.mem.addr + 2 * i * cell;
-		/* the last range has room for the rest */
+		/* the last range gets the rest of the bytes */
 		remote[i].length = len;
 	}
 	if (remote[i - 1].length > 2 * cell)
-		return true;		/* too long for its cell; rare */
+		return true;		/* the rest is too long for its cell,
+					 * which is rare: skip this round */
 	req.local_count = BOUNCE_RANGES;
 	req.remote_count = (uint32_t)i;
 	fx_buf_fill(&rig->mem, 0, BOUNCE_MEM, 5);
@@ -317,7 +318,7 @@ static int bounce_wait(struct bounce_rig *rig, struct bounce_batch *b)
 	return status.status;
 }
 
-/* More bytes than the pool has, in one batch. */
+/* Submits more bytes in one batch than the pool of bounce buffers has. */
 static void bounce_many(struct bounce_rig *rig)
 {
 	static struct bounce_batch b;
@@ -342,9 +343,11 @@ static void bounce_many(struct bounce_rig *rig)
 	      rig->way);
 }
 
-/* Cancels batches at different times and reuses the local memory at once. No
- * byte of the new content may land, and no byte may arrive. copies: the kernel
- * copies the bytes. */
+/*
+ * Cancels batches at different times and reuses the local memory at once. No
+ * byte of the new content may reach the target, and no byte of a read may reach
+ * the local memory. copies: the bytes are moved by copies inside the host.
+ */
 static void bounce_cancels(struct bounce_rig *rig, bool copies)
 {
 	static struct bounce_batch b;
@@ -377,7 +380,7 @@ static void bounce_cancels(struct bounce_rig *rig, bool copies)
 		freeBatchID(rig->engine, b.id);
 	}
 	ft_diag("%u of %u batches were CANCELED", canceled, i);
-	/* copies inside the host may all have ended before */
+	/* copies inside the host may all end before they are cancelled */
 	ft_ok(good && (canceled || copies), "law2_canceled_requests_leave_memory_alone_%s",
 	      rig->way);
 }
@@ -455,8 +458,11 @@ static void bounce_killed(struct bounce_rig *rig)
 	fx_peer_drop(&other.target);
 }
 
-/* Nothing but MC_SLICE_TIMEOUT ends these requests, which wait in a queue that
- * is longer than the share of the target. */
+/*
+ * The requests have neither a deadline nor a cancellation, and more of them
+ * wait than the target may have blocks: MC_SLICE_TIMEOUT must end all of
+ * them.
+ */
 static void bounce_silent(void)
 {
 	static struct bounce_batch b;

@@ -117,7 +117,7 @@ static void etcd_close(struct etcd_rig *rig)
 
 /* --- three members -------------------------------------------------------- */
 
-/* Kills the leader, which is also the member that the engines use first. */
+/* Kills the leader, which is the first endpoint in the connection strings. */
 static void etcd_leader_killed(struct etcd_rig *rig)
 {
 	struct fx_peer target, second;

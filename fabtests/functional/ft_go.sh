@@ -50,10 +50,10 @@ vet()
 	cd "$package" && "$go" vet ./... && "$go" test -c -o "$tmp/tests"
 }
 
-# Each public function is called by a test.
+# functions_are_tested: succeeds if a test calls each public function.
 functions_are_tested()
 {
-	# errors.Is calls Is.
+	# No test calls the method Is directly, because errors.Is calls it.
 	find "$package" -maxdepth 1 -name '*.go' ! -name '*_test.go' -exec cat {} + |
 		sed -n 's/^func \(([a-z]* [*A-Za-z]*) \)*\([A-Z][A-Za-z]*\)(.*/\2/p' |
 		while read -r name; do
@@ -84,7 +84,7 @@ check package_builds vet
 [ "$bad" -eq 0 ] || exit 1
 cd "$tmp" || exit 1
 "$tmp/tests" -test.v -test.run "${ONLY:-.}" >"$tmp/log" 2>&1 || { bad=1; cat "$tmp/log"; }
-# Names such as TestGoMemoryIsRefused become go_memory_is_refused.
+# Names such as TestGoMemoryIsRefused are printed as go_memory_is_refused.
 sed -n 's/^--- PASS: Test\([A-Za-z]*\).*/ok - \1/p
 	s/^--- FAIL: Test\([A-Za-z]*\).*/not ok - \1/p' "$tmp/log" |
 	sed 's/\([A-Z]\)/_\L\1/g; s/ - _/ - /'

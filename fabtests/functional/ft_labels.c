@@ -157,7 +157,7 @@ static void label_twice(struct label_rig *rig)
 	      "label_of_unregistered_buffer_is_withdrawn");
 }
 
-/* A peer that gets the descriptor as a blob finds the labels, too. */
+/* A process that gets the descriptor as a blob finds the labels, too. */
 static void label_blob(struct label_rig *rig)
 {
 	transfer_engine_t other = fx_engine("tcp");
@@ -382,7 +382,8 @@ static void nested_together(struct label_rig *rig)
 	ft_ok(!te_unregister(rig->engine, list, sizeof(*list), 4) &&
 	      te_unregister(rig->engine, list, sizeof(*list), 4) == -3,
 	      "one_call_unregisters_all_of_them");
-	/* without a buffer around it, the first one is the buffer */
+	/* if no registered buffer contains the range, the flag has no effect
+	 * and the range becomes a buffer */
 	ft_ok(!te_register(rig->engine, &list[2], sizeof(*list), 1) &&
 	      !te_register(rig->engine, &list[2], sizeof(*list), 1) &&
 	      !te_unregister(rig->engine, &list[2], sizeof(*list), 1) &&
@@ -392,7 +393,8 @@ static void nested_together(struct label_rig *rig)
 	      "range_that_was_registered_twice_is_unregistered_twice");
 }
 
-/* Programs that were built before labels pass smaller structs. */
+/* A program that was built with a release without labels passes smaller
+ * structs. */
 static void label_abi(struct label_rig *rig)
 {
 	struct fx_buf buf = fx_buf_map(FX_MIB, -1);

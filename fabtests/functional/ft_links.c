@@ -427,7 +427,8 @@ static bool links_flap(struct fx_links *l, unsigned int i,
 	return flap->calm_ms > 0 && flap->back_ms > 0;
 }
 
-/* Returns the median of LINKS_SOME flaps, of which half are of each kind. */
+/* Returns the median of the times of LINKS_SOME flaps, half of which are of
+ * either kind. */
 static double links_median(const struct links_flap *flap, bool calm)
 {
 	double ms[LINKS_SOME];
@@ -438,9 +439,11 @@ static double links_median(const struct links_flap *flap, bool calm)
 	return (ms[LINKS_SOME / 2 - 1] + ms[LINKS_SOME / 2]) / 2;
 }
 
-/* Returns true if the last flaps recover as soon as the first ones. The limit
- * of the difference is a multiple of the time that the same takes without a
- * fault. */
+/*
+ * Returns true if recovery takes no longer after the last flaps than after the
+ * first ones. The limit of the difference is a multiple of the time that
+ * links_back takes without a fault.
+ */
 static bool links_as_soon(const struct links_flap *flap)
 {
 	const struct links_flap *last = flap + LINKS_FLAPS - LINKS_SOME;
@@ -469,8 +472,8 @@ static void links_few_descriptors(const struct links_flap *flap)
 	      "flaps_do_not_increase_descriptors_of_target");
 }
 
-/* Makes ten flaps. A resource that is lost in each flap is lost in each call
- * too. */
+/* Makes ten flaps. A resource that leaks in each flap leaks in each call of
+ * this function, too. */
 static bool links_ten(struct fx_links *l, struct links_flap *flap)
 {
 	uint64_t changes = fx_links_stats(l, "r0").state_changes;
@@ -696,8 +699,8 @@ static bool links_other_over(struct links_other *o, bool dead)
 	return fx_job_free(&o->job) && good;
 }
 
-/* Measures the rate of moves to one target: *calm alone, and *beside while
- * another target does not answer. */
+/* Measures the rate of moves to one target: *calm when nothing else runs, and
+ * *beside while another target does not answer. */
 static bool links_beside_once(struct fx_links *l, bool dead, double *calm,
 			      double *beside)
 {

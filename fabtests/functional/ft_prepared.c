@@ -395,7 +395,8 @@ static void prep_unregistered(struct prep_rig *rig)
 	te_prepared_release(rig->engine, list);
 }
 
-/* The descriptor still lists the memory: the task fails. */
+/* The target unregisters memory that the cached descriptor still lists: the
+ * task is accepted and fails. */
 static void prep_stale(struct prep_rig *rig)
 {
 	batch_id_t id = allocateBatchID(rig->engine, 1);
@@ -441,7 +442,7 @@ static bool prep_end_early(struct prep_rig *rig, te_prepared_t list,
 	good = good &&
 	       !te_wait_batch(rig->engine, id,
 			      fx_ms(FX_LONG_MS) * INT64_C(1000), &status);
-	/* a task of which slices are posted cannot be fenced */
+	/* the stopped target cannot fence a task whose slices are posted */
 	good = good &&
 	       (status.status == STATUS_TIMEOUT ||
 		status.status == (cancel ? STATUS_CANCELED : STATUS_FAILED));
@@ -478,8 +479,8 @@ static void prep_early(struct prep_rig *rig)
 
 /* --- a restarted target --------------------------------------------------- */
 
-/* Writes the list until that works. Returns the bits that the submissions have
- * reported, or -1. */
+/* Submits the list until a submission completes. Returns the bits that all
+ * submissions have reported, or -1. */
 static int prep_until_written(struct prep_rig *rig, te_prepared_t list)
 {
 	uint64_t until = ft_now_ns() + FX_LONG_MS * UINT64_C(1000000);
@@ -679,7 +680,7 @@ static void prep_own(struct prep_rig *rig)
 	te_prepared_release(rig->engine, list);
 }
 
-/* Leaves a list to destroyTransferEngine. */
+/* Destroys an engine that still has a prepared list. */
 static void prep_left(struct prep_rig *rig)
 {
 	te_prepared_t list;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * What only Redis servers do: replicas that refuse writes, and CLIENT PAUSE.
- * ft_store has the tests that are the same for every store.
+ * Tests that only Redis needs: replicas that refuse writes, and CLIENT PAUSE.
+ * ft_store has the tests for every store.
  */
 
 #include <stdint.h>

@@ -52,7 +52,7 @@ build()
 		--manifest-path "$crate/Cargo.toml"
 }
 
-# Each public function is called by a test.
+# functions_are_tested: succeeds if a test calls each public function.
 functions_are_tested()
 {
 	find "$crate/src" -name '*.rs' ! -name ffi.rs -exec cat {} + |

@@ -23,7 +23,7 @@
 #define SERVE_LINE_MS	30000
 #define SERVE_END_MS	30000
 #define SERVE_COUNTERS	8  /* threads that change one key */
-#define SERVE_ADDITIONS 25 /* by each of them */
+#define SERVE_ADDITIONS 25 /* additions by each of these threads */
 
 struct serve_rig {
 	struct ft_proc proc;
@@ -66,7 +66,8 @@ static bool serve_stop(struct serve_rig *rig)
 	return !ft_proc_stop(&rig->proc, SERVE_END_MS * ft_load());
 }
 
-/* Returns true if the request has that status and its answer contains text. */
+/* Returns true if the answer to the request has that status and contains
+ * text. */
 static bool serve_is(const struct serve_rig *rig, const char *method,
 		     const char *target, const char *body, int status,
 		     const char *text)
@@ -317,7 +318,7 @@ static void serve_leases(const struct serve_rig *rig)
 	      "commit_creates_a_lease");
 	ft_ok(serve_put(rig, "l2", "y"), "put_takes_a_key_from_its_lease");
 	for (i = 0; i < 4; i++) {
-		usleep(200000); /* renewals at intervals are the subject */
+		usleep(200000); /* the test needs renewals at intervals */
 		if (!serve_is(rig, "POST", "/metadata?renew=short&ttl=60000",
 			      NULL, 200, "lease renewed"))
 			break;
@@ -356,7 +357,7 @@ static void serve_suspended(const struct serve_rig *rig)
 	      "another_lease_is_created");
 	kill(rig->proc.pid, SIGSTOP);
 	waitpid(rig->proc.pid, &status, WUNTRACED);
-	sleep(3); /* the length of the suspension is the subject */
+	sleep(3); /* the test needs a suspension of this length */
 	kill(rig->proc.pid, SIGCONT);
 	ft_ok(serve_is(rig, "GET", "/metadata?key=s1", NULL, 200, "x"),
 	      "suspension_of_the_server_does_not_end_leases");
@@ -437,7 +438,7 @@ struct serve_counter {
 	bool fine;
 };
 
-/* Adds 1 to the number under the key sum, again and again. */
+/* Thread: increments the number under the key sum SERVE_ADDITIONS times. */
 static void *serve_count(void *arg)
 {
 	struct serve_counter *c = arg;
@@ -490,7 +491,7 @@ static void serve_race(const struct serve_rig *rig)
 
 /* --- limits and bad clients ---------------------------------------------- */
 
-/* Fills a string with 3000 letters after the start of a target. */
+/* Writes the target of a request whose key has 3000 letters. */
 static void serve_long_key(char target[4096])
 {
 	int n = snprintf(target, 4096, "/metadata?key=");
@@ -563,7 +564,7 @@ static void serve_memory(void)
 	ft_ok(serve_stop(&rig), "server_with_little_memory_ends");
 }
 
-/* Sends bytes that are no HTTP, and half requests. */
+/* Sends bytes that are not HTTP, and incomplete requests. */
 static void serve_garbage(const struct serve_rig *rig)
 {
 	static const char *const bad[] = {

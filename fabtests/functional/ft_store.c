@@ -21,7 +21,7 @@
 #define STORE_LEASE_MS	"2000"
 #define STORE_POLL_MS	"200"
 #define STORE_BUFFERS	10000
-#define STORE_SMALL	4096		/* bytes of each of them */
+#define STORE_SMALL	4096 /* bytes of each small buffer */
 #define STORE_PATIENT_S	"30"
 #define STORE_HASTY_S	"2"
 #define STORE_SLOW_MS	100		/* delay in each direction */
@@ -72,7 +72,8 @@ struct store_wait {
 	struct fx_peer *peer;
 };
 
-/* An unanswered request says nothing about the segment. */
+/* Opens the segment once. A request that the server did not answer is no
+ * result, so the caller repeats it. */
 static bool store_open_is(void *arg)
 {
 	struct store_wait *w = arg;
@@ -296,7 +297,7 @@ static bool store_lists(struct store_rig *rig, const char *args,
 static void store_mooncake(struct store_rig *rig)
 {
 	if (!rig->server.kind->write)
-		return;	/* Mooncake does not use that product */
+		return; /* Mooncake has no back end for that product */
 	STORE_OK(rig, rig->server.kind->write(
 			      &rig->server, "mooncake/ram/cake",
 			      "{\"buffers\":[{\"addr\":4096,\"length\":64,"
@@ -395,7 +396,7 @@ static void store_many(struct store_rig *rig)
 		munmap(mem, len);
 }
 
-/* Connections that exist already stay valid. */
+/* Makes the server require a password. Existing connections stay valid. */
 static void store_password(struct store_rig *rig)
 {
 	const struct ft_server_kind *kind = rig->server.kind;
@@ -434,8 +435,8 @@ static bool store_label_is(struct store_rig *rig, segment_id_t seg,
 	       n == 1 && b.addr == addr && b.length == len;
 }
 
-/* Labels are found in a descriptor of any size: that of 5000 labels is larger
- * than a node of ZooKeeper. */
+/* Finds labels in a short descriptor and in a long one: a descriptor with 5000
+ * labels does not fit into a node of ZooKeeper. */
 static void store_labels(struct store_rig *rig)
 {
 	unsigned long long half = STORE_MEM / 2;

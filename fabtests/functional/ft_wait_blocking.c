@@ -121,7 +121,7 @@ static void blocking_refused(struct wait_rig *rig)
 	      "law8_write_beyond_the_target_s_memory_fails");
 }
 
-/* A program that fetches ended batches sees only its own. */
+/* te_ended_batches does not report the internal batches of blocking calls. */
 static void blocking_unreported(struct wait_rig *rig)
 {
 	struct te_ended ended[4];

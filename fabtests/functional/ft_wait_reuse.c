@@ -67,15 +67,16 @@ static bool cookie_tasks(struct wait_rig *rig, batch_id_t id)
 	       !te_batch_tasks(rig->engine, id, 3, t, sizeof(*t), &n) && !n;
 }
 
-/* An end of a batch with its three tasks. A batch also ends when each of its tasks
- * has ended before the next one is submitted. */
+/* An expected end of a batch with all its three tasks. A batch has further ends
+ * if a task ends before the next one is submitted. */
 struct cookie_end {
 	struct wait_rig *rig;
 	batch_id_t id;
 	uint64_t cookie;
 };
 
-/* The end may be reported a little later than te_wait_batch returns. */
+/* Returns true if that end has been reported, which may happen a little later
+ * than te_wait_batch returns. */
 static bool cookie_ended(void *arg)
 {
 	struct te_ended ended = { .batch_id = 0 };

@@ -160,8 +160,8 @@ static void stopped_past_its_session(struct zk_rig *rig)
 
 /*
  * Returns true once a change of registrations fails because the name was lost.
- * Within 250 ms of a registration the published text refers to the control
- * channel. Meanwhile a change returns 0 without a request to the store.
+ * For up to 250 ms after a registration, the published text refers to the
+ * control channel, and a change returns 0 without a request to the store.
  */
 static bool zk_refused_for_loss(struct fx_peer *p)
 {

@@ -174,7 +174,7 @@ unsigned int fx_lines(const char *text, const char *a, const char *b);
  */
 int fx_ask(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The two halves of fx_ask: fx_send sends the command, fx_answer waits for the
+/* The two parts of fx_ask: fx_send sends the command, fx_answer waits for the
  * answer. */
 bool fx_send(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -14,7 +14,7 @@
  *	protect OFF LEN		mprotect: the range is read-only afterwards
  *	copy OFF		allocates a copy of the region registered there
  *	unreg OFF		unregisterLocalMemory, then fills the copy
- *	same			0 if the copy still equals the memory
+ *	same			0 if the memory still equals the copy
  *	open NAME		openSegment
  *	close SEG		closeSegment
  *	start SEG OP OFF ADDR LEN BLOCK ROUNDS NAME
@@ -38,9 +38,11 @@
  *	ended			0 if SIGTERM has ended that child
  *	program			starts a program that outlives the peer; its pid
  *	exit CODE		exit(CODE), even if a transfer is in progress
- *	paths SEG		number; "KIND PROVIDER RAIL ADDRESS RAIL ADDRESS
- *…" export OFF		te_segment_export to OFF; number of bytes import OFF LEN
- *te_segment_import from OFF; the id count SEG ADDR WIDTH ROUNDS DEPTH THREADS
+ *	paths SEG		number of paths, and for each of them
+ *				"KIND PROVIDER RAIL ADDRESS RAIL ADDRESS"
+ *	export OFF		te_segment_export to OFF; number of bytes
+ *	import OFF LEN		te_segment_import from OFF; the id
+ *	count SEG ADDR WIDTH ROUNDS DEPTH THREADS
  *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
  *	lock SEG ADDR HOLDER ROUNDS	0 if all rounds succeeded
  *				both write results to the start of the memory

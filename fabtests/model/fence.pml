@@ -30,7 +30,8 @@
 #define GEN_MAX 3	/* lane generations are 1 to GEN_MAX */
 #define NO_RAIL RAILS
 
-/* The initiator's fence. ASKED stands for WANTED, too. */
+/* The initiator's fence. ASKED also represents the state WANTED of the
+ * implementation. */
 mtype = { F_NONE, F_ASKED, F_UNFENCED };
 mtype = { RX_OPEN, RX_CLOSING, RX_CLOSED };		/* target's rx lane */
 mtype = { W_NONE, W_FLYING, W_LANDED, W_FAILED };	/* an attempt */
@@ -59,10 +60,11 @@ typedef flight {
 flight w[FLIGHTS];
 
 /*
- * FENCED, on its way to an initiator; now 0: none. FENCE needs no slot: a FENCE
- * that is late equals one that the target answers late (due), and one that is
- * lost equals one that is not sent. HELLO needs none either: an initiator may
- * learn at any time what some earlier HELLO of the process said.
+ * A message FENCED on its way to an initiator. now is 0 if there is none. FENCE
+ * needs no slot: a delayed FENCE has the same effect as one that the target
+ * answers late (due), and a lost FENCE the same as one that is not sent. HELLO
+ * needs no slot either: an initiator may receive at any time the contents of
+ * any earlier HELLO of the process.
  */
 typedef fenced_msg {
 	byte rail;
@@ -94,7 +96,7 @@ initiator in[INITS];
 		     in[i].fence[1] == F_UNFENCED)
 #define LAST(i) ((i) * 2 + in[i].attempts - 1)
 
-/* Returns whether the target's NIC accepts the attempt. */
+/* True if the target's NIC accepts the attempt. */
 #if MUTANT == 1		/* a closed lane still accepts writes of its NIC */
 #define LANDS(f) (w[f].inc == incarnation && w[f].gen == gen[w[f].rail])
 #else
@@ -103,8 +105,9 @@ initiator in[INITS];
 #endif
 
 /*
- * The task ends. An initiator without a task and a fence has nothing to do, so
- * what it knows is erased, which keeps the number of states small.
+ * Ends the task. An initiator that has neither a task nor a fence does nothing
+ * any longer, so its variables are set to 0, which reduces the number of
+ * states.
  */
 inline finish(who, how)
 {
@@ -130,7 +133,7 @@ inline rest(who)
 	in[who].fence_gen[1] = 0
 }
 
-/* The slice that waits for the fence goes on, or the task ends. */
+/* Lets the slice that waits for the fence be posted again, or ends the task. */
 inline release(who)
 {
 	if
@@ -144,7 +147,8 @@ inline release(who)
 	fi
 }
 
-/* The target has closed all generations of rail r that are older than g. */
+/* Handles that the target has closed all generations of rail lane below
+ * upto. */
 inline closed(who, lane, upto)
 {
 	if
@@ -167,7 +171,8 @@ inline closed(who, lane, upto)
 	fi
 }
 
-/* The initiator learns the present generation of a remote rail. */
+/* Handles that the initiator learns that upto is the current generation of rail
+ * lane. */
 inline learn(who, lane, upto)
 {
 	if
@@ -177,7 +182,8 @@ inline learn(who, lane, upto)
 	closed(who, lane, upto)
 }
 
-/* The process that the initiator knows has ended: nothing of it can land. */
+/* Handles that the target process that the initiator knows has ended: no write
+ * to that process can land any longer. */
 inline process_over(who, newer)
 {
 	in[who].inc = newer;
@@ -222,7 +228,7 @@ inline fence_failed(who)
 	fi
 }
 
-/* Forgets an attempt that cannot land any more, except that it has landed. */
+/* Erases an attempt that can no longer land. Keeps the state W_LANDED. */
 inline sweep(which)
 {
 	if
@@ -259,7 +265,7 @@ inline ask(who, lane)
 #define HELLO(i, r) (!RESTS(i) && in[i].inc == incarnation && \
 		     in[i].gen[r] < gen[r])
 
-/* FENCED is no longer under way. */
+/* Removes the FENCED on its way to the initiator. */
 inline lose(who)
 {
 	reply[who].now = 0;
@@ -303,7 +309,8 @@ proctype initiator_main(byte i)
 		w[LAST(i)].inc = 0;
 		finish(i, T_COMPLETED)
 	   }
-	/* An error completion: the write may have landed, or may still land. */
+	/* An error completion arrives: the write may have landed, or may still
+	 * land. */
 	:: atomic { in[i].task == T_POSTED ->
 		if
 		:: w[LAST(i)].state == W_FLYING -> w[LAST(i)].state = W_FAILED
@@ -341,7 +348,8 @@ proctype initiator_main(byte i)
 	 * earlier incarnation, or for a future generation, is dropped. */
 	:: atomic { in[i].fence[0] != F_NONE -> ask(i, 0) }
 	:: atomic { in[i].fence[1] != F_NONE -> ask(i, 1) }
-	/* FENCED arrives. The message may arrive again: the copy stays. */
+	/* FENCED arrives. The message either is removed, or stays and arrives
+	 * again, as a repeated message does. */
 	:: atomic { !RESTS(i) && reply[i].now != 0 ->
 		if
 #if MUTANT == 8		/* an answer of an earlier incarnation counts */
@@ -371,12 +379,14 @@ proctype initiator_main(byte i)
 	   }
 	:: atomic { HELLO(i, 0) -> learn(i, 0, in[i].gen[0] + 1) }
 	:: atomic { HELLO(i, 1) -> learn(i, 1, in[i].gen[1] + 1) }
-	/* Without this end, an initiator that cannot go on is an error. */
+	/* An initiator may end only in this state; any other state without a
+	 * possible step is reported as an error. */
 	:: atomic { RESTS(i) -> break }
 	od
 }
 
-/* Answers the FENCE of initiator i for rail r. */
+/* Handles the FENCE of initiator who for rail lane: answers it, or begins to
+ * close the lane. */
 inline answer(who, lane)
 {
 	if

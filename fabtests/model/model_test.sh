@@ -25,7 +25,8 @@ report()	# RESULT CASE
 	[ "$1" = ok ] || { bad=1; cat "$tmp/out"; }
 }
 
-# search MODEL MUTANT: checks all states. The result is in out.
+# search MODEL MUTANT: makes spin check all reachable states, and stores its
+# output in $out.
 search()
 {
 	rm -f pan*
@@ -34,7 +35,8 @@ search()
 		./pan -m100000 >>out 2>&1
 }
 
-# complete: the search of out has covered all states.
+# complete: succeeds if the search whose output is in $out has covered all
+# states.
 complete()
 {
 	! grep -q 'too small\|not completed\|reached -DMEMLIM' out

@@ -16,8 +16,8 @@
  *   - a process changes or deletes only nodes of its own, or of a process that
  *     did not answer.
  *
- * The model has no other programs that delete nodes. MUTANT selects a rule that
- * is broken on purpose; 0 breaks none.
+ * The model does not include other programs that delete nodes. MUTANT selects a
+ * rule that is broken on purpose; 0 breaks none.
  */
 
 #ifndef MUTANT
@@ -25,7 +25,7 @@
 #endif
 #define PROCS 3
 #define NOBODY PROCS
-#define CREATIONS 3	/* so many times nodes are created */
+#define CREATIONS 3	/* limit of the number of times that nodes are created */
 
 mtype = { P_RUNNING, P_STOPPED, P_KILLED };
 
@@ -40,7 +40,7 @@ bool ownership[PROCS];
 byte creations;
 
 mtype state[PROCS] = P_RUNNING;
-bool registered[PROCS];		/* what the process believes */
+bool registered[PROCS];		/* the process takes itself for the owner */
 
 inline create(who)
 {
@@ -89,7 +89,7 @@ claim:	if
 	:: atomic { state[me] == P_KILLED -> goto over }
 	fi;
 
-	/* The owner that is found. */
+	/* The process reads the nodes of the owner one after the other. */
 	if
 	:: atomic { RUNS && rpc.owner != NOBODY ->
 		p.owner = rpc.owner;
@@ -115,7 +115,7 @@ claim:	if
 	:: atomic { state[me] == P_KILLED -> goto over }
 	fi;
 #endif
-	/* The address in rpc_meta/ is asked. */
+	/* The process queries the owner at the address in rpc_meta/. */
 	asked = NOBODY;
 	if
 #if MUTANT == 2		/* the owner is not asked */
@@ -177,7 +177,8 @@ own:	atomic {
 		asked = NOBODY
 	}
 	do
-	/* A new text: its transaction checks the ownership node. */
+	/* The owner publishes a new text. The transaction checks the ownership
+	 * node. */
 	:: atomic { RUNS && ram.owner != NOBODY &&
 #if MUTANT == 4		/* the ownership node is not checked */
 		    true ->
@@ -235,7 +236,8 @@ inline expire(who)
 #define SAME (ram.owner == rpc.owner)
 #define ONE (ownership[0] + ownership[1] + ownership[2] <= 1)
 
-/* What happens to the processes, and what must hold at all times. */
+/* Stops, resumes and kills processes, lets sessions expire, and checks the
+ * invariants. */
 proctype world()
 {
 	byte i;

@@ -389,8 +389,8 @@ part_ucx()
 
 # --- prepared lists against submitTransfer -----------------------------------
 
-# The pieces are scattered. te_bench measures both calls in turn and takes the
-# median of the ratios.
+# Measures prepared lists of scattered pieces. te_bench alternates between both
+# calls and reports the median of the ratios.
 part_prepared()
 {
 	for t in $transports; do

@@ -136,7 +136,8 @@ large()
 		"$tmp/bench/summary.csv"
 }
 
-# The goals are those of the loopback over tcp.
+# The goals of the prepared lists in the report are those for tcp over
+# loopback.
 prepared()
 {
 	bench prepared tcp write rounds=1 seconds=0.02 || return 1

@@ -260,7 +260,8 @@ alone()
 	return 1
 }
 
-# plain NAME: true if the test is skipped because the library is sanitized.
+# plain NAME: succeeds if the test must be skipped because the library was
+# built with a sanitizer.
 plain()
 {
 	[ "${SANITIZE:-no}" = yes ] || return 1
