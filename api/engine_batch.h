@@ -135,8 +135,8 @@ struct engine_batch {
 	uint32_t cap;			/* elements of tasks */
 	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
 	bool deadline_set;		/* by te_batch_deadline */
-	bool internal;			/* of a blocking call: never reported by
-					 * te_ended_batches */
+	bool internal;			/* the batch belongs to a blocking call:
+					 * te_ended_batches never reports it */
 
 	/* atomic */
 	uint64_t pending;		/* ENGINE_PENDING_… */

@@ -853,9 +853,11 @@ int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 	return memory_drop(e, &what, 1);
 }
 
-/* Orders buffers by length, so that an error of a small one is found before
- * large ones are registered. Ranges that may be nested come after them, the
- * longest first, because a buffer is registered before ranges inside it. */
+/*
+ * Orders buffers by length, so that an error of a small buffer is found before
+ * large buffers are registered. Ranges with TE_REG_NESTED come after them, the
+ * longest first, because a buffer is registered before the ranges inside it.
+ */
 static int memory_order(const void *a, const void *b)
 {
 	const struct te_registration *x = a, *y = b;
@@ -881,8 +883,11 @@ static uint64_t memory_end(const struct te_registration *list, size_t n)
 	return end;
 }
 
-/* Registers all buffers, or those before the first error; *done is their
- * number. *listed is the number of those that change the descriptor. */
+/*
+ * Registers the buffers up to the first error. Sets *done to the number of
+ * registered buffers, and *listed to the number of those that change the
+ * descriptor.
+ */
 static int memory_add_all(struct engine *e, const struct te_registration *list,
 			  size_t n, struct memory_added *added, size_t *done,
 			  size_t *listed)
@@ -940,7 +945,8 @@ static int memory_add_list(struct engine *e, struct te_registration *list,
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
 		memory_undo(e, added, done, gone);
-		/* publish the regions that are left */
+		/* publish the descriptor without the regions that were removed
+		 * again */
 		engine_publish_at(e, 0);
 	} else {
 		memory_settle(e, added, done);

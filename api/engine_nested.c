@@ -5,12 +5,11 @@
  * registration of the buffer, so a nested one costs no memory key and can be
  * dropped while transfers use the range. The buffer itself cannot be
  * unregistered while references exist: when that call returns, no peer may
- * access the buffer, which would break the promise to the owners of the
- * references.
+ * access the buffer, but the owners of the references rely on that access.
  *
- * Registrations with the same range and label are one object with a count. A
- * hash table finds the object; the region around it lists it, because the
- * descriptor has the labels of the regions that it has.
+ * Registrations with the same range and label are one object with a count. The
+ * object is in a hash table, and in a list of the region around it, because the
+ * descriptor lists the labels of each published region.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -79,7 +78,8 @@ static struct engine_nested **nested_bucket(struct engine *e, const void *addr,
 	return &e->memory.nested[h % e->memory.nested_cap];
 }
 
-/* Makes room for one more object. Returns false if memory is short. */
+/* Makes room in the hash table for one more object. Returns false if memory is
+ * short. */
 static bool nested_grow(struct engine *e) TEI_REQUIRES(e->control)
 {
 	struct engine_nested **old = e->memory.nested, *n, **b;

@@ -32,9 +32,12 @@ struct engine_notes {
 	struct tei_log_limit limit;
 };
 
-/* Returns true if there is a notification that the program can be expected to
- * fetch: a program that does not know te_notify_fetch must not find its
- * descriptor readable for ever. */
+/*
+ * Returns true if there is a notification that the program can be expected to
+ * fetch. Binary notifications count only if the program has called
+ * te_notify_fetch: otherwise the descriptor of a program that does not know
+ * this function would stay readable forever.
+ */
 static inline bool engine_note_ready(const struct engine_notes *n)
 {
 	return __atomic_load_n(&n->n, __ATOMIC_SEQ_CST) ||

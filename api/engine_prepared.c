@@ -19,7 +19,8 @@
 #include "api/engine_transport.h"
 #include "meta/tei_meta_desc.h"
 
-#define PREPARED_PIECES_MAX (1u << 30) /* of a list or a submission */
+/* Greatest number of pieces of a list or a submission. */
+#define PREPARED_PIECES_MAX (1u << 30)
 
 #define PREPARED_CALL ENGINE_REFUSE_CALL
 
@@ -36,8 +37,9 @@ struct engine_prepared {
 	uint32_t n;
 
 	struct tei_mutex lock;	    /* leaf; guards desc */
-	struct tei_meta_desc *desc; /* one reference: all pieces lie in its
-				     * buffers; NULL: the own segment */
+	/* descriptor whose buffers contain all pieces, with one reference;
+	 * NULL: the target is the own segment */
+	struct tei_meta_desc *desc;
 
 	struct te_piece piece[]; /* constant */
 };
@@ -521,8 +523,11 @@ static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 	return sum;
 }
 
-/* Sets the error record for code, and names the faulty piece if the cause is
- * local memory. Returns the code. e->segments is read-locked. */
+/*
+ * Sets the error record for a code with which a transport has refused the task.
+ * Names the faulty piece if its local memory is the cause. Returns the code.
+ * e->segments is read-locked.
+ */
 static int subset_explain(struct engine *e, const struct prepared_subset *s,
 			  int code)
 {

@@ -13,7 +13,8 @@
 struct engine;
 struct engine_prepared;
 
-#define ENGINE_PREPARED_MAX (1u << 20) /* lists of one engine */
+/* Greatest number of lists of one engine. */
+#define ENGINE_PREPARED_MAX (1u << 20)
 
 /* An entry of the table. The id of a list contains gen, so an id of a released
  * list is refused. */

@@ -219,8 +219,8 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* Writes the descriptor to the store. head: without the buffers. report_loss: a
- * call of the application gets the result. */
+/* Writes the descriptor to the store. head: without the buffers. report_loss:
+ * the result is returned to the application. */
 static int publish_locked(struct engine *e, bool report_loss, bool head,
 			  struct tei_err *err) TEI_REQUIRES(e->listing.store)
 {

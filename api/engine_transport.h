@@ -105,8 +105,11 @@ struct engine_transport_ops {
 	 */
 	int (*uninstall)(struct engine *e, const char *proto, uint64_t until_ns,
 			 struct tei_err *err);
-	/* Returns 0 if proto, which is not the name under which the transport
-	 * is installed, means the same transport. Optional. */
+	/*
+	 * Returns 0 if the installed transport also serves the name proto,
+	 * which differs from the name under which it was installed. Otherwise
+	 * fills err. Optional.
+	 */
 	int (*accepts_name)(struct engine *e, const char *proto,
 			    struct tei_err *err);
 

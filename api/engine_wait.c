@@ -280,8 +280,8 @@ static enum wait_state wait_sleep(struct wait *w)
 	word = w->any ? &all->any_wakes
 		      : &engine_batch_slot(w->e, w->ids[0])->wakes;
 	engine_transports_waiter(w->e, ENGINE_WAITER_SLEEPS);
-	/* before the batches: the end of a batch that finds a sleeper there
-	 * must find the thread here, too */
+	/* all->any is raised before the counts of the batches: a batch whose
+	 * end finds this sleeper in its count must also find it in all->any */
 	__atomic_fetch_add(&all->any, w->any, __ATOMIC_SEQ_CST);
 	wait_count(w, me);
 	do {

@@ -212,8 +212,8 @@ struct te_ended {
 	int32_t status;			/* STATUS_…, as te_batch_status */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
-	uint64_t cookie; /* of its first task */
-	uint64_t tasks;	 /* number of its tasks */
+	uint64_t cookie;		/* cookie of the batch's first task */
+	uint64_t tasks;			/* number of the batch's tasks */
 };
 
 /*
@@ -229,7 +229,7 @@ int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 
 /* A task of a batch. */
 struct te_task {
-	uint64_t cookie; /* of the submission; 0 for submitTransfer */
+	uint64_t cookie; /* cookie of the request; 0 for submitTransfer */
 	int32_t status;	 /* STATUS_…, as te_wait_task */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
@@ -247,10 +247,9 @@ int te_batch_tasks(transfer_engine_t engine, batch_id_t batch_id, size_t first,
 /*
  * Removes all tasks of a batch, so that it can be filled again. The id, the
  * size and the event descriptor remain; the deadline is removed. If
- * te_ended_batches has not fetched the end of the batch yet, it is no longer
- * reported. Costs less than freeBatchID and
- * allocateBatchID. Returns 0, 4 while a task is not terminal, or 1 if the
- * engine or batch does not exist.
+ * te_ended_batches has not fetched the end of the batch yet, the end is no
+ * longer reported. Costs less than freeBatchID and allocateBatchID. Returns 0,
+ * 4 while a task is not terminal, or 1 if the engine or batch does not exist.
  */
 int te_batch_reset(transfer_engine_t engine, batch_id_t batch_id);
 
@@ -356,12 +355,12 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
  * Finds the memory that the target has registered with that label, or all
  * memory that has a label if label is NULL. Uses the descriptor of an open
  * segment, as te_segment_buffers does. Each registration is one element with
- * its whole range, in ascending order of addresses, also if it is nested or
- * consists of several buffers; location is that of the first byte. Several
- * registrations may have the same label. Fills up to *count elements of
- * elem_size bytes each, then sets *count to the number of registrations.
- * Returns 0, -1 for a stale id or an invalid argument, or -3 if no registration
- * has the label; *count is then unchanged.
+ * its whole range, even if the registration is nested or consists of several
+ * buffers. The elements are in ascending order of addresses; location is that
+ * of the first byte. Several registrations may have the same label. Fills up to
+ * *count elements of elem_size bytes each, then sets *count to the number of
+ * registrations. Returns 0, -1 for a stale id or an invalid argument, or -3 if
+ * no registration has the label; *count is then unchanged.
  */
 int te_segment_find(transfer_engine_t engine, segment_id_t segment_id,
 		    const char *label, struct te_buffer *bufs, size_t elem_size,
@@ -850,7 +849,8 @@ struct te_registration {
 	const char *label;	/* published name of the range, such as that of
 				 * a tensor: valid UTF-8 without control
 				 * characters, less than TE_LABEL_MAX bytes;
-				 * NULL or "": none. The library copies it. */
+				 * NULL or "": no label. The library copies the
+				 * text. */
 };
 
 /*
@@ -867,9 +867,10 @@ int te_register(transfer_engine_t engine, const struct te_registration *entries,
 /*
  * Unregisters count registrations, which have the addr, the length and the
  * label of the entries. location and the access flags are ignored. An entry
- * with TE_REG_NESTED drops one reference of a nested registration, or
- * unregisters the buffer if there is none; an entry without it unregisters the
- * buffer. Nested registrations are dropped first, in any order of the entries.
+ * with TE_REG_NESTED drops one reference of a nested registration or, if there
+ * is none, unregisters the buffer. An entry without TE_REG_NESTED unregisters
+ * the buffer. Nested registrations are dropped first, in any order of the
+ * entries.
  *
  * Dropping a nested registration stops no transfer: peers can still access the
  * buffer around it. The buffer is unregistered with the guarantee of

@@ -33,10 +33,10 @@
  * ends of pieces before it returns; then the same thread is running the list
  * already, and only adds to it (bounce_running).
  *
- * Time limits. A piece has since_ns, so that the time in which its request has
- * waited for a block counts towards MC_SLICE_TIMEOUT. When this timeout has
- * ended a piece, the requests that have waited as long for the same target end,
- * too.
+ * Time limits. A piece gets the time since_ns of its request, so that the time
+ * in which the request has waited for a block counts towards MC_SLICE_TIMEOUT.
+ * When this timeout has ended a piece, the requests that have waited as long
+ * for the same target end, too.
  */
 #include "api/transport_bounce.h"
 
@@ -60,7 +60,7 @@
 struct bounce_kind {
 	uint32_t waiting;	/* requests that wait for a block */
 	bool growing;		/* a worker registers blocks */
-	bool wanted;		/* a worker must be asked to do so */
+	bool wanted;		/* a worker must be told to register blocks */
 	uint64_t retry_ns;	/* earliest time of the next attempt, ns */
 };
 
@@ -122,13 +122,15 @@ struct bounce_task {
 					 * complete piece, ns */
 	uint32_t running;		/* pieces whose memory is still in use
 					 * (bounce_piece.holds) */
-	bool runs;			/* a thread is in bounce_run */
+	bool runs;			/* a thread is in bounce_run with this
+					 * task */
 	bool ended;
 	bool stopped, expired;		/* cancelled, or ended by a deadline;
 					 * expired: by a deadline */
 	enum tei_rail_end end;		/* COMPLETED, or why no further piece
 					 * begins */
-	struct tei_err *err;		/* of end; owned, or NULL */
+	struct tei_err *err;		/* error record of end; owned, or
+					 * NULL */
 
 	uint64_t moved;			/* atomic: bytes of complete pieces */
 };
@@ -145,7 +147,8 @@ struct bounce_piece {
 	/* b->lock */
 	struct tei_list link;		/* task->pieces until its end */
 	uint32_t holds;
-	bool posted;			/* may be cancelled */
+	bool posted;			/* the data plane has the piece, so it
+					 * can be cancelled */
 	bool ended;
 };
 
@@ -280,7 +283,7 @@ static bool bounce_may_grow(const struct engine_bounces *b, int k)
 	       (!slabs || tei_now_ns() >= kind->retry_ns);
 }
 
-/* Takes a block for a target. If there is none, has a worker register more.
+/* Takes a block for a target. If there is none, makes a worker register more.
  * Returns NULL if the request must wait. */
 static struct tei_rail_bounce *bounce_take(struct engine_bounces *b,
 					   struct bounce_target *target, int k)
@@ -424,7 +427,8 @@ static void bounce_silent(struct engine_bounces *b, struct bounce_target *target
 			}
 }
 
-/* Drops a hold of a piece. The last one gives the block back. */
+/* Drops a hold of a piece. Without holds, the piece ends and its block returns
+ * to the pool. */
 static void piece_put(struct engine_bounces *b, struct bounce_piece *piece)
 	TEI_REQUIRES(b->lock)
 {
@@ -436,7 +440,7 @@ static void piece_put(struct engine_bounces *b, struct bounce_piece *piece)
 	task->running--;
 	task->target->used[k]--;
 	tei_rail_bounce_put(&b->pool, piece->block, true);
-	/* the piece does not exist any longer */
+	/* from here on the piece must not be accessed */
 	bounce_wake_one(b, k);
 	bounce_maybe_end(b, task);
 }
@@ -527,8 +531,7 @@ static void bounce_grow_job(struct engine *e, const struct engine_work *w)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Releases the lock, after it has asked a worker for the blocks that are
- * wanted. */
+/* Queues a job for the blocks that are wanted, and releases the lock. */
 static void bounce_leave(struct engine_bounces *b) TEI_RELEASE(b->lock)
 {
 	static const struct engine_work_kind job = { .run = bounce_grow_job };
@@ -858,7 +861,8 @@ static bool bounce_drain(struct engine *e,
 	if (!b || (through && through != &transport_rail))
 		return true;
 	tei_mutex_lock(&b->lock);
-	/* the workers of an engine that is being destroyed have ended */
+	/* if the engine is being destroyed, its workers have ended, so this
+	 * thread registers the blocks */
 	for (k = 0; k < BOUNCE_KINDS && !through; k++)
 		if (b->kind[k].waiting && !b->pool.nslabs[k])
 			bounce_grow(b, k);

@@ -2,7 +2,7 @@
 #ifndef MOONRAIL_CXX_TEST_HPP
 #define MOONRAIL_CXX_TEST_HPP
 
-/* What the tests of the C++ headers have in common: checks, the second process, and
+/* Shared code of the tests of the C++ headers: checks, the second process, and
  * the loop over the cases. */
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@ inline int failures;
 		}                                                           \
 	} while (0)
 
-/* The target's process; its input ends with this object. */
+/* The target's process. The destructor closes the input of the process. */
 struct child {
 	FILE *in = nullptr;
 	pid_t pid = -1;
@@ -55,7 +55,7 @@ struct child {
 			name.pop_back();
 	}
 
-	/* Ends the process, without a signal. */
+	/* Ends the process by closing its input, without a signal. */
 	void end()
 	{
 		if (!in)

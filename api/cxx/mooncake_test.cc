@@ -28,7 +28,7 @@ using NotifyDesc = TransferMetadata::NotifyDesc;
 static constexpr std::size_t SIZE = 4 << 20;
 static const std::string HERE = "127.0.0.1";
 
-/* An engine with the transports that fit. */
+/* An engine with all transports that fit this host. */
 struct node {
 	TransferEngine engine{ true };
 
@@ -355,7 +355,8 @@ static void batch_status_follows_the_task(const std::string &)
 
 		CHECK(move(e, s, TransferRequest::WRITE, memory.data(), there,
 			   SIZE, 1) == TransferStatusEnum::COMPLETED);
-		/* the process runs on until it has handled the signal */
+		/* the process continues for a moment until it has handled
+		 * SIGSTOP */
 		int status = 0;
 		kill(other.pid, SIGSTOP);
 		CHECK(waitpid(other.pid, &status, WUNTRACED) == other.pid &&

@@ -47,7 +47,7 @@ func (b *batches) get(h C.transfer_engine_t, count int) (C.batch_id_t, int) {
 	}
 }
 
-// put takes a batch whose requests have ended.
+// put takes back a batch whose requests have ended, for a later get.
 func (b *batches) put(h C.transfer_engine_t, id C.batch_id_t, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,8 @@ func (b *batches) put(h C.transfer_engine_t, id C.batch_id_t, size int) {
 	b.unused[log] = append(b.unused[log], id)
 }
 
-// waitTurn is the time after which WaitAny looks at its context and at Close of the engine.
+// waitTurn is the interval at which WaitAny checks whether its context has ended or the
+// engine was closed.
 const waitTurn = 50 * time.Millisecond
 
 // WaitAny waits until one of the transfers has ended, and returns its index. If the context

@@ -187,8 +187,8 @@ func (e *Engine) Topology() (string, error) {
 	})
 }
 
-// text calls a function that writes a text and returns its length, until the buffer is
-// long enough.
+// text calls a function that writes a text and returns the length of the text, and
+// repeats the call with a longer buffer until the text fits.
 func (e *Engine) text(f func(C.transfer_engine_t, *C.char, C.size_t) C.int) (string, error) {
 	var memory cMemory
 	defer memory.free()
@@ -260,7 +260,8 @@ type Notification struct {
 	Name, Text string
 }
 
-// Notifications takes the notifications that have arrived. It does not wait.
+// Notifications removes the notifications with text that have arrived from the
+// queue of the engine, and returns them. It does not wait.
 func (e *Engine) Notifications() ([]Notification, error) {
 	var list []Notification
 	err := e.use(func(h C.transfer_engine_t) {
@@ -283,7 +284,8 @@ type BinaryNotification struct {
 // notifyRoom is the number of notifications that one call of the library returns.
 const notifyRoom = 64
 
-// BinaryNotifications takes the notifications with bytes that have arrived. It does not wait.
+// BinaryNotifications removes the notifications with bytes that have arrived from the queue
+// of the engine, and returns them. It does not wait.
 func (e *Engine) BinaryNotifications() ([]BinaryNotification, error) {
 	var list []BinaryNotification
 	var memory cMemory
@@ -318,8 +320,8 @@ type Ended struct {
 	Tasks  uint64 // number of its requests
 }
 
-// EndedBatches takes the ends of transfers that neither EndedBatches nor a call of the transfer
-// has noticed yet. It does not wait.
+// EndedBatches returns the transfers that have ended, except those whose end was already
+// returned by EndedBatches or noticed by a call on the transfer. It does not wait.
 func (e *Engine) EndedBatches() ([]Ended, error) {
 	var list []Ended
 	const room = 256
@@ -403,8 +405,8 @@ func (e *Engine) Rails() ([]RailStats, error) {
 	return list, err
 }
 
-// fetch calls a function that fills an array, until the array is long enough, and passes
-// the elements to add.
+// fetch calls a function that fills an array, and repeats the call with a longer array
+// until all elements fit. It passes the array and the number of elements to add.
 func (e *Engine) fetch(size int,
 	f func(C.transfer_engine_t, unsafe.Pointer, *C.size_t) C.int,
 	add func(unsafe.Pointer)) error {

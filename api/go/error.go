@@ -71,7 +71,8 @@ func (e *Error) Error() string {
 	return "moonrail: " + text
 }
 
-// Is is for errors.Is.
+// Is returns true if errors.Is must treat target as a cause of the error:
+// context.Canceled or context.DeadlineExceeded.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case context.DeadlineExceeded:

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// targetMain is the second process: it obeys lines.
+// targetMain is the main function of the second process, which executes the
+// commands on its standard input.
 func targetMain() error {
 	engine, err := New(Options{Name: "127.0.0.1"})
 	if err != nil {
@@ -139,7 +140,8 @@ func (o *target) signal(s syscall.Signal) {
 	must(o.t, o.process.Process.Signal(s))
 }
 
-// stop stops the process, which runs on until it has handled the signal.
+// stop sends SIGSTOP to the process, which continues for a moment until it has
+// handled the signal.
 func (o *target) stop() {
 	o.t.Helper()
 	o.signal(syscall.SIGSTOP)

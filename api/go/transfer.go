@@ -277,8 +277,9 @@ func (b *Batch) toPlainC(memory *cMemory) *C.transfer_request_t {
 	return array
 }
 
-// Transfer is requests that were submitted together. It implements io.Closer. Wait until it
-// returns the result, or Close, frees it; until then its memory must not be closed.
+// Transfer is a number of requests that were submitted together. It implements io.Closer. A
+// program must call Wait until it returns the result, or call Close; both free the
+// transfer. Until then, the program must not close memory that the transfer uses.
 type Transfer struct {
 	engine *Engine
 	count  int
@@ -296,7 +297,7 @@ type Transfer struct {
 	tasks  []C.struct_te_task
 }
 
-// done returns true after the end has been noticed.
+// done returns true if a call has noticed the end of the transfer.
 func (t *Transfer) done() bool {
 	select {
 	case <-t.ended:
@@ -340,8 +341,8 @@ func (t *Transfer) poll(limit time.Duration) bool {
 	return true
 }
 
-// release gives up the batch after the end. WaitAny does it later if it uses the batch.
-// The caller holds the lock.
+// release returns the batch for other transfers after the end. If WaitAny is using the
+// batch, WaitAny releases it later. The caller holds the lock.
 func (t *Transfer) release(h C.transfer_engine_t) {
 	if t.holders == 0 {
 		t.engine.batches.put(h, t.batch, t.size)
@@ -386,7 +387,8 @@ func (t *Transfer) ID() uint64 {
 // Checked returns true if the submission of a prepared list has checked its pieces again.
 func (t *Transfer) Checked() bool { return t.checked&C.TE_PREPARED_CHECKED != 0 }
 
-// Restarted returns true if it has done so because the target's process has been replaced.
+// Restarted returns true if the pieces were checked again because the target's process has
+// been replaced.
 func (t *Transfer) Restarted() bool { return t.checked&C.TE_PREPARED_RESTARTED != 0 }
 
 // record returns the error record of the first request that did not complete.

@@ -62,7 +62,8 @@ struct memory : nixlBackendMD {
 /* A buffer of this process. Guarded by backend::lock. */
 struct region {
 	std::size_t length;
-	unsigned refs; /* registrations inside it, itself included */
+	unsigned refs; /* number of NIXL registrations of the buffer and of
+			  ranges inside it */
 };
 
 /* A notification that a thread sends. Shared by the thread and the request. */
@@ -99,7 +100,8 @@ struct request : nixlBackendReqH {
 	std::string notify_data;
 	bool has_notify = false;
 	bool canceled = false;
-	std::shared_ptr<note> notify; /* sent, or being sent */
+	std::shared_ptr<note> notify; /* the notification of this request; NULL:
+					 none, or not started yet */
 };
 
 class backend : public nixlBackendEngine
@@ -486,7 +488,8 @@ backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 	if (local.getType() == DRAM_SEG && remote.getType() == DRAM_SEG)
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);
-	/* the agent may have registered memory after its descriptor was read */
+	/* 3: memory is not in the descriptor; the agent may have registered it
+	 * after the descriptor was read */
 	if (ret == 3 && !syncSegmentCache(engine))
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);

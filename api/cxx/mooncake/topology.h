@@ -121,9 +121,10 @@ private:
 
 /*
  * NICs and their distances to memory. The object of an engine
- * (TransferEngine::getLocalTopology) also determines the NICs of the transports
- * that are installed later: discover(filter) those that exist, parse(text) those
- * that are near. Used by one thread at a time.
+ * (TransferEngine::getLocalTopology) also determines the NICs of transports
+ * that are installed later: discover(filter) limits the NICs that are used, and
+ * parse(text) sets which of them are preferred for each location. Used by one
+ * thread at a time.
  */
 class Topology {
 public:

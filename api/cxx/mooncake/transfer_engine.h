@@ -9,14 +9,14 @@
  *
  * Differences that a program may notice:
  *   - Batches are not objects of the program: BatchID cannot be cast to a
- * pointer.
+ *     pointer.
  *   - A transfer ends FAILED if there is no progress for MC_SLICE_TIMEOUT,
- * which is 10 s by default. Its status is TIMEOUT instead if the variable is
- * set and the target could not be fenced.
+ *     which is 10 s by default. Its status is TIMEOUT instead if the variable
+ *     is set and the target could not be fenced.
  *   - submitTransfer() refuses memory that is not registered.
  *   - update_metadata is ignored: a registration is published at once.
  *   - ip_or_host_name and rpc_port of init() are ignored; getRpcPort() returns
- * the port that is bound.
+ *     the port that is bound.
  *   - Transports for devices and the functions mp_… are absent.
  *
  * Threads: after init() and installTransport(), any thread may call any
@@ -60,7 +60,8 @@ enum class PeerLiveness : std::uint8_t {
 
 struct AutoDiscoverConfig {
 	bool enabled = false;
-	std::string protocol;	/* not used: all transports that fit */
+	/* ignored: an engine uses all transports that fit */
+	std::string protocol;
 };
 
 class TransferEngine {
@@ -431,7 +432,8 @@ public:
 	struct ScatterTransferRange;
 	class ScatterTransferOperation;
 
-	/* Starts to move the fragments of all ranges. */
+	/* Starts to move the fragments of all ranges. Returns the operation,
+	 * for which the program can wait. */
 	ScatterTransferOperation
 	submitScatter(const std::vector<ScatterTransferRange> &ranges);
 
@@ -521,7 +523,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	transfer_status_t got = {};
 	TransferStatus one = {};
 
-	/* A submission of no requests tells whether the batch exists. */
+	/* te_batch_status fails for a batch without requests. Whether the batch
+	 * exists is shown by a submission of no requests. */
 	int ret = te_batch_status(handle(), batch_id, &got);
 	if (ret && !::submitTransfer(handle(), batch_id, nullptr, 0)) {
 		got.status = STATUS_COMPLETED;
@@ -533,7 +536,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	status.transferred_bytes = got.transferred_bytes;
 	if (got.status != STATUS_TIMEOUT)
 		return Status::OK();
-	/* getTransferStatus() decides between TIMEOUT and FAILED. */
+	/* The status of each request shows whether TIMEOUT is reported, or
+	 * FAILED in its place. */
 	status.s = TransferStatusEnum::FAILED;
 	for (std::size_t i = 0; getTransferStatus(batch_id, i, one).ok(); i++)
 		if (one.s == TransferStatusEnum::TIMEOUT)

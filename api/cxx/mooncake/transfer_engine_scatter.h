@@ -42,8 +42,8 @@ public:
 							 "no operation");
 	}
 
-	/* As wait(), for a limited time. When the time has passed, returns Clock and
-	 * the transfer goes on. */
+	/* Does what wait() does, for a limited time. Returns the status Clock
+	 * if the time has passed; the transfer then continues. */
 	Status waitFor(std::chrono::nanoseconds timeout)
 	{
 		using namespace std::chrono;
@@ -117,7 +117,8 @@ TransferEngine::ScatterTransferOperation::Work::end(const Fragment &fragment,
 	}
 }
 
-/* Reports the end of all requests that have not ended, and frees what they used. */
+/* Reports an end for all requests whose end was not reported yet, and frees
+ * their memory. */
 inline void
 TransferEngine::ScatterTransferOperation::Work::end_all(const Status &status)
 {

@@ -35,8 +35,8 @@ public:
 		bool operator==(const DeviceDesc &other) const = default;
 	};
 
-	/* A buffer of a segment. The keys stay inside moonrail, so that lkey and
-	 * rkey are empty. */
+	/* A buffer of a segment. lkey and rkey are always empty, because
+	 * moonrail does not publish keys. */
 	struct BufferDesc {
 		std::string name;		/* location */
 		std::uint64_t addr = 0;
@@ -57,8 +57,8 @@ public:
 		bool operator==(const NVMeoFBufferDesc &other) const = default;
 	};
 
-	/* A segment. Filled are name, protocol, devices (the remote rails that are
-	 * known) and buffers. */
+	/* A segment. Only the members name, protocol, devices (the known remote
+	 * rails) and buffers are filled. */
 	struct SegmentDesc {
 		std::string name;
 		std::string protocol;	/* "tcp", "rdma", "local", "nvmeof" */

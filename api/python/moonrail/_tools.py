@@ -8,7 +8,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def find(name):
-    """Returns the path of a tool: the one of this package, else that of PATH."""
+    """Returns the path of a tool: that of the copy in this package or, if
+    there is none, that in PATH."""
     own = os.path.join(HERE, "bin", name)
     return own if os.path.exists(own) else shutil.which(name)
 
@@ -20,7 +21,7 @@ def run(name):
         sys.exit("%s: not part of this package and not in PATH; install the tools of "
                  "moonrail, or build the package from its sources" % name)
     if path.startswith(HERE):
-        # The tools load the library of this package.
+        # LD_LIBRARY_PATH makes the tools load the library in this package.
         old = os.environ.get("LD_LIBRARY_PATH")
         os.environ["LD_LIBRARY_PATH"] = HERE + (":" + old if old else "")
     os.execv(path, [name] + sys.argv[1:])

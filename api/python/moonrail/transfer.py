@@ -39,7 +39,7 @@ class Transfer:
     program drops before its end is canceled.
 
     checked     True: the pieces of a prepared list were checked again
-    restarted   True: they were, because the target's process has been replaced
+    restarted   True: they were checked because the target's process has been replaced
     """
 
     checked = False
@@ -329,7 +329,7 @@ class Batches:
         return self._handle.alloc_batch(size)
 
     def put(self, batch, count):
-        """Takes a batch whose requests have ended."""
+        """Takes back a batch whose requests have ended, for a later get."""
         unused = self._unused.setdefault(self._size(count), [])
         if count > self.LARGEST or len(unused) >= self.KEPT:
             self._handle.free_batch(batch)

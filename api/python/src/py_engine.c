@@ -252,9 +252,8 @@ static PyObject *handle_close_segment(struct handle *self, PyObject *args)
 }
 
 /*
- * Returns the result of te_segment_find, or with whole false of
- * te_segment_buffers: a list of (address, length, location, label or None), or
- * a code.
+ * Calls te_segment_find, or te_segment_buffers if whole is false. Returns a
+ * list of (address, length, location, label or None), or a code.
  */
 static PyObject *handle_list(struct handle *self, int id, bool whole,
 			     const char *label)

@@ -3,8 +3,9 @@
 #define MOONRAIL_PYTHON_PY_HANDLE_H
 
 /*
- * What the files of the class moonrail._moonrail.Handle share: py_engine.c has
- * the class, the other files have some of its methods.
+ * Declarations for the source files of the class moonrail._moonrail.Handle:
+ * py_engine.c defines the class, and the other files define some of its
+ * methods.
  */
 
 #include "py_moonrail.h"

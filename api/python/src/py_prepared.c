@@ -47,8 +47,9 @@ PyObject *handle_prepare(struct handle *self, PyObject *args)
 struct indices {
 	const uint32_t *value;	/* NULL: all pieces */
 	Py_ssize_t count;
-	Py_buffer view;		/* of the object that holds them, or */
-	uint32_t *copy;		/* a copy */
+	Py_buffer view;		/* buffer of the object that holds the indices,
+				 * or */
+	uint32_t *copy;		/* a copy of the indices */
 };
 
 static void indices_free(struct indices *in)

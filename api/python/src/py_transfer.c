@@ -317,9 +317,10 @@ out:
 /* --- blocking transfers -------------------------------------------------- */
 
 /*
- * One call of transfer(). It does what te_readv(3) and te_writev(3) do. It does not
- * call them, because they neither return when a signal arrives, nor tell whether the
- * request was refused or the transfer has failed.
+ * One call of transfer(). It does what te_readv(3) and te_writev(3) do. It does
+ * not call these functions: they do not return when a signal arrives, and their
+ * result does not show whether the request was refused or the transfer has
+ * failed.
  */
 struct blocking {
 	struct ranges local, remote;

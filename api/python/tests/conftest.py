@@ -37,7 +37,8 @@ class Target:
 
 
 def stop(process):
-    """Stops the process, which runs on until it has handled the signal."""
+    """Sends SIGSTOP to the process, which continues for a moment until it has
+    handled the signal."""
     os.kill(process.pid, signal.SIGSTOP)
     while ") T " not in pathlib.Path(f"/proc/{process.pid}/stat").read_text():
         time.sleep(0)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The other process of the tests: a target that obeys lines on its standard input.
+"""The second process of the tests: a target that executes the commands on its
+standard input.
 
     target.py [native [PORT]]
 

@@ -59,7 +59,7 @@ class Storm:
         transfer.cancel()
         transfer.wait()
         self.canceled += transfer.cancelled()
-        # The pages are reused at once.
+        # Overwrite the memory at once, as a program may that reuses it.
         self.view[slot * SLOT:(slot + 1) * SLOT] = b"\xee" * SLOT
         self.expected[slot] = self.checksum(slot)
 
@@ -110,8 +110,9 @@ class Mallinfo(ctypes.Structure):
 
 
 def allocated():
-    """Returns the bytes that this process has allocated. The resident memory says less,
-    because libfabric touches the pages of its buffers one after the other."""
+    """Returns the bytes that this process has allocated. The size of the
+    resident memory is no measure, because it grows while libfabric uses the
+    pages of its buffers for the first time."""
     gc.collect()
     call = ctypes.CDLL(None).mallinfo2
     call.restype = Mallinfo

@@ -122,7 +122,7 @@ fn compile(text: &str) -> Result<(), String> {
 fn declarations_are_those_of_the_header() {
     let text = program();
     compile(&text).unwrap();
-    // A wrong declaration is found.
+    // Checks that the comparison detects a wrong declaration.
     for (right, wrong) in [
         ("offsetof(struct te_error, rail) == 16", "offsetof(struct te_error, rail) == 20"),
         ("(uint64_t)(STATUS_FAILED) == 6ULL", "(uint64_t)(STATUS_FAILED) == 5ULL"),

@@ -382,7 +382,8 @@ impl Engine {
         check(unsafe { ffi::te_drain(self.handle.0, microseconds(limit)) })
     }
 
-    /// Takes the notifications that have arrived. Does not wait.
+    /// Removes the notifications with text that have arrived from the queue of
+    /// the engine, and returns them. Does not wait.
     pub fn notifications(&self) -> Vec<Notification> {
         let mut count: c_int = 0;
         let mut list = Vec::new();
@@ -401,7 +402,8 @@ impl Engine {
         list
     }
 
-    /// Takes the notifications with bytes that have arrived. Does not wait.
+    /// Removes the notifications with bytes that have arrived from the queue of
+    /// the engine, and returns them. Does not wait.
     pub fn binary_notifications(&self) -> Result<Vec<BinaryNotification>> {
         const ROOM: usize = 64;
         let size = size_of::<ffi::te_notification>();
@@ -444,8 +446,8 @@ impl Engine {
         wait_any(&self.handle, transfers, limit)
     }
 
-    /// Takes the ends of transfers that were not taken yet. Does not wait. A transfer that
-    /// has been dropped is left out.
+    /// Returns the transfers that have ended, except those that an earlier call has
+    /// returned and those that were dropped. Does not wait.
     pub fn ended_batches(&self) -> Result<Vec<Ended>> {
         const ROOM: usize = 256;
         let size = size_of::<ffi::te_ended>();
@@ -518,7 +520,8 @@ pub(crate) fn microseconds(limit: Option<Duration>) -> i64 {
     }
 }
 
-/// Calls a function that fills an array, until the array is long enough.
+/// Calls a function that fills an array, and repeats the call with a longer
+/// array until all elements fit.
 pub(crate) fn fetch<T: Copy>(
     zero: T,
     call: impl Fn(*mut T, usize, *mut usize) -> c_int,
@@ -536,7 +539,8 @@ pub(crate) fn fetch<T: Copy>(
     }
 }
 
-/// Calls a function that writes a text, until the buffer is long enough.
+/// Calls a function that writes a text, and repeats the call with a longer
+/// buffer until the text fits.
 fn text_from(call: impl Fn(*mut c_char, usize) -> c_int) -> Result<String> {
     let mut text: Vec<c_char> = Vec::new();
     loop {

@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// Makes an error of this crate, which the C library does not know.
+    /// Makes the record of an error that this crate has found itself.
     pub(crate) fn new(code: i32, text: impl Into<String>) -> Error {
         let mut error = Error::from_record(&ffi::te_error::zeroed(), None);
         error.code = code;

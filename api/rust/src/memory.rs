@@ -455,7 +455,7 @@ impl Piece {
     }
 }
 
-/// A whole memory is a piece.
+/// Converts memory to the piece that consists of all its bytes.
 impl From<&Memory> for Piece {
     fn from(memory: &Memory) -> Piece {
         memory.slice(..)
@@ -469,7 +469,8 @@ fn before_word(start: *const u8, len: usize) -> usize {
     start.align_offset(WORD).min(len)
 }
 
-/// Copies bytes to memory that others change at the same time.
+/// Copies bytes to memory that other threads or processes may change at the
+/// same time.
 ///
 /// # Safety
 /// The memory has at least as many bytes.
@@ -486,7 +487,8 @@ unsafe fn store(to: *mut u8, bytes: &[u8]) {
     }
 }
 
-/// Copies bytes from memory that others change at the same time.
+/// Copies bytes from memory that other threads or processes may change at the
+/// same time.
 ///
 /// # Safety
 /// The memory has at least as many bytes.

@@ -29,7 +29,7 @@ struct Timespec {
     nsec: c_long,
 }
 
-// Functions of Linux's C library, to which every Rust program is linked.
+// Functions of the C library. Every Rust program on Linux is linked to it.
 extern "C" {
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(epoll: c_int, op: c_int, fd: c_int, event: *mut EpollEvent) -> c_int;
@@ -71,7 +71,7 @@ fn start() -> Result<Reactor> {
     Ok(Reactor { epoll, held: HashMap::new() })
 }
 
-/// Holds a transfer until its end, and wakes it then.
+/// Holds a reference to the transfer until its end, and then calls its wake().
 pub(crate) fn watch(transfer: Arc<Shared>) -> Result<()> {
     let fd = transfer.descriptor()?;
     let mut lock = REACTOR.lock().unwrap();

@@ -12,7 +12,7 @@ use crate::memory::Piece;
 use crate::prepared::Prepared;
 use crate::transfer::Batch;
 
-/// te_readv or te_writev.
+/// Type of the functions te_readv and te_writev.
 type MovePieces = unsafe extern "C" fn(
     ffi::transfer_engine_t,
     ffi::segment_id_t,

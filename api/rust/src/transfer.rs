@@ -412,9 +412,9 @@ impl Drop for BatchId {
 
 #[derive(Default)]
 struct Wake {
-    /// The reactor has the transfer.
+    /// The reactor holds a reference to the transfer.
     waiting: bool,
-    /// One for each task that waits.
+    /// Wakers of the tasks (in the sense of Rust) that await this transfer.
     wakers: Vec<Waker>,
 }
 
@@ -428,8 +428,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Waits for the end, at most timeout_us. Returns None if the time has passed, also
-    /// with the number of bytes so far.
+    /// Waits for the end, at most timeout_us. Returns the result, or None if the time
+    /// has passed, and the status with the number of bytes so far.
     fn poll(&self, timeout_us: i64) -> (Option<Result<u64>>, ffi::transfer_status) {
         let mut status = ffi::transfer_status::zeroed();
         // SAFETY: this object owns the batch.
@@ -556,7 +556,8 @@ impl Transfer {
         self.checked & ffi::TE_PREPARED_CHECKED != 0
     }
 
-    /// Returns true if it has done so because the target's process has been replaced.
+    /// Returns true if the pieces were checked again because the target's process has
+    /// been replaced.
     pub fn was_restarted(&self) -> bool {
         self.checked & ffi::TE_PREPARED_RESTARTED != 0
     }
@@ -596,7 +597,8 @@ impl Transfer {
         let shared = self.shared.clone();
         drop(self);
         let mut batch = engine.batch();
-        // The reactor may hold it for another moment.
+        // The reactor may hold a reference for another moment; then the batch
+        // is not reused.
         if let Ok(shared) = Arc::try_unwrap(shared) {
             shared.batch.reset()?;
             batch.ready = Some(shared.batch);
@@ -708,7 +710,8 @@ impl Drop for Transfer {
         }
         self.shared.cancel();
         if self.shared.watch(None).is_err() {
-            // There is no thread that could wait: keep the memory for ever.
+            // No thread can wait for the end: leak the reference, so that the
+            // memory is never freed.
             std::mem::forget(self.shared.clone());
         }
     }

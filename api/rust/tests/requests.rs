@@ -207,7 +207,8 @@ fn prepared_pieces_are_submitted_many_times() {
         assert_eq!(bytes.unwrap(), COUNT as u64 * 64);
         let even: Vec<u32> = (0..COUNT as u32).step_by(2).collect();
         let transfer = read.submit_with(Some(&even), 8, LIMIT).unwrap();
-        // The transfer holds what it needs.
+        // The transfer still works, because it holds references to its segment
+        // and memory.
         drop(read);
         assert_eq!(transfer.wait().unwrap(), COUNT as u64 / 2 * 64);
         assert_eq!(transfer.tasks().unwrap()[0].cookie, 8);

@@ -19,7 +19,8 @@ extern "C" {
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
-/// A process that obeys lines: the test `target_process` of this program.
+/// A second process, which executes the commands on its standard input. It runs
+/// the test `target_process` of this program.
 pub struct Target {
     process: Child,
     input: ChildStdin,
@@ -52,7 +53,8 @@ impl Target {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the target has ended");
-            // The line of the test harness has no end of line.
+            // The test harness prints the name of the test without an end of
+            // line, so the text follows it.
             if let Some((_, text)) = line.split_once(MARK) {
                 return text.trim_end().to_string();
             }
@@ -73,7 +75,8 @@ impl Target {
         assert_eq!(unsafe { kill(self.process.id() as i32, number) }, 0);
     }
 
-    /// Stops the process (SIGSTOP). It runs on until it has handled the signal.
+    /// Stops the process with SIGSTOP. The process continues for a moment until
+    /// it has handled the signal.
     pub fn stop(&self) {
         let stat = format!("/proc/{}/stat", self.process.id());
         self.signal(19);
@@ -100,7 +103,8 @@ impl Drop for Target {
     }
 }
 
-/// Runs as the second process, if this is it.
+/// Executes commands if this process is the second one; otherwise returns at
+/// once.
 pub fn target_process() {
     if std::env::var_os(CHILD).is_none() {
         return;
