@@ -9,10 +9,11 @@
 
 # --- packages ---------------------------------------------------------------
 
-# Each set is a list of PACKAGE=COMMAND or PACKAGE=FILE; a name alone is both. The
-# libraries are in probe_libraries. --install-deps installs the libraries and
-# tools_main, --install-deps=python also tools_python, --install-deps=test also
-# tools_test, and --install-deps=vm also tools_vm.
+# Each variable tools_… is a list of PACKAGE=COMMAND or PACKAGE=FILE. A single
+# name is the name of both the package and the command. probe_libraries has the
+# packages of the libraries. --install-deps installs the libraries and tools_main,
+# --install-deps=python also tools_python, --install-deps=test also tools_test,
+# and --install-deps=vm also tools_vm.
 tools_main='pkg-config'
 py=/usr/lib/python3/dist-packages
 tools_python="python3-dev=/usr/bin/python3-config python3-setuptools=$py/setuptools
@@ -49,7 +50,7 @@ compile()
 late=''
 
 # need PACKAGE TITLE LIBS FLAG… compiles the program on standard input. If that
-# fails, the package is added to the missing ones.
+# fails, need adds the package to the list missing.
 need()
 {
 	package=$1 title=$2 late=$3
@@ -73,8 +74,8 @@ need_call()
 	PROGRAM
 }
 
-# want_call is need_call for a library that is optional: sets have to yes or no,
-# and adds the package to the absent ones.
+# want_call does what need_call does, for an optional library: it sets have to
+# yes or no, and adds the package of an absent library to the list absent.
 want_call()
 {
 	before=$missing have=yes
@@ -249,8 +250,8 @@ install_packages()
 	probe_all
 }
 
-# Ends configure if a required library is missing, and names what its absence costs
-# otherwise.
+# Ends configure if a required library is missing. For other absent packages,
+# prints which features are left out.
 report_missing()
 {
 	[ -z "$missing" ] || die "missing:$missing

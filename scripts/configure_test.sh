@@ -62,7 +62,7 @@ help_lists_every_option()
 	done
 }
 
-# A folder with this one header is a source tree of NIXL for configure.
+# configure takes a folder that contains this header for a source tree of NIXL.
 nixl_tree_is_recorded()
 {
 	mkdir -p "$tmp/nixl/src/api/cpp/backend" &&
@@ -167,7 +167,8 @@ install_deps_test_adds_the_test_tools()
 	case $(installs "=vm") in *openmpi-bin*qemu*) ;; *) return 1 ;; esac
 }
 
-# Without CUnit, configure says that no tests are built, and "make check" says why.
+# If CUnit is absent, configure reports that no tests are built, and "make check"
+# reports the reason.
 tests_without_cunit_are_not_built()
 {
 	fresh

@@ -142,7 +142,8 @@ options_of_help_are_completed()
 	completions "$BUILD/bin/te_info" --ver | grep -Fx -e --version
 }
 
-# Each value that is offered is in the help of its option, in one of the tools.
+# Checks that each value that the completion offers for an option is in the
+# help text of that option.
 values_of_options_are_in_help()
 {
 	for tool in te_bench te_info te_meta; do

@@ -15,9 +15,10 @@
  * the interval of the repetitions.
  *
  * Stream. The receiver (struct tei_channel_in) delivers the messages in the
- * order of their numbers, each exactly once. It keeps messages that arrive
- * early, up to a limit. Each of its own messages has the number that it
- * expects next. This number acknowledges all lower ones: they have finished.
+ * order of their numbers, each exactly once. The receiver keeps messages that
+ * arrive early, up to a limit. Each message that the receiver sends contains
+ * the number that it expects next. This number acknowledges all messages with
+ * lower numbers: they have finished.
  *
  * Requests. The receiver acts on each message when it arrives and keeps a
  * record of the last window of numbers; the record of number n has the index n
@@ -76,7 +77,7 @@ tei_channel_out_unacked(const struct tei_channel_out *out)
 	return out->sent - out->acked;
 }
 
-/* Returns how many messages have a number and were not sent. */
+/* Returns the number of messages that have a number and were not sent yet. */
 static inline uint64_t tei_channel_out_unsent(const struct tei_channel_out *out)
 {
 	return out->next - out->sent;

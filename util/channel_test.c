@@ -107,7 +107,7 @@ static void test_early_and_delivered_messages_are_dropped(void)
 	tei_channel_in_free(&in);
 }
 
-/* The user has no room for a kept message, and gets its repetition later. */
+/* The user refuses a kept message for lack of room, and takes it later. */
 static void test_refused_message_stays_kept_until_delivered(void)
 {
 	struct tei_channel_in in;

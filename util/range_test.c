@@ -10,7 +10,7 @@
 
 /* A range inside a larger struct, as users of the table have it. */
 struct range_item {
-	uint32_t before; /* so that range is not the first member */
+	uint32_t before; /* makes range a member other than the first */
 	struct tei_range range;
 };
 
@@ -126,7 +126,7 @@ static void model_query(const struct range_model *m, uint64_t base,
 	CU_ASSERT(range_item(tei_range_start(&m->table, base)) == starts);
 }
 
-/* Random ranges: the table gives the answers of the model. */
+/* Adds and removes random ranges, and compares the table with the model. */
 static void test_fuzzed_table_is_the_model(void)
 {
 	struct range_model m = { .n = 0 };
@@ -157,7 +157,8 @@ static void test_fuzzed_table_is_the_model(void)
 
 static struct range_item range_items[RANGE_MANY];
 
-/* Adds the item of that number, whose neighbours touch it. */
+/* Adds item number i. The items with the numbers i - 1 and i + 1 are adjacent
+ * to it. */
 static int range_add(struct tei_range_table *t, uint32_t i)
 {
 	range_items[i].range.base = (i + 1) * UINT64_C(16);

@@ -182,8 +182,8 @@ err_memory:
 }
 
 /*
- * Makes other processes' new pieces be refused, and waits up to one second for
- * the pieces that they are copying.
+ * Makes new pieces of other processes be refused, and waits up to one second
+ * for the pieces that these processes are copying.
  */
 static void ctx_withdraw(struct tei_local *ctx)
 {

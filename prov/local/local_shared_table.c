@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * REGISTRATION TABLES (struct local_shared_table): memory through which both
- *ends of a copy coordinate without messages.
+ * Registration tables (struct local_shared_table): memory through which both
+ * ends of a copy coordinate without messages.
  *
  * A context has two with the same layout: a private one for copies within its
  * process, and a shared one in a memfd for other processes. The latter is

@@ -146,8 +146,7 @@ int tei_local_region_remove(struct tei_local *ctx, const void *base,
 struct tei_local_range {
 	const void *base;
 	uint64_t len; /* length of the region; 0: any */
-	int code;     /* result, as tei_local_region_remove returns
-		       * it */
+	int code;     /* result; a value that tei_local_region_remove returns */
 };
 
 /*
@@ -177,10 +176,10 @@ bool tei_local_region_touches(struct tei_local *ctx, const void *addr,
 /* Reasons why a peer cannot be reached by kernel copies. */
 enum tei_local_reason {
 	TEI_LOCAL_OK = 0,
-	TEI_LOCAL_BAD_ID,	 /* the identity is invalid */
+	TEI_LOCAL_BAD_ID, /* the identity is invalid */
 	TEI_LOCAL_OTHER_HOST,	 /* the boot id is another one */
-	TEI_LOCAL_OTHER_PIDNS,	 /* the host is the same, the pid namespace
-				  * another one */
+	TEI_LOCAL_OTHER_PIDNS,	 /* on this host, but in another pid
+				  * namespace */
 	TEI_LOCAL_NO_KERNEL,	 /* a system call or /proc is missing */
 	TEI_LOCAL_GONE,		 /* the process does not exist or has ended */
 	TEI_LOCAL_RESTARTED,	 /* the start time or the incarnation is another

@@ -139,7 +139,8 @@ static void test_separate_block_is_reused_for_similar_lengths(void)
 	block = bounce_separate(&rig, (2u << 20) + 1);
 	CU_ASSERT(block->size >= (2u << 20) + 1 &&
 		  bounce_registered(&rig, block));
-	/* too large, and far too small */
+	/* the block is too small for the first length, and far too large for
+	 * the second one */
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take(&rig.pool, block->size + 1));
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take_separate(&rig.pool, 4096));
 	CU_ASSERT_PTR_EQUAL(tei_rail_bounce_take(&rig.pool, 2u << 20), block);
@@ -162,7 +163,8 @@ static void test_dirty_block_is_not_reused(void)
 	tei_rail_bounce_put(&rig.pool, block, false);
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take(&rig.pool, 2u << 20));
 	CU_ASSERT_EQUAL(rig.pool.dirty_bytes, block->size);
-	/* unregistering it would need a fence, and there are few */
+	/* unregistering a dirty block would need a fence, so a few dirty blocks
+	 * are kept */
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_surplus(&rig.pool, tei_now_ns()));
 	CU_ASSERT(bounce_registered(&rig, block));
 	bounce_close(&rig);

@@ -67,15 +67,15 @@ struct tei_rail_dp;
 /* A bounce buffer. A part of a slab, or separate. It belongs to the owner of the
  * pool from take to put. */
 struct tei_rail_bounce {
-	struct tei_list link;		/* in a list of the pool; free for use
-					 * by the owner while it has the
-					 * block */
+	struct tei_list link;		/* in a list of the pool; while the
+					 * owner has the block, the owner may
+					 * use this member */
 	char *mem;			/* constant */
 	uint64_t size;			/* constant; bytes of mem */
 	int kind;			/* constant; index of the size, or
 					 * TEI_RAIL_BOUNCE_SEPARATE */
-	/* for the owner: the bytes that tei_rail_bounces_init has got, at
-	 * first 0 */
+	/* for the owner: as many bytes as the argument room of
+	 * tei_rail_bounces_init, initially 0 */
 	uint64_t room[];
 };
 
@@ -127,8 +127,8 @@ uint32_t tei_rail_bounce_count(int kind);
 
 /* --- with the owner's lock ------------------------------------------------ */
 
-/* Takes an idle block for len bytes, or only a separate one. Returns NULL if
- * there is none. */
+/* Take an idle block for len bytes. tei_rail_bounce_take_separate takes
+ * separate blocks only. Return NULL if there is none. */
 struct tei_rail_bounce *tei_rail_bounce_take(struct tei_rail_bounces *b,
 					     uint64_t len);
 struct tei_rail_bounce *

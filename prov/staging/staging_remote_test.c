@@ -456,7 +456,8 @@ static void rig_silence_target(const struct remote_rig *r)
 #define REMOTE_TIMEOUT_S	"4"	/* MC_SLICE_TIMEOUT of the test */
 #define REMOTE_TIMEOUT_NS	(4 * TEI_NS_PER_SEC)
 
-/* Gives the user another engine, whose MC_SLICE_TIMEOUT is REMOTE_TIMEOUT_S. */
+/* Replaces the engine user of the rig by one whose MC_SLICE_TIMEOUT is
+ * REMOTE_TIMEOUT_S. */
 static void rig_short_timeout(struct remote_rig *r)
 {
 	char name[256];

@@ -15,7 +15,7 @@
  * Remote bounce slots (struct tei_staging_remote_task) reach GPU memory of
  * another process whose rails cannot access it. That process grants slots of
  * its pinned host memory, one for each piece; staging_remote_int.h has the
- *rules.
+ * rules.
  *
  * Ownership. A pool of bounce buffers belongs to a context of the driver. It is
  * created with the first registered GPU memory of the context and freed with

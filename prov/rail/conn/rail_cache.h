@@ -91,7 +91,8 @@ struct rail_cache {
 	uint32_t leftovers;		/* number of leftovers: evicted
 					 * connections that cannot be closed;
 					 * atomic */
-	bool wears;			/* the lane has had leftovers; atomic */
+	bool wears;			/* atomic: the lane has had a
+					 * leftover */
 	struct tei_list free;
 	struct rail_cache_chunk *chunks;
 	uint64_t made, evicted;

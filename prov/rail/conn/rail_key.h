@@ -109,8 +109,8 @@ void rail_key_holder_gone(struct tei_rail_dp *dp, uint64_t incarnation,
 void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Counts one slice less that uses the key. Frees the key after its last slice
- * if the key is revoked. */
+/* Decrements the number of slices that use the key. Frees a revoked key after
+ * its last slice. */
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -149,9 +149,9 @@ uint64_t rail_stall_moves(struct tei_rail_peer *peer, struct rail_lane *lane,
 }
 
 /*
- * Decides whether the fault must move to its next stage. A peer that took
- * longer to give a sign of life is slow on all rails, so its pair is given as
- * much longer to make progress.
+ * Decides whether the fault must move to its next stage. A peer that takes long
+ * to give a sign of life is slow on all rails, so the time limit of the pair is
+ * extended by that time.
  */
 bool rail_stall_judge(struct rail_fault *f, uint64_t now)
 {

@@ -963,7 +963,8 @@ static void test_malformed_fragments_do_nothing(void)
 			    * length states */
 	f[n++].fill = 0;   /* a string with a zero
 			    * byte */
-	f[n].flags = RAIL_WIRE_NOTE_BINARY; /* the name has one, too */
+	f[n].flags =
+		RAIL_WIRE_NOTE_BINARY; /* the name contains a zero byte, too */
 	f[n++].fill = 0;
 	f[n++].stream = 0;
 	f[n++].base = 0;

@@ -202,7 +202,8 @@ static void test_fence_that_is_extended_is_sent_at_once(void)
 	test_pair_close(&pair);
 }
 
-/* The walk of docs/ARCHITECTURE.md, over the wire. */
+/* Runs the sequence "A fence, at both sides" of docs/ARCHITECTURE.md with real
+ * messages. */
 static void test_fence_of_answering_target_ends(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

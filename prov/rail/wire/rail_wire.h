@@ -64,7 +64,8 @@
  *		address: user messages may be sent there over the connection
  *		that carried this message
  *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes
- *8 that the sender has written to the receiver since then, bytes 8 read from it
+ *		8 that the sender has written to the receiver since then, bytes
+ *		8 that it has read from the receiver
  *
  * USER has no format: its body is the bytes of tei_rail_send.
  *
@@ -103,9 +104,8 @@ struct tei_rail_peer;
 #define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier
 						 * session of the receiver
 						 * may have received it */
-#define RAIL_WIRE_NOTE_BINARY              \
-	4u /* NOTIFY: the text may contain \
-	    * zero bytes */
+/* NOTIFY: the text may contain zero bytes. */
+#define RAIL_WIRE_NOTE_BINARY 4u
 #define RAIL_WIRE_BY_SHIFT	8		/* 1 + the sender's rail
 						 * that carried the
 						 * message; 0: unknown */
