@@ -11,7 +11,7 @@
 
 static const struct tei_err batch_stale = {
 	.code = TEI_ERR_INVALID,
-	.text = "no such batch: freed or invented id",
+	.text = "no such batch: freed or unknown id",
 };
 
 /* --- slots --------------------------------------------------------------- */

@@ -167,7 +167,7 @@ struct engine_slots {
 
 /* --- engine_batch.c ------------------------------------------------------ */
 /* Returns the locked slot of a batch. Returns NULL with the thread's last error
- * set if the id is stale or invented. */
+ * set if the id is stale or unknown. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
 /* Returns the slot of an id, or NULL if there is no such slot. The batch may be

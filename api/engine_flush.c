@@ -14,7 +14,7 @@
 
 static const struct tei_err flush_no_segment = {
 	.code = TEI_ERR_INVALID,
-	.text = "no such segment: closed or invented id",
+	.text = "no such segment: closed or unknown id",
 };
 
 /* Batches with unfinished tasks, and their number of tasks; on the caller's

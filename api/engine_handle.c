@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The handles of live engines, so that a stale or invented handle is refused
+ * The handles of live engines, so that a stale or unknown handle is refused
  * without being dereferenced. This table and the fork generation are the only
  * state that belongs to the process and not to an engine.
  */
@@ -84,7 +84,7 @@ struct engine *engine_from(transfer_engine_t handle)
 {
 	static const struct tei_err bad = {
 		.code = TEI_ERR_INVALID,
-		.text = "no such engine: NULL, destroyed or invented handle",
+		.text = "no such engine: NULL, destroyed or unknown handle",
 	};
 	static const struct tei_err forked = {
 		.code = TEI_ERR_INVALID,

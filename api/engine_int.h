@@ -89,7 +89,7 @@ struct engine {
 	struct engine_memory memory;
 	struct engine_listing listing;
 	bool graceful;			/* closed on a signal; set once */
-	struct engine *left_next;	/* engine_shutdown.c */
+	struct engine *left_next;	/* next in the list of engine_shutdown.c */
 
 	bool local_on;			/* atomic: kernel copies allowed */
 	bool files_on;			/* atomic: file segments allowed */
@@ -114,7 +114,7 @@ struct engine {
 
 /* --- engine_handle.c ------------------------------------------------------ */
 /* Returns the engine of a handle. Returns NULL and sets the thread's last error
- * if the handle is NULL, stale or invented, or is used in a child after
+ * if the handle is NULL, stale or unknown, or is used in a child after
  * fork. */
 struct engine *engine_from(transfer_engine_t handle);
 /*

@@ -188,7 +188,7 @@ int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		return ret;
 	if (!paths_hold(e, segment_id, &t))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "segment id %d is stale or invented",
+				    "segment id %d is stale or unknown",
 				    segment_id);
 	if (paths_none(segment_id, &t))
 		*count = 0;
@@ -289,7 +289,8 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 	if (!stats || !size ||
 	    !engine_peer_stats(e, segment_id, &s, NULL, NULL))
 		return tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
-				    "te_peer_stats: segment id %d is stale or invented, or stats or size is missing",
+				    "te_peer_stats: segment id %d is stale or "
+				    "unknown, or stats or size is missing",
 				    segment_id);
 	engine_out(stats, size, &s, sizeof(s));
 	return 0;

@@ -76,7 +76,7 @@ struct engine_bounces {
 	struct bounce_kind kind[BOUNCE_KINDS];
 	struct tei_list targets;	/* bounce_target.link */
 	struct tei_list ready;		/* bounce_task.link */
-	uint32_t tasks;			/* started, and not reported as ended */
+	uint32_t tasks;			/* number of tasks that were started and whose end was not reported yet */
 };
 
 /* A target with started requests. Guarded by the lock. */
@@ -85,11 +85,10 @@ struct bounce_target {
 	struct tei_rail_peer *peer;	/* each request has a reference */
 	uint32_t tasks;			/* started requests */
 	uint32_t used[BOUNCE_KINDS];	/* blocks by size */
-	struct tei_list waiting[BOUNCE_KINDS]; /* by the size of the block;
-						* bounce_task.link */
+	struct tei_list waiting[BOUNCE_KINDS]; /* requests that wait for a block, by the size of the block; linked by bounce_task.link */
 };
 
-/* The ranges of a request with more than one on a side. */
+/* The ranges of a request that has several local or several remote ranges. */
 struct bounce_ranges {
 	uint32_t nlocal, nremote;	/* constant */
 	uint32_t at;			/* remote range of the next piece */
@@ -98,7 +97,7 @@ struct bounce_ranges {
 	struct tei_rail_iov iov[];	/* local ranges, then remote ones */
 };
 
-/* The room of a task. */
+/* The part of a task that belongs to this transport, in engine_task.room. */
 struct bounce_task {
 	/* constant while started */
 	struct tei_rail_peer *peer;

@@ -14,7 +14,7 @@ static void auth_check_mode(const char *setting, const char *file, int fd)
 	struct stat st;
 
 	if (!fstat(fd, &st) && (st.st_mode & (S_IRWXG | S_IRWXO)))
-		TEI_WARN("meta", "%s=%s: others may read it (mode %03o)",
+		TEI_WARN("meta", "%s=%s: other users may read it (mode %03o)",
 			 setting, file, (unsigned int)st.st_mode & 0777);
 }
 

@@ -131,9 +131,10 @@ static void test_two_sides_that_differ_say_how(void)
 	struct tei_meta_server *open = auth_server(NULL);
 	struct tei_meta_server_stats stats;
 
-	auth_denied(asks, NULL, "wants a shared secret");
+	auth_denied(asks, NULL, "requires a shared secret");
 	auth_denied(asks, two, "secrets differ");
-	auth_denied(open, one, "has no shared secret, the asking one has");
+	auth_denied(open, one,
+		    "has no shared secret, the requesting process has one");
 	tei_meta_server_stats(asks, &stats);
 	CU_ASSERT_EQUAL(stats.denied, 6);
 	CU_ASSERT_EQUAL(stats.served, 3);	/* only challenges */

@@ -134,9 +134,10 @@ int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 				    why);
 	if (meta_address_wildcard(list->ai_addr)) {
 		freeaddrinfo(list);
-		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "control channel host '%.64s' is no single address",
-				    host);
+		return tei_err_fail(
+			err, TEI_ERR_INVALID, "meta", NULL,
+			"control channel host '%.64s' is not a single address",
+			host);
 	}
 	fd = bind_best(config, port, list);
 	freeaddrinfo(list);

@@ -720,9 +720,11 @@ int tei_meta_cache_put(struct tei_meta_cache *c, struct tei_meta_desc *desc,
 	tei_mutex_unlock(&c->lock);
 	tei_meta_desc_unref(old);
 	if (own && !this_process)
-		return tei_err_fail(err, TEI_ERR_CONTEXT, "meta", NULL,
-				    "segment '%.64s': this descriptor is of an earlier process of our own name",
-				    desc->name);
+		return tei_err_fail(
+			err, TEI_ERR_CONTEXT, "meta", NULL,
+			"segment '%.64s': this descriptor was published by an "
+			"earlier process with the name of this process",
+			desc->name);
 	return rc;
 }
 

@@ -141,7 +141,7 @@ static void test_same_name_has_the_same_id(void)
 	cache_teardown(&t);
 }
 
-static void test_invented_ids_and_names_are_refused(void)
+static void test_unknown_ids_and_names_are_refused(void)
 {
 	static const int32_t ids[] = { -1, 2, 77, INT32_MAX, INT32_MIN,
 				       1 << 20, (1 << 20) + 1 };
@@ -532,8 +532,8 @@ static void test_put_descriptor_needs_no_fetch(void)
 
 const struct tei_test_case cache_cases[] = {
 	{ "same_name_has_the_same_id", test_same_name_has_the_same_id },
-	{ "invented_ids_and_names_are_refused",
-	  test_invented_ids_and_names_are_refused },
+	{ "unknown_ids_and_names_are_refused",
+	  test_unknown_ids_and_names_are_refused },
 	{ "own_name_is_zero", test_own_name_is_zero },
 	{ "put_descriptor_needs_no_fetch", test_put_descriptor_needs_no_fetch },
 	{ "restarted_peer_is_noticed", test_restarted_peer_is_noticed },

@@ -307,13 +307,14 @@ static int client_check(struct client_call *c,
 	if (error)
 		max = sizeof(struct meta_wire_error) + META_WIRE_ERROR_TEXT;
 	if (memcmp(h->magic, META_WIRE_MAGIC, sizeof(h->magic)))
-		return client_fail(c, TEI_ERR_REJECTED,
-				   "this port is no moonrail control channel");
+		return client_fail(
+			c, TEI_ERR_REJECTED,
+			"this port is not a moonrail control channel");
 	if (h->version != META_WIRE_VERSION)
 		return client_fail(c, TEI_ERR_REJECTED,
 				   "the peer speaks another version of the control channel");
 	if (h->type == META_WIRE_CHALLENGE && type != h->type)
-		return client_denied(c, "the peer asks for a shared secret");
+		return client_denied(c, "the peer requires a shared secret");
 	if (h->type != type && !error)
 		return client_fail(c, TEI_ERR_REJECTED, "unexpected answer");
 	if (!*tag && c->session.on && !error)

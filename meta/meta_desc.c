@@ -465,7 +465,7 @@ int tei_meta_desc_set_matrix(struct tei_meta_desc *desc, const char *json,
 	meta_json_fini(&j);
 	if (!good)
 		return desc_report(err, TEI_ERR_JSON,
-				   "priority matrix is no JSON object");
+				   "priority matrix is not a JSON object");
 	json = meta_desc_copy(d, json, strlen(json));
 	if (!json)
 		return desc_report(err, TEI_ERR_MEMORY, desc_no_memory);

@@ -613,8 +613,9 @@ static bool json_add_buffer(struct json_decoder *t)
 		return json_refuse(t, TEI_ERR_INVALID,
 				   "raw keys without their rkeys");
 	if (t->have_keys && t->rkey_count != t->key_count)
-		return json_refuse(t, TEI_ERR_INVALID,
-				   "key count is not the device count");
+		return json_refuse(
+			t, TEI_ERR_INVALID,
+			"number of keys differs from number of devices");
 	t->have_keys = true;
 	t->key_count = t->rkey_count;
 	t->buffer.location = t->location[0] ? t->location : "*";
@@ -754,7 +755,8 @@ static bool json_matrix(struct json_decoder *t)
 	if (c == 'n')
 		return meta_json_skip(&t->j);
 	if (c != '{')
-		return meta_json_fail(&t->j, "priority_matrix is no object");
+		return meta_json_fail(&t->j,
+				      "priority_matrix is not an object");
 	if (!meta_json_raw(&t->j, &text, &len))
 		return false;
 	t->d->pub.priority_matrix = meta_desc_copy(t->d, text, len);
@@ -793,8 +795,9 @@ static bool json_whole(struct json_decoder *t)
 				   "name and server_name differ");
 	rc = meta_desc_name(t->d, name, t->protocol, &why);
 	if (!rc && t->have_keys && t->key_count != t->d->pub.rail_count)
-		return json_refuse(t, TEI_ERR_INVALID,
-				   "key count is not the device count");
+		return json_refuse(
+			t, TEI_ERR_INVALID,
+			"number of keys differs from number of devices");
 	if (!rc)
 		rc = meta_desc_seal(t->d, &why);
 	return json_taken(t, rc, &why);

@@ -388,7 +388,7 @@ bool meta_json_done(struct meta_json *j)
 {
 	meta_json_peek(j);
 	if (!j->why && j->p != j->end)
-		meta_json_fail(j, "something follows the value");
+		meta_json_fail(j, "unexpected text after the value");
 	return !j->why;
 }
 

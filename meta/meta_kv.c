@@ -337,7 +337,8 @@ int meta_kv_resolve(struct tei_meta_store *store, const char *server,
 	    tei_meta_rpc_key(kv->settings->store.cluster_id, server, key,
 			     sizeof(key)))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "server '%.64s': no key for that name",
+				    "server '%.64s': the name is not valid for "
+				    "a key of the metadata store",
 				    server ? server : "");
 	rc = kv_get(kv, key, deadline_ns, &v, err);
 	if (rc)
@@ -383,7 +384,9 @@ static int kv_persistent_key(struct meta_kv *kv, const char *name,
 				  META_KV_KEY_MAX))
 		return 0;
 	return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-			    "segment '%.64s': no key for that name", name);
+			    "segment '%.64s': the name is not valid for a key "
+			    "of the metadata store",
+			    name);
 }
 
 int meta_kv_persistent_read(struct tei_meta_store *store, const char *name,

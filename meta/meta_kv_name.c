@@ -458,7 +458,8 @@ static int kv_publish_text(struct meta_kv *kv, const char *name, char *text,
 
 	if (!n)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment '%.64s': no key for that name, or no memory",
+				    "segment '%.64s': the name is not valid "
+				    "for a key, or memory is short",
 				    name);
 	rc = known ? kv_report_lost(kv, n, report_loss, err) : 0;
 	if (rc)

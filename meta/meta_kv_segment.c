@@ -222,7 +222,8 @@ int meta_kv_fetch(struct tei_meta_store *store, const char *name,
 	if (tei_meta_segment_key(kv->settings->store.cluster_id, name, key,
 				 sizeof(key)))
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment '%.64s': no key for that name",
+				    "segment '%.64s': the name is not valid "
+				    "for a key of the metadata store",
 				    name);
 	while (!rc && again) {
 		events = kv_read_begin(kv, key, name);

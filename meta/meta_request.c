@@ -304,7 +304,8 @@ bool meta_request_read(struct tei_meta_server *s, struct meta_conn *c,
 	if (why)
 		meta_request_reject(s, c, why);
 	else if (!r->open && !c->admitted)
-		request_deny(s, c, "the asked process wants a shared secret");
+		request_deny(s, c,
+			     "the queried process requires a shared secret");
 	else if (request_fill(s, c,
 			      META_CONN_HEAD + meta_wire_get32(c->head.length)))
 		request_serve(s, c, r, now_ns);

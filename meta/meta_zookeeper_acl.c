@@ -82,17 +82,21 @@ static int zk_folder_refuse(const struct zk *zk, const char *dir,
 	if (name)
 		snprintf(who, sizeof(who), "segment '%.32s': ", name);
 	if (!shown) {
-		tei_err_fail(err, TEI_ERR_METADATA, "meta",
-			     "a wrong password, or another user's folder: give that user's user:password, or take another chroot",
-			     "%sZooKeeper %s does not let MOONRAIL_ZK_AUTH_FILE's user look at %.48s",
-			     who, zk->where, dir);
+		tei_err_fail(
+			err, TEI_ERR_METADATA, "meta",
+			"a wrong password, or another user's folder: give that "
+			"user's user:password, or take another chroot",
+			"%sZooKeeper %s does not let the user of "
+			"MOONRAIL_ZK_AUTH_FILE read %.48s",
+			who, zk->where, dir);
 		return ZK_REPORTED;
 	}
 	snprintf(hint, sizeof(hint),
 		 "zkCli.sh: addauth digest USER:PASSWORD, setAcl -R %.48s/mooncake auth::cdrwa; or take another chroot",
 		 zk->chroot);
 	tei_err_fail(err, TEI_ERR_METADATA, "meta", hint,
-		     "%sZooKeeper %s: others than MOONRAIL_ZK_AUTH_FILE's user may change %.48s",
+		     "%sZooKeeper %s: other users than that of "
+		     "MOONRAIL_ZK_AUTH_FILE may change %.48s",
 		     who, zk->where, dir);
 	return ZK_REPORTED;
 }
@@ -150,10 +154,12 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 		return ZBADVERSION;
 	if (rc != ZOK || ours)
 		return rc;
-	tei_err_fail(err, TEI_ERR_METADATA, "meta",
-		     "its publisher has no MOONRAIL_ZK_AUTH_FILE, or another one",
-		     "segment '%.32s': ZooKeeper %s: others may have written %.64s",
-		     name, zk->where, path);
+	tei_err_fail(
+		err, TEI_ERR_METADATA, "meta",
+		"its publisher has no MOONRAIL_ZK_AUTH_FILE, or another one",
+		"segment '%.32s': ZooKeeper %s: another user may have written "
+		"%.64s",
+		name, zk->where, path);
 	return ZK_REPORTED;
 }
 

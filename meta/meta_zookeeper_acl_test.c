@@ -85,7 +85,8 @@ static void test_open_folders_are_refused_with_credentials(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
 	/* the node was created before its folders were closed */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
-	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "others may have written"));
+	CU_ASSERT_PTR_NOT_NULL(
+		strstr(err.text, "another user may have written"));
 	ztrio_end(&a, &b, &c, file);
 }
 

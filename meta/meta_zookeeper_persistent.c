@@ -23,7 +23,9 @@ static char *zk_persistent_path(const struct zk *zk, const char *name,
 
 	if (!path)
 		tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-			     "segment '%.64s': no key for that name", name);
+			     "segment '%.64s': the name is not valid for a key "
+			     "of the metadata store",
+			     name);
 	return path;
 }
 

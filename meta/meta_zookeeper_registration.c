@@ -26,8 +26,9 @@
  * because no server answered: the keeper publishes it later.
  */
 
-#define ZK_LOST_HINT \
-	"this process was stopped, or cut off from ZooKeeper or from that one, or others deleted its nodes"
+#define ZK_LOST_HINT                                                     \
+	"this process was suspended or could not reach ZooKeeper, that " \
+	"process could not reach it, or another user deleted its nodes"
 
 bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns)
 {
@@ -327,8 +328,12 @@ static int zk_refuse(struct zk *zk, struct zk_entry *e,
 				    who);
 	if (h->blocks)
 		return tei_err_fail(err, TEI_ERR_METADATA, "meta",
-				    "delete that node, end the process that made it, or choose another server name",
-				    "segment '%.24s': ZooKeeper node %.96s of session 0x%" PRIx64 " gives no address to ask, and that session is alive",
+				    "delete that node, end the process that "
+				    "made it, or choose another server name",
+				    "segment '%.24s': ZooKeeper node %.96s of "
+				    "session 0x%" PRIx64
+				    " contains no address to query, and that "
+				    "session is alive",
 				    e->name, h->blocks, (uint64_t)h->session);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta",
 			    "choose another server name, or end that process",
@@ -651,7 +656,8 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	if (!e) {
 		free(text);
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment '%.64s': no key for that name",
+				    "segment '%.64s': the name is not valid "
+				    "for a key of the metadata store",
 				    name);
 	}
 	free(e->text);

@@ -32,9 +32,10 @@ static int zk_conn_refuse(const char *conn, const char *why,
 
 	tei_meta_conn_shown(conn, shown);
 	return tei_err_fail(err, TEI_ERR_INVALID, "meta",
-			    strchr(conn, '@') ?
-			    "user and password belong into the file that MOONRAIL_ZK_AUTH_FILE names" :
-			    ZK_CONN_HINT,
+			    strchr(conn, '@')
+				    ? "put user and password into the file "
+				      "that MOONRAIL_ZK_AUTH_FILE names"
+				    : ZK_CONN_HINT,
 			    "metadata '%s': %s", shown, why);
 }
 

@@ -55,8 +55,8 @@ static void zk_session_state(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 
 	if (connected && !zk->connected)
 		TEI_INFO("meta",
-			 "ZooKeeper %s: connected, session %#llx of %d ms, %u "
-			 "asked for",
+			 "ZooKeeper %s: connected, session %#llx, timeout %d ms "
+			 "(requested: %u ms)",
 			 zk->servers,
 			 (unsigned long long)zoo_client_id(zk->session->zh)
 				 ->client_id,
@@ -169,7 +169,7 @@ static int zk_session_start(struct zk *zk, const clientid_t *id,
 		return 0;
 	free(s);
 	return tei_err_fail(err, TEI_ERR_METADATA, "meta", NULL,
-			    "ZooKeeper %s: no handle: %s", zk->where,
+			    "ZooKeeper %s: no client handle: %s", zk->where,
 			    strerror(errno));
 }
 
@@ -340,7 +340,9 @@ static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
 	if (!at || at > tei_now_ns())
 		return;
 	TEI_WARN("meta",
-		 "ZooKeeper %s: no connection for twice the session's %u ms; giving it up, a new one is made once there is one",
+		 "ZooKeeper %s: no connection for twice the session timeout of "
+		 "%u ms: the session is given up, and a new one is created "
+		 "when a server answers",
 		 zk->servers, zk->session_ms);
 	zk->expired = true;
 	pthread_cond_broadcast(&zk->cond);
@@ -371,7 +373,9 @@ static void zk_session_move(struct zk *zk, char *found)
 		free(found);
 		return;
 	}
-	TEI_WARN("meta", "ZooKeeper %s: no connection; looking for it at %.256s",
+	TEI_WARN("meta",
+		 "ZooKeeper %s: no connection; trying the servers' present "
+		 "addresses %.256s",
 		 zk->servers, found);
 	free(zk->addresses);
 	zk->addresses = found;		/* owned by zk now */

@@ -527,7 +527,8 @@ int zk_fetch(struct tei_meta_store *store, const char *name,
 
 	if (!path)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "segment '%.64s': no key for that name",
+				    "segment '%.64s': the name is not valid "
+				    "for a key of the metadata store",
 				    name);
 	do {
 		again = false;
@@ -562,7 +563,8 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 
 	if (!path)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "server '%.64s': no key for that name",
+				    "server '%.64s': the name is not valid for "
+				    "a key of the metadata store",
 				    server ? server : "");
 	rc = zk_get_ours(zk, path, server, ZK_WATCH_NONE, deadline_ns, &r,
 			 err);

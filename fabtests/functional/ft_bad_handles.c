@@ -96,7 +96,7 @@ static void handle_engines(void)
 	long word = 0;
 
 	handle_no_engine(NULL, "null");
-	handle_no_engine(&word, "invented");
+	handle_no_engine(&word, "unknown");
 	handle_no_engine((transfer_engine_t)(uintptr_t)0x1001, "wild");
 	destroyTransferEngine(stale);
 	destroyTransferEngine(stale);
@@ -194,8 +194,9 @@ static void handle_null_segments(transfer_engine_t e)
 	ft_ok(openSegment(e, "127.0.0.1:1") == -1,
 	      "open_of_closed_port_is_refused");
 	ft_ok(!closeSegment(e, 12345) && !closeSegment(e, -1) &&
-	      !closeSegment(e, INT32_MIN) && !closeSegment(e, INT32_MAX),
-	      "close_of_invented_id_returns_0");
+		      !closeSegment(e, INT32_MIN) &&
+		      !closeSegment(e, INT32_MAX),
+	      "close_of_unknown_id_returns_0");
 	ft_ok(!uninstallTransport(e, "carrier-pigeon") &&
 	      !te_last_error(&err, sizeof(err)) &&
 	      strstr(err.text, "\"carrier-pigeon\" is not installed"),
@@ -209,9 +210,11 @@ static void handle_null_segments(transfer_engine_t e)
 	      warmupEfaSegment(e, "127.0.0.1:1") < 0,
 	      "warmup_of_unknown_segment_is_refused");
 	ft_ok(te_segment_buffers(e, 77, bufs, sizeof(bufs[0]), &n) == -1 &&
-	      te_segment_buffers(e, -1, bufs, sizeof(bufs[0]), &n) == -1 &&
-	      te_segment_buffers(e, 0, bufs, sizeof(bufs[0]), NULL) == -1,
-	      "buffers_of_invented_segment_are_refused");
+		      te_segment_buffers(e, -1, bufs, sizeof(bufs[0]), &n) ==
+			      -1 &&
+		      te_segment_buffers(e, 0, bufs, sizeof(bufs[0]), NULL) ==
+			      -1,
+	      "buffers_of_unknown_segment_are_refused");
 }
 
 static void handle_long_names(transfer_engine_t e)
@@ -246,9 +249,9 @@ static void handle_null_notes(transfer_engine_t e)
 	      genNotifyInEngine(e, 0, no_text) < 0,
 	      "notification_without_name_or_text_is_refused");
 	ft_ok(genNotifyInEngine(e, 4711, note) < 0 &&
-	      genNotifyInEngine(e, UINT64_MAX, note) < 0 &&
-	      genNotifyInEngine(e, UINT64_C(1) << 32, note) < 0,
-	      "notification_to_invented_segment_is_refused");
+		      genNotifyInEngine(e, UINT64_MAX, note) < 0 &&
+		      genNotifyInEngine(e, UINT64_C(1) << 32, note) < 0,
+	      "notification_to_unknown_segment_is_refused");
 	ft_ok(!getNotifsFromEngine(e, NULL),
 	      "notifications_without_count_are_refused");
 	freeNotifsMsgBuf(NULL, 0);
@@ -257,9 +260,15 @@ static void handle_null_notes(transfer_engine_t e)
 
 static void handle_batches(transfer_engine_t e)
 {
-	static const batch_id_t invented[] = {
-		0, 1, 2, 255, UINT64_C(1) << 32, INVALID_BATCH,
-		INVALID_BATCH - 1, UINT64_C(0x8000000000000000),
+	static const batch_id_t unknown[] = {
+		0,
+		1,
+		2,
+		255,
+		UINT64_C(1) << 32,
+		INVALID_BATCH,
+		INVALID_BATCH - 1,
+		UINT64_C(0x8000000000000000),
 		UINT64_C(0xdeadbeefdeadbeef),
 	};
 	struct transfer_request req = { OPCODE_WRITE, handle_mem, 0, 1, 1 };
@@ -267,8 +276,8 @@ static void handle_batches(transfer_engine_t e)
 	struct transfer_status st;
 	bool good = true;
 
-	for (size_t i = 0; i < sizeof(invented) / sizeof(*invented); i++) {
-		batch_id_t id = invented[i];
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++) {
+		batch_id_t id = unknown[i];
 
 		if (id == live || id == stale)
 			continue;
@@ -276,7 +285,7 @@ static void handle_batches(transfer_engine_t e)
 		       getTransferStatus(e, id, 0, &st) == 1 &&
 		       freeBatchID(e, id) == 1;
 	}
-	ft_ok(good, "law5_invented_batch_id_is_refused");
+	ft_ok(good, "law5_unknown_batch_id_is_refused");
 	good = !freeBatchID(e, stale);
 	for (int i = 0; i < 1000 && good; i++) {
 		batch_id_t id = allocateBatchID(e, 1);

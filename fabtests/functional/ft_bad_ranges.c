@@ -247,16 +247,18 @@ static void range_locals(struct range_rig *rig)
 
 static void range_targets(struct range_rig *rig)
 {
-	segment_id_t invented[] = { rig->seg + 1, rig->seg + 100, INT32_MAX,
-				    INT32_MIN, -2, -1 };
+	segment_id_t unknown[] = { rig->seg + 1, rig->seg + 100,
+				   INT32_MAX,	 INT32_MIN,
+				   -2,		 -1 };
 	bool good = true;
 	int code;
 
-	for (size_t i = 0; i < sizeof(invented) / sizeof(*invented); i++)
-		good = good && range_refused(rig, OPCODE_WRITE, rig->mem.p,
-					     invented[i], rig->target.mem.addr,
-					     64, &code) && code == 1;
-	ft_ok(good, "law5_submit_to_invented_segment_is_refused");
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
+		good = good &&
+		       range_refused(rig, OPCODE_WRITE, rig->mem.p, unknown[i],
+				     rig->target.mem.addr, 64, &code) &&
+		       code == 1;
+	ft_ok(good, "law5_submit_to_unknown_segment_is_refused");
 }
 
 /* Returns true if the call is refused with a text that contains `says`. */

@@ -403,7 +403,7 @@ void bad_table(void)
 
 	table_is_complete();
 	table_engine(NULL, "a_null");
-	table_engine(&word, "an_invented");
+	table_engine(&word, "an_unknown");
 	table_engine((transfer_engine_t)(uintptr_t)0x1001, "a_wild");
 	if (!ft_ok(e, "engine_starts"))
 		return;

@@ -201,7 +201,7 @@ void call_void_keys(struct fi_rig *r)
 
 /* --- room for peers ------------------------------------------------------- */
 
-/* Inserts and removes the address of an invented process, made from our own
+/* Inserts and removes the address of a nonexistent process, made from our own
  * address. */
 static bool call_made_up(struct fi_rig *r, uint32_t i)
 {

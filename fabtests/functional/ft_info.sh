@@ -117,66 +117,66 @@ loose()
 
 case_options()
 {
-	run 0 'help' --help
-	run 0 'version' --version
-	run 3 'an unknown option' --nonsense
-	run 3 'an unknown transport' --protocol=carrier-pigeon
-	run 3 'a number out of range' --peers=0 --check
-	run 3 'options that exclude each other' --svg --json
-	run 3 'a file that cannot be written' --output=/nonexistent/x
-	run 3 'a peer that is no address' --check --no_probe --peer=foo
+	run 0 help_is_printed --help
+	run 0 version_is_printed --version
+	run 3 unknown_option_is_refused --nonsense
+	run 3 unknown_transport_is_refused --protocol=carrier-pigeon
+	run 3 number_out_of_range_is_refused --peers=0 --check
+	run 3 exclusive_options_are_refused --svg --json
+	run 3 unwritable_output_file_is_refused --output=/nonexistent/x
+	run 3 peer_that_is_no_address_is_refused --check --no_probe --peer=foo
 	grep -q 'peer=foo: no IP address' "$tmp/err"
-	ok $? 'which is said'
-	run 3 'one of two' --check --no_probe --peer=127.0.0.1,10.0.0.300
-	run 3 'a process that is not there' --check --no_probe --pid=999999999
+	ok $? refused_peer_is_named
+	run 3 list_with_one_invalid_peer_is_refused --check --no_probe --peer=127.0.0.1,10.0.0.300
+	run 3 missing_process_is_refused --check --no_probe --pid=999999999
 	grep -q 'pid=999999999: no such process' "$tmp/err"
-	ok $? 'which is said too'
-	run 3 'a root that is not there' --check --no_probe --root=/nonexistent
+	ok $? missing_process_is_named
+	run 3 missing_root_is_refused --check --no_probe --root=/nonexistent
 	grep -q 'root=/nonexistent: .*No such file' "$tmp/err"
-	ok $? 'with the reason'
-	run 3 'a root without /proc' --check --no_probe --root="$tmp"
+	ok $? missing_root_is_named_with_the_reason
+	run 3 root_without_proc_is_refused --check --no_probe --root="$tmp"
 	"$info" --help >/dev/full 2>/dev/null
 	[ $? -eq 3 ]
-	ok $? 'a full disk is an error'
+	ok $? full_disk_is_an_error
 }
 
 case_loopback()
 {
 	ip link set lo up
-	run 0 'a report' --protocol=tcp
+	run 0 report_of_tcp_succeeds --protocol=tcp
 	grep -q '^  lo .*tcp' "$tmp/out" &&
 		grep -q 'MC_SLICE_TIMEOUT *10 *default' "$tmp/out"
-	ok $? 'rails, and settings with their source'
+	ok $? report_lists_rails_and_settings_with_source
 	grep -q '^  GPU memory: through pinned host memory' "$tmp/out"
-	ok $? 'what way GPU memory goes'
+	ok $? report_names_the_way_of_gpu_memory
 	# The shm provider of libfabric 1.17 offers FI_HMEM.
 	! grep -q '^moonrail .* libfabric 1.17,' "$tmp/out" ||
 		grep -q '^  shm .* hmem' "$tmp/out"
-	ok $? 'who offers to take device memory'
+	ok $? report_names_providers_of_device_memory
 	MC_SLICE_TIMEOUT=33 "$info" --json >"$tmp/out" 2>/dev/null
-	holds 'a setting from the environment' \
+	holds setting_of_environment_is_reported \
 		'{"name": "MC_SLICE_TIMEOUT", "value": "33", "source": "environment"} in r["settings"]'
-	run 0 'an engine without a rail to other processes' --json \
+	run 0 report_without_rail_to_other_processes_succeeds --json \
 		--protocol=local
-	holds 'has no matrix, which is nothing to log' \
+	holds engine_without_matrix_logs_nothing \
 		'"priority_matrix" not in r and not r["log"]'
-	run 1 'a check of loopback alone warns' --check --json --protocol=tcp
-	holds 'each rail is tried and verified' \
+	run 1 check_of_loopback_alone_warns --check --json --protocol=tcp
+	holds each_rail_is_tested_and_verified \
 		'len(r["probes"]) == 1 and r["probes"][0]["verified"] and r["probes"][0]["bytes_per_second"] > 0 and F("probe", "ok", "lo")'
-	holds 'no other rail is a warning' 'F("rail", "warn")'
+	holds loopback_as_only_rail_is_a_warning 'F("rail", "warn")'
 	MC_SLICE_TIMEOUT=nonsense "$info" --json >"$tmp/out" 2>/dev/null
 	[ $? -eq 2 ]
-	ok $? 'a malformed setting is bad'
-	holds 'and is named' '"MC_SLICE_TIMEOUT" in F("engine", "bad")[0]["what"]'
+	ok $? malformed_setting_is_bad
+	holds malformed_setting_is_named '"MC_SLICE_TIMEOUT" in F("engine", "bad")[0]["what"]'
 }
 
 case_empty()
 {
-	run 2 'no interface is up: bad' --check --json
-	holds 'the reason and the cure' \
+	run 2 host_without_interface_is_bad --check --json
+	holds host_without_interface_has_reason_and_cure \
 		'not r["rails"] and "lo up" in F("engine", "bad")[0]["cure"] and r["worst"] == "bad"'
-	run 0 'a picture without a rail' --svg
-	is_xml 'it is one'
+	run 0 picture_without_rail_succeeds --svg
+	is_xml picture_without_rail_is_xml
 }
 
 case_subnet()
@@ -185,13 +185,13 @@ case_subnet()
 	veth a0 10.5.0.1/24
 	veth a1 10.5.0.2/24
 	loose a0 a1
-	run 1 'two rails in one subnet: a warning' --check --json --no_probe
-	holds 'one leaves by the other' \
+	run 1 two_rails_in_one_subnet_are_a_warning --check --json --no_probe
+	holds rail_that_leaves_by_the_other_is_a_warning \
 		'len(F("routes", "warn")) == 1 and len(F("routes", "ok")) == 1 and not F("routes", "bad")'
-	holds 'both answer ARP' 'len(F("arp_flux", "warn")) == 2'
+	holds rails_that_answer_arp_for_each_other_are_a_warning 'len(F("arp_flux", "warn")) == 2'
 	echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter
-	run 2 'with rp_filter it does not work' --check --json --no_probe
-	holds 'which is bad' 'len(F("routes", "bad")) == 1'
+	run 2 two_rails_in_one_subnet_with_rp_filter_are_bad --check --json --no_probe
+	holds rail_with_rp_filter_is_a_bad_route 'len(F("routes", "bad")) == 1'
 	loose a0 a1
 	for i in 0 1; do
 		echo 1 >"/proc/sys/net/ipv4/conf/a$i/arp_ignore"
@@ -199,13 +199,13 @@ case_subnet()
 		ip rule add from "10.5.0.$((i + 1))" table "10$i" &&
 			ip route add 10.5.0.0/24 dev "a$i" table "10$i"
 	done
-	run 0 'cured as the findings say' --check --json --no_probe
-	holds 'both are fine' \
+	run 0 subnet_cured_as_told_has_no_finding --check --json --no_probe
+	holds routes_cured_as_told_are_fine \
 		'len(F("routes", "ok")) == 2 and not F("arp_flux")'
-	run 2 'a peer without a route' --check --json --no_probe --peer=10.77.0.1
-	holds 'no rail reaches it' 'F("peer", "bad", "10.77.0.1")'
-	run 0 'a peer with a route' --check --json --no_probe --peer=10.5.0.9
-	holds 'both rails reach it' 'len(F("peer", "ok")) == 2'
+	run 2 peer_without_route_is_bad --check --json --no_probe --peer=10.77.0.1
+	holds peer_without_route_is_reached_by_no_rail 'F("peer", "bad", "10.77.0.1")'
+	run 0 peer_with_route_is_fine --check --json --no_probe --peer=10.5.0.9
+	holds peer_with_route_is_reached_by_both_rails 'len(F("peer", "ok")) == 2'
 }
 
 case_overlap()
@@ -214,14 +214,14 @@ case_overlap()
 	veth a0 10.5.0.1/24
 	veth a1 10.5.0.2/16
 	loose a0 a1
-	run 1 'a subnet within that of another rail: a warning' \
+	run 1 subnet_inside_that_of_another_rail_is_a_warning \
 		--check --json --no_probe
-	holds 'what both have leaves by the narrower' \
+	holds common_addresses_leave_by_the_narrower_subnet \
 		'F("routes", "warn", "a1") and F("routes", "ok", "a0")'
-	holds 'both answer ARP there' 'len(F("arp_flux", "warn")) == 2'
+	holds rails_of_nested_subnets_answer_arp_for_each_other 'len(F("arp_flux", "warn")) == 2'
 	ip addr flush dev a0 && ip addr add 10.5.0.1/32 dev a0
-	run 0 'one address is no subnet' --check --json --no_probe
-	holds 'of which nothing is told' \
+	run 0 address_without_subnet_is_fine --check --json --no_probe
+	holds address_without_subnet_has_no_finding \
 		'not F("routes", None, "a0") and not F("arp_flux")'
 }
 
@@ -230,40 +230,40 @@ case_overlap()
 nowhere()
 {
 	run 2 "$1" --check --json --no_probe
-	holds "$1: told, with a cure" "$2"' and not any(u["id"] == "routes" for u in r["not_looked_at"]) and all("no route from" in f["what"] and "ip route replace" in f["cure"] for f in F("routes", "bad"))'
+	holds "$1_has_a_cure" "$2"' and not any(u["id"] == "routes" for u in r["not_looked_at"]) and all("no route from" in f["what"] and "ip route replace" in f["cure"] for f in F("routes", "bad"))'
 }
 
 case_nowhere()
 {
 	ip link set lo up
 	veth a0 10.5.0.1/24
-	run 0 'a rail that reaches its subnet' --check --json --no_probe
-	holds 'is fine' 'F("routes", "ok", "a0") and not F("routes", None, "lo")'
+	run 0 rail_that_reaches_its_subnet_succeeds --check --json --no_probe
+	holds rail_that_reaches_its_subnet_is_fine 'F("routes", "ok", "a0") and not F("routes", None, "lo")'
 	for kind in blackhole unreachable prohibit; do
 		ip route replace "$kind" 10.5.0.0/24
 		ip route del 10.5.0.0/24 dev a0 2>/dev/null
-		nowhere "a subnet that is $kind" 'F("routes", "bad", "a0")'
+		nowhere "subnet_that_is_${kind}_is_bad" 'F("routes", "bad", "a0")'
 		ip route del "$kind" 10.5.0.0/24
 	done
-	nowhere 'a subnet without a route' \
+	nowhere subnet_without_route_is_bad \
 		'"10.5.0.0/24 dev a0 src 10.5.0.1" in F("routes", "bad", "a0")[0]["cure"]'
 	ip route replace 10.5.0.0/24 dev a0 src 10.5.0.1
-	run 0 'cured as the finding says' --check --json --no_probe
+	run 0 route_cured_as_told_is_fine --check --json --no_probe
 	veth a1 10.5.0.2/24
 	loose a0 a1
 	ip route flush 10.5.0.0/24
-	nowhere 'two rails in one subnet without a route' \
+	nowhere two_rails_in_one_subnet_without_route_are_bad \
 		'F("routes", "bad", "a0") and F("routes", "bad", "a1")'
 	ip route add unreachable 10.5.0.0/24
-	nowhere 'two rails in one that is unreachable' \
+	nowhere two_rails_in_one_unreachable_subnet_are_bad \
 		'F("routes", "bad", "a0") and F("routes", "bad", "a1")'
 	ip addr flush dev a1
 	ip addr add 10.6.0.1/24 dev a1
 	ip route add default via 10.6.0.2
 	ip route del unreachable 10.5.0.0/24
-	run 1 'a subnet that is left to the default route' \
+	run 1 subnet_of_default_route_exits_with_warning \
 		--check --json --no_probe
-	holds 'is a warning' \
+	holds subnet_of_default_route_is_a_warning \
 		'"leave by a1" in F("routes", "warn", "a0")[0]["what"] and F("routes", "ok", "a1")'
 }
 
@@ -274,23 +274,23 @@ case_narrow()
 	veth a0 10.5.0.1/31
 	veth a1
 	ip addr add 10.6.0.1 peer 10.7.0.1/24 dev a1
-	run 0 'a subnet of two' --check --json --no_probe
-	holds 'is looked at; a peer elsewhere makes no subnet' \
+	run 0 subnet_of_two_addresses_succeeds --check --json --no_probe
+	holds subnet_of_two_addresses_is_checked_and_peer_elsewhere_is_not \
 		'F("routes", "ok", "a0") and not F("routes", None, "a1") and {"a0", "a1"} <= {x["name"] for x in r["rails"]}'
 	ip route del 10.5.0.0/31
-	run 2 'one without a route' --check --json --no_probe
-	holds 'is bad' 'F("routes", "bad", "a0")'
+	run 2 subnet_of_two_without_route_exits_with_fault --check --json --no_probe
+	holds subnet_of_two_without_route_is_bad 'F("routes", "bad", "a0")'
 	ip addr flush dev a0
 	ip -6 addr add fd00:5::1/64 dev a0 nodad || {
-		echo 'skip - routes of IPv6: there is none'
+		echo 'skip - ipv6_subnets: this host has no IPv6'
 		return
 	}
 	export MC_USE_IPV6=1
-	run 0 'IPv6' --check --json --no_probe
-	holds 'likewise' 'F("routes", "ok", "a0")'
+	run 0 ipv6_check_succeeds --check --json --no_probe
+	holds ipv6_subnet_is_fine 'F("routes", "ok", "a0")'
 	ip -6 route del fd00:5::/64 dev a0
-	run 2 'IPv6 without a route' --check --json --no_probe
-	holds 'is bad too' \
+	run 2 ipv6_subnet_without_route_exits_with_fault --check --json --no_probe
+	holds ipv6_subnet_without_route_is_bad \
 		'"fd00:5::/64 dev a0" in F("routes", "bad", "a0")[0]["cure"]'
 	unset MC_USE_IPV6
 }
@@ -303,7 +303,7 @@ case_resolver()
 	printf 'nameserver 127.0.0.1\noptions timeout:30 attempts:2\n' \
 		>"$tmp/resolv"
 	mount --bind "$tmp/resolv" /etc/resolv.conf
-	ok $? 'a resolv.conf of our own'
+	ok $? resolv_conf_is_replaced
 	"$python" -IS - >"$tmp/pipe" <<-'PYTHON' &
 	import os, socket, time
 	s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -314,13 +314,13 @@ case_resolver()
 	PYTHON
 	holder=$!
 	[ "$(head -n 1 "$tmp/pipe")" = up ]
-	ok $? 'a name server'
+	ok $? silent_name_server_is_started
 	start=$(date +%s)
-	run 2 'a metadata server whose name nobody knows' --check --json \
+	run 2 unresolvable_metadata_server_is_bad --check --json \
 		--no_probe --metadata_server=zookeeper://moon.test:2181
 	[ $(($(date +%s) - start)) -lt 30 ]
-	ok $? 'does not wait for the resolver'
-	holds 'is a warning' 'F("metadata", "warn", "moon.test:2181")'
+	ok $? unresolvable_metadata_server_does_not_delay_the_check
+	holds unresolvable_metadata_server_is_a_warning 'F("metadata", "warn", "moon.test:2181")'
 	kill "$holder"
 }
 
@@ -331,35 +331,35 @@ case_switches()
 	for set in 0 no False OFF nonsense; do
 		FI_AV_REMOVE_CLEANUP=$set "$info" --check --json --no_probe \
 			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-		holds "FI_AV_REMOVE_CLEANUP=$set is off" \
+		holds "av_remove_cleanup_${set}_is_off" \
 			'"FI_AV_REMOVE_CLEANUP='"$set"'" in F("closing", "note", "tcp;ofi_rxm")[0]["what"]'
 	done
 	for set in 1 yes True ON; do
 		FI_AV_REMOVE_CLEANUP=$set "$info" --check --json --no_probe \
 			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-		holds "FI_AV_REMOVE_CLEANUP=$set is on" \
+		holds "av_remove_cleanup_${set}_is_on" \
 			'F("closing", "ok", "tcp;ofi_rxm")'
 	done
 	for set in '' 10000 2000; do
 		FI_OFI_RXM_CM_PROGRESS_INTERVAL=$set "$info" --check --json \
 			--no_probe --provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-		holds "connections accepted every ${set:-10000} us" \
+		holds "accept_delay_of_${set:-10000}_us_is_a_note" \
 			"'$((${set:-10000} / 1000)) ms' in"' F("connecting", "note", "tcp;ofi_rxm")[0]["what"]'
 	done
 	for set in '' 4096; do
 		FI_OFI_RXM_MSG_RX_SIZE=$set "$info" --check --json --no_probe \
 			--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-		holds "receive buffers of ${set:-the default number} are many" \
+		holds "receive_buffers_of_${set:-default}_are_a_note" \
 			'"FI_OFI_RXM_MSG_RX_SIZE=1024" in F("buffers", "note", "tcp;ofi_rxm")[0]["cure"]'
 	done
 	FI_OFI_RXM_MSG_RX_SIZE=1024 "$info" --check --json --no_probe \
 		--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-	holds 'receive buffers of 1024 are few' \
+	holds receive_buffers_of_1024_are_fine \
 		'F("buffers", "ok", "tcp;ofi_rxm")'
 	for set in 0 100; do
 		FI_OFI_RXM_CM_PROGRESS_INTERVAL=$set "$info" --check --json \
 			--no_probe --provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-		holds "and every $set us" \
+		holds "accept_delay_of_${set}_us_is_fine" \
 			'F("connecting", "ok", "tcp;ofi_rxm")'
 	done
 }
@@ -369,20 +369,20 @@ case_down()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	veth a1 10.7.0.1/24
-	run 0 'two rails in two subnets are fine' --check --json --no_probe
+	run 0 two_rails_in_two_subnets_are_fine --check --json --no_probe
 	ip link set pa1 down
-	run 1 'no carrier' --check --json --no_probe
-	holds 'is told of the interface' \
+	run 1 interface_without_carrier_exits_with_warning --check --json --no_probe
+	holds interface_without_carrier_is_named \
 		'F("link", "warn", "a1") and [x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
 	ip link set a1 down
-	run 1 'an interface down' --check --json --no_probe
-	holds 'and its cure' \
+	run 1 interface_that_is_down_exits_with_warning --check --json --no_probe
+	holds interface_that_is_down_has_a_cure \
 		'"ip link set a1 up" in F("link", "warn", "a1")[0]["cure"]'
-	run 2 'the only rail is down' --check --json --device_name=a1
-	holds 'the engine says so' 'F("engine", "bad")'
+	run 2 only_rail_that_is_down_is_bad --check --json --device_name=a1
+	holds engine_without_usable_rail_is_bad 'F("engine", "bad")'
 	ip link set dev a0 mtu 1000
-	run 1 'a tiny MTU' --check --json --no_probe --device_name=a0
-	holds 'is a warning' 'F("mtu", "warn", "a0")'
+	run 1 tiny_mtu_exits_with_warning --check --json --no_probe --device_name=a0
+	holds tiny_mtu_is_a_warning 'F("mtu", "warn", "a0")'
 }
 
 # Only the NIC is left out whose name cannot be written to a descriptor.
@@ -392,26 +392,26 @@ case_names()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	ip link add "$odd" type veth peer name px || {
-		echo "skip - a NIC by an odd name: this kernel has none"
+		echo "skip - nic_with_invalid_name: this kernel refuses it"
 		return
 	}
 	ip link set px up
 	ip link set "$odd" up
 	ip addr add 10.7.0.1/24 dev "$odd"
-	run 0 'a NIC by an odd name leaves the others' --check --json --no_probe
-	holds 'which are rails' \
+	run 0 nic_with_invalid_name_leaves_the_others --check --json --no_probe
+	holds nics_with_valid_names_are_rails \
 		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
-	holds 'and is told of, once' \
+	holds nic_with_invalid_name_is_logged_once \
 		'len([l for l in r["log"] if "x\\xff: name is not UTF-8" in l]) == 1'
-	run 2 'nor does it carry when it is the only one asked for' \
+	run 2 nic_with_invalid_name_as_only_device_is_bad \
 		--check --json --no_probe --device_name="$odd"
-	holds 'and the log says why' \
+	holds nic_with_invalid_name_is_logged_with_the_reason \
 		'any("x\\xff: name is not UTF-8" in l for l in r["log"]) and not any("no such device" in l for l in r["log"])'
 	"$BUILD/bin/te_bench" --mode=loopback --duration=0.1 >"$tmp/out" 2>&1
-	ok $? 'engines of a benchmark are made'
-	run 0 'text'
-	run 0 'a picture' --svg
-	is_xml 'is one'
+	ok $? benchmark_next_to_nic_with_invalid_name_runs
+	run 0 text_next_to_nic_with_invalid_name_succeeds
+	run 0 picture_next_to_nic_with_invalid_name_succeeds --svg
+	is_xml picture_next_to_nic_with_invalid_name_is_xml
 }
 
 # tap NAME: creates an interface whose link settings can be set. It has carrier
@@ -460,49 +460,49 @@ case_ethtool()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	ethtool -K a0 tso off gso off tx off >"$tmp/ethtool" 2>&1
-	ok $? 'offloads are switched off'
-	run 0 'a link without offloads' --check --json --no_probe
-	holds 'they are named' \
+	ok $? offloads_are_switched_off
+	run 0 link_without_offloads_succeeds --check --json --no_probe
+	holds missing_offloads_are_named \
 		'"tx_checksum, tso, gso" in F("offloads", "note", "a0")[0]["what"]'
-	holds 'its rate is as the driver says' \
+	holds rate_of_the_driver_is_reported \
 		'[i["speed_bps"] for i in r["interfaces"] if i["name"] == "a0"] == [1e10]'
 	ethtool -K a0 tx on rx off >"$tmp/ethtool" 2>&1
-	ok $? 'and checksums of what comes in'
-	run 0 'a veth leaves those to its other end' --check --json --no_probe
-	holds 'which is not told' \
+	ok $? receive_checksums_are_switched_off
+	run 0 veth_without_receive_checksums_is_fine --check --json --no_probe
+	holds veth_without_receive_checksums_has_no_finding \
 		'not any("rx_checksum" in f["what"] for f in F("offloads"))'
 	# files of a system in which a0 is a NIC
 	mkdir -p "$tmp/root/proc" "$tmp/root/sys/class/net/a0/device"
 	echo 'DRIVER=none' >"$tmp/root/sys/class/net/a0/device/uevent"
-	run 1 'a NIC that does not check them' --check --json --no_probe \
+	run 1 nic_without_receive_checksums_exits_with_warning --check --json --no_probe \
 		--root="$tmp/root"
-	holds 'is a warning' \
+	holds nic_without_receive_checksums_is_a_warning \
 		'any("rx_checksum" in f["what"] and " rx on" in f["cure"] for f in F("offloads", "warn", "a0"))'
 	why=$(ls /dev/net/tun 2>&1) || {
-		echo "skip - te_info at a slow link: $why"
+		echo "skip - slow_link: $why"
 		return
 	}
 	tap t0
-	ok $? 'an interface with carrier'
+	ok $? tap_with_carrier_is_created
 	ip addr add 10.9.0.1/24 dev t0 && ip link set t0 up &&
 		ethtool -s t0 speed 100 duplex half
-	ok $? 'a rate and half duplex are set'
-	run 2 'half duplex is bad' --check --json --no_probe
-	holds 'it is told' 'F("duplex", "bad", "t0")'
-	holds 'so is the rate' \
+	ok $? rate_and_half_duplex_are_set
+	run 2 half_duplex_exits_with_fault --check --json --no_probe
+	holds half_duplex_is_bad 'F("duplex", "bad", "t0")'
+	holds low_rate_is_reported \
 		'"100 Mbit/s" in F("speed", "warn", "t0")[0]["what"]'
 	ethtool -s t0 speed 25000 duplex full
-	run 0 'a fast one is fine' --check --json --no_probe
-	holds 'nothing is told' \
+	run 0 fast_link_succeeds --check --json --no_probe
+	holds fast_link_has_no_finding \
 		'not F("duplex", None, "t0") and not F("speed", None, "t0")'
 	supports t0 38 25000		# 100000baseCR4
-	ok $? 'its driver says that it supports 100 Gbit/s'
-	run 1 'a link that runs at less than its port supports' \
+	ok $? driver_reports_100_gbit_as_supported
+	run 1 link_below_supported_rate_exits_with_warning \
 		--check --json --no_probe
-	holds 'is a warning' \
+	holds link_below_supported_rate_is_a_warning \
 		'"25 Gbit/s, the port supports 100 Gbit/s" in F("speed", "warn", "t0")[0]["what"]'
 	supports t0 31 25000		# 25000baseCR
-	run 0 'one that runs at that is fine' --check --json --no_probe
+	run 0 link_at_supported_rate_is_fine --check --json --no_probe
 	kill "$holder"
 }
 
@@ -513,25 +513,25 @@ case_limits()
 	prlimit --memlock=65536:65536 "$info" --check --json --no_probe \
 		>"$tmp/out" 2>/dev/null
 	[ $? -eq 1 ]
-	ok $? 'a small memlock limit warns'
-	holds 'memlock' 'F("memlock", "warn") and "64 KiB" in F("memlock")[0]["what"]'
+	ok $? small_memlock_limit_is_a_warning
+	holds small_memlock_limit_is_reported 'F("memlock", "warn") and "64 KiB" in F("memlock")[0]["what"]'
 	# This fails if the hard limit is lower.
 	prlimit --memlock=unlimited "$info" --check --json --no_probe \
 		>"$tmp/out" 2>/dev/null
-	[ ! -s "$tmp/out" ] || holds 'no memlock limit is fine' \
+	[ ! -s "$tmp/out" ] || holds unlimited_memlock_is_fine \
 		'F("memlock", "ok")'
 	prlimit --nofile=1000:1000 "$info" --check --json --no_probe \
 		--peers=1000 >"$tmp/out" 2>/dev/null
 	[ $? -eq 2 ]
-	ok $? 'a hard limit on files below what is needed is bad'
-	holds 'open files' 'F("open_files", "bad")'
+	ok $? hard_file_limit_below_need_exits_with_fault
+	holds hard_file_limit_below_need_is_bad 'F("open_files", "bad")'
 	prlimit --nofile=1000: "$info" --check --json --no_probe \
 		--peers=1000 >"$tmp/out" 2>/dev/null
-	holds 'a soft limit only warns' 'F("open_files", "warn")'
+	holds soft_file_limit_below_need_is_a_warning 'F("open_files", "warn")'
 	sleep 600 &
 	prlimit --pid $! --memlock=4096:4096
-	run 1 'the limits of another process' --check --json --no_probe --pid=$!
-	holds 'its memlock' 'F("memlock", "warn", "pid '$!'")'
+	run 1 limits_of_another_process_exit_with_warning --check --json --no_probe --pid=$!
+	holds memlock_of_another_process_is_a_warning 'F("memlock", "warn", "pid '$!'")'
 	kill $!
 }
 
@@ -552,24 +552,24 @@ sys.stdin.read()' "$lib" "$copy" <"$tmp/pipe" >"$tmp/ready" &
 		pid=$!
 		exec 8>"$tmp/pipe"
 		until [ -s "$tmp/ready" ]; do sleep 0.1; done
-		run 2 "a process with ${copy##*/} too" --check --json \
+		run 2 "process_with_${copy##*/}_is_bad" --check --json \
 			--no_probe --pid="$pid"
 		exec 8>&-
 		wait "$pid"
 		rm "$tmp/ready"
-		holds 'two libfabrics in one process are bad' \
+		holds two_libfabrics_in_one_process_are_bad \
 			'F("libraries", "bad") and "'"$copy"'" in F("libraries")[0]["what"]'
 	done
 	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 \
 		LD_PRELOAD="$wheel" "$info" --check --json --no_probe \
 		>"$tmp/out" 2>/dev/null
-	holds 'that name is known in an engine of its own' \
+	holds hashed_libfabric_is_recognised_in_an_engine \
 		'any("'"$wheel"'" in f["what"] for f in F("libraries", "ok"))'
-	run 0 'one is not' --check --json --no_probe
-	holds 'it is named' 'F("libraries", "ok")'
+	run 0 one_libfabric_in_a_process_succeeds --check --json --no_probe
+	holds one_libfabric_in_a_process_is_fine 'F("libraries", "ok")'
 	FI_AV_REMOVE_CLEANUP=1 "$info" --check --json --no_probe \
 		--provider='tcp;ofi_rxm' >"$tmp/out" 2>/dev/null
-	holds 'connections can be closed with the switch' 'F("closing", "ok")'
+	holds connections_can_be_closed_with_the_variable 'F("closing", "ok")'
 	env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$info" --check --json \
 		--no_probe >"$tmp/out" 2>/dev/null
 	# Only Debian's libfabric is linked to libinfinipath.
@@ -617,26 +617,26 @@ case_root()
 	veth a1 169.254.3.1/16
 	mkdir -p "$r/sys/class/net/a1/device"
 	echo 'DRIVER=none' >"$r/sys/class/net/a1/device/uevent"
-	run 1 'another machine by its files' --check --json --no_probe --root="$r"
-	holds 'clock, cgroup, ptrace' \
+	run 1 machine_read_from_files_exits_with_warning --check --json --no_probe --root="$r"
+	holds clock_cgroup_and_ptrace_of_files_are_found \
 		'F("clock", "warn") and F("cgroup", "warn") and F("ptrace", "warn")'
-	holds 'governor, balancing, IOMMU' \
+	holds governor_balancing_and_iommu_of_files_are_found \
 		'F("governor", "note") and F("numa_balancing", "note") and F("iommu", "note")'
-	holds 'socket buffers, backlog, ports' \
+	holds socket_buffers_backlog_and_ports_of_files_are_found \
 		'F("socket_buffers", "warn", "tcp_rmem") and F("socket_buffers", "ok", "tcp_wmem") and F("socket_buffers", "warn", "rmem_max") and F("backlog", "warn") and F("ports", "warn")'
-	holds 'huge pages' 'F("huge_pages", "ok")'
-	holds 'a NIC without an address is a note' \
+	holds huge_pages_of_files_are_fine 'F("huge_pages", "ok")'
+	holds nic_without_address_is_a_note \
 		'any("ip addr add" in f["cure"] for f in F("link", "note", "a1")) and not F("link", None, "a0") and not F("link", None, "pa1")'
 	mkdir "$r/sys/class/net/a1/upper_a0"
 	printf 'HugePages_Total:  12\nHugePages_Free: 0\nHugepagesize: 2048 kB\n' \
 		>"$r/proc/meminfo"
 	echo tsc >"$clock/current_clocksource"
 	echo 'iommu=pt' >"$r/proc/cmdline"
-	run 1 'the same, cured in part' --check --json --no_probe --root="$r"
-	holds 'is fine there' 'F("clock", "ok") and F("iommu", "ok")'
-	holds 'huge pages of which none is free are a note' \
+	run 1 partly_cured_machine_exits_with_warning --check --json --no_probe --root="$r"
+	holds cured_clock_and_iommu_are_fine 'F("clock", "ok") and F("iommu", "ok")'
+	holds huge_pages_without_a_free_one_are_a_note \
 		'any("none of the 12" in f["what"] for f in F("huge_pages", "note"))'
-	holds 'a NIC below another interface is fine' 'not F("link", None, "a1")'
+	holds nic_below_another_interface_is_fine 'not F("link", None, "a1")'
 	head -c 100000 /dev/urandom >"$r/proc/meminfo"
 	head -c 10000 /dev/urandom >"$r/proc/self/cgroup"
 	head -c 10000 /dev/urandom >"$clock/current_clocksource"
@@ -644,9 +644,9 @@ case_root()
 	head -c 1000 /dev/urandom >"$r/proc/sys/net/ipv4/tcp_rmem"
 	rm -f "$cpu/scaling_governor"
 	mkfifo "$cpu/scaling_governor"
-	run 1 'files full of noise do not crash it' --check --json --no_probe \
+	run 1 files_with_noise_do_not_crash_the_check --check --json --no_probe \
 		--root="$r"
-	holds 'and the report is whole' 'r["worst"] == "warn"'
+	holds report_of_noise_is_complete 'r["worst"] == "warn"'
 }
 
 # hidden NAME EXPRESSION: runs te_info on the files in $r and checks EXPRESSION.
@@ -665,29 +665,29 @@ case_cgroup()
 	mkdir -p "$r/proc/self" "$v1/a/b"
 	printf '4:cpu,cpuacct:/c\n3:blkio,memory:/a/b\n0::/\n' \
 		>"$r/proc/self/cgroup"
-	hidden 'a group of which nothing can be read is not looked at' "$unseen"
+	hidden unreadable_cgroup_is_not_checked "$unseen"
 	echo 9223372036854771712 >"$v1/memory.limit_in_bytes"
 	cp "$v1/memory.limit_in_bytes" "$v1/a/b/memory.limit_in_bytes"
-	hidden 'version 1 without a limit is fine' 'F("cgroup", "ok")'
+	hidden cgroup_1_without_limit_is_fine 'F("cgroup", "ok")'
 	echo 268435456 >"$v1/a/memory.limit_in_bytes"
-	hidden 'its limit is told, with its file' \
+	hidden limit_of_cgroup_1_is_reported_with_its_file \
 		'F("cgroup", "warn")[0]["what"] == "control group /a is limited to 256 MiB" and "memory.limit_in_bytes" in F("cgroup", "warn")[0]["cure"]'
 	echo 134217728 >"$v1/memory.limit_in_bytes"
 	printf '3:memory:/gone/b\n' >"$r/proc/self/cgroup"
-	hidden 'that of the root as a container sees it too' \
+	hidden limit_of_the_root_in_a_container_is_reported \
 		'"group / is limited to 128 MiB" in F("cgroup", "warn")[0]["what"]'
 	printf '3:cpu:/a\n2:memory2:/a\n1:name=memory:/a\n0::/\n' \
 		>"$r/proc/self/cgroup"
-	hidden 'other controllers do not limit memory' "$unseen"
+	hidden controllers_without_memory_are_not_checked "$unseen"
 	echo 'cpu io memory pids' >"$r/sys/fs/cgroup/cgroup.controllers"
-	hidden 'the root of version 2 has no limit' 'F("cgroup", "ok")'
+	hidden root_of_cgroup_2_has_no_limit 'F("cgroup", "ok")'
 	echo 134217728 >"$r/sys/fs/cgroup/memory.max"
-	hidden 'that of a container has' \
+	hidden limit_of_a_container_is_reported \
 		'"memory.max" in F("cgroup", "warn")[0]["cure"]'
 	echo nonsense >"$r/sys/fs/cgroup/memory.max"
-	hidden 'what is no number is not looked at' "$unseen"
+	hidden limit_that_is_no_number_is_not_checked "$unseen"
 	rm -r "$r/sys"
-	hidden 'nor what is not there' "$unseen"
+	hidden missing_limit_is_not_checked "$unseen"
 }
 
 # Settings of /proc/sys that are missing or cannot be read.
@@ -697,19 +697,19 @@ case_unread()
 	r=$tmp/root
 	unseen='"ptrace" in {u["id"] for u in r["not_looked_at"]} and not F("ptrace")'
 	mkdir -p "$r/proc/self"
-	hidden 'without /proc/sys nothing is known of ptrace' "$unseen"
-	holds 'nor of the rest' \
+	hidden ptrace_without_proc_sys_is_not_checked "$unseen"
+	holds network_limits_without_proc_sys_are_not_checked \
 		'{"backlog", "numa_balancing", "socket_buffers"} <= {u["id"] for u in r["not_looked_at"]}'
 	mkdir -p "$r/proc/sys/kernel"
 	echo Linux >"$r/proc/sys/kernel/ostype"
-	hidden 'a kernel without Yama is fine' 'F("ptrace", "ok")'
+	hidden kernel_without_yama_is_fine 'F("ptrace", "ok")'
 	mkdir -p "$r/proc/sys/kernel/yama/ptrace_scope"
-	hidden 'a switch that cannot be read' "$unseen"
+	hidden unreadable_ptrace_switch_is_not_checked "$unseen"
 	rmdir "$r/proc/sys/kernel/yama/ptrace_scope"
 	echo 0 >"$r/proc/sys/kernel/yama/ptrace_scope"
-	hidden 'one that is off is fine' 'F("ptrace", "ok")'
+	hidden ptrace_switch_that_is_off_is_fine 'F("ptrace", "ok")'
 	echo 1 >"$r/proc/sys/kernel/yama/ptrace_scope"
-	hidden 'one that is on is a note' 'F("ptrace", "note")'
+	hidden ptrace_switch_that_is_on_is_a_note 'F("ptrace", "note")'
 }
 
 case_sys()
@@ -717,14 +717,14 @@ case_sys()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	mount -t tmpfs none /sys || {
-		echo 'skip - an empty /sys: no right to mount'
+		echo 'skip - empty_sys: no permission to mount'
 		return
 	}
-	run 0 'an empty /sys' --check --json
-	holds 'what could not be looked at is listed' \
+	run 0 empty_sys_succeeds --check --json
+	holds what_empty_sys_hides_is_listed \
 		'{"clock", "interfaces", "cgroup"} <= {u["id"] for u in r["not_looked_at"]} and r["probes"][0]["verified"]'
-	run 0 'its picture' --svg
-	is_xml 'is one'
+	run 0 picture_of_empty_sys_succeeds --svg
+	is_xml picture_of_empty_sys_is_xml
 }
 
 case_many()
@@ -738,18 +738,18 @@ case_many()
 		echo "link set w$i up"
 		i=$((i + 1))
 	done | ip -batch - || {
-		echo 'skip - hundreds of interfaces: no right to make them'
+		echo 'skip - hundreds_of_interfaces: no permission to create them'
 		return
 	}
 	ip link add "$(printf 'x<&"\377')" type veth peer name "y'&;z"
-	run 0 'hundreds of interfaces' --json --device_name=v0,v1,v2
-	holds 'all are listed' \
+	run 0 hundreds_of_interfaces_succeed --json --device_name=v0,v1,v2
+	holds hundreds_of_interfaces_are_listed \
 		'len(r["interfaces"]) >= 301 and len([x for x in r["rails"] if x["transport"] == "tcp"]) == 3'
-	holds 'strange names too' \
+	holds unusual_interface_names_are_listed \
 		'{"x<&\"?", "y'"'"'&;z"} <= {n["name"] for n in r["interfaces"]}'
-	run 0 'as text' --device_name=v0
-	run 0 'as a picture' --svg --device_name=v0,v1
-	is_xml 'which is one'
+	run 0 hundreds_of_interfaces_are_printed_as_text --device_name=v0
+	run 0 picture_of_hundreds_of_interfaces_succeeds --svg --device_name=v0,v1
+	is_xml picture_of_hundreds_of_interfaces_is_xml
 }
 
 # door SEGMENT N: forwards N connections from port 17100 to SEGMENT, and closes
@@ -791,32 +791,32 @@ case_segment()
 		sleep 0.1
 	done
 	name=$(head -n 1 "$tmp/target")
-	run 0 'a published segment' --segment="$name" --json
-	holds 'a setting that nobody made is a default' \
+	run 0 published_segment_succeeds --segment="$name" --json
+	holds unset_setting_has_source_default \
 		'[(s["value"], s["source"]) for s in r["settings"] if s["name"] == "MC_LOG_LEVEL"] == [("warn", "default")]'
-	holds 'its descriptor' \
+	holds descriptor_of_segment_is_reported \
 		'len(r["segment"]["devices"]) == 2 and r["segment"]["buffers"][0]["bytes"] == 1 << 20'
-	holds 'its owner answers' \
+	holds owner_of_segment_answers \
 		'r["segment"]["owner"]["answers"] and r["segment"]["owner"]["incarnation"] == r["segment"]["incarnation"]'
-	holds 'each pair of rails answers' \
+	holds each_pair_of_rails_answers \
 		'len(r["segment"]["pairs"]) == 4 and all(p["answers"] and p["latency_us"] > 0 for p in r["segment"]["pairs"])'
 	door "$name" 2
-	run 2 'a process that is gone during the look' \
+	run 2 process_that_ends_during_the_test_is_bad \
 		--segment=127.0.0.1:17100 --json
-	holds 'each rail tells that it could not be tried, and why' \
+	holds rails_that_could_not_be_tested_have_reasons \
 		'[(p["remote"], p["answers"]) for p in r["segment"]["pairs"]] == [("*", False)] * 2 and all("17100" in p["error"] for p in r["segment"]["pairs"])'
-	holds 'and so do the findings' \
+	holds findings_of_untested_rails_have_reasons \
 		'len(F("segment_rail", "warn")) == 2 and all("17100" in f["what"] for f in F("segment_rail", "warn"))'
 	ip link set pa1 down
 	ip addr del 10.7.0.1/24 dev a1
-	run 1 'one of its rails is gone' --segment="$name" --json
-	holds 'which is told' \
+	run 1 segment_with_a_lost_rail_exits_with_warning --segment="$name" --json
+	holds lost_rail_of_segment_is_a_warning \
 		'F("segment_rail", "warn", "a1") and F("segment_rail", "ok", "a0")'
 	kill -9 "$pid"
 	wait "$pid" 2>/dev/null
-	run 2 'its process is gone' --segment="$name" --json
-	holds 'which is bad' 'F("segment", "bad")'
-	run 2 'a name that never was' --segment=nonsense
+	run 2 segment_of_ended_process_exits_with_fault --segment="$name" --json
+	holds segment_of_ended_process_is_bad 'F("segment", "bad")'
+	run 2 unknown_segment_is_bad --segment=nonsense
 }
 
 case_files()
@@ -828,16 +828,16 @@ case_files()
 	head -c 10000 /dev/zero >"$tmp/f"
 	head -c 4096 /dev/zero >"$tmp/g"
 	"$BUILD/bin/te_meta" --server=here register weights "$tmp/f" "$tmp/g"
-	ok $? 'files are registered'
-	run 0 'a segment of files is fine' --segment=nvmeof/weights --json
-	holds 'they are listed' \
+	ok $? file_segment_is_registered
+	run 0 file_segment_succeeds --segment=nvmeof/weights --json
+	holds files_of_file_segment_are_listed \
 		'[(f["bytes"], f["offset"], f["mounts"][0]["server"]) for f in r["segment"]["files"]] == [(10000, 0, "here"), (4096, 10000, "here")] and r["segment"]["file_bytes"] == 14096'
-	holds 'nobody owns it, and it has no rails' \
+	holds file_segment_has_no_owner_and_no_rails \
 		'F("segment", "ok") and not F("segment_owner") and not F("segment_rail") and "owner" not in r["segment"]'
-	run 0 'as text' --segment=nvmeof/weights
+	run 0 file_segment_is_printed_as_text --segment=nvmeof/weights
 	grep -q "9.8 KiB *$tmp/f\$" "$tmp/out"
-	ok $? 'likewise'
-	run 2 'one that was never registered' --segment=nvmeof/none
+	ok $? text_of_file_segment_lists_files
+	run 2 unregistered_file_segment_is_bad --segment=nvmeof/none
 }
 
 # turns NAME EXPRESSION: checks that the Python expression is true for the list
@@ -911,32 +911,32 @@ case_watch()
 		fi
 		sleep 0.1
 	done
-	run 0 'a running process is watched' --watch --json --count=3 \
+	run 0 running_process_is_watched --watch --json --count=3 \
 		--interval=1 --segment=127.0.0.1:17000
-	turns 'each turn has its rails and its peer' \
+	turns each_output_has_rails_and_peer \
 		'len(r) == 3 and all(sorted(x["name"] for x in t["rails"]) == ["a0", "a1"] and t["peers"][0]["name"] == "'"$name"'" for t in r)'
-	turns 'bytes grow from turn to turn' \
+	turns bytes_grow_from_output_to_output \
 		'all(a["peers"][0]["tx_bytes"] < b["peers"][0]["tx_bytes"] for a, b in zip(r, r[1:]))'
-	turns 'and so are the rates' \
+	turns rates_grow_from_output_to_output \
 		'all(sum(x["tx_bytes_per_s"] for x in t["rails"]) > 0 and t["peers"][0]["tx_bytes_per_s"] > 0 for t in r[1:])'
-	turns 'a peer has a path for each rail' \
+	turns peer_has_a_path_for_each_rail \
 		'all(sorted((p["rail"], p["remote_rail"]) for p in t["peers"][0]["paths"]) == [("a0", "a0"), ("a1", "a1")] and all(p["kind"] == "fabric" and p["remote_address"] for p in t["peers"][0]["paths"]) for t in r)'
-	turns 'changes of state are counted' \
+	turns changes_of_state_are_counted \
 		'all(x["state_changes"] == 0 for t in r for x in t["rails"])'
-	run 0 'as text' --watch --count=1 --segment=127.0.0.1:17000
+	run 0 watch_prints_text --watch --count=1 --segment=127.0.0.1:17000
 	grep -q '^a1 .* up ' "$tmp/out"
-	ok $? 'a line for each rail'
+	ok $? text_has_a_line_for_each_rail
 	awk '$1 == "rail" { for (i = 1; $i != "slices"; i++) if (i > NF) exit 1
 			    past = NF - i }
 	     $1 == "a0" { slices = $(NF - past) }
 	     END { exit !(slices > 0) }' "$tmp/out"
-	ok $? 'with its slices'
+	ok $? lines_of_rails_have_slices
 	grep -Eq "^$name .* (a0>a0 a1>a1|a1>a1 a0>a0)\$" "$tmp/out"
-	ok $? 'a line for each peer, with its path'
-	run 0 "as Prometheus's text" --watch --prometheus --count=1 \
+	ok $? text_has_a_line_for_each_peer_with_its_path
+	run 0 prometheus_output_succeeds --watch --prometheus --count=1 \
 		--segment=127.0.0.1:17000
 	exposition "$name" "$tmp/out"
-	ok $? 'every sample is of a metric that is named once, and of one kind'
+	ok $? samples_belong_to_metrics_that_are_declared_once
 	tries=0
 	until "$info" --watch --segment="$name" --count=1 --json \
 		2>/dev/null | grep -q '"served":\[{.*"tx_bytes":[1-9]'; do
@@ -964,11 +964,11 @@ case_watch()
 	ok $? 'prometheus_has_the_bytes_that_the_target_serves'
 	kill -9 "$bench"
 	wait "$bench" 2>/dev/null
-	run 2 'a process that has gone' --watch --segment=127.0.0.1:17000
+	run 2 watch_of_ended_process_is_bad --watch --segment=127.0.0.1:17000
 	kill "$target"
-	run 3 'nobody to watch' --watch
-	run 3 'turns of nothing' --count=2
-	run 3 'figures of nothing' --prometheus
+	run 3 watch_without_segment_is_refused --watch
+	run 3 count_without_watch_is_refused --count=2
+	run 3 prometheus_without_watch_is_refused --prometheus
 }
 
 # liar: starts a process at port 17200 that answers with malicious values.
@@ -1043,22 +1043,22 @@ case_liar()
 {
 	ip link set lo up
 	liar
-	ok $? 'a process that tells of itself what it likes'
+	ok $? process_with_hostile_statistics_is_started
 	set -- --watch --segment=127.0.0.1:17200 --count=2 --interval=0.1
-	run 0 'is watched' "$@"
-	plain 'its text has no escapes'
+	run 0 hostile_statistics_are_watched "$@"
+	plain text_of_hostile_statistics_has_no_escapes
 	[ "$(wc -l <"$tmp/out")" -eq 16 ]
-	ok $? 'nor lines of its own'
-	run 0 'as JSON' "$@" --json
-	plain 'likewise'
-	turns 'which parses, and has no number that is none' \
+	ok $? text_of_hostile_statistics_has_no_added_lines
+	run 0 hostile_statistics_are_printed_as_json "$@" --json
+	plain json_of_hostile_statistics_has_no_escapes
+	turns json_of_hostile_statistics_parses_without_nan \
 		'len(r) == 2 and all(t["rails"][0]["tx_bytes"] == 0 and t["rails"][0]["rate"] == 0 and t["peers"][0]["tx_bytes"] == 0 and t["rails"][0]["window"] == 1e308 for t in r)'
-	run 0 "as Prometheus's text" "$@" --prometheus
-	plain 'likewise'
+	run 0 hostile_statistics_are_printed_for_prometheus "$@" --prometheus
+	plain prometheus_of_hostile_statistics_has_no_escapes
 	! grep -Ev '^# |^moonrail_[a-z_]+\{.*\} -?[0-9.e+]+$' "$tmp/out"
-	ok $? 'has samples alone, with numbers'
-	run 0 'its segment' --segment=127.0.0.1:17200 --json
-	holds 'has a matrix without escapes' \
+	ok $? prometheus_of_hostile_statistics_has_samples_only
+	run 0 segment_with_hostile_descriptor_succeeds --segment=127.0.0.1:17200 --json
+	holds matrix_of_hostile_descriptor_has_no_escapes \
 		'r["segment"]["priority_matrix"] == {"cpu:0???": [["?"], []]}'
 	kill "$pid"
 }
@@ -1085,31 +1085,31 @@ listens()
 
 case_zookeeper()
 {
-	built_with ZOOKEEPER 'absent ZooKeeper servers' || return 0
+	built_with ZOOKEEPER absent_zookeeper_servers || return 0
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	# No process listens in this namespace.
-	run 2 'ZooKeeper servers that are away' --check --json --no_probe \
+	run 2 absent_zookeeper_servers_exit_with_fault --check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182/c
-	holds 'each is named' \
+	holds absent_zookeeper_servers_are_named \
 		'len(F("metadata", "warn")) == 2 and [s["answers"] for s in r["metadata_servers"]] == [False, False]'
-	holds 'an engine cannot use them' 'F("metadata", "bad")'
-	holds 'the rails are there all the same' \
+	holds engine_with_absent_servers_is_bad 'F("metadata", "bad")'
+	holds rails_with_absent_servers_are_reported \
 		'[x["name"] for x in r["rails"] if x["transport"] == "tcp"] == ["a0"]'
 	listens sleep
-	run 2 'a ZooKeeper server that takes connections and never answers' \
+	run 2 silent_zookeeper_server_exits_with_fault \
 		--check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181
 	kill "$pid"
-	holds 'is none' \
+	holds silent_zookeeper_server_is_bad \
 		'"no session: no answer" in F("metadata", "warn", "127.0.0.1:2181")[0]["what"] and not r["metadata_servers"][0]["answers"]'
 	listens noise
-	run 2 'one that answers with something else' --check --json --no_probe \
+	run 2 server_with_another_protocol_exits_with_fault --check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181
 	kill "$pid"
-	holds 'is none either' \
+	holds server_with_another_protocol_is_bad \
 		'"no session: " in F("metadata", "warn", "127.0.0.1:2181")[0]["what"]'
-	run 2 'a back end that is unknown' --check --json --no_probe \
+	run 2 unknown_back_end_is_bad --check --json --no_probe \
 		--metadata_server=carrier-pigeon://x
 }
 
@@ -1125,9 +1125,9 @@ secret_owner()
 	until [ -s "$tmp/keeper" ] || ! kill -0 "$keeper" 2>/dev/null; do
 		sleep 0.1
 	done
-	run 2 'a segment whose process has a secret' --segment=keeper --json \
+	run 2 segment_with_secret_exits_with_fault --segment=keeper --json \
 		--metadata_server="$1"
-	holds 'the secret is the cure, not a new start' \
+	holds cure_of_segment_with_secret_is_the_secret \
 		'all("MOONRAIL_SECRET_FILE" in f["cure"] for f in r["findings"] if f["grade"] == "bad")'
 	kill -9 "$keeper"
 	wait "$keeper" 2>/dev/null
@@ -1140,13 +1140,13 @@ folders_open()
 	echo 'moon:secret' >"$tmp/auth"
 	chmod 600 "$tmp/auth"
 	export MOONRAIL_ZK_AUTH_FILE="$tmp/auth"
-	run 2 'folders that others may change' --check --json --no_probe \
+	run 2 folders_that_others_may_change_exit_with_fault --check --json --no_probe \
 		--metadata_server="$1"
-	holds 'are named, with the cure' \
+	holds folders_that_others_may_change_are_named_with_cure \
 		'any("may change /mooncake" in f["what"] and "setAcl -R /mooncake" in f["cure"] for f in F("metadata", "bad"))'
-	run 2 'a segment that is not in them' --json --segment=nobody \
+	run 2 missing_segment_in_open_folders_exits_with_fault --json --segment=nobody \
 		--metadata_server="$1"
-	holds 'names them as well' \
+	holds missing_segment_in_open_folders_names_the_folders \
 		'"setAcl -R /mooncake" in F("segment", "bad", "nobody")[0]["cure"]'
 	unset MOONRAIL_ZK_AUTH_FILE
 }
@@ -1175,21 +1175,21 @@ s = socket.create_connection(("127.0.0.1", 2181), 1)
 s.send(b"srvr"); assert b"Mode" in s.recv(4096)' 2>/dev/null; do
 		tries=$((tries + 1))
 		if ! kill -0 "$pid" 2>/dev/null || [ "$tries" -gt 300 ]; then
-			echo "skip - a ZooKeeper server: $(tail -n 1 "$tmp/zk.log")"
+			echo "skip - zookeeper_server: $(tail -n 1 "$tmp/zk.log")"
 			return
 		fi
 		sleep 0.2
 	done
 	nodes=$(zk_nodes)
-	run 1 'one ZooKeeper server of two answers' --check --json --no_probe \
+	run 1 one_answering_server_of_two_exits_with_warning --check --json --no_probe \
 		--metadata_server=zookeeper://127.0.0.1:2181,127.0.0.1:2182
-	holds 'which is a warning' \
+	holds silent_server_of_two_is_a_warning \
 		'F("metadata", "ok", "127.0.0.1:2181") and F("metadata", "warn", "127.0.0.1:2182") and not F("metadata", "bad")'
-	run 2 'a segment that is not there' --segment=nobody --json \
+	run 2 missing_segment_in_zookeeper_exits_with_fault --segment=nobody --json \
 		--metadata_server=zookeeper://127.0.0.1:2181
-	holds 'is told' 'F("segment", "bad", "nobody")'
+	holds missing_segment_in_zookeeper_is_bad 'F("segment", "bad", "nobody")'
 	[ -n "$nodes" ] && [ "$(zk_nodes)" = "$nodes" ]
-	ok $? 'a look leaves no node behind'
+	ok $? look_up_leaves_no_node_behind
 	secret_owner zookeeper://127.0.0.1:2181
 	folders_open zookeeper://127.0.0.1:2181
 	kill "$pid"
@@ -1226,29 +1226,29 @@ case_gpu()
 	ip link set lo up
 	veth a0 10.6.0.1/24
 	[ -e "$BUILD/test/libcuda.so.1" ] || {
-		echo 'skip - a segment of GPU memory: no driver that stands in'
+		echo 'skip - segment_with_gpu_memory: no stand-in driver'
 		return
 	}
 	[ "${SANITIZE:-no}" = no ] || {
-		echo 'skip - a segment of GPU memory: python can not load a library with sanitizers'
+		echo 'skip - segment_with_gpu_memory: Python cannot load a library with sanitizers'
 		return
 	}
 	for kind in alone mixed; do
 		gpu_target "$kind"
 		[ -n "$name" ] || {
 			sed 's/^/# /' "$tmp/target.err"
-			ok 1 "a target with GPU memory, $kind"
+			ok 1 "target_with_gpu_memory_${kind}_starts"
 			return
 		}
-		run 0 "GPU memory, $kind, is fine" --segment="$name" --json
+		run 0 "segment_with_gpu_memory_${kind}_is_fine" --segment="$name" --json
 		kill -9 "$pid"
 		wait "$pid" 2>/dev/null
-		holds 'it is the first' \
+		holds gpu_buffer_is_the_first_of_the_segment \
 			'r["segment"]["buffers"][0]["location"] == "cuda:0" and r["segment"]["buffers"][0]["reached_by"].startswith("memory")'
-		[ "$kind" = mixed ] || holds 'no rail reads it' \
+		[ "$kind" = mixed ] || holds gpu_memory_is_read_by_no_rail \
 			'not r["segment"]["pairs"] and any("GPU memory only" in u["reason"] for u in r["not_looked_at"])'
 	done
-	holds 'host memory beside it is read' \
+	holds host_memory_next_to_gpu_memory_is_read \
 		'len(r["segment"]["buffers"]) == 2 and F("segment_rail", "ok", "a0") and all(p["answers"] for p in r["segment"]["pairs"])'
 }
 
@@ -1262,16 +1262,16 @@ built_with()
 
 case_topology()
 {
-	built_with HWLOC 'pictures of topologies' || return 0
+	built_with HWLOC pictures_of_topologies || return 0
 	for xml in "$SRC"/topo/testdata/*.xml; do
-		run 0 "a picture of ${xml##*/}" --svg --topology="$xml"
-		is_xml 'is one'
+		run 0 "picture_of_${xml##*/}_succeeds" --svg --topology="$xml"
+		is_xml picture_of_topology_is_xml
 	done
 	head -c 3000 "$SRC/topo/testdata/gpu8-nic8.xml" >"$tmp/cut.xml"
-	run 3 'a topology cut short' --svg --topology="$tmp/cut.xml"
-	run 3 'a topology that is not there' --svg --topology="$tmp/none.xml"
+	run 3 truncated_topology_is_refused --svg --topology="$tmp/cut.xml"
+	run 3 missing_topology_is_refused --svg --topology="$tmp/none.xml"
 	head -c 3000 /dev/urandom >"$tmp/noise.xml"
-	run 3 'noise' --svg --topology="$tmp/noise.xml"
+	run 3 topology_of_noise_is_refused --svg --topology="$tmp/noise.xml"
 }
 
 # becomes NAME EXPRESSION: like holds, but waits until the kernel has applied
@@ -1295,14 +1295,14 @@ becomes()
 case_rdma()
 {
 	export MC_GID_INDEX=99		# no GID has this index; 0 is link-local
-	becomes 'a port with a GID that is an IP address is fine' \
+	becomes port_with_ip_gid_is_fine \
 		'F("rdma_port", "ok", "rxe0") and F("gid", "ok", "rxe0")'
 	export MC_GID_INDEX=0
 	ip addr flush dev ve1 scope global
-	becomes 'a port with link-local GIDs only is a warning' \
+	becomes port_with_link_local_gids_only_is_a_warning \
 		'F("gid", "warn", "rxe1") and F("gid", "ok", "rxe0")'
 	ip link set ve0 down
-	becomes 'a port that is down is another' 'F("rdma_port", "warn", "rxe0")'
+	becomes port_that_is_down_is_a_warning 'F("rdma_port", "warn", "rxe0")'
 }
 
 # ----------------------------------------------------------------------------
@@ -1344,7 +1344,7 @@ if why=$(unshare -nm true 2>&1); then
 	together empty limits libraries many root cgroup unread gpu files
 	together segment sys watch liar zookeeper zookeeper_here
 else
-	echo "skip - te_info among interfaces: no network namespaces: $why"
+	echo "skip - te_info_in_namespaces: no network namespaces: $why"
 fi
 [ ! -s "$tmp/failed" ] || failed=1
 exit "$failed"

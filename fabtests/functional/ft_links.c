@@ -33,14 +33,14 @@
 /* Limit of the increase, in multiples of the time without a flap. */
 #define LINKS_LATER	3
 #define LINKS_FORGETS 2
-#define LINKS_KILLED_MS 5000 /* ms; 300 on a quiet machine */
+#define LINKS_KILLED_MS 5000 /* limit, ms; 300 on an idle machine */
 /* Attempts, because a machine may be busy for a moment. */
 #define LINKS_TRIES	 3
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5
 #define LINKS_SPINNERS 8
 #define LINKS_SEED 7
-#define LINKS_COST_LEAST 0.3		/* 0.95 on a quiet machine */
+#define LINKS_COST_LEAST 0.3		/* 0.95 on an idle machine */
 /* Greatest rate of r0 relative to r1; the real value is a twentieth. */
 #define LINKS_SLOW_PART	 0.5
 #define LINKS_RATE_LEAST 0.2		/* reported rate of a rail / rate of a move */
@@ -48,7 +48,7 @@
 #define LINKS_CALM_S 8
 #define LINKS_HASTY "2"
 #define LINKS_GONE_MS	 2000 /* MC_SLICE_TIMEOUT of the case none, ms */
-#define LINKS_LATE_MS 8000		/* 1000 on a quiet machine */
+#define LINKS_LATE_MS 8000		/* limit, ms; 1000 on an idle machine */
 
 static unsigned int links_seconds; /* set by the command line */
 

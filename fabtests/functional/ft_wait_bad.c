@@ -37,16 +37,16 @@ static bool bad_engine(transfer_engine_t e)
 static void bad_ids(struct wait_rig *rig)
 {
 	batch_id_t id = allocateBatchID(rig->engine, 4);
-	const batch_id_t invented[] = { 0, INVALID_BATCH, id ^ 1,
-					id + (UINT64_C(1) << 32),
-					UINT64_C(7) << 32 | 0xffffff };
+	const batch_id_t unknown[] = { 0, INVALID_BATCH, id ^ 1,
+				       id + (UINT64_C(1) << 32),
+				       UINT64_C(7) << 32 | 0xffffff };
 	struct te_error err = { 0 };
 	bool good = true;
 
-	for (size_t i = 0; i < sizeof(invented) / sizeof(*invented); i++)
-		good = bad_batch(rig->engine, invented[i]) && good;
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
+		good = bad_batch(rig->engine, unknown[i]) && good;
 	freeBatchID(rig->engine, id);
-	ft_ok(good, "law5_invented_batches_are_refused");
+	ft_ok(good, "law5_unknown_batches_are_refused");
 	ft_ok(bad_batch(rig->engine, id), "law5_stale_batch_is_refused");
 	ft_ok(!te_last_error(&err, sizeof(err)) && err.code == -1 &&
 		      err.text[0],
@@ -120,7 +120,7 @@ void wait_bad_input(struct wait_rig *rig)
 
 	ft_ok(bad_engine(NULL) && bad_engine(&word) &&
 		      bad_engine((transfer_engine_t)(uintptr_t)0x1001),
-	      "law5_invented_engine_is_refused");
+	      "law5_unknown_engine_is_refused");
 	bad_ids(rig);
 	bad_empty(rig);
 	bad_numbers(rig);

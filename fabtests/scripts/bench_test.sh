@@ -382,78 +382,78 @@ files_of_nothing()
 	grep -q '^bench-files: fio: .* no figures$' "$tmp/said"
 }
 
-check 'options are read, or refused with the range' options_read
+check options_are_read_or_refused_with_the_range options_read
 check completion_knows_every_mode completion_knows_every_mode
-check 'memcpy' mode memcpy gb_per_s --buffer_size=1M
-check 'own memory, verified' mode self gb_per_s --buffer_size=4M \
+check memcpy_mode_reports_rate mode memcpy gb_per_s --buffer_size=1M
+check self_mode_verifies_bytes mode self gb_per_s --buffer_size=4M \
 	--block_size=4K --verify --operation=write
-check 'memory on a node, in parts, of small pages' mode loopback gb_per_s \
+check memory_in_parts_on_a_node_is_verified mode loopback gb_per_s \
 	--protocol=tcp --device_name=127.0.0.1 --location=cpu:0 \
 	--target_location=segments:4096:0,0,0 --pages=small --verify \
 	--buffer_size=10000000 --block_size=64K --batch_size=16 \
 	--progress_cpus=0
-check 'a copy is compared with one at the same place' mode memcpy gb_per_s \
+check memcpy_mode_uses_the_given_locations mode memcpy gb_per_s \
 	--location=cpu:0 --target_location=cpu:0 --pages=transparent \
 	--buffer_size=4M
-check 'so is the plain loop' mode raw gb_per_s --device_name=127.0.0.1 \
+check raw_mode_uses_the_given_locations mode raw gb_per_s --device_name=127.0.0.1 \
 	--location=cpu:0 --target_location=cpu:0 --buffer_size=1M \
 	--block_size=4K
-check 'registration, of memory on a node' registers
-check 'places that are none, or not there, are refused' places_refused
-check 'huge pages, or why there are none' huge_or_refused
-check 'files as they are asked for' files_asked
+check registration_of_memory_on_a_node_is_measured registers
+check invalid_and_missing_locations_are_refused places_refused
+check huge_pages_are_used_or_refused_with_the_reason huge_or_refused
+check file_options_are_effective files_asked
 if setpriv --bounding-set=-ipc_lock true 2>/dev/null; then
-	check 'what memlock costs files is told' files_unlocked
+	check memlock_limit_of_files_is_reported files_unlocked
 else
-	echo 'skip - what memlock costs files: who runs this may not limit it'
+	echo 'skip - memlock_limit_of_files_is_reported: no permission to limit memlock'
 fi
-check 'memory of a GPU' gpu self gb_per_s --gpu=0 \
+check gpu_memory_is_moved gpu self gb_per_s --gpu=0 \
 	--block_size=64K
-check 'to a GPU, by rail' gpu loopback gb_per_s --gpu=0 \
+check gpu_memory_is_moved_over_a_rail gpu loopback gb_per_s --gpu=0 \
 	--protocol=tcp --device_name=127.0.0.1 --operation=read \
 	--block_size=1M --batch_size=4
-check 'the same by its location' gpu self gb_per_s --location=cuda:0 \
+check gpu_location_selects_gpu_memory gpu self gb_per_s --location=cuda:0 \
 	--target_location=cpu:0 --block_size=64K
-check "another process's GPU, by remote bounce slots, verified" gpu_target \
+check gpu_of_another_process_is_reached_by_remote_bounce_slots gpu_target \
 	--block_size=256K --batch_size=4 --verify
-check "from GPU to another process's GPU" gpu_target --gpu=0 \
+check gpu_memory_is_moved_to_gpu_of_another_process gpu_target --gpu=0 \
 	--block_size=1M --batch_size=4
-check 'for want of a GPU it is skipped, with the reason' gpu_or_skip
-check 'idle' mode idle target_cpu_percent --protocol=tcp \
+check gpu_mode_without_gpu_is_skipped_with_the_reason gpu_or_skip
+check idle_mode_reports_cpu_percent mode idle target_cpu_percent --protocol=tcp \
 	--device_name=127.0.0.1
 check prepared_mode_reports_ratio mode prepared ratio --batch_size=100 \
 	--block_size=1K --operation=write --device_name=127.0.0.1
 check prepared_mode_without_room_is_refused refuses 2 \
 	'twice --block_size times' --mode=prepared
-check 'segments' mode segments ratio --protocol=tcp --segments=3 \
+check segments_mode_reports_ratio mode segments ratio --protocol=tcp --segments=3 \
 	--device_name=127.0.0.1
-check 'medians and verdicts' medians
-check 'a row as soon as it is measured' rows_from
-check 'a figure that is not there is none' figures
+check summary_has_medians_and_verdicts medians
+check row_is_printed_when_it_is_measured rows_from
+check missing_figure_is_an_error figures
 if [ "$(nproc)" -gt 1 ]; then
-	check 'others beside a dripping client' security dripping 3
-	check 'others beside a peer that floods' security peer 2
+	check clients_next_to_a_slow_sender_are_served security dripping 3
+	check clients_next_to_a_flooding_peer_are_served security peer 2
 else
-	echo 'skip - bad clients: they need a CPU of their own'
+	echo 'skip - clients_next_to_bad_clients: only one CPU'
 fi
-check 'unknown words are refused' unknown_word
+check unknown_words_are_refused unknown_word
 if optimised; then
-	check 'one case, measured and compared' small
-	check 'all that it is compared with takes turns' in_turn \
+	check single_case_is_measured_and_compared small
+	check compared_programs_run_in_turn in_turn \
 		engine raw raw-fd raw raw-fd engine
-	check 'large blocks have their goal' large
+	check large_blocks_have_a_goal large
 	check prepared_lists_have_rows_with_goals prepared
-	check 'memory of open segments, run by run' memory
+	check memory_of_open_segments_is_reported_per_run memory
 	if grep -q '^[1-9]' "/proc/$$/schedstat" 2>/dev/null; then
-		check 'files beside fio' files_of_something
-		check 'a rate below the goal fails' files_missed 1000000000000 1 \
+		check files_are_compared_with_fio files_of_something
+		check rate_below_the_goal_fails files_missed 1000000000000 1 \
 			'missed .* missed$'
-		check 'no bytes are no rate' files_of_nothing 0 50000000
-		check 'no CPU is no CPU per byte' files_of_nothing 100000000 0
+		check files_without_bytes_have_no_rate files_of_nothing 0 50000000
+		check files_without_cpu_time_have_no_cpu_per_byte files_of_nothing 100000000 0
 	else
-		echo 'skip - files beside fio: no CPU is counted in schedstat'
+		echo 'skip - files_are_compared_with_fio: /proc/PID/schedstat counts no CPU time'
 	fi
 else
-	check 'a build that is not optimised is refused' refused
+	check unoptimised_build_is_refused refused
 fi
 exit "$bad"

@@ -149,19 +149,19 @@ strict()
 	done
 }
 
-check 'target and initiator' hello
-check 'an initiator without a target says why' no_target
-check 'event_loop' events
-check 'notify' notified
-check 'own_exchange' exchanged
-check 'scatter_gather' scattered
+check initiator_writes_to_target hello
+check initiator_without_target_names_the_cause no_target
+check event_loop_completes_batches events
+check notify_receives_the_notification notified
+check own_exchange_moves_bytes exchanged
+check scatter_gather_moves_pieces scattered
 if ! grep -q TEI_HAVE_ZOOKEEPER "$BUILD/../config.h"; then
-	echo 'skip - target and initiator by ZooKeeper: built with --disable-zookeeper'
+	echo 'skip - initiator_finds_target_in_zookeeper: built with --disable-zookeeper'
 elif command -v java >/dev/null && [ -e /usr/share/java/zookeeper.jar ]; then
-	check 'target and initiator by ZooKeeper' cluster
+	check initiator_finds_target_in_zookeeper cluster
 else
-	echo 'skip - target and initiator by ZooKeeper: no java or no zookeeper'
+	echo 'skip - initiator_finds_target_in_zookeeper: no java or no zookeeper'
 fi
-check 'each has less than 150 lines' short
-check 'each compiles as plain C11' strict
+check examples_have_less_than_150_lines short
+check examples_compile_as_plain_c11 strict
 exit "$bad"

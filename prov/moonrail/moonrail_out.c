@@ -14,9 +14,11 @@
 #include "util/channel.h"
 #include "util/list.h"
 
-/* Returns true for messages that carry an operation of this domain. Returns
- * false for answers to operations of the peer, because their sequence may never
- * end. */
+/*
+ * Returns true for messages that carry an operation of this domain. Returns
+ * false for answers to operations of the peer: waiting for them might never
+ * end, because the peer can always begin further operations.
+ */
 static bool out_is_posted(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS ||

@@ -14,8 +14,9 @@ struct rail_found;
 struct tei_err;
 
 /* Advice for the limit TEI_RAIL_MAX. */
-#define RAIL_FULL_HINT \
-	"each device takes one, and so does each new address; create the engine again, or name fewer devices in MOONRAIL_DEVICES"
+#define RAIL_FULL_HINT                                                       \
+	"each device needs one rail, and another one for each new address; " \
+	"create the engine again, or name fewer devices in MOONRAIL_DEVICES"
 
 /* Opens one more rail and registers all registered regions on it. Does nothing
  * if the device has a rail already. */

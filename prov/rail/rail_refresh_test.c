@@ -164,7 +164,7 @@ static void test_rail_whose_address_is_gone_is_replaced(void)
 	CU_ASSERT_NOT_EQUAL(rail->nic.ifindex, 0);
 	in = (void *)rail->nic.own.bytes;
 	CU_ASSERT_EQUAL_FATAL(inet_pton(AF_INET, "192.0.2.1", &in->sin_addr), 1);
-	/* there is no other address */
+	/* a device that does not exist replaces no rail */
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", "no-such-device"), 0);
 	CU_ASSERT(refresh_describe(p.dp, 0).open);
 	CU_ASSERT_EQUAL(tei_rail_dp_refresh(p.dp, "tcp", REFRESH_ONE),

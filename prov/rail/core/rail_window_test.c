@@ -358,7 +358,8 @@ static void test_rails_sharing_a_task_finish_together(void)
 	CU_ASSERT(window_tail(equal, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(both, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(four, 4, 8 * WINDOW_MIB, true) < 0.02);
-	/* with small windows, even if the rates are unknown */
+	/* with small windows, the rails finish together even if their rates are
+	 * unknown */
 	CU_ASSERT(window_tail(equal, 2, 4 * WINDOW_SLICE, false) < 0.05);
 	CU_ASSERT(window_tail(both, 2, 4 * WINDOW_SLICE, false) < 0.05);
 }

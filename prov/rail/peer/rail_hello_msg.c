@@ -168,9 +168,10 @@ const char *rail_refusal_text(enum rail_refusal why)
 	case RAIL_REFUSE_STALE:
 		return "another process answers at this address: stale incarnation";
 	case RAIL_REFUSE_NO_SECRET:
-		return "the asked process has no shared secret, the asking one has";
+		return "the queried process has no shared secret, the "
+		       "requesting process has one";
 	case RAIL_REFUSE_UNSIGNED:
-		return "the asked process wants a shared secret";
+		return "the queried process requires a shared secret";
 	case RAIL_REFUSE_SECRETS_DIFFER:
 		return "the shared secrets differ";
 	case RAIL_REFUSE_TOO_MANY_PEERS:
