@@ -333,6 +333,17 @@ void wait_blocking_stopped(struct wait_rig *rig)
 	      "law2_timed_out_read_changes_no_byte_after_its_return");
 	ft_ok(blocking_moves(rig, rig->seg, &rig->target.mem, 0, FX_MIB),
 	      "blocking_calls_work_after_a_timeout");
+	fx_peer_pause(&rig->target);
+	req.opcode = TE_ATOMIC_ADD;
+	req.local_count = 0;
+	there.length = 8;
+	ret = te_submit_wait(rig->engine, &req, sizeof(req), 1, 0,
+			     1000 * WAIT_MS);
+	te_last_error(&err, sizeof(err));
+	ft_ok(ret == TE_TIMED_OUT && err.flags & TE_ERROR_UNKNOWN,
+	      "law13_timed_out_atomic_of_submit_wait_is_unknown: %d, %x", ret,
+	      err.flags);
+	fx_peer_resume(&rig->target);
 }
 
 static void *blocking_reader(void *arg)
