@@ -138,10 +138,10 @@ void sim_net_path_block(struct sim_net_nic from, struct sim_net_nic to,
 /* Pulls or plugs the cable of a NIC. All paths from and to the NIC are blocked
  * without a cable. The host gets a link event. */
 void sim_net_nic_link(struct sim_net_nic nic, bool up);
-/* Switches a host's power off or on. Without power, the host's NICs neither
- * send nor receive, and peers are not informed when the process is killed.
- * Packets that arrive for connections of a former process are answered with a
- * reset. */
+/* Switches a host's power off or on. Without power, the host's NICs receive
+ * nothing, and what they send is lost; so the caller kills the process as well,
+ * of which the peers are not informed. With power, packets that arrive for
+ * connections of a former process are answered with a reset. */
 void sim_net_power(uint32_t host, bool on);
 
 /* Breaks all connections between two NICs at both sides, as a reset does. */
@@ -180,7 +180,7 @@ struct sim_net_stats {
 	uint64_t late;		      /* packets of writes that landed after
 				       * their operation had ended */
 	uint64_t refused;	      /* keys refused so far */
-	/* objects that exist now */
+	/* objects that exist now, without those of killed processes */
 	uint32_t domains, endpoints, mrs, queues, avs, counters;
 	uint32_t connections;
 	uint32_t operations; /* posted and not ended */

@@ -125,7 +125,7 @@ enum fab_kind {
 struct fab_obj {
 	struct tei_list link; /* in fab_net.objs */
 	enum fab_kind kind;
-	uint32_t host;
+	uint32_t host, life;
 	void (*drop)(struct fab_obj *obj); /* frees it in sim_net_end */
 };
 
@@ -140,6 +140,7 @@ struct fab_fabric {
 };
 
 #define FAB_KEYS 256 /* buckets */
+#define FAB_PEERS 256
 
 struct fab_domain {
 	struct fid_domain fid;
@@ -339,6 +340,9 @@ struct fab_side {
 	enum fab_side_state state;
 	struct fab_ep *ep;    /* NULL if NONE or CLOSED */
 	struct tei_list link; /* in ep->sides */
+	struct tei_list by_peer; /* in ep->by_peer[] */
+	uint32_t naddrs;	 /* entries of ep->by_addr */
+	fi_addr_t addr;		 /* the last one of them */
 	bool shut;	      /* cut locally; closes when FAB_P_CUT is
 			       * handled */
 	/* as the sender */
@@ -375,7 +379,7 @@ struct fab_conn {
 	uint16_t ephemeral;	 /* the initiator's port of this socket */
 	struct fab_side side[2];
 	sim_event_id attempt; /* the attempt to connect fails */
-	bool reset[2];	      /* that side was sent a reset */
+	bool reset[2];	      /* a reset to that side is on its way */
 };
 
 void fab_conn_put(struct fab_conn *c);
@@ -474,13 +478,14 @@ struct fab_ep {
 	bool tx_selective, rx_selective;
 	uint32_t tx_used, rx_used;
 	struct tei_list sides;
+	struct tei_list *by_peer;  /* [FAB_PEERS], fab_side.by_peer; NULL: no
+				    * side yet */
 	struct fab_side **by_addr; /* [fi_addr] */
 	size_t nby_addr;
 	struct tei_list recvs;
 	struct tei_list unexpected; /* fab_msg.waiting */
 	uint32_t nunexpected;
 	struct tei_list inbox; /* fab_pkt.link */
-	bool handling;	       /* in fab_wire_progress */
 	int fd;		       /* listening socket, -1: not requested */
 };
 
@@ -492,8 +497,10 @@ struct fab_ep *fab_ep_at(const struct fab_addr *a);
 void fab_ep_notify(struct fab_ep *ep);
 /* Ends the connections and receives of the endpoint, without completions. */
 void fab_ep_stop(struct fab_ep *ep, bool inform);
-/* Forgets fi_addr entries of a side that closes. */
-void fab_ep_forget(struct fab_ep *ep, const struct fab_side *s);
+/* Enter the side of an fi_addr, remove it, and remove all those of a side. */
+void fab_ep_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s);
+void fab_ep_forget_addr(struct fab_ep *ep, fi_addr_t addr);
+void fab_ep_forget(struct fab_ep *ep, struct fab_side *s);
 
 extern struct fi_ops_msg fab_msg_ops;
 extern struct fi_ops_rma fab_rma_ops;

@@ -169,8 +169,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *addr, size_t count,
 		if (fab_net->conf.remove_closes)
 			av_close(av, a);
 		tei_list_foreach (ep, &av->eps, struct fab_ep, in_av)
-			if (addr[i] < ep->nby_addr)
-				ep->by_addr[addr[i]] = NULL;
+			fab_ep_forget_addr(ep, addr[i]);
 		a->port = 0;
 		if (av->nfree == av->max_free) {
 			av->max_free = av->max_free ? 2 * av->max_free : 8;

@@ -31,12 +31,22 @@ void fab_conn_put(struct fab_conn *c)
 	free(c);
 }
 
+static struct tei_list *conn_bucket(const struct fab_ep *ep,
+				    const struct fab_addr *to)
+{
+	uint32_t hash = (to->at.host * 64 + to->at.nic) * 31 + to->port;
+
+	return &ep->by_peer[hash * UINT32_C(2654435761) >> 24];
+}
+
 struct fab_side *fab_conn_find(const struct fab_ep *ep,
 			       const struct fab_addr *to)
 {
 	struct fab_side *s;
 
-	tei_list_foreach (s, &ep->sides, struct fab_side, link)
+	if (!ep->by_peer)
+		return NULL;
+	tei_list_foreach (s, conn_bucket(ep, to), struct fab_side, by_peer)
 		if (fab_addr_same(&s->conn->addr[!s->index], to))
 			return s;
 	return NULL;
@@ -50,6 +60,7 @@ static void conn_side_init(struct fab_conn *c, int index)
 	s->index = index;
 	s->fd = -1;
 	tei_list_init(&s->link);
+	tei_list_init(&s->by_peer);
 	tei_list_init(&s->queue);
 	tei_list_init(&s->ops);
 	tei_list_init(&s->sending);
@@ -63,9 +74,18 @@ static void conn_side_init(struct fab_conn *c, int index)
 static void conn_attach(struct fab_side *s, struct fab_ep *ep,
 			enum fab_side_state state)
 {
+	int i;
+
+	if (!ep->by_peer) {
+		ep->by_peer = fab_alloc(FAB_PEERS * sizeof(*ep->by_peer));
+		for (i = 0; i < FAB_PEERS; i++)
+			tei_list_init(&ep->by_peer[i]);
+	}
 	s->ep = ep;
 	s->state = state;
 	tei_list_add_tail(&ep->sides, &s->link);
+	tei_list_add_tail(conn_bucket(ep, &s->conn->addr[!s->index]),
+			  &s->by_peer);
 	s->conn->refs++;
 }
 
@@ -214,6 +234,7 @@ void fab_side_close(struct fab_side *s, int err, bool inform)
 	s->state = FAB_SIDE_CLOSED;
 	s->ep = NULL;
 	tei_list_del(&s->link);
+	tei_list_del(&s->by_peer);
 	fab_ep_forget(ep, s);
 	if (s->fd >= 0)
 		fab_fd_close(s->fd);

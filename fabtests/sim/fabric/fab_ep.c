@@ -30,13 +30,43 @@ void fab_ep_notify(struct fab_ep *ep)
 		fab_cq_notify(ep->rx_cq);
 }
 
-void fab_ep_forget(struct fab_ep *ep, const struct fab_side *s)
+void fab_ep_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s)
+{
+	size_t n = ep->nby_addr ? ep->nby_addr : 8;
+	struct fab_side **more;
+
+	if (addr >= ep->nby_addr) {
+		while (n <= addr)
+			n *= 2;
+		more = fab_alloc(n * sizeof(*more));
+		if (ep->nby_addr)
+			memcpy(more, ep->by_addr, ep->nby_addr * sizeof(*more));
+		free(ep->by_addr);
+		ep->by_addr = more;
+		ep->nby_addr = n;
+	}
+	ep->by_addr[addr] = s;
+	s->addr = addr;
+	s->naddrs++;
+}
+
+void fab_ep_forget_addr(struct fab_ep *ep, fi_addr_t addr)
+{
+	if (addr >= ep->nby_addr || !ep->by_addr[addr])
+		return;
+	ep->by_addr[addr]->naddrs--;
+	ep->by_addr[addr] = NULL;
+}
+
+void fab_ep_forget(struct fab_ep *ep, struct fab_side *s)
 {
 	size_t i;
 
-	for (i = 0; i < ep->nby_addr; i++)
+	if (s->naddrs && ep->by_addr[s->addr] == s)
+		fab_ep_forget_addr(ep, s->addr);
+	for (i = 0; s->naddrs && i < ep->nby_addr; i++)
 		if (ep->by_addr[i] == s)
-			ep->by_addr[i] = NULL;
+			fab_ep_forget_addr(ep, i);
 }
 
 /* --- enabling --------------------------------------------------------------
@@ -168,6 +198,7 @@ static void ep_drop(struct fab_obj *obj)
 		fab_fd_close(ep->fd);
 	ep->domain->neps--;
 	fab_obj_del(obj);
+	free(ep->by_peer);
 	free(ep->by_addr);
 	free(ep);
 }

@@ -93,6 +93,7 @@ void fab_obj_add(struct fab_obj *obj, enum fab_kind kind,
 
 	obj->kind = kind;
 	obj->host = host ? sim_host_id(host) : SIM_NO_HOST;
+	obj->life = host ? sim_host_life(host) : 0;
 	obj->drop = drop;
 	tei_list_add_tail(&fab_net->objs, &obj->link);
 }
@@ -129,6 +130,17 @@ static void net_count(enum fab_kind kind, struct sim_net_stats *stats)
 	}
 }
 
+/* Returns true if the object belongs to a process that runs, or to none. */
+static bool net_lives(const struct fab_obj *obj)
+{
+	struct sim_host *host;
+
+	if (obj->host == SIM_NO_HOST)
+		return true;
+	host = sim_host_get(obj->host);
+	return !sim_host_killed(host) && sim_host_life(host) == obj->life;
+}
+
 void sim_net_stats_get(uint32_t host, struct sim_net_stats *stats)
 {
 	struct fab_obj *obj;
@@ -139,7 +151,8 @@ void sim_net_stats_get(uint32_t host, struct sim_net_stats *stats)
 		stats->connections += c->side[0].state == FAB_SIDE_UP ||
 				      c->side[1].state == FAB_SIDE_UP;
 	tei_list_foreach (obj, &fab_net->objs, struct fab_obj, link)
-		if (host == SIM_NO_HOST || obj->host == host)
+		if (net_lives(obj) &&
+		    (host == SIM_NO_HOST || obj->host == host))
 			net_count(obj->kind, stats);
 }
 

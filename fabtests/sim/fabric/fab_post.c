@@ -77,24 +77,6 @@ static bool post_again(struct fab_nic *nic)
 	       sim_rng_chance(&nic->fault_rng, nic->fault.again_ppm);
 }
 
-static void post_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s)
-{
-	size_t n = ep->nby_addr ? ep->nby_addr : 8;
-	struct fab_side **more;
-
-	if (addr >= ep->nby_addr) {
-		while (n <= addr)
-			n *= 2;
-		more = fab_alloc(n * sizeof(*more));
-		if (ep->nby_addr)
-			memcpy(more, ep->by_addr, ep->nby_addr * sizeof(*more));
-		free(ep->by_addr);
-		ep->by_addr = more;
-		ep->nby_addr = n;
-	}
-	ep->by_addr[addr] = s;
-}
-
 /* Returns the endpoint's side of the connection to the address. Connects if
  * there is none. */
 static struct fab_side *post_side(struct fab_ep *ep, fi_addr_t addr)
@@ -107,7 +89,7 @@ static struct fab_side *post_side(struct fab_ep *ep, fi_addr_t addr)
 	s = fab_conn_find(ep, to);
 	if (!s)
 		s = fab_conn_start(ep, to);
-	post_remember(ep, addr, s);
+	fab_ep_remember(ep, addr, s);
 	return s;
 }
 

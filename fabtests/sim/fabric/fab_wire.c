@@ -51,6 +51,8 @@ void fab_wire_done(struct fab_pkt *p)
 	struct fab_side *sender = wire_sender(p);
 
 	sender->flight -= p->len;
+	if (p->kind == FAB_P_END || p->kind == FAB_P_REFUSE)
+		p->conn->reset[p->to] = false;
 	fab_wire_want(sender);
 	fab_pkt_free(p);
 }
@@ -83,7 +85,7 @@ static void wire_deliver(struct fab_pkt *p)
 
 	sender->on_wire--;
 	if (!ep) {
-		if (p->kind == FAB_P_MSG || p->kind == FAB_P_CONNECT)
+		if (p->kind != FAB_P_END && p->kind != FAB_P_REFUSE)
 			fab_conn_reset(p->conn, !p->to);
 		fab_wire_done(p);
 		return;
@@ -92,7 +94,8 @@ static void wire_deliver(struct fab_pkt *p)
 	sender->acked_bytes += p->len;
 	s->received_bytes += p->len;
 	s->recv_ns = sim_now();
-	if (fab_net->conf.auto_progress) {
+	/* the process itself accepts connections */
+	if (fab_net->conf.auto_progress && p->kind != FAB_P_CONNECT) {
 		wire_handle(p);
 		return;
 	}
@@ -206,6 +209,11 @@ static void wire_arrive(void *arg)
 	bool stalled;
 
 	tei_list_del(&p->link);
+	if (!fab_net->hosts[c->addr[!p->to].at.host].power) {
+		wire_sender(p)->on_wire--;
+		fab_wire_done(p);
+		return;
+	}
 	if (fab_path_blocked(c->addr[!p->to].at, c->addr[p->to].at, &stalled))
 		wire_hold(p, stalled);
 	else
