@@ -154,8 +154,8 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 
 	if (!s->config.secret) {
 		request_deny(s, c,
-			     "the asked process has no shared secret, the "
-			     "asking one has");
+			     "the queried process has no shared secret, the "
+			     "requesting process has one");
 		return;
 	}
 	if (c->challenged || c->session.on ||

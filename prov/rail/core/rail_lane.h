@@ -169,9 +169,9 @@ struct rail_lane {
 	bool kick;			/* atomic: poll request: the thread that
 					 * holds the lock must poll once more */
 	struct rail_lane_recv recv;
-	bool receives;			/* atomic: tx lane only: BACK was sent,
-					 * so peers may send user messages to
-					 * this lane */
+	bool receives; /* atomic: tx lane only: REVERSE was sent,
+			* so peers may send user messages to
+			* this lane */
 	bool link_cut;			/* thread: the lane's connections were
 					 * cut when the link went down */
 	struct rail_lane_check check;

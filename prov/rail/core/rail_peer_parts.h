@@ -311,9 +311,9 @@ struct rail_peer_reverse {
 	struct rail_reverse
 		*path[TEI_RAIL_MAX]; /* atomic: by index of the local rail;
 				      * an entry may be NULL */
-	uint64_t rails;		     /* bits: local rails over which BACK
+	uint64_t rails;		     /* bits: local rails over which REVERSE
 				      * must be sent */
-	uint64_t next_ns;	     /* BACK is not sent before this time */
+	uint64_t next_ns;	     /* REVERSE is not sent before this time */
 };
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H */

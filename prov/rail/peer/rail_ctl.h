@@ -79,7 +79,8 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_reverse.c ---------------------------------------------------------
  */
-/* Sends BACK, which permits reverse-path sends, over the rails that are due. */
+/* Sends REVERSE, which permits reverse-path sends, over the rails that are due.
+ */
 uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 

@@ -10,7 +10,7 @@
  *
  * So of two processes, the one with the lower incarnation also receives user
  * messages on its tx lanes. When a user message has arrived at the rx lane of
- * this process, the process sends BACK over its own connection to the peer.
+ * this process, the process sends REVERSE over its own connection to the peer.
  * From then on the peer sends user messages from its rx lane over that
  * connection. If this is not possible, the peer uses a connection of its own as
  * before. A message that is lost on the reverse path is not repeated here: the
@@ -54,7 +54,7 @@
 
 /* Time for which a reverse path is valid after the last message. */
 #define REVERSE_RECEIVED_NS TEI_NS_PER_SEC
-/* Shortest time between two BACK messages. */
+/* Shortest time between two REVERSE messages. */
 #define REVERSE_NOTIFY_NS (200 * TEI_NS_PER_MS)
 
 bool rail_reverse_fits(const struct rail *rail)
@@ -90,8 +90,8 @@ void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 	rail_peer_attend(p);
 }
 
-/* Sends BACK over the rail. BACK is not repeated if it is lost: the next user
- * message causes another one. */
+/* Sends REVERSE over the rail. REVERSE is not repeated if it is lost: the next
+ * user message causes another one. */
 static void reverse_notify(struct tei_rail_peer *p, struct rail *rail,
 			   uint8_t *buf)
 {
@@ -217,7 +217,7 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	__atomic_store_n(&b->good, true, __ATOMIC_RELAXED);
 }
 
-/* Invalidates the reverse path until the peer sends BACK again. b may be
+/* Invalidates the reverse path until the peer sends REVERSE again. b may be
  * NULL. */
 static void reverse_fails(struct rail_reverse *b)
 {

@@ -43,7 +43,7 @@ struct rail_reverse {
 bool rail_reverse_fits(const struct rail *rail);
 
 /* Records that a user message arrived at the rx lane. If the peer could have
- * used the reverse path instead, a BACK is sent to the peer. */
+ * used the reverse path instead, a REVERSE is sent to the peer. */
 void rail_reverse_missed(struct tei_rail_peer *peer,
 			 const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
@@ -54,7 +54,7 @@ void rail_reverse_received(struct tei_rail_peer *peer,
 			   const struct rail_lane *lane)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles a BACK that the peer sent to that rx lane. */
+/* Handles a REVERSE that the peer sent to that rx lane. */
 void rail_reverse_notified(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   struct rail_wire *w) TEI_REQUIRES(lane->lock)
 	TEI_REQUIRES(rail_sched_held);

@@ -92,7 +92,7 @@ static bool reverse_is_good(struct reverse_rig *rig)
 }
 
 /* Sends user messages until the reverse path is valid. Messages over a valid
- * reverse path cause no BACK, so normal sends are used. */
+ * reverse path cause no REVERSE, so normal sends are used. */
 static void reverse_find(struct reverse_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -188,7 +188,7 @@ static void test_reverse_path_after_loss_is_established_again(void)
 	int i;
 
 	reverse_open(&rig);
-	/* a BACK that is already on its way may validate the path again */
+	/* a REVERSE that is already on its way may validate the path again */
 	for (i = 0; goes && i < 10; i++) {
 		reverse_find(&rig);
 		tei_rail_no_reverse_path(rig.of_to);
@@ -228,7 +228,7 @@ static void test_messages_after_cut_reverse_connection_arrive(void)
 	reverse_close(&rig);
 }
 
-/* Handles a BACK from plane from, with these values in the message. */
+/* Handles a REVERSE from plane from, with these values in the message. */
 static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 			   uint32_t protocol, uint32_t format, size_t len)
 {

@@ -60,7 +60,7 @@
  *		old value 8
  *	PING	number 8 of a probe; 0: only a sign of life is wanted
  *	PONG	number 8 of the PING that is answered
- *	BACK	generation 4 of the receiver's rx lane, as the sender knows it,
+ *	REVERSE	generation 4 of the receiver's rx lane, as the sender knows it,
  *		address: user messages may be sent there over the connection
  *		that carried this message
  *	BYTES	start of the counters 8 (clock of the sender, ns, not 0), bytes
