@@ -43,18 +43,19 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 /* Gives a request with the flag TE_REQ_BOUNCE, whose local memory is not
  * registered, the kind that goes through bounce buffers. Returns 0, or the
  * error code 3 (bad address) if that memory cannot be used. */
-static int submit_bare(struct engine *e, const struct transfer_request *r,
-		       struct engine_target *target)
+static int submit_unregistered(struct engine *e,
+			       const struct transfer_request *r,
+			       struct engine_target *target)
 {
-	bool bare = false;
+	bool unregistered = false;
 
 	if (!(target->kind & (ENGINE_HOST_HOST | ENGINE_HOST_GPU)))
 		return 0;
 	if (engine_bounce_check(e, r->source, r->length,
-				r->opcode == OPCODE_READ, &bare))
+				r->opcode == OPCODE_READ, &unregistered))
 		return 3;
-	if (bare)
-		target->kind = engine_kind_bare(target->kind);
+	if (unregistered)
+		target->kind = engine_kind_unregistered(target->kind);
 	return 0;
 }
 
@@ -71,7 +72,7 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	submit_kind(e, r, target);
-	if (flags & TE_REQ_BOUNCE && submit_bare(e, r, target))
+	if (flags & TE_REQ_BOUNCE && submit_unregistered(e, r, target))
 		return 3;
 	end = target->vias->via + target->vias->n;
 	for (via = target->vias->via; via < end; via++) {

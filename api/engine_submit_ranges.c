@@ -216,18 +216,18 @@ static bool submit_on_gpu(const struct te_request *r,
 
 /* Changes the kind of a request with TE_REQ_BOUNCE if a local range is not
  * registered. Returns 0, or 3 if its memory cannot be used. */
-static int submit_bare(struct engine *e, const struct te_request *r,
-		       struct engine_target *target)
+static int submit_unregistered(struct engine *e, const struct te_request *r,
+			       struct engine_target *target)
 {
-	bool bare = false;
+	bool unregistered = false;
 	uint32_t k;
 
 	for (k = 0; k < r->local_count; k++)
 		if (engine_bounce_check(e, r->local[k].addr, r->local[k].length,
-					r->opcode == TE_READ, &bare))
+					r->opcode == TE_READ, &unregistered))
 			return 3;
-	if (bare)
-		target->kind = engine_kind_bare(target->kind);
+	if (unregistered)
+		target->kind = engine_kind_unregistered(target->kind);
 	return 0;
 }
 
@@ -241,7 +241,7 @@ static int submit_route(struct engine *e, struct engine_task *t,
 	if (ret)
 		return ret;
 	target->kind = engine_kind(false, submit_on_gpu(r, target));
-	if (r->flags & TE_REQ_BOUNCE && submit_bare(e, r, target))
+	if (r->flags & TE_REQ_BOUNCE && submit_unregistered(e, r, target))
 		return 3;
 	end = target->vias->via + target->vias->n;
 	for (via = target->vias->via; via < end; via++) {

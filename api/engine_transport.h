@@ -48,8 +48,8 @@ enum engine_kind {
 	ENGINE_GPU_GPU = 8,
 	/* host memory of this process that is not registered, of a request
 	 * with TE_REQ_BOUNCE */
-	ENGINE_BARE_HOST = 16,
-	ENGINE_BARE_GPU = 32,
+	ENGINE_UNREGISTERED_HOST = 16,
+	ENGINE_UNREGISTERED_GPU = 32,
 };
 
 static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
@@ -58,9 +58,10 @@ static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
 }
 
 /* Returns the kind with unregistered memory of this process. */
-static inline uint32_t engine_kind_bare(uint32_t kind)
+static inline uint32_t engine_kind_unregistered(uint32_t kind)
 {
-	return kind == ENGINE_HOST_HOST ? ENGINE_BARE_HOST : ENGINE_BARE_GPU;
+	return kind == ENGINE_HOST_HOST ? ENGINE_UNREGISTERED_HOST
+					: ENGINE_UNREGISTERED_GPU;
 }
 
 /* The kinds with registered memory. */

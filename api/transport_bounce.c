@@ -921,7 +921,7 @@ void engine_bounce_free(struct engine *e)
 }
 
 const struct engine_transport_ops transport_bounce = {
-	.takes = ENGINE_BARE_HOST | ENGINE_BARE_GPU,
+	.takes = ENGINE_UNREGISTERED_HOST | ENGINE_UNREGISTERED_GPU,
 	.through = true,
 	.attach = bounce_attach,
 	.prepare = bounce_prepare,

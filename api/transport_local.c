@@ -222,7 +222,7 @@ static int local_prepare(struct engine *e, struct engine_task *t,
 	struct engine_local_process *process = local_process(target, at);
 	struct local_task *l = local_task(t);
 
-	if (target->kind != ENGINE_BARE_HOST &&
+	if (target->kind != ENGINE_UNREGISTERED_HOST &&
 	    tei_local_region_check(e->local, r->source, r->length,
 				   r->opcode == OPCODE_READ))
 		return 3;
@@ -232,7 +232,7 @@ static int local_prepare(struct engine *e, struct engine_task *t,
 	l->u.op.opcode =
 		r->opcode == OPCODE_READ ? TEI_LOCAL_READ : TEI_LOCAL_WRITE;
 	l->u.op.local = r->source;
-	l->u.op.registered = target->kind != ENGINE_BARE_HOST;
+	l->u.op.registered = target->kind != ENGINE_UNREGISTERED_HOST;
 	l->u.op.remote = r->target_offset;
 	l->u.op.length = r->length;
 	l->u.op.done = copy_done;
@@ -334,9 +334,11 @@ static void group_lay(struct local_group *g, const struct te_request *r,
 }
 
 static int group_prepare(struct engine_task *t, const struct te_request *r,
-			 struct engine_local_process *process, bool bare)
+			 struct engine_local_process *process,
+			 bool unregistered)
 {
-	struct tei_local_op like = { .registered = !bare, .done = group_done };
+	struct tei_local_op like = { .registered = !unregistered,
+				     .done = group_done };
 	struct local_group *g;
 
 	g = calloc(1, sizeof(*g) + (size_t)(r->local_count + r->remote_count) *
@@ -449,17 +451,17 @@ static int local_prepare_ranges(struct engine *e, struct engine_task *t,
 {
 	struct engine_local_process *process = local_process(target, at);
 	bool atomic = r->opcode > TE_WRITE;
-	bool bare = target->kind == ENGINE_BARE_HOST;
+	bool unregistered = target->kind == ENGINE_UNREGISTERED_HOST;
 
 	if (atomic && process &&
 	    (!engine_target_at(target, &transport_rail) ||
 	     !atomic_target_ended(e, target, process)))
 		return ENGINE_DECLINED;
-	if (!bare && !engine_ranges_registered(e, r))
+	if (!unregistered && !engine_ranges_registered(e, r))
 		return 3;
 	t->by = &transport_local;
 	if (!atomic)
-		return group_prepare(t, r, process, bare);
+		return group_prepare(t, r, process, unregistered);
 	if (!process) {
 		atomic_prepare(t, r);
 		return 0;
@@ -522,7 +524,7 @@ static const char *const local_names[] = { "local", NULL };
 
 const struct engine_transport_ops transport_local = {
 	.names = local_names,
-	.takes = ENGINE_HOST_HOST | ENGINE_BARE_HOST,
+	.takes = ENGINE_HOST_HOST | ENGINE_UNREGISTERED_HOST,
 	.install = local_install,
 	.uninstall = local_uninstall,
 	.attach = local_attach,
