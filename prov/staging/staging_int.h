@@ -130,9 +130,9 @@ struct staging_pool {
 				* no further holds */
 	struct tei_list queue; /* list of tei_staging_task.queue: tasks
 				* that wait for their turn */
-	struct tei_list aside; /* list of tei_staging_task.queue: tasks
-				* whose target already had its share of
-				* the slots; they are served first */
+	struct tei_list deferred; /* list of tei_staging_task.queue: tasks
+				   * whose target already had its share of
+				   * the slots; they are served first */
 	_Alignas(max_align_t) char slots[]; /* kind->slots structs */
 };
 

@@ -149,7 +149,7 @@ static int pool_open(struct staging_part *part, const void *gpu,
 				    "no memory for %s", kind->name);
 	pool->part = part;
 	tei_list_init(&pool->queue);
-	tei_list_init(&pool->aside);
+	tei_list_init(&pool->deferred);
 	for (i = 0; i < kind->slots; i++) {
 		slot = staging_slot_at(pool, i);
 		slot->pool = pool;

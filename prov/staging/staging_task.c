@@ -182,7 +182,7 @@ static bool pool_full(struct staging_pool *pool,
 
 /*
  * Returns the task whose turn it is, or NULL. If the target of a queued task
- * already has its share of the slots, the task moves to the list aside, and
+ * already has its share of the slots, the task moves to the list deferred, and
  * each task in that list gets one slot before the queue continues. At least one
  * slot is free, so at most one target can have its share.
  */
@@ -190,15 +190,15 @@ static struct tei_staging_task *pool_pick(struct staging_pool *pool)
 {
 	struct tei_staging_task *task, *tmp;
 
-	task = tei_list_first(&pool->aside, struct tei_staging_task, queue);
-	if (!tei_list_empty(&pool->aside) && !pool_full(pool, task))
+	task = tei_list_first(&pool->deferred, struct tei_staging_task, queue);
+	if (!tei_list_empty(&pool->deferred) && !pool_full(pool, task))
 		return task;
 	tei_list_foreach_safe(task, tmp, &pool->queue, struct tei_staging_task,
 			      queue) {
 		if (!pool_full(pool, task))
 			return task;
 		tei_list_del(&task->queue);
-		tei_list_add_tail(&pool->aside, &task->queue);
+		tei_list_add_tail(&pool->deferred, &task->queue);
 	}
 	return NULL;
 }
@@ -236,7 +236,7 @@ static bool pool_fail_waiting(struct staging_local *l,
 	staging_err(
 		&err, TEI_ERR_CONTEXT,
 		"no free bounce buffer: the GPU has not completed any of its copies");
-	tei_list_splice_tail(&pool->queue, &pool->aside);
+	tei_list_splice_tail(&pool->queue, &pool->deferred);
 	tei_list_foreach_safe(task, tmp, &pool->queue, struct tei_staging_task,
 			      queue) {
 		if (!task_waited(l, task))
@@ -256,7 +256,7 @@ static bool pool_begin(struct staging_local *l, struct staging_pool *pool)
 	struct staging_slot *free_slot;
 	uint32_t idle, used;
 
-	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->aside))
+	if (tei_list_empty(&pool->queue) && tei_list_empty(&pool->deferred))
 		return false;
 	free_slot = staging_slot_idle(&l->part, pool, &idle, &used);
 	if (!free_slot && !used) {

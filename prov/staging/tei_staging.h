@@ -222,7 +222,7 @@ struct tei_staging_task {
 
 	/* guarded by local->part.lock */
 	struct tei_list live;		/* all started tasks */
-	struct tei_list queue;		/* in the pool's queue or aside list
+	struct tei_list queue;		/* in the pool's queue or deferred list
 					 * while pieces remain to begin */
 	struct tei_list stop;		/* in local->stopping, or in no list */
 	uint64_t next;			/* number of bytes assigned to bounce
