@@ -237,8 +237,8 @@ static void msg_seen(struct tei_rail_dp *dp, const struct msg_head *h,
 
 	for (i = 0; dp->peers.nresolvers && i < hello->n; i++)
 		rail_user_seen(dp, h->src, &hello->remotes[i].addr);
-	for (i = 0; dp->peers.nresolvers && i < hello->nfirsts; i++)
-		rail_user_seen(dp, h->src, &hello->firsts[i]);
+	for (i = 0; dp->peers.nresolvers && i < hello->ncontacts; i++)
+		rail_user_seen(dp, h->src, &hello->contacts[i]);
 }
 
 /*
@@ -310,7 +310,7 @@ static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 				 msg_pair(peer, rail, h, hello->contact),
 				 __ATOMIC_RELAXED);
 	} else if (to_us) {
-		if (lane->first)
+		if (lane->contact)
 			msg_came_first(peer);
 		rail_reverse_received(peer, lane);
 		msg_dispatch(peer, lane, h->type, h->flags, h->table, w, done);

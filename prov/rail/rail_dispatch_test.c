@@ -362,8 +362,8 @@ static void test_a_hello_introduces_a_peer(void)
 	p = msg_peer(&rig, MSG_GOOD);
 	CU_ASSERT_EQUAL(p->remotes[1].id, 1);
 	CU_ASSERT_STRING_EQUAL(p->remotes[1].name, "second");
-	CU_ASSERT_EQUAL_FATAL(p->addrs.nfirsts, 1);
-	CU_ASSERT(rail_addr_same(&p->addrs.firsts[0], &rig.addr));
+	CU_ASSERT_EQUAL_FATAL(p->addrs.ncontacts, 1);
+	CU_ASSERT(rail_addr_same(&p->addrs.contacts[0], &rig.addr));
 	/* repeating the hello changes nothing */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_GOOD);
 	msg_check_good(&rig);

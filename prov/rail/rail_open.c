@@ -255,7 +255,7 @@ static int rail_make(struct tei_rail_dp *dp, const struct rail_found *found,
 		       &open_rx_ops);
 	open_init_lane(&rail->contact.opening.lane, rail, true, 0,
 		       &open_rx_ops);
-	rail->contact.opening.lane.first = true;
+	rail->contact.opening.lane.contact = true;
 	snprintf(rail->name, sizeof(rail->name), "%s", found->name);
 	snprintf(rail->nic.provider, sizeof(rail->nic.provider), "%s",
 		 found->info->fabric_attr->prov_name);

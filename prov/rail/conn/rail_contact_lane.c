@@ -38,13 +38,14 @@
 						 * many times: */
 #define FIRST_DOUBLES	6
 
-static enum rail_contact_lane_state first_state(const struct rail *rail)
+static enum rail_contact_lane_state contact_lane_state(const struct rail *rail)
 {
 	return (enum rail_contact_lane_state)__atomic_load_n(
 		&rail->contact.state, __ATOMIC_ACQUIRE);
 }
 
-static void first_set(struct rail *rail, enum rail_contact_lane_state state)
+static void contact_lane_set(struct rail *rail,
+			     enum rail_contact_lane_state state)
 {
 	__atomic_store_n(&rail->contact.state, state, __ATOMIC_RELEASE);
 }
@@ -52,16 +53,16 @@ static void first_set(struct rail *rail, enum rail_contact_lane_state state)
 void rail_contact_lane_init(struct rail *rail)
 {
 	/* only an IP address can be requested for another endpoint */
-	first_set(rail, rail_addr_is_ip(&rail->nic.own)
-				? RAIL_CONTACT_LANE_TARGET
-				: RAIL_CONTACT_LANE_LEFT);
+	contact_lane_set(rail, rail_addr_is_ip(&rail->nic.own)
+				       ? RAIL_CONTACT_LANE_TARGET
+				       : RAIL_CONTACT_LANE_LEFT);
 }
 
 bool rail_contact_lane_held(const struct rail *rail)
 {
 	if (!__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
 		return false;
-	switch (first_state(rail)) {
+	switch (contact_lane_state(rail)) {
 	case RAIL_CONTACT_LANE_TARGET:
 	case RAIL_CONTACT_LANE_WANTED:
 	case RAIL_CONTACT_LANE_HELD:
@@ -73,7 +74,7 @@ bool rail_contact_lane_held(const struct rail *rail)
 	return false;
 }
 
-static void first_open(struct rail *rail)
+static void contact_lane_open(struct rail *rail)
 {
 	tei_mutex_lock(&rail->contact.opening.lane.lock);
 	if (__atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
@@ -83,24 +84,24 @@ static void first_open(struct rail *rail)
 
 void rail_contact_lane_left(struct rail *rail)
 {
-	if (first_state(rail) != RAIL_CONTACT_LANE_TARGET)
+	if (contact_lane_state(rail) != RAIL_CONTACT_LANE_TARGET)
 		return;
-	first_set(rail, RAIL_CONTACT_LANE_WANTED);
-	first_open(rail);
+	contact_lane_set(rail, RAIL_CONTACT_LANE_WANTED);
+	contact_lane_open(rail);
 }
 
 void rail_contact_lane_run(struct rail *rail, uint64_t now)
 {
-	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN &&
+	if (contact_lane_state(rail) == RAIL_CONTACT_LANE_TAKEN &&
 	    !__atomic_load_n(&rail->contact.opening.under_way,
 			     __ATOMIC_RELAXED) &&
 	    now >= rail->contact.next_ns)
-		first_open(rail);
+		contact_lane_open(rail);
 }
 
 /* Schedules another attempt after the contact lane could not be opened. Logs
  * the first failure and announces that the rail has no contact address. */
-static void first_taken(struct rail *rail)
+static void contact_lane_taken(struct rail *rail)
 {
 	uint32_t tries = rail->contact.tries++;
 
@@ -108,26 +109,26 @@ static void first_taken(struct rail *rail)
 		tei_now_ns() +
 		tei_jitter(FIRST_AGAIN_NS
 			   << (tries < FIRST_DOUBLES ? tries : FIRST_DOUBLES));
-	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN)
+	if (contact_lane_state(rail) == RAIL_CONTACT_LANE_TAKEN)
 		return;
 	TEI_WARN("rail",
 		 "%s; processes that know only this address cannot connect "
 		 "until it is free",
 		 rail->contact.opening.err.text);
-	first_set(rail, RAIL_CONTACT_LANE_TAKEN);
+	contact_lane_set(rail, RAIL_CONTACT_LANE_TAKEN);
 	rail_peer_announce(rail->dp);
 }
 
 /* Closes the contact lane because the provider has not opened it at the
  * requested address. */
-static void first_give_up(struct rail *rail)
+static void contact_lane_give_up(struct rail *rail)
 {
 	TEI_WARN("rail",
 		 "%s: contact lane closed: %s did not open it at the rail's "
 		 "original address",
 		 rail->name, rail->nic.provider);
 	rail_lane_shutdown(&rail->contact.opening.lane, false);
-	first_set(rail, RAIL_CONTACT_LANE_LEFT);
+	contact_lane_set(rail, RAIL_CONTACT_LANE_LEFT);
 	rail_peer_announce(rail->dp);
 }
 
@@ -146,21 +147,21 @@ void rail_contact_lane_collect(struct rail *rail)
 	original = there && rail_addr_same(&lane->addr, &rail->nic.own);
 	tei_mutex_unlock(&lane->lock);
 	if (!there) {
-		first_taken(rail);
+		contact_lane_taken(rail);
 		return;
 	}
 	if (!original) {
-		first_give_up(rail);
+		contact_lane_give_up(rail);
 		return;
 	}
 	TEI_INFO("rail", "%s: contact lane open at the rail's original address",
 		 rail->name);
 	rail->contact.tries = 0;
-	if (first_state(rail) == RAIL_CONTACT_LANE_TAKEN) {
-		first_set(rail, RAIL_CONTACT_LANE_HELD);
+	if (contact_lane_state(rail) == RAIL_CONTACT_LANE_TAKEN) {
+		contact_lane_set(rail, RAIL_CONTACT_LANE_HELD);
 		rail_peer_announce(rail->dp);
 	}
-	first_set(rail, RAIL_CONTACT_LANE_HELD);
+	contact_lane_set(rail, RAIL_CONTACT_LANE_HELD);
 }
 
 void rail_contact_lane_stop(struct rail *rail)

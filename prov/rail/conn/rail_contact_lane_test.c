@@ -32,7 +32,7 @@
 
 #define FIRST_LEN	64
 
-static void first_open(struct test_plane *p, const char *address)
+static void contact_open(struct test_plane *p, const char *address)
 {
 	test_plane_init(p);
 	test_plane_open(p, address);
@@ -40,26 +40,26 @@ static void first_open(struct test_plane *p, const char *address)
 
 /* Stops the progress thread of the plane; from now on the test does the
  * thread's work. */
-static void first_still(struct test_plane *p)
+static void contact_still(struct test_plane *p)
 {
 	test_plane_still(p);
 	__atomic_store_n(&p->dp->thread.stop, false, __ATOMIC_RELEASE);
 }
 
-static struct rail *first_rail(struct test_plane *p)
+static struct rail *contact_rail(struct test_plane *p)
 {
 	return rail_at(p->dp, 0);
 }
 
-static enum rail_contact_lane_state first_is(struct test_plane *p)
+static enum rail_contact_lane_state contact_is(struct test_plane *p)
 {
-	return (enum rail_contact_lane_state)first_rail(p)->contact.state;
+	return (enum rail_contact_lane_state)contact_rail(p)->contact.state;
 }
 
 /* Does the work of the progress thread for the lanes, but not for the peers. */
-static void first_lanes(struct test_plane *p)
+static void contact_lanes(struct test_plane *p)
 {
-	struct rail *rail = first_rail(p);
+	struct rail *rail = contact_rail(p);
 	uint64_t now = tei_now_ns();
 	uint32_t i;
 
@@ -75,47 +75,47 @@ static void first_lanes(struct test_plane *p)
 	sched_yield();
 }
 
-static void first_turn(struct test_plane *p)
+static void contact_turn(struct test_plane *p)
 {
 	struct tei_rail_peer *peer, *tmp;
 
 	tei_list_foreach_safe (peer, tmp, &p->dp->peers.list,
 			       struct tei_rail_peer, link)
 		rail_peer_run(peer, tei_now_ns());
-	first_lanes(p);
+	contact_lanes(p);
 	test_health_run(p->dp, tei_now_ns());
 }
 
-static bool first_moved(struct test_plane *p, uint32_t gen)
+static bool contact_moved(struct test_plane *p, uint32_t gen)
 {
-	struct rail *rail = first_rail(p);
+	struct rail *rail = contact_rail(p);
 
 	return rail->rx_lane.gen > gen && rail->rx_lane.ep &&
-	       first_is(p) == RAIL_CONTACT_LANE_HELD;
+	       contact_is(p) == RAIL_CONTACT_LANE_HELD;
 }
 
 /* Moves the rx lane of the plane to another address, and informs no peer. */
-static void first_move(struct test_plane *p)
+static void contact_move(struct test_plane *p)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
-	uint32_t gen = first_rail(p)->rx_lane.gen;
+	uint32_t gen = contact_rail(p)->rx_lane.gen;
 
-	rail_fence_request(first_rail(p), gen);
-	while (!first_moved(p, gen) && tei_now_ns() < end)
-		first_lanes(p);
-	CU_ASSERT_FATAL(first_moved(p, gen));
+	rail_fence_request(contact_rail(p), gen);
+	while (!contact_moved(p, gen) && tei_now_ns() < end)
+		contact_lanes(p);
+	CU_ASSERT_FATAL(contact_moved(p, gen));
 }
 
-static void first_describe(struct test_plane *p, struct tei_rail_desc *desc)
+static void contact_describe(struct test_plane *p, struct tei_rail_desc *desc)
 {
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
 }
 
 /* Returns the peer object in plane of that represents the other plane. The peer
  * object has only the given contact address. */
-static struct tei_rail_peer *first_peer(struct test_plane *of,
-					struct test_plane *who,
-					const struct tei_rail_addr *at)
+static struct tei_rail_peer *contact_peer(struct test_plane *of,
+					  struct test_plane *who,
+					  const struct tei_rail_addr *at)
 {
 	struct tei_rail_peer *peer = NULL;
 
@@ -129,7 +129,7 @@ static struct tei_rail_peer *first_peer(struct test_plane *of,
 	return peer;
 }
 
-static bool first_ready(struct tei_rail_peer *p)
+static bool contact_ready(struct tei_rail_peer *p)
 {
 	bool ready;
 
@@ -146,25 +146,25 @@ static void test_hello_at_contact_address_returns_rail_table(void)
 	struct test_plane home, guest;
 	struct tei_rail_peer *peer;
 
-	first_open(&home, "127.0.0.1");
-	first_open(&guest, "127.0.0.2");
-	first_describe(&home, &first);
+	contact_open(&home, "127.0.0.1");
+	contact_open(&guest, "127.0.0.2");
+	contact_describe(&home, &first);
 	CU_ASSERT(rail_addr_same(&first.known, &first.addr));
-	CU_ASSERT_PTR_NULL(first_rail(&home)->fab.contact_domain);
-	first_still(&home);
-	first_move(&home);
-	first_describe(&home, &now);
+	CU_ASSERT_PTR_NULL(contact_rail(&home)->fab.contact_domain);
+	contact_still(&home);
+	contact_move(&home);
+	contact_describe(&home, &now);
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
 	CU_ASSERT(rail_addr_same(&now.known, &first.addr));
-	peer = first_peer(&guest, &home, &first.addr);
-	while (!first_ready(peer) && tei_now_ns() < end)
-		first_turn(&home);
-	CU_ASSERT_FATAL(first_ready(peer));
+	peer = contact_peer(&guest, &home, &first.addr);
+	while (!contact_ready(peer) && tei_now_ns() < end)
+		contact_turn(&home);
+	CU_ASSERT_FATAL(contact_ready(peer));
 	rail_sched_enter(guest.dp);
 	CU_ASSERT_EQUAL(peer->nremotes, 1);
 	CU_ASSERT(rail_addr_same(&peer->remotes[0].addr, &now.addr));
-	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
-	CU_ASSERT(rail_addr_same(&peer->addrs.firsts[0], &first.addr));
+	CU_ASSERT_EQUAL(peer->addrs.ncontacts, 1);
+	CU_ASSERT(rail_addr_same(&peer->addrs.contacts[0], &first.addr));
 	rail_sched_leave(guest.dp);
 	tei_rail_peer_put(peer);
 	test_plane_close(&guest);
@@ -178,15 +178,15 @@ static void test_resolver_at_contact_address_finds_process(void)
 	struct tei_rail_peer *resolver;
 	struct tei_rail_desc first;
 
-	first_open(&home, "127.0.0.1");
-	first_open(&guest, "127.0.0.2");
-	first_describe(&home, &first);
-	first_still(&home);
-	first_move(&home);
+	contact_open(&home, "127.0.0.1");
+	contact_open(&guest, "127.0.0.2");
+	contact_describe(&home, &first);
+	contact_still(&home);
+	contact_move(&home);
 	CU_ASSERT_EQUAL_FATAL(
 		tei_rail_peer_seek(guest.dp, &first.addr, NULL, &resolver), 0);
 	while (!tei_rail_peer_found(resolver) && tei_now_ns() < end)
-		first_turn(&home);
+		contact_turn(&home);
 	CU_ASSERT_EQUAL(tei_rail_peer_found(resolver), home.dp->incarnation);
 	tei_rail_peer_put(resolver);
 	test_plane_close(&guest);
@@ -195,14 +195,14 @@ static void test_resolver_at_contact_address_finds_process(void)
 
 /* --- reads and writes ---------------------------------------------------- */
 
-static char first_dst[FIRST_LEN];
+static char contact_dst[FIRST_LEN];
 
 /* Writes to that address from an endpoint that belongs to no lane. Returns 0,
  * or the error of the completion. */
-static int first_write(struct test_plane *by, struct test_plane *to,
-		       const struct tei_rail_addr *at, char *src)
+static int contact_write(struct test_plane *by, struct test_plane *to,
+			 const struct tei_rail_addr *at, char *src)
 {
-	struct rail *rail = first_rail(by);
+	struct rail *rail = contact_rail(by);
 	struct rail_lane *lane = &rail->probe.opening.lane;
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, key, addr = 0;
 	struct fi_cq_err_entry e = { .err = FI_ETIMEDOUT };
@@ -213,8 +213,8 @@ static int first_write(struct test_plane *by, struct test_plane *to,
 	ssize_t ret;
 
 	if (rail->fab.mr_mode & FI_MR_VIRT_ADDR)
-		addr = (uint64_t)(uintptr_t)first_dst;
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_key(to->dp, first_dst, 0, &key), 0);
+		addr = (uint64_t)(uintptr_t)contact_dst;
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_key(to->dp, contact_dst, 0, &key), 0);
 	tei_list_init(&none);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL_FATAL(rail_lane_open(lane, NULL), 0);
@@ -225,12 +225,12 @@ static int first_write(struct test_plane *by, struct test_plane *to,
 			       &ctx);
 		if (ret == -FI_EAGAIN)
 			fi_cq_read(lane->cq, &done, 0);
-		first_lanes(to);
+		contact_lanes(to);
 	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
 	CU_ASSERT_EQUAL(ret, 0);
 	do {
 		ret = fi_cq_read(lane->cq, &done, 1);
-		first_lanes(to);
+		contact_lanes(to);
 	} while (ret == -FI_EAGAIN && tei_now_ns() < end);
 	if (ret == -FI_EAVAIL)
 		fi_cq_readerr(lane->cq, &e, 0);
@@ -247,70 +247,72 @@ static void test_write_to_contact_lane_fails(void)
 	struct tei_rail_mr *mr;
 	int i;
 
-	first_open(&home, "127.0.0.1");
-	first_open(&guest, "127.0.0.2");
-	memset(first_dst, 0, sizeof(first_dst));
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home.dp, first_dst, FIRST_LEN,
+	contact_open(&home, "127.0.0.1");
+	contact_open(&guest, "127.0.0.2");
+	memset(contact_dst, 0, sizeof(contact_dst));
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home.dp, contact_dst, FIRST_LEN,
 					      "*", TEI_RAIL_REMOTE, NULL, &mr),
 			      0);
-	first_describe(&home, &first);
-	first_still(&home);
-	first_still(&guest);
-	first_move(&home);
-	first_describe(&home, &now);
+	contact_describe(&home, &first);
+	contact_still(&home);
+	contact_still(&guest);
+	contact_move(&home);
+	contact_describe(&home, &now);
 	test_fill(src, sizeof(src), 5);
-	CU_ASSERT(first_write(&guest, &home, &first.addr, src));
+	CU_ASSERT(contact_write(&guest, &home, &first.addr, src));
 	for (i = 0; i < 100; i++)
-		first_lanes(&home);
-	CU_ASSERT_EQUAL(memcmp(first_dst, was, FIRST_LEN), 0);
+		contact_lanes(&home);
+	CU_ASSERT_EQUAL(memcmp(contact_dst, was, FIRST_LEN), 0);
 	/* a write to the rx lane lands */
-	CU_ASSERT_EQUAL(first_write(&guest, &home, &now.addr, src), 0);
-	CU_ASSERT_EQUAL(memcmp(first_dst, src, FIRST_LEN), 0);
-	CU_ASSERT_EQUAL(first_is(&home), RAIL_CONTACT_LANE_HELD);
+	CU_ASSERT_EQUAL(contact_write(&guest, &home, &now.addr, src), 0);
+	CU_ASSERT_EQUAL(memcmp(contact_dst, src, FIRST_LEN), 0);
+	CU_ASSERT_EQUAL(contact_is(&home), RAIL_CONTACT_LANE_HELD);
 	test_plane_close(&guest);
 	test_plane_close(&home);
 }
 
 /* --- two processes that have lost each other ----------------------------- */
 
-static char first_src[FIRST_LEN];
+static char contact_src[FIRST_LEN];
 
-static struct tei_rail_peer *first_met(struct test_plane *home,
-				       struct test_plane *guest)
+static struct tei_rail_peer *contact_met(struct test_plane *home,
+					 struct test_plane *guest)
 {
 	struct tei_rail_peer *peer = test_plane_peer(guest, home);
 	struct tei_rail_mr *mr;
 
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(guest->dp, first_src, FIRST_LEN,
-					      "*", 0, NULL, &mr), 0);
-	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home->dp, first_dst, FIRST_LEN,
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(guest->dp, contact_src, FIRST_LEN,
+					      "*", 0, NULL, &mr),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(home->dp, contact_dst, FIRST_LEN,
 					      "*", TEI_RAIL_REMOTE, NULL, &mr),
 			      0);
-	CU_ASSERT_EQUAL_FATAL(test_run(guest->dp, peer, false, first_src,
-				       first_dst, 1), TEI_RAIL_END_COMPLETED);
-	first_still(home);
-	first_still(guest);
+	CU_ASSERT_EQUAL_FATAL(
+		test_run(guest->dp, peer, false, contact_src, contact_dst, 1),
+		TEI_RAIL_END_COMPLETED);
+	contact_still(home);
+	contact_still(guest);
 	return peer;
 }
 
 /* Both planes have moved. Checks that a write completes. */
-static void first_meet(struct test_plane *home, struct test_plane *guest,
-		       struct tei_rail_peer *peer, uint64_t seed)
+static void contact_meet(struct test_plane *home, struct test_plane *guest,
+			 struct tei_rail_peer *peer, uint64_t seed)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct test_task t;
 
-	test_fill(first_src, FIRST_LEN, seed);
-	test_task_init(&t, peer, false, first_src, first_dst, FIRST_LEN);
+	test_fill(contact_src, FIRST_LEN, seed);
+	test_task_init(&t, peer, false, contact_src, contact_dst, FIRST_LEN);
 	CU_ASSERT_EQUAL_FATAL(test_submit(guest->dp, &t, 1), 0);
 	while (!test_ends(&t) && tei_now_ns() < end) {
 		rail_sched_kick(guest->dp, 0);
-		first_turn(guest);
-		first_turn(home);
+		contact_turn(guest);
+		contact_turn(home);
 	}
 	CU_ASSERT_EQUAL_FATAL(test_ends(&t), 1);
 	CU_ASSERT_EQUAL(t.end, TEI_RAIL_END_COMPLETED);
-	CU_ASSERT_EQUAL(memcmp(first_src, first_dst, FIRST_LEN), 0);
+	CU_ASSERT_EQUAL(memcmp(contact_src, contact_dst, FIRST_LEN), 0);
 }
 
 static void test_two_planes_that_move_together_reconnect(void)
@@ -319,15 +321,15 @@ static void test_two_planes_that_move_together_reconnect(void)
 	struct tei_rail_peer *peer;
 	uint64_t i;
 
-	first_open(&home, "127.0.0.1");
-	first_open(&guest, "127.0.0.2");
-	peer = first_met(&home, &guest);
+	contact_open(&home, "127.0.0.1");
+	contact_open(&guest, "127.0.0.2");
+	peer = contact_met(&home, &guest);
 	/* first round: each plane has the other's contact address; second
 	 * round: each has an address at which nothing listens any longer */
 	for (i = 0; i < 2; i++) {
-		first_move(&home);
-		first_move(&guest);
-		first_meet(&home, &guest, peer, 7 + i);
+		contact_move(&home);
+		contact_move(&guest);
+		contact_meet(&home, &guest, peer, 7 + i);
 	}
 	tei_rail_peer_put(peer);
 	test_plane_close(&guest);
@@ -344,11 +346,11 @@ static void test_contact_addresses_are_tried_in_turn(void)
 	uint64_t now = TEI_NS_PER_SEC;
 	uint32_t i;
 
-	first_open(&home, "127.0.0.1");
-	first_still(&home);
-	peer = first_peer(&home, &home, &first_rail(&home)->nic.own);
+	contact_open(&home, "127.0.0.1");
+	contact_still(&home);
+	peer = contact_peer(&home, &home, &contact_rail(&home)->nic.own);
 	rail_sched_enter(home.dp);
-	rail_peer_take_firsts(peer, at, 2);
+	rail_peer_take_contacts(peer, at, 2);
 	for (i = 0; i < 4; i++, now += TEI_NS_PER_SEC) {
 		rail_peer_next_first(peer, now);
 		CU_ASSERT_EQUAL(peer->addrs.found_at.len, i % 2 + 1);
@@ -359,7 +361,7 @@ static void test_contact_addresses_are_tried_in_turn(void)
 		CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);
 	}
 	/* without contact addresses nothing is tried */
-	peer->addrs.nfirsts = 0;
+	peer->addrs.ncontacts = 0;
 	rail_peer_next_first(peer, now);
 	CU_ASSERT_EQUAL(peer->addrs.found_at.len, 0);
 	rail_sched_leave(home.dp);
@@ -367,7 +369,8 @@ static void test_contact_addresses_are_tried_in_turn(void)
 	test_plane_close(&home);
 }
 
-static void first_hint(struct tei_rail_peer *p, const struct tei_rail_addr *at)
+static void contact_hint(struct tei_rail_peer *p,
+			 const struct tei_rail_addr *at)
 	TEI_REQUIRES(rail_sched_held)
 {
 	p->addrs.found_at = *at;
@@ -382,22 +385,22 @@ static void test_contact_address_of_other_process_is_left_out(void)
 	struct test_plane home, guest;
 	struct tei_rail_peer *peer;
 
-	first_open(&home, "127.0.0.1");
-	first_open(&guest, "127.0.0.2");
-	peer = first_met(&home, &guest);
+	contact_open(&home, "127.0.0.1");
+	contact_open(&guest, "127.0.0.2");
+	peer = contact_met(&home, &guest);
 	rail_sched_enter(guest.dp);
 	CU_ASSERT(!rail_peer_not_there(peer));
-	rail_peer_take_firsts(peer, at, 2);
-	first_hint(peer, &at[0]);
+	rail_peer_take_contacts(peer, at, 2);
+	contact_hint(peer, &at[0]);
 	CU_ASSERT(rail_peer_searched(peer));
 	CU_ASSERT(rail_peer_not_there(peer));
-	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
+	CU_ASSERT_EQUAL(peer->addrs.ncontacts, 1);
 	CU_ASSERT(!rail_peer_searched(peer));
 	CU_ASSERT(rail_peer_not_there(peer));
-	CU_ASSERT_EQUAL(peer->addrs.nfirsts, 1);
-	CU_ASSERT_EQUAL(peer->addrs.firsts[0].len, 2);
+	CU_ASSERT_EQUAL(peer->addrs.ncontacts, 1);
+	CU_ASSERT_EQUAL(peer->addrs.contacts[0].len, 2);
 	peer->addrs.not_there_ns = 1;
-	first_hint(peer, &at[1]);
+	contact_hint(peer, &at[1]);
 	CU_ASSERT(!rail_peer_not_there(peer));
 	rail_sched_leave(guest.dp);
 	tei_rail_peer_put(peer);
@@ -407,7 +410,7 @@ static void test_contact_address_of_other_process_is_left_out(void)
 
 /* --- an address in use by another process -------------------------------- */
 
-static int first_take(const struct tei_rail_addr *at)
+static int contact_take(const struct tei_rail_addr *at)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
@@ -418,14 +421,14 @@ static int first_take(const struct tei_rail_addr *at)
 	return fd;
 }
 
-static void first_await(struct test_plane *p,
-			enum rail_contact_lane_state state)
+static void contact_await(struct test_plane *p,
+			  enum rail_contact_lane_state state)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 
-	while (first_is(p) != state && tei_now_ns() < end)
-		first_lanes(p);
-	CU_ASSERT_EQUAL_FATAL(first_is(p), state);
+	while (contact_is(p) != state && tei_now_ns() < end)
+		contact_lanes(p);
+	CU_ASSERT_EQUAL_FATAL(contact_is(p), state);
 }
 
 static void test_contact_lane_at_used_address_is_retried(void)
@@ -436,33 +439,33 @@ static void test_contact_lane_at_used_address_is_retried(void)
 	struct rail *rail;
 	int fd;
 
-	first_open(&home, "127.0.0.1");
-	first_describe(&home, &first);
-	first_still(&home);
-	rail = first_rail(&home);
+	contact_open(&home, "127.0.0.1");
+	contact_describe(&home, &first);
+	contact_still(&home);
+	rail = contact_rail(&home);
 	rail_fence_request(rail, rail->rx_lane.gen);
 	while (!__atomic_load_n(&rail->rx_lane.closing.over,
 				__ATOMIC_ACQUIRE) &&
 	       tei_now_ns() < end)
 		sched_yield();
-	fd = first_take(&first.addr);
+	fd = contact_take(&first.addr);
 	from = tei_now_ns();
-	first_await(&home, RAIL_CONTACT_LANE_TAKEN);
+	contact_await(&home, RAIL_CONTACT_LANE_TAKEN);
 	while (!rail->rx_lane.ep && tei_now_ns() < end)
-		first_lanes(&home);
-	first_describe(&home, &now);
+		contact_lanes(&home);
+	contact_describe(&home, &now);
 	CU_ASSERT(!rail_addr_same(&now.addr, &first.addr));
 	CU_ASSERT(rail_addr_same(&now.known, &now.addr));
 	/* retries fail as long as the address is in use */
 	CU_ASSERT(rail->contact.next_ns > from + 50 * TEI_NS_PER_MS);
 	rail->contact.next_ns = 0;
 	while (rail->contact.tries < 2 && tei_now_ns() < end)
-		first_lanes(&home);
+		contact_lanes(&home);
 	CU_ASSERT(rail->contact.tries >= 2);
-	CU_ASSERT_EQUAL(first_is(&home), RAIL_CONTACT_LANE_TAKEN);
+	CU_ASSERT_EQUAL(contact_is(&home), RAIL_CONTACT_LANE_TAKEN);
 	close(fd);
-	first_await(&home, RAIL_CONTACT_LANE_HELD);
-	first_describe(&home, &now);
+	contact_await(&home, RAIL_CONTACT_LANE_HELD);
+	contact_describe(&home, &now);
 	CU_ASSERT(rail_addr_same(&now.known, &first.addr));
 	test_plane_close(&home);
 }
@@ -470,14 +473,14 @@ static void test_contact_lane_at_used_address_is_retried(void)
 /* --- tear-down while a contact lane is opened ---------------------------- */
 
 /* Opens a plane whose rail has just begun to open its contact lane. */
-static struct rail *first_opening(struct test_plane *home)
+static struct rail *contact_opening(struct test_plane *home)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
 	struct rail *rail;
 
-	first_open(home, "127.0.0.1");
-	first_still(home);
-	rail = first_rail(home);
+	contact_open(home, "127.0.0.1");
+	contact_still(home);
+	rail = contact_rail(home);
 	rail_fence_request(rail, rail->rx_lane.gen);
 	while (!rail->contact.opening.under_way && tei_now_ns() < end)
 		rail_fence_run(home->dp);
@@ -489,7 +492,7 @@ static void test_plane_with_opening_contact_lane_closes(void)
 {
 	struct test_plane home;
 
-	first_opening(&home);
+	contact_opening(&home);
 	test_plane_close(&home);
 }
 
@@ -498,7 +501,7 @@ static void test_rail_with_opening_contact_lane_is_removed(void)
 	struct test_plane home;
 	struct rail *rail;
 
-	rail = first_opening(&home);
+	rail = contact_opening(&home);
 	CU_ASSERT_EQUAL(tei_rail_dp_remove_transport(home.dp, "tcp", 0, NULL),
 			0);
 	CU_ASSERT_PTR_NULL(rail->contact.opening.lane.ep);

@@ -55,15 +55,15 @@ struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane)
 {
 	if (lane->fids.fabric)
 		return lane->fids.fabric;
-	return lane->first ? lane->rail->fab.contact_fabric
-			   : lane->rail->fab.fabric;
+	return lane->contact ? lane->rail->fab.contact_fabric
+			     : lane->rail->fab.fabric;
 }
 
 static struct fid_domain *lane_domain(const struct rail_lane *lane)
 {
 	if (lane->fids.domain)
 		return lane->fids.domain;
-	if (lane->first)
+	if (lane->contact)
 		return lane->rail->fab.contact_domain;
 	return lane->is_rx ? lane->rail->fab.rx_domain
 			   : lane->rail->fab.tx_domain;
@@ -110,7 +110,7 @@ static int lane_open_domain(struct rail_lane *lane)
 	if (lane_has_domain(lane))
 		return lane_open_own(rail, &lane->fids.fabric,
 				     &lane->fids.domain);
-	if (!lane->first || rail->fab.contact_domain)
+	if (!lane->contact || rail->fab.contact_domain)
 		return 0;
 	return lane_open_own(rail, &rail->fab.contact_fabric,
 			     &rail->fab.contact_domain);
@@ -381,7 +381,7 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 	struct fi_info *info = fi_dupinfo(lane->rail->fab.info);
 	struct sockaddr_in *sa = info ? info->src_addr : NULL;
 
-	if (info && lane->first)
+	if (info && lane->contact)
 		return lane_info_first(lane, info);
 	/* the port is at the same place in a sockaddr_in6 */
 	if (sa && lane_port_given(lane) &&
@@ -396,11 +396,11 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 static int lane_endpoint(struct rail_lane *lane)
 {
 	bool ranged =
-		!lane->first && rail_ports_apply(lane, lane->rail->fab.info);
+		!lane->contact && rail_ports_apply(lane, lane->rail->fab.info);
 	struct fi_info *info;
 	int ret = 0;
 
-	if (!lane->rail->dp->conf.port && !lane->first && !ranged)
+	if (!lane->rail->dp->conf.port && !lane->contact && !ranged)
 		return fi_endpoint(lane_domain(lane), lane->rail->fab.info,
 				   &lane->ep, NULL);
 	info = lane_info(lane);
@@ -462,7 +462,7 @@ static void lane_opened(struct tei_rail_dp *dp, uint64_t took)
 
 static const char *lane_kind(const struct rail_lane *lane)
 {
-	if (lane->first)
+	if (lane->contact)
 		return "contact";
 	return lane->is_rx ? "rx" : "tx";
 }
@@ -485,7 +485,7 @@ static int lane_keep(struct tei_err *err, int code, const char *subsys,
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 {
 	rail_err_fn report =
-		lane->first ? lane_keep : rail_open_err_fn(lane->rail);
+		lane->contact ? lane_keep : rail_open_err_fn(lane->rail);
 	uint64_t from = tei_now_ns();
 	char hint[TEI_ERR_TEXT];
 	const char *what = "";

@@ -137,7 +137,7 @@ struct rail_lane_check {
 struct rail_lane {
 	struct rail *rail;		/* fixed */
 	bool is_rx;			/* fixed: an rx lane */
-	bool first;			/* fixed: a contact lane; is_rx is set
+	bool contact;			/* fixed: a contact lane; is_rx is set
 					 * as well */
 	uint16_t index;			/* fixed: lane number on the rail */
 	const struct rail_lane_ops *ops; /* fixed (rail_handler.h) */

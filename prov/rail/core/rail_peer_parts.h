@@ -186,16 +186,16 @@ struct rail_peer_refusal {
  * marked "thread" belong to the progress thread.
  */
 struct rail_peer_addrs {
-	struct tei_rail_addr *firsts;	/* contact addresses from the peer's
+	struct tei_rail_addr *contacts; /* contact addresses from the peer's
 					 * last hello; the peer listens there as
 					 * long as it lives */
-	uint16_t nfirsts;
-	uint16_t first_turn;
-	uint64_t first_next_ns;		/* no address of firsts is tried before
-					 * this time */
-	uint64_t not_there_ns;		/* time at which an address of firsts
-					 * turned out to belong to another
-					 * process; 0: never */
+	uint16_t ncontacts;
+	uint16_t contact_turn;
+	uint64_t contact_next_ns; /* no address of contacts is tried before
+				   * this time */
+	uint64_t not_there_ns;	  /* time at which an address of contacts
+				   * turned out to belong to another
+				   * process; 0: never */
 	uint64_t resolve_next_ns;	/* no call of ops->resolve
 					 * before this time */
 	struct tei_rail_addr found_at;	/* address that the owner of the data

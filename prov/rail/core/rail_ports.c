@@ -98,7 +98,7 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 
 bool rail_ports_again(const struct rail_lane *lane, int ret, uint32_t tries)
 {
-	return ret == -FI_EADDRINUSE && !lane->first &&
+	return ret == -FI_EADDRINUSE && !lane->contact &&
 	       rail_ports_apply(lane, lane->rail->fab.info) &&
 	       tries < RAIL_PORT_TRIES;
 }

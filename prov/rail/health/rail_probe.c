@@ -295,7 +295,7 @@ void rail_msg_on_ping(struct tei_rail_peer *p, struct rail_lane *lane,
 		return;
 	/* a probe that arrived at the contact lane does not prove that the rx
 	 * lane can be reached */
-	if (seq && !lane->first && p->probes.npongs < RAIL_PONGS)
+	if (seq && !lane->contact && p->probes.npongs < RAIL_PONGS)
 		p->probes.pongs[p->probes.npongs++] = seq;
 	p->probes.pong |= !seq;
 	/* the peer's probe has arrived, so our own probes of this pair may

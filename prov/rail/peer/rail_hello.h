@@ -27,8 +27,8 @@ struct rail_hello {
 	uint16_t n;
 	uint64_t session;		/* 0: the sender does not execute
 					 * atomics */
-	struct tei_rail_addr firsts[TEI_RAIL_MAX];
-	uint16_t nfirsts;
+	struct tei_rail_addr contacts[TEI_RAIL_MAX];
+	uint16_t ncontacts;
 	uint16_t answers;		/* contact number of the hello that is
 					 * answered, 0: none */
 	uint16_t contact;		/* contact number of this hello, 0: none */

@@ -123,11 +123,11 @@ static bool hello_get_firsts(struct rail_wire *w, struct rail_hello *h)
 {
 	uint16_t i;
 
-	h->nfirsts = w->cap == w->pos ? 0 : (uint16_t)rail_wire_get(w, 2);
-	if (w->bad || h->nfirsts > TEI_RAIL_MAX)
+	h->ncontacts = w->cap == w->pos ? 0 : (uint16_t)rail_wire_get(w, 2);
+	if (w->bad || h->ncontacts > TEI_RAIL_MAX)
 		return false;
-	for (i = 0; i < h->nfirsts; i++)
-		if (!rail_addr_get(w, &h->firsts[i]))
+	for (i = 0; i < h->ncontacts; i++)
+		if (!rail_addr_get(w, &h->contacts[i]))
 			return false;
 	return true;
 }

@@ -130,7 +130,7 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 			if (!rail_peer_take_remote(peer, &h->remotes[i], done))
 				return;
 		hello_drop_missing(peer, h->listed, done);
-		rail_peer_take_firsts(peer, h->firsts, h->nfirsts);
+		rail_peer_take_contacts(peer, h->contacts, h->ncontacts);
 		rail_peer_drop_hint(peer);
 		if (rail_conn_table(peer))
 			return;

@@ -37,7 +37,7 @@ static void hello_moved(struct tei_rail_peer *p)
 
 	rail_sched_enter(p->dp);
 	at->sin_port = htons(HELLO_NOBODY);
-	p->addrs.nfirsts = 0; /* the peer has no contact lanes */
+	p->addrs.ncontacts = 0; /* the peer has no contact lanes */
 	p->remotes[0].gen--;
 	p->remotes[0].serial = ++p->serial;
 	p->hello.table_seen = 0;
@@ -49,7 +49,7 @@ static void hello_away(struct tei_rail_peer *p)
 {
 	rail_sched_enter(p->dp);
 	memset(&p->remotes[0].addr, 0, sizeof(p->remotes[0].addr));
-	p->addrs.nfirsts = 0;
+	p->addrs.ncontacts = 0;
 	p->remotes[0].away = true;
 	p->remotes[0].serial = ++p->serial;
 	p->hello.table_seen = 0;
@@ -171,16 +171,16 @@ static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 	struct tei_rail_peer *us;
 
 	test_pair_open(&pair);
-	its = pair.peer->addrs.firsts[0];
-	ours = hello_of(&pair.to, &pair.from)->addrs.firsts[0];
+	its = pair.peer->addrs.contacts[0];
+	ours = hello_of(&pair.to, &pair.from)->addrs.contacts[0];
 	hello_away(hello_of(&pair.to, &pair.from));
 	hello_away(pair.peer);
 	rail_sched_enter(pair.from.dp);
-	rail_peer_take_firsts(pair.peer, &its, 1);
+	rail_peer_take_contacts(pair.peer, &its, 1);
 	rail_sched_leave(pair.from.dp);
 	us = hello_of(&pair.to, &pair.from);
 	rail_sched_enter(pair.to.dp);
-	rail_peer_take_firsts(us, &ours, 1);
+	rail_peer_take_contacts(us, &ours, 1);
 	rail_sched_leave(pair.to.dp);
 	hello_write(&pair, &t);
 	hello_turns(&pair, &t, UINT_MAX);

@@ -249,7 +249,7 @@ static void peer_free(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 	free(p->keys.answer_pending);
 	free(p->keys.revokes);
 	free(p->remotes);
-	free(p->addrs.firsts);
+	free(p->addrs.contacts);
 	free(p);
 }
 
@@ -628,7 +628,7 @@ static void peer_hint_at(struct tei_rail_peer *p,
 	p->addrs.hint_turn = 1;
 	p->hello.tries = 0;
 	p->hello.next_ns = 0;
-	p->addrs.first_next_ns = tei_now_ns() + PEER_FIRST_NS;
+	p->addrs.contact_next_ns = tei_now_ns() + PEER_FIRST_NS;
 	TEI_DEBUG_LOG("rail", "peer %s: sending a hello to another address",
 		      p->name);
 }
@@ -642,20 +642,20 @@ void rail_peer_take_hint(struct tei_rail_peer *p)
 		peer_hint_at(p, &at);
 }
 
-void rail_peer_take_firsts(struct tei_rail_peer *p,
-			   const struct tei_rail_addr *at, uint16_t n)
+void rail_peer_take_contacts(struct tei_rail_peer *p,
+			     const struct tei_rail_addr *at, uint16_t n)
 {
-	struct tei_rail_addr *more = p->addrs.firsts;
+	struct tei_rail_addr *more = p->addrs.contacts;
 
-	if (n > p->addrs.nfirsts) {
-		more = realloc(p->addrs.firsts, n * sizeof(*more));
+	if (n > p->addrs.ncontacts) {
+		more = realloc(p->addrs.contacts, n * sizeof(*more));
 		if (!more)
 			return;
-		p->addrs.firsts = more;
+		p->addrs.contacts = more;
 	}
-	p->addrs.nfirsts = n;
+	p->addrs.ncontacts = n;
 	if (n)
-		memcpy(p->addrs.firsts, at, n * sizeof(*at));
+		memcpy(p->addrs.contacts, at, n * sizeof(*at));
 }
 
 bool rail_peer_not_there(struct tei_rail_peer *p)
@@ -666,19 +666,19 @@ bool rail_peer_not_there(struct tei_rail_peer *p)
 
 	/* several hellos were sent to the address that was dropped a moment
 	 * ago, so this refusal may answer one of them */
-	if (p->addrs.nfirsts && p->addrs.not_there_ns &&
+	if (p->addrs.ncontacts && p->addrs.not_there_ns &&
 	    now < p->addrs.not_there_ns + PEER_NOT_THERE_NS)
 		return true;
-	while (r && r->addr.len && i < p->addrs.nfirsts &&
-	       !rail_addr_same(&p->addrs.firsts[i], &r->addr))
+	while (r && r->addr.len && i < p->addrs.ncontacts &&
+	       !rail_addr_same(&p->addrs.contacts[i], &r->addr))
 		i++;
-	if (!r || !r->addr.len || i >= p->addrs.nfirsts)
+	if (!r || !r->addr.len || i >= p->addrs.ncontacts)
 		return false;
-	p->addrs.firsts[i] = p->addrs.firsts[--p->addrs.nfirsts];
-	if (!p->addrs.nfirsts)
+	p->addrs.contacts[i] = p->addrs.contacts[--p->addrs.ncontacts];
+	if (!p->addrs.ncontacts)
 		return false;
 	rail_peer_drop_hint(p);
-	p->addrs.first_next_ns = 0;
+	p->addrs.contact_next_ns = 0;
 	p->addrs.not_there_ns = now;
 	rail_peer_attend(p);
 	return true;
@@ -686,12 +686,12 @@ bool rail_peer_not_there(struct tei_rail_peer *p)
 
 void rail_peer_next_first(struct tei_rail_peer *p, uint64_t now)
 {
-	if (!p->addrs.nfirsts || p->addrs.found_at.len ||
-	    now < p->addrs.first_next_ns)
+	if (!p->addrs.ncontacts || p->addrs.found_at.len ||
+	    now < p->addrs.contact_next_ns)
 		return;
 	p->addrs.found_at =
-		p->addrs.firsts[p->addrs.first_turn++ % p->addrs.nfirsts];
-	p->addrs.first_next_ns = now + PEER_FIRST_NS;
+		p->addrs.contacts[p->addrs.contact_turn++ % p->addrs.ncontacts];
+	p->addrs.contact_next_ns = now + PEER_FIRST_NS;
 }
 
 /* --- references ----------------------------------------------------------- */
@@ -826,9 +826,9 @@ static uint32_t peer_doors(struct tei_rail_peer *p,
 		       peer_listen_addr(p->dp, &at->addr, &listen_addr[n]);
 		n++;
 	}
-	for (i = 0; i < p->addrs.nfirsts && good; i++) {
+	for (i = 0; i < p->addrs.ncontacts && good; i++) {
 		good = n < PEER_DOORS &&
-		       peer_listen_addr(p->dp, &p->addrs.firsts[i],
+		       peer_listen_addr(p->dp, &p->addrs.contacts[i],
 					&listen_addr[n]);
 		n++;
 	}

@@ -107,8 +107,8 @@ void rail_peer_take_hint(struct tei_rail_peer *peer)
 
 /* Stores the n contact addresses that the peer sent in a hello. If memory is
  * short, the old ones remain. */
-void rail_peer_take_firsts(struct tei_rail_peer *peer,
-			   const struct tei_rail_addr *at, uint16_t n)
+void rail_peer_take_contacts(struct tei_rail_peer *peer,
+			     const struct tei_rail_addr *at, uint16_t n)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Drops the hint, because another process answers at its address. Returns true
@@ -116,7 +116,7 @@ void rail_peer_take_firsts(struct tei_rail_peer *peer,
 bool rail_peer_not_there(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Copies the next address of peer->addrs.firsts to found_at, if an attempt is
+/* Copies the next address of peer->addrs.contacts to found_at, if an attempt is
  * due and found_at is empty. */
 void rail_peer_next_first(struct tei_rail_peer *peer, uint64_t now)
 	TEI_REQUIRES(rail_sched_held);

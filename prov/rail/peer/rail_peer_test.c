@@ -442,19 +442,19 @@ static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 {
 	struct tei_rail_peer *p;
 	struct test_pair pair;
-	uint16_t nfirsts;
+	uint16_t ncontacts;
 	uint32_t len;
 
 	test_pair_open(&pair);
 	p = pair.peer;
 	CU_ASSERT_EQUAL_FATAL(p->nremotes, 1);
 	len = p->remotes[0].addr.len;
-	nfirsts = p->addrs.nfirsts;
+	ncontacts = p->addrs.ncontacts;
 	p->remotes[0].addr.len = 0;	/* there is no port to test */
-	p->addrs.nfirsts = 0;
+	p->addrs.ncontacts = 0;
 	CU_ASSERT_FALSE(peer_presumed(p));
 	p->remotes[0].addr.len = len;
-	p->addrs.nfirsts = nfirsts;
+	p->addrs.ncontacts = ncontacts;
 	test_pair_close(&pair);
 }
 
@@ -482,22 +482,22 @@ static int peer_listen(const struct tei_rail_addr *from,
  * another port accepts connections. */
 static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 {
-	struct tei_rail_addr other, *firsts;
+	struct tei_rail_addr other, *contacts;
 	struct tei_rail_peer *p;
 	struct peer_rig rig;
-	uint16_t nfirsts;
+	uint16_t ncontacts;
 	int fd;
 
 	p = peer_kill(&rig);
-	firsts = p->addrs.firsts;
-	nfirsts = p->addrs.nfirsts;
+	contacts = p->addrs.contacts;
+	ncontacts = p->addrs.ncontacts;
 	fd = peer_listen(&p->remotes[0].addr, &other);
 	p->life.presumed_ns = 0;
-	p->addrs.firsts = &other;
-	p->addrs.nfirsts = 1;
+	p->addrs.contacts = &other;
+	p->addrs.ncontacts = 1;
 	CU_ASSERT_FALSE(peer_presumed(p));
-	p->addrs.firsts = firsts;
-	p->addrs.nfirsts = nfirsts;
+	p->addrs.contacts = contacts;
+	p->addrs.ncontacts = ncontacts;
 	close(fd);
 	CU_ASSERT(peer_presumed(p));
 	rail_peer_run(p, tei_now_ns());

@@ -103,9 +103,9 @@ presume_listen_addrs(struct tei_rail_peer *p,
 		if (p->remotes[i].addr.len &&
 		    rail_conn_fit_any(p->dp, &p->remotes[i].addr) >= 0)
 			listen_addr[n++] = p->remotes[i].addr;
-	for (i = 0; i < p->addrs.nfirsts && n < PRESUME_DOORS; i++)
-		if (rail_conn_fit_any(p->dp, &p->addrs.firsts[i]) >= 0)
-			listen_addr[n++] = p->addrs.firsts[i];
+	for (i = 0; i < p->addrs.ncontacts && n < PRESUME_DOORS; i++)
+		if (rail_conn_fit_any(p->dp, &p->addrs.contacts[i]) >= 0)
+			listen_addr[n++] = p->addrs.contacts[i];
 	rail_sched_leave(p->dp);
 	return n;
 }

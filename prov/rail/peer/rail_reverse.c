@@ -82,7 +82,7 @@ static bool reverse_is_ours(const struct tei_rail_peer *p)
 
 void rail_reverse_missed(struct tei_rail_peer *p, const struct rail_lane *lane)
 {
-	if (!lane->is_rx || lane->first || !lane->rail->caps.back ||
+	if (!lane->is_rx || lane->contact || !lane->rail->caps.back ||
 	    !reverse_is_ours(p) || p->alive_ns < p->reverse.next_ns)
 		return;
 	p->reverse.next_ns = p->alive_ns + REVERSE_NOTIFY_NS;
@@ -142,7 +142,7 @@ void rail_reverse_received(struct tei_rail_peer *p,
 {
 	struct rail_reverse *b = p->reverse.path[lane->rail->index];
 
-	if (b && lane->is_rx && !lane->first)
+	if (b && lane->is_rx && !lane->contact)
 		__atomic_store_n(&b->received_ns, p->alive_ns,
 				 __ATOMIC_RELAXED);
 }
@@ -196,7 +196,7 @@ void rail_reverse_notified(struct tei_rail_peer *p, struct rail_lane *lane,
 	struct rail_reverse *b;
 
 	if (!rail_addr_get(w, &addr) || !lane->rail->caps.back ||
-	    !lane->is_rx || lane->first || gen != lane->gen || !lane->ep ||
+	    !lane->is_rx || lane->contact || gen != lane->gen || !lane->ep ||
 	    reverse_is_ours(p) || !back_is_like(&lane->addr, &addr))
 		return;
 	b = back_of(p, lane->rail->index);
