@@ -123,7 +123,7 @@ static void auth_denied(struct tei_meta_server *s,
 	CU_ASSERT_EQUAL(inc, 0);
 }
 
-static void test_two_sides_that_differ_say_how(void)
+static void test_error_of_differing_secrets_names_the_difference(void)
 {
 	struct tei_secret *one = auth_secret("a secret of enough bytes");
 	struct tei_secret *two = auth_secret("another one, as long as that");
@@ -320,7 +320,8 @@ static void test_a_tag_fits_one_frame_once(void)
 const struct tei_test_case auth_cases[] = {
 	{ "the_same_secret_opens_everything",
 	  test_the_same_secret_opens_everything },
-	{ "two_sides_that_differ_say_how", test_two_sides_that_differ_say_how },
+	{ "error_of_differing_secrets_names_the_difference",
+	  test_error_of_differing_secrets_names_the_difference },
 	{ "store_reads_the_secret_from_its_file",
 	  test_store_reads_the_secret_from_its_file },
 	{ "changed_byte_of_a_message_is_detected",

@@ -92,7 +92,7 @@ static void test_open_folders_are_refused_with_credentials(void)
 
 /* A process that only reads gets the error too, even if the node does not
  * exist. */
-static void test_open_folders_are_noticed_where_nothing_is(void)
+static void test_open_folders_without_node_are_refused(void)
 {
 	char endpoint[TEI_META_ENDPOINT_MAX], file[64], **names = NULL;
 	struct tei_meta_desc *desc;
@@ -162,7 +162,7 @@ static void test_a_strangers_folders_are_refused(void)
 }
 
 /* A wrong password is reported as such, and not as an open folder. */
-static void test_a_wrong_password_is_said_to_be_one(void)
+static void test_wrong_password_is_reported_as_such(void)
 {
 	struct zrig a, b, c, d;
 	char file[64], wrong[64];
@@ -397,7 +397,7 @@ struct zopen {
 
 /* Returns true if the call fails with the open folder in its text. Before, it
  * may report that its nodes are gone. */
-static bool zopen_is_told(void *arg)
+static bool zopen_gets_error(void *arg)
 {
 	struct zopen *o = arg;
 	struct tei_err err;
@@ -432,8 +432,8 @@ static void test_folders_that_others_made_since_are_refused(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
 	zswap(nodes, folders);
-	CU_ASSERT(zwait(zopen_is_told, &publisher) && publisher.never);
-	CU_ASSERT(zwait(zopen_is_told, &reader) && reader.never);
+	CU_ASSERT(zwait(zopen_gets_error, &publisher) && publisher.never);
+	CU_ASSERT(zwait(zopen_gets_error, &reader) && reader.never);
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
@@ -471,12 +471,12 @@ static void test_a_bad_descriptor_is_named(void)
 const struct tei_test_case zookeeper_acl_cases[] = {
 	{ "open_folders_are_refused_with_credentials",
 	  test_open_folders_are_refused_with_credentials },
-	{ "open_folders_are_noticed_where_nothing_is",
-	  test_open_folders_are_noticed_where_nothing_is },
+	{ "open_folders_without_node_are_refused",
+	  test_open_folders_without_node_are_refused },
 	{ "a_strangers_folders_are_refused",
 	  test_a_strangers_folders_are_refused },
-	{ "a_wrong_password_is_said_to_be_one",
-	  test_a_wrong_password_is_said_to_be_one },
+	{ "wrong_password_is_reported_as_such",
+	  test_wrong_password_is_reported_as_such },
 	{ "an_owner_sees_what_others_take_away",
 	  test_an_owner_sees_what_others_take_away },
 	{ "folders_that_are_deleted_are_made_anew",

@@ -445,7 +445,7 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 /*
  * The watch has fired, so only the repeated notification can report the change.
  */
-static void test_a_change_that_a_loss_kept_from_being_read_is_told_again(void)
+static void test_change_that_a_loss_kept_from_being_read_is_notified_again(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -471,7 +471,7 @@ static void test_a_change_that_a_loss_kept_from_being_read_is_told_again(void)
  * The connection is not lost in this case. A segment that does not exist any
  * longer is notified only when it exists again.
  */
-static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
+static void test_unread_change_is_notified_until_segment_is_gone(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -481,7 +481,7 @@ static void test_a_change_that_could_not_be_read_is_told_until_it_is_gone(void)
 		return;
 	for (i = 0; i < 3; i++) {
 		n = zrig_changes(&b);
-		CU_ASSERT(zrig_told(&b, "x", (uint32_t)i));
+		CU_ASSERT(zrig_notified(&b, "x", (uint32_t)i));
 		tei_meta_store_notify_again(b.store, "x");
 		CU_ASSERT(zrig_changed(&b, n));
 	}
@@ -722,7 +722,7 @@ static int zsilent_calls(int fd)
  * Each open starts with one of the two servers at random, so it is almost
  * certain that some of the opens start with the silent server.
  */
-static void test_a_silent_server_beside_others_holds_up_no_open(void)
+static void test_silent_server_among_others_delays_no_open(void)
 {
 	char hosts[192];
 	struct zrig a;
@@ -922,18 +922,18 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  test_servers_that_lost_their_data_are_used_again },
 	{ "servers_that_stay_away_cost_one_session",
 	  test_servers_that_stay_away_cost_one_session },
-	{ "a_change_that_a_loss_kept_from_being_read_is_told_again",
-	  test_a_change_that_a_loss_kept_from_being_read_is_told_again },
-	{ "a_change_that_could_not_be_read_is_told_until_it_is_gone",
-	  test_a_change_that_could_not_be_read_is_told_until_it_is_gone },
+	{ "change_that_a_loss_kept_from_being_read_is_notified_again",
+	  test_change_that_a_loss_kept_from_being_read_is_notified_again },
+	{ "unread_change_is_notified_until_segment_is_gone",
+	  test_unread_change_is_notified_until_segment_is_gone },
 	{ "servers_that_come_back_elsewhere_are_found",
 	  test_servers_that_come_back_elsewhere_are_found },
 	{ "the_end_of_a_store_does_not_wait_for_a_lookup",
 	  test_the_end_of_a_store_does_not_wait_for_a_lookup },
 	{ "many_watches_outlive_a_connection",
 	  test_many_watches_outlive_a_connection },
-	{ "a_silent_server_beside_others_holds_up_no_open",
-	  test_a_silent_server_beside_others_holds_up_no_open },
+	{ "silent_server_among_others_delays_no_open",
+	  test_silent_server_among_others_delays_no_open },
 	{ "silent_servers_are_reported_in_time",
 	  test_silent_servers_are_reported_in_time },
 	{ "a_stopped_server_holds_up_nobody",

@@ -447,7 +447,7 @@ static void test_a_short_time_is_enough_to_replace_a_holder(void)
 }
 
 /* Names with a slash create folders, which belong to no process. */
-static void test_folders_of_names_are_told_from_holders(void)
+static void test_folders_of_names_are_distinguished_from_owners(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -670,8 +670,8 @@ const struct tei_test_case zookeeper_registration_cases[] = {
 	  test_processes_that_do_not_overlap_do_not_contend },
 	{ "a_short_time_is_enough_to_replace_a_holder",
 	  test_a_short_time_is_enough_to_replace_a_holder },
-	{ "folders_of_names_are_told_from_holders",
-	  test_folders_of_names_are_told_from_holders },
+	{ "folders_of_names_are_distinguished_from_owners",
+	  test_folders_of_names_are_distinguished_from_owners },
 	{ "damaged_persistent_node_is_replaced",
 	  test_damaged_persistent_node_is_replaced },
 	{ "damaged_ephemeral_node_is_refused_with_its_path",

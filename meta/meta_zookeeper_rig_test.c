@@ -192,7 +192,7 @@ uint32_t zrig_changes(struct zrig *r)
 	return n;
 }
 
-bool zrig_told(struct zrig *r, const char *name, uint32_t tries)
+bool zrig_notified(struct zrig *r, const char *name, uint32_t tries)
 {
 	bool notified;
 

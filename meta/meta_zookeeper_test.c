@@ -299,7 +299,7 @@ static ssize_t zlogged(struct zrig *r, const char *name)
 	return n > 0 ? n : 0;
 }
 
-static void test_a_change_is_told_without_asking(void)
+static void test_change_is_notified_without_a_request(void)
 {
 	struct zrig a, b;
 	uint32_t n;
@@ -312,7 +312,7 @@ static void test_a_change_is_told_without_asking(void)
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 2, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
-	CU_ASSERT(zrig_told(&b, "w", 0));
+	CU_ASSERT(zrig_notified(&b, "w", 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 2);
 	/* the segment disappears and returns */
 	n = zrig_changes(&b);
@@ -511,8 +511,8 @@ const struct tei_test_case zookeeper_cases[] = {
 	{ "keys_are_mooncakes", test_keys_are_mooncakes },
 	{ "names_no_node_can_have_are_refused",
 	  test_names_no_node_can_have_are_refused },
-	{ "a_change_is_told_without_asking",
-	  test_a_change_is_told_without_asking },
+	{ "change_is_notified_without_a_request",
+	  test_change_is_notified_without_a_request },
 	{ "a_long_descriptor_leaves_its_buffers_at_home",
 	  test_a_long_descriptor_leaves_its_buffers_at_home },
 	{ "strangers_neither_read_nor_change",

@@ -67,7 +67,7 @@ int zrig_check(struct zrig *r, struct tei_err *err);
 bool zrig_changed(struct zrig *r, uint32_t n);
 uint32_t zrig_changes(struct zrig *r);
 /* Waits for a notification with that name and number of tries. */
-bool zrig_told(struct zrig *r, const char *name, uint32_t tries);
+bool zrig_notified(struct zrig *r, const char *name, uint32_t tries);
 struct zk *zrig_zk(struct zrig *r);
 /*
  * Returns true if the zrig has lost a name and this loss has not been reported

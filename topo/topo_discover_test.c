@@ -73,7 +73,7 @@ static void test_the_matrix_tells_far_from_near(void)
 	tei_topo_free(topo);
 }
 
-static void test_gpu_beside_its_nic(void)
+static void test_gpu_next_to_its_nic(void)
 {
 	static const char *const names[] = { "eth0", "mlx5_0", "lo", NULL };
 	struct tei_topo *topo = discover("32em64t-2n8c2t-pci-wholeio.xml",
@@ -689,7 +689,7 @@ const struct tei_test_case discover_cases[] = {
 	  HWLOC_CASE(test_two_sockets_with_infiniband) },
 	{ "the_matrix_tells_far_from_near",
 	  HWLOC_CASE(test_the_matrix_tells_far_from_near) },
-	{ "gpu_beside_its_nic", HWLOC_CASE(test_gpu_beside_its_nic) },
+	{ "gpu_next_to_its_nic", HWLOC_CASE(test_gpu_next_to_its_nic) },
 	{ "gpus_prefer_nics_of_their_switch",
 	  HWLOC_CASE(test_gpus_prefer_nics_of_their_switch) },
 	{ "the_matrix_of_eight_gpus_and_eight_nics",

@@ -123,7 +123,7 @@ static bool fake_parts(size_t pages, int (*node)(uintptr_t), char *text)
 				 fake_query, text);
 }
 
-static void test_several_nodes_are_told_apart_by_parts(void)
+static void test_several_nodes_are_distinguished_by_parts(void)
 {
 	char text[TEI_TOPO_NAME];
 
@@ -376,8 +376,8 @@ const struct tei_test_case locate_cases[] = {
 	{ "a_part_begins_with_a_page", test_a_part_begins_with_a_page },
 	{ "majority_of_present_pages_decides",
 	  test_majority_of_present_pages_decides },
-	{ "several_nodes_are_told_apart_by_parts",
-	  test_several_nodes_are_told_apart_by_parts },
+	{ "several_nodes_are_distinguished_by_parts",
+	  test_several_nodes_are_distinguished_by_parts },
 	{ "range_without_distinct_parts_is_left_whole",
 	  test_range_without_distinct_parts_is_left_whole },
 	{ "touched_memory_is_located", test_touched_memory_is_located },

@@ -131,7 +131,7 @@ static void maps_thousands(bool query)
 	munmap(p, (size_t)4000 * MAPS_PAGE);
 }
 
-static void test_thousands_of_mappings_are_told_apart(void)
+static void test_thousands_of_mappings_are_distinguished(void)
 {
 	maps_thousands(true);
 	maps_thousands(false);
@@ -145,7 +145,7 @@ const struct tei_test_case maps_cases[] = {
 	{ "addresses_outside_the_process_are_unmapped",
 	  test_addresses_outside_the_process_are_unmapped },
 	{ "hole_is_found_without_proc", test_hole_is_found_without_proc },
-	{ "thousands_of_mappings_are_told_apart",
-	  test_thousands_of_mappings_are_told_apart },
+	{ "thousands_of_mappings_are_distinguished",
+	  test_thousands_of_mappings_are_distinguished },
 	{ NULL, NULL },
 };

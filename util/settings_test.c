@@ -311,7 +311,7 @@ static void test_empty_counts_as_unset(void)
 	}
 }
 
-static void test_source_of_a_value_is_told(void)
+static void test_source_of_a_value_is_reported(void)
 {
 	const struct tei_setting_row *rows;
 	struct settings_try t;
@@ -359,7 +359,7 @@ const struct tei_test_case settings_cases[] = {
 	{ "strings_are_bounded", test_strings_are_bounded },
 	{ "levels_have_names_and_numbers", test_levels_have_names_and_numbers },
 	{ "empty_counts_as_unset", test_empty_counts_as_unset },
-	{ "source_of_a_value_is_told", test_source_of_a_value_is_told },
+	{ "source_of_a_value_is_reported", test_source_of_a_value_is_reported },
 	{ "values_are_checked_against_each_other",
 	  test_values_are_checked_against_each_other },
 	{ NULL, NULL },

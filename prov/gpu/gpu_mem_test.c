@@ -93,7 +93,7 @@ static void mem_notify(struct tei_gpu_op *op, int code,
 	__atomic_store_n(&t->reported, true, __ATOMIC_RELEASE);
 }
 
-static void test_memory_stays_until_ends_are_told(void)
+static void test_memory_stays_until_ends_are_reported(void)
 {
 	struct tei_gpu *ctx = gpu_test_open(30);
 	struct gpu_test_mem m = gpu_test_mem(ctx, 0, 65536);
@@ -327,8 +327,8 @@ const struct tei_test_case mem_cases[] = {
 	{ "ranges_are_of_one_kind_and_apart",
 	  test_ranges_are_of_one_kind_and_apart },
 	{ "memory_in_use_stays", test_memory_in_use_stays },
-	{ "memory_stays_until_ends_are_told",
-	  test_memory_stays_until_ends_are_told },
+	{ "memory_stays_until_ends_are_reported",
+	  test_memory_stays_until_ends_are_reported },
 	{ "held_memory_stays_until_let_go",
 	  test_held_memory_stays_until_let_go },
 	{ "pinned_memory_keeps_its_context",

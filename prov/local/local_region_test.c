@@ -301,7 +301,7 @@ static void region_notify(struct tei_local_op *op, int code, uint64_t bytes)
 	atomic_store(&t->reported, true);
 }
 
-static void test_remove_waits_until_ends_are_told(void)
+static void test_remove_waits_until_ends_are_reported(void)
 {
 	struct tei_local *ctx = test_ctx(1);
 	char *m = region_mem, local[64] = "x", *side[] = { m, local };
@@ -558,8 +558,8 @@ const struct tei_test_case local_region_cases[] = {
 	  test_table_holds_what_stays_of_many },
 	{ "remove_waits_for_own_operations",
 	  test_remove_waits_for_own_operations },
-	{ "remove_waits_until_ends_are_told",
-	  test_remove_waits_until_ends_are_told },
+	{ "remove_waits_until_ends_are_reported",
+	  test_remove_waits_until_ends_are_reported },
 	{ "remove_waits_for_inline_copies",
 	  test_remove_waits_for_inline_copies },
 	{ "removed_region_changes_no_byte",
