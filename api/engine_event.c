@@ -29,7 +29,9 @@ static void event_raise(int fd)
 	uint64_t one = 1;
 	ssize_t ret = write(fd, &one, sizeof(one));
 
-	(void)ret;	/* a full counter is readable, too */
+	/* the write fails only if the counter is full, and the descriptor is
+	 * readable then */
+	(void)ret;
 }
 
 /* Returns false if the program has read the descriptor. */

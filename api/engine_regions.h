@@ -105,8 +105,8 @@ struct engine_listing {
 					 * NULL */
 	uint64_t desc_version;
 	uint64_t version;		/* counts the changes */
-	uint64_t changed_ns;		/* last registration or its removal,
-					 * ns */
+	uint64_t changed_ns;		/* time of the last registration or
+					 * removal, ns */
 	uint64_t serial;		/* serial number of the last
 					 * descriptor */
 	/* state of the store */

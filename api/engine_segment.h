@@ -96,7 +96,8 @@ void engine_segment_attach_own(struct engine *e);
 /* Frees all segments and closes all local processes. No other thread may use
  * the engine. */
 void engine_segment_free_all(struct engine *e);
-#define ENGINE_IDS 256 /* ids of one tei_meta_cache_ids */
+/* Number of ids that one call of tei_meta_cache_ids lists. */
+#define ENGINE_IDS 256
 /* Returns true if the buffer is GPU memory. */
 bool engine_segment_on_gpu(const struct tei_meta_buffer *b);
 /* The data of segments in the cache; the argument is the engine. */

@@ -26,8 +26,8 @@
  *
  * - Accepting connections costs steps too, and throttling does not stop it. An
  *   address that is another RATE_LIMIT_SLACK_NS ahead is blocked: a filter on
- * the listening socket makes the kernel drop its packets until paid_ns has been
- *   reached.
+ *   the listening socket makes the kernel drop its packets until paid_ns has
+ *   been reached.
  *
  * - The entry of an address without clients is kept until its paid_ns has
  *   passed; otherwise each new connection would start with a full burst.

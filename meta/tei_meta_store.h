@@ -115,7 +115,8 @@ int tei_meta_store_update(struct tei_meta_store *store,
 			  struct tei_err *err);
 
 /* Flags of tei_meta_store_bring. */
-#define TEI_META_REPORT_LOSS 1u /* the result is returned to the application, so a lost name is reported */
+/* The result is returned to the application, so a lost name is reported. */
+#define TEI_META_REPORT_LOSS 1u
 #define TEI_META_HEAD	2u	/* the text refers to the control channel for
 				 * the buffers */
 

@@ -173,7 +173,7 @@ static bool routes_ask(struct info *info, const struct info_net *n,
 }
 
 /* Reports that packets of a rail to its own subnet leave by another interface.
- * pair: a rail is in the same subnet. */
+ * pair: another rail is in the same subnet. */
 static void routes_stray(struct info *info, const struct info_net *n,
 			 const char *dst, const struct info_route *r, bool pair)
 {

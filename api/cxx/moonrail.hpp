@@ -196,7 +196,8 @@ std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 namespace detail
 {
 
-/* Calls a function that fills an array, until the array is long enough. */
+/* Calls a function that fills an array, and repeats the call with a longer array until
+ * all elements fit. */
 template <typename T, typename F>
 std::vector<T> fetch(F &&call, std::error_code &code)
 {
@@ -227,7 +228,8 @@ void drain_queue(F &&call, G &&take, std::error_code &code)
 	} while (!code && n == sizeof(part) / sizeof(part[0]));
 }
 
-/* Calls a function that writes a text, until the buffer is long enough. */
+/* Calls a function that writes a text, and repeats the call with a longer
+ * buffer until the text fits. */
 template <typename F> std::string text_of(F &&call, std::error_code &code)
 {
 	std::string text;

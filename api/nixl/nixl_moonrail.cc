@@ -47,8 +47,8 @@ using moonrail_nixl::files;
 
 constexpr std::size_t NOTES = 64; /* notifications fetched per call */
 
-/* The metadata of registered or remote memory. The address is in the descriptor
- * already. A file has a segment, unless it is one of another agent. */
+/* The metadata of registered or remote memory, or of a file. A file has a segment,
+ * unless it belongs to another agent. */
 struct memory : nixlBackendMD {
 	std::uintptr_t addr;
 	file at; /* of files; the registration owns its descriptor */

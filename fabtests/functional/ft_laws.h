@@ -24,6 +24,7 @@ bool law_write_works(struct law_rig *rig, uint64_t len, uint64_t sequence);
 void law_process(void);		/* ft_laws_process.c: laws 6, 7 */
 void law_messages(void);	/* ft_laws_messages.c: laws 9 to 12 */
 void law_notify(void);		/* ft_laws_notify.c */
-void law_segments(void);	/* ft_laws_segments.c, also transports */
+void law_segments(void);	/* in ft_laws_segments.c; the laws about
+				 * segments and transports */
 
 #endif /* TEI_FABTESTS_FUNCTIONAL_FT_LAWS_H */

@@ -456,7 +456,8 @@ int main(int argc, char **argv)
 	fx_init(argc, argv);
 	if (access("/sys/devices/system/node/node1", F_OK) ||
 	    access("/sys/class/net/nic1", F_OK)) {
-		printf("no nodes and NICs of run_in_vm.sh -fn\n");
+		printf("the NUMA nodes and NICs of run_in_vm.sh -fn are "
+		       "absent\n");
 		return 77;
 	}
 	alone_on(0);

@@ -85,8 +85,8 @@ struct tei_rail_peer *test_plane_peer(struct test_plane *of,
  * progress thread. */
 struct test_pair {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer;	/* the peer in from
-					 * that stands for to */
+	struct tei_rail_peer *peer;	/* the peer object in plane from that
+					 * represents plane to */
 	struct rail *rail;		/* the only rail of from */
 	char src[64], dst[64];		/* registered memory */
 };

@@ -27,7 +27,7 @@ struct engine {
 	transfer_engine_t handle = nullptr;	/* nullptr: no init() */
 	std::string metadata, server_name;
 	std::vector<std::string> filter;	/* names of NICs, empty: all */
-	std::vector<std::string> applied;	/* filter of the handle */
+	std::vector<std::string> applied;	/* filter with which handle was created */
 	bool auto_discover = false;
 
 	std::mutex lock;

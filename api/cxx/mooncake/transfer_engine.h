@@ -165,7 +165,8 @@ public:
 		return entry.get();
 	}
 
-	/* Returns 0, or a negative code and the transport stays. */
+	/* Returns 0. After an error, returns a negative code, and the transport
+	 * stays installed. */
 	int uninstallTransport(const std::string &proto)
 	{
 		int ret = ::uninstallTransport(handle(), proto.c_str());

@@ -9,7 +9,8 @@
 struct mooncake_segment {
 	segment_id_t id;
 	uint32_t users;		/* transfers and batches */
-	bool current;		/* in mooncake.segments */
+	bool current;		/* the object is in mooncake.segments, as the
+				 * entry of its name */
 	char name[];
 };
 

@@ -29,8 +29,8 @@
  *  - A message contains the session that the receiver gave the sender. If the
  *    receiver has forgotten the sender meanwhile, it answers with a hello. What
  *    the receiver remembers of the sender's session (rail_notify_memory) is
- * still valid then. If it remembers nothing, it refuses a notification that the
- *    sender has sent as a whole in an earlier session (flag AGAIN), because
+ *    still valid then. If it remembers nothing, it refuses a notification that
+ *    the sender has sent as a whole in an earlier session (flag AGAIN), because
  *    that notification may have been delivered.
  *
  * Limits
