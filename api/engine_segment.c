@@ -649,7 +649,7 @@ static void segment_log_ended(struct engine *e, segment_id_t id,
 	};
 	struct tei_meta_desc *desc;
 
-	if (!segment_due(&n->told_ns))
+	if (!segment_due(&n->report_ns))
 		return;
 	desc = tei_meta_cache_get(e->cache, id);
 	if (desc)

@@ -49,9 +49,9 @@ struct engine_local_process {
 	struct tei_local_peer *peer;
 	struct engine_traffic traffic;
 	uint32_t refs;			/* atomic */
-	uint64_t told_ns;		/* atomic: earliest time of the next
+	uint64_t report_ns;		/* atomic: earliest time of the next
 					 * report that the process has ended */
-	struct engine_local_process *next; /* engine->neighbours */
+	struct engine_local_process *next; /* in engine->processes */
 };
 
 /* All local processes of an engine. */

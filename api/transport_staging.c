@@ -247,8 +247,8 @@ static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 }
 
 /* Chooses the carrier to the target. */
-static void staging_aim(struct tei_staging_task *task,
-			const struct engine_target *target)
+static void staging_set_target(struct tei_staging_task *task,
+			       const struct engine_target *target)
 {
 	struct tei_rail_peer *peer = engine_target_at(target, &transport_rail);
 	void *files = engine_target_at(target, &transport_file);
@@ -294,7 +294,7 @@ static int staging_prepare(struct engine *e, struct engine_task *t,
 	task->length = r->length;
 	task->read = t->read;
 	task->done = staging_done;
-	staging_aim(task, target);
+	staging_set_target(task, target);
 	return 0;
 }
 

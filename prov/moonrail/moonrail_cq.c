@@ -139,14 +139,14 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 static void cq_sleep_begin(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
-	    !__atomic_exchange_n(&cq->dozes, true, __ATOMIC_RELAXED))
+	    !__atomic_exchange_n(&cq->sleeping, true, __ATOMIC_RELAXED))
 		tei_rail_sleep_begin(cq->domain->dp);
 }
 
 static void cq_sleep_end(struct moonrail_cq *cq)
 {
-	if (__atomic_load_n(&cq->dozes, __ATOMIC_RELAXED) &&
-	    __atomic_exchange_n(&cq->dozes, false, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&cq->sleeping, __ATOMIC_RELAXED) &&
+	    __atomic_exchange_n(&cq->sleeping, false, __ATOMIC_RELAXED))
 		tei_rail_sleep_end(cq->domain->dp);
 }
 

@@ -46,7 +46,7 @@ struct moonrail_cq {
 					 * lock */
 	uint32_t empty;			/* consecutive polls that found nothing;
 					 * atomic */
-	bool dozes;			/* a thread sleeps on the descriptor or
+	bool sleeping;			/* a thread sleeps on the descriptor or
 					 * is about to, and the data plane has
 					 * been notified; atomic */
 };

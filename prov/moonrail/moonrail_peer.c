@@ -173,10 +173,9 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 	}
 	if (peer_contact(d, n, &first))
 		return NULL;
-	if (n->incarnation ?
-		    tei_rail_peer_get(d->dp, "", n->incarnation, &first, 1,
-				      NULL, &rail) :
-		    tei_rail_peer_seek(d->dp, &first, NULL, &rail))
+	if (n->incarnation ? tei_rail_peer_get(d->dp, "", n->incarnation,
+					       &first, 1, NULL, &rail)
+			   : tei_rail_peer_resolve(d->dp, &first, NULL, &rail))
 		return NULL;
 	return moonrail_peer_new(d, n->incarnation, rail);
 }

@@ -31,7 +31,7 @@ static void run_woken(struct tei_rail_peer *p) TEI_REQUIRES(rail_sched_held)
 {
 	uint16_t r;
 
-	p->life.awake = false;
+	p->life.revived = false;
 	p->hello.tries = 0;
 	p->hello.next_ns = 0;
 	p->keys.want.tries = 0;
@@ -78,7 +78,7 @@ static uint64_t run_requests(struct tei_rail_peer *p, uint64_t now)
 	rail_sched_enter(p->dp);
 	if (run_deserted(p, now))
 		run_drop_answers(p);
-	if (p->life.awake)
+	if (p->life.revived)
 		run_woken(p);
 	if (p->addrs.found_at.len)
 		rail_peer_take_hint(p);

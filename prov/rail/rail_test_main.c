@@ -390,7 +390,7 @@ void test_log(tei_log_fn fn, void *arg)
 int main(int argc, char **argv)
 {
 	static const struct tei_test_suite suites[] = {
-		{ "rail_aim", rail_select_cases },
+		{ "rail_select", rail_select_cases },
 		{ "rail_addr", rail_addr_cases },
 		{ "rail_auth", rail_auth_cases },
 		{ "rail_back", rail_reverse_cases },

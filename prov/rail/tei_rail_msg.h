@@ -142,9 +142,9 @@ void tei_rail_progress_all(struct tei_rail_dp *dp);
  * incarnation is known. A resolver may only be passed to tei_rail_peer_found
  * and tei_rail_peer_put.
  */
-int tei_rail_peer_seek(struct tei_rail_dp *dp,
-		       const struct tei_rail_addr *first, struct tei_err *err,
-		       struct tei_rail_peer **resolver);
+int tei_rail_peer_resolve(struct tei_rail_dp *dp,
+			  const struct tei_rail_addr *first,
+			  struct tei_err *err, struct tei_rail_peer **resolver);
 uint64_t tei_rail_peer_found(struct tei_rail_peer *resolver);
 /* Returns a reference to the peer with that incarnation, or NULL if it is
  * unknown. */

@@ -184,7 +184,8 @@ static void test_resolver_at_contact_address_finds_process(void)
 	contact_still(&home);
 	contact_move(&home);
 	CU_ASSERT_EQUAL_FATAL(
-		tei_rail_peer_seek(guest.dp, &first.addr, NULL, &resolver), 0);
+		tei_rail_peer_resolve(guest.dp, &first.addr, NULL, &resolver),
+		0);
 	while (!tei_rail_peer_found(resolver) && tei_now_ns() < end)
 		contact_turn(&home);
 	CU_ASSERT_EQUAL(tei_rail_peer_found(resolver), home.dp->incarnation);

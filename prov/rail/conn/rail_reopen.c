@@ -129,7 +129,7 @@ static struct rail_opening *reopen_of(const struct rail_lane *lane)
 }
 
 /* Moves the receive buffers of a closed lane to another lane. */
-static void reopen_lend(struct rail_lane *to, struct rail_lane *from)
+static void reopen_move_bufs(struct rail_lane *to, struct rail_lane *from)
 {
 	if (!from->recv.bufs)
 		return;
@@ -161,7 +161,7 @@ void rail_reopen_start(struct rail_lane *lane)
 	tei_mutex_lock(&lane->lock);
 	closed = !lane->ep && !lane->closing.under_way;
 	if (closed)
-		reopen_lend(&o->lane, lane);
+		reopen_move_bufs(&o->lane, lane);
 	gen = lane->gen;
 	tei_mutex_unlock(&lane->lock);
 	if (closed) {
@@ -174,7 +174,7 @@ void rail_reopen_start(struct rail_lane *lane)
 static void reopen_move(struct rail_lane *lane, struct rail_lane *fresh)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(fresh->lock)
 {
-	reopen_lend(lane, fresh);
+	reopen_move_bufs(lane, fresh);
 	if (!fresh->ep)
 		return;
 	lane->ep = fresh->ep;
@@ -295,7 +295,7 @@ static void reopen_stop(struct rail_opening *o)
 	tei_mutex_lock(&o->lane.lock);
 	rail_lane_close(&o->lane, &none);
 	tei_mutex_lock(&lane->lock);
-	reopen_lend(lane, &o->lane);
+	reopen_move_bufs(lane, &o->lane);
 	tei_mutex_unlock(&lane->lock);
 	tei_mutex_unlock(&o->lane.lock);
 }

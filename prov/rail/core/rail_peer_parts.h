@@ -236,7 +236,7 @@ struct rail_peer_addrs {
  * dp->sched; fields marked "thread" belong to the progress thread.
  */
 struct rail_peer_life {
-	bool awake;			/* a sign of life after
+	bool revived;			/* a sign of life after
 					 * silence must be handled */
 	uint64_t presumed_ns;		/* time at which the peer was
 					 * presumed dead; void if alive_ns

@@ -55,6 +55,6 @@ void rail_ctl_unanswered(struct tei_rail_peer *p, uint64_t now, uint64_t since)
 
 void rail_ctl_sleep_end(struct tei_rail_peer *p)
 {
-	p->life.awake = true;
+	p->life.revived = true;
 	rail_peer_attend(p);
 }

@@ -302,7 +302,7 @@ static void test_peers_with_same_address_share_connection(void)
 	lane = &pair.rail->tx_lanes[0];
 	addr = pair.peer->remotes[0].addr;
 	CU_ASSERT_EQUAL_FATAL(
-		tei_rail_peer_seek(pair.from.dp, &addr, &err, &resolver), 0);
+		tei_rail_peer_resolve(pair.from.dp, &addr, &err, &resolver), 0);
 	tei_mutex_lock(&lane->lock);
 	CU_ASSERT_EQUAL(hello_ready(resolver, lane), 0);
 	/* a peer that has lost its place in the endpoint cache gets it again */

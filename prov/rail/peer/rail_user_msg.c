@@ -240,9 +240,9 @@ void rail_user_seen(struct tei_rail_dp *dp, uint64_t inc,
 	}
 }
 
-int tei_rail_peer_seek(struct tei_rail_dp *dp,
-		       const struct tei_rail_addr *first, struct tei_err *err,
-		       struct tei_rail_peer **out)
+int tei_rail_peer_resolve(struct tei_rail_dp *dp,
+			  const struct tei_rail_addr *first,
+			  struct tei_err *err, struct tei_rail_peer **out)
 {
 	struct tei_rail_peer *p;
 
