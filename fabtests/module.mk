@@ -495,6 +495,7 @@ LONG_TESTS += \
 	ft_submit \
 	ft_zookeeper \
 	meta_test \
+	model_test \
 	rail_test \
 	# EOL
 
