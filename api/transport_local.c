@@ -12,6 +12,7 @@
 #include "meta/tei_meta_cache.h"
 #include "meta/tei_meta_desc.h"
 #include "prov/local/tei_local.h"
+#include "prov/local/tei_local_atomic.h"
 
 struct local_group;
 

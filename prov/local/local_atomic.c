@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "prov/local/local_int.h"
+#include "prov/local/tei_local_atomic.h"
 #include "util/atomic.h"
 
 static void atomic_deliver(void *to, unsigned int width, uint64_t old)

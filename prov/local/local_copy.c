@@ -2,7 +2,6 @@
 /* One piece: the checks before the copy, the copy, and its errors. */
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "prov/local/local_int.h"
 
@@ -71,18 +70,6 @@ static int copy_bad_magic(const struct local_piece *p, struct tei_err *err)
 			  "the process no longer holds the verified context");
 }
 
-static bool copy_magic_right(const struct local_piece *p,
-			     const uint64_t magic[2])
-{
-	return magic[0] == LOCAL_MAGIC && magic[1] == p->peer->id.incarnation;
-}
-
-static struct iovec copy_magic_at(const struct local_piece *p)
-{
-	return (struct iovec){ (void *)(uintptr_t)p->peer->id.magic_addr,
-			       2 * sizeof(uint64_t) };
-}
-
 /*
  * Reads magic and incarnation from the process and not from the mapped
  * registration table, because exec keeps pid, start time and our mapping while
@@ -95,14 +82,15 @@ static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
 	uint64_t magic[2] = { 0, 0 };
 	struct iovec local[2] = { { magic, sizeof(magic) },
 				  { p->local + done, p->length - done } };
-	struct iovec remote[2] = { copy_magic_at(p),
+	struct iovec remote[2] = { local_magic_at(p->peer),
 				   { (void *)(uintptr_t)(p->remote + done),
 				     p->length - done } };
 	ssize_t n = process_vm_readv(p->peer->id.pid, local, 2, remote, 2, 0);
 
 	if (n < 0 && errno != EFAULT)
 		*code = copy_explain(p, done, errno, err);
-	else if (n < (ssize_t)sizeof(magic) || !copy_magic_right(p, magic))
+	else if (n < (ssize_t)sizeof(magic) ||
+		 !local_magic_right(p->peer, magic))
 		*code = copy_bad_magic(p, err);
 	else if (n == (ssize_t)sizeof(magic) && p->length > done)
 		*code = copy_explain(p, done, EFAULT, err);
@@ -116,14 +104,14 @@ static ssize_t copy_write_some(const struct local_piece *p, uint64_t done,
 {
 	uint64_t magic[2] = { 0, 0 };
 	struct iovec local = { magic, sizeof(magic) };
-	struct iovec remote = copy_magic_at(p);
+	struct iovec remote = local_magic_at(p->peer);
 	ssize_t n = process_vm_readv(p->peer->id.pid, &local, 1, &remote, 1, 0);
 
 	if (n < 0 && errno != EFAULT) {
 		*code = copy_explain(p, done, errno, err);
 		return -1;
 	}
-	if (n != (ssize_t)sizeof(magic) || !copy_magic_right(p, magic)) {
+	if (n != (ssize_t)sizeof(magic) || !local_magic_right(p->peer, magic)) {
 		*code = copy_bad_magic(p, err);
 		return -1;
 	}

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "prov/local/local_table.h"
 #include "prov/local/tei_local.h"
@@ -190,6 +191,30 @@ bool local_piece_enter(struct local_piece *p);
  * *err filled.
  */
 int local_piece_run(struct local_piece *p, struct tei_err *err);
+
+/* The position of the magic number and the incarnation in the peer's memory. */
+static inline struct iovec local_magic_at(const struct tei_local_peer *peer)
+{
+	return (struct iovec){ (void *)(uintptr_t)peer->id.magic_addr,
+			       2 * sizeof(uint64_t) };
+}
+
+static inline bool local_magic_right(const struct tei_local_peer *peer,
+				     const uint64_t magic[2])
+{
+	return magic[0] == LOCAL_MAGIC && magic[1] == peer->id.incarnation;
+}
+
+/* ---- several operations ------------------------------------------------ */
+
+/*
+ * Copies the first of n operations, n at least 1, with one system call, with
+ * all checks of the target; the caller protects the local memory. Returns the
+ * number of operations whose bytes are all in place. The next one may be copied
+ * in part. 0: nothing can be copied this way.
+ */
+size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
+		      size_t n);
 
 /* ---- pool -------------------------------------------------------------- */
 

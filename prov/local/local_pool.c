@@ -15,6 +15,10 @@
  * A copy within this process needs no slot: it was checked under the lock when
  * it was submitted, and a region is removed under the lock only after no live
  * operation accesses it.
+ *
+ * Small operations for the same peer that follow each other in the queue are
+ * copied together (local_run.c). Those that are not complete then return to the
+ * queue, and the first of them is copied alone.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -26,6 +30,7 @@
 #include "util/thread.h"
 
 #define POOL_STALL_SLEEP_NS	(100 * 1000)
+#define POOL_RUN_BYTES		(256u << 10) /* largest run of one thread */
 
 /* ---- end of an operation ----------------------------------------------- */
 
@@ -216,8 +221,71 @@ static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 		pool_staff(ctx);
 }
 
+/* Returns true if op may be copied together with others. */
+static bool pool_is_small(const struct tei_local_op *op)
+{
+	return op->peer && op->peer->shared_table && !op->peer->self &&
+	       !op->next && !op->alone && op->length <= LOCAL_CUT_MIN;
+}
+
+/* Gets the small operations at the head of the queue that are copied together.
+ * Returns their number. */
+static size_t pool_gather(struct tei_local *ctx,
+			  struct tei_local_op *ops[TEI_LOCAL_RUN])
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *op;
+	uint64_t bytes = 0;
+	size_t n = 0;
+
+	tei_list_foreach (op, &ctx->queue, struct tei_local_op, queue_node) {
+		if (n == TEI_LOCAL_RUN || !pool_is_small(op) ||
+		    (n && (op->peer != ops[0]->peer ||
+			   op->opcode != ops[0]->opcode)) ||
+		    (bytes += op->length) > POOL_RUN_BYTES)
+			break;
+		ops[n++] = op;
+	}
+	return n;
+}
+
+/* Ends an operation of a run, or returns it to the queue. */
+static void pool_settle(struct tei_local *ctx, struct tei_local_op *op,
+			bool complete, bool alone) TEI_REQUIRES(ctx->lock)
+{
+	op->running--;
+	if (complete) {
+		op->moved = op->length;
+	} else if (!op->code) {
+		op->next = 0;
+		op->alone = alone;
+		pool_enqueue(ctx, op);
+	}
+	pool_end_if_idle(ctx, op);
+}
+
+static void pool_step_run(struct tei_local *ctx,
+			  struct tei_local_op *const ops[], size_t n)
+	TEI_REQUIRES(ctx->lock)
+{
+	size_t i, done;
+
+	for (i = 0; i < n; i++) {
+		pool_unqueue(ctx, ops[i]);
+		ops[i]->running++;
+		ops[i]->next = ops[i]->length;
+	}
+	pool_wake_another(ctx);
+	tei_mutex_unlock(&ctx->lock);
+	done = local_run_copy(ctx, ops, n);
+	tei_mutex_lock(&ctx->lock);
+	for (i = 0; i < n; i++)
+		pool_settle(ctx, ops[i], i < done, i == done);
+	pool_wake_another(ctx);
+}
+
 /* Copies one piece of the operation at the head of the queue. */
-static void pool_step(struct tei_local *ctx, bool may_sleep)
+static void pool_step_piece(struct tei_local *ctx, bool may_sleep)
 	TEI_REQUIRES(ctx->lock)
 {
 	struct tei_local_op *op = tei_list_first(&ctx->queue,
@@ -248,6 +316,19 @@ static void pool_step(struct tei_local *ctx, bool may_sleep)
 	else
 		op->moved += length;
 	pool_end_if_idle(ctx, op);
+}
+
+/* Copies one piece, or several small operations, at the head of the queue. */
+static void pool_step(struct tei_local *ctx, bool may_sleep)
+	TEI_REQUIRES(ctx->lock)
+{
+	struct tei_local_op *ops[TEI_LOCAL_RUN];
+	size_t n = pool_gather(ctx, ops);
+
+	if (n > 1)
+		pool_step_run(ctx, ops, n);
+	else
+		pool_step_piece(ctx, may_sleep);
 }
 
 /* ---- threads ----------------------------------------------------------- */
@@ -341,6 +422,7 @@ static void pool_add(struct tei_local *ctx, struct tei_local_op *op)
 	op->running = 0;
 	op->code = 0;
 	op->why = NULL;
+	op->alone = false;
 	op->live = true;
 	tei_list_init(&op->queue_node);
 	tei_list_add_tail(&ctx->live, &op->live_node);

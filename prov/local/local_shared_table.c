@@ -312,9 +312,14 @@ static struct local_entry *shared_table_block(struct local_shared_table *b,
 	return b->block[(uint32_t)place % LOCAL_BLOCKS];
 }
 
+/* A published region. */
+struct shared_table_region {
+	uint64_t base, end, flags;
+};
+
 static bool shared_table_search(struct local_shared_table *b,
-				unsigned int which, uint64_t addr, uint64_t end,
-				uint64_t flags)
+				unsigned int which, uint64_t addr,
+				struct shared_table_region *out)
 {
 	uint64_t lo = 0, hi = 0, mid;
 	struct local_entry *e = shared_table_block(b, which, addr, &hi);
@@ -329,28 +334,49 @@ static bool shared_table_search(struct local_shared_table *b,
 	if (!lo)
 		return false;
 	e += lo - 1;
-	return shared_table_get(&e->base) <= addr &&
-	       end <= shared_table_get(&e->end) &&
-	       (shared_table_get(&e->flags) & flags) == flags;
+	out->base = shared_table_get(&e->base);
+	out->end = shared_table_get(&e->end);
+	out->flags = shared_table_get(&e->flags);
+	return out->base <= addr;
 }
 
-bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
-			       uint64_t len, uint64_t flags)
+/* Finds the last region that starts at or below addr, in a table that does not
+ * change meanwhile. */
+static bool shared_table_find(struct local_shared_table *b, uint64_t addr,
+			      struct shared_table_region *out)
 {
 	uint64_t generation;
 	bool found;
 	int i;
 
-	if (addr > UINT64_MAX - len)
-		return false;
 	for (i = 0; i < SHARED_TABLE_TRIES; i++) {
 		generation = atomic_load(&b->head.generation);
-		found = shared_table_search(b, generation & 1, addr, addr + len,
-					    flags);
+		found = shared_table_search(b, generation & 1, addr, out);
 		if (atomic_load(&b->head.generation) == generation)
 			return found;
 	}
 	return false;
+}
+
+bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
+			       uint64_t len, uint64_t flags)
+{
+	struct shared_table_region r;
+
+	return addr <= UINT64_MAX - len && shared_table_find(b, addr, &r) &&
+	       addr + len <= r.end && (r.flags & flags) == flags;
+}
+
+bool local_shared_table_region(struct local_shared_table *b, uint64_t addr,
+			       uint64_t *base, uint64_t *end)
+{
+	struct shared_table_region r;
+
+	if (!shared_table_find(b, addr, &r) || addr >= r.end)
+		return false;
+	*base = r.base;
+	*end = r.end;
+	return true;
 }
 
 /* ---- slots ------------------------------------------------------------- */

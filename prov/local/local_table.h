@@ -221,6 +221,13 @@ bool local_shared_table_covers(struct local_shared_table *b, uint64_t addr,
 			       uint64_t len, uint64_t flags);
 
 /*
+ * Gets the published region that contains addr. Returns false if there is none.
+ * The region may be withdrawn at any time.
+ */
+bool local_shared_table_region(struct local_shared_table *b, uint64_t addr,
+			       uint64_t *base, uint64_t *end);
+
+/*
  * Claims a slot and arms it for both ranges. Returns NULL if no slot is free.
  */
 struct local_slot *local_slot_enter(struct local_shared_table *b,

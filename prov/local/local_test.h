@@ -19,6 +19,7 @@ extern const struct tei_test_case local_id_cases[];
 extern const struct tei_test_case local_peer_cases[];
 extern const struct tei_test_case local_pool_cases[];
 extern const struct tei_test_case local_region_cases[];
+extern const struct tei_test_case local_run_cases[];
 
 /*
  * Creates a context with that many copy threads. The caller frees it with

@@ -15,6 +15,7 @@ int main(int argc, char **argv)
 	static const struct tei_test_suite suites[] = {
 		{ "local_id", local_id_cases },
 		{ "local_region", local_region_cases },
+		{ "local_run", local_run_cases },
 		{ "local_pool", local_pool_cases },
 		{ "local_peer", local_peer_cases },
 		{ "local_agent", local_agent_cases },

@@ -298,6 +298,27 @@ static void agent_transfer(struct agent *g, enum tei_local_opcode opcode,
 					  remote, length));
 }
 
+/* run REMOTE STEP N LENGTH: writes N blocks of the memory, STEP bytes apart,
+ * with one system call: number of complete ones */
+static void agent_run(struct agent *g, const char *args)
+{
+	struct tei_local_op op[64], *list[64];
+	unsigned long long remote, step;
+	unsigned int n, length, i;
+
+	sscanf(args, "%llx %llu %u %u", &remote, &step, &n, &length);
+	memset(op, 0, sizeof(op));
+	for (i = 0; i < n && i < 64; i++) {
+		op[i].peer = g->peer;
+		op[i].opcode = TEI_LOCAL_WRITE;
+		op[i].local = g->mem + i * step;
+		op[i].remote = remote + i * step;
+		op[i].length = length;
+		list[i] = &op[i];
+	}
+	agent_answer(g, "%zu", tei_local_copy_run(g->ctx, list, i));
+}
+
 /* storm REMOTE LENGTH: writes other bytes each time until an error: code */
 static void agent_storm(struct agent *g, const char *args)
 {
@@ -363,6 +384,8 @@ static void agent_line(struct agent *g, const char *line)
 		agent_transfer(g, TEI_LOCAL_WRITE, args);
 	else if (!strcmp(word, "read"))
 		agent_transfer(g, TEI_LOCAL_READ, args);
+	else if (!strcmp(word, "run"))
+		agent_run(g, args);
 	else if (!strcmp(word, "storm"))
 		agent_storm(g, args);
 	else if (!strcmp(word, "scribble"))

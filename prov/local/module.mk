@@ -8,6 +8,7 @@ SRCS += \
 	prov/local/local_peer.c \
 	prov/local/local_pool.c \
 	prov/local/local_region.c \
+	prov/local/local_run.c \
 	prov/local/local_shared_table.c \
 	prov/local/local_table.c \
 	# EOL
@@ -19,6 +20,7 @@ TEST_SRCS_local = \
 	prov/local/local_peer_test.c \
 	prov/local/local_pool_test.c \
 	prov/local/local_region_test.c \
+	prov/local/local_run_test.c \
 	prov/local/local_test_main.c \
 	prov/local/local_test_util.c \
 	# EOL

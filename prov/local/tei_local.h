@@ -39,6 +39,8 @@ struct tei_settings;
  * thread.
  */
 #define TEI_LOCAL_INLINE	(256u << 10)
+/* Largest number of operations that tei_local_copy_run copies at once. */
+#define TEI_LOCAL_RUN 1023u
 /* Maximum number of regions of one context. */
 #define TEI_LOCAL_REGIONS	65536u
 /* Size of the text form of an identity, with its terminator. */
@@ -47,7 +49,7 @@ struct tei_settings;
 /* ---- context ---------------------------------------------------------- */
 
 /*
- * Creates a context. Reads workers, spin_us and slice_timeout_s; keeps no
+ * Creates a context. Reads copies, spin_us and slice_timeout_s; keeps no
  * pointer to settings. Starts no thread before the first submit. Returns 0,
  * TEI_ERR_MEMORY or TEI_ERR_INVALID. A kernel that does not support copies
  * between processes is not an error here; tei_local_identity and
@@ -292,12 +294,14 @@ struct tei_local_op {
 					 * the record is in err, or memory was
 					 * short */
 	bool live;
+	bool alone; /* not copied together with others */
 };
 
 /*
  * Queues op for the copy threads. They take pieces of at most TEI_LOCAL_PIECE
  * bytes from the operations in turn, so a small operation waits for at most one
- * piece per thread, and all threads may work on a large one. Never blocks on a
+ * piece per thread, and all threads may work on a large one. A thread copies
+ * successive small operations for the same process together. Never blocks on a
  * copy. The first calls start threads, which allocates memory.
  *
  * Returns 0 if done will be called, possibly before the call returns. Otherwise
@@ -347,25 +351,18 @@ int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 		      struct tei_err *err);
 
-/* An atomic operation on memory of this process. */
-struct tei_local_atom {
-	unsigned int op;	/* enum tei_atomic_op */
-	unsigned int width;	/* 4 or 8, bytes */
-	uint64_t addr;		/* a multiple of width, in a region of ctx */
-	uint64_t operand, compare;
-	void *result; /* address for the old value, in a region of
-		       * ctx; or NULL */
-};
-
 /*
- * Executes the operation on the calling thread. Returns 0. On failure nothing
- * was executed, and *err is filled (err may be NULL): TEI_ERR_INVALID,
- * TEI_ERR_NOT_REGISTERED, TEI_ERR_TOO_MANY (no slot is free at the moment) or
- * TEI_ERR_CONTEXT. There are no atomics on other processes, because the
- * kernel's copies are not atomic.
+ * Copies several operations that are not submitted with one system call, on the
+ * calling thread: the first of the n operations, as long as they have the same
+ * peer and opcode as op[0], lie in one region of the peer, and have at most
+ * TEI_LOCAL_COPY_MAX bytes each, TEI_LOCAL_PIECE bytes together. Makes all
+ * checks and calls no done callback. Returns the number of operations whose
+ * bytes are all in place; the next one may be copied in part. 0: nothing was
+ * copied, or op[0] in part. Reports no error: the caller passes the next
+ * operation to tei_local_copy_op or tei_local_submit.
  */
-int tei_local_atomic(struct tei_local *ctx, const struct tei_local_atom *atom,
-		     struct tei_err *err);
+size_t tei_local_copy_run(struct tei_local *ctx,
+			  struct tei_local_op *const op[], size_t n);
 
 /*
  * Copies the next piece of the queue on the calling thread, for a thread that

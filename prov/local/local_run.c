@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Runs: small operations with the same peer and direction that one system call
+ * copies. The peer is checked once, and one copy slot is armed, for all of
+ * them. The slot is armed from the lowest to the highest target address. These
+ * lie in one region of the target, so the slot delays the removal of no other
+ * region. If a run ends early, the operation at which it has ended is copied
+ * alone, which finds the cause.
+ */
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "prov/local/local_int.h"
+
+/* One entry of a READ is for the magic number. */
+#define RUN_ENTRIES (TEI_LOCAL_RUN + 1)
+
+struct local_run {
+	struct tei_local *ctx;
+	struct tei_local_peer *peer;
+	bool write;
+	size_t n; /* operations */
+	struct tei_local_op *const *op;
+	uint64_t base, end; /* the target ranges lie in it */
+	uint64_t bytes;
+};
+
+/* Returns true if op may be part of a run with first. */
+static bool run_accepts(const struct tei_local_op *first,
+			const struct tei_local_op *op)
+{
+	return op->peer == first->peer && op->opcode == first->opcode &&
+	       op->length && op->length <= TEI_LOCAL_COPY_MAX && op->local &&
+	       (uint64_t)(uintptr_t)op->local <= UINT64_MAX - op->length &&
+	       op->remote <= UINT64_MAX - op->length;
+}
+
+/*
+ * Fills the run with the first operations that fit: they lie in the same region
+ * of the target and have at most TEI_LOCAL_PIECE bytes together. Returns false
+ * if there are less than two.
+ */
+static bool run_fill(struct local_run *run, struct tei_local *ctx,
+		     struct tei_local_op *const op[], size_t n)
+{
+	struct tei_local_peer *peer = op[0]->peer;
+	uint64_t base, end;
+	size_t i;
+
+	if (!peer || peer->self || !run_accepts(op[0], op[0]))
+		return false;
+	*run = (struct local_run){ .ctx = ctx,
+				   .peer = peer,
+				   .op = op,
+				   .write = op[0]->opcode == TEI_LOCAL_WRITE,
+				   .base = op[0]->remote,
+				   .end = op[0]->remote };
+	if (!local_shared_table_region(peer->shared_table, op[0]->remote, &base,
+				       &end))
+		return false;
+	for (i = 0; i < n && i < TEI_LOCAL_RUN; i++) {
+		if (!run_accepts(op[0], op[i]) || op[i]->remote < base ||
+		    op[i]->remote + op[i]->length > end ||
+		    run->bytes + op[i]->length > TEI_LOCAL_PIECE)
+			break;
+		run->bytes += op[i]->length;
+		if (op[i]->remote < run->base)
+			run->base = op[i]->remote;
+		if (op[i]->remote + op[i]->length > run->end)
+			run->end = op[i]->remote + op[i]->length;
+	}
+	run->n = i;
+	return i > 1;
+}
+
+/* Appends a range, or extends the last one if the range follows it. Returns the
+ * number of entries. */
+static unsigned long run_append(struct iovec *v, unsigned long n, void *addr,
+				size_t len)
+{
+	if (n && (char *)v[n - 1].iov_base + v[n - 1].iov_len == addr) {
+		v[n - 1].iov_len += len;
+		return n;
+	}
+	v[n] = (struct iovec){ addr, len };
+	return n + 1;
+}
+
+/* Returns the number of operations that the first bytes complete. */
+static size_t run_whole(const struct local_run *run, uint64_t bytes)
+{
+	size_t i;
+
+	for (i = 0; i < run->n && run->op[i]->length <= bytes; i++)
+		bytes -= run->op[i]->length;
+	return i;
+}
+
+/*
+ * Makes the system calls. Reads the magic number for the reason stated at
+ * copy_read_some. Returns the bytes copied.
+ */
+static uint64_t run_kernel(const struct local_run *run)
+{
+	struct iovec local[RUN_ENTRIES], remote[RUN_ENTRIES];
+	pid_t pid = run->peer->id.pid;
+	uint64_t magic[2] = { 0, 0 };
+	unsigned long nl = 1, nr = 1;
+	ssize_t n;
+	size_t i;
+
+	local[0] = (struct iovec){ magic, sizeof(magic) };
+	remote[0] = local_magic_at(run->peer);
+	for (i = 0; i < run->n; i++) {
+		nl = run_append(local, nl, run->op[i]->local,
+				run->op[i]->length);
+		nr = run_append(remote, nr,
+				(void *)(uintptr_t)run->op[i]->remote,
+				run->op[i]->length);
+	}
+	if (!run->write) {
+		n = process_vm_readv(pid, local, nl, remote, nr, 0);
+		return n < (ssize_t)sizeof(magic) ||
+				       !local_magic_right(run->peer, magic)
+			       ? 0
+			       : (uint64_t)n - sizeof(magic);
+	}
+	n = process_vm_readv(pid, local, 1, remote, 1, 0);
+	if (n != (ssize_t)sizeof(magic) || !local_magic_right(run->peer, magic))
+		return 0;
+	n = process_vm_writev(pid, local + 1, nl - 1, remote + 1, nr - 1, 0);
+	return n < 0 ? 0 : (uint64_t)n;
+}
+
+static void run_count(const struct local_run *run, size_t done)
+{
+	struct tei_local *ctx = run->ctx;
+	uint64_t bytes = 0;
+	size_t i;
+
+	for (i = 0; i < done; i++)
+		bytes += run->op[i]->length;
+	atomic_fetch_add_explicit(&ctx->pieces, done, memory_order_relaxed);
+	atomic_fetch_add_explicit(run->write ? &ctx->tx_bytes : &ctx->rx_bytes,
+				  bytes, memory_order_relaxed);
+}
+
+/* Copies the run. Returns the number of operations that are complete. */
+static size_t run_copy(const struct local_run *run)
+{
+	uint64_t base[2] = { run->base, 0 }, end[2] = { run->end, 0 };
+	struct local_slot *slot;
+	size_t done = 0;
+
+	slot = local_slot_enter(run->peer->shared_table, run->ctx->owner, base,
+				end);
+	if (!slot)
+		return 0;
+	if (local_peer_check(run->peer) == TEI_LOCAL_OK &&
+	    tei_local_peer_covers(run->peer, run->base, run->end - run->base,
+				  run->write)) {
+		if (run->ctx->before_copy)
+			run->ctx->before_copy(run->ctx->before_copy_arg);
+		done = run_whole(run, run_kernel(run));
+	}
+	local_slot_leave(slot);
+	run_count(run, done);
+	return done;
+}
+
+size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
+		      size_t n)
+{
+	struct local_run run;
+
+	return run_fill(&run, ctx, op, n) ? run_copy(&run) : 0;
+}
+
+/* ---- on the caller's thread --------------------------------------------- */
+
+/* Keeps the operations whose local range is registered, if it must be: those
+ * before the first other one. */
+static void run_check_local(struct local_run *run)
+{
+	const struct tei_local_op *op;
+	size_t i;
+
+	for (i = 0; i < run->n; i++) {
+		op = run->op[i];
+		if (op->registered &&
+		    !local_shared_table_covers(
+			    run->ctx->own, (uint64_t)(uintptr_t)op->local,
+			    op->length, run->write ? 0 : LOCAL_WRITABLE))
+			break;
+	}
+	run->n = i;
+}
+
+/* Arms a slot of this context from the lowest to the highest local address, so
+ * that no region with a local range of the run is removed meanwhile. */
+static struct local_slot *run_guard(const struct local_run *run)
+{
+	uint64_t base[2] = { UINT64_MAX, 0 }, end[2] = { 0, 0 }, addr;
+	size_t i;
+
+	for (i = 0; i < run->n; i++) {
+		addr = (uint64_t)(uintptr_t)run->op[i]->local;
+		if (addr < base[0])
+			base[0] = addr;
+		if (addr + run->op[i]->length > end[0])
+			end[0] = addr + run->op[i]->length;
+	}
+	return local_slot_enter(run->ctx->own, run->ctx->owner, base, end);
+}
+
+size_t tei_local_copy_run(struct tei_local *ctx,
+			  struct tei_local_op *const op[], size_t n)
+{
+	struct local_slot *guard;
+	struct local_run run;
+	size_t done = 0;
+
+	if (local_guard(ctx) || n < 2 || !run_fill(&run, ctx, op, n))
+		return 0;
+	guard = run_guard(&run);
+	if (!guard)
+		return 0;
+	run_check_local(&run);
+	if (run.n > 1)
+		done = run_copy(&run);
+	local_slot_leave(guard);
+	return done;
+}
