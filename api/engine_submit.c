@@ -119,6 +119,25 @@ static int submit_start_run(struct engine *e, struct engine_task *tasks,
 	return by ? by->start_run(e, tasks, n, *mine) : 0;
 }
 
+/* Starts the tasks whose transport starts them one after the other. */
+static void submit_start_others(struct engine *e, struct engine_task *tasks,
+				size_t n)
+{
+	const struct engine_transport_ops *by;
+	size_t i = 0;
+
+	while (i < n) {
+		by = tasks[i].by;
+		if (by->start_next) {
+			i += by->start_next(e, &tasks[i], n - i);
+			continue;
+		}
+		if (!by->start_run)
+			by->start(e, &tasks[i]);
+		i++;
+	}
+}
+
 int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n)
 {
 	struct engine_task *tasks = b->tasks + b->count;
@@ -137,9 +156,8 @@ int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n)
 		return tei_err_transfer_code(ret);
 	}
 	b->count += (uint32_t)n;
-	for (i = 0; i < n && mine < n; i++)
-		if (!tasks[i].by->start_run)
-			tasks[i].by->start(e, &tasks[i]);
+	if (mine < n)
+		submit_start_others(e, tasks, n);
 	return 0;
 }
 

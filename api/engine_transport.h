@@ -149,6 +149,15 @@ struct engine_transport_ops {
 	 */
 	void (*start)(struct engine *e, struct engine_task *t);
 	/*
+	 * Starts the first of n tasks, as start does, and may start tasks that
+	 * directly follow it and have this transport. Together it copies at
+	 * most TEI_LOCAL_PIECE bytes before it returns if it starts more than
+	 * one. Returns the number of started tasks. Optional: used instead of
+	 * start.
+	 */
+	size_t (*start_next)(struct engine *e, struct engine_task *tasks,
+			     size_t n);
+	/*
 	 * Starts those of n tasks that have this transport; their number is
 	 * mine. Returns 0, or an enum tei_code if none of them was started; the
 	 * whole submission is then refused. Therefore at most one transport of

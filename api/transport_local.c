@@ -240,13 +240,15 @@ static int local_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-static void copy_start(struct engine *e, struct engine_task *t)
+/* Starts a copy: on this thread if here is true and a slot is free, otherwise
+ * on a copy thread. */
+static void copy_start(struct engine *e, struct engine_task *t, bool here)
 {
 	struct engine_local_process *process = local_task(t)->process;
 	struct tei_local_op *op = &local_task(t)->u.op;
 	int ret = TEI_ERR_TOO_MANY;
 
-	if (op->length <= TEI_LOCAL_INLINE)
+	if (here)
 		ret = tei_local_copy_op(e->local, op, NULL);
 	if (ret == TEI_ERR_TOO_MANY) {
 		local_hold(process);
@@ -257,6 +259,49 @@ static void copy_start(struct engine *e, struct engine_task *t)
 	}
 	/* after a refusal the record is this thread's last error */
 	local_end(t, ret, ret ? 0 : op->length, tei_err_last());
+}
+
+/*
+ * Gets the copies of the first tasks that have the same process, not this one,
+ * and are short enough for the calling thread. Returns their number and their
+ * bytes.
+ */
+static size_t copy_gather(struct engine_task *tasks, size_t n,
+			  struct tei_local_op *ops[TEI_LOCAL_RUN],
+			  uint64_t *bytes)
+{
+	const struct engine_local_process *process =
+		local_task(&tasks[0])->process;
+	struct local_task *l;
+	size_t i;
+
+	*bytes = 0;
+	if (!process || tei_local_peer_is_self(process->peer))
+		return 0;
+	for (i = 0; i < n && i < TEI_LOCAL_RUN; i++) {
+		l = local_task(&tasks[i]);
+		if (tasks[i].by != &transport_local || l->kind != LOCAL_COPY ||
+		    l->process != process || l->u.op.length > TEI_LOCAL_INLINE)
+			break;
+		*bytes += l->u.op.length;
+		ops[i] = &l->u.op;
+	}
+	return i;
+}
+
+/* Copies the tasks on this thread, as many as possible with one system call. */
+static void copy_start_here(struct engine *e, struct engine_task *tasks,
+			    struct tei_local_op *const ops[], size_t n)
+{
+	size_t at = 0, end;
+
+	while (at < n) {
+		end = at + tei_local_copy_run(e->local, ops + at, n - at);
+		if (end == at)
+			copy_start(e, &tasks[at++], true);
+		for (; at < end; at++)
+			local_end(&tasks[at], 0, ops[at]->length, NULL);
+	}
 }
 
 /* --- several ranges ------------------------------------------------------- */
@@ -357,27 +402,52 @@ static int group_prepare(struct engine_task *t, const struct te_request *r,
 	return 0;
 }
 
+static void group_start_one(struct engine *e, struct local_group *g,
+			    struct tei_local_op *op, bool here)
+{
+	int ret = TEI_ERR_TOO_MANY;
+
+	if (here)
+		ret = tei_local_copy_op(e->local, op, NULL);
+	if (ret == TEI_ERR_TOO_MANY) {
+		ret = tei_local_submit(e->local, op);
+		if (!ret)
+			return; /* group_done ends it */
+	}
+	/* after a refusal the record is this thread's last error */
+	group_step(g, ret, ret ? 0 : op->length, tei_err_last());
+}
+
+/* Starts n copies on this thread, as many as possible with one system call. */
+static void group_start_here(struct engine *e, struct local_group *g,
+			     struct tei_local_op *const ops[], size_t n)
+{
+	size_t at = 0, end;
+
+	while (at < n) {
+		end = at + tei_local_copy_run(e->local, ops + at, n - at);
+		if (end == at)
+			group_start_one(e, g, ops[at++], true);
+		for (; at < end; at++)
+			group_step(g, 0, ops[at]->length, NULL);
+	}
+}
+
 static void group_start(struct engine *e, struct engine_task *t)
 {
 	struct local_group *g = local_task(t)->u.group;
-	struct tei_local_op *op;
-	uint32_t i, n = g->n;
-	int ret;
+	bool here = t->length <= TEI_LOCAL_INLINE;
+	struct tei_local_op *ops[TEI_LOCAL_RUN];
+	uint32_t i, k, n = g->n;
 
 	local_hold(local_task(t)->process);
 	__atomic_store_n(&g->left, n + 1, __ATOMIC_RELAXED);
-	for (i = 0; i < n; i++) {
-		op = &g->op[i];
-		ret = TEI_ERR_TOO_MANY;
-		if (t->length <= TEI_LOCAL_INLINE)
-			ret = tei_local_copy_op(e->local, op, NULL);
-		if (ret == TEI_ERR_TOO_MANY) {
-			ret = tei_local_submit(e->local, op);
-			if (!ret)
-				continue; /* group_done ends it */
-		}
-		/* after a refusal the record is this thread's last error */
-		group_step(g, ret, ret ? 0 : op->length, tei_err_last());
+	for (i = 0; i < n && !here; i++)
+		group_start_one(e, g, &g->op[i], false);
+	while (i < n) {
+		for (k = 0; k < TEI_LOCAL_RUN && i < n; k++)
+			ops[k] = &g->op[i++];
+		group_start_here(e, g, ops, k);
 	}
 	group_step(g, 0, 0, NULL);
 }
@@ -476,7 +546,8 @@ static void local_start(struct engine *e, struct engine_task *t)
 {
 	switch (local_task(t)->kind) {
 	case LOCAL_COPY:
-		copy_start(e, t);
+		copy_start(e, t,
+			   local_task(t)->u.op.length <= TEI_LOCAL_INLINE);
 		break;
 	case LOCAL_GROUP:
 		group_start(e, t);
@@ -488,6 +559,30 @@ static void local_start(struct engine *e, struct engine_task *t)
 		atomic_fail(t);
 		break;
 	}
+}
+
+/*
+ * Starts successive copies to or from the same process together: on this
+ * thread if they are small together, otherwise on the copy threads.
+ */
+static size_t local_start_next(struct engine *e, struct engine_task *tasks,
+			       size_t n)
+{
+	struct tei_local_op *ops[TEI_LOCAL_RUN];
+	uint64_t bytes;
+	size_t i, m = 0;
+
+	if (n > 1 && local_task(&tasks[0])->kind == LOCAL_COPY)
+		m = copy_gather(tasks, n, ops, &bytes);
+	if (m < 2) {
+		local_start(e, &tasks[0]);
+		return 1;
+	}
+	if (bytes <= TEI_LOCAL_PIECE)
+		copy_start_here(e, tasks, ops, m);
+	for (i = 0; i < m && bytes > TEI_LOCAL_PIECE; i++)
+		copy_start(e, &tasks[i], false);
+	return m;
 }
 
 static void local_cancel(struct engine *e, struct engine_task *t, bool deadline)
@@ -532,6 +627,7 @@ const struct engine_transport_ops transport_local = {
 	.prepare = local_prepare,
 	.prepare_ranges = local_prepare_ranges,
 	.start = local_start,
+	.start_next = local_start_next,
 	.cancel = local_cancel,
 	.drop = local_release,
 	.release = local_release,

@@ -211,6 +211,50 @@ static void local_ranges(struct local_rig *rig)
 	      "law8_local_not_one_wrong_byte");
 }
 
+/* Submits requests of block bytes with gaps between them, each fifth of which
+ * is outside of the peer's memory. */
+static void local_batch(struct local_rig *rig, uint64_t block)
+{
+	enum { N = 200 };
+	struct transfer_request reqs[N];
+	struct transfer_status st;
+	char *want = malloc(LOCAL_HALF);
+	batch_id_t id = allocateBatchID(rig->engine, N);
+	bool good = want && id != INVALID_BATCH;
+	size_t at;
+
+	fx_buf_fill(&rig->mem, 0, LOCAL_HALF, 11);
+	fx_buf_fill(&rig->peer.mem, 0, LOCAL_HALF, 12);
+	memcpy(want, rig->peer.mem.p, LOCAL_HALF);
+	for (size_t i = 0; i < N; i++) {
+		at = 2 * i * block;
+		reqs[i] = (struct transfer_request){
+			.opcode = OPCODE_WRITE,
+			.source = rig->mem.p + at,
+			.target_id = rig->seg,
+			.length = block,
+			.target_offset = rig->peer.mem.addr + at +
+					 (i % 5 == 2 ? LOCAL_MEM : 0)
+		};
+		if (i % 5 != 2)
+			memcpy(want + at, rig->mem.p + at, block);
+	}
+	good = good && !submitTransfer(rig->engine, id, reqs, N);
+	for (size_t i = 0; i < N && good; i++) {
+		te_wait_task(rig->engine, id, i, -1, &st);
+		good = st.status ==
+		       (i % 5 == 2 ? STATUS_FAILED : STATUS_COMPLETED);
+	}
+	ft_ok(good,
+	      "law8_of_a_batch_of_%llu_bytes_each_only_requests_outside_fail",
+	      (unsigned long long)block);
+	ft_ok(!memcmp(want, rig->peer.mem.p, LOCAL_HALF),
+	      "batch_of_%llu_bytes_each_writes_exactly_its_ranges",
+	      (unsigned long long)block);
+	freeBatchID(rig->engine, id);
+	free(want);
+}
+
 /* The error record names the peer and its memory, as a rail's record does. */
 static void local_record(struct local_rig *rig)
 {
@@ -352,6 +396,8 @@ static void local_rules(void)
 	local_idle_target(&rig);
 	local_ranges(&rig);
 	local_record(&rig);
+	local_batch(&rig, 4096);  /* on this thread */
+	local_batch(&rig, 65536); /* on copy threads */
 	for (int i = 0; i < 3; i++)
 		local_unregister(&rig);
 	ft_ok(local_carried(&rig, true), "local_carried_all_of_it");
