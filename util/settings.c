@@ -61,8 +61,8 @@ static const struct tei_setting_row settings_rows[] = {
 		 "limit"),
 	ROW_UINT_UNUSED("MC_MTU", rails.mtu, 256, 65536, "4096", "bytes",
 			"the provider negotiates the MTU"),
-	ROW_UINT("MC_WORKERS_PER_CTX", copies.threads, 1, 16, "1", "",
-		 "copy threads for transfers inside this host"),
+	ROW_UINT("MC_WORKERS_PER_CTX", copies.workers, 0, 16, "0", "",
+		 "copy threads if MOONRAIL_COPY_THREADS is 0; 0: not set"),
 	ROW_UINT("MC_SLICE_SIZE", sched.slice_size, 4096, 67108864, "65536",
 		 "bytes", "smallest slice of a large request"),
 	ROW_UINT("MOONRAIL_SLICE_MAX", sched.slice_max, 4096, 1073741824,
@@ -185,6 +185,9 @@ static const struct tei_setting_row settings_rows[] = {
 	ROW_BOOL("MOONRAIL_LOCAL", copies.enabled, "1",
 		 "auto_discover also installs direct copies within the process "
 		 "and the host"),
+	ROW_UINT("MOONRAIL_COPY_THREADS", copies.threads, 0, 64, "0", "",
+		 "most copy threads for transfers inside this host; 0: half "
+		 "the CPUs of the process, 1 to 16"),
 	ROW_TEXT("MOONRAIL_FILE_IO", files.io, "auto",
 		 "uring, threads, or auto: io_uring if available"),
 	ROW_TEXT("MOONRAIL_FILE_SYNC", files.sync, "data",

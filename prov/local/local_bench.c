@@ -241,7 +241,7 @@ static bool bench_open_agent(struct bench *b, struct test_agent *agent,
 
 int test_bench_main(bool huge)
 {
-	const char *workers = getenv("MC_WORKERS_PER_CTX");
+	const char *workers = getenv("MOONRAIL_COPY_THREADS");
 	struct bench b = { .peer = NULL };
 	struct test_agent agent;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "util/settings.h"
 
 #define CTX_SUBSYS	"local"
+#define CTX_WORKERS_MAX 16u /* copy threads, unless set */
 
 int local_guard(struct tei_local *ctx)
 {
@@ -125,6 +127,23 @@ static void ctx_random(struct tei_local *ctx)
 	ctx->incarnation = v;
 }
 
+/* Returns the largest number of copy threads. */
+static uint32_t ctx_workers(const struct tei_settings *settings)
+{
+	cpu_set_t set;
+	uint32_t n;
+
+	if (settings->copies.threads)
+		return settings->copies.threads;
+	if (settings->copies.workers)
+		return settings->copies.workers;
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	n = (uint32_t)CPU_COUNT(&set) / 2;
+	n = n > 1 ? n : 1;
+	return n < CTX_WORKERS_MAX ? n : CTX_WORKERS_MAX;
+}
+
 static void ctx_init_sync(struct tei_local *ctx) TEI_NO_TSA
 {
 	pthread_condattr_t attr;
@@ -151,7 +170,7 @@ int tei_local_init(const struct tei_settings *settings, struct tei_err *err,
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		goto err_memory;
-	ctx->workers = settings->copies.threads ? settings->copies.threads : 1;
+	ctx->workers = ctx_workers(settings);
 	ctx->spin_ns = settings->sched.spin_us * TEI_NS_PER_US;
 	ctx->stall_ns = settings->failure.slice_timeout_s * TEI_NS_PER_SEC;
 	ctx->threads = calloc(ctx->workers, sizeof(*ctx->threads));
