@@ -13,7 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 .DELETE_ON_ERROR:
 
 .PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve
-.PHONY: bench-files bench-prov bench-rails bench-security
+.PHONY: bench-files bench-prov bench-python bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: go python rust stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
@@ -368,6 +368,16 @@ wheel: lib
 	$(Q)$(SETUP_PY) bdist_wheel --bdist-dir '$(CURDIR)/$(B)/python/wheel' \
 		--dist-dir '$(CURDIR)/$(B)/python/dist'
 
+# Compares calls from Python with the same calls from C.
+$(B)/python/loop.so: $(SRCDIR)/fabtests/benchmarks/te_python_loop.c lib
+	@mkdir -p $(@D)
+	$(call say,CC,$(@F))
+	$(Q)$(CC) -O2 -fPIC -shared -I$(SRCDIR)/api -o $@ $< -L$(B)/lib -lmoonrail \
+		-Wl,-rpath,'$(CURDIR)/$(B)/lib'
+bench-python: python $(B)/python/loop.so
+	@PYTHONPATH='$(B)/python/lib' $(PYTHON) \
+		$(SRCDIR)/fabtests/scripts/bench_python.py '$(CURDIR)/$(B)/python/loop.so'
+
 # --- Rust and Go ------------------------------------------------------------
 
 # rust builds the crate of api/rust into build/rust, and go compiles the package of
@@ -555,6 +565,7 @@ stats             the lengths of functions and files
 bench             the engine against plain libfabric; BENCH=help lists the words
 bench-files       file segments against fio
 bench-prov        the libfabric provider against the provider below it
+bench-python      writes from Python against the same writes from C
 bench-rails       several rails, and rails that fail
 bench-security    what one bad client costs the other clients of a target
 bench-sieve       the endpoint cache against other policies
