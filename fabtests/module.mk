@@ -513,6 +513,7 @@ PLAIN_TESTS += \
 	ft_links \
 	ft_register \
 	ft_routes \
+	install_test \
 	model_test \
 	runner_test \
 	# EOL
