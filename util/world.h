@@ -170,9 +170,9 @@ struct tei_world_net {
 	 * room for IF_NAMESIZE bytes. */
 	uint32_t (*interface_index)(const char *name);
 	bool (*interface_name)(uint32_t index, char *name);
-	/* Returns false if the interface is gone, down or without carrier. If
-	 * its flags cannot be read, returns true. */
-	bool (*interface_up)(uint32_t index);
+	/* Returns 1 if the interface is up and has carrier, 0 if it is gone,
+	 * down or without carrier, -1 if its flags cannot be read. */
+	int (*interface_up)(uint32_t index);
 	/* Opens a descriptor that becomes readable if an interface or an
 	 * address has changed. Returns -1 if there is no such report. */
 	int (*changes_open)(void);

@@ -155,22 +155,21 @@ bool world_net_interface_name(uint32_t index, char *name)
 	return if_indextoname(index, name);
 }
 
-bool world_net_interface_up(uint32_t index)
+int world_net_interface_up(uint32_t index)
 {
 	struct ifreq req;
-	bool unread;
-	int fd;
+	int fd, ret;
 
 	memset(&req, 0, sizeof(req));
 	if (!if_indextoname(index, req.ifr_name))
-		return false;
+		return 0;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return true;
-	unread = ioctl(fd, SIOCGIFFLAGS, &req);
+		return -1;
+	ret = ioctl(fd, SIOCGIFFLAGS, &req);
 	close(fd);
-	return unread ||
-	       ((req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING));
+	return ret ? -1 : (req.ifr_flags & IFF_UP) &&
+				  (req.ifr_flags & IFF_RUNNING);
 }
 
 int world_net_changes_open(void)

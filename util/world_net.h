@@ -25,7 +25,7 @@ int world_net_interfaces(struct ifaddrs **out);
 void world_net_interfaces_free(struct ifaddrs *list);
 uint32_t world_net_interface_index(const char *name);
 bool world_net_interface_name(uint32_t index, char *name);
-bool world_net_interface_up(uint32_t index);
+int world_net_interface_up(uint32_t index);
 int world_net_changes_open(void);
 bool world_net_changes_read(int fd);
 

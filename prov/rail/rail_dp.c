@@ -37,14 +37,14 @@
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
+#define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* pause between two polls */
 
 static void dp_free(struct tei_rail_dp *dp)
 {
 	struct rail_slice_chunk *c, *next;
 
 	rail_link_close(dp);
-	if (dp->thread.wake_fd >= 0)
-		close(dp->thread.wake_fd);
+	tei_loop_close(&dp->thread.loop);
 	for (c = dp->tasks.chunks; c; c = next) {
 		next = c->next;
 		free(c);
@@ -79,7 +79,6 @@ int tei_rail_dp_open(const struct tei_rail_dp_attr *attr, struct tei_err *err,
 	dp->conf.signs = attr->secret != NULL;
 	if (attr->secret)
 		tei_secret_key(attr->secret, "peer protocol", &dp->conf.auth);
-	dp->thread.wake_fd = -1;
 	dp->link.fd = -1;
 	dp->peers.table = 1;
 	dp->times.probe_ns = DP_PROBE_NS;
@@ -166,11 +165,10 @@ static void dp_run_lanes(struct rail *rail)
 static void dp_send_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->times.bye_ns;
-	struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t i;
 
 	while (!rail_peer_bye(dp) && tei_now_ns() < end) {
-		nanosleep(&nap, NULL);
+		tei_sleep_ns(DP_NAP_NS);
 		for (i = 0; i < rail_count(dp); i++)
 			rail_health_collect(rail_at(dp, i));
 	}
@@ -179,8 +177,10 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 	end = tei_now_ns() + dp->times.bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
-		       tei_now_ns() < end)
+		       tei_now_ns() < end) {
 			dp_run_lanes(rail_at(dp, i));
+			tei_relax();
+		}
 }
 
 /* Ends the remaining tasks. The endpoints are already closed, so local memory
@@ -448,7 +448,6 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				 uint64_t drain_ns, struct tei_err *err)
 {
 	uint64_t end = tei_now_ns() + drain_ns;
-	struct timespec nap = { .tv_nsec = 200000 };
 	uint32_t i, n = 0;
 
 	for (i = 0; i < rail_count(dp); i++)
@@ -461,7 +460,7 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 				    transport);
 	while (!dp_drained(dp) && tei_now_ns() < end) {
 		tei_rail_progress(dp);
-		nanosleep(&nap, NULL);
+		tei_sleep_ns(DP_NAP_NS);
 	}
 	if (dp_transport_busy(dp, transport))
 		return tei_err_fail(err, TEI_ERR_BUSY, "rail", NULL,

@@ -9,12 +9,9 @@
  * poll. If a caller goes to sleep, the thread takes over at once.
  */
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "prov/rail/conn/rail_cache.h"
 #include "prov/rail/core/rail.h"
@@ -42,7 +39,7 @@
 #include "util/lock.h"
 #include "util/log.h"
 #include "util/settings.h"
-#include "util/thread.h"
+#include "util/world.h"
 
 /* Interval at which the progress thread checks whether callers poll. The
  * interval grows to the second value while callers poll. */
@@ -109,9 +106,11 @@ struct progress {
 	uint64_t idle_sleep_ns;		/* sleep if a lane has no descriptor */
 	uint64_t retry_sleep_ns;	/* sleep before the next post; 0: none
 					 * since the last event */
+	bool slept;			/* the world sleeps between the last
+					 * step and the next one */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
-	struct pollfd fds[PROGRESS_MAX_FDS];	/* wake_fd, link_fd, lanes */
+	struct pollfd fds[PROGRESS_MAX_FDS];	/* the world's, links, lanes */
 };
 
 /* Returns true if a caller sleeps until its tasks end and relies on this
@@ -529,36 +528,24 @@ static uint64_t progress_idle_sleep(struct progress *pr, uint64_t now)
 	return sleep_ns;
 }
 
-/* Sleeps for at most wait, and handles the event that ended the sleep. */
-static void progress_poll(struct progress *pr, nfds_t n, uint64_t wait)
+/* Handles the end of a sleep and the event that ended it. */
+static void progress_slept(struct progress *pr, const struct tei_loop_sleep *s)
 {
-	struct timespec ts = {
-		.tv_sec = (time_t)(wait / TEI_NS_PER_SEC),
-		.tv_nsec = (long)(wait % TEI_NS_PER_SEC),
-	};
+	uint64_t took = s->until_ns - s->from_ns;
 	struct tei_rail_dp *dp = pr->dp;
-	uint64_t from = tei_now_ns(), now, junk;
-	ssize_t ret;
+	bool link = s->nready && pr->fds[1].revents;
 
-	ret = ppoll(pr->fds, n, &ts, NULL);
-	now = tei_now_ns();
-	pr->slept_ns = now - from < wait ? now - from : wait;
+	pr->slept = false;
+	pr->slept_ns = took < s->ns ? took : s->ns;
 	__atomic_store_n(&dp->thread.rests_ns, 0, __ATOMIC_RELAXED);
-	if (ret > (pr->fds[0].revents != 0) + (pr->fds[1].revents != 0))
-		progress_woken(pr, from);
-	if (ret > 0 && (pr->fds[0].revents || pr->fds[1].revents))
-		pr->stirred_ns = now;
-	if (ret > 0 && pr->fds[1].revents)
+	if (s->nready > link)
+		progress_woken(pr, s->from_ns);
+	if (s->woken || link)
+		pr->stirred_ns = s->until_ns;
+	if (link)
 		dp->health.checked_ns = 0; /* read the links in the next
 					    * iteration */
-	if (ret > 0 && pr->fds[0].revents & POLLIN) {
-		/* clear the counter before the flag, so that no wake-up is
-		 * lost */
-		ret = read(dp->thread.wake_fd, &junk, sizeof(junk));
-		(void)ret;
-		(void)__atomic_exchange_n(&dp->thread.wake_pending, false,
-					  __ATOMIC_SEQ_CST);
-	}
+	__atomic_store_n(&dp->thread.trusts, false, __ATOMIC_SEQ_CST);
 }
 
 /*
@@ -583,18 +570,20 @@ static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 	return pr->retry_sleep_ns < wait ? pr->retry_sleep_ns : wait;
 }
 
-/* Sleeps until a lane or a link has an event, a peer is due or another thread
- * wakes this thread. next: time at which the next step is due, 0: none. */
-static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
+/*
+ * Requests a sleep until a lane or a link has an event, a peer is due or another
+ * thread wakes this thread. Requests none if a lane has work to do. next: time
+ * at which the next step is due, 0: none.
+ */
+static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
+			   struct tei_loop_sleep *s)
 {
 	struct tei_rail_dp *dp = pr->dp;
 	uint64_t wait = PROGRESS_MAX_SLEEP_NS;
 	bool blind = false;
 	int n = PROGRESS_LANES;
 
-	pr->fds[0].fd = dp->thread.wake_fd;
-	pr->fds[0].events = POLLIN;
-	pr->fds[1].fd = dp->link.fd; /* poll ignores a descriptor of -1 */
+	pr->fds[1].fd = dp->link.fd;
 	pr->fds[1].events = POLLIN;
 	if (pr->drive.app_driven || pr->targets.app_driven) {
 		/* a caller that goes to sleep from here on sees the flag and
@@ -603,8 +592,10 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		if (progress_relied_on(dp))
 			pr->drive.app_driven = pr->targets.app_driven = false;
 	}
-	if (!progress_arm_all(pr, &n, &blind))
-		goto out;
+	if (!progress_arm_all(pr, &n, &blind)) {
+		__atomic_store_n(&dp->thread.trusts, false, __ATOMIC_SEQ_CST);
+		return;
+	}
 	if (__atomic_load_n(&dp->tasks.nlive, __ATOMIC_RELAXED))
 		pr->stirred_ns = now;
 	else
@@ -624,9 +615,10 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now)
 		if (wait > pr->idle_sleep_ns)
 			wait = pr->idle_sleep_ns;
 	}
-	progress_poll(pr, (nfds_t)n, wait);
-out:
-	__atomic_store_n(&dp->thread.trusts, false, __ATOMIC_SEQ_CST);
+	s->fds = pr->fds;
+	s->nfds = (uint32_t)n;
+	s->ns = wait;
+	s->sleep = pr->slept = true;
 }
 
 /* Returns true if the thread continues to poll without sleeping. If nothing is
@@ -808,7 +800,8 @@ void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now)
 	}
 }
 
-static void progress_turn(struct progress *pr)
+/* Does one iteration, and requests a sleep in *s if nothing is to be done. */
+static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 {
 	struct tei_rail_dp *dp = pr->dp;
 	uint64_t now, next, due, served;
@@ -849,17 +842,22 @@ static void progress_turn(struct progress *pr)
 	if (any || progress_spins(pr, now))
 		progress_more_looks(pr, now);
 	else
-		progress_sleep(pr, next, now);
+		progress_sleep(pr, next, now, s);
 }
 
-static void *progress_main(void *arg)
+/* The step of the progress loop. */
+static enum tei_loop_next progress_step(void *arg, struct tei_loop_sleep *s)
 {
 	struct progress *pr = arg;
 
-	while (!__atomic_load_n(&pr->dp->thread.stop, __ATOMIC_ACQUIRE))
-		progress_turn(pr);
-	free(pr);
-	return NULL;
+	if (pr->slept)
+		progress_slept(pr, s);
+	if (__atomic_load_n(&pr->dp->thread.stop, __ATOMIC_ACQUIRE)) {
+		free(pr);
+		return TEI_LOOP_END;
+	}
+	progress_turn(pr, s);
+	return TEI_LOOP_CONTINUE;
 }
 
 int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
@@ -874,30 +872,20 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	pr->trust_ns = PROGRESS_APP_DRIVEN_NS;
 	pr->stirred_ns = tei_now_ns();
 	pr->spin_ns = dp->settings->sched.spin_us * TEI_NS_PER_US;
-	dp->thread.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (dp->thread.wake_fd < 0) {
-		free(pr);
-		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
-				    tei_hint(TEI_HINT_OBJECT, errno),
-				    "eventfd: %s", strerror(errno));
-	}
-	ret = tei_thread_start(&dp->thread.id, false, progress_main, pr);
+	ret = tei_loop_start(&dp->thread.loop, progress_step, pr);
 	if (ret) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
 				    tei_hint(TEI_HINT_THREAD, ret),
 				    "progress thread: %s", strerror(ret));
 	}
-	dp->thread.started = true;
 	return 0;
 }
 
 void rail_progress_stop(struct tei_rail_dp *dp)
 {
-	if (!dp->thread.started)
+	if (!dp->thread.loop.started)
 		return;
 	__atomic_store_n(&dp->thread.stop, true, __ATOMIC_RELEASE);
-	rail_progress_wake(dp);
-	pthread_join(dp->thread.id, NULL);
-	dp->thread.started = false;
+	tei_loop_stop(&dp->thread.loop);
 }

@@ -230,27 +230,21 @@ static void test_the_thread_has_the_lanes_while_a_caller_sleeps(void)
 	free(dp);
 }
 
-static bool progress_readable(int fd)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	return poll(&p, 1, 0) == 1;
-}
-
 static void test_a_caller_that_goes_to_sleep_wakes_the_thread(void)
 {
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
-	dp->thread.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	CU_ASSERT_FATAL(dp->thread.wake_fd >= 0);
+	dp->thread.loop.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	CU_ASSERT_FATAL(dp->thread.loop.wake_fd >= 0);
+	dp->thread.loop.open = true;
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_FALSE(progress_readable(dp->thread.wake_fd));
+	CU_ASSERT_FALSE(dp->thread.loop.wake_pending);
 	tei_rail_sleep_end(dp);
 	dp->thread.trusts = true;
 	tei_rail_sleep_begin(dp);
-	CU_ASSERT_TRUE(progress_readable(dp->thread.wake_fd));
-	close(dp->thread.wake_fd);
+	CU_ASSERT_TRUE(dp->thread.loop.wake_pending);
+	tei_loop_close(&dp->thread.loop);
 	free(dp);
 }
 
@@ -756,7 +750,7 @@ static cpu_set_t test_cpus_of(const char *text)
 		 sizeof(p.settings.sched.progress_cpus), "%s", text);
 	test_plane_open(&p, "127.0.0.1");
 	CU_ASSERT_EQUAL(
-		pthread_getaffinity_np(p.dp->thread.id, sizeof(cpus), &cpus),
+		pthread_getaffinity_np(p.dp->thread.loop.thread, sizeof(cpus), &cpus),
 		0);
 	test_plane_close(&p);
 	return cpus;
@@ -781,11 +775,11 @@ static void test_the_thread_loses_no_wake_up(void)
 		for (i = 0; i < 100; i++)
 			rail_progress_wake(dp);
 	for (i = 0; i < 2000 &&
-		    __atomic_load_n(&dp->thread.wake_pending, __ATOMIC_SEQ_CST);
+		    __atomic_load_n(&dp->thread.loop.wake_pending, __ATOMIC_SEQ_CST);
 	     i++)
 		nanosleep(&nap, NULL);
 	CU_ASSERT_FALSE(
-		__atomic_load_n(&dp->thread.wake_pending, __ATOMIC_SEQ_CST));
+		__atomic_load_n(&dp->thread.loop.wake_pending, __ATOMIC_SEQ_CST));
 	tei_rail_dp_close(dp, 0);
 }
 
@@ -973,10 +967,10 @@ static bool progress_write_wakes(struct test_pair *pair)
 	bool wakes;
 
 	test_task_init(&t, pair->peer, false, pair->src, pair->dst, 1);
-	__atomic_store_n(&pair->from.dp->thread.wake_pending, false,
+	__atomic_store_n(&pair->from.dp->thread.loop.wake_pending, false,
 			 __ATOMIC_SEQ_CST);
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, &t, 1), 0);
-	wakes = __atomic_load_n(&pair->from.dp->thread.wake_pending,
+	wakes = __atomic_load_n(&pair->from.dp->thread.loop.wake_pending,
 				__ATOMIC_SEQ_CST);
 	while (!test_ends(&t) && tei_now_ns() < end) {
 		rail_sched_kick(pair->from.dp, 0);

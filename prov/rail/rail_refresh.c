@@ -19,14 +19,12 @@
  * in transit. So a data plane opens at most TEI_RAIL_MAX rails in its life.
  */
 
-#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "prov/rail/conn/rail_announce.h"
 #include "prov/rail/core/rail.h"
@@ -40,6 +38,7 @@
 #include "util/lock.h"
 #include "util/log.h"
 #include "util/text.h"
+#include "util/world.h"
 
 /* --- interfaces ----------------------------------------------------------- */
 
@@ -76,10 +75,10 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp)
 	uint64_t hash;
 	bool changed;
 
-	if (getifaddrs(&ifs))
+	if (tei_world->net.interfaces(&ifs))
 		return true;
 	hash = refresh_hash(ifs);
-	freeifaddrs(ifs);
+	tei_world->net.interfaces_free(ifs);
 	tei_mutex_lock(&dp->admin);
 	changed = hash != dp->devices.seen;
 	dp->devices.seen = hash;
@@ -96,9 +95,7 @@ static bool refresh_bindable(const struct fi_info *info)
 {
 	struct sockaddr_storage ss;
 	struct sockaddr *sa = (struct sockaddr *)&ss;
-	bool absent;
 	size_t len;
-	int fd;
 
 	if (!info->src_addr || info->src_addrlen > sizeof(ss) ||
 	    info->src_addrlen < sizeof(struct sockaddr_in))
@@ -112,12 +109,8 @@ static bool refresh_bindable(const struct fi_info *info)
 		((struct sockaddr_in *)sa)->sin_port = 0;
 	else
 		((struct sockaddr_in6 *)sa)->sin6_port = 0;
-	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return true;
-	absent = bind(fd, sa, (socklen_t)len) && errno == EADDRNOTAVAIL;
-	close(fd);
-	return !absent;
+	return tei_world->net.bindable(sa, (uint32_t)len, false) !=
+	       TEI_NET_BIND_ABSENT;
 }
 
 /* --- rails -----------------------------------------------------------------
@@ -270,7 +263,7 @@ uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 	uint32_t i, did = 0;
 	bool better;
 
-	if (getifaddrs(&ifs))
+	if (tei_world->net.interfaces(&ifs))
 		return TEI_RAIL_REFRESH_AGAIN;
 	list = rail_info_find_again(dp->settings, transport, devices,
 				    dp->conf.info_flags);
@@ -287,7 +280,7 @@ uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
 		rail_numa_bind(dp);
 	tei_mutex_unlock(&dp->admin);
 	rail_info_free(list);
-	freeifaddrs(ifs);
+	tei_world->net.interfaces_free(ifs);
 	if (did & TEI_RAIL_REFRESHED)
 		rail_peer_announce(dp);
 	return did;

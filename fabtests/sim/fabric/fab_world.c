@@ -324,7 +324,7 @@ static bool world_interface_name(uint32_t index, char *name)
 	return true;
 }
 
-static bool world_interface_up(uint32_t index)
+static int world_interface_up(uint32_t index)
 {
 	struct sim_net_nic at = { world_host(), index - 1 };
 

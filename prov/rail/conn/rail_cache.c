@@ -606,7 +606,7 @@ bool rail_cache_shares(struct rail_lane *lane, const struct tei_rail_addr *addr,
  * false if the connection may be left open. */
 static bool cache_close_one(struct rail_lane *lane,
 			    const struct rail_cache_slot *slot,
-			    struct rail_socket *which) TEI_REQUIRES(lane->lock)
+			    struct tei_socket *which) TEI_REQUIRES(lane->lock)
 {
 	fi_addr_t fi_addr = slot->fi_addr;
 	struct tei_rail_addr addr;
@@ -625,7 +625,7 @@ void rail_cache_close(struct rail_lane *lane)
 {
 	struct rail_cache *c = rail_cache_of(lane);
 	struct tei_rail_dp *dp = lane->rail->dp;
-	struct rail_socket which;
+	struct tei_socket which;
 	struct rail_cache_slot *slot;
 	bool left;
 

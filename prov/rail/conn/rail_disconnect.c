@@ -11,24 +11,14 @@
  * noticed the loss. After that the endpoint is closed with no operation under
  * way.
  *
- * The sockets of a lane are those that its wait object watches. It is an epoll
- * descriptor that may contain other epoll descriptors; /proc/self/fdinfo lists
- * their entries (proc(5)). If the provider has no sockets, no entry is found
- * and nothing is cut. If a forked child still has a socket open, the socket
- * stays in the list after this process has closed it, and its number may now
- * belong to another file. So the inode number is compared as well.
+ * The sockets of a lane are those that its wait object watches. If the provider
+ * has no sockets, none is found and nothing is cut.
  */
 
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/core/rail.h"
@@ -39,8 +29,8 @@
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/world.h"
 
-#define CUT_DEPTH	4			/* nested epoll descriptors */
 #define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
 /* Number of polls without an event after which rail_disconnect ends. */
 #define CUT_IDLE_POLLS 8
@@ -62,7 +52,7 @@ struct cut {
 					 * rail_tcp_silent is true */
 	bool lives, pending;		/* some matching socket is alive, or is
 					 * pending */
-	struct rail_socket which;	/* first matching socket */
+	struct tei_socket which;	/* first matching socket */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
@@ -79,30 +69,19 @@ static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)
 	       !memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr));
 }
 
-static bool cut_listens(int fd)
-{
-	socklen_t len = sizeof(int);
-	int on = 0;
-
-	return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) && on;
-}
-
 /* Returns true if the connection is established, or if it is not TCP. */
 static bool cut_lives(int fd)
 {
-	struct tcp_info info;
-	socklen_t len = sizeof(info);
+	struct tei_tcp_state tcp;
 
-	memset(&info, 0, sizeof(info));
-	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) ||
-	       info.tcpi_state == TCP_ESTABLISHED;
+	return !tei_world->net.tcp_state(fd, &tcp) || tcp.established;
 }
 
 /* Counts a socket that has no remote address: it listens, is connecting or is
  * broken. */
 static void cut_nameless(int fd, struct cut *c)
 {
-	if (cut_listens(fd))
+	if (tei_world->net.listens(fd))
 		c->listening++;
 	else
 		c->nameless++;
@@ -118,8 +97,7 @@ struct cut_key {
 
 struct rail_disconnect_seen {
 	struct cut_key key;
-	int fd;
-	unsigned long ino;
+	struct tei_socket socket;
 };
 
 static void cut_key(const struct sockaddr *sa, struct cut_key *key)
@@ -148,7 +126,7 @@ static int cut_order(const void *a, const void *b)
 /* Adds a connection to the list. If memory is short, the connection is left
  * out. */
 static void cut_note(struct rail_disconnect_list *list,
-		     const struct sockaddr *sa, int fd, unsigned long ino)
+		     const struct sockaddr *sa, const struct tei_socket *found)
 {
 	uint32_t cap = list->cap ? 2 * list->cap : 64;
 	struct rail_disconnect_seen *more;
@@ -161,8 +139,7 @@ static void cut_note(struct rail_disconnect_list *list,
 		list->cap = cap;
 	}
 	cut_key(sa, &list->seen[list->n].key);
-	list->seen[list->n].fd = fd;
-	list->seen[list->n++].ino = ino;
+	list->seen[list->n++].socket = *found;
 }
 
 /* Returns the first connection in the list with that address and sets *n to the
@@ -217,23 +194,26 @@ static bool cut_accepted(const struct cut *c, const struct sockaddr *own)
 
 /* Compares one socket with the address that is searched for, and updates the
  * result of the search. */
-static void cut_socket(int fd, unsigned long ino, struct cut *c)
+static void cut_socket(const struct tei_socket *found, void *arg)
 {
+	const struct tei_world_net *net = &tei_world->net;
+	struct cut *c = arg;
 	struct sockaddr_storage own, sa;
-	socklen_t len = sizeof(own);
+	uint32_t len = sizeof(own);
+	int fd = found->fd;
 
 	/* only IP sockets; descriptors for signalling are sockets too */
-	if (getsockname(fd, (struct sockaddr *)&own, &len) ||
+	if (net->own_addr(fd, (struct sockaddr *)&own, &len) ||
 	    (own.ss_family != AF_INET && own.ss_family != AF_INET6))
 		return;
 	if (c->peer || c->list) {
 		len = sizeof(sa);
-		if (getpeername(fd, (struct sockaddr *)&sa, &len)) {
+		if (net->peer_addr(fd, (struct sockaddr *)&sa, &len)) {
 			cut_nameless(fd, c);
 			return;
 		}
 		if (c->list) {
-			cut_note(c->list, (struct sockaddr *)&sa, fd, ino);
+			cut_note(c->list, (struct sockaddr *)&sa, found);
 			return;
 		}
 		if (!cut_same((struct sockaddr *)&sa, c->peer)) {
@@ -245,46 +225,18 @@ static void cut_socket(int fd, unsigned long ino, struct cut *c)
 		}
 	}
 	if (!c->meant++)
-		c->which = (struct rail_socket){ fd, ino };
+		c->which = *found;
 	c->lives |= cut_lives(fd);
 	c->pending |= rail_tcp_pending(fd);
 	c->silent += rail_tcp_silent(fd);
 	if (c->shut)
-		shutdown(fd, SHUT_RDWR);
+		net->cut(fd);
 }
 
-/* Searches a descriptor and the descriptors that it watches. ino: expected
- * inode number, 0: any. The inode number is checked because the descriptor may
- * meanwhile belong to another file. */
-static void cut_watched(int fd, unsigned long ino, int depth, struct cut *c)
+/* Searches the sockets that the descriptor watches. */
+static void cut_watched(int fd, struct cut *c)
 {
-	char conn[64], line[256];
-	struct statx st;
-	FILE *f;
-	int target, n;
-
-	/* statx, because ThreadSanitizer reports fstat as a race with the
-	 * thread that owns the descriptor */
-	if (!depth || fd < 0 ||
-	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
-	    (ino && st.stx_ino != ino))
-		return;
-	if (S_ISSOCK(st.stx_mode)) {
-		cut_socket(fd, st.stx_ino, c);
-		return;
-	}
-	snprintf(conn, sizeof(conn), "/proc/self/fdinfo/%d", fd);
-	f = fopen(conn, "re");
-	if (!f)
-		return;
-	while (fgets(line, sizeof(line), f)) {
-		n = sscanf(line,
-			   "tfd: %d events: %*x data: %*x pos:%*d ino:%lx",
-			   &target, &ino);
-		if (n > 0)
-			cut_watched(target, n > 1 ? ino : 0, depth - 1, c);
-	}
-	fclose(f);
+	tei_world->net.sockets(fd, 0, cut_socket, c);
 }
 
 void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
@@ -295,10 +247,13 @@ void rail_disconnect(struct rail_lane *lane, struct rail_done *done)
 
 	if (!lane->ep || lane->wait_fd < 0)
 		return;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &all);
+	cut_watched(lane->wait_fd, &all);
 	while (tei_now_ns() < end &&
-	       (idle_polls < CUT_IDLE_POLLS || !tei_list_empty(&lane->posted)))
+	       (idle_polls < CUT_IDLE_POLLS ||
+		!tei_list_empty(&lane->posted))) {
 		idle_polls = rail_lane_poll(lane, done) ? 0 : idle_polls + 1;
+		tei_relax();
+	}
 }
 
 /* Returns true if the lane may have sockets and a socket may be connected to
@@ -315,13 +270,13 @@ static bool cut_can(const struct rail_lane *lane, const struct cut *c,
  * match, if any. */
 static enum rail_disconnect cut_find(struct rail_lane *lane, const void *addr,
 				     size_t len, bool shut,
-				     struct rail_socket *which)
+				     struct tei_socket *which)
 {
 	struct cut c = { .shut = shut, .peer = addr, .lane = lane };
 
 	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	if (c.meant && which)
 		*which = c.which;
 	if (c.meant)
@@ -332,19 +287,14 @@ static enum rail_disconnect cut_find(struct rail_lane *lane, const void *addr,
 
 enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 					 const void *addr, size_t len,
-					 struct rail_socket *which)
+					 struct tei_socket *which)
 {
 	return cut_find(lane, addr, len, true, which);
 }
 
-bool rail_disconnect_there(const struct rail_socket *which)
+bool rail_disconnect_there(const struct tei_socket *which)
 {
-	struct statx st;
-
-	return which->fd >= 0 &&
-	       !statx(which->fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO,
-		      &st) &&
-	       S_ISSOCK(st.stx_mode) && st.stx_ino == which->ino;
+	return which->fd >= 0 && tei_world->net.same(which);
 }
 
 enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
@@ -363,15 +313,15 @@ void rail_disconnect_list(struct rail_lane *lane,
 	list->lane = lane;
 	tei_mutex_lock(&lane->lock);
 	if (lane->wait_fd >= 0)
-		fd = fcntl(lane->wait_fd, F_DUPFD_CLOEXEC, 0);
+		fd = tei_world->net.dup(lane->wait_fd);
 	tei_mutex_unlock(&lane->lock);
 	if (fd < 0)
 		return;
 	/* The search of a thousand connections takes milliseconds, so the lock
 	 * is not held. Sockets may be closed meanwhile; therefore the search
 	 * only reads. */
-	cut_watched(fd, 0, CUT_DEPTH, &c);
-	close(fd);
+	cut_watched(fd, &c);
+	tei_world->net.close(fd);
 	if (list->n)
 		qsort(list->seen, list->n, sizeof(*list->seen), cut_order);
 }
@@ -390,7 +340,8 @@ static bool cut_again(const struct rail_disconnect_seen *seen, const void *addr,
 {
 	struct cut c = { .peer = addr, .shut = shut };
 
-	cut_watched(seen->fd, seen->ino, 1, &c);
+	if (tei_world->net.same(&seen->socket))
+		cut_socket(&seen->socket, &c);
 	return c.meant;
 }
 
@@ -407,7 +358,7 @@ bool rail_disconnect_received(const struct rail_disconnect_list *list,
 	tei_mutex_lock(&lane->lock);
 	for (i = 0; lane->ep && i < n; i++)
 		received |= cut_again(&seen[i], addr, false) &&
-			    rail_tcp_received(seen[i].fd, ms, asked);
+			    rail_tcp_received(seen[i].socket.fd, ms, asked);
 	tei_mutex_unlock(&lane->lock);
 	return received;
 }
@@ -424,7 +375,7 @@ uint64_t rail_disconnect_acked(const struct rail_disconnect_list *list,
 	tei_mutex_lock(&lane->lock);
 	for (i = 0; lane->ep && i < n; i++)
 		if (cut_again(&seen[i], addr, false))
-			acked += rail_tcp_acked(seen[i].fd);
+			acked += rail_tcp_acked(seen[i].socket.fd);
 	tei_mutex_unlock(&lane->lock);
 	return acked;
 }
@@ -457,7 +408,7 @@ enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
 
 	if (!cut_can(lane, &c, len))
 		return RAIL_CUT_UNKNOWN;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	if (c.lives)
 		return RAIL_CUT_SOME;
 	/* no socket was found at all: the provider's sockets cannot be seen */
@@ -470,7 +421,7 @@ bool rail_disconnect_shows(struct rail_lane *lane, const void *addr, size_t len)
 
 	if (!cut_can(lane, &c, len))
 		return false;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	return cut_any(&c);
 }
 
@@ -481,7 +432,7 @@ bool rail_disconnect_pending(struct rail_lane *lane, const void *addr,
 
 	if (!cut_can(lane, &c, len))
 		return false;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	return c.pending;
 }
 
@@ -492,7 +443,7 @@ bool rail_disconnect_silent(struct rail_lane *lane, const void *addr,
 
 	if (!cut_can(lane, &c, len))
 		return false;
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	return c.meant && c.silent == c.meant;
 }
 
@@ -501,7 +452,7 @@ uint32_t rail_disconnect_count(struct rail_lane *lane)
 	struct sockaddr_in none = { .sin_family = AF_INET };
 	struct cut c = { .peer = (const void *)&none };
 
-	cut_watched(lane->wait_fd, 0, CUT_DEPTH, &c);
+	cut_watched(lane->wait_fd, &c);
 	return c.others;
 }
 

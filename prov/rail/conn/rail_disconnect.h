@@ -12,7 +12,7 @@
 #include "util/lock.h"
 
 struct rail_disconnect_seen;
-struct rail_socket;
+struct tei_socket;
 
 /* Cuts the connections of a lane on which no slices are posted, and closes the
  * lane. The flag selects an asynchronous close, like that of
@@ -38,11 +38,11 @@ enum rail_disconnect {
  * connection. */
 enum rail_disconnect rail_disconnect_one(struct rail_lane *lane,
 					 const void *addr, size_t len,
-					 struct rail_socket *which)
+					 struct tei_socket *which)
 	TEI_REQUIRES(lane->lock);
 
 /* Returns true if the provider has not closed the socket yet. */
-bool rail_disconnect_there(const struct rail_socket *which);
+bool rail_disconnect_there(const struct tei_socket *which);
 
 /* Returns what rail_disconnect_one would return, but shuts down nothing. */
 enum rail_disconnect rail_disconnect_find(struct rail_lane *lane,
@@ -131,16 +131,5 @@ bool rail_tcp_pending(int fd);
  * acknowledge.
  */
 bool rail_tcp_silent(int fd);
-
-/* How the kernel at an address (a sockaddr) answers an attempt to connect. */
-enum rail_tcp_answer {
-	RAIL_TCP_SILENT,	/* no answer in time, or another error */
-	RAIL_TCP_REFUSED,	/* no process listens there */
-	RAIL_TCP_ACCEPTED,
-};
-
-/* Tries to connect, waits for up to wait_ns, and closes the connection. */
-enum rail_tcp_answer rail_tcp_ask(const void *addr, size_t len,
-				  uint64_t wait_ns);
 
 #endif /* TEI_PROV_RAIL_CONN_RAIL_DISCONNECT_H */

@@ -23,7 +23,7 @@ struct cut_rig {
 	struct rail_lane lane;
 	struct sockaddr_in addr;
 	int listener, watched, other;
-	struct rail_socket cut;
+	struct tei_socket cut;
 };
 
 static int cut_connect(const struct cut_rig *rig)

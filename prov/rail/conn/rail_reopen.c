@@ -107,7 +107,7 @@ void rail_opening_start(struct rail_opening *o, uint32_t gen)
 void rail_opening_stop(struct rail_opening *o)
 {
 	if (o->started)
-		pthread_join(o->opener, NULL);
+		tei_thread_join(o->opener);
 	o->started = false;
 	__atomic_store_n(&o->under_way, false, __ATOMIC_RELAXED);
 }

@@ -28,6 +28,7 @@
 
 #include "prov/rail/core/rail_lane.h"
 #include "util/lock.h"
+#include "util/world.h"
 
 #define CLOEXEC_DEPTH	4	/* nested epoll descriptors */
 #define CLOEXEC_SLOTS	4	/* entries with one number
@@ -144,7 +145,7 @@ void rail_cloexec_opened(struct rail_lane *lane)
 {
 	struct cloexec c = { .lane = lane, .locked = true };
 
-	if (lane->wait_fd < 0)
+	if (lane->wait_fd < 0 || !tei_world->net.kernel_fds)
 		return;
 	if (cloexec_missing(lane->wait_fd))
 		fcntl(lane->wait_fd, F_SETFD, FD_CLOEXEC);
@@ -156,6 +157,8 @@ uint32_t rail_cloexec_lane(struct rail_lane *lane)
 	struct cloexec c = { .lane = lane };
 	int fd = -1;
 
+	if (!tei_world->net.kernel_fds)
+		return 0;
 	tei_mutex_lock(&lane->lock);
 	if (lane->wait_fd >= 0)
 		fd = fcntl(lane->wait_fd, F_DUPFD_CLOEXEC, 0);

@@ -133,7 +133,7 @@ static void closing_end(struct rail_lane *lane, struct tei_list *aborted)
 static void closing_join(struct rail_closing *c)
 {
 	if (c->started)
-		pthread_join(c->closer, NULL);
+		tei_thread_join(c->closer);
 	c->started = false;
 	__atomic_store_n(&c->under_way, false, __ATOMIC_RELEASE);
 }

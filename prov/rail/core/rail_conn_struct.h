@@ -10,6 +10,7 @@
 
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/world.h"
 
 struct rail_cache_slot;
 struct tei_rail_peer;
@@ -17,13 +18,6 @@ struct tei_rail_peer;
 #define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which a
 						       * connection attempt
 						       * counts as recent */
-
-/* A socket of a provider. The descriptor number may be reused by another file,
- * so the inode is remembered too. */
-struct rail_socket {
-	int fd;				/* -1: unknown */
-	unsigned long ino;
-};
 
 /*
  * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
@@ -43,8 +37,8 @@ struct rail_conn {
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
-	struct rail_socket old;		/* if cut is true: socket of the cut
-					 * connection, if known */
+	struct tei_socket old;		/* if cut is true: socket of the cut
+					 * connection, fd -1: unknown */
 	uint64_t old_ns;		/* if cut is true: start of the wait
 					 * until the provider has closed the
 					 * connection, 0: not waiting */

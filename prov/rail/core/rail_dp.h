@@ -28,6 +28,7 @@
 #include "util/log.h"
 #include "util/range.h"
 #include "util/secret.h"
+#include "util/world.h"
 
 struct rail;
 struct rail_notify_memory;
@@ -85,14 +86,13 @@ struct rail_dp_conf {
 };
 
 /*
- * The progress thread, how it is woken, and how it sleeps. Atomic, except the
- * first four.
+ * The progress thread, how it is woken, and how it sleeps. The thread runs the
+ * steps of the loop; a simulated world runs the steps without a thread. Atomic,
+ * except the first two.
  */
 struct rail_dp_thread {
-	int wake_fd;
-	pthread_t id;
+	struct tei_loop loop;
 	cpu_set_t cpus;			/* CPUs on which the thread may run */
-	bool started;
 	bool stop;			/* atomic: the thread must end */
 	bool no_callbacks;		/* atomic: ops->resolve,
 					 * ops->rails_changed and
@@ -103,7 +103,6 @@ struct rail_dp_thread {
 					 * long */
 	bool trusts;			/* the thread sleeps and leaves lanes to
 					 * callers that poll */
-	bool wake_pending;
 };
 
 /* The devices of this host. Guarded by dp->admin, except wants. */

@@ -21,6 +21,7 @@
 #include "util/log.h"
 #include "util/settings.h"
 #include "util/text.h"
+#include "util/world.h"
 
 /*
  * Providers of each transport in order of preference. For tcp: the RDM
@@ -562,7 +563,7 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 	const char *said = "", *why;
 	char name[4 * IFNAMSIZ];
 
-	if (getifaddrs(&ifs))
+	if (tei_world->net.interfaces(&ifs))
 		return;
 	for (ifa = ifs; ifa; ifa = ifa->ifa_next) {
 		why = info_lacks(s, ifs, ifa, info_on_loopback(list));
@@ -578,7 +579,7 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 	if (*said && info_on_loopback(list))
 		TEI_WARN("rail", "no network interface can be used: loopback is used%s, and other hosts cannot reach this process",
 			 follow ? " until one can" : "");
-	freeifaddrs(ifs);
+	tei_world->net.interfaces_free(ifs);
 }
 
 /* Searches the devices of one provider: first the addresses in devices, then
@@ -597,7 +598,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	 * device */
 	if (!strcmp(provider, "shm"))
 		devices = "";
-	if (getifaddrs(&ifs))
+	if (tei_world->net.interfaces(&ifs))
 		ifs = NULL;
 	if (*devices)
 		ret = info_take_addresses(provider, devices, flags, ifs, lists);
@@ -616,7 +617,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 				INFO_NO_LOOPBACK, lists);
 	fi_freeinfo(list);
 	if (ifs)
-		freeifaddrs(ifs);
+		tei_world->net.interfaces_free(ifs);
 	return ret;
 }
 

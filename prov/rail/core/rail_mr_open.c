@@ -97,7 +97,7 @@ static void mr_open_together(struct mr_opening *o)
 		n++;
 	mr_open_next(o);
 	while (n--)
-		pthread_join(helper[n], NULL);
+		tei_thread_join(helper[n]);
 }
 
 int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,

@@ -119,7 +119,7 @@ void rail_numa_bind(struct tei_rail_dp *dp)
 		return;
 	if (!strcmp(dp->settings->sched.progress_cpus, "near"))
 		near_cpus(dp, &cpus);
-	ret = pthread_setaffinity_np(dp->thread.id, sizeof(cpus), &cpus);
+	ret = tei_world->loop_bind(&dp->thread.loop, &cpus);
 	if (ret)
 		TEI_WARN("rail", "MOONRAIL_PROGRESS_CPUS=%.64s: %s",
 			 dp->settings->sched.progress_cpus, strerror(ret));

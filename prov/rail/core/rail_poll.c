@@ -212,7 +212,7 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 			 * waiting for the CPU of the calling thread.
 			 */
 			if (!work) {
-				sched_yield();
+				tei_yield();
 				break;
 			}
 			__atomic_store_n(&lane->kick, true, __ATOMIC_SEQ_CST);

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_addr.h"
@@ -23,6 +22,7 @@
 #include "prov/rail/core/rail_lane.h"
 #include "prov/rail/tei_rail.h"
 #include "util/settings.h"
+#include "util/world.h"
 
 bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info)
 {
@@ -58,20 +58,11 @@ static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 	return false;
 }
 
-/* Returns true if a socket can listen at the address. */
-static bool ports_free(const struct sockaddr *sa, socklen_t len)
+/* Returns true if a socket can listen at the address, or if no socket can be
+ * made: opening the endpoint will report the cause. */
+static bool ports_free(const struct sockaddr *sa, uint32_t len)
 {
-	const int one = 1;
-	bool vacant;
-	int fd;
-
-	fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return true;	/* opening the endpoint will report the cause */
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	vacant = !bind(fd, sa, len) && !listen(fd, 1);
-	close(fd);
-	return vacant;
+	return tei_world->net.bindable(sa, len, true) == TEI_NET_BIND_FREE;
 }
 
 int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
@@ -90,7 +81,7 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 		/* the port is at the same place in a sockaddr_in6 */
 		sa->sin_port = htons(port);
 		if (!ports_reserved(dp, port) &&
-		    ports_free(info->src_addr, (socklen_t)info->src_addrlen))
+		    ports_free(info->src_addr, (uint32_t)info->src_addrlen))
 			return 0;
 	}
 	return -FI_EADDRNOTAVAIL;

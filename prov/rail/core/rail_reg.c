@@ -27,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
@@ -36,6 +35,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/err.h"
 #include "util/log.h"
+#include "util/secret.h"
 #include "util/settings.h"
 
 #define REG_KEY_TRIES	16
@@ -49,7 +49,7 @@ static int reg_random_key(const struct rail *rail, uint64_t *key)
 	size_t size = rail->fab.info->domain_attr->mr_key_size;
 	uint64_t max = UINT64_MAX;
 
-	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
+	if (!tei_random(key, sizeof(*key)))
 		return -FI_EIO;
 	if (size && size < sizeof(*key))
 		max = (UINT64_C(1) << (8 * size)) - 1;

@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Wakes the progress thread, and the threads that wait on dp->cond. */
 
-#include <unistd.h>
-
 #include "prov/rail/core/rail_dp.h"
+#include "util/world.h"
 
 void rail_progress_wake(struct tei_rail_dp *dp)
 {
-	uint64_t one = 1;
-	ssize_t ret;
-
-	if (__atomic_exchange_n(&dp->thread.wake_pending, true,
-				__ATOMIC_SEQ_CST))
-		return;
-	ret = write(dp->thread.wake_fd, &one, sizeof(one));
-	(void)ret;	/* the write fails only if the counter is full, and then
-			 * a wake-up is pending already */
+	tei_loop_wake(&dp->thread.loop);
 }
 
 void rail_progress_stir(struct tei_rail_dp *dp)
@@ -26,5 +17,5 @@ void rail_progress_stir(struct tei_rail_dp *dp)
 
 void rail_progress_signal(struct tei_rail_dp *dp)
 {
-	pthread_cond_broadcast(&dp->cond);
+	tei_cond_broadcast(&dp->cond);
 }

@@ -6,18 +6,10 @@
  * rails. Without such a socket the user is notified at intervals.
  */
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "prov/rail/conn/rail_disconnect.h"
 #include "prov/rail/core/rail.h"
@@ -32,50 +24,23 @@
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/lock.h"
+#include "util/world.h"
 
 void rail_link_open(struct tei_rail_dp *dp)
 {
-	struct sockaddr_nl sa = {
-		.nl_family = AF_NETLINK,
-		.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
-			     RTMGRP_IPV6_IFADDR,
-	};
-
-	dp->link.fd =
-		socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
-		       NETLINK_ROUTE);
-	if (dp->link.fd < 0)
-		return;
-	if (!bind(dp->link.fd, (struct sockaddr *)&sa, sizeof(sa)))
-		return;
-	close(dp->link.fd);
-	dp->link.fd = -1;
+	dp->link.fd = tei_world->net.changes_open();
 }
 
 void rail_link_close(struct tei_rail_dp *dp)
 {
 	if (dp->link.fd >= 0)
-		close(dp->link.fd);
+		tei_world->net.close(dp->link.fd);
 	dp->link.fd = -1;
 }
 
 static uint32_t link_index(const struct rail *rail)
 {
 	return __atomic_load_n(&rail->nic.ifindex, __ATOMIC_RELAXED);
-}
-
-/* Returns false if the interface is gone, down or without carrier. If its flags
- * cannot be read, returns true. */
-static bool link_up(const struct rail *rail, int fd)
-{
-	struct ifreq req;
-
-	memset(&req, 0, sizeof(req));
-	if (!if_indextoname(link_index(rail), req.ifr_name))
-		return false;
-	if (ioctl(fd, SIOCGIFFLAGS, &req))
-		return true;
-	return (req.ifr_flags & IFF_UP) && (req.ifr_flags & IFF_RUNNING);
 }
 
 static bool link_is_ip(const struct tei_rail_addr *a)
@@ -97,26 +62,23 @@ static const struct ifaddrs *link_interface(const struct ifaddrs *ifs,
 
 void rail_link_find(struct rail *rail)
 {
+	const struct tei_world_net *net = &tei_world->net;
 	const struct ifaddrs *i;
 	struct ifaddrs *list;
-	int fd;
 
-	if (!link_is_ip(&rail->rx_lane.addr) || getifaddrs(&list))
+	if (!link_is_ip(&rail->rx_lane.addr) || net->interfaces(&list))
 		return;
 	i = link_interface(list, &rail->rx_lane.addr);
 	if (i) {
-		rail->nic.ifindex = if_nametoindex(i->ifa_name);
+		rail->nic.ifindex = net->interface_index(i->ifa_name);
 		rail->nic.wire =
 			rail->nic.ifindex && !(i->ifa_flags & IFF_LOOPBACK);
 	}
-	freeifaddrs(list);
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
+	net->interfaces_free(list);
 	if (rail->nic.ifindex)
-		__atomic_store_n(&rail->link.down, !link_up(rail, fd),
+		__atomic_store_n(&rail->link.down,
+				 !net->interface_up(rail->nic.ifindex),
 				 __ATOMIC_RELAXED);
-	close(fd);
 }
 
 bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
@@ -128,8 +90,8 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs)
 	if (!index || !link_is_ip(&rail->nic.own))
 		return true;
 	i = link_interface(ifs, &rail->nic.own);
-	if (i && !if_indextoname(index, name)) {
-		index = if_nametoindex(i->ifa_name);
+	if (i && !tei_world->net.interface_name(index, name)) {
+		index = tei_world->net.interface_index(i->ifa_name);
 		if (index)
 			__atomic_store_n(&rail->nic.ifindex, index,
 					 __ATOMIC_RELAXED);
@@ -186,13 +148,14 @@ static void link_back(struct rail *rail)
 	rail_sched_leave(rail->dp);
 }
 
-/* Reads the state of the rail's link and handles a change. fd: any socket, for
- * the ioctl. */
-static void link_check(struct rail *rail, int fd)
+/* Reads the state of the rail's link and handles a change. */
+static void link_check(struct rail *rail)
 {
-	bool down = !link_up(rail, fd);
+	int up = tei_world->net.interface_up(link_index(rail));
+	bool down = !up;
 
-	if (down == __atomic_load_n(&rail->link.down, __ATOMIC_RELAXED))
+	if (up < 0 ||
+	    down == __atomic_load_n(&rail->link.down, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&rail->link.down, down, __ATOMIC_RELAXED);
 	rail_sched_enter(rail->dp);
@@ -241,43 +204,21 @@ static bool link_devices_due(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* Reads the reports from the socket. Returns true if there was a report, or if
- * a report was lost (ENOBUFS). */
-static bool link_received(int fd)
-{
-	char buf[8192];
-	bool received = false;
-	ssize_t n;
-	int i;
-
-	for (i = 0; i < 64; i++) {
-		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-		if (n < 0 && errno != ENOBUFS)
-			break;
-		received = true;
-	}
-	return received;
-}
-
 void rail_link_read(struct tei_rail_dp *dp)
 {
-	bool received = dp->link.fd >= 0 && link_received(dp->link.fd);
+	bool received = dp->link.fd >= 0 &&
+			tei_world->net.changes_read(dp->link.fd);
 	struct rail *rail;
 	uint32_t i;
-	int fd;
 
 	if (received || link_devices_due(dp))
 		link_notify(dp);
 	if (!received && !link_again(dp))
 		return;
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
 	for (i = 0; i < rail_count(dp); i++) {
 		rail = rail_at(dp, i);
 		if (link_index(rail) &&
 		    __atomic_load_n(&rail->open, __ATOMIC_ACQUIRE))
-			link_check(rail, fd);
+			link_check(rail);
 	}
-	close(fd);
 }

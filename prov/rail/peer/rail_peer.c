@@ -34,6 +34,7 @@
 #include "util/log.h"
 #include "util/secret.h"
 #include "util/settings.h"
+#include "util/world.h"
 
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
@@ -876,9 +877,9 @@ static bool peer_refuses(struct tei_rail_peer *p)
 
 	for (i = 0; i < n; i++)
 		if (!peer_by_socket(&listen_addr[i]) ||
-		    rail_tcp_ask(listen_addr[i].addr.bytes,
-				 listen_addr[i].addr.len,
-				 PEER_REFUSED_NS) != RAIL_TCP_REFUSED)
+		    tei_world->net.connect(
+			    (const void *)listen_addr[i].addr.bytes,
+			    listen_addr[i].addr.len, PEER_REFUSED_NS) != TEI_NET_REFUSED)
 			return false;
 	return n;
 }

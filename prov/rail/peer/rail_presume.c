@@ -43,6 +43,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/world.h"
 
 #define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
 
@@ -122,14 +123,15 @@ static bool presume_refuses(struct tei_rail_peer *p)
 		if (!rail_peer_by_socket(p->dp, &listen_addr[i]))
 			continue;
 		tcp++;
-		switch (rail_tcp_ask(listen_addr[i].bytes, listen_addr[i].len,
-				     RAIL_PRESUME_DOOR_NS)) {
-		case RAIL_TCP_ACCEPTED:
+		switch (tei_world->net.connect(
+			(const void *)listen_addr[i].bytes,
+			listen_addr[i].len, RAIL_PRESUME_DOOR_NS)) {
+		case TEI_NET_ACCEPTED:
 			return false;
-		case RAIL_TCP_REFUSED:
+		case TEI_NET_REFUSED:
 			refused++;
 			break;
-		case RAIL_TCP_SILENT:
+		case TEI_NET_SILENT:
 			break;
 		}
 	}
