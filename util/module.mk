@@ -35,6 +35,7 @@ TEST_SRCS_util = \
 	util/text_test.c \
 	util/thread_test.c \
 	util/util_test_main.c \
+	util/world_test.c \
 	# EOL
 
 UNIT_TESTS += util

@@ -18,6 +18,7 @@ extern const struct tei_test_case settings_names_cases[];
 extern const struct tei_test_case sieve_cases[];
 extern const struct tei_test_case text_cases[];
 extern const struct tei_test_case thread_cases[];
+extern const struct tei_test_case world_cases[];
 
 /*
  * Runs fn(arg) with standard output and standard error redirected to files. buf

@@ -52,6 +52,7 @@ int main(int argc, char **argv)
 		{ "sieve", sieve_cases },
 		{ "text", text_cases },
 		{ "thread", thread_cases },
+		{ "world", world_cases },
 		{ NULL, NULL },
 	};
 

@@ -4,10 +4,13 @@
 #include "util/world.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -113,6 +116,21 @@ static void real_cond_wake(pthread_cond_t *cond, bool all)
 		pthread_cond_broadcast(cond);
 	else
 		pthread_cond_signal(cond);
+}
+
+static void real_word_wait(uint32_t *word, uint32_t seen, uint64_t until_ns,
+			   uint32_t bits)
+{
+	struct timespec ts = world_timespec(until_ns);
+
+	syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen,
+		until_ns == UINT64_MAX ? NULL : &ts, NULL, bits);
+}
+
+static void real_word_wake(uint32_t *word, uint32_t bits)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL,
+		bits);
 }
 
 /* --- threads --------------------------------------------------------------- */
@@ -262,6 +280,8 @@ const struct tei_world tei_world_real = {
 	.lock_contended = real_lock_contended,
 	.cond_wait = real_cond_wait,
 	.cond_wake = real_cond_wake,
+	.word_wait = real_word_wait,
+	.word_wake = real_word_wake,
 	.thread_start = real_thread_start,
 	.thread_join = real_thread_join,
 	.loop_start = real_loop_start,

@@ -213,6 +213,16 @@ struct tei_world {
 	/* Wakes one waiting thread, or all of them. */
 	void (*cond_wake)(pthread_cond_t *cond, bool all);
 
+	/*
+	 * Waits while *word == seen until the word is woken or the time
+	 * until_ns has come (UINT64_MAX: no limit). Wakes up early at times.
+	 * bits: the wake-ups that count, at least one bit. word_wake wakes all
+	 * threads that wait for one of the bits. word_wait switches.
+	 */
+	void (*word_wait)(uint32_t *word, uint32_t seen, uint64_t until_ns,
+			  uint32_t bits);
+	void (*word_wake)(uint32_t *word, uint32_t bits);
+
 	/* As tei_thread_start and pthread_join. thread_join switches. */
 	int (*thread_start)(pthread_t *thread, bool detached,
 			    void *(*fn)(void *), void *arg);

@@ -105,6 +105,7 @@ TEST_SRCS_rail = \
 	prov/rail/rail_progress_test.c \
 	prov/rail/rail_refresh_test.c \
 	prov/rail/rail_shim.c \
+	prov/rail/rail_step_test.c \
 	prov/rail/rail_test_main.c \
 	prov/rail/sched/rail_fence_test.c \
 	prov/rail/sched/rail_sched_test.c \

@@ -9,6 +9,7 @@
  * poll. If a caller goes to sleep, the thread takes over at once.
  */
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -876,7 +877,10 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err)
 	if (ret) {
 		free(pr);
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "rail",
-				    tei_hint(TEI_HINT_THREAD, ret),
+				    tei_hint(ret == EMFILE || ret == ENFILE
+						     ? TEI_HINT_OBJECT
+						     : TEI_HINT_THREAD,
+					     ret),
 				    "progress thread: %s", strerror(ret));
 	}
 	return 0;

@@ -419,6 +419,7 @@ int main(int argc, char **argv)
 		{ "rail_sched", rail_sched_cases },
 		{ "rail_served", rail_served_cases },
 		{ "rail_slice", rail_slice_cases },
+		{ "rail_step", rail_step_cases },
 		{ "rail_window", rail_window_cases },
 		{ "rail_wire", rail_wire_cases },
 		{ NULL, NULL },

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Data planes in a world of the test's own: the test calls the steps of the
+ * progress loops, and the clock advances only as the test wants. There is no
+ * progress thread.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "prov/rail/core/rail_dp.h"
+#include "prov/rail/rail_test.h"
+#include "prov/rail/tei_rail.h"
+#include "util/clock.h"
+#include "util/err.h"
+#include "util/lock.h"
+#include "util/world.h"
+
+#define STEP_LOOPS   4
+#define STEP_NS	     1000 /* simulated time of a step */
+#define STEP_REAL_NS (60 * TEI_NS_PER_SEC)
+
+static uint64_t step_time; /* atomic, because short-lived threads
+			    * read the clock too */
+static struct tei_loop *step_loops[STEP_LOOPS];
+static bool step_inside; /* a step runs, which must not call another */
+
+static uint64_t step_now(void)
+{
+	return __atomic_load_n(&step_time, __ATOMIC_RELAXED);
+}
+
+static void step_advance(uint64_t ns)
+{
+	__atomic_fetch_add(&step_time, ns, __ATOMIC_RELAXED);
+}
+
+/* Ends the loop's sleep and writes its result, as if it took no time. */
+static void step_wake(struct tei_loop *loop, uint64_t from_ns)
+{
+	struct tei_loop_sleep *s = &loop->sleep;
+	int n = poll(s->fds + 1, s->nfds - 1, 0);
+
+	s->nready = n > 0 ? (uint32_t)n : 0;
+	s->woken = __atomic_exchange_n(&loop->wake_pending, false,
+				       __ATOMIC_SEQ_CST);
+	s->from_ns = from_ns;
+	s->until_ns = step_now();
+	s->sleep = false;
+}
+
+/* Calls the next step of a loop. Returns false if the loop has ended. */
+static bool step_once(struct tei_loop *loop, uint64_t from_ns)
+{
+	enum tei_loop_next next;
+
+	if (loop->sleep.sleep)
+		step_wake(loop, from_ns);
+	step_inside = true;
+	next = loop->step(loop->arg, &loop->sleep);
+	step_inside = false;
+	return next == TEI_LOOP_CONTINUE;
+}
+
+/* Lets each loop take one step, unless a step waits. */
+static void step_all(void)
+{
+	uint64_t from = step_now();
+	uint32_t i;
+
+	step_advance(STEP_NS);
+	for (i = 0; i < STEP_LOOPS && !step_inside; i++)
+		if (step_loops[i])
+			step_once(step_loops[i], from);
+}
+
+static void step_sleep(uint64_t ns)
+{
+	(void)ns;
+	step_all();
+}
+
+static void step_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
+			   uint64_t timeout_ns) TEI_NO_TSA
+{
+	(void)cond;
+	(void)timeout_ns;
+	tei_mutex_unlock(l);
+	step_all();
+	tei_mutex_lock(l);
+}
+
+static int step_loop_start(struct tei_loop *loop)
+{
+	uint32_t i;
+
+	for (i = 0; i < STEP_LOOPS && step_loops[i]; i++)
+		;
+	if (i == STEP_LOOPS)
+		return EAGAIN;
+	step_loops[i] = loop;
+	__atomic_store_n(&loop->open, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static void step_loop_wake(struct tei_loop *loop)
+{
+	(void)loop;
+}
+
+static void step_loop_join(struct tei_loop *loop)
+{
+	uint32_t i;
+
+	while (step_once(loop, step_now()))
+		;
+	for (i = 0; i < STEP_LOOPS; i++)
+		if (step_loops[i] == loop)
+			step_loops[i] = NULL;
+}
+
+static void step_loop_close(struct tei_loop *loop)
+{
+	__atomic_store_n(&loop->open, false, __ATOMIC_RELEASE);
+}
+
+static void step_world(struct tei_world *w)
+{
+	*w = tei_world_real;
+	w->now_ns = step_now;
+	w->now_about_ns = step_now;
+	w->sleep_ns = step_sleep;
+	w->relax = step_all;
+	w->yield = step_all;
+	w->cond_wait = step_cond_wait;
+	w->loop_start = step_loop_start;
+	w->loop_wake = step_loop_wake;
+	w->loop_join = step_loop_join;
+	w->loop_close = step_loop_close;
+	step_time = 1000 * TEI_NS_PER_SEC;
+	tei_world = w;
+}
+
+static void step_leave(void)
+{
+	tei_world = &tei_world_real;
+}
+
+/* --- bytes --------------------------------------------------------------- */
+
+struct step_rig {
+	struct tei_world world;
+	struct test_plane from, to;
+	struct tei_rail_peer *peer;
+	char src[4096], dst[4096];
+};
+
+static void step_reg(struct test_plane *p, void *mem, size_t len)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	CU_ASSERT_EQUAL_FATAL(tei_rail_mr_reg(p->dp, mem, len, "*",
+					      TEI_RAIL_REMOTE, &err, &mr),
+			      0);
+}
+
+static void step_open(struct step_rig *rig)
+{
+	step_world(&rig->world);
+	test_plane_init(&rig->from);
+	test_plane_init(&rig->to);
+	test_plane_open(&rig->from, "127.0.0.1");
+	test_plane_open(&rig->to, "127.0.0.2");
+	step_reg(&rig->from, rig->src, sizeof(rig->src));
+	step_reg(&rig->to, rig->dst, sizeof(rig->dst));
+	rig->peer = test_plane_peer(&rig->from, &rig->to);
+}
+
+static void step_close(struct step_rig *rig)
+{
+	tei_rail_peer_put(rig->peer);
+	test_plane_close(&rig->from);
+	test_plane_close(&rig->to);
+	step_leave();
+}
+
+/* Moves bytes, and takes steps until the task has ended. */
+static enum tei_rail_end step_run(struct step_rig *rig, bool read, uint64_t len)
+{
+	uint64_t end = tei_world_real.now_ns() + STEP_REAL_NS;
+	struct test_task t;
+
+	test_task_init(&t, rig->peer, read, rig->src, rig->dst, len);
+	CU_ASSERT_EQUAL_FATAL(test_submit(rig->from.dp, &t, 1), 0);
+	while (!test_ends(&t) && tei_world_real.now_ns() < end)
+		step_all();
+	CU_ASSERT_EQUAL_FATAL(test_ends(&t), 1);
+	return t.end;
+}
+
+static void test_bytes_move_without_a_progress_thread(void)
+{
+	struct step_rig rig;
+	uint64_t len;
+
+	step_open(&rig);
+	for (len = 1; len <= sizeof(rig.src); len *= 4) {
+		test_fill(rig.src, len, len);
+		memset(rig.dst, 0, len);
+		CU_ASSERT_EQUAL(step_run(&rig, false, len),
+				TEI_RAIL_END_COMPLETED);
+		CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, len), 0);
+		memset(rig.src, 0, len);
+		CU_ASSERT_EQUAL(step_run(&rig, true, len),
+				TEI_RAIL_END_COMPLETED);
+		CU_ASSERT_EQUAL(memcmp(rig.src, rig.dst, len), 0);
+	}
+	step_close(&rig);
+}
+
+/* --- time ---------------------------------------------------------------- */
+
+/* Takes steps until the loop requests a sleep, and returns its length. */
+static uint64_t step_to_sleep(struct tei_loop *loop)
+{
+	int i;
+
+	for (i = 0; i < 100000 && !loop->sleep.sleep; i++) {
+		step_advance(STEP_NS);
+		step_once(loop, 0);
+	}
+	CU_ASSERT_TRUE_FATAL(loop->sleep.sleep);
+	return loop->sleep.ns;
+}
+
+/* Lets the loop sleep for as long as it wants, and until it sleeps again.
+ * Returns the length of the next sleep. */
+static uint64_t step_over_sleep(struct tei_loop *loop)
+{
+	uint64_t from = step_now();
+
+	step_advance(step_to_sleep(loop));
+	step_once(loop, from);
+	return step_to_sleep(loop);
+}
+
+static void test_idle_loop_sleeps_longer_until_it_is_woken(void)
+{
+	struct tei_world w;
+	struct test_plane p;
+	struct tei_loop *loop;
+	uint64_t ns, shortest, real;
+	int i;
+
+	step_world(&w);
+	test_plane_init(&p);
+	test_plane_open(&p, NULL);
+	loop = &p.dp->thread.loop;
+	real = tei_world_real.now_ns();
+	shortest = ns = step_to_sleep(loop);
+	for (i = 0; i < 100; i++)
+		ns = step_over_sleep(loop);
+	CU_ASSERT(ns >= 10 * shortest);
+	CU_ASSERT_NOT_EQUAL(p.dp->thread.rests_ns, 0);
+	rail_progress_wake(p.dp);
+	CU_ASSERT_TRUE(loop->wake_pending);
+	step_once(loop, step_now());
+	CU_ASSERT_FALSE(loop->wake_pending);
+	CU_ASSERT_EQUAL(step_to_sleep(loop), shortest);
+	/* minutes have passed in the world, but not for this process */
+	CU_ASSERT(step_now() > 1100 * TEI_NS_PER_SEC);
+	CU_ASSERT(tei_world_real.now_ns() - real < STEP_REAL_NS);
+	test_plane_close(&p);
+	step_leave();
+}
+
+const struct tei_test_case rail_step_cases[] = {
+	{ "bytes_move_without_a_progress_thread",
+	  test_bytes_move_without_a_progress_thread },
+	{ "idle_loop_sleeps_longer_until_it_is_woken",
+	  test_idle_loop_sleeps_longer_until_it_is_woken },
+	{ NULL, NULL },
+};
