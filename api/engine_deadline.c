@@ -13,6 +13,7 @@
 #include "api/engine_int.h"
 #include "util/hint.h"
 #include "util/thread.h"
+#include "util/world.h"
 
 /* Batches with a deadline, and the thread that ends their tasks. */
 struct engine_timers {
@@ -112,10 +113,10 @@ void engine_deadline_stop(struct engine *e)
 	tei_mutex_lock(&t->lock);
 	t->stop = true;
 	started = t->started;
-	pthread_cond_signal(&t->cond);
+	tei_cond_signal(&t->cond);
 	tei_mutex_unlock(&t->lock);
 	if (started)
-		pthread_join(t->thread, NULL);
+		tei_thread_join(t->thread);
 }
 
 void engine_deadline_fini(struct engine *e)
@@ -150,7 +151,7 @@ static int deadline_set(struct engine_batch *b, uint64_t deadline_ns)
 		if (!ret && !tei_heap_add(&t->heap, &b->timer, deadline_ns))
 			ret = tei_err_fail(NULL, TEI_ERR_MEMORY, "engine", NULL,
 					   "no memory for a deadline");
-		pthread_cond_signal(&t->cond);
+		tei_cond_signal(&t->cond);
 	}
 	tei_mutex_unlock(&t->lock);
 	b->deadline_ns = ret ? 0 : deadline_ns;

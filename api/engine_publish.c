@@ -33,7 +33,6 @@
 #include "util/text.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
 #define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* first back-off after a
@@ -75,11 +74,8 @@ bool engine_published(struct engine *e)
  * restarted process has higher ones. */
 static uint64_t publish_serial(struct engine_listing *l)
 {
-	struct timespec ts;
-	uint64_t now;
+	uint64_t now = tei_wall_ns();
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	now = (uint64_t)ts.tv_sec * TEI_NS_PER_SEC + (uint64_t)ts.tv_nsec;
 	l->serial = now > l->serial ? now : l->serial + 1;
 	return l->serial;
 }

@@ -9,11 +9,11 @@
 #include "meta/tei_meta_client.h"
 #include "meta/tei_meta_desc.h"
 #include "meta/tei_meta_store.h"
+#include "util/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* --- fabric addresses in descriptors ------------------------------------- */
 
@@ -274,7 +274,6 @@ static int segment_select(struct engine *e, struct engine_segment *s,
 
 bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 {
-	struct timespec nap = { .tv_nsec = 200000 };
 	bool alone;
 
 	for (;;) {
@@ -285,7 +284,7 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 		if (alone || tei_now_ns() >= until_ns)
 			return alone;
 		tei_local_progress(e->local);
-		nanosleep(&nap, NULL);
+		tei_sleep_ns(TEI_NS_PER_MS / 5);
 	}
 }
 

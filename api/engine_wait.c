@@ -21,15 +21,11 @@
  * the batch. It looks the batch up by its id each time, so the batch may be
  * freed meanwhile.
  */
-#include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
+#include "util/world.h"
 
 #define WAIT_BIT_WHOLE	(UINT32_C(1) << 31)
 
@@ -79,15 +75,13 @@ static void wait_wake_any(struct engine_waits *w)
 	if (!__atomic_load_n(&w->any, __ATOMIC_SEQ_CST))
 		return;
 	__atomic_fetch_add(&w->any_wakes, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &w->any_wakes, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX,
-		NULL, NULL, UINT32_MAX);
+	tei_world->word_wake(&w->any_wakes, UINT32_MAX);
 }
 
 static void wait_wake(struct engine_batch *b, uint32_t bits)
 {
 	__atomic_fetch_add(&b->wakes, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, &b->wakes, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL,
-		NULL, bits);
+	tei_world->word_wake(&b->wakes, bits);
 	wait_wake_any(&b->engine->waits);
 }
 
@@ -228,6 +222,7 @@ static enum wait_state wait_spin(struct wait *w)
 		if (engine_transports_progress(e))
 			until = tei_now_ns() + spin;
 		state = wait_check(w);
+		tei_relax();
 		now = tei_now_ns();
 	} while (state == WAIT_ON && now < until && now < w->deadline_ns &&
 		 !wait_closed(e));
@@ -239,17 +234,9 @@ static enum wait_state wait_spin(struct wait *w)
  * passed. */
 static bool wait_nap(const struct wait *w, uint32_t *word, uint32_t seen)
 {
-	struct timespec ts, *until = NULL;
-
-	if (w->deadline_ns != UINT64_MAX) {
-		if (tei_now_ns() >= w->deadline_ns)
-			return false;
-		ts.tv_sec = (time_t)(w->deadline_ns / TEI_NS_PER_SEC);
-		ts.tv_nsec = (long)(w->deadline_ns % TEI_NS_PER_SEC);
-		until = &ts;
-	}
-	syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, until, NULL,
-		wait_bit(w->task));
+	if (w->deadline_ns != UINT64_MAX && tei_now_ns() >= w->deadline_ns)
+		return false;
+	tei_world->word_wait(word, seen, w->deadline_ns, wait_bit(w->task));
 	return true;
 }
 
@@ -400,12 +387,10 @@ static void wait_shut_one(struct engine_batch *b, void *arg)
 
 void engine_wait_shut(struct engine *e)
 {
-	struct timespec nap = { .tv_nsec = 100000 };
-
 	__atomic_store_n(&e->waits.closing, true, __ATOMIC_SEQ_CST);
 	while (__atomic_load_n(&e->waits.waiting, __ATOMIC_SEQ_CST)) {
 		engine_batch_each(e, wait_shut_one, NULL);
-		nanosleep(&nap, NULL);
+		tei_sleep_ns(TEI_NS_PER_MS / 10);
 	}
 }
 

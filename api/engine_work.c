@@ -13,6 +13,7 @@
 
 #include "api/engine_int.h"
 #include "util/thread.h"
+#include "util/world.h"
 
 #define WORK_THREADS		4	/* most worker threads */
 #define WORK_THREADS_AGAIN	2	/* most workers with retried jobs */
@@ -149,7 +150,7 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 			if (q->kind == w->kind && !strcmp(q->name, w->name)) {
 				if (w->tries < q->tries) {
 					q->tries = w->tries;
-					pthread_cond_signal(&e->works->cond);
+					tei_cond_signal(&e->works->cond);
 				}
 				return true;
 			}
@@ -171,7 +172,7 @@ static bool work_add(struct engine *e, struct engine_work *w)
 			e->works->single[w->kind->single] = w;
 		tei_list_add_tail(&e->works->queued, &w->link);
 		work_staff(e);
-		pthread_cond_signal(&e->works->cond);
+		tei_cond_signal(&e->works->cond);
 	}
 	tei_mutex_unlock(&e->works->lock);
 	if (!taken)
@@ -199,7 +200,7 @@ static bool work_hasten(struct engine *e, const struct engine_work_kind *kind,
 	w = e->works->single[kind->single];
 	if (w && due_ns < w->due_ns) {
 		w->due_ns = due_ns;
-		pthread_cond_signal(&e->works->cond);
+		tei_cond_signal(&e->works->cond);
 	}
 	tei_mutex_unlock(&e->works->lock);
 	return w;
@@ -291,9 +292,9 @@ void engine_work_stop(struct engine *e)
 		tei_list_del(&w->link);
 		work_free(w);
 	}
-	pthread_cond_broadcast(&e->works->cond);
+	tei_cond_broadcast(&e->works->cond);
 	tei_mutex_unlock(&e->works->lock);
 	for (i = 0; i < e->works->nworkers; i++)
-		pthread_join(e->works->workers[i], NULL);
+		tei_thread_join(e->works->workers[i]);
 	e->works->nworkers = 0;
 }

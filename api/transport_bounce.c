@@ -48,6 +48,7 @@
 #include "api/engine_transport.h"
 #include "api/transport_rail.h"
 #include "prov/rail/tei_rail_bounce.h"
+#include "util/world.h"
 
 #define BOUNCE_PIECE 65536u	/* most bytes of a piece */
 #define BOUNCE_KINDS 2		/* sizes of blocks that pieces use */
@@ -389,7 +390,7 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	tei_rail_peer_put(peer);
 	tei_mutex_lock(&b->lock);
 	if (!--b->tasks)
-		pthread_cond_broadcast(&b->idle);
+		tei_cond_broadcast(&b->idle);
 }
 
 /* Ends the task if no piece of it is under way and none will begin. */

@@ -18,6 +18,7 @@
 #include "api/engine_transport.h"
 #include "meta/tei_meta_desc.h"
 #include "util/thread.h"
+#include "util/world.h"
 
 /* The room of a task. */
 struct store_task {
@@ -111,7 +112,7 @@ static void *store_main(void *arg)
 		store_run(engine_task_from(s));
 		tei_mutex_lock(&store.lock);
 		store.busy = false;
-		pthread_cond_broadcast(&store.changed);
+		tei_cond_broadcast(&store.changed);
 	}
 	tei_mutex_unlock(&store.lock);
 	return NULL;
@@ -121,7 +122,7 @@ void transport_store_pause(bool paused)
 {
 	tei_mutex_lock(&store.lock);
 	store.paused = paused;
-	pthread_cond_broadcast(&store.changed);
+	tei_cond_broadcast(&store.changed);
 	tei_mutex_unlock(&store.lock);
 }
 
@@ -173,9 +174,9 @@ static void store_close(struct engine *e)
 		return;
 	tei_mutex_lock(&store.lock);
 	store.stop = true;
-	pthread_cond_broadcast(&store.changed);
+	tei_cond_broadcast(&store.changed);
 	tei_mutex_unlock(&store.lock);
-	pthread_join(store.thread, NULL);
+	tei_thread_join(store.thread);
 	store.engine = NULL;
 	snprintf(command, sizeof(command), "rm -r %s", store.folder);
 	if (system(command))
@@ -227,7 +228,7 @@ static void store_start(struct engine *e, struct engine_task *t)
 	(void)e;
 	tei_mutex_lock(&store.lock);
 	tei_list_add_tail(&store.queue, &store_task(t)->link);
-	pthread_cond_broadcast(&store.changed);
+	tei_cond_broadcast(&store.changed);
 	tei_mutex_unlock(&store.lock);
 }
 

@@ -10,13 +10,14 @@
 #include "prov/moonrail/moonrail_domain.h"
 #include "prov/moonrail/moonrail_mr.h"
 #include "util/list.h"
+#include "util/world.h"
 
 void moonrail_bounce_wake(struct moonrail_bounces *b, bool stop)
 {
 	tei_mutex_lock(&b->lock);
 	b->work = true;
 	b->stop |= stop;
-	pthread_cond_signal(&b->cond);
+	tei_cond_signal(&b->cond);
 	tei_mutex_unlock(&b->lock);
 }
 

@@ -20,6 +20,7 @@
 #include "util/clock.h"
 #include "util/list.h"
 #include "util/thread.h"
+#include "util/world.h"
 
 /* Starts the first waiting move if a block is free. Returns 0 if the move was
  * started or has failed, otherwise the size of the block that the move needs.
@@ -176,5 +177,5 @@ void moonrail_bounce_stop(struct moonrail_domain *d)
 	if (!d->bounces)
 		return;
 	moonrail_bounce_wake(d->bounces, true);
-	pthread_join(d->bounces->thread, NULL);
+	tei_thread_join(d->bounces->thread);
 }

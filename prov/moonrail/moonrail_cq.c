@@ -2,7 +2,6 @@
 /*
  * Completion queues.
  */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/world.h"
 
 #define CQ_EMPTY_POLLS	50	/* empty polls before the thread yields; takes
 				 * about 50 us */
@@ -180,7 +180,7 @@ static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
 	if (ret == -FI_EAGAIN)
 		empty = __atomic_load_n(&cq->empty, __ATOMIC_RELAXED) + 1;
 	if (empty > CQ_EMPTY_POLLS)
-		sched_yield();
+		tei_yield();
 	else
 		__atomic_store_n(&cq->empty, empty, __ATOMIC_RELAXED);
 	return ret;

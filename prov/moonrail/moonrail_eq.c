@@ -8,6 +8,7 @@
 #include "prov/moonrail/moonrail_fabric.h"
 #include "util/clock.h"
 #include "util/list.h"
+#include "util/world.h"
 
 struct eq_event {
 	struct tei_list link;
@@ -109,7 +110,7 @@ static ssize_t eq_add(struct moonrail_eq *eq, uint32_t event, const void *buf,
 	tei_mutex_lock(&eq->lock);
 	tei_list_add_tail(&eq->events, &e->link);
 	moonrail_wait_signal(&eq->wait);
-	pthread_cond_broadcast(&eq->cond);
+	tei_cond_broadcast(&eq->cond);
 	tei_mutex_unlock(&eq->lock);
 	return (ssize_t)len;
 }

@@ -3,6 +3,7 @@
 #include "prov/moonrail/moonrail_op.h"
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
+#include "util/world.h"
 
 /*
  * The lock of a domain, and the inbox. The callbacks of the data plane put
@@ -86,7 +87,7 @@ void moonrail_notify(struct moonrail_domain *d)
 	if (!__atomic_load_n(&d->inbox.sleepers, __ATOMIC_SEQ_CST))
 		return;
 	tei_mutex_lock(&d->inbox.lock);
-	pthread_cond_broadcast(&d->inbox.cond);
+	tei_cond_broadcast(&d->inbox.cond);
 	tei_mutex_unlock(&d->inbox.lock);
 }
 
