@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve
 .PHONY: bench-files bench-prov bench-python bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: go python rust stress wheel with-tests
+.PHONY: go python rust simulate stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style
 .PHONY: stats FORCE
@@ -246,8 +246,17 @@ $(SIM_FI): $(SIM_FI_OBJS) $(B)/flags
 	$(Q)$(CC) -shared $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) \
 		-Wl,-soname,$(@F) -o $@ $(SIM_FI_OBJS)
 
+SIMULATE_OBJS = $(SIMULATE_SRCS:%.c=$(B)/%.o)
+SIMULATE = $(B)/test/simulate
+$(SIMULATE): $(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -rdynamic -o $@ \
+		$(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a \
+		$(call link_libs,$(LIBS))
+
 ifeq ($(WITH_TESTS),yes)
-tests: $(STAND_IN) $(SIM_FI) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
+tests: $(STAND_IN) $(SIM_FI) $(SIMULATE) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
        $(PROV_BENCH_FILES) $(SECURITY_BENCH_FILES)
 else
 tests:
@@ -300,6 +309,15 @@ check-stress: with-tests lib $(STRESS_FILES)
 stress: lib $(STRESS_FILES)
 	@for t in $(STRESS_FILES); do SRC='$(SRCDIR)' BUILD='$(B)' \
 		$(sanitized) $$t $(STRESS_ON) '$(STRESS)' || exit 1; done
+
+# Runs the data plane in a simulated world for SIM simulated seconds, with faults
+# from the SEED.
+SIM = 3600
+SEED = 1
+SIMULATE_OPTIONS =
+simulate: with-tests $(SIM_FI) $(SIMULATE)
+	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
+		$(SIMULATE_OPTIONS)
 
 # Runs tests in a virtual machine, with devices that this host lacks. They are
 # skipped if no virtual machine can be started.
@@ -549,6 +567,7 @@ check-threads     the tests of threads, for a build with --enable-tsan
 check-stress      random operations and faults, for two minutes
 check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
+simulate          the data plane in a simulated world, for SIM=SECONDS; SEED=N
 fuzz              random input to every parser, for FUZZ=SECONDS per case
 
 check-abi         the symbols against api/moonrail.map and api/moonrail.abi
@@ -583,7 +602,7 @@ clean:
 distclean: clean
 	rm -f config.h config.mak config.log
 
-ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(SIM_FI_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(SIM_FI_OBJS) $(SIMULATE_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
 	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
 	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

@@ -21,10 +21,21 @@ SIM_SRCS = \
 	fabtests/sim/sim_fiber.c \
 	fabtests/sim/sim_host.c \
 	fabtests/sim/sim_trace.c \
+	fabtests/sim/sim_world.c \
 	# EOL
 
 SIM_FI_SRCS = \
 	fabtests/sim/fabric/fab_plugin.c \
+	# EOL
+
+SIMULATE_SRCS = $(SIM_SRCS) \
+	fabtests/sim/sim_check.c \
+	fabtests/sim/sim_cluster.c \
+	fabtests/sim/sim_load.c \
+	fabtests/sim/sim_plan.c \
+	fabtests/sim/simulate.c \
+	fabtests/sim/simulate_shrink.c \
+	fabtests/sim/simulate_timeline.c \
 	# EOL
 
 TEST_SRCS_sim = $(SIM_SRCS) \

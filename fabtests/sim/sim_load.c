@@ -1,0 +1,773 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "fabtests/sim/sim_load.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/sim/sim_check.h"
+#include "fabtests/sim/sim_cluster.h"
+#include "util/atomic.h"
+
+/* Lives of an initiator that have slots of their own. A later life uses the
+ * slots of an earlier one again. */
+#define LOAD_LIVES	4
+/* Bytes of the largest transfer. */
+#define LOAD_MAX	(64u << 10)
+/* Bytes of a slot, with guards; a multiple of 64. */
+#define LOAD_STRIDE	(LOAD_MAX + 2 * 64)
+/* For so long after a disturbance, tasks may fail. */
+#define LOAD_CALM_NS	(30 * SIM_SEC)
+#define LOAD_NOTIFY_NS	(3 * SIM_SEC)
+/* Pause between two times that memory is unregistered, in pauses of a worker. */
+#define LOAD_REGISTRAR	50
+
+enum load_kind {
+	LOAD_WRITE,
+	LOAD_READ,
+	LOAD_ATOMIC,
+	LOAD_NOTE,
+};
+
+/* A range of a target's memory for one worker of one life of an initiator. */
+struct load_slot {
+	char *at;
+	struct sim_tomb tomb;		/* while no transfer uses the slot */
+	uint64_t unfenced;		/* incarnation of the target for which a
+					 * transfer ended UNFENCED, 0: none */
+};
+
+/* A counter in a target's memory, for one worker of one life of an initiator. */
+struct load_counter {
+	uint64_t *value;
+	uint64_t done, unknown;		/* additions */
+};
+
+/* The operation of a worker. */
+struct load_op {
+	struct tei_rail_task task;
+	enum load_kind kind;
+	uint64_t id;
+	uint32_t to;			/* target host */
+	uint32_t chunk;
+	uint64_t incarnation;		/* of the target */
+	struct load_slot *slot;
+	struct load_counter *counter;
+	size_t off;			/* in the slot */
+	uint64_t seed;			/* of the pattern that moves */
+	uint64_t start_ns;
+	bool posted;			/* submitted and not ended */
+	bool early;			/* cancelled or expired */
+	bool revoked;			/* its target range is not registered */
+	bool in_place;			/* its bytes were in place when it was
+					 * revoked */
+	enum tei_rail_end end;
+};
+
+struct load_worker {
+	struct sim_proc *proc;
+	uint32_t index;
+	struct sim_rng rng;
+	char *local;			/* LOAD_STRIDE bytes */
+	struct sim_tomb *tomb;		/* of local; kept for the next life */
+	uint64_t *old;			/* result of atomics */
+	uint64_t notes;			/* notifications sent */
+	struct load_op op;
+};
+
+/* Notifications of one worker that a host has received. */
+struct load_inbox {
+	uint64_t incarnation;		/* of the sender */
+	uint64_t last;			/* highest number received */
+	uint64_t lost;			/* this number must not arrive */
+};
+
+static struct {
+	const struct sim_conf *conf;
+	struct load_slot *slots;	/* by target, chunk, initiator, life,
+					 * worker */
+	struct load_counter *counters;	/* by target, initiator, life, worker */
+	struct load_inbox *inboxes;	/* by target, sender, worker */
+	char **local;			/* by host: memory of all workers */
+	uint64_t **counts;		/* by host: memory of its counters */
+	struct sim_tomb *tombs;		/* by host, worker */
+	uint64_t ids;
+	struct sim_load_stats stats;
+} load;
+
+const struct sim_load_stats *sim_load_stats(void)
+{
+	return &load.stats;
+}
+
+static size_t load_lanes(const struct sim_conf *conf)
+{
+	return (size_t)conf->hosts * LOAD_LIVES * conf->workers;
+}
+
+/* Returns the index of a worker among all that may use a target's memory. */
+static size_t load_lane(const struct load_worker *w)
+{
+	uint32_t life = sim_host_life(w->proc->node->host) % LOAD_LIVES;
+
+	return ((size_t)w->proc->node->id * LOAD_LIVES + life) *
+		       load.conf->workers + w->index;
+}
+
+static size_t load_local_size(void)
+{
+	return load.conf->workers * (size_t)LOAD_STRIDE;
+}
+
+void sim_load_size(struct sim_conf *conf)
+{
+	conf->chunk = load_lanes(conf) * LOAD_STRIDE;
+}
+
+/* --- checks of one operation --- */
+
+static const char *op_name(const struct load_worker *w)
+{
+	static const char *const kinds[] = { "write", "read", "atomic", "note" };
+	static char text[96];
+
+	snprintf(text, sizeof(text),
+		 "%s %" PRIu64 " of host %u to host %u (%" PRIu64 " bytes)",
+		 kinds[w->op.kind], w->op.id, w->proc->node->id, w->op.to,
+		 w->op.task.length);
+	return text;
+}
+
+/* Returns true if a failure of the operation needs no other reason. */
+static bool op_excused(const struct load_worker *w)
+{
+	const struct load_op *op = &w->op;
+	const struct sim_node *to = sim_cluster_node(op->to);
+
+	return op->early || w->proc->leaving || !sim_cluster_up(to) ||
+	       to->proc->incarnation != op->incarnation ||
+	       (op->kind != LOAD_ATOMIC &&
+		(!to->registered[op->chunk] ||
+		 to->since_ns[op->chunk] + SIM_SEC > op->start_ns)) ||
+	       sim_cluster_calm_since() + LOAD_CALM_NS > op->start_ns;
+}
+
+static void op_check_write(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	char *at = op->slot->at + op->off;
+	size_t len = op->task.length, bad;
+
+	if (op->revoked) {
+		sim_tomb_verify(&op->slot->tomb, op_name(w));
+		if (op->end == TEI_RAIL_END_COMPLETED && !op->in_place)
+			sim_found("%s: COMPLETED after its memory was unregistered",
+				  op_name(w));
+		return;
+	}
+	sim_tomb_verify_guards(&op->slot->tomb, op_name(w));
+	if (op->end != TEI_RAIL_END_COMPLETED)
+		return;
+	bad = sim_pattern_differs(at, len, op->seed);
+	if (bad != len)
+		sim_found("%s: COMPLETED, but byte %zu is not in place",
+			  op_name(w), bad);
+}
+
+static void op_check_read(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	size_t len = op->task.length, bad;
+
+	sim_tomb_verify_guards(w->tomb, op_name(w));
+	if (!op->revoked &&
+	    sim_pattern_differs(op->slot->at + op->off, len, op->seed) != len)
+		sim_found("%s: the source has changed", op_name(w));
+	if (op->end != TEI_RAIL_END_COMPLETED)
+		return;
+	bad = sim_pattern_differs(w->local, len, op->seed);
+	if (bad != len)
+		sim_found("%s: COMPLETED, but byte %zu is not in place",
+			  op_name(w), bad);
+}
+
+static void op_check_atomic(struct load_worker *w, bool unknown)
+{
+	struct load_counter *c = w->op.counter;
+
+	if (w->op.end == TEI_RAIL_END_COMPLETED) {
+		if (*w->old < c->done || *w->old > c->done + c->unknown)
+			sim_found("%s: old value %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
+				  op_name(w), *w->old, c->done, c->unknown);
+		/* unknown ones that were executed are known from here on */
+		c->unknown -= *w->old - c->done;
+		c->done = *w->old + 1;
+		load.stats.atomics++;
+	} else if (unknown || w->op.end == TEI_RAIL_END_UNFENCED) {
+		c->unknown++;
+	}
+	if (*c->value < c->done || *c->value > c->done + c->unknown)
+		sim_found("%s: the counter is %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
+			  op_name(w), *c->value, c->done, c->unknown);
+}
+
+/* Ends the use of the slot and of local memory. */
+static void op_bury(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+
+	if (op->kind == LOAD_ATOMIC)
+		return;
+	sim_tomb_set(w->tomb, w->local, op->task.length);
+	if (op->end == TEI_RAIL_END_UNFENCED) {
+		op->slot->unfenced = op->incarnation;
+		op->slot->tomb.len = 0;
+	} else if (!op->revoked) {
+		sim_tomb_set(&op->slot->tomb, op->slot->at + op->off,
+			     op->task.length);
+	}
+}
+
+void sim_load_done(struct tei_rail_task *task, enum tei_rail_end end,
+		   const struct tei_err *err)
+{
+	struct load_worker *w = tei_container_of(task, struct load_worker,
+						 op.task);
+	struct load_op *op = &w->op;
+	uint64_t took = sim_now() - op->start_ns;
+
+	if (!op->posted)
+		sim_found("%s: ended a second time", op_name(w));
+	op->posted = false;
+	op->end = end;
+	SIM_TRACE(w->proc->node->id, "ended", op->id, end,
+		  err ? (uint64_t)-err->code : 0);
+	load.stats.ops++;
+	load.stats.ends[end]++;
+	if (load.stats.slowest_ns < took)
+		load.stats.slowest_ns = took;
+	if (end != TEI_RAIL_END_COMPLETED && !op_excused(w))
+		sim_found("%s: ended with %u (%s) although nothing was disturbed since %.3f s",
+			  op_name(w), end, err ? err->text : "",
+			  (double)(sim_cluster_calm_since() - SIM_START_NS) /
+				  1e9);
+	switch (op->kind) {
+	case LOAD_WRITE:
+		op_check_write(w);
+		break;
+	case LOAD_READ:
+		op_check_read(w);
+		break;
+	default:
+		op_check_atomic(w, err && err->unknown);
+		break;
+	}
+	if (end == TEI_RAIL_END_COMPLETED)
+		load.stats.bytes += op->task.length;
+	op_bury(w);
+	sim_wake(op, true);
+}
+
+/* --- transfers --- */
+
+static size_t worker_length(struct load_worker *w)
+{
+	switch (sim_rng_below(&w->rng, 4)) {
+	case 0:
+		return sim_rng_range(&w->rng, 1, 64);
+	case 1:
+	case 2:
+		return sim_rng_range(&w->rng, 1, 8192);
+	default:
+		return sim_rng_range(&w->rng, 1, LOAD_MAX);
+	}
+}
+
+/* Returns a slot that may be used, or NULL. */
+static struct load_slot *worker_slot(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct load_slot *slot;
+
+	op->chunk = (uint32_t)sim_rng_below(&w->rng, SIM_CHUNKS);
+	slot = &load.slots[((size_t)op->to * SIM_CHUNKS + op->chunk) *
+				   load_lanes(load.conf) + load_lane(w)];
+	if (slot->unfenced == op->incarnation)
+		return NULL;
+	slot->unfenced = 0;
+	return slot;
+}
+
+/* Prepares a write or a read. Returns false if there is no slot. */
+static bool worker_transfer(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	size_t len = worker_length(w);
+
+	op->slot = worker_slot(w);
+	if (!op->slot)
+		return false;
+	op->off = sim_rng_below(&w->rng, LOAD_MAX - len + 1);
+	sim_tomb_verify(&op->slot->tomb, "a slot that no transfer uses");
+	sim_tomb_verify(w->tomb, "local memory of an ended transfer");
+	sim_tomb_set(w->tomb, w->local, len);
+	sim_tomb_set(&op->slot->tomb, op->slot->at + op->off, len);
+	sim_pattern_fill(op->kind == LOAD_READ ? op->slot->at + op->off :
+						 w->local,
+			 len, op->seed);
+	op->task.read = op->kind == LOAD_READ;
+	op->task.local = w->local;
+	op->task.remote = (uint64_t)(uintptr_t)(op->slot->at + op->off);
+	op->task.length = len;
+	return true;
+}
+
+/* Prepares an addition to a counter. */
+static bool worker_atomic(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct tei_rail_task_ext *ext = tei_rail_task_ext_new(0, 0);
+
+	if (!ext)
+		sim_fail("no memory for an atomic");
+	op->counter = &load.counters[(size_t)op->to * load_lanes(load.conf) +
+				     load_lane(w)];
+	ext->atomic = TEI_ATOMIC_ADD;
+	ext->operand = 1;
+	*w->old = UINT64_MAX;
+	op->task.ext = ext;
+	op->task.local = (char *)w->old;
+	op->task.remote = (uint64_t)(uintptr_t)op->counter->value;
+	op->task.length = 8;
+	return true;
+}
+
+/* Waits for the end of the task; may end it early. */
+static void worker_wait(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct tei_rail_task *task = &op->task;
+	uint64_t early = sim_now() + sim_rng_below(&w->rng, 20 * SIM_MS);
+	bool cancel = sim_rng_chance(&w->rng, 30000);
+	bool expire = sim_rng_chance(&w->rng, 30000);
+	uint32_t i;
+
+	if (cancel || expire) {
+		sim_wait(op, early);
+		if (op->posted) {
+			op->early = true;
+			SIM_TRACE(w->proc->node->id,
+				  cancel ? "cancel" : "expire", op->id);
+			if (cancel)
+				tei_rail_cancel(w->proc->dp, &task, 1);
+			else
+				tei_rail_expire(w->proc->dp, &task, 1);
+		}
+	}
+	/* second by second: the time of a stop does not count */
+	for (i = 0; op->posted && i < SIM_LOAD_LIMIT; i++)
+		sim_wait(op, sim_now() + SIM_SEC);
+	if (op->posted)
+		sim_found("%s: not ended after %u s", op_name(w),
+			  SIM_LOAD_LIMIT);
+}
+
+static void worker_task(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct tei_rail_task *task = &op->task;
+	bool ready;
+
+	op->kind = sim_rng_chance(&w->rng, 200000) ? LOAD_ATOMIC :
+		   sim_rng_below(&w->rng, 2) ? LOAD_WRITE : LOAD_READ;
+	ready = op->kind == LOAD_ATOMIC ? worker_atomic(w) : worker_transfer(w);
+	if (!ready)
+		return;
+	op->posted = true;
+	SIM_TRACE(w->proc->node->id, "submit", op->id, op->kind, op->to,
+		  op->task.remote, op->task.length);
+	if (tei_rail_submit(w->proc->dp, &task, 1)) {
+		SIM_TRACE(w->proc->node->id, "refused", op->id);
+		op->posted = false;
+		op->end = TEI_RAIL_END_FAILED;
+		free(op->task.ext);
+		op_bury(w);
+		return;
+	}
+	worker_wait(w);
+}
+
+/* --- notifications --- */
+
+static struct load_inbox *load_inbox(uint32_t to, uint32_t from,
+				     uint32_t worker)
+{
+	return &load.inboxes[((size_t)to * load.conf->hosts + from) *
+				     load.conf->workers + worker];
+}
+
+static void load_notified(struct sim_proc *proc, const char *name,
+			  const char *msg)
+{
+	uint64_t sender, receiver, number;
+	struct load_inbox *inbox;
+	unsigned int from, worker;
+
+	if (strcmp(name, "sim") ||
+	    sscanf(msg, "%u %u %" SCNu64 " %" SCNu64 " %" SCNu64, &from, &worker,
+		   &sender, &receiver, &number) != 5)
+		sim_found("a notification was damaged: %s", msg);
+	SIM_TRACE(proc->node->id, "notified", from, worker, sender, number);
+	if (receiver != proc->incarnation)
+		sim_found("a notification for incarnation %" PRIu64 " reached %" PRIu64,
+			  receiver, proc->incarnation);
+	inbox = load_inbox(proc->node->id, from, worker);
+	if (inbox->incarnation != sender) {
+		memset(inbox, 0, sizeof(*inbox));
+		inbox->incarnation = sender;
+	}
+	if (number <= inbox->last)
+		sim_found("notification %" PRIu64 " of host %u came after %" PRIu64,
+			  number, from, inbox->last);
+	if (number == inbox->lost)
+		sim_found("notification %" PRIu64 " of host %u was delivered after it had failed",
+			  number, from);
+	inbox->last = number;
+}
+
+static void worker_note(struct load_worker *w, struct tei_rail_peer *peer)
+{
+	struct sim_proc *proc = w->proc;
+	struct load_inbox *inbox;
+	struct tei_rail_note note = { .name = "sim" };
+	struct tei_err err;
+	char msg[128];
+	int ret;
+
+	w->op.kind = LOAD_NOTE;
+	snprintf(msg, sizeof(msg), "%u %u %" PRIu64 " %" PRIu64 " %" PRIu64,
+		 proc->node->id, w->index, proc->incarnation, w->op.incarnation,
+		 ++w->notes);
+	note.msg = msg;
+	note.msg_len = strlen(msg);
+	SIM_TRACE(proc->node->id, "notify", w->op.to, w->notes);
+	ret = tei_rail_notify(peer, &note, LOAD_NOTIFY_NS, &err);
+	SIM_TRACE(proc->node->id, "answer", w->op.to, w->notes,
+		  (uint64_t)-ret);
+	load.stats.ops++;
+	inbox = load_inbox(w->op.to, proc->node->id, w->index);
+	if (!ret) {
+		load.stats.notes++;
+		if (inbox->incarnation != proc->incarnation ||
+		    inbox->last != w->notes)
+			sim_found("%s: acknowledged, but not delivered",
+				  op_name(w));
+		return;
+	}
+	if (!err.unknown) {
+		if (inbox->incarnation == proc->incarnation &&
+		    inbox->last == w->notes)
+			sim_found("%s: failed, but delivered", op_name(w));
+		if (inbox->incarnation != proc->incarnation) {
+			memset(inbox, 0, sizeof(*inbox));
+			inbox->incarnation = proc->incarnation;
+		}
+		inbox->lost = w->notes;
+	}
+	if (!op_excused(w))
+		sim_found("%s: ended with %d (%s) although nothing was disturbed",
+			  op_name(w), ret, err.text);
+}
+
+/* --- workers --- */
+
+/* Does one operation. */
+static void worker_turn(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct tei_rail_peer *peer;
+
+	memset(op, 0, sizeof(*op));
+	op->id = ++load.ids;
+	op->seed = op->id << 20;
+	op->start_ns = sim_now();
+	op->to = (uint32_t)sim_rng_below(&w->rng, load.conf->hosts - 1);
+	op->to += op->to >= w->proc->node->id;
+	peer = sim_cluster_peer(w->proc, op->to);
+	if (!peer)
+		return;
+	op->task.peer = peer;
+	op->incarnation = tei_rail_peer_incarnation(peer);
+	/* another worker may drop the process's reference meanwhile */
+	tei_rail_peer_hold(peer);
+	if (sim_rng_chance(&w->rng, 100000))
+		worker_note(w, peer);
+	else
+		worker_task(w);
+	tei_rail_peer_put(peer);
+}
+
+/* Waits for a random time with that mean, or until the process leaves. Returns
+ * false if the work of the process has ended. */
+static bool load_pause(struct sim_proc *proc, struct sim_rng *rng, uint64_t mean)
+{
+	if (!proc->leaving)
+		sim_wait(proc, sim_now() + sim_rng_below(rng, 2 * mean));
+	return !proc->leaving && sim_now() < load.conf->until_ns;
+}
+
+static void load_finished(struct sim_proc *proc)
+{
+	proc->busy--;
+	sim_wake(&proc->busy, true);
+}
+
+static void *worker_main(void *arg)
+{
+	struct load_worker *w = arg;
+
+	while (load_pause(w->proc, &w->rng, load.conf->pause_ns))
+		worker_turn(w);
+	load_finished(w->proc);
+	return NULL;
+}
+
+/* Calls fn for each operation that accesses a chunk of the node. */
+static void load_each(struct sim_node *node, uint32_t chunk,
+		      void (*fn)(struct load_worker *))
+{
+	struct load_worker *w;
+	struct sim_proc *proc;
+	uint32_t i, j;
+
+	for (i = 0; i < load.conf->hosts; i++) {
+		proc = sim_cluster_node(i)->proc;
+		if (!proc || !proc->dp || !proc->work)
+			continue;
+		for (j = 0; j < load.conf->workers; j++) {
+			w = (struct load_worker *)proc->work + j;
+			if (w->op.posted && w->op.slot &&
+			    w->op.to == node->id && w->op.chunk == chunk)
+				fn(w);
+		}
+	}
+}
+
+/* The operation's target range was unregistered: what is there now stays. */
+static void op_revoke(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	char *at = op->slot->at + op->off;
+	size_t len = op->task.length;
+
+	op->revoked = true;
+	op->in_place = op->kind == LOAD_WRITE &&
+		       sim_pattern_differs(at, len, op->seed) == len;
+	sim_tomb_set(&op->slot->tomb, at, len);
+}
+
+/* The range will be registered again: the operation may continue. */
+static void op_restore(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+
+	if (!op->revoked)
+		return;
+	sim_tomb_verify(&op->slot->tomb, op_name(w));
+	op->revoked = false;
+	if (op->kind == LOAD_READ)
+		sim_pattern_fill(op->slot->at + op->off, op->task.length,
+				 op->seed);
+}
+
+static bool registrar_revoke(struct sim_proc *proc, uint32_t chunk)
+{
+	struct sim_node *node = proc->node;
+	struct tei_err err;
+	int ret;
+
+	node->registered[chunk] = false;
+	node->since_ns[chunk] = sim_now();
+	SIM_TRACE(node->id, "unregister", chunk);
+	ret = tei_rail_mr_dereg(proc->dp, node->chunk[chunk], SIM_SEC, &err);
+	SIM_TRACE(node->id, "unregistered", chunk, (uint64_t)-ret);
+	if (ret) {
+		node->registered[chunk] = true;
+		node->since_ns[chunk] = sim_now();
+		return false;
+	}
+	load.stats.revoked++;
+	load_each(node, chunk, op_revoke);
+	return true;
+}
+
+static void registrar_restore(struct sim_proc *proc, uint32_t chunk)
+{
+	struct sim_node *node = proc->node;
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	load_each(node, chunk, op_restore);
+	if (tei_rail_mr_reg(proc->dp, node->chunk[chunk], load.conf->chunk, "*",
+			    TEI_RAIL_REMOTE, &err, &mr)) {
+		SIM_TRACE(node->id, "unregisterable", chunk);
+		return;
+	}
+	node->registered[chunk] = true;
+	node->since_ns[chunk] = sim_now();
+	SIM_TRACE(node->id, "register", chunk);
+}
+
+/* Unregisters memory at times, and registers it again. */
+static void *registrar_main(void *arg)
+{
+	struct sim_proc *proc = arg;
+	struct sim_rng rng;
+	uint32_t chunk;
+
+	sim_rng_init(&rng, "registrar", proc->incarnation);
+	while (load_pause(proc, &rng, LOAD_REGISTRAR * load.conf->pause_ns)) {
+		chunk = (uint32_t)sim_rng_below(&rng, SIM_CHUNKS);
+		if (!proc->node->registered[chunk])
+			registrar_restore(proc, chunk);
+		else if (registrar_revoke(proc, chunk)) {
+			load_pause(proc, &rng, SIM_SEC);
+			if (!proc->leaving)
+				registrar_restore(proc, chunk);
+		}
+	}
+	load_finished(proc);
+	return NULL;
+}
+
+static void load_register(struct sim_proc *proc, void *at, size_t len,
+			  uint32_t access)
+{
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+
+	if (tei_rail_mr_reg(proc->dp, at, len, "*", access, &err, &mr))
+		sim_fail("memory of the workload: %s", err.text);
+}
+
+static void load_start(struct sim_proc *proc)
+{
+	uint32_t i, id = proc->node->id, n = load.conf->workers;
+	struct load_worker *w = calloc(n, sizeof(*w));
+
+	if (!w)
+		sim_fail("no memory for workers");
+	load_register(proc, load.local[id], load_local_size(), 0);
+	load_register(proc, load.counts[id], load_lanes(load.conf) * 8,
+		      TEI_RAIL_REMOTE);
+	proc->work = w;
+	for (i = 0; i < n; i++) {
+		w[i].proc = proc;
+		w[i].index = i;
+		w[i].local = load.local[id] + (size_t)i * LOAD_STRIDE + 64;
+		w[i].tomb = &load.tombs[(size_t)id * n + i];
+		w[i].old = (uint64_t *)(void *)(w[i].local + LOAD_MAX + 48);
+		sim_rng_init(&w[i].rng, "worker",
+			     (uint64_t)sim_host_life(proc->node->host) << 32 |
+				     id << 16 | i);
+		proc->busy++;
+		sim_fiber_detach(sim_fiber_start(proc->node->host, "worker",
+						 worker_main, &w[i]));
+	}
+	proc->busy++;
+	sim_fiber_detach(sim_fiber_start(proc->node->host, "registrar",
+					 registrar_main, proc));
+}
+
+/* Bytes of transfers that the process had not ended may still land. */
+static void load_gone(struct sim_proc *proc)
+{
+	struct load_worker *w = proc->work;
+	uint32_t i;
+
+	for (i = 0; w && i < load.conf->workers; i++) {
+		if (!w[i].op.posted)
+			continue;
+		w[i].op.posted = false;
+		w[i].tomb->len = 0;
+		if (w[i].op.slot)
+			w[i].op.slot->tomb.len = 0;
+		else
+			w[i].op.counter->unknown++;
+	}
+}
+
+const struct sim_work_ops sim_load_ops = {
+	.start = load_start,
+	.gone = load_gone,
+	.notified = load_notified,
+};
+
+/* --- begin and end --- */
+
+void sim_load_begin(void)
+{
+	const struct sim_conf *conf = sim_cluster_conf();
+	size_t lanes = load_lanes(conf), i, j, k;
+	struct load_slot *slot;
+
+	memset(&load, 0, sizeof(load));
+	load.conf = conf;
+	load.slots = calloc(conf->hosts * SIM_CHUNKS * lanes,
+			    sizeof(*load.slots));
+	load.counters = calloc(conf->hosts * lanes, sizeof(*load.counters));
+	load.inboxes = calloc((size_t)conf->hosts * conf->hosts * conf->workers,
+			      sizeof(*load.inboxes));
+	load.local = calloc(conf->hosts, sizeof(*load.local));
+	load.counts = calloc(conf->hosts, sizeof(*load.counts));
+	load.tombs = calloc((size_t)conf->hosts * conf->workers,
+			    sizeof(*load.tombs));
+	if (!load.slots || !load.counters || !load.inboxes || !load.local ||
+	    !load.counts || !load.tombs)
+		sim_fail("no memory for the workload");
+	for (i = 0; i < conf->hosts; i++) {
+		load.local[i] = sim_arena(load_local_size(), 4096);
+		load.counts[i] = sim_arena(lanes * 8, 4096);
+		for (j = 0; j < lanes; j++)
+			load.counters[i * lanes + j].value =
+				load.counts[i] + j;
+		for (k = 0; k < SIM_CHUNKS; k++)
+			for (j = 0; j < lanes; j++) {
+				slot = &load.slots[(i * SIM_CHUNKS + k) *
+							   lanes + j];
+				slot->at = sim_cluster_node((uint32_t)i)
+						   ->chunk[k] +
+					   j * LOAD_STRIDE + 64;
+			}
+	}
+}
+
+void sim_load_verify(void)
+{
+	size_t lanes = load_lanes(load.conf), i;
+	const struct load_counter *c;
+
+	for (i = 0; i < load.conf->hosts * SIM_CHUNKS * lanes; i++)
+		sim_tomb_verify(&load.slots[i].tomb,
+				"a slot that no transfer uses");
+	for (i = 0; i < (size_t)load.conf->hosts * load.conf->workers; i++)
+		sim_tomb_verify(&load.tombs[i],
+				"local memory of an ended transfer");
+	for (i = 0; i < load.conf->hosts * lanes; i++) {
+		c = &load.counters[i];
+		if (*c->value < c->done || *c->value > c->done + c->unknown)
+			sim_found("a counter is %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
+				  *c->value, c->done, c->unknown);
+	}
+}
+
+void sim_load_end(void)
+{
+	free(load.slots);
+	free(load.counters);
+	free(load.inboxes);
+	free(load.local);
+	free(load.counts);
+	free(load.tombs);
+}

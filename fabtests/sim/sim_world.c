@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The simulated world: the functions behind tei_world. Each thread and each
+ * progress loop of the library is a fiber of the host that started it.
+ *
+ * Code takes no virtual time. A call that is repeated until something happens
+ * (tei_relax, tei_yield, a lock that another fiber holds, a loop that does not
+ * sleep) therefore lets a little time pass.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fabtests/sim/sim_int.h"
+#include "fabtests/sim/sim_net.h"
+#include "util/lock.h"
+#include "util/world.h"
+
+/* Virtual time of one round of a loop that polls. */
+#define WORLD_ROUND_NS	SIM_US
+/* Virtual time of one step of a progress loop. */
+#define WORLD_STEP_NS	SIM_US
+/* A lock that is held for so long is a deadlock. */
+#define WORLD_LOCK_NS	(600 * SIM_SEC)
+/* Time of day at the start of a simulation, ns since 1970. */
+#define WORLD_WALL_NS	(UINT64_C(1700000000) * SIM_SEC)
+
+static uint64_t world_now_ns(void)
+{
+	struct sim_host *host = sim_host_current();
+
+	return host ? sim_host_now(host) : sim_now();
+}
+
+static uint64_t world_wall_ns(void)
+{
+	return WORLD_WALL_NS + world_now_ns();
+}
+
+static bool world_random(void *p, size_t len)
+{
+	struct sim_rng *rng = sim_host_random();
+	uint8_t *at = p;
+	uint64_t x;
+	size_t n;
+
+	for (; len > 0; at += n, len -= n) {
+		x = sim_rng_next(rng);
+		n = len < sizeof(x) ? len : sizeof(x);
+		memcpy(at, &x, n);
+	}
+	return true;
+}
+
+/* --- waiting --- */
+
+static void world_sleep_ns(uint64_t ns)
+{
+	sim_sleep_until(sim_now() + ns);
+}
+
+static void world_relax(void)
+{
+	sim_sleep_until(sim_now() + WORLD_ROUND_NS);
+}
+
+static void world_lock_contended(struct tei_mutex *l)
+{
+	uint64_t end = sim_now() + WORLD_LOCK_NS;
+
+	while (pthread_mutex_trylock(&l->m)) {
+		if (sim_now() > end)
+			sim_fail("a lock was held for %llu s",
+				 (unsigned long long)(WORLD_LOCK_NS / SIM_SEC));
+		world_relax();
+	}
+}
+
+static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
+			    uint64_t timeout_ns)
+{
+	uint64_t now = sim_now();
+
+	tei_mutex_unlock(l);
+	sim_wait(cond, timeout_ns < SIM_NEVER - now ? now + timeout_ns :
+						      SIM_NEVER);
+	if (pthread_mutex_trylock(&l->m))
+		world_lock_contended(l);
+}
+
+static void world_cond_wake(pthread_cond_t *cond, bool all)
+{
+	sim_wake(cond, all);
+}
+
+/* --- threads --- */
+
+static int world_thread_start(pthread_t *thread, bool detached,
+			      void *(*fn)(void *), void *arg)
+{
+	struct sim_fiber *fiber = sim_fiber_start(sim_host_current(), "thread",
+						  fn, arg);
+
+	*thread = (pthread_t)(uintptr_t)fiber;
+	if (detached)
+		sim_fiber_detach(fiber);
+	return 0;
+}
+
+static void world_thread_join(pthread_t thread)
+{
+	sim_fiber_join((struct sim_fiber *)(uintptr_t)thread);
+}
+
+/* --- loops --- */
+
+/* Called by the network when a descriptor of the loop is readable. */
+static void loop_ready(void *arg)
+{
+	sim_wake(arg, true);
+}
+
+/* Writes revents of all descriptors and returns the number of readable ones. */
+static uint32_t loop_poll(struct tei_loop_sleep *s)
+{
+	uint32_t i, n = 0;
+
+	for (i = 1; i < s->nfds; i++) {
+		s->fds[i].revents = 0;
+		if (s->fds[i].fd >= 0 && sim_net_fd_ready(s->fds[i].fd)) {
+			s->fds[i].revents = POLLIN;
+			n++;
+		}
+	}
+	return n;
+}
+
+static void loop_watch(struct tei_loop *loop, void (*fn)(void *))
+{
+	struct tei_loop_sleep *s = &loop->sleep;
+	uint32_t i;
+
+	for (i = 1; i < s->nfds; i++)
+		if (s->fds[i].fd >= 0)
+			sim_net_fd_notify(s->fds[i].fd, fn, loop);
+}
+
+static void loop_sleep(struct tei_loop *loop)
+{
+	struct tei_loop_sleep *s = &loop->sleep;
+	uint64_t now = sim_now();
+
+	s->from_ns = world_now_ns();
+	s->nready = loop_poll(s);
+	if (s->nready == 0 && s->ns > 0 &&
+	    !__atomic_load_n(&loop->wake_pending, __ATOMIC_RELAXED)) {
+		loop_watch(loop, loop_ready);
+		sim_wait(loop, s->ns < SIM_NEVER - now ? now + s->ns :
+							 SIM_NEVER);
+		loop_watch(loop, NULL);
+		s->nready = loop_poll(s);
+	}
+	s->woken = __atomic_exchange_n(&loop->wake_pending, false,
+				       __ATOMIC_RELAXED);
+	s->until_ns = world_now_ns();
+}
+
+static void *loop_main(void *arg)
+{
+	struct tei_loop *loop = arg;
+
+	loop->sleep.sleep = false;
+	while (loop->step(loop->arg, &loop->sleep) == TEI_LOOP_CONTINUE) {
+		sim_sleep_until(sim_now() + WORLD_STEP_NS);
+		if (!loop->sleep.sleep)
+			continue;
+		loop_sleep(loop);
+		loop->sleep.sleep = false;
+	}
+	return NULL;
+}
+
+static int world_loop_start(struct tei_loop *loop)
+{
+	__atomic_store_n(&loop->open, true, __ATOMIC_RELEASE);
+	loop->world = sim_fiber_start(sim_host_current(), "loop", loop_main,
+				      loop);
+	return 0;
+}
+
+static void world_loop_wake(struct tei_loop *loop)
+{
+	sim_wake(loop, true);
+}
+
+static void world_loop_join(struct tei_loop *loop)
+{
+	sim_fiber_join(loop->world);
+	loop->world = NULL;
+}
+
+static void world_loop_close(struct tei_loop *loop)
+{
+	__atomic_store_n(&loop->open, false, __ATOMIC_RELEASE);
+}
+
+static int world_loop_bind(struct tei_loop *loop, const cpu_set_t *cpus)
+{
+	(void)loop;
+	(void)cpus;
+	return 0;
+}
+
+void sim_world_install(void)
+{
+	static struct tei_world table = {
+		.now_ns = world_now_ns,
+		.now_about_ns = world_now_ns,
+		.wall_ns = world_wall_ns,
+		.random = world_random,
+		.sleep_ns = world_sleep_ns,
+		.relax = world_relax,
+		.yield = world_relax,
+		.lock_contended = world_lock_contended,
+		.cond_wait = world_cond_wait,
+		.cond_wake = world_cond_wake,
+		.thread_start = world_thread_start,
+		.thread_join = world_thread_join,
+		.loop_start = world_loop_start,
+		.loop_wake = world_loop_wake,
+		.loop_join = world_loop_join,
+		.loop_close = world_loop_close,
+		.loop_bind = world_loop_bind,
+	};
+
+	table.net = sim_net_world;
+	tei_world = &table;
+}

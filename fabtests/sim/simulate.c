@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Runs the data planes of several hosts in a simulated world, with random faults,
+ * and checks what they promise. docs/TESTING.md describes the use.
+ *
+ *	simulate [--seed=N] [--sim=SECONDS] [--hosts=N] [--rails=N] [--workers=N]
+ *		[--rate=N] [--faults=N] [--nic=tcp|verbs] [--without=LIST]
+ *		[--only=LIST] [--trace=FILE] [--svg=FILE] [--here] [--break=EVENT]
+ *		[--list]
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "fabtests/sim/sim.h"
+#include "fabtests/sim/sim_check.h"
+#include "fabtests/sim/sim_cluster.h"
+#include "fabtests/sim/sim_load.h"
+#include "fabtests/sim/sim_net.h"
+#include "fabtests/sim/simulate.h"
+#include "util/log.h"
+
+/* Time before the first fault. */
+#define SIMULATE_QUIET_NS	(2 * SIM_SEC)
+/* Processor time after which an event has not ended, s. */
+#define SIMULATE_STUCK_S	20
+/* Time between the last fault and the end of the processes. */
+#define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
+/* Longest time in which all data planes must close. */
+#define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
+
+uint32_t simulate_faults(const struct simulate_options *o)
+{
+	uint64_t n = (o->faults * o->seconds + 59) / 60;
+
+	return n < SIM_PLAN_MAX ? (uint32_t)n : SIM_PLAN_MAX;
+}
+
+static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
+		     struct sim_net_conf *net)
+{
+	struct sim_rng rng;
+
+	sim_rng_init(&rng, "conf", 0);
+	memset(conf, 0, sizeof(*conf));
+	conf->hosts = o->hosts;
+	conf->rails = o->rails;
+	conf->workers = o->workers;
+	conf->pause_ns = 60 * SIM_SEC * o->workers / o->rate;
+	conf->until_ns = SIM_START_NS + o->seconds * SIM_SEC;
+	conf->verbs = o->verbs < 0 ? sim_rng_below(&rng, 2) == 1 : o->verbs == 1;
+	sim_load_size(conf);
+	if (conf->verbs)
+		sim_net_conf_verbs(net);
+	else
+		sim_net_conf_tcp(net);
+}
+
+/* All objects of the provider are closed now, except those of killed
+ * processes, which close nothing. */
+static void run_check_leaks(void)
+{
+	struct sim_net_stats s;
+	uint32_t i;
+
+	for (i = 0; i < sim_host_count(); i++) {
+		if (sim_host_life(sim_host_get(i)) > 0 ||
+		    sim_host_killed(sim_host_get(i)))
+			continue;
+		sim_net_stats_get(i, &s);
+		if (s.domains || s.endpoints || s.mrs || s.queues || s.avs)
+			sim_found("host %u left open: %u domains, %u endpoints, %u registrations, %u queues, %u address vectors",
+				  i, s.domains, s.endpoints, s.mrs, s.queues,
+				  s.avs);
+	}
+}
+
+static void run_print(const struct simulate_options *o,
+		      const struct sim_conf *conf, uint64_t real_ns)
+{
+	const struct sim_load_stats *s = sim_load_stats();
+	double real = (double)real_ns / 1e9;
+
+	printf("%s NICs: %" PRIu64 " operations (%" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " unfenced, %" PRIu64 " canceled; %" PRIu64 " atomics, %" PRIu64 " notifications, slowest %.3f s), %" PRIu64 " MiB\n",
+	       conf->verbs ? "verbs" : "tcp", s->ops, s->ends[0], s->ends[1],
+	       s->ends[2], s->ends[3], s->atomics, s->notes,
+	       (double)s->slowest_ns / 1e9, s->bytes >> 20);
+	printf("%u faults, %" PRIu64 " events, %.1f s of real time: %.0f times real time, %.0f operations/s\n",
+	       simulate_faults(o), sim_events(), real,
+	       (double)o->seconds / real, (double)s->ops / real);
+	printf("seed %" PRIu64 " trace hash %016" PRIx64 "\n", o->seed,
+	       sim_trace_hash());
+}
+
+static uint64_t run_clock(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * SIM_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static void run_log(int level, const char *subsys, const char *text, void *arg)
+{
+	(void)arg;
+	if (level <= TEI_LOG_ERROR || getenv("MC_LOG_LEVEL"))
+		fprintf(stderr, "%.9f host%d %s: %s\n",
+			(double)(sim_now() - SIM_START_NS) / 1e9,
+			sim_host_current() ?
+				(int)sim_host_id(sim_host_current()) : -1,
+			subsys, text);
+}
+
+/* Ends the program if no event has ended since the last signal: code repeats
+ * something and does not let time pass. */
+static void run_stuck(int signal)
+{
+	static uint64_t before = UINT64_MAX;
+
+	(void)signal;
+	if (sim_events() == before)
+		sim_fail("the event does not end");
+	before = sim_events();
+}
+
+static void run_watch(void)
+{
+	const struct itimerval timer = {
+		.it_interval = { .tv_sec = SIMULATE_STUCK_S },
+		.it_value = { .tv_sec = SIMULATE_STUCK_S },
+	};
+
+	signal(SIGVTALRM, run_stuck);
+	setitimer(ITIMER_VIRTUAL, &timer, NULL);
+}
+
+void simulate_run(const struct simulate_options *o)
+{
+	struct sim_net_conf net;
+	struct sim_conf conf;
+	uint64_t start = run_clock();
+
+	run_watch();
+	sim_net_provider(NULL);
+	sim_world_install();
+	tei_log_set(run_log, NULL);
+	sim_begin(o->seed, o->hosts);
+	run_conf(o, &conf, &net);
+	sim_net_begin(&net, o->rails);
+	sim_cluster_begin(&conf, &sim_load_ops);
+	sim_load_begin();
+	sim_plan_begin(simulate_faults(o), SIM_START_NS + SIMULATE_QUIET_NS,
+		       conf.until_ns > SIM_START_NS + 2 * SIMULATE_QUIET_NS ?
+			       conf.until_ns :
+			       SIM_START_NS + 2 * SIMULATE_QUIET_NS,
+		       o->left_out);
+	if (o->list)
+		sim_plan_print(stdout);
+	sim_break_at(o->break_at);
+	simulate_timeline_begin(o);
+	sim_run(conf.until_ns);
+	sim_plan_heal();
+	/* processes that were restarted last start and connect */
+	sim_run(sim_now() + SIMULATE_SETTLE_NS);
+	if (!sim_cluster_close(sim_now() + SIMULATE_CLOSE_NS))
+		sim_found("a data plane was not closed after %u s",
+			  (unsigned int)(SIMULATE_CLOSE_NS / SIM_SEC));
+	sim_load_verify();
+	run_check_leaks();
+	simulate_timeline_end();
+	run_print(o, &conf, run_clock() - start);
+	sim_plan_end();
+	sim_load_end();
+	sim_cluster_end();
+	sim_net_end();
+	sim_end();
+}
+
+/* --- the command line --- */
+
+static void usage(const char *option)
+{
+	fprintf(stderr, "simulate: unknown option or bad value: %s\n", option);
+	exit(2);
+}
+
+/* Parses --NAME=N. Returns false if the option has another name. */
+static bool option_number(const char *option, const char *name, uint64_t min,
+			  uint64_t max, uint64_t *out)
+{
+	size_t n = strlen(name);
+	char *end;
+
+	if (strncmp(option, name, n) || option[n] != '=')
+		return false;
+	*out = strtoull(option + n + 1, &end, 0);
+	if (*end || end == option + n + 1 || *out < min || *out > max)
+		usage(option);
+	return true;
+}
+
+/* Sets the numbers in a comma list, each N or N-M, to value. */
+static void option_list(const char *option, const char *list, bool *out,
+			bool value)
+{
+	unsigned long from, to;
+	char *end;
+
+	while (*list) {
+		from = to = strtoul(list, &end, 10);
+		if (*end == '-')
+			to = strtoul(end + 1, &end, 10);
+		if (end == list || (*end && *end != ',') || to >= SIM_PLAN_MAX)
+			usage(option);
+		for (; from <= to; from++)
+			out[from] = value;
+		list = *end ? end + 1 : end;
+	}
+}
+
+static bool option_text(struct simulate_options *o, const char *option)
+{
+	if (!strcmp(option, "--nic=tcp"))
+		o->verbs = 0;
+	else if (!strcmp(option, "--nic=verbs"))
+		o->verbs = 1;
+	else if (!strncmp(option, "--without=", 10))
+		option_list(option, option + 10, o->left_out, true);
+	else if (!strncmp(option, "--trace=", 8))
+		o->trace = option + 8;
+	else if (!strncmp(option, "--svg=", 6))
+		o->svg = option + 6;
+	else if (!strcmp(option, "--here"))
+		o->here = true;
+	else if (!strcmp(option, "--list"))
+		o->list = true;
+	else
+		return false;
+	return true;
+}
+
+static void options_parse(struct simulate_options *o, int argc, char **argv)
+{
+	uint64_t x;
+	int i;
+
+	for (i = 1; i < argc; i++) {
+		if (option_number(argv[i], "--seed", 0, UINT64_MAX, &o->seed) ||
+		    option_number(argv[i], "--sim", 1, 1000000, &o->seconds) ||
+		    option_number(argv[i], "--break", 1, UINT64_MAX,
+				  &o->break_at))
+			continue;
+		if (option_number(argv[i], "--hosts", 2, 1024, &x))
+			o->hosts = (uint32_t)x;
+		else if (option_number(argv[i], "--rails", 1, 16, &x))
+			o->rails = (uint32_t)x;
+		else if (option_number(argv[i], "--workers", 1, 64, &x))
+			o->workers = (uint32_t)x;
+		else if (option_number(argv[i], "--rate", 1, 100000000, &x))
+			o->rate = (uint32_t)x;
+		else if (option_number(argv[i], "--faults", 0, 100000, &x))
+			o->faults = (uint32_t)x;
+		else if (!strncmp(argv[i], "--only=", 7)) {
+			memset(o->left_out, true, sizeof(o->left_out));
+			option_list(argv[i], argv[i] + 7, o->left_out, false);
+		} else if (!option_text(o, argv[i]))
+			usage(argv[i]);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct simulate_options o = {
+		.seed = 1,
+		.seconds = 60,
+		.hosts = 8,
+		.rails = 4,
+		.workers = 4,
+		.rate = 600,
+		.faults = 12,
+		.verbs = -1,
+	};
+	int failed;
+
+	options_parse(&o, argc, argv);
+	if (o.here || o.break_at) {
+		simulate_run(&o);
+		return 0;
+	}
+	failed = simulate_fork(&o, false);
+	if (!failed)
+		return 0;
+	simulate_shrink(&o, argv[0]);
+	return 1;
+}
