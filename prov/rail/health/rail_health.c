@@ -30,6 +30,7 @@
 #include "util/lock.h"
 #include "util/log.h"
 #include "util/settings.h"
+#include "util/world.h"
 
 #define HEALTH_BATCH 256 /* faults handled in one iteration */
 
@@ -418,6 +419,7 @@ static bool health_drain(struct rail_lane *lane, struct rail_conn *const *conn,
 		} else {
 			if (tei_now_ns() >= end)
 				return false;
+			tei_relax();
 			rail_lane_poll(lane, done);
 		}
 	}
