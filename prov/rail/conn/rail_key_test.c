@@ -433,16 +433,20 @@ static void test_requesting_the_same_key_again_changes_nothing(void)
 	CU_ASSERT(w->active);
 	w->tries = 3;
 	w->since_ns = 5;
+	w->next_ns = 7;
 	rail_key_want(rig.peer, 0x1000, 8);
 	CU_ASSERT_EQUAL(w->tries, 3);
 	rail_key_want(rig.peer, 0x2000, 8);
 	CU_ASSERT_EQUAL(w->tries, 0);
 	CU_ASSERT_EQUAL(w->addr, 0x2000);
+	/* a silent peer gets no more requests because of it */
+	CU_ASSERT_EQUAL(w->next_ns, 7);
 	/* no reply has arrived since the first request */
 	CU_ASSERT_EQUAL(w->since_ns, 5);
 	w->active = false;
 	rail_key_want(rig.peer, 0x1000, 8);
 	CU_ASSERT_EQUAL(w->since_ns, 0);
+	CU_ASSERT_EQUAL(w->next_ns, 0);
 	key_end(&rig);
 }
 

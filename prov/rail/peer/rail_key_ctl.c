@@ -207,10 +207,9 @@ uint64_t rail_ctl_key_want(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	want.since_ns = want.since_ns ? want.since_ns : now;
 	rail_ctl_unanswered(p, now, want.since_ns);
 	rail_sched_enter(p->dp);
-	if (p->keys.want.addr == want.addr && p->keys.want.len == want.len) {
-		p->keys.want.next_ns = want.next_ns;
+	p->keys.want.next_ns = want.next_ns;
+	if (p->keys.want.addr == want.addr && p->keys.want.len == want.len)
 		p->keys.want.tries = want.tries;
-	}
 	if (!p->keys.want.since_ns)
 		p->keys.want.since_ns = want.since_ns;
 	rail_sched_leave(p->dp);
@@ -399,6 +398,11 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	peer->keys.want.since_ns = 0;
 	if (peer->keys.want.addr == addr && peer->keys.want.len == len)
 		peer->keys.want.active = false;
+	/* a request that was replaced by another one is answered: the other one
+	 * is sent now */
+	peer->keys.want.next_ns = 0;
+	if (peer->keys.want.active)
+		rail_peer_attend(peer);
 	if (code)
 		rail_sched_no_key(peer, addr, len, code, done);
 	k = rail_key_find(peer, addr);
