@@ -23,7 +23,8 @@ struct run_rig {
 	struct tei_local_op *list[RUN_OPS];
 };
 
-static struct run_rig *run_open(void)
+/* access: of the memory of the agent */
+static struct run_rig *run_open_as(unsigned int access)
 {
 	struct run_rig *r = calloc(1, sizeof(*r));
 	char text[TEI_LOCAL_ID_TEXT];
@@ -39,13 +40,19 @@ static struct run_rig *run_open(void)
 	CU_ASSERT_FATAL(!tei_local_region_add(r->ctx, r->mem, RUN_MEM,
 					      TEI_LOCAL_REMOTE));
 	CU_ASSERT_FATAL(test_agent_start(&r->agent));
-	CU_ASSERT_FATAL(sscanf(test_agent_ask(&r->agent, "alloc %u 1", RUN_MEM),
+	CU_ASSERT_FATAL(sscanf(test_agent_ask(&r->agent, "alloc %u %u", RUN_MEM,
+					      access),
 			       "%llx %191s", &addr, text) == 2);
 	test_agent_ask(&r->agent, "fill 2");
 	r->remote = addr;
 	CU_ASSERT_FATAL(!tei_local_id_parse(text, &id));
 	CU_ASSERT_FATAL(!tei_local_peer_open(r->ctx, &id, NULL, &r->peer));
 	return r;
+}
+
+static struct run_rig *run_open(void)
+{
+	return run_open_as(TEI_LOCAL_REMOTE);
 }
 
 static void run_close(struct run_rig *r)
@@ -173,6 +180,26 @@ static void test_law8_run_outside_the_region_is_refused(void)
 	run_set(r, 0, TEI_LOCAL_WRITE, 0, 64);
 	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 5) == 0);
 	CU_ASSERT(run_target_right(r));
+	run_close(r);
+}
+
+static void test_law8_run_without_access_is_refused(void)
+{
+	struct run_rig *r = run_open_as(TEI_LOCAL_REMOTE | TEI_LOCAL_READ_ONLY);
+	size_t i;
+
+	for (i = 0; i < 8; i++)
+		run_set(r, i, TEI_LOCAL_WRITE, 4096 * i, 64);
+	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 8) == 0);
+	CU_ASSERT(run_target_right(r));
+	for (i = 0; i < 8; i++)
+		r->op[i].opcode = TEI_LOCAL_READ;
+	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 8) == 8);
+	run_close(r);
+	r = run_open_as(0);
+	for (i = 0; i < 8; i++)
+		run_set(r, i, TEI_LOCAL_READ, 4096 * i, 64);
+	CU_ASSERT(tei_local_copy_run(r->ctx, r->list, 8) == 0);
 	run_close(r);
 }
 
@@ -318,6 +345,8 @@ const struct tei_test_case local_run_cases[] = {
 	  test_run_ends_before_other_operations },
 	{ "law8_run_outside_the_region_is_refused",
 	  test_law8_run_outside_the_region_is_refused },
+	{ "law8_run_without_access_is_refused",
+	  test_law8_run_without_access_is_refused },
 	{ "run_counts_complete_operations_before_a_fault",
 	  test_run_counts_complete_operations_before_a_fault },
 	{ "run_to_a_replaced_process_copies_nothing",
