@@ -312,7 +312,7 @@ stress: lib $(STRESS_FILES)
 
 # Runs the data plane in a simulated world for SIM simulated seconds, with faults
 # from the SEED.
-SIM = 600
+SIM = 3600
 SEED = 1
 SIMULATE_OPTIONS =
 simulate: with-tests $(SIM_FI) $(SIMULATE)
