@@ -20,6 +20,7 @@
 #define ETCD_MEM      (2 * FX_MIB)
 #define ETCD_LEASE_MS "2000"
 #define ETCD_ANSWER   65536
+#define ETCD_SHORT_NS FT_NS_PER_SEC
 
 struct etcd_rig {
 	struct ft_etcd etcd;
@@ -283,6 +284,15 @@ static bool etcd_compact(struct etcd_rig *rig)
 			    sizeof(rig->answer)) == 200;
 }
 
+/* A watch that breaks within its first second is not continued: the next one
+ * begins with the current revision. */
+static bool etcd_watch_lasted(void *arg)
+{
+	const uint64_t *start = arg;
+
+	return ft_now_ns() - *start > ETCD_SHORT_NS;
+}
+
 /* A reader is stopped while its watch breaks, the segment changes and the
  * revisions that it has not seen are compacted. */
 static void etcd_compacted(struct etcd_rig *rig)
@@ -290,6 +300,7 @@ static void etcd_compacted(struct etcd_rig *rig)
 	struct fx_peer target, reader;
 	char option[64];
 	struct etcd_log log = { .text = "reading all keys again" };
+	uint64_t start;
 	int seg;
 
 	log.fd = fx_log(option, sizeof(option));
@@ -298,7 +309,9 @@ static void etcd_compacted(struct etcd_rig *rig)
 				    "MC_LOG_LEVEL=info", option, NULL),
 	      "target_and_reader_start");
 	seg = fx_ask(&reader, "open compact");
-	ft_ok(seg >= 0 && fx_peer_pause(&reader),
+	start = ft_now_ns();
+	ft_ok(seg >= 0 && ft_wait_until(etcd_watch_lasted, &start, FX_LONG_MS) &&
+		      fx_peer_pause(&reader),
 	      "reader_opens_and_is_stopped");
 	ft_etcd_kill(&rig->etcd, 0);
 	ft_ok(ft_etcd_restart(&rig->etcd, 0) && ft_etcd_wait(&rig->etcd, 0),
