@@ -6,23 +6,23 @@
  * The core of the simulator: virtual time, events, random streams, hosts,
  * fibers and the trace.
  *
- * A simulation runs in one process and one OS thread. All that happens is an
- * event: sim_run takes the event with the earliest time off a queue, sets the
- * virtual clock to that time and calls the event's function. Events of the same
- * time run in the order in which they were added. The clock does not advance
- * while code runs.
+ * A simulation runs in one process and one OS thread. Everything that happens
+ * is an event: sim_run takes the event with the earliest time off a queue, sets
+ * the virtual clock to that time and calls the event's function. Events of the
+ * same time run in the order in which they were added. The clock does not
+ * advance while code runs.
  *
  * Code that may block (a caller of the library, a progress loop, a short-lived
  * thread of the library) runs in a fiber, which has a stack of its own. A fiber
  * runs until it waits; then sim_run continues with the next event.
  *
- * The same seed and the same program give the same events. For that, nothing
- * here depends on real time, on addresses or on the order of allocations, and
- * callers must not let their decisions depend on them either.
+ * The same program with the same seed produces the same events. Therefore
+ * nothing in the simulator depends on real time, on addresses or on the order
+ * of allocations. The callers' decisions must not depend on these either.
  *
- * All functions are called from the simulation's thread. None fails, unless its
- * comment says so: if memory runs out or if a rule is broken, the program prints
- * the seed and the event number, and aborts.
+ * All functions are called from the simulation's thread. A function fails only
+ * if its comment says so. If memory runs out or if a rule is broken, the
+ * program prints the seed and the event number, and aborts.
  */
 
 #include <stdbool.h>
@@ -43,10 +43,11 @@
 
 /* --- a simulation --- */
 
-/* Starts a simulation with hosts 0 to hosts - 1, all running. One at a time. */
+/* Starts a simulation with hosts 0 to hosts - 1, which all run. Only one
+ * simulation can exist at a time. */
 void sim_begin(uint64_t seed, uint32_t hosts);
-/* Ends it: drops the events that are left, and frees everything, the stacks of
- * unfinished fibers included. */
+/* Ends the simulation. Drops the events that have not run, and frees
+ * everything, also the stacks of fibers that have not ended. */
 void sim_end(void);
 
 /* Runs all events with a time of at most until_ns, then sets the clock to
@@ -56,8 +57,8 @@ void sim_run(uint64_t until_ns);
  * result of done. */
 bool sim_run_while(bool (*done)(void *arg), void *arg, uint64_t until_ns);
 
-/* Returns the virtual time, ns. Never 0. The same for all hosts; a host's own
- * clock is sim_host_now. */
+/* Returns the virtual time in ns. It is never 0 and is the same for all hosts;
+ * the clock of one host is sim_host_now. */
 uint64_t sim_now(void);
 uint64_t sim_seed(void);
 /* Returns the number of events that have run. */
@@ -76,18 +77,21 @@ struct sim_host;
 
 typedef void (*sim_event_fn)(void *arg);
 
-/* Identifies a pending event. 0: none. Never used again for another event. */
+/* Identifies a pending event. An id is never used again for another event; 0 is
+ * no event. */
 typedef uint64_t sim_event_id;
 
-/* Calls fn(arg) at when_ns, or next if that has passed, with no current host:
- * for the network and for scripts. fn must not block. */
+/* Calls fn(arg) at the time when_ns, or as the next event if that time has
+ * passed. There is no current host during the call. The network and scripts use
+ * this function. fn must not block. */
 sim_event_id sim_at(uint64_t when_ns, sim_event_fn fn, void *arg);
-/* Does the same with host as the current host. While the host is stopped, the
- * event waits. If the host's process is killed, the event is dropped, and arg
- * is not freed. */
+/* Does the same as sim_at, with host as the current host. While the host is
+ * stopped, the event waits. If the host's process is killed, the event is
+ * dropped, and arg is not freed. */
 sim_event_id sim_at_host(struct sim_host *host, uint64_t when_ns,
 			 sim_event_fn fn, void *arg);
-/* Drops a pending event. Returns false if it has run or was dropped. */
+/* Drops a pending event. Returns false if the event has already run or was
+ * already dropped. */
 bool sim_cancel(sim_event_id id);
 
 /* --- random numbers --- */
@@ -102,23 +106,23 @@ struct sim_rng {
 	uint64_t state;
 };
 
-/* Starts the stream of a subject; number tells subjects of the same name apart.
- * The stream depends on these and on the seed only. */
+/* Starts the random stream of a subject. number distinguishes subjects of the
+ * same name. The stream depends only on subject, number and the seed. */
 void sim_rng_init(struct sim_rng *rng, const char *subject, uint64_t number);
 uint64_t sim_rng_next(struct sim_rng *rng);
 /* Returns a number from 0 to n - 1. n > 0. */
 uint64_t sim_rng_below(struct sim_rng *rng, uint64_t n);
 /* Returns a number from min to max. */
 uint64_t sim_rng_range(struct sim_rng *rng, uint64_t min, uint64_t max);
-/* Returns true in ppm of a million cases. */
+/* Returns true with a probability of ppm / 1000000. */
 bool sim_rng_chance(struct sim_rng *rng, uint32_t ppm);
 
 /* --- hosts --- */
 
 /*
  * One simulated machine with one process. Killing the process drops its events,
- * and its fibers at the place where they wait; restarting it gives it
- * a new life number. The memory of a killed process is not freed.
+ * and ends its fibers where they wait. Restarting the process gives it a new
+ * life number. The memory of a killed process is not freed.
  */
 
 /* Returns host number id. */
@@ -127,8 +131,9 @@ uint32_t sim_host_count(void);
 uint32_t sim_host_id(const struct sim_host *host);
 /* Returns the host whose code runs, or NULL. */
 struct sim_host *sim_host_current(void);
-/* Makes host (or NULL) the current one and returns the one before. The caller
- * sets that again: the network does so around a call into a host's code. */
+/* Makes host (or NULL) the current host and returns the previous one. The
+ * network calls it before it calls code of a host, and again afterwards to
+ * restore the previous host. */
 struct sim_host *sim_host_enter(struct sim_host *host);
 
 /* Returns the number of restarts. */
@@ -138,20 +143,22 @@ bool sim_host_killed(const struct sim_host *host);
 /* Suspends and resumes a host, as SIGSTOP and SIGCONT do. */
 void sim_host_stop(struct sim_host *host);
 void sim_host_resume(struct sim_host *host);
-/* Kills the process. Not from one of its own fibers. */
+/* Kills the process of the host. Must not be called from a fiber of this
+ * process. */
 void sim_host_kill(struct sim_host *host);
 void sim_host_restart(struct sim_host *host);
 
 /* Returns the time by the host's monotonic clock, ns. */
 uint64_t sim_host_now(const struct sim_host *host);
-/* Returns the stream of random numbers that the library on the current host
- * gets. It differs in each life of the host. */
+/* Returns the random stream from which the library on the current host gets its
+ * numbers. Each life of the host has another stream. */
 struct sim_rng *sim_host_random(void);
 /* Lets the host's clock jump forward. */
 void sim_host_jump(struct sim_host *host, uint64_t ns);
 
-/* Calls fn(arg, host) after each change of a host's state: for the network, which
- * closes the connections of a killed process. At most 4 watchers. */
+/* Calls fn(arg, host) after each change of a host's state. The network uses it
+ * to close the connections of a killed process. At most 4 functions can be
+ * added. */
 typedef void (*sim_host_fn)(void *arg, struct sim_host *host);
 void sim_host_watch(sim_host_fn fn, void *arg);
 
@@ -159,43 +166,45 @@ void sim_host_watch(sim_host_fn fn, void *arg);
 
 struct sim_fiber;
 
-/* Starts a fiber of the host (NULL: of none). fn(arg) runs later, at the present
- * time. name: a constant. Returns the fiber, which its creator joins or
- * detaches. */
+/* Starts a fiber of the host; host NULL: the fiber belongs to no host. fn(arg)
+ * runs later, at the present virtual time. name must be a constant string.
+ * Returns the fiber, which the caller must join or detach. */
 struct sim_fiber *sim_fiber_start(struct sim_host *host, const char *name,
 				  void *(*fn)(void *), void *arg);
 /* Waits for the end of the fiber, frees it and returns the result of fn. */
 void *sim_fiber_join(struct sim_fiber *fiber);
-/* Lets the fiber be freed at its end. */
+/* Detaches the fiber: it is freed when it ends. */
 void sim_fiber_detach(struct sim_fiber *fiber);
 bool sim_fiber_ended(const struct sim_fiber *fiber);
 /* Returns the fiber that runs, or NULL in an event and outside of sim_run. */
 struct sim_fiber *sim_fiber_current(void);
 
-/* Lets other events of the present time run first. In a fiber. */
+/* Runs the other events of the present time first. May only be called in a
+ * fiber. */
 void sim_yield(void);
-/* Waits until the time. In a fiber. */
+/* Waits until the virtual time when_ns. May only be called in a fiber. */
 void sim_sleep_until(uint64_t when_ns);
-/* Waits until sim_wake(key) or until_ns (SIM_NEVER: for ever). key: any address
- * but NULL, used only for comparing. Returns false at the time. In a fiber. */
+/* Waits until sim_wake(key) is called or until until_ns (SIM_NEVER: no limit).
+ * key is any address except NULL and is only compared. Returns false if
+ * until_ns was reached. May only be called in a fiber. */
 bool sim_wait(const void *key, uint64_t until_ns);
-/* Lets the fibers that wait for the key run, at the present time and in the order
- * in which they began to wait: the first one only, or all. */
+/* Wakes the first fiber that waits for the key, or all of them. They run at the
+ * present time, in the order in which they began to wait. */
 void sim_wake(const void *key, bool all);
 
 /* --- memory --- */
 
-/* Returns zeroed memory whose address is the same in each run. It is freed by
- * sim_end. */
+/* Returns zeroed memory whose address is the same in each run of the program.
+ * sim_end frees the memory. */
 void *sim_arena(size_t size, size_t align);
 
 /* --- the trace --- */
 
 #define SIM_NO_HOST	UINT32_MAX
 
-/* Adds a record to the trace hash and, if the trace is recorded, to the trace:
- * the time, the host, the kind (a constant) and numbers. Numbers must not be
- * addresses, except of sim_arena. */
+/* Adds a record to the trace hash and, if a trace is written, to the trace. A
+ * record consists of the time, the host, the kind (a constant string) and
+ * numbers. The numbers must not be addresses, except addresses of sim_arena. */
 void sim_trace(uint32_t host, const char *kind, unsigned int n,
 	       const uint64_t *numbers);
 #define SIM_TRACE(host, kind, ...)					\
@@ -205,7 +214,7 @@ void sim_trace(uint32_t host, const char *kind, unsigned int n,
 		  (const uint64_t[]){ __VA_ARGS__ })
 /* Returns the hash of all records so far. */
 uint64_t sim_trace_hash(void);
-/* Calls fn for each later record; NULL: no longer. */
+/* Calls fn for each later record; fn NULL: ends these calls. */
 typedef void (*sim_trace_fn)(void *arg, uint64_t now_ns, uint32_t host,
 			     const char *kind, unsigned int n,
 			     const uint64_t *numbers);
@@ -213,8 +222,8 @@ void sim_trace_record(sim_trace_fn fn, void *arg);
 
 /* --- the library --- */
 
-/* Makes tei_world the simulated world. Called once, before anything else of the
- * library runs. */
+/* Makes tei_world the simulated world. Called once, before any other function
+ * of the library. */
 void sim_world_install(void);
 
 #pragma GCC visibility pop

@@ -3,13 +3,13 @@
 #define TEI_FABTESTS_SIM_SIM_CHECK_H
 
 /*
- * Patterns in memory, and the slots of a host's memory.
+ * Patterns in memory, and the tombstones that detect late bytes.
  *
  * A slot is a range of a target's memory that one worker of one life of an
  * initiator uses, for one transfer at a time. While no transfer uses the slot,
- * its used range holds a pattern that only the checker has written (its
- * tombstone). A byte that lands after its transfer has ended therefore destroys
- * the tombstone.
+ * the range of the last transfer holds a tombstone: a pattern that only the
+ * checker writes. A byte that lands after its transfer has ended therefore
+ * destroys the tombstone.
  */
 
 #include <stdbool.h>
@@ -18,13 +18,14 @@
 
 /* Fills memory with the pattern of a seed. */
 void sim_pattern_fill(void *p, size_t len, uint64_t seed);
-/* Returns the offset of the first byte that differs from the pattern, or len. */
+/* Returns the offset of the first byte that differs from the pattern, or len if
+ * none differs. */
 size_t sim_pattern_differs(const void *p, size_t len, uint64_t seed);
 
 /* The number of bytes before and after a range that must not change. */
 #define SIM_GUARD	32
 
-/* A range of memory with a tombstone. len 0: none. */
+/* A range of memory with a tombstone. If len is 0, there is no tombstone. */
 struct sim_tomb {
 	char *at;
 	size_t len;
@@ -34,15 +35,17 @@ struct sim_tomb {
 /* Writes a tombstone over len bytes and the guards around them. Each call uses
  * another pattern. */
 void sim_tomb_set(struct sim_tomb *tomb, char *at, size_t len);
-/* Ends the simulation as failed if a byte of the tombstone has changed. what: the
- * owner, for the message. */
+/* Fails the simulation if a byte of the tombstone has changed. what names the
+ * owner of the range in the message. */
 void sim_tomb_verify(const struct sim_tomb *tomb, const char *what);
-/* As sim_tomb_verify, but the bytes between the guards may have changed. */
+/* Does the same as sim_tomb_verify for the guards only; the bytes between them
+ * may have changed. */
 void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what);
 
 /*
- * Reports that a rule is broken: prints the text and ends the process with status
- * SIM_EXIT_FOUND, so that a parent process can search for a smaller schedule.
+ * Reports that a check has failed: prints the text and ends the process with
+ * status SIM_EXIT_FOUND. A parent process then searches for a smaller plan of
+ * faults.
  */
 #define SIM_EXIT_FOUND	3
 void sim_found(const char *format, ...)

@@ -10,7 +10,7 @@
 #include "util/err.h"
 
 #define CLUSTER_PAGE	4096
-/* Longest time that the metadata store takes to answer. */
+/* longest time that the metadata store takes to answer */
 #define CLUSTER_LOOKUP_NS	(20 * SIM_MS)
 
 static struct {
@@ -20,7 +20,7 @@ static struct {
 	struct tei_settings settings;
 	uint64_t incarnation;
 	uint64_t calm_since;
-	uint32_t open;			/* data planes */
+	uint32_t open;			/* number of open data planes */
 } cluster;
 
 const struct sim_conf *sim_cluster_conf(void)
@@ -248,7 +248,8 @@ void sim_cluster_restart(struct sim_node *node)
 	}
 }
 
-/* Waits for the work of the process, then closes its data plane. */
+/* Waits until the workers of the process have ended, then closes its data
+ * plane. */
 static void *cluster_leave(void *arg)
 {
 	struct sim_proc *proc = arg;
@@ -256,7 +257,7 @@ static void *cluster_leave(void *arg)
 	uint32_t i;
 
 	sim_wake(proc, true);
-	/* no look-up begins after that; those that have begun end */
+	/* no look-up begins after this call; look-ups in progress end */
 	tei_rail_notify_stop(dp);
 	tei_rail_dp_quiesce(dp, 5 * SIM_SEC);
 	while (proc->busy > 0)

@@ -269,7 +269,7 @@ static void test_trace_depends_on_the_seed_only(void)
 {
 	CU_ASSERT_EQUAL(trace_hash(1), trace_hash(1));
 	CU_ASSERT_NOT_EQUAL(trace_hash(1), trace_hash(2));
-	/* The same for each compiler and with each sanitizer. */
+	/* The hash is the same with each compiler and each sanitizer. */
 	CU_ASSERT_EQUAL(trace_hash(1), UINT64_C(0x7bdaa976eafcc7ef));
 }
 

@@ -235,7 +235,8 @@ void sim_event_drop(struct sim_host *host)
 	}
 }
 
-/* Runs one event, or keeps or drops it if its host does not run. */
+/* Runs one event if its host runs. If the host is stopped, keeps the event; if
+ * it was killed, drops the event. */
 static void event_run(struct sim_event *event)
 {
 	struct sim_host *host = event->host, *before;
@@ -313,7 +314,8 @@ void sim_begin(uint64_t seed, uint32_t hosts)
 	sim_host_begin(hosts);
 }
 
-/* Hosts are last but one: events that they hold are freed with them. */
+/* Ends the hosts after the other parts, because freeing a host also frees the
+ * events that it holds; the trace is last. */
 void sim_end(void)
 {
 	sim_fiber_end();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The simulated fabric, used through libfabric. */
+/* Tests of the simulated fabric, through the libfabric interface. */
 
 #include "fabtests/sim/sim_net.h"
 
@@ -33,10 +33,10 @@ struct node {
 	struct fid_mr *mr;
 	char *mem;
 	fi_addr_t peer;
-	/* completions read so far */
+	/* numbers of completions read so far */
 	unsigned int done, failed;
-	int err;    /* of the last failed one */
-	size_t len; /* of the last good one */
+	int err;    /* error of the last failed completion */
+	size_t len; /* length of the last successful completion */
 };
 
 static struct node nodes[2];
@@ -147,7 +147,8 @@ static void node_close(struct node *n)
 	fi_freeinfo(n->info);
 }
 
-/* Starts a simulation of two hosts with a changed conf. */
+/* Starts a simulation of two hosts with the settings in conf, which the test
+ * may have changed. */
 static void rig_open(uint64_t seed)
 {
 	static bool set;
@@ -192,7 +193,8 @@ static void rig_verbs(void)
 	rig_open(1);
 }
 
-/* Lets time pass. Both hosts poll in each 20 us, or only host 0. */
+/* Lets virtual time pass. Host 0, and host 1 if both is true, polls every 20
+ * us. */
 static void rig_run(uint64_t ns, bool both)
 {
 	uint64_t end = sim_now() + ns;
@@ -236,7 +238,7 @@ static ssize_t rig_post(bool read, uint64_t off, size_t len)
 	return ret;
 }
 
-/* Posts until the connection exists. */
+/* Repeats a post until the connection exists and the post is accepted. */
 static void rig_must_post(bool read, uint64_t off, size_t len)
 {
 	uint64_t end = sim_now() + 5 * SIM_SEC;
@@ -267,8 +269,7 @@ static void rig_fill(char *p, size_t len, unsigned int seed)
 		p[i] = (char)(i * 7 + (i >> 8) + seed);
 }
 
-/* --- bytes ------------------------------------------------------------------
- */
+/* --- bytes --- */
 
 static void bytes_move(void (*open)(void))
 {
@@ -389,8 +390,7 @@ static void test_messages_beyond_the_limit_stall_the_connection(void)
 	rig_end();
 }
 
-/* --- connections
- * -------------------------------------------------------------- */
+/* --- connections --- */
 
 static void test_first_post_connects(void)
 {
@@ -478,7 +478,7 @@ static void test_half_open_connection_refuses_a_new_one(void)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 1);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_ECONNREFUSED);
-	/* the target sends, and is informed */
+	/* when the target sends, it learns that the connection is broken */
 	CU_ASSERT_EQUAL(rig_send(&nodes[1], 0, 1), 0);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[1].failed, 1);
@@ -499,15 +499,14 @@ static void test_reset_fails_operations(void)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 2);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_ECONNRESET);
-	/* the next post connects again */
+	/* the next post makes a new connection */
 	rig_must_post(false, 0, 1);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].done, 1);
 	rig_end();
 }
 
-/* --- hosts
- * -------------------------------------------------------------------- */
+/* --- hosts --- */
 
 static void test_bytes_land_only_when_the_target_polls(void)
 {
@@ -565,8 +564,7 @@ static void test_host_without_power_is_silent(void)
 	rig_end();
 }
 
-/* --- late bytes
- * --------------------------------------------------------------- */
+/* --- late bytes --- */
 
 static void test_write_lands_after_its_endpoint_was_closed(void)
 {
@@ -636,8 +634,8 @@ static void test_lost_acknowledgement_leaves_the_bytes(void)
 	rig_run(conf.retry_ns, true);
 	CU_ASSERT_EQUAL(nodes[0].done, 0);
 	sim_net_path_block(nic1, nic0, false);
-	/* the target's NIC has given up; the initiator learns that when it
-	 * sends */
+	/* the target's NIC has stopped its retries; the initiator learns this
+	 * when it sends */
 	rig_must_post(false, 0, 1);
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 2);
@@ -677,8 +675,7 @@ static void test_link_without_cable_holds_packets(void)
 	rig_end();
 }
 
-/* --- keys
- * --------------------------------------------------------------------- */
+/* --- keys --- */
 
 static void keys_refuse(void (*open)(void), int flushed)
 {
@@ -689,7 +686,7 @@ static void keys_refuse(void (*open)(void), int flushed)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 1);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_EACCES);
-	/* the connection is broken: another operation has failed too */
+	/* the connection is broken: another operation has failed as well */
 	rig_must_post(true, 0, 8);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 1), 0);
 	rig_run(SIM_MS, true);
@@ -704,8 +701,8 @@ static void test_unknown_key_is_refused(void)
 	keys_refuse(rig_verbs, FI_EIO);
 }
 
-/* Closes the registration in the middle of a write. Returns true if the last
- * byte lands. */
+/* Closes the registration while a write is in progress. Returns true if the
+ * last byte of the write lands. */
 static bool keys_closed_meanwhile(void (*open)(void))
 {
 	bool landed;
@@ -736,8 +733,7 @@ static void test_verbs_checks_the_key_of_each_packet(void)
 	CU_ASSERT(!keys_closed_meanwhile(rig_verbs));
 }
 
-/* --- faults of completions and posts
- * ------------------------------------------ */
+/* --- faults of completions and posts --- */
 
 static void test_posts_are_refused_for_a_time(void)
 {
@@ -798,8 +794,7 @@ static void test_completions_are_late_lost_or_errors(void)
 	rig_end();
 }
 
-/* --- rates, repetition
- * ---------------------------------------------------------- */
+/* --- rates, repetition --- */
 
 static void test_bandwidth_and_latency_hold(void)
 {
@@ -814,7 +809,8 @@ static void test_bandwidth_and_latency_hold(void)
 	while (!nodes[0].done)
 		rig_run(SIM_US, true);
 	ns = sim_now() - start;
-	/* 1 ms, 245 headers of 64 bytes, and some latencies */
+	/* 1 ms for the bytes, 245 headers of 64 bytes each, and some
+	 * latencies */
 	CU_ASSERT(ns > 1000 * SIM_US && ns < 1100 * SIM_US);
 	rig_end();
 }

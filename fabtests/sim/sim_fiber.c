@@ -39,21 +39,24 @@
 #define FIBER_STACK	(256 * 1024)
 #define FIBER_GUARD	4096
 
-/* Made by sim_fiber_start. Freed by sim_fiber_join, at its end if it is detached,
- * or when its process is killed. */
+/* A fiber. sim_fiber_start makes it. sim_fiber_join frees it. A detached fiber
+ * is freed when it ends, and all fibers of a process when the process is
+ * killed. */
 struct sim_fiber {
 	struct tei_list link;		/* in fibers.all */
-	struct tei_list waiting;	/* in fibers.waiting while it has a key */
+	struct tei_list waiting;	/* in fibers.waiting while key is not
+					 * NULL */
 	struct sim_host *host;
 	const char *name;
 	void *(*fn)(void *);
 	void *arg;
 	void *result;
-	const void *key;		/* what it waits for, or NULL */
-	bool woken;			/* by sim_wake, not by the time */
+	const void *key;		/* key of sim_wait, or NULL */
+	bool woken;			/* sim_wake has resumed the fiber, not
+					 * the time limit */
 	bool ended;
 	bool detached;
-	sim_event_id event;		/* resumes it, or 0 */
+	sim_event_id event;		/* event that resumes the fiber, or 0 */
 	ucontext_t context;
 	char *stack;
 #ifdef FIBER_ASAN
@@ -66,11 +69,11 @@ struct sim_fiber {
 
 static struct {
 	struct tei_list all;		/* list of sim_fiber.link */
-	struct tei_list waiting;	/* list of sim_fiber.waiting, the longest
-					 * waiting first */
+	struct tei_list waiting;	/* list of sim_fiber.waiting; the fiber
+					 * that has waited longest is first */
 	struct sim_fiber *current;
 	ucontext_t main;		/* the context of sim_run */
-	char **stacks;			/* stacks without a fiber */
+	char **stacks;			/* stacks that no fiber uses */
 	size_t stacks_used, stacks_room;
 #ifdef FIBER_ASAN
 	void *fake_stack;
@@ -133,8 +136,8 @@ static void fiber_enter(struct sim_fiber *fiber)
 	fibers.current = NULL;
 }
 
-/* Switches from the fiber to sim_run. Returns when the fiber is resumed; does not
- * if the fiber has ended. */
+/* Switches from the fiber to sim_run. Returns when the fiber is resumed. If the
+ * fiber has ended, does not return. */
 static void fiber_leave(struct sim_fiber *fiber)
 {
 #ifdef FIBER_ASAN
@@ -182,7 +185,8 @@ static void fiber_free(struct sim_fiber *fiber)
 	free(fiber);
 }
 
-/* The event of a fiber. */
+/* Runs in the event of a fiber: switches to the fiber, and frees it if it has
+ * ended and is detached. */
 static void fiber_resume(void *arg)
 {
 	struct sim_fiber *fiber = arg;

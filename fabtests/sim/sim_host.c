@@ -21,12 +21,13 @@ static struct {
 		void *arg;
 	} watchers[SIM_WATCHERS];
 	uint32_t watched;
-	struct sim_rng random;		/* for code of no host */
+	struct sim_rng random;		/* random numbers for code that runs for
+					 * no host */
 	char *arena;
 	size_t arena_used;
 } world;
 
-/* Starts the stream of numbers for the library in the host's present life. */
+/* Starts the host's random stream for its present life. */
 static void host_seed(struct sim_host *host)
 {
 	sim_rng_init(&host->random, "library",

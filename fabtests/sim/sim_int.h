@@ -2,36 +2,44 @@
 #ifndef TEI_FABTESTS_SIM_SIM_INT_H
 #define TEI_FABTESTS_SIM_SIM_INT_H
 
-/* What the files of the simulator's core share. */
+/* Declarations that the files of the simulator's core share. */
 
 #include "fabtests/sim/sim.h"
 #include "util/list.h"
 
-/* The number of watchers of the hosts' states. */
+/* largest number of functions that sim_host_watch can add */
 #define SIM_WATCHERS	4
 
-/* One machine with one process. Made by sim_begin, freed by sim_end. */
+/* One simulated machine with one process. sim_begin makes it, sim_end frees
+ * it. */
 struct sim_host {
 	uint32_t id;
 	uint32_t life;			/* number of restarts */
 	bool stopped;
 	bool killed;
-	struct sim_rng random;		/* numbers for the library */
-	uint64_t jumped_ns;		/* sum of the jumps of its clock */
-	struct tei_list held;		/* list of sim_event.link: events that wait
-					 * for the end of a stop */
+	struct sim_rng random;		/* random stream of the library on this
+					 * host */
+	uint64_t jumped_ns;		/* sum of the clock's jumps, ns */
+	struct tei_list held;		/* list of sim_event.link: events that
+					 * wait until the stopped host is
+					 * resumed */
 };
 
-/* One pending event. Made by sim_at, freed when it has run or is dropped. */
+/* A pending event. sim_at makes it. It is freed when it has run or is
+ * dropped. */
 struct sim_event {
 	uint64_t when_ns;
-	uint64_t seq;			/* order among events of one time */
+	uint64_t seq;			/* order among events of the same
+					 * time */
 	sim_event_fn fn;
 	void *arg;
-	struct sim_host *host;		/* NULL: an event of the network */
-	uint32_t life;			/* the host's life when it was made */
-	uint32_t slot;			/* place in the table of events */
-	size_t place;			/* place in the heap; SIZE_MAX: held */
+	struct sim_host *host;		/* NULL: the event belongs to the
+					 * network or to a script */
+	uint32_t life;			/* number of the host's life in which
+					 * the event was made */
+	uint32_t slot;			/* index in the table of events */
+	size_t place;			/* index in the heap; SIZE_MAX: a
+					 * stopped host holds the event */
 	struct tei_list link;
 };
 
@@ -39,9 +47,10 @@ struct sim_event {
 
 void sim_event_begin(void);
 void sim_event_end(void);
-/* Puts the events that a host has held into the queue, in their order. */
+/* Puts the events that a stopped host has held into the queue again, in the
+ * same order. */
 void sim_event_release(struct sim_host *host);
-/* Drops the events that a killed host has held. */
+/* Drops the events that the killed host has held. */
 void sim_event_drop(struct sim_host *host);
 
 /* --- sim_fiber.c --- */

@@ -10,17 +10,19 @@
 #include "fabtests/sim/sim_cluster.h"
 #include "util/atomic.h"
 
-/* Lives of an initiator that have slots of their own. A later life uses the
- * slots of an earlier one again. */
+/* Number of an initiator's lives that have slots of their own. Each later life
+ * uses the slots of an earlier life. */
 #define LOAD_LIVES	4
-/* Bytes of the largest transfer. */
+/* size of the largest transfer, bytes */
 #define LOAD_MAX	(64u << 10)
-/* Bytes of a slot, with guards; a multiple of 64. */
+/* distance between two slots, bytes: the largest transfer, the guards and
+ * padding; a multiple of 64 */
 #define LOAD_STRIDE	(LOAD_MAX + 2 * 64)
-/* For so long after a disturbance, tasks may fail. */
+/* Tasks may fail until this time has passed since the last disturbance. */
 #define LOAD_CALM_NS	(30 * SIM_SEC)
 #define LOAD_NOTIFY_NS	(3 * SIM_SEC)
-/* Pause between two times that memory is unregistered, in pauses of a worker. */
+/* mean time between two unregistrations of memory, in mean pauses of a
+ * worker */
 #define LOAD_REGISTRAR	50
 
 enum load_kind {
@@ -30,38 +32,47 @@ enum load_kind {
 	LOAD_NOTE,
 };
 
-/* A range of a target's memory for one worker of one life of an initiator. */
+/* A slot: a range of a target's memory that one worker of one life of an
+ * initiator uses. */
 struct load_slot {
 	char *at;
-	struct sim_tomb tomb;		/* while no transfer uses the slot */
-	uint64_t unfenced;		/* incarnation of the target for which a
-					 * transfer ended UNFENCED, 0: none */
+	struct sim_tomb tomb;		/* written while no transfer uses the
+					 * slot */
+	uint64_t unfenced;		/* incarnation of the target to which a
+					 * transfer ended UNFENCED; 0 if there
+					 * is none */
 };
 
-/* A counter in a target's memory, for one worker of one life of an initiator. */
+/* A counter in a target's memory that one worker of one life of an initiator
+ * uses. */
 struct load_counter {
 	uint64_t *value;
-	uint64_t done, unknown;		/* additions */
+	uint64_t done, unknown;		/* number of additions known to be
+					 * executed, and of those that may have
+					 * been executed */
 };
 
-/* The operation of a worker. */
+/* The present operation of a worker. */
 struct load_op {
 	struct tei_rail_task task;
 	enum load_kind kind;
 	uint64_t id;
 	uint32_t to;			/* target host */
 	uint32_t chunk;
-	uint64_t incarnation;		/* of the target */
+	uint64_t incarnation;		/* incarnation of the target */
 	struct load_slot *slot;
 	struct load_counter *counter;
-	size_t off;			/* in the slot */
-	uint64_t seed;			/* of the pattern that moves */
+	size_t off;			/* offset in the slot, bytes */
+	uint64_t seed;			/* seed of the pattern that the transfer
+					 * moves */
 	uint64_t start_ns;
 	bool posted;			/* submitted and not ended */
-	bool early;			/* cancelled or expired */
+	bool early;			/* the worker has cancelled or expired
+					 * the task */
 	bool revoked;			/* its target range is not registered */
-	bool in_place;			/* its bytes were in place when it was
-					 * revoked */
+	bool in_place;			/* all bytes of the write had landed
+					 * when the target range was
+					 * unregistered */
 	enum tei_rail_end end;
 };
 
@@ -70,28 +81,34 @@ struct load_worker {
 	uint32_t index;
 	struct sim_rng rng;
 	char *local;			/* LOAD_STRIDE bytes */
-	struct sim_tomb *tomb;		/* of local; kept for the next life */
-	uint64_t *old;			/* result of atomics */
-	uint64_t notes;			/* notifications sent */
+	struct sim_tomb *tomb;		/* tombstone of local; kept for the
+					 * host's next life */
+	uint64_t *old;			/* previous value of the counter, result
+					 * of an atomic */
+	uint64_t notes;			/* number of notifications sent */
 	struct load_op op;
 };
 
-/* Notifications of one worker that a host has received. */
+/* What a host has received of the notifications of one worker of another
+ * host. */
 struct load_inbox {
-	uint64_t incarnation;		/* of the sender */
+	uint64_t incarnation;		/* incarnation of the sender */
 	uint64_t last;			/* highest number received */
-	uint64_t lost;			/* this number must not arrive */
+	uint64_t lost;			/* number of a lost notification, which
+					 * must not arrive any more */
 };
 
 static struct {
 	const struct sim_conf *conf;
-	struct load_slot *slots;	/* by target, chunk, initiator, life,
+	struct load_slot *slots;	/* ordered by target, chunk, initiator,
+					 * life, worker */
+	struct load_counter *counters;	/* ordered by target, initiator, life,
 					 * worker */
-	struct load_counter *counters;	/* by target, initiator, life, worker */
-	struct load_inbox *inboxes;	/* by target, sender, worker */
-	char **local;			/* by host: memory of all workers */
-	uint64_t **counts;		/* by host: memory of its counters */
-	struct sim_tomb *tombs;		/* by host, worker */
+	struct load_inbox *inboxes;	/* ordered by target, sender, worker */
+	char **local;			/* per host: local memory of all its
+					 * workers */
+	uint64_t **counts;		/* per host: memory of its counters */
+	struct sim_tomb *tombs;		/* ordered by host, worker */
 	uint64_t ids;
 	struct sim_load_stats stats;
 } load;
@@ -106,7 +123,8 @@ static size_t load_lanes(const struct sim_conf *conf)
 	return (size_t)conf->hosts * LOAD_LIVES * conf->workers;
 }
 
-/* Returns the index of a worker among all that may use a target's memory. */
+/* Returns the index of a worker among all workers that may use a target's
+ * memory. */
 static size_t load_lane(const struct load_worker *w)
 {
 	uint32_t life = sim_host_life(w->proc->node->host) % LOAD_LIVES;
@@ -139,7 +157,8 @@ static const char *op_name(const struct load_worker *w)
 	return text;
 }
 
-/* Returns true if a failure of the operation needs no other reason. */
+/* Returns true if the operation may fail: it was ended early, its target or the
+ * target range is not available, or a fault is too recent. */
 static bool op_excused(const struct load_worker *w)
 {
 	const struct load_op *op = &w->op;
@@ -200,7 +219,8 @@ static void op_check_atomic(struct load_worker *w, bool unknown)
 		if (*w->old < c->done || *w->old > c->done + c->unknown)
 			sim_found("%s: old value %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
 				  op_name(w), *w->old, c->done, c->unknown);
-		/* unknown ones that were executed are known from here on */
+		/* the old value tells how many of the unknown additions were
+		 * executed */
 		c->unknown -= *w->old - c->done;
 		c->done = *w->old + 1;
 		load.stats.atomics++;
@@ -212,7 +232,7 @@ static void op_check_atomic(struct load_worker *w, bool unknown)
 			  op_name(w), *c->value, c->done, c->unknown);
 }
 
-/* Ends the use of the slot and of local memory. */
+/* Ends the use of the slot and of the local memory: sets their tombstones. */
 static void op_bury(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -284,7 +304,7 @@ static size_t worker_length(struct load_worker *w)
 	}
 }
 
-/* Returns a slot that may be used, or NULL. */
+/* Returns a slot that the worker may use, or NULL. */
 static struct load_slot *worker_slot(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -299,7 +319,7 @@ static struct load_slot *worker_slot(struct load_worker *w)
 	return slot;
 }
 
-/* Prepares a write or a read. Returns false if there is no slot. */
+/* Prepares a write or a read. Returns false if no slot may be used. */
 static bool worker_transfer(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -343,7 +363,7 @@ static bool worker_atomic(struct load_worker *w)
 	return true;
 }
 
-/* Waits for the end of the task; may end it early. */
+/* Waits until the task has ended. Cancels or expires a few tasks at random. */
 static void worker_wait(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -365,7 +385,8 @@ static void worker_wait(struct load_worker *w)
 				tei_rail_expire(w->proc->dp, &task, 1);
 		}
 	}
-	/* second by second: the time of a stop does not count */
+	/* The worker sleeps in steps of 1 s, so that a long stop of the host
+	 * counts as one step only. */
 	for (i = 0; op->posted && i < SIM_LOAD_LIMIT; i++)
 		sim_wait(op, sim_now() + SIM_SEC);
 	if (op->posted)
@@ -482,7 +503,7 @@ static void worker_note(struct load_worker *w, struct tei_rail_peer *peer)
 
 /* --- workers --- */
 
-/* Does one operation. */
+/* Does one operation of the worker. */
 static void worker_turn(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -499,7 +520,8 @@ static void worker_turn(struct load_worker *w)
 		return;
 	op->task.peer = peer;
 	op->incarnation = tei_rail_peer_incarnation(peer);
-	/* another worker may drop the process's reference meanwhile */
+	/* during the operation, another worker may put the process's
+	 * reference */
 	tei_rail_peer_hold(peer);
 	if (sim_rng_chance(&w->rng, 100000))
 		worker_note(w, peer);
@@ -508,8 +530,8 @@ static void worker_turn(struct load_worker *w)
 	tei_rail_peer_put(peer);
 }
 
-/* Waits for a random time with that mean, or until the process leaves. Returns
- * false if the work of the process has ended. */
+/* Waits for a random time with the given mean, or until the process leaves.
+ * Returns false if the process is leaving. */
 static bool load_pause(struct sim_proc *proc, struct sim_rng *rng, uint64_t mean)
 {
 	if (!proc->leaving)
@@ -554,7 +576,8 @@ static void load_each(struct sim_node *node, uint32_t chunk,
 	}
 }
 
-/* The operation's target range was unregistered: what is there now stays. */
+/* Called when the target range of the operation was unregistered: from now on
+ * the bytes in the range must not change. */
 static void op_revoke(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -567,7 +590,8 @@ static void op_revoke(struct load_worker *w)
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
-/* The range will be registered again: the operation may continue. */
+/* Called before the target range is registered again: from now on the operation
+ * may access the range. */
 static void op_restore(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
@@ -619,7 +643,8 @@ static void registrar_restore(struct sim_proc *proc, uint32_t chunk)
 	SIM_TRACE(node->id, "register", chunk);
 }
 
-/* Unregisters memory at times, and registers it again. */
+/* Unregisters a random chunk of the process from time to time, and registers it
+ * again. */
 static void *registrar_main(void *arg)
 {
 	struct sim_proc *proc = arg;
@@ -680,7 +705,8 @@ static void load_start(struct sim_proc *proc)
 					 registrar_main, proc));
 }
 
-/* Bytes of transfers that the process had not ended may still land. */
+/* Called when the process was killed or has left: bytes of its unfinished
+ * transfers may still land, so their slots have no tombstones. */
 static void load_gone(struct sim_proc *proc)
 {
 	struct load_worker *w = proc->work;

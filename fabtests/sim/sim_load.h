@@ -3,21 +3,22 @@
 #define TEI_FABTESTS_SIM_SIM_LOAD_H
 
 /*
- * The workload and its checks. Each process has a few workers, each of which does
- * one operation at a time: a write, a read, an atomic or a notification, to a
- * random host. A fiber of the process unregisters its memory at times and
- * registers it again.
+ * The workload and its checks. Each process has a few workers. A worker does
+ * one operation at a time, to a random host: a write, a read, an atomic or a
+ * notification. In addition, a fiber of the process unregisters its memory from
+ * time to time and registers it again.
  *
- * What is checked:
- * - COMPLETED: all bytes are in place at that moment (law 1).
+ * The checks:
+ * - When a transfer ends as COMPLETED, all its bytes are in place (law 1).
  * - After the end of a transfer no byte changes, neither in the target's memory
  *   (unless the transfer ended UNFENCED) nor in local memory (law 2).
  * - No byte next to the range of a transfer changes.
  * - Each task ends once, and within SIM_LOAD_LIMIT seconds (law 3).
- * - A task ends as COMPLETED if nothing was disturbed for a while.
- * - An atomic is executed once if it is COMPLETED, not at all if it ended with
- *   another result that is not marked unknown, and at most once in any case
- *   (law 13). The same holds for notifications, which also stay in order.
+ * - A task ends as COMPLETED if there was no fault for some time before.
+ * - An atomic is executed exactly once if it ends as COMPLETED. It is not
+ *   executed at all if it ends with another result that is not marked as
+ *   unknown. It is executed at most once in any case (law 13). The same holds
+ *   for notifications, which also arrive in order.
  * - After memory is unregistered, no peer reads or writes it.
  */
 
@@ -33,32 +34,34 @@ struct sim_work_ops;
 struct tei_err;
 struct tei_rail_task;
 
-/* Longest time in which a task must end, s. */
+/* longest time until a task must end, s */
 #define SIM_LOAD_LIMIT	90
 
-/* What has happened so far. */
+/* Counts since the start of the simulation. */
 struct sim_load_stats {
 	uint64_t ops;			/* operations that have ended */
-	uint64_t ends[4];		/* tasks by enum tei_rail_end */
-	uint64_t bytes;			/* of completed transfers */
-	uint64_t atomics, notes;	/* completed */
-	uint64_t revoked;		/* times that memory was unregistered */
-	uint64_t slowest_ns;		/* longest time of a task */
+	uint64_t ends[4];		/* tasks, indexed by enum
+					 * tei_rail_end */
+	uint64_t bytes;			/* bytes of completed transfers */
+	uint64_t atomics, notes;	/* completed atomics and completed
+					 * notifications */
+	uint64_t revoked;		/* number of unregistrations */
+	uint64_t slowest_ns;		/* longest duration of a task, ns */
 };
 
 extern const struct sim_work_ops sim_load_ops;
 
-/* Sets conf->chunk to the bytes that the slots need. Before
+/* Sets conf->chunk to the number of bytes that the slots need. Called before
  * sim_cluster_begin. */
 void sim_load_size(struct sim_conf *conf);
-/* Allocates slots. After sim_cluster_begin. */
+/* Allocates the slots. Called after sim_cluster_begin. */
 void sim_load_begin(void);
-/* Verifies all slots that no transfer may write to any more. */
+/* Verifies all slots that no transfer may write to at present. */
 void sim_load_verify(void);
 void sim_load_end(void);
 const struct sim_load_stats *sim_load_stats(void);
 
-/* Receives the end of a task (tei_rail_ops.task_done). */
+/* Handles the end of a task (tei_rail_ops.task_done). */
 void sim_load_done(struct tei_rail_task *task, enum tei_rail_end end,
 		   const struct tei_err *err);
 

@@ -3,34 +3,35 @@
 #define TEI_FABTESTS_SIM_SIM_NET_H
 
 /*
- * The simulated network: the provider "sim" of libfabric, the links below it,
- * and their faults.
+ * The simulated network: the libfabric provider "sim", the links below it, and
+ * their faults.
  *
  * Each host of the simulation has the same number of NICs, numbered from 0. A
  * program opens them through fi_getinfo, which offers the NICs of the current
  * host (sim_host_current), one domain each: "sim0", "sim1", ... The provider is
- * the shared object libsim-fi.so, which libfabric loads; it takes all code from
- * the program (linked with -rdynamic).
+ * the shared object libsim-fi.so, which libfabric loads. The shared object
+ * takes all its code from the program (linked with -rdynamic).
  *
- * What the network does:
+ * Behaviour of the network:
  *
- * - Two endpoints that communicate have one reliable connection, which serves
+ * - Two endpoints that communicate share one reliable connection, which serves
  *   both directions. The first post makes it.
  * - A message is cut into packets. The sending NIC reads the bytes of a packet
  *   from memory when it sends the packet. The bytes are written to the target's
- *   memory when the packet is handled there: by the NIC when it arrives
- *   (conf.auto_progress), or else in fi_cq_read of the target's process.
+ *   memory when the target handles the packet: if conf.auto_progress is true,
+ *   the NIC handles it when it arrives; if not, the target's process handles it
+ *   in fi_cq_read.
  * - A packet that has left its endpoint arrives even if that endpoint has
- * failed or was closed since, unless the target's side of the connection is
- * closed.
- * - Packets of a blocked path wait and arrive after the path is open again. A
- *   sender that gets no acknowledgement for conf.retry_ns gives up: its
- *   operations fail, and its waiting packets are dropped.
- * - Every operation gets one completion, unless a fault loses it or its
- * endpoint is closed first.
+ *   failed or was closed since, unless the target's side of the connection is
+ *   closed.
+ * - Packets of a blocked path wait, and arrive when the path is open again. If
+ *   a sender gets no acknowledgement for conf.retry_ns, its operations fail and
+ *   its waiting packets are dropped.
+ * - Every operation gets one completion, unless a fault loses the completion or
+ *   the operation's endpoint is closed first.
  *
- * All functions are called from the simulation's thread. None fails, unless its
- * comment says so.
+ * All functions are called from the simulation's thread. A function fails only
+ * if its comment says so.
  */
 
 #include <stdbool.h>
@@ -41,13 +42,13 @@
 
 struct tei_world_net;
 
-/* What the provider offers and how its NICs behave. */
+/* The attributes of the provider and the behaviour of its NICs. */
 struct sim_net_conf {
 	/* the provider's attributes */
-	bool ip;	    /* addresses are FI_SOCKADDR_IN, and connections
-			     * are sockets that can be looked up and cut;
-			     * false: FI_ADDR_STR */
-	bool wait_fd;	    /* completion queues have a descriptor */
+	bool ip;	    /* true: addresses are FI_SOCKADDR_IN, and
+			     * connections are sockets that can be looked up and
+			     * cut; false: addresses are FI_ADDR_STR */
+	bool wait_fd;	    /* completion queues have a file descriptor */
 	bool eq;	    /* event queues can be opened */
 	uint64_t mr_mode;   /* FI_MR_LOCAL, FI_MR_VIRT_ADDR,
 			     * FI_MR_ALLOCATED, FI_MR_PROV_KEY,
@@ -57,77 +58,82 @@ struct sim_net_conf {
 	uint32_t iov_limit, rma_iov_limit; /* at most SIM_NET_IOV */
 	uint32_t inject_size;		   /* bytes */
 	uint64_t max_msg_size;		   /* bytes */
-	uint32_t mrs; /* registrations per domain, 0: any number */
+	uint32_t mrs; /* most registrations per domain; 0: no limit */
 
-	/* how NICs and connections behave */
-	bool auto_progress;  /* NICs handle packets by themselves; false: the
-			      * process does in fi_cq_read */
-	bool key_per_packet; /* keys are checked for each packet; false: once
-			      * per message */
-	bool refusal_breaks; /* a refused key breaks the connection */
-	bool unordered;	     /* packets of writes overtake each other */
-	bool post_connects;  /* posts are accepted while the connection is
-			      * being made; false: -FI_EAGAIN */
+	/* behaviour of NICs and connections */
+	bool auto_progress;  /* true: NICs handle packets by themselves; false:
+			      * the process handles them in fi_cq_read */
+	bool key_per_packet; /* true: keys are checked for each packet; false:
+			      * once per message */
+	bool refusal_breaks; /* an operation with a refused key breaks the
+			      * connection */
+	bool unordered;	     /* packets of writes may overtake each other */
+	bool post_connects;  /* true: posts are accepted while the connection is
+			      * being made; false: they return -FI_EAGAIN */
 	bool remove_closes;  /* fi_av_remove closes the connection */
 	bool stale_refuses;  /* a target refuses a new connection from an
-			      * endpoint while it has one from it */
-	uint32_t packet;     /* bytes of a packet */
-	uint32_t window;     /* bytes sent on a connection and not handled by
-			      * the target */
-	uint32_t unexpected; /* messages per endpoint without a posted
-			      * receive, before the connection stalls */
-	uint64_t connect_ns; /* after that time without an answer, an attempt
-			      * to connect has failed */
-	uint64_t retry_ns;   /* see above; 0: senders never give up */
-	uint64_t rto_ns;     /* delay of a lost packet */
-	uint64_t linger_ns;  /* how long the packets of a closed endpoint wait
-			      * at a blocked path */
+			      * endpoint to which it already has a connection */
+	uint32_t packet;     /* largest packet, bytes */
+	uint32_t window;     /* most bytes that are sent on a connection and not
+			      * yet handled by the target */
+	uint32_t unexpected; /* most messages that an endpoint keeps without a
+			      * posted receive; further ones stall the
+			      * connection */
+	uint64_t connect_ns; /* time without an answer after which an attempt to
+			      * connect fails, ns */
+	uint64_t retry_ns;   /* time without an acknowledgement after which
+			      * operations fail, ns; 0: no limit */
+	uint64_t rto_ns;     /* additional delay of a lost packet, ns */
+	uint64_t linger_ns;  /* time for which packets of a closed endpoint wait
+			      * at a blocked path, ns */
 
-	/* the default link */
+	/* properties of paths that were not changed */
 	uint64_t latency_ns, jitter_ns;
-	uint64_t bandwidth; /* bytes/s of a NIC, 0: no limit */
+	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0: no limit */
 };
 
 #define SIM_NET_IOV 8 /* most iov entries of an operation */
 
-/* Fill conf: as provider tcp;ofi_rxm, and as a verbs device. */
+/* sim_net_conf_tcp fills conf with the behaviour of the provider tcp;ofi_rxm,
+ * sim_net_conf_verbs with that of a verbs device. */
 void sim_net_conf_tcp(struct sim_net_conf *conf);
 void sim_net_conf_verbs(struct sim_net_conf *conf);
 
-/* Makes the network of the current simulation, after sim_begin. conf is
- * copied. nics: per host, at most 64. */
+/* Makes the network of the current simulation. Called after sim_begin. Copies
+ * conf. nics is the number of NICs per host, at most 64. */
 void sim_net_begin(const struct sim_net_conf *conf, uint32_t nics);
-/* Frees it with all objects of the provider, before sim_end. */
+/* Frees the network with all objects of the provider. Called before sim_end. */
 void sim_net_end(void);
 
 /*
  * Makes libfabric find the provider: sets FI_PROVIDER_PATH and FI_PROVIDER in
- * the environment. folder: of libsim-fi.so; NULL: the folder "sim" next to the
- * program. Called once, before the first call of libfabric.
+ * the environment. folder contains libsim-fi.so; if it is NULL, the folder is
+ * "sim" next to the program. Called once, before the first call of libfabric.
  */
 void sim_net_provider(const char *folder);
 
-/* --- faults ----------------------------------------------------------------
- */
+/* --- faults --- */
 
 /* One NIC of one host. */
 struct sim_net_nic {
 	uint32_t host, nic;
 };
 
-/* One direction between two NICs. */
+/* The state of one direction between two NICs. */
 struct sim_net_path {
 	uint64_t latency_ns, jitter_ns;
-	uint64_t bandwidth; /* bytes/s, 0: that of the NIC */
-	uint32_t loss_ppm;  /* packets of a million that arrive
+	uint64_t bandwidth; /* bytes/s; 0: the NIC's bandwidth */
+	uint32_t loss_ppm;  /* lost packets of a million; each of them arrives
 			     * conf.rto_ns later */
-	bool blocked;	    /* packets wait until that ends */
-	bool stalled;	    /* as blocked, but acknowledgements arrive: the
-			     * sender does not give up */
+	bool blocked;	    /* packets wait until the path is no longer
+			     * blocked */
+	bool stalled;	    /* the path is blocked for packets but not for
+			     * acknowledgements: the sender's operations do not
+			     * fail */
 };
 
-/* Reads and changes a path. A path that was never changed is the default
- * link. */
+/* sim_net_path_get reads the state of a path, sim_net_path_set changes it. A
+ * path that was never changed has the default properties of conf. */
 void sim_net_path_get(struct sim_net_nic from, struct sim_net_nic to,
 		      struct sim_net_path *path);
 void sim_net_path_set(struct sim_net_nic from, struct sim_net_nic to,
@@ -135,77 +141,80 @@ void sim_net_path_set(struct sim_net_nic from, struct sim_net_nic to,
 void sim_net_path_block(struct sim_net_nic from, struct sim_net_nic to,
 			bool blocked);
 
-/* Pulls or plugs the cable of a NIC. All paths from and to the NIC are blocked
- * without a cable. The host gets a link event. */
+/* Unplugs or plugs in the cable of a NIC. Without a cable, all paths from and
+ * to the NIC are blocked. The host gets a link event. */
 void sim_net_nic_link(struct sim_net_nic nic, bool up);
 /* Switches a host's power off or on. Without power, the host's NICs receive
- * nothing, and what they send is lost; so the caller kills the process as well,
- * of which the peers are not informed. With power, packets that arrive for
- * connections of a former process are answered with a reset. */
+ * nothing and lose what they send. The caller also kills the host's process;
+ * its peers are not informed. After the power is on again, packets for
+ * connections of the former process are answered with a reset. */
 void sim_net_power(uint32_t host, bool on);
 
-/* Breaks all connections between two NICs at both sides, as a reset does. */
+/* Breaks all connections between two NICs at both sides, like a TCP reset. */
 void sim_net_reset(struct sim_net_nic a, struct sim_net_nic b);
-/* Breaks them at side a only. Side b is not informed: its connection is half
- * open until it sends. */
+/* Breaks all connections between two NICs at side a only. Side b is not
+ * informed: its connections are half open until it sends. */
 void sim_net_reset_side(struct sim_net_nic a, struct sim_net_nic b);
 
-/* Faults of one NIC. All fields 0: none. */
+/* The faults of one NIC. If all fields are 0, the NIC has no fault. */
 struct sim_net_fault {
-	uint64_t again_ns;  /* until this virtual time, posts return
-			     * -FI_EAGAIN ... */
-	uint32_t again_ppm; /* ... in so many of a million cases */
-	uint64_t late_ns;   /* completions of sent operations come so much
-			     * later */
-	uint32_t late_ppm;  /* ... in so many of a million cases */
-	uint32_t lose;	    /* so many of the next completions of sent
-			     * operations are lost */
-	uint32_t flush;	    /* so many of the next successful completions of
-			     * sent operations become errors, and their
-			     * connections break */
-	int mr_refuse;	    /* error of each registration, -FI_E* */
-	int ep_refuse;	    /* error of each fi_enable, -FI_E* */
+	uint64_t again_ns;  /* until this virtual time, posts fail with
+			     * -FI_EAGAIN with probability again_ppm */
+	uint32_t again_ppm; /* probability that a post fails, in millionths */
+	uint64_t late_ns;   /* delay of the completions of sent operations, with
+			     * probability late_ppm */
+	uint32_t late_ppm;  /* probability that a completion is delayed, in
+			     * millionths */
+	uint32_t lose;	    /* number of completions of sent operations that
+			     * will be lost, from the next one on */
+	uint32_t flush;	    /* number of successful completions of sent
+			     * operations, from the next one on, that become
+			     * errors and break their connections */
+	int mr_refuse;	    /* error of each registration, -FI_E*; 0: none */
+	int ep_refuse;	    /* error of each fi_enable, -FI_E*; 0: none */
 };
 void sim_net_fault_get(struct sim_net_nic nic, struct sim_net_fault *fault);
 void sim_net_fault_set(struct sim_net_nic nic,
 		       const struct sim_net_fault *fault);
 
-/* --- what there is ---------------------------------------------------------
- */
+/* --- statistics --- */
 
 struct sim_net_stats {
-	uint64_t packets, bytes;      /* handled by their targets so far */
-	uint64_t completions, errors; /* reported so far */
+	uint64_t packets, bytes;      /* packets handled by their targets so
+				       * far, and their bytes */
+	uint64_t completions, errors; /* completions and error completions
+				       * reported so far */
 	uint64_t connects;	      /* connections made so far */
 	uint64_t late;		      /* packets of writes that landed after
 				       * their operation had ended */
-	uint64_t refused;	      /* keys refused so far */
-	/* objects that exist now, without those of killed processes */
+	uint64_t refused;	      /* operations refused because of their key
+				       * so far */
+	/* Numbers of objects that exist now. Objects of killed processes do not
+	 * count. */
 	uint32_t domains, endpoints, mrs, queues, avs, counters;
 	uint32_t connections;
-	uint32_t operations; /* posted and not ended */
+	uint32_t operations; /* operations posted and not ended */
 };
-/* host: SIM_NO_HOST for all hosts. The counts "so far", connections and
- * operations are those of all hosts. */
+/* Reads the statistics of one host, or of all hosts (SIM_NO_HOST). The counts
+ * "so far" and the number of operations are always those of all hosts. */
 void sim_net_stats_get(uint32_t host, struct sim_net_stats *stats);
 
-/* --- for the simulated world -----------------------------------------------
- */
+/* --- for the simulated world --- */
 
 /*
- * Sockets, interfaces and links of the current host, for tei_world.net.
- * Descriptors are numbers above all descriptors of the process. NIC i is
- * interface "sim<i>" with index i + 1 and address 10.<i>.<a>.<b>/16, where
- * a * 256 + b is the number of the host plus 1.
+ * The functions of tei_world.net for the current host: sockets, interfaces and
+ * links. Their file descriptors are numbers above all file descriptors of the
+ * process. NIC i is the interface "sim<i>" with index i + 1 and address
+ * 10.<i>.<a>.<b>/16, where a * 256 + b is the number of the host plus 1.
  */
 extern const struct tei_world_net sim_net_world;
 
-/* Returns true if a descriptor of a completion queue or of link changes is
- * readable. */
+/* Returns true if the file descriptor of a completion queue or of link changes
+ * is readable. */
 bool sim_net_fd_ready(int fd);
-/* Calls fn(arg) once when the descriptor becomes readable, from any code of the
- * network. Replaces the call that was requested before; fn NULL: requests
- * none. */
+/* Requests one call of fn(arg) when the file descriptor becomes readable; any
+ * code of the network may make this call. Replaces the previous request for
+ * this file descriptor. fn NULL only removes the previous request. */
 void sim_net_fd_notify(int fd, void (*fn)(void *arg), void *arg);
 
 #pragma GCC visibility pop

@@ -16,14 +16,15 @@ struct plan_fault {
 	uint64_t from_ns, until_ns;
 	struct sim_net_nic a, b;
 	bool both;			/* both directions */
-	struct sim_rng rng;		/* for details */
+	struct sim_rng rng;		/* random stream of the fault's
+					 * details */
 };
 
-/* A kind of fault. start and stop are called at the fault's begin and end; stop
- * may be NULL. */
+/* A kind of fault. start is called when the fault begins, stop when it ends.
+ * stop may be NULL. */
 struct plan_kind {
 	const char *name;
-	uint32_t weight;		/* relative frequency */
+	uint32_t weight;		/* relative frequency of this kind */
 	uint64_t max_ns;		/* longest duration */
 	void (*start)(struct plan_fault *f);
 	void (*stop)(struct plan_fault *f);
@@ -37,7 +38,7 @@ static struct {
 
 /* --- paths --- */
 
-/* Changes the path of a fault in one direction or both. */
+/* Changes the path of a fault, in one direction or in both. */
 static void path_change(struct plan_fault *f,
 			void (*fn)(struct sim_net_path *, struct sim_rng *))
 {
@@ -97,8 +98,8 @@ static void fault_lossy(struct plan_fault *f)
 	path_change(f, path_lossy);
 }
 
-/* Makes both directions of a path whole again: an end as good as new is that of
- * a path which no fault changes, from a host to itself. */
+/* Restores the default state of both directions of a path. The default state is
+ * read from a path that no fault changes: the path from a host to itself. */
 static void fault_mend(struct plan_fault *f)
 {
 	struct sim_net_path path;
@@ -265,7 +266,7 @@ static const struct plan_kind *plan_choose(struct sim_rng *rng)
 	return &plan_kinds[i];
 }
 
-/* Makes fault number i. */
+/* Makes fault number i of the plan. */
 static void plan_make(struct plan_fault *f, uint32_t i, uint64_t from_ns,
 		      uint64_t until_ns)
 {
@@ -276,7 +277,7 @@ static void plan_make(struct plan_fault *f, uint32_t i, uint64_t from_ns,
 	sim_rng_init(&f->rng, "fault", i);
 	f->kind = plan_choose(&f->rng);
 	f->from_ns = sim_rng_range(&f->rng, from_ns, until_ns - 1);
-	/* short durations are frequent */
+	/* the second random number makes short durations frequent */
 	length = sim_rng_below(&f->rng, f->kind->max_ns + 1);
 	length = sim_rng_below(&f->rng, length + 1);
 	f->until_ns = f->from_ns + length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Data planes (prov/rail) in the simulated world: several of them in this
- * thread, over the simulated fabric. */
+/* Tests of data planes (prov/rail) in the simulated world. All data planes run
+ * in the test's thread and use the simulated fabric. */
 
 #include <dirent.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define PLANE_BYTES (8u << 20)
 #define PLANE_NICS  2
-/* Virtual time after which a step of a test has failed. */
+/* time after which a step of a test has failed, virtual ns */
 #define PLANE_WAIT_NS (120 * SIM_SEC)
 
 /* The data plane of one host. */
@@ -74,15 +74,14 @@ static const struct tei_rail_ops plane_ops = {
 	.rails_changed = plane_changed,
 };
 
-/* --- code of a host
- * ----------------------------------------------------------- */
+/* --- code of a host --- */
 
 static bool plane_ended(void *arg)
 {
 	return sim_fiber_ended(arg);
 }
 
-/* Runs fn(plane) as code of the plane's host. */
+/* Runs fn(plane) in a fiber of the plane's host. */
 static void plane_run(struct plane *p, void *(*fn)(void *))
 {
 	struct sim_fiber *fiber = sim_fiber_start(p->host, "test", fn, p);
@@ -151,8 +150,7 @@ static void *plane_leave(void *arg)
 	return NULL;
 }
 
-/* --- the rig
- * ------------------------------------------------------------------- */
+/* --- the rig --- */
 
 static void planes_begin(uint64_t seed, bool as_verbs)
 {
@@ -198,8 +196,8 @@ static void planes_end(void)
 
 static struct move moves[16];
 
-/* Submits twelve writes and four reads, each of one sixteenth of the memory but
- * its last five bytes. */
+/* Submits twelve writes and four reads. Each moves one sixteenth of the memory,
+ * less the last five bytes. */
 static void *plane_submit(void *arg)
 {
 	const uint64_t len = PLANE_BYTES / 16;
@@ -302,7 +300,7 @@ static void test_same_seed_gives_same_trace(void)
 	CU_ASSERT_NOT_EQUAL(planes_move(5, false), planes_move(6, false));
 }
 
-/* Moves bytes, and calls fault in the middle of that. */
+/* Submits transfers, and calls fault while they are in progress. */
 static void planes_break(bool as_verbs, void (*fault)(void))
 {
 	planes_begin(2, as_verbs);

@@ -17,11 +17,11 @@
 #include "util/lock.h"
 #include "util/world.h"
 
-/* Virtual time of one round of a loop that polls. */
+/* virtual time of one iteration of a loop that polls */
 #define WORLD_ROUND_NS	SIM_US
 /* Virtual time of one step of a progress loop. */
 #define WORLD_STEP_NS	SIM_US
-/* A lock that is held for so long is a deadlock. */
+/* A lock that another fiber holds for longer than this time is a deadlock. */
 #define WORLD_LOCK_NS	(600 * SIM_SEC)
 /* Time of day at the start of a simulation, ns since 1970. */
 #define WORLD_WALL_NS	(UINT64_C(1700000000) * SIM_SEC)
@@ -117,13 +117,15 @@ static void world_thread_join(pthread_t thread)
 
 /* --- loops --- */
 
-/* Called by the network when a descriptor of the loop is readable. */
+/* Called by the network when a file descriptor of the loop has become
+ * readable. */
 static void loop_ready(void *arg)
 {
 	sim_wake(arg, true);
 }
 
-/* Writes revents of all descriptors and returns the number of readable ones. */
+/* Writes the revents of all file descriptors. Returns the number of readable
+ * file descriptors. */
 static uint32_t loop_poll(struct tei_loop_sleep *s)
 {
 	uint32_t i, n = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs the data planes of several hosts in a simulated world, with random faults,
- * and checks what they promise. docs/TESTING.md describes the use.
+ * Runs the data planes of several hosts in a simulated world with random faults,
+ * and checks their guarantees (the laws in docs/TESTING.md, which also describes
+ * how to use this program).
  *
  *	simulate [--seed=N] [--sim=SECONDS] [--hosts=N] [--rails=N] [--workers=N]
  *		[--rate=N] [--faults=N] [--nic=tcp|verbs] [--without=LIST]
@@ -24,13 +25,13 @@
 #include "fabtests/sim/simulate.h"
 #include "util/log.h"
 
-/* Time before the first fault. */
+/* time between the start and the first fault */
 #define SIMULATE_QUIET_NS	(2 * SIM_SEC)
-/* Processor time after which an event has not ended, s. */
+/* processor time after which an event that has not ended is stuck, s */
 #define SIMULATE_STUCK_S	20
-/* Time between the last fault and the end of the processes. */
+/* time between the last fault and the closing of the data planes */
 #define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
-/* Longest time in which all data planes must close. */
+/* longest time until all data planes must be closed */
 #define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
 
 uint32_t simulate_faults(const struct simulate_options *o)
@@ -60,8 +61,8 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 		sim_net_conf_tcp(net);
 }
 
-/* All objects of the provider are closed now, except those of killed
- * processes, which close nothing. */
+/* Checks that all objects of the provider are closed. Objects of killed
+ * processes do not count. */
 static void run_check_leaks(void)
 {
 	struct sim_net_stats s;
@@ -115,8 +116,9 @@ static void run_log(int level, const char *subsys, const char *text, void *arg)
 			subsys, text);
 }
 
-/* Ends the program if no event has ended since the last signal: code repeats
- * something and does not let time pass. */
+/* Runs in the handler of a timer signal. Ends the program if no event has ended
+ * since the last signal: the code then loops without letting virtual time
+ * pass. */
 static void run_stuck(int signal)
 {
 	static uint64_t before = UINT64_MAX;
@@ -164,7 +166,7 @@ void simulate_run(const struct simulate_options *o)
 	simulate_timeline_begin(o);
 	sim_run(conf.until_ns);
 	sim_plan_heal();
-	/* processes that were restarted last start and connect */
+	/* meanwhile, processes that were restarted last start and connect */
 	sim_run(sim_now() + SIMULATE_SETTLE_NS);
 	if (!sim_cluster_close(sim_now() + SIMULATE_CLOSE_NS))
 		sim_found("a data plane was not closed after %u s",
@@ -203,7 +205,8 @@ static bool option_number(const char *option, const char *name, uint64_t min,
 	return true;
 }
 
-/* Sets the numbers in a comma list, each N or N-M, to value. */
+/* Sets the entries of out to value whose numbers are in the list. The list is
+ * separated by commas; each entry is N or N-M. */
 static void option_list(const char *option, const char *list, bool *out,
 			bool value)
 {

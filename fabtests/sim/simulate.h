@@ -2,47 +2,54 @@
 #ifndef TEI_FABTESTS_SIM_SIMULATE_H
 #define TEI_FABTESTS_SIM_SIMULATE_H
 
-/* The parts of the program simulate. */
+/* Declarations that the parts of the program simulate share. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "fabtests/sim/sim_plan.h"
 
-/* What the command line requests. */
+/* The options of the command line. */
 struct simulate_options {
 	uint64_t seed;
-	uint64_t seconds;		/* simulated seconds of work */
+	uint64_t seconds;		/* duration of the workload, virtual
+					 * s */
 	uint32_t hosts, rails, workers;
 	uint32_t rate;			/* operations per host and simulated
 					 * minute */
-	uint32_t faults;		/* per simulated minute */
-	int verbs;			/* 1: NICs like verbs, 0: like tcp, -1: as
-					 * the seed says */
-	uint64_t break_at;		/* event before which a debugger stops */
-	const char *trace;		/* file for the trace, NULL: none */
-	const char *svg;		/* file for the picture, NULL: none */
-	bool here;			/* run in this process */
+	uint32_t faults;		/* faults per simulated minute */
+	int verbs;			/* 1: NICs like verbs devices, 0: like
+					 * tcp, -1: the seed decides */
+	uint64_t break_at;		/* number of the event before which a
+					 * debugger stops; 0: none */
+	const char *trace;		/* file of the trace, or NULL */
+	const char *svg;		/* file of the picture, or NULL */
+	bool here;			/* run in this process, not in a child
+					 * process */
 	bool list;			/* print the plan of faults */
-	bool left_out[SIM_PLAN_MAX];	/* faults that do not happen */
+	bool left_out[SIM_PLAN_MAX];	/* numbers of the faults that do not
+					 * happen */
 };
 
-/* Runs one simulation in this process and prints its result. If it finds a
- * fault, the process ends with status SIM_EXIT_FOUND. */
+/* Runs one simulation in this process and prints its result. If a check fails,
+ * the process ends with status SIM_EXIT_FOUND. */
 void simulate_run(const struct simulate_options *o);
 
-/* Returns the number of faults of the plan. */
+/* Returns the number of faults in the plan. */
 uint32_t simulate_faults(const struct simulate_options *o);
 
-/* Runs the simulation in a child process. quiet: without output. Returns 0, or
- * not 0 if it found a fault or crashed. */
+/* Runs the simulation in a child process. If quiet is true, the child writes no
+ * output. Returns 0 if the simulation has passed, and another value if a check
+ * failed or if the child crashed. */
 int simulate_fork(const struct simulate_options *o, bool quiet);
 
-/* Searches for a small plan of faults with which the simulation still fails, and
- * prints it with the command that repeats it. program: its name. */
+/* Searches for a small plan of faults with which the simulation still fails.
+ * Prints the plan and the command that repeats the simulation. program is the
+ * program's name in that command. */
 void simulate_shrink(struct simulate_options *o, const char *program);
 
-/* Starts to write the trace and the picture, and ends it. */
+/* simulate_timeline_begin starts to write the trace and the picture,
+ * simulate_timeline_end ends them. */
 void simulate_timeline_begin(const struct simulate_options *o);
 void simulate_timeline_end(void);
 

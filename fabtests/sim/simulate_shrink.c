@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Searches for a small plan of faults that still makes a simulation fail: delta
- * debugging. A part of the faults is left out; if the simulation still fails, it
- * stays out. The parts become smaller until each fault was tried alone.
+ * Searches for a small plan of faults that still makes a simulation fail, by
+ * delta debugging. First, a part of the faults is left out. If the simulation
+ * still fails, this part stays left out. The parts become smaller until each
+ * fault was tried alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 #include "fabtests/sim/simulate.h"
 
-/* Longest time of a search, s. */
+/* longest duration of a search, s */
 #define SHRINK_S	120
 
 int simulate_fork(const struct simulate_options *o, bool quiet)
@@ -49,8 +50,9 @@ int simulate_fork(const struct simulate_options *o, bool quiet)
 	return status;
 }
 
-/* Tries to leave out the faults number from to from + n - 1 of those that still
- * happen. Returns true if the simulation fails without them. */
+/* Tries to leave out faults. Counts only the faults that still happen, and
+ * leaves out those with the positions from to from + n - 1. Returns true if the
+ * simulation fails without them. */
 static bool shrink_try(struct simulate_options *o, uint32_t faults,
 		       uint32_t from, uint32_t n)
 {

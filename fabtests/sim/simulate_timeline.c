@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the trace as text, one line per record, and as a picture (SVG): one row
- * per host, from left to right the operations of its workers, with a line to the
- * target; below the row the faults of the host.
+ * Writes the trace as text with one line per record, and as a picture (SVG).
+ * The picture has one row per host. A row shows the operations of the host's
+ * workers over time, each with a line to its target, and below them the faults
+ * of the host.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,10 +16,10 @@
 
 #define SVG_WIDTH	1800		/* pixels of the time axis */
 #define SVG_LEFT	80
-#define SVG_ROW		60		/* pixels per host */
-#define SVG_OPS		20000		/* operations drawn at most */
+#define SVG_ROW		60		/* height of a host's row, pixels */
+#define SVG_OPS		20000		/* most operations and faults drawn */
 
-/* The names of the numbers of a kind of record. */
+/* The names of the numbers in a record, for each kind of record. */
 static const struct {
 	const char *kind;
 	const char *names[6];
@@ -42,7 +43,7 @@ static const struct {
 	{ "register", { "chunk" } },
 };
 
-/* A line of the picture: an operation, or a fault. */
+/* A bar of the picture: an operation, or a fault. */
 struct timeline_bar {
 	uint64_t id;
 	uint64_t from_ns, until_ns;
@@ -106,7 +107,7 @@ static void timeline_bar(uint64_t now_ns, uint32_t host, const char *kind,
 	bar = &timeline.bars[timeline.used];
 	if (!strcmp(kind, "submit") && n >= 3) {
 		bar->to = (uint32_t)numbers[2];
-		bar->end = 4;		/* not ended */
+		bar->end = 4;		/* not ended yet */
 		bar->until_ns = timeline.until_ns;
 		bar->fault = false;
 	} else if (!strcmp(kind, "fault") && n >= 2) {
@@ -147,7 +148,8 @@ static double svg_y(uint32_t host)
 
 static void svg_bar(FILE *f, const struct timeline_bar *bar)
 {
-	/* completed, failed, unfenced, canceled, not ended */
+	/* colours of the ends: completed, failed, unfenced, cancelled, not
+	 * ended */
 	static const char *const colours[] = { "#2a7", "#d33", "#a0f", "#888",
 					       "#000" };
 	double x = svg_x(bar->from_ns), x2 = svg_x(bar->until_ns);
@@ -207,7 +209,7 @@ void simulate_timeline_begin(const struct simulate_options *o)
 			perror(o->trace);
 			exit(2);
 		}
-		/* complete up to a crash */
+		/* line buffered, so that the trace is complete up to a crash */
 		setvbuf(timeline.text, NULL, _IOLBF, 1 << 16);
 	}
 	timeline.svg = o->svg;

@@ -3,21 +3,19 @@
 #define TEI_FABTESTS_SIM_FABRIC_FAB_H
 
 /*
- * Objects of the simulated fabric. Everything runs in one thread, so there are
- * no locks. Nothing depends on an address: lists are in the order of creation,
- * and objects are numbered.
+ * Objects of the simulated fabric. All code runs in one thread, so there are no
+ * locks. Nothing depends on an address: lists are in the order of creation, and
+ * objects are numbered.
  *
- * Layers, each file calls those below it only, except for the functions that
- * report upward (fab_op_end, fab_recv_start):
+ * The files form layers. A file only calls files in the lines below its own,
+ * except for fab_op_end and fab_recv_start, which report to a higher layer.
  *
- *   fab_info  fab_domain  fab_mr  fab_av  fab_cq  fab_eq	libfabric
- * objects fab_ep  fab_post					endpoints,
- * operations
- *   fab_handle						packets at the target
- *   fab_conn						connections
- *   fab_wire						packets on the way
- *   fab_net  fab_fault  fab_fd  fab_world			NICs, paths,
- * faults
+ *   fab_info, fab_mr, fab_av, fab_cq, fab_eq     libfabric objects
+ *   fab_ep, fab_post                             endpoints, operations
+ *   fab_handle                                   packets at the target
+ *   fab_conn                                     connections
+ *   fab_wire                                     packets on the way
+ *   fab_net, fab_fault, fab_fd, fab_world        NICs, paths, faults
  */
 
 #include <netinet/in.h>
@@ -36,42 +34,45 @@
 #include "util/list.h"
 
 #define FAB_IOV	    SIM_NET_IOV
-#define FAB_FD_BASE (1 << 24) /* smallest descriptor */
+#define FAB_FD_BASE (1 << 24) /* smallest file descriptor */
 #define FAB_API	    FI_VERSION(1, 17)
 
-/* --- NICs and paths (fab_net.c) --------------------------------------------
- */
+/* --- NICs and paths (fab_net.c) --- */
 
-/* One NIC. Made by sim_net_begin. */
+/* One NIC. sim_net_begin makes it. */
 struct fab_nic {
 	struct sim_net_nic at;
-	bool up;	  /* has a cable */
-	uint64_t free_ns; /* when the last packet has left */
+	bool up;	  /* the cable is plugged in */
+	uint64_t free_ns; /* time at which the last packet has left */
 	uint16_t next_port;
 	sim_event_id pump;	 /* pending event of fab_wire_pump */
-	struct tei_list sending; /* fab_side.sending: sides with packets to
-				  * send, in turn */
-	struct tei_list eps;	 /* fab_ep.link: enabled endpoints */
+	struct tei_list sending; /* list of fab_side.sending: the sides that
+				  * have packets to send; each sends one packet,
+				  * then the next side sends */
+	struct tei_list eps;	 /* list of fab_ep.link: enabled endpoints */
 	struct sim_net_fault fault;
-	struct sim_rng rng; /* for the paths that begin here */
+	struct sim_rng rng; /* random stream of the paths that begin at this
+			     * NIC */
 	struct sim_rng fault_rng;
 };
 
-/* A path that was changed. Lives until sim_net_end. */
+/* A path whose state was changed. It exists until sim_net_end. */
 struct fab_path {
 	struct tei_list link; /* in fab_net.paths[] */
 	struct sim_net_nic from, to;
 	struct sim_net_path p;
-	uint64_t free_ns; /* when its last packet has passed */
+	uint64_t free_ns; /* time at which the last packet has passed the
+			   * path */
 };
 
 #define FAB_PATHS 256 /* buckets */
 
-/* One host's view of the network. */
+/* One host as the network sees it. */
 struct fab_host {
 	bool power;
-	int changes_fd; /* fab_fd of link changes, -1: none */
-	bool changed;	/* a report is unread */
+	int changes_fd; /* file descriptor that reports link changes; -1: not
+			 * open */
+	bool changed;	/* link changes have not been read yet */
 };
 
 struct fab_net {
@@ -80,11 +81,12 @@ struct fab_net {
 	struct fab_nic *nics; /* [host * nnics + nic] */
 	struct fab_host *hosts;
 	struct tei_list paths[FAB_PATHS];
-	uint32_t npaths;	/* in paths */
-	struct tei_list held;	/* fab_side.holding: sides whose packets
-				 * wait for a path */
-	struct tei_list flying; /* fab_pkt.link: packets on the way */
-	struct tei_list objs;	/* fab_obj.link: all libfabric objects */
+	uint32_t npaths;	/* number of paths in the lists */
+	struct tei_list held;	/* list of fab_side.holding: the sides whose
+				 * packets wait at a blocked path */
+	struct tei_list flying; /* list of fab_pkt.link: packets on the way */
+	struct tei_list objs;	/* list of fab_obj.link: all libfabric
+				 * objects */
 	struct tei_list conns;	/* fab_conn.link */
 	uint64_t next_ep, next_conn;
 	uint64_t next_key;
@@ -93,22 +95,23 @@ struct fab_net {
 	uint32_t nfds, max_fds;
 };
 
-/* The network, NULL: none. */
+/* The network of the current simulation, or NULL. */
 extern struct fab_net *fab_net;
 
 struct fab_nic *fab_nic_get(struct sim_net_nic at);
-/* Returns the state of a path. *free_ns: end of the path's last packet, NULL if
- * the path has no bandwidth of its own. */
+/* Reads the state of a path. *free_ns points to the time at which the path's
+ * last packet has passed; it is NULL if the path has no bandwidth limit of its
+ * own. */
 void fab_path_find(struct sim_net_nic from, struct sim_net_nic to,
 		   struct sim_net_path *p, uint64_t **free_ns);
-/* Returns true if no packet passes now; *stalled: acknowledgements do. */
+/* Returns true if no packet passes the path now. *stalled tells whether
+ * acknowledgements pass. */
 bool fab_path_blocked(struct sim_net_nic from, struct sim_net_nic to,
 		      bool *stalled);
-/* Allocates zeroed memory; ends the program if there is none. */
+/* Allocates zeroed memory. Ends the program if memory is short. */
 void *fab_alloc(size_t size);
 
-/* --- libfabric objects -----------------------------------------------------
- */
+/* --- libfabric objects --- */
 
 enum fab_kind {
 	FAB_FABRIC,
@@ -121,17 +124,18 @@ enum fab_kind {
 	FAB_CNTR,
 };
 
-/* The head of every object. Counted until it is closed. */
+/* The common part of every libfabric object. The statistics count the object
+ * until it is closed. */
 struct fab_obj {
 	struct tei_list link; /* in fab_net.objs */
 	enum fab_kind kind;
 	uint32_t host, life;
-	void (*drop)(struct fab_obj *obj); /* frees it in sim_net_end */
+	void (*drop)(struct fab_obj *obj); /* frees the object in sim_net_end */
 };
 
 void fab_obj_add(struct fab_obj *obj, enum fab_kind kind,
 		 void (*drop)(struct fab_obj *obj));
-/* Undoes fab_obj_add. Does not free. */
+/* Reverses fab_obj_add. Does not free the object. */
 void fab_obj_del(struct fab_obj *obj);
 
 struct fab_fabric {
@@ -155,7 +159,8 @@ struct fab_mr {
 	struct fab_obj obj;
 	struct tei_list link; /* in domain->keys */
 	struct fab_domain *domain;
-	struct fab_ep *ep; /* FI_MR_ENDPOINT: bound to it */
+	struct fab_ep *ep; /* endpoint to which it is bound if mr_mode has
+			    * FI_MR_ENDPOINT */
 	bool enabled;
 	char *base;
 	size_t len;
@@ -163,8 +168,8 @@ struct fab_mr {
 	uint64_t key;
 };
 
-/* Returns the registration of a key if it may be used for the range, else NULL.
- * *at: the address of the range. */
+/* Returns the registration of a key if the registration may be used for the
+ * range, or NULL. Writes the local address of the range to *at. */
 struct fab_mr *fab_mr_check(struct fab_ep *ep, uint64_t key, uint64_t addr,
 			    uint64_t len, uint64_t access, char **at);
 /* Returns true if desc may be used for local memory in this domain. */
@@ -174,10 +179,11 @@ void fab_mr_unbind(struct fab_ep *ep);
 
 /* One entry of a completion queue. */
 struct fab_comp {
-	struct tei_list link; /* in fab_cq.comps or .late */
+	struct tei_list link; /* in fab_cq.comps or fab_cq.late */
 	struct fab_cq *cq;
-	sim_event_id due;	  /* in late: when it is added */
-	struct fi_cq_err_entry e; /* e.err 0: a success */
+	sim_event_id due;	  /* event that adds it to comps if it is in
+				   * late */
+	struct fi_cq_err_entry e; /* e.err is 0 for a success */
 };
 
 struct fab_cq {
@@ -185,14 +191,15 @@ struct fab_cq {
 	struct fab_obj obj;
 	enum fi_cq_format format;
 	struct tei_list comps;
-	struct tei_list late;	/* fab_comp.link: to be added later */
+	struct tei_list late;	/* list of fab_comp.link: completions to be
+				 * added to comps later */
 	struct tei_list tx_eps; /* fab_ep.in_tx */
-	struct tei_list rx_eps; /* fab_ep.in_rx, if another queue is bound
-				 * for sending */
-	int fd;			/* -1: no descriptor */
+	struct tei_list rx_eps; /* list of fab_ep.in_rx; only the endpoints with
+				 * another queue for sent operations */
+	int fd;			/* file descriptor, or -1 */
 };
 
-/* Adds a completion after delay_ns; takes a copy. */
+/* Adds a copy of the completion after delay_ns. */
 void fab_cq_add(struct fab_cq *cq, const struct fi_cq_err_entry *e,
 		uint64_t delay_ns);
 /* Informs the process that the queue is ready. */
@@ -218,7 +225,7 @@ struct fab_cntr {
 int fab_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		  struct fid_cntr **out, void *context);
 
-/* The address of an endpoint. port 0: none. */
+/* The address of an endpoint. If port is 0, there is no address. */
 struct fab_addr {
 	struct sim_net_nic at;
 	uint16_t port;
@@ -237,23 +244,22 @@ int fab_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		struct fid_av **out, void *context);
 extern struct fi_ops_mr fab_mr_domain_ops;
 
-/* Writes the address in the provider's format. Returns the length, at most
- * FAB_ADDR_MAX. */
+/* Writes the address into out, in the provider's format. Returns the length, at
+ * most FAB_ADDR_MAX. */
 #define FAB_ADDR_MAX 48
 size_t fab_addr_write(const struct fab_addr *a, void *out);
-/* Reads an address. Returns false if it is none of this network. */
+/* Reads an address. Returns false if it is not an address of this network. */
 bool fab_addr_read(const void *in, size_t len, struct fab_addr *out);
 bool fab_addr_same(const struct fab_addr *a, const struct fab_addr *b);
 
-/* --- messages, packets -----------------------------------------------------
- */
+/* --- messages, packets --- */
 
 enum fab_msg_kind {
 	FAB_SEND,
 	FAB_WRITE,
-	FAB_READ,  /* of an operation */
-	FAB_BYTES, /* answer to FAB_READ */
-	FAB_ACK,   /* the end of an operation at its target */
+	FAB_READ,  /* request for the bytes of a read operation */
+	FAB_BYTES, /* the bytes that FAB_READ has requested */
+	FAB_ACK,   /* result of an operation at its target */
 };
 
 /*
@@ -264,18 +270,20 @@ struct fab_msg {
 	struct tei_list link; /* in fab_side.queue */
 	uint32_t refs;
 	enum fab_msg_kind kind;
-	uint64_t number; /* of the connection */
+	uint64_t number; /* number of the message on its connection */
 	uint64_t len;
 	/* at the sender */
 	uint64_t sent;
 	bool sent_all;
-	struct iovec iov[FAB_IOV]; /* the bytes; FAB_READ: their target */
+	struct iovec iov[FAB_IOV]; /* memory of the bytes; for FAB_READ, memory
+				    * into which they are to be written */
 	size_t niov;
-	char *copy;	    /* of injected bytes, or NULL */
-	struct fab_op *op;  /* NULL: ended */
+	char *copy;	    /* copy of injected bytes, or NULL */
+	struct fab_op *op;  /* NULL if the operation has ended */
 	bool acked;	    /* the target sends FAB_ACK */
-	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: the operation's */
-	int status;	    /* FAB_ACK: -FI_E* or 0 */
+	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: message of the operation that
+			     * this message answers */
+	int status;	    /* FAB_ACK: result, -FI_E* or 0 */
 	/* in the header */
 	struct fi_rma_iov rma[FAB_IOV];
 	size_t nrma;
@@ -286,14 +294,16 @@ struct fab_msg {
 	/* at the target */
 	uint64_t landed;
 	bool started;
-	int refused;		 /* error of the target, or 0 */
+	int refused;		 /* error with which the target has refused the
+				  * message, or 0 */
 	char *at[FAB_IOV];	 /* addresses of rma */
 	struct tei_list coming;	 /* FAB_SEND: in fab_side.receiving */
-	struct fab_recv *recv;	 /* FAB_SEND: where the bytes go */
-	char *held;		 /* FAB_SEND: bytes without a receive */
+	struct fab_recv *recv;	 /* FAB_SEND: receive that gets the bytes */
+	char *held;		 /* FAB_SEND: bytes that arrived before a
+				  * matching receive */
 	struct tei_list waiting; /* FAB_SEND: in fab_ep.unexpected */
-	struct fab_side *side;	 /* FAB_SEND: the receiving side, NULL: it
-				  * is closed */
+	struct fab_side *side;	 /* FAB_SEND: the receiving side; NULL if it is
+				  * closed */
 };
 
 void fab_msg_put(struct fab_msg *m);
@@ -308,7 +318,8 @@ enum fab_pkt_kind {
 };
 
 struct fab_pkt {
-	struct tei_list link; /* fab_ep.inbox, fab_side.held, .parked */
+	struct tei_list link; /* in fab_net.flying, fab_ep.inbox, fab_side.held
+			       * or fab_side.parked */
 	struct fab_conn *conn;
 	int to; /* index of the target's side */
 	enum fab_pkt_kind kind;
@@ -323,8 +334,7 @@ struct fab_pkt *fab_pkt_new(struct fab_conn *conn, int to,
 			    enum fab_pkt_kind kind, uint32_t len);
 void fab_pkt_free(struct fab_pkt *p);
 
-/* --- connections -----------------------------------------------------------
- */
+/* --- connections --- */
 
 enum fab_side_state {
 	FAB_SIDE_NONE, /* not yet known to this endpoint */
@@ -343,42 +353,53 @@ struct fab_side {
 	struct tei_list by_peer; /* in ep->by_peer[] */
 	uint32_t naddrs;	 /* entries of ep->by_addr */
 	fi_addr_t addr;		 /* the last one of them */
-	bool shut;	      /* cut locally; closes when FAB_P_CUT is
-			       * handled */
+	bool shut; /* cut locally; the side closes when FAB_P_CUT is
+		    * handled */
 	/* as the sender */
-	struct tei_list queue;	 /* fab_msg.link: to be sent */
-	struct tei_list ops;	 /* fab_op.link: in the order of posting */
+	struct tei_list queue;	 /* list of fab_msg.link: messages to be sent */
+	struct tei_list ops;	 /* list of fab_op.link, in the order of
+				  * posting */
 	struct tei_list sending; /* in nic->sending */
-	uint64_t flight;	 /* bytes sent and not handled */
-	uint64_t on_wire;	 /* packets sent that have not arrived */
-	uint64_t arrive_ns;	 /* latest arrival so far */
-	uint64_t floor_ns;	 /* arrival of the last packet that is not
+	uint64_t flight;	 /* bytes sent and not handled by the target */
+	uint64_t on_wire;	 /* number of packets sent that have not
+				  * arrived */
+	uint64_t arrive_ns;	 /* latest arrival time of a packet so far */
+	uint64_t floor_ns;	 /* arrival time of the last packet that is not
 				  * part of a message */
-	struct tei_list held;	 /* fab_pkt.link: at a blocked path */
+	struct tei_list held;	 /* list of fab_pkt.link: packets that wait at a
+				  * blocked path */
 	struct tei_list holding; /* in fab_net.held */
-	uint64_t held_ns;	 /* since when */
-	sim_event_id retry;	 /* gives up */
+	uint64_t held_ns;	 /* time since which packets wait */
+	sim_event_id retry;	 /* event that ends the wait: the side fails,
+				  * and the packets are dropped */
 	uint64_t next_msg;
 	/* as the receiver */
-	struct tei_list parked;	   /* fab_pkt.link: no receive is posted */
-	struct tei_list receiving; /* fab_msg.coming: not all has landed, or
-				    * no receive is posted */
+	struct tei_list parked;	   /* list of fab_pkt.link: packets that wait
+				    * until a receive is posted */
+	struct tei_list receiving; /* list of fab_msg.coming: messages that have
+				    * not landed completely, or for which no
+				    * receive is posted */
 	/* for fab_world.c */
-	int fd; /* -1: not requested yet */
+	int fd; /* file descriptor of the connection's socket; -1 if it was not
+		 * requested yet */
 	uint64_t acked_bytes, received_bytes;
-	uint64_t sent_ns, recv_ns, ack_ns; /* last data sent, data received,
+	uint64_t sent_ns, recv_ns, ack_ns; /* times of the last packet sent, the
+					    * last packet received and the last
 					    * acknowledgement received */
 };
 
-/* References: one per side that is not CLOSED, one per packet and per event. */
+/* A connection. Each side that has an endpoint, each packet and each event of
+ * the connection holds a reference. */
 struct fab_conn {
 	struct tei_list link; /* in fab_net.conns */
 	uint64_t id;
 	uint32_t refs;
-	struct fab_addr addr[2]; /* of the endpoints; 0: the initiator's */
+	struct fab_addr addr[2]; /* addresses of the endpoints; addr[0] is the
+				  * initiator's */
 	uint16_t ephemeral;	 /* the initiator's port of this socket */
 	struct fab_side side[2];
-	sim_event_id attempt; /* the attempt to connect fails */
+	sim_event_id attempt; /* event that ends an attempt to connect without
+			       * an answer */
 	bool reset[2];	      /* a reset to that side is on its way */
 };
 
@@ -390,26 +411,28 @@ struct fab_side *fab_conn_find(const struct fab_ep *ep,
 struct fab_side *fab_conn_start(struct fab_ep *ep, const struct fab_addr *to);
 /* Handles CONNECT, ACCEPT, REFUSE, END and CUT. */
 void fab_conn_handle(struct fab_pkt *p);
-/* Informs a side that its peer does not know the connection. */
+/* Informs side number to that the other side does not know the connection. */
 void fab_conn_reset(struct fab_conn *c, int to);
-/* Closes a side: ends its operations with the error and informs the peer.
- * err 0: ends them without completions. */
+/* Closes a side. Ends its operations with the error err, or without completions
+ * if err is 0. If inform is true, informs the other side. */
 void fab_side_close(struct fab_side *s, int err, bool inform);
-/* Closes a side when the packets have been handled that have arrived. */
+/* Closes a side after all packets that have already arrived there are
+ * handled. */
 void fab_side_shut(struct fab_side *s);
-/* The error for operations of a connection that breaks. */
+/* Returns the error with which operations end if their connection breaks. */
 int fab_conn_error(void);
 
-/* --- packets on the way (fab_wire.c) ----------------------------------------
- */
+/* --- packets on the way (fab_wire.c) --- */
 
-/* The side has messages to send. */
+/* Requests that the NIC sends the messages in the side's queue. */
 void fab_wire_want(struct fab_side *s);
-/* Sends a packet without a message, out of order with the queue. */
+/* Sends a packet that is not part of a message. The packet does not wait for
+ * the messages in the queue. */
 void fab_wire_send(struct fab_pkt *p);
 /* Sends the held packets of paths that are no longer blocked. */
 void fab_wire_release(void);
-/* The side has closed: its held packets wait for conf.linger_ns. */
+/* Called when the side has closed: drops its held packets after
+ * conf.linger_ns. */
 void fab_wire_linger(struct fab_side *s);
 /* Drops the held packets of a side. */
 void fab_wire_drop(struct fab_side *s);
@@ -417,23 +440,23 @@ void fab_wire_drop(struct fab_side *s);
 void fab_wire_progress(struct fab_ep *ep);
 /* Drops the packets of the endpoint's inbox. */
 void fab_wire_clear(struct fab_ep *ep);
-/* A packet was handled or dropped. Frees it. */
+/* Frees a packet that was handled or dropped. */
 void fab_wire_done(struct fab_pkt *p);
-/* Frees all packets, in sim_net_end. */
+/* Frees all packets. Called by sim_net_end. */
 void fab_wire_end(void);
 
-/* --- at the target (fab_handle.c) -------------------------------------------
- */
+/* --- at the target (fab_handle.c) --- */
 
-/* Handles a packet of a message; frees it, or parks it. */
+/* Handles a packet of a message and frees it, or adds it to the side's parked
+ * packets. */
 void fab_handle(struct fab_side *s, struct fab_pkt *p);
-/* A receive was posted: handles unexpected messages and parked packets. */
+/* Called when a receive was posted. Handles unexpected messages and parked
+ * packets that match. */
 void fab_recv_start(struct fab_ep *ep);
 /* Ends a receive with an error. */
 void fab_recv_fail(struct fab_ep *ep, struct fab_recv *r, int err);
 
-/* --- endpoints --------------------------------------------------------------
- */
+/* --- endpoints --- */
 
 /* A posted receive. */
 struct fab_recv {
@@ -452,8 +475,8 @@ struct fab_op {
 	struct fab_side *side;
 	struct fab_msg *msg;
 	void *context;
-	uint64_t flags; /* of the completion */
-	bool quiet;	/* no completion on success */
+	uint64_t flags; /* flags of the completion */
+	bool quiet;	/* a success is not reported by a completion */
 };
 
 /* Ends an operation and frees it. err: FI_E*, 0: success. report: false if its
@@ -468,25 +491,27 @@ struct fab_ep {
 	struct fab_nic *nic;
 	uint64_t id;
 	struct fab_addr addr;
-	bool enabled, dead;	     /* dead: its process was killed */
+	bool enabled, dead;	     /* dead means that the endpoint's process
+				      * was killed */
 	uint64_t tx_flags, rx_flags; /* default flags of operations */
 	struct fab_cq *tx_cq, *rx_cq;
 	struct tei_list in_tx, in_rx; /* in tx_cq->tx_eps, rx_cq->rx_eps */
 	struct fab_av *av;
 	struct tei_list in_av;	 /* in av->eps */
-	struct fab_cntr *remote; /* counts operations of peers */
+	struct fab_cntr *remote; /* counter of the operations of peers */
 	bool tx_selective, rx_selective;
 	uint32_t tx_used, rx_used;
 	struct tei_list sides;
-	struct tei_list *by_peer;  /* [FAB_PEERS], fab_side.by_peer; NULL: no
-				    * side yet */
+	struct tei_list *by_peer;  /* FAB_PEERS lists of fab_side.by_peer; NULL
+				    * until there is a side */
 	struct fab_side **by_addr; /* [fi_addr] */
 	size_t nby_addr;
 	struct tei_list recvs;
 	struct tei_list unexpected; /* fab_msg.waiting */
 	uint32_t nunexpected;
 	struct tei_list inbox; /* fab_pkt.link */
-	int fd;		       /* listening socket, -1: not requested */
+	int fd;		       /* file descriptor of the listening socket; -1 if
+				* it was not requested */
 };
 
 int fab_ep_open(struct fid_domain *domain, struct fi_info *info,
@@ -497,7 +522,9 @@ struct fab_ep *fab_ep_at(const struct fab_addr *a);
 void fab_ep_notify(struct fab_ep *ep);
 /* Ends the connections and receives of the endpoint, without completions. */
 void fab_ep_stop(struct fab_ep *ep, bool inform);
-/* Enter the side of an fi_addr, remove it, and remove all those of a side. */
+/* fab_ep_remember enters the side of an fi_addr into by_addr.
+ * fab_ep_forget_addr removes the entry of an fi_addr, and fab_ep_forget removes
+ * all entries of a side. */
 void fab_ep_remember(struct fab_ep *ep, fi_addr_t addr, struct fab_side *s);
 void fab_ep_forget_addr(struct fab_ep *ep, fi_addr_t addr);
 void fab_ep_forget(struct fab_ep *ep, struct fab_side *s);
@@ -506,8 +533,7 @@ extern struct fi_ops_msg fab_msg_ops;
 extern struct fi_ops_rma fab_rma_ops;
 extern struct fi_ops_tagged fab_tagged_ops;
 
-/* --- the provider -----------------------------------------------------------
- */
+/* --- the provider --- */
 
 /* Returns the provider "sim". libsim-fi.so returns it from fi_prov_ini. */
 __attribute__((visibility("default"))) struct fi_provider *
@@ -518,7 +544,7 @@ int fab_getinfo(uint32_t version, const char *node, const char *service,
 int fab_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 		    struct fid_domain **out, void *context);
 
-/* --- descriptors (fab_fd.c) ---------------------------------------------- */
+/* --- file descriptors (fab_fd.c) --- */
 
 enum fab_fd_kind {
 	FAB_FD_NONE,
@@ -531,17 +557,20 @@ enum fab_fd_kind {
 
 struct fab_fd {
 	enum fab_fd_kind kind;
-	void *of;	       /* the cq, ep, side or host */
-	int dup;	       /* FAB_FD_DUP: the other descriptor */
-	void (*fn)(void *arg); /* sim_net_fd_notify */
+	void *of;	       /* the fab_cq, fab_ep, fab_side or fab_host */
+	int dup;	       /* FAB_FD_DUP: the file descriptor that this one
+				* duplicates */
+	void (*fn)(void *arg); /* requested by sim_net_fd_notify, or NULL */
 	void *arg;
 };
 
 int fab_fd_new(enum fab_fd_kind kind, void *of);
 void fab_fd_close(int fd);
-/* Returns the descriptor, or the one that it duplicates; NULL: not open. */
+/* Returns the entry of a file descriptor, or of the file descriptor that it
+ * duplicates. Returns NULL if it is not open. */
 struct fab_fd *fab_fd_get(int fd);
-/* The descriptor has become readable. */
+/* Called when the file descriptor has become readable: makes the call that
+ * sim_net_fd_notify has requested. */
 void fab_fd_fire(int fd);
 
 #endif /* TEI_FABTESTS_SIM_FABRIC_FAB_H */

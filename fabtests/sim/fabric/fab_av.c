@@ -8,8 +8,7 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-/* --- addresses -------------------------------------------------------------
- */
+/* --- addresses --- */
 
 bool fab_addr_same(const struct fab_addr *a, const struct fab_addr *b)
 {
@@ -74,8 +73,7 @@ bool fab_addr_read(const void *in, size_t len, struct fab_addr *out)
 	return true;
 }
 
-/* --- address vectors -------------------------------------------------------
- */
+/* --- address vectors --- */
 
 /* Makes room for one more address. */
 static void av_grow(struct fab_av *av)
@@ -93,7 +91,7 @@ static void av_grow(struct fab_av *av)
 	av->max = max;
 }
 
-/* Returns the index of a removed address, or a new one. */
+/* Returns the index of a removed address, or a new index. */
 static size_t av_place(struct fab_av *av)
 {
 	if (av->nfree)
@@ -140,7 +138,7 @@ static struct fab_addr *av_find(struct fab_av *av, fi_addr_t addr)
 	return &av->addrs[addr];
 }
 
-/* Closes the connections of the endpoints to a removed address. */
+/* Closes the endpoints' connections to a removed address. */
 static void av_close(struct fab_av *av, const struct fab_addr *a)
 {
 	struct fab_side *s;

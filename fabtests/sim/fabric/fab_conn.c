@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections. The initiator sends CONNECT and the target answers ACCEPT or
- * REFUSE. If both endpoints connect at the same time, they share one
- * connection. Each side closes by itself; the other one notices when the packet
- * END arrives, or when it sends.
+ * Connections. The initiator sends CONNECT, and the target answers ACCEPT or
+ * REFUSE. If two endpoints connect to each other at the same time, they share
+ * one connection. Each side closes separately. The other side notices when the
+ * packet END arrives, or when it sends something.
  */
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static void conn_attach(struct fab_side *s, struct fab_ep *ep,
 	s->conn->refs++;
 }
 
-/* No answer has come. */
+/* Called if no answer has arrived in time: the attempt to connect fails. */
 static void conn_give_up(void *arg)
 {
 	struct fab_conn *c = arg;
@@ -102,8 +102,8 @@ static void conn_give_up(void *arg)
 	fab_conn_put(c);
 }
 
-/* Returns the connection that the endpoint of that address is making to ep, or
- * NULL. */
+/* If the endpoint at that address is connecting to ep at present, returns ep's
+ * side of that connection. Otherwise returns NULL. */
 static struct fab_side *conn_crossing(const struct fab_ep *ep,
 				      const struct fab_addr *to)
 {
@@ -162,8 +162,7 @@ void fab_conn_reset(struct fab_conn *c, int to)
 							   : fab_conn_error());
 }
 
-/* --- closing ---------------------------------------------------------------
- */
+/* --- closing --- */
 
 /* Drops the messages that the side has not sent. */
 static void side_drop_queue(struct fab_side *s)
@@ -178,7 +177,7 @@ static void side_drop_queue(struct fab_side *s)
 	}
 }
 
-/* Ends the operations, in the order in which they were posted. */
+/* Ends the operations of the side, in the order in which they were posted. */
 static void side_end_ops(struct fab_side *s, int err)
 {
 	while (!tei_list_empty(&s->ops))
@@ -186,8 +185,8 @@ static void side_end_ops(struct fab_side *s, int err)
 			   err != 0);
 }
 
-/* Ends what the side was receiving. A message that waits for a receive stays if
- * all of it has come. */
+/* Ends the receives of the side. A message that has no receive yet stays if it
+ * has arrived completely. */
 static void side_end_receiving(struct fab_side *s, struct fab_ep *ep, int err)
 {
 	struct fab_pkt *p;
@@ -213,7 +212,8 @@ static void side_end_receiving(struct fab_side *s, struct fab_ep *ep, int err)
 	}
 }
 
-/* If both sides have shared an attempt that fails, the other one fails too. */
+/* If both sides share an attempt to connect and the initiator's side closes,
+ * closes the other side as well. */
 static void side_close_crossing(struct fab_side *s)
 {
 	struct fab_side *other = &s->conn->side[!s->index];
@@ -269,11 +269,11 @@ void fab_side_shut(struct fab_side *s)
 	fab_ep_notify(s->ep);
 }
 
-/* --- packets ---------------------------------------------------------------
- */
+/* --- packets --- */
 
-/* Returns true if the endpoint has no connection to the initiator that forbids
- * another one. Closes a former one otherwise. */
+/* Returns false if the endpoint already has a connection to the initiator and
+ * conf.stale_refuses forbids another one. Otherwise closes such a connection
+ * and returns true. */
 static bool conn_may_accept(struct fab_ep *ep, struct fab_conn *c)
 {
 	struct fab_side *old = fab_conn_find(ep, &c->addr[0]);

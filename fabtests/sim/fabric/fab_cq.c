@@ -72,7 +72,7 @@ static void cq_write(const struct fab_cq *cq, const struct fi_cq_err_entry *e,
 		.data = e->data,
 		.tag = e->tag,
 	};
-	/* each format is the beginning of the next one */
+	/* each format begins with the members of the previous one */
 	static const size_t size[] = {
 		[FI_CQ_FORMAT_CONTEXT] = sizeof(struct fi_cq_entry),
 		[FI_CQ_FORMAT_MSG] = sizeof(struct fi_cq_msg_entry),
@@ -141,7 +141,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf,
 	return 1;
 }
 
-/* Nobody sleeps in the simulated fabric. */
+/* Does not wait: the simulated fabric has no call that sleeps. */
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count,
 			const void *cond, int timeout)
 {

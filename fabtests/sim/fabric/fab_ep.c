@@ -69,10 +69,9 @@ void fab_ep_forget(struct fab_ep *ep, struct fab_side *s)
 			fab_ep_forget_addr(ep, i);
 }
 
-/* --- enabling --------------------------------------------------------------
- */
+/* --- enabling --- */
 
-/* Gives the endpoint a free port, or the one that its address has. */
+/* Gives the endpoint the port of its address or, if that is 0, a free port. */
 static int ep_take_port(struct fab_ep *ep)
 {
 	struct fab_addr a = ep->addr;
@@ -158,8 +157,7 @@ static int ep_control(struct fid *fid, int command, void *arg)
 	return command == FI_ENABLE ? ep_enable(ep_of(fid)) : -FI_ENOSYS;
 }
 
-/* --- closing ---------------------------------------------------------------
- */
+/* --- closing --- */
 
 void fab_ep_stop(struct fab_ep *ep, bool inform)
 {
@@ -216,8 +214,7 @@ static struct fi_ops ep_fid_ops = {
 	.control = ep_control,
 };
 
-/* --- other calls ------------------------------------------------------------
- */
+/* --- other calls --- */
 
 static int ep_getname(struct fid *fid, void *addr, size_t *len)
 {

@@ -5,8 +5,7 @@
 
 #include "fabtests/sim/fabric/fab.h"
 
-/* --- event queues ----------------------------------------------------------
- */
+/* --- event queues --- */
 
 static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf,
 		       size_t len, uint64_t flags)
@@ -63,8 +62,7 @@ int fab_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 	return 0;
 }
 
-/* --- counters --------------------------------------------------------------
- */
+/* --- counters --- */
 
 static struct fab_cntr *cntr_of(struct fid_cntr *fid)
 {

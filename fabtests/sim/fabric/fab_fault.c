@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Faults that scripts and generators request. */
+/* The functions by which a plan of faults or a test changes the network. */
 
 #include "fabtests/sim/fabric/fab.h"
 
@@ -8,7 +8,7 @@ static bool fault_same(struct sim_net_nic a, struct sim_net_nic b)
 	return a.host == b.host && a.nic == b.nic;
 }
 
-/* Informs the programs of a host that links have changed. */
+/* Informs the process of a host that links have changed. */
 static void fault_report(uint32_t host)
 {
 	struct fab_host *h = &fab_net->hosts[host];

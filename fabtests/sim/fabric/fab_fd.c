@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors: numbers from FAB_FD_BASE on. A number is never used again, so it
- * also serves as the inode number.
+ * File descriptors: numbers from FAB_FD_BASE on. A number is never used again,
+ * so it also serves as the inode number.
  */
 
 #include <stdlib.h>

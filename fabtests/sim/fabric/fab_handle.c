@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a target does with the packets of messages. */
+/* The target's handling of the packets of messages. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ void fab_msg_put(struct fab_msg *m)
 	free(m);
 }
 
-/* Copies bytes into iov entries, from byte off on; the rest of the bytes that
- * have no room is dropped. */
+/* Copies bytes into iov entries, beginning at byte off of these entries. Drops
+ * the bytes for which there is no room. */
 static void handle_scatter(const struct iovec *iov, size_t n, uint64_t off,
 			   const char *from, uint64_t len)
 {
@@ -39,8 +39,7 @@ static void handle_scatter(const struct iovec *iov, size_t n, uint64_t off,
 	}
 }
 
-/* --- answers ---------------------------------------------------------------
- */
+/* --- answers --- */
 
 static struct fab_msg *handle_answer(struct fab_msg *of, enum fab_msg_kind kind)
 {
@@ -66,14 +65,14 @@ static void handle_queue(struct fab_side *s, struct fab_msg *m)
 	fab_wire_want(s);
 }
 
-/* Acknowledges an operation that has ended here. */
+/* Acknowledges an operation that has ended at this target. */
 static void handle_ack(struct fab_side *s, struct fab_msg *of)
 {
 	if (of->acked)
 		handle_queue(s, handle_answer(of, FAB_ACK));
 }
 
-/* Refuses an operation. */
+/* Refuses an operation with an error. */
 static void handle_refuse(struct fab_side *s, struct fab_msg *of, int err)
 {
 	struct fab_conn *c = s->conn;
@@ -89,8 +88,7 @@ static void handle_refuse(struct fab_side *s, struct fab_msg *of, int err)
 		fab_side_close(s, fab_conn_error(), true);
 }
 
-/* --- writes and reads -------------------------------------------------------
- */
+/* --- writes and reads --- */
 
 /* Checks the keys of the whole message. Returns 0 or an error. */
 static int handle_check(struct fab_ep *ep, struct fab_msg *m, uint64_t access)
@@ -171,10 +169,10 @@ static void handle_bytes(struct fab_pkt *p)
 		fab_op_end(of->op, 0, true);
 }
 
-/* --- messages ---------------------------------------------------------------
- */
+/* --- messages --- */
 
-/* Takes the first posted receive that the message matches off the list. */
+/* Removes the first posted receive that matches the message from the list and
+ * returns it, or NULL. */
 static struct fab_recv *handle_match(struct fab_ep *ep, const struct fab_msg *m)
 {
 	struct fab_recv *r;
@@ -189,7 +187,8 @@ static struct fab_recv *handle_match(struct fab_ep *ep, const struct fab_msg *m)
 	return NULL;
 }
 
-/* All of the message is in its receive: completes it. */
+/* Called when all bytes of the message are in its receive: completes the
+ * receive. */
 static void handle_received(struct fab_ep *ep, struct fab_msg *m)
 {
 	struct fab_recv *r = m->recv;
@@ -265,7 +264,7 @@ static void handle_send(struct fab_side *s, struct fab_pkt *p)
 		handle_received(s->ep, m);
 }
 
-/* Gives unexpected messages the receives that match. */
+/* Assigns posted receives to the unexpected messages that match. */
 static void handle_unexpected(struct fab_ep *ep)
 {
 	struct fab_msg *m, *tmp;
@@ -284,8 +283,7 @@ static void handle_unexpected(struct fab_ep *ep)
 	}
 }
 
-/* --- all -------------------------------------------------------------------
- */
+/* --- all --- */
 
 static void handle_end(struct fab_pkt *p)
 {

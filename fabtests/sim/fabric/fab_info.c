@@ -15,8 +15,7 @@
 	 FI_REMOTE_COMM)
 #define INFO_PROTOCOL UINT32_C(0x80000051) /* FI_PROTO_… of this provider */
 
-/* --- fi_getinfo ------------------------------------------------------------
- */
+/* --- fi_getinfo --- */
 
 static void info_fill_queues(struct fi_info *info, const struct fi_info *hints)
 {
@@ -117,7 +116,7 @@ static bool info_fits(const struct fi_info *hints)
 	       !(modes & ~(uint64_t)hints->domain_attr->mr_mode);
 }
 
-/* Returns true if the hints or the source address name the NIC. */
+/* Returns true if the hints or the source address select the NIC. */
 static bool info_names(const struct fi_info *hints, const struct fab_addr *src,
 		       uint32_t host, uint32_t nic)
 {
@@ -130,8 +129,8 @@ static bool info_names(const struct fi_info *hints, const struct fab_addr *src,
 	       !strcmp(hints->domain_attr->name, name);
 }
 
-/* Reads the source address that the caller names. Returns 1 if there is one, 0
- * if there is none, and -1 if it is no address of this network. */
+/* Reads the source address of the caller's request. Returns 1 if there is one,
+ * 0 if there is none, and -1 if it is not an address of this network. */
 static int info_source(const char *node, uint64_t flags,
 		       const struct fi_info *hints, struct fab_addr *out)
 {
@@ -176,8 +175,7 @@ int fab_getinfo(uint32_t version, const char *node, const char *service,
 	return 0;
 }
 
-/* --- domains ---------------------------------------------------------------
- */
+/* --- domains --- */
 
 static struct fi_ops_domain domain_ops = {
 	.size = sizeof(struct fi_ops_domain),
@@ -240,8 +238,7 @@ int fab_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 	return 0;
 }
 
-/* --- fabrics ---------------------------------------------------------------
- */
+/* --- fabrics --- */
 
 static int fabric_wait_open(struct fid_fabric *fabric,
 			    struct fi_wait_attr *attr, struct fid_wait **out)
@@ -293,8 +290,7 @@ static int info_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
 	return 0;
 }
 
-/* --- the provider -----------------------------------------------------------
- */
+/* --- the provider --- */
 
 static void info_cleanup(void)
 {

@@ -21,8 +21,7 @@ void *fab_alloc(size_t size)
 	return p;
 }
 
-/* --- settings --------------------------------------------------------------
- */
+/* --- settings --- */
 
 void sim_net_conf_tcp(struct sim_net_conf *conf)
 {
@@ -83,8 +82,7 @@ void sim_net_conf_verbs(struct sim_net_conf *conf)
 	};
 }
 
-/* --- the objects -----------------------------------------------------------
- */
+/* --- the objects --- */
 
 void fab_obj_add(struct fab_obj *obj, enum fab_kind kind,
 		 void (*drop)(struct fab_obj *obj))
@@ -130,7 +128,8 @@ static void net_count(enum fab_kind kind, struct sim_net_stats *stats)
 	}
 }
 
-/* Returns true if the object belongs to a process that runs, or to none. */
+/* Returns true if the object belongs to the present process of a host or to no
+ * host. */
 static bool net_lives(const struct fab_obj *obj)
 {
 	struct sim_host *host;
@@ -166,8 +165,7 @@ static void net_drop(enum fab_kind kind)
 			obj->drop(obj);
 }
 
-/* --- hosts -----------------------------------------------------------------
- */
+/* --- hosts --- */
 
 static void net_host_changed(void *arg, struct sim_host *host)
 {
@@ -182,8 +180,7 @@ static void net_host_changed(void *arg, struct sim_host *host)
 				    true);
 }
 
-/* --- NICs and paths --------------------------------------------------------
- */
+/* --- NICs and paths --- */
 
 static void net_nic_init(struct fab_nic *nic, uint32_t host, uint32_t index)
 {
@@ -367,8 +364,7 @@ void sim_net_path_block(struct sim_net_nic from, struct sim_net_nic to,
 	sim_net_path_set(from, to, &path);
 }
 
-/* --- the provider's place --------------------------------------------------
- */
+/* --- the provider's place --- */
 
 void sim_net_provider(const char *folder)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The shared object libsim-fi.so, through which libfabric finds the provider
- * "sim". All code is in the program that loads it. In other programs there is
- * no such provider.
+ * "sim". All its code is in the simulator's program, which loads it. In another
+ * program the shared object offers no provider.
  */
 
 #include <rdma/providers/fi_prov.h>

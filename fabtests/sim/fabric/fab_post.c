@@ -9,12 +9,12 @@
 #define POST_ACKED \
 	(FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_COMMIT_COMPLETE)
 
-/* One operation as the caller describes it. */
+/* An operation as the caller has described it. */
 struct post {
 	enum fab_msg_kind kind;
 	const struct iovec *iov;
 	size_t niov;
-	void **desc; /* NULL, or one per entry */
+	void **desc; /* NULL, or one descriptor (fi_mr_desc) per entry */
 	const struct fi_rma_iov *rma;
 	size_t nrma;
 	fi_addr_t addr;
@@ -22,7 +22,7 @@ struct post {
 	void *context;
 	bool tagged;
 	uint64_t tag, data;
-	bool inject; /* no completion on success */
+	bool inject; /* the bytes are copied, and success is not reported */
 };
 
 static struct fab_ep *post_ep(struct fid_ep *fid)
@@ -40,7 +40,7 @@ static uint64_t post_len(const struct iovec *iov, size_t n)
 	return len;
 }
 
-/* Checks what a program may do wrong. */
+/* Checks the operation for errors of the caller. */
 static ssize_t post_check(const struct fab_ep *ep, const struct post *p)
 {
 	uint64_t access = p->kind == FAB_READ ? FI_READ : FI_WRITE;
@@ -99,7 +99,8 @@ static struct fab_msg *post_msg(struct fab_side *s, const struct post *p)
 	uint64_t off = 0;
 	size_t i;
 
-	m->refs = 2; /* the operation's and the queue's */
+	m->refs = 2; /* one reference is the operation's, the other is the
+		      * queue's */
 	m->kind = p->kind;
 	m->number = ++s->next_msg;
 	m->len = post_len(p->iov, p->niov);
@@ -170,11 +171,11 @@ static ssize_t post(struct fid_ep *fid, const struct post *p)
 	return 0;
 }
 
-/* --- the end of operations --------------------------------------------------
- */
+/* --- the end of operations --- */
 
-/* Applies the faults of the NIC to a completion. Returns false if it is lost.
- * *err: changed if it becomes an error. *late_ns: its delay. */
+/* Applies the faults of the NIC to a completion. Returns false if the
+ * completion is lost. Changes *err if the completion becomes an error. Writes
+ * the delay of the completion to *late_ns. */
 static bool post_fault(struct fab_nic *nic, int *err, uint64_t *late_ns)
 {
 	struct sim_net_fault *f = &nic->fault;
@@ -228,8 +229,7 @@ void fab_op_end(struct fab_op *op, int err, bool report)
 		fab_side_close(s, e.err, true);
 }
 
-/* --- receives ---------------------------------------------------------------
- */
+/* --- receives --- */
 
 static ssize_t post_recv(struct fid_ep *fid, const struct iovec *iov, size_t n,
 			 void **desc, void *context, bool tagged, uint64_t tag,
@@ -299,8 +299,7 @@ static ssize_t tagged_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 	return post_recv(ep, &iov, 1, &desc, context, true, tag, ignore);
 }
 
-/* --- sends ------------------------------------------------------------------
- */
+/* --- sends --- */
 
 static ssize_t post_send(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, uint64_t data, fi_addr_t dest,
@@ -415,8 +414,7 @@ struct fi_ops_tagged fab_tagged_ops = {
 	.send = tagged_send,
 };
 
-/* --- reads and writes -------------------------------------------------------
- */
+/* --- reads and writes --- */
 
 static ssize_t post_rma(struct fid_ep *ep, enum fab_msg_kind kind,
 			const struct fi_msg_rma *msg, uint64_t flags,

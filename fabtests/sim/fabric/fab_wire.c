@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets: a NIC sends those of its sides in turn, one after the other. Each
- * packet arrives after the latency of its path. If the path is blocked then, it
- * waits with its sender's side (fab_side.held) in the order of arrival.
+ * Packets. A NIC sends one packet at a time; its sides take turns. A packet
+ * arrives after the latency of its path. If the path is then blocked, the
+ * packet waits in the list fab_side.held of its sender, in the order of
+ * arrival.
  */
 
 #include <stdlib.h>
@@ -15,8 +16,7 @@
 	16 /* packets that one fi_cq_read handles for an \
 	    * endpoint */
 
-/* --- packets ---------------------------------------------------------------
- */
+/* --- packets --- */
 
 struct fab_pkt *fab_pkt_new(struct fab_conn *conn, int to,
 			    enum fab_pkt_kind kind, uint32_t len)
@@ -57,8 +57,7 @@ void fab_wire_done(struct fab_pkt *p)
 	fab_pkt_free(p);
 }
 
-/* --- arrival ---------------------------------------------------------------
- */
+/* --- arrival --- */
 
 static void wire_handle(struct fab_pkt *p)
 {
@@ -68,7 +67,7 @@ static void wire_handle(struct fab_pkt *p)
 		fab_conn_handle(p);
 }
 
-/* Returns the endpoint that the packet is for, or NULL. */
+/* Returns the endpoint to which the packet is addressed, or NULL. */
 static struct fab_ep *wire_ep(const struct fab_pkt *p)
 {
 	const struct fab_side *s = &p->conn->side[p->to];
@@ -94,7 +93,7 @@ static void wire_deliver(struct fab_pkt *p)
 	sender->acked_bytes += p->len;
 	s->received_bytes += p->len;
 	s->recv_ns = sim_now();
-	/* the process itself accepts connections */
+	/* CONNECT is always handled by the process in fi_cq_read */
 	if (fab_net->conf.auto_progress && p->kind != FAB_P_CONNECT) {
 		wire_handle(p);
 		return;
@@ -128,10 +127,9 @@ void fab_wire_clear(struct fab_ep *ep)
 	}
 }
 
-/* --- blocked paths ---------------------------------------------------------
- */
+/* --- blocked paths --- */
 
-/* The packets of the side have waited for too long. */
+/* Called when the held packets of the side have waited for too long. */
 static void wire_give_up(void *arg)
 {
 	struct fab_side *s = arg;
@@ -144,7 +142,7 @@ static void wire_give_up(void *arg)
 	fab_conn_put(c);
 }
 
-/* Starts the time after which the side gives up. */
+/* Starts the timer that drops the side's held packets. */
 static void wire_wait(struct fab_side *s, bool stalled)
 {
 	const struct sim_net_conf *conf = &fab_net->conf;
@@ -220,8 +218,7 @@ static void wire_arrive(void *arg)
 		wire_deliver(p);
 }
 
-/* --- sending ---------------------------------------------------------------
- */
+/* --- sending --- */
 
 /* Returns true if packets of the message may overtake others. */
 static bool wire_overtakes(const struct fab_pkt *p)
@@ -235,7 +232,7 @@ static uint64_t wire_time(uint64_t bytes, uint64_t bandwidth)
 	return bandwidth ? bytes * SIM_SEC / bandwidth : 0;
 }
 
-/* Sends the packet on its way. left_ns: when it has left the NIC. */
+/* Sends the packet. left_ns is the time at which it has left the NIC. */
 static void wire_fly(struct fab_pkt *p, uint64_t left_ns)
 {
 	struct sim_net_nic from = p->conn->addr[!p->to].at;
@@ -256,7 +253,7 @@ static void wire_fly(struct fab_pkt *p, uint64_t left_ns)
 		when += sim_rng_below(&nic->rng, path.jitter_ns + 1);
 	if (path.loss_ppm && sim_rng_chance(&nic->rng, path.loss_ppm))
 		when += fab_net->conf.rto_ns;
-	/* no packet overtakes the one that makes the connection */
+	/* no packet overtakes a packet that makes or closes the connection */
 	least = wire_overtakes(p) ? s->floor_ns : s->arrive_ns;
 	if (when < least)
 		when = least;
@@ -276,7 +273,7 @@ void fab_wire_send(struct fab_pkt *p)
 	wire_fly(p, sim_now());
 }
 
-/* Delivers the packets that the side holds. */
+/* Delivers the held packets of the side. */
 static void wire_resume(struct fab_side *s)
 {
 	struct fab_conn *c = s->conn;
@@ -304,8 +301,8 @@ void fab_wire_release(void)
 		s = tei_list_first(&todo, struct fab_side, holding);
 		if (!fab_path_blocked(s->conn->addr[s->index].at,
 				      s->conn->addr[!s->index].at, &stalled)) {
-			/* at once, so that packets that are still on the way
-			 * do not overtake them */
+			/* Deliver the held packets now, so that packets that
+			 * are still on the way do not overtake them. */
 			wire_resume(s);
 			continue;
 		}
@@ -345,7 +342,7 @@ static bool wire_ready(const struct fab_side *s)
 	       (!s->flight || s->flight < fab_net->conf.window);
 }
 
-/* Sends the next packet of the side's first message. */
+/* Sends the next packet of the first message in the side's queue. */
 static void wire_next(struct fab_side *s, uint64_t now)
 {
 	struct fab_msg *m = tei_list_first(&s->queue, struct fab_msg, link);
@@ -374,7 +371,7 @@ static void wire_next(struct fab_side *s, uint64_t now)
 	fab_msg_put(m);
 }
 
-/* Sends packets until the NIC is busy. */
+/* Sends packets until the NIC is busy or has nothing to send. */
 static void wire_pump(struct fab_nic *nic)
 {
 	uint64_t now = sim_now();

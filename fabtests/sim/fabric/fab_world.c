@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Sockets, interfaces and links, as the kernel of a simulated host shows
- * them. */
+/* Sockets, interfaces and links of a simulated host, in place of its kernel. */
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -22,7 +21,7 @@ static uint32_t world_host(void)
 	return host ? sim_host_id(host) : 0;
 }
 
-/* --- sockets ---------------------------------------------------------------- */
+/* --- sockets --- */
 
 static int side_fd(struct fab_side *s)
 {
@@ -77,7 +76,7 @@ static bool world_same(const struct tei_socket *s)
 	return fab_fd_get(s->fd) && s->ino == (unsigned long)s->fd;
 }
 
-/* Returns the side of a socket, or NULL. */
+/* Returns the side of the connection to which a socket belongs, or NULL. */
 static struct fab_side *world_side(int fd)
 {
 	struct fab_fd *f = fab_fd_get(fd);
@@ -148,7 +147,7 @@ static uint32_t world_ms_since(uint64_t ns)
 	return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* Returns the number of retransmissions in the time that packets have
+/* Returns the number of retransmissions during the time for which packets have
  * waited. */
 static uint32_t world_retransmits(const struct fab_side *s)
 {
@@ -161,7 +160,7 @@ static uint32_t world_retransmits(const struct fab_side *s)
 	return n;
 }
 
-/* Returns the bytes that the side has not sent. */
+/* Returns the number of bytes that the side has not sent. */
 static uint32_t world_unsent(const struct fab_side *s)
 {
 	const struct fab_msg *m;
@@ -256,9 +255,9 @@ static enum tei_net_bind world_bindable(const struct sockaddr *sa,
 						    TEI_NET_BIND_FREE;
 }
 
-/* --- interfaces ------------------------------------------------------------- */
+/* --- interfaces --- */
 
-/* One entry of the list, in one piece of memory. */
+/* One entry of the list of interfaces, with the memory of all its parts. */
 struct world_interface {
 	struct ifaddrs ifa;
 	char name[IF_NAMESIZE];
