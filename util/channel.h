@@ -143,9 +143,10 @@ struct tei_channel_in {
 /* What to do with a message that has arrived. */
 enum tei_channel_arrival {
 	TEI_CHANNEL_DELIVER,		/* its number is the expected one */
-	TEI_CHANNEL_EARLY,		/* keep it: tei_channel_in_keep */
-	TEI_CHANNEL_DROP,		/* it was delivered, or is too early and
-					 * will be repeated */
+	TEI_CHANNEL_EARLY,		/* keep the message
+					 * (tei_channel_in_keep) */
+	TEI_CHANNEL_DROP,		/* the message was delivered before, or
+					 * is too early and will be repeated */
 };
 
 /* Initialises the receiver, which expects the number first next. limit must be
@@ -197,10 +198,12 @@ void *tei_channel_in_drain(struct tei_channel_in *in);
 /* --- receiver of requests ------------------------------------------------ */
 
 enum tei_channel_seen {
-	TEI_CHANNEL_NEW,		/* act on it, and replace the record */
+	TEI_CHANNEL_NEW,		/* handle the request, and replace the
+					 * record */
 	TEI_CHANNEL_REPEATED,		/* the record is about this request:
 					 * send its answer again */
-	TEI_CHANNEL_OLD,		/* ignore it: it has finished */
+	TEI_CHANNEL_OLD,		/* ignore the request: it has
+					 * finished */
 };
 
 /* Classifies a request. recorded: number in the record at the index of the

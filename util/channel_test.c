@@ -295,8 +295,8 @@ static void stream_begin(struct sim_stream *s)
 	tei_channel_in_start(&s->in, s->first, EARLY);
 }
 
-/* Runs a stream whose numbers begin with first. Every restarts-th step on
- * average begins a session, 0: none. */
+/* Runs a stream whose numbers begin with first. On average, one of `restarts`
+ * steps begins a new session; 0: no step does. */
 static void stream_run(struct tei_fuzz *f, uint64_t first, uint32_t restarts)
 {
 	struct sim_stream *s = calloc(1, sizeof(*s));

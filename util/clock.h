@@ -12,8 +12,8 @@
 #define TEI_NS_PER_SEC	UINT64_C(1000000000)
 
 /*
- * Returns the monotonic time in ns. Never goes back, never returns 0. Any
- * thread.
+ * Returns the monotonic time in ns. The time never goes back and is never 0.
+ * Any thread.
  */
 static inline uint64_t tei_now_ns(void)
 {
@@ -35,8 +35,8 @@ static inline uint64_t tei_wall_ns(void)
 	return tei_world->wall_ns();
 }
 
-/* Returns the CPU time that the calling thread has used, ns. Not simulated: for
- * statistics only. */
+/* Returns the CPU time that the calling thread has used, ns. The time is real
+ * in a simulated world too, so it is used for statistics only. */
 static inline uint64_t tei_cpu_ns(void)
 {
 	struct timespec ts;

@@ -54,7 +54,7 @@ struct tei_err {
 					 * blocking calls */
 	bool stale;			/* the cached descriptor still lists the
 					 * range in absent */
-	struct {			/* length 0: no range */
+	struct {			/* if length is 0, there is no range */
 		uint64_t addr, length;
 	} absent;			/* range that the peer does not know */
 	char hint[TEI_ERR_TEXT];	/* what the user can do, or "" */
@@ -85,8 +85,9 @@ int tei_err_fail(struct tei_err *err, int code, const char *subsys,
 	__attribute__((format(printf, 5, 6)));
 
 /*
- * As tei_err_fail, but repeat limits the lines in the log (tei_log_repeated): for
- * conditions that last while the caller tries again.
+ * Does the same as tei_err_fail, but repeat limits the number of lines in the
+ * log (tei_log_repeated). Used for conditions that last while the caller tries
+ * again.
  */
 struct tei_log_repeat;
 int tei_err_fail_repeated(struct tei_log_repeat *repeat, struct tei_err *err,
@@ -95,8 +96,8 @@ int tei_err_fail_repeated(struct tei_log_repeat *repeat, struct tei_err *err,
 	__attribute__((format(printf, 6, 7)));
 
 /*
- * As tei_err_fail, but logs at level info: for conditions that the caller
- * expects.
+ * Does the same as tei_err_fail, but logs at level info. Used for conditions
+ * that the caller expects.
  */
 int tei_err_note(struct tei_err *err, int code, const char *subsys,
 		 const char *hint, const char *fmt, ...)

@@ -11,14 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: not in a heap. Must not move while it is in a heap. */
+/* A structure filled with zeros is not in a heap. It must not move while it is
+ * in a heap. */
 struct tei_heap_node {
 	uint64_t key;			/* constant while in a heap */
 	uint32_t pos;			/* position, counted from 1; 0: not in a
 					 * heap */
 };
 
-/* All zero: empty. */
+/* A structure filled with zeros is an empty heap. */
 struct tei_heap {
 	struct tei_heap_node **nodes;
 	uint32_t count, cap;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#define HINT_ANY	(-1)	/* every place */
+#define HINT_ANY	(-1)	/* matches every place */
 
 /* The first matching row is used. A hint has at most 159 bytes. */
 static const struct {

@@ -12,7 +12,8 @@ enum tei_hint_place {
 	TEI_HINT_DATA,		/* a rail's connection; libfabric errors */
 	TEI_HINT_BIND,		/* a listening socket of this process */
 	TEI_HINT_THREAD,	/* the creation of a thread */
-	TEI_HINT_OBJECT,	/* descriptors, endpoints and the like */
+	TEI_HINT_OBJECT,	/* file descriptors, endpoints and similar
+				 * resources */
 };
 
 /* In place of an errno: the peer accepted a connection and did not answer. */

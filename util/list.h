@@ -77,7 +77,7 @@ static inline void tei_list_splice_tail(struct tei_list *to,
 	     &(pos)->member != (l);					\
 	     (pos) = tei_container_of((pos)->member.next, type, member))
 
-/* As tei_list_foreach, but the body may unlink and free pos. */
+/* Does the same as tei_list_foreach, but the body may unlink and free pos. */
 #define tei_list_foreach_safe(pos, tmp, l, type, member)		\
 	for ((pos) = tei_container_of((l)->next, type, member),		\
 	     (tmp) = tei_container_of((pos)->member.next, type, member);	\

@@ -88,7 +88,8 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 struct tei_log_repeat {
 	bool busy;			/* spin lock of the other members,
 					 * atomic */
-	struct tei_log_limit limit;	/* for lines that are not repetitions */
+	struct tei_log_limit limit;	/* limit of the lines that are not
+					 * repetitions */
 	uint64_t pause_max_ns;		/* longest pause between two identical
 					 * lines, 0: 10 minutes;
 					 * atomic */

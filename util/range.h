@@ -20,7 +20,7 @@ struct tei_range {
 	uint64_t base, end;
 };
 
-/* All zero: empty. */
+/* A structure filled with zeros is an empty set. */
 struct tei_range_table {
 	struct tei_range **at; /* n ranges, sorted by address */
 	uint32_t n;

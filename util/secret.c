@@ -164,7 +164,7 @@ static ssize_t secret_read(int fd, char *buf, size_t size)
 		used += (size_t)n;
 	}
 	if (used == size)
-		return (ssize_t)used; /* too long in any case */
+		return (ssize_t)used; /* the content is too long in any case */
 	while (used && (buf[used - 1] == '\n' || buf[used - 1] == '\r'))
 		used--;
 	return (ssize_t)used;

@@ -74,8 +74,8 @@ void tei_digest(const void *bytes, size_t len, uint8_t out[TEI_MAC_SIZE]);
 /* Fills memory with zeros; the compiler does not remove the call. */
 void tei_wipe(void *p, size_t len);
 
-/* Fills memory with random bytes of the current world: those of the kernel.
- * Returns false if the kernel does not provide them. */
+/* Fills memory with random bytes of the current world; the real world takes
+ * them from the kernel. Returns false on failure. */
 bool tei_random(void *p, size_t len);
 
 /*

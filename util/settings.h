@@ -36,7 +36,8 @@ struct tei_settings_rails {
 	bool force_tcp;			/* MC_FORCE_TCP */
 	bool force_hca;			/* MC_FORCE_HCA */
 	char data_ports[16];		/* MOONRAIL_DATA_PORTS, LOW-HIGH */
-	uint16_t data_port_low;		/* the same as numbers, 0: any */
+	uint16_t data_port_low;		/* data_ports as numbers; 0 means any
+					 * port */
 	uint16_t data_port_high;
 	uint32_t ib_port;		/* MC_IB_PORT */
 	int32_t gid_index;		/* MC_GID_INDEX, -1: automatic */

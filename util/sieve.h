@@ -38,8 +38,8 @@ struct tei_sieve_entry {
 /* Members are public for inlining and embedding only. */
 struct tei_sieve {
 	struct tei_list order;		/* newest first */
-	struct tei_sieve_entry *hand;	/* next candidate; NULL: the oldest
-					 * entry */
+	struct tei_sieve_entry *hand;	/* next candidate; if NULL, the oldest
+					 * entry is the next candidate */
 	size_t count;
 };
 

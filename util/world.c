@@ -18,8 +18,8 @@
 #include "util/lock.h"
 #include "util/world_net.h"
 
-#define LOOP_FDS	1024		/* descriptors of one sleep, including
-					 * wake_fd */
+#define LOOP_FDS	1024		/* most file descriptors of one sleep,
+					 * including wake_fd */
 
 const struct tei_world *tei_world = &tei_world_real;
 
@@ -160,8 +160,8 @@ static void real_thread_join(pthread_t thread)
 
 /* --- loops ----------------------------------------------------------------- */
 
-/* Clears a pending wake-up. Clears the counter before the flag, so that no
- * wake-up is lost. */
+/* Clears a pending wake-up. Clears the counter of the eventfd before the flag,
+ * so that no wake-up is lost. */
 static void loop_clear(struct tei_loop *loop)
 {
 	uint64_t junk;
@@ -171,7 +171,7 @@ static void loop_clear(struct tei_loop *loop)
 	(void)__atomic_exchange_n(&loop->wake_pending, false, __ATOMIC_SEQ_CST);
 }
 
-/* Sleeps as the last step has requested. */
+/* Sleeps as the last step of the loop has requested. */
 static void loop_sleep(struct tei_loop *loop)
 {
 	struct tei_loop_sleep *s = &loop->sleep;
@@ -227,8 +227,8 @@ static void real_loop_wake(struct tei_loop *loop)
 	uint64_t one = 1;
 	ssize_t ret = write(loop->wake_fd, &one, sizeof(one));
 
-	(void)ret;	/* the write fails only if the counter is full, and then
-			 * a wake-up is pending already */
+	(void)ret;	/* The write fails only if the counter of the eventfd is
+			 * full. A wake-up is then already pending. */
 }
 
 static void real_loop_join(struct tei_loop *loop)

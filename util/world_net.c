@@ -2,12 +2,12 @@
 /*
  * Sockets and links of the real world.
  *
- * The sockets of a wait object are those that it watches. It is an epoll
- * descriptor that may contain other epoll descriptors; /proc/self/fdinfo lists
- * their entries (proc(5)). If the provider has no sockets, no entry is found.
- * If a forked child still has a socket open, the socket stays in the list after
- * this process has closed it, and its number may now belong to another file. So
- * the inode number is compared as well.
+ * A wait object is an epoll file descriptor, which may contain other epoll file
+ * descriptors. The sockets of a wait object are those that these watch;
+ * /proc/self/fdinfo lists them (proc(5)). If the provider has no sockets, no
+ * entry is found. If a forked child still has a socket open, the socket stays
+ * in the list after this process has closed it, and its number may now belong
+ * to another file. The inode number is therefore compared as well.
  */
 
 #include <errno.h>
@@ -26,12 +26,13 @@
 
 #include "util/world_net.h"
 
-#define NET_DEPTH	4		/* nested epoll descriptors */
-#define NET_REPORTS	64		/* reports read at once */
+#define NET_DEPTH	4		/* most levels of nested epoll file
+					 * descriptors */
+#define NET_REPORTS	64		/* most reports read at once */
 
 /* --- sockets --------------------------------------------------------------- */
 
-/* Searches a descriptor and the descriptors that it watches. */
+/* Searches a file descriptor and the file descriptors that it watches. */
 static void net_search(int fd, unsigned long ino, int depth,
 		       tei_net_socket_fn *fn, void *arg)
 {
@@ -40,8 +41,8 @@ static void net_search(int fd, unsigned long ino, int depth,
 	int target, n;
 	FILE *f;
 
-	/* statx, because ThreadSanitizer reports fstat as a race with the
-	 * thread that owns the descriptor */
+	/* statx is used because ThreadSanitizer reports fstat as a race with
+	 * the thread that owns the file descriptor */
 	if (!depth || fd < 0 ||
 	    statx(fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &st) ||
 	    (ino && st.stx_ino != ino))
@@ -199,7 +200,7 @@ bool world_net_changes_read(int fd)
 
 	for (i = 0; i < NET_REPORTS; i++) {
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
-		/* ENOBUFS: reports were lost */
+		/* ENOBUFS means that reports were lost */
 		if (n < 0 && errno != ENOBUFS)
 			break;
 		received = true;

@@ -2,8 +2,8 @@
 #ifndef TEI_UTIL_WORLD_NET_H
 #define TEI_UTIL_WORLD_NET_H
 
-/* Sockets and links of the real world. struct tei_world_net describes the
- * functions. */
+/* Sockets and links of the real world. The comments of struct tei_world_net
+ * describe the functions. */
 
 #include "util/world.h"
 

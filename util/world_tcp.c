@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state of TCP connections of the real world. Only linux/tcp.h has the
- * other end's receive window. That header cannot be included together with
- * netinet/tcp.h.
+ * Reads the state of TCP connections of the real world. Only linux/tcp.h
+ * declares the receive window of the other end. That header cannot be included
+ * together with netinet/tcp.h, so this file is separate.
  */
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "util/clock.h"
 #include "util/world_net.h"
 
-/* TCP_ESTABLISHED of netinet/tcp.h */
+/* value of TCP_ESTABLISHED in netinet/tcp.h */
 enum { TCP_IS_ESTABLISHED = 1 };
 
 bool world_net_tcp_state(int fd, struct tei_tcp_state *out)

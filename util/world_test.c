@@ -35,8 +35,8 @@ static void world_sleep(uint64_t ns)
 	world_time += ns;
 }
 
-/* Acts as the thread that holds the mutex: releases it, so that it can be
- * locked. */
+/* Represents the thread that holds the mutex: releases the mutex, so that the
+ * caller can lock it. */
 static void world_contend(struct tei_mutex *l)
 {
 	world_contended++;
@@ -44,7 +44,7 @@ static void world_contend(struct tei_mutex *l)
 	pthread_mutex_lock(&l->m);
 }
 
-/* Lets the time pass until the timeout. */
+/* Advances the time of the test's world to the timeout. */
 static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 			    uint64_t timeout_ns) TEI_NO_TSA
 {
@@ -54,8 +54,8 @@ static void world_cond_wait(pthread_cond_t *cond, struct tei_mutex *l,
 	tei_mutex_lock(l);
 }
 
-/* Makes tei_world a table that differs from the real one in the functions
- * above. */
+/* Makes tei_world point to a copy of the real table in which the functions
+ * above are replaced. */
 static void world_enter(struct tei_world *w)
 {
 	*w = tei_world_real;
@@ -136,10 +136,11 @@ static void test_wait_for_a_condition_takes_the_time_of_the_world(void)
 struct world_loop {
 	struct tei_loop loop;
 	struct pollfd fds[2];
-	uint64_t ns;	       /* sleep that each step requests */
+	uint64_t ns;	       /* length of the sleep that each step requests,
+			        * ns */
 	uint32_t steps, wakes; /* atomic */
-	uint32_t ready;	       /* atomic: sleeps that a descriptor
-				* ended */
+	uint32_t ready;	       /* atomic: number of sleeps that a file
+			        * descriptor has ended */
 	bool stop;	       /* atomic */
 };
 
@@ -169,7 +170,8 @@ static void world_loop_start(struct world_loop *l, int fd, uint64_t ns)
 	l->fds[1].fd = fd;
 	l->fds[1].events = POLLIN;
 	l->ns = ns;
-	tei_loop_wake(&l->loop); /* does nothing */
+	tei_loop_wake(&l->loop); /* does nothing, because the loop is not
+				  * open */
 	CU_ASSERT_EQUAL_FATAL(tei_loop_start(&l->loop, world_step, l), 0);
 }
 
@@ -182,7 +184,7 @@ static void world_loop_stop(struct world_loop *l)
 	tei_loop_wake(&l->loop);
 }
 
-/* Waits until the counter has that value. */
+/* Waits until the counter is at least n. */
 static bool world_reaches(const uint32_t *counter, uint32_t n)
 {
 	uint64_t end = tei_now_ns() + 60 * TEI_NS_PER_SEC;
