@@ -157,9 +157,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	    c->bytes >= GPU_BEGUN_MAX)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-	tei_list_del(&op->node); /* one copy per turn; the operation is
-				  * queued again below if more copies
-				  * remain */
+	tei_list_del(&op->node); /* starts one copy; if more copies remain, the
+				  * operation is queued again below */
 	copy = (struct gpu_copy){
 		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
 		.len = op->length - op->next, .begun_ns = tei_now_ns(),

@@ -19,7 +19,8 @@
 
 /* A copy in flight. */
 struct gpu_copy {
-	struct tei_gpu_op *op;		/* NULL: abandoned */
+	struct tei_gpu_op *op;		/* NULL if the operation was
+					 * abandoned */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
 	bool unmarked;			/* no event marks the end of this copy;
@@ -56,7 +57,7 @@ struct gpu_context {
  * tei_gpu_mem_remove or tei_gpu_fini. */
 struct gpu_mem {
 	struct tei_range range;		/* in tei_gpu.mem */
-	struct gpu_context *context;	/* NULL: host memory */
+	struct gpu_context *context;	/* NULL if the memory is host memory */
 	struct gpu_context *pinned;	/* host memory: context it is pinned in,
 					 * or NULL */
 	uint32_t holds;

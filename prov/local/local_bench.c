@@ -19,7 +19,7 @@
 
 struct bench {
 	struct tei_local *ctx;
-	struct tei_local_peer *peer; /* NULL: copies inside this process */
+	struct tei_local_peer *peer; /* NULL for copies inside this process */
 	char *local;
 	char *own;			/* target in this process */
 	uint64_t remote;		/* target of the operations */

@@ -219,8 +219,8 @@ static void ctx_withdraw(struct tei_local *ctx)
 
 /*
  * Frees what exists in a forked child, too. A child has no threads and no
- * mapping of the shared registration table, and the descriptor's number may
- * belong to another file.
+ * mapping of the shared registration table, and the number of its file
+ * descriptor may belong to another file.
  */
 static void ctx_free(struct tei_local *ctx) TEI_NO_TSA
 {

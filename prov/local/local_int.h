@@ -26,14 +26,15 @@ struct local_host {
 	uint64_t pid_ns;
 	uint64_t start_time; /* start time of this process */
 	int32_t pid;
-	bool usable;	     /* all members above could be read */
-	const char *missing; /* what could not be read if usable is
-			      * false */
+	bool usable;	     /* all members above this one could be read */
+	const char *missing; /* name of the value that could not be read, if
+			      * usable is false */
 };
 
 void local_host_read(struct local_host *h);
 
-/* Return 0 and a descriptor, respectively, or -errno on failure. */
+/* local_proc_start_time returns 0 and local_pidfd_open returns a file
+ * descriptor; both return -errno on failure. */
 int local_proc_start_time(pid_t pid, uint64_t *out);
 int local_pidfd_open(pid_t pid);
 bool local_pidfd_ended(int pidfd);
@@ -66,8 +67,8 @@ struct tei_local {
 	uint64_t spin_ns;
 	uint64_t stall_ns;
 	pthread_t *threads; /* array of workers entries */
-	/* Set by tests before the first copy. Called when the slot has been
-	 * claimed, before the bytes are copied. */
+	/* Callback for tests, which set it before the first copy. It is called
+	 * when the copy slot has been claimed, before the bytes are copied. */
 	void (*before_copy)(void *arg);
 	void *before_copy_arg;
 
@@ -101,9 +102,9 @@ struct tei_local {
 /* Created by tei_local_peer_open, freed by tei_local_peer_close, constant. */
 struct tei_local_peer {
 	struct tei_local_id id;
-	struct local_shared_table *shared_table; /* NULL: the peer is the
+	struct local_shared_table *shared_table; /* NULL if the peer is the
 						  * context itself */
-	int pidfd; /* -1: the peer is this process */
+	int pidfd; /* -1 if the peer is this process */
 	bool self; /* the peer is this process and is
 		    * reached by memcpy */
 };
@@ -173,8 +174,7 @@ void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);
 
 struct local_piece {
 	struct tei_local *ctx;
-	struct tei_local_peer *peer; /* NULL: the target is in this
-				      * context */
+	struct tei_local_peer *peer; /* NULL if the target is in this context */
 	enum tei_local_opcode opcode;
 	char *local;
 	uint64_t remote;
@@ -208,10 +208,11 @@ static inline bool local_magic_right(const struct tei_local_peer *peer,
 /* ---- several operations ------------------------------------------------ */
 
 /*
- * Copies the first of n operations, n at least 1, with one system call, with
- * all checks of the target; the caller protects the local memory. Returns the
- * number of operations whose bytes are all in place. The next one may be copied
- * in part. 0: nothing can be copied this way.
+ * Copies the first of n operations (n >= 1) with one system call, after all
+ * checks of the target. The caller protects the local memory. Returns the
+ * number of operations whose bytes are all in place; the operation after them
+ * may be copied in part. Returns 0 if nothing can be copied with one system
+ * call.
  */
 size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 		      size_t n);

@@ -165,8 +165,8 @@ static void test_bad_identities_are_refused(void)
 }
 
 /*
- * Identities may name descriptors that would block, fault or have side effects
- * if they were opened without a check.
+ * Identities may name file descriptors that would block, fault or have side
+ * effects if they were opened without a check.
  */
 static void test_descriptors_of_other_files_are_refused(void)
 {

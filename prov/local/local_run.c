@@ -2,17 +2,17 @@
 /*
  * Runs: small operations with the same peer and direction that one system call
  * copies. The peer is checked once, and one copy slot is armed, for all of
- * them. The slot is armed from the lowest to the highest target address. These
- * lie in one region of the target, so the slot delays the removal of no other
- * region. If a run ends early, the operation at which it has ended is copied
- * alone, which finds the cause.
+ * them. The slot covers the range from the lowest to the highest target
+ * address. These addresses lie in one region of the target, so the slot does
+ * not delay the removal of other regions. If a run ends early, the operation at
+ * which it has ended is copied alone, which finds the cause.
  */
 #include <errno.h>
 #include <sys/uio.h>
 
 #include "prov/local/local_int.h"
 
-/* One entry of a READ is for the magic number. */
+/* When a run reads, one entry is for the magic number. */
 #define RUN_ENTRIES (TEI_LOCAL_RUN + 1)
 
 struct local_run {
@@ -178,8 +178,8 @@ size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 
 /* ---- on the caller's thread --------------------------------------------- */
 
-/* Keeps the operations whose local range is registered, if it must be: those
- * before the first other one. */
+/* If the local ranges must be registered, limits the run to the operations
+ * before the first one whose local range is not registered. */
 static void run_check_local(struct local_run *run)
 {
 	const struct tei_local_op *op;

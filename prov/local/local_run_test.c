@@ -23,7 +23,7 @@ struct run_rig {
 	struct tei_local_op *list[RUN_OPS];
 };
 
-/* access: of the memory of the agent */
+/* Opens the rig. access is that of the agent's memory. */
 static struct run_rig *run_open_as(unsigned int access)
 {
 	struct run_rig *r = calloc(1, sizeof(*r));
@@ -33,7 +33,8 @@ static struct run_rig *run_open_as(unsigned int access)
 
 	CU_ASSERT_FATAL(r != NULL);
 	r->ctx = test_ctx(2);
-	r->mem = malloc(RUN_MEM + 4096); /* the rest: another region */
+	r->mem = malloc(RUN_MEM + 4096); /* the bytes after RUN_MEM are in
+					  * another region */
 	r->shadow = malloc(RUN_MEM);
 	test_fill(r->mem, RUN_MEM, 1);
 	test_fill(r->shadow, RUN_MEM, 2);
@@ -74,7 +75,8 @@ static bool run_target_right(struct run_rig *r)
 	return !strcmp(test_agent_ask(&r->agent, "hash"), text);
 }
 
-/* Sets operation i: at is an offset in both memories. */
+/* Sets operation i of the run. at is an offset in the agent's memory and in
+ * mem. */
 static void run_set(struct run_rig *r, size_t i, enum tei_local_opcode opcode,
 		    uint64_t at, uint64_t length)
 {
@@ -90,7 +92,7 @@ static void run_set(struct run_rig *r, size_t i, enum tei_local_opcode opcode,
 	r->list[i] = op;
 }
 
-/* Copies the n operations. Returns true if runs were enough. */
+/* Copies the n operations in runs. Returns true if all of them were copied. */
 static bool run_all(struct run_rig *r, size_t n)
 {
 	size_t at = 0, did = 1;
@@ -238,8 +240,8 @@ static void test_run_to_a_replaced_process_copies_nothing(void)
 
 /* ---- queued operations --------------------------------------------------- */
 
-/* Submits small operations, of which one in bad (0: none) is outside of the
- * region; checks the code of each. */
+/* Submits small operations and checks the code of each. One in `bad` operations
+ * is outside of the region; if bad is 0, none is. */
 static void run_queue(struct run_rig *r, struct test_op *t, size_t n,
 		      size_t bad)
 {
@@ -295,14 +297,14 @@ static void test_remove_waits_for_a_stopped_run(void)
 	CU_ASSERT(!tei_local_region_add(r->ctx, other, 4096, TEI_LOCAL_REMOTE));
 	CU_ASSERT(!strcmp(test_agent_ask(&r->agent, "open %s", text), "0"));
 	test_agent_ask(&r->agent, "hook");
-	/* 64 operations of 1000 bytes over all of the region */
+	/* 64 operations of 1000 bytes, distributed over the whole region */
 	test_agent_send(&r->agent, "run %llx %u 64 1000",
 			(unsigned long long)test_addr(r->mem), RUN_MEM / 64);
 	CU_ASSERT_FATAL(test_agent_stopped(&r->agent));
 	CU_ASSERT(tei_local_region_remove(r->ctx, r->mem, 0,
 					  tei_now_ns() + 20 * TEI_NS_PER_MS) ==
 		  TEI_ERR_BUSY);
-	/* another region is not delayed */
+	/* the removal of another region is not delayed */
 	CU_ASSERT(!tei_local_region_remove(r->ctx, other, 0,
 					   tei_now_ns() + TEST_WAIT_NS));
 	kill(r->agent.pid, SIGCONT);

@@ -169,8 +169,8 @@ static bool shared_table_file_fits(int fd)
 }
 
 /*
- * Opens a peer's memfd. The number may be any descriptor, such as a device, so
- * the file is checked with O_PATH before it is opened.
+ * Opens a peer's memfd. The number may be any file descriptor, such as a
+ * device, so the file is checked with O_PATH before it is opened.
  */
 static enum tei_local_reason shared_table_open(pid_t pid, int number, int *out)
 {

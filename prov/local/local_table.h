@@ -48,7 +48,8 @@ struct local_entry {
 
 struct local_head {
 	_Atomic uint64_t magic;
-	_Atomic uint64_t incarnation;	/* 0 after the context was closed */
+	_Atomic uint64_t incarnation;	/* becomes 0 when the context is
+					 * closed */
 	_Atomic uint64_t layout;	/* local_layout() */
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
 	_Atomic uint64_t count[2];	/* entries in each index */
@@ -198,8 +199,8 @@ struct local_shared_table *local_shared_table_shared(int *fd);
 
 /*
  * Maps a peer's registration table: the region tables read-only, the slots
- * writable. Checks the descriptor and returns the reason if it is unsuitable.
- * Does not read the content yet.
+ * writable. Checks the file descriptor and returns the reason if it is
+ * unsuitable. Does not read the content yet.
  */
 enum tei_local_reason
 local_shared_table_attach(pid_t pid, int fd, struct local_shared_table **out);

@@ -23,7 +23,8 @@
 #include "util/err.h"
 #include "util/list.h"
 
-struct tei_local;		/* one per engine */
+struct tei_local;		/* The context of the module; each engine has
+				 * one. */
 struct tei_local_peer;		/* another process of this host, or this one */
 struct tei_settings;
 
@@ -188,7 +189,8 @@ enum tei_local_reason {
 				  * one */
 	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
 	TEI_LOCAL_BAD_MAGIC,	 /* memfd, seals, magic or layout are wrong */
-	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or descriptors */
+	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or file
+				  * descriptors */
 	TEI_LOCAL_FORKED,	 /* the calling process is a forked child */
 };
 
@@ -265,14 +267,15 @@ typedef void (*tei_local_done_fn)(struct tei_local_op *op, int code,
  */
 struct tei_local_op {
 	/* set by the caller, constant while submitted */
-	struct tei_local_peer *peer;	/* NULL: regions of ctx in this
-					 * process */
+	struct tei_local_peer *peer;	/* NULL if the regions of ctx in this
+					 * process are meant */
 	enum tei_local_opcode opcode;
 	void *local;			/* need not be in a region */
 	bool registered;		/* local must be in a region of ctx,
 					 * writable for a READ */
 	uint64_t remote;		/* address in the target */
-	uint64_t length;		/* 0: checked and completed at once */
+	uint64_t length;		/* an operation of length 0 is checked
+					 * and completed at once */
 	tei_local_done_fn done;
 	struct tei_err *err; /* filled before done is called if the
 			      * operation fails; or NULL */
@@ -294,15 +297,15 @@ struct tei_local_op {
 					 * the record is in err, or memory was
 					 * short */
 	bool live;
-	bool alone; /* not copied together with others */
+	bool alone; /* the operation must not be copied together with others */
 };
 
 /*
  * Queues op for the copy threads. They take pieces of at most TEI_LOCAL_PIECE
- * bytes from the operations in turn, so a small operation waits for at most one
- * piece per thread, and all threads may work on a large one. A thread copies
- * successive small operations for the same process together. Never blocks on a
- * copy. The first calls start threads, which allocates memory.
+ * bytes from one operation after the other, so a small operation waits for at
+ * most one piece per thread, and all threads may work on a large one. A thread
+ * copies successive small operations for the same process together. Never
+ * blocks on a copy. The first calls start threads, which allocates memory.
  *
  * Returns 0 if done will be called, possibly before the call returns. Otherwise
  * done is not called, and the result is TEI_ERR_INVALID, TEI_ERR_NOT_REGISTERED
@@ -352,13 +355,13 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 		      struct tei_err *err);
 
 /*
- * Copies several operations that are not submitted with one system call, on the
- * calling thread: the first of the n operations, as long as they have the same
- * peer and opcode as op[0], lie in one region of the peer, and have at most
- * TEI_LOCAL_COPY_MAX bytes each, TEI_LOCAL_PIECE bytes together. Makes all
- * checks and calls no done callback. Returns the number of operations whose
- * bytes are all in place; the next one may be copied in part. 0: nothing was
- * copied, or op[0] in part. Reports no error: the caller passes the next
+ * Copies several operations with one system call on the calling thread. The
+ * operations have not been submitted. Takes the first of the n operations, as
+ * long as they have the same peer and opcode as op[0], lie in one region of the
+ * peer, have at most TEI_LOCAL_COPY_MAX bytes each, and have at most
+ * TEI_LOCAL_PIECE bytes together. Makes all checks and calls no done callback.
+ * Returns the number of operations whose bytes are all in place; the operation
+ * after them may be copied in part. Reports no error: the caller passes this
  * operation to tei_local_copy_op or tei_local_submit.
  */
 size_t tei_local_copy_run(struct tei_local *ctx,

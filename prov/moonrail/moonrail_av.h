@@ -20,9 +20,9 @@ struct moonrail_eq;
 struct moonrail_av_entry {
 	struct tei_list link;		/* peer->entries */
 	struct moonrail_av *av;
-	struct moonrail_peer *peer;	/* NULL: the entry is free */
+	struct moonrail_peer *peer;	/* NULL if the entry is free */
 	uint32_t index, ep;
-	struct moonrail_name name;	/* as inserted */
+	struct moonrail_name name;	/* name as it was inserted */
 	bool socket;			/* inserted as a sockaddr */
 	bool refused;			/* the peer has closed the endpoint */
 	int err;			/* FI_E* with which the search for the

@@ -26,9 +26,9 @@ static struct moonrail_cq *cq_of(struct fid_cq *fid)
 	return tei_container_of(fid, struct moonrail_cq, fid);
 }
 
-/* Makes the descriptor not readable if the queue is empty. Called only before a
- * thread sleeps: readers leave the descriptor as it is, which saves a polling
- * application two system calls per completion. */
+/* Makes the file descriptor not readable if the queue is empty. Called only
+ * before a thread sleeps: readers leave the file descriptor as it is, which
+ * saves a polling application two system calls per completion. */
 static void cq_reset_wait(struct moonrail_cq *cq)
 {
 	if (!cq->n)
@@ -133,9 +133,9 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 	return ret;
 }
 
-/* Notifies the data plane that a thread is going to sleep on the descriptor, so
- * that the progress thread polls the lanes even if callers have done so until
- * now. The next read of the queue revokes this. */
+/* Notifies the data plane that a thread is going to sleep on the file
+ * descriptor, so that the progress thread polls the lanes even if callers have
+ * done so until now. The next read of the queue revokes this. */
 static void cq_sleep_begin(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&

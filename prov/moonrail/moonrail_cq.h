@@ -46,9 +46,10 @@ struct moonrail_cq {
 					 * lock */
 	uint32_t empty;			/* consecutive polls that found nothing;
 					 * atomic */
-	bool sleeping;			/* a thread sleeps on the descriptor or
-					 * is about to, and the data plane has
-					 * been notified; atomic */
+	bool sleeping;			/* a thread sleeps on the file
+					 * descriptor or is about to, and the
+					 * data plane has been notified;
+					 * atomic */
 };
 
 /* Created by fi_cntr_open, freed by fi_close. */
@@ -73,7 +74,7 @@ struct moonrail_cntr {
 /* --- moonrail_cq.c, moonrail_cntr.c -------------------------------------- */
 int moonrail_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 		     struct fid_cq **cq, void *context);
-/* Returns 0 if the queue is empty and its descriptor will report the next
+/* Returns 0 if the queue is empty and its file descriptor will report the next
  * entry, otherwise -FI_EAGAIN. */
 int moonrail_cq_trywait(struct moonrail_cq *cq);
 /* Appends a completion or an error and wakes the threads that wait for it. */

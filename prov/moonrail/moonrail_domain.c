@@ -146,7 +146,8 @@ struct domain_rails {
 	const char *devices;		/* separated by commas; "": all */
 	bool tcp;			/* IP interfaces only */
 	bool named;			/* devices is the domain's name */
-	uint16_t port;			/* of all rails; 0: any */
+	uint16_t port;			/* port of all rails; 0 means any
+					 * port */
 	char source[64], dest[64], list[TEI_SETTING_TEXT];
 };
 

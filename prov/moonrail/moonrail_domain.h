@@ -38,8 +38,8 @@ static inline struct tei_list *moonrail_bucket(struct tei_list *hash,
 }
 
 /* The receivers of a domain's events. Each function is called with the domain's
- * lock held, by the thread that has it: this may be another thread than the one
- * that added the event, and later. */
+ * lock held, by the thread that holds this lock. This may be a later moment and
+ * another thread than that which added the event. */
 struct moonrail_inbox_ops {
 	/* Handles a message of the data plane and frees it. */
 	void (*message)(struct moonrail_domain *d, struct tei_rail_message *m);
@@ -86,9 +86,11 @@ struct moonrail_domain {
 					 * mr_mode */
 	uint32_t format;		/* addr_format of its addresses */
 	struct moonrail_name source;	/* address of the only local rail to
-					 * publish; len 0: any rail */
-	const moonrail_message_fn *handlers; /* by enum moonrail_wire_op */
-	struct moonrail_bounces *bounces; /* NULL: no rail pins memory or
+					 * publish; if len is 0, all rails are
+					 * published */
+	const moonrail_message_fn *handlers; /* handlers, indexed by enum
+					      * moonrail_wire_op */
+	struct moonrail_bounces *bounces; /* NULL if no rail pins memory or
 					   * requires registered local memory */
 	bool bounces_local;		/* local memory of tasks must be
 					 * registered */

@@ -58,7 +58,7 @@ int moonrail_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid,
 /* --- moonrail_eq.c ------------------------------------------------------- */
 int moonrail_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		     struct fid_eq **eq, void *context);
-/* Returns 0 if the queue is empty and its descriptor will report the next
+/* Returns 0 if the queue is empty and its file descriptor will report the next
  * event, otherwise -FI_EAGAIN. */
 int moonrail_eq_trywait(struct moonrail_eq *eq);
 /* Appends an error event; drops it if memory is short. */
@@ -70,10 +70,10 @@ void moonrail_eq_add_error(struct moonrail_eq *eq,
  * -FI_EMFILE. */
 int moonrail_wait_open(enum fi_wait_obj kind, struct moonrail_wait *w);
 void moonrail_wait_close(struct moonrail_wait *w);
-/* Makes the descriptor readable: the queue has an entry. */
+/* Makes the file descriptor readable: the queue has an entry. */
 void moonrail_wait_signal(struct moonrail_wait *w);
-/* Makes the descriptor not readable: the queue is empty, and a thread is about
- * to sleep. */
+/* Makes the file descriptor not readable: the queue is empty, and a thread is
+ * about to sleep. */
 void moonrail_wait_reset(struct moonrail_wait *w);
 /* Answers FI_GETWAIT and FI_GETWAITOBJ. */
 int moonrail_wait_control(const struct moonrail_wait *w, int command,

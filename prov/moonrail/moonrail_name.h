@@ -35,8 +35,8 @@ struct tei_rail_addr;
 
 /* A name, decoded. Plain data. */
 struct moonrail_name {
-	uint64_t incarnation;		/* 0: unknown, because a sockaddr was
-					 * inserted */
+	uint64_t incarnation;		/* 0 if it is unknown because a sockaddr
+					 * was inserted */
 	uint32_t ep;
 	uint32_t protocol, protocol_version, format;
 	uint32_t len;			/* bytes of address in use */

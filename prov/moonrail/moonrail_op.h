@@ -99,13 +99,14 @@ struct moonrail_op {
 	uint32_t from_ep;		/* number of the expected endpoint */
 	struct moonrail_op *multi;	/* the multi-receive that this is a part
 					 * of */
-	uint32_t parts;			/* of a multi-receive: number of its
-					 * parts under way */
+	uint32_t parts;			/* number of parts of a multi-receive
+					 * that are under way */
 	uint64_t tag, ignore, data, received, truncated;
 	uint64_t rts_ack;		/* acknowledged number in the RTS of the
 					 * message that is being read */
 	uint32_t src_ep;
-	bool peek;			/* not counted by a counter */
+	bool peek;			/* the operation is not counted by a
+					 * counter */
 	/* send */
 	uint32_t npin;			/* entries of iov that are pinned */
 	/* remote memory access */

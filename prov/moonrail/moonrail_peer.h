@@ -126,9 +126,10 @@ struct moonrail_peer_timer {
  * so that it cannot have timed out (moonrail_read_back.c). Times in ns,
  * CLOCK_MONOTONIC. */
 struct moonrail_peer_contact {
-	uint64_t sent_seq, sent_ns;	/* a message whose acknowledgement is
-					 * awaited, 0: none; and a time before
-					 * it was posted */
+	uint64_t sent_seq, sent_ns;	/* number of a message whose
+					 * acknowledgement is awaited (0 if
+					 * there is none), and a time before
+					 * this message was posted */
 	uint64_t proven_ns;		/* a message posted after this time has
 					 * been acknowledged */
 	uint64_t first_seq;		/* number of the message with which the
@@ -162,7 +163,7 @@ struct moonrail_peer {
 	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
 					 * reference; NULL: this domain
 					 * itself */
-	uint64_t incarnation;		/* 0: not known yet */
+	uint64_t incarnation;		/* 0 if it is not known yet */
 	struct moonrail_peer *replaced_by; /* the known peer that this resolver
 					    * has found, or NULL */
 	int err;			/* FI_E* of each operation, or 0 */

@@ -226,7 +226,7 @@ static void recv_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		recv_is_read(op, is_short);
 }
 
-/* Handles the answer to a read-back check. err 0: the message was still
+/* Handles the answer to a read-back check. If err is 0, the message was still
  * valid. */
 static void recv_checked(struct moonrail_op *op, int err)
 	TEI_REQUIRES(moonrail_held)

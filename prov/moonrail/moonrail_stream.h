@@ -169,7 +169,8 @@ bool moonrail_read_back_unneeded(const struct moonrail_peer *p, uint64_t ack)
  * op->type->answered is called when the answer arrives. */
 void moonrail_read_back_send(struct moonrail_op *op)
 	TEI_REQUIRES(moonrail_held);
-/* Handle STILL and STILL_IS (moonrail_message_fn). */
+/* moonrail_read_back_query handles STILL, moonrail_read_back_answer handles
+ * STILL_IS. Both are of the type moonrail_message_fn. */
 bool moonrail_read_back_query(struct moonrail_peer *peer,
 			      const struct moonrail_wire *w,
 			      const uint8_t *payload, uint32_t len)

@@ -333,7 +333,8 @@ void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 	tei_cuda_pop(c->cuda);
 }
 
-/* Registers the file with cuFile, which needs a descriptor with O_DIRECT. */
+/* Registers the file with cuFile, which needs a file descriptor with
+ * O_DIRECT. */
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 {
 	struct cufile_descr descr = { .type = CUFILE_HANDLE_FD };

@@ -80,7 +80,8 @@ static bool file_remote(int fd)
 	return false;
 }
 
-/* Gets the alignment of direct requests; mem_align 0: not supported. */
+/* Gets the alignment of direct requests; mem_align is 0 if they are not
+ * supported. */
 static void file_alignment(struct nvmeof_file *f)
 {
 	f->block = NVMEOF_BLOCK;
@@ -192,8 +193,8 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 }
 
 /*
- * Registers a descriptor with the back end, which saves the kernel a look-up
- * per request. Returns its slot or -1.
+ * Registers a file descriptor with the back end, which saves the kernel a
+ * look-up per request. Returns its slot or -1.
  */
 static int file_fix(const struct nvmeof_file *f, int fd)
 {

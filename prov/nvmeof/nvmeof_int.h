@@ -46,11 +46,12 @@ enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 /* Owned by its segment. Constant after open, except for the last group. */
 struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
-	char *path;			/* NULL: not mounted on this host */
+	char *path;			/* NULL if the file is not mounted on
+					 * this host */
 	char *name;
 	uint64_t length, offset;	/* offset: of its first byte in the
 					 * segment */
-	int direct, cached;		/* descriptors, or -1 */
+	int direct, cached;		/* file descriptors, or -1 */
 	int direct_slot, cached_slot;	/* slots of registered files, or -1 */
 	uint32_t mem_align;		/* memory alignment for direct
 					 * requests */
@@ -113,7 +114,7 @@ struct nvmeof_io {
 	bool extra;			/* allocated */
 	struct tei_list node;		/* in ctx->idle or ctx->ready */
 	enum nvmeof_kind kind;
-	struct tei_nvmeof_op *op;	/* NULL for an fdatasync */
+	struct tei_nvmeof_op *op;	/* NULL if this is an fdatasync */
 	struct nvmeof_file *file;
 	int fd;
 	int slot;			/* slot of fd as a registered file, or
@@ -126,7 +127,8 @@ struct nvmeof_io {
 					 * far */
 	int fixed;			/* slot of a registered buffer, or -1 */
 	uint32_t tries;
-	struct {			/* context NULL: host memory */
+	struct {			/* if context is NULL, the memory is
+					 * host memory */
 		void *context;
 		uint64_t base;
 		int err;		/* error number of cuFile, or 0 */
@@ -150,7 +152,7 @@ struct nvmeof_mem {
 	int fixed;			/* slot of its first part; the other
 					 * parts have the following slots; or
 					 * -1 */
-	struct tei_topo_where *where;	/* owned; NULL: unknown */
+	struct tei_topo_where *where;	/* owned; NULL if it is unknown */
 	void *context;			/* CUDA context of GPU memory, or
 					 * NULL */
 	bool removing;
@@ -234,8 +236,8 @@ struct tei_nvmeof {
 	uint64_t part;			/* NVMEOF_PART; smaller in tests */
 
 	struct tei_mutex lock;		/* guards the members below */
-	pthread_cond_t work;		/* for the pool: turn or ready is not
-					 * empty */
+	pthread_cond_t work;		/* wakes the threads of the pool when
+					 * turn or ready is not empty */
 	pthread_cond_t ended;		/* an operation has ended */
 	struct tei_list live;		/* operations, live_node */
 	struct tei_list turn;		/* files with a non-empty queue,
@@ -257,7 +259,7 @@ struct tei_nvmeof {
 	uint32_t misses;		/* bounce buffers used on a wrong
 					 * node */
 	struct nvmeof_blocking side;
-	struct nvmeof_cufile *cufile;	/* set once; NULL: not in use */
+	struct nvmeof_cufile *cufile;	/* set once; NULL if it is not used */
 	struct tei_range_table mem;	/* nvmeof_mem.range */
 	uint64_t clock;			/* logical time: submits, failures,
 					 * checks */

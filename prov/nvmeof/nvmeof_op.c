@@ -12,11 +12,11 @@
 /*
  * Operations. In addition to ctx->live, an operation is on exactly one list:
  * the queue of its next piece's file while pieces remain to start. After all
- * pieces have ended, it visits for each of its files in turn the lists unsynced
- * and syncing (writes with file_sync "data" only) and ended. Then it is on
- * ctx->over. While its last pieces run, it is on none of these. An operation
- * that fails or is cancelled goes to ctx->over as soon as none of its pieces
- * runs.
+ * pieces have ended, it is, for each of its files one after the other, on the
+ * lists unsynced and syncing (writes with file_sync "data" only) and ended.
+ * Then it is on ctx->over. While its last pieces run, it is on none of these.
+ * An operation that fails or is cancelled goes to ctx->over as soon as none of
+ * its pieces runs.
  *
  * Files are checked after the bytes have moved, so an operation on a file that
  * was removed before the operation began never completes successfully. One
@@ -189,7 +189,8 @@ static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 }
 
 /*
- * Selects the descriptor that bypasses the page cache, or the one that uses it.
+ * Selects the file descriptor that bypasses the page cache, or the one that
+ * uses it.
  */
 static void io_select(struct nvmeof_io *io, bool direct)
 {

@@ -164,7 +164,7 @@ static void test_uring_registers_memory_in_parts(void)
 	rig_stop(&r);
 }
 
-/* Requests use the registered file, even if its descriptor is replaced. */
+/* Requests use the registered file, even if its file descriptor is replaced. */
 static void test_uring_goes_by_registered_files(void)
 {
 	struct run t;

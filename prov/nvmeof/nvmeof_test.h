@@ -24,7 +24,7 @@ struct rig {
 	struct tei_nvmeof_seg *seg;
 	struct tei_nvmeof_file file[RIG_FILES];
 	char dir[64], path[RIG_FILES][96];
-	uint64_t size;			/* of the segment */
+	uint64_t size;			/* size of the segment, bytes */
 	unsigned char *mem;		/* RIG_MEM bytes */
 };
 
@@ -40,7 +40,7 @@ struct run {
 /* Storage of one file that does not answer. */
 struct silence {
 	struct rig *rig;
-	struct nvmeof_file *file;	/* NULL: answers again */
+	struct nvmeof_file *file;	/* NULL when the file answers again */
 	struct tei_list kept;		/* requests; guarded by the context's
 					 * lock */
 	pthread_mutex_t lock;

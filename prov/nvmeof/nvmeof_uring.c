@@ -59,7 +59,8 @@ struct uring {
 	bool quit;
 	int started;			/* 1: started; negative: -errno */
 	struct tei_list asks;		/* list of uring_ask */
-	pthread_cond_t answered;	/* for asks and started */
+	pthread_cond_t answered;	/* signals changes of asks and
+					 * started */
 	uint32_t flying;		/* requests that the kernel has */
 	bool armed;			/* the kernel has a read of event */
 	uint64_t fixed[NVMEOF_FIXED / 64];	/* bit map of used buffer
@@ -74,7 +75,8 @@ struct uring {
 struct uring_ask {
 	int (*call)(struct uring *u, const struct uring_ask *ask);
 	unsigned int slot;
-	void *addr;			/* memory; len 0: unregister */
+	void *addr;			/* memory to register; if len is 0, the
+					 * memory is unregistered */
 	uint64_t len;
 	int fd;				/* file to register */
 	const int *slots;		/* n slots of files to unregister */
@@ -85,7 +87,8 @@ struct uring_ask {
 };
 
 struct uring_answer {
-	struct nvmeof_io *io;		/* NULL: of the eventfd */
+	struct nvmeof_io *io;		/* NULL if the answer is that of the
+					 * eventfd */
 	int res;
 };
 

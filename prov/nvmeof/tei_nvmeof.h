@@ -39,7 +39,8 @@
 #include "util/err.h"
 #include "util/list.h"
 
-struct tei_nvmeof;		/* one per engine */
+struct tei_nvmeof;		/* The context of the module; each engine has
+				 * one. */
 struct tei_nvmeof_seg;		/* the files of one segment,
 				 * reference-counted */
 struct tei_settings;
@@ -120,8 +121,8 @@ bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 struct tei_nvmeof_file {
 	const char *path;		/* path on this host; NULL: not
 					 * mounted */
-	const char *name;		/* name in the descriptor, for
-					 * messages */
+	const char *name;		/* name in the segment's descriptor, for
+					 * error messages */
 	uint64_t length;		/* bytes, at least 1 */
 };
 
@@ -194,7 +195,8 @@ struct tei_nvmeof_op {
 	bool live, queued;
 	uint64_t gpu_base;		/* start of the GPU range that holds
 					 * local */
-	void *gpu_context;		/* CUDA context; NULL: host memory */
+	void *gpu_context;		/* CUDA context; NULL if the memory is
+					 * host memory */
 };
 
 /*
@@ -223,7 +225,7 @@ void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 
 /* Counters since tei_nvmeof_init. */
 struct tei_nvmeof_counters {
-	uint64_t tx_bytes, rx_bytes;	/* of successful pieces */
+	uint64_t tx_bytes, rx_bytes;	/* bytes of successful pieces */
 	uint64_t direct, cached;	/* pieces that bypassed, or used, the
 					 * page cache */
 	uint64_t bounced, fixed;	/* through a bounce buffer; in

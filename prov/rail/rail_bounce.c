@@ -28,7 +28,7 @@ struct tei_rail_bounce_slab {
 	struct tei_list link;		/* b->slabs */
 	char *mem;			/* size bytes, mapped */
 	uint64_t size;
-	int kind;			/* of all blocks */
+	int kind;			/* kind of all blocks of the slab */
 	uint64_t blocks[];
 };
 

@@ -139,8 +139,8 @@ static void test_separate_block_is_reused_for_similar_lengths(void)
 	block = bounce_separate(&rig, (2u << 20) + 1);
 	CU_ASSERT(block->size >= (2u << 20) + 1 &&
 		  bounce_registered(&rig, block));
-	/* the block is too small for the first length, and far too large for
-	 * the second one */
+	/* The block is too small for the first length, and far too large for
+	 * the second one. */
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take(&rig.pool, block->size + 1));
 	CU_ASSERT_PTR_NULL(tei_rail_bounce_take_separate(&rig.pool, 4096));
 	CU_ASSERT_PTR_EQUAL(tei_rail_bounce_take(&rig.pool, 2u << 20), block);

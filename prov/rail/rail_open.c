@@ -32,8 +32,8 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* A registration is expensive only if the NIC creates a key or a descriptor for
- * it. */
+/* A registration is expensive only if the NIC creates a key or a memory
+ * descriptor (fi_mr_desc) for it. */
 #define RAIL_COSTLY_MR	(FI_MR_LOCAL | FI_MR_PROV_KEY | FI_MR_RAW | \
 			 FI_MR_ENDPOINT | FI_MR_ALLOCATED)
 
@@ -68,8 +68,8 @@ static int rail_open_domains(struct rail *rail, struct tei_err *err)
 	if (ret)
 		goto err_domain;
 	rail->fab.tx_domain = rail->fab.rx_domain;
-	/* posts from GPU memory carry a descriptor that belongs to one domain,
-	 * so all lanes share this domain */
+	/* posts from GPU memory carry a memory descriptor (fi_mr_desc) that
+	 * belongs to one domain, so all lanes share this domain */
 	if (!(rail->fab.mr_mode & RAIL_COSTLY_MR) && !rail->caps.hmem) {
 		ret = fi_domain(rail->fab.fabric, rail->fab.info,
 				&rail->fab.tx_domain, NULL);

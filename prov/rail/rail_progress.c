@@ -64,7 +64,7 @@
 #define PROGRESS_DENSE		4	/* traffic is dense if sleeps last less
 					 * than this many spins */
 #define PROGRESS_SPIN_MAX	32	/* longest spin, in usual ones */
-/* Shortest and longest pause between two checks for new descriptors. */
+/* Shortest and longest pause between two checks for new file descriptors. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
 /* Shortest and longest sleep before slices that no lane took are offered
@@ -88,12 +88,13 @@
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
-	struct rail_drive targets;	/* whether callers poll rx lanes */
+	struct rail_drive targets;	/* like drive, for the polling of rx
+					 * lanes */
 	uint64_t trust_ns;		/* longest sleep while callers poll */
 	uint64_t active_ns;		/* last activity of tx lanes */
 	uint64_t target_ns;		/* last activity of rx lanes */
 	uint32_t turns;			/* calls of progress_lanes */
-	uint64_t spin_ns;		/* how long to spin after target_ns */
+	uint64_t spin_ns;		/* time to spin after target_ns, ns */
 	uint64_t stirred_ns;		/* last wake-up, submission or live task */
 	uint64_t seen_ns;		/* start of the last iteration */
 	uint64_t slept_ns;		/* total sleep intended since then */
@@ -102,9 +103,11 @@ struct progress {
 	uint64_t served_ns;		/* last check of the reports of moved
 					 * bytes */
 	bool served_live;		/* tasks were live then */
-	uint64_t cloexec_ns;		/* last check for new descriptors */
+	uint64_t cloexec_ns;		/* last check for new file
+					 * descriptors */
 	uint64_t cloexec_wait_ns;	/* pause before the next check */
-	uint64_t idle_sleep_ns;		/* sleep if a lane has no descriptor */
+	uint64_t idle_sleep_ns;		/* sleep if a lane has no file
+					 * descriptor */
 	uint64_t retry_sleep_ns;	/* sleep before the next post; 0: none
 					 * since the last event */
 	bool slept;			/* the world sleeps between the last
@@ -349,7 +352,7 @@ static void progress_deadlines(struct progress *pr, uint64_t now)
 	rail_sched_leave(dp);
 }
 
-/* Adds the lane's descriptor to fds if the lane is ready to sleep. Returns
+/* Adds the lane's file descriptor to fds if the lane is ready to sleep. Returns
  * false if the lane has work to do. */
 static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 			 bool *blind)
@@ -401,8 +404,8 @@ static bool progress_arm_rx(struct progress *pr, struct rail *rail, int *n,
 }
 
 /* Arms the lanes on which the thread will sleep. *n: number of entries in fds.
- * *blind: set if a lane has no descriptor. Returns false if a lane has work to
- * do. */
+ * *blind: set if a lane has no file descriptor. Returns false if a lane has
+ * work to do. */
 static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 {
 	struct rail *rail;
@@ -437,8 +440,8 @@ static bool progress_arm_all(struct progress *pr, int *n, bool *blind)
 	return true;
 }
 
-/* Handles that a lane's descriptor has ended the sleep: adapts the time for
- * which the thread spins. */
+/* Handles that a lane's file descriptor has ended the sleep: adapts the time
+ * for which the thread spins. */
 static void progress_woken(struct progress *pr, uint64_t slept_ns)
 {
 	uint64_t now = tei_now_ns();
@@ -453,9 +456,9 @@ static void progress_woken(struct progress *pr, uint64_t slept_ns)
 		return;
 	/*
 	 * Remote writes and reads leave no completion at the target. The only
-	 * sign of them is that the lane's descriptor becomes readable. If it
-	 * becomes readable soon after the thread fell asleep, traffic is dense,
-	 * and a longer spin saves wake-ups.
+	 * sign of them is that the lane's file descriptor becomes readable. If
+	 * it becomes readable soon after the thread fell asleep, traffic is
+	 * dense, and a longer spin saves wake-ups.
 	 */
 	pr->target_ns = now;
 	if (now - slept_ns > PROGRESS_DENSE * spin)
@@ -479,7 +482,7 @@ static uint64_t progress_trusted(struct progress *pr, uint64_t wait)
  * Returns true if no rail waits for a repair that only an iteration of this
  * thread starts: an endpoint that could not be opened, a link that is down, or
  * a contact address that another process holds. All other events wake the
- * thread through a descriptor or have a due time.
+ * thread through a file descriptor or have a due time.
  */
 static bool progress_sleep_ready(struct tei_rail_dp *dp)
 {
@@ -607,7 +610,7 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 		wait = progress_trusted(pr, wait);
 	wait = progress_retry_sleep(pr, wait);
 	if (blind) {
-		/* a lane has no descriptor to sleep on: poll less and less
+		/* a lane has no file descriptor to sleep on: poll less and less
 		 * often */
 		pr->idle_sleep_ns = pr->idle_sleep_ns ?
 				    pr->idle_sleep_ns * 5 / 4 : 20000;
@@ -707,10 +710,10 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
 }
 
 /*
- * Marks the descriptors of new connections close-on-exec. Connections appear
- * only while lanes are active, so one check after the last activity is enough.
- * After a check that has found nothing, the interval grows. Returns the time at
- * which the next check is due, 0: none.
+ * Marks the file descriptors of new connections close-on-exec. Connections
+ * appear only while lanes are active, so one check after the last activity is
+ * enough. After a check that has found nothing, the interval grows. Returns the
+ * time at which the next check is due, 0: none.
  */
 static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 {

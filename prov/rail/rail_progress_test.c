@@ -870,8 +870,8 @@ static void test_a_transport_is_removed_after_its_tasks_were_reported(void)
 	test_pair_close(&pair);
 }
 
-/* Returns true if the lane's descriptor can be slept on after everything that
- * arrived has been read. */
+/* Returns true if the lane's file descriptor can be slept on after everything
+ * that arrived has been read. */
 static bool progress_sleep_ready(struct rail_lane *lane)
 {
 	struct pollfd p = { .fd = lane->wait_fd, .events = POLLIN };
@@ -934,8 +934,8 @@ static bool progress_wakes(struct tei_rail_dp *dp, uint64_t until)
 	return tei_now_ns() < until - PROGRESS_EARLY_NS;
 }
 
-/* Peers may connect to the new rail, and shm has no descriptor that wakes the
- * thread. A busy machine may delay the thread until after its sleep. */
+/* Peers may connect to the new rail, and shm has no file descriptor that wakes
+ * the thread. A busy machine may delay the thread until after its sleep. */
 static void test_added_rail_wakes_the_sleeping_thread(void)
 {
 	struct test_plane plane;

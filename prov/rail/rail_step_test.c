@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data planes in a world of the test's own: the test calls the steps of the
- * progress loops, and the clock advances only as the test wants. There is no
+ * Tests of data planes in a world (util/world.h) that the test provides. The
+ * test calls the steps of the progress loops and sets the clock. There is no
  * progress thread.
  */
 
@@ -24,7 +24,8 @@
 static uint64_t step_time; /* atomic, because short-lived threads
 			    * read the clock too */
 static struct tei_loop *step_loops[STEP_LOOPS];
-static bool step_inside; /* a step runs, which must not call another */
+static bool step_inside; /* true while a step runs: another step must not be
+			  * called then */
 
 static uint64_t step_now(void)
 {
@@ -36,7 +37,7 @@ static void step_advance(uint64_t ns)
 	__atomic_fetch_add(&step_time, ns, __ATOMIC_RELAXED);
 }
 
-/* Ends the loop's sleep and writes its result, as if it took no time. */
+/* Ends the loop's sleep without waiting, and writes the result of the sleep. */
 static void step_wake(struct tei_loop *loop, uint64_t from_ns)
 {
 	struct tei_loop_sleep *s = &loop->sleep;
@@ -63,7 +64,8 @@ static bool step_once(struct tei_loop *loop, uint64_t from_ns)
 	return next == TEI_LOOP_CONTINUE;
 }
 
-/* Lets each loop take one step, unless a step waits. */
+/* Advances the clock and calls one step of each loop. If this function is
+ * called by a step, it only advances the clock. */
 static void step_all(void)
 {
 	uint64_t from = step_now();
@@ -235,8 +237,8 @@ static uint64_t step_to_sleep(struct tei_loop *loop)
 	return loop->sleep.ns;
 }
 
-/* Lets the loop sleep for as long as it wants, and until it sleeps again.
- * Returns the length of the next sleep. */
+/* Ends the requested sleep of the loop at its end time, and takes steps until
+ * the loop requests the next sleep. Returns the length of that sleep. */
 static uint64_t step_over_sleep(struct tei_loop *loop)
 {
 	uint64_t from = step_now();
@@ -269,7 +271,7 @@ static void test_idle_loop_sleeps_longer_until_it_is_woken(void)
 	step_once(loop, step_now());
 	CU_ASSERT_FALSE(loop->wake_pending);
 	CU_ASSERT_EQUAL(step_to_sleep(loop), shortest);
-	/* minutes have passed in the world, but not for this process */
+	/* minutes have passed in the test's world, but not in real time */
 	CU_ASSERT(step_now() > 1100 * TEI_NS_PER_SEC);
 	CU_ASSERT(tei_world_real.now_ns() - real < STEP_REAL_NS);
 	test_plane_close(&p);

@@ -56,7 +56,8 @@ extern const struct tei_test_case rail_wire_cases[];
  * test_plane_open. */
 struct test_plane {
 	struct tei_settings settings;
-	const struct tei_secret *secret;	/* NULL: no secret */
+	const struct tei_secret *secret;	/* NULL if the planes have no
+						 * secret */
 	struct tei_rail_dp *dp;
 	bool reports;			/* attr.reports */
 	bool hold;			/* notifications stay in notes and count

@@ -74,8 +74,8 @@ struct tei_rail_bounce {
 	uint64_t size;			/* constant; bytes of mem */
 	int kind;			/* constant; index of the size, or
 					 * TEI_RAIL_BOUNCE_SEPARATE */
-	/* for the owner: as many bytes as the argument room of
-	 * tei_rail_bounces_init, initially 0 */
+	/* memory for the owner's use, initially 0; the argument room of
+	 * tei_rail_bounces_init is its size in bytes */
 	uint64_t room[];
 };
 
@@ -97,9 +97,9 @@ struct tei_rail_bounces {
 	struct tei_list slabs;
 	struct tei_list separate;	/* idle separate blocks, most recently
 					 * used first; .link */
-	uint64_t separate_bytes;	/* of the blocks in separate */
+	uint64_t separate_bytes;	/* bytes of the blocks in separate */
 	struct tei_list dirty;		/* .link */
-	uint64_t dirty_bytes;		/* of the blocks in dirty */
+	uint64_t dirty_bytes;		/* bytes of the blocks in dirty */
 	uint64_t dirty_ns;		/* time at which a dirty block was last
 					 * taken from the list, ns */
 	uint32_t in_use;		/* blocks that the owner has */
@@ -127,8 +127,9 @@ uint32_t tei_rail_bounce_count(int kind);
 
 /* --- with the owner's lock ------------------------------------------------ */
 
-/* Take an idle block for len bytes. tei_rail_bounce_take_separate takes
- * separate blocks only. Return NULL if there is none. */
+/* tei_rail_bounce_take takes an idle block for len bytes,
+ * tei_rail_bounce_take_separate an idle separate block for len bytes. Both
+ * return NULL if there is none. */
 struct tei_rail_bounce *tei_rail_bounce_take(struct tei_rail_bounces *b,
 					     uint64_t len);
 struct tei_rail_bounce *

@@ -68,7 +68,8 @@ struct tei_rail_dp_attr {
 						 * process, not 0 */
 	const struct tei_secret *secret;	/* read during open; NULL: any
 						 * process may be a peer */
-	uint64_t info_flags;			/* for fi_getinfo */
+	uint64_t info_flags;			/* flags of the calls of
+						 * fi_getinfo */
 	uint16_t port;				/* port of the first rx lanes of
 						 * IP rails, 0: any */
 	bool any_local;				/* local memory of tasks need

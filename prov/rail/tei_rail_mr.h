@@ -47,8 +47,9 @@ const char *tei_rail_way_name(enum tei_rail_way way);
 /* The GPU that memory belongs to. */
 struct tei_rail_device {
 	int cuda;			/* CUDA ordinal */
-	int dmabuf;			/* dma-buf descriptor, or -1 */
-	uint64_t offset;		/* of the region in the dma-buf */
+	int dmabuf;			/* dma-buf file descriptor, or -1 */
+	uint64_t offset;		/* offset of the region in the dma-buf,
+					 * bytes */
 };
 
 /*

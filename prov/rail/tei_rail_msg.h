@@ -29,7 +29,7 @@ struct tei_rail_note {
 	const char *name;
 	const void *msg;
 	size_t msg_len;
-	bool binary; /* else msg contains no zero byte */
+	bool binary; /* if false, msg contains no zero byte */
 };
 /* Copies the contents into a new notification. Returns NULL if memory is
  * short. */

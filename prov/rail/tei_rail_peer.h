@@ -122,7 +122,8 @@ void tei_rail_peer_get_stats(struct tei_rail_peer *peer,
  * reports them about once a second. They are not verified.
  */
 struct tei_rail_served {
-	char name[96];			/* as the peer says, "" if unknown */
+	char name[96];			/* name that the peer has reported; ""
+					 * if unknown */
 	uint64_t incarnation;
 	uint64_t tx_bytes, rx_bytes;	/* written and read by the peer */
 	uint64_t ns;			/* time of the last report */

@@ -26,7 +26,7 @@ struct tei_staging {
 	/* constant */
 	const struct tei_settings *settings;
 	const struct tei_staging_ops *ops;
-	void *arg;			/* of ops */
+	void *arg;			/* argument of the functions in ops */
 
 	/* atomic: set once */
 	struct tei_rail_dp *dp;

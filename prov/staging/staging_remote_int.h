@@ -115,7 +115,8 @@ struct staging_request {
 	struct staging_target *target;
 	uint64_t id;
 	enum staging_request_state state;
-	struct tei_staging_remote_task *task; /* NULL: has no task any longer */
+	struct tei_staging_remote_task *task; /* NULL if the piece no longer has
+					       * a task */
 	uint64_t at;			/* offset in the task, bytes */
 	uint32_t length;
 	bool stopped;			/* the rail task was cancelled */
@@ -140,7 +141,7 @@ struct staging_request {
  * "tei-remote" only. Kept for a while after the last task. */
 struct staging_target {
 	struct tei_list link;		/* remote->targets */
-	struct tei_rail_peer *peer;	/* one reference */
+	struct tei_rail_peer *peer;	/* the peer, with one reference */
 	uint32_t prefer;		/* first rail for tei_rail_send */
 	struct tei_channel_out out;	/* numbers of the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
@@ -195,7 +196,7 @@ struct staging_grant {
  * not granted again. */
 struct staging_client {
 	struct tei_list link;		/* remote->clients */
-	struct tei_rail_peer *peer;	/* one reference */
+	struct tei_rail_peer *peer;	/* the peer, with one reference */
 	uint32_t prefer;		/* first rail for tei_rail_send */
 	uint64_t received_ns;		/* time of the client's last message,
 					 * ns */
@@ -212,7 +213,8 @@ struct staging_client {
  * above, or is gone.
  */
 struct staging_unacked {
-	struct tei_rail_peer *peer;	/* one reference; NULL: none */
+	struct tei_rail_peer *peer;	/* the peer, with one reference; or
+					 * NULL */
 	uint64_t id;
 };
 

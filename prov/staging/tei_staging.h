@@ -161,9 +161,9 @@ struct tei_staging_piece {
  * "tei-stage" calls these functions, without a lock, except hold.
  */
 struct tei_staging_carrier {
-	/* Take and drop a reference to task->to. tei_staging_start calls hold.
-	 * drop is called before the task's done function; end is the status
-	 * with which the task is about to end. */
+	/* hold takes a reference to task->to, and drop drops it.
+	 * tei_staging_start calls hold. drop is called before the task's done
+	 * function; end is the status with which the task is about to end. */
 	void (*hold)(struct tei_staging_task *task);
 	void (*drop)(struct tei_staging_task *task, enum tei_rail_end end);
 	/* Starts to move a piece. Returns 0, and tei_staging_piece_done follows

@@ -274,8 +274,8 @@ static bool cache_silent_enough(const struct rail_cache *c, uint64_t now)
 /*
  * Returns true if there is a free place for the connection; evicts another one
  * if necessary. Peers that answer have priority, and silent peers get only a
- * part of the places. Otherwise silent peers could occupy all places by turns
- * without ever connecting.
+ * part of the places. Otherwise silent peers could occupy all places one after
+ * the other, without ever connecting.
  */
 static bool cache_make_room(struct rail_cache *c, const struct rail_conn *conn,
 			    uint64_t now)

@@ -127,8 +127,8 @@ int rail_conn_fit_any(struct tei_rail_dp *dp, const struct tei_rail_addr *addr)
 	return -1;
 }
 
-/* Returns one of the remote rails that fit best, or -1. turn selects one in
- * rotation. */
+/* Returns one of the remote rails that fit best, or -1. Consecutive values of
+ * turn select one after the other. */
 static int16_t conn_choose(const struct tei_rail_peer *peer,
 			   const struct rail *rail, uint32_t turn)
 {
@@ -153,8 +153,8 @@ static int16_t conn_choose(const struct tei_rail_peer *peer,
 	return -1;
 }
 
-/* Returns one of all remote rails that fit, or -1. turn selects one in
- * rotation. */
+/* Returns one of all remote rails that fit, or -1. Consecutive values of turn
+ * select one after the other. */
 static int16_t conn_in_turn(const struct tei_rail_peer *peer,
 			    const struct rail *rail, uint32_t turn)
 {

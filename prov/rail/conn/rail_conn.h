@@ -80,9 +80,10 @@ void rail_conn_reroute(struct tei_rail_peer *peer)
 
 /*
  * Returns an off-route remote rail that the local rail might reach, for
- * messages; turn selects one in rotation. A doubtful pair
- * (rail_health_doubtful) is returned only if all other pairs are doubtful as
- * well: it may then be the only way for the fence. Returns -1 if there is none.
+ * messages. Consecutive values of turn select one rail after the other. A
+ * doubtful pair (rail_health_doubtful) is returned only if all other pairs are
+ * doubtful as well: it may then be the only way for the fence. Returns -1 if
+ * there is none.
  */
 int16_t rail_conn_other(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint32_t turn)
@@ -97,8 +98,9 @@ void rail_conn_take(struct rail_conn *conn, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 void rail_conn_put(struct rail_slice *slice) TEI_REQUIRES(rail_sched_held);
 
-/* Do what rail_conn_take and rail_conn_put do, for a message.
- * rail_conn_sent allows tx->conn to be NULL. */
+/* rail_conn_send does for a message what rail_conn_take does for a slice, and
+ * rail_conn_sent what rail_conn_put does. rail_conn_sent allows tx->conn to be
+ * NULL. */
 void rail_conn_send(struct rail_conn *conn, struct rail_tx *tx)
 	TEI_REQUIRES(rail_sched_held);
 void rail_conn_sent(struct rail_tx *tx) TEI_REQUIRES(rail_sched_held);

@@ -338,7 +338,7 @@ static void test_two_planes_that_move_together_reconnect(void)
 }
 
 /* Checks that each contact address is tried for some time: any of them may be
- * the one that works. */
+ * the only one that works. */
 static void test_contact_addresses_are_tried_in_turn(void)
 {
 	struct tei_rail_addr at[2] = { { .len = 1 }, { .len = 2 } };

@@ -202,7 +202,8 @@ static void cut_socket(const struct tei_socket *found, void *arg)
 	uint32_t len = sizeof(own);
 	int fd = found->fd;
 
-	/* only IP sockets; descriptors for signalling are sockets too */
+	/* Only IP sockets are examined, because file descriptors for signalling
+	 * are sockets too. */
 	if (net->own_addr(fd, (struct sockaddr *)&own, &len) ||
 	    (own.ss_family != AF_INET && own.ss_family != AF_INET6))
 		return;
@@ -233,7 +234,7 @@ static void cut_socket(const struct tei_socket *found, void *arg)
 		net->cut(fd);
 }
 
-/* Searches the sockets that the descriptor watches. */
+/* Searches the sockets that the file descriptor watches. */
 static void cut_watched(int fd, struct cut *c)
 {
 	tei_world->net.sockets(fd, 0, cut_socket, c);

@@ -203,8 +203,8 @@ static void test_accepted_connection_makes_look_up_unknown(void)
 	cut_end(&rig);
 }
 
-/* As after a fork: the file stays open, but its number belongs to another
- * file. */
+/* Imitates the state after a fork: the file stays open, but its number belongs
+ * to another file. */
 static void test_cut_of_reused_number_is_skipped(void)
 {
 	struct cut_rig rig;

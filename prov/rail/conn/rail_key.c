@@ -92,15 +92,16 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* if several tasks request keys in turn, none of the requests has been
-	 * answered since since_ns */
+	/* If several tasks request keys alternately, none of the requests has
+	 * been answered since since_ns. */
 	if (!w->active) {
 		w->since_ns = 0;
 		w->next_ns = 0;
 		rail_peer_attend(peer);
 	}
-	/* else the peer is attended to at next_ns: two tasks that request keys in
-	 * turn must not send requests to a silent peer without a pause */
+	/* Otherwise the peer is attended to at next_ns. Without this pause, two
+	 * tasks that request keys alternately would send requests to a silent
+	 * peer without end. */
 	w->active = true;
 	w->addr = addr;
 	w->len = len;

@@ -27,7 +27,7 @@ struct rail_rkey {
 	uint32_t nraw;
 	struct tei_range range;		/* memory at the peer; in
 					 * peer->keys.rkeys */
-	uint64_t id;			/* of the region */
+	uint64_t id;			/* id of the region */
 	uint32_t slices;		/* unfinished slices that use the remote
 					 * key */
 	bool read_only;			/* the region must not be written */

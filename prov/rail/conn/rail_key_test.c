@@ -283,7 +283,7 @@ static void test_dropped_regions_in_use_are_answered_after_their_slices(void)
 	key_begin(&rig);
 	k = key_add(&rig, 0x1000, 0x1000, 1);
 	k->slices = 1;
-	/* as if the peer had got another rail */
+	/* simulates that the peer has got another rail */
 	rail_key_drop_all(rig.peer);
 	rail_key_revoked(rig.peer, 1);
 	out_of_order = rig.peer->keys.nowed;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Marks the descriptors of libfabric close-on-exec. libfabric 1.17 opens its
- * sockets and epoll descriptors without that flag, so a program that the
- * application starts keeps the connections open after this process has ended.
+ * Marks the file descriptors of libfabric close-on-exec. libfabric 1.17 opens
+ * its sockets and epoll file descriptors without that flag, so a program that
+ * the application starts keeps the connections open after this process has
+ * ended.
  *
- * Only descriptors that a lane's wait object reaches are marked: the wait
- * object itself, the descriptors that it watches, and those that nested epoll
- * descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number in that
- * list may have been closed and opened again for another file. kcmp(2) tells
- * whether a number still is the watched file. If the kernel refuses kcmp, the
- * inode is compared instead, which is possible only for sockets that the lane's
- * own wait object watches; all other descriptors are left alone. So a
- * descriptor of the application is never marked.
+ * Only file descriptors that a lane's wait object reaches are marked: the wait
+ * object itself, the file descriptors that it watches, and those that nested
+ * epoll descriptors watch, as listed in /proc/self/fdinfo (proc(5)). A number
+ * in that list may have been closed and opened again for another file. kcmp(2)
+ * tells whether a number still is the watched file. If the kernel refuses kcmp,
+ * the inode is compared instead, which is possible only for sockets that the
+ * lane's own wait object watches; all other file descriptors are left alone. So
+ * a file descriptor of the application is never marked.
  *
- * libfabric opens and closes the descriptors of a lane in calls that hold the
- * lane's lock. The lists are read without that lock, because they may be long;
- * each descriptor is checked and marked under the lock.
+ * libfabric opens and closes the file descriptors of a lane in calls that hold
+ * the lane's lock. The lists are read without that lock, because they may be
+ * long; each file descriptor is checked and marked under the lock.
  */
 
 #include <errno.h>
@@ -34,13 +35,13 @@
 #define CLOEXEC_SLOTS	4	/* entries with one number
 				 * in one epoll descriptor */
 
-/* A descriptor that an epoll descriptor lists. */
+/* A file descriptor that an epoll descriptor lists. */
 struct cloexec_fd {
-	const struct cloexec_fd *parent;	/* entry of the epoll
-						 * descriptor, NULL for the
+	const struct cloexec_fd *parent;	/* entry of the epoll file
+						 * descriptor; NULL for the
 						 * lane's wait object */
 	int epoll, fd;
-	unsigned long ino;		/* inode number, 0: unknown */
+	unsigned long ino;		/* inode number; 0 if it is unknown */
 };
 
 struct cloexec {
@@ -49,7 +50,7 @@ struct cloexec {
 	uint32_t marked;
 };
 
-/* Returns 1 if the descriptor number belongs to the file that the epoll
+/* Returns 1 if the file descriptor number belongs to the file that the epoll
  * descriptor watches, 0 if it belongs to another file, -1 if the kernel does
  * not tell. */
 static int cloexec_compare(const struct cloexec_fd *f)
@@ -67,8 +68,8 @@ static int cloexec_compare(const struct cloexec_fd *f)
 	       errno == EOPNOTSUPP ? -1 : 0;
 }
 
-/* Returns true if the descriptor, and all epoll descriptors between it and the
- * lane's wait object, still belong to the same files. */
+/* Returns true if the file descriptor, and all epoll descriptors between it and
+ * the lane's wait object, still belong to the same files. */
 static bool cloexec_is(const struct cloexec_fd *f)
 {
 	struct statx st;
@@ -96,7 +97,7 @@ static bool cloexec_missing(int fd)
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
-/* Sets close-on-exec on the descriptor if the flag is missing and the
+/* Sets close-on-exec on the file descriptor if the flag is missing and the file
  * descriptor still belongs to the listed file. */
 static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 	TEI_NO_TSA
@@ -112,8 +113,8 @@ static void cloexec_mark(struct cloexec *c, const struct cloexec_fd *f)
 		tei_mutex_unlock(&c->lane->lock);
 }
 
-/* Sets close-on-exec on the descriptors that the epoll descriptor watches. Does
- * nothing if epoll is a file of another type. */
+/* Sets close-on-exec on the file descriptors that the epoll descriptor watches.
+ * Does nothing if epoll is a file of another type. */
 static void cloexec_watched(struct cloexec *c, int epoll,
 			    const struct cloexec_fd *parent, int depth)
 {

@@ -83,7 +83,8 @@ struct rail_conn {
 	uint64_t bulk_bytes;		/* the bulk part of bytes */
 	uint32_t took_in;		/* last accounting round
 					 * (rail->bulk.turn) in which the
-					 * connection took bulk data, 0: none */
+					 * connection took bulk data; 0 if there
+					 * was none */
 	uint32_t room;			/* slices that the provider accepts at a
 					 * time, 0: unknown */
 	uint32_t fits;			/* slices cut since room was set */

@@ -78,7 +78,7 @@ struct rail_dp_conf {
 					 * wanted (rail_reverse.c) */
 	bool reports;			/* peers get the totals of moved
 					 * bytes (rail_served.h) */
-	uint64_t info_flags;		/* for fi_getinfo */
+	uint64_t info_flags;		/* flags of the calls of fi_getinfo */
 	uint16_t port;			/* port of the first rx lanes, 0: any */
 	uint32_t next_port;		/* atomic: next index in the range of
 					 * MOONRAIL_DATA_PORTS */
@@ -86,9 +86,9 @@ struct rail_dp_conf {
 };
 
 /*
- * The progress thread, how it is woken, and how it sleeps. The thread runs the
- * steps of the loop; a simulated world runs the steps without a thread. Atomic,
- * except the first two.
+ * The progress thread, how it is woken, and how it sleeps. The thread calls the
+ * step of the progress loop repeatedly (struct tei_loop). A simulated world
+ * calls the step without a thread. Atomic, except the first two.
  */
 struct rail_dp_thread {
 	struct tei_loop loop;
@@ -166,7 +166,8 @@ struct rail_dp_times {
 					 * another third of this time */
 };
 
-/* The tasks and slices of all peers. Guarded by dp->sched; turn is atomic. */
+/* The tasks and slices of all peers. Guarded by dp->sched, except the member
+ * turn, which is atomic. */
 struct rail_dp_tasks {
 	struct tei_list active;		/* peers with slices to post */
 	uint32_t nactive;		/* atomic */
@@ -205,9 +206,10 @@ struct rail_dp_health {
 
 /* The events of network links. The progress thread only. */
 struct rail_dp_link {
-	int fd;				/* -1: none */
+	int fd;				/* file descriptor that reports link
+					 * changes, or -1 */
 	uint64_t next_ns;		/* next check of links that are down */
-	uint64_t devices_next_ns;	/* without link_fd: next call of
+	uint64_t devices_next_ns;	/* if fd is -1: time of the next call of
 					 * ops->devices_changed */
 };
 

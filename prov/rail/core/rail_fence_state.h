@@ -57,10 +57,11 @@ enum rail_fence_rx_state {
 struct rail_fence_peer {
 	uint32_t unfenced;		/* remote rails whose fence is UNFENCED
 					 * or DROPPED */
-	uint64_t due;			/* as the target: bits: our rails for
-					 * which FENCED must be sent, */
-	uint32_t due_gen[TEI_RAIL_MAX]; /* and the generations that the peer has
-					 * named */
+	uint64_t due;			/* as the target: bit set of this
+					 * process's rails for which FENCED must
+					 * be sent to the peer */
+	uint32_t due_gen[TEI_RAIL_MAX]; /* as the target: lane generations that
+					 * the peer has named in FENCE */
 };
 
 /* Returns true if slices wait for the fence and the target is asked for it. */

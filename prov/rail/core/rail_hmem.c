@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Registers memory of GPUs with the rails whose provider has FI_HMEM. A region
- * is registered by its dma-buf descriptor if libfabric supports that, both when
- * moonrail was built and at run time, and if the driver has supplied a
- * descriptor. Otherwise it is registered by its address, which needs peer
+ * is registered by its dma-buf file descriptor if libfabric supports that, both
+ * when moonrail was built and at run time, and if the driver has supplied a
+ * file descriptor. Otherwise it is registered by its address, which needs peer
  * memory support in the kernel. A refusal by a provider is not an error: the
  * next way is tried, and the last one is GPU staging (bounce buffers in host
  * memory).
@@ -143,7 +143,8 @@ void rail_hmem_without(struct rail *rail, const struct tei_err *why)
 
 /* --- regions ------------------------------------------------------------- */
 
-/* Returns true if the region can be registered by its dma-buf descriptor. */
+/* Returns true if the region can be registered by its dma-buf file
+ * descriptor. */
 static bool hmem_dmabuf(const struct tei_rail_mr *mr)
 {
 	return HMEM_BUILT_DMABUF && mr->device.dmabuf >= 0 &&
@@ -167,7 +168,7 @@ int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 	struct iovec iov = { .iov_base = addr, .iov_len = len };
 	struct fi_mr_attr attr;
 #ifdef FI_MR_DMABUF
-	/* the descriptor begins at base_addr */
+	/* the memory of the dma-buf begins at base_addr */
 	char *base = mr->addr - mr->device.offset;
 	struct fi_mr_dmabuf buf = {
 		.fd = mr->device.dmabuf,

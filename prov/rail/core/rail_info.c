@@ -113,7 +113,7 @@ static struct fi_info *info_query(const char *provider, const char *node,
 		return NULL;
 	if (node)
 		flags |= FI_SOURCE;
-	/* shm has no descriptor to sleep on, so rail_lane.c counts remote
+	/* shm has no file descriptor to sleep on, so rail_lane.c counts remote
 	 * operations */
 	if (!strcmp(provider, "shm"))
 		hints->caps |= FI_RMA_EVENT;

@@ -195,7 +195,7 @@ static int lane_open_queues(struct rail_lane *lane)
 }
 
 /*
- * Opens a counter of the peers' reads and writes, if the rx lane has no
+ * Opens a counter of the peers' reads and writes, if the rx lane has no file
  * descriptor to sleep on. A change of the counter shows that peers are active;
  * without the counter, the progress thread polls the lane less and less often.
  */

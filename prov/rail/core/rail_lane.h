@@ -149,7 +149,7 @@ struct rail_lane {
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
-	int wait_fd;			/* descriptor to poll, or -1 */
+	int wait_fd;			/* file descriptor to poll, or -1 */
 	struct tei_rail_addr addr;
 	struct tei_list posted;		/* list of rail_slice.link */
 	/* atomic: */
@@ -205,9 +205,9 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
  * the lane's life. */
 bool rail_lane_receives(const struct rail_lane *lane);
 
-/* Returns true if the lane's descriptor will report everything that arrives
- * from now on, so that a thread may sleep on it. Returns false if something has
- * arrived. */
+/* Returns true if the lane's file descriptor will report everything that
+ * arrives from now on, so that a thread may sleep on it. Returns false if
+ * something has arrived. */
 bool rail_lane_sleep_ready(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 /* Returns the fabric of the lane's queues. lane->lock is held. */
@@ -238,8 +238,8 @@ bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 /* Sets close-on-exec on the descriptors of a lane that has just been opened. */
 void rail_cloexec_opened(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Sets close-on-exec on descriptors that the lane has opened since the last
- * call, and returns their number. */
+/* Sets close-on-exec on file descriptors that the lane has opened since the
+ * last call, and returns their number. */
 uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
 
 /* Lets every active lane cut and post slices, in the calling thread. now: a

@@ -265,7 +265,7 @@ static int mr_enter(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 	return 0;
 err_mr:
 	tei_mutex_unlock(&dp->admin);
-	mr->device.dmabuf = -1;		/* after a failure the descriptor
+	mr->device.dmabuf = -1;		/* after a failure the file descriptor
 					 * belongs to the caller */
 	rail_mr_free(mr);
 	return ret;

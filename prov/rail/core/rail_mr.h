@@ -48,8 +48,9 @@ struct rail_mr_part {
 					 * 0: not registered */
 	uint8_t shift;
 	uint8_t way;			/* enum tei_rail_way */
-	void **desc;			/* local descriptor per entry of piece;
-					 * NULL: the rail needs none */
+	void **desc;			/* local memory descriptor (fi_mr_desc)
+					 * per entry of piece; NULL if the rail
+					 * needs none */
 };
 
 /* The ranks of all rails for one NUMA range of a region. */

@@ -62,8 +62,8 @@ struct rail_slice {
 				 * that counts it in rkey->slices */
 	const struct tei_rail_task_ext *ext; /* task extension with several iov
 					      * entries, or NULL */
-	uint64_t off; /* if ext is set: offset of the slice's
-		       * first byte in the task */
+	uint64_t off; /* offset of the slice's first byte in the task, if ext is
+		       * set */
 	char *local;
 	uint64_t remote;
 	uint64_t len;

@@ -100,7 +100,7 @@ struct rail_peer_renew {
 					 * the last success */
 		bool linked;		/* atomic: a connection of the new lane
 					 * has come up */
-	} rails[TEI_RAIL_MAX];		/* by index of the local rail */
+	} rails[TEI_RAIL_MAX];		/* indexed by the local rail */
 };
 
 /* What limits and delays log lines about a peer. Guarded by dp->sched. */

@@ -8,7 +8,8 @@
  * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
  */
 enum rail_refusal {
-	RAIL_REFUSE_NONE,		/* not refused; never sent */
+	RAIL_REFUSE_NONE,		/* the hello was not refused; this value
+					 * is never sent */
 	RAIL_REFUSE_STALE,		/* the hello names an incarnation that
 					 * the receiver does not have */
 	RAIL_REFUSE_NO_SECRET,		/* signed, but the receiver has

@@ -3,7 +3,7 @@
  * Registers memory on one rail, as its mr_mode requires:
  *
  *  FI_MR_LOCAL		tx lanes and the rx lane share one domain, and posts
- *			carry a descriptor
+ *			carry a memory descriptor (fi_mr_desc)
  *  FI_MR_PROV_KEY	the provider chooses the key; otherwise it is random
  *  FI_MR_RAW		the key is a string, which each initiator maps
  *  FI_MR_VIRT_ADDR	the hello reports this mode to the peers

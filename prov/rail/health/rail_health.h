@@ -82,8 +82,8 @@ void rail_health_error(struct rail_slice *slice, int err)
  * error err, so that none of its bytes was sent. Returns true if err means that
  * the wire is broken (no route, link down): the pair is then DOWN, and the
  * attempt does not count as a retry. Returns false if err is local (no memory,
- * no descriptors). If posts keep failing although probes are answered, probing
- * backs off. */
+ * no file descriptors). If posts keep failing although probes are answered,
+ * probing backs off. */
 bool rail_health_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 	TEI_REQUIRES(rail_sched_held);
@@ -171,7 +171,8 @@ bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
  * held. */
 void rail_link_read(struct tei_rail_dp *dp);
 
-/* Handle PING and PONG (rail_probe.c). */
+/* rail_msg_on_ping handles PING, rail_msg_on_pong handles PONG
+ * (rail_probe.c). */
 void rail_msg_on_ping(struct tei_rail_peer *peer, struct rail_lane *lane,
 		      struct rail_wire *w) TEI_REQUIRES(rail_sched_held);
 void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)

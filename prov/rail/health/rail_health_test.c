@@ -319,7 +319,8 @@ struct health_full {
 	struct tei_rail_addr addr;
 };
 
-/* Exchanges the connection to the peer and the full one. */
+/* Exchanges two TCP connections: the one to the peer, and `full`, whose buffers
+ * are full. */
 static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];

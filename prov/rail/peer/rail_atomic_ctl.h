@@ -18,7 +18,8 @@ void rail_atomic_free(struct tei_rail_peer *peer);
 void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* Handle ATOMIC and ATOMIC_REP. Progress thread. */
+/* rail_atomic_asked handles ATOMIC, rail_atomic_answered handles ATOMIC_REP.
+ * Progress thread. */
 void rail_atomic_asked(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 void rail_atomic_answered(struct tei_rail_peer *peer, struct rail_wire *w,

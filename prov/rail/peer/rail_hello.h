@@ -25,8 +25,8 @@ struct rail_hello {
 	uint8_t nonce[RAIL_WIRE_NONCE];
 	uint32_t ack;
 	uint16_t n;
-	uint64_t session;		/* 0: the sender does not execute
-					 * atomics */
+	uint64_t session;		/* 0 means that the sender does not
+					 * execute atomics */
 	struct tei_rail_addr contacts[TEI_RAIL_MAX];
 	uint16_t ncontacts;
 	uint16_t answers;		/* contact number of the hello that is

@@ -83,14 +83,15 @@ struct tei_rail_outgoing {
 	struct tei_list link;		/* in peer->note_out.list, or
 					 * unlinked */
 	uint64_t queued_ns;
-	uint64_t number;		/* 0: no byte was sent */
+	uint64_t number;		/* number of the notification; 0 if no
+					 * byte was sent */
 	uint32_t sent;			/* bytes sent; set back by
 					 * note_go_back */
 	uint32_t acked;			/* bytes acknowledged */
 	bool whole;			/* the last byte has been sent */
-	uint32_t wholes;		/* how often the last byte was sent;
-					 * messages that the receiver has
-					 * certainly refused are not counted */
+	uint32_t wholes;		/* number of times that the last byte
+					 * was sent; messages that the receiver
+					 * has certainly refused do not count */
 	uint64_t whole_turn;		/* turn of the newest message that
 					 * contained the last byte */
 	uint64_t session;		/* the receiver's session when the last

@@ -52,7 +52,8 @@ struct rail_notify_part {
  */
 struct rail_notify_memory {
 	struct rail_notify_mark {
-		uint64_t incarnation;	/* 0: none */
+		uint64_t incarnation;	/* incarnation of the sender; 0 if the
+					 * entry is unused */
 		uint64_t stream, next;
 	} mark[MEMORY_SETS][MEMORY_WAYS];
 	uint8_t turn[MEMORY_SETS]; /* index of the entry of each set that

@@ -184,7 +184,7 @@ static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 	CU_ASSERT_EQUAL(p->fence.unfenced, 1);
 	p->life.probing = true;
 	p->life.probe_ns = late;
-	p->hello.again = true; /* as if the peer had not answered */
+	p->hello.again = true; /* simulates that the peer has not answered */
 	late += 20 * rig.pair.from.dp->times.probe_ns;
 	rail_peer_run(p, late);
 	CU_ASSERT_FALSE(tei_rail_peer_gone(p));
@@ -432,7 +432,7 @@ static void test_peer_that_listens_is_not_presumed_to_have_ended(void)
 			     (uint16_t)pair.peer->routes.route[0]);
 	rail_sched_leave(pair.from.dp);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(conn);
-	conn->connected = false; /* as if the connection had broken */
+	conn->connected = false; /* simulates that the connection has broken */
 	CU_ASSERT_FALSE(peer_presumed(pair.peer));
 	test_pair_close(&pair);
 }

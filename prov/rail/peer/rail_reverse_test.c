@@ -25,7 +25,7 @@ struct reverse_rig {
 	struct tei_rail_peer *of_from; /* the peer object in plane from that
 					* represents plane to */
 	struct tei_rail_peer *of_to;
-	struct rail *rail;		/* of plane to */
+	struct rail *rail;		/* rail of plane to */
 	uint32_t prefer;
 };
 

@@ -87,7 +87,7 @@ typedef void (*fence_action_fn)(const struct fence_call *c);
 struct fence_transition {
 	enum rail_fence_reaction reaction;
 	enum rail_fence_state next;
-	fence_action_fn action; /* NULL: none */
+	fence_action_fn action; /* NULL if the transition has no action */
 };
 
 #define FENCE_GO(to, action) RAIL_FENCE_TRANSITION, RAIL_FENCE_##to, action
@@ -370,7 +370,7 @@ typedef void (*fence_rx_action_fn)(struct rail *rail);
 struct fence_rx_transition {
 	enum rail_fence_reaction reaction;
 	enum rail_fence_rx_state next;
-	fence_rx_action_fn action; /* NULL: none */
+	fence_rx_action_fn action; /* NULL if the transition has no action */
 };
 
 #define FENCE_RX_GO(to, action) \

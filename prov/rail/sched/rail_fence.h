@@ -139,7 +139,8 @@ enum rail_fence_reaction {
 				* logged */
 };
 
-/* Return the reaction and, if it is a transition, the next state. */
+/* Both functions return the reaction. If the reaction is a transition, they
+ * write the next state to *next. */
 enum rail_fence_reaction rail_fence_reacts(enum rail_fence_state state,
 					   enum rail_fence_event event,
 					   enum rail_fence_state *next);

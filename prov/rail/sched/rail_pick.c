@@ -498,10 +498,10 @@ static void pick_limits(struct rail_lane *lane, const struct rail_conn *p,
 /*
  * Decides from which queue the next slice comes. Small requests precede bulk
  * requests, so that a small request waits only for slices that are already
- * posted. When it is the turn of bulk data, a small request is selected only if
- * the rail cannot carry the bulk request. If the connection may not take bulk
- * data then, nothing is selected. Bulk data has no turn while the connection's
- * share of it is used up.
+ * posted. When bulk data is next, a small request is selected only if the rail
+ * cannot carry the bulk request. If the connection may not take bulk data then,
+ * nothing is selected. While the connection's share of bulk data is used up,
+ * bulk data is never next.
  */
 static bool pick_source(struct tei_rail_peer *peer, const struct rail *rail,
 			const struct pick_heads *heads,

@@ -176,10 +176,10 @@ bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns the value of peer->tasks.overtaken after a bulk slice of len bytes
- * was cut, with limit most. If the value is 0, all small requests of a turn
- * are served before the next bulk slice. If the limit has made the slice
- * short, fewer small requests are served, in proportion to the slice's length,
- * but at least one.
+ * was cut, with limit most. If the value is 0, the usual number of small
+ * requests is served before the next bulk slice. If the limit has made the
+ * slice short, fewer small requests are served, in proportion to the slice's
+ * length, but at least one.
  */
 uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 			      uint64_t most) TEI_REQUIRES(rail_sched_held);
@@ -199,9 +199,10 @@ enum rail_pick_source {
  */
 struct rail_pick {
 	enum rail_pick_source source;
-	struct rail_slice *slice;	/* for RAIL_PICK_RETRY */
-	struct tei_rail_task *task;	/* for RAIL_PICK_SMALL and
-					 * RAIL_PICK_BULK */
+	struct rail_slice *slice;	/* slice to be posted again, for
+					 * RAIL_PICK_RETRY */
+	struct tei_rail_task *task;	/* task to be cut, for RAIL_PICK_SMALL
+					 * and RAIL_PICK_BULK */
 	struct rail_conn *conn;		/* connection, with a place in the
 					 * endpoint cache */
 	struct rail_remote *remote;
@@ -215,9 +216,9 @@ struct rail_pick {
 	uint64_t len;			/* length of the slice, bytes; with
 					 * RAIL_PICK_RETRY, the most that one
 					 * operation can cover */
-	uint64_t most;			/* with SMALL and BULK: limit that the
-					 * connection's share sets for len,
-					 * bytes */
+	uint64_t most;			/* limit that the connection's share
+					 * sets for len, bytes; for
+					 * RAIL_PICK_SMALL and RAIL_PICK_BULK */
 	bool bulk_waits;		/* bulk data of the peer waits for this
 					 * rail */
 	uint32_t visited;		/* queue entries examined; for tests */

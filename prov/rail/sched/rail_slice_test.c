@@ -448,7 +448,7 @@ static void test_small_first_keeps_room_at_all_times(void)
 	rig.plane.settings.sched.small_first = true;
 	memset(bulk, 0, sizeof(bulk));
 	for (n = 1; n <= 2; n++) {
-		/* until the rail has counted the bulk peers */
+		/* runs until the rail has counted the bulk peers */
 		for (i = 0; i < 600; i++) {
 			slice_more(&rig, n, bulk);
 			CU_ASSERT_FATAL(slice_serve(&rig, ~0u));
@@ -679,8 +679,8 @@ static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 	slice_end(&rig, all, SLICE_TASKS + 1);
 }
 
-/* It is the turn of the bulk task, but the connection of its peer has used up
- * its share of bulk data. */
+/* The bulk task is next, but the connection of its peer has used up its share
+ * of bulk data. */
 static void test_small_tasks_do_not_wait_for_throttled_bulk_task(void)
 {
 	struct test_task bulk, small[40], *all[41];
@@ -871,7 +871,7 @@ static void test_refused_slice_is_not_counted_as_posted(void)
 	slice_submit(&rig, 0, SLICE_BULK, &bulk);
 	rail_done_init(&done);
 	tei_mutex_lock(&rig.lane->lock);
-	/* as if the previous post had returned -FI_EAGAIN */
+	/* simulates that the previous post has returned -FI_EAGAIN */
 	slice_conn(&rig, 0)->blocked_now = true;
 	CU_ASSERT(!rail_sched_pull(rig.lane, 0, &done));
 	tei_mutex_unlock(&rig.lane->lock);

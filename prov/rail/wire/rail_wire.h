@@ -123,7 +123,8 @@ enum rail_notify_code {
 };
 
 /* How a rail's keys are used. */
-#define RAIL_WIRE_VIRT_ADDR	1u		/* with virtual addresses */
+#define RAIL_WIRE_VIRT_ADDR	1u		/* the NIC uses virtual
+						 * addresses */
 #define RAIL_WIRE_GEN_KEYS	2u		/* a new generation
 						 * has new keys */
 
