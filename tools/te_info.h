@@ -67,16 +67,19 @@ enum info_grade { INFO_OK, INFO_NOTE, INFO_WARN, INFO_BAD };
 struct info_opts {
 	bool check, json, prometheus, svg, help, version, no_probe, watch;
 	const char *metadata_server;
-	const char *segment;	/* NULL: none */
+	const char *segment;	/* segment to examine, or NULL */
 	const char *protocol;	/* "auto" or a transport */
-	const char *device_name; /* NULL: as in the environment variable */
-	const char *provider;	 /* NULL: as in the environment variable */
-	const char *topology;	/* file with hwloc XML, or NULL: this machine */
+	const char *device_name; /* NULL means the value of the environment
+				  * variable */
+	const char *provider;	 /* NULL means the value of the environment
+				  * variable */
+	const char *topology;	/* file with hwloc XML; NULL means this
+				 * machine */
 	const char *root;	/* folder above /proc and /sys; "": the root */
 	const char *peers;	/* addresses to find routes to, or NULL */
-	const char *output;	/* a file, or NULL: stdout */
+	const char *output;	/* output file; NULL means stdout */
 	uint64_t expected_peers;
-	uint64_t pid;		/* process to examine; 0: none */
+	uint64_t pid;		/* id of the process to examine, or 0 */
 	double probe_time;	/* seconds per rail */
 	double interval;	/* seconds between two outputs of --watch */
 	uint64_t count;		/* outputs of --watch; 0: no limit */
@@ -182,8 +185,8 @@ void info_print(const struct info *info);
 const char *info_bits_text(double bps, char *buf, size_t len);
 const char *info_rate_text(double bytes, char *buf, size_t len);
 const char *info_bytes_text(double bytes, char *buf, size_t len);
-/* Shows the present step of te_info --check if stderr is a terminal. "": erases
- * it. */
+/* Shows the present step of te_info --check if stderr is a terminal. An empty
+ * text erases the line. */
 void info_progress(const struct info *info, const char *what);
 void info_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

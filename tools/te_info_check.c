@@ -15,7 +15,7 @@
 #define CHECK_NO_LIMIT	1e19
 
 struct check_limit {
-	const char *name;	/* as in /proc/PID/limits */
+	const char *name;	/* name of the limit in /proc/PID/limits */
 	int resource;
 	double soft, hard;	/* or CHECK_NO_LIMIT; negative: unknown */
 };

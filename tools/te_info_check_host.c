@@ -178,7 +178,7 @@ static void host_shm(struct info *info)
 
 /* The smallest memory limit found so far. */
 struct host_limit {
-	double bytes;		/* negative: none */
+	double bytes;		/* negative if no limit was found */
 	char where[512];	/* its control group */
 	const char *file;	/* file name of the limit there */
 	bool seen;		/* at least one file could be read, even if it

@@ -14,7 +14,7 @@
 #include "fabtests/common/ft_pattern.h"
 #include "tools/te_info.h"
 
-#define PROBE_BYTES	(4u << 20)	/* of each region */
+#define PROBE_BYTES	(4u << 20)	/* size of each region, bytes */
 #define PROBE_BLOCK	(1u << 20)
 #define PROBE_BLOCKS	(PROBE_BYTES / PROBE_BLOCK)
 #define PROBE_SMALL	64

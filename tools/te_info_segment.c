@@ -192,7 +192,7 @@ static void segment_owner(struct info *info, struct tei_meta_store *store,
 /* The output of a child: its pairs, or the reason why it has none. */
 struct segment_answer {
 	cJSON *pairs;
-	char error[160];		/* "": none */
+	char error[160];		/* empty if there are pairs */
 };
 
 static void segment_pair_line(struct info *info, const char *kind,

@@ -137,8 +137,9 @@ static double watch_served_rate(const cJSON *doc, const cJSON *was,
 	return info_get_num(was, rate);
 }
 
-/* Initiators report about once a second, at times of their own, so the rates do
- * not count from turn to turn. */
+/* Each initiator reports about once a second, independently of the output of
+ * this program. The rates are therefore computed from the times of the reports
+ * and not from the times of the output. */
 static void watch_served_rates(const struct watch *w, cJSON *doc)
 {
 	const cJSON *was;

@@ -33,15 +33,16 @@ struct meta_opts {
 	const char *metadata_server;
 	const char *name;		/* name of the segment, or NULL */
 	const char *server;		/* or NULL */
-	uint64_t size;			/* of each file, bytes; 0: the size that
-					 * it has */
+	uint64_t size;			/* size of each file, bytes; 0 means its
+					 * present size */
 	char **paths;
 	uint32_t path_count;
-	bool all;			/* with list: also those of processes */
+	bool all;			/* for list: also lists the descriptors
+					 * of processes */
 	bool help, version;
-	/* of serve: */
+	/* for serve: */
 	const char *host;
-	uint64_t port; /* 0: any free one */
+	uint64_t port; /* 0 means any free port */
 	uint64_t max_keys, max_connections;
 	uint64_t max_value, memory;	/* limits in bytes: of one value, and of
 					 * all keys and values */
@@ -63,9 +64,9 @@ struct meta_file {
 };
 
 /*
- * Checks a file. want: its expected size; 0: none. A block device may be
- * larger. Returns 0, or -1 after a message on stderr. In both cases
- * meta_check_free frees *out.
+ * Checks a file. want is the expected size of the file; 0 means any size. A
+ * block device may be larger. Returns 0, or -1 after a message on stderr. In
+ * both cases meta_check_free frees *out.
  */
 int meta_check(const char *path, uint64_t want, struct meta_file *out);
 void meta_check_free(struct meta_file *files, uint32_t count);

@@ -237,8 +237,7 @@ struct extend_list {
 	struct meta_buf set, removed;
 	size_t count;
 	bool more;
-	int64_t version; /* of the last change that the answer
-			  * covers */
+	int64_t version; /* version of the last change that the answer covers */
 };
 
 static void extend_list_add(struct extend_list *l, const struct table_key *k)

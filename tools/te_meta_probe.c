@@ -41,8 +41,9 @@ static bool probe_connect(const struct addrinfo *a, uint64_t until_ns)
 	p.fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		      0);
 	if (p.fd < 0)
-		return true;		/* without a socket, nothing is known
-					 * about the owner, who may be alive */
+		return true;		/* Without a socket, the state of the
+					 * owner is unknown: the owner may be
+					 * alive. */
 	if (!connect(p.fd, a->ai_addr, a->ai_addrlen))
 		alive = true;
 	else if (errno == EINPROGRESS &&

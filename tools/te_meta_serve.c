@@ -24,7 +24,8 @@
 #define SERVE_CROWD_NS TEI_NS_PER_SEC
 /* A longer pause between two rounds means that this process was suspended. */
 #define SERVE_LATE_NS TEI_NS_PER_SEC
-/* Descriptors for probes, and for everything other than connections. */
+/* File descriptors for connections to owners, and for everything other than
+ * connections of clients. */
 #define SERVE_SPARE_FDS 64
 
 static int serve_fail(const char *what, const char *why)
@@ -177,8 +178,8 @@ static void serve_tick(struct serve *s)
 	serve_sockets_run(s);
 }
 
-/* Waits for requests, signals and probes, at most until the next run of the
- * periodic duties. */
+/* Waits for requests, signals and the results of probe threads, at most until
+ * the next run of the periodic duties. */
 static void serve_wait(struct serve *s, int epoll)
 {
 	struct pollfd p[] = { { .fd = epoll, .events = POLLIN },
@@ -231,7 +232,8 @@ static void serve_finish(struct serve *s)
 
 /* --- start --------------------------------------------------------------- */
 
-/* Blocks SIGTERM and SIGINT, which the main loop reads from a descriptor. */
+/* Blocks SIGTERM and SIGINT, which the main loop reads from a file
+ * descriptor. */
 static int serve_signals(struct serve *s)
 {
 	sigset_t set;

@@ -9,8 +9,8 @@
  *
  * One thread runs the server and owns all structs. A connection whose request
  * cannot be answered yet is suspended: it waits for a change of a key, or for a
- * thread that examines whether the owner of a name is alive. That thread uses
- * only its struct probe and the pipe.
+ * probe thread, which tests whether the owner of a name is alive. A probe
+ * thread uses only its struct probe and the pipe.
  */
 
 #include <microhttpd.h>
@@ -28,7 +28,7 @@
 #define SERVE_KEY_MAX	   2048	 /* bytes */
 #define SERVE_CHANGES_MAX  64	 /* keys of one commit */
 #define SERVE_PAGE_MAX	   10000 /* keys in one answer */
-#define SERVE_WAIT_MAX_MS  30000 /* until a watch is answered */
+#define SERVE_WAIT_MAX_MS  30000 /* longest time until a watch is answered */
 #define SERVE_LEASE_MIN_MS 100
 #define SERVE_LEASE_MAX_MS 3600000
 #define SERVE_PROBES_MAX   16 /* threads at a time */
@@ -39,7 +39,7 @@ struct serve {
 	const struct meta_opts *opts;
 	struct table *table;
 	struct MHD_Daemon *daemon;
-	int listener, signals; /* descriptors */
+	int listener, signals; /* file descriptors */
 	int answers[2];	       /* pipe; each ended probe thread writes a pointer
 				* to its struct probe */
 	uint64_t bodies;       /* bytes of bodies in memory */
@@ -70,10 +70,10 @@ struct serve_request {
 	unsigned int refused; /* status for a body that is above a
 			       * limit, or 0 */
 	char key[SERVE_KEY_MAX + 1];
-	/* of a PUT that waits for a probe */
+	/* members of a PUT that waits for a probe thread */
 	bool probed, owner_alive;
 	int64_t owner_version;
-	/* of a watch, in serve->watches */
+	/* members of a watch, in serve->watches */
 	struct tei_list link;
 	bool watching;
 	int64_t since;
@@ -94,7 +94,8 @@ enum MHD_Result serve_answer(struct serve_request *r, unsigned int status,
 /* Queues an answer with a text, which this function frees. */
 enum MHD_Result serve_answer_text(struct serve_request *r, unsigned int status,
 				  char *text, size_t len);
-/* Suspend and resume the connection. A resumed request is handled again. */
+/* serve_suspend suspends the connection of the request, and serve_resume
+ * resumes it. A resumed request is handled again. */
 void serve_suspend(struct serve_request *r);
 void serve_resume(struct serve_request *r);
 /* Returns a parameter of the URL, or NULL. */
@@ -113,12 +114,14 @@ enum MHD_Result serve_watch(struct serve_request *r, const char *prefix);
 /* Resumes the watches that can be answered now. */
 void serve_watches_run(struct serve *s);
 
-/* te_meta_probe.c: finds out whether the owner of a name is alive. */
-/* Starts a probe of the owner in a record of rpc_meta, and suspends the
- * request. Returns false if the record names no address, or if no probe can be
- * started; r->probed and r->owner_alive are set then. */
+/* te_meta_probe.c: tests whether the owner of a name is alive. */
+/* Suspends the request and tests in a probe thread whether the owner of a name
+ * is alive, that is, whether the address in its record of rpc_meta accepts a
+ * TCP connection. Returns false if no test was started, because the record
+ * names no address or because no thread is available. r->owner_alive then tells
+ * whether the owner must be taken to be alive. */
 bool serve_probe(struct serve_request *r, const struct table_key *record);
-/* Resumes the requests whose probes have ended. */
+/* Resumes the requests whose tests have ended. */
 void serve_probes_run(struct serve *s);
 
 #endif /* TEI_TOOLS_TE_META_SERVE_H */

@@ -24,7 +24,7 @@ struct table_lease {
 };
 
 struct table {
-	uint64_t seed;		   /* of the hash */
+	uint64_t seed;		   /* seed of the hash function */
 	uint64_t max_keys, memory; /* limits */
 	uint64_t keys, bytes;
 	int64_t version;	   /* version of the last change */

@@ -32,9 +32,9 @@ struct table_key {
 				    * version */
 	struct tei_list group;	   /* in the list of the lease's keys, or of the
 				    * removed keys */
-	struct table_lease *lease; /* NULL: none */
+	struct table_lease *lease; /* NULL if the key has no lease */
 	int64_t version;
-	char *text; /* not terminated */
+	char *text; /* value of the key, not terminated by a zero byte */
 	size_t len;
 	char key[];
 };
@@ -52,7 +52,7 @@ struct table_change {
 	int64_t version; /* out: version of the key after a PUT */
 	/* private: */
 	struct table_key *at;
-	bool created; /* at was created for this commit */
+	bool created; /* the key at was created for this commit */
 };
 
 enum table_result {
@@ -92,9 +92,9 @@ int64_t table_version(const struct table *t);
  * that version is higher than that of the last change. */
 bool table_forgot(const struct table *t, int64_t since);
 /*
- * Return the first key, existing or removed, whose version is higher than
- * since, and the key that follows a key in the order of versions. NULL: there
- * is none.
+ * table_first returns the first key whose version is higher than since.
+ * table_next returns the key that follows a key in the order of versions. Both
+ * include removed keys, and return NULL if there is no such key.
  */
 const struct table_key *table_first(const struct table *t, int64_t since);
 const struct table_key *table_next(const struct table *t,
