@@ -47,9 +47,10 @@ struct tei_topo_pci {
  */
 struct tei_topo_nic_desc {
 	const char *name;	/* name of the rail, as in the matrix */
-	const char *device;	/* netdev or RDMA device; NULL: same as name */
+	const char *device;	/* netdev or RDMA device; NULL if the device has
+				 * the same name as the rail */
 	struct tei_topo_pci pci;	/* from fi_nic, or unknown */
-	uint64_t speed;		/* bits per second, 0 unknown */
+	uint64_t speed;		/* bits per second; 0 if unknown */
 	bool off;		/* never used, but keeps its index */
 };
 
@@ -57,8 +58,8 @@ struct tei_topo_nic_desc {
 struct tei_topo_nic {
 	char name[TEI_TOPO_NAME];
 	char pci[16];		/* "0000:17:00.0", or "" */
-	int numa_node;		/* -1 unknown */
-	uint64_t speed;		/* bits per second, 0 unknown */
+	int numa_node;		/* -1 if unknown */
+	uint64_t speed;		/* bits per second; 0 if unknown */
 	bool off;
 };
 
@@ -73,8 +74,10 @@ struct tei_topo_gpu {
  * used after the call.
  */
 struct tei_topo_opts {
-	const char *xml_path;	/* hwloc XML file instead of this machine; NULL:
-				 * HWLOC_XMLFILE if set, else this machine */
+	const char *xml_path;	/* hwloc XML file to read instead of this
+				 * machine; NULL means the file HWLOC_XMLFILE if
+				 * that variable is set, otherwise this
+				 * machine */
 	const char *sysfs;	/* root of sysfs; NULL: "/sys", or none if hwloc
 				 * describes another machine */
 	const struct tei_topo_gpu *gpus;	/* GPUs listed by the driver;
@@ -109,8 +112,9 @@ int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 		      struct tei_err *err);
 
 /*
- * As tei_topo_discover, for the NICs that hwloc lists (network and RDMA devices
- * on a PCI bus), in its order. For tools that show a machine.
+ * Does the same as tei_topo_discover for the NICs that hwloc lists (network and
+ * RDMA devices on a PCI bus), in the order of hwloc. Used by tools that show a
+ * machine.
  */
 int tei_topo_discover_all(const struct tei_topo_opts *opts,
 			  struct tei_topo **out, struct tei_err *err);
@@ -141,7 +145,7 @@ int tei_topo_parse(const char *text, const struct tei_topo *base,
 		   unsigned int flags, struct tei_topo **out,
 		   struct tei_err *err);
 
-/* NULL is ignored. */
+/* Frees a topology. NULL is ignored. */
 void tei_topo_free(struct tei_topo *topo);
 
 /* --- reading ------------------------------------------------------------- */
@@ -164,8 +168,9 @@ const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
 /* Position of a location in the machine. */
 struct tei_topo_place {
-	int numa_node;		/* -1 unknown */
-	char pci[16];		/* of a GPU, "0000:17:00.0", or "" */
+	int numa_node;		/* -1 if unknown */
+	char pci[16];		/* PCI address of a GPU, such as "0000:17:00.0",
+				 * or "" */
 };
 
 /* Returns false, and writes nothing, if index is out of range. */

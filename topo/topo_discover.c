@@ -26,10 +26,11 @@ enum {
 /* Working state of one discovery. */
 struct topo_find {
 	struct topo_hw hw;
-	const char *sysfs;	/* NULL: not read */
+	const char *sysfs;	/* NULL if sysfs must not be read */
 	struct tei_topo *topo;
-	struct topo_spot *spots;	/* one per NIC */
-	unsigned int *close;		/* one per NIC, for one location */
+	struct topo_spot *spots;	/* array with one entry per NIC */
+	unsigned int *close;		/* array with one entry per NIC, for one
+					 * location */
 	size_t n_nodes;
 	int nodes[TOPO_MAX_NODES];
 	size_t n_gpus;

@@ -22,8 +22,8 @@ struct topo_row {
 	uint32_t n_accessible;
 	uint32_t *nics;		/* preferred, then accessible; none that is
 				 * off */
-	int numa_node;		/* node of the location, -1 unknown */
-	char pci[16];		/* of a GPU, or "" */
+	int numa_node;		/* node of the location; -1 if unknown */
+	char pci[16];		/* PCI address of a GPU, or "" */
 };
 
 /*
@@ -80,9 +80,10 @@ bool topo_pci_parse(const char *text, struct tei_topo_pci *pci);
  * hwloc topology.
  */
 struct topo_spot {
-	struct hwloc_obj *obj; /* PCI or OS device, NULL if hwloc has none */
-	const struct hwloc_bitmap_s *nodes; /* NULL: use node */
-	int node;		/* -1 unknown */
+	struct hwloc_obj *obj; /* PCI or OS device; NULL if hwloc has none */
+	const struct hwloc_bitmap_s *nodes; /* NULL if node is to be used
+					     * instead */
+	int node;		/* -1 if unknown */
 };
 
 /*
@@ -144,7 +145,8 @@ void topo_sys_nic(const char *sysfs, const char *device,
 		  struct topo_sys_nic *nic);
 int topo_sys_pci_node(const char *sysfs, const struct tei_topo_pci *pci);
 /*
- * As tei_topo_nic_node, _block_node and _node_cpus, for a given root of sysfs.
+ * These functions do the same as tei_topo_nic_node, tei_topo_block_node and
+ * tei_topo_node_cpus, for a given root of sysfs.
  */
 int topo_sys_nic_node(const char *sysfs, const char *device, const char *addr);
 int topo_sys_block_node(const char *sysfs, dev_t dev);
@@ -158,8 +160,8 @@ size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max);
 /* --- locations of memory ------------------------------------------------- */
 
 /*
- * As move_pages(2) with nodes NULL: fills status with the node or a negative
- * errno per page. Returns 0 or -1.
+ * Works like move_pages(2) with nodes NULL: fills status with the node or a
+ * negative errno for each page. Returns 0 or -1.
  */
 typedef int (*topo_query_fn)(unsigned long n, void **pages, int *status);
 
@@ -174,7 +176,8 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 
 #define TOPO_PARTS_SAMPLE	64	/* pages in the sample */
 #define TOPO_PARTS	16		/* maximum number of parts */
-#define TOPO_RAGGED	2		/* of which this many may be mixed */
+#define TOPO_RAGGED	2		/* number of these parts that may be
+					 * mixed */
 
 /*
  * Writes "segments:…" with the smallest number of equal parts that separates
@@ -186,8 +189,8 @@ bool topo_locate_parts(const void *addr, size_t len, size_t page,
 		       topo_query_fn query, char text[TEI_TOPO_NAME]);
 
 /*
- * As tei_topo_maps_read. If query is false, behaves as on kernels before Linux
- * 6.11.
+ * Does the same as tei_topo_maps_read. If query is false, behaves as on kernels
+ * before Linux 6.11.
  */
 int topo_maps_read(uint64_t until, bool query, struct tei_topo_maps **maps);
 

@@ -50,7 +50,8 @@ _Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
  * access are merged.
  */
 struct tei_topo_maps {
-	int fd;				/* of MAPS_FILE, for queries; or -1 */
+	int fd;				/* file descriptor of MAPS_FILE for
+					 * queries, or -1 */
 	struct topo_map {
 		uint64_t base, end;
 		enum tei_topo_access access;
@@ -168,7 +169,7 @@ static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
 
 /* --- the query ----------------------------------------------------------- */
 
-/* As maps_find. */
+/* Finds a mapping by a query of the kernel. Does the same as maps_find. */
 static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 {
 	struct maps_query q;
