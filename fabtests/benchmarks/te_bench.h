@@ -73,15 +73,18 @@ struct bench_opts {
 	int mode;			/* enum bench_mode */
 	int operation;			/* enum bench_operation */
 	const char *metadata_server;
-	const char *local_server_name;	/* NULL: chosen by mode */
-	const char *segment_id;		/* NULL: none */
+	const char *local_server_name;	/* NULL means the default of the mode */
+	const char *segment_id;		/* segment to open, or NULL */
 	const char *protocol;
 	bool default_protocol;		/* protocol is the default of the
 					 * mode */
-	const char *device_name;	/* NULL: all devices */
-	const char *provider;		/* NULL: chosen by protocol */
-	const char *location;		/* of the initiator's memory, or NULL */
-	const char *target_location;	/* of the target's memory, or NULL */
+	const char *device_name;	/* NULL means all devices */
+	const char *provider;		/* NULL means the default of the
+					 * protocol */
+	const char *location;		/* location of the initiator's memory,
+					 * or NULL */
+	const char *target_location;	/* location of the target's memory, or
+					 * NULL */
 	const char *gpu;		/* number of a GPU for location, or
 					 * NULL */
 	const char *target_gpu;		/* number of a GPU for target_location,
@@ -91,19 +94,21 @@ struct bench_opts {
 	const char *file_sync;
 	const char *file_io;
 	const char *progress_cpus;
-	uint64_t file_depth; /* 0: the environment variable applies */
+	uint64_t file_depth; /* 0 means the value of the environment variable */
 	const char *nic_priority_matrix; /* JSON, or the name of a file, or
 					  * NULL */
 	uint64_t block_size;		/* bytes */
 	uint64_t batch_size;		/* requests */
 	uint64_t buffer_size;		/* bytes */
 	uint64_t own_size;		/* part of buffer_size that the
-					 * initiator uses, bytes; 0: all */
+					 * initiator uses, bytes; 0 means all of
+					 * it */
 	uint64_t threads;
 	uint64_t beside;		/* size of the last thread's requests,
-					 * bytes; 0: block_size */
-	uint64_t window;		/* raw: operations under way; 0:
-					 * batches */
+					 * bytes; 0 means block_size */
+	uint64_t window;		/* mode raw: number of operations in
+					 * progress; 0 means that batches are
+					 * used */
 	uint64_t warmup;		/* batches per thread that are not
 					 * measured */
 	uint64_t max_errors;
@@ -117,10 +122,12 @@ struct bench_opts {
 	bool verify;
 	bool wait;			/* sleep until a batch has ended */
 	bool json;
-	bool bidirectional;		/* raw: both sides post */
-	bool plain_calls;		/* raw: fi_write, not fi_writemsg */
-	bool wait_fd;			/* raw: completion queues with a
-					 * descriptor */
+	bool bidirectional;		/* mode raw: both sides post
+					 * operations */
+	bool plain_calls;		/* mode raw: uses fi_write, not
+					 * fi_writemsg */
+	bool wait_fd;			/* mode raw: completion queues have a
+					 * file descriptor */
 	bool child;			/* this process is a target that
 					 * te_bench has started */
 	bool help;
@@ -134,7 +141,7 @@ const char *bench_mode_name(int mode);
 const char *bench_operation_name(int operation);
 const char *bench_pages_name(int pages);
 
-/* Set by SIGINT and SIGTERM. The second signal ends the process. */
+/* SIGINT and SIGTERM set this variable. The second signal ends the process. */
 extern volatile sig_atomic_t bench_interrupted;
 
 /* --- runner -------------------------------------------------------------- */
@@ -181,7 +188,7 @@ struct bench_result {
 	double seconds;
 	double rate;			/* bytes per second */
 	double cpu_seconds;
-	double target_cpu_seconds;	/* negative: unknown */
+	double target_cpu_seconds;	/* negative if it is unknown */
 	struct ft_hist latency;
 	char transport[32];
 	size_t n_rails;

@@ -20,7 +20,7 @@ struct demo_way {
 	uint64_t bytes;
 	uint64_t ns;			/* time inside transfers */
 	uint64_t rail_bytes[BENCH_RAILS];
-	struct ft_hist latency;		/* of single requests */
+	struct ft_hist latency;		/* latency of single requests */
 };
 
 static struct demo {

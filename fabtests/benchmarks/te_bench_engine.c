@@ -277,7 +277,7 @@ static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 	return failed;
 }
 
-/* Polls all tasks in turn, and measures each. */
+/* Polls all tasks one after the other, and measures the time of each. */
 static size_t engine_wait_each(transfer_engine_t engine, batch_id_t batch,
 			       size_t count, uint64_t begin_ns,
 			       struct ft_hist *each)

@@ -41,7 +41,8 @@ struct initiator {
 struct initiator_part {
 	struct initiator *all;
 	struct transfer_request *requests;	/* batch_size elements */
-	uint64_t *offsets;		/* of each request, within the buffer */
+	uint64_t *offsets;		/* offset of each request within the
+					 * buffer */
 	uint64_t size, count;		/* bytes per request, requests per
 					 * batch */
 	uint64_t begin;			/* offset of the part in the buffer */

@@ -2,8 +2,8 @@
 /*
  * --mode=register: registers --batch_size separate buffers of --block_size in
  * one batch and unregisters them in one batch. Compares that with fi_mr_reg and
- * fi_close of each buffer on one rail. Both are measured in turn, so that other
- * load on the machine affects both.
+ * fi_close of each buffer on one rail. The two are measured alternately, so
+ * that other load on the machine affects both.
  */
 #include <stdio.h>
 #include <stdlib.h>

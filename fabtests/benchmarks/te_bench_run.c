@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run: each thread prepares, warms up, waits for the other ones, then steps
- * until the deadline. If the preparation of a thread fails, it sets `stop` and
- * still waits at the barrier.
+ * The run: each thread prepares, warms up, waits for the other ones, then calls
+ * step until the deadline. If the preparation of a thread fails, it sets `stop`
+ * and still waits at the barrier.
  */
 #include <stdio.h>
 #include <stdlib.h>

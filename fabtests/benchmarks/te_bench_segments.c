@@ -2,9 +2,9 @@
 /*
  * --mode=segments: the cost of open segments. This process has two engines: one
  * has a single open segment, the other one opens 1, 100, 1 000 … of them and
- * uses each once. Both write to the same segment in turn, for --duration each,
- * so that other load on the machine affects both alike. The targets are engines
- * too, SEGMENTS_EACH of them in one process.
+ * uses each once. Both write to the same segment, one engine after the other,
+ * for --duration each, so that other load on the machine affects both alike.
+ * The targets are engines too, SEGMENTS_EACH of them in one process.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,7 +47,8 @@ static struct segments {
 	struct segments_step steps[SEGMENTS_STEPS];
 	struct ft_hist hist_one;
 	struct ft_hist hist_many;
-	struct ft_hist hist_around;	/* all segments in turn */
+	struct ft_hist hist_around;	/* latencies of requests to all
+					 * segments, one after the other */
 	double ratios[SEGMENTS_ROUNDS];	/* ratio of the medians of each round */
 } segments;
 
@@ -67,7 +68,7 @@ static double segments_memory(void)
 }
 
 /* Raises the limit of open files, because a thousand connections need as many
- * descriptors. Children inherit it. */
+ * file descriptors. Children inherit it. */
 static void segments_descriptors(void)
 {
 	struct rlimit limit;
@@ -155,7 +156,7 @@ static int segments_write(transfer_engine_t engine,
 	return 0;
 }
 
-/* Writes to `count` segments in turn for --duration. */
+/* Writes to one of `count` segments after the other for --duration. */
 static int segments_loop(transfer_engine_t engine,
 			 const struct bench_remote *remotes, uint64_t count,
 			 struct ft_hist *hist)

@@ -60,7 +60,8 @@
 #include "fabtests/functional/fx.h"
 
 #define SB_GOAL		1.0	/* % */
-#define SB_PHASE_NS	60000000 /* for each kind of request, and without
+#define SB_PHASE_NS	60000000 /* duration of the phase of each kind of
+				  * request, and of the phase without
 				  * requests */
 #define SB_REQUESTS	65536	/* limit per phase and kind */
 #define SB_WRITE_LEN	4096
@@ -109,7 +110,7 @@ struct sb_rig {
 };
 
 struct sb_result {
-	double us;		/* without the client */
+	double us;		/* time of a request without the client, us */
 	double mid, low, high;	/* % */
 	const char *verdict;
 };

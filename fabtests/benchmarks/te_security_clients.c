@@ -98,7 +98,7 @@ static void client_slow(const char *target)
 }
 
 /* Replaces fd by a new connection and sends the first request. Returns the new
- * descriptor, or a negative value. */
+ * file descriptor, or a negative value. */
 static int client_asks_anew(const char *target, int ep, int fd,
 			    const uint8_t *frame)
 {

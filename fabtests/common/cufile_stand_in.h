@@ -5,7 +5,7 @@
 /*
  * A libcufile.so.0 without GPUDirect Storage, for tests. It moves bytes between
  * files and the memory of the driver in cuda_stand_in.h through the page cache.
- * It makes the same demands as the real library: a descriptor opened with
+ * It makes the same demands as the real library: a file descriptor opened with
  * O_DIRECT, registered memory and a current context.
  */
 
@@ -18,7 +18,7 @@ struct cufile_stand_in {
 	 * unchanged; -1 stands for errno EIO. */
 	void (*fail)(const char *call, unsigned int after, unsigned int times,
 		     int result);
-	/* Limits the bytes that one call moves; 0: no limit. */
+	/* Limits the bytes that one call moves; 0 means no limit. */
 	void (*shorten)(size_t bytes);
 	/* Returns the number of calls to cuFileRead and cuFileWrite so far. */
 	unsigned int (*moves)(void);

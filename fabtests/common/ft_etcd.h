@@ -15,12 +15,14 @@
  * an object. Functions that return bool print the cause of a failure.
  */
 struct ft_etcd {
-	int count;	 /* 0: never started */
+	int count;	 /* 0 if the servers were never started */
 	char hosts[128]; /* "127.0.0.1:1,127.0.0.1:2" */
 	char dir[64];
 	int client[FT_ETCD_MEMBERS], peer[FT_ETCD_MEMBERS]; /* ports */
-	int tls_port;	 /* port of the first member for TLS; 0: no TLS */
-	struct ft_proc procs[FT_ETCD_MEMBERS]; /* pid 0: not running */
+	int tls_port;	 /* TLS port of the first member; 0 if it does not use
+			  * TLS */
+	struct ft_proc procs[FT_ETCD_MEMBERS]; /* pid is 0 if the member does
+					        * not run */
 };
 
 /* Returns the reason why this machine cannot run a server, or NULL. */

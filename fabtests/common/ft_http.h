@@ -8,7 +8,7 @@
  * thread. */
 
 struct ft_http_answer {
-	int status; /* HTTP status; 0: no valid answer */
+	int status; /* HTTP status; 0 if there was no valid answer */
 	char text[8192]; /* body, terminated; truncated if it is too long */
 };
 
@@ -21,7 +21,8 @@ int ft_http_send_raw(int port, const void *text, size_t len);
  * Returns the status. */
 int ft_http_receive(int fd, struct ft_http_answer *answer);
 
-/* Sends a request and reads the answer. body is terminated; NULL: no body. */
+/* Sends a request and reads the answer. body is terminated by a zero byte; NULL
+ * means no body. */
 int ft_http(int port, const char *method, const char *target, const char *body,
 	    struct ft_http_answer *answer);
 

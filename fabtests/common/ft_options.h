@@ -68,8 +68,9 @@ struct ft_options {
 int ft_options_read(const struct ft_options *options, int argc, char **argv,
 		    void *into);
 
-/* As ft_options_read, for programs that have nothing to clean up: exits with
- * status 2 after an error, and with 0 after printing the help. */
+/* Does the same as ft_options_read, for programs that have nothing to clean up:
+ * exits with status 2 after an error, and with status 0 after printing the
+ * help. */
 int ft_options_take(const struct ft_options *options, int argc, char **argv,
 		    void *into);
 

@@ -11,7 +11,7 @@
  * it. One thread uses an object.
  */
 struct ft_relay {
-	pid_t pid;	/* 0: not running */
+	pid_t pid;	/* 0 if the relay does not run */
 	int port;	/* port of 127.0.0.1 at which the relay accepts
 			 * connections */
 };

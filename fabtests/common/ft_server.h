@@ -19,7 +19,7 @@ struct ft_server {
 	/* private: */
 	struct ft_zk zk;
 	struct ft_etcd etcd;
-	struct ft_proc proc;	/* pid 0: not running */
+	struct ft_proc proc;	/* pid is 0 if the server does not run */
 	char dir[64];
 	int port;
 };
@@ -34,7 +34,8 @@ struct ft_server_kind {
 	/* Writes text under a key with another client. */
 	bool (*write)(struct ft_server *server, const char *key,
 		      const char *text);
-	/* Makes the server require the password "sesame". NULL: not tested. */
+	/* Makes the server require the password "sesame". NULL if this is not
+	 * tested. */
 	bool (*protect)(struct ft_server *server);
 	const char *password; /* environment variable of the password */
 	bool only_keys;	      /* the server supports neither leases, reports of
@@ -54,7 +55,8 @@ bool ft_server_open(struct ft_server *server, const struct ft_server_kind *kind)
 /* Kills the server and removes its data. */
 void ft_server_close(struct ft_server *server);
 
-/* Gives a password to engines that are created from now on; NULL: none. */
+/* Gives a password to engines that are created from now on; NULL means no
+ * password. */
 bool ft_server_password(struct ft_server *server, const char *password);
 
 /* Kills the server; its data stays, unless the product keeps it in memory. */

@@ -18,11 +18,13 @@
 
 struct ft_zk {
 	int count;
-	struct ft_proc server[FT_ZK_MAX];	/* pid 0: not running */
+	struct ft_proc server[FT_ZK_MAX];	/* pid is 0 if the server does
+						 * not run */
 	int client[FT_ZK_MAX], peer[FT_ZK_MAX], election[FT_ZK_MAX];
 	char address[16];
 	char dir[64];
-	char hosts[128];	/* for clients: "127.0.0.1:PORT,…" */
+	char hosts[128];	/* connection string for clients:
+				 * "127.0.0.1:PORT,…" */
 };
 
 /* Returns the reason why this machine cannot run a server, or NULL. */
@@ -46,7 +48,8 @@ bool ft_zk_wipe(const struct ft_zk *zk, int i);
  * server. */
 bool ft_zk_wait(const struct ft_zk *zk, int i);
 
-/* Send SIGKILL, SIGSTOP and SIGCONT to a server. */
+/* ft_zk_kill sends SIGKILL to a server, ft_zk_pause sends SIGSTOP, and
+ * ft_zk_resume sends SIGCONT. */
 void ft_zk_kill(struct ft_zk *zk, int i);
 void ft_zk_pause(struct ft_zk *zk, int i);
 void ft_zk_resume(struct ft_zk *zk, int i);

@@ -25,16 +25,17 @@
 /* State of this process. The test may set its fields at any time; any thread
  * counts. */
 struct nic_stand_in {
-	/* Set by the test: */
-	const struct cuda_stand_in *cuda;	/* NULL: FI_HMEM is not
-						 * reported */
+	/* The test sets these members: */
+	const struct cuda_stand_in *cuda;	/* NULL means that FI_HMEM is
+						 * not reported */
 	const char *without;	/* address or provider of a rail whose NIC
-				 * reaches no GPU; NULL: the value of
-				 * NIC_WITHOUT in the environment, if set */
+				 * reaches no GPU; NULL means the value of the
+				 * environment variable NIC_WITHOUT, if it is
+				 * set */
 	bool no_dmabuf, no_peer; /* refuse registrations by dma-buf, by
 				  * address */
 
-	/* Read by the test: */
+	/* The test reads these members: */
 	_Atomic unsigned int dmabufs, peers;	/* registrations by dma-buf, by
 						 * address */
 	_Atomic unsigned int refused;

@@ -44,7 +44,8 @@ struct fi_rig {
 	uint8_t *buf;			/* FI_RIG_BUF bytes */
 	uint8_t *mem;			/* FI_RIG_BUF bytes, registered */
 	struct fid_mr *mr;
-	uint64_t remote, key;		/* of the other process's mem */
+	uint64_t remote, key;		/* address and key of the other
+					 * process's mem */
 };
 
 typedef void (*fi_rig_fn)(struct fi_rig *rig);

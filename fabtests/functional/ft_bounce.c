@@ -25,7 +25,8 @@ struct bounce_rig {
 	segment_id_t seg;
 	struct fx_buf mem;
 	struct fx_peer target;
-	const char *way; /* how the bytes move; suffix of the test names */
+	const char *way; /* name of the way in which the bytes move; suffix of
+			  * the test names */
 };
 
 /* A batch of requests with one range each. */

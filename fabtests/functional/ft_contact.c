@@ -27,11 +27,12 @@ struct contact {
 	const char *name;
 	const char *host;	/* address of the target's control port */
 	const char *own;	/* address of the initiator's control port */
-	const char *devices;	/* of the target; "": all */
+	const char *devices;	/* MOONRAIL_DEVICES of the target; "" means all
+				 * devices */
 	const char *own_devices;
 	const char *ipv6;	/* MC_USE_IPV6, "0" or "1" */
-	const char *good[2];	/* addresses of the target that answer; none:
-				 * te_info is not run */
+	const char *good[2];	/* addresses of the target that answer; if there
+				 * are none, te_info is not run */
 	const char *bad;	/* address that does not answer, or NULL */
 	bool check;		/* te_info also checks the whole machine */
 };

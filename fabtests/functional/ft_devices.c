@@ -19,7 +19,8 @@
 
 #define DEVICES_MEM (4 * FX_MIB)
 #define DEVICES_BLOCK (512 * FX_KIB)
-#define DEVICES_TEXT (2 * FX_MIB)	/* offset of exported descriptors */
+#define DEVICES_TEXT (2 * FX_MIB)	/* offset of exported descriptors in the
+					 * memory */
 #define DEVICES_MOVE (2 * FX_MIB)
 #define DEVICES_ROUNDS 400
 #define DEVICES_SEED 5

@@ -13,7 +13,8 @@
 struct call_ep {
 	struct fid_cntr *counts;	/* counts sends and receives */
 	struct fid_ep *ep;
-	struct fid_cq *cq[2];		/* of sends, of receives */
+	struct fid_cq *cq[2];		/* completion queues of sends and of
+					 * receives */
 	fi_addr_t self;
 };
 

@@ -47,8 +47,8 @@ void call_registrations(struct fi_rig *r)
 			  "dmabuf_registration_is_refused");
 }
 
-/* Transfers with registered local memory and its descriptor, as some providers
- * require. */
+/* Transfers with registered local memory and its memory descriptor
+ * (fi_mr_desc), as some providers require. */
 void call_described(struct fi_rig *r)
 {
 	uint8_t *back = r->buf + FI_RIG_BUF / 2;

@@ -532,7 +532,7 @@ static void obj_av_events(struct fi_rig *r)
 		  "event_queue_closes_only_after_its_address_vector");
 }
 
-/* --- descriptors --------------------------------------------------------- */
+/* --- file descriptors ---------------------------------------------------- */
 
 static bool obj_readable(int fd, int ms)
 {
@@ -541,7 +541,7 @@ static bool obj_readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* Calls fi_trywait until the queue is ready to sleep. Returns true if the
+/* Calls fi_trywait until the queue is ready to sleep. Returns true if the file
  * descriptor is then not readable. */
 static bool obj_calm(struct fi_rig *r, struct fid *fid, int fd)
 {

@@ -43,7 +43,7 @@ static size_t rdm_length(uint32_t i)
 	return i * 61 % 20000;
 }
 
-/* Sends small and large messages in turn, which use different protocols. */
+/* Sends small and large messages alternately; they use different protocols. */
 static void rdm_order(struct fi_rig *r)
 {
 	struct fi_rig_done d;

@@ -391,7 +391,8 @@ static void killed_initiators(struct slot_rig *rig)
 	for (i = 0; i < SLOT_KILLS && good; i++) {
 		good = slot_other(rig, &other, i & 1 ? OPCODE_READ :
 						       OPCODE_WRITE, 100000);
-		if (i == 2 || i == 3)	/* during the GPU's copies */
+		if (i == 2 || i == 3)	/* kills the process while the GPU
+					 * copies */
 			fx_ask(&rig->peer, "hold 1");
 		fx_nap(50000 + (unsigned int)rand() % 20000);
 		fx_peer_kill(&other);

@@ -118,7 +118,8 @@ static int hints_many_files(void)
 	ft_ok(last > 0 && openSegment(e, "127.0.0.1:12345") < 0 &&
 		      hints_say("open files", "ulimit -n"),
 	      "failure_by_too_many_open_files_names_the_limit");
-	_exit(ft_result());	/* destroying an engine needs descriptors */
+	_exit(ft_result());	/* destroying an engine needs file
+				 * descriptors */
 }
 
 /* The only local port of the range is already in use for that destination. */

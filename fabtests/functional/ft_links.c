@@ -760,7 +760,7 @@ static void links_dead(struct fx_links *l)
 	links_beside(l, true);
 }
 
-/* --- a target has moved, and nobody can be asked ------------------------- */
+/* --- a target has moved, and its control port does not answer ------------ */
 
 /* Causes a fence of a rail, after which the rail listens at another address.
  * Returns true if a fence was requested. */
@@ -871,7 +871,7 @@ static const struct links_case {
 	const char *timeout;		/* MC_SLICE_TIMEOUT, s */
 	const char *hasty;		/* MC_SLICE_TIMEOUT if SECONDS are
 					 * given, s */
-	const char *devices;		/* NULL: both rails */
+	const char *devices;		/* NULL means both rails */
 } links_cases[] = {
 	{ "idle", links_idle, "30", "30", NULL },
 	{ "none", links_none, "2", "2", NULL },	/* LINKS_GONE_MS */

@@ -333,8 +333,9 @@ static struct many_fds many_fds_now(const struct many_rig *rig)
 				  many_host_fds(rig) };
 }
 
-/* Waits until the descriptors are within the limits in *most, and returns the
- * present numbers there. Returns false after MANY_SETTLE_MS. */
+/* Waits until the numbers of file descriptors are within the limits in *most,
+ * and writes the present numbers to *most. Returns false after
+ * MANY_SETTLE_MS. */
 static bool many_fds_bounded(const char *when, struct many_fds *most)
 {
 	struct many_fds now;
@@ -394,8 +395,8 @@ static void many_rounds(struct many_rig *rig, unsigned int cap,
 	unsigned int i, good = 0;
 
 	/* There are two rails. Each one connects to at most cap targets, and
-	 * every target answers over both. A few more descriptors are open for a
-	 * short time while segment addresses are read. */
+	 * every target answers over both. A few more file descriptors are open
+	 * for a short time while segment addresses are read. */
 	most.own += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	most.hosts += 2 * cap + 2 * rig->targets + MANY_FDS_SLACK;
 	for (i = 0; i < rounds; i++) {

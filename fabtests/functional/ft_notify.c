@@ -334,7 +334,7 @@ static void note_binary_own(struct note_rig *rig)
 	te_notify_release(got, sizeof(*got), 1);
 }
 
-/* Sends texts and binary data in turn; each kind arrives in order. */
+/* Sends texts and binary data alternately; each kind arrives in order. */
 static void note_binaries(const char *transport)
 {
 	static const size_t sizes[] = { 0, 1, 9, 1000, 3000, 70000, 900000 };

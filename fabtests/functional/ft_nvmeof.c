@@ -2,9 +2,9 @@
 
 /*
  * Tests a segment of two files, the second of them on NVMe over TCP. Its mount,
- * its target and its controller are removed in turn; the first file must stay
- * usable. run_in_vm.sh -f provides mount, target and controller. Without them
- * the test is skipped.
+ * its target and its controller are removed one after the other; the first file
+ * must stay usable. run_in_vm.sh -f provides mount, target and controller.
+ * Without them the test is skipped.
  */
 
 #include <fcntl.h>

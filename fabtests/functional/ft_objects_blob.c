@@ -430,7 +430,8 @@ static void blob_mute(void)
 	if (!blob_stale_start(&s, "tcp", name))
 		return;
 	blob_askers(fd);
-	/* Run for 0.5 s, and on until the first query arrives. */
+	/* The loop runs for 0.5 s or, if this is longer, until the first query
+	 * arrives. */
 	from = ft_now_ns();
 	do {
 		good = good && blob_refused(&s, OPCODE_READ, s.was,
@@ -500,7 +501,7 @@ static void blob_seal(unsigned char *p, size_t size)
 }
 
 /* Redirects stderr to /dev/null, because each of thousands of refused blobs is
- * logged. Returns the saved descriptor. */
+ * logged. Returns the saved file descriptor. */
 static int blob_hush(void)
 {
 	int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);

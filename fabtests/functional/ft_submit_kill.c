@@ -222,7 +222,7 @@ struct kill_near {
 	struct te_remote remote;
 	struct te_request add;
 	unsigned char blob[65536];	/* exported descriptor of the target */
-	size_t size;			/* of the blob, bytes */
+	size_t size;			/* size of the blob, bytes */
 };
 
 static bool near_start(struct submit_rig *rig, struct kill_near *n)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Waiting, event descriptors, cancellation, flush and deadlines, tested with an
- * initiator and a target process. ft_wait_cost tests the cost of waiting.
+ * Tests of waiting, of event file descriptors, cancellation, flush and
+ * deadlines, with an initiator and a target process. ft_wait_cost tests the
+ * cost of waiting.
  */
 
 #include "fabtests/functional/ft_wait.h"

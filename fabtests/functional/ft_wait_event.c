@@ -13,7 +13,8 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define EVENT_BATCHES 100
-#define EVENT_FETCH 7		/* per call; fewer than have ended */
+#define EVENT_FETCH 7		/* number of batches per call; fewer than have
+				 * ended */
 #define EVENT_THREADS 4
 #define EVENT_ROUNDS 500
 
@@ -35,7 +36,7 @@ static size_t event_fetch(struct wait_rig *rig, struct te_ended *list,
 }
 
 /* Fetches until n batches have been fetched. A wait may return before the event
- * descriptor reports the end of the batch. */
+ * file descriptor reports the end of the batch. */
 static bool event_fetch_all(struct wait_rig *rig, struct te_ended *list,
 			    size_t n)
 {
@@ -58,7 +59,7 @@ static void event_empty(struct wait_rig *rig)
 	freeNotifsMsgBuf(getNotifsFromEngine(rig->engine, &size), size);
 }
 
-/* --- one descriptor for many batches ------------------------------------- */
+/* --- one file descriptor for many batches -------------------------------- */
 
 /* Marks the fetched batches. Returns false if one was reported before, is
  * unknown, or has not completed. */
@@ -314,8 +315,8 @@ void wait_element_sizes(struct wait_rig *rig)
 
 /* --- the event descriptor of a batch -------------------------------------- */
 
-/* Runs first of the parts that use event descriptors, because the engine must
- * not have one yet. */
+/* This is the first part that uses event file descriptors, because the engine
+ * must not have one yet. */
 void wait_batch_fd(struct wait_rig *rig)
 {
 	struct transfer_request req = {

@@ -116,7 +116,7 @@ void wait_cookies(struct wait_rig *rig)
 
 /* --- batches that are filled again --------------------------------------- */
 
-/* Returns true if the descriptor becomes readable within ms. */
+/* Returns true if the file descriptor becomes readable within ms. */
 static bool reuse_readable(int fd, unsigned int ms)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

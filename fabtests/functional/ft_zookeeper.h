@@ -85,12 +85,13 @@ void zk_mover_catch(struct zk_mover *m);
 /* Stops the thread. Returns true if no write has failed. */
 bool zk_mover_stop(struct zk_mover *m);
 
-/* Opens the segment again and again, without the cache, until it exists (there)
- * or a server says that it does not exist. Returns false after ms. */
+/* Opens the segment repeatedly, without the cache. If `there` is true, ends
+ * when the segment exists; if it is false, ends when a server answers that the
+ * segment does not exist. Returns false after ms. */
 bool zk_open_until(struct zk_rig *rig, const char *name, bool there,
 		   unsigned int ms);
-/* Call openSegment and registerLocalMemory, and repeat the call until the
- * servers answer. */
+/* zk_open calls openSegment, and zk_publish calls registerLocalMemory. Both
+ * repeat the call until the ZooKeeper servers answer. */
 segment_id_t zk_open(struct zk_rig *rig, const char *name);
 bool zk_publish(struct zk_rig *rig, void *addr, size_t len);
 

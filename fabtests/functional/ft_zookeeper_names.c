@@ -103,7 +103,7 @@ static void killed_and_inherited(struct zk_rig *rig)
 	      "successor_is_reached_through_the_open_segment");
 	ft_diag("the successor is reached %u ms after the kill",
 		(unsigned int)((ft_now_ns() - start) / 1000000));
-	/* Wait until the first owner's session has ended. */
+	/* Waits until the first owner's session has ended. */
 	ft_ok(!zk_open_until(rig, "crown", false, 2 * ZK_SESSION_MS) &&
 	      zk_move(rig, h.seg, &heir),
 	      "the_first_ones_session_takes_nothing_with_it");

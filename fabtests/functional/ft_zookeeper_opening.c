@@ -168,9 +168,9 @@ static bool crowd_touch(zhandle_t *zh)
 
 /*
  * The descriptors of the stopped targets have changed, and only the targets
- * themselves can deliver them, so workers wait for the stopped targets. The
- * initiator must notice a change of the lively target long before those waits
- * end.
+ * themselves can deliver them, so worker threads of the initiator wait for
+ * them. The initiator must notice a change of the target that runs (`lively`)
+ * long before those waits end.
  */
 void zk_crowd(struct zk_rig *rig)
 {

@@ -171,8 +171,8 @@ static bool publish_says(const char *text, const char *hint)
 	return strstr(err.text, text) && strstr(err.hint, hint);
 }
 
-/* Starts another engine at the port of one that was killed, and probes both
- * names. */
+/* Starts another engine at the port of one that was killed, and calls
+ * te_probe_peer for both names. */
 static void publish_probe_port(struct zk_rig *rig, const char *name,
 			       struct fx_peer *dead)
 {

@@ -74,7 +74,8 @@ uint64_t fx_seed(void);
 struct fx_buf {
 	unsigned char *p;	/* len bytes between guard zones */
 	size_t len;
-	uint64_t addr;		/* of p, in the process that owns it */
+	uint64_t addr;		/* address of p in the process that owns the
+				 * memory */
 };
 
 /* Maps a buffer from fd, or private memory if fd is -1, and fills its guard
@@ -122,8 +123,8 @@ struct fx_rails {
 };
 struct fx_rails fx_rails(transfer_engine_t engine, const char *transport);
 
-/* Counts the entries of a folder: the descriptors or threads of this
- * process. */
+/* Counts the entries of a folder that lists the file descriptors or threads of
+ * this process. */
 unsigned int fx_count_dir(const char *path);
 
 /* --- peers --------------------------------------------------------------- */
@@ -131,7 +132,7 @@ unsigned int fx_count_dir(const char *path);
 struct fx_peer {
 	struct ft_proc proc;
 	struct fx_buf mem;	/* the test's mapping; addr is the peer's */
-	char name[128];		/* of its segment */
+	char name[128];		/* name of the peer's segment */
 	char text[8192];	/* text after the code of the last answer */
 	bool stopped;
 };
@@ -154,12 +155,13 @@ bool fx_peer_stop(struct fx_peer *peer);
 /* Kills the peer with SIGKILL. Its memory stays mapped until fx_peer_drop. */
 void fx_peer_kill(struct fx_peer *peer);
 void fx_peer_drop(struct fx_peer *peer);
-/* Stop the peer with SIGSTOP and wait until it has stopped; continue it. */
+/* fx_peer_pause stops the peer with SIGSTOP and waits until it has stopped.
+ * fx_peer_resume continues it. */
 bool fx_peer_pause(struct fx_peer *peer);
 void fx_peer_resume(struct fx_peer *peer);
 
 /* Writes an option of fx_peer_start for the stderr of a peer to option. Returns
- * the descriptor of the log. */
+ * the file descriptor of the log. */
 int fx_log(char *option, size_t len);
 /* Returns the text in the log so far; the caller frees it. */
 char *fx_heard(int fd);
@@ -190,7 +192,7 @@ struct fx_job {
 	void *local;
 	uint64_t remote;
 	uint64_t len;
-	uint64_t block;		/* bytes per task; 0: one task */
+	uint64_t block;		/* bytes per task; 0 means one task */
 
 	batch_id_t id;
 	size_t tasks;

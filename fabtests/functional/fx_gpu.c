@@ -109,9 +109,9 @@ struct gpu_leaver {
 	const struct fx_job *job;
 	const struct fx_buf *read;
 	uint64_t sequence;
-	bool good;			/* all bytes were in place on its
-					 * return */
-	bool back;			/* atomic: it has returned */
+	bool good;			/* all bytes were in place when the call
+					 * returned */
+	bool back;			/* atomic: the call has returned */
 	int ret;
 };
 

@@ -16,7 +16,7 @@
 #include "fabtests/functional/fx.h"
 
 struct fx_gpu {
-	uint64_t addr;			/* 0: not allocated */
+	uint64_t addr;			/* 0 if the memory is not allocated */
 	int (*to_device)(uint64_t dst, const void *src, size_t len);
 	int (*to_host)(void *dst, uint64_t src, size_t len);
 };

@@ -13,7 +13,8 @@
 struct fx_links {
 	transfer_engine_t engine;
 	struct fx_buf mem;
-	struct fx_peer target;	/* as much memory, all of it registered */
+	struct fx_peer target;	/* the target; its memory has the same size and
+				 * is all registered */
 	segment_id_t seg;
 };
 

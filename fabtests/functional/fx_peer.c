@@ -25,7 +25,7 @@ static bool peer_ready(struct fx_peer *peer)
 	return true;
 }
 
-/* Passes the memory to the child as a descriptor that no other child
+/* Passes the memory to the child as a file descriptor that no other child
  * inherits. */
 static bool peer_memory(struct fx_peer *peer, size_t mem, int *fd)
 {

@@ -58,14 +58,14 @@ struct stress_worker {
 	struct fx_buf mem;	/* the test's mapping; addr is the worker's */
 	char name[128];		/* segment name */
 	unsigned int life;	/* number of processes started so far */
-	unsigned int rails;	/* bit 0: it has r0, bit 1: it has r1; a rail
-				 * may have been broken when it started */
+	unsigned int rails;	/* bit i is set if the process started with rail
+				 * ri, which may have been broken then */
 	bool stopped;
 	uint64_t wakes_ns;	/* time at which the stop ends */
 	uint64_t fault_ns;	/* time of the last start, stop or resumption */
 	unsigned int moves;	/* moves in progress that it initiated */
 	/* By the index of the other worker: */
-	int seg[STRESS_WORKERS];	/* open segment, 0: none */
+	int seg[STRESS_WORKERS];	/* open segment, or 0 */
 	bool opening[STRESS_WORKERS];	/* an open command is in progress */
 	unsigned int seg_life[STRESS_WORKERS];	/* life of the other worker */
 	struct stress_slot slot[STRESS_SLOTS];
@@ -73,7 +73,7 @@ struct stress_worker {
 
 /* A move. In the arrays, element 0 is the initiator's and 1 the target's. */
 struct stress_move {
-	uint64_t id;		/* 0: unused entry */
+	uint64_t id;		/* 0 if the entry is unused */
 	int op;
 	unsigned int worker[2], life[2], slot[2];
 	uint64_t off[2];	/* offset in the slot */
@@ -100,8 +100,9 @@ struct stress {
 	uint64_t next_fault_ns;
 	struct stress_event event[STRESS_EVENTS]; /* ring of the newest */
 	uint64_t events;	/* events so far */
-	uint64_t halt_ns;	/* if an undisturbed move takes so long, stop
-				 * all processes for a debugger; 0: never */
+	uint64_t halt_ns;	/* if a move without a fault takes longer than
+				 * this, all processes are stopped for a
+				 * debugger, ns; 0 means never */
 	bool links;		/* the workers use two rails that break */
 	bool unresolved;	/* no control link: rail 0 has all contact
 				 * addresses */

@@ -12,7 +12,7 @@
 #include "fabtests/stress/stress.h"
 
 struct worker_move {
-	uint64_t id;		/* 0: none */
+	uint64_t id;		/* 0 if the worker makes no move */
 	struct fx_job job;
 };
 
