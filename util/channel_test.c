@@ -296,7 +296,7 @@ static void stream_begin(struct sim_stream *s)
 }
 
 /* Runs a stream whose numbers begin with first. On average, one of `restarts`
- * steps begins a new session; 0: no step does. */
+ * steps begins a new session; if `restarts` is 0, no step does. */
 static void stream_run(struct tei_fuzz *f, uint64_t first, uint32_t restarts)
 {
 	struct sim_stream *s = calloc(1, sizeof(*s));

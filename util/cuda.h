@@ -43,8 +43,8 @@ void tei_cuda_close(struct tei_cuda *cuda);
 
 /* Location of memory. */
 struct tei_cuda_mem {
-	int device;		/* ordinal; -1: host or managed memory */
-	void *context;		/* context of the allocation, NULL: host
+	int device;		/* ordinal; -1 means host or managed memory */
+	void *context;		/* context of the allocation; NULL means host
 				 * memory */
 };
 

@@ -15,8 +15,8 @@
  * in a heap. */
 struct tei_heap_node {
 	uint64_t key;			/* constant while in a heap */
-	uint32_t pos;			/* position, counted from 1; 0: not in a
-					 * heap */
+	uint32_t pos;			/* position, counted from 1; 0 if the
+					 * node is not in a heap */
 };
 
 /* A structure filled with zeros is an empty heap. */

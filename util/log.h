@@ -91,12 +91,11 @@ struct tei_log_repeat {
 	struct tei_log_limit limit;	/* limit of the lines that are not
 					 * repetitions */
 	uint64_t pause_max_ns;		/* longest pause between two identical
-					 * lines, 0: 10 minutes;
-					 * atomic */
+					 * lines; 0 means 10 minutes; atomic */
 	struct tei_log_text {
 		uint64_t text;		/* hash of the line */
 		uint64_t next_ns;	/* earliest time of the next identical
-					 * line; 0: unused */
+					 * line; 0 if the entry is unused */
 		uint64_t pause_ns;	/* pause between two identical lines */
 		uint32_t repeated;	/* lines left out since the last one */
 	} texts[TEI_LOG_TEXTS];

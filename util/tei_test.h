@@ -57,8 +57,8 @@ void tei_test_threads(unsigned int n);
 struct tei_fuzz {
 	uint64_t state;
 	uint64_t rounds;		/* rounds begun */
-	uint64_t until_ns;		/* end of the run; 0: limited by
-					 * rounds */
+	uint64_t until_ns;		/* end of the run; 0 if the number of
+					 * rounds limits the run */
 };
 
 void tei_fuzz_begin(struct tei_fuzz *f, const char *what);
