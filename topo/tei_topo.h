@@ -78,11 +78,12 @@ struct tei_topo_opts {
 				 * machine; NULL means the file HWLOC_XMLFILE if
 				 * that variable is set, otherwise this
 				 * machine */
-	const char *sysfs;	/* root of sysfs; NULL: "/sys", or none if hwloc
-				 * describes another machine */
-	const struct tei_topo_gpu *gpus;	/* GPUs listed by the driver;
-						 * NULL: use */
-	size_t gpu_count;			/* the GPUs that hwloc lists */
+	const char *sysfs;	/* root of sysfs; NULL means "/sys", or none if
+				 * hwloc describes another machine */
+	const struct tei_topo_gpu *gpus;	/* GPUs that the driver lists;
+						 * if NULL, the GPUs that hwloc
+						 * lists are used */
+	size_t gpu_count;			/* number of elements of gpus */
 };
 
 /* --- creation ------------------------------------------------------------ */
