@@ -75,14 +75,16 @@ struct info_opts {
 				  * variable */
 	const char *topology;	/* file with hwloc XML; NULL means this
 				 * machine */
-	const char *root;	/* folder above /proc and /sys; "": the root */
+	const char *root;	/* folder above /proc and /sys; "" means the
+				 * root */
 	const char *peers;	/* addresses to find routes to, or NULL */
 	const char *output;	/* output file; NULL means stdout */
 	uint64_t expected_peers;
 	uint64_t pid;		/* id of the process to examine, or 0 */
 	double probe_time;	/* seconds per rail */
 	double interval;	/* seconds between two outputs of --watch */
-	uint64_t count;		/* outputs of --watch; 0: no limit */
+	uint64_t count;		/* number of outputs of --watch; 0 means no
+				 * limit */
 	/* only for child processes */
 	const char *child;	/* kind of the child, or NULL */
 	const char *rail;	/* name of the rail to use */
@@ -97,9 +99,10 @@ struct info_net {
 					 * address */
 	unsigned int prefix;		/* length of the prefix, bits */
 	uint8_t bytes[16];		/* the address in network order */
-	unsigned int index; /* the kernel's interface index; 0: unknown */
+	unsigned int index; /* the kernel's interface index; 0 if unknown */
 	unsigned int flags;		/* IFF_… */
-	unsigned int mtu;		/* bytes; 0: unknown */
+	unsigned int mtu;		/* MTU of the interface, bytes; 0 if
+					 * unknown */
 	bool first; /* the first of its interface's elements */
 	bool rail;			/* a rail uses this address */
 };
@@ -321,7 +324,7 @@ struct tei_topo;
 
 struct info_node {
 	int index;		/* the kernel's number of the node */
-	int package;		/* index into packages; -1: unknown */
+	int package;		/* index into packages; -1 if unknown */
 	double memory;		/* bytes */
 	unsigned int cores, threads;
 };
