@@ -37,7 +37,8 @@ struct gpu_context {
 	/* guarded by ctx->lock */
 	uint32_t memories;		/* number of registered ranges that lie
 					 * in this context or are pinned in it;
-					 * 0: the place in the table is free */
+					 * if 0, the place in the table is
+					 * free */
 	struct tei_list queue;		/* operations with copies to start */
 
 	/* constant while memories is not 0 */

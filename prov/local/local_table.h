@@ -30,8 +30,8 @@
 #define LOCAL_WRITABLE	 UINT64_C(2) /* flag: the region is not read-only */
 
 struct local_slot {
-	_Atomic uint64_t owner;		/* local_owner() of the owner, 0:
-					 * free */
+	_Atomic uint64_t owner;		/* local_owner() of the owner; 0 if the
+					 * slot is free */
 	_Atomic uint64_t base[2];	/* ranges in use: [base, end) */
 	_Atomic uint64_t end[2];	/* end[0] is stored last and arms the
 					 * slot */
@@ -117,7 +117,7 @@ struct local_block {
 	uint16_t n;			/* regions, at least 1 */
 	uint16_t visible;		/* regions that are published */
 	uint16_t place;			/* number of its published block, plus
-					 * 1; 0: none yet */
+					 * 1; 0 if there is none yet */
 	bool dirty;			/* changed since it was published */
 };
 

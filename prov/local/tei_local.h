@@ -148,7 +148,7 @@ int tei_local_region_remove(struct tei_local *ctx, const void *base,
 
 struct tei_local_range {
 	const void *base;
-	uint64_t len; /* length of the region; 0: any */
+	uint64_t len; /* length of the region; 0 means any length */
 	int code;     /* result; a value that tei_local_region_remove returns */
 };
 
@@ -293,7 +293,7 @@ struct tei_local_op {
 	uint32_t running;		/* pieces being copied */
 	int code;			/* first failure */
 	struct tei_err *why;		/* error record for the done callback;
-					 * NULL: the operation was cancelled,
+					 * if NULL, the operation was cancelled,
 					 * the record is in err, or memory was
 					 * short */
 	bool live;
@@ -338,10 +338,10 @@ bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns);
 /*
  * Copies on the calling thread, with all checks. length must be at most
  * TEI_LOCAL_COPY_MAX (else TEI_ERR_INVALID); a copy thread is faster above
- * TEI_LOCAL_INLINE. peer NULL: this process. A copy with a peer makes a few
- * system calls and may block on page faults. Returns 0 if all bytes are in
- * place, otherwise one of the codes of done, with *err filled; err may be NULL.
- * TEI_ERR_TOO_MANY: no slot is free at the moment.
+ * TEI_LOCAL_INLINE. If peer is NULL, the copy is inside this process. A copy
+ * with a peer makes a few system calls and may block on page faults. Returns 0
+ * if all bytes are in place, otherwise one of the codes of done, with *err
+ * filled; err may be NULL. TEI_ERR_TOO_MANY: no slot is free at the moment.
  */
 int tei_local_copy(struct tei_local *ctx, struct tei_local_peer *peer,
 		   enum tei_local_opcode opcode, void *local, uint64_t remote,

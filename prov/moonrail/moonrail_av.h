@@ -35,8 +35,9 @@ struct moonrail_av_entry {
 
 /* Cached result of a search for the address of a peer's endpoint. */
 struct moonrail_av_found {
-	const struct moonrail_peer *peer; /* compared only, never dereferenced;
-					   * NULL: unused */
+	const struct moonrail_peer *peer; /* peer of the entry, compared and
+					   * never dereferenced; NULL if the
+					   * entry is unused */
 	uint32_t ep;
 	uint64_t changes;		/* moonrail_av.changes at the search */
 	fi_addr_t at;			/* result, or FI_ADDR_NOTAVAIL */

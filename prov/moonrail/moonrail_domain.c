@@ -143,7 +143,8 @@ static const char *domain_lacks(struct moonrail_domain *d, bool named)
 
 /* The choice of a domain's rails. */
 struct domain_rails {
-	const char *devices;		/* separated by commas; "": all */
+	const char *devices;		/* names separated by commas; "" means
+					 * all devices */
 	bool tcp;			/* IP interfaces only */
 	bool named;			/* devices is the domain's name */
 	uint16_t port;			/* port of all rails; 0 means any

@@ -30,7 +30,7 @@ struct move_plan {
 	uint32_t niov;
 	enum moonrail_policy_kind kind;
 	uint8_t rail;			/* rail of undivided tasks, as 1 +
-					 * index; 0: any */
+					 * index; 0 means any rail */
 	uint32_t n;			/* tasks created so far */
 };
 

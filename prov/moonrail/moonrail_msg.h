@@ -26,7 +26,8 @@ struct moonrail_unexpected {
 	struct moonrail_peer *peer;
 	struct moonrail_wire wire;
 	uint64_t excess;		/* result of moonrail_flow_admit_excess;
-					 * 0: within the limit */
+					 * 0 if the message is within the
+					 * limit */
 	uint32_t len;
 	uint8_t bytes[];
 };

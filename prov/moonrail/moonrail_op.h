@@ -44,8 +44,8 @@ enum moonrail_kind {
  * through this table, with the domain's lock held. */
 struct moonrail_op_type {
 	enum moonrail_kind kind;
-	/* Handles the end of the operation's move: op->err is 0 or FI_E*. NULL:
-	 * operations of this kind move no bytes. */
+	/* Handles the end of the operation's move: op->err is 0 or FI_E*. NULL
+	 * if operations of this kind move no bytes. */
 	void (*moved)(struct moonrail_op *op);
 	/* Starts a move again that has waited for a bounce buffer, which is
 	 * op->block now. at: the n remote ranges of the move. */
@@ -95,7 +95,8 @@ struct moonrail_op {
 					 * this operation */
 	struct moonrail_task *tasks;
 	/* receive */
-	struct moonrail_peer *from;	/* expected sender; NULL: any */
+	struct moonrail_peer *from;	/* expected sender; NULL means any
+					 * sender */
 	uint32_t from_ep;		/* number of the expected endpoint */
 	struct moonrail_op *multi;	/* the multi-receive that this is a part
 					 * of */

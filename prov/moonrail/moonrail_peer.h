@@ -26,7 +26,8 @@ struct moonrail_key {
 	struct tei_list hash_link;	/* domain->keys */
 	struct moonrail_peer *peer;
 	uint64_t key, base, len;
-	uint32_t access;		/* FI_REMOTE_…; 0: the key is void */
+	uint32_t access;		/* access rights FI_REMOTE_…; if 0, the
+					 * key is void */
 	bool known;			/* the peer has answered */
 	bool virt_addr;
 	bool events;			/* the owner wants DONE for each
@@ -53,8 +54,8 @@ struct moonrail_peer_ops {
 					      * was refused because of an
 					      * order */
 	uint64_t preferred_ns;		/* time until which other classes are
-					 * refused, ns, CLOCK_MONOTONIC; 0:
-					 * none */
+					 * refused, ns, CLOCK_MONOTONIC; 0 if
+					 * there is none */
 	struct tei_list waiting;	/* moonrail_op.link: sends and atomics
 					 * that wait for a FIN or an
 					 * ATOMIC_REP */
@@ -71,7 +72,7 @@ struct moonrail_peer_out {
 	struct tei_channel_out channel;	/* numbers of the messages */
 	uint64_t posted_seq;		/* number of the last message that
 					 * carries an operation of this domain;
-					 * 0: none */
+					 * 0 if there is none */
 	uint64_t requested_seq;		/* value of posted_seq at the last
 					 * request for an acknowledgement */
 	uint64_t key_seq;		/* number of the last message about a
@@ -104,11 +105,12 @@ struct moonrail_peer_flow {
 	uint32_t nlocal;
 	struct moonrail_backpressured *local; /* backpressured endpoints of this
 					       * domain */
-	uint64_t local_version;		/* version of local; 0: never changed */
+	uint64_t local_version;		/* version of local; 0 if local was
+					 * never changed */
 };
 
-/* The timer of a peer (moonrail_timer.c). Times in ns, CLOCK_MONOTONIC; 0:
- * none. */
+/* The timer of a peer (moonrail_timer.c). Times are in ns, CLOCK_MONOTONIC; 0
+ * means that no time is set. */
 struct moonrail_peer_timer {
 	uint64_t next_ns;		/* next run */
 	uint32_t tries;			/* PINGs since the last progress */
@@ -136,7 +138,8 @@ struct moonrail_peer_contact {
 					 * present period of contact began */
 	uint64_t reads_until_ns;	/* the peer has failed but may still
 					 * read announced messages until this
-					 * time; 0: none */
+					 * time; 0 if there are no such
+					 * messages */
 };
 
 /* Messages that have been received and whose FIN has not been sent. */
@@ -161,7 +164,7 @@ struct moonrail_peer {
 					 * is this one */
 	struct moonrail_domain *domain;
 	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
-					 * reference; NULL: this domain
+					 * reference; NULL means this domain
 					 * itself */
 	uint64_t incarnation;		/* 0 if it is not known yet */
 	struct moonrail_peer *replaced_by; /* the known peer that this resolver
@@ -193,8 +196,8 @@ struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 struct moonrail_peer *moonrail_peer_find(struct moonrail_domain *d,
 					 uint64_t inc)
 	TEI_REQUIRES(moonrail_held);
-/* Creates a peer. Takes ownership of the reference rail; NULL: this domain
- * itself. inc: 0 if the incarnation is not known. */
+/* Creates a peer. Takes ownership of the reference rail; NULL means this domain
+ * itself. inc is the incarnation, or 0 if it is not known. */
 struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 					struct tei_rail_peer *rail)
 	TEI_REQUIRES(moonrail_held);

@@ -106,9 +106,9 @@ uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
 /* Resets the counts of blocked messages, which have been freed. */
 void moonrail_flow_dropped(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* moonrail_flow_ack creates an ACK with the list of backpressured endpoints;
- * NULL: no memory. moonrail_flow_receive takes over the list of a received ACK
- * and returns true if it has changed. */
+/* moonrail_flow_ack creates an ACK with the list of backpressured endpoints, or
+ * returns NULL if memory is short. moonrail_flow_receive takes over the list of
+ * a received ACK and returns true if it has changed. */
 struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 bool moonrail_flow_receive(struct moonrail_peer *peer,

@@ -68,10 +68,11 @@ struct moonrail_wire {
 	uint8_t version;
 	uint8_t op;			/* enum moonrail_wire_op */
 	uint16_t flags;
-	uint32_t src_ep, dst_ep;	/* endpoint numbers; 0: the oldest
+	uint32_t src_ep, dst_ep;	/* endpoint numbers; 0 means the oldest
 					 * endpoint */
 	uint32_t n;
-	uint64_t seq;			/* number in the stream; 0: loose */
+	uint64_t seq;			/* number in the stream; 0 for a loose
+					 * message */
 	uint64_t ack;			/* number that the sender expects
 					 * next */
 	uint64_t tag, data, len, id;

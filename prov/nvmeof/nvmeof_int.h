@@ -182,8 +182,8 @@ struct nvmeof_backend {
 	 * non-empty. */
 	void (*wake)(struct tei_nvmeof *ctx);
 	/* Registers memory. Returns the first of the slots, one for each
-	 * ctx->part bytes, or -1. Called without the lock. NULL: not
-	 * supported. */
+	 * ctx->part bytes, or -1. Called without the lock. NULL if the back end
+	 * does not support this. */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 	void (*unfix)(struct tei_nvmeof *ctx, int slot, uint64_t len);
 	/* Registers an open file and returns its slot, or -1. unfix_files

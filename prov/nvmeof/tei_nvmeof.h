@@ -119,8 +119,8 @@ bool tei_nvmeof_gpu_takes(struct tei_nvmeof *ctx,
 /* --- segments ------------------------------------------------------------ */
 
 struct tei_nvmeof_file {
-	const char *path;		/* path on this host; NULL: not
-					 * mounted */
+	const char *path;		/* path on this host; NULL if the file
+					 * is not mounted */
 	const char *name;		/* name in the segment's descriptor, for
 					 * error messages */
 	uint64_t length;		/* bytes, at least 1 */

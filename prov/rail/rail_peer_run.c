@@ -70,7 +70,8 @@ static void run_drop_answers(struct tei_rail_peer *p)
 }
 
 /* Handles requests that other threads have left for the progress thread.
- * Returns the time at which the function must be called again, 0: never. */
+ * Returns the time at which the function must be called again, or 0 if it need
+ * not be. */
 static uint64_t run_requests(struct tei_rail_peer *p, uint64_t now)
 {
 	bool short_of;

@@ -108,8 +108,9 @@ struct progress {
 	uint64_t cloexec_wait_ns;	/* pause before the next check */
 	uint64_t idle_sleep_ns;		/* sleep if a lane has no file
 					 * descriptor */
-	uint64_t retry_sleep_ns;	/* sleep before the next post; 0: none
-					 * since the last event */
+	uint64_t retry_sleep_ns;	/* sleep before the next post; 0 if
+					 * there was none since the last
+					 * event */
 	bool slept;			/* the world sleeps between the last
 					 * step and the next one */
 	int ntargets;			/* number of rx lanes in fds, from
@@ -285,7 +286,7 @@ static bool progress_lanes(struct progress *pr, bool *target)
 }
 
 /* Runs the state machines of the peers that are due. Returns the time at which
- * the next peer is due, 0: none. */
+ * the next peer is due, or 0 if there is none. */
 static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 {
 	struct tei_list todo;
@@ -575,9 +576,9 @@ static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 }
 
 /*
- * Requests a sleep until a lane or a link has an event, a peer is due or another
- * thread wakes this thread. Requests none if a lane has work to do. next: time
- * at which the next step is due, 0: none.
+ * Requests a sleep until a lane or a link has an event, a peer is due or
+ * another thread wakes this thread. Requests none if a lane has work to do.
+ * next is the time at which the next step is due, or 0.
  */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 			   struct tei_loop_sleep *s)
@@ -713,7 +714,7 @@ static uint32_t progress_cloexec_rail(struct rail *rail)
  * Marks the file descriptors of new connections close-on-exec. Connections
  * appear only while lanes are active, so one check after the last activity is
  * enough. After a check that has found nothing, the interval grows. Returns the
- * time at which the next check is due, 0: none.
+ * time at which the next check is due, or 0 if there is none.
  */
 static uint64_t progress_cloexec(struct progress *pr, uint64_t now)
 {

@@ -15,8 +15,10 @@
 /* Owned by the test. Must stay valid until the data plane is closed. */
 struct rail_shim {
 	/* set by the test, before or after the installation */
-	size_t max_len;		/* largest registration, bytes; 0: no limit */
-	uint32_t max_live;	/* registrations at a time; 0: no limit */
+	size_t max_len;		/* largest registration, bytes; 0 means no
+				 * limit */
+	uint32_t max_live;	/* most registrations at a time; 0 means no
+				 * limit */
 	int refusal;		/* error returned beyond these limits, -FI_E* */
 
 	/* counted by any thread; read by the test when nothing runs */

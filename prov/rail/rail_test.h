@@ -66,8 +66,8 @@ struct test_plane {
 };
 
 void test_plane_init(struct test_plane *p);
-/* Opens the data plane. address: of its tcp rail; NULL: no rails. A failure
- * ends the test. */
+/* Opens the data plane. address is that of its tcp rail; NULL means that the
+ * plane has no rails. A failure ends the test. */
 void test_plane_open(struct test_plane *p, const char *address);
 /* Stops the progress thread. From then on the calling thread takes its
  * place. */
@@ -121,8 +121,9 @@ struct test_task {
 	enum tei_rail_end end;
 	int code;			/* code of the error, or 0 */
 	char hint[TEI_ERR_TEXT];	/* hint of the error, or "" */
-	char poison;			/* fills the source when the task
-					 * ends; 0: does not */
+	char poison;			/* byte with which the source is filled
+					 * when the task ends; if 0, the source
+					 * is not filled */
 };
 
 void test_task_init(struct test_task *t, struct tei_rail_peer *peer, bool read,

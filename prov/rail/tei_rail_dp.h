@@ -66,12 +66,13 @@ struct tei_rail_dp_attr {
 	const char *name;			/* this process's name; copied */
 	uint64_t incarnation;			/* incarnation of this
 						 * process, not 0 */
-	const struct tei_secret *secret;	/* read during open; NULL: any
+	const struct tei_secret *secret;	/* the secret, which is read
+						 * during open; if NULL, any
 						 * process may be a peer */
 	uint64_t info_flags;			/* flags of the calls of
 						 * fi_getinfo */
 	uint16_t port;				/* port of the first rx lanes of
-						 * IP rails, 0: any */
+						 * IP rails; 0 means any */
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
 						 * tei_rail_wants says so */
@@ -216,8 +217,8 @@ int tei_rail_get_stats(struct tei_rail_dp *dp, size_t index,
 
 /*
  * Sets the priority matrix: NIC i of topo is the rail with the same name. topo
- * belongs to the caller and must outlive the data plane or the next call.
- * NULL: all rails are equal.
+ * belongs to the caller and must outlive the data plane or the next call. If
+ * topo is NULL, all rails are equal.
  */
 void tei_rail_dp_set_topo(struct tei_rail_dp *dp, const struct tei_topo *topo);
 

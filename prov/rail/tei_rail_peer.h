@@ -108,8 +108,8 @@ struct tei_rail_peer_stats {
 							 * which they ended */
 	uint64_t retries;		/* slices posted again */
 	uint64_t fences;		/* fences requested */
-	uint64_t alive_ns;		/* time of the last sign
-					 * of life, 0: none */
+	uint64_t alive_ns;		/* time of the last sign of life; 0 if
+					 * there is none */
 	uint32_t queued;		/* tasks that are not completely cut */
 	uint32_t posted;		/* slices posted */
 	enum tei_rail_peer_condition state;

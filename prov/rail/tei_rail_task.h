@@ -28,13 +28,14 @@ struct tei_rail_iov {
  */
 struct tei_rail_task_ext {
 	/* set by the caller */
-	uint32_t atomic;		/* enum tei_atomic_op,
-					 * 0: scatter/gather */
+	uint32_t atomic;		/* enum tei_atomic_op; 0 means
+					 * scatter/gather */
 	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
 	uint64_t operand, compare;	/* operands of the atomic */
 
 	/* of atomics; guarded by dp->sched */
-	uint64_t seq;			/* number, 0: none yet */
+	uint64_t seq;			/* number of the atomic; 0 if there is
+					 * none yet */
 	uint64_t old;			/* value before the operation */
 	uint32_t round;			/* number of the message that
 					 * first carried it */
@@ -105,7 +106,7 @@ struct tei_rail_task {
 	uint64_t cut;			/* bytes cut into slices */
 	uint64_t progress_ns;		/* time of the last progress */
 	uint64_t ahead_ns;		/* last progress of an earlier task that
-					 * has ended, 0: none */
+					 * has ended; 0 if there is none */
 	uint32_t slices;		/* slices cut and not yet finished */
 	bool keys_checked;		/* keys of the whole
 					 * target range are known */

@@ -167,8 +167,8 @@ static int region_renew(struct staging_remote *rs, struct staging_slot *slot,
 	return ret;
 }
 
-/* Returns the back-off after a failure. pause_ns: back-off after the previous
- * failure, 0: there was none. */
+/* Returns the back-off after a failure. pause_ns is the back-off after the
+ * previous failure, or 0 if there was none. */
 static uint64_t region_pause(uint64_t pause_ns)
 {
 	if (!pause_ns)

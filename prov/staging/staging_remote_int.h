@@ -221,9 +221,9 @@ struct staging_unacked {
 /* A remote bounce slot. */
 struct staging_remote_slot {
 	struct staging_slot slot;
-	struct staging_grant *grant; /* piece that has the slot, NULL: free;
-				      * changed only by the thread
-				      * "tei-remote" with part.lock held */
+	struct staging_grant *grant; /* piece that has the slot, or NULL;
+				      * changed only by the thread "tei-remote"
+				      * with part.lock held */
 
 	/* part.lock */
 	struct staging_quarantine *record; /* record for the memory if it is

@@ -298,8 +298,8 @@ struct tei_staging_remote_task {
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
 	uint64_t since_ns;		/* start of the time that counts towards
-					 * MC_SLICE_TIMEOUT, ns; 0: the start of
-					 * the task */
+					 * MC_SLICE_TIMEOUT, ns; 0 means the
+					 * start of the task */
 	tei_staging_remote_done_fn done;
 
 	/* guarded by remote->part.lock */

@@ -59,9 +59,10 @@ int16_t rail_conn_route(struct tei_rail_peer *peer, const struct rail *rail)
  * Called by the progress thread or during set-up. */
 int rail_conn_table(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 
-/* Returns how well a local rail can reach a remote rail. 0: not at all, or the
- * remote rail is only a hint; 1: perhaps, through a router; 2: both are in the
- * same network; 3: both have the same address. */
+/* Returns how well a local rail can reach a remote rail. The values are: 0 if
+ * it cannot, or if the remote rail is only a hint; 1 if it perhaps can, through
+ * a router; 2 if both are in the same network; 3 if both have the same
+ * address. */
 int rail_conn_fit(const struct rail *rail, const struct rail_remote *remote);
 
 /* Returns what rail_conn_fit returns, but rates a hint like a known remote

@@ -40,7 +40,8 @@
 /* A search among a lane's sockets, and its result. */
 struct cut {
 	bool shut;			/* matching sockets must be shut down */
-	const struct sockaddr *peer;	/* matching address, NULL: all match */
+	const struct sockaddr *peer;	/* remote address to search for; NULL
+					 * means all addresses */
 	const struct rail_lane *lane;	/* lane whose accepted sockets are
 					 * counted apart, or NULL */
 	struct rail_disconnect_list

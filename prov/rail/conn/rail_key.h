@@ -38,7 +38,7 @@ struct rail_rkey {
 	struct rail_rkey_part {
 		uint16_t rail_id;	/* index of the rail at the peer */
 		uint8_t rank;		/* rank of the rail for the memory at
-					 * the peer; 0: preferred */
+					 * the peer; 0 means preferred */
 		uint8_t key_len;
 		uint8_t key[RAIL_KEY_MAX];
 		uint64_t key64;		/* the key as a number,

@@ -140,8 +140,7 @@ struct msg_conn {
 	bool busy; /* slices are in flight on the
 		    * connection */
 	bool ready;
-	struct rail_tx *tx; /* send buffer if ready; NULL: all are
-			     * in use */
+	struct rail_tx *tx; /* send buffer if ready; if NULL, all are in use */
 };
 
 /* Requests a place in the endpoint cache for the connection, and takes a send

@@ -24,7 +24,7 @@ void rail_opening_stop(struct rail_opening *opening);
  * Progress thread. */
 void rail_reopen_start(struct rail_lane *lane);
 /* Puts the rail's newly opened lanes into service. Returns a combination of
- * these flags, 0: no lane. Progress thread. */
+ * these flags, or 0 if no lane was opened. Progress thread. */
 #define RAIL_REOPENED_RX	1u	/* the rx lane */
 #define RAIL_REOPENED_TX	2u	/* at least one tx lane */
 #define RAIL_REOPEN_RX_FAILED	4u	/* the rx lane could not be opened */

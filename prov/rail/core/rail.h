@@ -97,9 +97,10 @@ struct rail_nic {
 	bool addr_gone;			/* dp->admin: at the last refresh, no
 					 * interface had the rail's IP
 					 * address */
-	uint32_t ifindex;		/* index of the rail's interface, 0:
-					 * none. An interface that is deleted
-					 * and created again has a new index */
+	uint32_t ifindex;		/* index of the rail's interface; 0 if
+					 * there is none. An interface that is
+					 * deleted and created again has a new
+					 * index */
 	bool wire;			/* fixed: the rail is on an IP network
 					 * other than loopback */
 };
@@ -159,7 +160,7 @@ struct rail_load {
 					 * (WINDOW_STUCK_NS) */
 	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
-					 * lane, 0: unknown */
+					 * lane; 0 if unknown */
 	uint64_t rate_bps;		/* service rate, bytes/s */
 	uint64_t free_bps;		/* service rate while not
 					 * throttled, bytes/s */
@@ -227,7 +228,7 @@ struct rail_probe {
 					 * object (rail_probe.c) */
 	uint64_t begin_ns;		/* thread: start of
 					 * the round of probes */
-	uint64_t end_ns;		/* thread: end of that round; 0: the
+	uint64_t end_ns;		/* thread: end of that round; if 0, the
 					 * endpoint has just been opened */
 	bool active;			/* thread: the probe endpoint
 					 * is open or opening */

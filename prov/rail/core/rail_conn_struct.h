@@ -41,7 +41,7 @@ struct rail_conn {
 					 * connection, fd -1: unknown */
 	uint64_t old_ns;		/* if cut is true: start of the wait
 					 * until the provider has closed the
-					 * connection, 0: not waiting */
+					 * connection; 0 if there is no wait */
 	bool connected;			/* an operation has completed on this
 					 * connection */
 	bool excluded;			/* the connection has just been cut
@@ -62,11 +62,12 @@ struct rail_conn {
 					 * put this connection on its list */
 	struct rail_conn *check_next;	/* thread: next connection on the list
 					 * of that check (rail_stall.c) */
-	uint64_t blocked_ns;		/* no post before this
-					 * time, 0: no limit */
-	uint64_t since_ns;		/* start of connecting,
-					 * 0: not connecting */
-	uint64_t asked_ns;		/* time of the last message, 0: none */
+	uint64_t blocked_ns;		/* time before which nothing is posted;
+					 * 0 means no limit */
+	uint64_t since_ns;		/* start of the attempt to connect; 0 if
+					 * there is none */
+	uint64_t asked_ns;		/* time of the last message; 0 if there
+					 * is none */
 	uint32_t backoff_us;
 	uint32_t failed_attempts; /* atomic: number of lanes that were renewed
 				   * because this connection did not connect;
@@ -85,8 +86,8 @@ struct rail_conn {
 					 * (rail->bulk.turn) in which the
 					 * connection took bulk data; 0 if there
 					 * was none */
-	uint32_t room;			/* slices that the provider accepts at a
-					 * time, 0: unknown */
+	uint32_t room;			/* number of slices that the provider
+					 * accepts at a time; 0 if unknown */
 	uint32_t fits;			/* slices cut since room was set */
 	uint32_t msgs;			/* messages sent and not completed */
 	struct rail_cache_slot *slot;	/* place in the endpoint

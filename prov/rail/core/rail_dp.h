@@ -79,7 +79,8 @@ struct rail_dp_conf {
 	bool reports;			/* peers get the totals of moved
 					 * bytes (rail_served.h) */
 	uint64_t info_flags;		/* flags of the calls of fi_getinfo */
-	uint16_t port;			/* port of the first rx lanes, 0: any */
+	uint16_t port;			/* port of the first rx lanes; 0 means
+					 * any port */
 	uint32_t next_port;		/* atomic: next index in the range of
 					 * MOONRAIL_DATA_PORTS */
 	struct tei_mac_key auth;
@@ -99,8 +100,8 @@ struct rail_dp_thread {
 					 * ops->devices_changed are
 					 * no longer called */
 	uint64_t rests_ns;		/* end of the progress thread's current
-					 * long sleep, 0: it does not sleep
-					 * long */
+					 * long sleep; 0 if the thread is in no
+					 * long sleep */
 	bool trusts;			/* the thread sleeps and leaves lanes to
 					 * callers that poll */
 };

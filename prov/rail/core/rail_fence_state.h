@@ -36,9 +36,10 @@ struct rail_fence {
 	uint32_t tries;	   /* FENCE messages since the fence was
 			    * requested, or since the peer's last
 			    * silence ended */
-	uint64_t next_ns;  /* time of the next FENCE, 0: at once */
-	uint64_t since_ns; /* time of the first attempt to send
-			    * FENCE, 0: none yet */
+	uint64_t next_ns;  /* time of the next FENCE; 0 means that FENCE is sent
+			    * at once */
+	uint64_t since_ns; /* time of the first attempt to send FENCE; 0 if
+			    * there is none yet */
 };
 
 /* The fence of an rx lane, at the target. */

@@ -57,7 +57,7 @@ struct rail_lane_ops {
 	void (*polled)(struct rail_lane *lane);
 	/* Lets the active lane take more operations, because it may have room.
 	 * now: a recent time if the caller knows one, else 0. Returns true if
-	 * anything was posted. NULL: the lane carries no slices. */
+	 * anything was posted. NULL if the lane carries no slices. */
 	bool (*feed)(struct rail_lane *lane, uint64_t now,
 		     struct rail_done *done);
 };

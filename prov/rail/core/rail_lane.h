@@ -65,12 +65,12 @@ struct rail_closing {
 
 /* Further libfabric objects of a lane. Guarded by lane->lock. */
 struct rail_lane_fids {
-	struct fid_fabric *fabric;	/* own fabric; NULL: the lane uses the
-					 * rail's fabric */
-	struct fid_domain *domain;	/* own domain; NULL: the lane uses the
-					 * rail's domain */
-	struct fid_wait *wait;		/* separate wait object of the CQ; NULL:
-					 * the CQ has its own */
+	struct fid_fabric *fabric;	/* own fabric; if NULL, the lane uses
+					 * the rail's fabric */
+	struct fid_domain *domain;	/* own domain; if NULL, the lane uses
+					 * the rail's domain */
+	struct fid_wait *wait;		/* separate wait object of the CQ; if
+					 * NULL, the CQ has its own */
 	struct fid_eq *eq;
 	struct fid_cntr *cntr;		/* rx lane without wait_fd: counts
 					 * remote reads and writes; or NULL */
@@ -165,7 +165,7 @@ struct rail_lane {
 					 * and not completed */
 	uint64_t settle_ns;		/* atomic: after the loss of a
 					 * connection, time until which the lane
-					 * is polled; 0: no loss */
+					 * is polled; 0 if there was no loss */
 	bool kick;			/* atomic: poll request: the thread that
 					 * holds the lock must poll once more */
 	struct rail_lane_recv recv;

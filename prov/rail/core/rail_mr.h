@@ -31,8 +31,8 @@ struct rail_mr_piece {
 	struct fid_mr *mr;
 	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes in native
 					 * order, or a raw key */
-	uint8_t key_len;		/* bytes of key; 0: peers cannot use the
-					 * registration */
+	uint8_t key_len;		/* bytes of key; if 0, peers cannot use
+					 * the registration */
 };
 
 /*
@@ -44,8 +44,8 @@ struct rail_mr_piece {
 
 struct rail_mr_part {
 	struct rail_mr_piece *piece;
-	uint32_t n;			/* entries of piece,
-					 * 0: not registered */
+	uint32_t n;			/* number of entries of piece; 0 if the
+					 * region is not registered */
 	uint8_t shift;
 	uint8_t way;			/* enum tei_rail_way */
 	void **desc;			/* local memory descriptor (fi_mr_desc)
@@ -207,8 +207,9 @@ struct rail_limits {
 	uint64_t pinned_kib;		/* memory pinned by this process, KiB */
 	uint64_t count;			/* number of registrations on the
 					 * rail */
-	uint64_t max_count;		/* limit of the device; 0: unknown */
-	uint64_t max_size;		/* limit of bytes per registration; 0:
+	uint64_t max_count;		/* limit of the number of registrations
+					 * on the device; 0 if unknown */
+	uint64_t max_size;		/* limit of bytes per registration; 0 if
 					 * unknown */
 	size_t key_size;		/* bytes of a key that moonrail
 					 * chooses */

@@ -47,7 +47,7 @@ static void mr_use_sockets(struct mr_rig *rig)
 }
 
 /* Opens the device. mode: FI_MR_… bits with which the provider is opened, as if
- * the provider required them; -1: the provider's own mode. */
+ * the provider required them; -1 means the provider's own mode. */
 static int mr_open(struct test_plane *p, const char *address, int mode)
 {
 	struct rail_found *list, *f;

@@ -27,8 +27,8 @@ struct rail_key_want {
 	bool active;
 	uint32_t tries;
 	uint64_t next_ns;
-	uint64_t since_ns;		/* time of the first
-					 * attempt, 0: none yet */
+	uint64_t since_ns;		/* time of the first attempt; 0 if there
+					 * is none yet */
 };
 
 /* The routes to a peer. Guarded by dp->sched. */
@@ -80,7 +80,7 @@ struct rail_peer_tasks {
 	uint32_t posted;		/* slices posted on lanes */
 	struct rail_failure {		/* the last slice that failed */
 		const struct rail *rail;
-		uint64_t ns;		/* time, 0: none */
+		uint64_t ns;		/* time; 0 if there is none */
 		int err, prov;		/* FI_E*; the provider's code or 0 */
 		char text[96];		/* text of the provider */
 	} last_failure;
@@ -110,7 +110,8 @@ struct rail_peer_log {
 	struct rail_loss {		/* lost connections to be logged */
 		uint64_t rails;		/* bits: local rails that lost a
 					 * connection */
-		uint64_t due_ns;	/* time of the log line, 0: none due */
+		uint64_t due_ns;	/* time of the log line; 0 if there is
+					 * none due */
 		uint64_t next_ns;	/* no other line before this time */
 		int err, prov;		/* error of the first lost connection:
 					 * FI_E* and the provider's code */
@@ -170,7 +171,7 @@ struct rail_peer_hello {
 struct rail_peer_refusal {
 	uint64_t incarnation;		/* thread: incarnation that the peer's
 					 * hello names; the hello must be
-					 * refused; 0: none */
+					 * refused; 0 if there is none */
 	enum rail_refusal reason;	/* thread: reason of the refusal */
 	uint8_t nonce[16];		/* thread: nonce of the refused hello */
 	uint16_t contact;		/* thread: contact
@@ -193,14 +194,14 @@ struct rail_peer_addrs {
 	uint16_t contact_turn;
 	uint64_t contact_next_ns; /* no address of contacts is tried before
 				   * this time */
-	uint64_t not_there_ns;	  /* time at which an address of contacts
-				   * turned out to belong to another
-				   * process; 0: never */
+	uint64_t not_there_ns;	  /* time at which an address of contacts turned
+				   * out to belong to another process; 0 if this
+				   * never happened */
 	uint64_t resolve_next_ns;	/* no call of ops->resolve
 					 * before this time */
 	struct tei_rail_addr found_at;	/* address that the owner of the data
 					 * plane found and that must be tried;
-					 * len 0: none */
+					 * if len is 0, there is none */
 	uint64_t found_ns;		/* time at which found_at was found with
 					 * the peer's incarnation */
 	uint32_t found_turn;		/* counter that selects the
@@ -212,21 +213,22 @@ struct rail_peer_addrs {
 		uint32_t from;		/* thread: first pair of the current
 					 * group */
 		uint64_t until_ns;	/* thread: time at which the next group
-					 * follows, ns; 0: no group yet */
+					 * follows, ns; 0 if there was no group
+					 * yet */
 		uint64_t sent;		/* thread: bit i: the hello was sent to
 					 * pair from + i */
 		uint32_t rounds;	/* thread: passes over all pairs */
 		uint64_t refused;	/* bits: contact addresses at which
 					 * another process answers */
 	} contact;
-	uint16_t its_contact; /* contact number in the peer's last
-			       * hello, from 1; 0: none */
+	uint16_t its_contact; /* contact number in the peer's last hello, from
+			       * 1; 0 if there is none */
 	bool resolver;	      /* this peer is a resolver: it finds the
 			       * process that has an address; its
 			       * incarnation is 0 and it is not in the
 			       * hash table */
-	uint64_t found;	      /* resolver only: incarnation that was
-			       * found, 0: none yet */
+	uint64_t found;	      /* resolver only: incarnation that was found; 0 if
+			       * there is none yet */
 	uint32_t hint_turn;   /* thread: counter that alternates
 			       * between the routes and the hint */
 };
@@ -238,9 +240,9 @@ struct rail_peer_addrs {
 struct rail_peer_life {
 	bool revived;			/* a sign of life after
 					 * silence must be handled */
-	uint64_t presumed_ns;		/* time at which the peer was
-					 * presumed dead; void if alive_ns
-					 * is later; 0: never */
+	uint64_t presumed_ns;		/* time at which the peer was presumed
+					 * dead; void if alive_ns is later; 0 if
+					 * this never happened */
 	uint64_t presume_next_ns;	/* rail_presume_ask does not check again
 					 * before this time, unless the peer
 					 * gave a sign of life since the last
@@ -250,14 +252,15 @@ struct rail_peer_life {
 					 * off-route pairs tried */
 	uint64_t again_ns;		/* thread: start of the time in which no
 					 * rail has accepted a message for the
-					 * peer, 0: the last message was
+					 * peer; if 0, the last message was
 					 * accepted */
 	bool probing;			/* a sign of life is requested */
 	uint64_t probe_ns;		/* time at which the sign of life was
 					 * requested */
 	int32_t received;		/* atomic: local and remote rail that
 					 * carried the peer's last message
-					 * (rail_dispatch.c), -1: none */
+					 * (rail_dispatch.c); -1 if there is
+					 * none */
 };
 
 /*

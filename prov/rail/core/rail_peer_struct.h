@@ -25,8 +25,8 @@ struct rail_served {
 	uint32_t tries;			/* repetitions of that report */
 
 	/* as the target; guarded by dp->sched */
-	uint64_t since;			/* start of the peer's counters, 0: none
-					 * reported */
+	uint64_t since;			/* start of the peer's counters; 0 if
+					 * the peer has reported none */
 	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
 					 * counters, bytes */
 	uint64_t tx, rx;		/* bytes written and read by the peer */
@@ -80,7 +80,8 @@ struct rail_notify_out {
 					 * number come first */
 	uint32_t n;			/* entries of list */
 	uint64_t bytes;			/* total length of the texts in list */
-	uint64_t last;			/* newest number assigned, 0: none */
+	uint64_t last;			/* newest number assigned; 0 if there is
+					 * none */
 	uint64_t turn;			/* turn of the newest NOTIFY */
 	uint64_t gap_turn;		/* gaps that the peer reported for this
 					 * turn or an older one have been
@@ -90,9 +91,9 @@ struct rail_notify_out {
 	uint32_t tries;			/* number of messages since the last
 					 * progress that were repetitions or
 					 * queries whether the peer has room */
-	uint64_t since_ns;		/* start of the wait for an answer, 0:
-					 * no answer is awaited */
-	uint64_t next_ns;		/* time of the next repetition, 0: no
+	uint64_t since_ns;		/* start of the wait for an answer; if
+					 * 0, no answer is awaited */
+	uint64_t next_ns;		/* time of the next repetition; if 0, no
 					 * repetition is due */
 	bool full;			/* the peer has no room; it is queried
 					 * until it has */
@@ -102,8 +103,8 @@ struct rail_notify_out {
  * dp->sched. */
 struct rail_notify_recv {
 	uint64_t stream;		/* session in which the peer numbers its
-					 * notifications, 0: none */
-	uint64_t next;			/* number expected next, 0: unknown */
+					 * notifications; 0 if there is none */
+	uint64_t next;			/* number expected next; 0 if unknown */
 	uint64_t base;			/* oldest number that the peer still
 					 * holds */
 	struct rail_notify_part *part;	/* notification assembly, or NULL */
@@ -129,7 +130,7 @@ struct rail_atomics {
 					 * atomics in order */
 	struct tei_channel_out out;	/* their numbers */
 	uint64_t session;		/* session that the peer has given this
-					 * process, 0: none */
+					 * process; 0 if there is none */
 	bool notified;			/* the session was named in the peer's
 					 * hello */
 	bool fresh;			/* some tasks may be unsent */
@@ -137,8 +138,8 @@ struct rail_atomics {
 					 * far */
 	uint32_t tries;
 	uint64_t next_ns;		/* time of the next repetition */
-	uint64_t since_ns;		/* time of the last answer, 0: no answer
-					 * is awaited */
+	uint64_t since_ns;		/* time of the last answer; if 0, no
+					 * answer is awaited */
 	uint64_t own_session;
 	struct rail_atomic_book *book;	/* atomics executed for
 					 * the peer, or NULL */

@@ -180,8 +180,8 @@ void rail_msg_on_pong(struct tei_rail_peer *peer, struct rail_wire *w)
 
 /* --- steps of the peers' state machines ----------------------------------- */
 /* Like the steps in rail_ctl.h, these return the time at which they must run
- * again, ns, 0: not at all. buf: RAIL_MSG_MAX bytes. Progress thread, no lock
- * held. */
+ * again, ns, or 0 if they need not run again. buf has room for RAIL_MSG_MAX
+ * bytes. Progress thread, no lock held. */
 /* Sends PING to the peer while a fault in stage ASKED waits for a sign of
  * life. */
 uint64_t rail_ctl_life(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);

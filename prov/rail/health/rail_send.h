@@ -41,7 +41,7 @@ int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,
 		    struct rail_lane **lane, struct rail_conn **conn);
 
-/* Does what rail_msg_try_on does, but for a given remote rail; -1: the
+/* Does what rail_msg_try_on does, but for a given remote rail; -1 means the
  * route. */
 int rail_msg_try_pair(struct tei_rail_peer *peer, struct rail *rail,
 		      uint32_t lane_index, int16_t remote, const void *msg,

@@ -46,7 +46,7 @@
 
 /* A slot of the target, which holds the atomic with one number. */
 struct rail_atomic_slot {
-	uint64_t seq; /* number of the atomic, 0: none yet */
+	uint64_t seq; /* number of the atomic; 0 if there is none yet */
 	uint64_t addr, operand, compare;
 	uint64_t old;
 	int32_t code;

@@ -14,7 +14,8 @@ struct rail_wire;
 
 void rail_atomic_free(struct tei_rail_peer *peer);
 
-/* Stores the session that the peer's hello contains, 0: none. */
+/* Stores the session that the peer's hello contains. The session is 0 if the
+ * hello contains none. */
 void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 

@@ -26,8 +26,8 @@
 
 /* --- an allocator that fails once ----------------------------------------- */
 
-/* Number of the next allocation that fails, counted from now; 0: none.
- * Atomic. */
+/* Number of the next allocation that fails, counted from now; 0 means that none
+ * fails. Atomic. */
 static int64_t contact_left;
 
 void *__real_malloc(size_t len);

@@ -30,8 +30,9 @@ struct rail_hello {
 	struct tei_rail_addr contacts[TEI_RAIL_MAX];
 	uint16_t ncontacts;
 	uint16_t answers;		/* contact number of the hello that is
-					 * answered, 0: none */
-	uint16_t contact;		/* contact number of this hello, 0: none */
+					 * answered; 0 if there is none */
+	uint16_t contact;		/* contact number of this hello; 0 if
+					 * there is none */
 };
 
 /* Reads a hello behind its header. Returns false if it is malformed. */

@@ -30,7 +30,7 @@ struct rail_reverse {
 	fi_addr_t addr;			/* the peer's address in the AV of the
 					 * rx lane */
 	uint32_t gen;			/* generation of the rx lane that addr
-					 * is valid for, 0: none */
+					 * is valid for; 0 if there is none */
 	struct tei_rail_addr to;
 	uint64_t received_ns; /* atomic: time at which the rx lane
 			       * last received a message from the

@@ -473,9 +473,10 @@ static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 	return true;
 }
 
-/* Limits of the data that the connection may take now. small: whether it may
- * take small requests. most: maximum length of a bulk slice, 0: no bulk data.
- * full: whether the connection has used up its share of bulk data. */
+/* Limits of the data that the connection may take now. small tells whether it
+ * may take small requests. most is the maximum length of a bulk slice, or 0 if
+ * it may take no bulk data. full tells whether the connection has used up its
+ * share of bulk data. */
 struct pick_limits {
 	bool small, full;
 	uint64_t most;

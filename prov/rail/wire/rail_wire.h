@@ -106,9 +106,9 @@ struct tei_rail_peer;
 						 * may have received it */
 /* NOTIFY: the text may contain zero bytes. */
 #define RAIL_WIRE_NOTE_BINARY 4u
-#define RAIL_WIRE_BY_SHIFT	8		/* 1 + the sender's rail
-						 * that carried the
-						 * message; 0: unknown */
+#define RAIL_WIRE_BY_SHIFT	8		/* 1 + the index of the sender's
+						 * rail that carried the
+						 * message; 0 if unknown */
 #define RAIL_WIRE_BY_MASK	0x7fu
 #define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are valid */
 
