@@ -90,7 +90,8 @@ struct bench_opts {
 	const char *target_gpu;		/* number of a GPU for target_location,
 					 * or NULL */
 	int pages;			/* enum bench_pages */
-	/* the next three; NULL: the environment variable applies */
+	/* the next three members: NULL means the value of the environment
+	 * variable */
 	const char *file_sync;
 	const char *file_io;
 	const char *progress_cpus;

@@ -33,7 +33,8 @@ enum {
 struct place {
 	bool gpu;
 	uint64_t page;			/* granularity of the parts, bytes */
-	unsigned int n;			/* number of parts; 0: anywhere */
+	unsigned int n;			/* number of parts; 0 means that the
+					 * memory may lie anywhere */
 	uint16_t nodes[PLACE_NODES];
 };
 

@@ -52,8 +52,9 @@ struct job {
 };
 
 struct memory {
-	uint64_t base;			/* address, mapped without access; 0:
-					 * the slot is free */
+	uint64_t base;			/* address of a range that is mapped
+					 * without access; if 0, the slot is
+					 * free */
 	char *alias;			/* accessible mapping of the same
 					 * bytes */
 	size_t size;
@@ -82,7 +83,8 @@ static int fail_result;
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local unsigned int depth;
-static _Thread_local int capture_mode;	/* as in cuda.h; 0: global */
+static _Thread_local int capture_mode;	/* capture mode with the value of
+					 * cuda.h; 0 is the global mode */
 
 /* --- checks at the start of every call ----------------------------------- */
 

@@ -36,8 +36,8 @@ struct ft_option {
 	size_t field;			/* offset of the variable in `into` */
 	uint64_t min, max;
 	const char *const *choices;	/* ends with NULL */
-	const char *arg;		/* value as the help shows it; NULL: the
-					 * option is not shown */
+	const char *arg;		/* value as the help shows it; if NULL,
+					 * the option is not shown */
 	const char *help;		/* lines separated by '\n' */
 };
 

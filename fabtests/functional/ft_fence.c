@@ -55,10 +55,10 @@ struct fence_cut {
 struct fence_rig {
 	struct fx_links links;
 	uint64_t random, sequence;
-	uint64_t cuts;		/* cuts of each kind; 0: one of the kinds in
-				 * FENCE_FEW */
+	uint64_t cuts;		/* cuts of each kind; 0 means one of the kinds
+				 * in FENCE_FEW */
 	const char *word;	/* text that the names of the kinds must
-				 * contain; "": all kinds */
+				 * contain; "" means all kinds */
 	unsigned int hits, misses;
 };
 

@@ -27,7 +27,8 @@ struct files_rig {
 /* Creates the files and a folder of segments, in FT_FILES_DIR if it is set,
  * otherwise in TMPDIR. Sets MOONRAIL_SEGMENT_DIR. */
 bool files_make(struct files_rig *rig);
-/* Creates the engine with a transport (NULL: none) and registers its memory. */
+/* Creates the engine with a transport (NULL means none) and registers its
+ * memory. */
 bool files_engine(struct files_rig *rig, const char *transport);
 void files_close(struct files_rig *rig);
 /* Removes the files. */

@@ -48,7 +48,8 @@ static void prep_fill_pieces(struct prep_rig *rig)
 	}
 }
 
-/* Starts the target at the given port (0: any) with len registered bytes. */
+/* Starts the target at the given port (0 means any port) with len registered
+ * bytes. */
 static bool prep_target(struct prep_rig *rig, const char *transport, int port,
 			uint64_t len)
 {

@@ -129,7 +129,8 @@ static bool reg_round(transfer_engine_t engine, char *mem)
 }
 
 struct reg_ratios {
-	double reg, unreg;	/* lowest ratio of all rounds; 0: none yet */
+	double reg, unreg;	/* lowest ratio of all rounds; 0 if there is
+				 * none yet */
 };
 
 /* Compares the calls made while many buffers were registered with those made

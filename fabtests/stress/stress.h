@@ -49,8 +49,8 @@ struct stress_slot {
 	uint64_t since;		/* id of the newest move when it was lost */
 	unsigned int from;	/* worker that initiated the move, */
 	unsigned int from_life;	/* and the life of that worker */
-	uint64_t calm_ns;	/* time from which the slot is free, because
-				 * the initiator is dead; 0: not dead */
+	uint64_t calm_ns;	/* time from which the slot is free, because the
+				 * initiator is dead; 0 if it is not dead */
 };
 
 struct stress_worker {
@@ -107,7 +107,8 @@ struct stress {
 	bool unresolved;	/* no control link: rail 0 has all contact
 				 * addresses */
 	unsigned int rail;	/* number of the broken rail */
-	uint64_t mend_ns;	/* time of its repair; 0: no rail is broken */
+	uint64_t mend_ns;	/* time of its repair; if 0, no rail is
+				 * broken */
 	uint64_t mended_ns[2];	/* time of the last repair of each rail */
 	uint64_t bytes;		/* verified bytes of completed moves */
 	uint64_t status[8];	/* number of tasks by status */
