@@ -137,10 +137,10 @@ struct world_loop {
 	struct tei_loop loop;
 	struct pollfd fds[2];
 	uint64_t ns;	       /* length of the sleep that each step requests,
-			        * ns */
+				* ns */
 	uint32_t steps, wakes; /* atomic */
 	uint32_t ready;	       /* atomic: number of sleeps that a file
-			        * descriptor has ended */
+				* descriptor has ended */
 	bool stop;	       /* atomic */
 };
 

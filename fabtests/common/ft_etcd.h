@@ -22,7 +22,7 @@ struct ft_etcd {
 	int tls_port;	 /* TLS port of the first member; 0 if it does not use
 			  * TLS */
 	struct ft_proc procs[FT_ETCD_MEMBERS]; /* pid is 0 if the member does
-					        * not run */
+						* not run */
 };
 
 /* Returns the reason why this machine cannot run a server, or NULL. */

@@ -46,8 +46,7 @@ enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 /* Owned by its segment. Constant after open, except for the last group. */
 struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
-	char *path;			/* NULL if the file is not mounted on
-					 * this host */
+	char *path;			/* NULL if not mounted on this host */
 	char *name;
 	uint64_t length, offset;	/* offset: of its first byte in the
 					 * segment */
@@ -127,8 +126,7 @@ struct nvmeof_io {
 					 * far */
 	int fixed;			/* slot of a registered buffer, or -1 */
 	uint32_t tries;
-	struct {			/* if context is NULL, the memory is
-					 * host memory */
+	struct {			/* host memory if context is NULL */
 		void *context;
 		uint64_t base;
 		int err;		/* error number of cuFile, or 0 */

@@ -69,7 +69,7 @@ struct rail_cache_slot {
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
 	struct rail_conn *was; /* connection that had the place; NULL if the
-			        * connection was freed */
+				* connection was freed */
 	fi_addr_t fi_addr;
 	uint32_t lane_gen;
 	bool used;
