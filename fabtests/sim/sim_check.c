@@ -86,7 +86,7 @@ void sim_tomb_verify_guards(const struct sim_tomb *tomb, const char *what)
 		sim_found("%s: bytes before the range of the transfer have changed",
 			  what);
 	sim_pattern_fill(want, all - tail + SIM_GUARD, tomb->seed + tail / 8);
-	if (memcmp(want + all - tail, tomb->at + tomb->len, SIM_GUARD))
+	if (memcmp(want + (all - tail), tomb->at + tomb->len, SIM_GUARD))
 		sim_found("%s: bytes after the range of the transfer have changed",
 			  what);
 }
