@@ -527,7 +527,8 @@ void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr)
 		tei_cuda_pop(cuda);
 	}
 	cuda->primary_release(handle);
-	cuda->primary_release(handle);	/* reference taken by tei_cuda_alloc */
+	cuda->primary_release(handle);	/* releases the reference that
+					 * tei_cuda_alloc took */
 }
 
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,

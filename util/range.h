@@ -90,8 +90,8 @@ static inline struct tei_range *tei_range_start(const struct tei_range_table *t,
 	return i < t->n && t->at[i]->base == base ? t->at[i] : NULL;
 }
 
-/* Allocates room for additional ranges. The next insertions, as many as more
- * says, then do not return TEI_ERR_MEMORY. Returns false if memory is short. */
+/* Allocates room for additional ranges. The next `more` insertions then do not
+ * return TEI_ERR_MEMORY. Returns false if memory is short. */
 bool tei_range_reserve(struct tei_range_table *t, uint32_t more);
 
 /* Adds a range, which is in no table. Returns 0, or:

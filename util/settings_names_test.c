@@ -81,7 +81,8 @@ static void test_ignored_names_are_not_in_the_table(void)
 	CU_ASSERT_PTR_NULL(settings_why_ignored("MC_IB_SLX", 9));
 }
 
-/* The manual says so of them, and of no others. */
+/* The manual page states of exactly these settings that they are accepted for
+ * compatibility. */
 static void test_unused_settings_are_flagged(void)
 {
 	static const char says[] = "accepted for compatibility; ";

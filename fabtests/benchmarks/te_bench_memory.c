@@ -207,7 +207,8 @@ static int place_check(const struct bench_memory *memory,
 			pages[k] = memory->addr + end - 1 -
 				   (end - 1 - begin) / PLACE_SAMPLE * k;
 		if (move_pages(0, PLACE_SAMPLE, pages, NULL, status, 0))
-			continue;	/* the kernel does not report it */
+			continue;	/* the kernel does not report the node
+					 * of these pages */
 		for (unsigned int k = 0; k < PLACE_SAMPLE; k++)
 			others += status[k] != place->nodes[i];
 		snprintf(what, sizeof(what), "on NUMA node %u",

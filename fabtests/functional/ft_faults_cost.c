@@ -78,7 +78,7 @@ static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,
 }
 
 /* Measures with a target that was killed while requests were posted to it, and
- * to which new requests are submitted again and again. */
+ * to which new requests are submitted repeatedly. */
 static void cost_of_dead(struct fault_rig *rig, struct fx_peer *target,
 			 segment_id_t seg, const struct fx_peer *other,
 			 segment_id_t seg2)

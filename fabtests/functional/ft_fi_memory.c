@@ -16,7 +16,7 @@
 #define LONG	((size_t)3 << 20)	/* more than any bounce buffer */
 #define PAGES	((size_t)256 << 10)	/* bytes that are mapped again */
 #define ROUNDS	12u
-#define HUGE_LEN ((size_t)100 << 20)	/* more than the provider keeps
+#define HUGE_LEN ((size_t)100 << 20)	/* more bytes than the provider keeps
 					 * registered */
 
 static size_t memory_length(uint32_t i)
@@ -186,8 +186,8 @@ static int memory_reg(struct fi_rig *r, uint8_t *p, uint64_t key,
 			 mr, NULL);
 }
 
-/* Closes one of two overlapping registrations and maps again what only that one
- * covered. */
+/* Closes one of two overlapping registrations and maps again the memory that
+ * only the closed one covered. */
 static void memory_overlap(struct fi_rig *r)
 {
 	bool ours = !strcmp(r->provider, "moonrail");

@@ -91,7 +91,7 @@ static bool links_r0_up(void *arg)
 	return fx_links_stats(arg, "r0").state == TE_RAIL_UP;
 }
 
-/* --- a link goes while nothing happens ----------------------------------- */
+/* --- a link fails while nothing is in progress --------------------------- */
 
 /* Checks that nothing is sent again and no fence is requested if nothing has
  * failed. */
@@ -379,7 +379,7 @@ static void links_killed(struct fx_links *l)
 	ft_ok(killed, "target_is_killed_during_a_write");
 }
 
-/* --- a link comes and goes ----------------------------------------------- */
+/* --- a link fails and recovers repeatedly -------------------------------- */
 
 struct links_flap {
 	double calm_ms; /* result of links_back without a
@@ -684,8 +684,9 @@ static double links_rate(const struct fx_links *l, struct links_other *o)
 	return (double)bytes * 1e3 / (double)ns;
 }
 
-/* Waits for the job's end. Returns false if a task has no final status, or if
- * the target continues in time and not all tasks complete. */
+/* Waits for the job's end. Returns false if a task has no final status. If the
+ * target has continued in time, also returns false if a task has not
+ * completed. */
 static bool links_other_over(struct links_other *o, bool dead)
 {
 	bool good = !o->busy || fx_job_wait(&o->job, FX_LONG_MS);

@@ -528,7 +528,8 @@ static void blob_flips(struct blob_rig *rig)
 		copy[bit / 8] ^= (unsigned char)(1u << bit % 8);
 		wrong += blob_import(rig->engine, copy, rig->size) != -104;
 	}
-	/* The copy has no slack, so that a sanitizer finds reads behind it. */
+	/* The copy has no slack, so that a sanitizer finds reads beyond its
+	 * end. */
 	for (size_t size = 0; size < rig->size; size++) {
 		unsigned char *exact = malloc(size ? size : 1);
 

@@ -178,7 +178,7 @@ static void unregister_in_mid_write(void)
 	      "write_and_read_of_memory_registered_again_complete");
 }
 
-/* --- a rail goes while slices are on it ------------------------------------ */
+/* --- a rail fails while slices are posted on it --------------------------- */
 
 /* Returns the statistics of rxe0 or rxe1, or zeroes if they cannot be read. */
 static struct te_rail_stats verbs_stats(unsigned int rail)

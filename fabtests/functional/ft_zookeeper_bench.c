@@ -28,8 +28,9 @@ static double bench_ms(uint64_t since)
 	return (double)(ft_now_ns() - since) / 1e6;
 }
 
-/* Runs with "--bench-child CONN FIRST". It answers "go" with the time that each
- * engine took to start, and destroys the engines on the next line. */
+/* Main function of a child process with the arguments "--bench-child CONN
+ * FIRST". The child answers the line "go" with the time that each engine took
+ * to start. When it reads the next line, it destroys the engines. */
 int zk_bench_child(int argc, char **argv)
 {
 	static transfer_engine_t engine[BENCH_EACH];

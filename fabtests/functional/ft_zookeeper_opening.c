@@ -134,7 +134,7 @@ static void crowd_name(char name[16], int i)
 	snprintf(name, 16, "stopped-%c", 'a' + i);
 }
 
-/* Starts and opens all targets, and stops all but the lively one. */
+/* Starts and opens all targets, and stops all of them except `lively`. */
 static bool crowd_start(struct crowd *c, struct opening_call *lively)
 {
 	char name[16];

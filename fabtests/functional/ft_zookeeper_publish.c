@@ -228,8 +228,8 @@ static void publish_probe(struct zk_rig *rig)
 
 #define PUBLISH_SCRAP	2048u
 
-/* Probes a target with more buffers than its node has room for, so that the node
- * refers to the control channel. */
+/* Calls te_probe_peer for a target with more buffers than its node has room
+ * for, so that the node refers to the control channel. */
 static void publish_probe_head(struct zk_rig *rig)
 {
 	struct fx_peer target;

@@ -58,7 +58,7 @@ struct sim_net_conf {
 	uint32_t iov_limit, rma_iov_limit; /* at most SIM_NET_IOV */
 	uint32_t inject_size;		   /* bytes */
 	uint64_t max_msg_size;		   /* bytes */
-	uint32_t mrs; /* most registrations per domain; 0: no limit */
+	uint32_t mrs; /* most registrations per domain; 0 means no limit */
 
 	/* behaviour of NICs and connections */
 	bool auto_progress;  /* true: NICs handle packets by themselves; false:
@@ -82,14 +82,14 @@ struct sim_net_conf {
 	uint64_t connect_ns; /* time without an answer after which an attempt to
 			      * connect fails, ns */
 	uint64_t retry_ns;   /* time without an acknowledgement after which
-			      * operations fail, ns; 0: no limit */
+			      * operations fail, ns; 0 means no limit */
 	uint64_t rto_ns;     /* additional delay of a lost packet, ns */
 	uint64_t linger_ns;  /* time for which packets of a closed endpoint wait
 			      * at a blocked path, ns */
 
 	/* properties of paths that were not changed */
 	uint64_t latency_ns, jitter_ns;
-	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0: no limit */
+	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0 means no limit */
 };
 
 #define SIM_NET_IOV 8 /* most iov entries of an operation */
@@ -122,7 +122,8 @@ struct sim_net_nic {
 /* The state of one direction between two NICs. */
 struct sim_net_path {
 	uint64_t latency_ns, jitter_ns;
-	uint64_t bandwidth; /* bytes/s; 0: the NIC's bandwidth */
+	uint64_t bandwidth; /* bandwidth, bytes/s; 0 means the NIC's
+			     * bandwidth */
 	uint32_t loss_ppm;  /* lost packets of a million; each of them arrives
 			     * conf.rto_ns later */
 	bool blocked;	    /* packets wait until the path is no longer
@@ -170,8 +171,10 @@ struct sim_net_fault {
 	uint32_t flush;	    /* number of successful completions of sent
 			     * operations, from the next one on, that become
 			     * errors and break their connections */
-	int mr_refuse;	    /* error of each registration, -FI_E*; 0: none */
-	int ep_refuse;	    /* error of each fi_enable, -FI_E*; 0: none */
+	int mr_refuse;	    /* error of each registration, -FI_E*; 0 means no
+			     * error */
+	int ep_refuse;	    /* error of each fi_enable, -FI_E*; 0 means no
+			     * error */
 };
 void sim_net_fault_get(struct sim_net_nic nic, struct sim_net_fault *fault);
 void sim_net_fault_set(struct sim_net_nic nic,

@@ -375,8 +375,8 @@ static void test_remove_waits_for_inline_copies(void)
 }
 
 /*
- * Threads copy into a region that is added and removed again and again. No byte
- * may change after the removal.
+ * Threads copy into a region that is added and removed repeatedly. No byte may
+ * change after the removal.
  */
 struct region_hammer {
 	struct tei_local *ctx;

@@ -84,7 +84,8 @@ struct moonrail_domain {
 	uint64_t incarnation;
 	bool virt_addr, prov_key;	/* properties of the domain's keys, from
 					 * mr_mode */
-	uint32_t format;		/* addr_format of its addresses */
+	uint32_t format;		/* addr_format of the domain's
+					 * addresses */
 	struct moonrail_name source;	/* address of the only local rail to
 					 * publish; if len is 0, all rails are
 					 * published */

@@ -94,7 +94,8 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the peer a KEY_IS that describes the registration with this key, or
- * says that there is none. Returns false if memory is short. */
+ * that reports that there is no such registration. Returns false if memory is
+ * short. */
 bool moonrail_mr_send_key(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Handles KEY: answers the query. */

@@ -30,7 +30,7 @@ struct moonrail_key {
 					 * key is void */
 	bool known;			/* the peer has answered */
 	bool virt_addr;
-	bool events;			/* the owner wants DONE for each
+	bool events;			/* the owner has requested DONE for each
 					 * operation */
 };
 
@@ -77,8 +77,9 @@ struct moonrail_peer_out {
 					 * request for an acknowledgement */
 	uint64_t key_seq;		/* number of the last message about a
 					 * key that a caller waits for, or 0 */
-	struct tei_list queue, sent;	/* moonrail_out: not sent yet; not
-					 * acknowledged yet */
+	struct tei_list queue, sent;	/* lists of moonrail_out: messages that
+					 * were not sent yet, and messages that
+					 * were not acknowledged yet */
 	uint32_t rail;			/* rail that carried the last message */
 };
 
@@ -92,7 +93,7 @@ struct moonrail_peer_in {
 
 /* Flow control between a peer and this domain (moonrail_flow.c). */
 struct moonrail_peer_flow {
-	/* as a sender */
+	/* members that this domain uses as a sender */
 	struct tei_list blocked;	/* moonrail_out without a number, for
 					 * backpressured endpoints */
 	uint32_t nblocked;
@@ -101,7 +102,7 @@ struct moonrail_peer_flow {
 						* peer */
 	uint64_t remote_version;	/* version of remote, as the peer counts
 					 * it */
-	/* as a receiver */
+	/* members that this domain uses as a receiver */
 	uint32_t nlocal;
 	struct moonrail_backpressured *local; /* backpressured endpoints of this
 					       * domain */

@@ -75,7 +75,8 @@ struct tei_rail_dp_attr {
 						 * IP rails; 0 means any */
 	bool any_local;				/* local memory of tasks need
 						 * not be registered, unless
-						 * tei_rail_wants says so */
+						 * tei_rail_wants returns that
+						 * it must be */
 	bool back;				/* use reverse-path
 						 * sends, because many
 						 * messages are answered */

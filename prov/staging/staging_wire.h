@@ -17,8 +17,8 @@
 
 enum staging_msg_type {
 	/* from the initiator, repeated until it is answered */
-	STAGING_ASK = 1, /* requests a slot for a piece; a repetition
-			  * says that the piece still uses the slot */
+	STAGING_ASK = 1, /* requests a slot for a piece; a repetition reports
+			  * that the piece still uses the slot */
 	STAGING_GO,	 /* for a write: the slot has all bytes of the
 			  * piece */
 	STAGING_FREE,	 /* the initiator no longer uses the slot; see

@@ -307,9 +307,10 @@ struct tei_staging_remote_task {
 	struct tei_list started;       /* in remote->started until the thread
 					* "tei-remote" has taken it */
 	struct tei_list stop;	       /* in remote->stopping, or in no list */
-	enum tei_rail_end stop_status; /* status with which the caller wants
-					* the task to end early; COMPLETED: no
-					* such request */
+	enum tei_rail_end stop_status; /* status with which the caller has
+				        * requested that the task ends early;
+				        * COMPLETED if there is no such
+				        * request */
 	bool expired, ended;
 
 	/* used by thread "tei-remote"; the caller's after the end */

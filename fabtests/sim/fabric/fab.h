@@ -272,7 +272,7 @@ struct fab_msg {
 	enum fab_msg_kind kind;
 	uint64_t number; /* number of the message on its connection */
 	uint64_t len;
-	/* at the sender */
+	/* members that the sender uses */
 	uint64_t sent;
 	bool sent_all;
 	struct iovec iov[FAB_IOV]; /* memory of the bytes; for FAB_READ, memory
@@ -284,14 +284,14 @@ struct fab_msg {
 	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: message of the operation that
 			     * this message answers */
 	int status;	    /* FAB_ACK: result, -FI_E* or 0 */
-	/* in the header */
+	/* members that the header of each packet contains */
 	struct fi_rma_iov rma[FAB_IOV];
 	size_t nrma;
 	bool tagged;
 	uint64_t tag;
 	bool has_data;
 	uint64_t data;
-	/* at the target */
+	/* members that the target uses */
 	uint64_t landed;
 	bool started;
 	int refused;		 /* error with which the target has refused the
@@ -355,7 +355,7 @@ struct fab_side {
 	fi_addr_t addr;		 /* the last one of them */
 	bool shut; /* cut locally; the side closes when FAB_P_CUT is
 		    * handled */
-	/* as the sender */
+	/* members that the side uses as a sender */
 	struct tei_list queue;	 /* list of fab_msg.link: messages to be sent */
 	struct tei_list ops;	 /* list of fab_op.link, in the order of
 				  * posting */
@@ -373,13 +373,13 @@ struct fab_side {
 	sim_event_id retry;	 /* event that ends the wait: the side fails,
 				  * and the packets are dropped */
 	uint64_t next_msg;
-	/* as the receiver */
+	/* members that the side uses as a receiver */
 	struct tei_list parked;	   /* list of fab_pkt.link: packets that wait
 				    * until a receive is posted */
 	struct tei_list receiving; /* list of fab_msg.coming: messages that have
 				    * not landed completely, or for which no
 				    * receive is posted */
-	/* for fab_world.c */
+	/* members that fab_world.c uses */
 	int fd; /* file descriptor of the connection's socket; -1 if it was not
 		 * requested yet */
 	uint64_t acked_bytes, received_bytes;

@@ -440,7 +440,8 @@ static void test_cache_keeps_connection_in_frequent_use(void)
 						 CACHE_BLOCK),
 					TEI_RAIL_END_COMPLETED);
 		}
-	/* a cache that evicts by age alone would evict it every third time */
+	/* a cache that evicts by age alone would evict the connection every
+	 * third time */
 	CU_ASSERT(gone <= 4);
 	cache_end(rig);
 }

@@ -90,7 +90,8 @@ static void test_line_names_the_lost_rail_and_the_cause(void)
 	loss_due(&pair);
 	CU_ASSERT_EQUAL(lines.n, 1);
 	CU_ASSERT_PTR_NOT_NULL(strstr(lines.text, want));
-	/* the line that says that the peer has probably ended is enough */
+	/* one log line reports that the peer has probably ended; no further
+	 * line is needed */
 	loss_add(&pair, FI_ENOTCONN);
 	rail_sched_enter(pair.from.dp);
 	pair.peer->life.presumed_ns = pair.peer->alive_ns + TEI_NS_PER_SEC;

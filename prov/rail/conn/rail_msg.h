@@ -45,7 +45,8 @@ void rail_msg_abort(struct rail_op *op, struct rail_done *done)
  * all sockets of the lane. Any thread. */
 enum rail_msg_link {
 	RAIL_MSG_UNLINKED,
-	RAIL_MSG_LINKING,	/* a message is under way on it */
+	RAIL_MSG_LINKING,	/* a message has been sent on the connection,
+				 * and its result is unknown */
 	RAIL_MSG_LINKED,
 };
 

@@ -60,7 +60,8 @@ uint64_t rail_ctl_revokes(struct tei_rail_peer *peer, uint64_t now,
 /* Sends FENCE for each rail of the peer that awaits a fence. */
 uint64_t rail_ctl_fences(struct tei_rail_peer *peer, uint64_t now,
 			 uint8_t *buf);
-/* Target: closes the lanes that the peer wants fenced, then answers. */
+/* As the target: closes the lanes for which the peer has requested a fence,
+ * then answers. */
 uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);
 

@@ -227,8 +227,8 @@ static void test_wrong_resolved_address_is_harmless(void)
 	test_pair_close(&pair);
 }
 
-/* A peer whose announcement says that its rail will have an address again is
- * waited for. A peer that has closed its rails is not. */
+/* A process waits for a peer that has announced that its rail will have an
+ * address again. It does not wait for a peer that has closed its rails. */
 static void test_announced_address_is_awaited(void)
 {
 	struct test_pair pair;

@@ -748,8 +748,8 @@ static void test_wait_for_a_full_receiver_fails_as_not_delivered(void)
 	CU_ASSERT(note_next_is(&rig, 1, 1, 1));
 	note_settle(&rig);
 	CU_ASSERT(note_none(&rig));
-	/* room that the receiver may have reserved for the withdrawn one goes
-	 * to the next one */
+	/* The next notification gets the room that the receiver may have
+	 * reserved for the withdrawn one. */
 	note_queue(&rig, 2, 3, 4);
 	note_settle(&rig);
 	CU_ASSERT(note_next_is(&rig, 2, 3, 4));
