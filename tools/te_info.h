@@ -156,7 +156,8 @@ void info_bool(cJSON *parent, const char *key, bool value);
  * of UTF-8, with '?' for invalid bytes and control characters. Numbers that are
  * not finite become 0. */
 void info_clean(cJSON *item);
-/* Return the value of a member, or "" and 0 if there is none. */
+/* info_get returns the text of a member, or "" if there is none. info_get_num
+ * returns the number of a member, or 0 if there is none. */
 const char *info_get(const cJSON *object, const char *key);
 double info_get_num(const cJSON *object, const char *key);
 /* Returns the engine's name for a state of a rail. */

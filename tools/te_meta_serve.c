@@ -20,7 +20,7 @@
 /* Time limit of a request, and time after which an idle connection is
  * closed. */
 #define SERVE_IDLE_NS (60 * TEI_NS_PER_SEC)
-/* Both of these times while the number of connections is at its limit. */
+/* Value of both these times while the number of connections is at its limit. */
 #define SERVE_CROWD_NS TEI_NS_PER_SEC
 /* A longer pause between two rounds means that this process was suspended. */
 #define SERVE_LATE_NS TEI_NS_PER_SEC

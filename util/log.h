@@ -22,7 +22,8 @@
 
 enum tei_log_level {
 	TEI_LOG_ERROR,		/* a request was not carried out */
-	TEI_LOG_WARN,		/* carried out, but differently or at a cost */
+	TEI_LOG_WARN,		/* a request was carried out, but differently or
+				 * at a cost */
 	TEI_LOG_INFO,		/* routes, providers and addresses in use */
 	TEI_LOG_DEBUG,		/* state changes */
 };
@@ -54,8 +55,8 @@ int tei_log_set(tei_log_fn fn, void *arg);
 
 /*
  * Rate limit for one place in the code or for one object: at most 8 lines per
- * second, then one line that states how many were left out. All zero is a valid
- * initial state. Any thread.
+ * second, then one line that states how many were left out. A structure filled
+ * with zeros is a valid initial state. Any thread.
  */
 struct tei_log_limit {
 	uint64_t window_start_ns;	/* atomic */
@@ -80,10 +81,10 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 #define TEI_LOG_TEXTS	4	/* lines that an object remembers */
 
 /*
- * Limit for lines of one object that may repeat while a fault lasts, such as
+ * Limits the lines of one object that may repeat while a fault lasts, such as
  * refused connections to a peer that has ended. The object remembers its last
- * few different lines, so alternating lines are recognised too. All zero is a
- * valid initial state. Any thread.
+ * few different lines, so alternating lines are recognised too. A structure
+ * filled with zeros is a valid initial state. Any thread.
  */
 struct tei_log_repeat {
 	bool busy;			/* spin lock of the other members,

@@ -252,9 +252,10 @@ int bench_register(transfer_engine_t engine, struct bench_memory *memory,
  * mapped. Returns 0 or -1. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
-/* Do the same as bench_register and bench_unregister with the initiator's
- * memory, at the location of the options. If that is a GPU, the memory cannot
- * be accessed by the CPU. */
+/* bench_register_own registers the initiator's memory at the location in the
+ * options, like bench_register. bench_unregister_own unregisters it, like
+ * bench_unregister. If the location is a GPU, the CPU cannot access the
+ * memory. */
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,

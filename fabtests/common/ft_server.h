@@ -65,7 +65,8 @@ void ft_server_kill(struct ft_server *server);
 void ft_server_wipe(struct ft_server *server);
 /* Starts a killed server again, and waits until it serves clients. */
 bool ft_server_restart(struct ft_server *server);
-/* Suspend and resume the server (SIGSTOP, SIGCONT). */
+/* ft_server_pause suspends the server (SIGSTOP), and ft_server_resume resumes
+ * it (SIGCONT). */
 void ft_server_pause(struct ft_server *server);
 void ft_server_resume(struct ft_server *server);
 

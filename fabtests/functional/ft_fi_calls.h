@@ -102,8 +102,8 @@ void call_room(struct fi_rig *r);
 void call_sought(struct fi_rig *r);
 void call_full(struct fi_rig *r);
 void call_own_full(struct fi_rig *r);
-/* These run with MC_SLICE_TIMEOUT=CALL_SILENT_S. The other process is stopped
- * for longer, or starts later. */
+/* These three functions run with MC_SLICE_TIMEOUT=CALL_SILENT_S. The other
+ * process is stopped for longer than this time, or starts later. */
 void call_stopped(struct fi_rig *r);
 void call_late(struct fi_rig *r);
 void call_given_up(struct fi_rig *r);

@@ -30,11 +30,12 @@
 #define LINKS_FLAPS 10
 /* Number of flaps at the beginning and at the end that are compared. */
 #define LINKS_SOME 4
-/* Limit of the increase, in multiples of the time without a flap. */
+/* Largest increase of the recovery time, in multiples of the time without a
+ * flap. */
 #define LINKS_LATER	3
 #define LINKS_FORGETS 2
 #define LINKS_KILLED_MS 5000 /* limit, ms; 300 on an idle machine */
-/* Attempts, because a machine may be busy for a moment. */
+/* Number of attempts, because a machine may be busy for a moment. */
 #define LINKS_TRIES	 3
 #define LINKS_PART (4 * FX_MIB)
 #define LINKS_TURNS 5

@@ -348,8 +348,8 @@ static bool pages_on(const struct te_memory *m, int node)
 	return true;
 }
 
-/* Allocates from a processor of the other node, so that pages are not on the
- * requested node by chance. */
+/* Allocates memory while running on a processor of the other node, so that
+ * pages are not on the requested node by chance. */
 static bool allocated_on(int node, size_t size, uint64_t flags, uint32_t kind)
 {
 	struct te_memory m = { .addr = 0 };

@@ -195,7 +195,8 @@ static void test_descriptors_of_other_files_are_refused(void)
 		CU_ASSERT(peer_try(&f, &id) == TEI_LOCAL_BAD_MAGIC);
 		close(fd);
 	}
-	/* sealed, with the right size, but empty; then too short */
+	/* both are sealed; the first has the right size but is empty, the
+	 * second is too short */
 	for (i = 0; i < 2; i++) {
 		fd = memfd_create("x", MFD_ALLOW_SEALING | MFD_CLOEXEC);
 		CU_ASSERT(!ftruncate(fd,

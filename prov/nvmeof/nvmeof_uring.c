@@ -564,8 +564,8 @@ static void *uring_main(void *arg)
 	u->started = ret ? ret : 1;
 	pthread_cond_broadcast(&u->answered);
 	while (!ret && (!u->quit || u->flying)) {
-		/* first: work that arrives while the lock is released is found
-		 * below */
+		/* This call comes first because it releases the lock: work that
+		 * arrives meanwhile is found below. */
 		uring_asked(ctx, u);
 		some = nvmeof_settle(ctx);
 		nvmeof_pump(ctx);

@@ -136,7 +136,8 @@ static const struct rail_lane_ops open_tx_ops = {
 	.feed = rail_sched_pull,
 };
 
-/* For the lanes that only receive, and for the endpoint of the probes. */
+/* Operations of the lanes that only receive, and of the endpoint of the
+ * probes. */
 static const struct rail_lane_ops open_rx_ops = {
 	.received = rail_msg_received,
 };

@@ -108,8 +108,8 @@ void test_health_run(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns the number of calls of ops->resolve, by all planes. */
 uint32_t test_resolved(void);
-/* Return the numbers of notifications and of user messages received by all
- * planes. */
+/* test_notified returns the number of notifications that all planes have
+ * received, and test_messages the number of user messages. */
 uint32_t test_notified(void);
 uint32_t test_messages(void);
 

@@ -136,17 +136,17 @@ int tei_rail_submit(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 void tei_rail_progress(struct tei_rail_dp *dp);
 
 /*
- * Mark the start and the end of a loop in which a caller calls
- * tei_rail_progress. Meanwhile the progress thread does not poll the tx lanes,
- * unless another caller sleeps.
+ * tei_rail_drive_begin marks the start of a loop in which a caller calls
+ * tei_rail_progress, and tei_rail_drive_end marks its end. During the loop the
+ * progress thread does not poll the tx lanes, unless another caller sleeps.
  */
 void tei_rail_drive_begin(struct tei_rail_dp *dp);
 void tei_rail_drive_end(struct tei_rail_dp *dp);
 
 /*
- * Announce that a caller goes to sleep until tasks end (tei_rail_sleep_begin),
- * and that it is awake again (tei_rail_sleep_end). While a caller sleeps, the
- * progress thread polls the lanes even if other callers do.
+ * tei_rail_sleep_begin announces that a caller is going to sleep until tasks
+ * end. tei_rail_sleep_end announces that the caller is awake again. While a
+ * caller sleeps, the progress thread polls the lanes even if other callers do.
  */
 void tei_rail_sleep_begin(struct tei_rail_dp *dp);
 void tei_rail_sleep_end(struct tei_rail_dp *dp);

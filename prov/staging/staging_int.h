@@ -288,7 +288,8 @@ void staging_step_cancel(struct staging_local *l, struct tei_staging_task *task)
 void staging_local_free(struct tei_staging *s);
 
 /* --- staging_remote.c: remote bounce slots -------------------------------- */
-/* Do what the functions of the same names do for the local part. */
+/* These functions do for the remote bounce slots what staging_local_close and
+ * staging_local_free do for the local part. */
 void staging_remote_close(struct tei_staging *s);
 void staging_remote_free(struct tei_staging *s);
 

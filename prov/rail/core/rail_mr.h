@@ -137,8 +137,9 @@ void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
 int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 		     struct tei_err *err) TEI_REQUIRES(dp->admin);
 
-/* Unregister the regions that are bound to the rail's rx lane before the lane
- * is closed, and register them again for the new lane. */
+/* rail_mr_unbind unregisters the regions that are bound to the rail's rx lane,
+ * before the lane is closed. rail_mr_rebind registers them again for the new
+ * lane. */
 void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 

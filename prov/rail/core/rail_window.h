@@ -51,8 +51,8 @@ uint64_t rail_window_bulk(const struct rail *rail)
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	TEI_REQUIRES(lane->lock);
 
-/* Record that a slice was posted on an idle lane (rail_window_begin), and that
- * this slice has completed (rail_window_alone). */
+/* rail_window_begin records that a slice was posted on an idle lane.
+ * rail_window_alone records that this slice has completed. */
 void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 		       uint64_t now) TEI_REQUIRES(lane->lock);
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
