@@ -54,8 +54,8 @@ static int abuse_connect(struct tei_meta_server *s)
 }
 
 /*
- * Reads until the other side closes, at most 20 s. Returns the bytes read, or
- * -1.
+ * Reads until the other side closes the connection, for at most 20 s. Returns
+ * the number of bytes read, or -1.
  */
 static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 {
@@ -76,8 +76,8 @@ static ssize_t abuse_drain(int fd, uint8_t *buf, size_t size)
 }
 
 /*
- * Sends the bytes. Returns the code of the error frame in reply, or 0 if there
- * is none.
+ * Sends the bytes. Returns the code of the ERROR frame that the server replies,
+ * or 0 if the reply is no ERROR frame.
  */
 static int abuse_send(struct tei_meta_server *s, const void *bytes, size_t len,
 		      bool half_close)
@@ -120,8 +120,8 @@ static struct tei_meta_server *abuse_patient(uint32_t max_clients)
 }
 
 /*
- * Requests statistics from another address of this host. Returns the type of
- * the answer, or 0.
+ * Requests statistics from the given address of this host. Returns the type of
+ * the reply, or 0 if there is none.
  */
 static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 {
@@ -261,7 +261,7 @@ static void test_silent_and_dripping_clients_are_dropped(void)
 	silent = abuse_connect(s);
 	dripping = abuse_connect(s);
 	p = (struct pollfd){ .fd = dripping, .events = POLLIN };
-	/* one byte every 15 ms, until the server has sent something */
+	/* sends one byte every 15 ms, until the server has sent something */
 	while (!poll(&p, 1, 15) && sent < sizeof(h)) {
 		CU_ASSERT_EQUAL(send(dripping, (uint8_t *)&h + sent, 1,
 				     MSG_NOSIGNAL), 1);
@@ -280,8 +280,8 @@ static void test_silent_and_dripping_clients_are_dropped(void)
 }
 
 /*
- * Single bytes do not wake the server: only connections and requests are
- * charged.
+ * Single bytes do not wake the server. Only connections and requests are
+ * charged to the rate limit.
  */
 static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 {
@@ -298,8 +298,8 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
-	/* The client has a burst of 128 steps. A request costs 8 steps; it
-	 * would cost 22 if each byte cost a step. */
+	/* The client may use 128 steps in a burst. A request costs 8 steps; it
+	 * would cost 22 steps if the server charged each byte. */
 	for (i = 0; i < 12; i++) {
 		fd = abuse_connect(s);
 		for (n = 0; n < sizeof(h); n++) {
@@ -316,7 +316,8 @@ static void test_a_dripped_request_costs_what_a_whole_one_does(void)
 	tei_meta_server_stop(s);
 }
 
-/* 60 answers cost more than the burst of 128 steps; 60 steps would not. */
+/* 60 replies cost more than the burst of 128 steps. They would not if each
+ * reply cost one step. */
 static void test_answers_cost_tokens(void)
 {
 	struct tei_meta_server_config config = {
@@ -332,8 +333,8 @@ static void test_answers_cost_tokens(void)
 	CU_ASSERT_EQUAL_FATAL(tei_meta_server_start(&config, &s, NULL), 0);
 	meta_wire_fill(&h, META_WIRE_PING, 0, 1, 0);
 	fd = abuse_connect(s);
-	/* A request costs five steps. The client has a burst of 4 800 steps,
-	 * and 200 more per second. */
+	/* A request costs five steps. The client may use a burst of 4 800 steps
+	 * and 200 steps per second in addition. */
 	for (i = 0; i < 1100; i++)
 		CU_ASSERT_EQUAL(send(fd, &h, sizeof(h), MSG_NOSIGNAL),
 				sizeof(h));
@@ -356,8 +357,8 @@ static void test_answers_cost_tokens(void)
 }
 
 /*
- * Starts a server where an address has a burst of 384 steps, and 16 more per
- * second.
+ * Starts a server that allows an address a burst of 384 steps and 16 steps per
+ * second in addition.
  */
 static struct tei_meta_server *abuse_frugal(uint32_t max_clients)
 {
@@ -395,7 +396,7 @@ static int abuse_refused(struct tei_meta_server *s, uint32_t from, size_t len)
 }
 
 /*
- * A burst of 384 steps suffices for 128 refusals, because each of them costs
+ * A burst of 384 steps is enough for 128 refusals, because each refusal costs
  * three steps.
  */
 static void test_refusals_cost_tokens(void)
@@ -407,8 +408,8 @@ static void test_refusals_cost_tokens(void)
 }
 
 /*
- * A client that the server turns away for lack of room is charged too. A client
- * that does not read has the only place.
+ * A client that the server refuses because it has no room is charged too. In
+ * this test, a client that does not read occupies the only place.
  */
 static void test_rejected_connections_cost_tokens(void)
 {
@@ -429,7 +430,8 @@ static void test_rejected_connections_cost_tokens(void)
 	tei_meta_server_stop(s);
 }
 
-/* Each urgent byte would wake the server, whatever the server waits for. */
+/* Each urgent byte would wake the server, whatever events the server waits
+ * for. */
 static void test_urgent_bytes_are_refused(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -450,7 +452,7 @@ static void test_urgent_bytes_are_refused(void)
 	tei_meta_server_stop(s);
 }
 
-/* Returns a report after an amount of work that costs as much as a thousand
+/* Returns a report after work whose CPU time costs as much as a thousand
  * steps. */
 static char *abuse_report_slowly(void *arg)
 {
@@ -462,7 +464,7 @@ static char *abuse_report_slowly(void *arg)
 }
 
 /*
- * The first report takes more than the burst of 384 steps, so the next request
+ * The first report costs more than the burst of 384 steps, so the next request
  * is throttled.
  */
 static void test_statistics_cost_what_they_take(void)
@@ -490,7 +492,7 @@ static void test_statistics_cost_what_they_take(void)
 	tei_meta_server_stop(s);
 }
 
-/* Waits until the server has dropped all clients but count. */
+/* Waits until the server has only count clients left. */
 static void abuse_settle(struct tei_meta_server *s, uint32_t count)
 {
 	struct tei_meta_server_stats stats;
@@ -597,7 +599,7 @@ static void test_a_client_that_reads_slowly_is_dropped(void)
 	tei_meta_server_stop(s);
 }
 
-/* Median and worst time of pings, in microseconds. */
+/* Computes the median and the longest time of pings, in microseconds. */
 static void abuse_measure(struct tei_meta_server *s, double *median,
 			  double *worst)
 {
@@ -630,7 +632,8 @@ static void test_bad_clients_delay_nobody(void)
 	meta_wire_fill(&h, META_WIRE_GET_DESC, 0, 1, 500);
 	for (i = 0; i < 200; i++) {
 		fds[i] = abuse_connect(s);
-		/* half stay silent, half stop in the middle */
+		/* half of the clients send nothing, the other half send a part
+		 * of a request */
 		if (i % 2)
 			send(fds[i], &h, 1 + (size_t)i % sizeof(h),
 			     MSG_NOSIGNAL);
@@ -638,15 +641,15 @@ static void test_bad_clients_delay_nobody(void)
 	abuse_measure(s, &median, &worst);
 	printf("# ping alone %.0f us (worst %.0f), with 200 stuck clients %.0f us (worst %.0f)\n",
 	       alone, alone_worst, median, worst);
-	/* no ping waited until a stuck client was dropped, which takes a
-	 * minute */
+	/* a ping would take a minute if it waited until the server drops a
+	 * stuck client */
 	CU_ASSERT(worst < ABUSE_PATIENCE / 2e3);
 	for (i = 0; i < 200; i++)
 		close(fds[i]);
 	tei_meta_server_stop(s);
 }
 
-/* Redirects stderr to a file. *saved gets the original stderr. */
+/* Redirects stderr to a file. *saved receives a copy of the original stderr. */
 static int abuse_log_begin(int *saved)
 {
 	int fd = memfd_create("log", MFD_CLOEXEC);
@@ -657,7 +660,7 @@ static int abuse_log_begin(int *saved)
 	return fd;
 }
 
-/* Returns true if the log contains text. */
+/* Restores stderr. Returns true if the log contains the text. */
 static bool abuse_log_end(int fd, int saved, const char *text)
 {
 	char said[16384];
@@ -703,8 +706,8 @@ static void test_a_flood_meets_the_limit_and_others_get_through(void)
 	tei_meta_server_stop(s);
 }
 
-/* An address may have a quarter of the places, so its clients only displace
- * each other. */
+/* One address may occupy a quarter of the server's places, so the clients of an
+ * address displace only each other. */
 static void test_an_address_has_its_share_of_the_places(void)
 {
 	struct tei_meta_server *s = abuse_patient(32);
@@ -759,7 +762,8 @@ static void test_out_of_descriptors_is_survived(void)
 		n++;
 	CU_ASSERT(n < 64);
 	CU_ASSERT_EQUAL(connect(late, (struct sockaddr *)&sa, sizeof(sa)), 0);
-	/* the longest waiting client makes room for the late one */
+	/* the server drops the client that has waited longest, to make room for
+	 * the new client */
 	CU_ASSERT(abuse_drain(waiting, reply, sizeof(reply)) > 0);
 	abuse_settle(s, 1);
 	while (n)
@@ -835,8 +839,9 @@ static void abuse_fuzzed(struct tei_meta_server *s, const char *what,
 		fd = abuse_connect(s);
 		len = abuse_fuzz(&f, frames, sizeof(frames));
 		send(fd, frames, len, MSG_NOSIGNAL);
-		/* waits for only some answers, because the client cuts off the
-		 * others */
+		/* waits for the answers in some rounds only; in the other
+		 * rounds, the client closes the connection before it has all
+		 * answers */
 		if (!(f.rounds % 8)) {
 			shutdown(fd, SHUT_WR);
 			abuse_drain(fd, frames, sizeof(frames));
@@ -893,7 +898,7 @@ struct abuse_server {
 	uint16_t port;
 	const uint8_t *reply;
 	size_t len;
-	bool hold; /* the server side does not close after the
+	bool hold; /* the server side keeps the connection open after its
 		    * reply */
 };
 
@@ -907,14 +912,16 @@ static void *abuse_server_thread(void *arg)
 		return NULL;
 	if (recv(fd, junk, sizeof(junk), 0) > 0)
 		send(fd, a->reply, a->len, MSG_NOSIGNAL);
-	if (a->hold)		/* wait until the client gives up */
+	if (a->hold) /* wait until the client closes the
+		      * connection */
 		while (recv(fd, junk, sizeof(junk), 0) > 0)
 			;
 	close(fd);
 	return NULL;
 }
 
-/* Starts a listener with that backlog. *sa and endpoint get its address. */
+/* Starts a listener with the given backlog. *sa and endpoint receive its
+ * address. */
 static int abuse_listen(int backlog, struct sockaddr_in *sa,
 			char endpoint[TEI_META_ENDPOINT_MAX])
 {
@@ -946,19 +953,19 @@ static int abuse_client(const void *reply, size_t len, bool hold,
 			       &json, &got, err);
 	if (!rc)
 		free(json);
-	/* the client may not have connected */
+	/* the client may have failed before it connected */
 	shutdown(a.listen_fd, SHUT_RDWR);
 	pthread_join(thread, NULL);
 	close(a.listen_fd);
 	return rc;
 }
 
-/* A listener whose queue is full for a while: the packets of a connecting
- * client are dropped. */
+/* A listener whose queue is full for a while, so that the kernel drops the
+ * packets of a connecting client. */
 struct abuse_full {
 	int listen_fd;
-	uint64_t begin_ns, came_ns;	/* time at which the client connected,
-					 * or 0 */
+	uint64_t begin_ns, came_ns; /* came_ns: time at which the client
+				     * connected, or 0 */
 };
 
 static void *abuse_full_thread(void *arg)
@@ -1003,7 +1010,7 @@ static uint64_t abuse_connects_after(void)
 	return f.came_ns - f.begin_ns;
 }
 
-/* The kernel repeats the lost packet only after a second. */
+/* The kernel sends a lost first packet again only after a second. */
 static void test_clients_connect_soon_after_a_loss(void)
 {
 	uint64_t took = UINT64_MAX;

@@ -30,7 +30,8 @@ int meta_auth_file_read(const char *setting, const char *file, char **out,
 				    "%s=%.64s: %s", setting, file,
 				    strerror(errno));
 	auth_check_mode(setting, file, fileno(f));
-	setvbuf(f, NULL, _IONBF, 0); /* leaves no copy in a buffer */
+	setvbuf(f, NULL, _IONBF, 0); /* without a buffer, so that no copy of the
+				      * secret stays in memory */
 	if (!fgets(line, sizeof(line), f))
 		line[0] = 0;
 	fclose(f);

@@ -6,8 +6,8 @@ struct tei_err;
 
 /*
  * Reads "user:password" from the first line of the file that the setting names.
- * *out: terminated; the caller clears and frees it. Warns if other users may
- * read the file.
+ * *out receives the terminated text, which the caller clears and frees. Warns
+ * if other users may read the file.
  */
 int meta_auth_file_read(const char *setting, const char *file, char **out,
 			struct tei_err *err);

@@ -21,7 +21,8 @@
 
 /* Tests two sides with a shared secret, and an attacker between them. */
 
-#define AUTH_TEXT	((size_t)1 << 20)	/* bytes of a descriptor */
+/* length of a descriptor, bytes */
+#define AUTH_TEXT ((size_t)1 << 20)
 
 static struct tei_secret *auth_secret(const char *text)
 {
@@ -137,7 +138,8 @@ static void test_error_of_differing_secrets_names_the_difference(void)
 		    "has no shared secret, the requesting process has one");
 	tei_meta_server_stats(asks, &stats);
 	CU_ASSERT_EQUAL(stats.denied, 6);
-	CU_ASSERT_EQUAL(stats.served, 3);	/* only challenges */
+	CU_ASSERT_EQUAL(stats.served, 3); /* the server has answered
+					   * nothing but the challenges */
 	tei_meta_server_stop(asks);
 	tei_meta_server_stop(open);
 	tei_secret_free(one);
@@ -175,8 +177,10 @@ static void test_store_reads_the_secret_from_its_file(void)
 struct auth_between {
 	int listen_fd;
 	uint16_t server_port;
-	bool to_server;			/* direction of the changed byte */
-	size_t at;			/* its position in that direction */
+	bool to_server; /* direction in which the changed byte
+			 * is sent */
+	size_t at;	/* position of the changed byte in that
+			 * direction */
 };
 
 static struct sockaddr_in auth_loopback(uint16_t port)
@@ -226,7 +230,7 @@ static void *auth_between_thread(void *arg)
 	return NULL;
 }
 
-#define AUTH_NO_BYTE	SIZE_MAX	/* nothing is changed */
+#define AUTH_NO_BYTE SIZE_MAX /* value of at: no byte is changed */
 
 static int auth_through(struct tei_meta_server *s,
 			const struct tei_secret *secret, bool to_server,
@@ -257,10 +261,11 @@ static int auth_through(struct tei_meta_server *s,
 }
 
 /*
- * AUTH, RESPONSE and the request have 48 bytes each, CHALLENGE 48 and PONG 56.
- * Only the ids in AUTH, CHALLENGE and RESPONSE, which pair requests with
- * replies, are not checked. A larger length is not tested, because the receiver
- * would wait for more bytes.
+ * Returns true if nothing detects a change of the byte at position at. AUTH,
+ * RESPONSE and the request have 48 bytes each, CHALLENGE 48 and PONG 56. Only
+ * the ids in AUTH, CHALLENGE and RESPONSE are not checked; they pair requests
+ * with replies. A larger length is not tested, because the receiver would wait
+ * for more bytes.
  */
 static bool auth_ignored(size_t at, bool to_server)
 {

@@ -23,7 +23,7 @@ static void bind_set_port(struct sockaddr *sa, uint16_t port)
 		((struct sockaddr_in *)(void *)sa)->sin_port = htons(port);
 }
 
-/* Returns a listening socket, or a negative errno. */
+/* Binds one address. Returns a listening socket, or a negative errno. */
 static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 {
 	const int one = 1;
@@ -45,8 +45,8 @@ static int bind_one(const struct sockaddr *sa, socklen_t len, uint32_t backlog)
 }
 
 /*
- * Tries first, unless it is 0, and then each port of the range once, starting
- * with a random one.
+ * Tries the port `first`, unless it is 0. Then tries each port of the range
+ * once, beginning with a random one.
  */
 static int bind_range(const struct tei_meta_server_config *config,
 		      uint16_t first, struct sockaddr *sa, socklen_t len)

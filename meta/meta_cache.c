@@ -24,11 +24,13 @@
  * calling thread runs it. A segment stays while it has references (opens) or
  * pins (calls).
  *
- * Each open segment has the data of the cache's user in its slot. A call that
- * may have changed a descriptor then calls attach. Only one thread at a time
- * does so for a segment, and each call of attach gets the newest descriptor.
- * The last close removes the data from the slot and calls detach. If attach is
- * running meanwhile, the thread that called attach calls detach instead.
+ * Each open segment has the data of the cache's user in its slot. The user of
+ * the cache supplies two callbacks: attach brings the user's data of a segment
+ * up to date, detach frees the data. Each call that may have changed a
+ * descriptor calls attach afterwards. For one segment, attach runs in one
+ * thread at a time and always gets the newest descriptor. The last close
+ * removes the data from the slot and calls detach. If attach is still running
+ * then, its thread calls detach after attach has returned.
  *
  * Ids: generation << TEI_META_SLOT_BITS | slot. Freed slots are queued and
  * reused only if CACHE_REUSE_AFTER of them are waiting or no unused slot is
@@ -41,16 +43,21 @@
 #define CACHE_CHUNK		1024u /* slots of one allocation */
 #define CACHE_CHUNKS		(TEI_META_SLOTS / CACHE_CHUNK)
 
-/* Guarded by the cache's lock, except name, which is constant. */
+/* Guarded by the cache's lock, except name, which does not change. */
 struct cache_segment {
-	struct tei_list link;		/* in its hash bucket */
+	struct tei_list link; /* element of the list of its hash
+			       * bucket */
 	char *name;
-	int32_t id;			/* 0: none yet */
-	uint32_t refs;			/* opens */
+	int32_t id;			/* id of the segment, or 0 if it has
+					 * none yet */
+	uint32_t refs;			/* number of references, one for each
+					 * open */
 	uint32_t pins;			/* number of calls that use the
 					 * segment */
-	struct tei_meta_desc *desc;	/* NULL: not fetched yet */
-	bool forgotten;			/* the next open must fetch */
+	struct tei_meta_desc *desc;	/* descriptor, or NULL if it was not
+					 * fetched yet */
+	bool forgotten;			/* the next open must fetch the
+					 * descriptor again */
 	bool self;			/* the segment is this process */
 	bool fetching;
 	bool attaching;
@@ -62,18 +69,23 @@ struct cache_segment {
 };
 
 struct cache_slot {
-	struct cache_segment *segment;	/* NULL: free */
-	void *data;			/* data of the cache's user, or NULL;
-					 * atomic: read without the lock */
+	struct cache_segment *segment; /* the open segment, or NULL if the slot
+					* is free */
+	/*
+	 * data of the cache's user, or NULL; atomic, because it is read without
+	 * the lock
+	 */
+	void *data;
 	uint32_t generation;
 	uint32_t next_free;
 };
 
 struct tei_meta_cache {
-	/* constant */
+	/* these two do not change after creation */
 	struct tei_meta_store *store;
 	uint32_t max_open;
-	const struct tei_meta_cache_ops *ops; /* or NULL */
+	const struct tei_meta_cache_ops *ops; /* callbacks of the cache's user,
+					       * or NULL */
 	void *arg;
 	/* row 2 of docs/LOCKING.md: guards the members below and the
 	 * segments */
@@ -82,12 +94,17 @@ struct tei_meta_cache {
 	struct tei_meta_desc *local;
 	struct tei_list *buckets;
 	uint32_t bucket_count;		/* a power of two */
-	uint32_t segment_count;		/* in the hash */
-	uint32_t open_count;		/* segments with an id */
-	struct cache_slot *chunks[CACHE_CHUNKS]; /* atomic: set once; slot 0
-						  * is the own segment */
+	uint32_t segment_count;		/* number of segments in the hash
+					 * table */
+	uint32_t open_count;		/* number of segments that have an id */
+	/*
+	 * each element is atomic and set once; slot 0 is that of the own
+	 * segment
+	 */
+	struct cache_slot *chunks[CACHE_CHUNKS];
 	uint32_t slot_used;		/* first slot that was never used */
-	uint32_t free_first, free_last, free_count;	/* 0: none */
+	/* queue of free slots; 0 means no slot */
+	uint32_t free_first, free_last, free_count;
 };
 
 static const char *cache_plain(const char *name)
@@ -121,7 +138,8 @@ static struct tei_list *cache_buckets_new(uint32_t count)
 	return b;
 }
 
-/* Enlarges the hash table. If memory is short, the chains become longer. */
+/* Enlarges the hash table. If memory is short, the table stays as it is and its
+ * chains become longer. */
 static void cache_rehash(struct tei_meta_cache *c) TEI_REQUIRES(c->lock)
 {
 	uint32_t count = 2 * c->bucket_count, i;
@@ -193,7 +211,8 @@ static bool cache_slots_grow(struct tei_meta_cache *c, uint32_t at)
 }
 
 /*
- * Returns the index of a free slot, or 0 if memory is short or all are in use.
+ * Takes a free slot. Returns its index, or 0 if memory is short or all slots
+ * are in use.
  */
 static uint32_t cache_slot_take(struct tei_meta_cache *c)
 	TEI_REQUIRES(c->lock)
@@ -267,7 +286,7 @@ static void *cache_take_data(struct cache_slot *slot)
 	return data;
 }
 
-/* Calls detach. Drops the lock meanwhile. */
+/* Calls detach. Releases the lock during the call. */
 static void cache_detach(struct tei_meta_cache *c, void *data)
 	TEI_REQUIRES(c->lock)
 {
@@ -288,7 +307,8 @@ static void cache_settle(struct tei_meta_cache *c, struct cache_segment *s)
 	if (!s->refs && s->id) {
 		data = cache_take_data(cache_slot(c, tei_meta_slot(s->id)));
 		if (s->attaching)
-			data = NULL; /* cache_attach will call detach */
+			data = NULL; /* the thread that runs attach will call
+				      * detach */
 		cache_slot_give(c, tei_meta_slot(s->id));
 		s->id = 0;
 		c->open_count--;
@@ -379,8 +399,9 @@ static int cache_wait(struct tei_meta_cache *c, uint64_t deadline_ns)
 }
 
 /*
- * Makes sure that fetch number need or a later one has run. Returns its result.
- * The thread that ran the fetch has logged an error.
+ * Makes sure that fetch number `need` or a later one has run. Returns the
+ * result of that fetch. If the fetch has failed, the thread that ran it has
+ * logged the error.
  */
 static int cache_await(struct tei_meta_cache *c, struct cache_segment *s,
 		       uint64_t need, uint64_t deadline_ns, struct tei_err *err)
@@ -413,9 +434,9 @@ static void cache_unpin(struct tei_meta_cache *c, struct cache_segment *s)
 /* --- the user's data ------------------------------------------------------ */
 
 /*
- * Brings the user's data up to date with the descriptor of an open segment,
- * which the caller has pinned. Returns 0 if the segment has no id. Drops the
- * lock meanwhile.
+ * Brings the data of the cache's user up to date with the descriptor of an open
+ * segment, which the caller has pinned. Does nothing and returns 0 if the
+ * segment has no id. Releases the lock meanwhile.
  */
 static int cache_attach(struct tei_meta_cache *c, struct cache_segment *s,
 			bool again, struct tei_err *err) TEI_REQUIRES(c->lock)
@@ -569,7 +590,8 @@ void tei_meta_cache_set_local(struct tei_meta_cache *c,
 	tei_meta_desc_unref(old);
 }
 
-/* Returns name's segment with one more pin; creates it if necessary. */
+/* Returns the segment of that name with one more pin. Creates the segment if it
+ * is not in the cache. */
 static struct cache_segment *cache_pin(struct tei_meta_cache *c,
 				       const char *name) TEI_REQUIRES(c->lock)
 {
@@ -663,8 +685,9 @@ int tei_meta_cache_open(struct tei_meta_cache *c, const char *name, bool fresh,
 	return rc;
 }
 
-/* Returns 0 if desc may be used for s. An older descriptor of the same process
- * is accepted too, and ignored later. */
+/* Checks a descriptor that the caller supplies for s. Returns 0 if s may use
+ * it. An older descriptor of the same process is accepted here and ignored
+ * later. */
 static int cache_put_check(const struct cache_segment *s,
 			   const struct tei_meta_desc *desc, bool replace,
 			   struct tei_err *err)
@@ -889,8 +912,7 @@ static void *cache_sync_thread(void *arg)
 		rc = 0;
 		tei_mutex_lock(&y->cache->lock);
 		s = cache_by_id(y->cache, y->ids[i]);
-		if (s) /* NULL: the segment was closed
-			* meanwhile */
+		if (s) /* s is NULL if the segment was closed meanwhile */
 			rc = cache_refresh(y->cache, s, tei_now_ns() +
 					   y->timeout_ns, NULL, &err);
 		tei_mutex_unlock(&y->cache->lock);
@@ -920,8 +942,8 @@ static int cache_ids(struct tei_meta_cache *c, struct cache_sync *y)
 }
 
 /*
- * Runs several threads, and the calling thread does the same work. If no thread
- * starts, the calling thread does all of it.
+ * Runs the refreshes of a sync call in several threads and in the calling
+ * thread. If no thread can be started, the calling thread does all the work.
  */
 static void cache_sync_run(struct cache_sync *y)
 {

@@ -19,15 +19,16 @@ struct cache_setup {
 	struct tei_meta_server *peer[3];
 	unsigned int refreshed;
 	unsigned int detached;	/* atomic */
-	unsigned int attaching; /* atomic: calls of attach */
-	bool refuse;		/* attach fails if this is set */
-	bool hold;		/* atomic: attach waits while this is set */
+	unsigned int attaching; /* atomic: number of calls of attach that are
+				 * running */
+	bool refuse;		/* makes attach fail */
+	bool hold;		/* atomic: makes attach wait while it is true */
 	int32_t refreshed_id;
 	uint64_t before, now; /* incarnations of a peer, before and
 			       * after its restart */
 };
 
-/* The data of a segment is its descriptor. */
+/* Callback attach: the data of a segment is a reference to its descriptor. */
 static int cache_attached(void *arg, int32_t id, struct tei_meta_desc *desc,
 			  bool again, void **data, struct tei_err *err)
 {
@@ -202,7 +203,7 @@ static void test_own_name_is_zero(void)
 	cache_teardown(&t);
 }
 
-/* Restarts a peer at its port with another incarnation. */
+/* Restarts peer i at the same port with another incarnation. */
 static void cache_restart(struct cache_setup *t, unsigned int i,
 			  uint64_t incarnation)
 {
@@ -463,8 +464,8 @@ static void test_one_fetch_serves_all_that_wait(void)
 
 	if (!cache_setup(&t, 0))
 		return;
-	/* a name needs a resolver thread, which gives the others time to
-	 * join */
+	/* a name instead of an address needs a resolver thread, so that the
+	 * other callers have time to join the fetch */
 	snprintf(name, sizeof(name), "localhost:%u",
 		 tei_meta_server_port(t.peer[0]));
 	opener = (struct cache_opener){ &t, name };

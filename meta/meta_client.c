@@ -24,9 +24,9 @@
 #define CLIENT_TRY_NS (400 * TEI_NS_PER_MS)
 
 /*
- * One exchange per connection. With a secret, the nonces of both sides are
- * exchanged first. An error is kept as (code, text) in the call and is reported
- * once, at the end.
+ * One request and its reply; each call has a connection of its own. With a
+ * secret, both sides exchange nonces first. The call records an error as code
+ * and text, and reports it once, at the end.
  */
 struct client_call {
 	const char *endpoint;
@@ -44,8 +44,10 @@ struct client_call {
 	/* result */
 	char *reply;			/* terminated */
 	size_t reply_len;
-	int prov_errno;			/* errno, or the code of the peer */
-	int hint;			/* errno or code for tei_hint, or 0 */
+	int prov_errno;			/* errno, or the code that the peer has
+					 * sent */
+	int hint;			/* errno or code from which tei_hint
+					 * makes the hint, or 0 */
 	bool connected;			/* the connection was established */
 	char why[META_WIRE_ERROR_TEXT + 1];
 };
@@ -68,7 +70,8 @@ static int client_fail(struct client_call *c, int code, const char *why)
 
 static int client_too_long(struct client_call *c, size_t len, size_t max)
 {
-	/* an ERROR has a limit of its own, which no setting changes */
+	/* an ERROR frame has a limit of its own, which the setting does not
+	 * change */
 	if (max != c->reply_max || c->reply_type != META_WIRE_DESC)
 		return client_fail(c, TEI_ERR_REJECTED, "answer too long");
 	snprintf(c->why, sizeof(c->why),
@@ -104,7 +107,7 @@ static int client_wait(struct client_call *c, int fd, short events,
 	return n < 0 ? client_errno(c, errno) : 0;
 }
 
-/* Returns true for a link-local address that names no interface. */
+/* Returns true for a link-local address without an interface (scope id). */
 static bool client_lacks_zone(const struct sockaddr *sa)
 {
 	const struct sockaddr_in6 *v6 = (const void *)sa;
@@ -148,8 +151,9 @@ err_close:
 	return rc;
 }
 
-/* Tries each address once, each for at most most_ns and its share of the
- * remaining time. Sets *silent if one of the addresses did not answer. */
+/* Tries each address once. An attempt takes at most most_ns, and at most an
+ * equal share of the remaining time. Sets *silent if an address did not
+ * answer. */
 static int client_connect_round(struct client_call *c,
 				const struct addrinfo *list, uint64_t most_ns,
 				bool *silent, int *fd)
@@ -176,10 +180,10 @@ static int client_connect_round(struct client_call *c,
 }
 
 /*
- * Tries the addresses in turn, with a longer limit in each round. Attempts are
- * short because the kernel repeats a lost first packet only after 1, 3 and 7
- * seconds: a single long attempt would wait for that even if the network works
- * again.
+ * Tries all addresses, round after round. Each round has a longer time limit
+ * per address. Attempts are short because the kernel repeats a lost first
+ * packet only after 1, 3 and 7 seconds: a single long attempt would wait for
+ * that even if the network works again.
  */
 static int client_connect_any(struct client_call *c,
 			      const struct addrinfo *list, int *fd)
@@ -229,8 +233,12 @@ static int client_send(struct client_call *c, int fd, const void *from,
 			continue;
 		}
 		if (errno == EPIPE || errno == ECONNRESET)
-			return 0; /* the server may have sent a reason,
-				   * which can still be read */
+			/*
+			 * not an error: the server may have sent the reason
+			 * before it closed the connection, and the reason can
+			 * still be read
+			 */
+			return 0;
 		if (errno != EAGAIN && errno != EINTR)
 			return client_errno(c, errno);
 		rc = client_wait(c, fd, POLLOUT, c->deadline_ns);
@@ -265,7 +273,8 @@ static int client_recv(struct client_call *c, int fd, void *to, size_t len)
 	return 0;
 }
 
-/* Copies the peer's error text for the log, printable characters only. */
+/* Copies the peer's error text for the log. Leaves out characters that are not
+ * printable. */
 static int client_refused(struct client_call *c, const char *body, size_t len)
 {
 	const struct meta_wire_error *e = (const void *)body;
@@ -293,8 +302,8 @@ static int client_denied(struct client_call *c, const char *why)
 }
 
 /*
- * Checks the header of an answer. Sets *tag to the number of payload bytes that
- * are the tag.
+ * Checks the header of an answer. Sets *tag to the length of the tag at the end
+ * of the payload.
  */
 static int client_check(struct client_call *c,
 			const struct meta_wire_header *h, uint8_t type,

@@ -15,27 +15,28 @@
 #include "util/err.h"
 
 /*
- * One client's exchange: READING until a request is complete, WRITING until its
- * reply is in the socket, then READING again.
+ * The connection of one client. Its state is READING until a request is
+ * complete, then WRITING until the reply is in the socket, then READING again.
  *
- * - The memory that a client can occupy is this struct: the body has room for
- *   the longest request, a longer one is refused at its header, and a reply is
- *   a reference to a snapshot. The next request is not read before the reply
- *   has been sent.
+ * - The memory that a client can occupy is limited to this struct. The body has
+ *   room for the longest request. A longer request is refused when its header
+ *   has arrived. A reply is a reference to a snapshot. The next request is not
+ *   read before the reply has been sent.
  *
- * - A deadline is set when a state is entered and is not extended by single
- *   bytes, so sending slowly gains nothing. The deadline of a reply grows with
- *   its length.
+ * - A deadline is set when the connection enters a state. Single bytes do not
+ *   extend the deadline, so a client gains nothing by sending slowly. The
+ *   deadline of a reply grows with its length.
  *
- * - A request that arrives in parts is not read before its header is complete,
- *   and then not before its body is (SO_RCVLOWAT), so sending slowly does not
- *   keep the thread awake. Urgent data would wake the thread nevertheless, so a
- *   client that sends it is refused. While the server writes, or throttles the
- *   client, input does not wake the thread.
+ * - A request that arrives in parts does not wake the thread before its header
+ *   is complete, and then not before its body is complete (SO_RCVLOWAT). So a
+ *   client that sends slowly does not keep the thread awake. Urgent data would
+ *   wake the thread nevertheless, so a client that sends it is refused. While
+ *   the server writes, or throttles the client, input does not wake the thread.
  *
- * - One event reads at most one request and writes at most CONN_SEND_MAX bytes,
- *   and is charged to the client's address (meta_rate_limit.c), so that other
- *   clients are served too. The unsent bytes in a socket are limited as well.
+ * - For one event, the server reads at most one request and writes at most
+ *   CONN_SEND_MAX bytes, so that other clients are served too. The work is
+ *   charged to the client's address (meta_rate_limit.c). The unsent bytes in a
+ *   socket are limited as well.
  *
  * - A connection is closed at once but freed in meta_conn_reap, because the
  *   current round of epoll events may still refer to it.
@@ -46,12 +47,12 @@
 #define CONN_SOCKET_MAX (256 << 10)
 /* Slowest rate at which a client may read a reply, bytes per second. */
 #define CONN_SLOWEST (UINT64_C(4) << 20)
-/* Limit of the reads that discard input. */
+/* Greatest number of reads that discard the input of one connection. */
 #define CONN_PART_READS 16
 
 /*
- * A reply costs this many steps in addition to the steps for its length,
- * because even a small answer wakes the client.
+ * Steps for a reply in addition to the steps for its length: even a short reply
+ * wakes the client. meta_server_int.h defines the step.
  */
 #define CONN_REPLY_STEPS 4
 
@@ -61,7 +62,8 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 {
 	if (c->state == META_CONN_DEAD)
 		return;
-	/* close is not enough, as a child of fork may have the socket */
+	/* close alone would not remove the socket from the epoll set if a child
+	 * of fork still holds the socket */
 	epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	close(c->fd);
 	c->fd = -1;
@@ -80,9 +82,9 @@ void meta_conn_close(struct tei_meta_server *s, struct meta_conn *c)
 }
 
 /*
- * Discards input. Otherwise closing would send a reset because of the unread
- * input, and a reset can overtake the last frame. Returns the steps that this
- * took.
+ * Discards input. If unread input were left, closing the socket would send a
+ * reset, and the reset can overtake the last frame. Returns the number of steps
+ * to charge.
  */
 static uint64_t conn_part(int fd)
 {
@@ -280,7 +282,8 @@ static void conn_next_request(struct tei_meta_server *s, struct meta_conn *c,
 	}
 }
 
-/* Returns the next bytes to send, or 0 if all are sent. */
+/* Sets *from to the next bytes of the reply. Returns their number, or 0 if all
+ * bytes are sent. */
 static size_t conn_pending(const struct meta_conn *c, const void **from)
 {
 	size_t at = c->sent;
@@ -413,7 +416,8 @@ static void conn_options(struct tei_meta_server *s, int fd)
 			   sizeof(one));
 }
 
-#define CONN_TAKE_STEPS 2 /* steps for accepting and closing a connection */
+/* steps (see meta_server_int.h) for accepting and closing a connection */
+#define CONN_TAKE_STEPS 2
 
 static void conn_pay(struct tei_meta_server *s, struct meta_conn *c,
 		     uint64_t now_ns)

@@ -186,8 +186,8 @@ static int desc_check_buffer(const struct meta_desc *d,
 }
 
 /*
- * Returns a copy of location. Uses the copy of the previous buffer if the text
- * is the same, as it usually is.
+ * Returns a copy of location. If the text is that of the previous buffer, as it
+ * usually is, returns the copy that was made for that buffer.
  */
 static const char *desc_location(struct meta_desc *d, const char *location)
 {

@@ -16,18 +16,20 @@
  * as doubles. The reader also accepts a string of digits, for stores and tools
  * whose JSON library rounds above 2^53.
  *
- * The reader processes the text once and fills the descriptor meanwhile, so
- * malicious text needs as much memory at most as a valid descriptor of its
- * length. Fields may have any order: key counts are compared at the end.
+ * The reader makes one pass over the text and fills the descriptor as it goes.
+ * So a malicious text needs no more memory than a valid descriptor of the same
+ * length. Fields may have any order; the numbers of keys are compared at the
+ * end.
  *
- * Mooncake shares stores with this library, and its reader refuses a descriptor
- * that lacks some fields which mean nothing here. They are written with values
- * that let a Mooncake process read the descriptor and fail when it connects.
+ * Mooncake shares stores with this library, and its reader requires some fields
+ * that this library does not use. The writer sets them to values with which a
+ * Mooncake process can read the descriptor, and then fails when it connects.
  */
 
-/* GID of a device that has none; Mooncake refuses an empty text. */
+/* GID of a device that has no GID. Mooncake refuses an empty text. */
 #define JSON_NO_GID "00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00"
-#define JSON_TCP_PROTO 2	/* "tcp_proto_version" of Mooncake */
+/* value of "tcp_proto_version" that Mooncake expects */
+#define JSON_TCP_PROTO 2
 
 /* --- encode -------------------------------------------------------------- */
 
@@ -64,7 +66,8 @@ static void json_put_address(struct meta_buf *b,
 	meta_buf_hex(b, a->bytes, a->len);
 }
 
-/* Writes the time of the call, as Mooncake does: local time, microseconds. */
+/* Writes the present time as Mooncake writes it: local time, with
+ * microseconds. */
 static void json_put_time(struct meta_buf *b)
 {
 	struct timespec now;
@@ -92,7 +95,8 @@ static void json_put_head(struct meta_buf *b, const struct tei_meta_desc *d,
 	if (serial && d->serial)
 		json_field_u64(b, "serial", d->serial);
 	if (d->incarnation && !d->file_count) {
-		/* Mooncake requires the member; a connection to port 0 fails */
+		/* Mooncake requires this member; port 0 makes its connection
+		 * fail */
 		json_field_u64(b, "tcp_data_port", 0);
 		json_field_u64(b, "tcp_proto_version", JSON_TCP_PROTO);
 		if (serial)
@@ -256,14 +260,15 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 struct json_decoder {
 	struct meta_json j;
 	struct meta_desc *d;
-	int code;			/* first error in well-formed text */
+	int code; /* code of the first error in text that
+		   * is well-formed JSON */
 	const char *why;
 	char *name, *server_name, *protocol;
 	const char *asked; /* name that was requested, for error
 			    * texts */
 	bool have_keys;
-	uint32_t key_count;		/* keys per buffer; valid if
-					 * have_keys */
+	uint32_t key_count; /* number of keys of each buffer; valid
+			     * if have_keys is true */
 	/* the current element */
 	struct tei_meta_rail rail;
 	struct tei_meta_first first;
@@ -271,8 +276,8 @@ struct json_decoder {
 	struct tei_meta_buffer buffer;
 	struct tei_meta_file file;
 	struct tei_meta_label label;
-	struct tei_meta_address *address;	/* destination of the next
-						 * "address" */
+	struct tei_meta_address *address; /* where the value of the next
+					   * "address" is stored */
 	char *location, *path, *label_text;
 	size_t location_room, path_room, label_room;
 	uint64_t rkeys[TEI_META_RAILS_MAX];
@@ -292,7 +297,7 @@ struct json_known {
 
 #define JSON_KNOWN(table) (table), sizeof(table) / sizeof((table)[0])
 
-/* Refuses text that is well formed but not acceptable. */
+/* Records the first error of text that is well-formed JSON. Returns false. */
 static bool json_refuse(struct json_decoder *t, int code, const char *why)
 {
 	if (!t->code) {
@@ -303,15 +308,15 @@ static bool json_refuse(struct json_decoder *t, int code, const char *why)
 }
 
 /* Returns true if code is 0. Otherwise refuses the descriptor with the text
- * that *why points to. */
+ * *why, and returns false. */
 static bool json_taken(struct json_decoder *t, int code, const char **why)
 {
 	return code ? json_refuse(t, code, *why) : true;
 }
 
 /*
- * Parses an object with known fields, each at most once. Other fields are
- * skipped.
+ * Parses an object. Each field in the table may occur once; fields that are not
+ * in the table are skipped.
  */
 static bool json_known_object(struct json_decoder *t,
 			      const struct json_known *known, size_t count)
@@ -369,7 +374,7 @@ static bool json_persistent(struct json_decoder *t, char **out)
 	return *out || json_refuse(t, TEI_ERR_MEMORY, "no memory");
 }
 
-/* Copies a string into a buffer that the next element reuses. */
+/* Copies a string into a buffer that is reused for the next element. */
 static bool json_reused(struct json_decoder *t, char **out, size_t *room)
 {
 	char *p;
@@ -402,7 +407,7 @@ static bool json_format(struct json_decoder *t)
 	return json_u32(t, &t->address->format);
 }
 
-/* first */
+/* Handlers of the members of "first", a contact address. */
 
 static bool json_first_provider(struct json_decoder *t)
 {

@@ -52,8 +52,8 @@ static int label_by_addr(const void *a, const void *b)
 	return strcmp(x->text, y->text);
 }
 
-/* Compares by text. Labels with the same text keep their order: both are
- * elements of one array. */
+/* Compares two labels by text. Labels with the same text keep their order,
+ * because both are elements of one array. */
 static int label_by_text(const void *a, const void *b)
 {
 	const struct tei_meta_label *x = *(const struct tei_meta_label *const *)a;
@@ -70,10 +70,10 @@ static int label_by_text(const void *a, const void *b)
 struct label_walk {
 	uint32_t next;		/* index of the first buffer after the run */
 	uint64_t base, last;	/* first and last byte of the run */
-	uint32_t named;		/* index of the first buffer that may still get
-				 * a label */
-	uint64_t named_last;	/* last byte of the previous label that is not
-				 * nested */
+	uint32_t named;		/* index of the first buffer that has no label
+				 * yet */
+	uint64_t named_last;	/* last byte of the previous label that is not a
+				 * nested registration */
 	bool any;		/* named_last is valid */
 };
 
@@ -94,7 +94,7 @@ static void label_walk_to(const struct meta_desc *d, struct label_walk *w,
 	}
 }
 
-/* Gives the label to the buffers in its range. Returns false if the range
+/* Sets the label of the buffers in its range. Returns false if the range
  * overlaps that of the previous label, or ends inside a buffer. */
 static bool label_name_buffers(struct meta_desc *d, struct label_walk *w,
 			       const struct tei_meta_label *l)
@@ -147,8 +147,9 @@ int meta_desc_seal_labels(struct meta_desc *d, const char **why)
 	return 0;
 }
 
-/* Returns the index in by_text of the first label that is not below text.
- * after: returns the index of the first label above text. */
+/* Returns the index in by_text of the first label whose text is not below text.
+ * If after is true, returns the index of the first label whose text is above
+ * text. */
 static uint32_t label_index(const struct meta_desc *d, const char *text,
 			    bool after)
 {

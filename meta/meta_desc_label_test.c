@@ -8,7 +8,7 @@
 #include "util/clock.h"
 
 #define LABEL_HEAD "{\"name\":\"n\",\"protocol\":\"tcp\","
-/* one registration of two adjacent buffers, and another one */
+/* three buffers: the first two are adjacent and belong to one registration */
 #define LABEL_BUFFERS LABEL_HEAD                                             \
 	"\"buffers\":[{\"addr\":4096,\"length\":4096},"                      \
 	"{\"addr\":8192,\"length\":4096},{\"addr\":65536,\"length\":4096}]"
@@ -147,7 +147,7 @@ static void test_length_of_a_label_is_limited(void)
 	CU_ASSERT_EQUAL(tei_meta_desc_add_label(d, &l, NULL), TEI_ERR_INVALID);
 	text[TEI_META_LABEL_MAX - 1] = 0;
 	CU_ASSERT_EQUAL(tei_meta_desc_add_label(d, &l, NULL), 0);
-	/* no buffer has the bytes of the label's range */
+	/* no buffer contains the range of the label */
 	CU_ASSERT_EQUAL(tei_meta_desc_freeze(d, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(tei_meta_desc_add_buffer(d, "*", 4096, 1, NULL, NULL,
 						 NULL), 0);
@@ -177,7 +177,7 @@ static double label_time(uint32_t n)
 					     .text = text };
 		tei_meta_desc_add_buffer(d, "*", addr, 4096, NULL, NULL, NULL);
 		tei_meta_desc_add_label(d, &l, NULL);
-		/* the nested labels span all buffers */
+		/* each nested registration spans all buffers */
 		snprintf(text, sizeof(text), "nested.%u", i);
 		l = (struct tei_meta_label){ .addr = 4096, .text = text,
 					     .length = UINT64_C(4096) * n,

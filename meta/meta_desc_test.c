@@ -361,12 +361,15 @@ static void test_fuzzed_text_never_hurts(void)
 	tei_meta_desc_unref(got);
 	meta_test_hush(true);
 	for (tei_fuzz_begin(&f, "descriptors"); tei_fuzz_next(&f, 20000);) {
-		text = malloc(len);	/* exact size, so that a sanitizer
-					 * detects reads beyond it */
+		/*
+		 * exactly len bytes, so that a sanitizer detects reads beyond
+		 * them
+		 */
+		text = malloc(len);
 		memcpy(text, json, len);
 		n = desc_mutate(text, len, &f);
 		rc = tei_meta_desc_decode(text, n, &got, &err);
-		/* every refusal has its reason */
+		/* every refusal states a reason */
 		CU_ASSERT(!rc || !strstr(err.text, "(null)"));
 		if (!rc) {
 			CU_ASSERT_EQUAL(tei_meta_desc_encode(got, &again, &m,

@@ -152,9 +152,9 @@ static int etcd_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 /* --- commits ------------------------------------------------------------- */
 
 /*
- * A commit may have been executed although its response is lost. The repeated
- * commit then returns META_CONFLICT, and the caller finds its own record in the
- * store.
+ * Commits the changes. A commit may have been executed although its response is
+ * lost. The driver then sends the commit again; it returns META_CONFLICT, and
+ * the caller finds its own record in the store.
  *
  * A server that has lost its data counts revisions from 1 again, so a version
  * may be that of another process's key. The transaction fails in that case,
@@ -200,9 +200,9 @@ static int etcd_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 
 struct etcd_listing {
 	struct meta_names *names;
-	size_t prefix;	      /* length */
-	struct meta_buf last; /* the last key received and a NUL, where the next
-			       * request begins */
+	size_t prefix;	      /* length of the prefix, bytes */
+	struct meta_buf last; /* last key received, followed by a NUL: the next
+			       * request begins there */
 };
 
 static bool etcd_list_pair(void *arg, const struct etcd_pair *pair)

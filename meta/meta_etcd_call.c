@@ -158,7 +158,7 @@ bool etcd_token_refused(const struct etcd_response *r)
 	       strstr(r->message, "revision of auth store is old");
 }
 
-/* Uses the other prefix of the endpoint's paths. */
+/* Switches the endpoint's paths between /v3 and /v3beta. */
 static void etcd_other_prefix(struct etcd *e, int endpoint)
 {
 	tei_mutex_lock(&e->lock);
@@ -166,7 +166,7 @@ static void etcd_other_prefix(struct etcd *e, int endpoint)
 	tei_mutex_unlock(&e->lock);
 }
 
-/* Makes a request for a token. */
+/* Requests a token from an endpoint. */
 static int etcd_ask_token(struct etcd *e, int endpoint, uint64_t deadline_ns,
 			  struct meta_http_response *got)
 {
@@ -224,7 +224,8 @@ static int etcd_authenticate(struct etcd *e, int endpoint, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Copies the header of the token. Returns false if there is none yet. */
+/* Writes the header with the current token to out. Returns false if there is no
+ * token yet. */
 static bool etcd_token_known(struct etcd *e, char out[ETCD_TOKEN_MAX])
 {
 	bool known;
@@ -270,8 +271,8 @@ bool etcd_token_forget(struct etcd *e, const char *header)
 struct etcd_try {
 	struct etcd_call *call;
 	struct etcd_response *out;
-	int endpoint, tries;  /* tries: endpoints that failed */
-	uint64_t deadline_ns; /* of this attempt */
+	int endpoint, tries;  /* tries: number of endpoints that have failed */
+	uint64_t deadline_ns; /* deadline of this attempt */
 	bool hopeful;	      /* the failure may be temporary, so that another
 			       * round is worthwhile */
 	bool renewed;	      /* the call was repeated with a new token */
@@ -284,8 +285,8 @@ struct etcd_try {
 
 enum etcd_next {
 	ETCD_DONE,  /* rc is the result */
-	ETCD_AGAIN, /* try the same endpoint */
-	ETCD_OTHER, /* try another endpoint */
+	ETCD_AGAIN, /* try the same endpoint again */
+	ETCD_OTHER, /* try the next endpoint */
 };
 
 static enum etcd_next etcd_failed(struct etcd_try *t, int rc, const char *why,
@@ -403,9 +404,9 @@ static enum etcd_next etcd_attempt(struct meta_kv *kv, struct etcd_try *t)
 /* --- the call ------------------------------------------------------------ */
 
 /*
- * Returns the deadline of the next attempt. In the first round each of several
- * endpoints gets a fraction of the lease time, so that the lease does not
- * expire while the driver waits for a silent endpoint.
+ * Returns the deadline of the next attempt. If there are several endpoints,
+ * each one gets a fraction of the lease time in the first round. So the lease
+ * does not expire while the driver waits for an endpoint that does not answer.
  */
 static uint64_t etcd_try_deadline(const struct meta_kv *kv,
 				  const struct etcd_try *t)
@@ -466,7 +467,7 @@ int etcd_call(struct meta_kv *kv, struct etcd_call *call,
 		more = more && tei_ns_left(call->deadline_ns) &&
 		       !meta_kv_stopping(kv);
 	}
-	if (next == ETCD_AGAIN) /* the time is over */
+	if (next == ETCD_AGAIN) /* the deadline has passed */
 		etcd_failed(&t, TEI_ERR_SOCKET, "no answer in time", NULL);
 	free(call->body.text);
 	if (!t.rc || t.rc == ETCD_NO_LEASE)

@@ -7,13 +7,14 @@
 #include "meta/meta_etcd_json.h"
 #include "meta/meta_kv.h"
 
-/* Greatest depth of objects in a response: {"result":{"events":[{"kv":{}}]}} */
+/* Greatest nesting depth of objects in a response:
+ * {"result":{"events":[{"kv":{}}]}} */
 #define ETCD_NESTED 3
 
 /* --- responses ----------------------------------------------------------- */
 
-/* Decodes the string that the parser has read. The caller frees *out, which is
- * terminated. */
+/* Decodes the base64 string that the parser has read. *out is terminated; the
+ * caller frees it. */
 static bool etcd_bytes(struct meta_json *j, char **out, size_t *len)
 {
 	struct base64_decode_ctx ctx;
@@ -146,8 +147,8 @@ static bool etcd_error(struct meta_json *j, struct etcd_response *out,
 		       int nested)
 {
 	if (!out->code)
-		out->code = 2;		/* the gRPC code for "unknown", unless a
-					 * code follows */
+		out->code = 2; /* gRPC code "unknown"; a code that
+				* follows in the text replaces it */
 	return meta_json_peek(j) == '{'
 		       ? etcd_members(j, out, nested + 1)
 		       : etcd_text(j, out->message, sizeof(out->message));

@@ -13,8 +13,8 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* Tests the parser with texts of etcd's gateway, and the driver with servers
- * that send faulty texts. */
+/* Tests the parser with texts of etcd's gateway, and tests the driver with
+ * servers that send faulty texts. */
 
 #define REPLY_200 "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 #define HEADER                                                  \
@@ -194,7 +194,8 @@ static void test_end_of_a_prefix_is_the_next_key(void)
 	etcd_put_range_end(&b, "a/");
 	etcd_put_range_end(&b, "a\xff\xff");
 	meta_buf_bytes(&b, "", 1);
-	CU_ASSERT_STRING_EQUAL(b.text, "\"YTA=\"\"Yg==\""); /* a0, b */
+	/* base64 of "a0" and of "b" */
+	CU_ASSERT_STRING_EQUAL(b.text, "\"YTA=\"\"Yg==\"");
 	free(b.text);
 }
 
@@ -288,7 +289,8 @@ static void test_older_path_is_used(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(stub.request, "/v3beta/"));
 }
 
-/* Each watch ends at once; the next one starts after a pause. */
+/* The server ends each watch at once. The driver starts the next watch after a
+ * pause. */
 static void test_bad_reports_are_survived(void)
 {
 	static const char *const reports[] = {

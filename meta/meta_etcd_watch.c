@@ -10,29 +10,35 @@
 #include "util/settings.h"
 
 /*
- * The watch of the etcd driver: one response without end, in which each line is
- * a JSON text. A watch that breaks is continued with the revision after the
- * last one that was reported, possibly by another endpoint, so that no change
- * is missed. If the server no longer has that revision, the watch starts with
- * the current one, and the core reads all keys.
+ * The watch of the etcd driver. A watch is one HTTP response that does not end;
+ * each line of it is a JSON text. A watch that breaks is continued with the
+ * revision after the last one that was reported, possibly by another endpoint,
+ * so that no change is missed. If the server no longer has that revision, the
+ * watch starts with the current one, and the core reads all keys.
  */
 
 #define WATCH_LINE_MAX	(16u << 20)
 #define WATCH_STREAM_NS (24 * 3600 * TEI_NS_PER_SEC)
-#define WATCH_RESTARTS	3 /* restarts in a row, after which the core pauses */
-#define WATCH_SHORT_NS	TEI_NS_PER_SEC /* a shorter watch is a failure */
+/* number of consecutive restarts after which the core pauses */
+#define WATCH_RESTARTS 3
+/* a watch that ends earlier counts as a failure */
+#define WATCH_SHORT_NS TEI_NS_PER_SEC
 
-/* A watch in progress. Watcher thread. */
+/* A watch in progress. Used by the watcher thread only. */
 struct etcd_watch {
 	struct meta_kv *kv;
 	int endpoint;
-	int64_t next;		/* first revision to report; 0: now */
+	int64_t next;		/* first revision to report, or 0: report
+				 * changes from now on */
 	bool resumed;		/* meta_kv_watching was called for this watch */
-	bool created;		/* the server has accepted it */
-	bool restart;		/* start with the current revision */
+	bool created;		/* the server has accepted the watch */
+	bool restart;		/* the next watch starts with the current
+				 * revision */
 	int restarts;		/* consecutive restarts */
-	uint64_t created_by_ns; /* deadline */
-	struct meta_buf line;	/* line that has arrived in part */
+	uint64_t created_by_ns; /* time by which the server must have accepted
+				 * the watch */
+	struct meta_buf line;	/* beginning of a line that is not complete
+				 * yet */
 	char token[ETCD_TOKEN_MAX];
 };
 
@@ -47,7 +53,7 @@ static bool watch_pair(void *arg, const struct etcd_pair *pair)
 	return true;
 }
 
-/* Handles the first line. Returns false to end the watch. */
+/* Handles the first line of a watch. Returns false if the watch must end. */
 static bool watch_created(struct etcd_watch *w, const struct etcd_response *r)
 {
 	if (w->resumed && r->revision + 1 < w->next) {
@@ -63,7 +69,7 @@ static bool watch_created(struct etcd_watch *w, const struct etcd_response *r)
 	return true;
 }
 
-/* Handles the end of the watch by the server. */
+/* Handles a line in which the server ends the watch. */
 static void watch_canceled(struct etcd_watch *w, const struct etcd_response *r)
 {
 	struct etcd *e = w->kv->state;
@@ -73,7 +79,7 @@ static void watch_canceled(struct etcd_watch *w, const struct etcd_response *r)
 		w->restart = true;
 		return;
 	}
-	if (r->code) /* the error is that of the server and not of the watch */
+	if (r->code) /* the server has failed, not only this watch */
 		etcd_leave(e, w->endpoint);
 	else
 		w->created = false;
@@ -100,8 +106,8 @@ static bool watch_line(struct etcd_watch *w, const char *text, size_t len)
 	}
 	if (r.created)
 		return watch_created(w, &r);
-	/* a report without changes: all changes up to its revision have been
-	 * reported */
+	/* a line without changes: the server has reported all changes up to its
+	 * revision */
 	if (w->created && r.revision >= w->next)
 		w->next = r.revision;
 	return true;
@@ -143,7 +149,7 @@ static bool watch_idle(void *arg)
 	return etcd_current(e) == w->endpoint && !meta_kv_stopping(w->kv);
 }
 
-/* Appends the request. The watched keys are those of the cluster. */
+/* Appends the request for a watch of all keys of the cluster. */
 static bool watch_request(struct etcd_watch *w, struct meta_buf *b)
 {
 	char prefix[META_KV_KEY_MAX];
@@ -163,12 +169,12 @@ static bool watch_request(struct etcd_watch *w, struct meta_buf *b)
 	return !b->failed;
 }
 
-/* Runs the request until it ends. Returns its result. */
+/* Runs the watch until it ends. Returns the result of the HTTP request. */
 static int watch_stream(struct etcd_watch *w, const struct meta_buf *body,
 			struct meta_http_response *got)
 {
 	struct etcd *e = w->kv->state;
-	/* Hasleader: a server without connection to its cluster ends the
+	/* Hasleader: a server that loses the connection to its cluster ends the
 	 * watch */
 	const char *headers[] = { "Content-Type: application/json",
 				  "Grpc-Metadata-Hasleader: true",
@@ -206,7 +212,8 @@ static void watch_refused(struct etcd_watch *w,
 		etcd_leave(w->kv->state, w->endpoint);
 }
 
-/* Runs one watch. Returns true if another one continues it at once. */
+/* Runs one watch. Returns true if the next watch may start at once, without a
+ * pause. */
 static bool watch_once(struct etcd_watch *w)
 {
 	struct etcd *e = w->kv->state;

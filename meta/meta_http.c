@@ -22,14 +22,15 @@
  * only Mooncake's requests (meta_http_plain.c).
  */
 
-/* Time after which the server answers a watch although nothing has changed,
- * ms. */
+/* Time limit after which the server answers a watch even if nothing has
+ * changed, ms. */
 #define HTTP_WATCH_MS 10000
-/* Added to the deadline of that answer. */
+/* Time that is added to the deadline of a watch, so that the answer can
+ * arrive. */
 #define HTTP_SLACK_NS (5 * TEI_NS_PER_SEC)
-/* Pause between two watches, so that one report contains several changes. */
+/* Pause between two watches, so that one answer can report several changes. */
 #define HTTP_PAUSE_NS (20 * TEI_NS_PER_MS)
-/* A version that the server has not reached. */
+/* A version that no server has reached. */
 #define HTTP_FUTURE "9223372036854775807"
 
 /* --- requests ------------------------------------------------------------ */
@@ -59,8 +60,9 @@ void http_key_query(const char *key, char out[HTTP_TARGET_MAX])
 	http_escape(key, out + 4, HTTP_TARGET_MAX - 4);
 }
 
-/* Returns the code for a status that the caller does not expect. A server that
- * cannot serve a request at the moment counts as one that does not answer. */
+/* Returns the error code for a status that the caller does not expect. If the
+ * server says that it cannot serve a request at the moment, the code is the
+ * same as for a server that does not answer. */
 static int http_refused(struct meta_kv *kv, const struct http_call *c,
 			struct tei_err *err)
 {
@@ -198,7 +200,8 @@ static void http_change(struct meta_buf *b, const struct meta_kv_change *c)
 	meta_buf_text(b, "}");
 }
 
-/* Returns false if the answer is not that of a commit. */
+/* Reads the versions in the answer to a commit. Returns false if it is not such
+ * an answer. */
 static bool http_versions(const struct http_call *c,
 			  struct meta_kv_change *changes, size_t count)
 {
@@ -283,7 +286,7 @@ static int http_renew(struct meta_kv *kv, const char *const *keys, size_t count,
 
 /* --- listings and watches ------------------------------------------------ */
 
-/* The keys in one answer. */
+/* The keys in an answer to a listing or a watch. */
 struct http_keys {
 	uint64_t version;
 	bool reset, more;
@@ -313,7 +316,7 @@ static void http_keys_names(struct meta_json *j, struct meta_names *names)
 			meta_json_fail(j, "no memory");
 }
 
-/* Parses an answer. After a failure the caller frees *k as well. */
+/* Parses an answer. The caller frees *k, even after a failure. */
 static bool http_keys_parse(const struct http_call *c, struct http_keys *k)
 {
 	struct meta_json j;
@@ -340,8 +343,8 @@ static bool http_keys_parse(const struct http_call *c, struct http_keys *k)
 	return fine;
 }
 
-/* Gets the keys with a prefix that have changed after since; "0": all keys. The
- * caller frees *k, even after a failure. */
+/* Gets the keys with a prefix that have changed after version since; "0" means
+ * all keys. The caller frees *k, even after a failure. */
 static int http_keys(struct meta_kv *kv, const char *prefix, const char *since,
 		     uint32_t wait_ms, struct http_call *c, struct http_keys *k,
 		     struct tei_err *err)
@@ -422,8 +425,9 @@ static void http_report(struct meta_kv *kv, const struct http_keys *k)
 		nanosleep(&pause, NULL);
 }
 
-/* Waits for one report. The first request asks for changes after HTTP_FUTURE;
- * the server answers with a reset that contains its current version. */
+/* Waits until the server reports changes after version since. The first request
+ * passes HTTP_FUTURE; the server answers it with a reset that contains its
+ * current version. */
 static int http_watch_once(struct meta_kv *kv, const char *since,
 			   uint32_t wait_ms)
 {

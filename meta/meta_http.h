@@ -19,10 +19,11 @@
 struct http {
 	struct meta_http *client;
 	bool plain;	  /* the server supports only Mooncake's protocol */
-	char url[512];	  /* of the connection string */
-	char prefix[512]; /* of all keys of this cluster */
+	char url[512];	  /* URL from the connection string */
+	char prefix[512]; /* prefix of all keys of this cluster */
 	char lease[33];
-	int64_t since; /* watcher only: version of the last report */
+	int64_t since; /* used by the watcher thread only: version of the last
+			* report */
 };
 
 #define HTTP_TARGET_MAX (3 * META_KV_KEY_MAX + 128)
@@ -30,21 +31,21 @@ struct http {
 /* A request to the server. */
 struct http_call {
 	const char *method;
-	const char *query; /* follows the '?' of the URL */
-	const char *body;  /* NULL: none */
+	const char *query; /* text that follows the '?' in the URL */
+	const char *body;  /* body of the request, or NULL */
 	size_t len;
 	uint64_t deadline_ns;
 	bool (*idle)(void *arg);	  /* as in struct meta_http_request */
-	struct meta_http_response answer; /* out; body: freed by the
-					   * caller; NULL after an error */
+	struct meta_http_response answer; /* output; the caller frees body,
+					   * which is NULL after an error */
 };
 
-/* Makes the request. Returns 0 if the status is 200, also or or_also; a 0 in
- * also or or_also matches no status. */
+/* Makes the request. Returns 0 if the status is 200, also, or or_also. 0 in
+ * also or or_also stands for no status. */
 int http_run(struct meta_kv *kv, struct http_call *call, int also, int or_also,
 	     struct tei_err *err);
 
-/* Writes "key=" and the escaped key. */
+/* Writes "key=" and the key in URL encoding. */
 void http_key_query(const char *key, char out[HTTP_TARGET_MAX]);
 
 /* The functions of struct meta_kv_ops for a plain server. */

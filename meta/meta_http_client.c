@@ -18,11 +18,11 @@
 #include "util/lock.h"
 
 /*
- * Each request has a curl handle of its own, which the calling thread drives; a
- * multi handle around it allows another thread to end the wait. Host names are
- * resolved by meta_resolve.c, because libcurl waits for its own resolver when a
- * handle is freed. A handle whose request failed is not used again, so that the
- * next request resolves the name again.
+ * Each request has a curl handle of its own, which the calling thread drives.
+ * The handle is part of a multi handle, so that another thread can end the
+ * wait. Host names are resolved by meta_resolve.c, because libcurl waits for
+ * its own resolver when a handle is freed. A handle whose request failed is not
+ * used again, so that the next request resolves the name again.
  */
 
 #define HTTP_IDLE     4 /* unused handles that are kept */
@@ -30,20 +30,21 @@
 #define HTTP_NAME_MAX 512
 
 struct http_handle {
-	struct tei_list link; /* in http->running */
+	struct tei_list link; /* element of http->running */
 	CURL *easy;
 	CURLM *multi;	      /* owns the connections */
-	char origin[HTTP_NAME_MAX]; /* host:port of earlier requests */
+	char origin[HTTP_NAME_MAX]; /* host:port of the requests that used this
+				     * handle */
 };
 
 struct meta_http {
-	struct meta_http_tls tls; /* constant */
+	struct meta_http_tls tls; /* does not change after creation */
 	/* row 2 of docs/LOCKING.md; not held while a request is in progress */
 	struct tei_mutex lock;
 	bool canceled;
 	struct http_handle *idle[HTTP_IDLE];
 	int idle_count;
-	struct tei_list running; /* struct http_handle */
+	struct tei_list running; /* list of struct http_handle */
 };
 
 /* A request in progress, on the calling thread's stack. */
@@ -54,7 +55,7 @@ struct http_run {
 	struct http_handle *handle;
 	struct curl_slist *headers, *addresses;
 	size_t room;		    /* allocated bytes of out->body */
-	int rc;			    /* of a callback */
+	int rc;			    /* error code that a callback has set */
 	char text[CURL_ERROR_SIZE]; /* libcurl's description of an error */
 };
 
@@ -83,8 +84,9 @@ static struct http_handle *http_handle_new(void)
 	return NULL;
 }
 
-/* Takes a handle for a request to origin; prefers one that made a request to
- * origin earlier. Sets *canceled if no request may start any longer. */
+/* Takes a handle for a request to origin, if possible one that has already made
+ * a request to that origin. Sets *canceled if meta_http_cancel was called, so
+ * that no request may start. */
 static struct http_handle *http_take(struct meta_http *http, const char *origin,
 				     bool *canceled)
 {
@@ -128,8 +130,8 @@ static void http_give(struct meta_http *http, struct http_handle *h, bool good)
 
 /* --- callbacks of libcurl ------------------------------------------------ */
 
-/* Opens a socket that children do not inherit, and that notices within 15 s
- * that the other host is gone. */
+/* Opens a socket that children of exec do not inherit. TCP keepalive detects
+ * within 15 s that the other host is gone. */
 static curl_socket_t http_socket(void *arg, curlsocktype purpose,
 				 struct curl_sockaddr *a)
 {
@@ -184,7 +186,7 @@ static size_t http_data(char *bytes, size_t one, size_t len, void *arg)
 	long status = 0;
 	bool good;
 
-	(void)one; /* always 1 */
+	(void)one; /* size of an element, always 1 */
 	curl_easy_getinfo(run->handle->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (!run->request->piece || status != 200) {
 		good = http_collect(run, bytes, len);
@@ -200,7 +202,8 @@ static size_t http_data(char *bytes, size_t one, size_t len, void *arg)
 
 /* --- preparation --------------------------------------------------------- */
 
-/* Splits the URL of the request. Returns false if it is no http URL. */
+/* Splits the URL of the request. Returns false if it is not an http or https
+ * URL. */
 static bool http_origin(const char *url, char host[HTTP_NAME_MAX],
 			uint16_t *port)
 {
@@ -223,7 +226,7 @@ static bool http_origin(const char *url, char host[HTTP_NAME_MAX],
 	       (!strncmp(url, "http://", 7) || !strncmp(url, "https://", 8));
 }
 
-/* Returns true if the request must end, and then sets run->rc. */
+/* Returns true if the request must end; run->rc is then set. */
 static bool http_stopped(void *arg)
 {
 	struct http_run *run = arg;
@@ -239,7 +242,8 @@ static bool http_stopped(void *arg)
 	return stopped;
 }
 
-/* Resolves the host and writes its addresses in the form that libcurl reads. */
+/* Resolves the host. Writes the addresses in the form that libcurl accepts
+ * (CURLOPT_RESOLVE). */
 static int http_resolve(struct http_run *run, const char *host, uint16_t port)
 {
 	char text[4096], one[TEI_META_HOST_MAX];
@@ -277,8 +281,8 @@ static bool http_headers(struct http_run *run)
 	const char *const *h = run->request->headers;
 	struct curl_slist *list;
 
-	/* without this header, libcurl waits for a permission before it sends a
-	 * long body */
+	/* an empty "Expect:" prevents that libcurl waits for the server's "100
+	 * Continue" before it sends a long body */
 	run->headers = curl_slist_append(NULL, "Expect:");
 	for (; run->headers && h && *h; h++) {
 		list = curl_slist_append(run->headers, *h);
@@ -402,7 +406,7 @@ static int http_perform(struct http_run *run)
 	return http_code(run, code);
 }
 
-/* Makes sure that a complete response has a terminated body. */
+/* If a complete response has no body, sets an empty, terminated body. */
 static int http_body(struct http_run *run)
 {
 	if (!run->out->body)
@@ -451,7 +455,7 @@ int meta_http_run(struct meta_http *http,
 		snprintf(out->why, sizeof(out->why), "not an http URL");
 		return TEI_ERR_INVALID;
 	}
-	/* the library for TLS may write without MSG_NOSIGNAL */
+	/* the TLS library may write without MSG_NOSIGNAL */
 	meta_sigpipe_block(&signals);
 	rc = http_run_to(&run, host, port);
 	meta_sigpipe_restore(&signals);

@@ -3,8 +3,8 @@
 #define TEI_META_META_HTTP_CLIENT_H
 
 /*
- * Single HTTP requests with a time limit, by libcurl. Redirects are not
- * followed, and the proxies of the environment are not used.
+ * Makes single HTTP requests with a time limit, by libcurl. Redirects are not
+ * followed. The proxy settings in the environment are ignored.
  */
 
 #include <stdbool.h>
@@ -20,8 +20,8 @@
  */
 struct meta_http;
 
-/* Files in PEM form for https. "" or NULL: the system's authorities, and no
- * client certificate. */
+/* Files in PEM form for https. If a file is "" or NULL, the system's
+ * certificate authorities are used, and the client has no certificate. */
 struct meta_http_tls {
 	const char *ca_file;
 	const char *cert_file;
@@ -31,18 +31,21 @@ struct meta_http_tls {
 struct meta_http_request {
 	const char *method;	    /* "GET" */
 	const char *url;	    /* http:// or https:// */
-	const char *const *headers; /* "Name: value", then NULL; or NULL */
-	const char *body;	    /* NULL: none; not copied */
+	const char *const *headers; /* lines "Name: value", ended by NULL; or
+				     * NULL */
+	const char *body;	    /* body of the request, or NULL; not
+				     * copied */
 	size_t body_len;
 	size_t limit;	      /* greatest length of a response body */
 	uint64_t deadline_ns; /* for the whole request */
-	uint64_t connect_ns;  /* limit of the connection set-up;
-			       * 0: only the deadline */
+	uint64_t connect_ns;  /* time limit of the connection set-up, ns; 0:
+			       * only the deadline applies */
 	/*
-	 * For a response that arrives in parts. piece gets each part of the
-	 * body of a response with status 200 (limit does not apply). idle is
-	 * called at least every 250 ms. Both run on the calling thread, without
-	 * a lock, and end the request by returning false. NULL: not needed.
+	 * Callbacks for a response that arrives in parts; each may be NULL.
+	 * piece gets each part of the body if the status is 200; limit does not
+	 * apply then. idle is called at least every 250 ms. Both run on the
+	 * calling thread, without a lock. If one returns false, the request
+	 * ends.
 	 */
 	bool (*piece)(void *arg, const char *bytes, size_t len);
 	bool (*idle)(void *arg);
@@ -50,19 +53,20 @@ struct meta_http_request {
 };
 
 struct meta_http_response {
-	int status; /* 0: no complete response header */
-	char *body; /* terminated; the caller frees it;
-		     * NULL after an error */
+	int status; /* HTTP status, or 0 if no complete header has arrived */
+	char *body; /* terminated; the caller frees it; NULL after an error */
 	size_t len;
 	char why[META_HTTP_WHY]; /* cause of an error */
 };
 
-/* Returns NULL if memory is short. tls may be NULL; its strings must stay valid
- * until meta_http_free. */
+/* Creates a client, or returns NULL if memory is short. tls may be NULL; its
+ * strings must stay valid until meta_http_free. */
 struct meta_http *meta_http_new(const struct meta_http_tls *tls);
-void meta_http_free(struct meta_http *http);	/* NULL: does nothing */
+void meta_http_free(struct meta_http *http); /* Frees the client. NULL is
+					      * ignored. */
 
-/* Ends all requests, and each later request at once, with TEI_ERR_CANCELED. */
+/* Ends all requests of the client with TEI_ERR_CANCELED. Every later request
+ * ends in the same way at once. */
 void meta_http_cancel(struct meta_http *http);
 
 /*

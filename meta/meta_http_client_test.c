@@ -12,7 +12,7 @@
 
 #define OK_HEADER "HTTP/1.1 200 OK\r\nContent-Length: "
 
-/* The sources of one case. Static, because a stub is large. */
+/* The HTTP servers of one test case. Static, because the struct is large. */
 struct http_rig {
 	struct http_stub stub;
 	struct meta_http *http;
@@ -86,8 +86,8 @@ static void test_request_and_response_are_complete(void)
 	rig_close(rig);
 }
 
-/* The server closes each connection; the client notices it at the next request.
- */
+/* The server closes each connection. The client notices that at the next
+ * request. */
 static void test_closed_connection_is_replaced(void)
 {
 	static const char *const replies[] = { OK_HEADER "2\r\n\r\nok", NULL };
@@ -145,7 +145,8 @@ static void test_body_above_the_limit_is_refused(void)
 	};
 	struct http_rig *rig = rig_open(replies);
 
-	rig->stub.tail = "0123456789abcdef"; /* without end */
+	rig->stub.tail = "0123456789abcdef"; /* the stub sends this text again
+					      * and again */
 	CU_ASSERT_EQUAL(rig_run(rig), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(rig->got.why, "4096"));
 	rig_close(rig);

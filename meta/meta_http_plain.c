@@ -9,18 +9,19 @@
 #include "util/text.h"
 
 /*
- * The HTTP driver for servers that have only GET, PUT and DELETE of one key:
- * Mooncake's own. A commit reads the keys whose version matters, changes them
- * one after the other, and reads a changed rpc_meta again after a while. So of
- * two processes that take the same name at the same time, one normally notices
- * at once that it has lost; otherwise its keeper does, which reads its own keys
- * every MOONRAIL_STORE_POLL_MS. A hash of the value is the version.
+ * The HTTP driver for Mooncake's own servers, which support only GET, PUT and
+ * DELETE of one key. A commit reads the keys whose version matters, changes
+ * them one after the other, and reads a changed rpc_meta again after a while.
+ * If two processes take the same name at the same time, one of them normally
+ * notices at once that it has lost the name. Otherwise the keeper of that
+ * process notices the loss, because it reads its own keys every
+ * MOONRAIL_STORE_POLL_MS. A hash of the value is the version.
  *
  * Mooncake's Python and C++ servers refuse to replace a value under rpc_meta.
  * The driver therefore removes it first.
  */
 
-/* Time between writing rpc_meta and reading it again. */
+/* Pause between writing rpc_meta and reading it again. */
 #define PLAIN_SETTLE_NS (100 * TEI_NS_PER_MS)
 
 static int64_t plain_version(const char *text)
@@ -51,7 +52,8 @@ int http_plain_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Returns META_CONFLICT if the server refused to replace a value. */
+/* Writes one key. Returns META_CONFLICT if the server refuses to replace a
+ * value. */
 static int plain_put(struct meta_kv *kv, const struct meta_kv_change *c,
 		     uint64_t deadline_ns, struct tei_err *err)
 {
@@ -109,7 +111,7 @@ static int plain_verify(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc;
 }
 
-/* Writes a key whose present value is known. */
+/* Replaces the value of a key whose present value is known. */
 static int plain_replace(struct meta_kv *kv, const struct meta_kv_change *c,
 			 const struct meta_kv_value *now, uint64_t deadline_ns,
 			 struct tei_err *err)
@@ -140,8 +142,9 @@ static int plain_expect(struct meta_kv *kv, const struct meta_kv_change *c,
 	return rc;
 }
 
-/* Compares and writes in order. Removes in the opposite order, so that
- * rpc_meta, which protects the other keys of the name, is the last one. */
+/* Makes the changes of a commit: compares and writes the keys in order. Removes
+ * keys in the opposite order, so that rpc_meta, which protects the other keys
+ * of the name, is removed last. */
 int http_plain_commit(struct meta_kv *kv, struct meta_kv_change *changes,
 		      size_t count, uint64_t deadline_ns, struct tei_err *err)
 {

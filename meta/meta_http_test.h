@@ -11,21 +11,27 @@
 
 /*
  * An HTTP server for tests, on a free port of 127.0.0.1, with a thread of its
- * own. It sends the bytes of its table, whatever the request is. The test's
- * thread may read the members below after it has received the response.
+ * own. It answers each request with the bytes in its table, whatever the
+ * request is. The test's thread may read the members below after it has
+ * received the response.
  */
 struct http_stub {
-	/* set by the test before start: the bytes for each request in turn; the
-	 * last is repeated. NULL ends the table. */
+	/* The test sets these members before http_stub_start. replies[i] holds
+	 * the bytes of the answer to request i. NULL ends the table; further
+	 * requests get the last answer. */
 	const char *const *replies;
-	const char *tail; /* sent again and again after the reply, until the
-			   * client closes; NULL: nothing */
+	/*
+	 * text that is sent after the reply, again and again until the client
+	 * closes the connection; NULL: nothing
+	 */
+	const char *tail;
 	bool close;	  /* the server closes the connection after a reply */
-	/* results */
+	/* results, which the test reads */
 	char url[64]; /* "http://127.0.0.1:PORT" */
 	unsigned int requests, connections;
-	char request[HTTP_STUB_REQUEST]; /* the last one, terminated */
-	/* private */
+	char request[HTTP_STUB_REQUEST]; /* last request that was received,
+					  * terminated */
+	/* used by the stub only */
 	pthread_t thread;
 	int listener, wake[2];
 	struct http_stub_client {
@@ -39,8 +45,8 @@ struct http_stub {
  * connection open. */
 extern const char http_stub_silent[];
 
-/* Starts the server; stub is zero except for the members of the test. Fails the
- * case on error. */
+/* Starts the server. All members that the test does not set must be zero. After
+ * an error, the test case has failed. */
 void http_stub_start(struct http_stub *stub);
 void http_stub_stop(struct http_stub *stub);
 

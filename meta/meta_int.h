@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_INT_H
 #define TEI_META_META_INT_H
 
-/* Shared by the sources of meta/. */
+/* Declarations that the sources of meta/ share. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct meta_desc {
 	struct tei_meta_desc pub;	/* must be the first member */
 	uint32_t refs;			/* atomic */
 	bool frozen;
-	/* before freeze: the creating thread only */
+	/* used before the freeze, by the creating thread only */
 	struct meta_chunk *chunks;
 	struct tei_meta_rail *rails;
 	struct tei_meta_buffer *buffers;
@@ -58,8 +58,8 @@ int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
 		   const char **why);
 
 /*
- * keys: number of elements of rkey and raw (if given); checked by
- * meta_desc_seal.
+ * Adds a buffer. rkey, and raw unless it is NULL, have `keys` elements;
+ * meta_desc_seal checks that number.
  */
 int meta_desc_buffer(struct meta_desc *d, const struct tei_meta_buffer *buffer,
 		     uint32_t keys, const char **why);
@@ -67,36 +67,37 @@ int meta_desc_file(struct meta_desc *d, const struct tei_meta_file *file,
 		   const char **why);
 int meta_desc_seal(struct meta_desc *d, const char **why);
 
-/* meta_desc_label.c: adds a label; sorts and checks the labels for
- * meta_desc_seal, after the buffers have been sorted. */
+/* meta_desc_label adds a label. meta_desc_seal_labels sorts and checks the
+ * labels; meta_desc_seal calls it after it has sorted the buffers. */
 int meta_desc_label(struct meta_desc *d, const struct tei_meta_label *label,
 		    const char **why);
 int meta_desc_seal_labels(struct meta_desc *d, const char **why);
 
-/* Does what tei_meta_desc_decode does; error texts contain the requested
- * name. */
+/* Does what tei_meta_desc_decode does. Error texts contain `asked`, the name
+ * that was requested. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 
-/* Does what tei_meta_desc_encode does; if serial is false, without the serial
- * and the time. */
+/* Does what tei_meta_desc_encode does. If serial is false, leaves out the
+ * serial and the time. */
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);
 
 /*
  * Returns true if text is the descriptor of a Mooncake process: an object with
  * a protocol and buffers, and without the incarnation that this library writes.
- * The records of file segments, which belong to no process, do not count.
+ * Returns false for a persistent segment record, which belongs to no process.
  */
 bool meta_desc_of_mooncake(const char *json, size_t len);
 
-/* Makes room for one more element. Returns false if memory is short. */
+/* Makes room in an array for one more element. Returns false if memory is
+ * short. */
 bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
 		    size_t element);
 
-/* Stores the reason and returns the code. */
+/* Sets *why to text and returns code. */
 int meta_desc_why(const char **why, const char *text, int code);
-/* Stores the reason that memory is short, and returns TEI_ERR_MEMORY. */
+/* Sets *why to the text for lack of memory and returns TEI_ERR_MEMORY. */
 int meta_desc_oom(const char **why);
 
 /* Copies text into d's chunks, terminated. Returns NULL if memory is short. */
@@ -106,11 +107,12 @@ char *meta_desc_copy(struct meta_desc *d, const char *text, size_t len);
 
 struct meta_wire_header;
 
-/* State of one connection, on either side. Plain data. */
+/* The authentication state of one end of a connection. */
 struct meta_session {
-	bool on;			/* further frames are signed */
+	bool on; /* all further frames are signed */
 	struct tei_mac_key key;
-	uint64_t sent, received; /* numbers of signed frames so far */
+	uint64_t sent, received; /* numbers of signed frames that were sent and
+				  * received so far */
 };
 
 /* Derives the key from which the keys of sessions are derived. */
@@ -151,16 +153,16 @@ bool meta_address_loopback(const struct sockaddr *sa);
 bool meta_address_wildcard(const struct sockaddr *sa);
 
 /*
- * Does what tei_meta_resolve does, and also gives up when over(arg) returns
- * true. Calls over from time to time without a lock.
+ * Does what tei_meta_resolve does, but stops waiting when over(arg) returns
+ * true. Calls over from time to time, without a lock.
  */
 int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
 			bool (*over)(void *arg), void *arg,
 			struct addrinfo **out, const char **why);
 
 /*
- * Returns the milliseconds until deadline_ns for poll, rounded up, at most an
- * hour.
+ * Returns the time until deadline_ns as an argument for poll: milliseconds,
+ * rounded up, at most an hour.
  */
 int meta_poll_ms(uint64_t now_ns, uint64_t deadline_ns);
 

@@ -60,7 +60,8 @@ bool meta_json_array(struct meta_json *j)
 }
 
 /*
- * Consumes the closing bracket or the comma. Returns true if a value follows.
+ * Consumes the closing bracket or a comma. Returns true if another value
+ * follows.
  */
 static bool json_more(struct meta_json *j, char closing)
 {
@@ -216,7 +217,8 @@ static bool json_escape(struct meta_json *j)
 	return json_put(j, &to[at - from], 1);
 }
 
-/* Returns the end of the plain characters at p, or NULL after an error. */
+/* Returns the end of the characters at p that need no decoding, or NULL after
+ * an error. */
 static const char *json_plain(struct meta_json *j)
 {
 	const char *p = j->p;

@@ -3,10 +3,10 @@
 #define TEI_META_META_JSON_H
 
 /*
- * A strict pull parser and a writer for JSON text. There is no tree: a tree of
- * cJSON nodes needs 40 times the memory of the text, which a malicious peer
- * could cause with 64 MiB, and cJSON stores numbers as doubles, which rounds
- * 64-bit keys. A parser or writer belongs to one thread.
+ * A strict pull parser and a writer for JSON text. cJSON is not used here for
+ * two reasons. Its tree of nodes needs 40 times the memory of the text, and a
+ * malicious peer could send 64 MiB of text. And it stores numbers as doubles,
+ * which would round 64-bit keys. A parser or writer belongs to one thread.
  */
 
 #include <stdbool.h>
@@ -16,15 +16,17 @@
 #define META_JSON_DEPTH	32
 
 /*
- * A parser. After the first error, every call returns false; why states the
- * error and p its position. Call meta_json_fini at the end.
+ * A parser. After the first error, every call returns false. The member why
+ * then states the error, and p its position. Call meta_json_fini at the end.
  */
 struct meta_json {
 	const char *start, *p, *end;
-	const char *why;		/* NULL: no error so far */
-	char *text;			/* last string, decoded; grows */
+	const char *why; /* text of the first error, or NULL */
+	char *text;	 /* last string, decoded; its memory
+			  * grows as needed */
 	size_t text_size, text_len;
-	uint64_t first;			/* one bit per depth: no element yet */
+	uint64_t first; /* bit per nesting depth: no element was
+			 * read yet */
 	unsigned int depth;
 	bool no_memory;
 };
@@ -32,7 +34,8 @@ struct meta_json {
 void meta_json_init(struct meta_json *j, const char *text, size_t len);
 void meta_json_fini(struct meta_json *j);
 
-/* Records an error of the caller at the current position. Returns false. */
+/* Records an error that the caller has found at the current position. Returns
+ * false. */
 bool meta_json_fail(struct meta_json *j, const char *why);
 
 /*
@@ -53,10 +56,11 @@ bool meta_json_array(struct meta_json *j);
 bool meta_json_element(struct meta_json *j);
 
 /*
- * Read the next value. meta_json_string stores it in j->text, terminated, as
- * valid UTF-8 without NUL; it is valid until the next call. meta_json_u64 reads
- * an integer literal or a string of decimal digits exactly. meta_json_raw
- * returns the checked text of the value itself.
+ * Each of these functions reads the next value. meta_json_string stores the
+ * value in j->text, terminated, as valid UTF-8 without NUL; the text is valid
+ * until the next call. meta_json_u64 reads an integer literal or a string of
+ * decimal digits exactly. meta_json_raw returns the JSON text of the value,
+ * which it has checked.
  */
 bool meta_json_string(struct meta_json *j);
 bool meta_json_u64(struct meta_json *j, uint64_t *out);
@@ -66,7 +70,7 @@ bool meta_json_raw(struct meta_json *j, const char **text, size_t *len);
 /* Returns true if only white space is left. */
 bool meta_json_done(struct meta_json *j);
 
-/* Text under construction. failed stays set once memory runs out. */
+/* Text under construction. failed is set when memory runs out and stays set. */
 struct meta_buf {
 	char *text;
 	size_t len, size;

@@ -64,8 +64,8 @@ void meta_kv_changed(struct meta_kv *kv, const char *key)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Records whether the server reports changes. Schedules a read of all keys when
- * reports begin or end, because changes may have been missed. */
+/* Records whether the server reports changes now. When the reports begin or
+ * end, schedules a read of all keys, because changes may have been missed. */
 static void kv_set_watched(struct meta_kv *kv, bool watched)
 	TEI_REQUIRES(kv->lock)
 {
@@ -86,7 +86,7 @@ void meta_kv_watching(struct meta_kv *kv)
 
 /* --- calls of the driver ------------------------------------------------- */
 
-/* Returns an error if the store is being closed: its threads then begin no
+/* Returns an error if the store is being closed, so that its threads begin no
  * further call. */
 static int kv_closing(struct meta_kv *kv, struct tei_err *err)
 {

@@ -15,19 +15,20 @@
  *
  * Ownership of a name. The process whose record is under rpc_meta owns the
  * name. A process writes both keys in one commit that depends on the version of
- * rpc_meta, so of two processes that want the same name one fails, and a
- * process that lost a name cannot write over its new owner. A name whose owner
- * does not answer on its control channel is taken over.
+ * rpc_meta, so if two processes want the same name, one of them fails. A
+ * process that has lost a name cannot overwrite the keys of the new owner. A
+ * name whose owner does not answer on its control channel is taken over.
  *
- * Liveness. Both keys belong to a lease that the keeper renews. They disappear
- * when the process has ended and the lease has expired. Where the server has no
- * leases, a successor takes the name over.
+ * Liveness. Both keys belong to a lease that the keeper renews. The keys
+ * disappear when the process has ended and the lease has expired. If the server
+ * has no leases, the keys stay until another process takes the name over.
  *
  * Changes. The core remembers the segments that this process has fetched. While
  * the server reports changed keys, the watcher thread marks their segments, and
  * the keeper reads these; otherwise the keeper reads each remembered key every
- * MOONRAIL_STORE_POLL_MS. Before it reads a key, it asks whether the process
- * still uses the segment, and forgets the segment if not.
+ * MOONRAIL_STORE_POLL_MS. Before the keeper reads a key, it checks that the
+ * process still uses the segment. If the process does not, the keeper forgets
+ * the segment.
  *
  * Threads. Calls of the store run on the caller's thread, until its deadline.
  * The keeper renews the lease, publishes lost names again, reads keys whose
@@ -52,22 +53,23 @@
 #include "util/log.h"
 
 #define META_KV_KEY_MAX		(TEI_META_NAME_MAX + 512)
-/* Length of the longest descriptor that is stored as a whole, bytes. Of a
- * longer one, only the head is stored. */
+/* Length of the longest descriptor that is stored as a whole, bytes. If a
+ * descriptor is longer, only its head is stored. */
 #define META_KV_INLINE_MAX	65536
 #define META_KV_WHERE		TEI_META_ENDPOINT_MAX
-#define META_KV_WHO		136	/* size of a text that identifies an
-					 * owner */
-#define META_KV_PING_NS	 TEI_NS_PER_SEC /* limit of a query to an owner */
+/* size of a text that describes an owner, bytes */
+#define META_KV_WHO	 136
+#define META_KV_PING_NS	 TEI_NS_PER_SEC /* time limit of a query to an owner */
 #define META_KV_RETRY_NS TEI_NS_PER_SEC /* pause after a failure */
-/* Time between a reported change of an own key and the check of that key. */
+/* Time between the report that an own key has changed and the check of that
+ * key. */
 #define META_KV_CHECK_NS (250 * TEI_NS_PER_MS)
 /* Delay before a notification is repeated for the first time. The delay doubles
  * with each repetition. */
 #define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)
 #define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
-/* While more segments than this are remembered, those whose key was missing are
- * forgotten. */
+/* If more segments than this are remembered, the keeper forgets segments whose
+ * key was missing. */
 #define META_KV_FETCHED_MAX 65536
 /* Number of segments that the keeper handles before it returns to its other
  * duties. */
@@ -77,37 +79,39 @@
 #define META_KV_WAIT_MAX_NS	(3600 * TEI_NS_PER_SEC)
 #define META_KV_BUCKETS		1024
 
-/* What a server can do; open sets the bits. */
+/* Properties of a server. The driver's open sets these bits in kv->caps. */
 #define META_KV_LEASE	1u	/* leased keys disappear with their process */
 #define META_KV_WATCH	2u	/* the server may report changed keys */
 #define META_KV_LIST	4u	/* keys can be listed by prefix */
 
-/* A special version. The versions of a driver are 0 or higher. */
-#define META_KV_ANY	(-2)	/* in a commit: whatever the version is */
+/* Special value of meta_kv_change.expected; the versions of a driver are 0 or
+ * higher. */
+#define META_KV_ANY (-2) /* the version of the key does not matter */
 
 struct meta_kv;
 
-/* A value that was read. text: terminated, owned by the caller; NULL if there
- * is no such key, and version is META_ABSENT then. */
+/* A value that was read. text is terminated, and the caller frees it. If there
+ * is no such key, text is NULL and version is META_ABSENT. */
 struct meta_kv_value {
 	char *text;
 	size_t len;
 	int64_t version;
 };
 
-/* One key of a commit. */
+/* The change of one key in a commit. */
 struct meta_kv_change {
 	const char *key;
 	int64_t expected;	/* META_KV_ANY, META_ABSENT, or a version */
 	enum meta_kv_what {
-		META_KV_CHECK,	/* only compares the version */
+		META_KV_CHECK, /* compares the version and changes nothing */
 		META_KV_PUT,
-		META_KV_REMOVE,	/* no error if there is no such key */
+		META_KV_REMOVE, /* a missing key is not an error */
 	} what;
-	const char *text; /* value of a PUT; need not be terminated */
+	const char *text; /* value for META_KV_PUT; need not be terminated */
 	size_t len;
-	bool leased;		/* the PUT belongs to the lease */
-	int64_t version;	/* out: version of the key after a PUT */
+	bool leased;	 /* META_KV_PUT: the key belongs to the lease */
+	int64_t version; /* output: version of the key after
+			  * META_KV_PUT */
 };
 
 /*
@@ -116,19 +120,22 @@ struct meta_kv_change {
  * answered. list, renew and watch are called only with the bit in kv->caps.
  */
 struct meta_kv_ops {
-	const char *product;	/* for texts: "etcd" */
-	/* Parses conn, sets kv->state, kv->where and kv->caps, and asks the
-	 * server once. After a failure it has freed everything. */
+	const char *product; /* product name for log lines and error texts:
+			      * "etcd" */
+	/* Parses conn, sets kv->state, kv->where and kv->caps, and sends one
+	 * request to the server. Frees everything before it returns an
+	 * error. */
 	int (*open)(struct meta_kv *kv, const char *conn, uint64_t deadline_ns,
 		    struct tei_err *err);
 	void (*close)(struct meta_kv *kv);
 	int (*get)(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 		   struct meta_kv_value *out, struct tei_err *err);
-	/* Returns META_CONFLICT, and has changed nothing, if a version is not
-	 * the expected one. */
+	/* Makes the changes, all or none. Returns META_CONFLICT, without any
+	 * change, if a key does not have the expected version. */
 	int (*commit)(struct meta_kv *kv, struct meta_kv_change *changes,
 		      size_t count, uint64_t deadline_ns, struct tei_err *err);
-	/* Adds to names the rest of each key that starts with prefix. */
+	/* Lists all keys that start with prefix. Adds to names the part of each
+	 * key after the prefix. */
 	int (*list)(struct meta_kv *kv, const char *prefix,
 		    uint64_t deadline_ns, struct meta_names *names,
 		    struct tei_err *err);
@@ -145,77 +152,98 @@ struct meta_kv_ops {
 	void (*watch)(struct meta_kv *kv);
 	/*
 	 * Makes the calls in progress return soon, because the store is being
-	 * closed. These calls are all on the core's threads. NULL: the
+	 * closed. These calls all run on the core's threads. NULL: the driver's
 	 * functions check meta_kv_stopping themselves, or never take long.
 	 */
 	void (*interrupt)(struct meta_kv *kv);
 };
 
-/* A name that this process publishes. In kv->names. */
+/* A name that this process publishes; element of kv->names. */
 struct kv_name {
 	struct tei_list link;
-	char *name, *ram, *rpc;		/* constant; ram, rpc: keys */
-	/* guarded by the writer's token: */
-	char *text;			/* intended value of ram */
+	char *name, *ram, *rpc; /* do not change; ram and rpc are the
+				 * keys of the name */
+	/* guarded by the writer's token */
+	char *text; /* text that ram is to have */
 	size_t len;
-	char *rpc_text;			/* intended value of rpc */
-	bool announced;			/* was registered at least once */
-	int64_t version;		/* of rpc, while registered */
+	char *rpc_text;	 /* text that rpc is to have */
+	bool announced;	 /* the name was registered at least
+			  * once */
+	int64_t version; /* version of rpc; valid while
+			  * registered */
 	/* guarded by kv->lock: */
 	bool registered;
-	bool dirty;			/* the keeper must publish it */
-	char *pending;			/* newer value for text, of a caller
-					 * that did not get the token; NULL:
-					 * none */
+	bool dirty; /* the keeper must publish the text */
+	/*
+	 * newer text of a caller that did not get the writer's token; NULL:
+	 * none
+	 */
+	char *pending;
 	size_t pending_len;
-	bool withdrawn;			/* the keeper must remove it */
-	uint64_t check_ns;		/* time of the next check; 0: not due */
+	bool withdrawn;			/* the keeper must remove the keys */
+	uint64_t check_ns;		/* time at which the keeper checks the
+					 * keys; 0: no check is due */
 	bool lost;			/* another process owns the name */
-	bool loss_unreported; /* no call has returned that error yet */
+	bool loss_unreported; /* the loss was not returned by a call yet */
 	char lost_to[META_KV_WHO];
 };
 
-/* A segment that this process has fetched. In kv->fetched, kv->lock. */
+/* A segment that this process has fetched; element of kv->fetched. Guarded by
+ * kv->lock. */
 struct kv_segment {
 	struct tei_list link;
 	char *name, *key;
-	int64_t version;		/* when last read */
-	uint64_t poll_ns;		/* time of the next read; 0: not due */
-	uint32_t events;		/* reports of changes, to notice one
-					 * during a read */
+	int64_t version;  /* version of the key when it was last
+			   * read */
+	uint64_t poll_ns; /* time at which the keeper reads the
+			   * key; 0: no read is due */
+	/*
+	 * number of reports of changes; shows whether one arrived during a read
+	 */
+	uint32_t events;
 	uint32_t readers;		/* fetches in progress */
-	uint32_t fetches;		/* fetches that have begun */
-	bool known;			/* a read has found the key */
-	uint64_t notify_ns;		/* time of a repeated notification */
-	uint32_t tries;			/* notifications that had no result */
+	uint32_t fetches;		/* number of fetches that have begun */
+	bool known;			/* the key existed at a previous read */
+	uint64_t notify_ns;		/* time at which the change is notified
+					 * again */
+	uint32_t tries;			/* number of notifications after which
+					 * the change was not read */
 };
 
 struct meta_kv {
-	/* constant after open */
+	/* these do not change after open */
 	struct tei_meta_store *store;
 	const struct meta_kv_ops *ops;
 	const struct tei_settings *settings;
 	void *state;			/* private to ops */
 	uint32_t caps;
-	char where[META_KV_WHERE];	/* the server, for texts */
+	char where[META_KV_WHERE]; /* address of the server, for log lines
+				    * and error texts */
 	pthread_t keeper, watcher;
-	bool keeping, watching;		/* the threads exist */
-	struct tei_log_repeat repeat;	/* of failures */
+	bool keeping, watching;	      /* the keeper thread and the watcher
+				       * thread exist */
+	struct tei_log_repeat repeat; /* limits the log lines about
+				       * failures */
 	/* row 2 of docs/LOCKING.md; not held while the driver is called */
 	struct tei_mutex lock;
-	pthread_cond_t cond;		/* of lock: work for the keeper */
+	pthread_cond_t cond; /* used with lock; signalled when the
+			      * keeper has work */
 	bool stop;
-	bool writing;			/* the writer's token is taken */
-	bool down;			/* no server answered the last call */
+	bool writing;			/* a thread has the writer's token */
+	bool down;			/* the last call found no server that
+					 * answers */
 	bool watched;			/* the server reports changes now */
-	bool again;			/* set with each broadcast of cond: the
-					 * keeper must look for work before it
-					 * sleeps */
-	bool notifying;			/* the keeper is calling fn or wanted */
+	/*
+	 * set when cond is signalled; the keeper looks for work once more
+	 * before it sleeps
+	 */
+	bool again;
+	bool notifying;			/* the keeper is in a call of fn or
+					 * wanted */
 	uint64_t renew_ns;		/* time of the next renewal */
 	uint64_t retry_ns;		/* earliest next write by the keeper */
-	int bucket;			/* keeper only: where kv_segments_run
-					 * continues */
+	int bucket;			/* used by the keeper only: bucket at
+					 * which kv_segments_run continues */
 	struct tei_list names;		/* struct kv_name */
 	struct tei_list fetched[META_KV_BUCKETS];	/* struct kv_segment */
 	size_t fetched_count;
@@ -226,7 +254,7 @@ struct meta_kv {
 
 /* --- for drivers --------------------------------------------------------- */
 
-/* Fills err with code and "PRODUCT WHERE: text". Returns code. */
+/* Sets err to code and the text "PRODUCT WHERE: text". Returns code. */
 int meta_kv_fail(struct meta_kv *kv, int code, struct tei_err *err,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -234,19 +262,20 @@ int meta_kv_fail(struct meta_kv *kv, int code, struct tei_err *err,
 /* Returns true if the store is being closed. */
 bool meta_kv_stopping(struct meta_kv *kv);
 
-/* Reports that key was written or removed. Watcher thread. */
+/* Reports that key was written or removed. Called by the watcher thread. */
 void meta_kv_changed(struct meta_kv *kv, const char *key);
 
 /*
  * Records that the server reports all changes from now on. Earlier changes may
  * have been missed, so the keeper reads all own names and remembered segments.
- * Watcher thread.
+ * Called by the watcher thread.
  */
 void meta_kv_watching(struct meta_kv *kv);
 
 /* --- the back end -------------------------------------------------------- */
 
-/* Opens a store with the driver; the open function of a back end calls it. */
+/* Opens a store with the driver. The open function of a back end calls this
+ * function. */
 int meta_kv_open(struct tei_meta_store *store, const struct meta_kv_ops *ops,
 		 const char *conn, struct tei_err *err);
 
@@ -304,24 +333,27 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
 /* --- for the sources of the core ----------------------------------------- */
 
-/* Wakes the keeper, which then looks for work. */
+/* Wakes the keeper, so that it looks for work. */
 void kv_wake(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 
-/* Call the driver and remember whether a server answered. */
+/* kv_get and kv_commit call the driver, and record whether a server
+ * answered. */
 int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	   struct meta_kv_value *out, struct tei_err *err);
 int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
 	      uint64_t deadline_ns, struct tei_err *err);
 
-/* Do all work that is due. Return the time of the next work. Keeper thread,
- * without a lock. */
+/* kv_names_run and kv_segments_run do all work that is due. They return the
+ * time at which the next work is due. Called by the keeper thread, without a
+ * lock. */
 uint64_t kv_names_run(struct meta_kv *kv);
 uint64_t kv_segments_run(struct meta_kv *kv);
 
 /* Schedules a check of the own names with that key. */
 void kv_names_changed(struct meta_kv *kv, const char *key)
 	TEI_REQUIRES(kv->lock);
-/* Schedule a check of all names, and a read of all segments. */
+/* kv_names_check_all schedules a check of all own names. kv_segments_check_all
+ * schedules a read of all remembered segments. */
 void kv_names_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 void kv_segments_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 
@@ -332,7 +364,7 @@ struct kv_segment *kv_segment_find(struct meta_kv *kv, const char *key)
 void kv_names_free(struct meta_kv *kv);
 void kv_segments_free(struct meta_kv *kv);
 
-/* Returns the time limit of a call of the keeper. */
+/* Returns the deadline of a driver call that the keeper makes now. */
 uint64_t kv_deadline(const struct meta_kv *kv);
 
 #endif /* TEI_META_META_KV_H */

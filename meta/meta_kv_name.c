@@ -30,10 +30,12 @@
 /* The owner of a name, as read from the store. */
 struct kv_owner {
 	bool there;		/* the key rpc_meta exists */
-	bool damaged;		/* its value is no record */
+	bool damaged;		/* the value of rpc_meta cannot be decoded */
 	char endpoint[TEI_META_ENDPOINT_MAX];
-	uint64_t incarnation;	/* 0: not a process of this library */
-	int64_t version;	/* META_ABSENT: no key */
+	uint64_t incarnation; /* 0: the owner is not a process of this
+			       * library */
+	int64_t version;      /* version of rpc_meta, or META_ABSENT if there
+			       * is no key */
 };
 
 /* --- the writer's token -------------------------------------------------- */
@@ -54,8 +56,8 @@ static bool kv_writer_take(struct meta_kv *kv, uint64_t deadline_ns)
 
 /*
  * Takes the writer's token for a caller that publishes *text under name. If the
- * token is not free by the deadline and the name is known, leaves *text for the
- * keeper and sets it to NULL.
+ * token is not free by the deadline and the name is known, passes *text to the
+ * keeper and sets *text to NULL.
  */
 static bool kv_writer_take_or_leave(struct meta_kv *kv, const char *name,
 				    uint64_t deadline_ns, char **text,
@@ -183,8 +185,8 @@ static void kv_name_mark(struct meta_kv *kv, struct kv_name *n, bool registered,
 }
 
 /*
- * Marks a name that could not be written. Unless another process owns it, the
- * keeper writes it again, and renews the lease of the keys that exist.
+ * Marks a name that could not be written. The keeper writes it again, unless
+ * another process owns it, and renews the lease of the keys that exist.
  */
 static void kv_name_failed(struct meta_kv *kv, struct kv_name *n, bool refused)
 {
@@ -249,9 +251,9 @@ static int kv_owner_read(struct meta_kv *kv, const struct kv_name *n,
 /*
  * Returns true if the owner answers on its control channel. A process that
  * refuses the query is alive too, unless its refusal shows that it is not the
- * owner in the record. An owner that this process could not ask for lack of
- * memory counts as alive. Without a valid address the record belongs to no
- * process.
+ * owner in the record. If this process is out of memory and cannot query the
+ * owner, the owner counts as alive. A record without a valid address belongs to
+ * no process.
  */
 static bool kv_owner_alive(struct meta_kv *kv, const struct kv_owner *o,
 			   uint64_t deadline_ns)
@@ -315,9 +317,9 @@ static int kv_write(struct meta_kv *kv, struct kv_name *n, int64_t expected,
 
 /*
  * Returns true if the keeper calls, this process once owned the name, and the
- * record names another process. The keeper then does not take the name back:
- * two processes that cannot reach each other would do so forever. A caller that
- * publishes may.
+ * record names another process. The keeper then does not take the name back,
+ * because two processes that cannot reach each other would take it from one
+ * another forever. A caller that publishes may take it back.
  */
 static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 			 const struct kv_owner *o)
@@ -327,9 +329,9 @@ static bool kv_succeeded(const struct meta_kv *kv, const struct kv_name *n,
 }
 
 /*
- * Registers the name. Sets *refused if another process keeps it: a live one or,
- * for the keeper, any (kv_succeeded). Returns META_CONFLICT if the owner
- * changed meanwhile.
+ * Registers the name. Sets *refused if another process keeps the name: if that
+ * process is alive or, when the keeper calls, in any case (kv_succeeded).
+ * Returns META_CONFLICT if the owner has changed meanwhile.
  */
 static int kv_register_once(struct meta_kv *kv, struct kv_name *n,
 			    uint64_t deadline_ns, bool *refused,
@@ -375,7 +377,8 @@ static int kv_register(struct meta_kv *kv, struct kv_name *n,
 			    n->name, kv->ops->product, kv->where);
 }
 
-/* Writes the text of n; registers the name first if necessary. */
+/* Writes the text of n to the store. Registers the name first if it is not
+ * registered. */
 static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
 {
@@ -397,8 +400,8 @@ static int kv_bring(struct meta_kv *kv, struct kv_name *n, uint64_t deadline_ns,
 
 /*
  * Returns an error if the keeper has found that another process owns the name.
- * With report_loss the error is returned once, so that the next call may
- * register the name again.
+ * If report_loss is true, only the first call returns that error, so that the
+ * next call may register the name again.
  */
 static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
 			  bool report_loss, struct tei_err *err)
@@ -417,8 +420,8 @@ static int kv_report_lost(struct meta_kv *kv, struct kv_name *n,
 			    "segment '%.24s' was lost to %s", n->name, who);
 }
 
-/* Returns the entry of name with text as its intended value, or NULL. The entry
- * owns text afterwards; without an entry, text is freed. */
+/* Returns the entry of name and sets text as the text to publish, or returns
+ * NULL. The entry owns text afterwards; if NULL is returned, text is freed. */
 static struct kv_name *kv_name_set(struct meta_kv *kv, const char *name,
 				   char *text, size_t len, bool *known)
 {
@@ -529,8 +532,8 @@ bool meta_kv_owns(struct tei_meta_store *store, const char *name)
 	return owns;
 }
 
-/* Removes the keys of a name that has left the list, if they are this
- * process's. */
+/* Removes the keys of a name that is no longer in the list, if the keys belong
+ * to this process. */
 static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 			  bool registered, uint64_t deadline_ns,
 			  struct tei_err *err)
@@ -548,7 +551,8 @@ static int kv_name_remove(struct meta_kv *kv, struct kv_name *n,
 	int rc = 0;
 
 	if (!registered) {
-		/* an unanswered write may have been executed */
+		/* the server may have executed a write to which it did not
+		 * answer */
 		rc = kv_owner_read(kv, n, deadline_ns, &o, err);
 		if (rc || !o.there || o.incarnation != own)
 			return rc;
@@ -572,7 +576,8 @@ static bool kv_name_unlink(struct meta_kv *kv, struct kv_name *n,
 	return ours;
 }
 
-/* Makes the keeper remove a name, because another thread is writing. */
+/* Makes the keeper remove the name later, because another thread has the
+ * writer's token. */
 static void kv_withdraw_later(struct meta_kv *kv, const char *name)
 {
 	struct kv_name *n;
@@ -662,7 +667,7 @@ static bool kv_name_check(struct meta_kv *kv, struct kv_name *n)
 	return true;
 }
 
-/* Returns true if the keeper must write the name. */
+/* Returns true if the name must be written and the keeper may write it. */
 static bool kv_name_unwritten(const struct meta_kv *kv, const struct kv_name *n)
 	TEI_REQUIRES(kv->lock)
 {
@@ -670,8 +675,8 @@ static bool kv_name_unwritten(const struct meta_kv *kv, const struct kv_name *n)
 	return n->dirty || (n->pending && !n->lost);
 }
 
-/* Makes the text that a caller left the intended one. The caller has the
- * writer's token. */
+/* Replaces the text of n by the newer text that a caller has left in
+ * n->pending. The caller has the writer's token. */
 static void kv_name_adopt(struct meta_kv *kv, struct kv_name *n)
 	TEI_REQUIRES(kv->lock)
 {
@@ -685,8 +690,8 @@ static void kv_name_adopt(struct meta_kv *kv, struct kv_name *n)
 	n->dirty = true;
 }
 
-/* Returns the next name with work that is due. *check: its keys must be
- * checked, not written. */
+/* Returns the next name for which work is due. Sets *check to true if the keys
+ * of the name must be checked, and to false if they must be written. */
 static struct kv_name *kv_name_due(struct meta_kv *kv, bool *check)
 {
 	uint64_t now = tei_now_ns();

@@ -106,8 +106,9 @@ static uint64_t kv_poll_at(const struct meta_kv *kv) TEI_REQUIRES(kv->lock)
 }
 
 /*
- * Adds the segment before its key is read, so that a change during the read is
- * noticed. Returns the number of changes that were reported until now.
+ * Adds the segment to the table before its key is read, so that a change during
+ * the read is noticed. Returns the number of changes that the server has
+ * reported so far.
  */
 static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
 			      const char *name)
@@ -129,9 +130,9 @@ static uint32_t kv_read_begin(struct meta_kv *kv, const char *key,
 }
 
 /*
- * Records the version of the key that was read, or that the read failed.
- * Returns true if the key existed at the previous read. A key that never
- * existed is forgotten.
+ * Records the version of the key that was read, or that the read has failed.
+ * Returns true if the key existed at the previous read. If the key has never
+ * existed, the segment is forgotten.
  */
 static bool kv_read_end(struct meta_kv *kv, const char *key, bool read,
 			int64_t version, uint32_t events)
@@ -286,17 +287,18 @@ void kv_segments_check_all(struct meta_kv *kv)
 			s->poll_ns = 1;
 }
 
-/* Work for one segment that kv_job_take has found. */
+/* Work for one segment, as kv_job_take returns it. */
 struct kv_job {
-	char *key, *name;		/* copies */
-	bool notify;			/* true: call fn; false: read the key */
+	char *key, *name; /* copies, which the job owns */
+	bool notify;	  /* true: the job calls fn; false: the
+			   * job reads the key */
 	int64_t version;
 	uint32_t tries;
 	uint32_t fetches;
 };
 
-/* Takes the next segment whose work is due. *next: time of the work that is not
- * due yet, or UINT64_MAX. */
+/* Takes the next segment for which work is due. If no work is due, sets *next
+ * to the time at which work will be due, or UINT64_MAX. */
 static bool kv_job_take(struct meta_kv *kv, struct kv_job *job, uint64_t *next)
 {
 	uint64_t now = tei_now_ns(), at;
@@ -390,7 +392,8 @@ static void kv_job_notify(struct meta_kv *kv, const char *name, uint32_t tries)
 	tei_mutex_unlock(&kv->lock);
 }
 
-/* Reads the key and notifies a change. Returns false if no server answered. */
+/* Reads the key. If the key has changed, notifies the user of the store.
+ * Returns false if no server answered. */
 static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 {
 	struct meta_kv_value v;
@@ -409,8 +412,8 @@ static bool kv_job_poll(struct meta_kv *kv, const struct kv_job *job)
 		if (changed)
 			s->tries = 0;
 	} else if (s) {
-		/* a fetch has read the key meanwhile, perhaps an older value,
-		 * so the key is read once more */
+		/* a fetch has read the key in the meantime and may have got an
+		 * older value, so the keeper reads the key again */
 		s->poll_ns = tei_now_ns();
 	}
 	tei_mutex_unlock(&kv->lock);

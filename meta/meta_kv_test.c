@@ -29,11 +29,13 @@ static struct fake {
 		unsigned int gets;
 	} keys[FAKE_KEYS];
 	int64_t version;
-	bool hold_gets, hold_commits;	/* the server does not answer */
+	bool hold_gets, hold_commits; /* make reads and commits wait, as if
+				       * the server did not answer */
 	bool interrupted;
-	unsigned int waiting;		/* calls that wait for it */
-	bool wanted;			/* result of fake_wanted */
-	unsigned int changes;		/* calls of fake_changed */
+	unsigned int waiting; /* number of calls that wait for the
+			       * server */
+	bool wanted;	      /* value that fake_wanted returns */
+	unsigned int changes; /* number of calls of fake_changed */
 } fake = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	   .cond = PTHREAD_COND_INITIALIZER };
 
@@ -295,7 +297,7 @@ static void kv_close_soon(struct kv_rig *r)
 
 	CU_ASSERT(kv_wait(fake_waits, NULL));
 	tei_meta_store_close(r->store);
-	/* the keeper's call may take 600 s */
+	/* the deadline of the keeper's call is 600 s */
 	CU_ASSERT(tei_now_ns() - start < 60 * ft_load() * TEI_NS_PER_SEC);
 	tei_meta_store_open("P2PHANDSHAKE", &r->settings, &r->store, NULL);
 	kv_rig_close(r);
@@ -307,7 +309,8 @@ static void test_close_ends_a_read_of_the_keeper(void)
 
 	kv_rig_open(&r);
 	CU_ASSERT_EQUAL(kv_rig_publish(&r, 1, meta_test_deadline()), 0);
-	fake_hold(&fake.hold_gets, true);	/* the own keys are polled */
+	fake_hold(&fake.hold_gets, true); /* the keeper reads the own keys
+					   * periodically */
 	kv_close_soon(&r);
 }
 
@@ -368,7 +371,7 @@ static bool kv_gets_are(void *arg)
 	return fake_gets(g->key) >= g->n;
 }
 
-/* Waits until the keeper has read the key that often. */
+/* Waits until the keeper has read the key `times` times. */
 static bool kv_polled(const char *key, unsigned int times)
 {
 	struct kv_gets g = { key, fake_gets(key) + times };
@@ -425,12 +428,12 @@ static void test_segment_that_is_not_used_is_not_read_again(void)
 	kv_fetch_segment(&r, "clock");
 	CU_ASSERT(kv_polled(key, 3));
 	fake_hold(&fake.wanted, false);
-	/* wait for the end of a read of key that has already begun */
+	/* a read of key may have begun before; wait until it has ended */
 	CU_ASSERT(kv_polled(clock, 3));
 	gets = fake_gets(key);
 	CU_ASSERT(kv_polled(clock, 10));
 	CU_ASSERT_EQUAL(fake_gets(key), gets);
-	/* after the segment was opened again, its key is read again */
+	/* when the segment is opened again, the keeper reads its key again */
 	fake_hold(&fake.wanted, true);
 	kv_fetch_segment(&r, "other");
 	CU_ASSERT(kv_polled(key, 3));

@@ -8,7 +8,7 @@
 #include "meta/meta_int.h"
 #include "meta/meta_json.h"
 
-/* The members that distinguish the writers of descriptors. */
+/* The members that show which program has written a descriptor. */
 struct mooncake_members {
 	bool protocol, buffers, ours, files;
 };
@@ -21,7 +21,7 @@ static bool mooncake_member(struct meta_json *j, struct mooncake_members *m)
 	m->ours |= !strcmp(j->text, "incarnation");
 	if (strcmp(j->text, "protocol") != 0)
 		return meta_json_skip(j);
-	/* a process with several protocols writes an array of them */
+	/* a process with several protocols writes an array of protocols */
 	c = meta_json_peek(j);
 	m->protocol = c == '"' || c == '[';
 	if (c != '"')

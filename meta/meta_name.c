@@ -53,8 +53,8 @@ int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 			return TEI_ERR_INVALID;
 		colon = end[1] ? end + 1 : NULL;
 	} else if (colon && strchr(colon + 1, ':')) {
-		colon = NULL; /* the text is an IPv6 address without
-			       * brackets */
+		colon = NULL; /* the text is an IPv6 address without brackets,
+			       * so it has no port */
 		end = text + strlen(text);
 	} else {
 		end = colon ? colon : text + strlen(text);
@@ -182,7 +182,8 @@ static bool name_has_prefix(const char *name, const char *const *prefixes)
 }
 
 /*
- * Bridges and the host side of container links do not lead to other machines.
+ * Returns true for a bridge or the host side of a container link. Such an
+ * interface does not lead to other machines.
  */
 static bool name_is_bridge(const char *interface)
 {
@@ -206,8 +207,8 @@ static bool name_is_link_local(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-/* Returns 0 for an unsuitable address, otherwise a rank. A higher rank is
- * better. */
+/* Returns 0 for an address that peers cannot use, otherwise its rank. A higher
+ * rank is better. */
 static int name_rank(const struct ifaddrs *i, bool ipv6)
 {
 	const unsigned int want = IFF_UP | IFF_RUNNING;
@@ -293,8 +294,8 @@ bool tei_meta_host_outdated(const struct tei_settings *settings,
 
 enum name_kind {
 	NAME_USABLE,
-	NAME_WILDCARD, /* the address is a wildcard */
-	NAME_HIDDEN,   /* a host name that leads to loopback only */
+	NAME_WILDCARD, /* the address is a wildcard address */
+	NAME_HIDDEN,   /* the host name resolves to loopback addresses only */
 };
 
 static enum name_kind name_classify(const char *host, const struct addrinfo *a)
@@ -315,7 +316,7 @@ static enum name_kind name_classify(const char *host, const struct addrinfo *a)
 
 /*
  * Returns true if every address is 127.0.1.1. Debian writes this address for
- * the host's own name into /etc/hosts, so it is no mistake of the user.
+ * the host's own name into /etc/hosts, so the user has made no mistake.
  */
 static bool name_of_debian(const struct addrinfo *a)
 {

@@ -11,8 +11,9 @@
 /*
  * P2PHANDSHAKE: no server. The name of a segment is the address of its control
  * channel, so finding the segment means connecting to it. The address may be
- * spelled differently from the segment's own name, hence "any". File segments,
- * which no process serves, are files in a folder.
+ * spelled differently from the segment's own name, so the request accepts the
+ * primary descriptor of the process ("any"). File segments, which no process
+ * serves, are files in a folder.
  */
 
 static int p2p_resolve(struct tei_meta_store *store, const char *server,

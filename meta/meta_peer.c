@@ -15,7 +15,8 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-#define PEER_REFUSED_NS (200 * TEI_NS_PER_MS) /* limit of one connection */
+#define PEER_REFUSED_NS (200 * TEI_NS_PER_MS) /* time limit of one connection \
+					       */
 
 /* --- this process -------------------------------------------------------- */
 
@@ -56,8 +57,8 @@ const char *tei_meta_store_own_name(const struct tei_meta_store *s,
 /* --- other processes ----------------------------------------------------- */
 
 /*
- * Returns the incarnation that the store keeps for name. If the name is an
- * address, the process that answers there is the peer, and *incarnation is 0.
+ * Gets the incarnation that the store holds for name. If the name is an
+ * address, sets *incarnation to 0: whichever process answers there is the peer.
  */
 static int peer_incarnation(struct tei_meta_store *s, const char *name,
 			    uint64_t deadline_ns, uint64_t *incarnation,
@@ -91,7 +92,7 @@ int tei_meta_store_probe(struct tei_meta_store *s, const char *name,
 	if (rc)
 		return rc;
 	rc = tei_meta_ping(endpoint, s->secret, deadline_ns, &answered, err);
-	/* a name that is an address is in the text already */
+	/* if the name is an address, the error text contains it already */
 	if (rc && !(s->ops->caps & TEI_META_ADDRESSES))
 		tei_err_prefix(err, "segment '%.64s'", name);
 	if (rc || !wanted || wanted == answered)

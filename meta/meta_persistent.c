@@ -11,9 +11,9 @@
 #include "util/text.h"
 
 /*
- * Persistent segment records: descriptors that no process owns. A change reads
- * the record, modifies it and writes it if no other process has written it
- * meanwhile.
+ * Persistent segment records: descriptors that no process owns. To change a
+ * record, a process reads and modifies it, and writes it if no other process
+ * has written it meanwhile.
  */
 
 #define PERSISTENT_PREFIX (sizeof(TEI_META_PERSISTENT) - 1)
@@ -90,7 +90,7 @@ static int persistent_write(struct tei_meta_store *s, const char *name,
 	return rc;
 }
 
-/* Makes one attempt. */
+/* Makes one attempt to change the record. */
 static int persistent_try(struct tei_meta_store *s, const char *name,
 			  tei_meta_change_fn fn, void *arg,
 			  uint64_t deadline_ns, struct tei_err *err)
@@ -138,7 +138,8 @@ static int persistent_try_remove(struct tei_meta_store *s, const char *name,
 		      : 0;
 }
 
-/* Converts the result of the last attempt. */
+/* Converts the result of the last attempt to a code of
+ * tei_meta_store_change. */
 static int persistent_tried(const char *name, int rc, struct tei_err *err)
 {
 	return rc != META_CONFLICT ? rc :
@@ -183,7 +184,8 @@ static int persistent_by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Copies the names with their folder; skips invalid names. */
+/* Adds the folder's name in front of each name and copies it. Skips invalid
+ * names. */
 static bool persistent_names(const struct meta_names *from, const char *folder,
 			     struct meta_names *to)
 {

@@ -59,8 +59,9 @@ static int dir_path(const struct tei_meta_store *s, const char *name,
 			    "no memory for a path");
 }
 
-/* Returns a number that identifies the state of the file; a new file differs in
- * its inode or time. Never returns META_ABSENT. */
+/* Returns a number that identifies the version of the file. A new file has
+ * another inode number or time, so its number differs. Never returns
+ * META_ABSENT. */
 static int64_t dir_version(const struct stat *st)
 {
 	uint64_t v = (uint64_t)st->st_ino * UINT64_C(0x9e3779b97f4a7c15) +
@@ -118,7 +119,8 @@ int meta_dir_read(struct tei_meta_store *store, const char *name,
 	return rc;
 }
 
-/* Takes the lock of the folder. Closing *out releases the lock. */
+/* Locks the folder. *out receives a file descriptor; closing it unlocks the
+ * folder. */
 static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 		    int *out, struct tei_err *err)
 {
@@ -147,7 +149,7 @@ static int dir_lock(const struct tei_meta_store *s, uint64_t deadline_ns,
 	return rc;
 }
 
-/* Writes the text to a file with another name and syncs the file. */
+/* Writes the text to a temporary file and syncs that file. */
 static int dir_write_new(const char *path, const char *json, size_t len,
 			 struct tei_err *err)
 {
@@ -155,7 +157,7 @@ static int dir_write_new(const char *path, const char *json, size_t len,
 	size_t done = 0;
 	ssize_t n;
 
-	unlink(path); /* removes the file of a writer that was
+	unlink(path); /* removes the temporary file of a writer that was
 		       * killed */
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	while (fd >= 0 && done < len) {

@@ -22,7 +22,7 @@
 struct krig {
 	struct tei_settings settings;
 	struct tei_meta_store *store;
-	char dir[64]; /* folder of the records, "":
+	char dir[64]; /* folder of the records, or "" if the store is
 		       * ZooKeeper */
 };
 
@@ -74,18 +74,20 @@ static void krig_end(struct krig *r)
 		return;
 	snprintf(path, sizeof(path), "%s/.lock", r->dir);
 	unlink(path);
-	CU_ASSERT_EQUAL(rmdir(r->dir), 0);	/* nothing is left behind */
+	CU_ASSERT_EQUAL(rmdir(r->dir), 0); /* the folder is empty */
 }
 
-/* A change to make. */
+/* A change of a persistent segment record by a test: adds a file, or removes a
+ * file. */
 struct kchange {
 	struct krig *rig;
-	uint64_t length;		/* length of a file to add; 0: remove */
+	uint64_t length; /* length of the file to add; 0: remove
+			  * the file */
 	int refuse;
-	uint32_t calls, saw;	   /* saw: number of files that the
-				    * function found in its last call */
-	struct kchange *meanwhile; /* a concurrent change, which the
-				    * function makes in its first call */
+	uint32_t calls, saw;	   /* saw: number of files that the callback
+				    * found in its last call */
+	struct kchange *meanwhile; /* a change by another process, which the
+				    * callback makes in its first call */
 };
 
 static int kchange_run(struct krig *r, const char *name, struct kchange *c,
@@ -183,7 +185,7 @@ static void persistent_life(struct krig *r)
 	CU_ASSERT_EQUAL(persistent_count(r), 0);
 }
 
-/* No change is lost if two processes change one segment at the same time. */
+/* Two processes change one record at the same time. No change is lost. */
 static void persistent_conflict(struct krig *r)
 {
 	struct kchange other = { .length = 100 }, gone = { .length = 0 };

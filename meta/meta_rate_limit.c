@@ -11,36 +11,38 @@
 #include "util/clock.h"
 
 /*
- * Rate limit of a client address (token bucket), so that one address cannot
- * occupy the server's thread.
+ * The rate limit of a client address (a token bucket) prevents that one address
+ * occupies the server's thread. Work is counted in steps; a step is about one
+ * system call with the work around it, or 64 KiB sent.
  *
- * - Each step that the server takes for an address advances paid_ns by the
- *   price of a step. An address whose paid_ns is more than a burst ahead of the
- *   present time has used up its rate limit.
+ * - Each step that the server executes for an address advances the address's
+ *   paid_ns by the price of a step, in ns. If paid_ns is ahead of the present
+ *   time by more than a burst, the address has used up its rate limit.
  *
- * - Its clients are then throttled: epoll reports no events of them. They
- *   continue one by one, in order, as time passes, and are charged for the two
- *   calls of epoll_ctl. They are not dropped. Time passes in ticks: the thread
- *   wakes for several of them at once, so that it is asleep when requests of
- *   other addresses arrive.
+ * - The clients of such an address are then throttled: epoll reports no events
+ *   of them. They are not dropped. As time passes, they continue one by one, in
+ *   order, and are charged for the two calls of epoll_ctl. The thread wakes at
+ *   intervals (META_RATE_LIMIT_TICK_NS) and releases several clients at once,
+ *   so that it is usually asleep when requests of other addresses arrive.
  *
- * - Accepting connections costs steps too, and throttling does not stop it. An
- *   address that is another RATE_LIMIT_SLACK_NS ahead is blocked: a filter on
- *   the listening socket makes the kernel drop its packets until paid_ns has
- *   been reached.
+ * - Accepting connections costs steps too, and throttling does not stop it. If
+ *   paid_ns is ahead by another RATE_LIMIT_SLACK_NS, the address is blocked: a
+ *   filter on the listening socket makes the kernel drop its packets until
+ *   paid_ns has been reached.
  *
  * - The entry of an address without clients is kept until its paid_ns has
  *   passed; otherwise each new connection would start with a full burst.
  */
 
-/* Greatest number of addresses without clients. */
+/* Greatest number of entries of addresses without clients. */
 #define RATE_LIMIT_ADDRESSES   4096
 #define RATE_LIMIT_BURST_S     24
-#define RATE_LIMIT_RATE	       896 /* steps per second */
-/* Steps for throttling a client and releasing it. */
+#define RATE_LIMIT_RATE	       896 /* steps (units of work) per second */
+/* Steps that throttling a client and releasing it cost. */
 #define RATE_LIMIT_HOLDING     2
 #define RATE_LIMIT_SLACK_NS    (TEI_NS_PER_SEC / 8)
-#define RATE_LIMIT_BLOCKED_MAX 32 /* addresses in the filter */
+/* greatest number of addresses in the filter */
+#define RATE_LIMIT_BLOCKED_MAX 32
 
 void meta_rate_limit_init(struct tei_meta_server *s)
 {
@@ -106,8 +108,8 @@ void meta_rate_limit_text(const struct meta_ip *ip, char out[TEI_META_HOST_MAX])
 }
 
 /*
- * Makes room for another entry: frees entries that are no longer needed, else
- * the least recently used one.
+ * Makes room for another entry. Frees the entries that are no longer needed or,
+ * if there are none, the least recently used one.
  */
 static void rate_limit_sweep(struct tei_meta_server *s, uint64_t now_ns)
 {
@@ -209,8 +211,8 @@ void meta_rate_limit_throttle(struct tei_meta_server *s, struct meta_conn *c,
 }
 
 /*
- * Lets throttled clients continue. They are served and charged at their next
- * event.
+ * Lets throttled clients of the address continue. The server serves and charges
+ * them at their next event.
  */
 static void rate_limit_release_ip(struct tei_meta_server *s, struct meta_ip *ip,
 				  uint64_t now_ns)
@@ -323,7 +325,8 @@ void meta_rate_limit_block(struct tei_meta_server *s, struct meta_ip *ip,
 	rate_limit_filter(s);
 }
 
-/* Unblocks addresses. Returns the time at which the next one is due, or 0. */
+/* Unblocks the addresses whose time has come. Returns the time at which the
+ * next address is due, or 0. */
 static uint64_t rate_limit_open(struct tei_meta_server *s, uint64_t now_ns)
 {
 	uint32_t before = s->rate.blocked_count;

@@ -72,7 +72,7 @@ static struct meta_ip *rate_limit_of(struct tei_meta_server *s,
 	return meta_rate_limit_join(s, (struct sockaddr *)&ss, now);
 }
 
-/* Adds a client of ip whose descriptor never has an event. */
+/* Adds a client of the address ip. Its socket never has an event. */
 static void rate_limit_client(struct tei_meta_server *s, struct meta_conn *c,
 			      struct meta_ip *ip, uint64_t deadline)
 {
@@ -100,7 +100,7 @@ static void test_time_pays_for_steps(void)
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
 	now += RATE_LIMIT_STEP;
 	CU_ASSERT_FALSE(meta_rate_limit_spent(s, ip, now));
-	/* unused time beyond the burst is not saved */
+	/* time beyond a burst that an address does not use is not saved */
 	now += 1000 * TEI_NS_PER_SEC;
 	meta_rate_limit_charge(s, ip, RATE_LIMIT_CREDIT + 1, now);
 	CU_ASSERT(meta_rate_limit_spent(s, ip, now));
@@ -118,7 +118,7 @@ static void test_each_address_pays_for_itself(void)
 		s, rate_limit_of(s, "10.0.0.2", RATE_LIMIT_START),
 		RATE_LIMIT_START));
 	CU_ASSERT_PTR_EQUAL(rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START), ip);
-	/* addresses of one IPv6 /64 count as one */
+	/* all addresses of one IPv6 /64 network count as one address */
 	CU_ASSERT_PTR_EQUAL(
 		rate_limit_of(s, "2001:db8::1", RATE_LIMIT_START),
 		rate_limit_of(s, "2001:db8::ffff:2", RATE_LIMIT_START));
@@ -132,8 +132,8 @@ static void test_each_address_pays_for_itself(void)
 }
 
 /*
- * An address whose client reconnects is still charged for its earlier steps.
- * Idle addresses make room for others.
+ * If a client reconnects, its address is still charged for the earlier steps.
+ * Entries of idle addresses are freed for other addresses.
  */
 static void test_debt_of_a_client_outlives_the_connection(void)
 {
@@ -197,7 +197,8 @@ static void test_held_clients_go_on_in_order(void)
 	rate_limit_end(s);
 }
 
-/* Returns true if a connection from that address is made within ms. */
+/* Returns true if a connection from that address is accepted within ms
+ * milliseconds. */
 static bool rate_limit_gets_in(struct tei_meta_server *s, const char *from,
 			       int ms)
 {
@@ -243,8 +244,8 @@ static void test_a_shut_address_gets_in_no_more_for_a_while(void)
 }
 
 /*
- * The filter has room for a limited number of addresses; the others are only
- * throttled.
+ * The filter can hold a limited number of addresses. The other addresses are
+ * only throttled.
  */
 static void test_many_addresses_may_be_shut(void)
 {

@@ -72,7 +72,8 @@ bool meta_rpc_decode(const char *text, size_t len,
 	return true;
 }
 
-/* Fills a head. closed: with name, protocol and incarnation only. */
+/* Adds everything but the buffers to a head. If closed is true, adds only the
+ * name, the protocol and the incarnation. */
 static int head_desc(const struct tei_meta_desc *desc, bool closed,
 		     struct tei_meta_desc **out, struct tei_err *err)
 {
@@ -108,7 +109,7 @@ int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		meta_buf_u64(&b, desc->buffer_count);
 	}
 	meta_buf_text(&b, ",");
-	meta_buf_bytes(&b, json + 1, n); /* the bytes include the closing
+	meta_buf_bytes(&b, json + 1, n); /* these bytes include the closing
 					  * bracket */
 	free(json);
 	if (b.failed) {

@@ -17,12 +17,13 @@
 struct tei_meta_store;
 
 /*
- * Returns terminated text, which the caller frees, or NULL if memory is short.
+ * Encodes the record of a control channel. Returns terminated text, which the
+ * caller frees, or NULL if memory is short.
  */
 char *meta_rpc_encode(const char *host, uint16_t port, uint64_t incarnation);
 /*
- * Returns false if text is not a record of rpc_meta. *incarnation is 0 if the
- * record has none.
+ * Decodes a record under rpc_meta. Returns false if text is not such a record.
+ * *incarnation is 0 if the record has none.
  */
 bool meta_rpc_decode(const char *text, size_t len,
 		     char endpoint[TEI_META_ENDPOINT_MAX],
@@ -38,17 +39,18 @@ int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		     bool closed, char **text, size_t *len,
 		     struct tei_err *err);
 /*
- * Reads the incarnation of a descriptor or head, and the endpoint of a head; of
- * a descriptor endpoint is "". Returns false if text is not valid JSON.
+ * Reads the incarnation of a descriptor or a head, and the endpoint in a head.
+ * For a descriptor, endpoint becomes "". Returns false if text is not valid
+ * JSON.
  */
 bool meta_head_decode(const char *text, size_t len, uint64_t *incarnation,
 		      char endpoint[TEI_META_ENDPOINT_MAX]);
 
 /*
  * Fetches the descriptor of name from the control channel that a head refers
- * to. incarnation: incarnation in the head. If another process answers there
- * now, sets *again to true and returns 0 without a text; the store must then be
- * read again. Blocks. The caller frees *json.
+ * to. incarnation is the one in the head. If another process answers there now,
+ * sets *again to true and returns 0 without a text; the caller must then read
+ * the store again. Blocks. The caller frees *json.
  */
 int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		    const char *name, uint64_t incarnation,

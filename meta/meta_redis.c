@@ -19,57 +19,64 @@
 #include "util/settings.h"
 
 /*
- * The Redis driver of meta_kv.h. A commit is one Lua script, which Redis runs as
- * a whole. Redis has no versions of keys, so the first 60 bits of the SHA-1 of
- * the value are the version: the record under rpc_meta contains the incarnation
- * of its process, so equal texts have the same owner. Leased keys have an expiry
- * time, and renewing the lease sets it again.
+ * The Redis driver of meta_kv.h. A commit is one Lua script, which Redis runs
+ * as a whole. Redis has no versions of keys, so the version is the first 60
+ * bits of the SHA-1 of the value. This is sufficient because the record under
+ * rpc_meta contains the incarnation of its process: if two texts are equal,
+ * they have the same owner. Leased keys have an expiry time, and renewing the
+ * lease sets it again.
  *
- * Calls use connections of a small pool, so that a slow call delays no other. A
- * call whose pooled connection turns out to be broken is made once more on a new
- * one. The watcher has a connection of its own.
+ * Calls use connections of a small pool, so that a slow call delays no other
+ * call. If a pooled connection turns out to be broken, the call is repeated on
+ * a new connection. The watcher has a connection of its own.
  */
 
 #define REDIS_PORT	6379
 #define REDIS_IDLE	4	/* unused connections that are kept */
 #define REDIS_DIGITS	15	/* hexadecimal digits of a version */
-#define REDIS_CHANGES	4	/* keys of one commit */
-#define REDIS_SCAN	"1000"	/* keys per step of a listing */
-/* Limit of one attempt to connect. */
+#define REDIS_CHANGES	4	/* greatest number of keys in one commit */
+#define REDIS_SCAN	"1000"	/* number of keys per request of a listing */
+/* Time limit of one attempt to connect. */
 #define REDIS_CONNECT_NS (2 * TEI_NS_PER_SEC)
 /* Interval at which redis_watch checks kv->stop. */
 #define REDIS_WAIT_NS TEI_NS_PER_SEC
-/* Silence of the server after which redis_watch sends PING. */
+/* If the server has sent nothing for this time, redis_watch sends PING. */
 #define REDIS_PING_NS (5 * TEI_NS_PER_SEC)
-/* Silence of the server after which redis_watch connects again. */
+/* If the server has sent nothing for this time, redis_watch connects again. */
 #define REDIS_DEAD_NS (15 * TEI_NS_PER_SEC)
 
 struct redis {
 	char host[TEI_META_HOST_MAX];
 	uint16_t port;
-	const char *user, *password; /* of the settings; "": none */
+	const char *user, *password; /* from the settings; "" if not set */
 	unsigned int db;
-	bool polling;		     /* watcher only: the line that changes are
-				      * not reported was logged */
+	/*
+	 * used by the watcher only: the line that says that the server reports
+	 * no changes was logged
+	 */
+	bool polling;
 	/* row 2 of docs/LOCKING.md; not held while a call to the server is in
 	 * progress */
 	struct tei_mutex lock;
 	redisContext *idle[REDIS_IDLE];
 	int idle_count;
-	struct tei_list uses;		/* struct redis_use */
+	struct tei_list uses;		/* list of struct redis_use */
 	bool interrupted;		/* no further call may begin */
 };
 
-/* A connection on which a thread waits for the server. On that thread's stack,
- * and in rd->uses. */
+/* A connection on which a thread waits for the server. The struct is on the
+ * stack of that thread and an element of rd->uses. */
 struct redis_use {
 	struct tei_list link;
 	redisContext *c;
 };
 
-/* KEYS: the keys. ARGV[1]: lease in ms; then four arguments per key: "p" put,
- * "r" remove or "c" check; the expected version ("*": any, "-": no key); "1" if
- * leased; the text. */
+/*
+ * Script of a commit. KEYS are the keys. ARGV[1] is the lease time in ms. Four
+ * arguments follow per key: "p" (put), "r" (remove) or "c" (check); the
+ * expected version ("*" for any, "-" for no key); "1" if the key is leased; the
+ * text.
+ */
 static const char redis_script[] =
 	"for i=1,#KEYS do "
 	"local e=ARGV[4*i-1] "
@@ -118,7 +125,7 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 {
 	const char *why = c->errstr[0] ? c->errstr : "connection lost";
 
-	/* redis_interrupt has broken the connection */
+	/* redis_interrupt has closed the connection */
 	if (meta_kv_stopping(kv))
 		return tei_err_note(err, TEI_ERR_SOCKET, "meta", NULL,
 				    "Redis %s: the store is being closed",
@@ -127,8 +134,9 @@ static int redis_broken(struct meta_kv *kv, const redisContext *c,
 }
 
 /*
- * Returns the code for an error reply. A server that cannot serve a request at
- * the moment counts as one that does not answer.
+ * Returns the code for an error reply. If the server says that it cannot serve
+ * a request at the moment, the code is the same as for a server that does not
+ * answer.
  */
 static int redis_refused(struct meta_kv *kv, const char *text,
 			 struct tei_err *err)
@@ -162,8 +170,8 @@ static int redis_refused(struct meta_kv *kv, const char *text,
 	return meta_kv_fail(kv, TEI_ERR_METADATA, err, NULL, "%.120s", text);
 }
 
-/* Registers a connection, so that redis_interrupt can end the wait for it.
- * After redis_interrupt, breaks the connection at once. */
+/* Registers a connection, so that redis_interrupt can end the wait for it. If
+ * redis_interrupt was called before, closes the connection at once. */
 static void redis_use(struct redis *rd, struct redis_use *use, redisContext *c)
 {
 	use->c = c;
@@ -230,8 +238,8 @@ static int redis_set_up(struct meta_kv *kv, redisContext *c,
 	return rc;
 }
 
-/* Connects to one address. Makes several short attempts, to notice between them
- * that the store is being closed. Returns NULL if memory is short. */
+/* Connects to one address. Makes several short attempts and checks between them
+ * whether the store is being closed. Returns NULL if memory is short. */
 static redisContext *redis_connect_to(struct meta_kv *kv, const char *host,
 				      uint64_t until_ns)
 {
@@ -251,7 +259,7 @@ static redisContext *redis_connect_to(struct meta_kv *kv, const char *host,
 	return c;
 }
 
-/* Connects to the first address of the host that accepts. */
+/* Connects to the first address of the host that accepts the connection. */
 static int redis_connect(struct meta_kv *kv, uint64_t deadline_ns,
 			 redisContext **out, struct tei_err *err)
 {
@@ -269,7 +277,8 @@ static int redis_connect(struct meta_kv *kv, uint64_t deadline_ns,
 	for (a = all; a; a = a->ai_next)
 		left++;
 	for (a = all; a && rc == TEI_ERR_SOCKET; a = a->ai_next, left--) {
-		/* an address that drops packets leaves time for the others */
+		/* an address that drops packets must leave time for the other
+		 * addresses */
 		until = tei_now_ns() + tei_ns_left(deadline_ns) / left;
 		meta_address_host(a->ai_addr, a->ai_addrlen, host);
 		if (c)
@@ -323,7 +332,8 @@ static void redis_give(struct redis *rd, redisContext *c)
 struct redis_command {
 	int argc;
 	const char **argv;
-	const size_t *lens;	/* NULL: terminated texts */
+	const size_t *lens; /* lengths of the arguments; NULL: they are
+			     * terminated texts */
 };
 
 static redisReply *redis_send(struct redis *rd, redisContext *c,
@@ -439,7 +449,7 @@ static int redis_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	return 0;
 }
 
-/* Arguments of the script for one key. */
+/* Fills in the arguments of the script for one key. */
 static void redis_change(const struct meta_kv_change *c, char expected[24],
 			 const char **argv, size_t *lens)
 {
@@ -546,7 +556,8 @@ static void redis_pattern(const char *prefix, char *out, size_t len)
 	out[n] = 0;
 }
 
-/* Adds the names of one step of a listing. *cursor: for the next step. */
+/* Adds the names in one reply of a listing. Sets *cursor for the next
+ * request. */
 static int redis_list_step(struct meta_kv *kv, const redisReply *r,
 			   size_t prefix, char cursor[32],
 			   struct meta_names *names, struct tei_err *err)
@@ -596,8 +607,8 @@ static int redis_list(struct meta_kv *kv, const char *prefix,
 /* --- changes ------------------------------------------------------------- */
 
 /*
- * Returns true if the server reports changed keys. The driver does not change
- * that setting, because the administrator owns it.
+ * Returns true if the server is configured to report changed keys. The driver
+ * does not change that configuration, because it belongs to the administrator.
  */
 static bool redis_reports(redisContext *c)
 {
@@ -647,9 +658,9 @@ static bool redis_message(struct meta_kv *kv, const redisReply *r)
 }
 
 /*
- * Returns true if a message may be read, and false if the store is being closed
- * or the server is silent although it was asked for a sign of life. Checks the
- * buffer of hiredis first, because poll does not see it.
+ * Returns true if a message may be read. Returns false if the store is being
+ * closed, or if the server has not answered PING. Checks the buffer of hiredis
+ * first, because poll does not see it.
  */
 static bool redis_wait(struct meta_kv *kv, redisContext *c)
 {
@@ -703,7 +714,7 @@ static void redis_watch(struct meta_kv *kv)
 	struct tei_err err;
 	redisContext *c;
 
-	/* all signals are blocked in this thread, so SIGPIPE too */
+	/* all signals are blocked in this thread, including SIGPIPE */
 	if (redis_connect(kv, kv_deadline(kv), &c, &err))
 		return;
 	redis_use(rd, &use, c);

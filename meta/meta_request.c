@@ -9,12 +9,12 @@
 #include "util/err.h"
 
 /*
- * Requests of clients: reading, checking and answering. With a secret, a client
- * without a proof of the secret receives one random number, and the same
- * refusal whatever it requests.
+ * Requests of clients: reading, checking and answering. If there is a secret
+ * and a client has not proved that it knows the secret, the server sends it one
+ * random number, and refuses all its requests with the same text.
  */
 
-/* Returns the number of bytes of the request's payload that are its tag. */
+/* Returns the length of the tag at the end of the request's payload. */
 static size_t request_tag(const struct meta_conn *c)
 {
 	return c->session.on ? META_WIRE_TAG : 0;
@@ -48,8 +48,8 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 		s, (char *)c->body, c->used - META_CONN_HEAD - request_tag(c),
 		any);
 	cpu_ns = tei_cpu_ns() - cpu_ns;
-	/* charge the CPU time if the text had to be created; a mere look-up is
-	 * included in the steps of each request */
+	/* if the text had to be created, its CPU time is charged; a look-up
+	 * alone is included in the steps of a request */
 	if (cpu_ns >= REQUEST_MADE_NS)
 		meta_rate_limit_charge_cpu(s, c->ip, cpu_ns, now_ns);
 	if (!c->snapshot) {
@@ -65,8 +65,8 @@ static void request_get_desc(struct tei_meta_server *s, struct meta_conn *c,
 }
 
 /*
- * Returns true if both ends have the same address, which no client of another
- * host can have.
+ * Returns true if both ends of the connection have the same address. A client
+ * of another host cannot have the server's address.
  */
 static bool request_local(int fd)
 {
@@ -142,8 +142,8 @@ static void request_deny(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_refuse(s, c, META_WIRE_DENIED, why);
 }
 
-/* steps for the authentication of a client: a random number and four MACs, for
- * this frame and the next one */
+/* steps (units of the rate limit) for the authentication of a client: a random
+ * number and four MACs, for this frame and the next one */
 #define REQUEST_AUTH_STEPS 2
 
 static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
@@ -174,7 +174,7 @@ static void request_auth(struct tei_meta_server *s, struct meta_conn *c,
 	meta_conn_reply(s, c, now_ns);
 }
 
-/* Handles RESPONSE, which has no reply of its own. */
+/* Handles RESPONSE, to which the server sends no reply. */
 static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 			     uint64_t now_ns)
 {
@@ -199,9 +199,9 @@ static void request_response(struct tei_meta_server *s, struct meta_conn *c,
 
 static const struct request_kind {
 	uint8_t type;	   /* enum meta_wire_type */
-	uint16_t flags;	   /* flags that it accepts */
-	uint32_t min, max; /* bytes of payload */
-	bool open;	   /* accepted from a client without a proof of the
+	uint16_t flags;	   /* flags that the request may have */
+	uint32_t min, max; /* limits of the length of the payload, bytes */
+	bool open;	   /* clients need not prove that they know the
 			    * secret */
 	void (*serve)(struct tei_meta_server *s, struct meta_conn *c,
 		      uint64_t now_ns);
@@ -253,8 +253,8 @@ static const char *request_check(const struct meta_conn *c,
 }
 
 /*
- * Reads up to the end of the header, then of the body: never a byte of the next
- * request. Returns false if the request is not complete.
+ * Reads up to the end of the header, then up to the end of the body, but never
+ * a byte of the next request. Returns false if the request is not complete yet.
  */
 static bool request_fill(struct tei_meta_server *s, struct meta_conn *c,
 			 size_t want)

@@ -14,11 +14,12 @@
 #define RESOLVE_POLL_NS (100 * TEI_NS_PER_MS)
 
 /*
- * getaddrinfo has no time limit. A name is resolved by a detached thread that
- * shares this struct with the caller. The last of the two frees it.
+ * getaddrinfo has no time limit. Therefore a detached thread resolves the name.
+ * It shares this struct with the caller; whichever of them ends last frees the
+ * struct.
  */
 struct resolve_call {
-	/* constant */
+	/* these do not change */
 	char host[TEI_META_HOST_MAX];
 	char port[8];
 	/* guarded by lock */
@@ -106,8 +107,8 @@ static bool resolve_spawn(struct resolve_call *c)
 	return !rc;
 }
 
-/* Returns true if the caller no longer waits. Called with the lock held;
- * releases it while over is called. */
+/* Returns true if the caller no longer waits for the result. The lock must be
+ * held; it is released while over is called. */
 static bool resolve_given_up(struct resolve_call *c, uint64_t deadline_ns,
 			     bool (*over)(void *arg), void *arg)
 {

@@ -22,15 +22,17 @@
 #include "util/clock.h"
 
 #define SCALE_PROCESSES 10
-#define SCALE_NAMES	100	/* segments of a process */
+#define SCALE_NAMES	100 /* segments per process */
 #define SCALE_ALL	(SCALE_PROCESSES * SCALE_NAMES)
-#define SCALE_CHANGES	5	/* changes by each process */
+#define SCALE_CHANGES	5 /* changes that each process makes */
 #define SCALE_WAIT_MS	120000
 
-/* Shared by the processes; each writes its own elements. */
+/* Shared by the processes. Each process writes only its own elements. */
 static struct scale {
-	uint32_t arrived[3 + SCALE_PROCESSES * SCALE_CHANGES];	/* atomic */
-	uint32_t failed;		/* atomic: calls */
+	/* atomic: number of processes that have reached each point */
+	uint32_t arrived[3 + SCALE_PROCESSES * SCALE_CHANGES];
+	uint32_t failed; /* atomic: number of calls that
+			  * failed */
 	uint64_t publish_ns[SCALE_ALL];
 	uint64_t open_ns[SCALE_PROCESSES][SCALE_ALL];
 	uint64_t changed_at;		/* atomic: time of the last change */
@@ -38,8 +40,10 @@ static struct scale {
 } *scale;
 
 static int scale_self;			/* number of this process */
-static char scale_expected[32];		/* segment whose change is awaited */
-static uint64_t scale_seen_at;		/* atomic; 0: not yet */
+static char scale_expected[32];		/* name of the segment whose change this
+					 * process waits for */
+static uint64_t scale_seen_at;		/* atomic: time of the notification, or
+					 * 0 if it has not arrived yet */
 
 static void scale_name(int process, int i, char out[32])
 {
@@ -58,7 +62,7 @@ static bool scale_arrived(void *arg)
 	return __atomic_load_n(a->count, __ATOMIC_ACQUIRE) >= a->want;
 }
 
-/* Waits until all processes have reached the step. */
+/* Waits until all processes have reached point number step. */
 static void scale_barrier(int step)
 {
 	struct scale_arrival a = { &scale->arrived[step], SCALE_PROCESSES };
@@ -127,7 +131,8 @@ static bool scale_seen(void *arg)
 	return __atomic_load_n(&scale_seen_at, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* One process changes its first segment; the others wait for the report. */
+/* One process changes its first segment. The other ones wait for the
+ * notification. */
 static void scale_change(struct tei_meta_store *store, int step)
 {
 	int changer = step % SCALE_PROCESSES;
@@ -135,7 +140,7 @@ static void scale_change(struct tei_meta_store *store, int step)
 
 	__atomic_store_n(&scale_seen_at, 0, __ATOMIC_RELEASE);
 	scale_name(changer, 0, scale_expected);
-	/* a watch that has fired is set again by a fetch */
+	/* a watch that has fired must be set again by a fetch */
 	if (!tei_meta_store_fetch(store, scale_expected, meta_test_deadline(),
 				  &d, NULL))
 		tei_meta_desc_unref(d);
@@ -185,7 +190,7 @@ static int scale_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Prints percentiles of n times; zeros are not times. */
+/* Prints percentiles of n times. Elements that are 0 are left out. */
 static void scale_print(const char *what, uint64_t *ns, size_t n)
 {
 	size_t zero = 0, count;

@@ -21,30 +21,32 @@
 
 /*
  * The server has one thread and one epoll set with the listeners, the eventfd
- * that wakes the thread, and the clients. The timers are the time limit of
- * epoll_wait; without clients, the thread sleeps without one. The only lock
- * that the thread takes itself is that of the table of names, for a look-up.
+ * that wakes the thread, and the clients. The timers determine the time limit
+ * of epoll_wait; if there are no clients, the thread sleeps without a limit.
+ * The thread itself takes only one lock: that of the table of names, for a
+ * look-up.
  *
- * Other hosts may not reach the address that the server was bound to at the
- * start: a network interface can get its address later, or another one. move
- * then adds a second listener. The first one stays, because clients may know
- * its address. Only the thread accepts connections and closes listeners: move
- * puts the new listener into the epoll set and into next_fd, and the thread
- * exchanges it for the listener of an earlier move.
+ * A network interface can get its address, or another address, after the server
+ * was started. Other hosts may then be unable to reach the address that the
+ * server was bound to. tei_meta_server_move therefore adds a second listener.
+ * The first listener stays open, because clients may know its address. Only the
+ * thread accepts connections and closes listeners: tei_meta_server_move puts
+ * the new listener into the epoll set and into next_fd, and the thread replaces
+ * the listener of an earlier move by it.
  *
  * Teardown: stop sets stopping and wakes the thread; the thread drops the
  * clients and ends; stop joins it and frees the rest.
  */
 
 #define SERVER_EVENTS	64
-/* Connections accepted per iteration. */
+/* Greatest number of connections that are accepted per iteration. */
 #define SERVER_ACCEPTS 16
-#define SERVER_PAUSE_NS	(100 * TEI_NS_PER_MS)	/* pause when out of
-						 * descriptors */
+/* pause if the process has no free file descriptor */
+#define SERVER_PAUSE_NS (100 * TEI_NS_PER_MS)
 #define SERVER_TIMEOUT	(5 * TEI_NS_PER_SEC)
 #define SERVER_CLIENTS	1024
-#define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)	/* a report is kept for this
-						 * long */
+/* time for which a report is kept */
+#define SERVER_REPORT_NS (100 * TEI_NS_PER_MS)
 
 /* --- snapshots ----------------------------------------------------------- */
 
@@ -119,7 +121,8 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 }
 
 /*
- * Writes the JSON text of the source's descriptor, unless it has not changed.
+ * Writes the JSON text of the source's descriptor, unless the descriptor has
+ * not changed.
  */
 static void server_read_source(struct tei_meta_server *server)
 	TEI_REQUIRES(server->source.lock)
@@ -142,8 +145,8 @@ static void server_read_source(struct tei_meta_server *server)
 }
 
 /*
- * Returns the source's text with a reference if the source has that name (or if
- * any is true), otherwise NULL.
+ * Returns the text of the source with one more reference if the source has that
+ * name, or if any is true. Otherwise returns NULL.
  */
 static struct meta_snapshot *server_source(struct tei_meta_server *server,
 					   const char *name, size_t len,
@@ -278,8 +281,8 @@ static void server_make_report(struct tei_meta_server *server)
 }
 
 /*
- * Returns the latest report. It is kept for a while, so that many simultaneous
- * requests do not delay other clients.
+ * Returns the latest report. The report is kept for a while, so that many
+ * simultaneous requests do not delay other clients.
  */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server)
 {
@@ -310,7 +313,8 @@ static void server_listen(struct tei_meta_server *s, bool on)
 	}
 }
 
-/* Handles accept without a free descriptor: drops a client and pauses. */
+/* Handles a failure of accept for lack of a free file descriptor: drops a
+ * client and pauses. */
 static void server_starved(struct tei_meta_server *s, uint64_t now_ns)
 {
 	const char *hint = tei_hint(TEI_HINT_OBJECT, errno);
@@ -334,9 +338,9 @@ static void server_admit(struct tei_meta_server *s, int fd,
 }
 
 /*
- * Accepts connections. If accept fails for lack of descriptors, this counts
- * only after epoll has reported a connection, because accept can fail like that
- * although no connection is waiting.
+ * Accepts connections. A failure for lack of file descriptors counts only if
+ * epoll has reported a connection, because accept can fail in this way although
+ * no connection is waiting.
  */
 static void server_accept(struct tei_meta_server *s, int listener,
 			  uint64_t now_ns)
@@ -360,8 +364,8 @@ static void server_accept(struct tei_meta_server *s, int listener,
 	}
 }
 
-/* Returns the time until the next timer is due in ms, rounded up, or -1: there
- * is none. */
+/* Returns the time until the next timer is due, ms, rounded up. Returns -1 if
+ * there is no timer. */
 static int server_timeout(const struct tei_meta_server *s)
 {
 	uint64_t due = s->next_due_ns, now, ms;
@@ -379,7 +383,8 @@ static int server_timeout(const struct tei_meta_server *s)
 	return ms < INT_MAX ? (int)ms : INT_MAX;
 }
 
-/* Takes over the listener of a move, if there is one. */
+/* Takes over the listener that tei_meta_server_move has added, if there is
+ * one. */
 static void server_woken(struct tei_meta_server *s)
 {
 	uint64_t times;
@@ -534,7 +539,7 @@ static void server_free(struct tei_meta_server *s) TEI_NO_TSA
 	free(s);
 }
 
-/* Adds fd to the epoll set. key: identifies fd in the events of the set. */
+/* Adds fd to the epoll set. The events of fd carry the pointer key. */
 static int server_watch(struct tei_meta_server *s, int fd, int *key)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = key };
@@ -543,8 +548,8 @@ static int server_watch(struct tei_meta_server *s, int fd, int *key)
 }
 
 /*
- * Binds config and returns the listening socket, or an error below 0. Adds the
- * address to s->all, as its first.
+ * Binds the address and port of config. Returns the listening socket, or a
+ * negative error. Adds the address at the head of s->all.
  */
 static int server_bind(struct tei_meta_server *s,
 		       const struct tei_meta_server_config *config,
@@ -656,8 +661,8 @@ int tei_meta_server_move(struct tei_meta_server *s, const char *host,
 					    s->all->address, strerror(rc));
 		}
 		b = s->last = s->all;
-		/* if the thread has not taken over an earlier new listener yet,
-		 * that listener is not needed */
+		/* the listener of an earlier move is closed if the thread has
+		 * not taken it over yet */
 		server_close(__atomic_exchange_n(&s->next_fd, fd,
 						 __ATOMIC_ACQ_REL));
 		server_wake(s);

@@ -21,74 +21,84 @@
 #define META_CONN_HEAD	sizeof(struct meta_wire_header)
 
 /*
- * A text that is served under a name, or a report. Created by publish or on
- * request. Freed with its last reference: the table of names (or last_report)
- * holds one, each reply in progress another.
+ * A text that is served under a name, or a report. Created by
+ * tei_meta_server_publish or when a client requests it. Freed with its last
+ * reference. The table of names (or the report's member last) holds one
+ * reference, and each reply in progress another one.
  */
 struct meta_snapshot {
 	uint32_t refs;		/* atomic */
-	/* constant */
-	struct tei_list link;	/* server->lock: in server->snapshots */
+	/* these do not change, except link */
+	struct tei_list link; /* element of server->snapshots; guarded by
+			       * server->lock */
 	char *name;
 	char *json;
 	size_t len;
-	uint8_t digest[TEI_MAC_SIZE];	/* only with a secret */
+	uint8_t digest[TEI_MAC_SIZE]; /* computed only if there is a secret */
 };
 
 void meta_snapshot_unref(struct meta_snapshot *s);
 /*
- * Copies json. Returns a snapshot with one reference, or NULL. digest: compute
- * the digest for signed replies.
+ * Copies json. Returns a snapshot with one reference, or NULL if memory is
+ * short. If digest is true, computes the digest for signed replies.
  */
 struct meta_snapshot *meta_snapshot_new(const char *name, const char *json,
 					size_t len, bool digest);
 
 /*
- * A client address. Exists while it has clients or has used part of its rate
- * limit. Server thread only.
+ * A client address. The entry exists while the address has clients or has used
+ * a part of its rate limit. Used by the server thread only.
  */
 struct meta_ip {
-	struct tei_list link;	/* in its bucket */
-	struct tei_list age;	/* rate.ages, least recently used first */
-	struct tei_list wait;	/* server->rate.waiting, while throttled is not
-				 * empty */
-	struct tei_list conns;	/* meta_conn.ip_link, longest waiting first */
-	struct tei_list throttled; /* meta_conn.throttled_link */
+	struct tei_list link;	   /* element of the list of its hash bucket */
+	struct tei_list age;	   /* element of rate.ages; least recently used
+				    * first */
+	struct tei_list wait;	   /* element of server->rate.waiting while
+				    * throttled is not empty */
+	struct tei_list conns;	   /* list of meta_conn.ip_link, longest waiting
+				    * first */
+	struct tei_list throttled; /* list of meta_conn.throttled_link */
 	uint8_t key[16]; /* IPv4-mapped address; for IPv6, the upper half
 			  * of the address */
 	uint32_t clients;
 	bool blocked;		/* the kernel drops its packets */
-	uint64_t paid_ns;	/* time up to which its steps are paid */
+	uint64_t paid_ns;	/* time up to which the steps of the address are
+				 * paid, ns */
 };
 
 enum meta_conn_state {
-	META_CONN_READING,	/* waits for a request or the rest of it */
-	META_CONN_WRITING,	/* the reply is not completely sent */
-	META_CONN_DEAD,		/* closed; freed after this round of events */
+	META_CONN_READING, /* waits for a request or the rest of it */
+	META_CONN_WRITING, /* the reply is not completely sent */
+	META_CONN_DEAD,	   /* closed; freed when the present events of
+			    * epoll were handled */
 };
 
 /* One client connection. Server thread only. */
 struct meta_conn {
-	struct tei_list link;	/* server->conns, longest waiting first */
+	struct tei_list link; /* element of server->conns, longest waiting
+			       * first */
 	enum meta_conn_state state;
 	int fd;
-	bool admitted;	 /* the client may send any request */
-	bool challenged; /* the session key is derived, and the proof has
-			  * not been received */
+	bool admitted;	 /* the client may make any request */
+	bool challenged; /* the session key is derived; the client's proof has
+			  * not arrived yet */
 	struct meta_session session;
-	uint64_t deadline_ns; /* time limit for the present request or
-			       * reply */
+	uint64_t deadline_ns; /* deadline of the present request or reply, ns */
 	struct meta_ip *ip;
-	struct tei_list ip_link;	/* ip->conns */
-	struct tei_list throttled_link; /* ip->throttled, or in no list */
-	uint64_t throttled_ns;		/* time since which the client is
+	struct tei_list ip_link;	/* element of ip->conns */
+	struct tei_list throttled_link; /* element of ip->throttled, or of no
+					 * list */
+	uint64_t throttled_ns;		/* time at which the client was
 					 * throttled, or 0 */
-	bool released; /* throttling ended: serve the next event */
+	bool released; /* the client is no longer throttled, and its next event
+			* is served */
 	/* request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
-	size_t used;		/* bytes of head and body received */
-	size_t awaited;		/* received bytes that epoll waits for */
+	size_t used;	/* number of bytes of head and body that were
+			 * received */
+	size_t awaited; /* number of received bytes at which epoll
+			 * reports input */
 	/* The reply consists of out, the snapshot's text if there is one, and
 	 * the tag if the frame is signed. */
 	uint8_t out[sizeof(struct meta_wire_header) +
@@ -101,20 +111,23 @@ struct meta_conn {
 		      * sent */
 };
 
-/* listener[0] is bound at the start, listener[1] by the last move. */
+/* listener[0] is bound at the start of the server, listener[1] by the last
+ * move. */
 #define META_LISTENERS 2
 
 /*
- * An address that a listener is or was bound to. Created by start and move,
- * freed with the server, because callers keep pointers to the texts. Constant.
+ * An address that a listener is or was bound to. Created by
+ * tei_meta_server_start and tei_meta_server_move. Freed with the server,
+ * because callers keep pointers to the texts. Does not change.
  */
 struct meta_bound {
 	struct meta_bound *next;		/* address that was bound
 						 * before, or NULL */
-	char host[TEI_META_HOST_MAX];		/* numeric */
-	char name[TEI_META_ENDPOINT_MAX];	/* text with the host as
+	char host[TEI_META_HOST_MAX];		/* numeric host */
+	char name[TEI_META_ENDPOINT_MAX];	/* "host:port", with the host as
 						 * configured */
-	char address[TEI_META_ENDPOINT_MAX];	/* numeric */
+	char address[TEI_META_ENDPOINT_MAX];	/* "host:port", with a numeric
+						 * host */
 	uint16_t port;
 };
 
@@ -142,33 +155,37 @@ struct meta_server_source {
 /* The rate limit of client addresses. Server thread only, except for the two
  * constants. */
 struct meta_server_rate {
-	uint64_t step_ns, burst_ns; /* constant: price of a step; size of
-				     * the burst */
-	struct tei_list ips[META_IP_BUCKETS]; /* meta_ip.link */
-	struct tei_list ages, waiting;	      /* meta_ip.age, meta_ip.wait */
+	uint64_t step_ns, burst_ns; /* constant: price of a step and size of the
+				     * burst, in ns */
+	struct tei_list ips[META_IP_BUCKETS]; /* lists of meta_ip.link */
+	struct tei_list ages, waiting;	      /* lists of meta_ip.age and
+					       * meta_ip.wait */
 	uint32_t ip_count;
-	uint32_t blocked_count; /* blocked addresses */
-	bool blocked_ever;	/* clients may have inherited the
-				 * filter */
+	uint32_t blocked_count; /* number of blocked addresses */
+	bool blocked_ever;	/* the filter was used once, so sockets of
+				 * clients may have inherited it */
 	uint64_t due_ns;	/* time at which the next throttled client is
-				 * due, 0: none */
+				 * due, or 0 if there is none */
 };
 
-/* Rate limits of log lines. Atomic. */
+/* Limits of the rates of log lines. Atomic. */
 struct meta_server_log {
 	struct tei_log_limit request, throttled, blocked, full;
 };
 
 struct tei_meta_server {
-	/* constant after start */
-	struct tei_meta_server_config config;	/* host: that of first */
-	struct tei_mac_key auth;		/* if config.secret is set */
+	/* these do not change after start */
+	struct tei_meta_server_config config; /* config.host is the text in
+					       * first */
+	struct tei_mac_key auth;	      /* valid if config.secret is
+					       * set */
 	int epoll_fd, wake_fd;
 	pthread_t thread;
-	struct meta_bound *first;		/* bound at start */
-	/* used by start and move only */
-	struct meta_bound *all, *last; /* last: the address of
-					* listener[1], or NULL */
+	struct meta_bound *first; /* address that was bound at the
+				   * start */
+	/* used by tei_meta_server_start and tei_meta_server_move only */
+	struct meta_bound *all, *last; /* last: the address of listener[1], or
+					* NULL */
 	/* row 2 of docs/LOCKING.md; held briefly only */
 	struct tei_mutex lock;
 	struct tei_list snapshots; /* guarded by lock; the primary segment
@@ -177,31 +194,34 @@ struct tei_meta_server {
 	struct meta_server_source source;
 	/* atomic */
 	bool stopping;
-	struct meta_bound *bound;	/* the address to publish */
-	int next_fd; /* listener that will replace listener[1] and is
-		      * already in the epoll set, or -1 */
+	struct meta_bound *bound; /* address that this process
+				   * publishes */
+	int next_fd; /* the listener that will replace listener[1], or -1; it is
+		      * already in the epoll set */
 	struct tei_meta_server_stats stats;
 	struct meta_server_log log;
 	/* server thread only */
-	int listener[META_LISTENERS];	/* or -1 */
+	int listener[META_LISTENERS]; /* an element is -1 if there is no such
+				       * listener */
 	struct tei_list conns, dead;
 	struct meta_server_rate rate;
 	uint32_t clients;
-	uint64_t next_due_ns;	/* no deadline passes before this time, 0: there
-				 * is no deadline */
-	uint64_t resume_ns;	/* end of a pause of accepting, or 0 */
+	uint64_t next_due_ns; /* no deadline of a client passes before this
+			       * time; 0: there is no deadline */
+	uint64_t resume_ns;   /* time at which accepting continues after a
+			       * pause, or 0 */
 };
 
 /*
- * Returns the statistics of the process, at most a short time old, with one
- * reference, or NULL if there are none.
+ * Returns the statistics of the process with one reference, or NULL if there
+ * are none. The statistics may be up to 100 ms old.
  */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
 /*
- * Binds that port at the host if port is not 0 and the port is free; otherwise
- * binds a port of the range. Stores the address in *out. Returns the listening
- * socket, or an error below 0.
+ * Binds the given port at the host of config, if port is not 0 and the port is
+ * free. Otherwise binds a port of the range. Stores the address in *out.
+ * Returns the listening socket, or a negative error.
  */
 int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 		     struct meta_bound *out, struct tei_err *err);
@@ -214,7 +234,8 @@ int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
  */
 #define META_RATE_LIMIT_STEP_BYTES ((size_t)64 << 10)
 #define META_RATE_LIMIT_STEP_NS	   (10 * TEI_NS_PER_US)
-#define META_RATE_LIMIT_TICK_NS	   (8 * TEI_NS_PER_MS) /* interval of releases */
+/* interval at which throttled clients are released */
+#define META_RATE_LIMIT_TICK_NS (8 * TEI_NS_PER_MS)
 
 void meta_rate_limit_init(struct tei_meta_server *server);
 void meta_rate_limit_fini(struct tei_meta_server *server);
@@ -232,7 +253,7 @@ struct meta_ip *meta_rate_limit_join(struct tei_meta_server *server,
 void meta_rate_limit_leave(struct tei_meta_server *server, struct meta_ip *ip);
 void meta_rate_limit_charge(struct tei_meta_server *server, struct meta_ip *ip,
 			    uint64_t steps, uint64_t now_ns);
-/* Charges work for its CPU time, because its cost varies. */
+/* Charges the CPU time of work whose cost varies. */
 void meta_rate_limit_charge_cpu(struct tei_meta_server *server,
 				struct meta_ip *ip, uint64_t cpu_ns,
 				uint64_t now_ns);
@@ -249,8 +270,8 @@ void meta_rate_limit_throttle(struct tei_meta_server *server,
 			      struct meta_conn *conn, uint64_t now_ns);
 
 /*
- * Lets the throttled clients continue that are due. Returns the time at which
- * the next one is due, or 0.
+ * Lets those throttled clients continue that are due. Returns the time at which
+ * the next client is due, or 0.
  */
 uint64_t meta_rate_limit_release(struct tei_meta_server *server,
 				 uint64_t now_ns);
@@ -269,8 +290,8 @@ void meta_rate_limit_text(const struct meta_ip *ip,
 /* meta_conn.c */
 
 /*
- * meta_conn_add takes ownership of fd. meta_conn_turn_away reports that there
- * is no room and closes it.
+ * meta_conn_add takes ownership of fd. meta_conn_turn_away tells the client
+ * that the server has no room, and closes fd.
  */
 void meta_conn_add(struct tei_meta_server *server, int fd,
 		   const struct sockaddr *peer, uint64_t now_ns);
@@ -279,24 +300,24 @@ void meta_conn_turn_away(struct tei_meta_server *server, int fd,
 void meta_conn_event(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint32_t events, uint64_t now_ns);
 
-/* Drops clients whose deadline has passed and finds the next deadline. */
+/* Drops the clients whose deadline has passed. Computes the next deadline. */
 void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
 
 /*
- * Drops the longest waiting client of ip, or, if ip is NULL, of the address
- * with the most clients. Returns false if there is none.
+ * Drops the longest waiting client of ip. If ip is NULL, chooses the address
+ * with the most clients. Returns false if there is no client.
  */
 bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
 
-/* Makes epoll report input only when that many bytes have arrived. */
+/* Makes epoll report input only after that many bytes have arrived. */
 void meta_conn_await(struct meta_conn *conn, size_t bytes);
 
-/* Sets the events that epoll reports for the client; none while the client is
- * throttled. */
+/* Sets the events that epoll reports for the client. While the client is
+ * throttled, epoll reports none. */
 void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);
 
-/* Sends the reply in out, out_len and snapshot. Signs it if the session is
- * on. */
+/* Sends the reply that consists of out, out_len and snapshot. Signs the reply
+ * if the session is on. */
 void meta_conn_reply(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint64_t now_ns);
 void meta_conn_reply_error(struct tei_meta_server *server,
@@ -304,8 +325,8 @@ void meta_conn_reply_error(struct tei_meta_server *server,
 			   uint64_t now_ns);
 
 /*
- * Sends an error, charges it, and closes the connection. Only valid if no reply
- * is partly sent.
+ * Sends an error, charges its cost, and closes the connection. Must not be
+ * called while a reply is partly sent.
  */
 void meta_conn_refuse(struct tei_meta_server *server, struct meta_conn *conn,
 		      int code, const char *text);
@@ -320,7 +341,7 @@ void meta_conn_drop_all(struct tei_meta_server *server);
  */
 bool meta_request_read(struct tei_meta_server *server, struct meta_conn *conn,
 		       uint64_t now_ns);
-/* Counts, logs and refuses an invalid request. */
+/* Counts and logs an invalid request, and sends an error. */
 void meta_request_reject(struct tei_meta_server *server,
 			 struct meta_conn *conn, const char *why);
 

@@ -145,7 +145,8 @@ static char *server_count(void *arg)
 	return strdup(text);
 }
 
-/* Requests in quick succession get the same report, later ones a new report. */
+/* Requests in quick succession get the same report. A later request gets a new
+ * report. */
 static void test_statistics_are_made_every_100_ms_at_most(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -165,8 +166,8 @@ static void test_statistics_are_made_every_100_ms_at_most(void)
 		CU_ASSERT_EQUAL(last, __atomic_load_n(&made, __ATOMIC_RELAXED));
 		free(json);
 		asked++;
-		poll(NULL, 0, 5); /* a pause that stays within the rate
-				   * limit */
+		poll(NULL, 0, 5); /* a pause, so that the requests do not exceed
+				   * the rate limit */
 	}
 	CU_ASSERT(made >= 2);
 	CU_ASSERT(made <= 1 + (tei_now_ns() - from) / (100 * TEI_NS_PER_MS));
@@ -346,7 +347,7 @@ static bool fork_clients_become(const struct tei_meta_server *s, uint32_t want)
 	return true;
 }
 
-/* Returns the number of descriptors in the server's epoll set. */
+/* Returns the number of file descriptors in the server's epoll set. */
 static unsigned int fork_watched(const struct tei_meta_server *s)
 {
 	char path[64], line[256];
@@ -362,8 +363,8 @@ static unsigned int fork_watched(const struct tei_meta_server *s)
 	return n;
 }
 
-/* Sockets that a child of fork keeps open must not stay in the epoll set after
- * the server has closed their connections. */
+/* A child of fork keeps sockets open. Such a socket must not stay in the epoll
+ * set after the server has closed its connection. */
 static void test_child_holds_no_dead_connection_in_the_set(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
@@ -427,8 +428,8 @@ static void test_failed_connections_say_what_to_do(void)
 	CU_ASSERT_EQUAL_FATAL(bind(fd, (void *)&sa, sizeof(sa)), 0);
 	CU_ASSERT_EQUAL_FATAL(getsockname(fd, (void *)&sa, &len), 0);
 	snprintf(at, sizeof(at), "127.0.0.1:%u", ntohs(sa.sin_port));
-	/* a port is bound, but no socket listens, so that no other process
-	 * takes the port */
+	/* the port is bound but no socket listens, so that no other process can
+	 * take the port */
 	CU_ASSERT(server_hints(at, "refused", "is the process running"));
 	CU_ASSERT_EQUAL_FATAL(listen(fd, 4), 0);
 	CU_ASSERT(server_hints(at, "connected, but no answer",
@@ -515,7 +516,7 @@ static void test_moved_server_takes_another_port_if_its_own_is_taken(void)
 	tei_meta_server_stop(s);
 }
 
-/* Lines of the log that contain a text. */
+/* Counts the lines of the log that contain a text. */
 struct server_lines {
 	const char *about;
 	uint32_t n;
@@ -531,8 +532,8 @@ static void server_line(int level, const char *subsys, const char *text,
 	lines->n += strstr(text, lines->about) != NULL;
 }
 
-/* Pings an endpoint that does not answer, several times, and returns the number of
- * lines that this has logged. */
+/* Pings an endpoint that does not answer, several times. Returns the number of
+ * lines that these pings have logged. */
 static uint32_t server_logs(const char *endpoint, uint32_t pings,
 			    uint64_t timeout_ns)
 {
@@ -571,7 +572,7 @@ test_repeated_failures_of_an_endpoint_are_logged_once_for_each_cause(void)
 	}
 	CU_ASSERT_EQUAL(server_logs(at[0], 20, TEI_NS_PER_SEC), 1);
 	CU_ASSERT_EQUAL(server_logs(at[1], 20, TEI_NS_PER_SEC), 1);
-	/* simulates a stopped process, whose kernel accepts connections */
+	/* simulates a stopped process: its kernel still accepts connections */
 	CU_ASSERT_EQUAL_FATAL(listen(fd[0], 64), 0);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 1);
 	CU_ASSERT_EQUAL(server_logs(at[0], 5, TEI_NS_PER_SEC / 50), 0);

@@ -3,9 +3,9 @@
 #define TEI_META_META_SIGPIPE_H
 
 /*
- * For libraries that may write to a socket without MSG_NOSIGNAL: SIGPIPE is
- * blocked in the calling thread during a call, and removed afterwards if the
- * call has caused it.
+ * Functions for calls of libraries that may write to a socket without
+ * MSG_NOSIGNAL. SIGPIPE is blocked in the calling thread during the call. If
+ * the call has raised SIGPIPE, the signal is removed afterwards.
  */
 
 #include <signal.h>
@@ -13,7 +13,7 @@
 
 struct meta_sigpipe {
 	sigset_t before;
-	bool pending; /* before the call */
+	bool pending; /* SIGPIPE was pending before the call */
 };
 
 void meta_sigpipe_block(struct meta_sigpipe *s);

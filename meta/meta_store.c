@@ -14,19 +14,21 @@
 #include "util/err.h"
 #include "util/settings.h"
 
-/* A published name, which close withdraws. */
+/* A name that this process has published; tei_meta_store_close withdraws it. */
 struct store_name {
 	struct tei_list link;
 	char name[TEI_META_NAME_MAX];
 };
 
 /*
- * Schemes and their back ends. P2PHANDSHAKE is a word without "://" and
- * case-sensitive; the others are the part before "://", in either case.
+ * Schemes and their back ends. A scheme is the part of the text before "://"
+ * and may be in upper or lower case. P2PHANDSHAKE is a word without "://" and
+ * must be in upper case.
  */
 static const struct store_scheme {
 	const char *scheme;
-	const struct meta_store_ops *ops;	/* NULL: not built in */
+	/* functions of the back end, or NULL if it is not built in */
+	const struct meta_store_ops *ops;
 	const char *option; /* option of configure that leaves ops out */
 } store_schemes[] = {
 	{ "P2PHANDSHAKE", &meta_p2p_ops, NULL },
@@ -72,8 +74,8 @@ static void store_built_in(char *out, size_t len)
 	}
 }
 
-/* Returns true if text is a list of host:port, which means etcd, as it does for
- * Mooncake. Other texts without a scheme are misspelled. */
+/* Returns true if text is a list of host:port without a scheme. Such a list
+ * means etcd, as in Mooncake. Any other text without a scheme is misspelled. */
 static bool store_host_list(const char *text)
 {
 	char one[TEI_META_ENDPOINT_MAX], host[TEI_META_HOST_MAX];
@@ -237,7 +239,8 @@ static struct store_name *store_named(struct tei_meta_store *s,
 	return NULL;
 }
 
-/* Records name as published. Returns false if memory is short. */
+/* Adds name to the list of published names. Returns false if memory is
+ * short. */
 static bool store_note(struct tei_meta_store *s, const char *name)
 {
 	struct store_name *n;
@@ -270,7 +273,7 @@ static bool store_forget(struct tei_meta_store *s, const char *name)
 
 /*
  * Publishes on the own server first, so that the text is available when the
- * store refers a peer to the server.
+ * store refers a peer to that server.
  */
 static int store_publish(struct tei_meta_store *s, struct tei_meta_desc *desc,
 			 bool report_loss, uint64_t deadline_ns,
@@ -313,8 +316,8 @@ int tei_meta_store_update(struct tei_meta_store *s, struct tei_meta_desc *desc,
 	return store_publish(s, desc, false, deadline_ns, err);
 }
 
-/* Encodes the descriptor. *json stays NULL if the back end does not store texts
- * of that length. */
+/* Encodes the descriptor. *json stays NULL if the back end does not store a
+ * text of that length. */
 static int store_inline(const struct tei_meta_store *s,
 			const struct tei_meta_desc *desc, char **json,
 			size_t *len, struct tei_err *err)
@@ -382,8 +385,8 @@ int tei_meta_store_withdraw(struct tei_meta_store *s, const char *name,
 /*
  * Refuses a descriptor that names files unless it is a persistent segment
  * record. A process that opens the files uses its own permissions and the paths
- * in the descriptor, so only an administrator may choose them, through the
- * store, and never another process.
+ * in the descriptor. Therefore only an administrator may choose the paths,
+ * through the store; another process must not.
  */
 static int store_files(const char *name, const struct tei_meta_desc *desc,
 		       struct tei_err *err)
@@ -396,7 +399,8 @@ static int store_files(const char *name, const struct tei_meta_desc *desc,
 			    name);
 }
 
-/* Decodes a text from the store; refuses the segment of a Mooncake process. */
+/* Decodes a text from the store. Refuses the descriptor of a Mooncake
+ * process. */
 static int store_decode(const char *name, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err)
 {

@@ -2,7 +2,7 @@
 #ifndef TEI_META_META_STORE_INT_H
 #define TEI_META_META_STORE_INT_H
 
-/* Shared by meta_store.c and the back ends. */
+/* Declarations that meta_store.c and the back ends share. */
 
 #include "meta/meta_int.h"
 #include "meta/tei_meta_desc.h"
@@ -22,22 +22,25 @@ struct meta_names;
  */
 struct meta_store_ops {
 	const char *scheme;
-	uint32_t caps;		/* TEI_META_ADDRESSES, … */
+	uint32_t caps; /* bits TEI_META_ADDRESSES, … */
 	int (*open)(struct tei_meta_store *store, const char *conn_string,
 		    struct tei_err *err);
 	void (*close)(struct tei_meta_store *store);
-	/* Publishes a descriptor. json: desc as text, or NULL to publish it
-	 * without its buffers. report_loss: the application gets the result of
-	 * this call, so a lost name is reported. */
+	/*
+	 * Publishes a descriptor. json is the text of desc, or NULL: then desc
+	 * is published without its buffers. report_loss is true if the
+	 * application gets the result of this call, so that the loss of a name
+	 * can be reported.
+	 */
 	int (*publish)(struct tei_meta_store *store,
 		       const struct tei_meta_desc *desc, const char *json,
 		       size_t len, bool report_loss, uint64_t deadline_ns,
 		       struct tei_err *err);
-	/* Returns the length of the longest text that the back end stores with
-	 * the buffers, bytes. NULL: any length. */
+	/* Returns the length of the longest text with buffers that the back end
+	 * stores, bytes. If this member is NULL, the length is not limited. */
 	size_t (*inline_max)(const struct tei_meta_store *store);
-	/* Does what tei_meta_store_owns does. NULL: the process always owns its
-	 * names. */
+	/* Does what tei_meta_store_owns does. If this member is NULL, the
+	 * process always owns its names. */
 	bool (*owns)(struct tei_meta_store *store, const char *name);
 	int (*withdraw)(struct tei_meta_store *store, const char *name,
 			uint64_t deadline_ns, struct tei_err *err);
@@ -58,10 +61,10 @@ struct meta_store_ops {
 	int (*check)(struct tei_meta_store *store, uint64_t deadline_ns,
 		     struct tei_err *err);
 	/*
-	 * The functions for persistent segment records. persistent_read: *json
-	 * is NULL if there is no record; *version distinguishes the states of a
-	 * record. persistent_write: json NULL removes the record; returns
-	 * META_CONFLICT if version is not the current one.
+	 * Functions for persistent segment records. persistent_read sets *json
+	 * to NULL if there is no record, and sets *version to the version of
+	 * the record. persistent_write removes the record if json is NULL. It
+	 * returns META_CONFLICT if the record does not have that version.
 	 */
 	int (*persistent_read)(struct tei_meta_store *store, const char *name,
 			       uint64_t deadline_ns, char **json, size_t *len,
@@ -69,18 +72,20 @@ struct meta_store_ops {
 	int (*persistent_write)(struct tei_meta_store *store, const char *name,
 				const char *json, size_t len, int64_t version,
 				uint64_t deadline_ns, struct tei_err *err);
-	/* Adds the segments of a folder, TEI_META_PERSISTENT or
-	 * TEI_META_PROCESSES, to names, without the folder. */
+	/* Lists a folder, TEI_META_PERSISTENT or TEI_META_PROCESSES. Adds the
+	 * names of its segments, without the folder, to names. */
 	int (*list)(struct tei_meta_store *store, const char *folder,
 		    uint64_t deadline_ns, struct meta_names *names,
 		    struct tei_err *err);
 };
 
-#define META_ABSENT	(-1)		/* version of a missing record */
-/* A value that differs from all codes. */
+/* version of a record that does not exist */
+#define META_ABSENT (-1)
+/* Result of a write: the version is not the expected one. The value differs
+ * from all codes. */
 #define META_CONFLICT 1
 
-/* A growing list of names. All zero is the empty list. */
+/* A growing list of names. A struct of zeros is an empty list. */
 struct meta_names {
 	char **name;
 	size_t count, room;
@@ -103,15 +108,18 @@ int meta_dir_list(struct tei_meta_store *store, const char *folder,
 
 /* Created by tei_meta_store_open, freed by tei_meta_store_close. */
 struct tei_meta_store {
-	/* constant after open; server: after attach */
+	/* these do not change after open; server does not change after
+	 * attach */
 	const struct meta_store_ops *ops;
 	const struct tei_settings *settings;	/* owned by the engine */
-	struct tei_meta_server *server;		/* not owned */
-	struct tei_secret *secret;		/* NULL: not set */
-	void *backend_state;			/* private to ops */
+	struct tei_meta_server *server;		/* belongs to the caller */
+	struct tei_secret *secret;		/* shared secret, or NULL if
+						 * none is set */
+	void *backend_state;			/* used by the back end only */
 	/* row 2 of docs/LOCKING.md; not held during calls of a back end */
 	struct tei_mutex lock;
-	struct tei_list published;		/* lock: struct store_name */
+	struct tei_list published; /* list of struct store_name;
+				    * guarded by lock */
 };
 
 extern const struct meta_store_ops meta_etcd_ops;

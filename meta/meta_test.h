@@ -34,8 +34,8 @@ extern const struct tei_test_case zookeeper_loss_cases[];
 extern const struct tei_test_case zookeeper_acl_cases[];
 
 /*
- * Returns a deadline that is sufficient on a slow, loaded machine with
- * sanitizers.
+ * Returns a deadline that is late enough for a slow, loaded machine and a build
+ * with sanitizers.
  */
 uint64_t meta_test_deadline(void);
 
@@ -55,8 +55,8 @@ struct tei_meta_server *meta_test_server(const char *host,
 					 uint32_t max_clients);
 
 /*
- * Starts a server on a free port of 127.0.0.1, for clients with the secret
- * (NULL: all clients).
+ * Starts a server on a free port of 127.0.0.1. It serves clients that have the
+ * secret, or all clients if secret is NULL.
  */
 struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
 					    uint64_t incarnation);
@@ -65,14 +65,15 @@ struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
 struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
 				     uint32_t rails, uint32_t buffers);
 
-/* Publishes a descriptor like that of meta_test_desc under the server's own
+/* Publishes a descriptor, as meta_test_desc creates it, under the server's own
  * name. */
 void meta_test_publish(struct tei_meta_server *server, uint32_t buffers);
 
-/* Returns the number of open descriptors of this process. */
+/* Returns the number of open file descriptors of this process. */
 unsigned int meta_test_fds(void);
 
-/* Switches standard error off or on again. META_TEST_LOUD=1 keeps it on. */
+/* Redirects standard error to /dev/null, or restores it. META_TEST_LOUD=1 keeps
+ * standard error in use. */
 void meta_test_hush(bool on);
 
 #endif /* TEI_META_META_TEST_H */

@@ -51,7 +51,7 @@ enum meta_wire_type {
 	META_WIRE_GET_STATS = 3,
 	META_WIRE_AUTH = 15,
 	META_WIRE_RESPONSE = 16,
-	META_WIRE_REPLY = 128,		/* set in every reply */
+	META_WIRE_REPLY = 128, /* this bit is set in every reply */
 	META_WIRE_PONG = 129,
 	META_WIRE_DESC = 130,
 	META_WIRE_STATS = 131,
@@ -64,18 +64,22 @@ enum meta_wire_type {
 /* Any frame: a tag is at the end of the payload. */
 #define META_WIRE_SIGNED	0x8000u
 
-#define META_WIRE_NONCE		32	/* bytes, in AUTH and CHALLENGE */
-#define META_WIRE_TAG		32	/* bytes of a tag or a proof */
-#define META_WIRE_DENIED	13	/* code of an ERROR about the secret */
+/* length of a nonce in AUTH and CHALLENGE, bytes */
+#define META_WIRE_NONCE 32
+#define META_WIRE_TAG	32 /* length of a tag or a proof, bytes */
+/* code of an ERROR frame about the secret */
+#define META_WIRE_DENIED 13
 
 struct meta_wire_header {		/* since version 1 */
 	uint8_t magic[4];
 	uint8_t version;
 	uint8_t type;			/* enum meta_wire_type */
-	uint8_t flags[2];		/* unknown flags are refused */
-	uint8_t id[4];			/* the reply has the id of the
-					 * request */
-	uint8_t length[4];		/* bytes that follow */
+	uint8_t flags[2];		/* a request with unknown flags is
+					 * refused */
+	uint8_t id[4];			/* number of the request; the reply
+					 * repeats it */
+	uint8_t length[4];		/* length of the payload that follows,
+					 * bytes */
 };
 static_assert(sizeof(struct meta_wire_header) == 16, "wire format");
 

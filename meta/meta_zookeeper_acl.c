@@ -11,18 +11,20 @@
 #include "util/err.h"
 
 /*
- * Trust in nodes. Whoever may change a folder may create and delete the nodes
- * in it. Folders are persistent, so a folder that was created without
- * credentials stays open, whatever is put into it later. Therefore all folders
- * from "mooncake" down are checked, and the node itself as well, because the
- * node may have been created before its folder was protected.
+ * Trust in nodes. A user who may change a folder may create and delete the
+ * nodes in it. Folders are persistent, so a folder that was created without
+ * credentials stays open to all users, whatever nodes are created in it later.
+ * Therefore all folders from "mooncake" down are checked, and the node itself
+ * as well, because the node may have been created before its folder was
+ * protected.
  *
- * A folder that only this user may change stays so until it is deleted, which
- * needs this user's credentials (for example, an operator's). The next folder
- * of that name may have other permissions. So folders are watched, and an event
- * makes the store check all of them again. A session receives an event before
- * any answer that depends on it. Therefore folders are also checked after a
- * node was read or created, which costs a request only if a folder has changed.
+ * If only this user may change a folder, this remains true until the folder is
+ * deleted. Only a process with this user's credentials can delete it, for
+ * example one that an operator runs. The next folder of that name may have
+ * other permissions. Therefore folders are watched, and an event makes the
+ * store check all folders again. A session receives an event before any answer
+ * that depends on it. Therefore folders are also checked after a node was read
+ * or created, which costs a request only if a folder has changed.
  */
 
 static bool zk_closed_known(struct zk *zk, const char *dir, uint64_t *epoch)
@@ -71,8 +73,8 @@ void zk_folders_gone(struct zk *zk)
 }
 
 /*
- * Reports a folder that is not trusted. shown: the permissions of the folder
- * could be read; otherwise this user has no access to the folder.
+ * Reports a folder that is not trusted. shown is true if the permissions of the
+ * folder could be read; otherwise this user has no access to the folder.
  */
 static int zk_folder_refuse(const struct zk *zk, const char *dir,
 			    const char *name, bool shown, struct tei_err *err)
@@ -136,7 +138,8 @@ int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 	return rc;
 }
 
-/* Returns ZBADVERSION if the node has been replaced. */
+/* Checks that only this user may change the node and its folders. Returns
+ * ZBADVERSION if the node has been replaced. */
 static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 			const struct Stat *read, uint64_t deadline_ns,
 			struct tei_err *err)
@@ -164,7 +167,7 @@ static int zk_node_ours(struct zk *zk, const char *path, const char *name,
 }
 
 /*
- * Returns ZNONODE if the node is missing and no other user can have deleted it.
+ * Handles a missing node. Returns ZNONODE if no other user can have deleted it.
  */
 static int zk_none_ours(struct zk *zk, const char *path, const char *name,
 			uint64_t deadline_ns, struct tei_err *err)
@@ -203,8 +206,8 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 }
 
 /*
- * Checks the folder of path: with credentials, only this user may change the
- * folder; without credentials, the folder must be readable.
+ * Checks the folder of path. With credentials, only this user may change the
+ * folder. Without credentials, this user must be able to read the folder.
  */
 static int zk_check_folder(struct zk *zk, char *path, uint64_t deadline_ns,
 			   struct tei_err *err)

@@ -11,15 +11,15 @@
 
 /*
  * Checks every folder of path, from "mooncake" on. With credentials, returns
- * ZK_REPORTED unless only this user may change all of them: a user who may add
- * nodes to a folder or delete them can replace its nodes. Without credentials,
+ * ZK_REPORTED if another user may change one of the folders: a user who may add
+ * or delete nodes in a folder can replace its nodes. Without credentials,
  * returns ZOK.
  */
 int zk_folders_ours(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 /*
- * Does what zk_get does. With credentials, returns ZK_REPORTED if other users
- * may have written or deleted the node.
+ * Does what zk_get does. With credentials, also returns ZK_REPORTED if another
+ * user may have written or deleted the node.
  */
 int zk_get_ours(struct zk *zk, const char *path, const char *name,
 		enum zk_watch_kind watch, uint64_t deadline_ns,
@@ -28,13 +28,13 @@ int zk_get_ours(struct zk *zk, const char *path, const char *name,
 int zk_check(struct tei_meta_store *store, uint64_t deadline_ns,
 	     struct tei_err *err);
 /*
- * Forgets the trusted folders, because the session is a new one and the
- * servers' data may differ.
+ * Forgets which folders are trusted, because the session is a new one and the
+ * servers may have other data.
  */
 void zk_acl_forget(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
- * Forgets the trusted folders, because one was deleted or replaced; all are
- * checked again.
+ * Forgets which folders are trusted, because a folder was deleted or replaced.
+ * All folders are checked again.
  */
 void zk_folders_gone(struct zk *zk);
 

@@ -11,15 +11,16 @@
 #include "meta/tei_meta_store.h"
 
 /*
- * Tests nodes that another user has created first, or may write: such nodes are
- * not trusted, and their deletion is detected.
+ * Tests nodes that another user has created before this process, or may write.
+ * Such nodes are not trusted. Their deletion is detected.
  */
 
 static const char *const zfolders[] = {
 	"", "/ram", "/rpc_meta", "/moonrail",
 };
 
-/* Opens three processes that use one chroot; a and b have credentials. */
+/* Opens three stores that use one chroot. a and b have credentials; c has
+ * none. */
 static bool ztrio(struct zrig *a, struct zrig *b, struct zrig *c,
 		  const char *chroot, char *file)
 {
@@ -41,7 +42,7 @@ static void ztrio_end(struct zrig *a, struct zrig *b, struct zrig *c,
 	zrig_close(a);
 }
 
-/* Does what the hint of the error recommends. */
+/* Closes the folders to other users, as the hint of the error recommends. */
 static void zclose_folders(const char *chroot, size_t count)
 {
 	zhandle_t *zh = zstranger("moon:secret");
@@ -76,21 +77,22 @@ static void test_open_folders_are_refused_with_credentials(void)
 	zookeeper_close(zh);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /opened/mooncake"));
-	/* one open folder below closed ones is refused */
+	/* one folder that is open to all users is refused, even if the folders
+	 * above it are closed */
 	zclose_folders("/opened", 3);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/opened/mooncake/moonrail"));
 	zclose_folders("/opened", 4);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 7, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* the node was created before its folders were closed */
+	/* the node was created while its folders were open to all users */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "p", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(
 		strstr(err.text, "another user may have written"));
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A process that only reads gets the error too, even if the node does not
+/* A process that only reads gets the same error, even if the node does not
  * exist. */
 static void test_open_folders_without_node_are_refused(void)
 {
@@ -126,7 +128,7 @@ static void test_open_folders_without_node_are_refused(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "may change /looked/mooncake"));
 	CU_ASSERT_EQUAL(zrig_check(&a, &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.hint, "setAcl -R /looked/mooncake"));
-	/* the last folder alone is refused */
+	/* if only the last folder is open, the path is refused */
 	zclose_folders("/looked", 3);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "s", &err), TEI_ERR_METADATA);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "is not in ZooKeeper"));
@@ -140,7 +142,7 @@ static void test_open_folders_without_node_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A folder that is closed with another user's credentials is refused. */
+/* A folder is refused if another user has closed it with other credentials. */
 static void test_a_strangers_folders_are_refused(void)
 {
 	struct zrig a, b, c;
@@ -161,7 +163,8 @@ static void test_a_strangers_folders_are_refused(void)
 	ztrio_end(&a, &b, &c, file);
 }
 
-/* A wrong password is reported as such, and not as an open folder. */
+/* A wrong password is reported as a wrong password, and not as an open
+ * folder. */
 static void test_wrong_password_is_reported_as_such(void)
 {
 	struct zrig a, b, c, d;
@@ -192,7 +195,7 @@ static void test_wrong_password_is_reported_as_such(void)
 struct zthere {
 	zhandle_t *zh;
 	const char *path;
-	int64_t before;		/* czxid of a node to ignore */
+	int64_t before; /* czxid of the old node, which is ignored */
 };
 
 static bool zis_there(void *arg)
@@ -205,8 +208,8 @@ static bool zis_there(void *arg)
 }
 
 /*
- * Replaces the nodes in one transaction, because the owner would quickly create
- * its own again.
+ * Replaces the nodes in one transaction, because the owner would soon create
+ * its own nodes again.
  */
 static void zplant(zhandle_t *zh, const char *const *paths,
 		   const char *const *texts, int count)
@@ -273,8 +276,8 @@ static void test_an_owner_sees_what_others_take_away(void)
 	CU_ASSERT(zwait(zshows, &shows));
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);
-	/* the other user replaces both nodes with those of a live process: this
-	 * process then owns the name, and the former owner notices that */
+	/* the other user replaces both nodes with nodes of a live process: that
+	 * process then owns the name, and the former owner notices this */
 	tei_meta_split(tei_meta_server_name(c.server), host, &port);
 	snprintf(text, sizeof(text),
 		 "{\"ip_or_host_name\":\"%.40s\",\"rpc_port\":%u}", host,
@@ -288,8 +291,8 @@ static void test_an_owner_sees_what_others_take_away(void)
 }
 
 /*
- * Deletes everything in one transaction, with credentials, as an operator
- * could.
+ * Deletes all given nodes in one transaction, with credentials, as an operator
+ * could do.
  */
 static void zwipe(const char *const *paths, int count)
 {
@@ -350,12 +353,12 @@ static void test_folders_that_are_deleted_are_made_anew(void)
 	CU_ASSERT_EQUAL(zkeep(&b, &calls), 0);
 	CU_ASSERT(calls <= 2);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 7);
-	/* the caller or the keeper creates them again, whichever comes first */
+	/* the new folders are created by the caller or by the keeper */
 	zwipe(all, 9);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zwait(zis_there, &t));
 	CU_ASSERT_EQUAL(zoo_exists(t.zh, all[0], 0, NULL), ZOK);
-	/* the new folders are closed, as the first ones were */
+	/* the new folders are closed to other users, as the first ones were */
 	CU_ASSERT_EQUAL(zrig_publish(&c, "p", 1, NULL), TEI_ERR_METADATA);
 	zookeeper_close(t.zh);
 	ztrio_end(&a, &b, &c, file);
@@ -364,9 +367,9 @@ static void test_folders_that_are_deleted_are_made_anew(void)
 #define ZEMPTY "{\"name\":\"s\",\"protocol\":\"tcp\",\"devices\":[],\"buffers\":[]}"
 
 /*
- * In one transaction, deletes the nodes of a with all folders and creates open
- * folders instead, one of them with a node that only this user could have
- * created. So nothing is missing at any moment.
+ * In one transaction, deletes the nodes of a and all folders, and creates
+ * folders that are open to all users. One of these contains a node that only
+ * this user could have created. So at no time is a node missing.
  */
 static void zswap(const char *const *nodes, const char *const *folders)
 {
@@ -389,14 +392,14 @@ static void zswap(const char *const *nodes, const char *const *folders)
 }
 
 struct zopen {
-	struct zrig *a; /* a process that publishes, or NULL */
-	struct zrig *b; /* a process that fetches, or NULL;
-			 * exactly one of a and b is set */
-	bool never;	/* no call has succeeded so far */
+	struct zrig *a; /* a store that publishes, or NULL */
+	struct zrig *b; /* a store that fetches, or NULL; exactly one of a and b
+			 * is set */
+	bool never;	/* no call has succeeded yet */
 };
 
-/* Returns true if the call fails with the open folder in its text. Before, it
- * may report that its nodes are gone. */
+/* Returns true if the call fails and the error text names the open folder.
+ * Earlier calls may report that the nodes are gone. */
 static bool zopen_gets_error(void *arg)
 {
 	struct zopen *o = arg;
@@ -437,9 +440,8 @@ static void test_folders_that_others_made_since_are_refused(void)
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
-	/* the node may be missing: a publisher that does not know yet that its
-	 * folders were replaced may replace this node too, and then delete it
-	 */
+	/* the node may be missing: a publisher that has not yet noticed the new
+	 * folders may replace this node too, and then delete it */
 	ret = zoo_delete(zh, nodes[0], -1);
 	CU_ASSERT(ret == ZOK || ret == ZNONODE);
 	zookeeper_close(zh);

@@ -10,15 +10,16 @@
 #include "util/settings.h"
 
 /*
- * A call in progress. Shared by its caller and the library, which runs its
- * completion at most once. zk_calls_end ends the calls that the library leaves
- * unanswered when the handle is closed.
+ * A call in progress. Its caller and the client library share it. The library
+ * runs the completion of the call at most once. When the handle is closed,
+ * zk_calls_end ends the calls to which the library has not reported a result.
  */
 struct zk_call {
-	struct tei_list link;		/* zk->calls; zk->lock */
-	struct zk *zk;			/* constant */
-	struct zk_session *session;	/* constant */
-	/* zk->lock */
+	struct tei_list link;	    /* element of zk->calls; guarded by
+				     * zk->lock */
+	struct zk *zk;		    /* does not change */
+	struct zk_session *session; /* does not change */
+	/* guarded by zk->lock */
 	uint32_t refs;
 	bool done;
 	int rc;
@@ -27,8 +28,9 @@ struct zk_call {
 	struct Stat stat;
 	bool ours;
 	struct meta_names children;
-	char *watched;			/* path of a segment, or NULL */
-	/* used by the library until done */
+	char *watched; /* path of the segment to watch, or
+			* NULL */
+	/* used by the client library until the call is done */
 	zoo_op_result_t results[ZK_OPS_MAX];
 };
 
@@ -41,8 +43,8 @@ struct zk_ask {
 	const struct ACL_vector *acl;
 	const zoo_op_t *ops;
 	int count;
-	struct meta_names *children; /* receives the names of the children,
-				      * or NULL */
+	struct meta_names *children; /* list for the names of the children, or
+				      * NULL */
 };
 
 static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -58,7 +60,7 @@ static struct zk_call *zk_call_new(struct zk *zk) TEI_REQUIRES(zk->lock)
 	return c;
 }
 
-static void zk_call_unref(struct zk_call *c) /* c->zk->lock held */
+static void zk_call_unref(struct zk_call *c) /* c->zk->lock must be held */
 {
 	if (--c->refs)
 		return;
@@ -73,11 +75,12 @@ static void zk_call_unref(struct zk_call *c) /* c->zk->lock held */
  * --- completions, on the library's thread ---
  *
  * The library runs completions and watchers in the order in which the server
- * sent the answers and events. So a watch is recorded as set before its event
- * arrives.
+ * has sent the answers and events. Therefore a watch is recorded as set before
+ * its event arrives.
  */
 
-static void zk_call_end(struct zk_call *c, int rc) /* c->zk->lock held */
+static void zk_call_end(struct zk_call *c, int rc) /* c->zk->lock must be
+						    * held */
 {
 	c->done = true;
 	c->rc = rc;
@@ -193,8 +196,9 @@ static void zk_done_acl(int rc, struct ACL_vector *acl, struct Stat *stat,
 /* --- watchers, on the library's thread ----------------------------------- */
 
 /*
- * A watcher stays set while the session lives, whatever happens to the
- * connection. All events of the session go to the session's own watcher.
+ * Watcher of a segment's node. A watcher stays set as long as the session
+ * lives, even if the connection is lost. All events of the session go to the
+ * session's own watcher.
  */
 static void zk_on_segment(zhandle_t *zh, int type, int state, const char *path,
 			  void *ctx)
@@ -323,10 +327,12 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	rc = ask->watcher == zk_on_segment && !c->watched ? ZSYSTEMERROR :
 	     ask->submit(zk->session->zh, ask, c);
 	if (rc != ZOK) {
-		c->refs = 1;		/* the library has no reference */
+		c->refs = 1; /* the library does not have a reference
+			      * yet */
 		zk_call_unref(c);
-		/* the event of the lost connection has not arrived yet, so the
-		 * call is not retried before that event */
+		/* the event that reports the loss of the connection has not
+		 * arrived yet; the call is repeated only after it has
+		 * arrived */
 		if (rc == ZINVALIDSTATE)
 			zk->connected = false;
 		return rc;
@@ -335,7 +341,8 @@ static int zk_submit(struct zk *zk, const struct zk_ask *ask,
 	return ZOK;
 }
 
-/* Makes one attempt. *out: the call, as in zk_submit; out may be NULL. */
+/* Makes one attempt. *out receives the call, as in zk_submit; out may be
+ * NULL. */
 static int zk_try(struct zk *zk, const struct zk_ask *ask,
 		  uint64_t deadline_ns, struct zk_call **out)
 	TEI_REQUIRES(zk->lock)
@@ -368,7 +375,7 @@ static int zk_try_all(struct zk *zk, const struct zk_ask *asks, int count,
 	return rc;
 }
 
-/* Makes a call. again: if true, repeats the call until the deadline while the
+/* Makes a call. If again is true, repeats the call until the deadline while the
  * result is transient. */
 static int zk_ask(struct zk *zk, const struct zk_ask *ask, bool again,
 		  uint64_t deadline_ns, struct zk_reply *reply,
@@ -530,7 +537,8 @@ static int zk_submit_acl(zhandle_t *zh, const struct zk_ask *ask,
 int zk_get_acl(struct zk *zk, const char *path, enum zk_watch_kind watch,
 	       uint64_t deadline_ns, bool *ours, struct Stat *stat)
 {
-	/* the watch is set first, so that it reports any later change */
+	/* the watch is set before the node is read, so that it reports any
+	 * later change */
 	const struct zk_ask asks[ZK_TOGETHER] = {
 		{ .submit = zk_submit_exists, .path = path,
 		  .watcher = zk_watcher(watch) },

@@ -55,32 +55,37 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define ZK_OPS_MAX		6	/* operations of one transaction */
+/* greatest number of operations in one transaction */
+#define ZK_OPS_MAX		6
 #define ZK_WHERE		40
-#define ZK_WHO			136	/* size of a text that identifies an
-					 * owner */
+/* size of a text that describes an owner, bytes */
+#define ZK_WHO			136
 #define ZK_PING_NS		TEI_NS_PER_SEC
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
-/* Time limit of the first attempt to connect; doubled per attempt. */
+/* Time limit of the first attempt to connect. It is doubled with each
+ * attempt. */
 #define ZK_TRY_NS		(500 * TEI_NS_PER_MS)
 #define ZK_DEFAULT_PORT		2181
-/* Of a longer descriptor, only the head is stored in a node. */
+/* Length of the longest descriptor that is stored as a whole, bytes. If a
+ * descriptor is longer, only its head is stored in the node. */
 #define ZK_INLINE_MAX		65536
 #define ZK_CHECK_NS		(250 * TEI_NS_PER_MS)
-#define ZK_CLOSED		8	/* trusted folders that are
-					 * remembered */
-#define ZK_TOGETHER		3	/* calls that share one round trip */
-/* First pause between two name look-ups; doubled per attempt. */
+/* greatest number of trusted folders that are remembered */
+#define ZK_CLOSED 8
+/* greatest number of calls in one round trip */
+#define ZK_TOGETHER 3
+/* First pause between two name look-ups. It is doubled with each attempt. */
 #define ZK_LOOKUP_NS		TEI_NS_PER_SEC
 #define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
-/* First and longest time after which a change that could not be read is
- * reported again; the time is doubled after each attempt. */
+/* First and longest delay before a change that could not be read is notified
+ * again. The delay is doubled with each attempt. */
 #define ZK_NOTIFY_NS		(250 * TEI_NS_PER_MS)
 #define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
-#define ZK_WATCH_IDLE		4096 /* fired watches whose entries are kept */
-/* Greatest sum of the lengths of the paths that the library may watch again in
- * one request, bytes. */
+/* greatest number of entries that are kept although their watch has fired */
+#define ZK_WATCH_IDLE 4096
+/* Greatest sum of the lengths of paths, bytes, for which the client library may
+ * set its watches again in one request. */
 #define ZK_WATCH_BYTES 262144
 
 struct zk;
@@ -91,78 +96,90 @@ struct zk;
  */
 struct zk_session {
 	struct zk *zk;
-	zhandle_t *zh; /* guarded by zk->lock; NULL until set
-			* up */
+	zhandle_t *zh; /* guarded by zk->lock; NULL until the handle is
+			* created */
 };
 
-/* A name that this process publishes. In zk->entries. */
+/* A name that this process publishes; element of zk->entries. */
 struct zk_entry {
 	struct tei_list link;
 	char *name;			/* this member and the next three are
 					 * constant */
-	char *ram, *rpc, *ownership;	/* paths */
-	/* guarded by the writer's token: */
-	char *text;			/* intended content of the ram node */
+	char *ram, *rpc, *ownership;	/* paths of the nodes */
+	/* guarded by the writer's token */
+	char *text; /* text that the ram node is to have */
 	size_t len;
-	char *rpc_text;			/* intended content of the rpc node */
-	bool rpc_moved;			/* rpc_text is not in the node yet */
-	bool announced;			/* was registered at least once */
+	char *rpc_text; /* text that the rpc_meta node is to
+			 * have */
+	bool rpc_moved; /* rpc_text is not written to the node
+			 * yet */
+	bool announced; /* the name was registered at least
+			 * once */
 	/* guarded by zk->lock */
 	bool registered;		/* the current session has registered
 					 * the name */
-	bool dirty;			/* the keeper must publish it */
+	bool dirty;			/* the keeper must publish the text */
 	uint64_t check_ns;		/* time at which the keeper checks the
-					 * nodes, 0: not due */
-	bool lost;			/* the name was lost to another
-					 * process */
+					 * nodes; 0: no check is due */
+	bool lost;			/* another process has registered the
+					 * name */
 	bool loss_unreported; /* no caller has received the error about
 			       * the lost name yet */
-	char lost_to[ZK_WHO];		/* owner of the name when last read; ""
-					 * if not read */
+	char lost_to[ZK_WHO]; /* owner of the name when it was last
+			       * read; "" if it was not read */
 };
 
 /* A segment whose node is watched. In zk->watches, guarded by zk->lock. */
 struct zk_watch {
-	struct tei_list link;		/* bucket */
+	struct tei_list link; /* element of the list of its hash
+			       * bucket */
 	char *path, *name;
-	int64_t mzxid;			/* mzxid when last read, 0: no node */
-	uint32_t readers;		/* calls that use it */
-	bool armed;			/* a watch of some session is set */
-	uint32_t tries;			/* failed reads since its event */
-	uint64_t notify_ns;		/* time of the next notification, 0:
-					 * none */
-	uint64_t epoch;			/* zk->epoch when it was armed */
+	int64_t mzxid;	    /* mzxid of the node when it was last
+			     * read; 0: no node */
+	uint32_t readers;   /* number of calls that use the entry */
+	bool armed;	    /* a watch on the node is set in some
+			     * session */
+	uint32_t tries;	    /* number of failed reads since the
+			     * watch has fired */
+	uint64_t notify_ns; /* time of the next notification; 0:
+			     * none is due */
+	uint64_t epoch;	    /* value of zk->epoch when the watch was
+			     * set */
 };
 
-/* Created by the store's open, freed by its close. */
+/* State of a ZooKeeper store. Created when the store is opened, freed when it
+ * is closed. */
 struct zk {
-	/* constant after open */
+	/* these do not change after open */
 	struct tei_meta_store *store;
 	const struct tei_settings *settings;
-	char *servers;			/* "h:p,h:p", as configured */
-	char where[ZK_WHERE];		/* "h:p,...", for log lines and error
-					 * texts */
+	char *servers;			/* "host:port,host:port", as
+					 * configured */
+	char where[ZK_WHERE];		/* "host:port,...", for log lines and
+					 * error texts */
 	char *chroot;			/* "" or "/a/b" */
 	char *auth;			/* "user:password", or NULL */
 	pthread_t keeper;
 
-	/* used by open, then by the keeper */
-	char *addresses;  /* numeric addresses of the servers of
-			   * the session */
-	uint32_t lookups; /* number of name look-ups since there
-			   * was a connection */
+	/* used during open, then by the keeper only */
+	char *addresses;  /* numeric addresses of the servers that the session
+			   * uses */
+	uint32_t lookups; /* number of name look-ups since the connection was
+			   * lost */
 
 	/* row 2 of docs/LOCKING.md; taken before the locks of the client
 	 * library */
 	struct tei_mutex lock;		/* guards the members below */
-	pthread_cond_t cond;		/* a member below has changed */
-	struct zk_session *session;	/* NULL: none */
+	pthread_cond_t cond;		/* used with lock; signalled when a
+					 * member below has changed */
+	struct zk_session *session;	/* present session, or NULL */
 	bool connected;
-	bool expired;			/* the session cannot be used any
-					 * longer */
+	bool expired; /* the session has ended and cannot be
+		       * used */
 	bool stop;
 	bool writing;			/* a thread has the writer's token */
-	bool rearm;			/* watches must be set again */
+	bool rearm;			/* the keeper must set the watches
+					 * again */
 	bool open_logged;		/* the warning that all users can read
 					 * the nodes was logged */
 	char *closed[ZK_CLOSED];	/* folders that only this user may
@@ -170,25 +187,30 @@ struct zk {
 	uint32_t closed_next;
 	uint64_t closed_epoch;		/* incremented when the trusted folders
 					 * are forgotten */
-	uint64_t retry_ns;		/* time of the keeper's next attempt, at
-					 * the earliest */
-	uint64_t lookup_ns;		/* time of the keeper's next name
-					 * look-up; 0: there is a connection */
-	uint32_t session_ms;		/* granted timeout; 0: no session yet */
-	uint64_t away_ns;		/* start of the time without
-					 * connection */
-	struct tei_list calls;		/* calls in progress */
+	uint64_t retry_ns;		/* earliest time of the keeper's next
+					 * attempt */
+	/*
+	 * time of the keeper's next name look-up; 0 while there is a connection
+	 */
+	uint64_t lookup_ns;
+	uint32_t session_ms;   /* session timeout that the servers have
+				* granted; 0: no session yet */
+	uint64_t away_ns;      /* time at which the connection was
+				* lost */
+	struct tei_list calls; /* list of the calls in progress */
 	struct tei_list entries;
 	tei_meta_changed_fn fn;
 	void *fn_arg;
-	uint32_t fn_calls;		/* running calls of fn */
+	uint32_t fn_calls; /* number of calls of fn that are
+			    * running */
 	struct tei_list watches[ZK_WATCH_BUCKETS];
-	uint32_t watch_idle;		/* unarmed watches */
-	size_t watch_bytes;		/* bytes in the paths of armed
-					 * watches */
+	uint32_t watch_idle;		/* number of entries whose watch is not
+					 * set */
+	size_t watch_bytes;		/* sum of the lengths of the paths whose
+					 * watches are set */
 	uint64_t epoch;			/* a watch that was set in an earlier
 					 * epoch no longer exists */
-	uint64_t notify_ns;		/* earliest notify_ns of all watches, 0:
+	uint64_t notify_ns;		/* earliest notify_ns of all entries; 0:
 					 * none */
 };
 
@@ -196,14 +218,14 @@ struct zk {
 
 /* Creates the session and waits until it is connected. */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err);
-/* Closes the session, if any. zk->lock must not be held. */
+/* Closes the session, if there is one. zk->lock must not be held. */
 void zk_session_close(struct zk *zk);
 /* Returns the id of the session, or 0. */
 int64_t zk_session_id(struct zk *zk);
 void *zk_keeper_main(void *arg);
-/* Called by the keeper if the servers do not answer: makes the keeper try again
- * later. If the session has ended, the keeper creates the next session at
- * once. */
+/* Makes the keeper try again later, because the servers do not answer. If the
+ * session has ended, the keeper creates the next session at once. Called by the
+ * keeper. */
 void zk_retry_later(struct zk *zk);
 
 /* --- meta_zookeeper_persistent.c: persistent segment records ------------------- */
@@ -221,8 +243,8 @@ int zk_list(struct tei_meta_store *store, const char *folder,
 /* --- meta_zookeeper_registration.c: names published by this process -------------- */
 
 /*
- * Creates all folders of path. Folders above the chroot's last one are open to
- * every user, because other users may have their own chroot there.
+ * Creates all folders of path. The folders above the last folder of the chroot
+ * are open to every user, because other users may have their own chroot there.
  */
 int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
 /*
@@ -236,7 +258,7 @@ int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
 	       uint64_t deadline_ns, struct tei_err *err);
 /* Returns the length of the longest descriptor that is stored as a whole.
  * Returns 0 if there is a shared secret, because only processes with the secret
- * may learn of the buffers. */
+ * may see the buffers. */
 size_t zk_inline_max(const struct tei_meta_store *store);
 bool zk_owns(struct tei_meta_store *store, const char *name);
 int zk_withdraw(struct tei_meta_store *store, const char *name,
@@ -247,13 +269,15 @@ bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns);
  * held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Returns the time at which registered entries must be checked, or 0. */
+/* Returns the time at which registered entries must be checked, or 0 if no
+ * check is due. */
 uint64_t zk_entries_check_due(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Requests a check of the registered entries, whose watches are gone. */
+/* Requests a check of all registered entries, because their watches are
+ * gone. */
 void zk_entries_check_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
- * Handles an event of a node that this process registered. zk->lock must not be
- * held.
+ * Handles an event of a node that this process has registered. zk->lock must
+ * not be held.
  */
 void zk_own_event(struct zk *zk, int type, const char *path);
 /* Marks all entries as not registered, because the session is a new one. */
@@ -271,23 +295,25 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 	      tei_meta_wanted_fn wanted, void *arg);
 void zk_notify_again(struct tei_meta_store *store, const char *name);
-/* Makes all notifications due whose change could not be read, because the
- * connection was restored. */
+/* Makes all notifications due that wait because a change could not be read.
+ * Called when the connection is restored. */
 void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * Notifies of the changes that are due. Called by the keeper. zk->lock must not
  * be held.
  */
 void zk_notify_due(struct zk *zk);
-/* Records that a call has set the watch on the node as of mzxid. */
+/* Records that a call has set the watch on a node, and that the node's mzxid
+ * was mzxid then. */
 void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);
 /* Handles an event of a segment's node. zk->lock must not be held. */
 void zk_segment_event(struct zk *zk, const char *path);
-/* Makes sure that the library can reconnect although it has many watches. */
+/* If there are many watches, makes the library forget them, so that it can
+ * reconnect. */
 void zk_watches_lost(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Sets lost watches again and notifies of missed changes. Called by the
- * keeper. */
+/* Sets the lost watches again, and notifies of changes that were missed. Called
+ * by the keeper. */
 void zk_watches_rearm(struct zk *zk);
 void zk_watches_init(struct zk *zk);
 void zk_watches_free(struct zk *zk);

@@ -21,7 +21,7 @@
 #include "meta/tei_meta_server.h"
 #include "meta/tei_meta_store.h"
 
-/* Tests the loss of servers and of sessions that a store uses. */
+/* Tests the loss of the servers and of the sessions that a store uses. */
 
 struct zwhose {
 	struct zrig *r;
@@ -45,9 +45,9 @@ static bool zsession_is_new(void *arg)
 }
 
 /*
- * Ends r's session as the servers would: another handle of the same session
- * closes it. The two handles take the session from each other, so several
- * attempts may be needed.
+ * Ends the session of r as the servers would end it: another handle of the same
+ * session closes it. The two handles displace each other at the server, so
+ * several attempts may be needed.
  */
 static bool zexpire(struct zrig *r)
 {
@@ -86,8 +86,8 @@ static void test_an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "y", 2, NULL), 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
-	/* The session of the publisher ends: all nodes are created again, and
-	 * readers are notified. */
+	/* The session of the publisher ends. All its nodes are created again,
+	 * and readers are notified. */
 	wa = (struct zwhose){ &a, zk_session_id(zrig_zk(&a)) };
 	n = zrig_changes(&b);
 	CU_ASSERT(zexpire(&a));
@@ -96,7 +96,7 @@ static void test_an_expired_session_is_made_good(void)
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "y", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 3, NULL), 0);
-	/* The session of the reader ends: its watches are set again. */
+	/* The session of the reader ends. Its watches are set again. */
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 3);
 	wb = (struct zwhose){ &b, zk_session_id(zrig_zk(&b)) };
 	CU_ASSERT(zexpire(&b));
@@ -167,9 +167,9 @@ static bool zx_is_found(void *arg)
 }
 
 /*
- * The session ends between two calls of the keeper's check. The servers only
- * learn of its end when it is closed; then its nodes disappear and are created
- * again.
+ * The session ends between two calls of the keeper's check. The servers learn
+ * that only when the session is closed. Then the nodes disappear, and the
+ * keeper creates them again.
  */
 static void test_a_session_that_ends_during_a_look_is_made_good(void)
 {
@@ -196,7 +196,8 @@ static void test_a_session_that_ends_during_a_look_is_made_good(void)
 	zrig_close(&a);
 }
 
-/* The keeper waits for another writer, which waits for the next session. */
+/* The keeper waits for a thread that writes, and that thread waits for the next
+ * session. */
 static void test_a_session_that_ends_during_a_write_is_made_good(void)
 {
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
@@ -288,14 +289,14 @@ static void test_calls_without_servers_end_in_time(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 2, &err), TEI_ERR_SOCKET);
 	CU_ASSERT(tei_now_ns() - start < 4 * meta_test_slowness() *
 						TEI_NS_PER_SEC);
-	/* the text of the failed publication is published when the server is
-	 * back */
+	/* the text whose publication failed is published when the server runs
+	 * again */
 	CU_ASSERT_FATAL(ft_zk_restart(zserver(), 0) &&
 			ft_zk_wait(zserver(), 0));
 	CU_ASSERT(zrig_changed(&b, 0));
 	b.call_s = 10;
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "x", NULL), 2);
-	/* closing a store does not wait for a server */
+	/* closing a store does not wait for a server that does not run */
 	ft_zk_kill(zserver(), 0);
 	CU_ASSERT(zwait(zdisconnected, zrig_zk(&a)));
 	start = tei_now_ns();
@@ -320,8 +321,8 @@ static bool zownership_there(void *arg)
 
 /* --- servers that stay away ----------------------------------------------- */
 
-/* Opens b, which reads the segment that a publishes, on servers that no other
- * case uses. */
+/* Opens the stores a and b on servers that no other test case uses. b reads the
+ * segment that a publishes. */
 static bool zaway_open(struct zrig *a, struct zrig *b, struct ft_zk *zk)
 {
 	if (!zrig_init(a, 0xad) || !zrig_init(b, 0xbd))
@@ -381,8 +382,8 @@ static bool zsessionless(void *arg)
 	return none;
 }
 
-/* Servers that have lost their data refuse clients that have seen newer data,
- * and give no reason. */
+/* Servers that have lost their data refuse a client that has seen newer data,
+ * without stating a reason. */
 static void test_servers_that_lost_their_data_are_used_again(void)
 {
 	struct zwhose wa, wb;
@@ -400,7 +401,8 @@ static void test_servers_that_lost_their_data_are_used_again(void)
 	zaway_close(&a, &b, &zk);
 }
 
-/* The servers return late, and with the nodes of the old sessions. */
+/* The servers start again after a long time, and still have the nodes of the
+ * old sessions. */
 static void test_servers_that_stay_away_cost_one_session(void)
 {
 	struct zwhose wa, wb;
@@ -424,8 +426,8 @@ static void test_servers_that_stay_away_cost_one_session(void)
 
 /* --- changes that could not be read --------------------------------------- */
 
-/* Sets up the state in which b was notified that x has changed and has not read
- * x. */
+/* Creates the state in which b was notified that x has changed but has not read
+ * x yet. */
 static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 {
 	uint32_t n;
@@ -443,7 +445,8 @@ static bool zunread_open(struct zrig *a, struct zrig *b, const char *chroot)
 }
 
 /*
- * The watch has fired, so only the repeated notification can report the change.
+ * The watch has fired already, so only a repeated notification can report the
+ * change.
  */
 static void test_change_that_a_loss_kept_from_being_read_is_notified_again(void)
 {
@@ -468,8 +471,8 @@ static void test_change_that_a_loss_kept_from_being_read_is_notified_again(void)
 }
 
 /*
- * The connection is not lost in this case. A segment that does not exist any
- * longer is notified only when it exists again.
+ * In this case the connection is not lost. If a segment no longer exists, its
+ * change is notified only when the segment exists again.
  */
 static void test_unread_change_is_notified_until_segment_is_gone(void)
 {
@@ -503,7 +506,7 @@ static void test_unread_change_is_notified_until_segment_is_gone(void)
 
 /* --- servers that come back elsewhere ------------------------------------- */
 
-/* Makes "moved.test" resolve to that address. */
+/* Makes the host name "moved.test" resolve to that address. */
 static bool zmoved_name(const char *file, const char *address)
 {
 	FILE *f = fopen(file, "we");
@@ -514,7 +517,8 @@ static bool zmoved_name(const char *file, const char *address)
 	return !fclose(f);
 }
 
-/* Installs an /etc/hosts for this thread and the threads that it starts. */
+/* Installs a private /etc/hosts for this thread and the threads that it
+ * starts. */
 static bool zmoved_begin(char *file)
 {
 	if (!zrig_file(file, "", 0644))
@@ -556,7 +560,7 @@ static void zownership_delete(struct zrig *r)
 	CU_ASSERT(zwait(zownership_there, r));
 }
 
-/* All servers move with their data, so no old server can report it. */
+/* All servers move with their data, so no server remains at an old address. */
 static void test_servers_that_come_back_elsewhere_are_found(void)
 {
 	char file[64], hosts[64];
@@ -604,8 +608,8 @@ static struct {
 	      .cond = PTHREAD_COND_INITIALIZER };
 
 /*
- * Replaces the C library's function. "hangs.test" blocks if zlookup.hang is
- * set.
+ * Replaces the function of the C library. The look-up of "hangs.test" blocks
+ * while zlookup.hang is set.
  */
 int getaddrinfo(const char *node, const char *service,
 		const struct addrinfo *hints, struct addrinfo **out)
@@ -719,8 +723,8 @@ static int zsilent_calls(int fd)
 }
 
 /*
- * Each open starts with one of the two servers at random, so it is almost
- * certain that some of the opens start with the silent server.
+ * Each open tries the two servers in random order. So it is almost certain that
+ * some of the opens try the silent server first.
  */
 static void test_silent_server_among_others_delays_no_open(void)
 {
@@ -748,8 +752,8 @@ static void test_silent_server_among_others_delays_no_open(void)
 }
 
 /*
- * Returns true if an open with a limit of that many seconds took about that
- * time.
+ * Returns true if an open with a time limit of that many seconds took about
+ * that time.
  */
 static bool zsilent_said(const char *conn, uint32_t seconds)
 {
@@ -771,7 +775,7 @@ static bool zsilent_said(const char *conn, uint32_t seconds)
 }
 
 /* The open ends at its time limit, after it has tried all servers. The first
- * server gets an eighth of a second; on a busy machine the test is repeated
+ * server gets an eighth of a second. On a busy machine the test is repeated
  * with a longer limit. */
 static void test_silent_servers_are_reported_in_time(void)
 {
@@ -807,7 +811,8 @@ static void zmany_name(char name[ZMANY_NAME + 1], int i)
 	snprintf(name + ZMANY_NAME - 6, 7, "%06d", i);
 }
 
-/* Creates the nodes of name i and the following ones in one request. */
+/* Creates, in one request, the nodes of ZMANY_STEP names, beginning with name
+ * number i. */
 static bool zmany_plant(zhandle_t *zh, int i)
 {
 	static char path[ZMANY_STEP][ZMANY_NAME + 64], *json[ZMANY_STEP];

@@ -33,17 +33,16 @@ static bool zk_is_folder(const struct Stat *stat)
 	return !stat->ephemeralOwner && stat->numChildren;
 }
 
-/* A node as it was read. */
+/* A node as it was read from the server. */
 struct zk_found {
 	bool there;
-	char *data; /* NULL: there is no node, or this user may not
-		     * read it */
+	char *data; /* NULL: there is no node, or this user may not read it */
 	size_t len;
 	struct Stat stat;
 };
 
-/* Reads a node; the caller frees out->data. A user may read the state of a node
- * even if only others may read its content. */
+/* Reads a node. The caller frees out->data. A user may read the state (Stat) of
+ * a node even if only other users may read its content. */
 static int zk_found_read(struct zk *zk, const char *path, uint64_t deadline_ns,
 			 struct zk_found *out)
 {
@@ -117,11 +116,12 @@ static int zk_owner_read_ram(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Finds a node of a live session whose owner cannot be queried. A persistent
- * node has no session, so a damaged persistent node belongs to no process. If
- * the session of a damaged node also owns this process's ownership node, the
- * damaged node belongs to this process, and another user has overwritten it.
- * ownership: session of that ownership node, or 0.
+ * Finds a node of a live session that does not show an address at which its
+ * owner could be queried. A persistent node has no session, so a damaged
+ * persistent node belongs to no process. If the session of a damaged node also
+ * owns this process's ownership node, the damaged node belongs to this process,
+ * and another user has overwritten it. ownership is the session of that
+ * ownership node, or 0.
  */
 static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 			       int64_t ownership, struct zk_owner *out)
@@ -130,7 +130,8 @@ static void zk_owner_sessions(struct zk *zk, const struct zk_entry *e,
 	bool rpc = out->rpc_owner && out->rpc_owner != ownership;
 
 	if (*out->endpoint) {
-		/* the address in the other node belongs to another session */
+		/* the two nodes belong to different sessions, so the address in
+		 * one says nothing about the other */
 		if (ram && out->ram_damaged && out->ram_owner != out->rpc_owner)
 			out->blocks = e->ram;
 	} else if (rpc) {
@@ -160,8 +161,8 @@ static int zk_owner_own_node(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Returns ZBADVERSION if the node was replaced, deleted, or created where none
- * was.
+ * Checks that a node is unchanged. Returns ZBADVERSION if it was replaced or
+ * deleted, or if it was created after it was read as missing.
  */
 static int zk_owner_node_same(struct zk *zk, const char *path, int64_t czxid,
 			       uint64_t deadline_ns)
@@ -186,9 +187,9 @@ int zk_owner_same(struct zk *zk, const struct zk_entry *e,
 /*
  * Reads the nodes one after the other. Meanwhile the owner may withdraw and
  * another process may register the name, so the nodes may belong to different
- * owners. The ownership node of the new owner, which protects the new owner
- * from being replaced by a third process, would then be missed. Therefore the
- * first nodes are checked again after the last one was read.
+ * owners. This process would then not see the ownership node of the new owner,
+ * which protects the new owner from being replaced. Therefore the nodes that
+ * were read first are checked again after the last one was read.
  */
 int zk_owner_read(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct zk_owner *out)

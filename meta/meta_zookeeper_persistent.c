@@ -11,9 +11,9 @@
 #include "util/err.h"
 
 /*
- * Persistent segment records: persistent nodes, which are changed conditionally
- * on their version. A node that was deleted and created again between a read
- * and its write is not distinguished from the one that was read.
+ * Persistent segment records: persistent nodes. A change depends on the version
+ * of the node. If a node is deleted and created again between a read and the
+ * write that follows, the write does not notice that the node is another one.
  */
 
 static char *zk_persistent_path(const struct zk *zk, const char *name,
@@ -108,7 +108,8 @@ int zk_persistent_write(struct tei_meta_store *store, const char *name,
 	if (rc == ZOK)
 		return 0;
 	if (rc == ZNONODE && version == META_ABSENT)
-		zk_folders_gone(zk);	/* the next attempt creates them */
+		zk_folders_gone(zk); /* the next attempt creates the folders
+				      * again */
 	if (rc == ZNODEEXISTS || rc == ZBADVERSION || rc == ZNONODE)
 		return META_CONFLICT;
 	return zk_fail(zk, rc, "segment", name, err);

@@ -65,7 +65,8 @@ char *zk_path_rpc(const struct zk *zk, const char *name)
 	return zk_path(zk, key);
 }
 
-/* The ownership node's name is one node: slashes in the name are escaped. */
+/* Returns the path of the ownership node. The node's name contains no slash:
+ * slashes in the segment name are escaped. */
 char *zk_path_ownership(const struct zk *zk, const char *name,
 			uint64_t incarnation)
 {

@@ -9,15 +9,17 @@
 #include "meta/meta_zookeeper_int.h"
 
 /*
- * Returns true for "" and for a path like "/a/b" without an empty part, without
- * "." or "..", and without a slash at the end. The library's transactions crash
- * on a path that the library refuses, so such paths must be refused before.
+ * Returns true for "", and for a path like "/a/b" in which no part is empty,
+ * "." or "..", and which does not end with a slash. The library's transactions
+ * crash on a path that the library refuses, so such a path must be refused
+ * before.
  */
 bool zk_path_fine(const char *path);
 
 /*
- * Return the path for a name, which the caller frees, or NULL if the name is
- * not valid for a node or memory is short.
+ * Each of these functions returns the path of a node for a name. The caller
+ * frees the path. NULL means that the name is not valid for a node, or that
+ * memory is short.
  */
 char *zk_path_ram(const struct zk *zk, const char *name);
 char *zk_path_rpc(const struct zk *zk, const char *name);

@@ -162,10 +162,11 @@ void zk_entries_free(struct zk *zk) TEI_NO_TSA
 }
 
 /*
- * Handles an event of a node that this process has registered. Another user has
- * caused a deletion, because this process unlinks an entry before it deletes
- * the nodes. A new text usually comes from this process, and changes come in
- * bursts, so the node is checked a little later.
+ * Handles an event of a node that this process has registered. If a node was
+ * deleted, another user has deleted it, because this process removes an entry
+ * from the list before it deletes the nodes. If the text of a node has changed,
+ * this process has usually written it, and such changes come in bursts.
+ * Therefore the node is checked a little later.
  */
 void zk_own_event(struct zk *zk, int type, const char *path)
 {
@@ -285,7 +286,7 @@ static int zk_op_create(struct zk *zk, const struct zk_entry *e, zoo_op_t *ops)
 	return 3;
 }
 
-/* Replaces the owner's nodes by nodes of this process in one transaction. */
+/* Replaces the owner's nodes with nodes of this process, in one transaction. */
 static int zk_replace(struct zk *zk, const struct zk_entry *e,
 		      const struct zk_owner *h, uint64_t deadline_ns)
 {
@@ -352,10 +353,10 @@ static void zk_drop_ownership(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Returns true if this process had the name and another moonrail process has
- * registered it since. The keeper does not register the name again, because two
- * processes that cannot reach each other would take the name from one another
- * forever. A caller that publishes may register it again.
+ * Returns true if this process has owned the name and another moonrail process
+ * has registered it since. The keeper does not register the name again, because
+ * two processes that cannot reach each other would take the name from one
+ * another forever. A caller that publishes may register the name again.
  */
 static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 			 const struct zk_owner *h)
@@ -365,10 +366,10 @@ static bool zk_succeeded(const struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Handles existing nodes of the name. Returns ZOK if this process now owns the
- * name. If the result is transient, ZNONODE, ZNODEEXISTS or ZBADVERSION, the
- * caller must try again. *alive: the name was refused because its owner is
- * alive.
+ * Handles the case that nodes of the name exist. Returns ZOK if this process
+ * now owns the name. If the result is transient, ZNONODE, ZNODEEXISTS or
+ * ZBADVERSION, the caller must try again. Sets *alive to true if the name was
+ * refused because its owner is alive.
  */
 static int zk_take_over(struct zk *zk, struct zk_entry *e,
 			uint64_t deadline_ns, struct zk_owner *h, bool *alive)
@@ -389,13 +390,13 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 		if (*alive)
 			return ZNODEEXISTS;
 	}
-	/* without an ownership node, versions do not identify the owner's
-	 * nodes */
+	/* without an ownership node, the versions of nodes do not show who
+	 * created them */
 	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);
-	/* if the record has this process's own address, another user has
-	 * overwritten a node of this process, and no line is logged */
+	/* if the record contains this process's own address, another user has
+	 * overwritten a node of this process; nothing is logged then */
 	if (rc == ZOK && h->incarnation != own &&
 	    strcmp(h->endpoint, tei_meta_server_name(zk->store->server))) {
 		zk_owner_text(h, who, sizeof(who));
@@ -446,8 +447,8 @@ static int zk_delete(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Checks the folders after new nodes were created in them, and deletes the
- * nodes if other users may change the folders.
+ * Checks the folders after nodes were created in them. Deletes the nodes if
+ * other users may change the folders.
  */
 static int zk_made(struct zk *zk, const struct zk_entry *e,
 		   uint64_t deadline_ns, struct tei_err *err)
@@ -464,8 +465,8 @@ static int zk_made(struct zk *zk, const struct zk_entry *e,
 }
 
 /*
- * Marks the entry as registered and sets its watches. If the nodes do not
- * belong to this process, the keeper handles the entry.
+ * Marks the entry as registered, and sets watches on its nodes. If the nodes do
+ * not belong to this process, the keeper registers the name again.
  */
 static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns)
 {
@@ -477,8 +478,9 @@ static void zk_registered(struct zk *zk, struct zk_entry *e, uint64_t deadline_n
 }
 
 /*
- * Registers the name by creating its nodes. *refused: another live process owns
- * the name. After any other failure, some nodes may exist.
+ * Registers the name by creating its nodes. Sets *refused to true if another
+ * live process owns the name. After any other failure, some of the nodes may
+ * exist.
  */
 static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		    bool *refused, struct tei_err *err)
@@ -490,8 +492,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 
 	*refused = false;
 	do {
-		/* the folders are checked before any node is created that other
-		 * users may read */
+		/* the folders are checked before any node is created, because
+		 * other users may read that node */
 		rc = zk->auth ? zk_entry_folders(zk, e, deadline_ns, err) : ZOK;
 		if (rc == ZOK)
 			rc = zk_multi(zk, ops, n, deadline_ns, NULL);
@@ -500,8 +502,8 @@ static int zk_register(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 			zk_folders_gone(zk);
 			rc = zk_entry_folders(zk, e, deadline_ns, err);
 		} else if (rc == ZNODEEXISTS) {
-			/* the deadline is extended once by the time for asking
-			 * the owner */
+			/* the deadline is extended once by the time that a
+			 * query to the owner may take */
 			deadline_ns += asked ? 0 : ZK_PING_NS;
 			asked = true;
 			rc = zk_take_over(zk, e, deadline_ns, &h, refused);
@@ -569,7 +571,8 @@ static int zk_bring(struct zk *zk, struct zk_entry *e, uint64_t deadline_ns,
 		tei_mutex_unlock(&zk->lock);
 		return 0;
 	}
-	/* ZNOAUTH: another user changed the permissions of the node */
+	/* ZNOAUTH means that another user has changed the permissions of the
+	 * node */
 	if (rc == ZNONODE || rc == ZNOAUTH)
 		return zk_register(zk, e, deadline_ns, refused, err);
 	return zk_fail(zk, rc, "publishing", e->name, err);
@@ -594,8 +597,8 @@ static int zk_encode(struct zk *zk, const struct tei_meta_desc *desc,
 					desc->name);
 }
 
-/* Reports once that the keeper has found the name lost. After that, the caller
- * that got this error may register the name again. */
+/* Returns an error if the keeper has found that the name is lost. The error is
+ * returned once. After that, the caller may register the name again. */
 static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool report_loss,
 			  struct tei_err *err)
 {
@@ -615,8 +618,9 @@ static int zk_report_lost(struct zk *zk, struct zk_entry *e, bool report_loss,
 }
 
 /*
- * Writes the record of the control channel again if the server has another
- * address now. Returns false if memory is short.
+ * If the address of this process's control channel has changed, composes the
+ * record for rpc_meta again and sets rpc_moved, so that the record is written.
+ * Returns false if memory is short.
  */
 static bool zk_entry_rpc(struct zk *zk, struct zk_entry *e)
 {
@@ -675,7 +679,8 @@ static int zk_publish_text(struct zk *zk, const char *name, char *text,
 	rc = zk_bring(zk, e, deadline_ns, &refused, err);
 	if (!rc)
 		return 0;
-	/* the keeper repeats only failures that may be temporary */
+	/* the keeper repeats the publication only after failures that may be
+	 * temporary */
 	zk_entry_mark(zk, e, !refused && zk_entry_held(zk, e),
 		      rc == TEI_ERR_SOCKET);
 	return rc;
@@ -743,7 +748,7 @@ int zk_withdraw(struct tei_meta_store *store, const char *name,
 		ours = e->registered || e->dirty;
 		tei_mutex_unlock(&zk->lock);
 	}
-	/* without a connection, waits for one second only */
+	/* if there is no connection, waits for it for one second only */
 	until = tei_now_ns() + TEI_NS_PER_SEC;
 	if (ours)
 		rc = zk_delete(zk, e, until < deadline_ns ? until : deadline_ns);
@@ -797,8 +802,8 @@ static bool zk_node_is(struct zk *zk, const char *path, const char *text,
 }
 
 /*
- * Checks that the nodes exist with the content that this process wrote, and
- * sets the watches again.
+ * Checks that the nodes exist and have the content that this process wrote.
+ * Sets the watches again.
  */
 static void zk_check_entry(struct zk *zk, struct zk_entry *e,
 			   uint64_t deadline_ns)
@@ -824,8 +829,8 @@ static void zk_check_entry(struct zk *zk, struct zk_entry *e,
 }
 
 /*
- * Returns the next entry whose check is due. Skips dirty entries, because they
- * are published anyway.
+ * Returns the next entry whose check is due. Skips dirty entries, because the
+ * keeper publishes them anyway.
  */
 static struct zk_entry *zk_check_due(struct zk *zk)
 {

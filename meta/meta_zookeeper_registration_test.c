@@ -13,8 +13,8 @@
 #include "meta/tei_meta_store.h"
 
 /*
- * Several processes want one name: one of them owns it, and the others get an
- * error that names the owner.
+ * Several processes want one name. One of them owns it. The others get an error
+ * that describes the owner.
  */
 
 static void test_a_living_holder_is_named(void)
@@ -32,7 +32,7 @@ static void test_a_living_holder_is_named(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "00000000000000a1"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "since 20"));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
-	/* the withdrawal of the refused process deletes nothing */
+	/* the refused process withdraws the name; this deletes nothing */
 	tei_meta_store_withdraw(b.store, "n", meta_test_deadline(), NULL);
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "n", NULL), 1);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 3, NULL), 0);
@@ -42,7 +42,7 @@ static void test_a_living_holder_is_named(void)
 	zrig_close(&a);
 }
 
-/* The session of a is alive, but its address no longer answers. */
+/* The session of a is alive, but nothing answers at the address of a. */
 static void test_a_dead_holder_is_replaced_at_once(void)
 {
 	struct zrig a, b, c;
@@ -61,7 +61,8 @@ static void test_a_dead_holder_is_replaced_at_once(void)
 						TEI_NS_PER_SEC);
 	CU_ASSERT(zrig_changed(&c, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
-	/* the end of the dead process's session does not delete b's nodes */
+	/* when the session of the dead process ends, the nodes of b are not
+	 * deleted */
 	zk_session_close(zrig_zk(&a));
 	CU_ASSERT_EQUAL(zrig_fetch(&c, "d", NULL), 2);
 	CU_ASSERT_EQUAL(zrig_publish(&c, "d", 9, NULL), TEI_ERR_METADATA);
@@ -75,7 +76,8 @@ struct zplant {
 	zhandle_t *zh;
 };
 
-/* Nodes of other software: without incarnation and ownership node. */
+/* Creates nodes as other software does, without an incarnation and without an
+ * ownership node. */
 static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 {
 	char host[TEI_META_HOST_MAX], path[256];
@@ -96,7 +98,7 @@ static void zplant(struct zplant *p, const char *chroot, const char *endpoint)
 				   &ZOO_OPEN_ACL_UNSAFE, 0, NULL, 0), ZOK);
 }
 
-/* c answers at the address of an owner that was killed. */
+/* The owner was killed; another process, c, answers at the owner's address. */
 static void test_another_process_at_that_address_is_no_owner(void)
 {
 	struct tei_meta_desc *desc;
@@ -158,9 +160,9 @@ static void *zclaim_t(void *arg)
 }
 
 /*
- * b has read the nodes of a dead owner and asks whether it is alive. Meanwhile
- * the nodes disappear and a third process registers the name: all nodes have
- * version 0, but the ownership node differs.
+ * b has read the nodes of a dead owner and queries whether the owner is alive.
+ * Meanwhile the nodes disappear and a third process registers the name. All new
+ * nodes have version 0 too, but the ownership node has another name.
  */
 static void test_third_owner_is_not_replaced(void)
 {
@@ -207,8 +209,9 @@ static void *zfickle_t(void *arg)
 	uint32_t i = 0;
 
 	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
-		/* a process that finds the name only for a moment reads it
-		 * again */
+		/* every fourth time, keeps the name for 20 ms: a process that
+		 * finds the name only for a moment reads the nodes again, and
+		 * would never get a result */
 		if (!zrig_publish(f->rig, "f", 1, NULL) && ++i % 4 == 0)
 			usleep(20000);
 		tei_meta_store_withdraw(f->rig->store, "f",
@@ -217,8 +220,8 @@ static void *zfickle_t(void *arg)
 	return NULL;
 }
 
-/* A name that is withdrawn and registered again and again: it is free, or has
- * an owner that the error can name. */
+/* A name is registered and withdrawn again and again. At any time it is either
+ * free, or has an owner that the error can describe. */
 static void test_owner_that_leaves_during_the_check_is_gone(void)
 {
 	struct zfickle f;
@@ -257,7 +260,8 @@ struct zcontender {
 	pthread_t thread;
 	uint32_t *owners;		/* atomic */
 	bool *stop;			/* atomic */
-	uint32_t had, slow, twice;	/* written by its thread */
+	uint32_t had, slow, twice;	/* written by the thread of this
+					 * contender */
 };
 
 /*
@@ -326,9 +330,9 @@ static void test_a_name_has_one_owner(void)
 }
 
 /*
- * b asks at the address of other software. Meanwhile that software withdraws,
- * and c registers the name: all versions are 0, and there was no ownership node
- * to distinguish them.
+ * b queries the address that other software has published. Meanwhile that
+ * software withdraws the name, and c registers it. All versions are 0, and the
+ * other software had no ownership node that would show the difference.
  */
 static void test_owner_after_other_software_is_not_replaced(void)
 {
@@ -367,7 +371,8 @@ static void test_owner_after_other_software_is_not_replaced(void)
 	zrig_close(&a);
 }
 
-/* Makes the keeper wait for the writer's token, or continue. */
+/* Takes the writer's token, so that the keeper has to wait for it, or gives it
+ * back. */
 static void zkeeper_waits(struct zrig *r, bool waits)
 {
 	struct zk *zk = zrig_zk(r);
@@ -378,7 +383,8 @@ static void zkeeper_waits(struct zrig *r, bool waits)
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* Publishes with tei_meta_store_update: a loss is not reported. */
+/* Publishes with tei_meta_store_update, which does not report the loss of the
+ * name. */
 static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 {
 	struct tei_meta_desc *desc = meta_test_desc(name, r->incarnation, 2,
@@ -391,8 +397,8 @@ static int zrig_update(struct zrig *r, const char *name, uint32_t buffers)
 }
 
 /*
- * Both processes reach ZooKeeper, but not each other. The first gets the error
- * about the loss of its name. Only a caller that has received this error
+ * Both processes reach ZooKeeper, but not each other. The first process gets
+ * the error that its name is lost. Only a caller that has received this error
  * registers the name again.
  */
 static void test_processes_that_do_not_overlap_do_not_contend(void)
@@ -423,7 +429,8 @@ static void test_processes_that_do_not_overlap_do_not_contend(void)
 	zrig_close(&a);
 }
 
-/* The time in which an owner may answer is added to the caller's time. */
+/* The time limit of a query to the owner is added to the deadline of the
+ * caller. */
 static void test_a_short_time_is_enough_to_replace_a_holder(void)
 {
 	struct zrig a, b;
@@ -436,7 +443,8 @@ static void test_a_short_time_is_enough_to_replace_a_holder(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "n", 1, NULL), 0);
 	snprintf(at, sizeof(at), "%s", tei_meta_server_name(a.server));
 	zrig_mute(&a);
-	listener = zlisten(at);		/* accepts connections, never answers */
+	listener = zlisten(at); /* accepts connections and never
+				 * answers */
 	CU_ASSERT_FATAL(listener >= 0);
 	b.call_s = 1;
 	CU_ASSERT_EQUAL(zrig_publish(&b, "n", 2, NULL), 0);
@@ -446,7 +454,7 @@ static void test_a_short_time_is_enough_to_replace_a_holder(void)
 	zrig_close(&a);
 }
 
-/* Names with a slash create folders, which belong to no process. */
+/* Names that contain a slash create folders, which belong to no process. */
 static void test_folders_of_names_are_distinguished_from_owners(void)
 {
 	struct zrig a, b;
@@ -471,13 +479,13 @@ static void test_folders_of_names_are_distinguished_from_owners(void)
 
 /* --- damaged nodes ------------------------------------------------------- */
 
-/* The node can neither be read nor changed. */
+/* Permissions with which the node can be neither read nor changed. */
 static struct ACL zclosed_acl = {
 	.perms = 4 /* ZOO_PERM_CREATE */, .id = { "world", "anyone" },
 };
 static const struct ACL_vector zclosed = { 1, &zclosed_acl };
 
-/* Creates both nodes of "n" below "/damaged" with invalid texts. */
+/* Creates both nodes of the name "n" below "/damaged", with invalid texts. */
 static void zspoil(zhandle_t *zh, const struct ACL_vector *acl, int flags)
 {
 	CU_ASSERT_EQUAL(zoo_create(zh, "/damaged/mooncake/ram/n", "{\"na", 4,
@@ -490,7 +498,7 @@ static bool zspoil_open(struct zrig *a, zhandle_t **zh)
 {
 	if (!zrig_init(a, 0xad) || !zrig_open(a, "/damaged"))
 		return false;
-	/* makes the folders */
+	/* this publication creates the folders */
 	CU_ASSERT_EQUAL(zrig_publish(a, "folders", 1, NULL), 0);
 	*zh = zstranger(NULL);
 	return true;
@@ -501,7 +509,7 @@ static const struct ACL_vector *const zdamaged_acl[] = {
 	&ZOO_OPEN_ACL_UNSAFE, &zclosed,
 };
 
-/* Publishes "n", and withdraws it again for the next damage. */
+/* Publishes "n" and withdraws it, so that the nodes can be damaged again. */
 static void zpublish_once(struct zrig *a)
 {
 	CU_ASSERT_EQUAL(zrig_publish(a, "n", 2, NULL), 0);
@@ -541,7 +549,7 @@ static void test_damaged_ephemeral_node_is_refused_with_its_path(void)
 		CU_ASSERT_PTR_NOT_NULL(
 			strstr(err.text, "/damaged/mooncake/rpc_meta/n"));
 		zookeeper_close(zh);
-		/* the nodes have ended with their session */
+		/* the damaged nodes have disappeared with their session */
 		zpublish_once(&a);
 		zh = zstranger(NULL);
 	}
@@ -549,8 +557,8 @@ static void test_damaged_ephemeral_node_is_refused_with_its_path(void)
 	zrig_close(&a);
 }
 
-/* The descriptor is damaged, and its node belongs to another session than the
- * node with the address. */
+/* The descriptor is damaged. Its node and the node with the address belong to
+ * different sessions. */
 static void test_damaged_node_of_second_session_is_refused(void)
 {
 	struct tei_err err;
@@ -580,7 +588,7 @@ static bool zn_is_readable(void *arg)
 }
 
 /* Each kind of damage affects both nodes, so that neither node shows what the
- * other one contained. */
+ * other node contained. */
 static void test_damaged_nodes_of_running_engine_are_published_again(void)
 {
 	static const char *const paths[] = { "/damaged/mooncake/ram/n",
@@ -614,7 +622,7 @@ static void test_damaged_nodes_of_running_engine_are_published_again(void)
 		CU_ASSERT_EQUAL(zrig_publish(&a, "n", ++n, &err), 0);
 		CU_ASSERT_EQUAL(zrig_fetch(&a, "n", NULL), (int)n);
 	}
-	/* at once, before the keeper has checked the node */
+	/* fetches at once, before the keeper has checked the node */
 	for (i = 0; i < 2; i++) {
 		CU_ASSERT_EQUAL(zoo_set(zh, paths[i], "\xff", 1, -1), ZOK);
 		CU_ASSERT_EQUAL(zoo_set_acl(zh, paths[i], -1, &zclosed), ZOK);

@@ -22,7 +22,8 @@
 
 #define ZK_CONN_HINT	"zookeeper://host:port[,host:port...][/chroot]"
 
-/* Longest chroot, bytes: the longest name still fits into a path below it. */
+/* Length of the longest chroot, bytes. The longest segment name still fits into
+ * a path below it. */
 #define ZK_CHROOT_MAX	1024
 
 static int zk_conn_refuse(const char *conn, const char *why,
@@ -55,8 +56,8 @@ static bool zk_servers_fine(const char *servers)
 /*
  * Splits the server list into addresses and chroots. ZooKeeper's clients expect
  * one chroot after the last server; other software repeats the chroot after
- * every server. Both forms are accepted. servers and chroot have room for all
- * of list. Returns the fault, or NULL.
+ * every server. Both forms are accepted. The buffers servers and chroot have
+ * room for the whole list. Returns the text of the error, or NULL.
  */
 static const char *zk_list_split(char *list, char *servers, char *chroot)
 {
@@ -76,8 +77,8 @@ static const char *zk_list_split(char *list, char *servers, char *chroot)
 		if (count++)
 			strcat(servers, ",");
 		strncat(servers, one, n);
-		/* if any server of the list has the chroot, the last one must
-		 * have it */
+		/* if any server of the list has a chroot, the last server must
+		 * have it too */
 		if (!list && with && !one[n])
 			differ = true;
 		if (!one[n])
@@ -134,9 +135,9 @@ void zk_servers_where(const char *servers, char out[ZK_WHERE])
 }
 
 /*
- * Writes the address of a server without brackets around an IPv6 address: the
- * client library splits the text at the last colon and passes the rest to
- * getaddrinfo.
+ * Writes the address of a server. An IPv6 address has no brackets, because the
+ * client library splits the text at the last colon and passes the part before
+ * it to getaddrinfo.
  */
 static void zk_server_text(struct meta_buf *out, const struct addrinfo *ai)
 {
@@ -194,7 +195,8 @@ void zk_servers_rotate(char *addresses)
 	memcpy(addresses + rest, first, n);
 }
 
-/* Shuffles the list: each place gets one of the remaining addresses. */
+/* Shuffles the list: each position gets a random one of the remaining
+ * addresses. */
 static void zk_text_mix(char *addresses)
 {
 	uint32_t left = 1, turns;
@@ -211,7 +213,7 @@ static void zk_text_mix(char *addresses)
 	}
 }
 
-/* Skips names that cannot be resolved, if others can be resolved. */
+/* Resolves the names. If some names can be resolved, skips the other ones. */
 int zk_servers_resolve(struct zk *zk, uint64_t deadline_ns, char **out,
 		       struct tei_err *err)
 {

@@ -8,12 +8,13 @@
 
 #include "meta/meta_zookeeper_int.h"
 
-/* Splits "zookeeper://…" into servers and chroot; the caller frees both. */
+/* Splits "zookeeper://…" into the servers and the chroot. The caller frees both
+ * texts. */
 int zk_servers_split(const char *conn, char **servers, char **chroot,
 		     struct tei_err *err);
 
-/* Writes the first servers for log lines and error texts, with "..." if some
- * are left out. */
+/* Writes the first servers for log lines and error texts. If some servers are
+ * left out, "..." follows. */
 void zk_servers_where(const char *servers, char out[ZK_WHERE]);
 
 /*

@@ -28,12 +28,12 @@ static void zk_log(const char *message)
 
 /*
  * The client library gets numeric addresses, because it would block its own
- * thread while it resolves names. So the library only tries those addresses
- * until there is a connection, and only a server can report that the session
- * has ended. If there is no connection for a while, the names are resolved
- * again, and the session continues at the new addresses with another handle.
- * The old handle is not used with the new addresses, because the library's
- * thread reads the list that zoo_set_servers frees (seen in 3.8.0).
+ * thread while it resolves names. The library then tries only those addresses
+ * until it has a connection. Only a server can report that the session has
+ * ended. If there is no connection for a while, the names are resolved again,
+ * and the session continues at the new addresses with another handle. The old
+ * handle is not used with the new addresses, because the library's thread reads
+ * the list that zoo_set_servers frees (seen in 3.8.0).
  */
 static void zk_lookup_later(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
@@ -89,7 +89,7 @@ static void zk_session_state(struct zk *zk, int state) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* Runs on the library's thread. */
+/* Handles an event of the session. Runs on the library's thread. */
 static void zk_session_event(zhandle_t *zh, int type, int state,
 			     const char *path, void *ctx)
 {
@@ -107,15 +107,17 @@ static void zk_session_event(zhandle_t *zh, int type, int state,
 }
 
 /*
- * Creates a handle. The library would shuffle the list of servers, so the
- * shuffling is switched off meanwhile. The switch holds for all handles of the
- * process, so a handle that other code creates now may be affected.
+ * Creates a handle. The library would shuffle the list of servers; a switch of
+ * the library prevents that. The switch affects all handles of the process. So
+ * if other code of the process creates a handle at the same time, that list is
+ * not shuffled either.
  */
 static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 				struct zk_session *s)
 {
 	static pthread_mutex_t conn_order =
-		PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+		PTHREAD_MUTEX_INITIALIZER; /* a leaf: no other lock is taken
+					    * while it is held */
 	sigset_t all, old;
 	zhandle_t *zh;
 
@@ -133,9 +135,9 @@ static zhandle_t *zk_handle_new(const struct zk *zk, const clientid_t *id,
 }
 
 /*
- * Starts a session. The lock is held until handle and credentials are set, so
- * that neither an event nor a call can occur before. id: id of the session to
- * continue, or NULL for a new session.
+ * Starts a session. The lock is held until the handle and the credentials are
+ * set, so that no event is handled and no call is made before that. id is that
+ * of the session to continue, or NULL for a new session.
  */
 static int zk_session_start(struct zk *zk, const clientid_t *id,
 			    struct tei_err *err)
@@ -188,14 +190,14 @@ static int zk_session_new(struct zk *zk, uint64_t deadline_ns,
 		return rc;
 	if (!rc) {
 		free(zk->addresses);
-		zk->addresses = servers; /* owned by zk now */
+		zk->addresses = servers; /* zk owns the list from now on */
 	}
 	return zk_session_start(zk, NULL, err);
 }
 
 /*
- * Waits until the session is connected, unusable, or until_ns has passed.
- * Returns true if it is connected.
+ * Waits until the session is connected, the session is unusable, or until_ns
+ * has passed. Returns true if the session is connected.
  */
 static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 {
@@ -212,8 +214,9 @@ static bool zk_session_wait(struct zk *zk, uint64_t until_ns)
 }
 
 /*
- * Returns the time at which an attempt ends. The last attempt gets the rest of
- * the time, at least half of it.
+ * Returns the time at which an attempt to connect ends: try_ns from now, or the
+ * deadline if there is only one server or if less than twice try_ns would
+ * remain after the attempt.
  */
 static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 			     uint64_t deadline_ns)
@@ -224,11 +227,12 @@ static uint64_t zk_try_until(const struct zk *zk, uint64_t try_ns,
 }
 
 /*
- * The library stays with a server that does not answer for two thirds of the
- * session timeout, which may be longer than the deadline. So after a part of
- * the time the next server is tried with another handle. At least three
- * attempts are made, and each has twice the time of the one before, because
- * servers may just be slow. No session exists yet, so none can be lost.
+ * If a server does not answer, the library waits for it for two thirds of the
+ * session timeout, and the deadline may pass meanwhile. Therefore, after a part
+ * of the time, this function tries the next server with another handle. It
+ * makes at least three attempts. Each attempt has twice the time of the
+ * previous one, because the servers may only be slow. No session exists yet, so
+ * none can be lost.
  */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err)
 {
@@ -290,8 +294,8 @@ int64_t zk_session_id(struct zk *zk)
 /* --- keeper thread ------------------------------------------------------- */
 
 /*
- * Prepares for the events of a new handle, or for another attempt if the handle
- * could not be created. The new handle has no watches yet.
+ * Prepares the store for the events of a new handle. If the handle could not be
+ * created, prepares another attempt. The new handle has no watches yet.
  */
 static void zk_session_begun(struct zk *zk, int rc) TEI_REQUIRES(zk->lock)
 {
@@ -323,7 +327,7 @@ static void zk_session_renew(struct zk *zk)
  * Returns the time at which the session is given up, or 0 if there is a
  * connection or no session. Servers that have lost their data refuse clients
  * that have seen newer data, and never report that the session has ended. After
- * twice its timeout the session either has ended or may be given up, because
+ * twice its timeout, the session either has ended or may be abandoned, because
  * the next session replaces all its nodes.
  */
 static uint64_t zk_give_up_ns(const struct zk *zk) TEI_REQUIRES(zk->lock)
@@ -348,8 +352,8 @@ static void zk_session_give_up(struct zk *zk) TEI_REQUIRES(zk->lock)
 	pthread_cond_broadcast(&zk->cond);
 }
 
-/* Returns true if there is still no connection. Sets *id to the session's
- * id. */
+/* Returns true if there still is no connection. Sets *id to the id of the
+ * session. */
 static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 {
 	bool wanted;
@@ -362,7 +366,8 @@ static bool zk_lookup_wanted(struct zk *zk, clientid_t *id)
 	return wanted;
 }
 
-/* Moves the session to other addresses. The new handle has no watches. */
+/* Continues the session at other addresses, with a new handle. The new handle
+ * has no watches. */
 static void zk_session_move(struct zk *zk, char *found)
 {
 	clientid_t id;
@@ -378,7 +383,7 @@ static void zk_session_move(struct zk *zk, char *found)
 		 "addresses %.256s",
 		 zk->servers, found);
 	free(zk->addresses);
-	zk->addresses = found;		/* owned by zk now */
+	zk->addresses = found; /* zk owns the list from now on */
 	zk_session_close(zk);
 	rc = zk_session_start(zk, &id, NULL);
 	tei_mutex_lock(&zk->lock);

@@ -74,8 +74,8 @@ static void test_connection_strings_are_checked(void)
 }
 
 /*
- * The longest names and clusters fit into a path, whatever characters except
- * slashes they have.
+ * Segment names and cluster names of the greatest length fit into a path,
+ * whatever characters other than slashes they contain.
  */
 static void test_the_longest_chroot_has_room_for_names(void)
 {
@@ -119,10 +119,7 @@ static void test_one_server_stands_for_all_in_texts(void)
 	}
 }
 
-/*
- * With several servers, messages show the first and a sign that there are
- * others.
- */
+/* If there are several servers, messages show the first one and "...". */
 static void test_several_servers_are_not_cut_off_in_texts(void)
 {
 	char hosts[2 * sizeof(zserver()->hosts)], want[80];
@@ -188,7 +185,8 @@ static void test_servers_of_ipv6_are_reached(void)
 		return;
 	}
 	CU_ASSERT_PTR_NOT_NULL(strstr(six.hosts, "[::1]:"));
-	/* the second one has a list whose first server does not exist */
+	/* the second store has a server list whose first server does not
+	 * exist */
 	snprintf(hosts, sizeof(hosts), "[::1]:1,%s", six.hosts);
 	a.hosts = six.hosts;
 	b.hosts = hosts;
@@ -280,7 +278,7 @@ static void test_names_no_node_can_have_are_refused(void)
 	zrig_close(&a);
 }
 
-/* Returns the number of bytes that a failing fetch logs. */
+/* Returns the number of bytes that a fetch logs when it fails. */
 static ssize_t zlogged(struct zrig *r, const char *name)
 {
 	int fd[2], saved = dup(STDERR_FILENO);
@@ -314,19 +312,19 @@ static void test_change_is_notified_without_a_request(void)
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT(zrig_notified(&b, "w", 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 2);
-	/* the segment disappears and returns */
+	/* the segment disappears and appears again */
 	n = zrig_changes(&b);
 	tei_meta_store_withdraw(a.store, "w", meta_test_deadline(), NULL);
 	CU_ASSERT(zrig_changed(&b, n));
-	/* the first failing fetch after a notification logs no error, a second
-	 * one does */
+	/* the first fetch that fails after a notification logs no error; the
+	 * second one logs an error */
 	CU_ASSERT_EQUAL(zlogged(&b, "w"), 0);
 	CU_ASSERT(zlogged(&b, "w") > 0);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 3, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "w", NULL), 3);
-	/* no notification after the function was removed */
+	/* after the callback was removed, no notification arrives */
 	tei_meta_store_watch(b.store, NULL, NULL, NULL);
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "w", 4, NULL), 0);
@@ -361,8 +359,8 @@ static void test_a_long_descriptor_leaves_its_buffers_at_home(void)
 			ZOK);
 	CU_ASSERT(stat.dataLength < 8192);
 	zookeeper_close(zh);
-	/* a change that keeps the length is notified; afterwards the descriptor
-	 * is short */
+	/* the change keeps the length of the descriptor and is notified;
+	 * afterwards the descriptor is short */
 	n = zrig_changes(&b);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "big", 5000, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, n));
@@ -420,9 +418,9 @@ static void test_strangers_neither_read_nor_change(void)
 }
 
 /*
- * A secret without credentials: ZooKeeper is open, but only processes with the
- * secret can get keys and addresses from its nodes, and these processes trust
- * no other nodes.
+ * There is a secret, but there are no credentials: every user can access
+ * ZooKeeper. Still, only processes with the secret can get keys and addresses,
+ * and they do not trust nodes that other processes have written.
  */
 static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 {
@@ -455,7 +453,7 @@ static void test_a_secret_keeps_keys_out_of_zookeeper(void)
 	for (i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
 		CU_ASSERT_PTR_NULL(strstr(text, hidden[i]));
 	zookeeper_close(zh);
-	/* a change is notified as before */
+	/* changes are notified as without a secret */
 	CU_ASSERT_EQUAL(zrig_publish(&a, "s", 8, NULL), 0);
 	CU_ASSERT(zrig_changed(&b, 0));
 	CU_ASSERT_EQUAL(zrig_fetch(&b, "s", NULL), 8);

@@ -18,15 +18,16 @@
 
 /*
  * Segments that this process reads. Reading a segment sets a watch on its node,
- * which fires once. The table records which segments are watched, in which
- * epoch the watch was set, or that none is set ("armed"), and the last known
- * state of the node. A name stays in the table after its watch has fired; if
- * the node is then missing, the next read watches for its return. Names that
- * never existed are not watched.
+ * which fires once. The table has an entry for each segment that was found. The
+ * entry records whether a watch is set ("armed"), in which epoch it was set,
+ * and the last known state of the node. The entry stays in the table after its
+ * watch has fired. If the node is then missing, the next read sets a watch that
+ * fires when the node exists again. Names whose node never existed have no
+ * entry and are not watched.
  *
- * A watch that has fired is set again when the change is read. With a
- * descriptor head, the node is then watched although the control channel that
- * it refers to may not answer. So the keeper notifies again of a change that
+ * A watch that has fired is set again when the change is read. If the node
+ * contains a descriptor head, the watch is then set although the control
+ * channel may not answer. Therefore the keeper notifies again of a change that
  * could not be read.
  *
  * After a reconnection, the library sets all its watches again in one request.
@@ -76,8 +77,8 @@ static void zk_watch_set(struct zk *zk, struct zk_watch *w, bool armed)
 	w->armed = armed;
 }
 
-/* Removes from the table the names of segments that were closed and have
- * changed since. */
+/* Removes from the table the entries of segments that were closed and whose
+ * watch has fired since. */
 static void zk_watch_prune(struct zk *zk) TEI_REQUIRES(zk->lock)
 {
 	struct zk_watch *w, *tmp;
@@ -140,7 +141,8 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 {
 	struct zk *zk = store->backend_state;
 
-	(void)wanted; /* a watch that has fired is set again by a fetch only */
+	(void)wanted; /* only a fetch sets a watch again that has fired, so
+		       * segments that are not wanted need no check */
 	tei_mutex_lock(&zk->lock);
 	zk->fn = fn;
 	zk->fn_arg = arg;
@@ -149,7 +151,7 @@ void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 	tei_mutex_unlock(&zk->lock);
 }
 
-/* Notifies the user of the store. Releases the lock for the call. */
+/* Notifies the user of the store. Releases the lock during the call. */
 static void zk_notify(struct zk *zk, const char *name, uint32_t tries)
 	TEI_REQUIRES(zk->lock)
 {
@@ -212,10 +214,11 @@ void zk_notify_again(struct tei_meta_store *store, const char *name)
 		return;
 	tei_mutex_lock(&zk->lock);
 	w = zk_watch_find(zk, path);
-	if (!w) /* NULL: the entry was removed from the
-		 * table meanwhile */
+	if (!w) /* w is NULL if the entry was removed from the table
+		 * meanwhile */
 		w = zk_watch_add(zk, path, name);
-	/* if the node was deleted, the watch waits for its return */
+	/* if the node was deleted and a watch is set, the watch fires when the
+	 * node exists again */
 	if (w && (!w->armed || w->mzxid)) {
 		zk_notify_at(zk, w, tei_now_ns() + zk_notify_pause(w->tries++));
 		pthread_cond_broadcast(&zk->cond);
@@ -238,8 +241,8 @@ void zk_notify_again_now(struct zk *zk)
 }
 
 /*
- * Returns a watch of the bucket that is due, with its time cleared. Updates
- * zk->notify_ns for the others.
+ * Returns an entry of the bucket whose notification is due, and clears its
+ * notify_ns. Updates zk->notify_ns for the other entries.
  */
 static struct zk_watch *zk_notify_next(struct zk *zk, int bucket, uint64_t now)
 	TEI_REQUIRES(zk->lock)
@@ -298,8 +301,8 @@ void zk_watches_lost(struct zk *zk)
 }
 
 /*
- * A copy of a watch to be set again. The lock is not held during the calls that
- * set it.
+ * A copy of an entry whose watch is to be set again. The lock is not held
+ * during the calls that set the watch.
  */
 struct zk_rearm {
 	char *path;
@@ -399,8 +402,8 @@ void zk_watches_rearm(struct zk *zk)
 /* --- reading ------------------------------------------------------------- */
 
 /*
- * Finds the name's entry in the table, or creates it. Returns true if the entry
- * existed. *was: the node existed when it was last read.
+ * Finds the entry of the name in the table, or creates it. Returns true if the
+ * entry existed. Sets *was to true if the node existed when it was last read.
  */
 static bool zk_watch_begin(struct zk *zk, const char *path, const char *name,
 			   bool *was)
@@ -445,9 +448,9 @@ void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 }
 
 /*
- * Reads the node and watches it; if the entry was known and the node is
- * missing, watches for its return. *was: the node existed when it was last
- * read.
+ * Reads the node and watches it. If the entry was known and the node is
+ * missing, sets a watch that fires when the node exists again. Sets *was to
+ * true if the node existed when it was last read.
  */
 static int zk_read_watched(struct zk *zk, const char *path, const char *name,
 			   uint64_t deadline_ns, struct zk_reply *out,

@@ -31,22 +31,24 @@ static inline uint32_t tei_meta_slot(int32_t id)
 }
 
 /*
- * What the user of the cache keeps for each open segment. The functions are
- * called without a lock of the cache, and may call it, except for calls that
- * attach the same segment.
+ * Callbacks for the data that the user of the cache keeps for each open
+ * segment. They are called without a lock of the cache. They may call the
+ * cache, but must not make a call that attaches the same segment.
  */
 struct tei_meta_cache_ops {
 	/*
 	 * Brings *data up to date with the descriptor of a segment; *data is
 	 * NULL at first. Called by every call that opens the segment or fetches
-	 * its descriptor, for one segment by one thread at a time. again: the
-	 * function was called by tei_meta_cache_attach, perhaps without any
-	 * change. After an error *data may have changed, too, and the call
-	 * returns that error. May block.
+	 * its descriptor, for one segment by one thread at a time. again is
+	 * true if tei_meta_cache_attach has made the call; the descriptor may
+	 * then be unchanged. If this function returns an error, *data may have
+	 * changed all the same, and the cache call returns that error. May
+	 * block.
 	 */
 	int (*attach)(void *arg, int32_t id, struct tei_meta_desc *desc,
 		      bool again, void **data, struct tei_err *err);
-	/* Frees the data when tei_meta_cache_data no longer returns it. */
+	/* Frees the data. At this time tei_meta_cache_data no longer returns
+	 * the data. */
 	void (*detach)(void *arg, void *data);
 };
 
@@ -81,9 +83,9 @@ int tei_meta_cache_open(struct tei_meta_cache *cache, const char *name,
  * Does what tei_meta_cache_open does, with a descriptor from another source
  * instead of a fetch. An older descriptor of the same process changes nothing.
  * A descriptor of another process replaces the known one if replace is true or
- * its serial is higher; otherwise the result is TEI_ERR_CONTEXT. The own name
- * with another incarnation gives TEI_ERR_CONTEXT too. desc is frozen; the cache
- * takes a reference. Blocks only in attach.
+ * its serial is higher; otherwise the result is TEI_ERR_CONTEXT. The result is
+ * TEI_ERR_CONTEXT, too, if desc has the own name and another incarnation. desc
+ * must be frozen; the cache takes a reference. Blocks only in attach.
  */
 int tei_meta_cache_put(struct tei_meta_cache *cache,
 		       struct tei_meta_desc *desc, bool replace, int32_t *id,
@@ -143,9 +145,9 @@ int tei_meta_cache_sync(struct tei_meta_cache *cache, uint64_t timeout_ns,
 int tei_meta_cache_forget(struct tei_meta_cache *cache, const char *name);
 
 /*
- * Returns the user's data of an open segment, or NULL. Takes no lock, so the
- * user must prevent that detach frees the data meanwhile. The data may be that
- * of a later id with the same slot.
+ * Returns the data of the cache's user for an open segment, or NULL. Takes no
+ * lock, so the user must prevent that detach frees the data meanwhile. The data
+ * may be that of a later id with the same slot.
  */
 void *tei_meta_cache_data(struct tei_meta_cache *cache, int32_t id);
 

@@ -13,7 +13,7 @@
 
 #include "meta/tei_meta.h"
 
-/* Hint of an error: the control port of a peer belongs to another process. */
+/* Hint of an error: another process uses the control port of a peer. */
 #define TEI_META_PEER_ENDED \
 	"the peer has ended, and another process has its port"
 
@@ -25,8 +25,9 @@
  * error (its text is in err->text, its code in err->prov_errno) or does not use
  * this protocol.
  *
- * secret: the same secret as the server's, or NULL if it has none. Otherwise
- * the result is TEI_ERR_REJECTED with TEI_META_DENIED in err->prov_errno.
+ * secret must be the secret of the server, or NULL if the server has none.
+ * Otherwise the function returns TEI_ERR_REJECTED with TEI_META_DENIED in
+ * err->prov_errno.
  */
 #define TEI_META_DENIED		13
 
@@ -42,16 +43,17 @@ bool tei_meta_refused(const char *endpoint, uint64_t deadline_ns);
 
 /*
  * Gets the descriptor of name as terminated text, which the caller frees with
- * free(). any: accept the primary descriptor if name is not published there.
+ * free(). If any is true, the server sends its primary descriptor if it does
+ * not publish name.
  */
 int tei_meta_get_desc(const char *endpoint, const struct tei_secret *secret,
 		      const char *name, bool any, uint64_t deadline_ns,
 		      char **json, size_t *len, struct tei_err *err);
 
 /*
- * Does what tei_meta_get_desc does, for callers that have settings: refuses an
- * answer of more than max bytes, which is MC_HANDSHAKE_MAX_LENGTH; 0:
- * TEI_META_TEXT_MAX.
+ * Does what tei_meta_get_desc does, for callers that have settings. Refuses an
+ * answer of more than max bytes, which is the setting MC_HANDSHAKE_MAX_LENGTH;
+ * 0 means TEI_META_TEXT_MAX.
  */
 int tei_meta_get_desc_max(const char *endpoint, const struct tei_secret *secret,
 			  const char *name, bool any, size_t max,

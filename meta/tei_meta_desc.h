@@ -21,9 +21,10 @@ struct tei_meta_address {
 
 /* One NIC of the peer ("devices[]"). Plain data. */
 struct tei_meta_rail {
-	char name[64];			/* interface or RDMA device */
-	uint32_t lid;			/* 0 if there is none */
-	char gid[64];			/* "" if there is none */
+	char name[64];			/* name of the interface or RDMA
+					 * device */
+	uint32_t lid;			/* 0 if the device has no LID */
+	char gid[64];			/* "" if the device has no GID */
 	char provider[64];		/* libfabric provider */
 	uint64_t mr_mode;		/* FI_MR_… bits required by the peer */
 	struct tei_meta_address address;
@@ -31,27 +32,27 @@ struct tei_meta_rail {
 
 /* Contact address of a peer, which accepts first hellos. Plain data. */
 struct tei_meta_first {
-	char provider[64];		/* "": no fabric address published */
+	char provider[64]; /* "" if no fabric address is
+			    * published */
 	struct tei_meta_address address;
 };
 
 /* A memory key of more than 64 bits. */
 struct tei_meta_key {
 	const uint8_t *bytes;
-	uint32_t len; /* 0: rkey[] has the key for this
-		       * rail */
+	uint32_t len; /* 0: tei_meta_buffer.rkey has the key for this rail */
 };
 
-/* Owned by its descriptor; read only. */
+/* A buffer. Its descriptor owns it. It must not be changed. */
 struct tei_meta_buffer {
 	uint64_t addr;			/* address in the peer, not 0 */
 	uint64_t length;		/* bytes, not 0; addr + length does not
 					 * overflow */
 	const char *location;		/* "cpu:0", "cuda:1", "*", … */
-	const char *label;		/* of the memory that was registered as
-					 * a whole; NULL: none */
-	const uint64_t *rkey;		/* [rail_count] */
-	const struct tei_meta_key *raw;	/* [rail_count], or NULL */
+	const char *label;		/* label of the memory that was
+					 * registered as a whole, or NULL */
+	const uint64_t *rkey;		/* rail_count elements */
+	const struct tei_meta_key *raw; /* rail_count elements, or NULL */
 };
 
 /*
@@ -64,8 +65,8 @@ struct tei_meta_label {
 	uint64_t addr, length;
 	const char *text; /* not empty; several ranges may have
 			   * the same label */
-	bool nested;	  /* a range inside a registration; other
-			   * ranges are disjoint */
+	bool nested;	  /* the range is a part of a registration; the ranges
+			   * of other labels are disjoint */
 };
 
 struct tei_meta_file_path {
@@ -75,11 +76,11 @@ struct tei_meta_file_path {
 
 /* A file of a file segment. The segment is the concatenation of its files. */
 struct tei_meta_file {
-	const char *path;		/* "file_path" */
+	const char *path;		/* member "file_path" */
 	uint64_t length;		/* bytes, not 0 */
 	uint64_t offset;		/* offset of the file's first byte in
 					 * the segment */
-	const struct tei_meta_file_path *local;	/* "local_path_map" */
+	const struct tei_meta_file_path *local; /* member "local_path_map" */
 	uint32_t local_count;
 };
 
@@ -91,7 +92,7 @@ struct tei_meta_file {
  * public for reading only; change it through the functions below.
  */
 struct tei_meta_desc {
-	/* constant after freeze */
+	/* these do not change after the freeze */
 	const char *name;
 	const char *protocol;		/* "tcp", "rdma", "shm", "local", "nvmeof" */
 	uint32_t version;		/* TEI_META_VERSION; 0: the descriptor
@@ -99,18 +100,25 @@ struct tei_meta_desc {
 	uint64_t incarnation;		/* incarnation of the process; 0: the
 					 * descriptor was written by other
 					 * software */
-	uint64_t serial;		/* of two descriptors of one process,
-					 * the newer one has the higher serial;
-					 * 0: unknown */
+	/*
+	 * of two descriptors of one process, the newer one has the higher
+	 * serial; 0 if unknown
+	 */
+	uint64_t serial;
 	struct tei_meta_first first;
-	char local[TEI_META_LOCAL_MAX];	/* identity for copies within a host,
-					 * opaque; "": none */
+	char local[TEI_META_LOCAL_MAX]; /* local identity for copies inside a
+					 * host; "" if there is none */
 	const char *priority_matrix;	/* raw JSON object text, or NULL */
 	const struct tei_meta_rail *rails;
-	const struct tei_meta_buffer *buffers;	/* ascending addr, disjoint */
-	const struct tei_meta_file *files;	/* protocol "nvmeof" only */
-	const struct tei_meta_label *labels;	/* ascending addr; of the same
-						 * addr, the longest first */
+	const struct tei_meta_buffer *buffers; /* in ascending order of addr;
+						* disjoint */
+	const struct tei_meta_file *files;     /* used only if protocol is
+						* "nvmeof" */
+	/*
+	 * in ascending order of addr; of those with the same addr, the longest
+	 * is first
+	 */
+	const struct tei_meta_label *labels;
 	uint32_t rail_count;
 	uint32_t buffer_count;
 	uint32_t file_count;
@@ -146,8 +154,9 @@ int tei_meta_desc_add_rail(struct tei_meta_desc *desc,
 			   struct tei_err *err);
 
 /*
- * Adds a buffer, in any order. rkey: one key per rail. raw: NULL, or one key
- * per rail, with len 0 if rkey suffices. location NULL means "*".
+ * Adds a buffer. Buffers may be added in any order. rkey has one key per rail.
+ * raw is NULL, or has one key per rail, with len 0 where rkey suffices. If
+ * location is NULL, it is "*".
  */
 int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,
 			     uint64_t addr, uint64_t length,
@@ -180,8 +189,8 @@ int tei_meta_desc_freeze(struct tei_meta_desc *desc, struct tei_err *err);
 
 /*
  * Freezes a descriptor that its creator has filled, and passes it to *out. ret
- * is the result of the calls that filled it. If ret or the result of the freeze
- * is an error, frees the descriptor and returns the error.
+ * is the result of the calls that have filled it. If ret is an error, or the
+ * freeze fails, frees the descriptor and returns the error.
  */
 int tei_meta_desc_finish(struct tei_meta_desc *desc, int ret,
 			 struct tei_meta_desc **out, struct tei_err *err);
@@ -227,17 +236,17 @@ bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len);
 
 /*
- * Returns the number of ranges with that label. *at is then an array of them,
- * in the order of desc->labels; it belongs to the descriptor. Logarithmic time,
- * no lock.
+ * Finds the ranges with that label. Returns their number, and sets *at to an
+ * array of them in the order of desc->labels. The array belongs to the
+ * descriptor. Takes logarithmic time and no lock.
  */
 uint32_t tei_meta_desc_find_label(const struct tei_meta_desc *desc,
 				  const char *text,
 				  const struct tei_meta_label *const **at);
 
 /* Returns true if the peer has at least one rail and the buffer has a key for
- * each rail. GPU memory without keys is reached through remote bounce slots of
- * its owner. */
+ * each rail. GPU memory without keys can only be reached through remote bounce
+ * slots of its owner. */
 bool tei_meta_desc_has_keys(const struct tei_meta_desc *desc,
 			    const struct tei_meta_buffer *buffer);
 

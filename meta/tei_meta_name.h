@@ -23,15 +23,17 @@ int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
 		     struct addrinfo **out, const char **why);
 
 /*
- * Splits "host", "host:port", "v6", "[v6]" or "[v6]:port". port is 0 if there
- * is none; host has no brackets. Returns TEI_ERR_INVALID without a log line.
+ * Splits "host", "host:port", "v6", "[v6]" or "[v6]:port". *port is 0 if the
+ * text has no port. host has no brackets. Returns TEI_ERR_INVALID without a log
+ * line.
  */
 int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 		   uint16_t *port);
 
 /*
- * Writes a connection string for a person to read. The text in front of the
- * last '@' may hold a user's name and password and is replaced.
+ * Writes a connection string so that it can be shown to a person. The text in
+ * front of the last '@', which may contain a user's name and password, is
+ * replaced.
  */
 #define TEI_META_SHOWN	64
 void tei_meta_conn_shown(const char *text, char out[TEI_META_SHOWN]);
@@ -47,12 +49,13 @@ void tei_meta_join(const char *host, uint16_t port,
 /*
  * Chooses the address that the control channel binds, as numeric text or the
  * given host name. The first of these that applies: MC_TCP_BIND_ADDRESS; the
- * host part of local_server_name if named is true; the first address of a running
- * interface that is neither loopback, bridge nor container link (IPv4 first, or
- * IPv6 first with MC_USE_IPV6); loopback. Ignores a wildcard, and, with a
- * warning, a host name other than localhost that resolves only to loopback.
- * *given (may be NULL): the address is that of a name or address that the user
- * has given. Returns TEI_ERR_INVALID or TEI_ERR_DNS on failure. Blocks in the resolver.
+ * host part of local_server_name if named is true; the first address of a
+ * running interface that is neither loopback, bridge nor container link (IPv4
+ * first, or IPv6 first with MC_USE_IPV6); loopback. Ignores a wildcard, and,
+ * with a warning, a host name other than localhost that resolves only to
+ * loopback. Sets *given, unless given is NULL, to true if the address comes
+ * from a name or an address that the user has given. Returns TEI_ERR_INVALID or
+ * TEI_ERR_DNS on failure. Blocks in the resolver.
  */
 int tei_meta_local_host(const struct tei_settings *settings,
 			const char *local_server_name, bool named,
@@ -61,10 +64,10 @@ int tei_meta_local_host(const struct tei_settings *settings,
 
 /*
  * Returns true if a control channel that is bound to host should be bound to
- * another address. This is so if the user has not given the address and either
- * host is loopback and an interface has an address that other hosts may reach,
- * or no interface has the address host any longer. Writes the new address to
- * out. host and out are numeric.
+ * another address. This is the case if the user has not given the address, and
+ * one of two conditions is true: host is loopback and an interface has an
+ * address that other hosts may reach; or no interface has the address host any
+ * longer. Writes the new address to out. host and out are numeric.
  */
 bool tei_meta_host_outdated(const struct tei_settings *settings,
 			    const char *host, char out[TEI_META_HOST_MAX]);

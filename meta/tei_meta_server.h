@@ -18,44 +18,64 @@
  * during start only.
  */
 struct tei_meta_server_config {
-	const char *host;		/* from tei_meta_local_host */
-	uint16_t min_port, max_port;	/* both 0: chosen by the kernel */
-	uint64_t incarnation;		/* sent in reply to a ping */
-	uint64_t frame_timeout_ns;	/* (0: 5 s) limit of one request */
-	uint32_t max_clients;		/* (0: 1024) connections, a quarter of
-					 * them per address */
-	uint32_t client_rate;		/* (0: 896) steps per second and
-					 * address, after a burst of 24 s */
-	bool ipv6;			/* preferred if host has both */
-	uint32_t backlog;		/* (0: SOMAXCONN) for listen(2) */
+	const char *host;	     /* host that tei_meta_local_host has
+				      * chosen */
+	uint16_t min_port, max_port; /* range of ports; both 0: the kernel
+				      * chooses a port */
+	uint64_t incarnation;	     /* incarnation of this process, for
+				      * replies to PING */
+	uint64_t frame_timeout_ns;   /* (0: 5 s) time limit of one request */
+	/*
+	 * (0: 1024) greatest number of connections; one address may have a
+	 * quarter of them
+	 */
+	uint32_t max_clients;
+	/*
+	 * (0: 896) steps per second and address, after a burst of 24 s;
+	 * meta_server_int.h defines the step
+	 */
+	uint32_t client_rate;
+	bool ipv6;	  /* prefer IPv6 if the host has both IPv4
+			   * and IPv6 */
+	uint32_t backlog; /* (0: SOMAXCONN) backlog of
+			   * listen(2) */
 	const struct tei_secret *secret; /* NULL: every client is served */
 };
 
 /* Counters since the start. Plain data. */
 struct tei_meta_server_stats {
-	uint64_t accepted;		/* connections */
-	uint64_t served;		/* requests answered, also with an
-					 * error */
-	uint64_t rejected;		/* malformed or unknown frames */
-	uint64_t timed_out;		/* connections dropped at their deadline */
-	uint64_t evicted;		/* dropped or refused at max_clients */
-	uint64_t denied;		/* missing or wrong secret */
-	uint64_t throttled;		/* times that a client was throttled by
-					 * its address's rate limit */
-	uint64_t blocked;		/* times that an address was blocked */
-	uint32_t clients;		/* connected now */
+	uint64_t accepted;  /* accepted connections */
+	uint64_t served;    /* requests that were answered, also
+			     * with an error */
+	uint64_t rejected;  /* requests that were malformed or
+			     * unknown */
+	uint64_t timed_out; /* connections that were dropped at
+			     * their deadline */
+	uint64_t evicted;   /* connections that were dropped or
+			     * refused because of max_clients */
+	uint64_t denied;    /* requests with a missing or wrong
+			     * secret */
+	/*
+	 * number of times that a client was throttled by the rate limit of its
+	 * address
+	 */
+	uint64_t throttled;
+	uint64_t blocked; /* number of times that an address was
+			   * blocked */
+	uint32_t clients; /* clients that are connected now */
 };
 
-/* Fills *out from settings and a host; other members are zero. */
+/* Sets the members of *out that come from the settings, and host. The other
+ * members become zero. */
 void tei_meta_server_defaults(const struct tei_settings *settings,
 			      const char *host, uint64_t incarnation,
 			      struct tei_meta_server_config *out);
 
 /*
- * Binds one address and one port of the range (a random one, then the next free
- * one) and starts one thread that serves it, with all signals blocked. Returns
- * TEI_ERR_DNS, TEI_ERR_SOCKET (foreign address, or no free port; the text says
- * which) or TEI_ERR_MEMORY on failure.
+ * Binds one address and one port of the range: a random port or, if that is in
+ * use, the next free one. Starts the thread of the server, with all signals
+ * blocked. Returns TEI_ERR_DNS, TEI_ERR_SOCKET (foreign address, or no free
+ * port; the text says which) or TEI_ERR_MEMORY on failure.
  */
 int tei_meta_server_start(const struct tei_meta_server_config *config,
 			  struct tei_meta_server **out, struct tei_err *err);
@@ -67,18 +87,21 @@ int tei_meta_server_start(const struct tei_meta_server_config *config,
 void tei_meta_server_stop(struct tei_meta_server *server);
 
 /*
- * Makes the server listen at another address of this host too, with the same port
- * if that is free there, and makes that the bound address. The listener of the
- * start stays; that of an earlier move ends. host: numeric. Returns
- * TEI_ERR_SOCKET or TEI_ERR_MEMORY on failure, and the bound address stays.
- * One thread at a time.
+ * Makes the server also listen at another address of this host, with the same
+ * port if that port is free, and makes this address the bound address. The
+ * listener of tei_meta_server_start stays; the listener of an earlier move is
+ * closed. host is numeric. Returns TEI_ERR_SOCKET or TEI_ERR_MEMORY on failure,
+ * and the bound address stays. One thread at a time.
  */
 int tei_meta_server_move(struct tei_meta_server *server, const char *host,
 			 struct tei_err *err);
 
-/* The bound address: "host:port" with the host as given in config, which is the
- * name of a P2P segment; its numeric form; its parts. The texts are valid until
- * stop. */
+/*
+ * tei_meta_server_name returns "host:port" with the host as given in config;
+ * this is the name of a P2PHANDSHAKE segment. The functions after it return the
+ * address with a numeric host, and its host and port. The texts are valid until
+ * tei_meta_server_stop.
+ */
 const char *tei_meta_server_name(const struct tei_meta_server *server);
 const char *tei_meta_server_address(const struct tei_meta_server *server);
 const char *tei_meta_server_host(const struct tei_meta_server *server);
@@ -96,9 +119,10 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 
 /*
  * Returns the present descriptor, frozen, with one reference for the server, or
- * NULL. If nothing has changed, returns the same descriptor as before, whose
- * text the server has. The server's thread calls it for each request for the
- * descriptor. It must not call the server and must not block.
+ * NULL. If nothing has changed, the function returns the same descriptor as
+ * before, whose text the server has already. The server's thread calls the
+ * function each time that a client requests the descriptor. The function must
+ * not call the server and must not block.
  */
 typedef struct tei_meta_desc *(*tei_meta_source_fn)(void *arg);
 
@@ -118,9 +142,9 @@ void tei_meta_server_source(struct tei_meta_server *server, const char *name,
 int tei_meta_server_withdraw(struct tei_meta_server *server, const char *name);
 
 /*
- * Returns the statistics of the process as JSON text from malloc, or NULL.
- * Called on the server's thread, which waits for it, at most ten times a
- * second. Must not call the server.
+ * Returns the statistics of the process as JSON text from malloc, or NULL. The
+ * server's thread calls the function, at most ten times a second, and waits for
+ * its result. The function must not call the server.
  */
 typedef char *(*tei_meta_report_fn)(void *arg);
 

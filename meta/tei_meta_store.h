@@ -16,8 +16,9 @@
 /*
  * Called when the store learns that name's descriptor has changed or
  * disappeared, on the store's thread with no lock held. Must not block or call
- * the store. tries: number of earlier notifications of this change whose result
- * could not be read. Only stores with TEI_META_REPORTS call it.
+ * the store. tries is the number of earlier notifications of this change, after
+ * which the descriptor could not be read. Only stores with TEI_META_REPORTS
+ * call this function.
  */
 typedef void (*tei_meta_changed_fn)(void *arg, const char *name,
 				    uint32_t tries);
@@ -58,15 +59,19 @@ tei_meta_store_secret(const struct tei_meta_store *store);
 /* Properties of a store. */
 #define TEI_META_ADDRESSES 1u	/* the name of a segment is the address of its
 				 * process's control channel */
-#define TEI_META_KEEPS	   2u	/* keeps the descriptors that processes
-				 * publish */
-#define TEI_META_REPORTS   4u	/* reports changes of descriptors that were
-				 * read (tei_meta_store_watch) */
+/* the store keeps the descriptors that processes publish */
+#define TEI_META_KEEPS 2u
+/*
+ * the store reports changes of descriptors that were read
+ * (tei_meta_store_watch)
+ */
+#define TEI_META_REPORTS 4u
 
-/* Returns the properties, a set of the bits above; constant. */
+/* Returns the properties of the store, as a set of the bits above. They do not
+ * change. */
 uint32_t tei_meta_store_caps(const struct tei_meta_store *store);
 
-/* Returns "P2PHANDSHAKE", "zookeeper", …; static. */
+/* Returns the scheme: "P2PHANDSHAKE", "zookeeper", …. The text is static. */
 const char *tei_meta_store_scheme(const struct tei_meta_store *store);
 
 /*
@@ -80,10 +85,10 @@ void tei_meta_store_attach(struct tei_meta_store *store,
 /*
  * Starts the server of this process at the address and port that the settings,
  * server_name and the kind of store demand, and attaches it. The caller stops
- * *server after it has closed the store. *fixed: the server must not move to
- * another address, because the user has given the address or because it is the
- * segment's name. Returns the codes of tei_meta_local_host and
- * tei_meta_server_start. Blocks in the resolver.
+ * *server after it has closed the store. Sets *fixed to true if the server must
+ * not move to another address, because the user has given the address or
+ * because the address is the segment's name. Returns the codes of
+ * tei_meta_local_host and tei_meta_server_start. Blocks in the resolver.
  */
 int tei_meta_store_serve(struct tei_meta_store *store, const char *server_name,
 			 uint64_t incarnation, struct tei_meta_server **server,
@@ -117,8 +122,8 @@ int tei_meta_store_update(struct tei_meta_store *store,
 /* Flags of tei_meta_store_bring. */
 /* The result is returned to the application, so a lost name is reported. */
 #define TEI_META_REPORT_LOSS 1u
-#define TEI_META_HEAD	2u	/* the text refers to the control channel for
-				 * the buffers */
+/* publish a head, which refers to the control channel for the buffers */
+#define TEI_META_HEAD 2u
 
 /*
  * Does what tei_meta_store_publish or tei_meta_store_update does, for a process
@@ -190,17 +195,17 @@ int tei_meta_store_check(struct tei_meta_store *store, uint64_t deadline_ns,
 			 struct tei_err *err);
 
 /*
- * Sets the only function that is called on changes; must precede the first
- * fetch. fn NULL removes it. wanted: may be NULL, and then all segments that
- * were fetched are followed.
+ * Sets the callback for changes; a store has only one. Must be called before
+ * the first fetch. fn NULL removes the callback. If wanted is NULL, the store
+ * follows all segments that were fetched.
  */
 void tei_meta_store_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 			  tei_meta_wanted_fn wanted, void *arg);
 /*
- * Reports that a notified change could not be read. The store notifies it again
- * after a while, or as soon as a lost connection is restored. If the segment no
- * longer exists, the store notifies its next appearance. Any thread, does not
- * block.
+ * Reports that a notified change could not be read. The store notifies the
+ * change again after a while, or as soon as a lost connection is restored. If
+ * the segment no longer exists, the store notifies when it exists again. Any
+ * thread may call this function. It does not block.
  */
 void tei_meta_store_notify_again(struct tei_meta_store *store,
 				 const char *name);
@@ -220,10 +225,10 @@ void tei_meta_store_notify_again(struct tei_meta_store *store,
 bool tei_meta_persistent_name(const char *name);
 
 /*
- * Creates *next, which the store then owns, from the current descriptor (NULL:
- * there is none). *next NULL removes the record. A return value other than 0
- * cancels the change. May be called several times if others change the same
- * record.
+ * Creates the new descriptor *next from the current one, which is NULL if there
+ * is no record. The store then owns *next. If *next is NULL, the record is
+ * removed. A return value other than 0 cancels the change. May be called
+ * several times if others change the same record.
  */
 typedef int (*tei_meta_change_fn)(void *arg, const struct tei_meta_desc *now,
 				  struct tei_meta_desc **next,
@@ -241,15 +246,16 @@ int tei_meta_store_change(struct tei_meta_store *store, const char *name,
 			  uint64_t deadline_ns, struct tei_err *err);
 
 /*
- * Removes a persistent segment record, even if this version cannot read its
- * content. *found: the record existed. Returns the codes of
- * tei_meta_store_change. Blocks.
+ * Removes a persistent segment record, even if this version of the library
+ * cannot read its content. Sets *found to true if the record existed. Returns
+ * the codes of tei_meta_store_change. Blocks.
  */
 int tei_meta_store_remove(struct tei_meta_store *store, const char *name,
 			  uint64_t deadline_ns, bool *found,
 			  struct tei_err *err);
 
-/* The folder of the segments of processes, also of Mooncake's. */
+/* The folder in the store for the segments of processes. Processes that use
+ * Mooncake publish their segments there too. */
 #define TEI_META_PROCESSES "ram/"
 
 /*
