@@ -59,7 +59,7 @@ static void engine_init_locks(struct engine *e)
 		e->transports[i].engine = e;
 }
 
-/* Returns NULL if memory is short. */
+/* Allocates an engine. Returns NULL if memory is short. */
 static struct engine *engine_new(void)
 {
 	struct engine *e = calloc(1, sizeof(*e));
@@ -141,7 +141,8 @@ static int engine_start_data(struct engine *e, struct tei_err *err)
 	return engine_bounce_open(e, err);
 }
 
-/* Lets submitted tasks end. The data plane accepts no new ones afterwards. */
+/* Waits until the submitted tasks have ended. The data plane accepts no new
+ * tasks afterwards. */
 static void engine_quiesce(struct engine *e)
 {
 	uint64_t until = tei_now_ns() +
@@ -150,7 +151,8 @@ static void engine_quiesce(struct engine *e)
 	engine_transports_drain(e, NULL, until);
 }
 
-/* Stops the engine without freeing anything; parts of it may be missing. */
+/* Stops the engine without freeing anything. The engine may be incomplete,
+ * because its creation has failed. */
 static void engine_stop(struct engine *e)
 {
 	if (e->server)
@@ -160,7 +162,8 @@ static void engine_stop(struct engine *e)
 	if (e->dp)
 		tei_rail_notify_stop(e->dp);
 	engine_wait_shut(e);
-	/* before the withdrawal, because a worker may be publishing */
+	/* before the withdrawal, because a worker thread may be publishing the
+	 * descriptor */
 	engine_work_stop(e);
 	if (engine_published(e))
 		tei_meta_store_withdraw(e->store, e->name, engine_deadline(e),
@@ -171,8 +174,8 @@ static void engine_stop(struct engine *e)
 	engine_deadline_stop(e);
 }
 
-/* Closes everything that the creation has opened, in reverse order; parts may
- * be missing. */
+/* Closes everything that the creation has opened, in reverse order. The engine
+ * may be incomplete, because its creation has failed. */
 static void engine_fini(struct engine *e)
 {
 	engine_stop(e);
@@ -229,7 +232,8 @@ static int engine_start(struct engine *e, const char *conn,
 	return ret ? ret : engine_publish(e, true, err);
 }
 
-/* Loads the settings. Those of the options override the environment. */
+/* Loads the settings. A setting in the options takes precedence over the
+ * environment. */
 static int engine_load_settings(struct engine *e,
 				const struct te_engine_options *o,
 				struct tei_err *err)
@@ -316,7 +320,8 @@ static int engine_create(const struct te_engine_options *o, const char *call,
 	return 0;
 err_fini:
 	engine_fini(e);
-	/* errors of the clean-up must not replace the cause */
+	/* the thread's last error must be the error of the creation, not an
+	 * error of the clean-up */
 	tei_err_set_last(&err);
 err_free:
 	engine_free(e);
@@ -385,7 +390,7 @@ void destroyTransferEngine(transfer_engine_t engine)
 	struct engine *e = engine;
 	bool graceful;
 
-	/* in a child of fork the engine is its parent's */
+	/* in a child of fork, the engine belongs to the parent process */
 	if (!engine_from(engine))
 		return;
 	if (!engine_shutdown_enter(e, &graceful))

@@ -7,7 +7,11 @@
 #include "api/engine_int.h"
 #include "meta/tei_meta_desc.h"
 
-#define ADDR_PREFIX	8	/* protocol 4, protocol version 4, big-endian */
+/*
+ * length of the protocol (4 bytes) and of its version (4 bytes), both
+ * big-endian
+ */
+#define ADDR_PREFIX 8
 
 static void addr_put32(uint8_t *p, uint32_t v)
 {

@@ -30,39 +30,42 @@
 #define ALLOC_1G	(UINT64_C(1) << 30)
 #define ALLOC_FLAGS	(TE_ALLOC_PRIVATE | TE_ALLOC_SMALL_PAGES | \
 			 TE_ALLOC_HUGE_PAGES | TE_ALLOC_STRICT)
-#define ALLOC_SAMPLE	64	/* pages whose node is checked */
-#define ALLOC_NODE_FULL	(-1)	/* not an errno: the node has no room */
+#define ALLOC_SAMPLE	64   /* number of pages whose node is checked */
+#define ALLOC_NODE_FULL (-1) /* the node has no room; not an errno value */
 
 /* --- nodes --------------------------------------------------------------- */
 
 /* Pages of a node, from /proc/zoneinfo. */
 struct alloc_zones {
 	uint64_t free;
-	uint64_t file;		/* page cache, which the kernel can reclaim */
-	uint64_t slab;		/* reclaimable slab */
-	uint64_t low;		/* low watermark: pages of file and slab that
-				 * the kernel keeps */
-	uint64_t reserve;	/* free pages that the kernel keeps */
+	uint64_t file;	  /* pages of the page cache, which the kernel can
+			   * reclaim */
+	uint64_t slab;	  /* pages of slabs, which the kernel can
+			   * reclaim */
+	uint64_t low;	  /* low watermark: number of pages of file and
+			   * slab that the kernel keeps */
+	uint64_t reserve; /* number of free pages that the kernel keeps */
 };
 
-/* Memory of te_alloc: a mapping of its own, or GPU memory. In
- * engine->memory.allocs. */
+/* Memory that te_alloc has allocated: a mapping of its own, or GPU memory.
+ * Element of engine->memory.allocs. */
 struct engine_alloc {
 	struct engine_alloc *next;
-	bool gpu;			/* only addr, length and node are
-					 * used */
+	bool gpu;			/* GPU memory; only addr, length and
+					 * node are used then */
 	void *base;			/* start of the mapping */
-	uint64_t span;			/* bytes of the mapping */
+	uint64_t span;			/* length of the mapping, bytes */
 	void *addr;			/* start of the caller's memory */
-	uint64_t length;		/* its bytes, rounded up to pages */
+	uint64_t length;		/* length of the caller's memory,
+					 * rounded up to pages, bytes */
 	uint64_t page;			/* page size, bytes */
 	uint32_t kind;			/* enum te_page_kind */
-	int node;			/* NUMA node, -1: several; gpu:
-					 * device */
+	int node;			/* NUMA node, or -1 if several; of GPU
+					 * memory: device number */
 };
 
-/* Adds a line of a zone. "protection", the last line used, ends the zone's
- * numbers. */
+/* Adds the values in a line of /proc/zoneinfo. The line "protection" is the
+ * last one that is used; it ends the numbers of a zone. */
 static void alloc_zone_line(struct alloc_zones *z, const char *line,
 			    uint64_t *high, uint64_t *managed)
 {
@@ -97,8 +100,8 @@ static uint64_t alloc_droppable(uint64_t pages, uint64_t low)
 	return pages - (pages / 2 < low ? pages / 2 : low);
 }
 
-/* Returns the bytes that the node can provide, computed as the kernel computes
- * MemAvailable. */
+/* Returns the number of bytes that the node can provide, computed as the kernel
+ * computes MemAvailable. */
 static uint64_t alloc_node_available(int node)
 {
 	uint64_t high = 0, managed = 0, have;
@@ -119,8 +122,8 @@ static uint64_t alloc_node_available(int node)
 	return have * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns true if the node has that much memory. If the kernel may not use
- * another node, it kills a process instead of refusing an allocation. */
+/* Returns true if the node can provide that many bytes. Without this check, the
+ * kernel could kill a process if it may not use another node. */
 static bool alloc_fits(int node, uint64_t size)
 {
 	return numa_available() < 0 || size <= alloc_node_available(node);
@@ -134,7 +137,8 @@ static bool alloc_node_there(int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, (unsigned int)node);
 }
 
-/* Parses a location. *node is the NUMA node, -1 for any, or the GPU if *gpu. */
+/* Parses a location. Sets *gpu to true for GPU memory. Sets *node to the NUMA
+ * node, -1 for any node, or the number of the GPU. */
 static int alloc_where(const char *location, int *node, bool *gpu,
 		       struct tei_err *err)
 {
@@ -164,8 +168,9 @@ static int alloc_where(const char *location, int *node, bool *gpu,
 	return 0;
 }
 
-/* Returns the bytes that all nodes can provide. This must be checked, because
- * the kernel kills a process instead of refusing an allocation. */
+/* Returns the number of bytes that all nodes together can provide. The caller
+ * checks this number, because the kernel kills a process instead of refusing an
+ * allocation. */
 static uint64_t alloc_available(void)
 {
 	unsigned long long kib = 0;
@@ -188,8 +193,9 @@ static uint64_t alloc_round(uint64_t size, uint64_t page)
 }
 
 /*
- * Reserves size bytes at a multiple of align, with a small page before and
- * after them. Sets a->base, a->span, a->addr and a->length. Returns 0 or errno.
+ * Reserves size bytes at a multiple of align, with an inaccessible small page
+ * before and after them. Sets a->base, a->span, a->addr and a->length. Returns
+ * 0 or an errno.
  */
 static int alloc_reserve(struct engine_alloc *a, uint64_t size, uint64_t align)
 {
@@ -213,7 +219,8 @@ static void alloc_unmap(struct engine_alloc *a)
 	munmap(a->base, a->span);
 }
 
-/* Binds the memory to the node and populates its pages. Returns 0 or errno. */
+/* Binds the memory to the node and populates its pages. Returns 0 or an
+ * errno. */
 static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 {
 	unsigned long mask[16] = { 0 };
@@ -235,7 +242,8 @@ static int alloc_fill(struct engine_alloc *a, int node, bool strict)
 	return errno == EFAULT ? ENOMEM : errno;
 }
 
-/* Allocates pages of the kernel's pool of that size. Returns 0 or errno. */
+/* Allocates huge pages of that size from the kernel's pool. Returns 0 or an
+ * errno. */
 static int alloc_pool(struct engine_alloc *a, uint64_t size, uint64_t page,
 		      int node, bool strict)
 {
@@ -280,8 +288,8 @@ static bool alloc_is_thp(const void *addr)
 	return kib != 0;
 }
 
-/* Allocates ordinary pages, as transparent huge pages if the kernel can.
- * Returns 0 or errno. */
+/* Allocates ordinary pages, as transparent huge pages if the kernel can provide
+ * them. Returns 0 or an errno. */
 static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 		       int node, bool strict)
 {
@@ -310,8 +318,9 @@ static int alloc_pages(struct engine_alloc *a, uint64_t size, bool small,
 	return 0;
 }
 
-/* Allocates from the pools first, beginning with the largest page size that is
- * not above size. Returns 0, errno or ALLOC_NODE_FULL. */
+/* Allocates memory from the pools of huge pages first, beginning with the
+ * largest page size that does not exceed size. Then tries ordinary pages.
+ * Returns 0, an errno or ALLOC_NODE_FULL. */
 static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 		     int node)
 {
@@ -331,7 +340,8 @@ static int alloc_map(struct engine_alloc *a, uint64_t size, uint64_t flags,
 	return alloc_pages(a, size, flags & TE_ALLOC_SMALL_PAGES, node, strict);
 }
 
-/* Returns the node of all sampled pages, or -1 if they are on several. */
+/* Returns the node of all pages that were sampled, or -1 if they are on several
+ * nodes. */
 static int alloc_node(const struct engine_alloc *a)
 {
 	void *pages[ALLOC_SAMPLE];
@@ -366,7 +376,8 @@ static int alloc_check(size_t size, uint64_t flags, bool gpu,
 				    "te_alloc: %s", !size ?
 				    "size 0 (must be at least 1)" :
 				    "unknown flags, or both TE_ALLOC_SMALL_PAGES and TE_ALLOC_HUGE_PAGES");
-	/* the available memory does not include the pools of huge pages */
+	/* the available memory that the kernel reports does not include the
+	 * pools of huge pages */
 	if (size > UINT64_C(1) << 46 ||
 	    (size > have && !(flags & TE_ALLOC_HUGE_PAGES)))
 		return tei_err_fail(err, TEI_ERR_MEMORY, "engine", NULL,
@@ -514,9 +525,9 @@ err_free:
 }
 
 /*
- * Handles memory that the caller has already unregistered, or is unregistering
- * in another thread. Registering it again fails while it is still in use.
- * Returns TEI_ERR_BUSY then.
+ * Handles memory that the caller has already unregistered, or that another
+ * thread is unregistering. Tries to register the memory again; this fails while
+ * the memory is still in use, and the function then returns TEI_ERR_BUSY.
  */
 static int alloc_unregistered(transfer_engine_t engine,
 			      const struct engine_alloc *a)
@@ -560,7 +571,8 @@ void engine_alloc_free_all(struct engine *e)
 
 	while ((a = e->memory.allocs)) {
 		e->memory.allocs = a->next;
-		if (!a->gpu)		/* tei_gpu_fini has freed GPU memory */
+		if (!a->gpu) /* GPU memory was already freed by
+			      * tei_gpu_fini */
 			alloc_unmap(a);
 		free(a);
 	}

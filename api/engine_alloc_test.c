@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Opening a segment under an allocator that fails once.
- */
+/* Tests the opening of a segment with an allocator that fails once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +7,12 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-#define ALLOC_MOST	400	/* most allocations of one opening */
+/* greatest number of allocations during one opening */
+#define ALLOC_MOST	400
 #define ALLOC_LEN	64u
 
-/* Number of allocations of this thread until one fails; 0: none fails. */
+/* number of allocations of this thread up to the one that fails; 0: none
+ * fails */
 static _Thread_local int alloc_left;
 
 void *__real_malloc(size_t len);
@@ -91,7 +91,7 @@ static bool alloc_open(transfer_engine_t e, const char *name, int n, char *from,
 	segment_id_t seg;
 	bool failed;
 
-	/* the error of an earlier call must not pass for the one of this
+	/* the error of an earlier call must not be taken for the error of this
 	 * call */
 	CU_ASSERT_EQUAL(openSegment(e, ""), -1);
 	alloc_left = n;
@@ -122,7 +122,8 @@ static void test_failed_allocation_leaves_an_error_or_a_working_segment(void)
 
 	CU_ASSERT_EQUAL(registerLocalMemory(target, to, sizeof(to), "*", 1), 0);
 	CU_ASSERT_FATAL(!getLocalIpAndPort(target, name, sizeof(name)));
-	/* a new engine each time, because the peer must be unknown */
+	/* each round uses a new engine, because the engine must not know the
+	 * peer yet */
 	for (n = 1; failed && n < ALLOC_MOST; n++) {
 		e = alloc_engine();
 		CU_ASSERT_EQUAL(registerLocalMemory(e, from, sizeof(from), "*",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches. A batch id is generation << 32 | slot. The slots are
- * freed with the engine, so the slot of any id may be accessed.
+ * Batches. A batch id is generation << 32 | slot. The slots are freed only with
+ * the engine, so the slot of a freed batch may still be accessed.
  */
 #include "api/engine_int.h"
 
@@ -122,8 +122,8 @@ batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
 {
 	struct engine_batch *b = NULL;
 	struct engine_task *tasks;
-	size_t cap = batch_size ? batch_size : 1;	/* so that tasks is not
-							 * NULL */
+	/* at least 1, so that tasks is not NULL */
+	size_t cap = batch_size ? batch_size : 1;
 	batch_id_t id;
 
 	tei_mutex_lock(&e->slots.lock);
@@ -155,8 +155,8 @@ batch_id_t engine_batch_alloc(struct engine *e, size_t batch_size,
 	b->deadline_set = false;
 	b->internal = internal;
 	b->gen++;
-	/* never 0, because gen is odd; never INVALID_BATCH, because index is
-	 * smaller */
+	/* the id is not 0, because gen is odd; it is not INVALID_BATCH, because
+	 * the index is smaller */
 	id = engine_batch_id(b);
 	tei_mutex_unlock(&b->lock);
 	return id;

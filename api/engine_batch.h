@@ -27,13 +27,15 @@ struct tei_rail_notification;
 struct tei_rail_outgoing;
 struct tei_rail_peer;
 
-#define ENGINE_BATCH_CHUNK	256	/* batch slots per allocation */
+/* number of batch slots per allocation */
+#define ENGINE_BATCH_CHUNK	256
 #define ENGINE_BATCH_CHUNKS	4096
-#define ENGINE_BATCH_MAX	(1u << 20) /* tasks of one batch */
-/* Bytes of a task that belong to the task's transport. */
+/* greatest number of tasks in a batch */
+#define ENGINE_BATCH_MAX (1u << 20)
+/* Size of the part of a task that its transport uses, bytes. */
 #define ENGINE_TASK_ROOM 208
-#define ENGINE_KEEP_TASKS	1024	/* longest task array that a freed slot
-					 * keeps */
+/* longest task array that a freed slot keeps, elements */
+#define ENGINE_KEEP_TASKS 1024
 
 /*
  * The notification of a submission. It is sent when all tasks of the submission
@@ -41,34 +43,43 @@ struct tei_rail_peer;
  * ends the last task.
  */
 struct engine_submission {
-	uint32_t left;			/* atomic: tasks not ended */
+	uint32_t left;			/* atomic: number of tasks that have not
+					 * ended */
 	bool failed;			/* atomic */
-	struct tei_rail_peer *peer;	/* one reference; NULL: this engine */
-	struct tei_rail_outgoing *out;	/* to the peer, or NULL */
-	struct tei_rail_notification *note; /* to this engine, with room
-					     * reserved for it, or NULL */
+	struct tei_rail_peer *peer;	/* target, with one reference; NULL: the
+					 * target is this engine */
+	struct tei_rail_outgoing *out;	/* notification to the peer, or NULL */
+	/* notification to this engine, with room reserved for it; or NULL */
+	struct tei_rail_notification *note;
 };
 
 /*
- * A task of a batch. It belongs to the batch, and from its submission to its
- * end to the transport.
+ * A task of a batch. The batch owns it. From the submission to the end of the
+ * task, only its transport changes it.
  */
 struct engine_task {
 	struct engine *engine;
 	struct engine_batch *batch;
-	struct engine_submission *sub;	/* or NULL */
-	struct tei_err *err;		/* owned, set before status */
+	struct engine_submission *sub; /* submission with a notification, or
+					* NULL */
+	struct tei_err *err;	       /* error record, or NULL; owned by the
+					* task; set before status */
 	uint64_t length;
-	uint64_t cookie;		       /* of te_request */
-	const struct engine_transport_ops *by; /* set by prepare */
+	uint64_t cookie;		       /* cookie of the te_request */
+	const struct engine_transport_ops *by; /* transport of the task; set by
+						* prepare */
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
-	bool read;			/* only if the task has one range */
-	bool expired;			/* atomic: ended by a deadline */
-	uint64_t room[ENGINE_TASK_ROOM / 8]; /* the transport's */
+	bool read;			     /* valid only if the task has one
+					      * range */
+	bool expired;			     /* atomic: a deadline has ended the
+					      * task */
+	uint64_t room[ENGINE_TASK_ROOM / 8]; /* room for the data of the
+					      * transport */
 };
 
-/* Return the room of a task, and the task of a room. */
+/* engine_task_room and engine_task_room_const return the room of a task.
+ * engine_task_from and engine_task_from_const return the task of a room. */
 static inline void *engine_task_room(struct engine_task *t)
 {
 	return t->room;
@@ -95,8 +106,8 @@ static inline const struct engine_task *engine_task_from_const(const void *room)
  * engine_batch.pending: one word, so that the end of a task and the arrival of
  * a waiter are ordered. Bits 0 to 23: tasks that have not ended. Bits 24 to 43:
  * threads that sleep until one task has ended. Bits 44 to 62: threads that
- * sleep until all tasks have ended. Bit 63: an event descriptor watches the
- * batch.
+ * sleep until all tasks have ended. Bit 63: an event file descriptor watches
+ * the batch.
  */
 #define ENGINE_PENDING_LEFT	UINT64_C(0xffffff)
 #define ENGINE_PENDING_TASK	(UINT64_C(1) << 24)
@@ -105,62 +116,73 @@ static inline const struct engine_task *engine_task_from_const(const void *room)
 #define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
 #define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
 
-/* State of the event fields of a batch before a submission that may still be
- * refused. */
+/* Copy of the event fields of a batch, made before a submission. If the
+ * submission is refused, the fields are restored. */
 struct engine_event_was {
 	bool armed, adopted;
-	bool listed;			/* in events.ended */
+	bool listed; /* the batch was in the list
+		      * events.ended */
 	bool level;
-	bool readable;			/* level was set and the program had not
-					 * read the descriptor */
+	/*
+	 * event_level was set, and the program had not read the file descriptor
+	 */
+	bool readable;
 };
 
 /*
- * A batch slot. Slots are freed only with the engine. A stale id therefore
- * finds a slot whose generation differs, and is refused; and a thread that has
- * ended a task may still access the slot after the batch has been freed. Such a
- * thread may lower pending after the slot has been allocated again. pending is
- * therefore never reset; the next batch only appears unended for that moment.
+ * A batch slot. Slots are freed only with the engine. This has two
+ * consequences. A stale id is refused, because the generation of its slot
+ * differs. And a thread that has ended a task may still access the slot after
+ * the batch was freed. Such a thread may lower pending after the slot was
+ * allocated again. Therefore pending is never reset; until the thread has
+ * lowered it, the next batch appears not to have ended.
  */
 struct engine_batch {
-	/* constant */
+	/* does not change */
 	struct engine *engine;
 	uint32_t index;
 
 	struct tei_mutex lock;		/* guards this group */
 	uint32_t gen;			/* odd while allocated */
-	uint32_t size, count;		/* most tasks; submitted tasks */
-	uint32_t resets;		/* calls of te_batch_reset */
+	uint32_t size, count;		/* size: greatest number of tasks;
+					 * count: number of submitted tasks */
+	uint32_t resets;		/* number of calls of te_batch_reset */
 	struct engine_task *tasks;
-	uint32_t cap;			/* elements of tasks */
-	uint64_t deadline_ns;		/* CLOCK_MONOTONIC, 0: none */
-	bool deadline_set;		/* by te_batch_deadline */
+	uint32_t cap;			/* number of elements of tasks */
+	uint64_t deadline_ns;		/* deadline, ns, CLOCK_MONOTONIC; 0:
+					 * none */
+	bool deadline_set;		/* te_batch_deadline has set the
+					 * deadline */
 	bool internal;			/* the batch belongs to a blocking call:
 					 * te_ended_batches never reports it */
 
 	/* atomic */
-	uint64_t pending;		/* ENGINE_PENDING_… */
+	uint64_t pending; /* bits and counters ENGINE_PENDING_… */
 	uint32_t wakes;			/* futex; incremented to wake waiters */
 
-	/* engine->events.lock */
-	int event_fd;			/* of this batch, or -1 */
+	/* guarded by engine->events.lock */
+	int event_fd;			/* event file descriptor of this batch,
+					 * or -1 */
 	bool event_level;		/* event_fd is readable */
 	bool event_armed;		/* the end has not been reported yet */
 	bool event_adopted;		/* the end is reported by
 					 * te_ended_batches */
-	batch_id_t event_id;		/* id to report */
-	struct engine_event_was event_was; /* from expect to unexpect */
-	struct tei_list event_link;	/* events.ended, or alone */
+	batch_id_t event_id;		/* id of the batch that is reported */
+	/* valid between engine_event_expect and engine_event_unexpect */
+	struct engine_event_was event_was;
+	struct tei_list event_link; /* element of events.ended, or of no
+				     * list */
 
-	struct tei_heap_node timer;	/* engine->timers.lock */
+	struct tei_heap_node timer; /* guarded by engine->timers.lock */
 
-	struct engine_batch *next_free;	/* engine->batches */
+	struct engine_batch *next_free; /* guarded by engine->slots.lock */
 };
 
 /* The batch slots of an engine. */
 struct engine_slots {
 	struct tei_mutex lock;		/* leaf; guards the members below */
-	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS]; /* set once: atomic */
+	/* each element is atomic and set once */
+	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS];
 	uint32_t nchunks;
 	struct engine_batch *free;
 };
@@ -170,8 +192,8 @@ struct engine_slots {
  * set if the id is stale or unknown. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
-/* Returns the slot of an id, or NULL if there is no such slot. The batch may be
- * freed. */
+/* Returns the slot of an id, or NULL if there is no such slot. The batch may
+ * have been freed already. */
 struct engine_batch *engine_batch_slot(struct engine *e, batch_id_t id);
 /* Allocates a batch for at most ENGINE_BATCH_MAX tasks. Returns its id, or
  * INVALID_BATCH. */
@@ -187,13 +209,13 @@ void engine_batch_each(struct engine *e,
 void engine_batch_free_all(struct engine *e);
 
 /* --- engine_submit.c ------------------------------------------------------ */
-/* Submits n requests to a batch. Returns the code of submitTransfer; call is
+/* Submits n requests to a batch. Returns the code of submitTransfer. call is
  * the name of the public call, for the error record. sub may be NULL. */
 int engine_submit(struct engine *e, const char *call, batch_id_t id,
 		  const struct transfer_request *reqs, size_t n,
 		  struct engine_submission *sub);
-/* Checks a request and prepares its task. flags: TE_REQ_… Returns 0 or the code
- * of submitTransfer. */
+/* Checks a request and prepares its task. flags are bits TE_REQ_…. Returns 0 or
+ * the code of submitTransfer. */
 int engine_submit_prepare(struct engine *e, struct engine_task *t,
 			  const struct transfer_request *r, uint32_t flags,
 			  struct engine_target *target);
@@ -216,12 +238,13 @@ int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
 			 size_t n, uint64_t flags);
 
 /* --- engine_task.c -------------------------------------------------------- */
-/* Zeroes a task and fills the fields that all tasks with one range have. */
+/* Sets a task to zero and fills the fields that all tasks with one range
+ * have. */
 void engine_task_init(struct engine *e, struct engine_task *t,
 		      const struct transfer_request *r,
 		      const struct engine_transport_ops *by);
-/* Ends a task. Publishes the status last; from then on the task belongs to the
- * caller of the API. */
+/* Ends a task. The status is published last; from then on the task belongs to
+ * the program that uses the API. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
 /* Frees a submission of which no task has started. */
@@ -241,21 +264,22 @@ static inline bool engine_task_ended(const struct engine_task *t)
 /* Fills *status for one task. */
 void engine_task_status(const struct engine_task *t,
 			struct transfer_status *status);
-/* Computes the worst status and the sum of bytes. The lock must be held and
- * count must not be 0. */
+/* Computes the worst status of the tasks and the sum of their bytes. b->lock
+ * must be held, and count must not be 0. */
 void engine_batch_sum(const struct engine_batch *b,
 		      struct transfer_status *status);
 
 /* --- engine_cancel.c ----------------------------------------------------- */
-/* Requests that the unfinished ones of n tasks end as CANCELED, or as FAILED if
- * the deadline is the reason; b->lock must be held. Waits only for the present
- * part of a local copy. */
+/* Requests that those of n tasks that have not ended do so: as FAILED if
+ * deadline is true, otherwise as CANCELED. b->lock must be held. Waits at most
+ * for the part of a local copy that is being made. */
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
 
 /* --- engine_request.c ----------------------------------------------------- */
-/* Return true if local range k, or all local ranges, are registered; for
- * writing, if the request writes them. */
+/* engine_range_registered returns true if local range k is registered,
+ * engine_ranges_registered returns true if all local ranges are. If the request
+ * writes to a range, it must be registered for writing. */
 bool engine_range_registered(struct engine *e, const struct te_request *r,
 			     uint32_t k);
 bool engine_ranges_registered(struct engine *e, const struct te_request *r);

@@ -11,14 +11,15 @@
  *	24     payload
  *
  * Numbers are big-endian. The payload is the descriptor's JSON, as in a store.
- * Its decoder is strict, accepts untrusted text, is independent of the byte
- * order and skips the fields of later versions. A binary form would need a
- * second such decoder and would save a third of a few kilobytes.
+ * The decoder for JSON exists already. It is strict, can read untrusted text,
+ * does not depend on the byte order and skips the fields of later versions. A
+ * binary format would need a second decoder with these properties, and would
+ * save a third of a few kilobytes.
  *
  * The memory keys in the payload are 0, because peers request the keys from
- * each other. Only for GPU memory an importer must know whether keys exist:
- * they are 1 if so. If they are 0, the memory is reached through remote bounce
- * slots.
+ * each other. Only for GPU memory, an importer must know whether keys exist. If
+ * they exist, the blob contains keys with the value 1. If the keys are 0, the
+ * memory is reached through remote bounce slots.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -31,7 +32,8 @@
 #define BLOB_VERSION	1
 #define BLOB_HEAD	24
 #define BLOB_CRC_AT	20
-#define BLOB_CRC32C	0x82f63b78u	/* polynomial, bits reversed */
+/* polynomial with its bits in reverse order */
+#define BLOB_CRC32C 0x82f63b78u
 
 static const char blob_magic[8] = { 'm', 'o', 'o', 'n', 'r', 'a', 'i', 'l' };
 
@@ -190,7 +192,8 @@ int te_segment_export(transfer_engine_t engine, uint64_t flags, void *buf,
 
 /* --- import -------------------------------------------------------------- */
 
-/* Returns NULL if the blob is complete, else what is wrong. */
+/* Returns NULL if the blob is complete, otherwise a text that states the
+ * fault. */
 static const char *blob_check(const uint8_t *p, size_t size)
 {
 	uint8_t head[BLOB_HEAD];
@@ -229,8 +232,8 @@ static int blob_decode(const uint8_t *p, size_t size,
 				   size - BLOB_HEAD, desc, err);
 	if (ret != TEI_ERR_JSON)
 		return ret;
-	/* one code for everything that is not a blob; the decoder has logged
-	 * the details */
+	/* all blobs that cannot be decoded get the same code; the decoder has
+	 * logged the details */
 	err->code = TEI_ERR_REJECTED;
 	tei_err_set_last(err);
 	return err->code;
@@ -244,8 +247,8 @@ static int blob_gone(const struct tei_meta_desc *desc, const char *why,
 			    "blob of segment '%.64s': %s", desc->name, why);
 }
 
-/* Returns true if the data plane, or a copy inside this host, has found the
- * process dead. */
+/* Returns true if the process has ended, according to the data plane or to
+ * copies inside this host. */
 static bool blob_process_gone(struct engine *e, const char *name,
 			      uint64_t incarnation)
 {
@@ -253,7 +256,8 @@ static bool blob_process_gone(struct engine *e, const char *name,
 	       engine_segment_ended_as(e, name, incarnation);
 }
 
-/* Returns true if the cached descriptor of that name is of a dead process. */
+/* Returns true if the cached descriptor of that name belongs to a process that
+ * has ended. */
 static bool blob_known_gone(struct engine *e, const char *name)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, name);
@@ -274,7 +278,8 @@ static int blob_open(struct engine *e, struct tei_meta_desc *desc,
 	int32_t got;
 	int ret;
 
-	/* the author of the blob could choose which files are opened */
+	/* files are refused: otherwise the author of the blob could choose
+	 * which files this process opens */
 	if (desc->file_count)
 		return tei_err_fail(err, TEI_ERR_REJECTED, "engine",
 				    "files are opened by openSegment of nvmeof/NAME",

@@ -4,29 +4,32 @@
  * them, and frees the batch. The batch is internal: te_ended_batches does not
  * report it.
  *
- * When the timeout has passed, the call cancels the tasks as the deadline of a
- * batch does, and waits until they are terminal. The caller therefore never
- * gets its memory back while a transfer still uses it. The calling thread does
- * this itself, because a deadline in engine_deadline.c would wake a thread for
- * each call.
+ * When the timeout has passed, the call ends the tasks as the deadline of a
+ * batch does, and waits until they are terminal. Therefore no transfer uses the
+ * caller's memory after the call has returned. The calling thread itself
+ * watches the timeout, because a deadline in engine_deadline.c would wake
+ * another thread for each call.
  */
 #include <stdlib.h>
 
 #include "api/engine_int.h"
 #include "api/engine_refusal.h"
 
-#define BLOCKING_FEW 16 /* requests stored in struct blocking */
+/* number of requests for which struct blocking has room */
+#define BLOCKING_FEW 16
 
-/* One call; on its stack. */
+/* One blocking call. The struct is on the stack of the calling thread. */
 struct blocking {
 	struct engine *e;
 	const char *call;
 	struct transfer_request *reqs;
 	size_t n;
 	struct transfer_request few[BLOCKING_FEW];
-	/* te_submit_wait has these instead of reqs */
+	/* the requests of te_submit_wait, which uses this member instead of
+	 * reqs */
 	const struct te_request *ranges;
-	size_t elem_size; /* of ranges, bytes; else 0 */
+	size_t elem_size; /* size of an element of ranges, bytes; 0 if ranges is
+			   * not used */
 	uint64_t flags;
 };
 
@@ -37,15 +40,17 @@ static int blocking_refuse(const struct blocking *c, const char *text)
 
 /* --- the lists ----------------------------------------------------------- */
 
-/* A position in the two lists. */
+/* A position in the lists of local and remote ranges. */
 struct blocking_walk {
 	const struct te_local *local;
 	const struct te_remote *remote;
-	size_t locals, remotes;		/* ranges left */
-	uint64_t local_off, remote_off;	/* bytes into the present ranges */
+	size_t locals, remotes;		/* number of ranges that are left in
+					 * each list */
+	uint64_t local_off, remote_off; /* offsets in the present ranges,
+					 * bytes */
 };
 
-/* Allocates room for n requests. Returns 0 or 302. */
+/* Allocates room for n requests. Returns 0 or 302 (no memory). */
 static int blocking_room(struct blocking *c, size_t n)
 {
 	c->reqs = c->few;
@@ -64,7 +69,7 @@ static void blocking_room_free(struct blocking *c)
 		free(c->reqs);
 }
 
-/* Makes the request for the next part that is contiguous on both sides. */
+/* Fills in the request for the next part that is contiguous on both sides. */
 static void blocking_part(struct blocking *c, struct blocking_walk *w,
 			  int opcode, segment_id_t id)
 {
@@ -93,8 +98,8 @@ static void blocking_part(struct blocking *c, struct blocking_walk *w,
 	}
 }
 
-/* Checks whole ranges: after the split into parts, an address overflow can no
- * longer be seen. */
+/* Checks the ranges as a whole. After the split into parts, an overflow of an
+ * address could no longer be detected. */
 static int blocking_check(const struct blocking *c,
 			  const struct blocking_walk *w)
 {
@@ -121,7 +126,8 @@ static int blocking_check(const struct blocking *c,
 	return 0;
 }
 
-/* Makes one request for each part of the two lists. */
+/* Fills in one request for each part of the two lists that is contiguous on
+ * both sides. */
 static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 			  int opcode, segment_id_t id)
 {
@@ -138,7 +144,7 @@ static int blocking_parts(struct blocking *c, struct blocking_walk *w,
 /* --- the wait ------------------------------------------------------------ */
 
 /* Sets the calling thread's last error to that of the first task with that
- * status. Returns its code as a positive number. */
+ * status. Returns the code of that error as a positive number. */
 static int blocking_failed(struct engine *e, batch_id_t id, int status)
 {
 	struct tei_err err = { .code = TEI_ERR_MEMORY,
@@ -210,13 +216,14 @@ static int blocking_run(struct blocking *c, int64_t timeout_us)
 	if (id == INVALID_BATCH)
 		return engine_refuse(c->call, ENGINE_REFUSE_CALL, 302, NULL,
 				     "no memory for a batch of %zu tasks", c->n);
-	/* prevents that the engine is freed between the wait and
+	/* keeps the engine from being freed between the wait and
 	 * engine_batch_free */
 	engine_wait_enter(c->e);
 	ret = blocking_submit(c, id);
 	if (!ret && c->n)
 		ret = blocking_wait(c->e, id, timeout_us);
-	/* if the engine is destroyed meanwhile, it frees the batch */
+	/* if the engine was destroyed during the wait, its destruction frees
+	 * the batch */
 	engine_batch_free(c->e, id);
 	engine_wait_leave(c->e);
 	return ret;
@@ -278,7 +285,8 @@ int te_write(transfer_engine_t engine, segment_id_t segment_id,
 	     const void *local, uint64_t remote, uint64_t length,
 	     int64_t timeout_us)
 {
-	/* a write only reads the memory; transfer_request has no const */
+	/* a write only reads the memory; the cast is necessary because
+	 * transfer_request has no const */
 	return blocking_one(engine, __func__, OPCODE_WRITE, segment_id,
 			    (void *)(uintptr_t)local, remote, length,
 			    timeout_us);

@@ -21,7 +21,7 @@ enum engine_bounce_refusal engine_bounce_check(struct engine *e,
 		return ENGINE_BOUNCE_READ_ONLY;
 	if (engine_gpu_memory(e, (uintptr_t)addr, len))
 		return ENGINE_BOUNCE_GPU;
-	/* a part may be registered for reading only */
+	/* a part of the range may be registered for reading only */
 	if (write && tei_local_region_touches(e->local, addr, len))
 		return ENGINE_BOUNCE_PARTLY;
 	if (tei_topo_maps_check(NULL, addr, len, &base, &end) ==

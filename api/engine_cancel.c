@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ending tasks early, at the request of the program or at the deadline of their
- * batch. Such a task ends when none of its operations is in progress any more,
- * so the memory does not change after its end, as after every other end.
+ * Ends tasks early, at the request of the program or at the deadline of their
+ * batch. Such a task ends when none of its operations is in progress any more.
+ * So, as with every other task, the memory does not change after the end of the
+ * task.
  */
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
@@ -13,8 +14,8 @@ void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 	const struct engine_transport_ops *run = NULL;
 	struct engine_task *t, *end = &b->tasks[first + n];
 
-	/* those that do not wait come first: a copy's present part may take a
-	 * while */
+	/* transports whose cancel does not wait come first, because another
+	 * transport may have to finish a part of a copy */
 	for (t = &b->tasks[first]; t < end && !run; t++)
 		if (t->by->cancel_run && !engine_task_ended(t))
 			run = t->by;

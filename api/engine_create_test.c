@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Engines with settings of their own.
- */
+/* Tests engines that have settings of their own. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,7 +133,7 @@ static void test_options_of_another_size_are_understood(void)
 	const size_t least = offsetof(struct te_engine_options, ip);
 	transfer_engine_t e;
 
-	/* fields beyond the size are not read */
+	/* the library does not read fields beyond the size that is passed */
 	wide.o.ip = (const char *)1;
 	CU_ASSERT_EQUAL_FATAL(te_engine_create(&wide.o, least, &e), 0);
 	destroyTransferEngine(e);
@@ -183,7 +181,8 @@ static void test_control_channel_binds_the_ip_and_port_given(void)
 	char at[64], want[64];
 	int tries;
 
-	/* uses the port of a destroyed engine; another process may take it */
+	/* uses the port of an engine that was destroyed; another process may
+	 * take that port first */
 	for (tries = 0; tries < 20; tries++) {
 		o.ip = NULL;
 		o.port = 0;
@@ -262,7 +261,7 @@ static void test_excluded_devices_do_not_become_rails(void)
 			CU_ASSERT(strcmp(rails[i].name, "lo") &&
 				  strcmp(rails[i].name, "eth0"));
 	} else {
-		/* this machine has no other interface */
+		/* this machine has no network interface other than loopback */
 		CU_ASSERT(create_last_says("no device for transport tcp",
 					   "MC_TE_FILTERS_EXCLUDE=lo,eth0"));
 	}
@@ -283,7 +282,7 @@ static void test_forced_hca_without_device_is_an_error(void)
 	transfer_engine_t e;
 
 	CU_ASSERT_NOT_EQUAL(te_engine_create(&o, sizeof(o), &e), 0);
-	/* without MC_FORCE_HCA the error would name transport tcp */
+	/* if MC_FORCE_HCA were not set, the error would name transport tcp */
 	CU_ASSERT(create_last_says("no device for transport rdma",
 				   "MC_TE_FILTERS=nosuchdevice"));
 }
@@ -307,7 +306,8 @@ static void test_provider_transport_without_device_says_so(void)
 			CU_ASSERT(create_last_says(text, "fi_info -l"));
 		}
 		destroyTransferEngine(e);
-		/* the name has precedence: no other provider is used */
+		/* the name of the transport has precedence: no other provider
+		 * is used */
 		CU_ASSERT_EQUAL_FATAL(create_with(other, 1, &e), 0);
 		CU_ASSERT_PTR_NULL(installTransport(e, names[i], NULL));
 		CU_ASSERT(create_last_says(text,

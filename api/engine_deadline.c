@@ -2,10 +2,11 @@
 /*
  * Deadlines of batches. The batches that have one are in a heap, ordered by the
  * deadline. A thread sleeps until the earliest deadline and ends the unfinished
- * tasks of that batch. This is a thread of its own because it may wait for the
- * lock of a batch and for the present part of a local copy, which the progress
- * thread and the copy threads must not do. The first deadline starts the
- * thread; without deadlines there is no cost.
+ * tasks of that batch. It is a separate thread because it may have to wait for
+ * the lock of a batch, and for the part of a local copy that is being made. The
+ * progress thread and the copy threads must not wait like that. The first
+ * deadline starts the thread; if no batch has a deadline, the thread does not
+ * exist.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 struct engine_timers {
 	struct tei_mutex lock;		/* leaf; guards the members below */
 	pthread_cond_t cond;
-	struct tei_heap heap;		/* engine_batch.timer */
+	struct tei_heap heap; /* heap of engine_batch.timer */
 	bool started, stop;
 	pthread_t thread;
 };
@@ -38,8 +39,8 @@ static void deadline_fire(struct engine_batch *b, uint64_t deadline_ns)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Removes the batch that is due from the heap and returns it. If none is due,
- * sleeps and returns NULL. */
+/* Removes the batch whose deadline has passed from the heap and returns it. If
+ * there is none, sleeps and returns NULL. */
 static struct engine_batch *deadline_next(struct engine_timers *t,
 					  uint64_t *deadline_ns)
 	TEI_REQUIRES(t->lock)
@@ -199,7 +200,7 @@ int te_batch_timeout(transfer_engine_t engine, batch_id_t batch_id,
 	uint64_t deadline_ns = engine_wait_deadline(timeout_us);
 
 	if (deadline_ns == UINT64_MAX)
-		deadline_ns = 0; /* none */
+		deadline_ns = 0; /* 0: no deadline */
 	else if (!timeout_us)
 		deadline_ns = tei_now_ns();
 	return deadline_call(engine, batch_id, deadline_ns);

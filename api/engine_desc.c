@@ -47,8 +47,8 @@ static int engine_desc_rails(struct engine *e, struct tei_meta_desc *desc,
 }
 
 /*
- * Returns the end of the bytes from at on that have the same location, and
- * writes that location to where. parts is the parsed r->parts.
+ * Returns the end of the largest range that begins at `at` and has one
+ * location. Writes that location to where. parts is r->parts after parsing.
  */
 static const char *engine_desc_part(const struct engine_region *r,
 				    const struct tei_topo_where *parts,
@@ -175,9 +175,12 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 	uint32_t i;
 	int ret = 0;
 
-	/* A registration sets the region's pieces without this lock, and listed
-	 * with it. A region whose number of keys differs is left out: it was
-	 * registered before the rails of desc changed. */
+	/*
+	 * A registration sets the pieces of a region without this lock, and
+	 * sets listed with this lock. A region is left out if its number of
+	 * keys differs from that of desc, because it was registered before the
+	 * rails of desc changed.
+	 */
 	for (i = 0; i < e->memory.n && !ret; i++) {
 		r = &e->memory.regions[i];
 		if (!r->listed || r->pieces.keys != desc->rail_count)

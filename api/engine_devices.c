@@ -11,9 +11,12 @@
 #include "meta/tei_meta_name.h"
 #include "meta/tei_meta_server.h"
 
-#define DEVICES_WAIT_NS	 (50 * TEI_NS_PER_MS) /* collects reports */
-#define DEVICES_AGAIN_NS TEI_NS_PER_SEC	      /* first back-off */
-#define DEVICES_DOUBLES	 8		      /* doublings of it */
+/* time for which reports of changes are collected */
+#define DEVICES_WAIT_NS (50 * TEI_NS_PER_MS)
+/* first back-off after an incomplete refresh */
+#define DEVICES_AGAIN_NS TEI_NS_PER_SEC
+/* greatest number of times that the back-off is doubled */
+#define DEVICES_DOUBLES 8
 
 static uint32_t devices_refresh(struct engine *e) TEI_REQUIRES(e->control)
 {
@@ -29,9 +32,10 @@ static uint32_t devices_refresh(struct engine *e) TEI_REQUIRES(e->control)
 }
 
 /*
- * Moves the control channel to an address that other hosts can reach, if it was
- * bound to loopback because no interface had one, or if the interfaces have
- * lost its address. Returns 0 if it needs no move or has been moved.
+ * Moves the control channel to an address that other hosts can reach. This is
+ * necessary if no interface had such an address when the channel was bound, or
+ * if the interfaces no longer have its address. Returns 0 if no move is
+ * necessary or the channel has been moved.
  */
 static int devices_move_control(struct engine *e)
 {
@@ -51,7 +55,7 @@ static int devices_move_control(struct engine *e)
 
 static void devices_later(struct engine *e, uint64_t due_ns);
 
-/* Opens rails for devices that have appeared; the data plane requests their
+/* Opens rails for devices that have appeared. The data plane then requests a
  * publication. */
 static void devices_open(struct engine *e, const struct engine_work *w)
 {
@@ -60,7 +64,8 @@ static void devices_open(struct engine *e, const struct engine_work *w)
 	uint32_t did;
 
 	(void)w;
-	/* during its creation the engine looks for rails itself */
+	/* while the engine is being created, the creation itself looks for
+	 * rails */
 	if (!engine_published(e)) {
 		devices_later(e, tei_now_ns() + DEVICES_WAIT_NS);
 		return;

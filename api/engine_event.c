@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * File descriptors for poll. Each is an eventfd that the library keeps readable
- * exactly while there is something to fetch.
+ * File descriptors for poll. Each one is an eventfd, which is readable exactly
+ * while the program can fetch an end or a notification.
  *
  * A submission arms its batch, and the end of the batch is reported once. The
  * thread that lowers pending to no task calls engine_event_ended. This function
  * checks pending again under events.lock; submissions to watched batches raise
- * pending under the same lock. So a reported end is still true when the
- * descriptor becomes readable, and the descriptor stops being readable before a
- * new task can end. If a submission is refused after that, the state before it
- * is restored: an end that was reported before is not reported again, and an
- * end that was not fetched can still be fetched.
+ * pending under the same lock. Therefore, if an end was reported, the batch
+ * still has no unfinished task when the file descriptor becomes readable. And
+ * the file descriptor is no longer readable before a new task can end. If the
+ * submission is refused after that, the earlier state is restored: an end that
+ * was already reported is not reported again, and an end that was not fetched
+ * yet can still be fetched.
  *
  * events.lock is a leaf. It is held while an eventfd is read or written, which
- * does not block, and while one is closed, so that no thread writes to a
- * descriptor number that has been reused.
+ * does not block. It is also held while an eventfd is closed, so that no thread
+ * writes to a number that has been reused for another file.
  */
 #include <errno.h>
 #include <string.h>
@@ -29,12 +30,13 @@ static void event_raise(int fd)
 	uint64_t one = 1;
 	ssize_t ret = write(fd, &one, sizeof(one));
 
-	/* the write fails only if the counter is full, and the descriptor is
+	/* the write fails only if the counter is full; the file descriptor is
 	 * readable then */
 	(void)ret;
 }
 
-/* Returns false if the program has read the descriptor. */
+/* Makes the file descriptor unreadable. Returns false if the program has
+ * already read it. */
 static bool event_lower(int fd)
 {
 	uint64_t junk;
@@ -42,8 +44,9 @@ static bool event_lower(int fd)
 	return read(fd, &junk, sizeof(junk)) == sizeof(junk);
 }
 
-/* Sets the engine's descriptor. again: also writes to it if it should be
- * readable already, because the program may have read it. */
+/* Makes the engine's file descriptor readable or unreadable, as required. If
+ * again is true, writes even if the file descriptor should be readable already,
+ * because the program may have read it. */
 static void event_settle(struct engine *e, bool again)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -73,7 +76,8 @@ static bool event_has_ended(const struct engine_batch *b)
 		 ENGINE_PENDING_LEFT);
 }
 
-/* Reports the end of the batch if it is armed and has ended. */
+/* Reports the end of the batch if all its tasks have ended and the end was not
+ * reported yet. */
 static void event_notify(struct engine *e, struct engine_batch *b)
 	TEI_REQUIRES(e->events.lock)
 {
@@ -95,7 +99,8 @@ static void event_watched(struct engine_batch *b)
 	b->event_id = engine_batch_id(b);
 }
 
-/* Saves the state that the submission changes, in case it is refused. */
+/* Saves the fields that a submission changes, in case the submission is
+ * refused. */
 static void event_keep(struct engine_batch *b)
 {
 	b->event_was = (struct engine_event_was){
@@ -245,8 +250,8 @@ static int event_open(int *fd)
 			    "eventfd: %s", strerror(errno));
 }
 
-/* Arms a batch whose tasks were submitted before the engine's descriptor was
- * opened. */
+/* Arms a batch that has tasks which were submitted before the engine's file
+ * descriptor was opened. */
 static void event_adopt(struct engine_batch *b, void *arg)
 {
 	struct engine *e = arg;
@@ -283,7 +288,7 @@ int te_event_fd(transfer_engine_t engine)
 	tei_mutex_unlock(&e->events.lock);
 	if (ret || !first)
 		return ret ? ret : fd;
-	/* a program that polls the descriptor does not drive progress */
+	/* a program that polls the file descriptor does not drive progress */
 	engine_transports_waiter(e, ENGINE_WAITER_SLEEPS);
 	engine_batch_each(e, event_adopt, e);
 	engine_event_notes(e);
@@ -303,8 +308,8 @@ static int event_watch(struct engine_batch *b)
 		b->event_armed = b->count > 0;
 	}
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
-		event_batch_raise(b);	/* reported, but not to this
-					 * descriptor */
+		event_batch_raise(b); /* the end was reported, but not by this
+				       * file descriptor */
 	event_notify(e, b);
 	if (!ret)
 		ret = b->event_fd;
@@ -332,7 +337,7 @@ int te_batch_event_fd(transfer_engine_t engine, batch_id_t batch_id)
 	return ret;
 }
 
-/* Takes the ids of up to n ended batches off the list. */
+/* Removes the ids of up to n ended batches from the list. */
 static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
 {
 	struct engine_batch *b;
@@ -350,7 +355,8 @@ static size_t event_take(struct engine *e, batch_id_t *ids, size_t n)
 	return i;
 }
 
-/* Returns false if the batch was freed or got more tasks meanwhile. */
+/* Fills in an element. Returns false if the batch was freed or got more tasks
+ * meanwhile. */
 static bool event_fill(struct engine *e, batch_id_t id, struct te_ended *out)
 {
 	struct engine_batch *b = engine_batch_lock(e, id);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Files whose storage does not answer, while other calls must continue.
- */
+/* Tests files whose storage does not answer. Other calls must continue. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,19 +17,20 @@
 #define FILES_COUNT	2
 #define FILES_LEN	65536u
 
-/* An engine and a segment of two files. The storage of the first may stop
- * answering. */
+/* An engine, and a segment that consists of two files. The storage of the first
+ * file can stop answering. */
 struct files_rig {
 	struct engine *engine;
 	segment_id_t seg;
 	char dir[64];
 	char mem[2][FILES_LEN];
-	uint32_t kept, held;	/* atomic: pending requests, waiting opens */
+	uint32_t kept, held; /* atomic; kept: number of pending requests;
+			      * held: number of opens that wait */
 
-	/* the context's lock */
+	/* guarded by the lock of the context */
 	bool silent;
 	struct tei_list ios;
-	/* lock */
+	/* guarded by lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool opening;
@@ -67,7 +66,7 @@ static bool files_keep(void *arg, struct nvmeof_io *io)
 	return true;
 }
 
-/* Lets the opening of the first file wait while r->opening is set. */
+/* Callback: if r->opening is set, makes the opening of the first file wait. */
 static void files_hold(void *arg, const struct nvmeof_file *f)
 {
 	struct files_rig *r = arg;
@@ -113,7 +112,7 @@ static void files_descriptor(const struct files_rig *r)
 	files_put(r, "test.json", text, 0);
 }
 
-/* The files accept one request at a time. */
+/* Opens the rig. The files accept one request at a time. */
 static struct files_rig *files_open(void)
 {
 	struct files_rig *r = calloc(1, sizeof(*r));
@@ -203,9 +202,11 @@ static void files_until(const uint32_t *n, uint32_t least)
 	CU_ASSERT(__atomic_load_n(n, __ATOMIC_ACQUIRE) >= least);
 }
 
-/* While a request is not answered, the deadline thread and status queries
- * continue. A request queued behind it ends at its deadline. The unanswered one
- * ends when its storage answers. */
+/*
+ * While the storage does not answer a request, the deadline thread and queries
+ * of the status continue. A second request, which waits behind the first one,
+ * ends at its deadline. The first request ends when its storage answers.
+ */
 static void test_deadline_with_unanswered_file_request_is_kept(void)
 {
 	struct files_rig *r = files_open();
@@ -280,7 +281,8 @@ static void test_submit_while_files_are_opened_does_not_wait(void)
 }
 
 static struct meta_store_ops files_ops;
-static struct files_rig *files_publishing;	/* NULL: publications succeed */
+/* rig whose publications fail; NULL: publications succeed */
+static struct files_rig *files_publishing;
 static batch_id_t files_batch;
 
 /* Begins a read into the memory that is being published, and refuses the
@@ -315,7 +317,8 @@ static void files_refusing(struct files_rig *r)
 	r->engine->store->ops = &files_ops;
 	files_publishing = r;
 	tei_mutex_unlock(&r->engine->control);
-	/* after a failure, a call publishes itself and waits for the result */
+	/* a publication has failed, so the next call publishes the descriptor
+	 * itself and waits for the result */
 	tei_mutex_lock(&r->engine->listing.lock);
 	r->engine->listing.failed = true;
 	tei_mutex_unlock(&r->engine->listing.lock);

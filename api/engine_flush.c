@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Waiting for all submitted tasks, of one segment or of the engine. There are
- * no counters per segment, so that transfers need not maintain them: the call
- * lists the batches with unfinished tasks and waits for one after the other.
- * For the destruction of the engine the whole call counts as one wait, because
- * it accesses the engine between two batches.
+ * no counters per segment, because every transfer would have to maintain them.
+ * Instead, the call lists the batches that have unfinished tasks, and waits for
+ * one batch after the other. The destruction of the engine waits for the whole
+ * call, because the call accesses the engine between two batches.
  */
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@ static const struct tei_err flush_no_segment = {
 	.text = "no such segment: closed or unknown id",
 };
 
-/* Batches with unfinished tasks, and their number of tasks; on the caller's
- * stack. */
+/* Batches with unfinished tasks, each with its number of tasks. The struct is
+ * on the caller's stack. */
 struct flush {
 	struct flush_batch {
 		batch_id_t id;
@@ -62,9 +62,9 @@ static void flush_note(struct engine_batch *b, void *arg)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Finds the first unfinished task to seg from *next on. Returns false if there
- * is none, or if the batch was freed or reset, which requires that all its
- * tasks have ended. */
+/* Finds the first unfinished task to seg, beginning with task *next. Returns
+ * false if there is none. Also returns false if the batch was freed or reset,
+ * because all its tasks must have ended then. */
 static bool flush_find(struct engine *e, const struct flush_batch *f,
 		       segment_id_t seg, uint32_t *next)
 {

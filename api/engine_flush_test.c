@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A flush whose engine is destroyed.
- */
+/* Tests a flush during which the engine is destroyed. */
 #include <string.h>
 #include <time.h>
 
@@ -9,16 +7,16 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-#define FLUSH_STILL_NS	(200 * TEI_NS_PER_MS)	/* time of the check that both
-						 * wait */
+/* time for which the test checks that both threads wait */
+#define FLUSH_STILL_NS (200 * TEI_NS_PER_MS)
 
-/* A call in another thread. */
+/* A call that another thread makes. */
 struct flush_call {
 	transfer_engine_t engine;
 	int (*fn)(transfer_engine_t engine);
-	bool back;			/* atomic */
+	bool back; /* atomic: the call has returned */
 	int ret;
-	int code;			/* of the thread's last error */
+	int code; /* code of the thread's last error */
 	pthread_t thread;
 };
 
@@ -67,7 +65,7 @@ static void flush_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Waits until a thread is inside a wait. Returns false after 10 s. */
+/* Waits until a thread is in a wait of the engine. Returns false after 10 s. */
 static bool flush_waits(struct engine *e)
 {
 	uint64_t until = tei_now_ns() + 10 * TEI_NS_PER_SEC;
@@ -87,8 +85,8 @@ static bool flush_stays(const struct flush_call *a, const struct flush_call *b)
 	return !flush_back(a) && !flush_back(b);
 }
 
-/* Destroys the engine during a flush, which waits for the lock of a batch that
- * this function holds. */
+/* Destroys the engine while a flush waits for the lock of a batch, which this
+ * function holds. */
 static void flush_beside_destroy(int (*fn)(transfer_engine_t engine))
 	TEI_NO_TSA
 {

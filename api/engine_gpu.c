@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU memory: detection and registration. A program that has such memory has
- * loaded the driver. Without the driver none of this runs.
+ * GPU memory: detection and registration. If a program has GPU memory, it has
+ * loaded the driver. If the driver is not loaded, none of this code runs.
  */
 #include "api/engine_int.h"
 #include "api/engine_memory.h"
@@ -19,8 +19,8 @@ static struct tei_gpu *gpu_ctx(struct engine *e)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Opens the GPU module with the first GPU memory. Memory registered before is
- * added, because copies may use it, too. */
+/* Opens the GPU module when the first GPU memory is registered. Adds the memory
+ * that was registered earlier, because copies by the GPU may use it, too. */
 static int gpu_on(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {
@@ -147,7 +147,8 @@ int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	struct tei_gpu *ctx = gpu_ctx(e);
 	int ret = ctx ? tei_gpu_mem_remove(ctx, addr, deadline_ns) : 0;
 
-	/* it was being unregistered when the first GPU memory was registered */
+	/* the memory was being unregistered when the first GPU memory was
+	 * registered */
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 

@@ -8,11 +8,13 @@
 
 #include "api/engine_int.h"
 
-#define HANDLE_MAX	1024	/* most engines of one process */
+#define HANDLE_MAX 1024 /* greatest number of engines in a process */
 
-static struct engine *handle_slots[HANDLE_MAX];	/* entries are atomic */
-static uint32_t handle_used;			/* atomic: slots used so far */
-static uint32_t handle_forks;			/* atomic: fork generation */
+static struct engine *handle_slots[HANDLE_MAX]; /* each entry is atomic */
+static uint32_t handle_used;			/* atomic: number of slots that
+						 * have been used so far */
+static uint32_t handle_forks;			/* atomic: fork generation of
+						 * this process */
 static pthread_once_t handle_once = PTHREAD_ONCE_INIT;
 
 static void handle_forked(void)

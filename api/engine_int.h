@@ -47,24 +47,27 @@ struct tei_topo_where;
 struct engine_transport {
 	struct engine *engine;
 	char name[16];
-	char proto[16];			/* name passed to installTransport */
+	char proto[16]; /* name that was passed to
+			 * installTransport */
 	const struct engine_transport_ops *by;
-	bool installed;			/* engine->control */
+	bool installed; /* guarded by engine->control */
 };
 
 struct engine_transport_ops;
 
-/* Devices that appear later; engine->control. */
+/* State of the search for devices that appear later. Guarded by
+ * engine->control. */
 struct engine_devices {
-	uint32_t tries; /* refreshes since the devices changed */
-	bool again;	/* the last refresh was not complete */
+	uint32_t tries; /* number of refreshes since the devices have changed */
+	bool again;	/* the last refresh was incomplete and must be
+			 * repeated */
 };
 
 /* Created by createTransferEngine, freed by destroyTransferEngine. */
 struct engine {
-	/* constant after creation */
+	/* these do not change after creation */
 	struct tei_settings settings;
-	char name[TEI_META_NAME_MAX];	/* of the own segment */
+	char name[TEI_META_NAME_MAX]; /* name of the own segment */
 	uint64_t incarnation;
 	uint32_t fork_gen;
 	struct tei_meta_store *store;
@@ -73,30 +76,43 @@ struct engine {
 	struct tei_rail_dp *dp;
 	struct tei_local *local;
 
-	struct tei_nvmeof *nvmeof;	/* atomic: set once, under control */
-	struct tei_gpu *gpu;		/* atomic, as nvmeof; or NULL */
+	struct tei_nvmeof *nvmeof; /* atomic: set once, with control
+				    * held */
+	/*
+	 * atomic: set once, with control held; NULL if no GPU memory was
+	 * registered
+	 */
+	struct tei_gpu *gpu;
 	struct tei_staging *staging;
-	struct engine_bounces *bounces; /* constant after creation */
+	struct engine_bounces *bounces; /* does not change after creation */
 
 	struct tei_mutex control;	/* set-up calls; guards the members
 					 * below down to left_next */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
-	struct tei_topo *topo;		/* used by the data plane */
-	char *matrix;			/* topology JSON of installTransport */
+	struct tei_topo *topo; /* topology that the data plane uses */
+	char *matrix;	       /* topology in JSON that was passed to
+				* installTransport */
 	struct engine_devices devices;
-	bool host_fixed;		/* constant: the control channel does
-					 * not follow interface addresses */
+	/*
+	 * does not change; true: the control channel keeps its address when
+	 * interfaces change
+	 */
+	bool host_fixed;
 	struct engine_memory memory;
 	struct engine_listing listing;
-	bool graceful;			/* closed on a signal; set once */
+	bool graceful;			/* the engine is shut down on a signal;
+					 * set once */
 	struct engine *left_next;	/* next in the list of engine_shutdown.c */
 
-	bool local_on;			/* atomic: kernel copies allowed */
-	bool files_on;			/* atomic: file segments allowed */
-	struct engine_traffic own;	/* copies inside this process */
+	bool local_on;		   /* atomic: copies between processes are
+				    * allowed */
+	bool files_on;		   /* atomic: file segments are allowed */
+	struct engine_traffic own; /* counters of the copies inside this
+				    * process */
 
 	pthread_rwlock_t segments;
-	struct engine_vias own_vias;	   /* segments: of the own segment */
+	struct engine_vias own_vias;	   /* transports of the own segment;
+					    * guarded by segments */
 	uint64_t absent_ns[ENGINE_ABSENT]; /* atomic: earliest time of
 					    * the next read by
 					    * engine_segment_absent() */
@@ -107,9 +123,9 @@ struct engine {
 	struct tei_log_limit bad_limit;
 	struct engine_waits waits;
 	struct engine_events events;
-	struct engine_timers *timers;	/* constant */
+	struct engine_timers *timers; /* does not change */
 	struct engine_notes notes;
-	struct engine_works *works;	/* constant */
+	struct engine_works *works; /* does not change */
 };
 
 /* --- engine_handle.c ------------------------------------------------------ */
@@ -119,23 +135,24 @@ struct engine {
 struct engine *engine_from(transfer_engine_t handle);
 /*
  * Reports an invalid argument of a call: sets the thread's last error and logs
- * it, at a limited rate. what NULL stands for "an argument is NULL, empty or
- * out of range". Does nothing if e is NULL, because engine_from has reported
- * that. Returns -1.
+ * it, at a limited rate. If what is NULL, the text is "an argument is NULL,
+ * empty or out of range". If e is NULL, does nothing, because engine_from has
+ * reported the error. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
 /* Returns the time at which a request to a store or peer that starts now times
  * out (MC_HANDSHAKE_CONNECT_TIMEOUT). */
 uint64_t engine_deadline(const struct engine *e);
 /* --- engine_handle.c: table of live handles ------------------------------- */
-/* Returns 0, or TEI_ERR_TOO_MANY. */
+/* Adds a handle to the table. Returns 0, or TEI_ERR_TOO_MANY. */
 int engine_handle_add(struct engine *e);
-/* Returns false if the handle was not in the table. */
+/* Removes a handle from the table. Returns false if the handle was not in the
+ * table. */
 bool engine_handle_remove(struct engine *e);
 /* Returns true if the handle is that of a live engine. */
 bool engine_handle_known(const void *handle);
-/* Returns the fork generation: every child of a fork has a higher one than its
- * parent. */
+/* Returns the fork generation. A child of fork has a higher fork generation
+ * than its parent. */
 uint32_t engine_fork_gen(void);
 
 /* --- engine.c ------------------------------------------------------------ */
@@ -147,30 +164,32 @@ void engine_leave(struct engine *e);
 /* --- engine_shutdown.c --------------------------------------------------- */
 /*
  * Removes the handle of an engine that is to be destroyed. Returns false if
- * another thread has removed it; the engine may be freed then. Between _enter
- * and _leave a shutdown waits. *graceful is the argument for _leave.
+ * another thread has removed the handle; the engine may be freed then. A
+ * graceful shutdown waits until engine_shutdown_leave is called. *graceful is
+ * the argument for that call.
  */
 bool engine_shutdown_enter(struct engine *e, bool *graceful);
 void engine_shutdown_leave(bool graceful);
 
 /* --- engine_transport.c -------------------------------------------------- */
-/* Installs the transports that fit. */
+/* Installs the transports that match the devices of this host. */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* --- engine_devices.c ---------------------------------------------------- */
-/* Schedules the opening of rails; a tei_rail_ops.devices_changed, arg is the
- * engine. */
+/* Schedules the opening of rails. This is a tei_rail_ops.devices_changed; arg
+ * is the engine. */
 void engine_devices_changed(void *arg);
 
 /* --- engine_abi.c -------------------------------------------------------- */
-/* Copies the library's struct of len bytes to the caller's of size bytes. Fills
- * bytes of the caller's struct beyond ours with 0. */
+/* Copies the library's struct of len bytes to the caller's struct of size
+ * bytes. Fills the rest of the caller's struct with 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
-/* Converts an error record; in NULL means no error. */
+/* Converts an error record to a te_error. If in is NULL, there is no error. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
 
 /* --- engine_report.c ----------------------------------------------------- */
-/* Returns the statistics as JSON; a tei_meta_report_fn, arg is the engine. */
+/* Returns the statistics as JSON. This is a tei_meta_report_fn; arg is the
+ * engine. */
 char *engine_report(void *arg);
 /* Returns the text of showLinks, as JSON or for people; the caller frees it.
  * Returns NULL if memory is short. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local identity of a process, as it is in its descriptor. With a shared
- * secret a keyed hash follows it. A kernel copy does not involve the target, so
- * the initiator must check the secret: an initiator without the secret, or with
- * another one, uses the rails, where the target refuses it.
+ * The local identity of a process, as the descriptor contains it. If there is a
+ * shared secret, a keyed hash follows the identity. A kernel copy does not
+ * involve the target, so the initiator must check the secret. If the initiator
+ * has no secret or another one, it uses the rails instead, and the target
+ * refuses its requests there.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 static_assert(TEI_LOCAL_ID_TEXT + 1 + 2 * SEAL_BYTES <= TEI_META_LOCAL_MAX,
 	      "an identity and its hash fit");
 
-/* Computes the hash of the first n bytes of text. */
+/* Computes the keyed hash of the first n bytes of text. */
 static void local_seal(const struct tei_secret *secret, const char *text,
 		       size_t n, char out[2 * SEAL_BYTES + 1])
 {

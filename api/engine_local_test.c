@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Copies inside this process whose memory is unregistered after they were
- * checked, and the counters and errors of copies.
+ * Tests copies inside this process whose memory is unregistered after the
+ * check, and the counters and errors of copies.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-#define LOCAL_TEST_SIZE	(1u << 20)	/* more than TEI_LOCAL_INLINE */
+/* length of a copy: more than TEI_LOCAL_INLINE */
+#define LOCAL_TEST_SIZE (1u << 20)
 
 struct local_rig {
 	struct engine *engine;
@@ -112,7 +113,7 @@ static bool local_refused(struct local_rig *r, const struct te_request *rq,
 	return !freeBatchID(r->engine, id) && good;
 }
 
-/* Checks an inline copy, a queued copy and a copy of several ranges. */
+/* Makes an inline copy, a queued copy and a copy of several ranges. */
 static void test_error_of_failed_copy_names_the_memory(void)
 {
 	struct local_rig r = local_open();
@@ -176,7 +177,8 @@ static void test_ranges_copied_before_a_failure_are_counted(void)
 #define LOCAL_TEST_RUNS	50
 #define LOCAL_TEST_LOOKS 1000000
 
-/* Cancels a copy after its first bytes were copied. Returns its status. */
+/* Cancels a copy after its first bytes were copied. Returns the status of the
+ * copy. */
 static int local_cancel_amid(struct engine *e, char *source, char *target)
 {
 	struct transfer_request rq = { OPCODE_WRITE, source, LOCAL_SEGMENT,
@@ -253,7 +255,8 @@ static segment_id_t local_segment(struct engine *e, struct engine *target)
 	return openSegment(e, name);
 }
 
-/* rails: the target has a rail; this engine has none. */
+/* Submits an atomic that is refused. If rails is true, the target has a rail.
+ * This engine has none. */
 static void local_atomic_refused(bool rails)
 {
 	struct local_rig r = local_open(), there = local_open();

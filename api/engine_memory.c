@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Registered memory. A region is registered on the rails and for local copies,
- * and is part of the descriptor. A registration does all three or none.
+ * and is part of the descriptor. A registration either does all three or fails
+ * and does none of them.
  */
 #include "api/engine_memory.h"
 #include "api/engine_int.h"
@@ -19,9 +20,9 @@
 #define MEMORY_ELEM_MIN offsetof(struct te_registration, label)
 
 /*
- * Finds the location of host memory: said by the caller, or looked up if said
- * is "*". It is "segments:…" if there are several locations. The caller frees
- * *out.
+ * Finds the location of host memory. If said is "*", looks the location up;
+ * otherwise the location is said. The location is "segments:…" if the memory
+ * has several. The caller frees *out.
  */
 static int memory_locate(const void *addr, size_t len, const char *said,
 			 const struct tei_topo_where *where, char **out,
@@ -41,7 +42,7 @@ static int memory_locate(const void *addr, size_t len, const char *said,
 				       "no memory for a region");
 }
 
-/* Sets the location of a region. r->parts is set only if there are several
+/* Sets the location of a region. Sets r->parts only if the region has several
  * locations. */
 static int memory_place(struct engine *e, struct engine_region *r,
 			const char *said, struct tei_err *err)
@@ -217,15 +218,16 @@ static void memory_drop_gpu(struct engine *e, const struct engine_region *r)
 	}
 }
 
-/* Registers GPU memory on the rails, if all of them accept it. Logs how it is
- * transferred. */
+/* Registers GPU memory on the rails, if all of them accept it. Logs how the
+ * memory will be transferred. */
 static void memory_add_direct(struct engine *e, struct engine_region *r,
 			      bool remote) TEI_REQUIRES(e->control)
 {
 	struct tei_err err;
 
 	r->direct = !engine_gpu_direct_add(e, r, remote, &err);
-	/* also if a rail that accepts it is opened later */
+	/* set even if no rail accepts the memory now, because a rail that
+	 * accepts it may be opened later */
 	r->remote |= remote && r->direct;
 	if (r->direct && tei_rail_mr_direct(e->dp, r->addr, r->length)) {
 		TEI_INFO("engine", "%p, %zu bytes of %s: transfers with other processes use the rails directly",
@@ -289,10 +291,11 @@ static int memory_refuse(const struct engine_region *r,
 }
 
 /*
- * Sets *access to the accesses that peers may make to host memory. If the
- * process cannot write the memory, peers may only read it. If the process
- * cannot read it either, the registration is refused, because a peer's access
- * would kill the process, or break a connection that also serves other memory.
+ * Sets *access to the accesses to host memory that peers are allowed. If this
+ * process cannot write to the memory, peers may only read it. If this process
+ * cannot read it either, refuses the registration, because an access by a peer
+ * would kill the process, or would break a connection that is also used for
+ * other memory.
  */
 static int memory_access(const struct engine_region *r,
 			 const struct tei_topo_maps *maps, uint32_t *access,
@@ -316,8 +319,8 @@ static int memory_access(const struct engine_region *r,
 	return 0;
 }
 
-/* Reads the mappings below until. Returns NULL if /proc is not readable. The
- * caller frees the result. */
+/* Reads the process's mappings below the address until. Returns NULL if /proc
+ * is not readable. The caller frees the result. */
 static struct tei_topo_maps *memory_maps(uint64_t until)
 {
 	struct tei_topo_maps *maps;
@@ -334,8 +337,8 @@ static int memory_add_local(struct engine *e, const struct engine_region *r)
 }
 
 /*
- * Registers a range inside a registered buffer again. The transfers of the
- * range use the registration of the buffer, so the range cannot have another
+ * Registers a range inside a registered buffer once more. The transfers of the
+ * range use the registration of the buffer, so the range must have the same
  * access.
  */
 static int memory_add_nested(struct engine *e, struct engine_region *outer,
@@ -366,8 +369,8 @@ static int memory_add_nested(struct engine *e, struct engine_region *outer,
 	return ret ? ret : engine_nested_add(e, outer, what, err);
 }
 
-/* Fills a region that is to be registered. After an error the caller frees its
- * contents. */
+/* Fills in a region that is to be registered. After an error the caller frees
+ * the contents of *r. */
 static int memory_init(struct engine *e, const struct te_registration *what,
 		       struct engine_region *r, struct tei_err *err)
 	TEI_REQUIRES(e->control)
@@ -388,8 +391,8 @@ static int memory_init(struct engine *e, const struct te_registration *what,
 	return memory_place(e, r, what->location, err);
 }
 
-/* Registers a buffer without publishing it. Undoes everything after an
- * error. */
+/* Registers a buffer without publishing it. After an error nothing is
+ * registered. */
 static int memory_add(struct engine *e, const struct te_registration *what,
 		      const struct tei_topo_maps *maps, uint64_t call,
 		      struct tei_err *err) TEI_REQUIRES(e->control)
@@ -417,7 +420,7 @@ static int memory_add(struct engine *e, const struct te_registration *what,
 				   addr, length);
 	if (ret)
 		goto err_region;
-	/* GPU memory is not in the page tables of the process */
+	/* the page tables of the process do not contain GPU memory */
 	if (!r.gpu)
 		ret = memory_access(&r, maps, &access, err);
 	if (!ret)
@@ -459,9 +462,11 @@ err_region:
 	return ret;
 }
 
-/* Restores GPU memory that could not be unregistered. direct: it was registered
- * on the rails. If cuFile has released it already, file transfers use bounce
- * buffers from now on. */
+/*
+ * Restores the registration of GPU memory that could not be unregistered.
+ * direct is true if the memory was registered on the rails. If cuFile has
+ * already released the memory, file transfers use bounce buffers from now on.
+ */
 static void memory_again_gpu(struct engine *e, struct engine_region *r,
 			     bool direct)
 {
@@ -495,7 +500,8 @@ static int memory_in_copy(const struct engine_region *r, int code,
 }
 
 /* Unregisters GPU memory that is no longer published, and frees the region. If
- * that fails, *r describes what is still registered. */
+ * the memory cannot be unregistered completely, *r describes what is still
+ * registered. */
 static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 			     uint64_t wait, struct tei_err *err)
 {
@@ -513,7 +519,8 @@ static int memory_remove_gpu(struct engine *e, struct engine_region *r,
 		}
 		r->direct = false;
 	}
-	/* the rails may have used all of the time, waiting for a silent peer */
+	/* the rails may have used up the time while they waited for a peer that
+	 * does not answer */
 	until = tei_now_ns() + wait;
 	ret = engine_files_mem_remove(e, r->addr, until);
 	if (ret) {
@@ -563,8 +570,8 @@ static int memory_remove_rest(struct engine *e, struct engine_region r,
 	return ret;
 }
 
-/* Sorts GPU memory to the end, because it is not registered for copies inside
- * this host. Returns the number of regions of host memory. */
+/* Sorts GPU memory to the end, because GPU memory is not registered for copies
+ * inside this host. Returns the number of regions of host memory. */
 static size_t memory_part(struct engine_region *r, size_t n)
 {
 	struct engine_region other;
@@ -581,7 +588,7 @@ static size_t memory_part(struct engine_region *r, size_t n)
 }
 
 /* Unregisters n regions and returns the first error. The regions that are still
- * registered are then the first *left of r. */
+ * registered are then the first *left elements of r. */
 static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 			 size_t *left)
 {
@@ -605,7 +612,7 @@ static int memory_remove(struct engine *e, struct engine_region *r, size_t n,
 		tei_local_regions_remove(e->local, ranges, host,
 					 tei_now_ns() + wait);
 	for (i = 0; i < n; i++) {
-		ret = ranges[i].code;	/* 0 for GPU memory */
+		ret = ranges[i].code; /* 0 if the region is GPU memory */
 		if (ret)
 			tei_err_fail(&err, ret, "engine", NULL,
 				     "%p: a copy inside this host still uses it",
@@ -637,8 +644,8 @@ void engine_memory_free_all(struct engine *e)
 
 /*
  * Unregisters n regions that a failed call has removed from the table. If a
- * region is already in use, it returns to the table without being published, so
- * that the application can unregister it.
+ * region is already in use, puts it back into the table without publishing it,
+ * so that the application can unregister it.
  */
 static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 {
@@ -657,15 +664,16 @@ static void memory_rollback(struct engine *e, struct engine_region *r, size_t n)
 }
 
 /*
- * A registration of a call that has not succeeded yet. A region is found by its
- * id, because other calls may have changed the table meanwhile.
+ * A registration that a call has made, while the call may still fail. A region
+ * is found by its id, because other calls may have changed the table meanwhile.
  */
 struct memory_added {
 	const struct te_registration *what;
-	uint64_t id; /* 0: nested */
+	uint64_t id; /* id of the region; 0: a nested registration */
 };
 
-/* Returns the region, or NULL if it is nested or has been unregistered. */
+/* Returns the region, or NULL if the registration is nested or the region has
+ * been unregistered. */
 static struct engine_region *memory_added_region(struct engine *e,
 						 const struct memory_added *a)
 	TEI_REQUIRES(e->control)
@@ -676,7 +684,7 @@ static struct engine_region *memory_added_region(struct engine *e,
 	return r && r->id == a->id ? r : NULL;
 }
 
-/* Lets other calls register ranges inside the n regions. */
+/* Allows other calls to register ranges inside the n regions. */
 static void memory_settle(struct engine *e, const struct memory_added *added,
 			  size_t n)
 {
@@ -693,9 +701,10 @@ static void memory_settle(struct engine *e, const struct memory_added *added,
 }
 
 /*
- * Undoes the registrations of a failed call, the last one first, because nested
- * ones come after the regions around them. gone has room for n regions. It was
- * allocated before the registration, because this function must not fail.
+ * Undoes the registrations of a failed call. Begins with the last one, because
+ * nested registrations come after the regions around them. gone is an array for
+ * n regions; the caller has allocated it before the registration, because this
+ * function must not fail.
  */
 static void memory_undo(struct engine *e, const struct memory_added *added,
 			size_t n, struct engine_region *gone)
@@ -717,7 +726,7 @@ static void memory_undo(struct engine *e, const struct memory_added *added,
 }
 
 /* Puts regions that are still in use back into the table, and publishes them
- * again. Their keys may have changed. */
+ * again. The keys of the regions may have changed. */
 static void memory_back(struct engine *e, struct engine_region *r, size_t n)
 {
 	struct engine_pieces p;
@@ -778,8 +787,8 @@ static int memory_absent(struct engine *e, const struct te_registration *what)
 		"%p is not the start of registered memory", what->addr);
 }
 
-/* Finds the region of an entry. If its length is 0, the region may have any
- * length and label. */
+/* Finds the region of an entry of a list. If the length in the entry is 0, the
+ * region may have any length and label. */
 static int memory_pick(struct engine *e, const struct te_registration *what,
 		       struct engine_region **out) TEI_REQUIRES(e->control)
 {
@@ -806,9 +815,9 @@ static int memory_pick(struct engine *e, const struct te_registration *what,
 }
 
 /*
- * Drops nested registrations. Removes the regions from the descriptor, then
- * waits, without the control lock, for the tasks and peers that use them.
- * Changes the list.
+ * Unregisters a list of memory. Drops the nested registrations. Removes the
+ * regions from the descriptor; then waits, without the control lock, for the
+ * tasks and peers that use the regions. Changes the list.
  */
 static int memory_drop(struct engine *e, struct te_registration *list, size_t n)
 {
@@ -854,9 +863,10 @@ int unregisterLocalMemory(transfer_engine_t engine, void *addr)
 }
 
 /*
- * Orders buffers by length, so that an error of a small buffer is found before
- * large buffers are registered. Ranges with TE_REG_NESTED come after them, the
- * longest first, because a buffer is registered before the ranges inside it.
+ * Compares two entries for sorting. Buffers are ordered by length, so that an
+ * error of a small buffer is found before large buffers are registered. Ranges
+ * with TE_REG_NESTED come after the buffers, with the longest range first,
+ * because a buffer must be registered before the ranges inside it.
  */
 static int memory_order(const void *a, const void *b)
 {
@@ -871,7 +881,7 @@ static int memory_order(const void *a, const void *b)
 						       : x->addr != y->addr;
 }
 
-/* Returns the highest end of the buffers. */
+/* Returns the highest end address of the buffers. */
 static uint64_t memory_end(const struct te_registration *list, size_t n)
 {
 	uint64_t end = 0;
@@ -884,9 +894,9 @@ static uint64_t memory_end(const struct te_registration *list, size_t n)
 }
 
 /*
- * Registers the buffers up to the first error. Sets *done to the number of
- * registered buffers, and *listed to the number of those that change the
- * descriptor.
+ * Registers the buffers in order, up to the first error. Sets *done to the
+ * number of registered buffers, and *listed to the number of those that change
+ * the descriptor.
  */
 static int memory_add_all(struct engine *e, const struct te_registration *list,
 			  size_t n, struct memory_added *added, size_t *done,
@@ -923,7 +933,8 @@ static int memory_add_all(struct engine *e, const struct te_registration *list,
 	return ret;
 }
 
-/* Registers all buffers of the list, which it sorts, or none. */
+/* Sorts the list and registers all its buffers. After an error, no buffer stays
+ * registered. */
 static int memory_add_list(struct engine *e, struct te_registration *list,
 			   size_t n)
 {
@@ -945,8 +956,8 @@ static int memory_add_list(struct engine *e, struct te_registration *list,
 		ret = engine_publish_regions(e, &err);
 	if (ret && done) {
 		memory_undo(e, added, done, gone);
-		/* publish the descriptor without the regions that were removed
-		 * again */
+		/* publishes the descriptor without the regions that were
+		 * removed again */
 		engine_publish_at(e, 0);
 	} else {
 		memory_settle(e, added, done);
@@ -993,8 +1004,8 @@ int registerLocalMemoryBatch(transfer_engine_t engine,
 	return ret;
 }
 
-/* Reads an element. Returns false if it has unknown flags, or a field that this
- * version does not know is not 0. */
+/* Reads an element of the caller's array. Returns false if the element has
+ * unknown flags, or if a field that this version does not know is not 0. */
 static bool memory_read(const void *entries, size_t elem_size, size_t i,
 			struct te_registration *out)
 {
@@ -1009,8 +1020,8 @@ static bool memory_read(const void *entries, size_t elem_size, size_t i,
 	return !(out->flags & ~(uint64_t)(MEMORY_ACCESS | TE_REG_NESTED));
 }
 
-/* Checks the arguments of a call and reads all elements. e may be NULL, which
- * is refused. The caller frees *out. */
+/* Checks the arguments of a call and reads all elements. If e is NULL, refuses
+ * the call. The caller frees *out. */
 static int memory_read_all(struct engine *e, const char *call,
 			   const void *entries, size_t elem_size, size_t n,
 			   struct te_registration **out)

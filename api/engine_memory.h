@@ -27,15 +27,15 @@ struct tei_topo_where;
 /* Frees the table of regions, without unregistering anything. */
 void engine_memory_free_all(struct engine *e);
 
-/* Returns the region that starts at addr, or NULL. */
+/* Returns the region whose start is addr, or NULL. */
 struct engine_region *engine_memory_find(struct engine *e, const void *addr)
 	TEI_REQUIRES(e->control);
 
 /* --- engine_nested.c: registrations inside registered buffers ------------ */
 /*
- * Returns the region that contains the range, or NULL. Leaves out a region that
+ * Returns the region that contains the range, or NULL. Ignores a region that
  * another call than `call` is registering, because that call may fail and
- * remove it.
+ * remove the region.
  */
 struct engine_region *engine_nested_outer(struct engine *e, const void *addr,
 					  uint64_t length, uint64_t call)
@@ -53,25 +53,27 @@ bool engine_nested_drop(struct engine *e, const struct te_registration *what,
 			bool *published) TEI_REQUIRES(e->control);
 /* Returns the number of references of nested registrations in the region. */
 uint64_t engine_nested_count(const struct engine_region *r);
-/* Returns true if both are the same label. NULL and "" mean none. */
+/* Returns true if both labels are equal. NULL and "" both mean that there is no
+ * label. */
 bool engine_label_equal(const char *a, const char *b);
-/* Checks the label of an entry i. */
+/* Checks the label of entry i of a call. */
 int engine_label_check(const char *call, size_t i, const char *label);
 /* Frees all nested registrations. */
 void engine_nested_free_all(struct engine *e);
 
 /* --- engine_alloc.c ------------------------------------------------------ */
-/* Unmaps the memory that te_free has not freed. It must not be registered any
- * more. */
+/* Unmaps the memory that te_free has not freed. The memory must no longer be
+ * registered. */
 void engine_alloc_free_all(struct engine *e);
 
 /* --- engine_desc.c: the content of the own descriptor --------------------- */
-/* Builds the descriptor without buffers; fills *rails with its rails. */
+/* Builds the descriptor without buffers. Fills *rails with the rails of the
+ * descriptor. */
 int engine_desc_head(struct engine *e, struct engine_desc_rails *rails,
 		     struct tei_meta_desc **out, struct tei_err *err)
 	TEI_REQUIRES(e->control);
-/* Builds the region's entries for a descriptor with those rails. The caller
- * frees out->word. */
+/* Builds the entries of the region for a descriptor with those rails. The
+ * caller frees out->word. */
 int engine_desc_collect(struct engine *e,
 			const struct engine_desc_rails *rails,
 			const struct engine_region *r,
@@ -83,34 +85,36 @@ int engine_desc_buffers(struct engine *e, struct tei_meta_desc *desc,
 			struct tei_err *err);
 
 /* --- engine_publish.c: publication of the descriptor ---------------------- */
-/* Initialize the own descriptor, and free it. */
+/* engine_publish_init initializes the own descriptor; engine_publish_fini frees
+ * it. */
 void engine_publish_init(struct engine *e);
 void engine_publish_fini(struct engine *e);
 /* Returns true after the first publication. */
 bool engine_published(struct engine *e);
 /*
- * Reads the description of all rails and regions again. The caller must call
+ * Builds the description of all rails and regions again. The caller must call
  * engine_publish afterwards, without the control lock.
  */
 int engine_republish(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control);
 /*
- * Writes the descriptor to the store and waits for the result.
- * report_loss: the result is returned to the application; the store then also
- * registers the name again if another process has taken it. Blocks. No lock may
- * be held.
+ * Writes the descriptor to the store and waits for the result. report_loss is
+ * true if the result is returned to the application. If another process has
+ * taken the name, the application then gets an error, and a later call
+ * registers the name again. Blocks. No lock may be held.
  */
 int engine_publish(struct engine *e, bool report_loss, struct tei_err *err);
 /*
- * Publishes a registration or the removal of one. If the store refers peers to
- * the control channel for the buffers and the last publication succeeded,
- * leaves the publication to a worker and returns 0 at once. Otherwise as
- * engine_publish.
+ * Publishes a registration, or the removal of a registration. If the text in
+ * the store refers peers to the control channel for the buffers and the last
+ * publication succeeded, leaves the publication to a worker thread and returns
+ * 0 at once. Otherwise does what engine_publish does.
  */
 int engine_publish_regions(struct engine *e, struct tei_err *err);
 /* Queues a publication because the rails have changed. */
 void engine_publish_soon(struct engine *e);
-/* Queues a publication that brings the store up to date, for due_ns. */
+/* Queues a publication that brings the store up to date. It is due at
+ * due_ns. */
 void engine_publish_at(struct engine *e, uint64_t due_ns);
 /* Returns the current descriptor of this engine with a reference for the
  * caller. Returns NULL before the first publication, or if memory is short. */
@@ -118,20 +122,22 @@ struct tei_meta_desc *engine_describe(struct engine *e);
 
 /* --- engine_gpu.c -------------------------------------------------------- */
 /*
- * Finds out which GPU the memory belongs to; *device is its number or -1.
- * Returns TEI_ERR_INVALID if said contradicts it, TEI_ERR_NO_DEVICE if said
- * names a GPU and this process has no driver.
+ * Finds out which GPU the memory belongs to. Sets *device to the number of the
+ * GPU, or to -1 for host memory. said is the location that the caller states.
+ * Returns TEI_ERR_INVALID if the memory is elsewhere, and TEI_ERR_NO_DEVICE if
+ * said is a GPU and this process has no driver.
  */
 int engine_gpu_where(struct engine *e, void *addr, size_t len,
 		     const struct tei_topo_where *said, int *device,
 		     struct tei_err *err) TEI_REQUIRES(e->control);
-/* Allocates zeroed GPU memory, not registered. engine_gpu_free or the end of
- * the engine frees it. Errors as tei_gpu_alloc. */
+/* Allocates zeroed GPU memory, which is not registered. The memory is freed by
+ * engine_gpu_free or at the end of the engine. Errors are those of
+ * tei_gpu_alloc. */
 int engine_gpu_alloc(struct engine *e, int device, size_t len, void **addr,
 		     struct tei_err *err);
 void engine_gpu_free(struct engine *e, void *addr);
-/* Call the functions of tei_gpu.h; return 0 if no GPU memory was ever
- * registered. */
+/* engine_gpu_mem_add and engine_gpu_mem_remove call the functions of tei_gpu.h.
+ * They return 0 if no GPU memory was ever registered. */
 int engine_gpu_mem_add(struct engine *e, void *addr, uint64_t len,
 		       struct tei_err *err);
 int engine_gpu_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
@@ -146,27 +152,29 @@ bool engine_gpu_memory(struct engine *e, uint64_t addr, uint64_t len);
 
 /* --- transport_file.c ------------------------------------------------------
  */
-/* Opens the files of a descriptor at the paths that this server has for them.
- * Returns NULL if it is no file segment, without the transport, or if memory is
- * short. Blocks. */
+/* Opens the files of a descriptor, at the paths that this server has for them.
+ * Returns NULL if the descriptor is not that of a file segment, if the
+ * transport is not installed, or if memory is short. Blocks. */
 struct tei_nvmeof_seg *engine_files_open(struct engine *e,
 					 const struct tei_meta_desc *desc);
-/* Call the functions of tei_nvmeof.h; return 0 without the transport. */
+/* engine_files_mem_add and engine_files_mem_remove call the functions of
+ * tei_nvmeof.h. They return 0 if the transport is not installed. */
 int engine_files_mem_add(struct engine *e, void *addr, uint64_t len,
 			 const char *location);
 int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns);
-/* Registers GPU memory for cuFile if possible. */
+/* Registers GPU memory with cuFile, if possible. */
 struct engine_region;
 void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 	TEI_REQUIRES(e->control);
-/* Returns true if cuFile handles this request from or to GPU memory. */
+/* Returns true if cuFile can execute this request from or to GPU memory. */
 bool engine_files_take(struct engine *e, const struct transfer_request *r,
 		       struct tei_nvmeof_seg *files);
 
 /* --- transport_staging.c ------------------------------------------------- */
-/* Opens GPU staging; the data plane and the GPU module are set later. */
+/* Opens GPU staging. The data plane and the GPU module are set later. */
 int engine_staging_open(struct engine *e, struct tei_err *err);
-/* Receives a message; a tei_rail_ops.message, arg is the engine. */
+/* Receives a message of GPU staging. This is a tei_rail_ops.message; arg is the
+ * engine. */
 void engine_staging_message(void *arg, struct tei_rail_message *message);
 /* Registers the pools' memory with the transport of file segments, and sets
  * e->nvmeof. control must be held. */

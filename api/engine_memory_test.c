@@ -16,14 +16,18 @@
 #include "meta/tei_meta_desc.h"
 
 #define MEMORY_MANY	10000u
-#define MEMORY_STEP	64u		/* bytes from one region to the next */
-#define MEMORY_SIZES	40u		/* number of different lengths */
+#define MEMORY_STEP	64u /* distance of two regions, bytes */
+/* number of different lengths of regions */
+#define MEMORY_SIZES 40u
 
 static struct meta_store_ops memory_ops;
-/* atomic, because a worker publishes, too */
-static uint32_t memory_publications;	/* with another number of buffers */
-static uint32_t memory_buffers;		/* buffers of the last one */
-static uint32_t memory_calls;		/* atomic: publications of any kind */
+/* atomic, because a worker thread publishes, too */
+static uint32_t memory_publications; /* number of publications that changed
+				      * the number of buffers */
+static uint32_t memory_buffers;	     /* number of buffers in the last
+				      * publication */
+static uint32_t memory_calls;	     /* atomic: number of publications of any
+				      * kind */
 
 static int memory_publish(struct tei_meta_store *store,
 			  const struct tei_meta_desc *desc, const char *json,
@@ -36,8 +40,8 @@ static int memory_publish(struct tei_meta_store *store,
 	(void)notified;
 	(void)deadline_ns;
 	(void)err;
-	/* a worker publishes the same again some time after the rails are
-	 * open */
+	/* a worker thread publishes the same descriptor again some time after
+	 * the rails were opened */
 	if (desc->buffer_count !=
 	    __atomic_load_n(&memory_buffers, __ATOMIC_ACQUIRE))
 		__atomic_fetch_add(&memory_publications, 1, __ATOMIC_RELAXED);
@@ -75,9 +79,10 @@ static struct memory_rig memory_open(void)
 	CU_ASSERT_FATAL(r.engine != NULL);
 	CU_ASSERT_FATAL(installTransport(r.engine, "tcp", NULL) != NULL);
 	tei_mutex_lock(&r.engine->control);
-	/* a worker may be publishing the rails that were just opened */
+	/* a worker thread may be publishing the rails that were just opened */
 	tei_mutex_lock(&r.engine->listing.store);
-	/* a P2PHANDSHAKE store does not publish: replace that */
+	/* a P2PHANDSHAKE store does not publish, so the test replaces its
+	 * function */
 	memory_buffers = 0;
 	memory_ops = *r.engine->store->ops;
 	CU_ASSERT_FATAL(!memory_ops.publish);
@@ -108,7 +113,8 @@ static void memory_close(struct memory_rig *r)
 
 struct memory_state {
 	uint32_t regions, published;
-	bool ascending;			/* the order of registration */
+	bool ascending; /* the regions are registered in
+			 * ascending order of addresses */
 };
 
 static struct memory_state memory_state(struct engine *e)
@@ -146,7 +152,8 @@ static void test_batch_of_ten_thousand_is_published_once(void)
 	memory_close(&r);
 }
 
-/* The largest region, which is registered last, overlaps another one. */
+/* The largest region overlaps another region. Since it is registered last, all
+ * others must be unregistered again. */
 static void test_refused_batch_of_ten_thousand_registers_none(void)
 {
 	struct memory_rig r = memory_open();
@@ -163,8 +170,8 @@ static void test_refused_batch_of_ten_thousand_registers_none(void)
 	memory_close(&r);
 }
 
-/* A publication that is queued for later is done at once if another call needs
- * it. */
+/* A publication is queued for later. If another call needs it, it is made at
+ * once. */
 static void test_queued_publication_is_done_at_the_earlier_time(void)
 {
 	struct memory_rig r = memory_open();
@@ -179,14 +186,15 @@ static void test_queued_publication_is_done_at_the_earlier_time(void)
 		usleep(1000);
 	CU_ASSERT_NOT_EQUAL(__atomic_load_n(&memory_calls, __ATOMIC_RELAXED),
 			    calls);
-	/* after the workers have stopped, no job is queued */
+	/* after the worker threads have stopped, no job is queued */
 	engine_publish_at(r.engine, tei_now_ns() + 3600 * TEI_NS_PER_SEC);
 	engine_work_stop(r.engine);
 	engine_publish_at(r.engine, 0);
 	memory_close(&r);
 }
 
-/* A registration in progress has its region in the table, but not its keys. */
+/* While a region is being registered, it is in the table but has no keys
+ * yet. */
 static void test_region_without_keys_is_not_in_descriptor(void)
 {
 	struct memory_rig r = memory_open();
@@ -216,7 +224,7 @@ static struct engine *memory_engine(void)
 	return e;
 }
 
-/* The refusal names the first address that is not mapped. */
+/* Checks that the refusal states the first address that is not mapped. */
 static void memory_expect_refusal(struct engine *e, void *addr, size_t len,
 				  const char *why)
 {
@@ -266,7 +274,7 @@ static void test_hole_in_a_range_is_refused_and_named(void)
 	memory_expect_hole(e, (uintptr_t)p, 4 * page, (uintptr_t)p + 2 * page);
 	memory_expect_hole(e, (uintptr_t)p + 2 * page + 5, 1,
 			   (uintptr_t)p + 2 * page + 5);
-	/* one buffer of a list is refused, so none stays registered */
+	/* one buffer of the list is refused, so no buffer stays registered */
 	list[0] = (buffer_entry_t){ p, page };
 	list[1] = (buffer_entry_t){ p + page, 2 * page };
 	CU_ASSERT_EQUAL(registerLocalMemoryBatch(e, list, 2, "*"), -1);

@@ -4,8 +4,8 @@
  * again. They are references that the engine counts. Rails and copies use the
  * registration of the buffer, so a nested one costs no memory key and can be
  * dropped while transfers use the range. The buffer itself cannot be
- * unregistered while references exist: when that call returns, no peer may
- * access the buffer, but the owners of the references rely on that access.
+ * unregistered while references exist. After such a call no peer could access
+ * the buffer any more, but the owners of the references rely on that access.
  *
  * Registrations with the same range and label are one object with a count. The
  * object is in a hash table, and in a list of the region around it, because the
@@ -104,7 +104,7 @@ static bool nested_grow(struct engine *e) TEI_REQUIRES(e->control)
 	return true;
 }
 
-/* Returns the pointer to the object in its bucket, or NULL. */
+/* Returns the pointer to the object in its hash bucket, or NULL. */
 static struct engine_nested **nested_find(struct engine *e,
 					  const struct te_registration *what)
 	TEI_REQUIRES(e->control)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Notifications: queued until getNotifsFromEngine fetches them. The data plane
- * limits their number and their bytes.
+ * Notifications. Received notifications are queued until getNotifsFromEngine
+ * fetches them. The data plane limits their number and their bytes.
  */
 #include "api/engine_int.h"
 
@@ -25,8 +25,8 @@ void engine_note_arrived(void *arg, struct tei_rail_notification *note)
 	engine_event_notes(e);
 }
 
-/* Logs the refusal at a limited rate. The thread's last error is set
- * already. */
+/* Logs the refusal at a limited rate. The thread's last error was set
+ * before. */
 static int note_refused(struct engine *e, const struct tei_err *err)
 {
 	TEI_LOG_LIMITED(&e->notes.limit, TEI_LOG_WARN, "engine", "%s%s%s",
@@ -106,7 +106,8 @@ notify_msg_t *getNotifsFromEngine(transfer_engine_t engine, int *size)
 		n = tei_list_first(&e->notes.list, struct tei_rail_notification,
 				   link);
 		tei_list_del(&n->link);
-		/* the strings go to the caller, the rest is freed here */
+		/* the caller owns the strings from now on; the rest is freed
+		 * here */
 		out[i].name = n->name;
 		out[i].msg = n->msg;
 		n->name = n->msg = NULL;
@@ -138,20 +139,22 @@ int freeNotifsMsgBuf(notify_msg_t *msg, int size)
 	return 0;
 }
 
-/* Sends to a peer and waits for the acknowledgment. */
+/* Sends a notification to a peer and waits for the acknowledgment. */
 static int note_send(struct engine *e, struct tei_rail_peer *peer,
 		     const struct tei_rail_note *what)
 {
 	struct tei_err err;
 	int ret;
 
-	/* destroyTransferEngine ends the wait and waits for this call */
+	/* destroyTransferEngine ends the wait, and then waits until this call
+	 * has returned */
 	engine_wait_enter(e);
 	ret = tei_rail_notify(
 		peer, what,
 		e->settings.control.connect_timeout_s * TEI_NS_PER_SEC, &err);
 	engine_wait_leave(e);
-	/* a notification that is too long has been logged already */
+	/* the refusal of a notification that is too long has been logged
+	 * already */
 	return ret && ret != TEI_ERR_INVALID ? note_refused(e, &err) : ret;
 }
 
@@ -165,7 +168,8 @@ static int note_peer_ended(struct engine *e, struct tei_rail_peer *peer)
 	return note_refused(e, &err);
 }
 
-/* Sends to an open segment, or to this engine, and waits. */
+/* Sends a notification to an open segment, or to this engine, and waits until
+ * it has been acknowledged. */
 static int note_to(struct engine *e, const char *call, segment_id_t id,
 		   const struct tei_rail_note *what)
 {
@@ -231,7 +235,8 @@ int te_notify(transfer_engine_t engine, segment_id_t segment_id,
 	return note_to(e, __func__, segment_id, &what);
 }
 
-/* Takes the oldest binary notification off the list, or returns NULL. */
+/* Removes the oldest binary notification from the list and returns it, or
+ * returns NULL. */
 static struct tei_rail_notification *note_take_binary(struct engine *e)
 {
 	struct tei_rail_notification *n = NULL;
@@ -261,7 +266,7 @@ int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
 		return engine_bad(e, __func__, NULL);
 	__atomic_store_n(&e->notes.binary_on, true, __ATOMIC_SEQ_CST);
 	for (i = 0; i < *count && (n = note_take_binary(e)); i++) {
-		/* the caller owns name and data from here on */
+		/* the caller owns name and data from now on */
 		one.name = n->name;
 		one.data = n->msg;
 		one.length = n->msg_len;

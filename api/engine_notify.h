@@ -24,19 +24,24 @@ struct tei_rail_notification;
 /* Notifications that the program has not fetched yet. */
 struct engine_notes {
 	struct tei_mutex lock;		/* leaf; guards the members below */
-	struct tei_list list;		/* text, for getNotifsFromEngine */
-	uint32_t n;			/* atomic: also read without the lock */
-	struct tei_list binary;		/* for te_notify_fetch */
-	uint32_t binary_n;		/* atomic, as n */
-	bool binary_on;			/* atomic: te_notify_fetch was called */
+	struct tei_list list;		/* notifications with text, for
+					 * getNotifsFromEngine */
+	uint32_t n;			/* atomic, because it is also read
+					 * without the lock */
+	struct tei_list binary;		/* notifications with bytes, for
+					 * te_notify_fetch */
+	uint32_t binary_n;		/* atomic, because it is also read
+					 * without the lock */
+	bool binary_on;			/* atomic: the program has called
+					 * te_notify_fetch */
 	struct tei_log_limit limit;
 };
 
 /*
  * Returns true if there is a notification that the program can be expected to
  * fetch. Binary notifications count only if the program has called
- * te_notify_fetch: otherwise the descriptor of a program that does not know
- * this function would stay readable forever.
+ * te_notify_fetch: otherwise, in a program that does not know this function,
+ * the file descriptor would stay readable forever.
  */
 static inline bool engine_note_ready(const struct engine_notes *n)
 {
@@ -47,17 +52,18 @@ static inline bool engine_note_ready(const struct engine_notes *n)
 
 /* --- engine_notify.c ----------------------------------------------------- */
 /*
- * Creates a notification of the engine to itself and reserves room for it.
- * Returns NULL if it is too long, if there is no room or if memory is short;
- * err is filled and is the thread's last error.
+ * Creates a notification from the engine to itself and reserves room for it.
+ * Returns NULL if the notification is too long, if there is no room, or if
+ * memory is short. In this case fills err and sets the thread's last error.
  */
 struct tei_rail_notification *engine_note_own(struct engine *e,
 					      const struct tei_rail_note *what,
 					      struct tei_err *err);
-/* Frees a notification that was not delivered, and its room. */
+/* Frees a notification that was not delivered, and releases the room that was
+ * reserved for it. */
 void engine_note_discard(struct engine *e, struct tei_rail_notification *note);
-/* Delivers a notification for which room is reserved, and takes it over. arg is
- * the engine. */
+/* Delivers a notification for which room is reserved, and takes ownership of
+ * it. arg is the engine. */
 void engine_note_arrived(void *arg, struct tei_rail_notification *note);
 /* Frees the notifications that were not fetched. */
 void engine_note_free_all(struct engine *e);

@@ -34,14 +34,16 @@ static void traffic_out(const struct engine_traffic *t, struct te_peer_stats *s)
 /* The transports to one segment, with a reference to each. */
 struct paths_target {
 	struct tei_meta_desc *desc;
-	struct tei_rail_peer *peer;	/* or NULL */
-	struct engine_local_process *local; /* or NULL */
-	struct tei_nvmeof_seg *files;	/* or NULL */
+	struct tei_rail_peer *peer;	    /* peer, or NULL */
+	struct engine_local_process *local; /* target of kernel copies, or
+					     * NULL */
+	struct tei_nvmeof_seg *files;	/* files of a file segment, or NULL */
 	int why_not_local;		/* enum engine_not_local */
 };
 
-/* Takes the references. Returns false if the id is not open. The own segment
- * has neither peer nor local process. */
+/* Gets the transports of a segment and takes references to them. Returns false
+ * if the id is not open. The own segment has neither a peer nor a local
+ * process. */
 static bool paths_hold(struct engine *e, segment_id_t id,
 		       struct paths_target *t)
 {
@@ -127,7 +129,7 @@ static void paths_rail(const struct tei_rail_path_info *in,
 		 engine_local_why(t->why_not_local));
 }
 
-/* Fills *p and returns true if copies or files are used instead of rails. */
+/* If copies or files are used instead of rails, fills *p and returns true. */
 static bool paths_deferred(const struct engine *e, const struct paths_target *t,
 			   struct te_path *p)
 {

@@ -5,8 +5,8 @@
  * A list holds a copy of its pieces and the descriptor against which they were
  * checked. Descriptors are immutable, so a submission checks the pieces again
  * only if the segment has another descriptor now. Each submission makes one
- * task with several ranges (prepare_ranges), as te_submit does. The task does
- * not use the list after the submission.
+ * task with several ranges (prepare_ranges), as te_submit does. After the
+ * submission, the task no longer needs the list.
  */
 #include "api/engine_int.h"
 
@@ -19,19 +19,20 @@
 #include "api/engine_transport.h"
 #include "meta/tei_meta_desc.h"
 
-/* Greatest number of pieces of a list or a submission. */
+/* Greatest number of pieces in a list or a submission. */
 #define PREPARED_PIECES_MAX (1u << 30)
 
 #define PREPARED_CALL ENGINE_REFUSE_CALL
 
 /*
- * A list. Created by te_prepare. The table holds one reference, and so does
- * each call that uses the list; freed with the last one. Any thread.
+ * A prepared list. Created by te_prepare. The table holds one reference, and
+ * each call that uses the list holds another one. Freed with the last
+ * reference. Any thread may use it.
  */
 struct engine_prepared {
 	uint32_t refs; /* atomic */
 
-	/* constant */
+	/* these do not change */
 	uint32_t opcode; /* TE_READ or TE_WRITE */
 	segment_id_t target;
 	uint32_t n;
@@ -41,15 +42,15 @@ struct engine_prepared {
 	 * NULL: the target is the own segment */
 	struct tei_meta_desc *desc;
 
-	struct te_piece piece[]; /* constant */
+	struct te_piece piece[]; /* does not change */
 };
 
-/* The pieces of one submission. */
+/* The pieces that one submission moves. */
 struct prepared_subset {
 	const struct engine_prepared *list;
-	const uint32_t *indices; /* NULL: all pieces */
+	const uint32_t *indices; /* indices of the pieces; NULL: all pieces */
 	uint32_t n;
-	uint64_t cookie; /* of the task */
+	uint64_t cookie; /* cookie of the task */
 };
 
 static uint32_t subset_index(const struct prepared_subset *s, uint32_t k)
@@ -132,8 +133,8 @@ static int table_grow(struct engine_prepared_table *table)
 	return 0;
 }
 
-/* Passes the list to the table and sets *id. Returns 0 or the code of
- * te_prepare. */
+/* Adds the list to the table, which then owns the reference, and sets *id.
+ * Returns 0 or the code of te_prepare. */
 static int table_add(struct engine_prepared_table *table,
 		     struct engine_prepared *p, te_prepared_t *id)
 {
@@ -248,7 +249,8 @@ static int prepared_check_form(uint32_t opcode, const struct te_piece *p,
 	return 0;
 }
 
-/* Checks the local side of the pieces. e->segments is read-locked. */
+/* Checks the local memory of the pieces. e->segments must be held for
+ * reading. */
 static int subset_check_local(struct engine *e, const char *call,
 			      const struct prepared_subset *s)
 {
@@ -276,8 +278,8 @@ static int subset_check_local(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Returns true if the target's side of the piece may be accessed. desc NULL:
- * the own segment. */
+/* Returns true if the target's memory of the piece may be accessed. If desc is
+ * NULL, the target is the own segment. */
 static bool prepared_piece_listed(struct engine *e,
 				  const struct engine_prepared *list,
 				  const struct tei_meta_desc *desc,
@@ -290,7 +292,7 @@ static bool prepared_piece_listed(struct engine *e,
 				       p->length, list->opcode == TE_WRITE);
 }
 
-/* Checks the target's side of the pieces against the descriptor. */
+/* Checks that the descriptor lists the target's memory of all pieces. */
 static int subset_check_remote(struct engine *e, const char *call,
 			       const struct prepared_subset *s,
 			       const struct tei_meta_desc *desc)
@@ -348,7 +350,7 @@ static int prepared_check_route(struct engine *e,
 			     p->target);
 }
 
-/* Returns the descriptor of a segment that is open, NULL for the own one. */
+/* Returns the descriptor of an open segment, or NULL for the own segment. */
 static struct tei_meta_desc *prepared_desc(struct engine *e, segment_id_t id)
 {
 	return id == LOCAL_SEGMENT ? NULL : engine_segment_find(e, id)->desc;
@@ -377,7 +379,7 @@ static int prepared_check_all(struct engine *e, struct engine_prepared *p)
  * Checks the pieces again if the descriptor of the segment was replaced, and
  * sets the bits TE_PREPARED_… in *news. If all pieces of the list are in the
  * new descriptor, later submissions do not compare them with it again.
- * e->segments is read-locked.
+ * e->segments must be held for reading.
  */
 static int subset_check_again(struct engine *e, const struct prepared_subset *s,
 			      struct engine_prepared *p, uint32_t *news)
@@ -487,8 +489,8 @@ static int subset_set(struct prepared_subset *s,
 	return 0;
 }
 
-/* Fills the ranges of the request. Adjacent ranges are joined, separately on
- * each side. Returns the total length, 0 if it overflows. */
+/* Fills in the ranges of the request. Adjacent ranges are joined, separately on
+ * each side. Returns the total length, or 0 if it overflows 64 bits. */
 static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 			   struct te_remote *r, struct te_request *req)
 {
@@ -524,9 +526,9 @@ static uint64_t subset_lay(const struct prepared_subset *s, struct te_local *l,
 }
 
 /*
- * Sets the error record for a code with which a transport has refused the task.
- * Names the faulty piece if its local memory is the cause. Returns the code.
- * e->segments is read-locked.
+ * Sets the error record for the code with which a transport has refused the
+ * task. If the local memory of a piece is the cause, the record names that
+ * piece. Returns the code. e->segments must be held for reading.
  */
 static int subset_explain(struct engine *e, const struct prepared_subset *s,
 			  int code)
@@ -544,7 +546,8 @@ static int subset_explain(struct engine *e, const struct prepared_subset *s,
 	return engine_refuse_code(call, PREPARED_CALL, code);
 }
 
-/* Makes and starts the task. The batch and segments must be held. */
+/* Creates the task and starts it. The batch's lock and e->segments must be
+ * held. */
 static int prepared_start(struct engine *e, struct engine_batch *b,
 			  const struct prepared_subset *s,
 			  const struct te_request *r, uint64_t length)
@@ -569,8 +572,8 @@ static int prepared_start(struct engine *e, struct engine_batch *b,
 	return subset_explain(e, s, ret);
 }
 
-/* Submits the request r, which has the ranges of s. The batch and segments must
- * be held. */
+/* Submits the request r, which has the ranges of s. The batch's lock and
+ * e->segments must be held. */
 static int prepared_submit_locked(struct engine *e, struct engine_batch *b,
 				  struct engine_prepared *p,
 				  const struct prepared_subset *s,
@@ -588,8 +591,9 @@ static int prepared_submit_locked(struct engine *e, struct engine_batch *b,
 	return ret ? ret : prepared_start(e, b, s, r, length);
 }
 
-/* Fills the request with the ranges of s, in memory that the caller frees:
- * r->local. Returns 0 or the code of te_submit_prepared. */
+/* Fills in the request with the ranges of s. The memory of the ranges begins
+ * at r->local; the caller frees it. Returns 0 or the code of
+ * te_submit_prepared. */
 static int prepared_request(const struct prepared_subset *s,
 			    struct te_request *r, uint64_t *length)
 {

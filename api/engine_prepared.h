@@ -19,18 +19,20 @@ struct engine_prepared;
 /* An entry of the table. The id of a list contains gen, so an id of a released
  * list is refused. */
 struct engine_prepared_slot {
-	struct engine_prepared *list; /* NULL: free */
-	uint32_t gen;		      /* odd while in use */
-	uint32_t next_free;	      /* index plus 1, 0: none */
+	struct engine_prepared *list; /* list in this slot, or NULL if the slot
+				       * is free */
+	uint32_t gen;		      /* generation of the slot; odd while the
+				       * slot is in use */
+	uint32_t next_free;	      /* index of the next free slot plus 1; 0:
+				       * none */
 };
 
 /* The prepared lists of an engine. */
 struct engine_prepared_table {
 	struct tei_mutex lock; /* leaf; guards the members below */
 	struct engine_prepared_slot *slots;
-	uint32_t n;    /* elements of slots */
-	uint32_t free; /* index plus 1 of a free slot, 0:
-			* none */
+	uint32_t n;    /* number of elements of slots */
+	uint32_t free; /* index of the first free slot plus 1; 0: none */
 };
 
 void engine_prepared_init(struct engine *e);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transports that require a provider, on a host that does not have it:
- * libfabric's tcp provider appears under the required name. The fi_getinfo and
- * fi_fabric of this program are found before libfabric's. The function tables
- * of the fabric and the domain are replaced by copies, so that the provider
- * receives its own name.
+ * Tests transports that require a provider, on a host that does not have this
+ * provider. libfabric's tcp provider is made to appear under the required name.
+ * For this purpose, this program defines fi_getinfo and fi_fabric, which the
+ * linker finds before those of libfabric. The function tables of the fabric and
+ * the domain are replaced by copies, so that the provider receives its own
+ * name.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -22,13 +23,17 @@
 #define PROVIDER_LEN	4096u
 #define EXPORT		__attribute__((visibility("default")))
 
-/* Name under which the real provider appears, or NULL. Changed only while there
- * is no engine. */
+/* The provider name that the replaced fi_getinfo reports in place of
+ * tcp;ofi_rxm. If NULL, the name is not changed. This variable changes only
+ * while there is no engine. */
 static const char *provider_alias;
 
-/* Function tables. The copy is the first member, because the object points to
- * it. Objects may use them until the process ends, so they are never freed;
- * lists refer to them for leak checkers. */
+/*
+ * Function tables. The copy is the first member, because the object points to
+ * it. Objects may use the tables until the process ends, so the tables are
+ * never freed. The lists below refer to them, so that leak checkers do not
+ * report them.
+ */
 struct provider_fabric {
 	struct fi_ops_fabric ops;
 	struct fi_ops_fabric *real;
@@ -42,8 +47,10 @@ struct provider_domain {
 };
 
 static pthread_mutex_t provider_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct provider_fabric *provider_fabrics;	/* provider_lock */
-static struct provider_domain *provider_domains;	/* provider_lock */
+/* guarded by provider_lock */
+static struct provider_fabric *provider_fabrics;
+/* guarded by provider_lock */
+static struct provider_domain *provider_domains;
 
 static void *provider_symbol(const char *name)
 {
@@ -68,7 +75,8 @@ static bool provider_is_alias(const struct fi_fabric_attr *attr)
 	       !strcmp(attr->prov_name, provider_alias);
 }
 
-/* Returns a copy with the provider's real name; the caller frees it. */
+/* Returns a copy of info with the real name of the provider. The caller frees
+ * the copy. */
 static struct fi_info *provider_plain(const struct fi_info *info)
 {
 	struct fi_info *plain = fi_dupinfo(info);
@@ -188,7 +196,8 @@ static transfer_engine_t provider_engine(const char *address)
 	return e;
 }
 
-/* Returns true if all rails are of transport rdma with that provider. */
+/* Returns true if all rails belong to transport rdma and use the provider with
+ * that name. */
 static bool provider_only(transfer_engine_t e, const char *name)
 {
 	struct te_rail_stats rails[8];
@@ -227,7 +236,8 @@ static int provider_write(transfer_engine_t e, transfer_engine_t target)
 	return status.status;
 }
 
-/* The transport uses only its provider, even if other providers are there. */
+/* Checks that the transport uses only the provider that it requires, even if
+ * there are other providers. */
 static void provider_run(const char *name)
 {
 	transfer_engine_t a, b;

@@ -2,25 +2,26 @@
 /*
  * Publication of the own descriptor.
  *
- * The descriptor is built when it is needed: by a peer at the control channel,
- * by a publication in a store, or by the program. A registration only raises
- * listing.version, so its cost does not grow with the number of regions.
+ * The descriptor is built when it is needed: for a peer's request to the
+ * control channel, for a publication in a store, or for the program. A
+ * registration only raises listing.version, so its cost does not grow with the
+ * number of regions.
  *
  * With P2PHANDSHAKE there is no store; the control channel always answers with
- * the present descriptor. With ZooKeeper there is a node, whose text either
- * lists the buffers or refers to the control channel for them.
+ * the present descriptor. A store contains a text, which either lists the
+ * buffers or refers to the control channel for them.
  *
  *  - A text that lists buffers must be true, so a change is written to the
- *    store before the call that made it returns. If the last publication is less
- *    than PUBLISH_REST_NS ago, the new text refers to the control channel.
+ *    store before the call that made it returns. If the last publication is
+ * less than PUBLISH_REST_NS ago, the new text refers to the control channel.
  *  - A text that refers to the control channel stays true whatever changes. A
  *    worker writes it again, at most every PUBLISH_REST_NS, so that peers that
- *    watch the node are notified. That text lists the buffers again if they
- *    fit.
+ *    watch it are notified. That text lists the buffers again if they fit.
  *
- * So of many registrations in a row, two wait for the store and the others do
- * not. If a publication has failed, or the store is known to be unavailable or
- * to refuse, the next call publishes itself and returns the store's error.
+ * So if there are many registrations in a row, at most two of them wait for the
+ * store. If a publication has failed, or if the store is known to be
+ * unavailable or to refuse publications, the next call publishes the descriptor
+ * itself and returns the store's error.
  *
  * listing.store is held during a publication; no other lock is held then.
  */
@@ -35,9 +36,10 @@
 #include <stdlib.h>
 
 #define PUBLISH_REST_NS		(250 * TEI_NS_PER_MS)
-#define PUBLISH_AGAIN_NS	TEI_NS_PER_SEC	/* first back-off after a
-						 * failure */
-#define PUBLISH_AGAIN_MAX	6		/* times that it is doubled */
+/* first back-off after a failed publication */
+#define PUBLISH_AGAIN_NS TEI_NS_PER_SEC
+/* greatest number of times that the back-off is doubled */
+#define PUBLISH_AGAIN_MAX 6
 
 static struct tei_meta_desc *publish_source(void *arg)
 {
@@ -71,7 +73,7 @@ bool engine_published(struct engine *e)
 /* --- the descriptor ------------------------------------------------------- */
 
 /* Returns the next serial number. It is derived from the time of day, so that a
- * restarted process has higher ones. */
+ * restarted process has higher serial numbers than its predecessor. */
 static uint64_t publish_serial(struct engine_listing *l)
 {
 	uint64_t now = tei_wall_ns();
@@ -135,7 +137,7 @@ struct tei_meta_desc *engine_describe(struct engine *e)
 /* --- rails and regions ---------------------------------------------------- */
 
 /* Builds the entries of all regions for a descriptor with those rails. The
- * caller frees them, also after an error. */
+ * caller frees the entries, even after an error. */
 static int publish_collect(struct engine *e,
 			   const struct engine_desc_rails *rails,
 			   struct engine_pieces *p, struct tei_err *err)
@@ -151,7 +153,8 @@ static int publish_collect(struct engine *e,
 	return ret;
 }
 
-/* Exchanges the regions' entries with p. The caller frees the old ones. */
+/* Exchanges the entries of the regions with those in p. The caller then frees
+ * the old entries. */
 static void publish_swap(struct engine *e, struct engine_pieces *p)
 	TEI_REQUIRES(e->control) TEI_REQUIRES(e->listing.lock)
 {
@@ -215,8 +218,8 @@ err_pieces:
 
 /* --- the store ------------------------------------------------------------ */
 
-/* Writes the descriptor to the store. head: without the buffers. report_loss:
- * the result is returned to the application. */
+/* Writes the descriptor to the store. If head is true, leaves out the buffers.
+ * report_loss is true if the result is returned to the application. */
 static int publish_locked(struct engine *e, bool report_loss, bool head,
 			  struct tei_err *err) TEI_REQUIRES(e->listing.store)
 {
@@ -231,7 +234,8 @@ static int publish_locked(struct engine *e, bool report_loss, bool head,
 	ret = publish_describe(e, &desc, err);
 	if (ret)
 		desc = NULL;
-	/* set before the attempt: it may fail after the store has the text */
+	/* set before the attempt, because the attempt may fail although the
+	 * store has received the text */
 	l->listed |= !head;
 	tei_mutex_unlock(&e->listing.lock);
 	if (!ret) {
@@ -250,7 +254,8 @@ static int publish_locked(struct engine *e, bool report_loss, bool head,
 	return ret;
 }
 
-/* Describes the rails again and publishes them, because they have changed. */
+/* Builds the description of the rails again and publishes it, because the rails
+ * have changed. */
 static void publish_rails(struct engine *e, const struct engine_work *w)
 {
 	struct tei_err err;
@@ -276,7 +281,7 @@ void engine_publish_soon(struct engine *e)
 	engine_work_at(e, &kind, 0);
 }
 
-/* Publishes for a call of the application and waits for the store's lock. */
+/* Publishes for a call of the application. Waits for the lock listing.store. */
 static int publish_store(struct engine *e, bool report_loss, bool head,
 			 struct tei_err *err)
 {
@@ -296,10 +301,10 @@ static int publish_store(struct engine *e, bool report_loss, bool head,
 }
 
 /*
- * Publishes for a worker. Returns false if the attempt failed. If a call of the
- * application waits, does nothing and returns false, so that the call waits for
- * at most one attempt of a worker: while the store is unavailable, each attempt
- * takes MC_HANDSHAKE_CONNECT_TIMEOUT.
+ * Publishes for a worker thread. Returns false if the attempt failed. If a call
+ * of the application waits, does nothing and returns false. So such a call
+ * waits for at most one attempt of a worker thread: while the store is
+ * unavailable, each attempt takes MC_HANDSHAKE_CONNECT_TIMEOUT.
  */
 static bool publish_for_worker(struct engine *e, bool head)
 {
@@ -347,10 +352,11 @@ int engine_publish_regions(struct engine *e, struct tei_err *err)
 }
 
 /*
- * While the application registers memory, the text refers to the control
- * channel, so that no call has to wait. Once no region has changed for
- * PUBLISH_REST_NS, the text lists the buffers. Failures have been logged where
- * they were detected; the attempt is repeated with exponential back-off.
+ * Publishes in a worker thread. While the application registers memory, the
+ * text refers to the control channel, so that no call has to wait. Once no
+ * region has changed for PUBLISH_REST_NS, the text lists the buffers. Failures
+ * have been logged where they were detected; the attempt is repeated with
+ * exponential back-off.
  */
 static void publish_later(struct engine *e, const struct engine_work *w)
 {
@@ -368,7 +374,8 @@ static void publish_later(struct engine *e, const struct engine_work *w)
 			engine_publish_at(e, tei_now_ns() + PUBLISH_REST_NS);
 		return;
 	}
-	/* back off, so that a call that waits for the store's lock gets it */
+	/* backs off, so that a call that waits for listing.store gets the
+	 * lock */
 	tei_mutex_lock(&e->listing.lock);
 	tries = l->tries;
 	l->tries += tries < PUBLISH_AGAIN_MAX;

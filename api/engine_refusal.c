@@ -93,7 +93,8 @@ int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 
 /* --- a request of submitTransfer ----------------------------------------- */
 
-/* Stores a record and returns its code if the request is malformed, else 0. */
+/* Checks the form of a request. If the request is malformed, stores an error
+ * record and returns its code. Otherwise returns 0. */
 static int refusal_form(const char *call, size_t i,
 			const struct transfer_request *r)
 {

@@ -20,7 +20,8 @@
 struct engine;
 struct engine_batch;
 
-#define ENGINE_REFUSE_CALL SIZE_MAX	/* `i`: no single request is at fault */
+/* value of `i`: the refusal does not concern a single request */
+#define ENGINE_REFUSE_CALL SIZE_MAX
 
 int engine_refuse(const char *call, size_t i, int code, const char *hint,
 		  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
@@ -37,16 +38,16 @@ int engine_refuse_target(const char *call, size_t i, segment_id_t id);
 /* Refuses because no transport of the engine reaches the segment. */
 int engine_refuse_transport(struct engine *e, const char *call, size_t i,
 			    segment_id_t id);
-/* Refuses because local memory is not registered, or not for writing; `field`
- * names it. */
+/* Refuses because local memory is not registered, or is not registered for
+ * writing. `field` is the name of the field with its address. */
 int engine_refuse_source(struct engine *e, const char *call, size_t i,
 			 const char *field, const void *addr, uint64_t len,
 			 bool write);
 /* Finds out why a request was refused with `code`, and refuses it. */
 int engine_refuse_request(struct engine *e, const char *call, size_t i,
 			  const struct transfer_request *r, int code);
-/* Refuses n requests of which none was started. The data plane does not say
- * which one is at fault. */
+/* Refuses n requests because none of them could be started. The data plane does
+ * not report which request is the cause. */
 int engine_refuse_start(struct engine *e, const char *call,
 			const struct transfer_request *reqs, size_t n,
 			int code);

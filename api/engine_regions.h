@@ -4,7 +4,7 @@
 
 /*
  * Registered memory and the own descriptor: the types that struct engine
- * contains. engine_memory.h has the functions.
+ * contains. The functions are declared in engine_memory.h.
  */
 
 #include <stdbool.h>
@@ -21,30 +21,35 @@ struct tei_meta_desc;
 
 /*
  * The entries of a region in the descriptor. All bytes of an entry have the
- * same memory keys and the same location. word holds 1 + keys numbers per
- * entry: its length and one memory key for each rail of the descriptor.
+ * same memory keys and the same location. For each entry, word holds 1 + keys
+ * numbers: the length of the entry and one memory key for each rail of the
+ * descriptor.
  */
 struct engine_pieces {
-	uint32_t n;			/* entries */
-	uint32_t keys;			/* keys per entry = rails of the
-					 * descriptor */
+	uint32_t n; /* number of entries */
+	/*
+	 * number of keys per entry, which is the number of rails in the
+	 * descriptor
+	 */
+	uint32_t keys;
 	uint64_t *word;			/* owned by the region */
 };
 
 /*
  * Nested registrations of one range with one label. Created by
- * engine_nested_add, in the list of the region around it and in the hash table
- * engine->memory.nested; freed with the last reference. Guarded by control, and
- * changed with listing.lock held, too.
+ * engine_nested_add. Element of a list of the region around it and of the hash
+ * table engine->memory.nested. Freed with the last reference. Guarded by
+ * control; listing.lock is held, too, when it changes.
  */
 struct engine_nested {
-	struct engine_nested *next, *prev; /* of the region; NULL: none */
-	struct engine_nested *bucket_next; /* next in the hash bucket */
+	struct engine_nested *next, *prev; /* neighbours in the list of the
+					    * region, or NULL */
+	struct engine_nested *bucket_next; /* next element of the hash bucket */
 	void *addr;
 	uint64_t length;
-	char *label;   /* NULL: none */
-	uint64_t refs; /* not 0 */
-	void *outer;   /* start of the region */
+	char *label;   /* label, or NULL */
+	uint64_t refs; /* number of references, at least 1 */
+	void *outer;   /* start of the region around the range */
 };
 
 /* A registered region, in engine->memory.regions, which is not sorted. Guarded by
@@ -54,27 +59,36 @@ struct engine_region {
 	void *addr;
 	size_t length;
 	bool remote;
-	bool read_only;			/* mapped without PROT_WRITE */
-	bool gpu;			/* GPU memory, not accessible by the
-					 * CPU */
-	int device;			/* gpu: CUDA device number */
-	bool direct;			/* gpu: registered on the rails */
-	bool staged;			/* gpu: place is valid */
+	bool read_only;			/* the mapping does not have
+					 * PROT_WRITE */
+	bool gpu;			/* GPU memory, which the CPU cannot
+					 * access */
+	int device;			/* GPU memory: number of the CUDA
+					 * device */
+	bool direct;			/* GPU memory: registered on the
+					 * rails */
+	bool staged;			/* GPU memory: place is valid */
 	uint32_t place;			/* handle for tei_staging_mem_drop */
-	bool granted;			/* gpu: grant is valid */
+	bool granted;			/* GPU memory: grant is valid */
 	uint64_t grant;			/* handle for tei_staging_grant_… */
-	uint64_t flags;			/* TE_REG_…, as registered */
-	char *label;			/* NULL: none */
-	struct tei_range *range;	/* in engine->memory.ranges; owned */
-	struct engine_nested *nested;	/* registrations inside the region */
-	uint64_t call;			/* number of the call that is
-					 * registering it; 0: done */
-	char location[64];		/* of the first byte */
+	uint64_t flags;		      /* flags TE_REG_… of the registration */
+	char *label;		      /* label, or NULL */
+	struct tei_range *range;      /* element of engine->memory.ranges;
+				       * owned by the region */
+	struct engine_nested *nested; /* list of the registrations inside the
+				       * region */
+	/*
+	 * number of the call that is registering the region; 0 after that call
+	 */
+	uint64_t call;
+	char location[64];		/* location of the first byte */
 	char *parts;			/* "segments:…" if the region has
-					 * several locations, else NULL */
-	bool listed;			/* part of the descriptor */
-	struct engine_pieces pieces;	/* remote: entries for listing.rails */
-	uint64_t id;			/* number of the registration, unique */
+					 * several locations, otherwise NULL */
+	bool listed;			/* the region is part of the
+					 * descriptor */
+	struct engine_pieces pieces;	/* if remotely accessible: entries for
+					 * listing.rails */
+	uint64_t id;			/* unique number of the registration */
 	uint32_t bucket_next;		/* index of the next region in the hash
 					 * bucket, plus 1; 0: none */
 };
@@ -84,7 +98,8 @@ static inline const char *engine_region_location(const struct engine_region *r)
 	return r->parts ? r->parts : r->location;
 }
 
-/* Indices of the rails in a descriptor, in its order. */
+/* Indices of the rails that a descriptor contains, in the order of the
+ * descriptor. */
 struct engine_desc_rails {
 	size_t rail[TEI_RAIL_MAX];
 	size_t n;
@@ -96,43 +111,48 @@ struct engine_desc_rails {
  * worker; engine_publish.c has the rules.
  */
 struct engine_listing {
-	struct tei_mutex lock;		/* guards all fields but store */
+	struct tei_mutex lock;		/* guards all members except store */
 	struct tei_meta_desc *head;	/* descriptor without buffers; NULL
 					 * before the first publication */
-	struct engine_desc_rails rails;	/* rails of head; changed with control
-					 * held, too */
-	struct tei_meta_desc *desc;	/* whole descriptor at desc_version, or
-					 * NULL */
+	struct engine_desc_rails rails; /* rails of head; control is held, too,
+					 * when it changes */
+	struct tei_meta_desc *desc;	/* whole descriptor for version
+					 * desc_version, or NULL */
 	uint64_t desc_version;
-	uint64_t version;		/* counts the changes */
+	uint64_t version;		/* number of changes so far */
 	uint64_t changed_ns;		/* time of the last registration or
 					 * removal, ns */
 	uint64_t serial;		/* serial number of the last
 					 * descriptor */
-	/* state of the store */
+	/* state of the publication in the store */
 	bool failed;			/* the last publication failed */
-	bool listed;			/* the store may name buffers */
+	bool listed;			/* the text in the store may list
+					 * buffers */
 	uint64_t stored_ns;		/* time of the last publication, ns */
-	uint32_t tries;			/* failed attempts of a worker in a
-					 * row */
-	uint32_t waiting;		/* calls of the application that wait
-					 * for store or hold it */
+	uint32_t tries;			/* number of consecutive failed attempts
+					 * of a worker thread */
+	uint32_t waiting;		/* number of calls of the application
+					 * that wait for store or hold it */
 
-	struct tei_mutex store;		/* held during a publication; taken
-					 * before lock */
+	struct tei_mutex store; /* held during a publication; must be
+				 * locked before lock */
 };
 
-/* The registered memory of an engine; engine->control. */
+/* The registered memory of an engine. Guarded by engine->control. */
 struct engine_memory {
-	struct engine_region *regions;	/* [cap], n in use */
+	struct engine_region *regions; /* array of cap elements, of which n are
+					* in use */
 	uint32_t n, cap;
-	uint32_t *buckets;		/* [cap], hash by address: index plus
-					 * 1; 0: none */
-	struct tei_range_table ranges;	/* of the regions */
-	uint64_t last_id;		/* of the last registration */
-	uint64_t calls;			/* calls that register, so far */
-	struct engine_nested **nested;	/* [nested_cap], hash by range and
-					 * label */
+	/*
+	 * hash table by address, cap elements: index of a region plus 1, or 0
+	 */
+	uint32_t *buckets;
+	struct tei_range_table ranges; /* address ranges of the regions */
+	uint64_t last_id;	       /* id of the last registration */
+	uint64_t calls;		       /* number of calls that have registered
+					* memory so far */
+	struct engine_nested **nested; /* hash table by range and label,
+					* nested_cap elements */
 	uint32_t nested_n, nested_cap;
 	struct engine_alloc *allocs;
 };

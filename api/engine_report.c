@@ -27,15 +27,16 @@
 #include "util/text.h"
 
 #define REPORT_RAILS	(TEI_RAIL_MAX + 1)
-#define REPORT_SERVED	1024	/* initiators that are listed, at most */
+/* greatest number of initiators that are listed */
+#define REPORT_SERVED 1024
 
 static void report_num(cJSON *o, const char *key, uint64_t value)
 {
 	cJSON_AddNumberToObject(o, key, (double)value);
 }
 
-/* Appends a new object and returns it, or NULL if memory is short. cJSON
- * accepts NULL. */
+/* Appends a new object to the list and returns it, or returns NULL if memory is
+ * short. The functions of cJSON accept NULL. */
 static cJSON *report_object(cJSON *list)
 {
 	cJSON *o = cJSON_CreateObject();
@@ -114,7 +115,7 @@ static void report_peer(struct engine *e, segment_id_t id,
 	size_t i, n = 0;
 
 	if (!engine_peer_stats(e, id, &s, paths, &n))
-		return;		/* closed meanwhile */
+		return; /* the segment was closed meanwhile */
 	o = report_object(list);
 	cJSON_AddStringToObject(o, "name", s.name);
 	snprintf(incarnation, sizeof(incarnation), "0x%016" PRIx64,
@@ -150,7 +151,8 @@ static void report_peers(struct engine *e, cJSON *list)
 	free(paths);
 }
 
-/* A peer chooses its name freely, so control characters are escaped. */
+/* Describes an initiator. A peer can choose any name, so control characters in
+ * it are escaped. */
 static void report_initiator(cJSON *list, struct tei_rail_served *s)
 {
 	cJSON *o = report_object(list);

@@ -43,8 +43,9 @@ static void segment_add_contact(struct engine *e,
 
 /*
  * Collects the contact addresses of a descriptor that a rail of this process
- * can reach. If there are none, only the first address is taken, so that tasks
- * fail with the reason. Returns false if the descriptor has no address.
+ * can reach. If no rail can reach any of them, takes the first address only, so
+ * that tasks fail and report the reason. Returns false if the descriptor has no
+ * address.
  */
 static bool segment_contacts(struct engine *e, const struct tei_meta_desc *desc,
 			     struct engine_contacts *c)
@@ -69,7 +70,8 @@ struct engine_segment *engine_segment_find(struct engine *e, segment_id_t id)
 	return s && s->id == id ? s : NULL;
 }
 
-/* Closes the local processes without references, or all of them. */
+/* Closes the local processes that have no references or, if all is true, all of
+ * them. */
 static void segment_close_processes(struct engine *e, bool all)
 {
 	struct engine_local_process **p, *n;
@@ -107,10 +109,11 @@ segment_local_process(struct engine *e, struct tei_local_peer *peer)
 
 /*
  * The peer, the local process and the files to which the requests to a segment
- * go. They are opened without engine->segments, because the kernel, the other
- * process and a file server may take long to answer, and submissions hold that
- * lock. segment_select() exchanges them with those of the segment. The caller
- * closes the previous ones after it has released the lock.
+ * go. They are opened while engine->segments is not held, because the kernel,
+ * the other process and a file server may take long to answer, and submissions
+ * need that lock. segment_select() exchanges these targets with those of the
+ * segment. The caller closes the previous targets after it has released the
+ * lock.
  */
 struct segment_targets {
 	struct tei_rail_peer *peer;
@@ -173,8 +176,9 @@ static bool segment_has_gpu(const struct tei_meta_desc *desc)
 
 /*
  * Opens the process of a descriptor for copies by the kernel, if both sides and
- * the kernel allow that. *why is the reason why the last try failed; it is set
- * to the reason of this try, or 0. A reason is logged when it changes.
+ * the kernel allow that. On input, *why is the reason why the previous attempt
+ * failed. On output, it is the reason why this attempt failed, or 0. A reason
+ * is logged when it differs from the previous one.
  */
 static struct engine_local_process *
 segment_try_local(struct engine *e, const struct tei_meta_desc *d, int *why)
@@ -201,8 +205,8 @@ segment_try_local(struct engine *e, const struct tei_meta_desc *d, int *why)
 	return NULL;
 }
 
-/* Returns true if the segment has a local process and desc describes the same
- * one. */
+/* Returns true if the segment has a local process and desc describes that
+ * process. */
 static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 			       const struct tei_meta_desc *desc)
 {
@@ -212,7 +216,7 @@ static bool segment_same_local(struct engine *e, const struct engine_segment *s,
 }
 
 /* Returns true if the segment has that descriptor and its targets work.
- * segments must be held. */
+ * e->segments must be held. */
 static bool segment_fine(const struct engine_segment *s,
 			 const struct tei_meta_desc *desc)
 {
@@ -220,8 +224,8 @@ static bool segment_fine(const struct engine_segment *s,
 	       !(s->files && tei_nvmeof_seg_failed(s->files));
 }
 
-/* Opens the local process and the files of desc. The local process is kept if
- * desc leads to the same one. The caller must not hold segments. */
+/* Opens the local process and the files of desc. If desc describes the same
+ * local process as before, keeps it. The caller must not hold e->segments. */
 static void segment_open_targets(struct engine *e,
 				 const struct engine_segment *s,
 				 const struct tei_meta_desc *desc,
@@ -236,8 +240,8 @@ static void segment_open_targets(struct engine *e,
 
 /*
  * Sets the segment's targets from desc, which may be its present descriptor.
- * segments must be held for writing. t gets the previous targets. After an
- * error the segment is unchanged, and the next call tries again.
+ * e->segments must be held for writing. t receives the previous targets. After
+ * an error the segment is unchanged, and the next call tries again.
  */
 static int segment_select(struct engine *e, struct engine_segment *s,
 			  struct tei_meta_desc *desc, struct segment_targets *t,
@@ -288,7 +292,7 @@ bool engine_segment_drain(struct engine *e, uint64_t until_ns)
 	}
 }
 
-/* Creates the data of a segment, which has no targets yet. */
+/* Creates the data of a segment. The segment has no targets yet. */
 static struct engine_segment *segment_new(segment_id_t id,
 					  const struct tei_meta_desc *desc,
 					  struct tei_err *err)
@@ -304,9 +308,9 @@ static struct engine_segment *segment_new(segment_id_t id,
 }
 
 /*
- * Sets the targets of a segment for the descriptor that the cache has for it.
- * Only this function changes them, and the cache calls it for one segment by
- * one thread at a time.
+ * Sets the targets of a segment for the descriptor that the cache has. Only
+ * this function changes the targets. For one segment, the cache calls it in one
+ * thread at a time.
  */
 static int segment_attach(void *arg, int32_t id, struct tei_meta_desc *desc,
 			  bool again, void **data, struct tei_err *err)
@@ -339,7 +343,8 @@ static void segment_detach(void *arg, void *data)
 {
 	struct engine *e = arg;
 
-	/* waits for those that have found the segment */
+	/* waits for the threads that have found the segment and are still using
+	 * it */
 	pthread_rwlock_wrlock(&e->segments);
 	pthread_rwlock_unlock(&e->segments);
 	segment_free(e, data);
@@ -352,8 +357,9 @@ const struct tei_meta_cache_ops engine_segment_ops = {
 
 /*
  * Returns true if the descriptor of an open segment must be read again. If the
- * store does not report that a peer was restarted, a silent peer is reason
- * enough. Otherwise the store is queried only if the peer is known not to work.
+ * store does not report restarts of peers, the descriptor is read again when
+ * the peer is silent. If the store reports them, the descriptor is read again
+ * only when the peer is known not to work.
  */
 static bool segment_stale(struct engine *e, const char *name)
 {
@@ -365,7 +371,8 @@ static bool segment_stale(struct engine *e, const char *name)
 		return false;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* without a peer, the descriptor was read before it had rails */
+	/* if the segment has no peer, its descriptor was read before the other
+	 * process had rails */
 	if (s && s->peer)
 		stale = tei_meta_store_caps(e->store) & TEI_META_REPORTS ?
 			!tei_rail_peer_sound(s->peer) :
@@ -512,7 +519,7 @@ int warmupEfaSegment(transfer_engine_t engine, const char *segment_name)
 /*
  * Looks up the name of a peer again and reports the result to the data plane.
  * If the name is not an address, the peer may have been restarted at another
- * one, so the store is queried before the control channel.
+ * address, so the store is queried before the control channel.
  */
 static void segment_resolve(struct engine *e, const struct engine_work *w)
 {
@@ -554,9 +561,10 @@ void engine_segment_resolve_later(struct engine *e, struct tei_rail_peer *peer)
 }
 
 /*
- * Returns the deadline of a refresh. A stopped owner must not delay the refresh
- * of other segments, so the first try takes at most 1 s. Each further try may
- * take twice as long, so that a slow owner can answer.
+ * Returns the deadline of a refresh. A stopped process must not delay the
+ * refresh of other segments, so the first attempt takes at most 1 s. Each
+ * further attempt may take twice as long as the previous one, so that a slow
+ * process can answer.
  */
 static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 {
@@ -569,9 +577,10 @@ static uint64_t segment_refresh_deadline(const struct engine *e, uint32_t tries)
 }
 
 /*
- * A segment that is no longer open needs no refresh. A segment that is being
- * opened does, because the open may have read the previous descriptor. Ids stay
- * the same. If the refresh fails, the store notifies again.
+ * Refreshes the descriptor of a segment. Does nothing if the segment is no
+ * longer open. A segment that is being opened is refreshed, because the open
+ * may have read the previous descriptor. Ids stay the same. If the refresh
+ * fails, the store notifies again.
  */
 static void segment_refresh(struct engine *e, const struct engine_work *w)
 {
@@ -594,8 +603,9 @@ void engine_segment_refresh_later(struct engine *e, const char *name,
 	engine_work_named(e, &kind, name, tries);
 }
 
-/* Returns true for one of the calling threads every ENGINE_UNRESOLVED_NS. *next
- * is the earliest time of the next one. */
+/* Returns true to one of the threads that call it, once per
+ * ENGINE_UNRESOLVED_NS. *next is the earliest time at which it returns true
+ * again. */
 static bool segment_due(uint64_t *next)
 {
 	uint64_t from = __atomic_load_n(next, __ATOMIC_RELAXED);
@@ -628,7 +638,7 @@ static void segment_notify_end(struct engine *e, const struct engine_work *w)
 		return;
 	pthread_rwlock_rdlock(&e->segments);
 	s = engine_segment_find(e, id);
-	/* the segment may lead to a restarted process by now */
+	/* the segment may belong to a restarted process by now */
 	if (s && s->peer && s->local && tei_local_peer_ended(s->local->peer)) {
 		peer = s->peer;
 		tei_rail_peer_hold(peer);
@@ -684,14 +694,14 @@ bool engine_segment_ended_as(struct engine *e, const char *name,
 
 /* --- memory that a target does not have ----------------------------------- */
 
-#define SEGMENT_AGAIN_NS	TEI_NS_PER_SEC	/* if the read fails */
+#define SEGMENT_AGAIN_NS TEI_NS_PER_SEC /* pause after a failed read */
 
 static uint64_t *segment_absent_at(struct engine *e, segment_id_t id)
 {
 	return &e->absent_ns[tei_meta_slot(id) % ENGINE_ABSENT];
 }
 
-/* Returns true if the descriptor lists the whole range. *lent is set to true if
+/* Returns true if the descriptor lists the whole range. Sets *lent to true if
  * the range includes GPU memory that is reached through remote bounce slots. */
 static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len, bool *lent)
@@ -711,23 +721,24 @@ static bool segment_lists(const struct tei_meta_desc *desc, uint64_t addr,
 	return true;
 }
 
-/* Takes over a descriptor if it is newer and of the process whose segment is
- * open. */
+/* Replaces the descriptor of an open segment, if the new descriptor is newer
+ * and belongs to the same process. */
 static void segment_take(struct engine *e, const struct tei_meta_desc *known,
 			 struct tei_meta_desc *desc)
 {
 	struct tei_err err;
 	int32_t id;
 
-	/* the process that refused is alive: a descriptor of another one with
-	 * the same name is not wanted */
+	/* the process that has refused the request is alive, so a descriptor of
+	 * another process with the same name is not used */
 	if (desc->incarnation != known->incarnation ||
 	    tei_meta_cache_put(e->cache, desc, false, &id, &err))
 		return;
 	tei_meta_cache_close(e->cache, id, NULL);
 }
 
-/* Takes over a newer descriptor of the same process, if there is one. */
+/* Reads the descriptor of a segment, and uses it if it is newer and belongs to
+ * the same process. */
 static void segment_reload(struct engine *e, const struct engine_work *w)
 {
 	int32_t id = tei_meta_cache_lookup(e->cache, w->name);
@@ -764,7 +775,7 @@ void engine_segment_absent(struct engine *e, segment_id_t id,
 	bool lent;
 
 	if (!desc)
-		return; /* closed meanwhile */
+		return; /* the segment was closed meanwhile */
 	err->stale = segment_lists(desc, err->absent.addr, err->absent.length,
 				   &lent);
 	if (err->stale)
@@ -774,15 +785,15 @@ void engine_segment_absent(struct engine *e, segment_id_t id,
 			 "newer blob");
 	if (!*err->peer)
 		snprintf(err->peer, sizeof(err->peer), "%.95s", desc->name);
-	/* A newer descriptor would not list such memory, and if it is
-	 * registered again, requests would not find out that it is GPU
-	 * memory. */
+	/* A newer descriptor would not list such memory. If the memory is
+	 * registered again later, requests would not find out that it is GPU
+	 * memory. Therefore the old descriptor is kept. */
 	if (!(err->stale && lent))
 		segment_ask(e, id, desc->name);
 	tei_meta_desc_unref(desc);
 }
 
-/* Describes buffer i, or file i of a file segment. */
+/* Describes buffer i of a segment, or file i of a file segment. */
 static void segment_buffer(const struct tei_meta_desc *desc, size_t i,
 			   struct te_buffer *b)
 {
@@ -834,7 +845,7 @@ int te_segment_buffers(transfer_engine_t engine, segment_id_t segment_id,
 	return 0;
 }
 
-/* Describes a labelled range as one buffer. */
+/* Describes the memory of a label as one buffer. */
 static void segment_labelled(const struct tei_meta_desc *desc,
 			     const struct tei_meta_label *l,
 			     struct te_buffer *b)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Segments whose descriptor or targets change during another call.
- */
+/* Tests segments whose descriptor or targets change while another call runs. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,8 +12,8 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-/* Engine that closes segment_closing when this thread is about to change the
- * table of segments, or NULL. */
+/* Engine in which this thread closes segment_closing when it is about to change
+ * the table of segments; or NULL. */
 static _Thread_local struct engine *segment_closer;
 static segment_id_t segment_closing;
 
@@ -40,7 +38,8 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
 	return real(lock);
 }
 
-/* Atomic. 1: the next probe must wait; 2: it waits; 3: it may continue. */
+/* atomic; 1: the next probe of a local process must wait; 2: it waits; 3: it
+ * may continue */
 static int segment_probe_held;
 
 static void segment_hold_probe(void)
@@ -56,8 +55,8 @@ static void segment_hold_probe(void)
 		usleep(1000);
 }
 
-/* Engine whose segments lock is checked during a probe by this thread, or
- * NULL. */
+/* Engine whose segments lock is checked while this thread probes a local
+ * process, or NULL. */
 static _Thread_local struct engine *segment_prober;
 static uint32_t segment_probes, segment_probes_locked;
 
@@ -97,7 +96,8 @@ static segment_id_t segment_open_name(transfer_engine_t e,
 	return openSegmentNoCache(e, name);
 }
 
-/* Returns true if the segment has a peer; *there: the segment is open. */
+/* Returns true if the segment has a peer. Sets *there to true if the segment is
+ * open. */
 static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 			  bool *there)
 {
@@ -113,7 +113,8 @@ static bool segment_leads(transfer_engine_t engine, segment_id_t id,
 	return leads;
 }
 
-/* Submissions need the lock of the segments, and a probe may take long. */
+/* Submissions need the lock of the segments, and probing a local process may
+ * take long. */
 static void test_probe_of_local_process_holds_no_segments_lock(void)
 {
 	transfer_engine_t target = segment_engine("local");
@@ -126,7 +127,7 @@ static void test_probe_of_local_process_holds_no_segments_lock(void)
 	seg = segment_open_name(e, target);
 	CU_ASSERT(seg > 0);
 	CU_ASSERT_EQUAL(segment_probes, 1);
-	/* the same when local copies are switched off and on */
+	/* the same is true when local copies are switched off and on */
 	CU_ASSERT(!uninstallTransport(e, "local"));
 	CU_ASSERT(installTransport(e, "local", NULL) != NULL);
 	CU_ASSERT_EQUAL(segment_probes, 2);
@@ -139,7 +140,7 @@ static void test_probe_of_local_process_holds_no_segments_lock(void)
 	destroyTransferEngine(target);
 }
 
-/* Copies a few bytes; *ns gets the time from the submission to the end. */
+/* Copies a few bytes. *ns receives the time from the submission to the end. */
 static int segment_copy(transfer_engine_t e, segment_id_t seg, char *from,
 			char *to, uint64_t *ns)
 {
@@ -197,7 +198,8 @@ static void test_transfers_continue_while_local_process_is_probed(void)
 			STATUS_COMPLETED);
 	CU_ASSERT_EQUAL(__atomic_load_n(&segment_probe_held, __ATOMIC_ACQUIRE),
 			2);
-	/* with the lock it would take until the probe gives up waiting */
+	/* if the lock were held, the copy would have to wait until the probe
+	 * times out */
 	CU_ASSERT(ns < 30 * TEI_NS_PER_SEC);
 	__atomic_store_n(&segment_probe_held, 3, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
@@ -208,7 +210,8 @@ static void test_transfers_continue_while_local_process_is_probed(void)
 	destroyTransferEngine(near);
 }
 
-/* MOONRAIL_MAX_PEERS allows one peer. First another segment has it. */
+/* MOONRAIL_MAX_PEERS allows only one peer. At first, another segment uses
+ * it. */
 static void test_segment_without_room_for_its_peer_gets_it_later(void)
 {
 	transfer_engine_t unresolved = segment_engine(NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Effects of Mooncake's environment variables that are passed as options of an
- * engine.
+ * Tests the effects of Mooncake's environment variables that are passed as
+ * options of an engine.
  */
 #include <dirent.h>
 #include <netinet/in.h>
@@ -14,11 +14,13 @@
 #include "api/api_test.h"
 #include "api/engine_int.h"
 
-#define SETTINGS_MANY	16000u		/* buffers: a descriptor above 1 MiB */
+/* number of buffers whose descriptor is longer than 1 MiB */
+#define SETTINGS_MANY	16000u
 #define SETTINGS_TRIES	20
-#define SETTINGS_STEP	16u		/* bytes from one buffer to the next */
+#define SETTINGS_STEP	16u /* distance of two buffers, bytes */
 
-/* Creates an engine with one setting, or none. */
+/* Creates an engine with one setting, or without settings if setting is
+ * NULL. */
 static transfer_engine_t settings_engine(const char *setting)
 {
 	const struct te_engine_options o = {
@@ -40,8 +42,8 @@ static segment_id_t settings_open(transfer_engine_t e, transfer_engine_t target)
 	return openSegment(e, name);
 }
 
-/* Moves some bytes. A peer that has been silent for long is looked up again
- * with any setting; the transfer prevents that. */
+/* Moves some bytes. Without a transfer, the peer would be silent for long and
+ * would be looked up again, whatever the setting is. */
 static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 {
 	static char from[64];
@@ -61,8 +63,7 @@ static void settings_move(transfer_engine_t e, segment_id_t seg, void *to)
 	CU_ASSERT_EQUAL(unregisterLocalMemory(e, from), 0);
 }
 
-/* Returns how many buffers the segment has when its name is opened once
- * more. */
+/* Opens the name once more. Returns the number of buffers of the segment. */
 static size_t settings_buffers(transfer_engine_t e, transfer_engine_t target)
 {
 	segment_id_t seg = settings_open(e, target);
@@ -126,7 +127,8 @@ static void test_handshake_max_length_limits_the_descriptor_of_a_peer(void)
 	struct te_error err;
 
 	CU_ASSERT_FATAL(mem != NULL);
-	/* the target must not throttle a slow machine */
+	/* on a slow machine, requests must not time out, and the target must
+	 * not throttle them */
 	setenv("MC_HANDSHAKE_CONNECT_TIMEOUT", "60", 1);
 	narrow = settings_engine("MC_HANDSHAKE_MAX_LENGTH=1M");
 	wide = settings_engine(NULL);
@@ -146,7 +148,8 @@ static void test_handshake_max_length_limits_the_descriptor_of_a_peer(void)
 	free(mem);
 }
 
-/* Returns the backlog of the socket that listens at the port, or -1. */
+/* Returns the backlog of the socket that listens at the port. Returns -1 if
+ * there is none. */
 static int settings_backlog_of(int fd, uint16_t port)
 {
 	struct sockaddr_in at = { .sin_port = 0 };
@@ -159,7 +162,7 @@ static int settings_backlog_of(int fd, uint16_t port)
 	    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &infolen) ||
 	    info.tcpi_state != TCP_LISTEN)
 		return -1;
-	/* for a listening socket the kernel stores its backlog there */
+	/* the kernel stores the backlog of a listening socket in this field */
 	return (int)info.tcpi_sacked;
 }
 
@@ -201,7 +204,8 @@ static void test_disabled_gpu_direct_rdma_keeps_gpu_memory_off_the_rails(void)
 	destroyTransferEngine(e);
 }
 
-/* One engine has the option, and another one only the environment. */
+/* One engine has the option. The other engine has only the environment
+ * variable. */
 static void test_option_takes_precedence_over_the_environment(void)
 {
 	transfer_engine_t e, other;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Graceful shutdown, only for programs that call enableGracefulShutdown. A
- * signal handler may make few calls, so it passes the signal to a thread
- * through a pipe. That thread closes the engines and ends the process with
- * status 128 + signal. It frees nothing, because other threads of the program
- * are still running.
+ * Graceful shutdown, only for programs that call enableGracefulShutdown. Only
+ * few functions may be called in a signal handler, so the handler passes the
+ * signal to a thread through a pipe. That thread closes the engines and ends
+ * the process with status 128 + signal. It frees nothing, because other threads
+ * of the program are still running.
  */
 #include "api/engine_int.h"
 #include "util/hint.h"
@@ -19,12 +19,12 @@
 
 static const int shutdown_signals[] = { SIGTERM, SIGINT };
 
-/* constant once the handlers are installed */
+/* does not change after the handlers are installed */
 static int shutdown_pipe[2] = { -1, -1 };
 static pid_t shutdown_pid;
 
-/* Held while the engines are closed, so that a signal and a normal exit do not
- * interrupt each other. */
+/* Held while the engines are closed, so that the shutdown at a signal and the
+ * shutdown at a normal exit do not interrupt each other. */
 static pthread_mutex_t shutdown_turn = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t shutdown_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,13 +33,15 @@ static pthread_cond_t shutdown_cond = PTHREAD_COND_INITIALIZER;
 static bool shutdown_ready;
 static struct engine **shutdown_engines;
 static size_t shutdown_count, shutdown_room;
-static unsigned int shutdown_leaving;	/* engines being destroyed */
-/* guarded by shutdown_turn: closed engines, referenced for leak checkers */
+static unsigned int shutdown_leaving; /* number of engines that are being
+				       * destroyed */
+/* guarded by shutdown_turn: engines that were closed; the list exists for leak
+ * checkers */
 static struct engine *shutdown_left;
 
 /*
- * Does not call the previous handler, because those of some libfabric providers
- * end the process at once.
+ * The signal handler. It does not call the previous handler, because the
+ * handlers of some libfabric providers end the process at once.
  */
 static void shutdown_handler(int sig)
 {
@@ -51,8 +53,8 @@ static void shutdown_handler(int sig)
 		ret = write(shutdown_pipe[1], &byte, 1);
 		(void)ret;
 	} else {
-		/* a child of fork: the thread and the engines are its parent's,
-		 * and so is the pipe */
+		/* in a child of fork, the thread, the engines and the pipe
+		 * belong to the parent */
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
@@ -61,9 +63,9 @@ static void shutdown_handler(int sig)
 
 /*
  * Takes an engine to close. The thread that removes the handle of an engine,
- * under shutdown_lock, is the one that ends it. A destruction removes the
- * engine from the list under the same lock, so all engines on the list are
- * alive.
+ * while it holds shutdown_lock, must also end that engine. A destruction
+ * removes the engine from the list under the same lock, so all engines on the
+ * list are alive.
  */
 static bool shutdown_take(struct engine **e)
 {
@@ -79,7 +81,7 @@ static bool shutdown_take(struct engine **e)
 	return any;
 }
 
-/* Closes all engines. Called at a normal exit and by the thread below. */
+/* Closes all engines. Called at a normal exit, and by the thread below. */
 static void shutdown_all(void)
 {
 	struct engine *e;
@@ -152,7 +154,8 @@ static void shutdown_handle(int i)
 {
 	struct sigaction act;
 
-	/* a signal that is ignored, as in a shell's background, stays so */
+	/* if the signal is ignored, as in a background job of a shell, it stays
+	 * ignored */
 	sigaction(shutdown_signals[i], NULL, &act);
 	if (act.sa_handler == SIG_IGN)
 		return;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A signal that arrives while an engine is being destroyed.
- */
+/* Tests a signal that arrives while an engine is being destroyed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,10 +13,15 @@
 #include "meta/meta_store_int.h"
 
 static struct meta_store_ops shutdown_ops;
-static int shutdown_fd;			/* pipe that reports a withdrawal */
-static bool shutdown_held;		/* atomic: the destroying thread
-					 * waits */
-static _Thread_local bool shutdown_hold; /* true in the destroying thread */
+/*
+ * write end of a pipe; gets one byte when the engine withdraws its name from
+ * the store
+ */
+static int shutdown_fd;
+static bool shutdown_held;		 /* atomic: the destroying thread waits
+					  * at a lock */
+static _Thread_local bool shutdown_hold; /* true in the thread that destroys the
+					  * engine */
 
 static void shutdown_nap(void)
 {
@@ -27,11 +30,12 @@ static void shutdown_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-/* Replaces the function of the C library: stops the destroying thread at its
- * first lock. */
+/* Replaces the function of the C library. Stops the thread that destroys the
+ * engine at its first lock. */
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-	static int (*next)(pthread_mutex_t *mutex);	/* atomic */
+	/* address of the C library's function; atomic */
+	static int (*next)(pthread_mutex_t *mutex);
 	int (*real)(pthread_mutex_t *mutex);
 	void *symbol;
 
@@ -65,7 +69,8 @@ static void *shutdown_destroy(void *arg)
 	return NULL;
 }
 
-/* Ends by sending itself SIGTERM, or with status 1 after an error. */
+/* Runs in a child process. Ends the process by SIGTERM, or with status 1 after
+ * an error. */
 static void shutdown_child(void)
 {
 	struct engine *e = createTransferEngine("P2PHANDSHAKE", "127.0.0.1",
@@ -86,8 +91,8 @@ static void shutdown_child(void)
 		shutdown_nap();
 }
 
-/* The signal or the destruction must withdraw the descriptor; neither may leave
- * that to the other. */
+/* Either the signal handling or the destruction must withdraw the descriptor.
+ * Neither of them may rely on the other one. */
 static void test_signal_during_destruction_withdraws_descriptor(void)
 {
 	int fds[2], status = 0;

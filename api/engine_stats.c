@@ -46,9 +46,10 @@ int te_last_error(struct te_error *err, size_t size)
 
 /* --- rails --------------------------------------------------------------- */
 
-#define STATS_LOCAL UINT32_MAX	/* not a rail: copies inside this host */
+/* index of the copies inside this host, which are no rail */
+#define STATS_LOCAL UINT32_MAX
 
-/* The open rails; copies inside this host are the last element. */
+/* The open rails. The last element stands for the copies inside this host. */
 struct stats_list {
 	uint32_t rails[TEI_RAIL_MAX + 1];
 	size_t n;
@@ -157,7 +158,8 @@ int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t *stats,
 
 /* --- text ---------------------------------------------------------------- */
 
-/* A bounded text; used also counts the bytes that do not fit. */
+/* A text of limited length. used counts all bytes, including those that do not
+ * fit. */
 struct stats_text {
 	char *buf;
 	size_t len, used;

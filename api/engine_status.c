@@ -5,7 +5,8 @@
 #include "api/engine_int.h"
 #include "api/engine_transport.h"
 
-/* Orders the statuses for the worst one of a batch. */
+/* Returns the rank of a status. The status of a batch is the one with the
+ * highest rank. */
 static int status_rank(int status)
 {
 	switch (status) {
@@ -16,9 +17,9 @@ static int status_rank(int status)
 	case STATUS_FAILED:
 		return 2;
 	case STATUS_TIMEOUT:
-		return 3;	/* its bytes may still land */
+		return 3; /* the bytes of the task may still land */
 	default:
-		return 4;	/* in progress */
+		return 4; /* the task is in progress */
 	}
 }
 
@@ -55,9 +56,9 @@ void engine_batch_sum(const struct engine_batch *b,
 }
 
 /*
- * Returns the status as Mooncake's clients know it. Several of them take every
- * value except FAILED for success, so an unfenced task is TIMEOUT only for a
- * user that has set MC_SLICE_TIMEOUT, as in Mooncake.
+ * Returns the status as Mooncake's clients know it. Several of these clients
+ * take every value except FAILED for success, so an unfenced task is TIMEOUT
+ * only for a user that has set MC_SLICE_TIMEOUT, as in Mooncake.
  */
 static int status_for_mooncake(const struct engine *e, int status)
 {

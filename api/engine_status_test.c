@@ -18,7 +18,7 @@ static transfer_engine_t status_engine(const char *setting)
 	return e;
 }
 
-/* Makes a batch whose only task has ended with that status. */
+/* Creates a batch whose only task has ended with that status. */
 static batch_id_t status_batch(transfer_engine_t engine, int status)
 {
 	batch_id_t id = allocateBatchID(engine, 1);
@@ -40,8 +40,9 @@ static batch_id_t status_batch(transfer_engine_t engine, int status)
 	return id;
 }
 
-/* Returns the status that getTransferStatus reports. The other calls must not
- * depend on the setting. */
+/* Creates an engine with that setting. Returns the status that
+ * getTransferStatus reports. The results of the other calls must not depend on
+ * the setting. */
 static int status_reported(const char *setting, int status)
 {
 	transfer_engine_t e = status_engine(setting);
@@ -63,7 +64,8 @@ static int status_reported(const char *setting, int status)
 
 static void test_unfenced_task_is_failed_by_default(void)
 {
-	/* an empty value overrides the environment by the default */
+	/* an empty value in the options replaces the value in the environment
+	 * by the default */
 	CU_ASSERT_EQUAL(status_reported("MC_SLICE_TIMEOUT=", STATUS_TIMEOUT),
 			STATUS_FAILED);
 }

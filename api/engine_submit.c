@@ -21,8 +21,8 @@ static bool submit_bad_request(const struct transfer_request *r)
 	       r->target_offset + (r->length - 1) < r->target_offset;
 }
 
-/* Sets the kind of memory of a request without flags, for the choice of its
- * transport. */
+/* Sets the kind of memory of a request without flags. The choice of the
+ * transport depends on it. */
 static void submit_kind(struct engine *e, const struct transfer_request *r,
 			struct engine_target *target)
 {
@@ -40,9 +40,11 @@ static void submit_kind(struct engine *e, const struct transfer_request *r,
 	target->kind = engine_kind(here, there);
 }
 
-/* Gives a request with the flag TE_REQ_BOUNCE, whose local memory is not
- * registered, the kind that goes through bounce buffers. Returns 0, or the
- * error code 3 (bad address) if that memory cannot be used. */
+/*
+ * Sets the kind of memory of a request with the flag TE_REQ_BOUNCE whose local
+ * memory is not registered, so that the request uses bounce buffers. Returns 0,
+ * or the error code 3 (bad address) if that memory cannot be used.
+ */
 static int submit_unregistered(struct engine *e,
 			       const struct transfer_request *r,
 			       struct engine_target *target)
@@ -85,7 +87,7 @@ int engine_submit_prepare(struct engine *e, struct engine_task *t,
 	return 8;
 }
 
-/* Checks and prepares all requests before any of them starts. */
+/* Checks and prepares all requests. No request starts before that. */
 static int submit_check(struct engine *e, const char *call,
 			struct engine_task *tasks,
 			const struct transfer_request *reqs, size_t n)
@@ -102,8 +104,8 @@ static int submit_check(struct engine *e, const char *call,
 	return 0;
 }
 
-/* Starts the tasks whose transport starts them together. Returns their number
- * in *mine. Returns an error if none was started. */
+/* Starts the tasks whose transport starts them together (start_run). Sets *mine
+ * to their number. Returns an error if none of them was started. */
 static int submit_start_run(struct engine *e, struct engine_task *tasks,
 			    size_t n, size_t *mine)
 {
@@ -215,7 +217,8 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id,
 	return engine_submit(e, __func__, batch_id, entries, count, NULL);
 }
 
-/* Finds the peer of the first request, to which the notification is sent. */
+/* Finds the peer of the first request, which is the target of the
+ * notification. */
 static int submission_target(struct engine *e, const char *call,
 			     segment_id_t id, struct engine_submission *sub)
 {

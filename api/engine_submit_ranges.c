@@ -14,12 +14,12 @@
 #include "api/engine_transport.h"
 #include "api/transport_bounce.h"
 
-/* Smallest and greatest size of one element, bytes. Release 0.1.0 had no
- * cookie. */
+/* Smallest and greatest size of one element, bytes. In release 0.1.0 the struct
+ * had no cookie. */
 #define SUBMIT_ELEM_MIN offsetof(struct te_request, cookie)
 #define SUBMIT_ELEM_MAX 4096
 
-/* The place of a fault, for the error record. */
+/* The place of an error, for the error record. */
 struct submit_at {
 	const char *call; /* name of the public function */
 	size_t i;	  /* index of the request, or SUBMIT_CALL */
@@ -30,7 +30,7 @@ struct submit_at {
 static int submit_fail(struct submit_at at, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Stores the refusal as the thread's last error. Returns code. */
+/* Stores the error record as the thread's last error. Returns code. */
 static int submit_fail(struct submit_at at, int code, const char *fmt, ...)
 {
 	va_list ap;
@@ -58,7 +58,7 @@ static int submit_fail_piece(struct submit_at at, const char *side, uint32_t k,
 			   (unsigned long long)length);
 }
 
-/* Checks the local ranges; *sum is their total length. */
+/* Checks the local ranges. Sets *sum to their total length. */
 static int submit_local_bytes(const struct te_request *r, struct submit_at at,
 			      uint64_t *sum)
 {
@@ -214,8 +214,8 @@ static bool submit_on_gpu(const struct te_request *r,
 	return false;
 }
 
-/* Changes the kind of a request with TE_REQ_BOUNCE if a local range is not
- * registered. Returns 0, or 3 if its memory cannot be used. */
+/* Changes the kind of memory of a request with TE_REQ_BOUNCE if a local range
+ * is not registered. Returns 0, or 3 if the memory cannot be used. */
 static int submit_unregistered(struct engine *e, const struct te_request *r,
 			       struct engine_target *target)
 {
@@ -274,8 +274,9 @@ static int submit_fail_no_rail(struct submit_at at)
 		"an atomic needs a rail, and no rail reaches the target");
 }
 
-/* Returns true if transports lead to the segment, but none of them for
- * atomics. Files are another reason. */
+/* Returns true if transports reach the segment, but none of them executes
+ * atomics. Returns false for a file segment, whose refusal has another
+ * reason. */
 static bool submit_no_rail(const struct te_request *r,
 			   const struct engine_target *target)
 {
@@ -361,8 +362,8 @@ static int submit_one(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Reads an element. Returns false if a field that this version does not know is
- * not 0. */
+/* Reads an element of the caller's array. Returns false if a field that this
+ * version does not know is not 0. */
 static bool submit_read(const void *reqs, size_t elem_size, size_t i,
 			struct te_request *r)
 {
@@ -389,8 +390,8 @@ static size_t submit_first_atomic(const void *reqs, size_t elem_size, size_t n)
 	return i;
 }
 
-/* Stores the error record if no task was started. The data plane does not say
- * which request is at fault. */
+/* Stores the error record if no task was started. The data plane does not
+ * report which request is the cause. */
 static int submit_fail_start(struct engine *e, const char *call,
 			     const void *reqs, size_t elem_size, size_t n,
 			     int code)
@@ -417,7 +418,7 @@ static int submit_fail_start(struct engine *e, const char *call,
 	return engine_refuse_code(call, SUBMIT_CALL, code);
 }
 
-/* Frees prepared tasks that will not start. */
+/* Frees tasks that were prepared and will not start. */
 static void submit_undo(struct engine_task *tasks, size_t n)
 {
 	size_t i;

@@ -32,7 +32,8 @@ void engine_submission_free(struct engine *e, struct engine_submission *sub)
 	free(sub);
 }
 
-/* A task of the submission has ended. The last one sends the notification. */
+/* Counts the end of a task of the submission. The last end sends the
+ * notification. */
 static void submission_step(struct engine *e, struct engine_submission *sub,
 			    int status)
 {
@@ -41,7 +42,8 @@ static void submission_step(struct engine *e, struct engine_submission *sub,
 	if (__atomic_sub_fetch(&sub->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	if (!__atomic_load_n(&sub->failed, __ATOMIC_RELAXED)) {
-		/* the callees take over out and note */
+		/* the functions that are called take ownership of out and
+		 * note */
 		if (sub->out)
 			tei_rail_outgoing_queue(sub->out);
 		else

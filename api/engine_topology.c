@@ -38,7 +38,8 @@ static int topology_nics(struct engine *e, struct tei_rail_desc *rails,
 		if (tei_rail_describe(e->dp, i, &rails[i]))
 			return -1;
 		if (!rails[i].open || rails[i].hidden) {
-			/* uninstalled or replaced: keeps its index */
+			/* the rail was uninstalled or replaced; it keeps its
+			 * index */
 			snprintf(rails[i].name, sizeof(rails[i].name),
 				 "uninstalled-%zu", i);
 			nics[i].off = true;
@@ -72,7 +73,7 @@ static char *topology_read_file(const char *path, struct tei_err *err)
 	return text;
 }
 
-/* Returns the topology for the present rails, or NULL after an error. */
+/* Discovers the topology for the present rails. Returns NULL after an error. */
 static struct tei_topo *topology_topo(struct engine *e, const char *matrix,
 				      struct tei_err *err)
 {

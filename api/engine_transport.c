@@ -120,9 +120,9 @@ int uninstallTransport(transfer_engine_t engine, const char *proto)
 		tei_mutex_unlock(&e->control);
 		tei_err_fail(&err, TEI_ERR_INVALID, "engine", NULL,
 			     "transport \"%.32s\" is not installed", proto);
-		return 0;	/* as in Mooncake */
+		return 0; /* returns 0, as Mooncake does */
 	}
-	/* running tasks may end by themselves until then */
+	/* running tasks may end without being cancelled until then */
 	until = tei_now_ns() +
 		e->settings.failure.slice_timeout_s * TEI_NS_PER_SEC;
 	ret = t->by->uninstall(e, proto, until, &err);

@@ -19,7 +19,7 @@
  * owns the task, until it calls engine_task_end() exactly once, on any thread
  * and without a lock of rows 3 to 6 of docs/LOCKING.md. After that call the
  * transport does not access the task any longer. When the batch is freed,
- * release is called, and frees what prepare_ranges has allocated.
+ * release is called; it frees the memory that prepare_ranges has allocated.
  */
 
 #include <stdbool.h>
@@ -38,8 +38,9 @@ struct tei_err;
 struct tei_meta_desc;
 
 /*
- * The kind of memory of a request: that of this process first, then that of the
- * target. The bits are those of engine_transport_ops.takes.
+ * The kind of memory of a request. The first part of a name stands for the
+ * memory of this process, the second part for the memory of the target. The
+ * values are bits of engine_transport_ops.takes.
  */
 enum engine_kind {
 	ENGINE_HOST_HOST = 1,
@@ -57,7 +58,7 @@ static inline uint32_t engine_kind(bool gpu_here, bool gpu_there)
 	return 1u << (gpu_here + 2 * gpu_there);
 }
 
-/* Returns the kind with unregistered memory of this process. */
+/* Converts a kind to the kind with unregistered memory of this process. */
 static inline uint32_t engine_kind_unregistered(uint32_t kind)
 {
 	return kind == ENGINE_HOST_HOST ? ENGINE_UNREGISTERED_HOST
@@ -68,41 +69,44 @@ static inline uint32_t engine_kind_unregistered(uint32_t kind)
 #define ENGINE_KINDS \
 	(ENGINE_HOST_HOST | ENGINE_GPU_HOST | ENGINE_HOST_GPU | ENGINE_GPU_GPU)
 
-/* Result of prepare and prepare_ranges: the next transport is tried. */
+/* Result of prepare and prepare_ranges that means: try the next transport. */
 #define ENGINE_DECLINED (-1)
 
 /* What a thread that waits for a task does. */
 enum engine_waiter {
 	ENGINE_WAITER_POLLS,  /* calls progress in a loop from now on */
-	ENGINE_WAITER_STOPS,  /* ends that loop */
+	ENGINE_WAITER_STOPS,  /* has ended that loop */
 	ENGINE_WAITER_SLEEPS, /* sleeps until the task ends */
-	ENGINE_WAITER_WAKES,  /* ends its sleep */
+	ENGINE_WAITER_WAKES,  /* has ended its sleep */
 };
 
-/* All members but those marked "optional" are set. */
+/* Members that are not marked "optional" must be set. */
 struct engine_transport_ops {
 	/*
-	 * Names for installTransport, ending with NULL. Optional: without names
-	 * the transport belongs to the engine and cannot be installed.
+	 * Names for installTransport, followed by NULL. Optional: a transport
+	 * without names belongs to the engine and cannot be installed.
 	 */
 	const char *const *names;
 	uint32_t takes; /* bits of enum engine_kind */
-	bool atomics;	/* takes atomics for other processes */
-	bool through;			/* moves the bytes through other
-					 * transports; alone it reaches no
-					 * target */
+	bool atomics;	/* the transport executes atomics on memory of other
+			 * processes */
+	/*
+	 * the transport moves its bytes through other transports, and reaches
+	 * no target without them
+	 */
+	bool through;
 
 	/*
 	 * Switches the transport on. proto is one of names. engine->control is
-	 * held. Returns 0 or an enum tei_code. Set if names is set.
+	 * held. Returns 0 or an enum tei_code. Must be set if names is set.
 	 */
 	int (*install)(struct engine *e, const char *proto,
 		       struct tei_err *err);
 	/*
 	 * Switches the transport off. Waits until its tasks have ended, at most
 	 * until until_ns. Returns 0, or TEI_ERR_BUSY if tasks are left; the
-	 * transport is then still installed. engine->control is held. Set if
-	 * names is set.
+	 * transport is then still installed. engine->control is held. Must be
+	 * set if names is set.
 	 */
 	int (*uninstall)(struct engine *e, const char *proto, uint64_t until_ns,
 			 struct tei_err *err);
@@ -115,11 +119,12 @@ struct engine_transport_ops {
 			    struct tei_err *err);
 
 	/*
-	 * Attaches the transport to a segment: returns what prepare needs in
-	 * order to reach it, or NULL if the transport does not reach it. s is
-	 * NULL for the own segment. Called when the targets of the segment have
-	 * changed (engine_segment_reevaluate), with engine->segments held for
-	 * writing. The result is valid until the next call for the segment.
+	 * Attaches the transport to a segment. Returns a pointer that prepare
+	 * needs in order to reach the segment, or NULL if the transport does
+	 * not reach the segment. s is NULL for the own segment. Called when the
+	 * targets of the segment have changed (engine_segment_reevaluate), with
+	 * engine->segments held for writing. The result is valid until the next
+	 * call for the segment.
 	 */
 	void *(*attach)(struct engine *e, const struct engine_segment *s);
 
@@ -134,9 +139,10 @@ struct engine_transport_ops {
 		       const struct transfer_request *r,
 		       struct engine_target *target, void *at);
 	/*
-	 * As prepare, for an atomic and for a request with several ranges. The
-	 * task was initialized already, but its transport was not set. May
-	 * allocate. Optional: without it such requests are refused.
+	 * Does what prepare does, for an atomic or a request with several
+	 * ranges. The task was initialized before, but its transport was not
+	 * set. May allocate memory. Optional: without this function, such
+	 * requests are refused.
 	 */
 	int (*prepare_ranges)(struct engine *e, struct engine_task *t,
 			      const struct te_request *r,
@@ -149,73 +155,79 @@ struct engine_transport_ops {
 	 */
 	void (*start)(struct engine *e, struct engine_task *t);
 	/*
-	 * Starts the first of n tasks, as start does, and may start tasks that
-	 * directly follow it and have this transport. Together it copies at
-	 * most TEI_LOCAL_PIECE bytes before it returns if it starts more than
-	 * one. Returns the number of started tasks. Optional: used instead of
-	 * start.
+	 * Starts the first of n tasks, as start does. May also start the tasks
+	 * that directly follow it, if they have this transport. If this
+	 * function starts several tasks, it copies at most TEI_LOCAL_PIECE
+	 * bytes in total before it returns. Returns the number of started
+	 * tasks. Optional: used instead of start.
 	 */
 	size_t (*start_next)(struct engine *e, struct engine_task *tasks,
 			     size_t n);
 	/*
 	 * Starts those of n tasks that have this transport; their number is
 	 * mine. Returns 0, or an enum tei_code if none of them was started; the
-	 * whole submission is then refused. Therefore at most one transport of
-	 * the table may have it, and it is called before any start. Optional.
+	 * whole submission is then refused. Therefore only one transport of the
+	 * table may have this function, and it is called before the start of
+	 * any other transport. Optional.
 	 */
 	int (*start_run)(struct engine *e, struct engine_task *tasks, size_t n,
 			 size_t mine);
 
 	/*
-	 * Requests that a started task ends early, as CANCELED, or as FAILED if
-	 * deadline is true; then task->expired is set. The lock of the batch is
-	 * held, and the task had not ended. May wait for one piece of a copy,
-	 * and for nothing else. Not set if cancel_run is set.
+	 * Requests that a started task ends early: as CANCELED, or as FAILED if
+	 * deadline is true. In the second case task->expired is set before. The
+	 * lock of the batch is held, and the task had not ended when the lock
+	 * was taken. May wait for one piece of a copy, but for nothing else.
+	 * Not set if cancel_run is set.
 	 */
 	void (*cancel)(struct engine *e, struct engine_task *t, bool deadline);
-	/* As cancel, for those of n tasks that have this transport and have not
-	 * ended. Does not wait. Called before any cancel. Set with start_run.
-	 */
+	/* Does what cancel does, for those of n tasks that have this transport
+	 * and have not ended. Does not wait. Called before any cancel. Must be
+	 * set if start_run is set. */
 	void (*cancel_run)(struct engine *e, struct engine_task *tasks,
 			   size_t n, bool deadline);
 
-	/* Returns the bytes that a task has moved so far. Optional: 0 until the
-	 * task is COMPLETED. */
+	/* Returns the number of bytes that a task has moved so far.
+	 * Optional: without this function, the number is 0 until the task is
+	 * COMPLETED. */
 	uint64_t (*moved)(const struct engine_task *t);
 	/*
-	 * Frees what prepare_ranges has allocated: drop if the task will not
-	 * start, release when the batch of an ended task is freed. Optional.
+	 * drop and release free the memory that prepare_ranges has allocated.
+	 * drop is called if the task will not start, release when the batch of
+	 * an ended task is freed. Optional.
 	 */
 	void (*drop)(struct engine_task *t);
 	void (*release)(struct engine_task *t);
 
 	/*
-	 * Lets the calling thread, which waits or asks for a status, do a part
-	 * of the work. Returns true if that took long because the thread has
-	 * copied bytes itself. Optional: a transport with threads of its own
-	 * needs neither this function nor waiter.
+	 * Lets the calling thread, which waits for a task or queries its
+	 * status, do a part of the transport's work. Returns true if this took
+	 * long because the thread itself has copied bytes. Optional: a
+	 * transport with threads of its own needs neither this function nor
+	 * waiter.
 	 */
 	bool (*progress)(struct engine *e);
-	/* Reports what a thread that waits for a task begins or ends to do. May
-	 * be called with locks of row 7 held. Optional. */
+	/* Reports what a thread that waits for a task begins or stops doing.
+	 * May be called while locks of row 7 are held. Optional. */
 	void (*waiter)(struct engine *e, enum engine_waiter now);
 
 	/*
-	 * Waits until the transport has no task that moves bytes through
-	 * another transport, or no task at all if through is NULL, at most
-	 * until until_ns. Returns true if none is left. New tasks are not
-	 * submitted meanwhile. Transports are drained in the order of the
-	 * table, so one that uses others stands before them.
+	 * Waits until no task of this transport moves bytes through the
+	 * transport `through`; if through is NULL, until this transport has no
+	 * task at all. Waits until until_ns at most. Returns true if no such
+	 * task is left. No tasks are submitted meanwhile. Transports are
+	 * drained in the order of the table, so a transport that uses others
+	 * must stand before them.
 	 */
 	bool (*drain)(struct engine *e,
 		      const struct engine_transport_ops *through,
 		      uint64_t until_ns);
-	/* Frees what install has created. Called once, after all tasks have
-	 * ended, when the engine is destroyed. Optional. */
+	/* Frees what install has created. Called once, when the engine is
+	 * destroyed, after all tasks have ended. Optional. */
 	void (*close)(struct engine *e);
 };
 
-/* The rows. */
+/* The transports in the table. */
 extern const struct engine_transport_ops transport_bounce;
 extern const struct engine_transport_ops transport_file;
 extern const struct engine_transport_ops transport_gpu;
@@ -224,36 +236,36 @@ extern const struct engine_transport_ops transport_rail;
 extern const struct engine_transport_ops transport_slot;
 extern const struct engine_transport_ops transport_staging;
 
-#define ENGINE_ROWS_MAX 8 /* rows of the table, at most */
+#define ENGINE_ROWS_MAX 8 /* greatest number of rows in the table */
 
 /* A transport that reaches a segment. */
 struct engine_via {
 	const struct engine_transport_ops *by;
-	void *at; /* the result of attach */
+	void *at; /* the result of attach for the segment */
 };
 
-/* The transports that reach a segment; engine->segments. */
+/* The transports that reach a segment. Guarded by engine->segments. */
 struct engine_vias {
 	struct engine_via via[ENGINE_ROWS_MAX]; /* in order of precedence */
-	uint32_t n; /* elements of via; 0: no transport
-		     * reaches the segment */
+	uint32_t n; /* number of elements of via; 0: no transport reaches the
+		     * segment */
 };
 
-/* Where a request goes. Reused for the requests of a submission with the same
- * target. On the stack of the submission. */
+/* The target of a request. A submission keeps it on its stack and reuses it for
+ * further requests with the same target. */
 struct engine_target {
-	bool valid; /* the other fields are those of id */
+	bool valid; /* the other members describe the segment id */
 	segment_id_t id;
-	const struct tei_meta_desc *gpu; /* NULL: no GPU memory there */
-	uint32_t kind;			 /* enum engine_kind of the present
-					  * request */
-	const struct engine_vias *vias;	 /* those of the segment */
-	bool asked, ended; /* transport_local: the process was
-			    * checked; it has ended */
+	const struct tei_meta_desc *gpu; /* descriptor, if the target has GPU
+					  * memory; otherwise NULL */
+	uint32_t kind;			 /* enum engine_kind of the request that
+					  * is being prepared */
+	const struct engine_vias *vias;	 /* transports of the segment */
+	bool asked, ended; /* used by transport_local; asked: the process was
+			    * checked; ended: it has ended */
 };
 
-/* Returns what attach of that transport has returned for the target, or
- * NULL. */
+/* Returns the result of attach of that transport for the target, or NULL. */
 static inline void *engine_target_at(const struct engine_target *target,
 				     const struct engine_transport_ops *by)
 {
@@ -276,11 +288,13 @@ void engine_transport_names(char *out, size_t len);
  * must be held for writing. */
 void engine_transports_attach(struct engine *e, const struct engine_segment *s,
 			      struct engine_vias *vias);
-/* Call progress or waiter of all transports that have it. The first returns
- * true if one of them does. */
+/* engine_transports_progress and engine_transports_waiter call progress or
+ * waiter of all transports that have it. engine_transports_progress returns
+ * true if one of the calls returns true. */
 bool engine_transports_progress(struct engine *e);
 void engine_transports_waiter(struct engine *e, enum engine_waiter now);
-/* Drains all transports but through. Returns true if no task is left. */
+/* Calls drain of all transports except `through`. Returns true if no task is
+ * left. */
 bool engine_transports_drain(struct engine *e,
 			     const struct engine_transport_ops *through,
 			     uint64_t until_ns);

@@ -8,10 +8,11 @@
  *
  * No wake-up is lost: the waiter first counts itself in batch->pending and then
  * checks the status. The end of a task first publishes the status and then
- * lowers pending. So one of the two sees the other. The waiter for one task is
- * woken by the end of that task, and of tasks that share its futex bit; the
- * waiter for the batch only by the last end. If nothing waits, an end costs one
- * atomic subtraction.
+ * lowers pending. So either the waiter sees the status, or the end sees the
+ * waiter. A waiter for one task is woken by the end of that task, and by the
+ * ends of tasks that share its futex bit. A waiter for the batch is woken only
+ * by the last end. If no thread waits, the end of a task costs one atomic
+ * subtraction.
  *
  * te_wait_any counts its thread in pending of each of its batches and sleeps on
  * one futex of the engine, which every wake-up of a batch increments while such
@@ -44,21 +45,25 @@ static const struct tei_err wait_no_batch = {
 };
 
 enum wait_state {
-	WAIT_ON,		/* not ended yet */
+	WAIT_ON, /* the wait continues, because a task has not
+		  * ended */
 	WAIT_ENDED,
-	WAIT_REFUSED,		/* the batch or task does not exist */
+	WAIT_REFUSED, /* a batch or the task does not exist */
 };
 
-/* A call that waits; on its stack. */
+/* A call that waits. The struct is on the stack of the calling thread. */
 struct wait {
 	struct engine *e;
 	const batch_id_t *ids;
-	size_t n;			/* elements of ids */
-	bool any;			/* te_wait_any; else n is 1 */
-	size_t task;			/* ENGINE_WAIT_ALL */
+	size_t n;    /* number of elements of ids */
+	bool any;    /* the call is te_wait_any; if false, n
+		      * is 1 */
+	size_t task; /* index of the task, or
+		      * ENGINE_WAIT_ALL */
 	uint64_t deadline_ns;
-	struct transfer_status status;	/* at the last check */
-	size_t at;			/* element of ids that has ended */
+	struct transfer_status status; /* status at the last check */
+	size_t at;		       /* index in ids of the batch that has
+					* ended */
 };
 
 static uint32_t wait_bit(size_t task)
@@ -69,7 +74,8 @@ static uint32_t wait_bit(size_t task)
 
 /* --- ends ---------------------------------------------------------------- */
 
-/* Wakes all threads in te_wait_any; each checks its batches. */
+/* Wakes all threads that sleep in te_wait_any. Each of them then checks its
+ * batches. */
 static void wait_wake_any(struct engine_waits *w)
 {
 	if (!__atomic_load_n(&w->any, __ATOMIC_SEQ_CST))
@@ -110,7 +116,8 @@ void engine_wait_unexpect(struct engine_batch *b, uint32_t n)
 		wait_wake(b, WAIT_BIT_WHOLE);
 }
 
-/* Wakes the threads that wait for this end. was: pending before the end. */
+/* Wakes the threads that wait for this end. was is the value of pending before
+ * the end. */
 static void wait_notify(struct engine_batch *b, uint64_t was, size_t task)
 {
 	bool last = (was & ENGINE_PENDING_LEFT) == 1;
@@ -158,7 +165,8 @@ static enum wait_state wait_check_task(struct wait *w, struct engine_batch *b)
 	return w->status.status == STATUS_WAITING ? WAIT_ON : WAIT_ENDED;
 }
 
-/* Sums up only after the end, because a batch may have a million tasks. */
+/* Checks a whole batch. Sums up the tasks only after the last end, because a
+ * batch may have a million tasks. */
 static enum wait_state wait_check_all(struct wait *w, struct engine_batch *b)
 {
 	if (!b->count) {
@@ -218,7 +226,7 @@ static enum wait_state wait_spin(struct wait *w)
 
 	engine_transports_waiter(e, ENGINE_WAITER_POLLS);
 	do {
-		/* the time that this thread spends copying does not count */
+		/* the time for which this thread copies bytes does not count */
 		if (engine_transports_progress(e))
 			until = tei_now_ns() + spin;
 		state = wait_check(w);
@@ -240,8 +248,8 @@ static bool wait_nap(const struct wait *w, uint32_t *word, uint32_t seen)
 	return true;
 }
 
-/* Adds to the sleepers of each batch. The slots exist, because the batches were
- * checked before. */
+/* Adds to the number of sleepers of each batch. The slots exist, because the
+ * batches were checked before. */
 static void wait_count(struct wait *w, uint64_t sleepers)
 {
 	struct engine_batch *b;
@@ -267,8 +275,9 @@ static enum wait_state wait_sleep(struct wait *w)
 	word = w->any ? &all->any_wakes
 		      : &engine_batch_slot(w->e, w->ids[0])->wakes;
 	engine_transports_waiter(w->e, ENGINE_WAITER_SLEEPS);
-	/* all->any is raised before the counts of the batches: a batch whose
-	 * end finds this sleeper in its count must also find it in all->any */
+	/* all->any is raised before the counts of the batches: if the end of a
+	 * task sees this sleeper in the count of its batch, it must also see it
+	 * in all->any */
 	__atomic_fetch_add(&all->any, w->any, __ATOMIC_SEQ_CST);
 	wait_count(w, me);
 	do {
@@ -290,7 +299,8 @@ static enum wait_state wait_run(struct wait *w)
 
 	if (state != WAIT_ON)
 		return state;
-	/* more spinning threads would take cores from those with work */
+	/* more threads that spin would take processor cores from threads that
+	 * have work */
 	spinning = __atomic_fetch_add(&e->waits.spinning, 1, __ATOMIC_RELAXED);
 	if (spinning < e->waits.max_spinning)
 		state = wait_spin(w);
@@ -300,7 +310,8 @@ static enum wait_state wait_run(struct wait *w)
 	return state;
 }
 
-/* Fills the status after a timeout. The task may have ended just now. */
+/* Fills in the status after a timeout. The task may have ended at the last
+ * moment. */
 static int wait_timed_out(struct wait *w)
 {
 	struct engine_batch *b = engine_batch_lock(w->e, w->ids[0]);
@@ -362,7 +373,8 @@ uint64_t engine_wait_deadline(int64_t timeout_us)
 {
 	if (timeout_us < 0 || (uint64_t)timeout_us > INT64_MAX / TEI_NS_PER_US)
 		return UINT64_MAX;
-	/* 0 is in the past: the wait checks, drives once and returns */
+	/* 0 is a time in the past: the wait checks once, drives progress once
+	 * and returns */
 	return timeout_us ? tei_now_ns() + (uint64_t)timeout_us * TEI_NS_PER_US :
 			    0;
 }

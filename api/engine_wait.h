@@ -2,9 +2,7 @@
 #ifndef TEI_API_ENGINE_WAIT_H
 #define TEI_API_ENGINE_WAIT_H
 
-/*
- * Waiting for tasks, event descriptors and deadlines of batches.
- */
+/* Waiting for tasks, event file descriptors, and deadlines of batches. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -19,82 +17,95 @@
 struct engine;
 struct engine_batch;
 
-/* Threads that wait. All members but max_spinning are atomic. */
+/* Threads that wait. All members except max_spinning are atomic. */
 struct engine_waits {
-	uint32_t max_spinning;		/* constant: most threads that wait
-					 * without sleep */
-	uint32_t waiting;		/* threads inside engine_wait_enter and
-					 * engine_wait_leave */
-	uint32_t spinning;		/* of them, those that do not sleep */
-	bool closing;			/* waits must end */
-	uint32_t any;			/* threads that sleep in te_wait_any */
+	/*
+	 * does not change: greatest number of threads that wait without
+	 * sleeping
+	 */
+	uint32_t max_spinning;
+	/* number of threads between engine_wait_enter and engine_wait_leave */
+	uint32_t waiting;
+	uint32_t spinning;		/* number of those threads that do not
+					 * sleep */
+	bool closing;			/* all waits must end */
+	uint32_t any;			/* number of threads that sleep in
+					 * te_wait_any */
 	uint32_t any_wakes;		/* futex of these threads; incremented
 					 * to wake them */
 };
 
-/* The engine's event descriptor and the ended batches that te_ended_batches has
- * not fetched yet. */
+/* The engine's event file descriptor, and the ended batches that
+ * te_ended_batches has not fetched yet. */
 struct engine_events {
 	bool on;			/* atomic: fd exists */
 	struct tei_mutex lock;		/* leaf; guards the members below */
-	int fd;				/* or -1 */
+	int fd;				/* event file descriptor, or -1 */
 	bool level;			/* fd is readable */
-	struct tei_list ended;		/* engine_batch.event_link */
+	struct tei_list ended;		/* list of engine_batch.event_link */
 };
 
 /* --- engine_wait.c ------------------------------------------------------- */
-#define ENGINE_WAIT_ALL		SIZE_MAX	/* task: all of the batch */
+/* value of task: wait for all tasks of the batch */
+#define ENGINE_WAIT_ALL SIZE_MAX
 void engine_wait_init(struct engine *e);
-/* Waits until the task or batch has ended or deadline_ns has passed. Returns a
- * code of te_wait_task. Fills *status, unless it is NULL or the code is 1. */
+/* Waits until the task or batch has ended or deadline_ns has passed. Returns
+ * a code of te_wait_task. Unless status is NULL or the code is 1, fills
+ * *status. */
 int engine_wait(struct engine *e, batch_id_t id, size_t task,
 		uint64_t deadline_ns, struct transfer_status *status);
-/* Keep the engine alive while a call blocks: its destruction waits until every
- * thread has left. Calls may be nested. */
+/* engine_wait_enter and engine_wait_leave keep the engine alive while a call
+ * blocks: the destruction of the engine waits until every thread has called
+ * engine_wait_leave. Calls may be nested. */
 void engine_wait_enter(struct engine *e);
 void engine_wait_leave(struct engine *e);
-/* Returns the deadline of a timeout in microseconds; a negative one is
- * never. */
+/* Returns the deadline for a timeout in microseconds. A negative timeout means
+ * that there is no deadline. */
 uint64_t engine_wait_deadline(int64_t timeout_us);
 /* Counts n tasks that are about to start; b->lock must be held. */
 void engine_wait_expect(struct engine_batch *b, uint32_t n);
-/* Reverses engine_wait_expect if the n tasks were refused; b->lock must be
+/* Undoes engine_wait_expect if the n tasks were refused. b->lock must be
  * held. */
 void engine_wait_unexpect(struct engine_batch *b, uint32_t n);
 /* Counts the end of a task whose status has been published. The batch may have
  * been freed meanwhile, so only the slot is accessed. */
 void engine_wait_ended(struct engine_batch *b, size_t task);
-/* Wakes the waiters of a freed batch, which return. */
+/* Wakes the threads that wait for a batch that was freed, so that they
+ * return. */
 void engine_wait_freed(struct engine_batch *b);
-/* Ends all waits and waits until their threads have left. */
+/* Ends all waits, and waits until their threads have left. */
 void engine_wait_shut(struct engine *e);
 
 /* --- engine_event.c ------------------------------------------------------ */
-/* Initialize the event descriptors, and close them. */
+/* engine_event_init initializes the event file descriptors; engine_event_fini
+ * closes them. */
 void engine_event_init(struct engine *e);
 void engine_event_fini(struct engine *e);
-/* Do the same as the calls of engine_wait.c for a batch that is watched. */
+/* engine_event_expect and engine_event_unexpect do what engine_wait_expect
+ * and engine_wait_unexpect do, for a batch that an event file descriptor
+ * watches. */
 void engine_event_expect(struct engine_batch *b, uint32_t n);
 void engine_event_unexpect(struct engine_batch *b, uint32_t n);
-/* Reports that all tasks have ended. Any thread; accesses only the slot. */
+/* Reports that all tasks of the batch have ended. Any thread may call it.
+ * Accesses only the slot of the batch. */
 void engine_event_ended(struct engine_batch *b);
-/* Closes the batch's descriptor; b->lock must be held. */
+/* Closes the event file descriptor of the batch. b->lock must be held. */
 void engine_event_freed(struct engine_batch *b);
-/* Forgets an end that has not been fetched and keeps the descriptor, which is
- * no longer readable; b->lock must be held. */
+/* Drops an end that has not been fetched. The file descriptor stays open but is
+ * no longer readable. b->lock must be held. */
 void engine_event_reset(struct engine_batch *b);
-/* Updates the engine's descriptor after notifications have arrived or were
- * fetched. Cheap if there is no descriptor. */
+/* Updates the engine's event file descriptor after notifications have arrived
+ * or were fetched. Takes little time if there is no such file descriptor. */
 void engine_event_notes(struct engine *e);
 
 /* --- engine_deadline.c --------------------------------------------------- */
-/* Initialize the deadlines, and free them after engine_deadline_stop.
- * engine_deadline_init returns false if memory is short. */
+/* engine_deadline_init initializes the deadlines; it returns false if memory is
+ * short. engine_deadline_fini frees them after engine_deadline_stop. */
 bool engine_deadline_init(struct engine *e);
-/* Sets the deadline of MC_TRANSFER_TIMEOUT, unless te_batch_deadline has set
- * one; b->lock must be held. */
+/* Sets the deadline according to MC_TRANSFER_TIMEOUT, unless te_batch_deadline
+ * has set one. b->lock must be held. */
 void engine_deadline_submit(struct engine_batch *b);
-/* Stops the thread; no deadline ends a task any more. */
+/* Stops the thread. After that, no deadline ends a task. */
 void engine_deadline_stop(struct engine *e);
 void engine_deadline_fini(struct engine *e);
 /* Removes the deadline of a batch that is being freed; b->lock must be held. */

@@ -2,9 +2,9 @@
 /*
  * Worker threads, and the queue of their jobs.
  *
- * At most one job per segment name runs at a time, so that one dead peer does
- * not block the others. Retried jobs, which may take longer, occupy at most
- * WORK_THREADS_AGAIN of the workers.
+ * For each segment name, at most one job runs at a time, so that a dead peer
+ * does not block the jobs of other peers. Retried jobs, which may take longer,
+ * occupy at most WORK_THREADS_AGAIN of the worker threads.
  */
 #include "api/engine_work.h"
 
@@ -15,16 +15,18 @@
 #include "util/thread.h"
 #include "util/world.h"
 
-#define WORK_THREADS		4	/* most worker threads */
-#define WORK_THREADS_AGAIN	2	/* most workers with retried jobs */
+#define WORK_THREADS 4 /* greatest number of worker threads */
+/* greatest number of worker threads that run retried jobs */
+#define WORK_THREADS_AGAIN 2
 
 /* The jobs and the workers of an engine. */
 struct engine_works {
 	struct tei_mutex lock; /* leaf; guards the members below */
 	pthread_cond_t cond;
-	struct tei_list queued, running;		 /* engine_work.link */
-	struct engine_work *single[ENGINE_WORK_SINGLES]; /* in queued, or
-							  * NULL */
+	/* lists of engine_work.link */
+	struct tei_list queued, running;
+	/* the job of each kind that is in queued, or NULL */
+	struct engine_work *single[ENGINE_WORK_SINGLES];
 	uint32_t nworkers, nidle;
 	bool stop;
 	pthread_t workers[WORK_THREADS];
@@ -59,8 +61,8 @@ static uint32_t work_again(struct engine *e) TEI_REQUIRES(e->works->lock)
 	return n;
 }
 
-/* Returns the first job that a worker may do now, or NULL. *wait is the time
- * until another one may be due. */
+/* Returns the first job that a worker thread may do now, or NULL. Sets *wait to
+ * the time until another job may be due. */
 static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -82,8 +84,8 @@ static struct engine_work *work_next(struct engine *e, uint64_t *wait)
 	return NULL;
 }
 
-/* Does a job. Jobs that wait for its end are found by this worker
- * afterwards. */
+/* Does a job. Jobs that had to wait for the end of this job are found by this
+ * worker thread afterwards. */
 static void work_do(struct engine *e, struct engine_work *w)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -121,8 +123,8 @@ static void *work_main(void *arg)
 	return NULL;
 }
 
-/* Starts a worker if more jobs are queued than workers are idle. If that fails,
- * the jobs wait. */
+/* Starts a worker thread if more jobs are queued than worker threads are idle.
+ * If the thread cannot be started, the jobs wait. */
 static void work_staff(struct engine *e) TEI_REQUIRES(e->works->lock)
 {
 	struct engine_work *w;
@@ -137,7 +139,8 @@ static void work_staff(struct engine *e) TEI_REQUIRES(e->works->lock)
 		e->works->nworkers++;
 }
 
-/* Returns true if the same job is queued already; it then replaces w. */
+/* Returns true if the same job is already queued, so that w is not needed. If w
+ * has fewer failed attempts, the queued job gets that number. */
 static bool work_queued(struct engine *e, const struct engine_work *w)
 	TEI_REQUIRES(e->works->lock)
 {
@@ -157,8 +160,8 @@ static bool work_queued(struct engine *e, const struct engine_work *w)
 	return false;
 }
 
-/* Takes over w and queues it. w is NULL if memory was short; then does nothing.
- * Returns false if w was not queued. */
+/* Queues w and takes ownership of it. w is NULL if the caller was out of
+ * memory; nothing is queued then. Returns false if w was not queued. */
 static bool work_add(struct engine *e, struct engine_work *w)
 {
 	bool taken;
@@ -189,8 +192,8 @@ static struct engine_work *work_new(const struct engine_work_kind *kind)
 	return w;
 }
 
-/* Returns true if the job is queued already. It is then due at the earlier of
- * the two times. */
+/* If the job is already queued, makes it due at the earlier of the two times
+ * and returns true. */
 static bool work_hasten(struct engine *e, const struct engine_work_kind *kind,
 			uint64_t due_ns)
 {
@@ -211,7 +214,7 @@ void engine_work_at(struct engine *e, const struct engine_work_kind *kind,
 {
 	struct engine_work *w;
 
-	/* usually true, so that a registration allocates nothing */
+	/* this is usually true, so that a registration allocates no memory */
 	if (work_hasten(e, kind, due_ns))
 		return;
 	w = work_new(kind);

@@ -45,12 +45,16 @@ struct te_error {
 				 * transfer_engine_c.h; 0: no error */
 	int32_t prov_errno;	/* error number of the libfabric
 				 * provider, 0 if none */
-	uint32_t flags;		/* TE_ERROR_… */
+	uint32_t flags;		/* bits TE_ERROR_… */
 	uint32_t reserved;
-	char rail[64];		/* "" if not tied to a rail */
-	char peer[96];		/* "" if not tied to a peer */
-	char provider[32];	/* "" if not tied to a provider */
-	char text[160];		/* what happened, with the provider's text */
+	char rail[64];		/* local rail; "" if the error does not concern
+				 * a rail */
+	char peer[96];		/* peer; "" if the error does not concern a
+				 * peer */
+	char provider[32];	/* libfabric provider; "" if the error does not
+				 * concern a provider */
+	char text[160];		/* what happened, including the provider's
+				 * text */
 	char hint[160];		/* what the user can do, or "" */
 };
 
@@ -122,7 +126,7 @@ struct te_engine_options {
 					 * createTransferEngine; required */
 	const char *ip;			/* address at which the control channel
 					 * listens and which it publishes */
-	uint32_t port;			/* of the control channel */
+	uint32_t port;			/* port of the control channel */
 	int32_t auto_discover;		/* 1: discover the topology and install
 					 * the matching transports */
 	/*
@@ -209,7 +213,8 @@ int te_event_fd(transfer_engine_t engine);
 /* An ended batch: every task submitted to it so far is terminal. */
 struct te_ended {
 	batch_id_t batch_id;
-	int32_t status;			/* STATUS_…, as te_batch_status */
+	int32_t status; /* STATUS_…, as te_batch_status reports
+			 * it */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
 	uint64_t cookie;		/* cookie of the batch's first task */
@@ -230,7 +235,7 @@ int te_ended_batches(transfer_engine_t engine, struct te_ended *ended,
 /* A task of a batch. */
 struct te_task {
 	uint64_t cookie; /* cookie of the request; 0 for submitTransfer */
-	int32_t status;	 /* STATUS_…, as te_wait_task */
+	int32_t status;	 /* STATUS_…, as te_wait_task reports it */
 	uint32_t reserved;
 	uint64_t transferred_bytes;
 };
@@ -306,7 +311,7 @@ enum te_rail_state {
 /* Statistics of one rail. Counters start at 0 when the engine is created. */
 struct te_rail_stats {
 	char name[64];		/* interface or RDMA device */
-	char provider[32];	/* of libfabric; "local" for copies */
+	char provider[32];	/* libfabric provider; "local" for copies */
 	char address[96];	/* fabric address as text */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", … */
 	uint32_t state;		/* enum te_rail_state */
@@ -339,7 +344,7 @@ struct te_buffer {
 				 * target_offset of a request */
 	uint64_t length;	/* bytes */
 	char location[64];	/* "cpu:0", "cuda:1", "*" */
-	char label[TE_LABEL_MAX]; /* of te_register; "": none */
+	char label[TE_LABEL_MAX]; /* label of te_register, or "" */
 };
 
 /*
@@ -386,15 +391,15 @@ int te_probe_peer(transfer_engine_t engine, const char *name,
 
 /* te_request.opcode. Values never change. */
 enum te_opcode {
-	TE_READ = 0,			/* as OPCODE_READ */
-	TE_WRITE = 1,			/* as OPCODE_WRITE */
-	TE_ATOMIC_ADD = 2,		/* *remote += operand */
-	TE_ATOMIC_FETCH_ADD = 3,	/* *remote += operand; returns the old
-					 * value */
-	TE_ATOMIC_SWAP = 4,		/* *remote = operand; returns the old
-					 * value */
-	TE_ATOMIC_CAS = 5		/* if *remote == compare, *remote =
-					 * operand; returns the old value */
+	TE_READ = 0,		 /* does what OPCODE_READ does */
+	TE_WRITE = 1,		 /* does what OPCODE_WRITE does */
+	TE_ATOMIC_ADD = 2,	 /* *remote += operand */
+	TE_ATOMIC_FETCH_ADD = 3, /* *remote += operand; returns the old
+				  * value */
+	TE_ATOMIC_SWAP = 4,	 /* *remote = operand; returns the old
+				  * value */
+	TE_ATOMIC_CAS = 5	 /* if *remote == compare, *remote =
+				  * operand; returns the old value */
 };
 
 /*
@@ -474,8 +479,8 @@ struct te_request {
 	uint32_t reserved;		/* 0 */
 	const struct te_local *local;
 	const struct te_remote *remote;
-	uint64_t operand;		/* atomics, else 0 */
-	uint64_t compare;		/* TE_ATOMIC_CAS, else 0 */
+	uint64_t operand;		/* for atomics; otherwise 0 */
+	uint64_t compare;		/* for TE_ATOMIC_CAS; otherwise 0 */
 	uint64_t cookie;		/* any value; returned by te_batch_tasks
 					 * and te_ended_batches */
 };
@@ -749,16 +754,18 @@ int te_segment_import(transfer_engine_t engine, const void *blob, size_t size,
 /* --- objects: paths and traffic ------------------------------------------- */
 
 enum te_path_kind {
-	TE_PATH_FABRIC = 0,	/* a local rail to a rail of the peer */
-	TE_PATH_PROCESS = 1,	/* copies by the kernel to another process */
-	TE_PATH_MEMCPY = 2,	/* inside this process */
-	TE_PATH_FILE = 3	/* the files of a file segment */
+	TE_PATH_FABRIC = 0,  /* from a local rail to a rail of the peer */
+	TE_PATH_PROCESS = 1, /* copies by the kernel to another process */
+	TE_PATH_MEMCPY = 2,  /* copies inside this process */
+	TE_PATH_FILE = 3     /* transfers to and from the files of a file
+			      * segment */
 };
 
 enum te_path_rank {
-	TE_PATH_NEAR = 0,	/* preferred for that location */
-	TE_PATH_FAR = 1,	/* used when the near ones are full or down */
-	TE_PATH_OFF = 2	/* not used for that location */
+	TE_PATH_NEAR = 0, /* preferred for that location */
+	TE_PATH_FAR = 1,  /* used when the preferred rails are full or
+			   * down */
+	TE_PATH_OFF = 2	  /* not used for that location */
 };
 
 /* te_path.flags */
@@ -766,16 +773,17 @@ enum te_path_rank {
 
 struct te_path {
 	uint32_t kind;		/* enum te_path_kind */
-	uint32_t flags;		/* TE_PATH_… */
+	uint32_t flags;		/* bits TE_PATH_… */
 	uint32_t rank;		/* enum te_path_rank */
-	int32_t numa_node;	/* of the local rail, -1: unknown */
+	int32_t numa_node;	/* NUMA node of the local rail; -1: unknown */
 	char transport[16];	/* "tcp", "rdma", "shm", "local", "nvmeof" */
 	char provider[32];	/* libfabric provider; for copies
 				 * "process_vm" or "memcpy"; for files
 				 * "io_uring" or "threads" */
 	char rail[64];		/* local rail */
-	char address[96];	/* its address as text */
-	char remote_rail[64];	/* "" before the first answer of the peer */
+	char address[96];	/* address of the local rail, as text */
+	char remote_rail[64];	/* rail of the peer; "" before its first
+				 * answer */
 	char remote_address[96];
 	char why_not_local[64];	/* why copies inside this host, although
 				 * allowed, are not possible, or "" */
@@ -793,11 +801,12 @@ int te_segment_paths(transfer_engine_t engine, segment_id_t segment_id,
 		     size_t elem_size, size_t *count);
 
 enum te_peer_state {
-	TE_PEER_NEW = 0,	/* the peer has not answered yet */
+	TE_PEER_NEW = 0, /* the peer has not answered yet */
 	TE_PEER_READY = 1,
-	TE_PEER_FENCING = 2,	/* after a failure, waits for a fence */
-	TE_PEER_GONE = 3	/* the process has ended; open the segment
-				 * again */
+	TE_PEER_FENCING = 2, /* after a failure, the initiator waits for a
+			      * fence */
+	TE_PEER_GONE = 3     /* the process has ended; open the segment
+			      * again */
 };
 
 /* Statistics of one peer. Counters start at 0 when a segment of the peer's
@@ -844,8 +853,9 @@ int te_peer_stats(transfer_engine_t engine, segment_id_t segment_id,
 struct te_registration {
 	void *addr;
 	uint64_t length;	/* bytes, not 0 */
-	const char *location;	/* as for registerLocalMemory; NULL: "*" */
-	uint64_t flags;		/* TE_REG_… */
+	const char *location;	/* location, as for registerLocalMemory; NULL:
+				 * "*" */
+	uint64_t flags;		/* bits TE_REG_… */
 	const char *label;	/* published name of the range, such as that of
 				 * a tensor: valid UTF-8 without control
 				 * characters, less than TE_LABEL_MAX bytes;
@@ -899,10 +909,12 @@ struct te_memory {
 	uint64_t addr;
 	uint64_t size;		/* bytes requested and registered */
 	uint64_t mapped;	/* bytes of memory used */
-	uint64_t page_size;	/* bytes; if mixed, of the largest page */
+	uint64_t page_size;	/* page size, bytes; of the largest page if
+				 * sizes differ */
 	uint32_t pages;		/* enum te_page_kind */
-	int32_t numa_node;	/* -1: several, or unknown */
-	char location[64];	/* as registered: "cpu:0", "cuda:1", "*" */
+	int32_t numa_node;	/* -1: several nodes, or unknown */
+	char location[64];	/* location of the registration: "cpu:0",
+				 * "cuda:1", "*" */
 };
 
 /*

@@ -86,7 +86,7 @@ typedef struct transfer_request transfer_request_t;
 
 struct transfer_status {
 	int status;			/* STATUS_… */
-	uint64_t transferred_bytes;	/* at least so many bytes have
+	uint64_t transferred_bytes;	/* at least this number of bytes has
 					 * arrived */
 };
 typedef struct transfer_status transfer_status_t;

@@ -5,12 +5,12 @@
  * (prov/rail/tei_rail_bounce.h) and move over the rails.
  *
  * Pieces. A request is cut into pieces of at most BOUNCE_PIECE bytes, each of
- * which is contiguous at the target. A piece has a block from its beginning to
- * its end. A write copies the bytes of a piece out of the caller's memory
- * immediately before it submits the piece as a task of the data plane. A read
- * copies them into the caller's memory when that task is COMPLETED. The task of
- * the data plane does not access its block after its end, so the block can be
- * used again at once, even if the task is unfenced.
+ * which is contiguous at the target. A piece occupies a block from its
+ * beginning to its end. A write copies the bytes of a piece out of the caller's
+ * memory immediately before it submits the piece as a task of the data plane. A
+ * read copies them into the caller's memory when that task is COMPLETED. The
+ * task of the data plane does not access its block after its end, so the block
+ * can be used again at once, even if the task is unfenced.
  *
  * Ends. A request ends when no piece of it is under way and no further piece
  * begins. So the caller's memory is not accessed after the end. A piece that
@@ -18,20 +18,22 @@
  * cancellation and a deadline are passed on to the pieces under way. If all
  * bytes have moved nevertheless, the request is COMPLETED.
  *
- * Holds. A piece, which is a part of its block, stays valid while it has holds:
- * one until the data plane reports its end, and one of each thread that has
- * just submitted it or is about to cancel it.
+ * Holds. The struct of a piece lies in the room of its block, and stays valid
+ * while the piece has holds. One hold lasts until the data plane reports the
+ * end of the piece. In addition, a thread has a hold while it submits or
+ * cancels the piece.
  *
- * Blocks. A target has at most half of the blocks of each size that the pool
- * may have, so that a target that does not answer does not block the others. A
- * request that gets no block waits in a list of its target. When a block is
- * given back, the first request of the next target that may have one continues.
- * A worker registers more blocks.
+ * Blocks. A target may occupy at most half of the blocks of each size, so that
+ * a target that does not answer does not block the others. A request that gets
+ * no block waits in a list of its target. When a block becomes free, the first
+ * request of the next target that may use it continues. A worker thread
+ * registers more blocks.
  *
- * Ready list. Requests that may begin pieces are in this list. A thread that
- * has added one runs the list until it is empty. tei_rail_submit may report
- * ends of pieces before it returns; then the same thread is running the list
- * already, and only adds to it (bounce_running).
+ * Ready list. This list contains the requests that may begin pieces. After a
+ * thread has added a request, it runs the list: it begins pieces of the
+ * requests until the list is empty. tei_rail_submit may report ends of pieces
+ * before it returns. Then the same thread is already running the list, and only
+ * adds requests to it (bounce_running).
  *
  * Time limits. A piece gets the time since_ns of its request, so that the time
  * in which the request has waited for a block counts towards MC_SLICE_TIMEOUT.
@@ -50,78 +52,85 @@
 #include "prov/rail/tei_rail_bounce.h"
 #include "util/world.h"
 
-#define BOUNCE_PIECE 65536u	/* most bytes of a piece */
-#define BOUNCE_KINDS 2		/* sizes of blocks that pieces use */
-#define BOUNCE_SLABS 2u		/* most slabs of each size */
-#define BOUNCE_CANCELS 32	/* pieces that are cancelled by one call */
-/* Interval between attempts to register more blocks if some exist. */
+#define BOUNCE_PIECE 65536u /* greatest length of a piece, bytes */
+#define BOUNCE_KINDS 2	    /* number of block sizes that pieces use */
+#define BOUNCE_SLABS 2u	    /* greatest number of slabs of each size */
+/* greatest number of pieces that one call cancels */
+#define BOUNCE_CANCELS 32
+/* Interval between attempts to register more blocks, if some blocks exist
+ * already. */
 #define BOUNCE_RETRY_NS TEI_NS_PER_SEC
 
-/* The blocks of one size. */
+/* State of the blocks of one size. */
 struct bounce_kind {
-	uint32_t waiting;	/* requests that wait for a block */
-	bool growing;		/* a worker registers blocks */
-	bool wanted;		/* a worker must be told to register blocks */
+	uint32_t waiting;	/* number of requests that wait for a block */
+	bool growing;		/* a worker thread is registering blocks */
+	bool wanted;		/* a job that registers blocks must be queued */
 	uint64_t retry_ns;	/* earliest time of the next attempt, ns */
 };
 
-/* The state of an engine's requests with TE_REQ_BOUNCE. Created and freed with
- * the engine. */
+/* The requests of an engine with TE_REQ_BOUNCE. Created and freed with the
+ * engine. */
 struct engine_bounces {
-	struct engine *engine;		/* constant */
+	struct engine *engine; /* does not change */
 
-	struct tei_mutex lock;		/* leaf; guards the members below, and
-					 * those that are marked so */
+	/*
+	 * leaf; guards the members below, and the members of other structs that
+	 * are marked so
+	 */
+	struct tei_mutex lock;
 	pthread_cond_t idle;		/* signalled when tasks becomes 0 */
 	struct tei_rail_bounces pool;
 	struct bounce_kind kind[BOUNCE_KINDS];
-	struct tei_list targets;	/* bounce_target.link */
-	struct tei_list ready;		/* bounce_task.link */
+	struct tei_list targets;	/* list of bounce_target.link */
+	struct tei_list ready;		/* list of bounce_task.link */
 	uint32_t tasks;			/* number of tasks that were started and whose end was not reported yet */
 };
 
 /* A target with started requests. Guarded by the lock. */
 struct bounce_target {
-	struct tei_list link;		/* b->targets */
-	struct tei_rail_peer *peer;	/* each request has a reference */
-	uint32_t tasks;			/* started requests */
-	uint32_t used[BOUNCE_KINDS];	/* blocks by size */
+	struct tei_list link;	     /* element of b->targets */
+	struct tei_rail_peer *peer;  /* peer; each request of the target has
+				      * a reference to it */
+	uint32_t tasks;		     /* number of started requests */
+	uint32_t used[BOUNCE_KINDS]; /* number of blocks in use, by size */
 	struct tei_list waiting[BOUNCE_KINDS]; /* requests that wait for a block, by the size of the block; linked by bounce_task.link */
 };
 
 /* The ranges of a request that has several local or several remote ranges. */
 struct bounce_ranges {
-	uint32_t nlocal, nremote;	/* constant */
-	uint32_t at;			/* remote range of the next piece */
-	uint64_t done;			/* bytes of that range that belong to
-					 * earlier pieces */
+	uint32_t nlocal, nremote;	/* do not change */
+	uint32_t at;			/* index of the remote range of the next
+					 * piece */
+	uint64_t done;			/* number of bytes of that range that
+					 * belong to earlier pieces */
 	struct tei_rail_iov iov[];	/* local ranges, then remote ones */
 };
 
-/* The part of a task that belongs to this transport, in engine_task.room. */
+/* The data of this transport in a task (engine_task.room). */
 struct bounce_task {
-	/* constant while started */
+	/* these do not change while the task is started */
 	struct tei_rail_peer *peer;
-	char *local;			/* NULL: ranges is set */
+	char *local; /* local memory; NULL: ranges is used */
 	uint64_t remote;
 	struct bounce_ranges *ranges; /* owned, or NULL; only bounce_run
 				       * changes at and done in it */
 	bool read;
 
-	/* b->lock */
+	/* guarded by b->lock */
 	struct bounce_target *target;
 	struct tei_list link;		/* in b->ready, in a list of
 					 * target->waiting, or in none */
-	int waits;			/* index of that list in
-					 * target->waiting, or -1 */
+	/* index k of the list target->waiting[k] in which the task is, or -1 */
+	int waits;
 	struct tei_list pieces;		/* pieces in progress, linked by
 					 * bounce_piece.link */
 	uint64_t next;			/* bytes that belong to pieces that have
 					 * begun */
 	uint64_t since_ns;		/* time of the start, or of the last
-					 * complete piece, ns */
-	uint32_t running;		/* pieces whose memory is still in use
-					 * (bounce_piece.holds) */
+					 * piece that was completed, ns */
+	uint32_t running;		/* number of pieces whose memory is
+					 * still in use (bounce_piece.holds) */
 	bool runs;			/* a thread is in bounce_run with this
 					 * task */
 	bool ended;
@@ -132,27 +141,30 @@ struct bounce_task {
 	struct tei_err *err;		/* error record of end; owned, or
 					 * NULL */
 
-	uint64_t moved;			/* atomic: bytes of complete pieces */
+	uint64_t moved; /* atomic: number of bytes of completed
+			 * pieces */
 };
 
 _Static_assert(sizeof(struct bounce_task) <= ENGINE_TASK_ROOM, "fits");
 
-/* A piece under way, in the room of its block. */
+/* A piece in progress. The struct lies in the room of its block. */
 struct bounce_piece {
 	struct tei_rail_task rail;
-	struct bounce_task *task;	/* constant */
-	struct tei_rail_bounce *block;	/* constant */
-	uint64_t at;			/* constant; offset in the request */
+	struct bounce_task *task;      /* does not change */
+	struct tei_rail_bounce *block; /* does not change */
+	uint64_t at;		       /* offset of the piece in the request;
+					* does not change */
 
-	/* b->lock */
-	struct tei_list link;		/* task->pieces until its end */
+	/* guarded by b->lock */
+	struct tei_list link; /* element of task->pieces until the end
+			       * of the piece */
 	uint32_t holds;
 	bool posted;			/* the data plane has the piece, so it
 					 * can be cancelled */
 	bool ended;
 };
 
-/* True in a thread that runs a ready list. */
+/* True in a thread that is running a ready list. */
 static _Thread_local bool bounce_running;
 
 static struct engine_bounces *bounces_of(const struct bounce_task *task)
@@ -167,7 +179,8 @@ static uint64_t bounce_length(const struct bounce_task *task)
 
 /* --- ranges -------------------------------------------------------------- */
 
-/* Copies the bytes of a piece between its block and the local ranges. */
+/* Copies the bytes of a piece between its block and the local ranges of the
+ * request. */
 static void bounce_copy_ranges(const struct bounce_piece *piece)
 {
 	const struct bounce_ranges *r = piece->task->ranges;
@@ -202,9 +215,9 @@ static void bounce_copy(const struct bounce_piece *piece)
 		       piece->rail.length);
 }
 
-/* Sets *remote and *whole to the target addresses of the next piece and of the
- * contiguous range that it is a part of. Returns the length of that range from
- * *remote on. */
+/* Finds the next piece. Sets *remote to its address at the target, and *whole
+ * to the start of the contiguous range that contains it. Returns the length of
+ * that range from *remote on. */
 static uint64_t bounce_next(const struct bounce_task *task, uint64_t *remote,
 			    uint64_t *whole)
 {
@@ -222,7 +235,7 @@ static uint64_t bounce_next(const struct bounce_task *task, uint64_t *remote,
 	return iov->len - r->done;
 }
 
-/* Advances to the piece after one of len bytes. */
+/* Advances the task past a piece of len bytes. */
 static void bounce_advance(struct bounce_task *task, uint64_t len)
 {
 	struct bounce_ranges *r = task->ranges;
@@ -239,8 +252,8 @@ static void bounce_advance(struct bounce_task *task, uint64_t len)
 
 /* --- targets ------------------------------------------------------------- */
 
-/* Returns the target of a peer for one more request. Returns NULL if memory is
- * short. */
+/* Returns the target of a peer and counts one more request. Creates the target
+ * if it does not exist. Returns NULL if memory is short. */
 static struct bounce_target *target_get(struct engine_bounces *b,
 					struct tei_rail_peer *peer)
 	TEI_REQUIRES(b->lock)
@@ -283,8 +296,8 @@ static bool bounce_may_grow(const struct engine_bounces *b, int k)
 	       (!slabs || tei_now_ns() >= kind->retry_ns);
 }
 
-/* Takes a block for a target. If there is none, makes a worker register more.
- * Returns NULL if the request must wait. */
+/* Takes a block for a target. If no block is free, requests that a worker
+ * thread registers more. Returns NULL if the request must wait. */
 static struct tei_rail_bounce *bounce_take(struct engine_bounces *b,
 					   struct bounce_target *target, int k)
 	TEI_REQUIRES(b->lock)
@@ -312,8 +325,8 @@ static void bounce_wake(struct engine_bounces *b, struct bounce_task *task)
 	tei_list_add_tail(&b->ready, &task->link);
 }
 
-/* Lets a request continue that may have a block of size k. The targets take
- * turns. Returns false if there is no such request. */
+/* Moves a waiting request that may use a block of size k to the ready list. The
+ * targets are served in turn. Returns false if there is no such request. */
 static bool bounce_wake_one(struct engine_bounces *b, int k)
 	TEI_REQUIRES(b->lock)
 {
@@ -337,7 +350,8 @@ static bool bounce_wake_one(struct engine_bounces *b, int k)
 
 /* --- ends ---------------------------------------------------------------- */
 
-/* Records why no further piece begins. UNFENCED replaces another reason. */
+/* Records why the task begins no further piece. UNFENCED replaces an earlier
+ * reason. */
 static void bounce_fail(struct bounce_task *task, enum tei_rail_end end,
 			const struct tei_err *err)
 {
@@ -368,7 +382,7 @@ static void bounce_fail_code(struct bounce_task *task, enum tei_rail_end end,
 	bounce_fail(task, end, &err);
 }
 
-/* Reports the end of a task that no longer has pieces. Releases the lock
+/* Reports the end of a task that has no pieces any more. Releases the lock
  * meanwhile. */
 static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
@@ -385,7 +399,7 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	target_put(task->target);
 	tei_mutex_unlock(&b->lock);
 	engine_task_end(t, status, err);
-	/* the task belongs to the caller of the API from here on */
+	/* the task belongs to the program that uses the API from here on */
 	free(err);
 	tei_rail_peer_put(peer);
 	tei_mutex_lock(&b->lock);
@@ -393,7 +407,8 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 		tei_cond_broadcast(&b->idle);
 }
 
-/* Ends the task if no piece of it is under way and none will begin. */
+/* Ends the task if none of its pieces is in progress and no further piece will
+ * begin. */
 static void bounce_maybe_end(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
 {
@@ -407,8 +422,8 @@ static void bounce_maybe_end(struct engine_bounces *b, struct bounce_task *task)
 	bounce_end(b, task);
 }
 
-/* Ends the waiting requests of a target that have made no progress for as long
- * as a piece that MC_SLICE_TIMEOUT has ended. */
+/* Called when MC_SLICE_TIMEOUT has ended a piece. Ends the waiting requests of
+ * the same target that have made no progress for as long as that piece. */
 static void bounce_silent(struct engine_bounces *b, struct bounce_target *target,
 			  const struct tei_err *err) TEI_REQUIRES(b->lock)
 {
@@ -427,8 +442,8 @@ static void bounce_silent(struct engine_bounces *b, struct bounce_target *target
 			}
 }
 
-/* Drops a hold of a piece. Without holds, the piece ends and its block returns
- * to the pool. */
+/* Drops a hold of a piece. With the last hold, the piece ends and its block
+ * returns to the pool. */
 static void piece_put(struct engine_bounces *b, struct bounce_piece *piece)
 	TEI_REQUIRES(b->lock)
 {
@@ -470,8 +485,8 @@ static void piece_ended(struct engine_bounces *b, struct bounce_piece *piece,
 
 static void bounce_run_ready(struct engine_bounces *b) TEI_REQUIRES(b->lock);
 
-/* Fails all requests that wait for a block of size k. They end when the ready
- * list runs. */
+/* Marks as failed all requests that wait for a block of size class k, and moves
+ * them to b->ready. bounce_run_ready() then ends them. */
 static void bounce_fail_waiting(struct engine_bounces *b, int k, int code,
 				const char *text) TEI_REQUIRES(b->lock)
 {
@@ -487,8 +502,9 @@ static void bounce_fail_waiting(struct engine_bounces *b, int k, int code,
 		}
 }
 
-/* Handles the failure to register more blocks of size k. If the pool has blocks
- * of that size, the requests wait for them; otherwise the requests fail. */
+/* Handles a failure to register more blocks of size class k. If the pool has
+ * blocks of that size, the waiting requests go on waiting for them. Otherwise
+ * the requests fail. */
 static void bounce_grow_failed(struct engine_bounces *b, int k)
 	TEI_REQUIRES(b->lock)
 {
@@ -499,8 +515,8 @@ static void bounce_grow_failed(struct engine_bounces *b, int k)
 				    "no memory for bounce buffers");
 }
 
-/* Registers blocks of size k, and lets requests continue. Releases the lock
- * meanwhile. */
+/* Registers more blocks of size class k and moves waiting requests to the ready
+ * list. Releases the lock meanwhile. */
 static void bounce_grow(struct engine_bounces *b, int k) TEI_REQUIRES(b->lock)
 {
 	struct tei_rail_bounce_slab *slab;
@@ -531,7 +547,8 @@ static void bounce_grow_job(struct engine *e, const struct engine_work *w)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Queues a job for the blocks that are wanted, and releases the lock. */
+/* Queues a job that registers the blocks that are needed, and releases the
+ * lock. */
 static void bounce_leave(struct engine_bounces *b) TEI_RELEASE(b->lock)
 {
 	static const struct engine_work_kind job = { .run = bounce_grow_job };
@@ -552,7 +569,7 @@ static void bounce_leave(struct engine_bounces *b) TEI_RELEASE(b->lock)
 	tei_mutex_unlock(&b->lock);
 }
 
-/* Begins a piece of len bytes in a block. */
+/* Begins a piece of len bytes that uses the block. */
 static struct bounce_piece *piece_begin(struct bounce_task *task,
 					struct tei_rail_bounce *block,
 					uint64_t len)
@@ -603,9 +620,12 @@ static void pieces_cancel(struct engine_bounces *b, struct tei_rail_task **list,
 		tei_rail_cancel(b->engine->dp, list, n);
 }
 
-/* Copies and submits a piece. Releases the lock meanwhile. If the request was
- * cancelled in the meantime, cancels the piece, because bounce_cancel did
- * not. */
+/*
+ * Copies the bytes of a piece, if it is a write, and submits it. Releases the
+ * lock meanwhile. If the request is cancelled in the meantime, cancels the
+ * piece here, because bounce_cancel cancels only pieces that were submitted
+ * before.
+ */
 static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	TEI_REQUIRES(b->lock)
 {
@@ -634,7 +654,7 @@ static void piece_post(struct engine_bounces *b, struct bounce_piece *piece)
 	piece_put(b, piece);
 }
 
-/* Begins pieces of a task as long as there are blocks. */
+/* Begins pieces of a task until there are no blocks or no bytes left. */
 static void bounce_run(struct engine_bounces *b, struct bounce_task *task)
 	TEI_REQUIRES(b->lock)
 {
@@ -778,7 +798,7 @@ static void bounce_start(struct engine *e, struct engine_task *t)
 	bounce_leave(b);
 }
 
-/* Cancels the pieces of a task that were posted. Releases the lock
+/* Cancels the pieces of a task that were submitted. Releases the lock
  * meanwhile. */
 static void bounce_cancel_pieces(struct engine_bounces *b,
 				 struct bounce_task *task, bool deadline)
@@ -824,7 +844,7 @@ static void bounce_cancel(struct engine *e, struct engine_task *t,
 					    TEI_ERR_CANCELED,
 				 deadline ? ENGINE_DEADLINE_PASSED :
 					    "cancelled by the caller");
-		/* keeps the task until its pieces are cancelled */
+		/* keeps the task from ending until its pieces are cancelled */
 		task->running++;
 		bounce_cancel_pieces(b, task, deadline);
 		task->running--;
@@ -874,8 +894,8 @@ static bool bounce_drain(struct engine *e,
 	return !left;
 }
 
-/* Ends the waiting requests. Those that have pieces end with them, when the
- * data plane is closed. */
+/* Ends the waiting requests. A request that has pieces in progress ends with
+ * them, when the data plane is closed. */
 static void bounce_close(struct engine *e)
 {
 	struct engine_bounces *b = e->bounces;

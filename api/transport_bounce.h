@@ -17,7 +17,7 @@ struct tei_err;
 
 /* Why local memory cannot be used with TE_REQ_BOUNCE. */
 enum engine_bounce_refusal {
-	ENGINE_BOUNCE_NONE,	 /* it can be used */
+	ENGINE_BOUNCE_NONE,	 /* the memory can be used */
 	ENGINE_BOUNCE_READ_ONLY, /* the request writes to memory that is
 				  * registered for reading only */
 	ENGINE_BOUNCE_PARTLY,	 /* the request writes to memory of which a part
@@ -26,18 +26,19 @@ enum engine_bounce_refusal {
 	ENGINE_BOUNCE_GPU,
 };
 
-/* Checks a local range of a request with TE_REQ_BOUNCE. write: the request
- * writes to the range. Sets *bounce if the range is not registered, otherwise
- * leaves *bounce unchanged. */
+/* Checks a local range of a request with TE_REQ_BOUNCE. write is true if the
+ * request writes to the range. If the range is not registered, sets *bounce to
+ * true; otherwise leaves *bounce unchanged. */
 enum engine_bounce_refusal engine_bounce_check(struct engine *e,
 					       const void *addr, uint64_t len,
 					       bool write, bool *bounce);
 /* Stores the error record of a request with TE_REQ_BOUNCE that was refused with
- * code 3. Returns 3. segments must be held. */
+ * code 3. Returns 3. e->segments must be held. */
 int engine_bounce_refuse(struct engine *e, const char *call, size_t i,
 			 const struct te_request *r);
 
-/* Creates e->bounces. Registers nothing before the first request needs it. */
+/* Creates e->bounces. Buffers are registered only when the first request needs
+ * them. */
 int engine_bounce_open(struct engine *e, struct tei_err *err);
 /* Frees e->bounces after the data plane was closed. NULL is ignored. */
 void engine_bounce_free(struct engine *e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport "nvmeof": file segments, whose memory are the files that their
- * descriptors list.
+ * The transport "nvmeof" for file segments. The memory of a file segment
+ * consists of the files that its descriptor lists.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +40,9 @@ int engine_files_mem_remove(struct engine *e, void *addr, uint64_t deadline_ns)
 	return ret == TEI_ERR_NOT_REGISTERED ? 0 : ret;
 }
 
-/* Registers GPU memory for cuFile, if possible; else file transfers go through
- * bounce buffers. Logs which. Returns true if cuFile was opened by this
- * call. */
+/* Registers GPU memory with cuFile, if possible. Otherwise file transfers of
+ * this memory use bounce buffers. Logs which of the two applies. Returns true
+ * if this call has opened cuFile. */
 static bool files_gpu_add(struct tei_nvmeof *ctx, const struct engine_region *r)
 {
 	struct tei_err err;
@@ -63,7 +63,8 @@ void engine_files_gpu_add(struct engine *e, const struct engine_region *r)
 {
 	struct tei_nvmeof *ctx = files_ctx(e);
 
-	/* files that were opened before cuFile must be opened again */
+	/* files that were opened before cuFile was opened must be opened
+	 * again */
 	if (ctx && e->settings.memory.gpu_direct && files_gpu_add(ctx, r))
 		engine_segment_reevaluate(e);
 }
@@ -109,8 +110,8 @@ static int file_install(struct engine *e, const char *proto,
 	return 0;
 }
 
-/* Switches the transport off. The context stays, because threads may still use
- * it after their tasks have ended. */
+/* Switches the transport off. The context is kept, because threads may use it
+ * even after their tasks have ended. */
 static int file_uninstall(struct engine *e, const char *proto,
 			  uint64_t until_ns, struct tei_err *err)
 {
@@ -129,9 +130,10 @@ static int file_uninstall(struct engine *e, const char *proto,
 /* --- segments ------------------------------------------------------------ */
 
 /*
- * Returns the path of a file on this server, or NULL. The descriptor lists it
- * under the server's name. If names are addresses, it may also be listed under
- * the host, because the port in the name is not known in advance.
+ * Returns the path of a file on this server, or NULL. The descriptor lists the
+ * path under the name of the server. If names are addresses, the descriptor may
+ * also list the path under the host, because the port in the name is not known
+ * in advance.
  */
 static const char *files_path(const struct engine *e,
 			      const struct tei_meta_file *f)
@@ -220,8 +222,9 @@ static void *file_attach(struct engine *e, const struct engine_segment *s)
 	return s ? s->files : NULL;
 }
 
-/* GPU memory of this process comes here only if cuFile takes it; other requests
- * from it are taken by transport_staging before. */
+/* Prepares a task. If the request concerns GPU memory of this process, cuFile
+ * executes it; requests that cuFile cannot execute were taken by
+ * transport_staging before. */
 static int file_prepare(struct engine *e, struct engine_task *t,
 			const struct transfer_request *r,
 			struct engine_target *target, void *at)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport for copies from or to GPU memory inside this process, which the
- * driver makes.
+ * The transport for copies inside this process from or to GPU memory. The GPU
+ * driver makes these copies.
  */
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,8 @@ static int gpu_prepare(struct engine *e, struct engine_task *t,
 	    TEI_GPU_NOT_REGISTERED)
 		return 3;
 	if (gpu_overlap(r))
-		return 1; /* the driver's order is undefined */
+		return 1; /* the ranges overlap, and the order in which the
+			   * driver copies bytes is undefined */
 	engine_task_init(e, t, r, &transport_gpu);
 	op->dst = t->read ? (uintptr_t)r->source : r->target_offset;
 	op->src = t->read ? r->target_offset : (uintptr_t)r->source;

@@ -16,19 +16,22 @@
 
 struct local_group;
 
-/* What a task is. */
+/* The kind of a task. */
 enum local_kind {
-	LOCAL_COPY,   /* u.op */
-	LOCAL_GROUP,  /* u.group: several copies */
-	LOCAL_ATOMIC, /* u.atomic: executed by the
-		       * submission */
-	LOCAL_ENDED,  /* an atomic whose target has ended */
+	LOCAL_COPY,   /* a copy; u.op is used */
+	LOCAL_GROUP,  /* several copies; u.group is used */
+	LOCAL_ATOMIC, /* an atomic, which the submission itself executes;
+		       * u.atomic is used */
+	LOCAL_ENDED,  /* an atomic whose target process has ended */
 };
 
-/* The room of a task. */
+/* The data of this transport in a task (engine_task.room). */
 struct local_task {
-	struct engine_local_process *process; /* one reference while started;
-					       * NULL: this process */
+	/*
+	 * process of the target, with one reference while the task is started;
+	 * NULL: this process
+	 */
+	struct engine_local_process *process;
 	enum local_kind kind;
 	union {
 		struct tei_local_op op;
@@ -40,19 +43,22 @@ struct local_task {
 _Static_assert(sizeof(struct local_task) <= ENGINE_TASK_ROOM, "fits");
 
 /*
- * The copies that make up one task. Created by te_submit and freed with the
- * batch, so it may be accessed while the batch's lock is held.
+ * The copies of a task with several ranges. Created by te_submit and freed with
+ * the batch, so a thread that holds the batch's lock may access it.
  */
 struct local_group {
 	struct engine_task *task;
 	uint32_t left;	     /* atomic: copies that have not ended,
 			      * plus one until all are started */
-	int code;	     /* atomic: the first failure */
-	uint64_t moved;	     /* atomic: bytes copied */
-	struct tei_err *why; /* of code, or NULL; written by the
-			      * thread that has set code, before it
-			      * lowers left */
-	uint32_t n;	     /* constant */
+	int code;	     /* atomic: code of the first copy that has failed,
+			      * or 0 */
+	uint64_t moved;	     /* atomic: number of bytes that were copied */
+	/*
+	 * error record of code, or NULL; the thread that has set code sets it
+	 * before it lowers left
+	 */
+	struct tei_err *why;
+	uint32_t n; /* does not change */
 	struct tei_local_op op[];
 };
 
@@ -73,7 +79,8 @@ static int local_install(struct engine *e, const char *proto,
 	return 0;
 }
 
-/* Switches copies to other processes off. Copies inside this process go on. */
+/* Switches copies to other processes off. Copies inside this process
+ * continue. */
 static int local_uninstall(struct engine *e, const char *proto,
 			   uint64_t until_ns, struct tei_err *err)
 {
@@ -99,8 +106,8 @@ static void local_count(struct engine_task *t, uint64_t bytes, int status)
 			     t->read, bytes, status);
 }
 
-/* Records the target range in err->absent if the unregistered memory is that of
- * the target and not the local memory. */
+/* If the unregistered memory is the target's and not the local memory, records
+ * the target range in err->absent. */
 static void local_absent(struct engine_task *t, struct tei_err *err)
 {
 	const struct local_task *l = local_task(t);
@@ -113,8 +120,8 @@ static void local_absent(struct engine_task *t, struct tei_err *err)
 	err->absent.length = op->length;
 }
 
-/* Names the segment in the record, as the records of rails do, and moves the
- * process into the text. */
+/* Puts the name of the segment into the record, as the records of rails do, and
+ * moves the description of the process into the text. */
 static void local_err_peer(struct engine_task *t, struct tei_err *err)
 {
 	char process[sizeof(err->peer)], text[sizeof(err->text)];
@@ -157,8 +164,8 @@ static struct tei_err local_err(struct engine_task *t, int code,
 	return err;
 }
 
-/* Ends a task. code: 0, TEI_LOCAL_CANCELLED or an error. bytes: bytes copied.
- * why: error record, or NULL. */
+/* Ends a task. code is 0, TEI_LOCAL_CANCELLED or an error code; bytes is the
+ * number of bytes that were copied; why is the error record, or NULL. */
 static void local_end(struct engine_task *t, int code, uint64_t bytes,
 		      const struct tei_err *why)
 {
@@ -209,7 +216,8 @@ static void *local_attach(struct engine *e, const struct engine_segment *s)
 	return s ? (void *)s->local : (void *)e->local;
 }
 
-/* Returns the process of a target, or NULL for this process. */
+/* Returns the process of a target. Returns NULL if the target is this
+ * process. */
 static struct engine_local_process *
 local_process(const struct engine_target *target, void *at)
 {
@@ -240,8 +248,8 @@ static int local_prepare(struct engine *e, struct engine_task *t,
 	return 0;
 }
 
-/* Starts a copy: on this thread if here is true and a slot is free, otherwise
- * on a copy thread. */
+/* Starts a copy. If here is true and a copy slot is free, copies on this
+ * thread; otherwise passes the copy to a copy thread. */
 static void copy_start(struct engine *e, struct engine_task *t, bool here)
 {
 	struct engine_local_process *process = local_task(t)->process;
@@ -257,14 +265,14 @@ static void copy_start(struct engine *e, struct engine_task *t, bool here)
 			return; /* copy_done ends it */
 		local_put(process);
 	}
-	/* after a refusal the record is this thread's last error */
+	/* if the copy was refused, the reason is this thread's last error */
 	local_end(t, ret, ret ? 0 : op->length, tei_err_last());
 }
 
 /*
- * Gets the copies of the first tasks that have the same process, not this one,
- * and are short enough for the calling thread. Returns their number and their
- * bytes.
+ * Collects the copies of the first tasks that go to the same other process and
+ * are short enough for the calling thread. Returns their number and the sum of
+ * their bytes.
  */
 static size_t copy_gather(struct engine_task *tasks, size_t n,
 			  struct tei_local_op *ops[TEI_LOCAL_RUN],
@@ -289,7 +297,8 @@ static size_t copy_gather(struct engine_task *tasks, size_t n,
 	return i;
 }
 
-/* Copies the tasks on this thread, as many as possible with one system call. */
+/* Executes the copies of the tasks on this thread, with as few system calls as
+ * possible. */
 static void copy_start_here(struct engine *e, struct engine_task *tasks,
 			    struct tei_local_op *const ops[], size_t n)
 {
@@ -320,7 +329,8 @@ static void group_fail(struct local_group *g, int code,
 		*g->why = *why;
 }
 
-/* Counts the end of one copy, or of the start. The last one ends the task. */
+/* Counts the end of one copy, or of the start of all copies. The last of these
+ * ends the task. */
 static void group_step(struct local_group *g, int code, uint64_t bytes,
 		       const struct tei_err *why)
 {
@@ -334,7 +344,7 @@ static void group_step(struct local_group *g, int code, uint64_t bytes,
 	if (__atomic_sub_fetch(&g->left, 1, __ATOMIC_ACQ_REL))
 		return;
 	first = g->why;
-	/* the batch, and with it the group, may be freed from here on */
+	/* from here on, the batch may be freed, and the group with it */
 	local_end(t, __atomic_load_n(&g->code, __ATOMIC_RELAXED),
 		  __atomic_load_n(&g->moved, __ATOMIC_RELAXED), first);
 	free(first);
@@ -346,7 +356,7 @@ static void group_done(struct tei_local_op *op, int code, uint64_t bytes)
 	group_step(op->group, code, bytes, op->why);
 }
 
-/* Divides the request into the longest runs that are contiguous on both
+/* Divides the request into the longest parts that are contiguous on both
  * sides. */
 static void group_lay(struct local_group *g, const struct te_request *r,
 		      const struct tei_local_op *like)
@@ -414,11 +424,11 @@ static void group_start_one(struct engine *e, struct local_group *g,
 		if (!ret)
 			return; /* group_done ends it */
 	}
-	/* after a refusal the record is this thread's last error */
+	/* if the copy was refused, the reason is this thread's last error */
 	group_step(g, ret, ret ? 0 : op->length, tei_err_last());
 }
 
-/* Starts n copies on this thread, as many as possible with one system call. */
+/* Executes n copies on this thread, with as few system calls as possible. */
 static void group_start_here(struct engine *e, struct local_group *g,
 			     struct tei_local_op *const ops[], size_t n)
 {
@@ -473,8 +483,8 @@ static void atomic_prepare(struct engine_task *t, const struct te_request *r)
 	a->result = r->local_count ? r->local->addr : NULL;
 }
 
-/* Returns true if the target's process has ended. The system call is made once
- * for all atomics of a submission to the same target. */
+/* Returns true if the target's process has ended. One system call serves all
+ * atomics of a submission with the same target. */
 static bool atomic_target_ended(struct engine *e, struct engine_target *target,
 				struct engine_local_process *process)
 {
@@ -505,7 +515,8 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 	memset(&err, 0, sizeof(err));
 	ret = tei_local_atomic(e->local, &atomic, &err);
 	status = ret ? STATUS_FAILED : STATUS_COMPLETED;
-	/* counts no bytes, as for atomics of other processes */
+	/* atomics count no bytes here, like atomics on memory of other
+	 * processes */
 	engine_traffic_count(&e->own, false, 0, status);
 	snprintf(err.rail, sizeof(err.rail), "local");
 	snprintf(err.provider, sizeof(err.provider), "local");
@@ -514,8 +525,9 @@ static void atomic_start(struct engine *e, struct engine_task *t)
 
 /* --- tasks ---------------------------------------------------------------- */
 
-/* Atomics for other processes go by rail, but those for a process that has
- * ended fail when they start. */
+/* Prepares a task with several ranges, or an atomic. Atomics for other
+ * processes use a rail. If the process has ended, this transport takes the
+ * atomic, which fails when it starts. */
 static int local_prepare_ranges(struct engine *e, struct engine_task *t,
 				const struct te_request *r,
 				struct engine_target *target, void *at)
@@ -562,8 +574,8 @@ static void local_start(struct engine *e, struct engine_task *t)
 }
 
 /*
- * Starts successive copies to or from the same process together: on this
- * thread if they are small together, otherwise on the copy threads.
+ * Starts consecutive copies to or from the same process together: on this
+ * thread if their total length is short, otherwise on the copy threads.
  */
 static size_t local_start_next(struct engine *e, struct engine_task *tasks,
 			       size_t n)

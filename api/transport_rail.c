@@ -12,7 +12,8 @@
 #include "api/engine_topology.h"
 #include "api/engine_transport.h"
 
-#define RAIL_CHUNK 64 /* tasks of one call */
+/* greatest number of tasks that are submitted by one call */
+#define RAIL_CHUNK 64
 
 _Static_assert(sizeof(struct tei_rail_task) <= ENGINE_TASK_ROOM, "fits");
 
@@ -37,7 +38,8 @@ static int rail_install(struct engine *e, const char *proto,
 	return ret;
 }
 
-/* Waits for GPU staging first, because its copies lead to rail tasks. */
+/* Switches the rails off. Waits for GPU staging first, because its copies
+ * submit tasks to the rails. */
 static int rail_uninstall(struct engine *e, const char *proto,
 			  uint64_t until_ns, struct tei_err *err)
 {
@@ -47,9 +49,9 @@ static int rail_uninstall(struct engine *e, const char *proto,
 }
 
 /*
- * Returns 0 if the installed transport rdma is the one that the name means:
- * always for "rdma"; for the name of a provider if all open rails use that
- * provider.
+ * Returns 0 if the transport rdma that is installed also serves the name. This
+ * is always true for the name "rdma". For the name of a provider it is true if
+ * all open rails use that provider.
  */
 static int rail_accepts_name(struct engine *e, const char *proto,
 			     struct tei_err *err)
@@ -227,7 +229,8 @@ static uint64_t rail_moved(const struct engine_task *t)
 	return __atomic_load_n(&task->done_bytes, __ATOMIC_RELAXED);
 }
 
-/* The data plane frees the extension of a task that was started. */
+/* Frees the extension of a task that will not start. If a task was started, the
+ * data plane frees its extension. */
 static void rail_drop(struct engine_task *t)
 {
 	free(rail_task(t)->ext);

@@ -9,10 +9,10 @@
 
 #include "prov/rail/tei_rail.h"
 
-/* Receives the end of a task; a tei_rail_ops.task_done. */
+/* Receives the end of a task. This is a tei_rail_ops.task_done. */
 void transport_rail_done(struct tei_rail_task *task, enum tei_rail_end end,
 			 const struct tei_err *err);
-/* Converts the data plane's end of a task to a status. */
+/* Converts the end that the data plane reports to the status of a task. */
 int engine_rail_status(enum tei_rail_end end);
 
 #endif /* TEI_API_TRANSPORT_RAIL_H */

@@ -11,10 +11,11 @@
 #include "api/engine_transport.h"
 #include "api/transport_rail.h"
 
-/* The room of a task of transport_staging. */
+/* The data of transport_staging in a task (engine_task.room). */
 struct staged {
 	struct tei_staging_task task;
-	uint64_t copied;		/* atomic: bytes copied by the kernel */
+	uint64_t copied; /* atomic: number of bytes that the
+			  * kernel has copied */
 };
 
 _Static_assert(sizeof(struct staged) <= ENGINE_TASK_ROOM, "fits");
@@ -168,7 +169,8 @@ static int kernel_start(struct tei_staging *s, struct tei_staging_piece *piece)
 	_Static_assert(sizeof(*copy) <= TEI_STAGING_OP, "operation of a piece");
 	(void)s;
 	op->peer = to->peer;
-	/* moves nothing if another piece of the task would be refused */
+	/* checks the whole task, so that no byte moves if another piece of the
+	 * task would be refused */
 	if (!tei_local_peer_covers(op->peer, task->remote, task->length,
 				   !task->read))
 		return TEI_ERR_NOT_REGISTERED;
@@ -246,7 +248,7 @@ static void staging_done(struct tei_staging_task *task, enum tei_rail_end end,
 	engine_task_end(engine_task_from(task), engine_rail_status(end), err);
 }
 
-/* Chooses the carrier to the target. */
+/* Chooses the carrier between the bounce buffers and the target. */
 static void staging_set_target(struct tei_staging_task *task,
 			       const struct engine_target *target)
 {
@@ -362,13 +364,14 @@ static void slot_done(struct tei_staging_remote_task *task,
 
 	tei_rail_peer_put(task->peer);
 	engine_task_end(t, engine_rail_status(end), err);
-	/* after the end, so that a call that unregisters the memory finds no
-	 * unfinished task */
+	/* done after the end of the task, so that a call that unregisters the
+	 * memory finds no unfinished task */
 	if (held)
 		tei_rail_mr_let_go(dp, held, length);
 }
 
-/* GPU memory with keys is left to the rails. */
+/* Prepares a task. If the target's GPU memory has keys, declines it, so that
+ * the rails take it. */
 static int slot_prepare(struct engine *e, struct engine_task *t,
 			const struct transfer_request *r,
 			struct engine_target *target, void *at)
@@ -404,7 +407,8 @@ static void slot_start(struct engine *e, struct engine_task *t)
 	int ret;
 
 	tei_rail_peer_hold(task->peer);
-	/* for the whole task, because rail tasks hold only their piece */
+	/* holds the memory of the whole task, because each rail task holds only
+	 * the memory of its piece */
 	ret = tei_rail_mr_hold(e->dp, task->local, task->length, task->read);
 	task->held = !ret;
 	if (!ret)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A transport that stores the bytes of other segments in files of a temporary
- * folder, one for each buffer. It is linked into the unit tests only, and shows
- * what a transport consists of: this file, its declaration and its row in
- * engine_transports.c. One engine at a time can install it.
+ * folder, with one file for each buffer. It is linked into the unit tests only.
+ * It shows what a transport consists of: a file like this one, a declaration,
+ * and a row in engine_transports.c. Only one engine at a time can install it.
  */
 #include "api/transport_store.h"
 
@@ -20,25 +20,26 @@
 #include "util/thread.h"
 #include "util/world.h"
 
-/* The room of a task. */
+/* The data of this transport in a task (engine_task.room). */
 struct store_task {
-	struct tei_list link;		/* in store.queue */
+	struct tei_list link; /* element of store.queue */
 	char *local;
-	uint64_t offset;		/* in the file */
-	uint32_t buffer;		/* number of the file's buffer */
+	uint64_t offset; /* offset in the file */
+	uint32_t buffer; /* number of the buffer to which the
+			  * file belongs */
 };
 
 _Static_assert(sizeof(struct store_task) <= ENGINE_TASK_ROOM, "fits");
 
 static struct store {
-	struct engine *engine;		/* constant while installed */
-	pthread_t thread;		/* constant while installed */
-	char folder[64];		/* constant while installed */
+	struct engine *engine; /* does not change while installed */
+	pthread_t thread;      /* does not change while installed */
+	char folder[64];       /* does not change while installed */
 
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t changed;
-	struct tei_list queue;		/* store_task.link */
-	bool busy;			/* the thread has a task */
+	struct tei_list queue; /* list of store_task.link */
+	bool busy;	       /* the thread is executing a task */
 	bool paused, stop;
 } store;
 
@@ -60,7 +61,7 @@ static void store_err(const struct engine_task *t, int code, const char *text,
 		 text);
 }
 
-/* Reads or writes the whole range. Returns 0 or an errno. */
+/* Reads or writes the whole range in the file. Returns 0 or an errno. */
 static int store_access(struct engine_task *t)
 {
 	struct store_task *s = store_task(t);
@@ -232,7 +233,7 @@ static void store_start(struct engine *e, struct engine_task *t)
 	tei_mutex_unlock(&store.lock);
 }
 
-/* Ends a task that the thread has not taken yet. */
+/* Ends a task that the thread has not begun yet. */
 static void store_cancel(struct engine *e, struct engine_task *t, bool deadline)
 {
 	struct store_task *s;

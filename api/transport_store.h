@@ -10,8 +10,8 @@
 
 extern const struct engine_transport_ops transport_store;
 
-/* While it is paused, the transport takes no task out of its queue. It must be
- * installed. */
+/* Pauses the transport, or lets it continue. While paused, it takes no task out
+ * of its queue. The transport must be installed. */
 void transport_store_pause(bool paused);
 
 #endif /* TEI_API_TRANSPORT_STORE_H */

@@ -22,7 +22,8 @@ inline int failures;
 		}                                                           \
 	} while (0)
 
-/* The target's process. The destructor closes the input of the process. */
+/* The process of the target. The destructor closes its standard input, which
+ * ends the process. */
 struct child {
 	FILE *in = nullptr;
 	pid_t pid = -1;
@@ -55,7 +56,7 @@ struct child {
 			name.pop_back();
 	}
 
-	/* Ends the process by closing its input, without a signal. */
+	/* Ends the process by closing its standard input, without a signal. */
 	void end()
 	{
 		if (!in)
@@ -68,7 +69,7 @@ struct child {
 	~child() { end(); }
 };
 
-/* A test case; it gets the name of the target's segment. */
+/* A test case. run() gets the name of the target's segment. */
 struct test_case {
 	const char *name;
 	void (*run)(const std::string &);

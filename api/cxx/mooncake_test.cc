@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests the headers in mooncake/ with two processes. Uses each class and each
- * function of them.
+ * Tests the headers in mooncake/ with two processes. The tests use each class
+ * and each function in these headers.
  *
  *	mooncake_test            runs the tests; starts itself as the target
  *	mooncake_test target     prints its name and waits until its input ends
@@ -28,14 +28,14 @@ using NotifyDesc = TransferMetadata::NotifyDesc;
 static constexpr std::size_t SIZE = 4 << 20;
 static const std::string HERE = "127.0.0.1";
 
-/* An engine with all transports that fit this host. */
+/* An engine with all transports that match the devices of this host. */
 struct node {
 	TransferEngine engine{ true };
 
 	node() { CHECK(engine.init(P2PHANDSHAKE, HERE) == 0); }
 };
 
-/* Memory of an engine, with a pattern. */
+/* Memory that is registered with an engine and filled with a pattern. */
 struct buffer {
 	TransferEngine &engine;
 	std::vector<unsigned char> bytes;
@@ -80,7 +80,7 @@ static std::uint64_t remote(TransferEngine &engine, SegmentID id)
 	return desc && !desc->buffers.empty() ? desc->buffers[0].addr : 0;
 }
 
-/* Waits for a task. */
+/* Waits until a task has ended. */
 static TransferStatusEnum wait_task(TransferEngine &engine, BatchID batch,
 				    std::size_t task)
 {
@@ -92,7 +92,8 @@ static TransferStatusEnum wait_task(TransferEngine &engine, BatchID batch,
 	return status.s;
 }
 
-/* Moves n parts of the buffer and returns the status of the batch. */
+/* Moves the buffer in n parts of equal length. Returns the status of the
+ * batch. */
 static TransferStatusEnum move(TransferEngine &engine, SegmentID id,
 			       TransferRequest::OpCode opcode,
 			       unsigned char *local, std::uint64_t there,
@@ -199,7 +200,7 @@ static void errors_are_statuses(const std::string &name)
 	CHECK(e.getMetadata()->getSegmentDescByID(UINT64_MAX) == nullptr);
 	CHECK(e.CheckSegmentStatus(99).IsInvalidArgument());
 	CHECK(e.CheckSegmentStatus(s).ok());
-	/* The target refuses a range that is not registered. */
+	/* The target refuses a request whose range it has not registered. */
 	CHECK(move(e, s, TransferRequest::WRITE, memory.data(),
 		   there + SIZE + (1 << 30), 64,
 		   1) == TransferStatusEnum::FAILED);
@@ -336,8 +337,8 @@ static void ended_process_is_unreachable(const std::string &)
 	CHECK(here.engine.probePeerAliveByID(s) == PeerLiveness::Unreachable);
 }
 
-/* A target that is stopped cannot be fenced. Since MC_SLICE_TIMEOUT is set, the status of
- * its task is TIMEOUT; that of the batch must be the same. */
+/* If a target is stopped, it cannot be fenced. Since MC_SLICE_TIMEOUT is set,
+ * the status of the task is TIMEOUT. The batch must have the same status. */
 static void batch_status_follows_the_task(const std::string &)
 {
 	child other("/proc/self/exe");
@@ -355,8 +356,7 @@ static void batch_status_follows_the_task(const std::string &)
 
 		CHECK(move(e, s, TransferRequest::WRITE, memory.data(), there,
 			   SIZE, 1) == TransferStatusEnum::COMPLETED);
-		/* the process continues for a moment until it has handled
-		 * SIGSTOP */
+		/* the process runs on for a moment until it handles SIGSTOP */
 		int status = 0;
 		kill(other.pid, SIGSTOP);
 		CHECK(waitpid(other.pid, &status, WUNTRACED) == other.pid &&
@@ -425,8 +425,9 @@ static void scattered_fragments_move(const std::string &name)
 	std::vector<int> ended(100);
 	bool all_ok = true;
 
-	/* Fragments of 1000 bytes: every second one of the buffer, in the opposite
-	 * order at the target; the last has no bytes. */
+	/* Every second block of 1000 bytes of the buffer is a fragment. At the
+	 * target, the fragments are in the opposite order. The last fragment is
+	 * empty. */
 	for (std::size_t i = 0; i < 100; i++) {
 		from.push_back(i * 2000);
 		to.push_back((99 - i) * 1000);
@@ -510,7 +511,8 @@ static void filter_selects_the_devices(const std::string &name)
 	two.setAutoDiscover({ .enabled = true, .protocol = "rdma" });
 	CHECK(two.init(P2PHANDSHAKE, HERE) == 0 && two.numContexts() == 1);
 
-	/* A filter that is given after init() applies to the first transport. */
+	/* A filter that is set after init() applies to the first transport that
+	 * is installed. */
 	three.setAutoDiscover(false);
 	CHECK(three.init(P2PHANDSHAKE, HERE) == 0);
 	std::string address = three.getLocalIpAndPort();
@@ -556,7 +558,7 @@ static void topology_is_text_and_data(const std::string &)
 	CHECK(same.parse(text) == 0 && !same.empty());
 	CHECK(*here.engine.getLocalTopology() == same);
 
-	/* A topology of the program is used by the transports. */
+	/* The transports use the topology that the program has set. */
 	TransferEngine e;
 	CHECK(e.init(P2PHANDSHAKE, HERE) == 0);
 	std::string nic = same.getHcaList().at(0);

@@ -5,24 +5,25 @@
 /*
  * The C++ interface of moonrail: handles that free themselves, std::chrono time
  * limits, errors as std::error_code or as exceptions, std::future, and with
- * C++20 an awaitable. It consists of this header and needs the C library only
- * (-lmoonrail), C++17 or later. docs/BINDINGS.md lists the C functions that it
- * leaves out.
+ * C++20 an awaitable. The interface consists of this header. It needs C++17 or
+ * later, and no library other than the C library (-lmoonrail). docs/BINDINGS.md
+ * lists the C functions that it leaves out.
  *
- * Errors. Each function that may fail has two forms. The form with a last
- * argument std::error_code& throws nothing and sets it. The other form throws
- * moonrail::error, which has the fields of the C library's error record.
+ * Errors. Each function that may fail has two forms. One form has a last
+ * argument of the type std::error_code&; it sets this argument and throws
+ * nothing. The other form throws moonrail::error, which has the fields of the C
+ * library's error record.
  *
- * Threads. All functions of engine are thread-safe, except its move and its
- * destruction. Other objects are used by one thread at a time.
+ * Threads. All functions of engine are thread-safe, except the move operations
+ * and the destructor. Other objects are used by one thread at a time.
  *
  * Lifetime. An object must not outlive its engine. Memory that a transfer uses
  * must stay valid until the transfer has ended; the destructor of transfer
- * cancels what has not ended and waits for it.
+ * cancels the requests that have not ended, and waits for their end.
  *
- * No exception passes through a frame of the C library. The only function of
- * this header that the library calls is that of set_log, which catches all of
- * them.
+ * No exception passes through a frame of the C library. Only one function of
+ * this header is called by the library: the log callback of set_log. It catches
+ * all exceptions.
  */
 
 #include <chrono>
@@ -88,7 +89,7 @@ inline const std::error_category &category() noexcept
 	return one;
 }
 
-/* Makes an error code of a code of the C library, of either sign. */
+/* Converts a code of the C library, of either sign, to an error code. */
 inline std::error_code make_code(int code) noexcept
 {
 	return { code < 0 ? -code : code, category() };
@@ -102,22 +103,24 @@ public:
 	{
 	}
 
-	/* The error record: rail, peer, provider, text, hint. */
+	/* Returns the error record with the members rail, peer, provider, text
+	 * and hint. */
 	const te_error &record() const noexcept { return record_; }
 
-	/* Bytes of the transfer may still arrive at the target. */
+	/* Returns true if bytes of the transfer may still arrive at the
+	 * target. */
 	bool unfenced() const noexcept
 	{
 		return record_.flags & TE_ERROR_UNFENCED;
 	}
 
-	/* It is unknown whether the operation was executed. */
+	/* Returns true if it is unknown whether the operation was executed. */
 	bool unknown() const noexcept
 	{
 		return record_.flags & TE_ERROR_UNKNOWN;
 	}
 
-	/* The segment must be opened again. */
+	/* Returns true if the segment must be opened again. */
 	bool stale() const noexcept { return record_.flags & TE_ERROR_STALE; }
 
 private:
@@ -144,8 +147,8 @@ inline te_error last()
 	return record;
 }
 
-/* Throws an error of the C library, or one of this header, which has no record.
- */
+/* Throws an error of the C library, with its record, or an error of this
+ * header, which has no record. */
 [[noreturn]] inline void raise(std::error_code code)
 {
 	te_error record = {};
@@ -157,13 +160,14 @@ inline te_error last()
 	throw error(code, record);
 }
 
-/* The error of an argument that this header refuses. */
+/* Returns the error for an argument that this header refuses. */
 inline std::error_code invalid_argument() noexcept
 {
 	return std::make_error_code(std::errc::invalid_argument);
 }
 
-/* Calls the function with an error code, and throws what it has set. */
+/* Calls the function with an error code. If the function sets the error code,
+ * throws that error. */
 template <typename F> auto throwing(F &&call)
 {
 	std::error_code code;
@@ -180,7 +184,8 @@ template <typename F> auto throwing(F &&call)
 	}
 }
 
-/* Converts a time limit; the largest value means none. */
+/* Converts a time limit to microseconds. The largest value means that there is
+ * no limit. */
 template <typename Rep, typename Period>
 std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 {
@@ -196,8 +201,8 @@ std::int64_t microseconds(std::chrono::duration<Rep, Period> limit)
 namespace detail
 {
 
-/* Calls a function that fills an array, and repeats the call with a longer array until
- * all elements fit. */
+/* Calls a function that fills an array. If the array is too short, repeats the
+ * call with a longer array, until all elements fit. */
 template <typename T, typename F>
 std::vector<T> fetch(F &&call, std::error_code &code)
 {
@@ -212,8 +217,8 @@ std::vector<T> fetch(F &&call, std::error_code &code)
 	return list;
 }
 
-/* Calls a function that fills an array with what it removes from a queue, until
- * the queue is empty. take() gets each full part of the array. */
+/* Repeats call(), which moves elements from a queue into an array, until the
+ * queue is empty. After each call, take() gets the elements that were moved. */
 template <typename T, typename F, typename G>
 void drain_queue(F &&call, G &&take, std::error_code &code)
 {
@@ -228,8 +233,8 @@ void drain_queue(F &&call, G &&take, std::error_code &code)
 	} while (!code && n == sizeof(part) / sizeof(part[0]));
 }
 
-/* Calls a function that writes a text, and repeats the call with a longer
- * buffer until the text fits. */
+/* Calls a function that writes a text. If the buffer is too short, repeats the
+ * call with a longer buffer, until the text fits. */
 template <typename F> std::string text_of(F &&call, std::error_code &code)
 {
 	std::string text;
@@ -252,7 +257,7 @@ template <typename F> std::string text_of(F &&call, std::error_code &code)
 
 /* --- the library --------------------------------------------------------- */
 
-/* The version of the C library, and the API version of libfabric. */
+/* Return the version of the C library, and the API version of libfabric. */
 inline const char *version() noexcept
 {
 	return te_version();
@@ -262,15 +267,18 @@ inline const char *fabric_version() noexcept
 	return te_fabric_version();
 }
 
-/* Receives a log line: level (TE_LOG_…), part of the library, text. Any thread
- * calls it, also several threads at the same time. It must not call the
- * library. Its exceptions are ignored. */
+/*
+ * A callback for log lines. Its arguments are the level (TE_LOG_…), the part of
+ * the library that logs, and the text. The library may call it from any thread,
+ * and from several threads at the same time. The callback must not call the
+ * library. An exception of the callback is ignored.
+ */
 using log_function =
 	std::function<void(int, std::string_view, std::string_view)>;
 
-/* Passes the log lines of the process to a function; an empty function restores
- * standard error. When it returns without an error, the earlier function is no
- * longer running. */
+/* Passes the log lines of the process to a callback. If the callback is empty,
+ * log lines go to standard error again. When this function has returned without
+ * an error, the earlier callback is no longer running. */
 inline void set_log(log_function f, std::error_code &code)
 {
 	static std::mutex lock;
@@ -301,19 +309,23 @@ inline void set_log(log_function f)
 		[&](std::error_code &code) { set_log(std::move(f), code); });
 }
 
-/* No time limit. */
+/* A time limit that means: wait without a limit. */
 inline constexpr std::chrono::microseconds forever =
 	std::chrono::microseconds::max();
 
 /* --- engine -------------------------------------------------------------- */
 
-/* What engine's constructor needs. */
+/* The options of an engine, for the constructor of engine. */
 struct options {
 	std::string metadata = P2P;
-	std::string name = "0.0.0.0";	/* with P2P: address of this host */
-	std::string ip;			/* of the control channel; "": any */
-	std::uint16_t port = 0;		/* of the control channel; 0: any */
-	std::vector<std::string> transports;	/* empty: those that fit */
+	std::string name = "0.0.0.0"; /* segment name; with P2PHANDSHAKE:
+				       * address of this host */
+	std::string ip;		      /* address of the control channel; "":
+				       * any */
+	std::uint16_t port = 0;	      /* port of the control channel; 0:
+				       * any */
+	/* empty: the transports that match the devices of this host */
+	std::vector<std::string> transports;
 	std::vector<std::string> settings;	/* "NAME=VALUE" */
 
 	static constexpr const char *P2P = "P2PHANDSHAKE";
@@ -323,7 +335,7 @@ struct notification {
 	std::string name, text;
 };
 
-/* A notification with any bytes. */
+/* A notification whose data may contain any bytes. */
 struct binary_notification {
 	std::string name;
 	std::vector<unsigned char> data;
@@ -331,7 +343,7 @@ struct binary_notification {
 
 class transfer;
 
-/* This process's end of all its transfers. */
+/* One end of transfers: a named segment with rails, memory and connections. */
 class engine {
 public:
 	explicit engine(const options &o = {})
@@ -359,11 +371,12 @@ public:
 
 	~engine() { reset(); }
 
-	/* The handle for functions of the C API; the engine stays the owner. */
+	/* Returns the handle for functions of the C API. The engine object
+	 * stays the owner. */
 	transfer_engine_t get() const noexcept { return handle_; }
 	explicit operator bool() const noexcept { return handle_; }
 
-	/* The name under which peers open this engine's segment. */
+	/* Returns the name under which peers open this engine's segment. */
 	std::string name() const
 	{
 		char text[512] = "";
@@ -372,7 +385,7 @@ public:
 		return text;
 	}
 
-	/* Checks that the control port of that peer answers. */
+	/* Checks that the control port of the peer answers. */
 	void probe(const std::string &peer, std::chrono::microseconds limit,
 		   std::error_code &code)
 	{
@@ -388,7 +401,8 @@ public:
 		});
 	}
 
-	/* Takes the notifications that have arrived. */
+	/* Removes the notifications with text that have arrived from the queue,
+	 * and returns them. */
 	std::vector<notification> notifications()
 	{
 		std::vector<notification> list;
@@ -403,7 +417,8 @@ public:
 		return list;
 	}
 
-	/* Takes the notifications with bytes that have arrived. */
+	/* Removes the notifications with bytes that have arrived from the
+	 * queue, and returns them. */
 	std::vector<binary_notification>
 	binary_notifications(std::error_code &code)
 	{
@@ -452,7 +467,8 @@ public:
 			[&](std::error_code &code) { return rails(code); });
 	}
 
-	/* The settings in force, one line "NAME=value source" each. */
+	/* Returns the settings in force, with one line "NAME=value source" for
+	 * each setting. */
 	std::string settings(std::error_code &code) const
 	{
 		return detail::text_of(
@@ -468,7 +484,7 @@ public:
 			[&](std::error_code &code) { return settings(code); });
 	}
 
-	/* The topology in use, as JSON. */
+	/* Returns the topology in use, as JSON. */
 	std::string topology(std::error_code &code) const
 	{
 		return detail::text_of(
@@ -484,8 +500,8 @@ public:
 			[&](std::error_code &code) { return topology(code); });
 	}
 
-	/* The descriptor of this engine's segment, for segment::import in
-	 * another process. */
+	/* Returns the descriptor of this engine's segment, for segment::import
+	 * in another process. */
 	std::vector<unsigned char> export_segment(std::error_code &code) const
 	{
 		std::vector<unsigned char> blob;
@@ -531,7 +547,8 @@ public:
 			[&](std::error_code &code) { warm_up(peer, code); });
 	}
 
-	/* Waits until all requests that were submitted before are terminal. */
+	/* Waits until all requests that were submitted before this call have
+	 * ended. */
 	template <typename Rep, typename Period>
 	void drain(std::chrono::duration<Rep, Period> limit,
 		   std::error_code &code)
@@ -546,9 +563,9 @@ public:
 			[&](std::error_code &code) { drain(limit, code); });
 	}
 
-	/* Takes the ends of transfers that were not taken yet, for programs
-	 * that wait for event_fd(). Transfers that no longer exist are left
-	 * out. */
+	/* Returns the ends of transfers that no earlier call has returned, for
+	 * programs that wait for event_fd(). Transfers that no longer exist are
+	 * left out. */
 	std::vector<te_ended> ended(std::error_code &code)
 	{
 		std::vector<te_ended> list;
@@ -571,8 +588,8 @@ public:
 	}
 
 	/* Waits until one of at most TE_WAIT_MAX transfers has ended, and
-	 * returns its index, or nothing if the limit has passed. Transfers that
-	 * were moved from are left out. */
+	 * returns the index of that transfer. Returns nothing if the limit has
+	 * passed. Skips transfers that were moved from. */
 	std::optional<std::size_t> wait_any(const std::vector<transfer> &all,
 					    std::chrono::microseconds limit,
 					    std::error_code &code) const;
@@ -580,8 +597,9 @@ public:
 	wait_any(const std::vector<transfer> &all,
 		 std::chrono::microseconds limit = forever) const;
 
-	/* The descriptor that is readable while something has ended or arrived;
-	 * see te_event_fd(3). The engine owns it. */
+	/* Returns the file descriptor that is readable while the end of a
+	 * transfer or a notification can be fetched; see te_event_fd(3). The
+	 * engine owns the file descriptor. */
 	int event_fd() const noexcept { return te_event_fd(handle_); }
 
 private:
@@ -633,20 +651,22 @@ private:
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Memory to be registered, for the constructor of memory. */
+/* Describes memory that the constructor of the class `memory` registers. */
 struct registration {
 	void *addr = nullptr;
 	std::size_t size = 0;
 	std::string location = "*";
-	std::string label;	/* with which peers find the memory, or "" */
-	bool remote = true;	/* peers can access it */
-	bool read_only = false; /* neither peers nor this engine write to it */
-	bool nested = false; /* it may lie inside registered memory, which then
-			      * must be released after it */
+	std::string label;	/* label with which peers can find the memory,
+				 * or "" */
+	bool remote = true;	/* peers can access the memory */
+	bool read_only = false; /* neither peers nor this engine write to the
+				 * memory */
+	bool nested = false; /* the memory may lie inside registered memory, and
+			      * must then be released before that memory */
 };
 
 /* Registered memory, which the destructor unregisters. The bytes belong to the
- * program, unless allocate() has made them. */
+ * program, unless allocate() has allocated them. */
 class memory {
 public:
 	memory(engine &e, void *addr, std::size_t size,
@@ -674,8 +694,8 @@ public:
 		take(e, r, code);
 	}
 
-	/* Allocates and registers memory, as te_alloc(3) does. location: nullptr
-	 * for any node. */
+	/* Allocates and registers memory, as te_alloc(3) does. If location is
+	 * nullptr, the memory may be on any node. */
 	static memory allocate(engine &e, std::size_t size,
 			       const char *location, std::uint64_t flags,
 			       std::error_code &code)
@@ -842,7 +862,7 @@ public:
 	}
 
 	/* Opens the segment that a descriptor of engine::export_segment
-	 * describes, without communication. */
+	 * describes. Communicates with no other process. */
 	static segment import(engine &e, const void *blob, std::size_t size,
 			      std::error_code &code)
 	{
@@ -882,13 +902,14 @@ public:
 	}
 
 	segment_id_t id() const noexcept { return id_; }
-	/* The handle of the engine. */
+	/* Returns the handle of the engine to which the segment belongs. */
 	transfer_engine_t owner() const noexcept
 	{
 		return engine_;
 	}
 
-	/* The buffers of the segment; their addr is a remote address. */
+	/* Returns the buffers of the segment. Their member addr is an address
+	 * in the peer's process. */
 	std::vector<te_buffer> buffers(std::error_code &code) const
 	{
 		return detail::fetch<te_buffer>(
@@ -906,9 +927,9 @@ public:
 		});
 	}
 
-	/* The memory that the peer has registered with that label, in the order
-	 * of the addresses; nullptr: all memory with a label. It is an error if
-	 * there is none. */
+	/* Returns the memory that the peer has registered with that label, in
+	 * ascending order of addresses. If label is nullptr, returns all memory
+	 * that has a label. Fails if there is no such memory. */
 	std::vector<te_buffer> find(const char *label,
 				    std::error_code &code) const
 	{
@@ -927,7 +948,8 @@ public:
 		});
 	}
 
-	/* The paths to the segment, for memory at location; nullptr: any. */
+	/* Returns the paths to the segment, for memory at location. If location
+	 * is nullptr, the memory may be anywhere. */
 	std::vector<te_path> paths(const char *location,
 				   std::error_code &code) const
 	{
@@ -946,7 +968,7 @@ public:
 		});
 	}
 
-	/* The statistics of the peer. */
+	/* Returns the statistics of the peer. */
 	struct te_peer_stats stats(std::error_code &code) const
 	{
 		struct te_peer_stats s = {};
@@ -961,8 +983,8 @@ public:
 			[&](std::error_code &code) { return stats(code); });
 	}
 
-	/* Waits until the requests to this segment that were submitted before
-	 * are terminal. */
+	/* Waits until all requests to this segment that were submitted before
+	 * this call have ended. */
 	template <typename Rep, typename Period>
 	void flush(std::chrono::duration<Rep, Period> limit,
 		   std::error_code &code) const
@@ -977,7 +999,8 @@ public:
 			[&](std::error_code &code) { flush(limit, code); });
 	}
 
-	/* Check a list of writes or reads for many submissions. */
+	/* prepare_write and prepare_read check a list of writes or reads once,
+	 * so that it can be submitted many times. */
 	prepared prepare_write(const std::vector<piece> &pieces,
 			       std::error_code &code) const;
 	prepared prepare_write(const std::vector<piece> &pieces) const;
@@ -985,8 +1008,9 @@ public:
 			      std::error_code &code) const;
 	prepared prepare_read(const std::vector<piece> &pieces) const;
 
-	/* Sends a notification with any bytes and waits until the peer's engine
-	 * has it. engine::binary_notifications receives it. */
+	/* Sends a notification that may contain any bytes, and waits until the
+	 * peer's engine has received it. The peer reads it with
+	 * engine::binary_notifications. */
 	void notify_bytes(const std::string &name, const void *data,
 			  std::size_t size, std::error_code &code)
 	{
@@ -1002,7 +1026,8 @@ public:
 		});
 	}
 
-	/* Sends a notification and waits until the peer's engine has it. */
+	/* Sends a notification and waits until the peer's engine has received
+	 * it. */
 	void notify(std::string name, std::string text, std::error_code &code)
 	{
 		notify_msg_t msg = { name.data(), text.data() };
@@ -1059,7 +1084,8 @@ public:
 		return *this;
 	}
 
-	/* Cancels what has not ended, and waits for its end. */
+	/* Cancels the requests that have not ended, and waits until they have
+	 * ended. */
 	~transfer()
 	{
 		if (!engine_)
@@ -1083,7 +1109,8 @@ public:
 
 	bool done() const noexcept { return status().status != STATUS_WAITING; }
 
-	/* Waits for the end. Returns false if the time has passed. */
+	/* Waits until all requests have ended. Returns false if the time has
+	 * passed. */
 	template <typename Rep, typename Period>
 	bool wait_for(std::chrono::duration<Rep, Period> limit) const noexcept
 	{
@@ -1094,7 +1121,7 @@ public:
 
 	void wait() const noexcept { wait_for(forever); }
 
-	/* Waits for the end and returns the number of bytes. */
+	/* Waits until all requests have ended. Returns the number of bytes. */
 	std::uint64_t get(std::error_code &code) const
 	{
 		transfer_status s = {};
@@ -1116,8 +1143,8 @@ public:
 		return bytes;
 	}
 
-	/* The result of each request so far, in the order of their addition,
-	 * with its cookie. Does not wait. */
+	/* Returns the result of each request so far, with its cookie, in the
+	 * order in which the requests were added. Does not wait. */
 	std::vector<te_task> tasks(std::error_code &code) const
 	{
 		std::vector<te_task> list(count_);
@@ -1135,7 +1162,7 @@ public:
 			[&](std::error_code &code) { return tasks(code); });
 	}
 
-	/* Waits for the end of one request. Returns false if the time has
+	/* Waits until one request has ended. Returns false if the time has
 	 * passed. */
 	template <typename Rep, typename Period>
 	bool
@@ -1147,14 +1174,15 @@ public:
 				    nullptr) != TE_TIMED_OUT;
 	}
 
-	/* Sets the time after which requests that have not ended fail. */
+	/* Sets a time limit, counted from now. Requests that have not ended
+	 * then fail. */
 	template <typename Rep, typename Period>
 	void time_limit(std::chrono::duration<Rep, Period> limit) const noexcept
 	{
 		te_batch_timeout(engine_, batch_, detail::microseconds(limit));
 	}
 
-	/* Sets the same as a point of time. */
+	/* Sets the time limit as a point in time. */
 	void deadline(std::chrono::steady_clock::time_point at) const noexcept
 	{
 		using std::chrono::nanoseconds;
@@ -1167,14 +1195,15 @@ public:
 							   ns.count()));
 	}
 
-	/* The id of the batch, which engine::ended returns. */
+	/* Returns the id of the batch, which engine::ended returns. */
 	batch_id_t id() const noexcept
 	{
 		return engine_ ? batch_ : INVALID_BATCH;
 	}
 
-	/* The submission of a prepared list has checked its pieces again; and,
-	 * it has done so because the target's process has been replaced. */
+	/* checked() returns true if the submission of a prepared list has
+	 * checked its pieces again. restarted() returns true if it did so
+	 * because another process has replaced the target's process. */
 	bool checked() const noexcept
 	{
 		return checked_ & TE_PREPARED_CHECKED;
@@ -1184,24 +1213,26 @@ public:
 		return checked_ & TE_PREPARED_RESTARTED;
 	}
 
-	/* Requests the early end of one request. */
+	/* Requests that one request ends early. */
 	void cancel_task(std::size_t task) const noexcept
 	{
 		te_cancel_task(engine_, batch_, task);
 	}
 
-	/* Requests the early end. get() reports how the transfer has ended. The
-	 * memory may be used again when it has ended, not earlier. */
+	/* Requests that all requests end early. get() reports how the transfer
+	 * has ended. The memory may be used again only after the transfer has
+	 * ended. */
 	void cancel() const noexcept { te_cancel_batch(engine_, batch_); }
 
-	/* The descriptor that is readable when the transfer has ended, or
-	 * a negative code. The transfer owns it. */
+	/* Returns the file descriptor that is readable when the transfer has
+	 * ended, or a negative code. The transfer owns the file descriptor. */
 	int event_fd() const noexcept
 	{
 		return te_batch_event_fd(engine_, batch_);
 	}
 
-	/* The error record of the first request that did not complete. */
+	/* Returns the error record of the first request that was not
+	 * completed. */
 	te_error record(int status) const noexcept
 	{
 		te_error record = {};
@@ -1215,7 +1246,8 @@ public:
 		return record;
 	}
 
-	/* Passes the end to a future. A thread waits for it. */
+	/* Passes the result of the transfer to a future. A thread waits for the
+	 * end of the transfer. */
 	std::future<std::uint64_t> as_future() &&
 	{
 		return std::async(std::launch::async,
@@ -1224,7 +1256,8 @@ public:
 
 #if defined(__cpp_impl_coroutine)
 	/* co_await returns the number of bytes or throws moonrail::error. The
-	 * coroutine continues in a thread of its own, which waits for the end. */
+	 * coroutine continues in a separate thread, which has waited for the
+	 * end of the transfer. */
 	auto operator co_await() && noexcept
 	{
 		struct awaiter {
@@ -1256,7 +1289,8 @@ private:
 	{
 	}
 
-	/* What a submission returns that has failed. */
+	/* Returns an empty transfer, the result of a submission that has
+	 * failed. */
 	static transfer none() noexcept
 	{
 		return { nullptr, 0, 0, 0 };
@@ -1264,9 +1298,10 @@ private:
 
 	transfer_engine_t engine_;
 	batch_id_t batch_;
-	std::size_t count_;	/* requests */
-	std::size_t size_;	/* requests for which there is room */
-	std::uint32_t checked_; /* TE_PREPARED_… */
+	std::size_t count_;	/* number of requests */
+	std::size_t size_;	/* number of requests for which the batch has
+				 * room */
+	std::uint32_t checked_; /* bits TE_PREPARED_… */
 };
 
 inline std::optional<std::size_t>
@@ -1296,7 +1331,7 @@ engine::wait_any(const std::vector<transfer> &all,
 	});
 }
 
-/* Ranges of local memory and of the target's memory. */
+/* A range of local memory, and a range of the target's memory. */
 using local_range = te_local;
 using remote_range = te_remote;
 
@@ -1311,9 +1346,9 @@ class batch {
 public:
 	explicit batch(engine &e) : engine_(e.get()) {}
 
-	/* Makes an empty batch that uses the batch of an ended transfer again,
-	 * which costs less than a new one. If the transfer has not ended, the
-	 * error is 4, and the transfer is unchanged. */
+	/* Makes an empty batch that reuses the C library's batch of an ended
+	 * transfer, which costs less than a new batch. If the transfer has not
+	 * ended, the error code is 4, and the transfer is unchanged. */
 	batch(transfer &&ended, std::error_code &code) : engine_(ended.engine_)
 	{
 		code = make_code(te_batch_reset(ended.engine_, ended.batch_));
@@ -1364,8 +1399,9 @@ public:
 		return one(TE_READ, s, local, remote, size);
 	}
 
-	/* Add one request that moves the local ranges, one after the other, to
-	 * or from the remote ranges. Both sides have the same total length. */
+	/* writev() and readv() add one request that moves several local ranges,
+	 * one after the other, to or from several remote ranges. Both sides
+	 * have the same total length. */
 	batch &writev(const segment &s, const std::vector<local_range> &local,
 		      const std::vector<remote_range> &remote)
 	{
@@ -1378,17 +1414,17 @@ public:
 		return add(TE_READ, s, local, remote);
 	}
 
-	/* Adds an atomic addition to the number of 8 bytes at a remote address.
-	 */
+	/* Adds a request that atomically adds operand to the 8-byte number at a
+	 * remote address. */
 	batch &atomic_add(const segment &s, std::uint64_t remote,
 			  std::uint64_t operand)
 	{
 		return atomic(TE_ATOMIC_ADD, s, nullptr, remote, 8, operand, 0);
 	}
 
-	/* Add atomics whose old value is stored at old, in registered memory.
-	 * Its type is that of the remote number: std::uint32_t or
-	 * std::uint64_t. */
+	/* The functions that follow add an atomic that stores the old value of
+	 * the remote number at `old`, which lies in registered memory. T is the
+	 * type of the remote number: std::uint32_t or std::uint64_t. */
 	template <typename T>
 	batch &atomic_fetch_add(const segment &s, T *old, std::uint64_t remote,
 				T operand)
@@ -1411,7 +1447,8 @@ public:
 		return number(TE_ATOMIC_CAS, s, old, remote, operand, compare);
 	}
 
-	/* Sets a number of the program that transfer::tasks returns. */
+	/* Sets a number that the program chooses and that transfer::tasks
+	 * returns. */
 	batch &cookie(std::uint64_t value) noexcept
 	{
 		if (!requests_.empty())
@@ -1419,7 +1456,7 @@ public:
 		return *this;
 	}
 
-	/* The local memory of the request need not be registered; see
+	/* Allows that the local memory of the request is not registered; see
 	 * TE_REQ_BOUNCE in te_submit(3). */
 	batch &bounce() noexcept
 	{
@@ -1428,7 +1465,8 @@ public:
 		return *this;
 	}
 
-	/* Sets the time after which requests that have not ended fail. */
+	/* Sets a time limit for the requests. Requests that have not ended then
+	 * fail. */
 	template <typename Rep, typename Period>
 	batch &time_limit(std::chrono::duration<Rep, Period> limit) noexcept
 	{
@@ -1438,10 +1476,12 @@ public:
 
 	std::size_t size() const noexcept { return requests_.size(); }
 
-	/* Submits the requests; the batch is empty afterwards. With a
-	 * notification, the target receives it when all bytes are in place; the
-	 * requests then are reads and writes with one range on each side and
-	 * without bounce(), and cookies are ignored. */
+	/*
+	 * Submits the requests. The batch is empty afterwards. If note is set,
+	 * the target receives that notification when all bytes are in place. In
+	 * this case, each request must be a read or a write with one range on
+	 * each side and without bounce(), and cookies are ignored.
+	 */
 	transfer submit(const notification *note, std::error_code &code)
 	{
 		std::size_t count = requests_.size();
@@ -1484,9 +1524,9 @@ public:
 		});
 	}
 
-	/* Submits the requests and waits for their end, as te_submit_wait(3)
-	 * does: when the limit of time_limit() has passed, it ends them. The
-	 * batch is empty afterwards. */
+	/* Submits the requests and waits until all of them have ended, as
+	 * te_submit_wait(3) does. When the limit of time_limit() has passed,
+	 * ends the requests. The batch is empty afterwards. */
 	void run(std::error_code &code)
 	{
 		code = make_code(te_submit_wait(engine_, linked(),
@@ -1562,7 +1602,7 @@ private:
 	  return *this;
   }
 
-  /* Returns the requests, with their pointers to the ranges. */
+  /* Returns the requests after their pointers to the ranges were set. */
   const te_request *linked() noexcept
   {
 	  const te_local *local = local_.data();
@@ -1602,7 +1642,8 @@ private:
 						    all.size(), msg));
   }
 
-  /* Returns a batch for room requests, and the room that it has. */
+  /* Allocates a batch of the C library for at least room requests, and sets
+   * room to the number for which it has room. Returns its id. */
   batch_id_t allocate(std::size_t &room) noexcept
   {
 	  batch_id_t id = std::exchange(ready_, INVALID_BATCH);
@@ -1635,11 +1676,13 @@ private:
   }
 
 	transfer_engine_t engine_;
-	batch_id_t ready_ = INVALID_BATCH; /* reset, to be used again */
-	std::size_t room_ = 0;		   /* of ready_, requests */
+	batch_id_t ready_ = INVALID_BATCH; /* a batch that was reset and can be
+					    * used again */
+	std::size_t room_ = 0;		   /* number of requests for which
+					    * ready_ has room */
 	std::int64_t limit_us_ = -1;
 	std::vector<te_request> requests_;
-	std::vector<te_local> local_; /* of all requests */
+	std::vector<te_local> local_; /* local ranges of all requests */
 	std::vector<te_remote> remote_;
 };
 
@@ -1647,9 +1690,9 @@ private:
 
 /*
  * A list of reads or writes of one segment that is checked once and submitted
- * many times, also by several threads at the same time. It survives a restart
- * of the target: the next submission checks the pieces again.
- * segment::prepare_write and prepare_read make it.
+ * many times, also by several threads at the same time. The list stays valid
+ * when the target's process is restarted: the next submission then checks the
+ * pieces again. segment::prepare_write and segment::prepare_read create a list.
  */
 class prepared
 {
@@ -1675,16 +1718,18 @@ class prepared
 			te_prepared_release(engine_, list_);
 	}
 
-	/* The number of pieces. */
+	/* Returns the number of pieces. */
 	std::size_t size() const noexcept
 	{
 		return size_;
 	}
 
-	/* Submits the pieces with these numbers, of which there is at least one
-	 * and which may occur several times, as one request.
-	 * transfer::restarted says whether the target's process has been
-	 * replaced. */
+	/*
+	 * Submits the pieces with these numbers as one request. There must be
+	 * at least one number; a number may occur several times.
+	 * transfer::restarted tells whether another process has replaced the
+	 * target's process.
+	 */
 	transfer submit(const std::vector<std::uint32_t> &indices,
 			std::uint64_t cookie, std::error_code &code) const
 	{
@@ -1778,9 +1823,10 @@ inline prepared segment::prepare_read(const std::vector<piece> &pieces) const
 /* --- blocking transfers -------------------------------------------------- */
 
 /*
- * Write or read and wait for the end. When the limit has passed, they end the
- * transfer; see te_read(3). They return the number of bytes. batch::run is the
- * blocking call for unregistered memory and atomics.
+ * write() and read() move one range and wait until the transfer has ended. They
+ * return the number of bytes. When the limit has passed, they end the transfer;
+ * see te_read(3). For unregistered memory and for atomics, batch::run is the
+ * blocking call.
  */
 inline std::uint64_t write(engine &e, const segment &s, const void *local,
 			   std::uint64_t remote, std::size_t size,
@@ -1820,8 +1866,9 @@ inline std::uint64_t read(engine &e, const segment &s, void *local,
 	});
 }
 
-/* Do the same for ranges, whose number TE_PIECES_MAX does not limit: they move
- * the local ranges, one after the other, to or from the remote ranges. */
+/* writev() and readv() move several local ranges, one after the other, to or
+ * from several remote ranges, and wait. The number of ranges may exceed
+ * TE_PIECES_MAX. */
 inline void writev(engine &e, const segment &s,
 		   const std::vector<local_range> &local,
 		   const std::vector<remote_range> &remote,

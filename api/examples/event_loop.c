@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Transfers in a program that sleeps in epoll: four batches to a target are
- * kept in progress; a timer represents the rest of the program.
+ * Transfers in a program that sleeps in epoll. Four batches to a target are
+ * always in progress. A timer stands for the rest of the program.
  *
  *	$ event_loop 127.0.0.1:15023
  */
@@ -94,7 +94,8 @@ static int watch(void)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	struct epoll_event tick = { .events = EPOLLIN, .data.fd = timer };
-	/* The descriptor belongs to the engine: do not close it. */
+	/* The file descriptor belongs to the engine. The program must not close
+	 * it. */
 	struct epoll_event ended = { .events = EPOLLIN };
 	int ret = -1;
 
@@ -127,7 +128,7 @@ int main(int argc, char **argv)
 	    !te_segment_buffers(engine, segment, &target, sizeof(target),
 				&one) && target.length >= sizeof(memory))
 		ret = watch();
-	/* Waits for the tasks that are still in progress after an error. */
+	/* After an error, waits until the tasks in progress have ended. */
 	te_drain(engine, -1);
 	unregisterLocalMemory(engine, memory);
 	destroyTransferEngine(engine);

@@ -5,8 +5,9 @@
  *	$ initiator 127.0.0.1:15023
  *	$ initiator storage-1 zookeeper://10.0.0.1:2181
  *
- * In a cluster a name belongs to one process. The name of this process consists
- * of its host and pid, so that several of them can run at the same time.
+ * In a cluster, a name belongs to one process only. The name of this process
+ * consists of its host and pid, so that several initiators can run at the same
+ * time.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -19,7 +20,8 @@
 #define LINE 4096
 #define WAIT_US (30 * 1000 * 1000)
 
-static char memory[2 * LINE];	/* one line out, one line back */
+static char memory[2 * LINE]; /* one line is written from it, and one line is
+			       * read into it */
 
 static int complain(const char *call)
 {
@@ -31,7 +33,7 @@ static int complain(const char *call)
 	return 1;
 }
 
-/* One request, from its submission to its end. */
+/* Submits one request and waits until it has ended. */
 static int transfer(transfer_engine_t engine, struct transfer_request *request)
 {
 	struct transfer_status status = { STATUS_WAITING, 0 };
@@ -43,7 +45,8 @@ static int transfer(transfer_engine_t engine, struct transfer_request *request)
 	if (submitTransfer(engine, batch, request, 1)) {
 		complain("submitTransfer");
 	} else if (te_wait_batch(engine, batch, WAIT_US, &status)) {
-		/* Not ended in time: cancels it and waits for its end. */
+		/* The request has not ended in time. Cancels it and waits for
+		 * its end. */
 		te_cancel_batch(engine, batch);
 		te_wait_batch(engine, batch, -1, &status);
 	}
@@ -111,7 +114,7 @@ int main(int argc, char **argv)
 				      name, "", 0, 1);
 	if (!engine)
 		return complain("createTransferEngine");
-	/* 0: only for requests of this process; not published. */
+	/* 0: peers cannot access the memory, and it is not published. */
 	if (registerLocalMemory(engine, memory, sizeof(memory), "*", 0))
 		complain("registerLocalMemory");
 	else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Data with a notification. The receiver waits for the notification. The sender
- * writes; the library sends the notification when all bytes have arrived.
+ * Sends data and a notification. The sender writes the data; the library sends
+ * the notification when all bytes have arrived. The receiver waits for the
+ * notification.
  *
  *	$ notify
  *	127.0.0.1:15023
@@ -26,7 +27,8 @@ static int receive(transfer_engine_t engine)
 		return 1;
 	printf("%s\n", name);
 	fflush(stdout);
-	/* Readable while a notification waits to be fetched. */
+	/* The file descriptor is readable while a notification can be
+	 * fetched. */
 	arrived.fd = te_event_fd(engine);
 	if (arrived.fd < 0 || poll(&arrived, 1, 60000) != 1)
 		return 1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The application exchanges the addresses itself, as MPI or a scheduler does:
- * without a metadata server and without names. Two processes share a socket.
- * One sends its descriptor over it, and the other opens the segment with that.
+ * without a metadata server and without names. Two processes are connected by a
+ * socket. One process sends the descriptor of its segment (a blob) over the
+ * socket. The other process opens the segment with that descriptor.
  *
  *	$ own_exchange
  */
@@ -38,7 +39,7 @@ static int receive_all(int sock, void *data, size_t size)
 	return recv(sock, data, size, MSG_WAITALL) == (ssize_t)size ? 0 : -1;
 }
 
-/* The target: sends the length of its blob, then the blob. */
+/* The target sends the length of its blob, and then the blob. */
 static int tell(transfer_engine_t engine, int sock)
 {
 	size_t size = 0;
@@ -46,7 +47,7 @@ static int tell(transfer_engine_t engine, int sock)
 	char *blob, done;
 	int ret = -1;
 
-	/* Gets the size first. */
+	/* Gets the length of the blob first. */
 	if (te_segment_export(engine, 0, NULL, &size))
 		return -1;
 	blob = malloc(size);
@@ -57,7 +58,7 @@ static int tell(transfer_engine_t engine, int sock)
 			ret = send_all(sock, blob, size);
 	}
 	free(blob);
-	/* The initiator sends a byte when it has written. */
+	/* Waits for the byte that the initiator sends after its write. */
 	if (!ret)
 		ret = receive_all(sock, &done, 1);
 	if (!ret)
@@ -65,7 +66,7 @@ static int tell(transfer_engine_t engine, int sock)
 	return ret;
 }
 
-/* The initiator: receives the blob and opens the segment. */
+/* The initiator receives the blob and opens the segment. */
 static segment_id_t hear(transfer_engine_t engine, int sock)
 {
 	segment_id_t segment = -1;
@@ -107,7 +108,8 @@ static int write_to(transfer_engine_t engine, int sock)
 	return status.status == STATUS_COMPLETED ? send_all(sock, "", 1) : -1;
 }
 
-/* An engine cannot be used after a fork: each process creates its own. */
+/* An engine cannot be used after a fork, so each process creates its own
+ * engine. */
 static int run(int sock, int target)
 {
 	transfer_engine_t engine;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A target: registers memory, prints the name of its segment and waits. It is
- * not involved when initiators read and write.
+ * A target. It registers memory, prints the name of its segment and waits. The
+ * program does nothing when initiators read and write.
  *
  *	$ target
  *	127.0.0.1:15023
@@ -18,7 +18,7 @@
 
 #define SIZE (16u << 20)
 
-/* Prints the error of the last failed call of this thread. */
+/* Prints the error of the last call of this thread that has failed. */
 static int complain(const char *call)
 {
 	struct te_error err = { 0 };
@@ -42,7 +42,8 @@ static int serve(transfer_engine_t engine, const char *name, char *memory)
 	fflush(stdout);
 	getchar();
 	printf("memory begins with \"%.60s\"\n", memory);
-	/* Afterwards no peer can access the memory, and it may be freed. */
+	/* After this call, no peer can access the memory, and the program may
+	 * free it. */
 	if (unregisterLocalMemory(engine, memory))
 		return complain("unregisterLocalMemory");
 	return 0;

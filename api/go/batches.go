@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	batchLargest = 1024 // requests of a batch that is kept
-	batchKept    = 8    // batches of one size
+	batchLargest = 1024 // greatest number of requests of a batch that is kept
+	batchKept    = 8    // number of batches that are kept of each size
 )
 
-// batches are batches of the C library that transfers use in turn. Resetting a batch costs
-// less than a new one.
+// batches holds batches of the C library, which transfers use one after the other.
+// Resetting a batch costs less than allocating one.
 type batches struct {
 	mu     sync.Mutex
-	unused [12][]C.batch_id_t // by the logarithm of the size
+	unused [12][]C.batch_id_t // batches of each size, by the logarithm of the size
 }
 
 // get returns a batch with room for count requests, or INVALID_BATCH, and its size.
@@ -59,12 +59,12 @@ func (b *batches) put(h C.transfer_engine_t, id C.batch_id_t, size int) {
 	b.unused[log] = append(b.unused[log], id)
 }
 
-// waitTurn is the interval at which WaitAny checks whether its context has ended or the
-// engine was closed.
+// waitTurn is the time after which WaitAny checks again whether its context has ended or
+// the engine was closed.
 const waitTurn = 50 * time.Millisecond
 
 // WaitAny waits until one of the transfers has ended, and returns its index. If the context
-// ends first, it returns the error of the context. There are at most 4096 transfers.
+// ends first, it returns the error of the context. At most 4096 transfers may be passed.
 func (e *Engine) WaitAny(ctx context.Context, transfers ...*Transfer) (int, error) {
 	if n := len(transfers); n == 0 || n > C.TE_WAIT_MAX {
 		return -1, newError(InvalidArgument, "%d transfers (must be 1 to %d)", n,
@@ -110,7 +110,8 @@ func (e *Engine) WaitAny(ctx context.Context, transfers ...*Transfer) (int, erro
 	}
 }
 
-// hold keeps the batch until drop. It returns false after the end.
+// hold keeps the batch from being released until drop is called. It returns false if the
+// transfer has ended.
 func (t *Transfer) hold() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +122,7 @@ func (t *Transfer) hold() bool {
 	return true
 }
 
-// drop ends hold.
+// drop undoes hold.
 func (t *Transfer) drop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

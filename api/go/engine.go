@@ -13,24 +13,24 @@ import (
 	"unsafe"
 )
 
-// Options are the options of an engine. The zero value is an engine without a metadata
-// service on all addresses of this host.
+// Options are the options of an engine. The zero value describes an engine without a
+// metadata service that uses all addresses of this host.
 type Options struct {
-	Metadata   string            // for example "zookeeper://host:2181"; "": no server
-	Name       string            // without a server, an address of this host
-	IP         string            // address of the control channel; "": any
-	Port       uint16            // port of the control channel; 0: any
-	Transports []string          // empty: those that match the devices of this host
+	Metadata   string            // for example "zookeeper://host:2181"; "" means no metadata service
+	Name       string            // segment name; without a metadata service, an address of this host
+	IP         string            // address of the control channel; "" means any
+	Port       uint16            // port of the control channel; 0 means any
+	Transports []string          // names of transports; empty: those that match the devices of this host
 	Settings   map[string]string // environment variables for this engine only
 }
 
 // Engine is one end of transfers: a named segment with rails, memory and connections.
 type Engine struct {
-	mu      sync.RWMutex // read: a call in progress; write: Close
+	mu      sync.RWMutex // held for reading during a call, for writing by Close
 	handle  C.transfer_engine_t
-	closing chan struct{} // closed by Close
+	closing chan struct{} // the channel is closed by Close
 	once    sync.Once
-	bounce  chan *Memory // for WriteBytes and ReadBytes
+	bounce  chan *Memory // memory for WriteBytes and ReadBytes
 	batches batches
 }
 
@@ -122,7 +122,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// use calls a function with the handle, which stays valid until the function has returned.
+// use calls f with the handle of the engine. The handle stays valid until f has returned.
 func (e *Engine) use(f func(h C.transfer_engine_t)) error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -144,8 +144,8 @@ func (e *Engine) call(f func(h C.transfer_engine_t) C.int) error {
 	return result
 }
 
-// find calls a function of the C library that returns true if it has succeeded, and sets
-// the last error otherwise.
+// find calls a function of the C library that returns true if it has succeeded. If the
+// function has failed, find returns the last error, which the function has set.
 func (e *Engine) find(f func(h C.transfer_engine_t) bool) error {
 	return e.call(func(h C.transfer_engine_t) C.int {
 		if f(h) {
@@ -160,8 +160,9 @@ func (e *Engine) find(f func(h C.transfer_engine_t) bool) error {
 	})
 }
 
-// Name returns the address of the control channel: without a metadata service, the name
-// under which peers open the segment of this engine. It returns "" for a closed engine.
+// Name returns the address of the control channel. Without a metadata service, this is the
+// name under which peers open the segment of this engine. It returns "" for a closed
+// engine.
 func (e *Engine) Name() string {
 	name, _ := e.text(func(h C.transfer_engine_t, buf *C.char, n C.size_t) C.int {
 		if n < 512 {
@@ -187,8 +188,8 @@ func (e *Engine) Topology() (string, error) {
 	})
 }
 
-// text calls a function that writes a text and returns the length of the text, and
-// repeats the call with a longer buffer until the text fits.
+// text calls a function that writes a text and returns the length of the text. If the
+// buffer is too short, text repeats the call with a longer buffer.
 func (e *Engine) text(f func(C.transfer_engine_t, *C.char, C.size_t) C.int) (string, error) {
 	var memory cMemory
 	defer memory.free()
@@ -246,7 +247,7 @@ func (e *Engine) Probe(ctx context.Context, name string) error {
 	})
 }
 
-// Drain waits until all requests that were submitted before are terminal.
+// Drain waits until all requests that were submitted before this call have ended.
 func (e *Engine) Drain(ctx context.Context) error {
 	limit, err := microseconds(ctx)
 	if err != nil {
@@ -275,13 +276,13 @@ func (e *Engine) Notifications() ([]Notification, error) {
 	return list, err
 }
 
-// BinaryNotification is a notification with bytes that has arrived.
+// BinaryNotification is a received notification whose data may contain any bytes.
 type BinaryNotification struct {
 	Name string
 	Data []byte
 }
 
-// notifyRoom is the number of notifications that one call of the library returns.
+// notifyRoom is the greatest number of notifications that one call of the library returns.
 const notifyRoom = 64
 
 // BinaryNotifications removes the notifications with bytes that have arrived from the queue
@@ -311,13 +312,13 @@ func (e *Engine) BinaryNotifications() ([]BinaryNotification, error) {
 	}
 }
 
-// Ended is the end of a transfer, for programs that wait for EventFd.
+// Ended describes the end of a transfer, for programs that wait for EventFd.
 type Ended struct {
 	ID     uint64 // Transfer.ID of the transfer
 	Status Status // the worst status of its requests
-	Bytes  uint64 // that have arrived
-	Cookie uint64 // of its first request
-	Tasks  uint64 // number of its requests
+	Bytes  uint64 // number of bytes that have arrived
+	Cookie uint64 // cookie of the first request of the transfer
+	Tasks  uint64 // number of requests of the transfer
 }
 
 // EndedBatches returns the transfers that have ended, except those whose end was already
@@ -343,9 +344,9 @@ func (e *Engine) EndedBatches() ([]Ended, error) {
 	}
 }
 
-// EventFd returns the descriptor that is readable while a batch has ended or a notification
-// has arrived (te_event_fd(3)). EndedBatches, Notifications and BinaryNotifications fetch them.
-// The engine owns it.
+// EventFd returns the file descriptor that is readable while the end of a batch or a
+// notification can be fetched (te_event_fd(3)). EndedBatches, Notifications and
+// BinaryNotifications fetch them. The engine owns the file descriptor.
 func (e *Engine) EventFd() (int, error) {
 	fd := -1
 	err := e.call(func(h C.transfer_engine_t) C.int {
@@ -373,12 +374,12 @@ type RailStats struct {
 	Name, Provider, Address, Transport string
 	State                              RailState
 	Lanes                              int     // open endpoints
-	TxBytes                            uint64  // written to peers and completed
-	RxBytes                            uint64  // read from peers and completed
-	Slices                             uint64  // completed
+	TxBytes                            uint64  // bytes written to peers and completed
+	RxBytes                            uint64  // bytes read from peers and completed
+	Slices                             uint64  // completed slices
 	Retries                            uint64  // slices posted again
 	Errors                             uint64  // error completions
-	InflightBytes                      uint64  // posted and not completed
+	InflightBytes                      uint64  // bytes posted and not completed
 	Rate                               float64 // service rate, bytes per second
 }
 
@@ -405,8 +406,9 @@ func (e *Engine) Rails() ([]RailStats, error) {
 	return list, err
 }
 
-// fetch calls a function that fills an array, and repeats the call with a longer array
-// until all elements fit. It passes the array and the number of elements to add.
+// fetch calls a function that fills an array. If the array is too short, fetch repeats the
+// call with a longer array, until all elements fit. Then it passes the number of elements
+// to add.
 func (e *Engine) fetch(size int,
 	f func(C.transfer_engine_t, unsafe.Pointer, *C.size_t) C.int,
 	add func(unsafe.Pointer)) error {
@@ -432,13 +434,13 @@ func (e *Engine) fetch(size int,
 	}
 }
 
-// cMemory is memory of C for the arguments of a call, because memory of Go that is passed
-// to C must not contain pointers to memory of Go.
+// cMemory is C memory for the arguments of a call. It is necessary because Go memory that
+// is passed to C must not contain pointers to Go memory.
 type cMemory struct {
 	all []unsafe.Pointer
 }
 
-// alloc returns zeroed memory.
+// alloc returns zeroed C memory.
 func (m *cMemory) alloc(size int) unsafe.Pointer {
 	p := C.calloc(1, C.size_t(size))
 	m.all = append(m.all, p)

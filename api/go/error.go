@@ -21,35 +21,37 @@ const (
 	Canceled        = C.TE_CANCELED
 )
 
-// ErrClosed is the error of calls on a closed engine, or on an object of it. It wraps
-// os.ErrClosed.
+// ErrClosed is the error of calls on an engine, or on an object of an engine, after it was
+// closed. It wraps os.ErrClosed.
 var ErrClosed = fmt.Errorf("moonrail: the engine or the object is closed: %w", os.ErrClosed)
 
 // Status tells how a transfer has ended, or that it is in progress.
 type Status int
 
 const (
-	// StatusNone is the status of an error of a call.
+	// StatusNone is the status in an error of a call that has no transfer.
 	StatusNone Status = -1
-	// StatusWaiting: queued, or in progress.
+	// StatusWaiting means that the request is queued or in progress.
 	StatusWaiting Status = C.STATUS_WAITING
-	// StatusCanceled: ended early by a cancellation; nothing further is written.
+	// StatusCanceled means that a cancellation has ended the request; nothing further
+	// is written.
 	StatusCanceled Status = C.STATUS_CANCELED
-	// StatusCompleted: every byte has arrived.
+	// StatusCompleted means that every byte has arrived.
 	StatusCompleted Status = C.STATUS_COMPLETED
-	// StatusTimeout: ended, but the target could not be fenced, so that bytes may still
-	// arrive there.
+	// StatusTimeout means that the request has ended, but the target could not be
+	// fenced, so that bytes may still arrive there.
 	StatusTimeout Status = C.STATUS_TIMEOUT
-	// StatusFailed: ended; the target is fenced, unless Error.Unfenced is true.
+	// StatusFailed means that the request has failed. The target is fenced, unless
+	// Error.Unfenced returns true.
 	StatusFailed Status = C.STATUS_FAILED
 )
 
-// Error is a failed call or a failed transfer: the error record of the C library.
-// errors.Is finds context.DeadlineExceeded in it if a time limit has passed, and
+// Error describes a failed call or a failed transfer. It contains the error record of the C
+// library. errors.Is finds context.DeadlineExceeded in it if a time limit has passed, and
 // context.Canceled if the transfer was canceled.
 type Error struct {
-	Code          int    // of transfer_engine_c.h, as a positive number
-	Status        Status // of the transfer; StatusNone if a call has failed
+	Code          int    // code of transfer_engine_c.h, as a positive number
+	Status        Status // status of the transfer; StatusNone if a call has failed
 	ProviderErrno int    // error number of the libfabric provider, or 0
 	Rail          string // the local rail, or ""
 	Peer          string // the peer, or ""
@@ -71,8 +73,8 @@ func (e *Error) Error() string {
 	return "moonrail: " + text
 }
 
-// Is returns true if errors.Is must treat target as a cause of the error:
-// context.Canceled or context.DeadlineExceeded.
+// Is returns true if errors.Is must treat target, which is context.Canceled or
+// context.DeadlineExceeded, as a cause of the error.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case context.DeadlineExceeded:
@@ -115,8 +117,8 @@ func fromRecord(record *C.struct_te_error, status Status) *Error {
 	}
 }
 
-// lastError returns the last error of this thread. The call that failed returned code, or 0
-// if its result is no code.
+// lastError returns the last error of this thread. code is the code that the failed call
+// has returned, or 0 if the call returns no code.
 func lastError(code C.int) *Error {
 	var record C.struct_te_error
 	C.te_last_error(&record, C.size_t(unsafe.Sizeof(record)))
@@ -130,8 +132,9 @@ func lastError(code C.int) *Error {
 	return err
 }
 
-// call calls a function of the C library and converts its return code. The error record
-// belongs to the thread.
+// call calls a function of the C library and converts its return code to an error. The
+// goroutine is bound to its thread meanwhile, because the error record belongs to the
+// thread.
 func call(f func() C.int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -141,7 +144,7 @@ func call(f func() C.int) error {
 	return nil
 }
 
-// text returns the text in a field of a C struct.
+// text converts a field of a C struct to a string.
 func text(field []C.char) string {
 	bytes := make([]byte, 0, len(field))
 	for _, c := range field {

@@ -18,29 +18,31 @@ import (
 	"unsafe"
 )
 
-// AllocFlags say how AllocAt allocates.
+// AllocFlags are the options of AllocAt.
 type AllocFlags uint64
 
 const (
 	// Private memory cannot be accessed by peers.
 	Private AllocFlags = C.TE_ALLOC_PRIVATE
-	// SmallPages: no huge pages.
+	// SmallPages means that no huge pages are used.
 	SmallPages AllocFlags = C.TE_ALLOC_SMALL_PAGES
-	// HugePages of the kernel's pool, or an error.
+	// HugePages means that huge pages of the kernel's pool are used; if there are too
+	// few, AllocAt fails.
 	HugePages AllocFlags = C.TE_ALLOC_HUGE_PAGES
-	// Strict: all of the memory on the requested node, or an error.
+	// Strict means that all of the memory is on the requested node; if that is not
+	// possible, AllocAt fails.
 	Strict AllocFlags = C.TE_ALLOC_STRICT
 )
 
-// Memory is memory outside Go's heap, registered unless Engine.Unregistered has made it. It
-// implements io.Closer.
+// Memory is memory outside Go's heap. It is registered, unless it was made by
+// Engine.Unregistered. It implements io.Closer.
 type Memory struct {
 	engine   *Engine
 	start    unsafe.Pointer
 	size     int
 	location string
 	label    string
-	flags    C.uint64_t // TE_REG_…
+	flags    C.uint64_t // flags TE_REG_…
 	kind     memoryKind
 	closed   atomic.Bool
 }
@@ -49,14 +51,14 @@ type memoryKind int
 
 const (
 	kindRegistered   memoryKind = iota
-	kindAllocated               // by te_alloc
-	kindUnregistered            // requests have TE_REQ_BOUNCE
+	kindAllocated               // allocated by te_alloc
+	kindUnregistered            // used with requests that have TE_REQ_BOUNCE
 )
 
-// Registration says how RegisterWith registers.
+// Registration contains the options of RegisterWith.
 type Registration struct {
-	Location string // "cpu:0" or "cuda:0"; "": any
-	Label    string // with which peers find the memory, such as that of a tensor, or ""
+	Location string // "cpu:0" or "cuda:0"; "" means any location
+	Label    string // label with which peers can find the memory, such as the name of a tensor; or ""
 	Private  bool   // peers cannot access the memory
 	ReadOnly bool   // neither peers nor this engine write to the memory
 }
@@ -93,10 +95,11 @@ func (e *Engine) AllocAt(size int, location string, flags AllocFlags) (*Memory, 
 }
 
 // Register registers memory that lies outside Go's heap, such as memory of C or of mmap;
-// location is "*", "cpu:0" or "cuda:0". It must stay valid until Close has returned nil. A
-// pointer to memory of Go is refused, because it is accessed after the call has returned;
-// see WriteBytes and ReadBytes. The check finds the memory that cgo's own check finds: heap,
-// stacks, and global variables with pointers. GODEBUG=cgocheck=0 disables both.
+// location is "*", "cpu:0" or "cuda:0". The memory must stay valid until Close has returned
+// nil. A pointer to Go memory is refused, because the memory is accessed after the call has
+// returned; use WriteBytes and ReadBytes for such memory. The check finds the memory that
+// cgo's own check finds: heap, stacks, and global variables with pointers.
+// GODEBUG=cgocheck=0 disables both.
 func (e *Engine) Register(start unsafe.Pointer, size int, location string) (*Memory, error) {
 	return e.RegisterWith(start, size, Registration{Location: location})
 }
@@ -120,7 +123,8 @@ func (e *Engine) RegisterWith(start unsafe.Pointer, size int, r Registration) (*
 }
 
 // RegisterPart registers the bytes from start to end once more, with a label for peers. The
-// part has the access and the location of the memory, and must be closed before it.
+// part has the same access and location as the memory. It must be closed before the memory
+// is closed.
 func (m *Memory) RegisterPart(start, end int, label string) (*Memory, error) {
 	if m.closed.Load() {
 		return nil, ErrClosed
@@ -131,11 +135,11 @@ func (m *Memory) RegisterPart(start, end int, label string) (*Memory, error) {
 	return part.register()
 }
 
-// Unregistered returns memory for transfers that is not registered. It lies outside Go's heap
-// and must stay mapped until the transfers have ended. The bytes pass through registered
-// memory of the library, so this is meant for small memory that is used once. Peers cannot
-// access it, and it cannot be used for atomics and prepared lists. A request with such memory
-// has at most 256 pieces and ranges. Close does nothing.
+// Unregistered makes a Memory of memory that is not registered. This memory must lie
+// outside Go's heap, and must stay mapped until its transfers have ended. The bytes pass
+// through registered memory of the library, so this is meant for small memory that is used
+// once. Peers cannot access it, and it cannot be used for atomics and prepared lists. A
+// request with such memory has at most 256 pieces and ranges. Close does nothing.
 func (e *Engine) Unregistered(start unsafe.Pointer, size int) (*Memory, error) {
 	if err := checkStart(start, size); err != nil {
 		return nil, err
@@ -164,7 +168,7 @@ func (m *Memory) register() (*Memory, error) {
 	return m, nil
 }
 
-// callEntry calls a function with the registration of the memory.
+// callEntry calls a function of the C library with the entry that describes the memory.
 func (m *Memory) callEntry(
 	f func(C.transfer_engine_t, *C.struct_te_registration) C.int) error {
 	var memory cMemory
@@ -181,10 +185,11 @@ func (m *Memory) callEntry(
 	return m.engine.call(func(h C.transfer_engine_t) C.int { return f(h, r) })
 }
 
-// Close unregisters the memory, and frees it if Alloc has made it. When it has returned nil,
-// no peer can access the memory, unless it is a part of other registered memory. It waits for transfers that use the memory for at most
-// MC_SLICE_TIMEOUT; if some are still in progress then, the error has the code Busy, and
-// the memory stays registered. A second Close returns nil.
+// Close unregisters the memory, and frees it if Alloc has made it. When it has returned
+// nil, no peer can access the memory, unless it is a part of other registered memory. It
+// waits for transfers that use the memory for at most MC_SLICE_TIMEOUT; if some of them are
+// still in progress after that time, the error has the code Busy, and the memory stays
+// registered. A second Close returns nil.
 func (m *Memory) Close() error {
 	if m.closed.Swap(true) {
 		return nil

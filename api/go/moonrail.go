@@ -77,7 +77,7 @@ func FabricVersion() string {
 	return C.GoString(C.te_fabric_version())
 }
 
-// LogLevel is the level of a log line.
+// LogLevel is the severity of a log line.
 type LogLevel int
 
 const (
@@ -92,9 +92,9 @@ var (
 	logFunc func(level LogLevel, module, text string)
 )
 
-// SetLog passes the log lines of the C library to a function; nil restores standard error.
-// Any thread may call the function at any time, so it must not call this package, and it
-// must return quickly. A panic in it is caught and ignored.
+// SetLog passes the log lines of the C library to a callback; nil restores standard error.
+// The callback may be called from any thread at any time. It must not call this package,
+// and must return quickly. A panic in the callback is caught and ignored.
 func SetLog(f func(level LogLevel, module, text string)) error {
 	logLock.Lock()
 	logFunc = f
@@ -116,8 +116,8 @@ func logLine(level LogLevel, module, text string) {
 	}
 }
 
-// isGo returns true if a pointer points to memory of Go. It uses the rule that memory that
-// is passed to C may not contain such a pointer; the check of that rule panics. With
+// isGo returns true if a pointer points to Go memory. It relies on cgo's check that memory
+// which is passed to C does not contain such a pointer; the check panics if it does. With
 // GODEBUG=cgocheck=0 there is no check, and the result is always false.
 func isGo(p unsafe.Pointer) (is bool) {
 	defer func() {
@@ -146,7 +146,8 @@ func microseconds(ctx context.Context) (C.int64_t, error) {
 	return C.int64_t((left + time.Microsecond - 1) / time.Microsecond), nil
 }
 
-// deadlineOf returns the deadline of a context as the library counts time, or 0.
+// deadlineOf returns the deadline of a context in nanoseconds of CLOCK_MONOTONIC, or 0 if
+// the context has none.
 func deadlineOf(ctx context.Context) C.uint64_t {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -26,7 +26,8 @@ var (
 	_ io.Closer = (*Transfer)(nil)
 )
 
-// railsOnly are settings of an engine whose bytes go over the rails, also within this host.
+// railsOnly are the settings of an engine whose bytes go over the rails, even within this
+// host.
 var railsOnly = map[string]string{"MOONRAIL_LOCAL": "0", "MC_SLICE_TIMEOUT": "5"}
 
 func newEngine(t *testing.T, settings map[string]string) *Engine {
@@ -52,7 +53,7 @@ func open(t *testing.T, engine *Engine, name string) *Segment {
 	return peer
 }
 
-// heldWrite stops a target, and submits a write of 4 MiB to it.
+// heldWrite stops a target, and then submits a write of 4 MiB to that target.
 func heldWrite(t *testing.T, engine *Engine, there *target) (*Memory, *Transfer, *Segment) {
 	t.Helper()
 	memory := alloc(t, engine, pattern(3, targetSize))
@@ -515,7 +516,8 @@ func TestLogLinesReachTheFunction(t *testing.T) {
 		lock.Unlock()
 		panic("a panic of the function is caught")
 	}))
-	// A line that no other test causes, because repeated lines are limited.
+	// AllocAt logs this line. No other test causes it; this matters because repeated
+	// lines are limited.
 	_, err := newEngine(t, nil).AllocAt(4096, "cpu:998", 0)
 	want(t, err != nil, "node 998")
 	must(t, SetLog(nil))

@@ -11,16 +11,17 @@ import (
 	"unsafe"
 )
 
-// Move is one piece of a prepared list: local memory and the remote address to which it is
-// written, or from which it is read.
+// Move is one piece of a prepared list: a range of local memory, and the remote address
+// from which it is read or to which it is written.
 type Move struct {
 	Local  Piece
 	Remote uint64
 }
 
 // Prepared is a list of reads or writes of one segment that is checked once and submitted
-// many times, also by several goroutines at the same time. It survives a restart of the
-// target: the next submission checks the pieces again. It implements io.Closer.
+// many times, also by several goroutines at the same time. The list stays valid when the
+// target's process is restarted: the next submission then checks the pieces again. Prepared
+// implements io.Closer.
 type Prepared struct {
 	segment *Segment
 	list    C.te_prepared_t
@@ -63,7 +64,8 @@ func (s *Segment) prepare(opcode C.uint32_t, moves []Move) (*Prepared, error) {
 	return p, nil
 }
 
-// checkPiece returns an error if the local memory cannot be used with the segment.
+// checkPiece returns an error if the local memory of the piece cannot be used with the
+// segment.
 func (s *Segment) checkPiece(p Piece) error {
 	if p.memory == nil || p.memory.engine != s.engine {
 		return newError(InvalidArgument, "the memory is of another engine")
@@ -77,9 +79,10 @@ func (s *Segment) checkPiece(p Piece) error {
 // Len returns the number of pieces.
 func (p *Prepared) Len() int { return p.length }
 
-// Submit submits the pieces with these numbers, which may occur several times, as one
-// request. It fails if it has not ended at the deadline of the context. Transfer.Restarted
-// tells whether the target's process has been replaced since the last check.
+// Submit submits the pieces with these numbers as one request. A number may occur several
+// times. The request fails if it has not ended at the deadline of the context.
+// Transfer.Restarted tells whether another process has replaced the target's process since
+// the last check.
 func (p *Prepared) Submit(ctx context.Context, indices []uint32, cookie uint64) (*Transfer, error) {
 	if len(indices) == 0 {
 		return nil, newError(InvalidArgument, "there is no index")

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// local are settings of an engine that copies inside this host.
+// local are the settings of an engine that copies inside this host.
 var local map[string]string
 
 func moves(m *Memory, there *target, count int) []Move {
@@ -42,7 +42,7 @@ func TestRangesOfBothSidesAreConcatenated(t *testing.T) {
 			[]Range{{at + 1000, 400}, {at, 500}}))
 		want(t, string(memory.Bytes()[5000:5400]) == sent[500:] &&
 			string(memory.Bytes()[6000:6500]) == sent[:500], "read")
-		// More ranges than one request may have.
+		// These are more ranges than one request may have.
 		var many []Piece
 		for i := 0; i < 2000; i++ {
 			many = append(many, memory.Slice(i*100, i*100+50))
@@ -278,7 +278,7 @@ func TestLabelsFindTheMemoryOfAPeer(t *testing.T) {
 	want(t, record(t, err).Code == InvalidArgument, "%v", err)
 }
 
-// mapped returns memory of the operating system with that content.
+// mapped returns memory that mmap has allocated and that has this content.
 func mapped(t *testing.T, content string) unsafe.Pointer {
 	t.Helper()
 	bytes, err := syscall.Mmap(-1, 0, len(content), syscall.PROT_READ|syscall.PROT_WRITE,

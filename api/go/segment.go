@@ -13,7 +13,7 @@ import (
 
 const (
 	bounceSize = 1 << 20
-	bounceMax  = 4 // bounce buffers that an engine keeps
+	bounceMax  = 4 // greatest number of bounce buffers that an engine keeps
 )
 
 // Segment is the memory that a peer has published. It implements io.Closer.
@@ -76,7 +76,8 @@ func (e *Engine) Export() ([]byte, error) {
 	return blob, err
 }
 
-// Import opens the segment that a descriptor describes, without communication.
+// Import opens the segment that a descriptor describes. It communicates with no other
+// process.
 func (e *Engine) Import(blob []byte) (*Segment, error) {
 	s := &Segment{engine: e}
 	err := e.call(func(h C.transfer_engine_t) C.int {
@@ -109,23 +110,23 @@ func (s *Segment) call(f func(h C.transfer_engine_t) C.int) error {
 	return s.engine.call(f)
 }
 
-// Write writes local memory to a remote address, and waits for the end. It returns the
-// number of bytes.
+// Write writes local memory to a remote address, and waits until the transfer has ended. It
+// returns the number of bytes.
 func (s *Segment) Write(ctx context.Context, local Piece, remote uint64) (uint64, error) {
 	return s.engine.NewBatch().Write(s, local, remote).Run(ctx)
 }
 
-// Read reads from a remote address into local memory, and waits for the end. It returns the
-// number of bytes.
+// Read reads from a remote address into local memory, and waits until the transfer has
+// ended. It returns the number of bytes.
 func (s *Segment) Read(ctx context.Context, local Piece, remote uint64) (uint64, error) {
 	return s.engine.NewBatch().Read(s, local, remote).Run(ctx)
 }
 
 // WritePieces writes the local pieces, one after the other, to the remote ranges, and waits
-// for the end. Both sides have the same total length. Unlike a request of a batch, each side
-// may have any number of elements. The deadline of the context ends the transfer; then the
-// code of the error is TimedOut. Close of the engine waits for the call. The Status of an
-// error is StatusNone.
+// for the end. Both sides have the same total length. Unlike in a request of a batch, each
+// side may have any number of elements. If the deadline of the context has passed, the
+// transfer is ended, and the code of the error is TimedOut. Engine.Close waits until this
+// call has returned. The Status in an error of this call is StatusNone.
 func (s *Segment) WritePieces(ctx context.Context, local []Piece, remote []Range) error {
 	if unregistered(local) {
 		_, err := s.engine.NewBatch().WritePieces(s, local, remote).Run(ctx)
@@ -136,8 +137,8 @@ func (s *Segment) WritePieces(ctx context.Context, local []Piece, remote []Range
 	})
 }
 
-// ReadPieces reads the remote ranges, one after the other, into the local pieces, as
-// WritePieces writes.
+// ReadPieces reads the remote ranges, one after the other, into the local pieces. Otherwise
+// it does what WritePieces does.
 func (s *Segment) ReadPieces(ctx context.Context, local []Piece, remote []Range) error {
 	if unregistered(local) {
 		_, err := s.engine.NewBatch().ReadPieces(s, local, remote).Run(ctx)
@@ -148,7 +149,7 @@ func (s *Segment) ReadPieces(ctx context.Context, local []Piece, remote []Range)
 	})
 }
 
-// moveArgs are arguments of te_readv and te_writev.
+// moveArgs holds the arguments of te_readv and te_writev.
 type moveArgs struct {
 	local           *C.struct_te_local
 	remote          *C.struct_te_remote
@@ -174,7 +175,7 @@ func (s *Segment) move(ctx context.Context, local []Piece, remote []Range,
 	return s.call(func(h C.transfer_engine_t) C.int { return f(h, &args) })
 }
 
-// locals returns pieces as an array of C.
+// locals converts pieces to an array of C.
 func (m *cMemory) locals(pieces []Piece) *C.struct_te_local {
 	array := (*C.struct_te_local)(m.alloc((len(pieces) + 1) * C.sizeof_struct_te_local))
 	for i, one := range pieces {
@@ -183,7 +184,7 @@ func (m *cMemory) locals(pieces []Piece) *C.struct_te_local {
 	return array
 }
 
-// remotes returns ranges as an array of C.
+// remotes converts ranges to an array of C.
 func (m *cMemory) remotes(ranges []Range) *C.struct_te_remote {
 	array := (*C.struct_te_remote)(m.alloc((len(ranges) + 1) * C.sizeof_struct_te_remote))
 	for i, one := range ranges {
@@ -193,8 +194,9 @@ func (m *cMemory) remotes(ranges []Range) *C.struct_te_remote {
 	return array
 }
 
-// WriteBytes writes bytes of Go to a remote address, through registered memory, and waits
-// for the end. It returns the number of bytes that are in place at the target.
+// WriteBytes copies bytes from Go memory through registered memory to a remote address, and
+// waits until the transfer has ended. It returns the number of bytes that are in place at
+// the target.
 func (s *Segment) WriteBytes(ctx context.Context, bytes []byte, remote uint64) (uint64, error) {
 	return s.bounce(len(bytes), func(m *Memory, start, n int) error {
 		copy(m.Bytes(), bytes[start:start+n])
@@ -203,8 +205,8 @@ func (s *Segment) WriteBytes(ctx context.Context, bytes []byte, remote uint64) (
 	})
 }
 
-// ReadBytes reads from a remote address into bytes of Go, through registered memory, and
-// waits for the end. It returns the number of bytes.
+// ReadBytes copies bytes from a remote address through registered memory to Go memory, and
+// waits until the transfer has ended. It returns the number of bytes.
 func (s *Segment) ReadBytes(ctx context.Context, bytes []byte, remote uint64) (uint64, error) {
 	return s.bounce(len(bytes), func(m *Memory, start, n int) error {
 		_, err := s.Read(ctx, m.Slice(0, n), remote+uint64(start))
@@ -215,7 +217,8 @@ func (s *Segment) ReadBytes(ctx context.Context, bytes []byte, remote uint64) (u
 	})
 }
 
-// bounce calls f for each part of length bytes, with memory for that part.
+// bounce divides length bytes into parts and calls f for each part, with registered memory
+// for that part.
 func (s *Segment) bounce(length int, f func(m *Memory, start, n int) error) (uint64, error) {
 	var m *Memory
 	select {
@@ -258,8 +261,8 @@ func (s *Segment) Notify(name, text string) error {
 	})
 }
 
-// NotifyBytes sends a notification with any bytes and waits until the library of the peer has
-// it. Engine.BinaryNotifications receives it.
+// NotifyBytes sends a notification that may contain any bytes, and waits until the library
+// of the peer has it. The peer reads it with Engine.BinaryNotifications.
 func (s *Segment) NotifyBytes(name string, data []byte) error {
 	var memory cMemory
 	defer memory.free()
@@ -282,7 +285,8 @@ func (m *cMemory) notification(name, text string) (C.notify_msg_t, error) {
 	return msg, err
 }
 
-// Flush waits until the requests to this segment that were submitted before are terminal.
+// Flush waits until all requests to this segment that were submitted before this call have
+// ended.
 func (s *Segment) Flush(ctx context.Context) error {
 	limit, err := microseconds(ctx)
 	if err != nil {
@@ -293,10 +297,10 @@ func (s *Segment) Flush(ctx context.Context) error {
 
 // Buffer is a buffer of a segment.
 type Buffer struct {
-	Address  uint64 // in the target process
+	Address  uint64 // address in the target process
 	Length   uint64 // bytes
 	Location string // "cpu:0", "cuda:1" or "*"
-	Label    string // of its registration, or ""
+	Label    string // label of the registration, or ""
 }
 
 // Buffers returns the buffers of the segment.
@@ -306,8 +310,9 @@ func (s *Segment) Buffers() ([]Buffer, error) {
 	})
 }
 
-// Find returns the memory that the peer has registered with that label, in the order of the
-// addresses; "" finds all memory with a label. It is an error if there is none.
+// Find returns the memory that the peer has registered with that label, in ascending order
+// of addresses. If label is "", it returns all memory that has a label. It returns an error
+// if there is no such memory.
 func (s *Segment) Find(label string) ([]Buffer, error) {
 	var memory cMemory
 	defer memory.free()
@@ -341,14 +346,14 @@ func (s *Segment) list(
 	return list, err
 }
 
-// PathKind says how bytes reach a segment.
+// PathKind is the way in which bytes reach a segment.
 type PathKind int
 
 const (
 	PathFabric  PathKind = C.TE_PATH_FABRIC  // from a local rail to a rail of the peer
 	PathProcess PathKind = C.TE_PATH_PROCESS // copies by the kernel to another process
-	PathMemcpy  PathKind = C.TE_PATH_MEMCPY  // inside this process
-	PathFile    PathKind = C.TE_PATH_FILE    // the files of a file segment
+	PathMemcpy  PathKind = C.TE_PATH_MEMCPY  // copies inside this process
+	PathFile    PathKind = C.TE_PATH_FILE    // to and from the files of a file segment
 )
 
 // Path is one path to a segment.
@@ -361,7 +366,7 @@ type Path struct {
 	WhyNotLocal               string // why copies inside this host are not possible, or ""
 }
 
-// Paths returns the paths to the segment, for memory at any location.
+// Paths returns the paths to the segment. They are those for memory at any location.
 func (s *Segment) Paths() ([]Path, error) {
 	if s.closed.Load() {
 		return nil, ErrClosed
@@ -393,8 +398,8 @@ type PeerState int
 const (
 	PeerNew     PeerState = C.TE_PEER_NEW     // the peer has not answered yet
 	PeerReady   PeerState = C.TE_PEER_READY   // the peer answers
-	PeerFencing PeerState = C.TE_PEER_FENCING // after a failure, waits for a fence
-	PeerGone    PeerState = C.TE_PEER_GONE    // the process has ended; open it again
+	PeerFencing PeerState = C.TE_PEER_FENCING // after a failure, the initiator waits for a fence
+	PeerGone    PeerState = C.TE_PEER_GONE    // the process has ended; open the segment again
 )
 
 // PeerStats are statistics of one peer.
@@ -424,7 +429,8 @@ func (s *Segment) Stats() (PeerStats, error) {
 	}, nil
 }
 
-// pointerTo returns a pointer to bytes for a call that does not keep it.
+// pointerTo returns a pointer to bytes, for a call of the C library that does not keep the
+// pointer.
 func pointerTo(bytes []byte) unsafe.Pointer {
 	if len(bytes) == 0 {
 		return nil

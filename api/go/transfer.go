@@ -16,7 +16,7 @@ import (
 
 // Range is a range of the target's memory.
 type Range struct {
-	Address uint64 // in the target process
+	Address uint64 // address in the target process
 	Length  uint64 // bytes
 }
 
@@ -31,9 +31,9 @@ type request struct {
 
 // Task is the result of one request of a transfer.
 type Task struct {
-	Cookie uint64 // of Batch.Cookie, or 0
+	Cookie uint64 // value of Batch.Cookie, or 0
 	Status Status
-	Bytes  uint64 // that have arrived
+	Bytes  uint64 // number of bytes that have arrived
 }
 
 // Batch is a list of requests that will be submitted together. The order of their execution
@@ -78,25 +78,27 @@ func (b *Batch) ReadPieces(from *Segment, local []Piece, remote []Range) *Batch 
 	return b.add(request{opcode: C.TE_READ, segment: from, local: local, remote: remote})
 }
 
-// AtomicAdd adds an atomic addition to the number of 8 bytes at a remote address.
+// AtomicAdd adds a request that atomically adds operand to the 8-byte number at a remote
+// address.
 func (b *Batch) AtomicAdd(at *Segment, remote, operand uint64) *Batch {
 	return b.add(request{opcode: C.TE_ATOMIC_ADD, segment: at,
 		remote: []Range{{remote, 8}}, operand: operand})
 }
 
-// AtomicFetchAdd adds an atomic addition that delivers the old value to old, a piece of 4 or
-// 8 bytes, which is also the length of the remote number.
+// AtomicFetchAdd adds a request that atomically adds operand to a remote number and stores
+// the old value in old, a piece of 4 or 8 bytes. The remote number has the same length.
 func (b *Batch) AtomicFetchAdd(at *Segment, old Piece, remote, operand uint64) *Batch {
 	return b.atomic(C.TE_ATOMIC_FETCH_ADD, at, old, remote, operand, 0)
 }
 
-// AtomicSwap adds an atomic exchange.
+// AtomicSwap adds a request that atomically replaces a remote number and stores the old
+// value in old.
 func (b *Batch) AtomicSwap(at *Segment, old Piece, remote, operand uint64) *Batch {
 	return b.atomic(C.TE_ATOMIC_SWAP, at, old, remote, operand, 0)
 }
 
-// AtomicCompareSwap adds an atomic exchange that is executed if the number is equal to
-// compare.
+// AtomicCompareSwap adds a request that does what AtomicSwap does if the remote number is
+// equal to compare; otherwise it only stores the value in old.
 func (b *Batch) AtomicCompareSwap(at *Segment, old Piece, remote, compare, operand uint64) *Batch {
 	return b.atomic(C.TE_ATOMIC_CAS, at, old, remote, operand, compare)
 }
@@ -108,8 +110,8 @@ func (b *Batch) atomic(opcode C.uint32_t, at *Segment, old Piece,
 		operand: operand, compare: compare})
 }
 
-// Cookie sets the cookie of the request that was added last: a number of the program, which
-// Transfer.Tasks returns. SubmitAndNotify ignores it.
+// Cookie sets the cookie of the request that was added last. A cookie is a number that the
+// program chooses and that Transfer.Tasks returns. SubmitAndNotify ignores it.
 func (b *Batch) Cookie(cookie uint64) *Batch {
 	if n := len(b.requests); n > 0 {
 		b.requests[n-1].cookie = cookie
@@ -190,7 +192,8 @@ func (b *Batch) submit(ctx context.Context,
 	return t, nil
 }
 
-// start passes a batch for count requests to a function that fills it.
+// start calls a function with a batch of the C library that has room for count requests.
+// The function fills the batch.
 func (e *Engine) start(ctx context.Context, count int,
 	f func(C.transfer_engine_t, C.batch_id_t, *cMemory) C.int) (*Transfer, error) {
 	deadline := deadlineOf(ctx)
@@ -233,7 +236,7 @@ func (b *Batch) Run(ctx context.Context) (uint64, error) {
 	return n, err
 }
 
-// toC returns the requests as an array of C.
+// toC converts the requests to an array of C.
 func (b *Batch) toC(memory *cMemory) *C.struct_te_request {
 	n := len(b.requests)
 	array := (*C.struct_te_request)(memory.alloc(n * C.sizeof_struct_te_request))
@@ -258,7 +261,7 @@ func (b *Batch) toC(memory *cMemory) *C.struct_te_request {
 	return array
 }
 
-// toPlainC returns the requests, each of one piece, as an array of C.
+// toPlainC converts the requests, which must have one piece each, to an array of C.
 func (b *Batch) toPlainC(memory *cMemory) *C.transfer_request_t {
 	n := len(b.requests)
 	array := (*C.transfer_request_t)(memory.alloc(n * C.sizeof_transfer_request_t))
@@ -283,21 +286,21 @@ func (b *Batch) toPlainC(memory *cMemory) *C.transfer_request_t {
 type Transfer struct {
 	engine *Engine
 	count  int
-	ended  chan struct{} // closed at the end
+	ended  chan struct{} // this channel is closed when the transfer has ended
 
 	mu      sync.Mutex
 	batch   C.batch_id_t
-	size    int // requests for which the batch has room
-	holders int // calls of WaitAny that use the batch
+	size    int // number of requests for which the batch has room
+	holders int // number of calls of WaitAny that use the batch
 	checked C.uint32_t
-	// The result, valid after the end.
+	// the result, which is valid after the end
 	status Status
 	bytes  uint64
 	err    error
 	tasks  []C.struct_te_task
 }
 
-// done returns true if a call has noticed the end of the transfer.
+// done returns true if a call of this package has noticed the end of the transfer.
 func (t *Transfer) done() bool {
 	select {
 	case <-t.ended:
@@ -307,8 +310,8 @@ func (t *Transfer) done() bool {
 	}
 }
 
-// poll waits for the end, at most limit, and records the result. It returns true at the
-// end.
+// poll waits until the transfer has ended, for at most limit, and records the result. It
+// returns true if the transfer has ended.
 func (t *Transfer) poll(limit time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -341,8 +344,9 @@ func (t *Transfer) poll(limit time.Duration) bool {
 	return true
 }
 
-// release returns the batch for other transfers after the end. If WaitAny is using the
-// batch, WaitAny releases it later. The caller holds the lock.
+// release makes the batch available to other transfers after the end. If WaitAny is using
+// the batch, release does nothing, and WaitAny releases the batch later. The caller holds
+// the lock.
 func (t *Transfer) release(h C.transfer_engine_t) {
 	if t.holders == 0 {
 		t.engine.batches.put(h, t.batch, t.size)
@@ -378,8 +382,8 @@ func (t *Transfer) Tasks() ([]Task, error) {
 	return tasks, nil
 }
 
-// ID returns the id of the batch, which Engine.EndedBatches returns. IDs are used again
-// after the end of a transfer.
+// ID returns the id of the batch, which Engine.EndedBatches returns. After the end of a
+// transfer, its id is used again.
 func (t *Transfer) ID() uint64 {
 	return uint64(t.batch)
 }
@@ -391,7 +395,7 @@ func (t *Transfer) Checked() bool { return t.checked&C.TE_PREPARED_CHECKED != 0 
 // been replaced.
 func (t *Transfer) Restarted() bool { return t.checked&C.TE_PREPARED_RESTARTED != 0 }
 
-// record returns the error record of the first request that did not complete.
+// record returns the error record of the first request that was not completed.
 func (t *Transfer) record(h C.transfer_engine_t, status Status) error {
 	var record C.struct_te_error
 	for i := 0; i < t.count && record.code == 0; i++ {
@@ -407,12 +411,12 @@ func (t *Transfer) record(h C.transfer_engine_t, status Status) error {
 	return err
 }
 
-// spin is the time for which a wait drives the progress of a short transfer, before the
-// goroutine sleeps.
+// spin is the time for which a waiting goroutine drives the progress of a transfer before
+// it sleeps.
 const spin = 100 * time.Microsecond
 
-// Wait waits for the end and returns the number of bytes. If the context ends first, it
-// returns the error of the context, and the transfer continues.
+// Wait waits until all requests have ended, and returns the number of bytes. If the context
+// ends first, Wait returns the error of the context, and the transfer continues.
 func (t *Transfer) Wait(ctx context.Context) (uint64, error) {
 	if !t.poll(spin) {
 		if err := t.sleep(ctx); err != nil && !t.poll(0) {
@@ -424,8 +428,8 @@ func (t *Transfer) Wait(ctx context.Context) (uint64, error) {
 	return t.bytes, t.err
 }
 
-// sleep waits for the end or the context, in Go's poller, by a copy of the descriptor of the
-// batch.
+// sleep waits until the transfer or the context has ended. It waits in Go's poller, with a
+// duplicate of the file descriptor of the batch.
 func (t *Transfer) sleep(ctx context.Context) error {
 	file, err := t.file()
 	if err != nil {
@@ -446,7 +450,7 @@ func (t *Transfer) sleep(ctx context.Context) error {
 		case <-finished:
 			return
 		}
-		// Ends the read.
+		// Makes the read of the other goroutine return.
 		_ = file.SetReadDeadline(time.Unix(1, 0))
 	}()
 	err = raw.Read(func(uintptr) bool { return t.poll(0) })
@@ -463,7 +467,7 @@ func (t *Transfer) file() (*os.File, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.done() {
-		return nil, ErrClosed // poll() returns the result
+		return nil, ErrClosed // the caller gets the result from poll()
 	}
 	fd := -1
 	err := t.engine.call(func(h C.transfer_engine_t) C.int {
@@ -496,8 +500,8 @@ func (t *Transfer) Status() (Status, uint64) {
 	return t.status, t.bytes
 }
 
-// Cancel requests the early end. Wait returns how the transfer has ended. The memory may be
-// used again when it has ended, not earlier.
+// Cancel requests that the transfer ends early. Wait returns how the transfer has ended.
+// The memory may be used again only after the transfer has ended.
 func (t *Transfer) Cancel() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -506,7 +510,8 @@ func (t *Transfer) Cancel() {
 	}
 }
 
-// Close cancels the requests in progress and waits for their end. It returns nil.
+// Close cancels the requests in progress and waits until they have ended. It always returns
+// nil.
 func (t *Transfer) Close() error {
 	t.Cancel()
 	_, _ = t.Wait(context.Background())

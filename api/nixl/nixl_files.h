@@ -24,11 +24,15 @@
 namespace moonrail_nixl
 {
 
-/* The file that the metadata of a registration names, as NIXL's plug-ins for
- * files read it: "ro" or "rw", flags and the path, such as "rw,create:/path";
- * otherwise the device number is an open descriptor. */
+/*
+ * The file of a registration. If the metadata has the form of NIXL's file
+ * plug-ins ("ro" or "rw", flags, a colon and a path, such as
+ * "rw,create:/path"), it names the file. Otherwise NIXL's device number is an
+ * open file descriptor.
+ */
 struct file_spec {
-	std::string path; /* empty: a descriptor */
+	std::string path; /* empty: the file is given by an open file
+			   * descriptor */
 	bool writable = false, create = false;
 
 	explicit file_spec(const std::string &meta)
@@ -44,7 +48,8 @@ struct file_spec {
 			return;
 		bool write = mode == "rw", make = false;
 		while (std::getline(modes, mode, ',')) {
-			/* every access is direct and synchronous enough */
+			/* the flags direct and sync need no action, because
+			 * every access is direct and synchronous enough */
 			if (mode != "direct" && mode != "sync" &&
 			    mode != "noatime" && mode != "create")
 				return;
@@ -56,16 +61,18 @@ struct file_spec {
 	}
 };
 
-/* A registered file. fd keeps it open, so that its number in /proc stays that
- * of this file. */
+/* A registered file. fd keeps the file open, so that the path of fd in /proc
+ * leads to this file. */
 struct file {
 	int fd = -1;
 	segment_id_t segment = -1;
-	std::string descriptor; /* path, empty: not written */
+	std::string descriptor; /* path of the segment's descriptor in the
+				 * folder; empty if it has not been written */
 	bool readable = false, writable = false;
 };
 
-/* The folder of the descriptors. The caller serialises add and remove. */
+/* The folder of the descriptors. The caller must not call add and remove at the
+ * same time. */
 class files
 {
       public:
@@ -95,9 +102,10 @@ class files
 	}
 
 	/*
-	 * Opens length bytes of a file as a segment. number: a descriptor, if
-	 * meta names no path. A writable file that is shorter is extended.
-	 * Returns 0 or a negative errno; then nothing is left.
+	 * Opens length bytes of a file as a segment. If meta names no path,
+	 * number is a file descriptor. A writable file that is shorter is
+	 * extended. Returns 0, or a negative errno; after an error, nothing is
+	 * left behind.
 	 */
 	int add(transfer_engine_t engine, const std::string &meta,
 		std::uint64_t number, std::uint64_t length, file &f)
@@ -132,7 +140,7 @@ class files
       private:
 	std::string folder;
 	bool made = false;
-	unsigned next = 0; /* number of the last descriptor */
+	unsigned next = 0; /* number of the last segment descriptor */
 
 	static int open_file(const std::string &meta, std::uint64_t number,
 			     file &f)
@@ -172,8 +180,9 @@ class files
 		return ftruncate(f.fd, static_cast<off_t>(length)) ? -errno : 0;
 	}
 
-	/* Writes the descriptor. Its path is that of the descriptor in /proc,
-	 * which needs no quoting and leads to the file that was registered. */
+	/* Writes the descriptor of the segment. The path of the file in it is
+	 * the path of the file descriptor in /proc, which needs no quoting and
+	 * leads to the file that was registered. */
 	int publish(transfer_engine_t engine, std::uint64_t length, file &f)
 	{
 		char server[512];

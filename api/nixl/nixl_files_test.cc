@@ -77,7 +77,8 @@ void parses_modes()
 	check(good, "metadata_of_files_is_parsed");
 }
 
-/* A new file by its path, and one by its descriptor. */
+/* Writes and reads back two files: a new one given by its path, and one given
+ * by an open file descriptor. */
 void moves_bytes(transfer_engine_t engine, files &folder)
 {
 	std::string path = dir + "/a \"b\\", other = dir + "/other";

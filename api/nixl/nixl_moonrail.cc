@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A plug-in for NIXL: transfers between agents, or inside one agent, over
- * moonrail. NIXL loads it as libplugin_MOONRAIL.so.
+ * A plug-in for NIXL, which makes transfers between agents, or inside one
+ * agent, over moonrail. NIXL loads it as libplugin_MOONRAIL.so.
  *
- * A request handle holds a prepared list of its descriptors and one batch.
- * With GPU memory or files there is no list, and each of the descriptors is one
- * request of submitTransfer.
+ * A request handle holds one batch, and a prepared list whose pieces are the
+ * ranges that NIXL passes. If these are GPU memory or files, there is no
+ * prepared list, and each range becomes one request of submitTransfer.
  *
  * Files are the remote side of requests of the agent that has registered them;
  * see nixl_files.h. Other agents cannot use them.
@@ -13,7 +13,7 @@
  * The notification of a request is sent when all its bytes are in place. A
  * thread sends it, because the call waits until the target has acknowledged it;
  * meanwhile checkXfer reports that the request is in progress. The thread ends
- * when it has sent all.
+ * when it has sent all notifications.
  *
  * A released request is cancelled. NIXL calls releaseReqH up to two times: the
  * second call comes from the destructor of its own handle and its result is
@@ -45,13 +45,15 @@ using moonrail_nixl::file;
 using moonrail_nixl::file_spec;
 using moonrail_nixl::files;
 
-constexpr std::size_t NOTES = 64; /* notifications fetched per call */
+constexpr std::size_t NOTES = 64; /* number of notifications that are fetched
+				   * per call */
 
-/* The metadata of registered or remote memory, or of a file. A file has a segment,
- * unless it belongs to another agent. */
+/* Metadata of registered memory, of remote memory, or of a file. A file has a
+ * segment, unless the file belongs to another agent. */
 struct memory : nixlBackendMD {
 	std::uintptr_t addr;
-	file at; /* of files; the registration owns its descriptor */
+	file at; /* file of the registration; the registration owns its file
+		  * descriptor */
 
 	explicit memory(std::uintptr_t start, bool own, const file &f = file())
 	    : nixlBackendMD(own), addr(start), at(f)
@@ -91,17 +93,22 @@ struct note {
 	}
 };
 
-/* A request. NIXL uses it from one thread at a time. */
+/* A request. NIXL uses a request in one thread at a time. */
 struct request : nixlBackendReqH {
 	segment_id_t segment = -1;
-	te_prepared_t list = 0;		       /* 0: see plain */
-	std::vector<transfer_request_t> plain; /* empty: see list */
+	te_prepared_t list = 0;		       /* prepared list; 0: plain is
+						* used */
+	std::vector<transfer_request_t> plain; /* requests; empty: list is
+						* used */
 	batch_id_t batch = INVALID_BATCH;
 	std::string notify_data;
 	bool has_notify = false;
 	bool canceled = false;
-	std::shared_ptr<note> notify; /* the notification of this request; NULL:
-					 none, or not started yet */
+	/*
+	 * the notification of this request; NULL if there is none, or if it was
+	 * not started yet
+	 */
+	std::shared_ptr<note> notify;
 };
 
 class backend : public nixlBackendEngine
@@ -218,17 +225,21 @@ class backend : public nixlBackendEngine
 	mutable std::mutex lock; /* guards the members below */
 	files folder;
 	std::unordered_map<std::string, segment_id_t> agents;
-	std::map<std::uintptr_t, region> regions;	 /* by address */
-	mutable std::deque<std::shared_ptr<note>> notes; /* to be sent */
-	mutable std::thread thread;   /* sends notes, or has ended */
-	mutable bool sending = false; /* thread takes further notes */
+	/* registered buffers by address */
+	std::map<std::uintptr_t, region> regions;
+	/* notifications that the thread will send */
+	mutable std::deque<std::shared_ptr<note>> notes;
+	mutable std::thread thread;   /* sends notes; it may have ended
+				       * already */
+	mutable bool sending = false; /* the thread is running and will send
+				       * what is added to `notes` */
 	bool stopping = false;
 };
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Parameters: address, the IP address or host name that the agent publishes.
- * Default: the host name. */
+/* The constructor. NIXL's parameter "address" is the IP address or host name
+ * that the agent publishes; the default is the host name. */
 backend::backend(const nixlBackendInitParams *params)
     : nixlBackendEngine(params)
 {
@@ -278,13 +289,14 @@ bool backend::covers(std::uintptr_t addr, std::size_t length) const
 	       length <= at->second.length - (addr - at->first);
 }
 
-/* lock is held. */
+/* Registers a file. lock must be held. */
 nixl_status_t backend::register_file(const nixlBlobDesc &mem,
 				     nixlBackendMD *&out)
 {
 	file f;
 
-	/* returns at once if the transport is there */
+	/* installTransport returns at once if the transport is already
+	 * installed */
 	if (!installTransport(engine, "nvmeof", nullptr))
 		return NIXL_ERR_NOT_SUPPORTED;
 	int ret = folder.add(engine, mem.metaInfo, mem.devId,
@@ -436,7 +448,8 @@ bool backend::segment_of(const std::string &agent, segment_id_t &id) const
 
 /* --- requests ------------------------------------------------------------- */
 
-/* Fills r.plain. Each file is a segment of its own. */
+/* Adds one request per piece to r.plain. The target of a piece of a file is the
+ * segment of that file. */
 nixl_status_t backend::plain_requests(const nixl_xfer_op_t &op,
 				      const std::vector<te_piece> &pieces,
 				      const nixl_meta_dlist_t &remote,
@@ -488,8 +501,8 @@ backend::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
 	if (local.getType() == DRAM_SEG && remote.getType() == DRAM_SEG)
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);
-	/* 3: memory is not in the descriptor; the agent may have registered it
-	 * after the descriptor was read */
+	/* 3: the descriptor does not list the memory; the agent may have
+	 * registered it after the descriptor was read */
 	if (ret == 3 && !syncSegmentCache(engine))
 		ret = te_prepare(engine, r->segment, opcode, pieces.data(),
 				 pieces.size(), 0, &r->list);
@@ -582,9 +595,12 @@ nixl_status_t backend::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
-/* Returns the rate in bytes per second of all rails that are up and reach the
- * segment, or 0: it is not known, or the bytes are copied inside this host. A
- * rail's rate is known after its first transfers. */
+/*
+ * Returns the sum of the rates, in bytes per second, of all rails that are up
+ * and reach the segment. Returns 0 if the rate is not known, or if the bytes
+ * are copied inside this host. The rate of a rail is known after its first
+ * transfers.
+ */
 static double rate_to(transfer_engine_t engine, segment_id_t segment)
 {
 	std::vector<struct te_rail_stats> rails(64);
@@ -659,7 +675,8 @@ std::shared_ptr<note> backend::queue_note(segment_id_t to,
 	notes.push_back(next);
 	if (sending)
 		return next;
-	/* the thread of earlier notes does not take the lock again */
+	/* the thread that has sent the earlier notifications does not take the
+	 * lock again */
 	if (thread.joinable())
 		thread.join();
 	sending = true;

@@ -3,9 +3,10 @@
 #define MOONRAIL_MOONCAKE_COMMON_H
 
 /*
- * Functions that programs for Mooncake use next to its engine. Programs also rely
- * on the system headers that this header includes; glog and libnuma are included
- * if the compiler finds them, but no function of moonrail's headers uses them.
+ * Functions that programs for Mooncake use in addition to its engine. Programs
+ * also rely on the system headers that this header includes; glog and libnuma
+ * are included if the compiler finds them, but no function of moonrail's
+ * headers uses them.
  */
 #if __cplusplus < 202002L
 #error "The headers of Mooncake's C++ API need C++20 (-std=c++20)"
@@ -105,9 +106,9 @@ inline std::string getHostname()
 }
 
 /*
- * Binds the calling thread to the processors of a NUMA node; an unknown node means
- * node 0. Returns 0 or ERR_NUMA. The list of processors comes from sysfs, so that
- * the program need not link with libnuma.
+ * Binds the calling thread to the processors of a NUMA node. If the node is
+ * unknown, uses node 0. Returns 0 or ERR_NUMA. The list of processors comes
+ * from sysfs, so that the program need not link with libnuma.
  */
 inline int bindToSocket(int socket_id)
 {
@@ -243,7 +244,7 @@ inline bool overlap(const void *a, std::size_t a_length, const void *b,
 	return x < y ? y - x < a_length : x - y < b_length;
 }
 
-/* Random numbers that need no quality. */
+/* A generator of random numbers for purposes that need no good randomness. */
 class SimpleRandom {
 public:
 	explicit SimpleRandom(std::uint32_t seed) : state_(seed) {}
@@ -260,7 +261,7 @@ public:
 		return static_cast<std::uint32_t>(state_());
 	}
 
-	/* Returns a number below max, which is not 0. */
+	/* Returns a number below max. max must not be 0. */
 	std::uint32_t next(std::uint32_t max) { return next() % max; }
 
 private:

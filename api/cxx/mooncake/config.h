@@ -20,7 +20,7 @@ struct GlobalConfig {
 	std::uint16_t rpc_min_port = 15000;
 	std::uint16_t rpc_max_port = 17000;
 	int retry_cnt = 9;
-	std::int64_t slice_timeout = -1;	/* s, -1: not set */
+	std::int64_t slice_timeout = -1; /* seconds; -1 if not set */
 	bool metacache = true;
 	bool trace = false;
 	bool use_ipv6 = false;

@@ -2,7 +2,7 @@
 #ifndef MOONRAIL_MOONCAKE_ERROR_H
 #define MOONRAIL_MOONCAKE_ERROR_H
 
-/* Codes of the functions that return int. */
+/* Error codes of the functions that return int. */
 #define ERR_INVALID_ARGUMENT (-1)
 #define ERR_TOO_MANY_REQUESTS (-2)
 #define ERR_ADDRESS_NOT_REGISTERED (-3)

@@ -19,7 +19,7 @@ inline const std::string kSegmentsLocationPrefix = "segments:";
 
 struct SegmentsLocationInfo {
 	std::size_t page_size;		/* bytes */
-	std::vector<int> numa_nodes;	/* one per part */
+	std::vector<int> numa_nodes;	/* node of each part */
 };
 
 inline std::string buildSegmentsLocation(std::size_t page_size,
@@ -36,8 +36,8 @@ inline std::string buildSegmentsLocation(std::size_t page_size,
 	return text;
 }
 
-/* Parses such a location. Returns false, and leaves info as it is, if the text is
- * malformed. */
+/* Parses such a location. Returns false if the text is malformed; info is
+ * unchanged then. */
 inline bool parseSegmentsLocation(const std::string &name,
 				  SegmentsLocationInfo &info)
 {
@@ -68,7 +68,8 @@ inline bool parseSegmentsLocation(const std::string &name,
 	return true;
 }
 
-/* Returns the location "cpu:NODE" of the byte at offset of such a buffer. */
+/* Returns the location "cpu:NODE" of the byte at the given offset in such a
+ * buffer. */
 inline std::string resolveSegmentsLocation(const SegmentsLocationInfo &info,
 					   std::uint64_t buffer_length,
 					   std::uint64_t offset)

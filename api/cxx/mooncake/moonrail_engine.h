@@ -20,28 +20,34 @@
 namespace mooncake::detail {
 
 /*
- * Made by TransferEngine, freed with the last object of the engine. The members of
- * the first group are set by one thread before other threads use the engine.
+ * Created by TransferEngine. Freed with the last object that refers to the
+ * engine. Only one thread sets the members of the first group, before other
+ * threads use the engine.
  */
 struct engine {
-	transfer_engine_t handle = nullptr;	/* nullptr: no init() */
+	transfer_engine_t handle = nullptr; /* handle of the C engine;
+					     * nullptr before init() */
 	std::string metadata, server_name;
-	std::vector<std::string> filter;	/* names of NICs, empty: all */
-	std::vector<std::string> applied;	/* filter with which handle was created */
+	std::vector<std::string> filter;  /* names of the NICs that may be
+					   * used; empty: all */
+	std::vector<std::string> applied; /* value of filter with which
+					   * handle was created */
 	bool auto_discover = false;
 
 	std::mutex lock;
-	/* lock */
-	std::map<segment_id_t, std::string> names;	/* open segments */
-	std::map<std::uintptr_t, std::size_t> buffers;	/* registered */
+	/* guarded by lock */
+	/* names of the open segments */
+	std::map<segment_id_t, std::string> names;
+	/* start and length of registered buffers */
+	std::map<std::uintptr_t, std::size_t> buffers;
 
 	engine() = default;
 	engine(const engine &) = delete;
 	engine &operator=(const engine &) = delete;
 	~engine() { destroy(); }
 
-	/* Creates the C engine with the settings above; port 0: any port. Returns
-	 * 0 or a negative code. */
+	/* Creates the C engine with the settings above. Port 0 means any port.
+	 * Returns 0 or a negative code. */
 	int create(std::uint32_t port)
 	{
 		std::string text = "MC_TE_FILTERS=";
@@ -92,7 +98,8 @@ struct engine {
 		return getPortFromString(text.substr(text.rfind(':') + 1), 0);
 	}
 
-	/* Returns the topology in JSON; without a transport it is "{}". */
+	/* Returns the topology in JSON. Before a transport is installed, the
+	 * text is "{}". */
 	std::string topology() const
 	{
 		int n = te_topology_text(handle, nullptr, 0);
@@ -117,7 +124,8 @@ struct engine {
 		return id;
 	}
 
-	/* Returns the name of a segment that was opened, or "". */
+	/* Returns the name of a segment that was opened. Returns "" for any
+	 * other id. */
 	std::string name_of(segment_id_t id)
 	{
 		if (id == LOCAL_SEGMENT)
@@ -143,14 +151,16 @@ struct engine {
 	}
 };
 
-/* Returns the id in the C API, or -1 if there is no such segment. */
+/* Converts the id of a segment to its id in the C API. Returns -1 if there is
+ * no such segment. */
 inline segment_id_t segment(std::uint64_t id)
 {
 	return id <= INT32_MAX ? static_cast<segment_id_t>(id) : -1;
 }
 
-/* Makes a status of a code of the C library, of either sign. The message is that of
- * the calling thread's last error, if the error has the same code. */
+/* Converts a code of the C library, of either sign, to a status. If the calling
+ * thread's last error has the same code, the status has the message of that
+ * error. */
 inline Status status(int code)
 {
 	te_error error = {};
@@ -185,13 +195,15 @@ inline int last_code()
 	return error.code < 0 ? error.code : ERR_INVALID_ARGUMENT;
 }
 
-/* A notification in the form of the C API; it refers to the strings. */
+/* Converts a notification to the form of the C API. The result refers to the
+ * two strings. */
 inline notify_msg_t notification(std::string &name, std::string &text)
 {
 	return { name.data(), text.data() };
 }
 
-/* Returns true if the C API can carry the notification: it has no byte 0. */
+/* Returns true if the C API can carry the notification, because neither text
+ * contains a byte 0. */
 inline bool notification_fits(const std::string &name, const std::string &text)
 {
 	return name.find('\0') == name.npos && text.find('\0') == text.npos;

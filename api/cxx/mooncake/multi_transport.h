@@ -2,7 +2,8 @@
 #ifndef MOONRAIL_MOONCAKE_MULTI_TRANSPORT_H
 #define MOONRAIL_MOONCAKE_MULTI_TRANSPORT_H
 
-/* moonrail needs no class MultiTransport: one engine drives all transports. */
+/* moonrail needs no class MultiTransport, because one engine drives all
+ * transports. */
 #include "transport/transport.h"
 
 #endif

@@ -22,9 +22,10 @@ namespace mooncake {
 
 /* The NICs for the memory at one location. */
 struct TopologyEntry {
-	std::string name;			/* location, "cpu:0" */
+	std::string name; /* location, such as "cpu:0" */
 	std::vector<std::string> preferred_hca;
-	std::vector<std::string> avail_hca;	/* others */
+	std::vector<std::string> avail_hca; /* the NICs that are not
+					     * preferred */
 
 	bool operator==(const TopologyEntry &other) const = default;
 };
@@ -74,7 +75,8 @@ private:
 		return true;
 	}
 
-	/* Names have no escape sequences other than \" and \\. */
+	/* Parses a string. The only escape sequences that names may contain are
+	 * \" and \\. */
 	bool string(std::string &text)
 	{
 		if (!take('"'))
@@ -120,7 +122,7 @@ private:
 } // namespace detail
 
 /*
- * NICs and their distances to memory. The object of an engine
+ * The NICs of this host and their distances to memory. The object of an engine
  * (TransferEngine::getLocalTopology) also determines the NICs of transports
  * that are installed later: discover(filter) limits the NICs that are used, and
  * parse(text) sets which of them are preferred for each location. Used by one
@@ -142,9 +144,10 @@ public:
 	int discover() { return discover({}); }
 
 	/*
-	 * Reads the topology of the NICs of this host whose names are in filter, or
-	 * of all if filter is empty. Opens and closes their rails, if the engine has
-	 * no transport yet. Returns 0 or a negative code.
+	 * Reads the topology of the NICs of this host whose names are in
+	 * filter; an empty filter means all NICs. If the engine has no
+	 * transport yet, opens the rails for this purpose and closes them
+	 * again. Returns 0 or a negative code.
 	 */
 	int discover(const std::vector<std::string> &filter)
 	{
@@ -175,8 +178,8 @@ public:
 		return !ret && hca_list_.empty() ? ERR_DEVICE_NOT_FOUND : ret;
 	}
 
-	/* Takes a topology in JSON. Returns 0, or ERR_MALFORMED_JSON and changes
-	 * nothing. */
+	/* Replaces the topology by one in JSON. Returns 0. If the text is
+	 * malformed, returns ERR_MALFORMED_JSON and changes nothing. */
 	int parse(const std::string &topology_json)
 	{
 		detail::topology_parser parser(topology_json);
@@ -190,7 +193,8 @@ public:
 		return 0;
 	}
 
-	/* Removes a NIC. Returns 0, or ERR_DEVICE_NOT_FOUND. */
+	/* Removes a NIC from the topology. Returns 0, or
+	 * ERR_DEVICE_NOT_FOUND. */
 	int disableDevice(const std::string &device_name)
 	{
 		std::size_t n = 0;
@@ -290,8 +294,10 @@ private:
 
 	TopologyMatrix matrix_;
 	std::vector<std::string> hca_list_;
-	std::weak_ptr<detail::engine> engine_;	/* of an engine's topology */
-	bool parsed_ = false;	/* the program has set the matrix */
+	std::weak_ptr<detail::engine> engine_; /* set only in the topology
+						* object of an engine */
+	bool parsed_ = false; /* the program has set or changed matrix_ by
+			       * parse() or disableDevice() */
 };
 
 } // namespace mooncake

@@ -4,8 +4,8 @@
 
 /*
  * Mooncake's C++ class TransferEngine over moonrail's C library (-lmoonrail),
- * for programs that were written for it. It needs C++20. moonrail.hpp is the
- * interface for new programs.
+ * for programs that were written for Mooncake. It needs C++20. moonrail.hpp is
+ * the interface for new programs.
  *
  * Differences that a program may notice:
  *   - Batches are not objects of the program: BatchID cannot be cast to a
@@ -60,7 +60,8 @@ enum class PeerLiveness : std::uint8_t {
 
 struct AutoDiscoverConfig {
 	bool enabled = false;
-	/* ignored: an engine uses all transports that fit */
+	/* ignored, because an engine uses all transports that match its
+	 * devices */
 	std::string protocol;
 };
 
@@ -71,7 +72,7 @@ public:
 	{
 	}
 
-	/* filter: names of the NICs that may be used; empty: all. */
+	/* filter: names of the NICs that may be used; empty: all NICs. */
 	TransferEngine(bool auto_discover,
 		       const std::vector<std::string> &filter)
 		: engine_(std::make_shared<detail::engine>()),
@@ -101,7 +102,8 @@ public:
 
 	/* --- engine ------------------------------------------------------ */
 
-	/* Creates the engine, once. Returns 0 or a negative code. */
+	/* Creates the engine. Must be called only once. Returns 0 or a negative
+	 * code. */
 	int init(const std::string &metadata_conn_string,
 		 const std::string &local_server_name,
 		 const std::string & /* ip_or_host_name */ = "",
@@ -140,10 +142,11 @@ public:
 	}
 
 	/*
-	 * Installs a transport. args is nullptr or an array that ends with nullptr,
-	 * whose first element is a topology in JSON; without one, the topology that
-	 * the program has given to getLocalTopology() is used. Returns the transport
-	 * or nullptr.
+	 * Installs a transport. args is nullptr, or an array whose first
+	 * element is a topology in JSON and whose last element is nullptr. If
+	 * args contains no topology, the one that the program has set in
+	 * getLocalTopology() is used. Returns the transport, or nullptr after
+	 * an error.
 	 */
 	Transport *installTransport(const std::string &proto, void **args)
 	{
@@ -190,7 +193,7 @@ public:
 	bool isUsingTent() const { return false; }
 	void *getBaseAddr() { return nullptr; }
 
-	/* Returns true if all bytes to other hosts go over tcp rails. */
+	/* Returns true if all transfers to other hosts use tcp rails. */
 	bool isTcpOnly() const
 	{
 		bool any = false;
@@ -274,7 +277,8 @@ public:
 
 	/* --- segments ---------------------------------------------------- */
 
-	/* Returns an id, or a negative code cast to the type. */
+	/* Opens a segment. Returns its id, or a negative code cast to the type
+	 * of an id. */
 	SegmentHandle openSegment(const std::string &segment_name)
 	{
 		return static_cast<SegmentHandle>(
@@ -345,7 +349,7 @@ public:
 		return ret;
 	}
 
-	/* Registers all buffers or none. */
+	/* Registers all of the buffers or, after an error, none. */
 	int registerLocalMemoryBatch(const std::vector<BufferEntry> &buffer_list,
 				     const std::string &location)
 	{
@@ -362,7 +366,8 @@ public:
 		return ret;
 	}
 
-	/* Unregisters the buffers that it can. Returns 0 or the first error. */
+	/* Unregisters all buffers, and continues after an error. Returns 0 or
+	 * the first error. */
 	int unregisterLocalMemoryBatch(const std::vector<void *> &addr_list)
 	{
 		int first = 0;
@@ -406,8 +411,8 @@ public:
 		return all_->submitTransfer(batch_id, entries);
 	}
 
-	/* Sends the notification to the target of the first request when all
-	 * requests are completed. */
+	/* Submits the requests. When all of them are completed, sends the
+	 * notification to the target of the first request. */
 	Status submitTransferWithNotify(BatchID batch_id,
 					const std::vector<TransferRequest> &entries,
 					TransferMetadata::NotifyDesc notify)
@@ -434,23 +439,26 @@ public:
 	class ScatterTransferOperation;
 
 	/* Starts to move the fragments of all ranges. Returns the operation,
-	 * for which the program can wait. */
+	 * whose end the program can wait for. */
 	ScatterTransferOperation
 	submitScatter(const std::vector<ScatterTransferRange> &ranges);
 
-	/* Moves the fragments of all ranges and waits for the end. */
+	/* Moves the fragments of all ranges, and waits until the transfers have
+	 * ended. */
 	Status transferScatter(const std::vector<ScatterTransferRange> &ranges);
 
 	/* --- notifications ----------------------------------------------- */
 
-	/* Appends the notifications that have arrived. Returns 0. */
+	/* Appends the notifications that have arrived to the vector. Returns
+	 * 0. */
 	int getNotifies(std::vector<TransferMetadata::NotifyDesc> &notifies)
 	{
 		return TransferMetadata(engine_).getNotifies(notifies);
 	}
 
-	/* Sends a notification and waits until the peer has it. Returns 0 or
-	 * a negative code; -1 also if a text contains a byte 0. */
+	/* Sends a notification and waits until the peer has received it.
+	 * Returns 0 or a negative code. The result is -1 if a text contains a
+	 * byte 0. */
 	int sendNotifyByID(SegmentID target_id,
 			   TransferMetadata::NotifyDesc notify)
 	{
@@ -502,9 +510,9 @@ private:
 
 /*
  * The filter of an engine is set when the engine is created. If the program has
- * given one to getLocalTopology()->discover() after init(), creates the engine
- * again on the same port. Returns false if that fails, or if the engine is in use
- * already.
+ * passed a filter to getLocalTopology()->discover() after init(), this function
+ * creates the engine again on the same port. Returns false if that fails, or if
+ * the engine is already in use.
  */
 inline bool TransferEngine::apply_filter()
 {
@@ -524,8 +532,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	transfer_status_t got = {};
 	TransferStatus one = {};
 
-	/* te_batch_status fails for a batch without requests. Whether the batch
-	 * exists is shown by a submission of no requests. */
+	/* te_batch_status fails for a batch without requests. To find out
+	 * whether the batch exists, submit 0 requests. */
 	int ret = te_batch_status(handle(), batch_id, &got);
 	if (ret && !::submitTransfer(handle(), batch_id, nullptr, 0)) {
 		got.status = STATUS_COMPLETED;
@@ -537,8 +545,8 @@ inline Status TransferEngine::getBatchTransferStatus(BatchID batch_id,
 	status.transferred_bytes = got.transferred_bytes;
 	if (got.status != STATUS_TIMEOUT)
 		return Status::OK();
-	/* The status of each request shows whether TIMEOUT is reported, or
-	 * FAILED in its place. */
+	/* The status of a request shows whether an unfenced request is reported
+	 * as TIMEOUT or as FAILED. */
 	status.s = TransferStatusEnum::FAILED;
 	for (std::size_t i = 0; getTransferStatus(batch_id, i, one).ok(); i++)
 		if (one.s == TransferStatusEnum::TIMEOUT)

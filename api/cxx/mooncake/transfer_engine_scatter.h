@@ -2,8 +2,8 @@
 #ifndef MOONRAIL_MOONCAKE_TRANSFER_ENGINE_SCATTER_H
 #define MOONRAIL_MOONCAKE_TRANSFER_ENGINE_SCATTER_H
 
-/* The part of class TransferEngine that moves many fragments at once. It is included
- * by transfer_engine.h. */
+/* The functions of class TransferEngine that move many fragments at once.
+ * transfer_engine.h includes this header. */
 #include "transfer_engine.h"
 
 namespace mooncake {
@@ -13,21 +13,27 @@ namespace mooncake {
 struct TransferEngine::ScatterTransferRange {
 	TransferRequest::OpCode opcode;
 	std::string remote_segment;
-	std::uint64_t remote_base_offset;	/* address at the target */
-	std::size_t remote_size;		/* bytes */
+	std::uint64_t remote_base_offset; /* first address of the range at
+					   * the target */
+	std::size_t remote_size;	  /* length of the range at the
+					   * target, bytes */
 	void *local_buffer;
-	std::size_t local_capacity;		/* bytes */
+	std::size_t local_capacity; /* length of the local buffer,
+				     * bytes */
 	std::span<const std::size_t> local_offsets;
 	std::span<const std::size_t> remote_offsets;
-	std::span<const std::size_t> lengths;	/* bytes; 0 moves nothing */
-	/* Called once per fragment with its index in this range, in the thread that
-	 * calls submitScatter(), wait() or waitFor(), or in the destructor. */
+	std::span<const std::size_t> lengths; /* bytes of each fragment; 0:
+					       * the fragment is empty */
+	/* Called once for each fragment, with the index of the fragment in this
+	 * range. The thread that calls submitScatter(), wait() or waitFor(), or
+	 * that runs the destructor, calls this function. */
 	std::function<void(std::size_t, const Status &)> on_fragment_complete;
 };
 
 /*
- * Fragments that were submitted together. The destructor waits for their end. Used
- * by one thread at a time, and not by a callback.
+ * Fragments that were submitted together. The destructor waits until all of
+ * them have ended. Only one thread may use the object at a time. A callback
+ * must not use it.
  */
 class TransferEngine::ScatterTransferOperation {
 public:
@@ -35,15 +41,17 @@ public:
 	ScatterTransferOperation &
 	operator=(ScatterTransferOperation &&) noexcept = default;
 
-	/* Waits for the end. Returns OK, or the first error of a fragment. */
+	/* Waits until all fragments have ended. Returns OK, or the error of the
+	 * first fragment that has failed. */
 	Status wait()
 	{
 		return work_ ? work_->wait(-1) : Status::InvalidArgument(
 							 "no operation");
 	}
 
-	/* Does what wait() does, for a limited time. Returns the status Clock
-	 * if the time has passed; the transfer then continues. */
+	/* Does what wait() does, but waits for a limited time. If the time has
+	 * passed, returns a status with the code Clock, and the transfer
+	 * continues. */
 	Status waitFor(std::chrono::nanoseconds timeout)
 	{
 		using namespace std::chrono;
@@ -79,11 +87,14 @@ private:
 		void release();
 
 		std::shared_ptr<detail::engine> engine;
-		std::vector<Callback> callbacks;	/* one per range */
+		/* callback of each range */
+		std::vector<Callback> callbacks;
 		std::vector<TransferRequest> requests;
-		std::vector<Fragment> fragments;	/* one per request */
+		/* fragment of each request */
+		std::vector<Fragment> fragments;
 		std::map<std::string, segment_id_t> segments;
-		std::size_t ended = 0;	/* requests whose end is reported */
+		std::size_t ended = 0; /* number of requests whose end was
+					* reported to the callback */
 		BatchID batch = INVALID_BATCH_ID;
 		Status result;
 	};
@@ -96,8 +107,8 @@ private:
 	std::unique_ptr<Work> work_;
 };
 
-/* Reports the end of a fragment. An exception of the callback becomes an error of the
- * operation. */
+/* Reports the end of a fragment to the callback. If the callback throws an
+ * exception, the operation fails. */
 inline void
 TransferEngine::ScatterTransferOperation::Work::end(const Fragment &fragment,
 						    const Status &status)
@@ -117,8 +128,8 @@ TransferEngine::ScatterTransferOperation::Work::end(const Fragment &fragment,
 	}
 }
 
-/* Reports an end for all requests whose end was not reported yet, and frees
- * their memory. */
+/* Reports the same end to the callbacks of all requests whose end was not
+ * reported yet, and frees the memory of the requests. */
 inline void
 TransferEngine::ScatterTransferOperation::Work::end_all(const Status &status)
 {
@@ -127,7 +138,8 @@ TransferEngine::ScatterTransferOperation::Work::end_all(const Status &status)
 	release();
 }
 
-/* Opens a segment once. Returns its id or -1. */
+/* Opens the segment if this operation has not opened it yet. Returns its id or
+ * -1. */
 inline segment_id_t
 TransferEngine::ScatterTransferOperation::Work::segment_of(
 	const std::string &name)
@@ -150,7 +162,8 @@ inline void TransferEngine::ScatterTransferOperation::Work::release()
 	segments.clear();
 }
 
-/* Makes the requests of a range. Fragments that are refused end at once. */
+/* Creates the requests of a range. If a fragment is refused, its end is
+ * reported at once. */
 inline void TransferEngine::ScatterTransferOperation::Work::add(
 	const ScatterTransferRange &range)
 {
@@ -226,8 +239,8 @@ inline void TransferEngine::ScatterTransferOperation::Work::submit()
 		end_all(status);
 }
 
-/* Waits for the requests in their order, at most limit_us in total; a negative limit
- * means none. */
+/* Waits for the requests in their order, for at most limit_us in total. A
+ * negative limit_us means that there is no limit. */
 inline Status
 TransferEngine::ScatterTransferOperation::Work::wait(std::int64_t limit_us)
 {

@@ -19,9 +19,10 @@
 namespace mooncake {
 
 /*
- * What the engine knows about segments. moonrail publishes its own descriptor and
- * keeps it published; the functions that make Mooncake publish again therefore
- * have nothing to do. All functions are thread-safe.
+ * What the engine knows about segments. moonrail publishes the own descriptor
+ * and keeps it published. Therefore the functions with which a program
+ * publishes again under Mooncake do nothing here. All functions are
+ * thread-safe.
  */
 class TransferMetadata {
 public:
@@ -38,7 +39,7 @@ public:
 	/* A buffer of a segment. lkey and rkey are always empty, because
 	 * moonrail does not publish keys. */
 	struct BufferDesc {
-		std::string name;		/* location */
+		std::string name; /* location of the buffer */
 		std::uint64_t addr = 0;
 		std::uint64_t length = 0;	/* bytes */
 		std::vector<std::uint32_t> lkey;
@@ -85,8 +86,8 @@ public:
 	{
 	}
 
-	/* Returns the descriptor of an open segment, or nullptr. With force_update,
-	 * it is read again first. */
+	/* Returns the descriptor of an open segment, or nullptr. If
+	 * force_update is true, reads the descriptor again first. */
 	std::shared_ptr<SegmentDesc> getSegmentDescByID(SegmentID segment_id,
 							bool force_update = false)
 	{
@@ -118,7 +119,8 @@ public:
 		return desc;
 	}
 
-	/* Opens the segment, if it is not open, and returns its descriptor. */
+	/* Opens the segment if it is not open yet, and returns its
+	 * descriptor. */
 	std::shared_ptr<SegmentDesc>
 	getSegmentDescByName(const std::string &segment_name,
 			     bool force_update = false)
@@ -132,15 +134,16 @@ public:
 		return desc;
 	}
 
-	/* Opens a segment. Returns its id, or a negative code cast to the type. */
+	/* Opens a segment. Returns its id, or a negative code cast to the type
+	 * of an id. */
 	SegmentID getSegmentID(const std::string &segment_name)
 	{
 		return static_cast<SegmentID>(
 			static_cast<std::int64_t>(engine_->open(segment_name)));
 	}
 
-	/* Reads the descriptor of one segment again, or of all if the name is empty.
-	 * Returns 0 or a negative code. */
+	/* Reads the descriptor of one segment again, or those of all open
+	 * segments if the name is empty. Returns 0 or a negative code. */
 	int syncSegmentCache(const std::string &segment_name = "")
 	{
 		if (segment_name.empty())
@@ -157,7 +160,9 @@ public:
 					    segment_name.c_str());
 	}
 
-	/* Return 0: the descriptor of this process is published. */
+	/* updateLocalSegmentDesc() and rePublishRpcMetaEntry() do nothing and
+	 * return 0, because the descriptor of this process is published
+	 * already. */
 	int updateLocalSegmentDesc(SegmentID = LOCAL_SEGMENT_ID)
 	{
 		return engine_->handle ? 0 : ERR_INVALID_ARGUMENT;
@@ -168,7 +173,7 @@ public:
 		return engine_->handle ? 0 : ERR_INVALID_ARGUMENT;
 	}
 
-	/* Returns the address of the control channel. */
+	/* Returns the address of this process's control channel. */
 	RpcMetaDesc localRpcMeta() const
 	{
 		RpcMetaDesc desc;
@@ -179,7 +184,8 @@ public:
 		return desc;
 	}
 
-	/* Appends the notifications that have arrived. Returns 0. */
+	/* Appends the notifications that have arrived to the vector. Returns
+	 * 0. */
 	int getNotifies(std::vector<NotifyDesc> &notifies)
 	{
 		int n = 0;
@@ -191,8 +197,8 @@ public:
 		return 0;
 	}
 
-	/* Checks that the control channel of that peer answers. Returns 0 or
-	 * a negative code. */
+	/* Checks that the control channel of the peer answers. Returns 0 or a
+	 * negative code. */
 	int sendProbe(const std::string &peer_server_name)
 	{
 		return te_probe_peer(engine_->handle, peer_server_name.c_str(),

@@ -8,8 +8,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def find(name):
-    """Returns the path of a tool: that of the copy in this package or, if
-    there is none, that in PATH."""
+    """Returns the path of a tool: the copy in this package or, if there is none, the
+    tool that is found in PATH."""
     own = os.path.join(HERE, "bin", name)
     return own if os.path.exists(own) else shutil.which(name)
 

@@ -30,7 +30,7 @@ PRIVATE = 1
 READ_ONLY = 2
 NESTED = 4
 
-TURN_US = 100000                # between two checks for signals, microseconds
+TURN_US = 100000                # time between two checks for signals, microseconds
 
 Buffer = namedtuple("Buffer", "address nbytes location label", defaults=(None,))
 Buffer.__doc__ = "Memory that a peer has published. label is None if it has no label."
@@ -71,7 +71,8 @@ def _ranges(opcode, locals, remotes):
 
 
 class Engine:
-    """This process's end of all its transfers. All methods are thread-safe.
+    """One end of transfers: a named segment with rails, memory and connections. All
+    methods are thread-safe.
 
     metadata    "P2PHANDSHAKE", or "zookeeper://host:port"
     name        with P2PHANDSHAKE the address of this host, "0.0.0.0" for the first
@@ -161,7 +162,7 @@ class Engine:
     # --- segments and transfers
 
     def open(self, name, *, fresh=False):
-        """Opens the segment of a peer. fresh reads its descriptor again."""
+        """Opens the segment of a peer. If fresh is true, reads its descriptor again."""
         return Segment(self, name, check(self._handle.open(name, fresh)))
 
     def export(self):
@@ -170,7 +171,8 @@ class Engine:
         return check(self._handle.export())
 
     def import_segment(self, blob):
-        """Opens the segment that a descriptor describes, without communication."""
+        """Opens the segment that a descriptor describes. Communicates with no other
+        process."""
         number = check(self._handle.import_segment(blob))
         return Segment(self, "of a descriptor", number)
 
@@ -264,20 +266,21 @@ class Engine:
         return self.notifications()
 
     def event_fd(self):
-        """Returns the descriptor that is readable while a transfer has ended or a notification
-        has arrived (te_event_fd(3)), for programs with an event loop of their own. ended(),
-        notifications() and binary_notifications() fetch them. The engine closes it."""
+        """Returns the file descriptor that is readable while the end of a transfer or a
+        notification can be fetched (te_event_fd(3)), for programs with an event loop of
+        their own. ended(), notifications() and binary_notifications() fetch them. The engine
+        closes the file descriptor."""
         self._polls = True
         return check(self._handle.event_fd())
 
     def ended(self):
-        """Returns the ends of transfers that neither ended() nor a call of the transfer has
-        noticed yet, as a list of Ended. Never blocks."""
+        """Returns the ends of transfers as a list of Ended. Leaves out an end that ended()
+        has already returned or that a call of the transfer has noticed. Never blocks."""
         return [Ended(*item) for item in check(self._handle.ended())]
 
     def drain(self, timeout=None):
-        """Waits until all requests that were submitted before have ended. Raises TimeoutError
-        if timeout seconds have passed."""
+        """Waits until all requests that were submitted before this call have ended. Raises
+        TimeoutError if timeout seconds have passed."""
         _wait(self._handle.drain, timeout)
 
     def probe(self, name, timeout=None):
@@ -309,8 +312,8 @@ class Engine:
 
 
 def _wait(call, timeout):
-    """Calls call(timeout_us) until it is not TIMED_OUT, in turns, so that signals are
-    handled."""
+    """Repeats call(timeout_us), each time for at most TURN_US, until it returns something
+    other than TIMED_OUT. Python handles signals between the calls."""
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         left = TURN_US
@@ -342,7 +345,7 @@ class Segment:
         return "<Segment %s>" % self.name
 
     def close(self):
-        """Closes the segment. Transfers that are in progress go on."""
+        """Closes the segment. Transfers that are in progress continue."""
         if self._id is not None:
             self._engine._handle.close_segment(self._id)
             self._id = None
@@ -372,8 +375,8 @@ class Segment:
             self._engine._handle.paths(self._number(), location))]
 
     def flush(self, timeout=None):
-        """Waits until the requests to this segment that were submitted before have ended.
-        Raises TimeoutError if timeout seconds have passed."""
+        """Waits until all requests to this segment that were submitted before this call have
+        ended. Raises TimeoutError if timeout seconds have passed."""
         number = self._number()
         _wait(lambda us: self._engine._handle.flush(number, us), timeout)
 
@@ -469,9 +472,9 @@ class Batch:
 
         transfer = engine.batch().write(peer, a, x).read(peer, b, y, cookie=7).submit()
 
-    cookie is a number of the program, from 0 to 2**64 - 1, that Transfer.tasks returns
-    with the result of the request. bounce allows local memory that is not registered, as in
-    Segment.write.
+    cookie is a number that the program chooses, from 0 to 2**64 - 1; Transfer.tasks returns
+    it with the result of the request. bounce allows local memory that is not registered, as
+    in Segment.write.
 
     Atomics change an unsigned number of 4 or 8 bytes in the memory of a peer, which is
     aligned to its length. old is registered memory of the same length, which receives the
@@ -505,19 +508,21 @@ class Batch:
         return self._add(READ, segment, locals, remotes, cookie, bounce)
 
     def atomic_add(self, segment, remote, operand, *, cookie=0):
-        """Adds an atomic addition to the number of 8 bytes at an address of the peer."""
+        """Adds a request that atomically adds to the 8-byte number at an address of the
+        peer."""
         return self._atomic(ATOMIC_ADD, segment, (), remote, operand, 0, cookie)
 
     def atomic_fetch_add(self, segment, old, remote, operand, *, cookie=0):
-        """Adds an atomic addition that returns the old value."""
+        """Adds a request that atomically adds to a number and stores the old value in old."""
         return self._atomic(ATOMIC_FETCH_ADD, segment, (old,), remote, operand, 0, cookie)
 
     def atomic_swap(self, segment, old, remote, operand, *, cookie=0):
-        """Adds an atomic exchange."""
+        """Adds a request that atomically replaces a number and stores the old value in old."""
         return self._atomic(ATOMIC_SWAP, segment, (old,), remote, operand, 0, cookie)
 
     def atomic_compare_swap(self, segment, old, remote, compare, operand, *, cookie=0):
-        """Adds an atomic exchange that is executed if the number is equal to compare."""
+        """Adds a request that does what atomic_swap does if the number is equal to compare;
+        otherwise it only stores the value in old."""
         return self._atomic(ATOMIC_CAS, segment, (old,), remote, operand, compare, cookie)
 
     def _atomic(self, opcode, segment, olds, remote, operand, compare, cookie):

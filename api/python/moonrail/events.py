@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Waits for notifications in asyncio, by the event descriptor of an engine."""
+"""Waits for notifications in asyncio, by the event file descriptor of an engine."""
 import asyncio
 import os
 
 from .errors import check
 
-# After a wake-up that has not brought what is waited for, seconds.
+# Pause after a wake-up that was not caused by a notification of the awaited kind, seconds.
 PAUSE = 0.01
 
 
@@ -20,7 +20,7 @@ class Receivers:
         """Returns the result of take() when it is not empty. ends_are_wanted() returns
         True if the program fetches the ends of transfers itself."""
         while True:
-            # From the first call of take() on, the descriptor reports notifications.
+            # From the first call of take() on, the file descriptor reports notifications.
             result = take()
             if result:
                 return result
@@ -28,15 +28,15 @@ class Receivers:
             result = take()
             if result:
                 return result
-            # Something else has happened: a transfer has ended, or a notification of the
-            # other kind waits.
+            # The wake-up had another cause: a transfer has ended, or a notification of the
+            # other kind has arrived.
             if ends_are_wanted() or not check(self._handle.ended()):
                 await asyncio.sleep(PAUSE)
 
     async def _readable(self):
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
-        # A loop has one reader for each descriptor, but several coroutines may wait.
+        # A loop has one reader for each file descriptor, but several coroutines may wait.
         fd = os.dup(check(self._handle.event_fd()))
         entry = loop, ready
         self._waiting.add(entry)

@@ -125,8 +125,8 @@ class Memory:
             self.address)).cast("B")
 
     def close(self):
-        """Unregisters the memory. When it returns, no peer can access it, unless it was
-        registered inside other memory, which stays accessible."""
+        """Unregisters the memory. When this call has returned, no peer can access the memory,
+        unless it was registered inside other memory, which stays accessible."""
         if not self._open:
             return
         handle = self._engine._handle

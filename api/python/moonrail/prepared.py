@@ -15,8 +15,9 @@ class PreparedTransfers:
             prepared.run()                  # all three
             prepared.submit([0, 2]).result()
 
-    It keeps the local objects alive. It survives a restart of the target: the next
-    submission checks the pieces again. Threads may use it at the same time.
+    The list keeps the local objects alive. It stays valid when the target's process is
+    restarted: the next submission then checks the pieces again. Several threads may use the
+    list at the same time.
     """
 
     def __init__(self, engine, segment, opcode, pieces):
@@ -54,7 +55,7 @@ class PreparedTransfers:
         return "<PreparedTransfers of %d pieces>" % self._count
 
     def close(self):
-        """Releases the list. Transfers that were submitted go on."""
+        """Releases the list. Transfers that were submitted continue."""
         made, self._list = self._list, None
         if made is not None:
             self._engine._handle.release_prepared(made)

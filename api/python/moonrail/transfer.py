@@ -35,11 +35,11 @@ def microseconds(timeout):
 class Transfer:
     """One or more reads and writes that were submitted together.
 
-    It keeps the local objects alive until all of them have ended. A transfer that the
-    program drops before its end is canceled.
+    The transfer keeps the local objects alive until all its requests have ended. If the
+    program drops the transfer before that, the transfer is canceled.
 
     checked     True: the pieces of a prepared list were checked again
-    restarted   True: they were checked because the target's process has been replaced
+    restarted   True: they were checked because a new process has replaced the target
     """
 
     checked = False
@@ -51,11 +51,11 @@ class Transfer:
         self._number = batch
         self._count = count
         self._keep = keep
-        self._tasks = None          # struct te_task of each, after the end
+        self._tasks = None          # struct te_task of each request, after the end
         self._lock = threading.Lock()
-        self._waiting = 0           # threads in handle.wait
+        self._waiting = 0           # number of threads in handle.wait
         self._callbacks = []
-        self._status = None         # set once, when all have ended
+        self._status = None         # set once, when all requests have ended
         self._bytes = 0
         self._error = None
 
@@ -68,7 +68,7 @@ class Transfer:
             self._engine._drop(self._batch, self._keep)
 
     def _poll(self, timeout_us):
-        """Waits for the end. Returns False if the time has passed."""
+        """Waits until all requests have ended. Returns False if the time has passed."""
         if not self._enter():
             return True
         result = None
@@ -96,7 +96,8 @@ class Transfer:
         return callbacks
 
     def _enter(self):
-        """Keeps the batch until _leave(). Returns False after the end."""
+        """Keeps the batch from being freed until _leave(). Returns False if the transfer has
+        ended."""
         with self._lock:
             if self._status is not None:
                 return False
@@ -104,8 +105,8 @@ class Transfer:
         return True
 
     def _hold(self):
-        """Returns a descriptor that becomes readable when the transfer ends, or None if
-        the transfer has ended. The descriptor stays open until _leave()."""
+        """Returns a file descriptor that becomes readable when the transfer ends, or None if
+        the transfer has ended. The file descriptor stays open until _leave()."""
         if not self._enter():
             return None
         fd = self._engine._handle.batch_fd(self._batch)
@@ -298,11 +299,11 @@ def _as_completed(left, timeout, until):
 
 
 class Batches:
-    """The batches of the C library that an engine's transfers use in turn. Resetting
-    a batch costs less than a new one."""
+    """Batches of the C library, which the transfers of an engine use one after the other.
+    Resetting a batch costs less than allocating one."""
 
-    LARGEST = 1024                  # requests of a batch that is kept
-    KEPT = 8                        # batches of one size
+    LARGEST = 1024                  # greatest number of requests of a batch that is kept
+    KEPT = 8                        # number of batches that are kept of each size
 
     def __init__(self, handle):
         self._handle = handle
@@ -329,7 +330,8 @@ class Batches:
         return self._handle.alloc_batch(size)
 
     def put(self, batch, count):
-        """Takes back a batch whose requests have ended, for a later get."""
+        """Takes back a batch, so that a later get can return it. All its requests must have
+        ended."""
         unused = self._unused.setdefault(self._size(count), [])
         if count > self.LARGEST or len(unused) >= self.KEPT:
             self._handle.free_batch(batch)
@@ -342,8 +344,8 @@ class Watcher:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._added = []            # (descriptor, transfer), for the thread
-        self._wake = None           # pipe
+        self._added = []            # (file descriptor, transfer), for the thread
+        self._wake = None           # pipe that wakes the thread
         self._thread = None
         self._stop = False
 

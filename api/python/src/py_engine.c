@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The class moonrail._moonrail.Handle: the C API of one engine, which the classes
- * of the package moonrail are made of. Its methods return the codes of the C API
- * and raise exceptions only for wrong arguments. All calls that may wait are
- * made without the GIL.
+ * The class moonrail._moonrail.Handle: the C API of one engine. The classes of
+ * the package moonrail use it. Its methods return the codes of the C API and
+ * raise exceptions only for wrong arguments. All calls that may wait are made
+ * without the GIL.
  *
- * close() may run while other threads are in a method: the C API refuses
- * a destroyed engine with a code.
+ * close() may run while other threads are in a method, because the calls of the
+ * C API return a code if the engine was destroyed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ PyObject *py_last_error(PyObject *module, PyObject *none)
 
 /* --- engine -------------------------------------------------------------- */
 
-/* Returns the settings as an array of texts that live as long as the list. */
+/* Returns the settings as an array of strings. The strings are valid as long as
+ * the list. */
 static const char **handle_settings(PyObject *list, size_t *count)
 {
 	Py_ssize_t n = PyList_Size(list), i;
@@ -113,7 +114,7 @@ static PyObject *handle_install(struct handle *self, PyObject *args)
 
 typedef int (*handle_text)(transfer_engine_t engine, char *buf, size_t len);
 
-/* Returns the text that the function writes, or None. */
+/* Calls a function that writes a text. Returns the text, or None. */
 static PyObject *handle_get_text(struct handle *self, handle_text get)
 {
 	int n = get(self->engine, NULL, 0);

@@ -12,7 +12,8 @@
 
 struct handle {
 	PyObject_HEAD
-	transfer_engine_t engine;	/* NULL: not created, or closed */
+	/* NULL if the engine was not created yet, or was closed */
+	transfer_engine_t engine;
 };
 
 /* Runs a call of the C API without the GIL. */
@@ -23,10 +24,12 @@ struct handle {
 		Py_END_ALLOW_THREADS                                        \
 	} while (0)
 
-/* Returns an error record as the tuple of last_error(). */
+/* Returns an error record as a tuple, which has the form of the result of
+ * last_error(). */
 PyObject *py_error_tuple(const struct te_error *e);
 
-/* Methods. The comments above their definitions state arguments and results. */
+/* Declares the methods. The comments above their definitions state arguments
+ * and results. */
 #define HANDLE_METHOD(name)                                                  \
 	PyObject *handle_##name(struct handle *self, PyObject *args)
 HANDLE_METHOD(alloc_batch);

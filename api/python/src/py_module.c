@@ -2,7 +2,8 @@
 /* The extension module moonrail._moonrail. */
 #include "py_moonrail.h"
 
-/* Adds the type, if it could be made, and drops the reference to it. */
+/* Adds the type to the module, unless type is NULL, and drops the reference to
+ * the type. */
 static int module_add(PyObject *module, const char *name, PyObject *type)
 {
 	int ret = type ? PyObject_SetAttrString(module, name, type) : -1;

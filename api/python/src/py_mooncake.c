@@ -8,7 +8,8 @@
 
 #define MOONCAKE_TIMEOUT_MIN	5	/* s */
 #define MOONCAKE_TIMEOUT	30	/* s */
-#define MOONCAKE_RAILS		64	/* most attempts of a transfer */
+/* greatest number of attempts for a transfer */
+#define MOONCAKE_RAILS 64
 
 #define METHOD(name) static MOONCAKE_METHOD(name)
 
@@ -25,8 +26,8 @@ static int64_t mooncake_timeout_us(void)
 	return (int64_t)seconds * 1000000;
 }
 
-/* Creates the engine, without the GIL. Returns NULL on failure, which the library
- * has logged. */
+/* Creates the engine, without the GIL. Returns NULL on failure; the library has
+ * logged the reason. */
 static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 					 const char *protocol, const char *filter)
 {
@@ -38,7 +39,8 @@ static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 	transfer_engine_t engine;
 
 	settings[o.settings_count++] = filter;
-	/* Here this variable limits the synchronous transfers of this class. */
+	/* This class itself applies the variable, as the limit of its
+	 * synchronous transfers, so the library must not apply it. */
 	settings[o.settings_count++] = "MC_TRANSFER_TIMEOUT=";
 	o.settings = settings;
 	if (te_engine_create(&o, sizeof(o), &engine))
@@ -50,7 +52,7 @@ static transfer_engine_t mooncake_create(const char *metadata, const char *host,
 	return engine;
 }
 
-/* Sets up the object for the engine. */
+/* Initializes the object for the engine. */
 static void mooncake_begin(struct mooncake *self, transfer_engine_t engine)
 {
 	size_t rails = 0;
@@ -63,7 +65,7 @@ static void mooncake_begin(struct mooncake *self, transfer_engine_t engine)
 	self->engine = engine;
 }
 
-/* Returns "MC_TE_FILTERS=devices"; the caller frees it. */
+/* Returns the setting "MC_TE_FILTERS=devices". The caller frees the text. */
 static char *mooncake_filter(const char *devices)
 {
 	static const char name[] = "MC_TE_FILTERS=";
@@ -93,7 +95,7 @@ static PyObject *mooncake_init(struct mooncake *self, const char *host,
 	free(filter);
 	Py_END_ALLOW_THREADS
 	if (engine && self->engine) {
-		/* Another thread has called initialize() meanwhile. */
+		/* Another thread has called initialize() in the meantime. */
 		Py_BEGIN_ALLOW_THREADS
 		destroyTransferEngine(engine);
 		Py_END_ALLOW_THREADS
@@ -215,7 +217,8 @@ METHOD(get_first_buffer_address)
 	if (!self->engine)
 		return PyLong_FromLong(0);
 	Py_BEGIN_ALLOW_THREADS
-	/* Not from the cache: the peer may have registered memory since. */
+	/* Does not use the cache, because the peer may have registered memory
+	 * since the last read. */
 	id = openSegmentNoCache(self->engine, name);
 	if (id >= 0) {
 		te_segment_buffers(self->engine, id, &first, sizeof(first),
@@ -229,7 +232,7 @@ METHOD(get_first_buffer_address)
 typedef int (*mooncake_named)(transfer_engine_t engine, const char *name);
 
 /* Calls the function with the name of a peer, without the GIL. Returns its
- * result, -1 before initialize. */
+ * result, or -1 before initialize(). */
 static PyObject *mooncake_by_name(struct mooncake *self, PyObject *args,
 				  PyObject *kw, char **names,
 				  mooncake_named call)
@@ -266,7 +269,7 @@ METHOD(send_probe)
 	return mooncake_by_name(self, args, kw, names, mooncake_probe);
 }
 
-/* Returns a list of tuples (name, text), which the class in Python turns into
+/* Returns a list of tuples (name, text). The class in Python converts them to
  * TransferNotify. */
 METHOD(take_notifies)
 {
@@ -311,7 +314,8 @@ static PyObject *mooncake_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	return (PyObject *)self;
 }
 
-/* Frees what the program has left behind, and destroys the engine. */
+/* Frees the batches and segments that the program has left, and destroys the
+ * engine. */
 static void mooncake_dealloc(struct mooncake *self)
 {
 	PyTypeObject *type = Py_TYPE((PyObject *)self);

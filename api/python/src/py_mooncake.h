@@ -19,22 +19,29 @@
 struct mooncake {
 	PyObject_HEAD
 	transfer_engine_t engine;	/* NULL before initialize() */
-	PyObject *segments;	/* str -> address of struct mooncake_segment */
-	PyObject *batches;	/* int -> address of struct mooncake_batch */
-	PyObject *managed;	/* int -> size of each managed buffer in use */
-	PyObject *unused;	/* size -> list of managed buffers */
-	int64_t timeout_us;	/* of a transfer, without its bytes */
-	uint32_t tries;		/* attempts of a synchronous transfer */
+	PyObject *segments;		/* dict: name -> address of struct
+					 * mooncake_segment */
+	PyObject *batches;		/* dict: id -> address of struct
+					 * mooncake_batch */
+	PyObject *managed;	/* dict: address -> size of each managed buffer
+				 * in use */
+	PyObject *unused;	/* dict: size -> list of unused managed
+				 * buffers */
+	int64_t timeout_us;	/* time limit of a transfer without the time for
+				 * its bytes */
+	uint32_t tries;		/* greatest number of attempts of a synchronous
+				 * transfer */
 	bool reports_timeout;	/* MC_SLICE_TIMEOUT is set */
 };
 
 /* Cancels the batches that the program has not freed, and waits for their end. */
 void mooncake_drop_batches(struct mooncake *self);
 
-/* Closes all segments that are open. No batch may be left. */
+/* Closes all open segments. There must be no batch left. */
 void mooncake_close_segments(struct mooncake *self);
 
-/* Methods. All take positional arguments and keywords. */
+/* Declares the methods. All of them accept positional arguments and
+ * keywords. */
 #define MOONCAKE_METHOD(name)                                                \
 	PyObject *mooncake_##name(struct mooncake *self, PyObject *args,     \
 				  PyObject *kw)

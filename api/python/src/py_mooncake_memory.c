@@ -121,8 +121,8 @@ PyObject *mooncake_batch_unregister_memory(struct mooncake *self,
 
 /* --- bytes at an address -------------------------------------------------- */
 
-/* Copies within this process, without the GIL. Unlike memcpy, it returns false
- * if a byte cannot be read or written. */
+/* Copies bytes within this process, without the GIL. Unlike memcpy, returns
+ * false if a byte cannot be read or written. */
 static bool memory_copy(void *to, const void *from, size_t size)
 {
 	size_t done = 0;
@@ -219,10 +219,12 @@ PyObject *mooncake_read_bytes_from_buffer(struct mooncake *self, PyObject *args,
 /* --- managed buffers ----------------------------------------------------- */
 
 #define MANAGED_MIN	(UINT64_C(8) << 10)
-#define MANAGED_MAX	(UINT64_C(256) << 20)	/* larger ones are not kept */
-#define MANAGED_SLAB	(UINT64_C(64) << 20)	/* bytes allocated at a time */
+/* longer buffers are not kept after use */
+#define MANAGED_MAX (UINT64_C(256) << 20)
+/* number of bytes that are allocated at a time */
+#define MANAGED_SLAB (UINT64_C(64) << 20)
 
-/* Returns the size class of the length: 8 KiB times a power of two. */
+/* Returns the size class of a length: 8 KiB times a power of two. */
 static uint64_t managed_class(uint64_t length)
 {
 	uint64_t size = MANAGED_MIN;
@@ -232,7 +234,8 @@ static uint64_t managed_class(uint64_t length)
 	return size < length ? length : size;
 }
 
-/* Allocates registered memory, without the GIL. Returns 0 if that failed. */
+/* Allocates registered memory, without the GIL. Returns its address, or 0 after
+ * an error. */
 static uint64_t managed_alloc(transfer_engine_t engine, uint64_t size)
 {
 	struct te_memory memory;
@@ -243,8 +246,8 @@ static uint64_t managed_alloc(transfer_engine_t engine, uint64_t size)
 	return memory.addr;
 }
 
-/* Returns the list of unused buffers of that size (borrowed), or NULL with an
- * exception. */
+/* Returns the list of unused buffers of that size. The reference is borrowed.
+ * Returns NULL with an exception after an error. */
 static PyObject *managed_list(struct mooncake *self, PyObject *size)
 {
 	PyObject *list = PyDict_GetItem(self->unused, size);
@@ -262,7 +265,8 @@ static PyObject *managed_list(struct mooncake *self, PyObject *size)
 	return PyDict_GetItem(self->unused, size);
 }
 
-/* Adds count buffers of that size, beginning at addr, to the list. */
+/* Adds count buffers of that size, the first of which is at addr, to the
+ * list. */
 static int managed_add(PyObject *list, uint64_t addr, uint64_t size,
 		       uint64_t count)
 {
@@ -277,7 +281,7 @@ static int managed_add(PyObject *list, uint64_t addr, uint64_t size,
 	return ret;
 }
 
-/* Takes a buffer from the list, which has at least one. */
+/* Takes a buffer from the list, which must not be empty. */
 static PyObject *managed_take(struct mooncake *self, PyObject *list,
 			      PyObject *size)
 {
@@ -293,8 +297,8 @@ static PyObject *managed_take(struct mooncake *self, PyObject *list,
 	return at;
 }
 
-/* Returns the address of a buffer of that size as an integer, 0 if there is no
- * memory. */
+/* Returns the address of a buffer of that size as an integer, or the integer 0
+ * if there is no memory. */
 static PyObject *managed_get(struct mooncake *self, uint64_t size)
 {
 	uint64_t slab = size > MANAGED_SLAB ? size : MANAGED_SLAB, addr;

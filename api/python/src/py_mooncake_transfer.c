@@ -5,28 +5,31 @@
 
 #include "py_mooncake.h"
 
-/* An open segment. It is closed when it is not current and has no users. */
+/* An open segment. It is closed when it is no longer current and has no
+ * users. */
 struct mooncake_segment {
 	segment_id_t id;
-	uint32_t users;		/* transfers and batches */
-	bool current;		/* the object is in mooncake.segments, as the
-				 * entry of its name */
+	uint32_t users; /* number of transfers and batches that use the
+			 * segment */
+	bool current;	/* mooncake.segments contains this object for
+			 * its name */
 	char name[];
 };
 
 /* A batch that the program has not freed yet. */
 struct mooncake_batch {
 	struct mooncake_segment *segment;
-	int64_t until_us;	/* py_now_us() at which waiting ends */
+	int64_t until_us; /* value of py_now_us() at which waiting ends */
 };
 
-/* A transfer, as the arguments of a method describe it. */
+/* A transfer, as described by the arguments of a method. */
 struct mooncake_transfer {
 	const char *target;
 	const uint64_t *local, *remote, *length;
 	size_t count;
 	int opcode;
-	const char *name, *msg;	/* notification, NULL: none */
+	const char *name, *msg; /* notification; name is NULL if there is
+				 * none */
 };
 
 /* --- segments ------------------------------------------------------------ */
@@ -55,7 +58,7 @@ static void segment_forget(struct mooncake *self, struct mooncake_segment *s)
 }
 
 /* Ends one use of the segment. After a failure the next use opens the segment
- * again, because another process may have taken the place of the target. */
+ * again, because another process may have replaced the target. */
 static void segment_put(struct mooncake *self, struct mooncake_segment *s,
 			bool failed)
 {
@@ -78,8 +81,9 @@ static struct mooncake_segment *segment_find(struct mooncake *self,
 	return s;
 }
 
-/* Returns the open segment of that name with one more user. Returns NULL without
- * an exception if it cannot be opened; the library has logged why. */
+/* Returns the open segment of that name and adds one user. If the segment
+ * cannot be opened, returns NULL without an exception; the library has logged
+ * the reason. */
 static struct mooncake_segment *segment_get(struct mooncake *self,
 					    const char *name)
 {
@@ -146,7 +150,7 @@ static void batch_abort(struct mooncake *self, batch_id_t id)
 }
 
 /* Submits the transfer. Returns the batch, or INVALID_BATCH without an
- * exception. */
+ * exception after an error. */
 static batch_id_t batch_submit(struct mooncake *self,
 			       const struct mooncake_transfer *t,
 			       segment_id_t segment)
@@ -190,7 +194,8 @@ static batch_id_t batch_submit(struct mooncake *self,
 	return id;
 }
 
-/* Returns the time limit of a transfer: the general one and 1 ns per byte. */
+/* Returns the time limit of a transfer: the general limit plus 1 ns per
+ * byte. */
 static int64_t transfer_limit_us(const struct mooncake *self,
 				 const struct mooncake_transfer *t)
 {
@@ -203,10 +208,10 @@ static int64_t transfer_limit_us(const struct mooncake *self,
 }
 
 /*
- * Transfers and waits for the end. A transfer that fails is repeated as a whole.
- * Returns 0, or -1 without an exception if it failed or the time limit passed;
- * no byte moves any more in both cases. Returns -2 with an exception that
- * a signal handler raised.
+ * Submits the transfer and waits until it has ended. If the transfer fails,
+ * repeats it as a whole. Returns 0. Returns -1 without an exception if the
+ * transfer has failed or its time limit has passed; no byte moves any more in
+ * both cases. Returns -2 if a signal handler has raised an exception.
  */
 static int transfer_sync(struct mooncake *self,
 			 const struct mooncake_transfer *t)
@@ -246,8 +251,8 @@ static int transfer_sync(struct mooncake *self,
 	return -1;
 }
 
-/* Submits the transfer and remembers its batch. Returns the id, or 0 without an
- * exception. */
+/* Submits the transfer and adds its batch to the object's dict of batches.
+ * Returns the id of the batch, or 0 without an exception after an error. */
 static batch_id_t transfer_async(struct mooncake *self,
 				 const struct mooncake_transfer *t)
 {
@@ -281,7 +286,8 @@ static batch_id_t transfer_async(struct mooncake *self,
 	return id;
 }
 
-/* Returns the batch with that id, or NULL without an exception. */
+/* Returns the batch with that id. Returns NULL without an exception if there is
+ * none. */
 static struct mooncake_batch *batch_find(struct mooncake *self, uint64_t id)
 {
 	PyObject *key = PyLong_FromUnsignedLongLong(id), *at;
@@ -291,8 +297,8 @@ static struct mooncake_batch *batch_find(struct mooncake *self, uint64_t id)
 	return at ? PyLong_AsVoidPtr(at) : NULL;
 }
 
-/* Forgets the batch, which has ended, and frees it. Does nothing if another
- * thread has done so. */
+/* Removes the batch, whose tasks have ended, from the object and frees it. Does
+ * nothing if another thread has done so. */
 static void batch_free(struct mooncake *self, uint64_t id, bool failed)
 {
 	struct mooncake_batch *b = batch_find(self, id);
@@ -309,7 +315,7 @@ static void batch_free(struct mooncake *self, uint64_t id, bool failed)
 	free(b);
 }
 
-/* Cancels the batch, waits for its end, and forgets it. */
+/* Cancels the batch, waits for its end, and removes it from the object. */
 static void batch_drop(struct mooncake *self, uint64_t id)
 {
 	struct transfer_status status;
@@ -335,7 +341,7 @@ void mooncake_drop_batches(struct mooncake *self)
 
 /* --- arguments ----------------------------------------------------------- */
 
-/* Lists of a batch method, or the single values of the other methods. */
+/* The lists of a method for batches. The other methods pass single values. */
 struct mooncake_lists {
 	struct py_u64s local, remote, length;
 };
@@ -347,7 +353,8 @@ static void lists_free(struct mooncake_lists *l)
 	py_u64s_free(&l->length);
 }
 
-/* Fills in the lists. Returns false if their lengths differ. */
+/* Fills in the transfer from the lists. Returns false if the lengths of the
+ * lists differ. */
 static bool lists_use(const struct mooncake_lists *l,
 		      struct mooncake_transfer *t)
 {
@@ -359,8 +366,8 @@ static bool lists_use(const struct mooncake_lists *l,
 	       l->local.count == l->length.count;
 }
 
-/* Takes name and msg of the notification, which may be None. The caller drops
- * the two references. Returns -1 with an exception. */
+/* Gets name and msg of the notification, which may be None. The caller drops
+ * the two references. Returns -1 with an exception after an error. */
 static int notify_take(PyObject *notify, struct mooncake_transfer *t,
 		       PyObject *text[2])
 {
@@ -381,7 +388,7 @@ static PyObject *result_sync(int ret)
 	return ret < -1 ? NULL : PyLong_FromLong(ret);
 }
 
-/* Runs a transfer whose arguments are one range. */
+/* Runs a transfer of one range, whose addresses and length are arguments. */
 static PyObject *single(struct mooncake *self, PyObject *args, PyObject *kw,
 			int opcode, bool wait)
 {
@@ -551,8 +558,9 @@ PyObject *mooncake_batch_transfer_async(struct mooncake *self, PyObject *args, P
 	return result;
 }
 
-/* Waits for one batch and frees it. Returns 0 if it completed, -1 without an
- * exception if it did not, and -2 with an exception. */
+/* Waits for one batch and frees it. Returns 0 if the batch was completed.
+ * Returns -1 without an exception if it was not. Returns -2 with an
+ * exception. */
 static int batch_finish(struct mooncake *self, uint64_t id)
 {
 	struct mooncake_batch *b = batch_find(self, id);
@@ -584,7 +592,7 @@ PyObject *mooncake_get_batch_transfer_status(struct mooncake *self, PyObject *ar
 		return NULL;
 	for (i = 0; i < ids.count && !ret; i++)
 		ret = self->engine ? batch_finish(self, ids.value[i]) : -1;
-	/* After a failure the others end, too, as in Mooncake. */
+	/* After a failure the other batches are ended, too, as in Mooncake. */
 	for (; i < ids.count && ret == -1 && self->engine; i++)
 		if (batch_find(self, ids.value[i]))
 			batch_drop(self, ids.value[i]);

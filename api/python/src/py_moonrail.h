@@ -22,8 +22,9 @@
 /* Converters for the format "O&" of PyArg_ParseTupleAndKeywords. They accept int
  * and anything with __index__, and refuse values that the type cannot hold with
  * TypeError. */
-int py_u64(PyObject *object, void *to);		/* to: uint64_t * */
-int py_size(PyObject *object, void *to);	/* to: uint64_t *, at least 1 */
+int py_u64(PyObject *object, void *to);	 /* type of *to: uint64_t */
+int py_size(PyObject *object, void *to); /* type of *to: uint64_t; the
+					  * value is at least 1 */
 
 /* A list of integers as a C array. */
 struct py_u64s {
@@ -34,14 +35,16 @@ struct py_u64s {
 /* Converter for a list, a tuple or another sequence of integers. The caller
  * frees the array with py_u64s_free(), also if the conversion of another argument
  * failed. */
-int py_u64s(PyObject *object, void *to);	/* to: struct py_u64s * */
+int py_u64s(PyObject *object, void *to); /* type of *to: struct
+					  * py_u64s */
 void py_u64s_free(struct py_u64s *list);
 
 /*
- * Waits until all tasks of the batch are terminal or the time has passed, without
- * the GIL. timeout_us < 0: no limit. Returns 0 and fills *status, or
- * TE_TIMED_OUT, or a positive code of te_wait_batch(). Returns -1 with a Python
- * exception if a signal handler raised one; the batch continues then.
+ * Waits until all tasks of the batch are terminal or the time has passed,
+ * without the GIL. A negative timeout_us means that there is no limit. Returns
+ * 0 and fills *status, or returns TE_TIMED_OUT or a positive code of
+ * te_wait_batch(). If a signal handler has raised a Python exception, returns
+ * -1, and the batch continues.
  */
 int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 	    struct transfer_status *status);
@@ -50,13 +53,13 @@ int py_wait(transfer_engine_t engine, batch_id_t batch, int64_t timeout_us,
 int py_wait_any(transfer_engine_t engine, const batch_id_t *batches,
 		size_t count, int64_t timeout_us, size_t *index);
 
-/* Monotonic time in microseconds. */
+/* Returns the monotonic time in microseconds. */
 int64_t py_now_us(void);
 
-/* The class moonrail._moonrail.MooncakeEngine. Returns a new reference. */
+/* Returns a new reference to the class moonrail._moonrail.MooncakeEngine. */
 PyObject *py_mooncake_type(void);
 
-/* The class moonrail._moonrail.Handle. Returns a new reference. */
+/* Returns a new reference to the class moonrail._moonrail.Handle. */
 PyObject *py_handle_type(void);
 
 /* Functions of the module: last_error() -> the calling thread's last error as a
@@ -66,7 +69,8 @@ PyObject *py_handle_type(void);
 PyObject *py_last_error(PyObject *module, PyObject *none);
 PyObject *py_buffer_address(PyObject *module, PyObject *args);
 
-/* Takes the notifications that have arrived. Returns a list of (name, text). */
+/* Removes the notifications that have arrived from the queue. Returns a list of
+ * (name, text). */
 PyObject *py_take_notifications(transfer_engine_t engine);
 
 #endif /* MOONRAIL_PYTHON_PY_MOONRAIL_H */

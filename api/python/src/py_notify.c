@@ -2,7 +2,8 @@
 /* Methods of Handle: notifications of strings and of bytes. */
 #include "py_handle.h"
 
-/* Notifications that one call of te_notify_fetch() returns. */
+/* Greatest number of notifications that one call of te_notify_fetch()
+ * returns. */
 #define NOTIFY_FETCH 64
 
 /* notify(segment, name, text) -> code */

@@ -43,9 +43,9 @@ PyObject *handle_prepare(struct handle *self, PyObject *args)
 	return PyLong_FromUnsignedLongLong(made);
 }
 
-/* Indices of pieces as the C API takes them. */
+/* Indices of pieces in the form that the C API accepts. */
 struct indices {
-	const uint32_t *value;	/* NULL: all pieces */
+	const uint32_t *value; /* indices; NULL: all pieces */
 	Py_ssize_t count;
 	Py_buffer view;		/* buffer of the object that holds the indices,
 				 * or */
@@ -59,7 +59,7 @@ static void indices_free(struct indices *in)
 	free(in->copy);
 }
 
-/* Copies a sequence of integers. */
+/* Copies the indices from a sequence of integers. */
 static int indices_copy(struct indices *in, PyObject *object)
 {
 	struct py_u64s list = { 0 };
@@ -90,8 +90,9 @@ out:
 	return ret;
 }
 
-/* Returns true if the object is an array of unsigned integers of 32 bits, such as
- * array.array("I") and numpy.uint32, which needs no copy. */
+/* Returns true if the object is an array of unsigned 32-bit integers, such as
+ * array.array("I") or an array of numpy.uint32. Such an array is used without a
+ * copy. */
 static bool indices_view(struct indices *in, PyObject *object)
 {
 	const char *format;

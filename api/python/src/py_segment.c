@@ -5,7 +5,8 @@
 
 #include "py_handle.h"
 
-/* Ended batches that one call of te_ended_batches() returns. */
+/* Greatest number of ended batches that one call of te_ended_batches()
+ * returns. */
 #define ENDED_FETCH 64
 
 /* --- descriptors --------------------------------------------------------- */
@@ -151,7 +152,7 @@ PyObject *handle_drain(struct handle *self, PyObject *args)
 
 /* --- events -------------------------------------------------------------- */
 
-/* event_fd() -> descriptor, or a negative code */
+/* event_fd() -> file descriptor, or a negative code */
 PyObject *handle_event_fd(struct handle *self, PyObject *none)
 {
 	(void)none;

@@ -23,7 +23,7 @@ PyObject *handle_alloc_batch(struct handle *self, PyObject *args)
 
 typedef int (*batch_fn)(transfer_engine_t engine, batch_id_t batch);
 
-/* Calls a function with the only argument, a batch. Returns its code. */
+/* Calls a function whose only argument is a batch. Returns its code. */
 static PyObject *batch_call(struct handle *self, PyObject *args, batch_fn call)
 {
 	uint64_t batch;
@@ -47,7 +47,7 @@ PyObject *handle_free_batch(struct handle *self, PyObject *args)
 	return batch_call(self, args, freeBatchID);
 }
 
-/* batch_fd(batch) -> descriptor, or a negative code */
+/* batch_fd(batch) -> file descriptor, or a negative code */
 PyObject *handle_batch_fd(struct handle *self, PyObject *args)
 {
 	return batch_call(self, args, te_batch_event_fd);
@@ -72,8 +72,9 @@ PyObject *handle_limit_batch(struct handle *self, PyObject *args)
 	return PyLong_FromLong(ret);
 }
 
-/* tasks(batch, count) -> the first count tasks: elements of struct te_task as
- * bytes. Fewer if the batch has fewer or does not exist. */
+/* tasks(batch, count) -> the first count tasks, as the bytes of an array of
+ * struct te_task. Returns fewer tasks if the batch has fewer or does not
+ * exist. */
 PyObject *handle_tasks(struct handle *self, PyObject *args)
 {
 	struct te_task *tasks;
@@ -159,7 +160,7 @@ PyObject *handle_wait_any(struct handle *self, PyObject *args)
 
 /* --- ranges -------------------------------------------------------------- */
 
-/* Ranges of memory, from tuples of (address, bytes). */
+/* An array of memory ranges, made from tuples of (address, bytes). */
 struct ranges {
 	struct te_remote *value;
 	size_t count;
@@ -173,7 +174,7 @@ static void ranges_free(struct ranges *r)
 	free(r->value);
 }
 
-/* Appends the pairs of a tuple. The array has room for them. */
+/* Appends the pairs of a tuple. The array must have room for them. */
 static int ranges_add(struct ranges *r, PyObject *tuple)
 {
 	Py_ssize_t n = PyTuple_Size(tuple), i;
@@ -204,9 +205,10 @@ static int ranges_room(struct ranges *r, size_t n)
 /* The requests of submit(). */
 struct requests {
 	struct te_request *value;
-	struct transfer_request *plain;	/* for a notification */
+	struct transfer_request *plain; /* requests of a submission with a
+					 * notification */
 	Py_ssize_t count;
-	struct ranges local, remote;	/* of all requests */
+	struct ranges local, remote; /* ranges of all requests */
 };
 
 static void requests_free(struct requests *r)
@@ -281,9 +283,9 @@ static int requests_fill(struct requests *r, Py_ssize_t i, PyObject *item)
 /*
  * submit(batch, requests, name, text) -> 0 or a negative code. requests is a
  * list of tuples (opcode, segment, local, remote, cookie, flags, operand,
- * compare), in which local and remote are tuples of (address, bytes). name
- * None: no notification; otherwise each request has one local and one remote
- * range.
+ * compare), in which local and remote are tuples of (address, bytes). If name
+ * is None, there is no notification; otherwise each request has one local and
+ * one remote range.
  */
 PyObject *handle_submit(struct handle *self, PyObject *args)
 {
@@ -324,11 +326,13 @@ out:
  */
 struct blocking {
 	struct ranges local, remote;
-	struct transfer_request *part;	/* contiguous on both sides */
+	struct transfer_request *part; /* requests, each contiguous on both
+					* sides */
 	size_t parts;
 	batch_id_t batch;
 	struct transfer_status status;
-	struct te_error error;		/* if the status is not COMPLETED */
+	struct te_error error; /* valid if the status is not
+				* COMPLETED */
 };
 
 /* Divides the ranges into parts that are contiguous on both sides. */
@@ -377,7 +381,8 @@ static int blocking_divide(struct blocking *b, int opcode, int segment)
 	return -1;
 }
 
-/* Copies the error record of the first task with the status of the batch. */
+/* Copies the error record of the first task that has the status of the
+ * batch. */
 static void blocking_record(struct blocking *b, transfer_engine_t engine)
 {
 	struct te_task task;
@@ -393,8 +398,8 @@ static void blocking_record(struct blocking *b, transfer_engine_t engine)
 	te_task_error(engine, b->batch, i, &b->error, sizeof(b->error));
 }
 
-/* Submits the parts and waits for their end. Returns 0, a positive code, or -1 with
- * the exception of a signal handler. */
+/* Submits the parts and waits for their end. Returns 0 or a positive code. If a
+ * signal handler has raised an exception, returns -1. */
 static int blocking_run(struct blocking *b, transfer_engine_t engine,
 			int64_t timeout_us)
 {

@@ -15,7 +15,7 @@ int64_t py_now_us(void)
 	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-/* What to wait for: a batch, or any of count batches. */
+/* The object of a wait: one batch, or any of count batches. */
 struct wait {
 	const batch_id_t *batches;
 	size_t count;
@@ -23,7 +23,8 @@ struct wait {
 	struct transfer_status *status;
 };
 
-/* Waits with checks for signals. Returns what py_wait() returns. */
+/* Waits, and checks for signals from time to time. Returns what py_wait()
+ * returns. */
 static int wait_for(transfer_engine_t engine, const struct wait *w,
 		    int64_t timeout_us)
 {

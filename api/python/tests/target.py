@@ -16,7 +16,7 @@ import moonrail
 from mooncake.engine import TransferEngine
 
 SIZE = 8 << 20
-PLACE = 0x6F0000000000          # of the memory of a native target
+PLACE = 0x6F0000000000          # address of the memory of a native target
 
 
 def answer(*words):

@@ -6,7 +6,7 @@ use std::{env, fs, mem, process};
 
 use crate::ffi;
 
-/// Structs that later versions of the library may extend at their end.
+/// Structs that later versions of the library may extend at the end.
 const GROWING: &[&str] = &[
     "te_error",
     "te_engine_options",
@@ -98,7 +98,7 @@ fn program() -> String {
     text
 }
 
-/// Compiles a C program. Returns the compiler's messages if that fails.
+/// Compiles a C program. If that fails, returns the messages of the compiler.
 fn compile(text: &str) -> Result<(), String> {
     let file = env::temp_dir().join(format!("moonrail-abi-{}.c", process::id()));
     fs::write(&file, text).unwrap();
@@ -122,7 +122,7 @@ fn compile(text: &str) -> Result<(), String> {
 fn declarations_are_those_of_the_header() {
     let text = program();
     compile(&text).unwrap();
-    // Checks that the comparison detects a wrong declaration.
+    // Checks that the comparison detects wrong declarations.
     for (right, wrong) in [
         ("offsetof(struct te_error, rail) == 16", "offsetof(struct te_error, rail) == 20"),
         ("(uint64_t)(STATUS_FAILED) == 6ULL", "(uint64_t)(STATUS_FAILED) == 5ULL"),

@@ -13,12 +13,13 @@ use crate::memory::{AllocFlags, Memory, Registration};
 use crate::segment::Segment;
 use crate::transfer::{wait_any, Batch, Transfer};
 
-/// The handle of the C library. Each object of an engine holds a reference, so that the
-/// engine is destroyed after the last of them.
+/// The handle of the engine in the C library. Each object of an engine holds a reference to
+/// it. The engine is destroyed when the last of these objects is dropped.
 pub(crate) struct Handle(pub(crate) ffi::transfer_engine_t);
 
 // SAFETY: every function of the C library may be called from any thread, except
-// destroyTransferEngine, which must be the last call; drop() has the last reference.
+// destroyTransferEngine, which must be the last call. drop() makes that call when it holds
+// the last reference.
 unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
@@ -139,18 +140,18 @@ pub struct BinaryNotification {
     pub data: Vec<u8>,
 }
 
-/// A transfer that has ended, for programs that wait for [`Engine::event_fd`].
+/// The end of a transfer, for programs that wait for [`Engine::event_fd`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// [`Transfer::id`] of the transfer.
+    /// The id of the transfer: [`Transfer::id`].
     pub id: u64,
-    /// The worst status of its requests.
+    /// The worst status of the requests of the transfer.
     pub status: Status,
-    /// Bytes that have arrived.
+    /// The number of bytes that have arrived.
     pub bytes: u64,
-    /// The cookie of its first request.
+    /// The cookie of the first request of the transfer.
     pub cookie: u64,
-    /// The number of its requests.
+    /// The number of requests of the transfer.
     pub tasks: u64,
 }
 
@@ -158,11 +159,11 @@ pub struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailState {
     Up,
-    /// Makes no progress; it is being checked.
+    /// The rail makes no progress; it is being checked.
     Suspect,
-    /// Carries nothing.
+    /// The rail carries nothing.
     Down,
-    /// Repaired; it carries a growing share.
+    /// The rail was repaired; it carries a growing share.
     Probing,
 }
 
@@ -240,8 +241,8 @@ impl Engine {
         self.handle.0
     }
 
-    /// Returns the address of the control channel: without a metadata service, the name
-    /// under which peers open the segment of this engine.
+    /// Returns the address of the control channel. Without a metadata service, this is the
+    /// name under which peers open the segment of this engine.
     pub fn name(&self) -> String {
         let mut text = [0 as c_char; 512];
         // SAFETY: the buffer has the size that is passed.
@@ -343,7 +344,7 @@ impl Engine {
         }
     }
 
-    /// Opens the segment that a descriptor describes, without communication.
+    /// Opens the segment that a descriptor describes. Communicates with no other process.
     pub fn import(&self, blob: &[u8]) -> Result<Segment> {
         Segment::import(self, blob)
     }
@@ -361,8 +362,8 @@ impl Engine {
         check(unsafe { ffi::warmupEfaSegment(self.handle.0, name.as_ptr()) })
     }
 
-    /// Checks that the control channel of a peer answers within the limit; `None` means
-    /// the default limit of the library.
+    /// Checks that the control channel of a peer answers within the limit. If the limit is
+    /// `None`, the default limit of the library applies.
     pub fn probe(&self, name: &str, limit: Option<Duration>) -> Result<()> {
         let name = c_string("name", name)?;
         // SAFETY: the string is terminated.
@@ -376,7 +377,7 @@ impl Engine {
         Batch::new(self)
     }
 
-    /// Waits until all requests that were submitted before are terminal.
+    /// Waits until all requests that were submitted before this call have ended.
     pub fn drain(&self, limit: Option<Duration>) -> Result<()> {
         // SAFETY: the handle is valid.
         check(unsafe { ffi::te_drain(self.handle.0, microseconds(limit)) })
@@ -436,8 +437,8 @@ impl Engine {
         }
     }
 
-    /// Waits until one of the transfers has ended, and returns its index, or `None` if the
-    /// limit has passed. There are at most 4096 transfers.
+    /// Waits until one of the transfers has ended, and returns its index. Returns `None` if
+    /// the limit has passed. At most 4096 transfers may be passed.
     pub fn wait_any(
         &self,
         transfers: &[&Transfer],
@@ -472,9 +473,10 @@ impl Engine {
         }
     }
 
-    /// Returns the descriptor that is readable while a batch has ended or a notification
-    /// has arrived (te_event_fd(3)). The engine owns it. [`Engine::ended_batches`],
-    /// [`Engine::notifications`] and [`Engine::binary_notifications`] fetch them.
+    /// Returns the file descriptor that is readable while the end of a batch or a
+    /// notification can be fetched (te_event_fd(3)). [`Engine::ended_batches`],
+    /// [`Engine::notifications`] and [`Engine::binary_notifications`] fetch them. The
+    /// engine owns the file descriptor.
     pub fn event_fd(&self) -> Result<RawFd> {
         // SAFETY: the handle is valid.
         match unsafe { ffi::te_event_fd(self.handle.0) } {
@@ -509,7 +511,7 @@ impl Engine {
     }
 }
 
-/// Converts a time limit; `None` means none.
+/// Converts a time limit to microseconds. `None` means that there is no limit.
 pub(crate) fn microseconds(limit: Option<Duration>) -> i64 {
     match limit {
         None => -1,
@@ -520,8 +522,8 @@ pub(crate) fn microseconds(limit: Option<Duration>) -> i64 {
     }
 }
 
-/// Calls a function that fills an array, and repeats the call with a longer
-/// array until all elements fit.
+/// Calls a function that fills an array. If the array is too short, repeats the call with a
+/// longer array, until all elements fit.
 pub(crate) fn fetch<T: Copy>(
     zero: T,
     call: impl Fn(*mut T, usize, *mut usize) -> c_int,
@@ -539,8 +541,8 @@ pub(crate) fn fetch<T: Copy>(
     }
 }
 
-/// Calls a function that writes a text, and repeats the call with a longer
-/// buffer until the text fits.
+/// Calls a function that writes a text. If the buffer is too short, repeats the call with a
+/// longer buffer, until the text fits.
 fn text_from(call: impl Fn(*mut c_char, usize) -> c_int) -> Result<String> {
     let mut text: Vec<c_char> = Vec::new();
     loop {

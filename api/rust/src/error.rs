@@ -8,18 +8,19 @@ use crate::ffi;
 /// The result of a call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How a transfer has ended, or that it is in progress.
+/// The status of a transfer: how it has ended, or that it is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Queued, or in progress.
+    /// The request is queued or in progress.
     Waiting,
-    /// Ended early by a cancellation; nothing further is written.
+    /// A cancellation has ended the request; nothing further is written.
     Canceled,
     /// Every byte has arrived.
     Completed,
-    /// Ended, but the target could not be fenced: bytes may still arrive there.
+    /// The request has ended, but the target could not be fenced: bytes may still arrive
+    /// there.
     Timeout,
-    /// Ended; the target is fenced, unless [`Error::unfenced`] is true.
+    /// The request has failed. The target is fenced, unless [`Error::unfenced`] is true.
     Failed,
 }
 
@@ -35,7 +36,7 @@ impl Status {
     }
 }
 
-/// A failed call or a failed transfer: the error record of the C library.
+/// A failed call or a failed transfer. It contains the error record of the C library.
 #[derive(Clone, Debug)]
 pub struct Error {
     /// A code of `transfer_engine_c.h`, as a positive number.
@@ -58,13 +59,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// [`Error::code`] of an invalid argument.
+    /// The value of [`Error::code`] for an invalid argument.
     pub const INVALID_ARGUMENT: i32 = 1;
-    /// [`Error::code`] of memory that is still in use.
+    /// The value of [`Error::code`] for memory that is still in use.
     pub const BUSY: i32 = 4;
-    /// [`Error::code`] of a time limit that has passed.
+    /// The value of [`Error::code`] for a time limit that has passed.
     pub const TIMED_OUT: i32 = ffi::TE_TIMED_OUT;
-    /// [`Error::code`] of a cancelled transfer.
+    /// The value of [`Error::code`] for a cancelled transfer.
     pub const CANCELED: i32 = ffi::TE_CANCELED;
 
     /// Returns true if bytes of the transfer may still arrive at the target.
@@ -97,7 +98,7 @@ impl Error {
         }
     }
 
-    /// Makes the record of an error that this crate has found itself.
+    /// Makes the record of an error that this crate itself has detected.
     pub(crate) fn new(code: i32, text: impl Into<String>) -> Error {
         let mut error = Error::from_record(&ffi::te_error::zeroed(), None);
         error.code = code;
@@ -105,7 +106,8 @@ impl Error {
         error
     }
 
-    /// Returns the last error of this thread. The call that failed returned `code`.
+    /// Returns the last error of this thread. `code` is the code that the failed call has
+    /// returned.
     pub(crate) fn last(code: c_int) -> Error {
         let mut record = ffi::te_error::zeroed();
         // SAFETY: the record has the size that is passed.
@@ -141,7 +143,7 @@ pub(crate) fn check(code: c_int) -> Result<()> {
     }
 }
 
-/// Returns the text in a field of a C struct.
+/// Converts a field of a C struct to a string.
 pub(crate) fn text_of(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()

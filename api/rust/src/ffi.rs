@@ -46,7 +46,7 @@ macro_rules! c_structs {
                 /// All fields are integers, floating-point numbers, pointers, or
                 /// arrays of them, so that a value of zero bytes is valid.
                 pub fn zeroed() -> $name {
-                    // SAFETY: see above.
+                    // SAFETY: all fields are valid if their bytes are zero; see above.
                     unsafe { std::mem::zeroed() }
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::error::{check, string_of, Result};
 use crate::ffi;
 
-/// The level of a log line.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     Error,
@@ -18,13 +18,15 @@ pub enum LogLevel {
 
 type Callback = Box<dyn Fn(LogLevel, &str, &str) + Send + Sync>;
 
-/// The callback in use. The box inside the box has an address that does not change.
+/// The callback in use. The outer box has an address that does not change when the inner
+/// box is moved.
 #[allow(clippy::redundant_allocation)]
 static CALLBACK: Mutex<Option<Box<Callback>>> = Mutex::new(None);
 
-/// Passes the log lines of the C library to a function, as (level, module, text); `None`
-/// restores standard error. Any thread may call the function at any time, so it must not
-/// call this crate, and it must return quickly. A panic in it is caught and ignored.
+/// Passes the log lines of the C library to a callback, with the arguments (level, module,
+/// text). `None` restores standard error. The callback may be called from any thread at any
+/// time. It must not call this crate, and must return quickly. A panic in the callback is
+/// caught and ignored.
 pub fn set_log(callback: Option<Callback>) -> Result<()> {
     let mut current = CALLBACK.lock().unwrap();
     let new = callback.map(Box::new);

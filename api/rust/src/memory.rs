@@ -11,16 +11,16 @@ use crate::engine::{Engine, Handle};
 use crate::error::{c_string, check, text_of, Error, Result};
 use crate::ffi;
 
-/// How [`Engine::alloc_at`] allocates.
+/// The options of [`Engine::alloc_at`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocFlags {
     /// Peers cannot access the memory.
     pub private: bool,
-    /// No huge pages.
+    /// No huge pages are used.
     pub small_pages: bool,
-    /// Huge pages of the kernel's pool, or an error.
+    /// Huge pages of the kernel's pool are used; if there are too few, the call fails.
     pub huge_pages: bool,
-    /// All of the memory on the requested node, or an error.
+    /// All of the memory is on the requested node; if that is not possible, the call fails.
     pub strict: bool,
 }
 
@@ -38,12 +38,12 @@ impl AllocFlags {
     }
 }
 
-/// How [`Engine::register_with`] registers.
+/// The options of [`Engine::register_with`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// "*", "cpu:0" or "cuda:0".
     pub location: String,
-    /// A name with which peers find the memory, such as that of a tensor, or "".
+    /// A label with which peers can find the memory, such as the name of a tensor; or "".
     pub label: String,
     /// Peers cannot access the memory.
     pub private: bool,
@@ -71,31 +71,32 @@ impl Registration {
 }
 
 enum Owner {
-    /// te_alloc
+    /// The memory was allocated by te_alloc.
     Library,
-    /// other registered memory, around this one
+    /// The memory is a part of this other registered memory.
     Part(#[allow(dead_code)] Memory),
-    /// the capacity of a vector
+    /// The memory was a vector with this capacity.
     Vector(usize),
-    /// the program
+    /// The program owns the memory.
     Program,
 }
 
-/// Created by the functions of `Engine`. The last reference unregisters the memory.
+/// The memory behind all clones of a `Memory`. The functions of `Engine` create it. The
+/// last reference unregisters the memory.
 struct Inner {
     engine: Arc<Handle>,
     start: *mut u8,
     size: usize,
     location: String,
-    /// TE_REG_…
+    /// flags TE_REG_…
     flags: u64,
     label: CString,
     owner: Owner,
     registered: bool,
 }
 
-// SAFETY: the pointer is used for copies of single bytes and words, which are atomic,
-// and by functions whose caller answers for the rest.
+// SAFETY: safe functions use the pointer only to copy single bytes and words atomically.
+// All other uses are in unsafe functions, whose callers must prevent data races.
 unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
@@ -200,7 +201,7 @@ impl Memory {
     }
 
     /// Registers a range of the memory once more, with a label for peers. The range has the
-    /// access and the location of the memory, and holds a clone of it.
+    /// same access and location as the memory, and holds a clone of the memory.
     ///
     /// # Panics
     /// If the range is not inside the memory.
@@ -311,10 +312,11 @@ impl Memory {
         Arc::strong_count(&self.inner) > 1
     }
 
-    /// Unregisters the memory and frees it, or returns the vector that was registered;
-    /// for other memory, the vector is empty. After it has returned a vector, no peer
-    /// can access the memory. If the memory is [shared](Memory::is_shared), the code of the
-    /// error is [`Error::BUSY`], and the last of its holders unregisters it.
+    /// Unregisters the memory and frees it, or returns the vector that was registered; for
+    /// other memory, the returned vector is empty. When this function has returned without
+    /// an error, no peer can access the memory. If the memory is
+    /// [shared](Memory::is_shared), the code of the error is [`Error::BUSY`], and the last
+    /// of its holders unregisters it.
     pub fn release(self) -> Result<Vec<u8>> {
         let inner = Arc::try_unwrap(self.inner).map_err(|_| {
             Error::new(Error::BUSY, "the memory has other users in this process")
@@ -401,7 +403,7 @@ impl Inner {
         Ok(vector)
     }
 
-    /// Takes the vector that was registered.
+    /// Takes out the vector that was registered.
     fn vector(&mut self) -> Option<Vec<u8>> {
         match std::mem::replace(&mut self.owner, Owner::Program) {
             // SAFETY: the parts are those of the vector that register() has taken.
@@ -417,7 +419,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Leaks memory that is still registered, because peers may still access it.
+    /// If the memory is still registered, leaks it, because peers may still access it.
     fn drop(&mut self) {
         if self.registered && self.unregister().is_err() {
             std::mem::forget(std::mem::replace(&mut self.owner, Owner::Program));
@@ -464,7 +466,7 @@ impl From<&Memory> for Piece {
 
 const WORD: usize = size_of::<u64>();
 
-/// Returns how many bytes come before the first whole word.
+/// Returns the number of bytes before the first whole word.
 fn before_word(start: *const u8, len: usize) -> usize {
     start.align_offset(WORD).min(len)
 }

@@ -13,8 +13,8 @@ use crate::transfer::{BatchId, Transfer};
 /// [`Segment::prepare_read`] and [`Segment::prepare_write`] make it.
 ///
 /// `Prepared` is `Send` and `Sync`: several threads may submit its pieces at the same time.
-/// It holds the local memory. It survives a restart of the target: the next submission
-/// checks the pieces again.
+/// It holds the local memory. It stays valid when the target's process is restarted: the
+/// next submission then checks the pieces again.
 pub struct Prepared {
     segment: Segment,
     pieces: Arc<Vec<Piece>>,
@@ -69,8 +69,8 @@ impl Prepared {
         self.pieces.is_empty()
     }
 
-    /// Submits the pieces with these numbers, which may occur several times, as one
-    /// request.
+    /// Submits the pieces with these numbers as one request. A number may occur several
+    /// times.
     pub fn submit(&self, indices: &[u32]) -> Result<Transfer> {
         self.submit_with(Some(indices), 0, None)
     }
@@ -80,8 +80,9 @@ impl Prepared {
         self.submit_with(None, 0, None)
     }
 
-    /// Submits pieces, or all with `None`, with a cookie for [`Transfer::tasks`] and a time
-    /// limit after which the request fails.
+    /// Submits the pieces with these numbers, or all pieces if `indices` is `None`. Sets a
+    /// cookie, which [`Transfer::tasks`] returns, and a time limit, after which the request
+    /// fails.
     pub fn submit_with(
         &self,
         indices: Option<&[u32]>,

@@ -47,8 +47,8 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 struct Reactor {
     epoll: c_int,
-    /// The transfers in progress, by descriptor. A transfer that is listed here keeps its
-    /// descriptor open.
+    /// The transfers in progress, by file descriptor. A transfer in this table keeps its
+    /// file descriptor open.
     held: HashMap<c_int, Arc<Shared>>,
 }
 
@@ -71,7 +71,8 @@ fn start() -> Result<Reactor> {
     Ok(Reactor { epoll, held: HashMap::new() })
 }
 
-/// Holds a reference to the transfer until its end, and then calls its wake().
+/// Holds a reference to the transfer until the transfer has ended, and then calls its
+/// wake().
 pub(crate) fn watch(transfer: Arc<Shared>) -> Result<()> {
     let fd = transfer.descriptor()?;
     let mut lock = REACTOR.lock().unwrap();
@@ -80,7 +81,7 @@ pub(crate) fn watch(transfer: Arc<Shared>) -> Result<()> {
         none => none.insert(start()?),
     };
     let mut event = EpollEvent { events: EPOLLIN, data: fd as u64 };
-    // SAFETY: the descriptor is open, because the transfer owns its batch.
+    // SAFETY: the file descriptor is open, because the transfer owns its batch.
     if unsafe { epoll_ctl(reactor.epoll, EPOLL_CTL_ADD, fd, &mut event) } != 0 {
         return Err(system_error("epoll_ctl"));
     }
@@ -88,12 +89,12 @@ pub(crate) fn watch(transfer: Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Ends the watch of a descriptor and returns its transfer.
+/// Stops watching a file descriptor and returns its transfer.
 fn take(fd: c_int) -> Option<Arc<Shared>> {
     let mut lock = REACTOR.lock().unwrap();
     let reactor = lock.as_mut()?;
     let mut event = EpollEvent { events: 0, data: 0 };
-    // SAFETY: the transfer in the table keeps the descriptor open.
+    // SAFETY: the transfer in the table keeps the file descriptor open.
     unsafe { epoll_ctl(reactor.epoll, EPOLL_CTL_DEL, fd, &mut event) };
     reactor.held.remove(&fd)
 }

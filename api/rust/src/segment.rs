@@ -12,7 +12,7 @@ use crate::memory::Piece;
 use crate::prepared::Prepared;
 use crate::transfer::Batch;
 
-/// Type of the functions te_readv and te_writev.
+/// The type of the functions te_readv and te_writev.
 type MovePieces = unsafe extern "C" fn(
     ffi::transfer_engine_t,
     ffi::segment_id_t,
@@ -47,13 +47,13 @@ pub struct Segment {
 /// A buffer of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Address in the target process.
+    /// The address in the target process.
     pub address: u64,
-    /// Bytes.
+    /// The length, bytes.
     pub len: u64,
-    /// "cpu:0", "cuda:1" or "*".
+    /// The location: "cpu:0", "cuda:1" or "*".
     pub location: String,
-    /// The label of its registration, or "".
+    /// The label of the registration, or "".
     pub label: String,
 }
 
@@ -68,7 +68,7 @@ impl Buffer {
     }
 }
 
-/// How bytes reach a segment.
+/// The way in which bytes reach a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// From a local rail to a rail of the peer.
@@ -77,7 +77,7 @@ pub enum PathKind {
     Process,
     /// Copies inside this process.
     Memcpy,
-    /// The files of a file segment.
+    /// Transfers to and from the files of a file segment.
     File,
 }
 
@@ -92,7 +92,7 @@ pub struct Path {
     pub address: String,
     pub remote_rail: String,
     pub remote_address: String,
-    /// Why copies inside this host, although allowed, are not possible, or "".
+    /// The reason why copies inside this host, although allowed, are not possible, or "".
     pub why_not_local: String,
 }
 
@@ -102,7 +102,7 @@ pub enum PeerState {
     /// The peer has not answered yet.
     New,
     Ready,
-    /// After a failure, waits for a fence.
+    /// After a failure, the initiator waits for a fence.
     Fencing,
     /// The process has ended; open the segment again.
     Gone,
@@ -113,7 +113,7 @@ pub enum PeerState {
 pub struct PeerStats {
     pub name: String,
     pub state: PeerState,
-    /// Requests that wait for a rail.
+    /// The number of requests that wait for a rail.
     pub queued: u32,
     pub tx_bytes: u64,
     pub rx_bytes: u64,
@@ -173,14 +173,14 @@ impl Segment {
         self.inner.engine.handle.0
     }
 
-    /// Writes local memory to a remote address, and waits for the end. Returns the number
-    /// of bytes.
+    /// Writes local memory to a remote address, and waits until the transfer has ended.
+    /// Returns the number of bytes.
     pub fn write(&self, local: impl Into<Piece>, remote: u64) -> Result<u64> {
         self.batch().write(self, local, remote).submit()?.wait()
     }
 
-    /// Reads from a remote address into local memory, and waits for the end. Returns the
-    /// number of bytes.
+    /// Reads from a remote address into local memory, and waits until the transfer has
+    /// ended. Returns the number of bytes.
     pub fn read(&self, local: impl Into<Piece>, remote: u64) -> Result<u64> {
         self.batch().read(self, local, remote).submit()?.wait()
     }
@@ -188,7 +188,7 @@ impl Segment {
     /// Writes the local pieces, one after the other, to the remote ranges of (address,
     /// length), and waits for the end. Both sides have the same total length. When the
     /// limit has passed, the transfer is ended, and the code of the error is
-    /// [`Error::TIMED_OUT`]. The status of the error is `None`, also if the transfer has
+    /// [`Error::TIMED_OUT`]. The status in the error is `None`, even if the transfer has
     /// failed.
     pub fn write_pieces(
         &self,
@@ -199,8 +199,8 @@ impl Segment {
         self.move_pieces(ffi::te_writev, local, remote, limit)
     }
 
-    /// Reads the remote ranges, one after the other, into the local pieces, as
-    /// [`write_pieces`](Segment::write_pieces) writes.
+    /// Reads the remote ranges, one after the other, into the local pieces. Otherwise does
+    /// what [`write_pieces`](Segment::write_pieces) does.
     pub fn read_pieces(
         &self,
         local: &[Piece],
@@ -210,9 +210,9 @@ impl Segment {
         self.move_pieces(ffi::te_readv, local, remote, limit)
     }
 
-    /// Writes bytes that are not registered to a remote address, and waits for the end. They
-    /// pass through registered buffers of the library, so that
-    /// [`write`](Segment::write) is faster for large or frequent writes. The limit is that of
+    /// Writes bytes that are not registered to a remote address, and waits for the end. The
+    /// bytes pass through registered buffers of the library, so [`write`](Segment::write)
+    /// is faster for large or frequent writes. The limit has the same meaning as in
     /// [`write_pieces`](Segment::write_pieces).
     pub fn write_bytes(
         &self,
@@ -225,9 +225,9 @@ impl Segment {
         unsafe { self.bounce(ffi::TE_WRITE, start, bytes.len(), remote, limit) }
     }
 
-    /// Reads from a remote address into bytes that are not registered, as
-    /// [`write_bytes`](Segment::write_bytes) writes. After an error, the content of the
-    /// bytes is undefined.
+    /// Reads from a remote address into bytes that are not registered. Otherwise does what
+    /// [`write_bytes`](Segment::write_bytes) does. After an error, the content of the bytes
+    /// is undefined.
     pub fn read_bytes(
         &self,
         bytes: &mut [u8],
@@ -336,8 +336,8 @@ impl Segment {
         check(unsafe { ffi::genNotifyInEngine(self.raw(), self.inner.id as u64, msg) })
     }
 
-    /// Sends a notification with any bytes and waits until the library of the peer has it.
-    /// [`Engine::binary_notifications`] receives it.
+    /// Sends a notification that may contain any bytes, and waits until the library of the
+    /// peer has it. The peer reads it with [`Engine::binary_notifications`].
     pub fn notify_bytes(&self, name: &str, data: &[u8]) -> Result<()> {
         let name = c_string("name", name)?;
         let length = data.len() as u64;
@@ -353,7 +353,8 @@ impl Segment {
         })
     }
 
-    /// Waits until the requests to this segment that were submitted before are terminal.
+    /// Waits until all requests to this segment that were submitted before this call have
+    /// ended.
     pub fn flush(&self, limit: Option<Duration>) -> Result<()> {
         // SAFETY: the handle is valid.
         check(unsafe { ffi::te_flush(self.raw(), self.inner.id, microseconds(limit)) })
@@ -370,8 +371,9 @@ impl Segment {
         Ok(list.iter().map(Buffer::from_c).collect())
     }
 
-    /// Returns the memory that the peer has registered with that label, or all memory with a
-    /// label, in the order of the addresses. It is an error if there is none.
+    /// Returns the memory that the peer has registered with that label, in ascending order
+    /// of addresses. If the label is `None`, returns all memory that has a label. Returns
+    /// an error if there is no such memory.
     pub fn find(&self, label: Option<&str>) -> Result<Vec<Buffer>> {
         let label = label.map(|text| c_string("label", text)).transpose()?;
         let text = label.as_ref().map_or(ptr::null(), |text| text.as_ptr());
@@ -384,7 +386,7 @@ impl Segment {
         Ok(list.iter().map(Buffer::from_c).collect())
     }
 
-    /// Returns the paths to the segment, for memory at any location.
+    /// Returns the paths to the segment. They are those for memory at any location.
     pub fn paths(&self) -> Result<Vec<Path>> {
         let list = fetch(ffi::te_path::zeroed(), |array, size, count| {
             // SAFETY: the array has count elements of that size.

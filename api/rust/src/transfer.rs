@@ -28,10 +28,10 @@ struct Request {
 /// The result of one request of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The number of [`Batch::cookie`], or 0.
+    /// The cookie that [`Batch::cookie`] has set, or 0.
     pub cookie: u64,
     pub status: Status,
-    /// Bytes that have arrived.
+    /// The number of bytes that have arrived.
     pub bytes: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Batch {
     engine: Engine,
     requests: Vec<Request>,
     limit: Option<Duration>,
-    /// A batch of the C library, reset.
+    /// A batch of the C library that was reset and can be used again.
     ready: Option<BatchId>,
 }
 
@@ -92,13 +92,14 @@ impl Batch {
         self.add(ffi::TE_READ, from, local.to_vec(), remote, 0, 0)
     }
 
-    /// Adds an atomic addition to the number of 8 bytes at a remote address.
+    /// Adds a request that atomically adds `operand` to the 8-byte number at a remote
+    /// address.
     pub fn atomic_add(self, at: &Segment, remote: u64, operand: u64) -> Batch {
         self.add(ffi::TE_ATOMIC_ADD, at, Vec::new(), &[(remote, 8)], operand, 0)
     }
 
-    /// Adds an atomic addition that delivers the old value to `old`, a piece of 4 or 8
-    /// bytes, which is also the length of the remote number.
+    /// Adds a request that atomically adds `operand` to a remote number and stores the old
+    /// value in `old`, a piece of 4 or 8 bytes. The remote number has the same length.
     pub fn atomic_fetch_add(
         self,
         at: &Segment,
@@ -109,7 +110,8 @@ impl Batch {
         self.add_atomic(ffi::TE_ATOMIC_FETCH_ADD, at, old.into(), remote, operand, 0)
     }
 
-    /// Adds an atomic exchange.
+    /// Adds a request that atomically replaces a remote number and stores the old value in
+    /// `old`.
     pub fn atomic_swap(
         self,
         at: &Segment,
@@ -120,7 +122,8 @@ impl Batch {
         self.add_atomic(ffi::TE_ATOMIC_SWAP, at, old.into(), remote, operand, 0)
     }
 
-    /// Adds an atomic exchange that is executed if the number is equal to `compare`.
+    /// Adds a request that does what [`atomic_swap`](Batch::atomic_swap) does if the remote
+    /// number is equal to `compare`; otherwise it only stores the value in `old`.
     pub fn atomic_compare_swap(
         self,
         at: &Segment,
@@ -132,8 +135,9 @@ impl Batch {
         self.add_atomic(ffi::TE_ATOMIC_CAS, at, old.into(), remote, operand, compare)
     }
 
-    /// Sets the cookie of the request that was added last: a number of the program, which
-    /// [`Transfer::tasks`] returns. [`Batch::submit_and_notify`] ignores it.
+    /// Sets the cookie of the request that was added last. A cookie is a number that the
+    /// program chooses and that [`Transfer::tasks`] returns. [`Batch::submit_and_notify`]
+    /// ignores it.
     pub fn cookie(mut self, cookie: u64) -> Batch {
         if let Some(last) = self.requests.last_mut() {
             last.cookie = cookie;
@@ -141,7 +145,7 @@ impl Batch {
         self
     }
 
-    /// Sets a time limit: requests that have not ended by then fail.
+    /// Sets a time limit. Requests that have not ended within this time fail.
     pub fn time_limit(mut self, limit: Duration) -> Batch {
         self.limit = Some(limit);
         self
@@ -189,9 +193,10 @@ impl Batch {
         self
     }
 
-    /// Submits the requests, and waits until all of them have ended. When the time limit has
-    /// passed, it ends them, and the code of the error is [`Error::TIMED_OUT`]. The status of
-    /// the error is `None`, also if a request has failed.
+    /// Submits the requests, and waits until all of them have ended. When the time limit
+    /// has passed, this function ends the requests, and the code of the error is
+    /// [`Error::TIMED_OUT`]. The status in the error is `None`, even if a request has
+    /// failed.
     pub fn run(self) -> Result<()> {
         self.check()?;
         let local = self.locals();
@@ -217,7 +222,8 @@ impl Batch {
             .collect()
     }
 
-    /// Returns the requests, which point to the remote ranges of this object and to `local`.
+    /// Returns the requests in the form of the C library. They point to the remote ranges
+    /// of this object and to `local`.
     fn list(&self, local: &[Vec<ffi::te_local>]) -> Vec<ffi::te_request> {
         self.requests.iter().zip(local).map(|(one, local)| one.to_c(local)).collect()
     }
@@ -288,7 +294,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Checks the requests and returns the batch of the C library for them.
+    /// Checks the requests and allocates a batch of the C library for them.
     fn allocate(&mut self) -> Result<BatchId> {
         self.check()?;
         let engine = &self.engine.handle;
@@ -352,7 +358,7 @@ impl Request {
 pub(crate) struct BatchId {
     pub(crate) engine: Arc<Handle>,
     pub(crate) id: ffi::batch_id_t,
-    /// Highest number of requests.
+    /// The greatest number of requests.
     size: usize,
 }
 
@@ -376,7 +382,7 @@ impl BatchId {
         })
     }
 
-    /// Removes all requests, which have ended.
+    /// Removes all requests, which must have ended.
     fn reset(&self) -> Result<()> {
         // SAFETY: the batch exists.
         check(unsafe { ffi::te_batch_reset(self.engine.0, self.id) })
@@ -414,7 +420,7 @@ impl Drop for BatchId {
 struct Wake {
     /// The reactor holds a reference to the transfer.
     waiting: bool,
-    /// Wakers of the tasks (in the sense of Rust) that await this transfer.
+    /// The wakers of the Rust tasks that await this transfer.
     wakers: Vec<Waker>,
 }
 
@@ -428,8 +434,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Waits for the end, at most timeout_us. Returns the result, or None if the time
-    /// has passed, and the status with the number of bytes so far.
+    /// Waits until the transfer has ended, for at most timeout_us. Returns the result, or
+    /// None if the time has passed. Also returns the status with the number of bytes so
+    /// far.
     fn poll(&self, timeout_us: i64) -> (Option<Result<u64>>, ffi::transfer_status) {
         let mut status = ffi::transfer_status::zeroed();
         // SAFETY: this object owns the batch.
@@ -454,7 +461,7 @@ impl Shared {
         self.poll(0).0.is_some()
     }
 
-    /// Returns the error record of the first request that did not complete.
+    /// Returns the error record of the first request that was not completed.
     fn error(&self, status: Status) -> Error {
         let mut record = ffi::te_error::zeroed();
         for task in 0..self.count {
@@ -496,7 +503,8 @@ impl Shared {
         }
     }
 
-    /// Called by the reactor after the end, when it no longer watches the descriptor.
+    /// Wakes the waiting tasks. The reactor calls it after the end of the transfer, when it
+    /// no longer watches the file descriptor.
     pub(crate) fn wake(&self) {
         let wakers = {
             let mut wake = self.wake.lock().unwrap();
@@ -506,8 +514,8 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Passes the transfer to the reactor, which holds it until its end and then wakes
-    /// the waker and those of earlier calls.
+    /// Passes the transfer to the reactor. The reactor holds the transfer until it has
+    /// ended. Then it wakes `waker` and the wakers of earlier calls.
     fn watch(self: &Arc<Shared>, waker: Option<&Waker>) -> Result<()> {
         let mut wake = self.wake.lock().unwrap();
         if let Some(waker) = waker {
@@ -535,7 +543,7 @@ impl Shared {
 #[must_use = "a transfer that is dropped is cancelled"]
 pub struct Transfer {
     shared: Arc<Shared>,
-    /// TE_PREPARED_… of a prepared list
+    /// bits TE_PREPARED_…, if a prepared list was submitted
     checked: u32,
 }
 
@@ -582,7 +590,7 @@ impl Transfer {
     }
 
     /// Returns an empty batch that uses the batch of this transfer again, if it has room
-    /// for the requests, because that costs less than a new one. If the transfer has not
+    /// for the requests, because that costs less than a new batch. If the transfer has not
     /// ended, it is cancelled, and the code of the error is [`Error::BUSY`].
     pub fn into_batch(self, engine: &Engine) -> Result<Batch> {
         if !self.is_done() {
@@ -597,8 +605,8 @@ impl Transfer {
         let shared = self.shared.clone();
         drop(self);
         let mut batch = engine.batch();
-        // The reactor may hold a reference for another moment; then the batch
-        // is not reused.
+        // For a short time, the reactor may still hold a reference. The batch is not reused
+        // then.
         if let Ok(shared) = Arc::try_unwrap(shared) {
             shared.batch.reset()?;
             batch.ready = Some(shared.batch);
@@ -606,7 +614,7 @@ impl Transfer {
         Ok(batch)
     }
 
-    /// Waits for the end and returns the number of bytes.
+    /// Waits until all requests have ended, and returns the number of bytes.
     pub fn wait(&self) -> Result<u64> {
         loop {
             if let (Some(result), _) = self.shared.poll(-1) {
@@ -615,8 +623,8 @@ impl Transfer {
         }
     }
 
-    /// Waits for the end, or until the limit has passed: then it returns `None`, and the
-    /// transfer continues.
+    /// Waits until all requests have ended or the limit has passed. If the limit has
+    /// passed, returns `None`, and the transfer continues.
     pub fn wait_timeout(&self, limit: Duration) -> Option<Result<u64>> {
         self.shared.poll(microseconds(Some(limit))).0
     }
@@ -633,7 +641,8 @@ impl Transfer {
         (Status::from_c(status.status), status.transferred_bytes)
     }
 
-    /// Requests the early end. [`wait`](Transfer::wait) returns how the transfer has ended.
+    /// Requests that the transfer ends early. [`wait`](Transfer::wait) returns how it has
+    /// ended.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
@@ -649,9 +658,9 @@ impl Transfer {
     }
 }
 
-/// Waits until one of the transfers of an engine has ended, and returns its index, or
-/// `None` if the limit has passed. `None` as the limit means none. There are at most 4096
-/// transfers.
+/// Waits until one of the transfers of an engine has ended, and returns its index. Returns
+/// `None` if the limit has passed. If `limit` is `None`, there is no limit. At most 4096
+/// transfers may be passed.
 pub(crate) fn wait_any(
     engine: &Arc<Handle>,
     transfers: &[&Transfer],

@@ -42,7 +42,7 @@ fn ranges_of_both_sides_are_concatenated() {
         peer.read_pieces(&back, &[(at + 1000, 400), (at, 500)], LIMIT).unwrap();
         assert_eq!(memory.to_vec(5000, 400).unwrap(), want[500..]);
         assert_eq!(memory.to_vec(6000, 500).unwrap(), want[..500]);
-        // More ranges than one request may have.
+        // These are more ranges than one request may have.
         let many: Vec<Piece> =
             (0..2000).map(|i| memory.slice(i * 100..i * 100 + 50)).collect();
         peer.write_pieces(&many, &[(at, 100_000)], LIMIT).unwrap();
@@ -295,11 +295,11 @@ fn part_of_memory_is_registered_and_released() {
     let part = memory.register_part(100..300, "part").unwrap();
     let again = memory.register_part(100..300, "part").unwrap();
     assert_eq!((part.address(), part.len()), (memory.address() + 100, 200));
-    // The parts hold the memory.
+    // The registered parts hold references to the memory.
     assert!(memory.is_shared());
     assert!(memory.register_part(0..8, &"x".repeat(256)).is_err());
     assert!(memory.register_part(0..8, "a\0b").is_err());
-    // The same range with the same label is counted.
+    // A second registration of the same range with the same label only increases a count.
     assert_eq!(me.find(None).unwrap().len(), 2);
     assert!(part.release().unwrap().is_empty());
     assert_eq!(me.find(Some("part")).unwrap().len(), 1);

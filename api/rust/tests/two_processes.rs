@@ -24,12 +24,12 @@ fn engine() -> Engine {
     Engine::new("127.0.0.1").unwrap()
 }
 
-/// Returns an engine whose bytes go over the rails, also within this host.
+/// Returns an engine whose bytes go over the rails, even within this host.
 fn rails_only() -> Engine {
     Engine::builder("127.0.0.1").setting("MOONRAIL_LOCAL", "0").build().unwrap()
 }
 
-/// Stops a target, and submits a write of 4 MiB to it.
+/// Stops a target, and then submits a write of 4 MiB to that target.
 fn held_write(engine: &Engine, target: &Target) -> (Memory, Transfer, Segment) {
     let memory = engine.alloc(SIZE).unwrap();
     let peer = engine.open(&target.name).unwrap();
@@ -118,7 +118,8 @@ fn leaked_transfer_keeps_its_memory() {
     drop(extra);
     drop(engine);
     target.go_on();
-    // The bytes arrive, because memory, batch and engine still exist.
+    // The bytes arrive, because the transfer keeps the memory, the batch and the engine
+    // alive.
     assert!(wait_until(|| target.show(SIZE - 64, 64) == pattern(3, SIZE)[SIZE - 64..]));
 }
 
@@ -436,7 +437,8 @@ fn log_lines_reach_the_callback() {
         panic!("a panic of the callback is caught");
     })))
     .unwrap();
-    // A line that no other test causes, because repeated lines are limited.
+    // alloc_at logs this line. No other test causes it; this matters because repeated lines
+    // are limited.
     assert!(engine().alloc_at(4096, "cpu:998", AllocFlags::default()).is_err());
     set_log(None).unwrap();
     let lines = lines.lock().unwrap();

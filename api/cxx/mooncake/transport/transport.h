@@ -22,9 +22,10 @@
 namespace mooncake {
 
 /*
- * An installed transport, and the types of requests. A program gets a pointer from
- * TransferEngine::installTransport; the engine owns the object. Its functions do
- * the same as those of the engine, which chooses the transport itself.
+ * An installed transport, and the types of requests. A program gets a pointer
+ * from TransferEngine::installTransport; the engine owns the object. The
+ * functions of the object do the same as those of the engine. The engine itself
+ * chooses the transport of a request.
  */
 class Transport {
 public:
@@ -45,7 +46,7 @@ public:
 		SegmentID target_id;
 		std::uint64_t target_offset;
 		std::size_t length;	/* bytes */
-		/* moonrail does not use these members. */
+		/* members that moonrail ignores */
 		int advise_retry_cnt = 0;
 		int transport_hint = 0;
 		std::uint64_t task_group_id = kNoTaskGroup;

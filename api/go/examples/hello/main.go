@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// The first process prints the name of its segment and waits. The second process, started
-// with that name, writes into its memory, with a limit of ten seconds.
+// The first process prints the name of its segment and waits. The second process is started
+// with that name and writes into the memory of the first, within ten seconds.
 //
 //	go run ./examples/hello                      # prints, say, 127.0.0.1:15023
 //	go run ./examples/hello 127.0.0.1:15023      # then press return in the first

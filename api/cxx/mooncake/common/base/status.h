@@ -37,7 +37,7 @@ public:
 
 	Status() = default;
 
-	/* The message of code kOk is dropped. */
+	/* If the code is kOk, the message is dropped. */
 	Status(Code code, std::string_view message) : code_(code)
 	{
 		if (code != Code::kOk)
@@ -50,8 +50,8 @@ public:
 
 	static Status OK() { return Status(); }
 
-/* For each code, one function that returns a status of that code, and one that
- * returns true if a status has it. */
+/* Defines two functions for each code: one returns a status with that code, the
+ * other returns true if a status has that code. */
 #define MOONRAIL_STATUS_CODE(name)                                          \
 	static Status name(std::string_view message)                        \
 	{                                                                   \
