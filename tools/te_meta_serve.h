@@ -116,10 +116,10 @@ void serve_watches_run(struct serve *s);
 
 /* te_meta_probe.c: tests whether the owner of a name is alive. */
 /* Suspends the request and tests in a probe thread whether the owner of a name
- * is alive, that is, whether the address in its record of rpc_meta accepts a
- * TCP connection. Returns false if no test was started, because the record
- * names no address or because no thread is available. r->owner_alive then tells
- * whether the owner must be taken to be alive. */
+ * is alive: the address in its record of rpc_meta must accept a TCP connection.
+ * Returns false if no test was started, because the record names no address or
+ * because no thread is available. r->owner_alive then tells whether the owner
+ * must be taken to be alive. */
 bool serve_probe(struct serve_request *r, const struct table_key *record);
 /* Resumes the requests whose tests have ended. */
 void serve_probes_run(struct serve *s);

@@ -439,7 +439,8 @@ static void test_requesting_the_same_key_again_changes_nothing(void)
 	rail_key_want(rig.peer, 0x2000, 8);
 	CU_ASSERT_EQUAL(w->tries, 0);
 	CU_ASSERT_EQUAL(w->addr, 0x2000);
-	/* a silent peer gets no more requests because of it */
+	/* the new range does not change the time of the next request to a
+	 * silent peer */
 	CU_ASSERT_EQUAL(w->next_ns, 7);
 	/* no reply has arrived since the first request */
 	CU_ASSERT_EQUAL(w->since_ns, 5);
