@@ -113,8 +113,8 @@ static void memory_close(struct memory_rig *r)
 
 struct memory_state {
 	uint32_t regions, published;
-	bool ascending; /* the regions are registered in
-			 * ascending order of addresses */
+	bool ascending; /* the lengths of the regions are in
+			 * ascending order */
 };
 
 static struct memory_state memory_state(struct engine *e)

@@ -202,9 +202,9 @@ int te_batch_status(transfer_engine_t engine, batch_id_t batch_id,
 
 /*
  * Returns a file descriptor for poll, select and epoll, or a negative code. The
- * descriptor is readable exactly while te_ended_batches has an ended batch to
- * fetch, or getNotifsFromEngine a notification. Every call returns the same
- * descriptor. It belongs to the engine, which closes it when it is destroyed;
+ * file descriptor is readable exactly while te_ended_batches can fetch an ended
+ * batch, or getNotifsFromEngine a notification. Every call returns the same
+ * file descriptor. The engine owns it and closes it in destroyTransferEngine;
  * the program must not close it. A program that reads from it must call both
  * functions before it sleeps again.
  */
@@ -251,7 +251,7 @@ int te_batch_tasks(transfer_engine_t engine, batch_id_t batch_id, size_t first,
 
 /*
  * Removes all tasks of a batch, so that it can be filled again. The id, the
- * size and the event descriptor remain; the deadline is removed. If
+ * size and the event file descriptor remain; the deadline is removed. If
  * te_ended_batches has not fetched the end of the batch yet, the end is no
  * longer reported. Costs less than freeBatchID and allocateBatchID. Returns 0,
  * 4 while a task is not terminal, or 1 if the engine or batch does not exist.
@@ -547,11 +547,12 @@ int te_write(transfer_engine_t engine, segment_id_t segment_id,
 	     int64_t timeout_us);
 
 /*
- * Do the same for lists of ranges: they move the concatenation of the local
- * ranges from or to the concatenation of the remote ranges, which have the same
- * total length. The number of ranges is not limited by TE_PIECES_MAX; each part
- * that is contiguous on both sides is one task. A call has at most 1048576
- * tasks. If several parts fail, the error is that of the worst status.
+ * te_readv and te_writev do what te_read and te_write do, for lists of ranges.
+ * They move the concatenation of the remote ranges to that of the local ranges,
+ * or the other way round. Both sides have the same total length. The number of
+ * ranges is not limited by TE_PIECES_MAX; each part that is contiguous on both
+ * sides is one task. A call has at most 1048576 tasks. If several parts fail,
+ * the error is that of the worst status.
  */
 int te_readv(transfer_engine_t engine, segment_id_t segment_id,
 	     const struct te_local *local, size_t local_count,
@@ -607,8 +608,8 @@ struct te_notification {
  * separate queues; getNotifsFromEngine returns only the text ones. Fills up to
  * *count elements of elem_size bytes each, then sets *count to the number
  * filled. The caller frees name and data with te_notify_release. From the first
- * call on, the descriptor of te_event_fd is also readable while there is a
- * binary notification. Returns 0 or -1.
+ * call on, the file descriptor of te_event_fd is also readable while there is
+ * a binary notification. Returns 0 or -1.
  */
 int te_notify_fetch(transfer_engine_t engine, struct te_notification *notes,
 		    size_t elem_size, size_t *count);

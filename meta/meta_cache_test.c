@@ -19,8 +19,7 @@ struct cache_setup {
 	struct tei_meta_server *peer[3];
 	unsigned int refreshed;
 	unsigned int detached;	/* atomic */
-	unsigned int attaching; /* atomic: number of calls of attach that are
-				 * running */
+	unsigned int attaching; /* atomic: number of calls of attach so far */
 	bool refuse;		/* makes attach fail */
 	bool hold;		/* atomic: makes attach wait while it is true */
 	int32_t refreshed_id;

@@ -257,7 +257,8 @@ template <typename F> std::string text_of(F &&call, std::error_code &code)
 
 /* --- the library --------------------------------------------------------- */
 
-/* Return the version of the C library, and the API version of libfabric. */
+/* version() returns the version of the C library, fabric_version() the API
+ * version of libfabric. */
 inline const char *version() noexcept
 {
 	return te_version();

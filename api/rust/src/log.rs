@@ -18,8 +18,8 @@ pub enum LogLevel {
 
 type Callback = Box<dyn Fn(LogLevel, &str, &str) + Send + Sync>;
 
-/// The callback in use. The outer box has an address that does not change when the inner
-/// box is moved.
+/// The callback in use. The C library gets the address of the inner box. This address does
+/// not change, because the outer box keeps the inner one on the heap.
 #[allow(clippy::redundant_allocation)]
 static CALLBACK: Mutex<Option<Box<Callback>>> = Mutex::new(None);
 
