@@ -15,8 +15,9 @@
 #define BOUNCE_PAGE	UINT64_C(65536)	/* granularity of the sizes of separate
 					 * blocks */
 #define BOUNCE_WAIT_NS	(5 * TEI_NS_PER_SEC)
-#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest time between the ends of two
-					 * dirty blocks */
+#define BOUNCE_DIRTY_NS	TEI_NS_PER_SEC	/* shortest interval between the
+					 * unregistrations of two dirty
+					 * blocks */
 
 static const struct bounce_size {
 	uint32_t bytes, blocks;
@@ -25,8 +26,9 @@ static const struct bounce_size {
 };
 
 struct tei_rail_bounce_slab {
-	struct tei_list link;		/* b->slabs */
-	char *mem;			/* size bytes, mapped */
+	struct tei_list link;		/* entry of the list b->slabs */
+	char *mem;			/* memory of the slab: size bytes,
+					 * mapped */
 	uint64_t size;
 	int kind;			/* kind of all blocks of the slab */
 	uint64_t blocks[];
@@ -54,7 +56,8 @@ uint32_t tei_rail_bounce_count(int kind)
 	return bounce_sizes[kind].blocks;
 }
 
-/* Returns the distance of two blocks of a slab, bytes. */
+/* Returns the distance between the starts of two adjacent blocks of a slab,
+ * bytes. */
 static size_t bounce_stride(const struct tei_rail_bounces *b)
 {
 	const size_t align = _Alignof(struct tei_rail_bounce);

@@ -18,7 +18,7 @@ struct bounce_rig {
 	struct tei_rail_bounces pool;
 };
 
-/* The data that an owner keeps in the room of a block. */
+/* The data that the owner of the pool stores in the member room of a block. */
 struct bounce_room {
 	uint64_t value;
 };

@@ -275,7 +275,7 @@ static void msg_came_first(struct tei_rail_peer *peer)
 	rail_peer_attend(peer);
 }
 
-/* Handles a message from a sender that is not refused. */
+/* Handles a message from a sender whose messages are not refused. */
 static void msg_take(struct rail_lane *lane, const struct msg_head *h,
 		     struct rail_wire *w, const struct rail_hello *hello,
 		     struct rail_done *done) TEI_REQUIRES(lane->lock)

@@ -2,7 +2,8 @@
 #ifndef TEI_PROV_RAIL_RAIL_DISPATCH_H
 #define TEI_PROV_RAIL_RAIL_DISPATCH_H
 
-/* Receives the messages of the peer protocol and passes them to their handlers. */
+/* Receives the messages of the peer protocol and passes them to their
+ * handlers. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +11,8 @@
 #include "prov/rail/core/rail_lane.h"
 #include "util/lock.h"
 
-/* Handles a received message. If the caller is not the thread, defers
- * everything but user messages to the thread. */
+/* Handles a received message. If the caller is not the progress thread, leaves
+ * every message except user messages to the progress thread. */
 void rail_msg_received(struct rail_lane *lane, const uint8_t *buf, size_t len,
 		       struct rail_done *done) TEI_REQUIRES(lane->lock);
 

@@ -40,7 +40,8 @@
 
 #define MSG_GOOD	UINT64_C(0x60060d)	/* incarnations of peers */
 #define MSG_FUZZ	UINT64_C(0xf022)
-#define MSG_PEERS	8			/* MOONRAIL_MAX_PEERS */
+#define MSG_PEERS	8			/* value of MOONRAIL_MAX_PEERS
+						 * in these tests */
 #define MSG_MUTATIONS	20000
 
 struct msg_rig {
@@ -162,7 +163,8 @@ static void msg_put_rails(struct msg_rig *rig, struct rail_wire *w)
 	}
 }
 
-#define MSG_SESSION	8	/* bytes */
+#define MSG_SESSION	8	/* bytes of the session number at the end of a
+				 * hello */
 
 /* Appends the end of a hello: a session and one contact address. Returns its
  * length. */
@@ -403,7 +405,7 @@ static void test_garbage_is_dropped(void)
 		msg_arrive(&rig, buf, len);
 		if (len < RAIL_WIRE_HEADER)
 			continue;
-		/* now with a valid header */
+		/* the same types, now with a valid header */
 		msg_head(&rig, buf, (uint8_t)(i % 12), 0, MSG_FUZZ);
 		msg_set_number(buf, 8, len, 4);
 		msg_arrive(&rig, buf, len);
@@ -497,7 +499,7 @@ static void test_truncated_messages_do_nothing(void)
 
 static void msg_mutate(struct msg_rig *rig, struct tei_fuzz *f)
 {
-	/* the types up to ATOMIC_REP, and NOTE_ACK */
+	/* choose a type: any up to ATOMIC_REP, or NOTE_ACK */
 	int type = (int)(tei_fuzz_random(f) % (RAIL_MSG_ATOMIC_REP + 1));
 	uint8_t buf[RAIL_MSG_MAX + 64];
 	size_t len = msg_valid(rig, buf, type ? type : RAIL_MSG_NOTE_ACK,
@@ -600,7 +602,7 @@ static void test_the_peer_silent_for_longest_is_evicted(void)
 	for (i = 1; i < MSG_PEERS; i++)
 		msg_send(&rig, RAIL_MSG_HELLO, 0x10000 + i);
 	CU_ASSERT_EQUAL(rig.plane.dp->peers.n, MSG_PEERS);
-	/* the oldest one is in use, and the next one gives a sign of life */
+	/* the oldest peer is in use, and the next one gives a sign of life */
 	msg_peer(&rig, MSG_GOOD)->refs++;
 	msg_send(&rig, RAIL_MSG_HELLO, 0x10001);
 	msg_send(&rig, RAIL_MSG_HELLO, 0x20000);
@@ -761,7 +763,8 @@ static void test_a_malformed_hello_creates_no_peer(void)
 	CU_ASSERT_EQUAL(taken, 0);
 }
 
-/* A process of incarnation 0x77 refuses a hello that was meant for MSG_FUZZ. */
+/* Sends the refusal of a process with incarnation 0x77, which has received a
+ * hello that was meant for MSG_FUZZ. */
 static void msg_refuse_fuzz(struct msg_rig *rig, enum rail_refusal why,
 			    const char *text)
 {
@@ -953,7 +956,8 @@ static void test_law13_an_atomic_is_executed_once(void)
 	msg_send_atomic(&rig, session + 1, 5000, mem);
 	msg_send_atomic(&rig, 0, 5001, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
-	/* nor are operations on memory that is not registered or not aligned */
+	/* operations on memory that is not registered or not aligned are not
+	 * executed either */
 	msg_send_atomic(&rig, session, 6000, mem + 512);
 	msg_send_atomic(&rig, session, 6001, (char *)mem + 4);
 	CU_ASSERT(mem[0] == 4 && mem[1] == 0);
@@ -1096,7 +1100,8 @@ static struct rail_conn *msg_conn(struct msg_rig *rig, uint32_t rail,
 	return conn;
 }
 
-/* Sends over that pair until it accepts a message: then it is connected. */
+/* Sends messages over the given rail pair until it accepts one, which shows
+ * that the pair is connected. */
 static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1157,8 +1162,8 @@ static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 
 #define MSG_GREEDY	5
 
-/* Posts until the peer gets no buffer. No buffer is freed meanwhile. Returns
- * the number of messages. */
+/* Posts messages until the peer gets no further send buffer. No buffer is freed
+ * meanwhile. Returns the number of messages. */
 static uint32_t msg_fill(struct test_pair *pair, struct tei_rail_peer *peer)
 {
 	struct rail_conn *conn;

@@ -37,7 +37,8 @@
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
-#define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* pause between two polls */
+#define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* pause between two polls while
+						 * the data plane drains */
 
 static void dp_free(struct tei_rail_dp *dp)
 {

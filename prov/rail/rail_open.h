@@ -13,7 +13,7 @@ struct rail;
 struct rail_found;
 struct tei_err;
 
-/* Advice for the limit TEI_RAIL_MAX. */
+/* The hint of the error that a data plane already has TEI_RAIL_MAX rails. */
 #define RAIL_FULL_HINT                                                       \
 	"each device needs one rail, and another one for each new address; " \
 	"create the engine again, or name fewer devices in MOONRAIL_DEVICES"
@@ -34,7 +34,7 @@ bool rail_dp_has(struct tei_rail_dp *dp, const struct rail_found *found,
 void rail_dp_close_rail(struct tei_rail_dp *dp, struct rail *rail)
 	TEI_REQUIRES(dp->admin);
 
-/* Opens a rail. unlogged: a failure fills err and is not logged. */
+/* Opens a rail. unlogged: a failure is described in err but is not logged. */
 int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	      const char *transport, bool unlogged, struct tei_err *err,
 	      struct rail **out);

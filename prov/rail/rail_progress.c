@@ -50,9 +50,9 @@
  * lanes. */
 #define PROGRESS_AWAY_NS	 (PROGRESS_APP_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS (PROGRESS_APP_DRIVEN_NS / 32)
-#define PROGRESS_LITTLE		6	/* callers may be away for one sixth of
-					 * the time */
-/* Longest poll that counts. */
+#define PROGRESS_LITTLE		6	/* divisor: callers may be away from the
+					 * lanes for one sixth of the time */
+/* Longest duration of a poll that is counted. */
 #define PROGRESS_LOOK_NS (4 * PROGRESS_APP_DRIVEN_NS)
 #define PROGRESS_RARELY		64	/* iterations between two polls of idle
 					 * tx lanes */
@@ -63,7 +63,8 @@
 #define PROGRESS_LOOKS_NS	(50 * TEI_NS_PER_US)
 #define PROGRESS_DENSE		4	/* traffic is dense if sleeps last less
 					 * than this many spins */
-#define PROGRESS_SPIN_MAX	32	/* longest spin, in usual ones */
+#define PROGRESS_SPIN_MAX	32	/* longest spin, as a multiple of the
+					 * usual spin */
 /* Shortest and longest pause between two checks for new file descriptors. */
 #define PROGRESS_CLOEXEC_MIN_NS	(10 * TEI_NS_PER_MS)
 #define PROGRESS_CLOEXEC_MAX_NS	(500 * TEI_NS_PER_MS)
@@ -88,34 +89,45 @@
 struct progress {
 	struct tei_rail_dp *dp;
 	struct rail_drive drive;
-	struct rail_drive targets;	/* like drive, for the polling of rx
-					 * lanes */
+	struct rail_drive targets;	/* view of the polling of rx lanes */
 	uint64_t trust_ns;		/* longest sleep while callers poll */
-	uint64_t active_ns;		/* last activity of tx lanes */
-	uint64_t target_ns;		/* last activity of rx lanes */
+	uint64_t active_ns;		/* time of the last activity of tx
+					 * lanes */
+	uint64_t target_ns;		/* time of the last activity of rx
+					 * lanes */
 	uint32_t turns;			/* calls of progress_lanes */
-	uint64_t spin_ns;		/* time to spin after target_ns, ns */
-	uint64_t stirred_ns;		/* last wake-up, submission or live task */
-	uint64_t seen_ns;		/* start of the last iteration */
-	uint64_t slept_ns;		/* total sleep intended since then */
-	uint64_t deadline_ns;		/* last check of deadlines */
-	uint64_t probe_ns;		/* last check for silent peers */
-	uint64_t served_ns;		/* last check of the reports of moved
-					 * bytes */
-	bool served_live;		/* tasks were live then */
-	uint64_t cloexec_ns;		/* last check for new file
+	uint64_t spin_ns;		/* how long the thread spins after
+					 * target_ns */
+	uint64_t stirred_ns;		/* time of the last wake-up, submission
+					 * or live task */
+	uint64_t seen_ns;		/* start time of the last iteration */
+	uint64_t slept_ns;		/* intended total of all sleeps since
+					 * seen_ns */
+	uint64_t deadline_ns;		/* time of the last check of
+					 * deadlines */
+	uint64_t probe_ns;		/* time of the last check for silent
+					 * peers */
+	uint64_t served_ns;		/* time of the last check of the reports
+					 * of moved bytes */
+	bool served_live;		/* tasks were live at the time
+					 * served_ns */
+	uint64_t cloexec_ns;		/* time of the last check for new file
 					 * descriptors */
 	uint64_t cloexec_wait_ns;	/* pause before the next check */
-	uint64_t idle_sleep_ns;		/* sleep if a lane has no file
-					 * descriptor */
-	uint64_t retry_sleep_ns;	/* sleep before the next post; 0 if
-					 * there was none since the last
+	uint64_t idle_sleep_ns;		/* length of the next sleep if a lane
+					 * has no file descriptor */
+	uint64_t retry_sleep_ns;	/* length of the next sleep before
+					 * posting is tried again; 0 if there
+					 * was no such sleep since the last
 					 * event */
 	bool slept;			/* the world sleeps between the last
 					 * step and the next one */
 	int ntargets;			/* number of rx lanes in fds, from
 					 * PROGRESS_LANES on */
-	struct pollfd fds[PROGRESS_MAX_FDS];	/* the world's, links, lanes */
+	struct pollfd fds[PROGRESS_MAX_FDS];	/* entries: the world's
+						 * descriptor, the descriptor of
+						 * links, then those of the
+						 * lanes */
 };
 
 /* Returns true if a caller sleeps until its tasks end and relies on this
@@ -321,8 +333,8 @@ static uint64_t progress_peers(struct tei_rail_dp *dp, uint64_t now)
 			p->due_ns = due;
 			tei_list_add_tail(&dp->peers.attn, &p->attn_link);
 		} else {
-			due = now;	/* the peer was put on the list while it
-					 * ran */
+			due = now;	/* the peer was put on the list again
+					 * while its state machines ran */
 		}
 		if (!next || due < next)
 			next = due;
@@ -376,8 +388,8 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* Arms either the tx lanes that receive user messages (hears), or the other tx
- * lanes. */
+/* Arms the tx lanes that receive user messages if hears is true, otherwise the
+ * other tx lanes. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool receives, int *n, bool *blind)
 {
@@ -554,10 +566,11 @@ static void progress_slept(struct progress *pr, const struct tei_loop_sleep *s)
 }
 
 /*
- * Returns the sleep, at most wait, after which slices that no lane took are
- * offered again. It starts at PROGRESS_RETRY_MIN_NS after an event of a lane and
- * grows with every sleep: an event ends a sleep early, so the retry only serves
- * lanes that are ready again without an event.
+ * Returns the time, at most wait, that the thread sleeps before it offers
+ * slices that no lane took to the lanes again. This time starts at
+ * PROGRESS_RETRY_MIN_NS after an event of a lane and grows with every sleep. It
+ * may grow because an event ends a sleep early: offering the slices again
+ * serves only lanes that become ready without an event.
  */
 static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 {
@@ -850,7 +863,7 @@ static void progress_turn(struct progress *pr, struct tei_loop_sleep *s)
 		progress_sleep(pr, next, now, s);
 }
 
-/* The step of the progress loop. */
+/* Runs one step of the progress loop. */
 static enum tei_loop_next progress_step(void *arg, struct tei_loop_sleep *s)
 {
 	struct progress *pr = arg;

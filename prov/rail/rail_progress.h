@@ -14,15 +14,16 @@ int rail_progress_start(struct tei_rail_dp *dp, struct tei_err *err);
 void rail_progress_stop(struct tei_rail_dp *dp);
 
 /* Puts lanes into service that opener threads have opened, and tries again to
- * open contact lanes and the lanes of lost rails. The thread, no lock held;
- * called before rail_health_run. */
+ * open contact lanes and the lanes of lost rails. Must be called before
+ * rail_health_run. Progress thread, no lock held. */
 void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now);
 
 /* The thread's view of whether callers poll the lanes often enough. */
 struct rail_drive {
 	uint64_t seen;			/* value of looks->calls at the last
 					 * measurement */
-	uint64_t looked_ns;		/* value of looks->took_ns then */
+	uint64_t looked_ns;		/* value of looks->took_ns at the last
+					 * measurement */
 	uint64_t since_ns;		/* time of the last measurement */
 	bool app_driven;
 };

@@ -41,7 +41,8 @@
 #include "util/sieve.h"
 
 
-#define PROGRESS_START	TEI_NS_PER_SEC	/* any start time */
+#define PROGRESS_START	TEI_NS_PER_SEC	/* start time of the tests; any value
+					 * would do */
 #define PROGRESS_LATER	(2 * TEI_NS_PER_MS)
 
 /* Returns a data plane without a thread, to test the decisions of the
@@ -263,7 +264,7 @@ static void progress_begin(struct progress_rig *rig)
 
 	test_plane_init(&rig->from);
 	test_plane_init(&rig->to);
-	/* as an engine does */
+	/* report moved bytes, as an engine does */
 	rig->from.reports = true;
 	rig->to.reports = true;
 	test_plane_open(&rig->from, "127.0.0.1");
@@ -461,7 +462,9 @@ static void progress_unanswered(bool before)
 	uint64_t now = tei_now_ns();
 	struct rail_conn conn = {
 		.since_ns = now - TEI_NS_PER_SEC,
-		.blocked_ns = now + TEST_WAIT_NS, /* all the time */
+		.blocked_ns = now + TEST_WAIT_NS, /* the connection counts as
+						   * blocked during the whole
+						   * test */
 		.ready = true,
 		.connected = before,
 	};
@@ -510,7 +513,7 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	uint64_t now = tei_now_ns();
 	struct rail_conn conn = {
 		.since_ns = now - TEI_NS_PER_SEC,
-		.blocked_ns = now + TEST_WAIT_NS, /* all the time */
+		.blocked_ns = now + TEST_WAIT_NS, /* during the whole test */
 		.ready = true,
 		.connected = true,
 		.msgs = 1,
@@ -659,7 +662,7 @@ static void test_each_rail_has_its_own_pause_before_a_new_lane(void)
 	renew[1].linked = true;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* nor does the pause of another rail delay this one */
+	/* the pause of another rail does not delay this rail either */
 	renew[0].linked = true;
 	renew[1].next_ns = now + 1;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
@@ -739,7 +742,8 @@ static int test_first_cpu(void)
 	return i;
 }
 
-/* Returns the CPUs of the thread of a data plane with that setting. */
+/* Returns the CPUs on which the progress thread of a data plane with the given
+ * setting may run. */
 static cpu_set_t test_cpus_of(const char *text)
 {
 	struct test_plane p;
@@ -828,7 +832,7 @@ struct progress_notified {
 	bool begun, notified; /* atomics */
 };
 
-/* The callback of a task that takes its time. */
+/* A callback task_done that takes some time. */
 static void progress_notify(struct tei_rail_task *task, enum tei_rail_end end,
 			    const struct tei_err *err)
 {
@@ -887,7 +891,8 @@ static bool progress_sleep_ready(struct rail_lane *lane)
 	return sleep_ready;
 }
 
-/* Otherwise the thread of an idle process would never sleep. */
+/* Tests that the lanes become ready to sleep; otherwise the progress thread of
+ * an idle process would never sleep. */
 static void test_descriptors_can_be_slept_on_after_traffic(void)
 {
 	static const char *const provider[] = { "net", "tcp", "tcp;ofi_rxm" };
@@ -907,8 +912,13 @@ static void test_descriptors_can_be_slept_on_after_traffic(void)
 
 /* --- long sleeps --------------------------------------------------------- */
 
-#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* rest of a sleep */
-#define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* before its end */
+#define PROGRESS_LONG_NS	(1400 * TEI_NS_PER_MS)	/* shortest rest of a
+							 * sleep that counts as
+							 * a long sleep */
+#define PROGRESS_EARLY_NS	(300 * TEI_NS_PER_MS)	/* a thread that wakes
+							 * at least this time
+							 * before the end of its
+							 * sleep was woken */
 #define PROGRESS_TRIES		4
 
 /* Waits until the thread is in a sleep of which at least PROGRESS_LONG_NS is

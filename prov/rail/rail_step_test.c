@@ -18,7 +18,7 @@
 #include "util/world.h"
 
 #define STEP_LOOPS   4
-#define STEP_NS	     1000 /* simulated time of a step */
+#define STEP_NS	     1000 /* simulated duration of a step, ns */
 #define STEP_REAL_NS (60 * TEI_NS_PER_SEC)
 
 static uint64_t step_time; /* atomic, because short-lived threads

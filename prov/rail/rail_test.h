@@ -59,10 +59,14 @@ struct test_plane {
 	const struct tei_secret *secret;	/* NULL if the planes have no
 						 * secret */
 	struct tei_rail_dp *dp;
-	bool reports;			/* attr.reports */
-	bool hold;			/* notifications stay in notes and count
-					 * against the limits */
-	struct tei_list notes;		/* list of tei_rail_notification.link */
+	bool reports;			/* value of attr.reports: the plane
+					 * reports the moved bytes to its
+					 * peers */
+	bool hold;			/* received notifications stay in the
+					 * list notes and count against the
+					 * limits */
+	struct tei_list notes;		/* received notifications, linked by
+					 * tei_rail_notification.link */
 };
 
 void test_plane_init(struct test_plane *p);
@@ -95,8 +99,9 @@ struct test_pair {
 
 /* Opens both planes and connects them. */
 void test_pair_open(struct test_pair *pair);
-/* Does the same with the given provider. Returns false, with nothing to close,
- * if that does not exist. */
+/* Opens and connects both planes, as test_pair_open does, with the given
+ * provider. Returns false, and leaves nothing to close, if the provider does
+ * not exist. */
 bool test_pair_open_by(struct test_pair *pair, const char *provider);
 void test_pair_close(struct test_pair *pair);
 /* Runs one iteration of from's progress thread at time now, without health
@@ -115,9 +120,10 @@ uint32_t test_messages(void);
 
 struct test_task {
 	struct tei_rail_task task;
-	uint32_t ends;			/* times that it ended */
-	uint32_t order;			/* number of tasks that
-					 * ended before it */
+	uint32_t ends;			/* number of times that the task was
+					 * reported as ended */
+	uint32_t order;			/* number of tasks that ended before
+					 * this task */
 	enum tei_rail_end end;
 	int code;			/* code of the error, or 0 */
 	char hint[TEI_ERR_TEXT];	/* hint of the error, or "" */
@@ -137,15 +143,16 @@ uint32_t test_ends(const struct test_task *t);
 enum tei_rail_end test_run(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 			   bool read, void *local, const void *remote,
 			   uint64_t len);
-/* Writes one byte, the first to that peer. Afterwards the peer is connected
- * over the lane of each rail that existed before. Waits for as long as that
- * takes. */
+/* Writes one byte to the peer, which is the first transfer to it. Afterwards
+ * the peer is connected over the lane of each rail that existed before the
+ * call. Waits until the write has completed, without a time limit. */
 void test_connect(struct tei_rail_dp *dp, struct tei_rail_peer *peer,
 		  void *local, const void *remote);
 
 /*
- * Passes all lines of level warn and error to fn, or, if fn is NULL, only errors
- * to stderr (all lines if MC_LOG_LEVEL is set). A test that sets fn resets it.
+ * Passes all lines of the levels warn and error to fn. If fn is NULL, prints
+ * only errors to stderr, or all lines if MC_LOG_LEVEL is set. A test that sets
+ * fn resets it.
  */
 void test_log(tei_log_fn fn, void *arg);
 

@@ -25,11 +25,14 @@
 static pthread_mutex_t test_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t test_cond;	/* guarded by test_lock; signaled
 					 * when a task ends */
-static uint32_t test_notes;		/* guarded by test_lock */
+static uint32_t test_notes;		/* number of notifications that all
+					 * planes have received; guarded by
+					 * test_lock */
 static uint32_t test_user_messages;
-static uint32_t test_looks;		/* atomic */
-static uint32_t test_order;		/* guarded by test_lock:
-					 * tasks that ended */
+static uint32_t test_looks;		/* number of calls of ops->resolve, by
+					 * all planes; atomic */
+static uint32_t test_order;		/* number of tasks that have ended;
+					 * guarded by test_lock */
 
 static void test_task_done(struct tei_rail_task *task, enum tei_rail_end end,
 			   const struct tei_err *err)
@@ -350,7 +353,8 @@ void test_health_run(struct tei_rail_dp *dp, uint64_t now)
 
 /* --- data ---------------------------------------------------------------- */
 
-/* xorshift64*. state must not be 0. */
+/* Returns the next random number of the generator xorshift64*. state must not
+ * be 0. */
 uint64_t test_random(uint64_t *state)
 {
 	*state ^= *state >> 12;
@@ -369,9 +373,11 @@ void test_fill(void *p, size_t len, uint64_t seed)
 		b[i] = (uint8_t)(test_random(&state) >> 32);
 }
 
-static bool test_log_all;	/* MC_LOG_LEVEL was given */
+static bool test_log_all;	/* MC_LOG_LEVEL is set, so all lines are
+				 * printed */
 
-/* tei_log_fn: hides the many refusals that the tests cause. */
+/* The test programs' tei_log_fn, which hides the log lines about the many
+ * refusals that the tests cause. */
 static void test_log_errors(int level, const char *subsys, const char *text,
 			    void *arg)
 {

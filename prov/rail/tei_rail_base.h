@@ -32,7 +32,8 @@ struct tei_rail_addr {
 	uint32_t protocol;		/* FI_PROTO_… */
 	uint32_t protocol_version;
 	uint32_t addr_format;		/* FI_SOCKADDR_IN, … */
-	uint32_t len;			/* bytes used */
+	uint32_t len;			/* number of bytes of the address that
+					 * are used */
 	uint8_t bytes[TEI_RAIL_ADDR_MAX];
 };
 

@@ -64,8 +64,8 @@ struct tei_rail_dp;
  * not in use, and the largest number in dirty blocks. */
 #define TEI_RAIL_BOUNCE_IDLE	 (64u << 20)
 
-/* A bounce buffer. A part of a slab, or separate. It belongs to the owner of the
- * pool from take to put. */
+/* A bounce buffer: a part of a slab, or a separate block. It belongs to the
+ * owner of the pool from take to put. */
 struct tei_rail_bounce {
 	struct tei_list link;		/* in a list of the pool; while the
 					 * owner has the block, the owner may
@@ -89,7 +89,7 @@ struct tei_rail_bounces {
 	uint32_t access;
 	size_t room;
 
-	/* the owner's lock */
+	/* guarded by the owner's lock */
 	struct tei_list idle[TEI_RAIL_BOUNCE_SIZES]; /* free blocks by size;
 						      * .link */
 	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* slabs by the size of their
@@ -98,11 +98,13 @@ struct tei_rail_bounces {
 	struct tei_list separate;	/* idle separate blocks, most recently
 					 * used first; .link */
 	uint64_t separate_bytes;	/* bytes of the blocks in separate */
-	struct tei_list dirty;		/* .link */
+	struct tei_list dirty;		/* dirty blocks, linked by their member
+					 * link */
 	uint64_t dirty_bytes;		/* bytes of the blocks in dirty */
 	uint64_t dirty_ns;		/* time at which a dirty block was last
 					 * taken from the list, ns */
-	uint32_t in_use;		/* blocks that the owner has */
+	uint32_t in_use;		/* blocks that the owner has taken and
+					 * not put */
 	bool scarce;			/* memory is short: idle separate blocks
 					 * must be unregistered */
 };
@@ -160,7 +162,7 @@ void tei_rail_bounce_add_dirty(struct tei_rail_bounces *b,
  * Returns true if memory or a block may become free soon. */
 bool tei_rail_bounce_scarce(struct tei_rail_bounces *b);
 
-/* --- functions that block --------------------------------------------------- */
+/* --- functions that block ------------------------------------------------ */
 
 /* Registers a slab of blocks of one kind, or a separate block of at least len
  * bytes. Returns NULL if memory is short. */

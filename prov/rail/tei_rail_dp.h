@@ -63,7 +63,8 @@ struct tei_rail_dp_attr {
 	const struct tei_rail_ops *ops;		/* must outlive the
 						 * data plane */
 	void *arg;				/* passed to ops */
-	const char *name;			/* this process's name; copied */
+	const char *name;			/* name of this process;
+						 * copied */
 	uint64_t incarnation;			/* incarnation of this
 						 * process, not 0 */
 	const struct tei_secret *secret;	/* the secret, which is read
@@ -141,7 +142,8 @@ bool tei_rail_dp_devices_changed(struct tei_rail_dp *dp);
  *
  * Returns flags. Does not log a failure if the previous attempt failed too.
  */
-#define TEI_RAIL_REFRESHED	1u	/* the set of published rails has changed */
+#define TEI_RAIL_REFRESHED	1u	/* the set of published rails has
+					 * changed */
 #define TEI_RAIL_REFRESH_AGAIN	2u	/* something is left to do:
 					 * call again later */
 uint32_t tei_rail_dp_refresh(struct tei_rail_dp *dp, const char *transport,
@@ -171,9 +173,10 @@ int tei_rail_dp_remove_transport(struct tei_rail_dp *dp, const char *transport,
 
 /* The properties of a rail that topology discovery and descriptors need. */
 struct tei_rail_desc {
-	bool open;			/* false: closed; the index stays */
-	bool hidden;			/* replaced by another rail;
-					 * not to be published */
+	bool open;			/* the rail is open; a closed rail keeps
+					 * its index */
+	bool hidden;			/* another rail has replaced the rail,
+					 * so that it must not be published */
 	char name[64];
 	char provider[32];
 	char transport[16];

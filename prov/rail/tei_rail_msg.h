@@ -16,7 +16,7 @@
 
 /* A notification that was received, or that this process sends to itself. */
 struct tei_rail_notification {
-	struct tei_list link;		/* for the owner's use */
+	struct tei_list link;		/* list entry for the owner's use */
 	char *name, *msg;		/* two allocations, for free(); each
 					 * with a terminator */
 	uint64_t bytes;			/* length of both, without
@@ -102,8 +102,9 @@ void tei_rail_notify_stop(struct tei_rail_dp *dp);
 
 /* A received user message, from ops->message until tei_rail_message_free. */
 struct tei_rail_message {
-	struct tei_list link;		/* for the owner's use */
-	struct tei_rail_peer *peer;	/* the sender, with a reference */
+	struct tei_list link;		/* list entry for the owner's use */
+	struct tei_rail_peer *peer;	/* the sender; the message holds a
+					 * reference to it */
 	uint32_t len;
 	uint8_t data[];
 };

@@ -39,7 +39,7 @@ void tei_rail_peer_resolved(struct tei_rail_peer *peer, uint64_t incarnation,
 			    const struct tei_rail_addr *at, size_t n);
 
 /*
- * Answers ops->resolve with the fact that the peer's control port refuses
+ * Reports, as the answer to ops->resolve, that the peer's control port refuses
  * connections. If the peer's rails refuse connections as well and no connection
  * to the peer is left, the peer's tasks end as UNFENCED. Blocks for a moment.
  */
@@ -104,8 +104,8 @@ enum tei_rail_peer_condition {
 /* Counters of a peer since it was created. */
 struct tei_rail_peer_stats {
 	uint64_t tx_bytes, rx_bytes;	/* bytes of completed slices */
-	uint64_t completed, failed, unfenced, canceled;	/* tasks by the way in
-							 * which they ended */
+	uint64_t completed, failed, unfenced, canceled;	/* tasks that ended in
+							 * each of these ways */
 	uint64_t retries;		/* slices posted again */
 	uint64_t fences;		/* fences requested */
 	uint64_t alive_ns;		/* time of the last sign of life; 0 if

@@ -33,15 +33,17 @@ struct tei_rail_task_ext {
 	uint32_t nlocal, nremote;	/* iov entries; atomics: 0 */
 	uint64_t operand, compare;	/* operands of the atomic */
 
-	/* of atomics; guarded by dp->sched */
+	/* used for atomics only; guarded by dp->sched */
 	uint64_t seq;			/* number of the atomic; 0 if there is
 					 * none yet */
-	uint64_t old;			/* value before the operation */
-	uint32_t round;			/* number of the message that
-					 * first carried it */
-	bool sent;			/* the target may have executed it */
+	uint64_t old;			/* value of the target memory before the
+					 * operation */
+	uint32_t round;			/* number of the message that carried
+					 * the atomic first */
+	bool sent;			/* the atomic was sent, so the target
+					 * may have executed it */
 
-	/* local entries, then remote ones */
+	/* the nlocal local entries, followed by the nremote remote entries */
 	struct tei_rail_iov piece[];
 };
 
@@ -76,22 +78,23 @@ struct tei_rail_task {
 	 * progress of the peer's tasks if that is later. */
 	uint64_t since_ns;
 	/*
-	 * 0, or 1 + index of the rail that should be used. Other rails are used
-	 * if this rail does not reach the peer, or after half a second without
-	 * progress.
+	 * 0, or 1 + the index of the rail that should move the bytes. Other
+	 * rails move them if this rail does not reach the peer, or after half a
+	 * second without progress.
 	 */
 	uint8_t rail;
 	/* Set by the data plane: MC_SLICE_TIMEOUT has ended the task. Guarded
 	 * by dp->sched until done is called. */
 	bool silent;
 	/*
-	 * NULL for most tasks. Scatter/gather: remote and local are those of
-	 * the first entries, and length is the sum. Atomic: length is its
-	 * width, 4 or 8, remote a multiple of it; local receives the old value,
-	 * or is NULL.
+	 * The task extension, or NULL for a task with one local and one remote
+	 * range. In a scatter/gather request, remote and local are the
+	 * addresses of the first entries, and length is the total length. In an
+	 * atomic, length is the width of the operand, 4 or 8 bytes, and remote
+	 * is a multiple of length; local receives the old value, or is NULL.
 	 */
 	struct tei_rail_task_ext *ext;
-	/* called instead of ops->task_done, or NULL */
+	/* function that is called instead of ops->task_done, or NULL */
 	void (*done)(struct tei_rail_task *task, enum tei_rail_end end,
 		     const struct tei_err *err);
 
@@ -99,25 +102,31 @@ struct tei_rail_task {
 	struct tei_list queue_link;	/* in peer->tasks.queue or
 					 * peer->tasks.small until completely
 					 * cut */
-	struct tei_list live_link;	/* in peer->tasks.live until it ends */
+	struct tei_list live_link;	/* in peer->tasks.live until the task
+					 * ends */
 	struct tei_rail_task *merge_next; /* next task of the same slice */
 	struct tei_rail_mr *mr;		/* region that contains
 					 * local, or NULL */
-	uint64_t cut;			/* bytes cut into slices */
+	uint64_t cut;			/* number of bytes that were cut into
+					 * slices */
 	uint64_t progress_ns;		/* time of the last progress */
-	uint64_t ahead_ns;		/* last progress of an earlier task that
-					 * has ended; 0 if there is none */
+	uint64_t ahead_ns;		/* time of the last progress of an
+					 * earlier task that has ended; 0 if
+					 * there is no such task */
 	uint32_t slices;		/* slices cut and not yet finished */
 	bool keys_checked;		/* keys of the whole
 					 * target range are known */
 	bool unfenced;			/* a slice was dropped
 					 * without a fence */
-	uint8_t complete_wanted;	/* 0, or 1 + enum tei_rail_end */
+	uint8_t complete_wanted;	/* how the task will end when its slices
+					 * have completed: 1 + enum
+					 * tei_rail_end, or 0 if this is not
+					 * decided yet */
 	uint8_t complete_stage;		/* 1: the lanes that carry the task's
 					 * slices were retired */
 	uint64_t complete_ns; /* start of the current complete_stage, ns */
-	struct tei_err *err;		/* cause of the end;
-					 * freed after task_done */
+	struct tei_err *err;		/* error with which the task ends; freed
+					 * after task_done */
 
 	/* atomic: written under dp->sched */
 	uint64_t done_bytes;

@@ -330,9 +330,9 @@ struct health_todo {
 
 /*
  * Returns true if the connection may be cut because it is contended: the peer
- * has been pinged and is silent on all rails, and the connection has a place in
- * the endpoint cache for which other connections wait. Without this rule they
- * might wait forever, because a silent peer's slices stay posted.
+ * has been pinged and is silent on all rails, and other connections wait for
+ * the place that the connection has in the endpoint cache. Without this rule
+ * they might wait forever, because the slices of a silent peer stay posted.
  */
 static bool health_in_the_way(const struct rail_fault *f, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
@@ -566,7 +566,8 @@ static void health_confirm(const struct health_todo *t,
 	rail_sched_leave(t->peer->dp);
 }
 
-/* Returns true if the actions a and b can be taken together. */
+/* Returns true if the actions a and b are of the same kind, so that they can be
+ * taken together. */
 static bool health_alike(const struct health_todo *a,
 			 const struct health_todo *b)
 {

@@ -161,11 +161,12 @@ void rail_link_open(struct tei_rail_dp *dp);
 void rail_link_close(struct tei_rail_dp *dp);
 /* Finds the rail's network interface and the state of the link. */
 void rail_link_find(struct rail *rail);
+struct ifaddrs;
+
 /* Returns false if the rail belongs to a network interface and none of the
  * interfaces in ifs has the rail's address. If an interface with the address
  * was deleted and created again, the rail uses the new interface from now on.
  * Any thread. */
-struct ifaddrs;
 bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
 /* Handles the changes that have been reported. Progress thread, no lock
  * held. */

@@ -34,7 +34,8 @@
 #include "util/settings.h"
 
 
-#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* recent TCP activity */
+#define HEALTH_HEARD_NS	(45 * TEI_NS_PER_MS) /* greatest age of TCP activity
+					      * that counts as recent */
 
 static struct rail_fault *health_fault(struct test_pair *pair)
 {
@@ -215,7 +216,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	health_down(&pair);
 	f = health_fault(&pair);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-	/* a fixed window instead of the measured one */
+	/* use a fixed window instead of the measured one */
 	__atomic_store_n(&pair.rail->load.window, UINT64_C(8) << 20,
 			 __ATOMIC_RELAXED);
 	now = pair.from.dp->health.checked_ns + RAIL_HEALTH_NS;
@@ -319,8 +320,8 @@ struct health_full {
 	struct tei_rail_addr addr;
 };
 
-/* Exchanges two TCP connections: the one to the peer, and `full`, whose buffers
- * are full. */
+/* Exchanges two TCP connections: the connection to the peer, and the connection
+ * `full`, whose buffers are full. */
 static void health_swap(struct test_pair *pair, struct health_full *full)
 {
 	struct rail_lane *lane = &pair->rail->tx_lanes[0];
@@ -413,9 +414,10 @@ static enum rail_fault_stage health_turn(struct test_pair *pair,
 	return f->stage;
 }
 
-/* Creates a fault of that stage and age, and checks that it goes back to ASKED
- * because the TCP stack responds. Repeats this a few times: the TCP stack may
- * just be probing the window, or this process may be suspended for seconds. */
+/* Creates a fault of the given stage and age, and checks that the fault goes
+ * back to ASKED because the TCP stack responds. Repeats this a few times,
+ * because the TCP stack may just be probing the window, or this process may be
+ * suspended for seconds. */
 static void health_waits(struct test_pair *pair, enum rail_fault_stage stage,
 			 uint64_t since_ns)
 {
@@ -453,7 +455,7 @@ static void test_pair_with_full_tcp_window_is_not_suspect(void)
 	/* the limit is longer if lanes take long to open */
 	pair.from.dp->health.open_ns = TEI_NS_PER_SEC;
 	health_waits(&pair, RAIL_FAULT_ASKED, 4 * TEI_NS_PER_SEC);
-	/* but the limit has a maximum */
+	/* the limit does not exceed its maximum */
 	pair.from.dp->health.open_ns = 100 * TEI_NS_PER_SEC;
 	f = health_silent(&pair, RAIL_FAULT_ASKED, 10 * TEI_NS_PER_SEC);
 	CU_ASSERT_EQUAL(health_turn(&pair, f), RAIL_FAULT_SUSPECT);
@@ -603,8 +605,8 @@ static void test_cut_of_silent_peer_keeps_lane_open(void)
 	test_pair_close(&pair);
 }
 
-/* Posts one slice to a peer that does not poll, and creates a fault of that
- * age. *since: time at which the silence began, ns. */
+/* Posts one slice to a peer that does not poll, and creates a fault of the
+ * given age. Sets *since to the time at which the silence began, ns. */
 static struct rail_conn *health_freeze(struct test_pair *pair,
 				       struct test_task *task, uint64_t age,
 				       uint64_t *since)
@@ -704,7 +706,8 @@ static void test_silent_peer_at_first_keeps_contended_place(void)
 	health_contended(TEI_NS_PER_SEC / 20, true, 1, 1);
 }
 
-/* Nothing is posted on the pair, and it is connected. */
+/* Tests that no stall is suspected if nothing is posted on the pair and the
+ * pair is connected. */
 static void test_idle_pair_is_no_fault(void)
 {
 	struct test_pair pair;

@@ -168,8 +168,8 @@ static void link_check(struct rail *rail)
 	rail_sched_kick(rail->dp, 0);
 }
 
-/* Returns true if a link is down and must be checked again now, because it may
- * be up again without a report. */
+/* Returns true if a rail's link is down and must be checked again now, because
+ * the link may have come up without a report by the kernel. */
 static bool link_again(struct tei_rail_dp *dp)
 {
 	uint64_t now = tei_now_ns();

@@ -18,7 +18,8 @@
 #include "prov/rail/tei_rail.h"
 
 
-#define LINK_NONE	0x7fffffffu		/* no interface has that number */
+#define LINK_NONE	0x7fffffffu		/* a number that no interface
+						 * has */
 
 static void link_address(struct rail *rail, const char *ip)
 {
@@ -90,7 +91,7 @@ static void test_a_rail_follows_its_link_down_and_up(void)
 	link_log(s[1]);
 	rail_link_read(pair.from.dp);
 	CU_ASSERT_EQUAL(link_stats(&pair).state_changes, 1);
-	/* the link comes back without a report */
+	/* the kernel does not report that the link is up again */
 	pair.rail->nic.ifindex = if_nametoindex("lo");
 	pair.from.dp->link.next_ns = 0;
 	rail_link_read(pair.from.dp);

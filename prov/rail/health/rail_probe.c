@@ -31,7 +31,9 @@
 
 /* Low bits of a probe number, which identify the pair. */
 #define PROBE_PAIR_BITS 16
-#define PROBE_GEN	0x80000000u	/* no connection has this generation */
+#define PROBE_GEN	0x80000000u	/* lane generation of a probe's
+					 * endpoint, which no lane of a
+					 * connection has */
 
 /*
  * Returns the pause before the next round. Each round opens an endpoint. If
@@ -159,7 +161,7 @@ static void probe_join(struct rail *rail, uint64_t now)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Returns the next fault whose probe could not be sent so far. */
+/* Returns the next fault of the round whose probe has not been sent yet. */
 static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -64,7 +64,8 @@ static uint64_t probe_pause(struct test_pair *pair, struct rail_fault *f)
 	uint32_t tries = f->tries;
 
 	f->next_ns = 0;
-	/* run until the probe is sent, then let it time out */
+	/* run iterations until the probe is sent, then let the round time
+	 * out */
 	while (!f->seq && tei_now_ns() < end) {
 		rail_renew_run(pair->from.dp, tei_now_ns());
 		rail_probe_run(pair->rail, tei_now_ns());
@@ -225,7 +226,8 @@ static bool probe_takes(struct test_pair *pair, struct rail_fault *f,
 
 static void test_only_answers_to_this_pair_count(void)
 {
-	uint64_t one = UINT64_C(1) << 16;	/* from rail 0 to remote 0 */
+	uint64_t one = UINT64_C(1) << 16;	/* identifies the pair of local
+						 * rail 0 and remote rail 0 */
 	struct test_pair pair;
 	struct rail_fault *f;
 

@@ -31,8 +31,8 @@
 #include "util/settings.h"
 #include "util/sieve.h"
 
-/* Closes the lane on a closer thread. wait: closes the lane on the calling
- * thread, because its slot is needed at once. */
+/* Closes the lane on a closer thread or, if wait is true, on the calling
+ * thread, because the slot of the lane is needed at once. */
 static void renew_close(struct rail_lane *lane, bool wait)
 {
 	struct tei_list aborted;

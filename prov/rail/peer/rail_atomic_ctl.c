@@ -52,7 +52,8 @@ struct rail_atomic_slot {
 	int32_t code;
 	uint8_t op, width;
 	bool executed;
-	bool answer_pending; /* in rail_atomic_book.answer_pending */
+	bool answer_pending; /* the slot is in the list
+			      * rail_atomic_book.answer_pending */
 };
 
 struct rail_atomic_book {
@@ -83,8 +84,8 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 
 /* --- initiator: requests ------------------------------------------------- */
 
-/* Records which atomics have finished: those before the first task of the
- * list. */
+/* Records which atomics have finished: those with lower numbers than the first
+ * task of the list. */
 static void atomic_finished(struct rail_atomics *a)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -367,7 +368,7 @@ static bool atomic_get(struct rail_wire *w, struct rail_atomic_slot *s)
 	return !w->bad && s->seq;
 }
 
-/* Adds the slot to the list of answers that must be sent. */
+/* Adds the slot to the list of atomics whose answers must still be sent. */
 static void atomic_owe(struct rail_atomic_book *b, uint16_t place)
 {
 	if (b->slot[place].answer_pending)

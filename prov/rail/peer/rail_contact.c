@@ -34,15 +34,18 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define CONTACT_WINDOW		4	/* rail and address pairs at a time */
+#define CONTACT_WINDOW		4	/* pairs of rail and address that are
+					 * tried at the same time */
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
-#define CONTACT_PAIRS		256	/* pairs tried at most */
+#define CONTACT_PAIRS		256	/* greatest number of pairs that are
+					 * tried for one peer */
 #define CONTACT_USUAL		8	/* every eighth round also checks the
 					 * lanes, as for a known peer */
 
 struct contact_pair {
 	struct rail *rail;
-	uint16_t remote;		/* index in peer->remotes */
+	uint16_t remote;		/* index of the contact address in
+					 * peer->remotes */
 };
 
 static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
@@ -50,7 +53,8 @@ static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 	return p->addrs.contact.refused >> r & 1;
 }
 
-/* Adds the pairs for which rail_conn_fit returns fit. */
+/* Adds the pairs of local rail and contact address for which rail_conn_fit
+ * returns the value fit. */
 static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			    struct contact_pair *pair, uint32_t n)
 	TEI_REQUIRES(rail_sched_held)
@@ -142,8 +146,8 @@ int rail_contact_hello(struct tei_rail_peer *p, uint8_t *buf, size_t len,
 	uint32_t i, n = contact_pairs(p, pair);
 	bool waits = false;
 
-	/* if one of several pairs is left, the route may still be a refused
-	 * address */
+	/* if only one of several pairs is left, the route may still lead to a
+	 * refused address */
 	if (!n || (n == 1 && rail_peer_remotes(p) < 2))
 		return rail_msg_send(p, buf, len, attempt);
 	contact_turn(c, n, now);

@@ -23,8 +23,8 @@
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* If the time since is long past, tries the peer's next contact address and
- * asks the owner of the data plane to resolve the peer again, at most once a
- * second. */
+ * asks the owner of the data plane to resolve the peer again. Does so at most
+ * once a second. */
 void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
 /* Checks by a hello and a new look-up of the address whether the peer is still
  * the same process, if a request has been unanswered for a while. since: time
@@ -70,8 +70,7 @@ uint64_t rail_ctl_fence_reply(struct tei_rail_peer *peer, uint64_t now,
 uint64_t rail_ctl_atomics(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 
-/* --- rail_notify.c, rail_notify_recv.c
- * ------------------------------------------ */
+/* --- rail_notify.c, rail_notify_recv.c ----------------------------------- */
 /* Acknowledges the notifications that have arrived. */
 uint64_t rail_ctl_note_answer(struct tei_rail_peer *peer, uint64_t now,
 			      uint8_t *buf);

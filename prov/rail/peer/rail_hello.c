@@ -203,10 +203,11 @@ uint64_t rail_ctl_hello(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 		p->hello.asked_ns = 0;
 	else if (!p->hello.asked_ns)
 		p->hello.asked_ns = now;
-	/* the peer is in use again */
+	/* the peer is in use again, so its next hello is due sooner */
 	if (ask && p->hello.next_ns > now + RAIL_CTL_RARELY_NS)
 		p->hello.next_ns = now;
-	if (nowhere) {			/* the peer has no address */
+	if (nowhere) {			/* the peer has no address at which it
+					 * can be reached */
 		rail_ctl_check(p, now, p->hello.asked_ns);
 		return rail_ctl_again(p, now);
 	}

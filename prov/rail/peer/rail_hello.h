@@ -50,11 +50,12 @@ void rail_hello_received(struct tei_rail_peer *peer, const struct rail *rail,
 void rail_refuse_received(struct tei_rail_dp *dp, struct rail_wire *w,
 			  bool proven, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns the entry of the peer's rail with that id, or NULL. */
+/* Returns the entry of peer->remotes for the peer's rail with number id, or
+ * NULL. */
 struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)
 	TEI_REQUIRES(rail_sched_held);
-/* Stores a rail of the peer, if it is new or has a newer generation. Returns
- * false if memory is short. */
+/* Stores the description of a rail of the peer, if the rail is new or has a
+ * newer generation. Returns false if memory is short. */
 bool rail_peer_take_remote(struct tei_rail_peer *peer,
 			   const struct rail_remote *in, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);

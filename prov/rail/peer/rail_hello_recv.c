@@ -20,7 +20,8 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-/* Returns the entry of the peer's rail with that id, or NULL. */
+/* Returns the entry of peer->remotes for the peer's rail with number id, or
+ * NULL. */
 struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)
 {
 	uint16_t i;
@@ -31,8 +32,8 @@ struct rail_remote *rail_peer_remote(struct tei_rail_peer *peer, uint16_t id)
 	return NULL;
 }
 
-/* Stores a rail of the peer, if it is new or has a newer generation. Returns
- * false if memory is short. */
+/* Stores the description of a rail of the peer, if the rail is new or has a
+ * newer generation. Returns false if memory is short. */
 bool rail_peer_take_remote(struct tei_rail_peer *peer,
 			    const struct rail_remote *in,
 			    struct rail_done *done)

@@ -25,9 +25,10 @@
 
 #define HELLO_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define HELLO_TURNS	50
-/* Iterations of the test; the address is resolved once a second. */
+/* Number of iterations that the test runs; the address is resolved once a
+ * second. */
 #define HELLO_LOOKED	2000
-#define HELLO_NOBODY	1	/* a port at which no rail listens */
+#define HELLO_NOBODY	1	/* number of a port at which no rail listens */
 
 /* Sets the address of the peer's only rail to an address at which nothing
  * listens, with the previous lane generation. */
@@ -90,7 +91,7 @@ static void hello_turns(struct test_pair *pair, struct test_task *t,
 	}
 }
 
-/* What a plane knows about the address of the other one. */
+/* What a plane knows about the address of the other plane. */
 enum hello_knows {
 	HELLO_MOVED,  /* an address at which nothing listens */
 	HELLO_AWAY,   /* no address: the other plane's rail is being opened
@@ -98,7 +99,7 @@ enum hello_knows {
 	HELLO_CLOSED, /* no address: the other plane's rail is closed */
 };
 
-/* Neither plane knows the address of the other one. Checks that a write
+/* Lets neither plane know the address of the other plane. Checks that a write
  * completes after the writing plane has been given the address. */
 static void hello_lost(enum hello_knows what)
 {
@@ -128,8 +129,8 @@ static void hello_lost(enum hello_knows what)
 	test_pair_close(&pair);
 }
 
-/* No request is pending, and there is no connection whose loss would be
- * noticed. */
+/* Tests two planes that do not know each other's address while no request is
+ * pending and no connection exists whose loss would be noticed. */
 static void test_peer_without_address_is_resolved(void)
 {
 	struct tei_rail_addr real;
@@ -162,7 +163,8 @@ static void test_two_peers_with_wrong_addresses_reconnect(void)
 	hello_lost(HELLO_MOVED);
 }
 
-/* Each plane has lost the other's address and is not told a new one. */
+/* Tests two planes that have lost each other's address and get no new address
+ * from their owners. */
 static void test_peers_without_addresses_reconnect_at_contact_addresses(void)
 {
 	struct test_pair pair;

@@ -398,8 +398,8 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	peer->keys.want.since_ns = 0;
 	if (peer->keys.want.addr == addr && peer->keys.want.len == len)
 		peer->keys.want.active = false;
-	/* a request that was replaced by another one is answered: the other one
-	 * is sent now */
+	/* a request for keys has replaced an earlier one, which is answered
+	 * now; send the later request now */
 	peer->keys.want.next_ns = 0;
 	if (peer->keys.want.active)
 		rail_peer_attend(peer);

@@ -73,13 +73,14 @@ struct tei_err;
  * acknowledged or dropped.
  */
 struct tei_rail_outgoing {
-	/* fixed */
+	/* constant after creation */
 	struct tei_rail_peer *peer;
 	uint32_t name_len, msg_len;
-	bool waited;			/* a thread waits for it */
+	bool waited;			/* a thread waits until the notification
+					 * has ended */
 	bool binary;			/* the text may contain zero bytes */
 
-	/* dp->sched */
+	/* guarded by dp->sched */
 	struct tei_list link;		/* in peer->note_out.list, or
 					 * unlinked */
 	uint64_t queued_ns;
@@ -96,7 +97,9 @@ struct tei_rail_outgoing {
 					 * contained the last byte */
 	uint64_t session;		/* the receiver's session when the last
 					 * byte was sent for the first time */
-	bool ended;			/* if waited: err holds the result */
+	bool ended;			/* if waited is set: the notification
+					 * has ended, and err holds the
+					 * result */
 	struct tei_err err;
 
 	char text[];			/* name, then message; no terminators */
@@ -110,7 +113,8 @@ void rail_notify_free(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held);
 /* Handles a NOTE_ACK. */
 void rail_notify_answered(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
-/* Sends everything again, because the receiver has a new session. */
+/* Prepares to send all queued notifications again, because the receiver has a
+ * new session. */
 void rail_notify_session(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Fails all queued notifications. */
@@ -120,19 +124,19 @@ void rail_notify_fail(struct tei_rail_peer *peer, const struct tei_err *why)
  * assembly. */
 void rail_notify_gone(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* Handles that the peer is presumed dead: ends the waits that began before
- * that. */
+/* Handles that the peer is presumed dead: ends the waits of threads that began
+ * to wait before the peer was presumed dead. */
 void rail_notify_presumed(struct tei_rail_peer *peer, const struct tei_err *why)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns when the oldest wait began, 0 if no thread waits. */
+/* Returns the time at which the oldest wait for a notification began, ns, or 0
+ * if no thread waits. */
 uint64_t rail_notify_waited_ns(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* --- rail_notify_recv.c: receiving
- * -------------------------------------------- */
+/* --- rail_notify_recv.c: receiving --------------------------------------- */
 void rail_notify_dp_init(struct tei_rail_dp *dp);
 void rail_notify_dp_fini(struct tei_rail_dp *dp);
-/* Handles a NOTIFY. flags: those of the message. */
+/* Handles a NOTIFY. flags: the flags in the header of the message. */
 void rail_notify_received(struct tei_rail_peer *peer, uint16_t flags,
 			  struct rail_wire *w, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);

@@ -28,17 +28,16 @@
 /* A notification under assembly. Owned by its peer, and counted in dp->notes.
  * */
 struct rail_notify_part {
-	struct tei_list link;		/* in dp->notes.parts */
+	struct tei_list link;		/* entry of the list dp->notes.parts */
 	struct tei_rail_peer *peer;
 	struct tei_rail_notification *note;
 	uint32_t name_len, msg_len;
 	uint32_t got;			/* bytes received, without gaps */
-	uint64_t grown_ns;		/* time at which bytes were added
-					 * last */
+	uint64_t grown_ns;		/* time at which the last bytes were
+					 * added, ns */
 };
 
-/* --- streams of peers that were freed --------------------------------------
- * */
+/* --- streams of peers that were freed ------------------------------------ */
 
 #define MEMORY_SETS	1024
 #define MEMORY_WAYS	4
@@ -235,8 +234,7 @@ static bool budget_reclaim(struct tei_rail_dp *dp, uint64_t bytes, uint64_t now)
 	return true;
 }
 
-/* --- peers that wait for room ----------------------------------------------
- * */
+/* --- peers that wait for room -------------------------------------------- */
 
 static void note_owe(struct tei_rail_peer *p, enum rail_notify_code code)
 	TEI_REQUIRES(rail_sched_held)
@@ -347,8 +345,7 @@ void rail_notify_recv_free(struct tei_rail_peer *p)
 	rail_notify_recv_drop(p);
 }
 
-/* --- messages --------------------------------------------------------------
- * */
+/* --- messages ------------------------------------------------------------ */
 
 /* The fields of a NOTIFY message. */
 struct note_msg {

@@ -41,7 +41,7 @@ struct note_flight {
 };
 
 static struct {
-	bool on;			/* atomic: messages are intercepted */
+	bool on;			/* messages are intercepted; atomic */
 	uint32_t n;
 	struct note_flight msg[NOTE_FLIGHT];
 } note_wire;
@@ -64,7 +64,8 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
 	f = &note_wire.msg[note_wire.n++];
 	f->from = peer->dp;
 	f->len = len;
-	/* a buffer of exactly the message's size, for the sanitizers */
+	/* use a buffer of exactly the message's size, so that sanitizers notice
+	 * reads beyond its end */
 	f->buf = malloc(len);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(f->buf);
 	memcpy(f->buf, msg, len);
@@ -75,10 +76,11 @@ int __wrap_rail_msg_send(struct tei_rail_peer *peer, const void *msg,
  * */
 
 struct note_rig {
-	struct test_plane a, b;		/* a sends; b receives and holds the
-					 * notifications */
-	struct tei_rail_peer *to, *from; /* the peer objects: b at a, and a at
-					  * b */
+	struct test_plane a, b;		/* plane a sends notifications; plane b
+					 * receives and holds them */
+	struct tei_rail_peer *to, *from; /* to: the peer object in plane a that
+					  * stands for b; from: the peer object
+					  * in plane b that stands for a */
 	uint8_t buf[RAIL_MSG_MAX];
 };
 
@@ -250,7 +252,7 @@ static void note_queue(struct note_rig *rig, uint64_t number, size_t name_len,
 }
 
 /* Fetches and releases the next notification that b holds. Returns true if the
- * notification has that number and strings of these lengths. */
+ * notification has the given number and strings of the given lengths. */
 static bool note_next_is(struct note_rig *rig, uint64_t number, size_t name_len,
 			 size_t msg_len)
 {
@@ -291,7 +293,7 @@ struct note_caller {
 	uint64_t timeout_ns;
 	int ret;
 	struct tei_err err;
-	bool back;			/* atomic */
+	bool back;			/* the call has returned; atomic */
 };
 
 static const struct tei_rail_note note_ab = { "a", "b", 1, false };
@@ -440,7 +442,7 @@ static void note_chaos_step(struct note_rig *rig, struct note_chaos *c)
 		notify_send(rig, tei_now_ns());
 }
 
-/* Makes b forget a and meet it again. */
+/* Makes plane b free its peer object for a and create a new one. */
 static void note_forget(struct note_rig *rig)
 {
 	struct tei_rail_dp *dp = rig->b.dp;
@@ -849,7 +851,8 @@ static void test_old_stream_is_ignored(void)
 	note_queue(&rig, 1, 3, 4);
 	notify_send(&rig, tei_now_ns());
 	CU_ASSERT_EQUAL_FATAL(note_wire.n, 1);
-	/* the sender forgets the receiver and meets it again */
+	/* the sender frees its peer object for the receiver and creates a new
+	 * one */
 	old = rig.to;
 	rig.to = note_peer(&rig.a, rig.b.dp->incarnation);
 	note_meet(rig.to, rig.from);
@@ -892,7 +895,8 @@ struct note_forged {
 	uint32_t name_len, msg_len, offset;
 	uint16_t n;			/* length of the fragment as the message
 					 * states it */
-	size_t bytes;			/* bytes that follow */
+	size_t bytes;			/* number of bytes of the fragment that
+					 * the message really contains */
 	uint16_t flags;
 	char fill;
 };
@@ -1009,7 +1013,7 @@ static void test_contradicting_fragments_are_not_joined(void)
 	f.offset = 10;
 	note_forge(&rig, &f);
 	CU_ASSERT_EQUAL(rig.from->note_in.code, RAIL_NOTIFY_GAP);
-	/* a complete one with a higher number is assembled */
+	/* a complete notification with a higher number is assembled */
 	f.base = 2;
 	f.offset = 0;
 	f.name_len = 3;

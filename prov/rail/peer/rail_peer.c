@@ -39,7 +39,8 @@
 #define PEER_ALIVE_NS		(5 * TEI_NS_PER_MS)
 #define PEER_FIRST_NS		(500 * TEI_NS_PER_MS)
 #define PEER_NOT_THERE_NS	(200 * TEI_NS_PER_MS)
-#define PEER_PROBE_LOOK		16	/* peers examined per probe */
+#define PEER_PROBE_LOOK		16	/* peers that one call of
+					 * rail_peer_probe examines */
 
 static struct tei_list *peer_bucket(struct tei_rail_dp *dp, uint64_t inc)
 {
@@ -449,7 +450,8 @@ void rail_peer_refused(struct tei_rail_peer *p, const char *why,
 void rail_peer_forget(struct tei_rail_peer *p, const char *why,
 		      struct rail_done *done)
 {
-	/* no slice is under way */
+	/* no slice of the peer is under way, so the peer is treated like one
+	 * whose process has ended */
 	rail_peer_set_gone(p, why, RAIL_GONE_OVER, done);
 	/* if the process is alive and sends a hello, it becomes a new peer */
 	tei_list_del(&p->hash_link);
@@ -582,8 +584,8 @@ void rail_peer_drop_hint(struct tei_rail_peer *p)
 	r->serial = ++p->serial;
 }
 
-/* Returns the entry for a hint, and makes it if necessary. Returns NULL if
- * memory is short. */
+/* Returns the entry of peer->remotes for a hint, which is created if necessary.
+ * Returns NULL if memory is short. */
 static struct rail_remote *peer_make_hint(struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -31,9 +31,10 @@ struct tei_err;
 int rail_contact_hello(struct tei_rail_peer *peer, uint8_t *buf, size_t len,
 		       uint64_t now, uint32_t attempt);
 
-/* Records that another process answers at the contact address with that number
- * (from 1; 0: unknown). Returns true if the peer has other addresses that must
- * be tried, or if it has answered meanwhile. */
+/* Records that another process answers at the contact address with the given
+ * number, counted from 1; 0 means that the number is unknown. Returns true if
+ * the peer has other addresses that must be tried, or if it has answered
+ * meanwhile. */
 bool rail_contact_refused(struct tei_rail_peer *peer, uint16_t number)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -100,8 +101,8 @@ int rail_peer_set_contacts(struct tei_rail_peer *peer,
 int rail_peer_reserve(struct tei_rail_peer *peer, size_t n)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Sends hellos to the address found_at as well, if this address is new (a
- * hint). Progress thread. */
+/* If the address in found_at is new, makes it a hint: an address to which
+ * hellos are sent in addition to the known addresses. Progress thread. */
 void rail_peer_take_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -130,13 +131,13 @@ bool rail_peer_searched(const struct tei_rail_peer *peer)
 int16_t rail_peer_hint(const struct tei_rail_peer *peer,
 		       const struct rail *rail) TEI_REQUIRES(rail_sched_held);
 
-/* Removes the hint's address, because the peer's rails are known again. The
- * thread. */
+/* Removes the address of the hint, because the peer's rails are known again.
+ * Progress thread. */
 void rail_peer_drop_hint(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns true if a local rail reaches the address and that rail's provider
- * uses sockets that can be examined. */
+/* Returns true if a local rail reaches the address and the provider of this
+ * local rail uses sockets that can be examined. */
 bool rail_peer_by_socket(struct tei_rail_dp *dp, const struct tei_rail_addr *at);
 
 /* Sends BYE to the peers, during tear-down. Returns true if BYE was sent to all

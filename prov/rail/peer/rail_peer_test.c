@@ -35,7 +35,8 @@
 #include "util/settings.h"
 
 
-#define PEER_OTHER	UINT64_C(0x07e4)	/* an incarnation */
+#define PEER_OTHER	UINT64_C(0x07e4)	/* incarnation of another
+						 * process */
 #define PEER_WAIT_NS	(20 * TEI_NS_PER_SEC)
 #define PEER_LONG_NS	(3600 * TEI_NS_PER_SEC)	/* longer than any limit */
 
@@ -91,7 +92,8 @@ static bool peer_lands(struct peer_rig *rig)
 	return !memcmp(pair->src, pair->dst, sizeof(pair->src));
 }
 
-/* The task ends as unfenced: its bytes may still land, and they do. */
+/* Tests that the task ends as unfenced: its bytes may still land, and they do
+ * land. */
 static void peer_ends_unfenced(struct peer_rig *rig)
 {
 	struct test_pair *pair = &rig->pair;
@@ -158,7 +160,7 @@ static void test_law2_a_peer_that_refuses_us_may_still_be_written(void)
 	peer_end(&rig);
 }
 
-/* The last user of the peer has closed the segment. */
+/* Tests a peer whose last user has closed the segment. */
 static void test_law2_a_peer_silent_amid_writes_is_not_forgotten(void)
 {
 	struct tei_rail_peer *p;
@@ -265,7 +267,8 @@ static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 	peer_end(&rig);
 }
 
-/* The peer first loses its name; later its process is found to have ended. */
+/* Tests a peer that first loses its name; later the end of its process is
+ * observed. */
 static void test_a_death_found_later_ends_waiting_tasks(void)
 {
 	struct rail_done done;
@@ -508,8 +511,8 @@ static void test_one_listening_port_disproves_that_a_peer_has_ended(void)
 
 /* --- this process was suspended ------------------------------------------ */
 
-/* A task whose time had not run out before this process was suspended has the
- * same time left afterwards. */
+/* Tests that a task whose time had not run out before this process was
+ * suspended has the same time left afterwards. */
 static void test_a_suspended_process_does_not_blame_the_peer(void)
 {
 	struct peer_rig rig;
@@ -540,7 +543,7 @@ static void test_a_suspended_process_does_not_blame_the_peer(void)
 /* --- hints about a peer that made no progress ---------------------------- */
 
 /* Ends the task for lack of progress. The peer's last sign of life was
- * `quarters` quarters of MC_SLICE_TIMEOUT before that. */
+ * `quarters` quarters of MC_SLICE_TIMEOUT before the end of the task. */
 static void peer_no_progress(struct peer_rig *rig, uint64_t quarters)
 {
 	struct tei_rail_dp *dp;

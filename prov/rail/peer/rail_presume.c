@@ -45,7 +45,8 @@
 #include "util/log.h"
 #include "util/world.h"
 
-#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* ports that are tested */
+#define PRESUME_DOORS	 (2 * TEI_RAIL_MAX)	/* greatest number of ports that
+						 * are tested */
 
 /* --- connections --------------------------------------------------------- */
 

@@ -126,7 +126,7 @@ static bool reverse_goes(struct reverse_rig *rig, enum rail_msg_type type)
 	return !rail_reverse_send(rig->of_to, rig->rail, buf, rail_msg_end(&w));
 }
 
-/* Sends a message of that type over the reverse path and retries until the
+/* Sends a message of the given type over the reverse path and retries until the
  * message is posted: on a busy machine the path may have to be established
  * again. Returns the number of user messages that had arrived before the
  * successful attempt. */

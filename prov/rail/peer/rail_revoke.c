@@ -15,8 +15,8 @@
 #include "util/settings.h"
 #include "util/text.h"
 
-/* Waits on dp->cond until *what is 0. Returns false if the time limit is
- * reached first. */
+/* Waits on dp->cond until the counter *what is 0. Returns false if the time
+ * limit is reached first. */
 static bool revoke_wait_zero(struct tei_rail_dp *dp, const uint32_t *what,
 			     uint64_t timeout_ns) TEI_REQUIRES(rail_sched_held)
 {

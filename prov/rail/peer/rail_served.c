@@ -17,8 +17,10 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define SERVED_TRIES	8	/* repetitions of a report that cannot be sent */
-#define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before a repetition */
+#define SERVED_TRIES	8	/* attempts to send a report before it is
+				 * dropped */
+#define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before the next
+						 * attempt */
 #define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer with unfinished tasks
 						 * that was silent for longer
 						 * gets no report */

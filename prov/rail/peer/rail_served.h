@@ -26,12 +26,14 @@ struct tei_rail_peer;
  * reported to them. Progress thread, no lock held. */
 void rail_served_mark(struct tei_rail_dp *dp);
 
-/* Sends the report that is due. Returns the time of the next call like the
- * other functions of rail_ctl.h. */
+/* Sends BYTES, the report of moved bytes, if it is due. Returns the time at
+ * which this function must be called again, ns, or 0, as all steps in
+ * rail_ctl.h do. */
 uint64_t rail_ctl_served(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
-/* Handles a report of the peer. */
 extern struct tei_mutex rail_sched_held;
+
+/* Handles the peer's report of how many bytes it has moved for this process. */
 void rail_served_reported(struct tei_rail_peer *peer, struct rail_wire *w)
 	TEI_REQUIRES(rail_sched_held);
 

@@ -162,7 +162,7 @@ static void test_totals_of_a_peer_only_grow(void)
 	p = rig.peer;
 	served_sent(p, 7, 100, 10, 24);
 	CU_ASSERT(served_has(p, 100, 10));
-	/* an older report that arrives late */
+	/* an older report arrives late and does not lower the totals */
 	served_sent(p, 7, 90, 10, 24);
 	CU_ASSERT(served_has(p, 100, 10));
 	/* the peer has evicted this process and counts from 0 again */
@@ -170,7 +170,7 @@ static void test_totals_of_a_peer_only_grow(void)
 	CU_ASSERT(served_has(p, 105, 11));
 	served_sent(p, 7, 200, 20, 24);
 	CU_ASSERT(served_has(p, 105, 11));
-	/* numbers that overflow */
+	/* the reported totals overflow */
 	served_sent(p, 9, UINT64_MAX, 2, 24);
 	CU_ASSERT(served_has(p, 105, 11));
 	served_sent(p, 9, 6, 2, 24);

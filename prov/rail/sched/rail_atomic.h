@@ -2,8 +2,8 @@
 #ifndef TEI_PROV_RAIL_SCHED_RAIL_ATOMIC_H
 #define TEI_PROV_RAIL_SCHED_RAIL_ATOMIC_H
 
-/* The tasks of atomic operations, for the messages of atomics
- * (rail_atomic_ctl.c). */
+/* The queueing and ending of tasks of atomic operations, for rail_atomic_ctl.c,
+ * which exchanges the messages of atomics. */
 
 #include "prov/rail/core/rail_dp.h"
 #include "util/lock.h"
@@ -26,7 +26,7 @@ void rail_atomic_init(struct tei_rail_peer *peer);
 void rail_atomic_enqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles that the task ends: an atomic that has not been sent yet is never
+/* Handles the end of a task: an atomic that has not been sent yet is never
  * sent. */
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);

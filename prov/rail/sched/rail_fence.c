@@ -50,8 +50,9 @@ static void fence_start(const struct fence_call *c)
 	rail_peer_attend(c->peer);
 }
 
-/* Remembers when FENCE must be sent again. The fence may have been extended to
- * a newer generation meanwhile, for which nothing was sent yet. */
+/* Records when FENCE must be sent again. While FENCE was being sent, the fence
+ * may have been extended to a newer generation, for which no FENCE was sent
+ * yet. */
 static void fence_sent(const struct fence_call *c) TEI_REQUIRES(rail_sched_held)
 {
 	struct rail_fence *f = c->fence;
@@ -100,7 +101,7 @@ static const struct fence_transition
 		[RAIL_FENCE_EV_FAILED] = { FENCE_GO(WANTED, fence_start) },
 		[RAIL_FENCE_EV_NEWER_FAILED] =
 			{ FENCE_GO(WANTED, fence_start) },
-		/* answered while FENCE was being sent again */
+		/* FENCED arrived while FENCE was being sent again */
 		[RAIL_FENCE_EV_SENT] = { FENCE_IGNORE },
 		/* another process has requested the fence, or the lane was
 		 * replaced for another reason */
@@ -173,8 +174,8 @@ static const char *const fence_events[RAIL_FENCE_EVENTS] = {
 	"OLDER_CLOSED", "TIMED_OUT",	"UNNEEDED", "ALIVE",
 };
 
-/* Replaces FAILED or CLOSED by the internal event if gen is newer or older than
- * the generation of the fence. */
+/* Replaces the event FAILED by NEWER_FAILED if gen is newer than the generation
+ * of the fence, and CLOSED by OLDER_CLOSED if gen is older. */
 static enum rail_fence_event fence_classify(const struct rail_fence *f,
 					    enum rail_fence_event event,
 					    uint32_t gen)
@@ -281,7 +282,8 @@ static void fence_open_bound(struct rail *rail) TEI_REQUIRES(rail->dp->admin)
 		__atomic_store_n(&rail->link.lost, true, __ATOMIC_RELAXED);
 }
 
-/* Reports whether the rx lane of a rail with FI_MR_ENDPOINT has been opened. */
+/* Reports OPENED to the fence if the rx lane of a rail with FI_MR_ENDPOINT has
+ * been opened, otherwise FAILED. */
 static void fence_report_bound(struct rail *rail)
 {
 	rail_fence_rx_event(rail, rail->rx_lane.ep ? RAIL_FENCE_RX_EV_OPENED
@@ -386,8 +388,8 @@ static const struct fence_rx_transition
 		[RAIL_FENCE_RX_EV_CLOSED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_OPENED] = { FENCE_RX_NEVER },
 		[RAIL_FENCE_RX_EV_FAILED] = { FENCE_RX_NEVER },
-		/* RETRY is reported for each lost rail; here only a tx lane was
-		 * lost */
+		/* RETRY is reported for each lost rail; this rail is lost
+		 * because of a tx lane, and its rx lane is open */
 		[RAIL_FENCE_RX_EV_RETRY] = { FENCE_RX_IGNORE },
 	},
 	[RAIL_FENCE_RX_CLOSING] = {

@@ -44,14 +44,18 @@ struct rail_done;
 enum rail_fence_event {
 	RAIL_FENCE_EV_FAILED, /* a slice that was posted to generation gen has
 			       * failed and waits for the fence */
-	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, and the fence does not
-				     * cover gen yet */
+	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, for a generation gen
+				     * that is newer than those that the fence
+				     * covers */
 	RAIL_FENCE_EV_SENT,   /* FENCE for generation gen was sent, or no rail
-			       * accepted it: tries, next_ns, now */
+			       * accepted the message. Arguments: tries,
+			       * next_ns, now */
 	RAIL_FENCE_EV_CLOSED, /* the target has closed the generations up to
-			       * gen, or its process has ended: done */
-	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, but the fence covers
-				     * newer generations than gen */
+			       * gen, or its process has ended. Argument:
+			       * done */
+	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, for a generation gen
+				     * that is older than those that the fence
+				     * covers */
 	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
 				  * has not answered in time */
 	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for a time limit, and
@@ -101,11 +105,11 @@ void rail_fence_rx_event(struct rail *rail, enum rail_fence_rx_event event);
  * thread. */
 void rail_fence_requested(struct tei_rail_peer *peer, uint16_t rail,
 			  uint32_t gen) TEI_REQUIRES(rail_sched_held);
-/* Records that FENCED for that generation was sent, or that no rail can carry
- * it. Any thread. */
+/* Records that FENCED was sent to the peer for generation gen of local rail
+ * number rail, or that no rail can carry FENCED. Any thread. */
 void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
 			 uint32_t gen) TEI_REQUIRES(rail_sched_held);
-/* Drops all answers that are due to the peer. Any thread. */
+/* Drops all FENCED messages that are due to the peer. Any thread. */
 void rail_fence_no_answers(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Makes sure that generation gen of the rail's rx lane, which is not newer than
@@ -132,7 +136,8 @@ bool rail_fence_rx_any(struct tei_rail_dp *dp);
 
 /* How a state reacts to an event. */
 enum rail_fence_reaction {
-	RAIL_FENCE_UNDEFINED,  /* the table lacks the pair: a bug */
+	RAIL_FENCE_UNDEFINED,  /* the transition table has no entry for this
+				* state and event: a bug */
 	RAIL_FENCE_TRANSITION, /* an action runs, or the state changes */
 	RAIL_FENCE_IGNORED,    /* the event has no meaning in this state */
 	RAIL_FENCE_IMPOSSIBLE, /* the event does not occur in this state; it is

@@ -20,9 +20,9 @@
 
 /* --- the tables ---------------------------------------------------------- */
 
-/* The table of the initiator, one letter for each event, in the order of enum
- * rail_fence_event: the first letter of the next state, '-': ignored, '!':
- * impossible. */
+/* The transition table of the initiator. A row has one letter for each event,
+ * in the order of enum rail_fence_event: the first letter of the next state,
+ * '-' if the event is ignored, '!' if it is impossible. */
 static const char *const fence_expected[RAIL_FENCE_STATES] = {
 	[RAIL_FENCE_NONE] = "WW-NN!--",	   [RAIL_FENCE_WANTED] = "-WANWUNW",
 	[RAIL_FENCE_ASKED] = "-WANAUNA",   [RAIL_FENCE_UNFENCED] = "-UUNU-DU",
@@ -30,8 +30,8 @@ static const char *const fence_expected[RAIL_FENCE_STATES] = {
 };
 static const char fence_letter[RAIL_FENCE_STATES] = "NWAUD";
 
-/* The table of the target, in the same way: N for NONE, C for CLOSING, O for
- * OPENING, X for CLOSED. */
+/* The transition table of the target, in the same notation. The letters of the
+ * states are N for NONE, C for CLOSING, O for OPENING, X for CLOSED. */
 static const char *const fence_rx_expected[RAIL_FENCE_RX_STATES] = {
 	[RAIL_FENCE_RX_NONE] = "C!!!-",
 	[RAIL_FENCE_RX_CLOSING] = "-ONX-",
@@ -124,7 +124,8 @@ static void fence_check(struct tei_rail_peer *p, enum rail_fence_state state,
 	bool unfenced, any;
 	uint32_t gen;
 
-	/* the internal events result from other generations */
+	/* report the event for another generation, from which the internal
+	 * event results */
 	gen = event == RAIL_FENCE_EV_NEWER_FAILED   ? FENCE_GEN + 1
 	      : event == RAIL_FENCE_EV_OLDER_CLOSED ? FENCE_GEN - 1
 						    : FENCE_GEN;
@@ -279,7 +280,8 @@ static void test_target_closes_then_answers_then_opens_and_announces(void)
 	gen = rail->rx_lane.gen;
 	table = pair.from.dp->peers.table;
 	CU_ASSERT_EQUAL(rail->fence_state, RAIL_FENCE_RX_NONE);
-	/* an older generation is closed already */
+	/* a request for an older generation needs no action, because that
+	 * generation is closed already */
 	CU_ASSERT_EQUAL(rail_fence_request(rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(rail->fence_state, RAIL_FENCE_RX_NONE);
 	rail_sched_enter(pair.from.dp);
@@ -296,7 +298,8 @@ static void test_target_closes_then_answers_then_opens_and_announces(void)
 	CU_ASSERT_EQUAL(rail->rx_lane.gen, gen + 1);
 	CU_ASSERT_EQUAL(pair.from.dp->peers.table, table + 1);
 	CU_ASSERT_FALSE(rail_fence_rx_any(pair.from.dp));
-	/* the answer is due until it was sent for this generation */
+	/* FENCED stays due until it was sent for the generation that the peer
+	 * has named */
 	CU_ASSERT(rail_fence_answer_due(&pair.peer->fence));
 	rail_sched_enter(pair.from.dp);
 	rail_fence_answered(pair.peer, 0, gen + 1);

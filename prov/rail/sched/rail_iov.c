@@ -167,8 +167,9 @@ static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 	return run;
 }
 
-/* Returns the number of bytes from off whose remote entries lie in the key's
- * region, but examines no entries beyond the first most bytes. */
+/* Returns the number of bytes from off on whose remote entries lie in the
+ * region of the key. Entries that lie more than most bytes after off are not
+ * examined. */
 static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 				uint64_t off, uint64_t most,
 				const struct rail_rkey *k)

@@ -30,8 +30,9 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define PICK_MOST	64	/* entries of a queue that are for other rails
-				 * and are skipped */
+#define PICK_MOST	64	/* greatest number of entries of a queue that
+				 * are skipped because they are for other
+				 * rails */
 
 /* --- which rails may serve a task ---------------------------------------- */
 
@@ -46,11 +47,12 @@ static bool pick_nearer(const struct tei_rail_peer *peer,
 }
 
 /*
- * Returns true if nearer rails still have room for the peer. A nearer rail that
- * is throttled and has used up its limit of bulk data still counts with the
- * rest of its window. It would use this rest if there were no small requests,
- * and the choice of the rail must not depend on small requests. Bulk data that
- * exceeds the rests of the nearer rails goes to other rails.
+ * Returns true if rails that are nearer to the memory than this rail still have
+ * room for the peer. A nearer rail that is throttled and has used up its limit
+ * of bulk data still counts with the rest of its window. Without small requests
+ * the nearer rail would use this rest, and small requests must not change which
+ * rail is chosen. Bulk data that exceeds the rests of the nearer rails goes to
+ * other rails.
  */
 static bool pick_near_has_room(const struct tei_rail_peer *peer,
 			       const struct tei_rail_mr *mr,

@@ -45,16 +45,17 @@ void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 /* Returns true if all tasks of the slice have ended early, so that the slice
  * need not be posted. */
 bool rail_slice_dead(const struct rail_slice *slice);
-/* Drops a slice that will not be posted; tasks whose last slice this was end.
- * unfenced: bytes of the slice may still land. */
+/* Drops a slice that will not be posted. A task of the slice ends if this was
+ * the last slice of the task. unfenced: bytes of the slice may still land. */
 void rail_slice_drop(struct tei_rail_dp *dp, struct rail_slice *slice,
 		     bool unfenced, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
-/* Fails all tasks of the slice, and so drops the slice. */
+/* Fails all tasks of the slice. The slice is dropped together with the last of
+ * these tasks. */
 void rail_slice_fail(struct rail_slice *slice, int code, const char *what,
 		     struct rail_done *done) TEI_REQUIRES(rail_sched_held);
-/* Does what rail_slice_fail does, with the code, text, hint and absent range of
- * the error why. */
+/* Fails all tasks of the slice as rail_slice_fail does, but takes the code, the
+ * text, the hint and the absent range from the error record why. */
 void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* --- rail_iov.c: scatter/gather requests ------------------------------- */
@@ -62,8 +63,8 @@ void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
  * from them. Returns 0 or TEI_ERR_NOT_REGISTERED. */
 int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
 		   bool read) TEI_REQUIRES(rail_sched_held);
-/* Holds the regions of all local entries but the first, which the task holds.
- * rail_done_run releases them. */
+/* Holds the regions of all local entries except the first, whose region the
+ * task itself holds. rail_done_run releases the regions. */
 void rail_iov_hold(struct tei_rail_task_ext *ext) TEI_REQUIRES(rail_sched_held);
 /* Returns the ranks of the rails for byte off of the task. */
 const uint8_t *rail_iov_ranks(const struct tei_rail_task_ext *ext, uint64_t off)
@@ -96,9 +97,9 @@ void rail_sched_count(const struct rail_slice *slice)
 void rail_sched_again(struct tei_rail_peer *peer, struct rail_slice *slice,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* Moves the slices that were posted to these generations of the remote rail
+/* Moves the slices that were posted to generations up to gen of the remote rail
  * from the awaiting-fence list to the retry list, because the target has closed
- * all generations up to gen. Called by rail_fence.c only. */
+ * these generations. Called by rail_fence.c only. */
 void rail_sched_release(struct tei_rail_peer *peer, uint16_t remote,
 			uint32_t gen, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
@@ -290,7 +291,7 @@ void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 
-/* The completions of slices (rail_slice_op.c). */
+/* Handles the completions of slices (rail_slice_op.c). */
 extern const struct rail_op_handler rail_slice_op;
 
 #endif /* TEI_PROV_RAIL_SCHED_RAIL_SCHED_H */

@@ -35,7 +35,8 @@ struct sched_rig {
 	struct test_plane from, to;
 	struct tei_rail_peer *peer;	/* the peer object in the plane "from"
 					 * that represents the plane "to" */
-	char *src, *dst;		/* SCHED_BIG each, registered */
+	char *src, *dst;		/* registered memory, SCHED_BIG bytes
+					 * each */
 };
 
 static char *sched_map(size_t len)
@@ -78,7 +79,7 @@ static void sched_begin(struct sched_rig *rig)
 	rig->peer = test_plane_peer(&rig->from, &rig->to);
 }
 
-/* Connects, and fetches the key of all of dst. */
+/* Connects the planes, and fetches the remote key that covers all of dst. */
 static void sched_warm(struct sched_rig *rig)
 {
 	sched_reg(&rig->to, rig->dst, SCHED_BIG);
@@ -211,7 +212,8 @@ static void test_bytes_in_flight_stay_within_window(void)
 	sched_end(&rig);
 }
 
-/* All tasks but the last write 1 MiB; the last one is small. */
+/* Tests that a small task overtakes bulk tasks: all tasks except the last one
+ * write 1 MiB; the last one is small. */
 static void test_small_task_overtakes_large_tasks(void)
 {
 	struct test_task t[SCHED_BIG >> 20];
@@ -236,8 +238,8 @@ static void test_small_task_overtakes_large_tasks(void)
 
 enum { SCHED_MANY = 250 };
 
-/* Submits a large task and then many small ones. Returns how many of the small
- * ones ended after it. */
+/* Submits a large task and then many small tasks. Returns the number of small
+ * tasks that ended after the large one. */
 static uint32_t sched_behind_bulk(struct sched_rig *rig, struct test_task *t)
 {
 	uint32_t i, later = 0;
@@ -388,8 +390,8 @@ static bool sched_meets(const struct rail_slice *a, const struct tei_list *list)
 	return false;
 }
 
-/* Checks at one moment that no byte is posted twice, or both posted and waiting
- * to be posted. */
+/* Checks the present lists of slices: no byte is posted twice, and no byte is
+ * both posted and waiting to be posted. */
 static void sched_poll(struct sched_rig *rig)
 {
 	struct rail *rail = rail_at(rig->from.dp, 0);
@@ -423,8 +425,8 @@ static bool sched_all_ended(struct test_task *t)
 	return true;
 }
 
-/* Writes src to dst once; meanwhile checks the lists and calls each
- * repeatedly. */
+/* Writes src to dst once. While the bytes move, checks the lists of slices and
+ * calls the function each repeatedly. */
 static void sched_round(struct sched_rig *rig, int value,
 			void (*each)(struct sched_rig *rig, void *arg),
 			void *arg)
@@ -508,7 +510,7 @@ static void test_tasks_complete_across_fences(void)
 	sched_end(&rig);
 }
 
-/* A region that another thread unregisters. */
+/* A thread that unregisters a region. */
 struct sched_dereg {
 	struct tei_rail_dp *dp;
 	void *mem;
@@ -540,8 +542,8 @@ static void sched_dereg_start(struct sched_rig *rig, void *arg)
 					     sched_dereg_main, d), 0);
 }
 
-/* Opens another data plane that gets the key of mem at "to" and then stops
- * polling. */
+/* Opens another data plane, which gets the remote key of the region mem of
+ * plane "to" and then stops polling. */
 static void sched_hold_still(struct sched_rig *rig, struct test_plane *holder,
 			     struct tei_rail_peer **peer, char *mem, char *own)
 {
@@ -612,7 +614,7 @@ static void test_lanes_of_a_rail_share_a_task(void)
 	rail = rail_at(rig.from.dp, 0);
 	CU_ASSERT_EQUAL_FATAL(rail->ntx, 3);
 	CU_ASSERT_EQUAL(sched_stats(&rig.from).lanes, 4);
-	/* a depth so small that one lane is soon full */
+	/* the lanes have so small a depth that one lane is soon full */
 	rail->caps.tx_depth = 4;
 	sched_warm(&rig);
 	test_fill(rig.src, SCHED_BIG, 11);
@@ -697,8 +699,8 @@ static void test_forgotten_key_holder_is_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	/* longer than the test takes: proves that the unregistration did not
-	 * wait for an answer */
+	/* this time limit is longer than the test takes, so an unregistration
+	 * that ends earlier has not waited for an answer */
 	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->times.probe_ns = 300 * TEI_NS_PER_MS;

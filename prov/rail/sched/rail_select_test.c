@@ -32,7 +32,8 @@ struct select_rig {
 	struct rail_remote remote[SELECT_RAILS];
 	struct rail_conn conn[SELECT_RAILS][SELECT_RAILS];
 	struct rail_conn *conns[SELECT_RAILS * SELECT_RAILS];
-	uint8_t ranks[SELECT_RAILS]; /* of the local rails: all near */
+	uint8_t ranks[SELECT_RAILS]; /* ranks of the local rails: all rails are
+				      * near */
 	struct rail_rkey *key;
 };
 
@@ -153,7 +154,8 @@ static void test_select_without_usable_near_remote_takes_far_one(void)
 	rig->remote[0].fence.state = RAIL_FENCE_NONE;
 	rig->remote[0].addr.len = 0;
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 2);
-	/* the key names no rail: the route is used */
+	/* the remote key contains no key for any remote rail, so the route is
+	 * used */
 	rig->key->nparts = 0;
 	CU_ASSERT_EQUAL(selected(rig, 1, 1), 1);
 	select_end(rig);

@@ -17,7 +17,8 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-#define SHARE_NS	(250 * TEI_NS_PER_US) /* target duration of a slice */
+#define SHARE_NS	(250 * TEI_NS_PER_US) /* time that the rail should take
+					       * to send one slice */
 /*
  * Throttling of bulk data after a small request. For the first SHARE_THROTTLE
  * slices of bulk data, the limit is rail_window_throttle. For the next
@@ -27,8 +28,10 @@
 #define SHARE_THROTTLE	256
 #define SHARE_LATER	4096
 #define SHARE_LATER_BYTES	(8u << 20)
-#define SHARE_OVERTAKE	16		/* small requests per bulk slice */
-/* Length of an accounting round, ns: the time of four windows. */
+#define SHARE_OVERTAKE	16		/* small requests that are served
+					 * between two bulk slices */
+/* Longest duration of an accounting round: SHARE_ROUND_NS * window / rate, in
+ * ns, which is the time in which the rail sends four windows. */
 #define SHARE_ROUND_NS 4e9
 /* Slice lengths are multiples of SHARE_PAGE bytes, or of SHARE_GRAIN bytes
  * while the rail is throttled. */
@@ -167,7 +170,7 @@ uint64_t rail_share_len(const struct rail *rail,
 }
 
 /* Starts a new accounting round. before: number of connections that took bulk
- * data in the last round. */
+ * data in the round that has ended, or 0 if this number is outdated. */
 static void share_round(struct rail *rail, uint32_t before)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -178,9 +181,10 @@ static void share_round(struct rail *rail, uint32_t before)
 		rail->bulk.turn = 1;
 }
 
-/* Ends an accounting round in which the rail could have sent four windows,
- * because few connections still take bulk data. After twice this time, the
- * count of connections is outdated and set to 0. */
+/* Ends an accounting round that has lasted so long that the rail could have
+ * sent four windows; this happens when few connections still take bulk data. If
+ * the round has lasted twice as long, its number of participants is outdated,
+ * and the next round starts with 0 as the number of earlier participants. */
 static void share_round_ages(struct rail *rail, uint64_t now)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -183,8 +183,8 @@ static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 		    max < rail->caps.max_slice ? max : rail->caps.max_slice);
 }
 
-/* Counts the slice for the rule after how many small requests a bulk request
- * precedes them. */
+/* Updates peer->tasks.overtaken, the count from which rail_share_bulk_turn
+ * decides whether a bulk slice must precede the next small request. */
 static void slice_count_turn(struct rail *rail, const struct rail_slice *s,
 			     const struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)

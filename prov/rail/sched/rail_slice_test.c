@@ -34,12 +34,13 @@
 
 #define SLICE_KIB	UINT64_C(1024)
 #define SLICE_MIB	(UINT64_C(1) << 20)
-#define SLICE_MIN	(64 * SLICE_KIB)	/* MC_SLICE_SIZE */
+#define SLICE_MIN	(64 * SLICE_KIB)	/* value of MC_SLICE_SIZE in
+						 * these tests, bytes */
 #define SLICE_BULK	(64 * SLICE_MIB)
 #define SLICE_SLOW	UINT64_C(25000000)	/* rate of a slow
 						 * rail, bytes/s */
 #define SLICE_FAST	UINT64_C(1250000000)
-#define SLICE_LOCAL	UINT64_C(5000000000) /* loopback, bytes/s */
+#define SLICE_LOCAL	UINT64_C(5000000000) /* rate of loopback, bytes/s */
 
 enum { SLICE_PEERS = 10, SLICE_TASKS = 128, SLICE_MANY = 1000 };
 enum { SLICE_FITS = 1000 };
@@ -53,8 +54,9 @@ struct slice_rig {
 	struct rail *rail;
 	struct rail_lane *lane;
 	struct tei_rail_peer *peer[SLICE_PEERS];
-	char *mem;			/* SLICE_BULK bytes, registered,
-					 * never accessed */
+	char *mem;			/* local memory of the tasks: SLICE_BULK
+					 * registered bytes, which are never
+					 * accessed */
 	uint64_t served[SLICE_PEERS];
 };
 
@@ -92,8 +94,9 @@ static void slice_lanes(const struct slice_rig *rig,
 				 state, __ATOMIC_RELEASE);
 }
 
-/* Opens rails on those addresses and creates peers that they reach. The first
- * rail gets the given rate and is the rail under test. */
+/* Opens a rail on each of the given addresses, and creates peers that these
+ * rails reach. The first rail gets the given rate and is the rail under
+ * test. */
 static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 			   uint64_t rate)
 {
@@ -115,13 +118,15 @@ static void slice_begin_on(struct slice_rig *rig, const char *addresses,
 	rig->rail->nic.wire = rate != SLICE_LOCAL;
 	rig->rail->load.free_bps = rate;
 	rig->rail->load.rate_bps = rate;
-	/* 8 ms */
+	/* the rail sends a window in 8 ms */
 	rig->rail->load.window = rate / 125;
 	if (rig->rail->load.window < 4 * SLICE_MIN)
 		rig->rail->load.window = 4 * SLICE_MIN;
 	if (rig->rail->load.window > rig->rail->load.window_max)
 		rig->rail->load.window = rig->rail->load.window_max;
-	slice_lanes(rig, RAIL_LANE_CLOSED);	/* only the test cuts slices */
+	slice_lanes(rig, RAIL_LANE_CLOSED);	/* closed lanes take no slices,
+						 * so that only the test cuts
+						 * slices */
 	rail_sched_enter(rig->plane.dp);
 	for (i = 0; i < SLICE_PEERS; i++)
 		rig->peer[i] = slice_peer(rig, i);
@@ -171,7 +176,8 @@ static void slice_submit(struct slice_rig *rig, uint32_t peer, uint64_t len,
 }
 
 /* Cuts all slices that the rail may take now. If a slice of the peer was cut,
- * sets *ahead to the number of bytes in front of the first one. */
+ * sets *ahead to the number of bytes that were cut before the first slice of
+ * the peer. */
 static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 {
 	struct rail_slice *s[RAIL_BUNDLE];
@@ -270,8 +276,8 @@ static void slice_end(struct slice_rig *rig, struct test_task **t, size_t n)
 
 /* --- a small task while bulk data is sent -------------------------------- */
 
-/* Keeps one bulk task in progress for each of n peers; peer 1 is none of
- * them. */
+/* Keeps one bulk task in progress for each of n peers; none of them is peer
+ * 1. */
 static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 {
 	uint32_t i;
@@ -353,13 +359,14 @@ static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
 	/* the rail was not throttled before the first small task */
 	CU_ASSERT(first > SLICE_MIN);
-	/* on a fast rail: the bytes of half a millisecond, and one slice */
+	/* on a fast rail the limit is the bytes of half a millisecond and one
+	 * slice */
 	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
 		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
 
-/* The wait does not depend on the number of bulk peers, nor on how late this
- * host handles completions. */
+/* Tests that the wait of a small task depends neither on the number of bulk
+ * peers nor on how late this host handles completions. */
 static void test_small_task_wait_is_independent_of_bulk_peers(void)
 {
 	uint64_t first = 0;
@@ -410,7 +417,7 @@ static void test_throttling_outlasts_the_small_task(void)
 	slice_end(&rig, all, 2);
 }
 
-/* Throttling does not end sooner if more peers share the limit. */
+/* Tests that throttling does not end sooner if more peers share the limit. */
 static void test_throttling_time_is_independent_of_bulk_peers(void)
 {
 	struct test_task bulk[4], small, *all[5];
@@ -648,8 +655,8 @@ static void slice_submit_pages(struct slice_rig *rig, uint32_t peer,
 	CU_ASSERT_EQUAL_FATAL(test_submit(rig->plane.dp, t, 1), 0);
 }
 
-/* As many small tasks are served between short bulk slices as between usual
- * ones. */
+/* Tests that as many small tasks are served between two short bulk slices as
+ * between two usual bulk slices. */
 static void test_small_tasks_overtake_page_sized_bulk_slices(void)
 {
 	static struct test_task small[SLICE_TASKS];
@@ -776,7 +783,7 @@ static void test_bulk_task_without_small_tasks_fills_window(void)
 	struct slice_rig rig;
 
 	slice_begin(&rig, SLICE_SLOW);
-	/* no bulk task waits */
+	/* a small task does not throttle the rail if no bulk task waits */
 	slice_submit(&rig, 1, 4 * SLICE_KIB, &small);
 	slice_fill(&rig, 1, NULL);
 	while (slice_serve(&rig, ~0u))
@@ -809,8 +816,8 @@ static void test_part_of_bulk_request_is_not_small(void)
 	slice_end(&rig, all, 2);
 }
 
-/* Returns the number of bytes that rail 1, the far one, takes now. Completes
- * all its slices. */
+/* Returns the number of bytes that rail 1 takes now; rail 1 is far from the
+ * memory. Completes all slices of rail 1. */
 static uint64_t slice_far(struct slice_rig *rig)
 {
 	struct rail_lane *near = rig->lane;
@@ -990,8 +997,8 @@ static void test_gpu_task_does_not_wait_for_rail_without_hmem(void)
 	slice_end(&rig, all, 1);
 }
 
-/* Moves all posted slices to the retry list. All but the last one then belong
- * to the foreign region. */
+/* Moves all posted slices to the retry list and, except for the last one,
+ * assigns them to another region (foreign). */
 static void slice_back_foreign(struct slice_rig *rig, struct tei_rail_mr *foreign)
 {
 	struct rail_slice *s;
@@ -1122,7 +1129,7 @@ static void test_pick_examines_each_queue_entry_once(void)
 	slice_end(&rig, all, 10);
 }
 
-/* Of a long queue, no more than 64 entries are examined. */
+/* Tests that a cut examines at most 64 entries of a long queue. */
 static void test_pick_examines_part_of_a_long_queue(void)
 {
 	static struct test_task task[SLICE_TASKS];
@@ -1168,8 +1175,9 @@ static uint64_t slice_fit_ns(const struct rail *rail, uint32_t n)
 	return from;
 }
 
-/* If the cost of a slice grew with the entries that follow it, a task with many
- * entries would cost the square of their number: here 16384 times as much. */
+/* Tests that the cost of a slice does not grow with the number of entries that
+ * follow it. Otherwise a task with many entries would cost the square of their
+ * number: here 16384 times as much. */
 static void test_slice_cost_is_independent_of_entries_behind_it(void)
 {
 	struct rail *rail = calloc(1, sizeof(*rail));
