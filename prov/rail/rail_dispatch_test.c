@@ -38,7 +38,8 @@
 #include "util/settings.h"
 
 
-#define MSG_GOOD	UINT64_C(0x60060d)	/* incarnations of peers */
+#define MSG_GOOD	UINT64_C(0x60060d)	/* incarnation of the peer that
+						 * behaves well */
 #define MSG_FUZZ	UINT64_C(0xf022)
 #define MSG_PEERS	8			/* value of MOONRAIL_MAX_PEERS
 						 * in these tests */
@@ -695,7 +696,8 @@ static void test_a_silent_peer_is_asked_and_forgotten(void)
 	CU_ASSERT(p->life.probing && !q->life.probing);
 	rail_peer_probe(rig.plane.dp, late);
 	CU_ASSERT(p->life.probing && q->life.probing);
-	/* one peer answers; the other one is pinged again, then forgotten */
+	/* one peer answers the ping; the other peer is pinged again, then
+	 * forgotten */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_FALSE(q->life.probing);
 	CU_ASSERT(rail_peer_run(p, late + 1) > late);
@@ -821,7 +823,8 @@ static void test_a_refusal_ends_the_peer_that_it_names(void)
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_READY);
 	msg_refuse_fuzz(&rig, RAIL_REFUSE_STALE, "stale incarnation");
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
-	/* a later hello does not change that */
+	/* a later hello does not change what is known about the end of the
+	 * peer */
 	msg_send(&rig, RAIL_MSG_HELLO, MSG_FUZZ);
 	CU_ASSERT_EQUAL(p->state, RAIL_PEER_GONE);
 	msg_check_good(&rig);
@@ -940,7 +943,7 @@ static void test_law13_an_atomic_is_executed_once(void)
 	for (i = 0; i < 5; i++)
 		msg_send_atomic(&rig, session, 1000, mem);
 	CU_ASSERT_EQUAL(mem[0], 1);
-	/* two other numbers, out of order, and both repeated */
+	/* two further atomics, out of order, and each repeated */
 	msg_send_atomic(&rig, session, 1001, mem);
 	msg_send_atomic(&rig, session, 999, mem);
 	msg_send_atomic(&rig, session, 1001, mem);
@@ -952,7 +955,7 @@ static void test_law13_an_atomic_is_executed_once(void)
 	CU_ASSERT_EQUAL(mem[0], 4);
 	msg_send_atomic(&rig, session, 1000, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
-	/* numbers of another session are not executed */
+	/* atomics of another session are not executed */
 	msg_send_atomic(&rig, session + 1, 5000, mem);
 	msg_send_atomic(&rig, 0, 5001, mem);
 	CU_ASSERT_EQUAL(mem[0], 4);
@@ -1076,7 +1079,7 @@ static void test_a_fence_closes_a_generation_once(void)
 	CU_ASSERT_EQUAL(rig.lane->state, RAIL_LANE_ACTIVE);
 	msg_send_fence(&rig, 0, gen);
 	CU_ASSERT_EQUAL(rig.lane->gen, gen + 1);
-	/* no such rail */
+	/* the message names a rail that does not exist */
 	msg_send_fence(&rig, 1, gen + 1);
 	msg_send_fence(&rig, UINT16_MAX, gen + 1);
 	CU_ASSERT_EQUAL(rig.lane->gen, gen + 1);
@@ -1118,7 +1121,8 @@ static void msg_connect(struct msg_rig *rig, uint32_t rail, int16_t remote)
 	CU_ASSERT(tei_now_ns() < end);
 }
 
-/* The last message of the peer arrived over the pair that is to be fenced. */
+/* Tests a fence if the last message of the peer arrived over the pair that is
+ * to be fenced. */
 static void test_a_fence_request_avoids_a_pair_that_is_down(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS, asked;
@@ -1191,7 +1195,8 @@ static void msg_drained(struct test_pair *pair)
 	CU_ASSERT_EQUAL(pair->rail->send.left, RAIL_TX_MSGS);
 }
 
-/* All peers are connected first. Then each one sends as much as it may. */
+/* Tests the division of send buffers: all peers are connected first. Then each
+ * peer sends as many messages as it may. */
 static void test_peers_cannot_take_all_send_buffers(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -1216,7 +1221,7 @@ static void test_peers_cannot_take_all_send_buffers(void)
 		n += one;
 	}
 	CU_ASSERT_EQUAL(n + pair.rail->send.left, RAIL_TX_MSGS);
-	/* the last buffers are for a peer that uses none */
+	/* the last buffers are kept for a peer that uses no buffer */
 	CU_ASSERT(msg_fill(&pair, pair.peer) > 0);
 	msg_drained(&pair);
 	for (i = 0; i < MSG_GREEDY; i++)

@@ -138,9 +138,9 @@ static bool progress_relied_on(struct tei_rail_dp *dp)
 }
 
 /*
- * Returns the total time that callers have been polling, ns. Of a poll that
- * takes longer than PROGRESS_LOOK_NS only this time is counted, because its
- * caller is stuck or stopped.
+ * Returns the total time that callers have been polling, ns. A poll that takes
+ * longer than PROGRESS_LOOK_NS counts as PROGRESS_LOOK_NS, because its caller
+ * is stuck or stopped.
  */
 static uint64_t drive_looked(const struct rail_polls *polls, uint64_t now)
 {

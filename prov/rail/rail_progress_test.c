@@ -65,7 +65,8 @@ static void test_a_caller_that_polls_in_a_loop_gets_the_lanes_at_once(void)
 	tei_rail_drive_begin(dp);
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	tei_rail_drive_end(dp);
-	/* the next loop may follow, but it must come soon */
+	/* between two loops the caller still counts as polling, but the next
+	 * loop must begin soon */
 	CU_ASSERT_TRUE(rail_drive_poll(dp, &d, PROGRESS_START));
 	CU_ASSERT_FALSE(
 		rail_drive_poll(dp, &d, PROGRESS_START + PROGRESS_LATER));
@@ -93,9 +94,9 @@ static void test_a_caller_that_polls_often_gets_the_lanes(void)
 	free(dp);
 }
 
-/* Notes n polls of rx lanes, one after the other from begin on, each of which
- * takes took_ns and follows the last one after away_ns. Returns the end
- * time. */
+/* Records n polls of rx lanes, the first of which begins at time begin. Each
+ * poll takes took_ns and begins away_ns after the end of the previous one.
+ * Returns the end time of the last poll. */
 static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 			       uint64_t took_ns, uint64_t away_ns)
 {
@@ -138,7 +139,7 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	int i;
 
 	CU_ASSERT_FALSE(rail_drive_poll_rx(dp, &d, now));
-	/* four polls without a pause, of which the last one goes on */
+	/* four polls without a pause; the last poll is still in progress */
 	for (i = 0; i < 4; i++) {
 		at = now + (uint64_t)i * 300 * TEI_NS_PER_US;
 		rail_polls_begin(&dp->callers.rx_polls, at);
@@ -148,7 +149,7 @@ static void test_a_caller_with_long_polls_gets_the_rx_lanes(void)
 	}
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
-	/* the poll goes on for the whole next millisecond */
+	/* the last poll is still in progress for the whole next millisecond */
 	now += TEI_NS_PER_MS;
 	CU_ASSERT_TRUE(rail_drive_poll_rx(dp, &d, now));
 	rail_polls_end(&dp->callers.rx_polls, at, now);
@@ -193,8 +194,8 @@ static void test_a_caller_with_long_polls_gets_the_tx_lanes(void)
 	struct rail_drive d;
 	struct tei_rail_dp *dp = progress_unresolved(&d);
 
-	/* two polls, of which the second one goes on: the caller is never away
-	 * for long */
+	/* two polls, of which the second one is still in progress: the caller
+	 * is never away for long */
 	rail_polls_begin(&dp->callers.polls, now);
 	rail_polls_end(&dp->callers.polls, now, now + 600 * TEI_NS_PER_US);
 	rail_polls_begin(&dp->callers.polls, now + 700 * TEI_NS_PER_US);
@@ -296,7 +297,8 @@ static bool progress_trusts(struct tei_rail_dp *dp)
 	return true;
 }
 
-/* A caller announces that it polls, and then sleeps instead. */
+/* Tests a caller that announces that it polls the lanes, and then sleeps
+ * instead. */
 static void test_the_thread_takes_over_from_a_sleeping_caller(void)
 {
 	struct progress_rig rig;
@@ -339,7 +341,8 @@ static long progress_sleeps(void)
 #define PROGRESS_SLEEPS	20
 #endif
 
-/* Two data planes have two threads. Earlier activity may last for a while. */
+/* The two data planes have two progress threads. Earlier activity may last for
+ * a while. */
 static void test_idle_data_planes_sleep(void)
 {
 	long before, slept, least = LONG_MAX;
@@ -360,7 +363,7 @@ static void test_idle_data_planes_sleep(void)
 		if (slept < least)
 			least = slept;
 	}
-	/* this thread sleeps too, and reads three times */
+	/* this thread goes to sleep too, and reads the counts three times */
 	CU_ASSERT(least <= PROGRESS_SLEEPS);
 	progress_end(&rig);
 }
@@ -382,7 +385,8 @@ static void test_a_peer_that_does_not_connect_is_tried_ever_less_often(void)
 	/* the first retry comes at once, and later ones soon enough */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin), begin + TEI_NS_PER_MS);
 	CU_ASSERT(rail_ctl_again(&peer, now) <= now + 50 * TEI_NS_PER_MS);
-	/* so does an iteration that began before the first try */
+	/* for an iteration that began before the first try, the retry comes at
+	 * once too */
 	CU_ASSERT_EQUAL(rail_ctl_again(&peer, begin - 1),
 			begin - 1 + TEI_NS_PER_MS);
 	peer.life.again_ns = 0;
@@ -487,7 +491,7 @@ static void progress_unanswered(bool before)
 	rig.from.dp->health.open_ns = TEI_NS_PER_MS;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_ACTIVE);
-	/* but the lane is not kept forever */
+	/* the lane is not kept forever */
 	conn.since_ns -= 5 * TEI_NS_PER_SEC;
 	now += TEI_NS_PER_SEC;
 	rail_renew_if_stuck(rig.peer, lane, &conn, now);
@@ -990,7 +994,8 @@ static bool progress_write_wakes(struct test_pair *pair)
 	return wakes;
 }
 
-/* Only a thread that is awake notices that no completion arrives. */
+/* Tests that a submission wakes the thread, because only a thread that is awake
+ * notices that no completion arrives. */
 static void test_submission_wakes_the_sleeping_thread(void)
 {
 	struct test_pair pair;

@@ -109,7 +109,7 @@ static void test_fallback_stays_without_a_better_rail(void)
 	test_plane_close(&p);
 }
 
-/* A peer that knows the rail may have no other route. */
+/* Tests a replaced rail that a peer knows: the peer may have no other route. */
 static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 {
 	uint8_t buf[RAIL_MSG_MAX];
@@ -130,7 +130,7 @@ static void test_known_fallback_is_hidden_until_the_peer_has_gone(void)
 	d = refresh_describe(pair.from.dp, 0);
 	CU_ASSERT(d.open && d.hidden);
 	CU_ASSERT(!refresh_describe(pair.from.dp, 1).hidden);
-	/* hellos list the rail only for that peer */
+	/* hellos list the replaced rail only for the peer that knows it */
 	CU_ASSERT_EQUAL_FATAL(tei_rail_peer_get(
 		pair.from.dp, "other", third.dp->incarnation,
 		&(struct tei_rail_addr){ .len = 1 }, 1, &err, &other), 0);
@@ -175,7 +175,8 @@ static void test_rail_whose_address_is_gone_is_replaced(void)
 	test_plane_close(&p);
 }
 
-/* The address of the interface changes until no rail is left. */
+/* Tests an interface whose address changes until the data plane has opened
+ * TEI_RAIL_MAX rails. */
 static void test_refresh_at_the_limit_of_rails_gives_up(void)
 {
 	struct test_plane p;
@@ -194,7 +195,7 @@ static void test_refresh_at_the_limit_of_rails_gives_up(void)
 				i < TEI_RAIL_MAX ? TEI_RAIL_REFRESHED : 0);
 	}
 	CU_ASSERT_EQUAL(tei_rail_count(p.dp), TEI_RAIL_MAX);
-	/* the last rail stays for the case that its address comes back */
+	/* the last rail stays, because its address may come back */
 	CU_ASSERT(refresh_describe(p.dp, TEI_RAIL_MAX - 1).open);
 	CU_ASSERT(p.dp->devices.warned_full);
 	CU_ASSERT_EQUAL(tei_rail_dp_add_transport(p.dp, "tcp", "127.0.0.2",

@@ -20,11 +20,12 @@
 #include "util/settings.h"
 #include "util/text.h"
 
-#define REPORT_LINE	896	/* bytes of the text in the log line */
+#define REPORT_LINE	896	/* size of the buffer for the text of a log
+				 * line, bytes */
 #define REPORT_LANES	16	/* greatest number of lanes per rail */
 
-/* Copies the parts that dp->sched guards. Returns false if the rail has no
- * route to the peer. */
+/* Copies the data of a route that dp->sched guards. Returns false if the rail
+ * has no route to the peer. */
 static bool report_route(struct tei_rail_peer *p, const struct rail *rail,
 			 struct tei_rail_path_info *out,
 			 struct rail_conn **conns)
@@ -84,8 +85,9 @@ static void report_rail(struct rail *rail, struct tei_rail_path_info *out)
 	out->numa = d.numa;
 }
 
-/* Fills out for each rail that has a route. ranks: NULL if only rails and
- * addresses are needed. Returns the number of entries. */
+/* Fills the array out with one entry for each rail that has a route. ranks:
+ * ranks of the rails, or NULL if only rails and addresses are needed. Returns
+ * the number of entries. */
 static size_t report_paths(struct tei_rail_peer *p, const uint8_t *ranks,
 			   struct tei_rail_path_info out[TEI_RAIL_MAX])
 {

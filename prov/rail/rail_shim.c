@@ -17,7 +17,8 @@ struct shim_key {
 };
 
 static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rail_shim *shims;		/* guarded by shim_lock */
+static struct rail_shim *shims;		/* list of all installed shims; guarded
+					 * by shim_lock */
 
 static struct rail_shim *shim_of_domain(const struct fid *fid)
 {

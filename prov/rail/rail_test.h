@@ -70,15 +70,16 @@ struct test_plane {
 };
 
 void test_plane_init(struct test_plane *p);
-/* Opens the data plane. address is that of its tcp rail; NULL means that the
- * plane has no rails. A failure ends the test. */
+/* Opens the data plane. address: address of the tcp rail of the plane; NULL
+ * means that the plane has no rails. A failure ends the test. */
 void test_plane_open(struct test_plane *p, const char *address);
 /* Stops the progress thread. From then on the calling thread takes its
  * place. */
 void test_plane_still(struct test_plane *p);
 void test_plane_close(struct test_plane *p);
-/* Takes the oldest notification off the list. Returns NULL if there is none. It
- * counts against the limits until test_plane_release, which frees it. */
+/* Takes the oldest notification off the list. Returns NULL if the list is
+ * empty. The notification counts against the limits until test_plane_release
+ * frees it. */
 struct tei_rail_notification *test_plane_note(struct test_plane *p);
 void test_plane_release(struct test_plane *p,
 			struct tei_rail_notification *note);
@@ -87,14 +88,15 @@ void test_plane_release(struct test_plane *p,
 struct tei_rail_peer *test_plane_peer(struct test_plane *of,
 				      struct test_plane *to);
 
-/* Two connected data planes. The test takes the place of the first one's
- * progress thread. */
+/* Two connected data planes, from and to. The test takes the place of the
+ * progress thread of from. */
 struct test_pair {
 	struct test_plane from, to;
 	struct tei_rail_peer *peer;	/* the peer object in plane from that
 					 * represents plane to */
 	struct rail *rail;		/* the only rail of from */
-	char src[64], dst[64];		/* registered memory */
+	char src[64], dst[64];		/* registered memory: src in plane from,
+					 * dst in plane to */
 };
 
 /* Opens both planes and connects them. */
@@ -107,8 +109,8 @@ void test_pair_close(struct test_pair *pair);
 /* Runs one iteration of from's progress thread at time now, without health
  * checks. */
 void test_pair_turn(struct test_pair *pair, uint64_t now);
-/* Does what the progress thread does for the lanes that are opened again and
- * for the health of the rails. */
+/* Handles the lanes that are opened again and the health of the rails, as the
+ * progress thread does. */
 void test_health_run(struct tei_rail_dp *dp, uint64_t now);
 
 /* Returns the number of calls of ops->resolve, by all planes. */

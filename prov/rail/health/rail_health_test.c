@@ -142,7 +142,7 @@ static void test_error_of_closed_lane_makes_no_fault(void)
 
 	test_pair_open(&pair);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_ACTIVE), 1);
-	/* the target has reported that it closed this generation */
+	/* the slice was posted to a generation that the target has closed */
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 1, RAIL_LANE_ACTIVE), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EIO, 0, RAIL_LANE_RETIRING), 0);
 	CU_ASSERT_EQUAL(health_after(&pair, FI_EACCES, 0, RAIL_LANE_ACTIVE), 0);
@@ -227,7 +227,7 @@ static void test_share_of_ramp_up_doubles_until_full(void)
 	share = f->share;
 	CU_ASSERT(health_open(&pair, share - 1));
 	CU_ASSERT(!health_open(&pair, share));
-	/* without traffic the share does not grow */
+	/* the share of a pair without traffic does not grow */
 	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	test_health_run(pair.from.dp, now += RAIL_HEALTH_NS);
 	CU_ASSERT_EQUAL_FATAL(pair.from.dp->health.nfaults, 1);

@@ -92,7 +92,8 @@ void rail_ctl_report(struct tei_rail_peer *peer);
 /* Ends the tasks of the peer whose deadline has passed. */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
 /* Returns the time of the last progress of the peer's oldest live task, or of
- * the tasks that were queued ahead of it. The peer must have a live task. */
+ * the tasks that were queued ahead of this task. The peer must have a live
+ * task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* Extends all deadlines by still, the number of ns up to now for which this

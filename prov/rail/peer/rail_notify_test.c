@@ -98,8 +98,8 @@ static struct tei_rail_peer *note_peer(struct test_plane *of, uint64_t inc)
 	return p;
 }
 
-/* Does what hellos do: each side learns the session that the other one gave
- * it. */
+/* Exchanges the sessions as hellos do: each side learns the session that the
+ * other side gave it. */
 static void note_meet(struct tei_rail_peer *one, struct tei_rail_peer *two)
 {
 	struct rail_done done;
@@ -458,8 +458,9 @@ static void note_forget(struct note_rig *rig)
 	note_meet(rig->to, rig->from);
 }
 
-/* Messages are lost, duplicated and reordered, and the receiver is full at
- * times. Every notification must arrive once, in order and unchanged. */
+/* Tests that every notification arrives once, in order and unchanged, while
+ * messages are lost, duplicated and reordered, and the receiver is full at
+ * times. */
 static void note_chaos(bool forget)
 {
 	struct note_chaos c = { .state = tei_now_ns() | 1 };
@@ -655,7 +656,8 @@ static void test_wait_ends_with_the_acknowledgement(void)
 	note_close(&rig);
 }
 
-/* No byte of the notification was sent, so it is withdrawn without a trace. */
+/* Tests a notification of which no byte was sent: it is withdrawn without a
+ * trace. */
 static void test_unsent_note_is_withdrawn(void)
 {
 	struct tei_err err;
@@ -674,7 +676,8 @@ static void test_unsent_note_is_withdrawn(void)
 	note_close(&rig);
 }
 
-/* The last byte was not sent, so the receiver drops what it has. */
+/* Tests a notification whose last byte was not sent: the receiver drops the
+ * bytes that it has received. */
 static void test_half_sent_note_is_withdrawn(void)
 {
 	struct note_caller c;
@@ -990,7 +993,8 @@ static void test_malformed_fragments_do_nothing(void)
 	note_close(&rig);
 }
 
-/* The second fragment has other lengths, or belongs to another notification. */
+/* Tests that a second fragment is not joined if its lengths differ from those
+ * of the first, or if it belongs to another notification. */
 static void test_contradicting_fragments_are_not_joined(void)
 {
 	struct note_forged f;

@@ -228,7 +228,7 @@ static void test_messages_after_cut_reverse_connection_arrive(void)
 	reverse_close(&rig);
 }
 
-/* Handles a REVERSE from plane from, with these values in the message. */
+/* Handles a REVERSE as if plane from had sent it with the given values. */
 static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 			   uint32_t protocol, uint32_t format, size_t len)
 {

@@ -107,7 +107,7 @@ uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 
 /* --- target --------------------------------------------------------------- */
 
-/* Stores the reported totals so that the totals shown never decrease, even if
+/* Stores the reported totals. The totals that are shown never decrease, even if
  * the peer's counters start from 0 again, or if an older report arrives after a
  * newer one. */
 void rail_served_reported(struct tei_rail_peer *p, struct rail_wire *w)

@@ -65,8 +65,8 @@ enum rail_fence_event {
 	RAIL_FENCE_EVENTS
 };
 
-/* Arguments of the events; the comment of an event lists those that it needs.
- */
+/* Arguments of the events. The comment of an event lists the arguments that the
+ * event needs. */
 struct rail_fence_args {
 	uint32_t gen;	  /* lane generation of the remote rail */
 	uint32_t tries;	  /* FENCE messages sent so far */

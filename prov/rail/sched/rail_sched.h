@@ -39,7 +39,7 @@ bool rail_task_bulk(const struct tei_rail_task *task);
  * not be cut any further. */
 void rail_task_unqueue(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
-/* Ends the task if nothing of it is in progress. */
+/* Ends the task if none of its slices is in progress. */
 void rail_task_finish(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		      struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* Returns true if all tasks of the slice have ended early, so that the slice
