@@ -60,7 +60,9 @@ struct rail_cache_slot {
 	struct tei_sieve_entry entry;	/* rail_cache.held */
 	struct tei_list link;		/* rail_cache.closing or free */
 	struct rail_cache *cache;
-	struct rail_conn *conn;		/* NULL on the lists closing and free */
+	struct rail_conn *conn;		/* connection that has the place; NULL
+					 * while the place is in the list
+					 * closing or free */
 	uint64_t since_ns;		/* time at which conn got the place,
 					 * ns */
 	bool yield;			/* the connection gets no slices until
@@ -76,13 +78,17 @@ struct rail_cache_slot {
 };
 
 struct rail_cache {
-	uint32_t cap;			/* fixed: places */
-	bool retires_only;		/* fixed: sockets are never shut down */
+	uint32_t cap;			/* fixed: number of places */
+	bool retires_only;		/* fixed: the provider's sockets are
+					 * never shut down; a lane with many
+					 * leftovers is retired instead */
 	struct tei_sieve held;
 	struct tei_list waiting;	/* rail_conn.wait_link: connections that
 					 * wait for a place */
-	struct rail_conn *first;	/* next to be served, from waiting */
-	uint64_t yield_ns;		/* last request to yield, ns */
+	struct rail_conn *first;	/* entry of waiting that gets the next
+					 * free place */
+	uint64_t yield_ns;		/* time of the last request to yield,
+					 * ns */
 	uint32_t busy;			/* places whose connections have slices
 					 * in flight */
 	struct tei_list closing;	/* places whose evicted connection must

@@ -84,8 +84,8 @@ static bool conn_ends(const struct tei_rail_addr *a)
 	return a->addr_format != FI_ADDR_STR || memchr(a->bytes, '\0', a->len);
 }
 
-/* The header lists the results. Result 3 means that both sides have the same IP
- * address. */
+/* rail_conn.h describes the results 0 to 3. Result 3 means here that both rails
+ * have the same IP address. */
 int rail_conn_reach(const struct rail *rail, const struct rail_remote *remote)
 {
 	const struct tei_rail_addr *mine = &rail->nic.own;
@@ -280,7 +280,8 @@ static struct rail_conn *conn_new(struct tei_rail_peer *peer, uint16_t remote)
 	return p;
 }
 
-/* Makes the progress thread call rail_conn_table again. */
+/* Makes the progress thread call rail_conn_table again, because an allocation
+ * has failed. Returns the error code. */
 static int conn_short(struct tei_rail_peer *peer) TEI_REQUIRES(rail_sched_held)
 {
 	peer->pairs.conns_short = true;

@@ -36,15 +36,17 @@ struct rail_rkey {
 					 * when slices is 0 */
 	uint16_t nparts;
 	struct rail_rkey_part {
-		uint16_t rail_id;	/* index of the rail at the peer */
-		uint8_t rank;		/* rank of the rail for the memory at
-					 * the peer; 0 means preferred */
+		uint16_t rail_id;	/* index of the remote rail at the
+					 * peer */
+		uint8_t rank;		/* rank of the remote rail for the
+					 * peer's memory; 0 means preferred */
 		uint8_t key_len;
 		uint8_t key[RAIL_KEY_MAX];
 		uint64_t key64;		/* the key as a number,
 					 * unless it is raw */
-		uint64_t offset;	/* offset of base in the peer's
-					 * registration */
+		uint64_t offset;	/* offset of the start of `range` in the
+					 * peer's registration on the remote
+					 * rail */
 	} part[];
 };
 
@@ -81,16 +83,18 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *key)
 void rail_key_revoked(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Makes the progress thread send REVOKE for our region to the peer. Returns 0
- * or TEI_ERR_MEMORY. */
+/* Makes the progress thread send REVOKE to the peer for the region of this
+ * process with that id. Returns 0 or TEI_ERR_MEMORY. */
 int rail_key_revoke(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Handles REVOKED: the peer has drained our region. */
+/* Handles REVOKED: the peer no longer uses the region of this process with that
+ * id. */
 void rail_key_drained(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Schedules a REVOKED to the peer for that region. */
+/* Makes the progress thread send REVOKED to the peer for the peer's region with
+ * that id. */
 void rail_key_owe(struct tei_rail_peer *peer, uint64_t id)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -114,7 +118,7 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 void rail_key_slice_done(struct tei_rail_peer *peer, struct rail_rkey *key)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Withdraws all keys of the peer. */
+/* Withdraws all remote keys that the peer has sent. */
 void rail_key_drop_all(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 

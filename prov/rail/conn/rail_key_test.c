@@ -135,7 +135,8 @@ static void test_a_range_that_wraps_is_not_covered(void)
 	struct key_rig rig;
 
 	key_begin(&rig);
-	key_add(&rig, top, 0xfff, 1); /* no region has the last address */
+	key_add(&rig, top, 0xfff, 1);	/* a region cannot contain the highest
+					 * address */
 	key_add(&rig, 0, 0x1000, 2);
 	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX - 1), 1);
 	CU_ASSERT_EQUAL(key_id_at(&rig, UINT64_MAX), 0);
@@ -196,7 +197,8 @@ static void test_a_replaced_region_lives_until_its_slices_are_back(void)
 	CU_ASSERT_EQUAL(key_id_at(&rig, 0x1800), 2);
 	rail_key_slice_done(rig.peer, old);
 	CU_ASSERT_EQUAL(old->slices, 1);
-	rail_key_slice_done(rig.peer, old);	/* frees it */
+	rail_key_slice_done(rig.peer, old); /* frees the remote key `old`, which
+					     * no slice uses any longer */
 	CU_ASSERT_EQUAL(rig.peer->keys.nowed, 0);
 	key_end(&rig);
 }

@@ -15,13 +15,13 @@
 #include "util/clock.h"
 
 
-/* Lines about lost connections. */
+/* Collects the log lines about lost connections. */
 struct loss_lines {
 	int n;
 	char text[256]; /* text of the last line */
 };
 
-/* tei_log_fn */
+/* Log function (tei_log_fn) that collects the lines. */
 static void loss_line(int level, const char *subsys, const char *text,
 		      void *arg)
 {

@@ -140,7 +140,9 @@ struct msg_conn {
 	bool busy; /* slices are in flight on the
 		    * connection */
 	bool ready;
-	struct rail_tx *tx; /* send buffer if ready; if NULL, all are in use */
+	struct rail_tx *tx;		/* send buffer for the message; NULL if
+					 * the connection has no address handle
+					 * or may not have a buffer */
 };
 
 /* Requests a place in the endpoint cache for the connection, and takes a send

@@ -63,10 +63,12 @@ struct rail_fault {
 				   * last check */
 	uint64_t alive_ns;	  /* time of the first check after the
 				   * peer's first sign of life, or 0 */
-	uint32_t polls;		  /* checks since alive_ns */
+	uint32_t polls;			/* number of checks since alive_ns */
 	bool asked;		  /* a ping was sent over this pair */
-	uint64_t asked_ns;	  /* time of this ping, ns */
-	uint32_t asks;		  /* attempts to send the ping */
+	uint64_t asked_ns;		/* time at which the ping was sent over
+					 * this pair, ns */
+	uint32_t asks;			/* number of attempts to send the ping
+					 * over this pair */
 	uint64_t doubt_ns;	  /* time at which the pair was first suspected,
 				   * ns; stays the same if the TCP stack's
 				   * response delays the next stage */
@@ -75,10 +77,12 @@ struct rail_fault {
 				   * the time of its last change, ns */
 	uint64_t share;		  /* RAMPING: bytes allowed in flight */
 	/* DOWN */
-	uint32_t tries;	    /* unanswered probes */
+	uint32_t tries;			/* number of consecutive probes without
+					 * an answer */
 	uint64_t next_ns;   /* earliest time of the next probe */
 	uint64_t seq;	    /* number of the pending probe, or 0 */
-	uint64_t seq_first; /* number of the first probe */
+	uint64_t seq_first;		/* number of the first probe since the
+					 * pair went down */
 	bool sent;
 	bool answered;
 	fi_addr_t fi_addr;
@@ -98,8 +102,8 @@ struct rail_fault *rail_pair_make_fault(struct tei_rail_peer *peer,
 bool rail_health_open(const struct tei_rail_peer *peer, const struct rail *rail,
 		      uint16_t remote, uint64_t bytes)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if local rail number rail currently carries slices to the
- * peer. */
+/* Returns true if the local rail with index `rail` currently carries slices to
+ * the peer. */
 bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held);
 /* Returns true if the pair is SUSPECT, DOWN or RAMPING. */

@@ -85,7 +85,9 @@ static void test_the_next_rx_lane_gets_a_new_address(void)
 	CU_ASSERT_FATAL(rail_addr_is_ip(&before));
 	sin = (const void *)before.bytes;
 	pair.from.dp->conf.port = ntohs(sin->sin_port);
-	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* not held */
+	pair.rail->contact.state = RAIL_CONTACT_LANE_LEFT; /* no endpoint
+							    * listens at the
+							    * contact address */
 	rail_fence_request(pair.rail, lane->gen);
 	/* generation 0 simulates the first opening, which is the only one that
 	 * uses that port */

@@ -37,14 +37,15 @@ struct rail_opening {
 	struct rail_lane *place;	/* closed lane that the new lane will
 					 * replace */
 	pthread_t opener;
-	bool started;			/* opener is running, or has ended and
-					 * was not joined yet */
+	bool started;			/* the thread `opener` was started and
+					 * has not been joined yet */
 	bool under_way;			/* atomic: the opening has begun, and
-					 * its result has not been collected
-					 * yet */
-	bool over;			/* atomic: the lane is open,
-					 * or opening failed */
-	struct tei_err err;		/* cause of the failure */
+					 * the progress thread has not collected
+					 * its result yet */
+	bool over;			/* atomic: the opener thread is done:
+					 * the lane is open, or the opening has
+					 * failed */
+	struct tei_err err;		/* cause, if the opening has failed */
 };
 
 /* Which endpoint listens at the contact address of a rail
@@ -94,9 +95,9 @@ struct rail_nic {
 					 * was found (rail_found) */
 	bool unlogged;			/* a failure to open the rail is not
 					 * logged */
-	bool addr_gone;			/* dp->admin: at the last refresh, no
-					 * interface had the rail's IP
-					 * address */
+	bool addr_gone;			/* guarded by dp->admin: at the last
+					 * refresh, no interface had the rail's
+					 * IP address */
 	uint32_t ifindex;		/* index of the rail's interface; 0 if
 					 * there is none. An interface that is
 					 * deleted and created again has a new
@@ -112,17 +113,19 @@ struct rail_nic {
 struct rail_fab {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
-	struct fid_domain *tx_domain;	/* domain for tx lanes that have no own
-					 * domain */
-	struct fid_domain *rx_domain;	/* domain for the rx lane; tx_domain
-					 * itself if domains are expensive */
+	struct fid_domain *tx_domain;	/* domain of each tx lane that has no
+					 * domain of its own */
+	struct fid_domain *rx_domain;	/* domain of the rx lane; the same as
+					 * tx_domain if the provider's domains
+					 * are expensive */
 	uint64_t mr_mode;
-	struct fid_fabric *contact_fabric; /* contact.opening.lane.lock
-					    * guards it and the next
-					    * field */
+	struct fid_fabric *contact_fabric; /* fabric of the contact lane;
+					    * guarded, like contact_domain, by
+					    * contact.opening.lane.lock */
 	struct fid_domain
-		*contact_domain; /* domain of the contact lane; nothing
-				  * is registered in it for peers */
+		*contact_domain;	/* domain of the contact lane; memory
+					 * that peers access is never registered
+					 * in it */
 };
 
 /* What the provider of a rail can do. Fixed after opening, except mr_shift. */
@@ -132,12 +135,14 @@ struct rail_caps {
 	bool hmem;			/* the rail can access GPU memory */
 	const char *no_hmem;		/* reason why the rail cannot access GPU
 					 * memory, or NULL */
-	uint32_t tx_depth;		/* slices posted per lane, at most */
+	uint32_t tx_depth;		/* limit of the slices posted on one
+					 * lane */
 	uint64_t max_slice;		/* largest message of
 					 * the provider, bytes */
-	uint8_t mr_shift;		/* dp->admin: log2 of the largest
-					 * registration that the device accepted
-					 * after it had refused a larger one */
+	uint8_t mr_shift;		/* guarded by dp->admin: log2 of the
+					 * largest registration, bytes, that the
+					 * device has accepted after it had
+					 * refused a larger one */
 	uint32_t iov_limit, rma_limit;	/* iov entries of one
 					 * operation, at least 1 */
 };
@@ -148,16 +153,16 @@ struct rail_send {
 	void *mem;
 	struct fid_mr *mr;
 	struct tei_list free;
-	uint32_t left;			/* entries of free */
+	uint32_t left;			/* number of buffers in free */
 };
 
 /* The window of a rail and its measured rate. Atomic. */
 struct rail_load {
 	uint64_t inflight_max, window;
 	uint64_t window_max;
-	uint64_t stuck;			/* posted bytes on which no completion
-					 * has come for long
-					 * (WINDOW_STUCK_NS) */
+	uint64_t stuck;			/* bytes of slices that were posted at
+					 * least WINDOW_STUCK_NS ago and have
+					 * not completed */
 	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
 					 * lane; 0 if unknown */
@@ -173,12 +178,13 @@ struct rail_load {
  * dp->sched.
  */
 struct rail_bulk {
-	uint64_t bytes;			/* bulk data in slices that are cut and
-					 * have not returned, bytes */
+	uint64_t bytes;			/* bytes of bulk data in slices that
+					 * were cut and have neither completed
+					 * nor failed */
 	uint32_t throttled_left;	/* number of further bulk slices for
 					 * which the rail stays throttled */
-	uint64_t throttled_part;	/* bytes already cut towards the next of
-					 * these slices */
+	uint64_t throttled_part;	/* bytes of bulk data cut since
+					 * throttled_left was last reduced */
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t participants,
@@ -188,7 +194,8 @@ struct rail_bulk {
 	uint64_t taken;			/* bulk bytes cut in this accounting
 					 * round */
 	uint64_t turn_ns;		/* start of the accounting round, ns (a
-					 * served_ns of a lane) */
+					 * time that a lane recorded in
+					 * rate.served_ns) */
 };
 
 /*
@@ -214,27 +221,32 @@ struct rail_link {
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */
 struct rail_contact_lane {
-	struct rail_opening opening;	/* contact lane; stays in this object
+	struct rail_opening opening;	/* the contact lane; after its opening
+					 * it stays in this object
 					 * (rail_contact_lane.c) */
 	uint32_t state;			/* enum rail_contact_lane_state */
 	uint64_t next_ns;		/* thread: time of the next attempt in
 					 * state TAKEN */
-	uint32_t tries;			/* thread: attempts so far */
+	uint32_t tries;			/* thread: failed attempts since the
+					 * contact lane was last opened */
 };
 
 /* The endpoint of the probes of a rail (health/rail_probe.c). */
 struct rail_probe {
-	struct rail_opening opening;	/* endpoint of the probes; stays in this
-					 * object (rail_probe.c) */
+	struct rail_opening opening;	/* the lane of the probes; after its
+					 * opening it stays in this object
+					 * (rail_probe.c) */
 	uint64_t begin_ns;		/* thread: start of
 					 * the round of probes */
-	uint64_t end_ns;		/* thread: end of that round; if 0, the
-					 * endpoint has just been opened */
+	uint64_t end_ns;		/* thread: end of the round that began
+					 * at begin_ns; if 0, the endpoint has
+					 * just been opened and no round has
+					 * begun */
 	bool active;			/* thread: the probe endpoint
 					 * is open or opening */
 };
 
-/* Counters and log limits of failures on a rail. Atomic counters. */
+/* Failures on a rail: atomic counters, and limits of the log lines. */
 struct rail_errors {
 	uint64_t retries, errors;
 	struct tei_log_limit limit;
@@ -267,7 +279,8 @@ struct rail {
 
 	struct rail_send send;
 	/* guarded by dp->sched */
-	struct tei_list reverse_left; /* rail_reverse objects of freed peers */
+	struct tei_list reverse_left;	/* rail_reverse objects whose peers have
+					 * been freed */
 	struct rail_bulk bulk;
 
 	/* atomic: */
@@ -282,7 +295,7 @@ struct rail {
 	struct rail_probe probe;
 };
 
-/* Returns the rail with that index. */
+/* Returns the rail at index `index` of dp->rails. */
 struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
 
 /* Returns the number of rails, closed ones included. */

@@ -31,9 +31,12 @@
 #include "util/lock.h"
 #include "util/world.h"
 
-#define CLOEXEC_DEPTH	4	/* nested epoll descriptors */
-#define CLOEXEC_SLOTS	4	/* entries with one number
-				 * in one epoll descriptor */
+#define CLOEXEC_DEPTH	4		/* depth to which epoll descriptors
+					 * inside epoll descriptors are
+					 * followed */
+#define CLOEXEC_SLOTS	4		/* limit of the entries of one epoll
+					 * descriptor that have the same file
+					 * descriptor number */
 
 /* A file descriptor that an epoll descriptor lists. */
 struct cloexec_fd {

@@ -15,9 +15,9 @@
 struct rail_cache_slot;
 struct tei_rail_peer;
 
-#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* time for which a
-						       * connection attempt
-						       * counts as recent */
+#define RAIL_TRIED_NS		(500 * TEI_NS_PER_MS) /* a connection attempt
+						       * counts as recent for
+						       * this time */
 
 /*
  * A connection: a tx lane and a remote rail. Owned by the peer. The two slots
@@ -29,16 +29,19 @@ struct rail_conn {
 	uint16_t remote;		/* index into peer->remotes */
 
 	/* guarded by the lock of the active lane */
-	uint32_t lane_gen, remote_serial; /* generation and remote serial that
-					   * fi_addr is valid for */
+	uint32_t lane_gen, remote_serial; /* generation of the lane and serial
+					   * of the remote rail for which
+					   * fi_addr is valid */
 	fi_addr_t fi_addr;
-	bool ready;			/* fi_addr is valid */
+	bool ready;			/* fi_addr is valid for lane_gen and
+					 * remote_serial */
 	bool used;			/* something was posted to fi_addr */
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
 	struct tei_socket old;		/* if cut is true: socket of the cut
-					 * connection, fd -1: unknown */
+					 * connection; fd is -1 if the socket is
+					 * unknown */
 	uint64_t old_ns;		/* if cut is true: start of the wait
 					 * until the provider has closed the
 					 * connection; 0 if there is no wait */
@@ -62,12 +65,12 @@ struct rail_conn {
 					 * put this connection on its list */
 	struct rail_conn *check_next;	/* thread: next connection on the list
 					 * of that check (rail_stall.c) */
-	uint64_t blocked_ns;		/* time before which nothing is posted;
-					 * 0 means no limit */
+	uint64_t blocked_ns;		/* earliest time of the next post on the
+					 * connection; 0 means any time */
 	uint64_t since_ns;		/* start of the attempt to connect; 0 if
 					 * there is none */
-	uint64_t asked_ns;		/* time of the last message; 0 if there
-					 * is none */
+	uint64_t asked_ns;		/* time of the last message sent on the
+					 * connection; 0 if none was sent */
 	uint32_t backoff_us;
 	uint32_t failed_attempts; /* atomic: number of lanes that were renewed
 				   * because this connection did not connect;
@@ -80,20 +83,25 @@ struct rail_conn {
 	/* guarded by dp->sched */
 	uint32_t inflight;		/* slices cut for the connection and not
 					 * yet returned */
-	uint64_t bytes;			/* payload of those slices */
-	uint64_t bulk_bytes;		/* the bulk part of bytes */
+	uint64_t bytes;			/* payload of the slices that inflight
+					 * counts, bytes */
+	uint64_t bulk_bytes;		/* bulk data among bytes */
 	uint32_t took_in;		/* last accounting round
 					 * (rail->bulk.turn) in which the
 					 * connection took bulk data; 0 if there
 					 * was none */
 	uint32_t room;			/* number of slices that the provider
-					 * accepts at a time; 0 if unknown */
-	uint32_t fits;			/* slices cut since room was set */
-	uint32_t msgs;			/* messages sent and not completed */
-	struct rail_cache_slot *slot;	/* place in the endpoint
-					 * cache, or NULL */
-	struct rail_cache_slot *leaving; /* entry of the evicted connection that
-					  * is to be closed, or NULL */
+					 * accepts on the connection at a time;
+					 * 0 if unknown */
+	uint32_t fits;			/* number of slices cut since room was
+					 * last set */
+	uint32_t msgs;			/* number of messages sent on the
+					 * connection and not completed */
+	struct rail_cache_slot *slot;	/* the connection's place in the
+					 * endpoint cache, or NULL */
+	struct rail_cache_slot *leaving; /* place on the cache's closing list,
+					  * if the connection was evicted and
+					  * must still be closed; or NULL */
 	struct tei_list wait_link;	/* in rail_cache.waiting, or unlinked */
 };
 

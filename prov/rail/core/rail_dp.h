@@ -34,9 +34,10 @@ struct rail;
 struct rail_notify_memory;
 struct rail_slice_chunk;
 
-#define RAIL_FAILED_MAX		8	/* names of devices that could not be
-					 * opened, remembered so that each
-					 * failure is logged once */
+#define RAIL_FAILED_MAX		8	/* limit of the remembered names of
+					 * devices that could not be opened; the
+					 * failure of a remembered device is not
+					 * logged again */
 
 /*
  * Counts the notifications that are queued for the owner of the data plane or
@@ -50,11 +51,12 @@ struct rail_notify_budget {
 					    * longest idle first */
 	struct tei_list waiting;	   /* rail_notify_recv.wait_link:
 					    * longest wait first */
-	struct rail_notify_memory *memory; /* sessions of freed peers
-					    * (rail_notify_recv.c), or NULL */
+	struct rail_notify_memory *memory; /* the sessions of peers that have
+					    * been freed (rail_notify_recv.c),
+					    * or NULL */
 	bool shut;			   /* set by tei_rail_notify_stop */
-	bool closed;			/* tear-down: no waiting
-					 * peer gets room */
+	bool closed;			/* set by tear-down: no waiting peer
+					 * gets room any longer */
 	struct tei_log_repeat full_repeat;
 	struct tei_log_limit lost_limit;
 };
@@ -65,15 +67,16 @@ struct rail_notify_budget {
  * them may not be counted. All fields are atomic. */
 struct rail_polls {
 	uint64_t calls;
-	uint64_t took_ns;		/* total duration of the polls */
+	uint64_t took_ns;		/* total duration of all counted polls,
+					 * ns */
 	uint64_t since_ns;		/* start of the poll
 					 * in progress, or 0 */
 };
 
 /* What the owner of the data plane has chosen. Fixed, except next_port. */
 struct rail_dp_conf {
-	bool signs;			/* messages are signed with a shared
-					 * secret */
+	bool signs;			/* messages to peers are signed with a
+					 * shared secret */
 	bool back;			/* reverse-path sends are
 					 * wanted (rail_reverse.c) */
 	bool reports;			/* peers get the totals of moved
@@ -99,16 +102,17 @@ struct rail_dp_thread {
 					 * ops->rails_changed and
 					 * ops->devices_changed are
 					 * no longer called */
-	uint64_t rests_ns;		/* end of the progress thread's current
-					 * long sleep; 0 if the thread is in no
-					 * long sleep */
+	uint64_t rests_ns;		/* time at which the progress thread's
+					 * current long sleep ends, ns; 0 if the
+					 * thread is not in a long sleep */
 	bool trusts;			/* the thread sleeps and leaves lanes to
 					 * callers that poll */
 };
 
 /* The devices of this host. Guarded by dp->admin, except wants. */
 struct rail_dp_devices {
-	uint32_t wants;			/* atomic: TEI_RAIL_WANTS_… */
+	uint32_t wants;			/* atomic: bits TEI_RAIL_WANTS_…: what
+					 * the providers of the rails require */
 	struct {			/* guarded by admin: devices that
 					 * could not be opened; repeated
 					 * failures are not logged */
@@ -136,8 +140,9 @@ struct rail_dp_memory {
 
 /* The peers. Guarded by dp->sched; nresolvers is atomic. */
 struct rail_dp_peers {
-	uint64_t sessions;		/* last session given to a peer */
-	uint32_t table;			/* version of our rail table */
+	uint64_t sessions;		/* number of the newest session that
+					 * this process has given to a peer */
+	uint32_t table;			/* version of the local rail table */
 	struct tei_list list;		/* longest silent
 					 * first, approximately */
 	uint32_t n;
@@ -147,11 +152,11 @@ struct rail_dp_peers {
 	uint32_t unauthenticated_ever;
 	uint64_t unauthenticated_next_ns;
 	struct tei_list hash[RAIL_PEER_HASH];
-	struct tei_list attn;		/* peers whose state
-					 * machines must run */
+	struct tei_list attn;		/* peers whose control state machines
+					 * must run (attention list) */
 	uint64_t attn_next_ns;		/* atomic: time at which the next
 					 * peer in attn is due */
-	uint32_t nresolvers;		/* resolvers */
+	uint32_t nresolvers;		/* number of resolvers */
 };
 
 /* Time limits. Fixed; unit tests change them. */
@@ -159,9 +164,9 @@ struct rail_dp_times {
 	uint64_t bye_ns;		/* time limit for sending BYE; the same
 					 * time again is the limit for its
 					 * completion */
-	uint64_t stuck_ns;		/* time without progress of a task and
-					 * of the rail that it names, after
-					 * which the task may use any rail */
+	uint64_t stuck_ns;		/* a task that names a rail may use any
+					 * rail after this time without progress
+					 * of the task and of the named rail */
 	uint64_t probe_ns;		/* silence after which an unused peer is
 					 * pinged; the peer is dropped after
 					 * another third of this time */
@@ -194,15 +199,19 @@ struct rail_dp_tasks {
 struct rail_dp_health {
 	struct tei_list faults;		/* rail_health.h */
 	uint64_t probe_seq;		/* number of the newest probe */
-	uint64_t open_ns;		/* recent time to open a lane, ns */
+	uint64_t open_ns;		/* duration of a recent opening of a
+					 * lane, ns */
 	uint32_t nfaults;
 	bool soon;			/* a probe was answered: run
 					 * the health checks */
-	bool reopened;			/* a lane has been reopened */
+	bool reopened;			/* a lane was reopened, and the progress
+					 * thread has not handled this yet */
 	uint64_t checked_ns;		/* last health check */
-	uint64_t silent_next_ns;	/* no rail_renew_silent before this */
+	uint64_t silent_next_ns;	/* earliest time of the next call of
+					 * rail_renew_silent */
 	uint64_t probe_next_ns;
-	uint32_t probing;		/* rails whose probe endpoint is open */
+	uint32_t probing;		/* number of rails whose probe endpoint
+					 * is open */
 };
 
 /* The events of network links. The progress thread only. */
@@ -226,8 +235,8 @@ struct rail_dp_callers {
 struct rail_dp_off_route {
 	bool any;			/* an off-route connection has a
 					 * place in a cache */
-	uint64_t tidy_ns;		/* no check of off-route
-					 * connections before this */
+	uint64_t tidy_ns;		/* earliest time of the next check of
+					 * off-route connections, ns */
 };
 
 /* A data plane. Created by tei_rail_dp_open, freed by tei_rail_dp_close. */
@@ -294,7 +303,8 @@ static inline void rail_sched_wait(struct tei_rail_dp *dp, uint64_t timeout_ns)
 	tei_mutex_wait(&dp->cond, &dp->sched, timeout_ns);
 }
 
-/* Makes the progress thread run its peers and checks soon. Any thread. */
+/* Makes the progress thread run the peers' state machines and its checks soon.
+ * Any thread. */
 void rail_progress_wake(struct tei_rail_dp *dp);
 
 /* Wakes the progress thread from a long sleep, because something was posted and
@@ -318,7 +328,7 @@ static inline void rail_polls_count(struct rail_polls *polls)
 	__atomic_store_n(&polls->calls, calls + 1, __ATOMIC_RELAXED);
 }
 
-/* Counts a poll that began at the time from. */
+/* Counts a poll that began at time `from` and ended at time `now`. */
 static inline void rail_polls_end(struct rail_polls *polls, uint64_t from,
 				  uint64_t now)
 {

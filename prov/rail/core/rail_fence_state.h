@@ -38,8 +38,9 @@ struct rail_fence {
 			    * silence ended */
 	uint64_t next_ns;  /* time of the next FENCE; 0 means that FENCE is sent
 			    * at once */
-	uint64_t since_ns; /* time of the first attempt to send FENCE; 0 if
-			    * there is none yet */
+	uint64_t since_ns;		/* time of the first attempt to send
+					 * FENCE; 0 if there was no attempt
+					 * yet */
 };
 
 /* The fence of an rx lane, at the target. */
@@ -65,7 +66,8 @@ struct rail_fence_peer {
 					 * the peer has named in FENCE */
 };
 
-/* Returns true if slices wait for the fence and the target is asked for it. */
+/* Returns true if slices wait for the fence and FENCE is sent, or sent again,
+ * until the target answers. */
 static inline bool rail_fence_outstanding(const struct rail_fence *fence)
 {
 	return fence->state != RAIL_FENCE_NONE &&

@@ -42,8 +42,9 @@ struct rail_op_handler {
 	void (*fail)(struct rail_lane *lane, const struct fi_cq_err_entry *err,
 		     const char *text, struct rail_done *done);
 	/* Handles that the lane was closed before the operation completed.
-	 * dp->sched is held too; lane->lock need not be held. NULL for receive
-	 * buffers, which the lane posts again. */
+	 * Called with dp->sched held, and exceptionally without lane->lock.
+	 * NULL for receive buffers, because the lane posts its receive buffers
+	 * again. */
 	void (*abort)(struct rail_op *op, struct rail_done *done);
 };
 

@@ -56,11 +56,13 @@ enum rail_lane_state {
 struct rail_closing {
 	struct fid *fid[RAIL_LANE_FIDS];
 	pthread_t closer;
-	bool started;			/* closer is running, or has ended and
-					 * was not joined yet */
-	bool under_way;			/* atomic: begun, and
-					 * not collected yet */
-	bool over;			/* atomic: everything has been closed */
+	bool started;			/* the thread `closer` was started and
+					 * has not been joined yet */
+	bool under_way;			/* atomic: the closing has begun, and
+					 * rail_closing_collect has not
+					 * collected its end yet */
+	bool over;			/* atomic: all objects in fid have been
+					 * closed */
 };
 
 /* Further libfabric objects of a lane. Guarded by lane->lock. */
@@ -77,10 +79,11 @@ struct rail_lane_fids {
 	uint64_t cntr_seen;
 };
 
-/* What a lane has completed since it was created. Atomic. */
+/* Totals of the slices that a lane has completed since it was created.
+ * Atomic. */
 struct rail_lane_done {
-	uint64_t tx_bytes, rx_bytes, slices; /* completed since the
-					      * lane was created */
+	uint64_t tx_bytes, rx_bytes, slices; /* payload written and read, bytes;
+					      * number of slices */
 };
 
 /*
@@ -96,14 +99,20 @@ struct rail_lane_rate {
 	uint64_t served_ns;		/* time of the last completion */
 	uint64_t posts;			/* slices posted since the
 					 * lane was created */
-	uint64_t mark_posts, mark_ns;	/* value of posts at time mark_ns */
-	uint64_t stuck_posts;		/* posts up to this number have not
-					 * completed for a long time */
-	uint64_t stuck;			/* bytes of the posts up to stuck_posts
-					 * that are still posted */
-	uint64_t stuck_bulk;		/* the bulk part of stuck */
-	struct rail_slice *alone;	/* slice that was posted on the idle
-					 * lane, or NULL; never dereferenced */
+	uint64_t mark_posts, mark_ns;	/* mark_posts: value of posts at time
+					 * mark_ns */
+	uint64_t stuck_posts;		/* posts up to this number were made so
+					 * long ago that they count as stuck if
+					 * they have not completed */
+	uint64_t stuck;			/* stuck bytes: the bytes of slices that
+					 * are still posted and have a number up
+					 * to stuck_posts */
+	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
+	struct rail_slice *alone;	/* slice that was posted when the lane
+					 * was idle, and whose duration is being
+					 * measured; or NULL. Used for
+					 * comparison only, never
+					 * dereferenced */
 	uint64_t alone_ns;		/* time at which alone was posted */
 };
 
@@ -123,8 +132,8 @@ struct rail_lane_recv {
 
 /* The last check for stalls (health/rail_stall.c). Guarded by lane->lock. */
 struct rail_lane_check {
-	struct rail_slice *head;	/* rail_stall.c: oldest posted slice
-					 * at the last check */
+	struct rail_slice *head;	/* oldest posted slice at the last check
+					 * for stalls */
 	uint64_t moves;			/* progress counter of the connection of
 					 * head at the last check */
 };
@@ -136,9 +145,10 @@ struct rail_lane_check {
  */
 struct rail_lane {
 	struct rail *rail;		/* fixed */
-	bool is_rx;			/* fixed: an rx lane */
-	bool contact;			/* fixed: a contact lane; is_rx is set
-					 * as well */
+	bool is_rx;			/* fixed: the lane is an rx lane or the
+					 * contact lane */
+	bool contact;			/* fixed: the lane is the contact
+					 * lane */
 	uint16_t index;			/* fixed: lane number on the rail */
 	const struct rail_lane_ops *ops; /* fixed (rail_handler.h) */
 
@@ -149,11 +159,13 @@ struct rail_lane {
 	struct fid_ep *ep;
 	struct fid_cq *cq;
 	struct fid_av *av;
-	int wait_fd;			/* file descriptor to poll, or -1 */
+	int wait_fd;			/* file descriptor that becomes readable
+					 * when the lane has events, or -1 */
 	struct tei_rail_addr addr;
 	struct tei_list posted;		/* list of rail_slice.link */
 	/* atomic: */
-	uint32_t inflight;		/* slices posted */
+	uint32_t inflight;		/* number of slices posted on the
+					 * lane */
 	uint64_t inflight_bytes;
 	struct rail_lane_done done;
 
@@ -161,8 +173,8 @@ struct rail_lane {
 			      * lane is closed even if operations are
 			      * still posted */
 	struct rail_lane_rate rate;
-	uint32_t msgs;			/* atomic: messages sent
-					 * and not completed */
+	uint32_t msgs;			/* atomic: number of messages sent on
+					 * the lane and not completed */
 	uint64_t settle_ns;		/* atomic: after the loss of a
 					 * connection, time until which the lane
 					 * is polled; 0 if there was no loss */
@@ -172,8 +184,9 @@ struct rail_lane {
 	bool receives; /* atomic: tx lane only: REVERSE was sent,
 			* so peers may send user messages to
 			* this lane */
-	bool link_cut;			/* thread: the lane's connections were
-					 * cut when the link went down */
+	bool link_cut;			/* thread: the link of the rail went
+					 * down, and the lane's connections were
+					 * cut for this reason */
 	struct rail_lane_check check;
 	struct rail_closing closing;
 };
@@ -259,7 +272,8 @@ void rail_lane_kick(struct rail_lane *lane, uint64_t now);
  * at once. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
 
-/* Attempts to open a lane if other processes take the ports meanwhile. */
+/* Maximum number of attempts to open a lane. An attempt fails if another
+ * process has taken the chosen port meanwhile. */
 #define RAIL_PORT_TRIES 8
 
 /* Returns true if MOONRAIL_DATA_PORTS is set and applies to the lane's rail. */

@@ -23,16 +23,17 @@ struct tei_err;
 /* Removes the region from the table. dp->admin is held too. */
 void rail_mr_remove(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held);
-/* Frees a region that is in no table and on no rail. */
+/* Frees a region that is no longer in dp->memory.mrs and is registered on no
+ * rail. */
 void rail_mr_free(struct tei_rail_mr *mr);
 
 /* One registration of memory with a provider. */
 struct rail_mr_piece {
 	struct fid_mr *mr;
-	uint8_t key[RAIL_KEY_MAX];	/* 8 bytes in native
-					 * order, or a raw key */
-	uint8_t key_len;		/* bytes of key; if 0, peers cannot use
-					 * the registration */
+	uint8_t key[RAIL_KEY_MAX];	/* the key: a 64-bit number in native
+					 * byte order, or a raw key */
+	uint8_t key_len;		/* length of key, bytes; if 0, peers
+					 * cannot use the registration */
 };
 
 /*
@@ -45,7 +46,8 @@ struct rail_mr_piece {
 struct rail_mr_part {
 	struct rail_mr_piece *piece;
 	uint32_t n;			/* number of entries of piece; 0 if the
-					 * region is not registered */
+					 * region is not registered on the
+					 * rail */
 	uint8_t shift;
 	uint8_t way;			/* enum tei_rail_way */
 	void **desc;			/* local memory descriptor (fi_mr_desc)
@@ -57,8 +59,9 @@ struct rail_mr_part {
 struct rail_numa_range {
 	uint64_t end;			/* offset in the region at which the
 					 * range ends */
-	uint8_t rank[TEI_RAIL_MAX];	/* dp->sched: 0 preferred,
-					 * 1 accessible, 2 unused */
+	uint8_t rank[TEI_RAIL_MAX];	/* guarded by dp->sched: rank of each
+					 * rail: 0 preferred, 1 accessible, 2
+					 * unused */
 };
 
 enum rail_mr_fence {
@@ -69,11 +72,16 @@ enum rail_mr_fence {
 };
 
 enum rail_mr_state {
-	RAIL_MR_REGISTERING,	/* in dp->memory.mrs, so that overlapping
-				 * registrations are refused */
+	RAIL_MR_REGISTERING,		/* being registered; already in
+					 * dp->memory.mrs, so that overlapping
+					 * registrations are refused */
 	RAIL_MR_READY,
-	RAIL_MR_REVOKING,	/* no new tasks, no new keys */
-	RAIL_MR_CLOSED,		/* unregistered; dp->admin guards it as well */
+	RAIL_MR_REVOKING,		/* being unregistered: no new task may
+					 * use the region, and peers get no keys
+					 * of it */
+	RAIL_MR_CLOSED,			/* unregistered on all rails; set while
+					 * dp->admin is held in addition to
+					 * dp->sched */
 };
 
 /*
@@ -86,14 +94,16 @@ struct tei_rail_mr {
 	uint64_t len;
 	struct tei_range range;		/* addr to addr + len;
 					 * in dp->memory.mrs */
-	uint64_t id;			/* never reused */
-	bool remote;			/* peers may access it */
+	uint64_t id;			/* number of the region for peers; never
+					 * used again for another region */
+	bool remote;			/* peers may access the region */
 	bool read_only;			/* neither peers nor local
 					 * reads may write to it */
 	bool gpu;			/* GPU memory; a rail without a
 					 * registration of the region must not
 					 * access it */
-	struct tei_rail_device device;	/* closed together with the region */
+	struct tei_rail_device device;	/* GPU device memory of the region;
+					 * closed together with the region */
 	char *location;
 	struct rail_numa_range *places; /* NUMA ranges in ascending order */
 	uint32_t nplaces;
@@ -109,8 +119,9 @@ struct tei_rail_mr {
 	uint32_t nholders, holders_cap;
 	uint32_t holders_left;		/* in state REVOKING: number of key
 					 * holders that have not answered */
-	bool lost;			/* a peer whose object has been freed
-					 * may still hold the key */
+	bool lost;			/* the data plane has freed a peer
+					 * object whose process may still hold a
+					 * key of the region */
 	struct tei_list revoking;	/* in dp->memory.revoking,
 					 * or unlinked */
 	enum rail_mr_fence fence;	/* in state REVOKING: whether the rx
@@ -181,7 +192,8 @@ int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 		  uint64_t access, uint64_t key, uint64_t flags,
 		  struct fid_mr **out);
 
-/* Returns true if the rail must not access the region. */
+/* Returns true if the rail must not access the region: the region is GPU memory
+ * that is not registered on the rail. */
 static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
 				     const struct rail *rail)
 {
@@ -195,10 +207,12 @@ int rail_reg_own(struct rail *rail, struct fid_domain *domain, void *mem,
 
 /* The failed attempts to register a region on a rail. */
 struct rail_reg_tried {
-	uint64_t most, least;		/* bytes per registration, at the first
-					 * and at the last attempt */
-	uint32_t done, pieces;		/* number of registrations made, and
-					 * number needed, at the last size */
+	uint64_t most, least;		/* bytes per registration: `most` at the
+					 * first attempt, `least` at the last
+					 * one */
+	uint32_t done, pieces;		/* at the last attempt: number of
+					 * registrations that succeeded, and
+					 * number needed for the region */
 };
 
 /* Limits that a failed registration may have reached. */
@@ -212,8 +226,8 @@ struct rail_limits {
 					 * on the device; 0 if unknown */
 	uint64_t max_size;		/* limit of bytes per registration; 0 if
 					 * unknown */
-	size_t key_size;		/* bytes of a key that moonrail
-					 * chooses */
+	size_t key_size;		/* length of a key that moonrail
+					 * chooses, bytes */
 };
 
 /* Fills out with the limits, or with zeros if the error ret is not about a

@@ -32,10 +32,12 @@ struct tei_rail_peer;
 struct tei_rail_task;
 struct tei_rail_task_ext;
 
-#define RAIL_BUNDLE		16	/* slices cut under one
-					 * lock acquisition */
-#define RAIL_IOV_MAX		16	/* iov entries of one operation */
-#define RAIL_KEY_MAX		64	/* bytes of a key, raw keys included */
+#define RAIL_BUNDLE		16	/* limit of the slices that are cut
+					 * under one acquisition of the locks */
+#define RAIL_IOV_MAX		16	/* limit of the iov entries of one
+					 * operation */
+#define RAIL_KEY_MAX		64	/* largest length of a key, raw keys
+					 * included, bytes */
 
 /* The first member of every object that is passed to libfabric as a context. */
 struct rail_op {
@@ -58,8 +60,8 @@ struct rail_slice {
 	struct rail_conn *conn;
 	struct tei_rail_task *first;
 	struct tei_rail_mr *mr;
-	struct rail_rkey *rkey; /* remote key that the slice uses and
-				 * that counts it in rkey->slices */
+	struct rail_rkey *rkey;		/* remote key that the slice uses;
+					 * rkey->slices counts the slice */
 	const struct tei_rail_task_ext *ext; /* task extension with several iov
 					      * entries, or NULL */
 	uint64_t off; /* offset of the slice's first byte in the task, if ext is
@@ -67,8 +69,9 @@ struct rail_slice {
 	char *local;
 	uint64_t remote;
 	uint64_t len;
-	uint64_t rma_addr, rma_key;	/* address and key of the first byte for
-					 * the selected remote rail */
+	uint64_t rma_addr, rma_key;	/* remote address and key that are
+					 * passed to the provider; valid for the
+					 * selected remote rail */
 	uint32_t ntasks;		/* number of tasks: 1, or several whole
 					 * tasks that were merged */
 	int last_err;			/* FI_E* of the last
@@ -83,8 +86,9 @@ struct rail_slice {
 	bool read;
 	bool bulk;			/* part of a bulk request
 					 * (rail_task_bulk) */
-	bool conn_fresh;		/* address handle must be
-					 * inserted before posting */
+	bool conn_fresh;		/* the connection needs a new address
+					 * handle before the slice can be
+					 * posted */
 };
 
 struct rail_slice_chunk {

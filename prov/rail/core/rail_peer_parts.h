@@ -27,8 +27,8 @@ struct rail_key_want {
 	bool active;
 	uint32_t tries;
 	uint64_t next_ns;
-	uint64_t since_ns;		/* time of the first attempt; 0 if there
-					 * is none yet */
+	uint64_t since_ns;		/* time of the first KEY_REQ for this
+					 * range; 0 if none has been sent yet */
 };
 
 /* The routes to a peer. Guarded by dp->sched. */
@@ -58,34 +58,42 @@ struct rail_peer_pairs {
 	uint32_t rails; /* number of local rails that conns has
 			 * room for */
 	uint16_t remotes_cap;
-	bool stuck;			/* a connection does not come up */
+	bool stuck;			/* a connection to the peer has not been
+					 * established in time */
 };
 
 /* The tasks and slices for a peer. Guarded by dp->sched. */
 struct rail_peer_tasks {
-	struct tei_list small;		/* small requests that are not
-					 * completely cut */
-	struct tei_list queue;		/* bulk requests that are not completely
-					 * cut */
-	uint32_t overtaken;		/* small requests served since
-					 * the last bulk slice */
+	struct tei_list small;		/* small requests of which a part has
+					 * not been cut into slices yet */
+	struct tei_list queue;		/* bulk requests of which a part has not
+					 * been cut into slices yet */
+	uint32_t overtaken;		/* number of small requests served,
+					 * while bulk requests waited, since the
+					 * last slice of a bulk request */
 	uint32_t queued;
-	struct tei_list live;		/* unfinished tasks, in order */
+	struct tei_list live;		/* unfinished tasks in the order of
+					 * submission */
 	uint64_t moved_ns;		/* time of the last completion, or of
 					 * the first task after an idle time */
 	uint64_t still_ns;		/* last time at which MC_SLICE_TIMEOUT
 					 * ended a task */
-	struct tei_list retry;		/* retry list */
-	struct tei_list awaiting_fence;	/* awaiting-fence list */
+	struct tei_list retry;		/* slices to be posted again (retry
+					 * list) */
+	struct tei_list awaiting_fence;	/* slices that must not be posted again
+					 * before the target has fenced the old
+					 * lane (awaiting-fence list) */
 	uint32_t posted;		/* slices posted on lanes */
 	struct rail_failure {		/* the last slice that failed */
 		const struct rail *rail;
-		uint64_t ns;		/* time; 0 if there is none */
-		int err, prov;		/* FI_E*; the provider's code or 0 */
-		char text[96];		/* text of the provider */
+		uint64_t ns;		/* time of the failure; 0 if no slice
+					 * has failed */
+		int err, prov;		/* err: FI_E*; prov: the provider's own
+					 * code, or 0 */
+		char text[96];		/* the provider's text for the error */
 	} last_failure;
-	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last completion, by
-					   * local rail */
+	uint64_t served_ns[TEI_RAIL_MAX]; /* time of the last completion on each
+					   * local rail, indexed by the rail */
 };
 
 /* The renewal of tx lanes because of a peer (rail_renew.h). */
@@ -96,10 +104,10 @@ struct rail_peer_renew {
 					 * stuck connections */
 		uint64_t next_ns;	/* thread: no renewal before this
 					 * time */
-		uint32_t tries;		/* thread: renewals since
-					 * the last success */
+		uint32_t tries;		/* thread: number of renewals since a
+					 * connection last came up */
 		bool linked;		/* atomic: a connection of the new lane
-					 * has come up */
+					 * to the peer has been established */
 	} rails[TEI_RAIL_MAX];		/* indexed by the local rail */
 };
 
@@ -110,9 +118,10 @@ struct rail_peer_log {
 	struct rail_loss {		/* lost connections to be logged */
 		uint64_t rails;		/* bits: local rails that lost a
 					 * connection */
-		uint64_t due_ns;	/* time of the log line; 0 if there is
-					 * none due */
-		uint64_t next_ns;	/* no other line before this time */
+		uint64_t due_ns;	/* time at which the log line is due; 0
+					 * if no line is due */
+		uint64_t next_ns;	/* earliest time of the next such log
+					 * line */
 		int err, prov;		/* error of the first lost connection:
 					 * FI_E* and the provider's code */
 		char text[96];		/* provider's text for that error */
@@ -130,8 +139,8 @@ struct rail_peer_probes {
 					 * must be answered */
 	uint64_t life_next_ns;		/* thread: time of the next PING
 					 * for a sign of life */
-	uint32_t life_tries;		/* thread: such PINGs
-					 * without an answer */
+	uint32_t life_tries;		/* thread: number of PINGs for a sign of
+					 * life that are unanswered */
 };
 
 /*
@@ -139,29 +148,33 @@ struct rail_peer_probes {
  * to the progress thread.
  */
 struct rail_peer_hello {
-	bool known_us;			/* the peer has answered or sent a
-					 * hello */
-	uint32_t table_seen;		/* newest rail table version received */
-	uint32_t table_acked;		/* newest version of the local rail
+	bool known_us;			/* the peer has answered this process's
+					 * hello, or has sent a hello itself */
+	uint32_t table_seen;		/* newest version of the peer's rail
+					 * table that has been received */
+	uint32_t table_acked;		/* newest version of this process's rail
 					 * table that the peer has
 					 * acknowledged */
 	uint64_t notified_rails;	/* bits: local rails that were listed in
 					 * a hello to the peer */
 	bool wanted;			/* a hello must be sent so that the peer
 					 * becomes READY */
-	uint32_t tries;			/* thread: hellos since
-					 * the last answer */
-	uint64_t next_ns;		/* thread: no hello before this time */
+	uint32_t tries;			/* thread: number of hellos sent since
+					 * the peer's last answer */
+	uint64_t next_ns;		/* thread: earliest time of the next
+					 * hello */
 	bool reply;			/* the peer's hello must be answered */
 	uint64_t asked_ns;		/* start of waiting for the
 					 * answer to a hello */
 	bool announce;			/* the local rail table has changed:
 					 * send a hello */
 	bool again;			/* thread: a hello must be sent again */
-	bool bye_sent;			/* tear-down only */
-	bool warm_wanted;		/* warm-up: connect every rail */
-	uint64_t warm_left;		/* thread: bits, rails
-					 * still to connect */
+	bool bye_sent;			/* BYE has been sent to the peer; used
+					 * by tear-down only */
+	bool warm_wanted;		/* a warm-up was requested: every rail
+					 * must connect to the peer */
+	uint64_t warm_left;		/* thread: bits: local rails that the
+					 * warm-up has not connected yet */
 };
 
 /*
@@ -179,7 +192,8 @@ struct rail_peer_refusal {
 	bool unauthenticated;		/* unauthenticated peer: exists only
 					 * to be refused; always GONE, not
 					 * in the hash table */
-	uint64_t unauthenticated_ns;	/* end of the attempts to refuse it */
+	uint64_t unauthenticated_ns;	/* time at which the attempts to refuse
+					 * the hello end */
 };
 
 /*
@@ -197,8 +211,8 @@ struct rail_peer_addrs {
 	uint64_t not_there_ns;	  /* time at which an address of contacts turned
 				   * out to belong to another process; 0 if this
 				   * never happened */
-	uint64_t resolve_next_ns;	/* no call of ops->resolve
-					 * before this time */
+	uint64_t resolve_next_ns;	/* earliest time of the next call of
+					 * ops->resolve for the peer */
 	struct tei_rail_addr found_at;	/* address that the owner of the data
 					 * plane found and that must be tried;
 					 * if len is 0, there is none */
@@ -217,7 +231,8 @@ struct rail_peer_addrs {
 					 * yet */
 		uint64_t sent;		/* thread: bit i: the hello was sent to
 					 * pair from + i */
-		uint32_t rounds;	/* thread: passes over all pairs */
+		uint32_t rounds;	/* thread: number of completed passes
+					 * over all pairs of rail and address */
 		uint64_t refused;	/* bits: contact addresses at which
 					 * another process answers */
 	} contact;
@@ -229,8 +244,9 @@ struct rail_peer_addrs {
 			       * hash table */
 	uint64_t found;	      /* resolver only: incarnation that was found; 0 if
 			       * there is none yet */
-	uint32_t hint_turn;   /* thread: counter that alternates
-			       * between the routes and the hint */
+	uint32_t hint_turn;		/* thread: counter that makes hellos
+					 * alternate between the peer's routes
+					 * and the remote rail marked as hint */
 };
 
 /*
@@ -247,9 +263,11 @@ struct rail_peer_life {
 					 * before this time, unless the peer
 					 * gave a sign of life since the last
 					 * check */
-	uint64_t presume_asked_ns;	/* time of the last such check */
-	uint32_t msg_turn;		/* thread: counter of
-					 * off-route pairs tried */
+	uint64_t presume_asked_ns;	/* time of the last check by
+					 * rail_presume_ask */
+	uint32_t msg_turn;		/* thread: counter that selects the
+					 * off-route pair for the next
+					 * message */
 	uint64_t again_ns;		/* thread: start of the time in which no
 					 * rail has accepted a message for the
 					 * peer; if 0, the last message was
@@ -268,16 +286,18 @@ struct rail_peer_life {
  * revocation must be answered. Guarded by dp->sched.
  */
 struct rail_peer_keys {
-	struct tei_list all;		/* all rail_rkey objects, revoked ones
-					 * included */
-	struct tei_range_table rkeys;	/* valid keys, rail_rkey.range */
+	struct tei_list all;		/* all remote keys (rail_rkey.link),
+					 * revoked ones included */
+	struct tei_range_table rkeys;	/* remote keys that are not revoked
+					 * (rail_rkey.range) */
 	struct rail_rkey **ids;		/* hash table by region id, nids
 					 * buckets */
 	uint32_t nids;
-	uint32_t epoch;			/* a KEY_REP with a lower epoch is
-					 * void */
+	uint32_t epoch;			/* key epoch: a KEY_REP with a lower
+					 * epoch is discarded */
 	struct rail_key_want want;
-	struct rail_draining *draining;	/* revoked keys that slices still use */
+	struct rail_draining *draining;	/* regions whose keys the peer has
+					 * revoked and that slices still use */
 	uint32_t ndraining, draining_cap;
 	uint64_t *answer_pending;	/* region ids for which
 					 * REVOKED is due */
@@ -294,8 +314,8 @@ struct rail_peer_keys {
 };
 
 /*
- * What authenticates messages from and to the peer. The progress thread only,
- * except where marked.
+ * What authenticates messages from and to the peer. Used by the progress thread
+ * only, except where marked.
  */
 struct rail_peer_auth {
 	uint8_t nonce[16];
@@ -316,7 +336,7 @@ struct rail_peer_reverse {
 				      * an entry may be NULL */
 	uint64_t rails;		     /* bits: local rails over which REVERSE
 				      * must be sent */
-	uint64_t next_ns;	     /* REVERSE is not sent before this time */
+	uint64_t next_ns;		/* earliest time of the next REVERSE */
 };
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_PEER_PARTS_H */

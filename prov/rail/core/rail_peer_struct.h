@@ -20,17 +20,23 @@ struct rail_notify_part;
  * (peer/rail_served.h). Part of each peer. */
 struct rail_served {
 	/* as the initiator; used by the progress thread only */
-	uint64_t sent_tx, sent_rx;	/* totals of the last report, bytes */
-	bool due;			/* a report must be sent */
-	uint32_t tries;			/* repetitions of that report */
+	uint64_t sent_tx, sent_rx;	/* totals that the last report to the
+					 * peer contained, bytes */
+	bool due;			/* a report of the totals must be sent
+					 * to the peer */
+	uint32_t tries;			/* number of repetitions of the report
+					 * that is due */
 
 	/* as the target; guarded by dp->sched */
-	uint64_t since;			/* start of the peer's counters; 0 if
-					 * the peer has reported none */
+	uint64_t since;			/* time, on the peer's clock, at which
+					 * the peer's counters began; 0 if the
+					 * peer has sent no report */
 	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
 					 * counters, bytes */
-	uint64_t tx, rx;		/* bytes written and read by the peer */
-	uint64_t ns;			/* time of the last report */
+	uint64_t tx, rx;		/* totals of the bytes that the peer has
+					 * written and read */
+	uint64_t ns;			/* time at which the peer's last report
+					 * arrived */
 };
 
 /* A remote rail, as described by the peer's last HELLO or FENCED. Guarded by
@@ -40,9 +46,12 @@ struct rail_remote {
 	uint8_t prefix;
 	bool virt_addr;			/* keys are used with
 					 * virtual addresses */
-	bool gen_keys;			/* a new generation has new keys */
+	bool gen_keys;			/* the rail's keys change with each lane
+					 * generation */
 	uint32_t gen;
-	uint32_t serial;		/* changes with addr; never reused */
+	uint32_t serial;		/* number of the address in addr: a new
+					 * address gets a new number, and no
+					 * number is used again */
 	bool away;			/* the peer has closed the rx lane and
 					 * is opening it again; until then the
 					 * rail has no address */
@@ -67,7 +76,8 @@ enum rail_peer_state {
 enum rail_gone {
 	RAIL_GONE_PERHAPS,	/* the peer may be alive: posted slices may
 				 * still land and wait for their fence */
-	RAIL_GONE_OVER,		/* posted slices have landed or never will */
+	RAIL_GONE_OVER,			/* the slices posted to the peer have
+					 * landed, or can never land */
 	RAIL_GONE_LEFT,		/* the peer has sent BYE: it no longer accesses
 				 * our memory either */
 };
@@ -78,11 +88,11 @@ struct rail_notify_out {
 					 * unacknowledged notifications in
 					 * order; those that already have a
 					 * number come first */
-	uint32_t n;			/* entries of list */
+	uint32_t n;			/* number of notifications in list */
 	uint64_t bytes;			/* total length of the texts in list */
-	uint64_t last;			/* newest number assigned; 0 if there is
-					 * none */
-	uint64_t turn;			/* turn of the newest NOTIFY */
+	uint64_t last;			/* number of the newest notification; 0
+					 * if none has got a number yet */
+	uint64_t turn;			/* turn of the newest NOTIFY message */
 	uint64_t gap_turn;		/* gaps that the peer reported for this
 					 * turn or an older one have been
 					 * handled */
@@ -104,12 +114,15 @@ struct rail_notify_out {
 struct rail_notify_recv {
 	uint64_t stream;		/* session in which the peer numbers its
 					 * notifications; 0 if there is none */
-	uint64_t next;			/* number expected next; 0 if unknown */
-	uint64_t base;			/* oldest number that the peer still
-					 * holds */
+	uint64_t next;			/* number of the notification that is
+					 * expected next; 0 if unknown */
+	uint64_t base;			/* number of the oldest notification
+					 * that the peer still keeps for
+					 * repetition */
 	struct rail_notify_part *part;	/* notification assembly, or NULL */
-	bool answer_pending;		/* an answer with the following two
-					 * values must be sent */
+	bool answer_pending;		/* an answer with the values in `code`
+					 * and `turn` must be sent to the
+					 * peer */
 	uint16_t code;			/* enum rail_notify_code */
 	uint64_t turn;			/* turn of the NOTIFY that is
 					 * answered */
@@ -128,16 +141,19 @@ struct rail_atomics {
 	/* as the initiator */
 	struct tei_list tasks;		/* tei_rail_task.queue_link: unanswered
 					 * atomics in order */
-	struct tei_channel_out out;	/* their numbers */
+	struct tei_channel_out out;	/* the sequence numbers of the atomics
+					 * in tasks */
 	uint64_t session;		/* session that the peer has given this
 					 * process; 0 if there is none */
-	bool notified;			/* the session was named in the peer's
+	bool notified;			/* the peer has named the session in its
 					 * hello */
-	bool fresh;			/* some tasks may be unsent */
+	bool fresh;			/* list `tasks` may contain atomics that
+					 * have not been sent */
 	uint32_t round;			/* number of ATOMIC messages composed so
 					 * far */
 	uint32_t tries;
-	uint64_t next_ns;		/* time of the next repetition */
+	uint64_t next_ns;		/* time at which unanswered atomics are
+					 * sent again */
 	uint64_t since_ns;		/* time of the last answer; if 0, no
 					 * answer is awaited */
 	uint64_t own_session;
@@ -171,9 +187,11 @@ struct tei_rail_peer {
 	 * contact addresses. */
 	struct rail_remote *remotes;
 	uint16_t nremotes;
-	uint16_t remotes_room;		/* allocated entries */
+	uint16_t remotes_room;		/* number of allocated entries of
+					 * remotes */
 	struct rail_peer_pairs pairs;
-	uint32_t serial;		/* last serial given to a remote rail */
+	uint32_t serial;		/* newest rail_remote.serial that was
+					 * given to a remote rail of the peer */
 	struct rail_peer_routes routes;
 	struct rail_peer_tasks tasks;
 	struct rail_fence_peer fence;
@@ -185,8 +203,9 @@ struct tei_rail_peer {
 	struct rail_atomics atomics;
 	struct rail_notify_out note_out;
 	struct rail_notify_recv note_in;
-	uint64_t due_ns;		/* when it must run,
-					 * while in dp->peers.attn */
+	uint64_t due_ns;		/* while the peer is in dp->peers.attn:
+					 * time at which its state machines must
+					 * run */
 	uint64_t alive_ns;		/* time of the last sign of life */
 	uint64_t tried_ns;		/* time since which the peer has had a
 					 * place in an endpoint cache without

@@ -23,13 +23,14 @@
  * sign of life. */
 #define RAIL_STALL_GRACE_NS		(40 * TEI_NS_PER_MS)
 #define RAIL_STALL_GRACE_MAX		(150 * TEI_NS_PER_MS)
-/* Number of checks that must be made in that time. */
+/* Number of checks without progress that must be made before the pair is
+ * judged. */
 #define RAIL_STALL_LOOKS		3
 /* Maximum age of a sign of life of the peer's kernel; a delayed
  * acknowledgement takes 40 ms. */
 #define RAIL_STALL_HEARD_MS		45
 #define RAIL_STALL_HEARD_NS		(RAIL_STALL_HEARD_MS * TEI_NS_PER_MS)
-/* Attempts to ping over the suspect pair. */
+/* Maximum number of attempts to send a ping over the suspect pair. */
 #define RAIL_STALL_ASKS			8u
 /* Number of unanswered pings after which connections are checked for signs of
  * life. */
@@ -49,7 +50,8 @@
  * each pair. */
 #define RAIL_HEALTH_CUT_NS		(30 * TEI_NS_PER_MS)
 #define RAIL_HEALTH_CUT_MORE_NS		(2 * TEI_NS_PER_MS)
-/* Time that the slices of other pairs get when a lane is renewed. */
+/* When a lane is renewed because of one pair: time in which the slices of other
+ * pairs on the old lane may still complete. */
 #define RAIL_HEALTH_DRAIN_NS		(20 * TEI_NS_PER_MS)
 /* Time in which other pairs of the rail must make progress; otherwise the
  * whole rail is DOWN. */
@@ -60,7 +62,7 @@
 #define RAIL_HEALTH_IN_THE_WAY_NS	(600 * TEI_NS_PER_MS)
 #define RAIL_HEALTH_STILL_NS		(400 * TEI_NS_PER_MS)
 #define RAIL_HEALTH_ASKS		2
-/* Interval of the probe checks. */
+/* Interval of the checks that send and evaluate probes. */
 #define RAIL_HEALTH_PROBE_NS		TEI_NS_PER_MS
 
 /* --- Probes of pairs that are DOWN (health/rail_probe.c) */
@@ -77,7 +79,8 @@
 #define RAIL_PROBE_MAX_NS		(250 * TEI_NS_PER_MS)
 /* Longest pause, as a multiple of the time for opening an endpoint. */
 #define RAIL_PROBE_OPENS		3
-/* Longest pause even then; see probe_backoff. */
+/* Longest pause if posts keep failing although probes succeed; see
+ * probe_backoff. */
 #define RAIL_PROBE_RARELY_NS		(5 * TEI_NS_PER_SEC)
 
 /* --- Renewal of tx lanes whose connections do not come up (health/rail_renew.c) */
@@ -121,19 +124,21 @@
 
 /* --- Peers that are presumed dead (peer/rail_presume.c) */
 
-/* Silence before the first check. */
+/* Duration of the peer's silence before the first check. */
 #define RAIL_PRESUME_WAIT_NS		(200 * TEI_NS_PER_MS)
-/* Pause between two checks. */
+/* Pause between two checks of a peer. */
 #define RAIL_PRESUME_AGAIN_NS		(100 * TEI_NS_PER_MS)
-/* Pause while the control port does not refuse connections. */
+/* Pause between two checks while the peer's control port does not refuse
+ * connections. */
 #define RAIL_PRESUME_RARELY_NS		TEI_NS_PER_SEC
-/* Longest wait for the answer of one port. */
+/* Longest wait for the answer of one port of the peer. */
 #define RAIL_PRESUME_DOOR_NS		(100 * TEI_NS_PER_MS)
 
 /* --- Unanswered hellos and requests (peer/rail_ctl.c) */
 
-/* Time without an answer after which the address of the peer is resolved
- * again, and shortest interval of these requests. */
+/* RAIL_CTL_UNANSWERED_NS: time without an answer after which the peer's address
+ * is resolved again. RAIL_CTL_RESOLVE_NS: shortest interval of these
+ * resolutions. */
 #define RAIL_CTL_UNANSWERED_NS		(200 * TEI_NS_PER_MS)
 #define RAIL_CTL_RESOLVE_NS		TEI_NS_PER_SEC
 

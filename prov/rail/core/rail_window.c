@@ -17,20 +17,22 @@
 #include "util/list.h"
 #include "util/settings.h"
 
-#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* time whose data the window holds
-					     * in addition to the data of the
-					     * round-trip time */
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* the window holds the data of this
+					     * time and of the round-trip time
+					     * */
 #define WINDOW_SLICES	4		    /* smallest window, in slices of
 					     * MC_SLICE_SIZE */
-/* Time whose data may be posted while bulk data is throttled. */
+/* While bulk data is throttled, as many bytes may be posted as the rail moves
+ * in this time. */
 #define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2)
-/* WINDOW_BESIDE_NS with MOONRAIL_SMALL_FIRST. */
+/* Replaces WINDOW_BESIDE_NS if MOONRAIL_SMALL_FIRST is set. */
 #define WINDOW_FIRST_NS (TEI_NS_PER_MS / 4)
 #define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
 					       * which posted bytes count as
 					       * stuck */
-#define WINDOW_WHOLE	(256u << 10)	    /* number of completed bytes that
-					     * suffice to measure a rate */
+#define WINDOW_WHOLE	(256u << 10)	/* number of completed bytes after which
+					 * an interval shorter than 1 ms gives a
+					 * rate */
 #define WINDOW_MEAN_NS	(20 * TEI_NS_PER_MS) /* averaging time of the rate */
 
 static uint64_t window_min(const struct rail *rail)
@@ -66,8 +68,8 @@ uint64_t rail_window_throttle(const struct rail *rail)
 
 	if (!rail->nic.wire || !rate)
 		return UINT64_MAX;
-	/* subtract the transfer time of the slice, to get the round-trip
-	 * time */
+	/* base_ns is the time of a whole slice: subtract the slice's transfer
+	 * time, so that the round-trip time remains */
 	slice = (uint64_t)((double)min / (double)rate * 1e9);
 	base = base > slice ? base - slice : 0;
 	base += s->sched.small_first ? WINDOW_FIRST_NS : WINDOW_BESIDE_NS;
@@ -76,9 +78,11 @@ uint64_t rail_window_throttle(const struct rail *rail)
 }
 
 /*
- * Updates the unthrottled rate. A rate that was measured while the rail was
- * throttled may raise the unthrottled rate, but not lower it: otherwise, with a
- * target that answers slowly, the limit would shrink more and more.
+ * Updates the unthrottled rate (free_bps). A rate that was measured while the
+ * rail was throttled may raise the unthrottled rate, but not lower it.
+ * Otherwise, if a target answers slowly, the throttled rail would measure a
+ * lower rate, this rate would lower the limit of rail_window_throttle, and the
+ * rail would slow down further.
  */
 static void window_free(struct rail *rail, uint64_t rate)
 {
@@ -107,9 +111,9 @@ uint64_t rail_window_bulk(const struct rail *rail)
 }
 
 /*
- * Sets the number of stuck bytes of a lane. Data of a stopped peer stays
- * posted; it does not count against the window, so other peers are not
- * affected.
+ * Sets the number of stuck bytes of a lane. Data for a peer that has stopped
+ * stays posted. The stuck bytes are not counted against the window, so that
+ * this data does not slow down other peers.
  */
 static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 {
@@ -121,7 +125,8 @@ static void window_stuck(struct rail_lane *lane, uint64_t bytes, uint64_t bulk)
 	lane->rate.stuck_bulk = bulk;
 }
 
-/* Counts the posted bytes that have not moved for WINDOW_STUCK_NS. */
+/* Counts the bytes of slices that were posted at least WINDOW_STUCK_NS ago and
+ * have not completed. */
 static void window_count_stuck(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t base =
@@ -164,9 +169,10 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 /*
- * Sets the window to the number of bytes that move at this rate in 2 * base_ns
- * + WINDOW_NS. base_ns is the time of a slice on an idle rail; it counts twice,
- * so that the window grows if it has limited the rate.
+ * Sets the window to the number of bytes that the rail moves at this rate in 2
+ * * base_ns + WINDOW_NS. base_ns is the time of a slice on an idle rail. The
+ * window contains it twice, so that the window grows if the window itself has
+ * limited the measured rate.
  */
 static void window_set(struct rail *rail, uint64_t rate)
 {
@@ -183,8 +189,9 @@ static void window_set(struct rail *rail, uint64_t rate)
 }
 
 /*
- * Averages the rate, weighted by time. Completions arrive in batches, so a
- * short interval alone says little.
+ * Returns the mean of the old rate and the rate of an interval (bytes completed
+ * in ns), weighted by time. The mean is needed because completions arrive in
+ * batches, so the rate of one short interval varies much.
  */
 static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 {
@@ -195,10 +202,11 @@ static uint64_t window_mean(uint64_t old, uint64_t bytes, uint64_t ns)
 }
 
 /*
- * Measures the service rate: completed bytes per busy time, averaged. An
- * interval lasts at least 1 ms. A shorter interval counts only in two cases:
- * the lane has become idle and a rate is known; or the interval is the whole
- * busy time of the lane and at least WINDOW_WHOLE bytes have completed in it.
+ * Measures the service rate: the mean of completed bytes per busy time over
+ * measuring intervals. An interval ends after 1 ms. It ends earlier if the lane
+ * has become idle and enough is known: in the first interval since the lane
+ * became busy, at least WINDOW_WHOLE bytes must have completed; in a later
+ * interval, a rate must be known already.
  */
 void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 {
@@ -211,7 +219,9 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	lane->rate.served_ns = now;
 	lane->rate.served += bytes;
 	if (rest >= WINDOW_STUCK_NS) {
-		/* only stuck slices were posted for a while */
+		/* The last completion is so long ago that all posted slices
+		 * were stuck. The time since then is not busy time: begin a new
+		 * interval. */
 		lane->rate.served = 0;
 		lane->rate.busy_ns = now;
 		lane->rate.whole = false;

@@ -13,8 +13,9 @@
 struct rail;
 
 #define RAIL_WINDOW_MAX		(64u << 20)
-#define RAIL_WINDOW_FIRST	(1u << 20)	/* window, bytes, while the rate
-						 * is unknown */
+#define RAIL_WINDOW_FIRST	(1u << 20) /* first window of a rail, bytes:
+					    * used until the rate has been
+					    * measured */
 
 void rail_window_init(struct rail *rail, uint64_t max);
 
@@ -58,7 +59,7 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 	TEI_REQUIRES(lane->lock);
 
-/* Records that nothing is posted on the lane any longer. */
+/* Records that no slice is posted on the lane any longer. */
 void rail_window_empty(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_WINDOW_H */

@@ -21,11 +21,13 @@ bool rail_auth_fits(const struct tei_rail_dp *dp,
 		    const struct tei_rail_peer *peer, const uint8_t *msg,
 		    size_t len);
 
-/* Returns false if a message with this number was received before, or if the
- * number is too old to know. */
+/* Returns true, and records the number, if no message with this number has been
+ * received from the peer. Returns false if one was received before, or if the
+ * number is so old that this is no longer known. */
 bool rail_auth_once(struct tei_rail_peer *peer, uint64_t number);
 
-/* Returns false if a later hello has been received. */
+/* Returns false if a hello with a higher number has been received from the
+ * peer. */
 bool rail_auth_newest_hello(struct tei_rail_peer *peer, uint64_t number);
 
 #endif /* TEI_PROV_RAIL_WIRE_RAIL_AUTH_H */

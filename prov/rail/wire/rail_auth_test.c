@@ -29,7 +29,8 @@
 struct auth_rig {
 	struct test_plane one, two;
 	struct tei_secret *secret[2];
-	struct tei_rail_peer *peer;	/* plane two, as plane one knows it */
+	struct tei_rail_peer *peer;	/* peer object of plane one that stands
+					 * for plane two */
 };
 
 static void auth_begin(struct auth_rig *rig, const char *one, const char *two)
@@ -204,7 +205,8 @@ static void test_replayed_message_is_dropped(void)
 	struct auth_rig rig;
 
 	auth_still(&rig);
-	m = auth_note(&rig, 2, late);	/* signed first, and arrives later */
+	m = auth_note(&rig, 2, late);	/* signed before the next message, but
+					 * arrives after it */
 	n = auth_note(&rig, 1, note);
 	auth_arrive(&rig.two, note, n);
 	auth_arrive(&rig.two, late, m);	/* out of order: no replay */
@@ -338,7 +340,8 @@ static void test_hello_for_another_process_is_refused(void)
 	sent = rig.peer->auth.sent;
 	rig.peer->incarnation ^= 1;
 	rig.peer->auth.nonce[0] ^= 1;
-	rig.peer->auth.sent += 1000000; /* the numbers of another peer */
+	rig.peer->auth.sent += 1000000;	/* simulates message numbers of another
+					 * peer object, which are much higher */
 	h = auth_hello(&rig, hello);
 	auth_arrive(&rig.two, hello, h);
 	CU_ASSERT_EQUAL(known->refusal.incarnation, rig.peer->incarnation);

@@ -98,38 +98,46 @@ struct tei_rail_peer;
 #define RAIL_WIRE_NONCE		16
 
 /* Flags in the header. */
-#define RAIL_WIRE_REPLY		1u		/* HELLO: a reply is wanted */
-#define RAIL_WIRE_UNDRAINED	2u		/* BYE: writes may be under way */
-#define RAIL_WIRE_NOTE_ASK	1u		/* NOTIFY: asks for room only */
-#define RAIL_WIRE_NOTE_AGAIN	2u		/* NOTIFY: an earlier
-						 * session of the receiver
-						 * may have received it */
-/* NOTIFY: the text may contain zero bytes. */
+#define RAIL_WIRE_REPLY		1u	/* HELLO: the sender wants an answer */
+#define RAIL_WIRE_UNDRAINED	2u	/* BYE: writes of the sender may still
+					 * land at the receiver */
+#define RAIL_WIRE_NOTE_ASK	1u	/* NOTIFY: the message has no fragment
+					 * and only asks whether the receiver
+					 * has room */
+#define RAIL_WIRE_NOTE_AGAIN	2u	/* NOTIFY: the notification may have
+					 * been delivered in an earlier
+					 * session */
+/* NOTIFY: the text of the notification may contain zero bytes. */
 #define RAIL_WIRE_NOTE_BINARY 4u
-#define RAIL_WIRE_BY_SHIFT	8		/* 1 + the index of the sender's
-						 * rail that carried the
-						 * message; 0 if unknown */
+#define RAIL_WIRE_BY_SHIFT	8	/* position of a field in the flags: 1 +
+					 * index of the sender's rail that
+					 * carries the message, or 0 if the rail
+					 * is unknown */
 #define RAIL_WIRE_BY_MASK	0x7fu
-#define RAIL_WIRE_SIGNED	0x8000u		/* number and mac are valid */
+#define RAIL_WIRE_SIGNED	0x8000u	/* the fields number and mac are
+					 * valid */
 
 /* Codes in the answer to a NOTIFY. */
 enum rail_notify_code {
 	RAIL_NOTIFY_OK,	       /* the fragment was received, or room is
 				* reserved for the notification */
-	RAIL_NOTIFY_FULL,      /* no room; the fragment was not kept */
+	RAIL_NOTIFY_FULL,		/* the receiver has no room and has
+					 * dropped the fragment */
 	RAIL_NOTIFY_GAP,       /* an earlier fragment is missing */
-	RAIL_NOTIFY_FORGOTTEN, /* possibly delivered in an earlier
-				* session, so not accepted */
+	RAIL_NOTIFY_FORGOTTEN,		/* the notification was perhaps
+					 * delivered in an earlier session, so
+					 * it is not accepted */
 };
 
-/* How a rail's keys are used. */
-#define RAIL_WIRE_VIRT_ADDR	1u		/* the NIC uses virtual
-						 * addresses */
-#define RAIL_WIRE_GEN_KEYS	2u		/* a new generation
-						 * has new keys */
+/* Key flags of a rail in HELLO: how the rail's keys are used. */
+#define RAIL_WIRE_VIRT_ADDR	1u	/* reads and writes name virtual
+					 * addresses, not offsets in the
+					 * registration */
+#define RAIL_WIRE_GEN_KEYS	2u	/* the rail's keys change with each lane
+					 * generation */
 
-/* Access to a region. */
-#define RAIL_WIRE_READ_ONLY	1u		/* writes are not allowed */
+/* Access flags of a region in KEY_REP. */
+#define RAIL_WIRE_READ_ONLY	1u	/* peers must not write to the region */
 
 /* A bounded cursor for reading or writing. After an access beyond the end, bad
  * is set and stays set, and reads return 0. */
@@ -148,7 +156,7 @@ static inline bool rail_wire_room(struct rail_wire *w, size_t n)
 	return true;
 }
 
-/* Writes the low n bytes of v, n up to 8. */
+/* Writes the low n bytes of v (n is at most 8). */
 static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
 {
 	if (!rail_wire_room(w, n))
@@ -158,7 +166,7 @@ static inline void rail_wire_put(struct rail_wire *w, uint64_t v, size_t n)
 	w->pos += n;
 }
 
-/* Reads a number of n bytes, n up to 8. */
+/* Reads and returns a number of n bytes (n is at most 8). */
 static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 {
 	uint64_t v = 0;
@@ -170,7 +178,8 @@ static inline uint64_t rail_wire_get(struct rail_wire *w, size_t n)
 	return le64toh(v);
 }
 
-/* Overwrites a number that was written at position at. */
+/* Overwrites the number of n bytes at position `at` with v. The cursor's
+ * position does not change. */
 static inline void rail_wire_set(struct rail_wire *w, size_t at, uint64_t v,
 				 size_t n)
 {
@@ -243,8 +252,11 @@ static inline void rail_wire_get_text(struct rail_wire *w, char *dst,
 }
 
 enum rail_msg_type {
-	RAIL_MSG_HELLO = 1,  /* our rail table; flag: a reply is wanted */
-	RAIL_MSG_REFUSE = 2, /* refuses a hello: enum rail_refusal */
+	RAIL_MSG_HELLO = 1,		/* name and rail table of the sender;
+					 * RAIL_WIRE_REPLY: an answer is
+					 * wanted */
+	RAIL_MSG_REFUSE = 2,		/* refuses a hello, with a code of enum
+					 * rail_refusal */
 	RAIL_MSG_KEY_REQ = 3,
 	RAIL_MSG_KEY_REP = 4,
 	RAIL_MSG_FENCE = 5,
@@ -255,20 +267,24 @@ enum rail_msg_type {
 	RAIL_MSG_BYE = 10,
 	RAIL_MSG_ATOMIC = 11,
 	RAIL_MSG_ATOMIC_REP = 12,
-	RAIL_MSG_USER = 13, /* the bytes of tei_rail_send */
+	RAIL_MSG_USER = 13,		/* user message: the bytes of
+					 * tei_rail_send */
 	RAIL_MSG_PING = 14, /* asks for a sign of life, or probes a pair */
 	RAIL_MSG_PONG = 15,
-	RAIL_MSG_REVERSE = 16, /* reverse path for RAIL_MSG_USER */
+	RAIL_MSG_REVERSE = 16,		/* allows the receiver to send USER
+					 * messages over the connection that
+					 * carried this message */
 	RAIL_MSG_NOTE_ACK = 17,
-	RAIL_MSG_BYTES = 18, /* totals of the sender: rail_served.h */
+	RAIL_MSG_BYTES = 18,		/* totals of the bytes that the sender
+					 * has moved (rail_served.h) */
 };
 
 /* Starts a message in buf, which has RAIL_MSG_MAX bytes: writes the header. */
 void rail_msg_begin(struct tei_rail_peer *peer, struct rail_wire *w,
 		    uint8_t *buf, enum rail_msg_type type, uint16_t flags);
 
-/* Completes the header. Returns the length of the message, 0 if it did not
- * fit. */
+/* Writes the message length into the header. Returns the length, or 0 if the
+ * message did not fit into the buffer. */
 size_t rail_msg_end(struct rail_wire *w);
 
 /* --- rail_wire_addr.c: fabric addresses ---------------------------------- */
