@@ -94,7 +94,8 @@ struct tei_meta_file {
 struct tei_meta_desc {
 	/* these do not change after the freeze */
 	const char *name;
-	const char *protocol;		/* "tcp", "rdma", "shm", "local", "nvmeof" */
+	const char *protocol;		/* "tcp", "rdma", "shm", "local",
+					 * "nvmeof" */
 	uint32_t version;		/* TEI_META_VERSION; 0: the descriptor
 					 * was written by other software */
 	uint64_t incarnation;		/* incarnation of the process; 0: the
@@ -197,7 +198,8 @@ int tei_meta_desc_finish(struct tei_meta_desc *desc, int ret,
 
 struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc);
 
-/* Drops a reference; also frees an unfrozen descriptor. NULL is ignored. */
+/* Drops a reference to a frozen descriptor and frees it with the last one. A
+ * descriptor that is not frozen yet is freed at once. NULL is ignored. */
 void tei_meta_desc_unref(struct tei_meta_desc *desc);
 
 /*

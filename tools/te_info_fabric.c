@@ -136,7 +136,9 @@ static bool fabric_has(const cJSON *caps, const char *name)
 	return false;
 }
 
-/* Adds "hmem": libfabric offers device memory only if the hints ask for it. */
+/* Adds "hmem" to the capabilities of the providers in the list that support
+ * device memory. This takes a second fi_getinfo, because libfabric reports
+ * FI_HMEM only if the hints ask for it. */
 static void fabric_hmem(cJSON *list)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL, *i;

@@ -12,9 +12,9 @@
  * reads files and allocates, and look-ups compare strings. Resolve a buffer's
  * location once, at registration.
  *
- * Errors: functions return 0 or an enum tei_code. The parameter struct tei_err
- * *err may be NULL. These functions log the error record. Outputs are written
- * only on success.
+ * Errors: functions return 0 or an enum tei_code. Functions with the parameter
+ * struct tei_err *err log the error record; err may be NULL. Outputs are
+ * written only on success.
  */
 
 #include <sched.h>
@@ -26,10 +26,10 @@
 struct tei_err;
 struct tei_topo;
 
-#define TEI_TOPO_NAME		64	/* bytes of a name, with NUL */
+#define TEI_TOPO_NAME		64	/* longest name with its NUL, bytes */
 #define TEI_TOPO_MAX_NICS	256
 #define TEI_TOPO_MAX_LOCATIONS	2048
-#define TEI_TOPO_MAX_TEXT	(1u << 20)	/* bytes of a JSON matrix */
+#define TEI_TOPO_MAX_TEXT	(1u << 20)	/* longest JSON matrix, bytes */
 #define TEI_TOPO_MAX_PARTS	256	/* parts of a segmented region */
 #define TEI_TOPO_ANY		"*"	/* the unknown location */
 
@@ -49,9 +49,10 @@ struct tei_topo_nic_desc {
 	const char *name;	/* name of the rail, as in the matrix */
 	const char *device;	/* netdev or RDMA device; NULL if the device has
 				 * the same name as the rail */
-	struct tei_topo_pci pci;	/* from fi_nic, or unknown */
+	struct tei_topo_pci pci;	/* address that libfabric reports
+					 * (fi_nic) */
 	uint64_t speed;		/* bits per second; 0 if unknown */
-	bool off;		/* never used, but keeps its index */
+	bool off;		/* the NIC is never used, but has an index */
 };
 
 /* A NIC of a topology. */
@@ -60,7 +61,7 @@ struct tei_topo_nic {
 	char pci[16];		/* "0000:17:00.0", or "" */
 	int numa_node;		/* -1 if unknown */
 	uint64_t speed;		/* bits per second; 0 if unknown */
-	bool off;
+	bool off;		/* the NIC is never used */
 };
 
 /* One GPU, numbered as the CUDA driver does. */
@@ -113,15 +114,16 @@ int tei_topo_discover(const struct tei_topo_nic_desc *nics, size_t count,
 		      struct tei_err *err);
 
 /*
- * Does the same as tei_topo_discover for the NICs that hwloc lists (network and
- * RDMA devices on a PCI bus), in the order of hwloc. Used by tools that show a
- * machine.
+ * Does the same as tei_topo_discover, for all NICs that hwloc lists: network
+ * and RDMA devices on a PCI bus, in the order of hwloc. Used by tools that show
+ * a machine.
  */
 int tei_topo_discover_all(const struct tei_topo_opts *opts,
 			  struct tei_topo **out, struct tei_err *err);
 
 enum {	/* flags of tei_topo_parse */
-	TEI_TOPO_STRICT = 1,	/* a NIC that base lacks is an error */
+	TEI_TOPO_STRICT = 1,	/* fail if the matrix names a NIC that base
+				 * lacks */
 };
 
 /*
@@ -131,8 +133,8 @@ enum {	/* flags of tei_topo_parse */
  * first appearance. Otherwise it has base's NICs with their indices, properties
  * and off flags. A NIC of base that the matrix does not name is switched off,
  * unless the matrix names no NIC at all, as {}. A name that base lacks is
- * skipped with a warning; with TEI_TOPO_STRICT, or if base lacks all names, it
- * is the error TEI_ERR_NO_DEVICE.
+ * skipped with a warning. With TEI_TOPO_STRICT, or if base lacks all names, the
+ * function returns TEI_ERR_NO_DEVICE instead.
  *
  * A NIC that is named twice for a location counts once, at its first position.
  * An entry "*" only serves to name NICs: the location "*" always contains every
@@ -163,7 +165,8 @@ const struct tei_topo_nic *tei_topo_nic(const struct tei_topo *topo,
 /* Returns the index of the NIC with that name, or -1. */
 int tei_topo_find_nic(const struct tei_topo *topo, const char *name);
 
-/* The locations without "*", sorted: cpu:0, cpu:1, …, cuda:0, … */
+/* The number of locations without "*", and the location at an index, or NULL.
+ * The locations are sorted: cpu:0, cpu:1, …, cuda:0, … */
 size_t tei_topo_location_count(const struct tei_topo *topo);
 const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
@@ -196,8 +199,8 @@ enum tei_topo_rank {
 };
 
 /*
- * Gets the same result as one enum tei_topo_rank per NIC index, in ranks[0..n).
- * Elements beyond the last NIC become TEI_TOPO_OFF.
+ * Does the same as tei_topo_lookup, but writes one enum tei_topo_rank for each
+ * NIC index to ranks[0..n). Elements beyond the last NIC become TEI_TOPO_OFF.
  */
 void tei_topo_ranks(const struct tei_topo *topo, const char *location,
 		    uint8_t *ranks, size_t n);
@@ -231,10 +234,10 @@ bool tei_topo_filter(const char *list, const char *name);
 int tei_topo_nic_node(const char *device, const char *pci);
 
 /*
- * Returns the NUMA node of a block device, or -1 if it is unknown. For a
- * partition this is the node of its disk, for a loop device that of the disk
- * with the backing file, for a volume (dm, md) that of its parts if all are on
- * one node.
+ * Returns the NUMA node of a block device, or -1 if it is unknown. A partition
+ * has the node of its disk. A loop device has the node of the disk that holds
+ * the backing file. A volume (dm, md) has the node of its disks if all of them
+ * are on one node.
  */
 int tei_topo_block_node(dev_t dev);
 
@@ -263,11 +266,13 @@ enum tei_topo_where_kind {
 /* A parsed location. Plain data. */
 struct tei_topo_where {
 	enum tei_topo_where_kind kind;
-	int index;		/* N of CPU and CUDA, else 0 */
-	uint64_t page;		/* PARTS: page size in bytes, a power of two */
-	unsigned int n_parts;	/* PARTS: at least 1, else 0 */
-	uint16_t nodes[TEI_TOPO_MAX_PARTS];	/* PARTS: NUMA node of each
-						 * part */
+	int index;		/* N of "cpu:N" and "cuda:N", otherwise 0 */
+	uint64_t page;		/* page size of "segments:…", bytes, a power of
+				 * two; otherwise 0 */
+	unsigned int n_parts;	/* number of parts of "segments:…", at least 1;
+				 * otherwise 0 */
+	uint16_t nodes[TEI_TOPO_MAX_PARTS];	/* NUMA node of each part of
+						 * "segments:…" */
 };
 
 /*
@@ -327,11 +332,12 @@ int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **maps);
 void tei_topo_maps_free(struct tei_topo_maps *maps);	/* NULL is ignored */
 
 enum tei_topo_access {
-	TEI_TOPO_UNMAPPED,		/* nothing is mapped there */
+	TEI_TOPO_UNMAPPED,		/* the range is not mapped */
 	TEI_TOPO_CLOSED,		/* neither readable nor writable */
 	TEI_TOPO_READ_ONLY,
 	TEI_TOPO_WRITABLE,
-	TEI_TOPO_UNKNOWN,		/* mapped; access unknown */
+	TEI_TOPO_UNKNOWN,		/* the range is mapped; its access is
+					 * unknown */
 };
 
 /*

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Distances. The closeness of a NIC to a location is a number: 0 is known to be
- * far, 1 unknown, 2 the same NUMA node. A larger number is 2 plus the depth of
- * the PCI bridge that the NIC shares with the GPU. The NICs with the greatest
- * closeness are preferred if it is at least 2, or if nothing is known about any
- * NIC.
+ * Distances. The closeness of a NIC to a location is a number. 0 means that the
+ * NIC is known to be far, 1 that its distance is unknown, 2 that it is on the
+ * same NUMA node. A larger number is 2 plus the depth of the PCI bridge that
+ * the NIC shares with the GPU. The NICs with the greatest closeness are
+ * preferred if this closeness is at least 2, or if the closeness of every NIC
+ * is unknown.
  */
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@
 enum {
 	TOPO_FAR = 0,
 	TOPO_UNKNOWN = 1,
-	TOPO_NEAR = 2,		/* plus the depth of a shared bridge */
+	TOPO_NEAR = 2,		/* same NUMA node; a GPU adds the depth of the
+				 * PCI bridge that it shares with the NIC */
 };
 
 /* Working state of one discovery. */
@@ -29,8 +31,9 @@ struct topo_find {
 	const char *sysfs;	/* NULL if sysfs must not be read */
 	struct tei_topo *topo;
 	struct topo_spot *spots;	/* array with one entry per NIC */
-	unsigned int *close;		/* array with one entry per NIC, for one
-					 * location */
+	/* how close each NIC is to the location being examined: TOPO_FAR,
+	 * TOPO_UNKNOWN or at least TOPO_NEAR */
+	unsigned int *close;
 	size_t n_nodes;
 	int nodes[TOPO_MAX_NODES];
 	size_t n_gpus;
@@ -38,8 +41,9 @@ struct topo_find {
 };
 
 /*
- * Finds the hwloc object of a NIC. If hwloc describes another machine, the name
- * takes precedence, because PCI addresses of this machine do not apply to it.
+ * Finds the hwloc object of a NIC. If hwloc describes another machine, the
+ * object is searched by name first: the PCI address of the NIC belongs to this
+ * machine.
  */
 static struct hwloc_obj *topo_find_obj(const struct topo_find *f,
 				       const struct tei_topo_pci *pci,

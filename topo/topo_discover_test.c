@@ -15,8 +15,8 @@
 #include "util/err.h"
 
 /*
- * Discovers the machine of an XML file, with NICs of these names. The list ends
- * with NULL.
+ * Discovers the topology of the machine in an XML file, with NICs of the given
+ * names. The list of names ends with NULL.
  */
 static struct tei_topo *discover(const char *xml, const char *const *names)
 {
@@ -49,7 +49,7 @@ static void test_two_sockets_with_infiniband(void)
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 0), "cpu:0");
 	CU_ASSERT_STRING_EQUAL(tei_topo_location(topo, 4), "cuda:2");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:0"), "eth0 mlx4_0 ib0|");
-	/* all are equally far, so all are preferred */
+	/* all NICs are equally far, so all are preferred */
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cpu:1"), "eth0 mlx4_0 ib0|");
 	CU_ASSERT_STRING_EQUAL(topo_test_row(topo, "cuda:0"),
 			       "eth0 mlx4_0 ib0|");
@@ -275,7 +275,7 @@ static void test_nics_without_pci_are_preferred(void)
 	struct tei_topo *topo = discover("nopci.xml", names);
 	char *text;
 
-	/* an unknown distance */
+	/* the distance of the NIC is unknown */
 	CU_ASSERT_EQUAL(tei_topo_nic(topo, 0)->numa_node, -1);
 	CU_ASSERT_STRING_EQUAL(tei_topo_nic(topo, 0)->pci, "");
 	CU_ASSERT_EQUAL_FATAL(tei_topo_json(topo, &text), 0);
@@ -497,8 +497,8 @@ static void sys_disk(unsigned int major, unsigned int minor, const char *folder)
 }
 
 /*
- * Disks with a node, behind a device with a node, next to two controllers with
- * nodes, and on other disks.
+ * Tests disks that have a node, disks whose parent device has a node, NVMe
+ * namespaces with two controllers, and volumes on other disks.
  */
 static void test_sysfs_tells_a_disk_s_node(void)
 {

@@ -11,8 +11,9 @@
 #define TOPO_PCI_3D		0x0302
 
 /*
- * Disables components that would open displays or initialise GPU drivers in a
- * process that may fork later, and objects that do not affect distances.
+ * Disables components of hwloc that would open displays, or initialise GPU
+ * drivers in a process that may fork later. Also leaves out objects that do not
+ * affect distances.
  */
 static int topo_hw_configure(hwloc_topology_t t)
 {
@@ -129,7 +130,7 @@ struct tei_topo_pci topo_hw_pci(hwloc_obj_t obj)
 
 /*
  * Finds the NUMA nodes of a device. If the machine has several nodes and the
- * device is attached to all of them, it is near none.
+ * device is attached to all of them, the device is near none of them.
  */
 void topo_hw_spot(const struct topo_hw *hw, hwloc_obj_t obj,
 		  struct topo_spot *spot)

@@ -20,7 +20,8 @@ struct topo_row {
 	char location[TEI_TOPO_NAME];
 	uint32_t n_preferred;
 	uint32_t n_accessible;
-	uint32_t *nics;		/* preferred, then accessible; none that is
+	uint32_t *nics;		/* indices of the preferred NICs, then of the
+				 * accessible ones; without NICs that are
 				 * off */
 	int numa_node;		/* node of the location; -1 if unknown */
 	char pci[16];		/* PCI address of a GPU, or "" */
@@ -33,9 +34,9 @@ struct topo_row {
 struct tei_topo {
 	uint32_t n_nics;
 	uint32_t n_rows;
-	uint32_t cap_rows;
+	uint32_t cap_rows;	/* allocated entries of rows */
 	struct tei_topo_nic *nics;
-	struct topo_row *rows;	/* sorted by topo_sort */
+	struct topo_row *rows;	/* sorted by location (topo_finish) */
 	struct topo_row any;	/* "*": every NIC that is not off */
 };
 
@@ -80,10 +81,11 @@ bool topo_pci_parse(const char *text, struct tei_topo_pci *pci);
  * hwloc topology.
  */
 struct topo_spot {
-	struct hwloc_obj *obj; /* PCI or OS device; NULL if hwloc has none */
-	const struct hwloc_bitmap_s *nodes; /* NULL if node is to be used
-					     * instead */
-	int node;		/* -1 if unknown */
+	struct hwloc_obj *obj; /* PCI or OS device of hwloc, or NULL */
+	const struct hwloc_bitmap_s *nodes; /* NUMA nodes of the device; NULL
+					     * if only node is known */
+	int node;		/* NUMA node of the device if nodes is NULL;
+				 * -1 if unknown */
 };
 
 /*
@@ -92,7 +94,7 @@ struct topo_spot {
  */
 struct topo_hw {
 	struct hwloc_topology *t; /* NULL if hwloc failed or is absent */
-	bool this_system;
+	bool this_system;	/* hwloc describes this machine */
 };
 
 /* Returns true if the library was configured with hwloc. */
@@ -104,9 +106,11 @@ struct hwloc_obj *topo_hw_by_pci(const struct topo_hw *hw,
 struct hwloc_obj *topo_hw_by_name(const struct topo_hw *hw, const char *device);
 void topo_hw_spot(const struct topo_hw *hw, struct hwloc_obj *obj,
 		  struct topo_spot *spot);
-/* Returns true if node is one of spot's nodes, which are not NULL. */
+/* Returns true if the device at spot is on the NUMA node. spot->nodes is not
+ * NULL. */
 bool topo_hw_near(const struct topo_spot *spot, int node);
-/* Returns true if both have a node in common; their nodes are not NULL. */
+/* Returns true if the two devices have a NUMA node in common. a->nodes and
+ * b->nodes are not NULL. */
 bool topo_hw_share_node(const struct topo_spot *a, const struct topo_spot *b);
 /*
  * Returns the address of the PCI device that obj is or belongs to; known is
@@ -126,8 +130,9 @@ struct topo_gpu {
 	struct topo_spot spot;
 };
 /*
- * Gets the GPUs of the first kind that has any: CUDA, NVML, NVIDIA OpenCL
- * devices, NVIDIA PCI display devices. Returns their count.
+ * Gets the GPUs that hwloc lists as CUDA devices. If there are none, gets the
+ * NVML devices, then NVIDIA's OpenCL devices, then NVIDIA's PCI display
+ * devices. Returns the number of GPUs.
  */
 size_t topo_hw_gpus(const struct topo_hw *hw, struct topo_gpu *gpus,
 		    size_t max);
@@ -135,7 +140,8 @@ size_t topo_hw_gpus(const struct topo_hw *hw, struct topo_gpu *gpus,
 /* Gets the names of the network and RDMA devices on a PCI bus. */
 size_t topo_hw_nics(const struct topo_hw *hw, const char **names, size_t max);
 
-/* A member stays unchanged if sysfs does not provide it. */
+/* Properties of a NIC. topo_sys_nic changes only the members that sysfs
+ * provides. */
 struct topo_sys_nic {
 	int node;
 	struct tei_topo_pci pci;
@@ -165,7 +171,7 @@ size_t topo_sys_nodes(const char *sysfs, int *nodes, size_t max);
  */
 typedef int (*topo_query_fn)(unsigned long n, void **pages, int *status);
 
-#define TOPO_SAMPLE	16
+#define TOPO_SAMPLE	16	/* pages in the sample of topo_locate_node */
 
 /*
  * Returns the node that holds more than half of the present pages of a sample.
@@ -174,10 +180,11 @@ typedef int (*topo_query_fn)(unsigned long n, void **pages, int *status);
 int topo_locate_node(const void *addr, size_t len, size_t page,
 		     topo_query_fn query);
 
-#define TOPO_PARTS_SAMPLE	64	/* pages in the sample */
+#define TOPO_PARTS_SAMPLE	64	/* pages in the sample of
+					 * topo_locate_parts */
 #define TOPO_PARTS	16		/* maximum number of parts */
-#define TOPO_RAGGED	2		/* number of these parts that may be
-					 * mixed */
+#define TOPO_RAGGED	2		/* number of parts, out of TOPO_PARTS,
+					 * that may be on several nodes */
 
 /*
  * Writes "segments:…" with the smallest number of equal parts that separates

@@ -7,7 +7,7 @@
 #include "util/err.h"
 #include "util/log.h"
 
-#define TOPO_JSON_DEPTH	3	/* object, pair, list */
+#define TOPO_JSON_DEPTH	3	/* nesting of a matrix: object, pair, list */
 #define TOPO_JSON_HINT	"a matrix is {\"cpu:0\": [[\"near\"], [\"other\"]]}"
 
 /* Working state of one parse. */
@@ -16,11 +16,12 @@ struct topo_parse {
 	unsigned int flags;
 	struct tei_err *err;
 	struct tei_topo *topo;
-	size_t n_names;		/* NICs named, repetitions included */
-	size_t n_unknown;
-	struct topo_quote unknown;	/* first unknown name */
-	bool named[TEI_TOPO_MAX_NICS];
-	bool seen[TEI_TOPO_MAX_NICS];	/* already in the current row */
+	size_t n_names;		/* number of NIC names, with repetitions */
+	size_t n_unknown;	/* number of names that the base lacks */
+	struct topo_quote unknown;	/* first name that the base lacks */
+	bool named[TEI_TOPO_MAX_NICS];	/* the matrix names the NIC */
+	bool seen[TEI_TOPO_MAX_NICS];	/* the current row has the NIC
+					 * already */
 };
 
 /* --- text ---------------------------------------------------------------- */
@@ -47,7 +48,8 @@ static const char *topo_json_escape(const char *p)
 	return !strncmp(p, "\\u0000", 6) ? "NUL in a string" : NULL;
 }
 
-/* Checks the length and the depth before cJSON recurses. */
+/* Checks the length of the text and the depth of its nesting before cJSON,
+ * which is recursive, parses it. */
 static int topo_json_scan(const char *text, struct tei_err *err)
 {
 	const char *p, *end = text + strnlen(text, TEI_TOPO_MAX_TEXT + 1);
@@ -324,7 +326,7 @@ static bool topo_json_row(const struct tei_topo *topo,
 			      row->n_accessible, pair);
 }
 
-/* Returns true if every NIC that is not off is in some row. */
+/* Returns true if every NIC that is not off is in at least one row. */
 static bool topo_json_covered(const struct tei_topo *topo)
 {
 	bool in[TEI_TOPO_MAX_NICS] = { false };
@@ -363,8 +365,8 @@ int tei_topo_json(const struct tei_topo *topo, char **text)
 		print = cJSON_PrintUnformatted(root);
 	cJSON_Delete(root);
 	if (print)
-		copy = strdup(print);	/* the caller frees with free(), cJSON
-					 * may not */
+		copy = strdup(print);	/* The caller uses free(). cJSON may
+					 * have another allocator. */
 	cJSON_free(print);
 	if (!copy)
 		return tei_err_fail(NULL, TEI_ERR_MEMORY, TOPO_SUBSYS, NULL,

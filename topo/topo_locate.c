@@ -14,7 +14,8 @@ static int topo_locate_query(unsigned long n, void **pages, int *status)
 	return move_pages(0, n, pages, NULL, status, 0) == 0 ? 0 : -1;
 }
 
-/* Returns the value of more than half of the non-negative elements, or -1. */
+/* Returns the value that more than half of the non-negative elements have, or
+ * -1. */
 static int topo_majority(const int *v, size_t n)
 {
 	size_t present = 0, equal, i, k;
@@ -40,7 +41,7 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 	int status[TOPO_SAMPLE];
 
 	for (i = 0; i < n; i++) {
-		/* divided first, because span * i could overflow */
+		/* span is divided first, because span * i could overflow */
 		uintptr_t k = n == 1 ? 0 : span / (n - 1) * i +
 					   span % (n - 1) * i / (n - 1);
 
@@ -53,9 +54,9 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 }
 
 /*
- * Returns the page number of sample i of n. Each sample is at a pseudo-random
- * place in its n-th of the region, because samples at regular distances would
- * miss the interleaving of pages.
+ * Returns the page number of sample i of n. The region is divided into n equal
+ * intervals; sample i is at a pseudo-random page of interval i. Samples at
+ * regular distances would not show that pages are interleaved over nodes.
  */
 static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 				  size_t n)
@@ -63,7 +64,7 @@ static uintptr_t topo_sample_page(uintptr_t first, uintptr_t count, size_t i,
 	uint64_t from = (uint64_t)count * i / n;
 	uint64_t size = (uint64_t)count * (i + 1) / n - from;
 
-	/* at most 2^52 pages times 64 */
+	/* cannot overflow: at most 2^52 pages times 64 samples */
 	return first + (uintptr_t)(from + (i * UINT64_C(0x9e3779b97f4a7c15) >>
 					   32) % size);
 }
@@ -88,7 +89,7 @@ static int topo_part_node(const int *status, unsigned int n, bool *mixed)
 
 /*
  * Finds the nodes of n equal parts from TOPO_PARTS_SAMPLE samples. Returns
- * false if more than some parts are on several nodes, or if no page is present.
+ * false if too many parts are on several nodes, or if no page is present.
  */
 static bool topo_parts_nodes(const int *status, unsigned int n, int *nodes,
 			     unsigned int some)
@@ -187,8 +188,8 @@ int tei_topo_locate(const void *addr, size_t len, char location[TEI_TOPO_NAME])
 /* --- location strings ---------------------------------------------------- */
 
 /*
- * Parses digits at *p without a leading zero, a number of at most max, and
- * moves *p behind them. Returns false for anything else.
+ * Parses a decimal number at *p, without a leading zero and at most max, and
+ * moves *p behind the number. Returns false for any other text.
  */
 static bool topo_number(const char **p, uint64_t max, uint64_t *out)
 {
@@ -295,8 +296,8 @@ static void topo_where_name(const struct tei_topo_where *w, char *location)
 }
 
 /*
- * Returns the offset at which part i begins. A page is on one node and belongs
- * to the part of its first byte.
+ * Returns the offset at which part i begins. A page belongs to the part of its
+ * first byte, because a page is on one node.
  */
 static uint64_t topo_part_begin(const struct tei_topo_where *w,
 				uint64_t length, uint64_t i)

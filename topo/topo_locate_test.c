@@ -203,7 +203,7 @@ static void test_untouched_memory_stays_untouched(void)
 	else
 		CU_ASSERT_STRING_EQUAL(location, "*");
 	munmap(mem, len);
-	/* an unmapped range does no harm */
+	/* a range that is not mapped is no error */
 	CU_ASSERT_EQUAL(tei_topo_locate(mem, len, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, 1, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);
@@ -324,7 +324,7 @@ static void test_a_part_begins_with_a_page(void)
 	struct tei_topo_where w;
 
 	tei_topo_where_parse("segments:4096:4,5,6", &w, NULL);
-	/* whole pages each: no part is rounded up */
+	/* every part has whole pages, so no part is rounded up */
 	part_is(&w, 6 * 4096, 8191, 0, "cpu:4", 8192);
 	part_is(&w, 6 * 4096, 8192, 1, "cpu:5", 16384);
 	/* parts at 4097 and 8194 are rounded up to the next pages */
@@ -336,7 +336,7 @@ static void test_a_part_begins_with_a_page(void)
 	part_is(&w, 3 * 4095, 4095, 0, "cpu:4", 4096);
 	part_is(&w, 3 * 4095, 4096, 1, "cpu:5", 8192);
 	part_is(&w, 3 * 4095, 8192, 2, "cpu:6", 3 * 4095);
-	/* less than a page */
+	/* the region is shorter than a page */
 	part_is(&w, 10, 9, 0, "cpu:4", 10);
 	/* matches programs that bind huge pages and round the parts up */
 	tei_topo_where_parse("segments:2097152:0,1", &w, NULL);

@@ -2,10 +2,10 @@
 /*
  * Mappings of this process and their protection.
  *
- * The kernel's list of mappings answers this without touching a page. mincore
- * and similar calls report whether a page is present, which does not matter
- * here, and their results for device memory (VM_PFNMAP) and huge pages differ
- * between kernels.
+ * The protection is read from the kernel's list of mappings, which touches no
+ * page. mincore and similar calls are not used: they report whether a page is
+ * present, which does not matter here, and their results for device memory
+ * (VM_PFNMAP) and huge pages differ between kernels.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -42,12 +42,13 @@ _Static_assert(sizeof(struct maps_query) == 104, "struct procmap_query");
 #define MAPS_QUERY		_IOWR('f', 17, struct maps_query)
 #define MAPS_QUERY_READABLE	1u
 #define MAPS_QUERY_WRITABLE	2u
-#define MAPS_QUERY_OR_NEXT	16u	/* in flags: the next mapping if none
-					 * covers addr */
+#define MAPS_QUERY_OR_NEXT	16u	/* flag: if no mapping contains addr,
+					 * return the next one */
 
 /*
- * Either fd, or all mappings in order, where adjacent mappings with the same
- * access are merged.
+ * Contains either a file descriptor for queries, or a list of the mappings in
+ * ascending order. In the list, adjacent mappings with the same access are
+ * merged.
  */
 struct tei_topo_maps {
 	int fd;				/* file descriptor of MAPS_FILE for
@@ -109,7 +110,8 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 			maps_access(rest[1] == 'r', rest[2] == 'w'));
 }
 
-/* Reads the list up to the first mapping that ends at until or above. */
+/* Reads the list of mappings up to the first one that ends at or above the
+ * address until. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {
@@ -169,7 +171,7 @@ static bool maps_find(const struct tei_topo_maps *m, uint64_t addr,
 
 /* --- the query ----------------------------------------------------------- */
 
-/* Finds a mapping by a query of the kernel. Does the same as maps_find. */
+/* Does the same as maps_find, by a query of the kernel. */
 static bool maps_ask(int fd, uint64_t addr, struct topo_map *out)
 {
 	struct maps_query q;
@@ -243,8 +245,8 @@ void tei_topo_maps_free(struct tei_topo_maps *maps)
 /* --- without /proc ------------------------------------------------------- */
 
 /*
- * Returns true if all pages of the range are mapped. msync with MS_ASYNC checks
- * nothing else.
+ * Returns true if all pages of the range are mapped. msync with MS_ASYNC only
+ * checks this.
  */
 static bool maps_synced(uint64_t base, uint64_t end)
 {

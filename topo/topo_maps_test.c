@@ -5,7 +5,7 @@
 
 #include "topo/topo_int.h"
 
-#define MAPS_PAGE	65536	/* a multiple of any page */
+#define MAPS_PAGE	65536	/* bytes, a multiple of every page size */
 
 static char *maps_pages(size_t n)
 {
@@ -64,8 +64,8 @@ static void test_first_part_is_found_in_the_list_of_an_older_kernel(void)
 }
 
 /*
- * Addresses that no process has mapped: in the kernel's half, and below the
- * lowest mapping.
+ * Tests addresses that no process can have mapped: in the kernel's half of the
+ * address space, and below the lowest mapping.
  */
 static void test_addresses_outside_the_process_are_unmapped(void)
 {
@@ -108,8 +108,8 @@ static void test_hole_is_found_without_proc(void)
 }
 
 /*
- * Makes every other page read-only: as many mappings as pages, and more text
- * than one read returns.
+ * Makes every other page of a range read-only, so that each page is a mapping
+ * of its own. The list of mappings is then longer than one read returns.
  */
 static void maps_thousands(bool query)
 {

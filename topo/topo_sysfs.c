@@ -49,7 +49,8 @@ static int topo_sys_node(const char *dir, const char *name, const char *leaf)
 	       (int)node : -1;
 }
 
-/* Gets the last PCI address in the path that dir/name/device links to. */
+/* Gets the last PCI address in the path of the device that the symbolic link
+ * dir/name/device refers to. */
 static void topo_sys_pci(const char *dir, const char *name,
 			 struct tei_topo_pci *pci)
 {
@@ -89,8 +90,8 @@ static void topo_sys_netdev(const char *dir, const char *name, int depth,
 			    struct topo_sys_nic *nic);
 
 /*
- * Gets the node of a bond, VLAN or bridge: that of its lower devices if all are
- * on one node.
+ * Gets the node of a bond, VLAN or bridge: the node of its lower devices, if
+ * all of them are on one node.
  */
 static void topo_sys_lower(const char *dir, const char *name, int depth,
 			   struct topo_sys_nic *nic)
@@ -222,8 +223,8 @@ int tei_topo_nic_node(const char *device, const char *pci)
 /* --- block devices ------------------------------------------------------- */
 
 /*
- * Returns the node of the device in that folder, or of the nearest device above
- * it that has a node.
+ * Returns the node of the device in the folder. If the device has no node,
+ * returns the node of its nearest parent device that has one.
  */
 static int topo_sys_above(const char *folder)
 {
@@ -242,9 +243,9 @@ static int topo_sys_above(const char *folder)
 
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth);
 
-/* Returns the node of one component of a device, -1 if it is unknown, or -2 if
- * name is not a component. sysfs is NULL if the components are controllers, not
- * disks. */
+/* Returns the node of the component `name` of a device. Returns -1 if the node
+ * is unknown, or -2 if name is not a component. sysfs is NULL if the components
+ * are controllers and not disks. */
 static int topo_sys_below_one(const char *sysfs, const char *dir,
 			      const char *name, int depth)
 {
@@ -319,9 +320,10 @@ static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 							   st.st_dev, depth + 1);
 }
 
-/* Returns the node of a disk: its own, or that of its parent devices. Without
- * that, the node of a volume's slaves, of a loop device's backing file, or of
- * the controllers next to a multipath NVMe namespace. */
+/* Returns the node of a disk: the node of the disk itself or of a parent
+ * device. If these have no node, returns the node of the disks of a volume, of
+ * the disk with a loop device's backing file, or of the controllers of a
+ * multipath NVMe namespace. */
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth)
 {
 	int node = topo_sys_above(folder);

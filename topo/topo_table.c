@@ -115,7 +115,8 @@ struct topo_row *topo_add_row(struct tei_topo *topo, const char *location)
 	return &topo->rows[topo->n_rows++];
 }
 
-/* Compares names by version sort: numbers within them by value. */
+/* Compares two locations by name. Numbers in the names are compared by value,
+ * so cpu:2 is before cpu:10. */
 static int topo_row_cmp(const void *pa, const void *pb)
 {
 	const char *a = ((const struct topo_row *)pa)->location;

@@ -4,7 +4,8 @@
 
 #include "topo/topo_int.h"
 
-/* Output so far. used also counts the bytes that did not fit. */
+/* The text written so far. used is the length of the whole text, including
+ * bytes that did not fit into the len bytes of buf. */
 struct topo_out {
 	char *buf;
 	size_t len;

@@ -6,8 +6,8 @@
 
 /*
  * Built instead of topo_hwloc.c if the library was configured with
- * --disable-hwloc. NUMA nodes are then read from sysfs, PCI bridges are unknown,
- * and GPUs are those that the driver lists.
+ * --disable-hwloc. NUMA nodes are then read from sysfs, PCI bridges are
+ * unknown, and only the GPUs that the driver lists are known.
  */
 
 bool topo_hw_built_in(void)

@@ -15,8 +15,8 @@
  * the interval of the repetitions.
  *
  * Stream. The receiver (struct tei_channel_in) delivers the messages in the
- * order of their numbers, each exactly once. The receiver keeps messages that
- * arrive early, up to a limit. Each message that the receiver sends contains
+ * order of their numbers, each exactly once. The receiver keeps out-of-order
+ * messages, up to a limit. Each message that the receiver sends contains
  * the number that it expects next. This number acknowledges all messages with
  * lower numbers: they have finished.
  *
@@ -44,9 +44,10 @@
 /* --- sender -------------------------------------------------------------- */
 
 struct tei_channel_out {
-	uint64_t acked;			/* all lower numbers have finished */
-	uint64_t sent;			/* all lower numbers have been sent at
-					 * least once */
+	uint64_t acked;			/* all messages with lower numbers have
+					 * finished */
+	uint64_t sent;			/* all messages with lower numbers have
+					 * been sent at least once */
 	uint64_t next;			/* number of the next message */
 };
 
@@ -120,12 +121,13 @@ static inline bool tei_channel_out_ack(struct tei_channel_out *out,
 
 /* --- repetition ---------------------------------------------------------- */
 
-/* The interval of repetitions doubles, from first to longest. */
+/* The interval between repetitions of a message: begins with first_ns, doubles
+ * with each repetition, and is at most longest_ns. */
 struct tei_channel_pace {
 	uint64_t first_ns, longest_ns;
 };
 
-/* Returns the time to wait after tries repetitions, ns. */
+/* Returns the interval after `tries` repetitions, ns. */
 uint64_t tei_channel_pause(const struct tei_channel_pace *pace, uint32_t tries);
 
 /* --- receiver of a stream ------------------------------------------------ */
@@ -133,27 +135,31 @@ uint64_t tei_channel_pause(const struct tei_channel_pace *pace, uint32_t tries);
 struct tei_channel_in {
 	uint64_t expected;		/* number of the next message to be
 					 * delivered */
-	uint32_t limit; /* a power of 2: a message is kept if its
-			 * number is below expected + limit */
-	uint32_t nkept;
-	void **kept;			/* early messages; index: number modulo
-					 * limit; NULL until there was one */
+	uint32_t limit; /* a power of 2: an out-of-order message is kept
+			 * if its number is below expected + limit */
+	uint32_t nkept;			/* number of out-of-order messages */
+	void **kept;			/* array of limit out-of-order messages;
+					 * the index is the number modulo limit;
+					 * allocated for the first one */
 };
 
 /* What to do with a message that has arrived. */
 enum tei_channel_arrival {
-	TEI_CHANNEL_DELIVER,		/* its number is the expected one */
-	TEI_CHANNEL_EARLY,		/* keep the message
+	TEI_CHANNEL_DELIVER,		/* the message has the expected
+					 * number */
+	TEI_CHANNEL_EARLY,		/* the message is out of order: keep it
 					 * (tei_channel_in_keep) */
 	TEI_CHANNEL_DROP,		/* the message was delivered before, or
-					 * is too early and will be repeated */
+					 * its number is beyond the limit; the
+					 * sender will repeat it */
 };
 
 /* Initialises the receiver, which expects the number first next. limit must be
  * a power of 2. */
 void tei_channel_in_start(struct tei_channel_in *in, uint64_t first,
 			  uint32_t limit);
-/* Frees the memory of the channel. No message may be kept. */
+/* Frees the memory of the channel, which keeps no message any longer
+ * (tei_channel_in_drain). */
 void tei_channel_in_free(struct tei_channel_in *in);
 
 static inline enum tei_channel_arrival
@@ -166,17 +172,19 @@ tei_channel_in_check(const struct tei_channel_in *in, uint64_t number)
 	return ahead < in->limit ? TEI_CHANNEL_EARLY : TEI_CHANNEL_DROP;
 }
 
-/* Keeps an early message. Returns false if a message with its number is kept
- * already, or if memory is short; the caller then drops the message. */
+/* Keeps an out-of-order message. Returns false if the channel already keeps a
+ * message with this number, or if memory is short; the caller then drops the
+ * message. */
 bool tei_channel_in_keep(struct tei_channel_in *in, uint64_t number,
 			 void *message);
 
-/* Removes and returns the kept message with the expected number, or NULL. Only
- * for tei_channel_in_delivered. nkept must not be 0. */
+/* Removes and returns the out-of-order message with the expected number, or
+ * NULL. Called only by tei_channel_in_delivered; nkept must not be 0. */
 void *tei_channel_in_take(struct tei_channel_in *in);
 
-/* Records that the expected message has been delivered. Returns the kept
- * message with its number, which the caller frees, or NULL. */
+/* Records that the expected message has been delivered. If the channel has kept
+ * this message, removes and returns it; the caller frees it. Otherwise returns
+ * NULL. */
 static inline void *tei_channel_in_delivered(struct tei_channel_in *in)
 {
 	void *kept = in->nkept ? tei_channel_in_take(in) : NULL;
@@ -185,29 +193,31 @@ static inline void *tei_channel_in_delivered(struct tei_channel_in *in)
 	return kept;
 }
 
-/* Returns the kept message that is expected, or NULL. The message stays kept
- * until tei_channel_in_delivered returns it. */
+/* Returns the out-of-order message that is to be delivered next, or NULL if it
+ * has not arrived. The channel keeps the message until tei_channel_in_delivered
+ * returns it. */
 static inline void *tei_channel_in_next(const struct tei_channel_in *in)
 {
 	return in->nkept ? in->kept[in->expected & (in->limit - 1)] : NULL;
 }
 
-/* Removes a kept message and returns it, or NULL if none is kept. */
+/* Removes any out-of-order message and returns it. Returns NULL if there is
+ * none. */
 void *tei_channel_in_drain(struct tei_channel_in *in);
 
 /* --- receiver of requests ------------------------------------------------ */
 
 enum tei_channel_seen {
 	TEI_CHANNEL_NEW,		/* handle the request, and replace the
-					 * record */
-	TEI_CHANNEL_REPEATED,		/* the record is about this request:
-					 * send its answer again */
+					 * record with one of this request */
+	TEI_CHANNEL_REPEATED,		/* the record is of this request: send
+					 * the recorded answer again */
 	TEI_CHANNEL_OLD,		/* ignore the request: it has
 					 * finished */
 };
 
-/* Classifies a request. recorded: number in the record at the index of the
- * request, number modulo window; 0 if there is none. */
+/* Classifies a request that has arrived. recorded is the number of the request
+ * whose record is at index number modulo window, or 0 if there is no record. */
 static inline enum tei_channel_seen tei_channel_seen(uint64_t recorded,
 						     uint64_t number)
 {

@@ -5,8 +5,8 @@
 #include "util/channel.h"
 #include "util/util_test.h"
 
-#define WINDOW	8u		/* of the senders */
-#define EARLY	16u		/* limit of kept messages */
+#define WINDOW	8u		/* most unacknowledged messages of a sender */
+#define EARLY	16u		/* most out-of-order messages kept */
 #define LINK	64u		/* messages under way in one direction */
 #define SENT	300u		/* messages of a simulation */
 #define STEPS	200000u	/* largest number of steps of a simulation */
@@ -107,7 +107,7 @@ static void test_early_and_delivered_messages_are_dropped(void)
 	tei_channel_in_free(&in);
 }
 
-/* The user refuses a kept message for lack of room, and takes it later. */
+/* The user has no room for an out-of-order message, and takes it later. */
 static void test_refused_message_stays_kept_until_delivered(void)
 {
 	struct tei_channel_in in;

@@ -27,9 +27,9 @@ enum {
 	CUDA_NOT_READY = 600,
 	CUDA_CONTEXT_DESTROYED = 709,
 	CUDA_NOT_SUPPORTED = 801,
-	CUDA_CAPTURE_FIRST = 900,	/* error codes of a call that is
-					 * refused */
-	/* during a stream capture */
+	/* first and last error code of calls that the driver refuses during a
+	 * stream capture */
+	CUDA_CAPTURE_FIRST = 900,
 	CUDA_CAPTURE_LAST = 908,
 };
 
@@ -53,7 +53,8 @@ enum { CUDA_RANGE_DMABUF = 1 };
 #define CUDA_PIN_PORTABLE		1u
 #define CUDA_CTX_SYNC_MEMOPS		0x80u
 
-/* uint64_t: a CUdeviceptr; void *: a handle. */
+/* Functions of the driver library. uint64_t stands for CUdeviceptr, void * for
+ * a handle. */
 struct tei_cuda {
 	void *library;
 	int (*name)(int, const char **);
@@ -80,7 +81,7 @@ struct tei_cuda {
 	int (*event_query)(void *);
 	int (*capture_mode)(int *);
 
-	/* newer than CUDA 11.0; NULL if the library lacks them */
+	/* functions newer than CUDA 11.0; NULL if the library lacks them */
 	int (*range_handle)(void *, uint64_t, size_t, int, unsigned long long);
 	int (*pointer_set)(const void *, int, uint64_t);
 	int (*flags)(unsigned int *);
@@ -177,15 +178,15 @@ static int cuda_first_object(struct dl_phdr_info *info, size_t size, void *adds)
 }
 
 /*
- * Called for each buffer that is registered. A dlopen of a library that is not
- * loaded searches the library directories, so the result "absent" is kept until
- * the process has loaded another library. dlpi_adds counts the loaded
- * libraries.
+ * Called for each buffer that is registered. Looking for a library that is not
+ * loaded is slow, because dlopen searches the library directories. The result
+ * "absent" is therefore kept until the process loads another library, which
+ * changes the counter dlpi_adds.
  */
 bool tei_cuda_present(void)
 {
-	static atomic_ullong absent;	/* value of dlpi_adds at the last
-					 * search, or 0 */
+	static atomic_ullong absent;	/* value of dlpi_adds when the library
+					 * was last found absent, or 0 */
 	unsigned long long adds = 0;
 	void *library;
 
@@ -252,15 +253,16 @@ void tei_cuda_close(struct tei_cuda *cuda)
 {
 	if (!cuda)
 		return;
-	dlclose(cuda->library);		/* drops only this reference */
+	dlclose(cuda->library);		/* the program keeps its own
+					 * reference */
 	free(cuda);
 }
 
 /* --- memory -------------------------------------------------------------- */
 
 /*
- * Gets the device's primary context without keeping a reference. Fails if no
- * other user keeps the context active.
+ * Gets the device's primary context and keeps no reference to it. Fails if the
+ * context is not active.
  */
 static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 			struct tei_err *err)
@@ -288,7 +290,8 @@ static int cuda_primary(struct tei_cuda *cuda, int device, void **context,
 	return ret;
 }
 
-/* Returns true if the driver is not in use in this process. */
+/* Returns true if the result shows that this process does not use the
+ * driver. */
 static bool cuda_idle(int result)
 {
 	return result == CUDA_NOT_INITIALIZED || result == CUDA_DEINITIALIZED ||
@@ -296,8 +299,8 @@ static bool cuda_idle(int result)
 }
 
 /*
- * Returns true if the address is not memory of the driver: no context that can
- * access it exists.
+ * Returns true if the result of a query about an address shows that the memory
+ * does not belong to the driver: the process has no context that can access it.
  */
 static bool cuda_foreign(int result)
 {
@@ -318,8 +321,8 @@ static int cuda_at(struct tei_cuda *cuda, uint64_t addr,
 				    CUDA_POINTER_CONTEXT,
 				    CUDA_POINTER_RANGE_START,
 				    CUDA_POINTER_RANGE_SIZE };
-	unsigned int type = 0, managed = 0;	/* managed: the driver writes 1
-						 * or 4 bytes */
+	unsigned int type = 0, managed = 0;	/* the driver writes 1 or 4
+						 * bytes to managed */
 	void *context = NULL;
 	uint64_t start = 0, size = 0;
 	void *data[] = { &type, &managed, &out->device, &context, &start,
@@ -436,7 +439,7 @@ static int cuda_over(const struct tei_cuda *cuda, int result, const char *call,
 	return result ? cuda_check(cuda, result, call, err) : 1;
 }
 
-/* capture mode of the thread before it pushed a context */
+/* capture mode of this thread before tei_cuda_push; restored by tei_cuda_pop */
 static _Thread_local int cuda_capture;
 
 int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err)

@@ -4,8 +4,8 @@
 
 /*
  * Calls of the CUDA driver API that moonrail needs. The functions are looked up
- * in the libcuda.so.1 that the process has already loaded: a program with GPU
- * memory always has loaded it. moonrail loads no library and initialises no
+ * in the libcuda.so.1 that the process has already loaded: a program that uses
+ * GPU memory has always loaded it. moonrail loads no library and initialises no
  * driver. In a process without the library, only tei_cuda_present ever runs. No
  * CUDA header is needed.
  *
@@ -78,10 +78,11 @@ void tei_cuda_pop(struct tei_cuda *cuda);
  */
 int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 		    uint64_t *offset, struct tei_err *err);
-/* Pushed. Makes the driver's synchronous calls on the memory at addr complete
- * before they return. Without this they may return earlier, which only matters
- * if a device accesses the memory without the driver. For memory that does not
- * support this attribute (from cuMemMap), sets it for the whole context. */
+/* Pushed. Makes the driver's synchronous calls on the memory at addr return
+ * only after they have completed. By default they may return earlier, which
+ * matters if a device accesses the memory without the driver. Memory from
+ * cuMemMap has no such attribute; for it, the attribute of the whole context is
+ * set. */
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 
@@ -109,7 +110,7 @@ void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream);
 int tei_cuda_stream_over(struct tei_cuda *cuda, void *stream,
 			 struct tei_err *err);
 
-/* Pushed. */
+/* Pushed. Creates an event, which can mark a position in a stream. */
 int tei_cuda_event_create(struct tei_cuda *cuda, void **event,
 			  struct tei_err *err);
 void tei_cuda_event_destroy(struct tei_cuda *cuda, void *event);

@@ -65,7 +65,8 @@ const struct tei_err *tei_err_last(void)
 	return &err_last;
 }
 
-/* Fills the record and logs it. repeat: limit of the lines in the log, or NULL. */
+/* Fills the error record and logs it. repeat limits the log lines; NULL means
+ * no limit. */
 __attribute__((format(printf, 7, 0)))
 static void err_tell(struct tei_log_repeat *repeat, struct tei_err *err,
 		     enum tei_log_level level, int code, const char *subsys,

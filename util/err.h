@@ -3,10 +3,10 @@
 #define TEI_UTIL_ERR_H
 
 /*
- * Error codes and error records. The codes are the negative codes of the
- * Mooncake API's set-up calls. The transfer calls use the same number without
- * its sign, except for "not implemented" (-303 and 999):
- * tei_err_transfer_code().
+ * Error codes and error records. The codes are the negative codes that the
+ * set-up calls of the Mooncake API return. The transfer calls return the same
+ * numbers without the sign, except for "not implemented", which is -303 or 999.
+ * tei_err_transfer_code converts a code.
  */
 
 #include <stdbool.h>
@@ -42,21 +42,24 @@ enum tei_code {
 /* Plain data, copied by value; strings are always terminated. */
 struct tei_err {
 	int code;			/* enum tei_code */
-	int prov_errno;			/* provider's own error number, or 0 */
+	int prov_errno;			/* error number of the libfabric
+					 * provider, or 0 */
 	uint64_t when_ns;		/* time of the error, CLOCK_MONOTONIC */
 	char rail[64];			/* "" if no rail is concerned */
 	char peer[96];			/* "" if no peer is concerned */
 	char provider[32];		/* "" if no provider is concerned */
-	char text[TEI_ERR_TEXT];	/* what happened, with the provider's
-					 * text */
-	bool unknown;			/* outcome of an atomic is unknown */
-	bool unfenced;			/* target not fenced; only in records of
-					 * blocking calls */
-	bool stale;			/* the cached descriptor still lists the
-					 * range in absent */
-	struct {			/* if length is 0, there is no range */
+	char text[TEI_ERR_TEXT];	/* what happened, with the error text
+					 * of the libfabric provider */
+	bool unknown;			/* it is unknown whether the atomic
+					 * operation was executed */
+	bool unfenced;			/* the bytes may still land at the
+					 * target; set only by blocking calls */
+	bool stale;			/* the cached descriptor of the peer
+					 * still lists the range absent */
+	struct {			/* length is 0 if there is no range */
 		uint64_t addr, length;
-	} absent;			/* range that the peer does not know */
+	} absent;			/* range that the peer has not
+					 * registered */
 	char hint[TEI_ERR_TEXT];	/* what the user can do, or "" */
 };
 
@@ -104,9 +107,9 @@ int tei_err_note(struct tei_err *err, int code, const char *subsys,
 	__attribute__((format(printf, 5, 6)));
 
 /*
- * Puts the formatted text and ": " before the text of an error that a function
- * below has reported, and sets it as the thread's last error again. Cuts the end
- * of the text if it becomes too long. Logs nothing. Returns err->code.
+ * Puts the formatted text and ": " before the text of err, which a called
+ * function has filled, and makes err the thread's last error again. Cuts the
+ * end of the text if it becomes too long. Logs nothing. Returns err->code.
  */
 int tei_err_prefix(struct tei_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -11,12 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A structure filled with zeros is not in a heap. It must not move while it is
- * in a heap. */
+/* A node, embedded in an object of the user. A node filled with zeros is in no
+ * heap. A node must not move while it is in a heap. */
 struct tei_heap_node {
 	uint64_t key;			/* constant while in a heap */
-	uint32_t pos;			/* position, counted from 1; 0 if the
-					 * node is not in a heap */
+	uint32_t pos;			/* position in the heap's array, counted
+					 * from 1; 0 if the node is not in a
+					 * heap */
 };
 
 /* A structure filled with zeros is an empty heap. */

@@ -7,8 +7,8 @@
 static struct tei_heap_node heap_nodes[HEAP_NODES];
 
 /*
- * Returns a key; keys do not repeat within 65537 values of i and are not
- * ordered.
+ * Returns key number i of a sequence that is not sorted and does not repeat
+ * within 65537 keys.
  */
 static uint64_t heap_key(uint32_t i)
 {

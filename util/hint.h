@@ -8,12 +8,13 @@
  */
 
 enum tei_hint_place {
-	TEI_HINT_CONTROL,	/* a connection to a peer's control port */
-	TEI_HINT_DATA,		/* a rail's connection; libfabric errors */
-	TEI_HINT_BIND,		/* a listening socket of this process */
-	TEI_HINT_THREAD,	/* the creation of a thread */
-	TEI_HINT_OBJECT,	/* file descriptors, endpoints and similar
-				 * resources */
+	TEI_HINT_CONTROL,	/* connecting to a peer's control port */
+	TEI_HINT_DATA,		/* a connection of a rail; the errno is that
+				 * of libfabric */
+	TEI_HINT_BIND,		/* binding a listening socket */
+	TEI_HINT_THREAD,	/* creating a thread */
+	TEI_HINT_OBJECT,	/* creating a file descriptor, an endpoint or
+				 * a similar resource */
 };
 
 /* In place of an errno: the peer accepted a connection and did not answer. */
@@ -27,7 +28,8 @@ enum tei_hint_place {
 /* In place of an errno: the peer answered before, and no longer answers. */
 #define TEI_HINT_FELL_SILENT	(-5)
 
-/* Returns the hint for an errno at a place, or NULL if there is none. */
+/* Returns the hint for an error at a place, or NULL if there is none. error is
+ * an errno or one of the values above. */
 const char *tei_hint(enum tei_hint_place place, int error);
 
 #endif /* TEI_UTIL_HINT_H */

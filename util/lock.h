@@ -8,7 +8,8 @@
  * holds it.
  *
  * docs/LOCKING.md states the lock order of the whole project, the data that
- * each lock guards and the calls that are forbidden under it. A new lock gets a row there.
+ * each lock guards and the calls that are forbidden under it. A new lock gets a
+ * row there.
  */
 
 #include <assert.h>
@@ -42,8 +43,8 @@
 struct TEI_CAPABILITY tei_mutex {
 	pthread_mutex_t m;
 #ifdef TEI_DEBUG
-	pthread_t owner;	/* valid while held */
-	bool held;
+	pthread_t owner;	/* valid only if held is true */
+	bool held;		/* a thread holds the mutex */
 #endif
 };
 

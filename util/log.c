@@ -16,8 +16,9 @@
 #include "util/text.h"
 
 #define LOG_LINE_MAX	1024
-#define LOG_PREFIX_MAX	96	/* bytes in front of the text */
-#define LOG_BURST	8
+#define LOG_PREFIX_MAX	96	/* bytes of the time, process id, level and
+			 * module before the text of a line */
+#define LOG_BURST	8	/* lines per second of a tei_log_limit */
 #define LOG_PAUSE_MIN	(10 * TEI_NS_PER_SEC)
 #define LOG_PAUSE_MAX	(600 * TEI_NS_PER_SEC)
 
@@ -59,7 +60,7 @@ static int log_level_from_env(void)
 
 bool tei_log_enabled(enum tei_log_level level)
 {
-	static int cached = -1;	/* atomic; constant once it is set */
+	static int cached = -1;	/* the level; -1 until it was read; atomic */
 	int now = __atomic_load_n(&cached, __ATOMIC_RELAXED);
 
 	if (now < 0) {
@@ -72,23 +73,27 @@ bool tei_log_enabled(enum tei_log_level level)
 /* --- the program's callback ----------------------------------------------- */
 
 /*
- * Threads that log count themselves in one of two counters while they use the
- * callback. A change of the callback makes later threads use the other counter
- * and waits until the first is 0, so that it does not wait for lines that are
- * logged meanwhile.
+ * There are two sinks, each with a counter of the threads that are using it.
+ * log_phase is the index of the current sink. tei_log_set writes the new
+ * callback to the other sink, makes that sink the current one, and waits until
+ * the counter of the old sink is 0. Lines that are logged meanwhile use the new
+ * sink, so tei_log_set does not wait for them.
  */
 static pthread_mutex_t log_changing = PTHREAD_MUTEX_INITIALIZER;
 static struct log_sink {
 	tei_log_fn fn;
 	void *arg;
-} log_sinks[2];				/* written while its counter is 0 */
-static uint32_t log_phase;		/* index of the sink and counter in use,
-					 * atomic */
-static uint32_t log_users[2];		/* atomic */
-static bool log_redirected;		/* atomic: tei_log_set was called */
+} log_sinks[2];				/* log_sinks[i] is written only while
+					 * log_users[i] is 0 */
+static uint32_t log_phase;		/* index of the sink that new lines
+					 * use, atomic */
+static uint32_t log_users[2];		/* number of threads that use
+					 * log_sinks[i], atomic */
+static bool log_redirected;		/* tei_log_set was called; atomic */
 static _Thread_local bool log_inside;	/* this thread runs the callback */
 
-/* The child of a fork has none of the parent's logging threads. */
+/* Clears the counters in the child of a fork: the parent's logging threads do
+ * not exist there. */
 static void log_forked(void)
 {
 	pthread_mutex_init(&log_changing, NULL);
@@ -140,7 +145,8 @@ int tei_log_set(tei_log_fn fn, void *arg)
 	__atomic_store_n(&log_redirected, true, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&log_changing);
 	old = __atomic_load_n(&log_phase, __ATOMIC_SEQ_CST);
-	/* threads that entered with an outdated phase leave at once */
+	/* A thread that read log_phase before its last change may still have
+	 * counted itself at the unused sink. It leaves that sink at once. */
 	log_wait_unused(!old);
 	log_sinks[!old].fn = fn;
 	log_sinks[!old].arg = arg;
@@ -173,9 +179,9 @@ static bool log_pass(enum tei_log_level level, const char *subsys,
 /* --- lines --------------------------------------------------------------- */
 
 /*
- * Writes the time of day as UTC. gmtime_r takes a lock of the C library, which
- * a child of fork may find taken; so the date is computed here, by the
- * proleptic Gregorian calendar in years that begin in March.
+ * Writes the time of day as UTC. gmtime_r is not used: it takes a lock of the C
+ * library, which may be held forever in the child of a fork. The date is
+ * computed in the proleptic Gregorian calendar, with years that begin in March.
  */
 static int log_time(char *buf, size_t len)
 {
@@ -275,7 +281,8 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 	log_line(level, subsys, text);
 }
 
-/* Returns the entry of the line, or the oldest entry, which it replaces. */
+/* Returns the entry of the line with the hash text. If no entry has it, returns
+ * the oldest entry, which the line replaces. */
 static struct tei_log_text *log_repeat_find(struct tei_log_repeat *repeat,
 					    uint64_t text)
 {

@@ -24,8 +24,9 @@ enum tei_log_level {
 	TEI_LOG_ERROR,		/* a request was not carried out */
 	TEI_LOG_WARN,		/* a request was carried out, but differently or
 				 * at a cost */
-	TEI_LOG_INFO,		/* routes, providers and addresses in use */
-	TEI_LOG_DEBUG,		/* state changes */
+	TEI_LOG_INFO,		/* what the library uses: routes, providers,
+				 * addresses */
+	TEI_LOG_DEBUG,		/* changes of internal states */
 };
 
 bool tei_log_enabled(enum tei_log_level level);
@@ -35,7 +36,7 @@ bool tei_log_enabled(enum tei_log_level level);
  */
 bool tei_log_level_valid(const char *text);
 
-/* subsys: short module word, "rail", "meta", … */
+/* Logs a line. subsys is the name of the module: "rail", "meta", … */
 void tei_log(enum tei_log_level level, const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -47,9 +48,9 @@ typedef void (*tei_log_fn)(int level, const char *subsys, const char *text,
 			   void *arg);
 
 /*
- * Passes the lines to fn from now on, or to stderr if fn is NULL. When it
- * returns, the callback before it is not running and is not called any more.
- * Returns 0, or -1 if it is called from a callback.
+ * Passes later log lines to fn, or to stderr if fn is NULL. When this function
+ * returns, the previous callback is not running and will not be called again.
+ * Returns 0, or -1 if a callback calls this function.
  */
 int tei_log_set(tei_log_fn fn, void *arg);
 
@@ -59,9 +60,12 @@ int tei_log_set(tei_log_fn fn, void *arg);
  * with zeros is a valid initial state. Any thread.
  */
 struct tei_log_limit {
-	uint64_t window_start_ns;	/* atomic */
-	uint32_t lines;			/* lines in this window, atomic */
-	uint32_t left_out;		/* atomic */
+	uint64_t window_start_ns;	/* start of the current second,
+					 * atomic */
+	uint32_t lines;			/* lines since window_start_ns,
+					 * atomic */
+	uint32_t left_out;		/* lines suppressed since the last line
+					 * written, atomic */
 };
 
 /*
@@ -78,7 +82,8 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
 		     const char *subsys, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 
-#define TEI_LOG_TEXTS	4	/* lines that an object remembers */
+#define TEI_LOG_TEXTS	4	/* different lines that a tei_log_repeat
+				 * remembers */
 
 /*
  * Limits the lines of one object that may repeat while a fault lasts, such as
@@ -87,10 +92,10 @@ void tei_log_limited(struct tei_log_limit *limit, enum tei_log_level level,
  * filled with zeros is a valid initial state. Any thread.
  */
 struct tei_log_repeat {
-	bool busy;			/* spin lock of the other members,
-					 * atomic */
-	struct tei_log_limit limit;	/* limit of the lines that are not
-					 * repetitions */
+	bool busy;			/* spin lock that guards the other
+					 * members; atomic */
+	struct tei_log_limit limit;	/* limit of different lines per
+					 * second */
 	uint64_t pause_max_ns;		/* longest pause between two identical
 					 * lines; 0 means 10 minutes; atomic */
 	struct tei_log_text {
@@ -98,15 +103,18 @@ struct tei_log_repeat {
 		uint64_t next_ns;	/* earliest time of the next identical
 					 * line; 0 if the entry is unused */
 		uint64_t pause_ns;	/* pause between two identical lines */
-		uint32_t repeated;	/* lines left out since the last one */
+		uint32_t repeated;	/* identical lines left out since the
+					 * line was last logged */
 	} texts[TEI_LOG_TEXTS];
 };
 
 /*
- * Logs a line, unless the object remembers the same line and logged it less
- * than 10 seconds before. If repeat is NULL, nothing is left out. That pause doubles with each repeated line, up to
- * pause_max_ns. A line that is logged again ends with the number of its repetitions.
- * At most 8 different lines per second are logged, as with tei_log_limited.
+ * Logs a line, unless the object has logged the same line shortly before. The
+ * pause before the same line is logged again is 10 seconds at first and doubles
+ * each time, up to pause_max_ns. A line that is logged again ends with the
+ * number of repetitions that were left out. At most 8 different lines per
+ * second are logged, as with tei_log_limited. If repeat is NULL, every line is
+ * logged.
  */
 void tei_log_repeated(struct tei_log_repeat *repeat, enum tei_log_level level,
 		      const char *subsys, const char *fmt, ...)

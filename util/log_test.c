@@ -59,10 +59,11 @@ static void test_line_has_the_time_and_the_process(void)
 struct log_seen {
 	int level, lines, refused;	/* atomic: lines */
 	char text[256];
-	bool nest;			/* log again from the callback */
-	bool over;			/* atomic: the callback must not be
-					 * called any longer */
-	bool late;			/* atomic: it was called nevertheless */
+	bool nest;			/* the callback logs a line itself */
+	bool over;			/* tei_log_set has removed the callback;
+					 * atomic */
+	bool late;			/* the callback was called although over
+					 * is true; atomic */
 };
 
 static void log_take(int level, const char *subsys, const char *text, void *arg)
@@ -101,7 +102,7 @@ static void test_callback_gets_the_line_and_stderr_does_not(void)
 			       "warn test: answer 42\n");
 }
 
-static bool log_stop;			/* atomic */
+static bool log_stop;			/* ends the logging threads; atomic */
 
 static void *log_lines(void *arg)
 {
@@ -148,7 +149,8 @@ static void log_set_held(int level, const char *subsys, const char *text,
 		sched_yield();
 }
 
-/* The thread that runs the callback does not exist in the child. */
+/* The parent forks while a thread runs the callback. That thread does not exist
+ * in the child, so the child does not wait for it. */
 static void test_callback_can_be_removed_in_a_child(void)
 {
 	pthread_t thread;
@@ -406,7 +408,8 @@ static void log_different_lines(void *arg)
 		tei_log_repeated(arg, TEI_LOG_WARN, "test", "address %d", i);
 }
 
-/* The limit is per second, and the test may take several on a busy machine. */
+/* The limit applies per second. On a busy machine the test takes several
+ * seconds, so more lines are allowed. */
 static void test_flood_of_different_lines_is_limited(void)
 {
 	struct tei_log_repeat repeat = { 0 };
@@ -466,8 +469,8 @@ static void test_flood_of_threads_is_limited(void)
 	for (i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	windows = 1 + (int)((tei_now_ns() - start) / TEI_NS_PER_SEC);
-	/* Threads that race at the start of a window may get an extra line or
-	 * two. */
+	/* At the start of a window, threads that race may each write one line
+	 * more than the limit. */
 	CU_ASSERT(f.permitted >= 8 && f.permitted <= windows * (8 + 4));
 }
 

@@ -15,7 +15,7 @@ static uint32_t range_unused(const struct tei_range_table *t, bool below)
 	return below ? before : t->cap - t->n - before;
 }
 
-/* Moves the entries to the middle of mem, which has cap entries. */
+/* Moves the table's entries to the middle of the array mem of cap entries. */
 static void range_center(struct tei_range_table *t, struct tei_range **mem,
 			 uint32_t cap)
 {
@@ -52,8 +52,8 @@ static void range_spread(struct tei_range_table *t)
 	if (t->cap - t->n >= t->n / 2 + 16)
 		range_center(t, t->mem, t->cap);
 	else
-		range_grow(t, t->n + 1); /* may fail if an entry is
-					  * unused at the other end */
+		range_grow(t, t->n + 1); /* If this fails, the caller uses
+					  * an entry at the other end. */
 }
 
 bool tei_range_reserve(struct tei_range_table *t, uint32_t more)

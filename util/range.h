@@ -22,10 +22,11 @@ struct tei_range {
 
 /* A structure filled with zeros is an empty set. */
 struct tei_range_table {
-	struct tei_range **at; /* n ranges, sorted by address */
+	struct tei_range **at; /* array of n ranges, sorted by address */
 	uint32_t n;
-	uint32_t cap;		/* entries of mem */
-	struct tei_range **mem; /* owned; at points into it */
+	uint32_t cap;		/* allocated entries of mem */
+	struct tei_range **mem; /* allocated array, which contains the array
+				 * at */
 };
 
 /*

@@ -14,7 +14,7 @@ struct range_item {
 	struct tei_range range;
 };
 
-static bool range_no_memory; /* malloc fails */
+static bool range_no_memory; /* makes malloc fail */
 
 void *__real_malloc(size_t len);
 void *__wrap_malloc(size_t len);

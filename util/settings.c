@@ -18,7 +18,7 @@
 #define ROW_INT(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_INT, offsetof(struct tei_settings, f), lo, hi, d, u, h, \
 	  false }
-/* Numbers that Mooncake has and that have no effect here. */
+/* A number that Mooncake uses and that has no effect in moonrail. */
 #define ROW_UINT_UNUSED(n, f, lo, hi, d, u, h) \
 	{ n, TEI_SETTING_UINT, offsetof(struct tei_settings, f), lo, hi, d, u, \
 	  "accepted for compatibility; " h, true }
@@ -250,8 +250,8 @@ static bool settings_parse_bool(const char *text, bool *out)
 }
 
 /*
- * Returns the factor of a size's suffix: K, M, G or T, also followed by iB, in
- * either case of the first letter; 0 for anything else.
+ * Returns the factor that the suffix of a size stands for: K, M, G or T (or the
+ * lower-case letter), which iB may follow. Returns 0 for any other text.
  */
 static int64_t settings_factor(const char *suffix)
 {

@@ -71,13 +71,14 @@ struct tei_settings_sched {
 struct tei_settings_failure {
 	uint32_t retry_cnt;		/* MC_RETRY_CNT */
 	uint32_t slice_timeout_s;	/* MC_SLICE_TIMEOUT, seconds */
-	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, s, 0: none */
+	uint32_t transfer_timeout_s;	/* MC_TRANSFER_TIMEOUT, seconds; 0: no
+					 * limit */
 	uint32_t fence_ms;		/* MOONRAIL_FENCE_MS, milliseconds */
 };
 
 /* Registered memory. */
 struct tei_settings_memory {
-	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes, 0: none */
+	uint64_t max_mr_size;		/* MC_MAX_MR_SIZE, bytes; 0: no limit */
 	bool mr_local;			/* MOONRAIL_MR_LOCAL */
 	bool gpu_direct;		/* MOONRAIL_GPU_DIRECT */
 	bool no_gpu_direct;		/* MC_DISABLE_GPU_DIRECT_RDMA */
@@ -167,7 +168,7 @@ struct tei_settings {
 
 enum tei_setting_type {
 	TEI_SETTING_UINT,
-	TEI_SETTING_SIZE,		/* 64 bits */
+	TEI_SETTING_SIZE,		/* uint64_t, with a suffix such as K */
 	TEI_SETTING_INT,
 	TEI_SETTING_BOOL,		/* 0/1, true/false, yes/no, on/off */
 	TEI_SETTING_STRING,
@@ -177,11 +178,12 @@ struct tei_setting_row {
 	const char *name;		/* environment variable */
 	enum tei_setting_type type;
 	size_t offset;			/* in struct tei_settings */
-	int64_t min, max;		/* strings: max is the length */
-	const char *def;		/* text, parsed like a value */
+	int64_t min, max;		/* range of a number; for a string, max
+					 * is the greatest length */
+	const char *def;		/* default, as text like a value */
 	const char *unit;		/* "bytes", "s", "" */
 	const char *help;		/* shown by te_info */
-	bool unused;			/* it has no effect */
+	bool unused;			/* the setting has no effect */
 };
 
 /* The table; *count gets its length. */

@@ -21,13 +21,13 @@ const struct tei_setting_row *settings_find(const char *name, size_t len);
 const char *settings_ignored(size_t n);
 
 /*
- * Returns why a variable of Mooncake has no effect, or NULL if it is not in the
- * list.
+ * Returns why a variable of Mooncake has no effect, or NULL if the name is not
+ * in the list of ignored variables.
  */
 const char *settings_why_ignored(const char *name, size_t len);
 
-/* Returns the name of the setting that differs in the fewest characters. Only
- * the beginning of a long name is compared. */
+/* Returns the name of the setting that differs from name in the fewest
+ * characters. Of a long name, only the beginning is compared. */
 const char *settings_closest(const char *name, size_t len);
 
 #endif /* TEI_UTIL_SETTINGS_INT_H */

@@ -21,7 +21,8 @@
 #define WHY_LOG		"the log goes to standard error or to te_set_log"
 #define WHY_TOOL	"is read by Mooncake's own programs and tests"
 
-/* A name that ends in '*' stands for all names with that beginning. */
+/* Variables of Mooncake without effect here, and the reason. A name that ends
+ * in '*' stands for all names with that beginning. */
 static const struct {
 	const char *name, *why;
 } names_ignored[] = {

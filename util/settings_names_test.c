@@ -13,7 +13,7 @@ static void names_log(void *arg)
 	tei_settings_log_unknown();
 }
 
-/* Fills log with the lines logged for an environment with that variable. */
+/* Sets only the variable of that name, and fills log with the lines logged. */
 static void names_check(const char *name, char log[1024])
 {
 	setenv(name, "1", 1);

@@ -102,7 +102,7 @@ static void test_rows_are_complete_and_distinct(void)
 	}
 }
 
-/* Two rows are checked against each other. */
+/* Returns true if the range of the setting depends on another setting. */
 static bool settings_row_depends(const struct tei_setting_row *row)
 {
 	return strstr(row->name, "RPC_PORT") != NULL;
@@ -257,7 +257,7 @@ static void test_strings_are_bounded(void)
 		text[rows[i].max] = '\0';
 		if (!strcmp(rows[i].name, "MC_LOG_LEVEL") ||
 		    !strcmp(rows[i].name, "MOONRAIL_DATA_PORTS"))
-			continue;	/* does not accept any text */
+			continue;	/* these strings are checked further */
 		CU_ASSERT_EQUAL(settings_load_with(rows[i].name, text, &t), 0);
 		tei_settings_value(&t.s, &rows[i], shown, sizeof(shown));
 		CU_ASSERT_STRING_EQUAL(shown, text);

@@ -28,11 +28,13 @@
 #include "util/list.h"
 
 /* Embedded in a cached object, which must not move or be freed while it is in a
- * sieve. All zero: in no sieve. Members are public for inlining only. */
+ * sieve. A structure filled with zeros is in no sieve. Members are public for
+ * inlining only. */
 struct tei_sieve_entry {
-	struct tei_list link;		/* in tei_sieve.order; next is older */
-	bool visited;
-	bool in;			/* is in a sieve */
+	struct tei_list link;		/* in tei_sieve.order; the next entry is
+					 * older */
+	bool visited;			/* hit since the hand last passed */
+	bool in;			/* the entry is in a sieve */
 };
 
 /* Members are public for inlining and embedding only. */

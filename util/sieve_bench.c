@@ -15,8 +15,9 @@
 #define BENCH_ACCESSES	2000000u
 
 struct bench_item {
-	struct tei_sieve_entry entry;	/* SIEVE */
-	struct tei_list link;		/* other policies; newest first */
+	struct tei_sieve_entry entry;	/* node of the sieve, for SIEVE */
+	struct tei_list link;		/* in a list with the newest first, for
+					 * the other policies */
 	bool in, visited;
 };
 

@@ -16,8 +16,8 @@ struct sieve_item {
 };
 
 /*
- * A sieve and the same cache as a plain array, in which [0] is the oldest
- * entry.
+ * A sieve, and a plain array that holds the same entries as a reference. The
+ * first element of the array is the oldest entry.
  */
 struct sieve_pair {
 	struct tei_sieve sieve;
@@ -108,7 +108,7 @@ static void plain_insert(struct sieve_pair *p, unsigned int key)
 	p->visited[p->count++] = false;
 }
 
-/* --- both ---------------------------------------------------------------- */
+/* --- the sieve and the reference ----------------------------------------- */
 
 /* Returns false if the two caches differ. */
 static bool pair_miss(struct sieve_pair *p, unsigned int key)
@@ -230,7 +230,7 @@ static void test_busy_and_removed_ones_are_the_references(void)
 	pair_run(200, 9, 0, true);
 }
 
-/* --- by hand ------------------------------------------------------------- */
+/* --- fixed sequences of insertions and evictions ------------------------- */
 
 static struct sieve_item *sieve_gone(struct tei_sieve *sv)
 {
@@ -251,7 +251,7 @@ static void test_hand_goes_from_old_to_new_and_stays(void)
 	tei_sieve_visit(&a[0].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[1]);
 	tei_sieve_insert(&sv, &a[4].entry);
-	/* the bit of 0 is clear, but the hand has passed it */
+	/* entry 0 is unvisited, but the hand has passed it already */
 	tei_sieve_visit(&a[2].entry);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[3]);
 	CU_ASSERT_PTR_EQUAL(sieve_gone(&sv), &a[4]);

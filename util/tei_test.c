@@ -16,7 +16,8 @@
 
 static struct {
 	unsigned int passed, failed, skipped;
-	char reason[256];		/* of the running case, "" if none */
+	char reason[256];		/* why the running case was skipped, or
+					 * "" */
 } test_run;
 
 void tei_test_skip(const char *fmt, ...)
@@ -30,7 +31,8 @@ void tei_test_skip(const char *fmt, ...)
 
 /* --- a limit on threads --------------------------------------------------- */
 
-static unsigned int test_threads = UINT_MAX;	/* atomic */
+static unsigned int test_threads = UINT_MAX;	/* threads that may still be
+						 * created, atomic */
 
 void tei_test_threads(unsigned int n)
 {
@@ -160,7 +162,7 @@ bool tei_fuzz_next(struct tei_fuzz *f, uint64_t rounds)
 	return more;
 }
 
-/* xorshift */
+/* Returns the next pseudo-random number (xorshift). */
 uint64_t tei_fuzz_random(struct tei_fuzz *f)
 {
 	f->state ^= f->state << 13;

@@ -31,8 +31,8 @@ size_t tei_utf8_length(const char *at, const char *end)
 }
 
 /*
- * Returns the length of the character at at, or 0 if it is invalid or a control
- * character.
+ * Returns the length in bytes of the character that begins at `at`, or 0 if it
+ * is invalid or a control character.
  */
 static size_t text_plain(const char *at, const char *end)
 {

@@ -33,9 +33,9 @@ bool tei_text_valid(const char *text, size_t max);
 void tei_text_escape(const char *text, char *out, size_t size);
 
 /*
- * FNV-1a hash with 64 bits (Fowler, Noll, Vo). Adds len bytes to the hash of the
- * bytes before them; the first call gets TEI_HASH_INIT. Not for hostile input
- * that may choose its hash.
+ * FNV-1a hash with 64 bits (Fowler, Noll, Vo). Returns the hash of the earlier
+ * bytes and of len further bytes. The first call passes TEI_HASH_INIT as the
+ * hash of the earlier bytes. An attacker can construct input with a given hash.
  */
 #define TEI_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t tei_hash_add(uint64_t hash, const void *data, size_t len);

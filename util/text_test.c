@@ -35,7 +35,7 @@ static void test_bytes_that_are_no_text_are_escaped(void)
 	CU_ASSERT_STRING_EQUAL(out, "x");
 }
 
-/* Values of the authors' list of test vectors. */
+/* Compares the hash with test vectors that its authors have published. */
 static void test_hash_equals_published_values(void)
 {
 	CU_ASSERT_EQUAL(tei_text_hash(""), UINT64_C(0xcbf29ce484222325));

@@ -139,8 +139,8 @@ struct world_loop {
 	uint64_t ns;	       /* length of the sleep that each step requests,
 				* ns */
 	uint32_t steps, wakes; /* atomic */
-	uint32_t ready;	       /* atomic: number of sleeps that a file
-				* descriptor has ended */
+	uint32_t ready;	       /* number of sleeps that a file descriptor
+				* has ended, atomic */
 	bool stop;	       /* atomic */
 };
 

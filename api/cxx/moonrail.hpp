@@ -1302,7 +1302,9 @@ private:
 	std::size_t count_;	/* number of requests */
 	std::size_t size_;	/* number of requests for which the batch has
 				 * room */
-	std::uint32_t checked_; /* bits TE_PREPARED_… */
+	std::uint32_t checked_; /* what te_submit_prepared checked before the
+				 * submission, TE_PREPARED_* bits;
+				 * 0: nothing */
 };
 
 inline std::optional<std::size_t>

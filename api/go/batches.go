@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	batchLargest = 1024 // greatest number of requests of a batch that is kept
-	batchKept    = 8    // number of batches that are kept of each size
+	batchLargest = 1024 // a batch for more requests than this is not kept for reuse
+	batchKept    = 8    // number of unused batches kept for reuse, per size
 )
 
 // batches holds batches of the C library, which transfers use one after the other.

@@ -105,8 +105,8 @@ struct request : nixlBackendReqH {
 	bool has_notify = false;
 	bool canceled = false;
 	/*
-	 * the notification of this request; NULL if there is none, or if it was
-	 * not started yet
+	 * The notification that follows the bytes. NULL if none was requested,
+	 * or if the bytes are still moving.
 	 */
 	std::shared_ptr<note> notify;
 };

@@ -85,10 +85,11 @@ struct bench_opts {
 					 * or NULL */
 	const char *target_location;	/* location of the target's memory, or
 					 * NULL */
-	const char *gpu;		/* number of a GPU for location, or
+	const char *gpu;		/* value of --gpu=N, which is short for
+					 * location cuda:N; or NULL */
+	const char *target_gpu;		/* value of --target_gpu=N, which is
+					 * short for target_location cuda:N; or
 					 * NULL */
-	const char *target_gpu;		/* number of a GPU for target_location,
-					 * or NULL */
 	int pages;			/* enum bench_pages */
 	/* the next three members: NULL means the value of the environment
 	 * variable */

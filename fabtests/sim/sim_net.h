@@ -87,7 +87,7 @@ struct sim_net_conf {
 	uint64_t linger_ns;  /* time for which packets of a closed endpoint wait
 			      * at a blocked path, ns */
 
-	/* properties of paths that were not changed */
+	/* initial properties of every path */
 	uint64_t latency_ns, jitter_ns;
 	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0 means no limit */
 };

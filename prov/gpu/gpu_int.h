@@ -13,14 +13,15 @@
 #include "util/log.h"
 #include "util/range.h"
 
-#define GPU_DEPTH	32u		/* copies in flight per context */
+#define GPU_DEPTH	32u		/* most copies in flight per context */
 #define GPU_PIECE	(8u << 20)	/* maximum length of one copy, bytes */
-#define GPU_BEGUN_MAX	(64u << 20)	/* bytes in flight per context */
+#define GPU_BEGUN_MAX	(64u << 20)	/* most bytes in flight per context */
 
 /* A copy in flight. */
 struct gpu_copy {
-	struct tei_gpu_op *op;		/* NULL if the operation was
-					 * abandoned */
+	struct tei_gpu_op *op;		/* operation of the copy; NULL if the
+					 * operation has ended before the
+					 * copy */
 	uint64_t dst, src, len;
 	uint64_t begun_ns;
 	bool unmarked;			/* no event marks the end of this copy;
@@ -44,7 +45,7 @@ struct gpu_context {
 	/* constant while memories is not 0 */
 	void *handle;
 	void *stream;
-	void *events[GPU_DEPTH]; /* one event for each element of ring */
+	void *events[GPU_DEPTH]; /* events[i] marks the end of ring[i] */
 
 	/* guarded by ctx->lock; changed by the thread, and when the context is
 	 * opened */
@@ -59,8 +60,8 @@ struct gpu_context {
 struct gpu_mem {
 	struct tei_range range;		/* in tei_gpu.mem */
 	struct gpu_context *context;	/* NULL if the memory is host memory */
-	struct gpu_context *pinned;	/* host memory: context it is pinned in,
-					 * or NULL */
+	struct gpu_context *pinned;	/* context in which host memory is
+					 * pinned, or NULL */
 	uint32_t holds;
 	bool removing;
 };
@@ -98,10 +99,12 @@ struct tei_gpu {
 	struct gpu_alloc *allocs;
 	struct tei_list live;		 /* list of tei_gpu_op.live_node */
 	struct tei_list over;		 /* list of tei_gpu_op.node: operations
-					  * whose done callback must be called */
+					  * whose done callback must be
+					  * called */
 	const struct gpu_ending *ending; /* operations whose done callbacks are
 					  * running, or NULL */
-	uint32_t given_up;		/* abandoned copies that have not
+	uint32_t given_up;		/* number of copies that are still in
+					 * flight after their operation has
 					 * ended */
 	bool started, stopping;
 	pthread_t thread;

@@ -3,9 +3,9 @@
 #define TEI_PROV_LOCAL_LOCAL_TABLE_H
 
 /*
- * The registered regions of a context (local_table), and the shared registration
- * table in which other processes of this host read them (design notes in
- * local_shared_table.c).
+ * The registered regions of a context (local_table), and the shared
+ * registration table in which other processes of this host read them (design
+ * notes in local_shared_table.c).
  */
 
 #include <stdatomic.h>
@@ -32,10 +32,12 @@
 struct local_slot {
 	_Atomic uint64_t owner;		/* local_owner() of the owner; 0 if the
 					 * slot is free */
-	_Atomic uint64_t base[2];	/* ranges in use: [base, end) */
-	_Atomic uint64_t end[2];	/* end[0] is stored last and arms the
-					 * slot */
-	_Atomic uint64_t uses;		/* number of uses that have ended */
+	_Atomic uint64_t base[2];	/* start of each range in use */
+	_Atomic uint64_t end[2];	/* end of each range in use; end[0] is
+					 * stored last and makes the slot
+					 * valid */
+	_Atomic uint64_t uses;		/* how often the slot was used; the
+					 * current use is not counted */
 	uint64_t spare[2];
 };
 
@@ -52,7 +54,7 @@ struct local_head {
 					 * closed */
 	_Atomic uint64_t layout;	/* local_layout() */
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
-	_Atomic uint64_t count[2];	/* entries in each index */
+	_Atomic uint64_t count[2];	/* number of entries in each index */
 };
 
 /*
@@ -61,7 +63,8 @@ struct local_head {
  */
 struct local_entry_block {
 	_Atomic uint64_t base;
-	_Atomic uint64_t place;		/* index | regions << 32 */
+	_Atomic uint64_t place;		/* number of the block, and in the upper
+					 * 32 bits the number of its regions */
 };
 
 /*
@@ -78,7 +81,8 @@ struct local_shared_table {
 	union {
 		struct {
 			struct local_slot slots[LOCAL_SLOTS];
-			_Atomic uint64_t scratch; /* target of the write probe */
+			_Atomic uint64_t scratch; /* target of the write
+						   * probe */
 		};
 		char slot_room[LOCAL_SECTION];
 	};
@@ -100,7 +104,8 @@ struct local_region {
 	uint64_t end;
 	uint32_t access;		/* TEI_LOCAL_REMOTE and
 					 * TEI_LOCAL_READ_ONLY */
-	bool removing;			/* no new operation may use it */
+	bool removing;			/* no new operation may use the
+					 * region */
 	bool hidden;			/* the region is being removed and is
 					 * not published */
 };
@@ -113,12 +118,14 @@ struct local_regions {
  * structs. */
 struct local_block {
 	struct local_regions *in;	/* owned */
-	uint64_t last;			/* end of its last region */
-	uint16_t n;			/* regions, at least 1 */
+	uint64_t last;			/* end of the last region of the
+					 * block */
+	uint16_t n;			/* number of regions, at least 1 */
 	uint16_t visible;		/* regions that are published */
-	uint16_t place;			/* number of its published block, plus
-					 * 1; 0 if there is none yet */
-	bool dirty;			/* changed since it was published */
+	uint16_t place;			/* number of the published copy of the
+					 * block, plus 1; 0 if there is none */
+	bool dirty;			/* the block has changed since it was
+					 * published */
 };
 
 /* Guarded by the context's lock. */
@@ -127,16 +134,17 @@ struct local_table {
 	uint32_t nblocks;		/* blocks in use */
 	uint32_t room;			/* allocated entries of blocks */
 	uint32_t nregions;		/* regions in all blocks */
-	/* per published index: blocks [from, to) have changed or moved since
-	 * the index was written */
+	/* for each of the two published indexes: the range [from, to) of blocks
+	 * that have changed or moved since the index was written */
 	struct {
 		uint32_t from, to;
 	} stale[2];
-	/* numbers of published blocks, each plus 1 */
-	uint16_t *unused;		/* free */
-	uint16_t *leaving;		/* used by the current generation, but
-					 * not by the next one */
-	uint32_t nunused, nleaving;	/* entries of the two arrays */
+	/* two arrays with the numbers of published blocks, each plus 1 */
+	uint16_t *unused;		/* blocks that can be published now */
+	uint16_t *leaving;		/* blocks that the current generation
+					 * uses and the next one does not */
+	uint32_t nunused, nleaving;	/* number of entries of the two
+					 * arrays */
 	uint32_t used;			/* highest number of a published block
 					 * that was ever used */
 };

@@ -157,7 +157,7 @@ static void agent_vsend(struct test_agent *a, const char *fmt, va_list ap)
 	int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
 
 	line[n] = '\n';
-	/* the caller finds a failure as an empty answer */
+	/* after a failure, the caller reads an empty answer */
 	if (send(a->fd, line, (size_t)n + 1, MSG_NOSIGNAL) < 0)
 		return;
 }

@@ -20,24 +20,24 @@
 #include "util/log.h"
 #include "util/range.h"
 
-#define NVMEOF_BLOCK	4096u		/* alignment of direct requests,
-					 * bytes */
-#define NVMEOF_SMALL	16384u		/* unaligned pieces up to this are not
-					 * split */
+#define NVMEOF_BLOCK	4096u		/* alignment of requests that bypass the
+					 * page cache, bytes */
+#define NVMEOF_SMALL	16384u		/* longest unaligned piece that is not
+					 * split, bytes */
 #define NVMEOF_DEPTH_MAX 1024u
 #define NVMEOF_FIXED	1024u		/* slots for registered buffers */
-#define NVMEOF_PART	(UINT64_C(1) << 30)	/* bytes per registered buffer,
-						 * kernel limit */
+#define NVMEOF_PART	(UINT64_C(1) << 30)	/* kernel limit of the length of
+						 * a registered buffer, bytes */
 #define NVMEOF_FILES	256u		/* slots for registered files */
 #define NVMEOF_MISSES	64u		/* bounce buffers on a wrong node per
 					 * move */
 #define NVMEOF_SHARE	8u		/* guaranteed share of a file: room /
 					 * this */
 #define NVMEOF_CROWD	4u		/* limit of all requests: room * this */
-#define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* no completion for this long:
-					 * stalled */
-#define NVMEOF_SIDE_MAX	16u		/* maximum of threads for checks and
-					 * closes */
+#define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* a file without a completion for this
+					 * time is stalled, ns */
+#define NVMEOF_SIDE_MAX	16u		/* greatest number of threads that check
+					 * and close files */
 
 struct tei_topo_where;
 
@@ -48,51 +48,51 @@ struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
 	char *path;			/* NULL if not mounted on this host */
 	char *name;
-	uint64_t length, offset;	/* offset: of its first byte in the
-					 * segment */
+	uint64_t length, offset;	/* length of the file; offset of its
+					 * first byte in the segment; bytes */
 	int direct, cached;		/* file descriptors, or -1 */
 	int direct_slot, cached_slot;	/* slots of registered files, or -1 */
-	uint32_t mem_align;		/* memory alignment for direct
-					 * requests */
-	uint32_t block;			/* their offset alignment, at least a
-					 * page */
-	void *cufile;			/* cuFile's handle for GPU memory, or
-					 * NULL */
-	int numa;			/* NUMA node of its device, or -1 */
-	bool device;			/* a block device */
-	bool remote;			/* on a network file system, calls may
-					 * block */
-	int read_only;			/* errno if it cannot be written, or
-					 * 0 */
+	uint32_t mem_align;		/* alignment of memory for requests that
+					 * bypass the page cache, bytes */
+	uint32_t block;			/* alignment of the offset of such
+					 * requests, at least a page, bytes */
+	void *cufile;			/* cuFile's handle, or NULL */
+	int numa;			/* NUMA node of the device, or -1 */
+	bool device;			/* the file is a block device */
+	bool remote;			/* the file is on a network file system,
+					 * so calls may block */
+	int read_only;			/* errno if the file cannot be written,
+					 * or 0 */
 	dev_t dev;			/* identity of the opened file */
 	ino_t ino;
 
 	/* guarded by ctx->lock */
 	struct tei_list unsynced;	/* writes that wait for an fdatasync */
-	struct tei_list syncing;	/* writes that the running fdatasync is
-					 * for */
+	struct tei_list syncing;	/* writes that the running fdatasync
+					 * covers */
 	struct tei_list ended;		/* operations that wait for a check */
 	struct tei_list look_node;	/* in ctx->looks or ctx->side.looks */
 	struct tei_list queue;		/* operations whose next piece is in
 					 * this file */
-	struct tei_list turn_node;	/* in ctx->turn, while queue is not
+	struct tei_list turn_node;	/* in ctx->turn while queue is not
 					 * empty */
-	struct tei_list busy_node;	/* in ctx->busy, while running is not
+	struct tei_list busy_node;	/* in ctx->busy while running is not
 					 * 0 */
 	uint32_t running;		/* requests that are not idle */
-	uint32_t ends, seen;		/* requests ended; value at the last
-					 * count */
+	uint32_t ends, seen;		/* number of ended requests, now and
+					 * at the last check for a stall */
 	uint64_t seen_ns;		/* time since which ends equals seen, or
 					 * 0 */
-	bool stalled;			/* its requests are not counted in
-					 * ctx->running */
+	bool stalled;			/* the requests of the file are not
+					 * counted in ctx->running */
 	uint64_t failed_at;		/* ctx->clock at a failed fdatasync */
 	uint64_t looked_at;		/* ctx->clock at the start of the last
 					 * successful check */
 	bool looking;			/* a thread is checking the file */
-	int broken;			/* code if the file cannot be used, or
-					 * 0; atomic */
-	struct tei_err why;		/* error record for broken */
+	int broken;			/* why the file cannot be used: a
+					 * tei_code, or 0; atomic */
+	struct tei_err why;		/* error record that belongs to
+					 * broken */
 };
 
 struct tei_nvmeof_seg {

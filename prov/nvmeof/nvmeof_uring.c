@@ -81,7 +81,8 @@ struct uring_ask {
 	int fd;				/* file to register */
 	const int *slots;		/* n slots of files to unregister */
 	uint32_t n;
-	struct tei_list node;		/* these members: ctx->lock */
+	/* node, done and ret are guarded by ctx->lock */
+	struct tei_list node;
 	bool done;
 	int ret;
 };

@@ -84,8 +84,8 @@ struct staging_pool_kind {
 	size_t slot_size;  /* size of the struct that begins with
 			    * the struct staging_slot, bytes */
 	uint32_t access;   /* access flags for tei_rail_mr_reg */
-	bool carried;	   /* the memory is registered with the
-			    * owner's transports as well */
+	bool carried;	   /* the memory is also registered with
+			    * the owner's transports */
 	/* Prepares a slot before memory is opened for the slot. Optional. */
 	int (*prepare)(struct staging_slot *slot, struct tei_err *err);
 	/* Takes over the memory of a slot when nothing accesses this memory any
@@ -102,11 +102,11 @@ struct staging_slot {
 	struct tei_gpu_op copy;		/* used by the GPU module during a
 					 * copy */
 
-	/* part->lock */
+	/* guarded by part->lock */
 	char *mem;	      /* TEI_STAGING_PIECE bytes; NULL if
 			       * memory has not been available yet
 			       * (must_renew is then set) */
-	bool used;	      /* a piece has the slot */
+	bool used;	      /* a piece occupies the slot */
 	bool lost;	      /* the GPU may still access the slot's
 			       * memory */
 	bool must_renew;      /* a peer may still access the slot's
@@ -122,7 +122,7 @@ struct staging_pool {
 	uint32_t users;			/* guarded by part->admin: number of GPU
 					 * memory regions that use the pool */
 
-	/* part->lock */
+	/* guarded by part->lock */
 	uint32_t holds;	       /* local part: tasks that use the pool;
 				* remote part: slots that are used or
 				* are being renewed */
@@ -133,7 +133,8 @@ struct staging_pool {
 	struct tei_list deferred; /* list of tei_staging_task.queue: tasks
 				   * whose target already had its share of
 				   * the slots; they are served first */
-	_Alignas(max_align_t) char slots[]; /* kind->slots structs */
+	_Alignas(max_align_t) char slots[]; /* array of kind->slots structs of
+					     * kind->slot_size bytes */
 };
 
 /* What the two parts have in common: a thread, its lock and its pools. */
@@ -145,9 +146,9 @@ struct staging_part {
 
 	struct tei_mutex admin;		/* held while pools are created and
 					 * freed; acquired before lock */
-	struct tei_mutex lock;		/* guards the members below, and the
-					 * members of the part that are marked
-					 * so */
+	struct tei_mutex lock;		/* guards the members below, and all
+					 * members marked "part->lock" or
+					 * "part.lock" */
 	pthread_cond_t work;		/* wakes the thread */
 	pthread_cond_t idle;		/* signalled when a hold of a pool, or a
 					 * task, has ended */

@@ -102,10 +102,10 @@ struct staging_backoff {
 /* States of a piece at the initiator. */
 enum staging_request_state {
 	REQUEST_NONE,	  /* the number is free */
-	REQUEST_SENT,	  /* ASK sent: waits for READY */
+	REQUEST_SENT,	  /* ASK sent: the piece waits for READY */
 	REQUEST_MOVING,	  /* a rail task is in progress */
 	REQUEST_COPYING,  /* GO sent: the target copies */
-	REQUEST_RETURNED, /* FREE sent: has no task any longer */
+	REQUEST_RETURNED, /* FREE sent: the piece has no task any longer */
 };
 
 /* A piece at the initiator. Used by the thread "tei-remote" only, except the
@@ -122,15 +122,15 @@ struct staging_request {
 	bool stopped;			/* the rail task was cancelled */
 	bool unfenced;
 	bool done_early;	   /* DONE arrived while MOVING */
-	int code;		   /* code of that DONE */
+	int code;		   /* code of the early DONE */
 	uint64_t since_ns;	   /* time at which the state began, ns */
-	uint64_t due_ns;	   /* next repetition, ns */
-	uint32_t tries;		   /* messages sent in this state */
+	uint64_t due_ns;	   /* time of the next repetition, ns */
+	uint32_t tries;		   /* number of messages sent in this state */
 	bool unsent;		   /* no rail has accepted the message */
 
 	struct tei_rail_task rail; /* used by the data plane while MOVING */
 
-	/* part.lock */
+	/* guarded by part.lock */
 	struct tei_list node;		/* in remote->moved */
 	enum tei_rail_end end;
 	bool silent;
@@ -142,7 +142,8 @@ struct staging_request {
 struct staging_target {
 	struct tei_list link;		/* remote->targets */
 	struct tei_rail_peer *peer;	/* the peer, with one reference */
-	uint32_t prefer;		/* first rail for tei_rail_send */
+	uint32_t prefer;		/* rail that tei_rail_send tries
+					 * first */
 	struct tei_channel_out out;	/* numbers of the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
 			       * or of the first task after a time
@@ -162,11 +163,11 @@ struct staging_target {
 /* States of a piece at the target. */
 enum staging_grant_state {
 	GRANT_NONE,	/* no message was received */
-	GRANT_WAITING,	/* waits for a slot */
-	GRANT_FETCHING, /* read: copies from GPU to slot */
+	GRANT_WAITING,	/* the piece waits for a slot */
+	GRANT_FETCHING, /* read: the GPU copies its memory to the slot */
 	GRANT_SENT,	/* READY sent: the client has the slot */
-	GRANT_STORING,	/* write: copies from slot to GPU */
-	GRANT_DONE,	/* DONE sent: has no slot any longer */
+	GRANT_STORING,	/* write: the GPU copies the slot to its memory */
+	GRANT_DONE,	/* DONE sent: the piece has no slot any longer */
 };
 
 /* A piece at the target. */
@@ -185,7 +186,8 @@ struct staging_grant {
 					   * piece, ns */
 	bool unsent;			  /* no rail has accepted the message of
 					   * the piece's state */
-	struct staging_remote_slot *slot; /* in FETCHING, SENT, STORING */
+	struct staging_remote_slot *slot; /* set in the states FETCHING, SENT
+					   * and STORING */
 	struct staging_client *client;
 	struct tei_list node; /* in state WAITING: in
 			       * remote->waiting */
@@ -197,7 +199,8 @@ struct staging_grant {
 struct staging_client {
 	struct tei_list link;		/* remote->clients */
 	struct tei_rail_peer *peer;	/* the peer, with one reference */
-	uint32_t prefer;		/* first rail for tei_rail_send */
+	uint32_t prefer;		/* rail that tei_rail_send tries
+					 * first */
 	uint64_t received_ns;		/* time of the client's last message,
 					 * ns */
 	struct staging_backoff backoff;

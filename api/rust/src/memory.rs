@@ -350,7 +350,8 @@ impl Memory {
 }
 
 impl Inner {
-    /// Registers the memory. After an error, a vector is freed.
+    /// Registers the memory. After an error, the object is dropped; if it was made from a
+    /// `Vec`, this frees the `Vec`.
     fn register(mut self) -> Result<Memory> {
         let location = c_string("location", &self.location)?;
         let entry = self.entry(location.as_ptr());

@@ -386,7 +386,8 @@ impl Segment {
         Ok(list.iter().map(Buffer::from_c).collect())
     }
 
-    /// Returns the paths to the segment. They are those for memory at any location.
+    /// Returns the paths to the segment, for local memory whose location is not specified
+    /// (`"*"`).
     pub fn paths(&self) -> Result<Vec<Path>> {
         let list = fetch(ffi::te_path::zeroed(), |array, size, count| {
             // SAFETY: the array has count elements of that size.
