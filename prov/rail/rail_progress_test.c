@@ -94,8 +94,8 @@ static void test_a_caller_that_polls_often_gets_the_lanes(void)
 	free(dp);
 }
 
-/* Records n polls of rx lanes, the first of which begins at time begin. Each
- * poll takes took_ns and begins away_ns after the end of the previous one.
+/* Records n polls of rx lanes. Each poll takes took_ns and begins away_ns after
+ * the end of the previous poll; the first poll begins away_ns after begin.
  * Returns the end time of the last poll. */
 static uint64_t progress_looks(struct tei_rail_dp *dp, uint64_t begin, int n,
 			       uint64_t took_ns, uint64_t away_ns)

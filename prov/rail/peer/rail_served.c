@@ -17,8 +17,8 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-#define SERVED_TRIES	8	/* attempts to send a report before it is
-				 * dropped */
+#define SERVED_TRIES	8	/* repeated attempts to send a report before it
+				 * is dropped */
 #define SERVED_AGAIN_NS (100 * TEI_NS_PER_MS)	/* pause before the next
 						 * attempt */
 #define SERVED_ALIVE_NS (5 * TEI_NS_PER_MS)	/* a peer with unfinished tasks
@@ -71,9 +71,9 @@ static int served_send(struct tei_rail_peer *p, const uint8_t *buf, size_t len)
 	return ret;
 }
 
-/* A report that cannot be sent is dropped after SERVED_TRIES attempts. After
- * the next transfer, rail_served_mark finds that the totals still differ from
- * the last report. */
+/* A report that cannot be sent is dropped after SERVED_TRIES repeated attempts.
+ * After the next transfer, rail_served_mark finds that the totals still differ
+ * from the last report. */
 uint64_t rail_ctl_served(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 {
 	struct rail_served *s = &p->served;
