@@ -31,29 +31,34 @@
 #include "util/lock.h"
 #include "util/world.h"
 
-#define CUT_NS		(50 * TEI_NS_PER_MS)	/* longest time of polling */
+#define CUT_NS		(50 * TEI_NS_PER_MS) /* rail_disconnect polls the lane
+					      * for at most this time */
 /* Number of polls without an event after which rail_disconnect ends. */
 #define CUT_IDLE_POLLS 8
-#define CUT_FOUND	4			/* connections handled
-						 * per address */
+#define CUT_FOUND	4		/* limit of the connections to one
+					 * address that a look-up returns */
 
 /* A search among a lane's sockets, and its result. */
 struct cut {
-	bool shut;			/* matching sockets must be shut down */
+	bool shut;			/* the search must shut down the sockets
+					 * that match */
 	const struct sockaddr *peer;	/* remote address to search for; NULL
 					 * means all addresses */
 	const struct rail_lane *lane;	/* lane whose accepted sockets are
-					 * counted apart, or NULL */
+					 * counted in `accepted`, or NULL */
 	struct rail_disconnect_list
-		*list; /* gets all connected ones, or NULL */
+		*list;			/* list to which the search adds all
+					 * connected sockets, or NULL */
 	uint32_t meant, others, nameless, listening;
 	uint32_t accepted;		/* number of sockets that do not match
 					 * but were accepted from a peer */
 	uint32_t silent;		/* number of matching sockets for which
 					 * rail_tcp_silent is true */
-	bool lives, pending;		/* some matching socket is alive, or is
-					 * pending */
-	struct tei_socket which;	/* first matching socket */
+	bool lives, pending;		/* lives: a matching socket can still
+					 * carry data; pending: rail_tcp_pending
+					 * is true for a matching socket */
+	struct tei_socket which;	/* first socket that the search found to
+					 * match */
 };
 
 static bool cut_same(const struct sockaddr *a, const struct sockaddr *b)

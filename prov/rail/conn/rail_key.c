@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys. An initiator requests the keys of a peer's regions in messages and
- * caches them until the peer revokes them. A target remembers which peers hold
- * the keys of each region. dp->sched guards all of this.
+ * Keys of memory regions. An initiator requests the keys of a peer's regions in
+ * messages and caches them until the peer revokes them. A target remembers
+ * which peers hold the keys of each region. dp->sched guards the keys and the
+ * lists of key holders.
  */
 
 #include <rdma/fi_domain.h>
@@ -23,7 +24,7 @@
 /* A raw key, mapped for one local rail. */
 struct rail_raw {
 	uint16_t rail;			/* index of the local rail */
-	uint16_t part;			/* index into part of the rail_rkey */
+	uint16_t part;			/* index into rail_rkey.part */
 	uint64_t key64;
 };
 
@@ -365,7 +366,8 @@ bool rail_key_add(struct tei_rail_peer *peer, struct rail_rkey *k)
 					       k->range.end)))) {
 		if (old->id == k->id && old->range.base == k->range.base &&
 		    old->range.end == k->range.end) {
-			free(k);	/* the key is known already */
+			free(k);	/* the peer has sent this key before:
+					 * discard the copy */
 			return true;
 		}
 		key_withdraw(peer, old);

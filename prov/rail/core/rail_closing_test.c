@@ -23,8 +23,8 @@
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;
-	bool let; /* atomic: the endpoint may be closed
-		   * now */
+	bool let;			/* atomic: the test allows the endpoint
+					 * to be closed */
 };
 
 static struct closing_ep closing_held;

@@ -16,7 +16,8 @@
 #include "util/lock.h"
 #include "util/thread.h"
 
-#define MR_AT_A_TIME	4		/* rails used in parallel */
+#define MR_AT_A_TIME	4		/* limit of the rails on which a region
+					 * is registered in parallel */
 /* Smallest region that is registered by several threads, bytes. */
 #define MR_LARGE (64u << 20)
 
@@ -25,9 +26,13 @@ struct mr_opening {
 	struct rail *rails[TEI_RAIL_MAX];
 	uint8_t rank[TEI_RAIL_MAX];
 	uint32_t n;
-	uint32_t next;		/* atomic: index of the next rail */
-	int ret;		/* atomic: code of the first failure */
-	struct tei_err err;	/* written by the thread that set ret */
+	uint32_t next;			/* atomic: index of the rail that the
+					 * next free thread takes */
+	int ret;			/* atomic: error code of the first
+					 * registration that failed; 0 if none
+					 * failed */
+	struct tei_err err;		/* error of that registration; written
+					 * by the thread that set ret */
 };
 
 /* Returns the rank of the nearest NUMA range of the region. */

@@ -285,7 +285,7 @@ static void test_small_tasks_across_pieces_complete(void)
 	rig.from.settings.memory.max_mr_size = 4096;
 	mr_begin(&rig, FI_MR_LOCAL);
 	mr_reg_both(&rig);
-	/* connect first, so that the requests are merged */
+	/* establish the connection first, so that the requests are merged */
 	mr_run(&rig, false, 0, 1);
 	for (i = 0; i < 64; i++)
 		test_task_init(&t[i], rig.peer, false, rig.src + i * 1000,
@@ -738,7 +738,7 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	CU_ASSERT_EQUAL_FATAL(mr_reg(&rig->to, rig->dst, MR_LEN), 0);
 	tei_rail_dp_set_topo(rig->from.dp, topo);
 	rig->peer = test_plane_peer(&rig->from, &rig->to);
-	/* fetch keys and connect */
+	/* the first transfers fetch the keys and connect the rails */
 	mr_run(rig, false, 0, 4096);
 	mr_run(rig, false, MR_LEN / 2, 4096);
 }

@@ -39,10 +39,12 @@
 #include "util/settings.h"
 
 #define REG_KEY_TRIES	16
-#define REG_SHIFT_MIN	20	/* log2 of the smallest registration; the size
-				 * is halved until the device accepts it */
-#define REG_SHIFT_SET	12	/* log2 of the smallest size that MC_MAX_MR_SIZE
-				 * leads to */
+#define REG_SHIFT_MIN	20		/* log2 of the smallest size, bytes, of
+					 * a registration that is tried; a
+					 * refused size is halved down to it */
+#define REG_SHIFT_SET	12		/* log2 of the smallest size, bytes, to
+					 * which MC_MAX_MR_SIZE can limit a
+					 * registration */
 
 static int reg_random_key(const struct rail *rail, uint64_t *key)
 {

@@ -18,8 +18,8 @@
 #include "util/settings.h"
 
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* the window holds the data of this
-					     * time and of the round-trip time
-					     * */
+					     * time in addition to that of the
+					     * round-trip time */
 #define WINDOW_SLICES	4		    /* smallest window, in slices of
 					     * MC_SLICE_SIZE */
 /* While bulk data is throttled, as many bytes may be posted as the rail moves

@@ -153,7 +153,7 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	window_serve(rig, 300000000, 2);
 	CU_ASSERT(rail_window_throttle(rail) < 250000);
 	window_serve(rig, 1000000000, 500);
-	/* with MOONRAIL_SMALL_FIRST, about one slice */
+	/* with MOONRAIL_SMALL_FIRST, the limit is about one slice */
 	rig->settings.sched.small_first = true;
 	CU_ASSERT(rail_window_throttle(rail) > 225000);
 	CU_ASSERT(rail_window_throttle(rail) <= 250000);
