@@ -19,8 +19,8 @@ static struct tei_gpu *gpu_ctx(struct engine *e)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Opens the GPU module when the first GPU memory is registered. Adds the memory
- * that was registered earlier, because copies by the GPU may use it, too. */
+/* Opens the GPU module when the first GPU memory is registered. Adds all memory
+ * registered before, because copies by the GPU may use it, too. */
 static int gpu_on(struct engine *e, struct tei_err *err)
 	TEI_REQUIRES(e->control)
 {

@@ -565,9 +565,9 @@ int te_writev(transfer_engine_t engine, segment_id_t segment_id,
 
 /*
  * Submits requests as te_submit does, and waits until all of them have ended,
- * as te_read waits. This is the blocking form of what te_read and te_write
- * cannot express: unregistered local memory (TE_REQ_BOUNCE), atomics, and
- * requests to several segments. elem_size and flags are those of te_submit;
+ * as te_read waits. Unlike te_read and te_write, it also takes unregistered
+ * local memory (TE_REQ_BOUNCE), atomics, and requests to several segments.
+ * elem_size and flags are those of te_submit;
  * count is at most 1048576. Cookies are ignored.
  *
  * timeout_us has the meaning and the two exceptions that te_read states. An

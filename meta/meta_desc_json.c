@@ -17,8 +17,8 @@
  * whose JSON library rounds above 2^53.
  *
  * The reader makes one pass over the text and fills the descriptor as it goes.
- * So a malicious text needs no more memory than a valid descriptor of the same
- * length. Fields may have any order; the numbers of keys are compared at the
+ * A malicious text therefore needs at most as much memory as a valid descriptor
+ * of the same length. Fields may have any order; the numbers of keys are compared at the
  * end.
  *
  * Mooncake shares stores with this library, and its reader requires some fields

@@ -73,8 +73,8 @@ int meta_desc_label(struct meta_desc *d, const struct tei_meta_label *label,
 		    const char **why);
 int meta_desc_seal_labels(struct meta_desc *d, const char **why);
 
-/* Does what tei_meta_desc_decode does. Error texts contain `asked`, the name
- * that was requested. */
+/* Does what tei_meta_desc_decode does. Error texts contain `asked`, the
+ * requested name. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 

@@ -390,8 +390,8 @@ static int zk_take_over(struct zk *zk, struct zk_entry *e,
 		if (*alive)
 			return ZNODEEXISTS;
 	}
-	/* without an ownership node, the versions of nodes do not show who
-	 * created them */
+	/* without an ownership node, the versions of the nodes do not show which
+	 * process has created them */
 	rc = h->ownership ? ZOK : zk_owner_same(zk, e, h, deadline_ns);
 	if (rc == ZOK)
 		rc = zk_replace(zk, e, h, deadline_ns);

@@ -42,7 +42,7 @@ struct tei_meta_cache_ops {
 	 * its descriptor, for one segment by one thread at a time. again is
 	 * true if tei_meta_cache_attach has made the call; the descriptor may
 	 * then be unchanged. If this function returns an error, *data may have
-	 * changed all the same, and the cache call returns that error. May
+	 * changed nevertheless, and the cache call returns that error. May
 	 * block.
 	 */
 	int (*attach)(void *arg, int32_t id, struct tei_meta_desc *desc,

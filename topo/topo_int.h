@@ -183,8 +183,8 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 #define TOPO_PARTS_SAMPLE	64	/* pages in the sample of
 					 * topo_locate_parts */
 #define TOPO_PARTS	16		/* maximum number of parts */
-#define TOPO_RAGGED	2		/* number of parts, out of TOPO_PARTS,
-					 * that may be on several nodes */
+#define TOPO_RAGGED	2		/* how many of TOPO_PARTS parts may be
+					 * on several nodes */
 
 /*
  * Writes "segments:…" with the smallest number of equal parts that separates

@@ -701,8 +701,9 @@ static bool links_other_over(struct links_other *o, bool dead)
 	return fx_job_free(&o->job) && good;
 }
 
-/* Measures the rate of moves to one target: *calm when nothing else runs, and
- * *beside while another target does not answer. */
+/* Measures the rate of moves to one target. Sets *calm to the rate when nothing
+ * else runs, and the last argument to the rate while another target does not
+ * answer. */
 static bool links_beside_once(struct fx_links *l, bool dead, double *calm,
 			      double *beside)
 {

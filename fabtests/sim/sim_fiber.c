@@ -69,8 +69,9 @@ struct sim_fiber {
 
 static struct {
 	struct tei_list all;		/* list of sim_fiber.link */
-	struct tei_list waiting;	/* list of sim_fiber.waiting; the fiber
-					 * that has waited longest is first */
+	struct tei_list waiting;	/* list of sim_fiber.waiting, in the
+					 * order in which the fibers began to
+					 * wait */
 	struct sim_fiber *current;
 	ucontext_t main;		/* the context of sim_run */
 	char **stacks;			/* stacks that no fiber uses */

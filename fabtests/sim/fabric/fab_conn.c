@@ -102,8 +102,8 @@ static void conn_give_up(void *arg)
 	fab_conn_put(c);
 }
 
-/* If the endpoint at that address is now connecting to ep, returns ep's side of
- * that connection. Otherwise returns NULL. */
+/* If the endpoint at that address is connecting to ep, returns ep's
+ * side of that connection, and NULL if not. */
 static struct fab_side *conn_crossing(const struct fab_ep *ep,
 				      const struct fab_addr *to)
 {

@@ -192,8 +192,8 @@ int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 		  uint64_t access, uint64_t key, uint64_t flags,
 		  struct fid_mr **out);
 
-/* Returns true if the rail must not access the region: the region is GPU memory
- * that is not registered on the rail. */
+/* Returns true if the rail must not access the region, because the region is GPU
+ * memory without a registration on the rail. */
 static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
 				     const struct rail *rail)
 {

@@ -24,8 +24,8 @@ struct rail_served {
 					 * peer contained, bytes */
 	bool due;			/* a report of the totals must be sent
 					 * to the peer */
-	uint32_t tries;			/* number of repetitions of the report
-					 * that is due */
+	uint32_t tries;			/* number of repetitions of the due
+					 * report */
 
 	/* as the target; guarded by dp->sched */
 	uint64_t since;			/* time, on the peer's clock, at which

@@ -44,18 +44,18 @@ struct rail_done;
 enum rail_fence_event {
 	RAIL_FENCE_EV_FAILED, /* a slice that was posted to generation gen has
 			       * failed and waits for the fence */
-	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, for a generation gen
-				     * that is newer than those that the fence
-				     * covers */
+	RAIL_FENCE_EV_NEWER_FAILED, /* internal: FAILED, and generation gen is
+				     * newer than all generations that the
+				     * fence covers */
 	RAIL_FENCE_EV_SENT,   /* FENCE for generation gen was sent, or no rail
 			       * accepted the message. Arguments: tries,
 			       * next_ns, now */
 	RAIL_FENCE_EV_CLOSED, /* the target has closed the generations up to
 			       * gen, or its process has ended. Argument:
 			       * done */
-	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, for a generation gen
-				     * that is older than those that the fence
-				     * covers */
+	RAIL_FENCE_EV_OLDER_CLOSED, /* internal: CLOSED, and generation gen is
+				     * older than all generations that the
+				     * fence covers */
 	RAIL_FENCE_EV_TIMED_OUT, /* a task ends as unfenced, because the target
 				  * has not answered in time */
 	RAIL_FENCE_EV_UNNEEDED,	 /* the peer has been gone for a time limit, and
