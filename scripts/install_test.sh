@@ -210,6 +210,17 @@ version_is_the_same_everywhere()
 		[ -e "$SRC/debian/libmoonrail${version%%.*}.install" ]
 }
 
+# The symbols file of the Debian package has each version of api/moonrail.map, and
+# no other.
+debian_symbols_have_every_version()
+{
+	sed -n 's/^\(MOONRAIL_[0-9.]*\) {$/\1/p' "$SRC/api/moonrail.map" |
+		sort >"$tmp/versions"
+	[ -s "$tmp/versions" ] || return 1
+	sed -n 's/^ (symver)\([^ ]*\) .*/\1/p' "$SRC/debian/libmoonrail0.symbols" |
+		sort | diff "$tmp/versions" -
+}
+
 # The image of the Dockerfile contains the libraries that the installed files need.
 dockerfile_names_the_libraries()
 {
@@ -243,6 +254,7 @@ help_lists_every_target()
 check help_lists_every_target help_lists_every_target
 check install_tree install_tree
 check debian_packages_hold_every_file debian_packages_hold_every_file
+check debian_symbols_have_every_version debian_symbols_have_every_version
 check version_is_the_same_everywhere version_is_the_same_everywhere
 check options_of_help_are_completed options_of_help_are_completed
 check values_of_options_are_in_help values_of_options_are_in_help
