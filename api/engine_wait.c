@@ -166,16 +166,21 @@ static enum wait_state wait_check_task(struct wait *w, struct engine_batch *b)
 }
 
 /* Checks a whole batch. Sums up the tasks only after the last end, because a
- * batch may have a million tasks. */
+ * batch may have a million tasks. If the thread of the last end has not reported
+ * it to the event file descriptors yet, reports it, so that te_ended_batches can
+ * fetch the end when the wait has returned. */
 static enum wait_state wait_check_all(struct wait *w, struct engine_batch *b)
 {
+	uint64_t pending = __atomic_load_n(&b->pending, __ATOMIC_SEQ_CST);
+
 	if (!b->count) {
 		tei_err_set_last(&wait_no_task);
 		return WAIT_REFUSED;
 	}
-	if (__atomic_load_n(&b->pending, __ATOMIC_SEQ_CST) &
-	    ENGINE_PENDING_LEFT)
+	if (pending & ENGINE_PENDING_LEFT)
 		return WAIT_ON;
+	if (pending & ENGINE_PENDING_WATCHED)
+		engine_event_ended(b);
 	engine_batch_sum(b, &w->status);
 	return WAIT_ENDED;
 }

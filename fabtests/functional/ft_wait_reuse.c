@@ -12,6 +12,7 @@
 #include "fabtests/functional/ft_wait.h"
 
 #define REUSE_ROUNDS  200
+#define REUSE_FETCHES 2000u
 #define REUSE_BATCHES 8u
 #define REUSE_BLOCK   (64 * FX_KIB)
 
@@ -75,12 +76,11 @@ struct cookie_end {
 	uint64_t cookie;
 };
 
-/* Returns true if that end has been reported, which may happen a little later
- * than te_wait_batch returns. */
-static bool cookie_ended(void *arg)
+/* Fetches ended batches until that end is among them. Returns false if it has not
+ * been reported. */
+static bool cookie_ended(struct cookie_end *end)
 {
 	struct te_ended ended = { .batch_id = 0 };
-	struct cookie_end *end = arg;
 	size_t n = 1;
 
 	while (!te_ended_batches(end->rig->engine, &ended, sizeof(ended), &n) &&
@@ -109,7 +109,7 @@ void wait_cookies(struct wait_rig *rig)
 	ft_ok(!te_wait_batch(rig->engine, id, -1, NULL) &&
 		      cookie_tasks(rig, id),
 	      "tasks_have_the_cookies_of_their_requests");
-	ft_ok(ft_wait_until(cookie_ended, &end, FX_LONG_MS) && end.cookie == 70,
+	ft_ok(cookie_ended(&end) && end.cookie == 70,
 	      "ended_batch_has_the_first_cookie");
 	freeBatchID(rig->engine, id);
 }
@@ -139,6 +139,39 @@ static bool reuse_round(struct wait_rig *rig, batch_id_t id, int fd)
 	       fx_buf_check(&rig->target.mem, off, REUSE_BLOCK, seq) &&
 	       reuse_submit(rig, id, off, seq) == 2 &&
 	       !te_batch_reset(rig->engine, id);
+}
+
+/* Fetches the end of a batch, and checks its file descriptor, immediately after
+ * the wait. */
+static bool reuse_fetch(struct wait_rig *rig, batch_id_t id, int fd, size_t i)
+{
+	struct te_ended ended = { .batch_id = 0 };
+	size_t n = 1, at = 1;
+	int ret;
+
+	if (reuse_submit(rig, id, 0, i + 1))
+		return false;
+	ret = i % 2 ? te_wait_any(rig->engine, &id, 1, -1, &at, NULL) :
+		      te_wait_batch(rig->engine, id, -1, NULL);
+	return !ret && reuse_readable(fd, 0) &&
+	       !te_ended_batches(rig->engine, &ended, sizeof(ended), &n) &&
+	       n == 1 && ended.batch_id == id && ended.cookie == i + 1 &&
+	       !te_batch_reset(rig->engine, id);
+}
+
+static void reuse_fetches(struct wait_rig *rig, batch_id_t id, int fd)
+{
+	struct te_ended ended[4];
+	size_t i, n;
+
+	do {
+		n = 4;
+		te_ended_batches(rig->engine, ended, sizeof(*ended), &n);
+	} while (n);
+	for (i = 0; i < REUSE_FETCHES; i++)
+		if (!reuse_fetch(rig, id, fd, i))
+			break;
+	ft_ok(i == REUSE_FETCHES, "end_can_be_fetched_when_wait_returns");
 }
 
 /* Resets a batch whose end was not fetched. */
@@ -171,6 +204,7 @@ void wait_reuse(struct wait_rig *rig)
 	for (int i = 0; i < REUSE_ROUNDS; i++)
 		good = reuse_round(rig, id, fd) && good;
 	ft_ok(good, "a_reset_batch_carries_%d_transfers", REUSE_ROUNDS);
+	reuse_fetches(rig, id, fd);
 	reuse_unfetched(rig, id);
 	ft_ok(!te_batch_timeout(rig->engine, id, 0) &&
 		      reuse_submit(rig, id, 0, 1) == TE_TIMED_OUT &&
