@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "fabtests/sim/sim_test.h"
+#include "util/clock.h"
+#include "util/world.h"
 
 /* The order in which events ran, as letters. */
 static char order[64];
@@ -251,6 +253,53 @@ static void *fiber_random(void *arg)
 	return NULL;
 }
 
+/* A word and the times at which the waits of fiber_word ended. */
+struct word_test {
+	uint32_t word;
+	uint64_t ended_ns[3];
+};
+
+static void *fiber_word(void *arg)
+{
+	struct word_test *t = arg;
+	uint64_t end = tei_now_ns() + 5 * SIM_SEC;
+
+	tei_world->word_wait(&t->word, 1, end, 1);
+	t->ended_ns[0] = sim_now() - SIM_START_NS;
+	tei_world->word_wait(&t->word, 0, UINT64_MAX, 1);
+	t->ended_ns[1] = sim_now() - SIM_START_NS;
+	tei_world->word_wait(&t->word, 1, end, 1);
+	t->ended_ns[2] = sim_now() - SIM_START_NS;
+	return NULL;
+}
+
+static void wake_word(void *arg)
+{
+	struct word_test *t = arg;
+
+	t->word = 1;
+	tei_world->word_wake(&t->word, 1);
+}
+
+static void test_word_wait_ends_when_woken_and_at_its_time(void)
+{
+	struct word_test t = { 0 };
+
+	core_begin(1, 1);
+	sim_world_install();
+	/* The limit of the wait is a time of the host's clock. */
+	sim_host_jump(sim_host_get(0), 7 * SIM_SEC);
+	sim_fiber_detach(sim_fiber_start(sim_host_get(0), "word", fiber_word,
+					 &t));
+	sim_at(SIM_START_NS + SIM_SEC, wake_word, &t);
+	sim_run(SIM_START_NS + 100 * SIM_SEC);
+	CU_ASSERT_EQUAL(t.ended_ns[0], 0);
+	CU_ASSERT_EQUAL(t.ended_ns[1], SIM_SEC);
+	CU_ASSERT_EQUAL(t.ended_ns[2], 5 * SIM_SEC);
+	sim_end();
+	tei_world = &tei_world_real;
+}
+
 static uint64_t trace_hash(uint64_t seed)
 {
 	uint64_t hash;
@@ -303,6 +352,8 @@ const struct tei_test_case sim_core_cases[] = {
 	{ "stopped_host_waits_and_killed_host_is_dropped",
 	  test_stopped_host_waits_and_killed_host_is_dropped },
 	{ "host_clock_jumps_alone", test_host_clock_jumps_alone },
+	{ "word_wait_ends_when_woken_and_at_its_time",
+	  test_word_wait_ends_when_woken_and_at_its_time },
 	{ "trace_depends_on_the_seed_only",
 	  test_trace_depends_on_the_seed_only },
 	{ "arena_has_the_same_address_in_each_run",

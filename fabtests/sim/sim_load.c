@@ -21,6 +21,8 @@
 /* Tasks may fail until this time has passed since the last disturbance. */
 #define LOAD_CALM_NS	(30 * SIM_SEC)
 #define LOAD_NOTIFY_NS	(3 * SIM_SEC)
+/* most iov entries at one side of a transfer */
+#define LOAD_IOV	5
 /* mean time between two unregistrations of memory, in mean pauses of a
  * worker */
 #define LOAD_REGISTRAR	50
@@ -52,6 +54,16 @@ struct load_counter {
 					 * been executed */
 };
 
+/* The iov entries of one side of a transfer, which together cover a range of
+ * memory. The order of the entries is random. */
+struct load_iov {
+	uint32_t n;
+	struct {
+		char *at;
+		size_t len;
+	} entry[LOAD_IOV];
+};
+
 /* The present operation of a worker. */
 struct load_op {
 	struct tei_rail_task task;
@@ -63,6 +75,9 @@ struct load_op {
 	struct load_slot *slot;
 	struct load_counter *counter;
 	size_t off;			/* offset in the slot, bytes */
+	struct load_iov local, remote;	/* of a transfer */
+	uint64_t compare;		/* operand of a compare-and-swap */
+	enum tei_atomic_op atomic;
 	uint64_t seed;			/* seed of the pattern that the transfer
 					 * moves */
 	uint64_t start_ns;
@@ -83,8 +98,8 @@ struct load_worker {
 	char *local;			/* LOAD_STRIDE bytes */
 	struct sim_tomb *tomb;		/* tombstone of local; kept for the
 					 * host's next life */
-	uint64_t *old;			/* previous value of the counter, result
-					 * of an atomic */
+	char *old;			/* 8 bytes: previous value of the
+					 * counter, result of an atomic */
 	uint64_t notes;			/* number of notifications sent */
 	struct load_op op;
 };
@@ -172,10 +187,58 @@ static bool op_excused(const struct load_worker *w)
 	       sim_cluster_calm_since() + LOAD_CALM_NS > op->start_ns;
 }
 
+/* Divides the range into n entries and puts them in a random order. */
+static void iov_divide(struct load_iov *iov, struct sim_rng *rng, char *at,
+		       size_t len, uint32_t n)
+{
+	size_t left = len, part;
+	uint32_t i, j;
+
+	iov->n = n;
+	for (i = 0; i < n; i++) {
+		part = i == n - 1 ? left :
+				    sim_rng_range(rng, 1, left - (n - 1 - i));
+		j = (uint32_t)sim_rng_below(rng, i + 1);
+		iov->entry[i] = iov->entry[j];
+		iov->entry[j].at = at + (len - left);
+		iov->entry[j].len = part;
+		left -= part;
+	}
+}
+
+/* Writes the pattern of the transfer into the entries. */
+static void iov_fill(const struct load_iov *iov, uint64_t seed)
+{
+	static char all[LOAD_MAX];
+	size_t off = 0;
+	uint32_t i;
+
+	for (i = 0; i < iov->n; i++)
+		off += iov->entry[i].len;
+	sim_pattern_fill(all, off, seed);
+	for (i = 0, off = 0; i < iov->n; off += iov->entry[i++].len)
+		memcpy(iov->entry[i].at, all + off, iov->entry[i].len);
+}
+
+/* Returns the number of the first byte of the transfer that differs from the
+ * pattern in the entries, or the length of the transfer if none differs. */
+static size_t iov_differs(const struct load_iov *iov, uint64_t seed)
+{
+	static char all[LOAD_MAX];
+	size_t off = 0;
+	uint32_t i;
+
+	if (iov->n == 1)
+		return sim_pattern_differs(iov->entry[0].at, iov->entry[0].len,
+					   seed);
+	for (i = 0; i < iov->n; off += iov->entry[i++].len)
+		memcpy(all + off, iov->entry[i].at, iov->entry[i].len);
+	return sim_pattern_differs(all, off, seed);
+}
+
 static void op_check_write(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
-	char *at = op->slot->at + op->off;
 	size_t len = op->task.length, bad;
 
 	if (op->revoked) {
@@ -188,7 +251,7 @@ static void op_check_write(struct load_worker *w)
 	sim_tomb_verify_guards(&op->slot->tomb, op_name(w));
 	if (op->end != TEI_RAIL_END_COMPLETED)
 		return;
-	bad = sim_pattern_differs(at, len, op->seed);
+	bad = iov_differs(&op->remote, op->seed);
 	if (bad != len)
 		sim_found("%s: COMPLETED, but byte %zu is not in place",
 			  op_name(w), bad);
@@ -200,29 +263,52 @@ static void op_check_read(struct load_worker *w)
 	size_t len = op->task.length, bad;
 
 	sim_tomb_verify_guards(w->tomb, op_name(w));
-	if (!op->revoked &&
-	    sim_pattern_differs(op->slot->at + op->off, len, op->seed) != len)
+	if (!op->revoked && iov_differs(&op->remote, op->seed) != len)
 		sim_found("%s: the source has changed", op_name(w));
 	if (op->end != TEI_RAIL_END_COMPLETED)
 		return;
-	bad = sim_pattern_differs(w->local, len, op->seed);
+	bad = iov_differs(&op->local, op->seed);
 	if (bad != len)
 		sim_found("%s: COMPLETED, but byte %zu is not in place",
 			  op_name(w), bad);
 }
 
+/* Returns the old value that the atomic has returned. An atomic of 4 bytes must
+ * not write more than 4 bytes. */
+static uint64_t op_old(const struct load_worker *w)
+{
+	uint64_t old, rest = UINT64_MAX;
+	uint32_t half;
+
+	memcpy(&old, w->old, sizeof(old));
+	if (w->op.task.length == sizeof(old))
+		return old;
+	memcpy(&half, w->old, sizeof(half));
+	if (memcmp(w->old + sizeof(half), &rest, sizeof(half)))
+		sim_found("%s: more than %zu bytes of the old value were written",
+			  op_name(w), sizeof(half));
+	return half;
+}
+
+/* Each atomic that takes effect increments the counter by 1. A compare-and-swap
+ * takes effect only if the counter has the value compare. */
 static void op_check_atomic(struct load_worker *w, bool unknown)
 {
 	struct load_counter *c = w->op.counter;
+	uint64_t old;
 
 	if (w->op.end == TEI_RAIL_END_COMPLETED) {
-		if (*w->old < c->done || *w->old > c->done + c->unknown)
+		old = op_old(w);
+		if (old < c->done || old > c->done + c->unknown)
 			sim_found("%s: old value %" PRIu64 " after %" PRIu64 " additions and %" PRIu64 " unknown ones",
-				  op_name(w), *w->old, c->done, c->unknown);
+				  op_name(w), old, c->done, c->unknown);
 		/* the old value tells how many of the unknown additions were
 		 * executed */
-		c->unknown -= *w->old - c->done;
-		c->done = *w->old + 1;
+		c->unknown -= old - c->done;
+		c->done = old;
+		if (w->op.atomic != TEI_ATOMIC_CAS ||
+		    old == w->op.compare)
+			c->done++;
 		load.stats.atomics++;
 	} else if (unknown || w->op.end == TEI_RAIL_END_UNFENCED) {
 		c->unknown++;
@@ -319,47 +405,100 @@ static struct load_slot *worker_slot(struct load_worker *w)
 	return slot;
 }
 
+/* Divides the memory of the transfer into iov entries, and gives the task an
+ * extension with the entries. */
+static void worker_scatter(struct load_worker *w)
+{
+	struct load_op *op = &w->op;
+	struct tei_rail_task *task = &op->task;
+	uint32_t most = task->length < LOAD_IOV ? (uint32_t)task->length :
+						  LOAD_IOV;
+	uint32_t i, n, m;
+	struct tei_rail_task_ext *ext;
+
+	n = (uint32_t)sim_rng_range(&w->rng, 1, most);
+	m = (uint32_t)sim_rng_range(&w->rng, 1, most);
+	ext = tei_rail_task_ext_new(n, m);
+	if (!ext)
+		sim_fail("no memory for iov entries");
+	iov_divide(&op->local, &w->rng, w->local, task->length, n);
+	iov_divide(&op->remote, &w->rng, op->slot->at + op->off, task->length,
+		   m);
+	for (i = 0; i < n; i++) {
+		ext->piece[i].addr = (uintptr_t)op->local.entry[i].at;
+		ext->piece[i].len = op->local.entry[i].len;
+	}
+	for (i = 0; i < m; i++) {
+		ext->piece[n + i].addr = (uintptr_t)op->remote.entry[i].at;
+		ext->piece[n + i].len = op->remote.entry[i].len;
+	}
+	tei_rail_task_ext_lay(ext->piece, n);
+	tei_rail_task_ext_lay(ext->piece + n, m);
+	task->ext = ext;
+}
+
 /* Prepares a write or a read. Returns false if no slot may be used. */
 static bool worker_transfer(struct load_worker *w)
 {
 	struct load_op *op = &w->op;
+	struct tei_rail_task *task = &op->task;
 	size_t len = worker_length(w);
+	char *at;
 
 	op->slot = worker_slot(w);
 	if (!op->slot)
 		return false;
 	op->off = sim_rng_below(&w->rng, LOAD_MAX - len + 1);
+	at = op->slot->at + op->off;
 	sim_tomb_verify(&op->slot->tomb, "a slot that no transfer uses");
 	sim_tomb_verify(w->tomb, "local memory of an ended transfer");
 	sim_tomb_set(w->tomb, w->local, len);
-	sim_tomb_set(&op->slot->tomb, op->slot->at + op->off, len);
-	sim_pattern_fill(op->kind == LOAD_READ ? op->slot->at + op->off :
-						 w->local,
-			 len, op->seed);
-	op->task.read = op->kind == LOAD_READ;
-	op->task.local = w->local;
-	op->task.remote = (uint64_t)(uintptr_t)(op->slot->at + op->off);
-	op->task.length = len;
+	sim_tomb_set(&op->slot->tomb, at, len);
+	task->length = len;
+	task->read = op->kind == LOAD_READ;
+	if (sim_rng_chance(&w->rng, 200000)) {
+		worker_scatter(w);
+	} else {
+		iov_divide(&op->local, &w->rng, w->local, len, 1);
+		iov_divide(&op->remote, &w->rng, at, len, 1);
+	}
+	task->local = op->local.entry[0].at;
+	task->remote = (uintptr_t)op->remote.entry[0].at;
+	if (sim_rng_chance(&w->rng, 100000))
+		task->rail = (uint8_t)sim_rng_range(&w->rng, 1,
+						    load.conf->rails);
+	iov_fill(task->read ? &op->remote : &op->local, op->seed);
 	return true;
 }
 
-/* Prepares an addition to a counter. */
+/* Prepares an atomic that increments a counter. */
 static bool worker_atomic(struct load_worker *w)
 {
+	static const enum tei_atomic_op ops[] = {
+		TEI_ATOMIC_ADD, TEI_ATOMIC_CAS, TEI_ATOMIC_SWAP,
+	};
 	struct load_op *op = &w->op;
+	struct load_counter *c =
+		&load.counters[(size_t)op->to * load_lanes(load.conf) +
+			       load_lane(w)];
 	struct tei_rail_task_ext *ext = tei_rail_task_ext_new(0, 0);
 
 	if (!ext)
 		sim_fail("no memory for an atomic");
-	op->counter = &load.counters[(size_t)op->to * load_lanes(load.conf) +
-				     load_lane(w)];
-	ext->atomic = TEI_ATOMIC_ADD;
-	ext->operand = 1;
-	*w->old = UINT64_MAX;
+	op->counter = c;
+	op->atomic = ops[sim_rng_below(&w->rng, 3)];
+	/* A swap would lose unknown additions that are executed before it. */
+	if (op->atomic == TEI_ATOMIC_SWAP && c->unknown)
+		op->atomic = TEI_ATOMIC_ADD;
+	ext->atomic = op->atomic;
+	ext->operand = op->atomic == TEI_ATOMIC_ADD ? 1 : c->done + 1;
+	op->compare = ext->compare = c->done;
+	memset(w->old, 0xff, sizeof(uint64_t));
 	op->task.ext = ext;
-	op->task.local = (char *)w->old;
-	op->task.remote = (uint64_t)(uintptr_t)op->counter->value;
-	op->task.length = 8;
+	op->task.local = w->old;
+	op->task.remote = (uintptr_t)c->value;
+	/* The counters are little-endian and stay below 2^32. */
+	op->task.length = sim_rng_below(&w->rng, 4) ? 8 : 4;
 	return true;
 }
 
@@ -586,7 +725,7 @@ static void op_revoke(struct load_worker *w)
 
 	op->revoked = true;
 	op->in_place = op->kind == LOAD_WRITE &&
-		       sim_pattern_differs(at, len, op->seed) == len;
+		       iov_differs(&op->remote, op->seed) == len;
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
@@ -601,8 +740,7 @@ static void op_restore(struct load_worker *w)
 	sim_tomb_verify(&op->slot->tomb, op_name(w));
 	op->revoked = false;
 	if (op->kind == LOAD_READ)
-		sim_pattern_fill(op->slot->at + op->off, op->task.length,
-				 op->seed);
+		iov_fill(&op->remote, op->seed);
 }
 
 static bool registrar_revoke(struct sim_proc *proc, uint32_t chunk)
@@ -692,7 +830,7 @@ static void load_start(struct sim_proc *proc)
 		w[i].index = i;
 		w[i].local = load.local[id] + (size_t)i * LOAD_STRIDE + 64;
 		w[i].tomb = &load.tombs[(size_t)id * n + i];
-		w[i].old = (uint64_t *)(void *)(w[i].local + LOAD_MAX + 48);
+		w[i].old = w[i].local + LOAD_MAX + 48;
 		sim_rng_init(&w[i].rng, "worker",
 			     (uint64_t)sim_host_life(proc->node->host) << 32 |
 				     id << 16 | i);

@@ -96,6 +96,26 @@ static void world_cond_wake(pthread_cond_t *cond, bool all)
 	sim_wake(cond, all);
 }
 
+/* until_ns is a time of the host's clock. */
+static void world_word_wait(uint32_t *word, uint32_t seen, uint64_t until_ns,
+			    uint32_t bits)
+{
+	uint64_t now = world_now_ns();
+
+	(void)bits;
+	if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != seen || now >= until_ns)
+		return;
+	sim_wait(word, until_ns == UINT64_MAX ? SIM_NEVER :
+						sim_now() + (until_ns - now));
+}
+
+/* Wakes also the threads that wait for other bits; they return early. */
+static void world_word_wake(uint32_t *word, uint32_t bits)
+{
+	(void)bits;
+	sim_wake(word, true);
+}
+
 /* --- threads --- */
 
 static int world_thread_start(pthread_t *thread, bool detached,
@@ -229,6 +249,8 @@ void sim_world_install(void)
 		.lock_contended = world_lock_contended,
 		.cond_wait = world_cond_wait,
 		.cond_wake = world_cond_wake,
+		.word_wait = world_word_wait,
+		.word_wake = world_word_wake,
 		.thread_start = world_thread_start,
 		.thread_join = world_thread_join,
 		.loop_start = world_loop_start,
