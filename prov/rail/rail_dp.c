@@ -138,7 +138,8 @@ static void dp_drain(struct tei_rail_dp *dp, uint64_t drain_ns)
 {
 	uint64_t now = tei_now_ns(), end = now + drain_ns, notes_end;
 
-	/* a peer that is stopped or reads nothing does not acknowledge */
+	/* a peer that is stopped or reads nothing acknowledges no notification,
+	 * so the wait for notifications has a limit of its own */
 	notes_end =
 		now + dp->settings->control.connect_timeout_s * TEI_NS_PER_SEC;
 	rail_sched_enter(dp);
@@ -417,7 +418,8 @@ int tei_rail_dp_add_transport(struct tei_rail_dp *dp, const char *transport,
 	if (!opened)
 		return ret;
 	rail_peer_announce(dp);
-	/* the progress thread sleeps on the lanes that were open before */
+	/* the progress thread may be sleeping on the lanes that were open
+	 * before; it must poll the new ones, too */
 	rail_progress_wake(dp);
 	return 0;
 }

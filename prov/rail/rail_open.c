@@ -136,7 +136,7 @@ static const struct rail_lane_ops open_tx_ops = {
 	.feed = rail_sched_pull,
 };
 
-/* Operations of the lanes that only receive, and of the endpoint of the
+/* Functions for the lanes that only receive, and for the endpoint of the
  * probes. */
 static const struct rail_lane_ops open_rx_ops = {
 	.received = rail_msg_received,
@@ -315,7 +315,7 @@ int rail_open(struct tei_rail_dp *dp, const struct rail_found *found,
 	ret = rail_start(rail, rail->caps.hmem ? &why : err);
 	if (ret && rail->caps.hmem) {
 		/* most programs do not use GPU memory, so the rail is opened
-		 * without it */
+		 * again, without FI_HMEM */
 		rail_close(rail);
 		rail_free(rail);
 		tei_err_set_last(&last);
@@ -346,7 +346,7 @@ err_rail:
 }
 
 /* Cuts the connections of the lane and closes it. The slices that were still
- * posted are handed to the fence code. */
+ * posted wait for a fence from then on. */
 static void rail_close_lane(struct rail_lane *lane)
 {
 	struct tei_list aborted;

@@ -46,13 +46,13 @@
  * interval grows to the second value while callers poll. */
 #define PROGRESS_APP_DRIVEN_NS TEI_NS_PER_MS
 #define PROGRESS_TRUST_NS      (4 * PROGRESS_APP_DRIVEN_NS)
-/* Longest average time between two polls of callers, at tx lanes and at rx
- * lanes. */
+/* The progress thread leaves the lanes to callers whose polls are on average at
+ * most this far apart: tx lanes, rx lanes. */
 #define PROGRESS_AWAY_NS	 (PROGRESS_APP_DRIVEN_NS / 4)
 #define PROGRESS_TARGETS_AWAY_NS (PROGRESS_APP_DRIVEN_NS / 32)
 #define PROGRESS_LITTLE		6	/* divisor: callers may be away from the
 					 * lanes for one sixth of the time */
-/* Longest duration of a poll that is counted. */
+/* A longer poll counts as a poll of this duration. */
 #define PROGRESS_LOOK_NS (4 * PROGRESS_APP_DRIVEN_NS)
 #define PROGRESS_RARELY		64	/* iterations between two polls of idle
 					 * tx lanes */
@@ -388,8 +388,8 @@ static bool progress_arm(struct progress *pr, struct rail_lane *lane, int *n,
 	return ok;
 }
 
-/* Arms the tx lanes that receive user messages if hears is true, otherwise the
- * other tx lanes. */
+/* Arms the tx lanes that receive user messages if receives is true, otherwise
+ * the other tx lanes. */
 static bool progress_arm_initiating(struct progress *pr, struct rail *rail,
 				    bool receives, int *n, bool *blind)
 {
@@ -591,7 +591,7 @@ static uint64_t progress_retry_sleep(struct progress *pr, uint64_t wait)
 /*
  * Requests a sleep until a lane or a link has an event, a peer is due or
  * another thread wakes this thread. Requests none if a lane has work to do.
- * next is the time at which the next step is due, or 0.
+ * next: time at which the next step is due, or 0.
  */
 static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 			   struct tei_loop_sleep *s)

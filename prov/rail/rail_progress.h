@@ -18,12 +18,12 @@ void rail_progress_stop(struct tei_rail_dp *dp);
  * rail_health_run. Progress thread, no lock held. */
 void rail_progress_reopen(struct tei_rail_dp *dp, uint64_t now);
 
-/* The thread's view of whether callers poll the lanes often enough. */
+/* The progress thread's measurement of how often callers poll the lanes. */
 struct rail_drive {
-	uint64_t seen;			/* value of looks->calls at the last
+	uint64_t seen;			/* value of rail_polls.calls at the last
 					 * measurement */
-	uint64_t looked_ns;		/* value of looks->took_ns at the last
-					 * measurement */
+	uint64_t looked_ns;		/* total duration of the polls at the
+					 * last measurement, ns */
 	uint64_t since_ns;		/* time of the last measurement */
 	bool app_driven;
 };

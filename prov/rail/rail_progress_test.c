@@ -555,7 +555,9 @@ static void test_an_idle_connection_that_is_lost_gets_a_new_lane(void)
 	progress_end(&rig);
 }
 
-/* Law 3: the thread leaves such lanes to the caller. */
+/* The progress thread, which leaves the lanes to a caller that polls rx lanes,
+ * is stopped. The polls of the caller alone must complete its messages (law
+ * 3). */
 static void test_a_caller_that_reads_rx_lanes_completes_messages(void)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;

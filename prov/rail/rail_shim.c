@@ -137,7 +137,7 @@ static int shim_reg(struct fid *fid, const void *buf, size_t len,
 	(void)context;
 	if (shim_refuses(s, len))
 		return s->refusal;
-	/* the context carries the base to the raw key */
+	/* shim_key_raw finds the address of the memory in the context */
 	ret = s->real_reg->reg(fid, buf, len, access, offset, key, flags, mr,
 			       (void *)(uintptr_t)buf);
 	if (ret)

@@ -90,13 +90,15 @@ struct tei_rail_bounces {
 	size_t room;
 
 	/* guarded by the owner's lock */
-	struct tei_list idle[TEI_RAIL_BOUNCE_SIZES]; /* free blocks by size;
-						      * .link */
+	struct tei_list idle[TEI_RAIL_BOUNCE_SIZES]; /* free blocks by size,
+						      * linked by
+						      * tei_rail_bounce.link */
 	uint32_t nslabs[TEI_RAIL_BOUNCE_SIZES]; /* slabs by the size of their
 						 * blocks */
 	struct tei_list slabs;
 	struct tei_list separate;	/* idle separate blocks, most recently
-					 * used first; .link */
+					 * used first, linked by
+					 * tei_rail_bounce.link */
 	uint64_t separate_bytes;	/* bytes of the blocks in separate */
 	struct tei_list dirty;		/* dirty blocks, linked by their member
 					 * link */
@@ -136,8 +138,8 @@ struct tei_rail_bounce *tei_rail_bounce_take(struct tei_rail_bounces *b,
 					     uint64_t len);
 struct tei_rail_bounce *
 tei_rail_bounce_take_separate(struct tei_rail_bounces *b, uint64_t len);
-/* Gives a block back. clean: no peer reads it any more; only a separate block
- * can be dirty. */
+/* Gives a block back. clean: no peer reads the block any longer. If clean is
+ * false, the block is dirty; only a separate block can be. */
 void tei_rail_bounce_put(struct tei_rail_bounces *b,
 			 struct tei_rail_bounce *block, bool clean);
 /* Adds a slab, or a separate block, to the pool. used: the owner keeps the

@@ -38,8 +38,8 @@ struct tei_rail_ops {
 	/*
 	 * Reports that an interface, its link or an address of this host may
 	 * have changed. The callee calls tei_rail_dp_devices_changed and
-	 * tei_rail_dp_refresh from another thread. NULL: the rails found at the
-	 * start stay.
+	 * tei_rail_dp_refresh from another thread. If NULL, the data plane
+	 * keeps the rails that were found at the start.
 	 */
 	void (*devices_changed)(void *arg);
 	/*

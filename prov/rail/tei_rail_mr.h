@@ -57,8 +57,8 @@ struct tei_rail_device {
  * but neither logs the error nor sets the thread's last error, because the
  * caller can use GPU staging instead. A rail that is opened later and does not
  * accept the region is not used for it. Scatter/gather requests and atomics
- * cannot use the region. After success the data plane owns the descriptor in
- * device.
+ * cannot use the region. After success the data plane owns the dma-buf file
+ * descriptor in device.
  */
 int tei_rail_mr_reg_gpu(struct tei_rail_dp *dp, void *addr, uint64_t len,
 			const char *location, uint32_t access,

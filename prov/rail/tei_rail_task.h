@@ -51,7 +51,8 @@ struct tei_rail_task_ext {
  * frees it with free() if it was not submitted. */
 struct tei_rail_task_ext *tei_rail_task_ext_new(uint32_t nlocal,
 						uint32_t nremote);
-/* Sets off of n entries and returns their total length. */
+/* Sets the member off of n entries, and returns the total length of the
+ * entries. */
 uint64_t tei_rail_task_ext_lay(struct tei_rail_iov *piece, uint32_t n);
 
 /*
@@ -100,11 +101,12 @@ struct tei_rail_task {
 
 	/* guarded by dp->sched */
 	struct tei_list queue_link;	/* in peer->tasks.queue or
-					 * peer->tasks.small until completely
-					 * cut */
+					 * peer->tasks.small until the task is
+					 * completely cut into slices */
 	struct tei_list live_link;	/* in peer->tasks.live until the task
 					 * ends */
-	struct tei_rail_task *merge_next; /* next task of the same slice */
+	struct tei_rail_task *merge_next; /* next of the tasks that were merged
+					   * into one slice, or NULL */
 	struct tei_rail_mr *mr;		/* region that contains
 					 * local, or NULL */
 	uint64_t cut;			/* number of bytes that were cut into
@@ -122,9 +124,11 @@ struct tei_rail_task {
 					 * have completed: 1 + enum
 					 * tei_rail_end, or 0 if this is not
 					 * decided yet */
-	uint8_t complete_stage;		/* 1: the lanes that carry the task's
-					 * slices were retired */
-	uint64_t complete_ns; /* start of the current complete_stage, ns */
+	uint8_t complete_stage;		/* if complete_wanted is set: 0: the
+					 * slices may still complete; 1: the
+					 * lanes that carry them were retired */
+	uint64_t complete_ns; /* time at which complete_stage got its value,
+			       * ns */
 	struct tei_err *err;		/* error with which the task ends; freed
 					 * after task_done */
 
@@ -161,11 +165,11 @@ void tei_rail_sleep_begin(struct tei_rail_dp *dp);
 void tei_rail_sleep_end(struct tei_rail_dp *dp);
 
 /*
- * End submitted tasks early: tei_rail_cancel as CANCELED, tei_rail_expire as
- * FAILED because of a deadline. If the peer does not answer the fence in time,
- * a task ends as UNFENCED. ops->task_done is called for each task, possibly
- * before the function returns. Tasks that have already ended are not changed;
- * their memory must still exist.
+ * tei_rail_cancel ends submitted tasks early, as CANCELED. tei_rail_expire ends
+ * them as FAILED, because their deadline has passed. If the peer does not
+ * answer the fence in time, a task ends as UNFENCED instead. ops->task_done is
+ * called for each task, possibly before the function returns. A task that has
+ * already ended is not changed, but its memory must still be valid.
  */
 void tei_rail_cancel(struct tei_rail_dp *dp, struct tei_rail_task **tasks,
 		     size_t n);

@@ -68,7 +68,8 @@ void rail_cache_init(struct rail_cache *c, uint32_t cap)
 	c->cap = cap < 2 ? 2 : cap;
 }
 
-/* Clears the pointers to the place in the connections that refer to it. */
+/* Clears the pointers to the place in the connections that have it or had
+ * it. */
 static void cache_unhold(struct rail_cache_slot *slot)
 {
 	if (slot->conn)

@@ -36,8 +36,8 @@
  * other peer needs its place, every rail pair would keep a connection for ever.
  *
  * There is one cache for each lane number of a rail; it serves both slots of
- * the lane. All fields are guarded by dp->sched unless marked. Fields of a path
- * may also need the lock of the active lane.
+ * the lane. All fields of the cache are guarded by dp->sched unless marked.
+ * Some fields of a connection need the lock of the active lane in addition.
  */
 
 #include <rdma/fabric.h>
@@ -67,7 +67,8 @@ struct rail_cache_slot {
 					 * ns */
 	bool yield;			/* the connection gets no slices until
 					 * it has been idle once */
-	uint64_t moves;			/* conn->moves at the last check */
+	uint64_t moves;			/* value of conn->moves at the last
+					 * check */
 	uint64_t moved_ns;		/* time at which moves last changed */
 	/* on the closing list: the connection to close */
 	struct rail_conn *was; /* connection that had the place; NULL if the

@@ -23,16 +23,17 @@ struct rail_conn *rail_conn_get(struct tei_rail_peer *peer,
 	TEI_REQUIRES(rail_sched_held);
 
 /* Returns true if the connection has an address handle for the current
- * generations. The lane's lock is held too. */
+ * generations of its lane and of its remote rail. The lane's lock is held
+ * too. */
 bool rail_conn_is_ready(const struct tei_rail_peer *peer,
 			const struct rail_conn *conn,
 			const struct rail_lane *lane, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Gives the connection an address handle for the current generations. gen:
- * generation of the remote rail for which a slice was cut, 0: any. Returns 0,
- * -FI_EAGAIN if the remote rail no longer has generation gen, or another
- * -FI_E*. */
+/* Gives the connection an address handle for the current generations of its
+ * lane and of its remote rail. gen: generation of the remote rail for which a
+ * slice was cut, 0: any. Returns 0, -FI_EAGAIN if the remote rail no longer has
+ * generation gen, or another -FI_E*. */
 int rail_conn_ready(struct tei_rail_peer *peer, struct rail_conn *conn,
 		    struct rail_lane *lane, uint16_t remote, uint32_t gen)
 	TEI_REQUIRES(lane->lock);

@@ -33,9 +33,9 @@
 #include "util/log.h"
 #include "util/secret.h"
 
-#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval of retries;
-						 * the interval doubles this
-						 * many times: */
+#define FIRST_AGAIN_NS	(100 * TEI_NS_PER_MS)	/* first interval between
+						 * retries; it doubles
+						 * FIRST_DOUBLES times */
 #define FIRST_DOUBLES	6
 
 static enum rail_contact_lane_state contact_lane_state(const struct rail *rail)

@@ -111,7 +111,7 @@ static void contact_describe(struct test_plane *p, struct tei_rail_desc *desc)
 	CU_ASSERT_EQUAL_FATAL(tei_rail_describe(p->dp, 0, desc), 0);
 }
 
-/* Returns the peer object in plane of that represents the other plane. The peer
+/* Returns the peer object in plane `of` that represents plane `who`. The peer
  * object has only the given contact address. */
 static struct tei_rail_peer *contact_peer(struct test_plane *of,
 					  struct test_plane *who,

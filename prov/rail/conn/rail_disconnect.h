@@ -15,7 +15,7 @@ struct rail_disconnect_seen;
 struct tei_socket;
 
 /* Cuts the connections of a lane on which no slices are posted, and closes the
- * lane. The flag selects an asynchronous close, like that of
+ * lane. throttled: the lane is closed on a closer thread, as by
  * rail_closing_start. */
 void rail_lane_shutdown(struct rail_lane *lane, bool throttled);
 
@@ -94,8 +94,8 @@ enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
 					   const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns true if the provider's sockets can be found and it reaches addresses
- * like this one through sockets. */
+/* Returns true if the provider's sockets can be found and the provider uses
+ * sockets for addresses of this format. */
 bool rail_disconnect_shows(struct rail_lane *lane, const void *addr, size_t len)
 	TEI_REQUIRES(lane->lock);
 

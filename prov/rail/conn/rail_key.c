@@ -93,16 +93,16 @@ void rail_key_want(struct tei_rail_peer *peer, uint64_t addr, uint64_t len)
 
 	if (w->active && w->addr == addr && w->len == len)
 		return;
-	/* If several tasks request keys alternately, none of the requests has
-	 * been answered since since_ns. */
+	/* If another request is pending, since_ns is kept: tasks that request
+	 * keys alternately have had no answer since then. */
 	if (!w->active) {
 		w->since_ns = 0;
 		w->next_ns = 0;
 		rail_peer_attend(peer);
 	}
-	/* Otherwise the peer is attended to at next_ns. Without this pause, two
-	 * tasks that request keys alternately would send requests to a silent
-	 * peer without end. */
+	/* If another request is pending, next_ns is kept, too: the new request
+	 * is sent then. Without this pause, two tasks that request keys
+	 * alternately would send requests to a silent peer without end. */
 	w->active = true;
 	w->addr = addr;
 	w->len = len;

@@ -28,7 +28,8 @@ enum rail_fault_stage {
 
 /* The fault of one rail pair. Created by rail_health_ask() and
  * rail_health_down(). Freed by the progress thread when the pair carries its
- * full share, or with its peer. Guarded by dp->sched. */
+ * full share, or with its peer. Guarded by dp->sched. A stage before a colon
+ * says that the field is used in that stage only. */
 struct rail_fault {
 	struct tei_list link;	   /* dp->health.faults */
 	struct tei_list peer_link; /* peer->faults */
@@ -55,7 +56,7 @@ struct rail_fault {
 			       * DOWN */
 	bool all;	      /* RAMPING: the whole rail was not UP
 			       * when the probe was answered */
-	/* ASKED, SUSPECT, RAMPING */
+	/* used in the stages ASKED, SUSPECT and RAMPING */
 	struct rail_lane *lane;
 	uint64_t moves;		  /* ASKED, SUSPECT: progress counter of
 				   * the pair's connection when the check
@@ -72,11 +73,12 @@ struct rail_fault {
 	uint64_t doubt_ns;	  /* time at which the pair was first suspected,
 				   * ns; stays the same if the TCP stack's
 				   * response delays the next stage */
-	uint64_t acked, acked_ns; /* for a contended connection to a
-				   * silent peer: rail_stall_acked(), and
-				   * the time of its last change, ns */
+	uint64_t acked, acked_ns; /* for a contended connection to a silent
+				   * peer: last result of rail_stall_acked(),
+				   * and the time at which the result last
+				   * changed, ns */
 	uint64_t share;		  /* RAMPING: bytes allowed in flight */
-	/* DOWN */
+	/* used in the stage DOWN */
 	uint32_t tries;			/* number of consecutive probes without
 					 * an answer */
 	uint64_t next_ns;   /* earliest time of the next probe */
@@ -110,8 +112,8 @@ bool rail_health_works(const struct tei_rail_peer *peer, uint32_t rail)
 bool rail_health_faulty(const struct tei_rail_peer *peer,
 			const struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if messages should use another pair: it is ASKED, SUSPECT or
- * DOWN. */
+/* Returns true if messages should use another pair, because this one is ASKED,
+ * SUSPECT or DOWN. */
 bool rail_health_doubtful(const struct tei_rail_peer *peer,
 			  const struct rail *rail, uint16_t remote)
 	TEI_REQUIRES(rail_sched_held);

@@ -15,8 +15,8 @@ struct tei_rail_dp;
 /* Opens the lane on an opener thread. The lane gets the generation gen + 1. */
 void rail_opening_start(struct rail_opening *opening, uint32_t gen)
 	TEI_REQUIRES(opening->lane.lock);
-/* Returns true once the lane is open or has failed and the opener thread has
- * ended. */
+/* Returns true once the opener thread has ended: the lane is open, or could not
+ * be opened. */
 bool rail_opening_over(struct rail_opening *opening);
 /* Waits until the opener thread has ended. */
 void rail_opening_stop(struct rail_opening *opening);

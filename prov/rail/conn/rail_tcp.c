@@ -6,7 +6,7 @@
 
 #define TCP_SLOW_MS	100	/* time after which a missing answer counts as
 				 * pending */
-/* An answer that is newer than this may not have been read yet. */
+/* This process may not have read an answer that is newer than this. */
 #define TCP_ANSWERED_MS 100
 #define TCP_SILENT_RETRIES 2	/* number of consecutive retransmission timeouts
 				 * after which a connection is silent; 600 ms on

@@ -153,7 +153,7 @@ struct rail_send {
 	void *mem;
 	struct fid_mr *mr;
 	struct tei_list free;
-	uint32_t left;			/* number of buffers in free */
+	uint32_t left;			/* number of buffers in the list free */
 };
 
 /* The window of a rail and its measured rate. Atomic. */
@@ -163,7 +163,7 @@ struct rail_load {
 	uint64_t stuck;			/* bytes of slices that were posted at
 					 * least WINDOW_STUCK_NS ago and have
 					 * not completed */
-	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
+	uint64_t stuck_bulk;		/* stuck bytes that are bulk data */
 	uint64_t base_ns;		/* shortest time of a slice on an idle
 					 * lane; 0 if unknown */
 	uint64_t rate_bps;		/* service rate, bytes/s */
@@ -268,13 +268,15 @@ struct rail {
 
 	struct rail_lane *tx_lanes;	/* tx lanes, [ntx *
 					 * RAIL_LANE_SLOTS] */
-	struct rail_cache *cache;	/* endpoint caches, [ntx] */
+	struct rail_cache *cache;	/* endpoint caches, one for each lane
+					 * number: [ntx] */
 	uint32_t ntx;
 	struct rail_lane rx_lane;
 	enum rail_fence_rx_state fence_state; /* thread: whether the rx lane is
 					       * being fenced */
 	struct rail_opening next_rx;
-	struct rail_opening *next_tx;	/* [ntx] */
+	struct rail_opening *next_tx;	/* openings of tx lanes, one for each
+					 * lane number: [ntx] */
 	struct rail_contact_lane contact;
 
 	struct rail_send send;

@@ -19,7 +19,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* Delays the closing of an endpoint. */
+/* An endpoint whose closing waits until the test allows it. */
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;

@@ -64,7 +64,8 @@ struct rail_conn {
 	uint64_t looked_ns;		/* thread: time of the last check that
 					 * put this connection on its list */
 	struct rail_conn *check_next;	/* thread: next connection on the list
-					 * of that check (rail_stall.c) */
+					 * of the check at looked_ns
+					 * (rail_stall.c) */
 	uint64_t blocked_ns;		/* earliest time of the next post on the
 					 * connection; 0 means any time */
 	uint64_t since_ns;		/* start of the attempt to connect; 0 if
@@ -81,11 +82,13 @@ struct rail_conn {
 		       * progress thread must be notified */
 
 	/* guarded by dp->sched */
-	uint32_t inflight;		/* slices cut for the connection and not
-					 * yet returned */
+	uint32_t inflight;		/* slices cut for the connection that
+					 * have not completed, failed or been
+					 * given back without a post */
 	uint64_t bytes;			/* payload of the slices that inflight
 					 * counts, bytes */
-	uint64_t bulk_bytes;		/* bulk data among bytes */
+	uint64_t bulk_bytes;		/* bulk data counted in the member
+					 * bytes */
 	uint32_t took_in;		/* last accounting round
 					 * (rail->bulk.turn) in which the
 					 * connection took bulk data; 0 if there

@@ -44,13 +44,16 @@ struct rail_slice_chunk;
  * are being assembled. Guarded by dp->sched.
  */
 struct rail_notify_budget {
-	uint64_t bytes;			/* bytes of notifications that are held,
-					 * reserved or being assembled */
+	uint64_t bytes;			/* bytes of notifications that are
+					 * queued, being assembled, or expected
+					 * because room was reserved for them */
 	uint32_t notes;
-	struct tei_list parts;		   /* rail_notify_part.link:
-					    * longest idle first */
-	struct tei_list waiting;	   /* rail_notify_recv.wait_link:
-					    * longest wait first */
+	struct tei_list parts;		   /* rail_notify_part.link: the
+					    * assembly that has waited longest
+					    * for a fragment is the first */
+	struct tei_list waiting;	   /* rail_notify_recv.wait_link: the
+					    * peer that has waited longest is
+					    * the first */
 	struct rail_notify_memory *memory; /* the sessions of peers that have
 					    * been freed (rail_notify_recv.c),
 					    * or NULL */
@@ -143,8 +146,9 @@ struct rail_dp_peers {
 	uint64_t sessions;		/* number of the newest session that
 					 * this process has given to a peer */
 	uint32_t table;			/* version of the local rail table */
-	struct tei_list list;		/* longest silent
-					 * first, approximately */
+	struct tei_list list;		/* all peers; the peer that has been
+					 * silent longest is the first,
+					 * approximately */
 	uint32_t n;
 	struct tei_log_limit limit;
 	uint32_t nunauthenticated;	/* unauthenticated peers;
@@ -202,8 +206,8 @@ struct rail_dp_health {
 	uint64_t open_ns;		/* duration of a recent opening of a
 					 * lane, ns */
 	uint32_t nfaults;
-	bool soon;			/* a probe was answered: run
-					 * the health checks */
+	bool soon;			/* a probe was answered, so the health
+					 * checks must run soon */
 	bool reopened;			/* a lane was reopened, and the progress
 					 * thread has not handled this yet */
 	uint64_t checked_ns;		/* last health check */

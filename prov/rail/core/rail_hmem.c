@@ -26,7 +26,8 @@
 #include "util/log.h"
 #include "util/settings.h"
 
-/* Since libfabric 1.20. An older one would read the attribute as an iovec. */
+/* libfabric has FI_MR_DMABUF since version 1.20. An older libfabric would read
+ * the attribute as an iovec. */
 #ifdef FI_MR_DMABUF
 #define HMEM_BUILT_DMABUF	true
 #else

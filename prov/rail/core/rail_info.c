@@ -382,8 +382,8 @@ static bool info_excludes(const struct tei_settings *s)
 }
 
 /* Returns true if the settings and the state of the interface let the device
- * become a rail in this pass. Devices that the user has named are not
- * filtered. */
+ * become a rail in this pass of info_try. Devices that the user has named are
+ * not filtered. */
 static bool info_usable_ip(const struct tei_settings *s,
 			   const struct fi_info *info,
 			   const struct ifaddrs *ifa, const char *devices,
@@ -668,8 +668,9 @@ const char *tei_rail_transport_of(const char *name)
 	return info_names_provider(name) ? "rdma" : name;
 }
 
-/* Returns true if that row of info_providers belongs to the transport and the
- * settings require no other provider (pinned: the required provider, or ""). */
+/* Returns true if the entry `row` of info_providers belongs to the transport
+ * and the settings require no other provider. pinned: the provider that the
+ * settings require, or "". */
 static bool info_wanted(const char *transport, const char *pinned, size_t row)
 {
 	if (strcmp(info_providers[row].transport, transport))

@@ -22,7 +22,8 @@ struct rail_found {
 	char name[64];
 	char ifname[64];		/* network interface of the device, or
 					 * "" */
-	struct fi_info *info;		/* one entry, owned */
+	struct fi_info *info;		/* a list with one entry: the device;
+					 * owned by this object */
 	uint8_t prefix;
 	bool fallback;			/* opened only if nothing better is
 					 * found: loopback, or not the

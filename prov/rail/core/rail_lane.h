@@ -107,7 +107,7 @@ struct rail_lane_rate {
 	uint64_t stuck;			/* stuck bytes: the bytes of slices that
 					 * are still posted and have a number up
 					 * to stuck_posts */
-	uint64_t stuck_bulk;		/* bulk data among the stuck bytes */
+	uint64_t stuck_bulk;		/* stuck bytes that are bulk data */
 	struct rail_slice *alone;	/* slice that was posted when the lane
 					 * was idle, and whose duration is being
 					 * measured; or NULL. Used for

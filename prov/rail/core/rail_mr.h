@@ -136,8 +136,9 @@ static inline struct tei_rail_mr *rail_mr_at(const struct tei_rail_dp *dp,
 				range);
 }
 
-/* The caller of each function of this section holds dp->admin, or the rail is
- * not visible to other threads yet. */
+/* rail_mr_open_on registers the region on the rail, rail_mr_close_on closes
+ * this registration. The caller holds dp->admin, or the rail is not visible to
+ * other threads yet. */
 int rail_mr_open_on(struct tei_rail_mr *mr, struct rail *rail,
 		    struct tei_err *err);
 void rail_mr_close_on(struct tei_rail_mr *mr, struct rail *rail);
@@ -158,9 +159,10 @@ void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
  * memory. */
 void rail_hmem_ask(struct rail *rail);
 
-/* Returns the function that reports errors of opening the rail: tei_err_fail,
- * or a function that only fills err, if such errors are not logged or if its
- * opening with FI_HMEM is in progress or has failed. */
+/* Returns the function that reports errors of opening the rail: usually
+ * tei_err_fail. If such errors are not logged, or if the opening of the rail
+ * with FI_HMEM is in progress or has failed, returns a function that only fills
+ * err. */
 typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
 			   const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));

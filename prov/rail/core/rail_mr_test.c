@@ -226,7 +226,7 @@ static void test_memory_works_in_the_mode_of_verbs(void)
 				 FI_MR_ALLOCATED);
 }
 
-/* In this mode tx lanes and the rx lane share one domain, and moonrail's
+/* With FI_MR_LOCAL, tx lanes and the rx lane share one domain, and moonrail's
  * message buffers are registered too. */
 static void test_memory_works_with_local_descriptors(void)
 {

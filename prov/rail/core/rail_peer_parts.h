@@ -18,7 +18,8 @@ struct rail_conn;
 struct rail_draining;
 struct rail_rkey;
 
-#define RAIL_PONGS		8	/* unanswered probes per peer */
+#define RAIL_PONGS		8	/* limit of the probes of one peer that
+					 * wait for an answer */
 #define RAIL_AUTH_WORDS		8	/* 64-bit words of the bit map of
 					 * message numbers already received */
 
@@ -33,8 +34,8 @@ struct rail_key_want {
 
 /* The routes to a peer. Guarded by dp->sched. */
 struct rail_peer_routes {
-	int16_t route[TEI_RAIL_MAX];	/* local rail → index
-					 * into remotes, or -1 */
+	int16_t route[TEI_RAIL_MAX];	/* route of each local rail: index into
+					 * remotes, or -1 */
 	bool ranked;			/* the remote rails differ in rank for
 					 * some of the peer's memory */
 	bool choice;			/* rail_select_remote must select the
@@ -222,15 +223,17 @@ struct rail_peer_addrs {
 					 * address to try next */
 	struct rail_contact {		/* state of rail_contact.c; used in
 					 * state RAIL_PEER_NEW only */
-		uint32_t pairs;		/* thread: pairs of rail and address
-					 * at the last count */
-		uint32_t from;		/* thread: first pair of the current
-					 * group */
-		uint64_t until_ns;	/* thread: time at which the next group
-					 * follows, ns; 0 if there was no group
-					 * yet */
+		uint32_t pairs;		/* thread: number of pairs of a local
+					 * rail and a contact address, at the
+					 * last count */
+		uint32_t from;		/* thread: index of the first pair of
+					 * the group to which the hello is sent
+					 * at present */
+		uint64_t until_ns;	/* thread: time at which the hello goes
+					 * to the next group of pairs, ns; 0 if
+					 * it was sent to no group yet */
 		uint64_t sent;		/* thread: bit i: the hello was sent to
-					 * pair from + i */
+					 * the pair with index from + i */
 		uint32_t rounds;	/* thread: number of completed passes
 					 * over all pairs of rail and address */
 		uint64_t refused;	/* bits: contact addresses at which
@@ -310,7 +313,8 @@ struct rail_peer_keys {
 		uint64_t addr, len;
 		bool answer_pending;
 	} reply;
-	uint32_t revoke_tries;		/* thread */
+	uint32_t revoke_tries;		/* thread: number of REVOKE messages
+					 * since the peer last answered one */
 };
 
 /*

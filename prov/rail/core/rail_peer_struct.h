@@ -31,8 +31,9 @@ struct rail_served {
 	uint64_t since;			/* time, on the peer's clock, at which
 					 * the peer's counters began; 0 if the
 					 * peer has sent no report */
-	uint64_t base_tx, base_rx;	/* totals of the peer's earlier
-					 * counters, bytes */
+	uint64_t base_tx, base_rx;	/* totals up to the time at which the
+					 * peer's counters last began at 0,
+					 * bytes */
 	uint64_t tx, rx;		/* totals of the bytes that the peer has
 					 * written and read */
 	uint64_t ns;			/* time at which the peer's last report
@@ -93,14 +94,14 @@ struct rail_notify_out {
 	uint64_t last;			/* number of the newest notification; 0
 					 * if none has got a number yet */
 	uint64_t turn;			/* turn of the newest NOTIFY message */
-	uint64_t gap_turn;		/* gaps that the peer reported for this
-					 * turn or an older one have been
-					 * handled */
+	uint64_t gap_turn;		/* newest turn for which a gap that the
+					 * peer reported has been handled */
 	uint32_t window;		/* limit of unacknowledged NOTIFY
 					 * messages */
-	uint32_t tries;			/* number of messages since the last
-					 * progress that were repetitions or
-					 * queries whether the peer has room */
+	uint32_t tries;			/* number of repeated NOTIFY messages,
+					 * and of queries whether the peer has
+					 * room, that were sent since the peer
+					 * last acknowledged something */
 	uint64_t since_ns;		/* start of the wait for an answer; if
 					 * 0, no answer is awaited */
 	uint64_t next_ns;		/* time of the next repetition; if 0, no
@@ -215,11 +216,12 @@ struct tei_rail_peer {
 					 * counted in dp->peers.n */
 	struct rail_peer_log log;
 	struct tei_rail_peer_stats stats; /* counters */
-	uint64_t born_ns;		/* fixed: time since which stats
-					 * counts */
+	uint64_t born_ns;		/* fixed: start of the counters in
+					 * stats */
 	struct rail_served served;
 
-	struct tei_list faults;		/* rail_health.h */
+	struct tei_list faults;		/* faults of the rail pairs with this
+					 * peer (rail_health.h) */
 	struct rail_peer_reverse reverse;
 	struct rail_peer_probes probes;
 };

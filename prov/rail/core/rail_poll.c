@@ -47,9 +47,9 @@ void rail_lane_log_error(struct rail_lane *lane,
 			 peer ? peer->name : "", fi_strerror(e->err), prov);
 }
 
-/* Passes the completions that have the same handler as the first one to it, and
- * moves the others to the front. Returns their number. One call of a handler
- * takes its locks once. */
+/* Passes all completions that have the same handler as the first one to this
+ * handler, in one call, so that the handler takes its locks only once. Moves
+ * the other completions to the front of e and returns their number. */
 static int lane_handle_alike(struct rail_lane *lane, struct fi_cq_msg_entry *e,
 			     int n, struct rail_done *done)
 	TEI_REQUIRES(lane->lock)

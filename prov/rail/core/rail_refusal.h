@@ -3,9 +3,10 @@
 #define TEI_PROV_RAIL_CORE_RAIL_REFUSAL_H
 
 /*
- * Reasons for which a process refuses a hello. Only the code decides what the
- * receiver of a REFUSE does; the text next to it is for people. A peer treats
- * every code but RAIL_REFUSE_STALE, also an unknown one, as final.
+ * Reasons for which a process refuses a hello. A REFUSE message carries one of
+ * these codes, and a text for people. Only the code decides what the receiver
+ * does. A peer treats every code but RAIL_REFUSE_STALE, also an unknown one, as
+ * final.
  */
 enum rail_refusal {
 	RAIL_REFUSE_NONE,		/* the hello was not refused; this value

@@ -3,23 +3,24 @@
  * Registers memory on one rail, as its mr_mode requires:
  *
  *  FI_MR_LOCAL		tx lanes and the rx lane share one domain, and posts
- *			carry a memory descriptor (fi_mr_desc)
+ * 			carry a memory descriptor (fi_mr_desc)
  *  FI_MR_PROV_KEY	the provider chooses the key; otherwise it is random
  *  FI_MR_RAW		the key is a string, which each initiator maps
  *  FI_MR_VIRT_ADDR	the hello reports this mode to the peers
  *  FI_MR_ENDPOINT	a registration is bound to the rx lane, so it is made
- *			again for each lane generation, and peers request the
- *			new keys; GPU memory is not registered then
+ * 			again for each lane generation, and peers request the
+ * 			new keys; GPU memory is not registered then
  *  FI_MR_RMA_EVENT	registrations are enabled by hand if remote operations
- *			are counted
+ * 			are counted
  *  FI_MR_ALLOCATED	the provider pins the memory, so the pages exist
  *  FI_MR_HMEM		rail_hmem.c registers GPU memory, and posts carry its
- *			descriptor, whether or not this mode is set
+ * 			descriptor, whether or not this mode is set
  *  FI_MR_COLLECTIVE	no effect, because moonrail uses no collectives
  *
  * libfabric does not report how much a device can register at once. So if the
- * first registration is refused, the size is halved, down to REG_SHIFT_MIN. If
- * a later one is refused, the size is not the cause.
+ * first registration of a region is refused, the size is halved, down to
+ * REG_SHIFT_MIN. If the first one succeeds and a later one is refused, the size
+ * is not the cause.
  */
 
 #include <rdma/fi_domain.h>
@@ -72,8 +73,8 @@ static uint64_t reg_flags(const struct rail *rail)
 		       : 0;
 }
 
-/* Binds the registration to the rx lane if the mode requires that, and enables
- * it. */
+/* Binds the registration to the rx lane if mr_mode requires that, and enables
+ * the registration. */
 static int reg_enable(struct rail *rail, struct fid_mr *mr)
 {
 	int ret = 0;
@@ -241,7 +242,8 @@ static uint8_t reg_log2(uint64_t v)
 	return (uint8_t)(63 - __builtin_clzll(v));
 }
 
-/* Returns the shift of the first attempt. */
+/* Returns the shift (log2 of the bytes per registration) of the first attempt
+ * to register the region. */
 static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 			       const struct rail *rail)
 {
@@ -337,7 +339,8 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 		ret = reg_pieces(mr, rail, way, part, &tried);
 	}
 	if (!ret) {
-		TEI_INFO("rail", "%s: %p, %llu bytes of cuda:%d: by %s%s%s%s",
+		TEI_INFO("rail",
+			 "%s: %p, %llu bytes of cuda:%d: registered by %s%s%s%s",
 			 rail->name, (void *)mr->addr,
 			 (unsigned long long)mr->len, mr->device.cuda,
 			 tei_rail_way_name(way), no ? ", no dma-buf (" : "",
@@ -348,7 +351,7 @@ static int reg_gpu(const struct tei_rail_mr *mr, struct rail *rail,
 	err->code = TEI_ERR_UNSUPPORTED;
 	snprintf(err->rail, sizeof(err->rail), "%s", rail->name);
 	snprintf(err->text, sizeof(err->text),
-		 "%.32s takes it neither by dma-buf (%.36s) nor by peer memory (%.36s)",
+		 "%.32s cannot register it: dma-buf: %.36s; peer memory: %.36s",
 		 rail->name, no, fi_strerror(-ret));
 	return err->code;
 }

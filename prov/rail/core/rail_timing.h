@@ -104,9 +104,9 @@
  * alive: its last sign of life is at most RAIL_RENEW_LIVES_NS old. */
 #define RAIL_RENEW_LIVES_NS		(2 * TEI_NS_PER_SEC)
 #define RAIL_RENEW_LIVES_SPACE_NS	TEI_NS_PER_SEC
-/* Interval at which connections are checked for silence, about two TCP
- * retransmissions. The checks may use one part in RAIL_RENEW_SILENT_PART of
- * the time. */
+/* Silence of a peer before its connections are checked, about two TCP
+ * retransmissions; shortest interval of the checks for one peer. The checks may
+ * use one RAIL_RENEW_SILENT_PART-th of the time. */
 #define RAIL_RENEW_SILENT_NS		(600 * TEI_NS_PER_MS)
 #define RAIL_RENEW_SILENT_LOOK_NS	(100 * TEI_NS_PER_MS)
 #define RAIL_RENEW_SILENT_PART		8

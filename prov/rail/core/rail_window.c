@@ -17,13 +17,13 @@
 #include "util/list.h"
 #include "util/settings.h"
 
-#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* the window holds the data of this
-					     * time in addition to that of the
-					     * round-trip time */
+#define WINDOW_NS	(8 * TEI_NS_PER_MS) /* the window holds the bytes that
+					     * the rail moves in this time and
+					     * in the round-trip time */
 #define WINDOW_SLICES	4		    /* smallest window, in slices of
 					     * MC_SLICE_SIZE */
-/* While bulk data is throttled, as many bytes may be posted as the rail moves
- * in this time. */
+/* While bulk data is throttled, the bulk data posted on a rail is limited to
+ * what the rail moves in WINDOW_BESIDE_NS. */
 #define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2)
 /* Replaces WINDOW_BESIDE_NS if MOONRAIL_SMALL_FIRST is set. */
 #define WINDOW_FIRST_NS (TEI_NS_PER_MS / 4)
@@ -169,9 +169,9 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 /*
- * Sets the window to the number of bytes that the rail moves at this rate in 2
- * * base_ns + WINDOW_NS. base_ns is the time of a slice on an idle rail. The
- * window contains it twice, so that the window grows if the window itself has
+ * Sets the window to the number of bytes that the rail moves at this rate in
+ * WINDOW_NS plus twice base_ns. base_ns is the time of a slice on an idle rail.
+ * It is counted twice, so that the window grows if the window itself has
  * limited the measured rate.
  */
 static void window_set(struct rail *rail, uint64_t rate)

@@ -317,7 +317,7 @@ static void health_grow(struct rail_fault *f, uint64_t now)
 
 /* --- one iteration ------------------------------------------------------- */
 
-/* An action to be taken without the lock. */
+/* An action for a fault, which is taken after dp->sched was released. */
 struct health_todo {
 	struct tei_rail_peer *peer;
 	struct rail *rail;
@@ -678,7 +678,8 @@ static void health_faults(struct tei_rail_dp *dp, uint64_t now)
 		list[i] = &todo[i];
 	while (n)
 		n = health_do(list, n);
-	/* the progress of other pairs may have changed the state */
+	/* the progress of other pairs may have changed the state of their
+	 * rail */
 	rail_sched_enter(dp);
 	for (r = 0; r < rail_count(dp); r++)
 		if (__atomic_load_n(&rail_at(dp, r)->open, __ATOMIC_ACQUIRE))

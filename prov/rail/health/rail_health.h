@@ -18,10 +18,10 @@
  *		 acknowledges what this pair sends.
  *	SUSPECT	 The peer is alive, but this pair makes no progress. The pair
  *		 gets no new slices.
- *	DOWN	 The stall went on, a completion reported an error, or the link
- *		 is down. The connection is cut, so that posted slices return
- *		 with an error and go to the fence (rail_fence.c). The pair is
- *		 probed with exponential back-off.
+ *	DOWN	 The stall continued, a completion reported an error, or the
+ *		 link is down. The connection is cut, so that posted slices
+ *		 return with an error and wait for a fence (rail_fence.c). The
+ *		 pair is probed with exponential back-off.
  *	RAMPING	 A probe was answered. The pair carries a share that doubles
  *		 until it is full.
  *
@@ -39,8 +39,8 @@
  *
  * Locking: fault objects are guarded by dp->sched. Any thread creates them. The
  * progress thread frees them, and so does any thread that evicts their peer; so
- * a fault is looked up again after dp->sched was released. Any thread moves a
- *pair to DOWN; only the progress thread makes the other changes of stage.
+ * a fault is looked up again after dp->sched was released. Any thread may move
+ * a pair to DOWN. Only the progress thread makes the other changes of stage.
  */
 
 #include <stdbool.h>
@@ -168,8 +168,8 @@ struct ifaddrs;
  * was deleted and created again, the rail uses the new interface from now on.
  * Any thread. */
 bool rail_link_has_address(struct rail *rail, const struct ifaddrs *ifs);
-/* Handles the changes that have been reported. Progress thread, no lock
- * held. */
+/* Handles the changes of links and addresses that the kernel has reported.
+ * Progress thread, no lock held. */
 void rail_link_read(struct tei_rail_dp *dp);
 
 /* rail_msg_on_ping handles PING, rail_msg_on_pong handles PONG

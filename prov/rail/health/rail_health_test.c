@@ -113,8 +113,8 @@ static void test_burst_of_errors_makes_one_fault(void)
 }
 
 /* Handles an error completion of a slice on a lane in the given state. older:
- * by how many generations the generation that the slice was posted to is older
- * than the current one. Returns the number of faults. */
+ * current generation of the target's lane, minus the generation to which the
+ * slice was posted. Returns the number of faults. */
 static uint32_t health_after(struct test_pair *pair, int err, int32_t older,
 			     enum rail_lane_state state)
 {

@@ -2,8 +2,9 @@
 /*
  * Links. The kernel reports over a netlink socket that some interface or
  * address has changed. Then the flags of the rails' interfaces are read, and
- * the user of the data plane is notified, because there may be devices for more
- * rails. Without such a socket the user is notified at intervals.
+ * the owner of the data plane is notified, because there may be devices for
+ * more rails. If there is no netlink socket, the owner is notified at
+ * intervals.
  */
 
 #include <ifaddrs.h>

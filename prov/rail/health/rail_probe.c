@@ -29,17 +29,18 @@
 #include "util/lock.h"
 #include "util/secret.h"
 
-/* Low bits of a probe number, which identify the pair. */
+/* Number of low bits of a probe number that identify the pair. */
 #define PROBE_PAIR_BITS 16
 #define PROBE_GEN	0x80000000u	/* lane generation of a probe's
 					 * endpoint, which no lane of a
 					 * connection has */
 
 /*
- * Returns the pause before the next round. Each round opens an endpoint. If
- * opening an endpoint takes long, hundreds of processes may be probing one
- * peer, so that the machine is busy with probes only and the peer has no time
- * to answer.
+ * Returns the pause before the next round of probes. Each round opens an
+ * endpoint, and the pause may grow to a multiple of the time that this takes.
+ * If opening an endpoint takes long, hundreds of processes may be probing one
+ * peer; without the pause, the machine would be busy with probes only, and the
+ * peer would have no time to answer.
  */
 static uint64_t probe_backoff(const struct tei_rail_dp *dp, uint32_t tries)
 {
@@ -127,7 +128,7 @@ static bool probe_starting(struct rail *rail)
 	return false;
 }
 
-/* Adds the due faults of the rail to the round. */
+/* Adds the faults of the rail whose probe is due to the round. */
 static void probe_join(struct rail *rail, uint64_t now)
 {
 	struct rail_lane *lane = &rail->probe.opening.lane;
@@ -161,7 +162,8 @@ static void probe_join(struct rail *rail, uint64_t now)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Returns the next fault of the round whose probe has not been sent yet. */
+/* Returns the next fault of the round, with a probe number above `after`, whose
+ * probe has not been sent yet. */
 static struct rail_fault *probe_unsent(struct rail *rail, uint64_t after)
 	TEI_REQUIRES(rail_sched_held)
 {

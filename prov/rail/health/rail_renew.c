@@ -3,7 +3,7 @@
  * Renewal of tx lanes: a lane whose connections no longer work is retired, and
  * its sibling lane is opened in its place. The slices of other peers get half
  * of the fence timeout to complete on the retired lane. Then the lane is
- * closed, and local memory does not change any more.
+ * closed, and its operations no longer change local memory.
  */
 
 #include <rdma/fi_domain.h>
@@ -162,11 +162,11 @@ void rail_renew_for_peer(struct tei_rail_peer *peer, uint64_t now)
  * Returns the time in which a connection should be established, ns.
  *
  * The connection manager of an RDMA device repeats its requests itself and
- * reports when it gives up. Closing the lane earlier would only start the
- * requests from the beginning. If opening a lane is slow (a provider may fill
- * tens of megabytes with receive buffers), a peer that is opening a lane
- * answers just as late. Replacing our lane before the answer arrives would only
- * add to the delay.
+ * reports when it gives up. If this process closed the lane earlier, the
+ * requests would only start from the beginning. If opening a lane is slow (a
+ * provider may fill tens of megabytes with receive buffers), a peer that is
+ * opening a lane answers just as late. If this process replaced its lane before
+ * the answer arrives, that would only add to the delay.
  */
 static uint64_t renew_patience(const struct rail *rail)
 {
@@ -220,9 +220,10 @@ static bool renew_serves(struct rail_lane *lane,
 
 /*
  * Returns true if the peer has given a sign of life since the first attempt to
- * establish the connection. Such a peer may still hold an old connection: only
- * this side has reset it, and the peer has sent nothing over it since and so
- * has not noticed. The peer then refuses a new connection from this lane.
+ * establish the connection. Such a peer may still hold an old connection that
+ * this side has reset: as long as the peer sends nothing over the old
+ * connection, it does not notice the reset. The peer then refuses a new
+ * connection from this lane.
  */
 static bool renew_peer_lives(const struct tei_rail_peer *peer, uint64_t since,
 			     uint64_t now) TEI_REQUIRES(rail_sched_held)
@@ -417,8 +418,8 @@ static void renew_silent_lane(struct tei_rail_peer *peer, struct rail *rail,
 	if (lane && remote >= 0)
 		conn = rail_conn_get(peer, lane, (uint16_t)remote);
 	rail_sched_leave(peer->dp);
-	/* if the sibling still drains, retiring the lane would have to wait for
-	 * it */
+	/* if the sibling lane still drains, retiring this lane would have to
+	 * wait until the sibling is closed */
 	if (!conn || !renew_conn_silent(lane, conn) ||
 	    __atomic_load_n(&renew_sibling(lane)->state, __ATOMIC_ACQUIRE) !=
 		    RAIL_LANE_CLOSED ||

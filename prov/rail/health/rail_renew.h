@@ -42,9 +42,10 @@ void rail_renew_stuck(struct tei_rail_peer *peer, uint64_t now);
  * nothing if it was called a short time ago.
  */
 void rail_renew_silent(struct tei_rail_peer *peer, uint64_t now);
-/* Closes retired lanes that are idle or whose time is over, and collects tx
- * lanes and probe endpoints that have been closed. Returns the time at which it
- * must run again, or 0 if nothing is pending. */
+/* Closes retired lanes on which nothing is posted any longer, or whose time for
+ * draining is over, and collects tx lanes and probe endpoints that have been
+ * closed. Returns the time at which it must run again, or 0 if nothing is
+ * pending. */
 uint64_t rail_renew_run(struct tei_rail_dp *dp, uint64_t now);
 /* Opens the tx lanes of the rail that could not be opened before. */
 void rail_renew_reopen(struct rail *rail);

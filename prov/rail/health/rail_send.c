@@ -23,11 +23,12 @@
 
 /* Time for which peer->life.received is used to choose a route. */
 #define SEND_RECEIVED_NS TEI_NS_PER_SEC
-#define SEND_LOST_TRIES	4	/* the last of this many tries uses other rail
-				 * pairs */
+#define SEND_LOST_TRIES	4	/* of every four attempts, the last one may use
+				 * other rail pairs (send_is_lost) */
 
-/* Handles that the provider found no route. Marks the rail pair faulty only if
- * it is the peer's current route; other pairs were only tried. */
+/* Handles that the provider found no route from the rail to the remote rail.
+ * Marks the rail pair faulty only if the pair is a route; a pair that is not a
+ * route was only tried. */
 static void send_refused(struct tei_rail_peer *peer, struct rail *rail,
 			 uint16_t remote, int err)
 {
@@ -119,9 +120,9 @@ bool rail_msg_works(struct tei_rail_peer *peer, const struct rail *rail)
 	return works;
 }
 
-/* Sends the message over the first rail that accepts it. works: if true, uses
- * only rails whose route works, otherwise only rails whose route does not.
- * first: index of the rail to start with. */
+/* Sends the message over the route of the first rail that accepts it. works: if
+ * true, tries only rails whose route works, otherwise only rails whose route
+ * does not work. first: index of the rail that is tried first. */
 static int send_over(struct tei_rail_peer *peer, const void *msg,
 			 size_t len, uint32_t first, bool works)
 {
@@ -165,8 +166,7 @@ static bool send_route_fails(struct tei_rail_peer *peer, const struct rail *rail
 
 /* Sends the message over a rail pair that is not a route. Uses only local rails
  * whose route fails, or all local rails if all is set. The peer may be
- * reachable over such a pair, and the peer's answer shows whether the route
- * works. */
+ * reachable over such a pair although its routes fail. */
 static int send_elsewhere(struct tei_rail_peer *peer, const void *msg,
 			     size_t len, bool all)
 {
@@ -274,7 +274,10 @@ static bool send_is_lost(struct tei_rail_peer *peer, uint32_t attempt)
 	return broken;
 }
 
-/* Starts with the rail of the peer's last message, because that rail works. */
+/* In every other attempt, first tries the rail pair of the peer's last message.
+ * Then tries the routes that work, beginning with that of the local rail that
+ * has received the peer's last message. If none of them accepts the message,
+ * tries rail pairs that are not routes, and the routes that do not work. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt)
 {

@@ -17,25 +17,26 @@ struct tei_rail_peer;
  * this number of bits; the index of the local rail is below it. */
 #define RAIL_RECEIVED_SHIFT	8
 
-/* Sends a message over the first rail that accepts it; attempt rotates the
- * order. Returns 0, -FI_EAGAIN while connections are being made or are full, or
+/* Sends a message over the first rail that accepts it. attempt: how often the
+ * message was sent before; it changes the order in which the rails are tried.
+ * Returns 0, -FI_EAGAIN while connections are being made or are full, or
  * another negative error if there is no route. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
 
-/* Returns -FI_EHOSTUNREACH only if none of our rails fits any rail of the peer.
- * In all other cases changes -FI_EHOSTUNREACH to -FI_EAGAIN, because a link, a
- * route or a lane may work again later. Other values of ret are returned
- * unchanged. */
+/* Returns -FI_EHOSTUNREACH only if no local rail can reach any rail of the
+ * peer. In all other cases changes -FI_EHOSTUNREACH to -FI_EAGAIN, because a
+ * link, a route or a lane may work again later. Other values of ret are
+ * returned unchanged. */
 int rail_msg_verdict(struct tei_rail_peer *peer, int ret);
 
-/* Sends a message over the route of that rail, through the lane with that
- * number. */
+/* Sends a message over the route of the rail, through the rail's tx lane with
+ * number lane_index. */
 int rail_msg_send_on(struct tei_rail_peer *peer, struct rail *rail,
 		     uint32_t lane_index, const void *msg, size_t len);
 
 /* Does what rail_msg_send_on does, but does not poll the lane and does not call
- * rail_renew_if_stuck: sets *lane and *path with which the caller can do so.
+ * rail_renew_if_stuck. Sets *lane and *conn, so that the caller can do both.
  * Any thread. */
 int rail_msg_try_on(struct tei_rail_peer *peer, struct rail *rail,
 		    uint32_t lane_index, const void *msg, size_t len,

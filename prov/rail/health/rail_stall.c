@@ -4,8 +4,8 @@
  * check, the lane's connections are checked one by one. A connection on which
  * nothing has completed for a while becomes a fault in stage ASKED. The posted
  * slices themselves serve as the probe: if the peer has given a sign of life
- * over another rail since then, it should also have received the data that was
- * posted on this connection.
+ * over another rail since the slices were posted, it should also have received
+ * the data that was posted on this connection.
  *
  * This conclusion is not safe if hosts are busy: the peer's process may not
  * have run after the data arrived. The peer's kernel, however, acknowledges
@@ -39,8 +39,8 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-/* Number of messages waiting on a connection from which on no further ping is
- * sent. */
+/* No ping is sent over a connection on which this number of messages waits
+ * already. */
 #define STALL_MSGS 2u
 
 /* Returns the list of connections of the lane on which nothing has completed

@@ -4,12 +4,12 @@
  *
  * Some of the addresses may lead nowhere or to another host: a container
  * bridge, a private network, an address that both hosts have. So the hello is
- * sent to all of them, from every local rail that can reach them, a few pairs
- * of rail and address at a time. The order of the pairs follows from their
- * addresses: the same address and the same network first, routed addresses
- * last. When CONTACT_WINDOW_NS has passed without an answer, the next pairs are
- * tried. Connections that are still being established are kept, so that an
- * address that answers slowly is found in a later round.
+ * sent to all of them, from every local rail that can reach them, to a group of
+ * a few pairs of rail and address at a time. The order of the pairs follows
+ * from their addresses: the same address and the same network first, routed
+ * addresses last. When CONTACT_WINDOW_NS has passed without an answer, the
+ * hello is sent to the next group. Connections that are still being established
+ * are kept, so that an address that answers slowly is found in a later round.
  *
  * Each hello carries the number of the address that it was sent to, and the
  * answer and the refusal repeat the number. If another process has one of the
@@ -34,8 +34,8 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define CONTACT_WINDOW		4	/* pairs of rail and address that are
-					 * tried at the same time */
+#define CONTACT_WINDOW		4	/* pairs of rail and address in a
+					 * group */
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
 #define CONTACT_PAIRS		256	/* greatest number of pairs that are
 					 * tried for one peer */

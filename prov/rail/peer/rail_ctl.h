@@ -22,9 +22,9 @@
  * Any thread. */
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* If the time since is long past, tries the peer's next contact address and
- * asks the owner of the data plane to resolve the peer again. Does so at most
- * once a second. */
+/* If RAIL_CTL_UNANSWERED_NS have passed since the time `since`, tries the
+ * peer's next contact address and asks the owner of the data plane to resolve
+ * the peer again. Asks the owner at most once per RAIL_CTL_RESOLVE_NS. */
 void rail_ctl_check(struct tei_rail_peer *peer, uint64_t now, uint64_t since);
 /* Checks by a hello and a new look-up of the address whether the peer is still
  * the same process, if a request has been unanswered for a while. since: time
@@ -79,8 +79,9 @@ uint64_t rail_ctl_notes(struct tei_rail_peer *peer, uint64_t now, uint8_t *buf);
 
 /* --- rail_reverse.c ---------------------------------------------------------
  */
-/* Sends REVERSE, which permits reverse-path sends, over the rails that are due.
- */
+/* Sends REVERSE, which permits reverse-path sends, over the rails for which it
+ * is due.
+ * */
 uint64_t rail_ctl_reverse(struct tei_rail_peer *peer, uint64_t now,
 			  uint8_t *buf);
 

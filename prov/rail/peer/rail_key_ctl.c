@@ -398,8 +398,8 @@ void rail_key_on_reply(struct tei_rail_peer *peer, struct rail_wire *w,
 	peer->keys.want.since_ns = 0;
 	if (peer->keys.want.addr == addr && peer->keys.want.len == len)
 		peer->keys.want.active = false;
-	/* a request for keys has replaced an earlier one, which is answered
-	 * now; send the later request now */
+	/* If a later request has replaced the one that is answered now, the
+	 * later request is sent at once. */
 	peer->keys.want.next_ns = 0;
 	if (peer->keys.want.active)
 		rail_peer_attend(peer);

@@ -4,13 +4,13 @@
 
 /*
  * Notifications: two strings of up to TEI_RAIL_NOTIFY_MAX bytes together. They
- * are delivered to the user of the peer's data plane exactly once, or at most
+ * are delivered to the owner of the peer's data plane exactly once, or at most
  * once if the peer is lost or the sender stops waiting.
  *
  * Protocol (rail_wire.h: NOTIFY, NOTE_ACK)
  *  - The sender numbers its notifications to a peer from 1. A notification gets
- *    its number when its first message is sent, so one that was never sent can
- *    be withdrawn without a trace.
+ *    its number when its first message is sent, so the sender can withdraw a
+ *    notification that was never sent, and the receiver does not notice.
  *  - A notification is sent in fragments, one per message. A message carries
  *    the number and the offset. The receiver accepts only the fragment that it
  *    expects, and answers with the number and offset that it expects next. The

@@ -456,7 +456,8 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 	tei_list_add_tail(&p->dp->notes.parts, &part->link);
 	if (part->got < part->name_len + part->msg_len)
 		return RAIL_NOTIFY_OK;
-	/* the notification stays counted until the user has fetched it */
+	/* the notification stays counted in dp->notes until the application has
+	 * fetched it */
 	tei_list_del(&part->link);
 	tei_list_add_tail(&done->received, &part->note->link);
 	free(part);

@@ -656,8 +656,8 @@ static void test_wait_ends_with_the_acknowledgement(void)
 	note_close(&rig);
 }
 
-/* Tests a notification of which no byte was sent: it is withdrawn without a
- * trace. */
+/* Tests a notification of which no byte was sent: it is withdrawn, and the
+ * receiver does not notice. */
 static void test_unsent_note_is_withdrawn(void)
 {
 	struct tei_err err;

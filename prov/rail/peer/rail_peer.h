@@ -20,7 +20,8 @@ struct rail;
 struct rail_done;
 struct tei_err;
 
-#define RAIL_STRANGERS		4	/* unauthenticated peers at a time */
+#define RAIL_STRANGERS		4	/* limit of the unauthenticated peers at
+					 * a time */
 
 /*
  * Sends the hello in buf (len bytes) to the current group of contact addresses
@@ -75,8 +76,8 @@ void rail_peer_ready(struct tei_rail_peer *peer)
  * Moves the peer to RAIL_PEER_GONE. The peer's tasks end as FAILED. A task with
  * posted slices ends only after these slices have been fenced, or as UNFENCED
  * if they cannot be fenced. Unless the peer is RAIL_GONE_LEFT, a region whose
- * keys the peer holds can be unregistered only with a fence of our rx lanes.
- * May be called again when more is known about the peer.
+ * keys the peer holds can be unregistered only with a fence of this process's
+ * rx lanes. May be called again when more is known about the peer.
  */
 void rail_peer_set_gone(struct tei_rail_peer *peer, const char *why,
 			enum rail_gone gone, struct rail_done *done)
@@ -167,8 +168,8 @@ struct tei_rail_peer *rail_peer_resolver(struct tei_rail_dp *dp,
 					 const struct tei_rail_addr *first)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Ends the peer's tasks, because the peer has refused our hello. why: text of
- * the refusal. */
+/* Ends the peer's tasks, because the peer has refused the hello of this
+ * process. why: text of the refusal. */
 void rail_peer_refused(struct tei_rail_peer *peer, const char *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 

@@ -14,8 +14,9 @@
  *
  * A stopped process does not meet these conditions, because its kernel accepts
  * connections for it. A process behind a filter that drops packets does not
- * meet them either, because its ports do not answer. Nor does a peer that still
- * has a working rail. A peer without a control channel is never presumed dead.
+ * meet them either, because its ports do not answer. A peer that still has a
+ * working rail does not meet them either. A peer without a control channel is
+ * never presumed dead.
  *
  * The presumption is void as soon as the peer gives a sign of life. The
  * presumption ends only the tasks that were submitted before it. For later

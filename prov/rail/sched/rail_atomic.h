@@ -11,7 +11,8 @@
 struct rail_done;
 struct tei_err;
 
-/* Fills in an error of the peer, with the first rail that has a route to it. */
+/* Fills in an error record that names the peer and the first rail with a route
+ * to it. */
 void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 		     struct tei_err *err) TEI_REQUIRES(rail_sched_held);
 /* Removes a task from the list of unanswered atomics. */
@@ -31,7 +32,8 @@ void rail_atomic_enqueue(struct tei_rail_task *task)
 void rail_atomic_end(struct tei_rail_task *task)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Completes the task's error record during tear-down. */
+/* Adds to the task's error record, during tear-down, that the outcome is
+ * unknown if the atomic was sent. */
 void rail_atomic_drop(struct tei_rail_task *task);
 
 /* Ends the atomics that were sent and not answered, because the peer is gone.

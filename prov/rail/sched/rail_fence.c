@@ -320,8 +320,8 @@ static void fence_close(struct rail *rail)
 		rail_lane_shutdown(&rail->rx_lane, true);
 }
 
-/* Starts to open the next rx lane, and makes the thread answer the peers that
- * wait for the fence. */
+/* Starts to open the next rx lane, and makes the progress thread answer the
+ * peers that wait for the fence. */
 static void fence_closed(struct rail *rail)
 {
 	struct tei_rail_peer *p;
@@ -491,7 +491,7 @@ void rail_fence_no_answers(struct tei_rail_peer *peer)
 	peer->fence.due = 0;
 }
 
-/* Returns true if the rx lane is closed. The rail is being removed. */
+/* Returns true if the rx lane of a rail that is being removed is closed. */
 static bool fence_removed(struct rail *rail)
 {
 	bool closed;

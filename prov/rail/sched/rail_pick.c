@@ -49,10 +49,10 @@ static bool pick_nearer(const struct tei_rail_peer *peer,
 /*
  * Returns true if rails that are nearer to the memory than this rail still have
  * room for the peer. A nearer rail that is throttled and has used up its limit
- * of bulk data still counts with the rest of its window. Without small requests
- * the nearer rail would use this rest, and small requests must not change which
- * rail is chosen. Bulk data that exceeds the rests of the nearer rails goes to
- * other rails.
+ * of bulk data still counts with the free part of its window. Without small
+ * requests, the nearer rail would use the free part of its window for bulk
+ * data, and small requests must not change which rail is chosen. Bulk data for
+ * which the nearer rails' windows have no free part goes to other rails.
  */
 static bool pick_near_has_room(const struct tei_rail_peer *peer,
 			       const struct tei_rail_mr *mr,
@@ -71,8 +71,9 @@ static bool pick_near_has_room(const struct tei_rail_peer *peer,
 		window = rail_window(r);
 		if (bytes >= window)
 			continue;
-		/* if all connections have used their shares, even of one page
-		 * each, the rail holds more than half of its limit */
+		/* if every connection has used up its share, of at least one
+		 * page, then the rail holds more than half of its limit of bulk
+		 * data */
 		if (rail_window_bulk(r) <= rail_share_throttled(r, bytes) / 2)
 			return true;
 		later += window - bytes;
@@ -134,8 +135,8 @@ static bool pick_of_other(const struct rail *rail,
 		       : t->progress_ns;
 	now = tei_now_ns();
 	most = peer->dp->settings->failure.slice_timeout_s * TEI_NS_PER_SEC / 2;
-	/* the named rail may complete other tasks and still have no remote key
-	 * for this task */
+	/* The second condition is needed because the named rail may complete
+	 * other tasks although it has no remote key for this one. */
 	return now - last < peer->dp->times.stuck_ns &&
 	       now - t->progress_ns < most;
 }
@@ -475,10 +476,10 @@ static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 	return true;
 }
 
-/* Limits of the data that the connection may take now. small tells whether it
- * may take small requests. most is the maximum length of a bulk slice, or 0 if
- * it may take no bulk data. full tells whether the connection has used up its
- * share of bulk data. */
+/* Limits of the data that the connection may take now. small: the connection
+ * may take small requests. most: maximum length of a bulk slice; 0 if the
+ * connection may take no bulk data. full: the connection has used up its share
+ * of bulk data. */
 struct pick_limits {
 	bool small, full;
 	uint64_t most;

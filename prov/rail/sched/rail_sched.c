@@ -89,9 +89,10 @@ static uint64_t sched_since(struct tei_rail_peer *peer,
 
 	/* A peer without tasks makes no progress, which is no sign of a fault,
 	 * so the time without tasks usually does not count. It counts only for
-	 * a task that began to wait before an earlier task of the peer timed
-	 * out (since_ns), if the task is submitted within the same limit after
-	 * that timeout and the peer has given no sign of life since. */
+	 * a task that began to wait (since_ns) before an earlier task of the
+	 * peer timed out, if this task is submitted within MC_SLICE_TIMEOUT
+	 * after that timeout and the peer has given no sign of life since that
+	 * timeout. */
 	if (tei_list_empty(&peer->tasks.live) &&
 	    (!peer->tasks.still_ns || peer->alive_ns > peer->tasks.still_ns ||
 	     since > peer->tasks.still_ns ||

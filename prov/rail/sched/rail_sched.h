@@ -24,8 +24,8 @@ struct rail_remote;
 struct rail_rkey;
 struct tei_err;
 
-#define RAIL_FAR_BYTES	(256u << 10)	/* far rails help with tasks
-					 * from this length on */
+#define RAIL_FAR_BYTES	(256u << 10)	/* length of the smallest tasks with
+					 * which far rails help, bytes */
 
 /* Cuts up to RAIL_BUNDLE slices for the lane, round-robin over the peers with
  * work. Returns their number. */
@@ -130,9 +130,10 @@ bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
  * Returns true if the connection may take another slice. The connection must
  * leave free half of the lane's depth and a quarter of the rail's window that
  * other connections have not used, so that a stopped peer cannot block other
- * peers. Small requests may use half of this reserve. If the lane's depth
- * allows it, a connection may always have one slice (of bulk data: two halves),
- * however small the window is. bytes: bytes posted on the rail or just cut.
+ * peers. Small requests may use half of this reserve. However small the window
+ * is, a connection may always have one slice, or two bulk slices of half the
+ * length, if the lane's depth allows it. bytes: bytes posted on the rail or
+ * just cut.
  */
 bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
 		     uint64_t bytes, bool bulk)
