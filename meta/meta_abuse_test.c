@@ -140,7 +140,7 @@ static int abuse_ask_stats(struct tei_meta_server *s, uint32_t from)
 	return n >= (ssize_t)sizeof(h) ? h.type : 0;
 }
 
-static void test_strangers_get_no_statistics(void)
+static void test_other_addresses_get_no_statistics(void)
 {
 	struct tei_meta_server *s = meta_test_server("127.0.0.1", 1, 0, 0);
 
@@ -1083,7 +1083,8 @@ static void test_fuzzed_replies_never_hurt(void)
 
 const struct tei_test_case abuse_cases[] = {
 	{ "malformed_frames_are_refused", test_malformed_frames_are_refused },
-	{ "strangers_get_no_statistics", test_strangers_get_no_statistics },
+	{ "other_addresses_get_no_statistics",
+	  test_other_addresses_get_no_statistics },
 	{ "truncated_frames_cost_nothing", test_truncated_frames_cost_nothing },
 	{ "requests_may_share_a_connection",
 	  test_requests_may_share_a_connection },

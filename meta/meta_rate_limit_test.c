@@ -157,7 +157,7 @@ static void test_debt_of_a_client_outlives_the_connection(void)
 	rate_limit_end(s);
 }
 
-static void test_held_clients_go_on_in_order(void)
+static void test_throttled_clients_continue_in_order(void)
 {
 	struct tei_meta_server *s = rate_limit_server();
 	struct meta_ip *ip = rate_limit_of(s, "10.0.0.1", RATE_LIMIT_START);
@@ -219,7 +219,7 @@ static bool rate_limit_gets_in(struct tei_meta_server *s, const char *from,
 	return in;
 }
 
-static void test_a_shut_address_gets_in_no_more_for_a_while(void)
+static void test_blocked_address_cannot_connect_for_a_while(void)
 {
 	struct tei_meta_server *s = rate_limit_server();
 	struct meta_ip *ip = rate_limit_of(s, "127.0.0.66", RATE_LIMIT_START);
@@ -247,7 +247,7 @@ static void test_a_shut_address_gets_in_no_more_for_a_while(void)
  * The filter can hold a limited number of addresses. The other addresses are
  * only throttled.
  */
-static void test_many_addresses_may_be_shut(void)
+static void test_many_addresses_are_blocked_or_throttled(void)
 {
 	struct tei_meta_server *s = rate_limit_server();
 	struct meta_ip *ip;
@@ -278,9 +278,11 @@ const struct tei_test_case rate_limit_cases[] = {
 	{ "each_address_pays_for_itself", test_each_address_pays_for_itself },
 	{ "debt_of_a_client_outlives_the_connection",
 	  test_debt_of_a_client_outlives_the_connection },
-	{ "held_clients_go_on_in_order", test_held_clients_go_on_in_order },
-	{ "a_shut_address_gets_in_no_more_for_a_while",
-	  test_a_shut_address_gets_in_no_more_for_a_while },
-	{ "many_addresses_may_be_shut", test_many_addresses_may_be_shut },
+	{ "throttled_clients_continue_in_order",
+	  test_throttled_clients_continue_in_order },
+	{ "blocked_address_cannot_connect_for_a_while",
+	  test_blocked_address_cannot_connect_for_a_while },
+	{ "many_addresses_are_blocked_or_throttled",
+	  test_many_addresses_are_blocked_or_throttled },
 	{ NULL, NULL },
 };

@@ -143,7 +143,7 @@ static void test_open_folders_without_node_are_refused(void)
 }
 
 /* A folder is refused if another user has closed it with other credentials. */
-static void test_a_strangers_folders_are_refused(void)
+static void test_folders_of_another_user_are_refused(void)
 {
 	struct zrig a, b, c;
 	struct tei_err err;
@@ -239,7 +239,7 @@ static bool zshows(void *arg)
 	return zrig_fetch(s->reader, "s", NULL) == s->buffers;
 }
 
-static void test_an_owner_sees_what_others_take_away(void)
+static void test_owner_notices_what_others_remove(void)
 {
 	static const char ram[] = "/taken/mooncake/ram/s";
 	static const char rpc[] = "/taken/mooncake/rpc_meta/s";
@@ -329,7 +329,7 @@ static int zkeep(struct zrig *r, int *calls)
 }
 
 /* a publishes; b does not, but has a persistent segment record. */
-static void test_folders_that_are_deleted_are_made_anew(void)
+static void test_deleted_folders_are_created_again(void)
 {
 	static const char *const all[] = {
 		"/wiped/mooncake/ram/s", "/wiped/mooncake/rpc_meta/s",
@@ -475,14 +475,14 @@ const struct tei_test_case zookeeper_acl_cases[] = {
 	  test_open_folders_are_refused_with_credentials },
 	{ "open_folders_without_node_are_refused",
 	  test_open_folders_without_node_are_refused },
-	{ "a_strangers_folders_are_refused",
-	  test_a_strangers_folders_are_refused },
+	{ "folders_of_another_user_are_refused",
+	  test_folders_of_another_user_are_refused },
 	{ "wrong_password_is_reported_as_such",
 	  test_wrong_password_is_reported_as_such },
-	{ "an_owner_sees_what_others_take_away",
-	  test_an_owner_sees_what_others_take_away },
-	{ "folders_that_are_deleted_are_made_anew",
-	  test_folders_that_are_deleted_are_made_anew },
+	{ "owner_notices_what_others_remove",
+	  test_owner_notices_what_others_remove },
+	{ "deleted_folders_are_created_again",
+	  test_deleted_folders_are_created_again },
 	{ "folders_that_others_made_since_are_refused",
 	  test_folders_that_others_made_since_are_refused },
 	{ "a_bad_descriptor_is_named", test_a_bad_descriptor_is_named },

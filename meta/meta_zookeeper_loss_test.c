@@ -71,7 +71,7 @@ static bool zexpire(struct zrig *r)
 	return false;
 }
 
-static void test_an_expired_session_is_made_good(void)
+static void test_expired_session_is_restored(void)
 {
 	struct zwhose wa, wb;
 	struct zrig a, b;
@@ -171,7 +171,7 @@ static bool zx_is_found(void *arg)
  * that only when the session is closed. Then the nodes disappear, and the
  * keeper creates them again.
  */
-static void test_a_session_that_ends_during_a_look_is_made_good(void)
+static void test_session_that_ends_during_a_check_is_restored(void)
 {
 	struct zwhose w;
 	struct zrig a;
@@ -198,7 +198,7 @@ static void test_a_session_that_ends_during_a_look_is_made_good(void)
 
 /* The keeper waits for a thread that writes, and that thread waits for the next
  * session. */
-static void test_a_session_that_ends_during_a_write_is_made_good(void)
+static void test_session_that_ends_during_a_write_is_restored(void)
 {
 	struct timespec nap = { .tv_nsec = 100 * (long)TEI_NS_PER_MS };
 	struct zwhose w;
@@ -674,7 +674,7 @@ static void test_the_end_of_a_store_does_not_wait_for_a_lookup(void)
 }
 
 /* A server that accepts connections and never answers. */
-static void test_a_stopped_server_holds_up_nobody(void)
+static void test_stopped_server_delays_no_call(void)
 {
 	struct zrig a;
 	struct tei_err err;
@@ -913,12 +913,11 @@ static void test_many_watches_outlive_a_connection(void)
 }
 
 const struct tei_test_case zookeeper_loss_cases[] = {
-	{ "an_expired_session_is_made_good",
-	  test_an_expired_session_is_made_good },
-	{ "a_session_that_ends_during_a_look_is_made_good",
-	  test_a_session_that_ends_during_a_look_is_made_good },
-	{ "a_session_that_ends_during_a_write_is_made_good",
-	  test_a_session_that_ends_during_a_write_is_made_good },
+	{ "expired_session_is_restored", test_expired_session_is_restored },
+	{ "session_that_ends_during_a_check_is_restored",
+	  test_session_that_ends_during_a_check_is_restored },
+	{ "session_that_ends_during_a_write_is_restored",
+	  test_session_that_ends_during_a_write_is_restored },
 	{ "owner_that_loses_its_name_is_notified",
 	  test_owner_that_loses_its_name_is_notified },
 	{ "calls_without_servers_end_in_time",
@@ -941,7 +940,6 @@ const struct tei_test_case zookeeper_loss_cases[] = {
 	  test_silent_server_among_others_delays_no_open },
 	{ "silent_servers_are_reported_in_time",
 	  test_silent_servers_are_reported_in_time },
-	{ "a_stopped_server_holds_up_nobody",
-	  test_a_stopped_server_holds_up_nobody },
+	{ "stopped_server_delays_no_call", test_stopped_server_delays_no_call },
 	{ NULL, NULL },
 };

@@ -17,7 +17,7 @@
  * that describes the owner.
  */
 
-static void test_a_living_holder_is_named(void)
+static void test_living_owner_is_named(void)
 {
 	struct zrig a, b;
 	struct tei_err err;
@@ -43,7 +43,7 @@ static void test_a_living_holder_is_named(void)
 }
 
 /* The session of a is alive, but nothing answers at the address of a. */
-static void test_a_dead_holder_is_replaced_at_once(void)
+static void test_dead_owner_is_replaced_at_once(void)
 {
 	struct zrig a, b, c;
 	uint64_t start;
@@ -431,7 +431,7 @@ static void test_processes_that_do_not_overlap_do_not_contend(void)
 
 /* The time limit of a query to the owner is added to the deadline of the
  * caller. */
-static void test_a_short_time_is_enough_to_replace_a_holder(void)
+static void test_short_time_suffices_to_replace_an_owner(void)
 {
 	struct zrig a, b;
 	char at[TEI_META_ENDPOINT_MAX];
@@ -661,9 +661,9 @@ static void test_moved_control_channel_is_published_with_the_name(void)
 const struct tei_test_case zookeeper_registration_cases[] = {
 	{ "moved_control_channel_is_published_with_the_name",
 	  test_moved_control_channel_is_published_with_the_name },
-	{ "a_living_holder_is_named", test_a_living_holder_is_named },
-	{ "a_dead_holder_is_replaced_at_once",
-	  test_a_dead_holder_is_replaced_at_once },
+	{ "living_owner_is_named", test_living_owner_is_named },
+	{ "dead_owner_is_replaced_at_once",
+	  test_dead_owner_is_replaced_at_once },
 	{ "another_process_at_that_address_is_no_owner",
 	  test_another_process_at_that_address_is_no_owner },
 	{ "owner_of_other_software_is_queried",
@@ -676,8 +676,8 @@ const struct tei_test_case zookeeper_registration_cases[] = {
 	  test_owner_after_other_software_is_not_replaced },
 	{ "processes_that_do_not_overlap_do_not_contend",
 	  test_processes_that_do_not_overlap_do_not_contend },
-	{ "a_short_time_is_enough_to_replace_a_holder",
-	  test_a_short_time_is_enough_to_replace_a_holder },
+	{ "short_time_suffices_to_replace_an_owner",
+	  test_short_time_suffices_to_replace_an_owner },
 	{ "folders_of_names_are_distinguished_from_owners",
 	  test_folders_of_names_are_distinguished_from_owners },
 	{ "damaged_persistent_node_is_replaced",

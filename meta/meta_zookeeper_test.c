@@ -334,7 +334,7 @@ static void test_change_is_notified_without_a_request(void)
 	zrig_close(&a);
 }
 
-static void test_a_long_descriptor_leaves_its_buffers_at_home(void)
+static void test_long_descriptor_is_published_without_its_buffers(void)
 {
 	struct tei_meta_desc *desc, *got = NULL;
 	struct zrig a, b;
@@ -371,7 +371,7 @@ static void test_a_long_descriptor_leaves_its_buffers_at_home(void)
 	zrig_close(&a);
 }
 
-static void test_strangers_neither_read_nor_change(void)
+static void test_unauthenticated_clients_neither_read_nor_change(void)
 {
 	static const char *const paths[] = {
 		"/closed/mooncake/ram/s", "/closed/mooncake/rpc_meta/s",
@@ -511,10 +511,10 @@ const struct tei_test_case zookeeper_cases[] = {
 	  test_names_no_node_can_have_are_refused },
 	{ "change_is_notified_without_a_request",
 	  test_change_is_notified_without_a_request },
-	{ "a_long_descriptor_leaves_its_buffers_at_home",
-	  test_a_long_descriptor_leaves_its_buffers_at_home },
-	{ "strangers_neither_read_nor_change",
-	  test_strangers_neither_read_nor_change },
+	{ "long_descriptor_is_published_without_its_buffers",
+	  test_long_descriptor_is_published_without_its_buffers },
+	{ "unauthenticated_clients_neither_read_nor_change",
+	  test_unauthenticated_clients_neither_read_nor_change },
 	{ "a_secret_keeps_keys_out_of_zookeeper",
 	  test_a_secret_keeps_keys_out_of_zookeeper },
 	{ NULL, NULL },
