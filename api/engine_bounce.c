@@ -44,8 +44,8 @@ static const struct bounce_reason {
 		"is not mapped in this process",
 		"pass memory of this process that stays mapped until the task has ended" },
 	[ENGINE_BOUNCE_GPU] = {
-		"is GPU memory (TE_REQ_BOUNCE is for host memory)",
-		"keep each range inside one registered buffer" },
+		"is GPU memory that is not inside one registered buffer, and TE_REQ_BOUNCE works for host memory only",
+		"register the GPU memory, and keep each range inside one registered buffer" },
 };
 
 int engine_bounce_refuse(struct engine *e, const char *call, size_t i,

@@ -102,14 +102,16 @@ struct bounce_ranges {
 	uint32_t nlocal, nremote;	/* do not change */
 	uint32_t at;			/* index of the remote range of the next
 					 * piece */
-	uint64_t done;			/* number of bytes of that range that
-					 * belong to earlier pieces */
+	uint64_t done;			/* number of bytes of the range with
+					 * index `at` that belong to pieces
+					 * which have begun */
 	struct tei_rail_iov iov[];	/* local ranges, then remote ones */
 };
 
 /* The data of this transport in a task (engine_task.room). */
 struct bounce_task {
-	/* these do not change while the task is started */
+	/* the following members do not change from the start of the task to its
+	 * end */
 	struct tei_rail_peer *peer;
 	char *local; /* local memory; NULL: ranges is used */
 	uint64_t remote;

@@ -118,7 +118,7 @@ static void fabric_connecting(struct info *info, const struct info_rail *r)
 	f = info_find(info, INFO_NOTE, "connecting", r->provider);
 	info_what(f, "a connection may take %.4g ms to be accepted",
 		  us < 0 ? FABRIC_CM_US / 1e3 : (double)us / 1e3);
-	info_why(f, "the first transfer to a remote rail is delayed as long, and so is the next one after its connection was evicted");
+	info_why(f, "this delays the first transfer to a remote rail, and the first one after the connection to the rail was evicted");
 	info_cure(f, "FI_OFI_RXM_CM_PROGRESS_INTERVAL=100 (microseconds) in the environment before the target starts");
 }
 

@@ -141,7 +141,9 @@ static void extend_change(struct meta_json *j, struct extend_commit *x)
 		meta_json_fail(j, "a change without a key");
 }
 
-/* Reads a commit. Returns false with the cause in j->why. */
+/* Parses the JSON text of a commit: the request that changes several keys at
+ * once, all of them or none. Returns false with the cause in j->why if the text
+ * is not a valid commit. */
 static bool extend_parse(struct meta_json *j, struct extend_commit *x)
 {
 	meta_json_object(j);

@@ -121,8 +121,10 @@ struct tei_settings_store {
 /* Copies on this host. */
 struct tei_settings_copies {
 	bool enabled;			/* MOONRAIL_LOCAL */
-	uint32_t threads;		/* MOONRAIL_COPY_THREADS; 0: workers */
-	uint32_t workers;		/* MC_WORKERS_PER_CTX; 0: by CPUs */
+	uint32_t threads;		/* MOONRAIL_COPY_THREADS; 0: as many as
+					 * the member workers says */
+	uint32_t workers;		/* MC_WORKERS_PER_CTX; 0: the number of
+					 * CPUs decides */
 };
 
 /* Files. */

@@ -486,7 +486,7 @@ func (t *Transfer) file() (*os.File, error) {
 		return nil, err
 	}
 	if fd < 0 {
-		return nil, newError(202, "descriptor of the batch: it cannot be duplicated")
+		return nil, newError(202, "the batch's file descriptor cannot be duplicated")
 	}
 	return os.NewFile(uintptr(fd), "moonrail batch"), nil
 }

@@ -43,14 +43,14 @@ static void cost_say(double *calm, double *beside, const char *how)
 {
 	double a = cost_median(calm), b = cost_median(beside);
 
-	ft_diag("%.0f MB/s (%.0f to %.0f) alone, %.0f MB/s (%.0f to %.0f) with "
-		"a %s target: %.3f", a / 1e6, calm[1] / 1e6,
-		calm[COST_TURNS - 2] / 1e6, b / 1e6, beside[1] / 1e6,
-		beside[COST_TURNS - 2] / 1e6, how, b / a);
+	ft_diag("responding target: %.0f MB/s (%.0f to %.0f) alone, %.0f MB/s "
+		"(%.0f to %.0f) while another target is %s: ratio %.3f",
+		a / 1e6, calm[1] / 1e6, calm[COST_TURNS - 2] / 1e6, b / 1e6,
+		beside[1] / 1e6, beside[COST_TURNS - 2] / 1e6, how, b / a);
 	/* other load may slow down most measurements but not all of them */
 	ft_ok(calm[0] > 0 && beside[0] > 0 &&
 	      beside[COST_TURNS - 2] > COST_LEAST * a,
-	      "%s_target_hardly_slows_down_others", how);
+	      "%s_target_does_not_slow_down_others", how);
 }
 
 static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,

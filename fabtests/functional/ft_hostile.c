@@ -349,7 +349,7 @@ static void nothing_is_kept(struct hostile_rig *rig, unsigned int before)
 		nanosleep(&pause, NULL);
 	}
 	ft_diag("%u descriptors, then %u", before, after);
-	ft_ok(after <= before + 4, "strangers_leave_no_descriptor_behind");
+	ft_ok(after <= before + 4, "hostile_clients_leave_no_descriptor_open");
 }
 
 int main(int argc, char **argv)

@@ -745,8 +745,8 @@ static void links_beside(struct fx_links *l, bool dead)
 		return;
 	ft_sort(calm, LINKS_TURNS);
 	ft_sort(beside, LINKS_TURNS);
-	ft_diag("%.1f MB/s alone, %.1f MB/s beside it: %.3f",
-		calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2],
+	ft_diag("%.1f MB/s alone, %.1f MB/s next to a %s target: ratio %.3f",
+		calm[LINKS_TURNS / 2], beside[LINKS_TURNS / 2], name,
 		beside[LINKS_TURNS / 2] / calm[LINKS_TURNS / 2]);
 	ft_ok(beside[LINKS_TURNS - 1] >
 		      LINKS_COST_LEAST * calm[LINKS_TURNS / 2],

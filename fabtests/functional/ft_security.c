@@ -225,7 +225,7 @@ static void sec_in_band(struct fx_peer *target, const char *right,
 	      "write_with_another_secret_fails");
 	setenv("MOONRAIL_SECRET_FILE", right, 1);
 	ft_ok(fx_buf_check(&target->mem, 0, SEC_MEM, SEC_SEQUENCE),
-	      "a_stranger_leaves_no_trace");
+	      "unauthenticated_process_leaves_no_trace");
 	ft_ok(sec_moves(target, blob, (size_t)size, OPCODE_READ),
 	      "read_with_the_secret_completes");
 }

@@ -56,8 +56,10 @@ void wait_basics(struct wait_rig *rig)
 	fx_job_free(&job);
 }
 
-/* Waits for ms for a batch that cannot end. Returns true if the wait times out
- * at the right time. whole: wait for the batch, else for its task 1. */
+/* Waits up to ms milliseconds for a batch that cannot end. Returns true if the
+ * wait ended by its timeout, not too early and not too late. whole: waits for
+ * the batch with te_wait_batch; otherwise waits for task 1 of the batch with
+ * te_wait_task. */
 static bool basic_timeout(struct wait_rig *rig, const struct fx_job *job,
 			  bool whole, unsigned int ms)
 {

@@ -4,12 +4,13 @@
 
     bench_python.py LIBRARY [SECONDS]
 
-LIBRARY is te_python_loop.c as a shared library. One process makes both: the calls of
-mooncake.engine and the loop in C take turns, in random order, each with an engine of its
-own, and write into the memory of a second process, by copies inside this host and then
-by tcp. For each size the lines give the time that a tenth of the calls stay below, and
-the median. The former depends less on other work of the machine; the ratio of C's time
-to Python's and the difference are those of it. The exit status is 1 if a goal is missed.
+LIBRARY is te_python_loop.c, compiled as a shared library. One process calls
+mooncake.engine and the loop in C alternately, in random order. Each of the two has an
+engine of its own, and both write to the memory of a second process: first by copies
+inside this host, then by tcp. For each size, one line shows the 10th percentile of the
+time of a call, and the median. The 10th percentile depends less on other load of the
+machine, so the ratio of C's time to Python's, and their difference, are computed from
+it. The exit status is 1 if a goal is missed.
 """
 import ctypes
 import os

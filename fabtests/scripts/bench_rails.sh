@@ -551,7 +551,7 @@ beside()
 	beside_case=$1
 	shift
 	part_of "$beside_case" 300 "$BUILD/fabtests/ft_links" "$@" || return
-	record "$case_name" beside 1 MB/s "$(said ', \([0-9.]*\) MB.s beside it')"
+	record "$case_name" beside 1 MB/s "$(said ', \([0-9.]*\) MB.s next to')"
 	record "$case_name" alone 1 MB/s "$(said '# \([0-9.]*\) MB.s alone')"
 	row_now "$case_name" beside alone MB/s '>=' 0.95
 }

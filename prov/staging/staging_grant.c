@@ -357,7 +357,9 @@ static int grant_verdict(struct staging_remote *rs,
 	if (p->slot)
 		leaving = p->slot->slot.pool->leaving;
 	tei_mutex_unlock(&rs->part.lock);
-	/* after READY this is checked at GO, and a read may be completed */
+	/* The region is looked up only while the piece waits for a slot. Later,
+	 * grant_copy looks it up when it starts the copy. A read no longer
+	 * needs the region when its bytes are in the slot. */
 	if (p->state == GRANT_WAITING ? !there : leaving)
 		return TEI_ERR_NOT_REGISTERED;
 	return rs->now - p->received_ns > timeout ? TEI_ERR_TIMED_OUT : 0;
