@@ -6,11 +6,11 @@
  * Copies to, from and between GPU memory within this process, by the copy
  * engines of the GPUs.
  *
- * A context is only created if the program has GPU memory, because it uses the
- * driver that the program has loaded. One thread, started with the first
- * operation, queues all copies in the CUDA context of the memory concerned, in
- * streams of its own, and polls their events. The CPU accesses no byte of GPU
- * memory.
+ * The engine creates this module's context (struct tei_gpu) only if the program
+ * has GPU memory, because the module uses the CUDA driver that the program has
+ * loaded. One thread, started with the first operation, queues all copies in
+ * the CUDA context of the memory concerned, in streams of its own, and polls
+ * their events. The CPU accesses no byte of GPU memory.
  *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_gpu_submit and tei_gpu_kind. The module's lock is in row 6 of
@@ -24,19 +24,21 @@
 #include "util/err.h"
 #include "util/list.h"
 
-struct tei_gpu;				/* opaque; one per engine */
+struct tei_gpu;				/* the context of this module; each
+					 * engine has one */
 struct tei_settings;
 
 #define TEI_GPU_CONTEXTS	64	/* CUDA contexts in use at a time */
 
-/* Returns true if this process has loaded the driver. Otherwise it has no GPU
- * memory. */
+/* Returns true if this process has loaded the CUDA driver. A process without
+ * the driver has no GPU memory. */
 bool tei_gpu_present(void);
 
 /*
- * Creates a context. Reads slice_timeout_s. Returns 0, TEI_ERR_NO_DEVICE if
- * this process has not loaded the driver, TEI_ERR_UNSUPPORTED if the driver is
- * too old, or TEI_ERR_MEMORY. Fills *err on failure and logs nothing.
+ * Creates the context of this module. Reads slice_timeout_s. Returns 0,
+ * TEI_ERR_NO_DEVICE if this process has not loaded the driver,
+ * TEI_ERR_UNSUPPORTED if the driver is too old, or TEI_ERR_MEMORY. Fills *err
+ * on failure and logs nothing.
  */
 int tei_gpu_init(const struct tei_settings *settings, struct tei_err *err,
 		 struct tei_gpu **out);
@@ -52,8 +54,8 @@ void tei_gpu_fini(struct tei_gpu *ctx);
 
 /*
  * Stores in *device the GPU that holds [addr, addr + len), or -1 for host or
- * managed memory. Returns TEI_ERR_INVALID if the range spans both, or an error
- * of the driver.
+ * managed memory. Returns TEI_ERR_INVALID if the range contains GPU memory and
+ * other memory, or an error of the driver.
  */
 int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		  int *device, struct tei_err *err);
@@ -61,7 +63,8 @@ int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
 /*
  * Registers the range, so that copies may use it as source or destination. For
  * GPU memory, creates a stream in its CUDA context. Returns 0, TEI_ERR_INVALID,
- * TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY (contexts), TEI_ERR_MEMORY, or an error of
+ * TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY (the memory of TEI_GPU_CONTEXTS CUDA
+ * contexts is registered already), TEI_ERR_MEMORY, or an error of
  * tei_gpu_where. Fills *err on failure and logs nothing.
  */
 int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
@@ -79,19 +82,19 @@ int tei_gpu_mem_pin(struct tei_gpu *ctx, const void *gpu, void *addr,
 /*
  * Prepares registered GPU memory for NICs that access it without the driver.
  * *fd is a dma-buf, owned by the caller, in which the range begins at *offset,
- * or -1 if the driver provides none. If it fails, NICs must not access the
- * memory.
+ * or -1 if the driver provides none. If this function fails, NICs must not
+ * access the memory.
  */
 int tei_gpu_mem_share(struct tei_gpu *ctx, const void *addr, uint64_t len,
 		      int *fd, uint64_t *offset, struct tei_err *err);
 
 /*
  * Prevents the removal of the registered GPU memory that contains [addr, addr +
- * len), for work of several copies, until tei_gpu_mem_let_go. Meanwhile,
- * operations marked "held" are accepted even if a thread waits to remove the
- * memory. *place is the index of its CUDA context, below TEI_GPU_CONTEXTS; no
- * other context has that index meanwhile. Returns TEI_ERR_NOT_REGISTERED also
- * for host memory.
+ * len), for work that consists of several copies, until tei_gpu_mem_let_go is
+ * called. Meanwhile, operations marked "held" are accepted even if a thread
+ * waits to remove the memory. *place is the index of its CUDA context, below
+ * TEI_GPU_CONTEXTS; no other context has that index meanwhile. Returns
+ * TEI_ERR_NOT_REGISTERED also for host memory.
  */
 int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 		     uint32_t *place);
@@ -129,7 +132,8 @@ enum tei_gpu_kind tei_gpu_kind(struct tei_gpu *ctx, uint64_t addr,
 
 /*
  * Allocates zeroed GPU memory, which is not registered. tei_gpu_free or
- * tei_gpu_fini frees it. Errors as of tei_cuda_alloc. May block in the driver.
+ * tei_gpu_fini frees it. Returns the errors of tei_cuda_alloc. May block in the
+ * driver.
  */
 int tei_gpu_alloc(struct tei_gpu *ctx, int device, uint64_t len, uint64_t *addr,
 		  struct tei_err *err);
@@ -163,20 +167,22 @@ struct tei_gpu_op {
 	uint64_t dst, src;		/* addresses; at least one is GPU
 					 * memory */
 	uint64_t length;		/* bytes, at least 1 */
-	bool held;			/* the caller holds its GPU memory */
+	bool held;			/* the caller holds the GPU memory of
+					 * the operation (tei_gpu_mem_hold) */
 	tei_gpu_done_fn done;
 
 	/* private to the module, guarded by its lock */
 	struct tei_list live_node;
-	struct tei_list node;		/* in its context's queue, in ctx->over
-					 * or in none */
+	struct tei_list node;		/* in the queue of a CUDA context, in
+					 * ctx->over, or in no list */
 	struct gpu_context *context;
-	struct tei_err *err;		/* owned */
+	struct tei_err *err;		/* error record of the first failure,
+					 * owned by the operation */
 	uint64_t queued_ns;
 	uint64_t next;			/* number of bytes whose copies were
 					 * started */
 	uint32_t running;		/* copies in flight */
-	int code;			/* first failure */
+	int code;			/* code of the first failure, or 0 */
 	bool live, queued;
 
 	uint64_t moved;			/* bytes copied, atomic */
@@ -192,14 +198,14 @@ int tei_gpu_submit(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
 /*
  * Starts no further copies of op; done is called when its copies in flight end.
- * Does not wait. The done of op must not have returned yet, unless op was never
- * submitted; then the call has no effect.
+ * Does not wait. The done callback of op must not have returned yet. If op was
+ * never submitted, the call has no effect.
  */
 void tei_gpu_cancel(struct tei_gpu *ctx, struct tei_gpu_op *op);
 
-/* Waits until every operation has ended and its done has returned. Returns
- * true, or false at the deadline. Operations submitted meanwhile count too, so
- * the caller must stop submitting. */
+/* Waits until every operation has ended and its done callback has returned.
+ * Returns true, or false at the deadline. Operations submitted meanwhile count
+ * too, so the caller must stop submitting. */
 bool tei_gpu_drain(struct tei_gpu *ctx, uint64_t deadline_ns);
 
 #endif /* TEI_PROV_GPU_TEI_GPU_H */

@@ -60,7 +60,9 @@ struct tei_local {
 	struct local_shared_table *shared; /* table in a memfd for other
 					    * processes, or NULL */
 	int shared_fd;
-	bool wiped; /* in a forked child, own is zeroed */
+	bool wiped; /* the kernel fills the memory of own with zeros in a forked
+		     * child (MADV_WIPEONFORK), which shows that this process is
+		     * the child */
 	uint64_t owner;
 	uint64_t incarnation;
 	uint32_t workers;
@@ -93,7 +95,7 @@ struct tei_local {
 	bool stopping;
 
 	/* atomic */
-	_Atomic uint32_t queued; /* number of operations in queue */
+	_Atomic uint32_t queued; /* number of operations in the list queue */
 	_Atomic uint64_t queued_bytes;
 	_Atomic uint64_t tx_bytes, rx_bytes, pieces, errors;
 	struct tei_log_limit log_limit;
@@ -110,8 +112,8 @@ struct tei_local_peer {
 };
 
 /* The memory of this process that an operation accesses: two ranges of length
- * bytes. If the target is in another process, both members are the local
- * range. */
+ * bytes, at local and at far. If the target is in another process, far is the
+ * same address as local. */
 struct local_reach {
 	uint64_t local, far, length;
 };
@@ -157,8 +159,8 @@ void local_explain(struct tei_err *err, int code, int sys_errno,
 		   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /*
- * Waits on c and keeps the owner of a debug mutex correct. Returns false at the
- * deadline.
+ * Waits on the condition variable c. Afterwards records, in debug builds, that
+ * the calling thread holds the lock. Returns false at the deadline.
  */
 bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	TEI_REQUIRES(l);

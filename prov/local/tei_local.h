@@ -109,8 +109,8 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
 /* ---- regions ---------------------------------------------------------- */
 
 /* Flags of the parameter access of tei_local_region_add. */
-#define TEI_LOCAL_REMOTE	1u	/* other processes may access it */
-#define TEI_LOCAL_READ_ONLY	2u	/* nothing may be copied into it */
+#define TEI_LOCAL_REMOTE	1u	/* for other processes, too */
+#define TEI_LOCAL_READ_ONLY	2u	/* no copies into the region */
 
 /*
  * Registers [base, base+len) as a possible target of copies: by this process
@@ -126,7 +126,7 @@ int tei_local_region_add(struct tei_local *ctx, const void *base,
  * Publishes several new regions at once. Between a call with on true and the
  * matching call with on false, added regions stay unpublished: they cannot be
  * targets yet. The table is then published once instead of once per region.
- * Pairs may nest.
+ * Such pairs of calls may nest.
  */
 void tei_local_regions_adding(struct tei_local *ctx, bool on);
 
@@ -180,13 +180,14 @@ bool tei_local_region_touches(struct tei_local *ctx, const void *addr,
 enum tei_local_reason {
 	TEI_LOCAL_OK = 0,
 	TEI_LOCAL_BAD_ID, /* the identity is invalid */
-	TEI_LOCAL_OTHER_HOST,	 /* the boot id is another one */
+	TEI_LOCAL_OTHER_HOST,	 /* the identity has the boot id of another
+				  * host */
 	TEI_LOCAL_OTHER_PIDNS,	 /* on this host, but in another pid
 				  * namespace */
 	TEI_LOCAL_NO_KERNEL,	 /* a system call or /proc is missing */
 	TEI_LOCAL_GONE,		 /* the process does not exist or has ended */
-	TEI_LOCAL_RESTARTED,	 /* the start time or the incarnation is another
-				  * one */
+	TEI_LOCAL_RESTARTED,	 /* the process has another start time or
+				  * incarnation than the identity */
 	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
 	TEI_LOCAL_BAD_MAGIC,	 /* memfd, seals, magic or layout are wrong */
 	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or file
@@ -205,9 +206,9 @@ const char *tei_local_reason_text(enum tei_local_reason reason);
  *
  * If the result is not TEI_LOCAL_OK, the caller must use a network. Then *err
  * holds the text; err may be NULL. Nothing is logged; the caller reports the
- * reason. Makes system calls but never waits for the peer. An identity of this
- * process, of ctx or of another context, gives a peer that is reached by
- * memcpy. The caller frees *out with tei_local_peer_close.
+ * reason. Makes system calls but never waits for the peer. If the identity
+ * belongs to this process (to ctx or to another context), the peer is reached
+ * by memcpy. The caller frees *out with tei_local_peer_close.
  */
 enum tei_local_reason tei_local_peer_open(struct tei_local *ctx,
 					  const struct tei_local_id *id,
@@ -270,7 +271,8 @@ struct tei_local_op {
 	struct tei_local_peer *peer;	/* NULL if the regions of ctx in this
 					 * process are meant */
 	enum tei_local_opcode opcode;
-	void *local;			/* need not be in a region */
+	void *local;			/* local memory; it need not be in a
+					 * region */
 	bool registered;		/* local must be in a region of ctx,
 					 * writable for a READ */
 	uint64_t remote;		/* address in the target */
@@ -288,10 +290,11 @@ struct tei_local_op {
 					 * start */
 	uint64_t next;			/* offset of the next piece */
 	uint64_t moved;			/* bytes copied */
-	uint64_t stalled_ns;		/* start of waiting for a free slot, or
+	uint64_t stalled_ns;		/* time since which the operation has
+					 * been waiting for a free copy slot, or
 					 * 0 */
 	uint32_t running;		/* pieces being copied */
-	int code;			/* first failure */
+	int code;			/* code of the first failure, or 0 */
 	struct tei_err *why;		/* error record for the done callback;
 					 * if NULL, the operation was cancelled,
 					 * the record is in err, or memory was
@@ -330,9 +333,9 @@ int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
  */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
-/* Waits until every operation has ended and its done has returned. Returns
- * true, or false at the deadline. Operations submitted meanwhile count too, so
- * the caller must stop submitting. */
+/* Waits until every operation has ended and its done callback has returned.
+ * Returns true, or false at the deadline. Operations submitted meanwhile count
+ * too, so the caller must stop submitting. */
 bool tei_local_drain(struct tei_local *ctx, uint64_t deadline_ns);
 
 /*
@@ -379,11 +382,12 @@ bool tei_local_progress(struct tei_local *ctx);
 /* ---- numbers ---------------------------------------------------------- */
 
 /*
- * Counters since tei_local_init. Each is consistent, but not with the others.
+ * Counters since tei_local_init. Each counter is exact, but they are not read
+ * at the same moment.
  */
 struct tei_local_counters {
-	uint64_t tx_bytes;	/* written */
-	uint64_t rx_bytes;	/* read */
+	uint64_t tx_bytes;	/* bytes copied by writes */
+	uint64_t rx_bytes;	/* bytes copied by reads */
 	uint64_t pieces;	/* number of pieces copied */
 	uint64_t errors;	/* number of pieces that failed */
 	uint64_t queued_bytes;	/* bytes submitted whose copy has not started */

@@ -18,11 +18,12 @@
  *
  *	data	The bytes, and the metadata needed to find them, are on stable
  *		storage: an fdatasync follows the write. Writes that end while
- *		one runs share the next one, so the cost is one flush for all
- *		writes in flight.
- *	dsync	The same, with RWF_DSYNC on each request. For a direct write of
- *		allocated blocks to a device with FUA, this is one write that
- *		waits, without a flush. Otherwise it is a flush per request.
+ *		an fdatasync runs share the next one, so the cost is one flush
+ *		for all writes in flight.
+ *	dsync	The same, by RWF_DSYNC on each request. A direct write of
+ *		allocated blocks to a device with FUA then needs no flush: the
+ *		write itself waits for stable storage. Any other write costs
+ *		one flush per request.
  *	none	The kernel has the bytes: every reader on this host sees them.
  *		A crash of the host may lose them, and a later error of the
  *		storage is not reported.
@@ -79,11 +80,11 @@ bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 
 /*
  * Registers [addr, addr+len) as a possible local side of operations. Also
- * registers it with io_uring if the kernel accepts that, which saves the kernel
- * finding its pages per request; operations work without that too. location: a
- * topology location, or NULL if it is unknown. It selects the NUMA node of
- * bounce buffers if the node of the file is unknown. Returns 0,
- * TEI_ERR_INVALID, TEI_ERR_OVERLAP or TEI_ERR_MEMORY.
+ * registers it with io_uring if the kernel accepts that, so that the kernel
+ * need not look up the pages of the memory for each request. Operations work
+ * without this, too. location: a topology location, or NULL if it is unknown.
+ * It selects the NUMA node of bounce buffers if the node of the file is
+ * unknown. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP or TEI_ERR_MEMORY.
  */
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		       const char *location);
@@ -98,12 +99,12 @@ int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns);
 
 /*
- * GPU memory, by means of cuFile. tei_nvmeof_gpu_on loads and opens cuFile at
- * its first call; then it sets *fresh. Only segments that are opened afterwards
- * accept GPU memory. tei_nvmeof_gpu_add adds a range, which
- * tei_nvmeof_mem_remove removes. Both fill *err on failure and log nothing. The
- * caller must prevent concurrent calls of these two functions and of
- * tei_nvmeof_seg_open.
+ * GPU memory, by means of cuFile. tei_nvmeof_gpu_on loads and opens cuFile,
+ * unless an earlier call has done so, and sets *fresh to true if it has just
+ * opened cuFile. Only segments that are opened afterwards accept GPU memory.
+ * tei_nvmeof_gpu_add adds a range, which tei_nvmeof_mem_remove removes. Both
+ * fill *err on failure and log nothing. The caller must prevent concurrent
+ * calls of these two functions and of tei_nvmeof_seg_open.
  */
 int tei_nvmeof_gpu_on(struct tei_nvmeof *ctx, bool *fresh,
 		      struct tei_err *err);
@@ -127,9 +128,10 @@ struct tei_nvmeof_file {
 };
 
 /*
- * Opens the files; may block. Files that cannot be opened fail the operations
- * that access them, with the reason; the other files work. *out holds one
- * reference of the caller. Copies the strings. Returns 0 or TEI_ERR_MEMORY.
+ * Opens the files; may block. If a file cannot be opened, operations that
+ * access this file fail with the reason. Operations on the other files work.
+ * *out holds one reference of the caller. Copies the strings. Returns 0 or
+ * TEI_ERR_MEMORY.
  */
 int tei_nvmeof_seg_open(struct tei_nvmeof *ctx, const char *name,
 			const struct tei_nvmeof_file *files, uint32_t count,
@@ -174,7 +176,8 @@ struct tei_nvmeof_op {
 	struct tei_nvmeof_seg *seg;	/* the operation holds a reference */
 	bool read;			/* true: file to memory */
 	void *local;
-	uint64_t offset;		/* in the segment, bytes */
+	uint64_t offset;		/* start of the range in the segment,
+					 * bytes */
 	uint64_t length;		/* bytes, at least 1 */
 	tei_nvmeof_done_fn done;
 
@@ -183,15 +186,18 @@ struct tei_nvmeof_op {
 					 * operations */
 	struct tei_list node;		/* in one of a file's lists, or in
 					 * ctx->over */
-	struct tei_err *err;		/* record of the first failure, owned */
+	struct tei_err *err;		/* error record of the first failure,
+					 * owned by the operation */
 	uint64_t next;			/* offset of the next piece in the
 					 * operation */
 	uint64_t moved;			/* bytes moved; other threads read it
 					 * atomically */
 	uint64_t born;			/* value of ctx->clock at submit */
 	uint32_t running;		/* pieces that the kernel has */
-	uint32_t stage;			/* index of the next file to settle */
-	int code;			/* first failure */
+	uint32_t stage;			/* index of the next file that must be
+					 * checked, or synced after a write,
+					 * before the operation ends */
+	int code;			/* code of the first failure, or 0 */
 	bool live, queued;
 	uint64_t gpu_base;		/* start of the GPU range that holds
 					 * local */
@@ -228,8 +234,9 @@ struct tei_nvmeof_counters {
 	uint64_t tx_bytes, rx_bytes;	/* bytes of successful pieces */
 	uint64_t direct, cached;	/* pieces that bypassed, or used, the
 					 * page cache */
-	uint64_t bounced, fixed;	/* through a bounce buffer; in
-					 * registered buffers */
+	uint64_t bounced, fixed;	/* pieces that passed through a bounce
+					 * buffer; pieces in memory registered
+					 * with io_uring */
 	uint64_t gpu;			/* pieces moved by cuFile */
 	uint64_t syncs;			/* fdatasync calls */
 	uint64_t completed, failed, canceled; /* operations */

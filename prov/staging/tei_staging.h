@@ -17,13 +17,13 @@
  * its pinned host memory, one for each piece; staging_remote_int.h has the
  * rules.
  *
- * Ownership. A pool of bounce buffers belongs to a context of the driver. It is
- * created with the first registered GPU memory of the context and freed with
- * the last one; its memory is pinned in the context and registered with the
- * rails and the owner. A task belongs to its caller. From its start to its end
- * it is also in the lists of the module, and holds its GPU memory
- * (tei_gpu_mem_hold) and a reference to its target. A bounce buffer belongs to
- * a piece until both steps have ended.
+ * Ownership. A pool of bounce buffers belongs to one CUDA context. It is
+ * created with the first registered GPU memory of the CUDA context and freed
+ * with the last one. Its memory is pinned in the CUDA context, and registered
+ * with the rails and with the owner's transports. A task belongs to its caller.
+ * From its start to its end it is also in the lists of the module, and holds
+ * its GPU memory (tei_gpu_mem_hold) and a reference to its target. A bounce
+ * buffer belongs to a piece until both steps have ended.
  *
  * Threads. Every call may be made from any thread, unless it says otherwise.
  * Each part has one thread, which is started at its first use: "tei-stage"
@@ -41,14 +41,15 @@
  * with UNFENCED.
  *
  * End of a task:
- *	COMPLETED	write: every piece was completed by its carrier; read:
- *			the event after the copy of every piece to the GPU has
- *			completed
+ *	COMPLETED	A write: every piece was completed by its carrier. A
+ *			read: the event after the copy of every piece to the GPU
+ *			has completed.
  *	cancel, deadline  No piece begins another step. Carriers that can cancel
  *			end their pieces; rail tasks are fenced. The other steps
  *			in progress are waited for. If all bytes have been moved
  *			by then, the task is COMPLETED.
- *	unregistration	of the GPU memory waits for the end of the task
+ *	unregistration	The unregistration of the GPU memory waits for the end
+ *			of the task.
  *	a GPU that hangs  A copy is abandoned after MC_SLICE_TIMEOUT. A read is
  *			UNFENCED, because the GPU memory may still change. A
  *			write is FAILED, because nothing was sent. The bounce
@@ -92,8 +93,8 @@ struct tei_staging_task;
 
 /* --- context ------------------------------------------------------------- */
 
-/* The functions of its owner that the module calls. Each of them may be called
- * by several threads at a time. */
+/* The functions that the module calls; its owner supplies them. Each of them
+ * may be called by several threads at a time. */
 struct tei_staging_ops {
 	/*
 	 * Registers the memory of a pool with the transports of the owner's
@@ -105,8 +106,8 @@ struct tei_staging_ops {
 	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
 	/*
 	 * Makes a thread that may block call tei_staging_slot_renew. Called by
-	 * the thread "tei-remote", with its lock held. Returns false if that
-	 * fails; the module tries again later.
+	 * the thread "tei-remote", with its lock held. Returns false if no
+	 * thread could be engaged; the module tries again later.
 	 */
 	bool (*renew)(void *arg, struct staging_slot *slot);
 };
@@ -180,7 +181,7 @@ struct tei_staging_carrier {
 extern const struct tei_staging_carrier tei_staging_by_rail;
 extern const struct tei_staging_carrier tei_staging_by_slot;
 
-/* Returns the piece of a carrier's operation. */
+/* Returns the piece whose member op is the given operation of a carrier. */
 static inline struct tei_staging_piece *tei_staging_piece_of(void *op)
 {
 	size_t at = offsetof(struct tei_staging_piece, op);
@@ -221,7 +222,7 @@ struct tei_staging_task {
 	struct staging_pool *pool;
 
 	/* guarded by local->part.lock */
-	struct tei_list live;		/* all started tasks */
+	struct tei_list live;		/* in the list of all started tasks */
 	struct tei_list queue;		/* in the pool's queue or deferred list
 					 * while pieces remain to begin */
 	struct tei_list stop;		/* in local->stopping, or in no list */
@@ -251,10 +252,11 @@ int tei_staging_mem_add(struct tei_staging *s, void *gpu, uint64_t len,
 void tei_staging_mem_drop(struct tei_staging *s, uint32_t place);
 
 /*
- * Introduces a transport of the owner. Calls add for the memory of each pool,
- * and then, if all calls returned 0, commit, from which on ops->mem_add and
- * ops->mem_remove use the transport. No pool is created or freed meanwhile.
- * Returns the first result of add that is not 0.
+ * Adds a transport to those with which the owner registers the memory of pools.
+ * Calls add for the memory of each pool, and then, if all calls returned 0,
+ * commit, from which on ops->mem_add and ops->mem_remove use the transport. No
+ * pool is created or freed meanwhile. Returns the first result of add that is
+ * not 0.
  */
 int tei_staging_mem_each(struct tei_staging *s,
 			 int (*add)(void *arg, void *mem, uint64_t len),
@@ -293,8 +295,9 @@ struct tei_staging_remote_task {
 	struct tei_rail_peer *peer; /* the caller holds a reference to it */
 	char *local;
 	uint64_t remote, length;
-	uint64_t base, extent;		/* range of the whole request at the
-					 * target */
+	uint64_t base, extent;		/* start and length of the whole
+					 * request's range in the target's GPU
+					 * memory */
 	bool read;
 	bool held;			/* tei_rail_mr_hold holds local */
 	uint64_t since_ns;		/* start of the time that counts towards
@@ -364,8 +367,9 @@ void tei_staging_remote_err(struct tei_err *err,
 /* --- remote bounce slots: the target -------------------------------------- */
 
 /*
- * Grants slots for registered GPU memory from now on. *serial is the handle.
- * Blocks. After an error, *err is set and nothing has changed.
+ * Grants slots for registered GPU memory from now on. *serial is the number
+ * with which the following functions name the memory. Blocks. After an error,
+ * *err is set and nothing has changed.
  */
 int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
 			  uint64_t *serial, struct tei_err *err);

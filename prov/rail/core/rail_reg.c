@@ -3,18 +3,18 @@
  * Registers memory on one rail, as its mr_mode requires:
  *
  *  FI_MR_LOCAL		tx lanes and the rx lane share one domain, and posts
- * 			carry a memory descriptor (fi_mr_desc)
+ *			carry a memory descriptor (fi_mr_desc)
  *  FI_MR_PROV_KEY	the provider chooses the key; otherwise it is random
  *  FI_MR_RAW		the key is a string, which each initiator maps
  *  FI_MR_VIRT_ADDR	the hello reports this mode to the peers
  *  FI_MR_ENDPOINT	a registration is bound to the rx lane, so it is made
- * 			again for each lane generation, and peers request the
- * 			new keys; GPU memory is not registered then
+ *			again for each lane generation, and peers request the
+ *			new keys; GPU memory is not registered then
  *  FI_MR_RMA_EVENT	registrations are enabled by hand if remote operations
- * 			are counted
+ *			are counted
  *  FI_MR_ALLOCATED	the provider pins the memory, so the pages exist
  *  FI_MR_HMEM		rail_hmem.c registers GPU memory, and posts carry its
- * 			descriptor, whether or not this mode is set
+ *			descriptor, whether or not this mode is set
  *  FI_MR_COLLECTIVE	no effect, because moonrail uses no collectives
  *
  * libfabric does not report how much a device can register at once. So if the
