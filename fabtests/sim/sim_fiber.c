@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include "fabtests/sim/sim_int.h"
+
+/* On x86-64 the switch between two stacks is a function of this file:
+ * swapcontext calls the kernel twice to exchange the signal mask, which is the
+ * same for all fibers. */
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#define FIBER_UCONTEXT 1
+#endif
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -29,23 +37,37 @@
 #endif
 
 /*
- * A fiber is a context with a stack. sim_run, in the context of the program,
+ * A fiber is a stack with the registers of code that waits. sim_run, in the context of the program,
  * switches to a fiber in the fiber's event, and the fiber switches back when it
  * waits or ends. A fiber never switches to another one. A fiber that waits has
  * at most one event, which resumes it.
  *
  * Stacks are kept for later fibers. The lowest page of each is not accessible.
+ *
+ * Fibers that wait for a key are in one of many lists, chosen by the key, so
+ * that sim_wake does not look at every waiting fiber. Which list it is has no
+ * effect: the fibers that wait for the same key keep their order.
  */
 #define FIBER_STACK	(256 * 1024)
 #define FIBER_GUARD	4096
+#define FIBER_LISTS	1024
+
+/* The registers of code that waits. */
+struct fiber_context {
+#ifdef FIBER_UCONTEXT
+	ucontext_t uc;
+#else
+	void *sp;
+#endif
+};
 
 /* A fiber. sim_fiber_start makes it. sim_fiber_join frees it. A detached fiber
  * is freed when it ends, and all fibers of a process when the process is
  * killed. */
 struct sim_fiber {
 	struct tei_list link;		/* in fibers.all */
-	struct tei_list waiting;	/* in fibers.waiting while key is not
-					 * NULL */
+	struct tei_list waiting;	/* in a list of fibers.waiting while key
+					 * is not NULL */
 	struct sim_host *host;
 	const char *name;
 	void *(*fn)(void *);
@@ -57,7 +79,7 @@ struct sim_fiber {
 	bool ended;
 	bool detached;
 	sim_event_id event;		/* event that resumes the fiber, or 0 */
-	ucontext_t context;
+	struct fiber_context context;
 	char *stack;
 #ifdef FIBER_ASAN
 	void *fake_stack;
@@ -69,11 +91,11 @@ struct sim_fiber {
 
 static struct {
 	struct tei_list all;		/* list of sim_fiber.link */
-	struct tei_list waiting;	/* list of sim_fiber.waiting, in the
-					 * order in which the fibers began to
-					 * wait */
+	struct tei_list waiting[FIBER_LISTS]; /* lists of sim_fiber.waiting, in
+					       * the order in which the fibers
+					       * began to wait */
 	struct sim_fiber *current;
-	ucontext_t main;		/* the context of sim_run */
+	struct fiber_context main;	/* the context of sim_run */
 	char **stacks;			/* stacks that no fiber uses */
 	size_t stacks_used, stacks_room;
 #ifdef FIBER_ASAN
@@ -117,6 +139,74 @@ static void stack_put(char *stack)
 
 /* --- switching --- */
 
+static void fiber_main(void);
+
+#ifdef FIBER_UCONTEXT
+static void fiber_switch(struct fiber_context *from, struct fiber_context *to)
+{
+	if (swapcontext(&from->uc, &to->uc))
+		sim_fail("swapcontext failed");
+}
+
+static void fiber_prepare(struct fiber_context *context, char *stack)
+{
+	if (getcontext(&context->uc))
+		sim_fail("getcontext failed");
+	context->uc.uc_stack.ss_sp = stack;
+	context->uc.uc_stack.ss_size = FIBER_STACK;
+	context->uc.uc_link = NULL;
+	makecontext(&context->uc, fiber_main, 0);
+}
+#else
+/*
+ * Saves the registers that a called function must preserve on the present
+ * stack, writes the stack pointer to *from and continues with the registers on
+ * the stack to.
+ */
+void sim_fiber_switch(void **from, void *to)
+	__attribute__((visibility("hidden")));
+
+__asm__(".pushsection .text\n"
+	".globl sim_fiber_switch\n"
+	".hidden sim_fiber_switch\n"
+	".type sim_fiber_switch, @function\n"
+	"sim_fiber_switch:\n"
+	"	pushq %rbp\n"
+	"	pushq %rbx\n"
+	"	pushq %r12\n"
+	"	pushq %r13\n"
+	"	pushq %r14\n"
+	"	pushq %r15\n"
+	"	movq %rsp, (%rdi)\n"
+	"	movq %rsi, %rsp\n"
+	"	popq %r15\n"
+	"	popq %r14\n"
+	"	popq %r13\n"
+	"	popq %r12\n"
+	"	popq %rbx\n"
+	"	popq %rbp\n"
+	"	ret\n"
+	".size sim_fiber_switch, . - sim_fiber_switch\n"
+	".popsection\n");
+
+static void fiber_switch(struct fiber_context *from, struct fiber_context *to)
+{
+	sim_fiber_switch(&from->sp, to->sp);
+}
+
+/* Makes the first switch to the context call fiber_main: below the top of the
+ * stack are the six registers, the address of fiber_main and its return address
+ * 0. */
+static void fiber_prepare(struct fiber_context *context, char *stack)
+{
+	uint64_t *top = (uint64_t *)(void *)(stack + FIBER_STACK) - 8;
+
+	memset(top, 0, 8 * sizeof(*top));
+	top[6] = (uint64_t)(uintptr_t)fiber_main;
+	context->sp = top;
+}
+#endif
+
 /* Switches from sim_run to the fiber. Returns when the fiber waits or ends. */
 static void fiber_enter(struct sim_fiber *fiber)
 {
@@ -129,8 +219,7 @@ static void fiber_enter(struct sim_fiber *fiber)
 	fibers.tsan = __tsan_get_current_fiber();
 	__tsan_switch_to_fiber(fiber->tsan, 0);
 #endif
-	if (swapcontext(&fibers.main, &fiber->context))
-		sim_fail("swapcontext failed");
+	fiber_switch(&fibers.main, &fiber->context);
 #ifdef FIBER_ASAN
 	__sanitizer_finish_switch_fiber(fibers.fake_stack, NULL, NULL);
 #endif
@@ -148,8 +237,7 @@ static void fiber_leave(struct sim_fiber *fiber)
 #ifdef FIBER_TSAN
 	__tsan_switch_to_fiber(fibers.tsan, 0);
 #endif
-	if (swapcontext(&fiber->context, &fibers.main))
-		sim_fail("swapcontext failed");
+	fiber_switch(&fiber->context, &fibers.main);
 #ifdef FIBER_ASAN
 	__sanitizer_finish_switch_fiber(fiber->fake_stack, &fibers.main_stack,
 					&fibers.main_size);
@@ -207,17 +295,14 @@ struct sim_fiber *sim_fiber_start(struct sim_host *host, const char *name,
 {
 	struct sim_fiber *fiber = calloc(1, sizeof(*fiber));
 
-	if (!fiber || getcontext(&fiber->context))
+	if (!fiber)
 		sim_fail("no memory for a fiber");
 	fiber->host = host;
 	fiber->name = name;
 	fiber->fn = fn;
 	fiber->arg = arg;
 	fiber->stack = stack_get();
-	fiber->context.uc_stack.ss_sp = fiber->stack + FIBER_GUARD;
-	fiber->context.uc_stack.ss_size = FIBER_STACK;
-	fiber->context.uc_link = NULL;
-	makecontext(&fiber->context, fiber_main, 0);
+	fiber_prepare(&fiber->context, fiber->stack + FIBER_GUARD);
 #ifdef FIBER_TSAN
 	fiber->tsan = __tsan_create_fiber(0);
 #endif
@@ -257,13 +342,21 @@ void sim_yield(void)
 	sim_sleep_until(sim_now());
 }
 
+/* Returns the list of the fibers that wait for the key, and for others. */
+static struct tei_list *fiber_list(const void *key)
+{
+	uint64_t x = (uintptr_t)key * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &fibers.waiting[x >> 32 & (FIBER_LISTS - 1)];
+}
+
 bool sim_wait(const void *key, uint64_t until_ns)
 {
 	struct sim_fiber *fiber = fiber_self("sim_wait");
 
 	fiber->key = key;
 	fiber->woken = false;
-	tei_list_add_tail(&fibers.waiting, &fiber->waiting);
+	tei_list_add_tail(fiber_list(key), &fiber->waiting);
 	if (until_ns != SIM_NEVER)
 		fiber->event = sim_at_host(fiber->host, until_ns, fiber_resume,
 					   fiber);
@@ -275,7 +368,7 @@ void sim_wake(const void *key, bool all)
 {
 	struct sim_fiber *fiber, *next;
 
-	tei_list_foreach_safe(fiber, next, &fibers.waiting, struct sim_fiber,
+	tei_list_foreach_safe(fiber, next, fiber_list(key), struct sim_fiber,
 			      waiting) {
 		if (fiber->key != key)
 			continue;
@@ -325,8 +418,11 @@ void sim_fiber_drop(struct sim_host *host)
 
 void sim_fiber_begin(void)
 {
+	uint32_t i;
+
 	tei_list_init(&fibers.all);
-	tei_list_init(&fibers.waiting);
+	for (i = 0; i < FIBER_LISTS; i++)
+		tei_list_init(&fibers.waiting[i]);
 	fibers.current = NULL;
 }
 
