@@ -360,6 +360,29 @@ static void test_bytes_move_in_spite_of_a_pulled_cable(void)
 	planes_break(true, fault_link);
 }
 
+/* While a data plane is closed that cannot send BYE to its peer, its thread
+ * must sleep most of the time. */
+static void test_close_with_an_unreachable_peer_does_not_spin(void)
+{
+	unsigned int i, j;
+	uint64_t before;
+
+	planes_begin(2, false);
+	moves_fill();
+	plane_run(&planes[0], plane_submit);
+	CU_ASSERT(sim_run_while(moves_ended, NULL, sim_now() + PLANE_WAIT_NS));
+	for (i = 0; i < PLANE_NICS; i++)
+		for (j = 0; j < PLANE_NICS; j++)
+			sim_net_path_block((struct sim_net_nic){ 0, i },
+					   (struct sim_net_nic){ 1, j }, true);
+	before = sim_events();
+	plane_run(&planes[0], plane_leave);
+	CU_ASSERT(sim_events() - before < 10000);
+	plane_run(&planes[1], plane_leave);
+	sim_net_end();
+	sim_end();
+}
+
 const struct tei_test_case sim_plane_cases[] = {
 	{ "bytes_move_over_tcp_in_one_thread",
 	  test_bytes_move_over_tcp_in_one_thread },
@@ -374,5 +397,7 @@ const struct tei_test_case sim_plane_cases[] = {
 	  test_bytes_move_in_spite_of_lost_answers },
 	{ "bytes_move_in_spite_of_a_pulled_cable",
 	  test_bytes_move_in_spite_of_a_pulled_cable },
+	{ "close_with_an_unreachable_peer_does_not_spin",
+	  test_close_with_an_unreachable_peer_does_not_spin },
 	{ NULL, NULL },
 };

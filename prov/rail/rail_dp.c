@@ -37,6 +37,8 @@
 #define DP_PROBE_NS	(30 * TEI_NS_PER_SEC)
 #define DP_STUCK_NS	(500 * TEI_NS_PER_MS)
 #define DP_BYE_NS	(200 * TEI_NS_PER_MS)
+#define DP_BYE_POLLS	256			/* number of polls without a pause while
+						 * BYE is sent */
 #define DP_NAP_NS	(200 * TEI_NS_PER_US)	/* pause between two polls while
 						 * the data plane drains */
 
@@ -167,7 +169,7 @@ static void dp_run_lanes(struct rail *rail)
 static void dp_send_bye(struct tei_rail_dp *dp)
 {
 	uint64_t end = tei_now_ns() + dp->times.bye_ns;
-	uint32_t i;
+	uint32_t i, polls = 0;
 
 	while (!rail_peer_bye(dp) && tei_now_ns() < end) {
 		tei_sleep_ns(DP_NAP_NS);
@@ -175,13 +177,16 @@ static void dp_send_bye(struct tei_rail_dp *dp)
 			rail_health_collect(rail_at(dp, i));
 	}
 	/* wait until the messages have been sent, before the endpoints are
-	 * closed */
+	 * closed; messages to a peer that is unreachable are never sent */
 	end = tei_now_ns() + dp->times.bye_ns;
 	for (i = 0; i < rail_count(dp); i++)
 		while (rail_at(dp, i)->open && !rail_msg_idle(rail_at(dp, i)) &&
 		       tei_now_ns() < end) {
 			dp_run_lanes(rail_at(dp, i));
-			tei_relax();
+			if (polls++ < DP_BYE_POLLS)
+				tei_relax();
+			else
+				tei_sleep_ns(DP_NAP_NS);
 		}
 }
 
