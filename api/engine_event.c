@@ -308,8 +308,8 @@ static int event_watch(struct engine_batch *b)
 		b->event_armed = b->count > 0;
 	}
 	if (!ret && b->count && event_has_ended(b) && !b->event_armed)
-		event_batch_raise(b); /* the end was reported, but not by this
-				       * file descriptor */
+		event_batch_raise(b); /* the end of the batch was reported, but
+				       * not by this file descriptor */
 	event_notify(e, b);
 	if (!ret)
 		ret = b->event_fd;

@@ -86,9 +86,9 @@ struct engine_segment {
 	int why_not_local;		/* enum engine_not_local */
 	bool gpu;			/* desc lists GPU memory, and this
 					 * engine can use remote bounce slots */
-	bool off_route;			/* the last change of the targets
-					 * failed; they belong to an earlier
-					 * desc */
+	bool off_route;			/* the last update of the segment's
+					 * targets failed, so peer and files
+					 * belong to an earlier descriptor */
 	uint64_t asked_ns;		/* atomic: earliest time of the next
 					 * refresh by engine_segment_unresolved() */
 };

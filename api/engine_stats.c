@@ -17,7 +17,8 @@ const char *te_version(void)
 }
 
 static pthread_once_t stats_fabric_once = PTHREAD_ONCE_INIT;
-static char stats_fabric[32];		/* set once */
+static char stats_fabric[32];		/* version of libfabric, as text; set
+					 * once */
 
 static void stats_read_fabric(void)
 {

@@ -72,12 +72,14 @@ static inline uint32_t engine_kind_unregistered(uint32_t kind)
 /* Result of prepare and prepare_ranges that means: try the next transport. */
 #define ENGINE_DECLINED (-1)
 
-/* What a thread that waits for a task does. */
+/* What a thread that waits for a task reports about itself. */
 enum engine_waiter {
-	ENGINE_WAITER_POLLS,  /* calls progress in a loop from now on */
-	ENGINE_WAITER_STOPS,  /* has ended that loop */
-	ENGINE_WAITER_SLEEPS, /* sleeps until the task ends */
-	ENGINE_WAITER_WAKES,  /* has ended its sleep */
+	ENGINE_WAITER_POLLS,  /* the thread calls progress in a loop from now
+			       * on */
+	ENGINE_WAITER_STOPS,  /* the thread has ended its loop of calls of
+			       * progress */
+	ENGINE_WAITER_SLEEPS, /* the thread sleeps until the task ends */
+	ENGINE_WAITER_WAKES,  /* the thread has ended its sleep */
 };
 
 /* Members that are not marked "optional" must be set. */

@@ -26,13 +26,13 @@ struct engine_waits {
 	uint32_t max_spinning;
 	/* number of threads between engine_wait_enter and engine_wait_leave */
 	uint32_t waiting;
-	uint32_t spinning;		/* number of those threads that do not
-					 * sleep */
+	uint32_t spinning;		/* number of threads counted in waiting
+					 * that do not sleep */
 	bool closing;			/* all waits must end */
 	uint32_t any;			/* number of threads that sleep in
 					 * te_wait_any */
-	uint32_t any_wakes;		/* futex of these threads; incremented
-					 * to wake them */
+	uint32_t any_wakes;		/* futex of the threads counted in any;
+					 * incremented to wake them */
 };
 
 /* The engine's event file descriptor, and the ended batches that

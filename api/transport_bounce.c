@@ -583,7 +583,8 @@ static struct bounce_piece *piece_begin(struct bounce_task *task,
 	piece->task = task;
 	piece->block = block;
 	piece->at = task->next;
-	piece->holds = 2; /* of the data plane, and of piece_post */
+	piece->holds = 2; /* one hold of the data plane, and one of
+			   * piece_post */
 	piece->rail.peer = task->peer;
 	piece->rail.local = block->mem;
 	piece->rail.length = len;
