@@ -42,7 +42,8 @@ struct atomic_in {
 	enum fi_datatype type;
 	enum fi_op op;
 	size_t size;
-	uint64_t total;			/* elements */
+	uint64_t total;			/* number of elements of the
+					 * operation */
 	const uint8_t *operand, *compare;
 };
 

@@ -76,7 +76,7 @@ void moonrail_fin_send(struct moonrail_peer *p)
 
 void moonrail_fin_add(struct moonrail_peer *p, uint64_t id, int err)
 {
-	if (!p->rail) {			/* this domain itself */
+	if (!p->rail) {			/* the peer is this domain itself */
 		fin_complete_send(p, id, err);
 		return;
 	}
@@ -110,7 +110,7 @@ void moonrail_fin_no_endpoint(struct moonrail_peer *p,
 {
 	struct moonrail_out *o;
 
-	if (!p->rail)			/* this domain itself */
+	if (!p->rail)			/* the peer is this domain itself */
 		moonrail_av_refused(p, w->dst_ep);
 	o = p->rail ? moonrail_out_new(MOONRAIL_WIRE_FIN, 0) : NULL;
 	if (!o) {

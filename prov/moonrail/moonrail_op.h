@@ -35,8 +35,8 @@ enum moonrail_kind {
 	MOONRAIL_RECV,
 	MOONRAIL_SEND,
 	MOONRAIL_RMA,
-	MOONRAIL_ATOMIC,		/* iov: results; link: in
-					 * peer->ops.waiting */
+	MOONRAIL_ATOMIC,		/* an atomic: iov holds the results, and
+					 * link is in peer->ops.waiting */
 };
 
 /* What differs between the kinds of operations. The functions that move bytes
@@ -79,12 +79,15 @@ struct moonrail_op {
 	struct moonrail_ep *ep;
 	struct moonrail_peer *peer;
 	void *context;
-	uint64_t flags;			/* flags of its completion */
-	bool unsignaled;		/* no completion if it succeeds */
+	uint64_t flags;			/* flags of the operation's
+					 * completion */
+	bool unsignaled;		/* a success is not reported by a
+					 * completion */
 	int err;			/* FI_E* */
 	uint32_t niov, nrma;
 	struct iovec iov[MOONRAIL_IOV];
-	uint64_t total;			/* bytes of iov */
+	uint64_t total;			/* total length of the entries of iov,
+					 * bytes */
 	uint64_t id;
 	void *copy;			/* copy of injected bytes, or NULL */
 	struct tei_rail_bounce *block;	/* bounce buffer that its bytes pass

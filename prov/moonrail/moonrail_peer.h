@@ -113,7 +113,7 @@ struct moonrail_peer_flow {
 /* The timer of a peer (moonrail_timer.c). Times are in ns, CLOCK_MONOTONIC; 0
  * means that no time is set. */
 struct moonrail_peer_timer {
-	uint64_t next_ns;		/* next run */
+	uint64_t next_ns;		/* time of the next run of the timer */
 	uint32_t tries;			/* PINGs since the last progress */
 	uint64_t silent_ns;		/* start of the silence of a peer that
 					 * owes an answer */
@@ -160,17 +160,20 @@ struct moonrail_peer {
 	struct tei_list hash_link;	/* domain->known; in no list without
 					 * incarnation */
 	struct tei_list idle_link;
-	uint32_t uses;			/* addresses, operations, unexpected
-					 * messages, and peers whose replaced_by
-					 * is this one */
+	uint32_t uses;			/* number of addresses, operations,
+					 * unexpected messages, and peers in
+					 * replaced_by, that refer to this
+					 * object */
 	struct moonrail_domain *domain;
 	struct tei_rail_peer *rail;	/* the peer of the data plane, with a
 					 * reference; NULL means this domain
 					 * itself */
-	uint64_t incarnation;		/* 0 if it is not known yet */
+	uint64_t incarnation;		/* incarnation of the peer; 0 if it is
+					 * not known yet */
 	struct moonrail_peer *replaced_by; /* the known peer that this resolver
 					    * has found, or NULL */
-	int err;			/* FI_E* of each operation, or 0 */
+	int err;			/* error with which each operation for
+					 * this peer fails, FI_E*, or 0 */
 	bool resumes;			/* err is a timeout: the streams are
 					 * kept, and operations may follow */
 	bool silent;			/* nothing has been received since err

@@ -21,7 +21,8 @@ struct poll_member {
 struct moonrail_poll {
 	struct fid_poll fid;
 	struct moonrail_domain *domain;
-	struct tei_list members;	/* domain->lock */
+	struct tei_list members;	/* list of poll_member.link, guarded by
+					 * domain->lock */
 };
 
 static struct moonrail_cq *poll_cq(struct fid *fid)

@@ -36,8 +36,8 @@ enum moonrail_wire_op {
 	 * operations. */
 	MOONRAIL_WIRE_DONE,
 	MOONRAIL_WIRE_KEY,	/* queries the registration of key id */
-	MOONRAIL_WIRE_KEY_IS,	/* key id; n: access, 0: nothing is registered;
-				 * tag: address; len: length */
+	MOONRAIL_WIRE_KEY_IS,	/* describes key id. n: access, or 0 if nothing
+				 * is registered; tag: address; len: length */
 	MOONRAIL_WIRE_KEY_NOT,	/* key id is void */
 	MOONRAIL_WIRE_ATOMIC,	/* payload: n places (moonrail_atomic.c), then
 				 * operands; tag: kind << 32 | type << 16 |
