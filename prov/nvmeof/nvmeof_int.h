@@ -29,11 +29,11 @@
 #define NVMEOF_PART	(UINT64_C(1) << 30)	/* kernel limit of the length of
 						 * a registered buffer, bytes */
 #define NVMEOF_FILES	256u		/* slots for registered files */
-#define NVMEOF_MISSES	64u		/* bounce buffers on a wrong node per
-					 * move */
-#define NVMEOF_SHARE	8u		/* guaranteed share of a file: room /
-					 * this */
-#define NVMEOF_CROWD	4u		/* limit of all requests: room * this */
+#define NVMEOF_MISSES	64u		/* uses of buffers on a wrong NUMA node
+					 * until one of them is moved */
+#define NVMEOF_SHARE	8u		/* each file is guaranteed 1/8 of
+					 * tei_nvmeof.room */
+#define NVMEOF_CROWD	4u		/* limit of requests: room times this */
 #define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* a file without a completion for this
 					 * time is stalled, ns */
 #define NVMEOF_SIDE_MAX	16u		/* greatest number of threads that check
@@ -50,7 +50,8 @@ struct nvmeof_file {
 	char *name;
 	uint64_t length, offset;	/* length of the file; offset of its
 					 * first byte in the segment; bytes */
-	int direct, cached;		/* file descriptors, or -1 */
+	int direct, cached;		/* file descriptors without, and with,
+					 * the page cache; or -1 */
 	int direct_slot, cached_slot;	/* slots of registered files, or -1 */
 	uint32_t mem_align;		/* alignment of memory for requests that
 					 * bypass the page cache, bytes */
@@ -110,10 +111,10 @@ enum nvmeof_kind { NVMEOF_READ, NVMEOF_WRITE, NVMEOF_SYNC };
 /* One request to the kernel. An element of ctx->ios, or allocated if all of
  * those are in use. The back end owns it while it runs. */
 struct nvmeof_io {
-	bool extra;			/* allocated */
+	bool extra;			/* not an element of ctx->ios */
 	struct tei_list node;		/* in ctx->idle or ctx->ready */
 	enum nvmeof_kind kind;
-	struct tei_nvmeof_op *op;	/* NULL if this is an fdatasync */
+	struct tei_nvmeof_op *op;	/* operation; NULL for an fdatasync */
 	struct nvmeof_file *file;
 	int fd;
 	int slot;			/* slot of fd as a registered file, or
@@ -122,8 +123,8 @@ struct nvmeof_io {
 	char *local;			/* address of the bytes in the
 					 * operation's memory */
 	char *buf;			/* local, or the bounce buffer */
-	uint32_t length, done;		/* bytes of the piece; bytes moved so
-					 * far */
+	uint32_t length, done;		/* length: bytes of the piece; done:
+					 * bytes moved so far */
 	int fixed;			/* slot of a registered buffer, or -1 */
 	uint32_t tries;
 	struct {			/* host memory if context is NULL */
@@ -198,10 +199,10 @@ extern const struct nvmeof_backend nvmeof_uring;
 /* Threads that check and close files of network file systems. ctx->lock. */
 struct nvmeof_blocking {
 	pthread_cond_t work;
-	struct tei_list looks;		/* files to check, look_node */
-	struct tei_list closes;		/* segments to close, node */
+	struct tei_list looks;		/* files to check (look_node) */
+	struct tei_list closes;		/* segments to close, linked by node */
 	uint32_t waiting;		/* entries of both lists */
-	uint32_t idle, count;		/* idle threads, all threads */
+	uint32_t idle, count;		/* number of idle, of all threads */
 	bool quit;
 	pthread_t thread[NVMEOF_SIDE_MAX];
 };
@@ -237,19 +238,18 @@ struct tei_nvmeof {
 	pthread_cond_t work;		/* wakes the threads of the pool when
 					 * turn or ready is not empty */
 	pthread_cond_t ended;		/* an operation has ended */
-	struct tei_list live;		/* operations, live_node */
-	struct tei_list turn;		/* files with a non-empty queue,
-					 * turn_node */
-	struct tei_list busy;		/* files with running requests,
-					 * busy_node */
+	struct tei_list live;		/* submitted operations (live_node) */
+	struct tei_list turn;		/* files with pieces left (turn_node) */
+	struct tei_list busy;		/* files with running requests, linked
+					 * by busy_node */
 	uint32_t running;		/* running requests, without stalled
 					 * files */
 	uint32_t all;			/* running requests, with stalled
 					 * files */
-	struct tei_list over;		/* operations whose done is due, node */
-	struct tei_list looks;		/* files to check, look_node */
+	struct tei_list over;		/* operations to be reported (node) */
+	struct tei_list looks;		/* files to check (look_node) */
 	struct tei_list ending;		/* nvmeof_ending */
-	struct tei_list idle, ready;	/* requests */
+	struct tei_list idle, ready;	/* unused objects; requests to make */
 	struct tei_list gpu_ready;	/* requests for cuFile */
 	struct tei_list bounces;	/* unused bounce buffers, latest
 					 * first */

@@ -35,9 +35,12 @@
 #endif
 
 #define URING_REAP	64u
-#define URING_SHARE	4u		/* completions handled at a time: 1 /
-					 * this */
-#define URING_EXTRA	8u		/* entries in addition to depth */
+#define URING_SHARE	4u		/* divisor: the number of completions
+					 * handled at a time is the number of
+					 * requests in flight, divided by
+					 * URING_SHARE, plus 1 */
+#define URING_EXTRA	8u		/* entries of the ring in addition to
+					 * the depth */
 #define URING_WAIT_NS	UINT64_C(1000000000) /* upper limit of a wait */
 
 struct uring {
