@@ -65,7 +65,7 @@ struct cache_segment {
 					 * last and of the one that completed
 					 * last, from 1 */
 	int result;			/* result of fetch number done */
-	struct tei_err err;		/* error record of that fetch */
+	struct tei_err err;		/* error record of fetch number done */
 };
 
 struct cache_slot {

@@ -36,7 +36,8 @@ struct etcd {
 	char *auth; /* "user:password", or NULL */
 	struct etcd_endpoint {
 		char url[TEI_META_ENDPOINT_MAX + 16];
-		bool beta; /* guarded by lock: the paths begin with /v3beta */
+		bool beta; /* guarded by lock: the server is an older etcd,
+			    * whose paths begin with /v3beta */
 	} endpoints[ETCD_ENDPOINTS];
 	int count;
 	/* row 2 of docs/LOCKING.md; not held while a request to the server is

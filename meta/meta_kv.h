@@ -110,7 +110,7 @@ struct meta_kv_change {
 	const char *text; /* value for META_KV_PUT; need not be terminated */
 	size_t len;
 	bool leased;	 /* META_KV_PUT: the key belongs to the lease */
-	int64_t version; /* output: version of the key after
+	int64_t version; /* set by the commit: version of the key after
 			  * META_KV_PUT */
 };
 
@@ -244,8 +244,9 @@ struct meta_kv {
 	uint64_t retry_ns;		/* earliest next write by the keeper */
 	int bucket;			/* used by the keeper only: bucket at
 					 * which kv_segments_run continues */
-	struct tei_list names;		/* struct kv_name */
-	struct tei_list fetched[META_KV_BUCKETS];	/* struct kv_segment */
+	struct tei_list names;		/* list of kv_name.link */
+	struct tei_list fetched[META_KV_BUCKETS];	/* lists of
+							 * kv_segment.link */
 	size_t fetched_count;
 	tei_meta_changed_fn fn;
 	tei_meta_wanted_fn wanted;

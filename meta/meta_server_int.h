@@ -135,7 +135,7 @@ struct meta_bound {
  * server->lock and held while fn runs. */
 struct meta_server_report {
 	struct tei_mutex lock;
-	tei_meta_report_fn fn; /* or NULL */
+	tei_meta_report_fn fn; /* the function that makes the report, or NULL */
 	void *arg;
 	struct meta_snapshot *last; /* latest result, or NULL */
 	uint64_t next_ns;	    /* earliest time of the next call */
@@ -145,7 +145,8 @@ struct meta_server_report {
  * before server->lock and held while fn runs. */
 struct meta_server_source {
 	struct tei_mutex lock;
-	tei_meta_source_fn fn; /* or NULL */
+	tei_meta_source_fn fn; /* the function that makes the descriptor, or
+			        * NULL */
 	void *arg;
 	char *name;
 	struct tei_meta_desc *desc; /* latest result, or NULL */

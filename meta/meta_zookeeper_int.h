@@ -103,8 +103,8 @@ struct zk_session {
 /* A name that this process publishes; element of zk->entries. */
 struct zk_entry {
 	struct tei_list link;
-	char *name;			/* this member and the next three are
-					 * constant */
+	char *name;			/* name of the segment; name, ram, rpc
+					 * and ownership are constant */
 	char *ram, *rpc, *ownership;	/* paths of the nodes */
 	/* guarded by the writer's token */
 	char *text; /* text that the ram node is to have */
