@@ -179,8 +179,9 @@ static void host_shm(struct info *info)
 /* The smallest memory limit found so far. */
 struct host_limit {
 	double bytes;		/* negative if no limit was found */
-	char where[512];	/* its control group */
-	const char *file;	/* file name of the limit there */
+	char where[512];	/* control group that sets the limit */
+	const char *file;	/* name of the file, in the control group, that
+				 * contains the limit */
 	bool seen;		/* at least one file could be read, even if it
 				 * has no limit */
 	int err;		/* errno of a file that exists and could not be

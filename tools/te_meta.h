@@ -42,7 +42,7 @@ struct meta_opts {
 	bool help, version;
 	/* for serve: */
 	const char *host;
-	uint64_t port; /* 0 means any free port */
+	uint64_t port; /* port to listen at; 0 means any free port */
 	uint64_t max_keys, max_connections;
 	uint64_t max_value, memory;	/* limits in bytes: of one value, and of
 					 * all keys and values */

@@ -25,8 +25,8 @@
 
 struct probe {
 	struct serve_request *request;
-	int answers; /* the pipe */
-	bool alive;  /* out */
+	int answers; /* write end of the pipe serve.answers */
+	bool alive;  /* result of the probe: the owner answers */
 	char endpoint[TEI_META_ENDPOINT_MAX];
 };
 

@@ -25,7 +25,7 @@
 #include "util/clock.h"
 #include "util/list.h"
 
-#define SERVE_KEY_MAX	   2048	 /* bytes */
+#define SERVE_KEY_MAX	   2048	 /* longest key, bytes */
 #define SERVE_CHANGES_MAX  64	 /* keys of one commit */
 #define SERVE_PAGE_MAX	   10000 /* keys in one answer */
 #define SERVE_WAIT_MAX_MS  30000 /* longest time until a watch is answered */
@@ -46,9 +46,9 @@ struct serve {
 	uint64_t tick_ns;      /* time of the last run of the periodic duties */
 	unsigned int probes;   /* probe threads that are running */
 	bool stopping;
-	struct tei_list sockets; /* struct serve_socket */
+	struct tei_list sockets; /* list of serve_socket.link */
 	size_t socket_count, max_sockets;
-	struct tei_list watches; /* struct serve_request */
+	struct tei_list watches; /* list of serve_request.link */
 };
 
 /* A connection. */

@@ -49,10 +49,11 @@ struct table_change {
 			   * NULL. */
 	size_t len;
 	bool leased;
-	int64_t version; /* out: version of the key after a PUT */
+	int64_t version; /* set by table_commit: version of the key after a
+			  * PUT */
 	/* private: */
 	struct table_key *at;
-	bool created; /* the key at was created for this commit */
+	bool created; /* the key `at` was created for this commit */
 };
 
 enum table_result {
