@@ -21,8 +21,8 @@ static struct {
 		void *arg;
 	} watchers[SIM_WATCHERS];
 	uint32_t watched;
-	struct sim_rng random;		/* random numbers for code that runs for
-					 * no host */
+	struct sim_rng random;		/* random numbers for code that belongs
+					 * to no simulated host */
 	char *arena;
 	size_t arena_used;
 } world;

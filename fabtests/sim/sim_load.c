@@ -75,7 +75,7 @@ struct load_op {
 	struct load_slot *slot;
 	struct load_counter *counter;
 	size_t off;			/* offset in the slot, bytes */
-	struct load_iov local, remote;	/* of a transfer */
+	struct load_iov local, remote;	/* ranges of a transfer */
 	uint64_t compare;		/* operand of a compare-and-swap */
 	enum tei_atomic_op atomic;
 	uint64_t seed;			/* seed of the pattern that the transfer
@@ -84,7 +84,8 @@ struct load_op {
 	bool posted;			/* submitted and not ended */
 	bool early;			/* the worker has cancelled or expired
 					 * the task */
-	bool revoked;			/* its target range is not registered */
+	bool revoked;			/* the target range of the operation is
+					 * not registered */
 	bool in_place;			/* all bytes of the write had landed
 					 * when the target range was
 					 * unregistered */

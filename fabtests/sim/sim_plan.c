@@ -15,7 +15,8 @@ struct plan_fault {
 	const struct plan_kind *kind;
 	uint64_t from_ns, until_ns;
 	struct sim_net_nic a, b;
-	bool both;			/* both directions */
+	bool both;			/* the fault affects both directions of
+					 * a path */
 	struct sim_rng rng;		/* random stream of the fault's
 					 * details */
 };
@@ -25,7 +26,8 @@ struct plan_fault {
 struct plan_kind {
 	const char *name;
 	uint32_t weight;		/* relative frequency of this kind */
-	uint64_t max_ns;		/* longest duration */
+	uint64_t max_ns;		/* longest duration of a fault of this
+					 * kind */
 	void (*start)(struct plan_fault *f);
 	void (*stop)(struct plan_fault *f);
 };

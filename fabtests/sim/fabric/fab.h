@@ -279,7 +279,8 @@ struct fab_msg {
 				    * into which they are to be written */
 	size_t niov;
 	char *copy;	    /* copy of injected bytes, or NULL */
-	struct fab_op *op;  /* NULL if the operation has ended */
+	struct fab_op *op;  /* operation to which the message belongs; NULL if
+			     * it has ended */
 	bool acked;	    /* the target sends FAB_ACK */
 	struct fab_msg *of; /* FAB_BYTES, FAB_ACK: message of the operation that
 			     * this message answers */
@@ -352,9 +353,10 @@ struct fab_side {
 	struct tei_list link; /* in ep->sides */
 	struct tei_list by_peer; /* in ep->by_peer[] */
 	uint32_t naddrs;	 /* entries of ep->by_addr */
-	fi_addr_t addr;		 /* the last one of them */
-	bool shut; /* cut locally; the side closes when FAB_P_CUT is
-		    * handled */
+	fi_addr_t addr;		 /* the last address of the endpoint in
+				  * by_addr */
+	bool shut; /* this process has cut the connection; the side closes when
+		    * FAB_P_CUT is handled */
 	/* members that the side uses as a sender */
 	struct tei_list queue;	 /* list of fab_msg.link: messages to be sent */
 	struct tei_list ops;	 /* list of fab_op.link, in the order of
