@@ -21,7 +21,7 @@
 /* The parameters of a simulation. They do not change after sim_cluster_open. */
 struct sim_conf {
 	uint32_t hosts, rails;
-	uint32_t workers;		/* per host */
+	uint32_t workers;		/* number of workers per host */
 	uint64_t pause_ns;		/* mean pause of a worker between two
 					 * operations */
 	uint64_t until_ns;		/* end of the workload */
@@ -38,8 +38,8 @@ struct sim_proc {
 	uint64_t incarnation;
 	char name[32];
 	struct tei_rail_dp *dp;		/* NULL if it is not open */
-	struct tei_rail_peer **peers;	/* one per host; NULL if the process has
-					 * no peer object for the host */
+	struct tei_rail_peer **peers;	/* peer objects, one per host; NULL if
+					 * the process has none for the host */
 	bool leaving;			/* the process starts no new
 					 * operations */
 	uint32_t busy;			/* fibers that use the process */
@@ -52,12 +52,14 @@ struct sim_node {
 	uint32_t id;
 	struct sim_proc *proc;		/* the present process, or the last
 					 * one */
-	char *chunk[SIM_CHUNKS];	/* at the same addresses in each life */
+	char *chunk[SIM_CHUNKS];	/* registered regions, at the same
+					 * addresses in each life */
 	bool registered[SIM_CHUNKS];
 	uint64_t since_ns[SIM_CHUNKS];	/* time at which registered changed
 					 * last */
 	/* the metadata store's record of the process */
-	uint64_t incarnation;		/* 0: the store has no record */
+	uint64_t incarnation;		/* incarnation of the process; 0: the
+					 * store has no record */
 	struct tei_rail_addr contacts[TEI_RAIL_CONTACTS];
 	size_t ncontacts;
 	struct sim_rng rng;

@@ -37,10 +37,10 @@
 #endif
 
 /*
- * A fiber is a stack with the registers of code that waits. sim_run, in the context of the program,
- * switches to a fiber in the fiber's event, and the fiber switches back when it
- * waits or ends. A fiber never switches to another one. A fiber that waits has
- * at most one event, which resumes it.
+ * A fiber is a stack with the registers of code that waits. sim_run, in the
+ * context of the program, switches to a fiber in the fiber's event, and the
+ * fiber switches back when it waits or ends. A fiber never switches to another
+ * one. A fiber that waits has at most one event, which resumes it.
  *
  * Stacks are kept for later fibers. The lowest page of each is not accessible.
  *

@@ -96,7 +96,7 @@ struct load_worker {
 	struct sim_proc *proc;
 	uint32_t index;
 	struct sim_rng rng;
-	char *local;			/* LOAD_STRIDE bytes */
+	char *local;			/* local memory, LOAD_STRIDE bytes */
 	struct sim_tomb *tomb;		/* tombstone of local; kept for the
 					 * host's next life */
 	char *old;			/* 8 bytes: previous value of the

@@ -50,14 +50,15 @@ struct sim_net_conf {
 			     * cut; false: addresses are FI_ADDR_STR */
 	bool wait_fd;	    /* completion queues have a file descriptor */
 	bool eq;	    /* event queues can be opened */
-	uint64_t mr_mode;   /* FI_MR_LOCAL, FI_MR_VIRT_ADDR,
-			     * FI_MR_ALLOCATED, FI_MR_PROV_KEY,
-			     * FI_MR_ENDPOINT, FI_MR_RMA_EVENT */
+	uint64_t mr_mode;   /* any of FI_MR_LOCAL, FI_MR_VIRT_ADDR,
+			     * FI_MR_ALLOCATED, FI_MR_PROV_KEY, FI_MR_ENDPOINT,
+			     * FI_MR_RMA_EVENT */
 	uint64_t msg_order; /* FI_ORDER_... */
 	uint32_t tx_size, rx_size;	   /* posted operations per endpoint */
-	uint32_t iov_limit, rma_iov_limit; /* at most SIM_NET_IOV */
-	uint32_t inject_size;		   /* bytes */
-	uint64_t max_msg_size;		   /* bytes */
+	uint32_t iov_limit, rma_iov_limit; /* iov entries of an operation, at
+					    * most SIM_NET_IOV */
+	uint32_t inject_size;		   /* largest injected message, bytes */
+	uint64_t max_msg_size;		   /* largest message, bytes */
 	uint32_t mrs; /* most registrations per domain; 0 means no limit */
 
 	/* behaviour of NICs and connections */

@@ -35,7 +35,7 @@ static struct plane planes[2];
 static bool verbs;
 
 struct move {
-	struct tei_rail_task task; /* the first member */
+	struct tei_rail_task task; /* must be the first member */
 	uint32_t ends;
 	enum tei_rail_end end;
 };

@@ -109,7 +109,8 @@ static void world_word_wait(uint32_t *word, uint32_t seen, uint64_t until_ns,
 						sim_now() + (until_ns - now));
 }
 
-/* Wakes also the threads that wait for other bits; they return early. */
+/* Ignores bits: also wakes the threads that wait for other bits, which then
+ * return early. */
 static void world_word_wake(uint32_t *word, uint32_t bits)
 {
 	(void)bits;

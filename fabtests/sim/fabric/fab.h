@@ -65,7 +65,7 @@ struct fab_path {
 			   * path */
 };
 
-#define FAB_PATHS 256 /* buckets */
+#define FAB_PATHS 256 /* number of hash buckets in fab_net.paths */
 
 /* One host as the network sees it. */
 struct fab_host {
@@ -78,7 +78,7 @@ struct fab_host {
 struct fab_net {
 	struct sim_net_conf conf;
 	uint32_t nhosts, nnics;
-	struct fab_nic *nics; /* [host * nnics + nic] */
+	struct fab_nic *nics; /* all NICs, indexed by host * nnics + nic */
 	struct fab_host *hosts;
 	struct tei_list paths[FAB_PATHS];
 	uint32_t npaths;	/* number of paths in the lists */
@@ -87,11 +87,11 @@ struct fab_net {
 	struct tei_list flying; /* list of fab_pkt.link: packets on the way */
 	struct tei_list objs;	/* list of fab_obj.link: all libfabric
 				 * objects */
-	struct tei_list conns;	/* fab_conn.link */
+	struct tei_list conns;	/* list of fab_conn.link */
 	uint64_t next_ep, next_conn;
 	uint64_t next_key;
 	struct sim_net_stats stats;
-	struct fab_fd *fds; /* [fd - FAB_FD_BASE] */
+	struct fab_fd *fds; /* indexed by fd - FAB_FD_BASE */
 	uint32_t nfds, max_fds;
 };
 
@@ -143,7 +143,7 @@ struct fab_fabric {
 	struct fab_obj obj;
 };
 
-#define FAB_KEYS 256 /* buckets */
+#define FAB_KEYS 256 /* number of hash buckets in fab_domain.keys */
 #define FAB_PEERS 256
 
 struct fab_domain {
@@ -151,7 +151,7 @@ struct fab_domain {
 	struct fab_obj obj;
 	struct fab_nic *nic;
 	uint32_t nmrs, neps;
-	struct tei_list keys[FAB_KEYS]; /* fab_mr.link */
+	struct tei_list keys[FAB_KEYS]; /* lists of fab_mr.link */
 };
 
 struct fab_mr {
@@ -193,7 +193,7 @@ struct fab_cq {
 	struct tei_list comps;
 	struct tei_list late;	/* list of fab_comp.link: completions to be
 				 * added to comps later */
-	struct tei_list tx_eps; /* fab_ep.in_tx */
+	struct tei_list tx_eps; /* list of fab_ep.in_tx */
 	struct tei_list rx_eps; /* list of fab_ep.in_rx; only the endpoints with
 				 * another queue for sent operations */
 	int fd;			/* file descriptor, or -1 */
@@ -234,11 +234,11 @@ struct fab_addr {
 struct fab_av {
 	struct fid_av fid;
 	struct fab_obj obj;
-	struct fab_addr *addrs; /* [fi_addr] */
+	struct fab_addr *addrs; /* addresses, indexed by fi_addr */
 	size_t n, max;
 	size_t *free; /* indices of removed addresses */
 	size_t nfree, max_free;
-	struct tei_list eps; /* fab_ep.in_av */
+	struct tei_list eps; /* list of fab_ep.in_av */
 };
 int fab_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 		struct fid_av **out, void *context);
@@ -338,7 +338,7 @@ void fab_pkt_free(struct fab_pkt *p);
 /* --- connections --- */
 
 enum fab_side_state {
-	FAB_SIDE_NONE, /* not yet known to this endpoint */
+	FAB_SIDE_NONE, /* the connection is not yet known to this endpoint */
 	FAB_SIDE_CONNECTING,
 	FAB_SIDE_UP,
 	FAB_SIDE_CLOSED,
@@ -506,12 +506,14 @@ struct fab_ep {
 	struct tei_list sides;
 	struct tei_list *by_peer;  /* FAB_PEERS lists of fab_side.by_peer; NULL
 				    * until there is a side */
-	struct fab_side **by_addr; /* [fi_addr] */
+	struct fab_side **by_addr; /* side of the connection to each fi_addr, or
+				    * NULL */
 	size_t nby_addr;
 	struct tei_list recvs;
-	struct tei_list unexpected; /* fab_msg.waiting */
+	struct tei_list unexpected; /* list of fab_msg.waiting */
 	uint32_t nunexpected;
-	struct tei_list inbox; /* fab_pkt.link */
+	struct tei_list inbox; /* list of fab_pkt.link: packets that have
+			        * arrived */
 	int fd;		       /* file descriptor of the listening socket; -1 if
 				* it was not requested */
 };
