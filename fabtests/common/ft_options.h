@@ -47,7 +47,8 @@ enum { FT_OPTIONS_MAX = 64 };		/* rows of one table */
 struct ft_options {
 	const char *program;
 	const char *usage;		/* follows "usage: " and the name */
-	const char *about;		/* paragraph below it, or NULL */
+	const char *about;		/* paragraph below the usage line, or
+					 * NULL */
 	const struct ft_option *rows;	/* options */
 	size_t n;
 	const struct ft_option *operands;	/* in this order; none is

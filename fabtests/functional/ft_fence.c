@@ -26,7 +26,8 @@
 #define FENCE_MEM (8 * FX_MIB)		/* bytes of a job; it takes 160 ms on
 					 * two rails */
 #define FENCE_BLOCK (512 * FX_KIB)
-#define FENCE_HELD_MS 400		/* held packets have arrived */
+#define FENCE_HELD_MS 400		/* time after which held packets have
+					 * arrived, ms */
 #define FENCE_LOST_MS 2000		/* lost packets are sent again: TCP
 					 * waits for 200, 600, 1400 ms */
 #define FENCE_TRIES 20			/* attempts until a cut hits posted
@@ -37,7 +38,7 @@
 
 /* The cause that ends the tasks. */
 enum fence_end {
-	FENCE_COMPLETE,		/* the other rail carries them */
+	FENCE_COMPLETE,		/* the slices complete over the other rail */
 	FENCE_CANCEL,
 	FENCE_DEADLINE,
 	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT, with both rails cut */

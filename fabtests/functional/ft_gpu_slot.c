@@ -422,7 +422,8 @@ static void stopped_initiators(struct slot_rig *rig)
 	ft_ok(good && slot_near(rig),
 	      "transfers_while_initiators_are_stopped_complete");
 	for (ms = 0; ms < 2500; ms += 50)
-		fx_nap(50000);	/* their slots are withdrawn in this time */
+		fx_nap(50000);	/* the slots of the killed process are withdrawn
+				 * in this time */
 	ft_ok(slot_near(rig),
 	      "transfers_after_timeout_of_stopped_initiators_complete");
 	for (i = 0; i < 3; i++)

@@ -13,8 +13,9 @@
 
 #define LABEL_MEM	(16 * FX_MIB)
 #define LABEL_POOL	(8 * FX_MIB)	/* the buffer at the start */
-#define LABEL_IN	(64 * FX_KIB)	/* offset of a range inside it */
-#define LABEL_LEN	(4 * FX_KIB)	/* its length */
+#define LABEL_IN	(64 * FX_KIB)	/* offset of a range inside the
+					 * buffer */
+#define LABEL_LEN	(4 * FX_KIB)	/* length of this range */
 #define LABEL_MANY	10000u
 
 #define LABEL_NESTED	((unsigned int)TE_REG_NESTED)

@@ -18,9 +18,10 @@
 #define REG_COUNT 10000
 #define REG_FIRST 100		/* calls with few registered buffers */
 #define REG_LAST 1000		/* calls with many registered buffers */
-#define REG_RATIO 1.5		/* limit of many / few when registering */
-#define REG_GONE_RATIO 3	/* the same limit when unregistering; a linear
-				 * search would exceed it by far */
+#define REG_RATIO 1.5		/* limit of the cost with many buffers, divided
+				 * by the cost with few, of a registration */
+#define REG_GONE_RATIO 3	/* the same limit for an unregistration; a
+				 * linear search would exceed it by far */
 #define REG_LEN 4096
 #define REG_STEP (2 * REG_LEN)	/* distance of two buffers, so that they are
 				 * never adjacent */

@@ -19,7 +19,8 @@ struct pieces_rig {
 	struct submit_rig *rig;
 	segment_id_t seg;
 	unsigned char *there;		/* remote side, as mapped here */
-	uint64_t there_addr;		/* address of it in its process */
+	uint64_t there_addr;		/* address of the remote side in its
+					 * process */
 
 	uint64_t local_at;		/* offset of the local side */
 	uint64_t len;			/* bytes of each side */

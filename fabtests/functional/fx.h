@@ -198,7 +198,7 @@ struct fx_job {
 	size_t tasks;
 	unsigned int n[8];	/* tasks by status, as of the last poll */
 	unsigned int unfenced;
-	uint64_t bytes;		/* transferred, as of the last poll */
+	uint64_t bytes;		/* bytes transferred, as of the last poll */
 };
 
 /* Allocates a batch and submits the job. Returns submitTransfer's code; if it
@@ -257,7 +257,8 @@ struct fx_count {
 	unsigned int width; /* bytes of the number: 4 or 8 */
 	unsigned int threads, rounds;
 	unsigned int depth;		/* tasks per batch, at most 64 */
-	uint64_t *results;		/* threads * depth, registered */
+	uint64_t *results;		/* registered array of threads * depth
+					 * results */
 	bool stop;			/* atomic: begin no further rounds */
 };
 
