@@ -81,7 +81,7 @@ struct cache_slot {
 };
 
 struct tei_meta_cache {
-	/* these two do not change after creation */
+	/* the following two members do not change after creation */
 	struct tei_meta_store *store;
 	uint32_t max_open;
 	const struct tei_meta_cache_ops *ops; /* callbacks of the cache's user,

@@ -31,7 +31,7 @@
 #define ETCD_NO_LEASE 2
 
 struct etcd {
-	/* these do not change after open */
+	/* the following members do not change after open */
 	struct meta_http *http;
 	char *auth; /* "user:password", or NULL */
 	struct etcd_endpoint {

@@ -211,7 +211,7 @@ struct kv_segment {
 };
 
 struct meta_kv {
-	/* these do not change after open */
+	/* the following members do not change after open */
 	struct tei_meta_store *store;
 	const struct meta_kv_ops *ops;
 	const struct tei_settings *settings;

@@ -19,7 +19,7 @@
  * struct.
  */
 struct resolve_call {
-	/* these do not change */
+	/* the following members do not change */
 	char host[TEI_META_HOST_MAX];
 	char port[8];
 	/* guarded by lock */

@@ -28,7 +28,7 @@
  */
 struct meta_snapshot {
 	uint32_t refs;		/* atomic */
-	/* these do not change, except link */
+	/* the following members do not change, except link */
 	struct tei_list link; /* element of server->snapshots; guarded by
 			       * server->lock */
 	char *name;
@@ -175,7 +175,7 @@ struct meta_server_log {
 };
 
 struct tei_meta_server {
-	/* these do not change after start */
+	/* the following members do not change after start */
 	struct tei_meta_server_config config; /* config.host is the text in
 					       * first */
 	struct tei_mac_key auth;	      /* valid if config.secret is

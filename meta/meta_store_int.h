@@ -108,8 +108,8 @@ int meta_dir_list(struct tei_meta_store *store, const char *folder,
 
 /* Created by tei_meta_store_open, freed by tei_meta_store_close. */
 struct tei_meta_store {
-	/* these do not change after open; server does not change after
-	 * attach */
+	/* the following members do not change after open; server does not
+	 * change after attach */
 	const struct meta_store_ops *ops;
 	const struct tei_settings *settings;	/* owned by the engine */
 	struct tei_meta_server *server;		/* belongs to the caller */

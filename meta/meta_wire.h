@@ -51,7 +51,7 @@ enum meta_wire_type {
 	META_WIRE_GET_STATS = 3,
 	META_WIRE_AUTH = 15,
 	META_WIRE_RESPONSE = 16,
-	META_WIRE_REPLY = 128, /* this bit is set in every reply */
+	META_WIRE_REPLY = 128, /* every type of a reply has this bit */
 	META_WIRE_PONG = 129,
 	META_WIRE_DESC = 130,
 	META_WIRE_STATS = 131,

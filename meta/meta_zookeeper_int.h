@@ -150,7 +150,7 @@ struct zk_watch {
 /* State of a ZooKeeper store. Created when the store is opened, freed when it
  * is closed. */
 struct zk {
-	/* these do not change after open */
+	/* the following members do not change after open */
 	struct tei_meta_store *store;
 	const struct tei_settings *settings;
 	char *servers;			/* "host:port,host:port", as

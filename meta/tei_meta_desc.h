@@ -92,7 +92,7 @@ struct tei_meta_file {
  * public for reading only; change it through the functions below.
  */
 struct tei_meta_desc {
-	/* these do not change after the freeze */
+	/* the following members do not change after the freeze */
 	const char *name;
 	const char *protocol;		/* "tcp", "rdma", "shm", "local",
 					 * "nvmeof" */

@@ -112,8 +112,8 @@ struct info_rail {
 	char device[INFO_NAME];		/* interface or RDMA device */
 	char provider[INFO_NAME];
 	char transport[16];
-	char host[INFO_ADDR];		/* its IP address, or "" */
-	cJSON *doc;			/* its object in the report */
+	char host[INFO_ADDR];		/* IP address of the rail, or "" */
+	cJSON *doc;			/* object of the rail in the report */
 };
 
 /*

@@ -17,7 +17,8 @@
 struct check_limit {
 	const char *name;	/* name of the limit in /proc/PID/limits */
 	int resource;
-	double soft, hard;	/* or CHECK_NO_LIMIT; negative: unknown */
+	double soft, hard;	/* values of the limit, or CHECK_NO_LIMIT;
+				 * negative: unknown */
 };
 
 static double limit_number(const char *text)

@@ -14,7 +14,8 @@
 /* Greatest number of receive buffers per endpoint that is not reported as too
  * large. */
 #define FABRIC_RX_SIZE		1024
-#define FABRIC_CM_SOON_US	1000	/* no advice up to this delay */
+#define FABRIC_CM_SOON_US	1000	/* longest delay for which no advice is
+					 * given */
 
 static const cJSON *fabric_list(const struct info *info, const char *key)
 {

@@ -37,8 +37,8 @@ struct svg_spot {
 struct svg {
 	const struct info *info;
 	struct info_machine m;
-	struct svg_spot *nics;	/* one per NIC */
-	struct svg_spot *gpus;	/* one per location */
+	struct svg_spot *nics;	/* chips of the NICs, one per NIC */
+	struct svg_spot *gpus;	/* chips of the GPUs, one per location */
 	bool strays;		/* a device has no known node */
 };
 

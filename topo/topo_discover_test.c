@@ -601,7 +601,7 @@ static void test_sysfs_tells_a_loop_device_s_node(void)
 	snprintf(path, sizeof(path), "%s/image (deleted)", sys_root);
 	sys_loop(4, path);
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 4)), -1);
-	sys_loop(5, "/dev/null");	/* not a disk */
+	sys_loop(5, "/dev/null");	/* this device is not a disk */
 	CU_ASSERT_EQUAL(topo_sys_block_node(sys_root, makedev(7, 5)), -1);
 	nftw(sys_root, sys_remove, 8, FTW_DEPTH | FTW_PHYS);
 }

@@ -10,8 +10,9 @@
  * object is used by one thread. Times are in milliseconds. */
 struct ft_proc {
 	pid_t pid;		/* 0 after it was waited for */
-	int to;			/* its stdin, -1 if closed */
-	int from;		/* its stdout */
+	int to;			/* write end of the process's stdin, -1 if
+				 * closed */
+	int from;		/* read end of the process's stdout */
 	size_t held;		/* number of bytes in `line` */
 	char line[65536];	/* read and not yet returned */
 };

@@ -163,7 +163,8 @@ static void contact_told(struct fx_links *l, const struct contact *c)
 	}
 	ft_ok(good, "te_info_names_the_addresses_that_answer_%s", c->name);
 	if (good && c->bad) {
-		/* its port changes when the target renews the endpoint */
+		/* the port of the address changes when the target renews the
+		 * endpoint */
 		snprintf(wanted, sizeof(wanted), "received an answer from %s:",
 			 c->bad);
 		good = strstr(text, wanted) != NULL;

@@ -182,7 +182,7 @@ static bool fence_after(struct fence_rig *rig, struct fx_job *job,
 {
 	bool good = fence_completed_is_true(rig, job);
 
-	/* no source byte may be read any more either */
+	/* the source must no longer be read either */
 	fx_buf_poison(fence_source(rig, job->op), 0, FENCE_MEM);
 	fence_renew(rig, job, true);
 	good = fx_links_do(mend) &&

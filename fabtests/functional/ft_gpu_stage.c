@@ -21,7 +21,8 @@ struct stage_rig {
 	struct cuda_stand_in cuda;
 	transfer_engine_t engine;
 	struct fx_buf mem;			/* 2 * STAGE_SIZE bytes */
-	uint64_t gpu[2];			/* one buffer on each GPU */
+	uint64_t gpu[2];			/* memory of this process, one
+						 * buffer on each GPU */
 	void *context[2];
 	struct fx_peer peer;
 	segment_id_t seg;

@@ -25,8 +25,10 @@
 
 static struct {
 	transfer_engine_t engine;
-	unsigned char *mem;		/* one half on each node */
-	struct fx_buf buf;		/* the same memory, no guards */
+	unsigned char *mem;		/* memory, of which one half is on each
+					 * NUMA node */
+	struct fx_buf buf;		/* the memory at mem as a buffer without
+					 * guards */
 	struct fx_peer target;
 	segment_id_t seg, own;
 } rig;

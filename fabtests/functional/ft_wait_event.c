@@ -194,7 +194,8 @@ static void event_again(struct wait_rig *rig, int fd)
 		good = good && !submitTransfer(rig->engine, id, &req, 1) &&
 		       event_up(fd, FX_LONG_MS);
 		if (i == 1)
-			continue;	/* not fetched; later reported once */
+			continue;	/* the end was not fetched; it is
+					 * reported later, once */
 		good = good && event_fetch(rig, list, 3) == 1 &&
 		       list[0].batch_id == id &&
 		       list[0].transferred_bytes == 4096u * (i + 1u);

@@ -28,7 +28,8 @@
 #define FX_POISON 0xee
 #define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT that no load reaches */
 #define FX_HASTY_S 2	/* MC_SLICE_TIMEOUT of tests that wait for it */
-#define FX_BRISK_S   5	  /* the same, for tests with long first steps */
+#define FX_BRISK_S   5	  /* MC_SLICE_TIMEOUT of such tests whose first steps
+			   * are long */
 #define FX_LONG_MS 120000	/* limit of steps that must not take long */
 
 /* gcc and clang announce sanitizers in different ways. */

@@ -12,7 +12,9 @@
 #include "prov/moonrail/moonrail_name.h"
 #include "prov/moonrail/moonrail_wire.h"
 
-#define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* all bits are free */
+#define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* the application may
+							 * use all bits of a
+							 * tag */
 #define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED of 2.x */
 #define ATTR_ORDERS	(MOONRAIL_ORDER_FREE | MOONRAIL_ORDER_ASKED)
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \

@@ -294,8 +294,8 @@ static void stream_handle(struct moonrail_peer *p,
 	stream_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
-			/* not over the reverse path, because it may be the
-			 * reverse path that loses messages */
+			/* the reverse path is not used, because it may be the
+			 * path that loses messages */
 			moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK,
 						   MOONRAIL_WIRE_ECHO, false);
 		else if (w->flags & MOONRAIL_WIRE_ECHO)

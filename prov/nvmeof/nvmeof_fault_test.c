@@ -294,7 +294,7 @@ static void fault_sync_shared(const char *io)
 		run_start(&r, &t[i], false, (uint64_t)i * 4096, r.mem, 4096);
 	for (i = 0; i < 60; i++)
 		failed += run_wait(&t[i]) == TEI_ERR_CONTEXT;
-	/* all that were submitted before the failure */
+	/* all operations that were submitted before the failure fail */
 	CU_ASSERT(failed > 0);
 	for (i = 0; i < 60; i++)
 		CU_ASSERT(t[i].code == 0 || t[i].op.born < 62);

@@ -407,8 +407,9 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	io = file_room(ctx, f) ? io_take(ctx, f) : NULL;
 	if (!io)
 		return false;
-	op_unqueue(op, f);	/* one piece per turn; queued again below if
-				 * more remain */
+	op_unqueue(op, f);	/* a file gets one piece per turn; the operation
+				 * is queued again below if more pieces
+				 * remain */
 	piece_cut(ctx, op, io);
 	if (op->next < op->length)
 		op_queue(ctx, op);
@@ -698,8 +699,8 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 			nvmeof_file_settle(ctx, f);
 			any = true;
 		} else if (!tei_list_empty(&f->look_node)) {
-			break;		/* no memory for a request: retried
-					 * later */
+			break;		/* there is no memory for a request, so
+					 * the file is tried again later */
 		}
 	}
 	while (!tei_list_empty(&ctx->over)) {

@@ -468,7 +468,9 @@ static void op_near(const char *io)
 	CU_ASSERT_EQUAL(r.ctx->nbounces, r.ctx->depth);
 	r.seg->file[0].numa = -1;
 	op_locate(&r, "*");
-	CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 9);	/* any buffer is used */
+	CU_ASSERT_EQUAL(op_bounced_by(&r), (int)i + 9);	/* a bounce buffer of
+							 * any NUMA node is
+							 * used */
 	op_no_room(&r, (int)i + 9);
 	rig_stop(&r);
 }

@@ -406,7 +406,7 @@ static void test_garbage_is_dropped(void)
 		msg_arrive(&rig, buf, len);
 		if (len < RAIL_WIRE_HEADER)
 			continue;
-		/* the same types, now with a valid header */
+		/* messages of the same types, now with a valid header */
 		msg_head(&rig, buf, (uint8_t)(i % 12), 0, MSG_FUZZ);
 		msg_set_number(buf, 8, len, 4);
 		msg_arrive(&rig, buf, len);
@@ -1003,7 +1003,8 @@ static void test_hostile_atomics_change_nothing(void)
 		{ 10, TEI_ATOMIC_ADD, 4, at + 2 },
 		{ 11, TEI_ATOMIC_ADD, 8, at - 8 },
 		{ 12, TEI_ATOMIC_ADD, 8, end - 4 },
-		{ 13, TEI_ATOMIC_ADD, 8, end },	/* no remote access */
+		{ 13, TEI_ATOMIC_ADD, 8, end },	/* the target lies in memory
+						 * that peers must not access */
 		{ 14, TEI_ATOMIC_ADD, 8, 0 },
 		{ 15, TEI_ATOMIC_ADD, 8, UINT64_MAX - 7 },
 	};

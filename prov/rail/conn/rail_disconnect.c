@@ -418,7 +418,8 @@ enum rail_disconnect rail_disconnect_lives(struct rail_lane *lane,
 	cut_watched(lane->wait_fd, &c);
 	if (c.lives)
 		return RAIL_CUT_SOME;
-	/* no socket was found at all: the provider's sockets cannot be seen */
+	/* if no socket was found at all, the provider's sockets cannot be
+	 * examined */
 	return !c.accepted && cut_any(&c) ? RAIL_CUT_NONE : RAIL_CUT_UNKNOWN;
 }
 
