@@ -381,6 +381,9 @@ python: lib
 	$(call say,PYTHON,moonrail mooncake)
 	$(Q)$(SETUP_PY)
 wheel: lib
+	@$(PYTHON) -c 'from setuptools import Distribution as d; d().get_command_class("bdist_wheel")' \
+		2>/dev/null || { echo 'wheel: $(PYTHON) cannot make wheels: install the packages python3-setuptools and python3-wheel, or name another Python with PYTHON=/usr/bin/python3' >&2; \
+		exit 1; }
 	@mkdir -p $(B)/python
 	$(call say,WHEEL,moonrail)
 	$(Q)$(SETUP_PY) bdist_wheel --bdist-dir '$(CURDIR)/$(B)/python/wheel' \

@@ -86,6 +86,13 @@ pip()
 		--no-index --no-cache-dir --disable-pip-version-check "$@"
 }
 
+# Without its site packages (-S), Python has neither setuptools nor wheel.
+wheel_names_the_missing_packages()
+{
+	! make -s -C "$top" wheel "PYTHON=$PYTHON -S" >"$tmp/wheel" 2>&1 &&
+		grep -F python3-wheel "$tmp/wheel"
+}
+
 wheel_contains_the_library()
 {
 	make -s -C "$top" wheel "PYTHON=$PYTHON" || return 1
@@ -141,6 +148,7 @@ wheel_is_for_the_stable_abi()
 }
 
 readme_code python >"$tmp/hello.py"
+check wheel_names_the_missing_packages wheel_names_the_missing_packages
 check wheel_contains_the_library wheel_contains_the_library
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' &&
 	check wheel_is_for_the_stable_abi wheel_is_for_the_stable_abi
