@@ -303,6 +303,8 @@ fuzz: all
 # stress for STRESS seconds. STRESS_ON=links uses rails that fail; STRESS_ON=bare
 # uses these rails without an additional one. FT_SEED repeats a run.
 STRESS = 3600
+# Each of these programs uses all processors, so they run one after the other.
+check-stress: override JOBS = 1
 check-stress: with-tests lib $(STRESS_FILES)
 	@$(run_tests) $(STRESS_FILES) \
 		$(STRESS_SCRIPTS:%=$(SRCDIR)/%)

@@ -251,11 +251,6 @@ SRCS_ft_objects = $(FX_SRCS) \
 	fabtests/functional/ft_objects_paths.c \
 	# EOL
 
-SRCS_ft_overtake = $(FX_SRCS) \
-	fabtests/functional/ft_overtake.c \
-	fabtests/functional/fx_links.c \
-	# EOL
-
 SRCS_ft_prepared = $(FX_SRCS) \
 	fabtests/functional/ft_prepared.c \
 	# EOL
@@ -382,7 +377,6 @@ FUNC_TESTS += \
 	ft_many \
 	ft_notify \
 	ft_objects \
-	ft_overtake \
 	ft_prepared \
 	ft_redis \
 	ft_register \
@@ -477,12 +471,7 @@ ALONE_TESTS += \
 	ft_fi_shares \
 	ft_links \
 	ft_many \
-	ft_overtake \
-	ft_register \
 	ft_routes \
-	ft_wait_cost \
-	stress_links \
-	te_stress \
 	# EOL
 
 # Started first, so that the last tests of a run are short: they take more than a

@@ -25,7 +25,7 @@
 #define REG_LEN 4096
 #define REG_STEP (2 * REG_LEN)	/* distance of two buffers, so that they are
 				 * never adjacent */
-#define REG_ROUNDS 4		/* the best round counts, because other
+#define REG_ROUNDS 10	/* the best round counts, because other
 				 * processes use the cores too */
 
 /*

@@ -41,7 +41,9 @@ SIMULATE_SRCS = $(SIM_SRCS) \
 TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_core_test.c \
 	fabtests/sim/sim_fabric_test.c \
+	fabtests/sim/sim_overtake_test.c \
 	fabtests/sim/sim_plane_test.c \
+	fabtests/sim/sim_planes.c \
 	fabtests/sim/sim_test_main.c \
 	# EOL
 
