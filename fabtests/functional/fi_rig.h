@@ -91,6 +91,8 @@ bool fi_rig_emulated(void);
 /* Sets FI_PROVIDER_PATH to the provider of this build. Returns false if there
  * is none. */
 bool fi_rig_path(void);
+/* Does the same for a test, and reduces the receive buffers of tcp endpoints. */
+bool fi_rig_path_for_test(void);
 
 /* Waits until the other process calls it, too. */
 void fi_rig_meet(struct fi_rig *rig);

@@ -1001,7 +1001,7 @@ int main(int argc, char **argv)
 	const char *only = ft_options_word(argc, argv, "PROVIDER",
 					   "the only provider to test");
 
-	if (!fi_rig_path())
+	if (!fi_rig_path_for_test())
 		return ft_skip("built without the provider");
 	return fi_rig_main(only, rdm_run, "messages and memory");
 }

@@ -434,9 +434,6 @@ int main(int argc, char **argv)
 	test_log_all = getenv("MC_LOG_LEVEL") != NULL;
 	setenv("MC_LOG_LEVEL", "warn", 0);
 	test_log(NULL, NULL);
-	/* the default 70 MB per endpoint take 50 ms, or seconds with a
-	 * sanitizer */
-	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	tei_cond_init(&test_cond);
 	return tei_test_run(argc, argv, suites);
 }
