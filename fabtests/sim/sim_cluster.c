@@ -12,6 +12,8 @@
 #define CLUSTER_PAGE	4096
 /* longest time that the metadata store takes to answer */
 #define CLUSTER_LOOKUP_NS	(20 * SIM_MS)
+/* time until a process that has found no rail tries again */
+#define CLUSTER_AGAIN_NS	SIM_SEC
 
 static struct {
 	const struct sim_conf *conf;
@@ -191,9 +193,10 @@ static void *cluster_start(void *arg)
 	attr.incarnation = proc->incarnation;
 	if (!proc->peers || tei_rail_dp_open(&attr, &err, &dp))
 		sim_fail("host %u: data plane: %s", node->id, err.text);
-	if (tei_rail_dp_add_transport(dp, cluster.conf->verbs ? "rdma" : "tcp",
-				      "", &err))
-		sim_fail("host %u: rails: %s", node->id, err.text);
+	/* there is no rail while all NICs are unplugged */
+	while (tei_rail_dp_add_transport(
+		dp, cluster.conf->verbs ? "rdma" : "tcp", "", &err))
+		sim_sleep_until(sim_now() + CLUSTER_AGAIN_NS);
 	for (i = 0; i < SIM_CHUNKS; i++) {
 		if (tei_rail_mr_reg(dp, node->chunk[i], cluster.conf->chunk,
 				    "*", TEI_RAIL_REMOTE, &err, &mr))

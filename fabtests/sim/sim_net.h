@@ -88,6 +88,9 @@ struct sim_net_conf {
 	uint64_t linger_ns;  /* time for which packets of a closed endpoint wait
 			      * at a blocked path, ns */
 
+	uint64_t close_ns;   /* time that closing an endpoint takes, ns; if it
+			      * is not 0, endpoints are closed by fibers only */
+
 	/* initial properties of every path */
 	uint64_t latency_ns, jitter_ns;
 	uint64_t bandwidth; /* bandwidth of a NIC, bytes/s; 0 means no limit */

@@ -31,6 +31,8 @@
 #define SIMULATE_STUCK_S	20
 /* time between the last fault and the closing of the data planes */
 #define SIMULATE_SETTLE_NS	(10 * SIM_SEC)
+/* longest time that closing an endpoint takes */
+#define SIMULATE_CLOSE_EP_NS	(50 * SIM_MS)
 /* longest time until all data planes must be closed */
 #define SIMULATE_CLOSE_NS	(300 * SIM_SEC)
 
@@ -59,6 +61,7 @@ static void run_conf(const struct simulate_options *o, struct sim_conf *conf,
 		sim_net_conf_verbs(net);
 	else
 		sim_net_conf_tcp(net);
+	net->close_ns = sim_rng_below(&rng, SIMULATE_CLOSE_EP_NS);
 }
 
 /* Checks that all objects of the provider are closed. Objects of killed

@@ -201,8 +201,11 @@ static void ep_drop(struct fab_obj *obj)
 	free(ep);
 }
 
+/* Takes conf.close_ns. In this time, packets still arrive. */
 static int ep_close(struct fid *fid)
 {
+	if (fab_net->conf.close_ns)
+		sim_sleep_until(sim_now() + fab_net->conf.close_ns);
 	ep_drop(&ep_of(fid)->obj);
 	return 0;
 }
