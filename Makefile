@@ -12,12 +12,12 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
-.PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve
+.PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve mutants
 .PHONY: bench-files bench-prov bench-python bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
 .PHONY: go python rust simulate stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
-.PHONY: check-structure check-style
+.PHONY: check-structure check-style check-mutants
 .PHONY: stats FORCE
 
 all: lib tools tests examples man
@@ -321,6 +321,22 @@ simulate: with-tests $(SIM_FI) $(SIMULATE)
 	@$(sanitized) $(SIMULATE) --seed='$(SEED)' --sim='$(SIM)' \
 		$(SIMULATE_OPTIONS)
 
+# Mutants of the peer protocol (fabtests/mutants/), which the simulator must find:
+# mutants simulates all, or those whose names contain a word of MUTANTS.
+# check-mutants compiles all and simulates three that are found quickly.
+MUTANTS =
+QUICK_MUTANTS = fence_skipped atomic_executed_twice completed_with_first_slice
+run_mutants = SRC='$(SRCDIR)' BUILD='$(B)' \
+	      MUTANT_CC='$(CC) $(BASE_CFLAGS) $(CFLAGS)' \
+	      MUTANT_LD='$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -rdynamic' \
+	      MUTANT_OBJS='$(SIMULATE_OBJS)' MUTANT_LIBS='$(call link_libs,$(LIBS))' \
+	      $(sanitized) sh $(SRCDIR)/fabtests/scripts/mutants.sh
+mutants: with-tests $(SIM_FI) $(SIMULATE)
+	@$(run_mutants) $(MUTANTS)
+check-mutants: with-tests $(SIM_FI) $(SIMULATE)
+	@$(run_mutants) --check
+	@$(run_mutants) $(QUICK_MUTANTS)
+
 # Runs tests in a virtual machine, with devices that this host lacks. They are
 # skipped if no virtual machine can be started.
 check-vm: with-tests lib tools $(STAND_IN) $(VM_FILES) $(B)/fabtests/ft_files
@@ -573,12 +589,14 @@ check-stress      random operations and faults, for two minutes
 check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
 simulate          the data plane in a simulated world, for SIM=SECONDS; SEED=N
+mutants           mutants of the protocol, which the simulator must find; MUTANTS='WORD…'
 fuzz              random input to every parser, for FUZZ=SECONDS per case
 
 check-abi         the symbols against api/moonrail.map and api/moonrail.abi
 check-docs        the documents against the sources, the bindings against the C API
 check-headers     each header compiles alone
 check-layers      the includes between the folders
+check-mutants     each mutant applies and compiles; the simulator finds three
 check-man         the manual pages against the library and the tools
 check-prose       the language of the comments
 check-structure   the sizes of files and structs
