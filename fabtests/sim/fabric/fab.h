@@ -504,6 +504,8 @@ struct fab_ep {
 	bool tx_selective, rx_selective;
 	uint32_t tx_used, rx_used;
 	struct tei_list sides;
+	uint32_t nparked;	   /* packets in the lists fab_side.parked of
+				    * the sides */
 	struct tei_list *by_peer;  /* FAB_PEERS lists of fab_side.by_peer; NULL
 				    * until there is a side */
 	struct fab_side **by_addr; /* side of the connection to each fi_addr, or

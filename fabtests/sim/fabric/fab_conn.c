@@ -195,6 +195,7 @@ static void side_end_receiving(struct fab_side *s, struct fab_ep *ep, int err)
 	while (!tei_list_empty(&s->parked)) {
 		p = tei_list_first(&s->parked, struct fab_pkt, link);
 		tei_list_del(&p->link);
+		ep->nparked--;
 		fab_wire_done(p);
 	}
 	while (!tei_list_empty(&s->receiving)) {

@@ -340,6 +340,7 @@ void fab_handle(struct fab_side *s, struct fab_pkt *p)
 		fab_wire_done(p);
 	} else if (!tei_list_empty(&s->parked) || handle_must_wait(s, p)) {
 		tei_list_add_tail(&s->parked, &p->link);
+		s->ep->nparked++;
 	} else {
 		handle_now(s, p);
 	}
@@ -356,6 +357,7 @@ static void handle_parked(struct fab_side *s)
 		if (handle_must_wait(s, p))
 			break;
 		tei_list_del(&p->link);
+		s->ep->nparked--;
 		handle_now(s, p);
 	}
 	fab_conn_put(c);
@@ -367,6 +369,8 @@ void fab_recv_start(struct fab_ep *ep)
 
 	if (!tei_list_empty(&ep->unexpected))
 		handle_unexpected(ep);
+	if (ep->nparked == 0)
+		return;
 	tei_list_foreach_safe (s, tmp, &ep->sides, struct fab_side, link)
 		if (!tei_list_empty(&s->parked))
 			handle_parked(s);
