@@ -18,8 +18,8 @@ static struct meta_store_ops shutdown_ops;
  * the store
  */
 static int shutdown_fd;
-static bool shutdown_held;		 /* atomic: the destroying thread waits
-					  * at a lock */
+static bool shutdown_held;		 /* atomic: shutdown_nap keeps the
+					  * thread that destroys the engine */
 static _Thread_local bool shutdown_hold; /* true in the thread that destroys the
 					  * engine */
 

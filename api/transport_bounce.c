@@ -401,7 +401,8 @@ static void bounce_end(struct engine_bounces *b, struct bounce_task *task)
 	target_put(task->target);
 	tei_mutex_unlock(&b->lock);
 	engine_task_end(t, status, err);
-	/* the task belongs to the program that uses the API from here on */
+	/* the application may have freed the batch with t by now, so this
+	 * function no longer reads t and task */
 	free(err);
 	tei_rail_peer_put(peer);
 	tei_mutex_lock(&b->lock);

@@ -440,8 +440,9 @@ static void test_folders_that_others_made_since_are_refused(void)
 	zh = zstranger("moon:secret");
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[1], 0, NULL), ZNONODE);
 	CU_ASSERT_EQUAL(zoo_exists(zh, nodes[2], 0, NULL), ZNONODE);
-	/* the node may be missing: a publisher that has not yet noticed the new
-	 * folders may replace this node too, and then delete it */
+	/* nodes[0] may be missing: a publisher that has not yet noticed that
+	 * its folders were exchanged may write nodes[0] as its own node, and
+	 * then delete it */
 	ret = zoo_delete(zh, nodes[0], -1);
 	CU_ASSERT(ret == ZOK || ret == ZNONODE);
 	zookeeper_close(zh);

@@ -141,8 +141,8 @@ struct zk_watch {
 			     * session */
 	uint32_t tries;	    /* number of failed reads since the
 			     * watch has fired */
-	uint64_t notify_ns; /* time of the next notification; 0:
-			     * none is due */
+	uint64_t notify_ns; /* time of the next call of the watcher's
+			     * function; 0: no call is due */
 	uint64_t epoch;	    /* value of zk->epoch when the watch was
 			     * set */
 };

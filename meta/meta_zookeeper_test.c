@@ -270,7 +270,7 @@ static void test_names_no_node_can_have_are_refused(void)
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a/../b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "a//b", 1, NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_publish(&a, "x", 1, NULL), 0);
-	/* "x" is a segment, so it cannot be a folder */
+	/* "x" was published as "ram/x"; a segment cannot be a folder */
 	CU_ASSERT(zrig_publish(&a, "ram/x/y", 1, NULL) < 0);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "a/../b", NULL), TEI_ERR_INVALID);
 	CU_ASSERT_EQUAL(zrig_fetch(&a, "nobody", NULL), TEI_ERR_METADATA);

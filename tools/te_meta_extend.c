@@ -166,8 +166,8 @@ static bool extend_parse(struct meta_json *j, struct extend_commit *x)
 	if (!j->why && !x->count)
 		meta_json_fail(j, "no changes");
 	if (!j->why && x->leased && !extend_lease_fits(x->lease, x->ttl_ms))
-		meta_json_fail(j, "no lease of 1 to 64 bytes, or no ttl of 100 "
-				  "to 3600000 ms");
+		meta_json_fail(j, "a lease needs a name of 1 to 64 bytes and "
+				  "a ttl of 100 to 3600000 ms");
 	return !j->why;
 }
 

@@ -19,8 +19,9 @@ struct table;
 struct table_lease;
 
 #define TABLE_LEASE_MAX 64   /* length of the name of a lease */
-#define TABLE_ANY	(-2) /* expected: whatever the version is */
-#define TABLE_ABSENT	(-1) /* expected: there is no such key */
+/* Values of the parameter expected, besides the version that a key must have. */
+#define TABLE_ANY	(-2) /* the key may have any version or be absent */
+#define TABLE_ABSENT	(-1) /* the key must not exist */
 
 /*
  * A key. The members are public only for reading. After the key was removed, a

@@ -2,7 +2,8 @@
 #ifndef TEI_FABTESTS_FUNCTIONAL_FT_FILES_H
 #define TEI_FABTESTS_FUNCTIONAL_FT_FILES_H
 
-/* Common parts of the tests of file segments: two files, one name, te_meta. */
+/* Common parts of the tests of file segments. te_meta publishes two files under
+ * the name FILES_NAME. */
 
 #include "fabtests/functional/fx.h"
 

@@ -130,7 +130,8 @@ bool fx_buf_poisoned(const struct fx_buf *buf, uint64_t off, uint64_t len)
 	while (at < off + len && buf->p[at] == FX_POISON)
 		at++;
 	if (at == off + len)
-		ft_diag("poison came back while it was looked for");
+		ft_diag("a byte was not poison at first, and was poison when "
+			"it was read again");
 	else
 		ft_diag("byte %llu is 0x%02x, not poison",
 			(unsigned long long)at, buf->p[at]);

@@ -157,8 +157,9 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	    c->bytes >= GPU_BEGUN_MAX)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-	tei_list_del(&op->node); /* starts one copy; if more copies remain, the
-				  * operation is queued again below */
+	/* This call starts one copy of the operation. If more copies remain,
+	 * the operation is queued again below. */
+	tei_list_del(&op->node);
 	copy = (struct gpu_copy){
 		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
 		.len = op->length - op->next, .begun_ns = tei_now_ns(),

@@ -126,7 +126,7 @@ struct moonrail_peer_timer {
 };
 
 /* Proof that the peer has received messages from this domain without a pause,
- * so that it cannot have timed out (moonrail_read_back.c). Times in ns,
+ * so that the peer cannot have given up this domain (moonrail_read_back.c). Times in ns,
  * CLOCK_MONOTONIC. */
 struct moonrail_peer_contact {
 	uint64_t sent_seq, sent_ns;	/* number of a message whose

@@ -27,9 +27,9 @@ enum moonrail_wire_op {
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* announces a message to be read; payload: n
 				 * ranges */
-	/* Message id has been received; n: FI_E* or 0. payload: up to 3 more
-	 * messages (moonrail_wire_fin). src_ep, if not 0: n is FI_ECONNREFUSED
-	 * because this endpoint has been closed. */
+	/* Message id has been received; n: FI_E* or 0. payload: ids and results
+	 * of up to 3 more received messages (moonrail_wire_fin). src_ep, if not
+	 * 0: n is FI_ECONNREFUSED because this endpoint has been closed. */
 	MOONRAIL_WIRE_FIN,
 	/* A write is in place, or a read has ended. len: bytes of the
 	 * operation; payload: the keys, if the owner of the memory counts

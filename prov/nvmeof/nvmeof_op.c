@@ -200,7 +200,8 @@ static void io_select(struct nvmeof_io *io, bool direct)
 }
 
 /*
- * Returns the length of the next piece, of left bytes at offset at of the file.
+ * Returns the length of the next piece if "left" bytes remain from offset "at"
+ * of the file. Sets *direct if the piece can be moved with O_DIRECT.
  */
 static uint32_t piece_length(const struct nvmeof_file *f, uint64_t at,
 			     uint64_t left, bool *direct)

@@ -383,8 +383,8 @@ static struct nvmeof_bounce *op_latest(const struct rig *r)
 }
 
 /*
- * Moves bytes at r->mem + 1 through a bounce buffer. Returns the node of the
- * latest bounce buffer.
+ * Moves bytes at r->mem + 1 through a bounce buffer. Returns the NUMA node of
+ * the latest bounce buffer.
  */
 static int op_bounced_by(struct rig *r)
 {

@@ -32,7 +32,8 @@ int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 	ret = s->ops->mem_add(s->arg, *mem, len);
 	if (!ret)
 		return 0;
-	tei_err_fail(err, ret, "staging", NULL, "%zu bytes for %s", len,
+	tei_err_fail(err, ret, "staging", NULL,
+		     "%zu bytes for %s could not be registered", len,
 		     kind->name);
 	staging_mem_close(s, *mem, 0);
 	munmap(*mem, len);
