@@ -22,7 +22,7 @@ tools_test="cmake default-jre-headless=java zookeeper=/usr/share/java/zookeeper.
 	redis-server redis-tools=redis-cli etcd-server=etcd
 	iproute2=ip iptables mandoc python3 ethtool libfabric-bin=fi_pingpong
 	openmpi-bin=mpirun libopenmpi-dev=mpicc python3-pytest=$py/pytest
-	rustc cargo golang-go=go spin"
+	rustc cargo golang-go=go spin patch"
 tools_vm='qemu-system-x86=qemu-system-x86_64 cpio xz-utils=xz kmod=modprobe
 	ibverbs-providers=/etc/libibverbs.d/rxe.driver busybox-static=/bin/busybox
 	e2fsprogs=mkfs.ext4'
