@@ -99,7 +99,7 @@ static int options_check_peers(const char *peers)
 	for (peer = strtok_r(list, ", ", &save); peer && !ret;
 	     peer = strtok_r(NULL, ", ", &save), n++)
 		if (!info_address(peer, bytes)) {
-			fprintf(stderr, "te_info: --peer=%s: no IP address\n",
+			fprintf(stderr, "te_info: --peer=%s: not an IP address\n",
 				peer);
 			ret = INFO_EXIT_USAGE;
 		}

@@ -93,8 +93,8 @@ static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 	return -1;
 }
 
-/* Runs n requests of len bytes at the same time. Returns 0, or -1 with err and
- * call. */
+/* Runs n requests of len bytes at the same time. Returns 0, or -1 after setting
+ * p->err and p->call (the name of the call that failed). */
 static int probe_move(struct probe *p, int opcode, size_t len, size_t n)
 {
 	struct transfer_request rq[PROBE_BLOCKS];

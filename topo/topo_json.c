@@ -256,7 +256,8 @@ static int topo_parse_tree(struct topo_parse *p, const cJSON *root)
 	return 0;
 }
 
-/* Creates a topology with the base's NICs, or with room for all names. */
+/* Creates a topology with the NICs of base. If base is NULL, it has no NICs yet,
+ * and room for TEI_TOPO_MAX_NICS of them. */
 static struct tei_topo *topo_parse_start(const struct tei_topo *base)
 {
 	struct tei_topo *topo = topo_new(base ? base->n_nics :

@@ -300,7 +300,8 @@ static bool cuda_idle(int result)
 
 /*
  * Returns true if the result of a query about an address shows that the memory
- * does not belong to the driver: the process has no context that can access it.
+ * does not belong to the driver. This includes CUDA_INVALID_CONTEXT, because a
+ * process without a context has no memory of the driver.
  */
 static bool cuda_foreign(int result)
 {

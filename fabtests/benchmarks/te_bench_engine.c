@@ -92,7 +92,8 @@ int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 	return -1;
 }
 
-/* Sets the environment variables that options replace. */
+/* Sets each environment variable for which an option was given to the value of
+ * that option. */
 static int engine_setenv(const struct bench_opts *opts)
 {
 	char depth[24];

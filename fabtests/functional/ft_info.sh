@@ -125,7 +125,7 @@ case_options()
 	run 3 exclusive_options_are_refused --svg --json
 	run 3 unwritable_output_file_is_refused --output=/nonexistent/x
 	run 3 peer_that_is_no_address_is_refused --check --no_probe --peer=foo
-	grep -q 'peer=foo: no IP address' "$tmp/err"
+	grep -q 'peer=foo: not an IP address' "$tmp/err"
 	ok $? refused_peer_is_named
 	run 3 list_with_one_invalid_peer_is_refused --check --no_probe --peer=127.0.0.1,10.0.0.300
 	run 3 missing_process_is_refused --check --no_probe --pid=999999999

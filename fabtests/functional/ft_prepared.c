@@ -565,7 +565,8 @@ struct prep_thread {
 	struct prep_rig *rig;
 	te_prepared_t list;
 	pthread_t thread;
-	uint32_t first; /* submits the pieces first, first + 4, … */
+	uint32_t first; /* number of the first piece that the thread submits;
+			 * then it submits each PREP_THREADS-th piece */
 	bool good;
 };
 

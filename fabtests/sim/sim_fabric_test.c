@@ -686,7 +686,8 @@ static void keys_refuse(void (*open)(void), int flushed)
 	rig_run(SIM_MS, true);
 	CU_ASSERT_EQUAL(nodes[0].failed, 1);
 	CU_ASSERT_EQUAL(nodes[0].err, FI_EACCES);
-	/* the connection is broken: another operation has failed as well */
+	/* the refused access has broken the connection, so operations posted
+	 * after it fail as well */
 	rig_must_post(true, 0, 8);
 	CU_ASSERT_EQUAL(rig_send(&nodes[0], 0, 1), 0);
 	rig_run(SIM_MS, true);

@@ -116,10 +116,12 @@ struct load_inbox {
 
 static struct {
 	const struct sim_conf *conf;
-	struct load_slot *slots;	/* ordered by target, chunk, initiator,
-					 * life, worker */
-	struct load_counter *counters;	/* ordered by target, initiator, life,
+	struct load_slot *slots;	/* ordered by target, registered region
+					 * (chunk), initiator, number of the
+					 * initiator's restarts (life),
 					 * worker */
+	struct load_counter *counters;	/* ordered by target, initiator, number
+					 * of its restarts (life), worker */
 	struct load_inbox *inboxes;	/* ordered by target, sender, worker */
 	char **local;			/* per host: local memory of all its
 					 * workers */
@@ -730,8 +732,9 @@ static void op_revoke(struct load_worker *w)
 	sim_tomb_set(&op->slot->tomb, at, len);
 }
 
-/* Called before the target range is registered again: from now on the operation
- * may access the range. */
+/* Checks that no byte of the unregistered target range has changed. Called
+ * before the range is registered again, because the operation may then access
+ * it. */
 static void op_restore(struct load_worker *w)
 {
 	struct load_op *op = &w->op;

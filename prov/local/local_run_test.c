@@ -23,7 +23,8 @@ struct run_rig {
 	struct tei_local_op *list[RUN_OPS];
 };
 
-/* Opens the rig. access is that of the agent's memory. */
+/* Opens the rig. The agent, which is the other process of the test, registers
+ * its memory with the given access. */
 static struct run_rig *run_open_as(unsigned int access)
 {
 	struct run_rig *r = calloc(1, sizeof(*r));

@@ -245,9 +245,10 @@ struct local_slot *local_slot_enter(struct local_shared_table *b,
 void local_slot_leave(struct local_slot *s);
 
 /*
- * Waits until no piece that began before the call is in the range: each slot
- * has been seen once without a live owner that uses the range. Returns false at
- * the deadline.
+ * Waits until every copy that uses the range and began before the call has
+ * ended: until each slot has been seen, at least once, free, or with an owner
+ * that has ended, or armed for other ranges. Does not wait for copies that
+ * begin later. Returns false at the deadline.
  */
 bool local_slots_drain(struct local_shared_table *b, uint64_t base,
 		       uint64_t end, uint64_t deadline_ns);
