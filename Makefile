@@ -15,7 +15,7 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: all help lib tools tests examples check demo bench fuzz bench-sieve mutants
 .PHONY: bench-files bench-prov bench-python bench-rails bench-security
 .PHONY: install uninstall clean distclean check-stress check-threads check-vm
-.PHONY: go python rust simulate stress wheel with-tests
+.PHONY: go python rust scale simulate stress wheel with-tests
 .PHONY: abi-record check-abi check-docs check-headers check-layers check-man check-prose
 .PHONY: check-structure check-style check-mutants
 .PHONY: stats FORCE
@@ -255,6 +255,16 @@ $(SIMULATE): $(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a $(B)/flags
 		$(SIMULATE_OBJS) $(B)/test/libmoonrail-test.a \
 		$(call link_libs,$(LIBS))
 
+SCALE_OBJS = $(SCALE_SRCS:%.c=$(B)/%.o)
+SCALE_PROGRAM = $(B)/test/scale
+$(SCALE_PROGRAM): $(SCALE_OBJS) $(B)/test/libmoonrail-test.a $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$(@F))
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(EXTRA_LDFLAGS) -rdynamic \
+		-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free \
+		-o $@ $(SCALE_OBJS) $(B)/test/libmoonrail-test.a \
+		$(call link_libs,$(LIBS))
+
 ifeq ($(WITH_TESTS),yes)
 tests: $(STAND_IN) $(SIM_FI) $(SIMULATE) $(UNIT_FILES) $(FUNC_FILES) $(STRESS_FILES) $(VM_FILES) \
        $(PROV_BENCH_FILES) $(SECURITY_BENCH_FILES)
@@ -336,6 +346,13 @@ mutants: with-tests $(SIM_FI) $(SIMULATE)
 check-mutants: with-tests $(SIM_FI) $(SIMULATE)
 	@$(run_mutants) --check
 	@$(run_mutants) $(QUICK_MUTANTS)
+
+# Measures one data plane with up to SCALE peers in a simulated world. SCALE_TIMES=
+# does not judge times.
+SCALE = 10000
+SCALE_TIMES = times
+scale: with-tests $(SIM_FI) $(SCALE_PROGRAM)
+	@$(SCALE_PROGRAM) '$(SCALE)' $(SCALE_TIMES)
 
 # Runs tests in a virtual machine, with devices that this host lacks. They are
 # skipped if no virtual machine can be started.
@@ -590,6 +607,7 @@ check-vm          the tests in a virtual machine
 stress            random operations and faults, for STRESS=SECONDS
 simulate          the data plane in a simulated world, for SIM=SECONDS; SEED=N
 mutants           mutants of the protocol, which the simulator must find; MUTANTS='WORD…'
+scale             memory and time of a data plane with SCALE=10000 peers
 fuzz              random input to every parser, for FUZZ=SECONDS per case
 
 check-abi         the symbols against api/moonrail.map and api/moonrail.abi
@@ -625,7 +643,7 @@ clean:
 distclean: clean
 	rm -f config.h config.mak config.log
 
-ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(SIM_FI_OBJS) $(SIMULATE_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
+ALL_OBJS = $(sort $(LIB_OBJS) $(STAND_IN_OBJS) $(SIM_FI_OBJS) $(SIMULATE_OBJS) $(SCALE_OBJS) $(PROV_OBJS) $(TEST_OBJS) $(PROGRAM_OBJS) $(COMMON_OBJS) \
 	   $(SUPPORT_OBJS) $(B)/scripts/settings_rows.o \
 	   $(B)/util/sieve_bench.o)
 -include $(ALL_OBJS:.o=.d)

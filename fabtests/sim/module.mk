@@ -38,6 +38,11 @@ SIMULATE_SRCS = $(SIM_SRCS) \
 	fabtests/sim/simulate_timeline.c \
 	# EOL
 
+SCALE_SRCS = $(SIM_SRCS) \
+	fabtests/sim/scale.c \
+	fabtests/sim/scale_memory.c \
+	# EOL
+
 TEST_SRCS_sim = $(SIM_SRCS) \
 	fabtests/sim/sim_core_test.c \
 	fabtests/sim/sim_fabric_test.c \

@@ -63,6 +63,10 @@ uint64_t sim_now(void);
 uint64_t sim_seed(void);
 /* Returns the number of events that have run. */
 uint64_t sim_events(void);
+struct sim_host;
+/* Returns the host of the event that runs next, or NULL if there is no event or
+ * if the event has no host. */
+struct sim_host *sim_next_host(void);
 /* Stops a debugger (SIGTRAP) before event number n runs. 0: never. */
 void sim_break_at(uint64_t n);
 
@@ -72,8 +76,6 @@ void sim_fail(const char *format, ...)
 	__attribute__((format(printf, 1, 2), noreturn));
 
 /* --- events --- */
-
-struct sim_host;
 
 typedef void (*sim_event_fn)(void *arg);
 

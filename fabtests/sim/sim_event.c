@@ -59,6 +59,11 @@ uint64_t sim_events(void)
 	return sim.ran;
 }
 
+struct sim_host *sim_next_host(void)
+{
+	return sim.used ? sim.heap[0]->host : NULL;
+}
+
 void sim_break_at(uint64_t n)
 {
 	sim.break_at = n;

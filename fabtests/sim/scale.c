@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Measures what the data plane of one host needs for many peers, in a simulated
+ * world. Host 0 has a data plane with two rails. Each other host has one, too,
+ * and is a peer of host 0.
+ *
+ *	scale [PEERS [times]]
+ *
+ * The number of peers grows from 1 to PEERS in steps of a factor of 10. For each
+ * number the program prints:
+ * - the memory of host 0 per peer that has been idle for 20 s, in KiB: the growth
+ *   since the first peer;
+ * - the processor time of host 0 for the first contacts with the new peers, at
+ *   most 1 024 of them;
+ * - the processor time of host 0 for a write of 64 bytes to one peer, with the
+ *   progress thread and the simulated provider, and the number of events of the
+ *   simulation in which host 0 takes part;
+ * - the processor time of host 0 per simulated second while nothing is to do;
+ * - the longest time for which the progress thread of host 0 computed without a
+ *   pause when a cable of host 0 was pulled, and when it was plugged in again.
+ *
+ * The program fails if a limit for memory or events is exceeded. With the word
+ * times it also fails if a time is too long. All times are processor times. The
+ * clock's own time is subtracted.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "fabtests/sim/scale.h"
+#include "fabtests/sim/sim.h"
+#include "fabtests/sim/sim_net.h"
+#include "prov/rail/tei_rail.h"
+#include "util/err.h"
+#include "util/settings.h"
+
+#define SCALE_NICS	2
+#define SCALE_BYTES	4096		/* registered memory of a peer */
+#define SCALE_WAIT_NS	(60 * SIM_SEC)
+#define SCALE_IDLE_NS	(20 * SIM_SEC)
+#define SCALE_FIRST	1024		/* first contacts that are timed */
+#define SCALE_WRITES	100		/* writes of one round */
+#define SCALE_ROUNDS	20
+/* limits */
+#define SCALE_PEER_KIB	8.0
+#define SCALE_FIRST_S	2.0
+#define SCALE_RATIO	1.05
+#define SCALE_STALL_S	0.010
+
+/* One host, its data plane, and the peer object of host 0 for it. */
+struct scale_host {
+	struct sim_host *host;
+	struct tei_rail_dp *dp;
+	struct tei_rail_addr at[SCALE_NICS];
+	size_t nat;
+	struct tei_rail_peer *peer;
+	struct tei_rail_task task;
+	char *mem;
+};
+
+/* The results for one number of peers. */
+struct scale_row {
+	uint32_t peers, first;		/* first: number of timed first
+					 * contacts */
+	double memory;			/* of all peers, KiB */
+	double first_s, write_s, write_events, idle_s, down_s, up_s;
+};
+
+static struct {
+	struct scale_host *hosts;
+	uint32_t peers;			/* present number of peers */
+	struct tei_settings settings;
+	uint32_t open;			/* tasks that have not ended */
+	uint32_t failed;		/* tasks that did not end as
+					 * COMPLETED */
+	/* the event that runs */
+	struct sim_host *runs;		/* its host */
+	double since_s;			/* processor time at its start */
+	double hub_s, longest_s;	/* time of events of host 0: sum and
+					 * longest */
+	uint64_t hub_events;		/* events of host 0 */
+	double clock_s;			/* time that reading the clock takes */
+} scale;
+
+/* Returns the processor time of this process, s. */
+static double scale_clock(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* Measures how long a call of scale_clock takes. */
+static void scale_calibrate(void)
+{
+	double start, s;
+	uint32_t i;
+
+	scale.clock_s = 1;
+	for (i = 0; i < 1000; i++) {
+		start = scale_clock();
+		s = scale_clock() - start;
+		if (s < scale.clock_s)
+			scale.clock_s = s;
+	}
+}
+
+/* --- data planes --- */
+
+static void scale_done(struct tei_rail_task *task, enum tei_rail_end end,
+		       const struct tei_err *err)
+{
+	(void)task;
+	scale.open--;
+	sim_wake(&scale.open, true);
+	if (end != TEI_RAIL_END_COMPLETED && !scale.failed++)
+		fprintf(stderr, "scale: a write ended with %u: %s\n", end,
+			err ? err->text : "");
+}
+
+static void scale_notify(void *arg, struct tei_rail_notification *note)
+{
+	(void)arg;
+	tei_rail_notification_free(note);
+}
+
+static void scale_resolve(void *arg, struct tei_rail_peer *peer)
+{
+	(void)arg;
+	tei_rail_peer_put(peer);
+}
+
+static void scale_changed(void *arg)
+{
+	(void)arg;
+}
+
+static const struct tei_rail_ops scale_ops = {
+	.task_done = scale_done,
+	.notify = scale_notify,
+	.resolve = scale_resolve,
+	.rails_changed = scale_changed,
+};
+
+static void *host_open(void *arg)
+{
+	struct scale_host *h = arg;
+	char name[32];
+	struct tei_rail_dp_attr attr = {
+		.settings = &scale.settings,
+		.ops = &scale_ops,
+		.arg = h,
+		.name = name,
+		.incarnation = 100 + sim_host_id(h->host),
+	};
+	struct tei_rail_desc desc;
+	struct tei_rail_mr *mr;
+	struct tei_err err;
+	size_t i;
+
+	snprintf(name, sizeof(name), "host%u", sim_host_id(h->host));
+	if (tei_rail_dp_open(&attr, &err, &h->dp) ||
+	    tei_rail_dp_add_transport(h->dp, "tcp", "", &err))
+		sim_fail("%s: %s", name, err.text);
+	for (i = 0; i < tei_rail_count(h->dp) && i < SCALE_NICS; i++) {
+		tei_rail_describe(h->dp, i, &desc);
+		h->at[h->nat++] = desc.known;
+	}
+	h->mem = sim_arena(SCALE_BYTES, SCALE_BYTES);
+	if (tei_rail_mr_reg(h->dp, h->mem, SCALE_BYTES, "*", TEI_RAIL_REMOTE,
+			    &err, &mr))
+		sim_fail("%s: %s", name, err.text);
+	return NULL;
+}
+
+/* --- running --- */
+
+/* The condition that ends scale_run. */
+struct scale_until {
+	bool (*fn)(void *arg);		/* NULL: only the time limit ends it */
+	void *arg;
+};
+
+/* Called before each event. If the previous event was one of host 0, adds its
+ * processor time to the sums. Returns true if the condition is met. */
+static bool scale_event(void *arg)
+{
+	const struct scale_until *until = arg;
+	double took;
+
+	if (scale.runs == scale.hosts[0].host) {
+		took = scale_clock() - scale.since_s - scale.clock_s;
+		scale.hub_s += took;
+		scale.hub_events++;
+		if (scale.longest_s < took)
+			scale.longest_s = took;
+	}
+	if (until->fn && until->fn(until->arg))
+		return true;
+	scale.runs = sim_next_host();
+	if (scale.runs == scale.hosts[0].host)
+		scale.since_s = scale_clock();
+	return false;
+}
+
+/* Runs the simulation until fn(arg) returns true, at most ns. Returns the last
+ * result of fn. Resets the sums first. */
+static bool scale_run(bool (*fn)(void *), void *arg, uint64_t ns)
+{
+	struct scale_until until = { fn, arg };
+
+	scale.runs = NULL;
+	scale.hub_s = 0;
+	scale.hub_events = 0;
+	scale.longest_s = 0;
+	return sim_run_while(scale_event, &until, sim_now() + ns);
+}
+
+static bool fiber_ended(void *arg)
+{
+	return sim_fiber_ended(arg);
+}
+
+static void scale_fiber(struct sim_host *host, void *(*fn)(void *), void *arg)
+{
+	struct sim_fiber *fiber = sim_fiber_start(host, "scale", fn, arg);
+
+	if (!sim_run_while(fiber_ended, fiber, sim_now() + SCALE_WAIT_NS))
+		sim_fail("scale: a step has not ended");
+	sim_fiber_join(fiber);
+}
+
+static bool tasks_ended(void *arg)
+{
+	(void)arg;
+	return scale.open == 0;
+}
+
+/* A range of the hosts. */
+struct scale_range {
+	uint32_t from, to;
+};
+
+static void host_write(struct scale_host *h)
+{
+	struct tei_rail_task *task = &h->task;
+
+	memset(task, 0, sizeof(*task));
+	task->peer = h->peer;
+	task->local = scale.hosts[0].mem;
+	task->remote = (uintptr_t)h->mem;
+	task->length = 64;
+	scale.open++;
+	if (tei_rail_submit(scale.hosts[0].dp, &task, 1))
+		sim_fail("scale: a write was refused");
+}
+
+/* Makes first contact with the peers of a range. */
+static void *peers_meet(void *arg)
+{
+	const struct scale_range *r = arg;
+	struct scale_host *h;
+	struct tei_err err;
+	char name[32];
+	uint32_t i;
+
+	for (i = r->from; i < r->to; i++) {
+		h = &scale.hosts[i];
+		snprintf(name, sizeof(name), "host%u", i);
+		if (tei_rail_peer_get(scale.hosts[0].dp, name, 100 + i, h->at,
+				      h->nat, &err, &h->peer))
+			sim_fail("%s: %s", name, err.text);
+		host_write(h);
+	}
+	return NULL;
+}
+
+/* Makes first contact with the peers of a range and waits for the ends of the
+ * writes. Returns the processor time of host 0, s. */
+static double peers_write(uint32_t from, uint32_t to)
+{
+	struct scale_range r = { from, to };
+	struct sim_fiber *fiber = sim_fiber_start(scale.hosts[0].host, "scale",
+						  peers_meet, &r);
+	double s;
+
+	if (!scale_run(fiber_ended, fiber, SCALE_WAIT_NS))
+		sim_fail("scale: the submissions do not end");
+	s = scale.hub_s;
+	sim_fiber_join(fiber);
+	if (!scale_run(tasks_ended, NULL, SCALE_WAIT_NS))
+		sim_fail("scale: writes do not end");
+	return s + scale.hub_s;
+}
+
+/* --- the cost of a write --- */
+
+static void *writes_to_one(void *arg)
+{
+	uint32_t i;
+
+	(void)arg;
+	for (i = 0; i < SCALE_WRITES; i++) {
+		host_write(&scale.hosts[1]);
+		while (scale.open > 0)
+			sim_wait(&scale.open, SIM_NEVER);
+	}
+	return NULL;
+}
+
+/* Measures the processor time of host 0 for a write of 64 bytes to the first
+ * peer, s: the shortest of several rounds, because other processes disturb the
+ * caches. */
+static void scale_write_cost(struct scale_row *row)
+{
+	struct sim_fiber *fiber;
+	uint32_t i;
+	double s;
+
+	for (i = 0; i < SCALE_ROUNDS; i++) {
+		fiber = sim_fiber_start(scale.hosts[0].host, "scale",
+					writes_to_one, NULL);
+		if (!scale_run(fiber_ended, fiber, SCALE_WAIT_NS))
+			sim_fail("scale: writes do not end");
+		sim_fiber_join(fiber);
+		s = scale.hub_s / SCALE_WRITES;
+		if (i == 0 || s < row->write_s)
+			row->write_s = s;
+		row->write_events = (double)scale.hub_events / SCALE_WRITES;
+	}
+}
+
+/* --- one number of peers --- */
+
+/* Adds peers until there are row->peers, and measures them. base: memory of
+ * host 0 without peers, bytes. */
+static void scale_measure(struct scale_row *row, uint64_t base)
+{
+	uint32_t i, from = scale.peers + 1, to = row->peers + 1;
+	const struct sim_net_nic cable = { 0, 1 };
+
+	for (i = from; i < to; i++)
+		scale_fiber(scale.hosts[i].host, host_open, &scale.hosts[i]);
+	row->first = to - from < SCALE_FIRST ? to - from : SCALE_FIRST;
+	row->first_s = peers_write(from, from + row->first);
+	for (i = from + row->first; i < to; i += SCALE_FIRST)
+		peers_write(i, i + SCALE_FIRST < to ? i + SCALE_FIRST : to);
+	scale.peers = row->peers;
+	scale_run(NULL, NULL, SCALE_IDLE_NS);
+	row->memory = (double)(scale_memory() - base) / 1024;
+	scale_run(NULL, NULL, SCALE_IDLE_NS);
+	row->idle_s = scale.hub_s / ((double)SCALE_IDLE_NS / SIM_SEC);
+	scale_write_cost(row);
+	sim_net_nic_link(cable, false);
+	scale_run(NULL, NULL, SCALE_IDLE_NS / 2);
+	row->down_s = scale.longest_s;
+	sim_net_nic_link(cable, true);
+	scale_run(NULL, NULL, SCALE_IDLE_NS / 2);
+	row->up_s = scale.longest_s;
+}
+
+/* Returns 1 and prints a line if the value exceeds its limit, else 0. */
+static int scale_check(const char *what, double value, double limit)
+{
+	if (value <= limit)
+		return 0;
+	printf("not ok: %s: %g, limit %g\n", what, value, limit);
+	return 1;
+}
+
+static int scale_report(const struct scale_row *row, const struct scale_row *one,
+			bool times)
+{
+	int bad = 0;
+	double kib = row->peers > 1 ? (row->memory - one->memory) /
+					      (row->peers - 1) : 0;
+
+	printf("%6u %8.1f %5u in %6.3f s %6.2f us %5.1f events %8.3f ms %8.2f ms %8.2f ms\n",
+	       row->peers, kib, row->first, row->first_s,
+	       row->write_s * 1e6, row->write_events, row->idle_s * 1e3,
+	       row->down_s * 1e3, row->up_s * 1e3);
+	fflush(stdout);
+	/* with fewer peers, tables that grow by a factor of two count */
+	if (row->peers >= 1000)
+		bad |= scale_check("memory per idle peer, KiB", kib,
+				   SCALE_PEER_KIB);
+	bad |= scale_check("events of a write, compared with one peer",
+			   row->write_events / one->write_events, SCALE_RATIO);
+	if (!times)
+		return bad;
+	bad |= scale_check("first contacts, s", row->first_s, SCALE_FIRST_S);
+	bad |= scale_check("stall after a cable was pulled, s", row->down_s,
+			   SCALE_STALL_S);
+	bad |= scale_check("stall after a cable was plugged in, s", row->up_s,
+			   SCALE_STALL_S);
+	return bad;
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = { "MOONRAIL_PROVIDER=sim" };
+	uint32_t max = argc > 1 ? (uint32_t)atoi(argv[1]) : 10000, i, n = 0;
+	struct scale_row rows[8];
+	struct sim_net_conf conf;
+	struct tei_err err;
+	uint64_t base;
+	int bad = 0;
+
+	if (max < 1 || max > 60000)
+		return 2;
+	scale_calibrate();
+	sim_net_provider(NULL);
+	sim_world_install();
+	sim_net_conf_tcp(&conf);
+	if (tei_settings_load_options(&scale.settings, options, 1, &err))
+		return 2;
+	sim_begin(1, max + 1);
+	sim_net_begin(&conf, SCALE_NICS);
+	scale.hosts = calloc(max + 1, sizeof(*scale.hosts));
+	if (!scale.hosts)
+		return 2;
+	for (i = 0; i <= max; i++)
+		scale.hosts[i].host = sim_host_get(i);
+	scale_fiber(scale.hosts[0].host, host_open, &scale.hosts[0]);
+	base = scale_memory();
+	printf(" peers KiB/peer    first contacts   write to one peer   idle per s  cable down         up\n");
+	for (i = 1; n < 8; i *= 10) {
+		memset(&rows[n], 0, sizeof(rows[n]));
+		rows[n].peers = i < max ? i : max;
+		scale_measure(&rows[n], base);
+		bad |= scale_report(&rows[n], &rows[0], argc > 2);
+		if (rows[n++].peers == max)
+			break;
+	}
+	bad |= scale.failed > 0;
+	return bad;
+}
