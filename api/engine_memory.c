@@ -815,9 +815,10 @@ static int memory_pick(struct engine *e, const struct te_registration *what,
 }
 
 /*
- * Unregisters a list of memory. Drops the nested registrations. Removes the
- * regions from the descriptor; then waits, without the control lock, for the
- * tasks and peers that use the regions. Changes the list.
+ * Ends the registrations of a list. Of a nested registration, only lowers the
+ * reference count. Removes the regions of the others from the descriptor; then
+ * waits, without the control lock, for the tasks and peers that use these
+ * regions. The list is used as working memory and overwritten.
  */
 static int memory_drop(struct engine *e, struct te_registration *list, size_t n)
 {

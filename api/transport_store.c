@@ -138,7 +138,8 @@ static int store_install(struct engine *e, const char *proto,
 	snprintf(store.folder, sizeof(store.folder), "/tmp/%s.XXXXXX", proto);
 	if (!mkdtemp(store.folder))
 		return tei_err_fail(err, TEI_ERR_CONTEXT, "engine", NULL,
-				    "%s: %s", store.folder, strerror(errno));
+				    "cannot create the folder %s: %s", store.folder,
+				    strerror(errno));
 	tei_mutex_init(&store.lock);
 	tei_cond_init(&store.changed);
 	tei_list_init(&store.queue);

@@ -193,8 +193,10 @@ int tei_meta_server_publish(struct tei_meta_server *server, const char *name,
 	if (!name || !*name || strlen(name) >= TEI_META_NAME_MAX ||
 	    len > TEI_META_TEXT_MAX)
 		return tei_err_fail(err, TEI_ERR_INVALID, "meta", NULL,
-				    "cannot publish '%.64s', %zu bytes",
-				    name ? name : "", len);
+				    "cannot publish '%.64s', %zu bytes: the "
+				    "name has 1 to %d bytes, the text at most "
+				    "%u", name ? name : "", len,
+				    TEI_META_NAME_MAX - 1, TEI_META_TEXT_MAX);
 	s = meta_snapshot_new(name, json, len, server->config.secret != NULL);
 	if (!s)
 		return tei_err_fail(err, TEI_ERR_MEMORY, "meta", NULL,

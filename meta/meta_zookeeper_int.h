@@ -118,7 +118,7 @@ struct zk_entry {
 	/* guarded by zk->lock */
 	bool registered;		/* the current session has registered
 					 * the name */
-	bool dirty;			/* the keeper must publish the text */
+	bool dirty;			/* the keeper must publish the entry */
 	uint64_t check_ns;		/* time at which the keeper checks the
 					 * nodes; 0: no check is due */
 	bool lost;			/* another process has registered the
@@ -295,8 +295,8 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 	      tei_meta_wanted_fn wanted, void *arg);
 void zk_notify_again(struct tei_meta_store *store, const char *name);
-/* Makes all notifications due that wait because a change could not be read.
- * Called when the connection is restored. */
+/* A notification waits if the change of its node could not be read. Makes all
+ * waiting notifications due now. Called when the connection is restored. */
 void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * Notifies of the changes that are due. Called by the keeper. zk->lock must not

@@ -151,7 +151,8 @@ int tei_meta_cache_forget(struct tei_meta_cache *cache, const char *name);
  */
 void *tei_meta_cache_data(struct tei_meta_cache *cache, int32_t id);
 
-/* Calls attach with again set, if the id is open. Blocks. */
+/* Calls the attach function of the cache's user once more, with its argument
+ * again set, if the id is open. Blocks. */
 int tei_meta_cache_attach(struct tei_meta_cache *cache, int32_t id,
 			  struct tei_err *err);
 

@@ -173,8 +173,8 @@ static void mr_check_mode(const char *provider, int mode)
 	snprintf(rig.from.settings.rails.provider,
 		 sizeof(rig.from.settings.rails.provider), "%s", provider);
 	rig.to.settings = rig.from.settings;
-	/* ofi_rxm would have to pass the address mode on to the provider below
-	 * it */
+	/* ofi_rxm does not pass FI_MR_VIRT_ADDR on to the provider below it, so
+	 * this mode is not usable with it */
 	usable = !rail_info_find(&rig.from.settings, "tcp", "127.0.0.1", 0, &err,
 				 &list) &&
 		 !(mode > 0 && mode & FI_MR_VIRT_ADDR &&

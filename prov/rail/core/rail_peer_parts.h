@@ -18,8 +18,8 @@ struct rail_conn;
 struct rail_draining;
 struct rail_rkey;
 
-#define RAIL_PONGS		8	/* limit of the probes of one peer that
-					 * wait for an answer */
+#define RAIL_PONGS		8	/* most probes that a peer has sent and
+					 * this process has not answered yet */
 #define RAIL_AUTH_WORDS		8	/* 64-bit words of the bit map of
 					 * message numbers already received */
 

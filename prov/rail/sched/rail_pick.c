@@ -144,10 +144,10 @@ static bool pick_of_other(const struct rail *rail,
 /* --- the heads of the queues --------------------------------------------- */
 
 /*
- * The first entry of each queue of a peer that the rail may serve, or NULL.
+ * For each queue of a peer, its first entry that this rail may serve, or NULL.
  * rotate is true if none of the first PICK_MOST slices of the retry list is for
- * this rail. bulk_waits is true if there is a bulk request, or a slice of the
- * retry list that this rail may post.
+ * this rail. bulk_waits is true if the peer has a bulk request, or if the retry
+ * list has a slice that this rail may post.
  */
 struct pick_heads {
 	struct rail_slice *retry;

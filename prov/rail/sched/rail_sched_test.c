@@ -699,8 +699,9 @@ static void test_forgotten_key_holder_is_fenced(void)
 	uint32_t gen;
 
 	sched_init(&rig);
-	/* this time limit is longer than the test takes, so an unregistration
-	 * that ends earlier has not waited for an answer */
+	/* The holder never answers. An unregistration that waited for its
+	 * answer would take all of this time, which is longer than the whole
+	 * test. */
 	rig.to.settings.failure.fence_ms = 30000;
 	sched_begin(&rig);
 	rig.to.dp->times.probe_ns = 300 * TEI_NS_PER_MS;
