@@ -80,7 +80,8 @@ void rail_atomic_end(struct tei_rail_task *t)
 		rail_atomic_take(t);
 }
 
-/* Fails a task that was sent and whose outcome can no longer be found out. */
+/* Fails a task whose atomic was sent and whose outcome can no longer be found
+ * out. */
 static void atomic_unknown(struct tei_rail_task *t, enum tei_rail_end end,
 			   const char *why, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held)

@@ -17,7 +17,8 @@ void rail_atomic_err(const struct tei_rail_peer *peer, int code,
 		     struct tei_err *err) TEI_REQUIRES(rail_sched_held);
 /* Removes a task from the list of unanswered atomics. */
 void rail_atomic_take(struct tei_rail_task *task) TEI_REQUIRES(rail_sched_held);
-/* Fails all tasks that were sent: their outcome can no longer be found out. */
+/* Fails all tasks whose atomics were sent and not answered, because their
+ * outcome can no longer be found out. */
 void rail_atomic_unknown(struct tei_rail_peer *peer, const char *why,
 			 struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 

@@ -91,31 +91,34 @@ enum rail_fence_rx_event {
 	RAIL_FENCE_RX_EV_REQUESTED, /* the open rx lane must be closed, for a
 				     * peer or for a region */
 	RAIL_FENCE_RX_EV_CLOSED,    /* the rx lane was closed */
-	RAIL_FENCE_RX_EV_OPENED, /* the next rx lane is open and in its place */
+	RAIL_FENCE_RX_EV_OPENED, /* the next rx lane is open and has replaced
+				  * the closed one */
 	RAIL_FENCE_RX_EV_FAILED, /* the next rx lane could not be opened */
-	RAIL_FENCE_RX_EV_RETRY,	 /* time to retry failed openings */
+	RAIL_FENCE_RX_EV_RETRY,	 /* it is time to try again to open the lanes
+				  * that could not be opened */
 	RAIL_FENCE_RX_EVENTS
 };
 
 /* Reports an event to the fence of the rail's rx lane. Progress thread, no lock
  * held. */
 void rail_fence_rx_event(struct rail *rail, enum rail_fence_rx_event event);
-/* Records that the peer must get FENCED for generation gen of local rail number
- * rail. The progress thread closes the generation before it sends FENCED. Any
- * thread. */
+/* Records that the peer must get FENCED for generation gen of the local rail
+ * with number "rail". The progress thread closes the generation before it sends
+ * FENCED. Any thread. */
 void rail_fence_requested(struct tei_rail_peer *peer, uint16_t rail,
 			  uint32_t gen) TEI_REQUIRES(rail_sched_held);
-/* Records that FENCED was sent to the peer for generation gen of local rail
- * number rail, or that no rail can carry FENCED. Any thread. */
+/* Records that FENCED was sent to the peer for generation gen of the local rail
+ * with number "rail", or that no rail can carry FENCED. Any thread. */
 void rail_fence_answered(struct tei_rail_peer *peer, uint16_t rail,
 			 uint32_t gen) TEI_REQUIRES(rail_sched_held);
 /* Drops all FENCED messages that are due to the peer. Any thread. */
 void rail_fence_no_answers(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Makes sure that generation gen of the rail's rx lane, which is not newer than
- * the present one, gets closed. Returns the generation that replaces it, or 0
- * while the lane is still closing. In that case each peer for which FENCED is
- * due is attended to when the lane is closed. Progress thread, no lock held. */
+/* Makes sure that generation gen of the rail's rx lane gets closed. gen must
+ * not be newer than the lane's present generation. Returns the generation that
+ * replaces gen, or 0 while the lane is still closing. If the result is 0, each
+ * peer for which FENCED is due is attended to when the lane is closed. Progress
+ * thread, no lock held. */
 uint32_t rail_fence_request(struct rail *rail, uint32_t gen);
 /* Collects the rx lanes that closer threads have closed, and reports CLOSED.
  * Progress thread, no lock held. */
@@ -128,8 +131,8 @@ void rail_fence_collect(struct rail *rail);
  * Progress thread, no lock held. */
 void rail_fence_regions(struct tei_rail_dp *dp);
 /* Returns true if the rx lane of some local rail is closed or being closed, and
- * the next one is not open yet. Returns false for rails whose opening has
- * failed. Progress thread. */
+ * the next one is not open yet. A rail whose next rx lane could not be opened
+ * does not count. Progress thread. */
 bool rail_fence_rx_any(struct tei_rail_dp *dp);
 
 /* --- the tables, for tests ----------------------------------------------- */

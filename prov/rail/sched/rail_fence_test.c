@@ -86,7 +86,8 @@ static void test_fence_tables_define_every_pair(void)
 
 /* --- the initiator ------------------------------------------------------- */
 
-/* Reports the event for a generation. Tasks that end are reported. */
+/* Reports the event for generation gen to the fence, and runs the callbacks of
+ * the tasks that end. */
 static void fence_report(struct tei_rail_peer *p, enum rail_fence_event event,
 			 uint32_t gen)
 {
@@ -101,7 +102,7 @@ static void fence_report(struct tei_rail_peer *p, enum rail_fence_event event,
 	rail_done_run(p->dp, &done);
 }
 
-/* Moves the fence from NONE to the state. */
+/* Moves the fence from state NONE to the given state. */
 static void fence_drive(struct tei_rail_peer *p, enum rail_fence_state state)
 {
 	if (state == RAIL_FENCE_NONE)
@@ -115,7 +116,8 @@ static void fence_drive(struct tei_rail_peer *p, enum rail_fence_state state)
 		fence_report(p, RAIL_FENCE_EV_UNNEEDED, 0);
 }
 
-/* Returns the letter of the state after the event, as in fence_expected. */
+/* Checks that a fence in the given state reacts to the event as fence_expected
+ * says. */
 static void fence_check(struct tei_rail_peer *p, enum rail_fence_state state,
 			enum rail_fence_event event)
 {

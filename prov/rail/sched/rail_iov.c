@@ -141,8 +141,9 @@ bool rail_iov_names(const struct tei_rail_task_ext *x, uint64_t off,
 }
 
 /*
- * Returns the number of bytes from off that at most limit entries cover. Local
- * entries end where a registration of the rail ends.
+ * Returns the number of bytes that at most "limit" entries cover, counted from
+ * byte off. The count ends early where a local entry extends beyond one
+ * registration of the rail.
  */
 static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 			  uint32_t limit, uint64_t off, const struct rail *rail)
@@ -167,9 +168,9 @@ static uint64_t piece_run(const struct tei_rail_iov *p, uint32_t n,
 	return run;
 }
 
-/* Returns the number of bytes from off on whose remote entries lie in the
- * region of the key. Entries that lie more than most bytes after off are not
- * examined. */
+/* Returns the number of bytes, counted from byte off, whose remote entries lie
+ * in the region of the key. Examines no further entry once the number has
+ * reached "most". */
 static uint64_t piece_in_region(const struct tei_rail_iov *p, uint32_t n,
 				uint64_t off, uint64_t most,
 				const struct rail_rkey *k)
@@ -237,8 +238,8 @@ static size_t piece_remote(const struct rail_slice *s, struct fi_rma_iov *rma)
 	uint64_t off = s->off, left = s->len, len;
 	uint32_t i = piece_at(p, s->ext->nremote, off);
 	/* difference between an address in the peer's memory and the address or
-	 * offset that the provider expects for it; the same as for the start of
-	 * the slice */
+	 * offset that the provider expects for it; the difference is the same
+	 * for all bytes of the slice */
 	uint64_t bias = s->remote - s->rma_addr;
 	size_t n;
 

@@ -36,8 +36,8 @@
 
 /* --- which rails may serve a task ---------------------------------------- */
 
-/* Returns true if rail i is nearer to the memory than rank, works for the peer
- * and accepts the region. */
+/* Returns true if the rail with index i has a lower rank than "rank" (is nearer
+ * to the memory), works for the peer and accepts the region. */
 static bool pick_nearer(const struct tei_rail_peer *peer,
 			const struct tei_rail_mr *mr, const uint8_t *ranks,
 			uint8_t rank, uint32_t i) TEI_REQUIRES(rail_sched_held)
@@ -373,8 +373,8 @@ static bool pick_retry_key(struct tei_rail_peer *peer, struct rail_slice *s)
 	return true;
 }
 
-/* Selects the slice s of the retry list, which may be NULL. Returns false if
- * the lane may not post it. */
+/* Selects the slice s of the retry list; s is NULL if the list has no slice for
+ * this rail. Returns false if there is no slice or the lane may not post s. */
 static bool pick_retry(struct tei_rail_peer *peer, const struct rail *rail,
 		       struct rail_slice *s, struct rail_pick *pick)
 	TEI_REQUIRES(rail_sched_held)
@@ -414,7 +414,8 @@ static bool pick_keys_ready(struct tei_rail_peer *peer, struct tei_rail_task *t)
 }
 
 /* Sets the length of the next slice of the task. Returns false if the rail must
- * leave the rest of the task to other rails. bytes, most: as for rail_pick. */
+ * leave the rest of the task to other rails. bytes: bytes posted on the rail,
+ * including slices just cut; most: maximum length of the slice. */
 static bool pick_len(struct tei_rail_peer *peer, const struct rail *rail,
 		     const struct tei_rail_task *t, bool last, uint64_t bytes,
 		     uint64_t most, struct rail_pick *pick)
@@ -447,9 +448,9 @@ static bool pick_key(struct tei_rail_peer *peer, struct tei_rail_task *t,
 }
 
 /*
- * Selects a slice of task t, the first one of the queue that this rail may
- * serve, or NULL. Returns false if the lane may not cut it now. most: maximum
- * length of the slice.
+ * Selects a slice of task t, which is the first task of its queue that this
+ * rail may serve. t is NULL if there is no such task. Returns false if the lane
+ * may not cut a slice now. most: maximum length of the slice.
  */
 static bool pick_task(struct tei_rail_peer *peer, const struct rail *rail,
 		      struct tei_rail_task *t, enum rail_pick_source source,

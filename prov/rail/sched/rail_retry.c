@@ -173,8 +173,8 @@ static void retry_fail_keyless(struct tei_list *queue, uint64_t addr,
 				      done);
 }
 
-/* Fails the writes that wait for the key of [addr, addr + len); if reads is
- * true, also fails the reads that wait for it. The caller has filled err,
+/* Fails the writes that wait for the key of [addr, addr + len). If "reads" is
+ * true, also fails the reads that wait for this key. The caller has filled err,
  * except for the time and the peer. */
 static void retry_refuse(struct tei_rail_peer *peer, uint64_t addr,
 			 uint64_t len, bool reads, struct tei_err *err,

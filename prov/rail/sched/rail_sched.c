@@ -23,7 +23,8 @@
 #include "util/lock.h"
 #include "util/settings.h"
 
-/* Checks a scatter/gather or atomic task. Sets *mr to the region of local. */
+/* Checks a scatter/gather or atomic task. Sets *mr to the region of the first
+ * local byte. */
 static int sched_check_ext(struct tei_rail_dp *dp, struct tei_rail_task *t,
 			   struct tei_rail_mr **mr)
 	TEI_REQUIRES(rail_sched_held)

@@ -24,11 +24,11 @@ struct rail_remote;
 struct rail_rkey;
 struct tei_err;
 
-#define RAIL_FAR_BYTES	(256u << 10)	/* length of the smallest tasks with
-					 * which far rails help, bytes */
+#define RAIL_FAR_BYTES	(256u << 10)	/* least length of a task that far rails
+					 * help to transfer, bytes */
 
 /* Cuts up to RAIL_BUNDLE slices for the lane, round-robin over the peers with
- * work. Returns their number. */
+ * work, and stores them in out. Returns the number of slices. */
 int rail_slice_cut(struct rail_lane *lane, struct rail_slice **out)
 	TEI_REQUIRES(lane->lock) TEI_REQUIRES(rail_sched_held);
 /* Returns true for a bulk request: a task that is longer than MC_SLICE_SIZE, or
@@ -60,7 +60,9 @@ void rail_slice_refuse(struct rail_slice *slice, const struct tei_err *why,
 		       struct rail_done *done) TEI_REQUIRES(rail_sched_held);
 /* --- rail_iov.c: scatter/gather requests ------------------------------- */
 /* Finds the regions of the local iov entries, for reading into them or writing
- * from them. Returns 0 or TEI_ERR_NOT_REGISTERED. */
+ * from them. Returns TEI_ERR_NOT_REGISTERED if the memory of an entry is not
+ * registered, is GPU memory, or is read-only although "read" is true; otherwise
+ * 0. */
 int rail_iov_check(struct tei_rail_dp *dp, struct tei_rail_task_ext *ext,
 		   bool read) TEI_REQUIRES(rail_sched_held);
 /* Holds the regions of all local entries except the first, whose region the
@@ -119,9 +121,9 @@ void rail_window_sum(const struct rail *rail, const struct tei_rail_peer *peer,
 		     const struct tei_rail_mr *mr, const uint8_t *ranks,
 		     uint64_t bytes, struct rail_window_sum *sum)
 	TEI_REQUIRES(rail_sched_held);
-/* Returns true if the rail would finish after the other rails if it took len
- * more bytes of a task of which left bytes are not cut yet. bytes: bytes posted
- * on the rail. */
+/* Returns true if the rail would finish after the other rails if it took "len"
+ * more bytes of a task. left: bytes of the task that are not cut yet; bytes:
+ * bytes posted on the rail. */
 bool rail_window_over(const struct rail_window_sum *sum, uint64_t bytes,
 		      uint64_t left, uint64_t len);
 
@@ -146,11 +148,11 @@ bool rail_share_room(const struct rail_lane *lane, const struct rail_conn *conn,
 uint64_t rail_share_most(struct rail *rail, const struct rail_conn *conn,
 			 uint64_t bytes) TEI_REQUIRES(rail_sched_held);
 /*
- * Returns the length of the next slice of a task of which left bytes are not
- * cut yet. The length is at most most. The usual length is small enough to
- * balance the rails. Towards the end of a task that several rails share, slices
- * shrink, so that the rails finish together (guided self-scheduling,
- * Polychronopoulos and Kuck, IEEE ToC 1987).
+ * Returns the length of the next slice of a task. left: bytes of the task that
+ * are not cut yet; most: maximum of the result. The usual length is small
+ * enough to balance the rails. Towards the end of a task that several rails
+ * share, slices shrink, so that the rails finish together (guided
+ * self-scheduling, Polychronopoulos and Kuck, IEEE ToC 1987).
  */
 uint64_t rail_share_len(const struct rail *rail,
 			const struct rail_window_sum *sum, uint64_t left,
@@ -178,10 +180,10 @@ bool rail_share_bulk_turn(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /*
  * Returns the value of peer->tasks.overtaken after a bulk slice of len bytes
- * was cut, with limit most. If the value is 0, the usual number of small
- * requests is served before the next bulk slice. If the limit has made the
- * slice short, fewer small requests are served, in proportion to the slice's
- * length, but at least one.
+ * was cut, whose length was limited to "most" bytes. If the value is 0, the
+ * usual number of small requests is served before the next bulk slice. If the
+ * limit has made the slice short, fewer small requests are served, in
+ * proportion to the slice's length, but at least one.
  */
 uint32_t rail_share_overtaken(const struct rail *rail, uint64_t len,
 			      uint64_t most) TEI_REQUIRES(rail_sched_held);
@@ -249,7 +251,7 @@ void rail_slice_put(struct tei_rail_dp *dp, struct rail_slice *slice)
 	TEI_REQUIRES(rail_sched_held);
 
 /* Cuts and posts slices until the lane is full or nothing is left. now: a
- * recent time if the caller knows one, else 0. Returns true if anything was
+ * recent time, or 0 if the caller knows none. Returns true if anything was
  * posted. */
 bool rail_sched_pull(struct rail_lane *lane, uint64_t now,
 		     struct rail_done *done) TEI_REQUIRES(lane->lock);
@@ -286,8 +288,8 @@ void rail_sched_read_only(struct tei_rail_peer *peer, uint64_t addr,
 			  uint64_t len, struct rail_done *done)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Ends a task early with this status: at once or, if slices of the task are
- * posted, as soon as these slices have completed. Copies err. */
+/* Ends a task early with the status "end": at once or, if slices of the task
+ * are posted, as soon as these slices have completed. Copies err. */
 void rail_task_end(struct tei_rail_dp *dp, struct tei_rail_task *task,
 		   enum tei_rail_end end, const struct tei_err *err,
 		   struct rail_done *done) TEI_REQUIRES(rail_sched_held);

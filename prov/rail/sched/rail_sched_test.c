@@ -426,7 +426,7 @@ static bool sched_all_ended(struct test_task *t)
 }
 
 /* Writes src to dst once. While the bytes move, checks the lists of slices and
- * calls the function each repeatedly. */
+ * calls the function "each" repeatedly. */
 static void sched_round(struct sched_rig *rig, int value,
 			void (*each)(struct sched_rig *rig, void *arg),
 			void *arg)
@@ -826,8 +826,8 @@ static void test_queued_tasks_past_their_deadline_fail_at_once(void)
 /*
  * Queues three tasks to a peer that never answers, and cancels the first one,
  * which made its last progress progress_ns ago. The other two have made no
- * progress for twice the limit. Returns how many of these two the deadline
- * check then ends.
+ * progress for twice MC_SLICE_TIMEOUT. Returns how many of these two tasks the
+ * deadline check then ends.
  */
 static uint32_t sched_ends_behind(uint64_t progress_ns)
 {

@@ -16,7 +16,8 @@ struct rail_rkey;
  * Selects the remote rail for a slice that the lane will carry. key: remote key
  * of the remote memory; ranks: ranks of the rails for the local memory; length:
  * bytes of the whole request. *now: the time, or 0, in which case the function
- * sets it if it needs the time. Returns -1 if no remote rail can be reached.
+ * sets it if it needs the time. Returns the index of the remote rail in
+ * peer->remotes, or -1 if no remote rail can be reached.
  */
 int16_t rail_select_remote(struct tei_rail_peer *peer, struct rail_lane *lane,
 			   const struct rail_rkey *key, const uint8_t *ranks,

@@ -110,8 +110,9 @@ static bool slice_split(struct tei_rail_peer *peer, struct rail_slice *s,
 	return true;
 }
 
-/* Merges the small tasks of the queue, from next on, into the slice, as long as
- * each is adjacent to the previous one in local and in remote memory. */
+/* Merges small tasks into the slice: the task at the list entry "next" and the
+ * tasks behind it, as long as each is adjacent to the previous one in local and
+ * in remote memory. */
 static void slice_merge(struct rail_slice *s, struct tei_list *next,
 			uint64_t max) TEI_REQUIRES(rail_sched_held)
 {
@@ -166,8 +167,8 @@ static struct rail_slice *slice_cut_retry(const struct rail_pick *pick)
 	return s;
 }
 
-/* Merges the small requests of the queue, from next on, into a slice that
- * covers the whole of its task. */
+/* Merges more small requests into a slice that covers the whole of its task.
+ * next: list entry of the first request to be merged. */
 static void slice_cut_more(struct rail_slice *s, const struct rail *rail,
 			   struct tei_list *next)
 	TEI_REQUIRES(rail_sched_held)

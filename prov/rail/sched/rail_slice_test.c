@@ -203,8 +203,8 @@ static void slice_fill(struct slice_rig *rig, uint32_t peer, uint64_t *ahead)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Completes the oldest slice of the peers in the bit mask peers. Returns false
- * if there is none. */
+/* Completes the oldest slice of the peers whose bits are set in "peers".
+ * Returns false if these peers have no slice. */
 static bool slice_serve(struct slice_rig *rig, uint32_t peers)
 {
 	struct rail_lane *lane = rig->lane;
@@ -291,7 +291,7 @@ static void slice_more(struct slice_rig *rig, uint32_t n, struct test_task *t)
 }
 
 /* Submits a small task of peer 1. Returns the number of bytes of other peers
- * served before the small one. burst: completions handled at a time. */
+ * that were served before this task. burst: completions handled at a time. */
 static uint64_t slice_ahead(struct slice_rig *rig, struct test_task *small,
 			    uint32_t burst)
 {
@@ -359,8 +359,8 @@ static void test_small_task_waits_for_one_bulk_slice_at_most(void)
 	CU_ASSERT(slice_worst(SLICE_SLOW, 1, 1, &first) <= SLICE_MIN);
 	/* the rail was not throttled before the first small task */
 	CU_ASSERT(first > SLICE_MIN);
-	/* on a fast rail the limit is the bytes of half a millisecond and one
-	 * slice */
+	/* on a fast rail the limit is what the rail sends in half a
+	 * millisecond, plus one slice */
 	CU_ASSERT(slice_worst(SLICE_FAST, 1, 1, &first) <=
 		  SLICE_FAST / 2000 + SLICE_FAST / 4000);
 }
@@ -545,7 +545,8 @@ static void test_bulk_share_is_independent_of_bulk_peers(void)
 
 /* Peers 0 and 2 have bulk tasks, peer 1 has small ones, and peer 2 is slow or
  * stopped. Returns the average number of bytes that peer 0 has in flight,
- * divided by the limit of peer 0. */
+ * divided by the limit of peer 0. every: peer 2 completes a slice once in this
+ * number of iterations; 0: never. */
 static double slice_throttled_slow(uint64_t rate, uint32_t every)
 {
 	struct test_task bulk, slow, small;
