@@ -2,9 +2,9 @@
 #ifndef TEI_PROV_RAIL_PEER_RAIL_ATOMIC_H
 #define TEI_PROV_RAIL_PEER_RAIL_ATOMIC_H
 
-/* The limit that initiator and target of atomics have in common. */
+/* The limit of unanswered atomics, which initiator and target both use. */
 
-#define RAIL_ATOMICS		256	/* limit of the unanswered atomics per
-					 * peer */
+#define RAIL_ATOMICS		256	/* greatest number of unanswered atomics
+					 * per peer */
 
 #endif /* TEI_PROV_RAIL_PEER_RAIL_ATOMIC_H */

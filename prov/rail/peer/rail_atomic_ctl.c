@@ -44,7 +44,8 @@
 /* Greatest number of atomics that are executed per acquisition of the lock. */
 #define ATOMIC_BUNDLE 32
 
-/* A slot of the target, which holds the atomic with one number. */
+/* A slot of the target's table of received atomics; it holds the atomic with
+ * one number. */
 struct rail_atomic_slot {
 	uint64_t seq; /* number of the atomic; 0 if there is none yet */
 	uint64_t addr, operand, compare;
@@ -84,8 +85,8 @@ void rail_atomic_session(struct tei_rail_peer *peer, uint64_t session,
 
 /* --- initiator: requests ------------------------------------------------- */
 
-/* Records which atomics have finished: those with lower numbers than the first
- * task of the list. */
+/* Records that all atomics with lower numbers than the first task of a->tasks
+ * have finished. */
 static void atomic_finished(struct rail_atomics *a)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -121,7 +122,7 @@ static void atomic_put(struct rail_wire *w, const struct tei_rail_task *t)
 }
 
 /* Writes all atomics that have not been sent and, if again is true, those that
- * have been sent but not answered. Returns their number. */
+ * have been sent but not answered. Returns the number of atomics written. */
 static uint32_t atomic_put_all(struct tei_rail_peer *peer, struct rail_wire *w,
 			       bool again) TEI_REQUIRES(rail_sched_held)
 {
@@ -188,7 +189,7 @@ static void atomic_refuse(struct tei_rail_peer *peer, struct rail_done *done)
 }
 
 /* Composes a message with all atomics that are due. Returns the length of the
- * message, 0 if no atomic is due. */
+ * message, or 0 if no atomic is due. */
 static size_t atomic_compose(struct tei_rail_peer *peer, uint8_t *buf,
 			     bool again) TEI_REQUIRES(rail_sched_held)
 {

@@ -39,8 +39,9 @@
 #define CONTACT_WINDOW_NS	(100 * TEI_NS_PER_MS)
 #define CONTACT_PAIRS		256	/* greatest number of pairs that are
 					 * tried for one peer */
-#define CONTACT_USUAL		8	/* every eighth round also checks the
-					 * lanes, as for a known peer */
+#define CONTACT_USUAL		8	/* in every eighth round, the hello may
+					 * go through rail_msg_send, which also
+					 * checks the lanes */
 
 struct contact_pair {
 	struct rail *rail;
@@ -53,8 +54,9 @@ static bool contact_is_refused(const struct tei_rail_peer *p, uint16_t r)
 	return p->addrs.contact.refused >> r & 1;
 }
 
-/* Adds the pairs of local rail and contact address for which rail_conn_fit
- * returns the value fit. */
+/* Appends to the n entries of the array pair those pairs of local rail and
+ * contact address for which rail_conn_fit returns the value "fit". Returns the
+ * new number of entries. */
 static uint32_t contact_add(const struct tei_rail_peer *p, int fit,
 			    struct contact_pair *pair, uint32_t n)
 	TEI_REQUIRES(rail_sched_held)

@@ -18,8 +18,8 @@
 #include "util/lock.h"
 
 /* --- rail_ctl.c ---------------------------------------------------------- */
-/* Makes the progress thread treat the peer as if it had just ended a silence.
- * Any thread. */
+/* Makes the progress thread treat the peer as if its first sign of life after a
+ * silence had just arrived. Any thread. */
 void rail_ctl_sleep_end(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 /* If RAIL_CTL_UNANSWERED_NS have passed since the time `since`, tries the
@@ -92,13 +92,13 @@ void rail_ctl_report(struct tei_rail_peer *peer);
 /* --- rail_deadline.c ----------------------------------------------------- */
 /* Ends the tasks of the peer whose deadline has passed. */
 uint64_t rail_ctl_deadlines(struct tei_rail_peer *peer, uint64_t now);
-/* Returns the time of the last progress of the peer's oldest live task, or of
- * the tasks that were queued ahead of this task. The peer must have a live
- * task. */
+/* Returns the later of two times: of the last progress of the peer's oldest
+ * live task, and of the last progress of the tasks that were queued ahead of
+ * that task. The peer must have a live task. */
 uint64_t rail_deadline_oldest(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
-/* Extends all deadlines by still, the number of ns up to now for which this
- * process was suspended. */
+/* Extends all deadlines, because this process was suspended. still: duration of
+ * the suspension, ns; now: time of its end. */
 void rail_deadline_stood_still(struct tei_rail_dp *dp, uint64_t still,
 			       uint64_t now);
 

@@ -51,10 +51,10 @@ static const char *deadline_hint(const struct tei_rail_peer *p, uint64_t since,
 	return tei_hint(TEI_HINT_DATA, TEI_HINT_FELL_SILENT);
 }
 
-/* Fills in the error of a task that has made no progress since the time since.
- * Also names the last error of the peer, if it occurred at most
- * MC_SLICE_TIMEOUT before since: another rail may have worked for a while after
- * the error. */
+/* Fills in the error of a task that has made no progress since the time
+ * "since". Also names the last error of the peer, if it occurred at most
+ * MC_SLICE_TIMEOUT before "since": another rail may have worked for a while
+ * after the error. */
 static void deadline_err(const struct tei_rail_peer *p, uint64_t since,
 			 uint64_t now, struct tei_err *err)
 	TEI_REQUIRES(rail_sched_held)

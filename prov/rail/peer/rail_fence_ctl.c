@@ -86,9 +86,9 @@ uint64_t rail_ctl_fences(struct tei_rail_peer *p, uint64_t now, uint8_t *buf)
 	return next;
 }
 
-/* Composes FENCED for local rail number i. asked: generation that the peer's
- * FENCE has named; gen: generation of the next rx lane. Returns the length of
- * the message. */
+/* Composes FENCED for local rail number i. asked: generation that the FENCE of
+ * the peer has named; gen: generation of the next rx lane. Returns the length
+ * of the message. */
 static size_t fence_compose(struct tei_rail_peer *p, uint32_t i, uint32_t asked,
 			    uint32_t gen, uint8_t *buf)
 {

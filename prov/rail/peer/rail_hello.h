@@ -35,7 +35,7 @@ struct rail_hello {
 					 * there is none */
 };
 
-/* Reads a hello behind its header. Returns false if it is malformed. */
+/* Reads a hello behind its header. Returns false if the hello is malformed. */
 bool rail_hello_parse(struct rail_wire *w, struct rail_hello *hello);
 /* Handles a hello that arrived over the rail. for_us: the hello names this
  * process as its receiver, or names no receiver. to_us: the hello names this

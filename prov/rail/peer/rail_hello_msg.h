@@ -12,7 +12,8 @@
 
 struct tei_rail_peer;
 
-/* Composes a HELLO in buf. Returns its length, 0 if it did not fit. */
+/* Composes a HELLO in buf. Returns the length of the message, or 0 if the
+ * message does not fit in buf. */
 size_t rail_msg_hello(struct tei_rail_peer *peer, bool want_reply,
 		      uint8_t *buf);
 

@@ -31,7 +31,7 @@
 #define HELLO_NOBODY	1	/* number of a port at which no rail listens */
 
 /* Sets the address of the peer's only rail to an address at which nothing
- * listens, with the previous lane generation. */
+ * listens, and its lane generation to the previous one. */
 static void hello_moved(struct tei_rail_peer *p)
 {
 	struct sockaddr_in *at = (void *)p->remotes[0].addr.bytes;
@@ -78,7 +78,7 @@ static void hello_write(struct test_pair *pair, struct test_task *t)
 	CU_ASSERT_EQUAL_FATAL(test_submit(pair->from.dp, t, 1), 0);
 }
 
-/* Runs both planes until the task has ended, at most for turns iterations. */
+/* Runs both planes until the task has ended, for at most "most" iterations. */
 static void hello_turns(struct test_pair *pair, struct test_task *t,
 			unsigned int most)
 {

@@ -314,7 +314,7 @@ static bool note_overdue(struct tei_rail_peer *p, uint64_t now)
 }
 
 /* Composes the message that must be sent now. Returns the length of the
- * message, 0 if none must be sent. */
+ * message, or 0 if no message must be sent now. */
 static size_t note_take(struct tei_rail_peer *p, uint8_t *buf,
 			struct note_sending *s)
 	TEI_REQUIRES(rail_sched_held)
@@ -488,8 +488,8 @@ static void note_progress(struct tei_rail_peer *p, uint64_t now)
 	out->next_ns = out->n ? rail_ctl_sent(p, 0, now, &out->tries) : 0;
 }
 
-/* Handles a NOTE_ACK: completes the notifications that it acknowledges, then
- * handles its code. */
+/* Handles a NOTE_ACK: completes the notifications that the message
+ * acknowledges, then handles the code in the message. */
 static void note_answer(struct tei_rail_peer *p, uint64_t number,
 			uint32_t offset, uint64_t turn, uint16_t code)
 	TEI_REQUIRES(rail_sched_held)

@@ -407,7 +407,7 @@ static void note_new_stream(struct tei_rail_peer *p, uint64_t stream)
 	p->note_in.turn = 0;
 }
 
-/* Appends the fragment to the assembly. */
+/* Appends the fragment in message m to the assembly. */
 static void part_copy(struct rail_notify_part *part, const struct note_msg *m)
 {
 	uint32_t n = 0;
@@ -466,11 +466,12 @@ static enum rail_notify_code note_take(struct tei_rail_peer *p,
 	return RAIL_NOTIFY_OK;
 }
 
-/* Finds the number of the next expected notification if it is not known. Only a
- * message of the oldest notification that the sender still holds shows this
- * number. Even that message does not show it if the notification may have been
- * delivered earlier. Returns RAIL_NOTIFY_OK if the number is known now,
- * otherwise the code for the answer. */
+/* Learns the number of the next expected notification, which is not known yet,
+ * from a message. Only a message of the oldest notification that the sender
+ * still holds shows this number. Even such a message does not show the number
+ * if it has the flag AGAIN, because the notification may have been delivered
+ * earlier. Returns RAIL_NOTIFY_OK if the number is known now, otherwise the
+ * code for the answer. */
 static enum rail_notify_code note_resume(struct rail_notify_recv *in,
 					 const struct note_msg *m)
 {

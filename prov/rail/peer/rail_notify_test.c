@@ -955,32 +955,28 @@ static void test_malformed_fragments_do_nothing(void)
 	for (i = 0; i < 16; i++)
 		f[i] = good;
 	n = 0;
-	f[n++].name_len = UINT32_MAX;			/* the sum overflows */
+	/* in the next two cases, name_len + msg_len overflows 32 bits */
+	f[n++].name_len = UINT32_MAX;
 	f[n++].msg_len = UINT32_MAX - 2;
-	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* the sum of the
-						   * lengths is one byte
-						   * too large */
-	f[n++].offset = 1;			  /* the fragment goes
-						   * beyond the end */
+	f[n++].msg_len = TEI_RAIL_NOTIFY_MAX - 2; /* name_len + msg_len is one
+						   * byte too large */
+	f[n++].offset = 1;			  /* the fragment ends beyond
+						   * the notification */
 	f[n++].offset = UINT32_MAX;
 	f[n++].offset = UINT32_MAX - 5;
-	f[n++].n = 11;	   /* more bytes than the
-			    * message has */
-	f[n++].bytes = 11; /* more bytes than the
-			    * length states */
-	f[n++].fill = 0;   /* a string with a zero
-			    * byte */
+	f[n++].n = 11;	   /* n exceeds the bytes that the message contains */
+	f[n++].bytes = 11; /* the message contains more bytes than n */
+	f[n++].fill = 0;   /* the strings contain zero bytes */
 	f[n].flags =
-		RAIL_WIRE_NOTE_BINARY; /* the name contains a zero byte, too */
+		RAIL_WIRE_NOTE_BINARY; /* the text may contain zero bytes, but
+					* the name may not */
 	f[n++].fill = 0;
 	f[n++].stream = 0;
 	f[n++].base = 0;
-	f[n++].base = 2; /* base is above the
-			  * number */
+	f[n++].base = 2; /* base is above the number of the notification */
 	f[n++].number = 0;
 	f[n++].session ^= 1;
-	f[n].n = 0; /* the fragment adds no
-		     * byte */
+	f[n].n = 0; /* the fragment contains no byte */
 	f[n++].bytes = 0;
 	for (i = 0; i < n; i++)
 		note_forge(&rig, &f[i]);

@@ -69,8 +69,7 @@ static bool peer_evictable(const struct tei_rail_peer *p)
 	       !p->keys.reply.answer_pending;
 }
 
-/* Returns true if an answer of the peer is outstanding: to a fence or to a
- * revocation. */
+/* Returns true if the peer has not answered a fence or a revocation yet. */
 static bool peer_owes(const struct tei_rail_peer *p)
 	TEI_REQUIRES(rail_sched_held)
 {

@@ -56,7 +56,7 @@ struct tei_rail_peer *rail_peer_new(struct tei_rail_dp *dp, const char *name,
 	TEI_REQUIRES(rail_sched_held);
 
 /* Returns true if the table of peers is full. If rail_peer_new has just failed
- * and this returns false, memory was short. */
+ * and this function returns false, memory was short. */
 bool rail_peer_no_room(const struct tei_rail_dp *dp)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -156,7 +156,8 @@ bool rail_peer_maybe_free(struct tei_rail_peer *peer)
 
 /* Creates an unauthenticated peer, which exists until its hello has been
  * refused. first: address to which the refusal is sent. Returns NULL if there
- * are too many. */
+ * are too many such peers, if the last one was created a short time ago, or if
+ * memory is short. */
 struct tei_rail_peer *
 rail_peer_unauthenticated(struct tei_rail_dp *dp, uint64_t incarnation,
 			  const struct tei_rail_addr *first,

@@ -239,8 +239,9 @@ static void test_tasks_of_a_dead_process_end_when_that_is_found(void)
 	peer_end(&rig);
 }
 
-/* The process that was found to have ended may be another one than the rails
- * know. */
+/* Tests the report that the process of a peer has ended. The report may concern
+ * another process, so the peer is gone only when nothing listens at its
+ * addresses any longer. */
 static void test_a_peer_seen_to_end_is_gone_when_nothing_listens(void)
 {
 	struct peer_rig rig;
@@ -461,8 +462,8 @@ static void test_connection_alone_disproves_that_a_peer_has_ended(void)
 	test_pair_close(&pair);
 }
 
-/* Stores in a copy of the address the port of a new listening socket. Returns
- * the socket. */
+/* Opens a listening socket. Makes *to a copy of the address *from with the port
+ * of this socket. Returns the socket. */
 static int peer_listen(const struct tei_rail_addr *from,
 		       struct tei_rail_addr *to)
 {

@@ -29,8 +29,9 @@ struct rail_reverse {
 	struct tei_list link;		/* in rail->reverse_left */
 	fi_addr_t addr;			/* the peer's address in the AV of the
 					 * rx lane */
-	uint32_t gen;			/* generation of the rx lane that addr
-					 * is valid for; 0 if there is none */
+	uint32_t gen;			/* generation of the rx lane for
+					 * which addr is valid; 0 if addr is
+					 * not valid */
 	struct tei_rail_addr to;
 	uint64_t received_ns; /* atomic: time at which the rx lane
 			       * last received a message from the

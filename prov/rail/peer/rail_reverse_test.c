@@ -22,10 +22,10 @@
 
 struct reverse_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *of_from; /* the peer object in plane from that
-					* represents plane to */
+	struct tei_rail_peer *of_from; /* the peer object in plane "from" that
+					* represents plane "to" */
 	struct tei_rail_peer *of_to;
-	struct rail *rail;		/* rail of plane to */
+	struct rail *rail;		/* rail of plane "to" */
 	uint32_t prefer;
 };
 
@@ -49,7 +49,7 @@ static void reverse_close(struct reverse_rig *rig)
 	test_plane_close(&rig->to);
 }
 
-/* Sends a user message from plane to, and retries until it is posted. */
+/* Sends a user message from plane "to", and retries until it is posted. */
 static void reverse_send(struct reverse_rig *rig)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -228,7 +228,7 @@ static void test_messages_after_cut_reverse_connection_arrive(void)
 	reverse_close(&rig);
 }
 
-/* Handles a REVERSE as if plane from had sent it with the given values. */
+/* Handles a REVERSE as if plane "from" had sent it with the given values. */
 static void reverse_notify(struct reverse_rig *rig, uint32_t gen,
 			   uint32_t protocol, uint32_t format, size_t len)
 {

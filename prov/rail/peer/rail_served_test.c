@@ -19,8 +19,8 @@
 
 struct served_rig {
 	struct test_plane from, to;
-	struct tei_rail_peer *peer; /* the peer object in plane from that
-				     * represents plane to */
+	struct tei_rail_peer *peer; /* the peer object in plane "from" that
+				     * represents plane "to" */
 	char src[SERVED_BYTES], dst[SERVED_BYTES];
 };
 
