@@ -99,9 +99,10 @@ static bool health_others(struct tei_rail_peer *peer, struct rail *rail,
 }
 
 /*
- * Returns true if the rail itself counts as broken. One broken pair does not
- * make the rail DOWN while other pairs make progress, or until they have had
- * RAIL_HEALTH_OTHERS_NS to make progress.
+ * Returns true if the broken pair of fault f makes the whole rail count as
+ * broken. The rail does not count as broken if other pairs have made progress
+ * since the failure. If other pairs had slices posted at the failure, they
+ * first get RAIL_HEALTH_OTHERS_NS to make progress.
  */
 static bool health_alone(const struct rail_fault *f, uint64_t slices)
 {
@@ -195,9 +196,9 @@ void rail_health_down(struct tei_rail_peer *peer, struct rail *rail,
 }
 
 /*
- * Returns true if the error may come from the wire. An error that the target
- * has reported does not come from the wire, nor does an error that arises
- * because one of the two sides has closed a lane.
+ * Returns true if the error may come from the wire. Two kinds of errors do not:
+ * those that the target has reported, and those that arise because one of the
+ * two sides has closed a lane.
  */
 static bool health_of_wire(int err)
 {
@@ -528,9 +529,9 @@ void rail_health_cut(struct tei_rail_peer *peer, struct rail *rail,
 	health_cut(&pair, 1, shuns);
 }
 
-/* Queries the TCP stack about a pair that seems to make no progress. If this
- * confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise restarts the
- * check, or frees the fault if the pair is idle. */
+/* Queries the TCP stack about a pair that seems to make no progress. If the
+ * answer confirms the stall, moves the pair to SUSPECT or DOWN. Otherwise
+ * restarts the check, or frees the fault if the pair is idle. */
 static void health_confirm(const struct health_todo *t,
 			   const struct rail_disconnect_list *list)
 {
@@ -576,8 +577,8 @@ static bool health_alike(const struct health_todo *a,
 		a->lane == b->lane);
 }
 
-/* Returns true if the silent peer has acknowledged nothing for
- * RAIL_HEALTH_STILL_NS, not even in its TCP stack. */
+/* Returns true if even the TCP stack of the silent peer has acknowledged
+ * nothing for RAIL_HEALTH_STILL_NS. */
 static bool health_still(const struct health_todo *t,
 			 const struct rail_disconnect_list *list)
 {

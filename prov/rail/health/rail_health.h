@@ -124,8 +124,8 @@ bool rail_stall_judge(struct rail_fault *fault, uint64_t now)
 /* Returns true if a last check, made without the lock, confirms that the pair
  * makes no progress. Returns false, within a time limit, while the peer's TCP
  * stack still responds on the pair. list: connections of the pair's lane.
- * moves: progress counter when the check began. asked: a ping was sent over the
- * pair. */
+ * moves: progress counter when the check began. doubt_ns: time from which the
+ * time limit counts. asked: a ping was sent over the pair. */
 bool rail_stall_confirm(const struct rail_disconnect_list *list,
 			struct tei_rail_peer *peer, uint16_t remote,
 			uint64_t moves, uint64_t doubt_ns, bool asked);

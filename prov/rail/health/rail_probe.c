@@ -65,8 +65,8 @@ static uint64_t probe_poll(const struct rail *rail, uint64_t now)
 	return now + (wait > RAIL_PROBE_POLL_NS ? wait : RAIL_PROBE_POLL_NS);
 }
 
-/* Returns the low bits of a probe number, which identify the pair, so that a
- * late answer counts too. */
+/* Returns the low bits of the pair's probe numbers. These bits identify the
+ * pair, so that the answer to an earlier probe counts too. */
 static uint64_t probe_pair(const struct rail_fault *f)
 {
 	return (uint64_t)f->rail->index << 8 | f->remote;

@@ -102,7 +102,8 @@ static void test_rounds_without_an_answer_back_off(void)
 	test_pair_close(&pair);
 }
 
-/* Returns the state of the lane's connection that its sockets show. */
+/* Returns the state of the lane's connection to the peer, as the sockets of the
+ * lane show it. */
 static enum rail_disconnect probe_others(struct test_pair *pair)
 {
 	struct rail_lane *lane = rail_msg_lane(pair->rail, 0);

@@ -181,8 +181,8 @@ static uint64_t renew_patience(const struct rail *rail)
 }
 
 /* Returns true if the connection has been tried recently but has not been
- * established within the time patience. *since is set to the time of the first
- * attempt, ns. */
+ * established within the time "patience". *since is set to the time of the
+ * first attempt, ns. */
 static bool renew_conn_stuck(struct rail_lane *lane, struct rail_conn *conn,
 			     uint64_t now, uint64_t patience, uint64_t *since)
 {
@@ -278,8 +278,8 @@ static bool renew_pending(struct rail_lane *lane, const struct rail_conn *conn,
 	return pending;
 }
 
-/* Counts the new lane as a failed attempt of all other connections of the old
- * lane that have not been established in time. */
+/* Adds 1 to the failed attempts of each other connection of the old lane, if
+ * that connection has not been established within the time "patience". */
 static void renew_others_stuck(struct rail_lane *lane,
 			       const struct rail_conn *conn, uint64_t now,
 			       uint64_t patience)

@@ -13,14 +13,14 @@ struct rail_conn;
 struct rail_lane;
 struct tei_rail_peer;
 
-/* In peer->life.received, the index of the remote rail plus 1 is shifted by
- * this number of bits; the index of the local rail is below it. */
+/* Number of low bits of peer->life.received that hold the index of the local
+ * rail. The higher bits hold the index of the remote rail plus 1. */
 #define RAIL_RECEIVED_SHIFT	8
 
 /* Sends a message over the first rail that accepts it. attempt: how often the
  * message was sent before; it changes the order in which the rails are tried.
- * Returns 0, -FI_EAGAIN while connections are being made or are full, or
- * another negative error if there is no route. */
+ * Returns 0, -FI_EAGAIN while connections are being made or their queues are
+ * full, or another negative error if there is no route. */
 int rail_msg_send(struct tei_rail_peer *peer, const void *msg, size_t len,
 		  uint32_t attempt);
 
