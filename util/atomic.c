@@ -43,7 +43,8 @@ static int atomic_touch(uint64_t addr)
 {
 	int err = atomic_populate(addr), good;
 
-	/* EINVAL: the page is not writable, or the kernel lacks the call. */
+	/* EINVAL: the page is not writable, or the kernel lacks
+	 * MADV_POPULATE_WRITE. */
 	if (err == EINVAL &&
 	    atomic_populate((uint64_t)(uintptr_t)&good) == EINVAL)
 		return 0;

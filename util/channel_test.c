@@ -162,7 +162,8 @@ static void link_send(struct sim_link *l, struct sim_message m,
 		l->at[l->n++] = m;
 }
 
-/* Takes any message off the link. Returns false if there is none. */
+/* Removes a random message from the link. Returns false if the link has
+ * none. */
 static bool link_take(struct sim_link *l, struct sim_message *m,
 		      struct tei_fuzz *f)
 {

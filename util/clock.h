@@ -21,8 +21,8 @@ static inline uint64_t tei_now_ns(void)
 }
 
 /*
- * Returns the monotonic time of the last clock tick, in ns. This is up to some
- * ms before the present. Faster than tei_now_ns.
+ * Returns the monotonic time of the last clock tick, in ns. That tick was at
+ * most a few ms ago. Faster than tei_now_ns.
  */
 static inline uint64_t tei_now_about_ns(void)
 {

@@ -9,9 +9,9 @@
  * driver. In a process without the library, only tei_cuda_present ever runs. No
  * CUDA header is needed.
  *
- * Threads: any call may be made from any thread. Calls marked "pushed" require
- * that the calling thread has pushed a context with tei_cuda_push and work in
- * that context. Push and pop come in pairs within one function and leave the
+ * Threads: any call may be made from any thread. Calls marked "Needs a pushed
+ * context" work in the context that the calling thread has pushed with
+ * tei_cuda_push. Push and pop come in pairs within one function and leave the
  * program's own stack of contexts unchanged. A stream or event belongs to the
  * context that it was created in and may be used only with that context.
  *
@@ -71,23 +71,23 @@ int tei_cuda_push(struct tei_cuda *cuda, void *context, struct tei_err *err);
 void tei_cuda_pop(struct tei_cuda *cuda);
 
 /*
- * Pushed. Exports the range as a dma-buf, for devices such as NICs that access
- * GPU memory without the driver. *fd is a dma-buf of the pages that hold the
- * range; the range begins at *offset within it. The caller closes *fd. Returns
- * TEI_ERR_UNSUPPORTED if the driver has no such function.
+ * Needs a pushed context. Exports the range as a dma-buf, for devices such as
+ * NICs that access GPU memory without the driver. *fd is a dma-buf of the pages
+ * that hold the range; the range begins at *offset within it. The caller closes
+ * *fd. Returns TEI_ERR_UNSUPPORTED if the driver has no such function.
  */
 int tei_cuda_dmabuf(struct tei_cuda *cuda, uint64_t addr, uint64_t len, int *fd,
 		    uint64_t *offset, struct tei_err *err);
-/* Pushed. Makes the driver's synchronous calls on the memory at addr return
- * only after they have completed. By default they may return earlier, which
- * matters if a device accesses the memory without the driver. Memory from
- * cuMemMap has no such attribute; for it, the attribute of the whole context is
- * set. */
+/* Needs a pushed context. Makes the driver's synchronous calls on the memory at
+ * addr return only after they have completed. By default they may return
+ * earlier, which matters if a device accesses the memory without the driver.
+ * Memory from cuMemMap has no such attribute; for it, the attribute of the
+ * whole context is set. */
 int tei_cuda_sync_calls(struct tei_cuda *cuda, uint64_t addr,
 			struct tei_err *err);
 
-/* Returns true if push failed because the context no longer exists. All work
- * queued in it has then ended. */
+/* Returns true if err shows that tei_cuda_push failed because the context no
+ * longer exists. All work queued in that context has then ended. */
 bool tei_cuda_gone(const struct tei_err *err);
 
 /*
@@ -99,40 +99,44 @@ int tei_cuda_alloc(struct tei_cuda *cuda, int device, uint64_t len,
 		   uint64_t *addr, struct tei_err *err);
 void tei_cuda_free(struct tei_cuda *cuda, int device, uint64_t addr);
 
-/* Pushed. Creates a stream that is not ordered with the program's streams. */
+/* Needs a pushed context. Creates a stream that is not ordered with the
+ * program's streams. */
 int tei_cuda_stream_create(struct tei_cuda *cuda, void **stream,
 			   struct tei_err *err);
 void tei_cuda_stream_destroy(struct tei_cuda *cuda, void *stream);
 /*
- * Pushed. Returns 1 if all work queued on the stream has ended, 0 if not, or a
- * code.
+ * Needs a pushed context. Returns 1 if all work queued on the stream has ended,
+ * 0 if it has not, or a negative code.
  */
 int tei_cuda_stream_over(struct tei_cuda *cuda, void *stream,
 			 struct tei_err *err);
 
-/* Pushed. Creates an event, which can mark a position in a stream. */
+/* Needs a pushed context. Creates an event, which can mark a position in a
+ * stream. */
 int tei_cuda_event_create(struct tei_cuda *cuda, void **event,
 			  struct tei_err *err);
 void tei_cuda_event_destroy(struct tei_cuda *cuda, void *event);
 int tei_cuda_event_record(struct tei_cuda *cuda, void *event, void *stream,
 			  struct tei_err *err);
 /*
- * Returns 1 if all work queued before the event has ended, 0 if not, or a code.
+ * Returns 1 if all work queued before the event has ended, 0 if it has not, or
+ * a negative code.
  */
 int tei_cuda_event_over(struct tei_cuda *cuda, void *event,
 			struct tei_err *err);
 
 /*
- * Pushed. Pins host memory for all contexts until tei_cuda_unpin, which must
- * run in the same context.
+ * Needs a pushed context. Pins host memory for all contexts until
+ * tei_cuda_unpin, which must run in the same context.
  */
 int tei_cuda_pin(struct tei_cuda *cuda, void *addr, uint64_t len,
 		 struct tei_err *err);
 void tei_cuda_unpin(struct tei_cuda *cuda, void *addr);
 
 /*
- * Pushed. Queues a copy between any combination of host and GPU memory. If host
- * memory is not pinned, the call itself may take as long as the copy.
+ * Needs a pushed context. Queues a copy between any combination of host and GPU
+ * memory. If host memory is not pinned, the call itself may take as long as the
+ * copy.
  */
 int tei_cuda_copy(struct tei_cuda *cuda, void *dst, const void *src,
 		  uint64_t len, void *stream, struct tei_err *err);

@@ -55,7 +55,8 @@ struct tei_err {
 	bool unfenced;			/* the bytes may still land at the
 					 * target; set only by blocking calls */
 	bool stale;			/* the cached descriptor of the peer
-					 * still lists the range absent */
+					 * still lists the range in the member
+					 * `absent` */
 	struct {			/* length is 0 if there is no range */
 		uint64_t addr, length;
 	} absent;			/* range that the peer has not

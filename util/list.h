@@ -56,7 +56,8 @@ static inline void tei_list_del(struct tei_list *n)
 	tei_list_init(n);
 }
 
-/* Moves all entries of from to the tail of to; from is empty afterwards. */
+/* Moves all entries of the list `from` to the tail of the list `to`. The list
+ * `from` is empty afterwards. */
 static inline void tei_list_splice_tail(struct tei_list *to,
 					struct tei_list *from)
 {

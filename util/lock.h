@@ -28,8 +28,8 @@
 
 #define TEI_CAPABILITY		TEI_TSA(capability("mutex"))
 /*
- * For the reader only: in C, the guarded_by attribute of clang cannot name
- * another member of the same struct.
+ * This macro expands to nothing and informs only the reader: in C, the
+ * guarded_by attribute of clang cannot name another member of the same struct.
  */
 #define TEI_GUARDED_BY(l)
 #define TEI_REQUIRES(...)	TEI_TSA(requires_capability(__VA_ARGS__))

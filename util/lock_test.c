@@ -139,7 +139,7 @@ static void test_owner_is_known_in_debug(void)
 struct gate {
 	struct tei_mutex lock;
 	pthread_cond_t cond;
-	bool open;		/* lock */
+	bool open;		/* guarded by lock */
 };
 
 static void *lock_open_gate(void *arg)

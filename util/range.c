@@ -7,7 +7,8 @@
 
 #include "util/err.h"
 
-/* Returns the number of unused entries below the ranges, or above them. */
+/* Returns the number of unused entries in front of the ranges in the array or,
+ * if `below` is false, behind them. */
 static uint32_t range_unused(const struct tei_range_table *t, bool below)
 {
 	uint32_t before = t->mem ? (uint32_t)(t->at - t->mem) : 0;

@@ -40,7 +40,8 @@ struct tei_range_table {
 	     ((pos) = tei_container_of((table)->at[i], type, member), true); \
 	     (i)++)
 
-/* Returns the index of the first range that ends above addr, or n. */
+/* Returns the index of the first range that ends above addr, or the number of
+ * ranges if there is none. */
 static inline uint32_t tei_range_index(const struct tei_range_table *t,
 				       uint64_t addr)
 {
@@ -106,7 +107,8 @@ int tei_range_insert(struct tei_range_table *t, struct tei_range *r);
 /* Removes a range that is in the table. */
 void tei_range_remove(struct tei_range_table *t, const struct tei_range *r);
 
-/* Frees the array. Does not access the ranges. The table is empty then. */
+/* Frees the table's array without accessing the ranges. The table is empty
+ * afterwards. */
 void tei_range_fini(struct tei_range_table *t);
 
 #endif /* TEI_UTIL_RANGE_H */

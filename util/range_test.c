@@ -236,7 +236,8 @@ static void test_insert_without_memory_fails(void)
 	tei_range_fini(&t);
 }
 
-/* Removes all items but each eighth one, then adds them in the given order. */
+/* Removes all items except every eighth one, then adds the removed items again
+ * in the given order. */
 static void range_return(struct tei_range_table *t, bool descending)
 {
 	uint32_t i, k, away = 0;

@@ -25,16 +25,17 @@ struct tei_secret;
 /*
  * Reads the secret from the file path, without trailing line ends. Returns
  * TEI_ERR_INVALID if path is not a regular file, is owned by neither this user
- * nor root, is accessible by group or others, or is shorter or longer than the
- * limits. The error text names the reason, never the content. The caller frees
- * *out with tei_secret_free.
+ * nor root, is accessible by group or others, or if its content is shorter than
+ * TEI_SECRET_MIN or longer than TEI_SECRET_MAX. The error text names the
+ * reason, never the content. The caller frees *out with tei_secret_free.
  */
 int tei_secret_load(const char *path, struct tei_secret **out,
 		    struct tei_err *err);
 
 /*
  * Makes a secret from len bytes of memory. Returns 0, TEI_ERR_INVALID if len is
- * outside the limits, or TEI_ERR_MEMORY. Logs nothing.
+ * below TEI_SECRET_MIN or above TEI_SECRET_MAX, or TEI_ERR_MEMORY. Logs
+ * nothing.
  */
 int tei_secret_make(const void *bytes, size_t len, struct tei_secret **out);
 
@@ -65,7 +66,8 @@ void tei_secret_key(const struct tei_secret *secret, const char *label,
 void tei_mac(const struct tei_mac_key *key, const struct tei_mac_part *parts,
 	     size_t count, uint8_t out[TEI_MAC_SIZE]);
 
-/* Compares in a time that does not depend on the bytes. */
+/* Returns true if the len bytes at a and b are equal. The time of the
+ * comparison does not depend on the bytes. */
 bool tei_mac_equal(const void *a, const void *b, size_t len);
 
 /* Computes SHA-256 of a text, for texts too long to be hashed per message. */

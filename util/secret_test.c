@@ -48,7 +48,7 @@ static int secret_of_file(const void *bytes, size_t len, mode_t mode,
 
 /*
  * The expected value comes from another implementation. Peers must compute the
- * same hashes, so they must never change.
+ * same hashes, so these hashes must never change.
  */
 static void test_keyed_hashes_are_what_they_were(void)
 {

@@ -347,7 +347,7 @@ static int settings_reject(struct tei_err *err,
 	}
 }
 
-/* Second spellings, which Mooncake accepts as well. */
+/* Second spellings of variables, which Mooncake accepts as well. */
 static const char *const settings_alias[][2] = {
 	{ "MC_MIN_PRC_PORT", "MC_MIN_RPC_PORT" },
 	{ "MC_MAX_PRC_PORT", "MC_MAX_RPC_PORT" },
@@ -431,7 +431,7 @@ static int settings_option(struct tei_settings *s, const char *option,
 					      settings_reject(err, row, text);
 }
 
-/* Reads LOW-HIGH. */
+/* Converts the text of the port range, LOW-HIGH, to two numbers. */
 static int settings_check_ports(struct tei_settings *s, struct tei_err *err)
 {
 	unsigned long low, high;

@@ -3,11 +3,12 @@
 #define TEI_UTIL_SETTINGS_H
 
 /*
- * Settings. Each is a row of one table: name, type, range, default, help. An
- * engine reads its settings once, from its own options or from the environment;
- * afterwards they are constant. A value that does not parse or is out of range
- * is an error that states the range. "make check-man" compares the table with
- * the man page.
+ * Settings. Each setting is a row of one table: name, type, range, default,
+ * help. In the structs below, the comment of each member names its setting (an
+ * environment variable); the man page describes it. An engine reads its
+ * settings once, from its own options or from the environment; afterwards they
+ * are constant. A value that does not parse or is out of range is an error that
+ * states the range. "make check-man" compares the table with the man page.
  */
 
 #include <stdbool.h>
@@ -179,16 +180,17 @@ enum tei_setting_type {
 struct tei_setting_row {
 	const char *name;		/* environment variable */
 	enum tei_setting_type type;
-	size_t offset;			/* in struct tei_settings */
+	size_t offset;			/* offset of the value in struct
+					 * tei_settings, bytes */
 	int64_t min, max;		/* range of a number; for a string, max
 					 * is the greatest length */
-	const char *def;		/* default, as text like a value */
+	const char *def;		/* default value, as text */
 	const char *unit;		/* "bytes", "s", "" */
 	const char *help;		/* shown by te_info */
 	bool unused;			/* the setting has no effect */
 };
 
-/* The table; *count gets its length. */
+/* Returns the table of settings. *count gets the number of rows. */
 const struct tei_setting_row *tei_settings_table(size_t *count);
 
 /*
@@ -199,12 +201,12 @@ const struct tei_setting_row *tei_settings_table(size_t *count);
 int tei_settings_load(struct tei_settings *out, struct tei_err *err);
 
 /*
- * As tei_settings_load, with count options of one engine, each "NAME=VALUE".
- * Options take precedence over the environment. An empty value selects the
- * default. If a name occurs twice, the last value counts. Also returns
- * TEI_ERR_INVALID for an entry that is NULL or malformed, for an unknown name
- * (the text contains the closest known one), and for a setting that applies to
- * the whole process.
+ * Does the same as tei_settings_load, and also reads `count` options of one
+ * engine, each "NAME=VALUE". Options take precedence over the environment. An
+ * empty value selects the default. If a name occurs twice, the last value
+ * counts. Also returns TEI_ERR_INVALID for an entry that is NULL or malformed,
+ * for an unknown name (the text contains the closest known one), and for a
+ * setting that applies to the whole process.
  */
 int tei_settings_load_options(struct tei_settings *out,
 			      const char *const *options, size_t count,
@@ -228,8 +230,8 @@ enum tei_setting_source tei_settings_source(const struct tei_settings *s,
 					    const struct tei_setting_row *row);
 
 /*
- * Writes the current value into buf as text. Returns true if the user has set
- * it (tei_settings_given).
+ * Writes the current value of the row's setting into buf as text. Returns true
+ * if the user has set this setting (tei_settings_given).
  */
 bool tei_settings_value(const struct tei_settings *s,
 			const struct tei_setting_row *row, char *buf,

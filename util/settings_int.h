@@ -9,8 +9,8 @@
 #include "util/settings.h"
 
 /*
- * Returns the row of a variable, also for its second spelling, or NULL. name
- * has len bytes and need not be terminated.
+ * Returns the row of the variable with that name or second spelling, or NULL if
+ * there is none. name has len bytes and need not be terminated.
  */
 const struct tei_setting_row *settings_find(const char *name, size_t len);
 

@@ -120,8 +120,8 @@ static int test_register(const struct tei_test_suite *suites,
 
 int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites)
 {
-	/* the default of libfabric's tcp endpoints, 70 MB each, takes 50 ms,
-	 * or seconds with a sanitizer */
+	/* with the default number of receive buffers (70 MB), opening a tcp
+	 * endpoint of libfabric takes 50 ms, or seconds with a sanitizer */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	if (test_register(suites, argc > 1 ? argv[1] : NULL)) {
 		printf("not ok - CUnit: %s\n", CU_get_error_msg());

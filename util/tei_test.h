@@ -31,15 +31,16 @@ struct tei_test_suite {
 };
 
 /*
- * Runs every case of every suite, or only those whose "suite/case" holds the
+ * Runs every case of every suite, or only those whose "suite/case" contains the
  * program's first argument. Returns main's exit code: 0, 1, or 77 when every
  * case was skipped.
  */
 int tei_test_run(int argc, char **argv, const struct tei_test_suite *suites);
 
 /*
- * Marks the running case as skipped; the case returns after it. The text is
- * copied. A failed check of the same case outweighs it.
+ * Marks the running case as skipped. The case returns right after this call.
+ * The text is copied. If a check of the same case fails, the case counts as
+ * failed and not as skipped.
  */
 void tei_test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -64,7 +65,7 @@ struct tei_fuzz {
 void tei_fuzz_begin(struct tei_fuzz *f, const char *what);
 bool tei_fuzz_next(struct tei_fuzz *f, uint64_t rounds);
 uint64_t tei_fuzz_random(struct tei_fuzz *f);
-/* Changes one to eight bytes, most of them after the first head bytes. */
+/* Changes one to eight bytes, most of them after the first `head` bytes. */
 void tei_fuzz_bytes(struct tei_fuzz *f, void *bytes, size_t len, size_t head);
 
 #endif /* TEI_UTIL_TEI_TEST_H */

@@ -15,8 +15,8 @@ static inline const char *tei_plural(uint64_t n)
 }
 
 /*
- * Returns the length of the UTF-8 sequence that begins at at and ends before
- * end, or 0 if it is invalid.
+ * Returns the length of the UTF-8 sequence that begins at `at`, or 0 if the
+ * sequence is invalid or continues beyond `end`.
  */
 size_t tei_utf8_length(const char *at, const char *end);
 

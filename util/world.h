@@ -15,10 +15,11 @@
  * (tei_now_ns, tei_random, tei_thread_start, tei_loop_wake, ...), which the
  * library calls instead of the kernel.
  *
- * In a simulated world all threads and steps run as fibers of one thread.
- * Another fiber can only run during the functions whose comment says
- * "Switches". A mutex may be held during such a function; if another fiber then
- * locks the mutex, tei_mutex_lock calls lock_contended.
+ * In a simulated world all threads and steps run as fibers of one thread. The
+ * comment of a function says "Switches fibers" if another fiber may run during
+ * a call of the function. During a call of any other function, no other fiber
+ * runs. A caller may hold a mutex while fibers are switched; if another fiber
+ * then locks this mutex, tei_mutex_lock calls lock_contended.
  */
 
 #include <poll.h>
@@ -34,7 +35,8 @@ struct tei_mutex;
 
 /* --- progress loops -------------------------------------------------------- */
 
-/* The sleep of a loop between two steps: the request, and the result. */
+/* The sleep of a loop between two steps. The step writes the request, and the
+ * world writes the result. */
 struct tei_loop_sleep {
 	/* written by the step */
 	struct pollfd *fds;		/* file descriptors that end the sleep,
@@ -66,7 +68,7 @@ enum tei_loop_next {
 };
 
 /* Does one iteration of a loop. Runs on the loop's thread without a lock, and
- * may call functions that switch. */
+ * may call functions that switch fibers. */
 typedef enum tei_loop_next tei_loop_step(void *arg, struct tei_loop_sleep *s);
 
 /*
@@ -94,14 +96,16 @@ struct tei_loop {
 /* --- sockets and links ----------------------------------------------------- */
 
 /* A socket that a wait object watches. After the socket is closed, fd may be
- * the number of another file; the inode number ino then differs. */
+ * the number of another file. The inode number of that file then differs from
+ * ino. */
 struct tei_socket {
 	int fd;
 	unsigned long ino;
 };
 
-/* The kernel's state of a TCP connection. The members named last_ are the times
- * since the last event of that kind, ms. */
+/* The kernel's state of a TCP connection. The three members named last_… are
+ * the times since data was last sent, data was last received, and an
+ * acknowledgement was last received, ms. */
 struct tei_tcp_state {
 	bool established;
 	bool has_window;		/* snd_wnd is known */
@@ -137,7 +141,7 @@ typedef void tei_net_socket_fn(const struct tei_socket *s, void *arg);
  * Sockets and network links. The file descriptors are those of the provider's
  * wait objects (FI_WAIT_FD). In a simulated world they are numbers that only
  * this table and tei_loop_sleep interpret. connect is the only function that
- * switches.
+ * switches fibers.
  */
 struct tei_world_net {
 	bool kernel_fds;		/* the file descriptors are those of the
@@ -153,13 +157,13 @@ struct tei_world_net {
 	 */
 	void (*sockets)(int fd, unsigned long ino, tei_net_socket_fn *fn,
 			void *arg);
-	/* Returns true if the file descriptor is still open and still the same
-	 * socket. */
+	/* Returns true if s->fd is still open and is still the socket with the
+	 * inode number s->ino. */
 	bool (*same)(const struct tei_socket *s);
 	/* own_addr writes the local address of the socket to *sa, peer_addr the
-	 * remote address. The caller sets *len to the room in sa; the function
-	 * sets it to the length of the address. Returns 0 or an errno, which is
-	 * ENOTCONN if the socket has no remote address. */
+	 * remote address. The caller sets *len to the size of the buffer sa;
+	 * the function sets it to the length of the address. Returns 0 or an
+	 * errno, which is ENOTCONN if the socket has no remote address. */
 	int (*own_addr)(int fd, struct sockaddr *sa, uint32_t *len);
 	int (*peer_addr)(int fd, struct sockaddr *sa, uint32_t *len);
 	bool (*listens)(int fd);
@@ -173,15 +177,15 @@ struct tei_world_net {
 	int (*dup)(int fd);
 	void (*close)(int fd);
 	/* Connects to the address, waits for up to wait_ns, and closes the
-	 * connection. Switches. */
+	 * connection. Switches fibers. */
 	enum tei_net_answer (*connect)(const struct sockaddr *sa, uint32_t len,
 				       uint64_t wait_ns);
 	/* Tries to bind a socket to the local address and, if listen is true,
 	 * to listen there, and closes the socket. */
 	enum tei_net_bind (*bindable)(const struct sockaddr *sa, uint32_t len,
 				      bool listen);
-	/* Lists the interfaces of this host, like getifaddrs(3). Returns 0 or
-	 * -1. */
+	/* Lists the interfaces of this host, like getifaddrs(3). Returns 0, or
+	 * -1 on failure. */
 	int (*interfaces)(struct ifaddrs **out);
 	void (*interfaces_free)(struct ifaddrs *list);
 	/* interface_index returns the number of the interface with that name,
@@ -211,32 +215,32 @@ struct tei_world {
 	/* Returns the monotonic time in ns. The time never goes back and is
 	 * never 0. */
 	uint64_t (*now_ns)(void);
-	/* Returns the monotonic time of at most a few ms ago, in ns. Costs less
-	 * than now_ns. */
+	/* Returns a monotonic time that is at most a few ms before the present,
+	 * in ns. Costs less than now_ns. */
 	uint64_t (*now_about_ns)(void);
 	/* Returns the time of day in ns since 1970. */
 	uint64_t (*wall_ns)(void);
 	/* Fills memory with random bytes. Returns false on failure. */
 	bool (*random)(void *p, size_t len);
 
-	/* Sleeps for ns nanoseconds. Switches. */
+	/* Sleeps for ns nanoseconds. Switches fibers. */
 	void (*sleep_ns)(uint64_t ns);
 	/* The library calls this function in each iteration of a loop that
 	 * polls until a time has passed or a condition holds. The real world
-	 * does nothing. A simulated world lets time pass. Switches. */
+	 * does nothing. A simulated world lets time pass. Switches fibers. */
 	void (*relax)(void);
-	/* Lets other threads run, like sched_yield(2). Switches. */
+	/* Lets other threads run, like sched_yield(2). Switches fibers. */
 	void (*yield)(void);
 
-	/* Locks l, which another thread holds. Switches. */
+	/* Locks l, which another thread holds. Switches fibers. */
 	void (*lock_contended)(struct tei_mutex *l);
 	/* Implements tei_mutex_wait: releases l, waits until the condition is
 	 * signalled or timeout_ns has passed (UINT64_MAX: no limit), and locks
-	 * l again. May return early. Switches. */
+	 * l again. May return early. Switches fibers. */
 	void (*cond_wait)(pthread_cond_t *cond, struct tei_mutex *l,
 			  uint64_t timeout_ns);
-	/* Wakes one thread that waits for the condition or, if all is true, all
-	 * of them. */
+	/* Wakes one thread that waits for the condition. If `all` is true,
+	 * wakes all threads that wait for it. */
 	void (*cond_wake)(pthread_cond_t *cond, bool all);
 
 	/*
@@ -244,14 +248,14 @@ struct tei_world {
 	 * word_wake is called for the word or until the time until_ns
 	 * (UINT64_MAX: no limit). It may return early. word_wake wakes all
 	 * threads that wait for the word with at least one of the given bits;
-	 * bits is not 0. word_wait switches.
+	 * bits is not 0. word_wait switches fibers.
 	 */
 	void (*word_wait)(uint32_t *word, uint32_t seen, uint64_t until_ns,
 			  uint32_t bits);
 	void (*word_wake)(uint32_t *word, uint32_t bits);
 
 	/* thread_start implements tei_thread_start. thread_join waits for the
-	 * end of the thread, like pthread_join(3), and switches. */
+	 * end of the thread, like pthread_join(3), and switches fibers. */
 	int (*thread_start)(pthread_t *thread, bool detached,
 			    void *(*fn)(void *), void *arg);
 	void (*thread_join)(pthread_t thread);
@@ -273,7 +277,7 @@ struct tei_world {
 	void (*loop_wake)(struct tei_loop *loop);
 	/* Waits until loop->step has returned TEI_LOOP_END. Before the call,
 	 * the caller has set the flag that makes step return this value, and
-	 * has woken the loop. Switches. */
+	 * has woken the loop. Switches fibers. */
 	void (*loop_join)(struct tei_loop *loop);
 	/* Frees the resources that loop_start has allocated. */
 	void (*loop_close)(struct tei_loop *loop);

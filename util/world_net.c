@@ -3,11 +3,12 @@
  * Sockets and links of the real world.
  *
  * A wait object is an epoll file descriptor, which may contain other epoll file
- * descriptors. The sockets of a wait object are those that these watch;
- * /proc/self/fdinfo lists them (proc(5)). If the provider has no sockets, no
- * entry is found. If a forked child still has a socket open, the socket stays
- * in the list after this process has closed it, and its number may now belong
- * to another file. The inode number is therefore compared as well.
+ * descriptors. The sockets of a wait object are those that its epoll file
+ * descriptors watch; /proc/self/fdinfo lists them (proc(5)). If the provider
+ * has no sockets, no entry is found. If a forked child still has a socket open,
+ * the socket stays in the list after this process has closed it, and its number
+ * may now belong to another file. The inode number is therefore compared as
+ * well.
  */
 
 #include <errno.h>
