@@ -47,8 +47,8 @@ struct tei_topo_pci {
  */
 struct tei_topo_nic_desc {
 	const char *name;	/* name of the rail, as in the matrix */
-	const char *device;	/* netdev or RDMA device; NULL if the device has
-				 * the same name as the rail */
+	const char *device;	/* name of the netdev or RDMA device; NULL if it
+				 * is the same as the name of the rail */
 	struct tei_topo_pci pci;	/* address that libfabric reports
 					 * (fi_nic) */
 	uint64_t speed;		/* bits per second; 0 if unknown */
@@ -162,11 +162,12 @@ size_t tei_topo_nic_count(const struct tei_topo *topo);
 const struct tei_topo_nic *tei_topo_nic(const struct tei_topo *topo,
 					size_t index);
 
-/* Returns the index of the NIC with that name, or -1. */
+/* Returns the index of the NIC with that name, or -1 if there is none. */
 int tei_topo_find_nic(const struct tei_topo *topo, const char *name);
 
-/* The number of locations without "*", and the location at an index, or NULL.
- * The locations are sorted: cpu:0, cpu:1, …, cuda:0, … */
+/* tei_topo_location_count returns the number of locations, not counting "*".
+ * tei_topo_location returns the location at an index, or NULL if index is out
+ * of range. The locations are sorted: cpu:0, cpu:1, …, cuda:0, … */
 size_t tei_topo_location_count(const struct tei_topo *topo);
 const char *tei_topo_location(const struct tei_topo *topo, size_t index);
 
@@ -177,7 +178,8 @@ struct tei_topo_place {
 				 * or "" */
 };
 
-/* Returns false, and writes nothing, if index is out of range. */
+/* Gets the position of the location at an index. Returns false, and writes
+ * nothing, if index is out of range. */
 bool tei_topo_location_place(const struct tei_topo *topo, size_t index,
 			     struct tei_topo_place *place);
 
@@ -195,7 +197,8 @@ bool tei_topo_lookup(const struct tei_topo *topo, const char *location,
 enum tei_topo_rank {
 	TEI_TOPO_PREFERRED = 0,
 	TEI_TOPO_ACCESSIBLE = 1,
-	TEI_TOPO_OFF = 2,	/* switched off, or absent for this location */
+	TEI_TOPO_OFF = 2,	/* the NIC is switched off, or the matrix does
+				 * not list it for this location */
 };
 
 /*
@@ -227,9 +230,10 @@ size_t tei_topo_text(const struct tei_topo *topo, char *buf, size_t len);
 bool tei_topo_filter(const char *list, const char *name);
 
 /*
- * Returns the NUMA node of the NIC with that name (netdev or RDMA device)
- * according to sysfs; if that is unknown, the node of the PCI address. Returns
- * -1 if both are unknown. Either argument may be NULL or "".
+ * Returns the NUMA node of a NIC according to sysfs. device is the name of its
+ * netdev or RDMA device. If the node of that device is unknown, returns the
+ * node of the PCI address `pci`. Returns -1 if both are unknown. Either
+ * argument may be NULL or "".
  */
 int tei_topo_nic_node(const char *device, const char *pci);
 
@@ -242,9 +246,9 @@ int tei_topo_nic_node(const char *device, const char *pci);
 int tei_topo_block_node(dev_t dev);
 
 /*
- * Maps size bytes of new memory, on the NUMA node if possible, on any node if
- * node is negative. The caller unmaps it with munmap. Returns NULL if memory is
- * short.
+ * Maps `size` bytes of new memory. The memory is on the NUMA node if possible.
+ * If node is negative, it may be on any node. The caller unmaps it with munmap.
+ * Returns NULL if memory is short.
  */
 void *tei_topo_map(int node, size_t size);
 
@@ -282,22 +286,24 @@ int tei_topo_where_parse(const char *text, struct tei_topo_where *out,
 			 struct tei_err *err);
 
 /*
- * Finds the part that holds byte offset of a region of length bytes; offset is
- * less than length. Stores the location of the part in location and the offset
- * of its end in *end. Returns the number of the part.
+ * Finds the part of a region that holds the byte at `offset`. The region has
+ * `length` bytes, and offset is less than length. Stores the location of that
+ * part in `location`, and the offset at which the part ends in *end. Returns
+ * the index of the part.
  *
- * All parts have length / n_parts bytes, except that each begins at the next
- * multiple of the page and the last also holds the remainder. A part that would
- * begin beyond the region is empty. A region with less than one byte per part
- * is "*". Other kinds of locations have one part.
+ * Part i begins at offset i * (length / n_parts), rounded up to a multiple of
+ * the page size; the last part ends at the end of the region. A part that would
+ * begin beyond the region is empty. If length is less than n_parts, the whole
+ * region is one part with the location "*". For the other kinds of locations,
+ * the whole region is one part.
  */
 unsigned int tei_topo_where_part(const struct tei_topo_where *where,
 				 uint64_t length, uint64_t offset,
 				 char location[TEI_TOPO_NAME], uint64_t *end);
 
 /*
- * Returns the NUMA node of the byte at offset, or -1 if the location names
- * none.
+ * Returns the NUMA node of the byte at `offset` of a region of `length` bytes,
+ * or -1 if the location names no NUMA node for it.
  */
 int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
 			uint64_t offset);
@@ -307,10 +313,12 @@ int tei_topo_where_node(const struct tei_topo_where *where, uint64_t length,
  *
  * On a machine with several NUMA nodes, the result for a range of at least 64
  * pages is "segments:…" if a sample of 64 pages shows 2, 4, 8 or 16 equal parts
- * that are on one node each; of 16 parts, two may be mixed. Otherwise it is
- * "cpu:N" if more than half of the present pages of a sample of at most 16,
- * which includes the first and the last page, are on node N, else "*". Without
- * NUMA support it is "cpu:0" or the only node.
+ * that are on one node each; if there are 16 parts, two of them may be on
+ * several nodes. Otherwise, the function samples at most 16 pages, which
+ * include the first and the last page. The result is "cpu:N" if more than half
+ * of the present pages of this sample are on node N, else "*". Without NUMA
+ * support, the result is "cpu:N" if N is the only node that sysfs lists,
+ * "cpu:0" if sysfs lists no node, else "*".
  *
  * Returns 0, or TEI_ERR_INVALID for a range that is empty or wraps around.
  */
@@ -324,9 +332,10 @@ struct tei_topo_maps;
 /*
  * Prepares queries about the mappings of this process. From Linux 6.11 on, each
  * query asks the kernel about its range only (PROCMAP_QUERY). On older kernels,
- * this call reads /proc/self/maps up to the address until, and later queries
- * use that state. The caller frees *maps; only one thread may use it. Returns
- * TEI_ERR_UNSUPPORTED if /proc cannot be read, or TEI_ERR_MEMORY.
+ * this call reads the list of mappings in /proc/self/maps up to the address
+ * `until`, and later queries use that list. The caller frees *maps; only one
+ * thread may use it. Returns TEI_ERR_UNSUPPORTED if /proc cannot be read, or
+ * TEI_ERR_MEMORY.
  */
 int tei_topo_maps_read(uint64_t until, struct tei_topo_maps **maps);
 void tei_topo_maps_free(struct tei_topo_maps *maps);	/* NULL is ignored */

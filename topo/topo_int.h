@@ -28,8 +28,8 @@ struct topo_row {
 };
 
 /*
- * Created by the functions of tei_topo.h, freed by the caller. Constant once
- * the caller has it.
+ * A topology. The functions of tei_topo.h create it, and the caller frees it.
+ * It is constant once such a function has returned it.
  */
 struct tei_topo {
 	uint32_t n_nics;
@@ -113,11 +113,12 @@ bool topo_hw_near(const struct topo_spot *spot, int node);
  * b->nodes are not NULL. */
 bool topo_hw_share_node(const struct topo_spot *a, const struct topo_spot *b);
 /*
- * Returns the address of the PCI device that obj is or belongs to; known is
- * false if there is none.
+ * Returns the address of the PCI device that obj is or belongs to. If there is
+ * none, the member `known` of the result is false.
  */
 struct tei_topo_pci topo_hw_pci(struct hwloc_obj *obj);
-/* Returns the depth of the deepest bridge above both devices, or 0. */
+/* Returns the depth of the deepest bridge above both devices, or 0 if there is
+ * none. */
 unsigned int topo_hw_shared_bridge(struct hwloc_obj *a, struct hwloc_obj *b);
 /*
  * Gets the NUMA node numbers in ascending order. Returns their count, at most
@@ -137,7 +138,8 @@ struct topo_gpu {
 size_t topo_hw_gpus(const struct topo_hw *hw, struct topo_gpu *gpus,
 		    size_t max);
 
-/* Gets the names of the network and RDMA devices on a PCI bus. */
+/* Gets the names of all network and RDMA devices that are PCI devices. Returns
+ * the number of names, at most max. */
 size_t topo_hw_nics(const struct topo_hw *hw, const char **names, size_t max);
 
 /* Properties of a NIC. topo_sys_nic changes only the members that sysfs
@@ -183,8 +185,9 @@ int topo_locate_node(const void *addr, size_t len, size_t page,
 #define TOPO_PARTS_SAMPLE	64	/* pages in the sample of
 					 * topo_locate_parts */
 #define TOPO_PARTS	16		/* maximum number of parts */
-#define TOPO_RAGGED	2		/* how many of TOPO_PARTS parts may be
-					 * on several nodes */
+#define TOPO_RAGGED	2		/* maximum number of parts that may be
+					 * on several nodes, if there are
+					 * TOPO_PARTS parts */
 
 /*
  * Writes "segments:…" with the smallest number of equal parts that separates

@@ -107,8 +107,9 @@ static int topo_parse_fail(struct topo_parse *p, const char *location,
 }
 
 /*
- * Returns the index of name. Without a base, adds an unknown name. Returns -1
- * if the base lacks it, or -2 if there are too many NICs.
+ * Returns the index of the NIC with that name. If there is no base, adds a NIC
+ * for a new name. Returns -1 if the base lacks the name, or -2 if there are too
+ * many NICs.
  */
 static int topo_parse_nic(struct topo_parse *p, const char *name)
 {
@@ -146,7 +147,8 @@ static int topo_parse_name(struct topo_parse *p, const char *location,
 	return 0;
 }
 
-/* Checks one "location": [[…], […]] and collects its names. */
+/* Checks one member "location": [[…], […]] of the matrix and collects the names
+ * of its NICs. */
 static int topo_parse_entry(struct topo_parse *p, const cJSON *entry)
 {
 	const cJSON *list, *item;

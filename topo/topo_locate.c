@@ -15,7 +15,7 @@ static int topo_locate_query(unsigned long n, void **pages, int *status)
 }
 
 /* Returns the value that more than half of the non-negative elements have, or
- * -1. */
+ * -1 if there is no such value. */
 static int topo_majority(const int *v, size_t n)
 {
 	size_t present = 0, equal, i, k;

@@ -203,7 +203,7 @@ static void test_untouched_memory_stays_untouched(void)
 	else
 		CU_ASSERT_STRING_EQUAL(location, "*");
 	munmap(mem, len);
-	/* a range that is not mapped is no error */
+	/* a range that is not mapped is not an error */
 	CU_ASSERT_EQUAL(tei_topo_locate(mem, len, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, 1, location), 0);
 	CU_ASSERT_EQUAL(tei_topo_locate(NULL, SIZE_MAX, location), 0);

@@ -111,7 +111,7 @@ static int maps_line(struct tei_topo_maps *m, const char *line, uint64_t *last)
 }
 
 /* Reads the list of mappings up to the first one that ends at or above the
- * address until. */
+ * address `until`. */
 static int maps_parse(struct tei_topo_maps *m, int fd, char *buf,
 		      uint64_t until)
 {

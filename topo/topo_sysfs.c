@@ -244,8 +244,8 @@ static int topo_sys_above(const char *folder)
 static int topo_sys_disk(const char *sysfs, const char *folder, int depth);
 
 /* Returns the node of the component `name` of a device. Returns -1 if the node
- * is unknown, or -2 if name is not a component. sysfs is NULL if the components
- * are controllers and not disks. */
+ * is unknown, or -2 if the file `name` is not a component. sysfs is NULL if the
+ * components are controllers and not disks. */
 static int topo_sys_below_one(const char *sysfs, const char *dir,
 			      const char *name, int depth)
 {
@@ -265,7 +265,8 @@ static int topo_sys_below_one(const char *sysfs, const char *dir,
 	return node;
 }
 
-/* Returns the common node of all components, or -1. */
+/* Returns the node that all components of a device have, or -1 if they have no
+ * common node. */
 static int topo_sys_below(const char *sysfs, const char *folder,
 			  const char *where, int depth)
 {
@@ -306,7 +307,7 @@ static int topo_sys_block(const char *sysfs, dev_t dev, int depth)
 
 /*
  * Returns the node of the disk that holds the loop device's backing file, if
- * the file is visible to this process.
+ * that file is visible to this process; otherwise returns -1.
  */
 static int topo_sys_loop(const char *sysfs, const char *folder, int depth)
 {
