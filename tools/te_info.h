@@ -20,9 +20,9 @@
  *	te_info_segment.c	a published segment and its rails
  *	te_info_pair.c		child: one local rail to each rail of a segment
  *	te_info_watch.c		the statistics of a running process, repeatedly
- *	te_info_prometheus.c	these statistics in Prometheus's text format
+ *	te_info_prometheus.c	the statistics in Prometheus's text format
  *	te_info_net.c		IP interfaces
- *	te_info_ethtool.c	what ethtool reports about them
+ *	te_info_ethtool.c	link, driver and offloads of the interfaces
  *	te_info_route.c		routes of the kernel
  *	te_info_verbs.c		RDMA ports
  *	te_info_check*.c	the checks, by subject
@@ -45,16 +45,18 @@
 #include "moonrail.h"
 
 #define INFO_SCHEMA	1	/* value of "schema" in the output of --json */
-#define INFO_NAME	64	/* length of a device name, with its end */
-#define INFO_ADDR	64	/* length of an IP address as text */
+#define INFO_NAME	64	/* room for a device name with its NUL */
+#define INFO_ADDR	64	/* room for an IP address as text with its
+				 * NUL */
 #define INFO_RAILS	64
 #define INFO_PORTS	64	/* limit of the RDMA ports that are examined */
 #define INFO_STORE_NS	(5 * TEI_NS_PER_SEC)	/* longest access to a store */
-/* Bytes of protocol and version before the address in a descriptor. */
+/* Number of bytes (protocol and version) before the address of a rail in a
+ * descriptor. */
 #define INFO_ADDR_PREFIX 8
 
 enum info_exit {
-	INFO_EXIT_OK = 0,	/* notes at most */
+	INFO_EXIT_OK = 0,	/* no finding is worse than a note */
 	INFO_EXIT_WARN = 1,
 	INFO_EXIT_BAD = 2,
 	INFO_EXIT_USAGE = 3,	/* wrong options, or the output cannot be
@@ -75,8 +77,8 @@ struct info_opts {
 				  * variable */
 	const char *topology;	/* file with hwloc XML; NULL means this
 				 * machine */
-	const char *root;	/* folder above /proc and /sys; "" means the
-				 * root */
+	const char *root;	/* folder that contains the /proc and /sys to
+				 * read; "" means those of this machine */
 	const char *peers;	/* addresses to find routes to, or NULL */
 	const char *output;	/* output file; NULL means stdout */
 	uint64_t expected_peers;
@@ -103,7 +105,7 @@ struct info_net {
 	unsigned int flags;		/* IFF_… */
 	unsigned int mtu;		/* MTU of the interface, bytes; 0 if
 					 * unknown */
-	bool first; /* the first of its interface's elements */
+	bool first; /* the first element of its interface */
 	bool rail;			/* a rail uses this address */
 };
 
@@ -173,7 +175,7 @@ void info_why(cJSON *finding, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void info_cure(cJSON *finding, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Adds a finding without a fault: one line. */
+/* Adds a finding of the grade INFO_OK, which has one text. */
 void info_fine(struct info *info, const char *id, const char *subject,
 	       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Reports something that could not be examined, and the reason. */
@@ -189,8 +191,8 @@ void info_print(const struct info *info);
 const char *info_bits_text(double bps, char *buf, size_t len);
 const char *info_rate_text(double bytes, char *buf, size_t len);
 const char *info_bytes_text(double bytes, char *buf, size_t len);
-/* Shows the present step of te_info --check if stderr is a terminal. An empty
- * text erases the line. */
+/* Shows on stderr, if it is a terminal, what te_info --check does at present.
+ * An empty text erases the line. */
 void info_progress(const struct info *info, const char *what);
 void info_heading(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -214,8 +216,8 @@ char *info_slurp(const struct info *info, const char *fmt, ...)
 long long info_read_num(const struct info *info, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Reads a number from a file of /proc/sys. Returns INFO_ABSENT if the kernel
- * has no such setting. Returns INFO_UNSEEN if the file cannot be read, after
- * reporting that under id. */
+ * has no such setting. If the file cannot be read, reports this with the id
+ * `id` and returns INFO_UNSEEN. */
 #define INFO_ABSENT	(-1)
 #define INFO_UNSEEN	(-2)
 long long info_sysctl(struct info *info, const char *id, const char *name);
@@ -228,10 +230,10 @@ bool info_exists(const struct info *info, const char *fmt, ...)
 typedef void (*info_line_fn)(struct info *info, const char *kind,
 			     cJSON *value, void *arg);
 /*
- * Runs this program as a child of that kind until it ends, at most ms
- * milliseconds. extra: up to 8 more arguments with NULL at the end, or NULL.
- * Lines that are not "@kind JSON" are added to log (an array, or NULL). Returns
- * 0, or -1 with the reason in why.
+ * Runs this program as a child of that kind and waits until the child ends, at
+ * most ms milliseconds. extra: up to 8 more arguments with NULL at the end, or
+ * NULL. Lines that are not "@kind JSON" are added to log (an array, or NULL).
+ * Returns 0, or -1 with the reason in why.
  */
 int info_child_run(struct info *info, const char *kind,
 		   const char *const *extra, unsigned int ms, info_line_fn fn,
@@ -261,7 +263,8 @@ struct tei_meta_store *info_child_store(const struct info_opts *opts);
 /* In a child: creates an engine according to the options, which publishes
  * nothing. Returns NULL after printing "@error". */
 transfer_engine_t info_child_engine(const struct info_opts *opts);
-/* Runs the child that the options name. Returns its exit status. */
+/* In a child: does the work of the kind of child that the options name. Returns
+ * the exit status of the child. */
 int info_child_main(const struct info_opts *opts);
 
 /* --- children ------------------------------------------------------------ */
@@ -270,8 +273,8 @@ void info_fabric_say(const struct info_opts *opts);
 int info_target_child(const struct info_opts *opts);
 int info_initiator_child(const struct info_opts *opts);
 int info_pair_child(const struct info_opts *opts);
-/* Returns the first buffer of the segment that is not GPU memory, from which
- * the child reads; NULL if there is none. */
+/* Returns the first buffer of a segment that is not GPU memory, or NULL if
+ * there is none. The child of te_info_pair.c reads from this buffer. */
 struct tei_meta_desc;
 const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d);
 
@@ -362,7 +365,7 @@ void info_machine_doc(struct info *info, const struct info_machine *m);
 int info_watch(const struct info_opts *opts);
 
 /* --- te_info_prometheus.c ------------------------------------------------ */
-/* Prints one set of statistics to stdout. */
+/* Prints one set of statistics to stdout in Prometheus's text format. */
 void info_prometheus(const cJSON *doc);
 
 /* --- te_info_svg.c ------------------------------------------------------- */
@@ -373,7 +376,8 @@ int info_svg(struct info *info);
 /* --- te_info_svg_draw.c -------------------------------------------------- */
 void svg_head(int width, int height, const char *title);
 void svg_tail(void);
-/* class: a class of the style sheet. */
+/* Prints a box. class is a class of the style sheet; position and size are in
+ * pixels. */
 void svg_box(const char *class, int x, int y, int w, int h);
 /* Prints text, cut to fit width pixels. Characters that XML does not allow are
  * replaced. */

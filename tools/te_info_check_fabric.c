@@ -70,8 +70,8 @@ static bool fabric_switch_on(const char *text)
 
 /*
  * Reports whether the provider can close a single connection. Only ofi_rxm can,
- * and only if the variable was set before libfabric started. The API has no
- * capability for this.
+ * and only if FI_AV_REMOVE_CLEANUP was set before libfabric started. The API of
+ * libfabric has no capability bit for this.
  */
 static void fabric_closing(struct info *info, const struct info_rail *r)
 {

@@ -14,7 +14,8 @@
 
 #define HOST_MIB (1024.0 * 1024)
 
-/* Returns the number in a line "Name: N kB" of /proc/meminfo, or -1. */
+/* Returns the number in a line "Name: N kB" of /proc/meminfo, or -1 if there is
+ * no such line. */
 static double host_meminfo(const char *text, const char *name)
 {
 	size_t len = strlen(name);
@@ -134,7 +135,7 @@ static void host_ptrace(struct info *info)
 
 	if (scope == INFO_UNSEEN)
 		return;
-	/* a kernel without Yama does not restrict them */
+	/* a kernel without Yama does not restrict access between processes */
 	if (scope == 0 || scope == INFO_ABSENT) {
 		info_fine(info, "ptrace", "local",
 			  "processes of one user may copy from each other");
@@ -217,8 +218,8 @@ static void host_limit_read(struct info *info, struct host_limit *l,
 	snprintf(l->where, sizeof(l->where), "%s", *dir ? dir : "/");
 }
 
-/* Reads the limits of the control group at path and of all groups above it;
- * each of them applies. */
+/* Reads the limits of the control group at path and of all groups above it,
+ * because the limits of all these groups apply. */
 static void host_limit_walk(struct info *info, struct host_limit *l,
 			    const char *base, const char *path,
 			    const char *file)

@@ -88,9 +88,9 @@ static uint32_t meta_get(const uint8_t *at)
 }
 
 /*
- * Opens a session and closes it again. A server that only accepts connections,
- * or is not part of a majority of servers, does not open sessions. Returns 0 or
- * a negative errno.
+ * Opens a ZooKeeper session and closes it again. A server that only accepts
+ * connections, or is not part of a majority of servers, does not open sessions.
+ * Returns 0 or a negative errno.
  */
 static int meta_session(int fd, uint64_t end_ns)
 {

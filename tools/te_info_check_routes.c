@@ -34,7 +34,8 @@ static void routes_mask(const struct info_net *n, unsigned int prefix,
 	}
 }
 
-/* Returns the interface with the smaller subnet, or a if they are equal. */
+/* Returns the interface with the smaller subnet, or `a` if the subnets have the
+ * same size. */
 static const struct info_net *routes_narrower(const struct info_net *a,
 					      const struct info_net *b)
 {
@@ -151,7 +152,7 @@ static void routes_none(struct info *info, const struct info_net *n,
 }
 
 /* Finds the interface by which packets of the rail to an address in the subnet
- * of `of` leave. The address goes to dst. Returns false, after reporting the
+ * of `of` leave. Writes that address to dst. Returns false, after reporting the
  * reason, if there is no such interface. */
 static bool routes_ask(struct info *info, const struct info_net *n,
 		       const struct info_net *of, char dst[INFO_ADDR],
@@ -173,7 +174,7 @@ static bool routes_ask(struct info *info, const struct info_net *n,
 }
 
 /* Reports that packets of a rail to its own subnet leave by another interface.
- * pair: another rail is in the same subnet. */
+ * pair is true if another rail is in the same subnet. */
 static void routes_stray(struct info *info, const struct info_net *n,
 			 const char *dst, const struct info_route *r, bool pair)
 {
@@ -201,7 +202,8 @@ static void routes_stray(struct info *info, const struct info_net *n,
 			  strict ? n->name : "", strict ? ".rp_filter=2" : "");
 }
 
-/* Checks a rail. other: a rail in the same subnet, or NULL. */
+/* Checks the route of a rail to its own subnet. other is another rail in the
+ * same subnet, or NULL if there is none. */
 static void routes_rail(struct info *info, const struct info_net *n,
 			const struct info_net *other)
 {

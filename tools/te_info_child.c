@@ -75,8 +75,8 @@ static cJSON *child_line(char *line, char **kind)
 	return cJSON_Parse(json);
 }
 
-/* Adds a log line without its time and process, unless it is in the log
- * already. */
+/* Adds a log line without its time and process, unless the log contains the
+ * line already. */
 static void child_log(cJSON *log, const char *line)
 {
 	const char *mark = strstr(line, " moonrail[");
@@ -92,7 +92,8 @@ static void child_log(cJSON *log, const char *line)
 	info_text(log, NULL, "%s", text);
 }
 
-/* Describes an exit status of ft_proc_wait. Returns false for 0 and 1. */
+/* Describes an exit status of ft_proc_wait in `why`. Returns false, and writes
+ * nothing, for the statuses 0 and 1. */
 static bool child_ended_badly(int status, char *why, size_t len)
 {
 	if (status == 0 || status == 1)

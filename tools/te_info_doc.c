@@ -29,7 +29,8 @@ static size_t doc_utf8(const unsigned char *p)
 }
 
 /* Replaces bytes that are not UTF-8, and control characters, which a terminal
- * could take for an escape sequence: also U+0080 to U+009F. */
+ * could take for an escape sequence. U+0080 to U+009F count as control
+ * characters too. */
 static void doc_clean(char *text, bool one_line)
 {
 	unsigned char *p = (unsigned char *)text;

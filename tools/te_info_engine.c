@@ -73,7 +73,8 @@ static void engine_matrix(transfer_engine_t engine, char *buf)
 	if (showLinks(engine, buf, ENGINE_TEXT, 1))
 		return;
 	links = cJSON_Parse(buf);
-	/* an engine has none if its rails reach no other process */
+	/* an engine has no priority matrix if its rails reach no other
+	 * process */
 	matrix = cJSON_DetachItemFromObjectCaseSensitive(links,
 							 "priority_matrix");
 	if (matrix)

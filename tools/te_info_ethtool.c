@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Link, driver and offloads as drivers report them by SIOCETHTOOL. If a driver
- * does not answer a query, the member is left out.
+ * does not answer a query, the report lacks the members of this query.
  */
 #include <errno.h>
 #include <linux/ethtool.h>
@@ -26,7 +26,8 @@ static int ethtool_ask(int fd, const struct info_net *net, void *data)
 	return ioctl(fd, SIOCETHTOOL, &req);
 }
 
-/* Sends a query whose answer is a number. Returns it, or -1. */
+/* Sends a query whose answer is a number. Returns the number, or -1 on
+ * failure. */
 static long ethtool_value(int fd, const struct info_net *net, uint32_t cmd)
 {
 	struct ethtool_value v = { .cmd = cmd };

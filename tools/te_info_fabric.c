@@ -202,8 +202,8 @@ void info_fabric_say(const struct info_opts *opts)
 	fabric_variable(o, "cm_progress_interval",
 			"FI_OFI_RXM_CM_PROGRESS_INTERVAL");
 	fabric_variable(o, "msg_rx_size", "FI_OFI_RXM_MSG_RX_SIZE");
-	/* the devices of a provider need not support what it offers; the engine
-	 * logs that for each region */
+	/* a provider may offer support of GPU memory that its devices lack; the
+	 * engine logs this for each region */
 	info_text(o, "gpu_memory", "pinned host memory, unless every rail supports GPU memory directly (hmem)");
 	if (ret)
 		info_text(o, "error", "fi_getinfo: %s", fi_strerror(-ret));

@@ -28,8 +28,8 @@ static unsigned int net_bits(const uint8_t *p, size_t n)
 }
 
 /* Returns true if a peer address is in another subnet than the address, so that
- * the prefix belongs to the peer. Without a peer, that field holds a broadcast
- * address. */
+ * the prefix belongs to the peer. If the interface has no peer, the field of
+ * the peer address holds a broadcast address. */
 static bool net_far(const uint8_t *a, const uint8_t *mask,
 		    const struct sockaddr *peer, size_t off, size_t n)
 {
@@ -78,8 +78,8 @@ static int net_cmp(const void *pa, const void *pb)
 	return strcmp(a->address, b->address);
 }
 
-/* Removes the entry without an address of each interface that also has entries
- * with addresses. */
+/* Removes each entry without an address whose interface also has an entry with
+ * an address. */
 static size_t net_prune(struct info_net *nets, size_t n)
 {
 	size_t i, out = 0;

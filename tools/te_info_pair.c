@@ -235,7 +235,7 @@ static int pair_read(struct pair *p, fi_addr_t to, uint64_t addr, uint64_t key,
 	}
 }
 
-/* The first buffer for which a NIC has a key: GPU memory has none. */
+/* GPU memory is skipped, because a NIC may have no key for it. */
 const struct tei_meta_buffer *info_pair_buffer(const struct tei_meta_desc *d)
 {
 	for (uint32_t i = 0; i < d->buffer_count; i++)

@@ -16,7 +16,7 @@ struct probe_args {
 	const char *extra[6];
 };
 
-/* Writes the options with which an engine has only this rail. */
+/* Writes the options that limit an engine to this rail. */
 static void probe_args(const struct info_rail *r, struct probe_args *a)
 {
 	bool tcp = !strcmp(r->transport, "tcp");

@@ -79,7 +79,7 @@ struct probe {
 	struct te_error err;
 };
 
-/* Waits for one task. Returns 0, or -1 with err. */
+/* Waits for one task. Returns 0, or -1 after setting p->err. */
 static int probe_wait(struct probe *p, batch_id_t batch, size_t task)
 {
 	struct transfer_status st = { .status = STATUS_WAITING };

@@ -81,7 +81,8 @@ static void prom_head(const char *name, const char *type, const char *help)
 	       name, type);
 }
 
-/* Prints the labels of a rail in braces. more: further labels. */
+/* Prints the labels of a rail in braces. more contains further labels, each
+ * after a comma, or is "". */
 static void prom_rail_labels(const cJSON *doc, const cJSON *rail,
 			     const char *more)
 {
@@ -106,8 +107,8 @@ static void prom_rail(const cJSON *doc, const struct prom_metric *m)
 	}
 }
 
-/* Prints one sample for each possible state; the present state has the value
- * 1. */
+/* Prints one sample for each rail and each possible state. The value is 1 for
+ * the present state of the rail and 0 for the other states. */
 static void prom_states(const cJSON *doc)
 {
 	static const char *const states[] = { "up", "suspect", "down",
@@ -127,8 +128,10 @@ static void prom_states(const cJSON *doc)
 		}
 }
 
-/* Returns true if the process has been printed already. A process that is open
- * under several names has one set of counters. */
+/* Returns true if an earlier element of `peers` is the same process as `peer`
+ * and so has been printed already. If the watched process knows a peer under
+ * several names, `peers` has an element for each name, with the same
+ * counters. */
 static bool prom_told(const cJSON *peers, const cJSON *peer)
 {
 	const cJSON *o;
@@ -144,7 +147,8 @@ static bool prom_told(const cJSON *peers, const cJSON *peer)
 	return false;
 }
 
-/* list: "peers" or "served". */
+/* Prints one sample of a metric for each process in a list of the report. list
+ * is the key of the list: "peers" or "served". */
 static void prom_peer(const cJSON *doc, const char *list,
 		      const struct prom_metric *m)
 {

@@ -134,7 +134,8 @@ static void segment_doc(const struct tei_meta_desc *d, cJSON *doc)
 
 /* --- its owner ----------------------------------------------------------- */
 
-/* Reports a fault of the owner. cure: "" if the process is dead. */
+/* Reports a fault of the owner. cure is the advice to the user; "" means the
+ * advice to start the process again. */
 static void segment_owner_bad(struct info *info, const char *name,
 			      const char *what, const char *cure)
 {
@@ -243,8 +244,8 @@ static void segment_from(struct info *info, const struct info_rail *r,
 	info_text(o, "error", "%s", *answer.error ? answer.error : why);
 }
 
-/* Returns true if a local rail reaches that device. Otherwise *error is a
- * reason. */
+/* Returns true if a local rail reaches that device. Otherwise sets *error to
+ * the reason. */
 static bool segment_reached(const cJSON *pairs, const char *device,
 			    const char **error)
 {

@@ -30,7 +30,8 @@ enum {
 };
 
 struct svg_spot {
-	int x, y;		/* upper left corner of a chip */
+	int x, y;		/* upper left corner of a chip (the box of one
+				 * NIC or GPU), pixels */
 };
 
 /* The state of the drawing. Freed by info_svg. */
@@ -85,8 +86,8 @@ static bool svg_gpu_in(const struct svg *s, size_t location, int node)
 			  p.numa_node == node;
 }
 
-/* Returns the number of rows in a node's box. node -1: the box of the devices
- * without a known node. */
+/* Returns the number of rows in a node's box. If node is -1, the box is that of
+ * the devices without a known node. */
 static int svg_rows(const struct svg *s, int node)
 {
 	size_t i, nics = 0, gpus = 0;
@@ -103,8 +104,8 @@ static int svg_node_height(const struct svg *s, int node)
 	return SVG_NODE_HEAD + svg_rows(s, node) * SVG_CHIP_STEP + 6;
 }
 
-/* Returns the height of a socket. package -1: the nodes that belong to no
- * single package. */
+/* Returns the height of a socket. If package is -1, the socket stands for the
+ * nodes that belong to no single package. */
 static int svg_socket_height(const struct svg *s, int package)
 {
 	int h = 0;
@@ -187,7 +188,7 @@ static void svg_chips(struct svg *s, int node, int x, int y)
 
 /* --- boxes --------------------------------------------------------------- */
 
-/* Prints the NICs that a location prefers. */
+/* Prints the names of the NICs that are preferred for a location. */
 static void svg_near(const struct svg *s, const char *location, int x, int y,
 		     int width)
 {
@@ -245,8 +246,8 @@ static void svg_socket(struct svg *s, int package, int x, int y)
 }
 
 /*
- * Draws all sockets, SVG_COLUMNS in a row. draw false: only computes their
- * extent. Returns the vertical position below them.
+ * Draws all sockets, SVG_COLUMNS in a row. If draw is false, only computes
+ * their extent. Returns the vertical position below them.
  */
 static int svg_sockets(struct svg *s, bool draw, int *width)
 {

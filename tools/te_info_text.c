@@ -119,7 +119,7 @@ static void text_rails(const struct info *info)
 }
 
 /* Prints the strings of an array, each after a blank, at most max. Returns the
- * number of the other ones. */
+ * number of strings that were not printed. */
 static int text_words(const cJSON *list, int max)
 {
 	const cJSON *o;
@@ -175,7 +175,8 @@ static void text_providers(const struct info *info)
 		       info_get(fabric, "gpu_memory"));
 }
 
-#define TEXT_INTERFACES 24	/* limit of the text; --json has all */
+#define TEXT_INTERFACES 24	/* most interfaces in the text; --json lists
+				 * all */
 
 static void text_interfaces(const struct info *info)
 {

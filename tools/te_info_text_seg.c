@@ -8,7 +8,8 @@
 #include "tools/te_info.h"
 #include "util/text.h"
 
-#define SEG_PARTS 16		/* limit of the text; --json has up to 1000 */
+#define SEG_PARTS 16		/* most buffers or files in the text; --json
+				 * lists up to 1000 */
 
 static const cJSON *seg_item(const cJSON *o, const char *key)
 {

@@ -16,8 +16,8 @@
 #include "util/settings.h"
 
 #define WATCH_INTERVAL	1.0	/* default, seconds */
-#define WATCH_SILENT_NS	2.5e9	/* an initiator that reports nothing for so
-				 * long moves nothing */
+#define WATCH_SILENT_NS	2.5e9	/* ns; if the last report of an initiator is
+				 * older, its rate is shown as 0 */
 
 /* The store, and the process that is watched. */
 struct watch {
@@ -70,7 +70,8 @@ static const cJSON *watch_list(const cJSON *doc, const char *key)
 	return cJSON_GetObjectItemCaseSensitive(doc, key);
 }
 
-/* Returns the same rail or peer in the previous statistics, or NULL. */
+/* Returns the object that describes the same rail or peer in the previous
+ * statistics, or NULL. */
 static const cJSON *watch_same(const struct watch *w, const char *key,
 			       const cJSON *o)
 {
@@ -178,8 +179,8 @@ static void watch_rails(const cJSON *doc)
 		       info_get_num(o, "state_changes"));
 }
 
-/* Prints the path to a peer: "r0>r1" is from local rail r0 to the peer's rail
- * r1. */
+/* Prints the paths to a peer. "r0>r1" is a path from the local rail r0 to the
+ * peer's rail r1. */
 static void watch_paths(const cJSON *peer)
 {
 	const cJSON *o;

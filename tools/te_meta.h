@@ -32,12 +32,13 @@ struct meta_opts {
 	enum meta_verb verb;
 	const char *metadata_server;
 	const char *name;		/* name of the segment, or NULL */
-	const char *server;		/* or NULL */
+	const char *server;		/* name of the engine's server, or
+					 * NULL */
 	uint64_t size;			/* size of each file, bytes; 0 means its
 					 * present size */
 	char **paths;
 	uint32_t path_count;
-	bool all;			/* for list: also lists the descriptors
+	bool all;			/* for list: also list the descriptors
 					 * of processes */
 	bool help, version;
 	/* for serve: */
@@ -46,7 +47,7 @@ struct meta_opts {
 	uint64_t max_keys, max_connections;
 	uint64_t max_value, memory;	/* limits in bytes: of one value, and of
 					 * all keys and values */
-	bool plain;		    /* only Mooncake's protocol */
+	bool plain;		    /* serve only Mooncake's protocol */
 };
 
 /* Returns true if name is ram/NAME, the segment of a process. */

@@ -66,8 +66,9 @@ static int change_register(void *arg, const struct tei_meta_desc *now,
 	return tei_meta_desc_finish(d, ret, next, err);
 }
 
-/* Adds file f to d, with server mounted at path, or, if path is NULL, without
- * server. */
+/* Adds the file f to the descriptor d. If path is not NULL, d also states that
+ * `server` has the file mounted at `path`. If path is NULL, d states no such
+ * path for `server`. */
 static int change_file(struct tei_meta_desc *d, const struct tei_meta_file *f,
 		       const char *server, const char *path, bool *had,
 		       struct tei_err *err)

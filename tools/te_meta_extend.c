@@ -10,7 +10,7 @@
  * several keys, leases, listings and watches. docs/PROTOCOL.md describes them.
  */
 
-/* Returns the number in a parameter of the URL, or the value of otherwise if
+/* Returns the number in a parameter of the URL, or the value of `otherwise` if
  * the parameter is missing or is not a number. */
 static uint64_t extend_number(const struct serve_request *r, const char *name,
 			      uint64_t otherwise)
@@ -253,7 +253,7 @@ static void extend_list_add(struct extend_list *l, const struct table_key *k)
 }
 
 /* Collects the keys that have changed after r->since, removed ones included. If
- * r->since is not set, collects all existing keys. */
+ * r->since is 0, collects all existing keys. */
 static void extend_collect(const struct serve_request *r, struct extend_list *l)
 {
 	const struct table *t = r->serve->table;

@@ -105,7 +105,8 @@ static enum MHD_Result request_full(struct serve_request *r)
 			    "metadata store is full");
 }
 
-/* With the parameter version, the first line of the answer is the version. */
+/* Answers a GET. If the request has the parameter "version", the first line of
+ * the answer is the version of the key. */
 static enum MHD_Result request_get(struct serve_request *r)
 {
 	const struct table_key *k = table_get(r->serve->table, r->key);
@@ -145,8 +146,8 @@ static enum MHD_Result request_store(struct serve_request *r)
 }
 
 /*
- * A record of a process is not replaced by a different one, unless no process
- * answers at its address.
+ * Answers a PUT. The record of a process is not replaced by a different one,
+ * unless no process answers at its address.
  */
 static enum MHD_Result request_put(struct serve_request *r)
 {

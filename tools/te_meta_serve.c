@@ -20,9 +20,11 @@
 /* Time limit of a request, and time after which an idle connection is
  * closed. */
 #define SERVE_IDLE_NS (60 * TEI_NS_PER_SEC)
-/* Value of both these times while the number of connections is at its limit. */
+/* Limit that replaces SERVE_IDLE_NS while the number of connections is at its
+ * limit. */
 #define SERVE_CROWD_NS TEI_NS_PER_SEC
-/* A longer pause between two rounds means that this process was suspended. */
+/* A longer pause between two iterations of the main loop means that this
+ * process was suspended. */
 #define SERVE_LATE_NS TEI_NS_PER_SEC
 /* File descriptors for connections to owners, and for everything other than
  * connections of clients. */
@@ -132,8 +134,8 @@ static bool serve_left(const struct serve_socket *k)
 
 /*
  * Closes connections that have been idle, or busy with one request, for too
- * long. If there is no room for further connections, closes the oldest of these
- * much earlier.
+ * long. While the number of connections is at its limit, the oldest of these
+ * connections is closed after SERVE_CROWD_NS.
  */
 static void serve_sockets_run(struct serve *s)
 {

@@ -42,7 +42,7 @@ struct serve {
 	int listener, signals; /* file descriptors */
 	int answers[2];	       /* pipe; each ended probe thread writes a pointer
 				* to its struct probe */
-	uint64_t bodies;       /* bytes of bodies in memory */
+	uint64_t bodies;       /* bytes of request bodies in memory */
 	uint64_t tick_ns;      /* time of the last run of the periodic duties */
 	unsigned int probes;   /* probe threads that are running */
 	bool stopping;
@@ -55,8 +55,9 @@ struct serve {
 struct serve_socket {
 	struct tei_list link;
 	int fd;
-	uint64_t since_ns;		/* time of the last answer, or of the
-					 * connection's begin */
+	uint64_t since_ns;		/* time of the last answer; before the
+					 * first one, time at which the
+					 * connection began */
 	bool suspended;
 };
 
@@ -67,8 +68,8 @@ struct serve_request {
 	struct serve_socket *socket;
 	char *body;
 	size_t len, room;
-	unsigned int refused; /* status for a body that is above a
-			       * limit, or 0 */
+	unsigned int refused; /* HTTP status of the refusal if the body is above
+			       * a limit, otherwise 0 */
 	char key[SERVE_KEY_MAX + 1];
 	/* members of a PUT that waits for a probe thread */
 	bool probed, owner_alive;
@@ -78,10 +79,10 @@ struct serve_request {
 	bool watching;
 	int64_t since;
 	uint64_t until_ns;
-	size_t limit; /* keys in the answer */
+	size_t limit; /* most keys in the answer */
 };
 
-/* te_meta_request.c: answers requests. arg: struct serve. */
+/* te_meta_request.c: answers requests. arg is the struct serve. */
 enum MHD_Result serve_request(void *arg, struct MHD_Connection *conn,
 			      const char *url, const char *method,
 			      const char *version, const char *data,
@@ -100,8 +101,8 @@ void serve_suspend(struct serve_request *r);
 void serve_resume(struct serve_request *r);
 /* Returns a parameter of the URL, or NULL. */
 const char *serve_argument(const struct serve_request *r, const char *name);
-/* Copies text without the white space around it to key. Returns the reason why
- * the text is not a valid key, or NULL. */
+/* Copies text, without the white space around it, to out. Returns the reason
+ * why the text is not a valid key, or NULL if it is valid. */
 const char *serve_key(const char *text, size_t len,
 		      char out[SERVE_KEY_MAX + 1]);
 

@@ -19,7 +19,7 @@ struct table_lease {
 	struct tei_list bucket;
 	struct tei_list keys; /* struct table_key, not empty */
 	uint64_t expires_ns;
-	bool pinned; /* a commit uses it */
+	bool pinned; /* a commit uses the lease */
 	char name[TABLE_LEASE_MAX + 1];
 };
 
@@ -28,7 +28,7 @@ struct table {
 	uint64_t max_keys, memory; /* limits */
 	uint64_t keys, bytes;
 	int64_t version;	   /* version of the last change */
-	int64_t forgotten; /* removals up to this version may be
+	int64_t forgotten; /* removals up to this version may have been
 			    * forgotten */
 	struct tei_list order, removed;
 	size_t removed_count;

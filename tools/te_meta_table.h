@@ -25,7 +25,7 @@ struct table_lease;
 
 /*
  * A key. The members are public only for reading. After the key was removed, a
- * record of the removal remains for a while: text is NULL.
+ * record of the removal remains for a while; its member text is NULL.
  */
 struct table_key {
 	struct tei_list bucket;
@@ -63,8 +63,8 @@ enum table_result {
 	TABLE_FULL,	/* max_keys or memory is exceeded */
 };
 
-/* memory: limit of the bytes of all keys and values. Returns NULL if memory is
- * short. */
+/* Creates an empty table. memory is the limit of the bytes of all keys and
+ * values. Returns NULL if memory is short. */
 struct table *table_new(uint64_t max_keys, uint64_t memory);
 void table_free(struct table *t);
 
@@ -85,7 +85,8 @@ enum table_result table_commit(struct table *t, struct table_change *changes,
 bool table_renew(struct table *t, const char *lease, uint64_t ttl_ns);
 /* Removes the keys of leases that have expired. */
 void table_expire(struct table *t);
-/* Extends all leases, because this process did not run for that time. */
+/* Extends all leases by ns nanoseconds, the time for which this process did not
+ * run. */
 void table_extend(struct table *t, uint64_t ns);
 
 /* Returns the version of the last change. */
