@@ -27,6 +27,9 @@ else
 	unset MC_LOG_LEVEL MOONRAIL_DEVICES MOONRAIL_PROVIDER MC_TE_FILTERS \
 		MC_GID_INDEX FI_AV_REMOVE_CLEANUP \
 		FI_OFI_RXM_CM_PROGRESS_INTERVAL
+	# The default, 70 MB per endpoint, takes seconds with a sanitizer. The
+	# cases about this setting set it themselves.
+	[ "${SANITIZE:-no}" = no ] || export FI_OFI_RXM_MSG_RX_SIZE=1024
 	[ "${1:-}" = rdma ] || set --
 fi
 info=$BUILD/bin/te_info
