@@ -120,8 +120,8 @@ static void local_absent(struct engine_task *t, struct tei_err *err)
 	err->absent.length = op->length;
 }
 
-/* Puts the name of the segment into the record, as the records of rails do, and
- * moves the description of the process into the text. */
+/* Sets err->peer to the name of the segment, as in the errors of rails, and moves
+ * the description of the process from err->peer to the start of err->text. */
 static void local_err_peer(struct engine_task *t, struct tei_err *err)
 {
 	char process[sizeof(err->peer)], text[sizeof(err->text)];

@@ -98,8 +98,8 @@ struct traffic {
 					 * fetched */
 };
 
-/* Returns true if the call succeeded, and false if it must be repeated or has
- * failed; then bad is set. */
+/* Returns true if the call succeeded. Returns false if it must be repeated, or
+ * if it has failed; only a failure sets t->bad. */
 static bool traffic_taken(struct traffic *t, ssize_t ret)
 {
 	if (ret && ret != -FI_EAGAIN) {

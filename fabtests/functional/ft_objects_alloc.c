@@ -73,7 +73,8 @@ static void alloc_flags(transfer_engine_t e)
 #define ALLOC_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 #define ALLOC_POOL_PAGES 4
 
-/* Returns a number of the kernel's pool of 2 MiB pages, or -1. */
+/* Returns the number in a file of the kernel's pool of 2 MiB pages, or -1 if the
+ * file cannot be read. what: name of the file. */
 static long alloc_pool(const char *what)
 {
 	char path[128], line[32];

@@ -35,9 +35,9 @@ static const char *devices_text(void)
 	return NULL;
 }
 
-/* Writes the device of an address: 10.0.0.1 for "fi_sockaddr_in://10.0.0.1:0",
- * ::1 for "fi_sockaddr_in6://[::1]:0". Copies any other text. Returns the
- * length. */
+/* Converts one address to the form that a list of devices has: 10.0.0.1 for
+ * "fi_sockaddr_in://10.0.0.1:0", ::1 for "fi_sockaddr_in6://[::1]:0". Copies any
+ * other text. Returns the length. */
 static size_t devices_one(const char *text, size_t len, char *out, size_t cap)
 {
 	const char *p = memmem(text, len, "://", 3), *end = text + len;

@@ -148,9 +148,9 @@ struct nvmeof_bounce {
  * by tei_nvmeof_mem_remove or tei_nvmeof_fini. */
 struct nvmeof_mem {
 	struct tei_range range;		/* in ctx->mem */
-	int fixed;			/* slot of its first part; the other
-					 * parts have the following slots; or
-					 * -1 */
+	int fixed;			/* index of the registered buffer of the
+					 * first part (the other parts follow),
+					 * or -1 if none is registered */
 	struct tei_topo_where *where;	/* owned; NULL if it is unknown */
 	void *context;			/* CUDA context of GPU memory, or
 					 * NULL */
@@ -393,7 +393,7 @@ void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 bool nvmeof_settle(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
 /* Cancels all operations and waits until none is live. */
 void nvmeof_cancel_all(struct tei_nvmeof *ctx);
-/* Waits for ctx->ended. Returns false if the deadline has passed. */
+/* Waits until ctx->ended is signalled. Returns false after the deadline. */
 bool nvmeof_wait(struct tei_nvmeof *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 

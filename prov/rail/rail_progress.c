@@ -639,9 +639,9 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 	s->sleep = pr->slept = true;
 }
 
-/* Returns true if the thread continues to poll without sleeping. If nothing is
- * posted, only activity that counts as activity of an rx lane makes it
- * continue. */
+/* Returns true if the thread continues to poll without sleeping: for a while
+ * after the last activity of rx lanes (target_ns), and, as long as something is
+ * posted, for spin_us after any activity (active_ns). */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

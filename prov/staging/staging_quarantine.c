@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote bounce slots, the target: the grants that are not acknowledged yet,
- * and the quarantine of their memory.
+ * The target's side of remote bounce slots: the grants that are not acknowledged
+ * yet, and the quarantine of the memory of their slots.
  */
 #include "prov/staging/staging_remote_int.h"
 
