@@ -639,9 +639,10 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 	s->sleep = pr->slept = true;
 }
 
-/* Returns true if the thread continues to poll without sleeping: for a while
- * after the last activity of rx lanes (target_ns), and, as long as something is
- * posted, for spin_us after any activity (active_ns). */
+/* Returns true if the thread continues to poll without sleeping: for spin_ns
+ * after the last activity of lanes that receive (target_ns) and, while operations
+ * are posted, for spin_us after any activity (active_ns). Callers that poll these
+ * lanes themselves make it unnecessary. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;

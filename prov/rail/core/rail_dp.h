@@ -201,7 +201,7 @@ struct rail_dp_tasks {
  * others belong to the progress thread.
  */
 struct rail_dp_health {
-	struct tei_list faults;		/* of struct rail_fault (rail_health.h) */
+	struct tei_list faults;		/* of struct rail_fault (rail_pair.h) */
 	uint64_t probe_seq;		/* number of the newest probe */
 	uint64_t open_ns;		/* duration of a recent opening of a
 					 * lane, ns */
