@@ -640,9 +640,9 @@ static void progress_sleep(struct progress *pr, uint64_t next, uint64_t now,
 }
 
 /* Returns true if the thread continues to poll without sleeping: for spin_ns
- * after the last activity of lanes that receive (target_ns) and, while operations
- * are posted, for spin_us after any activity (active_ns). Callers that poll these
- * lanes themselves make it unnecessary. */
+ * after the last activity of lanes that receive (target_ns) and, while
+ * operations are posted, for spin_us after any activity (active_ns). Callers
+ * that poll these lanes themselves make it unnecessary. */
 static bool progress_spins(const struct progress *pr, uint64_t now)
 {
 	struct tei_rail_dp *dp = pr->dp;
