@@ -55,7 +55,7 @@ size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 }
 
 /* Operations for all types. Each assigns the new value to *v. W: the type in
- * which sums and products are computed; integers wrap around. */
+ * which sums and products are computed. Integers wrap around on overflow. */
 #define AMO_COMMON(T, W)						\
 	case FI_SUM:							\
 		*v = (T)((W)*v + (W)a);					\
@@ -82,7 +82,7 @@ size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 		*v = c != *v ? a : *v;					\
 		return
 
-/* Operations for types with an order. */
+/* Operations for types whose values can be compared with <. */
 #define AMO_ORDER							\
 	case FI_MIN:							\
 		*v = a < *v ? a : *v;					\
@@ -228,7 +228,8 @@ static void amo_apply(enum fi_datatype type, enum fi_op op, union amo_number *v,
 	}
 }
 
-/* Reads an element. step: size if the element is aligned, otherwise 0. */
+/* Reads an element. step: equal to size if the element is aligned, otherwise
+ * 0. */
 static void amo_load(const void *addr, size_t step, size_t size,
 		     union amo_number *n)
 {

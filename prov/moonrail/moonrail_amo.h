@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define MOONRAIL_AMO_MAX	8064	/* bytes of the elements of one
-					 * operation */
+#define MOONRAIL_AMO_MAX	8064	/* largest total size of the elements of
+					 * one operation, bytes */
 
 enum moonrail_amo_kind {
 	MOONRAIL_AMO_BASE,		/* returns nothing */
@@ -22,7 +22,8 @@ enum moonrail_amo_kind {
 					 * values */
 };
 
-/* Returns the size of an element, or 0 if there is no such operation. */
+/* Returns the size of an element, or 0 if that operation is not supported for
+ * the type. */
 size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
 			 enum fi_op op);
 

@@ -47,7 +47,8 @@ struct atomic_in {
 	const uint8_t *operand, *compare;
 };
 
-/* Finds the memory of range i and checks the access. Returns 0 or FI_E*. */
+/* Finds the memory of range i and checks the access. Returns 0, or FI_E* if the
+ * access is refused. */
 static int atomic_find(struct atomic_in *in, uint32_t i)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -69,7 +70,7 @@ static int atomic_find(struct atomic_in *in, uint32_t i)
 	return 0;
 }
 
-/* Reads a request. Returns false if it is malformed. */
+/* Parses a request into *in. Returns false if it is malformed. */
 static bool atomic_parse(struct atomic_in *in, const struct moonrail_wire *w,
 			 const uint8_t *payload, uint32_t len)
 {
@@ -195,7 +196,7 @@ static const struct moonrail_op_type atomic_type = {
 	.answered = moonrail_op_end,
 };
 
-/* The arguments of a call. */
+/* The arguments of an atomic call of the application. */
 struct atomic_call {
 	enum moonrail_amo_kind kind;
 	enum fi_datatype type;
@@ -211,8 +212,9 @@ struct atomic_call {
 	bool silent;
 };
 
-/* Returns true if the iov entries hold exactly total elements. Subtracts the
- * counts from total, because their sum could overflow. */
+/* Returns true if the iov entries hold exactly total elements. Subtracts each
+ * count from total instead of adding the counts, because their sum could
+ * overflow. */
 static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 {
 	size_t i;
@@ -225,7 +227,8 @@ static bool atomic_hold(const struct fi_ioc *iov, size_t n, uint64_t total)
 	return !total;
 }
 
-/* Copies the elements of iov entries. Returns the end of the copy. */
+/* Copies the elements of the iov entries to "to". Returns the address after the
+ * last copied byte. */
 static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
 			      size_t size)
 {
@@ -239,7 +242,8 @@ static uint8_t *atomic_gather(uint8_t *to, const struct fi_ioc *iov, size_t n,
 	return to;
 }
 
-/* Checks a call. Returns its number of elements, or -FI_E*. */
+/* Checks the arguments of a call. Returns the number of elements of the call,
+ * or -FI_E*. */
 static ssize_t atomic_check(const struct atomic_call *c, size_t *size)
 {
 	uint64_t total = 0;

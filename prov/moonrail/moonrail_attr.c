@@ -24,7 +24,8 @@
  * FI_READ, …) request all modifiers of their capabilities. */
 static uint64_t attr_caps(uint64_t caps)
 {
-	/* FI_RMA_EVENT costs a message per operation */
+	/* FI_RMA_EVENT is offered only on request, because it costs a message
+	 * per operation */
 	if (!caps)
 		return MOONRAIL_CAPS & ~FI_RMA_EVENT;
 	if (caps & (FI_MSG | FI_TAGGED) && !(caps & (FI_SEND | FI_RECV)))
@@ -43,8 +44,8 @@ static uint64_t attr_order(const struct fi_info *h)
 }
 
 /* Returns the largest transfer, in bytes, for which the data order is
- * guaranteed. rma: the flags of this order for all operations or for reads and
- * writes; atomic: its flag for atomics. */
+ * guaranteed. rma: the flags of this order that cover reads and writes; atomic:
+ * the flag of this order that covers atomics. */
 static size_t attr_order_size(uint64_t order, uint64_t rma, uint64_t atomic)
 {
 	return order & rma    ? MOONRAIL_MESSAGE :
@@ -104,8 +105,8 @@ static bool attr_rx_fits(const struct fi_rx_attr *a)
 	       !a->total_buffered_recv;
 }
 
-/* Returns the registration mode. Callers from before 1.5 name it by one of two
- * values. */
+/* Returns the registration mode (mr_mode) to offer. Before version 1.5, mr_mode
+ * was FI_MR_BASIC or FI_MR_SCALABLE and not a set of flags. */
 static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 {
 	int mode = hints && hints->domain_attr ? hints->domain_attr->mr_mode :
@@ -116,8 +117,8 @@ static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 	return FI_VERSION_LT(version, FI_VERSION(1, 5)) ? MOONRAIL_MR_SCALABLE : 0;
 }
 
-/* Accepts all threading, progress and resource modes that libfabric defines,
- * and refuses unknown values. */
+/* Returns true if the threading, progress and resource modes and the type of
+ * address vector are values that libfabric defines. */
 static bool attr_ways_fit(const struct fi_domain_attr *a)
 {
 	return (unsigned int)a->threading <= FI_THREAD_ENDPOINT &&

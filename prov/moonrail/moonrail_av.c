@@ -60,8 +60,8 @@ static fi_addr_t av_search(const struct moonrail_av *av,
 	return named != FI_ADDR_NOTAVAIL ? named : any;
 }
 
-/* Results are cached, because peer->entries has the entries of all address
- * vectors of the domain. */
+/* The results of searches are cached, because a search is slow: peer->entries
+ * has the entries of all address vectors of the domain. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep)
 {
@@ -163,8 +163,8 @@ static int av_insert_name(struct moonrail_av *av, const struct moonrail_name *n,
 	return ret;
 }
 
-/* Inserts one address of an array. *len: its length, or 0 if its family is
- * unknown. */
+/* Inserts one address of an array. Sets *len to the length of the address, or
+ * to 0 if its family is unknown. */
 static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
 			 fi_addr_t *out)
 {

@@ -18,7 +18,7 @@
 struct moonrail_eq;
 
 struct moonrail_av_entry {
-	struct tei_list link;		/* peer->entries */
+	struct tei_list link;		/* in peer->entries */
 	struct moonrail_av *av;
 	struct moonrail_peer *peer;	/* NULL if the entry is free */
 	uint32_t index, ep;
@@ -40,7 +40,8 @@ struct moonrail_av_found {
 					   * entry is unused */
 	uint32_t ep;
 	uint64_t changes;		/* moonrail_av.changes at the search */
-	fi_addr_t at;			/* result, or FI_ADDR_NOTAVAIL */
+	fi_addr_t at;			/* address that was found, or
+					 * FI_ADDR_NOTAVAIL */
 };
 
 struct moonrail_av {
@@ -77,20 +78,21 @@ static inline int moonrail_av_err(const struct moonrail_av_entry *e)
 {
 	return e->peer->err ? e->peer->err : e->err;
 }
-/* Moves all entries of the peer from to the peer to, which is the same
+/* Moves all entries of the peer "from" to the peer "to", which is the same
  * process. */
 void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	TEI_REQUIRES(moonrail_held);
-/* Marks the addresses of an endpoint that has been closed. */
+/* Marks the addresses of the peer's endpoint ep as refused, because the
+ * endpoint has been closed. */
 void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
 /* Returns the address of a peer's endpoint, or FI_ADDR_NOTAVAIL. av: NULL if no
  * address vector is bound yet. */
 fi_addr_t moonrail_av_find(struct moonrail_av *av, struct moonrail_peer *peer,
 			   uint32_t ep) TEI_REQUIRES(moonrail_held);
-/* Returns true if an address of the peer with endpoint number named stands for
- * the peer's endpoint ep. named may be MOONRAIL_EP_ANY, which stands for every
- * endpoint that has no address of its own. */
+/* Returns true if an address stands for the peer's endpoint ep. "named" is the
+ * endpoint number in this address. MOONRAIL_EP_ANY stands for every endpoint
+ * that has no address of its own. */
 bool moonrail_av_is(struct moonrail_av *av, struct moonrail_peer *peer,
 		    uint32_t named, uint32_t ep) TEI_REQUIRES(moonrail_held);
 

@@ -42,9 +42,9 @@ int moonrail_av_insertsvc(struct fid_av *fid, const char *node,
 	return names_insert(fid, node, service, out, flags, context);
 }
 
-/* Writes the n-th name after name: n is added to an IPv4 address, or to the
- * number at the end of the name. Returns false if the name has no number or the
- * result is too long. */
+/* Writes the n-th successor of "name" to out: adds n to an IPv4 address, or to
+ * the number at the end of any other name. Returns false if the name ends
+ * without a number or the result is too long. */
 static bool names_next(const char *name, size_t n, char out[NAMES_MAX])
 {
 	size_t len = strlen(name), digits = 0;

@@ -58,7 +58,8 @@ bool moonrail_bounce_grow(struct moonrail_bounces *b, uint64_t len);
 /* Handles a failed registration: requests the bounce thread to unregister idle
  * blocks. Returns true if memory may become free soon. */
 bool moonrail_bounce_scarce(struct moonrail_bounces *b);
-/* Gives back a bounce buffer. clean: no peer reads it any more. */
+/* Returns a bounce buffer to the pool. clean: no peer can read it any
+ * longer. */
 void moonrail_bounce_put(struct moonrail_domain *d,
 			 struct tei_rail_bounce *block, bool clean)
 	TEI_REQUIRES(moonrail_held);
@@ -72,25 +73,26 @@ void moonrail_bounce_free(struct moonrail_domain *d);
 
 /* --- moonrail_bounce_move.c ---------------------------------------------- */
 /* Prepares the buffer that the peer reads for a message. Returns 0 if the peer
- * reads iov itself, 1 if the peer reads *out, a bounce buffer; or -FI_ENOMEM,
- * or -FI_EAGAIN if memory may become free. Called only by threads of the
+ * reads iov itself, 1 if the peer reads *out, a bounce buffer, -FI_EAGAIN if
+ * memory may become free, or -FI_ENOMEM. Called only by threads of the
  * application. */
 int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 			 size_t niov, struct iovec *out)
 	TEI_REQUIRES(moonrail_held);
 /*
  * Prepares the local buffer of a move; the arguments are those of
- * moonrail_move. Returns 0 if the bytes move from or to *out, or, if
- * out->iov_base is NULL, op->iov. Returns 1 if no bounce buffer is free: the
+ * moonrail_move. Returns 0 if the move can start: it uses the buffer *out, or
+ * op->iov if out->iov_base is NULL. Returns 1 if no bounce buffer is free: the
  * bounce thread starts the move again later. Otherwise returns -FI_ENOMEM.
  */
 int moonrail_bounce_move(struct moonrail_op *op,
 			 const struct moonrail_wire_range *at, uint32_t n,
 			 bool read, struct iovec *out)
 	TEI_REQUIRES(moonrail_held);
-/* Copies the bytes that have been read from op->block to op->iov. */
+/* Copies bytes that a move has read from the bounce buffer op->block to
+ * op->iov. */
 void moonrail_bounce_read(const struct moonrail_op *op);
-/* Returns the number of bytes that the move of an operation has. */
+/* Returns the number of bytes that an operation moves. */
 uint64_t moonrail_bounce_len(const struct moonrail_op *op);
 
 /* --- moonrail_bounce_thread.c -------------------------------------------- */

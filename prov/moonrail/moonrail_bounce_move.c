@@ -84,7 +84,8 @@ uint64_t moonrail_bounce_len(const struct moonrail_op *op)
 	return op->kind == MOONRAIL_RECV ? op->received : op->total;
 }
 
-/* Leaves a move to the bounce thread. */
+/* Puts a move into the list of deferred moves, which the bounce thread starts
+ * later. */
 static int bounce_defer(struct moonrail_op *op,
 			const struct moonrail_wire_range *at, uint32_t n)
 {
@@ -115,8 +116,7 @@ int moonrail_bounce_move(struct moonrail_op *op,
 	if (!op->block) {
 		if (bounce_registered(d, op->iov, op->niov))
 			return 0;
-		/* start no move while others wait, so that their order is
-		 * kept */
+		/* do not overtake moves that wait for a block */
 		if (tei_list_empty(&d->bounces->deferred))
 			op->block =
 				tei_rail_bounce_take(&d->bounces->pool, len);

@@ -35,7 +35,8 @@ static uint64_t cntr_read(struct fid_cntr *fid)
 	return __atomic_load_n(&c->value, __ATOMIC_ACQUIRE);
 }
 
-/* Returns the number of errors, and records that the application knows them. */
+/* Returns the counter's number of errors, and records that the application
+ * knows all of them. */
 static uint64_t cntr_take_errors(struct moonrail_cntr *c)
 {
 	uint64_t errors;
@@ -126,11 +127,11 @@ static uint64_t cntr_known(struct moonrail_cntr *c)
 }
 
 /*
- * Waits until the counter reaches the threshold. An error ends the wait, even
- * an error from before the call that the application has not been notified of:
- * otherwise a program that posts and then waits could wait for an operation
- * which has failed in between. An error that another thread is notified of
- * during the wait ends the wait too.
+ * Waits until the counter reaches the threshold. An error that the application
+ * does not know yet ends the wait, even if the error is older than the call.
+ * Otherwise a program that posts and then waits could wait for an operation
+ * that failed before the wait. An error during the wait ends the wait even if
+ * another thread has read the error first.
  */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {

@@ -27,8 +27,9 @@ static struct moonrail_cq *cq_of(struct fid_cq *fid)
 }
 
 /* Makes the file descriptor not readable if the queue is empty. Called only
- * before a thread sleeps: readers leave the file descriptor as it is, which
- * saves a polling application two system calls per completion. */
+ * before a thread sleeps. Calls that read the queue do not change the file
+ * descriptor, which saves a polling application two system calls per
+ * completion. */
 static void cq_reset_wait(struct moonrail_cq *cq)
 {
 	if (!cq->n)
@@ -89,8 +90,8 @@ static void cq_drop_first(struct moonrail_cq *cq)
 }
 
 /* Reads completions. Each entry format is a prefix of the next larger one.
- * Errors keep their place in the order, because an error may return a buffer
- * that earlier completions refer to. */
+ * Errors keep their place among the completions, because an error may return a
+ * buffer to which earlier completions refer. */
 static ssize_t cq_take(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 	TEI_REQUIRES(moonrail_held)
@@ -135,7 +136,7 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 
 /* Notifies the data plane that a thread is going to sleep on the file
  * descriptor, so that the progress thread polls the lanes even if callers have
- * done so until now. The next read of the queue revokes this. */
+ * polled them until now. The next read of the queue ends this. */
 static void cq_sleep_begin(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
@@ -218,7 +219,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *out,
 	out->olen = e.olen;
 	out->err = e.err;
 	out->prov_errno = e.err;
-	/* the structure of older versions ends before err_data_size */
+	/* before API version 1.5, the structure has no member err_data_size */
 	if (FI_VERSION_GE(cq->domain->fabric->fid.api_version,
 			  FI_VERSION(1, 5)))
 		out->err_data_size = 0;

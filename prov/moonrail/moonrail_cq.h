@@ -25,9 +25,10 @@ struct moonrail_entry {
 	size_t len, olen;
 	fi_addr_t src;
 	int err;
-	uint64_t cntr, nth;		/* id of the counter that counted this
-					 * error, and the number of the error at
-					 * that counter; otherwise 0 */
+	uint64_t cntr, nth;		/* id of the counter that has counted
+					 * this error, and the number of the
+					 * error at that counter; 0 if no
+					 * counter has */
 };
 
 /* Created by fi_cq_open, freed by fi_close. domain->lock guards all fields
@@ -38,7 +39,8 @@ struct moonrail_cq {
 	enum fi_cq_format format;
 	struct moonrail_wait wait;
 	bool woken;			/* fi_cq_signal was called */
-	uint32_t refs;			/* endpoints and poll sets */
+	uint32_t refs;			/* number of endpoints and poll sets
+					 * that use the queue */
 	struct moonrail_entry *ring;	/* completions and errors in order;
 					 * grows */
 	uint32_t head, cap;
@@ -61,14 +63,15 @@ struct moonrail_cntr {
 	/* read without a lock, changed under domain->lock */
 	uint64_t value, errors;
 	/* domain->lock */
-	struct tei_list link;		/* domain->cntrs */
+	struct tei_list link;		/* in domain->cntrs */
 	uint64_t known_errors;		/* number of errors that the application
 					 * already knows */
-	uint64_t failed, past;		/* failed: operations that have failed,
-					 * in total; past: failed when the
-					 * application last read all errors */
-	uint32_t refs;			/* endpoints, registrations and poll
-					 * sets */
+	uint64_t failed, past;		/* failed: number of all operations that
+					 * have failed; past: value of failed
+					 * when the application last read the
+					 * number of errors */
+	uint32_t refs;			/* number of endpoints, registrations
+					 * and poll sets that use the counter */
 };
 
 /* --- moonrail_cq.c, moonrail_cntr.c -------------------------------------- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The devices that the environment or the name of a domain choose as rails.
+ * The devices that become rails because the environment names them, or because
+ * the domain is named after one.
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -16,7 +17,7 @@
 #include "prov/rail/tei_rail.h"
 #include "util/settings.h"
 
-/* Returns the list of rails in the environment, or NULL. */
+/* Returns the list of rails in the environment, or NULL if it has none. */
 static const char *devices_text(void)
 {
 	static const char *const env[] = {
@@ -35,9 +36,10 @@ static const char *devices_text(void)
 	return NULL;
 }
 
-/* Converts one address to the form that a list of devices has: 10.0.0.1 for
- * "fi_sockaddr_in://10.0.0.1:0", ::1 for "fi_sockaddr_in6://[::1]:0". Copies any
- * other text. Returns the length. */
+/* Writes one entry of a list of devices to "out". Reduces an address in
+ * libfabric's text form to the IP address: "fi_sockaddr_in://10.0.0.1:0"
+ * becomes 10.0.0.1, "fi_sockaddr_in6://[::1]:0" becomes ::1. Copies any other
+ * text. Returns the length of out, 0 if it does not fit. */
 static size_t devices_one(const char *text, size_t len, char *out, size_t cap)
 {
 	const char *p = memmem(text, len, "://", 3), *end = text + len;
@@ -94,9 +96,9 @@ const char *moonrail_devices(char *out, size_t cap)
 	}
 }
 
-/* Returns true if an interface of that name is up and has an IP address.
- * listed: the devices that the environment allows, by name or address, or
- * NULL. */
+/* Returns true if an interface of that name is up and has an IP address. If
+ * "listed" is not NULL, the interface must also be in this list of names and
+ * addresses. */
 static bool devices_interface(const char *name, const char *listed)
 {
 	bool found = false, allowed = !listed;

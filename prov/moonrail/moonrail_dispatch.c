@@ -17,7 +17,8 @@
  * that handles each event.
  */
 
-/* Time after which dispatch_attend is called again if the lock is taken. */
+/* If another thread holds the domain's lock, dispatch_attend is called again
+ * after this time. */
 #define DISPATCH_BUSY_NS	(100 * TEI_NS_PER_US)
 
 static void dispatch_message(void *arg, struct tei_rail_message *m)
@@ -61,8 +62,8 @@ static uint64_t dispatch_attend(void *arg, struct tei_rail_peer *peer,
 	if (!moonrail_try_enter(d))
 		return now + DISPATCH_BUSY_NS;
 	moonrail_drain(d);
-	/* the clock is read after the messages: the peer has been silent since
-	 * the last one */
+	/* the clock is read after all messages were handled, so that the time
+	 * of the call is not earlier than that of the last message */
 	next = moonrail_peer_run(d, peer, tei_now_ns());
 	moonrail_leave(d);
 	return next;
@@ -78,8 +79,8 @@ static void dispatch_notify(void *arg, struct tei_rail_notification *note)
 	tei_rail_notification_free(note);
 }
 
-/* Ignores the request to resolve a peer, because the data plane already has all
- * contact addresses of the peer that are known. */
+/* Ignores the request to resolve a peer, because this domain knows no other
+ * contact addresses of the peer than the data plane does. */
 static void dispatch_resolve(void *arg, struct tei_rail_peer *peer)
 {
 	(void)arg;

@@ -28,7 +28,7 @@
 #include "util/secret.h"
 #include "util/settings.h"
 
-#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* drain of the lanes in
+#define DOMAIN_DRAIN_NS	(2 * TEI_NS_PER_SEC)	/* longest drain of the lanes in
 						 * fi_close */
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
 						 * fi_close */
@@ -124,9 +124,10 @@ static void domain_set_source(struct moonrail_domain *d,
 		d->source.len = 0;
 }
 
-/* Returns a text that names the missing address, or NULL if none is missing. If
- * the environment names the rails, none of them needs to have the source
- * address; the rail that the domain is named after must have it. */
+/* Returns a text that names the address that the rails lack, or NULL if they
+ * lack none. named: the domain is named after its rail, which must have the
+ * source address. If the environment names the rails, no rail needs to have the
+ * source address. */
 static const char *domain_lacks(struct moonrail_domain *d, bool named)
 {
 	char list[TEI_SETTING_TEXT];

@@ -55,9 +55,10 @@ struct moonrail_inbox_ops {
 struct moonrail_inbox {
 	const struct moonrail_inbox_ops *ops; /* fixed */
 	struct tei_mutex lock;		/* guards messages and tasks; a leaf */
-	struct tei_list messages;	/* tei_rail_message.link */
-	struct tei_list tasks;		/* moonrail_task.link */
-	pthread_cond_t cond;		/* events has changed */
+	struct tei_list messages;	/* list of tei_rail_message.link */
+	struct tei_list tasks;		/* list of moonrail_task.link */
+	pthread_cond_t cond;		/* signalled when the member "events"
+					 * has changed */
 	/* atomic */
 	uint32_t sleepers;		/* threads that wait on cond */
 	uint32_t n;			/* length of messages and tasks */
@@ -103,7 +104,7 @@ struct moonrail_domain {
 					 * remote accesses: peers must report
 					 * their reads and writes of this
 					 * domain's memory */
-	struct tei_list peers;		/* moonrail_peer.link */
+	struct tei_list peers;		/* list of moonrail_peer.link */
 	struct tei_list idle;		/* peers that may have become unused:
 					 * .idle_link */
 	struct tei_list known[MOONRAIL_HASH]; /* peers whose incarnation is
@@ -111,8 +112,10 @@ struct moonrail_domain {
 					       * moonrail_peer.hash_link */
 	struct tei_list eps;		/* moonrail_ep.link */
 	struct tei_list cntrs;		/* moonrail_cntr.link */
-	struct tei_list mrs[MOONRAIL_HASH]; /* by key; moonrail_mr.link */
-	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, by peer and key;
+	struct tei_list mrs[MOONRAIL_HASH]; /* hashed by key:
+					     * moonrail_mr.link */
+	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, hashed by peer
+					      * and key:
 					      * moonrail_key.hash_link */
 	struct tei_range_table pins;	     /* moonrail_pin.range */
 	uint32_t nunregistering;	/* number of pinned ranges that were
@@ -121,12 +124,13 @@ struct moonrail_domain {
 	uint64_t pin_clock;
 	uint64_t next_id;
 	uint32_t next_ep;
-	uint32_t next_rail;		/* next rail for MOONRAIL_ROUND_ROBIN */
+	uint32_t next_rail;		/* index of the next rail for the policy
+					 * MOONRAIL_ROUND_ROBIN */
 
 	struct moonrail_inbox inbox;
 
-	uint32_t refs;			/* objects opened on the domain;
-					 * atomic */
+	uint32_t refs;			/* number of objects that are open on
+					 * the domain; atomic */
 };
 
 /* --- moonrail_domain.c --------------------------------------------------- */
@@ -141,8 +145,8 @@ bool moonrail_domain_rdma(const struct tei_settings *s,
 /* The functions that the data plane of each domain calls. */
 extern const struct tei_rail_ops moonrail_rail_ops;
 extern const struct moonrail_inbox_ops moonrail_inbox_ops;
-/* Handlers of the messages of a stream, by enum moonrail_wire_op. The stream
- * itself handles the messages without a handler. */
+/* Handlers of the messages of a stream, indexed by enum moonrail_wire_op. If a
+ * handler is NULL, the stream itself handles the messages of this type. */
 extern const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS];
 
 /* --- moonrail_inbox.c ---------------------------------------------------- */

@@ -98,8 +98,8 @@ static ssize_t ep_rx_left(struct fid_ep *fid)
 	return left;
 }
 
-/* Returns the number of operations that are accepted now for every address in
- * the address vector. */
+/* Returns the number of operations that the endpoint accepts now, whichever
+ * address of the address vector they are for. */
 static ssize_t ep_tx_left(struct fid_ep *fid)
 {
 	struct moonrail_ep *ep = tei_container_of(fid, struct moonrail_ep, fid);
@@ -283,7 +283,7 @@ static int ep_bind_av(struct moonrail_ep *ep, struct moonrail_av *av)
 	return 0;
 }
 
-/* Binds an event queue, to which the endpoint never reports an event. */
+/* Binds an event queue. The endpoint never writes an event to it. */
 static int ep_bind_eq(struct moonrail_ep *ep, struct moonrail_eq *eq)
 {
 	if (eq->fabric != ep->domain->fabric || ep->eq)
@@ -378,7 +378,7 @@ static int ep_control(struct fid *fid, int command, void *arg)
 }
 
 /* Ends an operation of an endpoint that is being closed, and moves its pinned
- * ranges to gone. */
+ * ranges to the list "gone". */
 static void ep_forget(struct moonrail_op *op, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {

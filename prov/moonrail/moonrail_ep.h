@@ -36,7 +36,7 @@ enum moonrail_cntr_of {
 /* Created by fi_endpoint, freed by fi_close. domain->lock guards all fields. */
 struct moonrail_ep {
 	struct fid_ep fid;
-	struct tei_list link;		/* domain->eps */
+	struct tei_list link;		/* in domain->eps */
 	struct moonrail_domain *domain;
 	uint32_t id;
 	struct moonrail_av *av;
@@ -49,7 +49,9 @@ struct moonrail_ep {
 					 * that the hints request; fixed */
 	bool enabled, closing;
 	size_t min_multi;
-	uint32_t ntx, nrx;		/* operations under way */
+	uint32_t ntx, nrx;		/* ntx: operations under way, without
+					 * receives; nrx: posted receives under
+					 * way */
 	uint32_t busy;			/* operations that tasks, a bounce
 					 * buffer or a read-back check keep from
 					 * completing */
@@ -57,8 +59,9 @@ struct moonrail_ep {
 					 * tagged */
 	struct tei_list unexpected[2];	/* unexpected messages: [0] untagged,
 					 * [1] tagged */
-	struct tei_list claimed;	/* moonrail_unexpected, claimed with
-					 * FI_CLAIM */
+	struct tei_list claimed;	/* list of moonrail_unexpected.link:
+					 * messages that the application has
+					 * claimed with FI_CLAIM */
 	uint64_t unexpected_bytes;	/* bytes of the unexpected messages */
 	uint32_t backpressured_peers;	/* number of peers for which the
 					 * endpoint is backpressured */
@@ -81,8 +84,8 @@ static inline struct moonrail_ep *moonrail_ep_find(struct moonrail_domain *d,
 	return NULL;
 }
 /* Returns 0 if the endpoint accepts operations of that direction,
- * -FI_EOPBADSTATE before it is enabled, or -FI_ENOCQ if neither a completion
- * queue nor a counter is bound that would report them. */
+ * -FI_EOPBADSTATE before it is enabled, or -FI_ENOCQ if no completion queue and
+ * no counter for that direction is bound. */
 static inline int moonrail_ep_ready(const struct moonrail_ep *ep, bool recv)
 {
 	struct moonrail_cntr *const *c = ep->cntr;

@@ -13,7 +13,8 @@
 struct eq_event {
 	struct tei_list link;
 	uint32_t event;
-	bool error;			/* bytes is a struct fi_eq_err_entry */
+	bool error;			/* the member "bytes" holds a struct
+					 * fi_eq_err_entry */
 	size_t len;
 	uint8_t bytes[];
 };
@@ -80,7 +81,8 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 	if (e && !e->error)
 		e = NULL;
 	if (e) {
-		/* the caller's buffer is kept: there is no error data */
+		/* leave the caller's buffer for error data in place; there is
+		 * no error data */
 		own = buf->err_data_size &&
 		      FI_VERSION_GE(eq->fabric->fid.api_version,
 				    FI_VERSION(1, 5)) ? buf->err_data : NULL;

@@ -21,11 +21,11 @@
 
 struct moonrail_fabric {
 	struct fid_fabric fid;
-	uint32_t refs;			/* domains and event queues; atomic.
-					 * Dropped with release and read with
-					 * acquire order, so that the thread
-					 * that frees the fabric sees all
-					 * earlier changes */
+	uint32_t refs;			/* number of domains and event queues of
+					 * the fabric; atomic. Dropped with
+					 * release and read with acquire order,
+					 * so that the thread that frees the
+					 * fabric sees all earlier changes */
 };
 
 /* How a program waits for a queue. Part of the queue and guarded by its
@@ -42,13 +42,15 @@ struct moonrail_wait {
 struct moonrail_eq {
 	struct fid_eq fid;
 	struct moonrail_fabric *fabric;
-	uint32_t refs;			/* address vectors and endpoints;
-					 * atomic, with the order of
+	uint32_t refs;			/* number of address vectors and
+					 * endpoints that use the queue; atomic,
+					 * with the memory order of
 					 * moonrail_fabric.refs */
 	struct tei_mutex lock;
 	pthread_cond_t cond;
-	struct tei_list events;		/* struct eq_event; guarded by lock */
-	struct moonrail_wait wait;	/* guarded by lock */
+	struct tei_list events;		/* list of struct eq_event; guarded by
+					 * "lock" */
+	struct moonrail_wait wait;	/* guarded by "lock" */
 };
 
 /* --- moonrail_fabric.c --------------------------------------------------- */
@@ -75,7 +77,7 @@ void moonrail_wait_signal(struct moonrail_wait *w);
 /* Makes the file descriptor not readable: the queue is empty, and a thread is
  * about to sleep. */
 void moonrail_wait_reset(struct moonrail_wait *w);
-/* Answers FI_GETWAIT and FI_GETWAITOBJ. */
+/* Handles the commands FI_GETWAIT and FI_GETWAITOBJ of fi_control. */
 int moonrail_wait_control(const struct moonrail_wait *w, int command,
 			  void *arg);
 

@@ -30,7 +30,7 @@
  * any longer (FAILURE_READ_NS).
  */
 
-/* MOONRAIL_CONTACT_NS, and time for a read to end. */
+/* MOONRAIL_CONTACT_NS and some time in which a read can end, ns. */
 #define FAILURE_READ_NS	(1000 * TEI_NS_PER_MS)
 
 void moonrail_peer_end_waiting(struct moonrail_peer *p)
@@ -45,7 +45,7 @@ void moonrail_peer_end_waiting(struct moonrail_peer *p)
 	}
 }
 
-/* Returns true if the peer may still be reading announced messages without a
+/* Returns true if the peer may still read announced messages and omit the
  * read-back check. Returns false for a peer that has sent BYE or has been
  * silent for MC_SLICE_TIMEOUT. */
 static bool failure_leaves_reader(const struct moonrail_peer *p, int err)

@@ -80,8 +80,8 @@ void moonrail_fin_add(struct moonrail_peer *p, uint64_t id, int err)
 		fin_complete_send(p, id, err);
 		return;
 	}
-	if (p->fin.n == MOONRAIL_FINS)	/* the next FIN is full, because an
-					 * earlier FIN could not be sent */
+	if (p->fin.n == MOONRAIL_FINS)	/* the pending FIN is still full,
+					 * because sending it has failed */
 		moonrail_fin_send(p);
 	if (p->fin.n == MOONRAIL_FINS)
 		moonrail_peer_fail(p, FI_ENOMEM);

@@ -86,7 +86,8 @@ void moonrail_flow_dropped(struct moonrail_peer *p)
 	p->flow.nblocked = 0;
 }
 
-/* Queues the blocked messages whose endpoint is no longer in the list. */
+/* Queues the blocked messages whose endpoint is no longer in the peer's list of
+ * backpressured endpoints. */
 static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_out *o, *tmp;
@@ -101,16 +102,16 @@ static void flow_release(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Blocks the queued messages whose endpoint is in the list, and numbers the
- * other ones again. */
+/* Blocks the queued messages whose endpoint is in the peer's list of
+ * backpressured endpoints, and gives the other queued messages new numbers. */
 static void flow_unqueue(struct moonrail_peer *p) TEI_REQUIRES(moonrail_held)
 {
 	uint64_t first = p->out.channel.sent, key = p->out.key_seq;
 	struct tei_list queue;
 	struct moonrail_out *o;
 
-	if (p->out.posted_seq >= first)	/* all messages before first were
-					 * sent */
+	if (p->out.posted_seq >= first)	/* messages with numbers below "first"
+					 * were sent and keep their numbers */
 		p->out.posted_seq = first - 1;
 	p->out.requested_seq = 0;
 	tei_channel_out_recall(&p->out.channel);

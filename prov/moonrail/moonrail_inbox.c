@@ -63,8 +63,8 @@ void moonrail_enter(struct moonrail_domain *d) TEI_NO_TSA
  * also writes inbox.n. If the callback's addition comes first, the check sees
  * it. If the check comes first, the callback's addition reads what the check
  * wrote, so the unlock happens before the callback tries the lock. A plain load
- * would not do: it could be executed before the unlock, and an attempt at the
- * lock that fails orders nothing.
+ * does not suffice: it could be executed before the unlock, and a failed
+ * attempt to take the lock does not order memory accesses.
  */
 void moonrail_leave(struct moonrail_domain *d) TEI_NO_TSA
 {

@@ -25,14 +25,14 @@ int moonrail_attr_info(uint32_t version, const struct fi_info *hints,
 		       struct fi_info **info);
 
 /* --- moonrail_devices.c -------------------------------------------------- */
-/* Returns true if a domain's name is not "moonrail" but the name of the only
- * rail that the domain is to have. */
+/* Returns true if a domain's name is the name of a device, which is then the
+ * only rail of the domain. Returns false for the name "moonrail". */
 static inline bool moonrail_domain_device(const char *name)
 {
 	return name && strcmp(name, "moonrail");
 }
-/* Returns the rails that the environment names, as a list of devices in out, or
- * NULL if it names none. */
+/* Writes the rails that the environment names to "out", separated by commas.
+ * Returns out, or NULL if the environment names none. */
 const char *moonrail_devices(char *out, size_t cap);
 /* Returns 0 if the domain of the info has the name "moonrail", or the name of
  * one interface or RDMA device that can be a rail. Otherwise returns

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The entry point, and fi_getinfo.
+ * The entry point of the provider, and fi_getinfo.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +31,8 @@ struct fi_provider moonrail_provider = {
 	.cleanup = init_cleanup,
 };
 
-/* Sets an address in the caller's address format. Frees the old one. */
+/* Sets an address in the caller's address format. Frees the address that it
+ * replaces. */
 static int init_set_addr(const struct fi_info *info, const void *addr,
 			 size_t len, void **out, size_t *outlen)
 {
@@ -56,8 +57,9 @@ static int init_set_addr(const struct fi_info *info, const void *addr,
 	return 0;
 }
 
-/* Sets an unspecified source address with any port, if there is no source
- * address; loopback, if the destination is a loopback address. */
+/* If there is no source address, sets one with any port: the loopback address
+ * if the destination is a loopback address, otherwise the unspecified
+ * address. */
 static int init_any_source(struct fi_info *info)
 {
 	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
@@ -143,7 +145,7 @@ static int init_check_source(const struct fi_info *info)
 	fd = socket(in->sin_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
-	/* sin6_port has the same offset */
+	/* for IPv6 this clears sin6_port, which has the same offset */
 	in->sin_port = 0;
 	away = bind(fd, (const void *)n.address, n.len) &&
 	       errno == EADDRNOTAVAIL;

@@ -105,7 +105,8 @@
 /* Limit of the unexpected messages of an endpoint, bytes; above it the senders
  * wait. */
 #define MOONRAIL_UNEXPECTED_MAX	(64u << 20)
-/* Messages of each sender that a backpressured endpoint still accepts. */
+/* Number of messages of each sender that a backpressured endpoint still
+ * accepts. */
 #define MOONRAIL_EXCESS_MAX	(2 * MOONRAIL_WINDOW)
 /* Values of mr_mode from before libfabric 1.5. Version 2.0 deprecates their
  * names. */
@@ -114,9 +115,9 @@
 /* FI_MR_DMABUF, which the headers of 1.17 do not define: the attributes
  * describe a DMA buffer instead of an address. */
 #define MOONRAIL_DMABUF	(UINT64_C(1) << 40)
-/* Protocol of endpoints. Programs such as Mercury store it in an int and reject
- * values that are not positive. The numbers that libfabric assigns are below
- * 100. */
+/* Value of ep_attr->protocol. Programs such as Mercury store it in an int and
+ * reject values that are not positive. The numbers that libfabric assigns are
+ * below 100. */
 #define MOONRAIL_PROTO	0x6d6f6f6eu	/* protocol number; decimal
 					 * 1836019566 */
 #define MOONRAIL_PROTO_010 (MOONRAIL_OWN | MOONRAIL_PROTO) /* protocol of
@@ -124,7 +125,8 @@
 							    * accepted in
 							    * hints */
 #define MOONRAIL_MESSAGE (UINT64_C(1) << 40)	/* largest operation, bytes */
-#define MOONRAIL_OBJECTS 65536	/* limit reported for each kind of object */
+#define MOONRAIL_OBJECTS 65536	/* limit that fi_getinfo reports for each kind
+				 * of object */
 
 /* Flag of the fi_getinfo calls that libfabric itself makes. With it,
  * FI_PROVIDER does not filter the result. This is necessary because FI_PROVIDER
@@ -145,8 +147,8 @@
 
 #define MOONRAIL_TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | \
 			   FI_TRANSMIT_COMPLETE | MOONRAIL_DELIVERED)
-/* These two flags have the same effect: a message is delivered only when it is
- * matched with a receive. */
+/* FI_DELIVERY_COMPLETE and FI_MATCH_COMPLETE have the same effect here, because
+ * a message is delivered only when it is matched with a receive. */
 #define MOONRAIL_DELIVERED (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
 #define MOONRAIL_REFUSED (FI_TRIGGER | FI_COMMIT_COMPLETE)
 #define MOONRAIL_RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys of peers: the registrations of a peer, as the peer has described them.
- * moonrail_rma.c requests them.
+ * Keys of peers, with the peers' descriptions of the registrations.
+ * moonrail_rma.c requests the descriptions.
  */
 #include <stdlib.h>
 

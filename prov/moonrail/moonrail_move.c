@@ -18,19 +18,18 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 
-/* Limits of the tasks of one operation. Each cut between two tasks is the end
- * of an iov entry or of a remote range; each task may be divided among
- * rails. */
+/* Limits of the number of tasks of one operation. A task ends where an iov
+ * entry or a remote range ends, and it may be divided among rails. */
 #define MOVE_RANGES	(2 * MOONRAIL_IOV)
 #define MOVE_TASKS	(MOVE_RANGES * MOONRAIL_STRIPES)
 
 /* How an operation is divided into tasks. */
 struct move_plan {
-	const struct iovec *iov;	/* local memory */
+	const struct iovec *iov;	/* iov entries of the local memory */
 	uint32_t niov;
 	enum moonrail_policy_kind kind;
-	uint8_t rail;			/* rail of undivided tasks, as 1 +
-					 * index; 0 means any rail */
+	uint8_t rail;			/* 1 + index of the rail that carries
+					 * undivided tasks; 0 means any rail */
 	uint32_t n;			/* tasks created so far */
 };
 
@@ -78,7 +77,8 @@ static void move_add(struct moonrail_op *op, struct move_plan *plan,
 	move_task(op, plan, t);
 }
 
-/* Fills op->tasks. Returns their number. */
+/* Divides an operation into tasks and writes them to op->tasks. Returns the
+ * number of tasks. */
 static uint32_t move_cut(struct moonrail_op *op, const struct iovec *bounce,
 			 const struct moonrail_wire_range *at, uint32_t n,
 			 bool read) TEI_REQUIRES(moonrail_held)

@@ -131,7 +131,8 @@ static void mr_withdraw(struct moonrail_mr *mr) TEI_REQUIRES(moonrail_held)
 	}
 }
 
-/* Returns true if all peers have acknowledged the last messages about keys. */
+/* Returns true if all peers have acknowledged the messages about keys that were
+ * sent last. */
 static bool mr_all_know(struct moonrail_domain *d) TEI_REQUIRES(moonrail_held)
 {
 	struct moonrail_peer *p;
@@ -161,7 +162,7 @@ static void mr_wait_known(struct moonrail_domain *d)
 	}
 }
 
-/* Sends the present description of a key to all peers that may know it. */
+/* Sends KEY_IS for a key to all peers that may know the key. */
 static void mr_send_key_to_all(struct moonrail_mr *mr)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -175,8 +176,8 @@ static void mr_send_key_to_all(struct moonrail_mr *mr)
 	}
 }
 
-/* Sends all keys that peers know again, with the flag that requests DONE, and
- * waits until the peers have received the messages. */
+/* For all keys that peers know, sends KEY_IS again, now with the flag that
+ * requests DONE, and waits until the peers have received the messages. */
 void moonrail_mr_want_events(struct moonrail_domain *d)
 {
 	struct moonrail_mr *mr;
@@ -332,8 +333,8 @@ static int mr_add(struct moonrail_mr *mr, uint64_t requested, bool events)
 	}
 	if (ret)
 		goto out;
-	/* the lock was released in the meantime, and the key may have been
-	 * taken */
+	/* choose again: the lock was released in the meantime, so another
+	 * registration may have taken the key */
 	ret = mr_choose_key(d, requested, &mr->key);
 	if (ret && mr->len) {
 		moonrail_pin_closed(d, mr->addr, mr->len);

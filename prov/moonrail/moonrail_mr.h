@@ -26,7 +26,7 @@ struct moonrail_mr {
 	struct moonrail_domain *domain;
 	struct tei_list link;
 	char *addr;
-	/* known_to: number of peers that the key was sent to. */
+	/* known_to: number of peers to which the key was sent. */
 	uint64_t len, key, access, known_to;
 	struct moonrail_cntr *cntr[2];	/* counters of remote reads and remote
 					 * writes */
@@ -35,13 +35,15 @@ struct moonrail_mr {
 /* A pinned range: a registration of the data plane. Pinned ranges never
  * overlap. */
 struct moonrail_pin {
-	struct tei_list link;		/* in a list of ranges to unregister */
-	struct tei_range range;		/* in moonrail_domain.pins */
-	uint64_t used;			/* pin_clock at the last use */
+	struct tei_list link;		/* in a list of pinned ranges to
+					 * unregister */
+	struct tei_range range;		/* node in moonrail_domain.pins */
+	uint64_t used;			/* value of pin_clock at the last use */
 	uint32_t refs;
-	uint32_t mrs;			/* number of refs that are registrations
-					 * of the application */
-	bool registering;		/* is being registered */
+	uint32_t mrs;			/* number of the references "refs" that
+					 * registrations of the application
+					 * hold */
+	bool registering;		/* the range is being registered */
 	bool stale;			/* a part of the range belongs to no
 					 * open registration and may have been
 					 * unmapped; used only if a rail pins
@@ -90,7 +92,7 @@ void moonrail_pin_free_all(struct moonrail_domain *d);
  * of the application covers, so that tasks can use it. */
 bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 		     uint64_t len) TEI_REQUIRES(moonrail_held);
-/* Returns the open registration with that key, or NULL. */
+/* Returns the open registration with that key, or NULL if there is none. */
 struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the peer a KEY_IS that describes the registration with this key, or
@@ -98,7 +100,7 @@ struct moonrail_mr *moonrail_mr_find(struct moonrail_domain *d, uint64_t key)
  * short. */
 bool moonrail_mr_send_key(struct moonrail_peer *peer, uint64_t key)
 	TEI_REQUIRES(moonrail_held);
-/* Handles KEY: answers the query. */
+/* Handles KEY: answers the peer's query with KEY_IS. */
 bool moonrail_mr_query(struct moonrail_peer *peer,
 		       const struct moonrail_wire *w, const uint8_t *payload,
 		       uint32_t len) TEI_REQUIRES(moonrail_held);

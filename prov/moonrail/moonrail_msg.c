@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages, tagged or not: the calls.
+ * The calls that send and receive messages, tagged or untagged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 #define MSG_PEEK_FLAGS	(FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* The arguments of a call. */
+/* The arguments of a call that sends or receives. */
 struct msg_call {
 	const struct iovec *iov;
 	size_t niov;
@@ -169,8 +169,8 @@ static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 	if (!ret)
 		return 0;
 	tei_list_del(&op->link);
-	op->released = true;		/* the peer has not received the
-					 * announcement */
+	op->released = true;		/* the announcement was not sent, so the
+					 * peer does not read the bytes */
 	return ret;
 }
 

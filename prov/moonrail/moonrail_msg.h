@@ -25,9 +25,9 @@ struct moonrail_unexpected {
 	struct tei_list link;
 	struct moonrail_peer *peer;
 	struct moonrail_wire wire;
-	uint64_t excess;		/* result of moonrail_flow_admit_excess;
-					 * 0 if the message is within the
-					 * limit */
+	uint64_t excess;		/* 0, or for an excess message, the
+					 * result of
+					 * moonrail_flow_admit_excess */
 	uint32_t len;
 	uint8_t bytes[];
 };
@@ -44,8 +44,9 @@ bool moonrail_recv_message(struct moonrail_peer *peer,
 			   const struct moonrail_wire *w,
 			   const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
-/* Returns true if the message is for the oldest endpoint of a domain that has
- * not opened an endpoint yet. ep: the endpoint of the message, or NULL. */
+/* Returns true if a message arrived too soon: it is for the oldest endpoint,
+ * and the domain has not opened an endpoint yet. ep: the endpoint that the
+ * message is for, or NULL. */
 bool moonrail_recv_too_soon(const struct moonrail_peer *peer,
 			    const struct moonrail_wire *w,
 			    const struct moonrail_ep *ep);
@@ -77,14 +78,14 @@ extern struct fi_ops_msg moonrail_msg_ops;
 extern struct fi_ops_tagged moonrail_tagged_ops;
 
 /* --- moonrail_fin.c ------------------------------------------------------ */
-/* Adds a message to the next FIN. If there is no memory to send the previous
- * FIN, fails the peer. */
+/* Adds message id and its result err to the FIN that will be sent next. If
+ * there is no memory to send the previous FIN, fails the peer. */
 void moonrail_fin_add(struct moonrail_peer *peer, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the FIN that is pending for the peer, if any. */
 void moonrail_fin_send(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
-/* Does both for the message w. */
+/* Adds the message w to the next FIN and sends this FIN. */
 void moonrail_fin_add_and_send(struct moonrail_peer *peer,
 			       const struct moonrail_wire *w, int err)
 	TEI_REQUIRES(moonrail_held);

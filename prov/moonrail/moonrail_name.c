@@ -154,8 +154,8 @@ bool moonrail_name_ours(struct moonrail_domain *d,
 	return false;
 }
 
-/* Returns true if the address has the format that the application works
- * with. */
+/* Returns true if the address has the format of the domain's addresses, which
+ * the application has requested. */
 static bool name_fits(const struct moonrail_domain *d,
 		      const struct tei_rail_addr *a)
 {

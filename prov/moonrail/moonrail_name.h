@@ -15,8 +15,8 @@
 struct moonrail_domain;
 struct tei_rail_addr;
 
-#define MOONRAIL_EP_ANY	0u		/* stands for the oldest endpoint of a
-					 * domain */
+#define MOONRAIL_EP_ANY	0u		/* endpoint number that stands for the
+					 * oldest endpoint of a domain */
 #define MOONRAIL_FAMILY	0x6d72		/* value of moonrail_name.family */
 /* FI_PROV_SPECIFIC, which some headers of 2.x no longer define. */
 #define MOONRAIL_OWN	(1u << 31)
@@ -31,15 +31,16 @@ struct tei_rail_addr;
  */
 #define MOONRAIL_NAME_LEN	64
 #define MOONRAIL_NAME_VERSION	2
-#define MOONRAIL_NAME_ADDR	34	/* bytes of a fabric address that fit */
+#define MOONRAIL_NAME_ADDR	34	/* longest fabric address in a name,
+					 * bytes */
 
-/* A name, decoded. Plain data. */
+/* A decoded name. */
 struct moonrail_name {
 	uint64_t incarnation;		/* 0 if it is unknown because a sockaddr
 					 * was inserted */
 	uint32_t ep;
 	uint32_t protocol, protocol_version, format;
-	uint32_t len;			/* bytes of address in use */
+	uint32_t len;			/* length of address, bytes */
 	/* the fabric address, aligned so that it can be read as a sockaddr */
 	_Alignas(4) uint8_t address[MOONRAIL_NAME_ADDR];
 };
@@ -54,8 +55,8 @@ void moonrail_name_addr(const struct moonrail_name *n, struct tei_rail_addr *a);
 /* Returns AF_INET or AF_INET6, or AF_UNSPEC if the fabric address of the name
  * is not a socket address. n: from moonrail_name_from. */
 sa_family_t moonrail_name_family(const struct moonrail_name *n);
-/* Returns true if a rail has this fabric address. port: compare the port
- * too. */
+/* Returns true if a rail of the domain has the fabric address of the name n.
+ * port: compare the port too. */
 bool moonrail_name_ours(struct moonrail_domain *d,
 			const struct moonrail_name *n, bool port);
 /* Writes the address of an endpoint of this domain, with the fabric address of

@@ -30,10 +30,10 @@ bool moonrail_iov_too_long(const struct iovec *iov, size_t n)
 }
 
 /*
- * The size of an operation. malloc and memset are used instead of calloc,
- * because glibc's calloc does not reuse memory that the thread has just freed.
- * The size is volatile, because a compiler that knows it replaces malloc and
- * memset by calloc.
+ * The size of an operation. Operations are allocated with malloc and memset
+ * instead of calloc, because glibc's calloc does not reuse memory that the
+ * thread has just freed. The variable is volatile, because a compiler that
+ * knows the size replaces malloc and memset by calloc.
  */
 static const volatile size_t op_size = sizeof(struct moonrail_op);
 

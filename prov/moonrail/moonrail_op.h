@@ -26,7 +26,7 @@ struct tei_rail_bounce;
  * domain's lock. */
 struct moonrail_task {
 	struct tei_rail_task task;
-	struct tei_list link;		/* domain->inbox.tasks */
+	struct tei_list link;		/* in domain->inbox.tasks */
 	struct moonrail_op *op;
 	enum tei_rail_end end;
 };
@@ -39,20 +39,20 @@ enum moonrail_kind {
 					 * link is in peer->ops.waiting */
 };
 
-/* What differs between the kinds of operations. The functions that move bytes
- * and those that exchange messages with peers report to the owner of the kind
- * through this table, with the domain's lock held. */
+/* The functions in which the kinds of operations differ. The functions that
+ * move bytes and those that exchange messages with peers report to the owner of
+ * the kind through this table, with the domain's lock held. */
 struct moonrail_op_type {
 	enum moonrail_kind kind;
 	/* Handles the end of the operation's move: op->err is 0 or FI_E*. NULL
 	 * if operations of this kind move no bytes. */
 	void (*moved)(struct moonrail_op *op);
-	/* Starts a move again that has waited for a bounce buffer, which is
-	 * op->block now. at: the n remote ranges of the move. */
+	/* Starts a move again that has waited for a bounce buffer. The bounce
+	 * buffer is now in op->block. at: the n remote ranges of the move. */
 	void (*restart)(struct moonrail_op *op,
 			const struct moonrail_wire_range *at, uint32_t n);
-	/* Ends the wait of the operation, which is in no list any longer, for
-	 * an answer of its peer. err: FI_E*, or 0. */
+	/* Continues an operation that has waited for an answer of its peer. The
+	 * operation has been removed from its list. err: FI_E*, or 0. */
 	void (*answered)(struct moonrail_op *op, int err);
 };
 
@@ -71,27 +71,27 @@ enum moonrail_class {
  * the application, freed when the operation completes.
  */
 struct moonrail_op {
-	struct tei_list link;		/* ep->recvs[], peer->ops.waiting,
+	struct tei_list link;		/* in ep->recvs[], in peer->ops.waiting,
 					 * .waiting_for_key or .checking, or in
 					 * no list */
 	const struct moonrail_op_type *type;
-	enum moonrail_kind kind;	/* type->kind */
+	enum moonrail_kind kind;	/* same as type->kind */
 	struct moonrail_ep *ep;
 	struct moonrail_peer *peer;
 	void *context;
 	uint64_t flags;			/* flags of the operation's
 					 * completion */
-	bool unsignaled;		/* a success is not reported by a
-					 * completion */
-	int err;			/* FI_E* */
+	bool unsignaled;		/* no completion is written if the
+					 * operation succeeds */
+	int err;			/* result: 0 or FI_E* */
 	uint32_t niov, nrma;
 	struct iovec iov[MOONRAIL_IOV];
 	uint64_t total;			/* total length of the entries of iov,
 					 * bytes */
 	uint64_t id;
 	void *copy;			/* copy of injected bytes, or NULL */
-	struct tei_rail_bounce *block;	/* bounce buffer that its bytes pass
-					 * through, or NULL */
+	struct tei_rail_bounce *block;	/* bounce buffer through which the
+					 * operation's bytes pass, or NULL */
 	uint32_t left;			/* number of tasks under way */
 	bool failed;			/* a task has failed */
 	bool released;			/* the peer no longer reads the bytes of
@@ -100,17 +100,18 @@ struct moonrail_op {
 	/* receive */
 	struct moonrail_peer *from;	/* expected sender; NULL means any
 					 * sender */
-	uint32_t from_ep;		/* number of the expected endpoint */
-	struct moonrail_op *multi;	/* the multi-receive that this is a part
-					 * of */
+	uint32_t from_ep;		/* endpoint number of the expected
+					 * sender */
+	struct moonrail_op *multi;	/* multi-receive of which this operation
+					 * is a part, or NULL */
 	uint32_t parts;			/* number of parts of a multi-receive
 					 * that are under way */
 	uint64_t tag, ignore, data, received, truncated;
 	uint64_t rts_ack;		/* acknowledged number in the RTS of the
 					 * message that is being read */
 	uint32_t src_ep;
-	bool peek;			/* the operation is not counted by a
-					 * counter */
+	bool peek;			/* a receive with FI_PEEK or FI_DISCARD,
+					 * which counters do not count */
 	/* send */
 	uint32_t npin;			/* entries of iov that are pinned */
 	/* remote memory access */
@@ -129,7 +130,7 @@ void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Reports the end of an operation to the application and frees it. */
 void moonrail_op_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
-/* Sets op->err, then does the same. */
+/* Sets op->err and calls moonrail_op_done. */
 void moonrail_op_end(struct moonrail_op *op, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Creates an operation without a peer. Returns NULL if memory is short. */
@@ -143,7 +144,8 @@ struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 				   struct moonrail_peer *peer, void *context,
 				   uint64_t flags, bool silent)
 	TEI_REQUIRES(moonrail_held);
-/* Sets the peer of an operation and moves the reference. */
+/* Sets the peer of an operation; the operation drops its reference to the old
+ * peer and holds one to the new peer. */
 void moonrail_op_with(struct moonrail_op *op, struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Frees an operation without reporting it. */

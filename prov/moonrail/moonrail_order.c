@@ -70,8 +70,8 @@ bool moonrail_order_waits(const struct moonrail_ep *ep, struct moonrail_peer *p,
 	if (!ep->order || p->err)
 		return false;
 	now = tei_now_ns();
-	/* without this check, other threads could post operations without end
-	 * for which the refused operation must wait */
+	/* without this check, other threads could post further operations for
+	 * ever, and the refused operation would wait for all of them */
 	if (class != p->ops.preferred_class && now < p->ops.preferred_ns)
 		return true;
 	if (order_blocked(ep->order, p, class)) {

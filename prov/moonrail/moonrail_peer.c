@@ -127,9 +127,9 @@ struct moonrail_peer *moonrail_peer_new(struct moonrail_domain *d, uint64_t inc,
 	return p;
 }
 
-/* Writes the first contact address of a peer. A sockaddr does not tell the
- * provider, so the provider of a rail with the same address format is used.
- * Returns 0 or -FI_EHOSTUNREACH. */
+/* Writes the first contact address of a peer. A sockaddr does not name a
+ * libfabric provider, so the provider of a rail with the same address format is
+ * used. Returns 0 or -FI_EHOSTUNREACH. */
 static int peer_contact(struct moonrail_domain *d,
 			const struct moonrail_name *n,
 			struct tei_rail_addr *first)

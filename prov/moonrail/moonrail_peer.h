@@ -20,10 +20,10 @@
 
 struct moonrail_name;
 
-/* A key of a peer, as the peer described it. */
+/* A key of a peer, and the peer's description of it. */
 struct moonrail_key {
-	struct tei_list link;		/* peer->keys */
-	struct tei_list hash_link;	/* domain->keys */
+	struct tei_list link;		/* in peer->keys */
+	struct tei_list hash_link;	/* in domain->keys */
 	struct moonrail_peer *peer;
 	uint64_t key, base, len;
 	uint32_t access;		/* access rights FI_REMOTE_…; if 0, the
@@ -34,15 +34,16 @@ struct moonrail_key {
 					 * operation */
 };
 
-/* A backpressured endpoint: one of the peer (peer->flow.remote), or one of this
- * domain (peer->flow.local). */
+/* A backpressured endpoint: an endpoint of the peer (in peer->flow.remote) or
+ * of this domain (in peer->flow.local). */
 struct moonrail_backpressured {
 	uint32_t ep;
-	uint32_t n;			/* remote: number of messages blocked
-					 * for the endpoint; local: number of
-					 * messages accepted over the limit */
-	uint64_t since;			/* local: flow.local_version when the
-					 * endpoint was added */
+	uint32_t n;			/* in flow.remote: number of messages
+					 * blocked for the endpoint; in
+					 * flow.local: number of excess messages
+					 * accepted */
+	uint64_t since;			/* in flow.local: flow.local_version at
+					 * which the endpoint was added */
 };
 
 /* The operations under way with a peer. */
@@ -54,12 +55,13 @@ struct moonrail_peer_ops {
 					      * was refused because of an
 					      * order */
 	uint64_t preferred_ns;		/* time until which other classes are
-					 * refused, ns, CLOCK_MONOTONIC; 0 if
-					 * there is none */
+					 * refused, ns, CLOCK_MONOTONIC; 0 if no
+					 * class is preferred */
 	struct tei_list waiting;	/* moonrail_op.link: sends and atomics
 					 * that wait for a FIN or an
 					 * ATOMIC_REP */
-	struct tei_list waiting_for_key; /* moonrail_op.link */
+	struct tei_list waiting_for_key; /* moonrail_op.link: operations that
+					  * wait for a key */
 	uint32_t reading;		/* short announced messages that are
 					 * being read */
 	struct tei_list checking;	/* moonrail_op.link: receives whose
@@ -80,12 +82,14 @@ struct moonrail_peer_out {
 	struct tei_list queue, sent;	/* lists of moonrail_out: messages that
 					 * were not sent yet, and messages that
 					 * were not acknowledged yet */
-	uint32_t rail;			/* rail that carried the last message */
+	uint32_t rail;			/* index of the rail that carried the
+					 * last message */
 };
 
 /* The incoming stream from a peer. */
 struct moonrail_peer_in {
-	struct tei_channel_in channel;	/* numbers, and out-of-order messages
+	struct tei_channel_in channel;	/* numbers of the messages, and the
+					 * out-of-order messages
 					 * (tei_rail_message) */
 	uint32_t unacked;		/* messages received since the last
 					 * ACK */
@@ -94,8 +98,9 @@ struct moonrail_peer_in {
 /* Flow control between a peer and this domain (moonrail_flow.c). */
 struct moonrail_peer_flow {
 	/* members that this domain uses as a sender */
-	struct tei_list blocked;	/* moonrail_out without a number, for
-					 * backpressured endpoints */
+	struct tei_list blocked;	/* messages (moonrail_out) for
+					 * backpressured endpoints, without
+					 * numbers */
 	uint32_t nblocked;
 	uint32_t nremote;
 	struct moonrail_backpressured *remote; /* backpressured endpoints of the
@@ -119,15 +124,15 @@ struct moonrail_peer_timer {
 					 * owes an answer */
 	uint64_t bye_ns;		/* the peer has sent BYE: end of the
 					 * wait for its late messages */
-	uint64_t ping_seq;		/* all messages below it were sent
+	uint64_t ping_seq;		/* messages with lower numbers were sent
 					 * before the last PING */
-	uint64_t last_acked, last_seq;	/* out.channel.acked and .next at the
-					 * last run */
+	uint64_t last_acked, last_seq;	/* values of out.channel.acked and
+					 * out.channel.next at the last run */
 };
 
 /* Proof that the peer has received messages from this domain without a pause,
- * so that the peer cannot have given up this domain (moonrail_read_back.c). Times in ns,
- * CLOCK_MONOTONIC. */
+ * so that this domain cannot have timed out at the peer (moonrail_read_back.c).
+ * Times in ns, CLOCK_MONOTONIC. */
 struct moonrail_peer_contact {
 	uint64_t sent_seq, sent_ns;	/* number of a message whose
 					 * acknowledgement is awaited (0 if
@@ -157,8 +162,8 @@ struct moonrail_peer_fin {
  */
 struct moonrail_peer {
 	struct tei_list link;
-	struct tei_list hash_link;	/* domain->known; in no list without
-					 * incarnation */
+	struct tei_list hash_link;	/* in domain->known; in no list if the
+					 * incarnation is unknown */
 	struct tei_list idle_link;
 	uint32_t uses;			/* number of addresses, operations,
 					 * unexpected messages, and peers in
@@ -176,11 +181,11 @@ struct moonrail_peer {
 					 * this peer fails, FI_E*, or 0 */
 	bool resumes;			/* err is a timeout: the streams are
 					 * kept, and operations may follow */
-	bool silent;			/* nothing has been received since err
-					 * was set */
+	bool silent;			/* nothing has been received from the
+					 * peer since err was set */
 	struct tei_list entries;	/* the peer's entries in address
 					 * vectors */
-	struct tei_list keys;		/* moonrail_key.link */
+	struct tei_list keys;		/* list of moonrail_key.link */
 	struct moonrail_peer_ops ops;
 	struct moonrail_peer_out out;
 	struct moonrail_peer_in in;
@@ -236,8 +241,7 @@ static inline bool moonrail_peer_lives(const struct moonrail_peer *peer)
 	return !peer->err || peer->resumes;
 }
 /* Starts the timer of a peer if it is not running, and wakes the progress
- * thread so that it notices. While the timer runs, the progress thread wakes by
- * itself. */
+ * thread, which then runs the timer without further calls of this function. */
 void moonrail_peer_start_timer(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Makes the peer's timer run within MOONRAIL_PING_NS. */
@@ -280,17 +284,17 @@ void moonrail_peer_end_waiting(struct moonrail_peer *peer)
 uint64_t moonrail_peer_run(struct moonrail_domain *d,
 			   struct tei_rail_peer *rail, uint64_t now)
 	TEI_REQUIRES(moonrail_held);
-/* Returns true if no message to a peer that still receives is unacknowledged or
- * waiting. */
+/* Returns true if the messages to all peers that still receive have been sent
+ * and acknowledged. */
 bool moonrail_peer_flushed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
 /* Sends the missing acknowledgements to all peers. Returns true if all were
  * sent. */
 bool moonrail_peer_confirmed(struct moonrail_domain *d)
 	TEI_REQUIRES(moonrail_held);
-/* Handles that a resolver has found its process, with incarnation inc. Returns
- * false if this process has left or was dropped in the meantime; the search
- * then continues. */
+/* Merges a resolver into the peer of the process that it has found, which has
+ * incarnation inc. Returns false if this process has left or was dropped in the
+ * meantime; the search then continues. */
 bool moonrail_peer_found(struct moonrail_peer *peer, uint64_t inc)
 	TEI_REQUIRES(moonrail_held);
 

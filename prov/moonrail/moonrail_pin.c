@@ -17,7 +17,8 @@
 #include "util/list.h"
 #include "util/log.h"
 
-#define PIN_IDLE	512	/* limit of unused pinned ranges */
+#define PIN_IDLE	512	/* largest number of unused pinned ranges that
+				 * stay registered */
 #define PIN_WAIT_NS	(5 * TEI_NS_PER_SEC)
 
 /* Returns the pinned range at index i of the table. */
@@ -41,10 +42,11 @@ static void pin_take_out(struct moonrail_domain *d, struct moonrail_pin *p,
 
 /*
  * Handles the result of an attempt to unregister. A range that stays registered
- * returns to the table, which has kept room for it, and can be used again. But
- * if rails pin memory, the bounce thread tries to unregister the range once
- * more; and if a range that is just being registered overlaps it, the caller
- * does, because that registration is about to fail.
+ * returns to the table, which has kept room for it, and can be used again.
+ * There are two exceptions. If rails pin memory, the bounce thread tries to
+ * unregister the range again. If another range that is just being registered
+ * overlaps it, the caller tries again, because that registration is about to
+ * fail.
  */
 static void pin_unregistered(struct moonrail_domain *d, struct moonrail_pin *p,
 			     bool stays, struct tei_list *gone)
@@ -175,8 +177,9 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 							   : -FI_ENOMEM;
 }
 
-/* Finds the pinned range that contains at. If there is none, registers one from
- * at to end or to the next pinned range. */
+/* Finds the pinned range that contains the address "at". If there is none,
+ * registers one that starts at "at" and ends at "end" or at the next pinned
+ * range. */
 static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		  struct moonrail_pin **out) TEI_REQUIRES(moonrail_held)
 {

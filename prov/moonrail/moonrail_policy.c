@@ -15,8 +15,8 @@
 
 #define POLICY_PART	4096u	/* smallest stripe, bytes */
 
-/* Returns the policies in the environment and the name of the variable, or
- * NULL. */
+/* Returns the value of the environment variable that has the policies, and
+ * stores its name in *name. Returns NULL if none is set. */
 static const char *policy_text(const char **name)
 {
 	static const char *const env[] = {
@@ -69,7 +69,8 @@ static bool policy_kind(const char *text, size_t len,
 	return false;
 }
 
-/* Reads one pair of len bytes. Returns NULL, or the text of the error. */
+/* Parses the first len bytes of "text" as one pair "size:policy" and adds it to
+ * *p. Returns NULL, or the text of an error. */
 static const char *policy_pair(const char *text, size_t len,
 			       struct moonrail_policies *p)
 {

@@ -38,19 +38,19 @@ struct moonrail_policies {
 };
 
 /* --- moonrail_policy.c --------------------------------------------------- */
-/* Reads the policies of the environment. Returns 0, or -FI_EINVAL if a value is
- * malformed. */
+/* Reads the policies from the environment variables. Returns 0, or -FI_EINVAL
+ * if a value is malformed. */
 int moonrail_policies(struct moonrail_policies *policies);
 /* Returns the policy for operations of size bytes. */
 enum moonrail_policy_kind moonrail_policy(const struct moonrail_domain *d,
 					  uint64_t size);
 /* Returns 1 + the index of the rail that carries the next undivided operation
- * of an endpoint to a peer, or 0 for any rail. */
+ * of an endpoint to a peer, or 0 if any rail may carry it. */
 uint32_t moonrail_policy_rail(struct moonrail_peer *peer, uint32_t ep,
 			      enum moonrail_policy_kind kind)
 	TEI_REQUIRES(moonrail_held);
-/* Writes the indices of the rails that each carry an equal part of len bytes.
- * Returns their number. */
+/* Chooses the rails that each carry an equal part of len bytes, and writes
+ * their indices to "rails". Returns the number of these rails. */
 uint32_t moonrail_policy_parts(struct moonrail_peer *peer, uint64_t len,
 			       uint8_t rails[TEI_RAIL_MAX])
 	TEI_REQUIRES(moonrail_held);

@@ -15,7 +15,8 @@
 struct poll_member {
 	struct tei_list link;
 	struct fid *fid;
-	uint64_t value, errors;		/* counters: values at the last poll */
+	uint64_t value, errors;		/* value and errors of a counter at the
+					 * last poll */
 };
 
 struct moonrail_poll {

@@ -18,8 +18,8 @@
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
 
-#define RECV_SHORT	(1u << 20)	/* limit of a short announced message,
-					 * bytes */
+#define RECV_SHORT	(1u << 20)	/* largest announced message that counts
+					 * as short, bytes */
 
 /* A message that is being matched with a receive. */
 struct recv_in {
@@ -59,7 +59,7 @@ static void recv_drop(struct moonrail_ep *ep, struct moonrail_unexpected *s)
 	free(s);
 }
 
-/* Drops an unexpected message that was discarded. send_fin: send a FIN if the
+/* Drops an unexpected message without receiving it. send_fin: send a FIN if the
  * sender waits for it. */
 static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 bool send_fin) TEI_REQUIRES(moonrail_held)
@@ -179,11 +179,12 @@ static void recv_finish(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 }
 
 /*
- * Handles the end of an announced message. Sending one FIN per message takes
- * both sides a good part of the time of moving 64 KiB, so the FIN may wait and
- * be combined with the FINs of the next messages. It waits only while at least
- * twice as many messages are being read, so that the sender always has messages
- * under way, and at most until the peer's timer runs.
+ * Handles the end of an announced message. Sending and receiving one FIN per
+ * message would take a considerable part of the time in which 64 KiB are moved.
+ * So the FIN may wait and be combined with the FINs of the next messages. It
+ * waits only while at least twice as many messages are being read, so that the
+ * sender always has messages under way, and at most until the peer's timer
+ * runs.
  */
 static void recv_end(struct moonrail_op *op, bool may_wait)
 	TEI_REQUIRES(moonrail_held)
@@ -277,7 +278,7 @@ static void recv_read(struct moonrail_op *op, const struct recv_in *in)
 	moonrail_move(op, at, n, true);
 }
 
-/* Gives a message to a receive that is in no list. */
+/* Starts to receive a message with the receive op, which is in no list. */
 static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -305,7 +306,8 @@ static void recv_take(struct moonrail_op *op, const struct recv_in *in,
 	recv_finish(op);
 }
 
-/* Gives a message to a posted receive. Returns false if memory is short. */
+/* Receives a message with the posted receive op, or with a part of it if op is
+ * a multi-receive. Returns false if memory is short. */
 static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -417,7 +419,7 @@ static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 	in->len = s->len;
 }
 
-/* Gives unexpected messages to a posted receive. */
+/* Matches a posted receive with the unexpected messages that are waiting. */
 static void recv_feed(struct moonrail_op *op, bool tagged)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -559,7 +561,8 @@ int moonrail_recv_cancel(struct moonrail_ep *ep, void *context)
 				continue;
 			tei_list_del(&op->link);
 			op->err = FI_ECANCELED;
-			/* the last part of a multi-receive completes it */
+			/* if parts of a multi-receive are under way, the last
+			 * one of them completes it */
 			if (!op->parts)
 				moonrail_op_done(op);
 			return 0;

@@ -21,8 +21,9 @@
 
 /* --- keys ---------------------------------------------------------------- */
 
-/* Returns the key, which is requested from the peer if it is new. Returns NULL
- * if memory is short. */
+/* Returns the object of the peer's key. If the key is new, creates the object
+ * and requests the key's description from the peer. Returns NULL if memory is
+ * short. */
 static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -46,7 +47,8 @@ static struct moonrail_key *rma_get_key(struct moonrail_peer *p, uint64_t key)
 }
 
 /* Returns true if the operation need not wait for keys: all keys are known, or
- * a key is void, so that the operation fails. *bad: memory is short. */
+ * one is void, so that the operation will fail. Sets *bad to true if memory is
+ * short. */
 static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -69,8 +71,8 @@ static bool rma_keys_known(struct moonrail_op *op, bool *bad)
 	return known;
 }
 
-/* Copies a known key to *out. If the peer is this domain itself, takes the key
- * from its registrations. */
+/* Copies a known key of the peer to *out. If the peer is this domain itself,
+ * fills *out from the domain's registration with that key. */
 static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 			 struct moonrail_key *out) TEI_REQUIRES(moonrail_held)
 {
@@ -163,8 +165,8 @@ bool moonrail_rma_key(struct moonrail_peer *p, const struct moonrail_wire *w,
 	if (!k)
 		return true;
 	if (w->op == MOONRAIL_WIRE_KEY_NOT || !w->n) {
-		/* the key is dropped below, and the next operation requests it
-		 * again */
+		/* the void key is dropped below, and the next operation
+		 * requests it again */
 		k->access = 0;
 		k->known = true;
 	} else {
@@ -239,8 +241,8 @@ static void rma_moved(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 		moonrail_op_done(op);
 }
 
-/* The keys of the move may have been revoked in the meantime, so the ranges are
- * found again. */
+/* Finds the remote ranges again, because keys may have been revoked while the
+ * move waited for a bounce buffer. */
 static void rma_restart(struct moonrail_op *op,
 			const struct moonrail_wire_range *at, uint32_t n)
 	TEI_REQUIRES(moonrail_held)

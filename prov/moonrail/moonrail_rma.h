@@ -27,7 +27,8 @@ int moonrail_atomic_query(struct fid_domain *domain, enum fi_datatype type,
 bool moonrail_atomic_in(struct moonrail_peer *peer,
 			const struct moonrail_wire *w, const uint8_t *payload,
 			uint32_t len) TEI_REQUIRES(moonrail_held);
-/* Completes the operation that an ATOMIC_REP answers. Returns true. */
+/* Handles an ATOMIC_REP: completes the operation that it answers. Always
+ * returns true. */
 bool moonrail_atomic_answer(struct moonrail_peer *peer,
 			    const struct moonrail_wire *w,
 			    const uint8_t *payload, uint32_t len)
@@ -36,9 +37,9 @@ bool moonrail_atomic_answer(struct moonrail_peer *peer,
 /* --- moonrail_rma.c, moonrail_move.c ------------------------------------- */
 extern struct fi_ops_rma moonrail_rma_ops;
 /*
- * Moves bytes between op->iov and n ranges of the peer's memory, up to the
- * shorter of the two. op->type->moved is called when no task is left; if no
- * bytes must be moved, it is called before this function returns.
+ * Moves bytes between op->iov and the n ranges "at" of the peer's memory. Ends
+ * where the shorter side ends. op->type->moved is called when no task is left;
+ * if no bytes must be moved, it is called before this function returns.
  */
 void moonrail_move(struct moonrail_op *op, const struct moonrail_wire_range *at,
 		   uint32_t n, bool read) TEI_REQUIRES(moonrail_held);
@@ -50,7 +51,7 @@ void moonrail_task_done(struct moonrail_task *task)
 bool moonrail_rma_done(struct moonrail_peer *peer,
 		       const struct moonrail_wire *w, const uint8_t *payload,
 		       uint32_t len) TEI_REQUIRES(moonrail_held);
-/* Handles KEY_IS or KEY_NOT. Returns true. */
+/* Handles KEY_IS or KEY_NOT. Always returns true. */
 bool moonrail_rma_key(struct moonrail_peer *peer, const struct moonrail_wire *w,
 		      const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);

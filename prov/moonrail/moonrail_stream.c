@@ -26,9 +26,9 @@
 #include "util/list.h"
 #include "util/log.h"
 
-#define STREAM_LOST_TRIES	3	/* from this number of PINGs without
-					 * progress on, unacknowledged messages
-					 * count as lost and not only late */
+#define STREAM_LOST_TRIES	3	/* after this number of PINGs without
+					 * progress, unacknowledged messages
+					 * count as lost, before as late */
 
 /* --- sending -------------------------------------------------------------- */
 
@@ -127,9 +127,9 @@ static int stream_to_self(struct moonrail_peer *p, struct moonrail_out *o)
 	return taken ? 0 : -FI_EAGAIN;
 }
 
-/* Queues an answer for a peer that has timed out. If too many are queued, ends
- * the streams, so that a peer that never returns does not hold memory for
- * ever. */
+/* Keeps an answer in the queue of a peer that has timed out. If too many are
+ * queued, ends the streams, so that a peer that never returns does not hold
+ * memory for ever. */
 static void stream_keep_answer(struct moonrail_peer *p, struct moonrail_out *o)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -249,7 +249,8 @@ static void stream_wire(const struct tei_rail_message *m,
 	moonrail_wire_swap(w);
 }
 
-/* Delivers the expected message. Returns false if its handler refuses it. */
+/* Delivers the message with the expected number. Returns false if its handler
+ * refuses it. */
 static bool stream_take(struct moonrail_peer *p,
 			const struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held)
@@ -269,7 +270,7 @@ static bool stream_take(struct moonrail_peer *p,
 	return true;
 }
 
-/* Delivers the kept messages that are expected now. */
+/* Delivers the out-of-order messages whose turn has come. */
 static void stream_take_kept(struct moonrail_peer *p)
 	TEI_REQUIRES(moonrail_held)
 {

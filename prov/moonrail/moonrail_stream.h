@@ -22,15 +22,15 @@ struct moonrail_ep;
 
 /* A message of the stream. Kept until it is acknowledged. */
 struct moonrail_out {
-	struct tei_list link;		/* peer->out.queue, then peer->out.sent;
-					 * or peer->flow.blocked */
-	struct moonrail_op *op;		/* completes when the message is
-					 * acknowledged, or NULL */
+	struct tei_list link;		/* in peer->flow.blocked,
+					 * peer->out.queue or peer->out.sent */
+	struct moonrail_op *op;		/* operation that completes when the
+					 * message is acknowledged, or NULL */
 	enum moonrail_policy_kind policy;
 	uint32_t len;
 	struct moonrail_wire wire;
-	uint8_t buf[];			/* header of the data plane, wire,
-					 * payload */
+	uint8_t buf[];			/* header of the data plane, then struct
+					 * moonrail_wire, then payload */
 };
 
 /* --- moonrail_out.c: messages of the outgoing stream --------------------- */
@@ -103,21 +103,22 @@ bool moonrail_flow_block(struct moonrail_peer *peer, struct moonrail_out *out)
  * peer would wait for. */
 uint32_t moonrail_flow_waiting(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
-/* Resets the counts of blocked messages, which have been freed. */
+/* Resets the counts of blocked messages, after all of these messages have been
+ * freed. */
 void moonrail_flow_dropped(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* moonrail_flow_ack creates an ACK with the list of backpressured endpoints, or
  * returns NULL if memory is short. moonrail_flow_receive takes over the list of
- * a received ACK and returns true if it has changed. */
+ * a received ACK and returns true if the list differs from the last one. */
 struct moonrail_out *moonrail_flow_ack(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 bool moonrail_flow_receive(struct moonrail_peer *peer,
 			   const struct moonrail_wire *w,
 			   const uint8_t *payload, uint32_t len)
 	TEI_REQUIRES(moonrail_held);
-/* Counts a message that has arrived for a backpressured endpoint. Returns 0 if
- * the endpoint cannot accept the message. Otherwise returns the value for
- * moonrail_flow_removed. */
+/* Counts an excess message: one that has arrived for a backpressured endpoint.
+ * Returns 0 if the endpoint cannot accept it. Otherwise returns the value that
+ * moonrail_flow_removed needs. */
 uint64_t moonrail_flow_admit_excess(struct moonrail_ep *ep,
 				    struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
@@ -125,8 +126,8 @@ uint64_t moonrail_flow_admit_excess(struct moonrail_ep *ep,
  * further unexpected messages. */
 bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
 	TEI_REQUIRES(moonrail_held);
-/* Handles the departure of an unexpected message. excess: from
- * moonrail_flow_admit_excess, or 0. */
+/* Updates the counts after an unexpected message has left the endpoint. excess:
+ * result of moonrail_flow_admit_excess for this message, or 0. */
 void moonrail_flow_removed(struct moonrail_ep *ep, struct moonrail_peer *peer,
 			   uint64_t excess) TEI_REQUIRES(moonrail_held);
 /* Notifies the senders if unexpected messages have left the endpoint and it has

@@ -17,10 +17,11 @@
 
 #define TIMER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
 						 * a BYE */
-#define TIMER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* the timer is so late only if
-						 * this process was suspended */
+#define TIMER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* if the timer is later than
+						 * this, the process was
+						 * suspended */
 
-/* The interval of the PINGs. */
+/* The first and the longest interval of the PINGs. */
 static const struct tei_channel_pace timer_pace = { MOONRAIL_PING_NS,
 						    200 * TEI_NS_PER_MS };
 
@@ -41,7 +42,8 @@ static bool timer_expired(struct moonrail_peer *p, uint64_t now)
 }
 
 /* Returns true if no PING is needed: messages have been acknowledged since the
- * last run, or nothing is owed and new messages were sent. */
+ * last run, or the peer owes no answer and new messages were sent.
+ * answer_pending: the peer owes an answer. */
 static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
 {
 	bool moves = p->out.channel.acked != p->timer.last_acked ||
@@ -114,7 +116,7 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 	return p->timer.next_ns;
 }
 
-/* Runs a peer that has failed. */
+/* Runs the timer of a peer that has failed. */
 static uint64_t timer_run_failed(struct moonrail_peer *p, uint64_t now)
 	TEI_REQUIRES(moonrail_held)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Wait objects of queues: a file descriptor, or none if threads wait only in
- * the blocking calls.
+ * Wait objects of queues: an eventfd, or no file descriptor if programs wait
+ * only in blocking calls.
  */
 #include <sys/eventfd.h>
 #include <unistd.h>

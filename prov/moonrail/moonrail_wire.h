@@ -19,47 +19,50 @@
 #include <stdint.h>
 
 enum moonrail_wire_op {
-	/* Acknowledgement (field ack). If id is not 0, also the id-th list of
-	 * the sender's backpressured endpoints, n numbers of 4 bytes in the
-	 * payload: messages for these endpoints must wait. */
+	/* Acknowledgement (field ack). If id is not 0, the payload is version
+	 * id of the list of the sender's backpressured endpoints: n endpoint
+	 * numbers of 4 bytes. Messages for these endpoints must wait. */
 	MOONRAIL_WIRE_ACK = 1,
 	MOONRAIL_WIRE_PING,	/* requests an ACK with flag ECHO */
 	MOONRAIL_WIRE_DATA,	/* a whole message; payload: its bytes */
 	MOONRAIL_WIRE_RTS,	/* announces a message to be read; payload: n
 				 * ranges */
 	/* Message id has been received; n: FI_E* or 0. payload: ids and results
-	 * of up to 3 more received messages (moonrail_wire_fin). src_ep, if not
-	 * 0: n is FI_ECONNREFUSED because this endpoint has been closed. */
+	 * of up to 3 more received messages (moonrail_wire_fin). If src_ep is
+	 * not 0, endpoint src_ep has been closed, and n is FI_ECONNREFUSED. */
 	MOONRAIL_WIRE_FIN,
-	/* A write is in place, or a read has ended. len: bytes of the
-	 * operation; payload: the keys, if the owner of the memory counts
+	/* The bytes of a write are in place, or a read has ended. len: bytes of
+	 * the operation; payload: the keys, if the owner of the memory counts
 	 * operations. */
 	MOONRAIL_WIRE_DONE,
-	MOONRAIL_WIRE_KEY,	/* queries the registration of key id */
-	MOONRAIL_WIRE_KEY_IS,	/* describes key id. n: access, or 0 if nothing
-				 * is registered; tag: address; len: length */
-	MOONRAIL_WIRE_KEY_NOT,	/* key id is void */
-	MOONRAIL_WIRE_ATOMIC,	/* payload: n places (moonrail_atomic.c), then
-				 * operands; tag: kind << 32 | type << 16 |
-				 * op */
+	MOONRAIL_WIRE_KEY,	/* queries the registration with key id */
+	MOONRAIL_WIRE_KEY_IS,	/* describes key id. n: access rights, or 0 if
+				 * no registration has the key; tag: address;
+				 * len: length of the registration */
+	MOONRAIL_WIRE_KEY_NOT,	/* key id is void from now on */
+	MOONRAIL_WIRE_ATOMIC,	/* requests an atomic. payload: n ranges (struct
+				 * atomic_place), then operands; tag: kind << 32
+				 * | type << 16 | op */
 	MOONRAIL_WIRE_ATOMIC_REP, /* answers request id; n: FI_E* or 0; payload:
 				   * the old values, if requested */
 	MOONRAIL_WIRE_STILL,	/* read-back check: is announced message id
 				 * still unacknowledged? */
-	MOONRAIL_WIRE_STILL_IS,	/* answers STILL for message id; n: 0 yes, FI_E*
-				 * no */
+	MOONRAIL_WIRE_STILL_IS,	/* answers STILL for message id; n: 0 if still
+				 * unacknowledged, otherwise FI_E* */
 	MOONRAIL_WIRE_OPS,
 };
 
 /* moonrail_wire.flags */
-#define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: tag is valid */
-#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: data is valid */
+#define MOONRAIL_WIRE_TAGGED	1u	/* DATA, RTS: the field tag is valid */
+#define MOONRAIL_WIRE_HAS_DATA	2u	/* DATA, RTS, DONE: the field data is
+					 * valid */
 #define MOONRAIL_WIRE_WANT_FIN	4u	/* DATA: requests a FIN */
 #define MOONRAIL_WIRE_WANT_ACK	8u	/* requests an ACK at once */
 #define MOONRAIL_WIRE_ECHO	16u	/* ACK: answers a PING */
-#define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: the key is used with
-					 * addresses */
-#define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: DONE is required */
+#define MOONRAIL_WIRE_VIRTUAL	32u	/* KEY_IS: the key is used with virtual
+					 * addresses, not offsets */
+#define MOONRAIL_WIRE_EVENTS	64u	/* KEY_IS: each access must be followed
+					 * by DONE */
 #define MOONRAIL_WIRE_READ	128u	/* DONE: the operation is a read */
 
 #define MOONRAIL_WIRE_VERSION	3
