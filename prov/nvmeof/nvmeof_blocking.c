@@ -50,8 +50,8 @@ static void *blocking_main(void *arg)
 }
 
 /*
- * Announces one more entry of the lists, and starts a thread if none is idle.
- * Returns false if there is no thread.
+ * Counts one more entry of the lists looks and closes, and wakes an idle thread
+ * or starts one. Returns false if there is no thread and none can be started.
  */
 static bool blocking_call(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -72,8 +72,7 @@ bool nvmeof_blocking_check(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	if (!f->remote || !blocking_call(ctx))
 		return false;
 	f->looking = true;
-	tei_list_del(&f->look_node);	/* remove it from ctx->looks, if it is
-					 * there */
+	tei_list_del(&f->look_node);	/* f may be in ctx->looks */
 	tei_list_add_tail(&ctx->side.looks, &f->look_node);
 	return true;
 }

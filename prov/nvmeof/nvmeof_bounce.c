@@ -42,7 +42,8 @@ struct nvmeof_bounce *nvmeof_bounce_take(struct tei_nvmeof *ctx, int numa)
 	if (ctx->nbounces < ctx->depth)
 		return bounce_new(ctx, numa);
 	if (tei_list_empty(&ctx->bounces))
-		return NULL;		/* requests of stalled files use all */
+		return NULL;		/* requests of stalled files use all
+					 * bounce buffers */
 	if (++ctx->misses % NVMEOF_MISSES) {
 		b = tei_list_first(&ctx->bounces, struct nvmeof_bounce, node);
 		tei_list_del(&b->node);

@@ -96,7 +96,7 @@ static int cufile_explain(struct tei_err *err, int code, const char *call,
 
 /* --- threads ------------------------------------------------------------- */
 
-/* Runs one request. Returns bytes or -errno, as a system call would. */
+/* Runs one request. Returns the number of bytes moved, or -errno. */
 static int64_t cufile_run(const struct nvmeof_cufile *c, struct nvmeof_io *io)
 {
 	off_t at = (off_t)(io->at + io->done);
@@ -185,8 +185,8 @@ static int cufile_bind(struct nvmeof_cufile *c, struct tei_err *err)
 
 static void cufile_free(struct nvmeof_cufile *c)
 {
-	/* cuFile's driver stays open, since others in this process may use
-	 * it */
+	/* cuFile's driver stays open, because other code in this process may
+	 * use it */
 	tei_cuda_close(c->cuda);
 	if (c->library)
 		dlclose(c->library);

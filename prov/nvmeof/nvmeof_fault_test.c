@@ -32,7 +32,7 @@ static void fault_only(struct rig *r, int i, const char *why)
 			CU_ASSERT(k != i || strstr(t.text, why));
 		}
 	}
-	/* an operation on this file and others */
+	/* an operation on this file and other files fails */
 	CU_ASSERT_EQUAL(run_op(r, &t, true, 0, r->mem, r->size),
 			TEI_ERR_NO_DEVICE);
 	CU_ASSERT(tei_nvmeof_seg_failed(r->seg));
@@ -182,7 +182,7 @@ static void test_read_only_file_is_read(void)
 
 /* --- errors of the kernel ------------------------------------------------ */
 
-/* Simulated results of requests. Guarded by ctx->lock. */
+/* Result to simulate for requests of one kind. Guarded by ctx->lock. */
 struct spoil {
 	enum nvmeof_kind kind;
 	int64_t res;			/* -errno, or the maximum number of
@@ -232,7 +232,7 @@ static void fault_errors(const char *io)
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), TEI_ERR_CONTEXT);
 	CU_ASSERT_PTR_NOT_NULL(strstr(t.text, "fdatasync"));
 	CU_ASSERT_EQUAL(run_op(&r, &t, false, 9, r.mem, 5), 0);
-	/* repeated, but not for ever */
+	/* the request is repeated, but not for ever */
 	spoil_set(&r, &s, NVMEOF_READ, -EAGAIN, 0, 20);
 	CU_ASSERT_EQUAL(run_op(&r, &t, true, 9, r.mem, 5), 0);
 	spoil_set(&r, &s, NVMEOF_READ, -EINTR, 0, UINT32_MAX);

@@ -80,8 +80,8 @@ static bool file_remote(int fd)
 	return false;
 }
 
-/* Gets the alignment of direct requests; mem_align is 0 if they are not
- * supported. */
+/* Gets the alignment of direct requests; sets mem_align to 0 if the file does
+ * not support direct requests. */
 static void file_alignment(struct nvmeof_file *f)
 {
 	f->block = NVMEOF_BLOCK;
@@ -101,8 +101,8 @@ static void file_alignment(struct nvmeof_file *f)
 }
 
 /*
- * Opens the file that is already open again with O_DIRECT. Uses /proc, because
- * the path may lead to another file by now.
+ * Opens the file, which is already open, a second time with O_DIRECT. Uses
+ * /proc, because the path may lead to another file by now.
  */
 static void file_open_direct(struct nvmeof_file *f)
 {
@@ -180,8 +180,9 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 	if (!f->device && !S_ISREG(st.st_mode))
 		return nvmeof_explain(err, TEI_ERR_NO_DEVICE, f, 0,
 				      "neither a file nor a block device");
-	/* O_NONBLOCK only prevented waiting for a FIFO; io_uring would
-	 * otherwise not wait for a block */
+	/* O_NONBLOCK was needed only to open the file: open would wait for a
+	 * writer if the file was a FIFO. With O_NONBLOCK, io_uring would not
+	 * wait for a block */
 	fcntl(f->cached, F_SETFL, 0);
 	f->dev = f->device ? st.st_rdev : st.st_dev;
 	f->ino = st.st_ino;
@@ -194,7 +195,7 @@ static int file_open(struct nvmeof_file *f, bool use_direct,
 
 /*
  * Registers a file descriptor with the back end, which saves the kernel a
- * look-up per request. Returns its slot or -1.
+ * look-up per request. Returns its slot, or -1 if it is not registered.
  */
 static int file_fix(const struct nvmeof_file *f, int fd)
 {

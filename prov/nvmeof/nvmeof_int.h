@@ -33,7 +33,8 @@
 					 * until one of them is moved */
 #define NVMEOF_SHARE	8u		/* each file is guaranteed 1/8 of
 					 * tei_nvmeof.room */
-#define NVMEOF_CROWD	4u		/* limit of requests: room times this */
+#define NVMEOF_CROWD	4u		/* limit of all requests, as a multiple
+					 * of tei_nvmeof.room */
 #define NVMEOF_STALL_NS	TEI_NS_PER_SEC	/* a file without a completion for this
 					 * time is stalled, ns */
 #define NVMEOF_SIDE_MAX	16u		/* greatest number of threads that check
@@ -43,35 +44,38 @@ struct tei_topo_where;
 
 enum nvmeof_sync { NVMEOF_SYNC_NONE, NVMEOF_SYNC_DATA, NVMEOF_SYNC_DSYNC };
 
-/* Owned by its segment. Constant after open, except for the last group. */
+/* A file of a segment. Constant after open, except for the last group. */
 struct nvmeof_file {
 	struct tei_nvmeof_seg *seg;
 	char *path;			/* NULL if not mounted on this host */
 	char *name;
 	uint64_t length, offset;	/* length of the file; offset of its
 					 * first byte in the segment; bytes */
-	int direct, cached;		/* file descriptors without, and with,
-					 * the page cache; or -1 */
-	int direct_slot, cached_slot;	/* slots of registered files, or -1 */
+	int direct, cached;		/* descriptors that bypass, and use, the
+					 * page cache; -1 if not open */
+	int direct_slot, cached_slot;	/* slots of direct and cached as
+					 * registered files; -1 if not
+					 * registered */
 	uint32_t mem_align;		/* alignment of memory for requests that
 					 * bypass the page cache, bytes */
 	uint32_t block;			/* alignment of the offset of such
 					 * requests, at least a page, bytes */
-	void *cufile;			/* cuFile's handle, or NULL */
-	int numa;			/* NUMA node of the device, or -1 */
+	void *cufile;			/* cuFile's handle; NULL if not used */
+	int numa;			/* NUMA node of the device; -1 if it is
+					 * unknown */
 	bool device;			/* the file is a block device */
 	bool remote;			/* the file is on a network file system,
 					 * so calls may block */
-	int read_only;			/* errno if the file cannot be written,
-					 * or 0 */
-	dev_t dev;			/* identity of the opened file */
+	int read_only;			/* errno with which the file could not
+					 * be opened for writing, or 0 */
+	dev_t dev;			/* dev and ino identify the open file */
 	ino_t ino;
 
 	/* guarded by ctx->lock */
 	struct tei_list unsynced;	/* writes that wait for an fdatasync */
 	struct tei_list syncing;	/* writes that the running fdatasync
 					 * covers */
-	struct tei_list ended;		/* operations that wait for a check */
+	struct tei_list ended;		/* operations that await a file check */
 	struct tei_list look_node;	/* in ctx->looks or ctx->side.looks */
 	struct tei_list queue;		/* operations whose next piece is in
 					 * this file */
@@ -79,29 +83,31 @@ struct nvmeof_file {
 					 * empty */
 	struct tei_list busy_node;	/* in ctx->busy while running is not
 					 * 0 */
-	uint32_t running;		/* requests that are not idle */
-	uint32_t ends, seen;		/* number of ended requests, now and
-					 * at the last check for a stall */
-	uint64_t seen_ns;		/* time since which ends equals seen, or
-					 * 0 */
+	uint32_t running;		/* requests that are ready or running */
+	uint32_t ends, seen;		/* ends: number of ended requests; seen:
+					 * value of ends at seen_ns */
+	uint64_t seen_ns;		/* time of the check for a stall that
+					 * has set "seen", ns; 0 if there was
+					 * none since the file was idle */
 	bool stalled;			/* the requests of the file are not
 					 * counted in ctx->running */
-	uint64_t failed_at;		/* ctx->clock at a failed fdatasync */
+	uint64_t failed_at;		/* ctx->clock at the last failed
+					 * fdatasync, or 0 */
 	uint64_t looked_at;		/* ctx->clock at the start of the last
 					 * successful check */
 	bool looking;			/* a thread is checking the file */
-	int broken;			/* why the file cannot be used: a
-					 * tei_code, or 0; atomic */
-	struct tei_err why;		/* error record that belongs to
+	int broken;			/* tei_code that says why the file
+					 * cannot be used, or 0; atomic */
+	struct tei_err why;		/* error record for the code in
 					 * broken */
 };
 
 struct tei_nvmeof_seg {
 	struct tei_nvmeof *ctx;
-	struct tei_list node;		/* ctx->side.closes */
+	struct tei_list node;		/* in ctx->side.closes, or in no list */
 	char *name;
 	uint64_t size;
-	uint32_t refs;			/* atomic */
+	uint32_t refs;			/* number of references; atomic */
 	uint32_t count;
 	struct nvmeof_file file[];
 };
@@ -117,15 +123,15 @@ struct nvmeof_io {
 	struct tei_nvmeof_op *op;	/* operation; NULL for an fdatasync */
 	struct nvmeof_file *file;
 	int fd;
-	int slot;			/* slot of fd as a registered file, or
-					 * -1 */
+	int slot;			/* slot of fd as a registered file; -1
+					 * if it is not registered */
 	uint64_t at;			/* offset in the file */
-	char *local;			/* address of the bytes in the
-					 * operation's memory */
-	char *buf;			/* local, or the bounce buffer */
+	char *local;			/* start of the piece in op->local */
+	char *buf;			/* same as local, or bounce->mem */
 	uint32_t length, done;		/* length: bytes of the piece; done:
 					 * bytes moved so far */
-	int fixed;			/* slot of a registered buffer, or -1 */
+	int fixed;			/* slot of the registered buffer that
+					 * holds buf; -1 if none does */
 	uint32_t tries;
 	struct {			/* host memory if context is NULL */
 		void *context;
@@ -133,14 +139,15 @@ struct nvmeof_io {
 		int err;		/* error number of cuFile, or 0 */
 	} gpu;
 	bool direct;
-	struct nvmeof_bounce *bounce;	/* owner of buf, or NULL */
+	struct nvmeof_bounce *bounce;	/* bounce buffer at buf, or NULL */
 };
 
 /* Buffer for bytes on their way between a file and memory that a direct request
- * does not accept. Owned by a request, or on ctx->bounces. */
+ * does not accept. Owned by a request, or unused and in ctx->bounces. */
 struct nvmeof_bounce {
 	struct tei_list node;
-	int numa;			/* preferred NUMA node, or -1 */
+	int numa;			/* preferred NUMA node; -1 for any
+					 * node */
 	char *mem;			/* TEI_NVMEOF_PIECE bytes */
 };
 
@@ -157,19 +164,15 @@ struct nvmeof_mem {
 	bool removing;
 };
 
-/*
- * An operation whose done callback is running. On the stack of the thread that
- * runs the callback.
- */
+/* An operation whose done callback is running. On the stack of the thread that
+ * runs the callback. */
 struct nvmeof_ending {
-	struct tei_list node;		/* ctx->ending */
-	uint64_t base, end;		/* bounds of its local memory */
+	struct tei_list node;		/* in ctx->ending */
+	uint64_t base, end;		/* bounds of the local memory */
 };
 
-/*
- * A back end, which runs requests. Functions are called with ctx->lock held
- * unless stated otherwise.
- */
+/* A back end, which runs requests. Functions are called with ctx->lock held
+ * unless stated otherwise. */
 struct nvmeof_backend {
 	const char *name;
 	/* Returns 0, or a code with *err filled. Called without the lock. */
@@ -180,14 +183,14 @@ struct nvmeof_backend {
 	/* Makes a thread call nvmeof_pump: ctx->turn or ctx->ready may be
 	 * non-empty. */
 	void (*wake)(struct tei_nvmeof *ctx);
-	/* Registers memory. Returns the first of the slots, one for each
-	 * ctx->part bytes, or -1. Called without the lock. NULL if the back end
-	 * does not support this. */
+	/* Registers memory in adjacent slots, one for each ctx->part bytes.
+	 * Returns the first slot, or -1 if the memory is not registered. Called
+	 * without the lock. NULL if the back end cannot register memory. */
 	int (*fix)(struct tei_nvmeof *ctx, void *addr, uint64_t len);
 	void (*unfix)(struct tei_nvmeof *ctx, int slot, uint64_t len);
-	/* Registers an open file and returns its slot, or -1. unfix_files
-	 * releases n slots and is called before the files are closed. Called
-	 * without the lock. */
+	/* Registers an open file. Returns its slot, or -1 if it is not
+	 * registered. unfix_files releases n slots and is called before the
+	 * files are closed. Called without the lock. */
 	int (*fix_file)(struct tei_nvmeof *ctx, int fd);
 	void (*unfix_files)(struct tei_nvmeof *ctx, const int *slots,
 			    uint32_t n);
@@ -196,24 +199,26 @@ struct nvmeof_backend {
 extern const struct nvmeof_backend nvmeof_pool;
 extern const struct nvmeof_backend nvmeof_uring;
 
-/* Threads that check and close files of network file systems. ctx->lock. */
+/* Threads that check and close files of network file systems. Guarded by
+ * ctx->lock. */
 struct nvmeof_blocking {
 	pthread_cond_t work;
 	struct tei_list looks;		/* files to check (look_node) */
 	struct tei_list closes;		/* segments to close, linked by node */
-	uint32_t waiting;		/* entries of both lists */
-	uint32_t idle, count;		/* number of idle, of all threads */
+	uint32_t waiting;		/* entries of looks and closes */
+	uint32_t idle, count;		/* idle threads; all threads */
 	bool quit;
 	pthread_t thread[NVMEOF_SIDE_MAX];
 };
 
-/* Functions that tests set before the first operation, or NULL. */
+/* Functions that tests set before the first operation; NULL if not set. */
 struct nvmeof_hooks {
 	/* replaces the result of a request; ctx->lock held */
 	int64_t (*spoil)(void *arg, const struct nvmeof_io *io, int64_t res);
 	void *spoil_arg;
-	/* returns true if the storage does not answer; the test then keeps the
-	 * request until it puts it on a ready list; ctx->lock held */
+	/* returns true to withhold a request, as if the storage did not answer;
+	 * the test later puts the request back into a ready list; ctx->lock
+	 * held */
 	bool (*keep)(void *arg, struct nvmeof_io *io);
 	void *keep_arg;
 	/* called before system calls that a file server may block; no lock
@@ -230,61 +235,59 @@ struct tei_nvmeof {
 	enum nvmeof_sync sync;
 	bool use_direct;
 	uint32_t depth, threads;
-	uint32_t room;			/* requests that may run at a time; the
-					 * pool has a thread for each */
+	uint32_t room;			/* requests that may run at a time, not
+					 * counting stalled files */
 	uint64_t part;			/* NVMEOF_PART; smaller in tests */
 
 	struct tei_mutex lock;		/* guards the members below */
 	pthread_cond_t work;		/* wakes the threads of the pool when
 					 * turn or ready is not empty */
-	pthread_cond_t ended;		/* an operation has ended */
+	pthread_cond_t ended;		/* a done callback has returned */
 	struct tei_list live;		/* submitted operations (live_node) */
 	struct tei_list turn;		/* files with pieces left (turn_node) */
 	struct tei_list busy;		/* files with running requests, linked
 					 * by busy_node */
-	uint32_t running;		/* running requests, without stalled
-					 * files */
-	uint32_t all;			/* running requests, with stalled
-					 * files */
-	struct tei_list over;		/* operations to be reported (node) */
+	uint32_t running;		/* running requests, except those of
+					 * stalled files */
+	uint32_t all;			/* all running requests */
+	struct tei_list over;		/* operations whose done callback is due
+					 * (node) */
 	struct tei_list looks;		/* files to check (look_node) */
-	struct tei_list ending;		/* nvmeof_ending */
-	struct tei_list idle, ready;	/* unused objects; requests to make */
-	struct tei_list gpu_ready;	/* requests for cuFile */
+	struct tei_list ending;		/* nvmeof_ending.node */
+	struct tei_list idle, ready;	/* idle: unused requests; ready:
+					 * requests to be run */
+	struct tei_list gpu_ready;	/* requests that cuFile must run */
 	struct tei_list bounces;	/* unused bounce buffers, latest
 					 * first */
 	uint32_t nbounces;		/* all bounce buffers, at most depth */
-	uint32_t misses;		/* bounce buffers used on a wrong
-					 * node */
+	uint32_t misses;		/* calls that found only buffers on a
+					 * wrong NUMA node */
 	struct nvmeof_blocking side;
 	struct nvmeof_cufile *cufile;	/* set once; NULL if it is not used */
-	struct tei_range_table mem;	/* nvmeof_mem.range */
-	uint64_t clock;			/* logical time: submits, failures,
-					 * checks */
+	struct tei_range_table mem;	/* table of nvmeof_mem.range */
+	uint64_t clock;			/* logical time: a counter to which each
+					 * submit, check and failed fdatasync
+					 * adds 1 */
 	bool stopping;
 	struct tei_nvmeof_counters counters;
 
 	struct nvmeof_hooks hooks;
-	struct nvmeof_io *ios;		/* depth elements */
+	struct nvmeof_io *ios;		/* array of depth elements */
 	struct tei_log_limit log_limit;
 };
 
 /* --- nvmeof_file.c ------------------------------------------------------- */
 
-/*
- * Fills *err with an error record about a file. sys_errno is 0 if there is
- * none. Returns code.
- */
+/* Fills *err with an error record about a file. sys_errno: errno of the
+ * failure, or 0. Returns code. */
 int nvmeof_explain(struct tei_err *err, int code, const struct nvmeof_file *f,
 		   int sys_errno, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 /* Checks that the file is at its path with its full length. Returns 0, or a
  * code with *err filled. Blocks as long as the file server does. */
 int nvmeof_file_check(const struct nvmeof_file *f, struct tei_err *err);
-/*
- * Checks that the opened file has its full length and was not removed. Does not
- * look up the path. Returns 0, or a code with *err filled.
- */
+/* Checks that the opened file has its full length and was not removed. Does not
+ * look up the path. Returns 0, or a code with *err filled. */
 int nvmeof_file_glance(const struct nvmeof_file *f, struct tei_err *err);
 /* Closes the files and frees the segment. Blocks as long as file servers do. */
 void nvmeof_seg_free(struct tei_nvmeof_seg *seg);
@@ -293,10 +296,8 @@ uint32_t nvmeof_file_at(const struct tei_nvmeof_seg *seg, uint64_t offset);
 
 /* --- nvmeof_mem.c -------------------------------------------------------- */
 
-/*
- * Returns the range that holds [addr, addr+len) and is not being removed, or
- * NULL.
- */
+/* Returns the memory that holds [addr, addr+len); NULL if there is none or it
+ * is being removed. */
 const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 					 const void *addr, uint64_t len)
 	TEI_REQUIRES(ctx->lock);
@@ -304,19 +305,17 @@ const struct nvmeof_mem *nvmeof_mem_find(struct tei_nvmeof *ctx,
 /* Creates the object of [addr, addr+len), which is in no table yet. Returns
  * NULL if memory is short. */
 struct nvmeof_mem *nvmeof_mem_new(const void *addr, uint64_t len);
-/* Adds the memory to the table. Returns what tei_range_insert returns. */
+/* Adds the memory to the table. Returns the result of tei_range_insert. */
 int nvmeof_mem_insert(struct tei_nvmeof *ctx, struct nvmeof_mem *m);
 /* Frees the object, which is in no table. */
 void nvmeof_mem_free(struct nvmeof_mem *m);
 
-/*
- * Returns the slot of the registered buffer that holds the bytes, or -1 if
- * there is none or they span two parts.
- */
+/* Returns the slot of the registered buffer that holds all of the bytes, or -1
+ * if none does. */
 int nvmeof_mem_slot(const struct tei_nvmeof *ctx, const struct nvmeof_mem *m,
 		    const void *addr, uint64_t len);
 
-/* Returns the NUMA node of a byte of the range, or -1. */
+/* Returns the NUMA node of a byte of the range, or -1 if it is unknown. */
 int nvmeof_mem_node(const struct nvmeof_mem *m, const void *addr);
 
 /* --- nvmeof_bounce.c ----------------------------------------------------- */
@@ -339,28 +338,24 @@ void nvmeof_bounce_fini(struct tei_nvmeof *ctx);
 void nvmeof_cufile_wake(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
 /* Ends the threads and deregisters all memory. No request may be in flight. */
 void nvmeof_cufile_stop(struct tei_nvmeof *ctx);
-/*
- * Deregisters GPU memory that no operation uses any longer. Ignores host
- * memory.
- */
+/* Deregisters GPU memory that no operation uses any longer. Ignores host
+ * memory. */
 void nvmeof_cufile_mem_remove(struct tei_nvmeof *ctx,
 			      const struct nvmeof_mem *m);
 /* Registers an opened file with cuFile; deregisters it before it is closed. */
 void nvmeof_cufile_file_add(struct tei_nvmeof *ctx, struct nvmeof_file *f);
 void nvmeof_cufile_file_remove(struct nvmeof_file *f);
 
-/* --- nvmeof_blocking.c -------------------------------------------------------
- */
+/* --- nvmeof_blocking.c --------------------------------------------------- */
 
 /* Makes a side thread call nvmeof_file_settle and sets f->looking. Returns
- * false if the file is local or no thread can be started; then the caller does
- * it. */
+ * false if the file is local or no thread can be started; the caller must then
+ * call nvmeof_file_settle. */
 bool nvmeof_blocking_check(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock);
-/*
- * Makes a side thread call nvmeof_seg_free. Returns false if all files are
- * local or no thread can be started; then the caller does it.
- */
+/* Makes a side thread call nvmeof_seg_free. Returns false if all files are
+ * local or no thread can be started; the caller must then call
+ * nvmeof_seg_free. */
 bool nvmeof_blocking_close(struct tei_nvmeof *ctx, struct tei_nvmeof_seg *seg);
 void nvmeof_blocking_init(struct tei_nvmeof *ctx);
 /* Joins the threads after their work is done. No operation may be live. */
@@ -371,9 +366,8 @@ void nvmeof_blocking_fini(struct tei_nvmeof *ctx);
 
 /* Turns queued operations into ready requests, as far as there is room. */
 void nvmeof_pump(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
-/* Handles the result of a request: bytes, or -errno. The request becomes idle,
- * or ready again. The back end calls nvmeof_io_copy before, without the
- * lock. */
+/* Handles the result of a request: bytes, or -errno. Afterwards the request is
+ * idle, or ready again. The back end must have called nvmeof_io_copy before. */
 void nvmeof_io_done(struct tei_nvmeof *ctx, struct nvmeof_io *io, int64_t res)
 	TEI_REQUIRES(ctx->lock);
 /* Copies the bytes of a write into the bounce buffer. Called before the request
@@ -383,17 +377,18 @@ void nvmeof_io_fill(struct nvmeof_io *io);
 void nvmeof_io_copy(struct nvmeof_io *io, int64_t res);
 /* Returns the RWF_ flags of a request. */
 int nvmeof_io_flags(const struct tei_nvmeof *ctx, const struct nvmeof_io *io);
-/* Checks the file for all operations that wait for that. Releases the lock
- * meanwhile. The operations, and with them the file, may be freed
- * afterwards. */
+/* Checks the file for all operations in f->ended. Releases the lock meanwhile.
+ * Afterwards the operations and the file may have been freed. */
 void nvmeof_file_settle(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	TEI_REQUIRES(ctx->lock);
-/* Checks files and calls done callbacks. Makes requests ready that are due
- * then. Returns true if there was anything to do. */
+/* Starts the fdatasyncs and checks of the files in ctx->looks, and calls the
+ * done callbacks of ctx->over. Returns true if it has checked a file or called
+ * a callback. */
 bool nvmeof_settle(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock);
 /* Cancels all operations and waits until none is live. */
 void nvmeof_cancel_all(struct tei_nvmeof *ctx);
-/* Waits until ctx->ended is signalled. Returns false after the deadline. */
+/* Waits until a done callback has returned, or for a shorter time. Returns
+ * false if the deadline has passed. */
 bool nvmeof_wait(struct tei_nvmeof *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 

@@ -4,7 +4,7 @@
 #include "prov/nvmeof/nvmeof_int.h"
 #include "topo/tei_topo.h"
 
-/* Returns the memory of a range of the table; NULL for NULL. */
+/* Returns the object that contains the range r, or NULL if r is NULL. */
 static struct nvmeof_mem *mem_of(struct tei_range *r)
 {
 	return r ? tei_container_of(r, struct nvmeof_mem, range) : NULL;

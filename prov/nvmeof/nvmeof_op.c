@@ -151,7 +151,8 @@ static void op_stage_next(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	op_stage(ctx, op);
 }
 
-/* Called when a piece has ended or the operation was cancelled. */
+/* Moves the operation to its next list if nothing of it is queued or running.
+ * Called when a piece has ended or the operation was cancelled. */
 static void op_step(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -189,8 +190,8 @@ static bool io_bounce(struct tei_nvmeof *ctx, struct nvmeof_io *io,
 }
 
 /*
- * Selects the file descriptor that bypasses the page cache, or the one that
- * uses it.
+ * Selects the file descriptor of a request: if direct is true, the one that
+ * bypasses the page cache, else the one that uses it.
  */
 static void io_select(struct nvmeof_io *io, bool direct)
 {
@@ -350,8 +351,8 @@ static struct nvmeof_io *io_take(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 }
 
 /*
- * Makes a request ready to run. again: it runs before requests that have not
- * begun.
+ * Makes a request ready to run. If again is true, it runs before the requests
+ * that have not begun.
  */
 static void io_ready(struct tei_nvmeof *ctx, struct nvmeof_io *io, bool again)
 	TEI_REQUIRES(ctx->lock)
@@ -418,7 +419,8 @@ static bool file_pump(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 	return true;
 }
 
-/* Looks for stalled files, because some file lacks room. */
+/* Checks all files for stalls. Called when a file could not start a request
+ * because there was no room. */
 static void room_watch(struct tei_nvmeof *ctx) TEI_REQUIRES(ctx->lock)
 {
 	uint64_t now;
@@ -606,7 +608,8 @@ static void file_sync(struct tei_nvmeof *ctx, struct nvmeof_file *f)
 		return;
 	io = io_take(ctx, f);
 	if (!io) {
-		file_due(ctx, f);	/* retried when there is memory */
+		file_due(ctx, f);	/* the fdatasync is tried again when
+					 * memory may be available */
 		return;
 	}
 	tei_list_splice_tail(&f->syncing, &f->unsynced);
@@ -715,8 +718,9 @@ bool nvmeof_settle(struct tei_nvmeof *ctx)
 /* --- public calls -------------------------------------------------------- */
 
 /*
- * Returns a file of a write that has become shorter, or NULL. The write would
- * make it longer again. Skips block devices and network files.
+ * Returns the first file in the range of a write that has become shorter since
+ * it was opened, or NULL. The write would make this file longer again. Skips
+ * block devices and network files.
  */
 static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 					 struct tei_err *err)
@@ -738,8 +742,9 @@ static struct nvmeof_file *submit_glance(const struct tei_nvmeof_op *op,
 }
 
 /*
- * Fails a write to a file that is open read-only, before any byte moves. The
- * kernel would report it later, with a less clear error.
+ * Fails a write to a file that is open read-only, before any byte moves.
+ * Without this check, the kernel would refuse the write later, with a less
+ * clear error.
  */
 static bool submit_refuse(const struct tei_nvmeof_op *op, struct tei_err *err)
 {

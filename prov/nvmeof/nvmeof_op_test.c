@@ -110,7 +110,8 @@ static void op_every_byte(const char *io, const char *sync, bool direct)
 	rig_stop(&r);
 }
 
-/* Returns the first slot of the memory at index i of the table. */
+/* Returns the first buffer slot of the registered memory at index i of the
+ * table. */
 static int op_fixed(const struct rig *r, uint32_t i)
 {
 	return tei_container_of(r->ctx->mem.at[i], struct nvmeof_mem, range)
@@ -648,7 +649,9 @@ static void op_cancel(const char *io)
 		ended += !code;
 	}
 	CU_ASSERT(ended >= OP_SOME / 3 * 2);
-	tei_nvmeof_cancel(r.ctx, &t[0].op);	/* ended long ago */
+	tei_nvmeof_cancel(r.ctx, &t[0].op);	/* the operation has ended long
+						 * ago, so the call has no
+						 * effect */
 	rig_stop(&r);
 }
 
@@ -695,7 +698,8 @@ static void test_cancel_does_not_wait_for_the_storage(void)
 
 /* --- one file and the others ---------------------------------------------- */
 
-#define OP_STUCK	40		/* operations, of three pieces each */
+#define OP_STUCK	40		/* number of operations, each of three
+					 * pieces */
 
 static uint32_t op_running(struct rig *r, int file)
 {

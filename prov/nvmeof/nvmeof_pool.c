@@ -16,9 +16,9 @@
  * beyond RLIMIT_FSIZE is an error and does not kill the process.
  *
  * Threads may block for long on storage that does not answer. Therefore one
- * thread is kept idle: if none is left, another is started. There are at most
- * ctx->threads * NVMEOF_CROWD + 1 of them; only stalled files make their number
- * exceed ctx->threads + 1.
+ * thread is kept idle: if no thread is idle, another one is started. There are
+ * at most ctx->threads * NVMEOF_CROWD + 1 threads, and more than ctx->threads +
+ * 1 only while files are stalled.
  */
 
 struct pool {

@@ -28,7 +28,7 @@ struct rig {
 	unsigned char *mem;		/* RIG_MEM bytes */
 };
 
-/* An operation with means to wait for its end. */
+/* An operation for whose end a test can wait. */
 struct run {
 	struct tei_nvmeof_op op;
 	pthread_mutex_t lock;
@@ -37,12 +37,12 @@ struct run {
 	char text[TEI_ERR_TEXT], hint[TEI_ERR_TEXT];
 };
 
-/* Storage of one file that does not answer. */
+/* Simulates storage that does not answer, for one file. */
 struct silence {
 	struct rig *rig;
 	struct nvmeof_file *file;	/* NULL when the file answers again */
-	struct tei_list kept;		/* requests; guarded by the context's
-					 * lock */
+	struct tei_list kept;		/* withheld requests; guarded by the
+					 * context's lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 };
@@ -59,7 +59,7 @@ void run_start(struct rig *r, struct run *t, bool read, uint64_t offset,
 int run_wait(struct run *t);
 /* Returns true if done is called within some seconds with code 0. */
 bool run_ends(struct run *t);
-/* Starts an operation and waits for it. */
+/* Starts an operation, waits for its end and returns its code. */
 int run_op(struct rig *r, struct run *t, bool read, uint64_t offset,
 	   void *local, uint64_t length);
 

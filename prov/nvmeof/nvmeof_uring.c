@@ -41,39 +41,44 @@
 					 * URING_SHARE, plus 1 */
 #define URING_EXTRA	8u		/* entries of the ring in addition to
 					 * the depth */
-#define URING_WAIT_NS	UINT64_C(1000000000) /* upper limit of a wait */
+#define URING_WAIT_NS	UINT64_C(1000000000) /* longest wait of the thread,
+					      * ns */
 
 struct uring {
-	struct io_uring ring;		/* used by the thread; by any thread for
-					 * registration unless single */
+	struct io_uring ring;		/* used by the thread; if single is
+					 * false, other threads may also
+					 * register memory and files with it */
 	int event;
 	uint64_t tick;			/* buffer for the eventfd's value */
 	pthread_t thread;
 	bool can_fix, can_fix_files;
 	bool single;			/* only the thread may use the ring */
 	struct tei_log_limit log_limit;
-	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* writes to copy into bounce
-						    * buffers; the thread's */
+	struct nvmeof_io *fresh[NVMEOF_DEPTH_MAX]; /* writes whose bytes must be
+						    * copied into bounce
+						    * buffers; used by the
+						    * thread only */
 	uint32_t nfresh;
 
 	/* guarded by ctx->lock */
 	bool asleep;			/* the thread is waiting for the
 					 * kernel */
 	bool quit;
-	int started;			/* 1: started; negative: -errno */
+	int started;			/* 0: not started yet; 1: started;
+					 * negative: -errno of the failure */
 	struct tei_list asks;		/* list of uring_ask */
 	pthread_cond_t answered;	/* signals changes of asks and
 					 * started */
 	uint32_t flying;		/* requests that the kernel has */
-	bool armed;			/* the kernel has a read of event */
+	bool armed;			/* a read of the eventfd is in flight */
 	uint64_t fixed[NVMEOF_FIXED / 64];	/* bit map of used buffer
 						 * slots */
 	uint64_t files[NVMEOF_FILES / 64];	/* bit map of used file slots */
 };
 
 /*
- * A request of another thread to register or unregister something. On the stack
- * of that thread.
+ * A request by which another thread makes the ring's thread register or
+ * unregister memory or files. On the stack of the requesting thread.
  */
 struct uring_ask {
 	int (*call)(struct uring *u, const struct uring_ask *ask);
@@ -91,8 +96,8 @@ struct uring_ask {
 };
 
 struct uring_answer {
-	struct nvmeof_io *io;		/* NULL if the answer is that of the
-					 * eventfd */
+	struct nvmeof_io *io;		/* NULL if the completion is that of the
+					 * read of the eventfd */
 	int res;
 };
 
@@ -102,7 +107,7 @@ static void uring_prep(const struct tei_nvmeof *ctx, struct nvmeof_io *io,
 		       struct io_uring_sqe *sqe)
 {
 	int fd = io->slot >= 0 ? io->slot : io->fd;
-	/* buf is NULL for NVMEOF_SYNC */
+	/* an fdatasync (NVMEOF_SYNC) has no buf */
 	char *buf = io->buf ? io->buf + io->done : NULL;
 	uint32_t len = io->length - io->done;
 	uint64_t at = io->at + io->done;
@@ -198,9 +203,8 @@ static void uring_copy(struct tei_nvmeof *ctx,
 }
 
 /*
- * Handles a part of the completions. The requests that follow them are
- * submitted before the rest is handled, so that a fast device does not run
- * idle.
+ * Handles a part of the completions. The caller submits new requests before it
+ * handles the rest of the completions, so that a fast device does not run idle.
  */
 static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
@@ -224,8 +228,8 @@ static void uring_answers(struct tei_nvmeof *ctx, struct uring *u)
 /* --- the thread ---------------------------------------------------------- */
 
 /*
- * Handles one registration request. Only one, because no request makes progress
- * meanwhile.
+ * Handles one registration request of another thread. Handles only one per
+ * call, because I/O makes no progress meanwhile.
  */
 static void uring_asked(struct tei_nvmeof *ctx, struct uring *u)
 	TEI_REQUIRES(ctx->lock)
@@ -292,7 +296,8 @@ static int uring_ask(struct tei_nvmeof *ctx, struct uring_ask *ask)
 	return ask->ret;
 }
 
-/* Takes n adjacent slots of size. Returns the first one, or -1. */
+/* Takes n adjacent free slots; the table "used" has "size" slots. Returns the
+ * first of the slots, or -1 if there are not enough. */
 static int uring_slots_take(struct tei_nvmeof *ctx, uint64_t *used,
 			    uint32_t size, uint32_t n)
 {
@@ -319,8 +324,8 @@ static void uring_slots_give(struct tei_nvmeof *ctx, uint64_t *used, int slot,
 }
 
 /*
- * Logs why memory is not registered. The kernel then has to find its pages at
- * each request. Returns -1.
+ * Logs why memory is not registered: without registration, the kernel has to
+ * look up the pages for each request. Returns -1.
  */
 static int uring_unfixed(struct uring *u, void *addr, uint64_t len,
 			 const char *why, uint64_t limit, const char *unit)
@@ -371,8 +376,9 @@ static int uring_call_buffer(struct uring *u, const struct uring_ask *ask)
 						    &tag, 1);
 }
 
-/* Makes the pages present on the calling thread, so that they follow its memory
- * policy, and before the ring is blocked by the registration. */
+/* Makes the pages of the memory present. The calling thread does this, so that
+ * its memory policy applies, and does it before the registration, which blocks
+ * the ring. */
 static void uring_populate(const struct uring *u, void *addr, uint64_t len)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -525,7 +531,8 @@ static void uring_workers(struct tei_nvmeof *ctx, struct uring *u)
 }
 
 /*
- * Returns true if the kernel's io_uring has all the operations that are used.
+ * Returns true if the kernel's io_uring supports all operations that this file
+ * uses.
  */
 static bool uring_knows(struct uring *u)
 {
@@ -553,7 +560,8 @@ static int uring_ready(struct tei_nvmeof *ctx, struct uring *u)
 	u->can_fix = !io_uring_register_buffers_sparse(&u->ring, NVMEOF_FIXED);
 	u->can_fix_files = !io_uring_register_files_sparse(&u->ring,
 							   NVMEOF_FILES);
-	io_uring_register_ring_fd(&u->ring);	/* optional */
+	io_uring_register_ring_fd(&u->ring);	/* an optimisation, so a failure
+						 * is ignored */
 	return 0;
 }
 

@@ -3,9 +3,10 @@
 #define TEI_PROV_NVMEOF_H
 
 /*
- * File segments: reads and writes of files and block devices, whose bytes are
- * concatenated to one segment. The back end is io_uring if it is available,
- * otherwise a pool of threads with preadv2 and pwritev2.
+ * File segments: reads and writes of files and block devices, which together
+ * form one segment: the bytes of all files, one file after the other. The back
+ * end is io_uring if it is available, otherwise a pool of threads with preadv2
+ * and pwritev2.
  *
  * Threads: every call may be made from any thread. A done callback may call
  * only tei_nvmeof_submit and tei_nvmeof_stats. The lock of the module is in row
@@ -81,19 +82,20 @@ bool tei_nvmeof_drain(struct tei_nvmeof *ctx, uint64_t deadline_ns);
 /*
  * Registers [addr, addr+len) as a possible local side of operations. Also
  * registers it with io_uring if the kernel accepts that, so that the kernel
- * need not look up the pages of the memory for each request. Operations work
- * without this, too. location: a topology location, or NULL if it is unknown.
- * It selects the NUMA node of bounce buffers if the node of the file is
- * unknown. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP or TEI_ERR_MEMORY.
+ * need not look up the pages of the memory for each request. Operations also
+ * work with memory that is not registered. location: a topology location, or
+ * NULL if it is unknown. It selects the NUMA node of bounce buffers if the node
+ * of the file is unknown. Returns 0, TEI_ERR_INVALID, TEI_ERR_OVERLAP or
+ * TEI_ERR_MEMORY.
  */
 int tei_nvmeof_mem_add(struct tei_nvmeof *ctx, void *addr, uint64_t len,
 		       const char *location);
 
 /*
  * Removes the range that starts at addr. When it returns 0, no operation
- * accesses the range, now or later, and the done callbacks of earlier ones have
- * returned. Returns TEI_ERR_BUSY at the deadline, and the range stays
- * registered. Returns TEI_ERR_NOT_REGISTERED if there is no such range.
+ * accesses the range, now or later, and the done callbacks of earlier
+ * operations have returned. Returns TEI_ERR_BUSY at the deadline, and the range
+ * stays registered. Returns TEI_ERR_NOT_REGISTERED if there is no such range.
  */
 int tei_nvmeof_mem_remove(struct tei_nvmeof *ctx, void *addr,
 			  uint64_t deadline_ns);
@@ -144,14 +146,15 @@ void tei_nvmeof_seg_put(struct tei_nvmeof_seg *seg);
 bool tei_nvmeof_seg_covers(const struct tei_nvmeof_seg *seg, uint64_t offset,
 			   uint64_t length);
 /*
- * Returns true if one of the files cannot be used; opening the segment again
- * may help.
+ * Returns true if at least one of the files cannot be used. The caller may open
+ * the segment again, which may succeed.
  */
 bool tei_nvmeof_seg_failed(const struct tei_nvmeof_seg *seg);
 
 /* --- operations ---------------------------------------------------------- */
 
-/* Code for done if the operation was cancelled; otherwise 0 or a tei_code. */
+/* Code with which done is called if the operation was cancelled; in other cases
+ * the code is 0 or a tei_code. */
 #define TEI_NVMEOF_CANCELLED	1
 
 struct tei_nvmeof_op;
@@ -184,8 +187,9 @@ struct tei_nvmeof_op {
 	/* private to the module, guarded by its lock */
 	struct tei_list live_node;	/* in the list of submitted
 					 * operations */
-	struct tei_list node;		/* in one of a file's lists, or in
-					 * ctx->over */
+	struct tei_list node;		/* in the list queue, unsynced, syncing
+					 * or ended of a file, in ctx->over, or
+					 * in no list */
 	struct tei_err *err;		/* error record of the first failure,
 					 * owned by the operation */
 	uint64_t next;			/* offset of the next piece in the
@@ -232,11 +236,11 @@ void tei_nvmeof_cancel(struct tei_nvmeof *ctx, struct tei_nvmeof_op *op);
 /* Counters since tei_nvmeof_init. */
 struct tei_nvmeof_counters {
 	uint64_t tx_bytes, rx_bytes;	/* bytes of successful pieces */
-	uint64_t direct, cached;	/* pieces that bypassed, or used, the
-					 * page cache */
-	uint64_t bounced, fixed;	/* pieces that passed through a bounce
-					 * buffer; pieces in memory registered
-					 * with io_uring */
+	uint64_t direct, cached;	/* direct: pieces that bypassed the page
+					 * cache; cached: pieces that used it */
+	uint64_t bounced, fixed;	/* bounced: pieces that passed through a
+					 * bounce buffer; fixed: pieces in
+					 * memory registered with io_uring */
 	uint64_t gpu;			/* pieces moved by cuFile */
 	uint64_t syncs;			/* fdatasync calls */
 	uint64_t completed, failed, canceled; /* operations */
