@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Compares the rates of copies with memcpy of the same blocks. Prints a table;
- * nothing is checked.
+ * Benchmark: prints a table of the rates of copies and of memcpy for blocks of
+ * the same size. Checks no result.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct bench {
 	char *own;			/* target in this process */
 	uint64_t remote;		/* target of the operations */
 	uint64_t block;
-	bool help; /* the waiting thread copies as well */
+	bool help; /* the thread that waits also copies pieces */
 };
 
 struct bench_op {
@@ -205,7 +205,8 @@ static void bench_table(struct bench *b, const char *title)
 	}
 }
 
-/* Huge pages reduce the kernel's work per page. */
+/* Maps the memory of the benchmark, with huge pages if "huge" is true: they
+ * reduce the kernel's work. */
 static char *bench_map(bool huge)
 {
 	char *p = mmap(NULL, BENCH_MEM, PROT_READ | PROT_WRITE,

@@ -72,9 +72,9 @@ static int copy_bad_magic(const struct local_piece *p, struct tei_err *err)
 
 /*
  * Reads magic and incarnation from the process and not from the mapped
- * registration table, because exec keeps pid, start time and our mapping while
- * it replaces the memory. A READ does so in the same system call as the data.
- * Returns the bytes copied, or -1 with *code set.
+ * registration table, because exec replaces the memory of the process but keeps
+ * its pid, its start time and this mapping. A READ reads both and the data with
+ * one system call. Returns the bytes copied, or -1 with *code set.
  */
 static ssize_t copy_read_some(const struct local_piece *p, uint64_t done,
 			      int *code, struct tei_err *err)
@@ -298,8 +298,8 @@ static int copy_local_refused(const struct local_piece *p, struct tei_err *err)
 }
 
 /* Checks and copies while guard is held. The guard covers the local range, and
- * the target range if it is in this process: regions found registered stay so
- * until the guard is left. */
+ * the target range if it is in this process: a region that is found registered
+ * stays registered until the guard is left. */
 static int copy_guarded(struct local_piece *p, bool registered,
 			struct local_slot *guard, struct tei_err *err)
 {

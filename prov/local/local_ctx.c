@@ -14,7 +14,8 @@
 #include "util/settings.h"
 
 #define CTX_SUBSYS	"local"
-#define CTX_WORKERS_MAX 16u /* copy threads, unless set */
+#define CTX_WORKERS_MAX 16u /* limit of copy threads if the settings give
+			     * none */
 
 int local_guard(struct tei_local *ctx)
 {

@@ -18,7 +18,8 @@
 #define HOST_START_BITS		42
 
 /*
- * Reads a small file into buf and terminates it. Returns its length or -errno.
+ * Reads a small file into buf and appends a null byte. Returns its length or
+ * -errno.
  */
 static ssize_t host_read_file(const char *path, char *buf, size_t len)
 {

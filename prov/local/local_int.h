@@ -15,8 +15,8 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define LOCAL_CUT_MIN	(64u << 10)	/* smallest piece of a larger
-					 * operation */
+#define LOCAL_CUT_MIN	(64u << 10)	/* smallest piece into which an
+					 * operation is cut, bytes */
 
 /* ---- this host --------------------------------------------------------- */
 
@@ -33,15 +33,15 @@ struct local_host {
 
 void local_host_read(struct local_host *h);
 
-/* local_proc_start_time returns 0 and local_pidfd_open returns a file
- * descriptor; both return -errno on failure. */
+/* local_proc_start_time stores a process's start time in *out and returns 0;
+ * local_pidfd_open returns a pidfd. Both return -errno on failure. */
 int local_proc_start_time(pid_t pid, uint64_t *out);
 int local_pidfd_open(pid_t pid);
 bool local_pidfd_ended(int pidfd);
 
 /*
- * Returns the word that identifies a process as the owner of a copy slot: its
- * pid and the low bits of its start time. Never 0.
+ * Returns the 64-bit value that identifies a process as the owner of a copy
+ * slot: its pid and the low bits of its start time. Never 0.
  */
 uint64_t local_owner(pid_t pid, uint64_t start_time);
 bool local_owner_alive(uint64_t owner);
@@ -68,7 +68,7 @@ struct tei_local {
 	uint32_t workers;
 	uint64_t spin_ns;
 	uint64_t stall_ns;
-	pthread_t *threads; /* array of workers entries */
+	pthread_t *threads; /* array with "workers" entries */
 	/* Callback for tests, which set it before the first copy. It is called
 	 * when the copy slot has been claimed, before the bytes are copied. */
 	void (*before_copy)(void *arg);
@@ -111,9 +111,9 @@ struct tei_local_peer {
 		    * reached by memcpy */
 };
 
-/* The memory of this process that an operation accesses: two ranges of length
- * bytes, at local and at far. If the target is in another process, far is the
- * same address as local. */
+/* The memory of this process that an operation accesses: two ranges of "length"
+ * bytes, which start at the addresses "local" and "far". If the target is in
+ * another process, "far" equals "local". */
 struct local_reach {
 	uint64_t local, far, length;
 };
@@ -134,7 +134,8 @@ static inline struct local_reach local_reach(const struct tei_local_op *op)
  * runs the callback.
  */
 struct local_ending {
-	struct tei_list node;		/* ctx->ending, under lock */
+	struct tei_list node;		/* in ctx->ending, which ctx->lock
+					 * guards */
 	const struct tei_local_op *op;
 	const struct tei_local_peer *peer;
 	struct local_reach reach;
@@ -166,8 +167,8 @@ bool local_wait(pthread_cond_t *c, struct tei_mutex *l, uint64_t deadline_ns)
 	TEI_REQUIRES(l);
 
 /* Returns true if op may start: no range of op is in a region that is being
- * removed; a target in this process is in a region; and local memory is in a
- * region if op requires that. */
+ * removed; a target in this process is in a region; and if op->registered is
+ * set, its local memory is in a region. */
 bool local_regions_allow(struct tei_local *ctx, const struct tei_local_op *op)
 	TEI_REQUIRES(ctx->lock);
 void local_regions_clear(struct tei_local *ctx) TEI_REQUIRES(ctx->lock);
@@ -194,7 +195,8 @@ bool local_piece_enter(struct local_piece *p);
  */
 int local_piece_run(struct local_piece *p, struct tei_err *err);
 
-/* The position of the magic number and the incarnation in the peer's memory. */
+/* Returns the address and length of the magic number and the incarnation in the
+ * peer's memory. */
 static inline struct iovec local_magic_at(const struct tei_local_peer *peer)
 {
 	return (struct iovec){ (void *)(uintptr_t)peer->id.magic_addr,
@@ -221,8 +223,8 @@ size_t local_run_copy(struct tei_local *ctx, struct tei_local_op *const op[],
 
 /* ---- pool -------------------------------------------------------------- */
 
-/* Cancels the operations of peer (NULL: of all peers) and waits for their
- * end. */
+/* Cancels the operations of peer (of all peers if peer is NULL) and waits for
+ * their end. */
 void local_pool_drain(struct tei_local *ctx, const struct tei_local_peer *peer);
 void local_pool_join(struct tei_local *ctx);
 

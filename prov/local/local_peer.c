@@ -56,7 +56,8 @@ static enum tei_local_reason peer_check_id(struct tei_local *ctx,
 
 /*
  * Opens the pidfd and checks the start time. The pidfd is opened first: as long
- * as it does not report the end, /proc/PID belongs to that process.
+ * as the pidfd does not report that the process has ended, /proc/PID belongs to
+ * this process.
  */
 static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
 {
@@ -81,8 +82,9 @@ static enum tei_local_reason peer_open_process(struct tei_local_peer *peer)
 	if (local_pidfd_ended(fd))
 		return TEI_LOCAL_GONE;
 	if (rc)
-		return TEI_LOCAL_NO_PERMISSION; /* this can happen if /proc is
-						 * mounted with hidepid */
+		return TEI_LOCAL_NO_PERMISSION; /* /proc may be mounted with
+						 * hidepid, which hides the
+						 * process */
 	return start == peer->id.start_time ? TEI_LOCAL_OK :
 					      TEI_LOCAL_RESTARTED;
 }

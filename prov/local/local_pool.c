@@ -210,7 +210,8 @@ static void pool_stall(struct tei_local *ctx, struct tei_local_op *op,
 	pool_end_if_idle(ctx, op);
 }
 
-/* Wakes or starts another thread if operations remain in the queue. */
+/* If operations remain in the queue, wakes an idle copy thread or starts a new
+ * one. */
 static void pool_wake_another(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
 	if (tei_list_empty(&ctx->queue) || ctx->spinning)
@@ -522,8 +523,8 @@ void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op)
 }
 
 /*
- * Returns a live operation of peer (NULL: of any peer) that has not failed and
- * is not cancelled, or NULL.
+ * Returns a live operation of peer (of any peer if peer is NULL) that has
+ * neither failed nor been cancelled. Returns NULL if there is none.
  */
 static struct tei_local_op *pool_uncancelled(struct tei_local *ctx,
 					     const struct tei_local_peer *peer)

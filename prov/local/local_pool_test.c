@@ -319,7 +319,8 @@ static void test_done_callback_may_submit_again(void)
 }
 
 /*
- * Submits and cancels from several threads. done must be called once for each.
+ * State of a thread that submits and cancels operations while other threads do
+ * the same. done must be called once for each.
  */
 struct pool_storm {
 	struct pool_fixture *f;

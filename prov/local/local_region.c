@@ -7,7 +7,8 @@
 #include "util/clock.h"
 
 #define REGION_ROOM	16u
-#define REGION_UNDRAINED 1	/* internal code of a hidden range */
+#define REGION_UNDRAINED 1	/* internal code: at the deadline, copies still
+				 * use the hidden region */
 
 static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 {
@@ -22,7 +23,8 @@ static void region_publish(struct tei_local *ctx) TEI_REQUIRES(ctx->lock)
 	local_table_settle(t, ctx->generation & 1);
 }
 
-/* Inserts a region. If it overlaps another one, *other gets that one. */
+/* Inserts a region. If it overlaps another region, stores that region in
+ * *other. */
 static int region_insert(struct tei_local *ctx, uint64_t base, uint64_t end,
 			 uint32_t access, struct local_region *other)
 	TEI_REQUIRES(ctx->lock)
@@ -103,8 +105,9 @@ static struct local_region *region_find(struct tei_local *ctx, uint64_t base,
 	return !len || r->end - r->base == len ? r : NULL;
 }
 
-/* Returns the region at base, which is being removed, and marks it as changed.
- * Other threads may have moved it in the table. */
+/* Finds the region at base, which is being removed, marks it as changed and
+ * returns it. It must be searched again because other threads may have moved it
+ * in the table. */
 static struct local_region *region_again(struct tei_local *ctx, uint64_t base)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -212,8 +215,9 @@ static bool regions_hide(struct tei_local *ctx, struct tei_local_range *ranges,
 }
 
 /*
- * Waits for other processes and inline copies. Called after a publication
- * without the hidden regions.
+ * Waits for the copies by other processes, and for those that calls such as
+ * tei_local_copy make on the calling thread. Called after a publication without
+ * the hidden regions.
  */
 static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 			  size_t count, uint64_t deadline_ns)
@@ -229,7 +233,8 @@ static void regions_drain(struct tei_local *ctx, struct tei_local_range *ranges,
 	}
 }
 
-/* Removes the regions that were drained, and publishes the others again. */
+/* Removes the regions that were drained. Publishes again those that were
+ * not. */
 static void regions_settle(struct tei_local *ctx,
 			   struct tei_local_range *ranges, size_t count)
 	TEI_REQUIRES(ctx->lock)

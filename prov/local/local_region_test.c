@@ -380,7 +380,8 @@ static void test_remove_waits_for_inline_copies(void)
  */
 struct region_hammer {
 	struct tei_local *ctx;
-	unsigned char *target;		/* each thread has a part of its own */
+	unsigned char *target;		/* each thread uses its own part of the
+					 * target */
 	_Atomic int threads;
 	_Atomic bool stop;
 	_Atomic int bad;
@@ -487,8 +488,8 @@ static void test_scribbled_cookie_of_ours_is_survived(void)
 					  test_addr(m), 64, NULL));
 		CU_ASSERT(tei_local_copy(ctx, NULL, TEI_LOCAL_WRITE, buf, 4096,
 					 64, NULL) == TEI_ERR_NOT_REGISTERED);
-		/* the random owner may be a process that is alive; then
-		 * TEI_ERR_BUSY is right */
+		/* the random owner may be a process that is alive; TEI_ERR_BUSY
+		 * is then correct too */
 		rc = tei_local_region_remove(ctx, m, 0, tei_now_ns() +
 					     TEI_NS_PER_MS);
 		CU_ASSERT(!rc || rc == TEI_ERR_BUSY);

@@ -12,16 +12,18 @@
 
 #include "prov/local/local_int.h"
 
-/* When a run reads, one entry is for the magic number. */
+/* One entry more than operations: a run that reads also reads the magic
+ * number. */
 #define RUN_ENTRIES (TEI_LOCAL_RUN + 1)
 
 struct local_run {
 	struct tei_local *ctx;
 	struct tei_local_peer *peer;
 	bool write;
-	size_t n; /* operations */
+	size_t n; /* number of operations */
 	struct tei_local_op *const *op;
-	uint64_t base, end; /* the target ranges lie in it */
+	uint64_t base, end; /* range that contains the target ranges of all
+			     * operations */
 	uint64_t bytes;
 };
 
@@ -86,7 +88,8 @@ static unsigned long run_append(struct iovec *v, unsigned long n, void *addr,
 	return n + 1;
 }
 
-/* Returns the number of operations that the first bytes complete. */
+/* Returns the number of operations that are complete when the first "bytes"
+ * bytes of the run were copied. */
 static size_t run_whole(const struct local_run *run, uint64_t bytes)
 {
 	size_t i;

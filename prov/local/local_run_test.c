@@ -18,7 +18,7 @@ struct run_rig {
 	struct tei_local_peer *peer;
 	uint64_t remote;       /* memory of the agent, RUN_MEM bytes */
 	unsigned char *mem;    /* registered memory of this process */
-	unsigned char *shadow; /* expected content of the agent's */
+	unsigned char *shadow; /* expected content of the agent's memory */
 	struct tei_local_op op[RUN_OPS];
 	struct tei_local_op *list[RUN_OPS];
 };

@@ -75,11 +75,14 @@
 
 #define SHARED_TABLE_NAME  "moonrail-local"
 #define SHARED_TABLE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-/* Attempts of a reader while the table changes. */
+/* Number of times that a reader tries again because the table has changed
+ * meanwhile. */
 #define SHARED_TABLE_TRIES	 1024
-#define SHARED_TABLE_YIELDS	 64 /* yields of a drain before it sleeps */
+#define SHARED_TABLE_YIELDS	 64 /* calls of sched_yield in a drain before it
+				     * sleeps */
 #define SHARED_TABLE_SLEEP_NS	 (50 * 1000)
-#define SHARED_TABLE_CHECK_EVERY 16 /* sleeps between checks of the owner */
+#define SHARED_TABLE_CHECK_EVERY 16 /* number of sleeps between two checks
+				     * whether the owner is alive */
 
 struct local_shared_table *local_shared_table_private(bool *wiped_by_fork)
 {
@@ -155,8 +158,8 @@ static enum tei_local_reason shared_table_reason(int err)
 }
 
 /*
- * Returns true for a file of the right size that can neither block, have side
- * effects nor fault.
+ * Returns true if the file has the right size and accesses to it cannot block,
+ * fault or have side effects.
  */
 static bool shared_table_file_fits(int fd)
 {

@@ -12,9 +12,9 @@
 
 #define TABLE_FILL	(LOCAL_BLOCK * 3 / 4)	/* regions per block after
 						 * packing */
-/* The table is packed if its blocks have fewer regions on average. */
+/* The table is packed if its blocks have fewer regions than this on average. */
 #define TABLE_SPARSE (LOCAL_BLOCK / 5)
-/* The table is not packed if it has fewer blocks. */
+/* The table is not packed if it has fewer blocks than this. */
 #define TABLE_FEW 64u
 
 static void table_stale(struct local_table *t, uint32_t from, uint32_t to)
@@ -145,8 +145,8 @@ static void table_drop(struct local_table *t, uint32_t i)
 		table_stale(t, i, t->nblocks);
 }
 
-/* Moves the regions of block i that have the index from or a higher one to a
- * new block after it. */
+/* Splits block i: moves its regions with index "from" and above to a new block
+ * after it. */
 static bool table_split(struct local_table *t, uint32_t i, uint32_t from)
 {
 	struct local_block *b, *upper;

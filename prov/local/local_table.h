@@ -24,14 +24,15 @@
 					 * block */
 #define LOCAL_INDEX	4096u		/* maximum number of blocks of a
 					 * table */
-#define LOCAL_BLOCKS (2 * LOCAL_INDEX)	/* blocks of two generations */
+#define LOCAL_BLOCKS (2 * LOCAL_INDEX)	/* blocks of a table for two
+					 * generations */
 /* Flag: other processes may access the region. */
 #define LOCAL_ACCESSIBLE UINT64_C(1)
 #define LOCAL_WRITABLE	 UINT64_C(2) /* flag: the region is not read-only */
 
 struct local_slot {
-	_Atomic uint64_t owner;		/* local_owner() of the owner; 0 if the
-					 * slot is free */
+	_Atomic uint64_t owner;		/* result of local_owner for the owner;
+					 * 0 if the slot is free */
 	_Atomic uint64_t base[2];	/* start of each range in use */
 	_Atomic uint64_t end[2];	/* end of each range in use; end[0] is
 					 * stored last and makes the slot
@@ -52,7 +53,7 @@ struct local_head {
 	_Atomic uint64_t magic;
 	_Atomic uint64_t incarnation;	/* becomes 0 when the context is
 					 * closed */
-	_Atomic uint64_t layout;	/* local_layout() */
+	_Atomic uint64_t layout;	/* result of local_layout */
 	_Atomic uint64_t generation;	/* bit 0 selects the current index */
 	_Atomic uint64_t count[2];	/* number of entries in each index */
 };
@@ -63,8 +64,9 @@ struct local_head {
  */
 struct local_entry_block {
 	_Atomic uint64_t base;
-	_Atomic uint64_t place;		/* number of the block, and in the upper
-					 * 32 bits the number of its regions */
+	_Atomic uint64_t place;		/* lower 32 bits: number of the
+					 * published block; upper 32 bits:
+					 * number of its regions */
 };
 
 /*
@@ -81,8 +83,9 @@ struct local_shared_table {
 	union {
 		struct {
 			struct local_slot slots[LOCAL_SLOTS];
-			_Atomic uint64_t scratch; /* target of the write
-						   * probe */
+			_Atomic uint64_t scratch; /* word that another process
+						   * writes to test its write
+						   * access */
 		};
 		char slot_room[LOCAL_SECTION];
 	};
@@ -117,11 +120,13 @@ struct local_regions {
 /* One block. The struct is small because a publication reads all of these
  * structs. */
 struct local_block {
-	struct local_regions *in;	/* owned */
+	struct local_regions *in;	/* regions of the block; owned by the
+					 * block */
 	uint64_t last;			/* end of the last region of the
 					 * block */
 	uint16_t n;			/* number of regions, at least 1 */
-	uint16_t visible;		/* regions that are published */
+	uint16_t visible;		/* number of regions that are
+					 * published */
 	uint16_t place;			/* number of the published copy of the
 					 * block, plus 1; 0 if there is none */
 	bool dirty;			/* the block has changed since it was
@@ -149,7 +154,7 @@ struct local_table {
 					 * that was ever used */
 };
 
-/* A position in the table. */
+/* A position in the table of regions. */
 struct local_at {
 	uint32_t block;			/* index of the block */
 	uint32_t at;			/* index of the region in the block */
@@ -157,10 +162,11 @@ struct local_at {
 
 /* Returns the position of the first region that ends above addr. */
 struct local_at local_table_seek(const struct local_table *t, uint64_t addr);
-/* Returns the region at a position, or NULL behind the last one. */
+/* Returns the region at a position, or NULL if the position is after the last
+ * region. */
 struct local_region *local_table_get(const struct local_table *t,
 				     struct local_at at);
-/* Returns the position after the given one. */
+/* Returns the position of the region after the one at the given position. */
 struct local_at local_table_next(const struct local_table *t,
 				 struct local_at at);
 /* Marks the region at the given position as changed. */
@@ -215,8 +221,8 @@ local_shared_table_attach(pid_t pid, int fd, struct local_shared_table **out);
 void local_shared_table_unmap(struct local_shared_table *b);
 
 /*
- * Publishes the regions that are not hidden, as the given generation. Dirty
- * blocks must have new places (local_table_renew).
+ * Publishes the regions that are not hidden, as the given generation. Each
+ * changed block must have a new published block (local_table_renew).
  */
 void local_shared_table_publish(struct local_shared_table *b,
 				uint64_t generation,
@@ -246,9 +252,9 @@ void local_slot_leave(struct local_slot *s);
 
 /*
  * Waits until every copy that uses the range and began before the call has
- * ended: until each slot has been seen, at least once, free, or with an owner
- * that has ended, or armed for other ranges. Does not wait for copies that
- * begin later. Returns false at the deadline.
+ * ended: each slot must have been seen free, with an owner that has ended, or
+ * armed for other ranges, at least once. Does not wait for copies that begin
+ * later. Returns false at the deadline.
  */
 bool local_slots_drain(struct local_shared_table *b, uint64_t base,
 		       uint64_t end, uint64_t deadline_ns);

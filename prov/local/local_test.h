@@ -27,14 +27,14 @@ extern const struct tei_test_case local_run_cases[];
  */
 struct tei_local *test_ctx(uint32_t workers);
 
-/* An operation with means to wait for its end. */
+/* An operation for whose end a test can wait. */
 struct test_op {
 	struct tei_local_op op;
 	struct tei_err err;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	int calls; /* guarded by lock, like the following
-		    * members */
+	int calls; /* number of calls of done; this and the following members
+		    * are guarded by "lock" */
 	int code;
 	uint64_t bytes;
 };
@@ -45,7 +45,7 @@ void test_op_init(struct test_op *t, struct tei_local_peer *peer,
 /* Waits for done and returns its code. */
 int test_op_wait(struct test_op *t);
 void test_op_fini(struct test_op *t);
-/* Submits an operation and waits for it. */
+/* Submits an operation, waits for its end and returns its code. */
 int test_run_op(struct tei_local *ctx, struct tei_local_peer *peer,
 		enum tei_local_opcode opcode, void *local, uint64_t remote,
 		uint64_t length);

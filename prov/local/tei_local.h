@@ -25,7 +25,8 @@
 
 struct tei_local;		/* The context of the module; each engine has
 				 * one. */
-struct tei_local_peer;		/* another process of this host, or this one */
+struct tei_local_peer;		/* another process of this host, or this
+				 * process */
 struct tei_settings;
 
 /*
@@ -35,10 +36,8 @@ struct tei_settings;
 #define TEI_LOCAL_PIECE		(1u << 20)
 /* Largest length that tei_local_copy accepts. */
 #define TEI_LOCAL_COPY_MAX	(256u << 10)
-/*
- * Largest length for which a copy by the calling thread is faster than a copy
- * thread.
- */
+/* Largest length for which a copy by the calling thread is faster than a copy
+ * thread. */
 #define TEI_LOCAL_INLINE	(256u << 10)
 /* Largest number of operations that tei_local_copy_run copies at once. */
 #define TEI_LOCAL_RUN 1023u
@@ -70,11 +69,9 @@ void tei_local_fini(struct tei_local *ctx);
 
 /* ---- identity --------------------------------------------------------- */
 
-/*
- * What another process needs to reach this context. Published as it is. An
+/* What another process needs to reach this context. Published as it is. An
  * identity received from a peer is not trusted; tei_local_peer_open verifies
- * it.
- */
+ * it. */
 struct tei_local_id {
 	char boot_id[40];	/* terminated */
 	uint64_t pid_ns;	/* inode number of the pid namespace */
@@ -108,9 +105,10 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
 
 /* ---- regions ---------------------------------------------------------- */
 
-/* Flags of the parameter access of tei_local_region_add. */
-#define TEI_LOCAL_REMOTE	1u	/* for other processes, too */
-#define TEI_LOCAL_READ_ONLY	2u	/* no copies into the region */
+/* Flags of the parameter "access" of tei_local_region_add. */
+#define TEI_LOCAL_REMOTE	1u	/* other processes may access the
+					 * region, too */
+#define TEI_LOCAL_READ_ONLY	2u	/* no copy may write to the region */
 
 /*
  * Registers [base, base+len) as a possible target of copies: by this process
@@ -122,12 +120,10 @@ int tei_local_id_parse(const char *text, struct tei_local_id *out);
 int tei_local_region_add(struct tei_local *ctx, const void *base,
 			 uint64_t len, uint32_t access);
 
-/*
- * Publishes several new regions at once. Between a call with on true and the
- * matching call with on false, added regions stay unpublished: they cannot be
- * targets yet. The table is then published once instead of once per region.
- * Such pairs of calls may nest.
- */
+/* Publishes several new regions at once. Regions that are added between a call
+ * with "on" true and the matching call with "on" false stay unpublished: they
+ * cannot be targets yet. The table is then published once instead of once per
+ * region. Such pairs of calls may nest. */
 void tei_local_regions_adding(struct tei_local *ctx, bool on);
 
 /*
@@ -161,15 +157,13 @@ void tei_local_regions_remove(struct tei_local *ctx,
 			      struct tei_local_range *ranges, size_t count,
 			      uint64_t deadline_ns);
 
-/*
- * Returns 0 if [addr, addr+len) lies within one region of the context that is
+/* Returns 0 if [addr, addr+len) lies within one region of the context that is
  * published and, if write is true, is not read-only. Otherwise returns
- * TEI_ERR_NOT_REGISTERED. Takes no lock and logs nothing.
- */
+ * TEI_ERR_NOT_REGISTERED. Takes no lock and logs nothing. */
 int tei_local_region_check(struct tei_local *ctx, const void *addr,
 			   uint64_t len, bool write);
 
-/* Returns true if a part of [addr, addr+len) lies in a region, or in one that
+/* Returns true if a part of [addr, addr+len) lies in a region, even in one that
  * is being removed. len is not 0, and the range does not wrap. */
 bool tei_local_region_touches(struct tei_local *ctx, const void *addr,
 			      uint64_t len);
@@ -182,13 +176,13 @@ enum tei_local_reason {
 	TEI_LOCAL_BAD_ID, /* the identity is invalid */
 	TEI_LOCAL_OTHER_HOST,	 /* the identity has the boot id of another
 				  * host */
-	TEI_LOCAL_OTHER_PIDNS,	 /* on this host, but in another pid
-				  * namespace */
+	TEI_LOCAL_OTHER_PIDNS,	 /* the identity has another pid namespace of
+				  * this host */
 	TEI_LOCAL_NO_KERNEL,	 /* a system call or /proc is missing */
 	TEI_LOCAL_GONE,		 /* the process does not exist or has ended */
 	TEI_LOCAL_RESTARTED,	 /* the process has another start time or
 				  * incarnation than the identity */
-	TEI_LOCAL_NO_PERMISSION, /* ptrace access refused by the kernel */
+	TEI_LOCAL_NO_PERMISSION, /* the kernel refuses ptrace access */
 	TEI_LOCAL_BAD_MAGIC,	 /* memfd, seals, magic or layout are wrong */
 	TEI_LOCAL_NO_RESOURCE,	 /* this process lacks memory or file
 				  * descriptors */
@@ -275,13 +269,14 @@ struct tei_local_op {
 					 * region */
 	bool registered;		/* local must be in a region of ctx,
 					 * writable for a READ */
-	uint64_t remote;		/* address in the target */
+	uint64_t remote;		/* address in the target's memory */
 	uint64_t length;		/* an operation of length 0 is checked
 					 * and completed at once */
 	tei_local_done_fn done;
 	struct tei_err *err; /* filled before done is called if the
 			      * operation fails; or NULL */
-	void *group;	     /* for use by the done callback */
+	void *group;	     /* not used by this module; for the done
+			      * callback */
 
 	/* private to the module, guarded by local->lock */
 	struct tei_list live_node;	/* in the list of submitted
@@ -324,13 +319,12 @@ struct tei_local_op {
  */
 int tei_local_submit(struct tei_local *ctx, struct tei_local_op *op);
 
-/*
- * Drops the pieces of the operation that have not started and waits for those
+/* Drops the pieces of the operation that have not started and waits for those
  * being copied. A copy that is blocked on a page fault in the peer's memory
  * delays the call. When it returns, done has returned, with TEI_LOCAL_CANCELLED
  * unless the operation had ended before. op must stay valid until then, and its
- * done must not submit it again. An operation that is not submitted is ignored.
- */
+ * done must not submit it again. An operation that is not submitted is
+ * ignored. */
 void tei_local_cancel(struct tei_local *ctx, struct tei_local_op *op);
 
 /* Waits until every operation has ended and its done callback has returned.
@@ -370,13 +364,11 @@ int tei_local_copy_op(struct tei_local *ctx, const struct tei_local_op *op,
 size_t tei_local_copy_run(struct tei_local *ctx,
 			  struct tei_local_op *const op[], size_t n);
 
-/*
- * Copies the next piece of the queue on the calling thread, for a thread that
- * waits for its own operations. If the piece was the last one of an operation,
- * ends the operation and calls its done callback. Returns false at once if no
- * piece can be started. This saves the switch to a copy thread and adds the
- * caller's core to the copying.
- */
+/* Copies the next piece of the queue on the calling thread. Called by a thread
+ * that waits for its own operations. If the piece was the last one of an
+ * operation, ends the operation and calls its done callback. Returns false at
+ * once if no piece can be started. This saves the switch to a copy thread and
+ * adds the caller's core to the copying. */
 bool tei_local_progress(struct tei_local *ctx);
 
 /* ---- numbers ---------------------------------------------------------- */
