@@ -3,10 +3,11 @@
  * The thread that starts copies and polls for their end.
  *
  * An operation is in ctx->live until it ends, and in its context's queue while
- * copies of it remain to be started; it counts its copies in flight. When it
- * has neither, it goes to ctx->over, which happens once, and its done is called
- * from there. A CUDA context that is used without the lock cannot close
- * meanwhile: a live operation or an abandoned copy keeps its memory registered.
+ * copies of it remain to be started; it counts its copies in flight. When it is
+ * not queued and no copy of it is in flight, it moves to ctx->over, once. Then
+ * its done callback is called. A CUDA context that is used without the lock
+ * cannot close meanwhile: a live operation or an abandoned copy keeps its
+ * memory registered.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@
 #include "prov/gpu/gpu_int.h"
 #include "util/clock.h"
 
-/* Idle rounds in which the thread calls sched_yield; after that it sleeps. */
+/* Number of idle iterations in which the thread calls sched_yield; in later
+ * ones it sleeps. */
 #define GPU_YIELDS 64u
 /* Length of each of the first GPU_NAPS sleeps. */
 #define GPU_NAP_NS  (50 * TEI_NS_PER_US)
@@ -157,8 +159,8 @@ static bool copy_begin(struct tei_gpu *ctx, struct gpu_context *c)
 	    c->bytes >= GPU_BEGUN_MAX)
 		return false;
 	op = tei_list_first(&c->queue, struct tei_gpu_op, node);
-	/* This call starts one copy of the operation. If more copies remain,
-	 * the operation is queued again below. */
+	/* One copy of the operation is started here. If more copies remain, the
+	 * operation is queued again below. */
 	tei_list_del(&op->node);
 	copy = (struct gpu_copy){
 		.op = op, .dst = op->dst + op->next, .src = op->src + op->next,
@@ -308,9 +310,9 @@ static void copy_give_up(struct tei_gpu *ctx, struct gpu_context *c)
 }
 
 /*
- * Handles a context that cannot be pushed. If it no longer exists, all its
- * copies have ended. Otherwise their state is unknown, and the next round tries
- * again.
+ * Handles a context that cannot be pushed. If the CUDA context no longer
+ * exists, all its copies have ended. Otherwise the state of the copies is
+ * unknown, and the next iteration tries again.
  */
 static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 		       const struct tei_err *err) TEI_REQUIRES(ctx->lock)
@@ -325,10 +327,10 @@ static void copy_break(struct tei_gpu *ctx, struct gpu_context *c,
 /* --- the thread ---------------------------------------------------------- */
 
 /*
- * Checks whether the oldest copy has ended. Returns 1 or 0, and sets *failed
- * and *err if the driver reports an error. A failed copy counts as ended only
- * when the stream has passed it or cannot continue; until then its memory must
- * not be reused.
+ * Checks whether the oldest copy has ended. Returns 1 if it has ended, else 0.
+ * Sets *failed and *err if the driver reports an error. A failed copy counts as
+ * ended only when the stream has passed it or cannot continue; until then its
+ * memory must not be reused.
  */
 static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 		     bool unmarked, struct tei_err *err, bool *failed)
@@ -347,7 +349,8 @@ static int copy_over(struct tei_gpu *ctx, const struct gpu_context *c,
 	return over != 0;
 }
 
-/* Removes the oldest copies that have ended. The context is pushed. */
+/* Removes the copies that have ended, from the oldest to the first one still
+ * running. Returns true if any was removed. The context is pushed. */
 static bool copy_reap(struct tei_gpu *ctx, struct gpu_context *c)
 	TEI_REQUIRES(ctx->lock)
 {
@@ -398,7 +401,8 @@ static bool copy_turn(struct tei_gpu *ctx, struct gpu_context *c)
 }
 
 /*
- * Waits after a round without progress. rounds: number of such rounds so far.
+ * Waits after an iteration without progress. rounds: number of consecutive
+ * iterations without progress.
  */
 static void copy_rest(struct tei_gpu *ctx, uint32_t rounds)
 	TEI_REQUIRES(ctx->lock)

@@ -7,7 +7,8 @@
 #include "prov/gpu/gpu_int.h"
 #include "prov/gpu/gpu_test.h"
 
-#define COPY_SIZE	((20u << 20) + 12345)	/* three pieces */
+#define COPY_SIZE	((20u << 20) + 12345)	/* bytes that are copied in
+						 * three pieces */
 
 /* Memory of two GPUs and two host buffers, all registered. */
 struct copy_rig {
@@ -160,8 +161,8 @@ static bool copy_begun(struct copy_rig *r, const struct gpu_test_op *op)
 }
 
 /*
- * A cancelled operation ends when its copies in flight have ended; none is
- * started any more.
+ * A cancelled operation ends when its copies in flight have ended; no further
+ * copy is started.
  */
 static void test_cancelled_one_ends_once_its_copies_have(void)
 {
@@ -226,7 +227,8 @@ static void test_capture_elsewhere_is_left_alone(void)
 	CU_ASSERT(!gpu_test_copy(r.ctx, r.gpu[0].addr, copy_host(&r, 0),
 				 COPY_SIZE));
 	CU_ASSERT_EQUAL(r.driver->capture(0), 0);
-	/* an event that cannot be queried is not a failure */
+	/* during a capture, an event cannot be queried, and this must not count
+	 * as a failure */
 	r.driver->fail("cuEventQuery", 0, 900);
 	CU_ASSERT(!gpu_test_start(r.ctx, &op, r.gpu[0].addr, copy_host(&r, 0),
 				  COPY_SIZE));
@@ -253,7 +255,7 @@ static void test_failed_copy_that_hangs_keeps_its_memory(void)
 		CU_ASSERT(!gpu_test_ended(&op));
 		CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[1],
 						   tei_now_ns()), TEI_ERR_BUSY);
-		/* the thread does not wait for it either */
+		/* the thread does not wait for the failed copy either */
 		CU_ASSERT_EQUAL(gpu_test_wait(&op), TEI_ERR_TIMED_OUT);
 		r.driver->hold(0);
 		CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], UINT64_MAX));
@@ -262,7 +264,8 @@ static void test_failed_copy_that_hangs_keeps_its_memory(void)
 	copy_close(&r);
 }
 
-/* If the driver cannot push a context, the copies in it have not ended. */
+/* If the driver cannot push a CUDA context, the copies in this context must not
+ * count as ended. */
 static void test_context_that_cannot_be_had_ends_no_copy(void)
 {
 	struct copy_rig r = copy_open(30, 4096);
@@ -335,7 +338,8 @@ static void test_gpu_that_hangs_delays_no_other(void)
 			TEI_ERR_BUSY);
 	CU_ASSERT_EQUAL(tei_gpu_mem_remove(r.ctx, r.host[0], tei_now_ns()),
 			TEI_ERR_BUSY);
-	/* memory that none of those copies accesses */
+	/* this memory is accessed by none of the copies in flight, so it can be
+	 * removed */
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[1], tei_now_ns()));
 	r.driver->hold(0);
 	CU_ASSERT(!tei_gpu_mem_remove(r.ctx, r.host[0], UINT64_MAX));
@@ -355,7 +359,8 @@ static void test_gpu_that_hangs_delays_no_other(void)
  */
 static void test_operation_on_a_gpu_that_hangs_has_its_own_time(void)
 {
-	/* half of a timeout, as the test may be off the CPU for a while */
+	/* half of the timeout, because the test may be off the CPU for a
+	 * while */
 	struct copy_rig r = copy_open(GPU_TEST_PATIENCE_S, 4096);
 	struct timespec nap = { .tv_sec = 1, .tv_nsec = 500000000 };
 	struct gpu_test_op op, during, after;

@@ -123,7 +123,8 @@ static void test_uninitialised_driver_has_host_memory_only(void)
 	char host[64];
 	int i;
 
-	/* NOT_INITIALIZED and INVALID_CONTEXT: no context knows the memory */
+	/* the driver returns NOT_INITIALIZED, then INVALID_CONTEXT: no context
+	 * knows the memory */
 	for (i = 0; i < 2; i++) {
 		gpu_test_driver()->fail("cuPointerGetAttributes", 0,
 					i ? 201 : 3);

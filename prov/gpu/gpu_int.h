@@ -31,16 +31,17 @@ struct gpu_copy {
 };
 
 /*
- * A CUDA context with registered memory. Its place in the table becomes free
- * when the last range is removed.
+ * A CUDA context with registered memory. Its entry in tei_gpu.contexts becomes
+ * free when the last registered range is removed.
  */
 struct gpu_context {
 	/* guarded by ctx->lock */
 	uint32_t memories;		/* number of registered ranges that lie
 					 * in this context or are pinned in it;
-					 * if 0, the place in the table is
+					 * if 0, the entry of the table is
 					 * free */
-	struct tei_list queue;		/* operations with copies to start */
+	struct tei_list queue;		/* operations that have copies left to
+					 * start */
 
 	/* constant while memories is not 0 */
 	void *handle;
@@ -58,7 +59,7 @@ struct gpu_context {
 /* Registered memory. Created by tei_gpu_mem_add or tei_gpu_mem_pin, freed by
  * tei_gpu_mem_remove or tei_gpu_fini. */
 struct gpu_mem {
-	struct tei_range range;		/* in tei_gpu.mem */
+	struct tei_range range;		/* node in tei_gpu.mem */
 	struct gpu_context *context;	/* NULL if the memory is host memory */
 	struct gpu_context *pinned;	/* context in which host memory is
 					 * pinned, or NULL */
@@ -90,8 +91,10 @@ struct tei_gpu {
 	struct tei_mutex admin;		/* taken before lock; held while
 					 * contexts open and close */
 	struct tei_mutex lock;		/* guards the members below */
-	pthread_cond_t work;		/* there is work, or stopping is set */
-	pthread_cond_t ended;		/* an operation has ended */
+	pthread_cond_t work;		/* signalled when there is work or
+					 * stopping is set */
+	pthread_cond_t ended;		/* signalled when an operation has
+					 * ended */
 	struct tei_range_table mem;	/* list of gpu_mem.range */
 	uint32_t ndevice;		/* number of ranges of GPU memory;
 					 * atomic */
@@ -120,7 +123,8 @@ struct gpu_mem *gpu_mem_find(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 /* Frees all memory of tei_gpu_alloc that was not freed. */
 void gpu_alloc_free_all(struct tei_gpu *ctx);
 
-/* Waits for ctx->ended. Returns false if the deadline has passed. */
+/* Waits until an operation has ended (the condition variable ctx->ended), or
+ * for a shorter time. Returns false if the deadline has passed. */
 bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 	TEI_REQUIRES(ctx->lock);
 
@@ -128,13 +132,13 @@ bool gpu_wait(struct tei_gpu *ctx, uint64_t deadline_ns)
 void *gpu_main(void *arg);
 
 /*
- * Cancels op: no copy of it is started any more, and it ends when none is in
- * flight.
+ * Cancels op: no copy of it is started any more, and it ends when none of its
+ * copies is in flight.
  */
 void gpu_op_drop(struct tei_gpu *ctx, struct tei_gpu_op *op)
 	TEI_REQUIRES(ctx->lock);
 
-/* Unpins the memory in its context. */
+/* Unpins host memory in the CUDA context in which it is pinned. */
 void gpu_mem_unpin(struct tei_gpu *ctx, const struct gpu_mem *m);
 
 /* Destroys the stream and the events of a context without memory. */

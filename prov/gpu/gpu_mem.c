@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered ranges of copies, and the CUDA contexts that they belong to.
- * ctx->admin is held whenever a context opens or closes.
+ * Registered memory, and the CUDA contexts that it belongs to. ctx->admin is
+ * held whenever a context opens or closes.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void gpu_refuse(struct tei_err *err, int code, const char *text)
 
 /* --- the table ----------------------------------------------------------- */
 
-/* Returns the memory of a range of the table; NULL for NULL. */
+/* Returns the object that contains the range r, or NULL if r is NULL. */
 static struct gpu_mem *mem_of(struct tei_range *r)
 {
 	return r ? tei_container_of(r, struct gpu_mem, range) : NULL;
@@ -105,7 +105,8 @@ static int mem_insert(struct tei_gpu *ctx, struct gpu_mem *m,
 
 /* --- contexts ------------------------------------------------------------ */
 
-/* Destroys the stream and the events that exist. The context is pushed. */
+/* Destroys the context's stream, and as many of its events as were created. The
+ * context is pushed. */
 static void context_free(struct tei_gpu *ctx, struct gpu_context *c)
 {
 	uint32_t i;
@@ -124,7 +125,8 @@ void gpu_context_close(struct tei_gpu *ctx, struct gpu_context *c)
 {
 	struct tei_err err;
 
-	/* if the context no longer exists, they are already gone */
+	/* if the context no longer exists, the stream and the events are
+	 * already destroyed */
 	if (tei_cuda_push(ctx->cuda, c->handle, &err))
 		return;
 	context_free(ctx, c);

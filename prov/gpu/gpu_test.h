@@ -23,7 +23,8 @@ extern const struct tei_test_case mem_cases[];
 extern const struct tei_test_case copy_cases[];
 
 /*
- * Returns the driver, loaded at the first use. The case fails if it is missing.
+ * Returns the stand-in for the CUDA driver and loads it at the first call. If
+ * it is missing, the test case fails.
  */
 const struct cuda_stand_in *gpu_test_driver(void);
 /* Returns true if the driver is already loaded. */
@@ -31,7 +32,7 @@ bool gpu_test_loaded(void);
 
 /* Creates a context with slice_timeout_s of that many seconds. */
 struct tei_gpu *gpu_test_open(uint64_t seconds);
-/* Closes the context and checks that nothing is left in the driver. */
+/* Closes the context and checks that no object is left in the driver. */
 void gpu_test_close(struct tei_gpu *ctx);
 
 /*
@@ -46,7 +47,7 @@ struct gpu_test_mem {
 struct gpu_test_mem gpu_test_mem(struct tei_gpu *ctx, int device, size_t size);
 void gpu_test_mem_free(struct tei_gpu *ctx, const struct gpu_test_mem *m);
 
-/* An operation with means to wait for its end. */
+/* An operation for whose end a test can wait. */
 struct gpu_test_op {
 	struct tei_gpu_op op;
 	pthread_mutex_t lock;

@@ -28,7 +28,8 @@ struct tei_gpu;				/* the context of this module; each
 					 * engine has one */
 struct tei_settings;
 
-#define TEI_GPU_CONTEXTS	64	/* CUDA contexts in use at a time */
+#define TEI_GPU_CONTEXTS	64	/* most CUDA contexts in use at a
+					 * time */
 
 /* Returns true if this process has loaded the CUDA driver. A process without
  * the driver has no GPU memory. */
@@ -44,8 +45,8 @@ int tei_gpu_init(const struct tei_settings *settings, struct tei_err *err,
 		 struct tei_gpu **out);
 
 /*
- * Cancels what is queued, waits for the copies that were started, joins the
- * thread and frees the context. Copies that the GPU does not complete in
+ * Cancels the queued operations, waits for the copies that were started, joins
+ * the thread and frees the context. Copies that the GPU does not complete in
  * slice_timeout_s are abandoned. NULL is ignored.
  */
 void tei_gpu_fini(struct tei_gpu *ctx);
@@ -64,8 +65,8 @@ int tei_gpu_where(struct tei_gpu *ctx, const void *addr, uint64_t len,
  * Registers the range, so that copies may use it as source or destination. For
  * GPU memory, creates a stream in its CUDA context. Returns 0, TEI_ERR_INVALID,
  * TEI_ERR_OVERLAP, TEI_ERR_TOO_MANY (the memory of TEI_GPU_CONTEXTS CUDA
- * contexts is registered already), TEI_ERR_MEMORY, or an error of
- * tei_gpu_where. Fills *err on failure and logs nothing.
+ * contexts is registered already), TEI_ERR_MEMORY, or a code of tei_gpu_where.
+ * Fills *err on failure and logs nothing.
  */
 int tei_gpu_mem_add(struct tei_gpu *ctx, void *addr, uint64_t len,
 		    struct tei_err *err);
@@ -101,8 +102,8 @@ int tei_gpu_mem_hold(struct tei_gpu *ctx, uint64_t addr, uint64_t len,
 void tei_gpu_mem_let_go(struct tei_gpu *ctx, uint64_t addr);
 
 /*
- * Returns true if no copy, abandoned ones included, accesses [addr, addr +
- * len).
+ * Returns true if no copy accesses [addr, addr + len). Abandoned copies count
+ * too.
  */
 bool tei_gpu_mem_idle(struct tei_gpu *ctx, uint64_t addr, uint64_t len);
 
@@ -179,8 +180,8 @@ struct tei_gpu_op {
 	struct tei_err *err;		/* error record of the first failure,
 					 * owned by the operation */
 	uint64_t queued_ns;
-	uint64_t next;			/* number of bytes whose copies were
-					 * started */
+	uint64_t next;			/* offset of the first byte whose copy
+					 * was not started yet, bytes */
 	uint32_t running;		/* copies in flight */
 	int code;			/* code of the first failure, or 0 */
 	bool live, queued;
