@@ -28,9 +28,8 @@ static void grant_send(struct staging_remote *rs, struct staging_grant *p,
 /* Tries again to send the message of a piece that no rail has accepted. */
 static void grant_send_again(struct staging_remote *rs, struct staging_grant *p)
 {
-	p->unsent = false; /* if the piece has left the state
-			    * meanwhile, its message must not be
-			    * sent */
+	p->unsent = false; /* if the state of the piece has changed, the message
+			    * of the old state must not be sent */
 	if (p->state == GRANT_SENT)
 		grant_send(rs, p, STAGING_READY, 0);
 	else if (p->state == GRANT_DONE)
@@ -68,8 +67,8 @@ static void grant_take_slot(struct staging_remote *rs, struct staging_grant *p,
 	tei_mutex_unlock(&rs->part.lock);
 }
 
-/* Ends a piece and sends DONE. DONE is sent again whenever a message about the
- * piece arrives. */
+/* Ends a piece and sends DONE. Later, each message about the piece is answered
+ * by DONE again. */
 static void grant_end(struct staging_remote *rs, struct staging_grant *p,
 		      int code, bool must_renew)
 {
@@ -342,8 +341,8 @@ void staging_grant_message(struct staging_remote *rs,
 
 /* --- time ---------------------------------------------------------------- */
 
-/* Returns 0, or the code with which a piece must end. gone: the client of the
- * piece is gone. */
+/* Returns 0 if a piece may continue, or the code with which it must end. gone:
+ * the client of the piece is gone. */
 static int grant_verdict(struct staging_remote *rs,
 			 const struct staging_grant *p, bool gone)
 {
@@ -366,7 +365,8 @@ static int grant_verdict(struct staging_remote *rs,
 }
 
 /* Checks the timeouts of a client's pieces. Returns the number of copies in
- * progress for these pieces. *any: the client has pieces at this target. */
+ * progress for these pieces. Sets *any to true if the client has pieces at this
+ * target. */
 static uint32_t client_check(struct staging_remote *rs,
 			     struct staging_client *b, bool gone, bool *any)
 {

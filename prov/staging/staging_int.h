@@ -3,8 +3,9 @@
 #define TEI_PROV_STAGING_INT_H
 
 /*
- * The context of GPU staging, and the part for GPU memory of this process.
- * tei_staging.h has the rules, staging_remote_int.h the other part.
+ * The context of GPU staging, and the first of its two parts, which serves GPU
+ * memory of this process. staging_remote_int.h declares the second part, for
+ * remote bounce slots. tei_staging.h has the rules.
  */
 
 #include <pthread.h>
@@ -21,20 +22,22 @@ struct staging_part;
 struct staging_pool;
 struct staging_remote;
 
-/* Created by tei_staging_open, freed by tei_staging_free. Any thread. */
+/* Created by tei_staging_open, freed by tei_staging_free. Used by any
+ * thread. */
 struct tei_staging {
 	/* constant */
 	const struct tei_settings *settings;
 	const struct tei_staging_ops *ops;
 	void *arg;			/* argument of the functions in ops */
 
-	/* atomic: set once */
+	/* atomic; each is set once */
 	struct tei_rail_dp *dp;
 	struct tei_gpu *gpu;
 	struct staging_local *local;
 	struct staging_remote *remote;
 
-	struct tei_mutex lock;		/* leaf; held while a part is created */
+	struct tei_mutex lock;		/* a leaf lock; held while a part is
+					 * created */
 };
 
 static inline struct tei_rail_dp *staging_rails(struct tei_staging *s)
@@ -54,7 +57,8 @@ static inline uint64_t staging_timeout_ns(const struct tei_staging *s)
 }
 
 /* --- staging_ctx.c ------------------------------------------------------- */
-/* Fills the error record of a task that failed. */
+/* Fills *err with an error record of that code and text, for a task that
+ * failed. */
 void staging_err(struct tei_err *err, int code, const char *text);
 
 /* --- staging_mem.c ------------------------------------------------------- */
@@ -74,11 +78,11 @@ int staging_mem_close(struct tei_staging *s, char *mem, uint64_t wait_ns);
 
 /* --- staging_pool.c: bounce buffers of both parts ------------------------- */
 
-/* The differences between the pools of the two parts. Constant. */
+/* The properties in which the pools of the two parts differ. Constant. */
 struct staging_pool_kind {
 	const char *name;  /* name of the slots in log lines and
 			    * error texts */
-	uint32_t slots;	   /* number of slots of a pool */
+	uint32_t slots;	   /* number of slots in a pool */
 	uint32_t together; /* number of slots that share one
 			    * registration */
 	size_t slot_size;  /* size of the struct that begins with
@@ -86,7 +90,7 @@ struct staging_pool_kind {
 	uint32_t access;   /* access flags for tei_rail_mr_reg */
 	bool carried;	   /* the memory is also registered with
 			    * the owner's transports */
-	/* Prepares a slot before memory is opened for the slot. Optional. */
+	/* Prepares a slot before memory is opened for it. Optional. */
 	int (*prepare)(struct staging_slot *slot, struct tei_err *err);
 	/* Takes over the memory of a slot when nothing accesses this memory any
 	 * longer. Optional; if not set, the memory is unmapped. */
@@ -116,7 +120,7 @@ struct staging_slot {
 			       * step has ended, or in no list */
 };
 
-/* The slots of one context of the driver. */
+/* The slots for the GPU memory of one CUDA context. */
 struct staging_pool {
 	struct staging_part *part;	/* constant */
 	uint32_t users;			/* guarded by part->admin: number of GPU
@@ -137,7 +141,7 @@ struct staging_pool {
 					     * kind->slot_size bytes */
 };
 
-/* What the two parts have in common: a thread, its lock and its pools. */
+/* The members that both parts have: a thread, its lock and its pools. */
 struct staging_part {
 	/* constant */
 	struct tei_staging *staging;
@@ -145,14 +149,15 @@ struct staging_part {
 	pthread_t thread;
 
 	struct tei_mutex admin;		/* held while pools are created and
-					 * freed; acquired before lock */
+					 * freed; acquired before "lock" */
 	struct tei_mutex lock;		/* guards the members below, and all
 					 * members marked "part->lock" or
 					 * "part.lock" */
 	pthread_cond_t work;		/* wakes the thread */
 	pthread_cond_t idle;		/* signalled when a hold of a pool, or a
 					 * task, has ended */
-	bool notified;			/* the thread has been notified */
+	bool notified;			/* work was left for the thread, which
+					 * has not seen it yet */
 	bool closing;			/* no task may be started */
 	bool joined;			/* the thread has ended */
 	struct staging_pool *pool[TEI_GPU_CONTEXTS];
@@ -163,7 +168,7 @@ static inline void *staging_slot_at(struct staging_pool *pool, uint32_t i)
 	return pool->slots + i * pool->part->kind->slot_size;
 }
 
-/* Notifies the thread. */
+/* Wakes the thread of the part, because there is work for it. */
 static inline void staging_part_notify(struct staging_part *part)
 	TEI_REQUIRES(part->lock)
 {
@@ -171,18 +176,19 @@ static inline void staging_part_notify(struct staging_part *part)
 	pthread_cond_signal(&part->work);
 }
 
-/* Initializes a part and starts its thread, which gets arg. name: name of the
- * thread. Returns false if this fails; all resources are then freed again. */
+/* Initializes a part and starts its thread, which runs main(arg). name: name of
+ * the thread. If this fails, frees everything again and returns false. */
 bool staging_part_open(struct staging_part *part, struct tei_staging *s,
 		       const struct staging_pool_kind *kind,
 		       void *(*main)(void *arg), void *arg, const char *name);
-/* Waits until the thread has ended, after closing was set. */
+/* Waits until the thread has ended. "closing" must be set. */
 void staging_part_join(struct staging_part *part);
 /* Frees all pools and the contents of the part. */
 void staging_part_fini(struct staging_part *part);
 
-/* Adds a user to the pool of a context, and creates the pool for the first
- * user. The GPU memory must be held. Blocks. Fills *err on failure. */
+/* Adds a user to the pool of the context with index "place", and creates the
+ * pool for the first user. gpu: GPU memory in this context, which the caller
+ * holds. Blocks. Fills *err on failure. */
 int staging_pool_use(struct staging_part *part, const void *gpu, uint32_t place,
 		     struct tei_err *err) TEI_REQUIRES(part->admin);
 /* Removes a user of a pool. For the last user, waits until the pool has no hold
@@ -207,8 +213,8 @@ struct staging_slot *staging_slot_idle(struct staging_part *part,
  * *err on failure. Blocks. */
 int staging_slot_open(struct staging_slot *slot, const void *gpu, char **mem,
 		      struct tei_err *err);
-/* Closes the memory that staging_slot_open has opened. Any result but 0 means
- * that the memory is still in use and nothing has changed. Blocks. */
+/* Closes the memory that staging_slot_open has opened. Returns 0, or a code if
+ * the memory is still in use and nothing has changed. Blocks. */
 int staging_slot_close(struct staging_slot *slot);
 
 /* --- GPU memory of this process ------------------------------------------ */
@@ -231,14 +237,14 @@ struct staging_local_slot {
 	struct tei_staging_piece piece; /* piece.task is NULL if the slot is
 					 * free */
 	enum staging_step step;
-	bool stopped; /* the step was cancelled and must not
-		       * be cancelled again */
+	bool stopped; /* the step was cancelled already */
 
 	/* part.lock */
-	enum tei_rail_end end;		/* result of the step */
+	enum tei_rail_end end;		/* status with which the step has
+					 * ended */
 	bool silent;			/* MC_SLICE_TIMEOUT has ended the
 					 * step */
-	struct tei_err err;		/* error record of end */
+	struct tei_err err;		/* error record for the status end */
 };
 
 /* Created with the first GPU memory, freed with the context. */
@@ -247,7 +253,8 @@ struct staging_local {
 	struct tei_gpu *gpu;		/* constant */
 
 	/* part.lock */
-	struct tei_list live;		/* tei_staging_task.live */
+	struct tei_list live;		/* list of tei_staging_task.live:
+					 * started tasks */
 	struct tei_list stopping;	/* list of tei_staging_task.stop: tasks
 					 * to be ended */
 	struct tei_list ended;		/* list of staging_slot.node: steps that
@@ -256,9 +263,8 @@ struct staging_local {
 	 * been reported yet, or NULL */
 	const struct tei_staging_carrier *ending;
 
-	bool hopeless; /* thread: some pool has no free slot
-			* and gets none before its GPU
-			* continues */
+	bool hopeless; /* used by the thread only: some pool has no free slot
+			* and gets none before its GPU continues */
 };
 
 static inline struct staging_local *staging_local(struct tei_staging *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * GPU staging, the part for GPU memory of this process: its creation, and the
- * GPU memory for which it has pools.
+ * GPU staging, the part for GPU memory of this process: creates and frees the
+ * part, and provides pools for registered GPU memory.
  */
 #include "prov/staging/staging_int.h"
 
@@ -32,7 +32,7 @@ static struct staging_local *local_new(struct tei_staging *s)
 	return NULL;
 }
 
-/* Returns the part, created if necessary, or NULL. */
+/* Returns the part and creates it if necessary. Returns NULL on failure. */
 static struct staging_local *local_get(struct tei_staging *s)
 {
 	struct staging_local *l;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The target's side of remote bounce slots: the grants that are not acknowledged
- * yet, and the quarantine of the memory of their slots.
+ * Remote bounce slots, the target: records of the grants that the client has
+ * not acknowledged yet, and of the memory that stays in quarantine because of
+ * such a grant.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -29,7 +30,8 @@ int staging_quarantine_prepare(struct staging_slot *base, struct tei_err *err)
 	return 0;
 }
 
-/* Frees quarantined memory whose grant has been acknowledged. */
+/* Unmaps the memory of the record g, drops its reference to the peer and frees
+ * it. */
 static void quarantine_free(struct staging_quarantine *g)
 {
 	if (g->mem)
@@ -55,7 +57,8 @@ void staging_quarantine_retire(struct staging_slot *base)
 	tei_mutex_lock(&rs->part.lock);
 	unacked = slot->unacked.peer;
 	if (unacked) {
-		g->unacked = slot->unacked; /* g now has the reference */
+		g->unacked = slot->unacked; /* g now has the reference to the
+					     * peer */
 		slot->unacked.peer = NULL;
 		tei_list_add_tail(&rs->quarantine, &g->link);
 		staging_part_notify(&rs->part);
@@ -107,7 +110,8 @@ static bool unacked_past(const struct staging_unacked *unacked,
 		(m->id == unacked->id && m->type != STAGING_ASK));
 }
 
-/* Moves quarantined memory to a list that is freed without the lock. */
+/* Moves quarantined memory to the list "over", whose elements the caller frees
+ * after it has released the lock. */
 static void unacked_take(struct staging_remote *rs,
 			 struct staging_quarantine *g, struct tei_list *over)
 	TEI_REQUIRES(rs->part.lock)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote bounce slots, the target: the GPU memory for which slots are granted,
- * and new memory for slots.
+ * Remote bounce slots, the target: registers the GPU memory for which slots are
+ * granted, and provides new memory for slots.
  */
 #include "prov/staging/staging_remote_int.h"
 
@@ -120,8 +120,8 @@ void tei_staging_grant_drop(struct tei_staging *s, uint64_t serial)
 
 /* --- new memory for slots ------------------------------------------------- */
 
-/* Returns GPU memory of the pool's context, and holds it. Returns NULL if there
- * is none. */
+/* Chooses any registered GPU memory of the pool's context, holds it and returns
+ * its address. Returns NULL if there is none. */
 static const void *pool_hold(struct staging_remote *rs,
 			     const struct staging_pool *pool)
 {

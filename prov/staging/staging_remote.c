@@ -106,7 +106,8 @@ void tei_staging_message(struct tei_staging *s,
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* Removes the first element of a list and returns it, or NULL. */
+/* Removes the first element of a list and returns it. Returns NULL if the list
+ * is empty. */
 static struct tei_list *remote_take(struct staging_remote *rs,
 				    struct tei_list *list)
 {

@@ -13,14 +13,15 @@
  *	read	ASK, copy, READY, transfer from the slot, FREE, DONE
  *
  * Messages may be lost and reordered. The pieces are requests of a channel
- * (util/channel.h): each has a number, of which at most STAGING_NUMBERS are
- * unfinished. The initiator repeats the message of the piece's present state
- * until it is answered. The target keeps the state and result of the last
- * STAGING_NUMBERS numbers, and ignores messages about older ones.
+ * (util/channel.h): each piece has a number, and at most STAGING_NUMBERS pieces
+ * are unfinished at a time. The initiator repeats the message of the piece's
+ * present state until it is answered. The target keeps the state and result of
+ * the last STAGING_NUMBERS numbers, and ignores messages about older ones.
  *
  * COMPLETED. For a write, DONE was received for every piece. The target sends
- * it after the event behind its copy, when the bytes are in GPU memory. For a
- * read, every piece was read from its slot by a rail task that completed.
+ * DONE when the event after the copy has completed, so the bytes are in GPU
+ * memory. For a read, every piece was read from its slot by a rail task that
+ * completed.
  *
  * Fence. A slot is reused at once only after GO, or after a FREE without
  * STAGING_UNFENCED, which says that the rail tasks have ended and were fenced.
@@ -28,8 +29,9 @@
  * or could not be fenced) the memory of the slot is unregistered, which
  * includes a fence. Its addresses are quarantined until that initiator is gone
  * or has said that it no longer uses them. The slot gets other memory; if there
- * is none, the target tries again later. So a late write meets no memory, and a
- * READY that is read late leads nowhere.
+ * is none, the target tries again later. So a late write fails, because its
+ * addresses are not registered, and a client that reads READY late cannot use
+ * them either.
  *
  * Checks. ASK carries the range of the whole task, and the target checks that
  * range before it grants a slot for any piece. Only the target's own copies
@@ -52,15 +54,16 @@
  * land. If the target is gone, the task ends FAILED. If the target is silent,
  * or grants no slot, for MC_SLICE_TIMEOUT, the task ends FAILED, or UNFENCED if
  * a piece was after GO. If a GPU of the target does not complete a copy, the
- * task ends UNFENCED. While a task waits for its turn or for a slot, that time
- * counts from the latest of these: its start, the end of its last piece, the
- * latest progress of any piece for the same target.
+ * task ends UNFENCED. While a task waits for its turn or for a slot,
+ * MC_SLICE_TIMEOUT counts from the latest of these events: the start of the
+ * task, the end of its last piece, the latest progress of any piece for the
+ * same target.
  *
- * Threads. One thread per context, "tei-remote", serves both sides. Only it
- * changes pieces and slots. The other threads notify it under the lock: of
- * messages, of the ends of rail tasks and copies, of tasks that begin or must
- * end. It never blocks; threads of the owner allocate new memory for slots
- * (tei_staging_ops.renew).
+ * Threads. One thread per context, "tei-remote", serves both sides. Only this
+ * thread changes pieces and slots. The other threads put their reports
+ * (messages, ended rail tasks, ended copies, tasks to begin or to end) into its
+ * lists under the lock, and notify it. The thread never blocks; threads of the
+ * owner allocate new memory for slots (tei_staging_ops.renew).
  */
 
 #include "prov/staging/staging_int.h"
@@ -88,12 +91,10 @@
 #define STAGING_RENEW_NS (100 * TEI_NS_PER_MS)
 #define STAGING_RENEW_MAX_NS (5 * TEI_NS_PER_SEC)
 
-/*
- * Back-off after a send that no rail has accepted, for example because the
+/* Back-off after a send that no rail has accepted, for example because the
  * provider has room for one message of a peer at a time. The send is tried
  * again after a time that doubles, or as soon as a message of that peer
- * arrives.
- */
+ * arrives. */
 struct staging_backoff {
 	uint64_t until_ns; /* no send before this time, ns */
 	uint32_t refused;  /* number of consecutive failures */
@@ -105,7 +106,7 @@ enum staging_request_state {
 	REQUEST_SENT,	  /* ASK sent: the piece waits for READY */
 	REQUEST_MOVING,	  /* a rail task is in progress */
 	REQUEST_COPYING,  /* GO sent: the target copies */
-	REQUEST_RETURNED, /* FREE sent: the piece has no task any longer */
+	REQUEST_RETURNED, /* FREE sent: the piece no longer belongs to a task */
 };
 
 /* A piece at the initiator. Used by the thread "tei-remote" only, except the
@@ -121,14 +122,14 @@ struct staging_request {
 	uint32_t length;
 	bool stopped;			/* the rail task was cancelled */
 	bool unfenced;
-	bool done_early;	   /* DONE arrived while MOVING */
-	int code;		   /* code of the early DONE */
+	bool done_early;	   /* DONE arrived in state MOVING */
+	int code;		   /* code in that DONE */
 	uint64_t since_ns;	   /* time at which the state began, ns */
 	uint64_t due_ns;	   /* time of the next repetition, ns */
 	uint32_t tries;		   /* number of messages sent in this state */
 	bool unsent;		   /* no rail has accepted the message */
 
-	struct tei_rail_task rail; /* used by the data plane while MOVING */
+	struct tei_rail_task rail; /* used by the data plane in state MOVING */
 
 	/* guarded by part.lock */
 	struct tei_list node;		/* in remote->moved */
@@ -140,11 +141,11 @@ struct staging_request {
 /* A peer whose GPU memory is the target of tasks. Used by the thread
  * "tei-remote" only. Kept for a while after the last task. */
 struct staging_target {
-	struct tei_list link;		/* remote->targets */
+	struct tei_list link;		/* in remote->targets */
 	struct tei_rail_peer *peer;	/* the peer, with one reference */
 	uint32_t prefer;		/* rail that tei_rail_send tries
 					 * first */
-	struct tei_channel_out out;	/* numbers of the pieces */
+	struct tei_channel_out out;	/* channel that numbers the pieces */
 	uint64_t received_ns; /* time of the last progress of a piece,
 			       * or of the first task after a time
 			       * without tasks, ns */
@@ -175,7 +176,7 @@ struct staging_grant {
 	uint64_t id;
 	enum staging_grant_state state;
 	bool reads;
-	bool canceled;			/* FREE arrived while FETCHING */
+	bool canceled;			/* FREE arrived in state FETCHING */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t serial;		/* serial of the region that holds
 					 * gpu */
@@ -197,7 +198,7 @@ struct staging_grant {
  * last message, and as long as it may still read a grant, so that an old ASK is
  * not granted again. */
 struct staging_client {
-	struct tei_list link;		/* remote->clients */
+	struct tei_list link;		/* in remote->clients */
 	struct tei_rail_peer *peer;	/* the peer, with one reference */
 	uint32_t prefer;		/* rail that tei_rail_send tries
 					 * first */
@@ -209,12 +210,10 @@ struct staging_client {
 						      * STAGING_NUMBERS */
 };
 
-/*
- * An unacknowledged grant: READY was sent for a slot, and the client may still
+/* An unacknowledged grant: READY was sent for a slot, and the client may still
  * read it, however late. The addresses of the slot must not be reused before
  * the client sends FREE or GO, has begun a number that is STAGING_NUMBERS
- * above, or is gone.
- */
+ * above, or is gone. */
 struct staging_unacked {
 	struct tei_rail_peer *peer;	/* the peer, with one reference; or
 					 * NULL */
@@ -246,15 +245,15 @@ struct staging_remote_slot {
 struct staging_region {
 	uint64_t serial;
 	uint64_t base, length;
-	uint32_t place; /* index of the memory's context */
+	uint32_t place; /* index of the memory's CUDA context */
 	bool gone;	/* the memory is being unregistered, so
 			 * no copy may begin */
 };
 
-/* Quarantined memory: addresses of a slot that are not used as long as the
- * grant of the slot is unacknowledged. */
+/* Quarantined memory: the former addresses of a slot, which are not reused as
+ * long as the grant of that slot is unacknowledged. */
 struct staging_quarantine {
-	struct tei_list link;		/* remote->quarantine */
+	struct tei_list link;		/* in remote->quarantine */
 	char *mem;
 	struct staging_unacked unacked;
 };
@@ -262,14 +261,14 @@ struct staging_quarantine {
 /* A peer with unread messages. Created with the first message, freed with the
  * last one. part.lock. */
 struct staging_sender {
-	struct tei_list link;		/* remote->senders */
+	struct tei_list link;		/* in remote->senders */
 	const struct tei_rail_peer *peer; /* referenced by the messages */
-	struct tei_list messages;	/* tei_rail_message.link */
+	struct tei_list messages;	/* list of tei_rail_message.link */
 	uint32_t n;
 };
 
-/* Created with the first segment or registration that needs it, freed with the
- * context. */
+/* The part for remote bounce slots. Created with the first segment or
+ * registration that needs such slots, freed with the context. */
 struct staging_remote {
 	struct staging_part part;
 
@@ -288,8 +287,8 @@ struct staging_remote {
 	struct staging_region *regions;
 	uint32_t nregions;
 	uint64_t serial;	    /* serial of the newest region */
-	struct tei_list quarantine; /* list that workers add to and the
-				     * thread "tei-remote" removes from */
+	struct tei_list quarantine; /* list of staging_quarantine.link; only the
+				     * thread "tei-remote" removes elements */
 	uint32_t nunacked;	    /* unacknowledged grants of slots and of
 				     * quarantined memory */
 
@@ -321,7 +320,8 @@ static inline void staging_remote_due(struct staging_remote *rs, uint64_t when)
 }
 
 /* --- staging_remote.c ---------------------------------------------------- */
-/* Returns the part, created if necessary, or NULL. */
+/* Returns the part for remote bounce slots and creates it if necessary. Returns
+ * NULL on failure. */
 struct staging_remote *staging_remote_get(struct tei_staging *s);
 /* Sends a message. prefer: rail that tei_rail_send tries first. Returns the
  * result of tei_rail_send. Any thread. */

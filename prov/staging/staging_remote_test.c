@@ -188,7 +188,8 @@ static void test_unregister_of_source_waits_for_published_end(void)
 	rig_close(&r);
 }
 
-/* Returns how many slots of the target are in the given state. */
+/* Returns the number of slots of the target for which the function "is" returns
+ * true. */
 static uint32_t rig_slots(const struct remote_rig *r,
 			    bool (*is)(const struct staging_remote_slot *))
 {
@@ -594,7 +595,8 @@ static void test_done_before_ready_is_answered_by_free(void)
 	tei_list_add_tail(&rs.targets, &t->link);
 	rs.now = t->received_ns = tei_now_ns();
 	t->peer = r.peer;
-	/* the second number keeps the target record from being freed */
+	/* the second number (used is 2) prevents the release of the target
+	 * record */
 	t->used = 2;
 	t->running = 1;
 	p = &t->request[r.id % STAGING_NUMBERS];

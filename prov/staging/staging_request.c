@@ -26,8 +26,9 @@ void tei_staging_remote_err(struct tei_err *err,
 
 /* --- messages ------------------------------------------------------------ */
 
-/* Returns when the message of the piece's state is repeated. While the piece is
- * being moved, ASK only says that the slot is in use, so it is sent rarely. */
+/* Returns the time at which the message of the piece's state is repeated. While
+ * the piece is being moved, ASK only reports that the slot is in use, so ASK is
+ * repeated rarely. */
 static uint64_t request_due(const struct staging_remote *rs,
 			    const struct staging_request *p)
 {
@@ -278,7 +279,7 @@ static void request_completed(struct staging_remote *rs,
 	remote_task_try_end(rs, task);
 }
 
-/* Records progress of a piece at the target. */
+/* Records that a piece has made progress, so the target is not silent. */
 static void target_progressed(struct staging_remote *rs,
 			      struct staging_target *target)
 {
@@ -426,8 +427,8 @@ static struct staging_target *target_new(struct staging_remote *rs,
 		return NULL;
 	tei_rail_peer_hold(peer);
 	t->peer = peer;
-	/* a higher number than any that a freed record may have used, however
-	 * fast pieces were begun */
+	/* the first number comes from the clock, so it is higher than all
+	 * numbers of an earlier record of this target */
 	tei_channel_out_start(&t->out, rs->now);
 	tei_list_init(&t->queue);
 	for (i = 0; i < STAGING_NUMBERS; i++) {
@@ -637,8 +638,8 @@ static void target_check(struct staging_remote *rs, struct staging_target *t)
 		if (p->state != REQUEST_NONE && !p->unsent)
 			staging_remote_due(rs, p->due_ns);
 	}
-	/* tasks may wait although no piece is silent, because all numbers are
-	 * used by pieces that were not answered */
+	/* tasks may wait although no piece is silent, because unanswered pieces
+	 * use all numbers */
 	if (silent || rs->now - t->received_ns >= timeout)
 		target_purge(rs, t);
 }

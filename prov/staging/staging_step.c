@@ -109,7 +109,8 @@ void staging_step_begin(struct staging_local *l,
 	tei_mutex_lock(&l->part.lock);
 	if (!ret)
 		return;
-	slot->stopped = true; /* no transport has the piece yet */
+	slot->stopped = true; /* nothing to cancel: no transport has the
+			       * piece */
 	staging_err(&err, ret, tei_err_name(ret));
 	slot_ended(l, slot, TEI_RAIL_END_FAILED, &err);
 }
@@ -128,7 +129,8 @@ void staging_step_cancel(struct staging_local *l, struct tei_staging_task *task)
 		slot->stopped = true;
 		list[n++] = slot;
 	}
-	/* only this thread reassigns slots, so they are unchanged meanwhile */
+	/* only this thread reassigns slots, so the slots in list stay the same
+	 * without the lock */
 	tei_mutex_unlock(&l->part.lock);
 	for (i = 0; i < n; i++) {
 		if (list[i]->step == STAGING_COPY)

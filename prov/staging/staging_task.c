@@ -302,7 +302,7 @@ void *staging_task_main(void *arg)
 /* --- calls --------------------------------------------------------------- */
 
 /* Takes a reference to the GPU memory and to its pool. Returns the pool, or
- * NULL if the memory has none. */
+ * NULL if there is no pool for the memory. */
 static struct staging_pool *task_hold(struct staging_local *l, uint64_t gpu,
 				      uint64_t len)
 {

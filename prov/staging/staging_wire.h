@@ -26,13 +26,14 @@ enum staging_msg_type {
 	/* from the target, as an answer */
 	STAGING_READY, /* grants the slot; for a read, the slot has the
 			* bytes */
-	STAGING_DONE,  /* the piece has ended with code */
+	STAGING_DONE,  /* the piece has ended; its result is in code */
 };
 
 /* Flags of a message. */
-#define STAGING_READS	1u	/* ASK: a read from GPU memory, else a write */
-#define STAGING_UNFENCED	2u	/* FREE: the transfer may still be in
-				 * progress */
+#define STAGING_READS	1u	/* in ASK: the piece is read from GPU memory; if
+				 * not set, it is written */
+#define STAGING_UNFENCED	2u	/* in FREE: the transfer may still be in
+					 * progress */
 
 struct staging_msg {
 	uint32_t magic;
@@ -40,8 +41,9 @@ struct staging_msg {
 	uint8_t type;			/* enum staging_msg_type */
 	uint16_t flags;			/* flags: STAGING_READS,
 					 * STAGING_UNFENCED */
-	uint64_t id;			/* number of the piece; increases for
-					 * each initiator at a target */
+	uint64_t id;			/* number of the piece; grows from piece
+					 * to piece of one initiator at one
+					 * target */
 	uint64_t base, extent;		/* in ASK: range of the whole task in
 					 * GPU memory */
 	uint64_t at;			/* in ASK: address of the piece in GPU

@@ -19,11 +19,11 @@
  *
  * Ownership. A pool of bounce buffers belongs to one CUDA context. It is
  * created with the first registered GPU memory of the CUDA context and freed
- * with the last one. Its memory is pinned in the CUDA context, and registered
- * with the rails and with the owner's transports. A task belongs to its caller.
- * From its start to its end it is also in the lists of the module, and holds
- * its GPU memory (tei_gpu_mem_hold) and a reference to its target. A bounce
- * buffer belongs to a piece until both steps have ended.
+ * with the last one. The memory of the pool is pinned in the CUDA context, and
+ * registered with the rails and with the owner's transports. A task belongs to
+ * its caller. From its start to its end it is also in the lists of the module,
+ * and holds its GPU memory (tei_gpu_mem_hold) and a reference to its target. A
+ * bounce buffer belongs to a piece until both steps have ended.
  *
  * Threads. Every call may be made from any thread, unless it says otherwise.
  * Each part has one thread, which is started at its first use: "tei-stage"
@@ -83,11 +83,12 @@ struct staging_slot;
 struct staging_target;
 struct tei_gpu;
 struct tei_settings;
-struct tei_staging;			/* opaque; one per engine */
+struct tei_staging;			/* the context of this module; each
+					 * engine has one */
 struct tei_staging_remote_task;
 struct tei_staging_task;
 
-#define TEI_STAGING_PIECE (1u << 20)	/* bytes of a bounce buffer */
+#define TEI_STAGING_PIECE (1u << 20)	/* size of a bounce buffer, bytes */
 /* Size of the memory for a carrier's operation, bytes. */
 #define TEI_STAGING_OP 1024u
 
@@ -98,16 +99,16 @@ struct tei_staging_task;
 struct tei_staging_ops {
 	/*
 	 * Registers the memory of a pool with the transports of the owner's
-	 * carriers. Returns 0 or a tei_code. mem_remove reverses it: when it
-	 * returns 0, no operation accesses the memory. Both are called with the
-	 * pools' admin lock held, and may block.
+	 * carriers. Returns 0 or a tei_code. mem_remove reverses mem_add: when
+	 * mem_remove returns 0, no operation accesses the memory. Both are
+	 * called with the pools' admin lock held, and may block.
 	 */
 	int (*mem_add)(void *arg, void *mem, uint64_t len);
 	int (*mem_remove)(void *arg, void *mem, uint64_t deadline_ns);
 	/*
 	 * Makes a thread that may block call tei_staging_slot_renew. Called by
 	 * the thread "tei-remote", with its lock held. Returns false if no
-	 * thread could be engaged; the module tries again later.
+	 * thread is available; the module then tries again later.
 	 */
 	bool (*renew)(void *arg, struct staging_slot *slot);
 };
@@ -153,7 +154,7 @@ struct tei_staging_piece {
 	union {
 		max_align_t align;
 		char room[TEI_STAGING_OP];
-	} op;				/* the carrier's operation */
+	} op;				/* memory for the carrier's operation */
 };
 
 /*
@@ -177,7 +178,8 @@ struct tei_staging_carrier {
 		       bool deadline);
 };
 
-/* The carriers of this module. task->to is a struct tei_rail_peer. */
+/* The carriers of this module. For both, task->to points to a struct
+ * tei_rail_peer. */
 extern const struct tei_staging_carrier tei_staging_by_rail;
 extern const struct tei_staging_carrier tei_staging_by_slot;
 
@@ -209,8 +211,8 @@ typedef void (*tei_staging_done_fn)(struct tei_staging_task *task,
 struct tei_staging_task {
 	/* set by the caller; constant while started */
 	const struct tei_staging_carrier *carrier;
-	void *to;			/* the target, as the carrier needs
-					 * it */
+	void *to;			/* the target; the carrier defines the
+					 * type */
 	uint64_t gpu;			/* address in GPU memory */
 	uint64_t remote;		/* address or offset at the target */
 	uint64_t length;		/* bytes, at least 1 */
@@ -232,7 +234,7 @@ struct tei_staging_task {
 	uint64_t waits_ns;		/* time at which the task started or its
 					 * last piece ended, ns */
 	bool queued, ended;
-	bool expired;			/* ended by a deadline */
+	bool expired;			/* a deadline has ended the task */
 	enum tei_rail_end status;	/* COMPLETED, or the reason why no
 					 * further piece begins */
 	struct tei_err *err;		/* error record of status; owned by the
@@ -253,10 +255,10 @@ void tei_staging_mem_drop(struct tei_staging *s, uint32_t place);
 
 /*
  * Adds a transport to those with which the owner registers the memory of pools.
- * Calls add for the memory of each pool, and then, if all calls returned 0,
- * commit, from which on ops->mem_add and ops->mem_remove use the transport. No
- * pool is created or freed meanwhile. Returns the first result of add that is
- * not 0.
+ * Calls add for the memory of each pool. If all calls returned 0, then calls
+ * commit, which makes ops->mem_add and ops->mem_remove use the transport from
+ * then on. No pool is created or freed meanwhile. Returns the first result of
+ * add that is not 0.
  */
 int tei_staging_mem_each(struct tei_staging *s,
 			 int (*add)(void *arg, void *mem, uint64_t len),
@@ -324,8 +326,8 @@ struct tei_staging_remote_task {
 					 * far */
 	uint64_t waits_ns;		/* time at which the task started or its
 					 * last piece ended, ns */
-	uint64_t stop_ns;		/* start of the time in which no further
-					 * pieces begin, ns, or 0 */
+	uint64_t stop_ns;		/* time since which no further piece
+					 * begins, ns; 0 if pieces may begin */
 	uint32_t running;		/* pieces in progress */
 	bool queued;
 	bool by_deadline;	  /* the deadline of the batch has ended
@@ -375,7 +377,7 @@ int tei_staging_grant_add(struct tei_staging *s, void *gpu, uint64_t len,
 			  uint64_t *serial, struct tei_err *err);
 /* Ensures that no further copy from or to the memory begins. */
 void tei_staging_grant_remove(struct tei_staging *s, uint64_t serial);
-/* Reverses tei_staging_grant_remove. */
+/* Reverses tei_staging_grant_remove: slots are granted again. */
 void tei_staging_grant_restore(struct tei_staging *s, uint64_t serial);
 /* Releases the slots. Must be called after tei_staging_grant_remove, when
  * nothing uses the memory any longer. Blocks for as long as a fence takes. */
