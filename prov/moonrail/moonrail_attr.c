@@ -105,8 +105,9 @@ static bool attr_rx_fits(const struct fi_rx_attr *a)
 	       !a->total_buffered_recv;
 }
 
-/* Returns the registration mode (mr_mode) to offer. Before version 1.5, mr_mode
- * was FI_MR_BASIC or FI_MR_SCALABLE and not a set of flags. */
+/* Returns the mr_mode to offer: that of the hints if it is FI_MR_BASIC or
+ * FI_MR_SCALABLE, the two values that existed before version 1.5. Since 1.5,
+ * mr_mode is a set of flags, and the provider requires none of them. */
 static int attr_mr_mode(uint32_t version, const struct fi_info *hints)
 {
 	int mode = hints && hints->domain_attr ? hints->domain_attr->mr_mode :

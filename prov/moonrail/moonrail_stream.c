@@ -28,7 +28,8 @@
 
 #define STREAM_LOST_TRIES	3	/* after this number of PINGs without
 					 * progress, unacknowledged messages
-					 * count as lost, before as late */
+					 * count as lost; with fewer PINGs, they
+					 * count as late */
 
 /* --- sending -------------------------------------------------------------- */
 

@@ -41,9 +41,9 @@ static bool timer_expired(struct moonrail_peer *p, uint64_t now)
 	return now - p->timer.silent_ns > max;
 }
 
-/* Returns true if no PING is needed: messages have been acknowledged since the
- * last run, or the peer owes no answer and new messages were sent.
- * answer_pending: the peer owes an answer. */
+/* Returns true if the stream has made progress since the last run, so that no
+ * PING is needed: messages have been acknowledged, or new messages were created
+ * and the peer owes no answer. answer_pending: the peer owes an answer. */
 static bool timer_moves(struct moonrail_peer *p, bool answer_pending)
 {
 	bool moves = p->out.channel.acked != p->timer.last_acked ||

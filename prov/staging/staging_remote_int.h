@@ -154,11 +154,9 @@ struct staging_target {
 	uint32_t running;     /* pieces that belong to a task */
 	uint32_t used;	      /* pieces whose number is not free */
 	struct staging_backoff backoff;
-	struct tei_list queue;				 /* list of
-							  * tei_staging_remote_task.queue */
-	struct staging_request request[STAGING_NUMBERS]; /* indexed by piece
-							  * number modulo
-							  * STAGING_NUMBERS */
+	struct tei_list queue; /* list of tei_staging_remote_task.queue */
+	/* indexed by piece number modulo STAGING_NUMBERS */
+	struct staging_request request[STAGING_NUMBERS];
 };
 
 /* States of a piece at the target. */
