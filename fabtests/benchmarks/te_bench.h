@@ -5,14 +5,14 @@
 /*
  * Declarations that the source files of te_bench share.
  *
- *	te_bench.c		main, signals
+ *	te_bench.c		main and the signal handlers
  *	te_bench_options.c	the option table and its parser
- *	te_bench_run.c		threads, warm-up, deadline; for engine and raw
- *	te_bench_memory.c	memory at the location of the options
- *	te_bench_engine.c	an engine according to the options
- *	te_bench_initiator.c	one step: a batch through the engine
+ *	te_bench_run.c		runs the threads: warm-up, deadline, counters
+ *	te_bench_memory.c	maps host memory at a location
+ *	te_bench_engine.c	creates an engine from the options; runs batches
+ *	te_bench_initiator.c	--mode=initiator, loopback and self
  *	te_bench_target.c	--mode=target
- *	te_bench_child.c	the target as a child of this process
+ *	te_bench_child.c	runs the target as a child of this process
  *	te_bench_demo.c		--mode=demo
  *	te_bench_copy.c		--mode=memcpy
  *	te_bench_idle.c		--mode=idle
@@ -20,7 +20,7 @@
  *	te_bench_register.c	--mode=register
  *	te_bench_prepared.c	--mode=prepared
  *	te_bench_raw*.c		--mode=raw
- *	te_bench_report.c	text and JSON
+ *	te_bench_report.c	prints the result as text and as JSON
  */
 
 #include <pthread.h>
@@ -57,10 +57,11 @@ enum bench_mode {
 	BENCH_PREPARED,
 };
 
-/* Values of --operation, in the order of its names; equal to OPCODE_…. */
+/* Values of --operation, in the order of the option's names. They are equal to
+ * OPCODE_READ and OPCODE_WRITE. */
 enum bench_operation { BENCH_READ = OPCODE_READ, BENCH_WRITE = OPCODE_WRITE };
 
-/* Values of --pages, in the order of its names. */
+/* Values of --pages, in the order of the option's names. */
 enum bench_pages {
 	BENCH_PAGES_ANY, /* the size that the kernel chooses */
 	BENCH_PAGES_SMALL,
@@ -68,7 +69,8 @@ enum bench_pages {
 	BENCH_PAGES_HUGE, /* huge pages of the kernel's pool */
 };
 
-/* The options. Constant after parsing. The texts are in argv or static. */
+/* The options of the command line. They do not change after parsing. The
+ * strings are in argv or in static memory. */
 struct bench_opts {
 	int mode;			/* enum bench_mode */
 	int operation;			/* enum bench_operation */
@@ -76,56 +78,60 @@ struct bench_opts {
 	const char *local_server_name;	/* NULL means the default of the mode */
 	const char *segment_id;		/* segment to open, or NULL */
 	const char *protocol;
-	bool default_protocol;		/* protocol is the default of the
+	bool default_protocol;		/* true if --protocol was not given, so
+					 * that `protocol` is the default of the
 					 * mode */
 	const char *device_name;	/* NULL means all devices */
 	const char *provider;		/* NULL means the default of the
 					 * protocol */
-	const char *location;		/* location of the initiator's memory,
-					 * or NULL */
-	const char *target_location;	/* location of the target's memory, or
-					 * NULL */
-	const char *gpu;		/* value of --gpu=N, which is short for
-					 * location cuda:N; or NULL */
-	const char *target_gpu;		/* value of --target_gpu=N, which is
-					 * short for target_location cuda:N; or
+	const char *location;		/* location of the initiator's memory;
+					 * NULL means anywhere */
+	const char *target_location;	/* location of the target's memory; NULL
+					 * means anywhere */
+	const char *gpu;		/* N of --gpu=N, which is short for
+					 * --location=cuda:N; or NULL */
+	const char *target_gpu;		/* N of --target_gpu=N, which is short
+					 * for --target_location=cuda:N; or
 					 * NULL */
 	int pages;			/* enum bench_pages */
-	/* the next three members: NULL means the value of the environment
-	 * variable */
+	/* file_sync, file_io and progress_cpus are values for
+	 * MOONRAIL_FILE_SYNC, MOONRAIL_FILE_IO and MOONRAIL_PROGRESS_CPUS. NULL
+	 * leaves the environment variable as it is. */
 	const char *file_sync;
 	const char *file_io;
 	const char *progress_cpus;
-	uint64_t file_depth; /* 0 means the value of the environment variable */
+	/* value for MOONRAIL_FILE_DEPTH; 0 leaves the variable as it is */
+	uint64_t file_depth;
 	const char *nic_priority_matrix; /* JSON, or the name of a file, or
 					  * NULL */
-	uint64_t block_size;		/* bytes */
-	uint64_t batch_size;		/* requests */
+	uint64_t block_size;		/* length of a request, bytes */
+	uint64_t batch_size;		/* number of requests per batch */
 	uint64_t buffer_size;		/* bytes */
-	uint64_t own_size;		/* part of buffer_size that the
-					 * initiator uses, bytes; 0 means all of
-					 * it */
+	uint64_t own_size;		/* local memory that the initiator uses,
+					 * bytes; 0 means buffer_size */
 	uint64_t threads;
-	uint64_t beside;		/* size of the last thread's requests,
+	uint64_t beside;		/* length of the last thread's requests,
 					 * bytes; 0 means block_size */
 	uint64_t window;		/* mode raw: number of operations in
 					 * progress; 0 means that batches are
 					 * used */
-	uint64_t warmup;		/* batches per thread that are not
-					 * measured */
+	uint64_t warmup;		/* batches that each thread runs before
+					 * the measurement */
 	uint64_t max_errors;
 	uint64_t seed;
 	uint64_t segments;		/* number of segments for
 					 * --mode=segments */
 	uint64_t engines;		/* number of engines of one target */
 	double duration;		/* seconds */
-	double pause;			/* time between two of the small
-					 * requests, seconds */
+	double pause;			/* if `beside` is set: time between two
+					 * requests of the last thread,
+					 * seconds */
 	bool verify;
-	bool wait;			/* sleep until a batch has ended */
+	bool wait;			/* the threads sleep until a batch has
+					 * ended; otherwise they poll */
 	bool json;
-	bool bidirectional;		/* mode raw: both sides post
-					 * operations */
+	bool bidirectional;		/* mode raw: the target posts operations
+					 * too */
 	bool plain_calls;		/* mode raw: uses fi_write, not
 					 * fi_writemsg */
 	bool wait_fd;			/* mode raw: completion queues have a
@@ -143,17 +149,19 @@ const char *bench_mode_name(int mode);
 const char *bench_operation_name(int operation);
 const char *bench_pages_name(int pages);
 
-/* SIGINT and SIGTERM set this variable. The second signal ends the process. */
+/* The handler of SIGINT and SIGTERM sets this variable. The second signal ends
+ * the process. */
 extern volatile sig_atomic_t bench_interrupted;
 
 /* --- runner -------------------------------------------------------------- */
 
-/*
- * The counters of one thread, which writes them. The progress bar reads `bytes`
- * during the run; the other ones are read after the run.
- */
 struct bench_run;
 
+/*
+ * One thread and its counters. Only the thread itself writes the counters. The
+ * main thread reads `bytes` during the run, for the progress bar, and all
+ * counters after the run.
+ */
 struct bench_worker {
 	unsigned int index;
 	void *ctx;			/* data of the mode, set by prepare */
@@ -168,14 +176,12 @@ struct bench_worker {
 	struct ft_hist latency;
 };
 
-/*
- * What a mode does in each thread. prepare and step return 0, or -1 to end the
- * run; they count an error themselves. finish is called after the last step,
- * also after an error, if prepare returned 0.
- */
+/* The functions of a mode that each thread calls. prepare and step return 0, or
+ * -1 to end the run. step counts its errors itself. finish is called after the
+ * last step, even if that step failed, but only if prepare returned 0. */
 struct bench_ops {
-	void (*begin)(struct bench_run *run);	/* called once by the main
-						 * thread, after the warm-up; or
+	void (*begin)(struct bench_run *run);	/* called by the main thread
+						 * once, after the warm-up; or
 						 * NULL */
 	int (*prepare)(struct bench_worker *worker);
 	int (*step)(struct bench_worker *worker);
@@ -190,23 +196,26 @@ struct bench_result {
 	double seconds;
 	double rate;			/* bytes per second */
 	double cpu_seconds;
-	double target_cpu_seconds;	/* negative if it is unknown */
+	double target_cpu_seconds;	/* negative if unknown */
 	struct ft_hist latency;
 	char transport[32];
 	size_t n_rails;
-	struct te_rail_stats rails[BENCH_RAILS];	/* counters of the run
-							 * only */
+	struct te_rail_stats rails[BENCH_RAILS];	/* growth of each
+							 * counter during the
+							 * run */
 };
 
 struct bench_run {
 	const struct bench_opts *opts;
 	const struct bench_ops *ops;
 	void *arg;			/* data of the mode, for prepare */
-	struct ft_proc *child;		/* the target, queried for its CPU time;
-					 * or NULL */
+	struct ft_proc *child;		/* target process whose CPU time is
+					 * reported; NULL if this process has
+					 * not started it */
 	struct bench_worker *workers;
 	pthread_barrier_t start;
-	uint64_t deadline_ns;		/* set before the barrier opens */
+	uint64_t deadline_ns;		/* time at which the run ends, ns; 0
+					 * during the warm-up */
 	atomic_bool stop;
 };
 
@@ -214,7 +223,8 @@ struct bench_run {
  * could not be started. */
 int bench_run(struct bench_run *run, struct bench_result *result);
 
-/* Counts an error. Returns false if the run must stop because of it. */
+/* Counts an error of the thread. When the thread has counted max_errors errors,
+ * ends the run and returns false. Until then returns true. */
 bool bench_error(struct bench_worker *worker);
 
 /* --- memory -------------------------------------------------------------- */
@@ -226,53 +236,53 @@ struct bench_memory {
 	size_t mapped;
 };
 
-/* Checks a location: cpu:N, cuda:N, segments:<page>:<node>,..., * or NULL,
- * which is the same as *. */
+/* Returns true if the location is valid: cpu:N, cuda:N,
+ * segments:<page>:<node>,..., "*", or NULL, which means "*". */
 bool bench_location_valid(const char *location);
 bool bench_location_gpu(const char *location);
 /* Returns true if the location consists of parts on several NUMA nodes. */
 bool bench_location_parts(const char *location);
 
-/*
- * Maps host memory, with all of it present, at the location (NULL: anywhere)
- * and with that kind of pages (enum bench_pages). Returns 0, or -1 after a
- * message on stderr.
- */
+/* Maps host memory at the location (NULL: on any NUMA node), with the kind of
+ * pages that `pages` names (enum bench_pages). All pages are present when the
+ * function returns. Returns 0, or -1 after a message on stderr. */
 int bench_memory_get(struct bench_memory *memory, uint64_t size,
 		     const char *location, int pages);
 void bench_memory_put(struct bench_memory *memory);
 
 /* --- engine -------------------------------------------------------------- */
 
-/* Maps memory as bench_memory_get does and registers it. Returns 0, or -1 after
- * a message on stderr. */
+/* Maps memory as bench_memory_get does and registers it. If `remote` is true,
+ * peers may access it. Returns 0, or -1 after a message on stderr. */
 int bench_register(transfer_engine_t engine, struct bench_memory *memory,
 		   uint64_t size, const char *location, int pages, bool remote);
 
-/* Unregisters and unmaps memory. Memory that cannot be unregistered stays
- * mapped. Returns 0 or -1. */
+/* Unregisters and unmaps memory. If it cannot be unregistered, leaves it
+ * mapped, prints a message on stderr and returns -1. Otherwise returns 0. */
 int bench_unregister(transfer_engine_t engine, struct bench_memory *memory);
 
-/* bench_register_own registers the initiator's memory at the location in the
- * options, like bench_register. bench_unregister_own unregisters it, like
- * bench_unregister. If the location is a GPU, the CPU cannot access the
- * memory. */
+/* bench_register_own registers buffer_size bytes at the initiator's location.
+ * If the location is a GPU, the memory is allocated there and the CPU cannot
+ * access it. bench_unregister_own unregisters and frees the memory. Both return
+ * 0, or -1 after a message on stderr. */
 int bench_register_own(transfer_engine_t engine, struct bench_memory *memory,
 		       const struct bench_opts *opts);
 int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 			 const struct bench_opts *opts);
-/* Loads and initialises the CUDA driver if the options name a GPU. Returns
- * NULL, or the reason why that failed. */
+/* Loads and initialises the CUDA driver if the options name a GPU. Returns NULL
+ * on success or if no GPU is named, otherwise the reason of the failure. */
 const char *bench_gpu_load(const struct bench_opts *opts);
 
 /* Creates an engine. Returns NULL after a message on stderr. */
 transfer_engine_t bench_engine_open(const struct bench_opts *opts);
 
-/* Prints te_last_error and the name of the failed call to stderr. */
+/* Prints the error that te_last_error returns to stderr. `what` is the name of
+ * the failed call. */
 void bench_engine_error(const char *what);
 
-/* bench_rails_get reads the counters of the rails. bench_rails_since reads by
- * how much they have grown since `before`. Both return the number of rails. */
+/* bench_rails_get reads the counters of the rails. bench_rails_since reads them
+ * too, and subtracts the counters in `before`, which bench_rails_get has read
+ * earlier. Both return the number of elements of `rails` that they have set. */
 size_t bench_rails_get(transfer_engine_t engine, struct te_rail_stats *rails,
 		       size_t max);
 size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
@@ -281,10 +291,11 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
 
 /*
  * Runs one batch: submits it, waits until every task has ended, and frees it.
- * Returns the number of tasks that did not complete (all if the batch was
- * refused), after describing the first on stderr. Allocates nothing. *ns: time
- * from the submission to the last completion. each, if not NULL, receives that
- * time of each request; then count is at most BENCH_EACH.
+ * Describes the first task that did not complete on stderr. Returns the number
+ * of tasks that did not complete, which is `count` if the batch was refused.
+ * Allocates nothing. Sets *ns to the time from the submission to the end of the
+ * last task. If `each` is not NULL, adds the time of each single task to it;
+ * `count` must then be at most BENCH_EACH.
  */
 enum { BENCH_EACH = 64 };
 
@@ -292,7 +303,7 @@ size_t bench_transfer(transfer_engine_t engine,
 		      struct transfer_request *requests, size_t count,
 		      struct ft_hist *each, uint64_t *ns);
 
-/* An open segment and its buffer. */
+/* An open segment, and the address and length of its longest buffer. */
 struct bench_remote {
 	segment_id_t id;
 	uint64_t addr;
@@ -304,7 +315,8 @@ int bench_remote_open(transfer_engine_t engine, const char *name,
 
 /* --- target -------------------------------------------------------------- */
 
-/* Limits of a target: length of the name in its first line, and times. */
+/* Limits for a target: the length of the name in its first line, and the times
+ * after which its parent stops waiting for its start and for its end. */
 enum {
 	BENCH_NAME_MAX = 512,
 	BENCH_START_MS = 60000,
@@ -312,21 +324,23 @@ enum {
 	BENCH_STOP_EACH_MS = 200,	/* additional time for each engine */
 };
 
-/* Starts this program as a target and reads its first line into name. Returns 0
- * or -1. */
+/* Starts this program as a target, with --mode=`mode`, in a child process.
+ * Reads the first line that it prints into `name`. Returns 0 or -1. */
 int bench_child_start(struct ft_proc *child, const struct bench_opts *opts,
 		      const char *mode, char *name, size_t len);
 
-/* Returns the CPU time that the target has used so far, in seconds; negative if
- * it does not answer. */
+/* Returns the CPU time that the target has used so far, in seconds. Returns a
+ * negative value if the target does not answer. */
 double bench_child_cpu(struct ft_proc *child);
 
-/* Ends the target. engines: the number of engines that are closed at the same
- * time, by it and by other targets. Returns 0 if it ended with success. */
+/* Ends the target process. `engines` is the number of engines that all targets
+ * close at the same time; the time limit grows with it. Returns 0 if the exit
+ * code of the target is 0, otherwise -1. */
 int bench_child_stop(struct ft_proc *child, uint64_t engines);
 
-/* Reads lines from stdin and answers "cpu". Returns 1 with another line in
- * line, or 0 at the end. */
+/* Called by a target: reads lines from stdin and answers each line "cpu" with
+ * the CPU time. Returns 1 after any other line, which is then in `line`, or 0
+ * at the end of stdin. */
 int bench_serve_line(char *line, size_t len);
 
 int bench_target(const struct bench_opts *opts);
@@ -344,10 +358,11 @@ int bench_prepared(const struct bench_opts *opts);
 
 /* --- report -------------------------------------------------------------- */
 
-/* Prints the protocol if it is the default, because the defaults of the modes
- * differ. */
+/* If --protocol was not given, prints the protocol that is used, because the
+ * modes have different defaults. */
 void bench_report_protocol(const struct bench_opts *opts);
-/* Prints the result. Returns the exit status for it. */
+/* Prints the result. Returns the exit status of te_bench for it (enum
+ * bench_exit). */
 int bench_report(const struct bench_opts *opts,
 		 const struct bench_result *result);
 

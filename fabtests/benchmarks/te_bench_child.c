@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The target as a child of the initiator. Its first line is its name. It
- * answers a line "cpu" on its stdin with its CPU time in seconds, and ends when
- * its stdin ends.
+ * Runs the target as a child process of the initiator. The first line that the
+ * child prints is its segment name, in --mode=raw its address and key. The
+ * child answers a line "cpu" on its stdin with its CPU time in seconds, and
+ * ends when its stdin ends.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,8 @@ static void child_free(struct child_argv *argv)
 		free(argv->args[--argv->count]);
 }
 
-/* Returns the name of the target. In a central store, two processes need two
- * names. */
+/* Returns the segment name for the target. In a store other than P2PHANDSHAKE,
+ * the two processes need different names. */
 static const char *child_name(const struct bench_opts *opts, char *buf,
 			      size_t len)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=memcpy: the baseline for copies inside a host. It uses the same
- * threads, blocks and buffers as an engine, and only memcpy.
+ * --mode=memcpy: copies with memcpy and without an engine. The result is the
+ * baseline for the engine's copies inside a host. Threads, blocks and buffers
+ * are the same as those of the other modes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +16,12 @@ struct copy {
 	struct bench_memory remote;
 };
 
-/* The data of one thread. */
+/* The two ranges between which one thread copies. */
 struct copy_part {
 	uint8_t *to;
 	const uint8_t *from;
 	uint64_t blocks;
-	uint64_t next;			/* next block, below blocks */
+	uint64_t next;			/* index of the next block */
 };
 
 static int copy_prepare(struct bench_worker *worker)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=demo: writes 2 GiB and reads them back in blocks of mixed sizes. Each
- * round moves 256 MiB with a pattern of its own and compares every byte.
+ * --mode=demo: writes 2 GiB and reads them back, in eight rounds and in blocks
+ * of mixed sizes. Each round writes 256 MiB with a pattern of its own, reads
+ * them back and compares every byte.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 enum { DEMO_ROUNDS = 8, DEMO_BATCH = 16, DEMO_REGION = 256 << 20 };
 
-/* The results of one direction. */
+/* The results of all writes or of all reads. */
 struct demo_way {
 	uint64_t bytes;
 	uint64_t ns;			/* time inside transfers */
@@ -39,8 +40,8 @@ static struct demo {
 	struct te_rail_stats rails[BENCH_RAILS];
 } demo;
 
-/* Returns a random length from 4 KiB to 8 MiB; each power of two is equally
- * likely. */
+/* Returns a random length of 4 KiB to 8 MiB, but at most `left`. Each range
+ * between two powers of two is equally likely. */
 static uint64_t demo_block(uint64_t left)
 {
 	uint64_t size = UINT64_C(4096) << ft_random(&demo.random) % 11;
@@ -84,7 +85,8 @@ static void demo_show(void)
 			 what);
 }
 
-/* Transfers the region once in that direction. */
+/* Writes or reads the whole region once, depending on `opcode`. Returns 0 or
+ * -1. */
 static int demo_pass(int opcode)
 {
 	struct transfer_request requests[DEMO_BATCH];
@@ -122,7 +124,7 @@ static int demo_compare(uint64_t round)
 	return -1;
 }
 
-/* Copies the counters of the rails. */
+/* Copies the counters of the rails for the report. */
 static void demo_rails(void)
 {
 	static struct te_rail_stats now[BENCH_RAILS];

@@ -92,8 +92,8 @@ int bench_unregister_own(transfer_engine_t engine, struct bench_memory *memory,
 	return -1;
 }
 
-/* Sets each environment variable for which an option was given to the value of
- * that option. */
+/* Sets an environment variable for each option of the table below that was
+ * given. Returns 0 or -1. */
 static int engine_setenv(const struct bench_opts *opts)
 {
 	char depth[24];
@@ -117,8 +117,8 @@ static int engine_setenv(const struct bench_opts *opts)
 	return 0;
 }
 
-/* Returns the name of the engine: the host name, or loopback for two processes
- * of one host. */
+/* Returns the name for the engine: --local_server_name if given, 127.0.0.1 if
+ * both processes are on this host, otherwise the host name. */
 static const char *engine_name(const struct bench_opts *opts, char *buf,
 			       size_t len)
 {
@@ -133,8 +133,9 @@ static const char *engine_name(const struct bench_opts *opts, char *buf,
 	return buf;
 }
 
-/* Returns the matrix. A text that starts with a brace is JSON; any other text
- * is the name of a file. */
+/* Returns the priority matrix as JSON, which the caller frees, or NULL after a
+ * message on stderr. A text that starts with a brace is JSON itself; any other
+ * text is the name of a file. */
 static char *engine_matrix(const char *text)
 {
 	char *matrix = NULL;
@@ -179,7 +180,7 @@ static int engine_install(transfer_engine_t engine,
 	return transport ? 0 : -1;
 }
 
-/* --wait; set before a thread is started */
+/* true if --wait was given; set before the threads start */
 static bool engine_sleeps;
 
 transfer_engine_t bench_engine_open(const struct bench_opts *opts)
@@ -219,7 +220,7 @@ size_t bench_rails_since(transfer_engine_t engine, struct te_rail_stats *rails,
 {
 	size_t count = bench_rails_get(engine, rails, max);
 
-	/* a rail keeps its index; new ones are appended */
+	/* a rail keeps its index; new rails are appended */
 	for (size_t i = 0; i < count && i < n_before; i++) {
 		rails[i].tx_bytes -= before[i].tx_bytes;
 		rails[i].rx_bytes -= before[i].rx_bytes;
@@ -244,7 +245,7 @@ static void engine_task_error(transfer_engine_t engine, batch_id_t batch,
 		err.code ? "" : " (no error record)");
 }
 
-/* Returns the final status of a task, or STATUS_WAITING. */
+/* Returns the final status of a task, or STATUS_WAITING if it has not ended. */
 static int engine_poll(transfer_engine_t engine, batch_id_t batch, size_t task,
 		       struct transfer_status *status)
 {
@@ -257,7 +258,8 @@ static int engine_poll(transfer_engine_t engine, batch_id_t batch, size_t task,
 	return status->status;
 }
 
-/* Waits for the tasks in order. */
+/* Waits for the tasks in their order. Returns the number of tasks that did not
+ * complete, and describes the first of them on stderr. */
 static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 			  size_t count)
 {
@@ -278,7 +280,8 @@ static size_t engine_wait(transfer_engine_t engine, batch_id_t batch,
 	return failed;
 }
 
-/* Polls all tasks one after the other, and measures the time of each. */
+/* Polls all tasks in turn until each has ended, and adds the time from
+ * `begin_ns` to the end of each task to `each`. Returns as engine_wait does. */
 static size_t engine_wait_each(transfer_engine_t engine, batch_id_t batch,
 			       size_t count, uint64_t begin_ns,
 			       struct ft_hist *each)
@@ -335,8 +338,9 @@ static int engine_by_addr(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Finds the longest contiguous range: the parts of a buffer on several nodes
- * are published separately. */
+/* Sets `remote` to the longest contiguous range. The parts of a buffer on
+ * several NUMA nodes are published as adjacent buffers, which this function
+ * joins. */
 static void engine_longest(struct te_buffer *buffers, size_t n,
 			   struct bench_remote *remote)
 {

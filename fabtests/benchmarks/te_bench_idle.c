@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=idle: measures the CPU time of two connected processes without work.
- * One batch connects them; then both sleep for --duration.
+ * --mode=idle: measures the CPU time that two connected processes use while
+ * they have nothing to transfer. One request connects them; then both are idle
+ * for --duration.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,9 @@
 #include "fabtests/benchmarks/te_bench_json.h"
 #include "fabtests/common/ft_clock.h"
 
-enum { IDLE_SETTLE_MS = 500 };	/* wait until the work after a transfer is
-				 * done */
+/* time between the request and the measurement, ms: work that follows the
+ * request ends in this time */
+enum { IDLE_SETTLE_MS = 500 };
 
 struct idle {
 	const struct bench_opts *opts;

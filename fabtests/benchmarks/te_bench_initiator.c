@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=initiator, loopback and self. Each thread has its own part of the
- * buffer, at the same offset at both sides, and transfers its blocks in a
- * cycle.
+ * --mode=initiator, loopback and self. The buffers of both sides are divided
+ * into equal parts, one for each thread. A thread transfers the blocks of its
+ * part one after the other, and then starts again with the first one. A block
+ * has the same offset at both sides.
  *
- * --verify with writes: for each batch, the blocks are filled with a pattern of
- * offset and batch number, written, read back into a second buffer and
- * compared.
+ * --verify with writes: the blocks of each batch are filled with a pattern,
+ * which depends on the offset and on the number of the batch. They are written,
+ * read back into a second buffer and compared.
  *
- * --verify with reads: the blocks are overwritten, read and compared with the
- * pattern that the target has filled in at its start.
+ * --verify with reads: the local blocks are overwritten. Then the remote blocks
+ * are read and compared with the pattern with which the target has filled its
+ * buffer.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,30 +29,34 @@ struct initiator {
 	const struct bench_opts *opts;
 	transfer_engine_t engine;
 	struct bench_memory memory;
-	struct bench_memory back;	/* blocks that were read back, or
-					 * empty */
-	struct bench_memory own;	/* --mode=self: the target's memory, or
-					 * empty */
+	struct bench_memory back;	/* buffer for the blocks that --verify
+					 * reads back; empty if it is not
+					 * needed */
+	struct bench_memory own;	/* the target's memory in --mode=self;
+					 * empty in other modes */
 	struct bench_remote remote;
 	size_t n_before;
-	struct te_rail_stats before[BENCH_RAILS];	/* counters after the
-							 * warm-up */
+	/* rail counters at the end of the warm-up */
+	struct te_rail_stats before[BENCH_RAILS];
 };
 
-/* The data of one thread. */
+/* The part of the buffers that belongs to one thread, and its current batch. */
 struct initiator_part {
 	struct initiator *all;
 	struct transfer_request *requests;	/* batch_size elements */
 	uint64_t *offsets;		/* offset of each request within the
 					 * buffer */
-	uint64_t size, count;		/* bytes per request, requests per
+	uint64_t size, count;		/* bytes per request; requests per
 					 * batch */
-	uint64_t begin;			/* offset of the part in the buffer */
-	uint64_t blocks;		/* blocks in the part */
-	uint64_t own;			/* number of blocks with local memory of
-					 * their own */
-	uint64_t next;			/* next block, below blocks */
-	uint64_t sequence;		/* batches so far */
+	uint64_t begin;			/* offset of the part in the buffers */
+	uint64_t blocks;		/* number of blocks in the part */
+	uint64_t own;			/* number of blocks of local memory;
+					 * equal to `blocks`, or lower with
+					 * --own_size, where several remote
+					 * blocks use one local block */
+	uint64_t next;			/* index of the next block */
+	uint64_t sequence;		/* number of batches begun so far;
+					 * selects the pattern of a write */
 };
 
 static void initiator_begin(struct bench_run *run)
@@ -124,7 +130,9 @@ static void part_cut(struct initiator_part *part)
 	part->sequence++;
 }
 
-/* Fills the blocks so that only a correct transfer makes them equal. */
+/* Fills the local blocks before a transfer: for a write with the pattern of the
+ * batch; for a read with a constant byte, so that the pattern can come only
+ * from the target. */
 static void part_prepare_blocks(struct initiator_part *part)
 {
 	const struct bench_opts *opts = part->all->opts;
@@ -217,8 +225,8 @@ static void part_count(struct bench_worker *worker, uint64_t done, uint64_t ns)
 		ft_hist_add(&worker->latency, ns);
 }
 
-/* Sleeps for --pause before a small request. Returns true if the run ends
- * before that. */
+/* If this thread sends the small requests, sleeps for --pause. If the run ends
+ * before that, sleeps only until its end and returns true. */
 static bool part_pause(const struct bench_worker *worker)
 {
 	const struct initiator_part *part = worker->ctx;
@@ -265,7 +273,8 @@ static int initiator_step(struct bench_worker *worker)
 	return ret;
 }
 
-/* Sets the transport to that of the rail which carried the most bytes. */
+/* Sets result->transport to the transport of the rail that carried the most
+ * bytes, or to --protocol if no rail carried any. */
 static void initiator_transport(const struct bench_opts *opts,
 				struct bench_result *result)
 {
@@ -303,8 +312,8 @@ static int initiator_measure(struct initiator *all, struct ft_proc *child)
 	return bench_report(all->opts, &result);
 }
 
-/* Opens the segment with that name, unless it is this process's own; runs, and
- * closes it. */
+/* Opens the segment `name`, measures and closes the segment. In --mode=self,
+ * `remote` is set already and no segment is opened. */
 static int initiator_connect(struct initiator *all, const char *name,
 			     struct ft_proc *child)
 {
@@ -347,8 +356,9 @@ err_unregister:
 	return ret;
 }
 
-/* Prints the name of the own segment, for te_info --watch --segment=NAME.
- * Prints it to stderr, because stdout has the report only. */
+/* Prints the name of this process's segment, which te_info --watch
+ * --segment=NAME needs. Prints it to stderr, because stdout contains only the
+ * report. */
 static void initiator_name(const struct initiator *all)
 {
 	char name[BENCH_NAME_MAX];

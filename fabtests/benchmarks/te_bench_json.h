@@ -2,19 +2,23 @@
 #ifndef TEI_FABTESTS_BENCHMARKS_TE_BENCH_JSON_H
 #define TEI_FABTESTS_BENCHMARKS_TE_BENCH_JSON_H
 
-/* The results of te_bench --json, as cJSON objects. If memory is short, members
- * are missing. One thread. */
+/* Functions that write the output of te_bench --json with cJSON. If memory
+ * cannot be allocated, members are missing in the output. The functions have no
+ * lock. */
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* Adds all 64 bits of a number; cJSON's own numbers have 53. */
+/* Adds an integer with all of its 64 bits. A number of cJSON is a double, which
+ * has 53. */
 void bench_json_u64(cJSON *object, const char *key, uint64_t value);
 
-/* Adds a number with six digits, and 0 for one that is not finite. */
+/* Adds a number with six significant digits. Adds 0 if `value` is not
+ * finite. */
 void bench_json_num(cJSON *object, const char *key, double value);
 
-/* Appends an object to an array and returns it, or NULL. */
+/* Appends an empty object to an array. Returns the object, or NULL if memory
+ * cannot be allocated. */
 cJSON *bench_json_append(cJSON *array);
 
 /* Prints the object as one line on stdout and frees it. */

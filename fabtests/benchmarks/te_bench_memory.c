@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory at the locations of --location and --target_location, with the pages
- * of --pages. Memory that cannot be placed there is an error, because a result
- * for another place would be wrong.
+ * Maps memory at the locations of --location and --target_location, with the
+ * kind of pages of --pages. If that is not possible, te_bench fails, because it
+ * would measure memory at another location.
  */
 #include <errno.h>
 #include <numa.h>
@@ -21,10 +21,12 @@
 #endif
 
 enum {
-	PLACE_NODES = 256,		/* nodes in "segments:" */
-	PLACE_NODE_MAX = 1023,		/* highest number that a kernel
+	PLACE_NODES = 256,		/* maximum number of nodes in
+					 * "segments:" */
+	PLACE_NODE_MAX = 1023,		/* highest node number that a kernel
 					 * supports */
-	PLACE_SAMPLE = 64,		/* pages per part that are checked */
+	PLACE_SAMPLE = 64,		/* number of pages of a part whose node
+					 * is checked */
 	PLACE_HUGE = 2 << 20,		/* alignment of transparent huge pages,
 					 * bytes */
 };
@@ -32,16 +34,17 @@ enum {
 /* A parsed location. */
 struct place {
 	bool gpu;
-	uint64_t page;			/* granularity of the parts, bytes */
-	unsigned int n;			/* number of parts; 0 means that the
-					 * memory may lie anywhere */
+	uint64_t page;			/* each part, except the last one, is a
+					 * multiple of this, bytes */
+	unsigned int n;			/* number of parts; 0: the memory may be
+					 * on any node */
 	uint16_t nodes[PLACE_NODES];
 };
 
 /* --- locations ----------------------------------------------------------- */
 
-/* Reads a number without a leading zero, as the engine requires it. Moves *text
- * behind it. */
+/* Reads a number. It must not have a leading zero, because the engine refuses
+ * that. Moves *text behind the number. */
 static bool place_number(const char **text, uint64_t max, uint64_t *out)
 {
 	size_t len = strspn(*text, "0123456789");
@@ -72,7 +75,8 @@ static bool place_parse_parts(const char *text, struct place *place)
 	return !*text;
 }
 
-/* Parses a location. NULL is "*". */
+/* Parses a location. NULL means "*". Returns false if the text is no
+ * location. */
 static bool place_parse(const char *text, struct place *place)
 {
 	uint64_t number;
@@ -117,7 +121,8 @@ bool bench_location_parts(const char *location)
 
 /* --- pages and nodes ----------------------------------------------------- */
 
-/* Returns the offset of part i of n equal parts, rounded to whole pages. */
+/* Returns the offset of part i. All parts have the same size, rounded up to a
+ * multiple of place->page. If i is the number of parts, returns `size`. */
 static uint64_t place_begin(const struct place *place, uint64_t size,
 			    unsigned int i)
 {
@@ -127,7 +132,8 @@ static uint64_t place_begin(const struct place *place, uint64_t size,
 	return at < size ? at : size;
 }
 
-/* Returns the end of part i. The last part includes the rest of the mapping. */
+/* Returns the end of part i, as an offset. The last part includes the rest of
+ * the mapping. */
 static uint64_t place_end(const struct bench_memory *memory,
 			  const struct place *place, unsigned int i)
 {
@@ -153,9 +159,10 @@ static bool place_node_there(unsigned int node)
 	       numa_bitmask_isbitset(numa_all_nodes_ptr, node);
 }
 
-/* Binds each part to its node before a page is touched. If the node is full,
- * the kernel takes another one, because otherwise it would kill this process;
- * place_check detects that. */
+/* Binds each part to its node before a page is touched. The policy is
+ * MPOL_PREFERRED: if the node is full, the kernel takes memory of another node,
+ * which place_check detects. With MPOL_BIND, the kernel would kill this
+ * process. */
 static int place_bind(const struct bench_memory *memory,
 		      const struct place *place)
 {
@@ -173,7 +180,8 @@ static int place_bind(const struct bench_memory *memory,
 			return place_refuse(what, memory->size, "there is no "
 					    "such node, or none that this "
 					    "process may use");
-		/* rounding to pages has left no byte for this part */
+		/* the part is empty after the rounding to pages, or the kernel
+		 * has no NUMA */
 		if (begin == place_begin(place, memory->size, i + 1) ||
 		    numa_available() < 0)
 			continue;
@@ -187,8 +195,8 @@ static int place_bind(const struct bench_memory *memory,
 	return 0;
 }
 
-/* Checks that sample pages of each part, among them its last one, are on its
- * node. */
+/* Checks 64 pages of each part, among them its last one. Returns -1 after a
+ * message on stderr if one of them is not on the node of the part. */
 static int place_check(const struct bench_memory *memory,
 		       const struct place *place)
 {
@@ -207,8 +215,8 @@ static int place_check(const struct bench_memory *memory,
 			pages[k] = memory->addr + end - 1 -
 				   (end - 1 - begin) / PLACE_SAMPLE * k;
 		if (move_pages(0, PLACE_SAMPLE, pages, NULL, status, 0))
-			continue;	/* the kernel does not report the node
-					 * of these pages */
+			continue;	/* the kernel does not report the
+					 * nodes */
 		for (unsigned int k = 0; k < PLACE_SAMPLE; k++)
 			others += status[k] != place->nodes[i];
 		snprintf(what, sizeof(what), "on NUMA node %u",
@@ -220,7 +228,8 @@ static int place_check(const struct bench_memory *memory,
 	return 0;
 }
 
-/* Returns the size of a page of the kernel's pool of huge pages. */
+/* Returns the size of a page of the kernel's pool of huge pages, or 0 if the
+ * kernel has none. */
 static uint64_t place_pool_page(void)
 {
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -234,7 +243,7 @@ static uint64_t place_pool_page(void)
 	return kib << 10;
 }
 
-/* Maps addresses without pages. Returns 0 or errno. */
+/* Maps memory whose pages are not present yet. Returns 0 or errno. */
 static int place_map(struct bench_memory *memory, uint64_t size, int pages)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), align;
@@ -259,7 +268,7 @@ static int place_map(struct bench_memory *memory, uint64_t size, int pages)
 	return 0;
 }
 
-/* Makes all pages present, with the requested kind of pages. Returns 0 or
+/* Requests the kind of pages and makes all pages present. Returns 0 or
  * errno. */
 static int place_fill(const struct bench_memory *memory, int pages)
 {
@@ -269,14 +278,14 @@ static int place_fill(const struct bench_memory *memory, int pages)
 	    madvise(memory->map, memory->mapped,
 		    pages == BENCH_PAGES_SMALL ? MADV_NOHUGEPAGE :
 						 MADV_HUGEPAGE) &&
-	    /* a kernel without huge pages */
+	    /* the kernel has no huge pages, so all pages are small */
 	    !(pages == BENCH_PAGES_SMALL && errno == EINVAL))
 		return errno;
 	if (!madvise(memory->map, memory->mapped, MADV_POPULATE_WRITE))
 		return 0;
 	if (errno != EINVAL)
 		return errno == EFAULT ? ENOMEM : errno;
-	/* an older kernel without MADV_POPULATE_WRITE */
+	/* an old kernel does not have MADV_POPULATE_WRITE */
 	for (size_t at = 0; at < memory->size; at += page)
 		((volatile uint8_t *)memory->addr)[at] = 0;
 	return 0;
@@ -312,7 +321,8 @@ int bench_memory_get(struct bench_memory *memory, uint64_t size,
 		memory->addr = NULL;
 		return memory_refuse(size, pages, ret);
 	}
-	/* a page is on one node */
+	/* parts smaller than a page are refused, because a page is on one
+	 * node */
 	page = pages == BENCH_PAGES_HUGE ? place_pool_page() :
 					   (uint64_t)sysconf(_SC_PAGESIZE);
 	if (place.n > 1 && place.page < page) {

@@ -195,7 +195,8 @@ static int options_place_bad(const char *name, const char *value)
 	return BENCH_USAGE;
 }
 
-/* Converts --gpu or --target_gpu, which are abbreviations, to a location. */
+/* Converts the number in --gpu or --target_gpu to the location cuda:N. Returns
+ * 0, or BENCH_USAGE after a message on stderr. */
 static int options_gpu(const char *name, const char *gpu, char text[32],
 		       const char **location)
 {
@@ -231,7 +232,9 @@ static int options_places(struct bench_opts *opts)
 				       &opts->target_location);
 }
 
-/* The modes for which a location can be chosen, by kind of memory. */
+/* Bit sets of modes: those that accept --location (OWN), --location=cuda:N
+ * (GPU), --target_location (TARGET), and --target_location=cuda:N
+ * (TARGET_GPU). */
 enum {
 	PLACES_OWN = 1 << BENCH_INITIATOR | 1 << BENCH_LOOPBACK |
 		     1 << BENCH_RAW | 1 << BENCH_SELF | 1 << BENCH_MEMCPY |
@@ -306,7 +309,8 @@ static int options_check_prepared(const struct bench_opts *opts)
 	return 0;
 }
 
-/* Checks combinations of options. */
+/* Refuses options that cannot be combined. Returns 0, or BENCH_USAGE after a
+ * message on stderr. */
 static int options_check(const struct bench_opts *opts)
 {
 	uint64_t part = opts->buffer_size / opts->threads;
@@ -366,7 +370,8 @@ static int options_check(const struct bench_opts *opts)
 	return 0;
 }
 
-/* Sets the defaults that depend on the mode. */
+/* Sets those options that were not given and whose default depends on the
+ * mode. */
 static void options_by_mode(struct bench_opts *opts)
 {
 	bool small = opts->mode == BENCH_IDLE || opts->mode == BENCH_SEGMENTS;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=prepared: moves --batch_size scattered pieces of --block_size with
- * submitTransfer, one request for each piece, and with te_submit_prepared, one
- * task for all of them. Each round measures both calls, in an order that
- * alternates from round to round, so that other load on the machine affects
- * both. The ratio is the median of the ratios of the rounds.
+ * --mode=prepared: compares two ways to move --batch_size scattered pieces of
+ * --block_size: submitTransfer with one request for each piece, and
+ * te_submit_prepared with one task for all pieces. Each round measures both
+ * calls, in an order that alternates from round to round, so that other load on
+ * the machine affects both. The program prints the median of the ratios of all
+ * rounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,15 +26,17 @@ static struct prepared {
 	struct te_piece *pieces;
 	struct transfer_request *requests;
 	te_prepared_t list;
-	size_t n;      /* pieces */
-	size_t rounds; /* number of rounds measured so far, which is the number
-			* of valid elements of the arrays */
-	double *plain_us, *list_us; /* times of submitTransfer and of
+	size_t n;      /* number of pieces */
+	/* number of measured rounds, which is the number of valid elements in
+	 * each of the arrays below */
+	size_t rounds;
+	double *plain_us, *list_us; /* times of each round: submitTransfer,
 				     * te_submit_prepared */
 	double *ratio;		    /* plain_us / list_us of each round */
 } prepared;
 
-/* Returns the smallest step from 7 on that has no common divisor with n. */
+/* Returns the smallest number that is at least 7 and has no common divisor with
+ * n. */
 static size_t prepared_step(size_t n)
 {
 	size_t step, a, b, rest;
@@ -46,8 +49,8 @@ static size_t prepared_step(size_t n)
 	}
 }
 
-/* Cuts the memory into pieces. No two pieces are adjacent, and the two sides
- * have different orders. */
+/* Cuts the memory into pieces that are not adjacent. The remote pieces are in
+ * another order than the local ones. */
 static void prepared_cut(void)
 {
 	const struct bench_opts *opts = prepared.opts;
@@ -71,8 +74,9 @@ static void prepared_cut(void)
 	}
 }
 
-/* Moves all pieces once. Sets *us to the time from the submission to the last
- * completion. */
+/* Moves all pieces once: with te_submit_prepared if `list` is true, otherwise
+ * with submitTransfer. Sets *us to the time from the submission to the last
+ * completion. Returns 0 or -1. */
 static int prepared_move(bool list, double *us)
 {
 	batch_id_t batch = allocateBatchID(prepared.engine, prepared.n);
@@ -115,7 +119,8 @@ static int prepared_measure(void)
 	uint64_t end;
 	size_t i;
 
-	/* connects, and warms up caches and the estimate of the rate */
+	/* these rounds connect the processes and warm up caches and rate
+	 * estimates; the measured rounds overwrite their results */
 	for (i = 0; i < PREPARED_ROUNDS_MIN; i++)
 		if (prepared_round(i))
 			return -1;
@@ -196,7 +201,7 @@ static void prepared_free(void)
 	free(prepared.ratio);
 }
 
-/* Opens the segment with that name, prepares the list and measures. */
+/* Opens the segment `name`, prepares the list of pieces and measures. */
 static int prepared_connect(const char *name)
 {
 	int ret;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=raw: two processes without an engine. The target prints its address,
- * base and key as hexadecimal text in its first line, and reads those of the
- * initiator as a line "peer …". With --bidirectional it then posts the same
- * operations as the initiator. It answers "stop" with "stopped".
+ * --mode=raw: two processes without an engine. As its first line, the target
+ * prints its address, base and key as hexadecimal text. It reads those of the
+ * initiator from a line "peer …". With --bidirectional, it then posts the same
+ * operations as the initiator. It answers a line "stop" with "stopped".
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -46,8 +46,8 @@ static int raw_peer_parse(const char *text, struct raw_peer *peer)
 
 /* --- initiator ----------------------------------------------------------- */
 
-/* Data that the threads share. The ports are opened before the threads
- * start. */
+/* The data that the threads of the initiator share. The main thread opens the
+ * ports before it starts the threads. */
 struct raw_run {
 	struct bench_memory memory;
 	struct raw_peer target;
@@ -115,7 +115,8 @@ static void raw_describe(const struct bench_opts *opts,
 	rail->errors = result->errors;
 }
 
-/* Waits until the target's own transfers have ended; they need progress of this
+/* Waits until the target has completed its own operations. Polls the completion
+ * queue meanwhile, because these operations need the progress of this
  * process. */
 static int raw_wait_stopped(struct raw_port *port, struct ft_proc *child)
 {
@@ -201,16 +202,17 @@ struct raw_target {
 	const struct bench_opts *opts;
 	struct bench_memory memory;
 	struct raw_port port;
-	struct raw_peer peer;		/* valid once has_peer is true */
+	struct raw_peer peer;		/* the initiator; valid once has_peer is
+					 * true */
 	atomic_bool has_peer;
 	atomic_bool failed;
-	struct bench_run run;		/* run.stop ends the thread */
+	struct bench_run run;		/* run.stop, set by the main thread,
+					 * ends the posting thread */
 };
 
-/*
- * Polls the completion queue, as the waiting side of fi_rma_bw does. This
- * thread shares only the completion queue, which libfabric locks.
- */
+/* Polls the completion queue, as the waiting side of fi_rma_bw does. Returns
+ * when run.stop is set or, with --bidirectional, when the initiator is known.
+ * The main thread does not use the endpoint meanwhile. */
 static void raw_target_spin(struct raw_target *target)
 {
 	struct fi_cq_entry entry;
@@ -230,7 +232,8 @@ static void raw_target_spin(struct raw_target *target)
 	}
 }
 
-/* Posts the same steps as the initiator until stdin ends. */
+/* Runs the same steps as the initiator until run.stop is set or a step
+ * fails. */
 static void raw_target_post(struct raw_target *target)
 {
 	static struct bench_worker worker;

@@ -3,11 +3,12 @@
 #define TEI_FABTESTS_BENCHMARKS_TE_BENCH_RAW_H
 
 /*
- * --mode=raw: the same transfers in a plain libfabric loop.
+ * --mode=raw: the transfers of --mode=loopback without an engine. A loop calls
+ * libfabric directly.
  *
  *	te_bench_raw.c		both processes and their messages
  *	te_bench_raw_port.c	one endpoint and its memory
- *	te_bench_raw_loop.c	posting and completion
+ *	te_bench_raw_loop.c	posts operations and reads their completions
  */
 
 #include <stddef.h>
@@ -23,7 +24,7 @@
 
 enum { RAW_ADDR_MAX = 256 };
 
-/* The data that each side sends to the other. */
+/* The data that each side sends to the other one. */
 struct raw_peer {
 	uint8_t addr[RAW_ADDR_MAX];
 	size_t addr_len;
@@ -43,18 +44,20 @@ struct raw_port {
 	struct raw_peer self;
 };
 
-/* Opens an endpoint. Returns 0, or -1 after a message on stderr; then nothing
- * needs to be closed. */
+/* Opens an endpoint and registers the memory. Returns 0. If a step fails,
+ * closes what is open already, and returns -1 after a message on stderr. */
 int raw_port_open(struct raw_port *port, const struct bench_opts *opts,
 		  const struct bench_memory *memory);
 void raw_port_close(struct raw_port *port);
 
-/* Registers memory for all kinds of RMA, under key or a key of the provider.
- * Returns 0 or -1. */
+/* Registers memory for local and remote reads and writes. `key` is the
+ * requested key; the provider may choose another one. Returns 0, or -1 after a
+ * message on stderr. */
 int raw_port_register(struct raw_port *port, const void *addr, size_t len,
 		      uint64_t key, struct fid_mr **mr);
 
-/* Prints that a libfabric call has failed. Returns -1. */
+/* Prints to stderr that the libfabric function `call` has returned the error
+ * `ret`. Returns -1. */
 int raw_error(const char *call, int ret);
 
 /* One posted operation. The provider's context must be the first member. */
@@ -63,44 +66,52 @@ struct raw_slot {
 	uint64_t started_ns;
 };
 
-/* The operations of a thread. */
+/* The state of one thread that posts operations. The buffers are divided into
+ * equal parts, one for each thread. */
 struct raw_loop {
 	struct raw_port *port;
 	fi_addr_t peer;
-	uint64_t remote;	/* address of this thread's part at the peer */
+	uint64_t remote;	/* remote address of the thread's part */
 	uint64_t key;
-	uint8_t *local;		/* address of this thread's part here */
+	uint8_t *local;		/* local address of the thread's part */
 	void *desc;
-	uint64_t blocks;	/* blocks in the part */
-	uint64_t next;		/* next block, below blocks */
+	uint64_t blocks;	/* number of blocks in the part */
+	uint64_t next;		/* index of the next block */
 	uint64_t length;	/* length of a block, bytes */
-	uint64_t posted;	/* operations not completed */
+	uint64_t posted;	/* operations posted and not yet completed */
 	int opcode;		/* enum bench_operation */
-	bool plain;		/* use fi_write and fi_read */
-	struct raw_slot *slots;	/* batch_size or window elements */
-	struct raw_slot **free;	/* slots that are not posted; NULL for
-				 * batches */
+	bool plain;		/* use fi_write and fi_read, not fi_writemsg and
+				 * fi_readmsg */
+	struct raw_slot *slots;	/* array of `window` elements, or of batch_size
+				 * elements if `window` is 0 */
+	struct raw_slot **free;	/* stack of the slots without a posted
+				 * operation; NULL if `window` is 0 */
 	uint64_t n_free;
 };
 
-/* Returns the size of the memory. With both directions at once, the first half
- * is sent and the second half is received into. */
+/* Returns the size of the memory that each side registers. With
+ * --bidirectional, it has two halves: the operations of this side use the first
+ * half, those of the peer access the second half. */
 static inline uint64_t raw_memory_size(const struct bench_opts *opts)
 {
 	return opts->buffer_size << opts->bidirectional;
 }
 
-/* Returns 0 or -1. The caller still owns the port and the memory. */
+/* Prepares the loop of one thread. Returns 0 or -1. The caller still owns the
+ * port and the memory. */
 int raw_loop_init(struct raw_loop *loop, struct raw_port *port,
 		  const struct raw_peer *peer, struct bench_worker *worker,
 		  const struct bench_memory *memory);
 void raw_loop_fini(struct raw_loop *loop);
 
-/* One step of a bench_worker whose ctx is a raw_loop. */
+/* Two variants of bench_ops.step. The worker's `ctx` is a struct raw_loop.
+ * raw_step_batch posts a batch and waits for all of it. raw_step_window fills
+ * the window and waits for at least one completion. */
 int raw_step_batch(struct bench_worker *worker);
 int raw_step_window(struct bench_worker *worker);
 
-/* Completes the posted operations without counting them. */
+/* Waits until all posted operations have completed, or one of them has
+ * failed. */
 void raw_drain(struct bench_worker *worker);
 
 #endif /* TEI_FABTESTS_BENCHMARKS_TE_BENCH_RAW_H */

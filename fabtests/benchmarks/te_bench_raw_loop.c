@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The plain loop. As fi_rma_bw does, it posts and then polls fi_cq_read. If an
- * endpoint accepts no operation, the loop polls until it does.
+ * The loop of --mode=raw. Like fi_rma_bw, it posts operations and then polls
+ * fi_cq_read. If the endpoint accepts no operation, the loop polls until it
+ * does.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +14,10 @@
 #include "fabtests/common/ft_clock.h"
 
 enum {
-	LOOP_STALL_S = 10,		/* error after this time without a
-					 * completion */
-	LOOP_IDLE_CHECK = 1 << 16,	/* empty polls between two reads of the
-					 * clock */
+	LOOP_STALL_S = 10,		/* time without a completion after which
+					 * the run fails, s */
+	LOOP_IDLE_CHECK = 1 << 16,	/* number of empty polls after which the
+					 * clock is read */
 	LOOP_ENTRIES = 8,
 };
 
@@ -95,7 +96,8 @@ static void loop_count(struct bench_worker *worker, uint64_t operations)
 	worker->operations += operations;
 }
 
-/* Handles completions in window mode: frees their slots and measures each. */
+/* Handles completions in window mode: adds the latency of each operation to the
+ * histogram, frees the slots and counts the operations. */
 static void loop_return_slots(struct bench_worker *worker,
 			      const struct fi_cq_entry *entries, ssize_t count)
 {
@@ -112,7 +114,8 @@ static void loop_return_slots(struct bench_worker *worker,
 	loop_count(worker, (uint64_t)count);
 }
 
-/* Returns the number of completed operations, or -1. */
+/* Reads the completion queue. Returns the number of completed operations, or -1
+ * after an error. */
 static inline ssize_t loop_poll(struct bench_worker *worker)
 {
 	struct raw_loop *loop = worker->ctx;
@@ -132,7 +135,9 @@ static inline ssize_t loop_poll(struct bench_worker *worker)
 	return raw_error("fi_cq_read", (int)got);
 }
 
-/* Limits a wait. *deadline_ns 0 starts it. Returns -1 when its time is over. */
+/* Limits a wait to LOOP_STALL_S. *deadline_ns is 0 at the first call, which
+ * sets it to the time at which the wait must end. Returns 0 before that time,
+ * and -1 after it. */
 static int loop_stalled(uint64_t *deadline_ns)
 {
 	uint64_t now = ft_now_ns();
@@ -145,7 +150,8 @@ static int loop_stalled(uint64_t *deadline_ns)
 	return -1;
 }
 
-/* Waits for a completion. Returns 0 or -1. */
+/* Waits for at least one completion. Returns 0, or -1 after an error or if the
+ * wait takes too long. */
 static inline int loop_wait(struct bench_worker *worker)
 {
 	uint64_t deadline_ns = 0;
@@ -208,8 +214,8 @@ static inline ssize_t loop_issue(struct raw_loop *loop, struct raw_slot *slot)
 	return loop_issue_msg(loop, slot, at);
 }
 
-/* Posts the next block; polls until the endpoint accepts it. Returns 0 or
- * -1. */
+/* Posts an operation for the next block. While the endpoint does not accept it,
+ * polls for completions. Returns 0 or -1. */
 static inline int loop_post(struct bench_worker *worker, struct raw_slot *slot)
 {
 	struct raw_loop *loop = worker->ctx;

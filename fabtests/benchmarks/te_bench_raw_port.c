@@ -21,7 +21,8 @@ int raw_error(const char *call, int ret)
 	return -1;
 }
 
-/* Writes the first device of --device_name. */
+/* Copies the first name in --device_name to `buf`. Without the option, `buf`
+ * becomes an empty string. */
 static void port_device(const struct bench_opts *opts, char *buf, size_t len)
 {
 	const char *list = opts->device_name ? opts->device_name : "";
@@ -29,8 +30,8 @@ static void port_device(const struct bench_opts *opts, char *buf, size_t len)
 	snprintf(buf, len, "%.*s", (int)strcspn(list, ","), list);
 }
 
-/* Replaces the name of an interface by its first address. Any other text
- * stays. */
+/* If `name` is the name of a network interface, replaces it by the first IP
+ * address of the interface. Otherwise leaves it as it is. */
 static void port_address(char *name, size_t len)
 {
 	struct ifaddrs *list, *at;
@@ -53,7 +54,8 @@ static void port_address(char *name, size_t len)
 	freeifaddrs(list);
 }
 
-/* Returns the providers to try for a protocol, in order. */
+/* Returns the names of the libfabric providers to try for --protocol, in order;
+ * NULL ends the array. */
 static const char *const *port_providers(const struct bench_opts *opts)
 {
 	static const char *const tcp1[] = { "tcp;ofi_rxm", "tcp", NULL };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=register: registers --batch_size separate buffers of --block_size in
- * one batch and unregisters them in one batch. Compares that with fi_mr_reg and
- * fi_close of each buffer on one rail. The two are measured alternately, so
- * that other load on the machine affects both.
+ * --mode=register: measures two ways to register --batch_size separate buffers
+ * of --block_size and to unregister them. The engine does it with one call for
+ * all buffers. The comparison calls fi_mr_reg and fi_close for each buffer, on
+ * one libfabric domain. The two are measured alternately, so that other load on
+ * the machine affects both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 
 enum { REG_ROUNDS = 7, REG_APART = 4096 };
 
-/* Microseconds per buffer, for each round. */
+/* Times of registering and unregistering in each round, microseconds per
+ * buffer. */
 struct reg_times {
 	double reg[REG_ROUNDS], dereg[REG_ROUNDS];
 };
@@ -81,7 +83,8 @@ static int reg_measure(void)
 {
 	int round;
 
-	/* the first round only warms up caches and page tables */
+	/* this pass warms up caches and page tables; the first round below
+	 * overwrites its results */
 	if (reg_engine(0) || reg_plain(0))
 		return -1;
 	for (round = 0; round < REG_ROUNDS && !bench_interrupted; round++)

@@ -17,8 +17,8 @@ static double report_ops(const struct bench_opts *opts,
 	return result->rate / (double)opts->block_size;
 }
 
-/* Returns the bytes of a rail, without the bytes that --verify has read
- * back. */
+/* Returns the bytes that a rail has moved in the direction of --operation. The
+ * bytes that --verify reads back after a write are not among them. */
 static uint64_t report_rail_bytes(const struct bench_opts *opts,
 				  const struct te_rail_stats *rail)
 {
@@ -42,7 +42,8 @@ static void report_rails(const struct bench_opts *opts,
 	}
 }
 
-/* Prints the locations and pages if an option chose them. */
+/* Prints the locations and the kind of pages, if an option has chosen one of
+ * them. */
 static void report_memory(const struct bench_opts *opts)
 {
 	if (opts->location || opts->target_location || opts->pages)

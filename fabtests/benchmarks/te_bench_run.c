@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run: each thread prepares, warms up, waits for the other ones, then calls
- * step until the deadline. If the preparation of a thread fails, it sets `stop`
- * and still waits at the barrier.
+ * Runs the threads. Each thread calls prepare, warms up, waits until all
+ * threads have done so, then calls step until the deadline. A thread whose
+ * preparation or warm-up fails sets `stop`. It waits at the barrier all the
+ * same, because the barrier opens only when all threads have reached it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +65,8 @@ static void *run_thread(void *arg)
 	return NULL;
 }
 
-/* Draws the progress bar until the deadline. The threads stop by themselves. */
+/* Draws the progress bar until the deadline. The threads check the deadline
+ * themselves. */
 static void run_watch(struct bench_run *run, uint64_t begin_ns)
 {
 	struct timespec pause = { .tv_nsec = 100000000 };
@@ -89,10 +91,9 @@ static void run_watch(struct bench_run *run, uint64_t begin_ns)
 	ft_progress_end(&bar);
 }
 
-/*
- * Adds up the counters. If bytes are compared, the rate is computed from the
- * time inside transfers, because the elapsed time includes the comparisons.
- */
+/* Adds up the counters of all threads. With --verify, computes the rate from
+ * the time inside transfers, because the elapsed time includes the
+ * comparisons. */
 static void run_sum(const struct bench_run *run, uint64_t begin_ns,
 		    struct bench_result *result)
 {
@@ -130,8 +131,8 @@ static int run_threads_start(struct bench_run *run)
 		worker->run = run;
 		if (!pthread_create(&worker->thread, NULL, run_thread, worker))
 			continue;
-		/* the other threads wait at the barrier, so this cannot be
-		 * undone */
+		/* the threads that have started wait at the barrier and cannot
+		 * be joined, so only the end of the process stops them */
 		fprintf(stderr, "te_bench: cannot start thread %llu\n",
 			(unsigned long long)i);
 		exit(BENCH_FAILED);

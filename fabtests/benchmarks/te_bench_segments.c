@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=segments: the cost of open segments. This process has two engines: one
- * has a single open segment, the other one opens 1, 100, 1 000 … of them and
- * uses each once. Both write to the same segment, one engine after the other,
- * for --duration each, so that other load on the machine affects both alike.
- * The targets are engines too, SEGMENTS_EACH of them in one process.
+ * --mode=segments: measures what open segments cost. This process has two
+ * engines. One opens a single segment; the other one opens 1, 100, 1 000, …
+ * segments and writes to each once. Then both engines write to the same
+ * segment, one engine after the other, for --duration each. The engines
+ * alternate several times, so that other load on the machine affects both
+ * alike. The targets are engines too, SEGMENTS_EACH of them in one process.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,10 +28,10 @@ enum {
 /* The results for one number of open segments. */
 struct segments_step {
 	uint64_t count;
-	double open_kib;		/* memory per open segment */
+	double open_kib;		/* memory per open segment, KiB */
 	double used_kib;		/* additional memory per segment after
-					 * its first use */
-	double open_ms;			/* time to open a segment */
+					 * the first write to it, KiB */
+	double open_ms;			/* time to open one segment, ms */
 };
 
 static struct segments {
@@ -41,15 +42,16 @@ static struct segments {
 	struct bench_memory memory;	/* registered with both engines */
 	transfer_engine_t one;
 	transfer_engine_t many;
-	struct bench_remote first;	/* segment of `one` */
-	struct bench_remote *remotes;	/* segments of `many` */
+	struct bench_remote first;	/* segment that `one` has opened */
+	struct bench_remote *remotes;	/* segments that `many` has opened */
 	size_t n_steps;
 	struct segments_step steps[SEGMENTS_STEPS];
 	struct ft_hist hist_one;
 	struct ft_hist hist_many;
-	struct ft_hist hist_around;	/* latencies of requests to all
-					 * segments, one after the other */
-	double ratios[SEGMENTS_ROUNDS];	/* ratio of the medians of each round */
+	struct ft_hist hist_around;	/* latencies of `many` when it writes to
+					 * all segments in turn */
+	double ratios[SEGMENTS_ROUNDS];	/* per round: median latency of `many`
+					 * divided by that of `one` */
 } segments;
 
 /* Returns the private memory of this process, in KiB. */
@@ -156,7 +158,7 @@ static int segments_write(transfer_engine_t engine,
 	return 0;
 }
 
-/* Writes to one of `count` segments after the other for --duration. */
+/* Writes to `count` segments in turn for --duration. Returns 0 or -1. */
 static int segments_loop(transfer_engine_t engine,
 			 const struct bench_remote *remotes, uint64_t count,
 			 struct ft_hist *hist)
@@ -171,7 +173,8 @@ static int segments_loop(transfer_engine_t engine,
 	return 0;
 }
 
-/* Opens segments until `count` are open, and uses each new one once. */
+/* Opens the segments from index `from` up to `count` - 1, then writes to each
+ * once. Records the time and the memory as a new step. */
 static int segments_grow(uint64_t from, uint64_t count)
 {
 	struct segments_step *step = &segments.steps[segments.n_steps++];
@@ -211,7 +214,8 @@ static int segments_grow_all(void)
 	return 0;
 }
 
-/* Runs one round of each engine; the order alternates. */
+/* Measures each of the two engines once. The first engine of a round is the
+ * second one of the next round. */
 static int segments_round(int round)
 {
 	static struct ft_hist hist[2];		/* too large for a stack */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * --mode=target: registers one buffer, filled with the pattern of sequence 0
- * for initiators that read, and waits. The first line of its output has only
- * the name of its segment.
+ * --mode=target: registers one buffer, prints the name of its segment as the
+ * first line, and waits. The buffer is filled with the pattern of sequence 0,
+ * which initiators compare when they read with --verify.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "fabtests/benchmarks/te_bench.h"
 #include "fabtests/common/ft_pattern.h"
 
-/* Prints the name. With P2PHANDSHAKE it is known only after the port was
- * bound. */
+/* Prints the segment name of the engine. With P2PHANDSHAKE, the name contains a
+ * port, so it is known only after the port was bound. */
 static int target_name(transfer_engine_t engine, const struct bench_opts *opts)
 {
 	char name[BENCH_NAME_MAX];
@@ -30,8 +30,9 @@ static int target_name(transfer_engine_t engine, const struct bench_opts *opts)
 	return puts(name) < 0 ? -1 : 0;
 }
 
-/* Waits until the end. A child ends with its stdin, any other target with a
- * signal. */
+/* Waits until the target must end. A child of te_bench ends at the end of its
+ * stdin. Any other target ends at a signal, which ppoll accepts because of the
+ * signal mask `unblocked`. */
 static void target_wait(const struct bench_opts *opts,
 			const sigset_t *unblocked)
 {
@@ -46,7 +47,8 @@ static void target_wait(const struct bench_opts *opts,
 		ppoll(NULL, 0, NULL, unblocked);
 }
 
-/* Copies the pattern from host memory to GPU memory through the engine. */
+/* Copies the pattern from host memory to GPU memory at the address `gpu`, with
+ * a transfer of the engine. Returns 0 or an error code. */
 static int target_fill(transfer_engine_t engine,
 		       const struct bench_memory *memory, uint64_t gpu)
 {
@@ -71,8 +73,10 @@ static int target_fill(transfer_engine_t engine,
 	return ret;
 }
 
-/* Registers the memory that peers reach: the host memory, or GPU memory with
- * the same content. The engine frees it when it is destroyed. */
+/* Registers the memory that peers access. If --target_location is a GPU, that
+ * is new GPU memory with the same content as `memory`, which is freed when the
+ * engine is destroyed. Otherwise it is `memory` itself. Returns 0 or an error
+ * code. */
 static int target_register(transfer_engine_t engine,
 			   const struct bench_opts *opts,
 			   const struct bench_memory *memory)
@@ -96,8 +100,8 @@ static int target_register(transfer_engine_t engine,
 	return target_fill(engine, memory, m.addr);
 }
 
-/* Creates an engine with the buffer and prints its name. Returns NULL on
- * failure; then nothing needs to be closed. */
+/* Creates an engine, registers the buffer with it and prints the segment name.
+ * Returns NULL if a step fails; then the engine is destroyed already. */
 static transfer_engine_t target_open(const struct bench_opts *opts,
 				     const struct bench_memory *memory)
 {
@@ -155,8 +159,9 @@ int bench_target(const struct bench_opts *opts)
 	sigset_t ends, unblocked;
 	int ret;
 
-	/* only ppoll accepts these signals, so that none is missed; threads
-	 * inherit the mask */
+	/* Block the signals except in ppoll, so that no signal is missed
+	 * between the check of bench_interrupted and the wait. Threads inherit
+	 * the mask. */
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);

@@ -3,11 +3,16 @@
  * te_fi_bench PROVIDER [MILLISECONDS [LETTER…]]
  *
  * Measures a libfabric provider between two processes and prints one line of
- * results. The letters choose the measurements: l latency, half a round trip of
- * 64 bytes; t bandwidth of tagged messages; w bandwidth of remote writes; r
- * bandwidth of remote reads. A bandwidth is measured for three sizes, or for
- * the one whose number (1 to 3) follows the letter. The default is ltw.
- * bench_prov.sh compares two providers.
+ * results. Each letter is a measurement:
+ *
+ *	l	latency: half of the time of a round trip of 64 bytes
+ *	t	bandwidth of tagged messages
+ *	w	bandwidth of remote writes
+ *	r	bandwidth of remote reads
+ *
+ * A bandwidth is measured for three sizes. If the number of a size (1 to 3)
+ * follows the letter, it is measured for that size only. The default is ltw.
+ * bench_prov.sh uses this program to compare two providers.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -89,8 +94,9 @@ static double bench_latency(struct fi_rig *r)
 	return (double)(ft_now_ns() - from) / (double)rounds / 2e3;
 }
 
-/* Returns the number of operations that take about bench_ns, computed from the
- * time of `some` operations. The client sends it to the server. */
+/* Returns the number of operations that take about bench_ns, given that `some`
+ * operations took `ns`. The client computes the number and sends it to the
+ * server; both return it. */
 static uint64_t bench_count(struct fi_rig *r, uint64_t ns, uint64_t some)
 {
 	uint64_t n = bench_ns * some / (ns + 1);
@@ -121,7 +127,7 @@ static uint64_t bench_tagged_run(struct fi_rig *r, size_t len, uint64_t n)
 		}
 		bench_must(r, r->server ? r->rx : r->tx);
 	}
-	/* the receiver reports the end */
+	/* the receiver sends a message after it has received everything */
 	if (r->server) {
 		bench_send(r, 1, 5);
 		bench_must(r, r->tx);
@@ -169,8 +175,8 @@ static uint64_t bench_read_run(struct fi_rig *r, size_t len, uint64_t n)
 	return bench_rma_run(r, len, n, true);
 }
 
-/* Returns megabytes per second. The measurement begins after the TCP windows of
- * the kernel have grown. */
+/* Returns the bandwidth in MB/s. Two runs before the measured one let the TCP
+ * windows of the kernel grow. */
 static double bench_rate(struct fi_rig *r, size_t len,
 			 uint64_t (*run)(struct fi_rig *, size_t, uint64_t))
 {
@@ -181,8 +187,8 @@ static double bench_rate(struct fi_rig *r, size_t len,
 	return (double)n * (double)len * 1e3 / (double)run(r, len, n);
 }
 
-/* Gives each process every other CPU. Two loops that never sleep on one CPU
- * would measure the scheduler. */
+/* Gives each of the two processes every other CPU. If two loops that never
+ * sleep had the same CPU, the scheduler would be measured. */
 static void bench_part(const struct fi_rig *r)
 {
 	cpu_set_t all, mine;
@@ -203,8 +209,8 @@ static void bench_print(const struct fi_rig *r, double figure)
 		printf(" %.2f", figure);
 }
 
-/* Measures all sizes, or the one that a digit names. Returns the position after
- * the digit. */
+/* Measures all sizes, or only the size whose number is the digit at `c`.
+ * Returns the position behind the digit, or `c` if there is no digit. */
 static const char *bench_sizes(struct fi_rig *r, const char *c,
 			       uint64_t (*run)(struct fi_rig *, size_t,
 					       uint64_t))

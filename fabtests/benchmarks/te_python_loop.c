@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The loop in C that bench_python.py compares with Python's calls, as a library:
- * writes of one batch, each submitted, waited for and freed, as
- * batch_transfer_sync_write does it. The functions return 0 or a code.
+ * A library in C, with which bench_python.py compares the calls of Python. It
+ * does what batch_transfer_sync_write does: it submits one batch of writes,
+ * waits for it and frees it. The functions return 0 on success.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -36,7 +36,8 @@ static double loop_now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Writes count ranges. *us gets the time in microseconds. */
+/* Writes `count` ranges as one batch. Sets *us to the time that it took, in
+ * microseconds. */
 int loop_write(const uint64_t *local, const uint64_t *remote, const uint64_t *length,
 	       size_t count, double *us)
 {

@@ -3,40 +3,43 @@
  * te_security_bench [out=DIR] [seconds=N] [CLIENT…]
  *
  * Measures how much one misbehaving client slows the requests of the other
- * clients of a target. Exits with 1 unless the cost of each client is shown to
- * be less than 1 %.
+ * clients of a target. Exits with 0 only if each client is shown to cost less
+ * than 1 %.
  *
  * Requests: the other clients query descriptors, as an engine does when it
- * opens a segment, then write, one request after the other without a pause. The
- * queries come from many addresses, because otherwise they would reach the rate
- * limit of one address.
+ * opens a segment, then write. They send one request after the other without a
+ * pause. The queries come from many addresses, because otherwise they would
+ * reach the rate limit of one address.
  *
- * Pairs of phases: in one phase of a pair the misbehaving client is at work, in
- * the other it is stopped; the order alternates. The result is the ratio within
- * a pair, because the speed of a machine drifts, averaged over two pairs with
- * different order. The program prints the median of these ratios and its 99 %
- * confidence interval, which is computed from their order and assumes no
- * distribution. It adds phases until the interval is on one side of the goal,
- * or the time is over. The medians of the requests and the CPU time of the
- * target must be shown to be below the goal. The means vary with the pauses of
- * the machine, so they miss the goal only if they are certainly above it, and
- * only if they do not include work of the client itself ("shared").
+ * Phases: in one phase of a pair the misbehaving client runs, in the other one
+ * it is stopped. The order alternates from pair to pair. The result of a pair
+ * is the ratio of its two phases, because the speed of a machine drifts from
+ * pair to pair. Two pairs with different order are averaged. The program prints
+ * the median of these averages and its 99 % confidence interval. The interval
+ * is computed from their order, so it assumes no distribution. The program adds
+ * pairs until the interval is on one side of the goal, or the time is over.
+ *
+ * Verdict: the medians of the requests and the CPU time of the target must be
+ * shown to be below the goal. The means vary with the pauses of the machine, so
+ * a mean fails only if it is certainly above the goal. It does not fail if it
+ * includes the CPU time of the client itself (verdict "shared").
  *
  * CPUs: the target has one CPU, so that its work for the client is taken from
- * the requests. The measuring process has another CPU, and the client a third
+ * the requests. The measuring process has a second CPU, and the client a third
  * one, as if it had a machine of its own. If there are only two CPUs, the
- * client shares that of the measuring process and yields to it (SCHED_BATCH,
+ * client shares the CPU of the measuring process and yields to it (SCHED_BATCH,
  * nice 19). Then the mean of the requests includes the client's own work, which
  * is much larger than the target's work for it. Processes that yield all the
- * time keep the CPUs from sleeping. Otherwise a client that keeps them awake
- * would make the requests faster and hide its cost.
+ * time keep the CPUs from sleeping. Otherwise a client that keeps the CPUs
+ * awake would make the requests faster, and that would hide its cost.
  *
  * A request counts for at most 16 times the median. A longer one is usually
- * caused by the machine; such requests are counted with and without the client.
+ * caused by the machine. The program prints the number of such requests, with
+ * and without the client.
  *
  * The program also prints the CPU time that the target uses for the client
- * while no other client sends requests. Other programs on the machine lose that
- * time.
+ * while no other client sends requests, because other programs on the machine
+ * lose that time.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -60,27 +63,31 @@
 #include "fabtests/functional/fx.h"
 
 #define SB_GOAL		1.0	/* % */
-#define SB_PHASE_NS	60000000 /* duration of the phase of each kind of
-				  * request, and of the phase without
-				  * requests */
-#define SB_REQUESTS	65536	/* limit per phase and kind */
+#define SB_PHASE_NS	60000000 /* duration of each of the three parts of a
+				  * phase, ns: no requests, openings, writes */
+#define SB_REQUESTS	65536	/* maximum number of requests per phase and
+				 * kind */
 #define SB_WRITE_LEN	4096
 #define SB_ADDRESSES	200
 #define SB_CUT		16	/* a request counts for at most this many
 				 * medians */
-#define SB_BEGIN_NS	40000000 /* time until the client is at work again */
-#define SB_PAIRS	1024	/* limit; even */
-#define SB_FEWEST	24	/* pairs before a decision */
-#define SB_INTERVAL	8	/* fewest values for an interval: 2 / 2^8 < 1
-				 * % */
+#define SB_BEGIN_NS	40000000 /* time from the client's resumption to the
+				  * measurement, ns */
+#define SB_PAIRS	1024	/* maximum number of pairs; even */
+#define SB_FEWEST	24	/* minimum number of pairs for a decision */
+#define SB_INTERVAL	8	/* minimum number of values for an interval of
+				 * 99 %: 2 / 2^8 < 1 % */
 
-/* The measured quantities of opening and of writing. */
+/* The measured quantities: means and medians of the times of openings and of
+ * writes. */
 enum sb_what { SB_OPEN_MEAN, SB_OPEN_MEDIAN, SB_WRITE_MEAN, SB_WRITE_MEDIAN,
 	       SB_WHATS };
 
 static const struct {
 	const char *title;
-	bool shown;		/* the goal must be shown to be met */
+	bool shown;		/* true: the quantity must be shown to be below
+				 * the goal; false: it must not be certainly
+				 * above the goal */
 } sb_whats[SB_WHATS] = {
 	[SB_OPEN_MEAN] = { "opening, mean", false },
 	[SB_OPEN_MEDIAN] = { "opening, median", true },
@@ -90,7 +97,8 @@ static const struct {
 
 struct sb_phase {
 	double us[SB_WHATS];
-	double cpu;		/* CPU time of the target, share of one CPU */
+	double cpu;		/* CPU time of the target divided by the elapsed
+				 * time */
 	int requests, cut;
 };
 
@@ -103,15 +111,17 @@ struct sb_rig {
 	uint32_t opened;
 	clockid_t target_clock;
 	pid_t pid;		/* process and process group of the client */
-	int log;		/* stderr of the target, which is dropped */
+	int log;		/* descriptor of /dev/null, the stderr of the
+				 * target */
 	int pairs;
 	struct sb_phase phase[2][SB_PAIRS];	/* [0]: with the client, [1]:
 						 * without it */
 };
 
 struct sb_result {
-	double us;		/* time of a request without the client, us */
-	double mid, low, high;	/* % */
+	double us;		/* without the client: time of a request, us, or
+				 * CPU time of the target, % */
+	double mid, low, high;	/* median and interval of the cost, % */
 	const char *verdict;
 };
 
@@ -172,7 +182,9 @@ static bool sb_open(struct sb_rig *rig, double *us)
 	return got == want && reply[5] == SEC_DESC;
 }
 
-/* Computes mean and median. Returns the number of requests that were cut. */
+/* Computes the mean and the median of `n` times, which it sorts. In the mean, a
+ * time counts for at most SB_CUT medians. Returns the number of times that were
+ * cut. */
 static int sb_sum(double *us, int n, double *mean, double *median)
 {
 	double sum = 0;
@@ -188,7 +200,9 @@ static int sb_sum(double *us, int n, double *mean, double *median)
 	return cut;
 }
 
-/* Runs requests for one phase. The median follows the mean in phase->us. */
+/* Sends requests of one kind, by calls of `fn`, for SB_PHASE_NS. Stores their
+ * mean time in phase->us[mean] and the median in the next element. Returns
+ * false if a request fails. */
 static bool sb_requests(struct sb_rig *rig, struct sb_phase *phase,
 			enum sb_what mean,
 			bool (*fn)(struct sb_rig *rig, double *us))
@@ -238,8 +252,8 @@ static bool sb_phase_run(struct sb_rig *rig, int without, int pair)
 
 /* --- evaluation ---------------------------------------------------------- */
 
-/* Returns the rank, from either end, whose values enclose the median with a
- * confidence of 99 %. */
+/* Returns the index i for which the elements i and n - 1 - i of n sorted values
+ * enclose the median with a confidence of 99 %. */
 static int sb_rank(int n)
 {
 	int rank = (int)floor((n - 2.576 * sqrt(n)) / 2);
@@ -291,7 +305,8 @@ static struct sb_result sb_result(const struct sb_rig *rig, enum sb_what what)
 	return out;
 }
 
-/* Returns the cost in % of a CPU. */
+/* Returns the CPU time that the target uses because of the client, in % of a
+ * CPU. */
 static struct sb_result sb_result_cpu(const struct sb_rig *rig)
 {
 	static double r[SB_PAIRS / 2], own[SB_PAIRS];
@@ -311,15 +326,17 @@ static struct sb_result sb_result_cpu(const struct sb_rig *rig)
 	return out;
 }
 
-/* Returns false for openings if the target has a secret: the queries are sent
- * without it. */
+/* Returns true if the quantity is measured. If the target has a secret,
+ * openings are not measured, because the queries of this program do not contain
+ * the secret. */
 static bool sb_has(const struct sb_rig *rig, enum sb_what what)
 {
 	return !rig->client->secret ||
 	       (what != SB_OPEN_MEAN && what != SB_OPEN_MEDIAN);
 }
 
-/* Returns true if more phases would not change the verdicts. */
+/* Returns true if there are enough pairs and no verdict is "NOT shown": then no
+ * more phases are needed. */
 static bool sb_decided(const struct sb_rig *rig)
 {
 	if (rig->pairs < SB_FEWEST || rig->pairs % 8)
@@ -357,7 +374,8 @@ static bool sb_cpus(void)
 	return n >= SB_CLIENT;
 }
 
-/* Forks a child on that CPU, which dies with this process. */
+/* Forks a child process that runs on the CPU and is killed when this process
+ * ends. Returns as fork does. */
 static pid_t sb_child(int cpu)
 {
 	pid_t pid = fork();
@@ -551,7 +569,7 @@ static void sb_help(void)
 		printf("  %-14s %s\n", sb_clients[i].name, sb_clients[i].does);
 }
 
-/* Returns true if the client is among the words, or if there is none. */
+/* Returns true if `name` is one of the words, or if there are no words. */
 static bool sb_named(const char *name, int count, char **words)
 {
 	for (int i = 0; i < count; i++)

@@ -4,23 +4,25 @@
 
 #include <stdbool.h>
 
-/* A client that may slow the other clients of a target. */
+/* A kind of misbehaving client. te_security_bench measures how much it slows
+ * the other clients of a target. */
 struct sb_client {
 	const char *name;
 	const char *does;
-	bool secret;			/* target and all clients have the
+	bool secret;			/* the target and all clients have the
 					 * shared secret */
-	int settle_ms;			/* time until all that it has requested
-					 * is done */
-	int spend_s;			/* time until it has used up its rate
-					 * limit */
+	int settle_ms;			/* time after it was stopped until the
+					 * target has handled all of its
+					 * requests, ms */
+	int spend_s;			/* time after its start until it has
+					 * used up its rate limit, s */
 	/* Runs the client in a process of its own, which leads a process group.
 	 * Never returns. */
 	void (*run)(const char *target);
 };
 
-/* The clients. The first one does nothing, so its result is the error of the
- * method. */
+/* The clients. The first one does nothing: its result is the error of the
+ * measurement. */
 extern const struct sb_client sb_clients[];
 extern const int sb_clients_count;
 

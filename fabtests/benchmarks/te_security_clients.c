@@ -12,10 +12,8 @@
 #include "fabtests/functional/ft_security.h"
 #include "fabtests/functional/fx.h"
 
-/*
- * All clients come from one address of their own, because a target limits each
- * address.
- */
+/* All misbehaving clients connect from this address, which no other client
+ * uses, because a target limits the work for each address. */
 #define CLIENT_FROM	"127.0.0.66"
 #define CLIENT_CONNS	200
 #define CLIENT_PEERS	4
@@ -27,8 +25,8 @@ static void client_nobody(const char *target)
 		pause();
 }
 
-/* Keeps as many connections as it may have, without sending a byte, and
- * replaces one every 10 ms. */
+/* Keeps 200 connections open without sending a byte, and replaces one of them
+ * every 10 ms. */
 static void client_silent(const char *target)
 {
 	int fd[CLIENT_CONNS], i;
@@ -43,7 +41,8 @@ static void client_silent(const char *target)
 	}
 }
 
-/* Sends a request that takes long to become complete, one byte every 2 ms. */
+/* Sends the head of a request slowly, one byte every 2 ms, then closes the
+ * connection and starts again with a new one. */
 static void client_dripping(const char *target)
 {
 	uint8_t frame[SEC_HEAD];
@@ -62,7 +61,8 @@ static void client_dripping(const char *target)
 	}
 }
 
-/* Reads a byte of the answer. Returns false at its end. */
+/* Reads a byte of the answer, if one has arrived. Returns false if the
+ * connection has ended or failed. */
 static bool client_sip(int fd)
 {
 	uint8_t byte;
@@ -71,8 +71,8 @@ static bool client_sip(int fd)
 	return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
-/* Queries descriptors and reads the answers byte by byte, one per
- * millisecond. */
+/* Queries descriptors over 200 connections. Reads the answers byte by byte, one
+ * byte per millisecond. */
 static void client_slow(const char *target)
 {
 	uint8_t frame[SEC_HEAD + 64];
@@ -97,8 +97,9 @@ static void client_slow(const char *target)
 	}
 }
 
-/* Replaces fd by a new connection and sends the first request. Returns the new
- * file descriptor, or a negative value. */
+/* Closes `fd` unless it is negative. Opens a new connection, adds it to the
+ * epoll instance `ep` and sends a request. Returns the new file descriptor, or
+ * a negative value if the connection failed. */
 static int client_asks_anew(const char *target, int ep, int fd,
 			    const uint8_t *frame)
 {
@@ -115,11 +116,9 @@ static int client_asks_anew(const char *target, int ep, int fd,
 	return fd;
 }
 
-/*
- * Sends requests over count connections, on each as soon as the previous one is
- * answered. Uses epoll, which leaves most of the CPU to the processes that
- * share it.
- */
+/* Sends requests over `count` connections: the next request of a connection
+ * follows as soon as the previous one is answered. Uses epoll, which leaves
+ * most of the CPU to the processes that share it. */
 static void client_asks(const char *target, int count)
 {
 	int ep = epoll_create1(EPOLL_CLOEXEC), n = 0, fd;
@@ -161,7 +160,8 @@ static void client_connecting(const char *target)
 	}
 }
 
-/* Sends urgent bytes, which wake a reader at once, whatever it waits for. */
+/* Sends TCP urgent bytes (MSG_OOB), which wake a reader at once, whatever
+ * events it waits for. */
 static void client_urgent(const char *target)
 {
 	int fd[CLIENT_CONNS], i;
@@ -180,7 +180,8 @@ static void client_urgent(const char *target)
 	}
 }
 
-/* Sends many bytes that are not a request, then reads the answer. */
+/* Sends 64 KiB that are not a request, reads until the target closes the
+ * connection, and starts again with a new one. */
 static void client_junk(const char *target)
 {
 	static const uint8_t junk[64 << 10];
@@ -202,8 +203,8 @@ static void client_junk(const char *target)
 
 /* --- a client with the secret -------------------------------------------- */
 
-/* Runs an engine that opens a segment repeatedly. It connects to `at`, the
- * address of client_relay. */
+/* Runs an engine that opens a segment again and again. Its requests go to the
+ * address `at`, where client_relay listens. */
 static void client_peer(const char *at)
 {
 	transfer_engine_t e;
@@ -222,12 +223,10 @@ static bool client_forward(int from, int to)
 	return n > 0 && send(to, buf, (size_t)n, MSG_NOSIGNAL) == n;
 }
 
-/*
- * Forwards the connections of the engines, and connects from the client's own
- * address. Without this relay, the engines would connect from the source
- * address that their routes select, which is also the address of the other
- * clients.
- */
+/* Accepts the connections of the engines and forwards their bytes to the target
+ * over connections from CLIENT_FROM. Without this relay, the engines would
+ * connect from the source address that their routes select, which is also the
+ * address of the other clients. */
 static void client_relay(int listener, const char *target)
 {
 	struct pollfd p[1 + 2 * CLIENT_PEERS];
@@ -273,11 +272,10 @@ static void client_peers(const char *target)
 	client_relay(listener, target);
 }
 
-/*
- * The clients. A request that waits because of its rate limit is served some
- * time after its client was stopped. Engines that open segments need long to
- * use up the rate limit of their address.
- */
+/* The clients. The two numbers in each row are settle_ms and spend_s. settle_ms
+ * is large if requests wait because of the rate limit, because the target
+ * serves them some time after the client was stopped. spend_s is large for
+ * engines that open segments, because they use up their rate limit slowly. */
 const struct sb_client sb_clients[] = {
 	{ "nobody", "nothing: the error of the method", false, 40, 3,
 	  client_nobody },
