@@ -256,8 +256,8 @@ static void amo_load(const void *addr, size_t step, size_t size,
 	}
 }
 
-/* Replaces *old by *to. Returns false if the element was no longer *old; *old
- * is then set to the present value. */
+/* Stores *to in the element and returns true if its value is still *old.
+ * Otherwise sets *old to the present value and returns false. */
 static bool amo_replace(void *addr, size_t step, size_t size,
 			union amo_number *old, const union amo_number *to)
 {
@@ -294,8 +294,8 @@ void moonrail_amo_run(enum fi_datatype type, enum fi_op op, void *addr,
 	union amo_number was, now, a, c;
 	size_t size = amo_sizes[type], step;
 
-	/* the processor makes aligned elements atomic, the caller's lock makes
-	 * the other ones atomic */
+	/* the processor accesses aligned elements atomically; for other
+	 * elements, the caller's lock has this effect */
 	step = (uintptr_t)addr % size ? 0 : size;
 	memset(&was, 0, sizeof(was));
 	memset(&a, 0, sizeof(a));

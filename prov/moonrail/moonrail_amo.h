@@ -16,10 +16,11 @@
 					 * one operation, bytes */
 
 enum moonrail_amo_kind {
-	MOONRAIL_AMO_BASE,		/* returns nothing */
-	MOONRAIL_AMO_FETCH,		/* returns the old values */
-	MOONRAIL_AMO_COMPARE,		/* compares, and returns the old
+	MOONRAIL_AMO_BASE,		/* fi_atomic: returns no value */
+	MOONRAIL_AMO_FETCH,		/* fi_fetch_atomic: returns the old
 					 * values */
+	MOONRAIL_AMO_COMPARE,		/* fi_compare_atomic: compares first,
+					 * and returns the old values */
 };
 
 /* Returns the size of an element, or 0 if that operation is not supported for
@@ -31,8 +32,8 @@ size_t moonrail_amo_size(enum moonrail_amo_kind kind, enum fi_datatype type,
  * Executes an operation on the element at addr and stores the old value in
  * *old. An element of up to 8 bytes at a multiple of its size is accessed
  * atomically with respect to all other accesses. Other elements are atomic only
- * with respect to callers that hold the same lock. operand and compare are not
- * read if the operation has none; operand, compare and old need no alignment.
+ * with respect to callers that hold the same lock. operand and compare are read
+ * only if the operation uses them. operand, compare and old need no alignment.
  */
 void moonrail_amo_run(enum fi_datatype type, enum fi_op op, void *addr,
 		      const void *operand, const void *compare, void *old);

@@ -21,8 +21,8 @@
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
 
-/* A range of elements at the target, as in the message. After the last range
- * the operands follow, then the compare values. */
+/* A range of elements at the target, in the format of the message. The operands
+ * follow after the last range, then the compare values. */
 struct atomic_place {
 	uint64_t addr, count, key;
 };
@@ -410,7 +410,8 @@ static uint64_t atomic_sum(const struct fi_ioc *iov, size_t n)
 	return total;
 }
 
-/* Handles calls with one remote range. */
+/* Executes a call with one remote range, which has as many elements as the
+ * local ranges. */
 static ssize_t atomic_at(struct fid_ep *fid, struct atomic_call *c,
 			 uint64_t addr, uint64_t key)
 {

@@ -36,13 +36,14 @@ static void test_atomic_with_invalid_answer_fails(void)
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, FI_ERRNO_MAX), FI_EIO);
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, UINT32_C(0x80000001)), FI_EIO);
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, UINT32_MAX), FI_EIO);
-	/* without the requested bytes */
+	/* the answer reports success but lacks the requested old value */
 	CU_ASSERT_EQUAL(atomic_answered(&t, to, 0), FI_EIO);
 	test_close(&t);
 }
 
-/* The counts of the local ranges add up to 1 after the overflow, so without a
- * check they would fit the remote range, whose count is 1. */
+/* The sum of the counts of the local ranges overflows to 1. This equals the
+ * count of the remote range, so only a check for overflow can detect the
+ * error. */
 static void test_atomic_with_overflowing_count_is_refused(void)
 {
 	uint64_t numbers[8] = { 0 };

@@ -15,7 +15,9 @@
 #define ATTR_TAG_FORMAT	UINT64_C(0xaaaaaaaaaaaaaaaa)	/* the application may
 							 * use all bits of a
 							 * tag */
-#define ATTR_PROGRESS	3	/* FI_PROGRESS_CONTROL_UNIFIED of 2.x */
+#define ATTR_PROGRESS	3	/* largest progress mode:
+				 * FI_PROGRESS_CONTROL_UNIFIED of libfabric
+				 * 2.x */
 #define ATTR_ORDERS	(MOONRAIL_ORDER_FREE | MOONRAIL_ORDER_ASKED)
 #define ATTR_ONE_SIDED	(FI_READ | FI_WRITE | FI_REMOTE_READ | \
 			 FI_REMOTE_WRITE)
@@ -241,7 +243,7 @@ static int attr_set_fabric(struct fi_info *i, uint32_t version)
 	i->fabric_attr->name = strdup("moonrail");
 	i->fabric_attr->prov_version = MOONRAIL_VERSION;
 	i->fabric_attr->api_version = version;
-	/* libfabric sets prov_name */
+	/* prov_name stays NULL, because libfabric sets it */
 	return i->fabric_attr->name ? 0 : -FI_ENOMEM;
 }
 

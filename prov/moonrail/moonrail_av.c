@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address vectors. FI_AV_MAP and FI_AV_TABLE are the same: an fi_addr_t is an
- * index.
+ * Address vectors. FI_AV_MAP and FI_AV_TABLE have the same effect: an fi_addr_t
+ * is the index of an entry.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -40,9 +40,9 @@ void moonrail_av_merge(struct moonrail_peer *from, struct moonrail_peer *to)
 	tei_list_splice_tail(&to->entries, &from->entries);
 }
 
-/* Returns the lowest index whose entry stands for the endpoint. A name stands
- * for one endpoint. A socket address stands for every endpoint that no name
- * stands for. */
+/* Returns the lowest index whose entry stands for the endpoint. An entry with a
+ * name stands for one endpoint. An entry with a socket address stands for all
+ * endpoints for which there is no name. */
 static fi_addr_t av_search(const struct moonrail_av *av,
 			   const struct moonrail_peer *peer, uint32_t ep)
 {
@@ -102,7 +102,8 @@ void moonrail_av_refused(struct moonrail_peer *peer, uint32_t ep)
 			e->refused = true;
 }
 
-/* Returns a free entry and its index, or NULL if memory is short. */
+/* Returns a free entry and stores its index in *at. Returns NULL if memory is
+ * short. */
 static struct moonrail_av_entry *av_slot(struct moonrail_av *av, uint32_t *at)
 {
 	struct moonrail_av_entry **grown;
@@ -179,7 +180,8 @@ static int av_insert_one(struct moonrail_av *av, const void *addr, size_t *len,
 	return av_insert_name(av, &n, family != MOONRAIL_FAMILY, out);
 }
 
-/* Returns the length of an address whose family is unknown. */
+/* Returns the length of an address whose family is unknown, so that the next
+ * address of the array can be found. */
 static size_t av_stride(const struct moonrail_av *av)
 {
 	switch (av->domain->format) {
@@ -192,8 +194,8 @@ static size_t av_stride(const struct moonrail_av *av)
 	}
 }
 
-/* Reports a failed insertion to the event queue of an address vector with
- * FI_EVENT. */
+/* Reports the failed insertion of the address at "index" of the array to the
+ * event queue. Used for an address vector that was opened with FI_EVENT. */
 static void av_report_error(struct moonrail_av *av, size_t index, int err,
 			    void *context)
 {
@@ -208,7 +210,8 @@ static void av_report_error(struct moonrail_av *av, size_t index, int err,
 	moonrail_eq_add_error(av->eq, &e);
 }
 
-/* Reports the end of an insertion to the event queue. */
+/* Reports the end of an insertion to the event queue. good: number of inserted
+ * addresses. */
 static int av_report_end(struct moonrail_av *av, size_t good, void *context)
 {
 	struct fi_eq_entry e;
@@ -301,8 +304,8 @@ static int av_lookup(struct fid_av *fid, fi_addr_t a, void *addr, size_t *len)
 }
 
 /* Writes an address in libfabric's text form, as far as it fits. Returns the
- * length of the whole text, or -1. A name of this provider is written as the
- * fabric address that it contains. */
+ * length of the whole text, or -1 on failure. If the address is a name of this
+ * provider, writes the fabric address that the name contains. */
 static int av_text(const struct moonrail_name *n, char *buf, size_t cap)
 {
 	const struct sockaddr_in6 *in6 = (const void *)n->address;

@@ -26,9 +26,9 @@ struct moonrail_av_entry {
 	bool socket;			/* inserted as a sockaddr */
 	bool refused;			/* the peer has closed the endpoint */
 	int err;			/* FI_E* with which the search for the
-					 * process failed; ends each operation
-					 * until the address is inserted
-					 * again */
+					 * process failed, or 0; each operation
+					 * fails with it until the address is
+					 * inserted again */
 };
 
 #define MOONRAIL_FOUND	64u
@@ -49,10 +49,10 @@ struct moonrail_av {
 	struct moonrail_domain *domain;
 	struct moonrail_av_entry **entry;
 	uint32_t n, cap, refs;
-	uint32_t vacant;		/* no entry with a lower index is
-					 * free */
-	uint32_t named;			/* entries whose address names an
-					 * endpoint */
+	uint32_t vacant;		/* all entries with a lower index are in
+					 * use */
+	uint32_t named;			/* number of entries whose address names
+					 * an endpoint */
 	uint64_t changes;		/* number of changes to the entries so
 					 * far */
 	struct moonrail_av_found found[MOONRAIL_FOUND]; /* indexed by a hash of
@@ -73,7 +73,8 @@ int moonrail_av_open(struct fid_domain *domain, struct fi_av_attr *attr,
 /* Returns the entry of an address, or NULL if there is none. */
 struct moonrail_av_entry *moonrail_av_get(struct moonrail_av *av, fi_addr_t a)
 	TEI_REQUIRES(moonrail_held);
-/* Returns the FI_E* that ends each operation with the entry, or 0. */
+/* Returns the FI_E* with which each operation for this address fails, or 0 if
+ * the address can be used. */
 static inline int moonrail_av_err(const struct moonrail_av_entry *e)
 {
 	return e->peer->err ? e->peer->err : e->err;

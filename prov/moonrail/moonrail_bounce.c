@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bounce buffers of a domain: the pool, and the requests to the bounce
- * thread.
+ * Manages the pool of bounce buffers of a domain, and makes requests to the
+ * bounce thread.
  */
 #include <pthread.h>
 #include <stdlib.h>

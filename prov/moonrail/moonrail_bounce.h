@@ -27,7 +27,7 @@
 
 struct moonrail_op;
 
-/* A move that waits for a block. */
+/* A move that waits for a bounce buffer. */
 struct moonrail_deferred_move {
 	struct tei_list link;
 	struct moonrail_op *op;
@@ -35,14 +35,16 @@ struct moonrail_deferred_move {
 	struct moonrail_wire_range at[MOONRAIL_IOV];
 };
 
-/* The bounce buffers of a domain. domain->lock guards all fields above lock. */
+/* The bounce buffers of a domain. domain->lock guards the fields before
+ * "lock". */
 struct moonrail_bounces {
 	struct moonrail_domain *domain;	/* fixed */
 	pthread_t thread;		/* fixed */
 	struct tei_rail_bounces pool;
-	struct tei_list pins;		/* pinned ranges to unregister;
-					 * moonrail_pin.link */
-	struct tei_list deferred;	/* moonrail_deferred_move.link */
+	struct tei_list pins;		/* list of moonrail_pin.link: pinned
+					 * ranges to unregister */
+	struct tei_list deferred;	/* list of
+					 * moonrail_deferred_move.link */
 
 	struct tei_mutex lock;		/* guards the fields below; a leaf */
 	pthread_cond_t cond;
@@ -52,10 +54,10 @@ struct moonrail_bounces {
 /* --- moonrail_bounce.c: the blocks --------------------------------------- */
 /* Wakes the bounce thread. stop: the thread must end. */
 void moonrail_bounce_wake(struct moonrail_bounces *b, bool stop);
-/* Adds blocks for len bytes to the pool. Called by the bounce thread, without
- * the lock. Returns false if memory is short. */
+/* Adds free blocks to the pool, so that a move of len bytes finds one. Called
+ * by the bounce thread, without the lock. Returns false if memory is short. */
 bool moonrail_bounce_grow(struct moonrail_bounces *b, uint64_t len);
-/* Handles a failed registration: requests the bounce thread to unregister idle
+/* Handles a failed registration: makes the bounce thread unregister idle
  * blocks. Returns true if memory may become free soon. */
 bool moonrail_bounce_scarce(struct moonrail_bounces *b);
 /* Returns a bounce buffer to the pool. clean: no peer can read it any
@@ -63,18 +65,19 @@ bool moonrail_bounce_scarce(struct moonrail_bounces *b);
 void moonrail_bounce_put(struct moonrail_domain *d,
 			 struct tei_rail_bounce *block, bool clean)
 	TEI_REQUIRES(moonrail_held);
-/* Takes over pinned ranges without references, which the bounce thread
- * unregisters. */
+/* Takes over a list of pinned ranges without references. The bounce thread
+ * unregisters them later. */
 void moonrail_bounce_unregister_later(struct moonrail_domain *d,
 				      struct tei_list *pins)
 	TEI_REQUIRES(moonrail_held);
-/* Frees everything after the data plane was closed. */
+/* Frees the bounce buffers of the domain. Called after the data plane was
+ * closed. */
 void moonrail_bounce_free(struct moonrail_domain *d);
 
 /* --- moonrail_bounce_move.c ---------------------------------------------- */
-/* Prepares the buffer that the peer reads for a message. Returns 0 if the peer
- * reads iov itself, 1 if the peer reads *out, a bounce buffer, -FI_EAGAIN if
- * memory may become free, or -FI_ENOMEM. Called only by threads of the
+/* Prepares the buffer from which the peer will read a message. Returns 0 if the
+ * peer reads iov itself, 1 if the peer reads *out, a bounce buffer, -FI_EAGAIN
+ * if memory may become free, or -FI_ENOMEM. Called only by threads of the
  * application. */
 int moonrail_bounce_send(struct moonrail_op *op, const struct iovec *iov,
 			 size_t niov, struct iovec *out)
@@ -96,8 +99,8 @@ void moonrail_bounce_read(const struct moonrail_op *op);
 uint64_t moonrail_bounce_len(const struct moonrail_op *op);
 
 /* --- moonrail_bounce_thread.c -------------------------------------------- */
-/* Starts the bounce thread if a rail needs it. Called after the rails were
- * opened. Returns 0 or -FI_ENOMEM. */
+/* Starts the bounce thread if a rail pins memory or requires registered local
+ * memory. Called after the rails were opened. Returns 0 or -FI_ENOMEM. */
 int moonrail_bounce_open(struct moonrail_domain *d);
 /* Stops the bounce thread before the data plane is closed. */
 void moonrail_bounce_stop(struct moonrail_domain *d);

@@ -22,8 +22,9 @@
 #include "prov/moonrail/moonrail_wire.h"
 #include "util/list.h"
 
-/* Copies len bytes between the iov entries of an operation and its block. out:
- * copies from the block to the iov entries. */
+/* Copies len bytes between the iov entries of an operation and its block: from
+ * the block to the iov entries if "out" is true, otherwise from the iov entries
+ * to the block. */
 static void bounce_copy(const struct moonrail_op *op, uint64_t len, bool out)
 {
 	char *at = op->block->mem;

@@ -24,7 +24,7 @@
 
 /* Starts the first waiting move if a block is free. Returns 0 if the move was
  * started or has failed, otherwise the size of the block that the move needs.
- * last: fail the move if no block is free. */
+ * last: if no block is free, the move fails. */
 static uint64_t bounce_start_one(struct moonrail_bounces *b, bool last)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -113,7 +113,7 @@ static bool bounce_unregister_one(struct moonrail_bounces *b)
 	return pin || block;
 }
 
-/* Sleeps until there is work, at most one second. */
+/* Sleeps until there is work, but for at most one second. */
 static void bounce_wait(struct moonrail_bounces *b)
 {
 	tei_mutex_lock(&b->lock);

@@ -10,8 +10,8 @@
 #include "util/clock.h"
 #include "util/list.h"
 
-#define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
-						 * fi_cntr_wait sleeps */
+#define CNTR_SPIN_NS	(50 * TEI_NS_PER_US)	/* time for which fi_cntr_wait
+						 * polls before it sleeps */
 #define CNTR_SLEEP_NS	(20 * TEI_NS_PER_MS)	/* longest sleep between two
 						 * polls */
 
@@ -64,7 +64,8 @@ void moonrail_cntr_error_read(struct moonrail_domain *d, uint64_t id,
 	tei_list_foreach(c, &d->cntrs, struct moonrail_cntr, link) {
 		if (c->id != id)
 			continue;
-		/* the errors of one counter may be in several queues */
+		/* errors before c->past are known already; they may still be in
+		 * another completion queue */
 		if (nth > c->past && c->known_errors < c->errors)
 			c->known_errors++;
 		return;
@@ -101,8 +102,8 @@ static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
 	return cntr_change(fid, &cntr_of(fid)->errors, value, true);
 }
 
-/* Sets the number of errors. The application knows these errors, but threads in
- * fi_cntr_wait are woken. */
+/* Sets the number of errors and wakes the threads in fi_cntr_wait. The
+ * application knows the errors that it has set itself. */
 static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
 	struct moonrail_cntr *c = cntr_of(fid);

@@ -14,10 +14,11 @@
 #include "util/log.h"
 #include "util/world.h"
 
-#define CQ_EMPTY_POLLS	50	/* empty polls before the thread yields; takes
-				 * about 50 us */
-#define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* time of polling before
-						 * fi_cq_sread sleeps */
+#define CQ_EMPTY_POLLS	50	/* number of empty polls before the thread
+				 * yields the processor; they take about 50
+				 * us */
+#define CQ_SPIN_NS	(50 * TEI_NS_PER_US)	/* time for which fi_cq_sread
+						 * polls before it sleeps */
 #define CQ_SLEEP_NS	(20 * TEI_NS_PER_MS)	/* longest sleep between two
 						 * polls */
 
@@ -135,8 +136,8 @@ static ssize_t cq_take_now(struct moonrail_cq *cq, void *buf, size_t count,
 }
 
 /* Notifies the data plane that a thread is going to sleep on the file
- * descriptor, so that the progress thread polls the lanes even if callers have
- * polled them until now. The next read of the queue ends this. */
+ * descriptor. The progress thread then polls the lanes, even if callers have
+ * polled them until now, until the queue is read again. */
 static void cq_sleep_begin(struct moonrail_cq *cq)
 {
 	if (cq->wait.fd >= 0 &&
@@ -151,7 +152,7 @@ static void cq_sleep_end(struct moonrail_cq *cq)
 		tei_rail_sleep_end(cq->domain->dp);
 }
 
-/* Reads completions; polls the lanes if there are none. */
+/* Reads completions. If there are none, polls the lanes and tries again. */
 static ssize_t cq_poll(struct moonrail_cq *cq, void *buf, size_t count,
 		       fi_addr_t *src)
 {
@@ -167,9 +168,9 @@ static ssize_t cq_poll(struct moonrail_cq *cq, void *buf, size_t count,
 
 /*
  * Reads completions. After many empty polls, yields the processor, because the
- * thread that the caller waits for may need it. A large message takes several
- * iterations at both sides, and if more threads poll than there are processors,
- * each iteration can cost a time slice of the scheduler.
+ * thread for which the caller waits may need it. This matters if more threads
+ * poll than there are processors: a large message takes several iterations at
+ * both sides, and each iteration can then cost a time slice of the scheduler.
  */
 static ssize_t cq_readfrom(struct fid_cq *fid, void *buf, size_t count,
 			   fi_addr_t *src)

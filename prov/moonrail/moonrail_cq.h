@@ -44,10 +44,10 @@ struct moonrail_cq {
 	struct moonrail_entry *ring;	/* completions and errors in order;
 					 * grows */
 	uint32_t head, cap;
-	uint32_t n;			/* entries in ring; read without the
-					 * lock */
-	uint32_t empty;			/* consecutive polls that found nothing;
-					 * atomic */
+	uint32_t n;			/* number of entries in ring; may be
+					 * read without the lock */
+	uint32_t empty;			/* number of consecutive polls that
+					 * found no completion; atomic */
 	bool sleeping;			/* a thread sleeps on the file
 					 * descriptor or is about to, and the
 					 * data plane has been notified;
@@ -85,7 +85,8 @@ void moonrail_cq_add(struct moonrail_cq *cq, const struct moonrail_entry *e)
 	TEI_REQUIRES(moonrail_held);
 int moonrail_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		       struct fid_cntr **cntr, void *context);
-/* Counts a success or an error. */
+/* Adds 1 to the successes of a counter if good is true, otherwise to its
+ * errors. */
 void moonrail_cntr_add(struct moonrail_cntr *cntr, bool good)
 	TEI_REQUIRES(moonrail_held);
 /* Records that the application has read error number nth of the counter with

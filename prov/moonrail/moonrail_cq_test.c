@@ -12,8 +12,8 @@ static uint32_t cq_asleep(const struct test_end *t)
 			       __ATOMIC_SEQ_CST);
 }
 
-/* Until the queue is read again, the progress thread polls the lanes, even if
- * callers have polled them often before. */
+/* After fi_trywait, and until the queue is read again, the progress thread must
+ * poll the lanes, even if callers have polled them often before. */
 static void test_trywait_leaves_lanes_to_progress_thread(void)
 {
 	struct fi_cq_attr attr = {

@@ -130,7 +130,7 @@ int moonrail_devices_check(const struct fi_info *info,
 
 	if (!moonrail_domain_device(name))
 		return 0;
-	/* the name is used as a list of devices */
+	/* the name becomes a list of devices, so it must be a single entry */
 	if (!*name || strpbrk(name, ", "))
 		return -FI_ENODATA;
 	listed = moonrail_devices(list, sizeof(list));

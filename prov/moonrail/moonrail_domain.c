@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Domains: each has a data plane of its own.
+ * Domains. Each domain has a data plane of its own.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -33,8 +33,8 @@
 #define DOMAIN_CONFIRM_NS (200 * TEI_NS_PER_MS)	/* longest wait to send ACKs in
 						 * fi_close */
 
-/* Returns true if addr is a loopback address. Writes the IP address to text and
- * the port number to *port. */
+/* Returns true if addr is a loopback address. Writes the IP address to "text"
+ * and the port number to *port. */
 static bool domain_loopback(const void *addr, size_t len, char text[64],
 			    uint16_t *port)
 {
@@ -60,9 +60,9 @@ static bool domain_loopback(const void *addr, size_t len, char text[64],
 }
 
 /*
- * Chooses the provider net if tcp cannot be used. Before version 2.0 of
- * libfabric, tcp needs ofi_rxm, and the search of ofi_rxm for tcp obeys
- * FI_PROVIDER. The provider net does not need ofi_rxm.
+ * Chooses the libfabric provider net for the rails if tcp cannot be used.
+ * Before version 2.0 of libfabric, tcp needs ofi_rxm, and FI_PROVIDER may
+ * exclude ofi_rxm. The provider net does not need ofi_rxm.
  */
 static void domain_choose_provider(struct moonrail_domain *d)
 {
@@ -101,8 +101,8 @@ static void domain_choose_family(struct moonrail_domain *d,
 		d->settings.control.use_ipv6 = true;
 }
 
-/* Sets the domain's source to the source address of the info, if this address
- * belongs to one rail and is not the unspecified IP address. */
+/* Sets the domain's source to the source address of the info, if this is the
+ * address of one rail and not the unspecified IP address. */
 static void domain_set_source(struct moonrail_domain *d,
 			      const struct fi_info *info)
 {
@@ -146,14 +146,16 @@ static const char *domain_lacks(struct moonrail_domain *d, bool named)
 struct domain_rails {
 	const char *devices;		/* names separated by commas; "" means
 					 * all devices */
-	bool tcp;			/* IP interfaces only */
-	bool named;			/* devices is the domain's name */
+	bool tcp;			/* use only IP interfaces */
+	bool named;			/* "devices" is the name of the
+					 * domain */
 	uint16_t port;			/* port of all rails; 0 means any
 					 * port */
 	char source[64], dest[64], list[TEI_SETTING_TEXT];
 };
 
-/* Closes the data plane. Peers may know the domain already. */
+/* Closes the data plane, with BYE to the peers, because peers may know the
+ * domain already. */
 static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
 {
 	moonrail_bounce_stop(d);
@@ -168,7 +170,7 @@ static void domain_shut(struct moonrail_domain *d, uint64_t drain_ns)
 	moonrail_bounce_free(d);
 }
 
-/* Opens a data plane with rails of one transport. */
+/* Opens a data plane and adds rails of one transport. Returns 0 or -FI_E*. */
 static int domain_try(struct moonrail_domain *d, struct tei_rail_dp_attr *attr,
 		      const char *transport, const struct domain_rails *r)
 {
@@ -331,7 +333,7 @@ static void domain_free(struct moonrail_domain *d)
 
 /*
  * Sends the pending acknowledgements before the domain leaves. Without them,
- * operations that were executed here would fail at the peers.
+ * operations that this domain has executed already would fail at the peers.
  */
 static void domain_confirm(struct moonrail_domain *d)
 {
@@ -364,8 +366,8 @@ static int domain_close(struct fid *fid)
 	return 0;
 }
 
-/* Handles FI_MAP_RAW_MR and FI_UNMAP_KEY. A raw key consists of the 8 bytes of
- * the key. */
+/* Handles FI_MAP_RAW_MR and FI_UNMAP_KEY. A raw key is the key itself, 8
+ * bytes. */
 static int domain_control(struct fid *fid, int command, void *arg)
 {
 	const struct fi_mr_map_raw *map = arg;

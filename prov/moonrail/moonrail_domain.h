@@ -37,9 +37,9 @@ static inline struct tei_list *moonrail_bucket(struct tei_list *hash,
 	return &hash[(key ^ key >> 32) % MOONRAIL_HASH];
 }
 
-/* The receivers of a domain's events. Each function is called with the domain's
- * lock held, by the thread that holds this lock. This may be a later moment and
- * another thread than that which added the event. */
+/* The functions that handle a domain's events. Each is called with the domain's
+ * lock held, by the thread that holds the lock. The event may have been added
+ * earlier and by another thread. */
 struct moonrail_inbox_ops {
 	/* Handles a message of the data plane and frees it. */
 	void (*message)(struct moonrail_domain *d, struct tei_rail_message *m);
@@ -61,9 +61,10 @@ struct moonrail_inbox {
 					 * has changed */
 	/* atomic */
 	uint32_t sleepers;		/* threads that wait on cond */
-	uint32_t n;			/* length of messages and tasks */
-	uint64_t events;		/* counter of completions and other
-					 * changes */
+	uint32_t n;			/* number of elements in messages and
+					 * tasks */
+	uint64_t events;		/* number of completions and other
+					 * changes so far */
 };
 
 /* Handles a message of the stream of a peer. Returns false if there is no room
@@ -90,12 +91,13 @@ struct moonrail_domain {
 	struct moonrail_name source;	/* address of the only local rail to
 					 * publish; if len is 0, all rails are
 					 * published */
-	const moonrail_message_fn *handlers; /* handlers, indexed by enum
-					      * moonrail_wire_op */
-	struct moonrail_bounces *bounces; /* NULL if no rail pins memory or
-					   * requires registered local memory */
-	bool bounces_local;		/* local memory of tasks must be
-					 * registered */
+	const moonrail_message_fn *handlers; /* handlers of messages, indexed by
+					      * enum moonrail_wire_op */
+	/* bounce buffers; NULL if they are not needed, because no rail pins
+	 * memory and none requires registered local memory */
+	struct moonrail_bounces *bounces;
+	bool bounces_local;		/* a rail requires registered local
+					 * memory */
 	bool closing;			/* the domain is closing: messages are
 					 * dropped */
 
@@ -105,19 +107,19 @@ struct moonrail_domain {
 					 * their reads and writes of this
 					 * domain's memory */
 	struct tei_list peers;		/* list of moonrail_peer.link */
-	struct tei_list idle;		/* peers that may have become unused:
-					 * .idle_link */
+	struct tei_list idle;		/* list of moonrail_peer.idle_link:
+					 * peers that may have become unused */
 	struct tei_list known[MOONRAIL_HASH]; /* peers whose incarnation is
 					       * known, hashed by it:
 					       * moonrail_peer.hash_link */
-	struct tei_list eps;		/* moonrail_ep.link */
-	struct tei_list cntrs;		/* moonrail_cntr.link */
+	struct tei_list eps;		/* list of moonrail_ep.link */
+	struct tei_list cntrs;		/* list of moonrail_cntr.link */
 	struct tei_list mrs[MOONRAIL_HASH]; /* hashed by key:
 					     * moonrail_mr.link */
 	struct tei_list keys[MOONRAIL_HASH]; /* keys of peers, hashed by peer
 					      * and key:
 					      * moonrail_key.hash_link */
-	struct tei_range_table pins;	     /* moonrail_pin.range */
+	struct tei_range_table pins;	     /* table of moonrail_pin.range */
 	uint32_t nunregistering;	/* number of pinned ranges that were
 					 * removed from pins and are not
 					 * unregistered yet */
@@ -136,8 +138,9 @@ struct moonrail_domain {
 /* --- moonrail_domain.c --------------------------------------------------- */
 int moonrail_domain_open(struct fid_fabric *fabric, struct fi_info *info,
 			 struct fid_domain **domain, void *context);
-/* Returns true if a domain with this info would try RDMA devices first:
- * libfabric offers at least one that the settings and the info allow. */
+/* Returns true if a domain with this info would try RDMA devices first, because
+ * libfabric offers at least one RDMA device that the settings and the info
+ * allow. */
 bool moonrail_domain_rdma(const struct tei_settings *s,
 			  const struct fi_info *info);
 
@@ -153,8 +156,8 @@ extern const moonrail_message_fn moonrail_message_handlers[MOONRAIL_WIRE_OPS];
 void moonrail_inbox_init(struct moonrail_domain *d,
 			 const struct moonrail_inbox_ops *ops);
 void moonrail_inbox_fini(struct moonrail_domain *d);
-/* Adds an event, and handles the inbox if the domain's lock is free. Called
- * without the lock, by any thread. */
+/* Add a message, or the end of a task, to the inbox. Then handle the inbox if
+ * the domain's lock is free. Called without the lock, by any thread. */
 void moonrail_inbox_add_message(struct moonrail_domain *d,
 				struct tei_rail_message *m);
 void moonrail_inbox_add_task(struct moonrail_domain *d,
@@ -185,14 +188,15 @@ static inline void moonrail_domain_unref(struct moonrail_domain *d)
 /* Counts a completion or another change and wakes the threads in
  * moonrail_sleep. */
 void moonrail_notify(struct moonrail_domain *d);
-/* Sleeps until the event counter differs from seen, but at most ns nanoseconds,
- * while the progress thread polls the lanes. Must be called without a lock. */
+/* Sleeps until the event counter (moonrail_events) differs from "seen", but at
+ * most ns nanoseconds, while the progress thread polls the lanes. Must be
+ * called without a lock. */
 void moonrail_sleep(struct moonrail_domain *d, uint64_t seen, uint64_t ns);
 static inline uint64_t moonrail_events(const struct moonrail_domain *d)
 {
 	return __atomic_load_n(&d->inbox.events, __ATOMIC_SEQ_CST);
 }
-/* Polls the lanes. Call without a lock. */
+/* Polls the lanes. Must be called without a lock. */
 void moonrail_progress(struct moonrail_domain *d);
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_DOMAIN_H */

@@ -268,7 +268,8 @@ static int ep_bind_cntr(struct moonrail_ep *ep, struct moonrail_cntr *c,
 		ep->cntr[i] = c;
 		c->refs++;
 	}
-	/* without FI_RMA_EVENT the counter never changes */
+	/* without FI_RMA_EVENT, peers need not report their accesses, because
+	 * the counter never changes */
 	if (flags & remote && ep->caps & FI_RMA_EVENT)
 		moonrail_mr_want_events(ep->domain);
 	return 0;
@@ -325,9 +326,9 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	return ret;
 }
 
-/* Enables the endpoint. Whether a completion queue is bound is checked by the
- * operations (moonrail_ep_ready), because an endpoint may never send, or never
- * receive. */
+/* Enables the endpoint. Does not check that completion queues are bound,
+ * because an endpoint may never send, or never receive. The operations check
+ * this (moonrail_ep_ready). */
 static int ep_enable(struct moonrail_ep *ep)
 {
 	if (!ep->av)
@@ -435,8 +436,9 @@ static void ep_drop_waiting(struct moonrail_ep *ep, struct tei_list *gone)
 	}
 }
 
-/* Waits until the tasks of the endpoint have ended, and for at most EP_FLUSH_NS
- * until its messages are acknowledged. Returns with the lock held. */
+/* Waits until the tasks of the endpoint have ended. Then waits until the
+ * endpoint's messages are acknowledged, but at most until EP_FLUSH_NS after the
+ * call. Returns with the lock held. */
 static void ep_settle(struct moonrail_ep *ep) TEI_ACQUIRE(moonrail_held)
 {
 	struct moonrail_domain *d = ep->domain;
@@ -511,9 +513,9 @@ int moonrail_ep_open(struct fid_domain *domain, struct fi_info *info,
 	ep->caps = info->caps;
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
-	/* The initiator enforces the message order, also for the receiving
-	 * side. It therefore honours the order that its own rx_attr requests
-	 * too, and assumes that the peer was opened with the same hints. */
+	/* The initiator enforces the message order for both sides. It therefore
+	 * also honours the order that its own rx_attr requests, and assumes
+	 * that the peer was opened with the same hints. */
 	ep->order = MOONRAIL_ORDER_ASKED &
 		    ((info->tx_attr ? info->tx_attr->msg_order : 0) |
 		     (info->rx_attr ? info->rx_attr->msg_order : 0));

@@ -22,7 +22,7 @@ struct moonrail_cq;
 struct moonrail_eq;
 struct moonrail_peer;
 
-/* What an endpoint's counters count. */
+/* The events that an endpoint's counters count. */
 enum moonrail_cntr_of {
 	MOONRAIL_CNTR_SEND,
 	MOONRAIL_CNTR_RECV,
@@ -52,9 +52,10 @@ struct moonrail_ep {
 	uint32_t ntx, nrx;		/* ntx: operations under way, without
 					 * receives; nrx: posted receives under
 					 * way */
-	uint32_t busy;			/* operations that tasks, a bounce
-					 * buffer or a read-back check keep from
-					 * completing */
+	uint32_t busy;			/* number of operations that cannot
+					 * complete yet, because they wait for a
+					 * task, a bounce buffer or a read-back
+					 * check */
 	struct tei_list recvs[2];	/* posted receives: [0] untagged, [1]
 					 * tagged */
 	struct tei_list unexpected[2];	/* unexpected messages: [0] untagged,

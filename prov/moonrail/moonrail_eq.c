@@ -81,8 +81,8 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf,
 	if (e && !e->error)
 		e = NULL;
 	if (e) {
-		/* leave the caller's buffer for error data in place; there is
-		 * no error data */
+		/* keep the caller's buffer for error data: there are no such
+		 * data to return */
 		own = buf->err_data_size &&
 		      FI_VERSION_GE(eq->fabric->fid.api_version,
 				    FI_VERSION(1, 5)) ? buf->err_data : NULL;

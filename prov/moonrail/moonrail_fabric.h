@@ -28,8 +28,8 @@ struct moonrail_fabric {
 					 * fabric sees all earlier changes */
 };
 
-/* How a program waits for a queue. Part of the queue and guarded by its
- * lock. */
+/* The wait object of a queue, by which a program waits for entries. Part of the
+ * queue and guarded by its lock. */
 struct moonrail_wait {
 	enum fi_wait_obj kind;		/* fixed */
 	int fd;				/* eventfd for FI_WAIT_FD, otherwise -1;
@@ -72,10 +72,10 @@ void moonrail_eq_add_error(struct moonrail_eq *eq,
  * -FI_EMFILE. */
 int moonrail_wait_open(enum fi_wait_obj kind, struct moonrail_wait *w);
 void moonrail_wait_close(struct moonrail_wait *w);
-/* Makes the file descriptor readable: the queue has an entry. */
+/* Makes the file descriptor readable, because the queue has an entry. */
 void moonrail_wait_signal(struct moonrail_wait *w);
-/* Makes the file descriptor not readable: the queue is empty, and a thread is
- * about to sleep. */
+/* Makes the file descriptor not readable. Called when the queue is empty and a
+ * thread is about to sleep. */
 void moonrail_wait_reset(struct moonrail_wait *w);
 /* Handles the commands FI_GETWAIT and FI_GETWAITOBJ of fi_control. */
 int moonrail_wait_control(const struct moonrail_wait *w, int command,

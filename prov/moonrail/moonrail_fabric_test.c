@@ -13,8 +13,8 @@ struct fabric_user {
 	struct test_end end;
 };
 
-/* Closes an object when nothing uses it any more. Returns false if that takes
- * too long or fails. */
+/* Closes an object as soon as nothing uses it any more. Returns false if
+ * closing fails or takes longer than TEST_WAIT_NS. */
 static bool fabric_closes(struct fid *fid)
 {
 	uint64_t end = tei_now_ns() + TEST_WAIT_NS;
@@ -80,8 +80,8 @@ static void test_close_sees_changes_of_last_user(void)
 	fi_freeinfo(u.end.info);
 }
 
-/* Two pages: the first one can be registered, but not together with the second
- * one. */
+/* Maps two pages, of which only the first one can be registered. Registering it
+ * alone must succeed, and registering both together must fail. */
 static void test_registration_of_unmapped_memory_is_refused(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

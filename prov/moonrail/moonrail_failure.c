@@ -58,7 +58,7 @@ void moonrail_peer_fail(struct moonrail_peer *p, int err)
 {
 	struct moonrail_op *op;
 
-	/* streams that have been dropped cannot resume */
+	/* a peer cannot resume after its streams have been dropped */
 	p->resumes = err == FI_ETIMEDOUT && !p->replaced_by &&
 		     (!p->err || p->resumes);
 	p->err = err;

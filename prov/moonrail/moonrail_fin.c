@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Acknowledgements of messages by their receiver (FIN): several messages can
- * share a FIN, which is pending until it is sent.
+ * FIN, the acknowledgement of a message by its receiver. Several messages can
+ * share a FIN; the FIN is pending until it is sent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static void fin_fail_sent(struct moonrail_peer *p, uint64_t id, int err)
 	}
 }
 
-/* Handles one message of a FIN: completes the send that waits for it. */
+/* Handles the acknowledgement of one message: completes the send that waits for
+ * it. */
 static void fin_complete_send(struct moonrail_peer *p, uint64_t id, int err)
 	TEI_REQUIRES(moonrail_held)
 {

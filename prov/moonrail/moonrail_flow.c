@@ -140,7 +140,8 @@ bool moonrail_flow_receive(struct moonrail_peer *p,
 		return false;
 	if (n)
 		full = calloc(n, sizeof(*full));
-	if (n && !full)			/* the next ACK repeats the list */
+	if (n && !full)			/* the list is lost, but the next ACK
+					 * repeats it */
 		return false;
 	for (i = 0; i < n; i++) {
 		memcpy(&ep, payload + i * sizeof(ep), sizeof(ep));

@@ -7,11 +7,12 @@
 
 /*
  * The lock of a domain, and the inbox. The callbacks of the data plane put
- * events into the inbox, and the thread that holds the lock passes them on.
+ * events into the inbox, and the thread that holds the lock passes the events
+ * to their handlers (struct moonrail_inbox_ops).
  */
 
-/* Takes one event from the inbox: a message, in *m, or a task. Messages come
- * first. */
+/* Takes one event from the inbox. Stores a message in *m and returns NULL, or
+ * returns a task. Takes messages first. */
 static struct moonrail_task *inbox_take(struct moonrail_domain *d,
 					struct tei_rail_message **m)
 {

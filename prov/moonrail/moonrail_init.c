@@ -104,8 +104,8 @@ static int init_resolve(const char *node, const char *service, uint64_t flags,
 	return getaddrinfo(node, service, &hints, out) ? -FI_ENODATA : 0;
 }
 
-/* Resolves node and service and sets them as the destination, or, with
- * FI_SOURCE, as the source. */
+/* Resolves node and service. Sets the result as the source if flags have
+ * FI_SOURCE, otherwise as the destination. */
 static int init_add_node(struct fi_info *info, const char *node,
 			 const char *service, uint64_t flags)
 {
@@ -129,8 +129,8 @@ static int init_add_node(struct fi_info *info, const char *node,
 	return ret;
 }
 
-/* Returns -FI_ENODATA if the source is not an address of this host, because no
- * rail could listen at it. */
+/* Returns -FI_ENODATA if the source is not an address of this host, because
+ * then no rail could listen at it. Otherwise returns 0. */
 static int init_check_source(const struct fi_info *info)
 {
 	struct moonrail_name n;
@@ -172,7 +172,8 @@ static int init_add_hints(struct fi_info *info, const struct fi_info *h,
 }
 
 /* Returns true if a list of providers, as in FI_PROVIDER or in hints, names
- * moonrail. A list that begins with ^ names the providers that are excluded. */
+ * moonrail. Returns false for a list that begins with ^, because it names the
+ * providers that are excluded. */
 static bool init_names_moonrail(const char *list)
 {
 	size_t len;
@@ -256,7 +257,8 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 			"Whether programs that do not name a provider are offered moonrail, too, if all rails are IP interfaces (default: no)");
 	fi_param_define(&moonrail_provider, "config", FI_PARAM_STRING,
 			"How rails share operations, by size: pairs <max_size>:<policy>, separated by commas, in ascending order of size; the policies are fixed, round-robin, striping and adaptive (default: adaptive for all sizes)");
-	/* libfabric skips a provider whose version is lower than its own */
+	/* report libfabric's own version if it is higher, because libfabric
+	 * skips a provider with a lower version */
 	if (FI_VERSION_LT(MOONRAIL_API, fi_version()))
 		moonrail_provider.fi_version = fi_version();
 	return &moonrail_provider;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The callers of fi_getinfo to which moonrail is offered.
+ * Tests to which callers of fi_getinfo moonrail is offered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "prov/moonrail/moonrail_int.h"
 #include "prov/moonrail/moonrail_test.h"
 
-/* init_stands_in: the stand-in answers instead of the real function; init_rdma:
- * its answer, this host has an RDMA device. */
+/* init_stands_in: the wrapper below returns init_rdma instead of calling the
+ * real function. init_rdma: this host has an RDMA device. */
 static bool init_rdma, init_stands_in;
 
 bool __real_tei_rail_transport_present(const struct tei_settings *settings,
@@ -33,8 +33,8 @@ bool __wrap_tei_rail_transport_present(const struct tei_settings *settings,
 						 info_flags);
 }
 
-/* Returns the result of fi_getinfo for hints that name a provider, or name
- * none. */
+/* Returns the result of fi_getinfo for hints that name the given provider, or
+ * no provider if it is NULL. */
 static int init_getinfo(const char *provider)
 {
 	struct fi_info *hints = fi_allocinfo(), *info = NULL;

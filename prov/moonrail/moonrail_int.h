@@ -77,31 +77,35 @@
 
 #define MOONRAIL_VERSION	FI_VERSION(0, 1)
 #define MOONRAIL_API		FI_VERSION(1, 17)
-#define MOONRAIL_IOV		4	/* iov entries of one operation */
+#define MOONRAIL_IOV		4	/* largest number of iov entries of one
+					 * operation */
 #define MOONRAIL_INJECT		1024	/* largest injected message, bytes */
 #define MOONRAIL_QUEUE		4096	/* limit of the operations under way of
 					 * an endpoint, and of the messages that
 					 * wait for a peer; MPI programs have
 					 * thousands */
-#define MOONRAIL_RECVS	(4 * MOONRAIL_QUEUE) /* posted receives of an
-					      * endpoint */
-#define MOONRAIL_WINDOW		64	/* messages sent and not yet
+/* largest number of posted receives of an endpoint */
+#define MOONRAIL_RECVS	(4 * MOONRAIL_QUEUE)
+#define MOONRAIL_WINDOW		64	/* largest number of messages that a
+					 * stream has sent and that are not yet
 					 * acknowledged */
-#define MOONRAIL_ACK_EVERY	16	/* received messages after which an ACK
-					 * is sent */
-#define MOONRAIL_PING_NS (5 * TEI_NS_PER_MS) /* first PING interval of the timer
-					      * of a peer; it doubles */
+#define MOONRAIL_ACK_EVERY	16	/* number of received messages after
+					 * which an ACK is sent */
+/* first interval of the PINGs of a peer's timer; each later interval is twice
+ * as long as the one before, up to 200 ms */
+#define MOONRAIL_PING_NS (5 * TEI_NS_PER_MS)
 #define MOONRAIL_CONTACT_NS (750 * TEI_NS_PER_MS) /* a message exchanged within
 						* this time proves that the peer
 						* has not timed out; shorter
 						* than every MC_SLICE_TIMEOUT */
-#define MOONRAIL_FINS		4	/* messages that one FIN acknowledges */
+#define MOONRAIL_FINS		4	/* largest number of messages that one
+					 * FIN acknowledges */
 #define MOONRAIL_HEAD	(TEI_RAIL_MESSAGE_HEAD + sizeof(struct moonrail_wire))
 #define MOONRAIL_EAGER	(TEI_RAIL_MESSAGE_MAX - MOONRAIL_HEAD)
-#define MOONRAIL_POLICIES	16	/* entries of the size-to-policy
-					 * table */
-#define MOONRAIL_STRIPES	8	/* rails among which one range is
-					 * divided */
+#define MOONRAIL_POLICIES	16	/* largest number of entries of the
+					 * size-to-policy table */
+#define MOONRAIL_STRIPES	8	/* largest number of rails among which
+					 * one range is divided */
 /* Limit of the unexpected messages of an endpoint, bytes; above it the senders
  * wait. */
 #define MOONRAIL_UNEXPECTED_MAX	(64u << 20)
@@ -161,8 +165,8 @@
 #define MOONRAIL_CAPS (MOONRAIL_TX_CAPS | MOONRAIL_RX_CAPS | \
 		       MOONRAIL_DOMAIN_CAPS)
 
-/* Stands for domain->lock in clang's thread-safety analysis. Used in
- * annotations only. */
+/* Stands for domain->lock in clang's thread-safety analysis. No code locks
+ * it. */
 extern struct tei_mutex moonrail_held;
 
 #endif /* TEI_PROV_MOONRAIL_MOONRAIL_INT_H */

@@ -9,8 +9,8 @@
 #include "prov/moonrail/moonrail_peer.h"
 #include "util/list.h"
 
-/* Mixes the peer into the hash, because many peers may have chosen the same
- * keys. */
+/* Returns the list of domain->keys that holds this key of the peer. The hash
+ * depends on the peer too, because many peers may have chosen the same keys. */
 static struct tei_list *key_bucket(struct moonrail_peer *p, uint64_t key)
 {
 	return moonrail_bucket(p->domain->keys,

@@ -18,8 +18,9 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 
-/* Limits of the number of tasks of one operation. A task ends where an iov
- * entry or a remote range ends, and it may be divided among rails. */
+/* MOVE_RANGES: largest number of tasks of one operation before tasks are
+ * divided among rails; a task ends where an iov entry or a remote range ends.
+ * MOVE_TASKS: largest number of tasks after the division. */
 #define MOVE_RANGES	(2 * MOONRAIL_IOV)
 #define MOVE_TASKS	(MOVE_RANGES * MOONRAIL_STRIPES)
 
@@ -33,7 +34,8 @@ struct move_plan {
 	uint32_t n;			/* tasks created so far */
 };
 
-/* Copies the bytes of a task within this process. */
+/* Executes a task whose target is this domain itself: copies the bytes within
+ * this process. */
 static void move_self(const struct moonrail_task *t)
 {
 	void *there = (void *)(uintptr_t)t->task.remote;

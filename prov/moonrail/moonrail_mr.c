@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory registrations of the application, by key.
+ * Memory registrations of the application. Peers refer to them by key.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,8 +75,9 @@ static bool mr_reaches(const struct moonrail_peer *p)
 	       p->rail;
 }
 
-/* Counts one operation at a registration. If one counter is bound for both
- * reads and writes, an operation that does both is counted once. */
+/* Counts one operation in the counters of a registration. If one counter is
+ * bound for both reads and writes, an operation that reads and writes is
+ * counted once. */
 static void mr_count_one(const struct moonrail_mr *mr, bool reads, bool writes)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -296,8 +297,9 @@ static struct fi_ops mr_fi_ops = {
 	.ops_open = moonrail_no_ops,
 };
 
-/* Chooses an unused key, or takes the requested one if the application chooses
- * keys. */
+/* Chooses a key for a registration: an unused random key, or the requested one
+ * if the application chooses keys. Returns 0, or -FI_E* if the requested key is
+ * in use. */
 static int mr_choose_key(struct moonrail_domain *d, uint64_t requested,
 			 uint64_t *key) TEI_REQUIRES(moonrail_held)
 {

@@ -55,15 +55,16 @@ extern struct fi_ops_mr moonrail_mr_ops;
 /*
  * Registers a range with the data plane, except for the parts that are
  * registered already, and takes a reference to each pinned range that it
- * touches. mr: for a registration of the application; the lock is released
- * while memory is registered. May wait for the progress thread, so only threads
- * of the application call it. Returns:
+ * touches. mr: the range is a registration of the application; the lock is then
+ * released while memory is registered. May wait for the progress thread, so
+ * only threads of the application call it. Returns:
  *
  *	0		success
  *	-FI_EAGAIN	a part is being registered or unregistered, or a
  *			closed registration of it is still in use
- *	-FI_EBUSY	a part was left by a closed registration, and another
- *			open registration shares its pinned range
+ *	-FI_EBUSY	a pinned range in it is stale (moonrail_pin.stale): it
+ *			cannot be used, nor be unregistered as long as an open
+ *			registration uses it
  *	-FI_ENOMEM	no memory, or the registration failed
  */
 int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
@@ -73,10 +74,11 @@ int moonrail_pin(struct moonrail_domain *d, const void *addr, uint64_t len,
  * the other open registrations cover only a part (moonrail_pin.stale). */
 void moonrail_pin_closed(struct moonrail_domain *d, const void *addr,
 			 uint64_t len) TEI_REQUIRES(moonrail_held);
-/* Drops a reference to each pinned range within the given range. gone: receives
- * the pinned ranges without references, for moonrail_pin_drop. If gone is NULL,
- * these pinned ranges stay registered, because they will probably be used
- * again; if rails pin memory, the bounce thread unregisters them. */
+/* Drops a reference to each pinned range within the given range. Adds the
+ * pinned ranges that have no references then to the list "gone", for
+ * moonrail_pin_drop. If gone is NULL, these pinned ranges stay registered,
+ * because they will probably be used again; if rails pin memory, the bounce
+ * thread unregisters them. */
 void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
 		    struct tei_list *gone) TEI_REQUIRES(moonrail_held);
 /* Unregisters the pinned ranges of the list; afterwards no peer can access
@@ -84,8 +86,8 @@ void moonrail_unpin(struct moonrail_domain *d, const void *addr, uint64_t len,
  * the application and the bounce thread may call this function, without the
  * lock. */
 void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone);
-/* Unregisters the pinned range that has been unused for longest if too many are
- * unused. Waits as moonrail_pin_drop does. */
+/* If too many pinned ranges are unused, unregisters the one that has been
+ * unused for longest. Waits as moonrail_pin_drop does. */
 void moonrail_pin_trim(struct moonrail_domain *d);
 void moonrail_pin_free_all(struct moonrail_domain *d);
 /* Returns true if the range lies in one pinned range that an open registration

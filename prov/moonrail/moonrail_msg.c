@@ -75,9 +75,9 @@ static void msg_fill_wire(struct moonrail_wire *w, const struct moonrail_op *op,
 }
 
 /*
- * Sends a message that fits into one message of the stream. The bytes are
- * copied, so the operation completes at once, unless its flags ask for an
- * acknowledgement of the peer.
+ * Sends a message of the application that fits into one message of the stream.
+ * The bytes are copied. So the operation completes at once, unless its flags
+ * request an acknowledgement of the peer.
  */
 static int msg_send_eager(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
@@ -133,7 +133,8 @@ static int msg_pin(struct moonrail_op *op, const struct msg_call *c)
 	return 0;
 }
 
-/* Announces a message, which the peer reads when a receive matches it. */
+/* Announces a message. The peer reads its bytes when a receive matches the
+ * message. */
 static int msg_send_large(struct moonrail_op *op, const struct msg_call *c,
 			  uint32_t dst_ep) TEI_REQUIRES(moonrail_held)
 {

@@ -50,8 +50,9 @@ bool moonrail_recv_message(struct moonrail_peer *peer,
 bool moonrail_recv_too_soon(const struct moonrail_peer *peer,
 			    const struct moonrail_wire *w,
 			    const struct moonrail_ep *ep);
-/* Drops an unexpected message of this domain itself, whose sending endpoint is
- * being closed. */
+/* Drops the unexpected message that an endpoint of this domain has sent to this
+ * domain itself with this id. Called when the sending endpoint is being
+ * closed. */
 void moonrail_recv_withdraw(struct moonrail_peer *peer, uint64_t id)
 	TEI_REQUIRES(moonrail_held);
 /* Posts a receive, or completes it with an unexpected message. Takes ownership

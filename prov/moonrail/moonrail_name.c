@@ -20,7 +20,7 @@ size_t moonrail_sockaddr_len(const void *addr)
 	       family == AF_INET6 ? sizeof(struct sockaddr_in6) : 0;
 }
 
-/* Offsets in an encoded name. */
+/* Offsets of the fields in an encoded name, bytes. */
 enum { NAME_VERSION = 2, NAME_EP = 4, NAME_INCARNATION = 8, NAME_ADDR = 16 };
 
 /* Sets the fabric address of the name. Returns false if it is too long. */
@@ -64,7 +64,8 @@ void moonrail_name_put(const struct moonrail_name *n,
 	tei_rail_addr_put(&a, out + NAME_ADDR, MOONRAIL_NAME_LEN - NAME_ADDR);
 }
 
-/* Decodes an encoded name of any content. */
+/* Decodes an encoded name, which may have any content. Returns false if it is
+ * malformed. */
 static bool name_get(const uint8_t *in, struct moonrail_name *n)
 {
 	struct tei_rail_addr a;
@@ -116,8 +117,9 @@ sa_family_t moonrail_name_family(const struct moonrail_name *n)
 	return in->sin_family;
 }
 
-/* Returns true if the fabric address of the name is *a. port: compare the ports
- * too. The flow information and the padding of socket addresses are ignored. */
+/* Returns true if the fabric address of the name equals *a. Compares the ports
+ * only if port is true. Ignores the flow information and the padding of socket
+ * addresses. */
 static bool name_at(const struct moonrail_name *n, const struct tei_rail_addr *a,
 		    bool port)
 {

@@ -17,17 +17,17 @@ struct tei_rail_addr;
 
 #define MOONRAIL_EP_ANY	0u		/* endpoint number that stands for the
 					 * oldest endpoint of a domain */
-#define MOONRAIL_FAMILY	0x6d72		/* value of moonrail_name.family */
+#define MOONRAIL_FAMILY	0x6d72		/* first field of an encoded name */
 /* FI_PROV_SPECIFIC, which some headers of 2.x no longer define. */
 #define MOONRAIL_OWN	(1u << 31)
-#define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu) /* addr_format of struct
-						      * moonrail_name */
+/* addr_format of encoded names */
+#define MOONRAIL_FORMAT	(MOONRAIL_OWN | 0x6d6f6f6eu)
 
 /*
- * An encoded name has this length: family 2 (MOONRAIL_FAMILY), version 1,
- * zero 1, endpoint 4, incarnation 8, then the fabric address as
- * tei_rail_addr_put writes it, and zeros. fi_getname returns an encoded name,
- * and an address vector accepts it and also a sockaddr.
+ * Length of an encoded name. Its fields and their sizes in bytes are: family 2
+ * (MOONRAIL_FAMILY), version 1, zero 1, endpoint 4, incarnation 8, then the
+ * fabric address as tei_rail_addr_put writes it, and zeros. fi_getname returns
+ * an encoded name. An address vector accepts an encoded name or a sockaddr.
  */
 #define MOONRAIL_NAME_LEN	64
 #define MOONRAIL_NAME_VERSION	2
@@ -40,7 +40,8 @@ struct moonrail_name {
 					 * was inserted */
 	uint32_t ep;
 	uint32_t protocol, protocol_version, format;
-	uint32_t len;			/* length of address, bytes */
+	uint32_t len;			/* number of bytes of "address" in
+					 * use */
 	/* the fabric address, aligned so that it can be read as a sockaddr */
 	_Alignas(4) uint8_t address[MOONRAIL_NAME_ADDR];
 };

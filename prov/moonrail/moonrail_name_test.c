@@ -59,7 +59,7 @@ static void test_malformed_name_is_refused(void)
 	moonrail_name_put(&n, out);
 	CU_ASSERT(!moonrail_name_from(out, sizeof(out) - 1, &n));
 	CU_ASSERT(!moonrail_name_from(out, 1, &n));
-	out[2] = 1;			/* an older version */
+	out[2] = 1;			/* the version of an older release */
 	CU_ASSERT(!moonrail_name_from(out, sizeof(out), &n));
 	out[2] = MOONRAIL_NAME_VERSION;
 	out[NAME_LENGTH_AT] = MOONRAIL_NAME_ADDR + 1;

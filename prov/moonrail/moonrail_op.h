@@ -113,7 +113,8 @@ struct moonrail_op {
 	bool peek;			/* a receive with FI_PEEK or FI_DISCARD,
 					 * which counters do not count */
 	/* send */
-	uint32_t npin;			/* entries of iov that are pinned */
+	uint32_t npin;			/* number of entries of iov that are
+					 * pinned, from the first one on */
 	/* remote memory access */
 	struct fi_rma_iov rma[MOONRAIL_IOV];
 	bool write, has_data, event;
@@ -124,8 +125,8 @@ struct moonrail_op {
 /* --- moonrail_op.c ------------------------------------------------------- */
 /* Returns true if the total length exceeds MOONRAIL_MESSAGE or overflows. */
 bool moonrail_iov_too_long(const struct iovec *iov, size_t n);
-/* moonrail_op_begin counts an operation as under way at its endpoint and its
- * peer; moonrail_op_undo reverses the count. */
+/* moonrail_op_begin counts an operation as under way, for its endpoint and for
+ * its peer. moonrail_op_undo subtracts it again. */
 void moonrail_op_begin(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 void moonrail_op_undo(struct moonrail_op *op) TEI_REQUIRES(moonrail_held);
 /* Reports the end of an operation to the application and frees it. */
@@ -137,8 +138,8 @@ void moonrail_op_end(struct moonrail_op *op, int err)
 struct moonrail_op *moonrail_op_new(struct moonrail_ep *ep,
 				    const struct moonrail_op_type *type,
 				    void *context);
-/* Creates an operation to a peer. flags: those of the application's call;
- * silent: an inject, which has no completion. */
+/* Creates an operation to a peer. flags: flags of the application's call.
+ * silent: the call is an inject, which has no completion. */
 struct moonrail_op *moonrail_op_to(struct moonrail_ep *ep,
 				   const struct moonrail_op_type *type,
 				   struct moonrail_peer *peer, void *context,

@@ -26,8 +26,9 @@
  * starting; each new attempt of the operation restarts this time. */
 #define ORDER_PREFER_NS	(100 * TEI_NS_PER_US)
 
-/* Returns true if an atomic could overtake a message. Blocked messages get
- * their place in the stream only when their endpoint has room again. */
+/* Returns true if messages to the peer have no number yet or wait in the queue,
+ * so that an atomic could overtake them. A blocked message gets its number only
+ * when its endpoint is no longer backpressured. */
 static bool order_unposted(const struct moonrail_peer *p)
 {
 	return p->flow.nblocked || !tei_list_empty(&p->out.queue);

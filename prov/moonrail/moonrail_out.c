@@ -15,9 +15,10 @@
 #include "util/list.h"
 
 /*
- * Returns true for messages that carry an operation of this domain. Returns
- * false for answers to operations of the peer: waiting for them might never
- * end, because the peer can always begin further operations.
+ * Returns true if a message of type op carries an operation of this domain.
+ * Returns false for answers to operations of the peer: a wait for their
+ * acknowledgement might never end, because the peer can always begin further
+ * operations.
  */
 static bool out_is_posted(uint8_t op)
 {
@@ -76,7 +77,7 @@ void moonrail_out_drop(struct moonrail_out *o, int err)
 	free(o);
 }
 
-/* Replaces a numbered message by an empty one with the same number. */
+/* Replaces a numbered message by an empty one (an ACK) with the same number. */
 static void out_empty(struct moonrail_out *o)
 {
 	struct tei_list *before = o->link.prev;

@@ -212,7 +212,8 @@ static void peer_free(struct moonrail_peer *p)
 		tei_rail_message_free(m);
 	tei_channel_in_free(&p->in.channel);
 	tei_list_foreach_safe(k, ktmp, &p->keys, struct moonrail_key, link)
-		free(k);	/* domain->keys is emptied as a whole */
+		free(k);	/* no unlinking: the lists of domain->keys are
+				 * emptied as a whole */
 	tei_list_splice_tail(&p->out.sent, &p->out.queue);
 	tei_list_splice_tail(&p->out.sent, &p->flow.blocked);
 	free(p->flow.remote);
@@ -244,7 +245,7 @@ void moonrail_peer_sweep(struct moonrail_domain *d)
 	}
 }
 
-/* No endpoint is open, so no operation is under way. */
+/* Called when no endpoint is open, so that no operation is under way. */
 void moonrail_peer_free_all(struct moonrail_domain *d)
 {
 	struct moonrail_peer *p, *tmp;

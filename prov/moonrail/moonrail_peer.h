@@ -48,9 +48,9 @@ struct moonrail_backpressured {
 
 /* The operations under way with a peer. */
 struct moonrail_peer_ops {
-	uint32_t n;			/* operations under way */
-	uint32_t of_class[MOONRAIL_CLASSES]; /* operations under way, by
-					      * class */
+	uint32_t n;			/* number of operations under way */
+	uint32_t of_class[MOONRAIL_CLASSES]; /* number of operations under way
+					      * in each class */
 	enum moonrail_class preferred_class; /* class of the last operation that
 					      * was refused because of an
 					      * order */
@@ -62,8 +62,8 @@ struct moonrail_peer_ops {
 					 * ATOMIC_REP */
 	struct tei_list waiting_for_key; /* moonrail_op.link: operations that
 					  * wait for a key */
-	uint32_t reading;		/* short announced messages that are
-					 * being read */
+	uint32_t reading;		/* number of short announced messages
+					 * that are being read */
 	struct tei_list checking;	/* moonrail_op.link: receives whose
 					 * message has been read and whose
 					 * read-back check is not answered */
@@ -91,8 +91,8 @@ struct moonrail_peer_in {
 	struct tei_channel_in channel;	/* numbers of the messages, and the
 					 * out-of-order messages
 					 * (tei_rail_message) */
-	uint32_t unacked;		/* messages received since the last
-					 * ACK */
+	uint32_t unacked;		/* number of messages received since the
+					 * last ACK */
 };
 
 /* Flow control between a peer and this domain (moonrail_flow.c). */
@@ -105,21 +105,22 @@ struct moonrail_peer_flow {
 	uint32_t nremote;
 	struct moonrail_backpressured *remote; /* backpressured endpoints of the
 						* peer */
-	uint64_t remote_version;	/* version of remote, as the peer counts
-					 * it */
+	uint64_t remote_version;	/* version number of the list remote,
+					 * which the peer has sent with it */
 	/* members that this domain uses as a receiver */
 	uint32_t nlocal;
 	struct moonrail_backpressured *local; /* backpressured endpoints of this
 					       * domain */
-	uint64_t local_version;		/* version of local; 0 if local was
-					 * never changed */
+	uint64_t local_version;		/* version number of the list local; 0
+					 * if the list was never changed */
 };
 
 /* The timer of a peer (moonrail_timer.c). Times are in ns, CLOCK_MONOTONIC; 0
  * means that no time is set. */
 struct moonrail_peer_timer {
 	uint64_t next_ns;		/* time of the next run of the timer */
-	uint32_t tries;			/* PINGs since the last progress */
+	uint32_t tries;			/* number of PINGs since the last
+					 * progress */
 	uint64_t silent_ns;		/* start of the silence of a peer that
 					 * owes an answer */
 	uint64_t bye_ns;		/* the peer has sent BYE: end of the
@@ -196,12 +197,12 @@ struct moonrail_peer {
 };
 
 /* --- moonrail_peer.c ----------------------------------------------------- */
-/* Returns the peer with that name, which is created if it is new. Returns NULL
- * if memory is short or no rail can reach the address. */
+/* Returns the peer with that name, and creates the peer if it is new. Returns
+ * NULL if memory is short or no rail can reach the address. */
 struct moonrail_peer *moonrail_peer_get(struct moonrail_domain *d,
 					const struct moonrail_name *name)
 	TEI_REQUIRES(moonrail_held);
-/* Returns the peer with that incarnation, or NULL. */
+/* Returns the peer with that incarnation, or NULL if there is none. */
 struct moonrail_peer *moonrail_peer_find(struct moonrail_domain *d,
 					 uint64_t inc)
 	TEI_REQUIRES(moonrail_held);
@@ -229,8 +230,8 @@ void moonrail_peer_free_all(struct moonrail_domain *d);
 /* Returns the known peer if this peer is a resolver that has found one;
  * otherwise the peer itself. */
 struct moonrail_peer *moonrail_peer_real(struct moonrail_peer *peer);
-/* Returns true if, as far as is known, the peer still receives the messages
- * that are sent to it. */
+/* Returns true if the peer probably still receives the messages that are sent
+ * to it: nothing says that it has failed or is silent. */
 static inline bool moonrail_peer_receives(const struct moonrail_peer *peer)
 {
 	return !peer->err || (peer->resumes && !peer->silent);
@@ -261,8 +262,8 @@ struct moonrail_key *moonrail_key_find(struct moonrail_peer *peer, uint64_t key)
 void moonrail_key_add(struct moonrail_peer *peer, struct moonrail_key *key)
 	TEI_REQUIRES(moonrail_held);
 void moonrail_key_drop(struct moonrail_key *key) TEI_REQUIRES(moonrail_held);
-/* Drops the keys that were requested and not answered, because the requests
- * have been dropped. */
+/* Drops the keys that have been requested from the peer and are not known yet,
+ * because the requests have been dropped. */
 void moonrail_key_forget_unknown(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Moves the keys of a resolver to the peer that it has found. */

@@ -17,7 +17,8 @@
 #include "util/list.h"
 
 
-/* Pretends that the resolver has found a process that has left since. */
+/* Pretends that the resolver has found a process that has left in the
+ * meantime. */
 static void peer_found_and_gone(struct test_end *t, fi_addr_t at)
 {
 	struct moonrail_av *av = tei_container_of(t->av, struct moonrail_av,
@@ -49,7 +50,8 @@ static void test_send_to_process_that_left_times_out(void)
 	test_close(&t);
 }
 
-/* The peer does not answer the read-back check. */
+/* If the peer does not answer the read-back check, the receive must time
+ * out. */
 static void test_read_back_check_without_answer_times_out(void)
 {
 	struct moonrail_av *av;
@@ -74,7 +76,8 @@ static void test_read_back_check_without_answer_times_out(void)
 	test_close(&t);
 }
 
-/* A peer that cannot be reached may still be reading the announced message. */
+/* The buffer of an announced message must stay registered after the peer has
+ * failed, because the peer may still be reading the message. */
 static void test_announced_message_to_failed_peer_is_kept_for_reader(void)
 {
 	struct moonrail_peer *p;

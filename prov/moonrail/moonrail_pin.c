@@ -86,8 +86,8 @@ void moonrail_pin_drop(struct moonrail_domain *d, struct tei_list *gone)
 	}
 }
 
-/* Takes the least recently used range out of the table if too many are
- * unused. */
+/* If too many ranges are unused, takes the least recently used one out of the
+ * table and adds it to the list "gone". */
 static void pin_pick(struct moonrail_domain *d, struct tei_list *gone)
 	TEI_REQUIRES(moonrail_held)
 {
@@ -116,8 +116,9 @@ void moonrail_pin_trim(struct moonrail_domain *d)
 	moonrail_pin_drop(d, &gone);
 }
 
-/* Registers a range. If memory cannot be written by the process, it is
- * registered read-only for rails that pin memory. */
+/* Registers a range with the data plane. If rails pin memory and this fails,
+ * for example because the process itself cannot write to the memory, registers
+ * the range read-only. */
 static int pin_register(struct moonrail_domain *d, char *addr, uint64_t len)
 {
 	struct tei_rail_mr *mr;
@@ -132,8 +133,8 @@ static int pin_register(struct moonrail_domain *d, char *addr, uint64_t len)
 	return ret;
 }
 
-/* Registers a range with the lock released, because pinning takes time: about
- * 10 GB/s. */
+/* Registers a range, and releases the lock meanwhile, because pinning takes
+ * time: it processes about 10 GB/s. */
 static int pin_register_away(struct moonrail_domain *d, char *addr,
 			     uint64_t len) TEI_REQUIRES(moonrail_held)
 {
@@ -151,7 +152,8 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 	struct moonrail_pin *p;
 	int ret;
 
-	/* ranges that are being unregistered may return to the table */
+	/* reserve entries also for the ranges that are being unregistered,
+	 * because they may return to the table */
 	if (!tei_range_reserve(&d->pins, d->nunregistering + 1))
 		return -FI_ENOMEM;
 	p = calloc(1, sizeof(*p));
@@ -172,7 +174,8 @@ static int pin_add(struct moonrail_domain *d, char *addr, uint64_t len,
 		return 0;
 	tei_range_remove(&d->pins, &p->range);
 	free(p);
-	/* the overlapping range may be about to be unregistered */
+	/* the caller must try again if the overlapping range may be
+	 * unregistered soon */
 	return ret == TEI_ERR_OVERLAP && d->nunregistering ? -FI_EAGAIN
 							   : -FI_ENOMEM;
 }
@@ -197,8 +200,9 @@ static int pin_at(struct moonrail_domain *d, char *at, char *end, bool leave,
 		r = tei_range_find(&d->pins, (uintptr_t)at, 1);
 	}
 	p = tei_container_of(r, struct moonrail_pin, range);
-	/* the range will become usable, because operations that still use a
-	 * closed registration will end */
+	/* the caller must try again later: the range becomes usable when it is
+	 * registered, or when the operations that still use a closed
+	 * registration have ended */
 	if (p->registering || (d->bounces && p->refs && !p->mrs))
 		return -FI_EAGAIN;
 	if (p->stale)
@@ -296,7 +300,8 @@ bool moonrail_pinned(const struct moonrail_domain *d, const void *addr,
 	return p->mrs && !p->registering && !p->stale;
 }
 
-/* Frees the table only: the data plane closes its registrations itself. */
+/* Frees the table and its elements. Unregisters nothing: the data plane itself
+ * closes its registrations. */
 void moonrail_pin_free_all(struct moonrail_domain *d)
 {
 	struct moonrail_pin *p;

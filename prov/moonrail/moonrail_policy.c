@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Policies: the rails that carry an operation, by its size.
+ * Policies, which determine by the size of an operation which rails carry it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,8 @@
 #define TEI_PROV_MOONRAIL_MOONRAIL_POLICY_H
 
 /*
- * How the rails share the operations of an endpoint, by size.
+ * Policies: how the rails share the operations of an endpoint, depending on the
+ * size of the operation.
  */
 
 #include <stdint.h>
@@ -17,8 +18,8 @@ struct moonrail_peer;
 
 /* How the rails share an operation. */
 enum moonrail_policy_kind {
-	MOONRAIL_ADAPTIVE,		/* each rail takes slices when it has
-					 * room */
+	MOONRAIL_ADAPTIVE,		/* each rail takes slices as long as its
+					 * window is not full */
 	MOONRAIL_FIXED,			/* all operations of an endpoint use one
 					 * rail */
 	MOONRAIL_ROUND_ROBIN,		/* each operation uses the next rail */

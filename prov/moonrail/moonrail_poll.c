@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Poll sets: report which of several completion queues and counters have
- * changed.
+ * Poll sets. A poll set reports which of its completion queues and counters
+ * have changed.
  */
 #include <stdlib.h>
 

@@ -73,7 +73,8 @@ static void recv_discard(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 	moonrail_flow_check_room(ep);
 }
 
-/* Returns the announced message of that sender in the list, or NULL. */
+/* Returns the announced message of sender p with this id in the list, or NULL
+ * if there is none. */
 static struct moonrail_unexpected *
 recv_find(struct tei_list *list, const struct moonrail_peer *p, uint64_t id)
 {
@@ -327,7 +328,8 @@ static bool recv_give(struct moonrail_op *op, const struct recv_in *in,
 	return true;
 }
 
-/* Keeps an unexpected message. Returns false if there is no memory or room. */
+/* Keeps an unexpected message. Returns false if memory is short or the endpoint
+ * cannot accept the message. */
 static bool recv_keep(struct moonrail_ep *ep, const struct recv_in *in,
 		      bool tagged) TEI_REQUIRES(moonrail_held)
 {
@@ -406,8 +408,8 @@ static struct moonrail_unexpected *recv_first(struct moonrail_op *op,
 	return NULL;
 }
 
-/* Unlinks an unexpected message and describes it in *in. The caller still owns
- * s. */
+/* Removes an unexpected message s from its list and describes it in *in. The
+ * caller then owns s. */
 static void recv_unqueue(struct moonrail_ep *ep, struct moonrail_unexpected *s,
 			 struct recv_in *in) TEI_REQUIRES(moonrail_held)
 {
@@ -433,8 +435,8 @@ static void recv_feed(struct moonrail_op *op, bool tagged)
 		if (!s)
 			break;
 		recv_unqueue(ep, s, &in);
-		/* a multi-receive that has room left can take the next message
-		 * too */
+		/* a multi-receive whose buffer is not used up can take the next
+		 * message too */
 		multi = multi && op->total > s->wire.len &&
 			op->total - s->wire.len >= ep->min_multi;
 		if (!recv_give(op, &in, tagged)) {
@@ -483,8 +485,8 @@ static void recv_describe(struct moonrail_op *op,
 		op->flags |= FI_REMOTE_CQ_DATA;
 }
 
-/* Completes a peek that has found a message: the message stays, is claimed, or
- * is discarded. */
+/* Completes a peek that has found a message. Then keeps, claims or discards the
+ * message, as flags request. */
 static void recv_found(struct moonrail_op *op, struct moonrail_unexpected *s,
 		       uint64_t flags) TEI_REQUIRES(moonrail_held)
 {
@@ -519,7 +521,7 @@ int moonrail_recv_peek(struct moonrail_op *op, bool tagged, uint64_t flags)
 	struct recv_in in;
 
 	op->peek = flags & (FI_PEEK | FI_DISCARD);
-	/* a peek has no other result than its completion */
+	/* a peek always has a completion, because this is its only result */
 	op->unsignaled = op->unsignaled && !op->peek;
 	if (!(flags & (FI_PEEK | FI_CLAIM)) ||
 	    (flags & FI_CLAIM && !op->context))

@@ -10,8 +10,9 @@
 #include "util/list.h"
 
 /*
- * A resolver has found its process: its operations, addresses, keys and queued
- * messages move to the peer of that process.
+ * Handles that a resolver has found its process: moves the operations,
+ * addresses, keys and queued messages of the resolver to the peer of that
+ * process.
  */
 
 /* Moves the operations, addresses and queued messages of a resolver to the

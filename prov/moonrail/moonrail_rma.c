@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Remote memory access: the calls, and the keys of peers.
+ * The calls for remote memory access, and the keys of peers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +98,8 @@ static bool rma_know_key(struct moonrail_op *op, uint64_t key,
 	return true;
 }
 
-/* Checks remote range i against its key and writes its address. Returns 0 or
- * FI_E*. */
+/* Checks remote range i against its key, and writes the address of the range in
+ * the peer's memory to *at. Returns 0 or FI_E*. */
 static int rma_place(struct moonrail_op *op, uint32_t i,
 		     struct moonrail_wire_range *at)
 	TEI_REQUIRES(moonrail_held)
@@ -141,8 +141,8 @@ static void rma_start_or_wait(struct moonrail_op *op)
 	bool bad, known;
 
 	moonrail_op_with(op, moonrail_peer_real(op->peer));
-	/* the request for a key may have shown that the peer cannot be
-	 * reached */
+	/* read op->peer->err after rma_keys_known: its request for a key may
+	 * have shown that the peer cannot be reached */
 	known = rma_keys_known(op, &bad);
 	if (bad || op->peer->err) {
 		op->err = bad ? FI_ENOMEM : op->peer->err;
@@ -202,8 +202,8 @@ static void rma_put_keys(const struct moonrail_op *op, uint8_t *to)
 	}
 }
 
-/* Sends DONE after the bytes are in place, if the peer needs it. Returns true
- * if the operation completes only when DONE is acknowledged. */
+/* Sends DONE for an operation whose bytes are in place, if the peer needs DONE.
+ * Returns true if the operation completes only when DONE is acknowledged. */
 static bool rma_send_done(struct moonrail_op *op) TEI_REQUIRES(moonrail_held)
 {
 	bool waits = op->waits_for_done;
@@ -260,7 +260,7 @@ static const struct moonrail_op_type rma_type = {
 
 /* --- the target ----------------------------------------------------------- */
 
-/* Reports the remote CQ data of a write. */
+/* Writes a completion with the remote CQ data of a peer's write. */
 static void rma_report_data(struct moonrail_ep *ep, struct moonrail_peer *p,
 			    const struct moonrail_wire *w)
 	TEI_REQUIRES(moonrail_held)
@@ -326,8 +326,8 @@ static int rma_fill(struct moonrail_op *op, const struct rma_call *c)
 	for (i = 0; i < c->nrma; i++) {
 		op->rma[i] = c->rma[i];
 		if (c->rma[i].len > op->total - far)
-			return -FI_EINVAL;	/* the sum would overflow or be
-						 * too large */
+			return -FI_EINVAL;	/* far + len would overflow or
+						 * exceed the local length */
 		far += c->rma[i].len;
 	}
 	if (far != op->total)

@@ -35,8 +35,8 @@
 
 /* Posts a message once. reverse: the message may use the reverse path, a
  * connection that the peer has made. The reverse path is not used while
- * messages are announced, because the peer reads their bytes over that
- * connection and the message would queue behind them. */
+ * announced messages are unacknowledged: the peer reads their bytes over this
+ * connection, and the message would wait behind these bytes. */
 static int stream_post(struct moonrail_peer *p, struct moonrail_out *o,
 		       bool reverse) TEI_REQUIRES(moonrail_held)
 {
@@ -103,7 +103,7 @@ void moonrail_stream_flush(struct moonrail_peer *p)
 }
 
 /* Passes a message of the stream to its handler. Returns false if the handler
- * has no room or memory for it. */
+ * cannot accept the message now or memory is short. */
 static bool stream_deliver(struct moonrail_peer *p,
 			   const struct moonrail_wire *w,
 			   const uint8_t *payload, uint32_t len)
@@ -168,9 +168,9 @@ int moonrail_stream_send(struct moonrail_peer *p, struct moonrail_out *o)
 	return 0;
 }
 
-/* The function requests an acknowledgement with an empty message at the end of
- * the stream; its acknowledgement covers all earlier messages. One request is
- * sent per value of posted_seq. */
+/* Requests an acknowledgement with an empty message at the end of the stream:
+ * the acknowledgement of this message covers all earlier ones. Sends at most
+ * one such request for each value of posted_seq. */
 bool moonrail_stream_settled(struct moonrail_peer *p)
 {
 	struct moonrail_out *o;
@@ -296,8 +296,8 @@ static void stream_handle(struct moonrail_peer *p,
 	stream_acked(p, w->ack);
 	if (!w->seq) {
 		if (w->op == MOONRAIL_WIRE_PING)
-			/* the reverse path is not used, because it may be the
-			 * path that loses messages */
+			/* not over the reverse path, because that path may be
+			 * the one that loses messages */
 			moonrail_stream_post_loose(p, MOONRAIL_WIRE_ACK,
 						   MOONRAIL_WIRE_ECHO, false);
 		else if (w->flags & MOONRAIL_WIRE_ECHO)
@@ -331,7 +331,8 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	if (!p) {
 		tei_rail_peer_hold(m->peer);
 		p = moonrail_peer_new(d, inc, m->peer);
-		/* the peer may have sent BYE in the meantime */
+		/* run the timer of the peer, because the peer may have sent BYE
+		 * in the meantime */
 		tei_rail_attend(m->peer);
 	}
 	if (!p || !moonrail_peer_lives(p))

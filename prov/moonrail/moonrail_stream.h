@@ -42,8 +42,8 @@ static inline uint8_t *moonrail_out_payload(struct moonrail_out *o)
 {
 	return o->buf + MOONRAIL_HEAD;
 }
-/* Returns true for messages that the peer may wait for, or that answer a
- * message of the peer. */
+/* Returns true if a message of type op answers a message of the peer, or if the
+ * peer may wait for it. */
 bool moonrail_out_is_answer(uint8_t op);
 /* Gives a message the next number and appends it to the queue. */
 void moonrail_out_queue(struct moonrail_peer *peer, struct moonrail_out *out)
@@ -57,8 +57,8 @@ void moonrail_out_drop_list(struct tei_list *list, int err)
 /* Frees all numbered messages, and fails their operations. */
 void moonrail_out_drop_all(struct moonrail_peer *peer, int err)
 	TEI_REQUIRES(moonrail_held);
-/* Empties the messages of a list that carry operations, and fails these
- * operations. Keeps the answers. */
+/* Empties the messages of a list, except those for which moonrail_out_is_answer
+ * returns true, and fails the operations of the emptied messages. */
 void moonrail_out_empty_list(struct tei_list *list, int err)
 	TEI_REQUIRES(moonrail_held);
 /* Drops all messages for a peer to which nothing has been sent, and restarts
@@ -68,8 +68,9 @@ void moonrail_out_restart(struct moonrail_peer *peer, int err)
 
 /* --- moonrail_stream.c --------------------------------------------------- */
 /* Queues or blocks a message and sends as many messages as MOONRAIL_WINDOW
- * allows. Takes ownership of out. Returns 0, or -FI_EAGAIN if the peer is this
- * domain itself and has no room; the operation is then unchanged. */
+ * allows. Takes ownership of out. Returns 0. Returns -FI_EAGAIN if the peer is
+ * this domain itself and its endpoint cannot accept the message now; the
+ * operation is then unchanged. */
 int moonrail_stream_send(struct moonrail_peer *peer, struct moonrail_out *out)
 	TEI_REQUIRES(moonrail_held);
 /* Sends queued messages until the window is full or the rails refuse one. */
@@ -80,8 +81,8 @@ void moonrail_stream_flush(struct moonrail_peer *peer)
 void moonrail_stream_post_loose(struct moonrail_peer *peer,
 				enum moonrail_wire_op op, uint16_t flags,
 				bool reverse) TEI_REQUIRES(moonrail_held);
-/* Sends an ACK: the next number that is expected, and the list of backpressured
- * endpoints. */
+/* Sends an ACK, with the number of the next expected message and the list of
+ * backpressured endpoints. */
 void moonrail_stream_ack(struct moonrail_peer *peer)
 	TEI_REQUIRES(moonrail_held);
 /* Handles a message from the data plane and frees it. */
@@ -89,8 +90,8 @@ void moonrail_stream_in(struct moonrail_domain *d, struct tei_rail_message *m)
 	TEI_REQUIRES(moonrail_held);
 
 /* --- moonrail_flow.c: backpressured endpoints ---------------------------- */
-/* Returns true if op is a message of the application to an endpoint. Other
- * messages never wait for room. */
+/* Returns true if op is a message of the application to an endpoint. Only such
+ * messages wait while the endpoint is backpressured. */
 static inline bool moonrail_flow_counts(uint8_t op)
 {
 	return op == MOONRAIL_WIRE_DATA || op == MOONRAIL_WIRE_RTS;
@@ -130,8 +131,8 @@ bool moonrail_flow_refuses(const struct moonrail_peer *peer, uint32_t ep)
  * result of moonrail_flow_admit_excess for this message, or 0. */
 void moonrail_flow_removed(struct moonrail_ep *ep, struct moonrail_peer *peer,
 			   uint64_t excess) TEI_REQUIRES(moonrail_held);
-/* Notifies the senders if unexpected messages have left the endpoint and it has
- * room again. */
+/* Notifies the senders if the endpoint is no longer backpressured, because
+ * unexpected messages have left it. */
 void moonrail_flow_check_room(struct moonrail_ep *ep)
 	TEI_REQUIRES(moonrail_held);
 /* Updates the lists of backpressured endpoints after an endpoint was closed:

@@ -21,7 +21,8 @@ struct test_end {
 	struct moonrail_domain *domain;
 };
 
-/* Opens all objects. port: port of the contact address, or NULL for any. */
+/* Opens all objects. port: port of the contact address, or NULL for any
+ * port. */
 void test_open(struct test_end *t, const char *port);
 void test_close(struct test_end *t);
 /* Inserts the address 127.0.0.1:port. */

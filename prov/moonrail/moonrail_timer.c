@@ -15,8 +15,8 @@
  * silent.
  */
 
-#define TIMER_LAST_NS	(20 * TEI_NS_PER_MS)	/* wait for late messages after
-						 * a BYE */
+#define TIMER_LAST_NS	(20 * TEI_NS_PER_MS)	/* time for which late messages
+						 * are accepted after a BYE */
 #define TIMER_LATE_NS	(1000 * TEI_NS_PER_MS)	/* if the timer is later than
 						 * this, the process was
 						 * suspended */
@@ -25,8 +25,8 @@
 static const struct tei_channel_pace timer_pace = { MOONRAIL_PING_NS,
 						    200 * TEI_NS_PER_MS };
 
-/* Returns true if the peer has timed out. The time by which the timer is late
- * does not count if this process was suspended. */
+/* Returns true if the peer has timed out. If this process was suspended, the
+ * time by which the timer is late does not count as silence of the peer. */
 static bool timer_expired(struct moonrail_peer *p, uint64_t now)
 {
 	uint64_t max =
@@ -83,8 +83,8 @@ static uint64_t timer_run(struct moonrail_peer *p, uint64_t now)
 	moonrail_fin_send(p);
 	if (p->incarnation)
 		moonrail_stream_flush(p);
-	/* the operations must time out if the peer does not send an answer that
-	 * it owes */
+	/* with answer_pending set, the operations time out if the peer does not
+	 * send an answer that it owes */
 	answer_pending = !p->silent &&
 			 (p->fin.n || !tei_list_empty(&p->out.queue) ||
 			  !tei_list_empty(&p->out.sent) || p->flow.nblocked ||
@@ -138,7 +138,7 @@ uint64_t moonrail_peer_run(struct moonrail_domain *d,
 		return moonrail_peer_lives(p) ? timer_run(p, now)
 					      : timer_run_failed(p, now);
 	}
-	/* a resolver */
+	/* the peer is a resolver */
 	tei_list_foreach(p, &d->peers, struct moonrail_peer, link) {
 		if (p->rail != rail || p->replaced_by)
 			continue;

@@ -49,7 +49,7 @@ static ssize_t coll_broadcast(struct fid_ep *ep, void *buf, size_t count,
 	return -FI_ENOSYS;
 }
 
-/* stands for fi_alltoall and fi_allgather */
+/* The function for fi_alltoall and fi_allgather. */
 static ssize_t coll_all(struct fid_ep *ep, const void *buf, size_t count,
 			void *desc, void *result, void *result_desc,
 			fi_addr_t to, enum fi_datatype type, uint64_t flags,
@@ -60,7 +60,7 @@ static ssize_t coll_all(struct fid_ep *ep, const void *buf, size_t count,
 	return -FI_ENOSYS;
 }
 
-/* stands for fi_allreduce and fi_reduce_scatter */
+/* The function for fi_allreduce and fi_reduce_scatter. */
 static ssize_t coll_all_of(struct fid_ep *ep, const void *buf, size_t count,
 			   void *desc, void *result, void *result_desc,
 			   fi_addr_t to, enum fi_datatype type, enum fi_op op,
@@ -71,7 +71,7 @@ static ssize_t coll_all_of(struct fid_ep *ep, const void *buf, size_t count,
 			flags, context);
 }
 
-/* stands for fi_scatter and fi_gather */
+/* The function for fi_scatter and fi_gather. */
 static ssize_t coll_root(struct fid_ep *ep, const void *buf, size_t count,
 			 void *desc, void *result, void *result_desc,
 			 fi_addr_t to, fi_addr_t root, enum fi_datatype type,
