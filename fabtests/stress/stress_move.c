@@ -18,8 +18,8 @@ static unsigned char *move_at(struct stress *s, const struct stress_move *m,
 	       m->slot[side] * STRESS_SLOT + m->off[side];
 }
 
-/* Returns true if the side's process, and thus its memory, is still the same as
- * when the move began. */
+/* Returns true if the process of one side is still the one with which the move
+ * began, so that its memory is still mapped. */
 static bool move_lives(const struct stress *s, const struct stress_move *m,
 		       unsigned int side)
 {
@@ -47,9 +47,9 @@ static bool move_take_slot(struct stress_worker *w, unsigned int *slot)
 	return false;
 }
 
-/* Returns true if worker `from` has opened the segment of worker `to`.
- * Otherwise requests that, unless a request is in progress or worker `to` is
- * stopped. */
+/* Returns true if worker `from` has an open segment of worker `to`. If not,
+ * sends the command "open" and returns false. Sends nothing if such a command
+ * is in progress or worker `to` is stopped. */
 static bool move_segment(struct stress *s, unsigned int from, unsigned int to)
 {
 	struct stress_worker *w = &s->worker[from], *t = &s->worker[to];
@@ -68,8 +68,8 @@ static bool move_segment(struct stress *s, unsigned int from, unsigned int to)
 	return false;
 }
 
-/* Chooses the direction, size and offsets. Each number of bits of the size is
- * equally likely, so that small and large sizes both occur. */
+/* Chooses the direction, the size and the offsets of a move. The size has a
+ * random number of bits, so that small and large sizes are equally frequent. */
 static void move_shape(struct stress_move *m, uint64_t *random)
 {
 	unsigned int bits = (unsigned int)(ft_random(random) % 20);
@@ -104,8 +104,9 @@ static void move_send(struct stress *s, const struct stress_move *m)
 	ft_proc_send(proc, line);
 }
 
-/* Begins the next move if both workers are ready and have a free slot. Its
- * random choices depend only on the seed and its id. */
+/* Begins the next move if both workers are ready and have a free slot,
+ * otherwise returns false. The random choices of a move depend only on the seed
+ * and on its id. */
 static bool move_begin(struct stress *s, struct stress_move *m)
 {
 	uint64_t id = s->moves + 1, random = s->seed + (id << 20);
@@ -161,7 +162,8 @@ static void move_tell(const struct stress_move *m, const char *what)
 		(unsigned long long)m->off[1], what);
 }
 
-/* Reports a wrong byte or an impossible answer of a worker. */
+/* Counts and prints an error of a move: a wrong byte or an impossible answer of
+ * a worker. */
 static void move_bad(struct stress *s, const struct stress_move *m,
 		     const char *what)
 {
@@ -169,8 +171,9 @@ static void move_bad(struct stress *s, const struct stress_move *m,
 	move_tell(m, what);
 }
 
-/* Reports a move that failed without a cause: its duration, the time since the
- * last fault of each worker, and the error that the initiator reported. */
+/* Counts and prints a move that failed although no fault affected it. Prints
+ * its duration, the time since the last fault of each worker, and `why`, the
+ * error that the initiator reported. */
 static void move_unexplained(struct stress *s, const struct stress_move *m,
 			     const char *what, const char *why)
 {
@@ -187,8 +190,8 @@ static void move_unexplained(struct stress *s, const struct stress_move *m,
 	stress_events(s);
 }
 
-/* Checks the destination of one task. If it completed, all bytes must be right;
- * otherwise each byte must be right or poison. */
+/* Checks the destination of one task. If the task completed, all bytes must
+ * have been moved. Otherwise each byte must be poison or have been moved. */
 static void move_check_task(struct stress *s, const struct stress_move *m,
 			    const unsigned char *p, uint64_t from, int status)
 {
@@ -209,8 +212,8 @@ static void move_check_task(struct stress *s, const struct stress_move *m,
 		move_bad(s, m, "the destination has bytes that were not sent");
 }
 
-/* Checks that the bytes around the range are unchanged, fills the slot with
- * poison and frees it. */
+/* Checks that the rest of the slot is still poison. Then fills the whole slot
+ * with poison and frees it. */
 static void move_clear(struct stress *s, const struct stress_move *m,
 		       unsigned int side)
 {
@@ -225,7 +228,8 @@ static void move_clear(struct stress *s, const struct stress_move *m,
 	w->slot[m->slot[side]].state = STRESS_FREE;
 }
 
-/* Marks the target's slot as lost, because late bytes may land in it. */
+/* Sets the state of the target's slot to STRESS_LOST, because bytes of the move
+ * may still land in it. */
 static void move_lose(struct stress *s, const struct stress_move *m,
 		      uint64_t calm_ns)
 {
@@ -239,8 +243,8 @@ static void move_lose(struct stress *s, const struct stress_move *m,
 	slot->calm_ns = calm_ns;
 }
 
-/* Returns true if the worker has only one rail, and that rail is broken or was
- * repaired after the time `since`. */
+/* Returns true if the worker has only one rail, and that rail is broken now or
+ * was repaired after the time `since`. */
 static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
 			 uint64_t since)
 {
@@ -251,8 +255,8 @@ static bool move_cut_off(const struct stress *s, const struct stress_worker *w,
 	return false;
 }
 
-/* Returns true if either process was stopped, killed or cut off since some time
- * before the move began. */
+/* Returns true if one of the two processes was affected by a fault during the
+ * move or shortly before it: a stop, a kill, or the loss of its only rail. */
 static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 {
 	uint64_t calm = (STRESS_TIMEOUT_S + 2) * SEC;
@@ -268,9 +272,9 @@ static bool move_disturbed(const struct stress *s, const struct stress_move *m)
 	return false;
 }
 
-/* Returns true if the move was cancelled while a rail was broken or shortly
- * after. MOONRAIL_FENCE_MS may then be too short for the fence, and tasks may
- * end as TIMEOUT. */
+/* Returns true if the move was cancelled while a rail was broken or within a
+ * second after its repair. MOONRAIL_FENCE_MS may then be too short for the
+ * fence, so tasks may end as TIMEOUT. */
 static bool move_unfenced(const struct stress *s, const struct stress_move *m)
 {
 	uint64_t since = m->begin_ns > SEC ? m->begin_ns - SEC : 0;
@@ -288,8 +292,9 @@ static struct stress_move *move_find(struct stress *s, unsigned int w,
 	return NULL;
 }
 
-/* Frees lost slots after a later move between the same two processes has
- * completed, because bytes of earlier moves cannot land any more. */
+/* Called when the move `m` has completed. Frees the lost slots of its target
+ * that earlier moves of the same two processes have used: bytes of those moves
+ * cannot land any longer. */
 static void move_regain(struct stress *s, const struct stress_move *m)
 {
 	struct stress_worker *w = &s->worker[m->worker[1]];
@@ -370,7 +375,7 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 		return;
 	}
 	if (*statuses == '!') {
-		/* The submission was refused; there are no tasks. */
+		/* The submission was refused, so there are no tasks. */
 		s->refused++;
 		if (!move_disturbed(s, m))
 			move_unexplained(s, m, "refused although it was not "
@@ -387,9 +392,9 @@ void stress_done(struct stress *s, unsigned int w, uint64_t id,
 
 /* --- dead workers and moves that take too long --------------------------- */
 
-/* Returns how long a slot stays lost after its writer died, ns. The time is not
- * scaled with the load of the machine: this test itself causes the load, and
- * would run out of slots. */
+/* Returns how long a slot stays lost after the death of the process that wrote
+ * to it, ns. The time does not grow with the load of the machine, because this
+ * test causes the load and would run out of slots. */
 static uint64_t move_calm_ns(void)
 {
 	return (fx_slow() ? 15 : 5) * SEC;
@@ -404,7 +409,8 @@ void stress_dead(struct stress *s, unsigned int w)
 
 		if (!m->id || m->worker[0] != w)
 			continue;
-		/* Bytes that the kernel holds may still land for a while. */
+		/* The kernel may still deliver bytes of the dead process for a
+		 * while. */
 		if (move_lives(s, m, 1))
 			move_lose(s, m, calm_ns);
 		m->id = 0;
@@ -428,8 +434,8 @@ static void move_watch_slot(struct stress *s, struct stress_worker *w,
 	slot->state = STRESS_FREE;
 }
 
-/* With STRESS_HALT, returns true if the move has been in progress for that time
- * without a disturbance. */
+/* Returns true if STRESS_HALT is set and the move has been in progress for that
+ * time without a fault that affects its processes. */
 static bool move_hangs(const struct stress *s, const struct stress_move *m,
 		       uint64_t now)
 {

@@ -28,8 +28,9 @@ static void proc_port(const struct stress_worker *w, bool same_name)
 	}
 }
 
-/* Chooses the worker's address and host. Workers with odd numbers run on host
- * b, the others on host a, as this process does. */
+/* Sets the host address and the network namespace of worker `i`. Workers with
+ * odd numbers run on host b. The others run on host a, as this process does;
+ * their namespace stays empty. */
 static void proc_place(const struct stress *s, unsigned int i, char *host,
 		       char *netns, size_t len)
 {
@@ -241,7 +242,8 @@ static bool proc_replace(struct stress *s, unsigned int i, bool same_name)
 	return stress_start(s, i, same_name);
 }
 
-/* Breaks one of the two rails for a while, unless one is broken already. */
+/* Breaks one of the two rails for up to 1.55 s. Does nothing if a rail is
+ * already broken. */
 static bool proc_cut(struct stress *s, uint64_t *random)
 {
 	static const char *const how[] = {
@@ -277,7 +279,8 @@ static bool proc_mend(struct stress *s)
 	return fx_links_do(line);
 }
 
-/* The random choices of a fault depend only on the seed and its number. */
+/* The random choices of a fault depend only on the seed and on the number of
+ * the fault. */
 bool stress_fault(struct stress *s)
 {
 	uint64_t random = s->seed ^ (s->faults * UINT64_C(0x9e3779b97f4a7c15));

@@ -12,7 +12,7 @@
 #include "fabtests/stress/stress.h"
 
 struct worker_move {
-	uint64_t id;		/* 0 if the worker makes no move */
+	uint64_t id;		/* 0 if the entry is unused */
 	struct fx_job job;
 };
 
@@ -112,7 +112,7 @@ static bool worker_poll(void)
 	return any;
 }
 
-/* A thread that opens a segment, because opening may take as long as a rail is
+/* A thread that opens a segment. Opening may block as long as a rail is
  * broken. */
 struct worker_opening {
 	pthread_t thread;
@@ -131,8 +131,9 @@ static void *worker_open_main(void *arg)
 	return NULL;
 }
 
-/* Opens the segment of worker k in a thread. The test sends the next command
- * for a worker only after the answer to the previous one. */
+/* Starts a thread that opens the segment of worker `k`. The thread of the
+ * previous command for this worker has answered already, because the test waits
+ * for the answer before it sends the next command. */
 static void worker_open(int k, const char *name)
 {
 	struct worker_opening *o = &worker_opening[k];
@@ -193,7 +194,7 @@ static int worker_loop(void)
 	}
 }
 
-/* Returns the rails that the engine has: bit 0 for r0, bit 1 for r1. */
+/* Returns a bit set of the engine's rails: bit 0 for r0, bit 1 for r1. */
 static unsigned int worker_rails(void)
 {
 	struct te_rail_stats rail[8];

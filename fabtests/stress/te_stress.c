@@ -2,21 +2,21 @@
 
 /*
  * Several processes move ranges of random size between random offsets, in both
- * directions, while some of them are stopped, killed or started again. The test
- * checks every byte of each range and around it.
+ * directions, while some of the processes are stopped, or killed and started
+ * again. The test checks every byte of each range and around it.
  *
  * Usage:
- *	te_stress [SECONDS]		over the loopback
+ *	te_stress [SECONDS]		over the loopback interface
  *	te_stress links [SECONDS]	over two rails between two hosts
- *					(network namespaces); the rails break,
- *					one at a time
- *	te_stress bare [SECONDS]	the same without a control link, so that
- *					all contact addresses are on one of the
- *					rails that break
+ *					(network namespaces); the test breaks
+ *					the rails, one at a time
+ *	te_stress bare [SECONDS]	like "links", but the control channel
+ *					has no link of its own: all contact
+ *					addresses are on one of the two rails
  *
  * FT_SEED=N repeats the moves and the faults of a run, but not their timing.
  * STRESS_HALT=S stops all processes for a debugger if a move takes S seconds
- * although neither of its processes was disturbed.
+ * although no fault affected either of its processes.
  */
 
 #include <stdio.h>
@@ -58,8 +58,9 @@ static bool stress_wakes(const struct stress *s)
 	return s->mend_ns != 0;
 }
 
-/* Makes moves and faults until the time is up, then waits until all moves and
- * faults have ended. Returns false if a step fails or after many errors. */
+/* Makes moves and faults until `seconds` have passed, then waits until all
+ * moves and faults have ended. Returns false if a step fails or if there are
+ * more than 20 errors. */
 static bool stress_run(struct stress *s, double seconds)
 {
 	uint64_t begin = ft_now_ns(), said = begin, now;
