@@ -32,30 +32,36 @@ struct tei_rail_peer;
 #define ENGINE_BATCH_CHUNKS	4096
 /* greatest number of tasks in a batch */
 #define ENGINE_BATCH_MAX (1u << 20)
-/* Size of the part of a task that its transport uses, bytes. */
+/* Size of engine_task.room, the part of a task that its transport uses,
+ * bytes. */
 #define ENGINE_TASK_ROOM 208
-/* longest task array that a freed slot keeps, elements */
+/* A freed slot keeps its task array for the next batch if the array has at most
+ * this number of elements. */
 #define ENGINE_KEEP_TASKS 1024
 
 /*
- * The notification of a submission. It is sent when all tasks of the submission
- * are COMPLETED. Created by submitTransferWithNotify, freed by the thread that
- * ends the last task.
+ * The notification of a submission, created by submitTransferWithNotify. The
+ * end of the last task of the submission sends the notification if all tasks
+ * are COMPLETED, and frees this struct.
  */
 struct engine_submission {
 	uint32_t left;			/* atomic: number of tasks that have not
 					 * ended */
-	bool failed;			/* atomic */
-	struct tei_rail_peer *peer;	/* target, with one reference; NULL: the
-					 * target is this engine */
-	struct tei_rail_outgoing *out;	/* notification to the peer, or NULL */
-	/* notification to this engine, with room reserved for it; or NULL */
+	bool failed;			/* atomic: a task has ended, but not as
+					 * COMPLETED */
+	struct tei_rail_peer *peer;	/* peer that receives the notification,
+					 * with one reference; NULL: this engine
+					 * receives it */
+	struct tei_rail_outgoing *out;	/* notification for the peer; NULL: peer
+					 * is NULL */
+	/* notification for this engine, with a reserved place in the queue of
+	 * notifications; NULL: peer is not NULL */
 	struct tei_rail_notification *note;
 };
 
 /*
  * A task of a batch. The batch owns it. From the submission to the end of the
- * task, only its transport changes it.
+ * task, only its transport changes the members, except for `expired`.
  */
 struct engine_task {
 	struct engine *engine;
@@ -70,16 +76,18 @@ struct engine_task {
 						* prepare */
 	int status;			/* atomic: STATUS_… */
 	segment_id_t target;
-	bool read;			     /* valid only if the task has one
-					      * range */
-	bool expired;			     /* atomic: a deadline has ended the
-					      * task */
-	uint64_t room[ENGINE_TASK_ROOM / 8]; /* room for the data of the
-					      * transport */
+	bool read;			     /* true: a read, false: a write;
+					      * valid only if the task has one
+					      * range on each side */
+	bool expired;			     /* atomic: the task is ended
+					      * because the deadline of its
+					      * batch has passed */
+	uint64_t room[ENGINE_TASK_ROOM / 8]; /* data of the transport */
 };
 
-/* engine_task_room and engine_task_room_const return the room of a task.
- * engine_task_from and engine_task_from_const return the task of a room. */
+/* engine_task_room and engine_task_room_const return a task's member `room`,
+ * which holds the data of its transport. engine_task_from and
+ * engine_task_from_const return the task that contains this member. */
 static inline void *engine_task_room(struct engine_task *t)
 {
 	return t->room;
@@ -103,11 +111,13 @@ static inline const struct engine_task *engine_task_from_const(const void *room)
 }
 
 /*
- * engine_batch.pending: one word, so that the end of a task and the arrival of
- * a waiter are ordered. Bits 0 to 23: tasks that have not ended. Bits 24 to 43:
- * threads that sleep until one task has ended. Bits 44 to 62: threads that
- * sleep until all tasks have ended. Bit 63: an event file descriptor watches
- * the batch.
+ * The bits of engine_batch.pending. One atomic word holds them all, so that no
+ * wake-up is lost: either a thread that is about to sleep sees that the task
+ * has ended, or the thread that ends the task sees the sleeper. Bits 0 to 23:
+ * number of tasks that have not ended. Bits 24 to 43: number of threads that
+ * sleep until one task has ended. Bits 44 to 62: number of threads that sleep
+ * until all tasks have ended. Bit 63: an event file descriptor watches the
+ * batch.
  */
 #define ENGINE_PENDING_LEFT	UINT64_C(0xffffff)
 #define ENGINE_PENDING_TASK	(UINT64_C(1) << 24)
@@ -116,15 +126,15 @@ static inline const struct engine_task *engine_task_from_const(const void *room)
 #define ENGINE_PENDING_WHOLES	(UINT64_C(0x7ffff) * ENGINE_PENDING_WHOLE)
 #define ENGINE_PENDING_WATCHED	(UINT64_C(1) << 63)
 
-/* Copy of the event fields of a batch, made before a submission. If the
- * submission is refused, the fields are restored. */
+/* The state of a batch's event fields before a submission. If the submission is
+ * refused, event_restore() restores this state. */
 struct engine_event_was {
 	bool armed, adopted;
-	bool listed; /* the batch was in the list
-		      * events.ended */
+	bool listed; /* the batch was in the list events.ended */
 	bool level;
 	/*
-	 * event_level was set, and the program had not read the file descriptor
+	 * event_level was true, and the program had not read event_fd, so
+	 * event_fd was readable
 	 */
 	bool readable;
 };
@@ -142,8 +152,11 @@ struct engine_batch {
 	struct engine *engine;
 	uint32_t index;
 
-	struct tei_mutex lock;		/* guards this group */
-	uint32_t gen;			/* odd while allocated */
+	struct tei_mutex lock;		/* guards the members from gen to
+					 * internal */
+	uint32_t gen;			/* generation, raised when the slot is
+					 * allocated and when it is freed; odd
+					 * while it is allocated */
 	uint32_t size, count;		/* size: greatest number of tasks;
 					 * count: number of submitted tasks */
 	uint32_t resets;		/* number of calls of te_batch_reset */
@@ -157,31 +170,39 @@ struct engine_batch {
 					 * te_ended_batches never reports it */
 
 	/* atomic */
-	uint64_t pending; /* bits and counters ENGINE_PENDING_… */
+	uint64_t pending; /* the bits ENGINE_PENDING_… */
 	uint32_t wakes;			/* futex; incremented to wake waiters */
 
 	/* guarded by engine->events.lock */
 	int event_fd;			/* event file descriptor of this batch,
 					 * or -1 */
-	bool event_level;		/* event_fd is readable */
-	bool event_armed;		/* the end has not been reported yet */
-	bool event_adopted;		/* the end is reported by
-					 * te_ended_batches */
-	batch_id_t event_id;		/* id of the batch that is reported */
+	bool event_level;		/* event_fd was made readable; the
+					 * program may have read it since */
+	bool event_armed;		/* the end of the present tasks is still
+					 * to be reported */
+	bool event_adopted;		/* te_ended_batches reports, or has
+					 * reported, the end of the present
+					 * tasks */
+	batch_id_t event_id;		/* id of the batch, which
+					 * te_ended_batches reports */
 	/* valid between engine_event_expect and engine_event_unexpect */
 	struct engine_event_was event_was;
-	struct tei_list event_link; /* element of events.ended, or of no
-				     * list */
+	struct tei_list event_link; /* element of events.ended while
+				     * te_ended_batches can fetch the end */
 
-	struct tei_heap_node timer; /* guarded by engine->timers.lock */
+	struct tei_heap_node timer; /* element of the heap of deadlines; guarded
+				     * by engine->timers.lock */
 
-	struct engine_batch *next_free; /* guarded by engine->slots.lock */
+	struct engine_batch *next_free; /* next element of the list
+					 * engine->slots.free; guarded by
+					 * engine->slots.lock */
 };
 
 /* The batch slots of an engine. */
 struct engine_slots {
 	struct tei_mutex lock;		/* leaf; guards the members below */
-	/* each element is atomic and set once */
+	/* arrays of ENGINE_BATCH_CHUNK slots; each element is atomic and set
+	 * once */
 	struct engine_batch *chunks[ENGINE_BATCH_CHUNKS];
 	uint32_t nchunks;
 	struct engine_batch *free;
@@ -192,8 +213,8 @@ struct engine_slots {
  * set if the id is stale or unknown. */
 struct engine_batch *engine_batch_lock(struct engine *e, batch_id_t id);
 void engine_batch_unlock(struct engine_batch *b);
-/* Returns the slot of an id, or NULL if there is no such slot. The batch may
- * have been freed already. */
+/* Returns the slot whose index is in the batch id, or NULL if there is no such
+ * slot. The batch with that id may have been freed already. */
 struct engine_batch *engine_batch_slot(struct engine *e, batch_id_t id);
 /* Allocates a batch for at most ENGINE_BATCH_MAX tasks. Returns its id, or
  * INVALID_BATCH. */
@@ -209,30 +230,33 @@ void engine_batch_each(struct engine *e,
 void engine_batch_free_all(struct engine *e);
 
 /* --- engine_submit.c ------------------------------------------------------ */
-/* Submits n requests to a batch. Returns the code of submitTransfer. call is
- * the name of the public call, for the error record. sub may be NULL. */
+/* Submits n requests to a batch. Returns 0 or the code of submitTransfer.
+ * "call" is the name of the public call, for the error record. sub is NULL if
+ * the submission has no notification. */
 int engine_submit(struct engine *e, const char *call, batch_id_t id,
 		  const struct transfer_request *reqs, size_t n,
 		  struct engine_submission *sub);
-/* Checks a request and prepares its task. flags are bits TE_REQ_…. Returns 0 or
- * the code of submitTransfer. */
+/* Checks a request and lets the transport prepare its task. flags is 0 or
+ * TE_REQ_BOUNCE. Returns 0 or the code of submitTransfer. */
 int engine_submit_prepare(struct engine *e, struct engine_task *t,
 			  const struct transfer_request *r, uint32_t flags,
 			  struct engine_target *target);
 /* Error text if engine_submit_start returns TE_TIMED_OUT. */
 #define ENGINE_DEADLINE_PASSED	"the batch's deadline has passed"
-/* Starts the n tasks that were prepared after b->count. b->lock and segments
- * must be held. */
+/* Starts the n prepared tasks that follow the first b->count tasks. b->lock and
+ * e->segments must be held. Returns 0, or a positive code if no task was
+ * started. */
 int engine_submit_start(struct engine *e, struct engine_batch *b, size_t n);
 
 /* --- engine_submit_ranges.c ----------------------------------------------- */
-/* Prepares a task whose engine, target and length are set, for a request of
- * valid form with any number of ranges. Returns 0 or the code of te_submit. */
+/* Lets the transport prepare a task for a request with any number of ranges.
+ * The form of the request was checked, and the task's engine, target and length
+ * are set. Returns 0 or the code of te_submit. */
 int engine_ranges_prepare(struct engine *e, struct engine_task *t,
 			  const struct te_request *r,
 			  struct engine_target *target);
-/* Submits n requests of elem_size bytes each to a batch. Returns the code of
- * te_submit; call is the name of the public call, for the error record. */
+/* Submits n requests of elem_size bytes each to a batch. Returns 0 or the code
+ * of te_submit. "call" is the name of the public call, for the error record. */
 int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
 			 const struct te_request *reqs, size_t elem_size,
 			 size_t n, uint64_t flags);
@@ -243,8 +267,8 @@ int engine_submit_ranges(struct engine *e, const char *call, batch_id_t id,
 void engine_task_init(struct engine *e, struct engine_task *t,
 		      const struct transfer_request *r,
 		      const struct engine_transport_ops *by);
-/* Ends a task. The status is published last; from then on the task belongs to
- * the program that uses the API. */
+/* Ends a task. err may be NULL. The status is published last; from then on the
+ * application may free the task. */
 void engine_task_end(struct engine_task *t, int status,
 		     const struct tei_err *err);
 /* Frees a submission of which no task has started. */
@@ -264,22 +288,23 @@ static inline bool engine_task_ended(const struct engine_task *t)
 /* Fills *status for one task. */
 void engine_task_status(const struct engine_task *t,
 			struct transfer_status *status);
-/* Computes the worst status of the tasks and the sum of their bytes. b->lock
- * must be held, and count must not be 0. */
+/* Sets *status to the worst status of the batch's tasks and the sum of their
+ * transferred bytes. b->lock must be held. b->count must not be 0. */
 void engine_batch_sum(const struct engine_batch *b,
 		      struct transfer_status *status);
 
 /* --- engine_cancel.c ----------------------------------------------------- */
-/* Requests that those of n tasks that have not ended do so: as FAILED if
- * deadline is true, otherwise as CANCELED. b->lock must be held. Waits at most
- * for the part of a local copy that is being made. */
+/* Requests that n tasks, beginning with task "first", end early: as FAILED if
+ * deadline is true, otherwise as CANCELED. Ignores tasks that have ended
+ * already. b->lock must be held. May wait until the part of a local copy that
+ * is in progress has been copied. */
 void engine_cancel_tasks(struct engine_batch *b, size_t first, size_t n,
 			 bool deadline);
 
 /* --- engine_request.c ----------------------------------------------------- */
-/* engine_range_registered returns true if local range k is registered,
- * engine_ranges_registered returns true if all local ranges are. If the request
- * writes to a range, it must be registered for writing. */
+/* engine_range_registered returns true if local range k of the request is
+ * registered, engine_ranges_registered returns true if all its local ranges
+ * are. A range that the request writes to must be registered for writing. */
 bool engine_range_registered(struct engine *e, const struct te_request *r,
 			     uint32_t k);
 bool engine_ranges_registered(struct engine *e, const struct te_request *r);

@@ -3,11 +3,11 @@
 #define TEI_API_ENGINE_INT_H
 
 /*
- * The engine: connects metadata, rails, local copies, files and GPU memory to
- * the Mooncake API.
+ * The engine implements the Mooncake API with the metadata store, the rails,
+ * local copies, files and GPU memory.
  *
- * docs/LOCKING.md states the lock order. A submission holds the lock of its
- * batch and segments (shared).
+ * docs/LOCKING.md states the order of the locks. A submission holds the lock of
+ * its batch, and engine->segments for reading.
  */
 
 #include <pthread.h>
@@ -43,7 +43,8 @@ struct tei_topo;
 struct tei_topo_where;
 
 #define ENGINE_TRANSPORTS 5
-/* An installed transport; its address is the handle. */
+/* An installed transport. installTransport returns its address as the
+ * handle. */
 struct engine_transport {
 	struct engine *engine;
 	char name[16];
@@ -55,10 +56,11 @@ struct engine_transport {
 
 struct engine_transport_ops;
 
-/* State of the search for devices that appear later. Guarded by
- * engine->control. */
+/* State of the search for network devices that appear while the engine runs.
+ * Guarded by engine->control. */
 struct engine_devices {
-	uint32_t tries; /* number of refreshes since the devices have changed */
+	uint32_t tries; /* number of incomplete refreshes since the devices have
+			 * last changed */
 	bool again;	/* the last refresh was incomplete and must be
 			 * repeated */
 };
@@ -86,23 +88,26 @@ struct engine {
 	struct tei_staging *staging;
 	struct engine_bounces *bounces; /* does not change after creation */
 
-	struct tei_mutex control;	/* set-up calls; guards the members
+	struct tei_mutex control;	/* held by set-up calls, such as a
+					 * registration; guards the members
 					 * below down to left_next */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
 	struct tei_topo *topo; /* topology that the data plane uses */
 	char *matrix;	       /* topology in JSON that was passed to
-				* installTransport */
+				* installTransport or MC_CUSTOM_TOPO_JSON, or
+				* NULL */
 	struct engine_devices devices;
 	/*
-	 * does not change; true: the control channel keeps its address when
-	 * interfaces change
+	 * does not change; true: the control channel keeps its address when the
+	 * network interfaces change
 	 */
 	bool host_fixed;
 	struct engine_memory memory;
 	struct engine_listing listing;
-	bool graceful;			/* the engine is shut down on a signal;
-					 * set once */
-	struct engine *left_next;	/* next in the list of engine_shutdown.c */
+	bool graceful;			/* the engine is shut down at a signal
+					 * or at a normal exit; set once */
+	struct engine *left_next;	/* next element of shutdown_left in
+					 * engine_shutdown.c */
 
 	bool local_on;		   /* atomic: copies between processes are
 				    * allowed */
@@ -113,9 +118,11 @@ struct engine {
 	pthread_rwlock_t segments;
 	struct engine_vias own_vias;	   /* transports of the own segment;
 					    * guarded by segments */
-	uint64_t absent_ns[ENGINE_ABSENT]; /* atomic: earliest time of
-					    * the next read by
-					    * engine_segment_absent() */
+	/*
+	 * atomic: earliest time at which engine_segment_absent() may read a
+	 * descriptor again, by segment id; several ids share an element
+	 */
+	uint64_t absent_ns[ENGINE_ABSENT];
 
 	struct engine_processes processes;
 	struct engine_slots slots;
@@ -140,8 +147,8 @@ struct engine *engine_from(transfer_engine_t handle);
  * reported the error. Returns -1.
  */
 int engine_bad(struct engine *e, const char *call, const char *what);
-/* Returns the time at which a request to a store or peer that starts now times
- * out (MC_HANDSHAKE_CONNECT_TIMEOUT). */
+/* Returns the deadline of a request to a store or a peer that begins now
+ * (MC_HANDSHAKE_CONNECT_TIMEOUT). */
 uint64_t engine_deadline(const struct engine *e);
 /* --- engine_handle.c: table of live handles ------------------------------- */
 /* Adds a handle to the table. Returns 0, or TEI_ERR_TOO_MANY. */
@@ -156,17 +163,17 @@ bool engine_handle_known(const void *handle);
 uint32_t engine_fork_gen(void);
 
 /* --- engine.c ------------------------------------------------------------ */
-/* Drains the engine, withdraws its descriptor, says BYE to the peers and stops
- * the threads. Frees nothing. For a process that is about to end; the caller
- * has removed the handle. */
+/* Withdraws the engine's descriptor, waits for its tasks, sends BYE to the
+ * peers and stops the threads. Frees nothing, because the process is about to
+ * end. The caller has removed the handle. */
 void engine_leave(struct engine *e);
 
 /* --- engine_shutdown.c --------------------------------------------------- */
 /*
  * Removes the handle of an engine that is to be destroyed. Returns false if
- * another thread has removed the handle; the engine may be freed then. A
- * graceful shutdown waits until engine_shutdown_leave is called. *graceful is
- * the argument for that call.
+ * another thread has removed the handle before; that thread may free the engine
+ * at any time. A graceful shutdown of the process waits until
+ * engine_shutdown_leave is called with the value of *graceful.
  */
 bool engine_shutdown_enter(struct engine *e, bool *graceful);
 void engine_shutdown_leave(bool graceful);
@@ -175,28 +182,29 @@ void engine_shutdown_leave(bool graceful);
 /* Installs the transports that match the devices of this host. */
 int engine_auto_discover(struct engine *e, struct tei_err *err);
 /* --- engine_devices.c ---------------------------------------------------- */
-/* Schedules the opening of rails. This is a tei_rail_ops.devices_changed; arg
- * is the engine. */
+/* Queues a job that opens rails for new network devices. This is the callback
+ * tei_rail_ops.devices_changed; arg is the engine. */
 void engine_devices_changed(void *arg);
 
 /* --- engine_abi.c -------------------------------------------------------- */
-/* Copies the library's struct of len bytes to the caller's struct of size
- * bytes. Fills the rest of the caller's struct with 0. */
+/* Copies the library's struct, which has len bytes, to the caller's struct of
+ * "size" bytes. Fills the rest of the caller's struct with 0. */
 void engine_out(void *out, size_t size, const void *ours, size_t len);
-/* Converts an error record to a te_error. If in is NULL, there is no error. */
+/* Converts an error record to the caller's te_error of "size" bytes. If "in" is
+ * NULL, writes a record with code 0. */
 void engine_error_out(const struct tei_err *in, uint32_t flags,
 		      struct te_error *out, size_t size);
 
 /* --- engine_report.c ----------------------------------------------------- */
-/* Returns the statistics as JSON. This is a tei_meta_report_fn; arg is the
- * engine. */
+/* Returns the statistics as JSON. This is a callback of type
+ * tei_meta_report_fn; arg is the engine. */
 char *engine_report(void *arg);
-/* Returns the text of showLinks, as JSON or for people; the caller frees it.
- * Returns NULL if memory is short. */
+/* Returns the text of showLinks: JSON if json is true, otherwise readable
+ * lines. The caller frees the text. Returns NULL if memory is short. */
 char *engine_links(struct engine *e, bool json);
 
 /* --- engine_stats.c ------------------------------------------------------ */
-/* Returns the name of an enum te_rail_state. */
+/* Returns the name of a value of enum te_rail_state, for example "up". */
 const char *engine_rail_state(uint32_t state);
 
 #endif /* TEI_API_ENGINE_INT_H */

@@ -52,17 +52,17 @@ static inline bool engine_note_ready(const struct engine_notes *n)
 
 /* --- engine_notify.c ----------------------------------------------------- */
 /*
- * Creates a notification from the engine to itself and reserves room for it.
- * Returns NULL if the notification is too long, if there is no room, or if
- * memory is short. In this case fills err and sets the thread's last error.
+ * Creates a notification from the engine to itself and reserves a place for it
+ * in the queue. Returns NULL if the notification is too long, if the queue is
+ * full, or if memory is short; then err and the thread's last error are set.
  */
 struct tei_rail_notification *engine_note_own(struct engine *e,
 					      const struct tei_rail_note *what,
 					      struct tei_err *err);
-/* Frees a notification that was not delivered, and releases the room that was
- * reserved for it. */
+/* Frees a notification that was not delivered, and releases its place in the
+ * queue. */
 void engine_note_discard(struct engine *e, struct tei_rail_notification *note);
-/* Delivers a notification for which room is reserved, and takes ownership of
+/* Delivers a notification that has a place in the queue, and takes ownership of
  * it. arg is the engine. */
 void engine_note_arrived(void *arg, struct tei_rail_notification *note);
 /* Frees the notifications that were not fetched. */

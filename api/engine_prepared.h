@@ -16,11 +16,11 @@ struct engine_prepared;
 /* Greatest number of lists of one engine. */
 #define ENGINE_PREPARED_MAX (1u << 20)
 
-/* An entry of the table. The id of a list contains gen, so an id of a released
- * list is refused. */
+/* An entry of the table. The id of a list contains the generation of its slot,
+ * so the id of a released list is refused. */
 struct engine_prepared_slot {
-	struct engine_prepared *list; /* list in this slot, or NULL if the slot
-				       * is free */
+	struct engine_prepared *list; /* list in this slot; NULL: the slot is
+				       * free */
 	uint32_t gen;		      /* generation of the slot; odd while the
 				       * slot is in use */
 	uint32_t next_free;	      /* index of the next free slot plus 1; 0:

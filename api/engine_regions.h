@@ -20,10 +20,10 @@ struct engine_alloc;
 struct tei_meta_desc;
 
 /*
- * The entries of a region in the descriptor. All bytes of an entry have the
- * same memory keys and the same location. For each entry, word holds 1 + keys
- * numbers: the length of the entry and one memory key for each rail of the
- * descriptor.
+ * The part of the descriptor that describes one region. A region has several
+ * entries if its bytes differ in memory keys or in location. For each entry,
+ * the array `word` holds 1 + keys numbers: the length of the entry, and one
+ * memory key for each rail of the descriptor.
  */
 struct engine_pieces {
 	uint32_t n; /* number of entries */
@@ -36,25 +36,25 @@ struct engine_pieces {
 };
 
 /*
- * Nested registrations of one range with one label. Created by
- * engine_nested_add. Element of a list of the region around it and of the hash
- * table engine->memory.nested. Freed with the last reference. Guarded by
- * control; listing.lock is held, too, when it changes.
+ * The nested registrations that have the same range and label. Created by
+ * engine_nested_add and freed with the last reference. Element of the list
+ * engine_region.nested and of the hash table engine->memory.nested. Guarded by
+ * control; listing.lock is held as well when a member changes.
  */
 struct engine_nested {
-	struct engine_nested *next, *prev; /* neighbours in the list of the
-					    * region, or NULL */
+	struct engine_nested *next, *prev; /* neighbours in the list
+					    * engine_region.nested, or NULL */
 	struct engine_nested *bucket_next; /* next element of the hash bucket */
 	void *addr;
 	uint64_t length;
 	char *label;   /* label, or NULL */
 	uint64_t refs; /* number of references, at least 1 */
-	void *outer;   /* start of the region around the range */
+	void *outer;   /* start address of the region that contains the range */
 };
 
-/* A registered region, in engine->memory.regions, which is not sorted. Guarded by
- * control. The array and the fields that the descriptor uses are changed with
- * listing.lock held, too. */
+/* A registered region, an element of the unsorted array engine->memory.regions.
+ * Guarded by control. The array, and the members that the descriptor is built
+ * from, are changed only while listing.lock is held as well. */
 struct engine_region {
 	void *addr;
 	size_t length;
@@ -67,27 +67,34 @@ struct engine_region {
 					 * device */
 	bool direct;			/* GPU memory: registered on the
 					 * rails */
-	bool staged;			/* GPU memory: place is valid */
-	uint32_t place;			/* handle for tei_staging_mem_drop */
-	bool granted;			/* GPU memory: grant is valid */
-	uint64_t grant;			/* handle for tei_staging_grant_… */
+	bool staged;			/* GPU memory: staged through bounce
+					 * buffers; `place` is valid */
+	uint32_t place;			/* handle of the memory for
+					 * tei_staging_mem_drop */
+	bool granted;			/* GPU memory: reached through remote
+					 * bounce slots; `grant` is valid */
+	uint64_t grant;			/* handle of the memory for
+					 * tei_staging_grant_… */
 	uint64_t flags;		      /* flags TE_REG_… of the registration */
 	char *label;		      /* label, or NULL */
 	struct tei_range *range;      /* element of engine->memory.ranges;
 				       * owned by the region */
-	struct engine_nested *nested; /* list of the registrations inside the
-				       * region */
+	struct engine_nested *nested; /* list of the nested registrations inside
+				       * the region */
 	/*
-	 * number of the call that is registering the region; 0 after that call
+	 * number of the call that is registering the region; 0: that call has
+	 * returned
 	 */
 	uint64_t call;
-	char location[64];		/* location of the first byte */
+	char location[64];		/* location, or that of the first byte
+					 * if `parts` is set */
 	char *parts;			/* "segments:…" if the region has
 					 * several locations, otherwise NULL */
 	bool listed;			/* the region is part of the
 					 * descriptor */
-	struct engine_pieces pieces;	/* if remotely accessible: entries for
-					 * listing.rails */
+	struct engine_pieces pieces;	/* entries for a descriptor with the
+					 * rails listing.rails; only if `remote`
+					 * is true */
 	uint64_t id;			/* unique number of the registration */
 	uint32_t bucket_next;		/* index of the next region in the hash
 					 * bucket, plus 1; 0: none */
@@ -98,8 +105,8 @@ static inline const char *engine_region_location(const struct engine_region *r)
 	return r->parts ? r->parts : r->location;
 }
 
-/* Indices of the rails that a descriptor contains, in the order of the
- * descriptor. */
+/* The rails that a descriptor contains: their indices in the data plane, in the
+ * order of the descriptor. */
 struct engine_desc_rails {
 	size_t rail[TEI_RAIL_MAX];
 	size_t n;
@@ -107,23 +114,25 @@ struct engine_desc_rails {
 
 /*
  * The own descriptor. The control channel builds it when a peer requests it. A
- * call that changes the descriptor writes it to the store, or leaves that to a
- * worker; engine_publish.c has the rules.
+ * call that changes the descriptor writes it to the store, or leaves the write
+ * to a worker thread; engine_publish.c explains when.
  */
 struct engine_listing {
 	struct tei_mutex lock;		/* guards all members except store */
 	struct tei_meta_desc *head;	/* descriptor without buffers; NULL
 					 * before the first publication */
-	struct engine_desc_rails rails; /* rails of head; control is held, too,
-					 * when it changes */
-	struct tei_meta_desc *desc;	/* whole descriptor for version
-					 * desc_version, or NULL */
+	struct engine_desc_rails rails; /* rails that `head` lists; changed only
+					 * while control is held as well */
+	struct tei_meta_desc *desc;	/* complete descriptor, built when
+					 * `version` was desc_version; or
+					 * NULL */
 	uint64_t desc_version;
-	uint64_t version;		/* number of changes so far */
+	uint64_t version;		/* number of changes of the descriptor
+					 * so far */
 	uint64_t changed_ns;		/* time of the last registration or
 					 * removal, ns */
-	uint64_t serial;		/* serial number of the last
-					 * descriptor */
+	uint64_t serial;		/* serial number of the last descriptor
+					 * that was built */
 	/* state of the publication in the store */
 	bool failed;			/* the last publication failed */
 	bool listed;			/* the text in the store may list
@@ -132,10 +141,11 @@ struct engine_listing {
 	uint32_t tries;			/* number of consecutive failed attempts
 					 * of a worker thread */
 	uint32_t waiting;		/* number of calls of the application
-					 * that wait for store or hold it */
+					 * that wait for the mutex `store` or
+					 * hold it */
 
-	struct tei_mutex store; /* held during a publication; must be
-				 * locked before lock */
+	struct tei_mutex store; /* held during a publication; taken before
+				 * `lock` */
 };
 
 /* The registered memory of an engine. Guarded by engine->control. */
