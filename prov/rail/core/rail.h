@@ -24,16 +24,17 @@ struct rail_cache;
 struct rail_conn;
 struct tei_err;
 
-#define RAIL_TX_MSGS		32	/* send buffers per rail */
+#define RAIL_TX_MSGS		32	/* number of send buffers of a rail */
 #define RAIL_TX_SIZE		((size_t)RAIL_TX_MSGS * RAIL_MSG_MAX)
 
 /*
  * A lane that an opener thread opens while the progress thread continues its
- * work (rail_reopen.c). Embedded in its rail. Only the progress thread uses it;
- * lane.lock protects it against tear-down.
+ * work (rail_reopen.c). Embedded in the rail. Used by the progress thread and
+ * by tear-down, which runs on another thread; lane.lock keeps the two apart.
  */
 struct rail_opening {
-	struct rail_lane lane;		/* the opener thread holds lane.lock */
+	struct rail_lane lane;		/* the new lane; the opener thread holds
+					 * lane.lock while it opens the lane */
 	struct rail_lane *place;	/* closed lane that the new lane will
 					 * replace */
 	pthread_t opener;
@@ -45,13 +46,15 @@ struct rail_opening {
 	bool over;			/* atomic: the opener thread is done:
 					 * the lane is open, or the opening has
 					 * failed */
-	struct tei_err err;		/* cause, if the opening has failed */
+	struct tei_err err;		/* if the opening has failed: the
+					 * error */
 };
 
 /* Which endpoint listens at the contact address of a rail
  * (rail_contact_lane.c). */
 enum rail_contact_lane_state {
-	RAIL_CONTACT_LANE_LEFT,	  /* no endpoint, and none is wanted */
+	RAIL_CONTACT_LANE_LEFT,	  /* no endpoint listens there, and none must be
+				   * opened */
 	RAIL_CONTACT_LANE_TARGET, /* the first rx lane of the rail */
 	RAIL_CONTACT_LANE_WANTED, /* no endpoint yet: the contact lane must be
 				   * opened */
@@ -72,7 +75,8 @@ struct rail_tx {
 					 * and counts it in conn->msgs, or
 					 * NULL */
 	uint64_t incarnation;		/* incarnation of the receiving peer */
-	uint16_t remote;		/* index into peer->remotes */
+	uint16_t remote;		/* remote rail to which the message is
+					 * sent: index into peer->remotes */
 	uint8_t *buf;
 };
 
@@ -88,11 +92,12 @@ struct rail_nic {
 	uint64_t speed_bps;
 	uint8_t prefix;			/* prefix length of the rail's IP
 					 * address, bits */
-	struct tei_rail_addr own;	/* address of the first rx lane;
-					 * all lanes have addresses in
-					 * the same network */
+	struct tei_rail_addr own;	/* contact address of the rail: the
+					 * address of its first rx lane. The
+					 * other lanes have addresses in the
+					 * same network */
 	bool fallback;			/* opened only because no better device
-					 * was found (rail_found) */
+					 * was found (struct rail_found) */
 	bool unlogged;			/* a failure to open the rail is not
 					 * logged */
 	bool addr_gone;			/* guarded by dp->admin: at the last
@@ -130,21 +135,24 @@ struct rail_fab {
 
 /* What the provider of a rail can do. Fixed after opening, except mr_shift. */
 struct rail_caps {
-	bool back;			/* tx lanes receive user messages as
-					 * well (rail_reverse.c) */
+	bool back;			/* the tx lanes also receive user
+					 * messages, which peers send over the
+					 * reverse path (rail_reverse.c) */
 	bool hmem;			/* the rail can access GPU memory */
 	const char *no_hmem;		/* reason why the rail cannot access GPU
 					 * memory, or NULL */
-	uint32_t tx_depth;		/* limit of the slices posted on one
-					 * lane */
-	uint64_t max_slice;		/* largest message of
-					 * the provider, bytes */
+	uint32_t tx_depth;		/* limit of the number of slices that
+					 * are posted on one lane */
+	uint64_t max_slice;		/* largest operation that the provider
+					 * accepts, bytes */
 	uint8_t mr_shift;		/* guarded by dp->admin: log2 of the
 					 * largest registration, bytes, that the
 					 * device has accepted after it had
-					 * refused a larger one */
-	uint32_t iov_limit, rma_limit;	/* iov entries of one
-					 * operation, at least 1 */
+					 * refused a larger one; 0 if it has
+					 * refused none */
+	uint32_t iov_limit, rma_limit;	/* limits of the local and of the remote
+					 * iov entries of one operation, at
+					 * least 1 */
 };
 
 /* The send buffers of a rail. dp->sched guards the free list. */
@@ -153,7 +161,8 @@ struct rail_send {
 	void *mem;
 	struct fid_mr *mr;
 	struct tei_list free;
-	uint32_t left;			/* number of buffers in the list free */
+	uint32_t left;			/* number of buffers in the list
+					 * "free" */
 };
 
 /* The window of a rail and its measured rate. Atomic. */
@@ -164,13 +173,15 @@ struct rail_load {
 					 * least WINDOW_STUCK_NS ago and have
 					 * not completed */
 	uint64_t stuck_bulk;		/* stuck bytes that are bulk data */
-	uint64_t base_ns;		/* shortest time of a slice on an idle
-					 * lane; 0 if unknown */
+	uint64_t base_ns;		/* shortest time in which a slice that
+					 * was alone on a lane has completed,
+					 * ns; 0 if unknown */
 	uint64_t rate_bps;		/* service rate, bytes/s */
 	uint64_t free_bps;		/* service rate while not
 					 * throttled, bytes/s */
-	bool throttled;			/* rail_window_throttle has limited bulk
-					 * data on the rail recently */
+	bool throttled;			/* bulk data was throttled on the rail
+					 * since the last measurement of
+					 * free_bps */
 };
 
 /*
@@ -188,9 +199,9 @@ struct rail_bulk {
 	uint32_t turn;			/* number of the current
 					 * accounting round, from 1 */
 	uint32_t participants,
-		participants_before;	/* connections that took bulk data, in
-					 * this accounting round and in the last
-					 * one */
+		participants_before;	/* number of connections that took bulk
+					 * data in this accounting round, and in
+					 * the one before */
 	uint64_t taken;			/* bulk bytes cut in this accounting
 					 * round */
 	uint64_t turn_ns;		/* start of the accounting round, ns (a
@@ -221,8 +232,8 @@ struct rail_link {
 
 /* The contact lane of a rail (conn/rail_contact_lane.c). */
 struct rail_contact_lane {
-	struct rail_opening opening;	/* the contact lane; after its opening
-					 * it stays in this object
+	struct rail_opening opening;	/* the contact lane, which stays in this
+					 * object after it has been opened
 					 * (rail_contact_lane.c) */
 	uint32_t state;			/* enum rail_contact_lane_state */
 	uint64_t next_ns;		/* thread: time of the next attempt in
@@ -233,9 +244,9 @@ struct rail_contact_lane {
 
 /* The endpoint of the probes of a rail (health/rail_probe.c). */
 struct rail_probe {
-	struct rail_opening opening;	/* the lane of the probes; after its
-					 * opening it stays in this object
-					 * (rail_probe.c) */
+	struct rail_opening opening;	/* the lane of the probes, which stays
+					 * in this object after it has been
+					 * opened (rail_probe.c) */
 	uint64_t begin_ns;		/* thread: start of
 					 * the round of probes */
 	uint64_t end_ns;		/* thread: end of the round that began
@@ -246,7 +257,8 @@ struct rail_probe {
 					 * is open or opening */
 };
 
-/* Failures on a rail: atomic counters, and limits of the log lines. */
+/* Failures on a rail: atomic counters, and rate limits of the log lines about
+ * these failures. */
 struct rail_errors {
 	uint64_t retries, errors;
 	struct tei_log_limit limit;
@@ -304,13 +316,15 @@ struct rail *rail_at(struct tei_rail_dp *dp, uint32_t index);
 uint32_t rail_count(struct tei_rail_dp *dp);
 bool rail_any_open(struct tei_rail_dp *dp);
 
-/* Return approximate sums over all lanes of the rail: rail_posted_bytes the
- * bytes that are posted now, rail_moved the number of slices completed since
- * the rail was opened. Any thread. */
+/* rail_posted_bytes returns the number of bytes that are posted now on all tx
+ * lanes of the rail. rail_moved returns the number of slices that these lanes
+ * have completed since the rail was opened. Both results are approximate. Any
+ * thread. */
 uint64_t rail_posted_bytes(const struct rail *rail);
 uint64_t rail_moved(const struct rail *rail);
 
-/* Returns true if a slice is posted on any rail, approximately. Any thread. */
+/* Returns true if a slice is posted on any rail. Approximate, because the
+ * function takes no lock. Any thread. */
 bool rail_posted_any(struct tei_rail_dp *dp);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses of endpoints: compares them and writes them as text. */
+/* Compares addresses of endpoints, and writes them as text. */
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -9,14 +9,14 @@
 
 struct tei_rail_addr;
 
-/* Writes a fabric address as text. */
+/* Writes the address to buf as text, such as "10.0.0.2:41010". */
 void rail_addr_text(const struct tei_rail_addr *addr, char *buf, size_t len);
 
-/* Returns true if both are the same address. */
+/* Returns true if a and b are the same address. */
 bool rail_addr_same(const struct tei_rail_addr *a,
 		    const struct tei_rail_addr *b);
 
-/* Returns true for a complete sockaddr_in or sockaddr_in6. */
+/* Returns true if the address is a complete sockaddr_in or sockaddr_in6. */
 bool rail_addr_is_ip(const struct tei_rail_addr *a);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_ADDR_H */

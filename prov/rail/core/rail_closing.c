@@ -8,10 +8,11 @@
  * serve the other rails.
  *
  * As soon as closing starts, the lane has no endpoint, so that no thread posts
- * or polls there. Its posted slices stay with it, and they may still use local
- * memory. They become final when the progress thread or tear-down collects the
- * closed lane; until then no lane is opened in its place. The collector joins
- * the closer thread. Only tear-down waits for it.
+ * or polls there. Its posted slices stay in its list and may still use local
+ * memory. They are aborted when the progress thread or tear-down collects the
+ * closed lane; until then no lane is opened in its place. The thread that
+ * collects the lane joins the closer thread. Only tear-down waits for the
+ * closer thread.
  */
 #include "prov/rail/core/rail.h"
 #include "prov/rail/core/rail_dp.h"
@@ -106,7 +107,8 @@ bool rail_closing_under_way(const struct rail_lane *lane)
 static void closing_reclaim_tx(struct rail_lane *lane)
 {
 	struct rail *rail = lane->rail;
-	struct rail_done none; /* messages report nothing */
+	struct rail_done none; /* stays empty, because an aborted message
+				* reports nothing */
 	int i;
 
 	rail_done_init(&none);
@@ -118,7 +120,7 @@ static void closing_reclaim_tx(struct rail_lane *lane)
 	rail_sched_leave(rail->dp);
 }
 
-/* Marks the lane as closed and moves its posted slices to aborted. */
+/* Marks the lane as closed and moves its posted slices to "aborted". */
 static void closing_end(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock)
 {

@@ -19,7 +19,7 @@
 #include "util/list.h"
 #include "util/lock.h"
 
-/* An endpoint whose closing waits until the test allows it. */
+/* An endpoint whose closing waits until the test calls closing_let. */
 struct closing_ep {
 	struct fi_ops ops, *real;
 	struct fid *fid;
@@ -102,7 +102,7 @@ static void test_fence_is_answered_after_lane_is_closed(void)
 	CU_ASSERT_EQUAL(rail_fence_request(pair.rail, gen - 1), gen);
 	CU_ASSERT_EQUAL(lane->state, RAIL_LANE_RETIRING);
 	CU_ASSERT(rail_fence_rx_any(pair.from.dp));
-	/* no lane is opened in the place of the closing one */
+	/* no new lane is opened before the old one has been closed */
 	rail_fence_rx_event(pair.rail, RAIL_FENCE_RX_EV_RETRY);
 	CU_ASSERT(!pair.rail->next_rx.under_way);
 	closing_let();

@@ -35,7 +35,8 @@ struct rail_conn {
 	fi_addr_t fi_addr;
 	bool ready;			/* fi_addr is valid for lane_gen and
 					 * remote_serial */
-	bool used;			/* something was posted to fi_addr */
+	bool used;			/* a slice or message was posted to
+					 * fi_addr */
 	bool cut;			/* the provider's connection of lane_gen
 					 * was cut, and the provider may not
 					 * have closed it yet */
@@ -52,17 +53,18 @@ struct rail_conn {
 					 * not counted against the rail */
 	bool blocked_now;		/* a post of the current bundle has
 					 * returned -FI_EAGAIN */
-	uint32_t posted;		/* slices posted on the
-					 * lane of lane_gen */
+	uint32_t posted;		/* number of slices posted on the
+					 * connection in lane generation
+					 * lane_gen and not completed */
 	uint64_t moves;			/* atomic: progress counter: incremented
 					 * when a slice completes, or is posted
 					 * on the idle connection */
-	uint64_t check_moves, check_ns; /* thread: value of moves that the
-					 * checks for stalls saw last, and the
-					 * time of the check that saw it
-					 * first */
-	uint64_t looked_ns;		/* thread: time of the last check that
-					 * put this connection on its list */
+	/* thread: check_moves: value of "moves" at the last check for stalls;
+	 * check_ns: time of the first check that found this value */
+	uint64_t check_moves, check_ns;
+	uint64_t looked_ns;		/* thread: time of the last check for
+					 * stalls that listed this connection
+					 * (check_next) */
 	struct rail_conn *check_next;	/* thread: next connection on the list
 					 * of the check at looked_ns
 					 * (rail_stall.c) */
@@ -71,33 +73,35 @@ struct rail_conn {
 	uint64_t since_ns;		/* start of the attempt to connect; 0 if
 					 * there is none */
 	uint64_t asked_ns;		/* time of the last message sent on the
-					 * connection; 0 if none was sent */
+					 * connection; 0 if no message was
+					 * sent */
 	uint32_t backoff_us;
 	uint32_t failed_attempts; /* atomic: number of lanes that were renewed
 				   * because this connection did not connect;
 				   * set to 0 when it connects */
 
-	bool suspect; /* atomic: a send has found that the
-		       * connection does not come up; the
-		       * progress thread must be notified */
+	bool suspect; /* atomic: a send has found that the connection does not
+		       * come up; the progress thread has not handled this
+		       * yet */
 
 	/* guarded by dp->sched */
-	uint32_t inflight;		/* slices cut for the connection that
-					 * have not completed, failed or been
-					 * given back without a post */
-	uint64_t bytes;			/* payload of the slices that inflight
+	uint32_t inflight;		/* number of slices that were cut for
+					 * the connection and have not ended
+					 * yet. A slice ends if it completes or
+					 * fails, or if it is given back without
+					 * a post */
+	uint64_t bytes;			/* payload of the slices that "inflight"
 					 * counts, bytes */
-	uint64_t bulk_bytes;		/* bulk data counted in the member
-					 * bytes */
+	uint64_t bulk_bytes;		/* bulk data among "bytes" */
 	uint32_t took_in;		/* last accounting round
 					 * (rail->bulk.turn) in which the
-					 * connection took bulk data; 0 if there
-					 * was none */
-	uint32_t room;			/* number of slices that the provider
+					 * connection took bulk data; 0 if it
+					 * took none yet */
+	uint32_t room;			/* limit of the slices that the provider
 					 * accepts on the connection at a time;
-					 * 0 if unknown */
-	uint32_t fits;			/* number of slices cut since room was
-					 * last set */
+					 * 0 if no limit is known */
+	uint32_t fits;			/* number of slices cut since "room"
+					 * last changed */
 	uint32_t msgs;			/* number of messages sent on the
 					 * connection and not completed */
 	struct rail_cache_slot *slot;	/* the connection's place in the

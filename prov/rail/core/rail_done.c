@@ -13,7 +13,8 @@
 #include "prov/rail/tei_rail.h"
 #include "util/list.h"
 
-#define DONE_RELEASE	32	/* tasks released per lock acquisition */
+#define DONE_RELEASE	32	/* number of tasks whose regions are released
+				 * under one acquisition of the lock */
 
 void rail_done_init(struct rail_done *done)
 {
@@ -22,9 +23,9 @@ void rail_done_init(struct rail_done *done)
 	tei_list_init(&done->messages);
 }
 
-/* Releases the regions of tasks after these tasks have been reported. A thread
- * that unregisters a region, or drains the data plane, waits until the regions
- * are released. */
+/* Releases the regions of n tasks, which have been reported. A thread that
+ * unregisters a region, or drains the data plane, waits until the regions are
+ * released. */
 static void done_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
 			 int n)
 {
@@ -42,7 +43,8 @@ static void done_release(struct tei_rail_dp *dp, struct tei_rail_mr **mrs,
 		rail_progress_signal(dp);
 }
 
-/* Stores the old value of an atomic at the address that the caller gave. */
+/* Stores the old value that a completed atomic has returned at the address that
+ * the caller gave. */
 static void done_deliver(const struct tei_rail_task *task)
 {
 	uint32_t narrow = (uint32_t)task->ext->old;

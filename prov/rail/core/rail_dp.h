@@ -45,21 +45,26 @@ struct rail_slice_chunk;
  */
 struct rail_notify_budget {
 	uint64_t bytes;			/* bytes of notifications that are
-					 * queued, being assembled, or expected
-					 * because room was reserved for them */
+					 * queued or being assembled, and of
+					 * those for which memory has been
+					 * reserved */
 	uint32_t notes;
-	struct tei_list parts;		   /* rail_notify_part.link: the
-					    * assembly that has waited longest
-					    * for a fragment is the first */
-	struct tei_list waiting;	   /* rail_notify_recv.wait_link: the
-					    * peer that has waited longest is
-					    * the first */
-	struct rail_notify_memory *memory; /* the sessions of peers that have
-					    * been freed (rail_notify_recv.c),
-					    * or NULL */
-	bool shut;			   /* set by tei_rail_notify_stop */
-	bool closed;			/* set by tear-down: no waiting peer
-					 * gets room any longer */
+	struct tei_list parts;		   /* notification assemblies
+					    * (rail_notify_part.link); the first
+					    * one has waited longest for a
+					    * fragment */
+	struct tei_list waiting;	   /* peers that wait until memory can
+					    * be reserved for a notification
+					    * (rail_notify_recv.wait_link); the
+					    * first one has waited longest */
+	struct rail_notify_memory *memory; /* remembered sessions of peers whose
+					    * objects have been freed
+					    * (rail_notify_recv.c), or NULL */
+	bool shut;			   /* tei_rail_notify_stop was called:
+					    * no caller waits any longer until a
+					    * notification is acknowledged */
+	bool closed;			/* set by tear-down: memory is no longer
+					 * reserved for waiting peers */
 	struct tei_log_repeat full_repeat;
 	struct tei_log_limit lost_limit;
 };
@@ -82,20 +87,21 @@ struct rail_dp_conf {
 					 * shared secret */
 	bool back;			/* reverse-path sends are
 					 * wanted (rail_reverse.c) */
-	bool reports;			/* peers get the totals of moved
-					 * bytes (rail_served.h) */
+	bool reports;			/* the totals of moved bytes are
+					 * reported to the peers
+					 * (rail_served.h) */
 	uint64_t info_flags;		/* flags of the calls of fi_getinfo */
 	uint16_t port;			/* port of the first rx lanes; 0 means
 					 * any port */
-	uint32_t next_port;		/* atomic: next index in the range of
-					 * MOONRAIL_DATA_PORTS */
+	uint32_t next_port;		/* atomic: counter that selects the next
+					 * port of MOONRAIL_DATA_PORTS to try */
 	struct tei_mac_key auth;
 };
 
 /*
  * The progress thread, how it is woken, and how it sleeps. The thread calls the
  * step of the progress loop repeatedly (struct tei_loop). A simulated world
- * calls the step without a thread. Atomic, except the first two.
+ * calls the step without a thread. Atomic, except "loop" and "cpus".
  */
 struct rail_dp_thread {
 	struct tei_loop loop;
@@ -108,8 +114,9 @@ struct rail_dp_thread {
 	uint64_t rests_ns;		/* time at which the progress thread's
 					 * current long sleep ends, ns; 0 if the
 					 * thread is not in a long sleep */
-	bool trusts;			/* the thread sleeps and leaves lanes to
-					 * callers that poll */
+	bool trusts;			/* the progress thread sleeps and leaves
+					 * the lanes to callers that poll
+					 * (application-driven progress) */
 };
 
 /* The devices of this host. Guarded by dp->admin, except wants. */
@@ -126,19 +133,22 @@ struct rail_dp_devices {
 					 * interfaces at the last
 					 * tei_rail_dp_devices_changed */
 	bool warned_full;		/* guarded by admin: a refresh has
-					 * logged that no rail is left */
+					 * logged that no further rail can be
+					 * added */
 };
 
 /* The registered regions. Guarded by dp->sched. */
 struct rail_dp_memory {
-	struct tei_range_table mrs; /* tei_rail_mr.range; changed only while
-				     * dp->admin is held too */
-	struct tei_list revoking;   /* tei_rail_mr whose keys
-				     * are being revoked */
+	struct tei_range_table mrs; /* regions, sorted by address
+				     * (tei_rail_mr.range); changed only while
+				     * dp->admin is held in addition to
+				     * dp->sched */
+	struct tei_list revoking;   /* regions whose keys are being revoked
+				     * (tei_rail_mr.revoking) */
 	uint64_t next_id;
 	uint32_t key_epoch;		/* incremented by every revocation */
-	uint32_t nfencing;		/* atomic: regions that
-					 * wait for a fence */
+	uint32_t nfencing;		/* atomic: number of regions that wait
+					 * for a fence */
 };
 
 /* The peers. Guarded by dp->sched; nresolvers is atomic. */
@@ -176,11 +186,12 @@ struct rail_dp_times {
 					 * another third of this time */
 };
 
-/* The tasks and slices of all peers. Guarded by dp->sched, except the member
- * turn, which is atomic. */
+/* The tasks and slices of all peers. Guarded by dp->sched, except "turn", which
+ * is atomic. */
 struct rail_dp_tasks {
 	struct tei_list active;		/* peers with slices to post */
-	uint32_t nactive;		/* atomic */
+	uint32_t nactive;		/* atomic: number of entries of
+					 * "active" */
 	bool stirred;			/* tasks were submitted since the last
 					 * check of the progress thread */
 	uint64_t bulk_left;		/* bytes of bulk requests not yet cut */
@@ -191,8 +202,9 @@ struct rail_dp_tasks {
 					 * the caller */
 	struct tei_list slices;		/* free slices */
 	struct rail_slice_chunk *chunks;
-	uint32_t turn;			/* index of the rail that is offered
-					 * work first */
+	uint32_t turn;			/* counter; modulo the number of rails,
+					 * it is the index of the rail that is
+					 * offered work first */
 };
 
 /*
@@ -203,8 +215,8 @@ struct rail_dp_tasks {
 struct rail_dp_health {
 	struct tei_list faults;		/* of struct rail_fault (rail_pair.h) */
 	uint64_t probe_seq;		/* number of the newest probe */
-	uint64_t open_ns;		/* duration of a recent opening of a
-					 * lane, ns */
+	uint64_t open_ns;		/* estimate of the time that opening a
+					 * lane takes, ns */
 	uint32_t nfaults;
 	bool soon;			/* a probe was answered, so the health
 					 * checks must run soon */
@@ -231,8 +243,10 @@ struct rail_dp_link {
 struct rail_dp_callers {
 	struct rail_polls polls;	/* polls of tx lanes by callers */
 	struct rail_polls rx_polls;	/* polls that included the rx lanes */
-	uint32_t app_driving;		/* callers that poll in a loop */
-	uint32_t dozing;		/* callers that sleep until tasks end */
+	uint32_t app_driving;		/* number of callers that poll in a
+					 * loop */
+	uint32_t dozing;		/* number of callers that sleep until
+					 * tasks end */
 };
 
 /* The off-route connections (conn/rail_cache.c). */
@@ -267,8 +281,8 @@ struct tei_rail_dp {
 	struct tei_mutex sched;		/* guards the fields below */
 	struct rail_dp_memory memory;
 	struct rail_dp_peers peers;
-	pthread_cond_t cond;		/* signaled after revocations,
-					 * warm-up and drains */
+	pthread_cond_t cond;		/* signaled when a revocation, a warm-up
+					 * or a drain may be complete */
 	struct rail_dp_times times;
 	struct rail_dp_tasks tasks;
 	struct rail_dp_health health;

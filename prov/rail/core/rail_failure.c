@@ -27,8 +27,8 @@ const char *rail_failure_hint(int fi_err)
 }
 
 /*
- * Returns true for a system error that describes a lost or refused connection,
- * or a lack of resources. Any other errno of a provider may be left from an
+ * Returns true if the errno describes a lost or refused connection, or a lack
+ * of resources. Any other errno that a provider reports may be left from an
  * earlier call.
  */
 static bool failure_errno_says(int error)
@@ -52,8 +52,8 @@ const char *rail_prov_text(int err, int *prov, const char *text)
 
 	if (!text || !*text)
 		return "";
-	/* a text of the device (verbs has such texts) is not the text of an
-	 * errno */
+	/* if the text is not that of an errno, it comes from the device, as
+	 * with verbs */
 	if (strcmp(text, fi_strerror(code)))
 		return text;
 	if (code == err)

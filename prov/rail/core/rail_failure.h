@@ -13,14 +13,15 @@ struct rail;
 struct tei_err;
 
 /*
- * Returns the provider's text if it says more about the error err (FI_E*) than
- * err itself, otherwise "". Sets *prov, the provider's code, to 0 if the code
- * is an errno that has nothing to do with a connection, such as ENOENT.
+ * Returns "text", the provider's description of an error, if it says more than
+ * the name of the error "err" (FI_E*); otherwise returns "". *prov is the
+ * provider's code. It is set to 0 if it is an errno that probably is left from
+ * an earlier call, such as ENOENT.
  */
 const char *rail_prov_text(int err, int *prov, const char *text);
 
-/* Returns a hint: what the user can do about the error fi_err (FI_E*), "" for
- * 0. */
+/* Returns a hint: what the user can do about the error fi_err (FI_E*). Returns
+ * "" if fi_err is 0. */
 const char *rail_failure_hint(int fi_err);
 
 /* Returns true if the error (FI_E*) means that the connection has ended. */

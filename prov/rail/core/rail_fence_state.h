@@ -33,9 +33,9 @@ struct rail_fence {
 	enum rail_fence_state state;
 	uint32_t gen;	   /* the fence covers lane generations up
 			    * to this one */
-	uint32_t tries;	   /* FENCE messages since the fence was
-			    * requested, or since the peer's last
-			    * silence ended */
+	uint32_t tries;	   /* number of FENCE messages sent since the fence was
+			    * requested, or since the peer's last silence ended
+			    * if that was later */
 	uint64_t next_ns;  /* time of the next FENCE; 0 means that FENCE is sent
 			    * at once */
 	uint64_t since_ns;		/* time of the first attempt to send
@@ -57,8 +57,8 @@ enum rail_fence_rx_state {
 /* The fences between this process and one peer. Embedded in the peer. Guarded
  * by dp->sched. */
 struct rail_fence_peer {
-	uint32_t unfenced;		/* remote rails whose fence is UNFENCED
-					 * or DROPPED */
+	uint32_t unfenced;		/* number of remote rails whose fence is
+					 * UNFENCED or DROPPED */
 	uint64_t due;			/* as the target: bit set of this
 					 * process's rails for which FENCED must
 					 * be sent to the peer */
@@ -66,8 +66,8 @@ struct rail_fence_peer {
 					 * the peer has named in FENCE */
 };
 
-/* Returns true if slices wait for the fence and FENCE is sent, or sent again,
- * until the target answers. */
+/* Returns true if FENCE must be sent, or be repeated, until the target
+ * answers. */
 static inline bool rail_fence_outstanding(const struct rail_fence *fence)
 {
 	return fence->state != RAIL_FENCE_NONE &&

@@ -37,14 +37,14 @@ struct rail_op_handler {
 	void (*complete)(struct rail_lane *lane,
 			 const struct fi_cq_msg_entry *entry, int n,
 			 struct rail_done *done);
-	/* Handles that the operation err->op_context has failed. text: the
+	/* Handles the failure of the operation err->op_context. text: the
 	 * provider's description, or "". */
 	void (*fail)(struct rail_lane *lane, const struct fi_cq_err_entry *err,
 		     const char *text, struct rail_done *done);
-	/* Handles that the lane was closed before the operation completed.
-	 * Called with dp->sched held, and exceptionally without lane->lock.
-	 * NULL for receive buffers, because the lane posts its receive buffers
-	 * again. */
+	/* Ends an operation whose lane was closed before the operation
+	 * completed. Called with dp->sched held. Unlike the other functions, it
+	 * may be called without lane->lock. NULL for receive buffers, because
+	 * the lane posts its receive buffers again. */
 	void (*abort)(struct rail_op *op, struct rail_done *done);
 };
 
@@ -53,8 +53,8 @@ struct rail_lane_ops {
 	/* Handles a message that has arrived. */
 	void (*received)(struct rail_lane *lane, const uint8_t *buf, size_t len,
 			 struct rail_done *done);
-	/* Called when the queue of the active lane has been read. NULL if feed
-	 * is NULL. */
+	/* Closes evicted connections of the active lane, after each read of its
+	 * queue. NULL if "feed" is NULL. */
 	void (*polled)(struct rail_lane *lane);
 	/* Lets the active lane take more operations, because it may have room.
 	 * now: a recent time if the caller knows one, else 0. Returns true if
@@ -63,10 +63,11 @@ struct rail_lane_ops {
 		     struct rail_done *done);
 };
 
-/* Posts the idle receive buffers again, as far as the provider accepts them. */
+/* Posts the idle receive buffers again, until none is left or the provider
+ * refuses one. */
 void rail_lane_repost(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
-/* Hands the slices in the list, which were posted on a lane that has been
- * closed, back to their owner. */
+/* Calls the abort handler of each slice in "aborted", the list of the slices
+ * that were posted on a lane which has been closed. Acquires dp->sched. */
 void rail_op_abort_all(struct tei_rail_dp *dp, struct tei_list *aborted);
 /* Counts and logs an error completion. what: the operation, such as "write to".
  * peer: the peer of the operation, or NULL. text: the provider's description.

@@ -101,8 +101,9 @@ static struct fi_info *info_own(struct fi_info *list, const char *provider)
 	return list;
 }
 
-/* Returns the list of endpoints that a provider offers, restricted to the
- * address node if node is not NULL. The caller frees the list. */
+/* Returns the list of endpoints that a provider offers, or NULL. If "node" is
+ * not NULL, the list has only endpoints with this address. The caller frees the
+ * list. */
 static struct fi_info *info_query(const char *provider, const char *node,
 				  uint64_t flags)
 {
@@ -374,8 +375,8 @@ static bool info_is_gid(const struct fi_info *info)
 	       !strcmp(nic->link_attr->network_type, "Ethernet");
 }
 
-/* Returns true if the list of excluded names applies, because the user has set
- * no filter. */
+/* Returns true if MC_TE_FILTERS_EXCLUDE applies: it is set, and MC_TE_FILTERS
+ * is not set. */
 static bool info_excludes(const struct tei_settings *s)
 {
 	return !*s->rails.filters && *s->rails.filters_exclude;
@@ -411,8 +412,8 @@ static bool info_usable_ip(const struct tei_settings *s,
 	return true;
 }
 
-/* Adds the usable devices of the list. family: the IP version to take. Returns
- * 0 or TEI_ERR_MEMORY. */
+/* Adds the usable devices of the list. family: the IP version of the addresses
+ * that are accepted. Returns 0 or TEI_ERR_MEMORY. */
 static int info_take(const struct tei_settings *s, const struct fi_info *list,
 		     const struct ifaddrs *ifs, const char *devices,
 		     int family, enum info_pass pass,
@@ -473,8 +474,8 @@ static bool info_is_address(const char *text)
 	       inet_pton(AF_INET6, plain, bin) == 1;
 }
 
-/* Adds the devices that are given as addresses. An address is accepted even if
- * no interface of this host has it. */
+/* Adds the devices that "devices" names by their addresses. An address is
+ * accepted even if no interface of this host has it. */
 static int info_take_addresses(const char *provider, const char *devices,
 			       uint64_t flags, const struct ifaddrs *ifs,
 			       struct info_lists *lists)
@@ -510,7 +511,8 @@ static bool info_unwanted(const struct tei_settings *s, const struct ifaddrs *if
 		info_listed(s->rails.filters_exclude, ifa->ifa_name));
 }
 
-/* Returns true if a rail could have this address. */
+/* Returns true if a rail can have this address: an IP address that is not
+ * loopback and not link-local. */
 static bool info_fit_address(const struct sockaddr *sa)
 {
 	return sa && (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
@@ -582,9 +584,9 @@ void rail_info_warn_lacking(const struct tei_settings *s,
 	tei_world->net.interfaces_free(ifs);
 }
 
-/* Searches the devices of one provider: first the addresses in devices, then
- * other devices of the preferred IP version, then those of the other IP
- * version, then loopback. */
+/* Searches for the devices of one provider: first those that "devices" names by
+ * their addresses, then those of the preferred IP version, then those of the
+ * other IP version, then loopback. */
 static int info_try(const struct tei_settings *s, const char *provider,
 		    const char *devices, uint64_t flags,
 		    struct info_lists *lists)
@@ -594,8 +596,8 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	struct fi_info *list;
 	int pass, ret = 0;
 
-	/* all shm endpoints of this host would have the same name, that of the
-	 * device */
+	/* the setting does not apply to shm: all shm endpoints of this host
+	 * have the name of the same device */
 	if (!strcmp(provider, "shm"))
 		devices = "";
 	if (tei_world->net.interfaces(&ifs))
@@ -611,7 +613,7 @@ static int info_try(const struct tei_settings *s, const char *provider,
 					family == AF_INET ? AF_INET6 : AF_INET,
 					pass, lists);
 	}
-	/* devices may name interfaces in addition to addresses */
+	/* "devices" may name interfaces in addition to addresses */
 	if (list && !ret && *devices && lists->fit)
 		ret = info_take(s, list, ifs, devices, family,
 				INFO_NO_LOOPBACK, lists);
@@ -621,7 +623,8 @@ static int info_try(const struct tei_settings *s, const char *provider,
 	return ret;
 }
 
-/* Returns true if the list has a device of that name or on that interface. */
+/* Returns true if the list has a device with this name, or on the interface
+ * with this name. */
 static bool info_found(const struct rail_found *list, const char *name)
 {
 	for (; list; list = list->next)
@@ -630,7 +633,7 @@ static bool info_found(const struct rail_found *list, const char *name)
 	return false;
 }
 
-/* Logs one line for each device in devices that was not found. */
+/* Logs one line for each entry of "devices" that was not found. */
 static void info_warn_missing(const char *devices,
 			      const struct info_lists *lists)
 {

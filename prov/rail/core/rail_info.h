@@ -31,9 +31,13 @@ struct rail_found {
 	struct rail_found *next;
 };
 
-/* Searches for the devices of a transport. devices: comma list, or "" for all.
- * flags: for fi_getinfo. Returns 0 and a list in *out, which the caller frees
- * with rail_info_free, or an error code. */
+/*
+ * Searches for the devices of a transport. devices: names or addresses,
+ * separated by commas; "" stands for the value of MOONRAIL_DEVICES, or for all
+ * devices if that is not set. flags: flags of the call of fi_getinfo. Returns 0
+ * and a list in *out, which the caller frees with rail_info_free, or an error
+ * code.
+ */
 int rail_info_find(const struct tei_settings *s, const char *transport,
 		   const char *devices, uint64_t flags, struct tei_err *err,
 		   struct rail_found **out);
@@ -45,8 +49,8 @@ struct rail_found *rail_info_find_again(const struct tei_settings *s,
 					const char *devices, uint64_t flags);
 
 /* Logs a warning for each interface that could be a rail but lacks a link (or,
- * if the rails in list are fallback rails, an address). follow: the log line
- * says that the interface will be used as soon as it has a link (or an
+ * if the rails in list are fallback rails, an address). follow: whether the log
+ * line says that the interface will be used as soon as it has a link (or an
  * address). */
 void rail_info_warn_lacking(const struct tei_settings *s,
 			    const struct rail_found *list, bool follow);
@@ -56,19 +60,21 @@ void rail_info_free(struct rail_found *list);
  * if the provider does not offer this. The caller frees it. */
 struct fi_info *rail_info_hmem(const struct fi_info *info, uint64_t flags);
 
-/* Returns true if neither a nor b is NULL and both contain the same IP
- * address. */
+/* Returns true if a and b contain the same IP address. Returns false if one of
+ * them is NULL. */
 bool rail_info_same_ip(const struct sockaddr *a, const struct sockaddr *b);
 
-/* Writes the enum tei_topo_rank of each rail for the location; 0 if unknown. */
+/* Writes to ranks[i] how near rail i is to the location (enum tei_topo_rank); 0
+ * if unknown. */
 void rail_report_ranks(struct tei_rail_dp *dp, const char *location,
 		       uint8_t ranks[TEI_RAIL_MAX]);
 
 /* Returns the NUMA node of the rail's NIC, -1 if unknown. */
 int rail_numa_node(const struct rail *rail);
 
-/* Allocates zeroed pages, on the rail's node if that has room. Returns NULL if
- * memory is short. rail_numa_free releases them. */
+/* Allocates zeroed pages, on the NUMA node of the rail's NIC if that node has
+ * free memory. Returns NULL if memory is short. rail_numa_free releases
+ * them. */
 void *rail_numa_alloc(const struct rail *rail, size_t size);
 void rail_numa_free(void *mem, size_t size); /* NULL is allowed */
 
@@ -76,7 +82,9 @@ void rail_numa_free(void *mem, size_t size); /* NULL is allowed */
  * 0 or TEI_ERR_INVALID. */
 int rail_numa_check(struct tei_rail_dp *dp, struct tei_err *err);
 
-/* Binds the progress thread to its CPUs. Called again when rails were added. */
+/* Binds the progress thread to the CPUs that MOONRAIL_PROGRESS_CPUS selects.
+ * Must be called again after rails were added, because "near" may then select
+ * other CPUs. */
 void rail_numa_bind(struct tei_rail_dp *dp);
 
 #endif /* TEI_PROV_RAIL_CORE_RAIL_INFO_H */

@@ -91,8 +91,8 @@ static bool lane_has_domain(const struct rail_lane *lane)
 	       !(rail->fab.mr_mode & (FI_MR_LOCAL | FI_MR_RAW));
 }
 
-/* Opens a domain in a fabric of its own. *fabric may already be open, from a
- * failed attempt. */
+/* Opens a domain in a fabric of its own. *fabric may be open already if an
+ * earlier attempt has failed. */
 static int lane_open_own(const struct rail *rail, struct fid_fabric **fabric,
 			 struct fid_domain **domain)
 {
@@ -143,8 +143,7 @@ bool rail_lane_sleep_ready(struct rail_lane *lane)
 
 	if (!lane->fids.wait)
 		return !fi_trywait(rail_lane_fabric(lane), &fid, 1);
-	errno = 0; /* errno is cleared for the reason that lane_read_cq
-		    * states */
+	errno = 0; /* lane_read_cq states the reason */
 	return fi_wait(lane->fids.wait, 0) == -FI_ETIMEDOUT;
 }
 
@@ -369,13 +368,16 @@ static struct fi_info *lane_info_first(const struct rail_lane *lane,
 	return info;
 }
 
-/* Returns true if the creator of the data plane has chosen the port. */
+/* Returns true if the creator of the data plane has chosen the port for this
+ * opening of the lane. */
 static bool lane_port_given(const struct rail_lane *lane)
 {
 	return lane->rail->dp->conf.port && lane->is_rx && !lane->gen;
 }
 
-/* Returns the rail's info, with the port that was chosen for the lane. */
+/* Returns a copy of the rail's fi_info with the source address of the lane: the
+ * contact address for a contact lane, or the port that the creator of the data
+ * plane has chosen. Returns NULL if memory is short. */
 static struct fi_info *lane_info(const struct rail_lane *lane)
 {
 	struct fi_info *info = fi_dupinfo(lane->rail->fab.info);
@@ -383,7 +385,7 @@ static struct fi_info *lane_info(const struct rail_lane *lane)
 
 	if (info && lane->contact)
 		return lane_info_first(lane, info);
-	/* the port is at the same place in a sockaddr_in6 */
+	/* sin6_port has the same offset in a sockaddr_in6 */
 	if (sa && lane_port_given(lane) &&
 	    (info->addr_format == FI_SOCKADDR ||
 	     info->addr_format == FI_SOCKADDR_IN ||
@@ -414,8 +416,8 @@ static int lane_endpoint(struct rail_lane *lane)
 	return ret;
 }
 
-/* Opens everything that belongs to the lane. *what names the step that
- * failed. */
+/* Opens everything that belongs to the lane. On failure *what names the failed
+ * step. */
 static int lane_open_ep(struct rail_lane *lane, const char **what)
 {
 	int ret;

@@ -74,8 +74,9 @@ struct rail_lane_fids {
 	struct fid_wait *wait;		/* separate wait object of the CQ; if
 					 * NULL, the CQ has its own */
 	struct fid_eq *eq;
-	struct fid_cntr *cntr;		/* rx lane without wait_fd: counts
-					 * remote reads and writes; or NULL */
+	struct fid_cntr *cntr;		/* counter of the peers' reads and
+					 * writes; opened only for an rx lane
+					 * without wait_fd, otherwise NULL */
 	uint64_t cntr_seen;
 };
 
@@ -99,21 +100,24 @@ struct rail_lane_rate {
 	uint64_t served_ns;		/* time of the last completion */
 	uint64_t posts;			/* slices posted since the
 					 * lane was created */
-	uint64_t mark_posts, mark_ns;	/* mark_posts: value of posts at time
-					 * mark_ns */
+	uint64_t mark_posts, mark_ns;	/* mark_posts: value of "posts" at time
+					 * mark_ns; it becomes stuck_posts
+					 * later */
 	uint64_t stuck_posts;		/* posts up to this number were made so
 					 * long ago that they count as stuck if
 					 * they have not completed */
 	uint64_t stuck;			/* stuck bytes: the bytes of slices that
-					 * are still posted and have a number up
-					 * to stuck_posts */
+					 * are still posted and whose
+					 * rail_slice.seq is at most
+					 * stuck_posts */
 	uint64_t stuck_bulk;		/* stuck bytes that are bulk data */
 	struct rail_slice *alone;	/* slice that was posted when the lane
 					 * was idle, and whose duration is being
 					 * measured; or NULL. Used for
 					 * comparison only, never
 					 * dereferenced */
-	uint64_t alone_ns;		/* time at which alone was posted */
+	uint64_t alone_ns;		/* time at which the slice "alone" was
+					 * posted */
 };
 
 /* What an rx lane receives. Guarded by lane->lock. */
@@ -122,7 +126,7 @@ struct rail_lane_recv {
 	struct tei_list deferred;	/* rx lane only: list of rail_deferred,
 					 * the deferred control messages */
 	uint32_t ndeferred;		/* atomic: number of entries of
-					 * deferred */
+					 * "deferred" */
 	struct rail_rx *bufs;		/* receive buffers, or NULL */
 	struct rail_rx *idle;		/* receive buffers
 					 * that are not posted */
@@ -134,14 +138,15 @@ struct rail_lane_recv {
 struct rail_lane_check {
 	struct rail_slice *head;	/* oldest posted slice at the last check
 					 * for stalls */
-	uint64_t moves;			/* progress counter of the connection of
-					 * head at the last check */
+	uint64_t moves;			/* at the last check: progress counter
+					 * (rail_conn.moves) of the connection
+					 * of "head" */
 };
 
 /*
- * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail. The
- * progress thread opens and closes it, or the thread that sets up or tears down
- * the data plane. Each opening has a new generation.
+ * One libfabric RDM endpoint with its CQ, AV and EQ. Embedded in its rail.
+ * Opened and closed on behalf of the progress thread, or by the thread that
+ * sets up or tears down the data plane. Each opening has a new generation.
  */
 struct rail_lane {
 	struct rail *rail;		/* fixed */
@@ -204,18 +209,19 @@ struct rail_deferred {
 void rail_lane_init(struct rail_lane *lane, struct rail *rail, bool target,
 		    uint16_t index);
 
-/* Opens the endpoint with a new generation. If this fails, all its objects are
- * closed again. */
+/* Opens the endpoint and its queues, and begins a new lane generation. Returns
+ * 0, or an error code after closing all objects again. */
 int rail_lane_open(struct rail_lane *lane, struct tei_err *err)
 	TEI_REQUIRES(lane->lock);
 
-/* Reads the CQ and posts as many slices as there is room for. Returns true if
- * anything happened. */
+/* Reads and handles one batch of completions, then lets an active tx lane post
+ * slices. Returns true if a completion was read, a slice was posted, or a peer
+ * has read or written. */
 bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	TEI_REQUIRES(lane->lock);
 
-/* Returns true if the lane has receive buffers. The result never changes during
- * the lane's life. */
+/* Returns true if the lane has receive buffers. The result is the same for all
+ * generations of a lane. */
 bool rail_lane_receives(const struct rail_lane *lane);
 
 /* Returns true if the lane's file descriptor will report everything that
@@ -229,8 +235,8 @@ struct fid_fabric *rail_lane_fabric(const struct rail_lane *lane);
 /* Reads and discards the events of the EQ; logs errors. */
 void rail_lane_drain_eq(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Closes the lane; waits if a closer thread is already closing it. Slices still
- * posted are moved to aborted. */
+/* Closes the lane; if a closer thread is already closing it, waits for that
+ * thread. Slices still posted are moved to "aborted". */
 void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
@@ -238,13 +244,14 @@ void rail_lane_close(struct rail_lane *lane, struct tei_list *aborted)
  * endpoint, and it is RETIRING until rail_closing_collect has succeeded. */
 void rail_closing_start(struct rail_lane *lane) TEI_REQUIRES(lane->lock);
 
-/* Returns true if the closing of the lane has begun and its end was not
- * collected yet. Any thread. */
+/* Returns true if the closing of the lane has begun and rail_closing_collect
+ * has not collected its end yet. Any thread. */
 bool rail_closing_under_way(const struct rail_lane *lane);
 
 /* Collects the end of a closing. Returns true if the closer thread has
  * finished: the lane is then CLOSED, and slices still posted are moved to
- * aborted. The closer thread wakes the progress thread when it has finished. */
+ * "aborted". The closer thread wakes the progress thread when it has
+ * finished. */
 bool rail_closing_collect(struct rail_lane *lane, struct tei_list *aborted)
 	TEI_REQUIRES(lane->lock);
 
@@ -259,8 +266,8 @@ uint32_t rail_cloexec_lane(struct rail_lane *lane) TEI_EXCLUDES(lane->lock);
  * recent time if the caller knows one, else 0. */
 void rail_sched_kick(struct tei_rail_dp *dp, uint64_t now);
 
-/* Polls the lane unless another thread does. Returns true if anything
- * happened. */
+/* Polls the lane unless another thread holds its lock. Returns true if a poll
+ * has returned true (rail_lane_poll). */
 bool rail_lane_run(struct rail_lane *lane);
 
 /* Offers new work to the lane: cuts and posts it, or makes the thread that
@@ -268,8 +275,8 @@ bool rail_lane_run(struct rail_lane *lane);
  * one, else 0. */
 void rail_lane_kick(struct rail_lane *lane, uint64_t now);
 
-/* Returns true if the lane is open and takes work. The answer may be outdated
- * at once. Any thread. */
+/* Returns true if the lane is open and takes work. The result may be outdated
+ * when the function returns. Any thread. */
 bool rail_lane_active(const struct rail_lane *lane);
 
 /* Maximum number of attempts to open a lane. An attempt fails if another
@@ -279,7 +286,8 @@ bool rail_lane_active(const struct rail_lane *lane);
 /* Returns true if MOONRAIL_DATA_PORTS is set and applies to the lane's rail. */
 bool rail_ports_apply(const struct rail_lane *lane, const struct fi_info *info);
 
-/* Sets the source port of info to a free one. Returns 0 or -FI_EADDRNOTAVAIL. */
+/* Sets the source port of info to a free port of the range. Returns 0 or
+ * -FI_EADDRNOTAVAIL. */
 int rail_ports_set(const struct rail_lane *lane, struct fi_info *info);
 
 /* Returns true if opening the lane failed because its port was taken meanwhile,

@@ -34,8 +34,8 @@
 
 /* --- the limits ---------------------------------------------------------- */
 
-/* Functions of libibverbs, which are found if the provider has loaded the
- * library. */
+/* Functions of libibverbs. They are available only if the provider has loaded
+ * the library. */
 struct limits_verbs {
 	void *library;
 	struct ibv_device **(*list)(int *n);
@@ -86,7 +86,8 @@ static void limits_device(const struct limits_verbs *v,
 	v->close(context);
 }
 
-/* Queries the RDMA device of that name. */
+/* Queries the limits of the RDMA device with this name. Leaves *out unchanged
+ * if the device cannot be queried. */
 static void limits_ask(const char *name, struct rail_limits *out)
 {
 	struct ibv_device **list;

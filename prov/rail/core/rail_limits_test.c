@@ -113,7 +113,8 @@ static void test_queues_that_cannot_be_pinned_name_memlock(void)
 	CU_ASSERT_STRING_EQUAL(text, "");
 }
 
-/* Formats the limits whose text is the longest. */
+/* Checks that the longest text, with the largest values, is truncated at the
+ * end of the buffer. */
 static void test_a_text_that_does_not_fit_is_truncated(void)
 {
 	const struct rail_reg_tried t = { 1, 1, 0, 1 };

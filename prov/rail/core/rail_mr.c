@@ -142,8 +142,8 @@ void rail_mr_free(struct tei_rail_mr *mr)
 	free(mr);
 }
 
-/* The placeholder region is in no table and on no rail, so peers cannot use
- * it. */
+/* Creates the placeholder region. It is not in dp->memory.mrs and is registered
+ * on no rail, so peers cannot use it. */
 int rail_mr_open_placeholder(struct tei_rail_dp *dp, struct tei_err *err)
 {
 	struct tei_rail_mr *mr = calloc(1, sizeof(*mr));
@@ -205,8 +205,8 @@ static int mr_make(void *addr, uint64_t len, const char *location,
 	return 0;
 }
 
-/* Writes to err why mr_insert refused a region; names the other region if the
- * two overlap. */
+/* Writes to "out" why mr_insert refused a region. If the region overlaps
+ * another one, names that one. */
 static void mr_refused(const struct tei_rail_dp *dp,
 		       const struct tei_rail_mr *mr, int code,
 		       char out[TEI_ERR_TEXT]) TEI_REQUIRES(rail_sched_held)
@@ -360,9 +360,9 @@ uint64_t tei_rail_mr_piece(struct tei_rail_dp *dp, const void *addr)
 
 /* --- holding regions ----------------------------------------------------- */
 
-/* Returns how many adjacent regions, from index i on, together contain all len
- * bytes at a. Returns 0 if the regions do not contain all bytes, or if write is
- * set and a region is read-only. */
+/* Returns how many adjacent regions, from index i on, together contain all
+ * bytes of the range of "len" bytes at address "a". Returns 0 if they do not
+ * contain all bytes, or if "write" is true and one of them is read-only. */
 static uint32_t mr_covering(const struct tei_rail_dp *dp, uint32_t i,
 			    const char *a, uint64_t len, bool write)
 {
@@ -407,9 +407,9 @@ void tei_rail_mr_let_go(struct tei_rail_dp *dp, const void *addr, uint64_t len)
 	bool signal = false;
 	uint32_t i;
 
-	/* These are the regions that tei_rail_mr_hold counted: a held region
-	 * stays in the table, and no region can be added between two adjacent
-	 * ones. */
+	/* The loop finds exactly the regions that tei_rail_mr_hold counted: a
+	 * held region stays in the table, and no region can be added between
+	 * two adjacent ones. */
 	rail_sched_enter(dp);
 	for (i = tei_range_index(t, base); tei_range_below(t, i, base + len);
 	     i++) {

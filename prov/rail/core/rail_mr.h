@@ -38,21 +38,22 @@ struct rail_mr_piece {
 
 /*
  * Registration of a memory region on one rail. The region is split into parts
- * of 1 << shift bytes; the last one is shorter. With RAIL_MR_WHOLE there is one
- * part.
+ * of 1 << shift bytes; the last part may be shorter. If the shift is
+ * RAIL_MR_WHOLE, the whole region is one part.
  */
 #define RAIL_MR_WHOLE	63
 
 struct rail_mr_part {
 	struct rail_mr_piece *piece;
-	uint32_t n;			/* number of entries of piece; 0 if the
-					 * region is not registered on the
+	uint32_t n;			/* number of entries of "piece"; 0 if
+					 * the region is not registered on the
 					 * rail */
 	uint8_t shift;
-	uint8_t way;			/* enum tei_rail_way */
+	uint8_t way;			/* how the memory is registered: enum
+					 * tei_rail_way */
 	void **desc;			/* local memory descriptor (fi_mr_desc)
-					 * per entry of piece; NULL if the rail
-					 * needs none */
+					 * of each entry of "piece"; NULL if the
+					 * rail needs none */
 };
 
 /* The ranks of all rails for one NUMA range of a region. */
@@ -97,15 +98,17 @@ struct tei_rail_mr {
 	uint64_t id;			/* number of the region for peers; never
 					 * used again for another region */
 	bool remote;			/* peers may access the region */
-	bool read_only;			/* neither peers nor local
-					 * reads may write to it */
+	bool read_only;			/* peers and local reads must not write
+					 * to the region */
 	bool gpu;			/* GPU memory; a rail without a
 					 * registration of the region must not
 					 * access it */
-	struct tei_rail_device device;	/* GPU device memory of the region;
-					 * closed together with the region */
+	struct tei_rail_device device;	/* if "gpu" is true: the GPU memory; its
+					 * dma-buf file descriptor is closed
+					 * when the region is freed */
 	char *location;
-	struct rail_numa_range *places; /* NUMA ranges in ascending order */
+	struct rail_numa_range *places; /* NUMA ranges in ascending order of
+					 * their offsets */
 	uint32_t nplaces;
 
 	/* guarded by dp->admin */
@@ -113,8 +116,8 @@ struct tei_rail_mr {
 
 	/* guarded by dp->sched */
 	enum rail_mr_state state;
-	uint32_t tasks;			/* unfinished local tasks that use the
-					 * region */
+	uint32_t tasks;			/* number of unfinished local tasks that
+					 * use the region */
 	uint64_t *holders;		/* incarnations of the key holders */
 	uint32_t nholders, holders_cap;
 	uint32_t holders_left;		/* in state REVOKING: number of key
@@ -125,7 +128,8 @@ struct tei_rail_mr {
 	struct tei_list revoking;	/* in dp->memory.revoking,
 					 * or unlinked */
 	enum rail_mr_fence fence;	/* in state REVOKING: whether the rx
-					 * lanes must be closed */
+					 * lanes must be closed, so that no peer
+					 * can access the region any longer */
 };
 
 /* Returns the region at index i of dp->memory.mrs. */
@@ -155,14 +159,14 @@ int rail_mr_open_all(struct tei_rail_dp *dp, struct tei_rail_mr *mr,
 void rail_mr_unbind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 void rail_mr_rebind(struct rail *rail) TEI_REQUIRES(rail->dp->admin);
 
-/* Determines, before the rail is opened, whether the rail accepts GPU
- * memory. */
+/* Determines, before the rail is opened, whether the rail accepts GPU memory,
+ * and sets caps.hmem or caps.no_hmem. */
 void rail_hmem_ask(struct rail *rail);
 
-/* Returns the function that reports errors of opening the rail: usually
- * tei_err_fail. If such errors are not logged, or if the opening of the rail
- * with FI_HMEM is in progress or has failed, returns a function that only fills
- * err. */
+/* rail_open_err_fn returns the function that reports errors of opening the
+ * rail: usually tei_err_fail. If such errors are not logged, or if the opening
+ * of the rail with FI_HMEM is in progress or has failed, the result is a
+ * function that only fills err. */
 typedef int (*rail_err_fn)(struct tei_err *err, int code, const char *subsys,
 			   const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -188,14 +192,15 @@ int rail_hmem_refuse(const struct rail *rail, struct tei_err *err);
  * NULL if it can. */
 const char *rail_hmem_no_dmabuf(const struct tei_rail_mr *mr);
 
-/* Registers a part of the region. Returns 0 or -FI_E*. */
+/* Registers a part of the region, which is GPU memory. way: by dma-buf or by
+ * address. Returns 0 or -FI_E*. */
 int rail_hmem_reg(struct fid_domain *domain, const struct tei_rail_mr *mr,
 		  enum tei_rail_way way, void *addr, size_t len,
 		  uint64_t access, uint64_t key, uint64_t flags,
 		  struct fid_mr **out);
 
-/* Returns true if the rail must not access the region, because the region is GPU
- * memory without a registration on the rail. */
+/* Returns true if the rail must not access the region, because the region is
+ * GPU memory that is not registered on the rail. */
 static inline bool rail_hmem_foreign(const struct tei_rail_mr *mr,
 				     const struct rail *rail)
 {
@@ -232,22 +237,23 @@ struct rail_limits {
 					 * chooses, bytes */
 };
 
-/* Fills out with the limits, or with zeros if the error ret is not about a
- * limit. */
+/* Fills *out with the limits that apply to the rail. If the error "ret" does
+ * not mean that a limit was reached, fills *out with zeros. */
 void rail_limits_get(const struct rail *rail, int ret, struct rail_limits *out);
 
-/* Writes to out which limit the error ret stands for, and the value of this
- * limit; "" if the limit is unknown. */
+/* Writes to "out" which limit may have caused the error "ret", and the value of
+ * this limit. Writes "" if no limit is known to cause this error. */
 void rail_limits_text(const struct rail_limits *l,
 		      const struct rail_reg_tried *t, int ret, char *out,
 		      size_t cap);
 
-/* Does what rail_limits_text does, but for other pinned memory, such as the
- * queues of an endpoint. May be called with any lock held. */
+/* Does what rail_limits_text does, but for memory that a provider pins for
+ * itself, such as the queues of an endpoint. Only the memlock limit is named.
+ * May be called with any lock held. */
 void rail_limits_memory(int ret, char *out, size_t cap);
 
 /* Returns the number of bytes from addr to the end of the registration that
- * contains it. */
+ * contains addr. */
 static inline uint64_t rail_mr_room(const struct tei_rail_mr *mr,
 				    const struct rail_mr_part *part,
 				    const char *addr)
@@ -267,10 +273,11 @@ struct tei_rail_mr *rail_mr_find_held(struct tei_rail_dp *dp, const void *addr,
 				      uint64_t len)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns the lowest rail_mr_part.shift of the region on any rail. */
+/* Returns the lowest rail_mr_part.shift of the region on any rail: the log2 of
+ * the smallest size of its registrations. */
 uint8_t rail_mr_shift(struct tei_rail_dp *dp, const struct tei_rail_mr *mr);
 
-/* Computes the region's ranks again. */
+/* Computes the rank of each rail for each NUMA range of the region. */
 void rail_mr_rank(struct tei_rail_dp *dp, struct tei_rail_mr *mr)
 	TEI_REQUIRES(rail_sched_held);
 

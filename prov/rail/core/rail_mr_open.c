@@ -31,11 +31,12 @@ struct mr_opening {
 	int ret;			/* atomic: error code of the first
 					 * registration that failed; 0 if none
 					 * failed */
-	struct tei_err err;		/* error of that registration; written
-					 * by the thread that set ret */
+	struct tei_err err;		/* error of the registration that failed
+					 * first; written by the thread that set
+					 * "ret" */
 };
 
-/* Returns the rank of the nearest NUMA range of the region. */
+/* Returns the best rank that the rail has for any NUMA range of the region. */
 static uint8_t mr_rank_of(const struct tei_rail_mr *mr, uint32_t rail)
 	TEI_REQUIRES(rail_sched_held)
 {
@@ -70,7 +71,7 @@ static void mr_order(struct tei_rail_dp *dp, struct mr_opening *o)
 }
 
 /* Registers the region on one rail after the other until no rail is left or one
- * has failed. The thread that opened the region holds dp->admin meanwhile. */
+ * has failed. The caller of rail_mr_open_all holds dp->admin meanwhile. */
 static void *mr_open_next(void *arg)
 {
 	struct mr_opening *o = arg;

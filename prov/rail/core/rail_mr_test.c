@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tests of registered memory in every mr_mode. "from" submits, "to" holds the
- * memory. Some cases use real providers, others use a shim that makes a device
- * more demanding.
+ * Tests of registered memory in every mr_mode. Data plane "from" submits
+ * requests, data plane "to" owns the remote memory. Some cases use the modes of
+ * real providers. Others put a shim over a provider, which requires further
+ * modes or refuses registrations.
  */
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
@@ -37,7 +38,8 @@ struct mr_rig {
 	char *src, *dst;
 };
 
-/* Selects a provider that implements every mr_mode with which it is opened. */
+/* Selects provider sockets, which implements every mr_mode with which it is
+ * opened. */
 static void mr_use_sockets(struct mr_rig *rig)
 {
 	snprintf(rig->from.settings.rails.provider,
@@ -131,8 +133,8 @@ static void mr_run(struct mr_rig *rig, bool read, uint64_t off, uint64_t len)
 			TEI_RAIL_END_COMPLETED);
 }
 
-/* Writes all of the memory, then ranges that cross the boundaries, and reads
- * all of it back. */
+/* Writes all of the memory, then ranges that cross boundaries between
+ * registrations, and reads all of the memory back. */
 static void mr_check(struct mr_rig *rig)
 {
 	uint64_t off;
@@ -226,8 +228,8 @@ static void test_memory_works_in_the_mode_of_verbs(void)
 				 FI_MR_ALLOCATED);
 }
 
-/* With FI_MR_LOCAL, tx lanes and the rx lane share one domain, and moonrail's
- * message buffers are registered too. */
+/* Checks posts with memory descriptors. With FI_MR_LOCAL, tx lanes and the rx
+ * lane share one domain, and moonrail's message buffers are registered too. */
 static void test_memory_works_with_local_descriptors(void)
 {
 	mr_check_mode_everywhere(FI_MR_LOCAL);
@@ -296,13 +298,14 @@ static void test_small_tasks_across_pieces_complete(void)
 	mr_end(&rig);
 }
 
-/* The keys do not fit into one KEY_REP. */
+/* Checks a region with so many registrations that their keys do not fit into
+ * one KEY_REP. */
 static void test_keys_that_need_several_replies_are_fetched(void)
 {
 	struct mr_rig rig;
 
 	mr_tx(&rig);
-	rig.to.settings.memory.max_mr_size = 1; /* rounded up to 4096 */
+	rig.to.settings.memory.max_mr_size = 1; /* is rounded up to 4096 */
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
 	mr_reg_both(&rig);
@@ -399,7 +402,8 @@ static void test_a_device_refuses_a_size_once(void)
 	mr_end(&rig);
 }
 
-/* A refusal of GPU memory sets no limit for host memory. */
+/* Checks that a size limit which was found for GPU memory is not applied to
+ * host memory. */
 static void test_a_refused_size_of_gpu_memory_does_not_limit_host_memory(void)
 {
 	const struct tei_rail_device device = { .dmabuf = -1 };
@@ -423,7 +427,7 @@ static void test_a_refused_size_of_gpu_memory_does_not_limit_host_memory(void)
 	mr_end(&rig);
 }
 
-/* The rail can be opened neither with FI_HMEM nor without. */
+/* Checks the error of a rail that cannot be opened, with or without FI_HMEM. */
 static void test_a_rail_that_fails_to_open_names_both_errors(void)
 {
 	struct tei_err with, without;
@@ -478,7 +482,7 @@ static void test_a_registration_that_cannot_succeed_fails_soon(void)
 	mr_tx(&rig);
 	mr_begin(&rig, -1);
 	mr_shims(&rig, 0);
-	/* no size is small enough for the device */
+	/* the device refuses every size that is tried */
 	rig.to_shim.max_len = 4096;
 	rig.to_shim.refusal = -FI_EINVAL;
 	mr_check_hopeless(&rig.to_shim, &rig.to, rig.dst, 4);
@@ -507,8 +511,8 @@ static void test_a_registration_that_cannot_succeed_fails_soon(void)
 
 static void mr_fence(struct mr_rig *rig)
 {
-	/* the key of this region is held by a peer whose object has been
-	 * freed */
+	/* "lost" says that a process whose peer object has been freed may hold
+	 * a key of this region; so unregistering it fences the rx lane */
 	static char mem[4096];
 	struct tei_rail_mr *mr;
 	struct tei_err err;
@@ -527,8 +531,8 @@ static uint32_t mr_target_gen(struct test_plane *p)
 			       __ATOMIC_ACQUIRE);
 }
 
-/* Waits until "from" knows the new generation. A slice posted before that would
- * be posted twice. */
+/* Waits until "from" knows the new generation. A slice that is posted earlier
+ * would fail and have to be posted again. */
 static void mr_await_gen(struct mr_rig *rig, uint32_t gen)
 {
 	struct timespec nap = { .tv_nsec = 200000 };
@@ -631,8 +635,8 @@ static void test_raw_keys_are_mapped_and_unmapped(void)
 	CU_ASSERT_EQUAL(rig.from_shim.mapped, 0);
 }
 
-/* Two local rails use one remote rail, and each has its own mapping of the
- * key. */
+/* Checks that two local rails which use the same remote rail each have a
+ * mapping of its key. */
 static void test_raw_keys_are_mapped_for_each_pair_of_rails(void)
 {
 	struct rail_shim second;
@@ -718,7 +722,8 @@ static void test_rails_are_ranked_for_each_numa_range_of_a_region(void)
 	tei_topo_free(topo);
 }
 
-/* Makes a region whose first half is near rail 0 and far from rail 1. */
+/* Registers a region at "from" whose first half is near rail 0 and far from
+ * rail 1. */
 static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 {
 	struct tei_rail_mr *mr;
@@ -743,8 +748,8 @@ static void mr_far_begin(struct mr_rig *rig, struct tei_topo *topo)
 	mr_run(rig, false, MR_LEN / 2, 4096);
 }
 
-/* Writes len bytes whose memory is near rail 0. Returns how many of them the
- * far rail 1 carries. window: the window of rail 0. */
+/* Writes "len" bytes from memory near rail 0, after setting the window of rail
+ * 0 to "window" bytes. Returns how many bytes were sent over the far rail 1. */
 static uint64_t mr_far_share(struct mr_rig *rig, uint64_t window, uint64_t len)
 {
 	struct rail *near = rail_at(rig->from.dp, 0);
@@ -797,7 +802,7 @@ static void test_far_rails_are_unused_while_near_ones_have_room(void)
 }
 
 /* Does what mr_far_share does while rail 0 is down. The progress thread sets
- * link_down back when it reads the state of all links, which it does when any
+ * link.down back when it reads the state of all links, which it does when any
  * interface changes; in that case this function tries again. */
 static uint64_t mr_far_alone(struct mr_rig *rig, uint64_t len)
 {
@@ -831,7 +836,8 @@ static void test_far_rails_replace_near_ones_that_are_down(void)
 
 /* --- on all rails or on none --------------------------------------------- */
 
-/* Opens two rails at "from". The second one is near cpu:1. */
+/* Opens two rails at "from", of which the second one is near cpu:1, and one
+ * rail at "to". */
 static void mr_two_begin(struct mr_rig *rig, struct rail_shim *second,
 			 struct tei_topo *topo)
 {
@@ -874,8 +880,8 @@ static void test_a_region_is_registered_on_near_rails_first(void)
 	mr_two_end(&rig, &second, topo);
 }
 
-/* The region is large enough for one thread per rail. Its pages are never
- * touched. */
+/* Checks a region that is so large that each rail has a thread of its own to
+ * register it. The pages of the region are never touched. */
 static void test_a_large_region_is_registered_on_all_rails_or_none(void)
 {
 	struct tei_topo *topo = mr_topo();
@@ -938,12 +944,12 @@ static void test_a_refused_registration_names_the_limit_and_its_value(void)
 	mr_end(&rig);
 }
 
-/* The probability that a bit of a random key is the same in all draws is
- * 2^-127. */
+/* Number of keys that are drawn. The probability that a given bit of a random
+ * key is the same in all of them is 2^-127. */
 #define MR_DRAWS 128
 
-/* Registers one region after the other and stores its key. Returns the size of
- * the rail's keys. */
+/* Registers a region MR_DRAWS times and stores its key each time. Returns the
+ * length of the rail's keys, bytes. */
 static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
 {
 	struct tei_rail_dp *dp = rig->from.dp;
@@ -957,8 +963,8 @@ static size_t mr_draw_keys(struct mr_rig *rig, uint64_t key[MR_DRAWS])
 	return rail_at(dp, 0)->fab.info->domain_attr->mr_key_size;
 }
 
-/* Keys that were counted up, or drawn close to each other, would have constant
- * bits. */
+/* Checks that keys are random. Keys that were counted up, or drawn close to
+ * each other, would have constant bits. */
 static void test_every_bit_of_a_key_changes(void)
 {
 	uint64_t key[MR_DRAWS], ones = 0, zeros = 0, all = UINT64_MAX;

@@ -64,8 +64,8 @@ struct rail_slice {
 					 * rkey->slices counts the slice */
 	const struct tei_rail_task_ext *ext; /* task extension with several iov
 					      * entries, or NULL */
-	uint64_t off; /* offset of the slice's first byte in the task, if ext is
-		       * set */
+	uint64_t off; /* if "ext" is not NULL: offset of the slice's first byte
+		       * in the task */
 	char *local;
 	uint64_t remote;
 	uint64_t len;
@@ -76,9 +76,10 @@ struct rail_slice {
 					 * tasks that were merged */
 	int last_err;			/* FI_E* of the last
 					 * failure, positive */
-	int prov_err;			/* provider's own error code, or 0 */
-	uint64_t seq;			/* lane->rate.posts when the slice was
-					 * posted */
+	int prov_err;			/* the provider's own code of the last
+					 * failure, or 0 */
+	uint64_t seq;			/* value of lane->rate.posts when the
+					 * slice was posted */
 	uint32_t remote_gen;		/* lane generation of the target when
 					 * the slice was posted */
 	uint16_t remote_idx;		/* index into peer->remotes */

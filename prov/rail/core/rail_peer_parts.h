@@ -18,10 +18,11 @@ struct rail_conn;
 struct rail_draining;
 struct rail_rkey;
 
-#define RAIL_PONGS		8	/* most probes that a peer has sent and
-					 * this process has not answered yet */
-#define RAIL_AUTH_WORDS		8	/* 64-bit words of the bit map of
-					 * message numbers already received */
+#define RAIL_PONGS		8	/* limit of the probes of a peer that
+					 * wait for their answer */
+#define RAIL_AUTH_WORDS		8	/* length of the bit map of the message
+					 * numbers that were received, 64-bit
+					 * words */
 
 struct rail_key_want {
 	uint64_t addr, len;
@@ -47,8 +48,8 @@ struct rail_peer_routes {
 };
 
 /*
- * The connections of the rail pairs. Guarded by dp->sched. conns has the
- * entries [(rail * lanes_per_rail + lane) * remotes_cap + remote]; each
+ * The connections of the rail pairs. Guarded by dp->sched. A connection has the
+ * index (rail * lanes_per_rail + lane) * remotes_cap + remote in "conns". Each
  * rail_conn keeps its address until the peer is freed.
  */
 struct rail_peer_pairs {
@@ -56,8 +57,8 @@ struct rail_peer_pairs {
 					 * failed; it must be called again */
 	uint32_t turn;			/* counter for MC_PATH_ROUNDROBIN */
 	struct rail_conn **conns;
-	uint32_t rails; /* number of local rails that conns has
-			 * room for */
+	uint32_t rails; /* number of local rails for which "conns" has
+			 * entries */
 	uint16_t remotes_cap;
 	bool stuck;			/* a connection to the peer has not been
 					 * established in time */
@@ -69,9 +70,10 @@ struct rail_peer_tasks {
 					 * not been cut into slices yet */
 	struct tei_list queue;		/* bulk requests of which a part has not
 					 * been cut into slices yet */
-	uint32_t overtaken;		/* number of small requests served,
-					 * while bulk requests waited, since the
-					 * last slice of a bulk request */
+	uint32_t overtaken;		/* number of small requests that were
+					 * served since the last slice of a bulk
+					 * request, while bulk requests
+					 * waited */
 	uint32_t queued;
 	struct tei_list live;		/* unfinished tasks in the order of
 					 * submission */
@@ -84,7 +86,7 @@ struct rail_peer_tasks {
 	struct tei_list awaiting_fence;	/* slices that must not be posted again
 					 * before the target has fenced the old
 					 * lane (awaiting-fence list) */
-	uint32_t posted;		/* slices posted on lanes */
+	uint32_t posted;		/* number of slices posted on lanes */
 	struct rail_failure {		/* the last slice that failed */
 		const struct rail *rail;
 		uint64_t ns;		/* time of the failure; 0 if no slice
@@ -99,12 +101,12 @@ struct rail_peer_tasks {
 
 /* The renewal of tx lanes because of a peer (rail_renew.h). */
 struct rail_peer_renew {
-	uint64_t silent_next_ns;	/* thread: no call of rail_renew_silent
-					 * before this time */
+	uint64_t silent_next_ns;	/* thread: earliest time of the next
+					 * call of rail_renew_silent */
 	struct rail_renew {		/* lane renewals because of
 					 * stuck connections */
-		uint64_t next_ns;	/* thread: no renewal before this
-					 * time */
+		uint64_t next_ns;	/* thread: earliest time of the next
+					 * renewal */
 		uint32_t tries;		/* thread: number of renewals since a
 					 * connection last came up */
 		bool linked;		/* atomic: a connection of the new lane
@@ -184,12 +186,12 @@ struct rail_peer_hello {
  */
 struct rail_peer_refusal {
 	uint64_t incarnation;		/* thread: incarnation that the peer's
-					 * hello names; the hello must be
-					 * refused; 0 if there is none */
+					 * hello names as its receiver's; 0 if
+					 * no hello must be refused */
 	enum rail_refusal reason;	/* thread: reason of the refusal */
 	uint8_t nonce[16];		/* thread: nonce of the refused hello */
-	uint16_t contact;		/* thread: contact
-					 * number in that hello */
+	uint16_t contact;		/* thread: contact number in the refused
+					 * hello */
 	bool unauthenticated;		/* unauthenticated peer: exists only
 					 * to be refused; always GONE, not
 					 * in the hash table */
@@ -207,11 +209,11 @@ struct rail_peer_addrs {
 					 * long as it lives */
 	uint16_t ncontacts;
 	uint16_t contact_turn;
-	uint64_t contact_next_ns; /* no address of contacts is tried before
-				   * this time */
-	uint64_t not_there_ns;	  /* time at which an address of contacts turned
-				   * out to belong to another process; 0 if this
-				   * never happened */
+	uint64_t contact_next_ns; /* earliest time at which an address of
+				   * "contacts" is tried */
+	uint64_t not_there_ns;	  /* time at which an address of "contacts"
+				   * turned out to belong to another process; 0
+				   * if this never happened */
 	uint64_t resolve_next_ns;	/* earliest time of the next call of
 					 * ops->resolve for the peer */
 	struct tei_rail_addr found_at;	/* address that the owner of the data
@@ -219,8 +221,9 @@ struct rail_peer_addrs {
 					 * if len is 0, there is none */
 	uint64_t found_ns;		/* time at which found_at was found with
 					 * the peer's incarnation */
-	uint32_t found_turn;		/* counter that selects the
-					 * address to try next */
+	uint32_t found_turn;		/* counter that selects the next value
+					 * of found_at among the addresses that
+					 * the owner found */
 	struct rail_contact {		/* state of rail_contact.c; used in
 					 * state RAIL_PEER_NEW only */
 		uint32_t pairs;		/* thread: number of pairs of a local
@@ -262,8 +265,8 @@ struct rail_peer_life {
 	uint64_t presumed_ns;		/* time at which the peer was presumed
 					 * dead; void if alive_ns is later; 0 if
 					 * this never happened */
-	uint64_t presume_next_ns;	/* rail_presume_ask does not check again
-					 * before this time, unless the peer
+	uint64_t presume_next_ns;	/* earliest time of the next check by
+					 * rail_presume_ask; void if the peer
 					 * gave a sign of life since the last
 					 * check */
 	uint64_t presume_asked_ns;	/* time of the last check by

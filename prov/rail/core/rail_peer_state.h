@@ -12,7 +12,8 @@
 #include "prov/rail/core/rail_dp.h"
 #include "util/lock.h"
 
-/* Returns true if the peer has nothing to cut and nothing to retry. */
+/* Returns true if no request for the peer waits to be cut into slices, and no
+ * slice waits to be posted again. */
 bool rail_slice_none(const struct tei_rail_peer *peer);
 
 /* Puts the peer on dp->tasks.active if it has slices to post, or requests a
@@ -24,7 +25,8 @@ void rail_peer_activate(struct tei_rail_peer *peer)
 void rail_peer_attend(struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns true if no posted slice can land at the peer any more. */
+/* Returns true if the peer is GONE and no slice that was posted to it can land
+ * any more (RAIL_GONE_OVER or RAIL_GONE_LEFT). */
 bool rail_peer_over(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
@@ -36,8 +38,8 @@ bool rail_peer_busy(const struct tei_rail_peer *peer)
 bool rail_peer_unused(const struct tei_rail_peer *peer)
 	TEI_REQUIRES(rail_sched_held);
 
-/* Returns peer->nremotes. As long as peer->remotes holds contact addresses, any
- * thread may change their number. Acquires dp->sched. */
+/* Returns peer->nremotes. Acquires dp->sched, because any thread may change the
+ * number as long as peer->remotes holds contact addresses. */
 uint16_t rail_peer_remotes(const struct tei_rail_peer *peer);
 
 /* Returns true if the peer is presumed dead. */

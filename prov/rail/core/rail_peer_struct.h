@@ -79,8 +79,9 @@ enum rail_gone {
 				 * still land and wait for their fence */
 	RAIL_GONE_OVER,			/* the slices posted to the peer have
 					 * landed, or can never land */
-	RAIL_GONE_LEFT,		/* the peer has sent BYE: it no longer accesses
-				 * our memory either */
+	RAIL_GONE_LEFT,		/* the peer has sent BYE: as OVER, and the peer
+				 * no longer accesses the memory of this
+				 * process */
 };
 
 /* Notifications to be sent to a peer (rail_notify.c). Guarded by dp->sched. */
@@ -89,8 +90,9 @@ struct rail_notify_out {
 					 * unacknowledged notifications in
 					 * order; those that already have a
 					 * number come first */
-	uint32_t n;			/* number of notifications in list */
-	uint64_t bytes;			/* total length of the texts in list */
+	uint32_t n;			/* number of notifications in "list" */
+	uint64_t bytes;			/* total length of the notifications in
+					 * "list" */
 	uint64_t last;			/* number of the newest notification; 0
 					 * if none has got a number yet */
 	uint64_t turn;			/* turn of the newest NOTIFY message */
@@ -99,15 +101,16 @@ struct rail_notify_out {
 	uint32_t window;		/* limit of unacknowledged NOTIFY
 					 * messages */
 	uint32_t tries;			/* number of repeated NOTIFY messages,
-					 * and of queries whether the peer has
-					 * room, that were sent since the peer
-					 * last acknowledged something */
+					 * and of queries whether the peer can
+					 * accept more, that were sent since the
+					 * peer last acknowledged something */
 	uint64_t since_ns;		/* start of the wait for an answer; if
 					 * 0, no answer is awaited */
 	uint64_t next_ns;		/* time of the next repetition; if 0, no
 					 * repetition is due */
-	bool full;			/* the peer has no room; it is queried
-					 * until it has */
+	bool full;			/* the peer has no memory for further
+					 * notifications; queries are sent to it
+					 * until it has some */
 };
 
 /* Notifications received from a peer (rail_notify_recv.c). Guarded by
@@ -128,15 +131,15 @@ struct rail_notify_recv {
 	uint64_t turn;			/* turn of the NOTIFY that is
 					 * answered */
 	struct tei_list wait_link;	/* in dp->notes.waiting, or unlinked */
-	uint32_t wait_name, wait_msg;	/* lengths of the notification
-					 * that waits for room */
-	uint64_t wait_ns;		/* time of the peer's last request for
-					 * room */
+	uint32_t wait_name, wait_msg;	/* lengths of name and text of the
+					 * notification that waits for memory */
+	uint64_t wait_ns;		/* time of the peer's last query whether
+					 * the notification can be accepted */
 };
 
 /*
  * Atomics to and from a peer (rail_atomic.c). Guarded by dp->sched, except for
- * the book, which only the progress thread uses.
+ * "book", which only the progress thread uses.
  */
 struct rail_atomics {
 	/* as the initiator */
@@ -175,8 +178,8 @@ struct tei_rail_peer {
 	struct tei_list attn_link;	/* in dp->peers.attn, or unlinked */
 	struct tei_list active_link;	/* in dp->tasks.active, or unlinked */
 	struct tei_list hash_link;
-	uint32_t refs;			/* references from
-					 * outside the data plane */
+	uint32_t refs;			/* number of references from outside the
+					 * data plane */
 	enum rail_peer_state state;	/* atomic */
 	enum rail_gone gone;		/* only in state RAIL_PEER_GONE */
 	uint64_t gone_ns;		/* time at which the peer became GONE */

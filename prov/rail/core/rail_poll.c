@@ -181,8 +181,10 @@ bool rail_lane_poll(struct rail_lane *lane, struct rail_done *done)
 	return any;
 }
 
-/* Polls the lane once. If there are new slices, posts them first, because
- * polling an empty queue costs as much as a post. */
+/* Polls the lane once. If there are new slices ("work"), posts them first, and
+ * omits the poll if no further work is left, because polling an empty queue
+ * costs as much as a post. Returns true if a slice was posted or rail_lane_poll
+ * returned true. */
 static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 		      struct rail_done *done) TEI_REQUIRES(lane->lock)
 {
@@ -194,8 +196,8 @@ static bool lane_turn(struct rail_lane *lane, bool work, uint64_t now,
 }
 
 /* Polls the lane, and polls again as long as other threads have made a poll
- * request (lane->kick). work: there are new slices. now: as in
- * the feed function of the lane. */
+ * request (lane->kick). work: there are new slices. now: a recent time if the
+ * caller knows one, else 0. */
 static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 {
 	struct tei_rail_dp *dp = lane->rail->dp;
@@ -209,7 +211,8 @@ static bool lane_run(struct rail_lane *lane, bool work, uint64_t now)
 			 * The thread that holds the lock polls the lane for the
 			 * calling thread. If there are more callers than CPUs,
 			 * the other thread, or the peer's process, may be
-			 * waiting for the CPU of the calling thread.
+			 * waiting for the CPU of the calling thread; so the
+			 * calling thread yields.
 			 */
 			if (!work) {
 				tei_yield();

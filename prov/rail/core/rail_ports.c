@@ -5,8 +5,8 @@
  *
  * Every endpoint listens, even those of tx lanes and probes. moonrail looks for
  * a free port before it opens an endpoint, because opening one may fill tens of
- * megabytes with receive buffers first. Another process may take the port in
- * between. Then the lane is opened again at the next port.
+ * megabytes with receive buffers first. If another process takes the port in
+ * between, the lane is opened again at the next port.
  */
 
 #include <netinet/in.h>
@@ -50,7 +50,7 @@ static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 		if (rail_at(dp, i)->nic.own.len < sizeof(own) ||
 		    !rail_addr_is_ip(&rail_at(dp, i)->nic.own))
 			continue;
-		/* the port is at the same place in a sockaddr_in6 */
+		/* sin6_port has the same offset in a sockaddr_in6 */
 		memcpy(&own, rail_at(dp, i)->nic.own.bytes, sizeof(own));
 		if (ntohs(own.sin_port) == port)
 			return true;
@@ -58,8 +58,8 @@ static bool ports_reserved(struct tei_rail_dp *dp, uint16_t port)
 	return false;
 }
 
-/* Returns true if a socket can listen at the address, or if no socket can be
- * made: opening the endpoint will report the cause. */
+/* Returns true if a socket can listen at the address. Also returns true if no
+ * socket can be created; the opening of the endpoint then reports the cause. */
 static bool ports_free(const struct sockaddr *sa, uint32_t len)
 {
 	return tei_world->net.bindable(sa, len, true) == TEI_NET_BIND_FREE;
@@ -78,7 +78,7 @@ int rail_ports_set(const struct rail_lane *lane, struct fi_info *info)
 							   1,
 							   __ATOMIC_RELAXED) %
 						count);
-		/* the port is at the same place in a sockaddr_in6 */
+		/* sin6_port has the same offset in a sockaddr_in6 */
 		sa->sin_port = htons(port);
 		if (!ports_reserved(dp, port) &&
 		    ports_free(info->src_addr, (uint32_t)info->src_addrlen))

@@ -16,7 +16,8 @@
 
 #define PORTS_RANGE	40u
 
-/* Returns a socket that listens at a port which the kernel chose. */
+/* Returns a socket that listens at a port chosen by the kernel, and the port in
+ * *port. */
 static int ports_listen(uint32_t *port)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET,
@@ -75,8 +76,8 @@ static void ports_open(struct rail_lane *lane)
 	CU_ASSERT_EQUAL_FATAL(ret, 0);
 }
 
-/* Opens a data plane that uses a range of ports, and stops its thread. Returns
- * the socket that has the first port of the range. */
+/* Opens a data plane that uses a range of ports, and stops its progress thread.
+ * Returns the socket that listens at the first port of the range. */
 static int ports_plane(struct test_plane *p)
 {
 	int fd;
@@ -115,8 +116,8 @@ static void test_all_lanes_listen_inside_the_range(void)
 	close(fd);
 }
 
-/* While the lane at the contact address is closed, no other lane gets its
- * port. */
+/* Checks that no other lane gets the port of the contact address while the lane
+ * there is closed. */
 static void test_port_of_the_contact_address_is_reserved(void)
 {
 	struct test_plane p;

@@ -40,9 +40,9 @@
 #include "util/settings.h"
 
 #define REG_KEY_TRIES	16
-#define REG_SHIFT_MIN	20		/* log2 of the smallest size, bytes, of
-					 * a registration that is tried; a
-					 * refused size is halved down to it */
+#define REG_SHIFT_MIN	20		/* log2 of the smallest size, bytes, to
+					 * which a refused registration is
+					 * halved */
 #define REG_SHIFT_SET	12		/* log2 of the smallest size, bytes, to
 					 * which MC_MAX_MR_SIZE can limit a
 					 * registration */
@@ -167,7 +167,8 @@ static bool reg_shared(const struct rail *rail)
 /*
  * Returns the access bits with which the region is registered, or 0 if no
  * registration is needed on this rail. Memory that the process itself cannot
- * write is registered without write access, because devices would refuse that.
+ * write is registered without write access, because devices refuse write access
+ * to such memory.
  */
 static uint64_t reg_access(const struct tei_rail_mr *mr,
 			   const struct rail *rail)
@@ -205,8 +206,8 @@ static int reg_piece(const struct tei_rail_mr *mr, struct rail *rail,
 	return ret;
 }
 
-/* Registers the region in parts of 1 << shift bytes. *done: number of
- * registered parts, even on failure. */
+/* Registers the region in parts of 1 << shift bytes. Sets *done to the number
+ * of registered parts, even on failure. */
 static int reg_try(const struct tei_rail_mr *mr, struct rail *rail,
 		   enum tei_rail_way way, uint8_t shift,
 		   struct rail_mr_part *part, uint32_t *done)
@@ -262,8 +263,8 @@ static uint8_t reg_first_shift(const struct tei_rail_mr *mr,
 	return shift;
 }
 
-/* Returns true if the refusal may mean that the size is too large. For a
- * dma-buf, FI_EINVAL usually has another cause, whatever the size is. */
+/* Returns true if the error "ret" may mean that the registration is too large.
+ * For a dma-buf, FI_EINVAL usually has another cause, whatever the size is. */
 static bool reg_too_large(enum tei_rail_way way, int ret)
 {
 	return ret == -FI_E2BIG || ret == -FI_ENOMEM ||
@@ -371,8 +372,8 @@ static int reg_fail(const struct tei_rail_mr *mr, const struct rail *rail,
 			    fi_strerror(-ret));
 }
 
-/* Exchanges the region's registration on the rail with *part; on return *part
- * is the old registration. */
+/* Exchanges *part with the region's registration on the rail: *part becomes the
+ * current registration, and the old one is returned in *part. */
 static void reg_publish(struct tei_rail_mr *mr, struct rail *rail,
 			struct rail_mr_part *part)
 {
@@ -435,7 +436,7 @@ void rail_mr_unbind(struct rail *rail)
 			part->piece[j].key_len = 0;
 	}
 	rail_sched_leave(dp);
-	/* dp->admin keeps the table and the parts unchanged */
+	/* the table and the parts do not change, because dp->admin is held */
 	for (i = 0; i < dp->memory.mrs.n; i++) {
 		part = &rail_mr_at(dp, i)->part[rail->index];
 		for (j = 0; j < part->n; j++) {

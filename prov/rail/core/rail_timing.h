@@ -17,14 +17,14 @@
 /* Interval of the checks. */
 #define RAIL_HEALTH_NS			(10 * TEI_NS_PER_MS)
 
-/* --- Stalls: when a pair without a completion is judged (health/rail_stall.c) */
+/* --- Stalls: when a pair without completions is judged
+ * (health/rail_stall.c) */
 
 /* Shortest and longest time that a pair may make no progress after the peer's
  * sign of life. */
 #define RAIL_STALL_GRACE_NS		(40 * TEI_NS_PER_MS)
 #define RAIL_STALL_GRACE_MAX		(150 * TEI_NS_PER_MS)
-/* Number of checks without progress that must be made before the pair is
- * judged. */
+/* A pair is judged only after this number of checks have found no progress. */
 #define RAIL_STALL_LOOKS		3
 /* Maximum age of a sign of life of the peer's kernel; a delayed
  * acknowledgement takes 40 ms. */
@@ -35,8 +35,9 @@
 /* Number of unanswered pings after which connections are checked for signs of
  * life. */
 #define RAIL_STALL_SILENT_TRIES		3u
-/* Signs of life of the peer's kernel delay the verdict for at most this time,
- * or for RAIL_STALL_OPENS times the opening of a lane, if that is longer. */
+/* Signs of life of the peer's kernel delay the judgement for at most this time.
+ * If opening a lane is slow, the limit is the time of RAIL_STALL_OPENS
+ * openings. */
 #define RAIL_STALL_DOUBT_NS		(3 * TEI_NS_PER_SEC)
 #define RAIL_STALL_OPENS		8
 
@@ -46,8 +47,8 @@
  * traffic, the ramp-up ends after RAIL_HEALTH_RAMP_NS. */
 #define RAIL_HEALTH_SHARE		(512u << 10)
 #define RAIL_HEALTH_RAMP_NS		TEI_NS_PER_SEC
-/* Time in which cut connections must return their slices: a base, and more for
- * each pair. */
+/* Time in which cut connections must return their slices: RAIL_HEALTH_CUT_NS,
+ * plus RAIL_HEALTH_CUT_MORE_NS for each pair. */
 #define RAIL_HEALTH_CUT_NS		(30 * TEI_NS_PER_MS)
 #define RAIL_HEALTH_CUT_MORE_NS		(2 * TEI_NS_PER_MS)
 /* When a lane is renewed because of one pair: time in which the slices of other
@@ -69,21 +70,23 @@
 
 /* Duration of a round of probes. */
 #define RAIL_PROBE_ROUND_NS		(150 * TEI_NS_PER_MS)
-/* Time by which a round of probes is longer after each unanswered probe, at
- * most seven times. */
+/* Each unanswered probe of a pair makes the next round longer by this time, up
+ * to seven times. */
 #define RAIL_PROBE_LONGER_NS		(50 * TEI_NS_PER_MS)
-/* Interval of polls of the probe endpoint; shortest and longest pause between
- * two rounds. */
+/* RAIL_PROBE_POLL_NS: interval of polls of the probe endpoint.
+ * RAIL_PROBE_MIN_NS, RAIL_PROBE_MAX_NS: shortest and longest pause between two
+ * rounds. */
 #define RAIL_PROBE_POLL_NS		TEI_NS_PER_MS
 #define RAIL_PROBE_MIN_NS		(10 * TEI_NS_PER_MS)
 #define RAIL_PROBE_MAX_NS		(250 * TEI_NS_PER_MS)
-/* Longest pause, as a multiple of the time for opening an endpoint. */
+/* If opening an endpoint is slow, the longest pause is the time of this number
+ * of openings. */
 #define RAIL_PROBE_OPENS		3
 /* Longest pause if posts keep failing although probes succeed; see
  * probe_backoff. */
 #define RAIL_PROBE_RARELY_NS		(5 * TEI_NS_PER_SEC)
 
-/* --- Renewal of tx lanes whose connections do not come up (health/rail_renew.c) */
+/* --- Renewal of tx lanes because of stuck connections (health/rail_renew.c) */
 
 /* A connection that is not established after this time is stuck. RDMA devices
  * have a connection manager, which needs longer. If opening a lane is slow,
@@ -104,9 +107,10 @@
  * alive: its last sign of life is at most RAIL_RENEW_LIVES_NS old. */
 #define RAIL_RENEW_LIVES_NS		(2 * TEI_NS_PER_SEC)
 #define RAIL_RENEW_LIVES_SPACE_NS	TEI_NS_PER_SEC
-/* Silence of a peer before its connections are checked, about two TCP
- * retransmissions; shortest interval of the checks for one peer. The checks may
- * use one RAIL_RENEW_SILENT_PART-th of the time. */
+/* RAIL_RENEW_SILENT_NS: silence of a peer before its connections are checked,
+ * about two TCP retransmissions. RAIL_RENEW_SILENT_LOOK_NS: shortest interval
+ * of the checks for one peer. All checks together use at most one
+ * RAIL_RENEW_SILENT_PART-th of the progress thread's time. */
 #define RAIL_RENEW_SILENT_NS		(600 * TEI_NS_PER_MS)
 #define RAIL_RENEW_SILENT_LOOK_NS	(100 * TEI_NS_PER_MS)
 #define RAIL_RENEW_SILENT_PART		8
@@ -119,7 +123,7 @@
 
 /* Interval of the checks of links that are down. */
 #define RAIL_LINK_AGAIN_NS		(100 * TEI_NS_PER_MS)
-/* Interval of the checks for changes, if there is no netlink socket. */
+/* Interval of the checks for changed devices, if there is no netlink socket. */
 #define RAIL_LINK_DEVICES_NS		(5 * TEI_NS_PER_SEC)
 
 /* --- Peers that are presumed dead (peer/rail_presume.c) */

@@ -20,16 +20,16 @@
 #define WINDOW_NS	(8 * TEI_NS_PER_MS) /* the window holds the bytes that
 					     * the rail moves in this time and
 					     * in the round-trip time */
-#define WINDOW_SLICES	4		    /* smallest window, in slices of
-					     * MC_SLICE_SIZE */
+#define WINDOW_SLICES	4		    /* size of the smallest window, in
+					     * slices of MC_SLICE_SIZE bytes */
 /* While bulk data is throttled, the bulk data posted on a rail is limited to
  * what the rail moves in WINDOW_BESIDE_NS. */
 #define WINDOW_BESIDE_NS (TEI_NS_PER_MS / 2)
 /* Replaces WINDOW_BESIDE_NS if MOONRAIL_SMALL_FIRST is set. */
 #define WINDOW_FIRST_NS (TEI_NS_PER_MS / 4)
-#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time without a completion after
-					       * which posted bytes count as
-					       * stuck */
+#define WINDOW_STUCK_NS	(100 * TEI_NS_PER_MS) /* time after which posted bytes
+					       * that have not completed count
+					       * as stuck */
 #define WINDOW_WHOLE	(256u << 10)	/* number of completed bytes after which
 					 * an interval shorter than 1 ms gives a
 					 * rate */
@@ -169,10 +169,10 @@ void rail_window_begin(struct rail_lane *lane, struct rail_slice *slice,
 }
 
 /*
- * Sets the window to the number of bytes that the rail moves at this rate in
- * WINDOW_NS plus twice base_ns. base_ns is the time of a slice on an idle rail.
- * It is counted twice, so that the window grows if the window itself has
- * limited the measured rate.
+ * Sets the window to the number of bytes that the rail moves, at the rate
+ * "rate", in WINDOW_NS plus twice base_ns. base_ns is the time of a slice on an
+ * idle rail. It is counted twice, so that the window grows if the window itself
+ * has limited the measured rate.
  */
 static void window_set(struct rail *rail, uint64_t rate)
 {
@@ -242,7 +242,8 @@ void rail_window_measure(struct rail_lane *lane, uint64_t bytes, uint64_t now)
 	window_count_stuck(lane, now);
 }
 
-/* Updates the shortest time that a slice on an idle lane has taken. */
+/* Updates base_ns, the shortest time in which a slice that was posted on an
+ * idle lane has completed. */
 void rail_window_alone(struct rail_lane *lane, uint64_t now)
 {
 	uint64_t ns = now - lane->rate.alone_ns;
@@ -254,5 +255,3 @@ void rail_window_alone(struct rail_lane *lane, uint64_t now)
 		__atomic_store_n(&lane->rail->load.base_ns, ns ? ns : 1,
 				 __ATOMIC_RELAXED);
 }
-
-/* --- shares, and the tail ------------------------------------------------ */

@@ -43,7 +43,7 @@ uint64_t rail_window(const struct rail *rail);
 uint64_t rail_window_throttle(const struct rail *rail);
 
 /* Return the number of bytes that are posted on the rail and not stuck:
- * rail_window_held of all data, rail_window_bulk of bulk data only. */
+ * rail_window_held counts all data, rail_window_bulk only bulk data. */
 uint64_t rail_window_held(const struct rail *rail);
 uint64_t rail_window_bulk(const struct rail *rail)
 	TEI_REQUIRES(rail_sched_held);

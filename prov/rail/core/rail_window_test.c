@@ -31,7 +31,7 @@ struct window_rig {
 	uint64_t now;
 };
 
-/* Returns the lane that takes work. */
+/* Returns the active lane of the rail. */
 static struct rail_lane *window_lane(struct window_rig *rig, uint32_t rail)
 {
 	return &rig->lane[rail][0];
@@ -63,7 +63,7 @@ static struct window_rig *window_begin(uint32_t n)
 	return rig;
 }
 
-/* Simulates ms milliseconds in which the rail completes rate bytes per
+/* Simulates "ms" milliseconds in which rail 0 completes "rate" bytes per
  * second. */
 static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 {
@@ -81,7 +81,8 @@ static void window_serve(struct window_rig *rig, uint64_t rate, uint64_t ms)
 	tei_mutex_unlock(&lane->lock);
 }
 
-/* Simulates one request of bytes bytes, which takes us µs, on an idle lane. */
+/* Simulates a request of "bytes" bytes that takes "us" µs on the idle lane of
+ * rail 0. */
 static void window_serve_one(struct window_rig *rig, uint64_t bytes,
 			     uint64_t us)
 {
@@ -128,7 +129,7 @@ static void test_window_stays_within_bounds(void)
 	free(rig);
 }
 
-/* Bulk data is limited while small requests are active. */
+/* Checks the limit of bulk data while small requests are active. */
 static void test_bulk_limit_with_small_requests_is_smaller(void)
 {
 	struct window_rig *rig = window_begin(1);
@@ -166,7 +167,7 @@ static void test_bulk_limit_with_small_requests_is_smaller(void)
 	free(rig);
 }
 
-/* Requests of less than a millisecond, one directly after the other. */
+/* Checks the window after requests that each took less than a millisecond. */
 static void test_short_requests_open_window(void)
 {
 	struct window_rig *rig = window_begin(1);
@@ -179,8 +180,9 @@ static void test_short_requests_open_window(void)
 }
 
 /*
- * Delayed completions arrive in two batches, the second one just after a
- * measurement. The short rest of the busy time must not count as a rate.
+ * Checks the rate if delayed completions arrive in two batches, the second one
+ * just after a measurement. The second batch, in a very short interval, must
+ * not count as a high rate.
  */
 static void test_rate_ignores_end_of_batch(void)
 {
@@ -205,8 +207,8 @@ static void test_rate_ignores_end_of_batch(void)
 	free(rig);
 }
 
-/* The same as the previous case, before any rate is known, for example because
- * connecting took long. */
+/* Checks what the previous case checks, but before any rate is known, for
+ * example because connecting took long. */
 static void test_rate_ignores_end_of_first_batch(void)
 {
 	struct window_rig *rig = window_begin(1);
@@ -228,8 +230,8 @@ static void test_rate_ignores_end_of_first_batch(void)
 }
 
 /*
- * The data of a stopped peer neither reduces the window of the others nor
- * counts as a low rate.
+ * Checks that the data of a stopped peer does not reduce the window for other
+ * peers, and does not count as a low rate.
  */
 static void test_window_ignores_stuck_bytes(void)
 {
@@ -249,7 +251,7 @@ static void test_window_ignores_stuck_bytes(void)
 	window_serve(rig, rate, 300);
 	CU_ASSERT_EQUAL(rail_window_held(&rig->rail[0]), 0);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), rig->rail[0].load.window);
-	/* the device has no room beyond its own limit */
+	/* the window and the stuck bytes together do not exceed window_max */
 	window_serve(rig, 100 * rate, 100);
 	CU_ASSERT_EQUAL(rail_window(&rig->rail[0]), 3 * WINDOW_MIB);
 	/* a second without completions does not change the rate */
@@ -267,8 +269,8 @@ static void test_window_ignores_stuck_bytes(void)
 	free(rig);
 }
 
-/* A long round-trip time and a high rate: the window limits the rate at
- * first. */
+/* Checks that the window grows if the round-trip time is long and the rate is
+ * high, so that the first window limits the rate. */
 static void test_window_grows_with_round_trip_time(void)
 {
 	const uint64_t way_ms = 50, real = 200000000;
@@ -295,9 +297,10 @@ static void test_window_grows_with_round_trip_time(void)
 }
 
 /*
- * Simulates n rails with these rates that share one task. known: the scheduler
- * knows the rates. Returns the time between the moment when the first rail is
- * idle and the moment when the last one is, divided by the total time.
+ * Simulates n rails that share one task. rate: the rate of each rail, bytes/s.
+ * window: the window of each rail, bytes. known: whether the scheduler knows
+ * the rates. Returns the time between the moment when the first rail is idle
+ * and the moment when the last one is, divided by the total time.
  */
 static double window_tail(const uint64_t *rate, uint32_t n, uint64_t window,
 			  bool known)
@@ -354,7 +357,8 @@ static void test_rails_sharing_a_task_finish_together(void)
 	static const uint64_t four[] = { 12500000, 12500000, 25000000,
 					 50000000 };
 
-	/* with large windows, if the rates are known */
+	/* with large windows, the rails finish together if their rates are
+	 * known */
 	CU_ASSERT(window_tail(equal, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(both, 2, 8 * WINDOW_MIB, true) < 0.02);
 	CU_ASSERT(window_tail(four, 4, 8 * WINDOW_MIB, true) < 0.02);
