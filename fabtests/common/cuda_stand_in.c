@@ -20,7 +20,8 @@ enum {
 };
 
 #define DEVICES 2
-#define DEPTH	16			/* contexts on one thread's stack */
+/* maximum number of contexts on the stack of a thread */
+#define DEPTH	16
 #define MEMORIES 80
 #define PINS	64
 #define CAPTURE_RELAXED 2
@@ -28,19 +29,21 @@ enum {
 
 struct context {
 	int device;
-	bool strict;			/* a primary context, which the library
-					 * uses; memory of it may be freed only
-					 * while a context is current */
+	/* true: a primary context, as the library uses it; its memory may be
+	 * freed only while a context is current */
+	bool strict;
 	unsigned int flags;
-	bool gone;			/* destroyed; its slot is not reused */
+	bool gone;			/* true: destroyed; its slot is not
+					 * reused */
 };
 
 /* A stream or an event. */
 struct object {
 	struct object *next;
 	struct context *context;
-	uint64_t job;			/* number of the last job queued on the
-					 * stream, or recorded by the event */
+	/* number of the last job that was queued on the stream, or that the
+	 * event recorded */
+	uint64_t job;
 };
 
 struct job {
@@ -60,8 +63,8 @@ struct memory {
 	size_t size;
 	struct context *context;
 	int fd;				/* memfd behind both mappings */
-	bool sync_calls;		/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is
-					 * set */
+	/* true: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set */
+	bool sync_calls;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,8 +74,8 @@ static bool capturing, capture_lost;
 static struct memory memories[MEMORIES];
 static struct { char *at; size_t len; } pins[PINS];
 static struct job *jobs, **jobs_end = &jobs;
-static uint64_t asked, done;		/* numbers of the last job queued and
-					 * done */
+static uint64_t asked, done;		/* numbers of the last queued job and of
+					 * the last job that is done */
 static struct object *objects;
 static unsigned int nobjects, npins, ncopies;
 static struct context primary[DEVICES];
@@ -83,13 +86,13 @@ static int fail_result;
 
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local unsigned int depth;
-static _Thread_local int capture_mode;	/* capture mode with the value of
-					 * cuda.h; 0 is the global mode */
+static _Thread_local int capture_mode;	/* capture mode of this thread, a value
+					 * of cuda.h; 0 is the global mode */
 
 /* --- checks at the start of every call ----------------------------------- */
 
-/* Returns the planted result if this call is the one to fail, or OK. The lock
- * is held. */
+/* Returns the error that `fail` has set for this call if it is due, or else OK.
+ * The lock is held. */
 static int planted(const char *call)
 {
 	if (strcmp(call, fail_call))
@@ -106,7 +109,7 @@ static struct context *current(void)
 }
 
 /* Takes the lock and checks whether the call is allowed. Returns OK with the
- * lock held, or a result with the lock released. */
+ * lock held, or an error code with the lock released. */
 static int enter(const char *call, bool in_context)
 {
 	int ret;
@@ -122,8 +125,9 @@ static int enter(const char *call, bool in_context)
 	return ret;
 }
 
-/* Does the same as enter for a call that is not allowed while another thread
- * captures a stream, unless the calling thread has relaxed its capture mode. */
+/* Checks like `enter` a call that CUDA forbids while another thread captures a
+ * stream. It is allowed if the calling thread's capture mode is relaxed.
+ * Otherwise it invalidates the capture. */
 static int enter_unsafe(const char *call)
 {
 	int ret = enter(call, true);
@@ -155,7 +159,8 @@ static struct memory *memory_at(uint64_t addr)
 }
 
 /* Returns the accessible address of a range of GPU memory, or addr itself if it
- * is host memory. Returns NULL if the range reaches beyond its GPU memory. */
+ * is host memory. Returns NULL if the range starts in GPU memory and reaches
+ * beyond its end. */
 static void *memory_bytes(uint64_t addr, size_t len)
 {
 	struct memory *m = memory_at(addr);
@@ -285,7 +290,7 @@ EXPORT int cuPointerGetAttributes(unsigned int n, const int *what, void **out,
 	return leave(OK);
 }
 
-/* Exports the memfd of the memory in place of a dma-buf. */
+/* Exports the memfd of the memory, which stands for a dma-buf here. */
 EXPORT int cuMemGetHandleForAddressRange(void *handle, uint64_t addr,
 					 size_t len, int type,
 					 unsigned long long flags);
@@ -561,7 +566,8 @@ static int object_make(const char *call, void **out)
 	return leave(OK);
 }
 
-/* Frees one object, or all objects of a context. The lock is held. */
+/* Frees the object `one`, or all objects of the context `all`; the other
+ * parameter is NULL. The lock is held. */
 static int object_free(const struct object *one, const struct context *all)
 {
 	struct object **p = &objects, *o;
@@ -675,8 +681,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Queues a copy and returns its number, or 0 if a range is not valid or memory
- * is short. The lock is held. */
+/* Queues a copy and returns its number. Returns 0 if a range is not valid or
+ * malloc fails. The lock is held. */
 static uint64_t queue(uint64_t dst, uint64_t src, size_t len)
 {
 	void *to = memory_bytes(dst, len), *from = memory_bytes(src, len);

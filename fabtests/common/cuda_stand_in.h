@@ -4,14 +4,14 @@
 
 /*
  * A CUDA driver without a GPU, for tests: a shared object with the soname
- * libcuda.so.1 and the calls below. A test loads it, as a GPU program has
- * loaded the real driver, and the library then finds it.
+ * libcuda.so.1 that exports the driver's functions. If a test has loaded it,
+ * the library finds it instead of a real driver.
  *
  * The driver has two devices. GPU memory is a mapping that the CPU cannot
- * touch. A thread of the driver copies between GPU memory and host memory, in
+ * access. A thread of the driver copies between GPU memory and host memory, in
  * order and some time after each copy was requested. Like the real driver, the
- * stand-in refuses a call in the wrong context, with a stream or event of
- * another context, or with memory that does not exist.
+ * stand-in refuses a call in the wrong context, a stream or event of another
+ * context, and memory that does not exist.
  */
 
 #include <stdbool.h>
@@ -24,7 +24,8 @@ struct cuda_stand_in {
 	int (*ctx_destroy)(void *context);
 	int (*push)(void *context);
 	int (*pop)(void **context);
-	/* Allocates in the context on top of the calling thread's stack. */
+	/* Allocates memory in the calling thread's current context. Returns 0
+	 * or a CUDA error code. */
 	int (*alloc)(uint64_t *addr, size_t size);
 	int (*free)(uint64_t addr);
 	int (*to_device)(uint64_t dst, const void *src, size_t len);
@@ -32,23 +33,25 @@ struct cuda_stand_in {
 
 	/* Calls that no real driver has: */
 
-	/* Makes a call fail once with that result, after it has succeeded
-	 * `after` times. The call is named as in the real driver, without a
-	 * version suffix. */
+	/* Makes a function of the driver fail once with `result`, after `after`
+	 * calls that succeed. `call` is its name without a version suffix:
+	 * "cuMemAlloc". */
 	void (*fail)(const char *call, unsigned int after, int result);
-	/* Returns the address at which a NIC would find the bytes of GPU
-	 * memory, or NULL if the memory has not been prepared for NICs. */
+	/* Returns the address at which a NIC accesses the bytes of GPU memory,
+	 * or NULL if the memory has not been prepared for NICs. */
 	void *(*alias)(uint64_t addr, size_t len);
-	/* Starts (on) or ends the capture of a stream. Returns 0, or an error
-	 * code if a forbidden call has invalidated the capture. */
+	/* Begins the capture of a stream if `on` is 1, and ends it if `on` is
+	 * 0. Returns 0, or an error code if a forbidden call has invalidated
+	 * the capture. */
 	int (*capture)(int on);
-	/* Holds queued copies back while it is on. */
+	/* If `on` is 1, holds back all queued copies until it is called with
+	 * 0. */
 	void (*hold)(int on);
-	/* Returns the number of streams, events, pinned ranges, retained
-	 * primary contexts and contexts on the calling thread's stack, added
-	 * up. It is 0 if nothing was left behind. */
+	/* Returns the sum of all streams, events, pinned ranges, retained
+	 * primary contexts and contexts on the calling thread's stack. The sum
+	 * is 0 if the library has released all of them. */
 	unsigned int (*left)(void);
-	/* Returns the number of copies done. */
+	/* Returns the number of copies done so far. */
 	unsigned int (*copies)(void);
 };
 
@@ -57,11 +60,11 @@ struct cuda_stand_in {
  * loaded; a diagnostic line gives the cause. */
 bool cuda_stand_in_load(struct cuda_stand_in *cuda);
 
-/* Returns true if this process has loaded the stand-in or a real driver. */
+/* Returns true if this process has loaded a CUDA driver, real or stand-in. */
 bool cuda_stand_in_mapped(void);
 
-/* Allocates GPU memory on a device, in a new context. Returns its address, or 0
- * on failure. */
+/* Creates a context on a device and allocates GPU memory in it. Returns the
+ * address of the memory, or 0 on failure. */
 uint64_t cuda_stand_in_memory(const struct cuda_stand_in *cuda, int device,
 			      size_t size, void **context);
 

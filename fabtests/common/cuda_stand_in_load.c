@@ -39,7 +39,7 @@ static const struct stand_in_call cufile_calls[] = {
 };
 
 /* Composes the path build/test/LIBRARY from the path of the running program,
- * build/fabtests/PROGRAM or build/test/PROGRAM. */
+ * which is build/fabtests/PROGRAM or build/test/PROGRAM. */
 static bool stand_in_path(const char *library, char *path, size_t len)
 {
 	ssize_t n = readlink("/proc/self/exe", path, len - 1);

@@ -35,8 +35,8 @@ struct descr {
 
 struct handle {
 	struct handle *next;
-	int fd;				/* descriptor of this handle; it uses
-					 * the page cache */
+	int fd;				/* descriptor of this handle, opened
+					 * without O_DIRECT */
 };
 
 struct memory {
@@ -56,8 +56,8 @@ static size_t most;
 static void *(*bytes_at)(uint64_t, size_t);
 static int (*current)(void **);
 
-/* Returns the planted result if this call is to fail, or OK. The lock is
- * held. */
+/* Returns the error that `fail` has set for this call if it is due, or else OK.
+ * The lock is held. */
 static int planted(const char *call)
 {
 	if (strcmp(call, fail_call) || !fail_times)
@@ -76,8 +76,8 @@ static struct error answer(int code)
 	return (struct error){ code, 0 };
 }
 
-/* Looks up two calls of the CUDA stand-in. It is loaded, because a caller has
- * memory of it. */
+/* Looks up two functions of the CUDA stand-in, which is loaded because the
+ * caller has allocated memory from it. Returns false if one is missing. */
 static bool bind_driver(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *f, *g;
@@ -86,7 +86,7 @@ static bool bind_driver(void)
 		return false;
 	f = dlsym(driver, "stand_in_bytes");
 	g = dlsym(driver, "cuCtxGetCurrent");
-	dlclose(driver);		/* the test still holds a reference */
+	dlclose(driver);		/* the test keeps the driver loaded */
 	memcpy(&bytes_at, &f, sizeof(f));
 	memcpy(&current, &g, sizeof(g));
 	return f && g;
@@ -152,8 +152,8 @@ EXPORT void cuFileHandleDeregister(void *handle)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Returns the link to the registration of base, or the link to NULL at the end
- * of the list. The lock is held. */
+/* Returns the link to the registration of base, or the link that ends the list
+ * if base is not registered. The lock is held. */
 static struct memory **memory_at(const void *base)
 {
 	struct memory **p;
@@ -205,8 +205,8 @@ EXPORT struct error cuFileBufDeregister(const void *base)
 	return answer(OK);
 }
 
-/* Checks a call that moves bytes and sets *at to the memory to be used. Returns
- * 0 or the negative result of the call. The lock is held. */
+/* Checks a call that moves bytes, and sets *at to the address for the copy.
+ * Returns 0, or the negative result that the call returns. The lock is held. */
 static ssize_t move_check(const char *call, const struct handle *handle,
 			  const void *base, size_t len, off_t off, char **at)
 {

@@ -3,31 +3,33 @@
 #define TEI_FABTESTS_COMMON_CUFILE_STAND_IN_H
 
 /*
- * A libcufile.so.0 without GPUDirect Storage, for tests. It moves bytes between
- * files and the memory of the driver in cuda_stand_in.h through the page cache.
- * It makes the same demands as the real library: a file descriptor opened with
- * O_DIRECT, registered memory and a current context.
+ * A libcufile.so.0 without GPUDirect Storage, for tests. It copies through the
+ * page cache between files and the GPU memory of cuda_stand_in.h. Like the real
+ * library, it requires a file descriptor opened with O_DIRECT, registered
+ * memory and a current context.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct cufile_stand_in {
-	/* Makes a call fail with that result `times` times, after it has
-	 * succeeded `after` times. cuFileRead and cuFileWrite return the result
-	 * unchanged; -1 stands for errno EIO. */
+	/* Makes a function fail `times` times with `result`, after `after`
+	 * calls that succeed. cuFileRead and cuFileWrite return `result`
+	 * unchanged; -1 means that errno is EIO. */
 	void (*fail)(const char *call, unsigned int after, unsigned int times,
 		     int result);
-	/* Limits the bytes that one call moves; 0 means no limit. */
+	/* Limits the number of bytes that one call moves; 0 means no limit. */
 	void (*shorten)(size_t bytes);
 	/* Returns the number of calls to cuFileRead and cuFileWrite so far. */
 	unsigned int (*moves)(void);
-	/* Returns the number of registered files and memory ranges. */
+	/* Returns the number of files and memory ranges that are still
+	 * registered. */
 	unsigned int (*left)(void);
 };
 
-/* Loads the stand-in as cuda_stand_in_load loads the driver, which must be
- * loaded first. From then on the library finds it. */
+/* Loads this stand-in after cuda_stand_in_load has loaded the CUDA driver. If a
+ * test has loaded it, the library finds it instead of the real libcufile.
+ * Returns false if it cannot be loaded. */
 bool cufile_stand_in_load(struct cufile_stand_in *cufile);
 
 #endif /* TEI_FABTESTS_COMMON_CUFILE_STAND_IN_H */

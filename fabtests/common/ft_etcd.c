@@ -117,7 +117,8 @@ bool ft_etcd_protect(struct ft_etcd *etcd)
 	return true;
 }
 
-/* Returns the text of a member of an answer, up to the next quotation mark. */
+/* Copies the text after `name` in a JSON answer, up to the next quotation mark,
+ * to `out`. Returns false if the answer does not contain it. */
 static bool etcd_member_text(const char *answer, const char *name, char *out,
 			     size_t len)
 {

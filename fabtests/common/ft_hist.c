@@ -10,7 +10,7 @@ void ft_hist_merge(struct ft_hist *into, const struct ft_hist *from)
 		into->max = from->max;
 }
 
-/* Returns the middle of a bucket. */
+/* Returns the value in the middle of a bucket, ns. */
 static uint64_t hist_value(unsigned int index)
 {
 	unsigned int shift;

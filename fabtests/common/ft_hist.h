@@ -41,11 +41,11 @@ static inline void ft_hist_add(struct ft_hist *hist, uint64_t ns)
 		hist->max = ns;
 }
 
-/* Adds the values of `from` to `into`. */
+/* Adds all values of the histogram `from` to the histogram `into`. */
 void ft_hist_merge(struct ft_hist *into, const struct ft_hist *from);
 
-/* Returns the nanoseconds below which that part (0 to 1) of the values lies, or
- * 0 if the histogram is empty. */
+/* Returns a quantile of the values in ns: for part = 0.99, the time below which
+ * 99 % of them lie. Returns 0 if the histogram is empty. */
 uint64_t ft_hist_quantile(const struct ft_hist *hist, double part);
 
 #endif /* TEI_FABTESTS_COMMON_FT_HIST_H */

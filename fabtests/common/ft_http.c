@@ -35,7 +35,8 @@ int ft_http_send_raw(int port, const void *text, size_t len)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	/* a server that refuses a body may have answered already */
+	/* A failed write is ignored: a server that refuses a body may have
+	 * answered and closed the connection already. */
 	http_write(fd, text, len);
 	return fd;
 }

@@ -19,7 +19,8 @@ static int num_digits(const char *text, uint64_t *value, const char **end)
 	return errno ? -1 : 0;
 }
 
-/* Returns the exponent of the power of two for a suffix, or -1. */
+/* Returns the exponent of 2 that a suffix stands for (10 for "K"), or -1 if the
+ * suffix is not known. */
 static int num_shift(const char *suffix)
 {
 	static const char letters[] = "KMGT";

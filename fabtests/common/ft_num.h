@@ -5,18 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Strict parsing: the whole text must be the number, without sign and blanks,
- * and must not overflow. The functions return 0, or -1 with *out unchanged. */
+/* Strict parsing: the number must fill the whole text, without sign or blanks,
+ * and must not overflow. On success, the functions return 0. Otherwise they
+ * return -1 and leave *out unchanged. */
 
 /* Parses a size such as "4096", "64K", "64KiB", "1M", "2G" or "1T"; the
  * suffixes are powers of 1024. */
 int ft_parse_size(const char *text, uint64_t *out);
 
-/* Parses a number from min to max. */
+/* Parses a whole number in the range from `min` to `max`. */
 int ft_parse_uint(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 
-/* Parses seconds such as "10", "0.5", "10s" or "500ms": above 0, at most a
- * week. */
+/* Parses seconds such as "10", "0.5", "10s" or "500ms". The value must be above
+ * 0 and at most a week. */
 int ft_parse_seconds(const char *text, double *out);
 
 /* Sorts the values in ascending order. */

@@ -11,13 +11,14 @@
 /* The option or operand that is being read. */
 struct option_at {
 	const char *program;
-	const char *dashes;		/* before the name: "--", or "" before an
-					 * operand */
+	const char *dashes;		/* text before the name in error lines:
+					 * "--", or "" before an operand */
 	const struct ft_option *row;
 	const char *value;
 };
 
-/* Prints why the value is refused and returns -1. */
+/* Prints the name, the value and the reason for which the value is refused.
+ * Returns -1. */
 static int option_wrong(const struct option_at *at, const char *why)
 {
 	fprintf(stderr, "%s: %s%s=%s: %s\n", at->program, at->dashes,
@@ -123,11 +124,14 @@ static int option_set(const struct option_at *at, void *field)
 
 /* --- getopt ---------------------------------------------------------------- */
 
-#define OPTION_FIRST	256		/* value of the first row; a character is
-					 * below */
-#define OPTION_NAME	48		/* bytes of a name */
+/* value that getopt returns for the first row; values below it are
+ * characters */
+#define OPTION_FIRST	256
+/* maximum length of an option's name, with the zero byte */
+#define OPTION_NAME	48
 
-/* The table for getopt: each row, again with "-" for "_", --help, and the end. */
+/* The table for getopt. It contains each row twice if its name contains "_"
+ * (also with "-" instead), then --help and the end. */
 struct option_table {
 	struct option rows[2 * FT_OPTIONS_MAX + 2];
 	char dashed[FT_OPTIONS_MAX][OPTION_NAME];
@@ -171,7 +175,8 @@ static int option_refused(const struct ft_options *options, int c,
 	return -1;
 }
 
-/* Reads the operands that have rows. Returns as ft_options_read. */
+/* Reads the operands that have rows. Returns the same values as
+ * ft_options_read. */
 static int option_operands(const struct ft_options *options, int argc,
 			   char **argv, void *into)
 {
@@ -195,7 +200,7 @@ int ft_options_read(const struct ft_options *options, int argc, char **argv,
 
 	option_table_fill(&table, options);
 	opterr = 0;
-	optind = 0;		/* restarts getopt */
+	optind = 0;		/* value 0 makes getopt start again */
 	while ((c = getopt_long_only(argc, argv, ":", table.rows, NULL)) >= 0) {
 		if (c == 'h')
 			return 0;
@@ -249,7 +254,8 @@ const char *ft_options_word(int argc, char **argv, const char *operand,
 
 /* --- help ------------------------------------------------------------------ */
 
-/* Prints a row: the head, and the lines of the text below each other. */
+/* Prints `head` in the left column, and the lines of `text` in the right
+ * column. */
 static void option_help(int width, const char *head, const char *text)
 {
 	const char *end;

@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-/* The word at offset 8 * i is base + i * STEP, where base is a hash of seed and
- * sequence. This costs one addition per word. The words of two sequences can be
- * equal only if their random bases differ by a small multiple of STEP. */
+/* The 8-byte word of the pattern at offset 8 * i is base + i * STEP. The base
+ * is a hash of seed and sequence, so the pattern costs one addition per word.
+ * Two sequences have equal words only if their random bases differ by a small
+ * multiple of STEP. */
 #define STEP UINT64_C(0x9e3779b97f4a7c15)
 
 enum { UNROLL = 8 };
@@ -52,7 +53,7 @@ static size_t pattern_check_bytes(const uint8_t *buf, uint64_t offset,
 	return len;
 }
 
-/* Returns the number of bytes before the first whole word, at most len. */
+/* Returns the number of bytes before the first 8-byte boundary, at most len. */
 static size_t pattern_head(uint64_t offset, size_t len)
 {
 	size_t head = (size_t)(-offset % 8);
@@ -76,8 +77,8 @@ static size_t pattern_fill_words(uint8_t *buf, size_t len, uint64_t word)
 	return at;
 }
 
-/* Returns the number of bytes before the first wrong block of UNROLL words or
- * the last incomplete one. */
+/* Checks blocks of UNROLL words. Returns the number of bytes in the right blocks
+ * before the first wrong or incomplete one. */
 static size_t pattern_check_words(const uint8_t *buf, size_t len, uint64_t word)
 {
 	uint64_t words[UNROLL];

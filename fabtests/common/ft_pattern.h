@@ -14,11 +14,12 @@
 void ft_pattern_fill(void *buf, uint64_t offset, size_t len, uint64_t seed,
 		     uint64_t sequence);
 
-/* Returns the index of the first wrong byte, or len if all bytes are right. */
+/* Returns the index of the first byte in buf that differs from the pattern, or
+ * len if there is none. */
 size_t ft_pattern_check(const void *buf, uint64_t offset, size_t len,
 			uint64_t seed, uint64_t sequence);
 
-/* Returns the byte at one offset. */
+/* Returns the byte of the pattern at `offset`. */
 uint8_t ft_pattern_byte(uint64_t offset, uint64_t seed, uint64_t sequence);
 
 /* Returns a pseudo-random number and advances the state, which the caller

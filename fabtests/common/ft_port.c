@@ -36,8 +36,8 @@ int ft_port_socket(const char *address, int port, bool bound)
 	return -1;
 }
 
-/* Reads the range of ports that the kernel assigns to sockets without a
- * port. */
+/* Reads the range from which the kernel chooses ports for sockets that are
+ * bound without a port. */
 static void port_range(int *low, int *high)
 {
 	FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
@@ -50,9 +50,10 @@ static void port_range(int *low, int *high)
 		fclose(f);
 }
 
-/* Returns true if another test has taken the port. Otherwise takes it by
- * binding an abstract socket name, which belongs to the network namespace like
- * the port. The socket stays open until this process ends. */
+/* Returns true if another test has taken the port. Otherwise takes it and
+ * returns false. To take a port, a test binds an abstract socket name, which
+ * belongs to the network namespace like the port, and keeps the socket open
+ * until the process ends. */
 static bool port_taken(int port)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -81,7 +82,8 @@ int ft_port(const char *address)
 	below = low > PORT_FIRST ? low - PORT_FIRST : 0;
 	above = high < PORT_LAST ? PORT_LAST - high : 0;
 	if (below + above == 0)
-		below = 12000;	/* no port is reserved: take a free one */
+		below = 12000;	/* The kernel may assign every port: try the
+				 * first 12000. */
 	for (int i = 0; i < 10000; i++) {
 		int n = (int)(next++ % (unsigned int)(below + above));
 		int port = n < below ? PORT_FIRST + n : high + 1 + n - below;

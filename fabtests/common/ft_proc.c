@@ -87,8 +87,8 @@ int ft_proc_start(struct ft_proc *proc, char *const argv[])
 	return -1;
 }
 
-/* Copies the first buffered line without its newline to buf. Returns 0, 1 if no
- * line is complete, or -1 if the line is too long. */
+/* Copies the first buffered line to buf, without its newline. Returns 0 if
+ * there was a line, 1 if no line is complete, or -1 if the line is too long. */
 static int proc_take_line(struct ft_proc *proc, char *buf, size_t len)
 {
 	char *end = memchr(proc->line, '\n', proc->held);
@@ -106,8 +106,9 @@ static int proc_take_line(struct ft_proc *proc, char *buf, size_t len)
 	return 0;
 }
 
-/* Waits up to ms and reads what has arrived. Returns 0, or -1 on a timeout, at
- * the end or on an error. */
+/* Waits up to `ms` for output and appends it to the buffer. Returns 0 after
+ * data or a signal. Returns -1 on a timeout, at the end of the stream or on an
+ * error. */
 static int proc_fill(struct ft_proc *proc, int ms)
 {
 	struct pollfd pfd = { .fd = proc->from, .events = POLLIN };

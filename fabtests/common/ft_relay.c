@@ -18,7 +18,8 @@
 
 #include "fabtests/common/ft_test.h"
 
-/* One direction of a connection. Freed by its thread. */
+/* One direction of a connection. The thread that copies it frees this
+ * struct. */
 struct relay_way {
 	int from, to;
 	unsigned int delay_ms;
@@ -55,8 +56,8 @@ static bool relay_write(int fd, const char *data, ssize_t len)
 	return true;
 }
 
-/* Copies bytes in one direction, delayed. The delay is the purpose of the relay
- * and no substitute for a condition. */
+/* Forwards the bytes of one direction, and sleeps for the delay before each
+ * write. (The sleep is what the relay is for; it waits for no condition.) */
 static void *relay_run(void *arg)
 {
 	struct relay_way *w = arg;
@@ -89,8 +90,9 @@ static void relay_way(int from, int to, unsigned int delay_ms)
 	pthread_detach(thread);
 }
 
-/* Accepts connections for ever. Descriptors are closed when the process ends,
- * since both directions of a connection use them. */
+/* Accepts connections until the process is killed. Does not close the sockets
+ * of a connection that has ended, because the threads of both directions use
+ * them. */
 static void relay_main(int listener, int to_port, unsigned int delay_ms)
 {
 	int in, out;

@@ -6,9 +6,9 @@
 #include <sys/types.h>
 
 /*
- * A process that passes TCP connections on to a server of this host and delays
- * every piece of data in both directions. It ends with the process that started
- * it. One thread uses an object.
+ * A process that forwards TCP connections to a server of this host. It delays
+ * all data in both directions. It ends with the process that started it. An
+ * object may be used by one thread only.
  */
 struct ft_relay {
 	pid_t pid;	/* 0 if the relay does not run */
@@ -16,7 +16,8 @@ struct ft_relay {
 			 * connections */
 };
 
-/* Starts a relay to that port of 127.0.0.1. Prints the cause of a failure. */
+/* Starts a relay to the port to_port of 127.0.0.1. Returns false and prints the
+ * cause on failure. */
 bool ft_relay_start(struct ft_relay *relay, int to_port, unsigned int delay_ms);
 void ft_relay_stop(struct ft_relay *relay);
 

@@ -170,7 +170,8 @@ static bool server_http_serves(struct ft_server *s)
 	return ft_http(s->port, "GET", "/health", NULL, &a) == 200;
 }
 
-/* Removes the key first, because a process may own it. */
+/* Removes the key before writing it, because the server refuses a write to a
+ * key that another process owns. */
 static bool server_http_write(struct ft_server *s, const char *key,
 			      const char *text)
 {

@@ -8,15 +8,16 @@
 #include "fabtests/common/ft_zk.h"
 
 /*
- * A metadata server process of one product, on a free port of 127.0.0.1 and
- * with temporary data, for tests that run with each product. It ends with the
- * process that started it. One thread uses an object. Functions that return
- * bool print the cause of a failure.
+ * A process of one of the metadata servers that moonrail supports, on a free
+ * port of 127.0.0.1 and with temporary data. Tests run with each kind of
+ * server. The process ends with the process that started it. An object may be
+ * used by one thread only. Functions that return bool print the cause of a
+ * failure.
  */
 struct ft_server {
 	const struct ft_server_kind *kind;
 	char conn[192];		/* connection string for an engine */
-	/* private: */
+	/* used by ft_server.c only: */
 	struct ft_zk zk;
 	struct ft_etcd etcd;
 	struct ft_proc proc;	/* pid is 0 if the server does not run */
@@ -25,29 +26,30 @@ struct ft_server {
 };
 
 struct ft_server_kind {
-	const char *name; /* "redis" */
+	const char *name; /* name of the product, and of the mode if it has
+			   * several: "redis" */
 	/* Returns the reason why this machine cannot run a server, or NULL. */
 	const char *(*missing)(void);
-	/* Starts the server; also called after a kill. */
+	/* Starts the server, also again after it was killed. */
 	bool (*start)(struct ft_server *server);
 	bool (*serves)(struct ft_server *server);
-	/* Writes text under a key with another client. */
+	/* Writes `text` as the value of `key`, without the library. */
 	bool (*write)(struct ft_server *server, const char *key,
 		      const char *text);
-	/* Makes the server require the password "sesame". NULL if this is not
-	 * tested. */
+	/* Makes the server require the password "sesame". NULL if no test uses
+	 * a password with this product. */
 	bool (*protect)(struct ft_server *server);
-	const char *password; /* environment variable of the password */
-	bool only_keys;	      /* the server supports neither leases, reports of
-			       * changes nor listings */
-	bool password_file;   /* the variable names a file with the line
+	const char *password; /* environment variable that tells the library the
+			       * password */
+	bool only_keys;	      /* true: the server supports neither leases nor
+			       * reports of changes nor listings of keys */
+	bool password_file;   /* true: `password` names a file with the line
 			       * root:PASSWORD */
-	bool variant;	      /* the product is that of the element before, in
-			       * another mode */
+	bool variant;	      /* true: another mode of the product in the
+			       * element before */
 };
 
-/* The server products that the tests know. The last element has the name
- * NULL. */
+/* All kinds of servers. The name of the last element is NULL. */
 extern const struct ft_server_kind ft_server_kinds[];
 
 /* Starts a server and waits until it serves clients. */
@@ -55,13 +57,14 @@ bool ft_server_open(struct ft_server *server, const struct ft_server_kind *kind)
 /* Kills the server and removes its data. */
 void ft_server_close(struct ft_server *server);
 
-/* Gives a password to engines that are created from now on; NULL means no
+/* Sets the password for engines that are created from now on; NULL means no
  * password. */
 bool ft_server_password(struct ft_server *server, const char *password);
 
-/* Kills the server; its data stays, unless the product keeps it in memory. */
+/* Kills the server. Its data stays, unless the product keeps data in memory
+ * only. */
 void ft_server_kill(struct ft_server *server);
-/* Kills the server and removes its data, so that the next start finds none. */
+/* Kills the server and removes its data, so that it starts empty. */
 void ft_server_wipe(struct ft_server *server);
 /* Starts a killed server again, and waits until it serves clients. */
 bool ft_server_restart(struct ft_server *server);

@@ -66,8 +66,8 @@ bool ft_zk_restart(struct ft_zk *zk, int i)
 	return false;
 }
 
-/* Asks a server for its status: a text with "Mode: leader" or the like, or ""
- * on failure. */
+/* Queries the status of a server, a text that contains for example "Mode:
+ * leader". `out` is "" on failure. */
 static void zk_ask(const struct ft_zk *zk, int i, char *out, size_t len)
 {
 	int fd = ft_port_socket(zk->address, zk->client[i], false);

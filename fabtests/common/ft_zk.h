@@ -10,8 +10,8 @@
 /*
  * Real ZooKeeper servers, a single one or an ensemble, on free ports of a
  * loopback address and with temporary data. The servers end with the process
- * that started them. One thread uses an object. Functions that return bool
- * print the cause of a failure.
+ * that started them. An object may be used by one thread only. Functions that
+ * return bool print the cause of a failure.
  */
 
 #define FT_ZK_MAX 3
@@ -30,31 +30,31 @@ struct ft_zk {
 /* Returns the reason why this machine cannot run a server, or NULL. */
 const char *ft_zk_missing(void);
 
-/* Starts `count` servers at an address (127.0.0.1 by default) and waits until
- * all of them serve clients. */
+/* Start `count` servers and wait until all of them serve clients. ft_zk_start
+ * uses the address 127.0.0.1. */
 bool ft_zk_start(struct ft_zk *zk, int count);
 bool ft_zk_start_at(struct ft_zk *zk, int count, const char *address);
 
-/* Returns true if this host has that address. */
+/* Returns true if a socket of this host can be bound to `address`. */
 bool ft_zk_can_bind(const char *address);
 
-/* Starts a killed server again; does not wait until it serves clients. */
+/* Starts a killed server again. Does not wait until it serves clients. */
 bool ft_zk_restart(struct ft_zk *zk, int i);
 
 /* Removes the data of a killed server. */
 bool ft_zk_wipe(const struct ft_zk *zk, int i);
 
-/* Waits until a server serves clients as leader, follower or standalone
- * server. */
+/* Waits until a server serves clients, in whichever role (leader, follower or
+ * standalone). */
 bool ft_zk_wait(const struct ft_zk *zk, int i);
 
-/* ft_zk_kill sends SIGKILL to a server, ft_zk_pause sends SIGSTOP, and
- * ft_zk_resume sends SIGCONT. */
+/* Send SIGKILL (ft_zk_kill), SIGSTOP (ft_zk_pause) or SIGCONT (ft_zk_resume) to
+ * a server. */
 void ft_zk_kill(struct ft_zk *zk, int i);
 void ft_zk_pause(struct ft_zk *zk, int i);
 void ft_zk_resume(struct ft_zk *zk, int i);
 
-/* Returns the index of the ensemble's leader, or -1. */
+/* Returns the index of the ensemble's leader, or -1 if there is none. */
 int ft_zk_leader(const struct ft_zk *zk);
 
 /* Kills the running servers and removes their data. */

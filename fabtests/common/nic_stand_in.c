@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The dynamic linker finds fi_getinfo and fi_fabric of this program before
- * those of libfabric. Each object that they create gets a copy of its table of
- * calls in which some calls are replaced. The copies stay in lists until the
- * process ends.
+ * The dynamic linker resolves fi_getinfo and fi_fabric to the functions of this
+ * file instead of those of libfabric. Each object that they create gets a copy
+ * of its table of functions, in which some functions are replaced. The copies
+ * stay in lists until the process ends.
  */
 #include "fabtests/common/nic_stand_in.h"
 
@@ -31,8 +31,8 @@
 
 struct nic_stand_in nic_stand_in;
 
-/* Copied tables of calls. The object points to the first member, so that the
- * struct is found from the object. */
+/* Copied tables of functions. The object points to the first member of one of
+ * these structs, so the struct is found through the object. */
 struct nic_fabric {
 	struct fi_ops_fabric ops;
 	struct fi_ops_fabric *real;
@@ -53,13 +53,16 @@ struct nic_ep {
 	struct nic_ep *next;
 };
 
-/* A registration; posts carry its address as their descriptor. */
+/* A registration. The library posts with the address of this struct as
+ * descriptor. */
 struct nic_mr {
 	uint64_t base, len;
 	char *alias;
-	void *real;			/* descriptor of the provider */
+	void *real;			/* descriptor that the provider
+					 * returned */
 	struct fi_ops ops, *real_ops;
-	const struct fid *fid;		/* NULL once closed; guarded by lock */
+	const struct fid *fid;		/* NULL after it was closed; guarded by
+					 * lock */
 	struct nic_mr *next;
 };
 
@@ -104,9 +107,10 @@ static struct nic_mr *nic_find(const void *desc, bool *closed)
 	return m;
 }
 
-/* Replaces the addresses and descriptors of GPU memory in a post by those that
- * the provider knows. Returns 1, 0 if the post has no such memory, or
- * -FI_EINVAL if its registration was closed. */
+/* Copies the post `msg` to `seen`, with the addresses and descriptors that the
+ * provider knows in place of those of GPU memory. Returns 1 if the post has
+ * such memory and 0 if not. Returns -FI_EINVAL if a registration of it was
+ * closed. */
 static int nic_see(const struct fi_msg_rma *msg, struct fi_msg_rma *seen,
 		   struct iovec *iov, void **desc)
 {
@@ -170,8 +174,8 @@ static struct nic_domain *nic_of(const struct fid_domain *domain)
 	return (struct nic_domain *)(void *)domain->mr;
 }
 
-/* Determines the range that attr describes. Returns false if the registration
- * is to be refused. */
+/* Returns the range that attr describes. The return value is false if the
+ * registration is to be refused. */
 static bool nic_range(const struct fi_mr_attr *attr, uint64_t flags,
 		      uint64_t *addr, size_t *len)
 {
@@ -259,8 +263,8 @@ static int nic_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 
 /* --- objects ------------------------------------------------------------- */
 
-/* Returns true if NIC_HMEM in the environment is `what`; nic_stand_in.h
- * explains its values. */
+/* Returns true if the environment variable NIC_HMEM equals "what".
+ * nic_stand_in.h explains its values. */
 static bool nic_is(const char *what)
 {
 	const char *said = getenv("NIC_HMEM");
@@ -268,8 +272,8 @@ static bool nic_is(const char *what)
 	return said && !strcmp(said, what);
 }
 
-/* Returns a copy of info without FI_HMEM and FI_MR_HMEM, which the provider
- * below does not know. */
+/* Returns a copy of info without FI_HMEM and FI_MR_HMEM, which the real
+ * provider does not support. */
 static struct fi_info *nic_plain(const struct fi_info *info)
 {
 	struct fi_info *plain = fi_dupinfo(info);
@@ -363,8 +367,8 @@ EXPORT int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
 	return 0;
 }
 
-/* Returns true if the rail that hints describe is to have no NIC that reaches
- * GPUs. */
+/* Returns true if the NIC of the rail that `hints` describes cannot access GPU
+ * memory. */
 static bool nic_without(const struct fi_info *hints)
 {
 	const struct sockaddr_in *sin = hints->src_addr;
