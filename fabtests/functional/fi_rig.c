@@ -15,7 +15,8 @@
 #include "fabtests/common/ft_clock.h"
 #include "fabtests/common/ft_test.h"
 
-#define RIG_MISSING	3	/* exit code: no such provider */
+/* exit code of a child: the provider does not exist */
+#define RIG_MISSING	3
 
 int fi_rig_mr_mode;
 uint64_t fi_rig_order;
@@ -85,7 +86,7 @@ static void rig_read(struct fi_rig *rig, void *p, size_t len)
 	size_t got = 0;
 	ssize_t n;
 
-	/* providers without a thread of their own need calls to go on */
+	/* Providers without a progress thread need calls to make progress. */
 	while (got < len) {
 		n = recv(rig->sock, (char *)p + got, len - got, MSG_DONTWAIT);
 		if (n > 0) {
@@ -211,7 +212,7 @@ static void rig_find(struct fi_rig *rig, uint64_t caps)
 		_exit(RIG_MISSING);
 	if (!strcmp(rig->provider, "moonrail"))
 		rig->info->domain_attr->mr_mode |= fi_rig_mr_mode;
-	/* fi_mrail refuses the tag format that it has just offered */
+	/* fi_mrail refuses the tag format that fi_getinfo has just returned */
 	if (rig_mrail(rig))
 		rig->info->ep_attr->mem_tag_format = 0;
 	fi_freeinfo(h);
@@ -348,8 +349,8 @@ static void rig_close(struct fi_rig *rig)
 	free(rig->mem);
 }
 
-/* Returns the time limit of fn in seconds, which is less than the time limit of
- * the whole test. */
+/* Returns the time limit in seconds for a process that runs fn. It is lower
+ * than the time limit of the whole test. */
 static unsigned int rig_limit_s(void)
 {
 	unsigned int most = 280, s = fi_rig_emulated() ? most : 110 * ft_load();
@@ -432,8 +433,8 @@ bool fi_rig_path(void)
 
 bool fi_rig_path_for_test(void)
 {
-	/* the default, 70 MB per endpoint, takes 50 ms, or seconds with a
-	 * sanitizer */
+	/* With the default, each endpoint allocates 70 MB of receive buffers,
+	 * which takes 50 ms, or seconds with a sanitizer. */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	return fi_rig_path();
 }

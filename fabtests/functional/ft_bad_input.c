@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Passes invalid arguments to each call and checks that it returns the right
- * code and does no harm. */
+/* Passes invalid arguments to each function. Checks that the function returns
+ * the right code and that the engine still works. */
 
 #include "fabtests/functional/ft_bad_input.h"
 #include "fabtests/functional/fx.h"

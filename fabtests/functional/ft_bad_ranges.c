@@ -83,8 +83,9 @@ static void range_batches(transfer_engine_t e, char *p)
 	      "register_batch_of_null_is_refused");
 }
 
-/* Returns true if, of two buffers that overlap, the longer one is refused. It
- * is registered after the shorter one, whatever their order in the batch. */
+/* Checks a batch with two overlapping buffers, in both orders: a batch
+ * registers the shorter buffer first, so the longer one (300 bytes) must be
+ * refused. Returns true if it is. */
 static bool range_longer_refused(transfer_engine_t e, struct buffer_entry a,
 			  struct buffer_entry b)
 {
@@ -143,13 +144,14 @@ void bad_memory(void)
 struct range_rig {
 	transfer_engine_t engine;
 	struct fx_buf mem;
-	struct fx_peer target;	/* first half remotely accessible, second half
-				 * not */
+	struct fx_peer target;	/* first half of its memory remotely accessible,
+				 * second half not */
 	segment_id_t seg;
 };
 
-/* Submits one request that must not be carried out: it must be refused with a
- * code, or FAIL with an error record. Sets *code to the code. */
+/* Submits one invalid request. Returns true if the call refuses it, or if its
+ * task is FAILED with an error record. Sets *code to the code of the call or of
+ * the record. */
 static bool range_refused(struct range_rig *rig, int op, void *source,
 			  segment_id_t seg, uint64_t remote, uint64_t len,
 			  int *code)
@@ -261,7 +263,9 @@ static void range_targets(struct range_rig *rig)
 	ft_ok(good, "law5_submit_to_unknown_segment_is_refused");
 }
 
-/* Returns true if the call is refused with a text that contains `says`. */
+/* Returns true if the submission of the n requests is refused with an error
+ * text that starts with the name of the call and contains `says`. `notify`
+ * selects submitTransferWithNotify. */
 static bool range_says(struct range_rig *rig, bool notify,
 		       struct transfer_request *reqs, size_t n, size_t batch,
 		       const char *says)
@@ -302,8 +306,8 @@ static bool range_says_both(struct range_rig *rig,
 	       range_says(rig, true, reqs, 2, 2, text);
 }
 
-/* Checks that the text of a refusal names the call, the request, the field and
- * the value. */
+/* Checks that the error text of a refused request names the call, the request,
+ * the field and the value. */
 static void range_texts(struct range_rig *rig)
 {
 	static char stray[128];
@@ -347,7 +351,7 @@ static void range_texts(struct range_rig *rig)
 	      "submit_to_a_full_batch_says_how_full_it_is");
 }
 
-/* Checks that one bad request makes the whole submission fail. */
+/* Checks that one invalid request makes the whole submission fail. */
 static void range_mixed(struct range_rig *rig)
 {
 	struct transfer_request reqs[3];

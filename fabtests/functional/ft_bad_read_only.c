@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Memory that its process may only read. Peers and local writes may read it.
- * Requests that would write to it are refused, and the process must not
- * crash. */
+/* Tests registered memory that its owner may only read. Peers may read it, and
+ * it may be the source of writes. Requests that would change it are refused,
+ * and the owner must not crash. */
 
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +17,14 @@ struct ro_rig {
 	transfer_engine_t engine;
 	const char *transport;
 	struct fx_buf mem;
-	struct fx_peer target;	/* first half writable, second half not */
+	struct fx_peer target;	/* first half of its memory writable, second
+				 * half not */
 	segment_id_t seg;
-	unsigned char *own;	/* registered, read-only */
+	unsigned char *own;	/* RO_HALF bytes, registered, read-only */
 };
 
-/* Submits a request with n remote ranges of the target; the local range is at
- * the start of our memory. Returns its status. */
+/* Submits a request whose remote side consists of n ranges of the target. The
+ * local range is at the start of rig->mem. Returns its status. */
 static int ro_submit(struct ro_rig *rig, uint32_t opcode,
 		     const struct te_remote *remote, uint32_t n,
 		     struct te_error *err)
@@ -48,7 +49,8 @@ static bool ro_refused(struct ro_rig *rig, const struct te_remote *remote,
 	int status = ro_submit(rig, TE_WRITE, remote, n, &err);
 
 	ft_diag("%d, error %d: %s", status, err.code, err.text);
-	/* for copies inside the host only the log has the details */
+	/* For copies inside the host, only the log says that the memory is
+	 * registered for reading only. */
 	return status == STATUS_FAILED && err.code == -3 &&
 	       (strstr(err.text, "for reading only") ||
 		!strcmp(rig->transport, "local"));
@@ -158,8 +160,9 @@ static bool ro_write_fails(struct ro_rig *rig, uint64_t at, uint64_t len)
 	return ro_refused(rig, &piece, 1);
 }
 
-/* Checks copies inside the process, which would crash it if they were not
- * refused. The caller does small copies, a thread does large ones. */
+/* Checks copies inside this process between rig->own, which is read-only, and
+ * other memory. If the library did not refuse them, the process would crash.
+ * The calling thread makes small copies, a copy thread makes large ones. */
 static void ro_process(struct ro_rig *rig, const char *whose)
 {
 	uint64_t ro = (uint64_t)(uintptr_t)rig->own;

@@ -10,8 +10,8 @@
 #include "fabtests/functional/ft_bad_input.h"
 #include "fabtests/functional/fx.h"
 
-/* Redirects stderr to a memfd, which it returns, until setup_heard is
- * called. */
+/* Redirects stderr to a memfd until setup_heard is called. Returns the memfd,
+ * and the old stderr in *saved. */
 static int setup_listen(int *saved)
 {
 	int fd = memfd_create("stderr", MFD_CLOEXEC);
@@ -21,7 +21,8 @@ static int setup_listen(int *saved)
 	return fd;
 }
 
-/* Restores stderr and copies what was written to it in the meantime to text. */
+/* Restores stderr. Copies what was written to the memfd since setup_listen to
+ * `text`. */
 static void setup_heard(int fd, int saved, char *text, size_t len)
 {
 	ssize_t n;
@@ -230,8 +231,8 @@ static bool setup_cycle(bool bad)
 	return true;
 }
 
-/* Returns true if no more than that many threads are left. A joined thread may
- * stay in /proc for a moment. */
+/* Returns true if the process has at most *arg threads. The test waits for
+ * this, because a joined thread may stay in /proc for a moment. */
 static bool setup_threads_left(void *arg)
 {
 	return fx_count_dir("/proc/self/task") <= *(unsigned int *)arg;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* A table of bad input: every exported function with a value that is no engine,
- * and with another invalid argument. Each call must return its error, and the
- * calling thread's error record must state the cause. */
+/* A table of bad input. It has a call of every exported function with a value
+ * that is not an engine, and with another invalid argument. Each call must
+ * return its error, and the error record of the calling thread must state the
+ * cause. */
 
 #include <pthread.h>
 #include <stdio.h>
@@ -44,7 +45,8 @@ static int table_size;
 
 #define NO_BATCH UINT64_C(0xdeadbeefdeadbeef)
 
-/* on_NAME calls NAME with an invalid engine, in_NAME with another invalid
+/* ON(NAME, …) defines on_NAME, which calls the function NAME with an invalid
+ * engine. IN(NAME, …) defines in_NAME, which calls it with another invalid
  * argument. Both return true if the call was refused. */
 #define ON(name, call) \
 	static bool on_##name(transfer_engine_t e) { table_n = 1; return (call); }
@@ -225,8 +227,8 @@ ON(te_free, te_free(e, table_mem) == -1)
 IN(te_free, te_free(e, table_mem) == -3)
 
 #define BOTH(name) { #name, on_##name, in_##name }
-#define ONE(name) { #name, on_##name, NULL }	/* no other argument can be
-						 * invalid */
+/* for functions that have no other argument that can be invalid */
+#define ONE(name) { #name, on_##name, NULL }
 
 static const struct table_row {
 	const char *name;
@@ -303,13 +305,15 @@ static const struct table_row {
 
 #define TABLE_ROWS (sizeof(table_rows) / sizeof(table_rows[0]))
 
-/* Exported functions without an engine argument; other tests check them. */
+/* Exported functions without an engine argument. They are not in the table;
+ * other tests check them. */
 static const char *const table_others[] = {
 	"createTransferEngine", "freeNotifsMsgBuf", "te_engine_create",
 	"te_fabric_version", "te_last_error", "te_notify_release", "te_set_log", "te_version",
 };
 
-/* One call in a new thread, whose error record is empty at the beginning. */
+/* A call that runs in a new thread, so that the thread's error record is empty
+ * before. */
 struct table_call {
 	bool (*fn)(transfer_engine_t e);
 	transfer_engine_t engine;
@@ -366,7 +370,8 @@ static bool table_has(const char *name)
 	return false;
 }
 
-/* Compares the table with the list of exported functions, if the source tree is
+/* Checks that each function in the list of exported functions
+ * (api/moonrail.map) is in the table. Does nothing if the source tree is not
  * available. */
 static void table_is_complete(void)
 {

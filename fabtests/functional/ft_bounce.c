@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * TE_REQ_BOUNCE: requests of te_submit whose local memory is not registered,
- * between two and three processes.
+ * TE_REQ_BOUNCE: requests of te_submit whose local memory is not registered.
+ * The test process moves data to and from one or two target processes.
  */
 
 #include <stdio.h>
@@ -18,18 +18,17 @@
 #define BOUNCE_MANY (BOUNCE_MEM / BOUNCE_BLOCK)
 #define BOUNCE_RANGES 100
 
-/* An engine in the test process, with memory that it does not register, and a
- * target process. */
+/* An engine in the test process with unregistered memory, and a target
+ * process. */
 struct bounce_rig {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	struct fx_buf mem;
 	struct fx_peer target;
-	const char *way; /* name of the way in which the bytes move; suffix of
-			  * the test names */
+	const char *way; /* how the bytes are moved; suffix of the test names */
 };
 
-/* A batch of requests with one range each. */
+/* A batch of requests with one local and one remote range each. */
 struct bounce_batch {
 	batch_id_t id;
 	size_t n;
@@ -80,8 +79,8 @@ static struct te_request bounce_request(struct bounce_rig *rig, uint32_t op,
 	};
 }
 
-/* Moves len bytes between offset off of the own memory and the same offset of
- * the target's. Returns the status, or minus the code of te_submit. */
+/* Moves len bytes between rig->mem and the target's memory, both at the offset
+ * `off`. Returns the status, or the negative code of te_submit. */
 static int bounce_move(struct bounce_rig *rig, uint32_t op, uint64_t off,
 		       uint64_t len, struct te_error *err)
 {
@@ -92,8 +91,8 @@ static int bounce_move(struct bounce_rig *rig, uint32_t op, uint64_t off,
 	return fx_submit(rig->engine, &req, err);
 }
 
-/* Writes and reads len bytes. Returns true if these bytes, and no others, have
- * moved. */
+/* Writes len bytes and reads len bytes. Returns true if exactly these bytes
+ * have changed. */
 static bool bounce_size(struct bounce_rig *rig, uint64_t len)
 {
 	const uint64_t off = 4099, end = off + len;
@@ -139,7 +138,8 @@ static void bounce_sizes(struct bounce_rig *rig)
 	ft_ok(good, "unregistered_memory_of_each_size_is_moved_%s", rig->way);
 }
 
-/* Ranges of random lengths on both sides, in random cells. */
+/* Moves ranges of random lengths with one request. Each range lies in a part of
+ * the memory of its own, on both sides. Returns true if all bytes are right. */
 static bool bounce_scatter(struct bounce_rig *rig, uint32_t op, uint64_t *seed)
 {
 	static struct te_local local[BOUNCE_RANGES];
@@ -160,12 +160,13 @@ static bool bounce_scatter(struct bounce_rig *rig, uint32_t op, uint64_t *seed)
 		len = 1 + ft_random(seed) % cell;
 		len = len < left && i + 1 < BOUNCE_RANGES ? len : left;
 		remote[i].addr = rig->target.mem.addr + 2 * i * cell;
-		/* the last range gets the rest of the bytes */
+		/* The last range gets all bytes that are left. */
 		remote[i].length = len;
 	}
 	if (remote[i - 1].length > 2 * cell)
-		return true;		/* the rest is too long for its cell,
-					 * which is rare: skip this round */
+		/* The last range does not fit into its part of the memory,
+		 * which is rare: skip this round. */
+		return true;
 	req.local_count = BOUNCE_RANGES;
 	req.remote_count = (uint32_t)i;
 	fx_buf_fill(&rig->mem, 0, BOUNCE_MEM, 5);
@@ -247,7 +248,8 @@ static void bounce_bad_memory(struct bounce_rig *rig)
 	unregisterLocalMemory(rig->engine, rig->mem.p);
 }
 
-/* Reads into memory that is registered for reading only. */
+/* Checks that a read into memory that was registered for reading only is
+ * refused, although the request has the flag. */
 static void bounce_bad_access(struct bounce_rig *rig)
 {
 	struct te_local local = { NULL, 4096 };
@@ -285,7 +287,7 @@ static void bounce_bad_requests(struct bounce_rig *rig)
 
 /* --- many requests ------------------------------------------------------- */
 
-/* Fills a batch with requests for all of the memory, in blocks of len bytes. */
+/* Fills a batch with requests that move all of the memory, len bytes each. */
 static void bounce_fill(struct bounce_rig *rig, struct bounce_batch *b,
 			uint32_t op, uint64_t len)
 {
@@ -308,7 +310,8 @@ static bool bounce_submit(struct bounce_rig *rig, struct bounce_batch *b)
 			  0);
 }
 
-/* Waits until all tasks are terminal. Returns the worst status, or -1. */
+/* Waits until all tasks of the batch are terminal. Returns the worst of their
+ * statuses, or -1 if the wait fails. */
 static int bounce_wait(struct bounce_rig *rig, struct bounce_batch *b)
 {
 	struct transfer_status status = { .status = -1 };
@@ -319,7 +322,7 @@ static int bounce_wait(struct bounce_rig *rig, struct bounce_batch *b)
 	return status.status;
 }
 
-/* Submits more bytes in one batch than the pool of bounce buffers has. */
+/* Checks batches that move more bytes than the pool of bounce buffers holds. */
 static void bounce_many(struct bounce_rig *rig)
 {
 	static struct bounce_batch b;
@@ -345,9 +348,10 @@ static void bounce_many(struct bounce_rig *rig)
 }
 
 /*
- * Cancels batches at different times and reuses the local memory at once. No
- * byte of the new content may reach the target, and no byte of a read may reach
- * the local memory. copies: the bytes are moved by copies inside the host.
+ * Cancels batches at different times and changes the local memory as soon as
+ * the tasks have ended. The target must not receive a new byte, and a cancelled
+ * read must not change the local memory. `copies` is true if the kernel copies
+ * the bytes on this host.
  */
 static void bounce_cancels(struct bounce_rig *rig, bool copies)
 {
@@ -372,7 +376,7 @@ static void bounce_cancels(struct bounce_rig *rig, bool copies)
 		memset(rig->mem.p, 0x33, BOUNCE_MEM);
 		good = good && (status == STATUS_CANCELED ||
 				status == STATUS_COMPLETED);
-		/* a later transfer gives late bytes the time to arrive */
+		/* Late bytes would arrive before this transfer ends. */
 		good = good && bounce_move(rig, TE_WRITE, 0, 1, NULL) ==
 				       STATUS_COMPLETED;
 		for (k = 1; good && k < BOUNCE_MEM; k++)
@@ -381,15 +385,16 @@ static void bounce_cancels(struct bounce_rig *rig, bool copies)
 		freeBatchID(rig->engine, b.id);
 	}
 	ft_diag("%u of %u batches were CANCELED", canceled, i);
-	/* copies inside the host may all end before they are cancelled */
+	/* Copies on this host may all end before they are cancelled. */
 	ft_ok(good && (canceled || copies), "law2_canceled_requests_leave_memory_alone_%s",
 	      rig->way);
 }
 
 /* --- targets that do not answer ------------------------------------------ */
 
-/* A stopped target has its share of the blocks; requests to another target
- * continue, and a deadline ends the others. */
+/* Checks that a stopped target does not occupy all blocks of the pool, so that
+ * requests to another target continue. Then a deadline must end the requests to
+ * the stopped target. */
 static void bounce_stopped(struct bounce_rig *rig)
 {
 	static struct bounce_batch b;
@@ -429,7 +434,8 @@ static void bounce_stopped(struct bounce_rig *rig)
 	ft_ok(fx_peer_stop(&other.target), "target_ends_well");
 }
 
-/* Kills a target while more requests wait than the pool has blocks. */
+/* Kills a target while more requests wait for it than the pool has blocks. They
+ * must fail, and their blocks must be usable again. */
 static void bounce_killed(struct bounce_rig *rig)
 {
 	static struct bounce_batch b;
@@ -460,9 +466,9 @@ static void bounce_killed(struct bounce_rig *rig)
 }
 
 /*
- * The requests have neither a deadline nor a cancellation, and more of them
- * wait than the target may have blocks: MC_SLICE_TIMEOUT must end all of
- * them.
+ * Checks requests to a stopped target, more of them than the blocks that one
+ * target may occupy. They have no deadline and are not cancelled, so
+ * MC_SLICE_TIMEOUT must end all of them.
  */
 static void bounce_silent(void)
 {
@@ -506,7 +512,7 @@ static void bounce_all(struct bounce_rig *rig)
 	bounce_many(rig);
 }
 
-/* Copies inside this process need no buffers. */
+/* Checks copies inside this process, which need no bounce buffers. */
 static void bounce_own(struct bounce_rig *rig)
 {
 	struct bounce_rig own = *rig;
@@ -536,7 +542,7 @@ int main(int argc, char **argv)
 		bounce_stop(&rig);
 	}
 	bounce_silent();
-	/* rails that require registered local memory */
+	/* Now the rails require registered local memory. */
 	setenv("MOONRAIL_MR_LOCAL", "1", 1);
 	setenv("MOONRAIL_DEVICES", "127.0.0.1,127.0.0.2", 1);
 	if (bounce_start(&rig, "mr_local", "tcp", FX_PATIENT_S)) {
@@ -545,7 +551,7 @@ int main(int argc, char **argv)
 		bounce_stop(&rig);
 	}
 	unsetenv("MOONRAIL_MR_LOCAL");
-	/* kernel copies to the target */
+	/* Now the kernel copies between the processes. */
 	if (bounce_start(&rig, "auto", "auto", FX_PATIENT_S)) {
 		bounce_all(&rig);
 		bounce_own(&rig);

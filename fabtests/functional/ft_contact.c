@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * First contact with a target of which some addresses lead nowhere, or to
- * another process. Host a is this process, the target is on host b; r0 and r1
- * connect them. Each case opens the segment, writes, and compares every byte.
- * te_info must then name the addresses that answered.
+ * another process. Host a is this process, the target is on host b; the rails
+ * r0 and r1 connect them. Each case opens the segment, writes, and compares
+ * every byte. After that, te_info must name the addresses that answered.
  *
- *	ft_contact		all cases, one after the other
- *	ft_contact CASE		one case
+ * "ft_contact" runs all cases one after the other, "ft_contact CASE" runs one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +15,15 @@
 #include "fabtests/functional/fx_links.h"
 
 #define CONTACT_LEN FX_MIB
-#define CONTACT_MS 3000		/* limit, ms; a quiet machine takes 100 to
-				 * 300 */
+/* time limit for the first write, ms; on a machine without other load it takes
+ * 100 to 300 */
+#define CONTACT_MS 3000
 #define CONTACT_SEED 11
-#define CONTACT_DECOYS 40	/* attempts; every second process gets the
-				 * wanted port */
+/* number of processes that are started until one gets the wanted port; on
+ * average every second one does */
+#define CONTACT_DECOYS 40
 
-/* One run; host a is this process. */
+/* Parameters of one case. Host a is this process. */
 struct contact {
 	const char *name;
 	const char *host;	/* address of the target's control port */
@@ -30,11 +31,13 @@ struct contact {
 	const char *devices;	/* MOONRAIL_DEVICES of the target; "" means all
 				 * devices */
 	const char *own_devices;
-	const char *ipv6;	/* MC_USE_IPV6, "0" or "1" */
-	const char *good[2];	/* addresses of the target that answer; if there
-				 * are none, te_info is not run */
-	const char *bad;	/* address that does not answer, or NULL */
-	bool check;		/* te_info also checks the whole machine */
+	const char *ipv6;	/* MC_USE_IPV6 of both: "0" or "1" */
+	const char *good[2];	/* addresses of the target that answer, or NULL;
+				 * without any, te_info is not run */
+	const char *bad;	/* address of the target that does not answer,
+				 * or NULL */
+	bool check;		/* true: te_info also checks the whole
+				 * machine */
 };
 
 /* --- the network ---------------------------------------------------------- */
@@ -48,7 +51,8 @@ static bool contact_sh(const char *line)
 	return !ret;
 }
 
-/* Adds an interface to host b that is connected to no other host. */
+/* Adds an interface with this address to host b. The interface has no
+ * connection to another host. */
 static bool contact_private(const char *address)
 {
 	char line[256];
@@ -76,8 +80,8 @@ static bool contact_target(struct fx_peer *target, const struct contact *c)
 	       !fx_ask(target, "reg 0 %llu 1", CONTACT_LEN);
 }
 
-/* Copies the text "ADDRESS:PORT" of one of the peer's rails to out, or "" if it
- * has no such rail. */
+/* Copies the text "ADDRESS:PORT" of the peer's rail with this address to `out`.
+ * `out` is "" if the peer has no such rail. */
 static void contact_address(struct fx_peer *peer, const char *address,
 			    char out[96])
 {
@@ -102,7 +106,8 @@ static bool contact_initiator(struct fx_links *l, const struct contact *c)
 	return l->engine && fx_register(l->engine, &l->mem);
 }
 
-/* Opens the segment, writes once, and checks the bytes and the time taken. */
+/* Opens the segment and writes once. Checks the bytes, and that both steps took
+ * less than CONTACT_MS. */
 static void contact_write(struct fx_links *l, const struct contact *c)
 {
 	uint64_t from = ft_now_ns();
@@ -125,8 +130,8 @@ static void contact_write(struct fx_links *l, const struct contact *c)
 
 /* --- te_info -------------------------------------------------------------- */
 
-/* Returns the output of te_info about the segment, which the caller frees, or
- * NULL. */
+/* Runs te_info for the target's segment and returns its output, or NULL on
+ * failure. The caller frees the output. */
 static char *contact_info(const struct fx_links *l, const struct contact *c)
 {
 	char line[512], *text = calloc(1, 1 << 20);
@@ -147,8 +152,8 @@ static char *contact_info(const struct fx_links *l, const struct contact *c)
 	return text;
 }
 
-/* Checks that te_info names the addresses that answer and the one that does
- * not. */
+/* Checks that te_info names the addresses that answer, and the address that
+ * does not. */
 static void contact_told(struct fx_links *l, const struct contact *c)
 {
 	char *text = contact_info(l, c), at[96], wanted[192];
@@ -163,8 +168,8 @@ static void contact_told(struct fx_links *l, const struct contact *c)
 	}
 	ft_ok(good, "te_info_names_the_addresses_that_answer_%s", c->name);
 	if (good && c->bad) {
-		/* the port of the address changes when the target renews the
-		 * endpoint */
+		/* Do not compare the port: it changes when the target renews
+		 * the endpoint. */
 		snprintf(wanted, sizeof(wanted), "received an answer from %s:",
 			 c->bad);
 		good = strstr(text, wanted) != NULL;
@@ -176,7 +181,7 @@ static void contact_told(struct fx_links *l, const struct contact *c)
 	free(text);
 }
 
-/* Runs a case after its network was set up. */
+/* Runs a case whose network interfaces exist already. */
 static void contact_run(const struct contact *c)
 {
 	struct fx_links l;
@@ -199,7 +204,8 @@ static const struct contact contact_usual = {
 	.bad = "172.30.5.1",
 };
 
-/* Host b has a private network to which host a has no route. */
+/* Host b also has an address in a private network to which host a has no
+ * route. */
 static void contact_private_case(void)
 {
 	struct contact c = contact_usual;
@@ -211,8 +217,8 @@ static void contact_private_case(void)
 	contact_sh("ip -n \"$RAILS_PEER\" link del priv0");
 }
 
-/* The interface without a route is the first in the descriptor, and the
- * initiator's default route accepts packets for it and loses them. */
+/* The address without a route is the first one in the descriptor. The default
+ * route of host a accepts packets for it and loses them. */
 static void contact_first_case(void)
 {
 	struct contact c = contact_usual;
@@ -221,7 +227,7 @@ static void contact_first_case(void)
 	c.name = "with_unreachable_first_address";
 	good = contact_private("172.30.5.1/24") &&
 	       contact_sh("ip route add default via 10.77.0.9");
-	/* addresses come before interfaces */
+	/* The descriptor lists addresses before interfaces. */
 	c.devices = "172.30.5.1,r0,r1";
 	if (ft_ok(good, "default_route_is_made"))
 		contact_run(&c);
@@ -229,8 +235,8 @@ static void contact_first_case(void)
 	contact_sh("ip -n \"$RAILS_PEER\" link del priv0");
 }
 
-/* Starts a process on host a that listens at exactly the address and port of
- * the target. */
+/* Starts processes on host a until one of them listens at the address and port
+ * `at`, which the target has on host b. Returns false if none does. */
 static bool contact_decoy(struct fx_peer *decoy, const char *at)
 {
 	unsigned int port = (unsigned int)atoi(strrchr(at, ':') + 1);
@@ -288,7 +294,8 @@ static void contact_same_case(void)
 	contact_sh("ip -n \"$RAILS_PEER\" link del priv0");
 }
 
-/* The zone of a link-local address is an interface of the host that uses it. */
+/* Contact over link-local IPv6 addresses. The zone in such an address ("%r1")
+ * is the name of an interface of the host that uses the address. */
 static void contact_local_case(void)
 {
 	struct contact c = contact_usual;
@@ -310,7 +317,8 @@ static void contact_local_case(void)
 			  "ip -n \"$RAILS_PEER\" addr add fe80::b/64 dev r1 nodad");
 	if (ft_ok(good, "link_local_addresses_are_made"))
 		contact_run(&c);
-	/* rails that no device list names have no link-local address */
+	/* Without a device list, rails have no link-local address. Only the
+	 * control channel uses one here. */
 	c.name = "by_name_over_link_local_ipv6";
 	c.devices = c.own_devices = "";
 	c.ipv6 = "0";

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Network interfaces that become usable after an engine has started, or that
- * change while it runs. Two network namespaces have the rails r0 and r1 and a
- * control pair, which is excluded from the rails. The initiator is this
- * process, on host a; targets are on host b.
+ * change while it runs. Two network namespaces are connected by the rails r0
+ * and r1 and by a pair of interfaces for the control channel, which no engine
+ * uses as a rail. The initiator is this process, on host a; targets are on host
+ * b.
  *
- *	ft_devices		all cases, one after the other
- *	ft_devices CASE		one case
+ * "ft_devices" runs all cases one after the other, "ft_devices CASE" runs one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 
 #define DEVICES_MEM (4 * FX_MIB)
 #define DEVICES_BLOCK (512 * FX_KIB)
-#define DEVICES_TEXT (2 * FX_MIB)	/* offset of exported descriptors in the
-					 * memory */
+/* offset in the memory at which a target exports its descriptor */
+#define DEVICES_TEXT (2 * FX_MIB)
 #define DEVICES_MOVE (2 * FX_MIB)
 #define DEVICES_ROUNDS 400
 #define DEVICES_SEED 5
@@ -32,7 +32,7 @@ struct devices {
 
 /* --- the network ---------------------------------------------------------- */
 
-/* Runs a command for iproute2 on host b. */
+/* Runs the command "ip" with the arguments "what" on host b. */
 static bool devices_ip(const char *what)
 {
 	char line[256];
@@ -65,7 +65,8 @@ static bool devices_carrier(void *arg)
 	return !system(line);
 }
 
-/* Removes the carrier of one rail at host b, whose interface stays up. */
+/* Removes the carrier of one interface at host b; the interface itself stays
+ * up. */
 static bool devices_cut(const char *rail)
 {
 	char line[32];
@@ -136,13 +137,14 @@ static bool devices_logged(const struct devices *d, const char *a, const char *b
 	return found;
 }
 
-/* The rails that the target is expected to have: "lo", "r0", "r0 r1". */
+/* The addresses of the rails that the target is expected to have; all other
+ * addresses must not be rails. */
 struct devices_want {
 	struct fx_peer *target;
 	const char *rails[3];
 };
 
-/* Returns true if the target has these rails and no others. */
+/* Returns true if the target has exactly the expected rails. */
 static bool devices_has(void *arg)
 {
 	static const char *const all[] = { "127.0.0.1", "10.77.0.2",
@@ -174,7 +176,7 @@ static bool devices_become(struct fx_peer *target, const char *a, const char *b,
 	return false;
 }
 
-/* Returns true if the target's descriptor names a rail. */
+/* Returns true if the target's descriptor contains the name of the rail. */
 static bool devices_publishes(struct fx_peer *target, const char *rail)
 {
 	int len = fx_ask(target, "export %llu", DEVICES_TEXT);
@@ -200,7 +202,8 @@ static bool devices_is_published(void *arg)
 	       !devices_publishes(p->target, p->lacks);
 }
 
-/* Waits until the target publishes one rail and does not publish the other. */
+/* Waits until the target's descriptor contains the rail `has` and does not
+ * contain the rail `lacks`. */
 static bool devices_published(struct fx_peer *target, const char *has,
 			      const char *lacks)
 {
@@ -209,7 +212,8 @@ static bool devices_published(struct fx_peer *target, const char *has,
 	return ft_wait_until(devices_is_published, &p, FX_LONG_MS);
 }
 
-/* Repeats a write until it succeeds, and compares every byte. */
+/* Repeats a write until it succeeds. Compares every byte, and checks that the
+ * bytes went over the rails. */
 static bool devices_moves(struct fx_links *l)
 {
 	uint64_t was = fx_links_crossed();
@@ -232,8 +236,8 @@ static bool devices_open(struct fx_links *l)
 
 /* --- cases ---------------------------------------------------------------- */
 
-/* Both sides start without a carrier, and the segment is opened before the
- * carrier appears. */
+/* Neither side has a carrier when the engines start, and the segment is opened
+ * before there is one. */
 static void devices_carrier_case(void)
 {
 	struct fx_links *l;
@@ -318,8 +322,8 @@ static void devices_address_case(void)
 	devices_ip("addr add 10.77.0.2/24 dev r0");
 }
 
-/* A process of the same host moves bytes over loopback when the carrier
- * appears. */
+/* Two processes of host b move bytes over loopback while the carrier of the
+ * rails appears. */
 static void devices_neighbour_case(void)
 {
 	struct fx_peer target, other;
@@ -381,13 +385,15 @@ static void devices_again_case(void)
 
 /* --- the control channel with a metadata store ---------------------------- */
 
-/* The hosts find each other through a ZooKeeper server on host a. They reach it
- * over the control pair, which has link-local addresses here, because the
- * control channel of an engine does not choose such an address. */
+/* Rig of the case with a metadata store: the hosts find each other through a
+ * ZooKeeper server on host a. They reach the server over the control
+ * interfaces, which have link-local addresses here. (An engine does not choose
+ * such an address for its control channel.) */
 struct devices_store {
 	struct ft_zk zk;
-	char secret[32];	/* path of the secret; with a secret, opening a
-				 * segment always uses the control channel */
+	/* path of the file with the secret; with a secret, openSegment always
+	 * uses the control channel */
+	char secret[32];
 	char conn[192];
 };
 
@@ -520,8 +526,8 @@ static const struct {
 	{ "address", devices_address_case },
 	{ "neighbour", devices_neighbour_case },
 	{ "control", devices_control_case },
-	{ "again", devices_again_case },	/* must be last: afterwards r0
-						 * is no longer rate-limited */
+	{ "again", devices_again_case },	/* must be last: it removes the
+						 * rate limit of r0 */
 };
 
 int main(int argc, char **argv)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * Engines that find each other through etcd, while members of its cluster are
+ * Engines that find each other through etcd. Members of the etcd cluster are
  * killed and stopped, leases are revoked, revisions are compacted and tokens
- * become invalid, and with TLS. ft_store has the tests that all stores share.
+ * become invalid. One part uses TLS. ft_store has the tests that all stores
+ * share.
  */
 
 #include <signal.h>
@@ -118,14 +119,15 @@ static void etcd_close(struct etcd_rig *rig)
 
 /* --- three members -------------------------------------------------------- */
 
-/* Kills the leader, which is the first endpoint in the connection strings. */
+/* Kills the member that is the leader of the cluster and that all engines use
+ * first. */
 static void etcd_leader_killed(struct etcd_rig *rig)
 {
 	struct fx_peer target, second;
 	segment_id_t seg;
 	int leader = ft_etcd_leader(&rig->etcd);
 
-	/* the leader is the first endpoint of all engines */
+	/* The leader comes first in the connection string of all engines. */
 	ft_ok(leader >= 0, "cluster_has_a_leader");
 	snprintf(rig->conn, sizeof(rig->conn),
 		 "etcd://127.0.0.1:%d,127.0.0.1:%d;127.0.0.1:%d",
@@ -155,7 +157,8 @@ static void etcd_leader_killed(struct etcd_rig *rig)
 	fx_peer_stop(&target);
 }
 
-/* The first member is stopped: it accepts connections and does not answer. */
+/* Stops the first and then the second member. A stopped member accepts
+ * connections and does not answer. */
 static void etcd_member_stopped(struct etcd_rig *rig)
 {
 	struct fx_peer target;
@@ -204,7 +207,7 @@ static void etcd_majority_lost(struct etcd_rig *rig)
 
 /* --- one member ----------------------------------------------------------- */
 
-/* Revokes all leases. Returns the number. */
+/* Revokes all leases. Returns the number of leases, or 0 on failure. */
 static int etcd_revoke_all(struct etcd_rig *rig)
 {
 	char json[64], none[1024];
@@ -264,7 +267,7 @@ static bool etcd_logged(void *arg)
 	return found;
 }
 
-/* Discards all revisions but the current one. */
+/* Discards all revisions except the current one. */
 static bool etcd_compact(struct etcd_rig *rig)
 {
 	char json[64];
@@ -284,8 +287,9 @@ static bool etcd_compact(struct etcd_rig *rig)
 			    sizeof(rig->answer)) == 200;
 }
 
-/* A watch that breaks within its first second is not continued: the next one
- * begins with the current revision. */
+/* Returns true if the watch has lasted long enough. The library does not
+ * continue a watch that breaks within its first second; it begins a new one at
+ * the current revision. */
 static bool etcd_watch_lasted(void *arg)
 {
 	const uint64_t *start = arg;
@@ -293,8 +297,9 @@ static bool etcd_watch_lasted(void *arg)
 	return ft_now_ns() - *start > ETCD_SHORT_NS;
 }
 
-/* A reader is stopped while its watch breaks, the segment changes and the
- * revisions that it has not seen are compacted. */
+/* Stops a reader while its watch breaks, the segment changes, and the revisions
+ * that the reader has not seen are compacted. The reader must then read all
+ * keys again. */
 static void etcd_compacted(struct etcd_rig *rig)
 {
 	struct fx_peer target, reader;
@@ -329,7 +334,8 @@ static void etcd_compacted(struct etcd_rig *rig)
 	close(log.fd);
 }
 
-/* Tokens do not survive a restart of the server. */
+/* Checks engines whose tokens have become invalid, because the server does not
+ * keep tokens when it restarts. */
 static void etcd_token_invalid(struct etcd_rig *rig)
 {
 	char path[96];

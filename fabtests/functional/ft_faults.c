@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Kills and stops processes, and unregisters memory, in mid-transfer. */
+/* Kills and stops processes and unregisters memory during transfers. */
 
 #include <stdio.h>
 #include <string.h>
@@ -94,9 +94,9 @@ bool fault_no_poison(const struct fx_buf *buf)
 	return !at;
 }
 
-/* "ft_faults NAME" runs one part. Groups 1 to FAULT_GROUPS run at the same
- * time, because they mostly wait. Parts that measure (group 0) run
- * afterwards. */
+/* "ft_faults NAME" runs one part. Without NAME, the parts of the groups 1 to
+ * FAULT_GROUPS run first, each group in a process of its own, because these
+ * parts mostly wait. The parts that measure (group 0) run afterwards. */
 #define FAULT_GROUPS 3
 
 static const struct fault_part {
@@ -122,7 +122,8 @@ static const struct fault_part {
 	{ "cost", fault_cost, false, 0 },
 };
 
-/* Runs the part of that name, or all parts of the group if name is NULL. */
+/* Runs the part with that name. If name is NULL, runs all parts of the group.
+ * Returns the exit code. */
 static int fault_run(const char *name, int group)
 {
 	struct fault_rig rig = { 0 };
@@ -169,7 +170,7 @@ int main(int argc, char **argv)
 	only = ft_options_word(argc, argv, "CASE", "the only case to run; all");
 	if (only)
 		return fault_run(only, 0);
-	/* lines of different processes must not mix */
+	/* With line buffering, lines of different processes do not mix. */
 	setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 	for (i = 0; i < FAULT_GROUPS; i++) {
 		pid[i] = fork();

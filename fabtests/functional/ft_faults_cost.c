@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
-/* Measures how much a stopped or dead target slows down transfers to others. */
+/* Measures how much a stopped or dead target slows down transfers to another
+ * target. */
 
 #include <stdlib.h>
 
@@ -10,14 +11,16 @@
 
 #define COST_TURNS 7
 #define COST_NS (FT_NS_PER_SEC / 4)	/* duration of one measurement */
-#define COST_BYTES (16 * FX_MIB)	/* bytes of one transfer */
-#define COST_QUEUED (64 * FX_MIB)	/* bytes queued for the stopped or dead
-					 * target */
-#define COST_LEAST 0.3			/* least ratio on any machine; a quiet
-					 * one reaches 0.95 */
+/* size of one transfer to the healthy target */
+#define COST_BYTES (16 * FX_MIB)
+/* number of bytes queued for the stopped or dead target */
+#define COST_QUEUED (64 * FX_MIB)
+/* least allowed ratio of the rates with and without the fault; a machine
+ * without other load reaches 0.95 */
+#define COST_LEAST 0.3
 
-/* Returns the bytes per second to a healthy target, or 0 if a transfer
- * failed. */
+/* Returns the rate of writes to a healthy target in bytes per second, or 0 if a
+ * transfer failed. */
 static double cost_rate(struct fault_rig *rig, const struct fx_peer *other,
 			segment_id_t seg)
 {
@@ -47,7 +50,8 @@ static void cost_say(double *calm, double *beside, const char *how)
 		"(%.0f to %.0f) while another target is %s: ratio %.3f",
 		a / 1e6, calm[1] / 1e6, calm[COST_TURNS - 2] / 1e6, b / 1e6,
 		beside[1] / 1e6, beside[COST_TURNS - 2] / 1e6, how, b / a);
-	/* other load may slow down most measurements but not all of them */
+	/* Other load may slow down most of the measurements, but not all of
+	 * them. The ratio is therefore checked with one of the fastest. */
 	ft_ok(calm[0] > 0 && beside[0] > 0 &&
 	      beside[COST_TURNS - 2] > COST_LEAST * a,
 	      "%s_target_does_not_slow_down_others", how);
@@ -77,8 +81,8 @@ static void cost_of_stopped(struct fault_rig *rig, struct fx_peer *target,
 		cost_say(calm, beside, "stopped");
 }
 
-/* Measures with a target that was killed while requests were posted to it, and
- * to which new requests are submitted repeatedly. */
+/* Measures with a target that has been killed. New requests are submitted to it
+ * in each turn. */
 static void cost_of_dead(struct fault_rig *rig, struct fx_peer *target,
 			 segment_id_t seg, const struct fx_peer *other,
 			 segment_id_t seg2)

@@ -11,7 +11,7 @@
 
 #define KILL_ROUNDS 4
 
-/* Returns true if all tasks have ended as COMPLETED, FAILED or TIMEOUT. */
+/* Returns true if each task is COMPLETED, FAILED or TIMEOUT. */
 static bool kill_ended(const struct fx_job *job)
 {
 	unsigned int n = job->n[STATUS_COMPLETED] + job->n[STATUS_FAILED] +
@@ -59,8 +59,8 @@ out:
 
 /* --- a program that the target has started ------------------------------- */
 
-/* Returns true if the child has executed its program and is not merely
- * forked. */
+/* Returns true if the process with the pid (text) *arg runs its program, and
+ * not only the code before exec. */
 static bool kill_executed(void *arg)
 {
 	char path[64], name[32] = "";
@@ -76,8 +76,8 @@ static bool kill_executed(void *arg)
 	return !strncmp(name, "sleep", 5);
 }
 
-/* Returns true if there are tasks that did not complete and the error hint of
- * each says that the process has probably ended. */
+/* Returns true if at least one task did not complete, and if the error hint of
+ * each such task says that the process has probably ended. */
 static bool kill_noticed(const struct fx_job *job)
 {
 	struct te_error err;
@@ -99,8 +99,8 @@ static bool kill_noticed(const struct fx_job *job)
 /*
  * Kills a target that has started a program. If the program had inherited a
  * connection, the connection would stay open and the tasks would wait for
- * MC_SLICE_TIMEOUT. Returns true if tasks were under way at the kill, or if
- * something else failed.
+ * MC_SLICE_TIMEOUT. Returns false if all tasks had completed before the kill,
+ * so that the round must be repeated.
  */
 static bool kill_parent_once(struct fault_rig *rig)
 {
@@ -175,8 +175,8 @@ static bool kill_listed(struct fault_rig *rig, segment_id_t seg,
 	       bufs[0].length == target->mem.len;
 }
 
-/* Restarts a target under the same name. busy: it is killed in mid-transfer,
- * otherwise while no transfer is under way. */
+/* Kills a target and starts another one with the same name. If `busy` is true,
+ * it is killed during a transfer, otherwise while no transfer is posted. */
 static void restarted_target(struct fault_rig *rig, bool busy)
 {
 	const char *how = busy ? "in_mid_write" : "while_idle";
@@ -219,8 +219,8 @@ static void restarted_target(struct fault_rig *rig, bool busy)
 
 /* --- the initiator dies -------------------------------------------------- */
 
-/* Makes the peer `from` write to the peer `to` and waits until bytes have
- * moved. */
+/* Makes the peer `from` write to the peer `to` in a thread. Returns true when
+ * the first bytes have moved. */
 static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 		       uint64_t off, uint64_t len)
 {
@@ -238,8 +238,9 @@ static bool kill_flood(struct fx_peer *from, const struct fx_peer *to,
 	return before > 0;
 }
 
-/* Returns true if the range stops changing in time. Bytes that the killed
- * initiator handed to the kernel may still land for a while. */
+/* Returns true as soon as the range has not changed for 200 ms, and false after
+ * a time limit. Bytes that the killed initiator handed to the kernel may land
+ * for a while. */
 static bool kill_comes_to_rest(const struct fx_peer *target, uint64_t off,
 			       uint64_t len)
 {

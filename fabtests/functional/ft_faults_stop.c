@@ -8,10 +8,10 @@
 #include "fabtests/functional/fx.h"
 
 #define STOP_ROUNDS 3
-#define STOP_CALM_MS 300	/* time in which no byte may change */
+#define STOP_CALM_MS 300	/* time for which no byte may change */
 
 /* Starts the job, stops the target at a random point and waits until all tasks
- * have ended. */
+ * have ended. Returns false if they do not end. */
 static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 			    struct fx_job *job)
 {
@@ -33,9 +33,9 @@ static bool stop_in_mid_job(struct fault_rig *rig, struct fx_peer *target,
 
 /*
  * Checks a write whose target is stopped. Posted slices may land until the
- * target has fenced them. No source byte may be read after the tasks have
- * ended, and no byte of the old tasks may land after a later transfer has
- * completed.
+ * target has fenced them. After the tasks have ended, no source byte may be
+ * read. After a later transfer has completed, no byte of the old tasks may
+ * land.
  */
 static void stopped_in_mid_write(struct fault_rig *rig, struct fx_peer *target,
 				 segment_id_t seg)
@@ -89,7 +89,8 @@ static void stopped_in_mid_read(struct fault_rig *rig, struct fx_peer *target,
 	      "law2_timed_out_read_changes_no_local_byte");
 }
 
-/* Checks that transfers to other peers continue while one target is stopped. */
+/* Checks that transfers to other targets complete while one target is
+ * stopped. */
 static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 				segment_id_t seg)
 {
@@ -121,8 +122,8 @@ static void other_targets_go_on(struct fault_rig *rig, struct fx_peer *target,
 	closeSegment(rig->engine, seg2);
 }
 
-/* An engine whose lanes have room for one connection with transfers, which the
- * stopped target occupies. */
+/* An engine whose lanes can keep one connection for transfers open. The stopped
+ * target occupies it. */
 struct stop_narrow {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -148,7 +149,7 @@ static bool narrow_begin(struct stop_narrow *n, struct fx_peer *target)
 		.remote = target->mem.addr, .len = n->mem.len,
 		.block = FX_MIB,
 	};
-	/* uses all rails */
+	/* These transfers use all rails. */
 	return fx_move(n->engine, n->other_seg, OPCODE_WRITE, n->mem.p,
 		       n->other.mem.addr, 16 * FX_MIB, FX_MIB) &&
 	       fx_move(n->engine, n->job.seg, OPCODE_WRITE, n->mem.p,
@@ -223,7 +224,8 @@ static void destroy_beside_a_stopped_target(struct fault_rig *rig,
 	fx_peer_resume(target);
 }
 
-/* Runs fn `rounds` times with a new target, which must survive. */
+/* Runs fn `rounds` times with one target. Checks that transfers to that target
+ * work before and after. */
 static void stop_rounds(struct fault_rig *rig, unsigned int rounds,
 			void (*fn)(struct fault_rig *rig,
 				   struct fx_peer *target, segment_id_t seg))
@@ -294,9 +296,10 @@ static bool both_start(struct fx_peer *from, struct fx_peer *to)
 
 /*
  * Stops an initiator for longer than MC_SLICE_TIMEOUT, as if its machine were
- * suspended. This time does not count as silence of the target. The target is
- * stopped a little earlier and resumed later, so that transfers are under way.
- * Sets *amid to true if they were.
+ * suspended. That time must not count as silence of the target. The target is
+ * stopped a little earlier and resumed a little later, so that transfers are in
+ * progress. Sets *amid to true if they were. Returns true if all bytes arrive
+ * and both processes end well.
  */
 static bool both_once(bool *amid)
 {

@@ -8,8 +8,10 @@
 #include "fabtests/functional/fx.h"
 
 #define UNREG_ROUNDS 3
-#define UNREG_LEN (64 * FX_MIB)		/* length of buffer 0 */
-#define UNREG_OTHER (65 * FX_MIB)	/* offset of buffer 1 */
+/* length of buffer 0, the buffer that is unregistered */
+#define UNREG_LEN (64 * FX_MIB)
+/* offset of buffer 1, which stays registered */
+#define UNREG_OTHER (65 * FX_MIB)
 #define UNREG_CALM_MS 1000
 
 static bool unreg_target(struct fx_peer *target)
@@ -20,8 +22,9 @@ static bool unreg_target(struct fx_peer *target)
 	       !fx_ask(target, "copy 0");
 }
 
-/* Checks that buffer 0 still equals the snapshot that the target took when its
- * call returned. */
+/* Checks that no byte of buffer 0 changes for UNREG_CALM_MS. Also checks that
+ * the buffer equals the copy that the target made when unregisterLocalMemory
+ * returned. */
 static void unreg_is_calm(struct fx_peer *target, const char *how)
 {
 	bool calm = fx_buf_still(&target->mem, 0, UNREG_LEN, UNREG_CALM_MS);
@@ -42,7 +45,7 @@ static bool unreg_in_time(struct fx_peer *target, const char *how)
 		     "unregister_%s_succeeds_in_time", how);
 }
 
-/* Checks that every task has FAILED, or had COMPLETED before. */
+/* Checks that each task is FAILED, or COMPLETED before the unregistration. */
 static void unreg_tasks(struct fault_rig *rig, struct fx_peer *target,
 			struct fx_job *job)
 {
@@ -84,8 +87,8 @@ static void unregister_in_mid_write(struct fault_rig *rig)
 	closeSegment(rig->engine, seg);
 }
 
-/* Checks that bytes which the target writes after its call has returned never
- * reach the reader. */
+/* Unregisters a buffer that is being read. Bytes that the target stores in it
+ * after unregisterLocalMemory has returned must not reach the reader. */
 static void unregister_in_mid_read(struct fault_rig *rig)
 {
 	struct fx_peer target;
@@ -111,8 +114,8 @@ static void unregister_in_mid_read(struct fault_rig *rig)
 
 /* --- an initiator that is stopped in the middle of a message ------------- */
 
-/* Starts a writer with slices as long as the buffer, so that it stops inside
- * one. */
+/* Starts a writer with slices as long as the buffer, so that a stop hits it
+ * within a slice. */
 static bool unreg_writer(struct fx_peer *writer, const struct fx_peer *target,
 			 int *seg)
 {
@@ -133,8 +136,8 @@ static bool unreg_start(struct fx_peer *writer, const struct fx_peer *target,
 		       (unsigned long long)len, (unsigned long long)len);
 }
 
-/* Waits until one of 64 bytes at `at` has landed, then stops the writer. One
- * byte alone could equal the poison. */
+/* Waits until a byte has landed at `at`, then stops the writer. Tests 64 bytes,
+ * because a single byte of the pattern could equal the poison. */
 static bool unreg_stop_at(struct fx_peer *writer, const struct fx_peer *target,
 			  uint64_t at)
 {
@@ -148,7 +151,8 @@ static bool unreg_stop_at(struct fx_peer *writer, const struct fx_peer *target,
 	return !none && fx_peer_pause(writer);
 }
 
-/* Returns how many MiB of the buffer have changed in their first page. */
+/* Returns the number of MiB of buffer 0 in which bytes have landed. Looks at
+ * the first 4 KiB of each MiB. */
 static unsigned int unreg_landed(const struct fx_peer *target)
 {
 	unsigned int n = 0;
@@ -203,7 +207,8 @@ static void unregister_from_a_stopped_writer(struct fault_rig *rig)
 	closeSegment(rig->engine, own_seg);
 }
 
-/* Checks that unregisterLocalMemory waits for the tasks of this engine. */
+/* Checks that unregisterLocalMemory of a source waits for the tasks of its own
+ * engine. */
 void fault_unregister_own(struct fault_rig *rig)
 {
 	struct fx_buf mem = fx_buf_map(32 * FX_MIB, -1);

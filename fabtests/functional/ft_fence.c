@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The fence, on two rails between two network namespaces (the test starts
- * itself again in one of them). One rail is cut in mid-transfer, at a random
- * byte. The tasks complete over the other rail or are ended early. Then their
- * memory gets a new pattern and the rail is restored. No byte may change any
- * more, whatever the kernels still hold. A cut either drops packets, which TCP
- * sends again, or holds them, so that they arrive as soon as the rail is
- * restored. Finally both rails are cut until MC_SLICE_TIMEOUT ends the tasks. A
- * cut that comes too late, when the job has nothing on the rail, proves
- * nothing; it is counted and repeated.
+ * itself again in one of them). A rail is cut at a random byte of a transfer.
+ * The tasks complete over the other rail, or the test ends them early. Then
+ * their memory gets a new pattern and the rail is restored. After that, no byte
+ * may change, whatever packets the kernels still hold.
  *
- *	ft_fence		one cut of most kinds
- *	ft_fence CUTS [WORD]	CUTS cuts of each kind, or of those that have
- *				WORD in their names, such as read, late, held
+ * A cut either drops packets, which TCP sends again, or holds them, so that
+ * they arrive as soon as the rail is restored. The last kinds cut both rails
+ * until MC_SLICE_TIMEOUT ends the tasks. If nothing is posted on the rail when
+ * it is cut, the cut tests nothing; it is counted and repeated.
+ *
+ * "ft_fence" makes one cut of most kinds. "ft_fence CUTS [WORD]" makes CUTS
+ * cuts of each kind, or of the kinds whose names contain WORD, such as read,
+ * late or held.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,43 +24,45 @@
 #include "fabtests/common/ft_pattern.h"
 #include "fabtests/functional/fx_links.h"
 
-#define FENCE_MEM (8 * FX_MIB)		/* bytes of a job; it takes 160 ms on
-					 * two rails */
+/* bytes of a job, which takes 160 ms on two rails */
+#define FENCE_MEM (8 * FX_MIB)
 #define FENCE_BLOCK (512 * FX_KIB)
-#define FENCE_HELD_MS 400		/* time after which held packets have
-					 * arrived, ms */
-#define FENCE_LOST_MS 2000		/* lost packets are sent again: TCP
-					 * waits for 200, 600, 1400 ms */
-#define FENCE_TRIES 20			/* attempts until a cut hits posted
-					 * slices */
-/* Kinds that run without CUTS. If a task ends early and one rail stays, not
- * every way to cut a rail is tested with both operations. */
+/* ms until held packets have arrived after the rail is restored */
+#define FENCE_HELD_MS 400
+/* ms until TCP has sent dropped packets again, which it does after 200, 600 and
+ * 1400 ms */
+#define FENCE_LOST_MS 2000
+/* maximum number of attempts until a cut hits posted slices */
+#define FENCE_TRIES 20
+/* Bit mask of the kinds that run without CUTS: all except some of those in
+ * which one rail stays and the test ends the tasks. */
 #define FENCE_FEW 0xf69f
 
-/* The cause that ends the tasks. */
+/* What ends the tasks. */
 enum fence_end {
-	FENCE_COMPLETE,		/* the slices complete over the other rail */
+	FENCE_COMPLETE,		/* all slices, over the other rail */
 	FENCE_CANCEL,
 	FENCE_DEADLINE,
-	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT, with both rails cut */
+	FENCE_TIMEOUT,		/* MC_SLICE_TIMEOUT; both rails are cut */
 };
 
-/* One cut. In the number of its kind, bit 0 is the operation, bit 1 is hold,
- * and the bits above them are the end. */
+/* One cut. Its kind is a number: bit 0 is the operation (1: read), bit 1 is
+ * `hold`, and the bits above are `end`. */
 struct fence_cut {
 	int op;
 	enum fence_end end;
-	bool hold;		/* packets are held and not lost */
-	uint64_t at;		/* bytes transferred before the cut */
+	bool hold;		/* true: the packets are held; false: they are
+				 * lost */
+	uint64_t at;		/* number of bytes transferred before the cut */
 };
 
 struct fence_rig {
 	struct fx_links links;
 	uint64_t random, sequence;
-	uint64_t cuts;		/* cuts of each kind; 0 means one of the kinds
-				 * in FENCE_FEW */
-	const char *word;	/* text that the names of the kinds must
-				 * contain; "" means all kinds */
+	uint64_t cuts;		/* number of cuts of each kind; 0 means one cut
+				 * of each kind in FENCE_FEW */
+	const char *word;	/* Only kinds whose names contain this text run.
+				 * "" means all kinds. */
 	unsigned int hits, misses;
 };
 
@@ -77,7 +80,7 @@ static struct fx_job fence_job(const struct fence_rig *rig, int op)
 	return job;
 }
 
-/* Returns the memory at which the tasks' bytes arrive. */
+/* Returns the memory to which the tasks move bytes. */
 static struct fx_buf *fence_sink(struct fence_rig *rig, int op)
 {
 	return op == OPCODE_READ ? &rig->links.mem : &rig->links.target.mem;
@@ -101,8 +104,8 @@ static bool fence_make_end(const struct fx_job *job, enum fence_end end)
 	}
 }
 
-/* Returns true if all tasks have ended with a status that this kind of end
- * allows. */
+/* Returns true if all tasks have ended with a status that is possible if `end`
+ * has ended them. */
 static bool fence_ended(const struct fx_job *job, enum fence_end end)
 {
 	unsigned int other[] = { 0, job->n[STATUS_CANCELED],
@@ -128,8 +131,8 @@ static bool fence_completed_is_true(struct fence_rig *rig,
 	return true;
 }
 
-/* Returns true if no byte of the task may land any more. A write that ended as
- * unfenced (TIMEOUT) may still land. */
+/* Returns true if no byte of task i may land after its end. Bytes of a write
+ * that ended as unfenced (TIMEOUT) may still land. */
 static bool fence_final(const struct fx_job *job, size_t i)
 {
 	return job->op == OPCODE_READ ||
@@ -168,32 +171,35 @@ static void fence_pause(unsigned int ms)
 	nanosleep(&ts, NULL);
 }
 
-/* Returns true if both rails carry again. It is called repeatedly, because a
- * short MC_SLICE_TIMEOUT may end transfers on a busy machine. */
+/* Returns true if both rails carry data again. The test calls it repeatedly,
+ * because MC_SLICE_TIMEOUT may end its transfers on a loaded machine. */
 static bool fence_mended(void *links)
 {
 	return fx_links_mended(links);
 }
 
-/* Restores the rail after all tasks have ended. Returns true if COMPLETED tasks
- * are in place and no byte changes within still_ms. */
+/* Restores the rail after all tasks have ended. Returns true if the bytes of
+ * COMPLETED tasks are in place and no other byte changes in the following
+ * still_ms. */
 static bool fence_after(struct fence_rig *rig, struct fx_job *job,
 			const char *mend, unsigned int still_ms)
 {
 	bool good = fence_completed_is_true(rig, job);
 
-	/* the source must no longer be read either */
+	/* Poison in the destination would show that the source was read
+	 * late. */
 	fx_buf_poison(fence_source(rig, job->op), 0, FENCE_MEM);
 	fence_renew(rig, job, true);
 	good = fx_links_do(mend) &&
 	       ft_wait_until(fence_mended, &rig->links, FX_LONG_MS) && good;
-	/* the target answers again and has fenced the remaining tasks */
+	/* The target answers again, so it has fenced the remaining tasks. */
 	fence_renew(rig, job, false);
 	fence_pause(still_ms);
 	return fence_unchanged(rig, job, true) && good;
 }
 
-/* Starts the job and waits until `at` bytes are transferred. */
+/* Starts the job and waits until `at` bytes are transferred. Returns false on
+ * failure. */
 static bool fence_begin(struct fence_rig *rig, struct fx_job *job, uint64_t at)
 {
 	struct fx_buf *source = fence_source(rig, job->op);
@@ -224,8 +230,8 @@ static const char *fence_mending(const struct fence_cut *cut)
 	return cut->hold ? "restore" : "run b iptables -w 10 -D" FENCE_LOSE;
 }
 
-/* Returns true if slices are posted on a rail that was cut. FENCE_TIMEOUT cuts
- * both rails, the other kinds cut r0. */
+/* Returns true if slices are posted on a rail that was cut: r0, or with
+ * FENCE_TIMEOUT any of the two. */
 static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 {
 	return fx_links_stats(&rig->links, "r0").inflight_bytes > 0 ||
@@ -233,8 +239,8 @@ static bool fence_caught(const struct fence_rig *rig, enum fence_end end)
 		fx_links_stats(&rig->links, "r1").inflight_bytes > 0);
 }
 
-/* Returns true if the posted slices had not arrived before the cut: they were
- * posted again on the other rail, or the tasks ended early. */
+/* Returns true if some posted slices had not arrived before the cut. Then they
+ * were posted again on the other rail, or their tasks ended early. */
 static bool fence_told(const struct fence_rig *rig, const struct fx_job *job,
 		       enum fence_end end, uint64_t retries)
 {
@@ -250,8 +256,8 @@ static void fence_name(const struct fence_cut *cut, char *name, size_t len)
 		 fence_end_names[cut->end], cut->hold ? "held" : "lost");
 }
 
-/* Makes one cut. Returns true if it hit posted slices or failed, and false if
- * it came too late. */
+/* Makes one cut. Returns false if it hit no posted slices and must be repeated;
+ * returns true if it hit them or a check failed. */
 static bool fence_once(struct fence_rig *rig, const struct fence_cut *cut,
 		       const char *name)
 {
@@ -301,7 +307,8 @@ static void fence_cut(struct fence_rig *rig, unsigned int kind)
 	ft_ok(false, "%s_hits_posted_slices", name);
 }
 
-/* Makes the cuts of all kinds with these ends. */
+/* Makes the cuts of the kinds whose end is in the range from `first` to
+ * `last`. */
 static void fence_cuts(struct fence_rig *rig, enum fence_end first,
 		       enum fence_end last)
 {
@@ -353,7 +360,8 @@ int main(int argc, char **argv)
 	ft_diag("%u cuts hit posted slices, %u did not and were repeated",
 		rig.hits, rig.misses);
 	ft_ok(rig.hits > 0, "cuts_hit_posted_slices");
-	/* without CUTS the test may run while other tests load the machine */
+	/* Without CUTS, other tests may load the machine at the same time, so
+	 * that many cuts come too late. */
 	ft_ok(!rig.cuts || rig.misses <= rig.hits,
 	      "most_cuts_hit_posted_slices");
 	return ft_result();

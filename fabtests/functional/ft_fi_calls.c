@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The libfabric provider: the answers of fi_getinfo to hints, and the forms of
- * calls that ft_fi_rdm and ft_fi_objects do not use, with moonrail's provider
- * and with the one below it. */
+/* The libfabric provider: the results of fi_getinfo for different hints, and
+ * variants of the calls that ft_fi_rdm and ft_fi_objects do not use. Runs with
+ * moonrail and with one of its lower providers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,9 +138,9 @@ static bool call_run(const char *provider, bool *missing)
 	return good;
 }
 
-/* Runs the memory cases with each registration mode: virtual addresses or
- * offsets, keys chosen by the provider or by the program, and local memory
- * registered by the program or not. */
+/* Runs the memory cases with each combination of registration modes: virtual
+ * addresses or offsets; keys chosen by the provider or by the program;
+ * registered or unregistered local memory. */
 static void call_models(void)
 {
 	static const int mode[] = {
@@ -159,7 +159,7 @@ static void call_models(void)
 	ft_ok(good, "moonrail_works_with_all_registration_modes");
 }
 
-/* Runs the cases in which a process is silent for longer than
+/* Runs the cases in which a process does not respond for longer than
  * MC_SLICE_TIMEOUT. */
 static void call_silent_peers(void)
 {
@@ -194,7 +194,7 @@ static void call_moonrail_only(void)
 	call_unclosed();
 }
 
-/* With an argument, tests that provider only. */
+/* With an argument, the test uses only the provider of that name. */
 int main(int argc, char **argv)
 {
 	const char *only = ft_options_word(argc, argv, "PROVIDER",

@@ -3,14 +3,14 @@
 #define TEI_FABTESTS_FUNCTIONAL_FX_H
 
 /*
- * Shared by the functional tests: memory with guard zones, engines, a peer
- * process that executes commands from its stdin, and jobs (batches of equal
+ * Shared by the functional tests: memory with guard zones, engines, peer
+ * processes that execute commands from stdin, and jobs (batches of equal
  * blocks).
  *
- * The memory of a peer is a memfd that the test maps, too. So the test can
- * check every byte of it at any time, even while the peer is stopped or dead.
- * Times are in milliseconds. Functions that return bool print the cause of a
- * failure.
+ * The memory of a peer is a memfd that the test maps, too. The test can
+ * therefore check every byte of it at any time, even while the peer is stopped
+ * or dead. Times are in milliseconds. Functions that return bool return true on
+ * success and print the cause of a failure.
  */
 
 #include <stdbool.h>
@@ -24,15 +24,19 @@
 
 #define FX_KIB 1024ULL
 #define FX_MIB (FX_KIB * 1024)
-#define FX_GUARD (64 * FX_KIB)	/* bytes before and after each buffer */
+/* size of the guard zone before and after each buffer */
+#define FX_GUARD (64 * FX_KIB)
 #define FX_POISON 0xee
-#define FX_PATIENT_S 30	/* MC_SLICE_TIMEOUT that no load reaches */
-#define FX_HASTY_S 2	/* MC_SLICE_TIMEOUT of tests that wait for it */
-#define FX_BRISK_S   5	  /* MC_SLICE_TIMEOUT of such tests whose first steps
-			   * are long */
-#define FX_LONG_MS 120000	/* limit of steps that must not take long */
+/* MC_SLICE_TIMEOUT that is not reached even on a loaded machine */
+#define FX_PATIENT_S 30
+/* MC_SLICE_TIMEOUT of tests that wait until it has passed */
+#define FX_HASTY_S 2
+/* MC_SLICE_TIMEOUT of tests that wait until it has passed, and whose first
+ * steps take long */
+#define FX_BRISK_S   5
+#define FX_LONG_MS 120000	/* time limit of steps that normally end soon */
 
-/* gcc and clang announce sanitizers in different ways. */
+/* gcc and clang show in different ways that a sanitizer is enabled. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FX_SANITIZED
 #elif defined(__has_feature)
@@ -41,33 +45,36 @@
 #endif
 #endif
 
-/* Returns true if a sanitizer slows the test down. */
+/* Returns true if the test is slow because it was built with a sanitizer. */
 bool fx_slow(void);
-/* Returns a time limit, extended for sanitizers and for a loaded machine. */
+/* Returns the time limit `ms` multiplied by a factor for sanitizers and for a
+ * loaded machine. */
 unsigned int fx_ms(unsigned int ms);
-/* Returns an extended time limit that stays well below FX_PATIENT_S. A step
- * that ends within this limit was not ended by MC_SLICE_TIMEOUT. */
+/* Does the same as fx_ms, but returns at most 80 % of FX_PATIENT_S. A step that
+ * ends within this limit was not ended by MC_SLICE_TIMEOUT. */
 unsigned int fx_soon_ms(unsigned int ms);
 
 /*
  * Must be the first call of every main. If this process was started as a peer,
- * runs it and does not return. Otherwise sets the environment of all tests and
- * switches the buffering of stdout off.
+ * runs the peer and does not return. Otherwise sets the environment variables
+ * for all tests, and makes stdout line-buffered.
  */
 void fx_init(int argc, char **argv);
 
 /*
- * Adds commands of a test to its peers; must be called before fx_init. The peer
- * calls obey for unknown commands. obey returns the code of the answer and
- * writes its text, of at most 4096 bytes, or returns FX_NO_ANSWER. engine is
- * NULL if it has been destroyed.
+ * Adds commands of one test to its peers; must be called before fx_init. A peer
+ * calls "obey" for each command that fx_child.c does not know. The function
+ * returns the code of the answer and writes the answer's text, of at most 4096
+ * bytes. It returns FX_NO_ANSWER if it does not know the command either.
+ * "engine" is NULL if the engine has been destroyed.
  */
 struct fx_buf;
 typedef int (*fx_obey_fn)(transfer_engine_t engine, struct fx_buf *mem,
 			  const char *verb, const char *args, char *text);
 void fx_extend(fx_obey_fn obey);
 
-/* Returns and prints a random number, which is FT_SEED if that is set. */
+/* Returns the seed of this run: FT_SEED if it is set, and otherwise a different
+ * number in each run. Prints the seed, so that the run can be repeated. */
 uint64_t fx_seed(void);
 
 /* --- memory -------------------------------------------------------------- */
@@ -75,75 +82,80 @@ uint64_t fx_seed(void);
 struct fx_buf {
 	unsigned char *p;	/* len bytes between guard zones */
 	size_t len;
-	uint64_t addr;		/* address of p in the process that owns the
-				 * memory */
+	uint64_t addr;		/* address of p in the owner of the memory (the
+				 * peer or the test) */
 };
 
-/* Maps a buffer from fd, or private memory if fd is -1, and fills its guard
- * zones. p is NULL if that fails. */
+/* Maps len bytes of the memfd `fd`, or private memory if fd is -1, and fills
+ * the guard zones. In the result, p is NULL on failure. */
 struct fx_buf fx_buf_map(size_t len, int fd);
 void fx_buf_unmap(struct fx_buf *buf);
 bool fx_buf_guards(const struct fx_buf *buf);
 void fx_buf_fill(struct fx_buf *buf, uint64_t off, uint64_t len,
 		 uint64_t sequence);
-/* Returns true if the range has the pattern of fx_buf_fill. */
+/* Returns true if the range contains the pattern that fx_buf_fill writes. */
 bool fx_buf_check(const struct fx_buf *buf, uint64_t off, uint64_t len,
 		  uint64_t sequence);
 void fx_buf_poison(struct fx_buf *buf, uint64_t off, uint64_t len);
 bool fx_buf_poisoned(const struct fx_buf *buf, uint64_t off, uint64_t len);
-/* Returns true if the range does not change for ms. */
+/* Returns true if no byte of the range changes within `ms`. */
 bool fx_buf_still(const struct fx_buf *buf, uint64_t off, uint64_t len,
 		  unsigned int ms);
 
 /* --- engines ------------------------------------------------------------- */
 
 /*
- * Creates an engine with P2PHANDSHAKE on 127.0.0.1 and that transport. NULL
- * installs none; "auto" sets auto_discover. Returns NULL after an error.
+ * Creates an engine with P2PHANDSHAKE on 127.0.0.1 and installs a transport. If
+ * `transport` is NULL, none is installed; if it is "auto", auto_discover is set
+ * instead. Returns NULL on failure.
  */
 transfer_engine_t fx_engine(const char *transport);
-/* Does the same as fx_engine on another address. */
+/* Does the same as fx_engine with the address `host`. */
 transfer_engine_t fx_engine_at(const char *host, const char *transport);
-/* Enters a network namespace of that name; before any thread is started. */
+/* Moves the process to the network namespace `name`. Must be called before any
+ * thread is started. */
 void fx_netns(const char *name);
-/* Does the same as fx_engine with MC_SLICE_TIMEOUT=FX_HASTY_S; for a peer there
- * is the option FX_HASTY. On a loaded machine the transfers of this engine may
- * fail without a fault. */
+/* Does the same as fx_engine with MC_SLICE_TIMEOUT=FX_HASTY_S. (For a peer,
+ * FX_HASTY is an option of fx_peer_start.) On a loaded machine, transfers of
+ * this engine may time out without a fault. */
 transfer_engine_t fx_engine_hasty(const char *transport);
 #define FX_HASTY "MC_SLICE_TIMEOUT=2"
-/* Does the same as fx_engine with MC_SLICE_TIMEOUT=s. */
+/* Does the same as fx_engine with MC_SLICE_TIMEOUT set to `s` seconds. */
 transfer_engine_t fx_engine_timeout(const char *transport, unsigned int s);
 bool fx_engine_name(transfer_engine_t engine, char *buf, size_t len);
 bool fx_register(transfer_engine_t engine, const struct fx_buf *buf);
 
-/* Sums of te_rail_stats over the rails of a transport. */
+/* Rails of a transport: their number and the sums of their te_rail_stats. */
 struct fx_rails {
 	unsigned int count;
-	unsigned int used;	/* rails that carried any bytes */
+	unsigned int used;	/* number of rails that have carried any
+				 * bytes */
 	uint64_t tx, rx;
 };
 struct fx_rails fx_rails(transfer_engine_t engine, const char *transport);
 
-/* Counts the entries of a folder that lists the file descriptors or threads of
- * this process. */
+/* Returns the number of entries of /proc/self/fd or /proc/self/task, that is,
+ * of the open file descriptors or the threads of this process. */
 unsigned int fx_count_dir(const char *path);
 
 /* --- peers --------------------------------------------------------------- */
 
 struct fx_peer {
 	struct ft_proc proc;
-	struct fx_buf mem;	/* the test's mapping; addr is the peer's */
+	struct fx_buf mem;	/* the peer's memory as the test has mapped it;
+				 * mem.addr is its address in the peer */
 	char name[128];		/* name of the peer's segment */
 	char text[8192];	/* text after the code of the last answer */
 	bool stopped;
 };
 
 /*
- * Starts a peer with an engine and mem bytes that are not registered yet. The
- * options end with NULL: "transport=tcp" (the default; or "none", "auto"),
- * "host=127.0.0.1", "netns=NAME" (a network namespace), "log=FD" (its stderr)
- * and "NAME=value" (its environment). FX_META is its metadata server and
- * FX_NAME its name there.
+ * Starts a peer with an engine and `mem` bytes of memory, which is not
+ * registered yet. The options are strings, followed by NULL: "transport=tcp"
+ * (the default; or "none", "auto"), "host=127.0.0.1", "netns=NAME" (a network
+ * namespace), "log=FD" (a descriptor for stderr) and "NAME=value" (an
+ * environment variable). The variable FX_META is the peer's metadata server,
+ * FX_NAME the name of its segment there.
  */
 bool fx_peer_start(struct fx_peer *peer, size_t mem, ...)
 	__attribute__((sentinel));
@@ -151,34 +163,37 @@ bool fx_peer_start(struct fx_peer *peer, size_t mem, ...)
 /* Starts a peer and registers all of its memory. */
 bool fx_target_start(struct fx_peer *peer, size_t mem);
 
-/* Ends the peer. The test fails unless it exits with 0. */
+/* Ends the peer and unmaps its memory. Reports a failed check if the peer does
+ * not exit with 0. */
 bool fx_peer_stop(struct fx_peer *peer);
 /* Kills the peer with SIGKILL. Its memory stays mapped until fx_peer_drop. */
 void fx_peer_kill(struct fx_peer *peer);
 void fx_peer_drop(struct fx_peer *peer);
 /* fx_peer_pause stops the peer with SIGSTOP and waits until it has stopped.
- * fx_peer_resume continues it. */
+ * fx_peer_resume lets it continue. */
 bool fx_peer_pause(struct fx_peer *peer);
 void fx_peer_resume(struct fx_peer *peer);
 
-/* Writes an option of fx_peer_start for the stderr of a peer to option. Returns
- * the file descriptor of the log. */
+/* Creates a log for the stderr of a peer, and writes the option for
+ * fx_peer_start ("log=FD") to `option`. Returns the descriptor of the log. */
 int fx_log(char *option, size_t len);
-/* Returns the text in the log so far; the caller frees it. */
+/* Returns what a peer has written to the log fd so far; the caller frees the
+ * text. */
 char *fx_heard(int fd);
-/* Returns the number of lines that contain a and b. */
+/* Returns the number of lines of `text` that contain both a and b. */
 unsigned int fx_lines(const char *text, const char *a, const char *b);
 
 #define FX_NO_ANSWER (-99999)
 
 /*
- * Sends a command and returns the code of the answer; the text of the answer is
- * in peer->text. fx_child.c lists the commands.
+ * Sends a command to a peer and waits for its answer. Returns the code of the
+ * answer; its text is in peer->text. Returns FX_NO_ANSWER if there is none.
+ * fx_child.c lists the commands.
  */
 int fx_ask(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* The two parts of fx_ask: fx_send sends the command, fx_answer waits for the
- * answer. */
+/* The two parts of fx_ask. fx_send sends the command and returns true on
+ * success. fx_answer waits up to `ms` for the answer. */
 bool fx_send(struct fx_peer *peer, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 int fx_answer(struct fx_peer *peer, unsigned int ms);
@@ -186,103 +201,117 @@ int fx_answer(struct fx_peer *peer, unsigned int ms);
 /* --- jobs ---------------------------------------------------------------- */
 
 struct fx_job {
-	/* set by the caller */
+	/* The caller sets the members up to `block`. */
 	transfer_engine_t engine;
 	segment_id_t seg;
 	int op;
 	void *local;
 	uint64_t remote;
 	uint64_t len;
-	uint64_t block;		/* bytes per task; 0 means one task */
+	uint64_t block;		/* bytes per task; 0 means that one task moves
+				 * all bytes */
 
 	batch_id_t id;
 	size_t tasks;
-	unsigned int n[8];	/* tasks by status, as of the last poll */
+	unsigned int n[8];	/* number of tasks with each status, as of the
+				 * last poll */
 	unsigned int unfenced;
 	uint64_t bytes;		/* bytes transferred, as of the last poll */
 };
 
-/* Allocates a batch and submits the job. Returns submitTransfer's code; if it
- * is not 0, the batch is freed. */
+/* Allocates a batch and submits the job. Returns the code of submitTransfer. If
+ * the code is not 0, the batch is freed. */
 int fx_job_start(struct fx_job *job);
-/* Starts the job, and again if it ends at once. Returns true if it is in
- * progress. */
+/* Starts the job. If the job has ended before the first poll, frees it and
+ * starts it again, up to 16 times. Returns true if the job is in progress. */
 bool fx_job_under_way(struct fx_job *job);
-/* Reads all statuses. Returns true if every task is terminal. */
+/* Reads the statuses of all tasks. Returns true if every task is terminal. */
 bool fx_job_poll(struct fx_job *job);
-/* Polls until all tasks are terminal. Returns false after ms. */
+/* Polls until all tasks are terminal. Returns false if they are not after
+ * `ms`. */
 bool fx_job_wait(struct fx_job *job, unsigned int ms);
-/* Polls until that many bytes are transferred or all tasks are terminal. */
+/* Polls until `bytes` bytes are transferred or all tasks are terminal. Returns
+ * false if `ms` has passed before. */
 bool fx_job_reach(struct fx_job *job, uint64_t bytes, unsigned int ms);
-/* Returns true if the last poll found all tasks as they must be after the
- * target was stopped: posted tasks are TIMEOUT with an unfenced record; tasks
- * that were never posted may be FAILED, because none of their bytes can land.
- */
+/* Returns true if the last poll found the tasks in states that are right after
+ * the target was stopped. A posted task must be TIMEOUT with an unfenced
+ * record. A task that was never posted may be FAILED, because none of its bytes
+ * can land. The job may also have completed before the stop. */
 bool fx_job_stopped(const struct fx_job *job);
-/* Returns true if no byte of a FAILED task of a write has landed after the end
- * of the write. The write went to the start of `at`; `before` is the content of
- * `at` when the write ended. */
+/* For a write job to the start of the memory `at`. Returns true if no byte of a
+ * FAILED task has landed since the job ended; `before` is a copy of `at` from
+ * that time. */
 bool fx_job_failed_final(const struct fx_job *job, const struct fx_buf *at,
 			 const unsigned char *before);
-/* Frees the batch. Returns true on success. */
+/* Frees the batch. Returns true if freeBatchID succeeds. */
 bool fx_job_free(struct fx_job *job);
-/* Runs a job. Returns true if all tasks are COMPLETED in time. */
+/* Runs a job. Returns true if all tasks are COMPLETED within FX_LONG_MS. */
 bool fx_move(transfer_engine_t engine, segment_id_t seg, int op, void *local,
 	     uint64_t remote, uint64_t len, uint64_t block);
-/* Repeats a job until it completes, if it may fail at first. */
+/* Runs a job whose first attempts may fail, and repeats it until it completes.
+ * Returns false if that takes longer than `ms`. */
 bool fx_move_until(transfer_engine_t engine, segment_id_t seg, int op,
 		   void *local, uint64_t remote, uint64_t len, uint64_t block,
 		   unsigned int ms);
-/* Fills *status of a task; an unfenced one has STATUS_TIMEOUT. Returns 0 or
- * 1. */
+/* Fills *status of a task without waiting; an unfenced task has STATUS_TIMEOUT.
+ * Returns 0 if *status was filled. Returns 1, and leaves *status unchanged, if
+ * te_wait_task returns 1. */
 int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
 	      struct transfer_status *status);
+/* Returns the status of a task, or -1 if fx_status returns 1. */
 int fx_task_status(const struct fx_job *job, size_t task);
-/* Returns "completed 3, failed 1, …" in a static buffer of the thread. */
+/* Returns a text such as "3 waiting, 0 canceled, …" with the number of tasks
+ * for each status. Each thread has one static buffer for it. */
 const char *fx_job_text(const struct fx_job *job);
 
 /* --- te_submit ----------------------------------------------------------- */
 
-/* Runs one request. Returns its status, or minus the code of te_submit. err may
- * be NULL. */
+/* Runs one request and waits until it is terminal. Returns its status, or the
+ * negative code of te_submit. `err` receives the error record of the task and
+ * may be NULL. */
 int fx_submit(transfer_engine_t engine, const struct te_request *req,
 	      struct te_error *err);
 
 #define FX_COUNT_THREADS 8
 
-/* Fetch-adds of 1 to one number, by several threads. */
+/* Parameters of fx_count_run: several threads add 1 to the same number with
+ * fetch-add requests. */
 struct fx_count {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
-	unsigned int width; /* bytes of the number: 4 or 8 */
+	unsigned int width; /* size of the number in bytes: 4 or 8 */
 	unsigned int threads, rounds;
-	unsigned int depth;		/* tasks per batch, at most 64 */
-	uint64_t *results;		/* registered array of threads * depth
-					 * results */
-	bool stop;			/* atomic: begin no further rounds */
+	unsigned int depth;		/* number of tasks in each batch, at
+					 * most 64 */
+	uint64_t *results;		/* registered array for the results,
+					 * `depth` for each thread */
+	bool stop;			/* atomic; true: the threads start no
+					 * further round */
 };
 
-/* Tasks by result. */
+/* Numbers of tasks by result. "unknown" counts failed tasks whose addition may
+ * have been executed nevertheless. */
 struct fx_counted {
 	unsigned int completed, failed, unknown, other;
-	uint64_t sum; /* sum of the values before the additions */
+	uint64_t sum; /* sum of the old values that the completed tasks
+		       * returned */
 };
 
 void fx_count_run(struct fx_count *count, struct fx_counted *counted);
 
 /*
- * A lock by compare-and-swap at addr. It guards the number at addr + 64, which
- * is read, incremented and written in each round.
+ * Parameters of fx_lock_run. The 8-byte word at `addr` is a lock that is taken
+ * and released by compare-and-swap. It guards the number at addr + 64, which
+ * each round reads, increments and writes.
  */
 struct fx_lock {
 	transfer_engine_t engine;
 	segment_id_t seg;
 	uint64_t addr;
-	uint64_t who; /* value that marks the lock as held by this
-		       * caller; not 0 */
+	uint64_t who; /* value of the lock while this caller holds it; not 0 */
 	unsigned int rounds;
-	uint64_t *scratch;		/* 2 numbers, registered */
+	uint64_t *scratch;		/* registered array of 2 numbers */
 };
 
 bool fx_lock_run(const struct fx_lock *lock);

@@ -47,7 +47,8 @@ int fx_submit(transfer_engine_t engine, const struct te_request *req,
 
 struct atomic_counter {
 	struct fx_count *count;
-	uint64_t *results;		/* [depth], registered */
+	uint64_t *results;		/* registered array of `depth`
+					 * results */
 	struct fx_counted got;
 };
 
@@ -159,7 +160,8 @@ static bool lock_swap(const struct fx_lock *l, uint64_t from, uint64_t to,
 	return true;
 }
 
-/* Increments the guarded number with plain transfers. */
+/* Takes the lock, increments the guarded number with a read and a write, and
+ * releases the lock. Returns false if a request fails. */
 static bool lock_round(const struct fx_lock *l)
 {
 	uint64_t found = 1;

@@ -1,53 +1,66 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 
 /*
- * The peer: an engine that executes commands. Each line on stdin is a command;
- * the answer is "r CODE text". Offsets count from the start of the peer's
- * memory.
+ * The peer: an engine in a process that executes commands. Each line on stdin
+ * is a command; the answer is the line "r CODE text". CODE is the result of the
+ * function named below, or 0 on success if none is named. Offsets count from
+ * the start of the peer's memory.
  *
  *	reg OFF LEN REMOTE [LOCATION]	registerLocalMemory
- *	label OFF LEN FLAGS LABEL	te_register with that label; "-": none
+ *	label OFF LEN FLAGS LABEL	te_register; LABEL "-" means no label
  *	unlabel OFF LEN FLAGS LABEL	te_unregister
  *	labels N LEN		te_register of N adjacent ranges in registered
  *				memory, with the labels t.0, t.1, …
- *	unlabels N LEN		te_unregister of them
- *	protect OFF LEN		mprotect: the range is read-only afterwards
- *	copy OFF		allocates a copy of the region registered there
- *	unreg OFF		unregisterLocalMemory, then fills the copy
- *	same			0 if the memory still equals the copy
+ *	unlabels N LEN		te_unregister of these ranges
+ *	protect OFF LEN		mprotect, which makes the range read-only
+ *	copy OFF		allocates memory for a copy of the region that
+ *				is registered at OFF
+ *	unreg OFF		unregisterLocalMemory, then copies the region if
+ *				"copy" was called for it
+ *	same			CODE is 0 if the region still equals the copy
  *	open NAME		openSegment
+ *	install TRANSPORT	installTransport; CODE is 0 on success
  *	close SEG		closeSegment
  *	start SEG OP OFF ADDR LEN BLOCK ROUNDS NAME
- *				transfers in the background, with a notification
- *				NAME unless it is "-"
- *	bytes			bytes transferred so far, as text
- *	wait			waits for it: 0 or submit's code, and statuses
+ *				starts transfers in a thread; sends a
+ *				notification NAME with each round unless NAME is
+ *				"-"
+ *	bytes			text: bytes that the thread has transferred
+ *	wait			waits for the thread; CODE is that of the
+ *				submission, text: numbers of tasks by status
  *	notify SEG NAME MSG	genNotifyInEngine
- *	notes N			waits for N notifications: "NAME=MSG …"
- *	serve N			handles N notifications "check", whose MSG is
- *				"OFF LEN SEQUENCE SENDER"; answers to SENDER
- *	rails			"TRANSPORT ADDRESS TX RX …"
- *	said			code and text of te_last_error
+ *	notes N			waits for N notifications; CODE is the number
+ *				received, text: "NAME=MSG …"
+ *	serve N			waits for N notifications "check". MSG is
+ *				"OFF LEN SEQUENCE SENDER"; checks the pattern of
+ *				the range and notifies SENDER of the result
+ *	rails			text: "TRANSPORT ADDRESS TX RX …"
+ *	said			CODE and text of te_last_error
  *	graceful		enableGracefulShutdown
- *	second			a second engine with enableGracefulShutdown; its
- *				name
+ *	second			creates a second engine and calls
+ *				enableGracefulShutdown; text: its name
  *	destroy			destroyTransferEngine
  *	handler			installs a SIGTERM handler that writes 0x77 to
  *				byte 0
- *	fork			forks a child that only waits; its pid
- *	ended			0 if SIGTERM has ended that child
- *	program			starts a program that outlives the peer; its pid
+ *	fork			forks a child that only waits; text: its pid
+ *	ended			waits for that child; CODE is 0 if SIGTERM has
+ *				ended it
+ *	program			starts a program that outlives the peer; text:
+ *				its pid
  *	exit CODE		exit(CODE), even if a transfer is in progress
- *	paths SEG		number of paths, and for each of them
+ *	paths SEG		CODE is the number of paths; text: for each path
  *				"KIND PROVIDER RAIL ADDRESS RAIL ADDRESS"
- *	export OFF		te_segment_export to OFF; number of bytes
- *	import OFF LEN		te_segment_import from OFF; the id
+ *	export OFF		te_segment_export to OFF; CODE is the length
+ *	import OFF LEN		te_segment_import from OFF; CODE is the id
  *	count SEG ADDR WIDTH ROUNDS DEPTH THREADS
- *				fetch-adds: "COMPLETED FAILED UNKNOWN OTHER SUM"
- *	lock SEG ADDR HOLDER ROUNDS	0 if all rounds succeeded
- *				both write results to the start of the memory
+ *				fx_count_run with results at the start of the
+ *				memory; text: "COMPLETED FAILED UNKNOWN OTHER
+ *				SUM"
+ *	lock SEG ADDR HOLDER ROUNDS
+ *				fx_lock_run with scratch at the start of the
+ *				memory; CODE is 0 if all rounds succeeded
  *
- * and the commands that the test adds with fx_extend.
+ * A test may add commands with fx_extend.
  */
 
 #include <errno.h>
@@ -67,8 +80,8 @@
 
 #include "fabtests/functional/fx.h"
 
-/* constant after the start, except what the transfer thread uses while
- * running */
+/* The fields are constant after the start of the peer, except those that the
+ * transfer thread uses while `running` is true. */
 static struct {
 	transfer_engine_t engine;
 	struct fx_buf mem;
@@ -85,7 +98,7 @@ static struct {
 	int code;
 	unsigned int sum[8];
 	unsigned int unfenced;
-	uint64_t bytes;		/* atomic */
+	uint64_t bytes;		/* bytes transferred so far; atomic */
 } peer;
 
 static fx_obey_fn child_more;
@@ -113,7 +126,8 @@ static int child_reg(const char *args)
 	return ret;
 }
 
-/* Registers or unregisters a range with te_register. Label "-": none. */
+/* Registers (if `on` is true) or unregisters a range with te_register or
+ * te_unregister. The label "-" means that the range has no label. */
 static int child_label(const char *args, bool on)
 {
 	unsigned long long off, len;
@@ -131,8 +145,8 @@ static int child_label(const char *args, bool on)
 		  : te_unregister(peer.engine, &reg, sizeof(reg), 1);
 }
 
-/* Registers or unregisters n adjacent ranges of len bytes inside registered
- * memory, with the labels t.0, t.1, … */
+/* Registers (if `on` is true) or unregisters n adjacent ranges of len bytes
+ * inside registered memory. Their labels are t.0, t.1, … */
 static int child_labels(const char *args, bool on)
 {
 	struct te_registration *list;
@@ -176,7 +190,8 @@ static uint64_t child_reg_len(uint64_t off)
 	return 0;
 }
 
-/* Allocates the copy and touches its pages, so that filling it is quick. */
+/* Allocates memory for the copy that child_unreg makes. Touches its pages now,
+ * so that no page fault delays that copy. */
 static int child_copy(const char *args)
 {
 	uint64_t off = strtoull(args, NULL, 10), len = child_reg_len(off);
@@ -217,7 +232,7 @@ static int child_same(void)
 				    peer.copy_len);
 }
 
-/* Submits a round of the job with a notification. */
+/* Submits one round of the job as one task with a notification. */
 static int child_submit_noted(struct fx_job *job)
 {
 	struct notify_msg note = { peer.note, peer.note };
@@ -247,7 +262,7 @@ static int child_round(void)
 	while (!fx_job_reach(&job, 1 + job.bytes, 1000) ||
 	       job.n[STATUS_WAITING])
 		__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
-	/* the job may have ended before the first poll */
+	/* The job may have ended in the first poll, before the loop body. */
 	__atomic_store_n(&peer.bytes, job.bytes, __ATOMIC_RELAXED);
 	for (int i = 0; i < 8; i++)
 		peer.sum[i] += job.n[i];
@@ -311,8 +326,8 @@ static int child_notify(const char *args)
 	return genNotifyInEngine(peer.engine, (uint64_t)seg, note);
 }
 
-/* Calls take for each notification until n have arrived or the time is up.
- * Returns the number that arrived. */
+/* Calls take(notification, arg) for each received notification, until n have
+ * arrived or FX_LONG_MS / 4 has passed. Returns the number that arrived. */
 static int child_receive(int n, void (*take)(notify_msg_t *msg, void *arg),
 			 void *arg)
 {
@@ -452,7 +467,8 @@ static int child_fork(char *text)
 	return child_forked < 0;
 }
 
-/* Starts a program that sleeps for a minute, unless it is killed before. */
+/* Starts a program that sleeps for a minute and is not killed with the peer.
+ * Its process id is the answer's text. */
 static int child_program(char *text)
 {
 	pid_t pid = fork();
@@ -583,8 +599,9 @@ static int child_obey(const char *verb, const char *args, char *text)
 }
 
 /*
- * Reads the next line, without its end. Waits in poll(2), because
- * ThreadSanitizer delays signals while a thread waits in read or in stdio.
+ * Reads the next line from stdin, without the newline. Returns false at the end
+ * of the input. Waits in poll(2), because ThreadSanitizer delays signals while
+ * a thread waits in read or in stdio.
  */
 static bool child_line(char *line, size_t len)
 {
@@ -634,7 +651,8 @@ void fx_netns(const char *name)
 		close(fd);
 }
 
-/* Must be called before any thread is started. */
+/* Applies one command line option of the peer. Must be called before any thread
+ * is started, because options change the environment and the namespace. */
 static void child_option(const char *arg, const char **transport,
 			 const char **host)
 {
@@ -698,17 +716,18 @@ void fx_init(int argc, char **argv)
 	char text[16], timeout[16], fence[16];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* the peers use the same limits */
+	/* Peers extend their time limits by the same factor. */
 	snprintf(text, sizeof(text), "%u", load);
 	setenv("FT_LOAD", text, 0);
 	snprintf(timeout, sizeof(timeout), "%d", FX_PATIENT_S);
 	setenv("MC_SLICE_TIMEOUT", timeout, 0);
-	/* a running target must answer in time; the default is 500 */
+	/* A target that runs must be able to answer a fence in time; the
+	 * default is 500 ms. */
 	snprintf(fence, sizeof(fence), "%u", 500 * (load < 4 ? load : 4));
 	setenv("MOONRAIL_FENCE_MS", fence, 0);
 	setenv("MOONRAIL_DEVICES", "127.0.0.1,127.0.0.2", 0);
-	/* the default, 70 MB per endpoint, takes 50 ms, or seconds with a
-	 * sanitizer */
+	/* With the default, each endpoint allocates 70 MB of receive buffers,
+	 * which takes 50 ms, or seconds with a sanitizer. */
 	setenv("FI_OFI_RXM_MSG_RX_SIZE", "1024", 0);
 	if (argc > 1 && !strcmp(argv[1], "--peer"))
 		exit(child_main(argc, argv));

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#define GPU_QUEUE	8	/* jobs: more than a rail posts at one time */
+/* number of jobs, more than a rail posts at one time */
+#define GPU_QUEUE	8
 
 /* --- in the peer ---------------------------------------------------------- */
 
@@ -86,7 +87,8 @@ bool fx_gpu_has(struct fx_peer *peer, uint64_t off, uint64_t len,
 {
 	if (!len)
 		return true;
-	/* neither pattern nor poison, in case nothing is copied */
+	/* a content that is neither the pattern nor poison, in case "store"
+	 * copies nothing */
 	memset(peer->mem.p + off, 0x11, len);
 	if (fx_ask(peer, "store %llu %llu", (unsigned long long)off,
 		   (unsigned long long)len))
@@ -109,9 +111,10 @@ struct gpu_leaver {
 	const struct fx_job *job;
 	const struct fx_buf *read;
 	uint64_t sequence;
-	bool good;			/* all bytes were in place when the call
-					 * returned */
-	bool back;			/* atomic: the call has returned */
+	bool good;			/* true: all bytes were in place when
+					 * unregisterLocalMemory returned */
+	bool back;			/* atomic; true: unregisterLocalMemory
+					 * has returned */
 	int ret;
 };
 
@@ -154,8 +157,9 @@ void fx_gpu_leave(struct fx_peer *peer, struct fx_job *job,
 	fx_job_free(job);
 }
 
-/* Unregisters the peer's GPU memory. The command arrives before most of the
- * queued requests, because the target handles those more slowly than a line. */
+/* Unregisters the peer's GPU memory; resumes the peer if `stopped` is true. The
+ * command reaches the peer before most of the queued requests, because the
+ * target needs more time for a request than for a command line. */
 static bool gpu_unregister(struct fx_peer *peer, bool stopped)
 {
 	bool sent = fx_send(peer, "ungpu");

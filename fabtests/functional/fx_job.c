@@ -43,8 +43,8 @@ int fx_job_start(struct fx_job *job)
 }
 
 /*
- * getTransferStatus would report an unfenced task as FAILED unless
- * MC_SLICE_TIMEOUT is set.
+ * Uses te_wait_task, because getTransferStatus reports an unfenced task as
+ * FAILED unless MC_SLICE_TIMEOUT is set.
  */
 int fx_status(transfer_engine_t engine, batch_id_t id, size_t task,
 	      struct transfer_status *status)

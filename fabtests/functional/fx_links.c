@@ -6,8 +6,8 @@
 
 #include "fabtests/functional/fx_links.h"
 
-#define LINKS_MOVE (2 * FX_MIB)		/* bytes of the check that both rails
-					 * carry data */
+/* number of bytes moved to check that both rails carry data */
+#define LINKS_MOVE (2 * FX_MIB)
 #define LINKS_BLOCK (512 * FX_KIB)
 
 bool fx_links_are(void)
@@ -102,8 +102,8 @@ bool fx_links_mended(struct fx_links *links)
 	return good && both;
 }
 
-/* Returns true if both rails carry data. A move may time out while the first
- * connections are made. */
+/* Moves data until both rails have carried some. Returns false if a move fails,
+ * which may happen while the first connections are made. */
 static bool links_carry(void *links)
 {
 	return fx_links_mended(links);

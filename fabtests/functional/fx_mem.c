@@ -20,8 +20,9 @@
 #define MEM_SLOW 1
 #endif
 
-/* libfabric's destructor unlocks a mutex that its constructor has locked, which
- * ThreadSanitizer does not see. */
+/* Suppresses a wrong report of ThreadSanitizer: libfabric's destructor unlocks
+ * a mutex that its constructor has locked, and the sanitizer does not see the
+ * lock. */
 const char *__tsan_default_suppressions(void)
 	__attribute__((visibility("default")));
 const char *__tsan_default_suppressions(void)

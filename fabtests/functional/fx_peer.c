@@ -25,8 +25,8 @@ static bool peer_ready(struct fx_peer *peer)
 	return true;
 }
 
-/* Passes the memory to the child as a file descriptor that no other child
- * inherits. */
+/* Creates the memfd for the peer's memory and maps it. The child inherits *fd.
+ * The caller then closes it, so that no other child inherits it. */
 static bool peer_memory(struct fx_peer *peer, size_t mem, int *fd)
 {
 	*fd = memfd_create("fx_peer", 0);
@@ -120,8 +120,8 @@ void fx_peer_resume(struct fx_peer *peer)
 	peer->stopped = false;
 }
 
-/* Writes a line without raising SIGPIPE if the peer is gone, and without
- * changing the signal's handling in the process. */
+/* Writes a line to the peer. If the peer is gone, the process receives no
+ * SIGPIPE. The handler of that signal stays as it is. */
 static bool peer_write(struct fx_peer *peer, const char *line)
 {
 	struct timespec none = { 0 };
