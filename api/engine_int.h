@@ -93,9 +93,11 @@ struct engine {
 					 * below down to left_next */
 	struct engine_transport transports[ENGINE_TRANSPORTS];
 	struct tei_topo *topo; /* topology that the data plane uses */
-	char *matrix;	       /* topology in JSON that was passed to
-				* installTransport or MC_CUSTOM_TOPO_JSON, or
-				* NULL */
+	/*
+	 * topology in JSON: the argument of installTransport or the content of
+	 * the file MC_CUSTOM_TOPO_JSON; NULL: neither was given
+	 */
+	char *matrix;
 	struct engine_devices devices;
 	/*
 	 * does not change; true: the control channel keeps its address when the

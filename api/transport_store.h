@@ -2,7 +2,7 @@
 #ifndef TEI_API_TRANSPORT_STORE_H
 #define TEI_API_TRANSPORT_STORE_H
 
-/* The transport of the unit tests; see transport_store.c. */
+/* A transport that only the unit tests use; see transport_store.c. */
 
 #include <stdbool.h>
 
@@ -10,8 +10,9 @@
 
 extern const struct engine_transport_ops transport_store;
 
-/* Pauses the transport, or lets it continue. While paused, it takes no task out
- * of its queue. The transport must be installed. */
+/* Pauses the transport if paused is true; otherwise lets it continue. While it
+ * is paused, its thread takes no task out of the queue. The transport must be
+ * installed. */
 void transport_store_pause(bool paused);
 
 #endif /* TEI_API_TRANSPORT_STORE_H */
