@@ -10,7 +10,8 @@
  * Keys, the same as Mooncake's (docs/PROTOCOL.md):
  *
  *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
- *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
+ *	mooncake/[cluster/]rpc_meta/<segment>	address of the control channel,
+ *						and incarnation
  *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
  *
  * Ownership of a name. The process whose record is under rpc_meta owns the

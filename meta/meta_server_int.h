@@ -2,7 +2,11 @@
 #ifndef TEI_META_META_SERVER_INT_H
 #define TEI_META_META_SERVER_INT_H
 
-/* Shared by meta_server.c (the thread) and the other sources of the server. */
+/*
+ * Declarations that the sources of the control channel server share:
+ * meta_server.c (the thread), meta_bind.c, meta_conn.c, meta_rate_limit.c and
+ * meta_request.c.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,84 +25,92 @@
 #define META_CONN_HEAD	sizeof(struct meta_wire_header)
 
 /*
- * A text that is served under a name, or a report. Created by
- * tei_meta_server_publish or when a client requests it. Freed with its last
- * reference. The table of names (or the report's member last) holds one
- * reference, and each reply in progress another one.
+ * A JSON text that the server sends: a published descriptor, the present
+ * descriptor of the source, or statistics. tei_meta_server_publish creates the
+ * first kind; the others are created when a client requests them. The owner
+ * (server->snapshots, server->source or server->report) has one reference, and
+ * each reply in progress has another one. The last reference frees the
+ * snapshot.
  */
 struct meta_snapshot {
 	uint32_t refs;		/* atomic */
-	/* the following members do not change, except link */
+	/* the following members do not change, except for link */
 	struct tei_list link; /* element of server->snapshots; guarded by
 			       * server->lock */
 	char *name;
 	char *json;
 	size_t len;
-	uint8_t digest[TEI_MAC_SIZE]; /* computed only if there is a secret */
+	uint8_t digest[TEI_MAC_SIZE]; /* digest of json; computed only if the
+				       * server has a secret */
 };
 
 void meta_snapshot_unref(struct meta_snapshot *s);
 /*
- * Copies json. Returns a snapshot with one reference, or NULL if memory is
- * short. If digest is true, computes the digest for signed replies.
+ * Returns a snapshot that contains copies of name and json and has one
+ * reference, or NULL if memory is short. If digest is true, computes the digest
+ * of json, which signed replies need.
  */
 struct meta_snapshot *meta_snapshot_new(const char *name, const char *json,
 					size_t len, bool digest);
 
 /*
- * A client address. The entry exists while the address has clients or has used
- * a part of its rate limit. Used by the server thread only.
+ * A client address. The entry exists while the address has connections, or
+ * while steps that it has used still count against its rate limit. Used by the
+ * server thread only.
  */
 struct meta_ip {
 	struct tei_list link;	   /* element of the list of its hash bucket */
-	struct tei_list age;	   /* element of rate.ages; least recently used
-				    * first */
-	struct tei_list wait;	   /* element of server->rate.waiting while
+	struct tei_list age;	   /* element of rate.ages, whose first element
+				    * was used least recently */
+	struct tei_list wait;	   /* element of rate.waiting while the list
 				    * throttled is not empty */
-	struct tei_list conns;	   /* list of meta_conn.ip_link, longest waiting
-				    * first */
+	struct tei_list conns;	   /* list of meta_conn.ip_link; the connection
+				    * that has waited longest is the first
+				    * one */
 	struct tei_list throttled; /* list of meta_conn.throttled_link */
 	uint8_t key[16]; /* IPv4-mapped address; for IPv6, the upper half
 			  * of the address */
 	uint32_t clients;
-	bool blocked;		/* the kernel drops its packets */
-	uint64_t paid_ns;	/* time up to which the steps of the address are
-				 * paid, ns */
+	bool blocked;		/* the kernel drops packets from this address */
+	uint64_t paid_ns;	/* grows by the price of each step that the
+				 * address uses; see meta_rate_limit.c, ns */
 };
 
 enum meta_conn_state {
-	META_CONN_READING, /* waits for a request or the rest of it */
+	META_CONN_READING, /* a request, or the rest of it, has not arrived
+			    * yet */
 	META_CONN_WRITING, /* the reply is not completely sent */
-	META_CONN_DEAD,	   /* closed; freed when the present events of
-			    * epoll were handled */
+	META_CONN_DEAD,	   /* the connection is closed; the struct is freed when
+			    * the present events of epoll have been handled */
 };
 
 /* One client connection. Server thread only. */
 struct meta_conn {
-	struct tei_list link; /* element of server->conns, longest waiting
-			       * first */
+	struct tei_list link; /* element of server->conns, whose first element
+			       * has waited longest */
 	enum meta_conn_state state;
 	int fd;
-	bool admitted;	 /* the client may make any request */
+	bool admitted;	 /* the client may make any request: it has proved that
+			  * it knows the secret, or there is no secret */
 	bool challenged; /* the session key is derived; the client's proof has
 			  * not arrived yet */
 	struct meta_session session;
-	uint64_t deadline_ns; /* deadline of the present request or reply, ns */
+	uint64_t deadline_ns; /* deadline of the present request or reply */
 	struct meta_ip *ip;
 	struct tei_list ip_link;	/* element of ip->conns */
-	struct tei_list throttled_link; /* element of ip->throttled, or of no
-					 * list */
+	struct tei_list throttled_link; /* element of ip->throttled while the
+					 * client is throttled */
 	uint64_t throttled_ns;		/* time at which the client was
 					 * throttled, or 0 */
-	bool released; /* the client is no longer throttled, and its next event
-			* is served */
+	bool released; /* the client was throttled before, and its next event is
+			* served even if the rate limit is used up */
 	/* request */
 	struct meta_wire_header head;
 	uint8_t body[TEI_META_NAME_MAX + META_WIRE_TAG];
 	size_t used;	/* number of bytes of head and body that were
 			 * received */
-	size_t awaited; /* number of received bytes at which epoll
-			 * reports input */
+	size_t awaited; /* number of bytes that must have arrived before epoll
+			 * reports input (SO_RCVLOWAT) */
 	/* The reply consists of out, the snapshot's text if there is one, and
 	 * the tag if the frame is signed. */
 	uint8_t out[sizeof(struct meta_wire_header) +
@@ -111,18 +123,19 @@ struct meta_conn {
 		      * sent */
 };
 
-/* listener[0] is bound at the start of the server, listener[1] by the last
- * move. */
+/* Size of listener[]. The server binds listener[0] at its start;
+ * tei_meta_server_move binds listener[1]. */
 #define META_LISTENERS 2
 
 /*
- * An address that a listener is or was bound to. Created by
- * tei_meta_server_start and tei_meta_server_move. Freed with the server,
- * because callers keep pointers to the texts. Does not change.
+ * An address to which a listener is or was bound. Created by
+ * tei_meta_server_start and tei_meta_server_move. Does not change. Freed only
+ * with the server, because callers keep pointers to the texts.
  */
 struct meta_bound {
-	struct meta_bound *next;		/* address that was bound
-						 * before, or NULL */
+	struct meta_bound *next;		/* next element of server->all:
+						 * the address that was bound
+						 * before this one, or NULL */
 	char host[TEI_META_HOST_MAX];		/* numeric host */
 	char name[TEI_META_ENDPOINT_MAX];	/* "host:port", with the host as
 						 * configured */
@@ -131,30 +144,31 @@ struct meta_bound {
 	uint16_t port;
 };
 
-/* The statistics that GET_STATS returns. Guarded by lock, which is taken before
- * server->lock and held while fn runs. */
+/* The source of the statistics for GET_STATS. Guarded by lock, which is held
+ * while fn runs. A thread takes this lock before server->lock. */
 struct meta_server_report {
 	struct tei_mutex lock;
-	tei_meta_report_fn fn; /* the function that makes the report, or NULL */
+	tei_meta_report_fn fn; /* function that returns the statistics, or
+				* NULL */
 	void *arg;
-	struct meta_snapshot *last; /* latest result, or NULL */
-	uint64_t next_ns;	    /* earliest time of the next call */
+	struct meta_snapshot *last; /* latest statistics, or NULL */
+	uint64_t next_ns;	    /* earliest time of the next call of fn */
 };
 
-/* The own descriptor, which GET_DESC returns. Guarded by lock, which is taken
- * before server->lock and held while fn runs. */
+/* The source of this process's own descriptor for GET_DESC. Guarded by lock,
+ * which is held while fn runs. A thread takes this lock before server->lock. */
 struct meta_server_source {
 	struct tei_mutex lock;
-	tei_meta_source_fn fn; /* the function that makes the descriptor, or
-			        * NULL */
+	tei_meta_source_fn fn; /* function that returns the descriptor, or
+				* NULL */
 	void *arg;
 	char *name;
-	struct tei_meta_desc *desc; /* latest result, or NULL */
+	struct tei_meta_desc *desc; /* latest descriptor, or NULL */
 	struct meta_snapshot *text; /* JSON text of desc, or NULL */
 };
 
-/* The rate limit of client addresses. Server thread only, except for the two
- * constants. */
+/* The rate limit of client addresses. Used by the server thread only, except
+ * for the two constants. */
 struct meta_server_rate {
 	uint64_t step_ns, burst_ns; /* constant: price of a step and size of the
 				     * burst, in ns */
@@ -163,21 +177,23 @@ struct meta_server_rate {
 					       * meta_ip.wait */
 	uint32_t ip_count;
 	uint32_t blocked_count; /* number of blocked addresses */
-	bool blocked_ever;	/* the filter was used once, so sockets of
-				 * clients may have inherited it */
-	uint64_t due_ns;	/* time at which the next throttled client is
-				 * due, or 0 if there is none */
+	bool blocked_ever;	/* a filter was set on the listening sockets at
+				 * some time, so accepted sockets may have
+				 * inherited it */
+	uint64_t due_ns;	/* time at which the next throttled client or
+				 * blocked address is to be released, or 0 if
+				 * there is none */
 };
 
-/* Limits of the rates of log lines. Atomic. */
+/* limits of the rates of log lines, one for each kind of line; atomic */
 struct meta_server_log {
 	struct tei_log_limit request, throttled, blocked, full;
 };
 
 struct tei_meta_server {
 	/* the following members do not change after start */
-	struct tei_meta_server_config config; /* config.host is the text in
-					       * first */
+	struct tei_meta_server_config config; /* configuration; config.host
+					       * points to first->host */
 	struct tei_mac_key auth;	      /* valid if config.secret is
 					       * set */
 	int epoll_fd, wake_fd;
@@ -185,18 +201,20 @@ struct tei_meta_server {
 	struct meta_bound *first; /* address that was bound at the
 				   * start */
 	/* used by tei_meta_server_start and tei_meta_server_move only */
-	struct meta_bound *all, *last; /* last: the address of listener[1], or
-					* NULL */
+	struct meta_bound *all, *last; /* all: list of all addresses, the newest
+					* one first; last: the address of
+					* listener[1], or NULL */
 	/* row 2 of docs/LOCKING.md; held briefly only */
 	struct tei_mutex lock;
-	struct tei_list snapshots; /* guarded by lock; the primary segment
-				    * comes first */
+	struct tei_list snapshots; /* list of meta_snapshot.link, guarded by
+				    * lock; the first element is the primary
+				    * segment */
 	struct meta_server_report report;
 	struct meta_server_source source;
 	/* atomic */
 	bool stopping;
-	struct meta_bound *bound; /* address that this process
-				   * publishes */
+	struct meta_bound *bound; /* address that tei_meta_server_address
+				   * returns */
 	int next_fd; /* the listener that will replace listener[1], or -1; it is
 		      * already in the epoll set */
 	struct tei_meta_server_stats stats;
@@ -207,22 +225,20 @@ struct tei_meta_server {
 	struct tei_list conns, dead;
 	struct meta_server_rate rate;
 	uint32_t clients;
-	uint64_t next_due_ns; /* no deadline of a client passes before this
-			       * time; 0: there is no deadline */
-	uint64_t resume_ns;   /* time at which accepting continues after a
-			       * pause, or 0 */
+	uint64_t next_due_ns; /* earliest deadline of all clients, or a time
+			       * before it; 0: there is no deadline */
+	uint64_t resume_ns;   /* time at which the server accepts connections
+			       * again after a pause; 0: there is no pause */
 };
 
-/*
- * Returns the statistics of the process with one reference, or NULL if there
- * are none. The statistics may be up to 100 ms old.
- */
+/* Returns the statistics of the process, with a reference for the caller, or
+ * NULL if there are none. The statistics may be up to 100 ms old. */
 struct meta_snapshot *meta_server_report(struct tei_meta_server *server);
 
 /*
- * Binds the given port at the host of config, if port is not 0 and the port is
- * free. Otherwise binds a port of the range. Stores the address in *out.
- * Returns the listening socket, or a negative error.
+ * Binds a port at config->host and stores the address in *out. If port is not 0
+ * and that port is free, binds that port; otherwise binds a port of the range
+ * in config. Returns the listening socket, or a negative error code.
  */
 int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
 		     struct meta_bound *out, struct tei_err *err);
@@ -235,18 +251,20 @@ int meta_server_bind(const struct tei_meta_server_config *config, uint16_t port,
  */
 #define META_RATE_LIMIT_STEP_BYTES ((size_t)64 << 10)
 #define META_RATE_LIMIT_STEP_NS	   (10 * TEI_NS_PER_US)
-/* interval at which throttled clients are released */
+/* least time between two releases of throttled clients */
 #define META_RATE_LIMIT_TICK_NS (8 * TEI_NS_PER_MS)
 
 void meta_rate_limit_init(struct tei_meta_server *server);
 void meta_rate_limit_fini(struct tei_meta_server *server);
 
-/* Makes a new listener drop the packets of blocked addresses as well. */
+/* Makes the new listening socket fd drop the packets of blocked addresses as
+ * well. */
 void meta_rate_limit_cover(const struct tei_meta_server *server, int fd);
 
 /*
- * Returns the entry of the address with its client count increased, or NULL if
- * memory is short.
+ * Counts one more client of the address sa and returns the entry of the
+ * address. Returns NULL if memory is short. Each call needs one call of
+ * meta_rate_limit_leave.
  */
 struct meta_ip *meta_rate_limit_join(struct tei_meta_server *server,
 				     const struct sockaddr *sa,
@@ -263,17 +281,13 @@ void meta_rate_limit_charge_cpu(struct tei_meta_server *server,
 bool meta_rate_limit_spent(const struct tei_meta_server *server,
 			   const struct meta_ip *ip, uint64_t now_ns);
 
-/*
- * Throttles a client: it is not served until meta_rate_limit_release lets it
- * continue.
- */
+/* Throttles a client: the server ignores its events until
+ * meta_rate_limit_release releases it. */
 void meta_rate_limit_throttle(struct tei_meta_server *server,
 			      struct meta_conn *conn, uint64_t now_ns);
 
-/*
- * Lets those throttled clients continue that are due. Returns the time at which
- * the next client is due, or 0.
- */
+/* Releases the throttled clients and the blocked addresses that are due.
+ * Returns the time at which the next one is due, or 0 if none is left. */
 uint64_t meta_rate_limit_release(struct tei_meta_server *server,
 				 uint64_t now_ns);
 
@@ -284,15 +298,16 @@ uint64_t meta_rate_limit_release(struct tei_meta_server *server,
 void meta_rate_limit_block(struct tei_meta_server *server, struct meta_ip *ip,
 			   uint64_t now_ns);
 
-/* Writes the address as numeric text. */
+/* Writes the address to out as numeric text. */
 void meta_rate_limit_text(const struct meta_ip *ip,
 			  char out[TEI_META_HOST_MAX]);
 
 /* meta_conn.c */
 
 /*
- * meta_conn_add takes ownership of fd. meta_conn_turn_away tells the client
- * that the server has no room, and closes fd.
+ * meta_conn_add serves a new connection from now on and owns fd.
+ * meta_conn_turn_away sends the error that the server has too many connections,
+ * and closes fd.
  */
 void meta_conn_add(struct tei_meta_server *server, int fd,
 		   const struct sockaddr *peer, uint64_t now_ns);
@@ -301,34 +316,36 @@ void meta_conn_turn_away(struct tei_meta_server *server, int fd,
 void meta_conn_event(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint32_t events, uint64_t now_ns);
 
-/* Drops the clients whose deadline has passed. Computes the next deadline. */
+/* Closes the connections whose deadline has passed. Sets
+ * server->next_due_ns. */
 void meta_conn_expire(struct tei_meta_server *server, uint64_t now_ns);
 
 /*
- * Drops the longest waiting client of ip. If ip is NULL, chooses the address
- * with the most clients. Returns false if there is no client.
+ * Closes the connection of ip that has waited longest. If ip is NULL, chooses
+ * the address with the most connections. Returns false if there is no
+ * connection.
  */
 bool meta_conn_evict(struct tei_meta_server *server, struct meta_ip *ip);
 
-/* Makes epoll report input only after that many bytes have arrived. */
+/* Makes epoll report input only after the given number of bytes has arrived. */
 void meta_conn_await(struct meta_conn *conn, size_t bytes);
 
 /* Sets the events that epoll reports for the client. While the client is
  * throttled, epoll reports none. */
 void meta_conn_watch(struct tei_meta_server *server, struct meta_conn *conn);
 
-/* Sends the reply that consists of out, out_len and snapshot. Signs the reply
- * if the session is on. */
+/*
+ * Sends the reply: the first out_len bytes of conn->out, then the text of
+ * conn->snapshot if there is one. Signs the reply if conn->session.on is true.
+ */
 void meta_conn_reply(struct tei_meta_server *server, struct meta_conn *conn,
 		     uint64_t now_ns);
 void meta_conn_reply_error(struct tei_meta_server *server,
 			   struct meta_conn *conn, int code, const char *text,
 			   uint64_t now_ns);
 
-/*
- * Sends an error, charges its cost, and closes the connection. Must not be
- * called while a reply is partly sent.
- */
+/* Sends an error, charges its cost to the client's address, and closes the
+ * connection. Must not be called while a reply is partly sent. */
 void meta_conn_refuse(struct tei_meta_server *server, struct meta_conn *conn,
 		      int code, const char *text);
 void meta_conn_close(struct tei_meta_server *server, struct meta_conn *conn);
@@ -337,16 +354,19 @@ void meta_conn_close(struct tei_meta_server *server, struct meta_conn *conn);
 void meta_conn_reap(struct tei_meta_server *server);
 void meta_conn_drop_all(struct tei_meta_server *server);
 
-/*
- * Reads at most one request. Returns true if the request needs no reply.
- */
+/* Reads and handles at most one request. Returns true if a complete request was
+ * handled that needs no reply, so that the next request may be read at once. */
 bool meta_request_read(struct tei_meta_server *server, struct meta_conn *conn,
 		       uint64_t now_ns);
 /* Counts and logs an invalid request, and sends an error. */
 void meta_request_reject(struct tei_meta_server *server,
 			 struct meta_conn *conn, const char *why);
 
-/* Returns a reference to the text served under name, or NULL. */
+/*
+ * Returns the text that is published under name, with a reference for the
+ * caller, or NULL if there is none. If "any" is true and name is unknown,
+ * returns the primary text.
+ */
 struct meta_snapshot *meta_server_find(struct tei_meta_server *server,
 				       const char *name, size_t len, bool any);
 

@@ -9,8 +9,10 @@
  * segment records:
  *
  *	mooncake/[cluster/]ram/<segment>	descriptor, or its head
- *	mooncake/[cluster/]rpc_meta/<segment>	control channel and incarnation
- *	mooncake/[cluster/]moonrail/<segment>.<incarnation>	ownership node, empty
+ *	mooncake/[cluster/]rpc_meta/<segment>	address of the control channel,
+ *						and incarnation
+ *	mooncake/[cluster/]moonrail/<segment>.<incarnation>
+ *						ownership node, empty
  *	mooncake/[cluster/]nvmeof/<name>	persistent segment record
  *
  * With a shared secret, a node contains only a closed head. The rest is fetched
@@ -228,7 +230,7 @@ void *zk_keeper_main(void *arg);
  * keeper. */
 void zk_retry_later(struct zk *zk);
 
-/* --- meta_zookeeper_persistent.c: persistent segment records ------------------- */
+/* --- meta_zookeeper_persistent.c: persistent segment records -------------- */
 
 int zk_persistent_read(struct tei_meta_store *store, const char *name,
 		       uint64_t deadline_ns, char **json, size_t *len,
@@ -240,7 +242,7 @@ int zk_list(struct tei_meta_store *store, const char *folder,
 	    uint64_t deadline_ns, struct meta_names *names,
 	    struct tei_err *err);
 
-/* --- meta_zookeeper_registration.c: names published by this process -------------- */
+/* --- meta_zookeeper_registration.c: names published by this process ------- */
 
 /*
  * Creates all folders of path. The folders above the last folder of the chroot

@@ -3,19 +3,19 @@
 #define TEI_META_TEI_META_H
 
 /*
- * Metadata: segment descriptors and their JSON (tei_meta_desc.h), the store that
- * finds them (tei_meta_store.h), the control channel that serves them
- * (tei_meta_server.h, tei_meta_client.h), names and addresses (tei_meta_name.h),
- * and the cache of open segments (tei_meta_cache.h). This header has what they
- * share.
+ * Metadata: segment descriptors and their JSON (tei_meta_desc.h), the store
+ * that finds them (tei_meta_store.h), the control channel that serves them
+ * (tei_meta_server.h, tei_meta_client.h), names and addresses
+ * (tei_meta_name.h), and the cache of open segments (tei_meta_cache.h). This
+ * header contains the common declarations.
  *
  * Common rules. Functions that return int return 0 or an enum tei_code. Outputs
- * are written only on success. err may be NULL; on failure it is filled, the
- * thread's last error is set and one line is logged. deadline_ns is an absolute
- * time of tei_now_ns(); blocking calls return by then, with TEI_ERR_SOCKET if
- * it has passed. Strings passed in are copied. Calls marked "blocks" must not
- * be made from a data thread. All functions are thread-safe unless stated
- * otherwise.
+ * are written only on success. A function that fails fills err (which may be
+ * NULL), sets the thread's last error and logs one line. deadline_ns is an
+ * absolute time of tei_now_ns(); blocking calls return by then, with
+ * TEI_ERR_SOCKET if it has passed. Strings passed in are copied. Calls marked
+ * "blocks" must not be made from a data thread. All functions are thread-safe
+ * unless stated otherwise.
  */
 
 #include "util/err.h"
@@ -30,14 +30,17 @@ struct tei_meta_cache;
 
 #define TEI_META_VERSION	2	/* version of the descriptor format */
 #define TEI_META_NAME_MAX	512	/* segment name, terminator included */
-#define TEI_META_HOST_MAX	256	/* host text, terminator included */
+#define TEI_META_HOST_MAX	256	/* text of a host name or address,
+					 * terminator included */
 #define TEI_META_ENDPOINT_MAX	272	/* "[host]:port", terminator included */
 #define TEI_META_ADDRESS_MAX	256	/* bytes of one fabric address */
-#define TEI_META_LOCAL_MAX	256	/* identity text, terminator included */
-#define TEI_META_KEY_MAX	256	/* bytes of one raw memory key */
+#define TEI_META_LOCAL_MAX	256	/* local identity, terminator
+					 * included */
+#define TEI_META_KEY_MAX	256	/* bytes of one memory key */
 #define TEI_META_LOCATION_MAX	4096	/* location text, terminator included */
 #define TEI_META_LABEL_MAX	256	/* label text, terminator included */
-#define TEI_META_RAILS_MAX	128	/* devices in a descriptor */
+#define TEI_META_RAILS_MAX	128	/* greatest number of rails in a
+					 * descriptor */
 #define TEI_META_BUFFERS_MAX	(1u << 20)
 #define TEI_META_TEXT_MAX	(64u << 20)	/* bytes of descriptor JSON */
 

@@ -12,10 +12,13 @@
 
 #include "meta/tei_meta.h"
 
-/* A libfabric address: opaque bytes; len 0 means none. Plain data. */
+/* A libfabric address, as opaque bytes. If len is 0, there is no address. Plain
+ * data. */
 struct tei_meta_address {
-	uint32_t format;		/* FI_SOCKADDR_IN, … of libfabric */
-	uint32_t len;			/* 0 … TEI_META_ADDRESS_MAX */
+	uint32_t format;		/* address format of libfabric, for
+					 * example FI_SOCKADDR_IN */
+	uint32_t len;			/* number of valid bytes, 0 to
+					 * TEI_META_ADDRESS_MAX */
 	uint8_t bytes[TEI_META_ADDRESS_MAX];
 };
 
@@ -25,48 +28,54 @@ struct tei_meta_rail {
 					 * device */
 	uint32_t lid;			/* 0 if the device has no LID */
 	char gid[64];			/* "" if the device has no GID */
-	char provider[64];		/* libfabric provider */
-	uint64_t mr_mode;		/* FI_MR_… bits required by the peer */
+	char provider[64];		/* name of the libfabric provider */
+	uint64_t mr_mode;		/* bits FI_MR_… that the peer's memory
+					 * registrations require */
 	struct tei_meta_address address;
 };
 
 /* Contact address of a peer, which accepts first hellos. Plain data. */
 struct tei_meta_first {
-	char provider[64]; /* "" if no fabric address is
-			    * published */
+	char provider[64]; /* name of the libfabric provider; "" if the peer
+			    * publishes no fabric address */
 	struct tei_meta_address address;
 };
 
-/* A memory key of more than 64 bits. */
+/* A memory key that may be longer than 64 bits. */
 struct tei_meta_key {
 	const uint8_t *bytes;
-	uint32_t len; /* 0: tei_meta_buffer.rkey has the key for this rail */
+	uint32_t len; /* bytes; 0: the key of this rail is in
+		       * tei_meta_buffer.rkey */
 };
 
-/* A buffer. Its descriptor owns it. It must not be changed. */
+/* A range of registered memory. It belongs to its descriptor and must not be
+ * changed. */
 struct tei_meta_buffer {
-	uint64_t addr;			/* address in the peer, not 0 */
+	uint64_t addr;			/* address in the peer's address space,
+					 * not 0 */
 	uint64_t length;		/* bytes, not 0; addr + length does not
 					 * overflow */
-	const char *location;		/* "cpu:0", "cuda:1", "*", … */
-	const char *label;		/* label of the memory that was
-					 * registered as a whole, or NULL */
+	const char *location;		/* location of the memory: "cpu:0",
+					 * "cuda:1", "*", … */
+	const char *label;		/* label of the registration that the
+					 * buffer belongs to, or NULL */
 	const uint64_t *rkey;		/* rail_count elements */
 	const struct tei_meta_key *raw; /* rail_count elements, or NULL */
 };
 
 /*
- * A labelled range. Its bytes lie in adjacent buffers. It is either the whole
- * memory of one registration, which may be several buffers, or the range of a
- * nested registration inside another registration. The descriptor owns
- * it, and it is constant.
+ * A labelled range of registered memory. It may extend over several adjacent
+ * buffers. It is either the whole memory of one registration, or the range of a
+ * nested registration inside another registration. It belongs to its descriptor
+ * and does not change.
  */
 struct tei_meta_label {
 	uint64_t addr, length;
-	const char *text; /* not empty; several ranges may have
-			   * the same label */
-	bool nested;	  /* the range is a part of a registration; the ranges
-			   * of other labels are disjoint */
+	const char *text; /* the label, not empty; several ranges may have the
+			   * same one */
+	bool nested;	  /* true: the range of a nested registration. false:
+			   * the whole memory of a registration; such ranges do
+			   * not overlap */
 };
 
 struct tei_meta_file_path {
@@ -74,22 +83,27 @@ struct tei_meta_file_path {
 	const char *path;
 };
 
-/* A file of a file segment. The segment is the concatenation of its files. */
+/* A file of a file segment. The bytes of the segment are those of its files,
+ * one file after the other. */
 struct tei_meta_file {
-	const char *path;		/* member "file_path" */
+	const char *path;		/* path of the file; JSON member
+					 * "file_path" */
 	uint64_t length;		/* bytes, not 0 */
 	uint64_t offset;		/* offset of the file's first byte in
 					 * the segment */
-	const struct tei_meta_file_path *local; /* member "local_path_map" */
+	const struct tei_meta_file_path *local; /* paths of the file on other
+						 * hosts; JSON member
+						 * "local_path_map" */
 	uint32_t local_count;
 };
 
 /*
- * A descriptor. Created by tei_meta_desc_create (then filled, then frozen) or
- * by tei_meta_desc_decode, with one reference; freed with the last
- * tei_meta_desc_unref. Before it is frozen it belongs to one thread. Afterwards
- * it is immutable, and any thread with a reference may read it. Members are
- * public for reading only; change it through the functions below.
+ * A descriptor. tei_meta_desc_create creates one that its creator fills and
+ * freezes; tei_meta_desc_decode returns a frozen one. Both have one reference;
+ * the last tei_meta_desc_unref frees the descriptor. Before the freeze, a
+ * descriptor belongs to one thread. Afterwards it is immutable, and any thread
+ * with a reference may read it. The members are for reading only; the functions
+ * below change them.
  */
 struct tei_meta_desc {
 	/* the following members do not change after the freeze */
@@ -101,37 +115,36 @@ struct tei_meta_desc {
 	uint64_t incarnation;		/* incarnation of the process; 0: the
 					 * descriptor was written by other
 					 * software */
-	/*
-	 * of two descriptors of one process, the newer one has the higher
-	 * serial; 0 if unknown
-	 */
+	/* number that orders the descriptors of one process: the newer one has
+	 * the higher number; 0: unknown */
 	uint64_t serial;
 	struct tei_meta_first first;
 	char local[TEI_META_LOCAL_MAX]; /* local identity for copies inside a
 					 * host; "" if there is none */
-	const char *priority_matrix;	/* raw JSON object text, or NULL */
+	const char *priority_matrix;	/* JSON text of an object, or NULL if
+					 * there is no matrix */
 	const struct tei_meta_rail *rails;
 	const struct tei_meta_buffer *buffers; /* in ascending order of addr;
-						* disjoint */
+						* buffers do not overlap */
 	const struct tei_meta_file *files;     /* used only if protocol is
 						* "nvmeof" */
-	/*
-	 * in ascending order of addr; of those with the same addr, the longest
-	 * is first
-	 */
+	/* labelled ranges in ascending order of addr; of ranges with the same
+	 * addr, the longest comes first */
 	const struct tei_meta_label *labels;
 	uint32_t rail_count;
 	uint32_t buffer_count;
 	uint32_t file_count;
 	uint32_t label_count;
-	uint64_t size;			/* sum of all lengths, bytes */
+	uint64_t size;			/* sum of the lengths of all buffers or
+					 * files, bytes */
 };
 
 /*
- * Creates an empty descriptor; name and protocol must not be empty. The add and
- * set functions below are for the creating thread, before the freeze. They
- * refuse invalid values with TEI_ERR_INVALID, or TEI_ERR_TOO_MANY beyond a
- * maximum.
+ * Creates an empty descriptor; name and protocol must not be empty. Only the
+ * thread that has created the descriptor may call the functions
+ * tei_meta_desc_set_… and tei_meta_desc_add_…, and only before the freeze. They
+ * return TEI_ERR_INVALID for an invalid value, and TEI_ERR_TOO_MANY if the
+ * descriptor has the greatest number of elements already.
  */
 int tei_meta_desc_create(const char *name, const char *protocol,
 			 uint64_t incarnation, struct tei_meta_desc **out,
@@ -144,20 +157,21 @@ int tei_meta_desc_set_serial(struct tei_meta_desc *desc, uint64_t serial,
 int tei_meta_desc_set_local(struct tei_meta_desc *desc, const char *identity,
 			    struct tei_err *err);
 
-/* Sets the priority matrix. json must be an object; the text is stored
- * unchanged. NULL removes the matrix. */
+/* Sets the priority matrix. json is the text of a JSON object, which is stored
+ * unchanged. If json is NULL, the matrix is removed. */
 int tei_meta_desc_set_matrix(struct tei_meta_desc *desc, const char *json,
 			     struct tei_err *err);
 
-/* All rails must be added before the first buffer. */
+/* Adds a rail. All rails must be added before the first buffer. */
 int tei_meta_desc_add_rail(struct tei_meta_desc *desc,
 			   const struct tei_meta_rail *rail,
 			   struct tei_err *err);
 
 /*
  * Adds a buffer. Buffers may be added in any order. rkey has one key per rail.
- * raw is NULL, or has one key per rail, with len 0 where rkey suffices. If
- * location is NULL, it is "*".
+ * raw may be NULL; otherwise it also has one key per rail, and the len of that
+ * key is 0 if rkey contains the key of the rail. If location is NULL, the
+ * buffer's location becomes "*".
  */
 int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,
 			     uint64_t addr, uint64_t length,
@@ -166,15 +180,16 @@ int tei_meta_desc_add_buffer(struct tei_meta_desc *desc, const char *location,
 			     struct tei_err *err);
 
 /*
- * Adds a labelled range, in any order. Refuses a text that is empty, longer
- * than TEI_META_LABEL_MAX - 1 bytes or not valid UTF-8, or contains a control
- * character.
+ * Adds a labelled range. Ranges may be added in any order. Refuses a text that
+ * is empty, longer than TEI_META_LABEL_MAX - 1 bytes or not valid UTF-8, or
+ * contains a control character.
  */
 int tei_meta_desc_add_label(struct tei_meta_desc *desc,
 			    const struct tei_meta_label *label,
 			    struct tei_err *err);
 
-/* Adds a file; protocol "nvmeof" only. Files are added in their order. */
+/* Adds a file to a descriptor whose protocol is "nvmeof". The files must be
+ * added in the order of their bytes in the segment. */
 int tei_meta_desc_add_file(struct tei_meta_desc *desc, const char *path,
 			   uint64_t length,
 			   const struct tei_meta_file_path *local,
@@ -202,60 +217,57 @@ struct tei_meta_desc *tei_meta_desc_ref(struct tei_meta_desc *desc);
  * descriptor that is not frozen yet is freed at once. NULL is ignored. */
 void tei_meta_desc_unref(struct tei_meta_desc *desc);
 
-/*
- * Makes a copy of desc without buffers, files and serial. The copy is not
- * frozen.
- */
+/* Copies desc without its buffers, labels, files and serial. The copy is not
+ * frozen. */
 int tei_meta_desc_copy_head(const struct tei_meta_desc *desc,
 			    struct tei_meta_desc **out, struct tei_err *err);
 
-/*
- * Returns true if both have the same content except for the serial. Both are
- * frozen.
- */
+/* Returns true if a and b have the same content; their serials may differ. Both
+ * must be frozen. */
 bool tei_meta_desc_equal(const struct tei_meta_desc *a,
 			 const struct tei_meta_desc *b);
 
-/*
- * Returns true if both belong to one process and a is known to be older than b.
- */
+/* Returns true if a and b belong to one process and a is older than b. Returns
+ * false if the order is not known. */
 bool tei_meta_desc_older(const struct tei_meta_desc *a,
 			 const struct tei_meta_desc *b);
 
-/*
- * Returns the buffer that holds all of [addr, addr + len), or NULL. len may be
- * 0. Logarithmic time, no lock: suitable for data threads.
- */
+/* Returns the buffer that contains all of [addr, addr + len), or NULL. len may
+ * be 0. Takes logarithmic time and no lock, so data threads may call it. */
 const struct tei_meta_buffer *
 tei_meta_desc_find(const struct tei_meta_desc *desc, uint64_t addr,
 		   uint64_t len);
 
 /*
- * Returns true if adjacent buffers together hold all of [addr, addr + len). A
- * region is split into several buffers if a device limits their size.
+ * Returns true if one buffer, or several adjacent ones together, contain all of
+ * [addr, addr + len). If a device limits the size of a registration, a
+ * registered region consists of several buffers.
  */
 bool tei_meta_desc_covers(const struct tei_meta_desc *desc, uint64_t addr,
 			  uint64_t len);
 
 /*
- * Finds the ranges with that label. Returns their number, and sets *at to an
- * array of them in the order of desc->labels. The array belongs to the
+ * Finds the ranges whose label is text. Returns their number, and sets *at to
+ * an array of them in the order of desc->labels. The array belongs to the
  * descriptor. Takes logarithmic time and no lock.
  */
 uint32_t tei_meta_desc_find_label(const struct tei_meta_desc *desc,
 				  const char *text,
 				  const struct tei_meta_label *const **at);
 
-/* Returns true if the peer has at least one rail and the buffer has a key for
- * each rail. GPU memory without keys can only be reached through remote bounce
- * slots of its owner. */
+/*
+ * Returns true if the peer has at least one rail and the buffer has a key for
+ * each rail. A buffer without keys is GPU memory that can be reached only
+ * through remote bounce slots of its owner.
+ */
 bool tei_meta_desc_has_keys(const struct tei_meta_desc *desc,
 			    const struct tei_meta_buffer *buffer);
 
 /*
- * Writes the JSON text of a frozen descriptor, terminated; *len excludes the
- * terminator. The caller frees it with free(). 64-bit numbers are plain integer
- * literals. Returns TEI_ERR_TOO_MANY beyond TEI_META_TEXT_MAX.
+ * Creates the terminated JSON text of a frozen descriptor; *len does not count
+ * the terminator. The caller frees *json with free(). 64-bit numbers are
+ * written as integer literals. Returns TEI_ERR_TOO_MANY if the text is longer
+ * than TEI_META_TEXT_MAX.
  */
 int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
 			 size_t *len, struct tei_err *err);
@@ -267,8 +279,8 @@ int tei_meta_desc_encode(const struct tei_meta_desc *desc, char **json,
  * longer than TEI_META_TEXT_MAX. Returns TEI_ERR_REJECTED for well-formed text
  * with an empty name, a zero address or length, a key count that differs from
  * the device count, ranges that overlap or wrap around, labels outside the
- * buffers, or more elements than the maximum. Integers are exact in all 64
- * bits, also as decimal strings. Unknown fields are skipped.
+ * buffers, or more elements than the maximum. Integers may be literals or
+ * decimal strings; all 64 bits are exact. Unknown fields are skipped.
  */
 int tei_meta_desc_decode(const char *json, size_t len,
 			 struct tei_meta_desc **out, struct tei_err *err);

@@ -14,32 +14,32 @@
 #include "meta/tei_meta.h"
 
 /*
- * Does what getaddrinfo does for stream sockets, with a time limit. Numeric
- * hosts are resolved at once. Names are resolved by a detached thread, which
- * continues after the caller has stopped waiting. Returns 0, or a code with
- * *why, a static text. The caller frees *out with freeaddrinfo.
+ * Does what getaddrinfo does for stream sockets, with a time limit. Resolves a
+ * numeric host at once. A detached thread resolves a name, and continues if the
+ * caller stops waiting. Returns 0, or an error code after it has set *why to a
+ * static text that says what is wrong. The caller frees *out with freeaddrinfo.
  */
 int tei_meta_resolve(const char *host, uint16_t port, uint64_t deadline_ns,
 		     struct addrinfo **out, const char **why);
 
 /*
- * Splits "host", "host:port", "v6", "[v6]" or "[v6]:port". *port is 0 if the
- * text has no port. host has no brackets. Returns TEI_ERR_INVALID without a log
- * line.
+ * Splits "host", "host:port", "v6", "[v6]" or "[v6]:port". *port becomes 0 if
+ * the text has no port. host becomes the host without brackets. Returns
+ * TEI_ERR_INVALID, without a log line, if the text has none of these forms.
  */
 int tei_meta_split(const char *text, char host[TEI_META_HOST_MAX],
 		   uint16_t *port);
 
 /*
- * Writes a connection string so that it can be shown to a person. The text in
- * front of the last '@', which may contain a user's name and password, is
- * replaced.
+ * Writes the connection string text to out in a form that may be shown in logs.
+ * The part before the last '@' may contain a user's name and password, so
+ * another text replaces it.
  */
 #define TEI_META_SHOWN	64
 void tei_meta_conn_shown(const char *text, char out[TEI_META_SHOWN]);
 
-/* Returns what is wrong with a text that tei_meta_split refuses, or whose port
- * is 0. */
+/* Returns a static text that says what is wrong with text. The caller has found
+ * that tei_meta_split refuses text or sets *port to 0. */
 const char *tei_meta_split_why(const char *text);
 
 /* Writes "host:port", with brackets around a host that contains colons. */
@@ -47,15 +47,16 @@ void tei_meta_join(const char *host, uint16_t port,
 		   char out[TEI_META_ENDPOINT_MAX]);
 
 /*
- * Chooses the address that the control channel binds, as numeric text or the
- * given host name. The first of these that applies: MC_TCP_BIND_ADDRESS; the
- * host part of local_server_name if named is true; the first address of a
- * running interface that is neither loopback, bridge nor container link (IPv4
- * first, or IPv6 first with MC_USE_IPV6); loopback. Ignores a wildcard, and,
- * with a warning, a host name other than localhost that resolves only to
- * loopback. Sets *given, unless given is NULL, to true if the address comes
- * from a name or an address that the user has given. Returns TEI_ERR_INVALID or
- * TEI_ERR_DNS on failure. Blocks in the resolver.
+ * Chooses the address that the control channel binds, and writes it to out as a
+ * numeric text or as the host name that the user has given. Takes the first of
+ * these that exists: MC_TCP_BIND_ADDRESS; if "named" is true, the host part of
+ * local_server_name; the first address of a running interface that is not a
+ * loopback, bridge or container interface (IPv4 addresses come first, or IPv6
+ * addresses with MC_USE_IPV6); the loopback address. Ignores a wildcard
+ * address. Also ignores, with a warning, a host name other than localhost that
+ * resolves only to loopback. Sets *given, unless given is NULL, to true if the
+ * address comes from a name or an address that the user has given. Returns
+ * TEI_ERR_INVALID or TEI_ERR_DNS on failure. Blocks in the resolver.
  */
 int tei_meta_local_host(const struct tei_settings *settings,
 			const char *local_server_name, bool named,
@@ -73,9 +74,11 @@ bool tei_meta_host_outdated(const struct tei_settings *settings,
 			    const char *host, char out[TEI_META_HOST_MAX]);
 
 /*
- * Writes keys of the store: "mooncake/[cluster/]rpc_meta/<server>" and
- * "mooncake/[cluster/]ram/<segment>". The latter has no "ram/" if the segment's
- * name contains a slash. Returns TEI_ERR_INVALID if the key does not fit.
+ * tei_meta_rpc_key writes the key "mooncake/[cluster/]rpc_meta/<server>" of the
+ * store to out, tei_meta_segment_key the key
+ * "mooncake/[cluster/]ram/<segment>". If the segment's name contains a slash,
+ * its key has no "ram/". Both return TEI_ERR_INVALID if the key does not fit
+ * into len bytes.
  */
 int tei_meta_rpc_key(const char *cluster, const char *server, char *out,
 		     size_t len);
