@@ -5,9 +5,10 @@
 struct tei_err;
 
 /*
- * Reads "user:password" from the first line of the file that the setting names.
- * *out receives the terminated text, which the caller clears and frees. Warns
- * if other users may read the file.
+ * Reads "user:password" from the first line of file. "setting" is the name of
+ * the setting that contains the file's name, for error texts. Sets *out to the
+ * terminated text, which the caller overwrites and frees. Logs a warning if
+ * other users may read the file.
  */
 int meta_auth_file_read(const char *setting, const char *file, char **out,
 			struct tei_err *err);

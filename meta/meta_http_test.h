@@ -11,23 +11,24 @@
 
 /*
  * An HTTP server for tests, on a free port of 127.0.0.1, with a thread of its
- * own. It answers each request with the bytes in its table, whatever the
- * request is. The test's thread may read the members below after it has
- * received the response.
+ * own. It answers each request with the bytes in its table "replies" and
+ * ignores what the request says. After the test's thread has received a
+ * response, it may read the members that are marked as results.
  */
 struct http_stub {
-	/* The test sets these members before http_stub_start. replies[i] holds
-	 * the bytes of the answer to request i. NULL ends the table; further
-	 * requests get the last answer. */
-	const char *const *replies;
 	/*
-	 * text that is sent after the reply, again and again until the client
-	 * closes the connection; NULL: nothing
+	 * The test sets these members before http_stub_start. replies[i]
+	 * contains the bytes of the answer to request i. A NULL ends the table;
+	 * all further requests get the last answer.
 	 */
+	const char *const *replies;
+	/* text that the server sends repeatedly after the reply, until the
+	 * client closes the connection; NULL: there is no such text */
 	const char *tail;
-	bool close;	  /* the server closes the connection after a reply */
+	bool close;	  /* true: the server closes the connection after each
+			   * reply */
 	/* results, which the test reads */
-	char url[64]; /* "http://127.0.0.1:PORT" */
+	char url[64]; /* URL of the server, "http://127.0.0.1:PORT" */
 	unsigned int requests, connections;
 	char request[HTTP_STUB_REQUEST]; /* last request that was received,
 					  * terminated */

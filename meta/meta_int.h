@@ -19,15 +19,13 @@ struct addrinfo;
 
 struct meta_chunk;
 
-/*
- * A descriptor with its private members. Strings, keys and maps are in chunks
- * that are freed together.
- */
+/* A descriptor with its private members. The memory of the strings, keys and
+ * local paths is allocated in chunks, which are freed with the descriptor. */
 struct meta_desc {
 	struct tei_meta_desc pub;	/* must be the first member */
 	uint32_t refs;			/* atomic */
 	bool frozen;
-	/* used before the freeze, by the creating thread only */
+	/* used by the creating thread only, until the freeze */
 	struct meta_chunk *chunks;
 	struct tei_meta_rail *rails;
 	struct tei_meta_buffer *buffers;
@@ -35,7 +33,9 @@ struct meta_desc {
 	struct tei_meta_label *labels;
 	uint32_t rail_room, buffer_room, file_room, label_room;
 	/* set by the freeze */
-	const struct tei_meta_label **by_text; /* sorted by text; owned */
+	const struct tei_meta_label **by_text; /* labels sorted by text; the
+						* array belongs to the
+						* descriptor */
 };
 
 static inline struct meta_desc *meta_desc_of(struct tei_meta_desc *desc)
@@ -44,8 +44,9 @@ static inline struct meta_desc *meta_desc_of(struct tei_meta_desc *desc)
 }
 
 /*
- * The functions below that build a descriptor return 0, or a code with *why, a
- * static text. They log nothing, so that the caller can name the descriptor.
+ * The following functions fill a descriptor before the freeze. They return 0,
+ * or an error code after they have set *why to a static text. They log nothing:
+ * the caller logs the text together with the name of the descriptor.
  */
 struct meta_desc *meta_desc_new(void);
 int meta_desc_name(struct meta_desc *d, const char *name, const char *protocol,
@@ -58,8 +59,8 @@ int meta_desc_rail(struct meta_desc *d, const struct tei_meta_rail *rail,
 		   const char **why);
 
 /*
- * Adds a buffer. rkey, and raw unless it is NULL, have `keys` elements;
- * meta_desc_seal checks that number.
+ * Adds a buffer. buffer->rkey has "keys" elements, and so has buffer->raw
+ * unless it is NULL. meta_desc_seal checks that "keys" is the number of rails.
  */
 int meta_desc_buffer(struct meta_desc *d, const struct tei_meta_buffer *buffer,
 		     uint32_t keys, const char **why);
@@ -73,13 +74,13 @@ int meta_desc_label(struct meta_desc *d, const struct tei_meta_label *label,
 		    const char **why);
 int meta_desc_seal_labels(struct meta_desc *d, const char **why);
 
-/* Does what tei_meta_desc_decode does. Error texts contain `asked`, the
- * requested name. */
+/* Does what tei_meta_desc_decode does. Error texts contain "asked", which is
+ * the name of the requested segment. */
 int meta_desc_decode_as(const char *asked, const char *json, size_t len,
 			struct tei_meta_desc **out, struct tei_err *err);
 
-/* Does what tei_meta_desc_encode does. If serial is false, leaves out the
- * serial and the time. */
+/* Does what tei_meta_desc_encode does. If "serial" is false, the text contains
+ * neither the serial nor the present time. */
 int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
 		     char **json, size_t *len, struct tei_err *err);
 
@@ -90,8 +91,11 @@ int meta_desc_encode(const struct tei_meta_desc *desc, bool serial,
  */
 bool meta_desc_of_mooncake(const char *json, size_t len);
 
-/* Makes room in an array for one more element. Returns false if memory is
- * short. */
+/*
+ * Enlarges *array, which has space for *room elements of the size "element", if
+ * it already contains "count" elements of them. Returns false if memory is
+ * short.
+ */
 bool meta_desc_grow(void **array, uint32_t count, uint32_t *room,
 		    size_t element);
 
@@ -109,13 +113,13 @@ struct meta_wire_header;
 
 /* The authentication state of one end of a connection. */
 struct meta_session {
-	bool on; /* all further frames are signed */
+	bool on; /* true: all further frames in both directions are signed */
 	struct tei_mac_key key;
 	uint64_t sent, received; /* numbers of signed frames that were sent and
 				  * received so far */
 };
 
-/* Derives the key from which the keys of sessions are derived. */
+/* Derives from the shared secret the key that meta_session_derive needs. */
 void meta_auth_key(const struct tei_secret *secret, struct tei_mac_key *out);
 void meta_session_derive(const struct tei_mac_key *key,
 			 const uint8_t client_nonce[],
@@ -124,15 +128,14 @@ void meta_session_derive(const struct tei_mac_key *key,
 void meta_session_proof(const struct meta_session *session,
 			uint8_t out[TEI_MAC_SIZE]);
 
-/*
- * Computes the tag of the next frame to send. digest: digest of the payload
- * before the tag.
- */
+/* Computes the tag of the next frame to send and counts that frame. digest is
+ * the digest of the payload without the tag. */
 void meta_session_sign(struct meta_session *session,
 		       const struct meta_wire_header *head,
 		       const uint8_t digest[TEI_MAC_SIZE],
 		       uint8_t tag[TEI_MAC_SIZE]);
-/* Returns true if the tag belongs to the next received frame. */
+/* Returns true if tag is the right tag for the next received frame, which
+ * consists of head and payload. Counts that frame. */
 bool meta_session_check(struct meta_session *session,
 			const struct meta_wire_header *head,
 			const void *payload, size_t len,
@@ -140,10 +143,8 @@ bool meta_session_check(struct meta_session *session,
 
 /* --- sockets ------------------------------------------------------------- */
 
-/*
- * Writes the numeric "host:port" of a socket address; "?" if it is not an IP
- * address.
- */
+/* Writes the socket address as numeric "host:port", or "?" if it is not an IP
+ * address. */
 void meta_address_text(const struct sockaddr *sa, socklen_t len,
 		       char out[TEI_META_ENDPOINT_MAX]);
 void meta_address_host(const struct sockaddr *sa, socklen_t len,
@@ -152,10 +153,8 @@ void meta_address_host(const struct sockaddr *sa, socklen_t len,
 bool meta_address_loopback(const struct sockaddr *sa);
 bool meta_address_wildcard(const struct sockaddr *sa);
 
-/*
- * Does what tei_meta_resolve does, but stops waiting when over(arg) returns
- * true. Calls over from time to time, without a lock.
- */
+/* Does what tei_meta_resolve does, but also stops waiting when over(arg)
+ * returns true. Calls "over" several times a second, without a lock. */
 int meta_resolve_unless(const char *host, uint16_t port, uint64_t deadline_ns,
 			bool (*over)(void *arg), void *arg,
 			struct addrinfo **out, const char **why);

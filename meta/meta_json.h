@@ -16,17 +16,18 @@
 #define META_JSON_DEPTH	32
 
 /*
- * A parser. After the first error, every call returns false. The member why
- * then states the error, and p its position. Call meta_json_fini at the end.
+ * A parser. After the first error, every call returns false. The member "why"
+ * then contains the text of the error, and p points to its position. Call
+ * meta_json_fini at the end.
  */
 struct meta_json {
 	const char *start, *p, *end;
 	const char *why; /* text of the first error, or NULL */
-	char *text;	 /* last string, decoded; its memory
+	char *text;	 /* the last string that was read, decoded; the memory
 			  * grows as needed */
 	size_t text_size, text_len;
-	uint64_t first; /* bit per nesting depth: no element was
-			 * read yet */
+	uint64_t first; /* one bit for each nesting depth: no element was read
+			 * at that depth yet */
 	unsigned int depth;
 	bool no_memory;
 };
@@ -38,17 +39,16 @@ void meta_json_fini(struct meta_json *j);
  * false. */
 bool meta_json_fail(struct meta_json *j, const char *why);
 
-/*
- * Returns the first character of the next value, or 0 at the end or after an
- * error.
- */
+/* Returns the first character of the next value without consuming it. Returns 0
+ * at the end of the text and after an error. */
 char meta_json_peek(struct meta_json *j);
 
 /*
  * meta_json_object and meta_json_array consume the opening bracket.
- * meta_json_member leaves the next key in j->text; meta_json_element stops
- * before the next value. Both return false after the closing bracket, which
- * they consume, or on an error.
+ * meta_json_member reads the next key into j->text and stops before its value.
+ * meta_json_element stops before the next element. If there is no further
+ * member or element, these two functions consume the closing bracket and return
+ * false. They also return false after an error.
  */
 bool meta_json_object(struct meta_json *j);
 bool meta_json_member(struct meta_json *j);
@@ -57,20 +57,21 @@ bool meta_json_element(struct meta_json *j);
 
 /*
  * Each of these functions reads the next value. meta_json_string stores the
- * value in j->text, terminated, as valid UTF-8 without NUL; the text is valid
- * until the next call. meta_json_u64 reads an integer literal or a string of
- * decimal digits exactly. meta_json_raw returns the JSON text of the value,
- * which it has checked.
+ * decoded string in j->text, terminated, as valid UTF-8 without NUL; that text
+ * is valid until the next call. meta_json_u64 reads an integer literal or a
+ * string of decimal digits without rounding. meta_json_skip checks and ignores
+ * the value. meta_json_raw checks the value and sets *text to its JSON text.
  */
 bool meta_json_string(struct meta_json *j);
 bool meta_json_u64(struct meta_json *j, uint64_t *out);
 bool meta_json_skip(struct meta_json *j);
 bool meta_json_raw(struct meta_json *j, const char **text, size_t *len);
 
-/* Returns true if only white space is left. */
+/* Returns true if the rest of the text is only white space. */
 bool meta_json_done(struct meta_json *j);
 
-/* Text under construction. failed is set when memory runs out and stays set. */
+/* Text under construction. If memory is short, "failed" becomes true and stays
+ * true. */
 struct meta_buf {
 	char *text;
 	size_t len, size;
@@ -81,13 +82,14 @@ void meta_buf_bytes(struct meta_buf *b, const char *text, size_t len);
 void meta_buf_text(struct meta_buf *b, const char *text);
 void meta_buf_u64(struct meta_buf *b, uint64_t v);
 
-/* Appends text quoted and escaped. */
+/* Appends text as a JSON string, with quotes and escapes. */
 void meta_buf_string(struct meta_buf *b, const char *text);
 void meta_buf_hex(struct meta_buf *b, const uint8_t *bytes, size_t len);
 
 /*
- * Converts hex digits to bytes. Returns false for an odd number of digits,
- * another character or more than max bytes.
+ * Converts hex digits to bytes, and sets *len to their number. Returns false if
+ * the number of digits is odd, if text contains another character, or if there
+ * are more than max bytes.
  */
 bool meta_hex_parse(const char *text, uint8_t *out, size_t max, uint32_t *len);
 

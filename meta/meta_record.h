@@ -3,8 +3,9 @@
 #define TEI_META_META_RECORD_H
 
 /*
- * The records that a process publishes in a metadata store: the address of its
- * control channel, and the head of a descriptor (docs/PROTOCOL.md). Any thread.
+ * The two records that a process publishes in a metadata store
+ * (docs/PROTOCOL.md): the address of its control channel, and the head of its
+ * descriptor. Any thread may call these functions.
  */
 
 #include <stdbool.h>
@@ -22,35 +23,39 @@ struct tei_meta_store;
  */
 char *meta_rpc_encode(const char *host, uint16_t port, uint64_t incarnation);
 /*
- * Decodes a record under rpc_meta. Returns false if text is not such a record.
- * *incarnation is 0 if the record has none.
+ * Decodes the record of a control channel, which is under the key rpc_meta.
+ * Returns false if text is not such a record. *incarnation becomes 0 if the
+ * record contains no incarnation.
  */
 bool meta_rpc_decode(const char *text, size_t len,
 		     char endpoint[TEI_META_ENDPOINT_MAX],
 		     uint64_t *incarnation);
 
 /*
- * Encodes a descriptor head, for a descriptor that is too long for the store:
- * everything except the buffers, and the endpoint that serves them. If closed
- * is true, the head also lacks rails, addresses and identity, because only
- * processes with the shared secret may read these. The caller frees *text.
+ * Encodes a descriptor head, which replaces a descriptor that is too long for
+ * the store. The head contains everything except the buffers and labels, and
+ * the address endpoint of the control channel that serves them. If "closed" is
+ * true, the head contains no rails, addresses and local identity either,
+ * because only processes with the shared secret may read them. The caller frees
+ * *text.
  */
 int meta_head_encode(const struct tei_meta_desc *desc, const char *endpoint,
 		     bool closed, char **text, size_t *len,
 		     struct tei_err *err);
 /*
- * Reads the incarnation of a descriptor or a head, and the endpoint in a head.
- * For a descriptor, endpoint becomes "". Returns false if text is not valid
- * JSON.
+ * Reads the incarnation in a descriptor or a descriptor head. Sets endpoint to
+ * the address in a head, and to "" for a whole descriptor. Returns false if
+ * text is not valid JSON.
  */
 bool meta_head_decode(const char *text, size_t len, uint64_t *incarnation,
 		      char endpoint[TEI_META_ENDPOINT_MAX]);
 
 /*
  * Fetches the descriptor of name from the control channel that a head refers
- * to. incarnation is the one in the head. If another process answers there now,
- * sets *again to true and returns 0 without a text; the caller must then read
- * the store again. Blocks. The caller frees *json.
+ * to. "incarnation" is the one in the head. If another process now answers at
+ * that address, sets *again to true and returns 0, but sets no *json; the
+ * caller must then read the store again. After deadline_ns this case is an
+ * error. Blocks. The caller frees *json.
  */
 int meta_head_fetch(const struct tei_meta_store *store, const char *endpoint,
 		    const char *name, uint64_t incarnation,

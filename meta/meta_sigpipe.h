@@ -3,9 +3,10 @@
 #define TEI_META_META_SIGPIPE_H
 
 /*
- * Functions for calls of libraries that may write to a socket without
- * MSG_NOSIGNAL. SIGPIPE is blocked in the calling thread during the call. If
- * the call has raised SIGPIPE, the signal is removed afterwards.
+ * Functions that protect the process from SIGPIPE while it calls a library that
+ * writes to sockets without MSG_NOSIGNAL. meta_sigpipe_block, before the call,
+ * blocks SIGPIPE in the calling thread. meta_sigpipe_restore, after the call,
+ * removes a SIGPIPE that the call has raised, and restores the signal mask.
  */
 
 #include <signal.h>

@@ -33,10 +33,8 @@ extern const struct tei_test_case zookeeper_registration_cases[];
 extern const struct tei_test_case zookeeper_loss_cases[];
 extern const struct tei_test_case zookeeper_acl_cases[];
 
-/*
- * Returns a deadline that is late enough for a slow, loaded machine and a build
- * with sanitizers.
- */
+/* Returns a deadline that is far enough in the future for a slow, loaded
+ * machine and for a build with sanitizers. */
 uint64_t meta_test_deadline(void);
 
 /* Returns the factor by which time limits are extended in sanitizer builds and
@@ -46,18 +44,17 @@ unsigned int meta_test_slowness(void);
 struct tei_settings *meta_test_settings(void);
 
 /*
- * Starts a server on a free port of host. If this fails, returns NULL after
- * failing the case, or after skipping the case if the host has no IPv6.
+ * Starts a server on a free port of host. If the server cannot be started,
+ * returns NULL after it has marked the test case as failed, or as skipped if
+ * the machine has no IPv6.
  */
 struct tei_meta_server *meta_test_server(const char *host,
 					 uint64_t incarnation,
 					 uint64_t timeout_ns,
 					 uint32_t max_clients);
 
-/*
- * Starts a server on a free port of 127.0.0.1. It serves clients that have the
- * secret, or all clients if secret is NULL.
- */
+/* Starts a server on a free port of 127.0.0.1. The server answers only clients
+ * that have the secret, or all clients if secret is NULL. */
 struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
 					    uint64_t incarnation);
 
@@ -65,15 +62,18 @@ struct tei_meta_server *meta_test_server_of(const struct tei_secret *secret,
 struct tei_meta_desc *meta_test_desc(const char *name, uint64_t incarnation,
 				     uint32_t rails, uint32_t buffers);
 
-/* Publishes a descriptor, as meta_test_desc creates it, under the server's own
- * name. */
+/* Creates a descriptor with meta_test_desc and publishes it under the server's
+ * own name. */
 void meta_test_publish(struct tei_meta_server *server, uint32_t buffers);
 
 /* Returns the number of open file descriptors of this process. */
 unsigned int meta_test_fds(void);
 
-/* Redirects standard error to /dev/null, or restores it. META_TEST_LOUD=1 keeps
- * standard error in use. */
+/*
+ * Redirects standard error to /dev/null if "on" is true, and restores it if
+ * "on" is false. Does nothing if the environment variable META_TEST_LOUD is
+ * set.
+ */
 void meta_test_hush(bool on);
 
 #endif /* TEI_META_META_TEST_H */

@@ -3,9 +3,10 @@
 #define TEI_META_META_WIRE_H
 
 /*
- * The control channel on the wire, version 1. Over one TCP connection a client
- * sends a frame and receives one, any number of times. All numbers are
- * big-endian. A frame consists of this header and length bytes of payload.
+ * The control channel on the wire, version 1. Over one TCP connection, a client
+ * sends any number of requests, one after the other. A request is one frame,
+ * and so is its reply. All numbers are big-endian. A frame consists of this
+ * header and length bytes of payload.
  *
  *	PING		-				PONG	incarnation
  *	GET_DESC	name, not terminated		DESC	JSON text
@@ -18,11 +19,12 @@
  * host. The server closes the connection after an ERROR that answers an invalid
  * frame or refuses the connection.
  *
- * With a shared secret, a client begins with AUTH. It then sends RESPONSE and
- * its request together. The server, which has only sent a random number so far,
- * answers the request if the proof is right. From RESPONSE on, every frame
- * except a final ERROR is signed: META_WIRE_SIGNED is set, and length includes
- * a tag at the end:
+ * With a shared secret, a client begins with AUTH. After the CHALLENGE, it
+ * sends RESPONSE and its request together. The server answers the request if
+ * the proof is right. Before that, it has sent only a random number. All frames
+ * after RESPONSE are signed, except an ERROR after which the server closes the
+ * connection. In a signed frame, the flag META_WIRE_SIGNED is set, and the
+ * payload ends with a tag, which length includes:
  *
  *	session	= MAC(control key, version, both nonces)
  *	proof	= MAC(session, "client")
@@ -31,9 +33,9 @@
  * The frame number counts from 0 in each direction; the type in the header
  * identifies the direction. A tag proves that its sender knows the secret and
  * has seen the nonces of this connection, and that the frame was not changed,
- * dropped, repeated or reflected. A server with a secret answers any other
- * frame with ERROR and META_WIRE_DENIED, whatever it requests; a server without
- * a secret answers AUTH in the same way.
+ * dropped, repeated or reflected. A server with a secret answers all other
+ * requests with an ERROR whose code is META_WIRE_DENIED. A server without a
+ * secret answers AUTH in this way.
  */
 
 #include <assert.h>
@@ -43,7 +45,9 @@
 
 #define META_WIRE_MAGIC		"MRcc"
 #define META_WIRE_VERSION	1
-#define META_WIRE_ERROR_TEXT	256	/* bytes, no terminator on the wire */
+#define META_WIRE_ERROR_TEXT	256	/* greatest length of the text in an
+					 * ERROR frame, bytes; the frame
+					 * contains no terminator */
 
 enum meta_wire_type {
 	META_WIRE_PING = 1,
@@ -51,7 +55,7 @@ enum meta_wire_type {
 	META_WIRE_GET_STATS = 3,
 	META_WIRE_AUTH = 15,
 	META_WIRE_RESPONSE = 16,
-	META_WIRE_REPLY = 128, /* every type of a reply has this bit */
+	META_WIRE_REPLY = 128, /* bit that the types of all replies have */
 	META_WIRE_PONG = 129,
 	META_WIRE_DESC = 130,
 	META_WIRE_STATS = 131,
@@ -59,15 +63,17 @@ enum meta_wire_type {
 	META_WIRE_ERROR = 255,
 };
 
-/* GET_DESC: the primary segment is accepted if name is unknown. */
+/* flag of GET_DESC: if the name is unknown, the server sends the descriptor of
+ * its primary segment */
 #define META_WIRE_ANY		1u
-/* Any frame: a tag is at the end of the payload. */
+/* flag of any frame: a tag is at the end of the payload */
 #define META_WIRE_SIGNED	0x8000u
 
 /* length of a nonce in AUTH and CHALLENGE, bytes */
 #define META_WIRE_NONCE 32
 #define META_WIRE_TAG	32 /* length of a tag or a proof, bytes */
-/* code of an ERROR frame about the secret */
+/* code of an ERROR frame whose cause is a missing, wrong or unexpected
+ * secret */
 #define META_WIRE_DENIED 13
 
 struct meta_wire_header {		/* since version 1 */
@@ -76,8 +82,9 @@ struct meta_wire_header {		/* since version 1 */
 	uint8_t type;			/* enum meta_wire_type */
 	uint8_t flags[2];		/* a request with unknown flags is
 					 * refused */
-	uint8_t id[4];			/* number of the request; the reply
-					 * repeats it */
+	uint8_t id[4];			/* number that the client gives to the
+					 * request; the reply repeats the
+					 * number */
 	uint8_t length[4];		/* length of the payload that follows,
 					 * bytes */
 };
@@ -88,9 +95,10 @@ struct meta_wire_pong {			/* since version 1 */
 };
 static_assert(sizeof(struct meta_wire_pong) == 8, "wire format");
 
-struct meta_wire_error {		/* since version 1; text follows */
-	uint8_t code[4];		/* enum tei_code, two's complement, or
-					 * META_WIRE_DENIED */
+struct meta_wire_error {		/* since version 1; the text of the
+					 * error follows */
+	uint8_t code[4];		/* a value of enum tei_code in two's
+					 * complement, or META_WIRE_DENIED */
 };
 static_assert(sizeof(struct meta_wire_error) == 4, "wire format");
 
