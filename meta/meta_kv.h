@@ -54,45 +54,50 @@
 #include "util/log.h"
 
 #define META_KV_KEY_MAX		(TEI_META_NAME_MAX + 512)
-/* Length of the longest descriptor that is stored as a whole, bytes. If a
- * descriptor is longer, only its head is stored. */
+/* Length of the longest descriptor that is stored as a whole, bytes. For a
+ * longer descriptor, only its head is stored. */
 #define META_KV_INLINE_MAX	65536
 #define META_KV_WHERE		TEI_META_ENDPOINT_MAX
 /* size of a text that describes an owner, bytes */
 #define META_KV_WHO	 136
-#define META_KV_PING_NS	 TEI_NS_PER_SEC /* time limit of a query to an owner */
-#define META_KV_RETRY_NS TEI_NS_PER_SEC /* pause after a failure */
-/* Time between the report that an own key has changed and the check of that
- * key. */
+#define META_KV_PING_NS	 TEI_NS_PER_SEC /* time limit of a PING to the owner of
+					 * a name */
+#define META_KV_RETRY_NS TEI_NS_PER_SEC /* pause of the keeper and the watcher
+					 * after a failure */
+/* delay of the check of a key of this process after the report that the key has
+ * changed */
 #define META_KV_CHECK_NS (250 * TEI_NS_PER_MS)
 /* Delay before a notification is repeated for the first time. The delay doubles
- * with each repetition. */
+ * with each repetition, up to META_KV_NOTIFY_MAX_NS. */
 #define META_KV_NOTIFY_NS	(250 * TEI_NS_PER_MS)
 #define META_KV_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
-/* If more segments than this are remembered, the keeper forgets segments whose
- * key was missing. */
+/* Greatest number of remembered segments above which segments whose key was
+ * missing are forgotten. */
 #define META_KV_FETCHED_MAX 65536
-/* Number of segments that the keeper handles before it returns to its other
- * duties. */
+/* greatest number of segments that the keeper handles before it returns to its
+ * other duties */
 #define META_KV_JOBS 64
-/* Limit of the wait for the writer's token when a name is withdrawn. */
+/* longest wait for the writer's token when a name is withdrawn */
 #define META_KV_CLOSE_NS	(2 * TEI_NS_PER_SEC)
 #define META_KV_WAIT_MAX_NS	(3600 * TEI_NS_PER_SEC)
 #define META_KV_BUCKETS		1024
 
-/* Properties of a server. The driver's open sets these bits in kv->caps. */
-#define META_KV_LEASE	1u	/* leased keys disappear with their process */
-#define META_KV_WATCH	2u	/* the server may report changed keys */
+/* Properties of a server. The function open of a driver sets these bits in
+ * kv->caps. */
+#define META_KV_LEASE	1u	/* leased keys disappear when their process has
+				 * ended */
+#define META_KV_WATCH	2u	/* the server may be able to report changed
+				 * keys */
 #define META_KV_LIST	4u	/* keys can be listed by prefix */
 
-/* Special value of meta_kv_change.expected; the versions of a driver are 0 or
- * higher. */
-#define META_KV_ANY (-2) /* the version of the key does not matter */
+/* Value of meta_kv_change.expected if the version of the key does not matter.
+ * The versions of all drivers are 0 or higher. */
+#define META_KV_ANY (-2) /* not a version */
 
 struct meta_kv;
 
-/* A value that was read. text is terminated, and the caller frees it. If there
- * is no such key, text is NULL and version is META_ABSENT. */
+/* The value of a key, as it was read. text is terminated, and the caller frees
+ * it. If the key does not exist, text is NULL and version is META_ABSENT. */
 struct meta_kv_value {
 	char *text;
 	size_t len;
@@ -102,59 +107,67 @@ struct meta_kv_value {
 /* The change of one key in a commit. */
 struct meta_kv_change {
 	const char *key;
-	int64_t expected;	/* META_KV_ANY, META_ABSENT, or a version */
+	int64_t expected;	/* version that the key must have, META_ABSENT
+				 * or META_KV_ANY */
 	enum meta_kv_what {
-		META_KV_CHECK, /* compares the version and changes nothing */
+		META_KV_CHECK, /* only compares the version of the key */
 		META_KV_PUT,
 		META_KV_REMOVE, /* a missing key is not an error */
 	} what;
-	const char *text; /* value for META_KV_PUT; need not be terminated */
+	const char *text; /* the new value, for META_KV_PUT; need not be
+			   * terminated */
 	size_t len;
-	bool leased;	 /* META_KV_PUT: the key belongs to the lease */
+	bool leased;	 /* for META_KV_PUT: the key is to belong to the
+			  * lease */
 	int64_t version; /* set by the commit: version of the key after
 			  * META_KV_PUT */
 };
 
 /*
- * A driver. Functions block until deadline_ns at most and return 0 or a code
- * with err filled by meta_kv_fail; TEI_ERR_SOCKET means that no server
- * answered. list, renew and watch are called only with the bit in kv->caps.
+ * A driver. The functions block until deadline_ns at most. They return 0, or an
+ * error code after meta_kv_fail has filled err. TEI_ERR_SOCKET means that no
+ * server has answered. The core calls list, renew and watch only if kv->caps
+ * contains META_KV_LIST, META_KV_LEASE or META_KV_WATCH.
  */
 struct meta_kv_ops {
-	const char *product; /* product name for log lines and error texts:
-			      * "etcd" */
-	/* Parses conn, sets kv->state, kv->where and kv->caps, and sends one
-	 * request to the server. Frees everything before it returns an
-	 * error. */
+	const char *product; /* name of the product for log lines and error
+			      * texts, such as "etcd" */
+	/*
+	 * Parses the connection string conn, sets kv->state, kv->where and
+	 * kv->caps, and sends one request to the server. If it fails, it frees
+	 * what it has allocated.
+	 */
 	int (*open)(struct meta_kv *kv, const char *conn, uint64_t deadline_ns,
 		    struct tei_err *err);
 	void (*close)(struct meta_kv *kv);
 	int (*get)(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 		   struct meta_kv_value *out, struct tei_err *err);
-	/* Makes the changes, all or none. Returns META_CONFLICT, without any
-	 * change, if a key does not have the expected version. */
+	/* Makes either all changes or none. If a key does not have the expected
+	 * version, makes none and returns META_CONFLICT. */
 	int (*commit)(struct meta_kv *kv, struct meta_kv_change *changes,
 		      size_t count, uint64_t deadline_ns, struct tei_err *err);
-	/* Lists all keys that start with prefix. Adds to names the part of each
-	 * key after the prefix. */
+	/* Lists all keys that start with prefix. Adds the part of each key that
+	 * follows the prefix to names. */
 	int (*list)(struct meta_kv *kv, const char *prefix,
 		    uint64_t deadline_ns, struct meta_names *names,
 		    struct tei_err *err);
-	/* Renews the lease of these keys. Sets *lost to true if one of the
-	 * keys may be gone. */
+	/* Renews the lease to which the keys belong. Sets *lost to true if one
+	 * of the keys may no longer exist. */
 	int (*renew)(struct meta_kv *kv, const char *const *keys, size_t count,
 		     uint64_t deadline_ns, bool *lost, struct tei_err *err);
 	/*
-	 * Watcher thread: subscribes, calls meta_kv_watching, then calls
-	 * meta_kv_changed for each report. Returns after a failure, if the
-	 * server reports no changes, and within a second after meta_kv_stopping
-	 * is true. The core calls it again after a pause.
+	 * Subscribes to the server's reports, calls meta_kv_watching, and then
+	 * calls meta_kv_changed for each key that a report names. Runs on the
+	 * watcher thread. Returns after a failure, if the server cannot report
+	 * changes, or within a second after meta_kv_stopping has become true.
+	 * The core calls watch again after a pause.
 	 */
 	void (*watch)(struct meta_kv *kv);
 	/*
-	 * Makes the calls in progress return soon, because the store is being
-	 * closed. These calls all run on the core's threads. NULL: the driver's
-	 * functions check meta_kv_stopping themselves, or never take long.
+	 * Makes all calls of the driver that are in progress return soon,
+	 * because the store is being closed. At this time, only the keeper and
+	 * the watcher make calls. If this member is NULL, the driver's
+	 * functions check meta_kv_stopping themselves or never take long.
 	 */
 	void (*interrupt)(struct meta_kv *kv);
 };
@@ -162,30 +175,30 @@ struct meta_kv_ops {
 /* A name that this process publishes; element of kv->names. */
 struct kv_name {
 	struct tei_list link;
-	char *name, *ram, *rpc; /* do not change; ram and rpc are the
-				 * keys of the name */
+	char *name, *ram, *rpc; /* name of the segment, and its keys ram/ and
+				 * rpc_meta/; do not change */
 	/* guarded by the writer's token */
-	char *text; /* text that ram is to have */
+	char *text; /* value that the key ram is to have */
 	size_t len;
-	char *rpc_text;	 /* text that rpc is to have */
+	char *rpc_text;	 /* value that the key rpc is to have */
 	bool announced;	 /* the name was registered at least
 			  * once */
-	int64_t version; /* version of rpc; valid while
-			  * registered */
+	int64_t version; /* version of the key rpc; valid while registered is
+			  * true */
 	/* guarded by kv->lock: */
 	bool registered;
-	bool dirty; /* the keeper must publish the text */
-	/*
-	 * newer text of a caller that did not get the writer's token; NULL:
-	 * none
-	 */
+	bool dirty; /* the keeper must write the keys */
+	/* newer value for the key ram, left by a caller that did not get the
+	 * writer's token; NULL: there is none */
 	char *pending;
 	size_t pending_len;
 	bool withdrawn;			/* the keeper must remove the keys */
 	uint64_t check_ns;		/* time at which the keeper checks the
 					 * keys; 0: no check is due */
-	bool lost;			/* another process owns the name */
-	bool loss_unreported; /* the loss was not returned by a call yet */
+	bool lost;			/* another process has taken the name
+					 * over */
+	bool loss_unreported; /* no call has returned the error about the loss
+			       * yet */
 	char lost_to[META_KV_WHO];
 };
 
@@ -194,21 +207,21 @@ struct kv_name {
 struct kv_segment {
 	struct tei_list link;
 	char *name, *key;
-	int64_t version;  /* version of the key when it was last
-			   * read */
+	int64_t version;  /* version of the key when it was last read, or
+			   * META_ABSENT */
 	uint64_t poll_ns; /* time at which the keeper reads the
 			   * key; 0: no read is due */
-	/*
-	 * number of reports of changes; shows whether one arrived during a read
-	 */
+	/* number of reports that the key has changed; if the number grows
+	 * during a read, the read may have returned the old value */
 	uint32_t events;
-	uint32_t readers;		/* fetches in progress */
+	uint32_t readers;		/* number of fetches in progress */
 	uint32_t fetches;		/* number of fetches that have begun */
 	bool known;			/* the key existed at a previous read */
-	uint64_t notify_ns;		/* time at which the change is notified
-					 * again */
-	uint32_t tries;			/* number of notifications after which
-					 * the change was not read */
+	uint64_t notify_ns;		/* time of the next call of kv->fn for a
+					 * change that could not be read; 0: no
+					 * call is due */
+	uint32_t tries;			/* number of calls of kv->fn for a
+					 * change that was not read yet */
 };
 
 struct meta_kv {
@@ -216,7 +229,8 @@ struct meta_kv {
 	struct tei_meta_store *store;
 	const struct meta_kv_ops *ops;
 	const struct tei_settings *settings;
-	void *state;			/* private to ops */
+	void *state;			/* state of the driver, which only ops
+					 * uses */
 	uint32_t caps;
 	char where[META_KV_WHERE]; /* address of the server, for log lines
 				    * and error texts */
@@ -225,24 +239,26 @@ struct meta_kv {
 				       * thread exist */
 	struct tei_log_repeat repeat; /* limits the log lines about
 				       * failures */
-	/* row 2 of docs/LOCKING.md; not held while the driver is called */
+	/* row 2 of docs/LOCKING.md: guards the members below; not held while
+	 * the driver is called */
 	struct tei_mutex lock;
-	pthread_cond_t cond; /* used with lock; signalled when the
-			      * keeper has work */
+	pthread_cond_t cond; /* signalled when the keeper has work and when the
+			      * writer's token is free */
 	bool stop;
-	bool writing;			/* a thread has the writer's token */
-	bool down;			/* the last call found no server that
-					 * answers */
-	bool watched;			/* the server reports changes now */
-	/*
-	 * set when cond is signalled; the keeper looks for work once more
-	 * before it sleeps
-	 */
+	bool writing;			/* true while a thread has the writer's
+					 * token */
+	bool down;			/* no server has answered the last
+					 * call */
+	bool watched;			/* the server reports all changes at
+					 * present */
+	/* set together with each signal of cond; makes the keeper check for
+	 * work once more before it sleeps */
 	bool again;
-	bool notifying;			/* the keeper is in a call of fn or
-					 * wanted */
-	uint64_t renew_ns;		/* time of the next renewal */
-	uint64_t retry_ns;		/* earliest next write by the keeper */
+	bool notifying;			/* the keeper is calling fn or wanted */
+	uint64_t renew_ns;		/* time of the next renewal of the
+					 * lease */
+	uint64_t retry_ns;		/* time before which the keeper does not
+					 * write or check names */
 	int bucket;			/* used by the keeper only: bucket at
 					 * which kv_segments_run continues */
 	struct tei_list names;		/* list of kv_name.link */
@@ -256,7 +272,8 @@ struct meta_kv {
 
 /* --- for drivers --------------------------------------------------------- */
 
-/* Sets err to code and the text "PRODUCT WHERE: text". Returns code. */
+/* Fills err with code, hint and the text "PRODUCT WHERE: ", which fmt and its
+ * arguments continue. Returns code. */
 int meta_kv_fail(struct meta_kv *kv, int code, struct tei_err *err,
 		 const char *hint, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -276,8 +293,8 @@ void meta_kv_watching(struct meta_kv *kv);
 
 /* --- the back end -------------------------------------------------------- */
 
-/* Opens a store with the driver. The open function of a back end calls this
- * function. */
+/* Opens a store that uses the driver ops. Called by the function open of each
+ * back end. */
 int meta_kv_open(struct tei_meta_store *store, const struct meta_kv_ops *ops,
 		 const char *conn, struct tei_err *err);
 
@@ -316,7 +333,8 @@ void meta_kv_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 		   tei_meta_wanted_fn wanted, void *arg);
 void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
-/* The members of struct meta_store_ops that all these back ends share. */
+/* The members of struct meta_store_ops that are equal in all back ends with a
+ * driver. */
 #define META_KV_STORE_OPS                              \
 	.caps = TEI_META_KEEPS | TEI_META_REPORTS,     \
 	.close = meta_kv_close,                        \
@@ -335,23 +353,26 @@ void meta_kv_notify_again(struct tei_meta_store *store, const char *name);
 
 /* --- for the sources of the core ----------------------------------------- */
 
-/* Wakes the keeper, so that it looks for work. */
+/* Wakes the keeper and makes it check for work. */
 void kv_wake(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 
-/* kv_get and kv_commit call the driver, and record whether a server
- * answered. */
+/* kv_get and kv_commit call the driver, and record in kv->down whether a server
+ * has answered. */
 int kv_get(struct meta_kv *kv, const char *key, uint64_t deadline_ns,
 	   struct meta_kv_value *out, struct tei_err *err);
 int kv_commit(struct meta_kv *kv, struct meta_kv_change *changes, size_t count,
 	      uint64_t deadline_ns, struct tei_err *err);
 
-/* kv_names_run and kv_segments_run do all work that is due. They return the
- * time at which the next work is due. Called by the keeper thread, without a
- * lock. */
+/*
+ * kv_names_run writes and checks the names of this process for which that is
+ * due. kv_segments_run reads the remembered segments for which that is due.
+ * Both return the time at which their next work is due. The keeper calls them
+ * without a lock.
+ */
 uint64_t kv_names_run(struct meta_kv *kv);
 uint64_t kv_segments_run(struct meta_kv *kv);
 
-/* Schedules a check of the own names with that key. */
+/* Schedules a check of each own name to which the key belongs. */
 void kv_names_changed(struct meta_kv *kv, const char *key)
 	TEI_REQUIRES(kv->lock);
 /* kv_names_check_all schedules a check of all own names. kv_segments_check_all
@@ -359,7 +380,7 @@ void kv_names_changed(struct meta_kv *kv, const char *key)
 void kv_names_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 void kv_segments_check_all(struct meta_kv *kv) TEI_REQUIRES(kv->lock);
 
-/* Returns the remembered segment with that key or NULL. */
+/* Returns the remembered segment whose key is key, or NULL if there is none. */
 struct kv_segment *kv_segment_find(struct meta_kv *kv, const char *key)
 	TEI_REQUIRES(kv->lock);
 

@@ -5,8 +5,8 @@
 /*
  * The control channel on the wire, version 1. Over one TCP connection, a client
  * sends any number of requests, one after the other. A request is one frame,
- * and so is its reply. All numbers are big-endian. A frame consists of this
- * header and length bytes of payload.
+ * and so is its reply. All numbers are big-endian. A frame consists of a struct
+ * meta_wire_header and a payload.
  *
  *	PING		-				PONG	incarnation
  *	GET_DESC	name, not terminated		DESC	JSON text

@@ -60,7 +60,7 @@
 /* greatest number of operations in one transaction */
 #define ZK_OPS_MAX		6
 #define ZK_WHERE		40
-/* size of a text that describes an owner, bytes */
+/* size of a text that describes the owner of a name, bytes */
 #define ZK_WHO			136
 #define ZK_PING_NS		TEI_NS_PER_SEC
 #define ZK_RETRY_NS		TEI_NS_PER_SEC
@@ -68,15 +68,16 @@
  * attempt. */
 #define ZK_TRY_NS		(500 * TEI_NS_PER_MS)
 #define ZK_DEFAULT_PORT		2181
-/* Length of the longest descriptor that is stored as a whole, bytes. If a
- * descriptor is longer, only its head is stored in the node. */
+/* Length of the longest descriptor that is stored as a whole, bytes. For a
+ * longer descriptor, only its head is stored in the node. */
 #define ZK_INLINE_MAX		65536
 #define ZK_CHECK_NS		(250 * TEI_NS_PER_MS)
-/* greatest number of trusted folders that are remembered */
+/* greatest number of folders that the store remembers as trusted */
 #define ZK_CLOSED 8
 /* greatest number of calls in one round trip */
 #define ZK_TOGETHER 3
-/* First pause between two name look-ups. It is doubled with each attempt. */
+/* First and longest pause between two look-ups of the servers' names. The pause
+ * is doubled with each look-up. */
 #define ZK_LOOKUP_NS		TEI_NS_PER_SEC
 #define ZK_LOOKUP_MAX_NS	(8 * TEI_NS_PER_SEC)
 /* First and longest delay before a change that could not be read is notified
@@ -84,17 +85,21 @@
 #define ZK_NOTIFY_NS		(250 * TEI_NS_PER_MS)
 #define ZK_NOTIFY_MAX_NS	(30 * TEI_NS_PER_SEC)
 #define ZK_WATCH_BUCKETS	1024
-/* greatest number of entries that are kept although their watch has fired */
+/* greatest number of entries in the table of watches that are kept although
+ * their watch has fired */
 #define ZK_WATCH_IDLE 4096
-/* Greatest sum of the lengths of paths, bytes, for which the client library may
- * set its watches again in one request. */
+/*
+ * Greatest sum of the lengths of all watched paths, bytes, up to which the
+ * client library may set its watches again in one request after a reconnection.
+ */
 #define ZK_WATCH_BYTES 262144
 
 struct zk;
 
 /*
- * One session with its handle of the library. Created and closed by open, close
- * and the keeper; zk->lock guards the pointer to it.
+ * One session and its handle of the client library. zk_session_open and the
+ * keeper create sessions; zk_session_close ends them. zk->lock guards
+ * zk->session, which points to the present one.
  */
 struct zk_session {
 	struct zk *zk;
@@ -109,18 +114,18 @@ struct zk_entry {
 					 * and ownership are constant */
 	char *ram, *rpc, *ownership;	/* paths of the nodes */
 	/* guarded by the writer's token */
-	char *text; /* text that the ram node is to have */
+	char *text; /* content that the ram node is to have */
 	size_t len;
-	char *rpc_text; /* text that the rpc_meta node is to
-			 * have */
-	bool rpc_moved; /* rpc_text is not written to the node
+	char *rpc_text; /* content that the rpc_meta node is to have */
+	bool rpc_moved; /* rpc_text has changed and is not written to the node
 			 * yet */
 	bool announced; /* the name was registered at least
 			 * once */
 	/* guarded by zk->lock */
 	bool registered;		/* the current session has registered
 					 * the name */
-	bool dirty;			/* the keeper must publish the entry */
+	bool dirty;			/* the keeper must publish the name
+					 * again */
 	uint64_t check_ns;		/* time at which the keeper checks the
 					 * nodes; 0: no check is due */
 	bool lost;			/* another process has registered the
@@ -131,20 +136,20 @@ struct zk_entry {
 			       * read; "" if it was not read */
 };
 
-/* A segment whose node is watched. In zk->watches, guarded by zk->lock. */
+/* A segment that this process reads and whose node has been watched. Element of
+ * the table zk->watches; guarded by zk->lock. */
 struct zk_watch {
 	struct tei_list link; /* element of the list of its hash
 			       * bucket */
 	char *path, *name;
-	int64_t mzxid;	    /* mzxid of the node when it was last
-			     * read; 0: no node */
-	uint32_t readers;   /* number of calls that use the entry */
-	bool armed;	    /* a watch on the node is set in some
-			     * session */
-	uint32_t tries;	    /* number of failed reads since the
-			     * watch has fired */
-	uint64_t notify_ns; /* time of the next call of the watcher's
-			     * function; 0: no call is due */
+	int64_t mzxid;	    /* number of the node's last change (mzxid) when the
+			     * node was last read; 0: the node did not exist */
+	uint32_t readers;   /* number of calls that use the entry at present */
+	bool armed;	    /* a watch was set on the node and has not fired */
+	uint32_t tries;	    /* number of reads that have failed since the watch
+			     * has fired */
+	uint64_t notify_ns; /* time of the next call of zk->fn for this segment;
+			     * 0: no call is due */
 	uint64_t epoch;	    /* value of zk->epoch when the watch was
 			     * set */
 };
@@ -155,12 +160,14 @@ struct zk {
 	/* the following members do not change after open */
 	struct tei_meta_store *store;
 	const struct tei_settings *settings;
-	char *servers;			/* "host:port,host:port", as
-					 * configured */
-	char where[ZK_WHERE];		/* "host:port,...", for log lines and
+	char *servers;			/* servers as configured:
+					 * "host:port,host:port" */
+	char where[ZK_WHERE];		/* the first servers, for log lines and
 					 * error texts */
-	char *chroot;			/* "" or "/a/b" */
-	char *auth;			/* "user:password", or NULL */
+	char *chroot;			/* path below which all nodes are: ""
+					 * or, for example, "/a/b" */
+	char *auth;			/* credentials "user:password", or
+					 * NULL */
 	pthread_t keeper;
 
 	/* used during open, then by the keeper only */
@@ -172,62 +179,64 @@ struct zk {
 	/* row 2 of docs/LOCKING.md; taken before the locks of the client
 	 * library */
 	struct tei_mutex lock;		/* guards the members below */
-	pthread_cond_t cond;		/* used with lock; signalled when a
-					 * member below has changed */
+	pthread_cond_t cond;		/* signalled when one of the members
+					 * below has changed */
 	struct zk_session *session;	/* present session, or NULL */
 	bool connected;
-	bool expired; /* the session has ended and cannot be
-		       * used */
+	bool expired; /* the session has ended and cannot be used any longer */
 	bool stop;
-	bool writing;			/* a thread has the writer's token */
+	bool writing;			/* true while a thread has the writer's
+					 * token */
 	bool rearm;			/* the keeper must set the watches
 					 * again */
-	bool open_logged;		/* the warning that all users can read
+	bool open_logged;		/* the warning that all users may change
 					 * the nodes was logged */
-	char *closed[ZK_CLOSED];	/* folders that only this user may
-					 * change */
+	char *closed[ZK_CLOSED];	/* trusted folders: only this user may
+					 * change them */
 	uint32_t closed_next;
-	uint64_t closed_epoch;		/* incremented when the trusted folders
-					 * are forgotten */
-	uint64_t retry_ns;		/* earliest time of the keeper's next
-					 * attempt */
+	uint64_t closed_epoch;		/* number of times that the trusted
+					 * folders were forgotten */
+	uint64_t retry_ns;		/* time before which the keeper begins
+					 * no work */
 	/*
 	 * time of the keeper's next name look-up; 0 while there is a connection
 	 */
 	uint64_t lookup_ns;
-	uint32_t session_ms;   /* session timeout that the servers have
-				* granted; 0: no session yet */
-	uint64_t away_ns;      /* time at which the connection was
-				* lost */
-	struct tei_list calls; /* list of the calls in progress */
+	uint32_t session_ms;   /* session timeout that the servers have granted,
+				* ms; 0: there was no session yet */
+	uint64_t away_ns;      /* time at which the connection was lost, or the
+				* session was started, last */
+	struct tei_list calls; /* calls in progress: list of struct zk_call */
 	struct tei_list entries;
 	tei_meta_changed_fn fn;
 	void *fn_arg;
-	uint32_t fn_calls; /* number of calls of fn that are
-			    * running */
+	uint32_t fn_calls; /* number of threads that are calling fn */
 	struct tei_list watches[ZK_WATCH_BUCKETS];
-	uint32_t watch_idle;		/* number of entries whose watch is not
-					 * set */
+	uint32_t watch_idle;		/* number of entries in watches that are
+					 * not armed */
 	size_t watch_bytes;		/* sum of the lengths of the paths whose
 					 * watches are set */
-	uint64_t epoch;			/* a watch that was set in an earlier
-					 * epoch no longer exists */
-	uint64_t notify_ns;		/* earliest notify_ns of all entries; 0:
-					 * none */
+	/* number that grows when all watches are lost; a watch that was set in
+	 * an earlier epoch does not exist any longer */
+	uint64_t epoch;
+	uint64_t notify_ns;		/* earliest notify_ns of all entries in
+					 * watches; 0: no call is due */
 };
 
 /* --- meta_zookeeper_session.c -------------------------------------------- */
 
-/* Creates the session and waits until it is connected. */
+/* Creates a session and waits until it is connected. */
 int zk_session_open(struct zk *zk, uint64_t deadline_ns, struct tei_err *err);
 /* Closes the session, if there is one. zk->lock must not be held. */
 void zk_session_close(struct zk *zk);
-/* Returns the id of the session, or 0. */
+/* Returns the id of the present session, or 0 if there is none. */
 int64_t zk_session_id(struct zk *zk);
 void *zk_keeper_main(void *arg);
-/* Makes the keeper try again later, because the servers do not answer. If the
- * session has ended, the keeper creates the next session at once. Called by the
- * keeper. */
+/*
+ * Makes the keeper pause before its next attempt. If the session has ended, the
+ * keeper creates the next session without a pause. Called by the keeper if the
+ * servers do not answer.
+ */
 void zk_retry_later(struct zk *zk);
 
 /* --- meta_zookeeper_persistent.c: persistent segment records -------------- */
@@ -245,14 +254,12 @@ int zk_list(struct tei_meta_store *store, const char *folder,
 /* --- meta_zookeeper_registration.c: names published by this process ------- */
 
 /*
- * Creates all folders of path. The folders above the last folder of the chroot
- * are open to every user, because other users may have their own chroot there.
+ * Creates all missing folders in path. All users may use the folders above the
+ * last one of the chroot, because other users may have their own chroots there.
  */
 int zk_folders(struct zk *zk, const char *path, uint64_t deadline_ns);
-/*
- * Creates the missing folders, with the permissions that zk_folders_ours
- * requires.
- */
+/* Does what zk_folders does, and checks the folders as zk_folders_ours does.
+ * Fills err if it fails. */
 int zk_folders_make(struct zk *zk, const char *path, const char *name,
 		    uint64_t deadline_ns, struct tei_err *err);
 int zk_publish(struct tei_meta_store *store, const struct tei_meta_desc *desc,
@@ -265,24 +272,24 @@ size_t zk_inline_max(const struct tei_meta_store *store);
 bool zk_owns(struct tei_meta_store *store, const char *name);
 int zk_withdraw(struct tei_meta_store *store, const char *name,
 		uint64_t deadline_ns, struct tei_err *err);
-/* Does what zk_must_stop does; zk->lock must not be held. */
+/* Does what zk_must_stop does, for callers that do not hold zk->lock. */
 bool zk_must_stop_unlocked(struct zk *zk, uint64_t deadline_ns);
-/* Publishes the dirty entries. Called by the keeper. zk->lock must not be
- * held. */
+/* Publishes all entries that are dirty, and checks those whose check is due.
+ * Called by the keeper. zk->lock must not be held. */
 void zk_republish(struct zk *zk);
 bool zk_entries_dirty(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Returns the time at which registered entries must be checked, or 0 if no
- * check is due. */
+/* Returns the time at which the next check of a registered entry is due, or 0
+ * if no check is due. */
 uint64_t zk_entries_check_due(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Requests a check of all registered entries, because their watches are
- * gone. */
+/* Makes the keeper check all registered entries. Called when their watches no
+ * longer exist. */
 void zk_entries_check_now(struct zk *zk) TEI_REQUIRES(zk->lock);
 /*
  * Handles an event of a node that this process has registered. zk->lock must
  * not be held.
  */
 void zk_own_event(struct zk *zk, int type, const char *path);
-/* Marks all entries as not registered, because the session is a new one. */
+/* Marks all entries as not registered. Called when a new session begins. */
 void zk_entries_unregistered(struct zk *zk) TEI_REQUIRES(zk->lock);
 void zk_entries_free(struct zk *zk);
 
@@ -297,25 +304,26 @@ int zk_resolve(struct tei_meta_store *store, const char *server,
 void zk_watch(struct tei_meta_store *store, tei_meta_changed_fn fn,
 	      tei_meta_wanted_fn wanted, void *arg);
 void zk_notify_again(struct tei_meta_store *store, const char *name);
-/* A notification waits if the change of its node could not be read. Makes all
- * waiting notifications due now. Called when the connection is restored. */
+/* Makes the keeper notify the user of the store now of all changes that could
+ * not be read before. Called when the connection is restored. */
 void zk_notify_again_now(struct zk *zk) TEI_REQUIRES(zk->lock);
-/*
- * Notifies of the changes that are due. Called by the keeper. zk->lock must not
- * be held.
- */
+/* Notifies the user of the store of the changes for which that is due again.
+ * Called by the keeper. zk->lock must not be held. */
 void zk_notify_due(struct zk *zk);
-/* Records that a call has set the watch on a node, and that the node's mzxid
- * was mzxid then. */
+/* Records that a call has set the watch on the node path. "mzxid" is the number
+ * of the node's last change at that time, or 0 if the node does not exist. */
 void zk_segment_watched(struct zk *zk, const char *path, int64_t mzxid)
 	TEI_REQUIRES(zk->lock);
 /* Handles an event of a segment's node. zk->lock must not be held. */
 void zk_segment_event(struct zk *zk, const char *path);
-/* If there are many watches, makes the library forget them, so that it can
- * reconnect. */
+/*
+ * Called when the connection is lost. If there are many watches, makes the
+ * library forget them, because a request that sets all of them again would be
+ * too long for the server.
+ */
 void zk_watches_lost(struct zk *zk) TEI_REQUIRES(zk->lock);
-/* Sets the lost watches again, and notifies of changes that were missed. Called
- * by the keeper. */
+/* Sets the watches of earlier epochs again, and notifies the user of the store
+ * of changes that were missed meanwhile. Called by the keeper. */
 void zk_watches_rearm(struct zk *zk);
 void zk_watches_init(struct zk *zk);
 void zk_watches_free(struct zk *zk);
